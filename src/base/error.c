@@ -36,6 +36,12 @@ int gb_error_set(struct gb_error *err, enum gb_code code, const char *fmt, ...) 
     return -1;
 }
 
+int gb_error_move(struct gb_error *err, const struct gb_error *from) {
+    if (err && err->code == GB_OK)
+        *err = *from;
+    return -1;
+}
+
 void gb_error_native(struct gb_error *err, const char *domain, int number, const char *name, const char *call) {
     if (!err || err->native_domain[0] != '\0')
         return;

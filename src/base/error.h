@@ -33,6 +33,9 @@ struct gb_error {
 /* Sets code and detail. Returns -1 always, so that callers can `return gb_error_set(...)`. err may be NULL. */
 int gb_error_set(struct gb_error *err, enum gb_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* Gives *err the value of *from, unless it is set already. Returns -1 always. err may be NULL. */
+int gb_error_move(struct gb_error *err, const struct gb_error *from);
+
 /* Adds what the native layer said; call before or after gb_error_set, it does not touch code or detail. */
 void gb_error_native(struct gb_error *err, const char *domain, int number, const char *name, const char *call);
 

@@ -185,7 +185,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     access_log = &daemon->log;
     if (gb_http_server_start(&config, &daemon->server, err) != 0)
         return -1;
-    gb_feed_watch(daemon->core, tell, daemon->server);
+    gb_feed_watch(daemon->core, (struct gb_waker){tell, daemon->server});
     gb_core_set_outside(daemon->core, read_outside, daemon->server);
     for (i = 0; i < daemon->listeners.count; i++)
         gb_log(&daemon->log, GB_LOG_INFO, "listening", "%s", daemon->listeners.items[i].text);
@@ -285,7 +285,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
         overtime = gb_overtime_start(&daemon->log, daemon->signal_fd, daemon->options.stop_timeout);
     }
     if (daemon->core)
-        gb_feed_watch(daemon->core, NULL, NULL);
+        gb_feed_watch(daemon->core, (struct gb_waker){0});
     if (served)
         gb_core_set_outside(daemon->core, NULL, NULL);
     gb_http_server_stop(daemon->server, 0);

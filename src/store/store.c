@@ -49,11 +49,8 @@ static int open_storage(struct gb_store *s, struct gb_error *err) {
 
     if (gb_storage_open_file(&s->config, true, &s->db, &why) == 0)
         return 0;
-    if (why.code != GB_ERR_STORAGE_FULL) {
-        if (err && err->code == GB_OK)
-            *err = why;
-        return -1;
-    }
+    if (why.code != GB_ERR_STORAGE_FULL)
+        return gb_error_move(err, &why);
     return gb_storage_open_copy(&s->storage, &s->db, err);
 }
 
@@ -363,9 +360,7 @@ int gb_token_store_beside(struct gb_store *s, struct gb_token_store **ret, struc
         return 0;
     if (why.code == GB_ERR_STORAGE_FULL && s->storage.copy[0])
         return gb_token_store_read(s->storage.copy, s->storage.file, ret, err);
-    if (err && err->code == GB_OK)
-        *err = why;
-    return -1;
+    return gb_error_move(err, &why);
 }
 
 int gb_store_health(struct gb_store *s, struct gb_error *err) {

@@ -170,9 +170,7 @@ int gb_token_add(struct gb_token_store *t, struct gb_token_rec *rec, struct gb_e
     if (result == SQLITE_CONSTRAINT_UNIQUE)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "a token named \"%s\" exists; revoke it first or choose another name", rec->name.s);
-    if (err && err->code == GB_OK)
-        *err = why;
-    return -1;
+    return gb_error_move(err, &why);
 }
 
 int gb_token_revoke(struct gb_token_store *t, const char *name, struct gb_error *err) {

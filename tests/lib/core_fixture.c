@@ -85,6 +85,10 @@ void core_wake(void *wake) {
     pthread_mutex_unlock(&w->lock);
 }
 
+struct gb_waker core_waker(struct core_wake *w) {
+    return (struct gb_waker){core_wake, w};
+}
+
 void core_wake_wait(struct core_wake *w) {
     pthread_mutex_lock(&w->lock);
     while (w->count == w->seen)
@@ -315,8 +319,7 @@ int core_upload(struct gb_core *core, const struct gb_upload_params *params, con
     int r;
 
     core_wake_init(&w);
-    p.wake = core_wake;
-    p.arg = &w;
+    p.waker = core_waker(&w);
     r = gb_upload_begin(core, &p, &upload, err);
     if (r == 0)
         r = core_upload_send(upload, &w, data, p.bytes, err);
@@ -363,7 +366,7 @@ int core_download(struct gb_core *core, const char *session, const char *name, u
     int r;
 
     core_wake_init(&w);
-    r = gb_download_open(core, &s, &b, &stream, core_wake, &w, &download, err);
+    r = gb_download_open(core, &s, &b, &stream, core_waker(&w), &download, err);
     if (r == 0)
         r = gb_download_start(download, offset, n, err);
     if (r == 0)

@@ -40,7 +40,8 @@ struct core_wake {
 };
 void core_wake_init(struct core_wake *w);
 void core_wake_done(struct core_wake *w);
-void core_wake(void *wake);               /* the wake callback */
+void core_wake(void *wake); /* called at the wake */
+struct gb_waker core_waker(struct core_wake *w);
 void core_wake_wait(struct core_wake *w); /* waits for one more wake */
 
 /* Polls until the condition is true; ends the test after a long time. */

@@ -331,7 +331,7 @@ int core_download_on(struct gb_core *core, const char *session, const char *name
     int r;
 
     core_wake_init(&w);
-    r = gb_download_open(core, &s, &n, &st, core_wake, &w, &download, err);
+    r = gb_download_open(core, &s, &n, &st, core_waker(&w), &download, err);
     if (r == 0)
         r = gb_download_start(download, 0, bytes, err);
     if (r == 0)

@@ -107,7 +107,7 @@ int intake_part_broken(struct gb_core *core, const char *id, uint64_t offset, si
     int r;
 
     core_wake_init(&w);
-    r = gb_multipart_part(core, &standard, id, offset, n, true, core_wake, &w, &part, err);
+    r = gb_multipart_part(core, &standard, id, offset, n, true, core_waker(&w), &part, err);
     if (r == 0) {
         r = core_upload_send(part, &w, data, sent, err);
         gb_upload_free(part);
@@ -124,12 +124,12 @@ int intake_part(struct gb_core *core, const char *id, uint64_t offset, const voi
     int r;
 
     core_wake_init(&w);
-    r = gb_multipart_part(core, &standard, id, offset, n, true, core_wake, &w, &part, err);
+    r = gb_multipart_part(core, &standard, id, offset, n, true, core_waker(&w), &part, err);
     if (r == 0) {
         r = core_upload_send(part, &w, data, n, err);
         if (r == 0)
             r = gb_upload_end(part, err);
-        while (r == 0 && (r = gb_part_result(part, &crc, err)) == 0)
+        while (r == 0 && (r = gb_part_result(part, &crc, NULL, err)) == 0)
             core_wake_wait(&w);
         gb_upload_free(part);
     }
@@ -188,9 +188,9 @@ int intake_append(struct gb_core *core, char id[GB_MULTIPART_ID_SIZE], const str
 
     core_wake_init(&w);
     if (params)
-        r = gb_append_new(core, params, &params->bytes, NULL, no_app, core_wake, &w, &a, err);
+        r = gb_append_new(core, params, &params->bytes, NULL, no_app, core_waker(&w), &a, err);
     else
-        r = gb_append_open(core, &standard, id, offset, core_wake, &w, &a, &stands, err);
+        r = gb_append_open(core, &standard, id, offset, core_waker(&w), &a, &stands, err);
     if (r == 0) {
         if (params) {
             gb_append_view(a, &view);

@@ -31,8 +31,7 @@ int core_joint_begin(struct gb_core *core, const struct core_parts *parts, struc
                                        .bytes = core_parts_bytes(parts),
                                        .describe = describe,
                                        .describe_arg = &copy,
-                                       .wake = core_wake,
-                                       .arg = w};
+                                       .waker = core_waker(w)};
 
     return gb_upload_group_begin(core, &p, ret, err);
 }
@@ -160,7 +159,7 @@ int core_bundle(struct gb_core *core, const struct core_parts *parts, void *out,
     core_wake_init(&w);
     for (i = 0; i < parts->count; i++)
         strcpy(names[i].s, parts->parts[i].name);
-    r = gb_download_group_open(core, &session, names, parts->count, false, &stream, core_wake, &w, &group, err);
+    r = gb_download_group_open(core, &session, names, parts->count, false, &stream, core_waker(&w), &group, err);
     free(names);
     if (r == 0)
         r = read_backwards(group, parts, &w, out, err);

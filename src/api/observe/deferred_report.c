@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "api/context.h"
+#include "base/container.h"
 
 /* One reference is the request's, one the work's; the last one frees. */
 struct job {
@@ -25,7 +26,7 @@ static void unref(void *arg) {
 }
 
 static void run(struct gb_core_task *work) {
-    struct job *job = (struct job *)((char *)work - offsetof(struct job, work));
+    struct job *job = gb_container_of(work, struct job, work);
     struct gb_http_request *request = job->request;
 
     /* The request is over. */

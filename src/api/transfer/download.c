@@ -130,7 +130,7 @@ static int open_bytes(struct download *d, struct gb_http_request *request, struc
     const struct gb_buffer_rec *rec;
 
     if (gb_query_name(request, "stream", &stream, err) < 0 ||
-        gb_download_open_in(d->session, &d->rec.name, &stream, wake, request, &d->core, err) < 0) {
+        gb_download_open_in(d->session, &d->rec.name, &stream, (struct gb_waker){wake, request}, &d->core, err) < 0) {
         fail(response);
         return -1;
     }

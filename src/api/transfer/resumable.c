@@ -172,8 +172,8 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
         return GB_STEP_ERROR;
     }
     /* From here on the plan belongs to the upload. */
-    if (gb_append_new(gb_api_of(request)->core, &plan->params, has_length ? &length : NULL, plan, plan_free, wake,
-                      request, &append, err) < 0)
+    if (gb_append_new(gb_api_of(request)->core, &plan->params, has_length ? &length : NULL, plan, plan_free,
+                      (struct gb_waker){wake, request}, &append, err) < 0)
         return GB_STEP_ERROR;
     if (read_lengths(request, append, 0, false, response, err) < 0) {
         gb_append_free(append, true);
@@ -238,7 +238,8 @@ enum gb_step gb_api_upload_append(struct gb_http_request *request, struct gb_htt
 
     if (gb_path_upload(request, &session, &id, err) < 0 || read_append(request, &offset, &completes, response, err) < 0)
         return GB_STEP_ERROR;
-    if (gb_append_open(gb_api_of(request)->core, &session, id, offset, wake, request, &append, &stands, err) < 0) {
+    if (gb_append_open(gb_api_of(request)->core, &session, id, offset, (struct gb_waker){wake, request}, &append,
+                       &stands, err) < 0) {
         explain(response, stands, offset, err);
         return GB_STEP_ERROR;
     }

@@ -174,8 +174,8 @@ static int open_buffers(struct gb_http_request *request, struct group *b, struct
         gb_media_accept(gb_http_header(request, "Accept"), 1u << GB_FORM_SAFETENSORS, &form, err) < 0 ||
         gb_tensors_select(request, &session, &names, &count, &named, err) < 0)
         return -1;
-    r = gb_download_group_open(gb_api_of(request)->core, &session, names, count, !named, &stream, wake, request,
-                               &b->core, err);
+    r = gb_download_group_open(gb_api_of(request)->core, &session, names, count, !named, &stream,
+                               (struct gb_waker){wake, request}, &b->core, err);
     free(names);
     return r;
 }

@@ -87,8 +87,7 @@ static int begin(struct sink *s, const struct gb_safetensors *file, struct gb_er
                                             .bytes = file->bytes,
                                             .describe = describe,
                                             .describe_arg = &d,
-                                            .wake = wake,
-                                            .arg = s->request};
+                                            .waker = {wake, s->request}};
     struct gb_name *names;
     int r;
 

@@ -328,8 +328,7 @@ struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const s
     s->api = gb_api_of(request);
     s->core = s->api->core;
     s->plan = *plan;
-    s->plan.params.wake = wake;
-    s->plan.params.arg = request;
+    s->plan.params.waker = (struct gb_waker){wake, request};
     s->has_length = request->has_content_length && !plan->coded;
     s->length = request->content_length;
     if (prepare(s, err) < 0) {

@@ -56,21 +56,19 @@ static void sink_pause(struct gb_http_sink *sink, bool stalled) {
         gb_upload_pause(s->part, stalled);
 }
 
-static enum gb_step reply(const struct sink *s, uint32_t crc, struct gb_http_response *response, struct gb_error *err) {
-    struct gb_multipart_view view;
+static enum gb_step reply(const struct sink *s, const struct gb_multipart_view *view, uint32_t crc,
+                          struct gb_http_response *response, struct gb_error *err) {
     struct gb_json_writer out = {0};
     char text[9];
 
-    if (gb_multipart_get(s->core, &s->session, s->id, &view, err) < 0)
-        return GB_STEP_ERROR;
     snprintf(text, sizeof(text), "%08" PRIx32, crc);
     gb_json_open(&out, NULL, '{');
-    gb_json_put_string(&out, "upload", view.id);
+    gb_json_put_string(&out, "upload", view->id);
     gb_json_put_u64(&out, "offset", s->offset);
     gb_json_put_u64(&out, "bytes", s->bytes);
     gb_json_put_string(&out, "crc32c", text);
-    gb_json_put_u64(&out, "received_bytes", view.received_bytes);
-    gb_json_put_u64(&out, "missing_ranges", view.gap_count);
+    gb_json_put_u64(&out, "received_bytes", view->received_bytes);
+    gb_json_put_u64(&out, "missing_ranges", view->gap_count);
     gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }
@@ -78,13 +76,14 @@ static enum gb_step reply(const struct sink *s, uint32_t crc, struct gb_http_res
 /* Also runs at each wake until the last copy is done. */
 static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)request->sink;
+    struct gb_multipart_view view;
     uint32_t crc;
-    int r = gb_part_result(s->part, &crc, err);
+    int r = gb_part_result(s->part, &crc, &view, err);
 
     if (r < 0)
         return GB_STEP_ERROR;
     if (r > 0)
-        return reply(s, crc, response, err);
+        return reply(s, &view, crc, response, err);
     if (!request->timed_out)
         return GB_STEP_WAIT;
     gb_error_set(err, GB_ERR_TIMED_OUT, "the bytes arrived, but the device did not finish in the permitted time");
@@ -94,8 +93,11 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
 /* Compares the checksums. The part may have been overwritten meanwhile; then there is nothing to compare, and the reply
  * repeats the first one. */
 static enum gb_step compare(const struct sink *s, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_multipart_view view;
+
     if (s->crc == s->arrived_crc)
-        return reply(s, s->crc, response, err);
+        return gb_multipart_get(s->core, &s->session, s->id, &view, err) < 0 ? GB_STEP_ERROR
+                                                                             : reply(s, &view, s->crc, response, err);
     gb_error_set(err, GB_ERR_UPLOAD_OVERLAP,
                  "the range arrived with the CRC32C %08" PRIx32 ", these bytes have %08" PRIx32
                  ": ?replace=true overwrites it",
@@ -144,8 +146,8 @@ static int read_part(const struct gb_http_request *request, struct sink *s, stru
 static int begin(struct gb_http_request *request, struct sink *s, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
 
-    if (gb_multipart_part(s->core, &s->session, s->id, s->offset, s->bytes, s->replace, wake, request, &s->part,
-                          &why) == 0)
+    if (gb_multipart_part(s->core, &s->session, s->id, s->offset, s->bytes, s->replace,
+                          (struct gb_waker){wake, request}, &s->part, &why) == 0)
         return 0;
     if (why.code == GB_ERR_UPLOAD_OVERLAP && !s->replace &&
         gb_multipart_arrived(s->core, &s->session, s->id, s->offset, s->bytes, &s->arrived_crc)) {

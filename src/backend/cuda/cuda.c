@@ -252,9 +252,7 @@ int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, stru
         cuda_close(&be->base);
         if (ret_note)
             snprintf(ret_note, GB_BACKEND_NOTE_SIZE, "cuda: %.240s", why.detail);
-        if (err && err->code == GB_OK)
-            *err = why;
-        return -1;
+        return gb_error_move(err, &why);
     }
     if (ret_note)
         note_opened(be, ret_note);

@@ -54,10 +54,7 @@ int gb_cuda_select(struct cuda_backend *be, int device, struct gb_error *err) {
 }
 
 int gb_cuda_enter(struct cuda_backend *be, int device, struct gb_error *err) {
-    if (atomic_load(&be->dead)) {
-        if (err && err->code == GB_OK)
-            *err = be->why;
-        return -1;
-    }
+    if (atomic_load(&be->dead))
+        return gb_error_move(err, &be->why);
     return gb_cuda_select(be, device, err);
 }

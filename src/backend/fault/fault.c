@@ -55,9 +55,7 @@ static int obey(struct fault *f, enum gb_fault_op op, const struct gb_fault_verd
     if (gb_fault_dead(&f->base, &made) || verdict->native) {
         if (!gb_fault_dead(&f->base, NULL))
             fill_error(f, op, verdict, &made);
-        if (err && err->code == GB_OK)
-            *err = made;
-        return -1;
+        return gb_error_move(err, &made);
     }
     return 0;
 }

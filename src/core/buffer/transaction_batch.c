@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "base/container.h"
 #include "core/buffer/transaction.h"
 
 struct gb_transaction_batch {
@@ -98,8 +99,7 @@ static void start_each(struct gb_transaction_batch *g) {
 }
 
 static void group_end(struct gb_transaction_group *group) {
-    struct gb_transaction_batch *g =
-        (struct gb_transaction_batch *)((char *)group - offsetof(struct gb_transaction_batch, group));
+    struct gb_transaction_batch *g = gb_container_of(group, struct gb_transaction_batch, group);
 
     if (group->error.code != GB_OK && !g->atomic)
         start_each(g);

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/runtime/runtime.h"
 
 /* --- one pool ----------------------------------------------------------------------------------------------------- */
@@ -63,7 +64,7 @@ static void unlink_pool(struct gb_core_pool *p) {
 }
 
 static void destroy(struct gb_task *task) {
-    struct gb_core_pool *p = (struct gb_core_pool *)((char *)task - offsetof(struct gb_core_pool, task));
+    struct gb_core_pool *p = gb_container_of(task, struct gb_core_pool, task);
     struct gb_core *core = p->core;
 
     unlink_pool(p);
@@ -182,7 +183,7 @@ void gb_core_pool_notice_frees(struct gb_core_device *device) {
 
 /* CUDA does this when a stream is synchronized, which the daemon never does. */
 static void relieve(struct gb_task *task) {
-    struct gb_core_device *device = (struct gb_core_device *)((char *)task - offsetof(struct gb_core_device, relief));
+    struct gb_core_device *device = gb_container_of(task, struct gb_core_device, relief);
     struct gb_backend *be = device->core->backend;
     bool noticed = false;
     struct gb_core_pool *p;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/runtime/runtime.h"
 
 struct gb_core_stream *gb_core_stream_new(struct gb_core *core, const struct gb_stream_owner *owner, void *arg,
@@ -87,7 +88,7 @@ static void part_gone(struct gb_core_stream *st) {
 }
 
 static struct gb_stream_part *part_of(struct gb_task *task) {
-    return (struct gb_stream_part *)((char *)task - offsetof(struct gb_stream_part, task));
+    return gb_container_of(task, struct gb_stream_part, task);
 }
 
 static void destroy_part(struct gb_task *task) {

@@ -37,13 +37,13 @@ static int hold_locked(struct gb_download *d, const struct gb_name *name, const 
     return 0;
 }
 
-static struct gb_download *make(struct gb_session *s, void (*wake)(void *arg), void *arg) {
+static struct gb_download *make(struct gb_session *s, struct gb_waker waker) {
     struct gb_download *d = calloc(1, sizeof(*d));
     unsigned i;
 
     if (!d)
         return NULL;
-    gb_core_transfer_init(&d->t, s, wake, arg, destroy);
+    gb_core_transfer_init(&d->t, s, waker, destroy);
     for (i = 0; i < GB_DOWNLOAD_COPIES; i++)
         d->blocks[i].f.transfer = &d->t;
     return d;
@@ -51,8 +51,8 @@ static struct gb_download *make(struct gb_session *s, void (*wake)(void *arg), v
 
 struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_stream *stream,
                                    struct gb_content *content, enum gb_kind kind, uint64_t bytes,
-                                   void (*wake)(void *arg), void *arg) {
-    struct gb_download *d = make(session, wake, arg);
+                                   struct gb_waker waker) {
+    struct gb_download *d = make(session, waker);
 
     if (!d)
         return NULL;
@@ -65,14 +65,14 @@ struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_st
 }
 
 int gb_download_open_in(struct gb_session *s, const struct gb_name *name, const struct gb_name *stream,
-                        void (*wake)(void *arg), void *arg, struct gb_download **ret, struct gb_error *err) {
+                        struct gb_waker waker, struct gb_download **ret, struct gb_error *err) {
     struct gb_download *d;
     int r;
 
     if (gb_core_alive(s->core, err) < 0 || gb_session_alive(s, err) < 0)
         return -1;
     gb_session_touch(s);
-    d = make(s, wake, arg);
+    d = make(s, waker);
     if (!d)
         return gb_no_memory(err);
     pthread_mutex_lock(&s->lock);
@@ -87,10 +87,10 @@ int gb_download_open_in(struct gb_session *s, const struct gb_name *name, const 
 }
 
 int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                     const struct gb_name *stream, void (*wake)(void *arg), void *arg, struct gb_download **ret,
+                     const struct gb_name *stream, struct gb_waker waker, struct gb_download **ret,
                      struct gb_error *err) {
     struct gb_session *s = gb_core_alive(core, err) < 0 ? NULL : gb_session_use(core, session, err);
-    int r = s ? gb_download_open_in(s, name, stream, wake, arg, ret, err) : -1;
+    int r = s ? gb_download_open_in(s, name, stream, waker, ret, err) : -1;
 
     gb_session_unref(s);
     return r;
@@ -184,8 +184,7 @@ int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t 
         r = gb_download_slot(download, ret_ptr, ret_n, &why);
     if (r < 0) {
         gb_core_transfer_fail(&download->t, &why);
-        if (err && err->code == GB_OK)
-            *err = why;
+        gb_error_move(err, &why);
     }
     return r;
 }

@@ -57,7 +57,7 @@ struct gb_download {
  * memory is exhausted. */
 struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_stream *stream,
                                    struct gb_content *content, enum gb_kind kind, uint64_t bytes,
-                                   void (*wake)(void *arg), void *arg);
+                                   struct gb_waker waker);
 /* slots.c: queues the first copies, as far as slots are free, before the first call to gb_download_next. */
 void gb_download_ahead(struct gb_download *download);
 

@@ -17,8 +17,7 @@ struct item {
 struct gb_download_group {
     struct gb_session *session;
     struct gb_core_stream *stream; /* used */
-    void (*wake)(void *arg);
-    void *arg;
+    struct gb_waker waker;
     struct gb_buffer_rec *recs; /* until the start */
     struct item *items;
     size_t count;
@@ -86,7 +85,7 @@ static int hold_all(struct gb_download_group *b, const struct gb_name *names, si
 }
 
 int gb_download_group_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *names,
-                           size_t count, bool lenient, const struct gb_name *stream, void (*wake)(void *arg), void *arg,
+                           size_t count, bool lenient, const struct gb_name *stream, struct gb_waker waker,
                            struct gb_download_group **ret, struct gb_error *err) {
     struct gb_session *s;
     struct gb_download_group *b;
@@ -102,8 +101,7 @@ int gb_download_group_open(struct gb_core *core, const struct gb_name *session, 
         return gb_no_memory(err);
     }
     b->session = s;
-    b->wake = wake;
-    b->arg = arg;
+    b->waker = waker;
     atomic_fetch_add(&s->transfers, 1);
     b->recs = malloc((count + 1) * sizeof(*b->recs));
     b->items = malloc((count + 1) * sizeof(*b->items));
@@ -147,7 +145,7 @@ static int open_next(struct gb_download_group *b, struct gb_error *err) {
     if (b->next == b->count)
         return 0;
     item = &b->items[b->next];
-    d = gb_download_of(b->session, b->stream, item->content, item->kind, item->bytes, b->wake, b->arg);
+    d = gb_download_of(b->session, b->stream, item->content, item->kind, item->bytes, b->waker);
     if (!d)
         return gb_no_memory(err);
     b->next++;

@@ -10,7 +10,7 @@ struct gb_download_group;
  * deletion; touches no device. lenient: those that are not there are left out. BUFFER_NOT_FOUND, BUFFER_BUSY,
  * BUFFER_PARTIAL, CONTENT_LOST, each naming the buffer. */
 int gb_download_group_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *names,
-                           size_t count, bool lenient, const struct gb_name *stream, void (*wake)(void *arg), void *arg,
+                           size_t count, bool lenient, const struct gb_name *stream, struct gb_waker waker,
                            struct gb_download_group **ret, struct gb_error *err);
 size_t gb_download_group_count(const struct gb_download_group *group);
 /* Valid until the start. */

@@ -1,5 +1,6 @@
 #include "core/download/hash_reader.h"
 
+#include "base/container.h"
 #include "base/crc32c.h"
 
 #define TURN_BYTES (16u << 20) /* then others on the same lane have theirs */
@@ -60,7 +61,7 @@ void gb_hash_reader_start(struct gb_hash_reader *r) {
 }
 
 static void run(struct gb_task *task) {
-    struct gb_hash_reader *r = (struct gb_hash_reader *)((char *)task - offsetof(struct gb_hash_reader, task));
+    struct gb_hash_reader *r = gb_container_of(task, struct gb_hash_reader, task);
     struct gb_error err = GB_ERROR_INIT;
     int expected = RUNNING;
     int got;

@@ -1,4 +1,5 @@
 /* Downloads through slots: the next copy is under way while the present one is sent. */
+#include "base/container.h"
 #include "core/download/download.h"
 
 static void arrived(void *arg, const struct gb_error *error) {
@@ -19,7 +20,7 @@ static void arrived(void *arg, const struct gb_error *error) {
 }
 
 static void make_part(struct gb_task *task) {
-    struct gb_download *d = (struct gb_download *)((char *)task - offsetof(struct gb_download, task));
+    struct gb_download *d = gb_container_of(task, struct gb_download, task);
     struct gb_error err = GB_ERROR_INIT;
     struct gb_stream *part;
 

@@ -147,8 +147,7 @@ static int make_default(struct gb_core *core, struct gb_error *err) {
     if (call->base.error.code == GB_ERR_STORAGE_FULL) {
         core->housekeeper->lacks_default = true;
     } else if (call->base.error.code != GB_OK) {
-        if (err && err->code == GB_OK)
-            *err = call->base.error;
+        gb_error_move(err, &call->base.error);
         r = -1;
     }
     gb_call_unref(&call->base);

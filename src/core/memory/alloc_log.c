@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/device/stream.h"
 #include "core/memory/content.h"
 
@@ -149,7 +150,8 @@ unsigned gb_alloc_log_events(struct gb_core *core, uint64_t *from, uint64_t end,
 }
 
 static void copy_block(const struct gb_alloc_log_link *link, struct gb_alloc_log_block *out) {
-    const struct gb_content *c = (const void *)((const char *)link - offsetof(struct gb_content, alloc_log));
+    const struct gb_content *c =
+        gb_container_of((struct gb_alloc_log_link *)(uintptr_t)link, struct gb_content, alloc_log);
     bool pool_sessions = c->kind == GB_KIND_DEVICE;
 
     *out = (struct gb_alloc_log_block){

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "core/device/stream.h"
 #include "core/memory/alloc_stats.h"
 #include "core/memory/free_cache.h"
@@ -222,7 +223,7 @@ void gb_content_free_memory(struct gb_content *c) {
 }
 
 static void free_memory(struct gb_task *task) {
-    gb_content_free_memory((struct gb_content *)((char *)task - offsetof(struct gb_content, task)));
+    gb_content_free_memory(gb_container_of(task, struct gb_content, task));
 }
 
 /* [any thread] The last reference is gone. */

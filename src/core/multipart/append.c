@@ -6,8 +6,7 @@
 
 /* --- the append lock ---------------------------------------------------------------------------------------------- */
 
-static struct gb_append *append_new(struct gb_multipart *multipart, void (*wake)(void *arg), void *arg,
-                                    struct gb_error *err) {
+static struct gb_append *append_new(struct gb_multipart *multipart, struct gb_waker waker, struct gb_error *err) {
     struct gb_append *a = calloc(1, sizeof(*a));
 
     if (!a) {
@@ -15,14 +14,12 @@ static struct gb_append *append_new(struct gb_multipart *multipart, void (*wake)
         return NULL;
     }
     a->multipart = gb_multipart_ref(multipart);
-    a->wake = wake;
-    a->arg = arg;
+    a->waker = waker;
     return a;
 }
 
 int gb_append_new(struct gb_core *core, const struct gb_upload_params *params, const uint64_t *length, void *app,
-                  void (*free_app)(void *app), void (*wake)(void *arg), void *arg, struct gb_append **ret,
-                  struct gb_error *err) {
+                  void (*free_app)(void *app), struct gb_waker waker, struct gb_append **ret, struct gb_error *err) {
     struct gb_multipart *multipart;
     struct gb_append *a;
 
@@ -30,7 +27,7 @@ int gb_append_new(struct gb_core *core, const struct gb_upload_params *params, c
         free_app(app);
         return -1;
     }
-    a = append_new(multipart, wake, arg, err);
+    a = append_new(multipart, waker, err);
     pthread_mutex_lock(&multipart->lock);
     multipart->app = app;
     multipart->free_app = free_app;
@@ -70,11 +67,10 @@ static int check_locked(struct gb_multipart *multipart, uint64_t offset, uint64_
 }
 
 int gb_append_open(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
-                   void (*wake)(void *arg), void *arg, struct gb_append **ret, uint64_t *ret_offset,
-                   struct gb_error *err) {
+                   struct gb_waker waker, struct gb_append **ret, uint64_t *ret_offset, struct gb_error *err) {
     struct gb_multipart *multipart =
         gb_core_alive(core, err) < 0 ? NULL : gb_multipart_find(core, session, id, true, err);
-    struct gb_append *a = multipart ? append_new(multipart, wake, arg, err) : NULL;
+    struct gb_append *a = multipart ? append_new(multipart, waker, err) : NULL;
     int r = -1;
 
     if (a) {
@@ -165,11 +161,8 @@ int gb_append_length(struct gb_append *append, uint64_t length, struct gb_error 
 
 /* -1: another request cut the append off, or the multipart upload has ended. The lock is held. */
 static int alive_locked(struct gb_append *a, struct gb_error *err) {
-    if (a->multipart->state == GB_MULTIPART_ENDED) {
-        if (err && err->code == GB_OK)
-            *err = a->multipart->why;
-        return -1;
-    }
+    if (a->multipart->state == GB_MULTIPART_ENDED)
+        return gb_error_move(err, &a->multipart->why);
     if (a->cut)
         return gb_error_set(err, GB_ERR_UPLOAD_BUSY,
                             "another request asked where the upload stands and goes on with it");
@@ -235,7 +228,7 @@ static int part_locked(struct gb_append *a, struct gb_error *err) {
     if (gb_multipart_check_locked(multipart, err) < 0)
         return -1;
     at = gb_ranges_prefix(&multipart->ranges);
-    a->part = gb_part_new_locked(multipart, at, multipart->bytes - at, a->wake, a->arg, err);
+    a->part = gb_part_new_locked(multipart, at, multipart->bytes - at, a->waker, err);
     return a->part ? 1 : -1;
 }
 
@@ -293,7 +286,7 @@ int gb_append_end(struct gb_append *a, struct gb_error *err) {
 
 int gb_append_result(struct gb_append *append, struct gb_multipart_view *ret, struct gb_error *err) {
     uint32_t crc;
-    int r = gb_part_result(append->part, &crc, err);
+    int r = gb_part_result(append->part, &crc, NULL, err);
 
     if (r > 0)
         gb_append_view(append, ret);
@@ -319,7 +312,7 @@ void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, con
         waits = multipart->append_locked && err.code == GB_OK;
         if (waits && a) {
             a->cut = true;
-            a->wake(a->arg);
+            gb_waker_run(&a->waker);
         }
         if (!waits)
             gb_multipart_view_locked(multipart, &call->multipart);

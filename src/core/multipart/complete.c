@@ -105,7 +105,7 @@ static struct inspection *inspection_new(struct gb_multipart *multipart, const s
 static int open_memory(struct inspection *n, struct gb_error *err) {
     struct gb_upload *u = n->target;
     struct gb_download *d = gb_download_of(u->t.session, u->t.stream, gb_content_ref(u->content), u->plan.kind,
-                                           u->plan.bytes, gb_hash_reader_wake, &n->reader);
+                                           u->plan.bytes, (struct gb_waker){gb_hash_reader_wake, &n->reader});
 
     if (!d) {
         gb_content_drop(u->content, NULL, NULL); /* never the last: the target has one */

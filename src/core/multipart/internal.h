@@ -83,8 +83,7 @@ struct gb_part {
 struct gb_append {
     struct gb_multipart *multipart;
     struct gb_upload *part;
-    void (*wake)(void *arg);
-    void *arg;
+    struct gb_waker waker;
     bool cut; /* the multipart upload's lock */
 };
 
@@ -140,8 +139,8 @@ void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *targe
 
 /* Makes a part and links it to the multipart upload, which is open. The bytes of an append count even if it breaks off.
  * The lock is held. */
-struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes,
-                                     void (*wake)(void *arg), void *arg, struct gb_error *err);
+struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes, struct gb_waker waker,
+                                     struct gb_error *err);
 
 /* multipart.c: ends the session's multipart uploads that have received nothing for the configured time. Without
  * locks. */

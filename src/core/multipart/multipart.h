@@ -34,8 +34,8 @@ struct gb_multipart_call {
     struct gb_multipart_view multipart; /* also valid after an error, if there is such an upload */
 };
 
-/* Begins a multipart upload and allocates all of params->bytes. params->wake is not used. Takes params->check, which is
- * evaluated at the beginning and again at the commit. The call ends when parts can be received. Result:
+/* Begins a multipart upload and allocates all of params->bytes. params->waker is not used. Takes params->check, which
+ * is evaluated at the beginning and again at the commit. The call ends when parts can be received. Result:
  * call->multipart. Errors: as gb_upload_begin; LIMIT_REACHED. */
 void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart_call *call);
 
@@ -52,14 +52,15 @@ int gb_multipart_list(struct gb_core *core, const struct gb_name *session, int64
  * arrived. Errors: RANGE_NOT_SATISFIABLE; UPLOAD_BUSY if another part of the range is under way; UPLOAD_OVERLAP with
  * parts that arrived; UPLOAD_WRONG_KIND, LIMIT_REACHED. */
 int gb_multipart_part(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
-                      uint64_t bytes, bool replace, void (*wake)(void *arg), void *arg, struct gb_upload **ret,
+                      uint64_t bytes, bool replace, struct gb_waker waker, struct gb_upload **ret,
                       struct gb_error *err);
 /* [now] Returns true if the range consists of whole parts that arrived, with its checksum in *ret_crc. */
 bool gb_multipart_arrived(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
                           uint64_t bytes, uint32_t *ret_crc);
 /* The result of a part after gb_upload_end. Returns 1 with its checksum in *ret_crc if it arrived; 0: wait for wake;
- * -1. */
-int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_error *err);
+ * -1. ret_view, unless NULL, gets the multipart upload as it is after the part. Errors: why the multipart
+ * upload has ended meanwhile. */
+int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_multipart_view *ret_view, struct gb_error *err);
 
 /* The expected checksum and digests of all bytes. The checksum is computed as bytes arrive. The digests are computed
  * from the memory at the completion, on a thread of their own. */
@@ -96,13 +97,11 @@ struct gb_append;
 /* [now] Makes a multipart upload and takes its append lock. Of params only the session and the buffer's name are used.
  * Takes app in every case: free_app frees it at once on failure, else with the multipart upload at the latest. */
 int gb_append_new(struct gb_core *core, const struct gb_upload_params *params, const uint64_t *length, void *app,
-                  void (*free_app)(void *app), void (*wake)(void *arg), void *arg, struct gb_append **ret,
-                  struct gb_error *err);
+                  void (*free_app)(void *app), struct gb_waker waker, struct gb_append **ret, struct gb_error *err);
 /* [now] Takes the append lock to continue at offset. *ret_offset: the present offset. Errors: UPLOAD_BUSY,
  * UPLOAD_WRONG_KIND; UPLOAD_OFFSET_MISMATCH and UPLOAD_COMPLETED, which set *ret_offset. */
 int gb_append_open(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
-                   void (*wake)(void *arg), void *arg, struct gb_append **ret, uint64_t *ret_offset,
-                   struct gb_error *err);
+                   struct gb_waker waker, struct gb_append **ret, uint64_t *ret_offset, struct gb_error *err);
 void *gb_append_app(struct gb_append *append);
 void gb_append_view(struct gb_append *append, struct gb_multipart_view *ret);
 

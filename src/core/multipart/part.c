@@ -32,8 +32,8 @@ static struct gb_part *make_locked(struct gb_multipart *multipart, uint64_t at, 
     return part;
 }
 
-struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes,
-                                     void (*wake)(void *arg), void *arg, struct gb_error *err) {
+struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes, struct gb_waker waker,
+                                     struct gb_error *err) {
     struct gb_part *part = NULL;
     struct gb_upload *u;
 
@@ -44,7 +44,7 @@ struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at
         return NULL;
     }
     u = &part->upload;
-    gb_core_transfer_init(&u->t, multipart->session, wake, arg, gb_upload_destroy);
+    gb_core_transfer_init(&u->t, multipart->session, waker, gb_upload_destroy);
     u->t.device = part->target->t.device;
     u->t.stream = gb_core_stream_use_more(part->target->t.stream);
     part->next = multipart->parts;
@@ -100,7 +100,7 @@ static int make_way(struct gb_multipart *multipart, uint64_t offset, uint64_t by
 }
 
 static struct gb_upload *begin_locked(struct gb_multipart *multipart, uint64_t offset, uint64_t bytes, bool replace,
-                                      void (*wake)(void *arg), void *arg, struct gb_error *err) {
+                                      struct gb_waker waker, struct gb_error *err) {
     if (multipart->appends) {
         gb_error_set(err, GB_ERR_UPLOAD_WRONG_KIND,
                      "this upload takes bytes one after the other: PATCH it, or begin one with POST .../uploads");
@@ -109,11 +109,11 @@ static struct gb_upload *begin_locked(struct gb_multipart *multipart, uint64_t o
     if (gb_multipart_check_locked(multipart, err) < 0 || check_range(multipart, offset, bytes, err) < 0 ||
         check_others(multipart, offset, bytes, err) < 0 || make_way(multipart, offset, bytes, replace, err) < 0)
         return NULL;
-    return gb_part_new_locked(multipart, offset, bytes, wake, arg, err);
+    return gb_part_new_locked(multipart, offset, bytes, waker, err);
 }
 
 int gb_multipart_part(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
-                      uint64_t bytes, bool replace, void (*wake)(void *arg), void *arg, struct gb_upload **ret,
+                      uint64_t bytes, bool replace, struct gb_waker waker, struct gb_upload **ret,
                       struct gb_error *err) {
     struct gb_multipart *multipart =
         gb_core_alive(core, err) < 0 ? NULL : gb_multipart_find(core, session, id, true, err);
@@ -122,7 +122,7 @@ int gb_multipart_part(struct gb_core *core, const struct gb_name *session, const
     if (!multipart)
         return -1;
     pthread_mutex_lock(&multipart->lock);
-    u = begin_locked(multipart, offset, bytes, replace, wake, arg, err);
+    u = begin_locked(multipart, offset, bytes, replace, waker, err);
     pthread_mutex_unlock(&multipart->lock);
     gb_multipart_unref(multipart);
     if (!u)
@@ -231,7 +231,20 @@ static void gone(struct gb_upload *u) {
 
 static const struct gb_upload_role part_role = {.complete = complete, .gone = gone};
 
-int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_error *err) {
+static int look(struct gb_multipart *multipart, struct gb_multipart_view *ret, struct gb_error *err) {
+    int r = 1;
+
+    pthread_mutex_lock(&multipart->lock);
+    if (multipart->state == GB_MULTIPART_ENDED)
+        r = gb_error_move(err, &multipart->why);
+    else
+        gb_multipart_view_locked(multipart, ret);
+    pthread_mutex_unlock(&multipart->lock);
+    return r;
+}
+
+int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_multipart_view *ret_view,
+                   struct gb_error *err) {
     bool done;
     int r = 0;
 
@@ -244,5 +257,5 @@ int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_error *e
     if (!done)
         return r;
     *ret_crc = part->crc;
-    return 1;
+    return ret_view ? look(part_of(part)->multipart, ret_view, err) : 1;
 }

@@ -89,7 +89,7 @@ static void free_check(struct gb_buffer_check *check) {
 }
 
 static void behind_frees(struct gb_task *task) {
-    struct gb_multipart *multipart = (struct gb_multipart *)((char *)task - offsetof(struct gb_multipart, task));
+    struct gb_multipart *multipart = gb_container_of(task, struct gb_multipart, task);
     struct gb_multipart_waiter *end_waiters;
 
     pthread_mutex_lock(&multipart->lock);
@@ -197,7 +197,7 @@ static bool progress_locked(struct gb_multipart *multipart, struct gb_multipart_
     if (multipart->state == GB_MULTIPART_OPENING && r > 0) {
         multipart->state = GB_MULTIPART_OPEN;
         if (multipart->append)
-            multipart->append->wake(multipart->append->arg);
+            gb_waker_run(&multipart->append->waker);
     } else if (multipart->state == GB_MULTIPART_COMPLETING) {
         multipart->state = r > 0 ? GB_MULTIPART_DONE : GB_MULTIPART_OPEN;
         multipart->sealed = r < 0;
@@ -250,8 +250,7 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
     p.session = multipart->session;
     p.fresh = true;
     p.in_place = false;
-    p.wake = woken;
-    p.arg = multipart;
+    p.waker = (struct gb_waker){woken, multipart};
     gb_multipart_ref(multipart);
     target = gb_upload_make(multipart->core, &p, &target_role, multipart, err);
     if (!target) {
@@ -322,7 +321,7 @@ static void cut_all_locked(struct gb_multipart *multipart, const struct gb_error
         gb_hash_reader_cut(multipart->reader);
     if (multipart->append) {
         multipart->append->cut = true;
-        multipart->append->wake(multipart->append->arg);
+        gb_waker_run(&multipart->append->waker);
     }
 }
 

@@ -21,8 +21,7 @@ struct gb_feed {
     size_t count;
     int64_t floor; /* all that is above is in the tail */
     int64_t last;
-    void (*wake)(void *arg);
-    void *wake_arg;
+    struct gb_waker waker;
 };
 
 struct gb_feed *gb_feed_new(void) {
@@ -76,8 +75,7 @@ static void noted(void *arg, const struct gb_notice *notices, size_t count) {
         append_locked(f, &notices[i]);
     pthread_cond_broadcast(&f->grown);
     /* Under the lock, so that it is not called once gb_feed_watch has set another. */
-    if (f->wake)
-        f->wake(f->wake_arg);
+    gb_waker_run(&f->waker);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -121,10 +119,9 @@ void gb_feed_stop(struct gb_core *core) {
     gb_store_feed_watch(core->store, NULL, NULL);
 }
 
-void gb_feed_watch(struct gb_core *core, void (*wake)(void *arg), void *arg) {
+void gb_feed_watch(struct gb_core *core, struct gb_waker waker) {
     pthread_mutex_lock(&core->feed->lock);
-    core->feed->wake = wake;
-    core->feed->wake_arg = arg;
+    core->feed->waker = waker;
     pthread_mutex_unlock(&core->feed->lock);
 }
 

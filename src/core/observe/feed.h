@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/waker.h"
 #include "model/notice.h"
 
 struct gb_core;
@@ -32,9 +33,9 @@ struct gb_feed_piece {
     int64_t last;        /* out: newest of all, matching or not */
 };
 
-/* Sets the listener: wake is called when there is more, and must not block nor call the core. NULL: none. [any thread,
- * never blocks] */
-void gb_feed_watch(struct gb_core *core, void (*wake)(void *arg), void *arg);
+/* Sets the listener: waker is called when there is more, and must not block nor call the core. Without fn: none.
+ * [any thread, never blocks] */
+void gb_feed_watch(struct gb_core *core, struct gb_waker waker);
 
 /* The newest event that can be read; the newest that was given an id. [now] */
 int64_t gb_feed_last(struct gb_core *core);

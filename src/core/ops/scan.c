@@ -34,7 +34,7 @@ static void finish(struct scan *s, const struct gb_error *error) {
 }
 
 static struct scan *scan_of(struct gb_transaction *transaction) {
-    return (struct scan *)((char *)transaction - offsetof(struct scan, transaction));
+    return gb_container_of(transaction, struct scan, transaction);
 }
 
 /* Only the bytes that were read get their checksum. */
@@ -114,8 +114,8 @@ static int open_bytes(struct scan *s, const struct gb_scan_params *p, struct gb_
     if (gb_core_alive(s->core, err) < 0)
         return -1;
     s->session = gb_session_use(s->core, &p->session, err);
-    if (!s->session ||
-        gb_download_open(s->core, &p->session, &p->name, &p->stream, gb_hash_reader_wake, r, &r->download, err) < 0)
+    if (!s->session || gb_download_open(s->core, &p->session, &p->name, &p->stream,
+                                        (struct gb_waker){gb_hash_reader_wake, r}, &r->download, err) < 0)
         return -1;
     r->download->silent = true;
     rec = gb_download_record(r->download);

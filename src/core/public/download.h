@@ -11,11 +11,11 @@ struct gb_download;
 /* [now] Finds the buffer and keeps its present bytes readable, even if the buffer is replaced or deleted. Does not use
  * the device. The caller frees *ret with gb_download_free. Errors: BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST. */
 int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                     const struct gb_name *stream, void (*wake)(void *arg), void *arg, struct gb_download **ret,
+                     const struct gb_name *stream, struct gb_waker waker, struct gb_download **ret,
                      struct gb_error *err);
 /* [now] As gb_download_open, in a session that the caller holds. */
 int gb_download_open_in(struct gb_session *session, const struct gb_name *name, const struct gb_name *stream,
-                        void (*wake)(void *arg), void *arg, struct gb_download **ret, struct gb_error *err);
+                        struct gb_waker waker, struct gb_download **ret, struct gb_error *err);
 const struct gb_buffer_rec *gb_download_record(const struct gb_download *download);
 /* Starts the download of the bytes [offset, offset + length). One start a download. Errors: RANGE_NOT_SATISFIABLE. */
 int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t length, struct gb_error *err);

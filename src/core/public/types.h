@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "base/error.h"
 #include "base/name.h"
+#include "base/waker.h"
 #include "model/failure.h"
 #include "model/model.h"
 #include "model/view.h"
@@ -147,8 +148,7 @@ struct gb_upload_params {
     bool asked_before; /* gb_upload_check: a refusal is neither counted nor reported, because another call does so */
     unsigned wait_ms;  /* how long to wait for memory to become free */
     struct gb_buffer_check check;
-    void (*wake)(void *arg); /* there may be room, or the upload has ended; any thread; spurious calls happen */
-    void *arg;
+    struct gb_waker waker; /* there may be room, or the upload has ended; any thread; spurious calls happen */
 };
 
 /* Times of one transfer, milliseconds on the device's clock. */

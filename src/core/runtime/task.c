@@ -1,9 +1,10 @@
 #include "core/runtime/task.h"
 
+#include "base/container.h"
 #include "core/runtime/runtime.h"
 
 static void run(struct gb_task *task) {
-    struct gb_core_task *work = (struct gb_core_task *)((char *)task - offsetof(struct gb_core_task, task));
+    struct gb_core_task *work = gb_container_of(task, struct gb_core_task, task);
 
     work->run(work);
 }

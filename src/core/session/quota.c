@@ -66,9 +66,7 @@ void gb_quota_denied(struct gb_session *s, const struct gb_error *error) {
 
 static int refuse(struct gb_session *session, const struct gb_error *why, struct gb_error *err) {
     gb_quota_denied(session, why);
-    if (err && err->code == GB_OK)
-        *err = *why;
-    return -1;
+    return gb_error_move(err, why);
 }
 
 static int take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err) {

@@ -2,6 +2,7 @@
 #ifndef GB_CORE_SHARE_LEASE_INTERNAL_H
 #define GB_CORE_SHARE_LEASE_INTERNAL_H
 
+#include "base/container.h"
 #include "core/buffer/transaction.h"
 #include "core/memory/kind.h"
 #include "core/share/lease.h"
@@ -115,7 +116,7 @@ void gb_lease_describe(const struct gb_buffer *buffer, enum gb_head head, struct
 void gb_lease_apply_locked(struct gb_transaction *transaction, struct gb_buffer *buffer);
 
 static inline struct gb_lease *gb_lease_of_pin(const struct gb_pin *pin) {
-    return (struct gb_lease *)((char *)(uintptr_t)pin - offsetof(struct gb_lease, pin));
+    return gb_container_of((struct gb_pin *)(uintptr_t)pin, struct gb_lease, pin);
 }
 
 static inline struct gb_lease *gb_lease_of(struct gb_transaction *transaction) {

@@ -1,4 +1,5 @@
 /* One slot and its copy. */
+#include "base/container.h"
 #include "core/transfer/transfer.h"
 
 static int take_events(struct gb_staged_copy *f, struct gb_error *err) {
@@ -93,7 +94,7 @@ static void settled(void *arg, const struct gb_error *error) {
 }
 
 static void settle(struct gb_task *task) {
-    struct gb_staged_copy *f = (struct gb_staged_copy *)((char *)task - offsetof(struct gb_staged_copy, task));
+    struct gb_staged_copy *f = gb_container_of(task, struct gb_staged_copy, task);
     struct gb_backend *be = f->transfer->core->backend;
 
     /* Others use the lane, so it waits itself only where the device gives no other way. */

@@ -1,10 +1,10 @@
 #include "core/transfer/transfer.h"
 
 #include "base/clock.h"
+#include "base/container.h"
 
 static void slot_granted(struct gb_slot_waiter *waiter) {
-    struct gb_core_transfer *t =
-        (struct gb_core_transfer *)((char *)waiter - offsetof(struct gb_core_transfer, waiter));
+    struct gb_core_transfer *t = gb_container_of(waiter, struct gb_core_transfer, waiter);
 
     pthread_mutex_lock(&t->lock);
     t->slot_waiting = false;
@@ -12,7 +12,7 @@ static void slot_granted(struct gb_slot_waiter *waiter) {
     gb_core_transfer_unref(t);
 }
 
-void gb_core_transfer_init(struct gb_core_transfer *t, struct gb_session *session, void (*wake)(void *arg), void *arg,
+void gb_core_transfer_init(struct gb_core_transfer *t, struct gb_session *session, struct gb_waker waker,
                            void (*destroy)(struct gb_core_transfer *transfer)) {
     pthread_mutexattr_t attr;
 
@@ -20,8 +20,7 @@ void gb_core_transfer_init(struct gb_core_transfer *t, struct gb_session *sessio
     t->core = session->core;
     t->session = gb_session_ref(session);
     t->destroy = destroy;
-    t->wake = wake;
-    t->arg = arg;
+    t->waker = waker;
     t->waiter.granted = slot_granted;
     t->started_ns = gb_clock_ns();
     pthread_mutexattr_init(&attr);
@@ -67,8 +66,7 @@ void gb_core_transfer_unlock_wake(struct gb_core_transfer *t) {
     if (!wanted)
         return;
     pthread_mutex_lock(&t->wake_lock);
-    if (t->wake)
-        t->wake(t->arg);
+    gb_waker_run(&t->waker);
     pthread_mutex_unlock(&t->wake_lock);
 }
 
@@ -85,9 +83,7 @@ int gb_core_transfer_check_locked(struct gb_core_transfer *t, struct gb_error *e
         gb_session_alive(t->session, &t->error);
     if (t->error.code == GB_OK && gb_core_alive(t->core, &t->error) == 0)
         return 0;
-    if (err && err->code == GB_OK)
-        *err = t->error;
-    return -1;
+    return gb_error_move(err, &t->error);
 }
 
 void *gb_core_transfer_slot_locked(struct gb_core_transfer *t) {
@@ -108,7 +104,7 @@ void *gb_core_transfer_slot_locked(struct gb_core_transfer *t) {
 
 void gb_core_transfer_close(struct gb_core_transfer *t) {
     pthread_mutex_lock(&t->wake_lock);
-    t->wake = NULL;
+    t->waker.fn = NULL;
     pthread_mutex_unlock(&t->wake_lock);
     if (gb_slots_cancel(&t->core->slots, &t->waiter))
         gb_core_transfer_unref(t); /* never the last: the caller has one */

@@ -17,8 +17,7 @@ struct gb_core_transfer {
     void (*destroy)(struct gb_core_transfer *transfer); /* called when the last reference is dropped */
 
     pthread_mutex_t wake_lock; /* held while wake runs, which never runs after closing; recursive */
-    void (*wake)(void *arg);   /* NULL: closed */
-    void *arg;
+    struct gb_waker waker;     /* without fn: closed */
 
     pthread_mutex_t lock; /* guards what follows, and the fields that name it */
     bool want_wake;
@@ -33,8 +32,8 @@ struct gb_core_transfer {
     uint64_t queue_ns;
 };
 
-void gb_core_transfer_init(struct gb_core_transfer *transfer, struct gb_session *session, void (*wake)(void *arg),
-                           void *arg, void (*destroy)(struct gb_core_transfer *transfer));
+void gb_core_transfer_init(struct gb_core_transfer *transfer, struct gb_session *session, struct gb_waker waker,
+                           void (*destroy)(struct gb_core_transfer *transfer));
 void gb_core_transfer_done(struct gb_core_transfer *transfer);    /* called by destroy */
 void gb_core_transfer_silence(struct gb_core_transfer *transfer); /* sets silent, before any other thread uses it */
 void gb_core_transfer_ref(struct gb_core_transfer *transfer);

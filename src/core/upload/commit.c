@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/buffer/guard.h"
 #include "core/upload/upload.h"
 
@@ -70,7 +71,7 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
 }
 
 struct gb_upload *gb_upload_of_transaction(struct gb_transaction *transaction) {
-    return (struct gb_upload *)((char *)transaction - offsetof(struct gb_upload, transaction));
+    return gb_container_of(transaction, struct gb_upload, transaction);
 }
 
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
@@ -229,8 +230,7 @@ int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bo
     pthread_mutex_lock(&upload->t.lock);
     done = upload->state == GB_UPLOAD_DONE;
     if (!done && upload->t.error.code != GB_OK) {
-        if (err && err->code == GB_OK)
-            *err = upload->t.error;
+        gb_error_move(err, &upload->t.error);
         r = -1;
     }
     upload->t.want_wake = !done && r == 0;

@@ -289,8 +289,7 @@ void gb_device_write_start(struct gb_core *core, struct gb_upload_params *p, str
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload *u;
 
-    p->wake = wake;
-    p->arg = w;
+    p->waker = (struct gb_waker){wake, w};
     u = gb_upload_make(core, p, &device_write, w, &err);
     if (!u) {
         gb_device_write_fail(&p->check, w, w->call, &err);

@@ -27,7 +27,7 @@ struct gb_device_write {
 /* Makes a device write for the call. Returns NULL when memory is exhausted. */
 struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_buffer_call *call);
 /* Starts the write, which finishes its call at the end. Takes write and params->check.arg in every case. Sets
- * params->wake and params->arg. */
+ * params->waker. */
 void gb_device_write_start(struct gb_core *core, struct gb_upload_params *params, struct gb_device_write *write);
 /* Frees write (NULL is accepted) and the check's argument, and finishes the call. error GB_OK: success. */
 void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *write,

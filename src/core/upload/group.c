@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/container.h"
 #include "core/upload/upload.h"
 
 struct member {
@@ -21,8 +22,7 @@ struct gb_upload_group {
     size_t at; /* the caller's: which one is filled */
 
     pthread_mutex_t wake_lock; /* held while wake runs */
-    void (*wake)(void *arg);   /* NULL: the caller is gone */
-    void *arg;
+    struct gb_waker waker;     /* without fn: the caller is gone */
 
     pthread_mutex_t lock;
     size_t ready;
@@ -36,8 +36,7 @@ struct gb_upload_group {
 
 static void wake_caller(struct gb_upload_group *j) {
     pthread_mutex_lock(&j->wake_lock);
-    if (j->wake)
-        j->wake(j->arg);
+    gb_waker_run(&j->waker);
     pthread_mutex_unlock(&j->wake_lock);
 }
 
@@ -53,8 +52,7 @@ static int check(struct gb_upload_group *j, struct gb_error *err) {
 
     pthread_mutex_lock(&j->lock);
     if (j->error.code != GB_OK) {
-        if (err && err->code == GB_OK)
-            *err = j->error;
+        gb_error_move(err, &j->error);
         r = -1;
     }
     pthread_mutex_unlock(&j->lock);
@@ -90,8 +88,7 @@ static void one_finished(struct gb_upload_group *j) {
 }
 
 static void committed(struct gb_transaction_group *tx_group) {
-    struct gb_upload_group *j =
-        (struct gb_upload_group *)((char *)tx_group - offsetof(struct gb_upload_group, tx_group));
+    struct gb_upload_group *j = gb_container_of(tx_group, struct gb_upload_group, tx_group);
     size_t i;
 
     if (tx_group->error.code != GB_OK) {
@@ -208,8 +205,7 @@ static struct gb_upload_group *make(struct gb_session *s, const struct gb_upload
     pthread_mutexattr_destroy(&attr);
     pthread_mutex_init(&j->lock, NULL);
     j->session = gb_session_ref(s);
-    j->wake = params->wake;
-    j->arg = params->arg;
+    j->waker = params->waker;
     j->members = calloc(params->count + 1, sizeof(*j->members));
     j->transactions = calloc(params->count + 1, sizeof(*j->transactions));
     j->tx_group.edits = calloc(params->count + 1, sizeof(*j->tx_group.edits));
@@ -230,13 +226,13 @@ static int begin_one(struct gb_core *core, struct gb_upload_group *j, const stru
     p.session = j->session;
     p.buffer.session = params->session;
     p.check = (struct gb_buffer_check){.check = NULL};
-    p.wake = upload_woke;
+    p.waker.fn = upload_woke;
     member->group = j;
     u = gb_upload_make(core, &p, &member_role, member, err);
     gb_text_unref(p.buffer.labels);
     if (!u)
         return -1;
-    u->t.arg = u;
+    u->t.waker.arg = u;
     u->t.wake_on_error = true;
     atomic_fetch_add(&j->refs, 1);
     member->upload = u;
@@ -380,7 +376,7 @@ void gb_upload_group_free(struct gb_upload_group *j) {
     if (!j)
         return;
     pthread_mutex_lock(&j->wake_lock);
-    j->wake = NULL;
+    j->waker.fn = NULL;
     pthread_mutex_unlock(&j->wake_lock);
     pthread_mutex_lock(&j->lock);
     abandoned = !j->committing;

@@ -11,13 +11,12 @@ struct gb_upload_group_params {
     struct gb_name session; /* of all */
     size_t count;           /* may be 0 */
     uint64_t bytes;         /* of all payloads */
-    /* Fills in params for the i-th upload, in the order of the payloads, except session, wake and arg. check is
+    /* Fills in params for the i-th upload, in the order of the payloads, except session and waker. check is
      * ignored, and the group takes over a reference to labels. Names must differ. Called only by gb_upload_group_begin.
      * Returns 0 or -1. */
     int (*describe)(void *arg, size_t i, struct gb_upload_params *params, struct gb_error *err);
     void *describe_arg;
-    void (*wake)(void *arg); /* as gb_upload_params */
-    void *arg;
+    struct gb_waker waker; /* as gb_upload_params */
 };
 
 /* [now] Checks whether the session's quota permits that many more bytes. Nothing else is checked. */

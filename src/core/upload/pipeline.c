@@ -51,9 +51,7 @@ static int watch(struct gb_upload *u, struct gb_staged_copy *first, struct gb_st
         next = first->next;
         gb_staged_copy_abandon(first);
     }
-    if (err && err->code == GB_OK)
-        *err = why;
-    return -1;
+    return gb_error_move(err, &why);
 }
 
 static struct gb_staged_copy *take_first(struct gb_upload *u) {
@@ -142,9 +140,7 @@ static int send(struct gb_upload *u, struct gb_error *err) {
     if (copy(u, f, &why) < 0) {
         gb_upload_fail(u, &why);
         gb_staged_copy_abandon(f);
-        if (err && err->code == GB_OK)
-            *err = why;
-        return -1;
+        return gb_error_move(err, &why);
     }
     f->next = NULL;
     if (u->pipe.unwatched)

@@ -55,9 +55,7 @@ static int check_limit(struct gb_session *session, const struct gb_upload_draft 
                  draft->pool->rec.name.s, (unsigned long long)limit, (unsigned long long)draft->bytes);
     if (tell)
         gb_alloc_denied(session, draft->pool, draft->bytes, &why);
-    if (err && err->code == GB_OK)
-        *err = why;
-    return -1;
+    return gb_error_move(err, &why);
 }
 
 /* --- how much ----------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* On the lane: queues the work that precedes the payload, and the payload itself if the role queues it. */
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/upload/upload.h"
 
 static void usable(void *arg, const struct gb_error *error) {
@@ -101,7 +102,7 @@ static void settled(void *arg, const struct gb_error *error) {
 }
 
 static void settle_slowly(struct gb_task *task) {
-    struct gb_upload *u = (struct gb_upload *)((char *)task - offsetof(struct gb_upload, task));
+    struct gb_upload *u = gb_container_of(task, struct gb_upload, task);
 
     gb_stream_sync(u->t.core->backend, gb_core_transfer_part(&u->t), NULL);
     gb_core_transfer_unref(&u->t);
@@ -150,11 +151,11 @@ static void prepare(struct gb_upload *u) {
 }
 
 void gb_upload_prepare(struct gb_task *task) {
-    prepare((struct gb_upload *)((char *)task - offsetof(struct gb_upload, task)));
+    prepare(gb_container_of(task, struct gb_upload, task));
 }
 
 void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
-    struct gb_upload *u = (struct gb_upload *)((char *)alloc - offsetof(struct gb_upload, alloc));
+    struct gb_upload *u = gb_container_of(alloc, struct gb_upload, alloc);
 
     if (!error) {
         prepare(u);
@@ -189,7 +190,7 @@ static int hand_back(struct gb_upload *u, struct gb_error *err) {
 }
 
 static void on_lane(struct gb_task *task) {
-    struct gb_upload *u = (struct gb_upload *)((char *)task - offsetof(struct gb_upload, task));
+    struct gb_upload *u = gb_container_of(task, struct gb_upload, task);
     struct gb_error err = GB_ERROR_INIT;
 
     u->attached = hand_back(u, &err) < 0;

@@ -151,7 +151,7 @@ struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_pa
     u->pending = 1; /* the preparation */
     plan_params(gb_upload_plan_of(u), params);
     gb_text_ref(params->buffer.labels);
-    gb_core_transfer_init(&u->t, s, params->wake, params->arg, gb_upload_destroy);
+    gb_core_transfer_init(&u->t, s, params->waker, gb_upload_destroy);
     pthread_mutex_lock(&s->lock);
     r = plan_locked(u, params, err);
     pthread_mutex_unlock(&s->lock);

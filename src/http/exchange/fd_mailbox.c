@@ -238,8 +238,8 @@ int gb_http_fd_mailbox_take(struct gb_http_fd_mailbox *box, int *ret_fd, struct 
             box->fd = -1;
             box->state = TAKEN;
         }
-    } else if (err && err->code == GB_OK) {
-        *err = box->error;
+    } else {
+        gb_error_move(err, &box->error);
         gb_error_set(err, GB_ERR_INTERNAL, "the descriptor was taken before");
     }
     pthread_mutex_unlock(&all->lock);

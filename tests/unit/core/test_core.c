@@ -184,8 +184,7 @@ START_TEST(idle_sessions_expire) {
     p.has_idle_ttl = stays.has_idle_ttl = true;
     p.idle_ttl_s = stays.idle_ttl_s = 1;
     gb_assert_ok(core_session_create(f.core, &stays, &err), err);
-    up.wake = core_wake;
-    up.arg = &w;
+    up.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &up, &upload, &err), err);
     gb_assert_ok(core_session_create(f.core, &p, &err), err);
     gb_assert_ok(core_buffer_create(f.core, "idle", "x", 1000, 0, &err), err);

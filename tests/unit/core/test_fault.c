@@ -249,8 +249,7 @@ START_TEST(a_slot_is_kept_until_its_copy_is_done) {
     core_bytes(1, data, BYTES);
     gb_assert_ok(core_buffer_create(f.core, "default", "zero", 10, 0, &err), err);
     core_gate_close(&gate, &f, "default");
-    p.wake = core_wake;
-    p.arg = &w;
+    p.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
     gb_assert_fails(core_upload_send(upload, &w, data, BYTES, &err), err, GB_ERR_DEVICE_ERROR);
     gb_upload_free(upload);
@@ -298,7 +297,7 @@ START_TEST(a_device_dies) {
     gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
     gb_assert_ok(core_buffer_create(f.core, "default", "zero", 5000, 0, &err), err);
     gb_assert_ok(gb_core_health(f.core, &err), err);
-    gb_assert_ok(gb_download_open(f.core, &s, &p.buffer.name, &s, core_wake, &w, &download, &err), err);
+    gb_assert_ok(gb_download_open(f.core, &s, &p.buffer.name, &s, core_waker(&w), &download, &err), err);
     gb_assert_ok(gb_download_start(download, 0, BYTES, &err), err);
     gb_assert_ok(core_download_read(download, &w, back, 100, &err), err);
     gb_assert_fails(core_buffer_create(f.core, "default", "dies", 5000, 0, &err), err, GB_ERR_DEVICE_LOST);

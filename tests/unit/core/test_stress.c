@@ -74,8 +74,7 @@ static void break_off(struct worker *w, const char *session, const char *name) {
 
     core_wake_init(&wake);
     p.in_place = draw(w) % 2;
-    p.wake = core_wake;
-    p.arg = &wake;
+    p.waker = core_waker(&wake);
     if (gb_upload_begin(w->f->core, &p, &upload_, &err) < 0 ||
         core_upload_send(upload_, &wake, w->data, draw(w) % SIZE_MAX_BYTES, &err) < 0)
         permit(&err);
@@ -96,7 +95,7 @@ static void download(struct worker *w, const char *session, const char *name) {
     int r;
 
     core_wake_init(&wake);
-    r = gb_download_open(w->f->core, &s, &n, &stream, core_wake, &wake, &d, &err);
+    r = gb_download_open(w->f->core, &s, &n, &stream, core_waker(&wake), &d, &err);
     if (r == 0) {
         rec = gb_download_record(d);
         bytes = rec->bytes;

@@ -117,8 +117,7 @@ START_TEST(more_transfers_than_slots) {
         snprintf(name, sizeof(name), "b%d", i);
         p = core_upload_params("default", name, SIZE);
         core_wake_init(&w[i]);
-        p.wake = core_wake;
-        p.arg = &w[i];
+        p.waker = core_waker(&w[i]);
         gb_assert_ok(gb_upload_begin(f.core, &p, &upload[i], &err), err);
     }
     /* Sends a little of each transfer in turn, so that all hold or want slots at once. */

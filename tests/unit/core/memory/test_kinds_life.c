@@ -177,8 +177,7 @@ START_TEST(managed_memory_is_handed_back) {
         return;
     }
     u.buffer.kind = GB_KIND_MANAGED;
-    u.wake = core_wake;
-    u.arg = &wake;
+    u.waker = core_waker(&wake);
     gb_assert_ok(gb_upload_begin(f.core, &u, &upload, &err), err); /* into fresh memory */
     while ((r = gb_upload_room(upload, &room, &n, &err)) == 0)
         core_wake_wait(&wake);

@@ -96,15 +96,15 @@ START_TEST(one_at_a_time) {
 
     core_wake_init(&w);
     gb_assert_ok(intake_append(x->core, x->id, &x->params, 0, x->data, 10, false, &x->err), x->err);
-    gb_assert_ok(gb_append_open(x->core, &x->s, x->id, 10, core_wake, &w, &first, &at, &x->err), x->err);
+    gb_assert_ok(gb_append_open(x->core, &x->s, x->id, 10, core_waker(&w), &first, &at, &x->err), x->err);
     while ((r = gb_append_room(first, &room, &n, &x->err)) == 0)
         core_wake_wait(&w);
     ck_assert_int_eq(r, 1);
     memcpy(room, x->data + 10, 77);
     gb_assert_ok(gb_append_fill(first, 77, &x->err), x->err);
-    gb_assert_fails(gb_append_open(x->core, &x->s, x->id, 10, core_wake, &w, &second, &at, &x->err), x->err,
+    gb_assert_fails(gb_append_open(x->core, &x->s, x->id, 10, core_waker(&w), &second, &at, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
-    gb_assert_fails(gb_multipart_part(x->core, &x->s, x->id, 10, 1, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &x->s, x->id, 10, 1, false, core_waker(&w), &part, &x->err), x->err,
                     GB_ERR_UPLOAD_WRONG_KIND);
     intake_get(x->core, x->id, &view);
     ck_assert_uint_eq(view.offset, 10);
@@ -146,7 +146,7 @@ static struct gb_append *open_at(struct fix *x, uint64_t offset, struct core_wak
     struct gb_append *a;
     uint64_t at;
 
-    gb_assert_ok(gb_append_open(x->core, &x->s, x->id, offset, core_wake, w, &a, &at, &x->err), x->err);
+    gb_assert_ok(gb_append_open(x->core, &x->s, x->id, offset, core_waker(w), &a, &at, &x->err), x->err);
     return a;
 }
 
@@ -179,7 +179,7 @@ START_TEST(what_comes_first_is_kept) {
     unsigned i;
 
     core_wake_init(&w);
-    gb_assert_ok(gb_append_new(x->core, &p, &length, malloc(3), free, core_wake, &w, &a, &x->err), x->err);
+    gb_assert_ok(gb_append_new(x->core, &p, &length, malloc(3), free, core_waker(&w), &a, &x->err), x->err);
     gb_append_view(a, &view);
     memcpy(x->id, view.id, sizeof(x->id));
     ck_assert(!view.has_bytes);

@@ -96,7 +96,7 @@ START_TEST(meanwhile) {
     core_pending_init(&p);
     gb_multipart_complete(x->core, &session, x->id, NULL, &expected, p.call.multipart);
     ck_assert(!core_pending_done(&p));
-    gb_assert_fails(gb_multipart_part(x->core, &session, x->id, 0, 5, true, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &session, x->id, 0, 5, true, core_waker(&w), &part, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
     gb_assert_fails(intake_complete(x->core, x->id, NULL, NULL, NULL, &x->err), x->err, GB_ERR_UPLOAD_BUSY);
     gb_assert_fails(intake_complete_digest(x->core, x->id, x->data, BYTES, NULL, &x->err), x->err, GB_ERR_UPLOAD_BUSY);

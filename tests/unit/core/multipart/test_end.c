@@ -63,7 +63,7 @@ START_TEST(idle_ones_end) {
     /* Not while a part is under way. */
     p = core_upload_params("default", "y", 1000);
     gb_assert_ok(intake_begin(f.core, &p, &open, &err), err);
-    gb_assert_ok(gb_multipart_part(f.core, &s, open.view.id, 0, 10, false, core_wake, &w, &part, &err), err);
+    gb_assert_ok(gb_multipart_part(f.core, &s, open.view.id, 0, 10, false, core_waker(&w), &part, &err), err);
     gb_assert_ok(intake_begin(f.core, &p, &done, &err), err);
     while (gb_multipart_get(f.core, &s, done.view.id, &done.view, &err) == 0)
         continue;

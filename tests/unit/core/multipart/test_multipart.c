@@ -139,22 +139,22 @@ START_TEST(parts_that_cannot_be) {
     core_wake_init(&w);
     gb_assert_ok(intake_begin(x->core, &x->params, &r, &x->err), x->err);
     gb_assert_fails(intake_part(x->core, r.view.id, BYTES, x->data, 1, &x->err), x->err, GB_ERR_RANGE_NOT_SATISFIABLE);
-    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, UINT64_MAX, 2, false, core_wake, &w, &part, &x->err),
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, UINT64_MAX, 2, false, core_waker(&w), &part, &x->err),
                     x->err, GB_ERR_RANGE_NOT_SATISFIABLE);
-    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 1, BYTES, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 1, BYTES, false, core_waker(&w), &part, &x->err), x->err,
                     GB_ERR_RANGE_NOT_SATISFIABLE);
-    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 5, 0, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 5, 0, false, core_waker(&w), &part, &x->err), x->err,
                     GB_ERR_INVALID_ARGUMENT);
-    gb_assert_fails(gb_multipart_part(x->core, &s, "00000000-1", 5, 1, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, "00000000-1", 5, 1, false, core_waker(&w), &part, &x->err), x->err,
                     GB_ERR_UPLOAD_NOT_FOUND);
-    gb_assert_fails(gb_multipart_part(x->core, &s, "", 5, 1, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, "", 5, 1, false, core_waker(&w), &part, &x->err), x->err,
                     GB_ERR_UPLOAD_NOT_FOUND);
-    gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 100, 100, false, core_wake, &w, &part, &x->err), x->err);
-    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 199, 1, false, core_wake, &w, &more, &x->err), x->err,
+    gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 100, 100, false, core_waker(&w), &part, &x->err), x->err);
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 199, 1, false, core_waker(&w), &more, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
-    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &more, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 0, BYTES, false, core_waker(&w), &more, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
-    gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 200, 1, false, core_wake, &w, &more, &x->err), x->err);
+    gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 200, 1, false, core_waker(&w), &more, &x->err), x->err);
     gb_upload_free(more);
     /* The upload is deleted while a part is running. */
     gb_assert_fails(intake_delete(x->core, "nothing-1", &x->err), x->err, GB_ERR_UPLOAD_NOT_FOUND);
@@ -273,9 +273,9 @@ START_TEST(a_session_takes_them_along) {
     core_wake_init(&w);
     gb_assert_ok(core_session_create(x->core, &sp, &x->err), x->err);
     gb_assert_ok(intake_begin(x->core, &p, &r, &x->err), x->err);
-    gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &part, &x->err), x->err);
+    gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 0, BYTES, false, core_waker(&w), &part, &x->err), x->err);
     gb_assert_ok(core_upload_send(part, &w, x->data, CORE_SLOT_BYTES + 5, &x->err), x->err);
-    gb_assert_ok(gb_append_new(x->core, &p, &length, malloc(1), free, core_wake, &w, &append, &x->err), x->err);
+    gb_assert_ok(gb_append_new(x->core, &p, &length, malloc(1), free, core_waker(&w), &append, &x->err), x->err);
     gb_assert_ok(core_session_delete(x->core, "gone", &x->err), x->err);
     gb_assert_fails(gb_upload_room(part, &room, &n, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);
     gb_assert_fails(gb_append_header_room(append, 5, &room, &n, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);

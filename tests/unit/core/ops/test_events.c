@@ -33,8 +33,7 @@ static void begin(struct core_fixture *f, struct one_upload *u, const char *name
     core_wake_init(&u->wake);
     p.buffer.stream = core_name(stream);
     p.buffer.pool = core_name(pool);
-    p.wake = core_wake;
-    p.arg = &u->wake;
+    p.waker = core_waker(&u->wake);
     gb_assert_ok(gb_upload_begin(f->core, &p, &u->upload, &err), err);
 }
 
@@ -141,7 +140,7 @@ START_TEST(a_download_waits_for_its_stream) {
     core_gate_close_on(&gate, &f, "default", "a", 0);
     gb_assert_ok(core_event_record(f.core, "default", "e", "a", &err), err);
     gb_assert_ok(core_event_wait(f.core, "default", "e", "b", &err), err);
-    gb_assert_ok(gb_download_open(f.core, &s, &n, &b, core_wake, &w, &download, &err), err);
+    gb_assert_ok(gb_download_open(f.core, &s, &n, &b, core_waker(&w), &download, &err), err);
     gb_assert_ok(gb_download_start(download, 0, BYTES, &err), err);
     ck_assert_int_eq(gb_download_next(download, &block, &size, &err), 0);
     gb_assert_ok(core_download_on(f.core, "default", "x", "c", back, BYTES, &err), err);
@@ -152,7 +151,7 @@ START_TEST(a_download_waits_for_its_stream) {
     gb_download_free(download, true);
     /* The second download is freed before it ends. */
     core_gate_close_on(&gate, &f, "default", "b", 0);
-    gb_assert_ok(gb_download_open(f.core, &s, &n, &b, core_wake, &w, &download, &err), err);
+    gb_assert_ok(gb_download_open(f.core, &s, &n, &b, core_waker(&w), &download, &err), err);
     gb_assert_ok(gb_download_start(download, 0, BYTES, &err), err);
     ck_assert_int_eq(gb_download_next(download, &block, &size, &err), 0);
     gb_download_free(download, false);

@@ -74,7 +74,7 @@ START_TEST(readers_and_writers) {
     core_fixture_init(&f, specs[_i]);
     core_wake_init(&w);
     core_put(f.core, &p, 1, want);
-    gb_assert_ok(gb_download_open(f.core, &s, &p.buffer.name, &s, core_wake, &w, &download, &err), err);
+    gb_assert_ok(gb_download_open(f.core, &s, &p.buffer.name, &s, core_waker(&w), &download, &err), err);
     gb_assert_ok(gb_download_start(download, 0, BYTES, &err), err);
     gb_assert_ok(core_download_read(download, &w, back, 100, &err), err);
     /* A write goes in place into its side, so a reader of that side blocks it. The other side can be written. */
@@ -132,7 +132,7 @@ START_TEST(a_sync_under_way) {
         char byte;
 
         core_wake_init(&w);
-        gb_assert_ok(gb_download_open(f.core, &s, &p.buffer.name, &other, core_wake, &w, &download, &err), err);
+        gb_assert_ok(gb_download_open(f.core, &s, &p.buffer.name, &other, core_waker(&w), &download, &err), err);
         gb_assert_ok(gb_download_start(download, 0, 1, &err), err);
         gb_assert_ok(core_download_read(download, &w, &byte, 1, &err), err);
         ck_assert_int_eq(byte, want[0]);
@@ -178,8 +178,7 @@ START_TEST(a_broken_write_is_partial) {
 
     core_fixture_init(&f, specs[_i]);
     core_wake_init(&w);
-    p.wake = core_wake;
-    p.arg = &w;
+    p.waker = core_waker(&w);
     core_put(f.core, &p, 1, want);
     gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);

@@ -230,12 +230,11 @@ START_TEST(force_while_someone_reads_and_someone_writes) {
     core_bytes(1, data, BIG);
     gb_assert_ok(core_upload_on(f.core, "default", "x", "", "p", data, BIG, &err), err);
     gb_assert_ok(core_upload_on(f.core, "default", "elsewhere", "", "", data, BIG, &err), err);
-    gb_assert_ok(gb_download_open(f.core, &s, &x, &s, core_wake, &dw, &download, &err), err);
+    gb_assert_ok(gb_download_open(f.core, &s, &x, &s, core_waker(&dw), &download, &err), err);
     gb_assert_ok(gb_download_start(download, 0, BIG, &err), err);
     gb_assert_ok(core_download_read(download, &dw, back, 100, &err), err);
     p.buffer.pool = core_name("p");
-    p.wake = core_wake;
-    p.arg = &uw;
+    p.waker = core_waker(&uw);
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
     gb_assert_ok(core_upload_send(upload, &uw, data, BIG / 2, &err), err);
 

@@ -100,8 +100,7 @@ START_TEST(what_may_change_is_not_sealed) {
     gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_MAPPED);
     gb_holder_end(h);
     core_until_unmapped(&f);
-    u.wake = core_wake;
-    u.arg = &w;
+    u.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &u, &upload, &err), err);
     gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_BUFFER_BUSY);
     gb_assert_ok(core_upload_send(upload, &w, data, BYTES, &err), err);

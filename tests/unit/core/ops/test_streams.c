@@ -261,8 +261,7 @@ START_TEST(a_busy_stream_drains) {
     gb_assert_ok(core_stream_make(f.core, "default", "st", &err), err);
     core_gate_close_on(&gate, &f, "default", "st", 0);
     p.buffer.stream = core_name("st");
-    p.wake = core_wake;
-    p.arg = &w;
+    p.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
     gb_assert_ok(core_stream_remove(f.core, "default", "st", &err), err);
     gb_assert_fails(core_stream_get(f.core, "default", "st", &view, &err), err, GB_ERR_STREAM_NOT_FOUND);

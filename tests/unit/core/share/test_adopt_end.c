@@ -119,7 +119,7 @@ START_TEST(while_it_is_read) {
     core_adopt_all(&f, h, &m, "a");
     core_bytes(1, m.bytes, BYTES);
     core_wake_init(&w);
-    gb_assert_ok(gb_download_open(f.core, &session, &name, &stream, core_wake, &w, &d, &err), err);
+    gb_assert_ok(gb_download_open(f.core, &session, &name, &stream, core_waker(&w), &d, &err), err);
     gb_assert_ok(gb_download_start(d, 0, BYTES, &err), err);
     gb_holder_end(h);
     expect_lost(&f, "a");
@@ -148,8 +148,7 @@ START_TEST(while_it_is_written) {
     h = core_holder(f.core);
     core_adopt_all(&f, h, &m, "a");
     core_wake_init(&w);
-    u.wake = core_wake;
-    u.arg = &w;
+    u.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &u, &upload, &err), err);
     gb_assert_ok(core_upload_send(upload, &w, data, BYTES / 2, &err), err);
     gb_holder_end(h);
@@ -222,8 +221,7 @@ START_TEST(lost_before_partial_is_committed) {
     h = core_holder(f.core);
     core_adopt_all(&f, h, &m, "a");
     core_wake_init(&w);
-    u.wake = core_wake;
-    u.arg = &w;
+    u.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &u, &upload, &err), err);
     gb_assert_ok(core_upload_send(upload, &w, data, BYTES / 2, &err), err);
     core_busy_begin(&busy, &f);

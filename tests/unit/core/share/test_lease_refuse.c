@@ -80,14 +80,13 @@ START_TEST(busy_bytes_are_not_mapped) {
     core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", false);
-    u.wake = core_wake;
-    u.arg = &w;
+    u.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &u, &upload, &err), err);
     gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_BUFFER_BUSY);
     gb_assert_ok(core_upload_send(upload, &w, data, BYTES, &err), err);
     gb_assert_ok(core_upload_finish(upload, &w, NULL, &err), err);
     gb_upload_free(upload);
-    gb_assert_ok(gb_download_open(f.core, &s, &n, &none, core_wake, &w, &download, &err), err);
+    gb_assert_ok(gb_download_open(f.core, &s, &n, &none, core_waker(&w), &download, &err), err);
     gb_assert_ok(core_map(f.core, &p, NULL, &err), err); /* a readable lease and a download do not conflict */
     p.write = true;
     p.wait_ms = 0;
@@ -125,8 +124,7 @@ START_TEST(broken_bytes_are_not_mapped) {
     core_open_two(&f, specs[_i]);
     core_wake_init(&w);
     core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
-    u.wake = core_wake;
-    u.arg = &w;
+    u.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &u, &upload, &err), err);
     gb_assert_ok(core_upload_send(upload, &w, data, BYTES / 2, &err), err);
     gb_upload_free(upload);

@@ -24,8 +24,7 @@ static void setup_with(const char *spec) {
     data = malloc(BYTES);
     core_bytes(1, data, BYTES);
     gb_assert_ok(core_buffer_create(f.core, "default", "zero", 10, 0, &err), err);
-    p.wake = core_wake;
-    p.arg = &w;
+    p.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
 }
 

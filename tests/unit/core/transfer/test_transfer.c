@@ -101,7 +101,7 @@ static int reading_open(struct reading *r, struct core_fixture *f, const char *n
     struct gb_name b = core_name(name);
 
     core_wake_init(&r->wake);
-    return gb_download_open(f->core, &s, &b, &s, core_wake, &r->wake, &r->download, err);
+    return gb_download_open(f->core, &s, &b, &s, core_waker(&r->wake), &r->download, err);
 }
 
 START_TEST(readers_keep_the_old_bytes) {
@@ -158,8 +158,7 @@ START_TEST(a_broken_upload_leaves_the_old) {
     core_wake_init(&w);
     core_bytes(1, old, BIG);
     gb_assert_ok(core_upload(f.core, &p, old, &rec, &err), err);
-    p.wake = core_wake;
-    p.arg = &w;
+    p.waker = core_waker(&w);
     for (i = 0; i < 4; i++) {
         gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
         memset(back, 0x55, BIG);
@@ -207,10 +206,9 @@ START_TEST(the_later_commit_wins) {
     int i;
 
     core_fixture_init(&f, specs[_i]);
-    p.wake = core_wake;
     for (i = 0; i < 2; i++) {
         core_wake_init(&w[i]);
-        p.arg = &w[i];
+        p.waker = core_waker(&w[i]);
         core_bytes((unsigned)i, data[i], 300000);
         gb_assert_ok(gb_upload_begin(f.core, &p, &upload[i], &err), err);
         gb_assert_ok(core_upload_send(upload[i], &w[i], data[i], 300000, &err), err);
@@ -257,11 +255,10 @@ START_TEST(a_session_deleted_meanwhile) {
     for (i = 0; i < 3; i++) {
         gb_assert_ok(core_session_create(f.core, &session, &err), err);
         gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
-        gb_assert_ok(gb_download_open(f.core, &s, &x, &stream, core_wake, &rw, &download, &err), err);
+        gb_assert_ok(gb_download_open(f.core, &s, &x, &stream, core_waker(&rw), &download, &err), err);
         gb_assert_ok(gb_download_start(download, 0, BIG, &err), err);
         gb_assert_ok(core_download_read(download, &rw, back, 100000, &err), err);
-        p.wake = core_wake;
-        p.arg = &w;
+        p.waker = core_waker(&w);
         p.in_place = false;
         gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
         gb_assert_ok(core_upload_send(upload, &w, data, i == 0 ? 1000 : BIG, &err), err);
@@ -310,8 +307,7 @@ START_TEST(transfers_wait_their_turn_on_the_stream) {
     gb_assert_ok(reading_open(&reading, &f, "y", &err), err);
     gb_assert_ok(gb_download_start(reading.download, 0, 1000, &err), err);
     ck_assert_int_eq(gb_download_next(reading.download, &block, &n, &err), 0);
-    p.wake = core_wake;
-    p.arg = &w;
+    p.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
     if (_i == 1) {
         memset(data, 7, sizeof(data));

@@ -57,7 +57,7 @@ static struct gb_download *open_download(struct state *s, struct core_wake *wake
     const struct gb_name name = core_name("x");
     struct gb_download *d = NULL;
 
-    gb_assert_ok(gb_download_open(s->f.core, &session, &name, &session, core_wake, wake, &d, &s->err), s->err);
+    gb_assert_ok(gb_download_open(s->f.core, &session, &name, &session, core_waker(wake), &d, &s->err), s->err);
     return d;
 }
 

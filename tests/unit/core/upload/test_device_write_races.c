@@ -120,7 +120,7 @@ START_TEST(readers_are_undisturbed) {
     core_open_two(&f, specs[_i]);
     core_wake_init(&w);
     core_put_bytes(&f, "default", "a", BYTES, 1, a);
-    gb_assert_ok(gb_download_open(f.core, &s, &n, &s, core_wake, &w, &download, &err), err);
+    gb_assert_ok(gb_download_open(f.core, &s, &n, &s, core_waker(&w), &download, &err), err);
     gb_assert_ok(gb_download_start(download, 0, BYTES, &err), err);
     gb_assert_ok(core_download_read(download, &w, back, 100, &err), err);
     p.in_place = true;

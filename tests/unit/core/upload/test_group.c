@@ -261,8 +261,7 @@ START_TEST(one_is_busy) {
     gb_assert_ok(core_joint_begin(f.core, &all, &w, &group, &err), err);
     gb_assert_ok(core_joint_send(group, &w, data, MIXED_BYTES, &err), err);
     p.in_place = true;
-    p.wake = core_wake;
-    p.arg = &other;
+    p.waker = core_waker(&other);
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
     gb_assert_fails(core_joint_finish(group, &w, &err), err, GB_ERR_BUFFER_BUSY);
     gb_upload_group_free(group);

@@ -38,13 +38,8 @@ START_TEST(another_of_the_same_name) {
     struct core_fixture f;
     struct core_wake w;
     struct meanwhile m = {.f = &f, .at = (size_t)_i / SPECS};
-    struct gb_upload_group_params params = {.session = {"w"},
-                                            .count = 3,
-                                            .bytes = 15,
-                                            .describe = describe,
-                                            .describe_arg = &m,
-                                            .wake = core_wake,
-                                            .arg = &w};
+    struct gb_upload_group_params params = {
+        .session = {"w"}, .count = 3, .bytes = 15, .describe = describe, .describe_arg = &m, .waker = core_waker(&w)};
 
     core_fixture_init(&f, specs[_i % SPECS]);
     core_wake_init(&w);

@@ -29,8 +29,7 @@ static void open_fixture(struct core_fixture *f, struct core_wake *w, struct gb_
     core_wake_init(w);
     *p = core_upload_params("default", "x", 3);
     gb_assert_ok(core_upload(f->core, p, "abc", NULL, &err), err);
-    p->wake = core_wake;
-    p->arg = w;
+    p->waker = core_waker(w);
     lookups = 0;
 }
 
@@ -80,7 +79,7 @@ START_TEST(download_looks_once) {
     open_fixture(&f, &w, &p);
     session = gb_session_use(f.core, &p.buffer.session, &err);
     gb_assert_ok(gb_buffer_get_in(session, &p.buffer.name, &rec, &err), err);
-    gb_assert_ok(gb_download_open_in(session, &p.buffer.name, &p.buffer.stream, core_wake, &w, &download, &err), err);
+    gb_assert_ok(gb_download_open_in(session, &p.buffer.name, &p.buffer.stream, core_waker(&w), &download, &err), err);
     gb_session_unref(session);
     gb_assert_ok(gb_download_start(download, 0, 3, &err), err);
     gb_assert_ok(core_download_read(download, &w, back, 3, &err), err);
@@ -108,7 +107,7 @@ START_TEST(append_looks_once) {
     p.session = gb_session_use(f.core, &p.buffer.session, &err);
     gb_assert_ok(gb_buffer_get_in(p.session, &p.buffer.name, &rec, &err), err);
     gb_assert_ok(gb_upload_check(f.core, &p, &err), err);
-    gb_assert_ok(gb_append_new(f.core, &p, &length, NULL, free_nothing, core_wake, &w, &append, &err), err);
+    gb_assert_ok(gb_append_new(f.core, &p, &length, NULL, free_nothing, core_waker(&w), &append, &err), err);
     gb_session_unref(p.session);
     p.session = NULL;
     gb_assert_ok(gb_append_describe(append, &p, 0, &err), err);
@@ -133,14 +132,13 @@ START_TEST(held_session_may_end) {
     core_wake_init(&w);
     gb_assert_ok(core_session_create(f.core, &gone, &err), err);
     p.session = gb_session_use(f.core, &p.buffer.session, &err);
-    p.wake = core_wake;
-    p.arg = &w;
+    p.waker = core_waker(&w);
     gb_assert_ok(core_session_delete(f.core, "gone", &err), err);
     gb_assert_ok(core_session_create(f.core, &gone, &err), err);
     gb_assert_fails(gb_buffer_get_in(p.session, &p.buffer.name, &rec, &err), err, GB_ERR_SESSION_NOT_FOUND);
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_SESSION_NOT_FOUND);
     gb_assert_fails(gb_upload_begin(f.core, &p, &upload, &err), err, GB_ERR_SESSION_NOT_FOUND);
-    gb_assert_fails(gb_download_open_in(p.session, &p.buffer.name, &p.buffer.stream, core_wake, &w, &download, &err),
+    gb_assert_fails(gb_download_open_in(p.session, &p.buffer.name, &p.buffer.stream, core_waker(&w), &download, &err),
                     err, GB_ERR_SESSION_NOT_FOUND);
     gb_session_unref(p.session);
     gb_assert_ok(core_session_delete(f.core, "gone", &err), err);

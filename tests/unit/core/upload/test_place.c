@@ -23,7 +23,7 @@ static int reading_open(struct reading *r, struct core_fixture *f, const char *n
     struct gb_name b = core_name(name);
 
     core_wake_init(&r->wake);
-    return gb_download_open(f->core, &s, &b, &s, core_wake, &r->wake, &r->download, err);
+    return gb_download_open(f->core, &s, &b, &s, core_waker(&r->wake), &r->download, err);
 }
 
 START_TEST(partial_writes_merge) {
@@ -71,8 +71,7 @@ START_TEST(partial_writes_merge) {
     /* A partial upload is refused if its base was replaced meanwhile. Otherwise it would restore old bytes. */
     p.offset = 10;
     p.in_place = false;
-    p.wake = core_wake;
-    p.arg = &w;
+    p.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
     gb_assert_ok(core_upload_send(upload, &w, "ab", 2, &err), err);
     p.offset = 20;
@@ -156,8 +155,7 @@ START_TEST(in_place_takes_no_memory) {
     gb_assert_ok(reading_open(&reading, &f, "x", &err), err);
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_BUFFER_BUSY);
     gb_download_free(reading.download, false);
-    p.wake = core_wake;
-    p.arg = &w;
+    p.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
     check_excluded(&f, &p);
     gb_upload_free(upload);
@@ -189,8 +187,7 @@ START_TEST(broken_in_place_is_partial) {
     core_bytes(1, data, BIG);
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     p.in_place = true;
-    p.wake = core_wake;
-    p.arg = &w;
+    p.waker = core_waker(&w);
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
     gb_assert_ok(core_upload_send(upload, &w, data, 200000, &err), err);
     gb_upload_free(upload);

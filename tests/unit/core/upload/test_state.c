@@ -82,8 +82,7 @@ static void start(struct started *s, const char *spec) {
     core_fixture_init(&s->f, spec);
     core_wake_init(&s->w);
     s->err = GB_ERROR_INIT;
-    p.wake = core_wake;
-    p.arg = &s->w;
+    p.waker = core_waker(&s->w);
     gb_assert_ok(gb_upload_begin(s->f.core, &p, &s->upload, &s->err), s->err);
 }
 
@@ -136,8 +135,7 @@ START_TEST(the_end_of_the_session_fails_it) {
 
     core_fixture_init(&f, specs[_i]);
     core_wake_init(&w);
-    p.wake = core_wake;
-    p.arg = &w;
+    p.waker = core_waker(&w);
     gb_assert_ok(core_session_create(f.core, &session, &err), err);
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
     gb_assert_ok(core_upload_send(upload, &w, "a", 1, &err), err);
