@@ -120,8 +120,8 @@ static bool idle(void *arg) {
     struct gb_core_stats stats;
     struct gb_session *s;
     int64_t id = 0;
+    struct gb_page page = {.limit = UINT_MAX};
     bool used = false;
-    bool more;
 
     gb_core_stats(f->core, &stats);
     if (stats.uploads_running || stats.downloads_running || stats.writes_running ||
@@ -132,7 +132,7 @@ static bool idle(void *arg) {
         pthread_mutex_lock(&s->lock);
         used |= s->used_bytes != 0 || s->used_pinned_bytes != 0 || s->counted_buffers != s->live_buffers;
         pthread_mutex_unlock(&s->lock);
-        gb_pool_list(f->core, &s->name, 0, UINT_MAX, count_used, &used, &more, NULL);
+        gb_pool_list(f->core, &s->name, &page, count_used, &used, NULL);
         gb_session_unref(s);
     }
     return !used;
@@ -152,6 +152,10 @@ struct gb_name core_name(const char *text) {
 
     snprintf(name.s, sizeof(name.s), "%s", text);
     return name;
+}
+
+struct gb_locator core_at(const char *session, const char *name) {
+    return (struct gb_locator){core_name(session), core_name(name)};
 }
 
 union core_any_call core_any_call_new(void (*done)(void *arg), void *arg) {
@@ -237,21 +241,19 @@ int core_buffer_create(struct gb_core *core, const char *session, const char *na
 }
 
 int core_buffer_delete(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
-    struct gb_name s = core_name(session);
-    struct gb_name n = core_name(name);
+    struct gb_locator at = core_at(session, name);
     struct waited w;
 
     waited_init(&w);
-    gb_buffer_delete(core, &s, &n, NULL, w.call.buffer);
+    gb_buffer_delete(core, &at, NULL, w.call.buffer);
     return waited_end(&w, err);
 }
 
 int core_buffer_get(struct gb_core *core, const char *session, const char *name, struct gb_buffer_rec *ret,
                     struct gb_error *err) {
-    struct gb_name s = core_name(session);
-    struct gb_name n = core_name(name);
+    struct gb_locator at = core_at(session, name);
 
-    return gb_buffer_get(core, &s, &n, ret, err);
+    return gb_buffer_get(core, &at, ret, err);
 }
 
 /* --- transfers ---------------------------------------------------------------------------------------------------- */

@@ -68,6 +68,7 @@ union core_any_call {
 union core_any_call core_any_call_new(void (*done)(void *arg), void *arg); /* large enough for each; as gb_call_new */
 
 struct gb_name core_name(const char *text);
+struct gb_locator core_at(const char *session, const char *name);
 int core_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_error *err);
 int core_session_patch(struct gb_core *core, const char *name, const struct gb_session_params *params,
                        struct gb_error *err);

@@ -74,13 +74,12 @@ int core_pool_patch(struct gb_core *core, const struct gb_pool_params *params, s
 }
 
 int core_pool_remove(struct gb_core *core, const char *session, const char *name, bool force, struct gb_error *err) {
-    struct gb_name n = core_name(name);
-    struct gb_name s = core_name(session);
+    struct gb_locator at = core_at(session, name);
     struct core_call c;
     int r;
 
     core_call_begin(&c);
-    gb_pool_remove(core, &s, &n, force, c.call.pool);
+    gb_pool_remove(core, &at, force, c.call.pool);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -88,13 +87,12 @@ int core_pool_remove(struct gb_core *core, const char *session, const char *name
 
 int core_pool_trim(struct gb_core *core, const char *session, const char *name, uint64_t keep, struct gb_pool_trim *ret,
                    struct gb_error *err) {
-    struct gb_name n = core_name(name);
-    struct gb_name s = core_name(session);
+    struct gb_locator at = core_at(session, name);
     struct core_call c;
     int r;
 
     core_call_begin(&c);
-    gb_pool_trim_to(core, &s, &n, keep, c.call.pool);
+    gb_pool_trim_to(core, &at, keep, c.call.pool);
     r = core_call_wait(&c, err);
     if (r == 0 && ret)
         *ret = c.call.pool->trim;
@@ -103,13 +101,12 @@ int core_pool_trim(struct gb_core *core, const char *session, const char *name, 
 }
 
 int core_pool_reset(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
-    struct gb_name n = core_name(name);
-    struct gb_name s = core_name(session);
+    struct gb_locator at = core_at(session, name);
     struct core_call c;
     int r;
 
     core_call_begin(&c);
-    gb_pool_peak_reset(core, &s, &n, c.call.pool);
+    gb_pool_peak_reset(core, &at, c.call.pool);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -117,13 +114,12 @@ int core_pool_reset(struct gb_core *core, const char *session, const char *name,
 
 int core_pool_peer(struct gb_core *core, const char *session, const char *name, int device, enum gb_pool_access access,
                    struct gb_error *err) {
-    struct gb_name n = core_name(name);
-    struct gb_name s = core_name(session);
+    struct gb_locator at = core_at(session, name);
     struct core_call c;
     int r;
 
     core_call_begin(&c);
-    gb_pool_peer_set(core, &s, &n, device, access, c.call.pool);
+    gb_pool_peer_set(core, &at, device, access, c.call.pool);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -131,10 +127,9 @@ int core_pool_peer(struct gb_core *core, const char *session, const char *name, 
 
 int core_pool_get(struct gb_core *core, const char *session, const char *name, struct gb_pool_view *ret,
                   struct gb_error *err) {
-    struct gb_name s = core_name(session);
-    struct gb_name n = core_name(name);
+    struct gb_locator at = core_at(session, name);
 
-    return gb_pool_get(core, &s, &n, ret, err);
+    return gb_pool_get(core, &at, ret, err);
 }
 
 void core_pool_plain(struct core_fixture *f, const char *session, const char *name, uint64_t max_bytes) {
@@ -166,37 +161,35 @@ static int add_name(void *arg, const struct gb_pool_view *pool, struct gb_error 
 const char *core_pool_names(struct core_fixture *f, const char *session, char out[512]) {
     struct gb_name name = core_name(session);
     struct gb_error err = GB_ERROR_INIT;
-    bool more = true;
+    struct gb_page page = {.limit = 100, .more = true};
 
     out[0] = '\0';
-    gb_assert_ok(gb_pool_list(f->core, &name, 0, 100, add_name, out, &more, &err), err);
-    ck_assert(!more);
+    gb_assert_ok(gb_pool_list(f->core, &name, &page, add_name, out, &err), err);
+    ck_assert(!page.more);
     return out;
 }
 
 /* --- streams and events ------------------------------------------------------------------------------------------- */
 
 int core_stream_make(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
-    struct gb_name n = core_name(name);
-    struct gb_name s = core_name(session);
+    struct gb_locator at = core_at(session, name);
     struct core_call c;
     int r;
 
     core_call_begin(&c);
-    gb_stream_make(core, &s, &n, c.call.stream);
+    gb_stream_make(core, &at, c.call.stream);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
 }
 
 int core_stream_remove(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
-    struct gb_name n = core_name(name);
-    struct gb_name s = core_name(session);
+    struct gb_locator at = core_at(session, name);
     struct core_call c;
     int r;
 
     core_call_begin(&c);
-    gb_stream_remove(core, &s, &n, c.call.base);
+    gb_stream_remove(core, &at, c.call.base);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -204,20 +197,18 @@ int core_stream_remove(struct gb_core *core, const char *session, const char *na
 
 int core_stream_get(struct gb_core *core, const char *session, const char *name, struct gb_stream_view *ret,
                     struct gb_error *err) {
-    struct gb_name s = core_name(session);
-    struct gb_name n = core_name(name);
+    struct gb_locator at = core_at(session, name);
 
-    return gb_stream_get(core, &s, &n, ret, err);
+    return gb_stream_get(core, &at, ret, err);
 }
 
 int core_stream_sync(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
-    struct gb_name n = core_name(name);
-    struct gb_name s = core_name(session);
+    struct gb_locator at = core_at(session, name);
     struct core_call c;
     int r;
 
     core_call_begin(&c);
-    gb_stream_sync_call(core, &s, &n, c.call.base);
+    gb_stream_sync_call(core, &at, c.call.base);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -247,26 +238,24 @@ int core_device_sync(struct gb_core *core, int device, struct gb_error *err) {
 }
 
 int core_event_make(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
-    struct gb_name n = core_name(name);
-    struct gb_name s = core_name(session);
+    struct gb_locator at = core_at(session, name);
     struct core_call c;
     int r;
 
     core_call_begin(&c);
-    gb_event_make(core, &s, &n, c.call.event);
+    gb_event_make(core, &at, c.call.event);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
 }
 
 int core_event_remove(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
-    struct gb_name n = core_name(name);
-    struct gb_name s = core_name(session);
+    struct gb_locator at = core_at(session, name);
     struct core_call c;
     int r;
 
     core_call_begin(&c);
-    gb_event_remove(core, &s, &n, c.call.base);
+    gb_event_remove(core, &at, c.call.base);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -274,22 +263,20 @@ int core_event_remove(struct gb_core *core, const char *session, const char *nam
 
 int core_event_get(struct gb_core *core, const char *session, const char *name, struct gb_event_view *ret,
                    struct gb_error *err) {
-    struct gb_name s = core_name(session);
-    struct gb_name n = core_name(name);
+    struct gb_locator at = core_at(session, name);
 
-    return gb_event_get(core, &s, &n, ret, err);
+    return gb_event_get(core, &at, ret, err);
 }
 
 int core_event_record(struct gb_core *core, const char *session, const char *name, const char *stream,
                       struct gb_error *err) {
     struct gb_name st = core_name(stream);
-    struct gb_name n = core_name(name);
-    struct gb_name s = core_name(session);
+    struct gb_locator at = core_at(session, name);
     struct core_call c;
     int r;
 
     core_call_begin(&c);
-    gb_event_record_call(core, &s, &n, &st, c.call.event);
+    gb_event_record_call(core, &at, &st, c.call.event);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -298,13 +285,12 @@ int core_event_record(struct gb_core *core, const char *session, const char *nam
 int core_event_wait(struct gb_core *core, const char *session, const char *name, const char *stream,
                     struct gb_error *err) {
     struct gb_name st = core_name(stream);
-    struct gb_name n = core_name(name);
-    struct gb_name s = core_name(session);
+    struct gb_locator at = core_at(session, name);
     struct core_call c;
     int r;
 
     core_call_begin(&c);
-    gb_event_wait_call(core, &s, &n, &st, c.call.event);
+    gb_event_wait_call(core, &at, &st, c.call.event);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;

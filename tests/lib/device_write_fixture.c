@@ -65,31 +65,28 @@ int core_write(struct gb_core *core, const struct gb_device_write_params *params
 
 int core_sync(struct gb_core *core, const char *session, const char *name, bool to_host, struct core_result *ret,
               struct gb_error *err) {
-    struct gb_name s = core_name(session);
-    struct gb_name n = core_name(name);
+    struct gb_locator at = core_at(session, name);
     struct gb_name stream = core_name("");
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_buffer_mirror_sync(core, &s, &n, to_host, &stream, NULL, p.call.buffer);
+    gb_buffer_mirror_sync(core, &at, to_host, &stream, NULL, p.call.buffer);
     return core_pending_end(&p, ret, err);
 }
 
 int core_release(struct gb_core *core, const char *session, const char *name, bool host, bool device,
                  struct core_result *ret, struct gb_error *err) {
-    struct gb_name s = core_name(session);
-    struct gb_name n = core_name(name);
+    struct gb_locator at = core_at(session, name);
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_buffer_mirror_release(core, &s, &n, host, device, NULL, p.call.buffer);
+    gb_buffer_mirror_release(core, &at, host, device, NULL, p.call.buffer);
     return core_pending_end(&p, ret, err);
 }
 
 int core_attributes(struct gb_core *core, const char *session, const char *name, struct core_result *ret,
                     struct gb_error *err) {
-    struct gb_name s = core_name(session);
-    struct gb_name n = core_name(name);
+    struct gb_locator at = core_at(session, name);
     struct gb_attributes_call *call;
     struct core_pending p;
     int r;
@@ -97,7 +94,7 @@ int core_attributes(struct gb_core *core, const char *session, const char *name,
     core_pending_init(&p);
     call = p.call.attributes;
     atomic_fetch_add(&call->base.refs, 1); /* the test reads it afterwards */
-    gb_buffer_attributes(core, &s, &n, call);
+    gb_buffer_attributes(core, &at, call);
     r = core_pending_end(&p, NULL, err);
     if (r == 0 && ret)
         *ret = (struct core_result){.rec = call->buffer, .attr = call->attr};

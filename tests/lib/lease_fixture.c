@@ -85,19 +85,17 @@ int core_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, s
 }
 
 int core_seal(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
-    struct gb_name s = core_name(session);
-    struct gb_name n = core_name(name);
+    struct gb_locator at = core_at(session, name);
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_buffer_seal(core, &s, &n, NULL, p.call.buffer);
+    gb_buffer_seal(core, &at, NULL, p.call.buffer);
     return core_pending_end(&p, NULL, err);
 }
 
 int core_delete_when_unmapped(struct gb_core *core, const char *session, const char *name, uint64_t *ret_held,
                               struct gb_error *err) {
-    struct gb_name s = core_name(session);
-    struct gb_name n = core_name(name);
+    struct gb_locator at = core_at(session, name);
     struct gb_buffer_call *call;
     struct core_pending p;
     int r;
@@ -105,7 +103,7 @@ int core_delete_when_unmapped(struct gb_core *core, const char *session, const c
     core_pending_init(&p);
     call = p.call.buffer;
     atomic_fetch_add(&call->base.refs, 1); /* the test reads it afterwards */
-    gb_buffer_delete_when_unmapped(core, &s, &n, NULL, call);
+    gb_buffer_delete_when_unmapped(core, &at, NULL, call);
     r = core_pending_end(&p, NULL, err);
     if (ret_held)
         *ret_held = call->held_bytes;
@@ -141,10 +139,10 @@ static int see(void *arg, const struct gb_lease_view *view, struct gb_error *err
 unsigned core_leases(struct gb_core *core, struct gb_lease_view *ret, unsigned max) {
     struct list list = {.views = ret, .max = max};
     struct gb_error err = GB_ERROR_INIT;
-    bool more;
+    struct gb_page page = {.limit = 1000000};
 
-    gb_assert_ok(gb_lease_list(core, 0, 1000000, see, &list, &more, &err), err);
-    ck_assert(!more);
+    gb_assert_ok(gb_lease_list(core, &page, see, &list, &err), err);
+    ck_assert(!page.more);
     return list.count;
 }
 
@@ -152,9 +150,9 @@ struct gb_lease_view core_lease(struct gb_core *core, int64_t id) {
     struct gb_lease_view view;
     struct list list = {.views = &view, .max = 1};
     struct gb_error err = GB_ERROR_INIT;
-    bool more;
+    struct gb_page page = {.after = id - 1, .limit = 1};
 
-    gb_assert_ok(gb_lease_list(core, id - 1, 1, see, &list, &more, &err), err);
+    gb_assert_ok(gb_lease_list(core, &page, see, &list, &err), err);
     ck_assert_msg(list.count == 1 && view.id == id, "no lease %lld", (long long)id);
     return view;
 }

@@ -106,16 +106,15 @@ enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_respon
 
 enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_response *response, const char *what,
                           gb_named_fn *fn, struct gb_error *err) {
-    struct gb_name session;
-    struct gb_name name;
+    struct gb_locator at;
     struct gb_call *call;
 
-    if (gb_path_names(request, what, &session, &name, err) < 0)
+    if (gb_path_locator(request, what, &at, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
-    fn(gb_api_of(request)->core, &session, &name, call);
+    fn(gb_api_of(request)->core, &at, call);
     return gb_async_end(request, response, gb_reply_nothing, 0, err);
 }
 

@@ -31,11 +31,10 @@ enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_respon
  * changed and the client set no condition of its own, `handler` runs again from its start, a few times at most. */
 void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler);
 
-/* A function of the core that takes a session and the name of something in it, and has no result. */
-typedef void gb_named_fn(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                         struct gb_call *call);
+/* A function of the core that acts on a named thing of a session, and has no result. */
+typedef void gb_named_fn(struct gb_core *core, const struct gb_locator *at, struct gb_call *call);
 
-/* The whole handler of a call on what the path names, answered with 204. what: as in gb_path_names. */
+/* The whole handler of a call on what the path names, answered with 204. what: as in gb_path_locator. */
 enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_response *response, const char *what,
                           gb_named_fn *fn, struct gb_error *err);
 

@@ -142,13 +142,12 @@ static int add_pool(void *arg, const struct gb_pool_view *view, struct gb_error 
 static int add_session(void *arg, const struct gb_session_view *view, struct gb_error *err) {
     struct pool_walk *walk = arg;
     struct gb_error gone = GB_ERROR_INIT;
-    bool more;
+    struct gb_page page = {.after = -1, .limit = UINT_MAX}; /* not 0: without the pools of the devices */
 
     walk->session = view->rec.name;
     if (gb_metrics_sessions_add(walk->sessions, view) < 0)
         return no_memory(err);
-    /* Starts after no id: the session's own pools, without those of the devices. */
-    if (gb_pool_list(walk->core, &view->rec.name, -1, UINT_MAX, add_pool, walk, &more, &gone) == 0 ||
+    if (gb_pool_list(walk->core, &view->rec.name, &page, add_pool, walk, &gone) == 0 ||
         gone.code == GB_ERR_SESSION_NOT_FOUND) /* deleted meanwhile */
         return 0;
     *err = gone;
@@ -158,15 +157,15 @@ static int add_session(void *arg, const struct gb_session_view *view, struct gb_
 static int read_pools(struct gb_metrics_snapshot *snapshot, const struct gb_api *api,
                       struct gb_metrics_sessions *sessions, struct gb_error *err) {
     struct pool_walk walk = {.snapshot = snapshot, .core = api->core, .sessions = sessions};
+    struct gb_page page = {.limit = UINT_MAX};
     struct gb_pool_view view;
-    bool more;
     unsigned i;
 
     for (i = 0; i < gb_pool_count(api->core); i++) {
         if (gb_pool_at(api->core, i, &view, err) < 0 || add_pool(&walk, &view, err) < 0)
             return -1;
     }
-    return gb_session_list(api->core, 0, UINT_MAX, add_session, &walk, &more, err);
+    return gb_session_list(api->core, &page, add_session, &walk, err);
 }
 
 static int read_sessions(struct gb_metrics_snapshot *snapshot, const struct gb_api *api, struct gb_error *err) {

@@ -224,12 +224,10 @@ enum gb_step gb_api_pool_stats(struct gb_http_request *request, struct gb_http_r
     struct gb_history_key key;
     struct gb_pool_view view;
     struct gb_json_writer out = {0};
-    struct gb_name session;
-    struct gb_name pool;
+    struct gb_locator at;
 
-    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
-        gb_pool_get(api->core, &session, &pool, &view, err) < 0 ||
-        gb_history_of_pool(api->core, &session, &pool, &key, err) < 0)
+    if (gb_path_locator(request, "pool name", &at, err) < 0 || gb_pool_get(api->core, &at, &view, err) < 0 ||
+        gb_history_of_pool(api->core, &at, &key, err) < 0)
         return GB_STEP_ERROR;
     if (gb_history_wanted(request))
         return gb_history_reply(request, &key, err);

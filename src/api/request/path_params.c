@@ -20,3 +20,8 @@ int gb_path_names(const struct gb_http_request *request, const char *what, struc
         return -1;
     return gb_param_name(request, 1, what, ret, err);
 }
+
+int gb_path_locator(const struct gb_http_request *request, const char *what, struct gb_locator *ret,
+                    struct gb_error *err) {
+    return gb_path_names(request, what, &ret->session, &ret->name, err);
+}

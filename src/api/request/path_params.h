@@ -11,5 +11,8 @@ int gb_path_session(const struct gb_http_request *request, struct gb_name *ret, 
 /* The same, and the second name of the path. what: "pool name" and the like, for the error. */
 int gb_path_names(const struct gb_http_request *request, const char *what, struct gb_name *ret_session,
                   struct gb_name *ret, struct gb_error *err);
+/* The same, both names in one. */
+int gb_path_locator(const struct gb_http_request *request, const char *what, struct gb_locator *ret,
+                    struct gb_error *err);
 
 #endif

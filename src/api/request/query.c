@@ -1,6 +1,7 @@
 #include "api/request/query.h"
 
 #include "base/parse.h"
+#include "core/core.h"
 
 int gb_query_bool(const struct gb_http_request *request, const char *name, bool *ret, struct gb_error *err) {
     const struct gb_http_text *text = gb_http_query(request, name);

@@ -9,6 +9,8 @@
 #include "base/name.h"
 #include "http/http.h"
 
+struct gb_page;
+
 /* Each sets *ret when the parameter is given. Returns 1 when it is given, 0 when it is not, or -1 with INVALID_ARGUMENT
  * or INVALID_NAME. */
 int gb_query_bool(const struct gb_http_request *request, const char *name, bool *ret, struct gb_error *err);
@@ -21,14 +23,8 @@ int gb_query_name(const struct gb_http_request *request, const char *name, struc
 int gb_param_name(const struct gb_http_request *request, unsigned n, const char *what, struct gb_name *ret,
                   struct gb_error *err);
 
-/* One page of a list, ordered by id. */
-#define GB_PAGE_LIMIT 100
+#define GB_PAGE_LIMIT 100 /* items of a page, unless the client asks for another number */
 #define GB_PAGE_LIMIT_MAX 1000
-struct gb_page {
-    int64_t after; /* the id of the last item before it; 0: it is the first page */
-    unsigned limit;
-    bool more; /* items follow; set by the list */
-};
 
 /* Reads ?cursor= and ?limit=. Returns 0, or -1 with INVALID_ARGUMENT. */
 int gb_page_read(const struct gb_http_request *request, struct gb_page *ret, struct gb_error *err);

@@ -19,11 +19,10 @@
 #include "api/request/wait.h"
 #include "api/route.h"
 
-static int read_path(const struct gb_http_request *request, struct gb_name *ret_session, struct gb_name *ret_buffer,
-                     struct gb_error *err) {
-    if (gb_param_name(request, 0, "session name", ret_session, err) < 0)
+static int read_path(const struct gb_http_request *request, struct gb_locator *ret, struct gb_error *err) {
+    if (gb_param_name(request, 0, "session name", &ret->session, err) < 0)
         return -1;
-    return gb_param_name(request, 1, "buffer name", ret_buffer, err);
+    return gb_param_name(request, 1, "buffer name", &ret->name, err);
 }
 
 static enum gb_step send_buffer(struct gb_http_request *request, const struct gb_buffer_rec *rec, int status,
@@ -97,28 +96,26 @@ static enum gb_step reply_attributes(struct gb_http_request *request, const void
 }
 
 /* Replies with what the driver of the device knows of the memory. Addresses are for administrators. */
-static enum gb_step get_attributes(struct gb_http_request *request, const struct gb_name *session,
-                                   const struct gb_name *name, struct gb_http_response *response,
-                                   struct gb_error *err) {
+static enum gb_step get_attributes(struct gb_http_request *request, const struct gb_locator *at,
+                                   struct gb_http_response *response, struct gb_error *err) {
     struct gb_attributes_call *call;
 
-    if (gb_api_permit(request, GB_SCOPE_ADMIN, session->s, err) < 0)
+    if (gb_api_permit(request, GB_SCOPE_ADMIN, at->session.s, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_buffer_attributes(gb_api_of(request)->core, session, name, call);
+    gb_buffer_attributes(gb_api_of(request)->core, at, call);
     return gb_async_end(request, response, reply_attributes, 0, err);
 }
 
 static bool same_buffer(struct gb_core *core, const struct gb_http_request *request, const char *tag) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
-    struct gb_name session;
-    struct gb_name name;
+    struct gb_locator at;
     char etag[GB_ETAG_SIZE];
 
-    if (read_path(request, &session, &name, &err) < 0 || gb_buffer_get(core, &session, &name, &rec, &err) < 0)
+    if (read_path(request, &at, &err) < 0 || gb_buffer_get(core, &at, &rec, &err) < 0)
         return false;
     gb_buffer_rec_done(&rec);
     return strcmp(gb_etag_buffer(&rec, etag), tag) == 0;
@@ -127,19 +124,18 @@ static bool same_buffer(struct gb_core *core, const struct gb_http_request *requ
 enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
     struct gb_buffer_rec rec;
-    struct gb_name session;
-    struct gb_name name;
+    struct gb_locator at;
     char etag[GB_ETAG_SIZE];
     bool attributes = false;
     uint64_t sequence = gb_core_sequence(gb_api_of(request)->core);
     enum gb_step step;
     int r;
 
-    if (read_path(request, &session, &name, err) < 0 || gb_query_bool(request, "attributes", &attributes, err) < 0)
+    if (read_path(request, &at, err) < 0 || gb_query_bool(request, "attributes", &attributes, err) < 0)
         return GB_STEP_ERROR;
     if (attributes)
-        return get_attributes(request, &session, &name, response, err);
-    if (gb_buffer_get(gb_api_of(request)->core, &session, &name, &rec, err) < 0)
+        return get_attributes(request, &at, response, err);
+    if (gb_buffer_get(gb_api_of(request)->core, &at, &rec, err) < 0)
         return GB_STEP_ERROR;
     r = gb_conditions_get(request, gb_etag_buffer(&rec, etag), response, err);
     if (r < 0)
@@ -165,8 +161,7 @@ static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *er
 }
 
 static int list(struct gb_walk *walk, struct gb_error *err) {
-    return gb_buffer_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
-                          &walk->page.more, err);
+    return gb_buffer_list(walk->api->core, &walk->session, &walk->page, visit, walk, err);
 }
 
 enum gb_step gb_api_buffer_list(struct gb_http_request *request, struct gb_http_response *response,
@@ -202,15 +197,15 @@ static int read_patch(const json_t *body, const struct gb_buffer_rec *rec, struc
     return has_labels < 0 ? -1 : 0;
 }
 
-static int prepare_patch(const struct gb_http_request *request, struct gb_buffer_params *params,
-                         struct gb_conditions *conditions, struct gb_error *err) {
+static int prepare_patch(const struct gb_http_request *request, const struct gb_locator *at,
+                         struct gb_buffer_params *params, struct gb_conditions *conditions, struct gb_error *err) {
     struct gb_buffer_rec rec = {.labels = NULL};
     json_t *body;
     int r;
 
     if (gb_body_object(request, "labels dtype shape", false, &body, err) < 0)
         return -1;
-    r = gb_buffer_get(gb_api_of(request)->core, &params->session, &params->name, &rec, err);
+    r = gb_buffer_get(gb_api_of(request)->core, at, &rec, err);
     if (r == 0)
         r = read_patch(body, &rec, params, err);
     if (r == 0 && params->has_shape)
@@ -228,10 +223,13 @@ enum gb_step gb_api_buffer_patch(struct gb_http_request *request, struct gb_http
     struct gb_buffer_check check;
     struct gb_conditions *conditions;
     struct gb_buffer_call *call = NULL;
+    struct gb_locator at;
 
-    if (read_path(request, &params.session, &params.name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+    if (read_path(request, &at, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
-    if (prepare_patch(request, &params, conditions, err) == 0)
+    params.session = at.session;
+    params.name = at.name;
+    if (prepare_patch(request, &at, &params, conditions, err) == 0)
         call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_text_unref(params.labels);
@@ -273,11 +271,10 @@ enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_htt
     struct gb_buffer_check check;
     struct gb_conditions *conditions;
     struct gb_buffer_call *call;
-    struct gb_name session;
-    struct gb_name name;
+    struct gb_locator at;
     bool when_unmapped;
 
-    if (read_path(request, &session, &name, err) < 0 || read_when(request, &when_unmapped, err) < 0 ||
+    if (read_path(request, &at, err) < 0 || read_when(request, &when_unmapped, err) < 0 ||
         gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, sizeof(*call), err);
@@ -287,9 +284,9 @@ enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_htt
     }
     check = gb_conditions_buffer_check(conditions);
     if (when_unmapped)
-        gb_buffer_delete_when_unmapped(gb_api_of(request)->core, &session, &name, &check, call);
+        gb_buffer_delete_when_unmapped(gb_api_of(request)->core, &at, &check, call);
     else
-        gb_buffer_delete(gb_api_of(request)->core, &session, &name, &check, call);
+        gb_buffer_delete(gb_api_of(request)->core, &at, &check, call);
     return gb_async_end(request, response, reply_deleted, 0, err);
 }
 
@@ -307,10 +304,9 @@ enum gb_step gb_api_buffer_seal(struct gb_http_request *request, struct gb_http_
     struct gb_buffer_check check;
     struct gb_conditions *conditions;
     struct gb_buffer_call *call;
-    struct gb_name session;
-    struct gb_name name;
+    struct gb_locator at;
 
-    if (read_path(request, &session, &name, err) < 0 || no_fields(request, err) < 0 ||
+    if (read_path(request, &at, err) < 0 || no_fields(request, err) < 0 ||
         gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, sizeof(*call), err);
@@ -319,6 +315,6 @@ enum gb_step gb_api_buffer_seal(struct gb_http_request *request, struct gb_http_
         return GB_STEP_ERROR;
     }
     check = gb_conditions_buffer_check(conditions);
-    gb_buffer_seal(gb_api_of(request)->core, &session, &name, &check, call);
+    gb_buffer_seal(gb_api_of(request)->core, &at, &check, call);
     return gb_async_end(request, response, gb_reply_buffer, 0, err);
 }

@@ -20,8 +20,7 @@ static int visit(void *arg, const struct gb_event_view *view, struct gb_error *e
 }
 
 static int list(struct gb_walk *walk, struct gb_error *err) {
-    return gb_event_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
-                         &walk->page.more, err);
+    return gb_event_list(walk->api->core, &walk->session, &walk->page, visit, walk, err);
 }
 
 enum gb_step gb_api_event_list(struct gb_http_request *request, struct gb_http_response *response,
@@ -33,13 +32,12 @@ enum gb_step gb_api_event_get(struct gb_http_request *request, struct gb_http_re
                               struct gb_error *err) {
     struct gb_event_view view;
     struct gb_json_writer out = {0};
-    struct gb_name session;
-    struct gb_name event;
+    struct gb_locator at;
 
-    if (gb_path_names(request, "event name", &session, &event, err) < 0 ||
-        gb_event_get(gb_api_of(request)->core, &session, &event, &view, err) < 0)
+    if (gb_path_locator(request, "event name", &at, err) < 0 ||
+        gb_event_get(gb_api_of(request)->core, &at, &view, err) < 0)
         return GB_STEP_ERROR;
-    gb_render_event(&out, NULL, session.s, &view);
+    gb_render_event(&out, NULL, at.session.s, &view);
     return gb_reply_json(&out, 200, response, err);
 }
 
@@ -59,15 +57,14 @@ static enum gb_step reply_event(struct gb_http_request *request, const void *res
 enum gb_step gb_api_event_create(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
     struct gb_event_call *call;
-    struct gb_name session;
-    struct gb_name name;
+    struct gb_locator at;
 
-    if (gb_path_session(request, &session, err) < 0 || gb_body_name(request, &name, err) < 0)
+    if (gb_path_session(request, &at.session, err) < 0 || gb_body_name(request, &at.name, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_event_make(gb_api_of(request)->core, &session, &name, call);
+    gb_event_make(gb_api_of(request)->core, &at, call);
     return gb_async_end(request, response, reply_event, 0, err);
 }
 
@@ -78,20 +75,19 @@ enum gb_step gb_api_event_delete(struct gb_http_request *request, struct gb_http
 
 /* Records the event on a stream, or lets a stream wait for it. */
 static enum gb_step order(struct gb_http_request *request, struct gb_http_response *response,
-                          void (*fn)(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                                     const struct gb_name *stream, struct gb_event_call *call),
+                          void (*fn)(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
+                                     struct gb_event_call *call),
                           struct gb_error *err) {
     struct gb_event_call *call;
-    struct gb_name session;
-    struct gb_name event;
+    struct gb_locator at;
     struct gb_name stream;
 
-    if (gb_path_names(request, "event name", &session, &event, err) < 0 || gb_body_stream(request, &stream, err) < 0)
+    if (gb_path_locator(request, "event name", &at, err) < 0 || gb_body_stream(request, &stream, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
-    fn(gb_api_of(request)->core, &session, &event, &stream, call);
+    fn(gb_api_of(request)->core, &at, &stream, call);
     return gb_async_end(request, response, reply_event, 0, err);
 }
 

@@ -90,24 +90,24 @@ static struct gb_buffer_call *begin(struct gb_http_request *request, struct gb_b
 
 enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_name stream = {"default"};
+    struct gb_locator stream = {.name = {"default"}};
     struct gb_stream_view unused;
     struct gb_buffer_check check;
     struct gb_buffer_call *call;
-    struct gb_name session;
-    struct gb_name name;
+    struct gb_locator at;
     struct gb_sides to;
 
-    if (gb_path_names(request, "buffer name", &session, &name, err) < 0 || read_sync(request, &to, &stream, err) < 0)
+    if (gb_path_locator(request, "buffer name", &at, err) < 0 || read_sync(request, &to, &stream.name, err) < 0)
         return GB_STEP_ERROR;
+    stream.session = at.session;
     /* A wrong name is refused also when there is nothing to copy. */
-    if (gb_stream_get(gb_api_of(request)->core, &session, &stream, &unused, err) < 0)
+    if (gb_stream_get(gb_api_of(request)->core, &stream, &unused, err) < 0)
         return GB_STEP_ERROR;
-    gb_request_hooks_stream(request, &stream);
+    gb_request_hooks_stream(request, &stream.name);
     call = begin(request, &check, err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_buffer_mirror_sync(gb_api_of(request)->core, &session, &name, to.host, &stream, &check, call);
+    gb_buffer_mirror_sync(gb_api_of(request)->core, &at, to.host, &stream.name, &check, call);
     return gb_async_end(request, response, reply_synced, gb_sync_deadline_ns(request), err);
 }
 
@@ -115,15 +115,14 @@ enum gb_step gb_api_buffer_release(struct gb_http_request *request, struct gb_ht
                                    struct gb_error *err) {
     struct gb_buffer_check check;
     struct gb_buffer_call *call;
-    struct gb_name session;
-    struct gb_name name;
+    struct gb_locator at;
     struct gb_sides side;
 
-    if (gb_path_names(request, "buffer name", &session, &name, err) < 0 || read_release(request, &side, err) < 0)
+    if (gb_path_locator(request, "buffer name", &at, err) < 0 || read_release(request, &side, err) < 0)
         return GB_STEP_ERROR;
     call = begin(request, &check, err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_buffer_mirror_release(gb_api_of(request)->core, &session, &name, side.host, side.device, &check, call);
+    gb_buffer_mirror_release(gb_api_of(request)->core, &at, side.host, side.device, &check, call);
     return gb_async_end(request, response, reply_released, 0, err);
 }

@@ -14,13 +14,12 @@
 
 /* Checks that the bearer may do this to the pool. A device's own pool, which all sessions share, takes an
  * administrator. */
-static int permit(const struct gb_http_request *request, const struct gb_name *session, const struct gb_name *pool,
-                  struct gb_error *err) {
+static int permit(const struct gb_http_request *request, const struct gb_locator *at, struct gb_error *err) {
     struct gb_pool_view view;
 
-    if (gb_pool_get(gb_api_of(request)->core, session, pool, &view, err) < 0)
+    if (gb_pool_get(gb_api_of(request)->core, at, &view, err) < 0)
         return -1;
-    return view.id > 0 ? 0 : gb_api_permit(request, GB_SCOPE_ADMIN, session->s, err);
+    return view.id > 0 ? 0 : gb_api_permit(request, GB_SCOPE_ADMIN, at->session.s, err);
 }
 
 static enum gb_step reply_trimmed(struct gb_http_request *request, const void *result,
@@ -43,13 +42,12 @@ static enum gb_step reply_trimmed(struct gb_http_request *request, const void *r
 enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
     struct gb_pool_call *call;
-    struct gb_name session;
-    struct gb_name pool;
+    struct gb_locator at;
     uint64_t keep_bytes = 0;
     json_t *body;
     int r;
 
-    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
+    if (gb_path_locator(request, "pool name", &at, err) < 0 ||
         gb_body_object(request, "keep_bytes", true, &body, err) < 0)
         return GB_STEP_ERROR;
     r = gb_json_u64(body, "keep_bytes", &keep_bytes, err);
@@ -59,7 +57,7 @@ enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_re
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_pool_trim_to(gb_api_of(request)->core, &session, &pool, keep_bytes, call);
+    gb_pool_trim_to(gb_api_of(request)->core, &at, keep_bytes, call);
     return gb_async_end(request, response, reply_trimmed, 0, err);
 }
 
@@ -75,18 +73,17 @@ static enum gb_step reply_pool(struct gb_http_request *request, const void *resu
 enum gb_step gb_api_pool_reset_peak(struct gb_http_request *request, struct gb_http_response *response,
                                     struct gb_error *err) {
     struct gb_pool_call *call;
-    struct gb_name session;
-    struct gb_name pool;
+    struct gb_locator at;
     json_t *body;
 
-    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 || permit(request, &session, &pool, err) < 0 ||
+    if (gb_path_locator(request, "pool name", &at, err) < 0 || permit(request, &at, err) < 0 ||
         gb_body_object(request, "", true, &body, err) < 0)
         return GB_STEP_ERROR;
     json_decref(body);
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_pool_peak_reset(gb_api_of(request)->core, &session, &pool, call);
+    gb_pool_peak_reset(gb_api_of(request)->core, &at, call);
     return gb_async_end(request, response, reply_pool, 0, err);
 }
 
@@ -109,13 +106,12 @@ enum gb_step gb_api_pool_access(struct gb_http_request *request, struct gb_http_
                                 struct gb_error *err) {
     enum gb_pool_access access;
     struct gb_pool_call *call;
-    struct gb_name session;
-    struct gb_name pool;
+    struct gb_locator at;
     json_t *body;
     int device;
     int r;
 
-    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 || permit(request, &session, &pool, err) < 0 ||
+    if (gb_path_locator(request, "pool name", &at, err) < 0 || permit(request, &at, err) < 0 ||
         gb_body_object(request, "device access", false, &body, err) < 0)
         return GB_STEP_ERROR;
     r = read_access(gb_api_of(request), body, &device, &access, err);
@@ -125,6 +121,6 @@ enum gb_step gb_api_pool_access(struct gb_http_request *request, struct gb_http_
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_pool_peer_set(gb_api_of(request)->core, &session, &pool, device, access, call);
+    gb_pool_peer_set(gb_api_of(request)->core, &at, device, access, call);
     return gb_async_end(request, response, reply_pool, 0, err);
 }

@@ -19,11 +19,12 @@
 static void render_members(struct gb_json_writer *out, const struct gb_api *api, const struct gb_name *session,
                            const struct gb_pool_view *view) {
     enum gb_pool_access access[GB_POOL_PEERS_MAX];
+    struct gb_locator at = {*session, view->name};
     int count = api->devices < GB_POOL_PEERS_MAX ? api->devices : GB_POOL_PEERS_MAX;
     int i;
 
     gb_render_pool_members(out, api, view);
-    if (view->lost || gb_pool_peers(api->core, session, &view->name, access, count, NULL) < 0)
+    if (view->lost || gb_pool_peers(api->core, &at, access, count, NULL) < 0)
         count = 0;
     gb_json_open(out, "access", '[');
     for (i = 0; i < count; i++) {
@@ -66,8 +67,7 @@ static int visit(void *arg, const struct gb_pool_view *view, struct gb_error *er
 }
 
 static int list(struct gb_walk *walk, struct gb_error *err) {
-    return gb_pool_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
-                        &walk->page.more, err);
+    return gb_pool_list(walk->api->core, &walk->session, &walk->page, visit, walk, err);
 }
 
 enum gb_step gb_api_pool_list(struct gb_http_request *request, struct gb_http_response *response,
@@ -78,11 +78,10 @@ enum gb_step gb_api_pool_list(struct gb_http_request *request, struct gb_http_re
 enum gb_step gb_api_pool_get(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_pool_view view;
     struct gb_json_writer out = {0};
-    struct gb_name session;
-    struct gb_name pool;
+    struct gb_locator at;
 
-    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
-        gb_pool_get(gb_api_of(request)->core, &session, &pool, &view, err) < 0)
+    if (gb_path_locator(request, "pool name", &at, err) < 0 ||
+        gb_pool_get(gb_api_of(request)->core, &at, &view, err) < 0)
         return GB_STEP_ERROR;
     gb_json_open(&out, NULL, '{');
     return gb_pool_reply(request, &out, &view, 200, response, err);
@@ -227,16 +226,14 @@ enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_r
 enum gb_step gb_api_pool_delete(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct gb_pool_call *call;
-    struct gb_name session;
-    struct gb_name pool;
+    struct gb_locator at;
     bool force = false;
 
-    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
-        gb_query_bool(request, "force", &force, err) < 0)
+    if (gb_path_locator(request, "pool name", &at, err) < 0 || gb_query_bool(request, "force", &force, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_pool_remove(gb_api_of(request)->core, &session, &pool, force, call);
+    gb_pool_remove(gb_api_of(request)->core, &at, force, call);
     return gb_async_end(request, response, gb_reply_nothing, 0, err);
 }

@@ -242,7 +242,7 @@ static int visit(void *arg, const struct gb_session_view *view, struct gb_error 
 }
 
 static int list(struct gb_walk *walk, struct gb_error *err) {
-    return gb_session_list(walk->api->core, walk->page.after, walk->page.limit, visit, walk, &walk->page.more, err);
+    return gb_session_list(walk->api->core, &walk->page, visit, walk, err);
 }
 
 enum gb_step gb_api_session_list(struct gb_http_request *request, struct gb_http_response *response,

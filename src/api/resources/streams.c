@@ -21,8 +21,7 @@ static int visit(void *arg, const struct gb_stream_view *view, struct gb_error *
 }
 
 static int list(struct gb_walk *walk, struct gb_error *err) {
-    return gb_stream_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
-                          &walk->page.more, err);
+    return gb_stream_list(walk->api->core, &walk->session, &walk->page, visit, walk, err);
 }
 
 enum gb_step gb_api_stream_list(struct gb_http_request *request, struct gb_http_response *response,
@@ -34,13 +33,12 @@ enum gb_step gb_api_stream_get(struct gb_http_request *request, struct gb_http_r
                                struct gb_error *err) {
     struct gb_stream_view view;
     struct gb_json_writer out = {0};
-    struct gb_name session;
-    struct gb_name stream;
+    struct gb_locator at;
 
-    if (gb_path_names(request, "stream name", &session, &stream, err) < 0 ||
-        gb_stream_get(gb_api_of(request)->core, &session, &stream, &view, err) < 0)
+    if (gb_path_locator(request, "stream name", &at, err) < 0 ||
+        gb_stream_get(gb_api_of(request)->core, &at, &view, err) < 0)
         return GB_STEP_ERROR;
-    gb_render_stream(&out, NULL, session.s, &view);
+    gb_render_stream(&out, NULL, at.session.s, &view);
     return gb_reply_json(&out, 200, response, err);
 }
 
@@ -59,15 +57,14 @@ static enum gb_step reply_created(struct gb_http_request *request, const void *r
 enum gb_step gb_api_stream_create(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_stream_call *call;
-    struct gb_name session;
-    struct gb_name name;
+    struct gb_locator at;
 
-    if (gb_path_session(request, &session, err) < 0 || gb_body_name(request, &name, err) < 0)
+    if (gb_path_session(request, &at.session, err) < 0 || gb_body_name(request, &at.name, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_stream_make(gb_api_of(request)->core, &session, &name, call);
+    gb_stream_make(gb_api_of(request)->core, &at, call);
     return gb_async_end(request, response, reply_created, 0, err);
 }
 
@@ -87,18 +84,16 @@ static enum gb_step reply_synced(struct gb_http_request *request, const void *re
 enum gb_step gb_api_stream_sync(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct gb_call *call;
-    struct gb_name session;
-    struct gb_name stream;
+    struct gb_locator at;
     json_t *body;
 
-    if (gb_path_names(request, "stream name", &session, &stream, err) < 0 ||
-        gb_body_object(request, "", true, &body, err) < 0)
+    if (gb_path_locator(request, "stream name", &at, err) < 0 || gb_body_object(request, "", true, &body, err) < 0)
         return GB_STEP_ERROR;
     json_decref(body);
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_stream_sync_call(gb_api_of(request)->core, &session, &stream, call);
+    gb_stream_sync_call(gb_api_of(request)->core, &at, call);
     return gb_async_end(request, response, reply_synced, gb_sync_deadline_ns(request), err);
 }
 

@@ -77,10 +77,11 @@ static int visit(void *arg, const struct gb_lease_view *view, struct gb_error *e
 
 /* Walks pages of the core until one page here is full; leases of other sessions are skipped. */
 static int fill_page(struct gb_core *core, struct walk *walk, struct gb_error *err) {
-    bool more = true;
+    struct gb_page page = {.limit = GB_PAGE_LIMIT_MAX, .more = true};
 
-    while (more && !walk->more) {
-        if (gb_lease_list(core, walk->seen_id, GB_PAGE_LIMIT_MAX, visit, walk, &more, err) < 0)
+    while (page.more && !walk->more) {
+        page.after = walk->seen_id;
+        if (gb_lease_list(core, &page, visit, walk, err) < 0)
             return -1;
     }
     return 0;
@@ -197,7 +198,7 @@ enum gb_step gb_api_lease_end(struct gb_http_request *request, struct gb_http_re
 /* --- whom to ask -------------------------------------------------------------------------------------------------- */
 
 struct holders {
-    struct gb_name session;
+    struct gb_locator at; /* the name: only of a request to a buffer */
     struct gb_lease_view view[HOLDERS_MAX];
     unsigned count;
     int64_t seen_id;
@@ -208,7 +209,7 @@ static int collect(void *arg, const struct gb_lease_view *view, struct gb_error 
 
     (void)err;
     h->seen_id = view->id;
-    if (h->count < HOLDERS_MAX && strcmp(view->session.s, h->session.s) == 0)
+    if (h->count < HOLDERS_MAX && strcmp(view->session.s, h->at.session.s) == 0)
         h->view[h->count++] = *view;
     return 0;
 }
@@ -216,19 +217,17 @@ static int collect(void *arg, const struct gb_lease_view *view, struct gb_error 
 static void find(const struct gb_http_request *request, struct holders *h) {
     struct gb_core *core = gb_api_of(request)->core;
     enum gb_target target = gb_route_of(request)->target;
-    struct gb_name name;
-    bool more = true;
+    struct gb_page page = {.limit = GB_PAGE_LIMIT_MAX, .more = true};
 
-    if (gb_param_name(request, 0, "session name", &h->session, NULL) < 0)
+    if (gb_param_name(request, 0, "session name", &h->at.session, NULL) < 0)
         return;
     if (target == GB_TARGET_SESSION) {
-        while (more && h->count < HOLDERS_MAX &&
-               gb_lease_list(core, h->seen_id, GB_PAGE_LIMIT_MAX, collect, h, &more, NULL) == 0)
-            ;
+        while (page.more && h->count < HOLDERS_MAX && gb_lease_list(core, &page, collect, h, NULL) == 0)
+            page.after = h->seen_id;
         return;
     }
-    if (target == GB_TARGET_BUFFER && gb_param_name(request, 1, "buffer name", &name, NULL) == 0)
-        h->count = gb_lease_holders(core, &h->session, &name, h->view, HOLDERS_MAX);
+    if (target == GB_TARGET_BUFFER && gb_param_name(request, 1, "buffer name", &h->at.name, NULL) == 0)
+        h->count = gb_lease_holders(core, &h->at, h->view, HOLDERS_MAX);
 }
 
 void gb_api_explain(void *app, const struct gb_http_request *request, const struct gb_error *error,

@@ -92,6 +92,7 @@ void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
     struct gb_device_write_params write;
     struct gb_sides sides;
     struct gb_name stream;
+    struct gb_locator at = {batch->session, item->name};
 
     /* They have been read before. */
     switch (item->what) {
@@ -106,15 +107,15 @@ void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
         gb_text_unref(create.labels);
         break;
     case GB_BATCH_DELETE:
-        gb_buffer_delete(batch->core, &batch->session, &item->name, NULL, call);
+        gb_buffer_delete(batch->core, &at, NULL, call);
         break;
     case GB_BATCH_SYNC:
         read_sync(batch, item, &sides, &stream, NULL);
-        gb_buffer_mirror_sync(batch->core, &batch->session, &item->name, sides.host, &stream, NULL, call);
+        gb_buffer_mirror_sync(batch->core, &at, sides.host, &stream, NULL, call);
         break;
     case GB_BATCH_RELEASE:
         gb_action_read_sides(item->body, "side", true, &sides, NULL);
-        gb_buffer_mirror_release(batch->core, &batch->session, &item->name, sides.host, sides.device, NULL, call);
+        gb_buffer_mirror_release(batch->core, &at, sides.host, sides.device, NULL, call);
         break;
     }
 }

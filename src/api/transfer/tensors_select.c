@@ -65,7 +65,7 @@ static int by_name(const void *a, const void *b) {
 static int select_matching(const struct gb_http_request *request, const struct gb_name *session, struct selection *s,
                            struct gb_error *err) {
     const struct gb_http_text *label = gb_http_query(request, "label");
-    bool more = true;
+    struct gb_page page = {.limit = GB_PAGE_LIMIT_MAX, .more = true};
     char *equals;
     int r = 0;
 
@@ -83,8 +83,10 @@ static int select_matching(const struct gb_http_request *request, const struct g
             s->value = equals + 1;
         }
     }
-    while (more && r == 0)
-        r = gb_buffer_list(gb_api_of(request)->core, session, s->last_id, GB_PAGE_LIMIT_MAX, visit, s, &more, err);
+    while (page.more && r == 0) {
+        page.after = s->last_id;
+        r = gb_buffer_list(gb_api_of(request)->core, session, &page, visit, s, err);
+    }
     qsort(s->names, s->count, sizeof(*s->names), by_name);
     return r;
 }

@@ -51,7 +51,8 @@ static int describe_labels(const struct sink *s, const char *tensor, struct gb_b
     struct gb_error absent = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
     char text[GB_LABELS_MAX];
-    bool exists = gb_buffer_get(s->core, &s->plan.session, &buffer->name, &rec, &absent) == 0;
+    struct gb_locator at = {s->plan.session, buffer->name};
+    bool exists = gb_buffer_get(s->core, &at, &rec, &absent) == 0;
     int r = gb_tensor_labels(exists ? gb_labels_text(rec.labels) : "{}", &buffer->name, tensor, text, err);
 
     if (exists)

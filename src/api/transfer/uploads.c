@@ -231,8 +231,7 @@ static int visit(void *arg, const struct gb_multipart_view *view, struct gb_erro
 }
 
 static int list(struct gb_walk *walk, struct gb_error *err) {
-    return gb_multipart_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
-                             &walk->page.more, err);
+    return gb_multipart_list(walk->api->core, &walk->session, &walk->page, visit, walk, err);
 }
 
 enum gb_step gb_api_upload_list(struct gb_http_request *request, struct gb_http_response *response,

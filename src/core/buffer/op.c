@@ -2,10 +2,10 @@
 
 #include "core/buffer/buffer.h"
 
-void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_locator *at,
                        const struct gb_buffer_check *check, struct gb_buffer_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_buffer_op *op = gb_op_new(size, gb_op_session(core, session, &err), &call->base,
+    struct gb_buffer_op *op = gb_op_new(size, gb_op_session(core, &at->session, &err), &call->base,
                                         check ? check->free_arg : NULL, check ? check->arg : NULL, &err);
 
     if (!op)
@@ -16,7 +16,7 @@ void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_name *
         op->check = *check;
     op->transaction.session = op->base.session;
     op->transaction.call = &call->base;
-    op->transaction.name = *name;
+    op->transaction.name = at->name;
     return op;
 }
 

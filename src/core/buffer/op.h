@@ -16,7 +16,7 @@ struct gb_buffer_op {
 /* Makes an operation of `size` bytes that begins with a gb_buffer_op. Its transaction is filled in except for the
  * functions. check may be NULL; its argument is released when the operation ends. Returns NULL if that failed; the call
  * has then ended with the error, as with gb_op_new. */
-void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_locator *at,
                        const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
 /* As gb_op_end. */

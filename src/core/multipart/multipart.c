@@ -300,24 +300,24 @@ static struct gb_multipart *after(struct gb_session *s, int64_t number) {
     return multipart;
 }
 
-int gb_multipart_list(struct gb_core *core, const struct gb_name *session, int64_t after_number, unsigned limit,
+int gb_multipart_list(struct gb_core *core, const struct gb_name *session, struct gb_page *page,
                       int (*visit)(void *, const struct gb_multipart_view *, struct gb_error *), void *arg,
-                      bool *ret_more, struct gb_error *err) {
+                      struct gb_error *err) {
     struct gb_session *s = gb_session_find(core, session, err);
-    struct gb_multipart_view view = {.number = after_number};
+    struct gb_multipart_view view = {.number = page->after};
     struct gb_multipart *multipart = NULL;
     unsigned n;
     int r = 0;
 
     if (!s)
         return -1;
-    for (n = 0; n < limit && r == 0 && (multipart = after(s, view.number)); n++) {
+    for (n = 0; n < page->limit && r == 0 && (multipart = after(s, view.number)); n++) {
         look(multipart, &view);
         r = visit(arg, &view, err);
     }
     if (r == 0) {
         multipart = after(s, view.number);
-        *ret_more = multipart != NULL;
+        page->more = multipart != NULL;
         gb_multipart_unref(multipart);
     }
     gb_session_unref(s);

@@ -43,9 +43,9 @@ void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *par
 int gb_multipart_get(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_multipart_view *ret,
                      struct gb_error *err);
 /* [now] As gb_session_list. */
-int gb_multipart_list(struct gb_core *core, const struct gb_name *session, int64_t after, unsigned limit,
+int gb_multipart_list(struct gb_core *core, const struct gb_name *session, struct gb_page *page,
                       int (*visit)(void *, const struct gb_multipart_view *, struct gb_error *), void *arg,
-                      bool *ret_more, struct gb_error *err);
+                      struct gb_error *err);
 
 /* [now] Begins a part, which the caller uses as an upload (gb_upload_room, _fill, _pause, _end, _free). A part arrives
  * as a whole or not at all. replace: overwrite whole parts that arrived; their bytes are missing until this part has

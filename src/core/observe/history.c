@@ -74,10 +74,10 @@ void gb_history_key_of_pool(const struct gb_core_pool *p, struct gb_history_key 
         memcpy(ret->uuid, p->device->rec.uuid, sizeof(ret->uuid));
 }
 
-int gb_history_of_pool(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                       struct gb_history_key *ret, struct gb_error *err) {
+int gb_history_of_pool(struct gb_core *core, const struct gb_locator *at, struct gb_history_key *ret,
+                       struct gb_error *err) {
     struct gb_session *s;
-    struct gb_core_pool *p = gb_core_pool_lock(core, session, pool, &s, err);
+    struct gb_core_pool *p = gb_core_pool_lock(core, at, &s, err);
 
     if (!p)
         return -1;

@@ -39,8 +39,8 @@ uint64_t gb_history_interval_s(const struct gb_core *core);
 /* The key of an object's history. SESSION_NOT_FOUND, POOL_NOT_FOUND, DEVICE_NOT_FOUND. [now] */
 int gb_history_of_session(struct gb_core *core, const struct gb_name *session, struct gb_history_key *ret,
                           struct gb_error *err);
-int gb_history_of_pool(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                       struct gb_history_key *ret, struct gb_error *err);
+int gb_history_of_pool(struct gb_core *core, const struct gb_locator *at, struct gb_history_key *ret,
+                       struct gb_error *err);
 int gb_history_of_device(struct gb_core *core, int device, struct gb_history_key *ret, struct gb_error *err);
 
 /* A query under way. done runs once, on any thread or inside gb_history_ask. Both sides hold a reference:

@@ -67,10 +67,9 @@ static void result_done(struct gb_call *call) {
     gb_buffer_rec_done(&gb_container_of(call, struct gb_attributes_call, base)->buffer);
 }
 
-void gb_buffer_attributes(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                          struct gb_attributes_call *call) {
+void gb_buffer_attributes(struct gb_core *core, const struct gb_locator *at, struct gb_attributes_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct attr_op *op = gb_op_new(sizeof(*op), gb_op_session(core, session, &err), &call->base, NULL, NULL, &err);
+    struct attr_op *op = gb_op_new(sizeof(*op), gb_op_session(core, &at->session, &err), &call->base, NULL, NULL, &err);
     int device = 0;
     int r;
 
@@ -80,7 +79,7 @@ void gb_buffer_attributes(struct gb_core *core, const struct gb_name *session, c
     call->base.free_result = result_done;
     call->attr = (struct gb_mem_attr){.type = GB_MEMORY_UNREGISTERED, .device = -1};
     pthread_mutex_lock(&op->base.session->lock);
-    r = hold_locked(op, name, &device, &err);
+    r = hold_locked(op, &at->name, &device, &err);
     pthread_mutex_unlock(&op->base.session->lock);
     if (r < 0 || (!op->content[0] && !op->content[1])) {
         finish(op, r < 0 ? &err : NULL);

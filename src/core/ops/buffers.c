@@ -170,7 +170,8 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
 
 void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
                       struct gb_buffer_call *call) {
-    struct buffer_op *op = gb_buffer_op_new(sizeof(*op), core, &params->session, &params->name, NULL, call);
+    struct buffer_op *op =
+        gb_buffer_op_new(sizeof(*op), core, &(struct gb_locator){params->session, params->name}, NULL, call);
     struct gb_error err = GB_ERROR_INIT;
 
     if (!op)
@@ -227,7 +228,8 @@ static void patch_end(struct gb_transaction *transaction) {
 
 void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params, const struct gb_buffer_check *check,
                      struct gb_buffer_call *call) {
-    struct buffer_op *op = gb_buffer_op_new(sizeof(*op), core, &params->session, &params->name, check, call);
+    struct buffer_op *op =
+        gb_buffer_op_new(sizeof(*op), core, &(struct gb_locator){params->session, params->name}, check, call);
 
     if (!op)
         return;
@@ -280,14 +282,14 @@ static void delete_start(struct buffer_op *op, bool unmapped) {
     gb_transaction_start(&op->base.transaction);
 }
 
-void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                      const struct gb_buffer_check *check, struct gb_buffer_call *call) {
-    delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, session, name, check, call), false);
+void gb_buffer_delete(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                      struct gb_buffer_call *call) {
+    delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, at, check, call), false);
 }
 
-void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_locator *at,
                                     const struct gb_buffer_check *check, struct gb_buffer_call *call) {
-    delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, session, name, check, call), true);
+    delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, at, check, call), true);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
@@ -305,10 +307,9 @@ int gb_buffer_get_in(struct gb_session *s, const struct gb_name *name, struct gb
     return b ? 0 : -1;
 }
 
-int gb_buffer_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                  struct gb_buffer_rec *ret, struct gb_error *err) {
-    struct gb_session *s = gb_session_use(core, session, err);
-    int r = s ? gb_buffer_get_in(s, name, ret, err) : -1;
+int gb_buffer_get(struct gb_core *core, const struct gb_locator *at, struct gb_buffer_rec *ret, struct gb_error *err) {
+    struct gb_session *s = gb_session_use(core, &at->session, err);
+    int r = s ? gb_buffer_get_in(s, &at->name, ret, err) : -1;
 
     gb_session_unref(s);
     return r;
@@ -330,22 +331,23 @@ static bool after(struct gb_session *s, int64_t id, struct gb_buffer_rec *rec) {
     return found;
 }
 
-int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
-                   int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg, bool *ret_more,
+int gb_buffer_list(struct gb_core *core, const struct gb_name *session, struct gb_page *page,
+                   int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg,
                    struct gb_error *err) {
     struct gb_session *s = gb_session_use(core, session, err);
     struct gb_buffer_rec rec = {.labels = NULL};
+    int64_t id = page->after;
     unsigned n;
     int r = 0;
 
     if (!s)
         return -1;
-    for (n = 0; n < limit && r == 0 && after(s, after_id, &rec); n++) {
-        after_id = rec.id;
+    for (n = 0; n < page->limit && r == 0 && after(s, id, &rec); n++) {
+        id = rec.id;
         r = visit(arg, &rec, err);
     }
     if (r == 0)
-        *ret_more = after(s, after_id, &rec);
+        page->more = after(s, id, &rec);
     gb_buffer_rec_done(&rec);
     gb_session_unref(s);
     return r;

@@ -61,16 +61,15 @@ static void view_end(struct gb_event_view *view, struct gb_event_mark *mark) {
     gb_event_mark_unref(mark);
 }
 
-int gb_event_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                 struct gb_event_view *ret, struct gb_error *err) {
-    struct gb_session *s = gb_session_find(core, session, err);
+int gb_event_get(struct gb_core *core, const struct gb_locator *at, struct gb_event_view *ret, struct gb_error *err) {
+    struct gb_session *s = gb_session_find(core, &at->session, err);
     struct gb_core_event *e;
     struct gb_event_mark *mark;
 
     if (!s)
         return -1;
     pthread_mutex_lock(&s->lock);
-    e = find_locked(s, name, err);
+    e = find_locked(s, &at->name, err);
     if (e)
         view_locked(e, ret, &mark);
     pthread_mutex_unlock(&s->lock);
@@ -94,22 +93,23 @@ static bool after(struct gb_session *s, int64_t id, struct gb_event_view *ret) {
     return e != NULL;
 }
 
-int gb_event_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
-                  int (*visit)(void *, const struct gb_event_view *, struct gb_error *), void *arg, bool *ret_more,
+int gb_event_list(struct gb_core *core, const struct gb_name *session, struct gb_page *page,
+                  int (*visit)(void *, const struct gb_event_view *, struct gb_error *), void *arg,
                   struct gb_error *err) {
     struct gb_session *s = gb_session_find(core, session, err);
     struct gb_event_view view;
+    int64_t id = page->after;
     unsigned n;
     int r = 0;
 
     if (!s)
         return -1;
-    for (n = 0; n < limit && r == 0 && after(s, after_id, &view); n++) {
-        after_id = view.id;
+    for (n = 0; n < page->limit && r == 0 && after(s, id, &view); n++) {
+        id = view.id;
         r = visit(arg, &view, err);
     }
     if (r == 0)
-        *ret_more = after(s, after_id, &view);
+        page->more = after(s, id, &view);
     gb_session_unref(s);
     return r;
 }
@@ -150,16 +150,15 @@ static struct gb_core_event *make_locked(struct gb_session *s, const struct gb_n
     return NULL;
 }
 
-void gb_event_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                   struct gb_event_call *call) {
+void gb_event_make(struct gb_core *core, const struct gb_locator *at, struct gb_event_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = gb_session_use(core, session, &err);
+    struct gb_session *s = gb_session_use(core, &at->session, &err);
     struct gb_core_event *e = NULL;
     struct gb_event_mark *mark = NULL;
 
     if (s) {
         pthread_mutex_lock(&s->lock);
-        e = make_locked(s, name, &err);
+        e = make_locked(s, &at->name, &err);
         if (e)
             view_locked(e, &call->event, &mark);
         pthread_mutex_unlock(&s->lock);
@@ -171,15 +170,14 @@ void gb_event_make(struct gb_core *core, const struct gb_name *session, const st
     gb_session_unref(s);
 }
 
-void gb_event_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                     struct gb_call *call) {
+void gb_event_remove(struct gb_core *core, const struct gb_locator *at, struct gb_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = gb_session_use(core, session, &err);
+    struct gb_session *s = gb_session_use(core, &at->session, &err);
     struct gb_core_event *e = NULL;
 
     if (s) {
         pthread_mutex_lock(&s->lock);
-        e = find_locked(s, name, &err);
+        e = find_locked(s, &at->name, &err);
         if (e) {
             gb_map_take(&s->events, e->name.s);
             gb_idlist_take(&s->events_by_id, e->id);
@@ -301,10 +299,11 @@ static int take_locked(struct order_op *op, const struct gb_name *event, const s
     return 0;
 }
 
-static void order(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                  const struct gb_name *stream, bool records, struct gb_event_call *call) {
+static void order(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream, bool records,
+                  struct gb_event_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct order_op *op = gb_op_new(sizeof(*op), gb_op_session(core, session, &err), &call->base, NULL, NULL, &err);
+    struct order_op *op =
+        gb_op_new(sizeof(*op), gb_op_session(core, &at->session, &err), &call->base, NULL, NULL, &err);
     int r;
 
     if (!op)
@@ -314,7 +313,7 @@ static void order(struct gb_core *core, const struct gb_name *session, const str
     op->records = records;
     op->call = call;
     pthread_mutex_lock(&op->base.session->lock);
-    r = take_locked(op, event, stream, &err);
+    r = take_locked(op, &at->name, stream, &err);
     pthread_mutex_unlock(&op->base.session->lock);
     if (r == 0)
         op_next(op);
@@ -322,12 +321,12 @@ static void order(struct gb_core *core, const struct gb_name *session, const str
         op_end(op, &err);
 }
 
-void gb_event_record_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                          const struct gb_name *stream, struct gb_event_call *call) {
-    order(core, session, event, stream, true, call);
+void gb_event_record_call(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
+                          struct gb_event_call *call) {
+    order(core, at, stream, true, call);
 }
 
-void gb_event_wait_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                        const struct gb_name *stream, struct gb_event_call *call) {
-    order(core, session, event, stream, false, call);
+void gb_event_wait_call(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
+                        struct gb_event_call *call) {
+    order(core, at, stream, false, call);
 }

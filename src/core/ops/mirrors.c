@@ -59,16 +59,16 @@ static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, st
     return 0;
 }
 
-void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                           bool to_host, const struct gb_name *stream, const struct gb_buffer_check *check,
+void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_locator *at, bool to_host,
+                           const struct gb_name *stream, const struct gb_buffer_check *check,
                            struct gb_buffer_call *call) {
     struct sync sync = {.write = gb_device_write_new(GB_DEVICE_WRITE_SYNC, call)};
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = NULL;
     int r = -1;
 
-    sync.params.buffer.session = *session;
-    sync.params.buffer.name = *name;
+    sync.params.buffer.session = at->session;
+    sync.params.buffer.name = at->name;
     sync.params.buffer.stream = *stream;
     sync.params.partial = true;
     sync.params.to_device_side = !to_host;
@@ -77,7 +77,7 @@ void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, 
     if (!sync.write)
         gb_no_memory(&err);
     else
-        s = gb_op_session(core, session, &err);
+        s = gb_op_session(core, &at->session, &err);
     if (s) {
         pthread_mutex_lock(&s->lock);
         r = look_locked(s, &sync, to_host, &err);
@@ -164,10 +164,9 @@ static void end(struct gb_transaction *transaction) {
     gb_content_drop_list(op->gone, finish, op);
 }
 
-void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                              bool host, bool device, const struct gb_buffer_check *check,
-                              struct gb_buffer_call *call) {
-    struct release_op *op = gb_buffer_op_new(sizeof(*op), core, session, name, check, call);
+void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
+                              const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct release_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
     struct gb_error err = GB_ERROR_INIT;
 
     if (!op)

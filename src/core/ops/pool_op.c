@@ -174,12 +174,11 @@ void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, co
     transaction(op, &params->name);
 }
 
-void gb_pool_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, bool force,
-                    struct gb_pool_call *call) {
-    struct gb_pool_op *op = gb_pool_op_new(core, session, GB_POOL_REMOVES, NULL, call);
+void gb_pool_remove(struct gb_core *core, const struct gb_locator *at, bool force, struct gb_pool_call *call) {
+    struct gb_pool_op *op = gb_pool_op_new(core, &at->session, GB_POOL_REMOVES, NULL, call);
 
     if (!op)
         return;
     op->force = force;
-    transaction(op, pool);
+    transaction(op, &at->name);
 }

@@ -17,10 +17,9 @@ int gb_pool_at(struct gb_core *core, unsigned index, struct gb_pool_view *ret, s
     return 0;
 }
 
-int gb_pool_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                struct gb_pool_view *ret, struct gb_error *err) {
+int gb_pool_get(struct gb_core *core, const struct gb_locator *at, struct gb_pool_view *ret, struct gb_error *err) {
     struct gb_session *s;
-    struct gb_core_pool *p = gb_core_pool_lock(core, session, pool, &s, err);
+    struct gb_core_pool *p = gb_core_pool_lock(core, at, &s, err);
 
     if (!p)
         return -1;
@@ -43,32 +42,33 @@ static bool after(struct gb_session *s, int64_t id, struct gb_pool_view *ret) {
     return p != NULL;
 }
 
-int gb_pool_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
-                 int (*visit)(void *, const struct gb_pool_view *, struct gb_error *), void *arg, bool *ret_more,
+int gb_pool_list(struct gb_core *core, const struct gb_name *session, struct gb_page *page,
+                 int (*visit)(void *, const struct gb_pool_view *, struct gb_error *), void *arg,
                  struct gb_error *err) {
     struct gb_session *s = gb_session_find(core, session, err);
     struct gb_pool_view view;
+    int64_t id = page->after;
     unsigned n;
     int r = 0;
 
     if (!s)
         return -1;
-    for (n = 0; after_id == 0 && r == 0 && gb_pool_at(core, n, &view, NULL) == 0; n++)
+    for (n = 0; id == 0 && r == 0 && gb_pool_at(core, n, &view, NULL) == 0; n++)
         r = visit(arg, &view, err);
-    for (n = 0; n < limit && r == 0 && after(s, after_id, &view); n++) {
-        after_id = view.id;
+    for (n = 0; n < page->limit && r == 0 && after(s, id, &view); n++) {
+        id = view.id;
         r = visit(arg, &view, err);
     }
     if (r == 0)
-        *ret_more = after(s, after_id, &view);
+        page->more = after(s, id, &view);
     gb_session_unref(s);
     return r;
 }
 
-int gb_pool_peers(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                  enum gb_pool_access *access, int count, struct gb_error *err) {
+int gb_pool_peers(struct gb_core *core, const struct gb_locator *at, enum gb_pool_access *access, int count,
+                  struct gb_error *err) {
     struct gb_session *s;
-    struct gb_core_pool *p = gb_core_pool_lock(core, session, pool, &s, err);
+    struct gb_core_pool *p = gb_core_pool_lock(core, at, &s, err);
     int i;
 
     if (!p)
@@ -173,17 +173,17 @@ static struct gb_core_pool *take_pool(struct gb_session *s, const struct gb_name
 }
 
 /* Not started. NULL: the call has ended. */
-static struct pool_op *op_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+static struct pool_op *op_new(struct gb_core *core, const struct gb_locator *at,
                               int (*ask)(struct pool_op *op, struct gb_error *err), struct gb_pool_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct pool_op *op = gb_op_new(sizeof(*op), gb_op_session(core, session, &err), &call->base, NULL, NULL, &err);
+    struct pool_op *op = gb_op_new(sizeof(*op), gb_op_session(core, &at->session, &err), &call->base, NULL, NULL, &err);
 
     if (!op)
         return NULL;
     op->task.run = run_op;
     op->ask = ask;
     op->call = call;
-    op->pool = take_pool(op->base.session, pool, &err);
+    op->pool = take_pool(op->base.session, &at->name, &err);
     if (op->pool)
         return op;
     op_end(op, &err);
@@ -194,9 +194,9 @@ static void start(struct pool_op *op) {
     gb_lane_post(&op->pool->device->lane, &op->task);
 }
 
-void gb_pool_trim_to(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                     uint64_t keep_bytes, struct gb_pool_call *call) {
-    struct pool_op *op = op_new(core, session, pool, trim, call);
+void gb_pool_trim_to(struct gb_core *core, const struct gb_locator *at, uint64_t keep_bytes,
+                     struct gb_pool_call *call) {
+    struct pool_op *op = op_new(core, at, trim, call);
 
     if (!op)
         return;
@@ -204,16 +204,15 @@ void gb_pool_trim_to(struct gb_core *core, const struct gb_name *session, const 
     start(op);
 }
 
-void gb_pool_peak_reset(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                        struct gb_pool_call *call) {
-    struct pool_op *op = op_new(core, session, pool, reset_peak, call);
+void gb_pool_peak_reset(struct gb_core *core, const struct gb_locator *at, struct gb_pool_call *call) {
+    struct pool_op *op = op_new(core, at, reset_peak, call);
 
     if (op)
         start(op);
 }
 
-void gb_pool_peer_set(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, int device,
-                      enum gb_pool_access access, struct gb_pool_call *call) {
+void gb_pool_peer_set(struct gb_core *core, const struct gb_locator *at, int device, enum gb_pool_access access,
+                      struct gb_pool_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct pool_op *op;
 
@@ -222,7 +221,7 @@ void gb_pool_peer_set(struct gb_core *core, const struct gb_name *session, const
         gb_call_finish(&call->base, &err);
         return;
     }
-    op = op_new(core, session, pool, set_access, call);
+    op = op_new(core, at, set_access, call);
     if (!op)
         return;
     op->device = device;

@@ -44,9 +44,9 @@ static void end(struct gb_transaction *transaction) {
     gb_buffer_op_end(gb_buffer_op_of(transaction), &transaction->error);
 }
 
-void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    const struct gb_buffer_check *check, struct gb_buffer_call *call) {
-    struct gb_buffer_op *op = gb_buffer_op_new(sizeof(*op), core, session, name, check, call);
+void gb_buffer_seal(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                    struct gb_buffer_call *call) {
+    struct gb_buffer_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
 
     if (!op)
         return;

@@ -308,19 +308,20 @@ static bool after(struct gb_core *core, int64_t id, struct gb_session_view *ret)
     return false;
 }
 
-int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
-                    int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg, bool *ret_more,
+int gb_session_list(struct gb_core *core, struct gb_page *page,
+                    int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg,
                     struct gb_error *err) {
     struct gb_session_view view = {.rec = {.labels = NULL}};
+    int64_t id = page->after;
     unsigned n;
     int r = 0;
 
-    for (n = 0; n < limit && r == 0 && after(core, after_id, &view); n++) {
-        after_id = view.rec.id;
+    for (n = 0; n < page->limit && r == 0 && after(core, id, &view); n++) {
+        id = view.rec.id;
         r = visit(arg, &view, err);
     }
     if (r == 0)
-        *ret_more = after(core, after_id, &view);
+        page->more = after(core, id, &view);
     gb_session_rec_done(&view.rec);
     return r;
 }

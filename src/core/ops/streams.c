@@ -29,16 +29,15 @@ static void view(struct gb_core_stream *st, struct gb_stream_view *ret) {
         ret->devices += gb_core_stream_part(st, i) != NULL;
 }
 
-int gb_stream_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                  struct gb_stream_view *ret, struct gb_error *err) {
-    struct gb_session *s = gb_session_find(core, session, err);
+int gb_stream_get(struct gb_core *core, const struct gb_locator *at, struct gb_stream_view *ret, struct gb_error *err) {
+    struct gb_session *s = gb_session_find(core, &at->session, err);
     struct gb_core_stream *st;
     int r;
 
     if (!s)
         return -1;
     pthread_mutex_lock(&s->lock);
-    r = gb_core_stream_use_locked(s, name, &st, err);
+    r = gb_core_stream_use_locked(s, &at->name, &st, err);
     pthread_mutex_unlock(&s->lock);
     if (r == 0) {
         view(st, ret);
@@ -66,26 +65,27 @@ static bool after(struct gb_session *s, int64_t id, struct gb_stream_view *ret) 
     return true;
 }
 
-int gb_stream_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
-                   int (*visit)(void *, const struct gb_stream_view *, struct gb_error *), void *arg, bool *ret_more,
+int gb_stream_list(struct gb_core *core, const struct gb_name *session, struct gb_page *page,
+                   int (*visit)(void *, const struct gb_stream_view *, struct gb_error *), void *arg,
                    struct gb_error *err) {
     struct gb_session *s = gb_session_find(core, session, err);
     struct gb_stream_view v;
+    int64_t id = page->after;
     unsigned n;
     int r = 0;
 
     if (!s)
         return -1;
-    if (after_id == 0) {
+    if (id == 0) {
         view(s->standard, &v);
         r = visit(arg, &v, err);
     }
-    for (n = 0; n < limit && r == 0 && after(s, after_id, &v); n++) {
-        after_id = v.id;
+    for (n = 0; n < page->limit && r == 0 && after(s, id, &v); n++) {
+        id = v.id;
         r = visit(arg, &v, err);
     }
     if (r == 0)
-        *ret_more = after(s, after_id, &v);
+        page->more = after(s, id, &v);
     gb_session_unref(s);
     return r;
 }
@@ -121,15 +121,14 @@ static struct gb_core_stream *make_locked(struct gb_session *s, const struct gb_
     return NULL;
 }
 
-void gb_stream_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    struct gb_stream_call *call) {
+void gb_stream_make(struct gb_core *core, const struct gb_locator *at, struct gb_stream_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = gb_session_use(core, session, &err);
+    struct gb_session *s = gb_session_use(core, &at->session, &err);
     struct gb_core_stream *st = NULL;
 
     if (s) {
         pthread_mutex_lock(&s->lock);
-        st = make_locked(s, name, &err);
+        st = make_locked(s, &at->name, &err);
         if (st)
             call->stream = (struct gb_stream_view){.id = st->id, .name = st->name, .created_at_us = st->created_at_us};
         pthread_mutex_unlock(&s->lock);
@@ -139,22 +138,21 @@ void gb_stream_make(struct gb_core *core, const struct gb_name *session, const s
     gb_session_unref(s);
 }
 
-void gb_stream_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                      struct gb_call *call) {
+void gb_stream_remove(struct gb_core *core, const struct gb_locator *at, struct gb_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = gb_session_use(core, session, &err);
+    struct gb_session *s = gb_session_use(core, &at->session, &err);
     struct gb_core_stream *st = NULL;
 
-    if (s && strcmp(name->s, "default") == 0)
+    if (s && strcmp(at->name.s, "default") == 0)
         gb_error_set(&err, GB_ERR_STREAM_PROTECTED, "the stream \"default\" always exists");
     if (s && err.code == GB_OK) {
         pthread_mutex_lock(&s->lock);
-        st = gb_map_take(&s->streams, name->s);
+        st = gb_map_take(&s->streams, at->name.s);
         if (st)
             gb_idlist_take(&s->streams_by_id, st->id);
         else
             gb_error_set(&err, GB_ERR_STREAM_NOT_FOUND, "session \"%s\" has no stream named \"%s\"", s->name.s,
-                         name->s);
+                         at->name.s);
         pthread_mutex_unlock(&s->lock);
         if (st) {
             gb_session_ref(s); /* until the stream has drained */

@@ -113,16 +113,15 @@ static void refuse(struct gb_session *session, struct gb_error *err, struct gb_c
     gb_call_finish(call, err);
 }
 
-void gb_stream_sync_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *stream,
-                         struct gb_call *call) {
+void gb_stream_sync_call(struct gb_core *core, const struct gb_locator *at, struct gb_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = gb_op_session(core, session, &err);
+    struct gb_session *s = gb_op_session(core, &at->session, &err);
     struct gb_core_stream *st = NULL;
     struct sync_op *op = NULL;
 
     if (s) {
         pthread_mutex_lock(&s->lock);
-        if (gb_core_stream_use_locked(s, stream, &st, &err) == 0) {
+        if (gb_core_stream_use_locked(s, &at->name, &st, &err) == 0) {
             op = op_new(core, (size_t)core->device_count, call);
             if (op)
                 add_stream_locked(op, st);

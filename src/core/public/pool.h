@@ -72,18 +72,15 @@ void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, co
 /* Deletes a pool. force: buffers in the pool are lost. Reads that have begun finish undisturbed, and the memory is
  * freed when the last one ends. Result: call->pool, as it was. Errors: MAPPED while other processes map its memory;
  * without force POOL_BUSY while buffers have or get their bytes there; POOL_PROTECTED for a device's own pool. */
-void gb_pool_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, bool force,
-                    struct gb_pool_call *call);
+void gb_pool_remove(struct gb_core *core, const struct gb_locator *at, bool force, struct gb_pool_call *call);
 
 /* [now] Reads a pool. Its numbers include every acknowledged change. Errors: SESSION_NOT_FOUND, POOL_NOT_FOUND. */
-int gb_pool_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                struct gb_pool_view *ret, struct gb_error *err);
+int gb_pool_get(struct gb_core *core, const struct gb_locator *at, struct gb_pool_view *ret, struct gb_error *err);
 
-/* [now] If after_id is 0, all of the devices' own pools come first. Then come at most limit pools of the session with
- * id > after_id. Otherwise as gb_session_list. */
-int gb_pool_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
-                 int (*visit)(void *, const struct gb_pool_view *, struct gb_error *), void *arg, bool *ret_more,
-                 struct gb_error *err);
+/* [now] If page->after is 0, all of the devices' own pools come first. Then come at most page->limit pools of the
+ * session with id > page->after. Otherwise as gb_session_list. */
+int gb_pool_list(struct gb_core *core, const struct gb_name *session, struct gb_page *page,
+                 int (*visit)(void *, const struct gb_pool_view *, struct gb_error *), void *arg, struct gb_error *err);
 
 /* [now] Only the devices' own pools. */
 unsigned gb_pool_count(struct gb_core *core);
@@ -99,20 +96,18 @@ int gb_pool_list_owned(struct gb_core *core, unsigned limit,
 
 /* Gives unused reserved memory beyond keep_bytes back to the system. Exported memory of an exportable pool goes back
  * only with the pool. Result: call->trim, call->pool. */
-void gb_pool_trim_to(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                     uint64_t keep_bytes, struct gb_pool_call *call);
+void gb_pool_trim_to(struct gb_core *core, const struct gb_locator *at, uint64_t keep_bytes, struct gb_pool_call *call);
 
 /* Resets both peaks to the present values. Result: call->pool. */
-void gb_pool_peak_reset(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                        struct gb_pool_call *call);
+void gb_pool_peak_reset(struct gb_core *core, const struct gb_locator *at, struct gb_pool_call *call);
 
 /* Grants or revokes another device's access to the pool's memory. The setting is not persisted. Result: call->pool.
  * Errors: UNSUPPORTED without peer access, INVALID_ARGUMENT for the pool's own device, DEVICE_NOT_FOUND. */
-void gb_pool_peer_set(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, int device,
-                      enum gb_pool_access access, struct gb_pool_call *call);
+void gb_pool_peer_set(struct gb_core *core, const struct gb_locator *at, int device, enum gb_pool_access access,
+                      struct gb_pool_call *call);
 
 /* [now] Sets access[i] to the access of device i, for each i < count. */
-int gb_pool_peers(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                  enum gb_pool_access *access, int count, struct gb_error *err);
+int gb_pool_peers(struct gb_core *core, const struct gb_locator *at, enum gb_pool_access *access, int count,
+                  struct gb_error *err);
 
 #endif

@@ -26,10 +26,10 @@ void gb_session_delete(struct gb_core *core, const struct gb_name *name, const s
 /* [now] Resets the idle timer. *ret as for gb_session_get. */
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err);
-/* [now] Visits at most limit sessions with id > after_id, in the order of their ids. The visitor is called without
- * locks; if it returns -1, the walk ends. *ret_more: there are more. */
-int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
-                    int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg, bool *ret_more,
+/* [now] Visits at most page->limit sessions with id > page->after, in the order of their ids. The visitor is called
+ * without locks; if it returns -1, the walk ends. Sets only page->more, and only on success. */
+int gb_session_list(struct gb_core *core, struct gb_page *page,
+                    int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg,
                     struct gb_error *err);
 
 /* A request that makes several calls looks its session up once and holds it. If the session ends meanwhile, each

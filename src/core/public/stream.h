@@ -29,28 +29,24 @@ struct gb_stream_call {
 };
 
 /* Creates a stream. Result: call->stream. Errors: STREAM_EXISTS, LIMIT_REACHED. */
-void gb_stream_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    struct gb_stream_call *call);
+void gb_stream_make(struct gb_core *core, const struct gb_locator *at, struct gb_stream_call *call);
 
 /* Deletes a stream. The call ends when the name is gone, which is at once. The stream's parts are destroyed when the
  * queued work has finished. Errors: STREAM_PROTECTED for "default", STREAM_NOT_FOUND. */
-void gb_stream_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                      struct gb_call *call);
+void gb_stream_remove(struct gb_core *core, const struct gb_locator *at, struct gb_call *call);
 
 /* [now] Reads a stream; the name "" stands for "default". */
-int gb_stream_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                  struct gb_stream_view *ret, struct gb_error *err);
+int gb_stream_get(struct gb_core *core, const struct gb_locator *at, struct gb_stream_view *ret, struct gb_error *err);
 
-/* [now] If after_id is 0, "default" comes first. Then come at most limit streams with id > after_id. Otherwise as
- * gb_session_list. */
-int gb_stream_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
-                   int (*visit)(void *, const struct gb_stream_view *, struct gb_error *), void *arg, bool *ret_more,
+/* [now] If page->after is 0, "default" comes first. Then come at most page->limit streams with id > page->after.
+ * Otherwise as gb_session_list. */
+int gb_stream_list(struct gb_core *core, const struct gb_name *session, struct gb_page *page,
+                   int (*visit)(void *, const struct gb_stream_view *, struct gb_error *), void *arg,
                    struct gb_error *err);
 
 /* Wait for all work queued so far: on the stream, on every stream of the session, or on the device by any session. The
  * calls have no time limit and block no thread. A caller that gives up earlier ignores the call's end. */
-void gb_stream_sync_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *stream,
-                         struct gb_call *call);
+void gb_stream_sync_call(struct gb_core *core, const struct gb_locator *at, struct gb_call *call);
 void gb_session_sync_call(struct gb_core *core, const struct gb_name *session, struct gb_call *call);
 void gb_device_sync_call(struct gb_core *core, int device, struct gb_call *call);
 
@@ -70,28 +66,25 @@ struct gb_event_call {
 };
 
 /* Creates an event. Result: call->event. Errors: EVENT_EXISTS, LIMIT_REACHED. */
-void gb_event_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                   struct gb_event_call *call);
+void gb_event_make(struct gb_core *core, const struct gb_locator *at, struct gb_event_call *call);
 
 /* Deletes an event. Work that waits for its last record goes on waiting. Errors: EVENT_NOT_FOUND. */
-void gb_event_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                     struct gb_call *call);
+void gb_event_remove(struct gb_core *core, const struct gb_locator *at, struct gb_call *call);
 
 /* [now] Read an event, or list events as gb_session_list does. */
-int gb_event_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                 struct gb_event_view *ret, struct gb_error *err);
-int gb_event_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
-                  int (*visit)(void *, const struct gb_event_view *, struct gb_error *), void *arg, bool *ret_more,
+int gb_event_get(struct gb_core *core, const struct gb_locator *at, struct gb_event_view *ret, struct gb_error *err);
+int gb_event_list(struct gb_core *core, const struct gb_name *session, struct gb_page *page,
+                  int (*visit)(void *, const struct gb_event_view *, struct gb_error *), void *arg,
                   struct gb_error *err);
 
 /* Records the event: it covers the work queued on the stream so far, on every device. Result: call->event. */
-void gb_event_record_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                          const struct gb_name *stream, struct gb_event_call *call);
+void gb_event_record_call(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
+                          struct gb_event_call *call);
 
 /* Makes work queued on the stream from now on wait, on every device, for the work that the event's last record covers.
  * An event that was never recorded has no effect. The call ends when the wait is queued, not when it is over. Result:
  * call->event. */
-void gb_event_wait_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                        const struct gb_name *stream, struct gb_event_call *call);
+void gb_event_wait_call(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
+                        struct gb_event_call *call);
 
 #endif

@@ -48,6 +48,13 @@ struct gb_core_config {
     uint64_t housekeeping_ms; /* between two ticks of the housekeeper; 0: 1000 */
 };
 
+/* One page of a list, ordered by id. */
+struct gb_page {
+    int64_t after; /* the id of the last item before it; 0: it is the first page */
+    unsigned limit;
+    bool more; /* items follow; set by the list */
+};
+
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
 struct gb_level_numbers {

@@ -61,15 +61,15 @@ struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const 
     return NULL;
 }
 
-struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_locator *at,
                                        struct gb_session **ret_session, struct gb_error *err) {
-    struct gb_session *s = gb_session_find(core, session, err);
+    struct gb_session *s = gb_session_find(core, &at->session, err);
     struct gb_core_pool *p;
 
     if (!s)
         return NULL;
     pthread_mutex_lock(&s->lock);
-    p = gb_core_pool_find_locked(s, pool, err);
+    p = gb_core_pool_find_locked(s, &at->name, err);
     if (p)
         *ret_session = s;
     else

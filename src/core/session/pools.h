@@ -29,7 +29,7 @@ struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const 
 
 /* The same by the names of session and pool. On success the session's lock is held and *ret_session is the session,
  * until gb_core_pool_unlock. NULL: no lock is held. */
-struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_locator *at,
                                        struct gb_session **ret_session, struct gb_error *err);
 
 void gb_core_pool_unlock(struct gb_session *session);

@@ -213,7 +213,7 @@ static struct adopt_op *begin(struct gb_core *core, const struct gb_adopt_params
         gb_call_finish(&call->base, &err);
         return NULL;
     }
-    op = gb_buffer_op_new(sizeof(*op), core, &p->session, &p->name, NULL, call);
+    op = gb_buffer_op_new(sizeof(*op), core, &(struct gb_locator){p->session, p->name}, NULL, call);
     if (!op)
         return NULL;
     op->params = *p;

@@ -142,8 +142,8 @@ struct gb_lease_view {
 };
 
 /* Visits the leases of all sessions that were granted and have not ended, as gb_session_list. [now] */
-int gb_lease_list(struct gb_core *core, int64_t after_id, unsigned limit,
-                  int (*visit)(void *, const struct gb_lease_view *, struct gb_error *), void *arg, bool *ret_more,
+int gb_lease_list(struct gb_core *core, struct gb_page *page,
+                  int (*visit)(void *, const struct gb_lease_view *, struct gb_error *), void *arg,
                   struct gb_error *err);
 
 /* One lease as the list has it. LEASE_NOT_FOUND. [now] */
@@ -151,7 +151,6 @@ int gb_lease_get(struct gb_core *core, int64_t id, struct gb_lease_view *ret, st
 
 /* The leases on the buffer's present bytes, oldest first, at most max; those being made included. Returns how many were
  * written to ret; 0 also if there is no such buffer. For the problem document of MAPPED. [now] */
-unsigned gb_lease_holders(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                          struct gb_lease_view *ret, unsigned max);
+unsigned gb_lease_holders(struct gb_core *core, const struct gb_locator *at, struct gb_lease_view *ret, unsigned max);
 
 #endif

@@ -17,9 +17,8 @@ static void view_of(const struct gb_lease *lease, enum gb_lease_state state, str
                                   .state = state};
 }
 
-unsigned gb_lease_holders(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                          struct gb_lease_view *ret, unsigned max) {
-    struct gb_session *s = gb_session_find(core, session, NULL);
+unsigned gb_lease_holders(struct gb_core *core, const struct gb_locator *at, struct gb_lease_view *ret, unsigned max) {
+    struct gb_session *s = gb_session_find(core, &at->session, NULL);
     struct gb_buffer *b;
     unsigned n = 0;
     int i;
@@ -27,7 +26,7 @@ unsigned gb_lease_holders(struct gb_core *core, const struct gb_name *session, c
     if (!s)
         return 0;
     pthread_mutex_lock(&s->lock);
-    b = gb_map_get(&s->buffers, name->s);
+    b = gb_map_get(&s->buffers, at->name.s);
     for (i = 0; i < GB_BUFFER_CONTENTS && b && b->live; i++) {
         const struct gb_content *c = gb_buffer_content_at(b, i);
         const struct gb_pin *pin;
@@ -100,19 +99,20 @@ static bool after(struct gb_core *core, int64_t id, struct gb_lease_view *ret) {
     return true;
 }
 
-int gb_lease_list(struct gb_core *core, int64_t after_id, unsigned limit,
-                  int (*visit)(void *, const struct gb_lease_view *, struct gb_error *), void *arg, bool *ret_more,
+int gb_lease_list(struct gb_core *core, struct gb_page *page,
+                  int (*visit)(void *, const struct gb_lease_view *, struct gb_error *), void *arg,
                   struct gb_error *err) {
     struct gb_lease_view view;
+    int64_t id = page->after;
     unsigned n;
     int r = 0;
 
-    for (n = 0; n < limit && r == 0 && after(core, after_id, &view); n++) {
-        after_id = view.id;
+    for (n = 0; n < page->limit && r == 0 && after(core, id, &view); n++) {
+        id = view.id;
         r = visit(arg, &view, err);
     }
     if (r == 0)
-        *ret_more = after(core, after_id, &view);
+        page->more = after(core, id, &view);
     return r;
 }
 

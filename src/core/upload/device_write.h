@@ -41,13 +41,13 @@ void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *
 
 /* Makes one side current; copies only if it is stale (call->copied). check->arg is released with the call; check may be
  * NULL. Result: call->buffer, copied, way, times. Errors: INVALID_ARGUMENT if the buffer is not mirrored. */
-void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                           bool to_host, const struct gb_name *stream, const struct gb_buffer_check *check,
+void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_locator *at, bool to_host,
+                           const struct gb_name *stream, const struct gb_buffer_check *check,
                            struct gb_buffer_call *call);
 
 /* Frees one side or both. If both are freed, head becomes uninitialized and the buffer reads as zeros. Result:
  * call->buffer. Errors: BUFFER_SIDE_CURRENT if the only current side would be freed alone. */
-void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                              bool host, bool device, const struct gb_buffer_check *check, struct gb_buffer_call *call);
+void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
+                              const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
 #endif

@@ -7,8 +7,6 @@
 #include "core_fixture.h"
 #include "gb_test.h"
 
-static const struct gb_name in_default = {"default"};
-
 static struct gb_session_params session_params(const char *name) {
     struct gb_session_params p = {.name = core_name(name)};
 
@@ -117,7 +115,7 @@ START_TEST(lists_go_by_id) {
     static const char *const names[] = {"z", "m", "a", "q"};
     struct gb_name session = core_name("default");
     struct listing l = {.text = ""};
-    bool more = false;
+    struct gb_page page = {.limit = 2};
     int i;
 
     core_fixture_init(&f, "host");
@@ -129,24 +127,27 @@ START_TEST(lists_go_by_id) {
     }
     gb_assert_ok(core_session_delete(f.core, "m", &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
-    gb_assert_ok(gb_session_list(f.core, 0, 2, list_session, &l, &more, &err), err);
+    gb_assert_ok(gb_session_list(f.core, &page, list_session, &l, &err), err);
     ck_assert_str_eq(l.text, "default z ");
-    ck_assert(more);
-    gb_assert_ok(gb_session_list(f.core, l.last_id, 2, list_session, &l, &more, &err), err);
+    ck_assert(page.more);
+    page.after = l.last_id;
+    gb_assert_ok(gb_session_list(f.core, &page, list_session, &l, &err), err);
     ck_assert_str_eq(l.text, "default z a q ");
-    ck_assert(!more);
+    ck_assert(!page.more);
     l = (struct listing){.stop_at = 2};
-    gb_assert_fails(gb_session_list(f.core, 0, 10, list_session, &l, &more, &err), err, GB_ERR_INTERNAL);
+    page = (struct gb_page){.limit = 10};
+    gb_assert_fails(gb_session_list(f.core, &page, list_session, &l, &err), err, GB_ERR_INTERNAL);
     l = (struct listing){.text = ""};
-    gb_assert_ok(gb_buffer_list(f.core, &session, 0, 2, list_buffer, &l, &more, &err), err);
+    page = (struct gb_page){.limit = 2};
+    gb_assert_ok(gb_buffer_list(f.core, &session, &page, list_buffer, &l, &err), err);
     ck_assert_str_eq(l.text, "z m ");
-    ck_assert(more);
-    gb_assert_ok(gb_buffer_list(f.core, &session, l.last_id, 2, list_buffer, &l, &more, &err), err);
+    ck_assert(page.more);
+    page.after = l.last_id;
+    gb_assert_ok(gb_buffer_list(f.core, &session, &page, list_buffer, &l, &err), err);
     ck_assert_str_eq(l.text, "z m q ");
-    ck_assert(!more);
+    ck_assert(!page.more);
     session = core_name("none");
-    gb_assert_fails(gb_buffer_list(f.core, &session, 0, 2, list_buffer, &l, &more, &err), err,
-                    GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_fails(gb_buffer_list(f.core, &session, &page, list_buffer, &l, &err), err, GB_ERR_SESSION_NOT_FOUND);
     core_fixture_done(&f);
 }
 END_TEST
@@ -208,14 +209,14 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 /* --- devices, pools, streams -------------------------------------------------------------------------------------- */
 
 static int call_trim(struct core_fixture *f, const char *pool, uint64_t keep, struct gb_error *err) {
-    struct gb_name name = core_name(pool);
+    struct gb_locator at = core_at("default", pool);
     struct core_wake w;
     struct gb_pool_call *call;
     int r;
 
     core_wake_init(&w);
     call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_pool_trim_to(f->core, &in_default, &name, keep, call);
+    gb_pool_trim_to(f->core, &at, keep, call);
     core_wake_wait(&w);
     if (call->base.error.code != GB_OK)
         *err = call->base.error;
@@ -232,7 +233,7 @@ START_TEST(two_devices) {
     struct gb_device_rec device;
     struct gb_pool_view view[2];
     struct gb_buffer_rec rec;
-    struct gb_name name = core_name("default.1");
+    struct gb_locator at = core_at("default", "default.1");
     char *data = malloc(100000);
     char *back = malloc(100000);
     int found = -1;
@@ -252,7 +253,7 @@ START_TEST(two_devices) {
     gb_assert_fails(gb_device_find(f.core, "", &found, &err), err, GB_ERR_DEVICE_NOT_FOUND);
     gb_assert_fails(gb_device_get(f.core, 2, &device, &err), err, GB_ERR_DEVICE_NOT_FOUND);
     core_bytes(1, data, 100000);
-    p.buffer.pool = name;
+    p.buffer.pool = at.name;
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.device, 1);
     ck_assert_str_eq(rec.pool.s, "default.1");
@@ -261,7 +262,7 @@ START_TEST(two_devices) {
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.device, 1);
     gb_assert_ok(gb_pool_at(f.core, 0, &view[0], &err), err);
-    gb_assert_ok(gb_pool_get(f.core, &in_default, &name, &view[1], &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &at, &view[1], &err), err);
     ck_assert_uint_eq(view[0].stat.used_bytes, 0);
     ck_assert_uint_ge(view[1].stat.used_bytes, 100000);
     p.in_place = true;
@@ -275,7 +276,7 @@ START_TEST(two_devices) {
     gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
     core_until_idle(&f);
     gb_assert_ok(call_trim(&f, "default.1", 0, &err), err);
-    gb_assert_ok(gb_pool_get(f.core, &in_default, &name, &view[1], &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &at, &view[1], &err), err);
     ck_assert_uint_eq(view[1].stat.reserved_bytes, 0);
     gb_assert_fails(call_trim(&f, "none", 0, &err), err, GB_ERR_POOL_NOT_FOUND);
     core_fixture_done(&f);
@@ -287,8 +288,8 @@ END_TEST
 START_TEST(sync_waits_for_the_stream) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_name name = core_name("default");
-    struct gb_name other = core_name("other");
+    struct gb_locator at = core_at("default", "default");
+    struct gb_locator other = core_at("default", "other");
     struct core_gate gate;
     struct core_wake w;
     struct gb_call *call;
@@ -296,19 +297,19 @@ START_TEST(sync_waits_for_the_stream) {
     core_fixture_init(&f, specs[_i]);
     core_wake_init(&w);
     call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_stream_sync_call(f.core, &name, &name, call); /* the device has no stream yet, so the sync does not wait */
+    gb_stream_sync_call(f.core, &at, call); /* the device has no stream yet, so the sync does not wait */
     core_wake_wait(&w);
     ck_assert_int_eq(call->error.code, GB_OK);
     gb_call_unref(call);
     call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_stream_sync_call(f.core, &name, &other, call);
+    gb_stream_sync_call(f.core, &other, call);
     core_wake_wait(&w);
     ck_assert_int_eq(call->error.code, GB_ERR_STREAM_NOT_FOUND);
     gb_call_unref(call);
     gb_assert_ok(core_buffer_create(f.core, "default", "x", 1, 0, &err), err);
     core_gate_close(&gate, &f, "default");
     call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_stream_sync_call(f.core, &name, &name, call);
+    gb_stream_sync_call(f.core, &at, call);
     /* When this call completes, the lane has run the earlier task. */
     gb_assert_ok(call_trim(&f, "default", GB_UNLIMITED, &err), err);
     ck_assert(!atomic_load(&call->finished));

@@ -158,7 +158,6 @@ END_TEST
 /* Deletes both buffers as the members of one wave that has a mark. The first buffer may be missing. */
 static void delete_marked(int id, bool atomic, const char *first, const char *second) {
     const char *names[] = {first, second};
-    struct gb_name session = core_name("default");
     struct gb_key key = key_of(id, 1);
     struct gb_store_mark mark = gb_key_mark(f.core, &key);
     struct gb_transaction_batch *g = gb_transaction_batch_new(2, atomic, &mark);
@@ -168,11 +167,11 @@ static void delete_marked(int id, bool atomic, const char *first, const char *se
 
     ck_assert_ptr_nonnull(g);
     for (i = 0; i < 2; i++) {
-        struct gb_name name = core_name(names[i]);
+        struct gb_locator at = core_at("default", names[i]);
 
         core_pending_init(&p[i]);
         gb_transaction_batch_add(g, p[i].call.base);
-        gb_buffer_delete(f.core, &session, &name, NULL, p[i].call.buffer);
+        gb_buffer_delete(f.core, &at, NULL, p[i].call.buffer);
     }
     gb_transaction_batch_unref(g);
     for (i = 0; i < 2; i++) {

@@ -6,7 +6,7 @@
 #include "core_fixture.h"
 #include "gb_test.h"
 
-static const struct gb_name in_default = {"default"};
+static const struct gb_locator default_pool = {{"default"}, {"default"}};
 
 static struct gb_session_params session_params(const char *name) {
     struct gb_session_params p = {.name = core_name(name)};
@@ -37,7 +37,6 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 START_TEST(new_buffers_are_zero) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_name pool = core_name("default");
     struct gb_upload_params p = core_upload_params("default", "x", 1000000);
     struct gb_pool_view view;
     struct gb_buffer_rec rec;
@@ -49,10 +48,10 @@ START_TEST(new_buffers_are_zero) {
     memset(data, 0x77, 1000000);
     gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
-    gb_assert_ok(gb_pool_get(f.core, &in_default, &pool, &view, &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &default_pool, &view, &err), err);
     ck_assert_uint_eq(view.stat.used_bytes, 0); /* without a wait: the deletion was acknowledged */
     gb_assert_ok(core_buffer_create(f.core, "default", "y", 1000000, 0, &err), err);
-    gb_assert_ok(gb_pool_get(f.core, &in_default, &pool, &view, &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &default_pool, &view, &err), err);
     ck_assert_uint_ge(view.stat.used_bytes, 1000000);
     gb_assert_ok(core_download(f.core, "default", "y", 0, 1000000, data, &err), err);
     for (i = 0; i < 1000000; i++)
@@ -244,7 +243,6 @@ START_TEST(a_session_takes_its_buffers_along) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session_params session = session_params("s");
-    struct gb_name pool = core_name("default");
     struct gb_pool_view view;
     struct gb_core_stats stats;
     char name[16];
@@ -259,7 +257,7 @@ START_TEST(a_session_takes_its_buffers_along) {
             gb_assert_ok(core_buffer_create(f.core, "s", name, (uint64_t)i * 1000, 0, &err), err);
         }
         gb_assert_ok(core_session_delete(f.core, "s", &err), err);
-        gb_assert_ok(gb_pool_get(f.core, &in_default, &pool, &view, &err), err);
+        gb_assert_ok(gb_pool_get(f.core, &default_pool, &view, &err), err);
         ck_assert_uint_eq(view.stat.used_bytes, 0);
         gb_core_stats(f.core, &stats);
         ck_assert_uint_eq(stats.buffers, 0);
@@ -287,7 +285,7 @@ START_TEST(the_database_refuses) {
     struct gb_core_stats stats;
     struct gb_buffer_rec rec;
     struct listing l = {.text = ""};
-    bool more = true;
+    struct gb_page page = {.limit = 10, .more = true};
     char data[1000];
     char back[1000];
 
@@ -304,9 +302,9 @@ START_TEST(the_database_refuses) {
     gb_assert_fails(core_buffer_create(f.core, "s", "y", 10, 0, &err), err, GB_ERR_STORE_FAILED);
     p.buffer.name = core_name("z");
     gb_assert_fails(core_upload(f.core, &p, data, NULL, &err), err, GB_ERR_STORE_FAILED);
-    gb_assert_ok(gb_buffer_list(f.core, &name, 0, 10, list_buffer, &l, &more, &err), err);
+    gb_assert_ok(gb_buffer_list(f.core, &name, &page, list_buffer, &l, &err), err);
     ck_assert_str_eq(l.text, "x ");
-    ck_assert(!more);
+    ck_assert(!page.more);
     p.buffer.name = core_name("x");
     gb_assert_fails(core_upload(f.core, &p, back, NULL, &err), err, GB_ERR_STORE_FAILED);
     gb_assert_fails(core_buffer_delete(f.core, "default", "x", &err), err, GB_ERR_STORE_FAILED);

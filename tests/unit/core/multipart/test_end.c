@@ -100,7 +100,7 @@ START_TEST(the_list) {
     struct gb_name s = core_name("default");
     struct seen seen = {0, 0};
     struct intake_result r;
-    bool more = true;
+    struct gb_page page = {.limit = 7, .more = true};
     unsigned i;
 
     core_fixture_init(&f, specs[0]);
@@ -109,8 +109,10 @@ START_TEST(the_list) {
         gb_assert_ok(intake_part(f.core, r.view.id, 0, "1", 1, &err), err);
         gb_assert_ok(intake_complete(f.core, r.view.id, NULL, NULL, NULL, &err), err);
     }
-    while (more)
-        gb_assert_ok(gb_multipart_list(f.core, &s, seen.last, 7, visit, &seen, &more, &err), err);
+    while (page.more) {
+        page.after = seen.last;
+        gb_assert_ok(gb_multipart_list(f.core, &s, &page, visit, &seen, &err), err);
+    }
     ck_assert_uint_eq(seen.count, GB_MULTIPARTS_DONE_MAX);
     core_fixture_done(&f);
 }

@@ -105,6 +105,7 @@ START_TEST(a_sync_under_way) {
     struct gb_upload_params p = mirrored(BYTES);
     struct gb_name s = core_name("default");
     struct gb_name other = core_name("side");
+    struct gb_locator at = {s, p.buffer.name};
     struct core_pending sync[2];
     struct core_pending made;
     struct gb_buffer_rec rec;
@@ -115,14 +116,14 @@ START_TEST(a_sync_under_way) {
 
     core_fixture_init(&f, specs[_i]);
     core_pending_init(&made);
-    gb_stream_make(f.core, &s, &other, made.call.stream);
+    gb_stream_make(f.core, &(struct gb_locator){s, other}, made.call.stream);
     gb_assert_ok(core_pending_end(&made, NULL, &err), err);
     core_put(f.core, &p, 1, want);
     p.buffer.stream = other;
     core_gate_close(&gate, &f, "default");
     for (i = 0; i < 2; i++) {
         core_pending_init(&sync[i]);
-        gb_buffer_mirror_sync(f.core, &s, &p.buffer.name, false, &s, NULL, sync[i].call.buffer);
+        gb_buffer_mirror_sync(f.core, &at, false, &s, NULL, sync[i].call.buffer);
     }
     gb_assert_ok(core_buffer_get(f.core, "default", "m", &rec, &err), err);
     ck_assert_int_eq(rec.head, GB_HEAD_HOST);
@@ -245,12 +246,11 @@ START_TEST(a_restart_loses_bytes_that_were_written) {
 END_TEST
 
 static int remove_pool(struct core_fixture *f, bool force, struct gb_error *err) {
-    struct gb_name s = core_name("default");
-    struct gb_name pool = core_name("p");
+    struct gb_locator at = core_at("default", "p");
     struct core_pending call;
 
     core_pending_init(&call);
-    gb_pool_remove(f->core, &s, &pool, force, call.call.pool);
+    gb_pool_remove(f->core, &at, force, call.call.pool);
     return core_pending_end(&call, NULL, err);
 }
 

@@ -16,7 +16,7 @@ START_TEST(refusals) {
     struct gb_pool_params p = core_pool_params("default", "p", 0, 0);
     struct gb_session_params session = {.name = core_name("s")};
     enum gb_pool_access access[3];
-    struct gb_name name = core_name("default");
+    struct gb_locator at = core_at("default", "p");
     struct gb_pool_view view;
     char data[100] = {0};
 
@@ -62,12 +62,12 @@ START_TEST(refusals) {
     gb_assert_fails(core_upload_on(f.core, "default", "x", "", "q", data, 2 * MIB, &err), err, GB_ERR_OUT_OF_MEMORY);
     /* Peers. */
     gb_assert_ok(core_pool_peer(f.core, "default", "p", 1, GB_POOL_ACCESS_READ_WRITE, &err), err);
-    gb_assert_ok(gb_pool_peers(f.core, &name, &(struct gb_name){"p"}, access, 3, &err), err);
+    gb_assert_ok(gb_pool_peers(f.core, &at, access, 3, &err), err);
     ck_assert_int_eq(access[0], GB_POOL_ACCESS_READ_WRITE);
     ck_assert_int_eq(access[1], GB_POOL_ACCESS_READ_WRITE);
     ck_assert_int_eq(access[2], GB_POOL_ACCESS_NONE);
     gb_assert_ok(core_pool_peer(f.core, "default", "p", 1, GB_POOL_ACCESS_NONE, &err), err);
-    gb_assert_ok(gb_pool_peers(f.core, &name, &(struct gb_name){"p"}, access, 2, &err), err);
+    gb_assert_ok(gb_pool_peers(f.core, &at, access, 2, &err), err);
     ck_assert_int_eq(access[1], GB_POOL_ACCESS_NONE);
     core_fixture_done(&f);
 }

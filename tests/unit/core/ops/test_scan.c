@@ -181,12 +181,11 @@ START_TEST(replaced_meanwhile) {
     ck_assert(!core_pending_done(&s.p));
     strcpy(retry.stream.s, "s2");
     {
-        struct gb_name session = core_name("default");
-        struct gb_name stream = core_name("s2");
+        struct gb_locator at = core_at("default", "s2");
         struct core_pending p;
 
         core_pending_init(&p);
-        gb_stream_make(f.core, &session, &stream, p.call.stream);
+        gb_stream_make(f.core, &at, p.call.stream);
         gb_assert_ok(core_pending_end(&p, NULL, &err), err);
     }
     gb_assert_ok(core_write(f.core, &retry, NULL, &err), err); /* a part: no checksum */

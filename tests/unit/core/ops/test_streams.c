@@ -40,7 +40,7 @@ START_TEST(refusals) {
     struct gb_event_view event;
     char text[100] = "";
     char data[10] = {0};
-    bool more = false;
+    struct gb_page page = {.limit = 1};
 
     core_fixture_prepare(&f, "host:bytes=64M");
     f.config.streams_max = 2;
@@ -63,9 +63,9 @@ START_TEST(refusals) {
     gb_assert_fails(core_download_on(f.core, "default", "x", "c", data, 10, &err), err, GB_ERR_STREAM_NOT_FOUND);
     gb_assert_fails(core_session_sync(f.core, "none", &err), err, GB_ERR_SESSION_NOT_FOUND);
     gb_assert_fails(core_device_sync(f.core, 1, &err), err, GB_ERR_DEVICE_NOT_FOUND);
-    gb_assert_ok(gb_stream_list(f.core, &name, 0, 1, list_stream, text, &more, &err), err);
+    gb_assert_ok(gb_stream_list(f.core, &name, &page, list_stream, text, &err), err);
     ck_assert_str_eq(text, "default a ");
-    ck_assert(more);
+    ck_assert(page.more);
     gb_assert_ok(core_stream_remove(f.core, "default", "a", &err), err);
     gb_assert_ok(core_stream_make(f.core, "default", "c", &err), err);
 
@@ -86,9 +86,10 @@ START_TEST(refusals) {
     gb_assert_ok(core_event_make(f.core, "default", "g", &err), err);
     gb_assert_fails(core_event_make(f.core, "default", "h", &err), err, GB_ERR_LIMIT_REACHED);
     text[0] = '\0';
-    gb_assert_ok(gb_event_list(f.core, &name, 0, 1, list_event, text, &more, &err), err);
+    page.more = false;
+    gb_assert_ok(gb_event_list(f.core, &name, &page, list_event, text, &err), err);
     ck_assert_str_eq(text, "e ");
-    ck_assert(more);
+    ck_assert(page.more);
     gb_assert_ok(core_event_remove(f.core, "default", "e", &err), err);
     gb_assert_fails(core_event_remove(f.core, "default", "e", &err), err, GB_ERR_EVENT_NOT_FOUND);
     gb_assert_fails(core_event_get(f.core, "default", "e", &event, &err), err, GB_ERR_EVENT_NOT_FOUND);
@@ -162,8 +163,7 @@ static bool idle_stream(void *arg) {
 START_TEST(one_stream_stands) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_name s = core_name("s");
-    struct gb_name st = core_name("st");
+    struct gb_locator at = core_at("s", "st");
     struct gb_name def = core_name("default");
     struct gb_stream_view view;
     struct core_call stream_call;
@@ -184,9 +184,9 @@ START_TEST(one_stream_stands) {
     gb_assert_ok(core_stream_get(f.core, "s", "st", &view, &err), err);
     ck_assert(view.busy);
     core_call_begin(&stream_call);
-    gb_stream_sync_call(f.core, &s, &st, stream_call.call.base);
+    gb_stream_sync_call(f.core, &at, stream_call.call.base);
     core_call_begin(&session_call);
-    gb_session_sync_call(f.core, &s, session_call.call.base);
+    gb_session_sync_call(f.core, &at.session, session_call.call.base);
     core_call_begin(&device_call);
     gb_device_sync_call(f.core, 0, device_call.call.base);
     for (i = 0; i < 20; i++) {

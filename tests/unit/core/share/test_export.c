@@ -104,12 +104,11 @@ START_TEST(exported_bytes_are_kept) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", false, LONG_S);
     struct gb_upload_params u = core_in_place("a", BYTES);
-    struct gb_name session = core_name("default");
+    struct gb_locator at = core_at("default", "a");
     struct gb_session_stats stats;
     struct gb_lease_view holder;
     struct gb_lease_grant g;
     struct core_fixture f;
-    struct gb_name name = core_name("a");
 
     if (!expect_export(&f, specs[_i], "a"))
         return;
@@ -122,15 +121,15 @@ START_TEST(exported_bytes_are_kept) {
     ck_assert_msg(strstr(err.detail, "is exported by lease") != NULL, "%s", err.detail);
     err = GB_ERROR_INIT;
     gb_assert_fails(core_session_delete(f.core, "default", &err), err, GB_ERR_SESSION_PROTECTED);
-    ck_assert_uint_eq(gb_lease_holders(f.core, &session, &name, &holder, 1), 1);
+    ck_assert_uint_eq(gb_lease_holders(f.core, &at, &holder, 1), 1);
     ck_assert_int_eq(holder.id, g.id);
     core_put_kind(&f, "a", GB_KIND_IPC, BYTES, 2, other);
     ck_assert_int_eq(core_lease(f.core, g.id).state, GB_LEASE_REPLACED);
-    gb_assert_ok(gb_session_stats(f.core, &session, &stats, &err), err);
+    gb_assert_ok(gb_session_stats(f.core, &at.session, &stats, &err), err);
     ck_assert_uint_eq(stats.held_bytes, BYTES);
     core_expect(f.core, "default", "a", other, BYTES);
     gb_assert_ok(core_lease_end(f.core, g.id, NULL, &err), err);
-    gb_assert_ok(gb_session_stats(f.core, &session, &stats, &err), err);
+    gb_assert_ok(gb_session_stats(f.core, &at.session, &stats, &err), err);
     ck_assert_uint_eq(stats.held_bytes, 0);
     core_tidy(&f);
     core_fixture_done(&f);

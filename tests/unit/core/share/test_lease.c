@@ -242,8 +242,7 @@ START_TEST(leases_are_listed) {
     struct gb_lease_params p;
     struct core_mapping m[3];
     struct gb_lease_view v[4];
-    struct gb_name session = core_name("default");
-    struct gb_name name = core_name("a");
+    struct gb_locator at = core_at("default", "a");
     struct gb_core_stats stats;
     struct gb_session_stats mine;
     struct gb_holder *h;
@@ -270,15 +269,15 @@ START_TEST(leases_are_listed) {
         ck_assert_int_eq(v[i].state, GB_LEASE_PRESENT);
         ck_assert_int_gt(v[i].since_us, 0);
     }
-    ck_assert_uint_eq(gb_lease_holders(f.core, &session, &name, v, 2), 2);
-    ck_assert_uint_eq(gb_lease_holders(f.core, &session, &name, v, 4), 3);
+    ck_assert_uint_eq(gb_lease_holders(f.core, &at, v, 2), 2);
+    ck_assert_uint_eq(gb_lease_holders(f.core, &at, v, 4), 3);
     ck_assert_int_eq(v[2].id, m[2].id);
-    name = core_name("none");
-    ck_assert_uint_eq(gb_lease_holders(f.core, &session, &name, v, 4), 0);
+    at.name = core_name("none");
+    ck_assert_uint_eq(gb_lease_holders(f.core, &at, v, 4), 0);
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.leases, 3);
     ck_assert_uint_eq(stats.counters.maps, 3);
-    gb_assert_ok(gb_session_stats(f.core, &session, &mine, &err), err);
+    gb_assert_ok(gb_session_stats(f.core, &at.session, &mine, &err), err);
     ck_assert_uint_eq(mine.leases, 3);
     gb_holder_end(h);
     core_until_unmapped(&f);

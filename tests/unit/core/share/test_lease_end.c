@@ -127,8 +127,7 @@ START_TEST(the_buffer_is_replaced_while_it_is_mapped) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_params create = core_kind_params("a", GB_KIND_PAGEABLE, BYTES);
     struct gb_upload_params u = core_upload_params("default", "a", BYTES);
-    struct gb_name streams = core_name("s");
-    struct gb_name session = core_name("default");
+    struct gb_locator stream = core_at("default", "s");
     struct gb_lease_params p;
     struct core_pending pending[2];
     struct core_pending made;
@@ -140,7 +139,7 @@ START_TEST(the_buffer_is_replaced_while_it_is_mapped) {
     core_open_two(&f, specs[_i]);
     core_put_bytes(&f, "default", "b", 100, 1, NULL);
     core_pending_init(&made);
-    gb_stream_make(f.core, &session, &streams, made.call.stream);
+    gb_stream_make(f.core, &stream, made.call.stream);
     gb_assert_ok(core_pending_end(&made, NULL, &err), err);
     core_gate_close(&gate, &f, "default");
     gb_assert_ok(core_create(f.core, &create, NULL, &err), err);
@@ -151,7 +150,7 @@ START_TEST(the_buffer_is_replaced_while_it_is_mapped) {
         gb_lease_map(f.core, &p, pending[i].call.lease);
     }
     u.buffer.kind = GB_KIND_PAGEABLE;
-    u.buffer.stream = streams;
+    u.buffer.stream = stream.name;
     core_put(f.core, &u, 2, NULL);
     core_gate_open(&gate);
     gb_assert_ok(core_map_end(&pending[0], &m, &err), err); /* a reader maps the old content */

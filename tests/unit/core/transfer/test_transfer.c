@@ -6,7 +6,7 @@
 #include "core_fixture.h"
 #include "gb_test.h"
 
-static const struct gb_name in_default = {"default"};
+static const struct gb_locator default_pool = {{"default"}, {"default"}};
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 #define SPECS 2
@@ -111,7 +111,6 @@ START_TEST(readers_keep_the_old_bytes) {
     struct gb_buffer_rec rec;
     struct reading reading;
     struct gb_pool_view pool;
-    struct gb_name name = core_name("default");
     char *old = malloc(BIG);
     char *new = malloc(BIG);
     char *back = malloc(BIG);
@@ -126,7 +125,7 @@ START_TEST(readers_keep_the_old_bytes) {
     gb_assert_ok(core_upload(f.core, &p, new, &rec, &err), err);
     ck_assert_int_eq(rec.generation, 2);
     ck_assert_int_eq(gb_download_record(reading.download)->generation, 1);
-    gb_assert_ok(gb_pool_get(f.core, &in_default, &name, &pool, &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &default_pool, &pool, &err), err);
     ck_assert_uint_ge(pool.stat.used_bytes, 2 * BIG);
     gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
     gb_assert_ok(core_download_read(reading.download, &reading.wake, back + 1000000, BIG - 1000000, &err), err);

@@ -299,8 +299,8 @@ START_TEST(those_that_cross) {
     store_gate_close(&gate, f.store.store);
     gb_assert_ok(gb_upload_group_end(group[0], &err), err);
     gb_assert_ok(gb_upload_group_end(group[1], &err), err);
-    gb_buffer_delete(f.core, &(struct gb_name){"default"}, &(struct gb_name){"b"},
-                     &(struct gb_buffer_check){.check = NULL}, gone.call.buffer);
+    gb_buffer_delete(f.core, &(struct gb_locator){{"default"}, {"b"}}, &(struct gb_buffer_check){.check = NULL},
+                     gone.call.buffer);
     gb_assert_ok(gb_upload_group_end(group[2], &err), err);
     gb_upload_group_free(group[1]); /* its commit goes on */
     store_gate_open(&gate);

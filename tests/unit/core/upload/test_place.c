@@ -6,7 +6,7 @@
 #include "core_fixture.h"
 #include "gb_test.h"
 
-static const struct gb_name in_default = {"default"};
+static const struct gb_locator default_pool = {{"default"}, {"default"}};
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 #define SPECS 2
@@ -124,7 +124,6 @@ START_TEST(in_place_takes_no_memory) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params p = core_upload_params("default", "x", BIG);
-    struct gb_name pool = core_name("default");
     struct gb_pool_view before;
     struct gb_pool_view after;
     struct gb_upload *upload;
@@ -140,12 +139,12 @@ START_TEST(in_place_takes_no_memory) {
     core_bytes(1, data, BIG);
     p.in_place = true; /* creates a new buffer like any other upload */
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
-    gb_assert_ok(gb_pool_get(f.core, &in_default, &pool, &before, &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &default_pool, &before, &err), err);
     core_bytes(2, data, BIG);
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.generation, 2);
     ck_assert_uint_eq(rec.crc32c, gb_crc32c(0, data, BIG));
-    gb_assert_ok(gb_pool_get(f.core, &in_default, &pool, &after, &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &default_pool, &after, &err), err);
     ck_assert_uint_eq(before.memory.allocations, after.memory.allocations);
     ck_assert_uint_eq(after.stat.used_peak_bytes, before.stat.used_peak_bytes);
     gb_assert_ok(core_download(f.core, "default", "x", 0, BIG, back, &err), err);
