@@ -93,17 +93,12 @@ static void fill_session(const struct gb_cli_options *options, json_t *body) {
 }
 
 static void fill_pool(const struct gb_cli_options *options, json_t *body) {
-    const char *device = options->device;
-
     set_integer(body, "max_bytes", options->given[GB_CLI_ID_max_bytes], options->max_bytes);
     set_integer(body, "release_threshold_bytes", options->given[GB_CLI_ID_release_threshold],
                 options->release_threshold);
     if (options->exportable)
         json_object_set_new(body, "exportable", json_true());
-    if (device != NULL && strspn(device, "0123456789") == strlen(device))
-        json_object_set_new(body, "device", json_integer(strtol(device, NULL, 10)));
-    else if (device != NULL)
-        json_object_set_new(body, "device", json_string(device));
+    gb_cli_put_device(body, options->device);
 }
 
 /* The name is all that there is to say. */

@@ -50,6 +50,7 @@ def test_scopes(guarded):
         ("POST", "/v1/sessions/mine/pools/default/trim", None, 401, 401, 403, 200, 200, 200),
         ("POST", "/v1/sessions/mine/pools/default/reset-peak", None, 401, 401, 403, 403, 200, 403),
         ("POST", "/v1/sessions/mine/streams/default/sync", None, 401, 401, 403, 200, 200, 200),
+        ("POST", "/v1/sessions/mine/streams/none/hold", {"ms": 1}, 401, 401, 403, 403, 404, 403),
         ("DELETE", "/v1/sessions/mine/events/none", None, 401, 401, 403, 404, 404, 404),
         ("POST", "/v1/sessions/mine/buffers/z/copy", {"from": "default/x"}, 401, 401, 403, 201, 200, 403),
         ("POST", "/v1/sessions/mine/buffers/y/fill", {"pattern": 1}, 401, 401, 403, 200, 200, 200),

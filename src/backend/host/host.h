@@ -259,6 +259,10 @@ int gb_host_stream_wait(struct gb_backend *be, struct gb_stream *stream, struct 
 int gb_host_stream_call(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
                         struct gb_error *err);
 
+/* hold.c */
+int gb_host_stream_hold(struct gb_backend *be, struct gb_stream *stream, struct gb_hold **ret, struct gb_error *err);
+void gb_host_stream_release(struct gb_backend *be, struct gb_hold *hold);
+
 /* event.c */
 struct gb_host_watch *gb_host_event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq);
 void gb_host_event_unref_locked(struct gb_event *event);

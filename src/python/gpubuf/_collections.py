@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Union, cast
 
 from ._asker import Asker, Moment, conditions, given, path_of, span
 from .errors import Cancelled, SessionExists, TimedOut, error_of
-from .types import Device, Event, Exported, Lease, Operation, Pool, Quota, Reuse, Session, Stream
+from .types import Device, Event, Exported, Hold, Lease, Operation, Pool, Quota, Reuse, Session, Stream
 
 WAIT_S = 60  # the daemon's longest wait of one request
 
@@ -126,6 +126,10 @@ class Streams(Asker):
         """Waits until its queued work is done; TimedOut after wait seconds (default 30, at most 60)."""
         path = self._below("streams", name, "sync")
         return cast(Stream, self._post(path, headers=conditions(wait=wait), patience=wait or 30))
+
+    def hold(self, name: str = "default", ms: int = 1000, *, device: Union[int, str] = 0) -> Hold:
+        """Keeps its part on the device busy for ms milliseconds, at most 10000, and returns at once. Needs scope admin."""
+        return cast(Hold, self._post(self._below("streams", name, "hold"), {"ms": ms, "device": device}))
 
 
 class Events(Asker):

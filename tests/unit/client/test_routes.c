@@ -60,6 +60,7 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(GET, "/v1/sessions/{s}/streams/{st}", gpubuf_stream_get(c, "{s}", "{st}", NULL, e))                          \
     ROUTE(DELETE, "/v1/sessions/{s}/streams/{st}", gpubuf_stream_delete(c, "{s}", "{st}", NULL, e))                    \
     ROUTE(POST, "/v1/sessions/{s}/streams/{st}/sync", gpubuf_stream_sync(c, "{s}", "{st}", NULL, NULL, e))             \
+    ROUTE(POST, "/v1/sessions/{s}/streams/{st}/hold", gpubuf_stream_hold(c, "{s}", "{st}", 1, NULL, NULL, e))          \
     ROUTE(GET, "/v1/sessions/{s}/events", gpubuf_event_list(c, "{s}", NULL, NULL, e))                                  \
     ROUTE(POST, "/v1/sessions/{s}/events", gpubuf_event_create(c, "{s}", "{e}", NULL, NULL, e))                        \
     ROUTE(GET, "/v1/sessions/{s}/events/{e}", gpubuf_event_get(c, "{s}", "{e}", NULL, e))                              \
