@@ -14,6 +14,7 @@
 #include "core/observe/feed.h"
 #include "core/observe/health.h"
 #include "core/observe/sampler.h"
+#include "core/observe/selftest.h"
 #include "core/ops/hold.h"
 #include "core/public/lifecycle.h"
 #include "core/runtime/notices.h"
@@ -47,14 +48,15 @@ static bool make_parts(struct gb_core *core) {
     core->housekeeper = gb_housekeeper_new();
     core->holds = gb_holds_new();
     core->sampler = gb_sampler_new();
+    core->selftests = gb_selftests_new(gb_backend_device_count(core->backend));
     core->tokens = gb_tokens_new();
     core->keys = gb_keys_new(&core->config);
     core->leases = gb_leases_new();
     core->feed = gb_feed_new();
     core->limiters = gb_notice_limiters_new();
     core->alloc_log = gb_alloc_log_new(core->config.allocation_log);
-    return core->pool_sessions && core->housekeeper && core->holds && core->sampler && core->tokens && core->keys &&
-           core->leases && core->feed && core->limiters && core->alloc_log;
+    return core->pool_sessions && core->housekeeper && core->holds && core->sampler && core->selftests &&
+           core->tokens && core->keys && core->leases && core->feed && core->limiters && core->alloc_log;
 }
 
 static void free_core(struct gb_core *core) {
@@ -146,6 +148,8 @@ void gb_core_close(struct gb_core *core) {
     for (i = 0; i < GB_COMPUTE_LANES; i++)
         gb_lane_done(&core->compute[i]);
     gb_lane_done(&core->inspect);
+    gb_selftests_free(core->selftests);
+    core->selftests = NULL;
     gb_sampler_wait(core);
     gb_housekeeper_save(core);
     gb_core_wait(core);

@@ -34,6 +34,7 @@ struct gb_lease;
 struct gb_leases;
 struct gb_notice_limiters;
 struct gb_sampler;
+struct gb_selftests;
 struct gb_session_pools;
 struct gb_tokens;
 
@@ -117,6 +118,7 @@ struct gb_core {
     struct gb_holds *holds;
     struct gb_health_watch *health; /* NULL: health is not watched */
     struct gb_sampler *sampler;
+    struct gb_selftests *selftests;
     struct gb_tokens *tokens;
     struct gb_keys *keys;
     struct gb_leases *leases;

@@ -180,6 +180,11 @@ class Devices(Asker):
         """Waits until all work queued on it is done; TimedOut after wait seconds (default 30, at most 60)."""
         self._post(path_of("devices", str(device), "sync"), headers=conditions(wait=wait), patience=wait or 30)
 
+    def selftest(self, device: Union[int, str] = 0, *, wait: Optional[float] = None) -> Dict[str, Any]:
+        """Rates and microseconds of copies, allocations and pinning on the device; takes seconds. Needs scope admin."""
+        path = path_of("devices", str(device), "selftest")
+        return cast(Dict[str, Any], self._post(path, headers=conditions(wait=wait), patience=wait or 30))
+
 
 class Operations(Asker):
     """Asynchronous operations (see ``Client.submit``)."""
