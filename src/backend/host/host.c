@@ -136,6 +136,7 @@ static const struct gb_backend_ops host_ops = {
     .event_record = gb_host_event_record,
     .event_mark = gb_host_event_mark,
     .event_query = gb_host_event_query,
+    .event_sync = gb_host_event_sync,
     .event_elapsed = gb_host_event_elapsed,
     .watch = gb_host_watch,
     .alloc = gb_host_alloc,

@@ -181,27 +181,42 @@ void gb_core_pool_notice_frees(struct gb_core_device *device) {
     gb_event_pool_give(&device->events, ev);
 }
 
-/* CUDA does this when a stream is synchronized, which the daemon never does. */
-static void relieve(struct gb_task *task) {
-    struct gb_core_device *device = gb_container_of(task, struct gb_core_device, relief);
+static bool over_threshold(struct gb_core_pool *p, uint64_t threshold) {
+    struct gb_pool_stat stat;
+
+    return gb_pool_stat(p->core->backend, p->pool, &stat, NULL) == 0 && stat.reserved_bytes > threshold &&
+           stat.reserved_bytes > stat.used_bytes;
+}
+
+/* notice: no synchronization came before that tells the device of finished frees. */
+static void release(struct gb_core_device *device, bool notice) {
     struct gb_backend *be = device->core->backend;
-    bool noticed = false;
     struct gb_core_pool *p;
 
     for (p = device->pools; p; p = p->next) {
         struct gb_pool_config config;
-        struct gb_pool_stat stat;
 
-        if (gb_pool_config(be, p->pool, &config, NULL) < 0 || config.release_threshold_bytes == GB_UNLIMITED ||
-            gb_pool_stat(be, p->pool, &stat, NULL) < 0 || stat.reserved_bytes <= config.release_threshold_bytes ||
-            stat.reserved_bytes <= stat.used_bytes)
+        if (gb_pool_config(be, p->pool, &config, NULL) < 0 || config.release_threshold_bytes == GB_UNLIMITED)
             continue;
-        if (!noticed)
-            gb_core_pool_notice_frees(device);
-        noticed = true;
-        gb_pool_trim(be, p->pool, config.release_threshold_bytes, NULL);
+        if (over_threshold(p, config.release_threshold_bytes)) {
+            if (notice)
+                gb_core_pool_notice_frees(device);
+            notice = false;
+            gb_pool_trim(be, p->pool, config.release_threshold_bytes, NULL);
+        }
         gb_core_pool_refresh(p);
     }
+}
+
+void gb_core_pool_release(struct gb_core_device *device) {
+    release(device, false);
+}
+
+/* For clients that never synchronize. */
+static void relieve(struct gb_task *task) {
+    struct gb_core_device *device = gb_container_of(task, struct gb_core_device, relief);
+
+    release(device, true);
     atomic_store(&device->relieving, false);
 }
 

@@ -74,6 +74,10 @@ void gb_core_pool_refresh(struct gb_core_pool *pool);
 void gb_core_pool_stat(struct gb_core_pool *pool, struct gb_pool_stat *ret); /* as of the last reading */
 void gb_core_pool_view(struct gb_core_pool *pool, struct gb_pool_view *ret); /* under the session's lock */
 
+/* Gives back what the pools of the device keep above their release threshold, as CUDA does at a synchronization. On the
+ * lane, after gb_event_sync. */
+void gb_core_pool_release(struct gb_core_device *device);
+
 /* Has the pools of the device give back, soon, what they keep above their release threshold. [any thread, never
  * blocks] */
 void gb_core_pool_relieve(struct gb_core_device *device);
