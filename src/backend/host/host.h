@@ -187,6 +187,7 @@ struct gb_host {
     bool peers;
     bool managed_attach;
     bool legacy_fake; /* memory of kind ipc has a handle that cannot be opened */
+    bool integrated;  /* as an integrated GPU: default pools keep little */
     int device_count;
     struct gb_host_device devices[GB_HOST_DEVICES_MAX];
     pthread_mutex_t lock;

@@ -59,6 +59,7 @@ class Session(TypedDict, total=False):
     labels: Dict[str, str]
     quota: Quota
     idle_ttl_s: int
+    pool: str
     used_bytes: int
     used_pinned_bytes: int
     buffers: int
@@ -89,6 +90,8 @@ class Pool(TypedDict, total=False):
     reserved_bytes: int
     reserved_peak_bytes: int
     allocations: int
+    reuses: int
+    growths: int
     frees: int
     failures: int
     failures_by_reason: Dict[str, int]
