@@ -182,8 +182,8 @@ int gpubuf_pool_create(gpubuf_client *client, const char *session, const char *p
 int gpubuf_pool_get(gpubuf_client *client, const char *session, const char *pool, struct gpubuf_pool *ret,
                     struct gpubuf_error *err);
 
-/* Changes the release threshold or the reuse policies that params gives. A device's own pool takes scope admin. Returns 0
- * or -1. Errors: POOL_NOT_FOUND, FORBIDDEN, PRECONDITION_FAILED, INVALID_ARGUMENT. */
+/* Changes the release threshold or the reuse policies that params gives. A device's own pool takes scope admin. Returns
+ * 0 or -1. Errors: POOL_NOT_FOUND, FORBIDDEN, PRECONDITION_FAILED, INVALID_ARGUMENT. */
 int gpubuf_pool_update(gpubuf_client *client, const char *session, const char *pool,
                        const struct gpubuf_pool_params *params, const struct gpubuf_how *how, struct gpubuf_pool *ret,
                        struct gpubuf_error *err);

@@ -213,9 +213,9 @@ static inline int gb_event_query(struct gb_backend *be, struct gb_event *event, 
     return be->ops->event_query(be, event, ret_done, err);
 }
 
-/* Waits for the event. The pools of its device then know that the frees it covers are finished, which a query does not
- * tell them: any stream gets that memory, whatever the pool's policies, and a trim gives it back. Returns at once for an
- * event that is complete. -1 when the covered work failed. */
+/* Waits for the event; returns at once if it is complete. The pools of its device then know that the frees it covers
+ * are finished, which a query does not tell them. Any stream gets that memory, whatever the pool's policies, and a trim
+ * gives it back. -1 when the covered work failed. */
 static inline int gb_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_error *err) {
     return be->ops->event_sync(be, event, err);
 }

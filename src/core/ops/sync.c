@@ -1,6 +1,6 @@
 /* Synchronization without a blocked thread: an event is recorded on each stream and device concerned and is watched.
- * When it is complete the lane synchronizes it, which takes no time then: the pools learn of the finished frees and give
- * back what is above their release threshold. The call ends with the last event. */
+ * When it is complete the lane synchronizes it, which takes no time then. The pools learn of the finished frees and
+ * give back what is above their release threshold. The call ends with the last event. */
 #include <stdlib.h>
 
 #include "base/container.h"
