@@ -289,8 +289,8 @@ int gpubuf_buffer_create(gpubuf_client *client, const char *session, const char 
 int gpubuf_buffer_get(gpubuf_client *client, const char *session, const char *buffer, bool attributes,
                       const struct gpubuf_how *how, struct gpubuf_buffer *ret, struct gpubuf_error *err);
 
-/* Reads the times of the last large transfer of a buffer: a large download ends after its reply's Server-Timing. Returns
- * 0 or -1. Errors: BUFFER_NOT_FOUND. */
+/* Reads the times of the last large transfer of a buffer; the header of a large download leaves before its copies have
+ * ended. Returns 0 or -1. Errors: BUFFER_NOT_FOUND. */
 int gpubuf_buffer_last_transfer(gpubuf_client *client, const char *session, const char *buffer,
                                 struct gpubuf_last_transfer *ret, struct gpubuf_error *err);
 

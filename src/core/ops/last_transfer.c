@@ -1,6 +1,6 @@
 /* What a buffer's last large transfer took. */
 #include "core/buffer/buffer.h"
-#include "core/core.h"
+#include "core/public/buffer.h"
 
 static void read_locked(const struct gb_buffer *b, struct gb_last_transfer *ret) {
     int i;

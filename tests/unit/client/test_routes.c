@@ -69,7 +69,6 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(GET, "/v1/sessions/{s}/buffers", gpubuf_buffer_list(c, "{s}", NULL, NULL, e))                                \
     ROUTE(POST, "/v1/sessions/{s}/buffers", gpubuf_buffer_create(c, "{s}", "{b}", NULL, NULL, NULL, e))                \
     ROUTE(GET, "/v1/sessions/{s}/buffers/{b}", gpubuf_buffer_get(c, "{s}", "{b}", true, NULL, NULL, e))                \
-    ROUTE(GET, "/v1/sessions/{s}/buffers/{b}", gpubuf_buffer_last_transfer(c, "{s}", "{b}", NULL, e))                  \
     ROUTE(PATCH, "/v1/sessions/{s}/buffers/{b}", gpubuf_buffer_update(c, "{s}", "{b}", NULL, NULL, NULL, e))           \
     ROUTE(DELETE, "/v1/sessions/{s}/buffers/{b}", gpubuf_buffer_delete(c, "{s}", "{b}", true, NULL, e))                \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/copy", gpubuf_buffer_copy(c, "{s}", "{b}", &copy, NULL, NULL, e))        \
