@@ -291,6 +291,11 @@ int gpubuf_buffer_create(gpubuf_client *client, const char *session, const char 
 int gpubuf_buffer_get(gpubuf_client *client, const char *session, const char *buffer, bool attributes,
                       const struct gpubuf_how *how, struct gpubuf_buffer *ret, struct gpubuf_error *err);
 
+/* Reads the times of the last large transfer of a buffer; the header of a large download leaves before its copies have
+ * ended. Returns 0 or -1. Errors: BUFFER_NOT_FOUND. */
+int gpubuf_buffer_last_transfer(gpubuf_client *client, const char *session, const char *buffer,
+                                struct gpubuf_last_transfer *ret, struct gpubuf_error *err);
+
 /* Changes labels, dtype and shape of a buffer; the other fields of params are ignored. Returns 0 or -1. Errors:
  * BUFFER_NOT_FOUND, SHAPE_MISMATCH, PRECONDITION_FAILED. */
 int gpubuf_buffer_update(gpubuf_client *client, const char *session, const char *buffer,

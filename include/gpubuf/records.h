@@ -140,6 +140,17 @@ struct gpubuf_buffer {
     uint64_t room[7];
 };
 
+/* The last upload or download of at least 1 MiB of the bytes that a buffer has now. */
+struct gpubuf_last_transfer {
+    bool known; /* there was one since the daemon began */
+    bool upload;
+    uint64_t bytes;
+    double queue_ms; /* the first copy waited for earlier work */
+    double copy_ms;  /* the copies took; 0 where the CPU reaches the memory */
+    char finished_at[GPUBUF_TIME_SIZE];
+    uint64_t room[4];
+};
+
 struct gpubuf_verified {
     bool match; /* false too where there was nothing to compare with */
     uint32_t crc32c;

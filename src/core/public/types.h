@@ -177,6 +177,17 @@ struct gb_transfer_times {
     double copy_ms;  /* how long the copies took; 0 if the CPU wrote the memory itself */
 };
 
+/* The last upload or download of a buffer's present bytes that moved at least GB_LAST_TRANSFER_BYTES. A smaller one
+ * tells its times in its own reply. Not persisted. */
+#define GB_LAST_TRANSFER_BYTES (1024 * 1024)
+struct gb_last_transfer {
+    enum gb_direction direction;
+    uint64_t bytes; /* 0: there was none */
+    uint64_t queue_ns;
+    uint64_t copy_ns;
+    int64_t finished_at_us;
+};
+
 /* A range of a view's sequence of bytes. */
 struct gb_span {
     uint64_t first;

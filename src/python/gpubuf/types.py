@@ -44,6 +44,16 @@ class Buffer(TypedDict, total=False):
     attributes: Dict[str, Any]
 
 
+class LastTransfer(TypedDict):
+    """The times of a buffer's last upload or download of at least 1 MiB."""
+
+    direction: str
+    bytes: int
+    queue_ms: float
+    copy_ms: float
+    finished_at: str
+
+
 class Quota(TypedDict, total=False):
     """Limits of a session; None: no limit."""
 
