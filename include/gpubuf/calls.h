@@ -231,6 +231,12 @@ int gpubuf_stream_delete(gpubuf_client *client, const char *session, const char 
 int gpubuf_stream_sync(gpubuf_client *client, const char *session, const char *stream, const struct gpubuf_how *how,
                        struct gpubuf_stream *ret, struct gpubuf_error *err);
 
+/* Holds a stream's part on a device (NULL: the first) for ms milliseconds, at most 10000: work queued on it meanwhile
+ * waits. It returns when the hold is queued. Needs scope admin. Returns 0 or -1. Errors: STREAM_NOT_FOUND,
+ * DEVICE_NOT_FOUND, STREAM_HELD, SATURATED. */
+int gpubuf_stream_hold(gpubuf_client *client, const char *session, const char *stream, uint64_t ms, const char *device,
+                       const struct gpubuf_how *how, struct gpubuf_error *err);
+
 /* Lists the events of a session. The caller frees *ret with gpubuf_event_list_done(). Returns 0 or -1. Errors:
  * SESSION_NOT_FOUND. */
 int gpubuf_event_list(gpubuf_client *client, const char *session, const struct gpubuf_page *page,

@@ -180,6 +180,18 @@ static inline int gb_stream_call(struct gb_backend *be, struct gb_stream *stream
     return be->ops->stream_call(be, stream, fn, arg, err);
 }
 
+/* Holds the stream: work queued on it from now on waits until gb_stream_release, which must follow. Blocks no thread
+ * that other streams need. *ret is gone with the release. */
+static inline int gb_stream_hold(struct gb_backend *be, struct gb_stream *stream, struct gb_hold **ret,
+                                 struct gb_error *err) {
+    return be->ops->stream_hold(be, stream, ret, err);
+}
+
+/* Ends the hold, also before the stream has reached it. [any thread, never blocks] */
+static inline void gb_stream_release(struct gb_backend *be, struct gb_hold *hold) {
+    be->ops->stream_release(be, hold);
+}
+
 static inline int gb_event_create(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err) {
     return be->ops->event_create(be, device, ret, err);
 }

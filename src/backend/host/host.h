@@ -264,6 +264,9 @@ int gb_host_stream_call(struct gb_backend *be, struct gb_stream *stream, void (*
 
 void gb_host_drain_locked(struct gb_stream *stream, uint64_t seq, bool idle); /* waits; drops the lock meanwhile */
 void gb_host_synced_locked(struct gb_stream *stream, uint64_t seq);
+/* hold.c */
+int gb_host_stream_hold(struct gb_backend *be, struct gb_stream *stream, struct gb_hold **ret, struct gb_error *err);
+void gb_host_stream_release(struct gb_backend *be, struct gb_hold *hold);
 
 /* event.c */
 struct gb_host_watch *gb_host_event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq);

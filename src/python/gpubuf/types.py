@@ -130,6 +130,16 @@ class Stream(TypedDict, total=False):
     created_at: str
 
 
+class Hold(TypedDict, total=False):
+    """A stream that is kept busy, and until when."""
+
+    session: str
+    stream: str
+    device: DeviceId
+    ms: int
+    held_until: str
+
+
 class Event(TypedDict, total=False):
     """A point in a stream's order that another stream can wait for."""
 

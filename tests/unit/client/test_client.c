@@ -256,6 +256,8 @@ START_TEST(order) {
     ck_assert(event.recorded);
     ck_assert_str_eq(event.stream, "s2");
     client_ok(&f, gpubuf_event_wait(f.client, "default", "e", NULL, NULL, &event, &f.err));
+    client_ok(&f, gpubuf_stream_hold(f.client, "default", "s2", 1, NULL, NULL, &f.err));
+    client_fails(&f, gpubuf_stream_hold(f.client, "default", "s2", 1, "9", NULL, &f.err), GPUBUF_DEVICE_NOT_FOUND);
     client_ok(&f, gpubuf_stream_sync(f.client, "default", "s2", NULL, &stream, &f.err));
     client_ok(&f, gpubuf_stream_get(f.client, "default", "s2", &stream, &f.err));
     client_ok(&f, gpubuf_event_get(f.client, "default", "e", &event, &f.err));
