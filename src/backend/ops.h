@@ -66,6 +66,7 @@ struct gb_backend_ops {
     int (*event_record_device)(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err);
     int (*event_mark)(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
     int (*event_query)(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err);
+    int (*event_sync)(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
     int (*event_elapsed)(struct gb_backend *be, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
                          struct gb_error *err);
     int (*watch)(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);

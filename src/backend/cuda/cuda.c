@@ -140,6 +140,7 @@ static const struct gb_backend_ops cuda_ops = {
     .event_record = gb_cuda_event_record,
     .event_mark = gb_cuda_event_mark,
     .event_query = gb_cuda_event_query,
+    .event_sync = gb_cuda_event_sync,
     .event_elapsed = gb_cuda_event_elapsed,
     .watch = gb_cuda_watch,
     .alloc = gb_cuda_alloc,

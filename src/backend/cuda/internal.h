@@ -220,6 +220,7 @@ void gb_cuda_event_destroy(struct gb_backend *be, struct gb_event *event);
 int gb_cuda_event_record(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream, struct gb_error *err);
 int gb_cuda_event_mark(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
 int gb_cuda_event_query(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err);
+int gb_cuda_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
 int gb_cuda_event_elapsed(struct gb_backend *be, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
                           struct gb_error *err);
 

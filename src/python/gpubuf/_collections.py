@@ -34,9 +34,10 @@ class Sessions(Asker):
         return cast(Session, self._tagged("GET", self._below(session=name)))
 
     def update(self, name: Optional[str] = None, *, labels: Optional[Mapping[str, Optional[str]]] = None,
-               quota: Optional[Quota] = None, idle_ttl_s: Optional[int] = None, if_match: Optional[str] = None) -> Session:
-        """Changes the given settings; a label of None is removed."""
-        body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s)
+               quota: Optional[Quota] = None, idle_ttl_s: Optional[int] = None, pool: Optional[str] = None,
+               if_match: Optional[str] = None) -> Session:
+        """Changes the given settings; a label of None is removed. pool: the session's current pool; "default": none."""
+        body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, pool=pool)
         return cast(Session, self._tagged("PATCH", self._below(session=name), None, body, conditions(if_match)))
 
     def delete(self, name: Optional[str] = None, *, if_match: Optional[str] = None) -> None:
