@@ -87,8 +87,10 @@ struct gpubuf_pool {
     /* Of a trim. */
     uint64_t reserved_before_bytes;
     uint64_t reserved_after_bytes;
-    char note[256]; /* of what made or trimmed it: what it costs, why trimming cannot help */
-    uint64_t room[8];
+    char note[256];   /* of what made or trimmed it: what it costs, why trimming cannot help */
+    uint64_t reuses;  /* allocations from memory that it had */
+    uint64_t growths; /* those for which it took more of its device */
+    uint64_t room[6];
 };
 
 struct gpubuf_stream {

@@ -95,6 +95,8 @@ int gbc_record_pool(const json_t *o, void *ret) {
     U64(reserved_before_bytes);
     U64(reserved_after_bytes);
     TEXT(note);
+    U64(reuses);
+    U64(growths);
     return NAMED(name);
 }
 

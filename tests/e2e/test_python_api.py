@@ -162,6 +162,8 @@ def test_pools(c):
     assert made["max_bytes"] and made["reuse"]["allow_opportunistic"] is False
     c.put("x", payload(1000), pool="p")
     assert c.info("x")["pool"] == "p" and c.pools.get("p")["buffers"] == 1
+    assert c.sessions.update(pool="p")["pool"] == "p" and c.sessions.update(pool="default")["pool"] == "default"
+    assert c.pools.get("p")["growths"] == 1 and c.pools.get("p")["reuses"] == 0
     assert c.pools.update("p", reuse={"allow_opportunistic": True})["reuse"]["allow_opportunistic"]
     assert c.pools.reset_peak("p")["name"] == "p" and c.pools.trim("p")["name"] == "p"
     with pytest.raises(gpubuf.Busy) as e:

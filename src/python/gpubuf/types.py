@@ -69,6 +69,7 @@ class Session(TypedDict, total=False):
     labels: Dict[str, str]
     quota: Quota
     idle_ttl_s: int
+    pool: str
     used_bytes: int
     used_pinned_bytes: int
     buffers: int
@@ -99,6 +100,8 @@ class Pool(TypedDict, total=False):
     reserved_bytes: int
     reserved_peak_bytes: int
     allocations: int
+    reuses: int
+    growths: int
     frees: int
     failures: int
     failures_by_reason: Dict[str, int]
@@ -125,6 +128,16 @@ class Stream(TypedDict, total=False):
     busy: bool
     devices: int
     created_at: str
+
+
+class Hold(TypedDict, total=False):
+    """A stream that is kept busy, and until when."""
+
+    session: str
+    stream: str
+    device: DeviceId
+    ms: int
+    held_until: str
 
 
 class Event(TypedDict, total=False):
