@@ -68,6 +68,21 @@ def test_sessions_are_changed(cli, session):
     assert f"name: {session}\n" in cli("sessions", "show", session).expect().out
 
 
+def test_the_pool_that_a_session_uses(cli, session):
+    cli("pools", "add", "p").expect()
+    assert cli.json("sessions", "set", session, "--pool", "p")[0]["pool"] == "p"
+    assert cli.json("create", "x", "--bytes", 16)["pool"] == "p"
+    assert cli.json("sessions", "set", session, "--pool", "default")[0]["pool"] == "default"
+    assert cli.json("create", "y", "--bytes", 16)["pool"] == "default"
+    cli("sessions", "set", session, "--pool", "nope").expect(NOT_FOUND)
+
+
+def test_the_default_pool_is_shaped(start):
+    cli = Cli(start().url(""))
+    shaped = cli.json("pools", "set", "default", "--reuse", "opportunistic", "--release-threshold", 0)[0]
+    assert reuse(shaped) == (False, True, False) and shaped["release_threshold_bytes"] == 0
+
+
 def test_buffers_are_made_and_changed(cli):
     made = cli.json("create", "x", "--dtype", "float32", "--shape", "3,4", "--labels", "k=v", "--kind", "pinned")
     assert (made["bytes"], made["shape"], made["labels"], made["kind"]) == (48, [3, 4], {"k": "v"}, "pinned")
