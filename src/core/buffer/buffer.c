@@ -25,6 +25,17 @@ void gb_buffer_free(struct gb_buffer *b) {
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
 
+void gb_buffer_look_sides_locked(const struct gb_buffer *buffer, struct gb_side_rec ret[GB_SIDES]) {
+    int side;
+
+    for (side = 0; side < GB_SIDES; side++) {
+        const struct gb_content *c = buffer->sides[side];
+
+        ret[side] = (struct gb_side_rec){
+            .bytes = c ? c->bytes : 0, .adopted = c && c->owner, .pinned = c && c->kind == GB_KIND_PINNED};
+    }
+}
+
 void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret) {
     const struct gb_buffer_kept *kept = &buffer->rec;
 
@@ -35,6 +46,7 @@ void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec 
     strcpy(ret->pool.s, gb_text_s(kept->pool));
     strcpy(ret->stream.s, gb_text_s(kept->stream));
     ret->labels = kept->labels;
+    gb_buffer_look_sides_locked(buffer, ret->sides);
 }
 
 void gb_buffer_copy_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *rec) {

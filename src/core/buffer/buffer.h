@@ -48,6 +48,9 @@ void gb_buffer_free(struct gb_buffer *buffer);
 /* The record, with labels that are borrowed as long as the lock is held. */
 void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
 
+/* Writes into a record of the buffer what memory its sides have. */
+void gb_buffer_look_sides_locked(const struct gb_buffer *buffer, struct gb_side_rec ret[GB_SIDES]);
+
 /* The record with a reference to its labels. rec is zeroed, or has a record, whose labels it gives back. */
 void gb_buffer_copy_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *rec);
 

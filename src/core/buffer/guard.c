@@ -126,6 +126,7 @@ void gb_guard_tell_locked(const struct gb_buffer *b, struct gb_buffer_rec *ret) 
     ret->leases = b->rec.leases;
     ret->mapped_for_writing = b->rec.mapped_for_writing;
     ret->tainted = b->rec.tainted;
+    gb_buffer_look_sides_locked(b, ret->sides);
 }
 
 int gb_adopted_check_locked(const struct gb_buffer *b, const char *what, struct gb_error *err) {

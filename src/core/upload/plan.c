@@ -182,7 +182,9 @@ static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *d
 
     draft->side = p->to_device_side ? GB_SIDE_DEVICE : GB_SIDE_HOST;
     draft->kind = draft->side == GB_SIDE_DEVICE ? GB_KIND_DEVICE : GB_KIND_PINNED;
-    if (sync)
+    if (draft->reserve)
+        move = (struct gb_mirror_move){head, GB_MIRROR_ZERO};
+    else if (sync)
         move = gb_mirror_move(head, draft->side == GB_SIDE_DEVICE ? GB_MIRROR_SYNC_DEVICE : GB_MIRROR_SYNC_HOST);
     else
         move = gb_mirror_move(head, gb_mirror_write(draft->side, draft->merge));
