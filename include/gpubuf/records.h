@@ -108,6 +108,14 @@ struct gpubuf_event {
     char created_at[GPUBUF_TIME_SIZE];
 };
 
+/* One side of a mirrored buffer. */
+struct gpubuf_side {
+    uint64_t bytes; /* of its memory; 0: it has none. May be more than the buffer's */
+    bool current;   /* it has the newest bytes */
+    bool owned;     /* by the daemon; false: another process owns the memory */
+    bool pinned;    /* it is page-locked host memory */
+};
+
 struct gpubuf_buffer {
     char name[GPUBUF_NAME_SIZE];
     char session[GPUBUF_NAME_SIZE];
@@ -135,7 +143,9 @@ struct gpubuf_buffer {
     char way[GPUBUF_WORD_SIZE]; /* of a copy or sync: how the bytes went */
     bool escaped;               /* a process may write the bytes whose lease has ended */
     bool adopted;               /* over memory that another process owns; of a lost one: it was */
-    uint64_t room[7];
+    struct gpubuf_side host_side; /* of a mirrored one */
+    struct gpubuf_side device_side;
+    uint64_t room[3];
 };
 
 struct gpubuf_verified {

@@ -257,6 +257,10 @@ class Client(Asker):
         """Brings one side of a mirrored buffer (host, device) up to date. Streams, sessions and devices have their own sync."""
         return self._write(name, "sync", {"to": to, **given(stream=stream)}, None, wait)
 
+    def reserve(self, name: str, nbytes: int, side: str, *, stream: Optional[str] = None, wait: Optional[float] = None) -> Buffer:
+        """Gives one side of a mirrored buffer (host, device) memory of at least nbytes, ahead of an upload. What is large enough stays."""
+        return self._write(name, "reserve", {"bytes": nbytes, "side": side, **given(stream=stream)}, None, wait)
+
     def release(self, name: str, side: str) -> Buffer:
         """Frees the memory of one side of a mirrored buffer: host, device or all."""
         return self._write(name, "release", {"side": side}, None, None)
