@@ -23,9 +23,10 @@ struct gb_buffer_kept {
 struct gb_buffer {
     int64_t id; /* 0: none yet */
     bool live;
-    bool deleting;       /* still live in the database, gone for everyone else */
-    bool in_place;       /* being overwritten where it is */
-    const void *grouped; /* while a group of changes looks for its places */
+    bool deleting;                        /* still live in the database, gone for everyone else */
+    bool in_place;                        /* being overwritten where it is: the memory of overwritten */
+    const struct gb_content *overwritten; /* only compared */
+    const void *grouped;                  /* while a group of changes looks for its places */
     struct gb_buffer_kept rec;
     struct gb_content *content;         /* holds a reference; NULL when lost, and of a mirrored buffer */
     struct gb_content *sides[GB_SIDES]; /* of a mirrored buffer, each with a reference; NULL: not needed yet, or lost.
@@ -92,6 +93,10 @@ struct gb_content *gb_buffer_clear_locked(struct gb_session *session, struct gb_
 
 /* The bytes are gone, the record stays. Returns the contents to be dropped, linked by next. */
 struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_buffer *buffer);
+
+/* The memory of one side is gone: the bytes are lost unless the other side has them too. Returns the contents to be
+ * dropped, linked by next. */
+struct gb_content *gb_buffer_lose_side_locked(struct gb_session *session, struct gb_buffer *buffer, enum gb_side side);
 
 /* Clears every buffer of the session. Returns the contents to be dropped, linked by next. */
 struct gb_content *gb_session_clear_locked(struct gb_session *session);

@@ -178,7 +178,9 @@ static int validate_sync_locked(struct gb_transaction *transaction, struct gb_bu
     gb_buffer_copy_locked(b, rec);
     if (w->what == GB_DEVICE_WRITE_SYNC)
         rec->head = p->head;
-    rec->pool = p->pool_name; /* another when the buffer's was removed */
+    if (u->content->owner)
+        rec->has_crc32c = false; /* its owner may write at any time */
+    rec->pool = p->pool_name;    /* another when the buffer's was removed */
     rec->version++;
     rec->updated_at_us = gb_wall_us();
     return 0;
