@@ -142,8 +142,8 @@ int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
 /* Whether the daemon still holds the connection of the adoption. Any thread. Returns true or false. */
 bool gpubuf_adoption_alive(const gpubuf_adoption *adoption);
 
-/* Deletes the buffer if it still is this adoption, and frees the handle in every case. The buffer of a side stays: the
- * side's bytes are copied to the other one if that is not current, and the side is released. Transfers that began earlier
+/* Deletes the buffer if it still is this adoption, and frees the handle in every case. The buffer of a side stays:
+ * bytes that this side alone has are copied to the other one first. Transfers that began earlier
  * use the memory until they end. adoption: NULL is permitted. Any thread. Returns 0, or -1 if the daemon did not
  * delete it. Errors: those of every request. */
 int gpubuf_adoption_release(gpubuf_adoption *adoption, struct gpubuf_error *err);

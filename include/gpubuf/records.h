@@ -138,11 +138,11 @@ struct gpubuf_buffer {
     char created_at[GPUBUF_TIME_SIZE];
     char updated_at[GPUBUF_TIME_SIZE];
     /* Of what wrote it. */
-    bool created;               /* it was not there before (201) */
-    bool copied;                /* of a sync: false where that side was current already */
-    char way[GPUBUF_WORD_SIZE]; /* of a copy or sync: how the bytes went */
-    bool escaped;               /* a process may write the bytes whose lease has ended */
-    bool adopted;               /* over memory that another process owns; of a lost one: it was */
+    bool created;                 /* it was not there before (201) */
+    bool copied;                  /* of a sync: false where that side was current already */
+    char way[GPUBUF_WORD_SIZE];   /* of a copy or sync: how the bytes went */
+    bool escaped;                 /* a process may write the bytes whose lease has ended */
+    bool adopted;                 /* over memory that another process owns; of a lost one: it was */
     struct gpubuf_side host_side; /* of a mirrored one */
     struct gpubuf_side device_side;
     uint64_t room[3];

@@ -1,5 +1,5 @@
-/* Copies, fills, syncs and reserves: uploads whose payload the device brings. They go the way of uploads from quota to commit;
- * what differs is planned and queued here. */
+/* Copies, fills, syncs and reserves: uploads whose payload the device brings. They go the way of uploads from quota to
+ * commit; what differs is planned and queued here. */
 #include <stdlib.h>
 
 #include "base/clock.h"

@@ -11,6 +11,7 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 #define BYTES 20000
 
 static char data[BYTES];
+static const char zeros[BYTES];
 
 struct given {
     struct core_fixture f;
@@ -92,7 +93,7 @@ START_TEST(the_side_of_a_buffer_that_is_there) {
     memcpy(data, g.m.bytes, BYTES);
     gb_assert_ok(core_release(g.f.core, "default", "a", true, false, &r, &err), err);
     ck_assert(!r.rec.adopted && r.rec.head == GB_HEAD_DEVICE && r.rec.sides[GB_SIDE_HOST].bytes == 0);
-    ck_assert_uint_eq(core_adopted(&g.f), 0);
+    core_until_none_adopted(&g.f);
     memset(g.m.bytes, 0, BYTES);
     core_expect(g.f.core, "default", "a", data, BYTES);
     gb_holder_end(g.h);
@@ -227,6 +228,39 @@ START_TEST(the_owner_goes_during_the_adoption) {
 }
 END_TEST
 
+/* A write of the owner's memory is under way: the bytes of the other side stay, and the next write may begin. */
+START_TEST(the_owner_goes_during_a_write) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = mirrored(BYTES, false);
+    struct gb_upload *upload;
+    struct core_result r;
+    struct core_wake w;
+    struct given g;
+
+    begin(&g, _i);
+    core_bytes(1, g.m.bytes, BYTES);
+    adopt(&g, &r);
+    sync_to(&g, false);
+    memcpy(data, g.m.bytes, BYTES);
+    core_wake_init(&w);
+    p.waker = core_waker(&w);
+    gb_assert_ok(gb_upload_begin(g.f.core, &p, &upload, &err), err);
+    gb_assert_ok(core_upload_send(upload, &w, zeros, BYTES / 2, &err), err);
+    gb_holder_end(g.h);
+    core_expect(g.f.core, "default", "a", data, BYTES);
+    gb_assert_ok(core_upload_send(upload, &w, zeros, BYTES / 2, &err), err);
+    gb_assert_fails(core_upload_finish(upload, &w, NULL, &err), err, GB_ERR_CONTENT_LOST);
+    gb_upload_free(upload);
+    core_wake_done(&w);
+    ck_assert(look(&g).state == GB_BUFFER_READY && look(&g).head == GB_HEAD_DEVICE);
+    core_expect(g.f.core, "default", "a", data, BYTES);
+    p = mirrored(BYTES, false);
+    core_put(g.f.core, &p, 2, data);
+    core_expect(g.f.core, "default", "a", data, BYTES);
+    end(&g);
+}
+END_TEST
+
 /* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 static int refuse_all(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
@@ -307,6 +341,7 @@ int main(void) {
     gb_test_add_loop(suite, "lost", bytes_that_are_there_alone_are_lost, 60, SPECS);
     gb_test_add_loop(suite, "commit", the_owner_goes_during_a_commit, 60, SPECS);
     gb_test_add_loop(suite, "adoption", the_owner_goes_during_the_adoption, 60, SPECS);
+    gb_test_add_loop(suite, "write", the_owner_goes_during_a_write, 60, SPECS);
     gb_test_add_loop(suite, "refused", what_it_cannot_be, 60, SPECS);
     gb_test_add(suite, "faults", the_device_refuses, 60);
     return gb_test_run(suite);
