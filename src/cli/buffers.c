@@ -65,17 +65,15 @@ static json_t *whole(struct gb_cli *cli) {
 }
 
 int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
+    const struct gb_cli_options *o = &cli->options;
     char target[GB_CLI_PATH];
+    char query[64];
 
     if (argc == 0)
         return gb_cli_show(cli, whole(cli), NULL, 0);
-    if (cli->options.attributes && cli->options.last_transfer)
-        return gb_cli_refused(cli, GB_CLI_USAGE, "ask for --attributes or for --last-transfer");
-    if (target_of(cli, argv[0],
-                  cli->options.attributes      ? "?attributes=true"
-                  : cli->options.last_transfer ? "?last_transfer=true"
-                                               : "",
-                  target) < 0)
+    snprintf(query, sizeof query, "%s%s%s", o->attributes || o->last_transfer ? "?" : "",
+             o->attributes ? "attributes=true&" : "", o->last_transfer ? "last_transfer=true" : "");
+    if (target_of(cli, argv[0], query, target) < 0)
         return gb_cli_failed(cli);
     return gb_cli_show(cli, gb_cli_request(cli, "GET", target, NULL), NULL, 0);
 }

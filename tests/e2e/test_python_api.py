@@ -59,7 +59,7 @@ def test_every_route_has_a_method(monkeypatch):
         (c.sessions.update,), (c.sessions.delete,), (c.sessions.heartbeat,), (c.sessions.stats,), (c.sessions.sync,), (c.pools.list,),
         (c.pools.create, "P"), (c.pools.get, "P"), (c.pools.update, "P"), (c.pools.delete, "P"), (c.pools.trim, "P"), (c.pools.reset_peak, "P"),
         (c.pools.access, "P", 0, "none"), (c.pools.stats, "P"), (c.devices.stats, 0), (c.streams.list,), (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"),
-        (c.streams.sync, "T"), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"), (c.events.delete, "E"), (c.events.record, "E"),
+        (c.streams.sync, "T"), (c.streams.hold, "T"), (c.devices.selftest, 0), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"), (c.events.delete, "E"), (c.events.record, "E"),
         (c.events.wait, "E"), (c.devices.list,), (c.devices.get, 0), (c.devices.sync, 0), (c.operations.list,), (c.operations.get, "O"),
         (c.operations.wait, "O"), (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"),
     ]
