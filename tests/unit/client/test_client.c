@@ -228,7 +228,7 @@ START_TEST(pools) {
     client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory("x", 1), &raw, NULL, &f.err));
     client_ok(&f, gpubuf_pool_get(f.client, "default", "p", &pool, &f.err));
     ck_assert(pool.buffers == 1 && pool.growths == 1 && pool.reuses == 0);
-    client_ok(&f, gpubuf_buffer_delete(f.client, "default", "x", NULL, &f.err));
+    client_ok(&f, gpubuf_buffer_delete(f.client, "default", "x", false, NULL, &f.err));
     client_ok(&f, gpubuf_pool_update(f.client, "default", "default", &params, NULL, &pool, &f.err));
     ck_assert_uint_eq(pool.release_threshold_bytes.value, 5);
     client_ok(&f, gpubuf_pool_trim(f.client, "default", "p", 0, NULL, &pool, &f.err));
