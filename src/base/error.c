@@ -86,7 +86,9 @@ bool gb_code_retryable(enum gb_code code) {
 }
 
 bool gb_error_retryable(const struct gb_error *err) {
-    if (err->code == GB_ERR_OUT_OF_MEMORY && err->has_numbers && err->requested_bytes > err->limit_bytes)
+    bool memory = err->code == GB_ERR_OUT_OF_MEMORY || err->code == GB_ERR_PINNED_LIMIT;
+
+    if (memory && err->has_numbers && err->requested_bytes > err->limit_bytes)
         return false;
     return gb_code_retryable(err->code);
 }

@@ -23,6 +23,7 @@ struct gb_core_config {
     struct gb_store *store;     /* borrowed */
     uint64_t slots_bytes;       /* all pinned slots together: the limit on staging memory */
     uint64_t slot_bytes;        /* each; 256 KiB to 4 MiB */
+    uint64_t pinned_bytes_max;  /* page-locked memory in all, slots included; 0: no limit */
     uint64_t sessions_max;      /* LIMIT_REACHED beyond */
     uint64_t buffers_max;       /* in all sessions */
     uint64_t pools_max;         /* this and the next two: of one session; 0: GB_POOLS_MAX and so on */

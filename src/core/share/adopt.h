@@ -35,8 +35,8 @@ struct gb_adopt_params {
 int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *params, struct gb_error *err);
 
 /* Makes a buffer over that memory, under a new name or that of a lost buffer. BUFFER_EXISTS, SEALED (a lost buffer that
- * was), CANNOT_ADOPT, UNSUPPORTED, LIMIT_REACHED, QUOTA_EXCEEDED (of buffers), CANCELLED if the holder ends. Result:
- * call->buffer, created. */
+ * was), CANNOT_ADOPT, UNSUPPORTED, LIMIT_REACHED, PINNED_LIMIT, QUOTA_EXCEEDED (of buffers), CANCELLED if the holder
+ * ends. Result: call->buffer, created. */
 void gb_buffer_adopt(struct gb_core *core, const struct gb_adopt_params *params, struct gb_buffer_call *call);
 
 #endif
