@@ -29,7 +29,8 @@
  *   host[:key=value,...]       keys: devices=N (1), bytes=SIZE per device (default: half of the machine's memory),
  *                              peers=yes|no (yes): whether devices reach each other's memory, managed=attach: the CPU
  *                              reaches managed memory only while it is attached to it, as on the older devices;
- *                              legacy=fake: memory of kind ipc has a handle that cannot be opened, for tests
+ *                              legacy=fake: memory of kind ipc has a handle that cannot be opened, for tests;
+ *                              poolless=DEVICE: that device has no memory pools, as older ones; may be repeated
  *   host:discrete[,key=value]  as host, but only copies reach the memory (cpu_access is false)
  *   fault:RULE[,RULE...]:SPEC  see backend/fault/fault.h
  * ret_note (at least 256 bytes) gets one sentence for the log and for /v1: what was chosen and why, in particular why
@@ -81,7 +82,9 @@ static inline void gb_pin_free(struct gb_backend *be, void *ptr) {
 
 /* --- pools -------------------------------------------------------------------------------------------------------- */
 
-/* The device's default pool. Its release threshold is set to GB_UNLIMITED the first time. Borrowed, never destroyed. */
+/* The device's default pool. Its release threshold is set to GB_UNLIMITED the first time. Borrowed, never destroyed.
+ * This and gb_pool_create: UNSUPPORTED with the reason where the device has no memory pools, and no memory of kind
+ * DEVICE. */
 static inline int gb_pool_default(struct gb_backend *be, int device, struct gb_pool **ret, struct gb_error *err) {
     return be->ops->pool_default(be, device, ret, err);
 }

@@ -140,6 +140,7 @@ def told(stats):
         out[f"gpubufd_{name}_running",] = stats["running"][name]
     for name in ("commits", "changes", "failures"):
         out[f"gpubufd_store_{name}_total",] = stats["store"][name]
+    out.update({("gpubufd_pinned_bytes",): stats["pinned"]["bytes"], ("gpubufd_pinned_limit_bytes",): stats["pinned"]["limit_bytes"]})
     slots = stats["slots"]
     out.update({("gpubufd_slots",): slots["total"], ("gpubufd_slots_free",): slots["free"], ("gpubufd_slot_bytes",): slots["slot_bytes"],
                 ("gpubufd_slot_waits_total",): slots["waits"], ("gpubufd_slots_in_use",): slots["in_use"], ("gpubufd_slots_wanted",): slots["waiting"], ("gpubufd_store_queued",): stats["store"]["queued"]})

@@ -35,11 +35,7 @@ static int device_open(struct cuda_backend *be, int device, struct gb_error *err
     if (rc != cudaSuccess)
         return gb_cuda_fail(be, rc, "cudaGetDeviceProperties", err);
     gb_cuda_describe(&prop, device, &dev->rec);
-    if (!prop.memoryPoolsSupported)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED,
-                            "device %d (%s) has no memory pools, which gpubufd needs; leave it out of "
-                            "CUDA_VISIBLE_DEVICES",
-                            device, dev->rec.name);
+    dev->has_pools = prop.memoryPoolsSupported != 0;
     dev->exports_fd = (prop.memoryPoolSupportedHandleTypes & cudaMemHandleTypePosixFileDescriptor) != 0;
     dev->locks_pages = prop.hostRegisterSupported != 0;
     /* A thread in cudaStreamSynchronize sleeps: by default it would burn one of the cores that move the bytes. */
@@ -51,7 +47,7 @@ static int device_open(struct cuda_backend *be, int device, struct gb_error *err
     if (rc != cudaSuccess)
         return gb_cuda_fail(be, rc, "cudaInitDevice", err);
     if (gb_cuda_select(be, device, err) < 0 || open_own_streams(be, dev, err) < 0 ||
-        gb_cuda_default_pool_init(be, device, err) < 0)
+        (dev->has_pools && gb_cuda_default_pool_init(be, device, err) < 0))
         return -1;
     return gb_cuda_completer_init(&dev->completer, be, device, err);
 }

@@ -84,10 +84,13 @@ int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error 
     if (rc != cudaSuccess)
         return gb_cuda_fail(be, rc, "cudaGetDeviceProperties", err);
     describe_capabilities(be, &prop, ret);
+    kind_needs(ret, GB_KIND_DEVICE, GB_CAP_MEMORY_POOLS);
     kind_needs(ret, GB_KIND_SHARED, GB_CAP_VMM_EXPORT_FD);
     kind_needs(ret, GB_KIND_MANAGED, GB_CAP_MANAGED_MEMORY);
     kind_needs(ret, GB_KIND_PINNED, GB_CAP_MAPPED_PINNED_MEMORY);
-    kind_needs(ret, GB_KIND_IPC, GB_CAP_LEGACY_IPC);
+    /* Without pools this kind is the device's only memory of its own, whether or not its handles can be had. */
+    if (be->devices[device].has_pools)
+        kind_needs(ret, GB_KIND_IPC, GB_CAP_LEGACY_IPC);
     ret->kind_cpu[GB_KIND_PINNED] = true;
     ret->kind_cpu[GB_KIND_PAGEABLE] = true;
     /* Elsewhere the CPU could, but every page would have to come over the bus: a copy is the better way. */

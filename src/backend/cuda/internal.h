@@ -78,6 +78,7 @@ struct cuda_completer {
 
 struct cuda_device {
     struct gb_device_rec rec; /* all but free_bytes */
+    bool has_pools;           /* else its own memory is that of cudaMalloc */
     bool exports_fd;
     bool locks_pages; /* of memory that is not CUDA's own */
     struct gb_pool default_pool;

@@ -13,7 +13,7 @@
 
 #define PERMITTED                                                                                                      \
     "discrete, devices=N (1 to 16), bytes=SIZE (1M or more, such as 8G), peers=yes or peers=no, managed=attach, "      \
-    "legacy=fake"
+    "legacy=fake, poolless=DEVICE"
 #define BYTES_MIN (1ull << 20)
 
 int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
@@ -166,12 +166,23 @@ struct options {
     bool peers;
     bool managed_attach;
     bool legacy_fake;
+    uint32_t poolless;
     uint64_t devices;
     uint64_t bytes;
 };
 
 static bool is(const char *word, size_t len, const char *what) {
     return len == strlen(what) && memcmp(word, what, len) == 0;
+}
+
+/* false: that is no device that there may be. */
+static bool parse_poolless(const char *word, size_t len, uint32_t *ret) {
+    uint64_t device = 0;
+
+    if (gb_parse_u64(word, len, &device) != GB_PARSE_OK || device >= GB_HOST_DEVICES_MAX)
+        return false;
+    *ret |= 1u << device;
+    return true;
 }
 
 static int parse_word(const char *word, size_t len, struct options *options, struct gb_error *err) {
@@ -183,6 +194,9 @@ static int parse_word(const char *word, size_t len, struct options *options, str
         options->managed_attach = true;
     } else if (is(word, len, "legacy=fake")) {
         options->legacy_fake = true;
+    } else if (len > 9 && memcmp(word, "poolless=", 9) == 0) {
+        if (!parse_poolless(word + 9, len - 9, &options->poolless))
+            goto refuse;
     } else if (len > 8 && memcmp(word, "devices=", 8) == 0) {
         if (gb_parse_u64(word + 8, len - 8, &options->devices) != GB_PARSE_OK || options->devices < 1 ||
             options->devices > GB_HOST_DEVICES_MAX)
@@ -252,6 +266,7 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     host->peers = options.peers;
     host->managed_attach = options.managed_attach;
     host->legacy_fake = options.legacy_fake;
+    host->poolless = options.poolless;
     host->machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     host->device_count = (int)options.devices;
     pthread_mutex_init(&host->lock, NULL);

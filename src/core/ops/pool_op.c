@@ -142,6 +142,8 @@ static int enter_locked(struct gb_pool_op *op, const struct gb_name *name, bool 
 
     if (!p)
         return -1;
+    if (gb_core_pool_absent(p))
+        return gb_core_pool_check(p, err);
     if (p->own)
         return gb_error_set(err, GB_ERR_POOL_PROTECTED, "\"%s\" is a device's own pool, which all sessions share",
                             p->rec.name.s);

@@ -121,7 +121,9 @@ struct gb_buffer_params {
     enum gb_kind kind;
     bool has_device; /* if no pool is named: the memory's device; else the buffer's present device, or the first */
     int device;
-    bool has_kind;              /* upload: if false and kind is DEVICE, an existing buffer keeps its kind */
+    /* If false and kind is DEVICE: an existing buffer keeps its kind in an upload, and a new one on a device without
+     * memory pools gets another kind (gb_kind_choose). */
+    bool has_kind;
     bool mirrored;              /* kind is DEVICE; an upload cannot make an existing buffer mirrored */
     bool has_mirrored;          /* upload: if false, an existing buffer stays mirrored */
     struct gb_name pool;        /* "": the buffer's present pool, else the first device's */
