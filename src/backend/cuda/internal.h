@@ -163,6 +163,9 @@ int gb_cuda_device_attribute(struct cuda_backend *be, int device, CUdevice_attri
 /* Identity and sizes. */
 void gb_cuda_describe(const struct cudaDeviceProp *prop, int device, struct gb_device_rec *ret);
 
+/* The releases that all devices have in common. */
+void gb_cuda_describe_releases(struct cuda_backend *be);
+
 /* Adds capabilities and kinds, once all devices are open and the driver's functions are found. */
 int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error *err);
 

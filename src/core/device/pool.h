@@ -61,8 +61,8 @@ struct gb_core_pool *gb_core_pool_ref(struct gb_core_pool *pool);
  * blocks] */
 void gb_core_pool_unref(struct gb_core_pool *pool);
 
-/* The device's own pool, which may be absent, opened before there are threads. gb_core_pool_close gives its reference back after the lane
- * has ended. */
+/* The device's own pool, which may be absent, opened before there are threads. gb_core_pool_close gives its reference
+ * back after the lane has ended. */
 int gb_core_pool_open(struct gb_core_device *device, struct gb_error *err);
 void gb_core_pool_close(struct gb_core_pool *pool);
 
