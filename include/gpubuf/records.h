@@ -87,8 +87,10 @@ struct gpubuf_pool {
     /* Of a trim. */
     uint64_t reserved_before_bytes;
     uint64_t reserved_after_bytes;
-    char note[256]; /* of what made or trimmed it: what it costs, why trimming cannot help */
-    uint64_t room[8];
+    char note[256];   /* of what made or trimmed it: what it costs, why trimming cannot help */
+    uint64_t reuses;  /* allocations from memory that it had */
+    uint64_t growths; /* those for which it took more of its device */
+    uint64_t room[6];
 };
 
 struct gpubuf_stream {
@@ -136,6 +138,17 @@ struct gpubuf_buffer {
     bool escaped;               /* a process may write the bytes whose lease has ended */
     bool adopted;               /* over memory that another process owns; of a lost one: it was */
     uint64_t room[7];
+};
+
+/* The last upload or download of at least 1 MiB of the bytes that a buffer has now. */
+struct gpubuf_last_transfer {
+    bool known; /* there was one since the daemon began */
+    bool upload;
+    uint64_t bytes;
+    double queue_ms; /* the first copy waited for earlier work */
+    double copy_ms;  /* the copies took; 0 where the CPU reaches the memory */
+    char finished_at[GPUBUF_TIME_SIZE];
+    uint64_t room[4];
 };
 
 struct gpubuf_verified {

@@ -1,10 +1,10 @@
-/* What is done with buffers as a whole: ls, info, rm, fill, release, seal, verify, export. */
+/* What is done with buffers as a whole: ls, info, create, set, rm, fill, release, seal, verify, export. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/settings.h"
 
 #define BUFFER "/v1/sessions/{}/buffers/{}"
 
@@ -74,9 +74,47 @@ int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
 
     if (argc == 0)
         return gb_cli_show(cli, whole(cli), NULL, 0);
-    if (target_of(cli, argv[0], "", target) < 0)
+    if (cli->options.attributes && cli->options.last_transfer)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "ask for --attributes or for --last-transfer");
+    if (target_of(cli, argv[0],
+                  cli->options.attributes      ? "?attributes=true"
+                  : cli->options.last_transfer ? "?last_transfer=true"
+                                               : "",
+                  target) < 0)
         return gb_cli_failed(cli);
     return gb_cli_show(cli, gb_cli_request(cli, "GET", target, NULL), NULL, 0);
+}
+
+int gb_cli_run_create(struct gb_cli *cli, int argc, char **argv) {
+    struct gb_cli_name name;
+    char target[GB_CLI_PATH];
+    json_t *body = json_object();
+
+    (void)argc;
+    if (gb_cli_name(cli, argv[0], &name) < 0 ||
+        gb_cli_target(cli, target, "/v1/sessions/{}/buffers", name.session) < 0 ||
+        gb_cli_buffer_settings(cli, body) < 0) {
+        json_decref(body);
+        return gb_cli_failed(cli);
+    }
+    json_object_set_new(body, "name", json_string(name.name));
+    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
+}
+
+int gb_cli_run_set(struct gb_cli *cli, int argc, char **argv) {
+    char target[GB_CLI_PATH];
+    json_t *body = json_object();
+    int rc = GB_CLI_DONE;
+
+    (void)argc;
+    if (target_of(cli, argv[0], "", target) < 0 || gb_cli_buffer_settings(cli, body) < 0)
+        rc = gb_cli_failed(cli);
+    else if (json_object_size(body) == 0)
+        rc = gb_cli_refused(cli, GB_CLI_USAGE, "there is nothing to set: give --labels, --dtype or --shape");
+    if (rc == GB_CLI_DONE)
+        return gb_cli_show_buffer(cli, gb_cli_request(cli, "PATCH", target, body));
+    json_decref(body);
+    return rc;
 }
 
 /* Removing: what went, and how the first that did not go ended. */

@@ -14,6 +14,21 @@
     struct type *r = ret;                                                                                              \
     memset(r, 0, sizeof(*r))
 
+int gbc_record_last_transfer(const json_t *buffer, void *ret) {
+    const json_t *o = json_object_get(buffer, "last_transfer");
+    char direction[GPUBUF_WORD_SIZE];
+    RECORD(gpubuf_last_transfer);
+
+    gbc_read_text(o, "direction", direction, sizeof(direction));
+    r->known = json_is_object(o);
+    r->upload = strcmp(direction, "upload") == 0;
+    U64(bytes);
+    REAL(queue_ms);
+    REAL(copy_ms);
+    TEXT(finished_at);
+    return o ? 0 : -1;
+}
+
 int gbc_record_daemon(const json_t *o, void *ret) {
     const json_t *backend = json_object_get(o, "backend");
     RECORD(gpubuf_daemon);
@@ -80,6 +95,8 @@ int gbc_record_pool(const json_t *o, void *ret) {
     U64(reserved_before_bytes);
     U64(reserved_after_bytes);
     TEXT(note);
+    U64(reuses);
+    U64(growths);
     return NAMED(name);
 }
 

@@ -1,12 +1,11 @@
 /* The table of kinds of memory by direction by size, and the answer to an old question. */
-#include "daemon/selftest.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json_writer.h"
 #include "base/parse.h"
+#include "core/core.h"
 #include "daemon/daemon.h"
 
 #define SIZES 4
@@ -219,13 +218,6 @@ static int test_with(struct gb_probe *probe, const struct gb_probe_memory *devic
     return print_document(out, err);
 }
 
-/* The memory that the other kinds are measured against. */
-static enum gb_kind own_kind(const struct gb_device_rec *rec) {
-    if (rec->kind_missing[GB_KIND_DEVICE][0] == '\0')
-        return GB_KIND_DEVICE;
-    return rec->kind_missing[GB_KIND_IPC][0] == '\0' ? GB_KIND_IPC : GB_KIND_MANAGED;
-}
-
 static int test_device(struct gb_backend *be, int index, bool json, bool *ret_well, struct gb_error *err) {
     struct gb_probe_memory device = {0};
     struct gb_probe_memory check = {0};
@@ -237,7 +229,7 @@ static int test_device(struct gb_backend *be, int index, bool json, bool *ret_we
     if (gb_probe_init(&probe, be, index, err) < 0)
         return -1;
     bytes = largest(&probe);
-    if (gb_probe_alloc(&probe, own_kind(&probe.rec), bytes, &device, err) == 0 &&
+    if (gb_probe_alloc(&probe, gb_probe_device_kind(&probe), bytes, &device, err) == 0 &&
         gb_probe_alloc(&probe, GB_KIND_PINNED, bytes, &check, err) == 0)
         r = test_with(&probe, &device, &check, json ? &out : NULL, ret_well, err);
     gb_json_done(&out);

@@ -38,6 +38,7 @@ struct gb_session_rec {
     struct gb_name name;
     struct gb_quota quota;
     uint64_t idle_ttl_s;    /* 0: never expires */
+    int64_t pool_id;        /* its current pool; 0, or a pool that is gone: the device's own */
     struct gb_text *labels; /* a reference */
     int64_t version;        /* raised by every change of this record */
     int64_t created_at_us;

@@ -18,6 +18,7 @@ void gb_render_session(struct gb_json_writer *out, const char *key, const struct
     gb_json_put_limit(out, "pinned_bytes", rec->quota.pinned_bytes);
     gb_json_close(out, '}');
     gb_json_put_u64(out, "idle_ttl_s", rec->idle_ttl_s);
+    gb_json_put_string(out, "pool", view->pool.s);
     gb_json_put_u64(out, "used_bytes", view->used_bytes);
     gb_json_put_u64(out, "used_pinned_bytes", view->used_pinned_bytes);
     gb_json_put_u64(out, "buffers", view->buffers);
@@ -116,6 +117,8 @@ void gb_render_pool_members(struct gb_json_writer *out, const struct gb_api *api
     gb_json_put_u64(out, "reserved_peak_bytes", view->stat.reserved_peak_bytes);
     gb_json_put_u64(out, "buffers", view->live_buffers);
     gb_json_put_u64(out, "allocations", view->memory.allocations);
+    gb_json_put_u64(out, "reuses", view->reuses);
+    gb_json_put_u64(out, "growths", view->growths);
     gb_json_put_u64(out, "allocated_bytes", view->memory.allocated_bytes);
     gb_json_put_u64(out, "largest_bytes", view->memory.level.largest_bytes);
     gb_json_put_u64(out, "frees", view->memory.frees);

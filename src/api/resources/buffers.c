@@ -18,6 +18,7 @@
 #include "api/request/query.h"
 #include "api/request/wait.h"
 #include "api/route.h"
+#include "base/clock.h"
 
 static int read_path(const struct gb_http_request *request, struct gb_locator *ret, struct gb_error *err) {
     if (gb_param_name(request, 0, "session name", &ret->session, err) < 0)
@@ -109,6 +110,42 @@ static enum gb_step get_attributes(struct gb_http_request *request, const struct
     return gb_async_end(request, response, reply_attributes, 0, err);
 }
 
+static void render_last(struct gb_json_writer *out, const struct gb_last_transfer *last) {
+    if (last->bytes == 0) {
+        gb_json_put_null(out, "last_transfer");
+        return;
+    }
+    gb_json_open(out, "last_transfer", '{');
+    gb_json_put_string(out, "direction", last->direction == GB_UPLOAD ? "upload" : "download");
+    gb_json_put_u64(out, "bytes", last->bytes);
+    gb_json_put_number(out, "queue_ms", (double)last->queue_ns / GB_NS_PER_MS);
+    gb_json_put_number(out, "copy_ms", (double)last->copy_ns / GB_NS_PER_MS);
+    gb_json_put_time(out, "finished_at", last->finished_at_us);
+    gb_json_close(out, '}');
+}
+
+/* Without an entity tag: a download changes these times and no tag. */
+static enum gb_step get_last(struct gb_http_request *request, const struct gb_locator *at,
+                             struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_api *api = gb_api_of(request);
+    struct gb_last_transfer last;
+    struct gb_json_writer out = {0};
+    struct gb_buffer_rec rec;
+
+    if (gb_buffer_get(api->core, at, &rec, err) < 0)
+        return GB_STEP_ERROR;
+    if (gb_buffer_last_transfer(api->core, at, &last, err) < 0) {
+        gb_buffer_rec_done(&rec);
+        return GB_STEP_ERROR;
+    }
+    gb_json_open(&out, NULL, '{');
+    gb_render_buffer_members(&out, api, at->session.s, &rec);
+    render_last(&out, &last);
+    gb_json_close(&out, '}');
+    gb_buffer_rec_done(&rec);
+    return gb_reply_json(&out, 200, response, err);
+}
+
 static bool same_buffer(struct gb_core *core, const struct gb_http_request *request, const char *tag) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
@@ -127,14 +164,22 @@ enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_r
     struct gb_locator at;
     char etag[GB_ETAG_SIZE];
     bool attributes = false;
+    bool last = false;
     uint64_t sequence = gb_core_sequence(gb_api_of(request)->core);
     enum gb_step step;
     int r;
 
-    if (read_path(request, &at, err) < 0 || gb_query_bool(request, "attributes", &attributes, err) < 0)
+    if (read_path(request, &at, err) < 0 || gb_query_bool(request, "attributes", &attributes, err) < 0 ||
+        gb_query_bool(request, "last_transfer", &last, err) < 0)
         return GB_STEP_ERROR;
+    if (attributes && last) {
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "ask for attributes or for last_transfer, in two requests for both");
+        return GB_STEP_ERROR;
+    }
     if (attributes)
         return get_attributes(request, &at, response, err);
+    if (last)
+        return get_last(request, &at, response, err);
     if (gb_buffer_get(gb_api_of(request)->core, &at, &rec, err) < 0)
         return GB_STEP_ERROR;
     r = gb_conditions_get(request, gb_etag_buffer(&rec, etag), response, err);

@@ -27,12 +27,13 @@ struct gb_core_pool {
     struct gb_core_device *device; /* NULL: it is missing */
     bool own;                      /* the device's: always live, no record */
     _Atomic int state;             /* changes under the session's lock */
-    struct gb_pool_rec rec;        /* the session's lock; name, id and device never change */
-    struct gb_text *name;          /* that of the record, for its buffers */
-    struct gb_pool *pool;          /* the backend's; NULL: lost. Set before it is live */
-    struct gb_error why;           /* it is lost */
-    struct gb_fifo_lock fifo;      /* the session's lock */
-    _Atomic uint64_t occupants;    /* contents that a buffer has or is about to get */
+    struct gb_pool_rec
+        rec;              /* the session's lock and stat_lock; a device's own: stat_lock; name, id, device are fixed */
+    struct gb_text *name; /* that of the record, for its buffers */
+    struct gb_pool *pool; /* the backend's; NULL: lost. Set before it is live */
+    struct gb_error why;  /* it is lost */
+    struct gb_fifo_lock fifo;   /* the session's lock */
+    _Atomic uint64_t occupants; /* contents that a buffer has or is about to get */
     _Atomic uint64_t live_buffers;
     _Atomic uint64_t leases;       /* of its contents, those included that no buffer has any more */
     _Atomic uint64_t cached_bytes; /* memory/free_cache.h: in use for the device, and free for its clients */
@@ -43,6 +44,8 @@ struct gb_core_pool {
     pthread_mutex_t stat_lock;
     struct gb_pool_stat stat;
     struct gb_alloc_counters memory;
+    _Atomic uint64_t reuses;  /* allocations from memory that it had */
+    _Atomic uint64_t growths; /* those for which it took more of the device */
     struct {
         _Atomic uint64_t looked_ns; /* as of the last sample; before the first: when it was made */
     } past;
@@ -69,10 +72,18 @@ void gb_core_pool_close(struct gb_core_pool *pool);
 /* Makes the backend's pool and links it to its device. On the lane. */
 int gb_core_pool_create(struct gb_core_pool *pool, struct gb_error *err);
 
+/* The pool has the settings of rec now, and its version and time. Of a device's own pool: on the lane. Else: under the
+ * session's lock. */
+void gb_core_pool_configured(struct gb_core_pool *pool, const struct gb_pool_rec *rec);
+
 /* Reads the numbers anew. */
 void gb_core_pool_refresh(struct gb_core_pool *pool);
 void gb_core_pool_stat(struct gb_core_pool *pool, struct gb_pool_stat *ret); /* as of the last reading */
 void gb_core_pool_view(struct gb_core_pool *pool, struct gb_pool_view *ret); /* under the session's lock */
+
+/* Gives back what the pools of the device keep above their release threshold, as CUDA does at a synchronization. On the
+ * lane, after gb_event_sync. */
+void gb_core_pool_release(struct gb_core_device *device);
 
 /* Has the pools of the device give back, soon, what they keep above their release threshold. [any thread, never
  * blocks] */
@@ -80,6 +91,10 @@ void gb_core_pool_relieve(struct gb_core_device *device);
 
 /* Lets the device notice finished frees before a trim; takes a millisecond at most. On the lane. */
 void gb_core_pool_notice_frees(struct gb_core_device *device);
+
+/* gb_mem_alloc, counted as reuse or growth of the pool. Reads the numbers anew. On the lane. */
+int gb_core_pool_alloc(struct gb_core_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,
+                       struct gb_error *err);
 
 uint64_t gb_core_pool_limit(const struct gb_core_pool *pool);
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "core/buffer/guard.h"
+#include "core/memory/last_transfer.h"
 #include "core/upload/upload.h"
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
@@ -114,6 +115,8 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     struct gb_upload *u = gb_upload_of_transaction(transaction);
 
     u->created = !b->live;
+    if (u->role->from_client)
+        gb_last_transfer_keep_locked(u->content, GB_UPLOAD, u->plan.payload, u->t.queue_ns, u->t.copy_ns);
     if (b->live && u->counted)
         gb_quota_give_locked(u->t.session, 0, 1);
     u->counted = false;
@@ -261,4 +264,5 @@ static void gone(struct gb_upload *u) {
     gb_upload_dispose(u);
 }
 
-const struct gb_upload_role gb_upload_plain = {.complete = complete, .committed = gb_upload_count, .gone = gone};
+const struct gb_upload_role gb_upload_plain = {
+    .complete = complete, .committed = gb_upload_count, .gone = gone, .from_client = true};

@@ -31,7 +31,7 @@ static struct gb_core_pool *choose_pool_locked(struct gb_session *s, const struc
         pool = gb_core_pool_find_locked(s, &name, NULL);
     }
     if (!pool && b->rec.device < s->core->device_count)
-        pool = s->core->devices[b->rec.device].pool;
+        pool = gb_session_pool_locked(s, &s->core->devices[b->rec.device]);
     if (!pool)
         gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND,
                      "the buffer's device %d is not there; name another one, or a pool (?device= or ?pool=)",

@@ -100,6 +100,7 @@ struct gb_upload_role {
     void (*committed)(struct gb_upload *upload);
     /* Releases what the role holds and calls gb_upload_dispose. Nothing else uses the upload any more. */
     void (*gone)(struct gb_upload *upload);
+    bool from_client; /* a client brings the payload */
 };
 
 extern const struct gb_upload_role gb_upload_plain;

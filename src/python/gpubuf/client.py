@@ -18,7 +18,7 @@ from .adoption import Adoption, offer_of, open_adoption, shared_array
 from .errors import BadArgument, BadType, BufferBusy
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
-from .types import BatchReply, Buffer, Exported, Operation, Verified
+from .types import BatchReply, Buffer, Exported, LastTransfer, Operation, Verified
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 RAW = {"Content-Type": "application/octet-stream"}
@@ -218,6 +218,10 @@ class Client(Asker):
     def info(self, name: str, *, attributes: bool = False) -> Buffer:
         """A buffer's metadata. With attributes, also the driver's attributes of its memory (needs scope admin)."""
         return cast(Buffer, self._tagged("GET", self._below("buffers", name), {"attributes": True} if attributes else None))
+
+    def last_transfer(self, name: str) -> Optional[LastTransfer]:
+        """The times of the last upload or download of at least 1 MiB of the bytes that the buffer has now. None if there was none."""
+        return cast(Optional[LastTransfer], self._json("GET", self._below("buffers", name), {"last_transfer": True})[1]["last_transfer"])
 
     def list(self) -> List[Buffer]:
         """All buffers of the session."""

@@ -44,6 +44,16 @@ class Buffer(TypedDict, total=False):
     attributes: Dict[str, Any]
 
 
+class LastTransfer(TypedDict):
+    """The times of a buffer's last upload or download of at least 1 MiB."""
+
+    direction: str
+    bytes: int
+    queue_ms: float
+    copy_ms: float
+    finished_at: str
+
+
 class Quota(TypedDict, total=False):
     """Limits of a session; None: no limit."""
 
@@ -59,6 +69,7 @@ class Session(TypedDict, total=False):
     labels: Dict[str, str]
     quota: Quota
     idle_ttl_s: int
+    pool: str
     used_bytes: int
     used_pinned_bytes: int
     buffers: int
@@ -89,6 +100,8 @@ class Pool(TypedDict, total=False):
     reserved_bytes: int
     reserved_peak_bytes: int
     allocations: int
+    reuses: int
+    growths: int
     frees: int
     failures: int
     failures_by_reason: Dict[str, int]
@@ -115,6 +128,16 @@ class Stream(TypedDict, total=False):
     busy: bool
     devices: int
     created_at: str
+
+
+class Hold(TypedDict, total=False):
+    """A stream that is kept busy, and until when."""
+
+    session: str
+    stream: str
+    device: DeviceId
+    ms: int
+    held_until: str
 
 
 class Event(TypedDict, total=False):
