@@ -371,6 +371,13 @@ int gpubuf_buffer_sync(gpubuf_client *client, const char *session, const char *b
                        const char *stream, const struct gpubuf_how *how, struct gpubuf_buffer *ret,
                        struct gpubuf_error *err);
 
+/* Gives one side of a mirrored buffer memory of at least so many bytes, ahead of an upload. side: "host" or "device".
+ * Memory that is large enough stays. Returns 0 or -1. Errors: BUFFER_NOT_FOUND, INVALID_ARGUMENT if the buffer is not
+ * mirrored, QUOTA_EXCEEDED, OUT_OF_MEMORY, CONTENT_LOST, MAPPED, SEALED, ADOPTED. */
+int gpubuf_buffer_reserve(gpubuf_client *client, const char *session, const char *buffer, const char *side,
+                          uint64_t bytes, const struct gpubuf_how *how, struct gpubuf_buffer *ret,
+                          struct gpubuf_error *err);
+
 /* Frees the memory of one side of a mirrored buffer. side: "host", "device" or "all". Returns 0 or -1. Errors:
  * BUFFER_NOT_FOUND, BUFFER_SIDE_CURRENT, MAPPED, SEALED. */
 int gpubuf_buffer_release(gpubuf_client *client, const char *session, const char *buffer, const char *side,

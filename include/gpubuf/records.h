@@ -110,6 +110,14 @@ struct gpubuf_event {
     char created_at[GPUBUF_TIME_SIZE];
 };
 
+/* One side of a mirrored buffer. */
+struct gpubuf_side {
+    uint64_t bytes; /* of its memory; 0: it has none. May be more than the buffer's */
+    bool current;   /* it has the newest bytes */
+    bool owned;     /* by the daemon; false: another process owns the memory */
+    bool pinned;    /* it is page-locked host memory */
+};
+
 struct gpubuf_buffer {
     char name[GPUBUF_NAME_SIZE];
     char session[GPUBUF_NAME_SIZE];
@@ -132,12 +140,14 @@ struct gpubuf_buffer {
     char created_at[GPUBUF_TIME_SIZE];
     char updated_at[GPUBUF_TIME_SIZE];
     /* Of what wrote it. */
-    bool created;               /* it was not there before (201) */
-    bool copied;                /* of a sync: false where that side was current already */
-    char way[GPUBUF_WORD_SIZE]; /* of a copy or sync: how the bytes went */
-    bool escaped;               /* a process may write the bytes whose lease has ended */
-    bool adopted;               /* over memory that another process owns; of a lost one: it was */
-    uint64_t room[7];
+    bool created;                 /* it was not there before (201) */
+    bool copied;                  /* of a sync: false where that side was current already */
+    char way[GPUBUF_WORD_SIZE];   /* of a copy or sync: how the bytes went */
+    bool escaped;                 /* a process may write the bytes whose lease has ended */
+    bool adopted;                 /* over memory that another process owns; of a lost one: it was */
+    struct gpubuf_side host_side; /* of a mirrored one */
+    struct gpubuf_side device_side;
+    uint64_t room[3];
 };
 
 /* The last upload or download of at least 1 MiB of the bytes that a buffer has now. */

@@ -123,6 +123,16 @@ int gbc_record_event(const json_t *o, void *ret) {
     return NAMED(name);
 }
 
+static void read_side(const json_t *sides, const char *key, struct gpubuf_side *ret) {
+    const json_t *o = json_object_get(sides, key);
+    struct gpubuf_side *r = ret;
+
+    U64(bytes);
+    BOOL(current);
+    BOOL(owned);
+    BOOL(pinned);
+}
+
 int gbc_record_buffer(const json_t *o, void *ret) {
     struct gpubuf_opt crc = gbc_read_crc(o, "crc32c");
     RECORD(gpubuf_buffer);
@@ -150,6 +160,8 @@ int gbc_record_buffer(const json_t *o, void *ret) {
     BOOL(copied);
     TEXT(way);
     BOOL(escaped);
+    read_side(json_object_get(o, "sides"), "host", &r->host_side);
+    read_side(json_object_get(o, "sides"), "device", &r->device_side);
     return NAMED(name);
 }
 

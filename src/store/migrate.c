@@ -174,6 +174,8 @@ static const char *const steps[] = {
     "ALTER TABLE history_series ADD COLUMN device_uuid TEXT NOT NULL DEFAULT '';",
 
     "ALTER TABLE sessions ADD COLUMN pool_id INTEGER NOT NULL DEFAULT 0;", /* 0: the device's own */
+
+    "ALTER TABLE feed ADD COLUMN head TEXT;", /* NULL: not of a mirrored buffer */
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -164,7 +164,7 @@ def test_completion_knows_commands_options_words_and_names(cli, session):
     cli("put", "-", "alpha", input=b"1").expect()
     cli("put", "-", "beta", input=b"1").expect()
     cli("pools", "add", "deep").expect()
-    assert set(offered(cli, "s")) == {"set", "sync", "seal", "sessions", "streams", "stats"}
+    assert set(offered(cli, "s")) == {"set", "sync", "seal", "selftest", "sessions", "streams", "stats"}
     assert "--when-unmapped" in offered(cli, "rm", "--") and "--slice" not in offered(cli, "rm", "--")
     assert offered(cli, "put", "x", "--kind", "p") == ["pinned", "pageable"]
     assert offered(cli, "rm", "alpha", "") == ["alpha", "beta"]
@@ -183,7 +183,7 @@ def test_completion_in_bash(cli, tmp_path):
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "etc", "completion", "gpubuf.bash")
     cli("put", "-", "alpha", input=b"1").expect()
     (tmp_path / "file.npy").write_bytes(b"")
-    for words, wanted in ((["rm", "al"], ["alpha"]), (["put", "fi"], ["file.npy"]), (["se"], ["seal", "sessions", "set"])):
+    for words, wanted in ((["rm", "al"], ["alpha"]), (["put", "fi"], ["file.npy"]), (["se"], ["seal", "selftest", "sessions", "set"])):
         line = f'. "{script}"; COMP_WORDS=("{program()}" "$@"); COMP_CWORD=$#; _gpubuf; printf "%s\\n" "${{COMPREPLY[@]}}"'
         out = subprocess.run([bash, "-c", line, "-", *words], env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=90)
         assert sorted(out.stdout.split()) == wanted, out

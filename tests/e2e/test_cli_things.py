@@ -68,6 +68,21 @@ def test_sessions_are_changed(cli, session):
     assert f"name: {session}\n" in cli("sessions", "show", session).expect().out
 
 
+def test_the_pool_that_a_session_uses(cli, session):
+    cli("pools", "add", "p").expect()
+    assert cli.json("sessions", "set", session, "--pool", "p")[0]["pool"] == "p"
+    assert cli.json("create", "x", "--bytes", 16)["pool"] == "p"
+    assert cli.json("sessions", "set", session, "--pool", "default")[0]["pool"] == "default"
+    assert cli.json("create", "y", "--bytes", 16)["pool"] == "default"
+    cli("sessions", "set", session, "--pool", "nope").expect(NOT_FOUND)
+
+
+def test_the_default_pool_is_shaped(start):
+    cli = Cli(start().url(""))
+    shaped = cli.json("pools", "set", "default", "--reuse", "opportunistic", "--release-threshold", 0)[0]
+    assert reuse(shaped) == (False, True, False) and shaped["release_threshold_bytes"] == 0
+
+
 def test_buffers_are_made_and_changed(cli):
     made = cli.json("create", "x", "--dtype", "float32", "--shape", "3,4", "--labels", "k=v", "--kind", "pinned")
     assert (made["bytes"], made["shape"], made["labels"], made["kind"]) == (48, [3, 4], {"k": "v"}, "pinned")
@@ -75,7 +90,8 @@ def test_buffers_are_made_and_changed(cli):
     assert cli.json("info", "x")["dtype"] == "int32"
     assert cli.json("info", "x", "--attributes")["attributes"]["memory_type"]
     assert "nothing to set" in cli("set", "x").expect(USAGE).err
-    cli("info", "x", "--attributes", "--last-transfer").expect(USAGE)
+    both = cli.json("info", "x", "--attributes", "--last-transfer")
+    assert both["attributes"] and both["last_transfer"] is None
 
 
 # --- events, syncs ------------------------------------------------------------------------------------------------------
@@ -86,13 +102,14 @@ def test_events_are_recorded_and_waited_for(cli):
     assert cli.json("events", "record", "e", "--stream", "a")[0]["stream"] == "a"
     assert cli("events", "wait", "e", "--stream", "b").expect().table()[0]["RECORDED"] == "yes"
     assert cli.json("events", "record", "e")[0]["stream"] == "default"
+    assert "gpubuf events add" in cli("events", "wait", "nope").expect(NOT_FOUND).err
     assert "gpubuf streams" in cli("events", "record", "e", "--stream", "nope").expect(NOT_FOUND).err
     assert cli.json("streams", "show", "a", "b")[1]["name"] == "b"
 
 
 def test_a_device_is_synced(cli):
     assert cli("sync", "--device", 0).expect().out == ""
-    cli("sync", "--device", 99).expect(NOT_FOUND)
+    assert "gpubuf info" in cli("sync", "--device", 99).expect(NOT_FOUND).err
     cli("sync", "--device", 0, "--stream", "default").expect(USAGE)
 
 
@@ -161,7 +178,8 @@ def test_the_last_large_transfer_of_a_buffer(cli, daemon, session):
     assert (last["direction"], last["bytes"]) == ("download", BIG) and last["queue_ms"] >= 0 and last["copy_ms"] >= 0
     assert "ETag" not in reply.headers, "a download changes these times and no tag"
     assert daemon.ask("GET", f"/v1/sessions/{session}/buffers/x").headers["ETag"] == tag
-    daemon.ask("GET", url + "&attributes=true").expect(400)
+    both = daemon.ask("GET", url + "&attributes=true").expect(200).json()
+    assert both["last_transfer"] == last and both["attributes"]["memory_type"]
     assert cli.json("info", "x", "--last-transfer")["last_transfer"] == last
 
 

@@ -54,12 +54,12 @@ def test_every_route_has_a_method(monkeypatch):
     a = np.zeros(1)
     calls = [
         (c.put, "B", a), (c.get, "B"), (c.tensors_put, {"B": a}), (c.tensors_get,), (c.create, "B"), (c.info, "B"), (c.last_transfer, "B"), (c.list,), (c.update, "B"),
-        (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.release, "B", "all"), (c.seal, "B"), (c.verify, "B"),
+        (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.reserve, "B", 9, "host"), (c.release, "B", "all"), (c.seal, "B"), (c.verify, "B"),
         (c.map, "B"), (c.adopt, "B", c.shared_array((4,))), (c.export, "B"), (c.batch, []), (c.feed,), (c.stats,), (c.about,), (c.sessions.list,), (c.sessions.create, "S"), (c.sessions.get,),
         (c.sessions.update,), (c.sessions.delete,), (c.sessions.heartbeat,), (c.sessions.stats,), (c.sessions.sync,), (c.pools.list,),
         (c.pools.create, "P"), (c.pools.get, "P"), (c.pools.update, "P"), (c.pools.delete, "P"), (c.pools.trim, "P"), (c.pools.reset_peak, "P"),
         (c.pools.access, "P", 0, "none"), (c.pools.stats, "P"), (c.devices.stats, 0), (c.streams.list,), (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"),
-        (c.streams.sync, "T"), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"), (c.events.delete, "E"), (c.events.record, "E"),
+        (c.streams.sync, "T"), (c.streams.hold, "T"), (c.devices.selftest, 0), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"), (c.events.delete, "E"), (c.events.record, "E"),
         (c.events.wait, "E"), (c.devices.list,), (c.devices.get, 0), (c.devices.sync, 0), (c.operations.list,), (c.operations.get, "O"),
         (c.operations.wait, "O"), (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"),
     ]
@@ -125,6 +125,8 @@ def test_buffers(c):
     c.put("m", payload(64))
     assert c.sync("m", "device")["head"] == "synced" and c.release("m", "host")["head"] == "device"
     assert c.get("m", raw=True) == payload(64)
+    assert c.reserve("m", 100, "device")["sides"]["device"] == {"bytes": 100, "current": True, "owned": True}
+    assert c.info("m")["sides"]["host"] == {"bytes": 0, "current": False, "owned": True, "pinned": False}
 
 
 def test_many_pages(c):

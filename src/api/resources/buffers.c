@@ -72,12 +72,41 @@ static void render_address(struct gb_json_writer *out, const char *key, uint64_t
         gb_json_put_null(out, key);
 }
 
+static void render_last(struct gb_json_writer *out, const struct gb_last_transfer *last) {
+    if (last->bytes == 0) {
+        gb_json_put_null(out, "last_transfer");
+        return;
+    }
+    gb_json_open(out, "last_transfer", '{');
+    gb_json_put_string(out, "direction", last->direction == GB_UPLOAD ? "upload" : "download");
+    gb_json_put_u64(out, "bytes", last->bytes);
+    gb_json_put_number(out, "queue_ms", (double)last->queue_ns / GB_NS_PER_MS);
+    gb_json_put_number(out, "copy_ms", (double)last->copy_ns / GB_NS_PER_MS);
+    gb_json_put_time(out, "finished_at", last->finished_at_us);
+    gb_json_close(out, '}');
+}
+
+/* Adds the times of the last large transfer, if the request asks for them. Returns 0 or -1. */
+static int add_last(struct gb_json_writer *out, const struct gb_http_request *request, const struct gb_locator *at,
+                    struct gb_error *err) {
+    struct gb_last_transfer last;
+    bool wanted = false;
+
+    if (gb_query_bool(request, "last_transfer", &wanted, err) < 0 ||
+        (wanted && gb_buffer_last_transfer(gb_api_of(request)->core, at, &last, err) < 0))
+        return -1;
+    if (wanted)
+        render_last(out, &last);
+    return 0;
+}
+
 static enum gb_step reply_attributes(struct gb_http_request *request, const void *result,
                                      struct gb_http_response *response, struct gb_error *err) {
     const struct gb_attributes_call *call = result;
     const struct gb_api *api = gb_api_of(request);
     const struct gb_mem_attr *attr = &call->attr;
     struct gb_json_writer out = {0};
+    struct gb_locator at;
 
     gb_json_open(&out, NULL, '{');
     gb_render_buffer_members(&out, api, request->param[0].s, &call->buffer);
@@ -92,6 +121,10 @@ static enum gb_step reply_attributes(struct gb_http_request *request, const void
     gb_json_put_bool(&out, "from_pool", attr->from_pool);
     gb_json_put_bool(&out, "from_this_pool", attr->this_pool);
     gb_json_close(&out, '}');
+    if (read_path(request, &at, err) < 0 || add_last(&out, request, &at, err) < 0) {
+        gb_json_done(&out);
+        return GB_STEP_ERROR;
+    }
     gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }
@@ -110,40 +143,25 @@ static enum gb_step get_attributes(struct gb_http_request *request, const struct
     return gb_async_end(request, response, reply_attributes, 0, err);
 }
 
-static void render_last(struct gb_json_writer *out, const struct gb_last_transfer *last) {
-    if (last->bytes == 0) {
-        gb_json_put_null(out, "last_transfer");
-        return;
-    }
-    gb_json_open(out, "last_transfer", '{');
-    gb_json_put_string(out, "direction", last->direction == GB_UPLOAD ? "upload" : "download");
-    gb_json_put_u64(out, "bytes", last->bytes);
-    gb_json_put_number(out, "queue_ms", (double)last->queue_ns / GB_NS_PER_MS);
-    gb_json_put_number(out, "copy_ms", (double)last->copy_ns / GB_NS_PER_MS);
-    gb_json_put_time(out, "finished_at", last->finished_at_us);
-    gb_json_close(out, '}');
-}
-
 /* Without an entity tag: a download changes these times and no tag. */
 static enum gb_step get_last(struct gb_http_request *request, const struct gb_locator *at,
                              struct gb_http_response *response, struct gb_error *err) {
     const struct gb_api *api = gb_api_of(request);
-    struct gb_last_transfer last;
     struct gb_json_writer out = {0};
     struct gb_buffer_rec rec;
+    int r;
 
     if (gb_buffer_get(api->core, at, &rec, err) < 0)
         return GB_STEP_ERROR;
-    if (gb_buffer_last_transfer(api->core, at, &last, err) < 0) {
-        gb_buffer_rec_done(&rec);
-        return GB_STEP_ERROR;
-    }
     gb_json_open(&out, NULL, '{');
     gb_render_buffer_members(&out, api, at->session.s, &rec);
-    render_last(&out, &last);
-    gb_json_close(&out, '}');
     gb_buffer_rec_done(&rec);
-    return gb_reply_json(&out, 200, response, err);
+    r = add_last(&out, request, at, err);
+    gb_json_close(&out, '}');
+    if (r == 0)
+        return gb_reply_json(&out, 200, response, err);
+    gb_json_done(&out);
+    return GB_STEP_ERROR;
 }
 
 static bool same_buffer(struct gb_core *core, const struct gb_http_request *request, const char *tag) {
@@ -172,10 +190,6 @@ enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_r
     if (read_path(request, &at, err) < 0 || gb_query_bool(request, "attributes", &attributes, err) < 0 ||
         gb_query_bool(request, "last_transfer", &last, err) < 0)
         return GB_STEP_ERROR;
-    if (attributes && last) {
-        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "ask for attributes or for last_transfer, in two requests for both");
-        return GB_STEP_ERROR;
-    }
     if (attributes)
         return get_attributes(request, &at, response, err);
     if (last)

@@ -126,6 +126,19 @@ int gb_host_event_record_device(struct gb_backend *be, struct gb_event *event, i
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
+/* The event covers every stream that the device had then, and both lists have falling ids. */
+static void all_synced_locked(struct gb_event *event) {
+    struct gb_stream *stream = event->host->devices[event->device].streams;
+    size_t i;
+
+    for (i = 0; i < event->all_count; i++) {
+        while (stream && stream->id > event->all[i].stream_id)
+            stream = stream->next;
+        if (stream && stream->id == event->all[i].stream_id)
+            gb_host_synced_locked(stream, event->all[i].seq);
+    }
+}
+
 static void synced_locked(struct gb_host *host, const struct gb_host_dep *deps, size_t count) {
     struct gb_stream *stream;
     int device;
@@ -155,7 +168,7 @@ int gb_host_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_
         gb_host_drain_locked(stream, seq, false);
         gb_host_synced_locked(stream, seq);
         synced_locked(host, event->deps.dep, event->deps.count);
-        synced_locked(host, event->all, event->all_count);
+        all_synced_locked(event);
         gb_host_stream_unref_locked(stream);
     }
     gone = gb_host_release_locked(host);

@@ -84,6 +84,7 @@ int gb_host_stream_create(struct gb_backend *be, int device, struct gb_stream **
     if (!stream)
         return gb_host_no_memory(err, "cudaStreamCreateWithFlags");
     pthread_mutex_lock(&host->lock);
+    stream->id = ++host->next_stream_id; /* the list has falling ids: events of the device rely on it */
     stream->next = host->devices[device].streams;
     if (stream->next)
         stream->next->prev = stream;

@@ -261,6 +261,10 @@ class Client(Asker):
         """Brings one side of a mirrored buffer (host, device) up to date. Streams, sessions and devices have their own sync."""
         return self._write(name, "sync", {"to": to, **given(stream=stream)}, None, wait)
 
+    def reserve(self, name: str, nbytes: int, side: str, *, stream: Optional[str] = None, wait: Optional[float] = None) -> Buffer:
+        """Gives one side of a mirrored buffer (host, device) memory of at least nbytes, ahead of an upload. What is large enough stays."""
+        return self._write(name, "reserve", {"bytes": nbytes, "side": side, **given(stream=stream)}, None, wait)
+
     def release(self, name: str, side: str) -> Buffer:
         """Frees the memory of one side of a mirrored buffer: host, device or all."""
         return self._write(name, "release", {"side": side}, None, None)
@@ -321,7 +325,7 @@ class Client(Asker):
 
     def adopt(self, name: str, source: Any, *, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
               nbytes: Optional[int] = None, offset: Optional[int] = None, way: Optional[str] = None, map_bytes: Optional[int] = None,
-              device: Union[int, str, None] = None, wait: Optional[float] = None) -> Adoption:
+              device: Union[int, str, None] = None, side: Optional[str] = None, wait: Optional[float] = None) -> Adoption:
         """Makes memory of this process a buffer, over the daemon's UNIX socket; see :class:`gpubuf.Adoption`.
 
         Args:
@@ -329,9 +333,10 @@ class Client(Asker):
                 a memfd, or with way="vmm" the result of cuMemExportToShareableHandle.
             dtype, shape, nbytes, offset: the part of a descriptor's memory; for other sources, values that override the source's own.
             map_bytes: with way="vmm", the size of the whole allocation if it is larger than the bytes need.
+            side: host or device: the memory is that side of a mirrored buffer, which may exist.
         """
         offer = offer_of(source, given(dtype=dtype, shape=None if shape is None else [*shape], bytes=nbytes, offset=offset, way=way,
-                                       map_bytes=map_bytes, device=device))
+                                       map_bytes=map_bytes, device=device, side=side))
         t = self._transport
         return open_adoption(of_socket(self._map_socket()), t.token, t.timeout, self._below("buffers", name), offer, wait)
 

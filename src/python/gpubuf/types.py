@@ -15,6 +15,22 @@ class DeviceId(TypedDict):
     uuid: str
 
 
+class Side(TypedDict, total=False):
+    """The memory of one side of a mirrored buffer. bytes: its size, 0 where there is none; pinned: of the host side."""
+
+    bytes: int
+    current: bool
+    owned: bool
+    pinned: bool
+
+
+class Sides(TypedDict):
+    """Both sides of a mirrored buffer."""
+
+    host: Side
+    device: Side
+
+
 class Buffer(TypedDict, total=False):
     """Named bytes. generation rises with every write. etag is the value for if_match. After put, copy, fill and verify it is the content's
     tag, else the metadata's, which changes with labels, too. A change accepts either; get accepts the content's."""
@@ -34,6 +50,7 @@ class Buffer(TypedDict, total=False):
     labels: Dict[str, str]
     mirrored: bool
     head: Optional[str]
+    sides: Optional[Sides]
     sealed: bool
     adopted: bool
     leases: int
@@ -249,6 +266,7 @@ class FeedEvent(TypedDict, total=False):
     bytes: int
     count: int
     generation: int
+    head: str
     lease: str
     detail: str
 

@@ -228,7 +228,7 @@ START_TEST(pools) {
     client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory("x", 1), &raw, NULL, &f.err));
     client_ok(&f, gpubuf_pool_get(f.client, "default", "p", &pool, &f.err));
     ck_assert(pool.buffers == 1 && pool.growths == 1 && pool.reuses == 0);
-    client_ok(&f, gpubuf_buffer_delete(f.client, "default", "x", NULL, &f.err));
+    client_ok(&f, gpubuf_buffer_delete(f.client, "default", "x", false, NULL, &f.err));
     client_ok(&f, gpubuf_pool_update(f.client, "default", "default", &params, NULL, &pool, &f.err));
     ck_assert_uint_eq(pool.release_threshold_bytes.value, 5);
     client_ok(&f, gpubuf_pool_trim(f.client, "default", "p", 0, NULL, &pool, &f.err));
@@ -289,6 +289,10 @@ START_TEST(buffers) {
     client_ok(&f, gpubuf_buffer_fill(f.client, "default", "m", &fill, NULL, &rec, &f.err));
     client_ok(&f, gpubuf_buffer_sync(f.client, "default", "m", "host", NULL, NULL, &rec, &f.err));
     ck_assert_str_eq(rec.head, "synced");
+    ck_assert(rec.host_side.current && rec.host_side.owned && rec.host_side.pinned && rec.device_side.current &&
+              !rec.device_side.pinned);
+    client_ok(&f, gpubuf_buffer_reserve(f.client, "default", "m", "host", 100, NULL, &rec, &f.err));
+    ck_assert(rec.host_side.bytes == 100 && rec.device_side.bytes == 24 && rec.bytes == 24);
     client_ok(&f, gpubuf_buffer_release(f.client, "default", "m", "device", NULL, &rec, &f.err));
     client_ok(&f, gpubuf_buffer_copy(f.client, "default", "c", &copy, NULL, &rec, &f.err));
     ck_assert(rec.created && rec.way[0] != '\0');

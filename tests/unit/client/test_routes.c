@@ -77,6 +77,8 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/verify", gpubuf_buffer_verify(c, "{s}", "{b}", NULL, NULL, NULL, e))     \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/sync", gpubuf_buffer_sync(c, "{s}", "{b}", "host", NULL, NULL, NULL, e)) \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/export", gpubuf_export(c, "{s}", "{b}", NULL, NULL, NULL, e))            \
+    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/reserve",                                                                \
+          gpubuf_buffer_reserve(c, "{s}", "{b}", "host", 9, NULL, NULL, e))                                            \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/release", gpubuf_buffer_release(c, "{s}", "{b}", "all", NULL, NULL, e))  \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/seal", gpubuf_buffer_seal(c, "{s}", "{b}", NULL, NULL, e))               \
     ROUTE(PUT, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_put(c, "{s}", "{b}", SOURCE, NULL, NULL, e))                \

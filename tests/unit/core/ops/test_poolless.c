@@ -1,10 +1,11 @@
 /* A device without memory pools beside one that has them: its buffers are of another kind, and what needs a pool is
  * refused with the reason. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "adopt_fixture.h"
 #include "core_pools.h"
-#include "device_write_fixture.h"
 #include "gb_test.h"
 
 static const char *const specs[] = {"host:devices=2,poolless=0,bytes=64M", "host:devices=2,poolless=1,bytes=64M",
@@ -132,6 +133,34 @@ START_TEST(what_needs_a_pool_is_refused) {
 }
 END_TEST
 
+/* A whole buffer may be another process's there, a side may not. */
+START_TEST(a_side_is_not_adopted) {
+    struct core_memory m = core_memory_new(BYTES, F_SEAL_SHRINK);
+    int none = lacking(_i);
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_adopt_params p;
+    struct gb_holder *h;
+
+    core_fixture_init(&f, specs[_i]);
+    h = core_holder(f.core);
+    p = core_adopt_params(h, &m, "a", 0, BYTES);
+    p.import.device = none;
+    p.has_side = true;
+    p.side = GB_SIDE_HOST;
+    ck_assert_int_eq(core_adopt(f.core, &p, NULL, &err), -1);
+    expect_reason(&err);
+    p.has_side = false;
+    gb_assert_ok(core_adopt(f.core, &p, NULL, &err), err);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
+    gb_holder_end(h);
+    core_until_none_adopted(&f);
+    core_until_idle(&f);
+    core_fixture_done(&f);
+    core_memory_done(&m);
+}
+END_TEST
+
 static int note_pool(void *arg, const struct gb_pool_view *view, struct gb_error *err) {
     (void)err;
     strcat(arg, view->name.s);
@@ -255,6 +284,7 @@ int main(void) {
 
     gb_test_add_loop(suite, "kind", its_buffers_are_of_another_kind, 60, SPECS);
     gb_test_add_loop(suite, "refused", what_needs_a_pool_is_refused, 60, SPECS);
+    gb_test_add_loop(suite, "adopted", a_side_is_not_adopted, 60, SPECS);
     gb_test_add_loop(suite, "lists", lists_and_numbers_leave_it_out, 60, 2);
     gb_test_add_loop(suite, "memory", memory_runs_out_and_comes_back, 60, SPECS);
     gb_test_add_loop(suite, "copies", copies_reach_it_and_leave_it, 60, SPECS);
