@@ -161,7 +161,7 @@ def told(stats):
         where = *((("session", p["session"]),) if "session" in p else ()), ("pool", p["name"]), ("device", str(p["device"]["index"]))
         for name in ("used_bytes", "used_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "buffers"):
             out["gpubufd_pool_" + name, *where] = p[name]
-        for name, key in (("allocations",) * 2, ("allocated_bytes",) * 2, ("allocation_retries", "retries"), ("frees",) * 2, ("freed_bytes",) * 2, ("trims",) * 2):
+        for name, key in (("allocations",) * 2, ("reuses",) * 2, ("growths",) * 2, ("allocated_bytes",) * 2, ("allocation_retries", "retries"), ("frees",) * 2, ("freed_bytes",) * 2, ("trims",) * 2):
             out[f"gpubufd_pool_{name}_total", *where] = p[key]
         out["gpubufd_pool_largest_allocation_bytes", *where] = p["largest_bytes"]
         failures(out, "gpubufd_pool_allocation_failures_total", p, *where)
