@@ -69,7 +69,7 @@ void gb_daemon_log_default_pools(const struct gb_daemon *daemon) {
     unsigned i;
 
     for (i = 0; gb_pool_count(daemon->core) > i && gb_pool_at(daemon->core, i, &view, NULL) == 0; i++) {
-        if (view.config.release_threshold_bytes != GB_UNLIMITED)
+        if (!view.lost && view.config.release_threshold_bytes != GB_UNLIMITED)
             gb_log(&daemon->log, GB_LOG_INFO, "pool",
                    "pool \"%s\" of device %d keeps %llu bytes of unused memory and gives back what is above",
                    view.name.s, view.device, (unsigned long long)view.config.release_threshold_bytes);

@@ -51,6 +51,10 @@ static void patch_own_on_lane(struct gb_task *task) {
     struct gb_core_pool *p = op->pool;
     struct gb_backend *be = p->core->backend;
 
+    if (gb_core_pool_check(p, &op->error) < 0) {
+        gb_pool_op_end(op);
+        return;
+    }
     op->rec = p->rec;
     gb_pool_op_merge(op);
     op->rec.updated_at_us = gb_wall_us();

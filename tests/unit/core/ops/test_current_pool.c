@@ -82,6 +82,20 @@ START_TEST(a_device_that_refuses_the_shape) {
 }
 END_TEST
 
+START_TEST(a_device_without_pools_has_none_to_shape) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_pool_params p = core_pool_params("default", "default.1", 0, 0);
+
+    core_fixture_init(&f, "host:devices=2,poolless=1,bytes=64M");
+    p.has_threshold = true;
+    gb_assert_fails(core_pool_patch(f.core, &p, NULL, &err), err, GB_ERR_UNSUPPORTED);
+    p.name = core_name("default");
+    gb_assert_ok(core_pool_patch(f.core, &p, NULL, &err), err);
+    core_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(shaped_from_the_start) {
     struct core_fixture f;
     struct gb_pool_view view;
@@ -222,6 +236,7 @@ int main(void) {
 
     tcase_add_loop_test(tc, shaped_for_every_session_until_the_end, 0, 2);
     tcase_add_test(tc, a_device_that_refuses_the_shape);
+    tcase_add_test(tc, a_device_without_pools_has_none_to_shape);
     tcase_add_test(tc, shaped_from_the_start);
     tcase_add_test(tc, an_integrated_device_keeps_an_eighth);
     tcase_add_test(tc, refusals);
