@@ -87,8 +87,10 @@ struct gpubuf_pool {
     /* Of a trim. */
     uint64_t reserved_before_bytes;
     uint64_t reserved_after_bytes;
-    char note[256]; /* of what made or trimmed it: what it costs, why trimming cannot help */
-    uint64_t room[8];
+    char note[256];      /* of what made or trimmed it: what it costs, why trimming cannot help */
+    uint64_t kept_bytes; /* exported: reserved until the pool is deleted */
+    uint64_t exported;   /* 1: a pointer of it was given to another process */
+    uint64_t room[6];
 };
 
 struct gpubuf_stream {

@@ -29,7 +29,8 @@
  *   host[:key=value,...]       keys: devices=N (1), bytes=SIZE per device (default: half of the machine's memory),
  *                              peers=yes|no (yes): whether devices reach each other's memory, managed=attach: the CPU
  *                              reaches managed memory only while it is attached to it, as on the older devices;
- *                              legacy=fake: memory of kind ipc has a handle that cannot be opened, for tests
+ *                              legacy=fake: memory of kind ipc has a handle that cannot be opened, for tests;
+ *                              ipc=fake: exportable pools and shared events have such handles
  *   host:discrete[,key=value]  as host, but only copies reach the memory (cpu_access is false)
  *   fault:RULE[,RULE...]:SPEC  see backend/fault/fault.h
  * ret_note (at least 256 bytes) gets one sentence for the log and for /v1: what was chosen and why, in particular why
@@ -121,7 +122,7 @@ static inline int gb_pool_reset_peak(struct gb_backend *be, struct gb_pool *pool
 }
 
 /* Gives unused reserved memory above keep_bytes back to the system. May wait for the device. Of a pool whose
- * pointers were exported nothing goes back until it is destroyed. */
+ * pointers were exported nothing goes back until it is destroyed, even if its stat says less afterwards. */
 static inline int gb_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep_bytes, struct gb_error *err) {
     return be->ops->pool_trim(be, pool, keep_bytes, err);
 }

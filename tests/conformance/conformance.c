@@ -69,8 +69,8 @@ static int run_words(char *words) {
 }
 
 int main(int argc, char **argv) {
-    char everywhere[] =
-        "host host:devices=2,legacy=fake host:discrete host:discrete,devices=2,peers=no,managed=attach fault::host";
+    char everywhere[] = "host host:devices=2,legacy=fake,ipc=fake host:discrete "
+                        "host:discrete,devices=2,peers=no,managed=attach fault::host";
     const char *wanted = getenv("GB_CONFORMANCE_BACKENDS");
     char why[256];
     char *copy;

@@ -13,7 +13,7 @@
 
 #define PERMITTED                                                                                                      \
     "discrete, devices=N (1 to 16), bytes=SIZE (1M or more, such as 8G), peers=yes or peers=no, managed=attach, "      \
-    "legacy=fake"
+    "legacy=fake, ipc=fake"
 #define BYTES_MIN (1ull << 20)
 
 int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
@@ -166,6 +166,7 @@ struct options {
     bool peers;
     bool managed_attach;
     bool legacy_fake;
+    bool ipc_fake;
     uint64_t devices;
     uint64_t bytes;
 };
@@ -183,6 +184,8 @@ static int parse_word(const char *word, size_t len, struct options *options, str
         options->managed_attach = true;
     } else if (is(word, len, "legacy=fake")) {
         options->legacy_fake = true;
+    } else if (is(word, len, "ipc=fake")) {
+        options->ipc_fake = true;
     } else if (len > 8 && memcmp(word, "devices=", 8) == 0) {
         if (gb_parse_u64(word + 8, len - 8, &options->devices) != GB_PARSE_OK || options->devices < 1 ||
             options->devices > GB_HOST_DEVICES_MAX)
@@ -252,6 +255,7 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     host->peers = options.peers;
     host->managed_attach = options.managed_attach;
     host->legacy_fake = options.legacy_fake;
+    host->ipc_fake = options.ipc_fake;
     host->machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     host->device_count = (int)options.devices;
     pthread_mutex_init(&host->lock, NULL);

@@ -134,14 +134,24 @@ int gb_core_pool_create(struct gb_core_pool *p, struct gb_error *err) {
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
+int gb_core_pool_read(struct gb_core_pool *p, struct gb_pool_stat *ret, struct gb_error *err) {
+    struct gb_pool_stat stat;
+
+    if (gb_pool_stat(p->core->backend, p->pool, &stat, err) < 0)
+        return -1;
+    pthread_mutex_lock(&p->stat_lock);
+    gb_core_pool_follow_locked(p, &stat);
+    p->stat = stat;
+    pthread_mutex_unlock(&p->stat_lock);
+    *ret = stat;
+    return 0;
+}
+
 void gb_core_pool_refresh(struct gb_core_pool *p) {
     struct gb_pool_stat stat;
 
-    if (!p->pool || gb_pool_stat(p->core->backend, p->pool, &stat, NULL) < 0)
-        return;
-    pthread_mutex_lock(&p->stat_lock);
-    p->stat = stat;
-    pthread_mutex_unlock(&p->stat_lock);
+    if (p->pool)
+        (void)gb_core_pool_read(p, &stat, NULL);
 }
 
 void gb_core_pool_stat(struct gb_core_pool *p, struct gb_pool_stat *ret) {
@@ -192,9 +202,9 @@ static void relieve(struct gb_task *task) {
         struct gb_pool_config config;
         struct gb_pool_stat stat;
 
-        if (gb_pool_config(be, p->pool, &config, NULL) < 0 || config.release_threshold_bytes == GB_UNLIMITED ||
-            gb_pool_stat(be, p->pool, &stat, NULL) < 0 || stat.reserved_bytes <= config.release_threshold_bytes ||
-            stat.reserved_bytes <= stat.used_bytes)
+        if (atomic_load(&p->exported) || gb_pool_config(be, p->pool, &config, NULL) < 0 ||
+            config.release_threshold_bytes == GB_UNLIMITED || gb_pool_stat(be, p->pool, &stat, NULL) < 0 ||
+            stat.reserved_bytes <= config.release_threshold_bytes || stat.reserved_bytes <= stat.used_bytes)
             continue;
         if (!noticed)
             gb_core_pool_notice_frees(device);
@@ -220,12 +230,13 @@ unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
     unsigned trimmed;
 
     gb_core_pool_notice_frees(pool->device);
-    trimmed = gb_pool_trim(be, pool->pool, 0, NULL) == 0;
+    trimmed = !atomic_load(&pool->exported) && gb_pool_trim(be, pool->pool, 0, NULL) == 0;
     /* The pool is full by its own limit: unused memory of other pools would not help. */
     if (gb_pool_stat(be, pool->pool, &stat, NULL) == 0 && (bytes > limit || stat.used_bytes > limit - bytes))
         return trimmed;
     for (p = pool->device->pools; p; p = p->next) {
-        if (p == pool || gb_pool_stat(be, p->pool, &stat, NULL) < 0 || stat.reserved_bytes == stat.used_bytes)
+        if (p == pool || atomic_load(&p->exported) || gb_pool_stat(be, p->pool, &stat, NULL) < 0 ||
+            stat.reserved_bytes == stat.used_bytes)
             continue;
         trimmed += gb_pool_trim(be, p->pool, 0, NULL) == 0;
         gb_core_pool_refresh(p);
@@ -255,6 +266,8 @@ void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
                                  .created_at_us = p->rec.created_at_us,
                                  .updated_at_us = p->rec.updated_at_us,
                                  .lost = !p->pool || gb_backend_dead(p->core->backend, NULL)};
+    ret->exported = atomic_load(&p->exported);
+    ret->kept_bytes = gb_core_pool_kept(p);
     gb_core_pool_stat(p, &ret->stat);
     gb_alloc_counters_read(&p->memory, &ret->memory);
 }
