@@ -1,12 +1,15 @@
 """Memory of pools in other processes: the pool's name, what an export leaves kept, the importer's own event. With simulated devices the
 handles cannot be opened; those tests ask for what stands around them."""
 import base64
+import ctypes
 import os
 
+import numpy as np
 import pytest
 
 from conform import Session, interface
-from harness import SLOT, until
+from harness import SLOT, library, until
+from pyclient import client_of
 from share_writer import Writer
 from sharing import Local
 from test_share_gpu import lacking
@@ -166,3 +169,75 @@ def test_trim_after_a_real_export(daemon, s, session, torch):
     assert free_now(s) < free + SIZE / 2
     s.delete("pools/p")
     assert free_now(s) >= free + SIZE / 2, "the device has it back"
+
+
+# --- this process as importer -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def c(daemon, session, torch):
+    with client_of(daemon, session, unix=True) as client:
+        yield client
+
+
+@pytest.fixture
+def t(torch):
+    found = library("torch")
+    if not found.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    return found
+
+
+def test_two_mappings_import_a_pool_once(c, t):
+    c.pools.create("p", exportable=True)
+    for n, name in enumerate("xyx"):
+        c.put(name, np.full(1 << 20, n, np.int32), pool="p")
+    with c.map("x", "write") as x, c.map("y") as y, c.map("x", "write") as again:
+        assert x.way == y.way == "pool" and again.pointer == x.pointer
+        a, b, d = (t.from_dlpack(m) if m.mode == "write" else None for m in (x, y, again))
+        assert (a == 2).all() and b is None
+        a.fill_(5)
+        t.cuda.synchronize()
+        assert (d == 5).all()
+        del a, d
+    assert (c.get("x") == 5).all() and (c.get("y") == 1).all()
+    with c.map("y") as y:  # imported anew after the last mapping has ended
+        assert y.way == "pool"
+
+
+@pytest.mark.parametrize("how", ["kind=shared", "pool=p", "kind=ipc"])
+def test_the_daemon_waits_for_the_importers_last_work(daemon, session, c, s, t, how):
+    """The connection ends while the importer's work is queued."""
+    if how == "pool=p":
+        shared_pool(s)
+    s.put("x", bytes(SIZE), f"?dtype=int32&shape={SIZE // 4}&{how}", 201)
+    m = c.map("x", "write", finished_event=True)
+    a = t.from_dlpack(m)
+    t.cuda.synchronize()
+    t.cuda._sleep(6_000_000_000)  # some seconds
+    a.fill_(9)
+    m.finish_on(t.cuda.current_stream().cuda_stream)
+    m._lease.close()
+    until("the lease is ending", lambda: [i["state"] for i in daemon.get("/v1/leases")["items"]] == ["ending"])
+    s.ask("DELETE", "buffers/x").problem(409, "mapped")
+    t.cuda.synchronize()
+    until("the lease has ended", lambda: not daemon.get("/v1/leases")["items"])
+    assert s.data("x") == np.full(SIZE // 4, 9, np.int32).tobytes()
+    del a
+    m.unmap()
+
+
+@pytest.mark.parametrize("how", ["kind=shared", "pool=p"])
+def test_another_device_writes_what_is_mapped(c, s, t, how):
+    """By a memset of the other device, which reaches only what it was let in to."""
+    if t.cuda.device_count() < 2 or not t.cuda.can_device_access_peer(1, 0):
+        pytest.skip("there are no two GPUs that reach each other")
+    if how == "pool=p":
+        shared_pool(s)
+    s.put("x", bytes(SIZE), f"?dtype=int32&shape={SIZE // 4}&device=0&{how}", 201)
+    with c.map("x", "write", access_devices=[1]) as m:
+        with t.cuda.device(1):
+            t.zeros(1, device="cuda:1")
+            assert ctypes.CDLL("libcuda.so.1").cuMemsetD8_v2(ctypes.c_uint64(m.pointer), 7, ctypes.c_size_t(SIZE)) == 0
+            t.cuda.synchronize()
+    assert s.data("x") == b"\x07" * SIZE

@@ -278,7 +278,8 @@ class Client(Asker):
 
     # --- more -----------------------------------------------------------------------------------------------------------
 
-    def map(self, name: str, mode: str = "read", *, ways: Optional[Sequence[str]] = None, wait: Optional[float] = None) -> Mapped:
+    def map(self, name: str, mode: str = "read", *, ways: Optional[Sequence[str]] = None, wait: Optional[float] = None,
+            access_devices: Sequence[int] = (), finished_event: bool = False) -> Mapped:
         """Maps a buffer's memory into this process, over the daemon's UNIX socket; see :class:`gpubuf.Mapping`.
 
         Args:
@@ -286,15 +287,18 @@ class Client(Asker):
             ways: the ways to try, of vmm, pool, legacy, memfd.
             wait: seconds to wait for queued writes of the buffer, and for other processes that begin to map it for writing (then
                 BufferBusy; default 2).
+            access_devices: other devices that are to reach the memory, by CUDA's numbers in this process; of the ways vmm and pool. A pool
+                stays open to them while this process maps any of its memory.
+            finished_event: with an event for :meth:`gpubuf.Mapping.finish_on`.
         """
         if mode not in ("read", "write"):
             raise BadArgument(f"mode is 'read' or 'write', not {mode!r}")
         t, where, pause = self._transport, of_socket(self._map_socket()), 0.002
-        body = {"mode": mode, **given(ways=None if ways is None else [*ways])}
+        body = {"mode": mode, **given(ways=None if ways is None else [*ways], finished_event=finished_event or None)}
         end = time.monotonic() + (wait if wait is not None else BUSY_S)
         while True:
             try:
-                return open_mapping(where, t.token, t.timeout, self._below("buffers", name, "map"), body, wait)
+                return open_mapping(where, t.token, t.timeout, self._below("buffers", name, "map"), body, wait, access_devices)
             except BufferBusy:
                 if time.monotonic() + pause > end:
                     raise
