@@ -127,10 +127,11 @@ int gpubuf_unmap(gpubuf_mapping *mapping, struct gpubuf_error *err);
 typedef struct gpubuf_adoption gpubuf_adoption;
 
 struct gpubuf_adopt_params {
-    enum gpubuf_way way; /* 0: memfd; or VMM, LEGACY */
-    int fd; /* memfd: sealed with F_SEAL_SHRINK, open for writing; vmm: cuMemExportToShareableHandle's. It stays the
+    enum gpubuf_way way; /* 0: memfd; or VMM, POOL, LEGACY */
+    int fd; /* memfd: sealed with F_SEAL_SHRINK, open for writing; vmm: cuMemExportToShareableHandle's; pool:
+                          * cudaMemPoolExportToShareableHandle's. It stays the
                           * caller's and is not needed any more afterwards */
-    const void *handle; /* legacy: the 64 bytes of cudaIpcGetMemHandle */
+    const void *handle; /* legacy: the 64 bytes of cudaIpcGetMemHandle; pool: those of cudaMemPoolExportPointer */
     uint64_t bytes;     /* of the buffer; 0: as dtype and shape say */
     const char *dtype;  /* NULL: uint8 */
     const char *shape;  /* "2,3"; NULL: one dimension */

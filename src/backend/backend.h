@@ -368,6 +368,9 @@ static inline int gb_event_export(struct gb_backend *be, struct gb_event *event,
  * afterwards, and is not closed. *ret is a place as any other, of bytes bytes, until gb_mem_import_end.
  *
  *   VMM     the descriptor of a cuMemCreate allocation of that device: kind SHARED.
+ *   POOL    the descriptor of an exportable pool of that device, and the cudaMemPoolPtrExportData of one of its
+ *           allocations: kind IPC. offset counts from that pointer; up to GB_EXPORT_POOL_MAX_BYTES. Another process
+ *           opens it first (probe.h), which takes as long as a context takes to be made.
  *   LEGACY  a cudaIpcMemHandle_t of that device, not of this process: kind IPC. offset counts from where the handle's
  *           allocation begins.
  *   MEMFD   a memfd, open for reading and writing, sealed against shrinking (F_SEAL_SHRINK), whose bytes are there:

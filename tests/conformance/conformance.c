@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "backend/probe.h"
 #include "conf.h"
 
 /* Whether CUDA works, tested in a child process: CUDA does not survive the fork of the tests. */
@@ -75,8 +76,10 @@ int main(int argc, char **argv) {
     char why[256];
     char *copy;
     int failed = 0;
-    int i;
+    int i = gb_probe_main(argc, argv);
 
+    if (i >= 0)
+        return i;
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (i = 1; i < argc; i++)
         failed |= run(argv[i]);

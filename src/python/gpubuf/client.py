@@ -1,6 +1,7 @@
 """The client: uploads and downloads of arrays as named buffers, and operations on buffers."""
 from __future__ import annotations
 
+import base64
 import copy
 import os
 import time
@@ -321,17 +322,20 @@ class Client(Asker):
 
     def adopt(self, name: str, source: Any, *, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
               nbytes: Optional[int] = None, offset: Optional[int] = None, way: Optional[str] = None, map_bytes: Optional[int] = None,
-              device: Union[int, str, None] = None, wait: Optional[float] = None) -> Adoption:
+              device: Union[int, str, None] = None, wait: Optional[float] = None, handle: Optional[bytes] = None) -> Adoption:
         """Makes memory of this process a buffer, over the daemon's UNIX socket; see :class:`gpubuf.Adoption`.
 
         Args:
             source: an array of ``shared_array``, or a view of one; a GPU tensor in memory of cudaMalloc (torch's default); or a descriptor:
-                a memfd, or with way="vmm" the result of cuMemExportToShareableHandle.
+                a memfd, or with way="vmm" the result of cuMemExportToShareableHandle, or with way="pool" that of
+                cudaMemPoolExportToShareableHandle.
             dtype, shape, nbytes, offset: the part of a descriptor's memory; for other sources, values that override the source's own.
+            handle: with way="pool", the 64 bytes of cudaMemPoolExportPointer; offset counts from that pointer.
             map_bytes: with way="vmm", the size of the whole allocation if it is larger than the bytes need.
         """
         offer = offer_of(source, given(dtype=dtype, shape=None if shape is None else [*shape], bytes=nbytes, offset=offset, way=way,
-                                       map_bytes=map_bytes, device=device))
+                                       map_bytes=map_bytes, device=device,
+                                       handle=None if handle is None else base64.b64encode(handle).decode()))
         t = self._transport
         return open_adoption(of_socket(self._map_socket()), t.token, t.timeout, self._below("buffers", name), offer, wait)
 
