@@ -86,8 +86,8 @@ const struct gpubuf_mapping_info *gpubuf_mapping_info_of(const gpubuf_mapping *m
 int gpubuf_mapping_wait(gpubuf_mapping *mapping, void *stream, struct gpubuf_error *err);
 
 /* Records the event by which this process says that it has finished with the memory: the work that is queued on the
- * stream now is its last. gpubuf_unmap() then waits for that work, and so does the daemon, whichever way the lease ends:
- * until then it neither writes nor frees the memory. mapping: one that was made with finished_event; stream: as for
+ * stream now is its last. gpubuf_unmap() then waits for that work. So does the daemon, however the lease ends: until
+ * then it neither writes nor frees the memory. mapping: one that was made with finished_event; stream: as for
  * gpubuf_mapping_wait(). Any thread. Returns 0, also for host memory, or -1. Errors: BAD_ARGUMENT if the mapping has no
  * event, CANNOT_MAP if the driver refuses. */
 int gpubuf_mapping_finish(gpubuf_mapping *mapping, void *stream, struct gpubuf_error *err);

@@ -38,6 +38,11 @@
 #define GB_BACKEND_NOTE_SIZE 256
 int gb_backend_open(const char *spec, struct gb_backend **ret, char *ret_note, struct gb_error *err);
 
+/* A handle that the driver does not survive must not reach the daemon: a process of its own opens it first. That is the
+ * same program, started again, so every program that imports calls this before all else. -1: this process was not
+ * started for that, and goes on; else its exit status. */
+int gb_backend_probe(int argc, char **argv);
+
 /* NULL is accepted. All streams must be idle, all handles given back. */
 void gb_backend_close(struct gb_backend *be);
 
@@ -370,7 +375,7 @@ static inline int gb_event_export(struct gb_backend *be, struct gb_event *event,
  *   VMM     the descriptor of a cuMemCreate allocation of that device: kind SHARED.
  *   POOL    the descriptor of an exportable pool of that device, and the cudaMemPoolPtrExportData of one of its
  *           allocations: kind IPC. offset counts from that pointer; up to GB_EXPORT_POOL_MAX_BYTES. Another process
- *           opens it first (probe.h), which takes as long as a context takes to be made.
+ *           opens it first (gb_backend_probe), which takes as long as a context takes to be made.
  *   LEGACY  a cudaIpcMemHandle_t of that device, not of this process: kind IPC. offset counts from where the handle's
  *           allocation begins.
  *   MEMFD   a memfd, open for reading and writing, sealed against shrinking (F_SEAL_SHRINK), whose bytes are there:

@@ -48,8 +48,11 @@ struct gbc_driver *gbc_driver_open(struct gpubuf_error *err) {
         gbc_error_memory(err);
         return NULL;
     }
-    d->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!d->library)
+    d->pools = gbc_pools_new();
+    d->library = d->pools ? dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!d->pools)
+        gbc_error_memory(err);
+    else if (!d->library)
         gbc_error_set(err, GPUBUF_CANNOT_MAP, "no CUDA driver in this process: %s", dlerror());
     else if (find_all(d, err) == 0 && CALL(cuInit, 0) == 0 && CALL(cuDeviceGetCount, &d->devices) == 0) {
         if (d->devices > 0)
@@ -70,6 +73,7 @@ void gbc_driver_free(struct gbc_driver *driver) {
             driver->cuDevicePrimaryCtxRelease(device);
     if (driver->library)
         dlclose(driver->library);
+    gbc_pools_free(driver->pools);
     free(driver);
 }
 

@@ -64,6 +64,7 @@ struct uuid {
 struct gbc_driver {
     void *library;
     int devices;
+    struct gbc_pools *pools;    /* that are imported */
     atomic_uint_least64_t kept; /* a bit for each device whose context has one more reference */
 #define CUDA_CALL(name, symbol, parameters) int(*name) parameters;
     CUDA_CALLS
@@ -78,9 +79,10 @@ int gbc_call_result(const struct gbc_driver *driver, const char *call, int code,
 
 /* --- imported_pool.c ---------------------------------------------------------------------------------------------- */
 
-struct gbc_pool;
+struct gbc_pools *gbc_pools_new(void);        /* NULL: memory is exhausted */
+void gbc_pools_free(struct gbc_pools *pools); /* none is imported any more; NULL is accepted */
 
-/* Imports the pool and the pointer of the grant, or takes what this process has of them already, and opens the pool to
+/* Imports the pool and the pointer of the grant, or takes what the driver has of them already, and opens the pool to
  * the grant's other devices. *ret_at is valid until gbc_pool_leave. The device's context is current. */
 int gbc_pool_enter(const struct gbc_driver *driver, const struct gbc_grant *grant, struct gbc_pool **ret,
                    uint64_t *ret_at, struct gpubuf_error *err);

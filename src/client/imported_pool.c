@@ -1,5 +1,5 @@
-/* Pools of daemons, imported once in this process for each device, and pointers into them likewise: as long as any
- * mapping uses them. */
+/* Pools of daemons, imported once by a connection's mappings for each device, and pointers into them likewise: as long
+ * as any mapping uses them. The library has no variables, so what is imported belongs to the driver of a connection. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +24,28 @@ struct gbc_pool {
     struct pointer *pointers;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list and all in it */
-static struct gbc_pool *pools;
+struct gbc_pools {
+    pthread_mutex_t lock; /* of the list and all in it */
+    struct gbc_pool *first;
+};
 
-static struct gbc_pool *known(const struct gbc_grant *grant) {
-    struct gbc_pool *pool = grant->pool[0] != '\0' ? pools : NULL;
+struct gbc_pools *gbc_pools_new(void) {
+    struct gbc_pools *pools = calloc(1, sizeof(*pools));
+
+    if (pools)
+        pthread_mutex_init(&pools->lock, NULL);
+    return pools;
+}
+
+void gbc_pools_free(struct gbc_pools *pools) {
+    if (!pools)
+        return;
+    pthread_mutex_destroy(&pools->lock);
+    free(pools);
+}
+
+static struct gbc_pool *known(const struct gbc_driver *d, const struct gbc_grant *grant) {
+    struct gbc_pool *pool = grant->pool[0] != '\0' ? d->pools->first : NULL;
 
     while (pool && (pool->device != grant->device || strcmp(pool->id, grant->pool) != 0))
         pool = pool->next;
@@ -48,8 +65,8 @@ static struct gbc_pool *import(const struct gbc_driver *d, const struct gbc_gran
     }
     gbc_copy(pool->id, sizeof(pool->id), grant->pool);
     pool->device = grant->device;
-    pool->next = pools;
-    pools = pool;
+    pool->next = d->pools->first;
+    d->pools->first = pool;
     return pool;
 }
 
@@ -107,7 +124,7 @@ static void unpoint(const struct gbc_driver *d, struct gbc_pool *pool, uint64_t 
 }
 
 static void unref(const struct gbc_driver *d, struct gbc_pool *pool) {
-    struct gbc_pool **link = &pools;
+    struct gbc_pool **link = &d->pools->first;
 
     if (pool->refs > 0 && --pool->refs > 0)
         return;
@@ -123,8 +140,8 @@ int gbc_pool_enter(const struct gbc_driver *d, const struct gbc_grant *grant, st
     struct gbc_pool *pool;
     int r = -1;
 
-    pthread_mutex_lock(&lock);
-    pool = known(grant);
+    pthread_mutex_lock(&d->pools->lock);
+    pool = known(d, grant);
     if (!pool)
         pool = import(d, grant, err);
     if (pool) {
@@ -135,15 +152,15 @@ int gbc_pool_enter(const struct gbc_driver *d, const struct gbc_grant *grant, st
         if (r < 0)
             unref(d, pool);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&d->pools->lock);
     if (r == 0)
         *ret = pool;
     return r;
 }
 
 void gbc_pool_leave(const struct gbc_driver *d, struct gbc_pool *pool, uint64_t at) {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&d->pools->lock);
     unpoint(d, pool, at);
     unref(d, pool);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&d->pools->lock);
 }

@@ -5,7 +5,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "backend/probe.h"
+#include "backend/backend.h"
 #include "daemon/daemon.h"
 
 enum gb_exit gb_usage_error(const struct gb_error *err) {
@@ -110,7 +110,7 @@ int main(int argc, char **argv) {
     int signal_fd;
     int at = 1;
     int taken = 1;
-    int probed = gb_probe_main(argc, argv);
+    int probed = gb_backend_probe(argc, argv);
 
     if (probed >= 0)
         return probed;

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backend/probe.h"
 #include "conf.h"
 
 /* Whether CUDA works, tested in a child process: CUDA does not survive the fork of the tests. */
@@ -76,7 +75,7 @@ int main(int argc, char **argv) {
     char why[256];
     char *copy;
     int failed = 0;
-    int i = gb_probe_main(argc, argv);
+    int i = gb_backend_probe(argc, argv);
 
     if (i >= 0)
         return i;

@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
-#include "backend/probe.h"
 #include "base/parse.h"
 #include "import.h"
 
@@ -374,7 +373,7 @@ int main(int argc, char **argv) {
     unsigned passed = 0;
     unsigned failed = 0;
     size_t i;
-    int at = gb_probe_main(argc, argv);
+    int at = gb_backend_probe(argc, argv);
 
     if (at >= 0)
         return at;

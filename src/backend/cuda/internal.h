@@ -326,8 +326,8 @@ void gb_cuda_imports_free(struct cuda_backend *be);
 
 /* --- probe.c ------------------------------------------------------------------------------------------------------ */
 
-/* Has another process open the pool and the pointer of *what; CANNOT_ADOPT where it does not come back. Takes as long as
- * a context takes to be made, and 20 seconds at most. */
+/* Has another process open the pool and the pointer of *what; CANNOT_ADOPT where it does not come back. Takes as long
+ * as a context takes to be made, and 20 seconds at most. */
 int gb_cuda_probe(const struct gb_import *what, struct gb_error *err);
 
 #endif

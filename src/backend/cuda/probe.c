@@ -1,5 +1,5 @@
-/* Whether this driver survives a pool's handle: a process of its own opens it. Importers of one allocation of a pool die
- * above a size that the handle alone knows, and a client may have written the handle itself. */
+/* Whether this driver survives a pool's handle: a process of its own opens it. Importers of one allocation of a pool
+ * die above a size that the handle alone knows, and a client may have written the handle itself. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -68,6 +68,8 @@ int gb_cuda_probe_main(int argc, char **argv) {
     struct answer answer = {0};
     unsigned char bytes[GB_EXPORT_HANDLE_BYTES];
 
+    if (argc == 0 || strcmp(argv[0], GB_CUDA_PROBE) != 0)
+        return -1;
     if (argc != 3 || read_hex(argv[2], bytes) < 0)
         return EXIT_FAILURE;
     (void)setrlimit(RLIMIT_CORE, &no_core);

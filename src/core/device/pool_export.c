@@ -1,5 +1,5 @@
-/* What is kept for importers: once a pointer of a pool was exported, nothing of its memory goes back to the system until
- * the pool is destroyed. CUDA then says that less is reserved than is, so the number is kept here. */
+/* What is kept for importers: once a pointer of a pool was exported, nothing of its memory goes back to the system
+ * until the pool is destroyed. CUDA then says that less is reserved than is, so the number is kept here. */
 #include "core/device/pool.h"
 #include "core/runtime/runtime.h"
 

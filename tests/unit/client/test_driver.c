@@ -43,17 +43,22 @@ static void answer(char *text, size_t size, unsigned way, const char *uuid) {
     snprintf(text, size, "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", n, json);
 }
 
-static gpubuf_client *begin(unsigned way, const char *uuid) {
+static gpubuf_client *begin_with(unsigned way, const char *uuid, unsigned each) {
     static char text[2048];
     static const char *answers[] = {text, NULL};
 
     answer(text, sizeof(text), way, uuid);
     memset(&fake, 0, sizeof(fake));
     fake.local = true;
+    fake.each = each;
     fake.fds = ways[way].fds;
     fake.send_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     fake_start(&fake, answers);
     return fake_client(&fake);
+}
+
+static gpubuf_client *begin(unsigned way, const char *uuid) {
+    return begin_with(way, uuid, 1);
 }
 
 static void end(gpubuf_client *client) {
@@ -113,9 +118,9 @@ START_TEST(failures) {
 }
 END_TEST
 
-/* Over two connections, for the fake server ends each after its reply. */
+/* The fake server ends the connection after the third reply. */
 START_TEST(one_import) {
-    gpubuf_client *client = begin(1, UUID);
+    gpubuf_client *client = begin_with(1, UUID, 3);
     gpubuf_mapping *m[3] = {NULL};
     int before;
     int i;
