@@ -103,7 +103,9 @@ struct gpubuf_session_params {
     struct gpubuf_opt quota_buffers;
     struct gpubuf_opt quota_pinned_bytes;
     struct gpubuf_opt idle_ttl_s; /* 0: never */
-    uint64_t room[8];
+    const char
+        *pool; /* in an update: the current pool from now on; "default": none but the devices' own; NULL: as it is */
+    uint64_t room[7];
 };
 
 /* Lists sessions. The caller frees *ret with gpubuf_session_list_done(). Returns 0 or -1. Errors: those of every
@@ -122,7 +124,7 @@ int gpubuf_session_get(gpubuf_client *client, const char *session, const struct 
                        struct gpubuf_session *ret, struct gpubuf_error *err);
 
 /* Changes the fields of a session that params gives; the others keep their values. Returns 0 or -1. Errors:
- * SESSION_NOT_FOUND, PRECONDITION_FAILED, INVALID_ARGUMENT. */
+ * SESSION_NOT_FOUND, POOL_NOT_FOUND, PRECONDITION_FAILED, INVALID_ARGUMENT. */
 int gpubuf_session_update(gpubuf_client *client, const char *session, const struct gpubuf_session_params *params,
                           const struct gpubuf_how *how, struct gpubuf_session *ret, struct gpubuf_error *err);
 
@@ -180,8 +182,8 @@ int gpubuf_pool_create(gpubuf_client *client, const char *session, const char *p
 int gpubuf_pool_get(gpubuf_client *client, const char *session, const char *pool, struct gpubuf_pool *ret,
                     struct gpubuf_error *err);
 
-/* Changes the release threshold or the reuse policies that params gives. Returns 0 or -1. Errors: POOL_NOT_FOUND,
- * POOL_PROTECTED, PRECONDITION_FAILED, INVALID_ARGUMENT. */
+/* Changes the release threshold or the reuse policies that params gives. A device's own pool takes scope admin. Returns
+ * 0 or -1. Errors: POOL_NOT_FOUND, FORBIDDEN, PRECONDITION_FAILED, INVALID_ARGUMENT. */
 int gpubuf_pool_update(gpubuf_client *client, const char *session, const char *pool,
                        const struct gpubuf_pool_params *params, const struct gpubuf_how *how, struct gpubuf_pool *ret,
                        struct gpubuf_error *err);
@@ -229,6 +231,12 @@ int gpubuf_stream_delete(gpubuf_client *client, const char *session, const char 
 /* Waits until the work on a stream has ended. Returns 0 or -1. Errors: STREAM_NOT_FOUND, TIMED_OUT, DEVICE_LOST. */
 int gpubuf_stream_sync(gpubuf_client *client, const char *session, const char *stream, const struct gpubuf_how *how,
                        struct gpubuf_stream *ret, struct gpubuf_error *err);
+
+/* Holds a stream's part on a device (NULL: the first) for ms milliseconds, at most 10000: work queued on it meanwhile
+ * waits. It returns when the hold is queued. Needs scope admin. Returns 0 or -1. Errors: STREAM_NOT_FOUND,
+ * DEVICE_NOT_FOUND, STREAM_HELD, SATURATED. */
+int gpubuf_stream_hold(gpubuf_client *client, const char *session, const char *stream, uint64_t ms, const char *device,
+                       const struct gpubuf_how *how, struct gpubuf_error *err);
 
 /* Lists the events of a session. The caller frees *ret with gpubuf_event_list_done(). Returns 0 or -1. Errors:
  * SESSION_NOT_FOUND. */
@@ -289,6 +297,11 @@ int gpubuf_buffer_create(gpubuf_client *client, const char *session, const char 
  * CONTENT_LOST with attributes. */
 int gpubuf_buffer_get(gpubuf_client *client, const char *session, const char *buffer, bool attributes,
                       const struct gpubuf_how *how, struct gpubuf_buffer *ret, struct gpubuf_error *err);
+
+/* Reads the times of the last large transfer of a buffer; the header of a large download leaves before its copies have
+ * ended. Returns 0 or -1. Errors: BUFFER_NOT_FOUND. */
+int gpubuf_buffer_last_transfer(gpubuf_client *client, const char *session, const char *buffer,
+                                struct gpubuf_last_transfer *ret, struct gpubuf_error *err);
 
 /* Changes labels, dtype and shape of a buffer; the other fields of params are ignored. Returns 0 or -1. Errors:
  * BUFFER_NOT_FOUND, SHAPE_MISMATCH, PRECONDITION_FAILED. */
@@ -358,6 +371,13 @@ int gpubuf_buffer_verify(gpubuf_client *client, const char *session, const char 
 int gpubuf_buffer_sync(gpubuf_client *client, const char *session, const char *buffer, const char *to,
                        const char *stream, const struct gpubuf_how *how, struct gpubuf_buffer *ret,
                        struct gpubuf_error *err);
+
+/* Gives one side of a mirrored buffer memory of at least so many bytes, ahead of an upload. side: "host" or "device".
+ * Memory that is large enough stays. Returns 0 or -1. Errors: BUFFER_NOT_FOUND, INVALID_ARGUMENT if the buffer is not
+ * mirrored, QUOTA_EXCEEDED, OUT_OF_MEMORY, CONTENT_LOST, MAPPED, SEALED, ADOPTED. */
+int gpubuf_buffer_reserve(gpubuf_client *client, const char *session, const char *buffer, const char *side,
+                          uint64_t bytes, const struct gpubuf_how *how, struct gpubuf_buffer *ret,
+                          struct gpubuf_error *err);
 
 /* Frees the memory of one side of a mirrored buffer. side: "host", "device" or "all". Returns 0 or -1. Errors:
  * BUFFER_NOT_FOUND, BUFFER_SIDE_CURRENT, MAPPED, SEALED. */

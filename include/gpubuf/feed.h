@@ -23,7 +23,8 @@ struct gpubuf_news {
     uint64_t generation;
     char lease[GPUBUF_ID_SIZE];
     char detail[256];
-    const char *json; /* as the daemon wrote it, until the function returns */
+    const char *json;            /* as the daemon wrote it, until the function returns */
+    char head[GPUBUF_WORD_SIZE]; /* of a mirrored buffer */
 };
 
 /* Anything but 0 ends the feed. */

@@ -139,7 +139,10 @@ struct gpubuf_adopt_params {
     uint64_t map_bytes; /* vmm: of the whole allocation; 0: as many as the bytes need */
     const char *device; /* of a device's memory: the daemon's index or UUID of it; NULL: the first */
     uint32_t wait_s;
-    uint64_t room[8];
+    const char
+        *side; /* "host" (memfd) or "device" (vmm, legacy): the memory is that side of a mirrored buffer, which may
+                       * exist; NULL: the buffer is not mirrored */
+    uint64_t room[7];
 };
 
 /* Makes memory of this process a buffer of the daemon, without a copy. params: the memory, which must live until
@@ -153,7 +156,8 @@ int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
 /* Whether the daemon still holds the connection of the adoption. Any thread. Returns true or false. */
 bool gpubuf_adoption_alive(const gpubuf_adoption *adoption);
 
-/* Deletes the buffer if it still is this adoption, and frees the handle in every case. Transfers that began earlier
+/* Deletes the buffer if it still is this adoption, and frees the handle in every case. The buffer of a side stays:
+ * bytes that this side alone has are copied to the other one first. Transfers that began earlier
  * use the memory until they end. adoption: NULL is permitted. Any thread. Returns 0, or -1 if the daemon did not
  * delete it. Errors: those of every request. */
 int gpubuf_adoption_release(gpubuf_adoption *adoption, struct gpubuf_error *err);

@@ -88,9 +88,11 @@ struct gpubuf_pool {
     uint64_t reserved_before_bytes;
     uint64_t reserved_after_bytes;
     char note[256];      /* of what made or trimmed it: what it costs, why trimming cannot help */
+    uint64_t reuses;     /* allocations from memory that it had */
+    uint64_t growths;    /* those for which it took more of its device */
     uint64_t kept_bytes; /* exported: reserved until the pool is deleted */
     uint64_t exported;   /* 1: a pointer of it was given to another process */
-    uint64_t room[6];
+    uint64_t room[4];
 };
 
 struct gpubuf_stream {
@@ -108,6 +110,14 @@ struct gpubuf_event {
     bool done;                     /* the work that the last record covers has ended */
     char stream[GPUBUF_NAME_SIZE]; /* where it was last recorded, or "" */
     char created_at[GPUBUF_TIME_SIZE];
+};
+
+/* One side of a mirrored buffer. */
+struct gpubuf_side {
+    uint64_t bytes; /* of its memory; 0: it has none. May be more than the buffer's */
+    bool current;   /* it has the newest bytes */
+    bool owned;     /* by the daemon; false: another process owns the memory */
+    bool pinned;    /* it is page-locked host memory */
 };
 
 struct gpubuf_buffer {
@@ -132,12 +142,25 @@ struct gpubuf_buffer {
     char created_at[GPUBUF_TIME_SIZE];
     char updated_at[GPUBUF_TIME_SIZE];
     /* Of what wrote it. */
-    bool created;               /* it was not there before (201) */
-    bool copied;                /* of a sync: false where that side was current already */
-    char way[GPUBUF_WORD_SIZE]; /* of a copy or sync: how the bytes went */
-    bool escaped;               /* a process may write the bytes whose lease has ended */
-    bool adopted;               /* over memory that another process owns; of a lost one: it was */
-    uint64_t room[7];
+    bool created;                 /* it was not there before (201) */
+    bool copied;                  /* of a sync: false where that side was current already */
+    char way[GPUBUF_WORD_SIZE];   /* of a copy or sync: how the bytes went */
+    bool escaped;                 /* a process may write the bytes whose lease has ended */
+    bool adopted;                 /* over memory that another process owns; of a lost one: it was */
+    struct gpubuf_side host_side; /* of a mirrored one */
+    struct gpubuf_side device_side;
+    uint64_t room[3];
+};
+
+/* The last upload or download of at least 1 MiB of the bytes that a buffer has now. */
+struct gpubuf_last_transfer {
+    bool known; /* there was one since the daemon began */
+    bool upload;
+    uint64_t bytes;
+    double queue_ms; /* the first copy waited for earlier work */
+    double copy_ms;  /* the copies took; 0 where the CPU reaches the memory */
+    char finished_at[GPUBUF_TIME_SIZE];
+    uint64_t room[4];
 };
 
 struct gpubuf_verified {

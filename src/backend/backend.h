@@ -30,7 +30,8 @@
  *                              peers=yes|no (yes): whether devices reach each other's memory, managed=attach: the CPU
  *                              reaches managed memory only while it is attached to it, as on the older devices;
  *                              legacy=fake: memory of kind ipc has a handle that cannot be opened, for tests;
- *                              ipc=fake: exportable pools and shared events have such handles
+ *                              ipc=fake: exportable pools and shared events have such handles;
+ *                              integrated: the default pools keep what those of an integrated GPU keep
  *   host:discrete[,key=value]  as host, but only copies reach the memory (cpu_access is false)
  *   fault:RULE[,RULE...]:SPEC  see backend/fault/fault.h
  * ret_note (at least 256 bytes) gets one sentence for the log and for /v1: what was chosen and why, in particular why
@@ -87,7 +88,12 @@ static inline void gb_pin_free(struct gb_backend *be, void *ptr) {
 
 /* --- pools -------------------------------------------------------------------------------------------------------- */
 
-/* The device's default pool. Its release threshold is set to GB_UNLIMITED the first time. Borrowed, never destroyed. */
+/* What a default pool keeps at first. The memory of an integrated GPU is the CPU's too: it keeps an eighth. */
+static inline uint64_t gb_pool_default_threshold(bool integrated, uint64_t total_bytes) {
+    return integrated ? total_bytes / 8 : GB_UNLIMITED;
+}
+
+/* The device's default pool. Borrowed, never destroyed. Its release threshold begins as gb_pool_default_threshold. */
 static inline int gb_pool_default(struct gb_backend *be, int device, struct gb_pool **ret, struct gb_error *err) {
     return be->ops->pool_default(be, device, ret, err);
 }
@@ -180,6 +186,18 @@ static inline int gb_stream_call(struct gb_backend *be, struct gb_stream *stream
     return be->ops->stream_call(be, stream, fn, arg, err);
 }
 
+/* Holds the stream: work queued on it from now on waits until gb_stream_release, which must follow. Blocks no thread
+ * that other streams need. *ret is gone with the release. */
+static inline int gb_stream_hold(struct gb_backend *be, struct gb_stream *stream, struct gb_hold **ret,
+                                 struct gb_error *err) {
+    return be->ops->stream_hold(be, stream, ret, err);
+}
+
+/* Ends the hold, also before the stream has reached it. [any thread, never blocks] */
+static inline void gb_stream_release(struct gb_backend *be, struct gb_hold *hold) {
+    be->ops->stream_release(be, hold);
+}
+
 static inline int gb_event_create(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err) {
     return be->ops->event_create(be, device, ret, err);
 }
@@ -211,6 +229,13 @@ static inline int gb_event_mark(struct gb_backend *be, struct gb_event *event, s
 /* [any thread, never blocks] -1 when the covered work failed. An event never recorded is done. */
 static inline int gb_event_query(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err) {
     return be->ops->event_query(be, event, ret_done, err);
+}
+
+/* Waits for the event; returns at once if it is complete. The pools of its device then know that the frees it covers
+ * are finished, which a query does not tell them. Any stream gets that memory, whatever the pool's policies, and a trim
+ * gives it back. -1 when the covered work failed. */
+static inline int gb_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_error *err) {
+    return be->ops->event_sync(be, event, err);
 }
 
 /* Nanoseconds on the device between two completed events of one device (resolution about 1 us); 0 when end came first.

@@ -15,6 +15,7 @@ struct gb_backend;
 struct gb_pool;
 struct gb_stream;
 struct gb_event;
+struct gb_hold;
 
 enum gb_copy_direction { GB_COPY_TO_DEVICE, GB_COPY_FROM_DEVICE, GB_COPY_ON_DEVICE };
 
@@ -56,6 +57,8 @@ struct gb_backend_ops {
     int (*stream_wait)(struct gb_backend *be, struct gb_stream *stream, struct gb_event *event, struct gb_error *err);
     int (*stream_call)(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
                        struct gb_error *err);
+    int (*stream_hold)(struct gb_backend *be, struct gb_stream *stream, struct gb_hold **ret, struct gb_error *err);
+    void (*stream_release)(struct gb_backend *be, struct gb_hold *hold);
 
     int (*event_create)(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
     void (*event_destroy)(struct gb_backend *be, struct gb_event *event);
@@ -63,6 +66,7 @@ struct gb_backend_ops {
     int (*event_record_device)(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err);
     int (*event_mark)(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
     int (*event_query)(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err);
+    int (*event_sync)(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
     int (*event_elapsed)(struct gb_backend *be, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
                          struct gb_error *err);
     int (*watch)(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);

@@ -1,25 +1,20 @@
-/* What is done with buffers as a whole: ls, info, rm, fill, release, seal, verify, export. */
+/* What is done with buffers as a whole: ls, info, create, set, rm, fill, reserve, release, seal, verify, export. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/settings.h"
 
 #define BUFFER "/v1/sessions/{}/buffers/{}"
 
 static const struct gb_cli_column buffer_columns[] = {
-    {"NAME", "name", GB_CLI_FORM_TEXT},
-    {"DTYPE", "dtype", GB_CLI_FORM_TEXT},
-    {"SHAPE", "shape", GB_CLI_FORM_SHAPE},
-    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
-    {"KIND", "kind", GB_CLI_FORM_TEXT},
-    {"DEVICE", "device.index", GB_CLI_FORM_COUNT},
-    {"STATE", "state", GB_CLI_FORM_TEXT},
-    {"GEN", "generation", GB_CLI_FORM_COUNT},
-    {"LEASES", "leases", GB_CLI_FORM_COUNT},
-    {"SEALED", "sealed", GB_CLI_FORM_FLAG},
-    {"UPDATED (UTC)", "updated_at", GB_CLI_FORM_TIME},
+    {"NAME", "name", GB_CLI_FORM_TEXT},       {"DTYPE", "dtype", GB_CLI_FORM_TEXT},
+    {"SHAPE", "shape", GB_CLI_FORM_SHAPE},    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+    {"KIND", "kind", GB_CLI_FORM_TEXT},       {"DEVICE", "device.index", GB_CLI_FORM_COUNT},
+    {"HEAD", "head", GB_CLI_FORM_TEXT},       {"STATE", "state", GB_CLI_FORM_TEXT},
+    {"GEN", "generation", GB_CLI_FORM_COUNT}, {"LEASES", "leases", GB_CLI_FORM_COUNT},
+    {"SEALED", "sealed", GB_CLI_FORM_FLAG},   {"UPDATED (UTC)", "updated_at", GB_CLI_FORM_TIME},
 };
 
 /* The target of a buffer, with what comes behind its name. */
@@ -70,13 +65,49 @@ static json_t *whole(struct gb_cli *cli) {
 }
 
 int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
+    const struct gb_cli_options *o = &cli->options;
     char target[GB_CLI_PATH];
+    char query[64];
 
     if (argc == 0)
         return gb_cli_show(cli, whole(cli), NULL, 0);
-    if (target_of(cli, argv[0], "", target) < 0)
+    snprintf(query, sizeof query, "%s%s%s", o->attributes || o->last_transfer ? "?" : "",
+             o->attributes ? "attributes=true&" : "", o->last_transfer ? "last_transfer=true" : "");
+    if (target_of(cli, argv[0], query, target) < 0)
         return gb_cli_failed(cli);
     return gb_cli_show(cli, gb_cli_request(cli, "GET", target, NULL), NULL, 0);
+}
+
+int gb_cli_run_create(struct gb_cli *cli, int argc, char **argv) {
+    struct gb_cli_name name;
+    char target[GB_CLI_PATH];
+    json_t *body = json_object();
+
+    (void)argc;
+    if (gb_cli_name(cli, argv[0], &name) < 0 ||
+        gb_cli_target(cli, target, "/v1/sessions/{}/buffers", name.session) < 0 ||
+        gb_cli_buffer_settings(cli, body) < 0) {
+        json_decref(body);
+        return gb_cli_failed(cli);
+    }
+    json_object_set_new(body, "name", json_string(name.name));
+    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
+}
+
+int gb_cli_run_set(struct gb_cli *cli, int argc, char **argv) {
+    char target[GB_CLI_PATH];
+    json_t *body = json_object();
+    int rc = GB_CLI_DONE;
+
+    (void)argc;
+    if (target_of(cli, argv[0], "", target) < 0 || gb_cli_buffer_settings(cli, body) < 0)
+        rc = gb_cli_failed(cli);
+    else if (json_object_size(body) == 0)
+        rc = gb_cli_refused(cli, GB_CLI_USAGE, "there is nothing to set: give --labels, --dtype or --shape");
+    if (rc == GB_CLI_DONE)
+        return gb_cli_show_buffer(cli, gb_cli_request(cli, "PATCH", target, body));
+    json_decref(body);
+    return rc;
 }
 
 /* Removing: what went, and how the first that did not go ended. */
@@ -209,6 +240,23 @@ int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
     if (target_of(cli, argv[0], "/seal", target) < 0)
         return gb_cli_failed(cli);
     return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, json_object()));
+}
+
+int gb_cli_run_reserve(struct gb_cli *cli, int argc, char **argv) {
+    const struct gb_cli_options *o = &cli->options;
+    char target[GB_CLI_PATH];
+    uint64_t bytes;
+    json_t *body;
+
+    (void)argc;
+    if (gb_cli_size(argv[1], &bytes) < 0 || bytes > INT64_MAX)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "\"%s\" is no size: give bytes, such as 4096, 64K or 2M", argv[1]);
+    if (target_of(cli, argv[0], "/reserve", target) < 0)
+        return gb_cli_failed(cli);
+    body = json_pack("{s:I,s:s}", "bytes", (json_int_t)bytes, "side", o->side != NULL ? o->side : "host");
+    if (o->stream != NULL)
+        json_object_set_new(body, "stream", json_string(o->stream));
+    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
 }
 
 int gb_cli_run_release(struct gb_cli *cli, int argc, char **argv) {

@@ -85,6 +85,13 @@ static void put_native(const struct gpubuf_error *err) {
     fputs(")", stderr);
 }
 
+/* Room that will never be there is not made by trimming; a path that the user wrote says nothing of versions. */
+static bool helps(const struct gb_cli *cli, const struct gpubuf_error *err) {
+    if (err->code == GPUBUF_OUT_OF_MEMORY)
+        return err->retryable;
+    return err->code != GPUBUF_NO_ROUTE || strcmp(cli->command->name, "call") != 0;
+}
+
 int gb_cli_failed(struct gb_cli *cli) {
     struct gpubuf_error *err = &cli->error;
     json_t *problem;
@@ -103,9 +110,8 @@ int gb_cli_failed(struct gb_cli *cli) {
         put_native(err);
     fputs("\n", stderr);
     put_holders(problem);
-    /* Room that will never be there is not made by trimming. */
     for (i = 0; i < sizeof hints / sizeof hints[0]; i++)
-        if (hints[i].code == err->code && (err->code != GPUBUF_OUT_OF_MEMORY || err->retryable))
+        if (hints[i].code == err->code && helps(cli, err))
             fprintf(stderr, "gpubuf: %s\n", hints[i].text);
     json_decref(problem);
     return gb_cli_status_of(err);

@@ -79,6 +79,9 @@ json_t *gb_cli_request_with(struct gb_cli *cli, const char *method, const char *
 json_t *gb_cli_list(struct gb_cli *cli, const char *target);
 json_t *gb_cli_items(struct gb_cli *cli, const char *target);
 
+/* Sets the field "device" of a request; device NULL: none. */
+void gb_cli_put_device(json_t *body, const char *device);
+
 /* Prints a value: as JSON with --json, else by the columns or, without these, as details. Takes it over. */
 int gb_cli_show(struct gb_cli *cli, json_t *value, const struct gb_cli_column *columns, size_t count);
 

@@ -44,6 +44,19 @@ static void offer_names(struct gb_cli *cli, const char *start, const char *forma
     json_decref(items);
 }
 
+/* "add|rm" */
+static void offer_verbs(const char *start, const char *verbs) {
+    char word[64];
+
+    while (*verbs != '\0') {
+        size_t n = strcspn(verbs, "|");
+
+        snprintf(word, sizeof word, "%.*s", (int)n, verbs);
+        offer(start, word);
+        verbs += n + (verbs[n] == '|');
+    }
+}
+
 static void offer_value(struct gb_cli *cli, const char *start, const char *what) {
     if (strncmp(what, "FILE", 4) == 0 || strcmp(what, "PATH") == 0 || strcmp(what, "SOURCE") == 0 ||
         strcmp(what, "TARGET") == 0)
@@ -70,10 +83,10 @@ static void offer_value(struct gb_cli *cli, const char *start, const char *what)
 
         for (i = 0; i < gb_cli_commands_count; i++)
             offer(start, gb_cli_commands[i].name);
-    } else if (strcmp(what, "add|rm") == 0)
-        offer_words(start, "add rm");
-    else if (strcmp(what, "rm") == 0)
-        offer_words(start, "rm");
+    } else if (strcmp(what, "METHOD") == 0)
+        offer_words(start, "GET POST PUT PATCH DELETE HEAD");
+    else if (strcmp(what, "rm") == 0 || strchr(what, '|') != NULL)
+        offer_verbs(start, what);
 }
 
 /* The word of "FILE [NAME]" that stands for the n-th argument; the last one stands for all that follow. */
@@ -150,7 +163,8 @@ int gb_cli_run_complete(struct gb_cli *cli, int argc, char **argv) {
     else {
         if (command != NULL)
             placeholder(command->arguments, position, what, sizeof what);
-        offer_value(cli, last, what);
+        if (strcmp(what, "PATH") != 0) /* of a request, not of a file */
+            offer_value(cli, last, what);
     }
     return GB_CLI_DONE;
 }

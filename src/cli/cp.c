@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "cli/files.h"
+#include "cli/times.h"
 
 static json_t *copy_body(const struct gb_cli_options *o, const struct gb_cli_name *from) {
     char source[2 * GPUBUF_NAME_SIZE];
@@ -51,6 +52,7 @@ static int copy_buffer(struct gb_cli *cli, const char *source, const char *targe
         say_file(cli, source, target);
         return status;
     }
+    gb_cli_times_put(cli);
     return gb_cli_show_buffer(cli, copied);
 }
 

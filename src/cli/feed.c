@@ -54,6 +54,7 @@ static void put_line(FILE *out, const struct gpubuf_news *news) {
         fprintf(out, "  %s", gb_cli_bytes_text(news->bytes.value, bytes));
     if (news->count.set)
         put_count(out, news);
+    put_word(out, "  head ", news->head);
     put_word(out, "  lease ", news->lease);
     put_word(out, "  ", news->detail);
     putc('\n', out);

@@ -6,6 +6,7 @@
 #include "cli/files.h"
 #include "cli/progress.h"
 #include "cli/sink.h"
+#include "cli/times.h"
 
 static int moved(void *arg, uint64_t done, uint64_t total) {
     gb_cli_progress_move(arg, done, total == GPUBUF_UNKNOWN ? 0 : total);
@@ -73,6 +74,7 @@ static int get_buffer(struct gb_cli *cli, const struct gb_cli_name *name, const 
     ended = gb_cli_sink_close(cli, &sink, rc == 0);
     if (rc < 0)
         return gb_cli_failed(cli);
+    gb_cli_times_get(cli, name, got.bytes);
     return ended != 0 || out ? ended : show_got(cli, name, path, &got);
 }
 
@@ -103,6 +105,7 @@ static int get_tensors(struct gb_cli *cli, const char *names, const char *path) 
     free(prefix);
     if (rc < 0)
         return gb_cli_failed(cli);
+    gb_cli_times_put(cli);
     if (ended == 0 && cli->options.json)
         return gb_cli_show(cli, json_pack("{s:s, s:I}", "file", path, "bytes", (json_int_t)bytes), NULL, 0);
     if (ended == 0 && !cli->options.quiet)

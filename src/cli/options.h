@@ -9,7 +9,7 @@
 
 struct gb_cli;
 
-enum gb_cli_option_type { GB_CLI_TEXT, GB_CLI_SIZE, GB_CLI_COUNT, GB_CLI_SECONDS, GB_CLI_FLAG };
+enum gb_cli_option_type { GB_CLI_TEXT, GB_CLI_SIZE, GB_CLI_LIMIT, GB_CLI_COUNT, GB_CLI_SECONDS, GB_CLI_FLAG };
 
 enum gb_cli_option_id {
 #define GB_CLI_OPTION(type, field, name, letter, argument, words, help) GB_CLI_ID_##field,
@@ -20,9 +20,12 @@ enum gb_cli_option_id {
 
 typedef const char *gb_cli_value_TEXT;
 typedef uint64_t gb_cli_value_SIZE;
+typedef uint64_t gb_cli_value_LIMIT;
 typedef uint64_t gb_cli_value_COUNT;
 typedef double gb_cli_value_SECONDS;
 typedef bool gb_cli_value_FLAG;
+
+#define GB_CLI_NONE UINT64_MAX /* no limit */
 
 /* A member for each line of options.def: zero where it was not given. Texts point into argv. */
 struct gb_cli_options {

@@ -103,6 +103,8 @@ void gb_cli_cell(json_t *item, const struct gb_cli_column *column, char *text) {
         strcpy(text, "-");
     else if (column->form == GB_CLI_FORM_BYTES && json_is_integer(value))
         gb_cli_bytes_text((uint64_t)json_integer_value(value), text);
+    else if (column->form == GB_CLI_FORM_REAL && json_is_number(value))
+        snprintf(text, GB_CLI_CELL, "%.3f", json_number_value(value));
     else if (column->form == GB_CLI_FORM_SHAPE && json_is_array(value))
         cell_shape(value, text);
     else if (column->form == GB_CLI_FORM_TIME && json_is_string(value))
@@ -134,7 +136,7 @@ void gb_cli_put(FILE *out, const char *text) {
 
 static void put_cell(FILE *out, const char *text, enum gb_cli_form form, size_t width, bool last) {
     size_t pad = width > strlen(text) ? width - strlen(text) : 0;
-    bool right = form == GB_CLI_FORM_BYTES || form == GB_CLI_FORM_COUNT;
+    bool right = form == GB_CLI_FORM_BYTES || form == GB_CLI_FORM_COUNT || form == GB_CLI_FORM_REAL;
 
     if (right)
         fprintf(out, "%*s", (int)pad, "");

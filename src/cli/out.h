@@ -11,6 +11,7 @@ enum gb_cli_form {
     GB_CLI_FORM_TEXT,
     GB_CLI_FORM_BYTES, /* 1.5 MiB */
     GB_CLI_FORM_COUNT,
+    GB_CLI_FORM_REAL,  /* with three digits behind the point */
     GB_CLI_FORM_SHAPE, /* 3x4 */
     GB_CLI_FORM_TIME,  /* 2026-11-21 13:37:51 */
     GB_CLI_FORM_FLAG   /* yes or nothing */

@@ -5,6 +5,7 @@
 #include "cli/files.h"
 #include "cli/progress.h"
 #include "cli/source.h"
+#include "cli/times.h"
 
 bool gb_cli_ends_in(const char *text, const char *end) {
     size_t n = strlen(text);
@@ -109,6 +110,7 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
     gb_cli_progress_end(&moving.progress, rc == 0);
     if (rc < 0)
         return gb_cli_failed(cli);
+    gb_cli_times_put(cli);
     answer = gpubuf_answer_of(cli->client);
     return gb_cli_show_buffer(cli, json_loadb(answer->body, answer->bytes, 0, NULL));
 }
@@ -134,6 +136,7 @@ static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const c
     gb_cli_progress_end(&moving.progress, rc == 0);
     if (rc < 0)
         return gb_cli_failed(cli);
+    gb_cli_times_put(cli);
     answer = gpubuf_answer_of(cli->client);
     if (o->json)
         return gb_cli_show(cli, json_loadb(answer->body, answer->bytes, 0, NULL), NULL, 0);

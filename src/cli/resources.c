@@ -1,8 +1,8 @@
-/* Lists that can grow and shrink: sessions, pools, streams; and those that can only be looked at. */
+/* Lists that can grow and shrink: sessions, pools, streams, events; and those that can only be looked at. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/settings.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -11,7 +11,7 @@ struct thing {
     const char *query; /* of a DELETE with --force */
     const struct gb_cli_column *columns;
     size_t count;
-    void (*fill)(const struct gb_cli_options *options, json_t *body); /* what a new one is made with */
+    int (*fill)(struct gb_cli *cli, json_t *body); /* what one is made with or changed to; NULL: it has only a name */
 };
 
 static const struct gb_cli_column session_columns[] = {
@@ -78,51 +78,39 @@ static const struct gb_cli_column upload_columns[] = {
     {"EXPIRES (UTC)", "expires_at", GB_CLI_FORM_TIME},
 };
 
-static void set_integer(json_t *body, const char *key, bool given, uint64_t value) {
-    if (given)
-        json_object_set_new(body, key, json_integer((json_int_t)value));
-}
-
-static void fill_session(const struct gb_cli_options *options, json_t *body) {
-    json_t *quota = json_object();
-
-    set_integer(quota, "bytes", options->given[GB_CLI_ID_max_bytes], options->max_bytes);
-    set_integer(body, "idle_ttl_s", options->given[GB_CLI_ID_idle_ttl], options->idle_ttl);
-    if (json_object_size(quota) > 0)
-        json_object_set(body, "quota", quota);
-    json_decref(quota);
-}
-
-static void fill_pool(const struct gb_cli_options *options, json_t *body) {
-    const char *device = options->device;
-
-    set_integer(body, "max_bytes", options->given[GB_CLI_ID_max_bytes], options->max_bytes);
-    set_integer(body, "release_threshold_bytes", options->given[GB_CLI_ID_release_threshold],
-                options->release_threshold);
-    if (options->exportable)
-        json_object_set_new(body, "exportable", json_true());
-    if (device != NULL && strspn(device, "0123456789") == strlen(device))
-        json_object_set_new(body, "device", json_integer(strtol(device, NULL, 10)));
-    else if (device != NULL)
-        json_object_set_new(body, "device", json_string(device));
-}
-
-/* The name is all that there is to say. */
-static void fill_name(const struct gb_cli_options *options, json_t *body) {
-    (void)options;
-    (void)body;
-}
-
-static const struct thing sessions = {"/v1/sessions", "", session_columns, COUNT(session_columns), fill_session};
+static const struct thing sessions = {"/v1/sessions", "", session_columns, COUNT(session_columns),
+                                      gb_cli_session_settings};
 static const struct thing pools = {"/v1/sessions/{}/pools", "?force=true", pool_columns, COUNT(pool_columns),
-                                   fill_pool};
-static const struct thing streams = {"/v1/sessions/{}/streams", "", stream_columns, COUNT(stream_columns), fill_name};
+                                   gb_cli_pool_settings};
+static const struct thing streams = {"/v1/sessions/{}/streams", "", stream_columns, COUNT(stream_columns), NULL};
 
-static const struct thing events = {"/v1/sessions/{}/events", "", event_columns, COUNT(event_columns), fill_name};
+static const struct thing events = {"/v1/sessions/{}/events", "", event_columns, COUNT(event_columns), NULL};
 /* These are not added by name. */
 static const struct thing leases = {"/v1/leases", "", lease_columns, COUNT(lease_columns), NULL};
 static const struct thing operations = {"/v1/operations", "", operation_columns, COUNT(operation_columns), NULL};
 static const struct thing uploads = {"/v1/sessions/{}/uploads", "", upload_columns, COUNT(upload_columns), NULL};
+
+/* --- verbs -------------------------------------------------------------------------------------------------------- */
+
+/* The target of one, with what comes behind its name. */
+static int target_of(struct gb_cli *cli, const struct thing *thing, const char *name, const char *behind, char *ret) {
+    bool of_session = strchr(thing->list, '{') != NULL;
+    char format[128];
+
+    snprintf(format, sizeof format, "%s/{}%s", thing->list, behind);
+    return gb_cli_target(cli, ret, format, of_session ? cli->session : name, name);
+}
+
+static json_t *act(struct gb_cli *cli, const struct thing *thing, const char *method, const char *name,
+                   const char *behind, json_t *body) {
+    char target[GB_CLI_PATH];
+
+    if (target_of(cli, thing, name, behind, target) < 0) {
+        json_decref(body);
+        return NULL;
+    }
+    return gb_cli_request(cli, method, target, body);
+}
 
 static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char *name) {
     char target[GB_CLI_PATH];
@@ -135,42 +123,169 @@ static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the name is not UTF-8");
         return NULL;
     }
-    thing->fill(&cli->options, body);
+    if (thing->fill != NULL && thing->fill(cli, body) < 0) {
+        json_decref(body);
+        return NULL;
+    }
     return gb_cli_request(cli, "POST", target, body);
 }
 
-static json_t *remove_one(struct gb_cli *cli, const struct thing *thing, const char *name) {
-    char target[GB_CLI_PATH];
-    char format[128];
-    bool of_session = strchr(thing->list, '{') != NULL;
+static json_t *set_one(struct gb_cli *cli, const struct thing *thing, const char *name) {
+    json_t *body = json_object();
+    int rc = thing->fill(cli, body);
 
-    snprintf(format, sizeof format, "%s/{}%s", thing->list, cli->options.force ? thing->query : "");
-    if (gb_cli_target(cli, target, format, of_session ? cli->session : name, name) < 0)
+    if (rc == 0 && json_object_size(body) == 0)
+        rc = gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "there is nothing to set; \"gpubuf %s --help\" lists the options",
+                          cli->command->name);
+    if (rc < 0) {
+        json_decref(body);
         return NULL;
-    return gb_cli_request(cli, "DELETE", target, NULL);
+    }
+    return act(cli, thing, "PATCH", name, "", body);
 }
 
-static int change(struct gb_cli *cli, const struct thing *thing, int argc, char **argv) {
-    bool add = strcmp(argv[0], "add") == 0;
+static json_t *show_one(struct gb_cli *cli, const struct thing *thing, const char *name) {
+    return act(cli, thing, "GET", name, "", NULL);
+}
+
+static json_t *remove_one(struct gb_cli *cli, const struct thing *thing, const char *name) {
+    return act(cli, thing, "DELETE", name, cli->options.force ? thing->query : "", NULL);
+}
+
+static json_t *reset_peak(struct gb_cli *cli, const struct thing *thing, const char *name) {
+    return act(cli, thing, "POST", name, "/reset-peak", json_object());
+}
+
+static json_t *set_access(struct gb_cli *cli, const struct thing *thing, const char *name, const char *access) {
+    const char *device = cli->options.device;
+
+    if (device == NULL) {
+        gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--device says which device is to reach the pool, or no longer");
+        return NULL;
+    }
+    return act(cli, thing, "POST", name, "/access",
+               json_pack("{s:o, s:s}", "device", gb_cli_device(device), "access", access));
+}
+
+static json_t *grant(struct gb_cli *cli, const struct thing *thing, const char *name) {
+    return set_access(cli, thing, name, "read_write");
+}
+
+static json_t *revoke(struct gb_cli *cli, const struct thing *thing, const char *name) {
+    return set_access(cli, thing, name, "none");
+}
+
+static json_t *on_stream(struct gb_cli *cli, const struct thing *thing, const char *name, const char *behind) {
+    const char *stream = cli->options.stream;
+
+    return act(cli, thing, "POST", name, behind, stream != NULL ? json_pack("{s:s}", "stream", stream) : json_object());
+}
+
+static json_t *record(struct gb_cli *cli, const struct thing *thing, const char *name) {
+    return on_stream(cli, thing, name, "/record");
+}
+
+static json_t *wait_for(struct gb_cli *cli, const struct thing *thing, const char *name) {
+    return on_stream(cli, thing, name, "/wait");
+}
+
+/* What a verb prints: a table of the things, all of each, the devices that reach each, or nothing. */
+enum shown { SHOW_TABLE, SHOW_ALL, SHOW_ACCESS, SHOW_NOTHING };
+
+static const struct verb {
+    const char *name;
+    json_t *(*run)(struct gb_cli *cli, const struct thing *thing, const char *name);
+    enum shown shown;
+} verbs[] = {
+    {"add", add_one, SHOW_TABLE},           {"set", set_one, SHOW_TABLE},   {"show", show_one, SHOW_ALL},
+    {"rm", remove_one, SHOW_NOTHING},       {"grant", grant, SHOW_ACCESS},  {"revoke", revoke, SHOW_ACCESS},
+    {"access", show_one, SHOW_ACCESS},      {"record", record, SHOW_TABLE}, {"wait", wait_for, SHOW_TABLE},
+    {"reset-peak", reset_peak, SHOW_TABLE},
+};
+
+/* A line for each pair of a pool and another device. */
+static void put_access(json_t *shown) {
+    static const struct gb_cli_column columns[] = {
+        {"POOL", "pool", GB_CLI_FORM_TEXT},
+        {"DEVICE", "device.index", GB_CLI_FORM_COUNT},
+        {"UUID", "device.uuid", GB_CLI_FORM_TEXT},
+        {"ACCESS", "access", GB_CLI_FORM_TEXT},
+    };
+    json_t *rows = json_array();
+    json_t *pool;
+    json_t *peer;
+    size_t i;
+    size_t k;
+
+    json_array_foreach(shown, i, pool) {
+        json_array_foreach(json_object_get(pool, "access"), k, peer) {
+            json_t *row = json_copy(peer);
+
+            json_object_set(row, "pool", json_object_get(pool, "name"));
+            json_array_append_new(rows, row);
+        }
+    }
+    gb_cli_table(stdout, columns, COUNT(columns), rows);
+    json_decref(rows);
+}
+
+static void put_all(json_t *things) {
+    json_t *thing;
+    size_t i;
+
+    json_array_foreach(things, i, thing) {
+        if (i > 0)
+            putchar('\n');
+        gb_cli_details(stdout, thing);
+    }
+}
+
+static void put(struct gb_cli *cli, const struct thing *thing, enum shown shown, json_t *answers) {
+    if (cli->options.json)
+        gb_cli_json(stdout, answers);
+    else if (shown == SHOW_ALL)
+        put_all(answers);
+    else if (shown == SHOW_ACCESS)
+        put_access(answers);
+    else if (shown == SHOW_TABLE && !cli->options.quiet)
+        gb_cli_table(stdout, thing->columns, thing->count, answers);
+}
+
+static int change(struct gb_cli *cli, const struct thing *thing, const struct verb *verb, int argc, char **argv) {
     json_t *answers = json_array();
     int rc = GB_CLI_DONE;
     int i;
 
-    for (i = 1; i < argc && rc == GB_CLI_DONE; i++) {
-        json_t *answer = add ? add_one(cli, thing, argv[i]) : remove_one(cli, thing, argv[i]);
+    for (i = 0; i < argc && rc == GB_CLI_DONE; i++) {
+        json_t *answer = verb->run(cli, thing, argv[i]);
 
         if (answer == NULL)
             rc = gb_cli_failed(cli);
         else
-            json_array_append_new(answers, add ? json_incref(answer) : json_string(argv[i]));
+            json_array_append_new(answers, verb->shown != SHOW_NOTHING ? json_incref(answer) : json_string(argv[i]));
         json_decref(answer);
     }
-    if (rc == GB_CLI_DONE && cli->options.json)
-        gb_cli_json(stdout, answers);
-    else if (rc == GB_CLI_DONE && add && !cli->options.quiet)
-        gb_cli_table(stdout, thing->columns, thing->count, answers);
+    if (rc == GB_CLI_DONE)
+        put(cli, thing, verb->shown, answers);
     json_decref(answers);
     return rc;
+}
+
+/* The verb, if the command has it: its arguments are "[add|rm NAME...]". */
+static const struct verb *verb_of(const struct gb_cli_command *command, const char *word) {
+    const char *list = command->arguments + 1;
+    size_t length = strcspn(list, " ");
+    size_t n = strlen(word);
+    size_t at = 0;
+    size_t i;
+
+    for (i = 0; i < COUNT(verbs); i++)
+        if (strcmp(verbs[i].name, word) == 0)
+            break;
+    for (; i < COUNT(verbs) && at < length; at += strcspn(list + at, "| ") + 1)
+        if (strcspn(list + at, "| ") == n && strncmp(list + at, word, n) == 0)
+            return &verbs[i];
+    return NULL;
 }
 
 static int list(struct gb_cli *cli, const char *format, const struct gb_cli_column *columns, size_t count) {
@@ -182,16 +297,14 @@ static int list(struct gb_cli *cli, const char *format, const struct gb_cli_colu
 }
 
 static int run(struct gb_cli *cli, const struct thing *thing, int argc, char **argv) {
+    const struct verb *verb = argc > 1 ? verb_of(cli->command, argv[0]) : NULL;
+
     if (argc == 0)
         return list(cli, thing->list, thing->columns, thing->count);
-    if (thing->fill == NULL && (strcmp(argv[0], "rm") != 0 || argc < 2))
-        return gb_cli_refused(cli, GB_CLI_USAGE, "\"gpubuf %s\" lists, \"gpubuf %s rm ID...\" ends some",
-                              cli->command->name, cli->command->name);
-    if ((strcmp(argv[0], "add") != 0 && strcmp(argv[0], "rm") != 0) || argc < 2)
-        return gb_cli_refused(cli, GB_CLI_USAGE,
-                              "\"gpubuf %s\" lists, \"gpubuf %s add NAME...\" and \"... rm NAME...\" change",
-                              cli->command->name, cli->command->name);
-    return change(cli, thing, argc, argv);
+    if (verb == NULL)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "\"gpubuf %s\" lists; else it is gpubuf %s %s", cli->command->name,
+                              cli->command->name, cli->command->arguments);
+    return change(cli, thing, verb, argc - 1, argv + 1);
 }
 
 int gb_cli_run_sessions(struct gb_cli *cli, int argc, char **argv) {

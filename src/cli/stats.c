@@ -2,17 +2,22 @@
 
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/history.h"
 
 #define SESSIONS_SHOWN 10
 #define POOLS_SHOWN 10   /* of sessions, where sessions are to follow */
 #define RATE_LEAST_S 5.0 /* over less than this, what comes in bursts has no rate */
 
 static const struct gb_cli_column transfer_columns[] = {
-    {"", "what", GB_CLI_FORM_TEXT},        {"COUNT", "count", GB_CLI_FORM_COUNT},
-    {"BYTES", "bytes", GB_CLI_FORM_BYTES}, {"COPYING (S)", "copying", GB_CLI_FORM_COUNT},
+    {"", "what", GB_CLI_FORM_TEXT},
+    {"COUNT", "count", GB_CLI_FORM_COUNT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+    {"COPYING (S)", "copying", GB_CLI_FORM_COUNT},
+    {"WAITING (S)", "waiting", GB_CLI_FORM_COUNT},
     {"RATE", "rate", GB_CLI_FORM_COUNT},
+    {"WAITING EACH", "each", GB_CLI_FORM_COUNT},
 };
+#define LIVE_COLUMNS 2 /* the last of them */
 static const struct gb_cli_column pool_columns[] = {
     {"POOL", "name", GB_CLI_FORM_TEXT},
     {"DEVICE", "device.index", GB_CLI_FORM_COUNT},
@@ -53,24 +58,44 @@ static const char *rate_text(double bytes, double seconds, char text[32]) {
     return text;
 }
 
+/* Fills and copies of mirrored buffers are counted otherwise. */
+static double count_of(json_t *counted) {
+    json_t *copies = json_object_get(counted, "copies");
+
+    return copies != NULL ? json_number_value(copies) : sum_of(counted, "count");
+}
+
+/* How long a transfer waited on the average behind earlier work, before its first byte was copied. */
+static const char *each_text(json_t *counted, json_t *earlier, char text[32]) {
+    double count = count_of(counted) - count_of(earlier);
+    double waited_s = sum_of(counted, "seconds_queued") - sum_of(earlier, "seconds_queued");
+
+    if (json_object_get(counted, "seconds_queued") == NULL || count <= 0)
+        return "-";
+    snprintf(text, 32, "%.2f ms", waited_s > 0 ? waited_s * 1e3 / count : 0);
+    return text;
+}
+
 static json_t *transfers(json_t *stats, json_t *before, double seconds) {
     json_t *rows = json_array();
     const char *name;
     json_t *counted;
 
     json_object_foreach(json_object_get(stats, "transfers"), name, counted) {
+        json_t *earlier = json_object_get(json_object_get(before, "transfers"), name);
         double bytes = sum_of(counted, "bytes");
-        double earlier = sum_of(json_object_get(json_object_get(before, "transfers"), name), "bytes");
-        json_t *copies = json_object_get(counted, "copies"); /* what is counted of mirrored buffers */
-        double count = copies != NULL ? json_number_value(copies) : sum_of(counted, "count");
-        json_t *row =
-            json_pack("{s:s, s:I, s:I}", "what", name, "count", (json_int_t)count, "bytes", (json_int_t)bytes);
+        json_t *row = json_pack("{s:s, s:I, s:I}", "what", name, "count", (json_int_t)count_of(counted), "bytes",
+                                (json_int_t)bytes);
         char text[32];
 
-        snprintf(text, sizeof text, "%.2f", sum_of(counted, "seconds_copying"));
+        snprintf(text, sizeof text, "%.3f", sum_of(counted, "seconds_copying"));
         json_object_set_new(row, "copying", json_string(text));
-        if (before != NULL)
-            json_object_set_new(row, "rate", json_string(rate_text(bytes - earlier, seconds, text)));
+        snprintf(text, sizeof text, "%.3f", sum_of(counted, "seconds_queued"));
+        json_object_set_new(row, "waiting", json_string(text));
+        if (before != NULL) {
+            json_object_set_new(row, "rate", json_string(rate_text(bytes - sum_of(earlier, "bytes"), seconds, text)));
+            json_object_set_new(row, "each", json_string(each_text(counted, earlier, text)));
+        }
         json_array_append_new(rows, row);
     }
     return rows;
@@ -93,9 +118,10 @@ static void put_head(FILE *out, json_t *stats) {
                 gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "sharing.held_bytes"), held));
     fprintf(out, "\nrunning: %.0f uploads, %.0f downloads, %.0f writes", gb_cli_number(stats, "running.uploads"),
             gb_cli_number(stats, "running.downloads"), gb_cli_number(stats, "running.writes"));
-    fprintf(out, "; operations: %.0f queued, %.0f running; slots: %.0f of %.0f free\n\n",
+    fprintf(out, "; operations: %.0f queued, %.0f running; slots: %.0f of %.0f free",
             gb_cli_number(stats, "operations.queued"), gb_cli_number(stats, "operations.running"),
             gb_cli_number(stats, "slots.free"), gb_cli_number(stats, "slots.total"));
+    fprintf(out, ", %.0f transfers wait for one\n\n", gb_cli_number(stats, "slots.waiting"));
 }
 
 /* Those with the most first, at most so many. */
@@ -153,7 +179,8 @@ void gb_cli_stats_put(FILE *out, json_t *stats, json_t *before, double seconds, 
     json_t *top = sessions != NULL ? largest(sessions, "used_bytes", SESSIONS_SHOWN) : NULL;
 
     put_head(out, stats);
-    gb_cli_table(out, transfer_columns, 4 + (before != NULL), rows);
+    gb_cli_table(out, transfer_columns,
+                 sizeof transfer_columns / sizeof transfer_columns[0] - (before == NULL ? LIVE_COLUMNS : 0), rows);
     put_pools(out, json_object_get(stats, "pools"), sessions != NULL ? POOLS_SHOWN : SIZE_MAX,
               gb_cli_number(stats, "pools_omitted"));
     if (top != NULL) {
@@ -164,16 +191,34 @@ void gb_cli_stats_put(FILE *out, json_t *stats, json_t *before, double seconds, 
     json_decref(rows);
 }
 
+static int target_of(struct gb_cli *cli, char *ret) {
+    const struct gb_cli_options *o = &cli->options;
+
+    if (o->pool != NULL)
+        return gb_cli_target(cli, ret, "/v1/sessions/{}/pools/{}/stats", cli->session, o->pool);
+    if (o->device != NULL)
+        return gb_cli_target(cli, ret, "/v1/devices/{}/stats", o->device);
+    if (o->session != NULL)
+        return gb_cli_target(cli, ret, "/v1/sessions/{}/stats", cli->session);
+    return gb_cli_target(cli, ret, "/v1/stats");
+}
+
 int gb_cli_run_stats(struct gb_cli *cli, int argc, char **argv) {
-    char target[GB_CLI_PATH] = "/v1/stats";
+    const struct gb_cli_options *o = &cli->options;
+    char target[GB_CLI_PATH];
     json_t *stats;
 
     (void)argc;
     (void)argv;
-    if (cli->options.session != NULL && gb_cli_target(cli, target, "/v1/sessions/{}/stats", cli->session) < 0)
+    if (o->device != NULL && (o->pool != NULL || o->session != NULL))
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "--device goes with no --pool and no --session: they are other things");
+    if (target_of(cli, target) < 0 || gb_cli_history_target(cli, target) < 0)
         return gb_cli_failed(cli);
     stats = gb_cli_request(cli, "GET", target, NULL);
-    if (stats == NULL || cli->options.json || cli->options.session != NULL)
+    if (gb_cli_history_wanted(o) && stats != NULL)
+        return gb_cli_history_show(cli, stats);
+    if (stats == NULL || o->json || o->session != NULL || o->pool != NULL || o->device != NULL)
         return gb_cli_show(cli, stats, NULL, 0);
     gb_cli_stats_put(stdout, stats, NULL, 0, NULL);
     json_decref(stats);

@@ -38,17 +38,28 @@ static int sync_side(struct gb_cli *cli, const char *text) {
     return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
 }
 
+static int sync_target(struct gb_cli *cli, char *ret) {
+    const struct gb_cli_options *o = &cli->options;
+
+    if (o->device != NULL)
+        return gb_cli_target(cli, ret, "/v1/devices/{}/sync", o->device);
+    if (o->stream != NULL)
+        return gb_cli_target(cli, ret, "/v1/sessions/{}/streams/{}/sync", cli->session, o->stream);
+    return gb_cli_target(cli, ret, "/v1/sessions/{}/sync", cli->session);
+}
+
 int gb_cli_run_sync(struct gb_cli *cli, int argc, char **argv) {
-    const char *stream = cli->options.stream;
     char target[GB_CLI_PATH];
     json_t *answer;
 
+    if (cli->options.device != NULL && (argc > 0 || cli->options.stream != NULL))
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "--device syncs all of a device: it goes with no NAME and no --stream");
     if (argc > 0)
         return sync_side(cli, argv[0]);
     if (cli->options.to != NULL)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--to is the side of a mirrored buffer: gpubuf sync NAME --to SIDE");
-    if (gb_cli_target(cli, target, stream != NULL ? "/v1/sessions/{}/streams/{}/sync" : "/v1/sessions/{}/sync",
-                      cli->session, stream) < 0)
+    if (sync_target(cli, target) < 0)
         return gb_cli_failed(cli);
     answer = ask_until(cli, target, json_object());
     if (answer == NULL || cli->options.json)

@@ -9,6 +9,7 @@ struct gpubuf_adoption {
     char session[GPUBUF_NAME_SIZE];
     char buffer[GPUBUF_NAME_SIZE];
     char created_at[GPUBUF_TIME_SIZE]; /* tells it from another of that name */
+    char side[GPUBUF_WORD_SIZE];       /* "": it is all of the buffer */
 };
 
 bool gpubuf_adoption_alive(const gpubuf_adoption *adoption) {
@@ -60,6 +61,7 @@ static char *adopt_json(struct gbc_request *request, const struct gpubuf_adopt_p
     char *text;
 
     gbc_put_text(body, "way", way_name(params->way));
+    gbc_put_text(body, "side", params->side);
     gbc_put_text(body, "dtype", params->dtype);
     if (shape)
         json_object_set_new(body, "shape", shape);
@@ -142,6 +144,7 @@ int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
     gbc_copy(a->session, sizeof(a->session), record.session);
     gbc_copy(a->buffer, sizeof(a->buffer), record.name);
     gbc_copy(a->created_at, sizeof(a->created_at), record.created_at);
+    gbc_copy(a->side, sizeof(a->side), params->side ? params->side : "");
     if (ret_buffer)
         *ret_buffer = record;
     *ret = a;
@@ -150,24 +153,48 @@ int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
 
 /* --- releasing ---------------------------------------------------------------------------------------------------- */
 
-/* record may be NULL: the answer is not looked at. */
-static int ask_of(const gpubuf_adoption *a, const char *method, struct gpubuf_buffer *record,
-                  struct gpubuf_error *err) {
+#define BUFFER "/v1/sessions/%/buffers/%"
+
+/* json: the body or NULL. record may be NULL: the answer is not looked
+ * at. */
+static int ask_of(const gpubuf_adoption *a, const char *method, const char *path, const char *json,
+                  struct gpubuf_buffer *record, struct gpubuf_error *err) {
     struct gbc_link_answer answer;
     struct gbc_request request;
     int r = -1;
 
-    gbc_request_init(&request, method, "/v1/sessions/%/buffers/%", a->session, a->buffer);
+    gbc_request_init(&request, method, path, a->session, a->buffer);
     if (request.target.failed) {
         gbc_error_memory(err);
     } else {
-        r = gbc_link_ask(a->link, method, request.target.data, NULL, 0, NULL, &answer, err);
+        r = gbc_link_ask(a->link, method, request.target.data, json, 0, NULL, &answer, err);
         if (r == 0 && record)
             r = gbc_parse(&answer.reply.body, gbc_record_buffer, record, err);
         gbc_link_answer_done(&answer);
     }
     gbc_request_done(&request);
     return r;
+}
+
+/* The other side gets the bytes if it lacks them. */
+static int release_side(const gpubuf_adoption *a, const struct gpubuf_buffer *record, struct gpubuf_error *err) {
+    bool host = strcmp(a->side, "host") == 0;
+    const struct gpubuf_side *mine = host ? &record->host_side : &record->device_side;
+    const struct gpubuf_side *other = host ? &record->device_side : &record->host_side;
+    const char *sync = host ? "{\"to\":\"device\"}" : "{\"to\":\"host\"}";
+    const char *release = host ? "{\"side\":\"host\"}" : "{\"side\":\"device\"}";
+
+    if (mine->owned) /* it went already */
+        return 0;
+    if (mine->current && !other->current && ask_of(a, "POST", BUFFER "/sync", sync, NULL, err) < 0)
+        return -1;
+    return ask_of(a, "POST", BUFFER "/release", release, NULL, err);
+}
+
+static int release(const gpubuf_adoption *a, const struct gpubuf_buffer *record, struct gpubuf_error *err) {
+    if (!record->adopted || strcmp(record->created_at, a->created_at) != 0)
+        return 0;
+    return a->side[0] ? release_side(a, record, err) : ask_of(a, "DELETE", BUFFER, NULL, NULL, err);
 }
 
 int gpubuf_adoption_release(gpubuf_adoption *adoption, struct gpubuf_error *err) {
@@ -180,9 +207,9 @@ int gpubuf_adoption_release(gpubuf_adoption *adoption, struct gpubuf_error *err)
     if (!adoption)
         return 0;
     if (gbc_link_alive(adoption->link)) { /* else it ended with the connection */
-        r = ask_of(adoption, "GET", &record, &why);
-        if (r == 0 && record.adopted && strcmp(record.created_at, adoption->created_at) == 0)
-            r = ask_of(adoption, "DELETE", NULL, &why);
+        r = ask_of(adoption, "GET", BUFFER, NULL, &record, &why);
+        if (r == 0)
+            r = release(adoption, &record, &why);
         if (why.code == GPUBUF_BUFFER_NOT_FOUND || why.code == GPUBUF_SESSION_NOT_FOUND)
             r = 0;
     }

@@ -60,6 +60,16 @@ int gpubuf_buffer_get(gpubuf_client *client, const char *session, const char *bu
     return gbc_call(client, &request, how, gbc_record_buffer, ret, err);
 }
 
+int gpubuf_buffer_last_transfer(gpubuf_client *client, const char *session, const char *buffer,
+                                struct gpubuf_last_transfer *ret, struct gpubuf_error *err) {
+    struct gbc_request request;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "GET", "/v1/sessions/%/buffers/%", session, buffer);
+    gbc_query_true(&request, "last_transfer", true);
+    return gbc_call(client, &request, NULL, gbc_record_last_transfer, ret, err);
+}
+
 int gpubuf_buffer_update(gpubuf_client *client, const char *session, const char *buffer,
                          const struct gpubuf_buffer_params *params, const struct gpubuf_how *how,
                          struct gpubuf_buffer *ret, struct gpubuf_error *err) {
@@ -81,6 +91,20 @@ int gpubuf_buffer_delete(gpubuf_client *client, const char *session, const char 
     gbc_how(&request, how);
     gbc_query(&request, "when", when_unmapped ? "unmapped" : NULL);
     return gbc_call(client, &request, NULL, NULL, NULL, err);
+}
+
+int gpubuf_buffer_reserve(gpubuf_client *client, const char *session, const char *buffer, const char *side,
+                          uint64_t bytes, const struct gpubuf_how *how, struct gpubuf_buffer *ret,
+                          struct gpubuf_error *err) {
+    struct gbc_request request;
+    json_t *body = gbc_json_of("side", json_string(side ? side : ""));
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/reserve", session, buffer);
+    gbc_how(&request, how);
+    gbc_put_opt(body, "bytes", gpubuf_some(bytes));
+    gbc_json(&request, body);
+    return gbc_call(client, &request, how, gbc_record_buffer, ret, err);
 }
 
 int gpubuf_buffer_release(gpubuf_client *client, const char *session, const char *buffer, const char *side,

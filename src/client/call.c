@@ -90,6 +90,7 @@ union any_record {
     struct gpubuf_stream stream;
     struct gpubuf_event event;
     struct gpubuf_buffer buffer;
+    struct gpubuf_last_transfer last_transfer;
     struct gpubuf_verified verified;
     struct gpubuf_operation operation;
     struct gpubuf_upload upload;

@@ -55,6 +55,7 @@ static int read_news(const json_t *object, struct gpubuf_news *ret) {
     ret->generation = gbc_read_u64(object, "generation");
     gbc_read_text(object, "lease", ret->lease, sizeof(ret->lease));
     gbc_read_text(object, "detail", ret->detail, sizeof(ret->detail));
+    gbc_read_text(object, "head", ret->head, sizeof(ret->head));
     return ret->type[0] != '\0' ? 0 : -1;
 }
 

@@ -14,6 +14,21 @@
     struct type *r = ret;                                                                                              \
     memset(r, 0, sizeof(*r))
 
+int gbc_record_last_transfer(const json_t *buffer, void *ret) {
+    const json_t *o = json_object_get(buffer, "last_transfer");
+    char direction[GPUBUF_WORD_SIZE];
+    RECORD(gpubuf_last_transfer);
+
+    gbc_read_text(o, "direction", direction, sizeof(direction));
+    r->known = json_is_object(o);
+    r->upload = strcmp(direction, "upload") == 0;
+    U64(bytes);
+    REAL(queue_ms);
+    REAL(copy_ms);
+    TEXT(finished_at);
+    return o ? 0 : -1;
+}
+
 int gbc_record_daemon(const json_t *o, void *ret) {
     const json_t *backend = json_object_get(o, "backend");
     RECORD(gpubuf_daemon);
@@ -82,6 +97,8 @@ int gbc_record_pool(const json_t *o, void *ret) {
     U64(reserved_before_bytes);
     U64(reserved_after_bytes);
     TEXT(note);
+    U64(reuses);
+    U64(growths);
     return NAMED(name);
 }
 
@@ -106,6 +123,16 @@ int gbc_record_event(const json_t *o, void *ret) {
     TEXT(stream);
     TEXT(created_at);
     return NAMED(name);
+}
+
+static void read_side(const json_t *sides, const char *key, struct gpubuf_side *ret) {
+    const json_t *o = json_object_get(sides, key);
+    struct gpubuf_side *r = ret;
+
+    U64(bytes);
+    BOOL(current);
+    BOOL(owned);
+    BOOL(pinned);
 }
 
 int gbc_record_buffer(const json_t *o, void *ret) {
@@ -135,6 +162,8 @@ int gbc_record_buffer(const json_t *o, void *ret) {
     BOOL(copied);
     TEXT(way);
     BOOL(escaped);
+    read_side(json_object_get(o, "sides"), "host", &r->host_side);
+    read_side(json_object_get(o, "sides"), "device", &r->device_side);
     return NAMED(name);
 }
 

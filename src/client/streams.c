@@ -92,6 +92,20 @@ int gpubuf_stream_sync(gpubuf_client *client, const char *session, const char *s
     return gbc_call(client, &request, how, gbc_record_stream, ret, err);
 }
 
+int gpubuf_stream_hold(gpubuf_client *client, const char *session, const char *stream, uint64_t ms, const char *device,
+                       const struct gpubuf_how *how, struct gpubuf_error *err) {
+    struct gbc_request request;
+    json_t *body;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "POST", "/v1/sessions/%/streams/%/hold", session, stream);
+    gbc_how(&request, how);
+    body = gbc_json_of("ms", json_integer(ms > INT64_MAX ? INT64_MAX : (json_int_t)ms));
+    gbc_put_device(body, "device", device);
+    gbc_json(&request, body);
+    return gbc_call(client, &request, how, NULL, NULL, err);
+}
+
 int gpubuf_event_record(gpubuf_client *client, const char *session, const char *event, const char *stream,
                         const struct gpubuf_how *how, struct gpubuf_event *ret, struct gpubuf_error *err) {
     struct gbc_request request;

@@ -15,6 +15,8 @@
 #include "core/observe/alloc_log_view.h"
 #include "core/observe/feed.h"
 #include "core/observe/history.h"
+#include "core/observe/probe.h"
+#include "core/observe/selftest.h"
 #include "core/observe/stats.h"
 #include "core/ops/scan.h"
 #include "core/public/buffer.h"

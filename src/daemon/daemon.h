@@ -38,6 +38,7 @@ struct gb_daemon {
     struct gb_core *core;
     struct gb_api *api;
     struct gb_map_peers map_peers;
+    struct gb_default_pools default_pools;
     struct gb_http_server *server;
     struct gb_listeners listeners;
     uint64_t store_failures; /* changes that the database refused, as last logged */
@@ -76,6 +77,12 @@ uint64_t gb_daemon_memory(const char *root);
 /* The numbers of an option --map-uids or --map-gids. INVALID_ARGUMENT. */
 int gb_daemon_read_ids(const struct gb_text_list *words, const char *option, struct gb_id_list *ret,
                        struct gb_error *err);
+
+/* The options --default-pool-threshold and --default-pool-reuse. INVALID_ARGUMENT. */
+int gb_daemon_read_default_pools(const struct gb_options *options, struct gb_default_pools *ret, struct gb_error *err);
+
+/* Logs which devices' own pools give memory back. */
+void gb_daemon_log_default_pools(const struct gb_daemon *daemon);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);

@@ -95,6 +95,7 @@ static void stop_in_order(struct gb_daemon *daemon) {
     gb_log(&daemon->log, GB_LOG_INFO, "stopping", "running requests may go on for %llu s",
            (unsigned long long)daemon->options.stop_timeout);
     gb_api_set_draining(daemon->api);
+    gb_holds_release(daemon->core);
     gb_feed_stopping(daemon->core, FEED_MS);
     gb_http_server_drain(daemon->server);
     for (;;) {

@@ -1,12 +1,11 @@
 /* The table of kinds of memory by direction by size, and the answer to an old question. */
-#include "daemon/selftest.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json_writer.h"
 #include "base/parse.h"
+#include "core/core.h"
 #include "daemon/daemon.h"
 
 #define SIZES 4
@@ -230,7 +229,7 @@ static int test_device(struct gb_backend *be, int index, bool json, bool *ret_we
     if (gb_probe_init(&probe, be, index, err) < 0)
         return -1;
     bytes = largest(&probe);
-    if (gb_probe_alloc(&probe, GB_KIND_DEVICE, bytes, &device, err) == 0 &&
+    if (gb_probe_alloc(&probe, gb_probe_device_kind(&probe), bytes, &device, err) == 0 &&
         gb_probe_alloc(&probe, GB_KIND_PINNED, bytes, &check, err) == 0)
         r = test_with(&probe, &device, &check, json ? &out : NULL, ret_well, err);
     gb_json_done(&out);

@@ -113,15 +113,18 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .adopted_bytes_max = adopted_bytes(daemon),
         .closer = daemon->closer,
         .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
+        .default_pools = daemon->default_pools,
         .allocation_log = o->allocation_log,
         .health_interval_ms = o->health_interval * 1000,
         .health_root = o->health_root,
         .history = history_limits(o),
     };
 
-    if (gb_health_policy_parse(o->health, &config.health_policy, err) < 0)
+    if (gb_health_policy_parse(o->health, &config.health_policy, err) < 0 ||
+        gb_core_open(&config, &daemon->core, err) < 0)
         return -1;
-    return gb_core_open(&config, &daemon->core, err);
+    gb_daemon_log_default_pools(daemon);
+    return 0;
 }
 
 static int open_api(struct gb_daemon *daemon, struct gb_error *err) {
@@ -251,7 +254,8 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return GB_EXIT_CONFIG;
     }
     if (gb_daemon_read_ids(&o->map_uids, "--map-uids", &daemon->map_peers.uids, err) != 0 ||
-        gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0)
+        gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0 ||
+        gb_daemon_read_default_pools(o, &daemon->default_pools, err) != 0)
         return GB_EXIT_USAGE;
     if (raise_limits(daemon, err) != 0 || open_paths(daemon, err) != 0)
         return GB_EXIT_CONFIG;

@@ -27,6 +27,20 @@ enum gb_head { GB_HEAD_UNINITIALIZED, GB_HEAD_HOST, GB_HEAD_DEVICE, GB_HEAD_SYNC
 const char *gb_head_name(enum gb_head head);
 int gb_head_parse(const char *name, size_t len, enum gb_head *ret_head, struct gb_error *err);
 
+enum gb_side { GB_SIDE_HOST, GB_SIDE_DEVICE, GB_SIDES };
+
+/* Whether that side has the newest bytes. */
+static inline bool gb_side_current(enum gb_head head, enum gb_side side) {
+    return head == GB_HEAD_SYNCED || head == (side == GB_SIDE_HOST ? GB_HEAD_HOST : GB_HEAD_DEVICE);
+}
+
+/* The memory of one side. */
+struct gb_side_rec {
+    uint64_t bytes; /* its capacity; 0: there is no memory */
+    bool adopted;   /* another process owns it */
+    bool pinned;    /* it is page-locked host memory */
+};
+
 struct gb_quota {
     uint64_t bytes;        /* GB_UNLIMITED: none */
     uint64_t buffers;      /* count */
@@ -38,6 +52,7 @@ struct gb_session_rec {
     struct gb_name name;
     struct gb_quota quota;
     uint64_t idle_ttl_s;    /* 0: never expires */
+    int64_t pool_id;        /* its current pool; 0, or a pool that is gone: the device's own */
     struct gb_text *labels; /* a reference */
     int64_t version;        /* raised by every change of this record */
     int64_t created_at_us;
@@ -53,9 +68,10 @@ struct gb_buffer_rec {
 #include "model/buffer.def"
 #undef GB_BUFFER_FIELD
     struct gb_name name;
-    struct gb_name pool;    /* "default"; "" for kinds that are not from a pool */
-    struct gb_name stream;  /* of the last content write */
-    struct gb_text *labels; /* a reference */
+    struct gb_name pool;                /* "default"; "" for kinds that are not from a pool */
+    struct gb_name stream;              /* of the last content write */
+    struct gb_text *labels;             /* a reference */
+    struct gb_side_rec sides[GB_SIDES]; /* of a mirrored buffer; not persisted */
 };
 
 /* As those of sessions. */

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/name.h"
+#include "model/model.h"
 
 enum gb_notice_type {
 #define GB_NOTICE(name, word) GB_NOTICE_##name,
@@ -39,7 +40,9 @@ struct gb_notice {
     uint64_t bytes;
     uint64_t count;     /* things it tells of, where that is not one thing by name */
     int64_t generation; /* of a buffer */
-    int64_t lease;      /* id */
+    bool has_head;
+    enum gb_head head; /* of a mirrored buffer */
+    int64_t lease;     /* id */
     char detail[GB_NOTICE_DETAIL_SIZE];
 };
 

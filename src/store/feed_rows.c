@@ -36,6 +36,7 @@ void gb_feed_bind(sqlite3_stmt *stmt, const struct gb_notice *n) {
     bind_count(stmt, 10, n->generation);
     bind_count(stmt, 11, n->lease);
     bind_text(stmt, 12, n->detail);
+    bind_text(stmt, 13, n->has_head ? gb_head_name(n->head) : "");
 }
 
 static void copy_text(sqlite3_stmt *stmt, int at, char *out, size_t size) {
@@ -45,6 +46,13 @@ static void copy_text(sqlite3_stmt *stmt, int at, char *out, size_t size) {
     if (n > 0)
         memcpy(out, text, n);
     out[n] = '\0';
+}
+
+static void read_head(sqlite3_stmt *stmt, int at, struct gb_notice *ret) {
+    char word[16];
+
+    copy_text(stmt, at, word, sizeof(word));
+    ret->has_head = word[0] && gb_head_parse(word, strlen(word), &ret->head, NULL) == 0;
 }
 
 bool gb_feed_row(sqlite3_stmt *stmt, struct gb_notice *ret) {
@@ -64,5 +72,6 @@ bool gb_feed_row(sqlite3_stmt *stmt, struct gb_notice *ret) {
     ret->generation = sqlite3_column_int64(stmt, 9);
     ret->lease = sqlite3_column_int64(stmt, 10);
     copy_text(stmt, 11, ret->detail, sizeof(ret->detail));
+    read_head(stmt, 12, ret);
     return ret->type < GB_NOTICE_TYPES;
 }

@@ -172,6 +172,10 @@ static const char *const steps[] = {
     "CREATE TABLE history_counted(id INTEGER PRIMARY KEY CHECK(id = 1)) STRICT;"
     /* Of a session's pool, whose series is not found by it. */
     "ALTER TABLE history_series ADD COLUMN device_uuid TEXT NOT NULL DEFAULT '';",
+
+    "ALTER TABLE sessions ADD COLUMN pool_id INTEGER NOT NULL DEFAULT 0;", /* 0: the device's own */
+
+    "ALTER TABLE feed ADD COLUMN head TEXT;", /* NULL: not of a mirrored buffer */
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -8,9 +8,9 @@
 const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_PUT_SESSION] =
         "INSERT INTO sessions(id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version,"
-        " created_at_us, updated_at_us) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+        " created_at_us, updated_at_us, pool_id) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
         " ON CONFLICT(id) DO UPDATE SET name = ?2, quota_bytes = ?3, quota_buffers = ?4, quota_pinned_bytes = ?5,"
-        " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10",
+        " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10, pool_id = ?11",
     [GB_ROW_PUT_BUFFER] =
         "INSERT INTO buffers(id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation,"
         " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head, sealed)"
@@ -54,7 +54,7 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
 
 const char gb_row_get_sessions_sql[] =
     "SELECT id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version, created_at_us,"
-    " updated_at_us FROM sessions ORDER BY id";
+    " updated_at_us, pool_id FROM sessions ORDER BY id";
 
 const char gb_row_get_buffers_sql[] =
     "SELECT id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation, version, crc32c,"
@@ -118,6 +118,7 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     bind_i64(&b, rec->version);
     bind_i64(&b, rec->created_at_us);
     bind_i64(&b, rec->updated_at_us);
+    bind_i64(&b, rec->pool_id);
     return b.result;
 }
 
@@ -255,6 +256,7 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
     ret->version = read_i64(&r);
     ret->created_at_us = read_i64(&r);
     ret->updated_at_us = read_i64(&r);
+    ret->pool_id = read_i64(&r);
     if (r.bad) {
         gb_session_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of session %lld cannot be understood",

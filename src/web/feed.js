@@ -50,6 +50,7 @@ function sentence(event) {
   const device = event.device?.index ?? event.device;
   if (Number.isInteger(device)) parts.push(`device ${device}`);
   if (Number.isFinite(event.bytes)) parts.push(bytes(event.bytes));
+  if (typeof event.head === 'string') parts.push(`head ${event.head}`);
   for (const key of ['reason', 'detail', 'missed']) {
     if (['string', 'number'].includes(typeof event[key])) parts.push(`${key === 'detail' ? '' : `${key} `}${event[key]}`);
   }

@@ -108,6 +108,7 @@ function bufferTable(look) {
       named('session', 'Session'), sized('bytes', 'Size'), named('dtype', 'Type'),
       {key: 'shape', label: 'Shape', value: (b) => b.shape.reduce((n, x) => n * x, 1), text: (b) => shape(b.shape), class: 'name'},
       {key: 'kind', label: 'Kind', value: (b) => b.kind, text: (b) => (b.mirrored ? `${b.kind}, mirrored` : b.kind)},
+      {key: 'head', label: 'Head', value: (b) => b.head || '', text: (b) => b.head || '–'},
       sized('generation', 'Generation', count), sized('leases', 'Leases', count),
       {key: 'changed', label: 'Changed', value: (b) => b.updated_at, text: (b) => since(b.updated_at)},
       {key: 'state', label: 'State', value: (b) => b.state, text: (b) => b.state, fill: (cell, b) => state(cell, b.state)},

@@ -210,6 +210,41 @@ START_TEST(sync_waits_for_what_was_queued) {
 }
 END_TEST
 
+/* Held is one stream alone, also where the other's work is the CPU's. A hold may end before the stream reaches it. */
+START_TEST(a_held_stream_waits) {
+    unsigned char *p = conf_alloc(conf.pool, conf.s1, MIB);
+    struct gb_location from = {.kind = GB_KIND_PAGEABLE, .device = 0};
+    struct gb_location to = {.kind = GB_KIND_PAGEABLE, .device = 0};
+    enum gb_copy_way way;
+    struct gb_hold *hold = NULL;
+    struct gb_event *held;
+    int i;
+
+    gb_assert_ok(gb_mem_kind_alloc(conf.be, 0, GB_KIND_PAGEABLE, MIB, &from.ptr, &conf.err), conf.err);
+    gb_assert_ok(gb_mem_kind_alloc(conf.be, 0, GB_KIND_PAGEABLE, MIB, &to.ptr, &conf.err), conf.err);
+    for (i = 0; i < 20; i++) {
+        gb_assert_ok(gb_stream_hold(conf.be, conf.s1, &hold, &conf.err), conf.err);
+        gb_assert_ok(gb_mem_fill(conf.be, p, (uint64_t)i, 1, MIB, conf.s1, &conf.err), conf.err);
+        held = conf_event_on(conf.s1);
+        memset(from.ptr, i, MIB);
+        gb_assert_ok(gb_mem_move(conf.be, &to, &from, MIB, conf.s2, &way, &conf.err), conf.err);
+        conf_sync(conf.s2);
+        ck_assert_int_eq(((unsigned char *)to.ptr)[MIB - 1], i);
+        ck_assert(!conf_done(held));
+        gb_stream_release(conf.be, hold);
+        conf_wait(held);
+        conf_expect_byte(p, (unsigned char)i, MIB, conf.s1);
+        gb_event_destroy(conf.be, held);
+        gb_assert_ok(gb_stream_hold(conf.be, conf.s1, &hold, &conf.err), conf.err);
+        gb_stream_release(conf.be, hold);
+    }
+    conf_sync(conf.s1);
+    gb_assert_ok(gb_mem_kind_free(conf.be, &from, MIB, &conf.err), conf.err);
+    gb_assert_ok(gb_mem_kind_free(conf.be, &to, MIB, &conf.err), conf.err);
+    conf_free(p, conf.s1);
+}
+END_TEST
+
 /* A chain through many streams, each waiting for the one before. */
 START_TEST(chains_of_waits_are_followed) {
     struct gb_stream *streams[12] = {NULL};
@@ -247,6 +282,7 @@ void conf_add_order(Suite *suite) {
     conf_add(suite, "an event may go early", an_event_may_go_before_its_record_is_reached);
     conf_add(suite, "elapsed", elapsed_counts_device_time);
     conf_add(suite, "destroy drains", destroying_a_stream_drains_it);
+    conf_add(suite, "a held stream waits", a_held_stream_waits);
     conf_add(suite, "sync waits", sync_waits_for_what_was_queued);
     conf_add(suite, "chains of waits", chains_of_waits_are_followed);
 }

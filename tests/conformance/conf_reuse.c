@@ -117,6 +117,79 @@ START_TEST(synced_frees_are_for_everyone) {
 }
 END_TEST
 
+/* As a server waits: by a watch, then by synchronizing the complete event. */
+static void sync_event(struct gb_event *event) {
+    conf_wait(event);
+    gb_assert_ok(gb_event_sync(conf.be, event, &conf.err), conf.err);
+    gb_event_destroy(conf.be, event);
+}
+
+static void expect_freed_for_s2(bool whole_device) {
+    struct gb_pool *pool = conf_pool(0, false, false, false);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    struct gb_event *event;
+    unsigned char *q;
+
+    conf_free(p, conf.s1);
+    event = whole_device ? conf_event() : conf_event_on(conf.s1);
+    if (whole_device)
+        gb_assert_ok(gb_event_record_device(conf.be, event, 0, &conf.err), conf.err);
+    sync_event(event);
+    q = conf_alloc(pool, conf.s2, 32 * MIB);
+    expect_reuse(pool, p, q, true);
+    give_back(pool, q);
+}
+
+START_TEST(frees_behind_a_synced_event_are_for_everyone) {
+    expect_freed_for_s2(_i == 1);
+}
+END_TEST
+
+/* More streams than the host backend keeps as dependencies of one. */
+START_TEST(an_event_of_the_device_covers_all_its_streams) {
+    struct gb_pool *pool = conf_pool(0, false, false, false);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    struct gb_event *event = conf_event();
+    struct gb_stream *more[40];
+    unsigned char *q;
+    size_t i;
+
+    for (i = 0; i < 40; i++)
+        gb_assert_ok(gb_stream_create(conf.be, 0, &more[i], &conf.err), conf.err);
+    conf_free(p, conf.s1);
+    gb_assert_ok(gb_event_record_device(conf.be, event, 0, &conf.err), conf.err);
+    sync_event(event);
+    q = conf_alloc(pool, more[39], 32 * MIB);
+    expect_reuse(pool, p, q, true);
+    conf_free(q, more[39]);
+    for (i = 0; i < 40; i++)
+        gb_stream_destroy(conf.be, more[i]);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
+/* s2 waits for s1, so its event covers what s1 freed before. */
+START_TEST(a_synced_event_covers_what_its_stream_waited_for) {
+    struct gb_pool *pool = conf_pool(0, false, false, false);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    struct gb_stream *s3;
+    struct gb_event *after;
+    unsigned char *q;
+
+    gb_assert_ok(gb_stream_create(conf.be, 0, &s3, &conf.err), conf.err);
+    conf_free(p, conf.s1);
+    after = conf_event_on(conf.s1);
+    gb_assert_ok(gb_stream_wait(conf.be, conf.s2, after, &conf.err), conf.err);
+    sync_event(conf_event_on(conf.s2));
+    q = conf_alloc(pool, s3, 32 * MIB);
+    expect_reuse(pool, p, q, true);
+    conf_free(q, s3);
+    gb_stream_destroy(conf.be, s3);
+    gb_event_destroy(conf.be, after);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
 START_TEST(a_full_pool_waits_inside_only_where_it_may) {
     bool allowed = _i == 1;
     struct gb_pool *pool = conf_pool(32 * MIB, false, false, allowed);
@@ -153,5 +226,8 @@ void conf_add_reuse(Suite *suite) {
     conf_add_off_and_on(suite, "opportunity", finished_frees_are_taken_only_where_allowed);
     conf_add(suite, "no opportunity", unfinished_frees_are_no_opportunity);
     conf_add(suite, "synced frees", synced_frees_are_for_everyone);
+    conf_add_off_and_on(suite, "synced events", frees_behind_a_synced_event_are_for_everyone);
+    conf_add(suite, "synced event, many streams", an_event_of_the_device_covers_all_its_streams);
+    conf_add(suite, "synced event, a stream it waited for", a_synced_event_covers_what_its_stream_waited_for);
     conf_add_off_and_on(suite, "internal dependencies", a_full_pool_waits_inside_only_where_it_may);
 }

@@ -101,6 +101,44 @@ def test_what_is_done_with_it_is_done_in_the_owners_memory(s, session, owner, me
     assert memory.bytes() == B
 
 
+def test_one_side_of_a_mirrored_buffer(daemon, s, session, owner, memory):
+    """set_cpu_data of SyncedMemory: the head moves to that side, whose memory is another process's; the device side stays ours."""
+    generation = s.put("m", B, "?mirrored=true&side=device")["generation"]
+    tag = s.ask("GET", "buffers/m").headers["ETag"]
+    told(daemon, owner.adopt("m", [], session, ['If-Match: "no"'], bytes=SIZE, side="host"), 412, "precondition_failed")
+    info = told(daemon, owner.adopt("m", [memory.fd], session, [f"If-Match: {tag}"], bytes=SIZE, side="host"), 200).json()
+    assert (info["head"], info["adopted"], info["generation"], info["crc32c"]) == ("host", True, generation + 1, None)
+    assert info["sides"]["host"] == {"bytes": SIZE, "current": True, "owned": False, "pinned": info["sides"]["host"]["pinned"]}
+    assert info["sides"]["device"] == {"bytes": SIZE, "current": False, "owned": True} and s.data("m") == A
+    assert s.get("")["used_bytes"] == SIZE and adopted(s) == 1
+    assert s.post("buffers/m/sync", {"to": "device"})["copied"] and s.data("m") == A
+    s.fill("m", 7)
+    assert s.post("buffers/m/sync", {"to": "host"})["head"] == "synced" and memory.bytes() == b"\7" * SIZE
+    assert "release" in s.ask("POST", "buffers/m/reserve", {"bytes": 2 * SIZE, "side": "host"}).problem(409, "adopted")["detail"]
+    s.ask("PUT", "buffers/m/data", A + B).problem(409, "adopted")
+    s.ask("POST", "buffers/m/seal", {}).problem(409, "adopted")
+    owner.close()
+    until("the side is gone", lambda: not s.meta("m")["adopted"])
+    assert (s.meta("m")["head"], s.meta("m")["state"], s.data("m")) == ("device", "ready", b"\7" * SIZE)
+    until("nothing is mapped any more", lambda: adopted(s) == 0)
+
+
+def test_a_new_mirrored_buffer_over_one_side(daemon, s, session, owner, memory):
+    info = told(daemon, owner.adopt("m", [memory.fd], session, bytes=SIZE, side="host"), 201).json()
+    assert (info["mirrored"], info["head"], info["kind"], info["pool"]) == (True, "host", "device", "default")
+    s.post("buffers/m/sync", {"to": "device"})
+    assert s.post("buffers/m/release", {"side": "host"})["adopted"] is False and s.data("m") == A
+    until("nothing is mapped any more", lambda: adopted(s) == 0)
+    s.put("x", b"1")
+    told(daemon, owner.adopt("x", [], session, bytes=SIZE, side="host"), 409, "buffer_exists")
+    told(daemon, owner.adopt("n", [], session, bytes=SIZE, side="device"), 400, "invalid_argument")
+    told(daemon, owner.adopt("n", [], session, bytes=SIZE, side="all"), 400, "invalid_argument")
+    told(daemon, owner.adopt("n", [memory.fd], session, bytes=SIZE, side="host"), 201)
+    owner.close()
+    lost(s, "n")
+    assert (s.meta("n")["head"], s.meta("n")["sides"]["host"]["bytes"]) == ("uninitialized", 0)
+
+
 def test_a_tensor_at_an_offset(s, session, owner):
     """It keeps dtype and shape, also if raw bytes are uploaded; the memory around it is unchanged."""
     with Owned(4096 + 24 * 4, offset=4096 + 8) as m:

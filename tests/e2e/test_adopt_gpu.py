@@ -33,6 +33,22 @@ def test_a_tensor(c):
     assert (c.get("y") == 0).all() and t.sum() == 0
 
 
+def test_a_tensor_as_the_device_side_of_a_mirrored_buffer(c):
+    """set_gpu_data of SyncedMemory; the host side stays the daemon's, and the bytes outlive the tensor."""
+    t = torch.arange(1 << 18, dtype=torch.float32, device="cuda")
+    c.create("m", dtype="float32", shape=(1 << 18,), mirrored=True)
+    with c.adopt("m", t, side="device") as owned:
+        assert owned.info["head"] == "device" and owned.info["sides"]["device"]["owned"] is False
+        assert c.sync("m", "host")["head"] == "synced" and (c.get("m") == t.cpu().numpy()).all()
+        c.put("m", (t * 2).cpu().numpy())
+        c.sync("m", "device")
+        assert t[7] == 14
+        c.fill("m", 0, 4)
+        assert not t.any()
+    info = c.info("m")
+    assert info["head"] == "host" and info["sides"]["device"]["bytes"] == 0 and not c.get("m").any()
+
+
 def test_two_tensors_of_one_allocation(c):
     """The handle is that of the whole allocation: it is opened once, and each buffer begins at its own offset."""
     both = torch.zeros(2, 1 << 18, dtype=torch.int64, device="cuda")

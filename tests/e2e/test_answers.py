@@ -64,7 +64,7 @@ def test_busy_and_partial(three):
     writers = [three.raw().put(DATA.format("default", n) + "?in_place=true", 4 * SLOT).send(b"y" * 3 * SLOT) for n in "bm"]
     until("both are written", lambda: three.stats()["running"]["uploads"] == 2)
     rows = [*use("b"), ("POST", "/buffers/b/fill", {"pattern": 1}), ("POST", "/buffers/m/sync", {"to": "device"}),
-            ("POST", "/buffers/m/release", {"side": "all"}), ("DELETE", "/buffers/b", None),
+            ("POST", "/buffers/m/reserve", {"bytes": 1 << 20, "side": "device"}), ("POST", "/buffers/m/release", {"side": "all"}), ("DELETE", "/buffers/b", None),
             ("GET", "/tensors?names=k,b", None), ("PUT", "/tensors", one("U8", (1,), b"1", "b")), ("POST", "/buffers/b/verify", None),
             ("PATCH", "/buffers/b/data?offset=0", b"1"), ("POST", "/buffers/b/data", b"1", WHOLE), atomic("fill", buffer="b", pattern=1),
             ("HEAD", "/tensors?names=k,b", None), ("HEAD", "/buffers/b/data", None, DIGEST), ("POST", "/uploads", {"buffer": "b", "bytes": 4})]
@@ -75,7 +75,7 @@ def test_busy_and_partial(three):
     three.settled()
     assert three.meta("b")["state"] == three.meta("m")["state"] == "partial"
     for row in [("POST", "/buffers/k/copy", {"from": "b"}), ("POST", "/buffers/m/sync", {"to": "device"}),
-                ("POST", "/buffers/m/release", {"side": "host"}), ("GET", "/tensors", None), ("HEAD", "/tensors", None),
+                ("POST", "/buffers/m/reserve", {"bytes": 1 << 20, "side": "device"}), ("POST", "/buffers/m/release", {"side": "host"}), ("GET", "/tensors", None), ("HEAD", "/tensors", None),
                 ("HEAD", "/buffers/b/data", None), ("PATCH", "/buffers/b/data?offset=0", b"1"), ("POST", "/buffers/b/verify", None)]:
         answered(three, 409, "buffer_partial", *row)
 
@@ -85,7 +85,7 @@ def test_lost(three, start, simulated):
     three.stop()
     d = start(*SMALL_SLOTS, state=state)
     for row in [("GET", "/buffers/b?attributes=true", None), *use("b"), ("POST", "/buffers/m/sync", {"to": "device"}),
-                ("POST", "/buffers/m/release", {"side": "all"}), ("POST", "/buffers/b/fill", {"pattern": 1, "bytes": 4}),
+                ("POST", "/buffers/m/reserve", {"bytes": 1 << 20, "side": "device"}), ("POST", "/buffers/m/release", {"side": "all"}), ("POST", "/buffers/b/fill", {"pattern": 1, "bytes": 4}),
                 ("GET", "/tensors?prefix=b", None), ("HEAD", "/tensors?prefix=b", None), ("HEAD", "/buffers/b/data", None),
                 ("PATCH", "/buffers/b/data?offset=0", b"1"), ("POST", "/buffers/b/verify", None), atomic("copy", buffer="n", **{"from": "b"})]:
         answered(d, 410, "content_lost", *row)

@@ -174,6 +174,17 @@ def test_room_that_will_never_be_there_is_not_promised(simulated, start):
     assert "waiting does not help" in said.err and "gpubuf trim" not in said.err, said.err
 
 
+def test_reserve_and_the_head_in_ls(cli, daemon, session):
+    daemon.put("m", b"12345678", session, "?mirrored=true").expect(201)
+    daemon.put("x", b"1", session).expect(201)
+    assert {r["NAME"]: r["HEAD"] for r in cli("ls").expect().table()} == {"m": "host", "x": "-"}
+    assert cli.json("reserve", "m", "4K")["sides"]["host"]["bytes"] == 4096
+    assert cli.json("reserve", "m", "100", "--side", "device", "--stream", "default")["sides"]["device"]["bytes"] == 100
+    assert "4x" in cli("reserve", "m", "4x").expect(USAGE).err
+    cli("reserve", "x", "1").expect(FAILED)
+    assert daemon.data("m", session).body == b"12345678"
+
+
 def test_release(cli, daemon, session):
     daemon.put("m", b"12345678", session, "?mirrored=true").expect(201)
     assert "sync" in cli("release", "m").expect(FAILED).err  # only the host side has the bytes

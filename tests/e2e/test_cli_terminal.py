@@ -110,7 +110,7 @@ def test_top_knows_the_rate_of_what_comes_in_bursts(start):
     d = start()
     t = Terminal(Cli(d.url("")), "top", "--interval", "0.2", columns=120)
     screen = t.read(b"\x1b[J")
-    assert re.search(rb"upload +\d+ +[\d.]+ \w+ +[\d.]+ +-", screen), screen  # too soon
+    assert re.search(rb"upload +\d+ +[\d.]+ \w+ +[\d.]+ +[\d.]+ +-", screen), screen  # too soon
     with bursts(d):
         end = time.monotonic() + 12
         while time.monotonic() < end:
@@ -164,14 +164,16 @@ def test_completion_knows_commands_options_words_and_names(cli, session):
     cli("put", "-", "alpha", input=b"1").expect()
     cli("put", "-", "beta", input=b"1").expect()
     cli("pools", "add", "deep").expect()
-    assert set(offered(cli, "s")) == {"sync", "seal", "sessions", "streams", "stats"}
+    assert set(offered(cli, "s")) == {"set", "sync", "seal", "selftest", "sessions", "streams", "stats"}
     assert "--when-unmapped" in offered(cli, "rm", "--") and "--slice" not in offered(cli, "rm", "--")
     assert offered(cli, "put", "x", "--kind", "p") == ["pinned", "pageable"]
     assert offered(cli, "rm", "alpha", "") == ["alpha", "beta"]
     assert offered(cli, "get", "b") == ["beta"] and offered(cli, "get", "beta", "") == [":file"]
     assert offered(cli, "cp", "a") == [":file", "alpha"]
     assert offered(cli, "put", "f", "--pool", "de") == ["default", "deep"]
-    assert offered(cli, "-s", session, "pools", "r") == ["rm"]
+    assert offered(cli, "-s", session, "pools", "r") == ["revoke", "reset-peak", "rm"]
+    assert offered(cli, "call", "P") == ["POST", "PUT", "PATCH"] and offered(cli, "call", "GET", "") == []
+    assert offered(cli, "pools", "set", "p", "--reuse", "e") == ["events"]
     assert session in offered(Cli(cli.env["GPUBUF_URL"]), "-s", session[:1])
     assert offered(Cli("http://127.0.0.1:1"), "rm", "") == []
 
@@ -181,7 +183,7 @@ def test_completion_in_bash(cli, tmp_path):
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "etc", "completion", "gpubuf.bash")
     cli("put", "-", "alpha", input=b"1").expect()
     (tmp_path / "file.npy").write_bytes(b"")
-    for words, wanted in ((["rm", "al"], ["alpha"]), (["put", "fi"], ["file.npy"]), (["se"], ["seal", "sessions"])):
+    for words, wanted in ((["rm", "al"], ["alpha"]), (["put", "fi"], ["file.npy"]), (["se"], ["seal", "selftest", "sessions", "set"])):
         line = f'. "{script}"; COMP_WORDS=("{program()}" "$@"); COMP_CWORD=$#; _gpubuf; printf "%s\\n" "${{COMPREPLY[@]}}"'
         out = subprocess.run([bash, "-c", line, "-", *words], env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=90)
         assert sorted(out.stdout.split()) == wanted, out

@@ -27,6 +27,18 @@ def sync(s, to, copied, **fields):
     return r["head"]
 
 
+def side(size, current=False, **more):
+    return {"bytes": size, "current": current, "owned": True, **more}
+
+
+def sides(s, name="m"):
+    return s.meta(name)["sides"]
+
+
+def reserve(s, size, side, **fields):
+    return s.post("buffers/m/reserve", {"bytes": size, "side": side, **fields})
+
+
 def release(s, side):
     return s.post("buffers/m/release", {"side": side})["head"]
 
@@ -38,8 +50,8 @@ def counts(s):
 
 def test_others_have_no_head(s):
     s.put("x", b"1")
-    assert (s.meta("x")["mirrored"], s.meta("x")["head"]) == (False, None)
-    for action, body in (("sync", {"to": "host"}), ("release", {"side": "all"})):
+    assert (s.meta("x")["mirrored"], s.meta("x")["head"], sides(s, "x")) == (False, None, None)
+    for action, body in (("sync", {"to": "host"}), ("reserve", {"bytes": 1, "side": "host"}), ("release", {"side": "all"})):
         p = s.ask("POST", f"buffers/x/{action}", body).problem(400, "invalid_argument")
         assert "mirrored" in p["detail"]
 
@@ -81,6 +93,122 @@ def test_sync_copies_only_when_stale(m):
     assert sync(m, "device", False) == "synced" and sync(m, "host", False) == "synced"
     after = counts(m)
     assert (after[0] - before[0], after[1] - before[1]) == (1, 3)
+
+
+@pytest.mark.parametrize("to", ["host", "device"])
+def test_a_sync_of_an_uninitialized_buffer_zeroes_that_side(m, to):
+    """As SyncedMemory's to_cpu and to_gpu; to the other side it is then copied."""
+    generation, before = m.meta("m")["generation"], counts(m)
+    assert sync(m, to, False) == to and m.data("m") == bytes(SIZE) and m.meta("m")["generation"] == generation
+    now = sides(m)
+    other = "device" if to == "host" else "host"
+    assert now[to]["bytes"] == SIZE and now[to]["current"] and now[other]["bytes"] == 0 and not now[other]["current"]
+    assert sync(m, to, False) == to and counts(m) == (before[0], before[1] + 1)
+    assert sync(m, other, True) == "synced" and m.data("m") == bytes(SIZE)
+
+
+def test_both_sides_are_shown(m):
+    assert sides(m) == {"host": side(0, pinned=False), "device": side(0)}
+    m.put("m", A)
+    assert sides(m) == {"host": side(SIZE, True, pinned=True), "device": side(0)}
+    sync(m, "device", True)
+    assert sides(m) == {"host": side(SIZE, True, pinned=True), "device": side(SIZE, True)}
+    m.fill("m", 1)
+    assert sides(m) == {"host": side(SIZE, pinned=True), "device": side(SIZE, True)}
+    m.put("m", b"123")  # the memory stays
+    assert sides(m) == {"host": side(SIZE, True, pinned=True), "device": side(SIZE)}
+    assert next(b for b in m.get("buffers")["items"] if b["name"] == "m")["sides"] == sides(m)
+    assert m.post("buffers/m/release", {"side": "device"})["sides"]["device"] == side(0)
+
+
+def test_reserve(m):
+    """Memory ahead of an upload, which then allocates none."""
+    generation = m.meta("m")["generation"]
+    r = reserve(m, 2 * SIZE, "host")
+    assert r["sides"] == {"host": side(2 * SIZE, pinned=True), "device": side(0)} and (r["head"], r["bytes"]) == ("uninitialized", SIZE)
+    assert reserve(m, 2 * SIZE, "device", stream="default")["sides"]["device"] == side(2 * SIZE)
+    charged, a = m.get()["used_bytes"], m.attributes("m")
+    assert charged == 4 * SIZE and m.get()["used_pinned_bytes"] == 2 * SIZE
+    assert m.meta("m")["generation"] == generation and m.data("m") == bytes(SIZE)
+    for size in (0, 1, SIZE, 2 * SIZE):  # large enough
+        assert reserve(m, size, "host")["sides"]["host"]["bytes"] == 2 * SIZE
+    m.put("m", A + B)
+    sync(m, "device", True)
+    assert m.attributes("m") == a and m.get()["used_bytes"] == charged and m.data("m") == A + B
+    assert reserve(m, 3 * SIZE, "device")["sides"]["device"] == side(3 * SIZE, True)  # current bytes are kept
+    assert release(m, "host") == "device" and m.data("m") == A + B
+    release(m, "all")
+    until("nothing is charged", lambda: m.get()["used_bytes"] == 0)
+
+
+def test_what_a_reserve_refuses(m):
+    m.put("m", A)
+    sync(m, "device", True)
+    before = m.meta("m")
+    p = m.ask("POST", "buffers/m/reserve", {"bytes": 1 << 60, "side": "device"}).problem(507, "out_of_memory")
+    assert p["requested_bytes"] == 1 << 60
+    refuse(m, [
+        ("POST", "buffers/m/reserve", {"side": "host"}, 400, "invalid_argument", "'bytes'"),
+        ("POST", "buffers/m/reserve", {"bytes": 1}, 400, "invalid_argument", "host or device"),
+        ("POST", "buffers/m/reserve", {"bytes": 1, "side": "all"}, 400, "invalid_argument", "host or device"),
+        ("POST", "buffers/m/reserve", {"bytes": -1, "side": "host"}, 400, "invalid_argument", "bytes"),
+        ("POST", "buffers/m/reserve", {"bytes": "1", "side": "host"}, 400, "wrong_type", "bytes"),
+        ("POST", "buffers/m/reserve", {"bytes": 1, "side": "host", "kind": "x"}, 400, "unknown_field", "kind"),
+        ("POST", "buffers/m/reserve", {"bytes": 1, "side": "host", "stream": "none"}, 404, "stream_not_found", "none"),
+        ("POST", "buffers/none/reserve", {"bytes": 1, "side": "host"}, 404, "buffer_not_found", "none"),
+    ])
+    m.ask("POST", "buffers/m/reserve", {"bytes": 1, "side": "host"}, {"If-Match": '"no"'}).problem(412, "precondition_failed")
+    assert m.meta("m") == before
+    m.post("buffers/m/seal", {})
+    m.ask("POST", "buffers/m/reserve", {"bytes": 1, "side": "host"}).problem(409, "sealed")
+
+
+def test_a_reserve_counts_against_the_quota(daemon):
+    daemon.ask("POST", "/v1/sessions", {"name": "small", "quota": {"bytes": 5000, "pinned_bytes": 1000}}).expect(201)
+    s = Session(daemon, "small")
+    s.put("m", bytes(600), "?mirrored=true")
+    p = s.ask("POST", "buffers/m/reserve", {"bytes": 1200, "side": "host"}).problem(507, "quota_exceeded")
+    assert (p["limit_bytes"], p["requested_bytes"]) == (1000, 1200)
+    s.ask("POST", "buffers/m/reserve", {"bytes": 4500, "side": "device"}).problem(507, "quota_exceeded")
+    assert sides(s)["device"]["bytes"] == 0 and s.data("m") == bytes(600)
+    reserve(s, 4400, "device")
+    s.ask("PUT", "buffers/n/data", b"1").problem(507, "quota_exceeded")  # what is kept counts
+    s.put("m", b"1" * 4400, "?side=device")
+    daemon.ask("DELETE", "/v1/sessions/small").expect(204)
+
+
+def test_a_reserve_that_is_not_waited_for(start, simulated):
+    """It waits for memory, as an operation."""
+    d = start(spec=simulated("bytes=16M"))
+    m = Session(d)
+    m.buffer("m", bytes=SIZE, mirrored=True)
+    m.put("big", bytes(12 << 20))
+    ask = {"bytes": 8 << 20, "side": "device"}
+    m.ask("POST", "buffers/m/reserve", ask).problem(507, "out_of_memory")
+    assert sides(m)["device"]["bytes"] == 0
+    r = m.ask("POST", "buffers/m/reserve", ask, headers={"Prefer": "respond-async, wait=30"}).expect(202)
+    assert r.json()["kind"] == "reserve"
+    m.delete("buffers/big")
+    until("the memory is there", lambda: sides(m)["device"]["bytes"] == 8 << 20)
+    key = {"Idempotency-Key": "r1"}
+    first = m.ask("POST", "buffers/m/reserve", {"bytes": 9 << 20, "side": "host"}, key).expect(200)
+    again = m.ask("POST", "buffers/m/reserve", {"bytes": 9 << 20, "side": "host"}, key).expect(200)
+    assert again.body == first.body and again.headers["ETag"] == first.headers["ETag"]
+
+
+def test_events_have_the_head(m):
+    def feed(query):
+        return m.daemon.ask("GET", f"/v1/feed{query}", None, {"Accept": "application/json"}).json()
+
+    last = feed("?limit=1")["last_id"]
+    m.put("head-m", A, "?mirrored=true")
+    m.post("buffers/head-m/sync", {"to": "device"})
+    m.post("buffers/head-m/release", {"side": "host"})
+    m.put("head-x", b"1")
+    until("all is told", lambda: [e for e in feed(f"?after={last}")["items"] if e.get("buffer") == "head-x"])
+    events = feed(f"?after={last}")["items"]
+    assert [e["head"] for e in events if e.get("buffer") == "head-m"] == ["host", "synced", "device"]
+    assert not any("head" in e for e in events if e.get("buffer") == "head-x")
 
 
 def test_a_sync_goes_in_the_order_of_a_stream(m):
@@ -231,6 +359,8 @@ def test_after_a_restart(start, tmp_path):
     d.kill()
     s = Session(start(state=str(tmp_path)))
     assert (s.meta("m")["mirrored"], s.meta("m")["state"]) == (True, "lost")
+    assert sides(s) == {"host": side(0, pinned=False), "device": side(0)}
+    s.ask("POST", "buffers/m/reserve", {"bytes": 1, "side": "host"}).problem(410, "content_lost")
     s.put("m", B)
     assert s.meta("m")["mirrored"] and s.data("m") == B and s.post("buffers/m/sync", {"to": "device"})["copied"]
 

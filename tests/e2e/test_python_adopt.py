@@ -41,6 +41,22 @@ def test_an_array(c):
     assert not owned.alive and (a == [[1] * 4, [0] * 4, [1] * 4]).all() and (c.get("y") == a).all()
 
 
+def test_one_side_of_a_mirrored_buffer(c):
+    """As set_cpu_data: the array is the host side; the buffer and its bytes outlive it."""
+    c.create("m", dtype="float32", shape=(4,), mirrored=True)
+    a = c.shared_array((4,), "float32")
+    a[:] = 2.5
+    with c.adopt("m", a, side="host") as owned:
+        assert owned.info["head"] == "host" and owned.info["sides"]["host"]["owned"] is False and (c.get("m") == 2.5).all()
+        c.sync("m", "device")
+        c.fill("m", 0, 4)
+        assert (a == 2.5).all() and c.sync("m", "host")["head"] == "synced" and not a.any()
+        c.put("m", np.ones(4, np.float32))
+        assert (a == 1).all() and c.info("m")["head"] == "host"
+    info = c.info("m")
+    assert info["head"] == "device" and info["sides"]["host"]["bytes"] == 0 and not info["adopted"] and (c.get("m") == 1).all()
+
+
 def test_a_part_of_an_array(c):
     a = c.shared_array((8, 16), "int64")
     a[:] = np.arange(128).reshape(8, 16)

@@ -53,13 +53,13 @@ def test_every_route_has_a_method(monkeypatch):
     c = gpubuf.Client(socket="/nowhere", session="S")
     a = np.zeros(1)
     calls = [
-        (c.put, "B", a), (c.get, "B"), (c.tensors_put, {"B": a}), (c.tensors_get,), (c.create, "B"), (c.info, "B"), (c.list,), (c.update, "B"),
-        (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.release, "B", "all"), (c.seal, "B"), (c.verify, "B"),
+        (c.put, "B", a), (c.get, "B"), (c.tensors_put, {"B": a}), (c.tensors_get,), (c.create, "B"), (c.info, "B"), (c.last_transfer, "B"), (c.list,), (c.update, "B"),
+        (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.reserve, "B", 9, "host"), (c.release, "B", "all"), (c.seal, "B"), (c.verify, "B"),
         (c.map, "B"), (c.adopt, "B", c.shared_array((4,))), (c.export, "B"), (c.batch, []), (c.feed,), (c.stats,), (c.about,), (c.sessions.list,), (c.sessions.create, "S"), (c.sessions.get,),
         (c.sessions.update,), (c.sessions.delete,), (c.sessions.heartbeat,), (c.sessions.stats,), (c.sessions.sync,), (c.pools.list,),
         (c.pools.create, "P"), (c.pools.get, "P"), (c.pools.update, "P"), (c.pools.delete, "P"), (c.pools.trim, "P"), (c.pools.reset_peak, "P"),
         (c.pools.access, "P", 0, "none"), (c.pools.stats, "P"), (c.devices.stats, 0), (c.streams.list,), (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"),
-        (c.streams.sync, "T"), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"), (c.events.delete, "E"), (c.events.record, "E"),
+        (c.streams.sync, "T"), (c.streams.hold, "T"), (c.devices.selftest, 0), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"), (c.events.delete, "E"), (c.events.record, "E"),
         (c.events.wait, "E"), (c.devices.list,), (c.devices.get, 0), (c.devices.sync, 0), (c.operations.list,), (c.operations.get, "O"),
         (c.operations.wait, "O"), (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"),
     ]
@@ -115,6 +115,9 @@ def test_buffers(c):
     assert found["match"] is None and set(found["digest"]) == {"sha-256"}, "a part was written: there was nothing to compare with"
     assert c.verify("b")["match"] is True and c.verify("b", digest=found["digest"])["match"] is True
     assert not c.verify("b", digest={"sha-256": "A" * 43 + "="})["match"]
+    assert c.last_transfer("b") is None
+    c.put("large", payload(2 << 20))
+    assert c.last_transfer("large")["direction"] == "upload" and c.delete("large") is True
     assert [b["name"] for b in c.list()] == ["a", "b"] and c.delete("b") is True
     with pytest.raises(gpubuf.BufferNotFound):
         c.info("b")
@@ -122,6 +125,8 @@ def test_buffers(c):
     c.put("m", payload(64))
     assert c.sync("m", "device")["head"] == "synced" and c.release("m", "host")["head"] == "device"
     assert c.get("m", raw=True) == payload(64)
+    assert c.reserve("m", 100, "device")["sides"]["device"] == {"bytes": 100, "current": True, "owned": True}
+    assert c.info("m")["sides"]["host"] == {"bytes": 0, "current": False, "owned": True, "pinned": False}
 
 
 def test_many_pages(c):
@@ -159,6 +164,8 @@ def test_pools(c):
     assert made["max_bytes"] and made["reuse"]["allow_opportunistic"] is False
     c.put("x", payload(1000), pool="p")
     assert c.info("x")["pool"] == "p" and c.pools.get("p")["buffers"] == 1
+    assert c.sessions.update(pool="p")["pool"] == "p" and c.sessions.update(pool="default")["pool"] == "default"
+    assert c.pools.get("p")["growths"] == 1 and c.pools.get("p")["reuses"] == 0
     assert c.pools.update("p", reuse={"allow_opportunistic": True})["reuse"]["allow_opportunistic"]
     assert c.pools.reset_peak("p")["name"] == "p" and c.pools.trim("p")["name"] == "p"
     with pytest.raises(gpubuf.Busy) as e:

@@ -33,9 +33,9 @@ def test_reuse_of_memory_freed_on_another_stream(start, backend, policy, on):
         s.post("events", {"name": "e"}, 201)
         s.post("events/e/record", {"stream": "a"})
         s.post("events/e/wait", {"stream": "b"})
-    if policy == "allow_opportunistic":
+    if policy == "allow_opportunistic":  # the free is over, and no client has waited for it
         stalled.reply().expect(200)
-        s.post("streams/a/sync")
+        until("the stream is idle", lambda: not s.get("streams/a")["busy"])
     r = s.ask("POST", "buffers", {"name": "y", "bytes": size, "pool": "p", "stream": "b"})
     if full and not on:
         assert r.problem(507, "out_of_memory")["cuda"]["name"] == "cudaErrorMemoryAllocation"
@@ -46,6 +46,47 @@ def test_reuse_of_memory_freed_on_another_stream(start, backend, policy, on):
     if on:
         assert s.get("pools/p")["reserved_bytes"] == reserved
     stalled.close()
+
+
+# --- synchronizing --------------------------------------------------------------------------------------------------------------
+
+SYNCS = [("streams/a/sync", 200), ("sync", 204), ("/v1/devices/0/sync", 204)]
+
+
+@pytest.fixture
+def freed(start, backend):
+    """A session whose pool has no policies, and kept memory that was freed on stream a."""
+
+    def go(threshold):
+        s = Session(start(*SMALL_SLOTS, spec=backend))
+        s.post("pools", {"name": "p", "release_threshold_bytes": threshold, "reuse": dict.fromkeys(POLICIES, False)}, 201)
+        for stream in "ab":
+            s.post("streams", {"name": stream}, 201)
+        s.put("x", payload(MIB) * 40, "?pool=p&stream=a")
+        found = s.attributes("x")["device_address"], s.get("pools/p")["reserved_bytes"]
+        s.delete("buffers/x")
+        return s, *found
+
+    return go
+
+
+@pytest.mark.parametrize("sync", [*SYNCS, None])
+def test_memory_freed_before_a_sync_is_for_every_stream(freed, sync):
+    """As after cudaStreamSynchronize or cudaDeviceSynchronize: no policy forbids it. Without a sync it is other memory."""
+    s, address, reserved = freed(1 << 30)
+    if sync:
+        s.post(sync[0], None, sync[1])
+    s.post("buffers", {"name": "y", "bytes": 40 * MIB, "pool": "p", "stream": "b"}, 201)
+    assert (s.attributes("y")["device_address"] == address) is bool(sync)
+    assert (s.get("pools/p")["reserved_bytes"] == reserved) is bool(sync)
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+def test_memory_above_the_threshold_is_back_when_a_sync_answers(freed, sync):
+    s, _, reserved = freed(0)
+    assert reserved >= 40 * MIB
+    s.post(sync[0], None, sync[1])
+    assert s.get("pools/p")["reserved_bytes"] == 0
 
 
 # --- failing device calls ---------------------------------------------------------------------------------------------------

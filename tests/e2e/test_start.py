@@ -27,6 +27,7 @@ def test_help_and_version():
     (["--nope"], "--nope"), (["--listen"], "--listen"), (["--listen", "nowhere"], "nowhere"), (["--listen", "127.0.0.1:99999"], "99999"),
     (["--log-level", "loud"], "error"), (["--slots-bytes", "12Q"], "slots-bytes"), (["--max-connections", "0"], "max-connections"),
     (["--max-connections", "-1"], "max-connections"), (["--idle-timeout", "1.5"], "idle-timeout"), (["--backend", "abacus"], "abacus"),
+    (["--default-pool-threshold", "much"], "unlimited"), (["--default-pool-reuse", "event,always"], "opportunistic"),
     (["--backend", "fault:alloc=oops:host"], "oops"), (["stray"], "stray"), (["token", "frobnicate"], "add NAME"), (["--config", "/nowhere/x"], "/nowhere/x"),
 ])
 def test_a_wrong_option_names_itself_and_what_is_permitted(tmp_path, args, named):

@@ -166,6 +166,7 @@ union core_any_call core_any_call_new(void (*done)(void *arg), void *arg) {
         struct gb_scan_call scan;
         struct gb_pool_call pool;
         struct gb_stream_call stream;
+        struct gb_hold_call hold;
         struct gb_event_call event;
         struct gb_multipart_call multipart;
         struct gb_lease_call lease;

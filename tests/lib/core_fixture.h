@@ -61,6 +61,7 @@ union core_any_call {
     struct gb_scan_call *scan;
     struct gb_pool_call *pool;
     struct gb_stream_call *stream;
+    struct gb_hold_call *hold;
     struct gb_event_call *event;
     struct gb_multipart_call *multipart;
     struct gb_lease_call *lease;

@@ -74,6 +74,17 @@ int core_sync(struct gb_core *core, const char *session, const char *name, bool 
     return core_pending_end(&p, ret, err);
 }
 
+int core_reserve(struct gb_core *core, const char *session, const char *name, bool host, uint64_t bytes,
+                 struct core_result *ret, struct gb_error *err) {
+    struct gb_mirror_reserve what = {.host = host, .bytes = bytes};
+    struct gb_locator at = core_at(session, name);
+    struct core_pending p;
+
+    core_pending_init(&p);
+    gb_buffer_mirror_reserve(core, &at, &what, NULL, p.call.buffer);
+    return core_pending_end(&p, ret, err);
+}
+
 int core_release(struct gb_core *core, const char *session, const char *name, bool host, bool device,
                  struct core_result *ret, struct gb_error *err) {
     struct gb_locator at = core_at(session, name);

@@ -23,6 +23,8 @@ int core_write(struct gb_core *core, const struct gb_device_write_params *params
                struct gb_error *err);
 int core_sync(struct gb_core *core, const char *session, const char *name, bool to_host, struct core_result *ret,
               struct gb_error *err);
+int core_reserve(struct gb_core *core, const char *session, const char *name, bool host, uint64_t bytes,
+                 struct core_result *ret, struct gb_error *err);
 int core_release(struct gb_core *core, const char *session, const char *name, bool host, bool device,
                  struct core_result *ret, struct gb_error *err);
 int core_attributes(struct gb_core *core, const char *session, const char *name, struct core_result *ret,

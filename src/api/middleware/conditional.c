@@ -45,8 +45,12 @@ char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out) {
 }
 
 char *gb_etag_session(const struct gb_session_view *view, char *out) {
-    snprintf(out, GB_ETAG_SIZE, "s%" PRId64 ".%" PRId64 "-%" PRIu64 "-%" PRIu64, view->rec.id, view->rec.version,
-             view->used_bytes, view->buffers);
+    int n = snprintf(out, GB_ETAG_SIZE, "s%" PRId64 ".%" PRId64 "-%" PRIu64 "-%" PRIu64, view->rec.id,
+                     view->rec.version, view->used_bytes, view->buffers);
+
+    /* The end of its current pool changes the session, and not its record. */
+    if (view->pool_id > 0)
+        snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-p%" PRId64, view->pool_id);
     return out;
 }
 

@@ -34,6 +34,8 @@ void gb_render_notice(struct gb_json_writer *out, const char *key, const struct 
         gb_json_put_u64(out, "count", n->count);
     if (n->generation > 0)
         gb_json_put_i64(out, "generation", n->generation);
+    if (n->has_head)
+        gb_json_put_string(out, "head", gb_head_name(n->head));
     if (n->lease > 0)
         gb_json_put_string(out, "lease", gb_cursor_text(n->lease, lease));
     text(out, "detail", n->detail);

@@ -18,6 +18,7 @@ void gb_render_session(struct gb_json_writer *out, const char *key, const struct
     gb_json_put_limit(out, "pinned_bytes", rec->quota.pinned_bytes);
     gb_json_close(out, '}');
     gb_json_put_u64(out, "idle_ttl_s", rec->idle_ttl_s);
+    gb_json_put_string(out, "pool", view->pool.s);
     gb_json_put_u64(out, "used_bytes", view->used_bytes);
     gb_json_put_u64(out, "used_pinned_bytes", view->used_pinned_bytes);
     gb_json_put_u64(out, "buffers", view->buffers);
@@ -42,6 +43,30 @@ void gb_render_shape(struct gb_json_writer *out, const char *key, const struct g
     gb_json_close(out, ']');
 }
 
+/* The memory of one side, and whether it has the newest bytes. */
+static void render_side(struct gb_json_writer *out, const struct gb_buffer_rec *rec, enum gb_side side) {
+    const struct gb_side_rec *memory = &rec->sides[side];
+
+    gb_json_open(out, side == GB_SIDE_HOST ? "host" : "device", '{');
+    gb_json_put_u64(out, "bytes", memory->bytes);
+    gb_json_put_bool(out, "current", gb_side_current(rec->head, side));
+    gb_json_put_bool(out, "owned", !memory->adopted);
+    if (side == GB_SIDE_HOST)
+        gb_json_put_bool(out, "pinned", memory->pinned);
+    gb_json_close(out, '}');
+}
+
+static void render_sides(struct gb_json_writer *out, const struct gb_buffer_rec *rec) {
+    if (!rec->mirrored) {
+        gb_json_put_null(out, "sides");
+        return;
+    }
+    gb_json_open(out, "sides", '{');
+    render_side(out, rec, GB_SIDE_HOST);
+    render_side(out, rec, GB_SIDE_DEVICE);
+    gb_json_close(out, '}');
+}
+
 void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *api, const char *session,
                               const struct gb_buffer_rec *rec) {
     char crc[12];
@@ -63,6 +88,7 @@ void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *a
         gb_json_put_string(out, "head", gb_head_name(rec->head));
     else
         gb_json_put_null(out, "head");
+    render_sides(out, rec);
     gb_json_put_string(out, "state", gb_buffer_state_name(rec->state));
     gb_json_put_i64(out, "generation", rec->generation);
     snprintf(crc, sizeof(crc), "%08x", (unsigned)rec->crc32c);
@@ -118,6 +144,8 @@ void gb_render_pool_members(struct gb_json_writer *out, const struct gb_api *api
     gb_json_put_u64(out, "reserved_peak_bytes", view->stat.reserved_peak_bytes);
     gb_json_put_u64(out, "buffers", view->live_buffers);
     gb_json_put_u64(out, "allocations", view->memory.allocations);
+    gb_json_put_u64(out, "reuses", view->reuses);
+    gb_json_put_u64(out, "growths", view->growths);
     gb_json_put_u64(out, "allocated_bytes", view->memory.allocated_bytes);
     gb_json_put_u64(out, "largest_bytes", view->memory.level.largest_bytes);
     gb_json_put_u64(out, "frees", view->memory.frees);

@@ -18,6 +18,7 @@
 #include "api/request/query.h"
 #include "api/request/wait.h"
 #include "api/route.h"
+#include "base/clock.h"
 
 static int read_path(const struct gb_http_request *request, struct gb_locator *ret, struct gb_error *err) {
     if (gb_param_name(request, 0, "session name", &ret->session, err) < 0)
@@ -71,12 +72,41 @@ static void render_address(struct gb_json_writer *out, const char *key, uint64_t
         gb_json_put_null(out, key);
 }
 
+static void render_last(struct gb_json_writer *out, const struct gb_last_transfer *last) {
+    if (last->bytes == 0) {
+        gb_json_put_null(out, "last_transfer");
+        return;
+    }
+    gb_json_open(out, "last_transfer", '{');
+    gb_json_put_string(out, "direction", last->direction == GB_UPLOAD ? "upload" : "download");
+    gb_json_put_u64(out, "bytes", last->bytes);
+    gb_json_put_number(out, "queue_ms", (double)last->queue_ns / GB_NS_PER_MS);
+    gb_json_put_number(out, "copy_ms", (double)last->copy_ns / GB_NS_PER_MS);
+    gb_json_put_time(out, "finished_at", last->finished_at_us);
+    gb_json_close(out, '}');
+}
+
+/* Adds the times of the last large transfer, if the request asks for them. Returns 0 or -1. */
+static int add_last(struct gb_json_writer *out, const struct gb_http_request *request, const struct gb_locator *at,
+                    struct gb_error *err) {
+    struct gb_last_transfer last;
+    bool wanted = false;
+
+    if (gb_query_bool(request, "last_transfer", &wanted, err) < 0 ||
+        (wanted && gb_buffer_last_transfer(gb_api_of(request)->core, at, &last, err) < 0))
+        return -1;
+    if (wanted)
+        render_last(out, &last);
+    return 0;
+}
+
 static enum gb_step reply_attributes(struct gb_http_request *request, const void *result,
                                      struct gb_http_response *response, struct gb_error *err) {
     const struct gb_attributes_call *call = result;
     const struct gb_api *api = gb_api_of(request);
     const struct gb_mem_attr *attr = &call->attr;
     struct gb_json_writer out = {0};
+    struct gb_locator at;
 
     gb_json_open(&out, NULL, '{');
     gb_render_buffer_members(&out, api, request->param[0].s, &call->buffer);
@@ -91,6 +121,10 @@ static enum gb_step reply_attributes(struct gb_http_request *request, const void
     gb_json_put_bool(&out, "from_pool", attr->from_pool);
     gb_json_put_bool(&out, "from_this_pool", attr->this_pool);
     gb_json_close(&out, '}');
+    if (read_path(request, &at, err) < 0 || add_last(&out, request, &at, err) < 0) {
+        gb_json_done(&out);
+        return GB_STEP_ERROR;
+    }
     gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }
@@ -107,6 +141,27 @@ static enum gb_step get_attributes(struct gb_http_request *request, const struct
         return GB_STEP_ERROR;
     gb_buffer_attributes(gb_api_of(request)->core, at, call);
     return gb_async_end(request, response, reply_attributes, 0, err);
+}
+
+/* Without an entity tag: a download changes these times and no tag. */
+static enum gb_step get_last(struct gb_http_request *request, const struct gb_locator *at,
+                             struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_api *api = gb_api_of(request);
+    struct gb_json_writer out = {0};
+    struct gb_buffer_rec rec;
+    int r;
+
+    if (gb_buffer_get(api->core, at, &rec, err) < 0)
+        return GB_STEP_ERROR;
+    gb_json_open(&out, NULL, '{');
+    gb_render_buffer_members(&out, api, at->session.s, &rec);
+    gb_buffer_rec_done(&rec);
+    r = add_last(&out, request, at, err);
+    gb_json_close(&out, '}');
+    if (r == 0)
+        return gb_reply_json(&out, 200, response, err);
+    gb_json_done(&out);
+    return GB_STEP_ERROR;
 }
 
 static bool same_buffer(struct gb_core *core, const struct gb_http_request *request, const char *tag) {
@@ -127,14 +182,18 @@ enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_r
     struct gb_locator at;
     char etag[GB_ETAG_SIZE];
     bool attributes = false;
+    bool last = false;
     uint64_t sequence = gb_core_sequence(gb_api_of(request)->core);
     enum gb_step step;
     int r;
 
-    if (read_path(request, &at, err) < 0 || gb_query_bool(request, "attributes", &attributes, err) < 0)
+    if (read_path(request, &at, err) < 0 || gb_query_bool(request, "attributes", &attributes, err) < 0 ||
+        gb_query_bool(request, "last_transfer", &last, err) < 0)
         return GB_STEP_ERROR;
     if (attributes)
         return get_attributes(request, &at, response, err);
+    if (last)
+        return get_last(request, &at, response, err);
     if (gb_buffer_get(gb_api_of(request)->core, &at, &rec, err) < 0)
         return GB_STEP_ERROR;
     r = gb_conditions_get(request, gb_etag_buffer(&rec, etag), response, err);

@@ -1,7 +1,6 @@
 /* POST /v1/sessions/{s}/pools/{p}/{trim,reset-peak,access} */
 #include <string.h>
 
-#include "api/auth.h"
 #include "api/context.h"
 #include "api/middleware/async.h"
 #include "api/reply/render.h"
@@ -11,16 +10,6 @@
 #include "api/request/path_params.h"
 #include "api/resources/pools.h"
 #include "api/route.h"
-
-/* Checks that the bearer may do this to the pool. A device's own pool, which all sessions share, takes an
- * administrator. */
-static int permit(const struct gb_http_request *request, const struct gb_locator *at, struct gb_error *err) {
-    struct gb_pool_view view;
-
-    if (gb_pool_get(gb_api_of(request)->core, at, &view, err) < 0)
-        return -1;
-    return view.id > 0 ? 0 : gb_api_permit(request, GB_SCOPE_ADMIN, at->session.s, err);
-}
 
 static enum gb_step reply_trimmed(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
@@ -76,7 +65,7 @@ enum gb_step gb_api_pool_reset_peak(struct gb_http_request *request, struct gb_h
     struct gb_locator at;
     json_t *body;
 
-    if (gb_path_locator(request, "pool name", &at, err) < 0 || permit(request, &at, err) < 0 ||
+    if (gb_path_locator(request, "pool name", &at, err) < 0 || gb_pool_permit(request, &at, err) < 0 ||
         gb_body_object(request, "", true, &body, err) < 0)
         return GB_STEP_ERROR;
     json_decref(body);
@@ -111,7 +100,7 @@ enum gb_step gb_api_pool_access(struct gb_http_request *request, struct gb_http_
     int device;
     int r;
 
-    if (gb_path_locator(request, "pool name", &at, err) < 0 || permit(request, &at, err) < 0 ||
+    if (gb_path_locator(request, "pool name", &at, err) < 0 || gb_pool_permit(request, &at, err) < 0 ||
         gb_body_object(request, "device access", false, &body, err) < 0)
         return GB_STEP_ERROR;
     r = read_access(gb_api_of(request), body, &device, &access, err);

@@ -1,6 +1,7 @@
 /* /v1/sessions/{s}/pools. Every session sees the devices' default pools beside its own. */
 #include <string.h>
 
+#include "api/auth.h"
 #include "api/context.h"
 #include "api/middleware/async.h"
 #include "api/reply/page.h"
@@ -49,6 +50,14 @@ enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_json_write
     render_members(out, gb_api_of(request), &session, view);
     gb_json_close(out, '}');
     return gb_reply_json(out, status, response, err);
+}
+
+int gb_pool_permit(const struct gb_http_request *request, const struct gb_locator *at, struct gb_error *err) {
+    struct gb_pool_view view;
+
+    if (gb_pool_get(gb_api_of(request)->core, at, &view, err) < 0)
+        return -1;
+    return view.id > 0 ? 0 : gb_api_permit(request, GB_SCOPE_ADMIN, at->session.s, err);
 }
 
 /* --- read --------------------------------------------------------------------------------------------------------- */
@@ -203,13 +212,16 @@ enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_r
                                struct gb_error *err) {
     struct gb_pool_params params = {.device = 0};
     struct gb_pool_call *call;
+    struct gb_locator at;
     json_t *body;
     int r;
 
-    if (gb_path_names(request, "pool name", &params.session, &params.name, err) < 0 ||
+    if (gb_path_locator(request, "pool name", &at, err) < 0 || gb_pool_permit(request, &at, err) < 0 ||
         gb_body_object(request, "name device max_bytes release_threshold_bytes reuse exportable", false, &body, err) <
             0)
         return GB_STEP_ERROR;
+    params.session = at.session;
+    params.name = at.name;
     r = read_patch(body, &params, err);
     json_decref(body);
     if (r < 0)

@@ -138,6 +138,17 @@ enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_
     return step;
 }
 
+/* null: "default". */
+static int read_pool(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
+    const json_t *pool = json_object_get(body, "pool");
+
+    params->has_pool = pool != NULL;
+    strcpy(params->pool.s, "default");
+    if (!pool || json_is_null(pool))
+        return 0;
+    return gb_json_name(body, "pool", &params->pool, err) < 0 ? -1 : 0;
+}
+
 /* Labels are merged into the present ones; the check for an equal text then guards the merge. */
 static int read_patch(const struct gb_http_request *request, const struct gb_name *name,
                       struct gb_session_params *params, struct gb_conditions *conditions, struct gb_error *err) {
@@ -145,9 +156,11 @@ static int read_patch(const struct gb_http_request *request, const struct gb_nam
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "labels quota idle_ttl_s", false, &body, err) < 0)
+    if (gb_body_object(request, "labels quota idle_ttl_s pool", false, &body, err) < 0)
         return -1;
-    r = gb_session_get(gb_api_of(request)->core, name, &view, err);
+    r = read_pool(body, params, err);
+    if (r == 0)
+        r = gb_session_get(gb_api_of(request)->core, name, &view, err);
     if (r == 0)
         r = read_fields(body, gb_labels_text(view.rec.labels), params, err);
     if (r == 0 && params->has_labels)

@@ -5,6 +5,7 @@
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
 #include "api/request/body.h"
+#include "api/request/device_param.h"
 #include "api/request/path_params.h"
 #include "api/request/wait.h"
 #include "api/route.h"
@@ -71,6 +72,54 @@ enum gb_step gb_api_stream_create(struct gb_http_request *request, struct gb_htt
 enum gb_step gb_api_stream_delete(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     return gb_path_call(request, response, "stream name", gb_stream_remove, err);
+}
+
+/* --- hold --------------------------------------------------------------------------------------------------------- */
+
+static enum gb_step reply_held(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                               struct gb_error *err) {
+    const struct gb_hold_call *call = result;
+    struct gb_json_writer out = {0};
+
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_string(&out, "session", request->param[0].s);
+    gb_json_put_string(&out, "stream", call->stream.s);
+    gb_render_device_id(&out, "device", gb_api_of(request), call->device);
+    gb_json_put_u64(&out, "ms", call->ms);
+    gb_json_put_time(&out, "held_until", call->until_us);
+    gb_json_close(&out, '}');
+    return gb_reply_json(&out, 200, response, err);
+}
+
+static int read_hold(const struct gb_http_request *request, uint64_t *ret_ms, int *ret_device, struct gb_error *err) {
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "ms device", false, &body, err) < 0)
+        return -1;
+    r = gb_json_u64(body, "ms", ret_ms, err);
+    if (r == 0)
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'ms' is needed: 1 to %d milliseconds", GB_HOLD_MS_MAX);
+    if (r > 0 && gb_device_field(gb_api_of(request), body, "device", ret_device, err) < 0)
+        r = -1;
+    json_decref(body);
+    return r > 0 ? 0 : -1;
+}
+
+enum gb_step gb_api_stream_hold(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_hold_call *call;
+    struct gb_locator at;
+    uint64_t ms = 0;
+    int device = 0;
+
+    if (gb_path_locator(request, "stream name", &at, err) < 0 || read_hold(request, &ms, &device, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_stream_hold_call(gb_api_of(request)->core, &at, device, ms, call);
+    return gb_async_end(request, response, reply_held, 0, err);
 }
 
 /* --- sync --------------------------------------------------------------------------------------------------------- */

@@ -4,6 +4,8 @@
 
 #include "api/context.h"
 #include "api/middleware/async.h"
+#include "api/middleware/conditional.h"
+#include "api/request/actions.h"
 #include "api/request/body.h"
 #include "api/request/buffer_fields.h"
 #include "api/request/device_param.h"
@@ -15,7 +17,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 
-#define FIELDS "way bytes dtype shape handle map_bytes offset device"
+#define FIELDS "way bytes dtype shape handle map_bytes offset device side"
 
 /* A request whose descriptor is on its way. */
 struct adopting {
@@ -24,9 +26,17 @@ struct adopting {
     struct gb_http_fd_mailbox *mailbox;
 };
 
+/* The conditions, unless the call has them. */
+static void drop_check(struct gb_adopt_params *params) {
+    if (params->check.free_arg)
+        params->check.free_arg(params->check.arg);
+    params->check = (struct gb_buffer_check){.check = NULL};
+}
+
 static void adopting_free(void *state) {
     struct adopting *a = state;
 
+    drop_check(&a->params);
     gb_http_fd_mailbox_free(a->mailbox);
     free(a);
 }
@@ -68,13 +78,18 @@ static int read_handle(const json_t *body, struct gb_import *what, struct gb_err
     return 0;
 }
 
-static int read_place(const struct gb_http_request *request, const json_t *body, struct gb_import *what,
+static int read_place(const struct gb_http_request *request, const json_t *body, struct gb_adopt_params *params,
                       struct gb_error *err) {
+    struct gb_import *what = &params->import;
     int r = gb_json_u64(body, "map_bytes", &what->map_bytes, err);
+    int device;
 
-    if (r < 0 || gb_json_u64(body, "offset", &what->offset, err) < 0 ||
-        gb_device_field(gb_api_of(request), body, "device", &what->device, err) < 0)
+    if (r < 0 || gb_json_u64(body, "offset", &what->offset, err) < 0)
         return -1;
+    device = gb_device_field(gb_api_of(request), body, "device", &what->device, err);
+    if (device < 0)
+        return -1;
+    params->has_device = device > 0;
     if (r > 0 && what->way != GB_EXPORT_VMM)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the field 'map_bytes' goes with the way vmm: of others the size is known");
@@ -85,18 +100,29 @@ static int read_place(const struct gb_http_request *request, const json_t *body,
     return 0;
 }
 
+static int read_side(const json_t *body, struct gb_adopt_params *params, struct gb_error *err) {
+    struct gb_sides side;
+
+    params->has_side = json_object_get(body, "side") != NULL;
+    if (params->has_side && gb_action_read_sides(body, "side", false, &side, err) < 0)
+        return -1;
+    params->side = params->has_side && side.device ? GB_SIDE_DEVICE : GB_SIDE_HOST;
+    return 0;
+}
+
 static int read_fields(const struct gb_http_request *request, const json_t *body, struct gb_adopt_params *params,
                        struct gb_error *err) {
     struct gb_buffer_params layout = {.dtype = GB_DTYPE_UINT8};
 
-    if (read_way(body, &params->import, err) < 0 || gb_buffer_layout_read(body, &layout, err) < 0)
+    if (read_way(body, &params->import, err) < 0 || read_side(body, params, err) < 0 ||
+        gb_buffer_layout_read(body, &layout, err) < 0)
         return -1;
     params->dtype = layout.dtype;
     params->shape = layout.shape;
     params->import.bytes = layout.bytes;
     if (read_handle(body, &params->import, err) < 0)
         return -1;
-    return read_place(request, body, &params->import, err);
+    return read_place(request, body, params, err);
 }
 
 static int read_all(const struct gb_http_request *request, struct gb_adopt_params *params, struct gb_error *err) {
@@ -127,8 +153,10 @@ static int start(struct gb_http_request *request, struct gb_share *share, struct
         gb_error_set(err, GB_ERR_CANCELLED, "the connection has ended");
     if (call && mailbox)
         (void)gb_http_fd_mailbox_take(mailbox, &params->import.fd, NULL);
-    if (call)
+    if (call) {
         gb_buffer_adopt(gb_api_of(request)->core, params, call);
+        params->check = (struct gb_buffer_check){.check = NULL}; /* the call has it */
+    }
     pthread_mutex_unlock(&share->lock);
     return call ? 0 : -1;
 }
@@ -157,13 +185,14 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     return r < 0 ? GB_STEP_ERROR : gb_async_end(request, response, gb_reply_buffer, 0, err);
 }
 
-/* Asks the client for the descriptor. */
-static enum gb_step ask(struct gb_http_request *request, struct gb_share *share, const struct gb_adopt_params *params,
+/* Asks the client for the descriptor. Takes over params->check. */
+static enum gb_step ask(struct gb_http_request *request, struct gb_share *share, struct gb_adopt_params *params,
                         struct gb_error *err) {
     unsigned wait_s = gb_http_prefer_wait(request, GB_SYNC_WAIT_S, GB_SYNC_WAIT_MAX_S, NULL);
     struct adopting *a = calloc(1, sizeof(*a));
 
     if (!a) {
+        drop_check(params);
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
         return GB_STEP_ERROR;
     }
@@ -180,20 +209,29 @@ static enum gb_step ask(struct gb_http_request *request, struct gb_share *share,
     return GB_STEP_WAIT;
 }
 
+static enum gb_step begin(struct gb_http_request *request, struct gb_adopt_params *params,
+                          struct gb_http_response *response, struct gb_error *err) {
+    struct gb_share *share = NULL;
+
+    if (gb_adopt_check(gb_api_of(request)->core, params, err) == 0)
+        share = gb_share_take(request, err);
+    if (share && params->import.way != GB_EXPORT_LEGACY)
+        return ask(request, share, params, err);
+    if (!share || start(request, share, params, NULL, err) < 0) {
+        drop_check(params);
+        return GB_STEP_ERROR;
+    }
+    return gb_async_end(request, response, gb_reply_buffer, 0, err);
+}
+
 enum gb_step gb_api_buffer_adopt(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
     struct gb_adopt_params params = {.import = {.fd = -1}};
-    struct gb_share *share;
+    struct gb_conditions *conditions;
 
     if (read_all(request, &params, err) < 0 || gb_share_permit(request, params.session.s, true, err) < 0 ||
-        gb_adopt_check(gb_api_of(request)->core, &params, err) < 0)
+        gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
-    share = gb_share_take(request, err);
-    if (!share)
-        return GB_STEP_ERROR;
-    if (params.import.way != GB_EXPORT_LEGACY)
-        return ask(request, share, &params, err);
-    if (start(request, share, &params, NULL, err) < 0)
-        return GB_STEP_ERROR;
-    return gb_async_end(request, response, gb_reply_buffer, 0, err);
+    params.check = gb_conditions_buffer_check(conditions);
+    return begin(request, &params, response, err);
 }

@@ -143,7 +143,7 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     if (gb_query_bool(request, "in_place", &in_place, err) < 0)
         return -1;
     /* Memory of another process is written in place, whatever the request asks for. */
-    plan->adopted = rec.adopted && rec.state != GB_BUFFER_LOST;
+    plan->adopted = rec.adopted && !rec.mirrored && rec.state != GB_BUFFER_LOST;
     in_place |= plan->adopted;
     /* Bytes written in place are bytes of the same tensor. */
     if (in_place && !params->partial && plan->said == GB_FORM_RAW && !gb_http_query(request, "dtype") &&

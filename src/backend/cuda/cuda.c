@@ -80,6 +80,7 @@ static void cuda_close(struct gb_backend *base) {
     for (i = 0; be->devices && i < be->device_count; i++)
         device_close(be, i);
     gb_cuda_bounces_free(be);
+    gb_cuda_holds_done(be);
     gb_cuda_imports_free(be);
     gb_cuda_files_free(be);
     free(be->devices);
@@ -132,11 +133,14 @@ static const struct gb_backend_ops cuda_ops = {
     .stream_query = gb_cuda_stream_query,
     .stream_wait = gb_cuda_stream_wait,
     .stream_call = gb_cuda_stream_call,
+    .stream_hold = gb_cuda_stream_hold,
+    .stream_release = gb_cuda_stream_release,
     .event_create = gb_cuda_event_create,
     .event_destroy = gb_cuda_event_destroy,
     .event_record = gb_cuda_event_record,
     .event_mark = gb_cuda_event_mark,
     .event_query = gb_cuda_event_query,
+    .event_sync = gb_cuda_event_sync,
     .event_elapsed = gb_cuda_event_elapsed,
     .watch = gb_cuda_watch,
     .alloc = gb_cuda_alloc,
@@ -242,6 +246,7 @@ int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     be->base.ops = &cuda_ops;
     pthread_mutex_init(&be->dead_lock, NULL);
     pthread_mutex_init(&be->bounces_lock, NULL);
+    pthread_mutex_init(&be->holds.lock, NULL);
     pthread_mutex_init(&be->files_lock, NULL);
     pthread_mutex_init(&be->imports_lock, NULL);
     atomic_init(&be->dead, false);

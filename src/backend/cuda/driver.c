@@ -58,6 +58,8 @@ int gb_cuda_driver_init(struct cuda_backend *be, struct gb_error *err) {
             return gb_cuda_fail(be, rc, "cudaGetDriverEntryPointByVersion", err);
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "the driver has no %s", needed[i].symbol);
     }
+    if (!find(&(struct entry){"cuStreamWaitValue32", &d->stream_wait_value}, &rc))
+        d->stream_wait_value = NULL;
     d->has_virtual_memory = true;
     for (i = 0; i < sizeof(virtual_memory) / sizeof(virtual_memory[0]); i++) {
         if (!find(&virtual_memory[i], &rc))

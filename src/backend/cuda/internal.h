@@ -97,7 +97,8 @@ struct cuda_driver {
     PFN_cuMemGetAddressRange_v3020 address_range;
     PFN_cuDeviceGet_v2000 device_get;
     PFN_cuDeviceGetAttribute_v2000 device_attribute;
-    bool has_virtual_memory; /* what follows is there */
+    PFN_cuStreamWaitValue32_v11070 stream_wait_value; /* NULL: not in this driver */
+    bool has_virtual_memory;                          /* what follows is there */
     PFN_cuMemGetAllocationGranularity_v10020 mem_granularity;
     PFN_cuMemCreate_v10020 mem_create;
     PFN_cuMemRelease_v10020 mem_release;
@@ -120,6 +121,20 @@ struct cuda_pool_sort {
     dev_t rdev;
 };
 
+#define CUDA_HOLD_WORDS 16
+
+struct cuda_hold_word {
+    _Atomic uint32_t *at;
+    uint32_t number; /* what the last hold waits for */
+    bool taken;
+};
+
+struct cuda_hold_words {
+    pthread_mutex_t lock;
+    _Atomic uint32_t *page; /* page-locked; NULL until the first hold */
+    struct cuda_hold_word word[CUDA_HOLD_WORDS];
+};
+
 struct cuda_backend {
     struct gb_backend base;
     int device_count;
@@ -138,6 +153,7 @@ struct cuda_backend {
     pthread_mutex_t bounces_lock;
     struct cuda_bounce
         *bounces[CUDA_BOUNCE_SIZES]; /* of no stream, under bounces_lock; given back at the end: that waits */
+    struct cuda_hold_words holds;
 };
 
 static inline struct cuda_backend *gb_cuda_of(struct gb_backend *be) {
@@ -213,8 +229,15 @@ void gb_cuda_event_destroy(struct gb_backend *be, struct gb_event *event);
 int gb_cuda_event_record(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream, struct gb_error *err);
 int gb_cuda_event_mark(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
 int gb_cuda_event_query(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err);
+int gb_cuda_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
 int gb_cuda_event_elapsed(struct gb_backend *be, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
                           struct gb_error *err);
+
+/* --- hold.c ------------------------------------------------------------------------------------------------------- */
+
+int gb_cuda_stream_hold(struct gb_backend *be, struct gb_stream *stream, struct gb_hold **ret, struct gb_error *err);
+void gb_cuda_stream_release(struct gb_backend *be, struct gb_hold *hold);
+void gb_cuda_holds_done(struct cuda_backend *be);
 
 /* --- mem.c -------------------------------------------------------------------------------------------------------- */
 

@@ -68,7 +68,8 @@ int gb_cuda_default_pool_init(struct cuda_backend *be, int device, struct gb_err
     pool->fd = -1;
     pool->max_bytes = dev->rec.total_bytes;
     pool->limit_bytes = dev->rec.total_bytes;
-    return set_u64(be, pool, cudaMemPoolAttrReleaseThreshold, GB_UNLIMITED, err);
+    return set_u64(be, pool, cudaMemPoolAttrReleaseThreshold,
+                   gb_pool_default_threshold(dev->rec.integrated, dev->rec.total_bytes), err);
 }
 
 int gb_cuda_pool_default(struct gb_backend *base, int device, struct gb_pool **ret, struct gb_error *err) {

@@ -205,6 +205,16 @@ int gb_cuda_event_query(struct gb_backend *base, struct gb_event *event, bool *r
     return 0;
 }
 
+int gb_cuda_event_sync(struct gb_backend *base, struct gb_event *event, struct gb_error *err) {
+    struct cuda_backend *be = gb_cuda_of(base);
+    cudaError_t rc;
+
+    if (gb_cuda_enter(be, event->device, err) < 0)
+        return -1;
+    rc = cudaEventSynchronize(event->handle);
+    return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaEventSynchronize", err);
+}
+
 int gb_cuda_event_elapsed(struct gb_backend *base, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
                           struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);

@@ -75,7 +75,7 @@ int gb_host_device_get(struct gb_backend *be, int device, struct gb_device_rec *
         return -1;
     write_uuid(host, device, rec.uuid);
     snprintf(rec.name, sizeof(rec.name), "Host memory%s", host->discrete ? " (reached by copies only)" : "");
-    rec.integrated = !host->discrete;
+    rec.integrated = !host->discrete || host->integrated;
     rec.cpu_access = !host->discrete;
     rec.total_bytes = host->devices[device].total_bytes;
     pthread_mutex_lock(&host->lock);

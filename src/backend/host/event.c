@@ -25,6 +25,7 @@ void gb_host_event_unref_locked(struct gb_event *event) {
     if (--event->refs > 0)
         return;
     gb_host_stream_unref_locked(event->stream);
+    free(event->all);
     free(event);
 }
 
@@ -55,6 +56,7 @@ static int record_locked(struct gb_event *event, struct gb_stream *stream, struc
     event->refs++;
     if (gb_host_submit_locked(stream, &op, "cudaEventRecord", err) == 0) {
         event->deps = stream->deps;
+        event->all_count = 0;
         gb_host_stream_unref_locked(old);
         return 0;
     }
@@ -79,6 +81,26 @@ int gb_host_event_record(struct gb_backend *be, struct gb_event *event, struct g
     return r;
 }
 
+/* The gather stream remembers only the last few streams that it waited for. */
+static int note_all_locked(struct gb_event *event, struct gb_error *err) {
+    struct gb_stream *first = event->host->devices[event->device].streams;
+    struct gb_stream *stream;
+    struct gb_host_dep *all;
+    size_t count = 0;
+
+    for (stream = first; stream; stream = stream->next)
+        count++;
+    all = calloc(count + 1, sizeof(*all));
+    if (!all)
+        return gb_host_no_memory(err, "cudaEventRecord");
+    free(event->all);
+    event->all = all;
+    event->all_count = count;
+    for (stream = first; stream; stream = stream->next)
+        *all++ = (struct gb_host_dep){.stream_id = stream->id, .seq = stream->last_seq};
+    return 0;
+}
+
 /* A wait that is queued behind nothing is looked at here and now, and never drops the lock: the list stays as it is. */
 int gb_host_event_record_device(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
@@ -96,9 +118,66 @@ int gb_host_event_record_device(struct gb_backend *be, struct gb_event *event, i
         r = gb_host_stream_follow_locked(gather, stream, stream->last_seq, "cudaStreamWaitEvent", err);
     if (r == 0)
         r = record_locked(event, gather, err);
+    if (r == 0)
+        r = note_all_locked(event, err);
     pthread_mutex_unlock(&host->lock);
     return r;
 }
+
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
+
+/* The event covers every stream that the device had then, and both lists have falling ids. */
+static void all_synced_locked(struct gb_event *event) {
+    struct gb_stream *stream = event->host->devices[event->device].streams;
+    size_t i;
+
+    for (i = 0; i < event->all_count; i++) {
+        while (stream && stream->id > event->all[i].stream_id)
+            stream = stream->next;
+        if (stream && stream->id == event->all[i].stream_id)
+            gb_host_synced_locked(stream, event->all[i].seq);
+    }
+}
+
+static void synced_locked(struct gb_host *host, const struct gb_host_dep *deps, size_t count) {
+    struct gb_stream *stream;
+    int device;
+    size_t i;
+
+    for (device = 0; device < host->device_count; device++) {
+        for (stream = host->devices[device].streams; stream; stream = stream->next) {
+            for (i = 0; i < count; i++) {
+                if (deps[i].stream_id == stream->id)
+                    gb_host_synced_locked(stream, deps[i].seq);
+            }
+        }
+    }
+}
+
+int gb_host_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_error *err) {
+    struct gb_host *host = gb_host_of(be);
+    struct gb_host_segment *gone;
+    struct gb_stream *stream;
+    uint64_t seq;
+
+    (void)err;
+    pthread_mutex_lock(&host->lock);
+    seq = event->seq;
+    stream = event->stream ? gb_host_stream_ref_locked(event->stream) : NULL;
+    if (stream) {
+        gb_host_drain_locked(stream, seq, false);
+        gb_host_synced_locked(stream, seq);
+        synced_locked(host, event->deps.dep, event->deps.count);
+        all_synced_locked(event);
+        gb_host_stream_unref_locked(stream);
+    }
+    gone = gb_host_release_locked(host);
+    pthread_mutex_unlock(&host->lock);
+    gb_host_segment_unmap(gone);
+    return 0;
+}
+
+/* --- looking ------------------------------------------------------------------------------------------------------ */
 
 struct gb_host_watch *gb_host_event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq) {
     struct gb_host_watch **at = &event->watches;

@@ -13,7 +13,7 @@
 
 #define PERMITTED                                                                                                      \
     "discrete, devices=N (1 to 16), bytes=SIZE (1M or more, such as 8G), peers=yes or peers=no, managed=attach, "      \
-    "legacy=fake, ipc=fake"
+    "legacy=fake, ipc=fake, integrated"
 #define BYTES_MIN (1ull << 20)
 
 int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
@@ -131,11 +131,14 @@ static const struct gb_backend_ops host_ops = {
     .stream_query = gb_host_stream_query,
     .stream_wait = gb_host_stream_wait,
     .stream_call = gb_host_stream_call,
+    .stream_hold = gb_host_stream_hold,
+    .stream_release = gb_host_stream_release,
     .event_create = gb_host_event_create,
     .event_destroy = gb_host_event_destroy,
     .event_record = gb_host_event_record,
     .event_mark = gb_host_event_mark,
     .event_query = gb_host_event_query,
+    .event_sync = gb_host_event_sync,
     .event_elapsed = gb_host_event_elapsed,
     .watch = gb_host_watch,
     .alloc = gb_host_alloc,
@@ -167,6 +170,7 @@ struct options {
     bool managed_attach;
     bool legacy_fake;
     bool ipc_fake;
+    bool integrated;
     uint64_t devices;
     uint64_t bytes;
 };
@@ -186,6 +190,8 @@ static int parse_word(const char *word, size_t len, struct options *options, str
         options->legacy_fake = true;
     } else if (is(word, len, "ipc=fake")) {
         options->ipc_fake = true;
+    } else if (is(word, len, "integrated")) {
+        options->integrated = true;
     } else if (len > 8 && memcmp(word, "devices=", 8) == 0) {
         if (gb_parse_u64(word + 8, len - 8, &options->devices) != GB_PARSE_OK || options->devices < 1 ||
             options->devices > GB_HOST_DEVICES_MAX)
@@ -224,7 +230,7 @@ static int parse_options(const char *args, struct options *options, struct gb_er
 
 static int make_devices(struct gb_host *host, uint64_t bytes) {
     const struct gb_pool_config config = {
-        .release_threshold_bytes = GB_UNLIMITED,
+        .release_threshold_bytes = gb_pool_default_threshold(host->integrated, bytes),
         .follow_event_dependencies = true,
         .allow_opportunistic = true,
         .allow_internal_dependencies = true,
@@ -256,6 +262,7 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     host->managed_attach = options.managed_attach;
     host->legacy_fake = options.legacy_fake;
     host->ipc_fake = options.ipc_fake;
+    host->integrated = options.integrated;
     host->machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     host->device_count = (int)options.devices;
     pthread_mutex_init(&host->lock, NULL);

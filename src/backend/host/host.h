@@ -144,6 +144,8 @@ struct gb_event {
     uint64_t seq;             /* of the last record in that stream */
     uint64_t time_ns;         /* when the last record was reached */
     struct gb_host_deps deps; /* what the last record covers on other streams */
+    struct gb_host_dep *all;  /* of a record of the device: every stream of it */
+    size_t all_count;
     struct gb_host_watch *watches;
 };
 
@@ -189,6 +191,7 @@ struct gb_host {
     bool managed_attach;
     bool legacy_fake; /* memory of kind ipc has a handle that cannot be opened */
     bool ipc_fake;    /* exportable pools and shared events have such handles */
+    bool integrated;  /* as an integrated GPU: default pools keep little */
     int device_count;
     struct gb_host_device devices[GB_HOST_DEVICES_MAX];
     pthread_mutex_t lock;
@@ -263,6 +266,12 @@ int gb_host_stream_wait(struct gb_backend *be, struct gb_stream *stream, struct 
 int gb_host_stream_call(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
                         struct gb_error *err);
 
+void gb_host_drain_locked(struct gb_stream *stream, uint64_t seq, bool idle); /* waits; drops the lock meanwhile */
+void gb_host_synced_locked(struct gb_stream *stream, uint64_t seq);
+/* hold.c */
+int gb_host_stream_hold(struct gb_backend *be, struct gb_stream *stream, struct gb_hold **ret, struct gb_error *err);
+void gb_host_stream_release(struct gb_backend *be, struct gb_hold *hold);
+
 /* event.c */
 struct gb_host_watch *gb_host_event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq);
 void gb_host_event_unref_locked(struct gb_event *event);
@@ -273,6 +282,7 @@ int gb_host_event_record(struct gb_backend *be, struct gb_event *event, struct g
 int gb_host_event_record_device(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err);
 int gb_host_event_mark(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
 int gb_host_event_query(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err);
+int gb_host_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
 int gb_host_event_elapsed(struct gb_backend *be, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
                           struct gb_error *err);
 int gb_host_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);

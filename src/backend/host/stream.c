@@ -84,6 +84,7 @@ int gb_host_stream_create(struct gb_backend *be, int device, struct gb_stream **
     if (!stream)
         return gb_host_no_memory(err, "cudaStreamCreateWithFlags");
     pthread_mutex_lock(&host->lock);
+    stream->id = ++host->next_stream_id; /* the list has falling ids: events of the device rely on it */
     stream->next = host->devices[device].streams;
     if (stream->next)
         stream->next->prev = stream;
@@ -102,11 +103,16 @@ static void unlist_locked(struct gb_stream *stream) {
         stream->next->prev = stream->prev;
 }
 
-static void drain_locked(struct gb_stream *stream, uint64_t seq, bool idle) {
+void gb_host_drain_locked(struct gb_stream *stream, uint64_t seq, bool idle) {
     stream->syncing++;
     while (stream->done_seq < seq || (idle && stream->state != GB_HOST_IDLE))
         pthread_cond_wait(&stream->progress, &stream->host->lock);
     stream->syncing--;
+}
+
+void gb_host_synced_locked(struct gb_stream *stream, uint64_t seq) {
+    if (stream->synced_seq < seq)
+        stream->synced_seq = seq;
 }
 
 void gb_host_stream_destroy(struct gb_backend *be, struct gb_stream *stream) {
@@ -116,7 +122,7 @@ void gb_host_stream_destroy(struct gb_backend *be, struct gb_stream *stream) {
     if (!stream)
         return;
     pthread_mutex_lock(&host->lock);
-    drain_locked(stream, stream->last_seq, true);
+    gb_host_drain_locked(stream, stream->last_seq, true);
     unlist_locked(stream);
     gb_host_forget_stream_locked(host, stream);
     gone = gb_host_release_locked(host);
@@ -143,9 +149,8 @@ int gb_host_stream_sync(struct gb_backend *be, struct gb_stream *stream, struct 
     (void)err;
     pthread_mutex_lock(&host->lock);
     seq = stream->last_seq;
-    drain_locked(stream, seq, false);
-    if (stream->synced_seq < seq)
-        stream->synced_seq = seq;
+    gb_host_drain_locked(stream, seq, false);
+    gb_host_synced_locked(stream, seq);
     gone = gb_host_release_locked(host);
     pthread_mutex_unlock(&host->lock);
     gb_host_segment_unmap(gone);

@@ -25,6 +25,17 @@ void gb_buffer_free(struct gb_buffer *b) {
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
 
+void gb_buffer_look_sides_locked(const struct gb_buffer *buffer, struct gb_side_rec ret[GB_SIDES]) {
+    int side;
+
+    for (side = 0; side < GB_SIDES; side++) {
+        const struct gb_content *c = buffer->sides[side];
+
+        ret[side] = (struct gb_side_rec){
+            .bytes = c ? c->bytes : 0, .adopted = c && c->owner, .pinned = c && c->kind == GB_KIND_PINNED};
+    }
+}
+
 void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret) {
     const struct gb_buffer_kept *kept = &buffer->rec;
 
@@ -35,6 +46,7 @@ void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec 
     strcpy(ret->pool.s, gb_text_s(kept->pool));
     strcpy(ret->stream.s, gb_text_s(kept->stream));
     ret->labels = kept->labels;
+    gb_buffer_look_sides_locked(buffer, ret->sides);
 }
 
 void gb_buffer_copy_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *rec) {
@@ -238,16 +250,36 @@ struct gb_content *gb_buffer_clear_locked(struct gb_session *session, struct gb_
 }
 
 struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_buffer *buffer) {
+    bool adopted = buffer->rec.adopted;
     struct gb_content *list = empty(buffer);
     struct gb_buffer_rec rec;
 
     gb_buffer_look_locked(buffer, &rec);
     rec.state = GB_BUFFER_LOST;
     rec.head = GB_HEAD_UNINITIALIZED;
+    rec.adopted = adopted;
     rec.version++;
     buffer->in_place = false;
     gb_buffer_set_locked(session, buffer, &rec, NULL);
     return list;
+}
+
+struct gb_content *gb_buffer_lose_side_locked(struct gb_session *session, struct gb_buffer *buffer, enum gb_side side) {
+    enum gb_side other = gb_other_side(side);
+    struct gb_content *gone;
+    struct gb_buffer_rec rec;
+
+    if (gb_side_current(buffer->rec.head, side) && !gb_side_current(buffer->rec.head, other))
+        return gb_buffer_lose_locked(session, buffer);
+    gone = gb_buffer_set_side_locked(buffer, side, NULL);
+    if (buffer->in_place && buffer->overwritten == gone)
+        buffer->in_place = false;
+    gb_buffer_look_locked(buffer, &rec);
+    if (gb_side_current(rec.head, side))
+        rec.head = other == GB_SIDE_HOST ? GB_HEAD_HOST : GB_HEAD_DEVICE;
+    rec.version++;
+    gb_buffer_set_locked(session, buffer, &rec, NULL);
+    return gone;
 }
 
 struct gb_content *gb_session_clear_locked(struct gb_session *session) {

@@ -23,9 +23,10 @@ struct gb_buffer_kept {
 struct gb_buffer {
     int64_t id; /* 0: none yet */
     bool live;
-    bool deleting;       /* still live in the database, gone for everyone else */
-    bool in_place;       /* being overwritten where it is */
-    const void *grouped; /* while a group of changes looks for its places */
+    bool deleting;                        /* still live in the database, gone for everyone else */
+    bool in_place;                        /* being overwritten where it is: the memory of overwritten */
+    const struct gb_content *overwritten; /* only compared */
+    const void *grouped;                  /* while a group of changes looks for its places */
     struct gb_buffer_kept rec;
     struct gb_content *content;         /* holds a reference; NULL when lost, and of a mirrored buffer */
     struct gb_content *sides[GB_SIDES]; /* of a mirrored buffer, each with a reference; NULL: not needed yet, or lost.
@@ -47,6 +48,9 @@ void gb_buffer_free(struct gb_buffer *buffer);
 
 /* The record, with labels that are borrowed as long as the lock is held. */
 void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
+
+/* Writes into a record of the buffer what memory its sides have. */
+void gb_buffer_look_sides_locked(const struct gb_buffer *buffer, struct gb_side_rec ret[GB_SIDES]);
 
 /* The record with a reference to its labels. rec is zeroed, or has a record, whose labels it gives back. */
 void gb_buffer_copy_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *rec);
@@ -89,6 +93,10 @@ struct gb_content *gb_buffer_clear_locked(struct gb_session *session, struct gb_
 
 /* The bytes are gone, the record stays. Returns the contents to be dropped, linked by next. */
 struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_buffer *buffer);
+
+/* The memory of one side is gone: the bytes are lost unless the other side has them too. Returns the contents to be
+ * dropped, linked by next. */
+struct gb_content *gb_buffer_lose_side_locked(struct gb_session *session, struct gb_buffer *buffer, enum gb_side side);
 
 /* Clears every buffer of the session. Returns the contents to be dropped, linked by next. */
 struct gb_content *gb_session_clear_locked(struct gb_session *session);

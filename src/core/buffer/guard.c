@@ -107,6 +107,11 @@ static bool stale(const struct gb_buffer *b, int i) {
                                (i == GB_SIDE_DEVICE && b->rec.head == GB_HEAD_HOST));
 }
 
+static bool has_foreign_side(const struct gb_buffer *b) {
+    return (b->sides[GB_SIDE_HOST] && b->sides[GB_SIDE_HOST]->owner) ||
+           (b->sides[GB_SIDE_DEVICE] && b->sides[GB_SIDE_DEVICE]->owner);
+}
+
 void gb_guard_count_locked(struct gb_buffer *b) {
     int i;
 
@@ -120,15 +125,22 @@ void gb_guard_count_locked(struct gb_buffer *b) {
         b->rec.mapped_for_writing |= c && c->pin_writers > 0;
         b->rec.tainted |= c && c->tainted && !stale(b, i);
     }
+    if (b->rec.mirrored && b->rec.state != GB_BUFFER_LOST)
+        b->rec.adopted = has_foreign_side(b);
 }
 
 void gb_guard_tell_locked(const struct gb_buffer *b, struct gb_buffer_rec *ret) {
     ret->leases = b->rec.leases;
     ret->mapped_for_writing = b->rec.mapped_for_writing;
     ret->tainted = b->rec.tainted;
+    if (b->rec.mirrored)
+        ret->adopted = b->rec.adopted;
+    gb_buffer_look_sides_locked(b, ret->sides);
 }
 
 int gb_adopted_check_locked(const struct gb_buffer *b, const char *what, struct gb_error *err) {
+    if (has_foreign_side(b))
+        return gb_error_set(err, GB_ERR_ADOPTED, "one side of \"%s\" is memory of another process: %s", b->name, what);
     if (!b->content || !b->content->owner)
         return 0;
     return gb_error_set(err, GB_ERR_ADOPTED, "the bytes of \"%s\" are in memory of another process: %s", b->name, what);

@@ -24,7 +24,7 @@ uint64_t gb_guard_mapped_bytes_locked(const struct gb_buffer *buffer);
 
 /* Writes into the buffer's record how many leases it has, and whether a process may be writing. */
 void gb_guard_count_locked(struct gb_buffer *buffer);
-/* The same into another record of it. */
+/* The same into another record of it, what memory the sides have, and whether one of them is adopted. */
 void gb_guard_tell_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
 
 /* ADOPTED, naming what cannot be done with such a buffer and what to do instead; 0 for any other buffer. */

@@ -94,12 +94,22 @@ static struct gb_content *lose_homeless_locked(struct gb_session *session, struc
     return gb_buffer_lose_locked(session, b);
 }
 
-/* If the bytes were freed during the commit, the buffer is lost although the committed record says otherwise. */
-static void lose_empty_locked(struct gb_session *session, struct gb_buffer *b) {
+/* If the bytes, or those of a side, were freed during the commit, the committed record says too much. Returns the
+ * contents to be dropped. */
+static struct gb_content *lose_missing_locked(struct gb_session *session, struct gb_buffer *b) {
     bool has = b->content || b->sides[GB_SIDE_HOST] || b->sides[GB_SIDE_DEVICE];
+    struct gb_content *list = NULL;
+    int side;
 
-    if (b->live && !has && b->rec.state != GB_BUFFER_LOST && (!b->rec.mirrored || b->rec.head != GB_HEAD_UNINITIALIZED))
-        gb_buffer_lose_locked(session, b);
+    if (!b->live || b->rec.state == GB_BUFFER_LOST)
+        return NULL;
+    if (!has && !b->rec.mirrored)
+        return gb_buffer_lose_locked(session, b);
+    for (side = 0; b->rec.mirrored && side < GB_SIDES; side++) {
+        if (!b->sides[side] && gb_side_current(b->rec.head, side))
+            gb_content_list_add(&list, gb_buffer_lose_side_locked(session, b, side));
+    }
+    return list;
 }
 
 /* Posts the notice under the session's lock, so that the notices of one buffer come in order. */
@@ -121,8 +131,10 @@ static void note_locked(struct gb_transaction *c, bool was_live, int64_t generat
     gb_notice_post(c->session->core, &notice);
 }
 
-/* Leases may have begun or ended during the commit; they are no part of the transaction. */
-static void publish_locked(struct gb_transaction *c) {
+/* Leases may have begun or ended during the commit; they are no part of the transaction. Returns the contents to be
+ * dropped. */
+static struct gb_content *publish_locked(struct gb_transaction *c) {
+    struct gb_content *lost;
     bool was_live = c->buffer->live;
     int64_t generation = c->buffer->rec.generation;
     int64_t version = c->buffer->rec.version;
@@ -131,8 +143,10 @@ static void publish_locked(struct gb_transaction *c) {
     publish_names_locked(c);
     c->publish_locked(c, c->buffer);
     note_locked(c, was_live, generation, version);
-    lose_empty_locked(c->session, c->buffer);
+    lost = lose_missing_locked(c->session, c->buffer);
+    gb_content_list_add(&lost, lose_homeless_locked(c->session, c->buffer));
     gb_guard_tell_locked(c->buffer, &c->rec);
+    return lost;
 }
 
 static void committed(void *arg, const struct gb_error *error) {
@@ -148,8 +162,7 @@ static void committed(void *arg, const struct gb_error *error) {
     if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
         no_session(session, &c->error);
     if (c->error.code == GB_OK) {
-        publish_locked(c);
-        lost = lose_homeless_locked(session, c->buffer);
+        lost = publish_locked(c);
     } else {
         rollback_locked(c);
     }
@@ -229,8 +242,7 @@ static void group_committed(void *arg, const struct gb_error *error) {
     for (i = 0; i < g->count && g->error.code == GB_OK; i++) {
         struct gb_transaction *c = g->transactions[i];
 
-        publish_locked(c);
-        gb_content_list_add(&lost, lose_homeless_locked(session, c->buffer));
+        gb_content_list_add(&lost, publish_locked(c));
     }
     next = leave_all_locked(g);
     pthread_mutex_unlock(&session->lock);

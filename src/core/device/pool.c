@@ -94,6 +94,22 @@ static void link_pool(struct gb_core_pool *p) {
     p->device->pools = p;
 }
 
+static int configure_own(struct gb_core_pool *p, struct gb_error *err) {
+    const struct gb_default_pools *wanted = &p->core->config.default_pools;
+    struct gb_pool_config *config = &p->rec.config;
+
+    if (gb_pool_config(p->core->backend, p->pool, config, err) < 0)
+        return -1;
+    if (wanted->has_threshold)
+        config->release_threshold_bytes = wanted->release_threshold_bytes;
+    if (wanted->has_reuse) {
+        config->follow_event_dependencies = wanted->follow_event_dependencies;
+        config->allow_opportunistic = wanted->allow_opportunistic;
+        config->allow_internal_dependencies = wanted->allow_internal_dependencies;
+    }
+    return wanted->has_threshold || wanted->has_reuse ? gb_pool_configure(p->core->backend, p->pool, config, err) : 0;
+}
+
 int gb_core_pool_open(struct gb_core_device *device, struct gb_error *err) {
     struct gb_pool_rec rec = {.device = device->index};
     struct gb_core_pool *p;
@@ -107,8 +123,7 @@ int gb_core_pool_open(struct gb_core_device *device, struct gb_error *err) {
         return gb_no_memory(err);
     device->pool = p;
     p->own = true;
-    if (gb_pool_default(device->core->backend, device->index, &p->pool, err) < 0 ||
-        gb_pool_config(device->core->backend, p->pool, &p->rec.config, err) < 0)
+    if (gb_pool_default(device->core->backend, device->index, &p->pool, err) < 0 || configure_own(p, err) < 0)
         return -1;
     atomic_store(&p->state, GB_POOL_LIVE);
     link_pool(p);
@@ -164,6 +179,22 @@ void gb_core_pool_stat(struct gb_core_pool *p, struct gb_pool_stat *ret) {
     ret->used_bytes -= cached < ret->used_bytes ? cached : ret->used_bytes;
 }
 
+/* No device counts this: the bytes that it has reserved tell it. */
+int gb_core_pool_alloc(struct gb_core_pool *p, struct gb_stream *stream, uint64_t bytes, void **ret,
+                       struct gb_error *err) {
+    struct gb_pool_stat before;
+    struct gb_pool_stat after;
+    bool known = gb_core_pool_read(p, &before, NULL) == 0;
+
+    if (gb_mem_alloc(p->core->backend, p->pool, stream, bytes, ret, err) < 0)
+        return -1;
+    if (gb_core_pool_read(p, &after, NULL) == 0 && known && after.reserved_bytes > before.reserved_bytes)
+        atomic_fetch_add(&p->growths, 1);
+    else
+        atomic_fetch_add(&p->reuses, 1);
+    return 0;
+}
+
 uint64_t gb_core_pool_limit(const struct gb_core_pool *p) {
     uint64_t total = p->device->rec.total_bytes;
     uint64_t own = p->rec.config.max_bytes;
@@ -191,27 +222,43 @@ void gb_core_pool_notice_frees(struct gb_core_device *device) {
     gb_event_pool_give(&device->events, ev);
 }
 
-/* CUDA does this when a stream is synchronized, which the daemon never does. */
-static void relieve(struct gb_task *task) {
-    struct gb_core_device *device = gb_container_of(task, struct gb_core_device, relief);
+static bool over_threshold(struct gb_core_pool *p, uint64_t threshold) {
+    struct gb_pool_stat stat;
+
+    return gb_pool_stat(p->core->backend, p->pool, &stat, NULL) == 0 && stat.reserved_bytes > threshold &&
+           stat.reserved_bytes > stat.used_bytes;
+}
+
+/* notice: no synchronization came before that tells the device of finished frees. */
+static void release(struct gb_core_device *device, bool notice) {
     struct gb_backend *be = device->core->backend;
-    bool noticed = false;
     struct gb_core_pool *p;
 
     for (p = device->pools; p; p = p->next) {
         struct gb_pool_config config;
-        struct gb_pool_stat stat;
 
         if (atomic_load(&p->exported) || gb_pool_config(be, p->pool, &config, NULL) < 0 ||
-            config.release_threshold_bytes == GB_UNLIMITED || gb_pool_stat(be, p->pool, &stat, NULL) < 0 ||
-            stat.reserved_bytes <= config.release_threshold_bytes || stat.reserved_bytes <= stat.used_bytes)
+            config.release_threshold_bytes == GB_UNLIMITED)
             continue;
-        if (!noticed)
-            gb_core_pool_notice_frees(device);
-        noticed = true;
-        gb_pool_trim(be, p->pool, config.release_threshold_bytes, NULL);
+        if (over_threshold(p, config.release_threshold_bytes)) {
+            if (notice)
+                gb_core_pool_notice_frees(device);
+            notice = false;
+            gb_pool_trim(be, p->pool, config.release_threshold_bytes, NULL);
+        }
         gb_core_pool_refresh(p);
     }
+}
+
+void gb_core_pool_release(struct gb_core_device *device) {
+    release(device, false);
+}
+
+/* For clients that never synchronize. */
+static void relieve(struct gb_task *task) {
+    struct gb_core_device *device = gb_container_of(task, struct gb_core_device, relief);
+
+    release(device, true);
     atomic_store(&device->relieving, false);
 }
 
@@ -255,7 +302,22 @@ static uint64_t first_use_bytes(const struct gb_core_pool *p) {
     return CUDA_FIRST_USE_BYTES;
 }
 
+void gb_core_pool_configured(struct gb_core_pool *p, const struct gb_pool_rec *rec) {
+    struct gb_pool_config *config = &p->rec.config;
+
+    /* Field by field: what never changes is read without a lock. */
+    pthread_mutex_lock(&p->stat_lock);
+    config->release_threshold_bytes = rec->config.release_threshold_bytes;
+    config->follow_event_dependencies = rec->config.follow_event_dependencies;
+    config->allow_opportunistic = rec->config.allow_opportunistic;
+    config->allow_internal_dependencies = rec->config.allow_internal_dependencies;
+    p->rec.version = rec->version;
+    p->rec.updated_at_us = rec->updated_at_us;
+    pthread_mutex_unlock(&p->stat_lock);
+}
+
 void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
+    pthread_mutex_lock(&p->stat_lock);
     *ret = (struct gb_pool_view){.id = p->rec.id,
                                  .name = p->rec.name,
                                  .device = p->rec.device,
@@ -266,10 +328,13 @@ void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
                                  .created_at_us = p->rec.created_at_us,
                                  .updated_at_us = p->rec.updated_at_us,
                                  .lost = !p->pool || gb_backend_dead(p->core->backend, NULL)};
+    pthread_mutex_unlock(&p->stat_lock);
     ret->exported = atomic_load(&p->exported);
     ret->kept_bytes = gb_core_pool_kept(p);
     gb_core_pool_stat(p, &ret->stat);
     gb_alloc_counters_read(&p->memory, &ret->memory);
+    ret->reuses = atomic_load(&p->reuses);
+    ret->growths = atomic_load(&p->growths);
 }
 
 int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err) {

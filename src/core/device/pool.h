@@ -27,12 +27,13 @@ struct gb_core_pool {
     struct gb_core_device *device; /* NULL: it is missing */
     bool own;                      /* the device's: always live, no record */
     _Atomic int state;             /* changes under the session's lock */
-    struct gb_pool_rec rec;        /* the session's lock; name, id and device never change */
-    struct gb_text *name;          /* that of the record, for its buffers */
-    struct gb_pool *pool;          /* the backend's; NULL: lost. Set before it is live */
-    struct gb_error why;           /* it is lost */
-    struct gb_fifo_lock fifo;      /* the session's lock */
-    _Atomic uint64_t occupants;    /* contents that a buffer has or is about to get */
+    struct gb_pool_rec
+        rec;              /* the session's lock and stat_lock; a device's own: stat_lock; name, id, device are fixed */
+    struct gb_text *name; /* that of the record, for its buffers */
+    struct gb_pool *pool; /* the backend's; NULL: lost. Set before it is live */
+    struct gb_error why;  /* it is lost */
+    struct gb_fifo_lock fifo;   /* the session's lock */
+    _Atomic uint64_t occupants; /* contents that a buffer has or is about to get */
     _Atomic uint64_t live_buffers;
     _Atomic uint64_t leases;       /* of its contents, those included that no buffer has any more */
     _Atomic uint64_t cached_bytes; /* memory/free_cache.h: in use for the device, and free for its clients */
@@ -46,6 +47,8 @@ struct gb_core_pool {
     uint64_t kept_bytes;      /* the stat_lock: reserved at the first export, and what was added since */
     uint64_t kept_seen_bytes; /* the same: the last number that was the device's */
     struct gb_alloc_counters memory;
+    _Atomic uint64_t reuses;  /* allocations from memory that it had */
+    _Atomic uint64_t growths; /* those for which it took more of the device */
     struct {
         _Atomic uint64_t looked_ns; /* as of the last sample; before the first: when it was made */
     } past;
@@ -72,6 +75,10 @@ void gb_core_pool_close(struct gb_core_pool *pool);
 /* Makes the backend's pool and links it to its device. On the lane. */
 int gb_core_pool_create(struct gb_core_pool *pool, struct gb_error *err);
 
+/* The pool has the settings of rec now, and its version and time. Of a device's own pool: on the lane. Else: under the
+ * session's lock. */
+void gb_core_pool_configured(struct gb_core_pool *pool, const struct gb_pool_rec *rec);
+
 /* Reads the numbers anew; *ret has those of the device. */
 int gb_core_pool_read(struct gb_core_pool *pool, struct gb_pool_stat *ret, struct gb_error *err);
 /* The same; a pool that cannot be asked keeps its numbers. */
@@ -92,12 +99,20 @@ uint64_t gb_core_pool_kept(struct gb_core_pool *pool);
 /* gb_pool_trim; of a pool from which was exported nothing goes back, so the device is not asked. On the lane. */
 int gb_core_pool_trim(struct gb_core_pool *pool, uint64_t keep_bytes, struct gb_error *err);
 
+/* Gives back what the pools of the device keep above their release threshold, as CUDA does at a synchronization. On the
+ * lane, after gb_event_sync. */
+void gb_core_pool_release(struct gb_core_device *device);
+
 /* Has the pools of the device give back, soon, what they keep above their release threshold. [any thread, never
  * blocks] */
 void gb_core_pool_relieve(struct gb_core_device *device);
 
 /* Lets the device notice finished frees before a trim; takes a millisecond at most. On the lane. */
 void gb_core_pool_notice_frees(struct gb_core_device *device);
+
+/* gb_mem_alloc, counted as reuse or growth of the pool. Reads the numbers anew. On the lane. */
+int gb_core_pool_alloc(struct gb_core_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,
+                       struct gb_error *err);
 
 uint64_t gb_core_pool_limit(const struct gb_core_pool *pool);
 

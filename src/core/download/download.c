@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "core/download/download.h"
+#include "core/memory/last_transfer.h"
 
 static void destroy(struct gb_core_transfer *t) {
     struct gb_download *d = (struct gb_download *)t;
@@ -244,6 +245,7 @@ void gb_download_free(struct gb_download *d, bool complete) {
         GB_COUNT(core, d->t.session, download_queue_ns, d->t.queue_ns);
         gb_kind_live_counters_add(&core->kinds[GB_DOWNLOAD][d->content ? d->content->kind : d->rec.kind], d->length,
                                   d->t.copy_ns, d->t.queue_ns);
+        gb_last_transfer_keep(d->content, GB_DOWNLOAD, d->length, d->t.queue_ns, d->t.copy_ns);
     } else if (d->started) {
         count_failure(d);
     }

@@ -14,6 +14,8 @@
 #include "core/observe/feed.h"
 #include "core/observe/health.h"
 #include "core/observe/sampler.h"
+#include "core/observe/selftest.h"
+#include "core/ops/hold.h"
 #include "core/public/lifecycle.h"
 #include "core/runtime/notices.h"
 #include "core/session/pools.h"
@@ -44,15 +46,17 @@ static int start(struct gb_core *core, struct gb_error *err) {
 static bool make_parts(struct gb_core *core) {
     core->pool_sessions = gb_session_pools_new();
     core->housekeeper = gb_housekeeper_new();
+    core->holds = gb_holds_new();
     core->sampler = gb_sampler_new();
+    core->selftests = gb_selftests_new(gb_backend_device_count(core->backend));
     core->tokens = gb_tokens_new();
     core->keys = gb_keys_new(&core->config);
     core->leases = gb_leases_new();
     core->feed = gb_feed_new();
     core->limiters = gb_notice_limiters_new();
     core->alloc_log = gb_alloc_log_new(core->config.allocation_log);
-    return core->pool_sessions && core->housekeeper && core->sampler && core->tokens && core->keys && core->leases &&
-           core->feed && core->limiters && core->alloc_log;
+    return core->pool_sessions && core->housekeeper && core->holds && core->sampler && core->selftests &&
+           core->tokens && core->keys && core->leases && core->feed && core->limiters && core->alloc_log;
 }
 
 static void free_core(struct gb_core *core) {
@@ -65,6 +69,7 @@ static void free_core(struct gb_core *core) {
     gb_notice_limiters_free(core->limiters);
     gb_feed_free(core->feed);
     gb_sampler_free(core->sampler);
+    gb_holds_free(core->holds);
     gb_housekeeper_free(core->housekeeper);
     gb_session_pools_free(core->pool_sessions);
     pthread_cond_destroy(&core->objects_gone);
@@ -130,6 +135,7 @@ void gb_core_close(struct gb_core *core) {
     if (!core)
         return;
     atomic_store(&core->closing, true);
+    gb_holds_release(core);
     gb_housekeeper_stop(core);
     gb_sampler_wait(core);
     if (core->housekeeper->began && core->config.history.interval_s > 0)
@@ -142,6 +148,8 @@ void gb_core_close(struct gb_core *core) {
     for (i = 0; i < GB_COMPUTE_LANES; i++)
         gb_lane_done(&core->compute[i]);
     gb_lane_done(&core->inspect);
+    gb_selftests_free(core->selftests);
+    core->selftests = NULL;
     gb_sampler_wait(core);
     gb_housekeeper_save(core);
     gb_core_wait(core);

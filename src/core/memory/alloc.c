@@ -71,7 +71,6 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     struct gb_content *c = a->content;
     struct gb_core_device *device = c->device;
     struct gb_core *core = device->core;
-    bool pool_sessions = c->kind == GB_KIND_DEVICE;
 
     if (!error) {
         gb_content_count_alloc(c);
@@ -79,9 +78,9 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
         gb_alloc_stats_refused(c, error, a->at_limit);
         gb_alloc_log_refused(c);
         gb_core_report_error(core, error);
+        if (c->kind == GB_KIND_DEVICE)
+            gb_core_pool_refresh(c->pool);
     }
-    if (pool_sessions)
-        gb_core_pool_refresh(c->pool);
     if (error && error->code == GB_ERR_OUT_OF_MEMORY) {
         tell_room(c, error);
         note_exhausted(c, error);
@@ -119,7 +118,7 @@ static int try(struct gb_alloc *a, struct gb_error *err) {
         return 0;
     if (check_limit(a, err) < 0)
         return -1;
-    return gb_mem_alloc(c->device->core->backend, c->pool->pool, stream, c->bytes, &c->ptr, err);
+    return gb_core_pool_alloc(c->pool, stream, c->bytes, &c->ptr, err);
 }
 
 static void note_trims(struct gb_content *c, unsigned count) {

@@ -142,6 +142,7 @@ void gb_content_end(struct gb_content *c) {
     if (c->then)
         c->then(c->then_arg);
     gb_session_unref(session);
+    free(c->last);
     free(c);
 }
 

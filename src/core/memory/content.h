@@ -45,11 +45,12 @@ struct gb_content {
     struct gb_pin_list pins; /* oldest first; each has a reference of its owner's */
     unsigned pin_count;
     unsigned pin_writers;
-    bool mapping_for_write;  /* a pin for writing is on its way to the database: no reader may begin */
-    bool held;               /* pinned, and no buffer has it any more */
-    bool tainted;            /* a pin for writing was ended from outside: its process may write on */
-    struct gb_content *next; /* in a list of those to be dropped */
-    struct gb_ev *used;      /* kinds that are not from a pool: when the last use is over */
+    bool mapping_for_write;        /* a pin for writing is on its way to the database: no reader may begin */
+    bool held;                     /* pinned, and no buffer has it any more */
+    bool tainted;                  /* a pin for writing was ended from outside: its process may write on */
+    struct gb_last_transfer *last; /* NULL: none so large; last_transfer.h */
+    struct gb_content *next;       /* in a list of those to be dropped */
+    struct gb_ev *used;            /* kinds that are not from a pool: when the last use is over */
     struct gb_task task;
     void (*then)(void *arg);
     void *then_arg;

@@ -77,6 +77,7 @@ bool gb_free_cache_take(struct gb_content *content) {
     content->ptr = found->ptr;
     found->ptr = NULL;
     gb_content_count_alloc(content);
+    atomic_fetch_add(&content->pool->reuses, 1);
     atomic_fetch_sub(&found->pool->cached_bytes, found->bytes);
     gb_content_end(found);
     return true;

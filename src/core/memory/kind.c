@@ -22,7 +22,8 @@ struct gb_core_pool *gb_kind_pool_locked(struct gb_session *session, const struc
     if (params->pool.s[0] != '\0')
         return gb_core_pool_find_locked(session, &params->pool, err);
     if (device >= 0 && device < core->device_count)
-        return core->devices[device].pool;
+        return params->kind == GB_KIND_DEVICE ? gb_session_pool_locked(session, &core->devices[device])
+                                              : core->devices[device].pool;
     gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", device, core->device_count);
     return NULL;
 }

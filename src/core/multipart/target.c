@@ -112,7 +112,8 @@ static void gone(struct gb_upload *u) {
     gb_lane_post(&device->lane, &multipart->task); /* the free of its memory is ahead on the lane */
 }
 
-static const struct gb_upload_role target_role = {.complete = complete, .committed = gb_upload_count, .gone = gone};
+static const struct gb_upload_role target_role = {
+    .complete = complete, .committed = gb_upload_count, .gone = gone, .from_client = true};
 
 /* 1: bytes may be written into its memory; 0: wake follows; -1. */
 static int opened(struct gb_upload *target, struct gb_error *err) {

@@ -1,4 +1,4 @@
-/* Mirrored buffers: bringing a side up to date, giving one up. */
+/* Mirrored buffers: bringing a side up to date, giving one memory, giving one up. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -28,70 +28,135 @@ static int find_locked(struct gb_session *s, const struct gb_name *name, const s
     return check_mirrored(b, err);
 }
 
-/* --- sync --------------------------------------------------------------------------------------------------------- */
+/* --- sync and reserve --------------------------------------------------------------------------------------------- */
 
-struct sync {
+/* A write of one side, from the call to its start. */
+struct side_write {
     struct gb_device_write *write;
     struct gb_upload_params params;
-    bool stale;
+    enum gb_side side;
+    bool needed; /* else the side is as it should be */
 };
 
-/* What is to be copied, if anything. */
-static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, struct gb_error *err) {
-    struct gb_device_write *w = sync->write;
+static int find_whole_locked(struct gb_session *s, const struct side_write *sw, struct gb_buffer **ret,
+                             struct gb_error *err) {
     struct gb_buffer *b;
 
-    if (find_locked(s, &sync->params.buffer.name, &sync->params.check, &b, err) < 0)
+    if (find_locked(s, &sw->params.buffer.name, &sw->params.check, &b, err) < 0)
         return -1;
     if (b->rec.state == GB_BUFFER_PARTIAL)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again");
-    gb_buffer_copy_locked(b, &w->call->buffer);
-    sync->stale =
-        gb_mirror_move(b->rec.head, to_host ? GB_MIRROR_SYNC_HOST : GB_MIRROR_SYNC_DEVICE).step == GB_MIRROR_COPY;
-    if (!sync->stale)
+    gb_buffer_copy_locked(b, &sw->write->call->buffer);
+    *ret = b;
+    return 0;
+}
+
+/* What is to be copied or zeroed, if anything. */
+static int look_at_sync_locked(struct gb_session *s, struct side_write *sw, struct gb_error *err) {
+    struct gb_device_write *w = sw->write;
+    struct gb_mirror_move move;
+    struct gb_buffer *b;
+
+    if (find_whole_locked(s, sw, &b, err) < 0)
+        return -1;
+    move = gb_mirror_move(b->rec.head, sw->side == GB_SIDE_HOST ? GB_MIRROR_SYNC_HOST : GB_MIRROR_SYNC_DEVICE);
+    sw->needed = move.step != GB_MIRROR_GO;
+    if (!sw->needed)
         return 0;
     if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0)
         return -1;
     gb_buffer_copy_locked(b, &w->source_rec);
     w->bytes = b->rec.bytes;
-    w->source = gb_content_ref(b->sides[to_host ? GB_SIDE_DEVICE : GB_SIDE_HOST]);
+    if (move.step == GB_MIRROR_COPY)
+        w->source = gb_content_ref(b->sides[gb_other_side(sw->side)]);
     return 0;
 }
 
-void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_locator *at, bool to_host,
-                           const struct gb_name *stream, const struct gb_buffer_check *check,
-                           struct gb_buffer_call *call) {
-    struct sync sync = {.write = gb_device_write_new(GB_DEVICE_WRITE_SYNC, call)};
+/* What is to be kept, if the side must grow. */
+static int look_at_reserve_locked(struct gb_session *s, struct side_write *sw, struct gb_error *err) {
+    struct gb_device_write *w = sw->write;
+    struct gb_content *c;
+    struct gb_buffer *b;
+
+    if (find_whole_locked(s, sw, &b, err) < 0 || gb_guard_check_unsealed_locked(b, err) < 0)
+        return -1;
+    c = b->sides[sw->side];
+    sw->needed = (c ? c->bytes : 0) < w->capacity;
+    if (!sw->needed)
+        return 0;
+    if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0)
+        return -1;
+    if (c && c->owner)
+        return gb_error_set(
+            err, GB_ERR_ADOPTED,
+            "the %s side of \"%s\" is memory of another process, %llu bytes, and does not grow: release "
+            "that side first",
+            sw->side == GB_SIDE_HOST ? "host" : "device", b->name, (unsigned long long)c->bytes);
+    gb_buffer_copy_locked(b, &w->source_rec);
+    if (!c || !gb_side_current(b->rec.head, sw->side))
+        return 0;
+    w->bytes = b->rec.bytes;
+    w->source = gb_content_ref(c);
+    return 0;
+}
+
+typedef int look_fn(struct gb_session *s, struct side_write *sw, struct gb_error *err);
+
+/* sw->write is NULL when memory is exhausted. */
+static void start(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
+                  const struct gb_buffer_check *check, struct side_write *sw, look_fn *look,
+                  struct gb_buffer_call *call) {
+    struct gb_upload_params *p = &sw->params;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = NULL;
     int r = -1;
 
-    sync.params.buffer.session = at->session;
-    sync.params.buffer.name = at->name;
-    sync.params.buffer.stream = *stream;
-    sync.params.partial = true;
-    sync.params.to_device_side = !to_host;
+    p->buffer.session = at->session;
+    p->buffer.name = at->name;
+    p->buffer.stream = *stream;
+    p->partial = true;
+    p->to_device_side = sw->side == GB_SIDE_DEVICE;
     if (check)
-        sync.params.check = *check;
-    if (!sync.write)
+        p->check = *check;
+    if (!sw->write)
         gb_no_memory(&err);
     else
         s = gb_op_session(core, &at->session, &err);
     if (s) {
         pthread_mutex_lock(&s->lock);
-        r = look_locked(s, &sync, to_host, &err);
+        r = look(s, sw, &err);
         pthread_mutex_unlock(&s->lock);
     }
-    sync.params.session = s;
-    if (r == 0 && sync.stale) {
-        gb_device_write_start(core, &sync.params, sync.write);
+    p->session = s;
+    if (r == 0 && sw->needed) {
+        gb_device_write_start(core, p, sw->write);
     } else {
-        if (r == 0)
+        if (r == 0 && sw->write->what == GB_DEVICE_WRITE_SYNC)
             GB_COUNT(core, s, mirror_copies_avoided, 1);
-        gb_device_write_fail(&sync.params.check, sync.write, call, &err);
+        gb_device_write_fail(&p->check, sw->write, call, &err);
     }
     gb_session_unref(s);
+}
+
+void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_locator *at, bool to_host,
+                           const struct gb_name *stream, const struct gb_buffer_check *check,
+                           struct gb_buffer_call *call) {
+    struct side_write sw = {.write = gb_device_write_new(GB_DEVICE_WRITE_SYNC, call),
+                            .side = to_host ? GB_SIDE_HOST : GB_SIDE_DEVICE};
+
+    start(core, at, stream, check, &sw, look_at_sync_locked, call);
+}
+
+void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,
+                              const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct side_write sw = {.write = gb_device_write_new(GB_DEVICE_WRITE_RESERVE, call),
+                            .params.wait_ms = what->wait_ms,
+                            .side = what->host ? GB_SIDE_HOST : GB_SIDE_DEVICE};
+
+    if (sw.write)
+        sw.write->capacity = what->bytes;
+    start(core, at, &what->stream, check, &sw, look_at_reserve_locked, call);
 }
 
 /* --- release ------------------------------------------------------------------------------------------------------ */
@@ -149,6 +214,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
         if (op->side[side])
             gb_content_list_add(&op->gone, gb_buffer_set_side_locked(b, side, NULL));
     }
+    gb_guard_tell_locked(b, &transaction->rec);
     gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
 }
 

@@ -1,6 +1,8 @@
 /* What changing and removing a pool does once it is decided. */
 #include "core/ops/pool_op.h"
 
+#include "base/clock.h"
+
 /* --- patch -------------------------------------------------------------------------------------------------------- */
 
 /* The database refused the record: restores the old configuration. */
@@ -14,18 +16,11 @@ static void unpatch_on_lane(struct gb_task *task) {
 static void patched(void *arg, const struct gb_error *error) {
     struct gb_pool_op *op = arg;
     struct gb_session *s = op->base.session;
-    struct gb_pool_config *c = &op->pool->rec.config;
 
     pthread_mutex_lock(&s->lock);
     gb_pool_op_note_result_locked(op, error);
     if (op->error.code == GB_OK) {
-        /* Field by field: what never changes is read without the lock. */
-        c->release_threshold_bytes = op->rec.config.release_threshold_bytes;
-        c->follow_event_dependencies = op->rec.config.follow_event_dependencies;
-        c->allow_opportunistic = op->rec.config.allow_opportunistic;
-        c->allow_internal_dependencies = op->rec.config.allow_internal_dependencies;
-        op->pool->rec.version = op->rec.version;
-        op->pool->rec.updated_at_us = op->rec.updated_at_us;
+        gb_core_pool_configured(op->pool, &op->rec);
         gb_core_pool_view(op->pool, &op->call->pool);
     }
     pthread_mutex_unlock(&s->lock);
@@ -45,6 +40,33 @@ void gb_pool_patch_on_lane(struct gb_task *task) {
         gb_pool_op_leave(op);
     else
         gb_store_put_pool(op->base.session->core->store, &op->rec, gb_call_mark(op->base.call), patched, op);
+}
+
+/* --- a device's own pool ------------------------------------------------------------------------------------------ */
+
+/* The lane alone changes it, so changes by several sessions come one after the other. It has no record: what the
+ * daemon starts with comes back with the next start. */
+static void patch_own_on_lane(struct gb_task *task) {
+    struct gb_pool_op *op = gb_pool_op_of(task);
+    struct gb_core_pool *p = op->pool;
+    struct gb_backend *be = p->core->backend;
+
+    op->rec = p->rec;
+    gb_pool_op_merge(op);
+    op->rec.updated_at_us = gb_wall_us();
+    if (gb_pool_configure(be, p->pool, &op->rec.config, &op->error) < 0) {
+        gb_pool_configure(be, p->pool, &p->rec.config, NULL);
+    } else {
+        gb_core_pool_configured(p, &op->rec);
+        gb_core_pool_view(p, &op->call->pool);
+        gb_notice_post_pool(op->base.session, p, GB_NOTICE_POOL_CHANGED);
+    }
+    gb_pool_op_end(op);
+}
+
+void gb_pool_patch_own(struct gb_pool_op *op) {
+    op->task.run = patch_own_on_lane;
+    gb_lane_post(&op->pool->device->lane, &op->task);
 }
 
 /* --- remove ------------------------------------------------------------------------------------------------------- */

@@ -68,7 +68,10 @@ struct gb_core_pool *gb_pool_op_forget_locked(struct gb_session *s, struct gb_co
     return p;
 }
 
-static void merge_params(const struct gb_pool_params *p, struct gb_pool_config *c) {
+void gb_pool_op_merge(struct gb_pool_op *op) {
+    const struct gb_pool_params *p = &op->params;
+    struct gb_pool_config *c = &op->rec.config;
+
     if (p->has_threshold)
         c->release_threshold_bytes = p->config.release_threshold_bytes;
     if (p->has_follow)
@@ -94,7 +97,7 @@ static int validate_locked(struct gb_pool_op *op, struct gb_error *err) {
         return -1;
     if (op->what == GB_POOL_PATCHES) {
         op->rec = p->rec;
-        merge_params(&op->params, &op->rec.config);
+        gb_pool_op_merge(op);
         op->rec.version++;
         op->rec.updated_at_us = gb_wall_us();
         return gb_core_pool_check(p, err);
@@ -137,30 +140,37 @@ void gb_pool_op_run(struct gb_pool_op *op) {
     }
 }
 
-static int enter_locked(struct gb_pool_op *op, const struct gb_name *name, bool *ret_mine, struct gb_error *err) {
+/* What comes of an operation that entered. One that waits in line may have had its turn, and its end, at any time. */
+enum entry { REFUSED, IN_LINE, IN_TURN, OF_A_DEVICE };
+
+static enum entry enter_locked(struct gb_pool_op *op, const struct gb_name *name, struct gb_error *err) {
     struct gb_core_pool *p = gb_core_pool_find_locked(op->base.session, name, err);
 
     if (!p)
-        return -1;
-    if (p->own)
-        return gb_error_set(err, GB_ERR_POOL_PROTECTED, "\"%s\" is a device's own pool, which all sessions share",
-                            p->rec.name.s);
+        return REFUSED;
+    if (p->own && op->what != GB_POOL_PATCHES) {
+        gb_error_set(err, GB_ERR_POOL_PROTECTED, "\"%s\" is a device's own pool, which all sessions share",
+                     p->rec.name.s);
+        return REFUSED;
+    }
     op->pool = gb_core_pool_ref(p);
-    *ret_mine = gb_fifo_lock_acquire(&p->fifo, &op->waiter);
-    return 0;
+    if (p->own)
+        return OF_A_DEVICE;
+    return gb_fifo_lock_acquire(&p->fifo, &op->waiter) ? IN_TURN : IN_LINE;
 }
 
 static void transaction(struct gb_pool_op *op, const struct gb_name *name) {
-    bool mine = false;
-    int r;
+    struct gb_session *s = op->base.session;
+    enum entry entry;
 
-    pthread_mutex_lock(&op->base.session->lock);
-    r = enter_locked(op, name, &mine, &op->error);
-    pthread_mutex_unlock(&op->base.session->lock);
-    /* One that waits in line may have had its turn, and its end, by now. */
-    if (r < 0)
+    pthread_mutex_lock(&s->lock);
+    entry = enter_locked(op, name, &op->error);
+    pthread_mutex_unlock(&s->lock);
+    if (entry == REFUSED)
         gb_pool_op_end(op);
-    else if (mine)
+    else if (entry == OF_A_DEVICE)
+        gb_pool_patch_own(op);
+    else if (entry == IN_TURN)
         gb_pool_op_run(op);
 }
 

@@ -117,6 +117,8 @@ static int validate_locked(struct session_op *op, struct gb_error *err) {
     }
     gb_session_rec_set(&op->rec, &s->rec);
     merge_params(&op->params, &op->rec);
+    if (op->params.has_pool && gb_session_choose_pool_locked(s, &op->params.pool, &op->rec.pool_id, err) < 0)
+        return -1;
     op->rec.version++;
     op->rec.updated_at_us = gb_wall_us();
     return 0;

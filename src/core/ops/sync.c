@@ -1,5 +1,6 @@
-/* Synchronization without a blocked thread: an event is recorded on each stream and device concerned and is watched;
- * the call ends with the last event. */
+/* Synchronization without a blocked thread: an event is recorded on each stream and device concerned and is watched.
+ * When it is complete the lane synchronizes it, which takes no time then. The pools learn of the finished frees and
+ * give back what is above their release threshold. The call ends with the last event. */
 #include <stdlib.h>
 
 #include "base/container.h"
@@ -49,8 +50,7 @@ static void op_leave(struct sync_op *op) {
     gb_core_leave(core);
 }
 
-static void synced(void *arg, const struct gb_error *error) {
-    struct sync_part *part = arg;
+static void part_end(struct sync_part *part, const struct gb_error *error) {
     struct sync_op *op = part->op;
 
     gb_core_report_error(op->core, error);
@@ -65,6 +65,31 @@ static void synced(void *arg, const struct gb_error *error) {
     op_leave(op);
 }
 
+static void settle(struct gb_task *task) {
+    struct sync_part *part = gb_container_of(task, struct sync_part, task);
+    struct gb_core_device *device = &part->op->core->devices[part->device];
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_event_sync(part->op->core->backend, part->ev->event, &err) < 0) {
+        part_end(part, &err);
+        return;
+    }
+    gb_core_pool_release(device);
+    part_end(part, NULL);
+}
+
+static void reached(void *arg, const struct gb_error *error) {
+    struct sync_part *part = arg;
+
+    if (error) {
+        part_end(part, error);
+        return;
+    }
+    part->task.run = settle;
+    gb_lane_post(&part->op->core->devices[part->device].lane, &part->task);
+}
+
+/* Memory that the free cache kept has been freed before this task of the lane. */
 static void sync_part(struct gb_task *task) {
     struct sync_part *part = gb_container_of(task, struct sync_part, task);
     struct gb_core *core = part->op->core;
@@ -77,8 +102,8 @@ static void sync_part(struct gb_task *task) {
         r = gb_event_record(be, part->ev->event, gb_core_stream_part(part->stream, part->device), &err);
     else if (part->ev)
         r = gb_event_record_device(be, part->ev->event, part->device, &err);
-    if (r < 0 || gb_watch(be, part->ev->event, synced, part, &err) < 0)
-        synced(part, &err);
+    if (r < 0 || gb_watch(be, part->ev->event, reached, part, &err) < 0)
+        part_end(part, &err);
 }
 
 /* One more to wait for. The stream's use goes to the part. */

@@ -15,6 +15,10 @@ void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *param
                       struct gb_buffer_call *call);
 /* [now] Reads a buffer's record. *ret holds a reference, which gb_buffer_rec_done() drops. */
 int gb_buffer_get(struct gb_core *core, const struct gb_locator *at, struct gb_buffer_rec *ret, struct gb_error *err);
+/* [now] Reads the times of the last large transfer of the bytes that the buffer has now. See struct
+ * gb_last_transfer. */
+int gb_buffer_last_transfer(struct gb_core *core, const struct gb_locator *at, struct gb_last_transfer *ret,
+                            struct gb_error *err);
 /* Changes labels, dtype and shape. Result: call->buffer. Errors: SHAPE_MISMATCH if dtype and shape describe another
  * number of bytes. */
 void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params, const struct gb_buffer_check *check,

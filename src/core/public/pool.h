@@ -22,6 +22,8 @@ struct gb_pool_view {
     struct gb_pool_config config;
     struct gb_pool_stat stat;
     struct gb_memory_numbers memory; /* since the pool was made or loaded */
+    uint64_t reuses;                 /* of its allocations, those from memory that it had */
+    uint64_t growths;                /* and those for which it took more of the device */
     uint64_t live_buffers;           /* with their bytes in this pool */
     bool exported;                   /* its memory was: nothing goes back before the pool is deleted */
     uint64_t kept_bytes;             /* exported: the reserved bytes, all of which are kept; else 0 */
@@ -66,8 +68,9 @@ struct gb_pool_check {
  * DEVICE_NOT_FOUND. */
 void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_pool_call *call);
 
-/* Changes the release threshold and the reuse policies. check may be NULL. Result: call->pool. Errors: POOL_PROTECTED
- * for a device's own pool, which all sessions share. */
+/* Changes the release threshold and the reuse policies. check may be NULL. A device's own pool, which all sessions
+ * share, keeps the change until the daemon ends; that the caller may shape it is the caller's to know. Result:
+ * call->pool. */
 void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, const struct gb_pool_check *check,
                    struct gb_pool_call *call);
 

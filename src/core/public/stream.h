@@ -50,6 +50,26 @@ void gb_stream_sync_call(struct gb_core *core, const struct gb_locator *at, stru
 void gb_session_sync_call(struct gb_core *core, const struct gb_name *session, struct gb_call *call);
 void gb_device_sync_call(struct gb_core *core, int device, struct gb_call *call);
 
+#define GB_HOLD_MS_MAX 10000
+#define GB_HOLDS_MAX 8 /* at a time, of all sessions */
+
+struct gb_hold_call {
+    struct gb_call base;
+    struct gb_name stream;
+    int device;
+    uint64_t ms;
+    int64_t until_us;
+};
+
+/* Holds the stream's part on the device for 1 to GB_HOLD_MS_MAX milliseconds from now: work queued on it meanwhile
+ * waits. The call ends when the hold is queued. Result: the fields of the call. Errors: INVALID_ARGUMENT,
+ * DEVICE_NOT_FOUND, STREAM_NOT_FOUND, STREAM_HELD, SATURATED, DRAINING. */
+void gb_stream_hold_call(struct gb_core *core, const struct gb_locator *at, int device, uint64_t ms,
+                         struct gb_hold_call *call);
+
+/* [now] Ends all holds, and permits no further ones: the daemon stops. */
+void gb_holds_release(struct gb_core *core);
+
 struct gb_event_view {
     int64_t id;
     struct gb_name name;

@@ -18,6 +18,15 @@
 
 struct gb_closer;
 
+/* What the devices' own pools have from the start; without has_: what the backend gives them. */
+struct gb_default_pools {
+    bool has_threshold, has_reuse;
+    uint64_t release_threshold_bytes;
+    bool follow_event_dependencies;
+    bool allow_opportunistic;
+    bool allow_internal_dependencies;
+};
+
 struct gb_core_config {
     struct gb_backend *backend; /* borrowed */
     struct gb_store *store;     /* borrowed */
@@ -28,6 +37,7 @@ struct gb_core_config {
     uint64_t pools_max;         /* this and the next two: of one session; 0: GB_POOLS_MAX and so on */
     uint64_t streams_max;
     uint64_t events_max;
+    struct gb_default_pools default_pools;
     uint64_t multiparts_max;          /* open multipart uploads of a session; 0: GB_MULTIPARTS_MAX */
     uint64_t multipart_bytes_max;     /* held by open multipart uploads of all sessions; 0: no limit */
     uint64_t multipart_ttl_s;         /* of a multipart upload that receives nothing; 0: GB_MULTIPART_TTL_S */
@@ -97,9 +107,10 @@ struct gb_session_check {
 /* A field without its has_ flag gets its default (create) or keeps its value (patch). */
 struct gb_session_params {
     struct gb_name name; /* create only */
-    bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels;
+    bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels, has_pool;
     struct gb_quota quota;
     uint64_t idle_ttl_s;
+    struct gb_name pool;    /* patch only: the current pool from now on; "default": none but the devices' own */
     struct gb_text *labels; /* borrowed: the core takes a reference to what it keeps */
 };
 
@@ -108,6 +119,8 @@ struct gb_session_view {
     uint64_t used_bytes;        /* committed and reserved */
     uint64_t used_pinned_bytes; /* of them, in page-locked host memory */
     uint64_t buffers;
+    struct gb_name pool;   /* current; "default": the devices' own */
+    int64_t pool_id;       /* 0: the devices' own */
     int64_t expires_at_us; /* 0: never */
 };
 
@@ -123,7 +136,7 @@ struct gb_buffer_params {
     bool has_kind;              /* upload: if false and kind is DEVICE, an existing buffer keeps its kind */
     bool mirrored;              /* kind is DEVICE; an upload cannot make an existing buffer mirrored */
     bool has_mirrored;          /* upload: if false, an existing buffer stays mirrored */
-    struct gb_name pool;        /* "": the buffer's present pool, else the first device's */
+    struct gb_name pool;        /* "": the buffer's present pool, else the session's current pool, else the device's */
     struct gb_name stream;      /* "" is "default" */
     bool has_shape, has_labels; /* patch: the fields given */
     struct gb_text *labels;     /* borrowed: the core takes a reference to what it keeps */
@@ -162,6 +175,17 @@ struct gb_upload_params {
 struct gb_transfer_times {
     double queue_ms; /* how long the first copy waited for earlier work */
     double copy_ms;  /* how long the copies took; 0 if the CPU wrote the memory itself */
+};
+
+/* The last upload or download of a buffer's present bytes that moved at least GB_LAST_TRANSFER_BYTES. A smaller one
+ * tells its times in its own reply. Not persisted. */
+#define GB_LAST_TRANSFER_BYTES (1024 * 1024)
+struct gb_last_transfer {
+    enum gb_direction direction;
+    uint64_t bytes; /* 0: there was none */
+    uint64_t queue_ns;
+    uint64_t copy_ns;
+    int64_t finished_at_us;
 };
 
 /* A range of a view's sequence of bytes. */

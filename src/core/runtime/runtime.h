@@ -27,12 +27,14 @@ struct gb_core_pool;
 struct gb_feed;
 struct gb_free_cache;
 struct gb_health_watch;
+struct gb_holds;
 struct gb_housekeeper;
 struct gb_keys;
 struct gb_lease;
 struct gb_leases;
 struct gb_notice_limiters;
 struct gb_sampler;
+struct gb_selftests;
 struct gb_session_pools;
 struct gb_tokens;
 
@@ -114,8 +116,10 @@ struct gb_core {
     /* Called for an error that says that the device died; set before there are lanes. [any thread, must not block] */
     void (*on_device_lost)(struct gb_core *core);
     struct gb_housekeeper *housekeeper;
+    struct gb_holds *holds;
     struct gb_health_watch *health; /* NULL: health is not watched */
     struct gb_sampler *sampler;
+    struct gb_selftests *selftests;
     struct gb_tokens *tokens;
     struct gb_keys *keys;
     struct gb_leases *leases;

@@ -24,6 +24,8 @@ struct gb_notice gb_notice_of_buffer(struct gb_session *session, const struct gb
     n.has_bytes = true;
     n.bytes = rec->bytes;
     n.generation = rec->generation;
+    n.has_head = rec->mirrored;
+    n.head = rec->head;
     return n;
 }
 

@@ -61,6 +61,38 @@ struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const 
     return NULL;
 }
 
+/* Ids are never used again, so a pool that is gone is no other one. */
+struct gb_core_pool *gb_session_current_pool_locked(struct gb_session *session) {
+    struct gb_core_pool *p;
+    int64_t id = 0;
+
+    if (session->rec.pool_id == 0)
+        return NULL;
+    p = gb_idlist_after(&session->pools_by_id, session->rec.pool_id - 1, &id);
+    return p && id == session->rec.pool_id && atomic_load(&p->state) == GB_POOL_LIVE ? p : NULL;
+}
+
+struct gb_core_pool *gb_session_pool_locked(struct gb_session *session, const struct gb_core_device *device) {
+    struct gb_core_pool *p = gb_session_current_pool_locked(session);
+
+    return p && p->device == device ? p : device->pool;
+}
+
+int gb_session_choose_pool_locked(struct gb_session *session, const struct gb_name *name, int64_t *ret_id,
+                                  struct gb_error *err) {
+    struct gb_core_pool *p = gb_core_pool_find_locked(session, name, err);
+
+    if (!p)
+        return -1;
+    if (p->own && p->device->index > 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "\"%s\" is a device's own pool, from which its memory comes anyway; give a pool of the "
+                            "session, or null for no other than the devices' own",
+                            name->s);
+    *ret_id = p->own ? 0 : p->rec.id;
+    return 0;
+}
+
 struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_locator *at,
                                        struct gb_session **ret_session, struct gb_error *err) {
     struct gb_session *s = gb_session_find(core, &at->session, err);

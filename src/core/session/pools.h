@@ -10,6 +10,7 @@
 
 struct gb_session;
 struct gb_core;
+struct gb_core_device;
 struct gb_core_pool;
 
 struct gb_session_pools;
@@ -26,6 +27,19 @@ int gb_session_pools_update_locked(struct gb_session_pools *pool_sessions, struc
  * own. The session's lock is held. POOL_NOT_FOUND. */
 struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
                                               struct gb_error *err);
+
+/* The pool for memory of the device that names none: the session's current pool if it is of that device, else the
+ * device's own. The session's lock is held. */
+struct gb_core_pool *gb_session_pool_locked(struct gb_session *session, const struct gb_core_device *device);
+
+/* The session's current pool; NULL: it has chosen none, or the one that it chose was deleted. The session's lock is
+ * held. */
+struct gb_core_pool *gb_session_current_pool_locked(struct gb_session *session);
+
+/* The id of the pool of that name, for a session that makes it its current pool; 0 for "default". POOL_NOT_FOUND,
+ * INVALID_ARGUMENT. The session's lock is held. */
+int gb_session_choose_pool_locked(struct gb_session *session, const struct gb_name *name, int64_t *ret_id,
+                                  struct gb_error *err);
 
 /* The same by the names of session and pool. On success the session's lock is held and *ret_session is the session,
  * until gb_core_pool_unlock. NULL: no lock is held. */

@@ -122,6 +122,7 @@ bool gb_session_idle(struct gb_session *session) {
 }
 
 void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret) {
+    const struct gb_core_pool *pool = gb_session_current_pool_locked(session);
     uint64_t now_ns = gb_clock_ns();
     bool active = atomic_load(&session->transfers) > 0 || session->leases > 0 || session->adopted > 0;
     uint64_t seen_ns = active ? now_ns : atomic_load(&session->touched_ns);
@@ -130,6 +131,8 @@ void gb_session_view_locked(struct gb_session *session, struct gb_session_view *
     ret->used_bytes = session->used_bytes;
     ret->used_pinned_bytes = session->used_pinned_bytes;
     ret->buffers = session->live_buffers;
+    ret->pool = pool ? pool->rec.name : (struct gb_name){"default"};
+    ret->pool_id = pool ? pool->rec.id : 0;
     ret->expires_at_us = 0;
     if (session->rec.idle_ttl_s > 0 && session->rec.idle_ttl_s < INT64_MAX / 4000000)
         ret->expires_at_us = gb_wall_us() + (int64_t)session->rec.idle_ttl_s * 1000000 -

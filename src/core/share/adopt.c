@@ -16,7 +16,7 @@ struct adopt_op {
     struct gb_task task;
     struct gb_core_device *device;
     struct gb_adopt_params params;
-    struct gb_content *content; /* until the buffer has it; it owns its adoption */
+    struct gb_content *content; /* until the buffer has it, then what it replaced; it owns its adoption */
     bool counted;               /* a new buffer's place in the quota is reserved; the session's lock */
 };
 
@@ -50,7 +50,7 @@ static void end(struct gb_transaction *transaction) {
         pthread_mutex_unlock(&op->base.base.session->lock);
     }
     op->content = NULL;
-    gb_content_drop(c, finish, op);
+    gb_content_drop_list(c, finish, op);
 }
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
@@ -59,28 +59,53 @@ static int cut(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_CANCELLED, "the connection has ended, and with it what it would own");
 }
 
-static int check_name(const struct gb_buffer *b, struct gb_error *err) {
-    if (!b)
-        return 0;
-    if (b->rec.state != GB_BUFFER_LOST)
+static int check_side(const struct gb_adopt_params *p, const struct gb_buffer *b, struct gb_error *err) {
+    if (!b->rec.mirrored)
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS,
-                            "there is a buffer named \"%s\", and its bytes are not lost: delete it first, or choose "
-                            "another name",
-                            b->name);
+                            "the buffer \"%s\" is there and has no sides: delete it, or choose another name", b->name);
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (p->has_device && p->import.device != b->rec.device)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffer \"%s\" is on device %d and stays there", b->name,
+                            b->rec.device);
     return gb_guard_check_unsealed_locked(b, err);
 }
 
+/* b: the buffer that has the name, or NULL. */
+static int check_name(const struct gb_adopt_params *p, const struct gb_buffer *b, struct gb_error *err) {
+    if (gb_buffer_check_locked(&p->check, b, err) < 0)
+        return -1;
+    if (!b)
+        return 0;
+    if (b->rec.state == GB_BUFFER_LOST)
+        return gb_guard_check_unsealed_locked(b, err);
+    if (p->has_side)
+        return check_side(p, b, err);
+    return gb_error_set(err, GB_ERR_BUFFER_EXISTS,
+                        "there is a buffer named \"%s\", and its bytes are not lost: delete it first, or choose "
+                        "another name",
+                        b->name);
+}
+
+static void describe_place(const struct adopt_op *op, struct gb_buffer_rec *rec) {
+    const struct gb_adopt_params *p = &op->params;
+    bool stays = p->has_side && rec->mirrored && rec->device == op->device->index;
+
+    if (!stays)
+        rec->pool = p->has_side ? op->device->pool->rec.name : (struct gb_name){""};
+    rec->device = op->device->index;
+    rec->kind = p->has_side ? GB_KIND_DEVICE : op->content->kind;
+    rec->mirrored = p->has_side;
+    rec->head = p->has_side ? gb_mirror_move(rec->head, gb_mirror_write(p->side, false)).next : GB_HEAD_UNINITIALIZED;
+}
+
 static void describe(const struct adopt_op *op, struct gb_buffer_rec *rec) {
+    describe_place(op, rec);
     rec->bytes = op->params.import.bytes;
     rec->dtype = op->params.dtype;
     rec->shape = op->params.shape;
-    rec->kind = op->content->kind;
-    rec->device = op->device->index;
-    rec->pool = (struct gb_name){""};
     rec->stream = op->base.base.session->standard->name;
     rec->state = GB_BUFFER_READY;
-    rec->mirrored = false;
-    rec->head = GB_HEAD_UNINITIALIZED;
     rec->adopted = true;
     rec->generation++;
     rec->version++;
@@ -98,8 +123,11 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
 
     if (adoption_of(op->content)->cut)
         return cut(err);
-    if (check_name(b, err) < 0)
+    if (check_name(&op->params, b, err) < 0)
         return -1;
+    /* The side was imported for the device that the buffer was on. */
+    if (b && op->params.has_side && b->rec.state != GB_BUFFER_LOST && b->rec.device != op->device->index)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
     /* The lost buffer may have been deleted since. */
     if (!b && !op->counted) {
         if (gb_quota_take_locked(op->base.base.session, 0, 1, err) < 0)
@@ -115,20 +143,39 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
     return 0;
 }
 
+/* The owner may have gone while the database was busy: then it ends as it would have ended after. */
+static void take_all_locked(struct adopt_op *op, struct gb_buffer *b) {
+    struct gb_buffer_rec *rec = &op->base.transaction.rec;
+    bool cut = adoption_of(op->content)->cut;
+
+    if (cut)
+        rec->state = GB_BUFFER_LOST;
+    gb_buffer_set_locked(op->base.base.session, b, rec, cut ? NULL : op->content);
+    if (!cut)
+        op->content = NULL;
+}
+
+static void take_side_locked(struct adopt_op *op, struct gb_buffer *b) {
+    struct gb_session *s = op->base.base.session;
+    bool cut = adoption_of(op->content)->cut;
+
+    gb_buffer_set_locked(s, b, &op->base.transaction.rec, NULL);
+    op->content = gb_buffer_set_side_locked(b, op->params.side, op->content);
+    if (cut)
+        gb_content_list_add(&op->content, gb_buffer_lose_side_locked(s, b, op->params.side));
+}
+
 static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     struct adopt_op *op = op_of(transaction);
-    struct gb_content *c = op->content;
 
     op->base.call->created = !b->live;
     if (b->live && op->counted)
         gb_quota_give_locked(op->base.base.session, 0, 1);
     op->counted = false;
-    /* The owner may have gone while the database was busy: then it ends as it would have ended after. */
-    if (adoption_of(c)->cut)
-        transaction->rec.state = GB_BUFFER_LOST;
-    gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, adoption_of(c)->cut ? NULL : c);
-    if (!adoption_of(c)->cut)
-        op->content = NULL;
+    if (op->params.has_side)
+        take_side_locked(op, b);
+    else
+        take_all_locked(op, b);
     gb_buffer_copy_locked(b, &op->base.call->buffer);
 }
 
@@ -161,6 +208,11 @@ static int check(struct gb_core *core, const struct gb_adopt_params *p, struct g
     if (what->device < 0 || what->device >= core->device_count)
         return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", what->device,
                             core->device_count);
+    if (p->has_side && (what->way == GB_EXPORT_MEMFD) != (p->side == GB_SIDE_HOST))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s",
+                            p->side == GB_SIDE_HOST
+                                ? "the host side is host memory: it is adopted by the way memfd"
+                                : "the device side is memory of a GPU, and the way memfd brings host memory");
     if (what->bytes == 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "an adopted buffer has at least one byte");
     if (what->offset % GB_ADOPT_ALIGN != 0 || what->offset > INT64_MAX)
@@ -178,7 +230,7 @@ int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *p, struct
         return -1;
     pthread_mutex_lock(&s->lock);
     b = gb_buffer_find_locked(s, &p->name, NULL);
-    r = check_name(b, err);
+    r = check_name(p, b, err);
     if (r == 0)
         r = gb_quota_check_locked(s, 0, b ? 0 : 1, true, err);
     if (r < 0 && err)
@@ -193,9 +245,15 @@ static int reserve_locked(struct adopt_op *op, struct gb_error *err) {
     struct gb_session *s = op->base.base.session;
     const struct gb_buffer *b = gb_buffer_find_locked(s, &op->params.name, NULL);
 
-    if (gb_session_alive(s, err) < 0 || check_name(b, err) < 0 || (!b && gb_quota_take_locked(s, 0, 1, err) < 0))
+    if (gb_session_alive(s, err) < 0 || check_name(&op->params, b, err) < 0 ||
+        (!b && gb_quota_take_locked(s, 0, 1, err) < 0))
         return -1;
     op->counted = !b;
+    if (b && op->params.has_side && !op->params.has_device && b->rec.mirrored &&
+        b->rec.device < s->core->device_count) {
+        op->device = &s->core->devices[b->rec.device];
+        op->params.import.device = b->rec.device;
+    }
     op->content = gb_content_foreign_new(s, op->device, op->params.import.bytes);
     if (!op->content)
         return gb_no_memory(err);
@@ -210,10 +268,12 @@ static struct adopt_op *begin(struct gb_core *core, const struct gb_adopt_params
     struct adopt_op *op;
 
     if (check(core, p, &err) < 0) {
+        if (p->check.free_arg)
+            p->check.free_arg(p->check.arg);
         gb_call_finish(&call->base, &err);
         return NULL;
     }
-    op = gb_buffer_op_new(sizeof(*op), core, &(struct gb_locator){p->session, p->name}, NULL, call);
+    op = gb_buffer_op_new(sizeof(*op), core, &(struct gb_locator){p->session, p->name}, &p->check, call);
     if (!op)
         return NULL;
     op->params = *p;

@@ -136,6 +136,17 @@ static struct gb_adoption *next_of(struct gb_holder *holder) {
     return adoption;
 }
 
+/* Takes the owner's memory from the buffer. Returns the contents to be dropped. */
+static struct gb_content *take_locked(struct gb_session *s, struct gb_buffer *b, const struct gb_adoption *adoption) {
+    int side;
+
+    for (side = 0; side < GB_SIDES; side++) {
+        if (b->sides[side] && b->sides[side]->owner == adoption)
+            return gb_buffer_lose_side_locked(s, b, side);
+    }
+    return b->content && b->content->owner == adoption ? gb_buffer_lose_locked(s, b) : NULL;
+}
+
 static void cut(struct gb_adoption *adoption) {
     struct gb_session *s = adoption->session;
     struct gb_content *lost = NULL;
@@ -147,10 +158,12 @@ static void cut(struct gb_adoption *adoption) {
     pthread_mutex_lock(&s->lock);
     adoption->cut = true;
     b = gb_map_get(&s->buffers, adoption->buffer.s);
-    if (b && b->live && b->content && b->content->owner == adoption) {
-        lost = gb_buffer_lose_locked(s, b);
+    if (b && b->live)
+        lost = take_locked(s, b, adoption);
+    if (lost) {
         gb_buffer_look_locked(b, &rec);
-        notice = gb_notice_of_buffer(s, &rec, GB_NOTICE_BUFFER_LOST);
+        notice = gb_notice_of_buffer(s, &rec,
+                                     rec.state == GB_BUFFER_LOST ? GB_NOTICE_BUFFER_LOST : GB_NOTICE_BUFFER_CHANGED);
         gb_notice_post(s->core, &notice);
     }
     pthread_mutex_unlock(&s->lock);

@@ -25,8 +25,7 @@ static int hold_locked(struct gb_lease *lease, struct gb_buffer_rec *ret_rec, st
         return -1;
     if (!lease->content)
         return gb_error_set(err, GB_ERR_UNSUPPORTED,
-                            "nobody has written \"%s\" yet, so neither of its sides has memory: write it first",
-                            lease->buffer.s);
+                            "\"%s\" has no bytes on either side yet: write it, or sync a side, first", lease->buffer.s);
     b = gb_buffer_find_locked(s, &lease->buffer, err);
     if (gb_adopted_check_locked(b, "ask that one for them, or copy them and map the copy", err) < 0)
         return -1;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "core/buffer/guard.h"
+#include "core/memory/last_transfer.h"
 #include "core/upload/upload.h"
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
@@ -45,6 +46,9 @@ bool gb_upload_has_locked(const struct gb_upload *u, const struct gb_buffer *b) 
 }
 
 static int lost(const struct gb_buffer *b, struct gb_error *err) {
+    if (b && b->live && b->rec.mirrored && b->rec.state != GB_BUFFER_LOST)
+        return gb_error_set(err, GB_ERR_CONTENT_LOST,
+                            "the memory of this side is gone meanwhile, with the process that owned it; upload again");
     return b && b->live && b->rec.adopted ? gb_lost(b, err)
                                           : gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
 }
@@ -98,7 +102,8 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
 
 /* Memory written in place is the buffer's already; only the upload's own reference is left to drop. */
 static void apply_placed_locked(struct gb_upload *u, struct gb_buffer *b) {
-    if (!gb_upload_has_locked(u, b)) { /* the device died while the database was busy */
+    /* The device died while the database was busy. Of a side that alone is gone the transaction takes care. */
+    if (!gb_upload_has_locked(u, b) && (!u->plan.mirrored || b->rec.state == GB_BUFFER_LOST)) {
         u->transaction.rec.state = GB_BUFFER_LOST;
         u->transaction.rec.head = GB_HEAD_UNINITIALIZED;
     }
@@ -113,6 +118,8 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     struct gb_upload *u = gb_upload_of_transaction(transaction);
 
     u->created = !b->live;
+    if (u->role->from_client)
+        gb_last_transfer_keep_locked(u->content, GB_UPLOAD, u->plan.payload, u->t.queue_ns, u->t.copy_ns);
     if (b->live && u->counted)
         gb_quota_give_locked(u->t.session, 0, 1);
     u->counted = false;
@@ -260,4 +267,5 @@ static void gone(struct gb_upload *u) {
     gb_upload_dispose(u);
 }
 
-const struct gb_upload_role gb_upload_plain = {.complete = complete, .committed = gb_upload_count, .gone = gone};
+const struct gb_upload_role gb_upload_plain = {
+    .complete = complete, .committed = gb_upload_count, .gone = gone, .from_client = true};

@@ -1,5 +1,5 @@
-/* Copies, fills and syncs: uploads whose payload the device brings. They go the way of uploads from quota to commit;
- * what differs is planned and queued here. */
+/* Copies, fills, syncs and reserves: uploads whose payload the device brings. They go the way of uploads from quota to
+ * commit; what differs is planned and queued here. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -57,13 +57,22 @@ static int plan_new(const struct gb_device_write *w, const struct gb_upload_para
     return 0;
 }
 
-static int plan_there(struct gb_device_write *w, struct gb_upload_draft *draft, struct gb_error *err) {
+/* The lock was released since the call looked: is the buffer still as it was then? */
+static bool is_as_seen(const struct gb_device_write *w, const struct gb_upload_params *p, const struct gb_buffer *b) {
+    const struct gb_content *side = b->sides[p->to_device_side ? GB_SIDE_DEVICE : GB_SIDE_HOST];
+
+    return b->rec.mirrored && b->id == w->source_rec.id && b->rec.generation == w->source_rec.generation &&
+           b->rec.state == GB_BUFFER_READY &&
+           (w->what != GB_DEVICE_WRITE_RESERVE || !side || side->bytes < w->capacity);
+}
+
+static int plan_there(struct gb_device_write *w, const struct gb_upload_params *p, struct gb_upload_draft *draft,
+                      struct gb_error *err) {
     const struct gb_buffer *b = draft->buffer;
 
     if (!draft->sync && gb_guard_check_unsealed_locked(b, err) < 0)
         return -1;
-    if (draft->sync && (!b->rec.mirrored || b->id != w->source_rec.id ||
-                        b->rec.generation != w->source_rec.generation || b->rec.state != GB_BUFFER_READY))
+    if (draft->sync && !is_as_seen(w, p, b))
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
     if (!w->has_bytes && w->what == GB_DEVICE_WRITE_FILL)
         w->bytes = w->offset <= b->rec.bytes ? b->rec.bytes - w->offset : 0;
@@ -71,10 +80,10 @@ static int plan_there(struct gb_device_write *w, struct gb_upload_draft *draft, 
         return out_of_bounds("buffer", w->offset, w->bytes, b->rec.bytes, err);
     if (check_grain(w, err) < 0)
         return -1;
-    draft->bytes = b->rec.bytes;
+    draft->bytes = draft->reserve ? w->capacity : b->rec.bytes;
     draft->at = w->offset;
     draft->payload = w->bytes;
-    draft->merge = w->bytes != b->rec.bytes;
+    draft->merge = !draft->reserve && w->bytes != b->rec.bytes;
     return gb_upload_check_merge(draft, err);
 }
 
@@ -82,11 +91,12 @@ static int plan(void *owner, const struct gb_upload_params *p, struct gb_upload_
     struct gb_device_write *w = owner;
 
     draft->by_device = true;
-    draft->sync = w->what == GB_DEVICE_WRITE_SYNC;
+    draft->reserve = w->what == GB_DEVICE_WRITE_RESERVE;
+    draft->sync = draft->reserve || w->what == GB_DEVICE_WRITE_SYNC;
     draft->all_or_nothing = gb_transaction_batch_atomic(w->call->base.batch);
     draft->source = w->source;
     draft->from = w->from;
-    if ((draft->buffer ? plan_there(w, draft, err) : plan_new(w, p, draft, err)) < 0)
+    if ((draft->buffer ? plan_there(w, p, draft, err) : plan_new(w, p, draft, err)) < 0)
         return -1;
     draft->has_crc32c = w->what == GB_DEVICE_WRITE_COPY && w->bytes == w->source_rec.bytes && w->source_rec.has_crc32c;
     draft->crc32c = draft->has_crc32c ? w->source_rec.crc32c : 0;
@@ -147,20 +157,30 @@ static int queue(struct gb_upload *u, struct gb_stream *stream, struct gb_error 
 
 /* --- the commit --------------------------------------------------------------------------------------------------- */
 
+/* Zeros are written only while no side has bytes; copied bytes must still be those of the other side, or of the one
+ * that grows. */
+static bool same_source(const struct gb_device_write *w, const struct gb_buffer *b, enum gb_side side) {
+    if (w->what == GB_DEVICE_WRITE_RESERVE)
+        return b->sides[side] == w->source || !gb_side_current(b->rec.head, side);
+    return w->source ? b->sides[gb_other_side(side)] == w->source : b->rec.head == GB_HEAD_UNINITIALIZED;
+}
+
 /* A sync does not change the bytes that readers see: both sides must be as they were. */
 static int validate_sync_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct gb_upload *u = gb_upload_of_transaction(transaction);
     const struct gb_upload_plan *p = &u->plan;
     const struct gb_device_write *w = u->owner;
-    const struct gb_content *source = b ? b->sides[gb_other_side(p->side)] : NULL;
     struct gb_buffer_rec *rec = &transaction->rec;
 
     if (!b || b->in_place || b->id != p->base_id || b->rec.generation != p->base_generation ||
-        b->rec.state != GB_BUFFER_READY || source != w->source || b->sides[p->side] != p->was)
+        b->rec.state != GB_BUFFER_READY || !same_source(w, b, p->side) || b->sides[p->side] != p->was)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
     gb_buffer_copy_locked(b, rec);
-    rec->head = p->head;
-    rec->pool = p->pool_name; /* another when the buffer's was removed */
+    if (w->what == GB_DEVICE_WRITE_SYNC)
+        rec->head = p->head;
+    if (u->content->owner)
+        rec->has_crc32c = false; /* its owner may write at any time */
+    rec->pool = p->pool_name;    /* another when the buffer's was removed */
     rec->version++;
     rec->updated_at_us = gb_wall_us();
     return 0;
@@ -171,7 +191,7 @@ static void complete(struct gb_upload *u) {
 
     (void)gb_upload_ready(u, NULL, gb_upload_commit_end);
     u->transaction.call = &w->call->base;
-    if (w->what == GB_DEVICE_WRITE_SYNC)
+    if (w->what == GB_DEVICE_WRITE_SYNC || w->what == GB_DEVICE_WRITE_RESERVE)
         u->transaction.validate_locked = validate_sync_locked;
     gb_transaction_start(&u->transaction);
 }
@@ -193,8 +213,10 @@ static void committed(struct gb_upload *u) {
         GB_COUNT(core, s, fill_bytes, u->plan.payload);
         break;
     case GB_DEVICE_WRITE_SYNC:
-        GB_COUNT(core, s, mirror_copies, 1);
-        GB_COUNT(core, s, mirror_copy_bytes, u->plan.payload);
+        GB_COUNT(core, s, mirror_copies, w->source != NULL);
+        GB_COUNT(core, s, mirror_copy_bytes, w->source ? u->plan.payload : 0);
+        break;
+    case GB_DEVICE_WRITE_RESERVE:
         break;
     }
 }
@@ -239,7 +261,7 @@ static void wake(void *arg) {
         return;
     if (r > 0) /* one that was cancelled may be on its way still */
         call->way = w->way;
-    call->copied = r > 0 && w->what == GB_DEVICE_WRITE_SYNC;
+    call->copied = r > 0 && w->what == GB_DEVICE_WRITE_SYNC && w->source;
     w->ended = true;
     gb_upload_free(u);
 }

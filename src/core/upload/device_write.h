@@ -39,11 +39,26 @@ void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *
 
 /* --- mirrored buffers --------------------------------------------------------------------------------------------- */
 
-/* Makes one side current; copies only if it is stale (call->copied). check->arg is released with the call; check may be
+/* Makes one side current; copies only if it is stale (call->copied). A buffer without a write so far gets that side,
+ * zeroed, and the head moves there. check->arg is released with the call; check may be
  * NULL. Result: call->buffer, copied, way, times. Errors: INVALID_ARGUMENT if the buffer is not mirrored. */
 void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_locator *at, bool to_host,
                            const struct gb_name *stream, const struct gb_buffer_check *check,
                            struct gb_buffer_call *call);
+
+struct gb_mirror_reserve {
+    bool host; /* else the device side */
+    uint64_t bytes;
+    struct gb_name stream; /* "" is "default" */
+    unsigned wait_ms;      /* how long to wait for memory to become free */
+};
+
+/* Gives one side memory of at least so many bytes, ahead of an upload. Memory that is large enough stays. Other memory
+ * is replaced: the bytes of a current side are copied, the rest is zeroed. Head and generation stay. check as above.
+ * Result: call->buffer. Errors: SEALED, MAPPED, ADOPTED, BUFFER_PARTIAL, CONTENT_LOST, BUFFER_BUSY; INVALID_ARGUMENT
+ * if the buffer is not mirrored; QUOTA_EXCEEDED, OUT_OF_MEMORY. */
+void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,
+                              const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
 /* Frees one side or both. If both are freed, head becomes uninitialized and the buffer reads as zeros. Result:
  * call->buffer. Errors: BUFFER_SIDE_CURRENT if the only current side would be freed alone. */

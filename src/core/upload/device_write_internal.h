@@ -5,7 +5,7 @@
 #include "core/upload/device_write.h"
 #include "core/upload/upload.h"
 
-enum gb_device_write_what { GB_DEVICE_WRITE_COPY, GB_DEVICE_WRITE_FILL, GB_DEVICE_WRITE_SYNC };
+enum gb_device_write_what { GB_DEVICE_WRITE_COPY, GB_DEVICE_WRITE_FILL, GB_DEVICE_WRITE_SYNC, GB_DEVICE_WRITE_RESERVE };
 
 struct gb_device_write {
     enum gb_device_write_what what;
@@ -19,6 +19,7 @@ struct gb_device_write {
     uint64_t offset;
     bool has_bytes;
     uint64_t bytes;
+    uint64_t capacity; /* RESERVE: of the new memory */
     enum gb_copy_way way;
     struct gb_error error;
     bool ended; /* the upload was freed: later wakes are ignored */

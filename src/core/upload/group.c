@@ -174,7 +174,7 @@ static void member_gone(struct gb_upload *u) {
 }
 
 static const struct gb_upload_role member_role = {
-    .complete = member_complete, .committed = member_committed, .gone = member_gone};
+    .complete = member_complete, .committed = member_committed, .gone = member_gone, .from_client = true};
 
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
 

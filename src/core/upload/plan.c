@@ -30,7 +30,7 @@ static struct gb_core_pool *choose_pool_locked(struct gb_session *s, const struc
         pool = gb_core_pool_find_locked(s, &name, NULL);
     }
     if (!pool && b->rec.device < s->core->device_count)
-        pool = s->core->devices[b->rec.device].pool;
+        pool = gb_session_pool_locked(s, &s->core->devices[b->rec.device]);
     if (!pool)
         gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND,
                      "the buffer's device %d is not there; name another one, or a pool (?device= or ?pool=)",
@@ -173,6 +173,26 @@ static int check_sides(const struct gb_upload_params *p, const struct gb_upload_
     return 0;
 }
 
+/* Memory of another process is written where it is, or not at all. */
+static int check_foreign_side(const struct gb_upload_params *p, const struct gb_upload_draft *draft,
+                              const struct gb_content *there, struct gb_error *err) {
+    const char *side = draft->side == GB_SIDE_HOST ? "host" : "device";
+
+    if (!there || !there->owner || draft->reserve)
+        return 0;
+    if (p->fresh || draft->all_or_nothing)
+        return gb_error_set(err, GB_ERR_ADOPTED,
+                            "the %s side is memory of another process, which is written in place alone; upload or copy "
+                            "all of it in one request of its own",
+                            side);
+    if (there->bytes < draft->bytes)
+        return gb_error_set(err, GB_ERR_ADOPTED,
+                            "the %s side is memory of another process, %llu bytes, and this takes %llu: release that "
+                            "side first",
+                            side, (unsigned long long)there->bytes, (unsigned long long)draft->bytes);
+    return 0;
+}
+
 /* The side that is written, in its present memory if that is large enough; and the bytes that it needs first. */
 static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
     struct gb_buffer *b = draft->buffer;
@@ -182,7 +202,9 @@ static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *d
 
     draft->side = p->to_device_side ? GB_SIDE_DEVICE : GB_SIDE_HOST;
     draft->kind = draft->side == GB_SIDE_DEVICE ? GB_KIND_DEVICE : GB_KIND_PINNED;
-    if (sync)
+    if (draft->reserve)
+        move = (struct gb_mirror_move){head, GB_MIRROR_ZERO};
+    else if (sync)
         move = gb_mirror_move(head, draft->side == GB_SIDE_DEVICE ? GB_MIRROR_SYNC_DEVICE : GB_MIRROR_SYNC_HOST);
     else
         move = gb_mirror_move(head, gb_mirror_write(draft->side, draft->merge));
@@ -191,12 +213,16 @@ static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *d
     draft->head = move.next;
     draft->zero = move.step == GB_MIRROR_ZERO;
     draft->base = move.step == GB_MIRROR_COPY && !sync ? b->sides[gb_other_side(draft->side)] : NULL;
+    if (b && check_foreign_side(p, draft, b->sides[draft->side], err) < 0)
+        return -1;
     draft->place = b && !p->fresh ? b->sides[draft->side] : NULL;
     if (draft->place && draft->place->bytes < draft->bytes)
         draft->place = NULL;
     if (draft->place && !draft->merge && (draft->place->tainted || (draft->place->pin_count > 0 && !sync)))
         draft->place = NULL; /* all of it is new: beside what is mapped, or may be written from outside */
     draft->in_place = draft->place && !sync;
+    if (draft->place)
+        draft->kind = draft->place->kind;
     return draft->place ? check_unused(p, b, draft->place, draft->source == draft->place, err) : 0;
 }
 

@@ -66,6 +66,7 @@ static int reserve_locked(struct gb_upload *u, const struct gb_name *name, const
     if (draft->place) {
         u->content = gb_content_ref(draft->place);
         b->in_place = draft->in_place;
+        b->overwritten = draft->place;
         u->marked = draft->in_place;
     } else if (gb_content_new_locked(s, draft->pool, draft->kind, u->t.stream, name, draft->bytes, &u->content, err) <
                0) {

@@ -64,6 +64,7 @@ struct gb_upload_draft {
     uint64_t from;             /* offset of its bytes in source */
     bool by_device;            /* it is a device write */
     bool sync;           /* one side of a mirrored buffer is updated from the other: the buffer's bytes stay the same */
+    bool reserve;        /* a sync that only gives a side more memory: draft.bytes is its capacity */
     bool all_or_nothing; /* its call is in an atomic batch */
     bool has_crc32c;
     uint32_t crc32c;
@@ -100,6 +101,7 @@ struct gb_upload_role {
     void (*committed)(struct gb_upload *upload);
     /* Releases what the role holds and calls gb_upload_dispose. Nothing else uses the upload any more. */
     void (*gone)(struct gb_upload *upload);
+    bool from_client; /* a client brings the payload */
 };
 
 extern const struct gb_upload_role gb_upload_plain;

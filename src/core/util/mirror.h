@@ -4,8 +4,6 @@
 
 #include "model/model.h"
 
-enum gb_side { GB_SIDE_HOST, GB_SIDE_DEVICE, GB_SIDES };
-
 enum gb_mirror_action {
     GB_MIRROR_WRITE_HOST, /* all bytes */
     GB_MIRROR_WRITE_DEVICE,

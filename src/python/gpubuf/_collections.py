@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Union, cast
 
 from ._asker import Asker, Moment, conditions, given, path_of, span
 from .errors import Cancelled, SessionExists, TimedOut, error_of
-from .types import Device, Event, Exported, Lease, Operation, Pool, Quota, Reuse, Session, Stream
+from .types import Device, Event, Exported, Hold, Lease, Operation, Pool, Quota, Reuse, Session, Stream
 
 WAIT_S = 60  # the daemon's longest wait of one request
 
@@ -34,9 +34,10 @@ class Sessions(Asker):
         return cast(Session, self._tagged("GET", self._below(session=name)))
 
     def update(self, name: Optional[str] = None, *, labels: Optional[Mapping[str, Optional[str]]] = None,
-               quota: Optional[Quota] = None, idle_ttl_s: Optional[int] = None, if_match: Optional[str] = None) -> Session:
-        """Changes the given settings; a label of None is removed."""
-        body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s)
+               quota: Optional[Quota] = None, idle_ttl_s: Optional[int] = None, pool: Optional[str] = None,
+               if_match: Optional[str] = None) -> Session:
+        """Changes the given settings; a label of None is removed. pool: the session's current pool; "default": none."""
+        body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, pool=pool)
         return cast(Session, self._tagged("PATCH", self._below(session=name), None, body, conditions(if_match)))
 
     def delete(self, name: Optional[str] = None, *, if_match: Optional[str] = None) -> None:
@@ -127,6 +128,10 @@ class Streams(Asker):
         path = self._below("streams", name, "sync")
         return cast(Stream, self._post(path, headers=conditions(wait=wait), patience=wait or 30))
 
+    def hold(self, name: str = "default", ms: int = 1000, *, device: Union[int, str] = 0) -> Hold:
+        """Keeps its part on the device busy for ms milliseconds, at most 10000, and returns at once. Needs scope admin."""
+        return cast(Hold, self._post(self._below("streams", name, "hold"), {"ms": ms, "device": device}))
+
 
 class Events(Asker):
     """Points in the order of a stream."""
@@ -175,6 +180,11 @@ class Devices(Asker):
     def sync(self, device: Union[int, str] = 0, *, wait: Optional[float] = None) -> None:
         """Waits until all work queued on it is done; TimedOut after wait seconds (default 30, at most 60)."""
         self._post(path_of("devices", str(device), "sync"), headers=conditions(wait=wait), patience=wait or 30)
+
+    def selftest(self, device: Union[int, str] = 0, *, wait: Optional[float] = None) -> Dict[str, Any]:
+        """Rates and microseconds of copies, allocations and pinning on the device; takes seconds. Needs scope admin."""
+        path = path_of("devices", str(device), "selftest")
+        return cast(Dict[str, Any], self._post(path, headers=conditions(wait=wait), patience=wait or 30))
 
 
 class Operations(Asker):

@@ -21,7 +21,7 @@ EVENT_MAX_BYTES = 1 << 20
 
 class Feed(Iterator[FeedEvent]):
     """Events, from ``Client.feed``. Each is a dict with ``id``, ``at`` and ``type``, and those of ``session``, ``pool``, ``buffer``,
-    ``device``, ``bytes``, ``count``, ``generation``, ``lease``, ``detail`` that apply.
+    ``device``, ``bytes``, ``count``, ``generation``, ``head``, ``lease``, ``detail`` that apply.
 
     Iteration waits for the next event. If the connection is lost, the feed connects again and resumes after the last event that it
     returned. The feed ends with ``close``, which any thread may call, with the ``with`` statement, or with the client's ``close``. Any

@@ -17,6 +17,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from ._address import Address, why_not
 from .errors import BadArgument, BrokenAnswer, Error, Unreachable, error_of
 
+JSON = "Content-Type: application/json"
 FDS = 4  # the most descriptors with one answer
 HEAD_MAX, BODY_MAX = 64 << 10, 1 << 20
 END_S = 10.0  # the longest wait for the end of a lease; the lease ends in any case
@@ -49,7 +50,7 @@ class Lease:
         try:
             self._give = give
             prefer = [f"Prefer: wait={math.ceil(wait)}"] if wait is not None else []
-            self._send("POST", path, json.dumps(body).encode(), ["Content-Type: application/json", *prefer])
+            self._send("POST", path, json.dumps(body).encode(), [JSON, *prefer])
             status, data = self._answer("POST " + path)
             try:
                 self.document = json.loads(data)
@@ -69,7 +70,7 @@ class Lease:
             if self._sock is None:
                 raise BadArgument("the lease has ended")
             try:
-                self._send("POST", path, json.dumps(body).encode(), ["Content-Type: application/json"])
+                self._send("POST", path, json.dumps(body).encode(), [JSON])
                 status, data = self._answer("POST " + path)
             except OSError as e:
                 raise Unreachable(f"POST {path}: the connection to unix://{self._path} broke: {e}") from e
@@ -178,8 +179,8 @@ class Lease:
                     pass  # its connection ends, and the lease with it
         self.close()
 
-    def give_up(self, path: str, created_at: str) -> None:
-        """Deletes the adopted buffer, if it still is the same one, and closes."""
+    def give_up(self, path: str, created_at: str, side: Optional[str] = None) -> None:
+        """Deletes the adopted buffer, if it still is the same one, or releases the adopted side, and closes."""
         with self._lock:
             if self._sock is not None and self._pid == os.getpid():
                 try:
@@ -188,11 +189,25 @@ class Lease:
                     status, data = self._answer("GET")
                     found = json.loads(data) if status == 200 else {}
                     if found.get("adopted") and found.get("created_at") == created_at:
-                        self._send("DELETE", path, b"", [])
-                        self._answer("DELETE")
+                        self._end_of(path, found, side)
                 except (OSError, ValueError, Error):
                     pass  # its connection ends, and the buffer is lost with it
         self.close()
+
+    def _end_of(self, path: str, found: Dict[str, Any], side: Optional[str]) -> None:
+        if side is None:
+            self._send("DELETE", path, b"", [])
+            self._answer("DELETE")
+            return
+        other = "device" if side == "host" else "host"
+        sides = found["sides"]
+        if sides[side]["owned"]:
+            return
+        if sides[side]["current"] and not sides[other]["current"]:
+            self._send("POST", path + "/sync", json.dumps({"to": other}).encode(), [JSON])
+            self._answer("POST")
+        self._send("POST", path + "/release", json.dumps({"side": side}).encode(), [JSON])
+        self._answer("POST")
 
     def close(self) -> None:
         """Ends the lease without waiting. In a forked child the lease stays with the parent."""

@@ -114,8 +114,8 @@ class Adoption:
         info: the buffer at its adoption, as of ``Client.info``.
     """
 
-    def __init__(self, lease: Lease, path: str, owner: Any) -> None:
-        self._lease, self._path, self._owner = lease, path, owner
+    def __init__(self, lease: Lease, path: str, owner: Any, side: Optional[str] = None) -> None:
+        self._lease, self._path, self._owner, self._side = lease, path, owner, side
         self.info = cast(Buffer, lease.document)
         self.buffer: str = lease.document["name"]
         self.session: str = lease.document["session"]
@@ -136,9 +136,9 @@ class Adoption:
         return self._lease.alive
 
     def release(self) -> None:
-        """Deletes the buffer, if it still is this one. Repeated calls have no effect. Transfers of other clients that have begun complete
+        """Deletes the buffer, if it still is this one. The buffer of a side stays: the bytes go to its other side first. Repeated calls have no effect. Transfers of other clients that have begun complete
         undisturbed: device memory must live until then."""
-        self._lease.give_up(self._path, self.info["created_at"])
+        self._lease.give_up(self._path, self.info["created_at"], self._side)
         self._owner = None
 
 
@@ -147,4 +147,4 @@ def open_adoption(address: Address, token: Optional[str], timeout: float, path: 
     """Opens a connection and hands the offered memory over."""
     lease = Lease(address, token, timeout)
     lease.ask(path + "/adopt", given(**offer.body), wait, offer.fd)
-    return Adoption(lease, path, offer.owner)
+    return Adoption(lease, path, offer.owner, offer.body.get("side"))

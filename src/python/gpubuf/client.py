@@ -19,7 +19,7 @@ from .adoption import Adoption, offer_of, open_adoption, shared_array
 from .errors import BadArgument, BadType, BufferBusy
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
-from .types import BatchReply, Buffer, Exported, Operation, Verified
+from .types import BatchReply, Buffer, Exported, LastTransfer, Operation, Verified
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 RAW = {"Content-Type": "application/octet-stream"}
@@ -220,6 +220,10 @@ class Client(Asker):
         """A buffer's metadata. With attributes, also the driver's attributes of its memory (needs scope admin)."""
         return cast(Buffer, self._tagged("GET", self._below("buffers", name), {"attributes": True} if attributes else None))
 
+    def last_transfer(self, name: str) -> Optional[LastTransfer]:
+        """The times of the last upload or download of at least 1 MiB of the bytes that the buffer has now. None if there was none."""
+        return cast(Optional[LastTransfer], self._json("GET", self._below("buffers", name), {"last_transfer": True})[1]["last_transfer"])
+
     def list(self) -> List[Buffer]:
         """All buffers of the session."""
         return cast(List[Buffer], self._all(self._below("buffers")))
@@ -257,6 +261,10 @@ class Client(Asker):
     def sync(self, name: str, to: str = "device", *, stream: Optional[str] = None, wait: Optional[float] = None) -> Buffer:
         """Brings one side of a mirrored buffer (host, device) up to date. Streams, sessions and devices have their own sync."""
         return self._write(name, "sync", {"to": to, **given(stream=stream)}, None, wait)
+
+    def reserve(self, name: str, nbytes: int, side: str, *, stream: Optional[str] = None, wait: Optional[float] = None) -> Buffer:
+        """Gives one side of a mirrored buffer (host, device) memory of at least nbytes, ahead of an upload. What is large enough stays."""
+        return self._write(name, "reserve", {"bytes": nbytes, "side": side, **given(stream=stream)}, None, wait)
 
     def release(self, name: str, side: str) -> Buffer:
         """Frees the memory of one side of a mirrored buffer: host, device or all."""
@@ -322,7 +330,8 @@ class Client(Asker):
 
     def adopt(self, name: str, source: Any, *, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
               nbytes: Optional[int] = None, offset: Optional[int] = None, way: Optional[str] = None, map_bytes: Optional[int] = None,
-              device: Union[int, str, None] = None, wait: Optional[float] = None, handle: Optional[bytes] = None) -> Adoption:
+              device: Union[int, str, None] = None, side: Optional[str] = None, wait: Optional[float] = None,
+              handle: Optional[bytes] = None) -> Adoption:
         """Makes memory of this process a buffer, over the daemon's UNIX socket; see :class:`gpubuf.Adoption`.
 
         Args:
@@ -332,9 +341,10 @@ class Client(Asker):
             dtype, shape, nbytes, offset: the part of a descriptor's memory; for other sources, values that override the source's own.
             handle: with way="pool", the 64 bytes of cudaMemPoolExportPointer; offset counts from that pointer.
             map_bytes: with way="vmm", the size of the whole allocation if it is larger than the bytes need.
+            side: host or device: the memory is that side of a mirrored buffer, which may exist.
         """
         offer = offer_of(source, given(dtype=dtype, shape=None if shape is None else [*shape], bytes=nbytes, offset=offset, way=way,
-                                       map_bytes=map_bytes, device=device,
+                                       map_bytes=map_bytes, device=device, side=side,
                                        handle=None if handle is None else base64.b64encode(handle).decode()))
         t = self._transport
         return open_adoption(of_socket(self._map_socket()), t.token, t.timeout, self._below("buffers", name), offer, wait)

@@ -243,3 +243,4 @@ class Adopted(Conflict, code="adopted", status=409): """Another process owns the
 class CannotAdopt(BadRequest, code="cannot_adopt", status=422): """The memory cannot be adopted"""
 class StorageFull(ServerError, code="storage_full", status=507, retryable=True): """The disk of the state folder is full"""
 class StoreUnavailable(Unavailable, code="store_unavailable", status=503, retryable=True): """The database takes no changes"""
+class StreamHeld(Busy, code="stream_held", status=409, retryable=True): """The stream is held"""

@@ -15,6 +15,22 @@ class DeviceId(TypedDict):
     uuid: str
 
 
+class Side(TypedDict, total=False):
+    """The memory of one side of a mirrored buffer. bytes: its size, 0 where there is none; pinned: of the host side."""
+
+    bytes: int
+    current: bool
+    owned: bool
+    pinned: bool
+
+
+class Sides(TypedDict):
+    """Both sides of a mirrored buffer."""
+
+    host: Side
+    device: Side
+
+
 class Buffer(TypedDict, total=False):
     """Named bytes. generation rises with every write. etag is the value for if_match. After put, copy, fill and verify it is the content's
     tag, else the metadata's, which changes with labels, too. A change accepts either; get accepts the content's."""
@@ -34,6 +50,7 @@ class Buffer(TypedDict, total=False):
     labels: Dict[str, str]
     mirrored: bool
     head: Optional[str]
+    sides: Optional[Sides]
     sealed: bool
     adopted: bool
     leases: int
@@ -42,6 +59,16 @@ class Buffer(TypedDict, total=False):
     updated_at: str
     etag: str
     attributes: Dict[str, Any]
+
+
+class LastTransfer(TypedDict):
+    """The times of a buffer's last upload or download of at least 1 MiB."""
+
+    direction: str
+    bytes: int
+    queue_ms: float
+    copy_ms: float
+    finished_at: str
 
 
 class Quota(TypedDict, total=False):
@@ -59,6 +86,7 @@ class Session(TypedDict, total=False):
     labels: Dict[str, str]
     quota: Quota
     idle_ttl_s: int
+    pool: str
     used_bytes: int
     used_pinned_bytes: int
     buffers: int
@@ -91,6 +119,8 @@ class Pool(TypedDict, total=False):
     reserved_bytes: int
     reserved_peak_bytes: int
     allocations: int
+    reuses: int
+    growths: int
     frees: int
     failures: int
     failures_by_reason: Dict[str, int]
@@ -117,6 +147,16 @@ class Stream(TypedDict, total=False):
     busy: bool
     devices: int
     created_at: str
+
+
+class Hold(TypedDict, total=False):
+    """A stream that is kept busy, and until when."""
+
+    session: str
+    stream: str
+    device: DeviceId
+    ms: int
+    held_until: str
 
 
 class Event(TypedDict, total=False):
@@ -225,6 +265,7 @@ class FeedEvent(TypedDict, total=False):
     bytes: int
     count: int
     generation: int
+    head: str
     lease: str
     detail: str
 

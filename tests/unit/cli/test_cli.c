@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "cli/hosts.h"
 #include "cli/progress.h"
+#include "cli/settings.h"
 #include "gb_test.h"
 
 static struct gb_cli_options options;
@@ -51,6 +52,68 @@ START_TEST(test_values_that_are_none) {
         snprintf(words, sizeof words, "%s", wrong[i]);
         ck_assert_msg(read_words(words) < 0, "%s is taken", wrong[i]);
     }
+}
+END_TEST
+
+START_TEST(test_limits_may_be_none) {
+    char none[] = "pools add p --max-bytes none --release-threshold 2M";
+    char wrong[] = "pools add p --max-bytes never";
+
+    ck_assert_int_eq(read_words(none), 3);
+    ck_assert(options.max_bytes == GB_CLI_NONE);
+    ck_assert_uint_eq(options.release_threshold, 2u << 20);
+    ck_assert_int_eq(read_words(wrong), -1);
+}
+END_TEST
+
+/* What the options of a command make of the body; "" when they are refused. */
+static const char *settings(int (*fill)(struct gb_cli *cli, json_t *body), char *words) {
+    static char text[512];
+    struct gb_cli cli = {0};
+    json_t *body = json_object();
+    char *dump;
+
+    ck_assert_int_ge(read_words(words), 0);
+    cli.options = options;
+    text[0] = '\0';
+    if (fill(&cli, body) == 0) {
+        dump = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
+        snprintf(text, sizeof text, "%s", dump);
+        free(dump);
+    } else {
+        ck_assert_int_eq(gb_cli_status_of(&cli.error), GB_CLI_USAGE);
+    }
+    json_decref(body);
+    return text;
+}
+
+START_TEST(test_settings) {
+    char all[] = "--reuse all --release-threshold none --device 1";
+    char two[] = "--reuse internal,events --device HOST-1 --max-bytes 1K --exportable";
+    char none[] = "--reuse none";
+    char unknown[] = "--reuse internal,eve";
+    char labels[] = "--labels a=1,b,c= --max-buffers none --max-pinned 3 --idle-ttl 0 --pool p";
+    char keyless[] = "--labels =1";
+    char shape[] = "--shape 2,3 --dtype int8";
+    char shapeless[] = "--shape 2,,3";
+
+    ck_assert_str_eq(settings(gb_cli_pool_settings, all),
+                     "{\"device\":1,\"release_threshold_bytes\":null,\"reuse\":{\"allow_internal_dependencies\":true,"
+                     "\"allow_opportunistic\":true,\"follow_event_dependencies\":true}}");
+    ck_assert_str_eq(settings(gb_cli_pool_settings, two),
+                     "{\"device\":\"HOST-1\",\"exportable\":true,\"max_bytes\":1024,\"reuse\":{"
+                     "\"allow_internal_dependencies\":true,\"allow_opportunistic\":false,"
+                     "\"follow_event_dependencies\":true}}");
+    ck_assert_str_eq(settings(gb_cli_pool_settings, none),
+                     "{\"reuse\":{\"allow_internal_dependencies\":false,\"allow_opportunistic\":false,"
+                     "\"follow_event_dependencies\":false}}");
+    ck_assert_str_eq(settings(gb_cli_pool_settings, unknown), "");
+    ck_assert_str_eq(settings(gb_cli_session_settings, labels),
+                     "{\"idle_ttl_s\":0,\"labels\":{\"a\":\"1\",\"b\":null,\"c\":\"\"},\"pool\":\"p\",\"quota\":{"
+                     "\"buffers\":null,\"pinned_bytes\":3}}");
+    ck_assert_str_eq(settings(gb_cli_session_settings, keyless), "");
+    ck_assert_str_eq(settings(gb_cli_buffer_settings, shape), "{\"dtype\":\"int8\",\"shape\":[2,3]}");
+    ck_assert_str_eq(settings(gb_cli_buffer_settings, shapeless), "");
 }
 END_TEST
 
@@ -176,6 +239,8 @@ int main(void) {
 
     tcase_add_test(cases, test_options_stand_anywhere);
     tcase_add_test(cases, test_values_that_are_none);
+    tcase_add_test(cases, test_limits_may_be_none);
+    tcase_add_test(cases, test_settings);
     tcase_add_test(cases, test_sizes);
     tcase_add_test(cases, test_sizes_and_times_as_text);
     tcase_add_test(cases, test_cells);

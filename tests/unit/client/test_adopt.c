@@ -78,6 +78,27 @@ START_TEST(there_and_back) {
 }
 END_TEST
 
+/* One side of a mirrored buffer; its end keeps the bytes on the other side. */
+START_TEST(one_side) {
+    struct gpubuf_adopt_params params = all();
+    gpubuf_adoption *a = NULL;
+    struct gpubuf_buffer rec;
+
+    params.side = "host";
+    memcpy(memory, data, BYTES);
+    client_ok(&f, gpubuf_adopt(f.client, "default", "m", &params, &a, &rec, &f.err));
+    ck_assert(rec.mirrored && rec.adopted && !rec.host_side.owned && rec.host_side.current && rec.device_side.owned);
+    client_ok(&f, gpubuf_adoption_release(a, &f.err));
+    client_ok(&f, gpubuf_buffer_get(f.client, "default", "m", false, NULL, &rec, &f.err));
+    ck_assert(!rec.adopted && rec.host_side.bytes == 0 && rec.device_side.current);
+    memset(memory, 0, BYTES);
+    expect("m", data, BYTES);
+    params.side = "device";
+    client_fails(&f, gpubuf_adopt(f.client, "default", "m", &params, &a, NULL, &f.err), GPUBUF_INVALID_ARGUMENT);
+    client_ok(&f, gpubuf_buffer_delete(f.client, "default", "m", false, NULL, &f.err));
+}
+END_TEST
+
 START_TEST(refused) {
     struct gpubuf_adopt_params params = all();
     unsigned char handle[64] = {1, 2, 3};
@@ -138,6 +159,7 @@ int main(void) {
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_set_timeout(cases, 120);
     tcase_add_test(cases, there_and_back);
+    tcase_add_test(cases, one_side);
     tcase_add_test(cases, refused);
     tcase_add_test(cases, released_late);
     suite_add_tcase(suite, cases);

@@ -214,6 +214,8 @@ END_TEST
 START_TEST(pools) {
     struct gpubuf_pool_params params = {
         .device = "0", .max_bytes = gpubuf_some(64u << 20), .allow_opportunistic = gpubuf_some(0)};
+    struct gpubuf_session_params current = {.pool = "p"};
+    struct gpubuf_put_params raw = {.format = "raw"};
     struct gpubuf_pool_list list;
     struct gpubuf_pool pool;
 
@@ -221,6 +223,13 @@ START_TEST(pools) {
     ck_assert(pool.max_bytes.set && !pool.allow_opportunistic && pool.allow_internal_dependencies);
     params = (struct gpubuf_pool_params){.release_threshold_bytes = gpubuf_some(5)};
     client_ok(&f, gpubuf_pool_update(f.client, "default", "p", &params, NULL, &pool, &f.err));
+    ck_assert_uint_eq(pool.release_threshold_bytes.value, 5);
+    client_ok(&f, gpubuf_session_update(f.client, "default", &current, NULL, NULL, &f.err));
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory("x", 1), &raw, NULL, &f.err));
+    client_ok(&f, gpubuf_pool_get(f.client, "default", "p", &pool, &f.err));
+    ck_assert(pool.buffers == 1 && pool.growths == 1 && pool.reuses == 0);
+    client_ok(&f, gpubuf_buffer_delete(f.client, "default", "x", false, NULL, &f.err));
+    client_ok(&f, gpubuf_pool_update(f.client, "default", "default", &params, NULL, &pool, &f.err));
     ck_assert_uint_eq(pool.release_threshold_bytes.value, 5);
     client_ok(&f, gpubuf_pool_trim(f.client, "default", "p", 0, NULL, &pool, &f.err));
     client_ok(&f, gpubuf_pool_reset_peak(f.client, "default", "p", NULL, &pool, &f.err));
@@ -247,6 +256,8 @@ START_TEST(order) {
     ck_assert(event.recorded);
     ck_assert_str_eq(event.stream, "s2");
     client_ok(&f, gpubuf_event_wait(f.client, "default", "e", NULL, NULL, &event, &f.err));
+    client_ok(&f, gpubuf_stream_hold(f.client, "default", "s2", 1, NULL, NULL, &f.err));
+    client_fails(&f, gpubuf_stream_hold(f.client, "default", "s2", 1, "9", NULL, &f.err), GPUBUF_DEVICE_NOT_FOUND);
     client_ok(&f, gpubuf_stream_sync(f.client, "default", "s2", NULL, &stream, &f.err));
     client_ok(&f, gpubuf_stream_get(f.client, "default", "s2", &stream, &f.err));
     client_ok(&f, gpubuf_event_get(f.client, "default", "e", &event, &f.err));
@@ -278,6 +289,10 @@ START_TEST(buffers) {
     client_ok(&f, gpubuf_buffer_fill(f.client, "default", "m", &fill, NULL, &rec, &f.err));
     client_ok(&f, gpubuf_buffer_sync(f.client, "default", "m", "host", NULL, NULL, &rec, &f.err));
     ck_assert_str_eq(rec.head, "synced");
+    ck_assert(rec.host_side.current && rec.host_side.owned && rec.host_side.pinned && rec.device_side.current &&
+              !rec.device_side.pinned);
+    client_ok(&f, gpubuf_buffer_reserve(f.client, "default", "m", "host", 100, NULL, &rec, &f.err));
+    ck_assert(rec.host_side.bytes == 100 && rec.device_side.bytes == 24 && rec.bytes == 24);
     client_ok(&f, gpubuf_buffer_release(f.client, "default", "m", "device", NULL, &rec, &f.err));
     client_ok(&f, gpubuf_buffer_copy(f.client, "default", "c", &copy, NULL, &rec, &f.err));
     ck_assert(rec.created && rec.way[0] != '\0');

@@ -103,6 +103,24 @@ START_TEST(descriptors) {
 }
 END_TEST
 
+START_TEST(last_transfer) {
+    struct gpubuf_last_transfer last;
+
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, 1), NULL, NULL, &f.err));
+    client_ok(&f, gpubuf_buffer_last_transfer(f.client, "default", "x", &last, &f.err));
+    ck_assert(!last.known);
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), NULL, NULL, &f.err));
+    client_ok(&f, gpubuf_buffer_last_transfer(f.client, "default", "x", &last, &f.err));
+    ck_assert(last.known && last.upload);
+    client_expect(&f, "x", data, BYTES);
+    client_ok(&f, gpubuf_buffer_last_transfer(f.client, "default", "x", &last, &f.err));
+    ck_assert(last.known && !last.upload);
+    ck_assert_uint_eq(last.bytes, BYTES);
+    ck_assert_int_ne(last.finished_at[0], '\0');
+    client_fails(&f, gpubuf_buffer_last_transfer(f.client, "default", "nope", &last, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+}
+END_TEST
+
 struct stream {
     size_t at;
     size_t fail_at; /* 0: never */
@@ -257,6 +275,7 @@ int main(void) {
     tcase_add_test(tcase, memory);
     tcase_add_test(tcase, nothing);
     tcase_add_test(tcase, descriptors);
+    tcase_add_test(tcase, last_transfer);
     tcase_add_test(tcase, functions);
     tcase_add_test(tcase, cuts);
     tcase_add_test(tcase, conditions);

@@ -60,6 +60,7 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(GET, "/v1/sessions/{s}/streams/{st}", gpubuf_stream_get(c, "{s}", "{st}", NULL, e))                          \
     ROUTE(DELETE, "/v1/sessions/{s}/streams/{st}", gpubuf_stream_delete(c, "{s}", "{st}", NULL, e))                    \
     ROUTE(POST, "/v1/sessions/{s}/streams/{st}/sync", gpubuf_stream_sync(c, "{s}", "{st}", NULL, NULL, e))             \
+    ROUTE(POST, "/v1/sessions/{s}/streams/{st}/hold", gpubuf_stream_hold(c, "{s}", "{st}", 1, NULL, NULL, e))          \
     ROUTE(GET, "/v1/sessions/{s}/events", gpubuf_event_list(c, "{s}", NULL, NULL, e))                                  \
     ROUTE(POST, "/v1/sessions/{s}/events", gpubuf_event_create(c, "{s}", "{e}", NULL, NULL, e))                        \
     ROUTE(GET, "/v1/sessions/{s}/events/{e}", gpubuf_event_get(c, "{s}", "{e}", NULL, e))                              \
@@ -76,6 +77,8 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/verify", gpubuf_buffer_verify(c, "{s}", "{b}", NULL, NULL, NULL, e))     \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/sync", gpubuf_buffer_sync(c, "{s}", "{b}", "host", NULL, NULL, NULL, e)) \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/export", gpubuf_export(c, "{s}", "{b}", NULL, NULL, NULL, e))            \
+    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/reserve",                                                                \
+          gpubuf_buffer_reserve(c, "{s}", "{b}", "host", 9, NULL, NULL, e))                                            \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/release", gpubuf_buffer_release(c, "{s}", "{b}", "all", NULL, NULL, e))  \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/seal", gpubuf_buffer_seal(c, "{s}", "{b}", NULL, NULL, e))               \
     ROUTE(PUT, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_put(c, "{s}", "{b}", SOURCE, NULL, NULL, e))                \
@@ -100,6 +103,7 @@ static const char *const excepted[][2] = {
     {"GET /metrics", "it is for collectors, which bring their own clients; gpubuf_stats_get() gives the same numbers"},
     {"GET /v1/allocations", "a file for RMM's tools and people's scripts: curl brings it"},
     {"GET /v1/snapshot", "a file for PyTorch's memory_viz page: curl brings it"},
+    {"POST /v1/devices/{d}/selftest", "tables for people: gpubuf selftest prints them, curl brings the JSON"},
     {"GET /v1/devices/{d}/stats", "gpubuf_device_get() gives these numbers; their past is for dashboards"},
     {"GET /v1/sessions/{s}/pools/{p}/stats", "gpubuf_pool_get() gives these numbers; their past is for dashboards"},
     {"POST /v1/sessions/{s}/buffers/{b}/adopt", "gpubuf_adopt() asks over a UNIX socket: test_client_adopt"},

@@ -10,7 +10,7 @@
 #include "gb_test.h"
 #include "store_fixture.h"
 
-#define SCHEMA_NEWEST 7
+#define SCHEMA_NEWEST 9
 
 /* Asserts that opening is refused with INTERNAL and a sentence that contains `word`. */
 static void assert_refused(const struct store_fixture *f, const char *word) {
@@ -199,7 +199,9 @@ START_TEST(an_older_schema_is_migrated) {
         "INSERT INTO pool_samples VALUES(1, 1000000, 0, 'default', 7, 8, 9, 10), (2, 2000000, 0, 'default', 17, 18, "
         "19, 20);"
         "DROP TABLE answers; DROP TABLE pools; ALTER TABLE buffers DROP COLUMN mirrored;"
-        "ALTER TABLE buffers DROP COLUMN head; ALTER TABLE buffers DROP COLUMN sealed; PRAGMA user_version = 1");
+        "ALTER TABLE buffers DROP COLUMN head; ALTER TABLE buffers DROP COLUMN sealed; ALTER TABLE sessions DROP "
+        "COLUMN "
+        "pool_id; PRAGMA user_version = 1");
     store_fixture_open(&f);
     ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), SCHEMA_NEWEST);
     gb_assert_ok(gb_store_load_buffers(f.store, see_buffer, &seen, &err), err);

@@ -37,7 +37,7 @@ static void remove_it(struct core_fixture *f, const char *name) {
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-enum comes { PLAIN, COPIES, AVOIDS, REFUSED };
+enum comes { PLAIN, COPIES, AVOIDS, ZEROES, REFUSED };
 
 /* The expected result by action, in the order of enum gb_mirror_action, and by head. */
 static const struct cell {
@@ -53,8 +53,8 @@ static const struct cell {
     {{H, PLAIN}, {H, PLAIN}, {H, COPIES}, {H, PLAIN}},    /* merge host */
     {{D, PLAIN}, {D, COPIES}, {D, PLAIN}, {D, PLAIN}},    /* merge device */
     {{N, PLAIN}, {H, PLAIN}, {D, PLAIN}, {S, PLAIN}},     /* read */
-    {{N, AVOIDS}, {H, AVOIDS}, {S, COPIES}, {S, AVOIDS}}, /* sync host */
-    {{N, AVOIDS}, {S, COPIES}, {D, AVOIDS}, {S, AVOIDS}}, /* sync device */
+    {{H, ZEROES}, {H, AVOIDS}, {S, COPIES}, {S, AVOIDS}}, /* sync host */
+    {{D, ZEROES}, {S, COPIES}, {D, AVOIDS}, {S, AVOIDS}}, /* sync device */
     {{N, PLAIN}, {H, REFUSED}, {D, PLAIN}, {D, PLAIN}},   /* release host */
     {{N, PLAIN}, {H, PLAIN}, {D, REFUSED}, {H, PLAIN}},   /* release device */
     {{N, PLAIN}, {N, PLAIN}, {N, PLAIN}, {N, PLAIN}},     /* release all */

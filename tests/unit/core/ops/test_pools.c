@@ -49,8 +49,6 @@ START_TEST(refusals) {
     gb_assert_fails(core_pool_remove(f.core, "s", "p", false, &err), err, GB_ERR_POOL_NOT_FOUND);
     core_pool_plain(&f, "s", "p", 0);
     /* The devices' own. */
-    p.name = core_name("default.1");
-    gb_assert_fails(core_pool_patch(f.core, &p, NULL, &err), err, GB_ERR_POOL_PROTECTED);
     gb_assert_fails(core_pool_remove(f.core, "default", "default", true, &err), err, GB_ERR_POOL_PROTECTED);
     p.name = core_name("none");
     gb_assert_fails(core_pool_patch(f.core, &p, NULL, &err), err, GB_ERR_POOL_NOT_FOUND);

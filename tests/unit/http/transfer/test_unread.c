@@ -21,6 +21,7 @@ static struct gb_http_canned *canned;
 static char path[64];
 static uint64_t min_rate;
 static uint64_t budget;
+static unsigned stall_s;
 
 /* --- the application ---------------------------------------------------------------------------------------------- */
 
@@ -85,16 +86,17 @@ static void tweak(struct gb_http_server_config *config) {
     config->listen_fd_count = 2;
     config->routes = routes;
     config->route_count = sizeof(routes) / sizeof(routes[0]);
-    config->stall_timeout_s = budget > 0 ? 60 : 1;
+    config->stall_timeout_s = stall_s;
     config->min_rate_bytes_s = min_rate;
     config->reply_memory_max = budget;
 }
 
-static void start(uint64_t rate, uint64_t bytes) {
+static void start(uint64_t rate, uint64_t bytes, unsigned seconds) {
     char *body = make_body(LARGE);
 
     min_rate = rate;
     budget = bytes;
+    stall_s = seconds;
     canned = gb_http_canned_new(200, "text/plain", "\"long\"", body, LARGE);
     ck_assert_ptr_nonnull(canned);
     free(body);
@@ -191,7 +193,7 @@ START_TEST(a_client_that_takes_nothing_is_gone) {
     size_t i;
     int j;
 
-    start(1, 0);
+    start(1, 0, 1);
     for (i = 0; i < UNREAD; i++) {
         fds[i] = client(unread[i].local);
         /* A small window: unread bytes stay in the server's kernel. */
@@ -271,7 +273,7 @@ START_TEST(a_slow_client_gets_all) {
     size_t left = count;
     size_t i;
 
-    start(100000, 0);
+    start(100000, 0, 3);
     for (i = 0; i < count; i++)
         begin(&readers[i]);
     while (left > 0) {
@@ -281,7 +283,7 @@ START_TEST(a_slow_client_gets_all) {
 
             if (r->whole)
                 continue;
-            read_some(r, 65536);
+            read_some(r, 32768);
             ck_assert_msg(!r->over, "%s: ended after %zu bytes", r->what, r->used);
             r->whole = has_all(r);
             left -= r->whole;
@@ -313,7 +315,7 @@ START_TEST(a_client_below_the_rate_is_dropped) {
     };
     size_t i;
 
-    start(1000000, 0);
+    start(1000000, 0, 1);
     for (i = 0; i < 2; i++)
         begin(&readers[i]);
     /* Never faster than 800 KB/s, because a sleep is never shorter than asked for. */
@@ -354,7 +356,7 @@ START_TEST(replies_have_a_budget) {
     uint64_t refused = 0;
     size_t i;
 
-    start(1, MIDDLE);
+    start(1, MIDDLE, 60);
     for (i = 0; i < 2; i++) {
         int fd = client(kinds[i]);
         int other;

@@ -1,6 +1,7 @@
-/* `gpubufd selftest`: how fast each kind of memory is copied on this machine, and whether the bytes arrive. */
-#ifndef GB_DAEMON_SELFTEST_H
-#define GB_DAEMON_SELFTEST_H
+/* Probes: how fast each kind of memory is copied on this machine, and whether the bytes arrive. They need a backend and
+ * no core: `gpubufd selftest` uses them without one. Included by core.h. */
+#ifndef GB_CORE_OBSERVE_PROBE_H
+#define GB_CORE_OBSERVE_PROBE_H
 
 #include "backend/backend.h"
 
@@ -8,7 +9,7 @@
 struct gb_probe {
     struct gb_backend *be;
     struct gb_device_rec rec;
-    struct gb_pool *pool;
+    struct gb_pool *pool; /* its own; NULL: the device has none */
     struct gb_stream *stream;
     struct gb_event *asked; /* the moment when a copy was asked for */
     struct gb_event *start;
@@ -25,13 +26,16 @@ struct gb_probe_memory {
 int gb_probe_init(struct gb_probe *probe, struct gb_backend *be, int device, struct gb_error *err);
 void gb_probe_done(struct gb_probe *probe);
 
+/* The kind of the device's memory that others are copied to and from: cudaMalloc's where there are no pools. */
+enum gb_kind gb_probe_device_kind(const struct gb_probe *probe);
+
 /* Blocks. memory is written on success only. */
 int gb_probe_alloc(struct gb_probe *probe, enum gb_kind kind, uint64_t bytes, struct gb_probe_memory *memory,
                    struct gb_error *err);
 void gb_probe_free(struct gb_probe *probe, struct gb_probe_memory *memory); /* one that is empty is accepted */
 
-/* Copies several times and looks at the bytes afterwards. *ret_ns: the median by the device's clock. INTERNAL when
- * bytes arrive wrong. check: pinned memory of at least bytes. */
+/* Copies several times and looks at the bytes afterwards. bytes: a multiple of 8. *ret_ns: the median by the device's
+ * clock. INTERNAL when bytes arrive wrong. check: pinned memory, through which they are looked at piece by piece. */
 int gb_probe_copy(struct gb_probe *probe, const struct gb_probe_memory *dst, const struct gb_probe_memory *src,
                   const struct gb_probe_memory *check, uint64_t bytes, uint64_t *ret_ns, struct gb_error *err);
 
@@ -47,5 +51,8 @@ struct gb_probe_wait {
 /* A copy of `bytes` from device memory into host behind `copies` copies of host to device. */
 int gb_probe_queue(struct gb_probe *probe, const struct gb_probe_memory *device, const struct gb_probe_memory *host,
                    uint64_t bytes, unsigned copies, struct gb_probe_wait *ret, struct gb_error *err);
+
+/* The middle one of n times, which are sorted. */
+uint64_t gb_probe_median(uint64_t *ns, size_t n);
 
 #endif

@@ -1,0 +1,240 @@
+/* Holding streams. Each hold is queued on a lane and ends at its time, by a thread that the first hold starts: the
+ * lanes may wait for a held stream, so none of them could end it. */
+#include "core/ops/hold.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/worker.h"
+#include "core/session/op.h"
+#include "core/session/streams.h"
+
+/* From the request until its end. The lock of gb_holds guards next and hold. */
+struct held {
+    struct held *next;
+    struct gb_core_stream *stream; /* a reference */
+    int device;
+    uint64_t end_ns;
+    struct gb_hold *hold; /* NULL: not queued yet */
+};
+
+struct gb_holds {
+    pthread_mutex_t lock;
+    struct held *first;
+    unsigned count;
+    bool over; /* the daemon stops */
+    bool timed;
+    struct gb_worker timer;
+};
+
+struct hold_op {
+    struct gb_op base; /* first */
+    struct gb_task task;
+    struct gb_hold_call *call;
+    struct gb_core_stream *stream; /* used */
+    struct held *held;             /* in the list, until the hold is queued */
+};
+
+struct gb_holds *gb_holds_new(void) {
+    struct gb_holds *holds = calloc(1, sizeof(*holds));
+
+    if (!holds)
+        return NULL;
+    pthread_mutex_init(&holds->lock, NULL);
+    gb_worker_init(&holds->timer);
+    return holds;
+}
+
+void gb_holds_free(struct gb_holds *holds) {
+    if (!holds)
+        return;
+    gb_worker_done(&holds->timer);
+    pthread_mutex_destroy(&holds->lock);
+    free(holds);
+}
+
+/* --- the end of holds --------------------------------------------------------------------------------------------- */
+
+static void take_out_locked(struct gb_holds *holds, struct held *held) {
+    struct held **at = &holds->first;
+
+    while (*at != held)
+        at = &(*at)->next;
+    *at = held->next;
+    holds->count--;
+}
+
+/* It is in no list any more. */
+static void end(struct gb_core *core, struct held *held) {
+    if (held->hold)
+        gb_stream_release(core->backend, held->hold);
+    gb_core_stream_unref(held->stream);
+    free(held);
+}
+
+/* One whose time has come, out of the list; NULL: none. *ret_end_ns: when the next one's comes. */
+static struct held *take_due(struct gb_holds *holds, uint64_t now_ns, uint64_t *ret_end_ns) {
+    struct held *due = NULL;
+    struct held *held;
+
+    *ret_end_ns = UINT64_MAX;
+    pthread_mutex_lock(&holds->lock);
+    for (held = holds->first; held && !due; held = held->next) {
+        if (held->hold && held->end_ns <= now_ns)
+            due = held;
+        else if (held->hold && held->end_ns < *ret_end_ns)
+            *ret_end_ns = held->end_ns;
+    }
+    if (due)
+        take_out_locked(holds, due);
+    pthread_mutex_unlock(&holds->lock);
+    return due;
+}
+
+/* The timer's run. */
+static uint64_t end_due(void *arg) {
+    struct gb_core *core = arg;
+    uint64_t now_ns = gb_clock_ns();
+    uint64_t end_ns;
+    struct held *due;
+
+    while ((due = take_due(core->holds, now_ns, &end_ns)))
+        end(core, due);
+    return end_ns == UINT64_MAX ? 0 : (end_ns - now_ns) / GB_NS_PER_MS + 1;
+}
+
+void gb_holds_release(struct gb_core *core) {
+    struct gb_holds *holds = core->holds;
+    struct held *due;
+    uint64_t end_ns;
+
+    if (!holds)
+        return;
+    pthread_mutex_lock(&holds->lock);
+    holds->over = true;
+    pthread_mutex_unlock(&holds->lock);
+    gb_worker_stop(&holds->timer);
+    while ((due = take_due(holds, UINT64_MAX, &end_ns)))
+        end(core, due);
+}
+
+/* --- the beginning ------------------------------------------------------------------------------------------------ */
+
+static int check_locked(const struct gb_holds *holds, const struct hold_op *op, struct gb_error *err) {
+    const struct held *held;
+
+    if (holds->over)
+        return gb_error_set(err, GB_ERR_DRAINING, "the daemon is stopping");
+    if (holds->count == GB_HOLDS_MAX)
+        return gb_error_set(err, GB_ERR_SATURATED, "%u streams are held, the permitted number; ask again when one ends",
+                            holds->count);
+    for (held = holds->first; held; held = held->next) {
+        if (held->stream == op->stream && held->device == op->call->device)
+            return gb_error_set(err, GB_ERR_STREAM_HELD,
+                                "the stream \"%s\" is held on device %d; ask again when that hold has ended",
+                                op->stream->name.s, held->device);
+    }
+    return 0;
+}
+
+/* Takes a place in the list, and sees that the timer runs. */
+static int enter(struct hold_op *op, struct gb_error *err) {
+    struct gb_core *core = op->base.session->core;
+    struct gb_holds *holds = core->holds;
+    struct held *held = calloc(1, sizeof(*held));
+    int r = held ? 0 : gb_no_memory(err);
+
+    pthread_mutex_lock(&holds->lock);
+    if (r == 0)
+        r = check_locked(holds, op, err);
+    if (r == 0 && !holds->timed)
+        r = gb_worker_start(&holds->timer, "gb-hold", 0, end_due, core, err);
+    holds->timed = holds->timed || r == 0;
+    if (r == 0) {
+        *held =
+            (struct held){.next = holds->first, .stream = gb_core_stream_ref(op->stream), .device = op->call->device};
+        holds->first = held;
+        holds->count++;
+        op->held = held;
+    }
+    pthread_mutex_unlock(&holds->lock);
+    if (r < 0)
+        free(held);
+    return r;
+}
+
+/* The daemon may have begun to stop meanwhile. */
+static void begin(struct hold_op *op, struct gb_hold *hold) {
+    struct gb_core *core = op->base.session->core;
+    struct held *over = NULL;
+
+    pthread_mutex_lock(&core->holds->lock);
+    op->held->end_ns = gb_clock_ns() + op->call->ms * GB_NS_PER_MS;
+    op->held->hold = hold;
+    if (core->holds->over || !hold) {
+        over = op->held;
+        take_out_locked(core->holds, over);
+    }
+    pthread_mutex_unlock(&core->holds->lock);
+    op->call->until_us = gb_wall_us() + (int64_t)op->call->ms * 1000;
+    if (over)
+        end(core, over);
+    else
+        gb_worker_kick(&core->holds->timer);
+}
+
+static void op_end(struct hold_op *op, const struct gb_error *error) {
+    gb_core_stream_unuse(op->stream);
+    gb_op_end(&op->base, error);
+}
+
+/* On the lane. */
+static void queue_hold(struct gb_task *task) {
+    struct hold_op *op = gb_container_of(task, struct hold_op, task);
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_hold *hold = NULL;
+    struct gb_stream *part;
+    int r = gb_core_stream_part_make(op->stream, op->call->device, &part, &err);
+
+    if (r == 0)
+        r = gb_stream_hold(op->base.session->core->backend, part, &hold, &err);
+    begin(op, r == 0 ? hold : NULL);
+    op_end(op, r < 0 ? &err : NULL);
+}
+
+static int check_params(struct gb_core *core, int device, uint64_t ms, struct gb_error *err) {
+    if (device < 0 || device >= core->device_count)
+        return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", device,
+                            core->device_count);
+    if (ms < 1 || ms > GB_HOLD_MS_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'ms' must be 1 to %d milliseconds",
+                            GB_HOLD_MS_MAX);
+    return 0;
+}
+
+void gb_stream_hold_call(struct gb_core *core, const struct gb_locator *at, int device, uint64_t ms,
+                         struct gb_hold_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session *s = check_params(core, device, ms, &err) < 0 ? NULL : gb_op_session(core, &at->session, &err);
+    struct hold_op *op = gb_op_new(sizeof(*op), s, &call->base, NULL, NULL, &err);
+    int r;
+
+    if (!op)
+        return;
+    op->task.run = queue_hold;
+    op->call = call;
+    call->device = device;
+    call->ms = ms;
+    pthread_mutex_lock(&s->lock);
+    r = gb_core_stream_use_locked(s, &at->name, &op->stream, &err);
+    pthread_mutex_unlock(&s->lock);
+    if (r == 0) {
+        call->stream = op->stream->name;
+        r = enter(op, &err);
+    }
+    if (r == 0)
+        gb_lane_post(&core->devices[device].lane, &op->task);
+    else
+        op_end(op, &err);
+}

@@ -1,0 +1,77 @@
+/* What the devices' own pools have from the start: --default-pool-threshold and --default-pool-reuse. */
+#include <string.h>
+
+#include "base/parse.h"
+#include "daemon/daemon.h"
+
+static int wrong(const char *option, const char *text, const char *permitted, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--%s: \"%.64s\" is not permitted; permitted: %s", option, text,
+                        permitted);
+}
+
+static int read_threshold(const char *text, struct gb_default_pools *ret, struct gb_error *err) {
+    if (strcmp(text, "auto") == 0)
+        return 0;
+    ret->has_threshold = true;
+    ret->release_threshold_bytes = GB_UNLIMITED;
+    if (strcmp(text, "unlimited") == 0 ||
+        gb_parse_size(text, strlen(text), &ret->release_threshold_bytes) == GB_PARSE_OK)
+        return 0;
+    return wrong("default-pool-threshold", text, "a number of bytes (suffixes K, M, G, T), unlimited, or auto", err);
+}
+
+static bool *policy(struct gb_default_pools *pools, const char *word, size_t len) {
+    const struct {
+        const char *word;
+        bool *on;
+    } words[] = {{"event", &pools->follow_event_dependencies},
+                 {"opportunistic", &pools->allow_opportunistic},
+                 {"internal", &pools->allow_internal_dependencies}};
+    size_t i;
+
+    for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strlen(words[i].word) == len && memcmp(words[i].word, word, len) == 0)
+            return words[i].on;
+    }
+    return NULL;
+}
+
+static int read_reuse(const char *text, struct gb_default_pools *ret, struct gb_error *err) {
+    const char *at = text;
+
+    ret->has_reuse = true;
+    if (strcmp(text, "none") == 0)
+        return 0;
+    for (;;) {
+        size_t len = strcspn(at, ",");
+        bool *on = policy(ret, at, len);
+
+        if (!on)
+            return wrong("default-pool-reuse", text, "event, opportunistic, internal between commas, or none", err);
+        *on = true;
+        if (at[len] == '\0')
+            return 0;
+        at += len + 1;
+    }
+}
+
+int gb_daemon_read_default_pools(const struct gb_options *options, struct gb_default_pools *ret, struct gb_error *err) {
+    *ret = (struct gb_default_pools){.has_threshold = false};
+    if (read_threshold(options->default_pool_threshold, ret, err) < 0)
+        return -1;
+    if (options->source[GB_OPTION_ID_default_pool_reuse] == GB_SOURCE_DEFAULT)
+        return 0;
+    return read_reuse(options->default_pool_reuse, ret, err);
+}
+
+void gb_daemon_log_default_pools(const struct gb_daemon *daemon) {
+    struct gb_pool_view view;
+    unsigned i;
+
+    for (i = 0; gb_pool_count(daemon->core) > i && gb_pool_at(daemon->core, i, &view, NULL) == 0; i++) {
+        if (view.config.release_threshold_bytes != GB_UNLIMITED)
+            gb_log(&daemon->log, GB_LOG_INFO, "pool",
+                   "pool \"%s\" of device %d keeps %llu bytes of unused memory and gives back what is above",
+                   view.name.s, view.device, (unsigned long long)view.config.release_threshold_bytes);
+    }
+}

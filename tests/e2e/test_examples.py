@@ -1,0 +1,37 @@
+"""The scripts of etc/examples, against a daemon."""
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from harness import PATIENCE_S
+
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "etc", "examples")
+SECTIONS = ("Query for support", "default pool", "release threshold", "Trim", "Watermarks", "Reuse on one stream", "follow_event_dependencies",
+            "allow_opportunistic", "allow_internal_dependencies", "Synchronization", "freed in both orders", "Access of other devices")
+
+
+def play(name, *args):
+    if not shutil.which("curl"):
+        pytest.skip("there is no curl")
+    return subprocess.run(["sh", os.path.join(EXAMPLES, name), *args], capture_output=True, text=True, timeout=PATIENCE_S * 2,
+                          env={k: v for k, v in os.environ.items() if not k.startswith("GPUBUF")})
+
+
+def test_the_stream_ordered_allocator(start, backend):
+    """On simulated devices nothing is skipped but what needs a GPU's own client."""
+    simulated = backend.startswith("host")
+    d = start("--map-uids", "any", spec=backend + ("," if ":" in backend else ":") + "bytes=512M,devices=2,legacy=fake" if simulated else backend)
+    out = play("stream-ordered.sh", d.url(""))
+    print(out.stdout)
+    assert out.returncode == 0 and "All is as the chapter says." in out.stdout, out.stdout + out.stderr
+    for section in SECTIONS:
+        assert section in out.stdout, section
+    assert not simulated or out.stdout.count("skipped:") == 1
+    assert [s["name"] for s in d.get("/v1/sessions")["items"]] == ["default"]
+
+
+def test_a_script_that_cannot_do_its_work_fails():
+    out = play("stream-ordered.sh", "unix:///nowhere/gpubufd.sock")
+    assert out.returncode == 1 and "no gpubufd at" in out.stderr
