@@ -53,7 +53,7 @@ struct gpubuf_error {
     uint64_t limit_bytes;
     uint64_t used_bytes;
     uint64_t requested_bytes;
-    uint64_t room[8];
+    char native_message[64]; /* "out of memory" */
 };
 
 /* The stable name of a code: "buffer_not_found" for GPUBUF_BUFFER_NOT_FOUND, "ok" for 0. Any thread. Returns static

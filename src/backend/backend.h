@@ -31,6 +31,7 @@
  *                              reaches managed memory only while it is attached to it, as on the older devices;
  *                              legacy=fake: memory of kind ipc has a handle that cannot be opened, for tests;
  *                              ipc=fake: exportable pools and shared events have such handles;
+ *                              poolless=DEVICE: that device has no memory pools, as older ones; may be repeated;
  *                              integrated: the default pools keep what those of an integrated GPU keep
  *   host:discrete[,key=value]  as host, but only copies reach the memory (cpu_access is false)
  *   fault:RULE[,RULE...]:SPEC  see backend/fault/fault.h
@@ -93,7 +94,9 @@ static inline uint64_t gb_pool_default_threshold(bool integrated, uint64_t total
     return integrated ? total_bytes / 8 : GB_UNLIMITED;
 }
 
-/* The device's default pool. Borrowed, never destroyed. Its release threshold begins as gb_pool_default_threshold. */
+/* The device's default pool. Borrowed, never destroyed. Its release threshold begins as gb_pool_default_threshold.
+ * This and gb_pool_create: UNSUPPORTED with the reason where the device has no memory pools, and no memory of kind
+ * DEVICE. */
 static inline int gb_pool_default(struct gb_backend *be, int device, struct gb_pool **ret, struct gb_error *err) {
     return be->ops->pool_default(be, device, ret, err);
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 static const struct gb_native natives[] = {
-#define GB_NATIVE(name, number, code) {#name, number, GB_ERR_##code},
+#define GB_NATIVE(name, number, code, text) {#name, number, GB_ERR_##code, text},
 #include "backend/native.def"
 #undef GB_NATIVE
 };

@@ -1,5 +1,5 @@
-/* CUDA's errors by number and name, and what they mean to the program: shared by all backends, so that host and fault
- * report what CUDA would. Knows no CUDA header. The list is native.def. */
+/* CUDA's errors by number, name and text, and what they mean to the program: shared by all backends, so that host and
+ * fault report what CUDA would. Knows no CUDA header. The list is native.def. */
 #ifndef GB_BACKEND_NATIVE_H
 #define GB_BACKEND_NATIVE_H
 
@@ -11,6 +11,7 @@ struct gb_native {
     const char *name;  /* "cudaErrorMemoryAllocation" */
     int number;        /* 2 */
     enum gb_code code; /* OUT_OF_MEMORY, DEVICE_LOST, UNSUPPORTED or DEVICE_ERROR */
+    const char *text;  /* "out of memory" */
 };
 
 /* NULL when the list does not have it. */

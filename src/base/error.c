@@ -43,9 +43,15 @@ int gb_error_move(struct gb_error *err, const struct gb_error *from) {
 }
 
 void gb_error_native(struct gb_error *err, const char *domain, int number, const char *name, const char *call) {
+    gb_error_native_told(err, domain, number, name, call, NULL);
+}
+
+void gb_error_native_told(struct gb_error *err, const char *domain, int number, const char *name, const char *call,
+                          const char *text) {
     if (!err || err->native_domain[0] != '\0')
         return;
     err->native_code = number;
+    err->native_text = text;
     snprintf(err->native_domain, sizeof(err->native_domain), "%s", domain);
     snprintf(err->native_name, sizeof(err->native_name), "%s", name ? name : "unknown");
     snprintf(err->call, sizeof(err->call), "%s", call);
@@ -86,7 +92,9 @@ bool gb_code_retryable(enum gb_code code) {
 }
 
 bool gb_error_retryable(const struct gb_error *err) {
-    if (err->code == GB_ERR_OUT_OF_MEMORY && err->has_numbers && err->requested_bytes > err->limit_bytes)
+    bool memory = err->code == GB_ERR_OUT_OF_MEMORY || err->code == GB_ERR_PINNED_LIMIT;
+
+    if (memory && err->has_numbers && err->requested_bytes > err->limit_bytes)
         return false;
     return gb_code_retryable(err->code);
 }

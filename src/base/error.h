@@ -17,12 +17,13 @@ enum gb_code {
  * changes nothing. All strings are NUL-terminated and truncated to fit. */
 struct gb_error {
     enum gb_code code;
-    int native_code;       /* number in native_domain, meaningful when native_domain is not empty */
-    char native_domain[8]; /* "cuda", "host", "sqlite", "errno" or "" */
-    char native_name[48];  /* "cudaErrorMemoryAllocation", "SQLITE_FULL", "ENOSPC" */
-    char call[48];         /* the call that failed: "cudaMallocFromPoolAsync" */
-    char detail[384];      /* one sentence: what was wrong and what would be right */
-    bool has_numbers;      /* the three below are meaningful */
+    int native_code;         /* number in native_domain, meaningful when native_domain is not empty */
+    char native_domain[8];   /* "cuda", "host", "sqlite", "errno" or "" */
+    char native_name[48];    /* "cudaErrorMemoryAllocation", "SQLITE_FULL", "ENOSPC" */
+    const char *native_text; /* static: "out of memory"; NULL: the native layer has no words for it */
+    char call[48];           /* the call that failed: "cudaMallocFromPoolAsync" */
+    char detail[384];        /* one sentence: what was wrong and what would be right */
+    bool has_numbers;        /* the three below are meaningful */
     uint64_t limit_bytes;
     uint64_t used_bytes;
     uint64_t requested_bytes;
@@ -38,6 +39,10 @@ int gb_error_move(struct gb_error *err, const struct gb_error *from);
 
 /* Adds what the native layer said; call before or after gb_error_set, it does not touch code or detail. */
 void gb_error_native(struct gb_error *err, const char *domain, int number, const char *name, const char *call);
+
+/* The same with the native layer's words for the number, which are not copied. text may be NULL. */
+void gb_error_native_told(struct gb_error *err, const char *domain, int number, const char *name, const char *call,
+                          const char *text);
 
 /* Sets code and detail with errno's number and name. Returns -1. */
 int gb_error_errno(struct gb_error *err, enum gb_code code, const char *call, int errnum);

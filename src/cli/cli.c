@@ -82,6 +82,10 @@ static void put_native(const struct gpubuf_error *err) {
     gb_cli_put(stderr, err->native_call);
     fputs(", ", stderr);
     gb_cli_put(stderr, err->native_name);
+    if (err->native_message[0] != '\0' && strstr(err->detail, err->native_message) == NULL) {
+        fputs(": ", stderr);
+        gb_cli_put(stderr, err->native_message);
+    }
     fputs(")", stderr);
 }
 

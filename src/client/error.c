@@ -119,6 +119,7 @@ static void take_native(struct gpubuf_error *err, const json_t *native) {
     gbc_read_text(native, "domain", err->native_domain, sizeof(err->native_domain));
     gbc_read_text(native, "name", err->native_name, sizeof(err->native_name));
     gbc_read_text(native, "call", err->native_call, sizeof(err->native_call));
+    gbc_read_text(native, "message", err->native_message, sizeof(err->native_message));
     err->native_code = (int)json_integer_value(json_object_get(native, "code"));
 }
 

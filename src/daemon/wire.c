@@ -79,16 +79,22 @@ static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
     return gb_token_store_beside(daemon->store, &daemon->tokens, err);
 }
 
-/* Reading what others adopted may fill all of it, beside what everything else on the machine needs. */
-static uint64_t adopted_bytes(struct gb_daemon *daemon) {
-    uint64_t bytes = daemon->options.max_adopted_bytes;
+/* A limit that is not given leaves half of the memory to everything else on the machine. */
+static uint64_t or_half(struct gb_daemon *daemon, const char *option, uint64_t given) {
+    uint64_t bytes = given > 0 ? given : gb_daemon_memory("") / 2;
 
-    if (bytes == 0)
-        bytes = gb_daemon_memory("") / 2;
-    if (bytes > 0 && daemon->options.max_adopted_bytes == 0)
-        gb_log(&daemon->log, GB_LOG_INFO, "limits", "--max-adopted-bytes is %llu, half of the memory that there is",
+    if (bytes > 0 && given == 0)
+        gb_log(&daemon->log, GB_LOG_INFO, "limits", "--%s is %llu, half of the memory that there is", option,
                (unsigned long long)bytes);
     return bytes;
+}
+
+/* On a machine so small the slots alone are the limit: the options that it started with before still start it. */
+static uint64_t pinned_bytes(struct gb_daemon *daemon) {
+    const struct gb_options *o = &daemon->options;
+    uint64_t bytes = or_half(daemon, "max-pinned-bytes", o->max_pinned_bytes);
+
+    return bytes > 0 && bytes < o->slots_bytes ? o->slots_bytes : bytes;
 }
 
 static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
@@ -98,6 +104,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .store = daemon->store,
         .slots_bytes = o->slots_bytes,
         .slot_bytes = o->slot_bytes,
+        .pinned_bytes_max = pinned_bytes(daemon),
         .sessions_max = o->max_sessions,
         .buffers_max = o->max_buffers,
         .pools_max = o->max_pools,
@@ -110,7 +117,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .key_ttl_s = o->idempotency_ttl,
         .leases_max = o->max_leases,
         .adopted_max = o->max_adopted,
-        .adopted_bytes_max = adopted_bytes(daemon),
+        .adopted_bytes_max = or_half(daemon, "max-adopted-bytes", o->max_adopted_bytes),
         .closer = daemon->closer,
         .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
         .default_pools = daemon->default_pools,
@@ -244,15 +251,25 @@ int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err) {
     return written || daemon->listen_unwritten ? 0 : -1;
 }
 
+static int check_slots(const struct gb_options *o, struct gb_error *err) {
+    if (o->slot_bytes > o->slots_bytes)
+        return gb_error_set(err, GB_ERR_INTERNAL, "--slot-bytes is larger than --slots-bytes, which holds the slots");
+    if (o->max_pinned_bytes == 0 || o->slots_bytes <= o->max_pinned_bytes)
+        return 0;
+    return gb_error_set(err, GB_ERR_INTERNAL,
+                        "--slots-bytes %llu is more than --max-pinned-bytes %llu, which the slots count against: give "
+                        "--max-pinned-bytes at least %llu, or fewer --slots-bytes",
+                        (unsigned long long)o->slots_bytes, (unsigned long long)o->max_pinned_bytes,
+                        (unsigned long long)o->slots_bytes);
+}
+
 enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
     enum gb_exit status;
     size_t tokens;
 
-    if (o->slot_bytes > o->slots_bytes) {
-        gb_error_set(err, GB_ERR_INTERNAL, "--slot-bytes is larger than --slots-bytes, which holds the slots");
+    if (check_slots(o, err) != 0)
         return GB_EXIT_CONFIG;
-    }
     if (gb_daemon_read_ids(&o->map_uids, "--map-uids", &daemon->map_peers.uids, err) != 0 ||
         gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0 ||
         gb_daemon_read_default_pools(o, &daemon->default_pools, err) != 0)

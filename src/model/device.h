@@ -38,6 +38,7 @@ const char *gb_capability_name(enum gb_capability capability);
 
 #define GB_UUID_TEXT_SIZE 48
 #define GB_REASON_SIZE 96
+#define GB_RELEASE_SIZE 32
 
 struct gb_device_rec {
     int index;
@@ -49,6 +50,9 @@ struct gb_device_rec {
     bool cpu_access;   /* the CPU may read and write device pool memory: no slot is needed between socket and buffer */
     int compute_major; /* 0 on the host backend */
     int compute_minor;
+    char driver[GB_RELEASE_SIZE]; /* release of the driver: "580.95.05"; "" where it is not known, or none is used */
+    char cuda_driver[GB_RELEASE_SIZE];  /* the newest CUDA that the driver speaks: "13.0"; "" on the host backend */
+    char cuda_runtime[GB_RELEASE_SIZE]; /* of the CUDA runtime in the daemon */
     /* Why a kind is not offered; empty where it is. Index: enum gb_kind. */
     char kind_missing[GB_KIND_COUNT][GB_REASON_SIZE];
     /* Why a capability is missing; empty where it is there. Index: enum gb_capability. */

@@ -43,6 +43,8 @@ enum gb_failure gb_failure_of(enum gb_code code, enum gb_failed what) {
 
     if (code == GB_ERR_STORAGE_FULL) /* the commonest reason of the database */
         code = GB_ERR_STORE_FAILED;
+    if (code == GB_ERR_PINNED_LIMIT)
+        code = GB_ERR_LIMIT_REACHED;
     for (i = 0; i < GB_FAILURES; i++) {
         if (codes[i] == code && gb_failure_may((enum gb_failure)i, what))
             return (enum gb_failure)i;

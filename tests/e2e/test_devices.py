@@ -27,6 +27,21 @@ def test_the_capability_table_gives_a_reason_for_each_no(daemon, s, backend):
     assert d["kinds"]["pinned"]["cpu_access"] and d["kinds"]["pageable"]["cpu_access"]
 
 
+def test_which_driver_and_cuda(s, backend):
+    """The host backend has none of them; in /metrics all are labels."""
+    d = s.get("/v1/devices/0")
+    releases = {name: d[name] for name in ("driver", "cuda_driver", "cuda_runtime")}
+    if backend == "cuda":
+        assert re.fullmatch(r"\d+\.\d+(\.\d+)?", d["driver"]) and all(re.fullmatch(r"\d+\.\d", d[n]) for n in ("cuda_driver", "cuda_runtime"))
+    else:
+        assert set(releases.values()) == {None}
+    text = s.daemon.ask("GET", "/metrics").body.decode()
+    name, labels = d["name"], ",".join(f'{n}="{v or ""}"' for n, v in releases.items())
+    assert f'\ngpubufd_device_info{{device="0",name="{name}",uuid="{d["uuid"]}",{labels}}} 1\n' in text
+    v1 = s.get("/v1")
+    assert f'\ngpubufd_build_info{{version="{v1["version"]}",backend="{v1["backend"]["name"]}"}} 1\n' in text
+
+
 def test_by_index_and_by_uuid(s):
     d = s.get("/v1/devices/0")
     assert s.get("/v1/devices/" + d["uuid"])["uuid"] == d["uuid"] == s.get("/v1/devices")["items"][0]["uuid"]

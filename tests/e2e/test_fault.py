@@ -1,6 +1,8 @@
 """A failing device: the error has the native name and call, and no resource leaks."""
 import http.client
 import json
+import os
+import re
 import select
 
 import pytest
@@ -24,8 +26,14 @@ def used(d):
     return d.get(POOL)["used_bytes"], d.get("/v1/sessions/default")["used_bytes"], d.stats()["buffers"]["bytes"]
 
 
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "backend", "native.def")) as f:
+    TEXTS = dict(re.findall(r'^GB_NATIVE\((\w+), \d+, \w+, "([^"]+)"\)', f.read(), re.M))
+assert TEXTS["cudaErrorMemoryAllocation"] == "out of memory"
+
+
 def cuda(p, name, code):
     assert p["cuda"]["name"] == name and p["cuda"]["code"] == code and p["cuda"]["call"].startswith("cuda"), p
+    assert p["cuda"]["message"] == TEXTS[name]
     return p["cuda"]["call"]
 
 

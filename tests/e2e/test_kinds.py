@@ -202,3 +202,33 @@ def test_pinning_holds_up_no_other_request(start, backend):
     assert done > 2  # if the others had waited, the first would have ended after x existed
     assert raw.reply().status == 201
     raw.close()
+
+
+def test_the_machine_has_a_ceiling_of_pinned_memory(start):
+    """Pinned buffers, host sides and slots count; a refusal names the host's memory, and all of it comes back."""
+    d = start("--max-pinned-bytes", "12M", "--slots-bytes", "8M", "--slot-bytes", "256K")
+    s = Session(d)
+
+    def pinned():
+        now = d.stats()["pinned"]
+        assert now["limit_bytes"] == 12 * MIB
+        return now["bytes"]
+
+    slots = d.stats()["slots"]["total"] * d.stats()["slots"]["slot_bytes"]
+    room = 12 * MIB - slots
+    assert pinned() == slots
+    s.buffer("a", bytes=room - MIB, kind="pinned")
+    s.put("m", bytes(MIB), "?mirrored=true")
+    assert pinned() == 12 * MIB
+    for r in (s.ask("POST", "buffers", {"name": "b", "bytes": 5000, "kind": "pinned"}), s.ask("PUT", "buffers/b/data?kind=pinned", bytes(5000))):
+        problem = r.problem(507, "pinned_limit_reached")
+        assert "host" in problem["title"] and "pool" not in problem["title"] and "--max-pinned-bytes" in problem["detail"]
+        assert [problem[f + "_bytes"] for f in ("limit", "used", "requested")] == [12 * MIB, 12 * MIB, 8192]
+        assert problem["retryable"]
+    assert s.ask("POST", "buffers", {"name": "c", "bytes": 13 * MIB, "kind": "pinned"}).problem(507, "pinned_limit_reached")["retryable"] is False
+    text = d.ask("GET", "/metrics").body.decode()
+    assert f"\ngpubufd_pinned_bytes {12 * MIB}\n" in text and f"\ngpubufd_pinned_limit_bytes {12 * MIB}\n" in text
+    s.put("p", bytes(5000), "?kind=pageable")
+    s.delete("buffers/m")
+    s.delete("buffers/a")
+    until("the memory is given back", lambda: pinned() == slots)

@@ -140,6 +140,7 @@ def told(stats):
         out[f"gpubufd_{name}_running",] = stats["running"][name]
     for name in ("commits", "changes", "failures"):
         out[f"gpubufd_store_{name}_total",] = stats["store"][name]
+    out.update({("gpubufd_pinned_bytes",): stats["pinned"]["bytes"], ("gpubufd_pinned_limit_bytes",): stats["pinned"]["limit_bytes"]})
     slots = stats["slots"]
     out.update({("gpubufd_slots",): slots["total"], ("gpubufd_slots_free",): slots["free"], ("gpubufd_slot_bytes",): slots["slot_bytes"],
                 ("gpubufd_slot_waits_total",): slots["waits"], ("gpubufd_slots_in_use",): slots["in_use"], ("gpubufd_slots_wanted",): slots["waiting"], ("gpubufd_store_queued",): stats["store"]["queued"]})
@@ -160,7 +161,7 @@ def told(stats):
         where = *((("session", p["session"]),) if "session" in p else ()), ("pool", p["name"]), ("device", str(p["device"]["index"]))
         for name in ("used_bytes", "used_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "kept_bytes", "buffers"):
             out["gpubufd_pool_" + name, *where] = p[name]
-        for name, key in (("allocations",) * 2, ("allocated_bytes",) * 2, ("allocation_retries", "retries"), ("frees",) * 2, ("freed_bytes",) * 2, ("trims",) * 2):
+        for name, key in (("allocations",) * 2, ("reuses",) * 2, ("growths",) * 2, ("allocated_bytes",) * 2, ("allocation_retries", "retries"), ("frees",) * 2, ("freed_bytes",) * 2, ("trims",) * 2):
             out[f"gpubufd_pool_{name}_total", *where] = p[key]
         out["gpubufd_pool_largest_allocation_bytes", *where] = p["largest_bytes"]
         failures(out, "gpubufd_pool_allocation_failures_total", p, *where)
@@ -194,7 +195,7 @@ def test_it_says_what_the_statistics_say(start):
     assert value(seen, "gpubufd_fill_bytes_total") == 4000
     # Numbers of the daemon and its pools that are not compared here are missing in /v1/stats.
     more = {name for name, _ in seen} - {name for name, _ in told(d.stats())}
-    assert all(re.match(r"process_|gpubufd_(http|device|session)_|gpubufd_pool_(limit|fragmentation)_bytes$|gpubufd_store_((queue|commit)_duration_|writable$)|gpubufd_adopted_limit_bytes$", name)
+    assert all(re.match(r"process_|gpubufd_(http|device|session)_|gpubufd_pool_(limit|fragmentation)_bytes$|gpubufd_store_((queue|commit)_duration_|writable$)|gpubufd_(adopted_limit_bytes|build_info)$", name)
                or name.endswith("_failures_total") for name in more), more
 
 

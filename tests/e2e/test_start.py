@@ -25,7 +25,7 @@ def test_help_and_version():
 
 @pytest.mark.parametrize("args, named", [
     (["--nope"], "--nope"), (["--listen"], "--listen"), (["--listen", "nowhere"], "nowhere"), (["--listen", "127.0.0.1:99999"], "99999"),
-    (["--log-level", "loud"], "error"), (["--slots-bytes", "12Q"], "slots-bytes"), (["--max-connections", "0"], "max-connections"),
+    (["--log-level", "loud"], "error"), (["--slots-bytes", "12Q"], "slots-bytes"), (["--max-pinned-bytes", "half"], "max-pinned-bytes"), (["--max-connections", "0"], "max-connections"),
     (["--max-connections", "-1"], "max-connections"), (["--idle-timeout", "1.5"], "idle-timeout"), (["--backend", "abacus"], "abacus"),
     (["--default-pool-threshold", "much"], "unlimited"), (["--default-pool-reuse", "event,always"], "opportunistic"),
     (["--backend", "fault:alloc=oops:host"], "oops"), (["stray"], "stray"), (["token", "frobnicate"], "add NAME"), (["--config", "/nowhere/x"], "/nowhere/x"),
@@ -35,6 +35,13 @@ def test_a_wrong_option_names_itself_and_what_is_permitted(tmp_path, args, named
     if args[0] == "--backend":
         before += ["--listen", "127.0.0.1:0"]
     assert named in refused(*before, *args)
+
+
+def test_slots_that_exceed_the_ceiling_of_pinned_memory(tmp_path):
+    args = ["--state-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--max-pinned-bytes", "8M"]
+    text = refused(*args, "--slots-bytes", "9M")
+    assert "--slots-bytes 9437184" in text and "--max-pinned-bytes at least 9437184" in text
+    assert "--max-pinned-bytes at least" in refused(*args)  # the slots that are taken without the option
 
 
 def test_wrong_lines_of_the_file_and_the_environment(tmp_path):

@@ -63,6 +63,11 @@ int nvmlShutdown(void) {
     return 0;
 }
 
+CALL(nvmlSystemGetDriverVersion, char *ret, unsigned size) {
+    snprintf(ret, size, "580.%llu.04", number("release", 159));
+    return verdict("nvmlSystemGetDriverVersion");
+}
+
 CALL(nvmlDeviceGetHandleByUUID, const char *uuid, void **ret) {
     static int device;
 

@@ -53,6 +53,14 @@ static void fill_DAEMON(struct gb_series_list *list, const struct gb_metrics_sna
     add(list, &spare, &snapshot->daemon);
 }
 
+static void fill_BUILD(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    struct gb_series spare;
+    struct gb_series *s = add(list, &spare, &snapshot->daemon);
+
+    gb_series_label(s, "version", snapshot->version);
+    gb_series_label(s, "backend", snapshot->backend);
+}
+
 static void fill_PROCESS(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     fill_DAEMON(list, snapshot);
 }
@@ -74,6 +82,23 @@ static void fill_DEVICE(struct gb_series_list *list, const struct gb_metrics_sna
 
     for (i = 0; i < snapshot->device_count; i++)
         label_device(add(list, &spare, &snapshot->devices[i]), i);
+}
+
+static void fill_DEVICE_INFO(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    struct gb_series spare;
+    int i;
+
+    for (i = 0; i < snapshot->device_count; i++) {
+        const struct gb_device_rec *rec = &snapshot->devices[i];
+        struct gb_series *s = add(list, &spare, rec);
+
+        label_device(s, i);
+        gb_series_label(s, "name", rec->name);
+        gb_series_label(s, "uuid", rec->uuid);
+        gb_series_label(s, "driver", rec->driver);
+        gb_series_label(s, "cuda_driver", rec->cuda_driver);
+        gb_series_label(s, "cuda_runtime", rec->cuda_runtime);
+    }
 }
 
 static void fill_MEMORY(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {

@@ -8,9 +8,11 @@
  * metrics_series.c. */
 #define GB_SCOPES(GB_SCOPE)                                                                                            \
     GB_SCOPE(DAEMON, struct gb_daemon_numbers)                                                                         \
+    GB_SCOPE(BUILD, struct gb_daemon_numbers)                                                                          \
     GB_SCOPE(PROCESS, struct gb_daemon_numbers)                                                                        \
     GB_SCOPE(FAILURE, uint64_t)                                                                                        \
     GB_SCOPE(DEVICE, struct gb_device_rec)                                                                             \
+    GB_SCOPE(DEVICE_INFO, struct gb_device_rec)                                                                        \
     GB_SCOPE(MEMORY, struct gb_memory_numbers)                                                                         \
     GB_SCOPE(MEMORY_FAILURE, uint64_t)                                                                                 \
     GB_SCOPE(HEALTH, struct gb_metrics_snapshot_health)                                                                \
@@ -34,8 +36,8 @@ enum gb_scope_of_metric {
         GB_METRIC_SCOPES
 };
 
-/* The size of two names and the text around them. */
-#define GB_SERIES_LABELS_SIZE (2 * (GB_NAME_MAX + 1) + 96)
+/* The size of two names, or of what a device is, and the text around them. */
+#define GB_SERIES_LABELS_SIZE (3 * (GB_NAME_MAX + 1) + 160)
 
 /* One object of a scope. */
 struct gb_series {

@@ -186,6 +186,8 @@ int gb_metrics_snapshot_read(struct gb_metrics_snapshot *snapshot, struct gb_api
     gb_http_server_stat(server, &snapshot->daemon.http);
     gb_api_process(api, &snapshot->daemon.process);
     snapshot->daemon.started_ns = api->process_started_ns;
+    snapshot->version = api->version;
+    snapshot->backend = api->backend_name;
     snapshot->routes = api->routes;
     snapshot->route_count = api->route_count;
     read_directions(snapshot);

@@ -60,7 +60,9 @@ struct gb_metrics_snapshot_health {
 
 struct gb_metrics_snapshot {
     struct gb_daemon_numbers daemon;
-    const struct gb_http_route *routes; /* borrowed */
+    const char *version; /* borrowed, as the next two */
+    const char *backend;
+    const struct gb_http_route *routes;
     size_t route_count;
     struct gb_direction_numbers directions[GB_METRICS_SNAPSHOT_DIRECTIONS];
     uint64_t failed[GB_FAILED_COUNTED][GB_FAILURES];

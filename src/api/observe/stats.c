@@ -91,6 +91,13 @@ static void render_keys(struct gb_json_writer *out, const struct gb_api *api) {
     gb_json_close(out, '}');
 }
 
+static void render_pinned(struct gb_json_writer *out, const struct gb_core_stats *stats) {
+    gb_json_open(out, "pinned", '{');
+    gb_json_put_u64(out, "bytes", stats->pinned_bytes);
+    gb_json_put_limit(out, "limit_bytes", stats->pinned_limit_bytes);
+    gb_json_close(out, '}');
+}
+
 static void render_slots(struct gb_json_writer *out, const struct gb_core_stats *stats) {
     gb_json_open(out, "slots", '{');
     gb_json_put_u64(out, "total", stats->slots_total);
@@ -140,6 +147,7 @@ static size_t render_stats(struct gb_json_writer *out, struct gb_api *api, struc
     render_operations(out, api);
     render_keys(out, api);
     render_pools(out, api);
+    render_pinned(out, &stats);
     render_slots(out, &stats);
     render_store(out, &stats.store);
     settled = out->used;

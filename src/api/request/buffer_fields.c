@@ -54,7 +54,9 @@ int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const ch
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field '%s' is needed", key);
     if (r < 0 || gb_buffer_layout_read(body, params, err) < 0)
         return -1;
-    if (gb_json_kind(body, "kind", &params->kind, err) < 0 || gb_json_name(body, "pool", &params->pool, err) < 0 ||
+    r = gb_json_kind(body, "kind", &params->kind, err);
+    params->has_kind = r > 0;
+    if (r < 0 || gb_json_name(body, "pool", &params->pool, err) < 0 ||
         gb_json_name(body, "stream", &params->stream, err) < 0 ||
         gb_json_bool(body, "mirrored", &params->mirrored, err) < 0 || read_device(api, body, params, err) < 0)
         return -1;

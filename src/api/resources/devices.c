@@ -98,6 +98,14 @@ static void render_peers(struct gb_json_writer *out, const struct gb_api *api, i
     gb_json_close(out, ']');
 }
 
+/* null: the host backend has none, or it is not known. */
+static void put_text(struct gb_json_writer *out, const char *key, const char *text) {
+    if (text[0] != '\0')
+        gb_json_put_string(out, key, text);
+    else
+        gb_json_put_null(out, key);
+}
+
 static void render_device(struct gb_json_writer *out, const struct gb_api *api, const struct gb_device_rec *rec) {
     struct gb_health health;
     char capability[16];
@@ -115,6 +123,9 @@ static void render_device(struct gb_json_writer *out, const struct gb_api *api, 
         gb_json_put_string(out, "compute_capability", capability);
     else
         gb_json_put_null(out, "compute_capability");
+    put_text(out, "driver", rec->driver);
+    put_text(out, "cuda_driver", rec->cuda_driver);
+    put_text(out, "cuda_runtime", rec->cuda_runtime);
     render_kinds(out, rec);
     render_capabilities(out, rec);
     render_peers(out, api, rec->index);

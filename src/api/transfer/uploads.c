@@ -146,7 +146,6 @@ static int read_begin(const struct gb_http_request *request, struct gb_upload_pa
             0)
         return -1;
     r = gb_buffer_params_read(gb_api_of(request), body, "buffer", buffer, err);
-    buffer->has_kind = json_object_get(body, "kind") != NULL;
     buffer->has_mirrored = json_object_get(body, "mirrored") != NULL;
     json_decref(body);
     params->bytes = buffer->bytes;

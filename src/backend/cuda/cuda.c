@@ -35,11 +35,7 @@ static int device_open(struct cuda_backend *be, int device, struct gb_error *err
     if (rc != cudaSuccess)
         return gb_cuda_fail(be, rc, "cudaGetDeviceProperties", err);
     gb_cuda_describe(&prop, device, &dev->rec);
-    if (!prop.memoryPoolsSupported)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED,
-                            "device %d (%s) has no memory pools, which gpubufd needs; leave it out of "
-                            "CUDA_VISIBLE_DEVICES",
-                            device, dev->rec.name);
+    dev->has_pools = prop.memoryPoolsSupported != 0;
     dev->exports_fd = (prop.memoryPoolSupportedHandleTypes & cudaMemHandleTypePosixFileDescriptor) != 0;
     dev->locks_pages = prop.hostRegisterSupported != 0;
     /* A thread in cudaStreamSynchronize sleeps: by default it would burn one of the cores that move the bytes. */
@@ -51,7 +47,7 @@ static int device_open(struct cuda_backend *be, int device, struct gb_error *err
     if (rc != cudaSuccess)
         return gb_cuda_fail(be, rc, "cudaInitDevice", err);
     if (gb_cuda_select(be, device, err) < 0 || open_own_streams(be, dev, err) < 0 ||
-        gb_cuda_default_pool_init(be, device, err) < 0)
+        (dev->has_pools && gb_cuda_default_pool_init(be, device, err) < 0))
         return -1;
     return gb_cuda_completer_init(&dev->completer, be, device, err);
 }
@@ -219,19 +215,16 @@ static int open_all(struct cuda_backend *be, struct gb_error *err) {
         if (gb_cuda_describe_reach(be, i, err) < 0)
             return -1;
     }
+    gb_cuda_describe_releases(be);
     return 0;
 }
 
 static void note_opened(const struct cuda_backend *be, char *ret_note) {
-    int driver = 0;
-    int runtime = 0;
+    const struct gb_device_rec *first = &be->devices[0].rec;
 
-    if (cudaDriverGetVersion(&driver) != cudaSuccess || cudaRuntimeGetVersion(&runtime) != cudaSuccess)
-        (void)cudaGetLastError();
-    snprintf(ret_note, GB_BACKEND_NOTE_SIZE, "cuda: %d device%s (%s%s), driver for CUDA %d.%d, runtime %d.%d",
-             be->device_count, be->device_count == 1 ? "" : "s", be->devices[0].rec.name,
-             be->device_count == 1 ? "" : " first", driver / 1000, driver % 1000 / 10, runtime / 1000,
-             runtime % 1000 / 10);
+    snprintf(ret_note, GB_BACKEND_NOTE_SIZE, "cuda: %d device%s (%.80s%s), driver%s%s for CUDA %s, runtime %s",
+             be->device_count, be->device_count == 1 ? "" : "s", first->name, be->device_count == 1 ? "" : " first",
+             first->driver[0] != '\0' ? " " : "", first->driver, first->cuda_driver, first->cuda_runtime);
 }
 
 int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err) {

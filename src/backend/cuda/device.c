@@ -74,6 +74,28 @@ void gb_cuda_describe(const struct cudaDeviceProp *prop, int device, struct gb_d
     ret->compute_minor = prop->minor;
 }
 
+static void version_text(int version, char ret[GB_RELEASE_SIZE]) {
+    snprintf(ret, GB_RELEASE_SIZE, "%d.%d", version / 1000, version % 1000 / 10);
+}
+
+void gb_cuda_describe_releases(struct cuda_backend *be) {
+    char release[GB_RELEASE_SIZE];
+    int runtime = 0;
+    int driver = 0;
+    int i;
+
+    gb_driver_release("", release);
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || cudaRuntimeGetVersion(&runtime) != cudaSuccess)
+        (void)cudaGetLastError();
+    for (i = 0; i < be->device_count; i++) {
+        struct gb_device_rec *rec = &be->devices[i].rec;
+
+        memcpy(rec->driver, release, sizeof(rec->driver));
+        version_text(driver, rec->cuda_driver);
+        version_text(runtime, rec->cuda_runtime);
+    }
+}
+
 int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error *err) {
     struct gb_device_rec *ret = &be->devices[device].rec;
     struct cudaDeviceProp prop;
@@ -84,10 +106,13 @@ int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error 
     if (rc != cudaSuccess)
         return gb_cuda_fail(be, rc, "cudaGetDeviceProperties", err);
     describe_capabilities(be, &prop, ret);
+    kind_needs(ret, GB_KIND_DEVICE, GB_CAP_MEMORY_POOLS);
     kind_needs(ret, GB_KIND_SHARED, GB_CAP_VMM_EXPORT_FD);
     kind_needs(ret, GB_KIND_MANAGED, GB_CAP_MANAGED_MEMORY);
     kind_needs(ret, GB_KIND_PINNED, GB_CAP_MAPPED_PINNED_MEMORY);
-    kind_needs(ret, GB_KIND_IPC, GB_CAP_LEGACY_IPC);
+    /* Without pools this kind is the device's only memory of its own, whether or not its handles can be had. */
+    if (be->devices[device].has_pools)
+        kind_needs(ret, GB_KIND_IPC, GB_CAP_LEGACY_IPC);
     ret->kind_cpu[GB_KIND_PINNED] = true;
     ret->kind_cpu[GB_KIND_PAGEABLE] = true;
     /* Elsewhere the CPU could, but every page would have to come over the bus: a copy is the better way. */

@@ -105,9 +105,12 @@ static int export_pool(struct cuda_backend *be, const struct gb_location *place,
 
 static int export_legacy(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes,
                          struct gb_export *got, struct gb_error *err) {
+    const char *missing = be->devices[place->device].rec.cap_missing[GB_CAP_LEGACY_IPC];
     cudaIpcMemHandle_t handle;
     cudaError_t rc;
 
+    if (missing[0] != '\0')
+        return gb_error_set(err, GB_ERR_UNSUPPORTED, "%s", missing);
     memset(&handle, 0, sizeof(handle));
     rc = cudaIpcGetMemHandle(&handle, place->ptr);
     if (rc != cudaSuccess)

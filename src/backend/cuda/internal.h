@@ -78,6 +78,7 @@ struct cuda_completer {
 
 struct cuda_device {
     struct gb_device_rec rec; /* all but free_bytes */
+    bool has_pools;           /* else its own memory is that of cudaMalloc */
     bool exports_fd;
     bool locks_pages; /* of memory that is not CUDA's own */
     struct gb_pool default_pool;
@@ -186,6 +187,9 @@ int gb_cuda_device_attribute(struct cuda_backend *be, int device, CUdevice_attri
 
 /* Identity and sizes. */
 void gb_cuda_describe(const struct cudaDeviceProp *prop, int device, struct gb_device_rec *ret);
+
+/* The releases that all devices have in common. */
+void gb_cuda_describe_releases(struct cuda_backend *be);
 
 /* Adds capabilities and kinds, once all devices are open and the driver's functions are found. */
 int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error *err);

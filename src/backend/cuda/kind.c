@@ -122,6 +122,11 @@ static int free_shared(struct cuda_backend *be, const struct gb_location *place,
 
 /* --- all kinds ---------------------------------------------------------------------------------------------------- */
 
+/* Memory that no process can import need not be whole pieces. */
+static uint64_t malloc_size(const struct gb_device_rec *rec, uint64_t bytes) {
+    return rec->cap_missing[GB_CAP_LEGACY_IPC][0] == '\0' ? gb_cuda_ipc_size(bytes) : bytes;
+}
+
 uint64_t gb_cuda_ipc_size(uint64_t bytes) {
     return (bytes + IPC_UNIT - 1) / IPC_UNIT * IPC_UNIT;
 }
@@ -162,7 +167,7 @@ int gb_cuda_kind_alloc(struct gb_backend *base, int device, enum gb_kind kind, u
     if (kind == GB_KIND_SHARED)
         return alloc_shared(be, device, bytes, ret, err);
     if (kind == GB_KIND_IPC)
-        rc = cudaMalloc(&ptr, gb_cuda_ipc_size(bytes));
+        rc = cudaMalloc(&ptr, malloc_size(rec, bytes));
     else if (kind == GB_KIND_MANAGED)
         rc = cudaMallocManaged(&ptr, bytes, cudaMemAttachGlobal);
     else

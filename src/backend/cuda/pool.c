@@ -72,10 +72,18 @@ int gb_cuda_default_pool_init(struct cuda_backend *be, int device, struct gb_err
                    gb_pool_default_threshold(dev->rec.integrated, dev->rec.total_bytes), err);
 }
 
+static int check_pools(const struct cuda_backend *be, int device, struct gb_error *err) {
+    const struct cuda_device *dev = &be->devices[device];
+
+    if (dev->has_pools)
+        return 0;
+    return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d: %s", device, dev->rec.cap_missing[GB_CAP_MEMORY_POOLS]);
+}
+
 int gb_cuda_pool_default(struct gb_backend *base, int device, struct gb_pool **ret, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
 
-    if (gb_cuda_enter(be, device, err) < 0)
+    if (gb_cuda_enter(be, device, err) < 0 || check_pools(be, device, err) < 0)
         return -1;
     *ret = &be->devices[device].default_pool;
     return 0;
@@ -89,7 +97,7 @@ int gb_cuda_pool_create(struct gb_backend *base, int device, const struct gb_poo
     struct gb_pool *pool;
     cudaError_t rc;
 
-    if (gb_cuda_enter(be, device, err) < 0)
+    if (gb_cuda_enter(be, device, err) < 0 || check_pools(be, device, err) < 0)
         return -1;
     dev = &be->devices[device];
     if (config->exportable && !dev->exports_fd)

@@ -16,6 +16,9 @@ enum gb_health_policy { GB_HEALTH_AUTO, GB_HEALTH_ONLY_NVML, GB_HEALTH_ONLY_SYST
 /* "auto", "nvml", "system" or "none". INVALID_ARGUMENT. */
 int gb_health_policy_parse(const char *word, enum gb_health_policy *ret, struct gb_error *err);
 
+/* "580.95.05", or "" where nothing says it. root: where the kernel's files are found ("": /). */
+void gb_driver_release(const char *root, char ret[GB_RELEASE_SIZE]);
+
 struct gb_health_reader;
 
 /* root: where the kernel's files are found ("" or NULL: /). Opens nothing yet. NULL when memory is exhausted. */

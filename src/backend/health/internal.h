@@ -10,6 +10,9 @@ struct gb_nvml;
 struct gb_nvml *gb_nvml_open(char why[GB_HEALTH_REASON_SIZE]);
 void gb_nvml_close(struct gb_nvml *nvml); /* NULL is accepted */
 
+/* The driver's release; "" where NVML does not say it. */
+void gb_nvml_release(struct gb_nvml *nvml, char ret[GB_RELEASE_SIZE]);
+
 /* Fills what NVML says, and reason where it refused. source stays NONE when it does not know the device, or lost it. */
 void gb_nvml_read(struct gb_nvml *nvml, const char *uuid, struct gb_health *health);
 

@@ -39,6 +39,7 @@ struct gb_nvml {
     const char *(*error_string)(nvml_return);
     nvml_return (*by_uuid)(const char *, struct nvml_device **);
     /* Each may be NULL. */
+    nvml_return (*release)(char *, unsigned);
     nvml_return (*utilization)(struct nvml_device *, struct nvml_utilization *);
     nvml_return (*temperature)(struct nvml_device *, int, unsigned *);
     nvml_return (*power)(struct nvml_device *, unsigned *);
@@ -68,6 +69,7 @@ static bool find_all(struct gb_nvml *n) {
                   find(l, "nvmlErrorString", NULL, &n->error_string) &&
                   find(l, "nvmlDeviceGetHandleByUUID", NULL, &n->by_uuid);
 
+    find(l, "nvmlSystemGetDriverVersion", NULL, &n->release);
     find(l, "nvmlDeviceGetUtilizationRates", NULL, &n->utilization);
     find(l, "nvmlDeviceGetTemperature", NULL, &n->temperature);
     find(l, "nvmlDeviceGetPowerUsage", NULL, &n->power);
@@ -111,6 +113,14 @@ void gb_nvml_close(struct gb_nvml *n) {
     n->shutdown();
     dlclose(n->library);
     free(n);
+}
+
+void gb_nvml_release(struct gb_nvml *n, char ret[GB_RELEASE_SIZE]) {
+    char text[96] = ""; /* as NVML has it at most */
+
+    if (!n->release || n->release(text, sizeof(text)) != SUCCESS)
+        text[0] = '\0';
+    snprintf(ret, GB_RELEASE_SIZE, "%.*s", GB_RELEASE_SIZE - 1, text);
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */

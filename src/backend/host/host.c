@@ -13,7 +13,7 @@
 
 #define PERMITTED                                                                                                      \
     "discrete, devices=N (1 to 16), bytes=SIZE (1M or more, such as 8G), peers=yes or peers=no, managed=attach, "      \
-    "legacy=fake, ipc=fake, integrated"
+    "legacy=fake, ipc=fake, integrated, poolless=DEVICE"
 #define BYTES_MIN (1ull << 20)
 
 int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
@@ -29,7 +29,8 @@ int gb_host_error(struct gb_error *err, int number, const char *call, const char
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        gb_error_native(err, "host", number, native ? native->name : "unknown", call);
+        gb_error_native_told(err, "host", number, native ? native->name : "unknown", call,
+                             native ? native->text : NULL);
         gb_error_set(err, gb_native_code(number), "%s", text);
     }
     return -1;
@@ -170,6 +171,7 @@ struct options {
     bool managed_attach;
     bool legacy_fake;
     bool ipc_fake;
+    uint32_t poolless;
     bool integrated;
     uint64_t devices;
     uint64_t bytes;
@@ -177,6 +179,16 @@ struct options {
 
 static bool is(const char *word, size_t len, const char *what) {
     return len == strlen(what) && memcmp(word, what, len) == 0;
+}
+
+/* false: that is no device that there may be. */
+static bool parse_poolless(const char *word, size_t len, uint32_t *ret) {
+    uint64_t device = 0;
+
+    if (gb_parse_u64(word, len, &device) != GB_PARSE_OK || device >= GB_HOST_DEVICES_MAX)
+        return false;
+    *ret |= 1u << device;
+    return true;
 }
 
 static int parse_word(const char *word, size_t len, struct options *options, struct gb_error *err) {
@@ -192,6 +204,9 @@ static int parse_word(const char *word, size_t len, struct options *options, str
         options->ipc_fake = true;
     } else if (is(word, len, "integrated")) {
         options->integrated = true;
+    } else if (len > 9 && memcmp(word, "poolless=", 9) == 0) {
+        if (!parse_poolless(word + 9, len - 9, &options->poolless))
+            goto refuse;
     } else if (len > 8 && memcmp(word, "devices=", 8) == 0) {
         if (gb_parse_u64(word + 8, len - 8, &options->devices) != GB_PARSE_OK || options->devices < 1 ||
             options->devices > GB_HOST_DEVICES_MAX)
@@ -262,6 +277,7 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     host->managed_attach = options.managed_attach;
     host->legacy_fake = options.legacy_fake;
     host->ipc_fake = options.ipc_fake;
+    host->poolless = options.poolless;
     host->integrated = options.integrated;
     host->machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     host->device_count = (int)options.devices;

@@ -25,7 +25,8 @@ enum {
     GB_HOST_NO_MEMORY = 2,
     GB_HOST_INVALID_DEVICE = 101,
     GB_HOST_INVALID_HANDLE = 400,
-    GB_HOST_NOT_READY = 600
+    GB_HOST_NOT_READY = 600,
+    GB_HOST_NOT_SUPPORTED = 801
 };
 
 /* --- streams ------------------------------------------------------------------------------------------------------ */
@@ -189,9 +190,10 @@ struct gb_host {
     bool discrete;
     bool peers;
     bool managed_attach;
-    bool legacy_fake; /* memory of kind ipc has a handle that cannot be opened */
-    bool ipc_fake;    /* exportable pools and shared events have such handles */
-    bool integrated;  /* as an integrated GPU: default pools keep little */
+    bool legacy_fake;  /* memory of kind ipc has a handle that cannot be opened */
+    bool ipc_fake;     /* exportable pools and shared events have such handles */
+    bool integrated;   /* as an integrated GPU: default pools keep little */
+    uint32_t poolless; /* a bit for each device without memory pools */
     int device_count;
     struct gb_host_device devices[GB_HOST_DEVICES_MAX];
     pthread_mutex_t lock;
@@ -218,6 +220,12 @@ struct gb_host {
     unsigned workers_in_call;
     bool stopping;
 };
+
+#define GB_HOST_NO_POOLS "the device has no memory pools"
+
+static inline bool gb_host_poolless(const struct gb_host *host, int device) {
+    return (host->poolless >> device & 1) != 0;
+}
 
 static inline struct gb_host *gb_host_of(struct gb_backend *be) {
     return (struct gb_host *)be;

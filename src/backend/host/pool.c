@@ -151,10 +151,20 @@ void gb_host_pools_free(struct gb_host *host) {
 
 /* --- the interface ------------------------------------------------------------------------------------------------ */
 
+/* CUDA's number for what a device cannot do. */
+static bool pools_ok(struct gb_host *host, int device, const char *call, struct gb_error *err) {
+    if (!gb_host_device_ok(host, device, call, err))
+        return false;
+    if (!gb_host_poolless(host, device))
+        return true;
+    gb_host_error(err, GB_HOST_NOT_SUPPORTED, call, "device %d: %s", device, GB_HOST_NO_POOLS);
+    return false;
+}
+
 int gb_host_pool_default(struct gb_backend *be, int device, struct gb_pool **ret, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
 
-    if (!gb_host_device_ok(host, device, "cudaDeviceGetDefaultMemPool", err))
+    if (!pools_ok(host, device, "cudaDeviceGetDefaultMemPool", err))
         return -1;
     *ret = host->devices[device].default_pool;
     return 0;
@@ -165,7 +175,7 @@ int gb_host_pool_create(struct gb_backend *be, int device, const struct gb_pool_
     struct gb_host *host = gb_host_of(be);
     struct gb_pool *pool;
 
-    if (!gb_host_device_ok(host, device, "cudaMemPoolCreate", err))
+    if (!pools_ok(host, device, "cudaMemPoolCreate", err))
         return -1;
     pthread_mutex_lock(&host->lock);
     pool = gb_host_pool_new_locked(host, device, config);

@@ -94,6 +94,19 @@ static void link_pool(struct gb_core_pool *p) {
     p->device->pools = p;
 }
 
+static void explain_absent(const struct gb_core_device *device, struct gb_error *ret) {
+    enum gb_kind usual = gb_core_usual_kind(device);
+    const char *why = device->rec.kind_missing[GB_KIND_DEVICE];
+
+    if (usual == GB_KIND_DEVICE)
+        gb_error_set(ret, GB_ERR_UNSUPPORTED, "device %d has no pools and no memory of kind \"device\": %s",
+                     device->index, why);
+    else
+        gb_error_set(ret, GB_ERR_UNSUPPORTED,
+                     "device %d has no pools and no memory of kind \"device\": %s; kind \"%s\" is its own memory",
+                     device->index, why, gb_kind_name(usual));
+}
+
 static int configure_own(struct gb_core_pool *p, struct gb_error *err) {
     const struct gb_default_pools *wanted = &p->core->config.default_pools;
     struct gb_pool_config *config = &p->rec.config;
@@ -123,9 +136,13 @@ int gb_core_pool_open(struct gb_core_device *device, struct gb_error *err) {
         return gb_no_memory(err);
     device->pool = p;
     p->own = true;
+    atomic_store(&p->state, GB_POOL_LIVE);
+    if (device->rec.kind_missing[GB_KIND_DEVICE][0] != '\0') {
+        explain_absent(device, &p->why);
+        return 0;
+    }
     if (gb_pool_default(device->core->backend, device->index, &p->pool, err) < 0 || configure_own(p, err) < 0)
         return -1;
-    atomic_store(&p->state, GB_POOL_LIVE);
     link_pool(p);
     gb_core_pool_refresh(p);
     return 0;
@@ -277,6 +294,8 @@ unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
     unsigned trimmed;
 
     gb_core_pool_notice_frees(pool->device);
+    if (gb_core_pool_absent(pool))
+        return 0;
     trimmed = !atomic_load(&pool->exported) && gb_pool_trim(be, pool->pool, 0, NULL) == 0;
     /* The pool is full by its own limit: unused memory of other pools would not help. */
     if (gb_pool_stat(be, pool->pool, &stat, NULL) == 0 && (bytes > limit || stat.used_bytes > limit - bytes))
@@ -337,6 +356,17 @@ void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
     ret->growths = atomic_load(&p->growths);
 }
 
+enum gb_kind gb_core_usual_kind(const struct gb_core_device *device) {
+    static const enum gb_kind order[] = {GB_KIND_DEVICE, GB_KIND_IPC, GB_KIND_MANAGED};
+    size_t i;
+
+    for (i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        if (device->rec.kind_missing[order[i]][0] == '\0')
+            return order[i];
+    }
+    return GB_KIND_DEVICE; /* to be refused with its reason */
+}
+
 int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err) {
     const char *why;
 
@@ -361,6 +391,8 @@ int gb_core_pool_check(struct gb_core_pool *p, struct gb_error *err) {
             p->rec.name.s, p->rec.device);
     if (p->pool)
         return 0;
+    if (p->own)
+        return gb_error_move(err, &p->why);
     if (err && err->code == GB_OK) {
         *err = p->why;
         err->code = GB_ERR_DEVICE_NOT_FOUND;

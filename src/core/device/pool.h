@@ -67,8 +67,8 @@ struct gb_core_pool *gb_core_pool_ref(struct gb_core_pool *pool);
  * blocks] */
 void gb_core_pool_unref(struct gb_core_pool *pool);
 
-/* The device's own pool, opened before there are threads. gb_core_pool_close gives its reference back after the lane
- * has ended. */
+/* The device's own pool, which may be absent, opened before there are threads. gb_core_pool_close gives its reference
+ * back after the lane has ended. */
 int gb_core_pool_open(struct gb_core_device *device, struct gb_error *err);
 void gb_core_pool_close(struct gb_core_pool *pool);
 
@@ -120,8 +120,16 @@ uint64_t gb_core_pool_limit(const struct gb_core_pool *pool);
  * the device's other pools. Returns how many pools were trimmed. On the lane. */
 unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes);
 
-/* -1 if the pool is lost or no longer live. */
+/* -1 if the pool is lost or no longer live, or its device has none: UNSUPPORTED with the reason. */
 int gb_core_pool_check(struct gb_core_pool *pool, struct gb_error *err);
+
+/* A device without memory pools has none of its own either: what stands for it gives no memory, and is not shown. */
+static inline bool gb_core_pool_absent(const struct gb_core_pool *pool) {
+    return pool->own && !pool->pool;
+}
+
+/* The kind of a buffer for which none is named: of the device's own memory, from a pool where there are pools. */
+enum gb_kind gb_core_usual_kind(const struct gb_core_device *device);
 
 /* Does the device offer this kind of memory? UNSUPPORTED, with the reason, if not. */
 int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err);

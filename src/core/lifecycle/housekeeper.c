@@ -140,7 +140,7 @@ static void refresh_pool(struct gb_core_pool *p, struct sum *sums) {
     struct gb_pool_stat stat;
 
     gb_core_pool_refresh(p);
-    if (!p->device)
+    if (!p->device || gb_core_pool_absent(p))
         return;
     gb_core_pool_stat(p, &stat);
     sums[p->device->index].pools++;

@@ -21,13 +21,24 @@
 #include "core/session/pools.h"
 #include "core/share/lease_table.h"
 
+/* They count against the ceiling of page-locked memory for as long as the core is open. */
+static int open_slots(struct gb_core *core, struct gb_error *err) {
+    const struct gb_core_config *config = &core->config;
+
+    if (gb_pinned_take(&core->pinned, config->slots_bytes, err) < 0)
+        return -1;
+    if (gb_slots_init(&core->slots, core->backend, config->slots_bytes, config->slot_bytes, err) == 0)
+        return 0;
+    gb_pinned_give(&core->pinned, config->slots_bytes);
+    return -1;
+}
+
 static int start(struct gb_core *core, struct gb_error *err) {
     int i;
 
     if (gb_core_devices_open(core, err) < 0)
         return -1;
-    if (core->slots_needed &&
-        gb_slots_init(&core->slots, core->backend, core->config.slots_bytes, core->config.slot_bytes, err) < 0)
+    if (core->slots_needed && open_slots(core, err) < 0)
         return -1;
     for (i = 0; i < GB_COMPUTE_LANES; i++) {
         if (gb_lane_init(&core->compute[i], "gb-compute", gb_lane_no_more, NULL, err) < 0)
@@ -90,6 +101,7 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     core->on_device_lost = gb_housekeeper_kick;
     core->started_at_us = gb_wall_us();
     atomic_init(&core->sequence, 1);
+    gb_pinned_init(&core->pinned, config->pinned_bytes_max);
     pthread_mutex_init(&core->sessions_lock, NULL);
     pthread_mutex_init(&core->objects_lock, NULL);
     pthread_mutex_init(&core->blank_lock, NULL);

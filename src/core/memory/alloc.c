@@ -103,7 +103,8 @@ static int check_limit(struct gb_alloc *a, struct gb_error *err) {
     a->at_limit = p->rec.config.max_bytes > 0 && held + c->bytes > p->rec.config.max_bytes;
     if (!a->at_limit)
         return 0;
-    gb_error_native(err, gb_backend_name(p->core->backend), 2, "cudaErrorMemoryAllocation", "cudaMallocFromPoolAsync");
+    gb_error_native_told(err, gb_backend_name(p->core->backend), 2, "cudaErrorMemoryAllocation",
+                         "cudaMallocFromPoolAsync", "out of memory");
     return gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "pool \"%s\" may hold %llu bytes", p->rec.name.s,
                         (unsigned long long)p->rec.config.max_bytes);
 }

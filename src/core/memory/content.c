@@ -137,6 +137,7 @@ void gb_content_end(struct gb_content *c) {
     give_quota(c);
     gb_core_stream_unref(c->alloc_stream);
     gb_core_pool_unref(c->pool);
+    gb_pinned_give(&c->device->core->pinned, c->locked_bytes);
     if (c->on_freed)
         c->on_freed(c->owner);
     if (c->then)

@@ -33,6 +33,7 @@ struct gb_content {
     const char *buffer;                  /* name of the buffer that it was made for, behind this */
     struct gb_alloc_log_link alloc_log;
     uint64_t bytes;
+    uint64_t locked_bytes;       /* of another process, that this one page-locked */
     void *ptr;                   /* NULL: nothing allocated (yet), or zero bytes */
     atomic_bool blank;           /* reads as zeros, which are written when they are needed */
     atomic_bool left;            /* no buffer has it, or is to get it, any more; the session's lock */
@@ -58,8 +59,8 @@ struct gb_content {
     void *list_arg;
 };
 
-/* Reserves the bytes and makes a description without memory, for a buffer of that name. QUOTA_EXCEEDED. The session's
- * lock is held. */
+/* Reserves the bytes and makes a description without memory, for a buffer of that name. QUOTA_EXCEEDED,
+ * PINNED_LIMIT. The session's lock is held. */
 int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
                           struct gb_core_stream *alloc_stream, const struct gb_name *buffer, uint64_t bytes,
                           struct gb_content **ret, struct gb_error *err);

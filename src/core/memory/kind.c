@@ -14,6 +14,15 @@ int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_
                         gb_kind_name(kind), pool->s);
 }
 
+enum gb_kind gb_kind_choose(const struct gb_core *core, const struct gb_buffer_params *params) {
+    int device = params->has_device ? params->device : 0;
+
+    if (params->has_kind || params->kind != GB_KIND_DEVICE || params->mirrored || params->pool.s[0] != '\0' ||
+        device < 0 || device >= core->device_count)
+        return params->kind;
+    return gb_core_usual_kind(&core->devices[device]);
+}
+
 struct gb_core_pool *gb_kind_pool_locked(struct gb_session *session, const struct gb_buffer_params *params,
                                          struct gb_error *err) {
     struct gb_core *core = session->core;

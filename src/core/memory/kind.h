@@ -11,6 +11,15 @@ static inline struct gb_location gb_content_location(const struct gb_content *co
 /* Only kind DEVICE comes from a pool: INVALID_ARGUMENT if another kind names one. */
 int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_error *err);
 
+/* gb_core_pool_check, for the one kind that comes from the pool. */
+static inline int gb_kind_check_source(enum gb_kind kind, struct gb_core_pool *pool, struct gb_error *err) {
+    return kind == GB_KIND_DEVICE ? gb_core_pool_check(pool, err) : 0;
+}
+
+/* The kind of a new buffer: the one that is asked for, else the usual one of its device. A mirrored buffer, and one in
+ * a named pool, is of kind DEVICE. */
+enum gb_kind gb_kind_choose(const struct gb_core *core, const struct gb_buffer_params *params);
+
 /* The pool of a new buffer: the named one, else its device's own, which other kinds have too. The session's lock is
  * held; no reference is taken. POOL_NOT_FOUND, DEVICE_NOT_FOUND. */
 struct gb_core_pool *gb_kind_pool_locked(struct gb_session *session, const struct gb_buffer_params *params,

@@ -22,6 +22,8 @@ int gb_alloc_log_pools(struct gb_core *core,
     int i;
 
     for (i = 0; i < core->device_count && r == 0; i++) {
+        if (gb_core_pool_absent(core->devices[i].pool))
+            continue;
         pool = describe(core->devices[i].pool);
         r = visit(arg, &pool, err);
     }

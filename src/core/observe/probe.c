@@ -9,7 +9,9 @@
 #define TIMES 5
 
 enum gb_kind gb_probe_device_kind(const struct gb_probe *probe) {
-    return probe->rec.kind_missing[GB_KIND_DEVICE][0] == '\0' ? GB_KIND_DEVICE : GB_KIND_IPC;
+    return probe->rec.kind_missing[GB_KIND_DEVICE][0] == '\0' ? GB_KIND_DEVICE
+           : probe->rec.kind_missing[GB_KIND_IPC][0] == '\0'  ? GB_KIND_IPC
+                                                              : GB_KIND_MANAGED;
 }
 
 int gb_probe_init(struct gb_probe *probe, struct gb_backend *be, int device, struct gb_error *err) {
@@ -43,14 +45,19 @@ void gb_probe_done(struct gb_probe *probe) {
 int gb_probe_alloc(struct gb_probe *probe, enum gb_kind kind, uint64_t bytes, struct gb_probe_memory *memory,
                    struct gb_error *err) {
     struct gb_probe_memory m = {.place = {.kind = kind, .device = probe->rec.index}, .bytes = bytes};
+    bool counts = kind == GB_KIND_PINNED && probe->pinned;
     int r;
 
+    if (counts && gb_pinned_take(probe->pinned, bytes, err) < 0)
+        return -1;
     if (kind == GB_KIND_DEVICE)
         r = gb_mem_alloc(probe->be, probe->pool, probe->stream, bytes, &m.place.ptr, err);
     else
         r = gb_mem_kind_alloc(probe->be, probe->rec.index, kind, bytes, &m.place.ptr, err);
     if (r == 0)
         *memory = m;
+    else if (counts)
+        gb_pinned_give(probe->pinned, bytes);
     return r;
 }
 
@@ -62,6 +69,8 @@ void gb_probe_free(struct gb_probe *probe, struct gb_probe_memory *memory) {
         gb_mem_free(probe->be, memory->place.ptr, probe->stream, NULL);
     else
         gb_mem_kind_free(probe->be, &memory->place, memory->bytes, NULL);
+    if (memory->place.kind == GB_KIND_PINNED && probe->pinned)
+        gb_pinned_give(probe->pinned, memory->bytes);
     *memory = (struct gb_probe_memory){0};
 }
 

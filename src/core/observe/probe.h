@@ -4,6 +4,7 @@
 #define GB_CORE_OBSERVE_PROBE_H
 
 #include "backend/backend.h"
+#include "core/util/pinned.h"
 
 /* One device under test. Zero-initialised is accepted by gb_probe_done. */
 struct gb_probe {
@@ -14,7 +15,8 @@ struct gb_probe {
     struct gb_event *asked; /* the moment when a copy was asked for */
     struct gb_event *start;
     struct gb_event *end;
-    uint64_t pattern; /* other bytes for each measurement */
+    struct gb_pinned *pinned; /* borrowed: page-locked memory counts there; NULL: nowhere. Set after gb_probe_init */
+    uint64_t pattern;         /* other bytes for each measurement */
 };
 
 /* Memory of one kind, and how much of it. */

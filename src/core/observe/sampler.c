@@ -311,8 +311,10 @@ bool gb_sampler_take(struct gb_core *core) {
         free(w);
         return false;
     }
-    for (i = 0; i < core->device_count; i++)
-        add_pool(w, core->devices[i].pool, "", &sums[i]);
+    for (i = 0; i < core->device_count; i++) {
+        if (!gb_core_pool_absent(core->devices[i].pool))
+            add_pool(w, core->devices[i].pool, "", &sums[i]);
+    }
     add_sessions(w, sums);
     for (i = 0; i < core->device_count; i++)
         add_device(w, &core->devices[i], &sums[i]);

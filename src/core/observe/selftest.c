@@ -49,7 +49,7 @@ static void run(struct gb_task *task) {
     int r = gb_core_alive(core, &err);
 
     if (r == 0)
-        r = gb_selftest_run(core->backend, &core->closing, call, &err);
+        r = gb_selftest_run(core->backend, &core->pinned, &core->closing, call, &err);
     free(test);
     leave(core, call->device);
     gb_core_report_error(core, r < 0 ? &err : NULL);

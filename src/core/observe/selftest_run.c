@@ -261,14 +261,15 @@ static int measure(struct run *run, struct gb_error *err) {
     return measure_allocs(run, err);
 }
 
-int gb_selftest_run(struct gb_backend *be, const atomic_bool *stop, struct gb_selftest_call *call,
-                    struct gb_error *err) {
+int gb_selftest_run(struct gb_backend *be, struct gb_pinned *pinned, const atomic_bool *stop,
+                    struct gb_selftest_call *call, struct gb_error *err) {
     uint64_t began_ns = gb_clock_ns();
     struct run run = {.stop = stop, .end_ns = began_ns + GB_SELFTEST_S_MAX * GB_NS_PER_S, .call = call};
     int r;
 
     if (gb_probe_init(&run.probe, be, call->device, err) < 0)
         return -1;
+    run.probe.pinned = pinned;
     run.largest = largest(&run.probe.rec);
     r = measure(&run, err);
     gb_probe_free(&run.probe, &run.check);

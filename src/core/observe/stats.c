@@ -49,6 +49,8 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     gb_level_read(&core->level, &ret->level);
     for (kind = 0; kind < GB_KIND_COUNT; kind++)
         gb_alloc_counters_read(&core->memory[kind], &ret->kind_memory[kind]);
+    ret->pinned_bytes = atomic_load(&core->pinned.used_bytes);
+    ret->pinned_limit_bytes = core->pinned.limit_bytes;
     ret->slots_total = core->slots.total;
     ret->slots_free = atomic_load(&core->slots.free_count);
     ret->slot_bytes = core->slots.slot_bytes;

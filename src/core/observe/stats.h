@@ -36,6 +36,8 @@ struct gb_core_stats {
     struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
     struct gb_level_numbers level;                       /* of all memory for buffers */
     struct gb_memory_numbers kind_memory[GB_KIND_COUNT]; /* the same by kind of memory */
+    uint64_t pinned_bytes;                               /* page-locked host memory, slots included */
+    uint64_t pinned_limit_bytes;                         /* GB_UNLIMITED: none */
     uint64_t slots_total;
     uint64_t slots_free;
     uint64_t slot_bytes;

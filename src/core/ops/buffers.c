@@ -37,7 +37,7 @@ static int create_decide_locked(struct gb_transaction *transaction, struct gb_bu
     const struct gb_buffer_params *p = &op->params;
 
     (void)b;
-    if (gb_core_pool_check(op->pool, err) < 0)
+    if (gb_kind_check_source(p->kind, op->pool, err) < 0)
         return -1;
     gb_buffer_rec_done(rec);
     *rec = (struct gb_buffer_rec){.name = p->name,
@@ -127,7 +127,8 @@ static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
     if (gb_session_alive(s, err) < 0 || gb_core_stream_use_locked(s, &op->params.stream, &op->stream, err) < 0)
         return -1;
     pool = gb_kind_pool_locked(s, &op->params, err);
-    if (!pool || gb_core_pool_check(pool, err) < 0 || gb_core_offers(pool->device, op->params.kind, err) < 0 ||
+    if (!pool || gb_kind_check_source(op->params.kind, pool, err) < 0 ||
+        gb_core_offers(pool->device, op->params.kind, err) < 0 ||
         gb_transaction_reserve_locked(&op->base.transaction, err) < 0)
         return -1;
     op->pool = gb_core_pool_ref(pool);
@@ -146,6 +147,7 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
     struct gb_session *s = op->base.base.session;
     int r;
 
+    op->params.kind = gb_kind_choose(s->core, &op->params);
     if (gb_kind_check_pool(op->params.kind, &op->params.pool, err) < 0)
         return -1;
     if (op->params.mirrored && op->params.kind != GB_KIND_DEVICE)

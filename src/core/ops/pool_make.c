@@ -109,6 +109,11 @@ void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, str
         gb_pool_op_end(op);
         return;
     }
+    if (gb_core_pool_absent(core->devices[params->device].pool)) {
+        gb_core_pool_check(core->devices[params->device].pool, &op->error);
+        gb_pool_op_end(op);
+        return;
+    }
     pthread_mutex_lock(&op->base.session->lock);
     r = reserve_locked(op, params, &op->error);
     pthread_mutex_unlock(&op->base.session->lock);

@@ -148,6 +148,10 @@ static enum entry enter_locked(struct gb_pool_op *op, const struct gb_name *name
 
     if (!p)
         return REFUSED;
+    if (gb_core_pool_absent(p)) {
+        gb_core_pool_check(p, err);
+        return REFUSED;
+    }
     if (p->own && op->what != GB_POOL_PATCHES) {
         gb_error_set(err, GB_ERR_POOL_PROTECTED, "\"%s\" is a device's own pool, which all sessions share",
                      p->rec.name.s);

@@ -7,14 +7,26 @@
 /* --- looking ------------------------------------------------------------------------------------------------------ */
 
 unsigned gb_pool_count(struct gb_core *core) {
-    return (unsigned)core->device_count;
+    unsigned count = 0;
+    int i;
+
+    for (i = 0; i < core->device_count; i++)
+        count += !gb_core_pool_absent(core->devices[i].pool);
+    return count;
 }
 
 int gb_pool_at(struct gb_core *core, unsigned index, struct gb_pool_view *ret, struct gb_error *err) {
-    if (index >= (unsigned)core->device_count)
-        return gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "there are %d pools", core->device_count);
-    gb_core_pool_view(core->devices[index].pool, ret);
-    return 0;
+    int i;
+
+    for (i = 0; i < core->device_count; i++) {
+        struct gb_core_pool *p = core->devices[i].pool;
+
+        if (gb_core_pool_absent(p) || index-- > 0)
+            continue;
+        gb_core_pool_view(p, ret);
+        return 0;
+    }
+    return gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "there are %u pools of devices", gb_pool_count(core));
 }
 
 int gb_pool_get(struct gb_core *core, const struct gb_locator *at, struct gb_pool_view *ret, struct gb_error *err) {

@@ -32,6 +32,7 @@ struct gb_core_config {
     struct gb_store *store;     /* borrowed */
     uint64_t slots_bytes;       /* all pinned slots together: the limit on staging memory */
     uint64_t slot_bytes;        /* each; 256 KiB to 4 MiB */
+    uint64_t pinned_bytes_max;  /* page-locked memory in all, slots included; 0: no limit */
     uint64_t sessions_max;      /* LIMIT_REACHED beyond */
     uint64_t buffers_max;       /* in all sessions */
     uint64_t pools_max;         /* this and the next two: of one session; 0: GB_POOLS_MAX and so on */
@@ -133,7 +134,9 @@ struct gb_buffer_params {
     enum gb_kind kind;
     bool has_device; /* if no pool is named: the memory's device; else the buffer's present device, or the first */
     int device;
-    bool has_kind;              /* upload: if false and kind is DEVICE, an existing buffer keeps its kind */
+    /* If false and kind is DEVICE: an existing buffer keeps its kind in an upload, and a new one on a device without
+     * memory pools gets another kind (gb_kind_choose). */
+    bool has_kind;
     bool mirrored;              /* kind is DEVICE; an upload cannot make an existing buffer mirrored */
     bool has_mirrored;          /* upload: if false, an existing buffer stays mirrored */
     struct gb_name pool;        /* "": the buffer's present pool, else the session's current pool, else the device's */

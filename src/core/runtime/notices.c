@@ -15,7 +15,8 @@ struct gb_notice gb_notice_new(enum gb_notice_type type) {
     n.type = type;
     n.device = -1;
     n.session.s[0] = n.pool.s[0] = n.buffer.s[0] = n.detail[0] = '\0';
-    n.has_bytes = false;
+    n.has_bytes = n.has_head = false;
+    n.head = GB_HEAD_UNINITIALIZED;
     n.bytes = n.count = 0;
     n.generation = n.lease = 0;
     return n;

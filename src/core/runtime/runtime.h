@@ -19,6 +19,7 @@
 #include "core/util/event_pool.h"
 #include "core/util/idlist.h"
 #include "core/util/lane.h"
+#include "core/util/pinned.h"
 #include "core/util/retry_queue.h"
 #include "core/util/staging_slots.h"
 
@@ -78,6 +79,7 @@ struct gb_core {
     struct gb_core_device *devices;
     struct gb_slots slots; /* none when the CPU reaches all memory */
     bool slots_needed;
+    struct gb_pinned pinned; /* slots, buffers and adopted memory */
 
     pthread_mutex_t sessions_lock; /* for the two below */
     struct gb_map sessions;        /* by name, those being made and deleted included */

@@ -102,6 +102,10 @@ struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_loc
         return NULL;
     pthread_mutex_lock(&s->lock);
     p = gb_core_pool_find_locked(s, &at->name, err);
+    if (p && gb_core_pool_absent(p)) {
+        gb_error_move(err, &p->why);
+        p = NULL;
+    }
     if (p)
         *ret_session = s;
     else

@@ -96,7 +96,20 @@ void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t c
     atomic_fetch_sub(&session->core->counted_buffers, count);
 }
 
-int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err) {
+/* Refused by the ceiling of the machine, in the words of other refusals for lack of memory. */
+static void note_pinned_limit(struct gb_session *session, uint64_t bytes, const struct gb_error *error) {
+    struct gb_notice n = gb_notice_of(session, GB_NOTICE_MEMORY_EXHAUSTED);
+
+    n.has_bytes = true;
+    n.bytes = bytes;
+    snprintf(n.detail, sizeof(n.detail),
+             "page-locked host memory: limit_bytes %llu, used_bytes %llu, requested_bytes %llu",
+             (unsigned long long)error->limit_bytes, (unsigned long long)error->used_bytes,
+             (unsigned long long)error->requested_bytes);
+    gb_notice_post_limited(session->core, &n);
+}
+
+static int check_pinned_quota(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err) {
     uint64_t limit = session->rec.quota.pinned_bytes;
     uint64_t used = session->used_pinned_bytes;
 
@@ -111,15 +124,32 @@ int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, boo
                         (unsigned long long)bytes);
 }
 
+int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (check_pinned_quota(session, bytes, tell, err) < 0)
+        return -1;
+    if (gb_pinned_check(&session->core->pinned, bytes, &why) == 0)
+        return 0;
+    if (tell)
+        note_pinned_limit(session, bytes, &why);
+    return gb_error_move(err, &why);
+}
+
 int gb_quota_take_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
 
-    if (gb_quota_check_pinned_locked(session, bytes, true, &why) < 0)
+    if (check_pinned_quota(session, bytes, true, &why) < 0)
         return refuse(session, &why, err);
+    if (gb_pinned_take(&session->core->pinned, bytes, &why) < 0) {
+        note_pinned_limit(session, bytes, &why);
+        return refuse(session, &why, err);
+    }
     session->used_pinned_bytes += bytes;
     return 0;
 }
 
 void gb_quota_give_pinned_locked(struct gb_session *session, uint64_t bytes) {
     session->used_pinned_bytes -= bytes;
+    gb_pinned_give(&session->core->pinned, bytes);
 }

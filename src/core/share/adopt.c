@@ -181,6 +181,25 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
 
 /* --- the memory --------------------------------------------------------------------------------------------------- */
 
+/* The CPU's memory is page-locked where the device can. */
+static bool may_be_locked(const struct gb_adopt_params *p) {
+    return p->import.way == GB_EXPORT_MEMFD;
+}
+
+static int lock_bytes(struct adopt_op *op, struct gb_error *err) {
+    if (!may_be_locked(&op->params))
+        return 0;
+    if (gb_pinned_take(&op->device->core->pinned, op->params.import.bytes, err) < 0)
+        return -1;
+    op->content->locked_bytes = op->params.import.bytes;
+    return 0;
+}
+
+static void unlock_bytes(struct adopt_op *op) {
+    gb_pinned_give(&op->device->core->pinned, op->content->locked_bytes);
+    op->content->locked_bytes = 0;
+}
+
 /* On the slow lane. */
 static void import(struct gb_task *task) {
     struct adopt_op *op = gb_container_of(task, struct adopt_op, task);
@@ -195,6 +214,8 @@ static void import(struct gb_task *task) {
         end(&op->base.transaction);
         return;
     }
+    if (place.kind != GB_KIND_PINNED)
+        unlock_bytes(op);
     op->content->kind = place.kind;
     op->content->ptr = place.ptr;
     gb_transaction_start(&op->base.transaction);
@@ -208,6 +229,8 @@ static int check(struct gb_core *core, const struct gb_adopt_params *p, struct g
     if (what->device < 0 || what->device >= core->device_count)
         return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", what->device,
                             core->device_count);
+    if (p->has_side && gb_kind_check_source(GB_KIND_DEVICE, core->devices[what->device].pool, err) < 0)
+        return -1; /* the other side would be of no memory */
     if (p->has_side && (what->way == GB_EXPORT_MEMFD) != (p->side == GB_SIDE_HOST))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s",
                             p->side == GB_SIDE_HOST
@@ -233,6 +256,8 @@ int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *p, struct
     r = check_name(p, b, err);
     if (r == 0)
         r = gb_quota_check_locked(s, 0, b ? 0 : 1, true, err);
+    if (r == 0 && may_be_locked(p))
+        r = gb_pinned_check(&core->pinned, p->import.bytes, err);
     if (r < 0 && err)
         gb_quota_denied(s, err);
     pthread_mutex_unlock(&s->lock);
@@ -257,6 +282,8 @@ static int reserve_locked(struct adopt_op *op, struct gb_error *err) {
     op->content = gb_content_foreign_new(s, op->device, op->params.import.bytes);
     if (!op->content)
         return gb_no_memory(err);
+    if (lock_bytes(op, err) < 0)
+        return -1;
     return gb_adoption_new_locked(s, op->params.holder, &op->params.name,
                                   op->params.import.way == GB_EXPORT_MEMFD ? op->params.import.bytes : 0, op->content,
                                   err);

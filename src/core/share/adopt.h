@@ -43,8 +43,8 @@ int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *params, s
 
 /* Makes a buffer over that memory, under a new name or that of a lost buffer. With a side, the buffer is mirrored and
  * may exist. The memory is then that side, as after an upload of all of it; the other side stays the daemon's.
- * BUFFER_EXISTS, BUFFER_BUSY, SEALED, CANNOT_ADOPT, UNSUPPORTED, LIMIT_REACHED, QUOTA_EXCEEDED (of buffers), CANCELLED
- * if the holder ends, the check's. Result: call->buffer, created. */
+ * BUFFER_EXISTS, BUFFER_BUSY, SEALED, CANNOT_ADOPT, UNSUPPORTED, LIMIT_REACHED, PINNED_LIMIT, QUOTA_EXCEEDED (of
+ * buffers), CANCELLED if the holder ends, the check's. Result: call->buffer, created. */
 void gb_buffer_adopt(struct gb_core *core, const struct gb_adopt_params *params, struct gb_buffer_call *call);
 
 #endif

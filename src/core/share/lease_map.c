@@ -32,7 +32,7 @@ static int hold_locked(struct gb_lease *lease, struct gb_buffer_rec *ret_rec, st
     lease->buffer_id = ret_rec->id;
     lease->generation = ret_rec->generation;
     if ((lease->pin.write && gb_guard_check_unsealed_locked(b, err) < 0) ||
-        gb_core_pool_check(lease->content->pool, err) < 0)
+        gb_kind_check_source(lease->content->kind, lease->content->pool, err) < 0)
         return -1;
     return gb_lease_enroll_locked(lease, err);
 }

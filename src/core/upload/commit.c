@@ -64,7 +64,8 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    if ((b && gb_guard_check_unsealed_locked(b, err) < 0) || gb_core_pool_check(u->content->pool, err) < 0)
+    if ((b && gb_guard_check_unsealed_locked(b, err) < 0) ||
+        gb_kind_check_source(u->content->kind, u->content->pool, err) < 0)
         return -1;
     if (!b)
         return p->partial ? gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was deleted meanwhile") : 0;

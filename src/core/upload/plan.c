@@ -8,10 +8,11 @@
 /* --- where -------------------------------------------------------------------------------------------------------- */
 
 /* A buffer that exists keeps its kind unless the caller names another. */
-static enum gb_kind choose_kind(const struct gb_upload_params *p, const struct gb_buffer *b) {
+static enum gb_kind choose_kind(const struct gb_core *core, const struct gb_upload_params *p,
+                                const struct gb_buffer *b) {
     bool given = p->buffer.has_kind || p->buffer.kind != GB_KIND_DEVICE || p->buffer.pool.s[0] != '\0';
 
-    return b && (p->partial || !given) ? b->rec.kind : p->buffer.kind;
+    return b && (p->partial || !given) ? b->rec.kind : gb_kind_choose(core, &p->buffer);
 }
 
 /* The pool that the caller names, else the buffer's; the pool of a lost buffer may be gone. NULL with err. */
@@ -270,7 +271,7 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
     struct gb_buffer *b = gb_buffer_find_locked(s, &p->buffer.name, NULL);
     int r;
 
-    *draft = (struct gb_upload_draft){.buffer = b, .kind = choose_kind(p, b)};
+    *draft = (struct gb_upload_draft){.buffer = b, .kind = choose_kind(s->core, p, b)};
     draft->mirrored = b ? b->rec.mirrored : p->buffer.mirrored && !p->partial;
     if (gb_session_alive(s, err) < 0)
         return -1;
@@ -284,7 +285,7 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
     if (!p->partial && gb_kind_check_pool(draft->kind, &p->buffer.pool, err) < 0)
         return -1;
     draft->pool = choose_pool_locked(s, p, draft, err);
-    if (!draft->pool || gb_core_pool_check(draft->pool, err) < 0)
+    if (!draft->pool || gb_kind_check_source(draft->kind, draft->pool, err) < 0)
         return -1;
     if (draft->kind == GB_KIND_DEVICE)
         draft->pool_name = draft->pool->rec.name;

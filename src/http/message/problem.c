@@ -18,6 +18,8 @@ static void write_native(struct gb_json_writer *out, const struct gb_error *erro
     gb_json_put_i64(out, "code", error->native_code);
     gb_json_put_untrusted(out, "call", error->call, SIZE_MAX);
     gb_json_put_string(out, "domain", error->native_domain);
+    if (error->native_text)
+        gb_json_put_untrusted(out, "message", error->native_text, SIZE_MAX);
     gb_json_close(out, '}');
 }
 

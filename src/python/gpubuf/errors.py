@@ -21,7 +21,7 @@ __all__ = [
     "UploadOffsetMismatch", "UploadWrongKind", "ContentLost", "LengthRequired", "PreconditionFailed", "BodyTooLarge",
     "UriTooLong", "UnsupportedMediaType", "RangeNotSatisfiable", "MisdirectedRequest", "ShapeMismatch",
     "IdempotencyKeyReused", "UnsupportedArray", "HeadersTooLarge", "Internal", "StoreFailed", "DeviceError", "Unsupported",
-    "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "Mapped", "Sealed",
+    "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "PinnedLimitReached", "StreamHeld", "Mapped", "Sealed",
     "LocalOnly", "LeaseNotFound", "MapNotPermitted", "BadCall", "BadArgument", "BadType", "Closed", "Escaped",
     "Adopted", "CannotAdopt", "StorageFull", "StoreUnavailable",
 ]
@@ -235,7 +235,7 @@ class Draining(Unavailable, code="draining", status=503, retryable=True): """The
 class Saturated(Unavailable, code="saturated", status=503, retryable=True): """The daemon is at a limit"""
 class TimedOut(Unavailable, TimeoutError, code="timed_out", status=503, retryable=True): """The work did not finish in the permitted time"""
 class DeviceLost(Unavailable, code="device_lost", status=503): """The device is lost; the daemon must be restarted"""
-class OutOfMemory(NoMemory, MemoryError, code="out_of_memory", status=507, retryable=True): """The pool is out of memory"""
+class OutOfMemory(NoMemory, MemoryError, code="out_of_memory", status=507, retryable=True): """There is not enough free memory"""
 class QuotaExceeded(NoMemory, code="quota_exceeded", status=507): """The session's quota is exceeded"""
 class LimitReached(NoMemory, code="limit_reached", status=507): """A limit of the daemon is reached"""
 class Escaped(Conflict, code="escaped", status=409): """A process may write the bytes without a lease"""
@@ -244,3 +244,4 @@ class CannotAdopt(BadRequest, code="cannot_adopt", status=422): """The memory ca
 class StorageFull(ServerError, code="storage_full", status=507, retryable=True): """The disk of the state folder is full"""
 class StoreUnavailable(Unavailable, code="store_unavailable", status=503, retryable=True): """The database takes no changes"""
 class StreamHeld(Busy, code="stream_held", status=409, retryable=True): """The stream is held"""
+class PinnedLimitReached(NoMemory, MemoryError, code="pinned_limit_reached", status=507, retryable=True): """The host's page-locked memory is at its limit"""

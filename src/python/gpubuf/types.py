@@ -181,6 +181,9 @@ class Device(TypedDict, total=False):
     integrated: bool
     cpu_access: bool
     compute_capability: Optional[str]
+    driver: Optional[str]
+    cuda_driver: Optional[str]
+    cuda_runtime: Optional[str]
     kinds: Dict[str, Dict[str, Any]]
     capabilities: Dict[str, Dict[str, Any]]
     peers: List[Dict[str, Any]]

@@ -60,6 +60,45 @@ START_TEST(all_of_it) {
 }
 END_TEST
 
+/* Writes a file below the folder, with the folders above it. */
+static void write_file(const char *path, const char *text) {
+    char command[256];
+    char full[160];
+    FILE *f;
+
+    snprintf(full, sizeof(full), "%s%s", folder, path);
+    snprintf(command, sizeof(command), "mkdir -p $(dirname %s)", full);
+    ck_assert_int_eq(system(command), 0);
+    f = fopen(full, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* From NVML, the text of the module, and its own file, each before the one before it. */
+START_TEST(the_drivers_release) {
+    char release[GB_RELEASE_SIZE];
+
+    answer("fail.nvmlSystemGetDriverVersion 3\n");
+    gb_driver_release(folder, release);
+    ck_assert_str_eq(release, "");
+    answer("release 95\n");
+    gb_driver_release(folder, release);
+    ck_assert_str_eq(release, "580.95.04");
+    write_file("/proc/driver/nvidia/version", "no numbers here 580 12\n");
+    gb_driver_release(folder, release);
+    ck_assert_str_eq(release, "580.95.04");
+    write_file("/proc/driver/nvidia/version",
+               "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release "
+               "Build  (dvs-builder@U16)  Thu Jan 23 22:46:54 UTC 2025\nGCC version: 12\n");
+    gb_driver_release(folder, release);
+    ck_assert_str_eq(release, "570.86.15");
+    write_file("/sys/module/nvidia/version", "540.2.0\n");
+    gb_driver_release(folder, release);
+    ck_assert_str_eq(release, "540.2.0");
+}
+END_TEST
+
 START_TEST(simulated) {
     struct gb_device_rec host = {.uuid = "HOST-01010101-0101-0101-0101-010101010101", .integrated = true};
 
@@ -340,6 +379,7 @@ int main(void) {
     snprintf(answers, sizeof(answers), "%s/answers", folder);
     setenv("FAKE_NVML", answers, 1);
     gb_test_add(suite, "all_of_it", all_of_it, 20);
+    gb_test_add(suite, "release", the_drivers_release, 20);
     gb_test_add(suite, "simulated", simulated, 20);
     gb_test_add_loop(suite, "not_supported", not_supported, 20, CALLS);
     gb_test_add_loop(suite, "failing", failing, 20, CALLS);

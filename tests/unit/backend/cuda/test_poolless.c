@@ -1,0 +1,235 @@
+/* A GPU without memory pools, by fake answers of CUDA: the linker puts the functions here in the place of those that
+ * the backend calls (--wrap). Without a GPU all of CUDA's answers are fake, and only opening is tested; with one they
+ * are the real ones, but for what the device says of its pools. */
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "backend/native.h"
+#include "gb_test.h"
+
+#define BYTES ((1u << 20) + 3)
+
+/* The macro of a newer version of a function is followed by its name. */
+#define JOIN(a, b) a##b
+#define WRAPPED(name) JOIN(__wrap_, name)
+#define REAL(name) JOIN(__real_, name)
+
+static bool fake;       /* there is no GPU */
+static int poolless;    /* the device that says so */
+static bool integrated; /* it is one */
+
+/* --- CUDA --------------------------------------------------------------------------------------------------------- */
+
+#define WRAP(name, parameters, arguments, answer)                                                                      \
+    cudaError_t REAL(name) parameters;                                                                                 \
+    cudaError_t WRAPPED(name) parameters;                                                                              \
+    cudaError_t WRAPPED(name) parameters {                                                                             \
+        if (!fake)                                                                                                     \
+            return REAL(name) arguments;                                                                               \
+        answer;                                                                                                        \
+        return cudaSuccess;                                                                                            \
+    }
+
+/* It refuses everything. */
+static int driver_function(void) {
+    return cudaErrorNotSupported;
+}
+
+static void *function_pointer(void) {
+    int (*fn)(void) = driver_function;
+    void *ret;
+
+    memcpy(&ret, &fn, sizeof(ret));
+    return ret;
+}
+
+WRAP(cudaGetDeviceCount, (int *count), (count), *count = 2)
+WRAP(cudaSetDevice, (int device), (device), (void)device)
+WRAP(cudaInitDevice, (int device, unsigned flags, unsigned which), (device, flags, which), (void)device)
+WRAP(cudaDriverGetVersion, (int *version), (version), *version = 12020)
+WRAP(cudaMemGetInfo, (size_t * left, size_t *total), (left, total), *left = *total = 1 << 30)
+WRAP(cudaDeviceCanAccessPeer, (int *can, int device, int peer), (can, device, peer), *can = 0)
+WRAP(cudaDeviceGetStreamPriorityRange, (int *least, int *greatest), (least, greatest), *least = *greatest = 0)
+WRAP(cudaStreamCreateWithPriority, (cudaStream_t * stream, unsigned flags, int priority), (stream, flags, priority),
+     *stream = (cudaStream_t)&fake)
+WRAP(cudaStreamDestroy, (cudaStream_t stream), (stream), (void)stream)
+WRAP(cudaGetDriverEntryPointByVersion,
+     (const char *name, void **ret, unsigned version, unsigned long long flags,
+      enum cudaDriverEntryPointQueryResult *found),
+     (name, ret, version, flags, found), (*ret = function_pointer(), *found = cudaDriverEntryPointSuccess))
+WRAP(cudaMemPoolSetAttribute, (cudaMemPool_t pool, enum cudaMemPoolAttr attr, void *value), (pool, attr, value),
+     (void)value)
+WRAP(cudaMemPoolTrimTo, (cudaMemPool_t pool, size_t keep), (pool, keep), (void)keep)
+
+cudaError_t REAL(cudaDeviceGetDefaultMemPool)(cudaMemPool_t *pool, int device);
+cudaError_t WRAPPED(cudaDeviceGetDefaultMemPool)(cudaMemPool_t *pool, int device);
+cudaError_t WRAPPED(cudaDeviceGetDefaultMemPool)(cudaMemPool_t *pool, int device) {
+    ck_assert_int_ne(device, poolless); /* it is not asked for what it has not */
+    if (!fake)
+        return REAL(cudaDeviceGetDefaultMemPool)(pool, device);
+    *pool = (cudaMemPool_t)&fake;
+    return cudaSuccess;
+}
+
+cudaError_t REAL(cudaGetDeviceProperties)(struct cudaDeviceProp *prop, int device);
+cudaError_t WRAPPED(cudaGetDeviceProperties)(struct cudaDeviceProp *prop, int device);
+cudaError_t WRAPPED(cudaGetDeviceProperties)(struct cudaDeviceProp *prop, int device) {
+    if (fake) {
+        memset(prop, 0, sizeof(*prop));
+        strcpy(prop->name, "fake");
+        prop->totalGlobalMem = 1 << 30;
+        prop->memoryPoolsSupported = prop->managedMemory = prop->canMapHostMemory = prop->ipcEventSupported = 1;
+    } else if (REAL(cudaGetDeviceProperties)(prop, device) != cudaSuccess) {
+        return cudaErrorInvalidDevice;
+    }
+    if (device != poolless)
+        return cudaSuccess;
+    prop->memoryPoolsSupported = 0;
+    prop->memoryPoolSupportedHandleTypes = 0;
+    prop->integrated = integrated;
+    return cudaSuccess;
+}
+
+/* --- opening ------------------------------------------------------------------------------------------------------ */
+
+static struct gb_error err;
+static char note[GB_BACKEND_NOTE_SIZE];
+
+static struct gb_backend *open_cuda(int device, bool on_chip) {
+    struct gb_backend *be = NULL;
+    int count = 0;
+
+    fake = false;
+    fake = REAL(cudaGetDeviceCount)(&count) != cudaSuccess || count == 0;
+    poolless = device;
+    integrated = on_chip;
+    err = GB_ERROR_INIT;
+    gb_assert_ok(gb_backend_open("cuda", &be, note, &err), err);
+    return be;
+}
+
+static struct gb_device_rec look(struct gb_backend *be, int device) {
+    struct gb_device_rec rec;
+
+    gb_assert_ok(gb_backend_device_get(be, device, &rec, &err), err);
+    return rec;
+}
+
+START_TEST(it_opens_and_says_why) {
+    struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED};
+    struct gb_backend *be = open_cuda(0, _i == 1);
+    struct gb_device_rec rec = look(be, 0);
+    struct gb_pool *pool;
+
+    ck_assert_str_eq(rec.cap_missing[GB_CAP_MEMORY_POOLS], "the device has no memory pools");
+    ck_assert_str_eq(rec.kind_missing[GB_KIND_DEVICE], "the device has no memory pools");
+    ck_assert_str_eq(rec.kind_missing[GB_KIND_IPC], ""); /* of cudaMalloc, also where handles are not had */
+    ck_assert_int_eq(rec.cap_missing[GB_CAP_LEGACY_IPC][0] != '\0', _i == 1);
+    gb_assert_fails(gb_pool_default(be, 0, &pool, &err), err, GB_ERR_UNSUPPORTED);
+    gb_pool_default(be, 0, &pool, &err);
+    ck_assert_ptr_nonnull(strstr(err.detail, "the device has no memory pools"));
+    err = GB_ERROR_INIT;
+    gb_assert_fails(gb_pool_create(be, 0, &config, &pool, &err), err, GB_ERR_UNSUPPORTED);
+    gb_backend_close(be);
+}
+END_TEST
+
+START_TEST(another_device_has_its_pools) {
+    struct gb_backend *be = open_cuda(1, false);
+    struct gb_device_rec rec = look(be, 0);
+    struct gb_pool *pool;
+
+    ck_assert_str_eq(rec.cap_missing[GB_CAP_MEMORY_POOLS], "");
+    ck_assert_str_eq(rec.kind_missing[GB_KIND_DEVICE], "");
+    gb_assert_ok(gb_pool_default(be, 0, &pool, &err), err);
+    if (gb_backend_device_count(be) > 1) {
+        rec = look(be, 1);
+        ck_assert_str_ne(rec.kind_missing[GB_KIND_DEVICE], "");
+    }
+    gb_backend_close(be);
+}
+END_TEST
+
+/* --- with a GPU --------------------------------------------------------------------------------------------------- */
+
+START_TEST(its_memory_holds_bytes) {
+    struct gb_backend *be = open_cuda(0, _i == 1);
+    struct gb_location place = {.kind = GB_KIND_IPC};
+    struct gb_location host = {.kind = GB_KIND_PINNED};
+    struct gb_stream *stream;
+    struct gb_mem_attr attr;
+    enum gb_copy_way way;
+    unsigned char *bytes;
+    unsigned i;
+
+    if (fake) {
+        gb_backend_close(be);
+        return;
+    }
+    gb_assert_ok(gb_stream_create(be, 0, &stream, &err), err);
+    gb_assert_ok(gb_mem_kind_alloc(be, 0, GB_KIND_IPC, BYTES, &place.ptr, &err), err);
+    gb_assert_ok(gb_mem_kind_alloc(be, 0, GB_KIND_PINNED, BYTES, &host.ptr, &err), err);
+    bytes = host.ptr;
+    for (i = 0; i < BYTES; i++)
+        bytes[i] = (unsigned char)(i * 7);
+    gb_assert_ok(gb_mem_move(be, &place, &host, BYTES, stream, &way, &err), err);
+    gb_assert_ok(gb_stream_sync(be, stream, &err), err);
+    memset(bytes, 0, BYTES);
+    gb_assert_ok(gb_mem_move(be, &host, &place, BYTES, stream, &way, &err), err);
+    gb_assert_ok(gb_stream_sync(be, stream, &err), err);
+    for (i = 0; i < BYTES; i++)
+        ck_assert_uint_eq(bytes[i], (unsigned char)(i * 7));
+    gb_assert_ok(gb_mem_attributes(be, &place, NULL, &attr, &err), err);
+    ck_assert(attr.type == GB_MEMORY_DEVICE && !attr.from_pool);
+    gb_assert_ok(gb_mem_kind_free(be, &place, BYTES, &err), err);
+    gb_assert_ok(gb_mem_kind_free(be, &host, BYTES, &err), err);
+    gb_stream_destroy(be, stream);
+    gb_backend_close(be);
+}
+END_TEST
+
+/* --- texts -------------------------------------------------------------------------------------------------------- */
+
+/* The host backend says what CUDA says. */
+START_TEST(texts_are_those_of_cuda) {
+    static const struct gb_native natives[] = {
+#define GB_NATIVE(name, number, code, text) {#name, number, GB_ERR_##code, text},
+#include "backend/native.def"
+#undef GB_NATIVE
+    };
+    size_t i;
+
+    for (i = 0; CUDART_VERSION >= 13000 && i < sizeof(natives) / sizeof(natives[0]); i++) {
+        ck_assert_str_eq(natives[i].text, cudaGetErrorString((cudaError_t)natives[i].number));
+        ck_assert_str_eq(natives[i].name, cudaGetErrorName((cudaError_t)natives[i].number));
+    }
+}
+END_TEST
+
+START_TEST(releases_are_told) {
+    struct gb_backend *be = open_cuda(0, false);
+    struct gb_device_rec rec = look(be, 0);
+
+    ck_assert_str_ne(rec.cuda_driver, "0.0");
+    ck_assert_str_ne(rec.cuda_runtime, "");
+    if (fake)
+        ck_assert_str_eq(rec.cuda_driver, "12.2");
+    else
+        ck_assert_str_ne(rec.driver, "");
+    ck_assert_ptr_nonnull(strstr(note, rec.cuda_driver));
+    gb_backend_close(be);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cuda_poolless");
+
+    gb_test_add_loop(suite, "open", it_opens_and_says_why, 60, 2);
+    gb_test_add(suite, "beside", another_device_has_its_pools, 60);
+    gb_test_add_loop(suite, "bytes", its_memory_holds_bytes, 60, 2);
+    gb_test_add(suite, "texts", texts_are_those_of_cuda, 60);
+    gb_test_add(suite, "releases", releases_are_told, 60);
+    return gb_test_run(suite);
+}
