@@ -193,8 +193,9 @@ int gpubuf_pool_update(gpubuf_client *client, const char *session, const char *p
 int gpubuf_pool_delete(gpubuf_client *client, const char *session, const char *pool, bool force,
                        const struct gpubuf_how *how, struct gpubuf_error *err);
 
-/* Returns unused memory of a pool to the device. keep_bytes: how much the pool may keep reserved. Returns 0 or -1.
- * Errors: POOL_NOT_FOUND. */
+/* Returns unused memory of a pool to the device. keep_bytes: how much the pool may keep reserved. Once a pointer of the
+ * pool was exported, nothing goes back to the system until the pool is deleted. Returns 0 or -1. Errors:
+ * POOL_NOT_FOUND. */
 int gpubuf_pool_trim(gpubuf_client *client, const char *session, const char *pool, uint64_t keep_bytes,
                      const struct gpubuf_how *how, struct gpubuf_pool *ret, struct gpubuf_error *err);
 

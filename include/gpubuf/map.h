@@ -33,7 +33,12 @@ struct gpubuf_map_params {
     uint32_t wait_s;
     /* CUDA's number of the device in this process, where it is not found by the UUID; -1 and 0: by the UUID. N + 1. */
     int cuda_device;
-    uint64_t room[8];
+    /* Other devices that are to reach the memory, by CUDA's numbers in this process: of the ways vmm and pool. A pool
+     * stays open to them while this process has it. */
+    const int *access_devices;
+    size_t access_count;
+    uint64_t finished_event; /* 1: with an event for gpubuf_mapping_finish() */
+    uint64_t room[5];
 };
 
 #define GPUBUF_WAYS 4
@@ -80,6 +85,13 @@ const struct gpubuf_mapping_info *gpubuf_mapping_info_of(const gpubuf_mapping *m
  * Errors: CANNOT_MAP if the driver refuses. */
 int gpubuf_mapping_wait(gpubuf_mapping *mapping, void *stream, struct gpubuf_error *err);
 
+/* Records the event by which this process says that it has finished with the memory: the work that is queued on the
+ * stream now is its last. gpubuf_unmap() then waits for that work. So does the daemon, however the lease ends: until
+ * then it neither writes nor frees the memory. mapping: one that was made with finished_event; stream: as for
+ * gpubuf_mapping_wait(). Any thread. Returns 0, also for host memory, or -1. Errors: BAD_ARGUMENT if the mapping has no
+ * event, CANNOT_MAP if the driver refuses. */
+int gpubuf_mapping_finish(gpubuf_mapping *mapping, void *stream, struct gpubuf_error *err);
+
 /* Has the daemon copy bytes of a buffer into the mapped memory, which has them on return. mapping: all mappings of
  * its buffer must be this client's; from: "session/buffer", or "buffer" of the same session; from_offset, offset: in
  * the source and in the mapping; bytes: 0 means all. With gpubuf_buffer_copy() for the other direction a pinned
@@ -103,7 +115,8 @@ int gpubuf_mapping_current(gpubuf_mapping *mapping, bool *ret, struct gpubuf_err
  * descriptor. */
 int gpubuf_mapping_poll_fd(const gpubuf_mapping *mapping);
 
-/* Ends the mapping in this process and tells the daemon. All work on the memory must have ended; the mapping is gone
+/* Ends the mapping in this process and tells the daemon. All work on the memory must have ended, or be before
+ * gpubuf_mapping_finish(); the mapping is gone
  * even on failure. mapping: NULL is permitted. Any thread. Returns 0 or -1. Errors: those of every request. */
 int gpubuf_unmap(gpubuf_mapping *mapping, struct gpubuf_error *err);
 
@@ -114,10 +127,11 @@ int gpubuf_unmap(gpubuf_mapping *mapping, struct gpubuf_error *err);
 typedef struct gpubuf_adoption gpubuf_adoption;
 
 struct gpubuf_adopt_params {
-    enum gpubuf_way way; /* 0: memfd; or VMM, LEGACY */
-    int fd; /* memfd: sealed with F_SEAL_SHRINK, open for writing; vmm: cuMemExportToShareableHandle's. It stays the
+    enum gpubuf_way way; /* 0: memfd; or VMM, POOL, LEGACY */
+    int fd; /* memfd: sealed with F_SEAL_SHRINK, open for writing; vmm: cuMemExportToShareableHandle's; pool:
+                          * cudaMemPoolExportToShareableHandle's. It stays the
                           * caller's and is not needed any more afterwards */
-    const void *handle; /* legacy: the 64 bytes of cudaIpcGetMemHandle */
+    const void *handle; /* legacy: the 64 bytes of cudaIpcGetMemHandle; pool: those of cudaMemPoolExportPointer */
     uint64_t bytes;     /* of the buffer; 0: as dtype and shape say */
     const char *dtype;  /* NULL: uint8 */
     const char *shape;  /* "2,3"; NULL: one dimension */

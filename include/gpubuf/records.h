@@ -87,10 +87,12 @@ struct gpubuf_pool {
     /* Of a trim. */
     uint64_t reserved_before_bytes;
     uint64_t reserved_after_bytes;
-    char note[256];   /* of what made or trimmed it: what it costs, why trimming cannot help */
-    uint64_t reuses;  /* allocations from memory that it had */
-    uint64_t growths; /* those for which it took more of its device */
-    uint64_t room[6];
+    char note[256];      /* of what made or trimmed it: what it costs, why trimming cannot help */
+    uint64_t reuses;     /* allocations from memory that it had */
+    uint64_t growths;    /* those for which it took more of its device */
+    uint64_t kept_bytes; /* exported: reserved until the pool is deleted */
+    uint64_t exported;   /* 1: a pointer of it was given to another process */
+    uint64_t room[4];
 };
 
 struct gpubuf_stream {

@@ -5,8 +5,10 @@
 
 #define GB_BACKEND(name, open)                                                                                         \
     int open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
+#define GB_BACKEND_PROBE(main) int main(int argc, char **argv);
 #include "backend/backends.def"
 #undef GB_BACKEND
+#undef GB_BACKEND_PROBE
 
 #define PERMITTED "auto, cuda, host[:KEY=VALUE,...], host:discrete[,KEY=VALUE...], fault:RULE[,RULE...]:SPEC"
 
@@ -69,4 +71,19 @@ int gb_backend_open(const char *spec, struct gb_backend **ret, char *ret_note, s
 void gb_backend_close(struct gb_backend *be) {
     if (be)
         be->ops->close(be);
+}
+
+int gb_backend_probe(int argc, char **argv) {
+    int status = -1;
+
+#define GB_BACKEND(name, open)
+#define GB_BACKEND_PROBE(main)                                                                                         \
+    if (status < 0)                                                                                                    \
+        status = main(argc, argv);
+#include "backend/backends.def"
+#undef GB_BACKEND
+#undef GB_BACKEND_PROBE
+    (void)argc;
+    (void)argv;
+    return status;
 }

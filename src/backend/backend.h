@@ -30,7 +30,8 @@
  *                              peers=yes|no (yes): whether devices reach each other's memory, managed=attach: the CPU
  *                              reaches managed memory only while it is attached to it, as on the older devices;
  *                              legacy=fake: memory of kind ipc has a handle that cannot be opened, for tests;
- *                              poolless=DEVICE: that device has no memory pools, as older ones; may be repeated
+ *                              ipc=fake: exportable pools and shared events have such handles;
+ *                              poolless=DEVICE: that device has no memory pools, as older ones; may be repeated;
  *                              integrated: the default pools keep what those of an integrated GPU keep
  *   host:discrete[,key=value]  as host, but only copies reach the memory (cpu_access is false)
  *   fault:RULE[,RULE...]:SPEC  see backend/fault/fault.h
@@ -38,6 +39,11 @@
  * auto did not choose cuda. Unknown words: INVALID_ARGUMENT naming the permitted ones. */
 #define GB_BACKEND_NOTE_SIZE 256
 int gb_backend_open(const char *spec, struct gb_backend **ret, char *ret_note, struct gb_error *err);
+
+/* A handle that the driver does not survive must not reach the daemon: a process of its own opens it first. That is the
+ * same program, started again, so every program that imports calls this before all else. -1: this process was not
+ * started for that, and goes on; else its exit status. */
+int gb_backend_probe(int argc, char **argv);
 
 /* NULL is accepted. All streams must be idle, all handles given back. */
 void gb_backend_close(struct gb_backend *be);
@@ -130,7 +136,7 @@ static inline int gb_pool_reset_peak(struct gb_backend *be, struct gb_pool *pool
 }
 
 /* Gives unused reserved memory above keep_bytes back to the system. May wait for the device. Of a pool whose
- * pointers were exported nothing goes back until it is destroyed. */
+ * pointers were exported nothing goes back until it is destroyed, even if its stat says less afterwards. */
 static inline int gb_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep_bytes, struct gb_error *err) {
     return be->ops->pool_trim(be, pool, keep_bytes, err);
 }
@@ -395,6 +401,9 @@ static inline int gb_event_export(struct gb_backend *be, struct gb_event *event,
  * afterwards, and is not closed. *ret is a place as any other, of bytes bytes, until gb_mem_import_end.
  *
  *   VMM     the descriptor of a cuMemCreate allocation of that device: kind SHARED.
+ *   POOL    the descriptor of an exportable pool of that device, and the cudaMemPoolPtrExportData of one of its
+ *           allocations: kind IPC. offset counts from that pointer; up to GB_EXPORT_POOL_MAX_BYTES. Another process
+ *           opens it first (gb_backend_probe), which takes as long as a context takes to be made.
  *   LEGACY  a cudaIpcMemHandle_t of that device, not of this process: kind IPC. offset counts from where the handle's
  *           allocation begins.
  *   MEMFD   a memfd, open for reading and writing, sealed against shrinking (F_SEAL_SHRINK), whose bytes are there:

@@ -32,6 +32,7 @@ static const struct gb_cli_column pool_columns[] = {
     {"MAX", "max_bytes", GB_CLI_FORM_BYTES},
     {"BUFFERS", "buffers", GB_CLI_FORM_COUNT},
     {"EXPORTABLE", "exportable", GB_CLI_FORM_FLAG},
+    {"KEPT", "kept_bytes", GB_CLI_FORM_BYTES},
     {"STATE", "state", GB_CLI_FORM_TEXT},
 };
 static const struct gb_cli_column stream_columns[] = {

@@ -25,7 +25,7 @@ static void put_handle(struct gbc_request *request, json_t *body, const unsigned
     size_t i;
 
     if (!handle) {
-        gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "the way legacy needs a handle");
+        gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "the ways legacy and pool need a handle");
         return;
     }
     for (i = 0; i < GBC_HANDLE_BYTES; i += 3) {
@@ -43,7 +43,16 @@ static void put_handle(struct gbc_request *request, json_t *body, const unsigned
 }
 
 static const char *way_name(enum gpubuf_way way) {
-    return way == GPUBUF_WAY_VMM ? "vmm" : way == GPUBUF_WAY_LEGACY ? "legacy" : "memfd";
+    switch (way) {
+    case GPUBUF_WAY_VMM:
+        return "vmm";
+    case GPUBUF_WAY_POOL:
+        return "pool";
+    case GPUBUF_WAY_LEGACY:
+        return "legacy";
+    default:
+        return "memfd";
+    }
 }
 
 static char *adopt_json(struct gbc_request *request, const struct gpubuf_adopt_params *params) {
@@ -65,7 +74,7 @@ static char *adopt_json(struct gbc_request *request, const struct gpubuf_adopt_p
         gbc_put_opt(body, "offset", gpubuf_some(params->offset));
     if (params->map_bytes > 0)
         gbc_put_opt(body, "map_bytes", gpubuf_some(params->map_bytes));
-    if (params->way == GPUBUF_WAY_LEGACY)
+    if (params->way == GPUBUF_WAY_LEGACY || params->way == GPUBUF_WAY_POOL)
         put_handle(request, body, params->handle);
     gbc_put_device(body, "device", params->device);
     text = json_dumps(body, JSON_COMPACT);
@@ -102,8 +111,9 @@ static int check(const struct gpubuf_adopt_params *params, const struct gbc_requ
     if (request->wrong.code != GPUBUF_OK)
         return gbc_error_set(err, request->wrong.code, "%s", request->wrong.detail);
     if (!params || (params->way != 0 && params->way != GPUBUF_WAY_MEMFD && params->way != GPUBUF_WAY_VMM &&
-                    params->way != GPUBUF_WAY_LEGACY))
-        return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "memory is adopted by one of the ways memfd, vmm and legacy");
+                    params->way != GPUBUF_WAY_POOL && params->way != GPUBUF_WAY_LEGACY))
+        return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
+                             "memory is adopted by one of the ways memfd, vmm, pool and legacy");
     if (params->way != GPUBUF_WAY_LEGACY && params->fd < 0)
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "the way %s needs a descriptor", way_name(params->way));
     return 0;

@@ -1,79 +1,14 @@
-#include "client/driver.h"
-
 #include <dlfcn.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "client/driver_calls.h"
 #include "client/error.h"
 #include "client/text.h"
 
-/* --- what is used of cuda.h --------------------------------------------------------------------------------------- */
-
-#define POSIX_FD 1        /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
-#define LOCATION_DEVICE 1 /* CU_MEM_LOCATION_TYPE_DEVICE */
-#define ACCESS_READ 1     /* CU_MEM_ACCESS_FLAGS_PROT_READ */
-#define ACCESS_BOTH 3     /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
-#define IPC_LAZY_PEER 1   /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
-
-struct access {
-    int location_type;
-    int location_id;
-    int flags;
-};
-
-struct ipc_handle {
-    unsigned char bytes[GBC_HANDLE_BYTES];
-};
-
-struct uuid {
-    unsigned char bytes[16];
-};
-
-/* CUDA_CALL(name, exported symbol, parameters) */
-#define CUDA_CALLS                                                                                                     \
-    CUDA_CALL(cuInit, "cuInit", (unsigned flags))                                                                      \
-    CUDA_CALL(cuGetErrorName, "cuGetErrorName", (int code, const char **ret))                                          \
-    CUDA_CALL(cuDeviceGetCount, "cuDeviceGetCount", (int *ret))                                                        \
-    CUDA_CALL(cuDeviceGetUuid, "cuDeviceGetUuid", (struct uuid * ret, int device))                                     \
-    CUDA_CALL(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **ret, int device))                          \
-    CUDA_CALL(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (int device))                                 \
-    CUDA_CALL(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (void *context))                                                \
-    CUDA_CALL(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (void **ret))                                                     \
-    CUDA_CALL(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle",                                        \
-              (uint64_t * ret, void *handle, int type))                                                                \
-    CUDA_CALL(cuMemAddressReserve, "cuMemAddressReserve",                                                              \
-              (uint64_t * ret, size_t bytes, size_t alignment, uint64_t wish, unsigned long long flags))               \
-    CUDA_CALL(cuMemMap, "cuMemMap",                                                                                    \
-              (uint64_t at, size_t bytes, size_t offset, uint64_t allocation, unsigned long long flags))               \
-    CUDA_CALL(cuMemSetAccess, "cuMemSetAccess",                                                                        \
-              (uint64_t at, size_t bytes, const struct access *access, size_t count))                                  \
-    CUDA_CALL(cuMemUnmap, "cuMemUnmap", (uint64_t at, size_t bytes))                                                   \
-    CUDA_CALL(cuMemAddressFree, "cuMemAddressFree", (uint64_t at, size_t bytes))                                       \
-    CUDA_CALL(cuMemRelease, "cuMemRelease", (uint64_t allocation))                                                     \
-    CUDA_CALL(cuMemPoolImportFromShareableHandle, "cuMemPoolImportFromShareableHandle",                                \
-              (void **ret, void *handle, int type, unsigned long long flags))                                          \
-    CUDA_CALL(cuMemPoolImportPointer, "cuMemPoolImportPointer", (uint64_t * ret, void *pool, struct ipc_handle *data)) \
-    CUDA_CALL(cuMemPoolDestroy, "cuMemPoolDestroy", (void *pool))                                                      \
-    CUDA_CALL(cuMemFree, "cuMemFree_v2", (uint64_t at))                                                                \
-    CUDA_CALL(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (uint64_t * ret, struct ipc_handle handle, unsigned flags)) \
-    CUDA_CALL(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", (uint64_t at))                                               \
-    CUDA_CALL(cuIpcOpenEventHandle, "cuIpcOpenEventHandle", (void **ret, struct ipc_handle handle))                    \
-    CUDA_CALL(cuEventDestroy, "cuEventDestroy_v2", (void *event))                                                      \
-    CUDA_CALL(cuStreamWaitEvent, "cuStreamWaitEvent", (void *stream, void *event, unsigned flags))
-
 #define KEPT_DEVICES 64
-
-struct gbc_driver {
-    void *library;
-    int devices;
-    atomic_uint_least64_t kept; /* a bit for each device whose context has one more reference */
-#define CUDA_CALL(name, symbol, parameters) int(*name) parameters;
-    CUDA_CALLS
-#undef CUDA_CALL
-};
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
@@ -92,10 +27,7 @@ static int failed(const struct gbc_driver *d, const char *call, int code, struct
     return -1;
 }
 
-/* Within a function with d and err: 0, or -1 with err. */
-#define CALL(name, ...) call_result(d, #name, d->name(__VA_ARGS__), err)
-
-static int call_result(const struct gbc_driver *d, const char *call, int code, struct gpubuf_error *err) {
+int gbc_call_result(const struct gbc_driver *d, const char *call, int code, struct gpubuf_error *err) {
     return code == 0 ? 0 : failed(d, call, code, err);
 }
 
@@ -116,8 +48,11 @@ struct gbc_driver *gbc_driver_open(struct gpubuf_error *err) {
         gbc_error_memory(err);
         return NULL;
     }
-    d->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!d->library)
+    d->pools = gbc_pools_new();
+    d->library = d->pools ? dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!d->pools)
+        gbc_error_memory(err);
+    else if (!d->library)
         gbc_error_set(err, GPUBUF_CANNOT_MAP, "no CUDA driver in this process: %s", dlerror());
     else if (find_all(d, err) == 0 && CALL(cuInit, 0) == 0 && CALL(cuDeviceGetCount, &d->devices) == 0) {
         if (d->devices > 0)
@@ -138,6 +73,7 @@ void gbc_driver_free(struct gbc_driver *driver) {
             driver->cuDevicePrimaryCtxRelease(device);
     if (driver->library)
         dlclose(driver->library);
+    gbc_pools_free(driver->pools);
     free(driver);
 }
 
@@ -188,6 +124,7 @@ static int map_vmm(const struct gbc_driver *d, const struct gbc_grant *grant, st
                    struct gpubuf_error *err) {
     struct access access = {LOCATION_DEVICE, grant->device, grant->write ? ACCESS_BOTH : ACCESS_READ};
     uint64_t at;
+    size_t i;
 
     if (CALL(cuMemImportFromShareableHandle, &map->allocation, (void *)(intptr_t)grant->fd, POSIX_FD) < 0)
         return -1;
@@ -198,37 +135,43 @@ static int map_vmm(const struct gbc_driver *d, const struct gbc_grant *grant, st
         return -1;
     }
     map->base = at;
+    for (i = 0; i < grant->access_count; i++) {
+        access.location_id = grant->access_devices[i];
+        if (CALL(cuMemSetAccess, at, grant->map_bytes, &access, 1) < 0)
+            return -1;
+    }
+    access.location_id = grant->device;
     return CALL(cuMemSetAccess, at, grant->map_bytes, &access, 1);
-}
-
-static int map_pool(const struct gbc_driver *d, const struct gbc_grant *grant, struct gbc_device_map *map,
-                    struct gpubuf_error *err) {
-    struct ipc_handle data;
-
-    memcpy(data.bytes, grant->handle, sizeof(data.bytes));
-    if (CALL(cuMemPoolImportFromShareableHandle, &map->pool, (void *)(intptr_t)grant->fd, POSIX_FD, 0) < 0)
-        return -1;
-    return CALL(cuMemPoolImportPointer, &map->base, map->pool, &data);
 }
 
 static int map_legacy(const struct gbc_driver *d, const struct gbc_grant *grant, struct gbc_device_map *map,
                       struct gpubuf_error *err) {
     struct ipc_handle handle;
 
+    if (grant->access_count > 0)
+        return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
+                             "memory of kind ipc is opened to other devices by the program itself "
+                             "(cuCtxEnablePeerAccess): map without access_devices");
     memcpy(handle.bytes, grant->handle, sizeof(handle.bytes));
     return CALL(cuIpcOpenMemHandle, &map->base, handle, IPC_LAZY_PEER);
 }
 
+static int open_event(const struct gbc_driver *d, const unsigned char *bytes, void **ret, struct gpubuf_error *err) {
+    struct ipc_handle handle;
+
+    memcpy(handle.bytes, bytes, sizeof(handle.bytes));
+    return CALL(cuIpcOpenEventHandle, ret, handle);
+}
+
 static int map_way(const struct gbc_driver *d, const struct gbc_grant *grant, struct gbc_device_map *map,
                    struct gpubuf_error *err) {
-    struct ipc_handle event;
-
-    memcpy(event.bytes, grant->event, sizeof(event.bytes));
-    if (grant->has_event && CALL(cuIpcOpenEventHandle, &map->event, event) < 0)
+    if ((grant->has_event && open_event(d, grant->event, &map->event, err) < 0) ||
+        (grant->has_finished && open_event(d, grant->finished, &map->finished, err) < 0))
         return -1;
     if (grant->way == GPUBUF_WAY_VMM)
         return map_vmm(d, grant, map, err);
-    return grant->way == GPUBUF_WAY_POOL ? map_pool(d, grant, map, err) : map_legacy(d, grant, map, err);
+    return grant->way == GPUBUF_WAY_POOL ? gbc_pool_enter(d, grant, &map->pool, &map->base, err)
+                                         : map_legacy(d, grant, map, err);
 }
 
 /* A context takes a tenth of a second and more to make. One more reference keeps it from the first mapping on, so that
@@ -268,8 +211,12 @@ int gbc_driver_map(struct gbc_driver *d, const struct gbc_grant *grant, struct g
 void gbc_driver_unmap(const struct gbc_driver *d, struct gbc_device_map *map) {
     if (!map->retained || enter(d, map, NULL) < 0)
         return;
+    if (map->finishes)
+        d->cuEventSynchronize(map->finished);
     if (map->event)
         d->cuEventDestroy(map->event);
+    if (map->finished)
+        d->cuEventDestroy(map->finished);
     if (map->way == GPUBUF_WAY_VMM) {
         if (map->base != 0) {
             d->cuMemUnmap(map->base, map->bytes);
@@ -279,11 +226,9 @@ void gbc_driver_unmap(const struct gbc_driver *d, struct gbc_device_map *map) {
             d->cuMemRelease(map->allocation);
     } else if (map->base != 0 && map->way == GPUBUF_WAY_LEGACY) {
         d->cuIpcCloseMemHandle(map->base);
-    } else if (map->base != 0) {
-        d->cuMemFree(map->base);
+    } else if (map->pool) {
+        gbc_pool_leave(d, map->pool, map->base);
     }
-    if (map->pool)
-        d->cuMemPoolDestroy(map->pool);
     leave(d);
     d->cuDevicePrimaryCtxRelease(map->device);
     map->retained = false;
@@ -300,5 +245,20 @@ int gbc_driver_wait(const struct gbc_driver *d, const struct gbc_device_map *map
         return -1;
     r = CALL(cuStreamWaitEvent, stream, map->event, 0);
     leave(d);
+    return r;
+}
+
+int gbc_driver_finish(const struct gbc_driver *d, struct gbc_device_map *map, void *stream, struct gpubuf_error *err) {
+    struct gbc_device_map entered = *map;
+    int r;
+
+    if (!map->finished)
+        return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "the mapping has no event for its end: map with finished_event");
+    if (enter(d, &entered, err) < 0)
+        return -1;
+    r = CALL(cuEventRecord, map->finished, stream);
+    leave(d);
+    if (r == 0)
+        map->finishes = true;
     return r;
 }

@@ -5,6 +5,7 @@
 #include <gpubuf/gpubuf.h>
 
 struct gbc_driver;
+struct gbc_pool;
 
 /* NULL with CANNOT_MAP: no libcuda.so.1, one that is too old, or no device. */
 struct gbc_driver *gbc_driver_open(struct gpubuf_error *err);
@@ -22,6 +23,11 @@ struct gbc_grant {
     unsigned char handle[GBC_HANDLE_BYTES];
     bool has_event;
     unsigned char event[GBC_HANDLE_BYTES];
+    bool has_finished;
+    unsigned char finished[GBC_HANDLE_BYTES];
+    char pool[64];             /* its id; "": unknown, and so it is imported for this grant alone */
+    const int *access_devices; /* that are to reach the memory too, by their numbers here */
+    size_t access_count;
     uint64_t map_bytes;
     bool write;
     int device; /* here */
@@ -34,8 +40,10 @@ struct gbc_device_map {
     uint64_t base; /* where the mapping begins */
     uint64_t bytes;
     uint64_t allocation; /* of vmm */
-    void *pool;
-    void *event; /* NULL: nothing to wait for */
+    struct gbc_pool *pool;
+    void *event;    /* NULL: nothing to wait for */
+    void *finished; /* NULL: the daemon waits for none */
+    bool finishes;  /* it was recorded */
     bool retained;
 };
 
@@ -45,5 +53,8 @@ int gbc_driver_map(struct gbc_driver *driver, const struct gbc_grant *grant, str
 void gbc_driver_unmap(const struct gbc_driver *driver, struct gbc_device_map *map); /* half-made ones too */
 int gbc_driver_wait(const struct gbc_driver *driver, const struct gbc_device_map *map, void *stream,
                     struct gpubuf_error *err);
+/* Records the event that the daemon waits for; unmap waits for it, too. */
+int gbc_driver_finish(const struct gbc_driver *driver, struct gbc_device_map *map, void *stream,
+                      struct gpubuf_error *err);
 
 #endif

@@ -44,6 +44,16 @@ int gpubuf_mapping_wait(gpubuf_mapping *mapping, void *stream, struct gpubuf_err
     return driver ? gbc_driver_wait(driver, &mapping->device, stream, err) : -1;
 }
 
+int gpubuf_mapping_finish(gpubuf_mapping *mapping, void *stream, struct gpubuf_error *err) {
+    const struct gbc_driver *driver;
+
+    gbc_error_init(err);
+    if (mapping->host)
+        return 0;
+    driver = gbc_link_driver(mapping->link, err);
+    return driver ? gbc_driver_finish(driver, &mapping->device, stream, err) : -1;
+}
+
 /* --- what the daemon gave ----------------------------------------------------------------------------------------- */
 
 static void read_passed_over(const json_t *object, struct gpubuf_mapping_info *info) {
@@ -73,6 +83,7 @@ static int read_given(const json_t *o, void *ret) {
     struct gpubuf_mapping_info *info = g->info;
     const char *mode = json_string_value(json_object_get(o, "mode"));
     const json_t *event = json_object_get(o, "event");
+    const json_t *finished = json_object_get(o, "finished_event");
     size_t i;
 
     gbc_read_text(o, "lease", info->lease, sizeof(info->lease));
@@ -100,7 +111,10 @@ static int read_given(const json_t *o, void *ret) {
     g->fds = gbc_read_u64(o, "fds");
     g->has_handle = gbc_read_handle(json_object_get(o, "handle"), g->grant.handle);
     g->grant.has_event = json_is_string(event);
-    if (g->grant.has_event && !gbc_read_handle(event, g->grant.event))
+    g->grant.has_finished = json_is_string(finished);
+    gbc_read_text(json_object_get(o, "pool"), "id", g->grant.pool, sizeof(g->grant.pool));
+    if ((g->grant.has_event && !gbc_read_handle(event, g->grant.event)) ||
+        (g->grant.has_finished && !gbc_read_handle(finished, g->grant.finished)))
         return -1;
     return info->lease[0] != '\0' ? 0 : -1;
 }
@@ -127,12 +141,16 @@ static int map_host(gpubuf_mapping *m, struct given *g, struct gpubuf_error *err
     return 0;
 }
 
-static int map_device(gpubuf_mapping *m, struct given *g, int wanted, struct gpubuf_error *err) {
+static int map_device(gpubuf_mapping *m, struct given *g, const struct gpubuf_map_params *params,
+                      struct gpubuf_error *err) {
     struct gbc_driver *driver = gbc_link_driver(m->link, err);
+    int wanted = params->cuda_device;
 
     if (!driver)
         return -1;
     g->grant.device = wanted - 1;
+    g->grant.access_devices = params->access_devices;
+    g->grant.access_count = params->access_count;
     if (wanted <= 0 && gbc_driver_find(driver, m->info.device.uuid, &g->grant.device, err) < 0)
         return -1;
     if (gbc_driver_map(driver, &g->grant, &m->device, err) < 0)
@@ -142,8 +160,8 @@ static int map_device(gpubuf_mapping *m, struct given *g, int wanted, struct gpu
     return 0;
 }
 
-static int map_given(gpubuf_mapping *m, struct given *g, const struct gbc_link_answer *answer, int device,
-                     struct gpubuf_error *err) {
+static int map_given(gpubuf_mapping *m, struct given *g, const struct gbc_link_answer *answer,
+                     const struct gpubuf_map_params *params, struct gpubuf_error *err) {
     bool needs_fd = m->info.way != GPUBUF_WAY_LEGACY;
     bool needs_handle = m->info.way == GPUBUF_WAY_LEGACY || m->info.way == GPUBUF_WAY_POOL;
 
@@ -158,7 +176,7 @@ static int map_given(gpubuf_mapping *m, struct given *g, const struct gbc_link_a
     if (g->offset > g->grant.map_bytes || m->info.bytes > g->grant.map_bytes - g->offset)
         return gbc_error_set(err, GPUBUF_BAD_ANSWER, "the buffer is longer than what is mapped");
     g->grant.fd = needs_fd ? answer->fd[0] : -1;
-    return m->info.way == GPUBUF_WAY_MEMFD ? map_host(m, g, err) : map_device(m, g, device, err);
+    return m->info.way == GPUBUF_WAY_MEMFD ? map_host(m, g, err) : map_device(m, g, params, err);
 }
 
 static char *request_json(gpubuf_client *client, const struct gpubuf_map_params *params) {
@@ -177,6 +195,8 @@ static char *request_json(gpubuf_client *client, const struct gpubuf_map_params 
     }
     if (wanted != 0)
         json_object_set(body, "ways", list);
+    if (params->finished_event)
+        gbc_put_true(body, "finished_event", true);
     text = json_dumps(body, JSON_COMPACT);
     json_decref(list);
     json_decref(body);
@@ -215,7 +235,7 @@ static int ask(gpubuf_client *client, gpubuf_mapping *m, const struct gbc_reques
     if (r == 0)
         r = gbc_parse(&answer.reply.body, read_given, &g, err);
     if (r == 0) {
-        r = map_given(m, &g, &answer, params->cuda_device, err);
+        r = map_given(m, &g, &answer, params, err);
         if (r < 0)
             let_go(m->link, m->info.lease, NULL);
     }

@@ -88,6 +88,8 @@ int gbc_record_pool(const json_t *o, void *ret) {
     U64(used_peak_bytes);
     U64(reserved_bytes);
     U64(reserved_peak_bytes);
+    U64(kept_bytes);
+    r->exported = gbc_read_bool(o, "exported");
     U64(allocations);
     U64(frees);
     U64(failures);

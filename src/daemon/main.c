@@ -5,6 +5,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "backend/backend.h"
 #include "daemon/daemon.h"
 
 enum gb_exit gb_usage_error(const struct gb_error *err) {
@@ -109,7 +110,10 @@ int main(int argc, char **argv) {
     int signal_fd;
     int at = 1;
     int taken = 1;
+    int probed = gb_backend_probe(argc, argv);
 
+    if (probed >= 0)
+        return probed;
     while (at < argc && taken == 1)
         taken = gb_options_take(&daemon.options, argc, argv, &at, &err);
     command = taken == 0 ? find_command(argv[at]) : NULL;

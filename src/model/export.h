@@ -43,8 +43,8 @@ struct gb_export {
 /* What another process gives of its memory: the other direction. Bytes [offset, offset + bytes) of what fd, or handle,
  * stands for. */
 struct gb_import {
-    enum gb_export_way way; /* VMM, LEGACY or MEMFD */
-    int fd;                 /* borrowed; -1: none, which is so with LEGACY alone */
+    enum gb_export_way way;
+    int fd; /* borrowed; -1: none, which is so with LEGACY alone */
     unsigned char handle[GB_EXPORT_HANDLE_BYTES];
     int device;         /* index of that which has the memory; of host memory that which it is for */
     uint64_t map_bytes; /* VMM: of the whole allocation; 0: as many as the bytes need */

@@ -42,7 +42,7 @@ export class Devices {
       const sum = (what) => own.reduce((n, p) => n + p[what], 0);
       const used = d.total_bytes - d.free_bytes;
       setText(card.title, `${d.index}  ${d.name}`);
-      setText(card.memory, `${bytes(used)} of ${bytes(d.total_bytes)} in use; gpubufd: ${bytes(sum('reserved_bytes'))} reserved, ${bytes(sum('used_bytes'))} used`);
+      setText(card.memory, `${bytes(used)} of ${bytes(d.total_bytes)} in use; gpubufd: ${bytes(sum('reserved_bytes'))} reserved, ${bytes(sum('used_bytes'))} used${sum('kept_bytes') ? `, ${bytes(sum('kept_bytes'))} kept for importers` : ''}`);
       setText(card.health, healthText(d.health));
       setText(card.id, d.uuid);
       bar(card.share, {used: sum('used_bytes'), reserved: used, peak: 0, total: d.total_bytes});

@@ -72,6 +72,7 @@ function poolTable(watch) {
         fill: (cell, p) => bar(cell, {used: p.used_bytes, reserved: p.reserved_bytes, peak: p.used_peak_bytes, total: limitOf(p, watch)})},
       sized('used_bytes', 'Used'), sized('used_peak_bytes', 'Peak'), sized('reserved_bytes', 'Reserved'),
       {...sized('max_bytes', 'Limit'), text: (p) => (p.max_bytes === null ? 'none' : bytes(p.max_bytes))},
+      {...sized('kept_bytes', 'Kept'), text: (p) => (p.exported ? bytes(p.kept_bytes) : '')},
       sized('buffers', 'Buffers', count), sized('failures', 'Failures', count),
       {key: 'state', label: 'State', value: (p) => p.state, text: (p) => p.state, fill: (cell, p) => state(cell, p.state)},
     ],

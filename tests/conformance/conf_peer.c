@@ -209,6 +209,44 @@ START_TEST(copies_between_devices_say_their_way) {
 }
 END_TEST
 
+/* A pool's access is of the pool: memory that it gets from the device later is reached as well. */
+START_TEST(access_covers_what_is_allocated_later) {
+    struct gb_pool *mine = conf_pool(0, true, true, true);
+    struct gb_location src = {.kind = GB_KIND_DEVICE, .device = 0};
+    struct gb_location dst = {.kind = GB_KIND_DEVICE, .device = 1};
+    struct gb_stream *stream = NULL;
+    struct gb_pool *pool = NULL;
+    struct gb_peer_rec peer;
+    uint64_t reserved;
+    void *first;
+
+    if (!second_device("access to later allocations", &stream, &pool))
+        return;
+    gb_assert_ok(gb_peer_get(conf.be, 1, 0, &peer, &conf.err), conf.err);
+    if (peer.can_access) {
+        first = conf_alloc(mine, conf.s1, 8 * MIB);
+        dst.ptr = conf_alloc(pool, stream, 8 * MIB);
+        conf_sync(conf.s1);
+        conf_sync(stream);
+        gb_assert_ok(gb_pool_access_set(conf.be, mine, 1, GB_POOL_ACCESS_READ_WRITE, &conf.err), conf.err);
+        reserved = conf_stat(mine).reserved_bytes;
+        src.ptr = conf_alloc(mine, conf.s1, 256 * MIB); /* more than it has */
+        conf_sync(conf.s1);
+        ck_assert_uint_gt(conf_stat(mine).reserved_bytes, reserved);
+        move_across(&dst, &src, 6, stream, stream, GB_WAY_PEER);
+        move_across(&dst, &src, 7, conf.s1, stream, GB_WAY_PEER);
+        conf_free(src.ptr, conf.s1);
+        conf_free(first, conf.s1);
+        conf_free(dst.ptr, stream);
+    } else {
+        printf("%s: access to later allocations: the devices cannot reach each other (%s)\n", conf.spec, peer.why_not);
+    }
+    conf_sync(conf.s1);
+    gb_stream_destroy(conf.be, stream);
+    gb_pool_destroy(conf.be, mine);
+}
+END_TEST
+
 START_TEST(memory_is_used_on_streams_of_its_device) {
     struct gb_location device = {.kind = GB_KIND_DEVICE, .device = 0};
     struct gb_location pinned = {.kind = GB_KIND_PINNED, .device = 0, .ptr = conf.pinned};
@@ -279,6 +317,7 @@ void conf_add_peer(Suite *suite) {
     conf_add(suite, "the peer matrix", the_peer_matrix_is_told);
     conf_add(suite, "a pool's own device", a_pool_is_open_to_its_own_device);
     conf_add(suite, "copies between devices", copies_between_devices_say_their_way);
+    conf_add(suite, "access to later allocations", access_covers_what_is_allocated_later);
     conf_add(suite, "streams of the other device", memory_is_used_on_streams_of_its_device);
     conf_add(suite, "order across devices", work_is_ordered_across_devices);
 }

@@ -1,6 +1,8 @@
 /* Pools: accounting, limits, threshold, trim. */
 #include <string.h>
 
+#include <stdio.h>
+
 #include "conf.h"
 
 START_TEST(the_default_pool_keeps_everything) {
@@ -186,6 +188,80 @@ START_TEST(memory_above_the_threshold_goes_back_behind_a_synced_event) {
 }
 END_TEST
 
+static uint64_t free_bytes(void) {
+    struct gb_device_rec rec;
+
+    gb_assert_ok(gb_backend_device_get(conf.be, 0, &rec, &conf.err), conf.err);
+    return rec.free_bytes;
+}
+
+static void tell_kept(const char *when, struct gb_pool *pool) {
+    struct gb_pool_stat stat = conf_stat(pool);
+
+    printf("%s: pool %s: %llu bytes used, %llu reserved, %llu free on the device\n", conf.spec, when,
+           (unsigned long long)stat.used_bytes, (unsigned long long)stat.reserved_bytes,
+           (unsigned long long)free_bytes());
+}
+
+/* An exportable pool with 128 MiB, one half of which was exported once; NULL where a device has no such pools. */
+static struct gb_pool *exported_pool(void) {
+    struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED, .exportable = true};
+    struct gb_location place = {.kind = GB_KIND_DEVICE};
+    struct gb_export got = GB_EXPORT_INIT;
+    struct gb_pool *pool = NULL;
+    void *other;
+
+    if (gb_pool_create(conf.be, 0, &config, &pool, &conf.err) < 0) {
+        ck_assert_str_eq(gb_code_slug(conf.err.code), gb_code_slug(GB_ERR_UNSUPPORTED));
+        conf.err = GB_ERROR_INIT;
+        return NULL;
+    }
+    place.ptr = conf_alloc(pool, conf.s1, 64 * MIB);
+    other = conf_alloc(pool, conf.s1, 64 * MIB);
+    conf_sync(conf.s1);
+    tell_kept("before its export", pool);
+    if (gb_mem_export(conf.be, &place, 64 * MIB, pool, GB_EXPORT_POOL, true, &got, &conf.err) < 0) {
+        ck_assert_str_eq(gb_code_slug(conf.err.code), gb_code_slug(GB_ERR_UNSUPPORTED));
+        printf("%s: trim after an export: skipped, %s\n", conf.spec, conf.err.detail);
+        conf.err = GB_ERROR_INIT;
+    } else {
+        tell_kept("after its export", pool);
+    }
+    conf_free(place.ptr, conf.s1);
+    conf_free(other, conf.s1);
+    conf_sync(conf.s1);
+    if (got.handle_bytes > 0) {
+        gb_export_done(&got);
+        return pool;
+    }
+    gb_pool_destroy(conf.be, pool);
+    return NULL;
+}
+
+/* What the device has free says it, for the pool's own numbers may not. */
+START_TEST(an_exported_pool_gives_nothing_back_until_it_is_destroyed) {
+    struct gb_pool *pool = exported_pool();
+    uint64_t free_before;
+    void *p;
+
+    if (!pool)
+        return;
+    free_before = free_bytes();
+    gb_assert_ok(gb_pool_trim(conf.be, pool, 0, &conf.err), conf.err);
+    tell_kept("after a trim", pool);
+    ck_assert_uint_lt(free_bytes(), free_before + 16 * MIB);
+    p = conf_alloc(pool, conf.s1, 64 * MIB); /* it is of use as before */
+    conf_write(p, 3, 4 * MIB, conf.s1);
+    conf_expect(p, 3, 4 * MIB, conf.s1);
+    tell_kept("with new memory", pool);
+    conf_free(p, conf.s1);
+    conf_sync(conf.s1);
+    free_before = free_bytes();
+    gb_pool_destroy(conf.be, pool);
+    ck_assert_uint_ge(free_bytes(), free_before + 112 * MIB);
+}
+END_TEST
+
 /* On a GPU this holds until one of the pool's pointers was exported. */
 START_TEST(an_exportable_pool_gives_back_as_others_do) {
     struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED, .exportable = true};
@@ -242,6 +318,7 @@ void conf_add_pool(Suite *suite) {
     conf_add(suite, "reuse on a stream", freed_memory_is_reused_on_its_stream);
     conf_add(suite, "trim", trim_keeps_what_it_is_told_to);
     conf_add(suite, "trim after an event", a_trim_knows_what_was_freed_before_a_complete_event);
+    conf_add(suite, "trim, exported", an_exported_pool_gives_nothing_back_until_it_is_destroyed);
     conf_add(suite, "trim, exportable", an_exportable_pool_gives_back_as_others_do);
     conf_add(suite, "threshold", memory_above_the_threshold_goes_back);
     conf_add(suite, "threshold, synced event", memory_above_the_threshold_goes_back_behind_a_synced_event);

@@ -69,14 +69,16 @@ static int run_words(char *words) {
 }
 
 int main(int argc, char **argv) {
-    char everywhere[] =
-        "host host:devices=2,legacy=fake host:discrete host:discrete,devices=2,peers=no,managed=attach fault::host";
+    char everywhere[] = "host host:devices=2,legacy=fake,ipc=fake host:discrete "
+                        "host:discrete,devices=2,peers=no,managed=attach fault::host";
     const char *wanted = getenv("GB_CONFORMANCE_BACKENDS");
     char why[256];
     char *copy;
     int failed = 0;
-    int i;
+    int i = gb_backend_probe(argc, argv);
 
+    if (i >= 0)
+        return i;
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (i = 1; i < argc; i++)
         failed |= run(argv[i]);

@@ -275,7 +275,8 @@ static void try_adopt(struct exporter *x, const struct gb_location *place, enum 
     struct gb_error err = GB_ERROR_INIT;
 
     snprintf(request.adopter, sizeof(request.adopter), "%s", x->spec);
-    if (gb_mem_export(x->be, place, x->bytes, NULL, way, true, &request.export, &err) == 0)
+    if (gb_mem_export(x->be, place, x->bytes, place->kind == GB_KIND_DEVICE ? x->pool : NULL, way, true,
+                      &request.export, &err) == 0)
         (void)converse(x, place, &request, NULL, &answer, &err);
     gb_export_done(&request.export);
     printf("%s: %s by %s, adopted: %s\n", x->spec, gb_kind_name(place->kind), gb_export_way_name(way),
@@ -299,8 +300,7 @@ static void try_kind(struct exporter *x, enum gb_kind kind) {
         if (try_way(x, &place, (enum gb_export_way)way, false, false)) {
             try_way(x, &place, (enum gb_export_way)way, true, false);
             try_way(x, &place, (enum gb_export_way)way, true, true);
-            if (way != GB_EXPORT_POOL)
-                try_adopt(x, &place, (enum gb_export_way)way);
+            try_adopt(x, &place, (enum gb_export_way)way);
         }
         if (give_back(x, &place, &err) < 0) {
             printf("%s: %s by %s: FAILED: giving it back: %s\n", x->spec, gb_kind_name(kind),
@@ -373,8 +373,11 @@ int main(int argc, char **argv) {
     unsigned passed = 0;
     unsigned failed = 0;
     size_t i;
-    int at = 1;
+    int at = gb_backend_probe(argc, argv);
 
+    if (at >= 0)
+        return at;
+    at = 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(SECONDS_MAX);
     if (argc > 1 && strcmp(argv[1], "--importer") == 0)

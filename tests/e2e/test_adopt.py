@@ -1,5 +1,6 @@
 """Adopted memory: both sides share the same bytes; the effects of the owner's end."""
 import array
+import base64
 import fcntl
 import os
 import re
@@ -206,7 +207,7 @@ def test_what_wants_other_memory(daemon, s, session, owner, memory):
 def test_what_is_asked(daemon, s, session, owner, memory):
     target = f"/v1/sessions/{session}/buffers/x/adopt"
     for fields, code, word in [
-            ({}, "invalid_argument", "way"), ({"way": "memfd"}, "invalid_argument", "bytes"), ({"way": "pool", "bytes": 8}, "invalid_argument", "memfd"),
+            ({}, "invalid_argument", "way"), ({"way": "memfd"}, "invalid_argument", "bytes"), ({"way": "pool", "bytes": 8}, "invalid_argument", "cudaMemPoolExportPointer"),
             ({"way": "mmap", "bytes": 8}, "invalid_argument", "memfd"), ({"way": 1, "bytes": 8}, "wrong_type", "way"),
             ({"way": "memfd", "bytes": 0}, "invalid_argument", "one byte"), ({"way": "memfd", "bytes": 8, "offset": 4}, "invalid_argument", "multiple"),
             ({"way": "memfd", "bytes": 8, "handle": "AA"}, "invalid_argument", "legacy"), ({"way": "legacy", "bytes": 8}, "invalid_argument", "handle"),
@@ -222,6 +223,15 @@ def test_what_is_asked(daemon, s, session, owner, memory):
     s.put("x", B)
     told(daemon, owner.adopt("x", [memory.fd], session, bytes=8), 409, "buffer_exists")
     assert s.data("x") == B and adopted(s) == 0
+
+
+def test_a_pool_of_another_process(daemon, s, session, owner, memory, backend):
+    """The host backend has none, and a memfd is no pool of a GPU."""
+    handle = base64.b64encode(bytes(64)).decode()
+    answer = owner.adopt("x", [memory.fd], session, way="pool", handle=handle, bytes=8)
+    told(daemon, answer, *((501, "unsupported") if backend.startswith("host") else (422, "cannot_adopt")))
+    assert s.ask("GET", "buffers/x").status == 404 and adopted(s) == 0
+    assert owner.own("x", memory, session)["state"] == "ready", "the next one is taken"
 
 
 def test_what_is_handed_over(daemon, s, session, owner, memory, tmp_path):

@@ -1,4 +1,8 @@
-"""Tensors of torch on a GPU that the daemon adopts by CUDA's legacy handle."""
+"""Tensors of torch on a GPU that the daemon adopts by CUDA's legacy handle, and allocations of a pool of this process."""
+import ctypes
+import os
+from ctypes import byref, c_char, c_int, c_size_t, c_uint64, c_ulonglong, c_ushort, c_void_p
+
 import pytest
 
 from harness import BACKENDS, library, until
@@ -67,3 +71,95 @@ def test_what_is_no_handle_leaves_the_device_alive(c, daemon):
     owned._lease.close()
     until("it is lost", lambda: c.info("x")["state"] == "lost")
     assert daemon.ask("GET", "/readyz").status == 200 and (t == 1).all()
+
+
+# --- pools ------------------------------------------------------------------------------------------------------------
+
+
+class PoolProps(ctypes.Structure):
+    """CUmemPoolProps."""
+
+    _fields_ = [("kind", c_int), ("handles", c_int), ("where", c_int), ("device", c_int), ("security", c_void_p), ("most", c_size_t),
+                ("usage", c_ushort), ("reserved", c_char * 54)]
+
+
+class Pool:
+    """An exportable pool in torch's context, as RMM makes them."""
+
+    def __init__(self):
+        torch.zeros(1, device="cuda")
+        self.cuda, self.pool = ctypes.CDLL("libcuda.so.1"), c_void_p()
+        self.call("cuMemPoolCreate", byref(self.pool), byref(PoolProps(kind=1, handles=1, where=1, device=0)))
+        self.fd = c_int(-1)
+        self.call("cuMemPoolExportToShareableHandle", byref(self.fd), self.pool, c_int(1), c_ulonglong(0))
+
+    def call(self, name, *arguments):
+        code = getattr(self.cuda, name)(*arguments)
+        assert code == 0, f"{name}: {code}"
+
+    def make(self, nbytes, value):
+        """An allocation full of value, and the handle of its pointer."""
+        at, data = c_uint64(), (c_char * 64)()
+        self.call("cuMemAllocFromPoolAsync", byref(at), c_size_t(nbytes), self.pool, None)
+        self.call("cuMemsetD8_v2", at, value, c_size_t(nbytes))
+        torch.cuda.synchronize()
+        self.call("cuMemPoolExportPointer", byref(data), at)
+        return at, data.raw
+
+    def read(self, at, nbytes):
+        data = (c_char * nbytes)()
+        self.call("cuMemcpyDtoH_v2", data, at, c_size_t(nbytes))
+        return data.raw
+
+    def end(self, *memory):
+        for at in memory:
+            self.call("cuMemFree_v2", at)
+        os.close(self.fd.value)
+        self.call("cuMemPoolDestroy", self.pool)
+
+
+N = (3 << 20) + 8
+
+
+def test_memory_of_a_pool(c, daemon):
+    pool = Pool()
+    (a, handle), (b, other) = pool.make(N, 5), pool.make(N, 6)
+    with c.adopt("x", pool.fd.value, way="pool", handle=handle, nbytes=N) as owned, \
+            c.adopt("y", pool.fd.value, way="pool", handle=other, nbytes=N - 8, offset=8), \
+            c.adopt("again", pool.fd.value, way="pool", handle=handle, nbytes=N):
+        assert owned.info["kind"] == "ipc" and bytes(c.get("x")) == b"\x05" * N
+        c.fill("y", 9)
+        assert pool.read(b, 16) == b"\x06" * 8 + b"\x09" * 8
+        c.copy("y", "z")
+        c.fill("x", 7)
+        assert bytes(c.get("again")) == b"\x07" * N and bytes(c.get("z")) == b"\x09" * (N - 8)
+    assert pool.read(a, N) == b"\x07" * N
+    pool.end(a, b)
+    assert daemon.ask("GET", "/readyz").status == 200
+
+
+def test_what_is_no_memory_of_a_pool(c, daemon):
+    """No handle ends the daemon: neither one that CUDA refuses nor one that its importers die of."""
+    pool = Pool()
+    a, handle = pool.make(N, 5)
+    big, large = pool.make(6 << 30, 5)
+    fd = pool.fd.value
+    wrong = [(fd, bytes(64), 4096), (fd, os.urandom(64), 4096), (fd, large, 4096), (fd, handle, 64 << 20), (fd, handle, 5 << 30)]
+    with open("/dev/null", "rb") as null:
+        for descriptor, data, nbytes in [*wrong, (null.fileno(), handle, 4096)]:
+            with pytest.raises(gpubuf.CannotAdopt):
+                c.adopt("x", descriptor, way="pool", handle=data, nbytes=nbytes)
+            assert daemon.ask("GET", "/readyz").status == 200
+    with c.adopt("x", fd, way="pool", handle=handle, nbytes=N):
+        assert bytes(c.get("x")) == b"\x05" * N
+    pool.end(a, big)
+
+
+def test_the_owner_of_a_pool_goes(c, daemon):
+    pool = Pool()
+    a, handle = pool.make(N, 5)
+    owned = c.adopt("x", pool.fd.value, way="pool", handle=handle, nbytes=N)
+    owned._lease.close()
+    until("it is lost", lambda: c.info("x")["state"] == "lost")
+    pool.end(a)
+    assert daemon.ask("GET", "/readyz").status == 200

@@ -159,7 +159,7 @@ def told(stats):
                 out["gpubufd_kind_transfer" + (name or "s") + "_total", label, ("kind", kind)] = k[key]
     for p in stats["pools"]:
         where = *((("session", p["session"]),) if "session" in p else ()), ("pool", p["name"]), ("device", str(p["device"]["index"]))
-        for name in ("used_bytes", "used_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "buffers"):
+        for name in ("used_bytes", "used_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "kept_bytes", "buffers"):
             out["gpubufd_pool_" + name, *where] = p[name]
         for name, key in (("allocations",) * 2, ("reuses",) * 2, ("growths",) * 2, ("allocated_bytes",) * 2, ("allocation_retries", "retries"), ("frees",) * 2, ("freed_bytes",) * 2, ("trims",) * 2):
             out[f"gpubufd_pool_{name}_total", *where] = p[key]

@@ -135,6 +135,48 @@ def test_a_pool_that_is_reached_already(grant, fake):
         assert "cuMemPoolSetAccess" not in fake.names()
 
 
+def test_a_pool_is_imported_once(grant, fake):
+    """By its id; each pointer is imported once, too, and all ends with the last mapping."""
+    g, c = grant("pool", pool={"id": "1-2", "name": "p"})
+    with c.map("x") as a:
+        with c.map("x") as b:
+            assert a.pointer == b.pointer == BASE + 256
+            g.document["handle"] = handle(8)
+            with c.map("y"):
+                assert [len(fake.of(n)) for n in OPENED["pool"]] == [1, 1, 1, 2]
+        assert len(fake.of("cuMemFree_v2")) == 1 and not fake.of("cuMemPoolDestroy")
+        g.document["pool"] = {"id": "1-3", "name": "p"}
+        with c.map("x"):
+            assert len(fake.of("cuMemPoolImportFromShareableHandle")) == 2
+    assert len(fake.of("cuMemFree_v2")) == 3 and len(fake.of("cuMemPoolDestroy")) == 2
+
+
+def test_open_to_other_devices(grant, fake):
+    for way in "vmm", "pool":
+        _, c = grant(way)
+        fake.calls.clear()
+        with c.map("x", "write", access_devices=[0]):
+            if way == "vmm":
+                assert [a[2] for a in fake.of("cuMemSetAccess")] == [(1, 1, 3), (1, 0, 3)]
+            else:
+                assert [(a[1].location.id, a[1].flags) for a in fake.of("cuMemPoolSetAccess")] == [(1, 3), (0, 3)]
+    _, c = grant("legacy")
+    with pytest.raises(gpubuf.BadArgument, match="cuCtxEnablePeerAccess"):
+        c.map("x", access_devices=[0])
+
+
+def test_the_last_work_is_told(grant, fake):
+    g, c = grant("vmm", finished_event=handle(5))
+    with c.map("x", finished_event=True) as m:
+        assert b'"finished_event": true' in g.requests[-1][2]
+        m.finish_on(7)
+        assert fake.of("cuEventRecord") == [[33, 7]]
+    assert len(fake.of("cuEventDestroy_v2")) == 2
+    _, c = grant("vmm")
+    with c.map("x") as m, pytest.raises(gpubuf.BadArgument, match="finished_event=True"):
+        m.finish_on()
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_every_call_may_fail(grant, fake, way):
     """Imported objects are closed, the lease ends, and the error has the driver's name of it."""

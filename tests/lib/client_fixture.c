@@ -173,15 +173,18 @@ static void *fake_main(void *arg) {
 
     for (;;) {
         int fd = accept(fake->fd, NULL, NULL);
+        unsigned n = 0;
 
         if (fd < 0)
             break;
-        fake->served++;
-        take_request(fake, fd);
-        if (!give_answer(fake, fd, *next))
-            fake->served += 1000;
-        if (next[1])
-            next++;
+        do {
+            fake->served++;
+            take_request(fake, fd);
+            if (!give_answer(fake, fd, *next))
+                fake->served += 1000;
+            if (next[1])
+                next++;
+        } while (++n < fake->each);
         if (held >= 0)
             close(held);
         held = fd;

@@ -52,6 +52,7 @@ struct fake_server {
     unsigned served; /* to be read after fake_stop */
     char last[4096]; /* the header of the last request */
     bool keep;       /* leave connections open until the end */
+    unsigned each;   /* requests on each connection; 0: one */
     bool local;      /* on a UNIX socket */
     int send_fd;     /* sent along with each reply, this many times */
     unsigned fds;

@@ -10,11 +10,29 @@ static int held;    /* contexts, allocations, ranges, mappings, pools, pointers,
 static int pushed;  /* contexts that are current */
 static int fail_at; /* the call that fails; 0: none */
 static int calls;
+static int imported; /* pools, since the start */
+static int opened;   /* access that was given to other devices */
+static int recorded; /* events */
 
 /* For the test. */
 void fake_fail(int at);
 int fake_held(void);
 int fake_calls(void);
+int fake_imported(void);
+int fake_opened(void);
+int fake_recorded(void);
+
+int fake_imported(void) {
+    return imported;
+}
+
+int fake_opened(void) {
+    return opened;
+}
+
+int fake_recorded(void) {
+    return recorded;
+}
 
 void fake_fail(int at) {
     fail_at = at;
@@ -108,7 +126,8 @@ CALL(cuMemMap, uint64_t at, size_t bytes, size_t offset, uint64_t allocation, un
 
 CALL(cuMemSetAccess, uint64_t at, size_t bytes, const int *access, size_t count) {
     MAY_FAIL;
-    return at == 0 || bytes == 0 || access[0] != 1 || access[1] != 1 || access[2] != 1 || count != 1;
+    opened += access[1] == 0;
+    return at == 0 || bytes == 0 || access[0] != 1 || access[1] > 1 || access[2] != 1 || count != 1;
 }
 
 CALL(cuMemUnmap, uint64_t at, size_t bytes) {
@@ -130,7 +149,14 @@ CALL(cuMemPoolImportFromShareableHandle, void **ret, void *handle, int type, uns
     MAY_FAIL;
     *ret = &held;
     held++;
+    imported++;
     return (intptr_t)handle < 0 || type != 1 || flags != 0;
+}
+
+CALL(cuMemPoolSetAccess, void *pool, const int *access, size_t count) {
+    MAY_FAIL;
+    opened++;
+    return pool != &held || access[0] != 1 || access[1] != 0 || access[2] != 3 || count != 1;
 }
 
 CALL(cuMemPoolImportPointer, uint64_t *ret, void *pool, const struct handle *data) {
@@ -167,6 +193,17 @@ CALL(cuIpcOpenEventHandle, void **ret, struct handle handle) {
     *ret = &held;
     held++;
     return handle.bytes[0] != 0x61;
+}
+
+CALL(cuEventRecord, void *event, void *stream) {
+    MAY_FAIL;
+    recorded++;
+    return event != &held || stream != NULL;
+}
+
+CALL(cuEventSynchronize, void *event) {
+    recorded--;
+    return event != &held;
 }
 
 CALL(cuEventDestroy_v2, void *event) {

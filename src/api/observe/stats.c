@@ -247,6 +247,8 @@ enum gb_step gb_api_pool_stats(struct gb_http_request *request, struct gb_http_r
     gb_json_put_u64(&out, "used_peak_bytes", view.stat.used_peak_bytes);
     gb_json_put_u64(&out, "reserved_bytes", view.stat.reserved_bytes);
     gb_json_put_u64(&out, "reserved_peak_bytes", view.stat.reserved_peak_bytes);
+    gb_json_put_bool(&out, "exported", view.exported);
+    gb_json_put_u64(&out, "kept_bytes", view.kept_bytes);
     gb_json_put_u64(&out, "fragmentation_bytes", less(view.stat.reserved_bytes, view.stat.used_bytes));
     gb_json_put_u64(&out, "buffers", view.live_buffers);
     gb_json_put_u64(&out, "allocations", view.memory.allocations);

@@ -135,6 +135,8 @@ void gb_render_pool_members(struct gb_json_writer *out, const struct gb_api *api
     gb_json_put_bool(out, "allow_internal_dependencies", view->config.allow_internal_dependencies);
     gb_json_close(out, '}');
     gb_json_put_bool(out, "exportable", view->config.exportable);
+    gb_json_put_bool(out, "exported", view->exported);
+    gb_json_put_u64(out, "kept_bytes", view->kept_bytes);
     gb_json_put_u64(out, "first_use_bytes", view->first_use_bytes);
     gb_json_put_u64(out, "used_bytes", view->stat.used_bytes);
     gb_json_put_u64(out, "used_peak_bytes", view->stat.used_peak_bytes);

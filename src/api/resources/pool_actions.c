@@ -19,9 +19,9 @@ static enum gb_step reply_trimmed(struct gb_http_request *request, const void *r
     gb_json_open(&out, NULL, '{');
     gb_json_put_u64(&out, "reserved_before_bytes", call->trim.before_bytes);
     gb_json_put_u64(&out, "reserved_after_bytes", call->trim.after_bytes);
-    if (call->pool.config.exportable)
-        gb_json_put_string(&out, "note",
-                           "memory that was exported goes back to the system when the pool is deleted, not before");
+    if (call->pool.exported)
+        gb_json_put_string(
+            &out, "note", "memory of the pool was exported: nothing goes back to the system until the pool is deleted");
     else if (call->trim.kept)
         gb_json_put_string(&out, "note",
                            "what is left is in pieces of which a part is in use, or whose free is still queued");

@@ -51,29 +51,29 @@ static int read_way(const json_t *body, struct gb_import *what, struct gb_error 
         return -1;
     if (r == 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "give 'way': memfd for host memory, vmm or legacy for that of a GPU");
-    if (gb_export_way_find(word, strlen(word), &what->way, err) < 0)
-        return -1;
-    if (what->way == GB_EXPORT_POOL)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "memory is adopted by the way memfd, vmm or legacy");
-    return 0;
+                            "give 'way': memfd for host memory, vmm, pool or legacy for that of a GPU");
+    return gb_export_way_find(word, strlen(word), &what->way, err);
 }
 
-/* CUDA's older handle comes in the body; the other handles are descriptors. */
+/* CUDA's older handle, and the pointer into a pool, come in the body; the other handles are descriptors. */
 static int read_handle(const json_t *body, struct gb_import *what, struct gb_error *err) {
     struct gb_digest same = {.alg = GB_DIGEST_SHA512}; /* as long */
+    bool legacy = what->way == GB_EXPORT_LEGACY;
+    const char *of = legacy ? "cudaIpcGetMemHandle" : "cudaMemPoolExportPointer";
     const char *text = NULL;
     int r = gb_json_string(body, "handle", &text, err);
 
     if (r < 0)
         return -1;
-    if ((r > 0) != (what->way == GB_EXPORT_LEGACY))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s",
-                            r > 0 ? "the field 'handle' goes with the way legacy; others hand over a descriptor"
-                                  : "the way legacy needs 'handle': 64 bytes of cudaIpcGetMemHandle in base64");
-    if (r > 0 && !gb_digest_parse(GB_DIGEST_SHA512, text, strlen(text), &same))
+    if (r > 0 && !legacy && what->way != GB_EXPORT_POOL)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "the field 'handle' must be the 64 bytes of cudaIpcGetMemHandle in base64");
+                            "the field 'handle' goes with the ways legacy and pool; others hand over a descriptor");
+    if (r == 0 && (legacy || what->way == GB_EXPORT_POOL))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the way %s needs 'handle': 64 bytes of %s in base64",
+                            gb_export_way_name(what->way), of);
+    if (r > 0 && !gb_digest_parse(GB_DIGEST_SHA512, text, strlen(text), &same))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'handle' must be the 64 bytes of %s in base64",
+                            of);
     memcpy(what->handle, same.bytes, sizeof(what->handle));
     return 0;
 }

@@ -29,6 +29,23 @@ static void render_passed(struct gb_json_writer *out, const struct gb_lease_gran
     gb_json_close(out, ']');
 }
 
+/* Importers open a pool once for all that they map of it. The id is that of no other pool, nor of another daemon's. */
+static void render_pool(struct gb_json_writer *out, const struct gb_http_request *request,
+                        const struct gb_lease_grant *lease) {
+    char id[40];
+
+    if (lease->pool_id == 0) {
+        gb_json_put_null(out, "pool");
+        return;
+    }
+    snprintf(id, sizeof(id), "%" PRIx64 "-%" PRIx64, (uint64_t)gb_api_of(request)->started_us,
+             (uint64_t)lease->pool_id);
+    gb_json_open(out, "pool", '{');
+    gb_json_put_string(out, "id", id);
+    gb_json_put_string(out, "name", lease->pool.s);
+    gb_json_close(out, '}');
+}
+
 static void render(struct gb_json_writer *out, const struct gb_http_request *request,
                    const struct gb_lease_call *call) {
     const struct gb_lease_grant *lease = &call->lease;
@@ -55,9 +72,13 @@ static void render(struct gb_json_writer *out, const struct gb_http_request *req
     gb_json_put_string(out, "etag", quoted);
     gb_render_device_id(out, "device", gb_api_of(request), lease->export.device);
     gb_json_put_string(out, "kind", gb_kind_name(lease->kind));
+    render_pool(out, request, lease);
     gb_json_put_u64(out, "fds", lease->export.fd >= 0);
     gb_grant_handle(out, "handle", lease->export.handle_bytes > 0 ? lease->export.handle : NULL);
     gb_grant_handle(out, "event", lease->has_event ? lease->event : NULL);
+    gb_grant_handle(out, "finished_event", lease->has_finished ? lease->finished : NULL);
+    if (lease->finished_missing[0] != '\0')
+        gb_json_put_string(out, "finished_event_missing", lease->finished_missing);
     gb_json_close(out, '}');
 }
 
@@ -90,11 +111,13 @@ static int read_body(const struct gb_http_request *request, struct gb_lease_para
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "mode ways", true, &body, err) < 0)
+    if (gb_body_object(request, "mode ways finished_event", true, &body, err) < 0)
         return -1;
     r = gb_grant_mode(body, &params->write, err);
     if (r == 0)
         r = read_ways(body, &params->ways, err);
+    if (r == 0 && gb_json_bool(body, "finished_event", &params->finished, err) < 0)
+        r = -1;
     json_decref(body);
     return r;
 }

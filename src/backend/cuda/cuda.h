@@ -9,4 +9,8 @@
  * is there. The program itself starts without a driver: the runtime is linked statically and looks for one here. */
 int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
 
+/* Opens another process's pool and pointer. -1 where argv[0] is not that word; see gb_backend_probe. */
+#define GB_CUDA_PROBE "gpubufd-probe"
+int gb_cuda_probe_main(int argc, char **argv);
+
 #endif

@@ -7,16 +7,18 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "backend/cuda/internal.h"
 #include "backend/memfd.h"
 #include "backend/native.h"
 
-/* A handle is opened once for each device, however often it is imported. */
+/* A handle is opened once for each device, however often it is imported; one of a pool each time. */
 struct cuda_import {
     struct cuda_import *next;
-    enum gb_export_way way; /* VMM or LEGACY */
+    enum gb_export_way way; /* not MEMFD */
+    cudaMemPool_t pool;     /* POOL */
     int device;
     CUdeviceptr base;
     size_t size;
@@ -37,8 +39,9 @@ static int refused(struct cuda_backend *be, cudaError_t rc, const char *call, st
         return gb_cuda_fail(be, alive, "cudaMemGetInfo", err);
     gb_error_native_told(err, "cuda", (int)rc, cudaGetErrorName(rc), call, cudaGetErrorString(rc));
     return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
-                        "CUDA does not take it for such memory (%s: %s): give what cuMemExportToShareableHandle or "
-                        "cudaIpcGetMemHandle gave, in another process and while the memory lives",
+                        "CUDA does not take it for such memory (%s: %s): give what cuMemExportToShareableHandle, "
+                        "cudaIpcGetMemHandle or cudaMemPoolExportPointer gave, in another process and while the "
+                        "memory lives",
                         call, cudaGetErrorString(rc));
 }
 
@@ -160,6 +163,123 @@ static int open_legacy(struct cuda_backend *be, const struct gb_import *what, st
                         about.device);
 }
 
+/* --- by pool ------------------------------------------------------------------------------------------------------ */
+
+/* What sort of descriptor CUDA gives for a pool, by one of our own. */
+static int learn_sort_locked(struct cuda_backend *be, int device, struct gb_error *err) {
+    const struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED, .exportable = true};
+    struct gb_pool *pool = NULL;
+    cudaError_t rc;
+    struct stat st;
+    int fd = -1;
+    int r = -1;
+
+    if (be->pool_sort.known)
+        return 0;
+    if (gb_cuda_pool_create(&be->base, device, &config, &pool, err) < 0)
+        return -1;
+    rc = cudaMemPoolExportToShareableHandle(&fd, pool->handle, cudaMemHandleTypePosixFileDescriptor, 0);
+    if (rc != cudaSuccess)
+        (void)gb_cuda_fail(be, rc, "cudaMemPoolExportToShareableHandle", err);
+    else if (fstat(fd, &st) < 0)
+        gb_error_errno(err, GB_ERR_INTERNAL, "fstat", errno);
+    else
+        r = 0;
+    if (r == 0)
+        be->pool_sort = (struct cuda_pool_sort){true, st.st_mode & S_IFMT, st.st_dev, st.st_rdev};
+    if (fd >= 0)
+        close(fd);
+    gb_cuda_pool_destroy(&be->base, pool);
+    return r;
+}
+
+/* A file system in user space is not asked. */
+static int check_sort(struct cuda_backend *be, const struct gb_import *what, struct gb_error *err) {
+    const struct cuda_pool_sort *sort = &be->pool_sort;
+    struct statx st;
+    int r;
+
+    pthread_mutex_lock(&be->imports_lock);
+    r = learn_sort_locked(be, what->device, err);
+    pthread_mutex_unlock(&be->imports_lock);
+    if (r < 0)
+        return -1;
+    if (statx(what->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0)
+        return gb_error_errno(err, GB_ERR_CANNOT_ADOPT, "statx", errno);
+    if ((st.stx_mode & S_IFMT) == sort->type && makedev(st.stx_dev_major, st.stx_dev_minor) == sort->dev &&
+        makedev(st.stx_rdev_major, st.stx_rdev_minor) == sort->rdev)
+        return 0;
+    return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
+                        "the descriptor is none of a pool: give what cudaMemPoolExportToShareableHandle gave");
+}
+
+/* Without the lock: it takes as long as a process and its context take to come and go. */
+static int check_pool(struct cuda_backend *be, const struct gb_import *what, struct gb_error *err) {
+    if (gb_cuda_enter(be, what->device, err) < 0)
+        return -1;
+    if (!be->devices[what->device].exports_fd)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d cannot share pool memory by file descriptor",
+                            what->device);
+    if (what->offset + what->bytes > GB_EXPORT_POOL_MAX_BYTES)
+        return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
+                            "importers of one allocation of a pool die above %llu bytes, and the buffer is to end at "
+                            "byte %llu: the way vmm has no such limit",
+                            GB_EXPORT_POOL_MAX_BYTES, (unsigned long long)(what->offset + what->bytes));
+    return check_sort(be, what, err) < 0 ? -1 : gb_cuda_probe(what, err);
+}
+
+/* How much of the allocation follows the pointer. */
+static int measure(struct cuda_backend *be, const struct gb_import *what, struct cuda_import *import, void *at,
+                   struct gb_error *err) {
+    struct cudaPointerAttributes about = {.device = -1};
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    cudaError_t rc = (cudaError_t)be->driver.address_range(&base, &size, (CUdeviceptr)(uintptr_t)at);
+
+    import->base = (CUdeviceptr)(uintptr_t)at;
+    import->size = size - (import->base - base);
+    if (rc == cudaSuccess)
+        rc = cudaPointerGetAttributes(&about, at);
+    if (rc != cudaSuccess)
+        return refused(be, rc, "cuMemGetAddressRange", err);
+    if (about.device == what->device)
+        return 0;
+    return gb_error_set(err, GB_ERR_CANNOT_ADOPT, "the memory is not of device %d: it is of device %d", what->device,
+                        about.device);
+}
+
+static int open_pool(struct cuda_backend *be, const struct gb_import *what, struct cuda_import *import,
+                     struct gb_error *err) {
+    struct cudaMemPoolPtrExportData data;
+    void *at = NULL;
+    cudaError_t rc;
+
+    memcpy(&data, what->handle, sizeof(data));
+    rc = cudaMemPoolImportFromShareableHandle(&import->pool, (void *)(intptr_t)what->fd,
+                                              cudaMemHandleTypePosixFileDescriptor, 0);
+    if (rc != cudaSuccess)
+        return refused(be, rc, "cudaMemPoolImportFromShareableHandle", err);
+    rc = cudaMemPoolImportPointer(&at, import->pool, &data);
+    if (rc != cudaSuccess) {
+        (void)cudaMemPoolDestroy(import->pool);
+        return refused(be, rc, "cudaMemPoolImportPointer", err);
+    }
+    if (measure(be, what, import, at, err) == 0)
+        return 0;
+    (void)cudaFree(at);
+    (void)cudaMemPoolDestroy(import->pool);
+    return -1;
+}
+
+static int close_pool(struct cuda_backend *be, const struct cuda_import *import, struct gb_error *err) {
+    cudaError_t rc = cudaFree((void *)(uintptr_t)import->base);
+
+    if (rc != cudaSuccess)
+        return gb_cuda_fail(be, rc, "cudaFree", err);
+    rc = cudaMemPoolDestroy(import->pool);
+    return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaMemPoolDestroy", err);
+}
+
 /* --- of a device -------------------------------------------------------------------------------------------------- */
 
 static int close_import(struct cuda_backend *be, const struct cuda_import *import, struct gb_error *err) {
@@ -167,6 +287,8 @@ static int close_import(struct cuda_backend *be, const struct cuda_import *impor
 
     if (gb_cuda_enter(be, import->device, err) < 0)
         return -1;
+    if (import->way == GB_EXPORT_POOL)
+        return close_pool(be, import, err);
     if (import->way == GB_EXPORT_LEGACY) {
         rc = cudaIpcCloseMemHandle((void *)(uintptr_t)import->base);
         return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaIpcCloseMemHandle", err);
@@ -191,7 +313,10 @@ static struct cuda_import *make_locked(struct cuda_backend *be, const struct gb_
     }
     import->way = what->way;
     import->device = what->device;
-    r = what->way == GB_EXPORT_VMM ? open_vmm(be, what, import, err) : open_legacy(be, what, import, err);
+    if (what->way == GB_EXPORT_VMM)
+        r = open_vmm(be, what, import, err);
+    else
+        r = what->way == GB_EXPORT_POOL ? open_pool(be, what, import, err) : open_legacy(be, what, import, err);
     if (r < 0) {
         free(import);
         return NULL;
@@ -325,10 +450,8 @@ int gb_cuda_import(struct gb_backend *base, const struct gb_import *what, struct
         return gb_error_set(
             err, GB_ERR_INVALID_ARGUMENT, "there is no way %d, no device %d, or there are no %llu bytes at offset %llu",
             (int)what->way, what->device, (unsigned long long)what->bytes, (unsigned long long)what->offset);
-    if (what->way == GB_EXPORT_POOL)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED,
-                            "memory of another process's pool is not taken: use the way vmm "
-                            "or legacy");
+    if (what->way == GB_EXPORT_POOL && check_pool(be, what, err) < 0)
+        return -1;
     return what->way == GB_EXPORT_MEMFD ? import_host(be, what, ret, err) : import_device(be, what, ret, err);
 }
 

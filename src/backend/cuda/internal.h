@@ -114,6 +114,14 @@ struct cuda_driver {
     PFN_cuMemGetAllocationPropertiesFromHandle_v10020 mem_properties;
 };
 
+/* What a pool's descriptor looks like to the system. */
+struct cuda_pool_sort {
+    bool known;
+    mode_t type;
+    dev_t dev;
+    dev_t rdev;
+};
+
 #define CUDA_HOLD_WORDS 16
 
 struct cuda_hold_word {
@@ -141,7 +149,8 @@ struct cuda_backend {
     pthread_mutex_t imports_lock;
     struct cuda_import
         *imports; /* a device's memory that is another process's, under imports_lock; held while CUDA opens it */
-    struct gb_host_ranges foreign; /* host memory that is; under imports_lock */
+    struct cuda_pool_sort pool_sort; /* set once, under imports_lock */
+    struct gb_host_ranges foreign;   /* host memory that is; under imports_lock */
     pthread_mutex_t bounces_lock;
     struct cuda_bounce
         *bounces[CUDA_BOUNCE_SIZES]; /* of no stream, under bounces_lock; given back at the end: that waits */
@@ -341,5 +350,11 @@ int gb_cuda_event_export(struct gb_backend *be, struct gb_event *event, unsigned
 int gb_cuda_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret, struct gb_error *err);
 int gb_cuda_import_end(struct gb_backend *be, const struct gb_location *place, struct gb_error *err);
 void gb_cuda_imports_free(struct cuda_backend *be);
+
+/* --- probe.c ------------------------------------------------------------------------------------------------------ */
+
+/* Has another process open the pool and the pointer of *what; CANNOT_ADOPT where it does not come back. Takes as long
+ * as a context takes to be made, and 20 seconds at most. */
+int gb_cuda_probe(const struct gb_import *what, struct gb_error *err);
 
 #endif

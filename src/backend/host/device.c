@@ -53,7 +53,8 @@ static void write_capabilities(const struct gb_host *host, struct gb_device_rec 
         missing(rec, GB_CAP_MEMORY_POOLS, GB_HOST_NO_POOLS);
         snprintf(rec->kind_missing[GB_KIND_DEVICE], GB_REASON_SIZE, "%s", GB_HOST_NO_POOLS);
     }
-    missing(rec, GB_CAP_POOL_EXPORT_FD, "pools of the host backend are of this process alone; kind shared is not");
+    if (!host->ipc_fake || gb_host_poolless(host, rec->index))
+        missing(rec, GB_CAP_POOL_EXPORT_FD, "pools of the host backend are of this process alone; kind shared is not");
     missing(rec, GB_CAP_VMM_EXPORT_FD, "there is no GPU: kinds shared, pinned and pageable are exported by memfd");
     if (!host->legacy_fake)
         missing(rec, GB_CAP_LEGACY_IPC, "CUDA's handles name memory of a GPU only");

@@ -235,6 +235,8 @@ int gb_host_event_elapsed(struct gb_backend *be, struct gb_event *start, struct 
     if (start->device != end->device || !start->recorded || !end->recorded)
         r = gb_host_error(err, GB_HOST_INVALID_HANDLE, "cudaEventElapsedTime",
                           "both events must have been recorded, on one device");
+    else if (start->shared || end->shared)
+        r = gb_host_error(err, GB_HOST_INVALID_HANDLE, "cudaEventElapsedTime", "a shared event has no time");
     else if (!done_locked(start) || !done_locked(end))
         r = gb_host_error(err, GB_HOST_NOT_READY, "cudaEventElapsedTime", "an event has not completed yet");
     else

@@ -13,7 +13,7 @@
 
 #define PERMITTED                                                                                                      \
     "discrete, devices=N (1 to 16), bytes=SIZE (1M or more, such as 8G), peers=yes or peers=no, managed=attach, "      \
-    "legacy=fake, integrated, poolless=DEVICE"
+    "legacy=fake, ipc=fake, integrated, poolless=DEVICE"
 #define BYTES_MIN (1ull << 20)
 
 int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
@@ -170,6 +170,7 @@ struct options {
     bool peers;
     bool managed_attach;
     bool legacy_fake;
+    bool ipc_fake;
     uint32_t poolless;
     bool integrated;
     uint64_t devices;
@@ -199,6 +200,8 @@ static int parse_word(const char *word, size_t len, struct options *options, str
         options->managed_attach = true;
     } else if (is(word, len, "legacy=fake")) {
         options->legacy_fake = true;
+    } else if (is(word, len, "ipc=fake")) {
+        options->ipc_fake = true;
     } else if (is(word, len, "integrated")) {
         options->integrated = true;
     } else if (len > 9 && memcmp(word, "poolless=", 9) == 0) {
@@ -273,6 +276,7 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     host->peers = options.peers;
     host->managed_attach = options.managed_attach;
     host->legacy_fake = options.legacy_fake;
+    host->ipc_fake = options.ipc_fake;
     host->poolless = options.poolless;
     host->integrated = options.integrated;
     host->machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);

@@ -140,6 +140,7 @@ struct gb_event {
     int device;
     unsigned refs; /* the owner's, each queued record's */
     bool recorded;
+    bool shared;              /* created for other processes */
     struct gb_stream *stream; /* of the last record, holds a reference; NULL: never recorded, or a mark */
     uint64_t seq;             /* of the last record in that stream */
     uint64_t time_ns;         /* when the last record was reached */
@@ -158,8 +159,10 @@ struct gb_pool {
     struct gb_pool_config config;
     struct gb_pool_stat stat;
     struct gb_host_arena arena;
-    uint32_t open_to; /* devices that may use its memory, a bit each */
-    bool dying;       /* destroyed while frees were still queued */
+    uint32_t open_to;      /* devices that may use its memory, a bit each */
+    bool dying;            /* destroyed while frees were still queued */
+    int fd;                /* that importers would get; -1: nothing was exported */
+    uint64_t unsaid_bytes; /* kept after an export, and not among the reserved ones, as with CUDA */
 };
 
 struct gb_host_device {
@@ -188,6 +191,7 @@ struct gb_host {
     bool peers;
     bool managed_attach;
     bool legacy_fake;  /* memory of kind ipc has a handle that cannot be opened */
+    bool ipc_fake;     /* exportable pools and shared events have such handles */
     bool integrated;   /* as an integrated GPU: default pools keep little */
     uint32_t poolless; /* a bit for each device without memory pools */
     int device_count;
@@ -341,6 +345,11 @@ int gb_host_attributes(struct gb_backend *be, const struct gb_location *place, s
                        struct gb_mem_attr *ret, struct gb_error *err);
 
 /* export.c */
+/* Handles that cannot be opened. */
+void gb_host_fake_handle(const void *of, unsigned char ret[GB_EXPORT_HANDLE_BYTES]);
+int gb_host_fake_pool(struct gb_host *host, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
+                      struct gb_export *ret, struct gb_error *err);
+
 int gb_host_export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                    enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err);
 int gb_host_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);

@@ -1,6 +1,7 @@
 /* Pools of the host backend: configuration, statistics, and giving memory back to the system. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/host/host.h"
 
@@ -12,6 +13,7 @@ struct gb_pool *gb_host_pool_new_locked(struct gb_host *host, int device, const 
     pool->host = host;
     pool->device = device;
     pool->open_to = 1u << device;
+    pool->fd = -1;
     pool->config = *config;
     pool->next = host->devices[device].pools;
     host->devices[device].pools = pool;
@@ -65,10 +67,16 @@ void gb_host_pool_make_room_locked(struct gb_pool *pool, uint64_t bytes, struct 
     struct gb_host_segment *segment;
     uint64_t idle = 0;
 
-    for (segment = pool->arena.segments; segment; segment = segment->next)
+    for (segment = pool->fd < 0 ? pool->arena.segments : NULL; segment; segment = segment->next)
         idle += idle_locked(segment) ? segment->bytes : 0;
     if (idle >= bytes)
         shrink_locked(pool, pool->stat.reserved_bytes - bytes, false, list);
+}
+
+static void free_pool(struct gb_pool *pool) {
+    if (pool->fd >= 0)
+        close(pool->fd);
+    free(pool);
 }
 
 static void free_if_dead_locked(struct gb_pool **at) {
@@ -77,7 +85,7 @@ static void free_if_dead_locked(struct gb_pool **at) {
     if (!pool->dying || pool->arena.segments)
         return;
     *at = pool->next;
-    free(pool);
+    free_pool(pool);
 }
 
 struct gb_host_segment *gb_host_release_locked(struct gb_host *host) {
@@ -92,7 +100,7 @@ struct gb_host_segment *gb_host_release_locked(struct gb_host *host) {
 
         while (*at) {
             struct gb_pool *pool = *at;
-            uint64_t keep = pool->dying ? 0 : pool->config.release_threshold_bytes;
+            uint64_t keep = pool->dying ? 0 : pool->fd >= 0 ? GB_UNLIMITED : pool->config.release_threshold_bytes;
 
             shrink_locked(pool, keep, false, &list);
             again = again || pool->dying || (pool->stat.reserved_bytes > keep && pool->stat.reserved_bytes > 0);
@@ -135,7 +143,7 @@ void gb_host_pools_free(struct gb_host *host) {
             while (pool->arena.segments)
                 detach_locked(pool, pool->arena.segments, &list);
             host->devices[device].pools = pool->next;
-            free(pool);
+            free_pool(pool);
         }
     }
     gb_host_segment_unmap(list);
@@ -226,6 +234,7 @@ int gb_host_pool_stat(struct gb_backend *be, struct gb_pool *pool, struct gb_poo
     (void)err;
     pthread_mutex_lock(&host->lock);
     *ret = pool->stat;
+    ret->reserved_bytes -= pool->unsaid_bytes;
     pthread_mutex_unlock(&host->lock);
     return 0;
 }
@@ -248,7 +257,10 @@ int gb_host_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep
     (void)err;
     pthread_mutex_lock(&host->lock);
     gb_host_arena_settle(&pool->arena, done_locked, NULL);
-    shrink_locked(pool, keep_bytes, true, &gone);
+    if (pool->fd < 0)
+        shrink_locked(pool, keep_bytes, true, &gone);
+    else if (pool->stat.reserved_bytes > keep_bytes) /* it says so, as CUDA, and keeps all */
+        pool->unsaid_bytes = pool->stat.reserved_bytes - keep_bytes;
     pthread_mutex_unlock(&host->lock);
     gb_host_segment_unmap(gone);
     return 0;

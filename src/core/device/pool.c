@@ -166,19 +166,24 @@ int gb_core_pool_create(struct gb_core_pool *p, struct gb_error *err) {
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
-static bool read_stat(struct gb_core_pool *p, struct gb_pool_stat *ret) {
-    if (!p->pool || gb_pool_stat(p->core->backend, p->pool, ret, NULL) < 0)
-        return false;
+int gb_core_pool_read(struct gb_core_pool *p, struct gb_pool_stat *ret, struct gb_error *err) {
+    struct gb_pool_stat stat;
+
+    if (gb_pool_stat(p->core->backend, p->pool, &stat, err) < 0)
+        return -1;
     pthread_mutex_lock(&p->stat_lock);
-    p->stat = *ret;
+    gb_core_pool_follow_locked(p, &stat);
+    p->stat = stat;
     pthread_mutex_unlock(&p->stat_lock);
-    return true;
+    *ret = stat;
+    return 0;
 }
 
 void gb_core_pool_refresh(struct gb_core_pool *p) {
     struct gb_pool_stat stat;
 
-    read_stat(p, &stat);
+    if (p->pool)
+        (void)gb_core_pool_read(p, &stat, NULL);
 }
 
 void gb_core_pool_stat(struct gb_core_pool *p, struct gb_pool_stat *ret) {
@@ -196,11 +201,11 @@ int gb_core_pool_alloc(struct gb_core_pool *p, struct gb_stream *stream, uint64_
                        struct gb_error *err) {
     struct gb_pool_stat before;
     struct gb_pool_stat after;
-    bool known = gb_pool_stat(p->core->backend, p->pool, &before, NULL) == 0;
+    bool known = gb_core_pool_read(p, &before, NULL) == 0;
 
     if (gb_mem_alloc(p->core->backend, p->pool, stream, bytes, ret, err) < 0)
         return -1;
-    if (read_stat(p, &after) && known && after.reserved_bytes > before.reserved_bytes)
+    if (gb_core_pool_read(p, &after, NULL) == 0 && known && after.reserved_bytes > before.reserved_bytes)
         atomic_fetch_add(&p->growths, 1);
     else
         atomic_fetch_add(&p->reuses, 1);
@@ -249,7 +254,8 @@ static void release(struct gb_core_device *device, bool notice) {
     for (p = device->pools; p; p = p->next) {
         struct gb_pool_config config;
 
-        if (gb_pool_config(be, p->pool, &config, NULL) < 0 || config.release_threshold_bytes == GB_UNLIMITED)
+        if (atomic_load(&p->exported) || gb_pool_config(be, p->pool, &config, NULL) < 0 ||
+            config.release_threshold_bytes == GB_UNLIMITED)
             continue;
         if (over_threshold(p, config.release_threshold_bytes)) {
             if (notice)
@@ -290,12 +296,13 @@ unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
     gb_core_pool_notice_frees(pool->device);
     if (gb_core_pool_absent(pool))
         return 0;
-    trimmed = gb_pool_trim(be, pool->pool, 0, NULL) == 0;
+    trimmed = !atomic_load(&pool->exported) && gb_pool_trim(be, pool->pool, 0, NULL) == 0;
     /* The pool is full by its own limit: unused memory of other pools would not help. */
     if (gb_pool_stat(be, pool->pool, &stat, NULL) == 0 && (bytes > limit || stat.used_bytes > limit - bytes))
         return trimmed;
     for (p = pool->device->pools; p; p = p->next) {
-        if (p == pool || gb_pool_stat(be, p->pool, &stat, NULL) < 0 || stat.reserved_bytes == stat.used_bytes)
+        if (p == pool || atomic_load(&p->exported) || gb_pool_stat(be, p->pool, &stat, NULL) < 0 ||
+            stat.reserved_bytes == stat.used_bytes)
             continue;
         trimmed += gb_pool_trim(be, p->pool, 0, NULL) == 0;
         gb_core_pool_refresh(p);
@@ -341,6 +348,8 @@ void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
                                  .updated_at_us = p->rec.updated_at_us,
                                  .lost = !p->pool || gb_backend_dead(p->core->backend, NULL)};
     pthread_mutex_unlock(&p->stat_lock);
+    ret->exported = atomic_load(&p->exported);
+    ret->kept_bytes = gb_core_pool_kept(p);
     gb_core_pool_stat(p, &ret->stat);
     gb_alloc_counters_read(&p->memory, &ret->memory);
     ret->reuses = atomic_load(&p->reuses);

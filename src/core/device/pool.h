@@ -41,8 +41,11 @@ struct gb_core_pool {
     struct gb_core_pool *next; /* of the device's pools; the lane's alone */
     struct gb_task task;       /* when the last reference is gone */
 
+    atomic_bool exported; /* a pointer of it was: nothing goes back any more */
     pthread_mutex_t stat_lock;
     struct gb_pool_stat stat;
+    uint64_t kept_bytes;      /* the stat_lock: reserved at the first export, and what was added since */
+    uint64_t kept_seen_bytes; /* the same: the last number that was the device's */
     struct gb_alloc_counters memory;
     _Atomic uint64_t reuses;  /* allocations from memory that it had */
     _Atomic uint64_t growths; /* those for which it took more of the device */
@@ -76,10 +79,25 @@ int gb_core_pool_create(struct gb_core_pool *pool, struct gb_error *err);
  * session's lock. */
 void gb_core_pool_configured(struct gb_core_pool *pool, const struct gb_pool_rec *rec);
 
-/* Reads the numbers anew. */
+/* Reads the numbers anew; *ret has those of the device. */
+int gb_core_pool_read(struct gb_core_pool *pool, struct gb_pool_stat *ret, struct gb_error *err);
+/* The same; a pool that cannot be asked keeps its numbers. */
 void gb_core_pool_refresh(struct gb_core_pool *pool);
 void gb_core_pool_stat(struct gb_core_pool *pool, struct gb_pool_stat *ret); /* as of the last reading */
 void gb_core_pool_view(struct gb_core_pool *pool, struct gb_pool_view *ret); /* under the session's lock */
+
+/* Makes memory of the pool ready for another process by the way pool. On the lane. */
+int gb_core_pool_export(struct gb_core_pool *pool, const struct gb_location *place, uint64_t bytes, bool writable,
+                        struct gb_export *ret, struct gb_error *err);
+
+/* Corrects what the device says of a pool from which was exported. The stat_lock is held. */
+void gb_core_pool_follow_locked(struct gb_core_pool *pool, struct gb_pool_stat *stat);
+
+/* The bytes that go back only with the pool; 0 until something of it was exported. */
+uint64_t gb_core_pool_kept(struct gb_core_pool *pool);
+
+/* gb_pool_trim; of a pool from which was exported nothing goes back, so the device is not asked. On the lane. */
+int gb_core_pool_trim(struct gb_core_pool *pool, uint64_t keep_bytes, struct gb_error *err);
 
 /* Gives back what the pools of the device keep above their release threshold, as CUDA does at a synchronization. On the
  * lane, after gb_event_sync. */

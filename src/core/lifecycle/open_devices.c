@@ -11,8 +11,9 @@
 static bool retry(void *device) {
     bool keeps = gb_free_cache_retry(device);
     bool maps = gb_lease_again(device);
+    bool ends = gb_leases_finish(device);
 
-    return gb_alloc_retry(device) || keeps || maps;
+    return gb_alloc_retry(device) || keeps || maps || ends;
 }
 
 static int open_device(struct gb_core *core, int index, struct gb_error *err) {

@@ -122,14 +122,13 @@ static void note_trimmed(const struct pool_op *op) {
 
 static int trim(struct pool_op *op, struct gb_error *err) {
     struct gb_core_pool *p = op->pool;
-    struct gb_backend *be = p->core->backend;
     struct gb_pool_stat stat;
 
-    if (gb_pool_stat(be, p->pool, &stat, err) < 0)
+    if (gb_core_pool_read(p, &stat, err) < 0)
         return -1;
     op->call->trim.before_bytes = stat.reserved_bytes;
     gb_core_pool_notice_frees(p->device);
-    if (gb_pool_trim(be, p->pool, op->keep_bytes, err) < 0 || gb_pool_stat(be, p->pool, &stat, err) < 0)
+    if (gb_core_pool_trim(p, op->keep_bytes, err) < 0 || gb_core_pool_read(p, &stat, err) < 0)
         return -1;
     op->call->trim.after_bytes = stat.reserved_bytes;
     op->call->trim.kept =

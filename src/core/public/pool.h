@@ -25,6 +25,8 @@ struct gb_pool_view {
     uint64_t reuses;                 /* of its allocations, those from memory that it had */
     uint64_t growths;                /* and those for which it took more of the device */
     uint64_t live_buffers;           /* with their bytes in this pool */
+    bool exported;                   /* its memory was: nothing goes back before the pool is deleted */
+    uint64_t kept_bytes;             /* exported: the reserved bytes, all of which are kept; else 0 */
     uint64_t first_use_bytes;        /* what the first allocation reserves on the device beyond its size */
     int64_t version;                 /* 0: a device's own pool */
     int64_t created_at_us;
@@ -97,8 +99,8 @@ int gb_pool_list_owned(struct gb_core *core, unsigned limit,
 
 /* The functions below take every pool that the session sees. Errors: DEVICE_NOT_FOUND for a lost pool. */
 
-/* Gives unused reserved memory beyond keep_bytes back to the system. Exported memory of an exportable pool goes back
- * only with the pool. Result: call->trim, call->pool. */
+/* Gives unused reserved memory beyond keep_bytes back to the system. Once memory of the pool was exported, nothing goes
+ * back until the pool is deleted. Result: call->trim, call->pool. */
 void gb_pool_trim_to(struct gb_core *core, const struct gb_locator *at, uint64_t keep_bytes, struct gb_pool_call *call);
 
 /* Resets both peaks to the present values. Result: call->pool. */

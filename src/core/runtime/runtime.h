@@ -62,6 +62,7 @@ struct gb_core_device {
         waiting;                  /* allocations that their pool has no memory for; the lane's alone, as the next two */
     uint64_t trim_next_ns;        /* what other pools keep may be trimmed for them again */
     struct gb_lease *mapping;     /* leases that wait for their bytes */
+    struct gb_lease *finishing;   /* and those that wait for their importer's event */
     struct gb_health health_seen; /* as the housekeeper saw it last; its alone */
 };
 

@@ -19,6 +19,7 @@
 #define GB_LEASES_MAX 65536       /* in all */
 #define GB_HOLDER_LEASES_MAX 1024 /* of one holder */
 #define GB_EXPORTS_MAX 1024       /* without a connection */
+#define GB_LEASE_FINISH_S 30      /* for the importer's event, once the lease is to end */
 
 #define GB_EXPORT_TTL_S 300       /* of an export that names none */
 #define GB_EXPORT_TTL_MAX_S 86400 /* unless the daemon's options say otherwise */
@@ -53,17 +54,23 @@ struct gb_lease_params {
     bool write;               /* for the importer to write into; else to read */
     unsigned ways;            /* the only ones to be tried, 1u << enum gb_export_way; 0: all */
     unsigned wait_ms;         /* for what is queued on the bytes, where no event can stand for it */
+    bool finished;            /* with an event that the importer records behind its work */
     uint64_t ttl_s;           /* so long at most, and no event; 0: as long as the holder */
 };
 
 struct gb_lease_grant {
-    int64_t id;                                  /* of the lease; never reused, nor by the next process */
-    bool write;                                  /* as asked for */
-    enum gb_kind kind;                           /* of the memory: of a mirrored buffer that of the side */
-    struct gb_export export;                     /* the call's, closed with it: gb_lease_take_fd */
-    bool has_event;                              /* else the bytes are complete */
-    unsigned char event[GB_EXPORT_HANDLE_BYTES]; /* cudaIpcEventHandle_t, to be waited for before the first use */
-    int64_t expires_at_us;                       /* 0: never of itself */
+    int64_t id;              /* of the lease; never reused, nor by the next process */
+    bool write;              /* as asked for */
+    enum gb_kind kind;       /* of the memory: of a mirrored buffer that of the side */
+    struct gb_export export; /* the call's, closed with it: gb_lease_take_fd */
+    int64_t pool_id;         /* way pool: that of the memory; else 0 */
+    struct gb_name pool;
+    bool has_event;                                 /* else the bytes are complete */
+    unsigned char event[GB_EXPORT_HANDLE_BYTES];    /* cudaIpcEventHandle_t, to be waited for before the first use */
+    bool has_finished;                              /* asked for, and to be had */
+    unsigned char finished[GB_EXPORT_HANDLE_BYTES]; /* the same, to be recorded by the importer before it unmaps */
+    char finished_missing[384];                     /* asked for: why it is not to be had */
+    int64_t expires_at_us;                          /* 0: never of itself */
     unsigned passed_count;
     struct {
         enum gb_export_way way;
@@ -105,7 +112,11 @@ struct gb_export_params {
 };
 void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_lease_call *call);
 
-/* Ends a lease. holder: only one of its own, else MAP_NOT_PERMITTED; NULL: any. LEASE_NOT_FOUND. When the call ends the
+/* Ends a lease. If its importer has an event that is not complete, the lease ends when it is: until then the memory is
+ * neither written nor given back. After GB_LEASE_FINISH_S it ends all the same, with TIMED_OUT, and what it wrote is
+ * tainted.
+ *
+ * holder: only one of its own, else MAP_NOT_PERMITTED; NULL: any. LEASE_NOT_FOUND. When the call ends the
  * memory is given back and the new generation of a lease for writing is committed.
  *
  * outside: the lease's process was not asked, and may go on. The content of a lease for writing is tainted then, as it
@@ -120,7 +131,7 @@ enum gb_lease_state {
     GB_LEASE_REPLACED, /* the buffer has others by now */
     GB_LEASE_DELETED,  /* the buffer is gone */
     GB_LEASE_LOST,     /* the device died, or the pool was removed */
-    GB_LEASE_ENDING    /* the client is through; the new generation is being committed */
+    GB_LEASE_ENDING    /* the client is through; its event, or the commit of the new generation, is waited for */
 };
 /* "present", "replaced", "deleted", "lost", "ending". */
 const char *gb_lease_state_name(enum gb_lease_state state);

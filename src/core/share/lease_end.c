@@ -94,6 +94,7 @@ static void drop_event(struct gb_task *task) {
     struct gb_lease *lease = (struct gb_lease *)task;
 
     gb_event_destroy(lease->core->backend, lease->event);
+    gb_event_destroy(lease->core->backend, lease->finished);
     drop(lease);
 }
 
@@ -111,7 +112,7 @@ void gb_lease_over(struct gb_lease *lease) {
         GB_COUNT(lease->core, s, unmaps, 1);
         gb_notice_post_lease(lease, GB_NOTICE_LEASE_ENDED);
     }
-    if (!lease->event) {
+    if (!lease->event && !lease->finished) {
         drop(lease);
         return;
     }
@@ -121,10 +122,16 @@ void gb_lease_over(struct gb_lease *lease) {
 
 /* --- asking for it ------------------------------------------------------------------------------------------------ */
 
-/* True when there is something to do for the caller: *ret_commit: gb_lease_commit, else gb_lease_over. */
-static bool close_locked(struct gb_lease *lease, bool outside, bool *ret_commit) {
+bool gb_lease_decide_locked(struct gb_lease *lease) {
     enum gb_head head;
+    bool commit = lease->pin.write && !atomic_load(&lease->core->closing) && gb_lease_current_locked(lease, &head);
 
+    lease->step = commit ? GB_LEASE_LEAVING : GB_LEASE_OVER;
+    return commit;
+}
+
+/* True when there is something to do for the caller: leave. */
+static bool close_locked(struct gb_lease *lease, bool outside, bool *ret_commit) {
     if (lease->step == GB_LEASE_MAKING)
         lease->cut = true;
     if (lease->step != GB_LEASE_LIVE)
@@ -132,12 +139,14 @@ static bool close_locked(struct gb_lease *lease, bool outside, bool *ret_commit)
     if (outside &&
         lease->pin.write) /* the record says so when the lease is withdrawn: until then it is one that writes */
         lease->content->tainted = true;
-    *ret_commit = lease->pin.write && !atomic_load(&lease->core->closing) && gb_lease_current_locked(lease, &head);
-    lease->step = *ret_commit ? GB_LEASE_LEAVING : GB_LEASE_OVER;
+    if (lease->finished && !atomic_load(&lease->core->closing))
+        lease->step = GB_LEASE_FINISHING;
+    else
+        *ret_commit = gb_lease_decide_locked(lease);
     return true;
 }
 
-static void leave(struct gb_lease *lease, bool commit) {
+void gb_lease_leave(struct gb_lease *lease, bool commit) {
     static const struct gb_transaction how = {
         .validate_locked = validate_locked, .publish_locked = gb_lease_apply_locked, .end = left};
 
@@ -145,6 +154,14 @@ static void leave(struct gb_lease *lease, bool commit) {
         gb_lease_commit(lease, &how);
     else
         gb_lease_over(lease);
+}
+
+/* Only the lane takes a lease that is finishing any further. */
+static void leave(struct gb_lease *lease, bool commit) {
+    if (lease->step == GB_LEASE_FINISHING)
+        gb_lease_finish(lease);
+    else
+        gb_lease_leave(lease, commit);
 }
 
 void gb_lease_close(struct gb_lease *lease, bool outside) {

@@ -30,7 +30,8 @@ void gb_holder_unref(struct gb_holder *holder); /* NULL is accepted */
 enum gb_lease_step {
     GB_LEASE_MAKING, /* it holds the bytes, and was not granted yet */
     GB_LEASE_LIVE,
-    GB_LEASE_LEAVING, /* the end is on its way to the database */
+    GB_LEASE_FINISHING, /* it is to end, and its importer's event is not complete */
+    GB_LEASE_LEAVING,   /* the end is on its way to the database */
     GB_LEASE_OVER
 };
 
@@ -52,10 +53,12 @@ struct gb_lease {
     struct gb_name buffer;
     int64_t buffer_id;
     unsigned ways;
-    uint64_t deadline_ns;
+    bool wants_finished;
+    uint64_t deadline_ns;                /* to be granted; then for its importer's event */
     struct gb_lease_change *transaction; /* NULL: it reads */
     struct gb_export export;             /* until it is granted */
     struct gb_event *event;              /* exported with the memory; NULL: none */
+    struct gb_event *finished;           /* the importer records it; NULL: none */
     struct gb_lease *next_waiting;       /* the lane's */
     struct gb_lease_call *map;           /* the call that asked for it, until it is granted */
     struct gb_call *call;                /* to be finished: the same, then that of the end; NULL: none */
@@ -94,6 +97,15 @@ struct gb_buffer *gb_lease_buffer_locked(const struct gb_lease *lease);
 struct gb_buffer *gb_lease_current_locked(const struct gb_lease *lease, enum gb_head *ret_head);
 
 void gb_notice_post_lease(const struct gb_lease *lease, enum gb_notice_type type);
+
+/* lease_finish.c. Gives the importer an event of its own, or says why not. On the lane. */
+void gb_lease_share_finished(struct gb_lease *lease);
+/* Waits for it, then decides and leaves. Without locks. */
+void gb_lease_finish(struct gb_lease *lease);
+
+/* lease_end.c. The last step: true where a new generation is to be committed. The session's lock is held. */
+bool gb_lease_decide_locked(struct gb_lease *lease);
+void gb_lease_leave(struct gb_lease *lease, bool commit);
 
 /* lease_end.c. Ends the lease as soon as possible; outside as in gb_lease_end. Without locks. */
 void gb_lease_close(struct gb_lease *lease, bool outside);

@@ -51,6 +51,7 @@ static struct gb_lease *lease_new(struct gb_core *core, const struct gb_lease_pa
     lease->buffer = p->name;
     lease->pin = (struct gb_pin){
         .holder = p->holder->id, .pid = p->holder->pid, .uid = p->holder->uid, .write = p->write, .ttl_s = p->ttl_s};
+    lease->wants_finished = p->finished;
     lease->ways = p->ways ? p->ways : (1u << GB_EXPORT_WAYS) - 1;
     lease->deadline_ns = gb_clock_ns() + p->wait_ms * GB_NS_PER_MS;
     lease->export = GB_EXPORT_INIT;
@@ -132,6 +133,10 @@ static void grant(struct gb_lease *lease) {
 
     call->lease.id = lease->pin.id;
     call->lease.kind = lease->content->kind;
+    if (lease->export.way == GB_EXPORT_POOL) {
+        call->lease.pool_id = lease->content->pool->rec.id;
+        call->lease.pool = lease->content->pool->rec.name;
+    }
     call->lease.export = lease->export;
     atomic_fetch_add(&core->leases->live, 1);
     pthread_mutex_lock(&s->lock);
@@ -309,11 +314,19 @@ static int no_way(const struct gb_lease *lease, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_UNSUPPORTED, "\"%s\" cannot be mapped: %s", lease->buffer.s, why);
 }
 
+static int export(struct gb_lease *lease, enum gb_export_way way, struct gb_error *err) {
+    struct gb_content *c = lease->content;
+    struct gb_location place = gb_content_location(c, 0);
+    bool write = lease->pin.write;
+
+    if (way == GB_EXPORT_POOL && c->kind == GB_KIND_DEVICE)
+        return gb_core_pool_export(c->pool, &place, c->bytes, write, &lease->export, err);
+    return gb_mem_export(lease->core->backend, &place, c->bytes, NULL, way, write, &lease->export, err);
+}
+
 /* Tries the ways in order, and keeps the reason of each that failed. */
 static int find_way(struct gb_lease *lease, struct gb_error *err) {
     struct gb_content *c = lease->content;
-    struct gb_location place = gb_content_location(c, 0);
-    struct gb_pool *pool = c->kind == GB_KIND_DEVICE ? c->pool->pool : NULL;
     enum gb_export_way way;
 
     for (way = 0; way < GB_EXPORT_WAYS; way++) {
@@ -323,8 +336,7 @@ static int find_way(struct gb_lease *lease, struct gb_error *err) {
             continue;
         if (!c->ptr)
             gb_error_set(&why, GB_ERR_UNSUPPORTED, "the buffer has no bytes");
-        else if (gb_mem_export(lease->core->backend, &place, c->bytes, pool, way, lease->pin.write, &lease->export,
-                               &why) == 0)
+        else if (export(lease, way, &why) == 0)
             return 0;
         if (why.code != GB_ERR_UNSUPPORTED) {
             *err = why;
@@ -350,6 +362,8 @@ static void make(struct gb_task *task) {
     if (complete(lease, &err) == 0 && lease->pin.ttl_s == 0 && lease->export.way != GB_EXPORT_MEMFD &&
         share_event(lease, &why) < 0)
         gb_core_report_error(lease->core, &why);
+    if (lease->wants_finished)
+        gb_lease_share_finished(lease);
     if (look(lease))
         return;
     lease->next_waiting = device->mapping;

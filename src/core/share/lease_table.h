@@ -37,5 +37,7 @@ uint64_t gb_leases_adopted(struct gb_leases *leases);
 /* Looks again at the leases that wait for their bytes. True while there are any. On the device's lane. */
 struct gb_core_device;
 bool gb_lease_again(struct gb_core_device *device);
+/* The same for those that wait for their importer's event. */
+bool gb_leases_finish(struct gb_core_device *device);
 
 #endif

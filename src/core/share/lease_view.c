@@ -17,6 +17,10 @@ static void view_of(const struct gb_lease *lease, enum gb_lease_state state, str
                                   .state = state};
 }
 
+static bool ending(const struct gb_lease *lease) {
+    return lease->step == GB_LEASE_FINISHING || lease->step == GB_LEASE_LEAVING;
+}
+
 unsigned gb_lease_holders(struct gb_core *core, const struct gb_locator *at, struct gb_lease_view *ret, unsigned max) {
     struct gb_session *s = gb_session_find(core, &at->session, NULL);
     struct gb_buffer *b;
@@ -37,7 +41,7 @@ unsigned gb_lease_holders(struct gb_core *core, const struct gb_locator *at, str
             const struct gb_lease *lease = gb_lease_of_pin(pin);
 
             if (n < max)
-                view_of(lease, lease->step == GB_LEASE_LEAVING ? GB_LEASE_ENDING : GB_LEASE_PRESENT, &ret[n++]);
+                view_of(lease, ending(lease) ? GB_LEASE_ENDING : GB_LEASE_PRESENT, &ret[n++]);
         }
     }
     pthread_mutex_unlock(&s->lock);
@@ -49,7 +53,7 @@ static enum gb_lease_state state_locked(const struct gb_lease *lease) {
     const struct gb_buffer *b = gb_map_get(&lease->session->buffers, lease->buffer.s);
     enum gb_head head;
 
-    if (lease->step == GB_LEASE_LEAVING)
+    if (ending(lease))
         return GB_LEASE_ENDING;
     if (gb_lease_current_locked(lease, &head))
         return GB_LEASE_PRESENT;
@@ -63,7 +67,7 @@ static bool look(struct gb_lease *lease, struct gb_lease_view *ret) {
     bool seen;
 
     pthread_mutex_lock(&lease->session->lock);
-    seen = lease->step == GB_LEASE_LIVE || lease->step == GB_LEASE_LEAVING;
+    seen = lease->step == GB_LEASE_LIVE || ending(lease);
     if (seen)
         view_of(lease, state_locked(lease), ret);
     pthread_mutex_unlock(&lease->session->lock);

@@ -9,8 +9,9 @@ import os
 import threading
 import uuid
 from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Set, Tuple
 
+from ._pools import Shared
 from .errors import BadArgument, DeviceError, Unsupported
 
 HANDLE_POSIX_FD = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -71,6 +72,7 @@ FUNCTIONS: Dict[str, Tuple[Any, ...]] = {
     "cuIpcCloseMemHandle": (c_uint64,),
     "cuIpcOpenEventHandle": (POINTER(c_void_p), Handle),
     "cuEventDestroy_v2": (c_void_p,),
+    "cuEventRecord": (c_void_p, c_void_p),
     "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
 }
 
@@ -81,6 +83,8 @@ class Driver:
     def __init__(self, library: Any) -> None:
         self._library = library
         self.kept: Set[int] = set()  # devices whose context stays until the process ends
+        self.pools: Shared[c_void_p] = Shared()
+        self.pointers: Shared[int] = Shared()  # into those
         self._call("cuInit", 0)
         count = c_int()
         self._call("cuDeviceGetCount", byref(count))
@@ -138,16 +142,19 @@ class Driver:
             raise BadArgument("the tensor ends beyond the memory that the driver knows there")
         return bytes(bytearray(handle)), pointer - base.value, f"GPU-{self.uuids[ordinal.value]}"
 
-    def open(self, way: str, ordinal: int, fd: Optional[int], handle: bytes, map_bytes: int, offset: int, writable: bool) -> "Memory":
-        """Imports memory. The caller closes fd."""
+    def open(self, way: str, ordinal: int, fd: Optional[int], handle: bytes, map_bytes: int, offset: int, writable: bool,
+             pool: Optional[str] = None, access: Sequence[int] = ()) -> "Memory":
+        """Imports memory. The caller closes fd. pool: its id, by which it is imported once. access: other devices that are to reach it."""
+        if access and way == "legacy":
+            raise BadArgument("memory of kind ipc is opened to other devices by the program (cuCtxEnablePeerAccess), not by access_devices")
         memory = Memory(self, self._device(ordinal))
         try:
             memory.enter()
             try:
                 if way == "vmm":
-                    memory.open_vmm(_fd(fd), map_bytes, writable)
+                    memory.open_vmm(_fd(fd), map_bytes, writable, access)
                 elif way == "pool":
-                    memory.open_pool(_fd(fd), _handle(handle))
+                    memory.open_pool(_fd(fd), _handle(handle), pool, access)
                 else:
                     memory.open_legacy(_handle(handle))
             finally:
@@ -179,6 +186,7 @@ class Memory:
         self.pointer = 0
         self._undo: List[Tuple[Callable[..., None], Tuple[Any, ...]]] = []  # last first
         self._event: Optional[int] = None
+        self._finished: Optional[int] = None
         self._lock = threading.RLock()
         context = c_void_p()
         driver.call("cuDevicePrimaryCtxRetain", byref(context), device)
@@ -193,7 +201,7 @@ class Memory:
     def _later(self, name: str, *arguments: Any) -> None:
         self._undo.append((self._driver.call, (name, *arguments)))
 
-    def open_vmm(self, fd: int, size: int, writable: bool) -> None:
+    def open_vmm(self, fd: int, size: int, writable: bool, others: Sequence[int]) -> None:
         call, handle, base = self._driver.call, c_ulonglong(), c_uint64()
         call("cuMemImportFromShareableHandle", byref(handle), c_void_p(fd), HANDLE_POSIX_FD)
         self._later("cuMemRelease", handle)
@@ -201,21 +209,40 @@ class Memory:
         self._later("cuMemAddressFree", base, size)
         call("cuMemMap", base, size, 0, handle, 0)
         self._later("cuMemUnmap", base, size)
-        access = Access(Location(LOCATION_DEVICE, self._device), ACCESS_READ_WRITE if writable else ACCESS_READ)
-        call("cuMemSetAccess", base, size, byref(access), 1)
+        for device in (self._device, *others):
+            access = Access(Location(LOCATION_DEVICE, device), ACCESS_READ_WRITE if writable else ACCESS_READ)
+            call("cuMemSetAccess", base, size, byref(access), 1)
         self.pointer = base.value
 
-    def open_pool(self, fd: int, handle: Handle) -> None:
-        call, pool, base, flags = self._driver.call, c_void_p(), c_uint64(), c_int()
+    def open_pool(self, fd: int, handle: Handle, identity: Optional[str], others: Sequence[int]) -> None:
+        # Without an identity nothing is shared. A child of fork begins anew.
+        call, pools, pointers = self._driver.call, self._driver.pools, self._driver.pointers
+        key: Tuple[Hashable, ...] = (identity if identity is not None else object(), self._device, self._pid)
+        pool = pools.take(key, lambda: self._import_pool(fd))
+        self._undo.append((pools.leave, (key,)))
+        for device in others:
+            call("cuMemPoolSetAccess", pool, byref(Access(Location(LOCATION_DEVICE, device), ACCESS_READ_WRITE)), 1)
+        pointer = (key, bytes(bytearray(handle)))
+        self.pointer = pointers.take(pointer, lambda: self._import_pointer(pool, handle))
+        self._undo.append((pointers.leave, (pointer,)))
+
+    def _import_pool(self, fd: int) -> Tuple[c_void_p, Callable[[], None]]:
+        call, pool, flags = self._driver.call, c_void_p(), c_int()
         call("cuMemPoolImportFromShareableHandle", byref(pool), c_void_p(fd), HANDLE_POSIX_FD, 0)
-        self._later("cuMemPoolDestroy", pool)
-        where = Location(LOCATION_DEVICE, self._device)
-        call("cuMemPoolGetAccess", byref(flags), pool, byref(where))
-        if flags.value != ACCESS_READ_WRITE:
-            call("cuMemPoolSetAccess", pool, byref(Access(where, ACCESS_READ_WRITE)), 1)
+        try:
+            where = Location(LOCATION_DEVICE, self._device)
+            call("cuMemPoolGetAccess", byref(flags), pool, byref(where))
+            if flags.value != ACCESS_READ_WRITE:
+                call("cuMemPoolSetAccess", pool, byref(Access(where, ACCESS_READ_WRITE)), 1)
+        except BaseException:
+            call("cuMemPoolDestroy", pool)
+            raise
+        return pool, lambda: call("cuMemPoolDestroy", pool)
+
+    def _import_pointer(self, pool: c_void_p, handle: Handle) -> Tuple[int, Callable[[], None]]:
+        call, base = self._driver.call, c_uint64()
         call("cuMemPoolImportPointer", byref(base), pool, byref(handle))
-        self._later("cuMemFree_v2", base)
-        self.pointer = base.value
+        return base.value, lambda: call("cuMemFree_v2", base)
 
     def open_legacy(self, handle: Handle) -> None:
         base = c_uint64()
@@ -225,14 +252,21 @@ class Memory:
 
     def open_event(self, handle: bytes) -> None:
         """The event that is recorded after the buffer's last queued write."""
+        self._event = self._open_event(handle)
+
+    def open_finished(self, handle: bytes) -> None:
+        """The event that this process records behind its own work."""
+        self._finished = self._open_event(handle)
+
+    def _open_event(self, handle: bytes) -> Optional[int]:
         event = c_void_p()
         self.enter()
         try:
             self._driver.call("cuIpcOpenEventHandle", byref(event), _handle(handle))
         finally:
             self.leave()
-        self._event = event.value
         self._later("cuEventDestroy_v2", event)
+        return event.value
 
     def keep_context(self) -> None:
         """Creating a context takes a tenth of a second or more: a process without one keeps it from its first mapping on."""
@@ -250,10 +284,20 @@ class Memory:
             finally:
                 self.leave()
 
+    def finish_on(self, stream: int) -> None:
+        with self._lock:
+            if self._finished is None:
+                raise BadArgument("the mapping has no event for its end: map with finished_event=True")
+            self.enter()
+            try:
+                self._driver.call("cuEventRecord", c_void_p(self._finished), c_void_p(stream))
+            finally:
+                self.leave()
+
     def close(self) -> None:
         """Waits for the device's work, which may use the memory, then releases it. Repeated calls have no effect."""
         with self._lock:
-            undo, self._undo, self._event = self._undo, [], None
+            undo, self._undo, self._event, self._finished = self._undo, [], None, None
             context, self._context = self._context, c_void_p()
         if not context or self._pid != os.getpid():
             return  # a forked child has no driver state

@@ -7,14 +7,14 @@ import mmap
 import os
 import threading
 import weakref
-from typing import Any, Optional, Tuple, Union
+from typing import Any, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import _cuda, _dlpack
 from ._arrays import width
 from ._lease import Lease
-from .errors import BrokenAnswer
+from .errors import BrokenAnswer, Error
 
 
 def _over(lease: Lease, wait: bool) -> None:
@@ -90,7 +90,7 @@ class DeviceRegion:
 
     view = None
 
-    def __init__(self, lease: Lease, driver: "_cuda.Driver") -> None:
+    def __init__(self, lease: Lease, driver: "_cuda.Driver", access: Sequence[int] = ()) -> None:
         d = lease.document
         self._lease, self._lock, self._users, self._wanted = lease, threading.RLock(), 0, True
         ordinal = driver.ordinal_of(str(d["device"]["uuid"]))
@@ -98,13 +98,16 @@ class DeviceRegion:
         handle = base64.b64decode(d["handle"]) if d.get("handle") else b""
         fd: Union[int, None] = None if d["way"] == "legacy" else lease.take_fd()
         try:
-            self.memory = driver.open(d["way"], ordinal, fd, handle, int(d["map_bytes"]), int(d["offset"]), d["mode"] == "write")
+            self.memory = driver.open(d["way"], ordinal, fd, handle, int(d["map_bytes"]), int(d["offset"]), d["mode"] == "write",
+                                      (d.get("pool") or {}).get("id"), access)
         finally:
             if fd is not None:
                 os.close(fd)
         try:
             if d.get("event"):
                 self.memory.open_event(base64.b64decode(d["event"]))
+            if d.get("finished_event"):
+                self.memory.open_finished(base64.b64decode(d["finished_event"]))
             self.memory.keep_context()
         except BaseException:
             self.memory.close()
@@ -146,7 +149,7 @@ class DeviceRegion:
 Region = Union[HostRegion, DeviceRegion]
 
 
-def open_region(lease: Lease) -> Region:
+def open_region(lease: Lease, access: Sequence[int] = ()) -> Region:
     """Maps the granted memory. Closes the lease on failure."""
     d = lease.document
     try:
@@ -157,10 +160,10 @@ def open_region(lease: Lease) -> Region:
                 raise ValueError("host memory is complete when it is granted, and this has an event to wait for")
             return HostRegion(lease, int(d["map_bytes"]), int(d["offset"]), int(d["bytes"]), d["mode"] == "write")
         if d["way"] in ("vmm", "pool", "legacy"):
-            return DeviceRegion(lease, _cuda.load())
+            return DeviceRegion(lease, _cuda.load(), access)
         raise BrokenAnswer(f"this version of gpubuf cannot map by {d['way']}; give ways=['memfd', 'vmm', 'pool', 'legacy']")
     except BaseException as e:
         lease.close()
-        if isinstance(e, (KeyError, TypeError, ValueError)) and not isinstance(e, BrokenAnswer):
+        if isinstance(e, (KeyError, TypeError, ValueError)) and not isinstance(e, Error):
             raise BrokenAnswer(f"the daemon's answer lacks a field or has a wrong one: {e!r}") from e
         raise

@@ -1,6 +1,7 @@
 """The client: uploads and downloads of arrays as named buffers, and operations on buffers."""
 from __future__ import annotations
 
+import base64
 import copy
 import os
 import time
@@ -286,7 +287,8 @@ class Client(Asker):
 
     # --- more -----------------------------------------------------------------------------------------------------------
 
-    def map(self, name: str, mode: str = "read", *, ways: Optional[Sequence[str]] = None, wait: Optional[float] = None) -> Mapped:
+    def map(self, name: str, mode: str = "read", *, ways: Optional[Sequence[str]] = None, wait: Optional[float] = None,
+            access_devices: Sequence[int] = (), finished_event: bool = False) -> Mapped:
         """Maps a buffer's memory into this process, over the daemon's UNIX socket; see :class:`gpubuf.Mapping`.
 
         Args:
@@ -294,15 +296,18 @@ class Client(Asker):
             ways: the ways to try, of vmm, pool, legacy, memfd.
             wait: seconds to wait for queued writes of the buffer, and for other processes that begin to map it for writing (then
                 BufferBusy; default 2).
+            access_devices: other devices that are to reach the memory, by CUDA's numbers in this process; of the ways vmm and pool. A pool
+                stays open to them while this process maps any of its memory.
+            finished_event: with an event for :meth:`gpubuf.Mapping.finish_on`.
         """
         if mode not in ("read", "write"):
             raise BadArgument(f"mode is 'read' or 'write', not {mode!r}")
         t, where, pause = self._transport, of_socket(self._map_socket()), 0.002
-        body = {"mode": mode, **given(ways=None if ways is None else [*ways])}
+        body = {"mode": mode, **given(ways=None if ways is None else [*ways], finished_event=finished_event or None)}
         end = time.monotonic() + (wait if wait is not None else BUSY_S)
         while True:
             try:
-                return open_mapping(where, t.token, t.timeout, self._below("buffers", name, "map"), body, wait)
+                return open_mapping(where, t.token, t.timeout, self._below("buffers", name, "map"), body, wait, access_devices)
             except BufferBusy:
                 if time.monotonic() + pause > end:
                     raise
@@ -325,18 +330,22 @@ class Client(Asker):
 
     def adopt(self, name: str, source: Any, *, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
               nbytes: Optional[int] = None, offset: Optional[int] = None, way: Optional[str] = None, map_bytes: Optional[int] = None,
-              device: Union[int, str, None] = None, side: Optional[str] = None, wait: Optional[float] = None) -> Adoption:
+              device: Union[int, str, None] = None, side: Optional[str] = None, wait: Optional[float] = None,
+              handle: Optional[bytes] = None) -> Adoption:
         """Makes memory of this process a buffer, over the daemon's UNIX socket; see :class:`gpubuf.Adoption`.
 
         Args:
             source: an array of ``shared_array``, or a view of one; a GPU tensor in memory of cudaMalloc (torch's default); or a descriptor:
-                a memfd, or with way="vmm" the result of cuMemExportToShareableHandle.
+                a memfd, or with way="vmm" the result of cuMemExportToShareableHandle, or with way="pool" that of
+                cudaMemPoolExportToShareableHandle.
             dtype, shape, nbytes, offset: the part of a descriptor's memory; for other sources, values that override the source's own.
+            handle: with way="pool", the 64 bytes of cudaMemPoolExportPointer; offset counts from that pointer.
             map_bytes: with way="vmm", the size of the whole allocation if it is larger than the bytes need.
             side: host or device: the memory is that side of a mirrored buffer, which may exist.
         """
         offer = offer_of(source, given(dtype=dtype, shape=None if shape is None else [*shape], bytes=nbytes, offset=offset, way=way,
-                                       map_bytes=map_bytes, device=device, side=side))
+                                       map_bytes=map_bytes, device=device, side=side,
+                                       handle=None if handle is None else base64.b64encode(handle).decode()))
         t = self._transport
         return open_adoption(of_socket(self._map_socket()), t.token, t.timeout, self._below("buffers", name), offer, wait)
 

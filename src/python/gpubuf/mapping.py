@@ -4,7 +4,7 @@ from __future__ import annotations
 import threading
 import weakref
 from types import TracebackType
-from typing import Any, Dict, List, Mapping as Fields, Optional, Tuple, Type, cast
+from typing import Any, Dict, List, Mapping as Fields, Optional, Sequence, Tuple, Type, cast
 
 import numpy as np
 
@@ -196,6 +196,14 @@ class Mapping:
         if isinstance(region, DeviceRegion):
             region.ready(stream)
 
+    def finish_on(self, stream: int = 1) -> None:
+        """Says that the work which is queued on a CUDA stream now is this process's last on the memory; 1 is the legacy default stream. The
+        daemon waits for that work before it writes or frees the memory, also if this process ends before. For device memory that was mapped
+        with ``finished_event=True``; host memory needs none, and nothing is done."""
+        region = self._open()
+        if isinstance(region, DeviceRegion):
+            region.memory.finish_on(stream)
+
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
         with self._lock:
@@ -211,8 +219,8 @@ class Mapping:
 
 
 def open_mapping(address: Address, token: Optional[str], timeout: float, path: str, body: Fields[str, Any],
-                 wait: Optional[float]) -> Mapping:
-    """Takes a lease and maps the granted memory."""
+                 wait: Optional[float], access: Sequence[int] = ()) -> Mapping:
+    """Takes a lease and maps the granted memory; access: other devices that are to reach it."""
     lease = Lease(address, token, timeout)
     lease.ask(path, body, wait)
-    return Mapping(lease, open_region(lease))
+    return Mapping(lease, open_region(lease, access))

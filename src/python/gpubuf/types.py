@@ -112,6 +112,8 @@ class Pool(TypedDict, total=False):
     release_threshold_bytes: Optional[int]
     reuse: Reuse
     exportable: bool
+    exported: bool
+    kept_bytes: int
     used_bytes: int
     used_peak_bytes: int
     reserved_bytes: int

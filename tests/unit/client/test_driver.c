@@ -15,6 +15,9 @@
 static void (*fake_fail)(int at);
 static int (*fake_held)(void);
 static int (*fake_calls)(void);
+static int (*fake_imported)(void);
+static int (*fake_opened)(void);
+static int (*fake_recorded)(void);
 
 static struct fake_server fake;
 static struct { struct gpubuf_error err; } f;
@@ -32,24 +35,30 @@ static void answer(char *text, size_t size, unsigned way, const char *uuid) {
         snprintf(json, sizeof(json),
                  "{\"lease\":\"17\",\"session\":\"s\",\"buffer\":\"x\",\"mode\":\"read\",\"way\":\"%s\",\"bytes\":100,"
                  "\"map_bytes\":4096,\"offset\":512,\"generation\":3,\"device\":{\"index\":0,\"uuid\":\"%s\"},"
-                 "\"fds\":%u,\"handle\":\"%s\",\"event\":\"%s\","
+                 "\"fds\":%u,\"handle\":\"%s\",\"event\":\"%s\",\"finished_event\":\"%s\",\"pool\":%s,"
                  "\"passed_over\":[{\"way\":\"magic\",\"reason\":\"not here\"}]}",
-                 ways[way].name, uuid, ways[way].fds, HANDLE, HANDLE);
+                 ways[way].name, uuid, ways[way].fds, HANDLE, HANDLE, HANDLE,
+                 ways[way].way == GPUBUF_WAY_POOL ? "{\"id\":\"5-1\",\"name\":\"p\"}" : "null");
 
     snprintf(text, size, "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", n, json);
 }
 
-static gpubuf_client *begin(unsigned way, const char *uuid) {
+static gpubuf_client *begin_with(unsigned way, const char *uuid, unsigned each) {
     static char text[2048];
     static const char *answers[] = {text, NULL};
 
     answer(text, sizeof(text), way, uuid);
     memset(&fake, 0, sizeof(fake));
     fake.local = true;
+    fake.each = each;
     fake.fds = ways[way].fds;
     fake.send_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     fake_start(&fake, answers);
     return fake_client(&fake);
+}
+
+static gpubuf_client *begin(unsigned way, const char *uuid) {
+    return begin_with(way, uuid, 1);
 }
 
 static void end(gpubuf_client *client) {
@@ -109,6 +118,63 @@ START_TEST(failures) {
 }
 END_TEST
 
+/* The fake server ends the connection after the third reply. */
+START_TEST(one_import) {
+    gpubuf_client *client = begin_with(1, UUID, 3);
+    gpubuf_mapping *m[3] = {NULL};
+    int before;
+    int i;
+
+    fake_fail(0);
+    before = fake_imported();
+    for (i = 0; i < 3; i++)
+        client_ok(&f, gpubuf_map(client, "s", "x", NULL, &m[i], &f.err));
+    ck_assert_int_eq(fake_imported(), before + 1);
+    ck_assert_uint_eq(gpubuf_mapping_info_of(m[0])->device_memory, gpubuf_mapping_info_of(m[2])->device_memory);
+    for (i = 0; i < 3; i++)
+        gpubuf_unmap(m[i], &f.err);
+    client_ok(&f, gpubuf_map(client, "s", "x", NULL, &m[0], &f.err));
+    ck_assert_int_eq(fake_imported(), before + 2); /* with the last mapping the first import ended */
+    gpubuf_unmap(m[0], &f.err);
+    end(client);
+}
+END_TEST
+
+START_TEST(other_devices) {
+    static const int other = 0; /* the buffer is on device 1 */
+    struct gpubuf_map_params params = {.access_devices = &other, .access_count = 1};
+    gpubuf_client *client = begin((unsigned)_i, UUID);
+    gpubuf_mapping *m = NULL;
+    int before;
+
+    fake_fail(0);
+    before = fake_opened();
+    if (ways[_i].way == GPUBUF_WAY_LEGACY) {
+        client_fails(&f, gpubuf_map(client, "s", "x", &params, &m, &f.err), GPUBUF_BAD_ARGUMENT);
+    } else {
+        client_ok(&f, gpubuf_map(client, "s", "x", &params, &m, &f.err));
+        ck_assert_int_eq(fake_opened(), before + 1);
+        gpubuf_unmap(m, &f.err);
+    }
+    end(client);
+}
+END_TEST
+
+START_TEST(finished) {
+    struct gpubuf_map_params params = {.finished_event = 1};
+    gpubuf_client *client = begin((unsigned)_i, UUID);
+    gpubuf_mapping *m = NULL;
+
+    fake_fail(0);
+    client_ok(&f, gpubuf_map(client, "s", "x", &params, &m, &f.err));
+    client_ok(&f, gpubuf_mapping_finish(m, NULL, &f.err));
+    ck_assert_int_eq(fake_recorded(), 1);
+    gpubuf_unmap(m, &f.err);
+    ck_assert_int_eq(fake_recorded(), 0); /* waited for */
+    end(client);
+}
+END_TEST
+
 START_TEST(elsewhere) {
     gpubuf_client *client = begin(0, "GPU-03030303-0303-0303-0303-030303030303");
     gpubuf_mapping *m = NULL;
@@ -136,7 +202,10 @@ static bool open_fake(void) {
     *(void **)&fake_fail = dlsym(library, "fake_fail");
     *(void **)&fake_held = dlsym(library, "fake_held");
     *(void **)&fake_calls = dlsym(library, "fake_calls");
-    return fake_fail && fake_held && fake_calls;
+    *(void **)&fake_imported = dlsym(library, "fake_imported");
+    *(void **)&fake_opened = dlsym(library, "fake_opened");
+    *(void **)&fake_recorded = dlsym(library, "fake_recorded");
+    return fake_fail && fake_held && fake_calls && fake_imported && fake_opened && fake_recorded;
 }
 
 int main(void) {
@@ -148,6 +217,9 @@ int main(void) {
     }
     gb_test_add_loop(suite, "mapped", mapped, 20, 3);
     gb_test_add_loop(suite, "failures", failures, 60, 3);
+    gb_test_add(suite, "one_import", one_import, 20);
+    gb_test_add_loop(suite, "other_devices", other_devices, 20, 3);
+    gb_test_add_loop(suite, "finished", finished, 20, 3);
     gb_test_add(suite, "elsewhere", elsewhere, 20);
     return gb_test_run(suite);
 }

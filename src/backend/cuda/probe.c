@@ -1,0 +1,178 @@
+/* Whether this driver survives a pool's handle: a process of its own opens it. Importers of one allocation of a pool
+ * die above a size that the handle alone knows, and a client may have written the handle itself. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/internal.h"
+#include "base/clock.h"
+
+#define PROBE_S 20
+#define POOL_FD 3
+#define ANSWER_FD 4
+#define HEX_SIZE (2 * GB_EXPORT_HANDLE_BYTES + 1)
+
+/* In one write, which a pipe keeps together. */
+struct answer {
+    int rc;
+    char call[48];
+};
+
+/* --- the probe's process ------------------------------------------------------------------------------------------ */
+
+static int read_hex(const char *text, unsigned char *ret) {
+    unsigned byte;
+    size_t i;
+
+    if (strlen(text) != HEX_SIZE - 1)
+        return -1;
+    for (i = 0; i < GB_EXPORT_HANDLE_BYTES; i++) {
+        if (sscanf(text + 2 * i, "%2x", &byte) != 1)
+            return -1;
+        ret[i] = (unsigned char)byte;
+    }
+    return 0;
+}
+
+static cudaError_t try_import(int device, struct cudaMemPoolPtrExportData *data, struct answer *answer) {
+    cudaMemPool_t pool;
+    cudaError_t rc;
+    void *at = NULL;
+
+    snprintf(answer->call, sizeof(answer->call), "cudaSetDevice");
+    rc = cudaSetDevice(device);
+    if (rc != cudaSuccess)
+        return rc;
+    snprintf(answer->call, sizeof(answer->call), "cudaMemPoolImportFromShareableHandle");
+    rc =
+        cudaMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)POOL_FD, cudaMemHandleTypePosixFileDescriptor, 0);
+    if (rc != cudaSuccess)
+        return rc;
+    snprintf(answer->call, sizeof(answer->call), "cudaMemPoolImportPointer");
+    return cudaMemPoolImportPointer(&at, pool, data);
+}
+
+/* The end of the process gives everything back. */
+int gb_cuda_probe_main(int argc, char **argv) {
+    const struct rlimit no_core = {0, 0};
+    struct cudaMemPoolPtrExportData data;
+    struct answer answer = {0};
+    unsigned char bytes[GB_EXPORT_HANDLE_BYTES];
+
+    if (argc == 0 || strcmp(argv[0], GB_CUDA_PROBE) != 0)
+        return -1;
+    if (argc != 3 || read_hex(argv[2], bytes) < 0)
+        return EXIT_FAILURE;
+    (void)setrlimit(RLIMIT_CORE, &no_core);
+    (void)signal(SIGALRM, SIG_DFL);
+    (void)alarm(PROBE_S);
+    memcpy(&data, bytes, sizeof(data));
+    answer.rc = (int)try_import(atoi(argv[1]), &data, &answer);
+    return write(ANSWER_FD, &answer, sizeof(answer)) == (ssize_t)sizeof(answer) ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+/* --- the daemon's side -------------------------------------------------------------------------------------------- */
+
+/* Descriptors above those that the probe is to have them as. */
+static int spawn(char *const argv[], int pool_fd, int answer_fd, pid_t *ret) {
+    int high[2] = {fcntl(pool_fd, F_DUPFD_CLOEXEC, 16), fcntl(answer_fd, F_DUPFD_CLOEXEC, 16)};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none;
+    int r = errno;
+
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawn_file_actions_adddup2(&actions, high[0], POOL_FD);
+    posix_spawn_file_actions_adddup2(&actions, high[1], ANSWER_FD);
+    if (high[0] >= 0 && high[1] >= 0)
+        r = posix_spawn(ret, "/proc/self/exe", &actions, &attr, argv, environ);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&actions);
+    if (high[0] >= 0)
+        close(high[0]);
+    if (high[1] >= 0)
+        close(high[1]);
+    return r;
+}
+
+/* True when the probe has answered; it is gone afterwards. */
+static bool hear(int fd, pid_t pid, struct answer *ret, int *ret_status) {
+    uint64_t end_ns = gb_clock_ns() + PROBE_S * GB_NS_PER_S;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    uint64_t now_ns;
+    bool heard = false;
+    int n = 0;
+
+    while (n == 0 && (now_ns = gb_clock_ns()) < end_ns) {
+        n = poll(&p, 1, (int)((end_ns - now_ns) / GB_NS_PER_MS) + 1);
+        n = n < 0 && errno == EINTR ? 0 : n;
+    }
+    if (n > 0)
+        heard = read(fd, ret, sizeof(*ret)) == (ssize_t)sizeof(*ret);
+    if (!heard)
+        (void)kill(pid, SIGKILL);
+    while (waitpid(pid, ret_status, 0) < 0 && errno == EINTR)
+        continue;
+    ret->call[sizeof(ret->call) - 1] = '\0';
+    return heard;
+}
+
+static int run(char *const argv[], int pool_fd, struct answer *ret, bool *ret_heard, int *ret_status,
+               struct gb_error *err) {
+    int ends[2];
+    pid_t pid = 0;
+    int r;
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return gb_error_errno(err, GB_ERR_SATURATED, "pipe2", errno);
+    r = spawn(argv, pool_fd, ends[1], &pid);
+    close(ends[1]);
+    if (r == 0)
+        *ret_heard = hear(ends[0], pid, ret, ret_status);
+    close(ends[0]);
+    return r == 0 ? 0 : gb_error_errno(err, GB_ERR_SATURATED, "posix_spawn", r);
+}
+
+int gb_cuda_probe(const struct gb_import *what, struct gb_error *err) {
+    char name[] = GB_CUDA_PROBE;
+    char device[16];
+    char hex[HEX_SIZE];
+    char *argv[] = {name, device, hex, NULL};
+    struct answer answer = {0};
+    bool heard = false;
+    int status = 0;
+    size_t i;
+
+    snprintf(device, sizeof(device), "%d", what->device);
+    for (i = 0; i < GB_EXPORT_HANDLE_BYTES; i++)
+        snprintf(hex + 2 * i, 3, "%02x", what->handle[i]);
+    if (run(argv, what->fd, &answer, &heard, &status, err) < 0)
+        return -1;
+    if (!heard)
+        return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
+                            "a process that opened the pool and its pointer %s: allocations of a pool are taken up to "
+                            "%llu bytes, as cudaMemPoolExportToShareableHandle and cudaMemPoolExportPointer gave them",
+                            WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL ? "died of it" : "did not come back",
+                            GB_EXPORT_POOL_MAX_BYTES);
+    if (answer.rc == cudaSuccess)
+        return 0;
+    gb_error_native(err, "cuda", answer.rc, cudaGetErrorName((cudaError_t)answer.rc), answer.call);
+    return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
+                        "CUDA does not take it for a pool and a pointer into it (%s: %s): give what "
+                        "cudaMemPoolExportToShareableHandle and cudaMemPoolExportPointer gave, in another process and "
+                        "while the memory lives",
+                        answer.call, cudaGetErrorString((cudaError_t)answer.rc));
+}
