@@ -36,7 +36,7 @@ static void put_line(FILE *out, const char *left, const char *right) {
 }
 
 static void put_option(FILE *out, const struct gb_cli_option_spec *spec) {
-    char left[64];
+    char left[96];
     char letter[8] = "    ";
 
     if (spec->letter != 0)

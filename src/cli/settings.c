@@ -63,7 +63,7 @@ static int set_reuse(struct gb_cli *cli, json_t *body) {
     static const struct {
         const char *word;
         const char *key;
-    } policies[] = {{"events", "follow_event_dependencies"},
+    } policies[] = {{"event", "follow_event_dependencies"},
                     {"opportunistic", "allow_opportunistic"},
                     {"internal", "allow_internal_dependencies"}};
     const char *text = cli->options.reuse;
@@ -87,7 +87,7 @@ static int set_reuse(struct gb_cli *cli, json_t *body) {
         }
         if (!known)
             return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
-                                "--reuse \"%s\": it is all, none, or of events, opportunistic and internal", text);
+                                "--reuse \"%s\": it is all, none, or of event, opportunistic and internal", text);
         at += n + (at[n] == ',');
     }
     reuse = json_object();

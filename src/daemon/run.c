@@ -96,6 +96,7 @@ static void stop_in_order(struct gb_daemon *daemon) {
            (unsigned long long)daemon->options.stop_timeout);
     gb_api_set_draining(daemon->api);
     gb_holds_release(daemon->core);
+    gb_selftests_stop(daemon->core);
     gb_feed_stopping(daemon->core, FEED_MS);
     gb_http_server_drain(daemon->server);
     for (;;) {

@@ -313,7 +313,7 @@ def test_the_limit_of_bytes(start):
 
 def test_the_limit_of_bytes_unless_said(start):
     """The limit is half of the memory, or of the control group's limit; a larger memfd cannot be backed."""
-    d = start()
+    d = start("--max-pinned-bytes", "unlimited")
     text = d.ask("GET", "/metrics").body.decode()
     limit = int(float(re.search(r"^gpubufd_adopted_limit_bytes (\S+)$", text, re.M).group(1)))
     assert 0 < limit <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

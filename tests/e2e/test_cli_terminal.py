@@ -173,7 +173,7 @@ def test_completion_knows_commands_options_words_and_names(cli, session):
     assert offered(cli, "put", "f", "--pool", "de") == ["default", "deep"]
     assert offered(cli, "-s", session, "pools", "r") == ["revoke", "reset-peak", "rm"]
     assert offered(cli, "call", "P") == ["POST", "PUT", "PATCH"] and offered(cli, "call", "GET", "") == []
-    assert offered(cli, "pools", "set", "p", "--reuse", "e") == ["events"]
+    assert offered(cli, "pools", "set", "p", "--reuse", "e") == ["event"]
     assert session in offered(Cli(cli.env["GPUBUF_URL"]), "-s", session[:1])
     assert offered(Cli("http://127.0.0.1:1"), "rm", "") == []
 

@@ -22,7 +22,7 @@ def reuse(pool):
 
 
 def test_pools_are_shaped_at_creation_and_later(cli, daemon, session):
-    made = cli.json("pools", "add", "p", "--reuse", "events,internal", "--release-threshold", "none", "--max-bytes", "64M")[0]
+    made = cli.json("pools", "add", "p", "--reuse", "event,internal", "--release-threshold", "none", "--max-bytes", "64M")[0]
     assert reuse(made) == (True, False, True) and made["release_threshold_bytes"] is None and made["max_bytes"] == 64 << 20
     changed = cli.json("pools", "set", "p", "--reuse", "none", "--release-threshold", "2M")
     assert reuse(changed[0]) == (False, False, False) and changed[0]["release_threshold_bytes"] == 2 << 20

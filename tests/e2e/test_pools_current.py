@@ -21,11 +21,13 @@ def shape(pool):
 
 def test_administrators_shape_the_default_pool(start, tmp_path):
     secrets = {scope: token(tmp_path, "add", scope, "--scope", scope) for scope in ("read", "write", "admin")}
+    bound = token(tmp_path, "add", "bound", "--scope", "admin", "--session", "default")
     d = start(state=str(tmp_path))
     read, write, admin = (Session(d, token=secrets[scope]) for scope in ("read", "write", "admin"))
     before = shape(read.get("pools/default"))
-    for s in (read, write):
+    for s in (read, write, Session(d, token=bound)):
         s.ask("PATCH", "pools/default", {"release_threshold_bytes": 0}).problem(403, "forbidden")
+    Session(d, token=bound).ask("POST", "pools/default/reset-peak").problem(403, "forbidden")
     assert shape(read.get("pools/default")) == before == (None, [True] * 3)
     wanted = {"release_threshold_bytes": 5 * MIB, "reuse": {"allow_opportunistic": False}}
     assert shape(admin.patch("pools/default", wanted)) == (5 * MIB, [True, False, True])

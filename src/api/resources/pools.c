@@ -57,7 +57,8 @@ int gb_pool_permit(const struct gb_http_request *request, const struct gb_locato
 
     if (gb_pool_get(gb_api_of(request)->core, at, &view, err) < 0)
         return -1;
-    return view.id > 0 ? 0 : gb_api_permit(request, GB_SCOPE_ADMIN, at->session.s, err);
+    /* A device's own pool is every session's: a token bound to one session does not reach it. */
+    return view.id > 0 ? 0 : gb_api_permit(request, GB_SCOPE_ADMIN, "", err);
 }
 
 /* --- read --------------------------------------------------------------------------------------------------------- */

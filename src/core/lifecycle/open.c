@@ -148,6 +148,7 @@ void gb_core_close(struct gb_core *core) {
         return;
     atomic_store(&core->closing, true);
     gb_holds_release(core);
+    gb_selftests_stop(core);
     gb_housekeeper_stop(core);
     gb_sampler_wait(core);
     if (core->housekeeper->began && core->config.history.interval_s > 0)

@@ -9,6 +9,7 @@
 
 struct gb_selftests {
     pthread_mutex_t lock; /* for running */
+    atomic_bool over;     /* the daemon stops */
     struct gb_lane lane;
     bool running[]; /* or queued, of each device */
 };
@@ -35,6 +36,11 @@ void gb_selftests_free(struct gb_selftests *selftests) {
     free(selftests);
 }
 
+void gb_selftests_stop(struct gb_core *core) {
+    if (core->selftests)
+        atomic_store(&core->selftests->over, true);
+}
+
 static void leave(struct gb_core *core, int device) {
     pthread_mutex_lock(&core->selftests->lock);
     core->selftests->running[device] = false;
@@ -49,7 +55,7 @@ static void run(struct gb_task *task) {
     int r = gb_core_alive(core, &err);
 
     if (r == 0)
-        r = gb_selftest_run(core->backend, &core->pinned, &core->closing, call, &err);
+        r = gb_selftest_run(core->backend, &core->pinned, &core->selftests->over, call, &err);
     free(test);
     leave(core, call->device);
     gb_core_report_error(core, r < 0 ? &err : NULL);
@@ -58,6 +64,8 @@ static void run(struct gb_task *task) {
 }
 
 static int enter_locked(struct gb_selftests *selftests, int device, struct gb_error *err) {
+    if (atomic_load(&selftests->over))
+        return gb_error_set(err, GB_ERR_DRAINING, "the daemon is stopping");
     if (selftests->running[device])
         return gb_error_set(err, GB_ERR_SATURATED, "a selftest of device %d is running; ask again when it has ended",
                             device);

@@ -70,9 +70,12 @@ struct gb_selftest_call {
 
 /* Measures, on a thread for that, with a pool and a stream of its own; nothing is left behind. Takes at most a quarter
  * of the device's free memory for each of two blocks, up to 64 MiB. Selftests of several devices run one after another.
- * Errors: DEVICE_NOT_FOUND; SATURATED while one of that device runs; DRAINING when the core closes; those of the
+ * Errors: DEVICE_NOT_FOUND; SATURATED while one of that device runs; DRAINING when the daemon stops; those of the
  * backend where nothing could be measured. */
 void gb_device_selftest(struct gb_core *core, int device, struct gb_selftest_call *call);
+
+/* [now] Ends the selftest that runs at its next step, and permits no further ones: the daemon stops. */
+void gb_selftests_stop(struct gb_core *core);
 
 /* For the core's open and close. NULL when memory is exhausted. */
 struct gb_selftests *gb_selftests_new(int devices);

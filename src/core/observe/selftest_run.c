@@ -21,6 +21,7 @@ struct run {
     uint64_t largest; /* the bytes of device and other */
     struct gb_probe_memory device;
     struct gb_probe_memory check;
+    char no_host[128]; /* why there is no pinned block for the case BUSY */
     struct gb_selftest_call *call;
 };
 
@@ -177,7 +178,7 @@ static int keep_busy(const struct run *run, struct gb_probe *probe, const struct
     enum gb_copy_way way;
     int i;
 
-    for (i = 0; host->place.ptr && i < EARLIER_COPIES; i++) {
+    for (i = 0; i < EARLIER_COPIES; i++) {
         if (gb_mem_move(probe->be, &run->device.place, &host->place, run->device.bytes, probe->stream, &way, err) < 0)
             return -1;
     }
@@ -191,6 +192,10 @@ static void measure_alloc(struct run *run, struct gb_probe *probe, const struct 
 
     if (left_out(run, alloc->kind, alloc->bytes, alloc->why))
         return;
+    if (alloc->when == GB_SELFTEST_BUSY && !host->place.ptr) {
+        snprintf(alloc->why, sizeof(alloc->why), "%s", run->no_host);
+        return;
+    }
     if (alloc->when == GB_SELFTEST_AGAIN) {
         r = time_again(probe, alloc, &err);
     } else {
@@ -224,8 +229,12 @@ static int measure_allocs_of(struct run *run, enum gb_kind kind, uint64_t bytes,
 static int measure_allocs(struct run *run, struct gb_error *err) {
     const uint64_t blocks[] = {LONG_BYTES, 64u << 20};
     struct gb_probe_memory host = {0};
-    int r = gb_probe_alloc(&run->probe, GB_KIND_PINNED, run->largest, &host, err);
+    struct gb_error why = GB_ERROR_INIT;
+    int r = 0;
     unsigned i;
+
+    if (gb_probe_alloc(&run->probe, GB_KIND_PINNED, run->largest, &host, &why) < 0)
+        explain(&why, run->no_host);
 
     for (i = 0; i < 2 && r == 0; i++) {
         r = measure_allocs_of(run, GB_KIND_DEVICE, blocks[i], &host, err);

@@ -89,7 +89,7 @@ static const char *settings(int (*fill)(struct gb_cli *cli, json_t *body), char 
 
 START_TEST(test_settings) {
     char all[] = "--reuse all --release-threshold none --device 1";
-    char two[] = "--reuse internal,events --device HOST-1 --max-bytes 1K --exportable";
+    char two[] = "--reuse internal,event --device HOST-1 --max-bytes 1K --exportable";
     char none[] = "--reuse none";
     char unknown[] = "--reuse internal,eve";
     char labels[] = "--labels a=1,b,c= --max-buffers none --max-pinned 3 --idle-ttl 0 --pool p";

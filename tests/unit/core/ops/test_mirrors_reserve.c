@@ -200,7 +200,7 @@ START_TEST(refusals) {
     before = look(&f);
     refused(&f, "none", true, 10, GB_ERR_BUFFER_NOT_FOUND);
     refused(&f, "x", true, 10, GB_ERR_INVALID_ARGUMENT);
-    refused(&f, "m", false, 1 << 30, GB_ERR_OUT_OF_MEMORY);
+    refused(&f, "m", false, 1ull << 50, GB_ERR_OUT_OF_MEMORY);
     refused(&f, "m", false, UINT64_MAX, GB_ERR_OUT_OF_MEMORY);
     after = look(&f);
     ck_assert(after.version == before.version && after.head == GB_HEAD_HOST);
