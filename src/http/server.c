@@ -114,6 +114,7 @@ void gb_http_server_drain(struct gb_http_server *server) {
     atomic_store(&server->draining, true);
     if (server->feed)
         atomic_store(&server->feed->draining, true);
+    gb_fd_mailboxes_drain(server);
     gb_http_server_tell(server);
     for (i = 0; i < server->config.loops; i++)
         gb_wake_queue_signal(&server->loops[i].exchanges.wake_queue);

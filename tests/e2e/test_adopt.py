@@ -434,3 +434,12 @@ def test_descriptors_with_a_plain_request(daemon, s, session):
         except PermissionError:
             c.sendall(text)
         assert c.recv(12) == b"HTTP/1.1 404"
+
+
+def test_a_stop_does_not_wait_for_a_descriptor(start):
+    d = start("--stop-timeout", "3600")
+    with Owner(d.unix) as a, a.ask_adopt("x", way="memfd", bytes=64):
+        d.process.send_signal(signal.SIGTERM)
+        answer = a.noted("/v1/sessions/default/buffers/x/adopt")
+        assert answer.status == 503 and answer.json()["code"] == "draining"
+    d.finished()

@@ -46,19 +46,30 @@ void gb_fd_mailboxes_done(struct gb_http_server *server) {
     pthread_mutex_destroy(&server->fd_mailboxes.lock);
 }
 
-static int enter(struct gb_http_fd_mailbox *box) {
-    struct gb_fd_mailboxes *all = &box->server->fd_mailboxes;
+static int drains(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_DRAINING, "the daemon is stopping and takes no descriptors");
+}
+
+static int enter_locked(struct gb_fd_mailboxes *all, struct gb_http_fd_mailbox *box, struct gb_error *err) {
     struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT};
+
+    if (atomic_load(&box->server->draining))
+        return drains(err);
+    box->id = ++all->last_id;
+    ev.data.u64 = box->id;
+    if (epoll_ctl(all->epoll_fd, EPOLL_CTL_ADD, box->sock, &ev) < 0)
+        return gb_error_errno(err, GB_ERR_SATURATED, "epoll_ctl", errno);
+    box->next = all->first;
+    all->first = box;
+    return 0;
+}
+
+static int enter(struct gb_http_fd_mailbox *box, struct gb_error *err) {
+    struct gb_fd_mailboxes *all = &box->server->fd_mailboxes;
     int r;
 
     pthread_mutex_lock(&all->lock);
-    box->id = ++all->last_id;
-    ev.data.u64 = box->id;
-    r = epoll_ctl(all->epoll_fd, EPOLL_CTL_ADD, box->sock, &ev);
-    if (r == 0) {
-        box->next = all->first;
-        all->first = box;
-    }
+    r = enter_locked(all, box, err);
     pthread_mutex_unlock(&all->lock);
     return r;
 }
@@ -159,6 +170,23 @@ void gb_fd_mailboxes_event(struct gb_http_server *server) {
         visit(server, events[i].data.u64); /* the others raise the next event */
 }
 
+/* A client that never sends its descriptor does not hold the end of the daemon up. */
+void gb_fd_mailboxes_drain(struct gb_http_server *server) {
+    struct gb_fd_mailboxes *all = &server->fd_mailboxes;
+    struct gb_http_fd_mailbox *box;
+
+    pthread_mutex_lock(&all->lock);
+    for (box = all->first; box; box = box->next) {
+        if (box->state != WAITING)
+            continue;
+        drains(&box->error);
+        box->state = WRONG;
+        gb_closer_give_back(server->config.closer, FDS_MAX);
+        gb_http_wake(box->request);
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
 /* --- for handlers ------------------------------------------------------------------------------------------------- */
 
 static int not_sent(int code, struct gb_error *err) {
@@ -179,11 +207,10 @@ static int hand_over(struct gb_http_fd_mailbox *box, const struct gb_exchange *e
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return gb_error_errno(err, GB_ERR_SATURATED, "socketpair", errno);
     box->sock = pair[0];
-    if (enter(box) < 0) {
-        code = errno;
+    if (enter(box, err) < 0) {
         close(pair[0]);
         close(pair[1]);
-        return gb_error_errno(err, GB_ERR_SATURATED, "epoll_ctl", code);
+        return -1;
     }
     if (gb_peer_hand(ex->fd, &pair[1], 1) < 0)
         code = errno;

@@ -17,6 +17,8 @@ struct gb_fd_mailboxes {
 
 int gb_fd_mailboxes_init(struct gb_http_server *server, struct gb_error *err);
 void gb_fd_mailboxes_event(struct gb_http_server *server);
+/* The server drains: those that wait for a descriptor end with DRAINING, and no further one opens. */
+void gb_fd_mailboxes_drain(struct gb_http_server *server);
 /* After all requests have ended. */
 void gb_fd_mailboxes_done(struct gb_http_server *server);
 
