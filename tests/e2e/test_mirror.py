@@ -164,8 +164,8 @@ def test_what_a_reserve_refuses(m):
 
 
 def test_a_reserve_counts_against_the_quota(daemon):
-    daemon.ask("POST", "/v1/sessions", {"name": "small", "quota": {"bytes": 5000, "pinned_bytes": 1000}}).expect(201)
-    s = Session(daemon, "small")
+    daemon.ask("POST", "/v1/sessions", {"name": "reserved", "quota": {"bytes": 5000, "pinned_bytes": 1000}}).expect(201)
+    s = Session(daemon, "reserved")
     s.put("m", bytes(600), "?mirrored=true")
     p = s.ask("POST", "buffers/m/reserve", {"bytes": 1200, "side": "host"}).problem(507, "quota_exceeded")
     assert (p["limit_bytes"], p["requested_bytes"]) == (1000, 1200)
@@ -174,7 +174,7 @@ def test_a_reserve_counts_against_the_quota(daemon):
     reserve(s, 4400, "device")
     s.ask("PUT", "buffers/n/data", b"1").problem(507, "quota_exceeded")  # what is kept counts
     s.put("m", b"1" * 4400, "?side=device")
-    daemon.ask("DELETE", "/v1/sessions/small").expect(204)
+    daemon.ask("DELETE", "/v1/sessions/reserved").expect(204)
 
 
 def test_a_reserve_that_is_not_waited_for(start, simulated):

@@ -14,7 +14,7 @@ def test_follows_changes(start, open_page):
     page.until("its bytes count", "document.getElementById('now-buffer-bytes').textContent === '4 B'")
     d.put("x", b"12345678", query="?dtype=uint8&shape=8").expect(200)
     page.until("it was replaced", "document.querySelector('#buffers tbody').textContent.includes('8 B')")
-    assert rows(page, "buffers")[0][6] == "2"
+    assert rows(page, "buffers")[0][7] == "2"
     d.ask("DELETE", "/v1/sessions/default/buffers/x").expect(204)
     page.until("it is gone", "document.querySelectorAll('#buffers tbody tr').length === 0")
     d.ask("POST", "/v1/sessions", {"name": "new"}).expect(201)

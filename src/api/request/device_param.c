@@ -18,7 +18,7 @@ int gb_device_field(const struct gb_api *api, const json_t *object, const char *
 
     if (json_is_string(value))
         return gb_json_string(object, key, &text, err) < 0 ? -1 : gb_device_text(api, text, strlen(text), ret, err);
-    if (value && !json_is_integer(value))
+    if (value && !json_is_number(value))
         return gb_error_set(err, GB_ERR_WRONG_TYPE,
                             "the field '%s' must be a device: its index, or its UUID as a string", key);
     switch (gb_json_u64(object, key, &index, err)) {
