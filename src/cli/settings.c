@@ -31,9 +31,9 @@ static int set_labels(struct gb_cli *cli, json_t *body) {
         size_t n = strcspn(at, ",");
         const char *sign = memchr(at, '=', n);
         size_t key = sign != NULL ? (size_t)(sign - at) : n;
-        json_t *value = sign != NULL ? json_stringn(sign + 1, n - key - 1) : json_null();
+        json_t *value = key == 0 ? NULL : sign == NULL ? json_null() : json_stringn(sign + 1, n - key - 1);
 
-        if (key == 0 || value == NULL || json_object_setn_new(labels, at, key, value) < 0) {
+        if (value == NULL || json_object_setn_new(labels, at, key, value) < 0) {
             json_decref(labels);
             return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--labels is KEY=VALUE,... in UTF-8; a KEY alone removes");
         }
