@@ -55,6 +55,7 @@ def test_what_needs_a_pool_is_refused_with_the_reason(beside):
         problem = beside.ask(method, path, body).problem(501, "unsupported")
         assert WHY in problem["detail"] and '"ipc"' in problem["detail"]
 
+    refused("PATCH", f"pools/{pool}", {"release_threshold_bytes": 0})
     refused("POST", "buffers", {"name": "x", "bytes": 10, "kind": "device", "device": device})
     refused("POST", "buffers", {"name": "x", "bytes": 10, "mirrored": True, "device": device})
     refused("PUT", f"buffers/x/data?kind=device&device={device}", b"1")

@@ -124,6 +124,14 @@ def test_what_fails_has_its_reason_and_the_rest_its_times(start):
     d.ask("POST", "/v1/devices/0/selftest").problem(507, "out_of_memory")
 
 
+@pytest.mark.parametrize("rule, status, code", [("stream_create@3=cudaErrorInvalidValue", 500, "device_error"),
+                                                ("pool_create@1=cudaErrorNotSupported", 501, "unsupported")])
+def test_a_device_that_cannot_be_measured(start, rule, status, code):
+    d = start(spec=f"fault:{rule}:host:bytes=16M")
+    d.ask("POST", "/v1/devices/0/selftest").problem(status, code)
+    d.ask("POST", "/v1/devices/0/selftest").expect(200)
+
+
 def test_the_command(start, simulated):
     d = start(spec=simulated("bytes=16M,devices=2"))
     cli = Cli(d.url(""), "default")
