@@ -155,7 +155,7 @@ static int read_token(struct gb_cli *cli) {
 
 static void trace(void *arg, const char *line) {
     (void)arg;
-    fputs("* ", stderr);
+    fputs(GB_CLI_TRACE, stderr);
     gb_cli_put(stderr, line);
     fputs("\n", stderr);
 }

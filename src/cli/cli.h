@@ -24,6 +24,8 @@ enum gb_cli_exit {
 
 #define GB_CLI_PATH 4096 /* longest request target, with its NUL */
 
+#define GB_CLI_TRACE "* " /* stands before the lines of --verbose */
+
 /* One run of a command. */
 struct gb_cli {
     struct gb_cli_options options;

@@ -36,7 +36,8 @@ struct gb_cli_hosts {
 int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret);
 void gb_cli_hosts_done(struct gb_cli_hosts *hosts);
 
-/* Says what a host did: its lines with its name before them, or one JSON object. */
+/* Says what a host did: its lines with its name before them, or one JSON object. Lines of --verbose go to standard
+ * error. */
 void gb_cli_host_show(const struct gb_cli_host *host, bool json, double timeout_s);
 
 #endif

@@ -93,10 +93,21 @@ void gb_cli_hosts_done(struct gb_cli_hosts *hosts) {
     *hosts = (struct gb_cli_hosts){0};
 }
 
-/* The first line of what it said on standard error, without the program's name. */
+static const char *next_line(const char *text) {
+    text += strcspn(text, "\n");
+    return text + (*text == '\n');
+}
+
+static bool is_trace(const char *line) {
+    return strncmp(line, GB_CLI_TRACE, strlen(GB_CLI_TRACE)) == 0;
+}
+
+/* The first line of what it said on standard error that is no trace, without the program's name. */
 static void reason_of(const struct gb_cli_host *host, double timeout_s, char *ret, size_t size) {
     const char *text = host->out[1].data != NULL ? host->out[1].data : "";
 
+    while (is_trace(text))
+        text = next_line(text);
     if (strncmp(text, "gpubuf: ", 8) == 0)
         text += 8;
     if (host->timed_out)
@@ -126,36 +137,41 @@ static void show_json(const struct gb_cli_host *host, const char *reason) {
 }
 
 /* Names come from lists that others may have written. */
-static void put_line(const char *host, const char *before, const char *text) {
-    gb_cli_put(stdout, host);
-    printf(": %s", before);
-    gb_cli_put(stdout, text);
-    fputs("\n", stdout);
+static void put_line(FILE *out, const char *host, const char *before, const char *text) {
+    gb_cli_put(out, host);
+    fprintf(out, ": %s", before);
+    gb_cli_put(out, text);
+    fputs("\n", out);
+}
+
+static void put_lines(FILE *out, const char *host, const char *text, bool (*wanted)(const char *line)) {
+    char line[GB_CLI_CELL * 16];
+
+    for (; *text != '\0'; text = next_line(text)) {
+        if (wanted != NULL && !wanted(text))
+            continue;
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\n"), text);
+        put_line(out, host, "", line);
+    }
 }
 
 void gb_cli_host_show(const struct gb_cli_host *host, bool json, double timeout_s) {
-    const char *text = host->out[0].data != NULL ? host->out[0].data : "";
     char reason[1024] = "";
-    char line[GB_CLI_CELL * 16];
 
     if (host->status != 0)
         reason_of(host, timeout_s, reason, sizeof reason);
+    if (host->out[1].data != NULL)
+        put_lines(stderr, host->name, host->out[1].data, is_trace);
     if (json) {
         show_json(host, reason);
         return;
     }
-    while (*text != '\0') {
-        size_t n = strcspn(text, "\n");
-
-        snprintf(line, sizeof line, "%.*s", (int)n, text);
-        put_line(host->name, "", line);
-        text += n + (text[n] == '\n');
-    }
-    if (host->status != 0) {
-        put_line(host->name, "failed: ", reason);
-    } else if (host->out[0].bytes == 0) {
-        put_line(host->name, "", "ok");
-    }
+    if (host->out[0].data != NULL)
+        put_lines(stdout, host->name, host->out[0].data, NULL);
+    if (host->status != 0)
+        put_line(stdout, host->name, "failed: ", reason);
+    else if (host->out[0].bytes == 0)
+        put_line(stdout, host->name, "", "ok");
     if (host->out[0].cut)
-        put_line(host->name, "", "(the rest is left out)");
+        put_line(stdout, host->name, "", "(the rest is left out)");
 }

@@ -6,9 +6,9 @@
 
 static void put(double queue_ms, double copy_ms) {
     if (queue_ms >= 0 && copy_ms >= 0)
-        fprintf(stderr, "* waited %.3f ms, copied %.3f ms\n", queue_ms, copy_ms);
+        fprintf(stderr, GB_CLI_TRACE "waited %.3f ms, copied %.3f ms\n", queue_ms, copy_ms);
     else if (queue_ms >= 0)
-        fprintf(stderr, "* waited %.3f ms\n", queue_ms);
+        fprintf(stderr, GB_CLI_TRACE "waited %.3f ms\n", queue_ms);
 }
 
 void gb_cli_times_put(const struct gb_cli *cli) {

@@ -92,6 +92,20 @@ def test_one_that_stops_answering_in_the_middle_is_killed(fleet):
     assert [line["exit"] for line in lines(said)] == [DONE, UNREACHABLE, DONE]
 
 
+def test_what_verbose_shows_hides_no_reason(fleet, tmp_path):
+    """The requests and times of each host go to standard error; what failed is said as without -v."""
+    hosts = addresses(fleet)
+    quiet, said = (cli("--hosts", ",".join(hosts), "info", "nope", *v).expect(NO_HOST) for v in ([], ["-v"]))
+    assert said.out == quiet.out and said.out.count('failed: session "default" has no buffer named "nope"') == 3
+    assert all(f"{h}: * GET /v1/sessions/default/buffers/nope -> 404" in said.err for h in hosts)
+    told = lines(cli("--hosts", ",".join(hosts), "-v", "--json", "info", "nope").expect(NO_HOST))
+    assert [line["error"] for line in told] == ['session "default" has no buffer named "nope"'] * 3
+    (tmp_path / "v").write_bytes(bytes(3 << 20))
+    said = cli("--hosts", ",".join(hosts), "put", tmp_path / "v", "-v").expect(DONE)
+    assert len(said.out.splitlines()) == 3 and all(f"{h}: * waited " in said.err for h in hosts)
+    cli("--hosts", ",".join(hosts), "rm", "v").expect(DONE)
+
+
 def test_a_list_in_a_file_or_on_standard_input(fleet, tmp_path):
     hosts = addresses(fleet)
     text = f"# the fleet\n{hosts[0]}\n\n  {hosts[1]}  # the second\nunix://{fleet[2].unix}\n"
