@@ -42,6 +42,11 @@ int gb_error_move(struct gb_error *err, const struct gb_error *from) {
     return -1;
 }
 
+void gb_error_append(struct gb_error *err, enum gb_code code, const char *text) {
+    if (err && err->code == code)
+        strncat(err->detail, text, sizeof(err->detail) - strlen(err->detail) - 1);
+}
+
 void gb_error_native(struct gb_error *err, const char *domain, int number, const char *name, const char *call) {
     gb_error_native_told(err, domain, number, name, call, NULL);
 }
@@ -92,9 +97,9 @@ bool gb_code_retryable(enum gb_code code) {
 }
 
 bool gb_error_retryable(const struct gb_error *err) {
-    bool memory = err->code == GB_ERR_OUT_OF_MEMORY || err->code == GB_ERR_PINNED_LIMIT;
-
-    if (memory && err->has_numbers && err->requested_bytes > err->limit_bytes)
+    if (err->hopeless)
+        return false;
+    if (err->code == GB_ERR_OUT_OF_MEMORY && err->has_numbers && err->requested_bytes > err->limit_bytes)
         return false;
     return gb_code_retryable(err->code);
 }

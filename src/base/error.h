@@ -27,6 +27,7 @@ struct gb_error {
     uint64_t limit_bytes;
     uint64_t used_bytes;
     uint64_t requested_bytes;
+    bool hopeless; /* the same request never succeeds, although others with this code may */
 };
 
 #define GB_ERROR_INIT ((struct gb_error){.code = GB_OK})
@@ -36,6 +37,9 @@ int gb_error_set(struct gb_error *err, enum gb_code code, const char *fmt, ...) 
 
 /* Gives *err the value of *from, unless it is set already. Returns -1 always. err may be NULL. */
 int gb_error_move(struct gb_error *err, const struct gb_error *from);
+
+/* Appends text to the detail of an error of that code; any other stays as it is. err may be NULL. */
+void gb_error_append(struct gb_error *err, enum gb_code code, const char *text);
 
 /* Adds what the native layer said; call before or after gb_error_set, it does not touch code or detail. */
 void gb_error_native(struct gb_error *err, const char *domain, int number, const char *name, const char *call);
@@ -55,7 +59,8 @@ const char *gb_code_title(enum gb_code code);
 int gb_code_status(enum gb_code code);
 bool gb_code_retryable(enum gb_code code);
 
-/* Whether the same request may succeed later. As its code says, but what is larger than all there is never fits. */
+/* Whether the same request may succeed later. As its code says, unless the error is hopeless or asks for more than all
+ * there is. */
 bool gb_error_retryable(const struct gb_error *err);
 
 #endif

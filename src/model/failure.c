@@ -4,7 +4,7 @@
 
 const char *gb_failure_name(enum gb_failure why) {
     static const char *const names[GB_FAILURES] = {
-#define GB_FAILURE(name, code, allocation, pool, transfer) [GB_FAILURE_##name] = #name,
+#define GB_FAILURE(name, code, allocation, pool, kind, transfer) [GB_FAILURE_##name] = #name,
 #include "model/failures.def"
 #undef GB_FAILURE
     };
@@ -14,9 +14,9 @@ const char *gb_failure_name(enum gb_failure why) {
 
 bool gb_failure_may(enum gb_failure why, enum gb_failed what) {
     static const struct {
-        bool allocation, pool, transfer;
+        bool allocation, pool, kind, transfer;
     } uses[GB_FAILURES] = {
-#define GB_FAILURE(name, code, allocation, pool, transfer) {allocation, pool, transfer},
+#define GB_FAILURE(name, code, allocation, pool, kind, transfer) {allocation, pool, kind, transfer},
 #include "model/failures.def"
 #undef GB_FAILURE
     };
@@ -26,6 +26,8 @@ bool gb_failure_may(enum gb_failure why, enum gb_failed what) {
         return uses[why].allocation;
     case GB_FAILED_POOL:
         return uses[why].pool;
+    case GB_FAILED_KIND:
+        return uses[why].kind;
     case GB_FAILED_UPLOAD:
     case GB_FAILED_DOWNLOAD:
         break;
@@ -35,7 +37,7 @@ bool gb_failure_may(enum gb_failure why, enum gb_failed what) {
 
 enum gb_failure gb_failure_of(enum gb_code code, enum gb_failed what) {
     static const enum gb_code codes[GB_FAILURES] = {
-#define GB_FAILURE(name, code, allocation, pool, transfer) GB_ERR_##code,
+#define GB_FAILURE(name, code, allocation, pool, kind, transfer) GB_ERR_##code,
 #include "model/failures.def"
 #undef GB_FAILURE
     };
@@ -43,8 +45,6 @@ enum gb_failure gb_failure_of(enum gb_code code, enum gb_failed what) {
 
     if (code == GB_ERR_STORAGE_FULL) /* the commonest reason of the database */
         code = GB_ERR_STORE_FAILED;
-    if (code == GB_ERR_PINNED_LIMIT)
-        code = GB_ERR_LIMIT_REACHED;
     for (i = 0; i < GB_FAILURES; i++) {
         if (codes[i] == code && gb_failure_may((enum gb_failure)i, what))
             return (enum gb_failure)i;

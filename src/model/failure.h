@@ -6,7 +6,7 @@
 #include "model/model.h"
 
 enum gb_failure {
-#define GB_FAILURE(name, code, allocation, pool, transfer) GB_FAILURE_##name,
+#define GB_FAILURE(name, code, allocation, pool, kind, transfer) GB_FAILURE_##name,
 #include "model/failures.def"
 #undef GB_FAILURE
     GB_FAILURES
@@ -17,8 +17,9 @@ enum gb_failed {
     GB_FAILED_ALLOCATION,
     GB_FAILED_UPLOAD,
     GB_FAILED_DOWNLOAD,
-    GB_FAILED_COUNTED, /* as many are in struct gb_counters */
-    GB_FAILED_POOL = GB_FAILED_COUNTED
+    GB_FAILED_COUNTED,                  /* as many are in struct gb_counters */
+    GB_FAILED_POOL = GB_FAILED_COUNTED, /* an allocation as a pool or device sees it */
+    GB_FAILED_KIND                      /* an allocation as a kind of memory sees it */
 };
 
 /* Whether that is a reason for it. */

@@ -225,9 +225,20 @@ def test_the_machine_has_a_ceiling_of_pinned_memory(start):
         assert "host" in problem["title"] and "pool" not in problem["title"] and "--max-pinned-bytes" in problem["detail"]
         assert [problem[f + "_bytes"] for f in ("limit", "used", "requested")] == [12 * MIB, 12 * MIB, 8192]
         assert problem["retryable"]
-    assert s.ask("POST", "buffers", {"name": "c", "bytes": 13 * MIB, "kind": "pinned"}).problem(507, "pinned_limit_reached")["retryable"] is False
+    for never in (13 * MIB, room + 1):
+        problem = s.ask("POST", "buffers", {"name": "c", "bytes": never, "kind": "pinned"}).problem(507, "pinned_limit_reached")
+        assert problem["retryable"] is False and "delete" not in problem["detail"], "more than all buffers together can have"
+        assert ("--slots-bytes" in problem["detail"]) == (slots > 0), problem["detail"]
+    for side in (s.ask("PUT", "buffers/n/data?mirrored=true", bytes(5000)),
+                 s.ask("POST", "buffers/m/reserve", {"bytes": 2 * MIB, "side": "host"})):
+        problem = side.problem(507, "pinned_limit_reached")
+        assert problem["retryable"] and "pageable" not in problem["detail"], "a host side has no other kind"
+    refused = d.stats()["allocations"]["failures_by_reason"]
+    assert refused == {"pinned_limit_reached": 6} == d.stats()["allocations_by_kind"]["pinned"]["failures_by_reason"]
     text = d.ask("GET", "/metrics").body.decode()
     assert f"\ngpubufd_pinned_bytes {12 * MIB}\n" in text and f"\ngpubufd_pinned_limit_bytes {12 * MIB}\n" in text
+    assert '\ngpubufd_kind_allocation_failures_total{kind="pinned",reason="pinned_limit_reached"} 6\n' in text
+    assert '\ngpubufd_allocation_failures_total{reason="limit_reached"} 0\n' in text
     s.put("p", bytes(5000), "?kind=pageable")
     s.delete("buffers/m")
     s.delete("buffers/a")

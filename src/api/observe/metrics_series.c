@@ -109,15 +109,16 @@ static void fill_MEMORY(struct gb_series_list *list, const struct gb_metrics_sna
         label_device(add(list, &spare, &snapshot->memory[i]), i);
 }
 
-/* Adds a series for each reason that a pool or a device may have. */
-static void add_failures(struct gb_series_list *list, const struct gb_series *of, const struct gb_memory_numbers *m) {
+/* Adds a series for each reason that a pool or device, or a kind of memory, may have. */
+static void add_failures(struct gb_series_list *list, const struct gb_series *of, const struct gb_memory_numbers *m,
+                         enum gb_failed what) {
     struct gb_series spare;
     int why;
 
     for (why = 0; why < GB_FAILURES; why++) {
         struct gb_series *s;
 
-        if (!gb_failure_may((enum gb_failure)why, GB_FAILED_POOL))
+        if (!gb_failure_may((enum gb_failure)why, what))
             continue;
         s = add(list, &spare, NULL);
         *s = *of;
@@ -133,7 +134,7 @@ static void fill_MEMORY_FAILURE(struct gb_series_list *list, const struct gb_met
         struct gb_series of = {.labels = ""};
 
         label_device(&of, i);
-        add_failures(list, &of, &snapshot->memory[i]);
+        add_failures(list, &of, &snapshot->memory[i], GB_FAILED_POOL);
     }
 }
 
@@ -195,7 +196,7 @@ static void fill_POOL_FAILURE(struct gb_series_list *list, const struct gb_metri
         struct gb_series of = {.labels = ""};
 
         label_pool(&of, &snapshot->pools[i]);
-        add_failures(list, &of, &snapshot->pools[i].view.memory);
+        add_failures(list, &of, &snapshot->pools[i].view.memory, GB_FAILED_POOL);
     }
 }
 
@@ -270,7 +271,7 @@ static void fill_KIND_FAILURE(struct gb_series_list *list, const struct gb_metri
         struct gb_series of = {.labels = ""};
 
         gb_series_label(&of, "kind", gb_kind_name((enum gb_kind)kind));
-        add_failures(list, &of, &snapshot->daemon.core.kind_memory[kind]);
+        add_failures(list, &of, &snapshot->daemon.core.kind_memory[kind], GB_FAILED_KIND);
     }
 }
 

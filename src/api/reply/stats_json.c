@@ -35,7 +35,7 @@ void gb_render_memory(struct gb_json_writer *out, const struct gb_memory_numbers
     gb_json_put_u64(out, "count", memory->allocations);
     gb_json_put_u64(out, "bytes", memory->allocated_bytes);
     gb_json_put_u64(out, "failures", memory->failures);
-    gb_render_failures(out, memory->failure, GB_FAILED_POOL);
+    gb_render_failures(out, memory->failure, GB_FAILED_KIND);
     gb_json_put_u64(out, "retries", memory->retries);
     gb_json_put_u64(out, "frees", memory->frees);
     gb_json_put_u64(out, "freed_bytes", memory->freed_bytes);

@@ -25,11 +25,11 @@
 static int open_slots(struct gb_core *core, struct gb_error *err) {
     const struct gb_core_config *config = &core->config;
 
-    if (gb_pinned_take(&core->pinned, config->slots_bytes, err) < 0)
+    if (gb_pinned_take_slots(&core->pinned, config->slots_bytes, err) < 0)
         return -1;
     if (gb_slots_init(&core->slots, core->backend, config->slots_bytes, config->slot_bytes, err) == 0)
         return 0;
-    gb_pinned_give(&core->pinned, config->slots_bytes);
+    gb_pinned_give_slots(&core->pinned);
     return -1;
 }
 

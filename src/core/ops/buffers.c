@@ -138,6 +138,7 @@ static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
             op->counted = true;
             return 0;
         }
+        gb_error_append(err, GB_ERR_PINNED_LIMIT, GB_QUOTA_OTHER_KIND);
         gb_quota_give_locked(s, 0, 1);
     }
     return -1;

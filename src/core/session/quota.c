@@ -58,8 +58,12 @@ int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t c
 void gb_quota_denied(struct gb_session *s, const struct gb_error *error) {
     enum gb_failure why = gb_failure_of(error->code, GB_FAILED_ALLOCATION);
 
-    if (why != GB_FAILURE_quota_exceeded && why != GB_FAILURE_limit_reached)
+    if (why == GB_FAILURE_pinned_limit_reached) {
+        atomic_fetch_add(&s->core->memory[GB_KIND_PINNED].failures, 1);
+        atomic_fetch_add(&s->core->memory[GB_KIND_PINNED].failure[why], 1);
+    } else if (why != GB_FAILURE_quota_exceeded && why != GB_FAILURE_limit_reached) {
         return;
+    }
     gb_live_counters_failed(&s->core->live_counters, GB_FAILED_ALLOCATION, why);
     gb_live_counters_failed(&s->live_counters, GB_FAILED_ALLOCATION, why);
 }

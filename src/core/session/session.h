@@ -112,6 +112,9 @@ void gb_quota_denied(struct gb_session *session, const struct gb_error *why);
 int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err);
 void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count);
 
+/* Appended to PINNED_LIMIT if the client chose the kind. */
+#define GB_QUOTA_OTHER_KIND ", or use kind \"pageable\""
+
 /* The same for page-locked host memory, which counts among all bytes, and against the machine's
  * ceiling (util/pinned.h), too. QUOTA_EXCEEDED, PINNED_LIMIT. */
 int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err);

@@ -189,8 +189,10 @@ static bool may_be_locked(const struct gb_adopt_params *p) {
 static int lock_bytes(struct adopt_op *op, struct gb_error *err) {
     if (!may_be_locked(&op->params))
         return 0;
-    if (gb_pinned_take(&op->device->core->pinned, op->params.import.bytes, err) < 0)
+    if (gb_pinned_take(&op->device->core->pinned, op->params.import.bytes, err) < 0) {
+        gb_quota_denied(op->base.base.session, err);
         return -1;
+    }
     op->content->locked_bytes = op->params.import.bytes;
     return 0;
 }

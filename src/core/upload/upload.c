@@ -4,6 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Adds to a refusal for lack of room what this client may do instead. A host side is pinned always. */
+static void advise(const struct gb_upload_draft *draft, struct gb_error *err) {
+    static const char in_place[] = "; a write in place needs no second copy";
+
+    if (draft->mirrored)
+        return;
+    if (draft->buffer) {
+        gb_error_append(err, GB_ERR_QUOTA_EXCEEDED, in_place);
+        gb_error_append(err, GB_ERR_PINNED_LIMIT, in_place);
+    } else {
+        gb_error_append(err, GB_ERR_PINNED_LIMIT, GB_QUOTA_OTHER_KIND);
+    }
+}
+
 static int check_quota_locked(struct gb_session *s, const struct gb_upload_params *params,
                               const struct gb_upload_draft *draft, struct gb_error *err) {
     bool tell = !params->asked_before;
@@ -13,6 +27,8 @@ static int check_quota_locked(struct gb_session *s, const struct gb_upload_param
         r = gb_quota_check_pinned_locked(s, draft->bytes, tell, err);
     if (r < 0 && err && tell)
         gb_quota_denied(s, err);
+    if (r < 0)
+        advise(draft, err);
     return r;
 }
 
@@ -70,9 +86,7 @@ static int reserve_locked(struct gb_upload *u, const struct gb_name *name, const
         u->marked = draft->in_place;
     } else if (gb_content_new_locked(s, draft->pool, draft->kind, u->t.stream, name, draft->bytes, &u->content, err) <
                0) {
-        if (b && !draft->mirrored && err && err->code == GB_ERR_QUOTA_EXCEEDED)
-            strncat(err->detail, "; a write in place needs no second copy",
-                    sizeof(err->detail) - strlen(err->detail) - 1);
+        advise(draft, err);
         if (!b)
             gb_quota_give_locked(s, 0, 1);
         return -1;

@@ -10,13 +10,18 @@
 
 struct gb_pinned {
     uint64_t limit_bytes; /* GB_UNLIMITED: there is no ceiling */
+    uint64_t slots_bytes; /* of used_bytes: what the slots hold as long as the daemon runs */
     _Atomic uint64_t used_bytes;
 };
 
 /* limit_bytes 0: no ceiling. */
 void gb_pinned_init(struct gb_pinned *pinned, uint64_t limit_bytes);
 
-/* Would as many bytes fit now? PINNED_LIMIT with the numbers. */
+/* Takes the bytes of the slots, before others take any. They count until gb_pinned_give_slots. */
+int gb_pinned_take_slots(struct gb_pinned *pinned, uint64_t bytes, struct gb_error *err);
+void gb_pinned_give_slots(struct gb_pinned *pinned);
+
+/* Would as many bytes fit now? PINNED_LIMIT with the numbers; hopeless where they do not fit beside the slots. */
 int gb_pinned_check(struct gb_pinned *pinned, uint64_t bytes, struct gb_error *err);
 
 /* Counts the bytes, before they are locked. PINNED_LIMIT: nothing is counted. [any thread, never blocks] */

@@ -78,6 +78,18 @@ START_TEST(buffers_and_host_sides_count) {
     core_create(f.core, &p, NULL, &err);
     expect_refusal(&f, &err, 2 * MIB, PAGE);
     ck_assert(gb_error_retryable(&err));
+    ck_assert_ptr_nonnull(strstr(err.detail, "delete pinned buffers"));
+    ck_assert_ptr_nonnull(strstr(err.detail, "use kind \"pageable\""));
+    err = GB_ERROR_INIT;
+    u = core_upload_params("default", "m2", 1);
+    u.buffer.mirrored = true;
+    ck_assert_int_eq(gb_upload_check(f.core, &u, &err), -1);
+    expect_refusal(&f, &err, 2 * MIB, PAGE);
+    ck_assert_ptr_null(strstr(err.detail, "pageable")); /* a host side has no other kind */
+    err = GB_ERROR_INIT;
+    u = core_upload_params("default", "a", 1);
+    ck_assert_int_eq(gb_upload_check(f.core, &u, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.detail, "a write in place needs no second copy"));
     err = GB_ERROR_INIT;
     u = core_upload_params("default", "c", 1);
     u.buffer.kind = GB_KIND_PINNED;
@@ -87,7 +99,10 @@ START_TEST(buffers_and_host_sides_count) {
     p.kind = GB_KIND_PAGEABLE;
     gb_assert_ok(core_create(f.core, &p, NULL, &err), err);
     gb_core_stats(f.core, &stats);
-    ck_assert_uint_eq(stats.counters.allocation_failures_limit_reached, 2);
+    ck_assert_uint_eq(stats.counters.allocation_failures_pinned_limit_reached, 4);
+    ck_assert_uint_eq(stats.counters.allocation_failures_limit_reached, 0);
+    ck_assert_uint_eq(stats.kind_memory[GB_KIND_PINNED].failure[GB_FAILURE_pinned_limit_reached], 4);
+    ck_assert_uint_eq(stats.kind_memory[GB_KIND_PINNED].failures, 4);
     gb_assert_ok(core_buffer_delete(f.core, "default", "m", &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "b", &err), err);
@@ -103,16 +118,24 @@ START_TEST(buffers_and_host_sides_count) {
 }
 END_TEST
 
-/* More than the limit never fits. */
+/* More than the limit leaves beside the slots never fits, also where the limit itself is larger. */
 START_TEST(too_large_is_not_to_be_repeated) {
+    static const uint64_t sizes[] = {64 * MIB, MIB + 1};
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_buffer_params p = core_kind_params("a", GB_KIND_PINNED, 64 * MIB);
+    struct gb_buffer_params p = core_kind_params("a", GB_KIND_PINNED, 0);
+    size_t i;
 
     open_with(&f, specs[_i], MIB);
-    ck_assert_int_eq(core_create(f.core, &p, NULL, &err), -1);
-    expect_refusal(&f, &err, 0, 64 * MIB);
-    ck_assert(!gb_error_retryable(&err));
+    for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        err = GB_ERROR_INIT;
+        p.bytes = sizes[i];
+        ck_assert_int_eq(core_create(f.core, &p, NULL, &err), -1);
+        expect_refusal(&f, &err, 0, (sizes[i] + PAGE - 1) / PAGE * PAGE);
+        ck_assert(!gb_error_retryable(&err));
+        ck_assert_ptr_null(strstr(err.detail, "delete"));
+        ck_assert_int_eq(strstr(err.detail, "--slots-bytes") != NULL, slots(&f) > 0);
+    }
     close_empty(&f);
 }
 END_TEST
