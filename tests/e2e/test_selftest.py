@@ -98,6 +98,15 @@ def test_a_small_device_says_what_it_left_out(start, simulated):
     assert any("microseconds" in c for c in result["copies"])
 
 
+def test_a_reason_is_a_whole_sentence(start):
+    """The longest: the ceiling of page-locked memory, with its numbers and what to do."""
+    d = start("--max-pinned-bytes", "2M", "--slots-bytes", "1M", "--slot-bytes", "256K", spec="host:bytes=512M")
+    result = d.ask("POST", "/v1/devices/0/selftest").expect(200).json()
+    reasons = [c["reason"] for c in result["copies"] if c["kind"] == "pinned"] + [result["waiting"]["reason"]]
+    assert len(reasons) == 2 and all(r.endswith("start it with a larger --max-pinned-bytes") for r in reasons), reasons
+    assert "with a larger --max-pinned-bytes\n" in Cli(d.url(""))("selftest").expect().out
+
+
 def test_one_at_a_time_and_in_the_background(start):
     d = start(spec="fault:pool_create@1=delay/2000:host:bytes=16M")
     s = Session(d)

@@ -19,7 +19,7 @@ static void put_us(struct gb_json_writer *out, const char *key, uint64_t ns) {
 
 /* What could not be measured says why. */
 static void put_why(struct gb_json_writer *out, const char *why) {
-    gb_json_put_untrusted(out, "reason", why, 127);
+    gb_json_put_untrusted(out, "reason", why, GB_SELFTEST_WHY - 1);
 }
 
 static void render_copy(struct gb_json_writer *out, const struct gb_selftest_copy *copy) {

@@ -10,7 +10,8 @@ struct gb_selftests;
 #define GB_SELFTEST_SIZES 5
 #define GB_SELFTEST_COPIES (GB_KIND_COUNT * 2 * GB_SELFTEST_SIZES)
 #define GB_SELFTEST_ALLOCS 12
-#define GB_SELFTEST_S_MAX 60 /* what is not measured by then is left out */
+#define GB_SELFTEST_WHY sizeof(((struct gb_error *)0)->detail) /* a reason, with its NUL */
+#define GB_SELFTEST_S_MAX 60                                   /* what is not measured by then is left out */
 
 /* One line of a table. ns 0: not measured; why says it then. */
 struct gb_selftest_copy {
@@ -18,7 +19,7 @@ struct gb_selftest_copy {
     enum gb_copy_direction direction;
     uint64_t bytes; /* 0: the reason holds for each size */
     uint64_t ns;
-    char why[128];
+    char why[GB_SELFTEST_WHY];
 };
 
 enum gb_selftest_case {
@@ -35,7 +36,7 @@ struct gb_selftest_alloc {
     uint64_t bytes;
     uint64_t alloc_ns;
     uint64_t free_ns;
-    char why[128];
+    char why[GB_SELFTEST_WHY];
 };
 
 /* A short copy from the device: alone, and behind earlier copies on its stream. */
@@ -46,14 +47,14 @@ struct gb_selftest_wait {
     uint64_t seen_ns;
     uint64_t queued_ns;
     uint64_t copied_ns; /* 0: not measured */
-    char why[128];
+    char why[GB_SELFTEST_WHY];
 };
 
 struct gb_selftest_pin {
     uint64_t bytes;
     uint64_t pin_ns; /* 0: not measured */
     uint64_t unpin_ns;
-    char why[128];
+    char why[GB_SELFTEST_WHY];
 };
 
 struct gb_selftest_call {

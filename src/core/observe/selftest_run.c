@@ -21,7 +21,7 @@ struct run {
     uint64_t largest; /* the bytes of device and other */
     struct gb_probe_memory device;
     struct gb_probe_memory check;
-    char no_host[128]; /* why there is no pinned block for the case BUSY */
+    char no_host[GB_SELFTEST_WHY]; /* why there is no pinned block for the case BUSY */
     struct gb_selftest_call *call;
 };
 
@@ -41,20 +41,21 @@ static bool over(const struct run *run) {
 }
 
 /* Why nothing of that kind and size is measured. False: it can be. */
-static bool left_out(const struct run *run, enum gb_kind kind, uint64_t bytes, char why[128]) {
+static bool left_out(const struct run *run, enum gb_kind kind, uint64_t bytes, char why[GB_SELFTEST_WHY]) {
     if (run->probe.rec.kind_missing[kind][0] != '\0')
-        snprintf(why, 128, "%s", run->probe.rec.kind_missing[kind]);
+        snprintf(why, GB_SELFTEST_WHY, "%s", run->probe.rec.kind_missing[kind]);
     else if (bytes > run->largest)
-        snprintf(why, 128, "the device has only %llu free bytes", (unsigned long long)run->probe.rec.free_bytes);
+        snprintf(why, GB_SELFTEST_WHY, "the device has only %llu free bytes",
+                 (unsigned long long)run->probe.rec.free_bytes);
     else if (over(run))
-        snprintf(why, 128, "the selftest's %d seconds were over", GB_SELFTEST_S_MAX);
+        snprintf(why, GB_SELFTEST_WHY, "the selftest's %d seconds were over", GB_SELFTEST_S_MAX);
     else
         return false;
     return true;
 }
 
-static void explain(const struct gb_error *error, char why[128]) {
-    snprintf(why, 128, "%.127s", error->detail);
+static void explain(const struct gb_error *error, char why[GB_SELFTEST_WHY]) {
+    snprintf(why, GB_SELFTEST_WHY, "%s", error->detail);
 }
 
 /* --- copies ------------------------------------------------------------------------------------------------------- */
@@ -92,7 +93,7 @@ static void measure_sizes(struct run *run, const struct gb_probe_memory *other, 
 static void measure_kind(struct run *run, enum gb_kind kind) {
     struct gb_probe_memory other = {0};
     struct gb_error err = GB_ERROR_INIT;
-    char why[128];
+    char why[GB_SELFTEST_WHY];
 
     if (!left_out(run, kind, run->largest, why)) {
         if (gb_probe_alloc(&run->probe, kind, run->largest, &other, &err) == 0) {
@@ -102,8 +103,8 @@ static void measure_kind(struct run *run, enum gb_kind kind) {
         }
         explain(&err, why);
     }
-    snprintf(add_copy(run, kind, kind == GB_KIND_DEVICE ? GB_COPY_ON_DEVICE : GB_COPY_TO_DEVICE, 0)->why, 128, "%s",
-             why);
+    snprintf(add_copy(run, kind, kind == GB_KIND_DEVICE ? GB_COPY_ON_DEVICE : GB_COPY_TO_DEVICE, 0)->why,
+             GB_SELFTEST_WHY, "%s", why);
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
