@@ -134,6 +134,10 @@ def test_history_of_daemon_session_pool_and_device(start):
 def test_statistics_of_a_pool_and_a_device(cli, session):
     cli("pools", "add", "p").expect()
     assert cli.json("stats", "--pool", "p")["pool"] == "p"
+    cli("create", "x", "--pool", "p", "--bytes", "1M").expect()
+    now, of_pool = cli.json("stats", "--pool", "p"), cli.json("pools", "show", "p")[0]
+    assert (now["reuses"], now["growths"]) == (of_pool["reuses"], of_pool["growths"]) and now["reuses"] + now["growths"] == 1
+    assert f"growths: {now['growths']}\n" in cli("stats", "--pool", "p").expect().out
     assert cli.json("stats", "--device", 0)["device"]["index"] == 0
     cli("stats", "--device", 0, "--pool", "p").expect(USAGE)
 

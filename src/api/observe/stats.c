@@ -252,6 +252,8 @@ enum gb_step gb_api_pool_stats(struct gb_http_request *request, struct gb_http_r
     gb_json_put_u64(&out, "fragmentation_bytes", less(view.stat.reserved_bytes, view.stat.used_bytes));
     gb_json_put_u64(&out, "buffers", view.live_buffers);
     gb_json_put_u64(&out, "allocations", view.memory.allocations);
+    gb_json_put_u64(&out, "reuses", view.reuses);
+    gb_json_put_u64(&out, "growths", view.growths);
     gb_json_put_u64(&out, "allocated_bytes", view.memory.allocated_bytes);
     gb_json_put_u64(&out, "largest_bytes", view.memory.level.largest_bytes);
     gb_json_put_u64(&out, "frees", view.memory.frees);
