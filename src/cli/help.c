@@ -3,6 +3,26 @@
 
 #include "cli/options.h"
 
+static const struct {
+    const char *command;
+    const char *verb;
+    const char *help;
+} verbs[] = {
+#define GB_CLI_VERB(command, verb, help) {#command, verb, help},
+#include "cli/verbs.def"
+#undef GB_CLI_VERB
+};
+
+static const struct {
+    const char *command;
+    enum gb_cli_option_id option;
+    const char *help;
+} options_of[] = {
+#define GB_CLI_OPTION_OF(command, field, help) {#command, GB_CLI_ID_##field, help},
+#include "cli/options_of.def"
+#undef GB_CLI_OPTION_OF
+};
+
 #define COLUMN 30
 #define WIDTH 110
 
@@ -35,14 +55,25 @@ static void put_line(FILE *out, const char *left, const char *right) {
     put_words(out, right);
 }
 
-static void put_option(FILE *out, const struct gb_cli_option_spec *spec) {
+/* In the command's own sense, if it has one. command may be NULL. */
+static const char *help_on(const struct gb_cli_command *command, enum gb_cli_option_id id) {
+    size_t i;
+
+    for (i = 0; command != NULL && i < sizeof options_of / sizeof options_of[0]; i++)
+        if (options_of[i].option == id && strcmp(options_of[i].command, command->name) == 0)
+            return options_of[i].help;
+    return gb_cli_options_all[id].help;
+}
+
+static void put_option(FILE *out, const struct gb_cli_command *command, enum gb_cli_option_id id) {
+    const struct gb_cli_option_spec *spec = &gb_cli_options_all[id];
     char left[96];
     char letter[8] = "    ";
 
     if (spec->letter != 0)
         snprintf(letter, sizeof letter, "-%c, ", spec->letter);
     snprintf(left, sizeof left, "  %s--%s%s%s", letter, spec->name, spec->argument[0] ? " " : "", spec->argument);
-    put_line(out, left, spec->help);
+    put_line(out, left, help_on(command, id));
 }
 
 static void put_options(FILE *out, const struct gb_cli_command *command, bool common) {
@@ -51,7 +82,26 @@ static void put_options(FILE *out, const struct gb_cli_command *command, bool co
     for (i = 0; i < GB_CLI_IDS; i++)
         if (gb_cli_option_common((enum gb_cli_option_id)i) == common &&
             (common || gb_cli_option_taken(command, (enum gb_cli_option_id)i)))
-            put_option(out, &gb_cli_options_all[i]);
+            put_option(out, command, (enum gb_cli_option_id)i);
+}
+
+/* "[add|rm POOL...]": a line for each word. */
+static void put_verbs(FILE *out, const struct gb_cli_command *command) {
+    const char *noun = strchr(command->arguments, ' ');
+    char left[64];
+    size_t found = 0;
+    size_t i;
+
+    for (i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+        if (strcmp(verbs[i].command, command->name) != 0)
+            continue;
+        snprintf(left, sizeof left, "  %s %.*s", verbs[i].verb, noun != NULL ? (int)strcspn(noun + 1, "]") : 0,
+                 noun != NULL ? noun + 1 : "");
+        put_line(out, left, verbs[i].help);
+        found++;
+    }
+    if (found > 0)
+        fputs("\n", out);
 }
 
 static void help_command(FILE *out, const struct gb_cli_command *command) {
@@ -59,6 +109,7 @@ static void help_command(FILE *out, const struct gb_cli_command *command) {
             command->arguments);
     put_line(out, command->name, command->help);
     fputs("\n", out);
+    put_verbs(out, command);
     if (command->options[0] != '\0') {
         put_options(out, command, false);
         fputs("\n", out);

@@ -88,6 +88,7 @@ static void put_params(const struct gb_cli_options *o, struct gpubuf_put_params 
     ret->kind = o->kind;
     ret->pool = o->pool;
     ret->device = o->device;
+    ret->side = o->side;
     ret->mirrored = o->mirrored;
     ret->in_place = o->in_place;
     ret->slice = o->slice;
@@ -156,6 +157,10 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
 
     if (path == NULL)
         return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
+    if (many && cli->options.side != NULL) {
+        free(path);
+        return gb_cli_refused(cli, GB_CLI_USAGE, "--side is of one buffer: gpubuf put FILE NAME --side SIDE");
+    }
     if (!many && (name != NULL ? gb_cli_name(cli, name, &target) : name_from(cli, path, &target)) < 0)
         rc = gb_cli_failed(cli);
     else if (cli->host != NULL && strcmp(path, "-") == 0)

@@ -116,6 +116,13 @@ static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char
     char target[GB_CLI_PATH];
     json_t *body;
 
+    if (thing == &sessions && cli->options.pool != NULL) {
+        gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
+                     "a new session has no pools yet; once it has one, \"gpubuf sessions set %s --pool %s\" makes it "
+                     "the current one",
+                     name, cli->options.pool);
+        return NULL;
+    }
     if (gb_cli_target(cli, target, thing->list, cli->session) < 0)
         return NULL;
     body = json_pack("{s:s}", "name", name);

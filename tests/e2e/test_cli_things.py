@@ -75,6 +75,26 @@ def test_the_pool_that_a_session_uses(cli, session):
     assert cli.json("sessions", "set", session, "--pool", "default")[0]["pool"] == "default"
     assert cli.json("create", "y", "--bytes", 16)["pool"] == "default"
     cli("sessions", "set", session, "--pool", "nope").expect(NOT_FOUND)
+    assert "gpubuf sessions set t --pool p" in cli("sessions", "add", "t", "--pool", "p").expect(USAGE).err
+    cli("sessions", "show", "t").expect(NOT_FOUND)
+
+
+def test_a_device_s_own_pool_is_no_current_one(simulated, start):
+    cli = Cli(start(spec=simulated("bytes=64M,devices=2")).url(""))
+    said = cli("sessions", "set", "default", "--pool", "default.1").expect(FAILED).err
+    assert '"default"' in said and "null" not in said, said
+    cli("sessions", "set", "default", "--pool", "default").expect()
+
+
+@pytest.mark.parametrize("command, about", [
+    ("hold", {"--device": "hold the stream"}), ("sync", {"--device": "wait for all work"}), ("selftest", {"--device": "measure this"}),
+    ("pools", {"--device": "grant, revoke", "--reuse": "event, opportunistic and internal", "reset-peak POOL...": "begin anew"}),
+    ("sessions", {"--pool": "with set", "add SESSION...": "make sessions"}), ("put", {"--side": "mirrored", "--device": "new buffer"}),
+], ids=lambda v: v if isinstance(v, str) else "")
+def test_help_tells_what_an_option_means_for_the_command(command, about):
+    entries = re.split(r"\n  (?:-\w, )?(?! )|\n +(?=--)", Cli()(command, "--help").expect().out)
+    for name, words in about.items():
+        assert [e for e in entries if e.startswith(name) and words in e], (name, entries)
 
 
 def test_the_default_pool_is_shaped(start):
@@ -92,6 +112,16 @@ def test_buffers_are_made_and_changed(cli):
     assert "nothing to set" in cli("set", "x").expect(USAGE).err
     both = cli.json("info", "x", "--attributes", "--last-transfer")
     assert both["attributes"] and both["last_transfer"] is None
+
+
+def test_one_side_of_a_mirrored_buffer_is_uploaded(cli, tmp_path):
+    (tmp_path / "m").write_bytes(bytes(64))
+    heads = [cli.json("put", tmp_path / "m", "m", *more)["head"] for more in (["--mirrored"], ["--side", "device"], ["--side", "host"])]
+    assert heads == ["host", "device", "host"]
+    assert "mirrored" in cli("put", tmp_path / "m", "plain", "--side", "device").expect(FAILED).err
+    assert "host" in cli("put", tmp_path / "m", "m", "--side", "up").expect(FAILED).err
+    (tmp_path / "m.safetensors").write_bytes(bytes(8))
+    assert "--side is of one buffer" in cli("put", tmp_path / "m.safetensors", "--side", "host").expect(USAGE).err
 
 
 # --- events, syncs ------------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ int gb_session_choose_pool_locked(struct gb_session *session, const struct gb_na
     if (p->own && p->device->index > 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "\"%s\" is a device's own pool, from which its memory comes anyway; give a pool of the "
-                            "session, or null for no other than the devices' own",
+                            "session, or \"default\" for none but the devices' own",
                             name->s);
     *ret_id = p->own ? 0 : p->rec.id;
     return 0;
