@@ -310,6 +310,23 @@ int gb_cli_run_export(struct gb_cli *cli, int argc, char **argv) {
     return gb_cli_show(cli, gb_cli_request(cli, "POST", target, body), NULL, 0);
 }
 
+/* Of a mirrored buffer: which side is current, what each has, and of a sync whether it copied. */
+static void put_sides(json_t *buffer) {
+    json_t *copied = json_object_get(buffer, "copied");
+    char host[24];
+    char device[24];
+
+    if (!json_is_true(json_object_get(buffer, "mirrored")))
+        return;
+    fputs("  head ", stdout);
+    gb_cli_put(stdout, gb_cli_text(buffer, "head"));
+    printf("  host side %s  device side %s",
+           gb_cli_bytes_text((uint64_t)gb_cli_number(buffer, "sides.host.bytes"), host),
+           gb_cli_bytes_text((uint64_t)gb_cli_number(buffer, "sides.device.bytes"), device));
+    if (copied != NULL)
+        fputs(json_is_true(copied) ? "  copied" : "  nothing copied", stdout);
+}
+
 int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {
     char shape[GB_CLI_CELL];
     char size[24];
@@ -323,8 +340,10 @@ int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {
         gb_cli_put(stdout, gb_cli_text(buffer, "dtype"));
         putchar(' ');
         gb_cli_put(stdout, shape);
-        printf("  generation %.0f%s\n", gb_cli_number(buffer, "generation"),
+        printf("  generation %.0f%s", gb_cli_number(buffer, "generation"),
                json_is_true(json_object_get(buffer, "sealed")) ? "  sealed" : "");
+        put_sides(buffer);
+        putchar('\n');
     }
     json_decref(buffer);
     return GB_CLI_DONE;

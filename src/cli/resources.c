@@ -22,6 +22,7 @@ static const struct gb_cli_column session_columns[] = {
     {"QUOTA", "quota.bytes", GB_CLI_FORM_BYTES},
     {"IDLE TTL (S)", "idle_ttl_s", GB_CLI_FORM_COUNT},
     {"CREATED (UTC)", "created_at", GB_CLI_FORM_TIME},
+    {"POOL", "pool", GB_CLI_FORM_TEXT}, /* left out where no session has one of its own; see columns_of */
 };
 static const struct gb_cli_column pool_columns[] = {
     {"NAME", "name", GB_CLI_FORM_TEXT},
@@ -83,6 +84,13 @@ static const struct thing sessions = {"/v1/sessions", "", session_columns, COUNT
 static const struct thing pools = {"/v1/sessions/{}/pools", "?force=true", pool_columns, COUNT(pool_columns),
                                    gb_cli_pool_settings};
 static const struct thing streams = {"/v1/sessions/{}/streams", "", stream_columns, COUNT(stream_columns), NULL};
+
+/* Of a pool that was made or changed: what can be chosen. */
+static const struct gb_cli_column pool_settings[] = {
+    {"NAME", "name", GB_CLI_FORM_TEXT},      {"DEVICE", "device.index", GB_CLI_FORM_COUNT},
+    {"MAX", "max_bytes", GB_CLI_FORM_BYTES}, {"THRESHOLD", "threshold", GB_CLI_FORM_TEXT},
+    {"REUSE", "policies", GB_CLI_FORM_TEXT}, {"EXPORTABLE", "exportable", GB_CLI_FORM_FLAG},
+};
 
 static const struct thing events = {"/v1/sessions/{}/events", "", event_columns, COUNT(event_columns), NULL};
 /* These are not added by name. */
@@ -196,19 +204,33 @@ static json_t *wait_for(struct gb_cli *cli, const struct thing *thing, const cha
     return on_stream(cli, thing, name, "/wait");
 }
 
-/* What a verb prints: a table of the things, all of each, the devices that reach each, or nothing. */
-enum shown { SHOW_TABLE, SHOW_ALL, SHOW_ACCESS, SHOW_NOTHING };
+/* What a verb prints: a table of the things, one of what was chosen for them, all of each, the devices that reach each, or nothing. */
+enum shown { SHOW_TABLE, SHOW_SETTINGS, SHOW_ALL, SHOW_ACCESS, SHOW_NOTHING };
 
 static const struct verb {
     const char *name;
     json_t *(*run)(struct gb_cli *cli, const struct thing *thing, const char *name);
     enum shown shown;
 } verbs[] = {
-    {"add", add_one, SHOW_TABLE},           {"set", set_one, SHOW_TABLE},   {"show", show_one, SHOW_ALL},
-    {"rm", remove_one, SHOW_NOTHING},       {"grant", grant, SHOW_ACCESS},  {"revoke", revoke, SHOW_ACCESS},
-    {"access", show_one, SHOW_ACCESS},      {"record", record, SHOW_TABLE}, {"wait", wait_for, SHOW_TABLE},
+    {"add", add_one, SHOW_SETTINGS},        {"set", set_one, SHOW_SETTINGS}, {"show", show_one, SHOW_ALL},
+    {"rm", remove_one, SHOW_NOTHING},       {"grant", grant, SHOW_ACCESS},   {"revoke", revoke, SHOW_ACCESS},
+    {"access", show_one, SHOW_ACCESS},      {"record", record, SHOW_TABLE},  {"wait", wait_for, SHOW_TABLE},
     {"reset-peak", reset_peak, SHOW_TABLE},
 };
+
+/* How many of its columns a thing has in a table of items. */
+static size_t columns_of(const struct thing *thing, json_t *items) {
+    json_t *item;
+    size_t i;
+
+    if (thing != &sessions)
+        return thing->count;
+    json_array_foreach(items, i, item) {
+        if (strcmp(gb_cli_text(item, "pool"), "default") != 0)
+            return thing->count;
+    }
+    return thing->count - 1;
+}
 
 /* A line for each pair of a pool and another device. */
 static void put_access(json_t *shown) {
@@ -236,6 +258,38 @@ static void put_access(json_t *shown) {
     json_decref(rows);
 }
 
+/* The words that --reuse takes. */
+static json_t *policies_of(json_t *pool) {
+    bool event = json_is_true(gb_cli_at(pool, "reuse.follow_event_dependencies"));
+    bool opportunistic = json_is_true(gb_cli_at(pool, "reuse.allow_opportunistic"));
+    bool internal = json_is_true(gb_cli_at(pool, "reuse.allow_internal_dependencies"));
+
+    if (event && opportunistic && internal)
+        return json_string("all");
+    if (!event && !opportunistic && !internal)
+        return json_string("none");
+    return json_sprintf("%s%s%s%s%s", event ? "event" : "", event && (opportunistic || internal) ? "," : "",
+                        opportunistic ? "opportunistic" : "", opportunistic && internal ? "," : "",
+                        internal ? "internal" : "");
+}
+
+/* The pools get members for the table's cells. */
+static void put_settings(json_t *shown) {
+    char text[24];
+    json_t *pool;
+    size_t i;
+
+    json_array_foreach(shown, i, pool) {
+        json_t *threshold = json_object_get(pool, "release_threshold_bytes");
+
+        if (json_is_integer(threshold))
+            gb_cli_bytes_text((uint64_t)json_integer_value(threshold), text);
+        json_object_set_new(pool, "threshold", json_string(json_is_integer(threshold) ? text : "unlimited"));
+        json_object_set_new(pool, "policies", policies_of(pool));
+    }
+    gb_cli_table(stdout, pool_settings, COUNT(pool_settings), shown);
+}
+
 static void put_all(json_t *things) {
     json_t *thing;
     size_t i;
@@ -254,8 +308,10 @@ static void put(struct gb_cli *cli, const struct thing *thing, enum shown shown,
         put_all(answers);
     else if (shown == SHOW_ACCESS)
         put_access(answers);
-    else if (shown == SHOW_TABLE && !cli->options.quiet)
-        gb_cli_table(stdout, thing->columns, thing->count, answers);
+    else if (shown == SHOW_SETTINGS && thing == &pools && !cli->options.quiet)
+        put_settings(answers);
+    else if (shown != SHOW_NOTHING && !cli->options.quiet)
+        gb_cli_table(stdout, thing->columns, columns_of(thing, answers), answers);
 }
 
 static int change(struct gb_cli *cli, const struct thing *thing, const struct verb *verb, int argc, char **argv) {
@@ -295,19 +351,21 @@ static const struct verb *verb_of(const struct gb_cli_command *command, const ch
     return NULL;
 }
 
-static int list(struct gb_cli *cli, const char *format, const struct gb_cli_column *columns, size_t count) {
+static int list(struct gb_cli *cli, const struct thing *thing) {
     char target[GB_CLI_PATH];
+    json_t *items;
 
-    if (gb_cli_target(cli, target, format, cli->session) < 0)
+    if (gb_cli_target(cli, target, thing->list, cli->session) < 0)
         return gb_cli_failed(cli);
-    return gb_cli_show(cli, gb_cli_list(cli, target), columns, count);
+    items = gb_cli_list(cli, target);
+    return gb_cli_show(cli, items, thing->columns, columns_of(thing, items));
 }
 
 static int run(struct gb_cli *cli, const struct thing *thing, int argc, char **argv) {
     const struct verb *verb = argc > 1 ? verb_of(cli->command, argv[0]) : NULL;
 
     if (argc == 0)
-        return list(cli, thing->list, thing->columns, thing->count);
+        return list(cli, thing);
     if (verb == NULL)
         return gb_cli_refused(cli, GB_CLI_USAGE, "\"gpubuf %s\" lists; else it is gpubuf %s %s", cli->command->name,
                               cli->command->name, cli->command->arguments);

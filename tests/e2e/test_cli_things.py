@@ -45,6 +45,15 @@ def test_the_peak_of_a_pool_begins_anew(cli):
     assert cli.json("pools", "reset-peak", "p")[0]["used_peak_bytes"] == 0
 
 
+def test_what_was_chosen_for_a_pool_is_shown(cli):
+    row = cli("pools", "add", "p", "--reuse", "event,internal", "--max-bytes", "64M").expect().table()[0]
+    assert (row["MAX"], row["THRESHOLD"], row["REUSE"]) == ("64.0 MiB", "unlimited", "event,internal")
+    row = cli("pools", "set", "p", "--reuse", "all", "--release-threshold", "2M").expect().table()[0]
+    assert (row["THRESHOLD"], row["REUSE"]) == ("2.0 MiB", "all")
+    assert cli("pools", "set", "p", "--reuse", "none").expect().table()[0]["REUSE"] == "none"
+    assert "policies" not in cli.json("pools", "set", "p", "--reuse", "all")[0]
+
+
 def test_access_of_other_devices_is_granted_and_revoked(simulated, start):
     cli = Cli(start(spec=simulated("bytes=64M,devices=2")).url(""))
     cli("pools", "add", "p", "--device", 0).expect()
@@ -77,6 +86,15 @@ def test_the_pool_that_a_session_uses(cli, session):
     cli("sessions", "set", session, "--pool", "nope").expect(NOT_FOUND)
     assert "gpubuf sessions set t --pool p" in cli("sessions", "add", "t", "--pool", "p").expect(USAGE).err
     cli("sessions", "show", "t").expect(NOT_FOUND)
+
+
+def test_the_list_of_sessions_shows_pools_where_there_are_some(start):
+    cli = Cli(start().url(""))
+    assert "POOL" not in cli("sessions").expect().out
+    cli("sessions", "add", "t").expect()
+    cli("pools", "add", "p").expect()
+    assert cli("sessions", "set", "default", "--pool", "p").expect().table()[0]["POOL"] == "p"
+    assert {row["NAME"]: row["POOL"] for row in cli("sessions").expect().table()} == {"default": "p", "t": "default"}
 
 
 def test_a_device_s_own_pool_is_no_current_one(simulated, start):
@@ -118,6 +136,12 @@ def test_one_side_of_a_mirrored_buffer_is_uploaded(cli, tmp_path):
     (tmp_path / "m").write_bytes(bytes(64))
     heads = [cli.json("put", tmp_path / "m", "m", *more)["head"] for more in (["--mirrored"], ["--side", "device"], ["--side", "host"])]
     assert heads == ["host", "device", "host"]
+    for args, said in ((["sync", "m"], "head synced  host side 64 B  device side 64 B  copied"),
+                       (["sync", "m"], "head synced  host side 64 B  device side 64 B  nothing copied"),
+                       (["reserve", "m", "1M"], "head synced  host side 1.0 MiB  device side 64 B"),
+                       (["release", "m"], "head device  host side 0 B  device side 64 B"),
+                       (["create", "n", "--bytes", 8, "--mirrored"], "head uninitialized  host side 0 B  device side 0 B")):
+        assert cli(*args).expect().out.endswith(f"  {said}\n"), args
     assert "mirrored" in cli("put", tmp_path / "m", "plain", "--side", "device").expect(FAILED).err
     assert "host" in cli("put", tmp_path / "m", "m", "--side", "up").expect(FAILED).err
     (tmp_path / "m.safetensors").write_bytes(bytes(8))
