@@ -106,7 +106,7 @@ static int set(struct gb_cli_options *options, enum gb_cli_option_id id, const c
         break;
     case GB_CLI_LIMIT:
         *(uint64_t *)value = GB_CLI_NONE;
-        rc = strcmp(text, "none") == 0 ? 0 : gb_cli_size(text, value);
+        rc = strcmp(text, "none") == 0 || strcmp(text, "unlimited") == 0 ? 0 : gb_cli_size(text, value);
         break;
     case GB_CLI_SIZE:
     case GB_CLI_COUNT:
@@ -115,8 +115,9 @@ static int set(struct gb_cli_options *options, enum gb_cli_option_id id, const c
     }
     if (rc != 0)
         fprintf(stderr, "gpubuf: --%s \"%s\" is not %s\n", spec->name, text,
-                spec->type == GB_CLI_SIZE      ? "a size: bytes, with K, M, G or T behind them if you like"
-                : spec->type == GB_CLI_LIMIT   ? "a limit: a number, with K, M, G or T behind it if you like, or none"
+                spec->type == GB_CLI_SIZE ? "a size: bytes, with K, M, G or T behind them if you like"
+                : spec->type == GB_CLI_LIMIT
+                    ? "a limit: a number, with K, M, G or T behind it if you like, or unlimited"
                 : spec->type == GB_CLI_COUNT   ? "a number"
                 : spec->type == GB_CLI_SECONDS ? "a number of seconds above 0"
                                                : "anything");

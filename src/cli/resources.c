@@ -204,7 +204,8 @@ static json_t *wait_for(struct gb_cli *cli, const struct thing *thing, const cha
     return on_stream(cli, thing, name, "/wait");
 }
 
-/* What a verb prints: a table of the things, one of what was chosen for them, all of each, the devices that reach each, or nothing. */
+/* What a verb prints: a table of the things, one of what was chosen for them, all of each, the devices that reach each,
+ * or nothing. */
 enum shown { SHOW_TABLE, SHOW_SETTINGS, SHOW_ALL, SHOW_ACCESS, SHOW_NOTHING };
 
 static const struct verb {

@@ -14,10 +14,11 @@ static int read_threshold(const char *text, struct gb_default_pools *ret, struct
         return 0;
     ret->has_threshold = true;
     ret->release_threshold_bytes = GB_UNLIMITED;
-    if (strcmp(text, "unlimited") == 0 ||
+    if (strcmp(text, "unlimited") == 0 || strcmp(text, "none") == 0 ||
         gb_parse_size(text, strlen(text), &ret->release_threshold_bytes) == GB_PARSE_OK)
         return 0;
-    return wrong("default-pool-threshold", text, "a number of bytes (suffixes K, M, G, T), unlimited, or auto", err);
+    return wrong("default-pool-threshold", text,
+                 "a number of bytes (suffixes K, M, G, T), unlimited, none (the same), or auto", err);
 }
 
 static bool *policy(struct gb_default_pools *pools, const char *word, size_t len) {
@@ -42,12 +43,17 @@ static int read_reuse(const char *text, struct gb_default_pools *ret, struct gb_
     ret->has_reuse = true;
     if (strcmp(text, "none") == 0)
         return 0;
+    if (strcmp(text, "all") == 0) {
+        ret->follow_event_dependencies = ret->allow_opportunistic = ret->allow_internal_dependencies = true;
+        return 0;
+    }
     for (;;) {
         size_t len = strcspn(at, ",");
         bool *on = policy(ret, at, len);
 
         if (!on)
-            return wrong("default-pool-reuse", text, "event, opportunistic, internal between commas, or none", err);
+            return wrong("default-pool-reuse", text, "event, opportunistic, internal between commas, or all or none",
+                         err);
         *on = true;
         if (at[len] == '\0')
             return 0;

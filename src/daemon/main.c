@@ -80,6 +80,8 @@ static enum gb_exit serve(struct gb_daemon *daemon) {
     status = gb_daemon_start(daemon, &err);
     if (status == GB_EXIT_OK)
         status = gb_daemon_run(daemon);
+    else if (err.code == GB_ERR_INVALID_ARGUMENT)
+        gb_usage_error(&err); /* an option whose value is only now looked into: in the form of all others */
     else
         log_failure(daemon, &err);
     return status;

@@ -253,10 +253,11 @@ int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err) {
 
 static int check_slots(const struct gb_options *o, struct gb_error *err) {
     if (o->slot_bytes > o->slots_bytes)
-        return gb_error_set(err, GB_ERR_INTERNAL, "--slot-bytes is larger than --slots-bytes, which holds the slots");
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "--slot-bytes is larger than --slots-bytes, which holds the slots");
     if (o->max_pinned_bytes == 0 || o->slots_bytes <= o->max_pinned_bytes)
         return 0;
-    return gb_error_set(err, GB_ERR_INTERNAL,
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                         "--slots-bytes %llu is more than --max-pinned-bytes %llu, which the slots count against: give "
                         "--max-pinned-bytes at least %llu, or fewer --slots-bytes",
                         (unsigned long long)o->slots_bytes, (unsigned long long)o->max_pinned_bytes,
@@ -289,7 +290,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     gb_log(&daemon->log, GB_LOG_INFO, "backend", "%s: %s", gb_backend_name(daemon->backend), daemon->backend_note);
     if (gb_closer_new(FOREIGN_FILES, &daemon->closer, err) != 0 || open_core(daemon, err) != 0 ||
         gb_daemon_load_tokens(daemon, &tokens, err) != 0)
-        return GB_EXIT_SOFTWARE;
+        return exit_of(err);
     if (open_api(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
     if (start_server(daemon, err) != 0 || gb_daemon_write_listen(daemon, err) != 0)

@@ -27,6 +27,9 @@ def test_pools_are_shaped_at_creation_and_later(cli, daemon, session):
     changed = cli.json("pools", "set", "p", "--reuse", "none", "--release-threshold", "2M")
     assert reuse(changed[0]) == (False, False, False) and changed[0]["release_threshold_bytes"] == 2 << 20
     assert reuse(cli.json("pools", "set", "p", "--reuse", "all")[0]) == (True, True, True)
+    assert cli.json("pools", "set", "p", "--release-threshold", "unlimited")[0]["release_threshold_bytes"] is None
+    cli("pools", "set", "p", "--release-threshold", "2M").expect()
+    assert "unlimited" in cli("pools", "set", "p", "--release-threshold", "much").expect(USAGE).err
     kept = daemon.ask("GET", f"/v1/sessions/{session}/pools/p").expect(200).json()
     assert reuse(kept) == (True, True, True) and kept["release_threshold_bytes"] == 2 << 20
     assert "fixed at its creation" in cli("pools", "set", "p", "--max-bytes", 1).expect(FAILED).err

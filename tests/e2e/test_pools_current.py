@@ -52,6 +52,7 @@ def test_without_tokens_a_local_client_shapes_the_default_pool(start):
 @pytest.mark.parametrize("options, wanted", [
     (("--default-pool-threshold", "3M"), (3 * MIB, [True, True, True])),
     (("--default-pool-threshold", "0", "--default-pool-reuse", "none"), (0, [False, False, False])),
+    (("--default-pool-threshold", "none", "--default-pool-reuse", "all"), (None, [True, True, True])),
     (("--default-pool-threshold", "unlimited", "--default-pool-reuse", "internal,event"), (None, [True, False, True]))])
 def test_options_shape_them_from_the_start(start, simulated, options, wanted):
     s = Session(start(*options, spec=simulated("devices=2,bytes=64M")))
@@ -101,7 +102,7 @@ def test_the_current_pool_is_where_memory_comes_from(start):
 def test_what_cannot_be_the_current_pool(start, simulated):
     s = Session(start(spec=simulated("devices=2,bytes=64M")))
     s.ask("PATCH", "", {"pool": "none"}).problem(404, "pool_not_found")
-    assert "null" in s.ask("PATCH", "", {"pool": "default.1"}).problem(400, "invalid_argument")["detail"]
+    assert '"default" for' in s.ask("PATCH", "", {"pool": "default.1"}).problem(400, "invalid_argument")["detail"]
     s.ask("PATCH", "", {"pool": 7}).problem(400, "wrong_type")
     s.ask("PATCH", "", {"pool": "a/b"}).problem(400, "invalid_name")
     assert s.get()["pool"] == "default"

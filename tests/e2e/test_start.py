@@ -28,13 +28,17 @@ def test_help_and_version():
     (["--log-level", "loud"], "error"), (["--slots-bytes", "12Q"], "slots-bytes"), (["--max-pinned-bytes", "half"], "max-pinned-bytes"), (["--max-connections", "0"], "max-connections"),
     (["--max-connections", "-1"], "max-connections"), (["--idle-timeout", "1.5"], "idle-timeout"), (["--backend", "abacus"], "abacus"),
     (["--default-pool-threshold", "much"], "unlimited"), (["--default-pool-reuse", "event,always"], "opportunistic"),
+    (["--slot-bytes", "4M", "--slots-bytes", "1M"], "--slot-bytes"), (["--map-uids", "root"], "--map-uids"), (["--health", "sick"], "sick"),
+    (["--socket-mode", "rw"], "--socket-mode"), (["--listen", "none", "--socket", "none"], "nothing to listen on"),
+    (["--max-pinned-bytes", "8M"], "--max-pinned-bytes at least"),
     (["--backend", "fault:alloc=oops:host"], "oops"), (["stray"], "stray"), (["token", "frobnicate"], "add NAME"), (["--config", "/nowhere/x"], "/nowhere/x"),
 ])
 def test_a_wrong_option_names_itself_and_what_is_permitted(tmp_path, args, named):
     before = [] if args[0] == "token" else ["--state-dir", str(tmp_path)]
     if args[0] == "--backend":
         before += ["--listen", "127.0.0.1:0"]
-    assert named in refused(*before, *args)
+    text = refused(*before, *args)
+    assert named in text and text.startswith("gpubufd: ") and text.endswith("gpubufd --help says more\n"), text
 
 
 def test_slots_that_exceed_the_ceiling_of_pinned_memory(tmp_path):
