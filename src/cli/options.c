@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 
 #define LONG_ONLY 256 /* value of the first option without a letter */
+#define DIGITS "0123456789"
 
 #define GB_CLI_OPTION(type, field, name, letter, argument, words, help)                                                \
     {name, letter, argument, words, help, offsetof(struct gb_cli_options, field), GB_CLI_##type},
@@ -124,10 +125,21 @@ static int set(struct gb_cli_options *options, enum gb_cli_option_id id, const c
     return rc;
 }
 
+/* What is meant for a number would else be reported as an option that is called after its first digit. */
+static int refuse_number(char **argv, int digit) {
+    const char *last = argv[optind - 1]; /* getopt stands behind it, or still in the next */
+    const char *next = argv[optind];
+    bool behind = next == NULL || next[0] != '-' || next[1] != digit || last[1] == digit;
+
+    fprintf(stderr, "gpubuf: \"%s\" is no option, and a number below 0 is taken only as the value of an option\n",
+            behind ? last : next);
+    return -1;
+}
+
 int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *ret_first) {
     struct option longs[GB_CLI_IDS + 1];
-    char shorts[3 * GB_CLI_IDS + 1];
-    char *at = shorts;
+    char shorts[3 * GB_CLI_IDS + sizeof DIGITS] = DIGITS;
+    char *at = shorts + strlen(DIGITS);
     int c;
     int i;
 
@@ -147,6 +159,8 @@ int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *
     while ((c = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
         if (c == '?')
             return -1;
+        if (c >= '0' && c <= '9')
+            return refuse_number(argv, c);
         for (i = 0; i < GB_CLI_IDS; i++)
             if (c == LONG_ONLY + i || c == gb_cli_options_all[i].letter)
                 break;

@@ -164,6 +164,22 @@ def test_events_are_recorded_and_waited_for(cli):
     assert cli.json("streams", "show", "a", "b")[1]["name"] == "b"
 
 
+def test_a_number_below_0_is_no_option(cli):
+    cli("streams", "add", "a").expect()
+    for number in ("-5", "-57"):
+        assert f'"{number}" is no option' in cli("hold", "a", number).expect(USAGE).err
+    assert "milliseconds" in cli("hold", "a", "--", "-5").expect(USAGE).err
+    cli("stats", "--since", "-60").expect()
+
+
+def test_a_sync_that_waits_for_long_says_what_to_do(cli):
+    cli("streams", "add", "a").expect()
+    cli("hold", "a", 3000).expect()
+    said = cli("sync", "-t", 1).expect(FAILED).err
+    assert "--timeout" in said and "gpubuf streams" in said, said
+    assert [row["BUSY"] for row in cli("streams").expect().table() if row["NAME"] == "a"] == ["yes"]
+
+
 def test_a_device_is_synced(cli):
     assert cli("sync", "--device", 0).expect().out == ""
     assert "gpubuf info" in cli("sync", "--device", 99).expect(NOT_FOUND).err
