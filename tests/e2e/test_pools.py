@@ -287,3 +287,14 @@ def test_the_default_pool_is_for_administrators_to_change(guarded):
     write.ask("PATCH", "pools/default", {"release_threshold_bytes": 1}).problem(403, "forbidden")
     write.ask("POST", "pools/default/reset-peak").problem(403, "forbidden")
     admin.post("pools/default/reset-peak")
+
+
+def test_a_mirrored_buffer_without_a_device_side_names_no_pool_that_is_gone(s):
+    s.post("pools", {"name": "p"}, 201)
+    made = s.buffer("m", bytes=9, mirrored=True, pool="p")
+    assert made["pool"] == "p"
+    s.ask("DELETE", "pools/p?force=true").expect(204)
+    now = s.ask("GET", "buffers/m").expect(200)
+    assert now.json()["pool"] == "default" and now.json()["state"] == "ready"
+    s.post("buffers/m/sync", {"to": "device"})
+    assert s.meta("m")["pool"] == "default"

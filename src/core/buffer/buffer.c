@@ -86,6 +86,14 @@ int gb_buffer_pool_text_locked(struct gb_session *session, const struct gb_buffe
     return set_name(at, pool, buffer->rec.pool, known ? known->name : NULL);
 }
 
+void gb_buffer_leave_pool_locked(struct gb_session *session, struct gb_buffer *b) {
+    if (b->rec.kind != GB_KIND_DEVICE || b->rec.state == GB_BUFFER_LOST || b->rec.device < 0 ||
+        b->rec.device >= session->core->device_count)
+        return;
+    gb_text_set(&b->rec.pool, gb_session_pool_locked(session, &session->core->devices[b->rec.device])->name);
+    b->rec.version++;
+}
+
 int gb_buffer_stream_text_locked(struct gb_session *session, const struct gb_buffer *buffer,
                                  const struct gb_name *stream, struct gb_text **at) {
     const struct gb_core_stream *known = gb_map_get(&session->streams, stream->s);

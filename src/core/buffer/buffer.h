@@ -63,6 +63,10 @@ int gb_buffer_pool_text_locked(struct gb_session *session, const struct gb_buffe
 int gb_buffer_stream_text_locked(struct gb_session *session, const struct gb_buffer *buffer,
                                  const struct gb_name *stream, struct gb_text **at);
 
+/* The pool of the buffer's name is gone, and no bytes of the buffer were in it: names the pool that its memory would
+ * come from now. A lost buffer goes on saying where it was. */
+void gb_buffer_leave_pool_locked(struct gb_session *session, struct gb_buffer *buffer);
+
 /* Asks the check (NULL is accepted) about the buffer's record; buffer NULL: there is none. Returns 0, or -1 with the
  * check's error. */
 int gb_buffer_check_locked(const struct gb_buffer_check *check, const struct gb_buffer *buffer, struct gb_error *err);

@@ -45,6 +45,8 @@ static int add_buffer(struct gb_session *s, const struct gb_buffer_rec *rec, str
     s->counted_buffers++;
     atomic_fetch_add(&s->core->counted_buffers, 1);
     gb_buffer_set_locked(s, b, &lost, NULL);
+    if (rec->pool.s[0] != '\0' && !gb_core_pool_find_locked(s, &rec->pool, NULL))
+        gb_buffer_leave_pool_locked(s, b);
     return 0;
 }
 

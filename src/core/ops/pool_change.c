@@ -1,6 +1,8 @@
 /* What changing and removing a pool does once it is decided. */
 #include "core/ops/pool_op.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 
 /* --- patch -------------------------------------------------------------------------------------------------------- */
@@ -87,6 +89,17 @@ static struct gb_content *lose_buffers_locked(struct gb_session *s, const struct
     return list;
 }
 
+/* Mirrored buffers whose device side has no memory. The pool is out of the session. */
+static void leave_pool_locked(struct gb_session *s, const struct gb_core_pool *p) {
+    struct gb_buffer *b;
+    size_t at = 0;
+
+    while ((b = gb_map_next(&s->buffers, &at))) {
+        if (b->live && strcmp(gb_text_s(b->rec.pool), p->rec.name.s) == 0)
+            gb_buffer_leave_pool_locked(s, b);
+    }
+}
+
 /* Passes through the lane until the frees are queued, then drops the reference to the pool. The call ends one round
  * later, when the backend's pool is destroyed, unless a reader still holds it. */
 static void behind_frees(struct gb_task *task) {
@@ -118,6 +131,7 @@ void gb_pool_removed(void *arg, const struct gb_error *error) {
     if (op->error.code == GB_OK) {
         lost = lose_buffers_locked(s, p);
         forgotten = gb_pool_op_forget_locked(s, p);
+        leave_pool_locked(s, p);
     } else if (atomic_load(&p->state) == GB_POOL_REMOVING) {
         atomic_store(&p->state, GB_POOL_LIVE);
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core_pools.h"
+#include "device_write_fixture.h"
 #include "gb_test.h"
 
 #define MIB (1u << 20)
@@ -306,6 +307,45 @@ START_TEST(force_takes_mirrored_buffers_whole) {
 }
 END_TEST
 
+static void assert_pool_of(struct core_fixture *f, const char *buffer, const char *pool) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_buffer_rec rec;
+
+    gb_assert_ok(core_buffer_get(f->core, "default", buffer, &rec, &err), err);
+    ck_assert_int_ne(rec.state, GB_BUFFER_LOST);
+    ck_assert_str_eq(rec.pool.s, pool);
+}
+
+/* Neither has memory in the pool: one has none at all, the other a host side. */
+START_TEST(mirrored_buffers_without_a_device_side_leave_the_pool) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_buffer_params b = core_kind_params("none", GB_KIND_DEVICE, 100);
+    struct gb_upload_params p = core_upload_params("default", "host", 100);
+    struct gb_buffer_rec before;
+    struct gb_buffer_rec rec;
+    char data[100] = {1};
+
+    core_fixture_init(&f, specs[_i]);
+    core_pool_plain(&f, "default", "p", 0);
+    b.mirrored = p.buffer.mirrored = true;
+    b.pool = p.buffer.pool = core_name("p");
+    gb_assert_ok(core_create(f.core, &b, NULL, &err), err);
+    gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
+    assert_pool_of(&f, "none", "p");
+    gb_assert_ok(core_buffer_get(f.core, "default", "host", &before, &err), err);
+    gb_assert_ok(core_pool_remove(f.core, "default", "p", false, &err), err);
+    assert_pool_of(&f, "none", "default");
+    assert_pool_of(&f, "host", "default");
+    gb_assert_ok(core_buffer_get(f.core, "default", "host", &rec, &err), err);
+    ck_assert_int_gt(rec.version, before.version); /* another entity tag */
+    core_fixture_close(&f);
+    core_fixture_open(&f);
+    assert_pool_of(&f, "none", "default");
+    core_fixture_done(&f);
+}
+END_TEST
+
 struct free_bytes {
     struct core_fixture *f;
     uint64_t bytes;
@@ -361,6 +401,7 @@ int main(void) {
     tcase_add_loop_test(tc, one_life, 0, 2);
     tcase_add_loop_test(tc, force_while_someone_reads_and_someone_writes, 0, 2);
     tcase_add_loop_test(tc, force_takes_mirrored_buffers_whole, 0, 2);
+    tcase_add_loop_test(tc, mirrored_buffers_without_a_device_side_leave_the_pool, 0, 2);
     tcase_add_loop_test(tc, a_session_takes_its_pools_along, 0, 2);
     tcase_set_timeout(tc, 120);
     suite_add_tcase(suite, tc);
