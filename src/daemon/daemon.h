@@ -81,8 +81,9 @@ int gb_daemon_read_ids(const struct gb_text_list *words, const char *option, str
 /* The options --default-pool-threshold and --default-pool-reuse. INVALID_ARGUMENT. */
 int gb_daemon_read_default_pools(const struct gb_options *options, struct gb_default_pools *ret, struct gb_error *err);
 
-/* Logs which devices' own pools give memory back. */
-void gb_daemon_log_default_pools(const struct gb_daemon *daemon);
+/* Logs which devices' own pools give memory back, which devices have no pools, and whether pools of sessions are
+ * lost. */
+void gb_daemon_log_pools(const struct gb_daemon *daemon);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);

@@ -1,4 +1,7 @@
-/* What the devices' own pools have from the start: --default-pool-threshold and --default-pool-reuse. */
+/* What the devices' own pools have from the start: --default-pool-threshold and --default-pool-reuse. And what the log
+ * says of pools then. */
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/parse.h"
@@ -70,7 +73,54 @@ int gb_daemon_read_default_pools(const struct gb_options *options, struct gb_def
     return read_reuse(options->default_pool_reuse, ret, err);
 }
 
-void gb_daemon_log_default_pools(const struct gb_daemon *daemon) {
+static void log_poolless(const struct gb_daemon *daemon) {
+    struct gb_device_rec rec;
+    int i;
+
+    for (i = 0; i < gb_device_count(daemon->core); i++) {
+        if (gb_device_get(daemon->core, i, &rec, NULL) == 0 && rec.kind_missing[GB_KIND_DEVICE][0] != '\0')
+            gb_log(&daemon->log, GB_LOG_INFO, "pool",
+                   "device %d serves without pools and memory of kind \"device\": %s", i,
+                   rec.kind_missing[GB_KIND_DEVICE]);
+    }
+}
+
+struct lost_pools {
+    struct gb_name session; /* of the first */
+    struct gb_pool_view first;
+    unsigned count;
+};
+
+static int count_lost(void *arg, const struct gb_name *session, const struct gb_pool_view *view, struct gb_error *err) {
+    struct lost_pools *lost = arg;
+
+    (void)err;
+    if (!view->lost)
+        return 0;
+    if (lost->count++ == 0) {
+        lost->session = *session;
+        lost->first = *view;
+    }
+    return 0;
+}
+
+/* One line for all: there may be thousands. */
+static void log_lost(const struct gb_daemon *daemon) {
+    struct lost_pools lost = {.count = 0};
+    char others[48] = "";
+    uint64_t omitted;
+
+    if (gb_pool_list_owned(daemon->core, UINT_MAX, count_lost, &lost, &omitted, NULL) < 0 || lost.count == 0)
+        return;
+    if (lost.count > 1)
+        snprintf(others, sizeof(others), ", and %u more of sessions", lost.count - 1);
+    gb_log(&daemon->log, GB_LOG_WARNING, "pool",
+           "pool \"%s\" of session \"%s\" is lost%s: device %d does not make it, or is not there now; sessions whose "
+           "current pool is lost use the device's own",
+           lost.first.name.s, lost.session.s, others, lost.first.device);
+}
+
+void gb_daemon_log_pools(const struct gb_daemon *daemon) {
     struct gb_pool_view view;
     unsigned i;
 
@@ -80,4 +130,6 @@ void gb_daemon_log_default_pools(const struct gb_daemon *daemon) {
                    "pool \"%s\" of device %d keeps %llu bytes of unused memory and gives back what is above",
                    view.name.s, view.device, (unsigned long long)view.config.release_threshold_bytes);
     }
+    log_poolless(daemon);
+    log_lost(daemon);
 }

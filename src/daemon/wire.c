@@ -130,7 +130,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
     if (gb_health_policy_parse(o->health, &config.health_policy, err) < 0 ||
         gb_core_open(&config, &daemon->core, err) < 0)
         return -1;
-    gb_daemon_log_default_pools(daemon);
+    gb_daemon_log_pools(daemon);
     return 0;
 }
 

@@ -92,3 +92,34 @@ def test_the_selftest_measures_it(beside):
         assert out.returncode == 0, out.stderr
         rows = json.dumps(json.loads(out.stdout))
         assert (WHY in rows) is (device == beside.none)
+
+
+def test_the_log_says_which_devices_have_none(beside):
+    said = [line for line in beside.daemon.log().splitlines() if WHY in line]
+    assert len(said) == 1 and f"device {beside.none} serves without pools" in said[0], said
+
+
+def test_a_device_that_is_not_there(tmp_path):
+    out = subprocess.run([binary(), "--state-dir", str(tmp_path), "--listen", "none", "--backend", "host:poolless=3,devices=2"],
+                         capture_output=True, text=True, timeout=120)
+    assert out.returncode == 64 and "poolless=3" in out.stderr and "the last is device 1" in out.stderr, out.stderr
+
+
+def test_a_device_that_lost_its_pools(start, simulated, tmp_path):
+    """They are said to be lost, and the session that used one has none until its device makes it again."""
+    with_pools, without = simulated("bytes=64M"), simulated("bytes=64M,poolless=0")
+    s = Session(start(spec=with_pools, state=str(tmp_path)))
+    for name in ("p", "q"):
+        s.post("pools", {"name": name}, 201)
+    s.ask("PATCH", "", {"pool": "p"}).expect(200)
+    s.daemon.stop()
+    s = Session(start(spec=without, state=str(tmp_path)), s.name)
+    said = [line for line in s.daemon.log().splitlines() if "is lost" in line]
+    assert len(said) == 1 and "warning" in said[0] and 'pool "p" of session' in said[0] and "1 more" in said[0], said
+    assert {p["name"]: p["state"] for p in s.get("pools")["items"]} == {"p": "lost", "q": "lost"}
+    assert s.get("")["pool"] == "default"
+    s.put("x", b"1")
+    s.ask("PATCH", "", {"pool": "p"}).problem(404, "device_not_found")
+    s.daemon.stop()
+    s = Session(start(spec=with_pools, state=str(tmp_path)), s.name)
+    assert s.get("")["pool"] == "p" and "is lost" not in s.daemon.log()

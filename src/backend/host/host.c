@@ -225,6 +225,17 @@ refuse:
                         len < 60 ? (int)len : 60, word);
 }
 
+/* Options come in any order. */
+static int check_poolless(const struct options *options, struct gb_error *err) {
+    uint32_t beyond = options->poolless >> options->devices << options->devices;
+
+    if (beyond == 0)
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "backend host: poolless=%d names a device that is not there: the last is device %d (devices=N)",
+                        __builtin_ctz(beyond), (int)options->devices - 1);
+}
+
 static int parse_options(const char *args, struct options *options, struct gb_error *err) {
     *options = (struct options){
         .devices = 1,
@@ -240,7 +251,7 @@ static int parse_options(const char *args, struct options *options, struct gb_er
         if (*args == ',' && *++args == '\0')
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "backend host: nothing follows the last comma");
     }
-    return 0;
+    return check_poolless(options, err);
 }
 
 static int make_devices(struct gb_host *host, uint64_t bytes) {

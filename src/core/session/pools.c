@@ -61,7 +61,8 @@ struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const 
     return NULL;
 }
 
-/* Ids are never used again, so a pool that is gone is no other one. */
+/* Ids are never used again, so a pool that is gone is no other one. A lost pool is current again when its device makes
+ * it. */
 struct gb_core_pool *gb_session_current_pool_locked(struct gb_session *session) {
     struct gb_core_pool *p;
     int64_t id = 0;
@@ -69,7 +70,7 @@ struct gb_core_pool *gb_session_current_pool_locked(struct gb_session *session) 
     if (session->rec.pool_id == 0)
         return NULL;
     p = gb_idlist_after(&session->pools_by_id, session->rec.pool_id - 1, &id);
-    return p && id == session->rec.pool_id && atomic_load(&p->state) == GB_POOL_LIVE ? p : NULL;
+    return p && id == session->rec.pool_id && atomic_load(&p->state) == GB_POOL_LIVE && p->pool ? p : NULL;
 }
 
 struct gb_core_pool *gb_session_pool_locked(struct gb_session *session, const struct gb_core_device *device) {
@@ -89,6 +90,8 @@ int gb_session_choose_pool_locked(struct gb_session *session, const struct gb_na
                             "\"%s\" is a device's own pool, from which its memory comes anyway; give a pool of the "
                             "session, or \"default\" for none but the devices' own",
                             name->s);
+    if (!p->own && gb_core_pool_check(p, err) < 0)
+        return -1;
     *ret_id = p->own ? 0 : p->rec.id;
     return 0;
 }
