@@ -29,7 +29,7 @@ enum gpubuf_way {
 
 struct gpubuf_map_params {
     bool write;    /* for writing too; the daemon then counts a new generation at the beginning and at the end */
-    unsigned ways; /* the only ones to be tried; 0: all. Where no libcuda is found, 0 means memfd alone */
+    unsigned ways; /* the only ones to be tried; 0: all. Without a libcuda 0 means memfd alone; see passed_over */
     uint32_t wait_s;
     /* CUDA's number of the device in this process, where it is not found by the UUID; -1 and 0: by the UUID. N + 1. */
     int cuda_device;

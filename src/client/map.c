@@ -179,14 +179,17 @@ static int map_given(gpubuf_mapping *m, struct given *g, const struct gbc_link_a
     return m->info.way == GPUBUF_WAY_MEMFD ? map_host(m, g, err) : map_device(m, g, params, err);
 }
 
-static char *request_json(gpubuf_client *client, const struct gpubuf_map_params *params) {
+/* *ret_no_driver: why all ways but memfd are left out; its code is GPUBUF_OK where they are not. */
+static char *request_json(gpubuf_client *client, const struct gpubuf_map_params *params,
+                          struct gpubuf_error *ret_no_driver) {
     unsigned wanted = params->ways;
     json_t *body = json_object();
     json_t *list = json_array();
     char *text;
     size_t i;
 
-    if (wanted == 0 && !gbc_link_driver(client->link, NULL))
+    gbc_error_init(ret_no_driver);
+    if (wanted == 0 && !gbc_link_driver(client->link, ret_no_driver))
         wanted = GPUBUF_WAY_MEMFD;
     gbc_put_text(body, "mode", params->write ? "write" : "read");
     for (i = 0; i < GPUBUF_WAYS; i++) {
@@ -220,11 +223,36 @@ static int let_go(struct gbc_link *link, const char *lease, struct gpubuf_error 
     return r;
 }
 
+/* The ways that the daemon was not asked for, before those that it passed over. */
+static void pass_over(struct gpubuf_mapping_info *info, const char *why) {
+    size_t left = 0;
+    size_t i;
+
+    for (i = 0; i < GPUBUF_WAYS; i++)
+        left += ways[i].way != GPUBUF_WAY_MEMFD;
+    memmove(info->passed_over + left, info->passed_over, (GPUBUF_WAYS - left) * sizeof(info->passed_over[0]));
+    info->passed_over_count =
+        info->passed_over_count + left < GPUBUF_WAYS ? info->passed_over_count + left : GPUBUF_WAYS;
+    for (i = 0; i < left; i++) {
+        gbc_copy(info->passed_over[i].way, sizeof(info->passed_over[i].way), ways[i].name);
+        gbc_copy(info->passed_over[i].reason, sizeof(info->passed_over[i].reason), why);
+    }
+}
+
+/* The daemon's refusal names memfd alone. */
+static void explain(struct gpubuf_error *err, const char *why) {
+    size_t n = err ? strlen(err->detail) : 0;
+
+    if (err && err->code == GPUBUF_UNSUPPORTED)
+        snprintf(err->detail + n, sizeof(err->detail) - n, "; vmm, pool and legacy are left out: %s", why);
+}
+
 static int ask(gpubuf_client *client, gpubuf_mapping *m, const struct gbc_request *request,
                const struct gpubuf_map_params *params, struct gpubuf_error *err) {
     struct given g = {.info = &m->info};
     struct gbc_link_answer answer;
-    char *json = request_json(client, params);
+    struct gpubuf_error no_driver;
+    char *json = request_json(client, params, &no_driver);
     int r;
 
     if (!json)
@@ -232,8 +260,12 @@ static int ask(gpubuf_client *client, gpubuf_mapping *m, const struct gbc_reques
     r = gbc_link_ask(m->link, "POST", request->target.data, json, params->wait_s, &client->set.interrupted, &answer,
                      err);
     free(json);
+    if (r < 0 && no_driver.code != GPUBUF_OK)
+        explain(err, no_driver.detail);
     if (r == 0)
         r = gbc_parse(&answer.reply.body, read_given, &g, err);
+    if (r == 0 && no_driver.code != GPUBUF_OK)
+        pass_over(&m->info, no_driver.detail);
     if (r == 0) {
         r = map_given(m, &g, &answer, params, err);
         if (r < 0)

@@ -25,9 +25,23 @@ def test_map_says_which_way_it_went_and_why_not_others(cli, daemon, session):
         told = cli.json("map", kind)
         assert (told["way"], told["mode"], told["bytes"], told["kind"]) == ("memfd", "read", 8, kind)
         assert all(p["reason"] for p in told["passed_over"])
-    assert "way: memfd" in cli("map", "pinned").expect().out
+        assert [p["way"] for p in told["passed_over"]] == ["vmm", "pool", "legacy"]
+    assert "\nway: memfd\n" in cli("map", "pinned").expect().out
+    assert cli.json("map", "pinned", "--ways", "memfd")["passed_over"] == []
     assert cli.json("leases") == []
     cli("map", "nope").expect(NOT_FOUND)
+
+
+def test_a_refusal_says_of_each_way_why_it_was_not_taken(cli, backend):
+    if not backend.startswith("host"):
+        pytest.skip("a GPU gives memory of such a pool")
+    cli("pools", "add", "p", "--exportable").expect()
+    cli("create", "x", "--pool", "p", "--bytes", 4096).expect()
+    said = cli("map", "x").expect(FAILED).err
+    assert all(way in said for way in ("vmm", "pool", "legacy", "memfd: ")), said
+    assert "libcuda" in said or "CUDA driver" in said or "host backend" in said, said
+    only = cli("map", "x", "--ways", "pool").expect(FAILED).err
+    assert "pools of the host backend" in only and "libcuda" not in only, only
 
 
 def test_what_cannot_be_said_is_an_error(cli, daemon, session):
