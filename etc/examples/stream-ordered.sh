@@ -6,8 +6,32 @@
 # with the scope admin, where the daemon wants one. The script makes a session of its own, and deletes it at the end. It needs
 # curl.
 set -u
-url=${1:-http://127.0.0.1:7070}
-url=${url%/}
+
+usage() {
+    cat <<'END'
+Usage: stream-ordered.sh [URL]
+
+Plays the chapter of the CUDA guide on the stream-ordered allocator against a running gpubufd, in a session of its own, and
+checks what is to be seen. URL is http://127.0.0.1:7070 unless given, or unix:///PATH of the daemon's socket.
+GPUBUF_TOKEN is a token with the scope admin, where the daemon wants one.
+
+Exit status: 0 all is as the chapter says, or the device has no pools; 1 something differs or cannot be asked; 2 usage.
+END
+}
+
+case ${1-} in
+-h | --help)
+    usage
+    exit 0
+    ;;
+-*)
+    echo "stream-ordered.sh: \"$1\" is no URL" >&2
+    usage >&2
+    exit 2
+    ;;
+esac
+given=${1:-http://127.0.0.1:7070}
+url=${given%/}
 socket=
 case $url in
 unix://*)
@@ -369,7 +393,7 @@ peers() {
 
 ask GET /v1
 if [ "$status" != 200 ]; then
-    echo "no gpubufd at $url: $status $body" >&2
+    echo "no gpubufd at $given: $status $body" >&2
     exit 1
 fi
 must POST /v1/sessions "{\"name\":\"$session\"}"

@@ -34,4 +34,12 @@ def test_the_stream_ordered_allocator(start, backend):
 
 def test_a_script_that_cannot_do_its_work_fails():
     out = play("stream-ordered.sh", "unix:///nowhere/gpubufd.sock")
-    assert out.returncode == 1 and "no gpubufd at" in out.stderr
+    assert out.returncode == 1 and "no gpubufd at unix:///nowhere/gpubufd.sock: " in out.stderr, out.stderr
+    out = play("stream-ordered.sh", "--no-such-option")
+    assert out.returncode == 2 and "--no-such-option" in out.stderr and "Usage:" in out.stderr
+
+
+def test_help_of_a_script_asks_nobody():
+    for option in ("-h", "--help"):
+        out = play("stream-ordered.sh", option)
+        assert out.returncode == 0 and out.stdout.startswith("Usage: stream-ordered.sh [URL]\n") and not out.stderr
