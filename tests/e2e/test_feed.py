@@ -52,6 +52,21 @@ def test_sessions_and_buffers(daemon):
     assert ids == sorted(set(ids))
 
 
+def test_sides_of_a_mirrored_buffer(daemon, session):
+    """What a sync moves is the head; what a side is given or gives back stands in the detail."""
+    path = f"/v1/sessions/{session}/buffers/m"
+    with Feed(daemon, "?type=buffer.") as feed:
+        daemon.put("m", bytes(64), session, "?mirrored=true").expect(201)
+        for action, body in (("sync", {"to": "device"}), ("reserve", {"bytes": 4096, "side": "host"}), ("release", {"side": "host"})):
+            daemon.ask("POST", f"{path}/{action}", body).expect(200)
+        daemon.ask("PATCH", path, {"labels": {"a": "b"}}).expect(200)
+        events = feed.take(5)
+    assert kinds(events) == ["buffer.created"] + ["buffer.changed"] * 4
+    assert [(e["head"], e.get("detail")) for e in events] == [
+        ("host", None), ("synced", "device side: 64 bytes, 0 before"), ("synced", "host side: 4096 bytes, 64 before"),
+        ("device", "host side: 0 bytes, 4096 before"), ("device", None)]
+
+
 def test_what_is_told_is_true(daemon, session):
     with Feed(daemon, "?type=buffer.created") as feed:
         for i in range(20):

@@ -1,5 +1,7 @@
 #include "core/buffer/transaction.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/buffer/guard.h"
@@ -112,37 +114,70 @@ static struct gb_content *lose_missing_locked(struct gb_session *session, struct
     return list;
 }
 
+static uint64_t side_bytes(const struct gb_buffer *b, int side) {
+    return b->sides[side] ? b->sides[side]->bytes : 0;
+}
+
+/* What a buffer was before the transaction. */
+struct before {
+    bool live;
+    int64_t generation;
+    int64_t version;
+    uint64_t side[GB_SIDES];
+};
+
+static struct before look_before(const struct gb_buffer *b) {
+    return (struct before){.live = b->live,
+                           .generation = b->rec.generation,
+                           .version = b->rec.version,
+                           .side = {side_bytes(b, GB_SIDE_HOST), side_bytes(b, GB_SIDE_DEVICE)}};
+}
+
+/* A reserved side shows in no other member. */
+static void tell_sides(const struct gb_buffer *b, const struct before *before, struct gb_notice *notice) {
+    static const char *const names[GB_SIDES] = {[GB_SIDE_HOST] = "host", [GB_SIDE_DEVICE] = "device"};
+    size_t n = 0;
+    int side;
+
+    for (side = 0; side < GB_SIDES; side++) {
+        if (side_bytes(b, side) != before->side[side] && n < sizeof(notice->detail))
+            n += (size_t)snprintf(notice->detail + n, sizeof(notice->detail) - n,
+                                  "%s%s side: %" PRIu64 " bytes, %" PRIu64 " before", n > 0 ? "; " : "", names[side],
+                                  side_bytes(b, side), before->side[side]);
+    }
+}
+
 /* Posts the notice under the session's lock, so that the notices of one buffer come in order. */
-static void note_locked(struct gb_transaction *c, bool was_live, int64_t generation, int64_t version) {
+static void note_locked(struct gb_transaction *c, const struct before *before) {
     enum gb_notice_type type = GB_NOTICE_BUFFER_CHANGED;
     struct gb_buffer_rec rec;
     struct gb_notice notice;
 
     if (c->removes)
         type = GB_NOTICE_BUFFER_DELETED;
-    else if (!was_live)
+    else if (!before->live)
         type = GB_NOTICE_BUFFER_CREATED;
-    else if (c->rec.generation != generation)
+    else if (c->rec.generation != before->generation)
         type = GB_NOTICE_BUFFER_REPLACED;
-    else if (c->rec.version == version)
+    else if (c->rec.version == before->version)
         return; /* only a checksum was filled in: clients see no change */
     gb_buffer_look_locked(c->buffer, &rec);
     notice = gb_notice_of_buffer(c->session, &rec, type);
+    if (type == GB_NOTICE_BUFFER_CHANGED)
+        tell_sides(c->buffer, before, &notice);
     gb_notice_post(c->session->core, &notice);
 }
 
 /* Leases may have begun or ended during the commit; they are no part of the transaction. Returns the contents to be
  * dropped. */
 static struct gb_content *publish_locked(struct gb_transaction *c) {
+    struct before before = look_before(c->buffer);
     struct gb_content *lost;
-    bool was_live = c->buffer->live;
-    int64_t generation = c->buffer->rec.generation;
-    int64_t version = c->buffer->rec.version;
 
     gb_guard_tell_locked(c->buffer, &c->rec);
     publish_names_locked(c);
     c->publish_locked(c, c->buffer);
-    note_locked(c, was_live, generation, version);
+    note_locked(c, &before);
     lost = lose_missing_locked(c->session, c->buffer);
     gb_content_list_add(&lost, lose_homeless_locked(c->session, c->buffer));
     gb_guard_tell_locked(c->buffer, &c->rec);
