@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "cli/files.h"
@@ -37,11 +38,33 @@ static char *read_file(const struct gb_cli *cli, const char *given, size_t *ret_
     return text;
 }
 
-/* The body: the argument itself, "-" for standard input or "@FILE". It must be JSON. */
-static int read_body(struct gb_cli *cli, const char *given, char **ret, size_t *ret_bytes) {
+#define CONTENT_TYPE "content-type:"
+
+/* --header says what the body is; without it, and where it says so, it is JSON. */
+static bool names_type(const struct gb_cli *cli) {
+    const char *header = cli->options.header;
+
+    return header != NULL && strncasecmp(header, CONTENT_TYPE, strlen(CONTENT_TYPE)) == 0;
+}
+
+static int check_json(struct gb_cli *cli, const char *body, size_t bytes) {
     json_error_t why;
     json_t *value;
 
+    if (names_type(cli) && strstr(cli->options.header, "json") == NULL)
+        return 0;
+    value = json_loadb(body, bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &why);
+    if (value == NULL)
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "the body is not JSON: %s, at byte %d; bytes of another type go with "
+                              "--header \"Content-Type: application/octet-stream\"",
+                              why.text, why.position);
+    json_decref(value);
+    return 0;
+}
+
+/* The body: the argument itself, "-" for standard input or "@FILE". */
+static int read_body(struct gb_cli *cli, const char *given, char **ret, size_t *ret_bytes) {
     if (cli->host != NULL && strcmp(given, "-") == 0)
         return gb_cli_refused(cli, GB_CLI_USAGE, "standard input cannot go to several hosts; name a file: @FILE");
     if (strcmp(given, "-") == 0)
@@ -52,11 +75,7 @@ static int read_body(struct gb_cli *cli, const char *given, char **ret, size_t *
         *ret_bytes = strlen(given);
     if (*ret == NULL)
         return gb_cli_refused(cli, GB_CLI_FAILED, "the body \"%s\" cannot be read: %s", given, strerror(errno));
-    value = json_loadb(*ret, *ret_bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &why);
-    if (value == NULL)
-        return gb_cli_refused(cli, GB_CLI_USAGE, "the body is not JSON: %s, at byte %d", why.text, why.position);
-    json_decref(value);
-    return 0;
+    return check_json(cli, *ret, *ret_bytes);
 }
 
 /* A terminal obeys control characters; JSON has them escaped, and text keeps its lines. */
@@ -103,7 +122,7 @@ int gb_cli_run_call(struct gb_cli *cli, int argc, char **argv) {
     size_t bytes = 0;
     int rc = argc > 2 ? read_body(cli, argv[2], &body, &bytes) : 0;
 
-    if (body != NULL)
+    if (body != NULL && !names_type(cli))
         headers[headers[0] != NULL] = "Content-Type: application/json";
     if (rc == 0 && gpubuf_request(cli->client, argv[0], argv[1], headers, body, bytes, &cli->error) < 0) {
         /* The problem document is the body that was received. */

@@ -290,6 +290,18 @@ def test_call_sends_a_header(cli, session):
     assert cli("call", "GET", "/v1", "--header", "no header").expect(USAGE).err
 
 
+def test_call_sends_bytes_of_another_type(cli, session, tmp_path):
+    path, raw = f"/v1/sessions/{session}/buffers/m/data", ["--header", "Content-Type: application/octet-stream"]
+    (tmp_path / "bytes").write_bytes(b"\x00\xff{")
+    assert "--header" in cli("call", "PUT", path, f"@{tmp_path / 'bytes'}").expect(USAGE).err
+    cli("call", "PUT", path + "?mirrored=true", f"@{tmp_path / 'bytes'}", *raw).expect()
+    assert cli("call", "PUT", path + "?side=device", "-", *raw, input=b"\x01\x00\x02").expect().json()["head"] == "device"
+    assert cli("call", "GET", path).expect().raw == b"\x01\x00\x02"
+    named = ["--header", "content-type: application/json"]
+    assert "not JSON" in cli("call", "POST", f"/v1/sessions/{session}/streams", "{", *named).expect(USAGE).err
+    cli("call", "POST", f"/v1/sessions/{session}/streams", '{"name": "typed"}', *named).expect()
+
+
 def test_call_on_a_terminal_is_indented(cli, session):
     terminal = Terminal(cli, "call", "GET", f"/v1/sessions/{session}")
     terminal.read(f'\r\n  "name": "{session}"'.encode())
