@@ -1,6 +1,8 @@
 import itertools
 import os
+import shutil
 import sys
+import tempfile
 
 import pytest
 
@@ -19,7 +21,18 @@ _names = itertools.count(1)
 _outcomes = {}
 
 
+def own_basetemp(config):
+    """A folder of this run's own: whenever a pytest begins it closes /tmp/pytest-of-USER to other users, and with it the folders that
+    tests of another run have opened to them. It is left where a test failed."""
+    if not config.option.basetemp:
+        folder = tempfile.mkdtemp(prefix="gbe-pytest-")
+        config.option.basetemp = os.path.join(folder, "tmp")
+        config.add_cleanup(lambda: "failed" in _outcomes.values() or shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
+    own_basetemp(config)
     for plugin in (limits, shares):
         config.pluginmanager.register(plugin)
     config.addinivalue_line("markers", "big: needs gigabytes; runs with GB_E2E_BIG=1")
