@@ -22,6 +22,7 @@
 #include "base/crc32c.h"
 #include "base/json_writer.h"
 #include "base/process.h"
+#include "base/thread.h"
 
 static const struct gb_http_route routes[] = {
 #define GB_ROUTE(method, path, name, body, access, target, key, operation, query)                                      \
@@ -103,7 +104,7 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
     gb_core_stats(core, &stats);
     api->started_us = stats.started_at_us;
     atomic_init(&api->draining, false);
-    pthread_mutex_init(&api->process.lock, NULL);
+    gb_mutex_init(&api->process.lock);
     api->process_started_ns = gb_process_started_ns();
     gb_api_set_limits(api, &(struct gb_api_limits){.expanded_bytes = 64ull << 30,
                                                    .decoders = 64,
@@ -165,12 +166,22 @@ void gb_api_tokens_changed(struct gb_api *api) {
     gb_polls_recheck(api->polls);
 }
 
+static void begin_turn(void *app) {
+    gb_core_begin_turn(((struct gb_api *)app)->core);
+}
+
+static bool end_turn(void *app, bool idle) {
+    return gb_core_end_turn(((struct gb_api *)app)->core, idle);
+}
+
 void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config) {
     config->app = api;
     config->routes = api->routes;
     config->route_count = api->route_count;
     config->authorize = gb_api_authorize;
     config->around = gb_api_pipeline;
+    config->begin_turn = begin_turn;
+    config->end_turn = end_turn;
     config->explain = gb_api_explain;
     config->peer_gone = gb_api_peer_gone;
     config->peer_free = gb_api_peer_free;

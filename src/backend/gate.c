@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/thread.h"
+
 struct gb_gate {
     pthread_mutex_t lock;
     pthread_cond_t opened;
@@ -16,7 +18,7 @@ struct gb_gate *gb_gate_new(void) {
 
     if (!gate)
         return NULL;
-    pthread_mutex_init(&gate->lock, NULL);
+    gb_mutex_init(&gate->lock);
     pthread_cond_init(&gate->opened, NULL);
     gate->refs = 2;
     return gate;

@@ -1,7 +1,8 @@
 #include "base/clock.h"
 
-#include <stdio.h>
 #include <time.h>
+
+#include "base/digits.h"
 
 uint64_t gb_clock_ns(void) {
     struct timespec ts;
@@ -20,10 +21,23 @@ int64_t gb_wall_us(void) {
 char *gb_rfc3339(int64_t wall_us, char *out) {
     time_t seconds = (time_t)(wall_us / 1000000);
     struct tm tm;
-    size_t n;
+    char *at = out;
 
     gmtime_r(&seconds, &tm);
-    n = strftime(out, GB_RFC3339_SIZE, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(out + n, GB_RFC3339_SIZE - n, ".%03dZ", (int)(wall_us / 1000 % 1000));
+    at = gb_digits_padded(at, (uint64_t)tm.tm_year + 1900, 4);
+    *at++ = '-';
+    at = gb_digits_padded(at, (uint64_t)tm.tm_mon + 1, 2);
+    *at++ = '-';
+    at = gb_digits_padded(at, (uint64_t)tm.tm_mday, 2);
+    *at++ = 'T';
+    at = gb_digits_padded(at, (uint64_t)tm.tm_hour, 2);
+    *at++ = ':';
+    at = gb_digits_padded(at, (uint64_t)tm.tm_min, 2);
+    *at++ = ':';
+    at = gb_digits_padded(at, (uint64_t)tm.tm_sec, 2);
+    *at++ = '.';
+    at = gb_digits_padded(at, (uint64_t)(wall_us / 1000 % 1000), 3);
+    *at++ = 'Z';
+    *at = '\0';
     return out;
 }

@@ -70,7 +70,7 @@ int gb_closer_new(size_t max, struct gb_closer **ret, struct gb_error *err) {
     if (!closer)
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
     closer->max = max;
-    pthread_mutex_init(&closer->lock, NULL);
+    gb_mutex_init(&closer->lock);
     gb_cond_init(&closer->changed);
     if (gb_thread_start(&closer->thread, "gb-closer", closer_main, closer, err) < 0) {
         closer_destroy(closer);

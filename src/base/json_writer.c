@@ -1,11 +1,11 @@
 #include "base/json_writer.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/digits.h"
 #include "base/escape.h"
 
 struct gb_json_writer gb_json_fixed(char *s, size_t size) {
@@ -18,29 +18,29 @@ void gb_json_done(struct gb_json_writer *out) {
     *out = (struct gb_json_writer){0};
 }
 
-/* Room for n more bytes, or NULL. */
-static char *reserve(struct gb_json_writer *out, size_t n) {
-    size_t size = out->size ? out->size : 512;
+static char *grow(struct gb_json_writer *out, size_t n) {
+    size_t size = out->size ? out->size : 1024;
     char *bigger;
 
-    if (out->failed)
-        return NULL;
-    if (out->fixed && size - out->used < n) {
+    if (out->fixed || out->failed) {
         out->failed = true;
         return NULL;
     }
     while (size - out->used < n)
         size *= 2;
-    if (size > out->size) {
-        bigger = realloc(out->s, size);
-        if (!bigger) {
-            out->failed = true;
-            return NULL;
-        }
-        out->s = bigger;
-        out->size = size;
+    bigger = realloc(out->s, size);
+    if (!bigger) {
+        out->failed = true;
+        return NULL;
     }
+    out->s = bigger;
+    out->size = size;
     return out->s + out->used;
+}
+
+/* Room for n more bytes, or NULL. */
+static inline char *reserve(struct gb_json_writer *out, size_t n) {
+    return out->size - out->used >= n && !out->failed ? out->s + out->used : grow(out, n);
 }
 
 static void put(struct gb_json_writer *out, const char *s, size_t n) {
@@ -52,15 +52,41 @@ static void put(struct gb_json_writer *out, const char *s, size_t n) {
     out->used += n;
 }
 
-static void put_key(struct gb_json_writer *out, const char *key) {
+/* Begins a member or an element, with room for `room` bytes of its value. Returns where they go, or NULL. */
+static char *begin(struct gb_json_writer *out, const char *key, size_t room) {
+    size_t len = key ? strlen(key) : 0;
+    char *at = reserve(out, len + room + 4);
+
+    if (!at)
+        return NULL;
     if (out->comma)
-        put(out, ",", 1);
+        *at++ = ',';
     out->comma = true;
-    if (!key)
-        return;
-    put(out, "\"", 1);
-    put(out, key, strlen(key));
-    put(out, "\":", 2);
+    if (key) {
+        *at++ = '"';
+        at = (char *)memcpy(at, key, len) + len;
+        *at++ = '"';
+        *at++ = ':';
+    }
+    return at;
+}
+
+static void end(struct gb_json_writer *out, const char *at) {
+    out->used = (size_t)(at - out->s);
+}
+
+static void put_key(struct gb_json_writer *out, const char *key) {
+    const char *at = begin(out, key, 0);
+
+    if (at)
+        end(out, at);
+}
+
+static void put_value(struct gb_json_writer *out, const char *key, const char *value, size_t n) {
+    char *at = begin(out, key, n);
+
+    if (at)
+        end(out, (char *)memcpy(at, value, n) + n);
 }
 
 void gb_json_put_text(struct gb_json_writer *out, const char *text) {
@@ -69,8 +95,7 @@ void gb_json_put_text(struct gb_json_writer *out, const char *text) {
 }
 
 void gb_json_open(struct gb_json_writer *out, const char *key, char bracket) {
-    put_key(out, key);
-    put(out, &bracket, 1);
+    put_value(out, key, &bracket, 1);
     out->comma = false;
 }
 
@@ -80,13 +105,17 @@ void gb_json_close(struct gb_json_writer *out, char bracket) {
 }
 
 void gb_json_put_raw(struct gb_json_writer *out, const char *key, const char *json) {
-    put_key(out, key);
-    put(out, json, strlen(json));
+    put_value(out, key, json, strlen(json));
 }
 
-/* The escape of a character that may not stand between quotes as it is; 0: it may. */
+/* Characters that may not stand between quotes as they are. */
+static bool is_special(unsigned char c) {
+    return c < 0x20 || c == '"' || c == '\\' || c == 0x7f;
+}
+
+/* The escape of a character; 0: it needs none. */
 static size_t escape(unsigned char c, char ret[8]) {
-    if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f)
+    if (!is_special(c))
         return 0;
     return (size_t)snprintf(ret, 8, c == '"' || c == '\\' ? "\\%c" : "\\u%04x", c);
 }
@@ -110,8 +139,23 @@ static void put_text(struct gb_json_writer *out, const char *value) {
     put(out, "\"", 1);
 }
 
+/* Most values need no escape, which is found while they are copied. */
 void gb_json_put_string(struct gb_json_writer *out, const char *key, const char *value) {
-    put_key(out, key);
+    size_t n = strlen(value);
+    char *at = begin(out, key, n + 2);
+    size_t i;
+
+    if (!at)
+        return;
+    *at++ = '"';
+    for (i = 0; i < n && !is_special((unsigned char)value[i]); i++)
+        at[i] = value[i];
+    if (i == n) {
+        at[n] = '"';
+        end(out, at + n + 1);
+        return;
+    }
+    end(out, at - 1);
     put_text(out, value);
 }
 
@@ -148,24 +192,21 @@ void gb_json_open_named(struct gb_json_writer *out, const char *name, char brack
 }
 
 void gb_json_put_u64(struct gb_json_writer *out, const char *key, uint64_t value) {
-    char digits[24];
-    char *at = digits + sizeof(digits);
+    char digits[GB_DIGITS_MAX];
 
     if (value > INT64_MAX) /* sums may come to more, and many readers fail at a larger number */
         value = INT64_MAX;
-    *--at = '\0';
-    do {
-        *--at = (char)('0' + value % 10);
-        value /= 10;
-    } while (value > 0);
-    gb_json_put_raw(out, key, at);
+    put_value(out, key, digits, (size_t)(gb_digits(digits, value) - digits));
 }
 
 void gb_json_put_i64(struct gb_json_writer *out, const char *key, int64_t value) {
-    char digits[24];
+    char digits[GB_DIGITS_MAX + 1];
+    char *at = digits;
 
-    snprintf(digits, sizeof(digits), "%" PRId64, value);
-    gb_json_put_raw(out, key, digits);
+    if (value < 0)
+        *at++ = '-';
+    at = gb_digits(at, value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
+    put_value(out, key, digits, (size_t)(at - digits));
 }
 
 void gb_json_put_bool(struct gb_json_writer *out, const char *key, bool value) {
@@ -191,10 +232,12 @@ void gb_json_put_number(struct gb_json_writer *out, const char *key, double valu
 }
 
 void gb_json_put_seconds(struct gb_json_writer *out, const char *key, uint64_t ns) {
-    char digits[40];
+    char digits[GB_DIGITS_MAX + 10];
+    char *at = gb_digits(digits, ns / (uint64_t)GB_NS_PER_S);
 
-    snprintf(digits, sizeof(digits), "%" PRIu64 ".%09" PRIu64, ns / (uint64_t)GB_NS_PER_S, ns % (uint64_t)GB_NS_PER_S);
-    gb_json_put_raw(out, key, digits);
+    *at++ = '.';
+    at = gb_digits_padded(at, ns % (uint64_t)GB_NS_PER_S, 9);
+    put_value(out, key, digits, (size_t)(at - digits));
 }
 
 void gb_json_put_time(struct gb_json_writer *out, const char *key, int64_t wall_us) {

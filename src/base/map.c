@@ -5,7 +5,7 @@
 
 static const char deleted[] = "";
 
-static uint32_t hash_of(const char *key) {
+uint32_t gb_map_hash(const char *key) {
     uint32_t h = 2166136261u;
 
     for (; *key; key++)
@@ -20,7 +20,7 @@ void gb_map_done(struct gb_map *map) {
 
 /* The slot that holds key, or NULL. */
 static struct gb_map_slot *find(const struct gb_map *map, const char *key) {
-    uint32_t h = hash_of(key);
+    uint32_t h = gb_map_hash(key);
     size_t i;
 
     if (map->capacity == 0)
@@ -80,7 +80,7 @@ int gb_map_put(struct gb_map *map, const char *key, void *value) {
     }
     if ((map->filled + 1) * 4 > map->capacity * 3 && grow(map) < 0)
         return -1;
-    insert_new(map, key, hash_of(key), value);
+    insert_new(map, key, gb_map_hash(key), value);
     return 0;
 }
 

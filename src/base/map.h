@@ -35,4 +35,7 @@ void *gb_map_take(struct gb_map *map, const char *key);
  * returned may be taken. */
 void *gb_map_next(const struct gb_map *map, size_t *at);
 
+/* The hash of a text. */
+uint32_t gb_map_hash(const char *key);
+
 #endif

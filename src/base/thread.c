@@ -4,6 +4,15 @@
 
 #include "base/clock.h"
 
+void gb_mutex_init(pthread_mutex_t *mutex) {
+    pthread_mutexattr_t attr;
+
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(mutex, &attr);
+    pthread_mutexattr_destroy(&attr);
+}
+
 void gb_cond_init(pthread_cond_t *cond) {
     pthread_condattr_t attr;
 
@@ -32,4 +41,11 @@ int gb_thread_start(pthread_t *ret, const char *name, void *(*main)(void *arg), 
         return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
     pthread_setname_np(*ret, name);
     return 0;
+}
+
+uint64_t gb_thread_cpu_ns(void) {
+    struct timespec ts;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * GB_NS_PER_S + (uint64_t)ts.tv_nsec;
 }

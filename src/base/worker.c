@@ -29,7 +29,7 @@ static void *worker_main(void *arg) {
 
 void gb_worker_init(struct gb_worker *worker) {
     *worker = (struct gb_worker){.started = false};
-    pthread_mutex_init(&worker->lock, NULL);
+    gb_mutex_init(&worker->lock);
     gb_cond_init(&worker->wake);
 }
 

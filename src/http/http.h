@@ -350,6 +350,11 @@ struct gb_http_server_config {
      * at most, and may give another answer. NULL: handlers are called directly. */
     enum gb_step (*around)(gb_http_handler *handler, struct gb_http_request *request, struct gb_http_response *response,
                            struct gb_error *err);
+    /* Called by each loop around the work on the events of one turn; must not block. What handlers began together may
+     * be finished together. idle: no further event was there. end_turn returns true to be called again before the loop
+     * sleeps. Both may be NULL. */
+    void (*begin_turn)(void *app);
+    bool (*end_turn)(void *app, bool idle);
     /* Called before an error becomes a problem document: may add members. NULL: none. */
     void (*explain)(void *app, const struct gb_http_request *request, const struct gb_error *error,
                     struct gb_http_response *response);

@@ -113,6 +113,20 @@ static int put_answer(struct gb_apply *apply, const struct gb_idempotency_reply_
     return run_with_int(apply, GB_ROW_DROP_ANSWERS, a->keep, err);
 }
 
+/* One that was written before is there most often, and an update costs half as much. */
+static int put_buffer(struct gb_apply *apply, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    sqlite3_stmt *update = apply->stmts[GB_ROW_UPDATE_BUFFER];
+    sqlite3_stmt *put = apply->stmts[GB_ROW_PUT_BUFFER];
+
+    if (rec->version > 1) {
+        if (run(apply, update, gb_row_bind_buffer(update, rec), err) < 0)
+            return -1;
+        if (sqlite3_changes(apply->db) > 0)
+            return 0;
+    }
+    return run(apply, put, gb_row_bind_buffer(put, rec), err);
+}
+
 int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void *record, struct gb_error *err) {
     sqlite3_stmt **s = apply->stmts;
 
@@ -120,7 +134,7 @@ int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void
     case GB_CHANGE_PUT_SESSION:
         return run(apply, s[GB_ROW_PUT_SESSION], gb_row_bind_session(s[GB_ROW_PUT_SESSION], record), err);
     case GB_CHANGE_PUT_BUFFER:
-        return run(apply, s[GB_ROW_PUT_BUFFER], gb_row_bind_buffer(s[GB_ROW_PUT_BUFFER], record), err);
+        return put_buffer(apply, record, err);
     case GB_CHANGE_PUT_POOL:
         return run(apply, s[GB_ROW_PUT_POOL], gb_row_bind_pool(s[GB_ROW_PUT_POOL], record), err);
     case GB_CHANGE_PUT_COUNTERS:

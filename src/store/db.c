@@ -201,9 +201,13 @@ int gb_db_connect(const char *where, int flags, sqlite3 **ret, struct gb_error *
         return -1;
     }
     sqlite3_extended_result_codes(db, 1);
-    sqlite3_busy_timeout(db, BUSY_TIMEOUT_MS);
+    gb_db_patience(db, true);
     *ret = db;
     return 0;
+}
+
+void gb_db_patience(sqlite3 *db, bool patient) {
+    sqlite3_busy_timeout(db, patient ? BUSY_TIMEOUT_MS : 0);
 }
 
 int gb_db_open(const char *path, sqlite3 **ret, struct gb_error *err) {

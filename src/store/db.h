@@ -24,6 +24,9 @@ int gb_db_open(const char *path, sqlite3 **ret, struct gb_error *err);
 /* A connection to a file or an URI as it is, with a bounded wait for other writers. flags: SQLITE_OPEN_... */
 int gb_db_connect(const char *where, int flags, sqlite3 **ret, struct gb_error *err);
 
+/* Whether a statement waits while another process has the database locked; else it is SQLITE_BUSY at once. */
+void gb_db_patience(sqlite3 *db, bool patient);
+
 /* The database at path into another one, without any room on its disk; no other connection may have it open. Where
  * there is none yet, nothing is copied. Refused as by gb_db_open and gb_db_verify. */
 int gb_db_copy(const char *path, sqlite3 *to, struct gb_error *err);

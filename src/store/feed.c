@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "store/db.h"
 #include "store/storage.h"
 
@@ -92,9 +93,9 @@ int gb_feed_log_new(const struct gb_store_config *config, const char *where, sql
 
     if (!log)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    pthread_mutex_init(&log->lock, NULL);
-    pthread_mutex_init(&log->read_lock, NULL);
-    pthread_mutex_init(&log->watch_lock, NULL);
+    gb_mutex_init(&log->lock);
+    gb_mutex_init(&log->read_lock);
+    gb_mutex_init(&log->watch_lock);
     log->db = db;
     log->max = config->feed_max ? (int64_t)config->feed_max : FEED_MAX;
     log->where = strdup(where);

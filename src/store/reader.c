@@ -305,7 +305,7 @@ int gb_reader_new(const char *where, struct gb_reader **ret, struct gb_error *er
     if (!r)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     r->last = &r->first;
-    pthread_mutex_init(&r->lock, NULL);
+    gb_mutex_init(&r->lock);
     pthread_cond_init(&r->wake, NULL);
     r->where = strdup(where);
     if (!r->where) {

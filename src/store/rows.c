@@ -19,6 +19,10 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
         " device = ?8, pool = ?9, stream = ?10, state = ?11, generation = ?12, version = ?13, crc32c = ?14,"
         " labels = ?15, created_at_us = ?16, updated_at_us = ?17, mirrored = ?18, head = ?19,"
         " sealed = ?20",
+    [GB_ROW_UPDATE_BUFFER] =
+        "UPDATE buffers SET bytes = ?4, dtype = ?5, shape = ?6, kind = ?7, device = ?8, pool = ?9, stream = ?10,"
+        " state = ?11, generation = ?12, version = ?13, crc32c = ?14, labels = ?15, created_at_us = ?16,"
+        " updated_at_us = ?17, mirrored = ?18, head = ?19, sealed = ?20 WHERE id = ?1",
     [GB_ROW_PUT_POOL] =
         "INSERT INTO pools(id, session_id, name, device, max_bytes, release_threshold_bytes, follow_event_dependencies,"
         " allow_opportunistic, allow_internal_dependencies, exportable, version, created_at_us, updated_at_us)"

@@ -10,6 +10,7 @@
 enum gb_row_stmt {
     GB_ROW_PUT_SESSION,
     GB_ROW_PUT_BUFFER,
+    GB_ROW_UPDATE_BUFFER, /* changes nothing if there is no such row */
     GB_ROW_PUT_POOL,
     GB_ROW_DEL_SESSION,
     GB_ROW_DEL_BUFFER,

@@ -7,13 +7,12 @@
 #include "store/history.h"
 #include "store/migrate.h"
 
-/* A checkpoint each 16 MiB: at the default of 4 MiB it would come every few hundred commits. */
 static int tune(sqlite3 *db, bool sync_full, struct gb_error *err) {
     return gb_db_exec(db,
-                      sync_full ? "PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4000;"
-                                  "PRAGMA journal_size_limit=67108864; PRAGMA cache_size=-16384"
-                                : "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=4000;"
-                                  "PRAGMA journal_size_limit=67108864; PRAGMA cache_size=-16384",
+                      sync_full
+                          ? "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=67108864; PRAGMA cache_size=-16384"
+                          : "PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=67108864;"
+                            "PRAGMA cache_size=-16384",
                       err);
 }
 

@@ -363,6 +363,14 @@ int gb_token_store_beside(struct gb_store *s, struct gb_token_store **ret, struc
     return gb_error_move(err, &why);
 }
 
+void gb_store_begin_turn(struct gb_store *s) {
+    gb_writer_begin_turn(s->writer);
+}
+
+bool gb_store_end_turn(struct gb_store *s, bool idle) {
+    return gb_writer_end_turn(s->writer, idle);
+}
+
 int gb_store_health(struct gb_store *s, struct gb_error *err) {
     return gb_writer_health(s->writer, err);
 }

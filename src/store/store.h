@@ -1,13 +1,13 @@
-/* What is persisted, in model records. SQLite in WAL mode with strict tables and numbered migrations; one writer
- * thread that groups changes into commits.
+/* What is persisted, in model records. SQLite in WAL mode with strict tables and numbered migrations; changes are
+ * grouped into commits by one thread at a time: the writer's, or one that works in turns (gb_store_begin_turn).
  *
- * Changes are asynchronous: a call copies the record, queues the change and returns at once [any thread, never blocks].
- * done(arg, error) runs on the writer thread, in the order of the calls, after the commit that holds the change is
- * durable (error NULL) or has failed (error set; the change is not in the database). done must not block and may call
- * the asynchronous functions. done may be NULL. A group commits as a whole or is retried change by change, so that one
- * bad change fails alone. Only where the copy of a record finds no memory does done run on the caller's thread, inside
- * the call. What SQLite refuses is STORE_FAILED with its name: {"sqlite", 5, "SQLITE_BUSY", "sqlite3_step"};
- * STORAGE_FULL where the disk has no room.
+ * Changes are asynchronous: a call copies the record, queues the change and returns at once [any thread, never
+ * blocks]. done(arg, error) runs on the thread that commits, in the order of the calls, after the commit that holds
+ * the change is durable (error NULL) or has failed (error set; the change is not in the database). done must not block
+ * and may call the asynchronous functions. done may be NULL. A group commits as a whole or is retried change by
+ * change, so that one bad change fails alone. Only where the copy of a record finds no memory does done run on the
+ * caller's thread, inside the call. What SQLite refuses is STORE_FAILED with its name: {"sqlite", 5, "SQLITE_BUSY",
+ * "sqlite3_step"}; STORAGE_FULL where the disk has no room.
  *
  * Counts beyond INT64_MAX are stored as NULL and read back as GB_UNLIMITED. */
 #ifndef GB_STORE_STORE_H
@@ -128,6 +128,16 @@ void gb_store_put_counters(struct gb_store *store, const struct gb_counters *cou
 
 /* Succeeds once everything queued before is durable or has failed. Not held against queue_max. */
 void gb_store_flush(struct gb_store *store, gb_store_done_fn *done, void *arg);
+
+/* A thread that works in turns, an event loop, may say so. What it changes in a turn then waits for the end of the
+ * turn, where the thread itself carries out all that is queued, and runs done for it, if the database is free and the
+ * disk need not be waited for; else the writer does. No thread is woken for such a change. gb_store_end_turn takes as
+ * long as two commits at most. Between the two the thread must not wait for a change.
+ *
+ * idle: the thread has nothing else to do. If it has, a few changes are put off, so that they share their commit with
+ * those to come, and true is returned: the thread must not sleep before the end of a turn has returned false. */
+void gb_store_begin_turn(struct gb_store *store);
+bool gb_store_end_turn(struct gb_store *store, bool idle);
 
 /* --- notices: the log of what happened ---------------------------------------------------------------------------- */
 

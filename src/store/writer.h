@@ -1,4 +1,7 @@
-/* The one thread that changes the database, and the queue before it. Internal to the store. */
+/* The queue of changes, and the thread that carries them out: one at a time, usually the writer's own. A thread that
+ * works in turns may do it itself at the end of a turn, which spares it and the writer a wake.
+ *
+ * Internal to the store. */
 #ifndef GB_STORE_WRITER_H
 #define GB_STORE_WRITER_H
 
@@ -73,6 +76,10 @@ void gb_writer_free(struct gb_writer *writer);
  * (may be NULL), and queues the change. [any thread] */
 void gb_writer_submit(struct gb_writer *writer, enum gb_change_kind kind, const void *record, size_t bytes,
                       const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
+
+/* As gb_store_begin_turn and gb_store_end_turn. */
+void gb_writer_begin_turn(struct gb_writer *writer);
+bool gb_writer_end_turn(struct gb_writer *writer, bool idle);
 
 /* [any thread] A notice waits in the log's queue. */
 void gb_writer_tell(struct gb_writer *writer);

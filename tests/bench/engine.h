@@ -1,5 +1,5 @@
-/* The epoll engine of the poll, pairs and idle modes. One thread drives N connections. Each repeats a short list of
- * requests (a walk), with one request in flight. */
+/* The epoll engine of the poll, post, puts, pairs and idle modes. One thread drives N connections. Each repeats a short
+ * list of requests (a walk), with one request in flight. */
 #ifndef GB_BENCH_ENGINE_H
 #define GB_BENCH_ENGINE_H
 

@@ -11,10 +11,10 @@ static const struct {
     const char *name;
     void (*run)(const struct load_options *);
 } modes[] = {{"put", load_put},     {"get", load_get},   {"redis", load_redis}, {"poll", load_poll},
-             {"pairs", load_pairs}, {"idle", load_idle}, {"post", load_post}};
+             {"pairs", load_pairs}, {"idle", load_idle}, {"post", load_post},   {"puts", load_puts}};
 
 static void usage(void) {
-    fputs("usage: gb-bench-load put|get|redis|poll|pairs|idle|post --port N|--socket PATH [options]\n"
+    fputs("usage: gb-bench-load put|get|redis|poll|pairs|idle|post|puts --port N|--socket PATH [options]\n"
           "  --path TEXT         target; one %d stands for the connection's number\n"
           "  --connections N     at once (1)\n"
           "  --bytes SIZE        of one body (64M)\n"

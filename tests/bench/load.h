@@ -35,6 +35,7 @@ void load_redis(const struct load_options *options);
 /* Small requests from one thread with epoll, one in flight on each connection. */
 void load_poll(const struct load_options *options);
 void load_post(const struct load_options *options);
+void load_puts(const struct load_options *options); /* small bodies, by the epoll engine */
 void load_pairs(const struct load_options *options);
 void load_idle(const struct load_options *options);
 

@@ -13,7 +13,8 @@
 
 struct raw_place {
     char *device;
-    char *other; /* the target of copies */
+    uint64_t bytes;
+    char *other; /* the target of copies; with a record, of every second upload */
     cudaEvent_t start, end;
     char *slots[SLOTS];
     size_t slot_bytes;
@@ -34,6 +35,7 @@ static struct raw_place *cuda_make(uint64_t bytes, size_t slot_bytes) {
 
     if (!place)
         bench_die("no memory");
+    place->bytes = bytes;
     place->slot_bytes = slot_bytes;
     place->id = raw_record_id();
     must(cudaMalloc(&memory, bytes), "cudaMalloc");
@@ -48,12 +50,25 @@ static struct raw_place *cuda_make(uint64_t bytes, size_t slot_bytes) {
     return place;
 }
 
+/* The bytes before stay as they are until the record of the new ones is committed. */
+static void take_other(struct raw_place *place) {
+    char *device = place->device;
+    void *memory = place->other;
+
+    if (!memory)
+        must(cudaMalloc(&memory, place->bytes), "cudaMalloc");
+    place->device = memory;
+    place->other = device;
+}
+
 static bool cuda_receive(struct raw_place *place, int fd, const void *early, size_t have, uint64_t length) {
     uint32_t crc = 0;
     uint64_t done = 0;
     bool ok = true;
     int i = 0;
 
+    if (raw_record_wanted())
+        take_other(place);
     while (done < length) {
         size_t n = length - done < place->slot_bytes ? length - done : place->slot_bytes;
         size_t got = have < n ? have : n;

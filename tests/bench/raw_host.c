@@ -12,8 +12,9 @@
 #define PIECE_BYTES ((size_t)1 << 20)
 
 struct raw_place {
+    uint64_t bytes;
     char *memory;
-    char *other; /* the target of copies */
+    char *other; /* the target of copies; with a record, of every second upload */
     long id;     /* of its record */
 };
 
@@ -38,6 +39,7 @@ static struct raw_place *host_make(uint64_t bytes, size_t slot_bytes) {
     (void)slot_bytes;
     if (!place)
         bench_die("no memory");
+    place->bytes = bytes;
     place->memory = bench_resident(bytes);
     place->id = raw_record_id();
     return place;
@@ -62,7 +64,17 @@ static bool receive_recorded(struct raw_place *place, int fd, size_t have, uint6
     return true;
 }
 
+/* The bytes before stay as they are until the record of the new ones is committed. */
+static void take_other(struct raw_place *place, uint64_t bytes) {
+    char *memory = place->memory;
+
+    place->memory = place->other ? place->other : bench_resident(bytes);
+    place->other = memory;
+}
+
 static bool host_receive(struct raw_place *place, int fd, const void *early, size_t have, uint64_t length) {
+    if (raw_record_wanted())
+        take_other(place, place->bytes);
     memcpy(place->memory, early, have);
     if (raw_record_wanted())
         return receive_recorded(place, fd, have, length);

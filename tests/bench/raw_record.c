@@ -1,5 +1,6 @@
-/* The raw server with the daemon's guarantees: a CRC32C of every upload, and a record that is committed before the
- * answer. The remaining difference to the daemon is HTTP and bookkeeping. */
+/* The raw server with the daemon's guarantees: a CRC32C of every upload, the earlier bytes kept until the new ones are
+ * there, and a record that is committed before the answer. The remaining difference to the daemon is HTTP and
+ * bookkeeping. */
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The work of the epoll engine: polls, pairs of create and delete, polls beside idle connections. */
+/* The work of the epoll engine: polls, small uploads, pairs of create and delete, polls beside idle connections. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -91,6 +91,34 @@ static void post_request(const struct poll_plan *plan, unsigned connection, unsi
 
 void load_post(const struct load_options *options) {
     struct poll_plan plan = {.options = options, .steps = 1, .request = post_request};
+    struct poll_result result;
+
+    poll_run(&plan, &result);
+    printf("{\"connections\": %u, ", options->connections);
+    poll_print(&result);
+    printf("}\n");
+}
+
+/* PUT of options->bytes, whole in one send. */
+static void put_request(const struct poll_plan *plan, unsigned connection, unsigned step, char *ret_text, size_t size) {
+    const struct load_options *options = plan->options;
+    char path[512];
+    int head;
+
+    (void)step;
+    load_path(options, connection, path, sizeof path);
+    head = snprintf(ret_text, size,
+                    "PUT %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/octet-stream\r\nContent-Length: %" PRIu64
+                    "\r\n\r\n",
+                    path, options->host, options->bytes);
+    if (head < 0 || (size_t)head + options->bytes >= size)
+        bench_die("--bytes: a body of this mode is small");
+    memset(ret_text + head, 'x', options->bytes);
+    ret_text[(size_t)head + options->bytes] = '\0';
+}
+
+void load_puts(const struct load_options *options) {
+    struct poll_plan plan = {.options = options, .steps = 1, .request = put_request};
     struct poll_result result;
 
     poll_run(&plan, &result);

@@ -8,6 +8,7 @@
 
 #include "api/request/media.h"
 #include "base/clock.h"
+#include "base/digits.h"
 #include "http/message/conditions.h"
 
 bool gb_etag_holds(const struct gb_buffer_rec *rec) {
@@ -16,10 +17,17 @@ bool gb_etag_holds(const struct gb_buffer_rec *rec) {
 
 /* Another process may be writing these bytes: each reply gets a tag of its own, which matches nothing. */
 static int data_tag(const struct gb_buffer_rec *rec, char *out) {
-    int n = snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->generation, rec->run);
+    char *at = gb_digits(out, (uint64_t)rec->id);
+    int n;
 
+    *at++ = '.';
+    at = gb_digits(at, (uint64_t)rec->generation);
+    *at++ = '.';
+    at = gb_digits_hex(at, rec->run, 8);
+    *at = '\0';
+    n = (int)(at - out);
     if (!gb_etag_holds(rec))
-        n += snprintf(out + n, GB_ETAG_SIZE - (size_t)n, ".w%" PRIx64, gb_clock_ns());
+        n += snprintf(at, GB_ETAG_SIZE - (size_t)n, ".w%" PRIx64, gb_clock_ns());
     return n;
 }
 
@@ -189,8 +197,11 @@ int gb_conditions_session(void *conditions, const struct gb_session_rec *rec, st
                  c->if_none_match && rec && names_session(c->if_none_match, true, rec), rec != NULL, err);
 }
 
-struct gb_buffer_check gb_conditions_buffer_check(struct gb_conditions *conditions) {
-    return (struct gb_buffer_check){.check = gb_conditions_buffer, .arg = conditions, .free_arg = gb_conditions_free};
+struct gb_buffer_check gb_conditions_buffer_check(struct gb_conditions *c) {
+    bool any = c->if_match || c->if_none_match || c->labels || c->generation > 0;
+
+    return (struct gb_buffer_check){
+        .check = any ? gb_conditions_buffer : NULL, .arg = c, .free_arg = gb_conditions_free};
 }
 
 struct gb_session_check gb_conditions_session_check(struct gb_conditions *conditions) {

@@ -8,6 +8,7 @@
 #include "api/request/query.h"
 #include "api/request/wait.h"
 #include "base/clock.h"
+#include "base/thread.h"
 
 /* --- kept --------------------------------------------------------------------------------------------------------- */
 
@@ -16,7 +17,7 @@ struct gb_digests *gb_digests_new(void) {
 
     if (!digests)
         return NULL;
-    pthread_mutex_init(&digests->lock, NULL);
+    gb_mutex_init(&digests->lock);
     digests->kept = calloc(GB_DIGESTS_KEPT, sizeof(*digests->kept));
     if (digests->kept)
         return digests;

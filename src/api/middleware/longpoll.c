@@ -10,6 +10,7 @@
 #include "api/middleware/conditional.h"
 #include "api/reply/response_cache.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "base/worker.h"
 #include "core/core.h"
 
@@ -92,7 +93,7 @@ struct gb_polls *gb_polls_new(struct gb_core *core) {
     polls->core = core;
     polls->idle = true;
     TAILQ_INIT(&polls->list);
-    pthread_mutex_init(&polls->lock, NULL);
+    gb_mutex_init(&polls->lock);
     gb_worker_init(&polls->worker);
     if (gb_worker_start(&polls->worker, "gb-poll", 0, run, polls, NULL) == 0)
         return polls;

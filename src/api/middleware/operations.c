@@ -10,6 +10,7 @@
 #include "api/route.h"
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/thread.h"
 
 struct gb_operations *gb_operations_new(const struct gb_api_limits *limits) {
     struct gb_operations *ops = calloc(1, sizeof(*ops));
@@ -18,7 +19,7 @@ struct gb_operations *gb_operations_new(const struct gb_api_limits *limits) {
         free(ops);
         return NULL;
     }
-    pthread_mutex_init(&ops->lock, NULL);
+    gb_mutex_init(&ops->lock);
     ops->limits = limits;
     return ops;
 }

@@ -10,6 +10,7 @@
 #include "api/request/media.h"
 #include "api/route.h"
 #include "base/clock.h"
+#include "base/thread.h"
 
 struct gb_metrics_text {
     char *s; /* NULL: none yet */
@@ -26,7 +27,7 @@ struct gb_metrics *gb_metrics_new(void) {
     struct gb_metrics *metrics = calloc(1, sizeof(*metrics));
 
     if (metrics)
-        pthread_mutex_init(&metrics->lock, NULL);
+        gb_mutex_init(&metrics->lock);
     return metrics;
 }
 

@@ -1,10 +1,9 @@
 #include "api/reply/render.h"
 
-#include <stdio.h>
-
 #include "api/context.h"
 #include "api/reply/stats_json.h"
 #include "api/request/query.h"
+#include "base/digits.h"
 
 void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view) {
     const struct gb_session_rec *rec = &view->rec;
@@ -69,7 +68,7 @@ static void render_sides(struct gb_json_writer *out, const struct gb_buffer_rec 
 
 void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *api, const char *session,
                               const struct gb_buffer_rec *rec) {
-    char crc[12];
+    char crc[9];
 
     gb_json_put_string(out, "name", rec->name.s);
     gb_json_put_string(out, "session", session);
@@ -91,7 +90,7 @@ void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *a
     render_sides(out, rec);
     gb_json_put_string(out, "state", gb_buffer_state_name(rec->state));
     gb_json_put_i64(out, "generation", rec->generation);
-    snprintf(crc, sizeof(crc), "%08x", (unsigned)rec->crc32c);
+    *gb_digits_hex(crc, rec->crc32c, 8) = '\0';
     if (rec->has_crc32c)
         gb_json_put_string(out, "crc32c", crc);
     else

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
+
 struct gb_response_cache *gb_response_cache_new(void) {
     struct gb_response_cache *cache = calloc(1, sizeof(*cache));
 
     if (cache)
-        pthread_mutex_init(&cache->lock, NULL);
+        gb_mutex_init(&cache->lock);
     return cache;
 }
 

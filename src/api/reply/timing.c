@@ -1,20 +1,48 @@
 #include "api/reply/timing.h"
 
+#include <string.h>
+
 #include "base/clock.h"
+#include "base/digits.h"
+
+/* Four metrics with their numbers. */
+#define TEXT_SIZE 160
+
+/* One metric: milliseconds with three decimals. Returns the end of what was written. */
+static char *put(char *at, const char *name, double ms) {
+    uint64_t us = ms > 0 ? (uint64_t)(ms * 1000 + 0.5) : 0;
+
+    at = stpcpy(stpcpy(at, name), ";dur=");
+    at = gb_digits(at, us / 1000);
+    *at++ = '.';
+    at = gb_digits_padded(at, us % 1000, 3);
+    *at = '\0';
+    return at;
+}
+
+static double ms_since(const struct gb_http_request *request, uint64_t now_ns) {
+    return (double)(now_ns - request->started_ns) / GB_NS_PER_MS;
+}
+
+static int add(const struct gb_http_request *request, const struct gb_transfer_times *times, char *text, char *at,
+               struct gb_http_response *response, struct gb_error *err) {
+    at = put(at, "queue", times->queue_ms);
+    at = put(stpcpy(at, ", "), "copy", times->copy_ms);
+    put(stpcpy(at, ", "), "total", ms_since(request, gb_clock_ns()));
+    return gb_http_response_header(response, err, "Server-Timing", "%s", text);
+}
 
 int gb_add_timing(const struct gb_http_request *request, const struct gb_transfer_times *times,
                   struct gb_http_response *response, struct gb_error *err) {
-    return gb_http_response_header(response, err, "Server-Timing", "queue;dur=%.3f, copy;dur=%.3f, total;dur=%.3f",
-                                   times->queue_ms, times->copy_ms,
-                                   (double)(gb_clock_ns() - request->started_ns) * 1e-6);
+    char text[TEXT_SIZE];
+
+    return add(request, times, text, text, response, err);
 }
 
 int gb_add_upload_timing(const struct gb_http_request *request, const struct gb_transfer_times *times, uint64_t recv_ns,
                          struct gb_http_response *response, struct gb_error *err) {
-    const double ms = 1e-6;
+    char text[TEXT_SIZE];
+    char *at = put(text, "recv", ms_since(request, recv_ns));
 
-    return gb_http_response_header(response, err, "Server-Timing",
-                                   "recv;dur=%.3f, queue;dur=%.3f, copy;dur=%.3f, total;dur=%.3f",
-                                   (double)(recv_ns - request->started_ns) * ms, times->queue_ms, times->copy_ms,
-                                   (double)(gb_clock_ns() - request->started_ns) * ms);
+    return add(request, times, text, stpcpy(at, ", "), response, err);
 }

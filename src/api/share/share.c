@@ -7,6 +7,7 @@
 #include "api/auth.h"
 #include "api/context.h"
 #include "api/limits.h"
+#include "base/thread.h"
 
 /* --- who may ------------------------------------------------------------------------------------------------------ */
 
@@ -87,7 +88,7 @@ static int make_share(struct gb_http_request *request, struct gb_share **ret, st
 
     if (!share)
         return no_memory(err);
-    pthread_mutex_init(&share->lock, NULL);
+    gb_mutex_init(&share->lock);
     if (gb_holder_new(gb_api_of(request)->core, peer->pid, peer->uid, peer->gid, &share->holder, err) < 0 ||
         gb_http_peer_hold(request, share, err) < 0) {
         share_free(share);

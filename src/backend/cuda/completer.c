@@ -12,6 +12,7 @@
 
 #include "backend/cuda/internal.h"
 #include "base/clock.h"
+#include "base/thread.h"
 
 #define POLL_MIN_NS 10000ULL
 #define POLL_MAX_NS 1000000ULL
@@ -154,7 +155,7 @@ int gb_cuda_completer_init(struct cuda_completer *completer, struct cuda_backend
     completer->be = be;
     completer->device = device;
     list_init(&completer->incoming);
-    pthread_mutex_init(&completer->lock, NULL);
+    gb_mutex_init(&completer->lock);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&completer->cond, &attr);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/cuda/internal.h"
+#include "base/thread.h"
 
 /* Streams share the device's queues, and a mark must not stand behind another stream's work, nor others behind what
  * gathers: streams of another priority have queues of their own. */
@@ -29,7 +30,7 @@ static int device_open(struct cuda_backend *be, int device, struct gb_error *err
     struct cudaDeviceProp prop;
     cudaError_t rc;
 
-    pthread_mutex_init(&dev->streams_lock, NULL);
+    gb_mutex_init(&dev->streams_lock);
     memset(&prop, 0, sizeof(prop));
     rc = cudaGetDeviceProperties(&prop, device);
     if (rc != cudaSuccess)
@@ -237,11 +238,11 @@ int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     if (!be)
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
     be->base.ops = &cuda_ops;
-    pthread_mutex_init(&be->dead_lock, NULL);
-    pthread_mutex_init(&be->bounces_lock, NULL);
-    pthread_mutex_init(&be->holds.lock, NULL);
-    pthread_mutex_init(&be->files_lock, NULL);
-    pthread_mutex_init(&be->imports_lock, NULL);
+    gb_mutex_init(&be->dead_lock);
+    gb_mutex_init(&be->bounces_lock);
+    gb_mutex_init(&be->holds.lock);
+    gb_mutex_init(&be->files_lock);
+    gb_mutex_init(&be->imports_lock);
     atomic_init(&be->dead, false);
     /* Streams beyond this number share queues, and one that is held back then holds back others: ask for the most that
      * CUDA gives, before its first call reads it. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "backend/cuda/internal.h"
+#include "base/thread.h"
 
 static void list(struct cuda_device *dev, struct gb_stream *stream) {
     pthread_mutex_lock(&dev->streams_lock);
@@ -48,7 +49,7 @@ int gb_cuda_stream_create(struct gb_backend *base, int device, struct gb_stream 
         free(stream);
         return gb_cuda_fail(be, rc, call, err);
     }
-    pthread_mutex_init(&stream->lock, NULL);
+    gb_mutex_init(&stream->lock);
     list(&be->devices[device], stream);
     *ret = stream;
     return 0;

@@ -1,5 +1,6 @@
 /* The fault decorator: opening, verdicts, watches. */
 #include "backend/fault/internal.h"
+#include "base/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,7 +161,7 @@ int gb_fault_open(const char *args, struct gb_backend **ret, char *ret_note, str
     if (!f)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory for a backend");
     f->base.ops = gb_fault_ops();
-    pthread_mutex_init(&f->lock, NULL);
+    gb_mutex_init(&f->lock);
     if (gb_fault_plan_init(&f->plan, args, (size_t)(colon - args), err) < 0 ||
         gb_backend_open(colon + 1, &f->inner, note, err) < 0) {
         fault_free(f);

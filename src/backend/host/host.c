@@ -10,6 +10,7 @@
 
 #include "backend/native.h"
 #include "base/parse.h"
+#include "base/thread.h"
 
 #define PERMITTED                                                                                                      \
     "discrete, devices=N (1 to 16), bytes=SIZE (1M or more, such as 8G), peers=yes or peers=no, managed=attach, "      \
@@ -292,7 +293,7 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     host->integrated = options.integrated;
     host->machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     host->device_count = (int)options.devices;
-    pthread_mutex_init(&host->lock, NULL);
+    gb_mutex_init(&host->lock);
     pthread_cond_init(&host->work, NULL);
     if (gb_host_blocks_init(&host->live) < 0 || make_devices(host, options.bytes) < 0) {
         gb_host_no_memory(err, "open");

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "core/access/key_table.h"
 #include "core/runtime/runtime.h"
 
@@ -53,7 +54,7 @@ struct gb_keys *gb_keys_new(const struct gb_core_config *config) {
         return NULL;
     k->max = config->keys_max ? config->keys_max : GB_KEYS_MAX;
     k->ttl_us = (int64_t)(config->key_ttl_s ? config->key_ttl_s : GB_KEY_TTL_S) * 1000000;
-    pthread_mutex_init(&k->lock, NULL);
+    gb_mutex_init(&k->lock);
     return k;
 }
 

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
 #include "base/container.h"
+#include "base/thread.h"
 #include "core/buffer/transaction.h"
 
 struct gb_transaction_batch {
@@ -23,7 +24,7 @@ struct gb_transaction_batch *gb_transaction_batch_new(size_t calls, bool atomic,
     if (!g)
         return NULL;
     atomic_init(&g->refs, 1);
-    pthread_mutex_init(&g->lock, NULL);
+    gb_mutex_init(&g->lock);
     g->atomic = atomic;
     g->missing = calls;
     g->marked = mark != NULL;

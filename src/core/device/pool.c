@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/container.h"
+#include "base/thread.h"
 #include "core/runtime/runtime.h"
 
 /* --- one pool ----------------------------------------------------------------------------------------------------- */
@@ -27,7 +28,7 @@ static struct gb_core_pool *pool_new(struct gb_core *core, struct gb_core_device
     p->core = core;
     p->device = device;
     p->rec = *rec;
-    pthread_mutex_init(&p->stat_lock, NULL);
+    gb_mutex_init(&p->stat_lock);
     atomic_init(&p->past.looked_ns, gb_clock_ns());
     if (device)
         atomic_init(&p->access[device->index], GB_POOL_ACCESS_READ_WRITE);

@@ -1,6 +1,7 @@
 /* Downloads through slots: the next copy is under way while the present one is sent. */
 #include "base/container.h"
 #include "core/download/download.h"
+#include "core/util/look.h"
 
 static void arrived(void *arg, const struct gb_error *error) {
     struct gb_block *b = arg;
@@ -155,7 +156,7 @@ static int wait_block(struct gb_download *d, struct gb_error *err) {
     b->watched = true;
     pthread_mutex_unlock(&d->t.lock);
     gb_core_transfer_ref(&d->t);
-    if (gb_watch(be, b->f.end->event, arrived, b, err) == 0)
+    if (gb_look_watch(be, b->f.end->event, arrived, b, err) == 0)
         return 0;
     pthread_mutex_lock(&d->t.lock);
     b->watched = false;

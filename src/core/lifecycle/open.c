@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/thread.h"
 #include "core/access/key_table.h"
 #include "core/access/tokens.h"
 #include "core/buffer/buffer.h"
@@ -102,9 +103,9 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     core->started_at_us = gb_wall_us();
     atomic_init(&core->sequence, 1);
     gb_pinned_init(&core->pinned, config->pinned_bytes_max);
-    pthread_mutex_init(&core->sessions_lock, NULL);
-    pthread_mutex_init(&core->objects_lock, NULL);
-    pthread_mutex_init(&core->blank_lock, NULL);
+    gb_mutex_init(&core->sessions_lock);
+    gb_mutex_init(&core->objects_lock);
+    gb_mutex_init(&core->blank_lock);
     pthread_cond_init(&core->objects_gone, NULL);
     if (!make_parts(core)) {
         free_core(core);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/container.h"
+#include "base/thread.h"
 #include "core/device/stream.h"
 #include "core/memory/content.h"
 
@@ -23,7 +24,7 @@ struct gb_alloc_log *gb_alloc_log_new(uint64_t room) {
         free(t);
         return NULL;
     }
-    pthread_mutex_init(&t->lock, NULL);
+    gb_mutex_init(&t->lock);
     TAILQ_INIT(&t->live);
     return t;
 }
@@ -39,7 +40,10 @@ void gb_alloc_log_free(struct gb_alloc_log *t) {
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
 static void cut(char out[GB_ALLOC_LOG_NAME_SIZE], const char *name) {
-    if (snprintf(out, GB_ALLOC_LOG_NAME_SIZE, "%s", name) >= GB_ALLOC_LOG_NAME_SIZE)
+    size_t n = strnlen(name, GB_ALLOC_LOG_NAME_SIZE);
+
+    memcpy(out, name, n < GB_ALLOC_LOG_NAME_SIZE ? n + 1 : n);
+    if (n == GB_ALLOC_LOG_NAME_SIZE)
         memcpy(out + GB_ALLOC_LOG_NAME_SIZE - 4, "...", 4);
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "core/memory/content.h"
 
 #define KEEP_NS (GB_LANE_TICK_MS * GB_NS_PER_MS)
@@ -13,7 +14,7 @@ struct gb_free_cache *gb_free_cache_new(void) {
     struct gb_free_cache *free_cache = calloc(1, sizeof(*free_cache));
 
     if (free_cache)
-        pthread_mutex_init(&free_cache->lock, NULL);
+        gb_mutex_init(&free_cache->lock);
     return free_cache;
 }
 

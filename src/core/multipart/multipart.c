@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "core/multipart/internal.h"
 
 /* --- one ---------------------------------------------------------------------------------------------------------- */
@@ -64,7 +65,7 @@ int gb_multipart_new(struct gb_core *core, const struct gb_upload_params *params
     multipart->appends = appends;
     multipart->created_at_us = gb_wall_us();
     multipart->touched_ns = gb_clock_ns();
-    pthread_mutex_init(&multipart->lock, NULL);
+    gb_mutex_init(&multipart->lock);
     pthread_mutex_lock(&s->lock);
     r = enroll_locked(s, multipart, err);
     pthread_mutex_unlock(&s->lock);

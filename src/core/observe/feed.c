@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "core/runtime/call.h"
 #include "core/runtime/notices.h"
 #include "core/runtime/runtime.h"
@@ -34,7 +35,7 @@ struct gb_feed *gb_feed_new(void) {
         free(f);
         return NULL;
     }
-    pthread_mutex_init(&f->lock, NULL);
+    gb_mutex_init(&f->lock);
     gb_cond_init(&f->grown);
     return f;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "core/observe/feed.h"
 #include "core/public/device.h"
 #include "core/runtime/call.h"
@@ -131,7 +132,7 @@ static struct gb_health_watch *new_watch(const char *root, const struct gb_devic
     if (!w)
         return NULL;
     atomic_init(&w->refs, 1);
-    pthread_mutex_init(&w->lock, NULL);
+    gb_mutex_init(&w->lock);
     gb_cond_init(&w->wake);
     w->count = count;
     w->root = strdup(root ? root : "");

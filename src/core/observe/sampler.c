@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "base/thread.h"
 #include "core/public/device.h"
 #include "core/session/session.h"
 #include "core/share/lease_table.h"
@@ -336,8 +337,8 @@ struct gb_sampler *gb_sampler_new(void) {
 
     if (!sampler)
         return NULL;
-    pthread_mutex_init(&sampler->lock, NULL);
-    pthread_mutex_init(&sampler->outside_lock, NULL);
+    gb_mutex_init(&sampler->lock);
+    gb_mutex_init(&sampler->outside_lock);
     pthread_cond_init(&sampler->idle, NULL);
     return sampler;
 }

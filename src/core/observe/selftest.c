@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/container.h"
+#include "base/thread.h"
 #include "core/observe/selftest_run.h"
 #include "core/runtime/runtime.h"
 
@@ -24,7 +25,7 @@ struct gb_selftests *gb_selftests_new(int devices) {
     struct gb_selftests *selftests = calloc(1, sizeof(*selftests) + (size_t)devices * sizeof(selftests->running[0]));
 
     if (selftests)
-        pthread_mutex_init(&selftests->lock, NULL);
+        gb_mutex_init(&selftests->lock);
     return selftests;
 }
 

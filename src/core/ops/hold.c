@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/container.h"
+#include "base/thread.h"
 #include "base/worker.h"
 #include "core/session/op.h"
 #include "core/session/streams.h"
@@ -41,7 +42,7 @@ struct gb_holds *gb_holds_new(void) {
 
     if (!holds)
         return NULL;
-    pthread_mutex_init(&holds->lock, NULL);
+    gb_mutex_init(&holds->lock);
     gb_worker_init(&holds->timer);
     return holds;
 }

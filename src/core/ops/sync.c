@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/container.h"
+#include "base/thread.h"
 #include "core/session/op.h"
 
 struct sync_part {
@@ -33,7 +34,7 @@ static struct sync_op *op_new(struct gb_core *core, size_t parts, struct gb_call
     op->core = core;
     op->call = call;
     atomic_init(&op->open, 1);
-    pthread_mutex_init(&op->lock, NULL);
+    gb_mutex_init(&op->lock);
     gb_core_enter(core);
     return op;
 }

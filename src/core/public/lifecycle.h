@@ -19,4 +19,11 @@ int gb_core_health(struct gb_core *core, struct gb_error *err);
 /* [now] For the readiness check. Returns 0; -1 with STORE_UNAVAILABLE if the database refuses writes. */
 int gb_core_writable(struct gb_core *core, struct gb_error *err);
 
+/* For threads that work in turns, around each. When end_turn returns false, what the thread's calls changed is in the
+ * database and what they copied has arrived, unless the disk, the device or another thread must be waited for. It
+ * returns true if that is put off: the thread then goes on, and must not sleep. idle: the thread has nothing else to
+ * do. [now; end_turn takes as long as a commit] */
+void gb_core_begin_turn(struct gb_core *core);
+bool gb_core_end_turn(struct gb_core *core, bool idle);
+
 #endif

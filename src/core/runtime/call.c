@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/container.h"
+#include "base/thread.h"
 
 void *gb_call_new(size_t size, void (*done)(void *arg), void *arg) {
     struct gb_call *call = calloc(1, size);
@@ -10,7 +11,7 @@ void *gb_call_new(size_t size, void (*done)(void *arg), void *arg) {
     if (!call)
         return NULL;
     atomic_init(&call->refs, 2);
-    pthread_mutex_init(&call->lock, NULL);
+    gb_mutex_init(&call->lock);
     call->done = done;
     call->arg = arg;
     return call;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "core/runtime/runtime.h"
 
 struct gb_notice gb_notice_new(enum gb_notice_type type) {
@@ -47,7 +48,7 @@ struct gb_notice_limiters *gb_notice_limiters_new(void) {
     struct gb_notice_limiters *l = calloc(1, sizeof(*l));
 
     if (l)
-        pthread_mutex_init(&l->lock, NULL);
+        gb_mutex_init(&l->lock);
     return l;
 }
 

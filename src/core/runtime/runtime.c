@@ -1,6 +1,7 @@
 #include "core/runtime/runtime.h"
 
 #include "core/public/lifecycle.h"
+#include "core/util/look.h"
 
 /* --- users of the core -------------------------------------------------------------------------------------------- */
 
@@ -48,6 +49,17 @@ int gb_core_alive(struct gb_core *core, struct gb_error *err) {
 
 int gb_core_health(struct gb_core *core, struct gb_error *err) {
     return gb_core_alive(core, err);
+}
+
+void gb_core_begin_turn(struct gb_core *core) {
+    gb_look_begin();
+    gb_store_begin_turn(core->store);
+}
+
+bool gb_core_end_turn(struct gb_core *core, bool idle) {
+    bool looking = gb_look_end(); /* first: what is done may change something */
+
+    return gb_store_end_turn(core->store, idle) || looking;
 }
 
 int gb_core_writable(struct gb_core *core, struct gb_error *err) {

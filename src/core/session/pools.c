@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/thread.h"
 #include "core/device/pool.h"
 #include "core/session/session.h"
 
@@ -14,7 +15,7 @@ struct gb_session_pools *gb_session_pools_new(void) {
     struct gb_session_pools *pool_sessions = calloc(1, sizeof(*pool_sessions));
 
     if (pool_sessions)
-        pthread_mutex_init(&pool_sessions->lock, NULL);
+        gb_mutex_init(&pool_sessions->lock);
     return pool_sessions;
 }
 

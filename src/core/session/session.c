@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "core/session/streams.h"
 
 /* --- one session -------------------------------------------------------------------------------------------------- */
@@ -27,7 +28,7 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     atomic_init(&s->state, state);
     atomic_init(&s->touched_ns, gb_clock_ns());
     s->past.looked_ns = gb_clock_ns();
-    pthread_mutex_init(&s->lock, NULL);
+    gb_mutex_init(&s->lock);
     gb_core_enter(core);
     return s;
 }

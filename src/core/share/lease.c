@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "core/buffer/guard.h"
 #include "core/share/adoption.h"
 
@@ -133,7 +134,7 @@ struct gb_leases *gb_leases_new(void) {
 
     if (!leases)
         return NULL;
-    pthread_mutex_init(&leases->lock, NULL);
+    gb_mutex_init(&leases->lock);
     leases->last_id = gb_wall_us();
     return leases;
 }

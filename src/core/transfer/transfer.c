@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/container.h"
+#include "base/thread.h"
 
 static void slot_granted(struct gb_slot_waiter *waiter) {
     struct gb_core_transfer *t = gb_container_of(waiter, struct gb_core_transfer, waiter);
@@ -27,7 +28,7 @@ void gb_core_transfer_init(struct gb_core_transfer *t, struct gb_session *sessio
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&t->wake_lock, &attr);
     pthread_mutexattr_destroy(&attr);
-    pthread_mutex_init(&t->lock, NULL);
+    gb_mutex_init(&t->lock);
     atomic_fetch_add(&session->transfers, 1);
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/container.h"
+#include "base/thread.h"
 #include "core/upload/upload.h"
 
 struct member {
@@ -203,7 +204,7 @@ static struct gb_upload_group *make(struct gb_session *s, const struct gb_upload
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&j->wake_lock, &attr);
     pthread_mutexattr_destroy(&attr);
-    pthread_mutex_init(&j->lock, NULL);
+    gb_mutex_init(&j->lock);
     j->session = gb_session_ref(s);
     j->waker = params->waker;
     j->members = calloc(params->count + 1, sizeof(*j->members));

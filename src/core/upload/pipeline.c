@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "core/upload/upload.h"
+#include "core/util/look.h"
 
 /* Its copy is done, or never will be. Without a reference dropped. */
 static void landed(struct gb_staged_copy *f, const struct gb_error *error) {
@@ -44,7 +45,7 @@ static int watch(struct gb_upload *u, struct gb_staged_copy *first, struct gb_st
     struct gb_staged_copy *next;
 
     last->covers_from = first;
-    if (gb_watch(u->t.core->backend, last->end->event, copied, last, &why) == 0)
+    if (gb_look_watch(u->t.core->backend, last->end->event, copied, last, &why) == 0)
         return 0;
     gb_upload_fail(u, &why);
     for (; first; first = next) {

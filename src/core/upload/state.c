@@ -1,5 +1,6 @@
 /* The states of an upload and every step between them. */
 #include "core/upload/upload.h"
+#include "core/util/look.h"
 
 #ifndef __OPTIMIZE__
 #include <assert.h>
@@ -91,7 +92,7 @@ int gb_upload_watch(struct gb_upload *u, struct gb_ev *event, void (*fn)(void *a
     gb_upload_pend_locked(u);
     pthread_mutex_unlock(&u->t.lock);
     gb_core_transfer_ref(&u->t);
-    if (gb_watch(u->t.core->backend, event->event, fn, arg, err) == 0)
+    if (gb_look_watch(u->t.core->backend, event->event, fn, arg, err) == 0)
         return 0;
     pthread_mutex_lock(&u->t.lock);
     gb_upload_pended_locked(u, NULL);

@@ -2,9 +2,11 @@
 
 #include <stdlib.h>
 
+#include "base/thread.h"
+
 void gb_event_pool_init(struct gb_event_pool *events, struct gb_backend *backend, int device) {
     *events = (struct gb_event_pool){.backend = backend, .device = device, .ready = true};
-    pthread_mutex_init(&events->lock, NULL);
+    gb_mutex_init(&events->lock);
 }
 
 void gb_event_pool_done(struct gb_event_pool *events) {

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 /* Waits for work and takes the lane. The next task; NULL when only `again` is due, or at the end with *ret_end set. */
 static struct gb_task *next_task(struct gb_lane *lane, bool ticking, bool *ret_end) {
@@ -86,7 +87,7 @@ bool gb_lane_no_more(void *arg) {
 
 int gb_lane_init(struct gb_lane *lane, const char *name, bool (*retry)(void *arg), void *arg, struct gb_error *err) {
     *lane = (struct gb_lane){.retry = retry, .hook_arg = arg};
-    pthread_mutex_init(&lane->lock, NULL);
+    gb_mutex_init(&lane->lock);
     gb_cond_init(&lane->wake);
     if (gb_thread_start(&lane->thread, name, lane_main, lane, err) < 0) {
         pthread_cond_destroy(&lane->wake);

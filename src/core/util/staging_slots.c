@@ -1,6 +1,12 @@
 #include "core/util/staging_slots.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/thread.h"
+
+/* Free slots that are looked at for one that is in the thread's own cache. */
+#define LOOK_BACK 16
 
 int gb_slots_init(struct gb_slots *slots, struct gb_backend *backend, uint64_t slots_bytes, uint64_t slot_bytes,
                   struct gb_error *err) {
@@ -13,17 +19,19 @@ int gb_slots_init(struct gb_slots *slots, struct gb_backend *backend, uint64_t s
                             (unsigned long long)slots_bytes, (unsigned long long)slot_bytes);
     slots->total = slots_bytes / slot_bytes;
     slots->free = calloc(slots->total, sizeof(*slots->free));
-    if (!slots->free)
-        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    if (gb_pin_alloc(backend, slots->total * slot_bytes, &base, err) < 0) {
+    slots->users = calloc(slots->total, sizeof(*slots->users));
+    if (!slots->free || !slots->users)
+        gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    if (!slots->free || !slots->users || gb_pin_alloc(backend, slots->total * slot_bytes, &base, err) < 0) {
         free(slots->free);
+        free(slots->users);
         return -1;
     }
     slots->base = base;
     for (i = 0; i < slots->total; i++)
         slots->free[i] = slots->base + (slots->total - 1 - i) * slot_bytes;
     atomic_init(&slots->free_count, slots->total);
-    pthread_mutex_init(&slots->lock, NULL);
+    gb_mutex_init(&slots->lock);
     slots->ready = true;
     return 0;
 }
@@ -33,17 +41,36 @@ void gb_slots_done(struct gb_slots *slots) {
         return;
     gb_pin_free(slots->backend, slots->base);
     free(slots->free);
+    free(slots->users);
     pthread_mutex_destroy(&slots->lock);
     slots->ready = false;
 }
 
+/* Its address stands for the thread. */
+static _Thread_local char me;
+
+static const char **user_of(const struct gb_slots *slots, const void *slot) {
+    return &slots->users[(size_t)((const char *)slot - slots->base) / slots->slot_bytes];
+}
+
+/* The one that this thread gave back last, if it is among the last; else the last. */
 static void *pop_locked(struct gb_slots *slots) {
     size_t count = atomic_load(&slots->free_count);
+    size_t least = count > LOOK_BACK ? count - LOOK_BACK : 0;
+    void *slot;
+    size_t i;
 
     if (count == 0)
         return NULL;
+    for (i = count; i > least && *user_of(slots, slots->free[i - 1]) != &me; i--)
+        ;
+    if (i == least)
+        i = count;
+    slot = slots->free[i - 1];
+    memmove(&slots->free[i - 1], &slots->free[i], (count - i) * sizeof(slots->free[0]));
     atomic_store(&slots->free_count, count - 1);
-    return slots->free[count - 1];
+    *user_of(slots, slot) = &me;
+    return slot;
 }
 
 void *gb_slots_try(struct gb_slots *slots) {

@@ -1,4 +1,5 @@
-/* A fixed set of pinned slots. The slot given back last is lent first, because it is still in the cache. A transfer
+/* A fixed set of pinned slots. The slot given back last is lent first, because it is still in the cache: of those that
+ * the same thread had, if there is one, because the cache is its core's. A transfer
  * that finds no slot free waits in line. A slot given back goes straight to the first in line, so no transfer
  * overtakes. */
 #ifndef GB_CORE_UTIL_STAGING_SLOTS_H
@@ -27,6 +28,7 @@ struct gb_slots {
     size_t slot_bytes;
     size_t total;
     void **free;
+    const char **users;        /* of each slot: the thread that had it last */
     _Atomic size_t free_count; /* written under the lock */
     _Atomic uint64_t waits;
     _Atomic uint64_t wanted; /* in line now; written under the lock */

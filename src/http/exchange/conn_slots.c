@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "base/digest.h"
+#include "base/thread.h"
 
 #define KEPT_SHARE 16
 #define KEPT_LEAST 8
@@ -172,7 +173,7 @@ int gb_conn_slots_init(struct gb_conn_slots *places, uint64_t max, unsigned sour
     places->max = max;
     places->remote_max = max - (local ? gb_conn_slots_kept(max) : 0);
     places->source_max = source_max;
-    pthread_mutex_init(&places->lock, NULL);
+    gb_mutex_init(&places->lock);
     places->ready = true;
     return gb_random(&places->seed, sizeof(places->seed), err);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "http/exchange/peer.h"
 #include "http/exchange/step.h"
 
@@ -32,7 +33,7 @@ struct gb_http_request *gb_http_detach(struct gb_http_request *request) {
     bg->phase = GB_PHASE_WAIT;
     bg->resp.status = 200;
     atomic_init(&bg->refs, 1);
-    pthread_mutex_init(&bg->wake_lock, NULL);
+    gb_mutex_init(&bg->wake_lock);
     bg->origin = gb_exchange_ref(ex);
     bg->owner = &ex->loop->wake_queue;
     ex->req.state = NULL;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "http/exchange/peer.h"
 #include "http/exchange/reply_memory.h"
 #include "http/exchange/server_state.h"
@@ -10,7 +11,6 @@
 struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target) {
     /* Not zeroed as a whole: the arrays are large, and their counts say what is filled. */
     struct gb_exchange *ex = malloc(sizeof(*ex));
-    size_t n = strlen(target);
 
     if (!ex)
         return NULL;
@@ -31,14 +31,15 @@ struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *t
     ex->fd = -1;
     ex->req.app = server->config.app;
     ex->req.method = GB_HTTP_METHOD_COUNT;
-    pthread_mutex_init(&ex->wake_lock, NULL);
-    ex->req.target.s = gb_text_arena_copy(&ex->texts, target, n);
-    ex->req.target.len = n;
-    if (!ex->req.target.s) {
-        gb_exchange_unref(ex);
-        return NULL;
-    }
-    return ex;
+    gb_mutex_init(&ex->wake_lock);
+    if (!target)
+        return ex;
+    ex->req.target.len = strlen(target);
+    ex->req.target.s = gb_text_arena_copy(&ex->texts, target, ex->req.target.len);
+    if (ex->req.target.s)
+        return ex;
+    gb_exchange_unref(ex);
+    return NULL;
 }
 
 struct gb_exchange *gb_exchange_ref(struct gb_exchange *ex) {
@@ -51,7 +52,10 @@ void gb_exchange_unref(struct gb_exchange *ex) {
         return;
     if (ex->origin)
         gb_exchange_unref(ex->origin);
+    if (ex->like)
+        gb_exchange_unref(ex->like);
     free(ex->spare);
+    free(ex->raw);
     pthread_mutex_destroy(&ex->wake_lock);
     gb_text_arena_done(&ex->texts);
     free(ex);

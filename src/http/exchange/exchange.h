@@ -16,6 +16,9 @@ struct gb_http_transfer;
 struct gb_peer;
 struct gb_wake_queue;
 
+/* A refused body up to this size is read and dropped, so that the connection can stay. */
+#define GB_DISCARD_MAX (64 * 1024)
+
 enum gb_phase {
     GB_PHASE_HEAD,    /* headers are known, the handler has not run */
     GB_PHASE_BODY,    /* the sink takes the body */
@@ -32,7 +35,10 @@ struct gb_exchange {
     struct gb_http_request req;
     atomic_int refs;
     struct gb_http_server *server;
-    struct gb_text_arena texts;    /* target, header and query */
+    struct gb_text_arena texts; /* target, header and query, unless like has them */
+    struct gb_exchange *like;   /* the earlier exchange with the same head; a reference, or NULL */
+    char *raw;                  /* the head as received; malloc'd, NULL: not kept */
+    size_t raw_len;
     struct gb_exchange_loop *loop; /* on which it began */
     int fd;                        /* the socket of its connection; -1: it has none any more */
     struct gb_peer *peer;          /* until it has ended; a reference, or NULL */
@@ -76,8 +82,10 @@ struct gb_exchange {
     /* On an HTTP loop. */
     struct MHD_Connection *conn;
     struct gb_conn *info;
+    const char *head_at; /* in libmicrohttpd's buffer, if it stands there as it was received; NULL: not known */
     bool suspended;
-    bool parked; /* counted among the suspended, on a transfer loop */
+    bool lingers; /* it waits, and is looked at again in the next turn */
+    bool parked;  /* counted among the suspended, on a transfer loop */
 
     struct gb_http_transfer *transfer; /* on a transfer loop */
 };
@@ -86,7 +94,7 @@ static inline struct gb_exchange *gb_exchange_of(struct gb_http_request *request
     return (struct gb_exchange *)request;
 }
 
-/* target: as received; copied. Returns NULL if memory is exhausted. */
+/* target: as received; copied. NULL: it is set later. Returns NULL if memory is exhausted. */
 struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target);
 struct gb_exchange *gb_exchange_ref(struct gb_exchange *ex);
 void gb_exchange_unref(struct gb_exchange *ex);

@@ -13,6 +13,12 @@ struct gb_exchange_loop {
     /* A count for each loop: with one for all, the loops would contend for its cache line. */
     atomic_uint_fast64_t active; /* requests in progress that began here */
     atomic_uint_fast64_t requests;
+    uint64_t next_id; /* the loop's thread alone touches it */
 };
+
+/* [the loop's thread] Returns the id of the next request. Unique as long as a loop sees fewer than 2^48. */
+static inline uint64_t gb_exchange_loop_id(struct gb_exchange_loop *loop) {
+    return loop->next_id++;
+}
 
 #endif

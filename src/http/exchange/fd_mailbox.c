@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "http/exchange/peer.h"
 #include "http/exchange/server_state.h"
 
@@ -35,7 +36,7 @@ struct gb_http_fd_mailbox {
 /* --- the set ------------------------------------------------------------------------------------------------------ */
 
 int gb_fd_mailboxes_init(struct gb_http_server *server, struct gb_error *err) {
-    pthread_mutex_init(&server->fd_mailboxes.lock, NULL);
+    gb_mutex_init(&server->fd_mailboxes.lock);
     server->fd_mailboxes.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     return server->fd_mailboxes.epoll_fd < 0 ? gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1", errno) : 0;
 }

@@ -4,11 +4,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "http/exchange/exchange.h"
 
 int gb_wake_queue_init(struct gb_wake_queue *queue, struct gb_error *err) {
     *queue = (struct gb_wake_queue){.event_fd = -1};
-    pthread_mutex_init(&queue->lock, NULL);
+    gb_mutex_init(&queue->lock);
     queue->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (queue->event_fd < 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "eventfd", errno);
@@ -33,6 +34,24 @@ void gb_wake_queue_signal(struct gb_wake_queue *queue) {
         return;
 }
 
+bool gb_wake_queue_any(struct gb_wake_queue *queue) {
+    bool any;
+
+    pthread_mutex_lock(&queue->lock);
+    any = queue->head != NULL;
+    pthread_mutex_unlock(&queue->lock);
+    return any;
+}
+
+bool gb_wake_queue_rest(struct gb_wake_queue *queue) {
+    atomic_store(&queue->awake, false);
+    return gb_wake_queue_any(queue);
+}
+
+void gb_wake_queue_awake(struct gb_wake_queue *queue) {
+    atomic_store(&queue->awake, true);
+}
+
 static void clear(struct gb_wake_queue *queue) {
     uint64_t count;
 
@@ -40,10 +59,11 @@ static void clear(struct gb_wake_queue *queue) {
         return;
 }
 
-unsigned gb_wake_queue_visit(struct gb_wake_queue *queue) {
+unsigned gb_wake_queue_visit(struct gb_wake_queue *queue, bool had_event) {
     unsigned count;
 
-    clear(queue);
+    if (had_event)
+        clear(queue);
     pthread_mutex_lock(&queue->lock);
     count = queue->count;
     pthread_mutex_unlock(&queue->lock);
@@ -57,7 +77,7 @@ void gb_wake_queue_leave(struct gb_wake_queue *queue) {
     pthread_mutex_lock(&queue->lock);
     more = queue->head != NULL;
     pthread_mutex_unlock(&queue->lock);
-    if (more)
+    if (more && !atomic_load(&queue->awake))
         gb_wake_queue_signal(queue);
 }
 
@@ -74,7 +94,8 @@ static void put(struct gb_wake_queue *queue, struct gb_exchange *ex) {
     queue->tail = ex;
     queue->count++;
     pthread_mutex_unlock(&queue->lock);
-    if (was_empty)
+    /* After the lock: a thread that goes to rest meanwhile finds the exchange. */
+    if (was_empty && !atomic_load(&queue->awake))
         gb_wake_queue_signal(queue);
 }
 

@@ -6,6 +6,8 @@
 #define GB_HTTP_EXCHANGE_WAKE_QUEUE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 
 #include "base/error.h"
 
@@ -17,6 +19,7 @@ struct gb_wake_queue {
     struct gb_exchange *tail;
     unsigned count;
     int event_fd;
+    atomic_bool awake; /* the thread looks at the queue before it sleeps: it needs no signal */
 };
 
 int gb_wake_queue_init(struct gb_wake_queue *queue, struct gb_error *err);
@@ -26,10 +29,18 @@ void gb_wake_queue_done(struct gb_wake_queue *queue);
 /* [any thread, never blocks] Makes the descriptor readable. */
 void gb_wake_queue_signal(struct gb_wake_queue *queue);
 
-/* A visit by the thread: clears the descriptor and returns how many exchanges to take. Exchanges that are woken
- * meanwhile, also by those that were taken, are for the next visit. gb_wake_queue_leave asks for it, so that others
- * have their turn in between. */
-unsigned gb_wake_queue_visit(struct gb_wake_queue *queue);
+/* Whether an exchange has been woken and waits for a visit. */
+bool gb_wake_queue_any(struct gb_wake_queue *queue);
+
+/* The thread is about to sleep. Returns true if it must not, because exchanges have been woken: it visits the queue.
+ * From the next gb_wake_queue_awake on, wakes do not signal. */
+bool gb_wake_queue_rest(struct gb_wake_queue *queue);
+void gb_wake_queue_awake(struct gb_wake_queue *queue);
+
+/* A visit by the thread: clears the descriptor, if it had an event, and returns how many exchanges to take. Exchanges
+ * that are woken meanwhile, also by those that were taken, are for the next visit. gb_wake_queue_leave asks for it, so
+ * that others have their turn in between. */
+unsigned gb_wake_queue_visit(struct gb_wake_queue *queue, bool had_event);
 void gb_wake_queue_leave(struct gb_wake_queue *queue);
 
 /* Takes the first woken exchange with its reference, or NULL. One that has another owner now is passed on. */

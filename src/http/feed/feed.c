@@ -259,7 +259,7 @@ int gb_http_feed_start(struct gb_http_feed *feed, const struct gb_http_feed_conf
     struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
 
     *feed = (struct gb_http_feed){.config = *config};
-    pthread_mutex_init(&feed->lock, NULL);
+    gb_mutex_init(&feed->lock);
     feed->ring_first = feed->ring_end = 1; /* 0: of a listener that is behind it */
     feed->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     feed->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

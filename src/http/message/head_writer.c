@@ -1,9 +1,9 @@
 #include "http/message/head_writer.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include <string.h>
 #include <time.h>
 
+#include "base/digits.h"
 #include "http/message/response.h"
 #include "http/message/status.h"
 
@@ -14,54 +14,88 @@ struct out {
     bool full;
 };
 
-static void add(struct out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct out *o, const char *text) {
+    size_t n = strlen(text);
 
-static void add(struct out *o, const char *fmt, ...) {
-    va_list ap;
-    int n;
-
+    o->full = o->full || n > o->size - o->used;
     if (o->full)
         return;
-    va_start(ap, fmt);
-    n = vsnprintf(o->s + o->used, o->size - o->used, fmt, ap);
-    va_end(ap);
-    if (n < 0 || (size_t)n >= o->size - o->used)
-        o->full = true;
-    else
-        o->used += (size_t)n;
+    memcpy(o->s + o->used, text, n);
+    o->used += n;
 }
 
-static void add_date(struct out *o) {
-    static const char *const days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
-    static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
-                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-    time_t now = time(NULL);
+static void add_field(struct out *o, const char *name, const char *value) {
+    add(o, name);
+    add(o, ": ");
+    add(o, value);
+    add(o, "\r\n");
+}
+
+/* "Sun, 06 Nov 1994 08:49:37 GMT". Not strftime: its names follow the locale. */
+static void write_date(time_t now, char *at) {
+    static const char days[] = "SunMonTueWedThuFriSat";
+    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     struct tm tm;
 
-    /* Not strftime: its names follow the locale. */
     gmtime_r(&now, &tm);
-    add(o, "Date: %s, %02d %s %d %02d:%02d:%02d GMT\r\n", days[tm.tm_wday], tm.tm_mday, months[tm.tm_mon],
-        tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
+    at = (char *)memcpy(at, days + (size_t)tm.tm_wday * 3, 3) + 3;
+    at = gb_digits_padded(stpcpy(at, ", "), (uint64_t)tm.tm_mday, 2);
+    *at++ = ' ';
+    at = (char *)memcpy(at, months + (size_t)tm.tm_mon * 3, 3) + 3;
+    *at++ = ' ';
+    at = gb_digits_padded(at, (uint64_t)tm.tm_year + 1900, 4);
+    *at++ = ' ';
+    at = gb_digits_padded(at, (uint64_t)tm.tm_hour, 2);
+    *at++ = ':';
+    at = gb_digits_padded(at, (uint64_t)tm.tm_min, 2);
+    *at++ = ':';
+    at = gb_digits_padded(at, (uint64_t)tm.tm_sec, 2);
+    stpcpy(at, " GMT");
+}
+
+/* Written once a second. */
+static const char *date(void) {
+    static _Thread_local char text[32];
+    static _Thread_local time_t written = -1;
+    time_t now = time(NULL);
+
+    if (now != written)
+        write_date(now, text);
+    written = now;
+    return text;
+}
+
+static void add_status(struct out *o, int status) {
+    char digits[4] = "";
+
+    gb_digits_padded(digits, (uint64_t)status, 3);
+    add(o, "HTTP/1.1 ");
+    add(o, digits);
+    add(o, " ");
+    add(o, gb_http_reason(status));
+    add(o, "\r\n");
 }
 
 size_t gb_head_write(const struct gb_http_request *request, const struct gb_http_response *response, uint64_t body_len,
                      bool close, char *out, size_t size) {
     struct out o = {.s = out, .size = size};
+    char digits[GB_DIGITS_MAX + 1];
     int status = response->status;
     unsigned i;
 
-    add(&o, "HTTP/1.1 %d %s\r\n", status, gb_http_reason(status));
-    add_date(&o);
+    add_status(&o, status);
+    add_field(&o, "Date", date());
     if (gb_reply_is_read(request))
-        add(&o, "%s", GB_EVERY_REPLY_LINES);
+        add(&o, GB_EVERY_REPLY_LINES);
     for (i = 0; i < response->headers; i++)
-        add(&o, "%s: %s\r\n", response->header[i].name, response->header[i].value);
+        add_field(&o, response->header[i].name, response->header[i].value);
+    *gb_digits(digits, body_len) = '\0';
     if (status != 204 && status != 304 && body_len != GB_HEAD_UNTIL_END)
-        add(&o, "Content-Length: %llu\r\n", (unsigned long long)body_len);
+        add_field(&o, "Content-Length", digits);
     if (close)
-        add(&o, "Connection: close\r\n");
+        add_field(&o, "Connection", "close");
     else if (request->http10)
-        add(&o, "Connection: keep-alive\r\n");
+        add_field(&o, "Connection", "keep-alive");
     add(&o, "\r\n");
     return o.full ? 0 : o.used;
 }

@@ -3,9 +3,9 @@
 #include <microhttpd.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "http/exchange/open.h"
+#include "http/exchange/peer.h"
 #include "http/exchange/step.h"
-#include "http/message/body_buffer.h"
 #include "http/message/request.h"
 #include "http/mhd/loop.h"
 
@@ -81,52 +81,16 @@ static enum gb_http_method method_of(const char *word) {
 }
 
 static int find_route(struct gb_exchange *ex, struct gb_error *err) {
-    const struct gb_http_server_config *config = &ex->server->config;
     struct gb_http_text path;
     char allow[GB_ROUTER_ALLOW_SIZE];
 
     if (gb_request_parse_target(&ex->req, &ex->texts, &path, err) < 0)
         return -1;
-    if (gb_router_match(&ex->server->router, &ex->req, &ex->texts, path, allow, err) < 0) {
-        if (allow[0])
-            gb_http_response_header(&ex->resp, NULL, "Allow", "%s", allow);
-        return -1;
-    }
-    if (config->authorize && config->authorize(config->app, &ex->req, err) < 0)
-        return -1;
-    return gb_router_check_query(&ex->req, err);
-}
-
-static int check_body(struct gb_exchange *ex, struct gb_error *err) {
-    const struct gb_http_server_config *config = &ex->server->config;
-    size_t max = ex->req.route->body == GB_BODY_LIST ? config->json_list_max : config->json_max;
-
-    switch (ex->req.route->body) {
-    case GB_BODY_NONE:
-        if (ex->req.chunked || ex->req.content_length > 0)
-            return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "%s on this path takes no body",
-                                gb_http_method_name(ex->req.method));
+    if (gb_router_match(&ex->server->router, &ex->req, &ex->texts, path, allow, err) == 0)
         return 0;
-    case GB_BODY_JSON:
-    case GB_BODY_LIST:
-        if (ex->req.content_length > max)
-            return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "a JSON body of %llu bytes; at most %zu are permitted",
-                                (unsigned long long)ex->req.content_length, max);
-        ex->req.sink = gb_body_buffer_new(max);
-        if (!ex->req.sink)
-            return gb_error_set(err, GB_ERR_SATURATED, "no memory for the body; try again later");
-        ex->phase = GB_PHASE_BODY;
-        return 0;
-    case GB_BODY_STREAM:
-        if (ex->req.chunked || ex->req.has_content_length)
-            return 0;
-        /* A request without a body may begin a resumable upload; elsewhere it is a mistake. */
-        if (!gb_http_header(&ex->req, "Upload-Complete"))
-            return gb_error_set(err, GB_ERR_LENGTH_REQUIRED, "send Content-Length or Transfer-Encoding: chunked");
-        ex->req.has_content_length = true;
-        return 0;
-    }
-    return 0;
+    if (allow[0])
+        gb_http_response_header(&ex->resp, NULL, "Allow", "%s", allow);
+    return -1;
 }
 
 /* HTTP/1.0 closes unless it says otherwise. */
@@ -134,15 +98,6 @@ static bool keeps_alive(const struct gb_exchange *ex) {
     const char *connection = gb_http_header(&ex->req, "Connection");
 
     return connection && strcasestr(connection, "keep-alive") != NULL;
-}
-
-static void write_id(struct gb_exchange *ex) {
-    uint64_t id = gb_loop_id(ex->info->loop);
-    int i;
-
-    for (i = 15; i >= 0; i--, id >>= 4)
-        ex->req.id[i] = "0123456789abcdef"[id & 15];
-    ex->req.id[16] = '\0';
 }
 
 /* After an error the end of this request is not known: bytes that follow may be its body or another request. */
@@ -156,15 +111,12 @@ static int read_head(struct gb_exchange *ex, const char *method, const char *url
         return -1;
     if (!gb_head_end(&head, ex))
         return malformed(err);
+    ex->head_at = head.at ? head.begin : NULL;
     return gb_request_check(&ex->req, &ex->server->rules, err);
 }
 
 void gb_mhd_start(struct gb_exchange *ex) {
-    ex->req.started_ns = gb_clock_ns();
-    ex->req.local = ex->info->local;
-    ex->peer = gb_peer_ref(ex->info->peer);
-    ex->phase = GB_PHASE_HEAD;
-    write_id(ex);
+    gb_exchange_start(ex, &ex->info->loop->exchanges, ex->info->peer);
 }
 
 void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, const char *version) {
@@ -181,10 +133,8 @@ void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, c
         return;
     }
     ex->close = ex->req.close || (ex->req.http10 && !keeps_alive(ex));
-    if (find_route(ex, &err) < 0 || check_body(ex, &err) < 0) {
+    if (find_route(ex, &err) < 0)
         gb_exchange_fail(ex, &err);
-        return;
-    }
-    if (ex->req.route->body == GB_BODY_STREAM)
-        gb_exchange_step(ex, ex->req.route->handler);
+    else
+        gb_exchange_open(ex);
 }

@@ -3,7 +3,12 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "base/thread.h"
 #include "http/mhd/loop.h"
+
+/* Requests with at most so many bytes stay together on a loop until it has no time left. */
+#define SMALL_BYTES (128 * 1024)
+#define BUSY_PERCENT 85
 
 static int put(struct gb_handoff_queue *a, const struct gb_handoff *handoff) {
     int r = 0;
@@ -62,6 +67,37 @@ struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own)
             best = &server->loops[i];
     }
     return best;
+}
+
+static unsigned least_load(const struct gb_http_server *server) {
+    unsigned least = UINT_MAX;
+    unsigned i;
+
+    for (i = 0; i < server->config.loops; i++)
+        least = load_of(&server->loops[i]) < least ? load_of(&server->loops[i]) : least;
+    return least;
+}
+
+/* Small requests that are carried out together share a commit, and their loop is woken once for them. */
+bool gb_loop_crowded(struct gb_loop *loop, uint64_t bytes) {
+    if (bytes > SMALL_BYTES)
+        return least_load(loop->server) + 1 < load_of(loop);
+    if (loop->surplus == 0)
+        return false;
+    loop->surplus--;
+    return true;
+}
+
+void gb_loop_weigh(struct gb_loop *loop, uint64_t now_ns) {
+    uint64_t cpu_ns = gb_thread_cpu_ns();
+    unsigned load = load_of(loop);
+    unsigned least = least_load(loop->server);
+
+    loop->surplus = 0;
+    if ((cpu_ns - loop->weighed_cpu_ns) * 100 > (now_ns - loop->weighed_ns) * BUSY_PERCENT && load > least + 1)
+        loop->surplus = (load - least) / 2;
+    loop->weighed_cpu_ns = cpu_ns;
+    loop->weighed_ns = now_ns;
 }
 
 /* A body under way keeps its thread busy: it weighs more than all connections that may stay together. */

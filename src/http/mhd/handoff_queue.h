@@ -24,6 +24,11 @@ void gb_loop_give(struct gb_loop *loop, const struct gb_handoff *handoff);
 /* [any thread] The least loaded loop; own (may be NULL) if none is less loaded. */
 struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own);
 
+/* Whether a connection whose requests have so many bytes had better go to another loop. */
+bool gb_loop_crowded(struct gb_loop *loop, uint64_t bytes);
+/* [the loop's thread, at each tick] Looks how busy the loop is. */
+void gb_loop_weigh(struct gb_loop *loop, uint64_t now_ns);
+
 /* [any thread] The first loop that has no more than slack connections more than the least loaded; a body under way
  * counts as more. */
 struct gb_loop *gb_loop_fill(struct gb_http_server *server, unsigned slack);

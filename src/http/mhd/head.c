@@ -5,6 +5,7 @@
 #include "http/mhd/head.h"
 
 #include <microhttpd.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "http/message/fields.h"
@@ -48,4 +49,53 @@ bool gb_head_end(const struct gb_head *head, const struct gb_exchange *ex) {
     const union MHD_ConnectionInfo *header = MHD_get_connection_info(ex->conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 
     return !head->at || (header && head->at + 2 == head->begin + header->header_size);
+}
+
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
+
+/* Puts back what libmicrohttpd made NULs of; the whole was checked when it was read. */
+struct restore {
+    const char *begin;
+    char *raw;
+};
+
+static void end_line(const struct restore *r, const char *end) {
+    memcpy(r->raw + (end - r->begin), "\r\n", 2);
+}
+
+static enum MHD_Result restore_line(void *cls, enum MHD_ValueKind kind, const char *key, size_t key_size,
+                                    const char *value, size_t value_size) {
+    const struct restore *r = cls;
+
+    (void)kind;
+    r->raw[key + key_size - r->begin] = ':';
+    end_line(r, value + value_size);
+    return MHD_YES;
+}
+
+static void restore_request_line(const struct restore *r, const struct gb_http_text *target) {
+    size_t method_len = strlen(r->begin);
+    size_t version_at = method_len + target->len + 2;
+
+    r->raw[method_len] = ' ';
+    memcpy(r->raw + method_len + 1, target->s, target->len); /* the query was cut there */
+    r->raw[version_at - 1] = ' ';
+    end_line(r, r->begin + version_at + strlen("HTTP/1.1"));
+}
+
+void gb_head_keep(struct gb_exchange *ex) {
+    const union MHD_ConnectionInfo *header = MHD_get_connection_info(ex->conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    struct restore r = {.begin = ex->head_at};
+
+    if (!r.begin || !header || ex->req.http10 || ex->raw)
+        return;
+    r.raw = malloc(header->header_size);
+    if (!r.raw)
+        return;
+    memcpy(r.raw, r.begin, header->header_size);
+    restore_request_line(&r, &ex->req.target);
+    MHD_get_connection_values_n(ex->conn, MHD_HEADER_KIND, restore_line, &r);
+    end_line(&r, r.begin + header->header_size - 2);
+    ex->raw = r.raw;
+    ex->raw_len = header->header_size;
 }

@@ -16,4 +16,8 @@ bool gb_head_request_line(struct gb_head *head, const struct gb_exchange *ex, co
 bool gb_head_line(struct gb_head *head, const char *name, size_t name_len, const char *value, size_t value_len);
 bool gb_head_end(const struct gb_head *head, const struct gb_exchange *ex);
 
+/* Keeps the head as it was received in ex->raw, so that a request that begins with the same bytes need not be parsed.
+ * Does nothing where that is not known, or memory is exhausted. While libmicrohttpd has the request. */
+void gb_head_keep(struct gb_exchange *ex);
+
 #endif

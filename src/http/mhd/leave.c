@@ -63,6 +63,7 @@ void gb_mhd_part(struct gb_conn *c, struct gb_exchange *ex) {
     c->peer = NULL;
     c->source = NULL;
     c->ex = NULL;
+    ex->head_at = NULL;
     ex->conn = NULL;
     ex->info = NULL;
     ex->fd = -1;

@@ -52,6 +52,7 @@ static void tick(struct gb_loop *loop) {
         return;
     now_ns = gb_clock_ns(); /* not behind the times that this turn has written down */
     loop->next_tick_ns = now_ns + TICK_NS;
+    gb_loop_weigh(loop, now_ns);
     if (loop->own.transfers)
         gb_transfer_loop_tick(&loop->own);
     gb_listen_tick(loop, now_ns);
@@ -79,12 +80,12 @@ static int loop_timeout(struct gb_loop *loop) {
 
 /* --- the thread --------------------------------------------------------------------------------------------------- */
 
-static void visit_wake_queue(struct gb_loop *loop) {
+static void visit_wake_queue(struct gb_loop *loop, bool had_event) {
     struct gb_handoff handoff;
     struct gb_exchange *ex;
     unsigned left;
 
-    left = gb_wake_queue_visit(&loop->exchanges.wake_queue);
+    left = gb_wake_queue_visit(&loop->exchanges.wake_queue, had_event);
     if (atomic_load(&loop->server->draining))
         gb_listen_tick(loop, loop->now_ns);
     while (gb_handoff_take(&loop->handoffs, &handoff))
@@ -101,7 +102,7 @@ static void end_all(struct gb_loop *loop) {
     struct gb_conn *c;
     struct gb_conn *next;
 
-    visit_wake_queue(loop);
+    visit_wake_queue(loop, true);
     gb_detached_stop(&loop->exchanges);
     check_waiting(loop, UINT64_MAX);
     MHD_run(loop->mhd); /* their answers go out */
@@ -124,52 +125,75 @@ static void run_mhd(struct gb_loop *loop) {
         MHD_run(loop->mhd);
 }
 
-/* Each part is visited only if it has an event: under load a needless system call costs answers. */
+/* What a turn has to visit. */
+struct visits {
+    bool mhd;
+    bool woken; /* exchanges of libmicrohttpd's connections */
+    bool own;   /* transfers */
+    bool woken_event;
+    bool own_event;
+};
+
+static void see(struct gb_loop *loop, const struct epoll_event *event, struct visits *v) {
+    void *at = event->data.ptr;
+
+    if (!at)
+        v->own = v->own_event = true;
+    else if (at == &loop->exchanges.wake_queue)
+        v->woken = v->woken_event = true;
+    else if (at == &loop->mhd)
+        v->mhd = true;
+    else if (at == &loop->server->peers_fd)
+        gb_peers_event(loop->server);
+    else if (at == &loop->server->fd_mailboxes)
+        gb_fd_mailboxes_event(loop->server);
+    else if (!gb_listen_event(loop, at))
+        gb_transfer_loop_event(&loop->own, at, event->events);
+}
+
+/* Each part is visited only if it has something: under load a needless system call costs answers. */
 static void turn(struct gb_loop *loop) {
+    const struct gb_http_server_config *config = &loop->server->config;
+    struct visits v = {.woken = gb_wake_queue_rest(&loop->exchanges.wake_queue),
+                       .own = gb_wake_queue_rest(&loop->own.wake_queue)};
     struct epoll_event events[EVENTS];
     int timeout_ms = loop_timeout(loop);
-    int n = epoll_wait(loop->own.epoll_fd, events, EVENTS, timeout_ms);
-    bool mhd = n == 0 || timeout_ms == 0; /* 0: libmicrohttpd has work left */
+    bool left = timeout_ms == 0 && !loop->unsettled; /* libmicrohttpd has work left */
+    bool stay = v.woken || v.own || loop->unsettled;
+    int n = epoll_wait(loop->own.epoll_fd, events, EVENTS, stay ? 0 : timeout_ms);
     uint64_t progress = loop->progress;
-    bool woken = false;
-    bool own = false;
     int i;
 
+    gb_wake_queue_awake(&loop->exchanges.wake_queue);
+    gb_wake_queue_awake(&loop->own.wake_queue);
     loop->now_ns = gb_clock_ns();
+    v.mhd = left || (n == 0 && !stay);
+    if (config->begin_turn)
+        config->begin_turn(config->app);
     /* Transfers first: the visit of the wake queue may free transfers that events name. */
-    for (i = 0; i < n; i++) {
-        void *at = events[i].data.ptr;
-
-        if (!at)
-            own = true;
-        else if (at == &loop->exchanges.wake_queue)
-            woken = true;
-        else if (at == &loop->mhd)
-            mhd = true;
-        else if (at == &loop->server->peers_fd)
-            gb_peers_event(loop->server);
-        else if (at == &loop->server->fd_mailboxes)
-            gb_fd_mailboxes_event(loop->server);
-        else if (!gb_listen_event(loop, at))
-            gb_transfer_loop_event(&loop->own, at, events[i].events);
-    }
-    if (own)
-        gb_transfer_loop_woken(&loop->own);
-    if (woken)
-        visit_wake_queue(loop);
+    for (i = 0; i < n; i++)
+        see(loop, &events[i], &v);
+    if (v.own)
+        gb_transfer_loop_woken(&loop->own, v.own_event);
+    if (v.woken)
+        visit_wake_queue(loop, v.woken_event);
     /* Connections that have left can wait until libmicrohttpd runs for another reason, but not for ever. */
-    if (mhd || woken || (loop->resumed && loop->now_ns >= loop->next_tick_ns))
+    if (v.mhd || v.woken || (loop->resumed && loop->now_ns >= loop->next_tick_ns))
         run_mhd(loop);
-    if (timeout_ms == 0 && n == 0 && loop->progress == progress)
+    if (left && n == 0 && loop->progress == progress)
         loop->idle_turns++;
     tick(loop);
     gb_transfer_loop_enter(&loop->own);
+    loop->unsettled = config->end_turn && config->end_turn(config->app, n == 0);
+    /* Transfers that the end of the turn has woken. */
+    if (!loop->unsettled && gb_wake_queue_any(&loop->own.wake_queue))
+        gb_transfer_loop_woken(&loop->own, false);
 }
 
 static void *loop_main(void *arg) {
     struct gb_loop *loop = arg;
 
-    while (!atomic_load(&loop->server->stopping))
+    while (!atomic_load(&loop->server->stopping) || loop->unsettled)
         turn(loop);
     gb_listen_tick(loop, gb_clock_ns());
     end_all(loop);
@@ -223,6 +247,7 @@ static int start_own(struct gb_loop *loop, struct gb_error *err) {
     loop->own.server = server;
     loop->own.loop = loop;
     loop->own.hand_back = gb_loop_hand_back;
+    loop->own.crowded = gb_loop_crowded;
     loop->own.latency = server->latency[loop - server->loops];
     loop->own.turn_bytes = TURN_BYTES;
     return gb_transfer_loop_init(&loop->own, err);
@@ -232,8 +257,9 @@ int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_
     const union MHD_DaemonInfo *info;
 
     loop->server = server;
+    loop->exchanges.next_id = server->id_seed + ((uint64_t)(loop - server->loops) << 48);
     loop->own.epoll_fd = -1;
-    pthread_mutex_init(&loop->handoffs.lock, NULL);
+    gb_mutex_init(&loop->handoffs.lock);
     if (gb_wake_queue_init(&loop->exchanges.wake_queue, err) < 0)
         return -1;
     if (start_mhd(loop, err) < 0 || gb_mhd_handover_init(loop, err) < 0 || start_own(loop, err) < 0)

@@ -38,11 +38,14 @@ struct gb_loop {
     unsigned idle_turns;           /* since the last sweep: turns that libmicrohttpd asked for and did nothing in */
     bool reads_leniently;          /* libmicrohttpd does: see head.h */
     bool resumed;    /* there are connections that libmicrohttpd sees when it runs, but does not ask to run for */
+    bool unsettled;  /* the application has put off what the turns so far began */
     uint64_t now_ns; /* when this turn began */
     uint64_t next_tick_ns;
     uint64_t next_sweep_ns;
-    uint64_t next_id;
-    atomic_uint load; /* connections, including those on their way */
+    uint64_t weighed_ns;     /* when the loop was last looked at, and */
+    uint64_t weighed_cpu_ns; /* the thread's time until then */
+    unsigned surplus;        /* connections with small requests that had better go to another loop */
+    atomic_uint load;        /* connections, including those on their way */
 };
 
 /* Returns 0 or -1 with *err; gb_loop_done is due either way. */
@@ -53,10 +56,5 @@ int gb_loop_start(struct gb_loop *loop, struct gb_error *err);
 void gb_loop_join(struct gb_loop *loop);
 /* After all threads have ended. A zeroed loop is accepted. */
 void gb_loop_done(struct gb_loop *loop);
-
-/* [the loop's thread] Returns the id of the next request. Unique as long as a loop sees fewer than 2^48. */
-static inline uint64_t gb_loop_id(struct gb_loop *loop) {
-    return loop->server->id_seed + ((uint64_t)(loop - loop->server->loops) << 48) + loop->next_id++;
-}
 
 #endif

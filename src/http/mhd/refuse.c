@@ -39,7 +39,7 @@ void gb_refuse(struct gb_loop *loop, int fd, bool local, enum gb_refusal why) {
 
     explain(server, why, local, detail, sizeof(detail));
     gb_error_set(&error, why == GB_REFUSAL_DRAINING ? GB_ERR_DRAINING : GB_ERR_SATURATED, "%s", detail);
-    snprintf(id, sizeof(id), "%016llx", (unsigned long long)gb_loop_id(loop));
+    snprintf(id, sizeof(id), "%016llx", (unsigned long long)gb_exchange_loop_id(&loop->exchanges));
     gb_problem_open(&out, &error, NULL, "", id);
     gb_json_close(&out, '}');
     gb_json_end(&out);

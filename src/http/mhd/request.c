@@ -4,24 +4,43 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/map.h"
 #include "http/exchange/detached.h"
 #include "http/exchange/reply_memory.h"
 #include "http/exchange/step.h"
 #include "http/mhd/begin.h"
 #include "http/mhd/handover.h"
+#include "http/mhd/head.h"
 #include "http/mhd/leave.h"
 #include "http/mhd/reply.h"
 #include "http/mhd/stream.h"
 #include "http/mhd/suspend.h"
 
-/* A refused body up to this size is read and dropped, so that the connection can stay. */
-#define DISCARD_MAX (64 * 1024)
+/* --- requests that are made again and again ----------------------------------------------------------------------- */
+
+/* A connection that transfers the same once more is better off on the transfer loop, which need not parse the head
+ * again. A body that is about to leave goes there with the head that it came with. */
+static void expect_more(struct gb_exchange *ex) {
+    if (!ex->close && !ex->req.chunked && ex->req.route && (ex->req.route->body == GB_BODY_STREAM || ex->resp.source))
+        gb_head_keep(ex);
+}
+
+static bool asks_again(struct gb_exchange *ex) {
+    struct gb_conn *c = ex->info;
+    uint32_t target = gb_map_hash(ex->req.target.s);
+    bool again = c->last_target == target;
+
+    c->last_target = target;
+    return again && ex->req.route && ex->req.route->body == GB_BODY_STREAM && ex->phase == GB_PHASE_REPLY &&
+           !ex->close && ex->resp.status < 300 && gb_mhd_held(ex) == 0;
+}
 
 /* The connection goes to a transfer loop, or to the feed. */
 static int leave(struct gb_loop *loop, struct gb_exchange *ex) {
     bool was_suspended = ex->suspended;
 
     gb_mhd_unlist(loop, ex);
+    expect_more(ex);
     if ((ex->resp.listener ? gb_mhd_listen(loop, ex) : gb_mhd_detach(loop, ex)) < 0)
         return -1;
     if (was_suspended)
@@ -142,11 +161,27 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
      * less than a new connection. */
     if (gb_reply_bytes(ex) > GB_LONG_REPLY && gb_mhd_held(ex) == 0 && leave(loop, ex) == 0)
         return MHD_YES;
+    if (asks_again(ex) && leave(loop, ex) == 0)
+        return MHD_YES;
     ex->info->replied_ns = loop->now_ns;
     ex->info->progress = (struct gb_progress){.began_ns = 0};
     if (ex->phase != GB_PHASE_STREAM)
         ex->phase = GB_PHASE_DONE;
     return gb_mhd_reply(ex) == 0 ? MHD_YES : MHD_NO;
+}
+
+/* What a handler began is most often done when the turn ends. So libmicrohttpd keeps the connection for one turn more,
+ * and calls again in the next: suspending and resuming it would cost four system calls. Each resume makes it walk all
+ * suspended connections besides. */
+static void wait(struct gb_loop *loop, struct gb_exchange *ex) {
+    if (ex->req.park && !ex->suspended && gb_mhd_held(ex) == 0 && park(loop, ex) == 0)
+        return;
+    if (ex->req.park || !loop->server->config.end_turn) {
+        gb_mhd_suspend(loop, ex);
+        return;
+    }
+    ex->lingers = true;
+    loop->progress++;
 }
 
 /* Acts on the phase after a step; inside a callback. */
@@ -156,9 +191,7 @@ static enum MHD_Result proceed(struct gb_loop *loop, struct gb_exchange *ex) {
         return MHD_YES;
     }
     if (ex->phase == GB_PHASE_WAIT) {
-        /* Each resume makes libmicrohttpd walk all suspended connections. */
-        if (!ex->req.park || ex->suspended || gb_mhd_held(ex) != 0 || park(loop, ex) < 0)
-            gb_mhd_suspend(loop, ex);
+        wait(loop, ex);
         return MHD_YES;
     }
     return send_reply(loop, ex);
@@ -174,7 +207,7 @@ static enum MHD_Result refuse(struct gb_loop *loop, struct gb_exchange *ex) {
         return MHD_YES; /* answered in the second call: an answer in the first closes the connection */
     if (ex->req.expect_continue)
         return send_reply(loop, ex);
-    if (!ex->req.chunked && ex->req.content_length <= DISCARD_MAX) {
+    if (!ex->req.chunked && ex->req.content_length <= GB_DISCARD_MAX) {
         ex->phase = GB_PHASE_DISCARD;
         return MHD_YES;
     }
@@ -256,6 +289,18 @@ static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, c
     return MHD_YES;
 }
 
+/* The turn in which the wait began is over. */
+static enum MHD_Result look_again(struct gb_loop *loop, struct gb_exchange *ex) {
+    if (loop->unsettled)
+        return MHD_YES;
+    ex->lingers = false;
+    gb_exchange_step(ex, ex->req.resume);
+    if (ex->phase != GB_PHASE_WAIT)
+        return proceed(loop, ex);
+    gb_mhd_suspend(loop, ex);
+    return MHD_YES;
+}
+
 static enum MHD_Result last_call(struct gb_loop *loop, struct gb_exchange *ex) {
     switch (ex->phase) {
     case GB_PHASE_HEAD:
@@ -266,6 +311,9 @@ static enum MHD_Result last_call(struct gb_loop *loop, struct gb_exchange *ex) {
         ex->phase = GB_PHASE_REPLY;
         return proceed(loop, ex);
     case GB_PHASE_WAIT:
+        if (ex->lingers)
+            return look_again(loop, ex);
+        /* fall through */
     case GB_PHASE_GATHER:
         ex->info->fruitless++;
         gb_mhd_suspend(loop, ex); /* resumed for nothing */

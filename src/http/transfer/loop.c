@@ -207,8 +207,8 @@ void gb_transfer_loop_tick(struct gb_transfer_loop *loop) {
     }
 }
 
-void gb_transfer_loop_woken(struct gb_transfer_loop *loop) {
-    unsigned left = gb_wake_queue_visit(&loop->wake_queue);
+void gb_transfer_loop_woken(struct gb_transfer_loop *loop, bool had_event) {
+    unsigned left = gb_wake_queue_visit(&loop->wake_queue, had_event);
     struct gb_exchange *ex;
 
     for (; left > 0 && (ex = gb_wake_queue_take(&loop->wake_queue)); left--) {
@@ -219,29 +219,35 @@ void gb_transfer_loop_woken(struct gb_transfer_loop *loop) {
 }
 
 /* Waits for events up to timeout_ms (-1: without limit) and handles them. */
-static void poll_once(struct gb_transfer_loop *loop, int timeout_ms) {
+static void turn(struct gb_transfer_loop *loop, int timeout_ms) {
+    const struct gb_http_server_config *config = &loop->server->config;
+    bool woken = gb_wake_queue_rest(&loop->wake_queue);
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(loop->epoll_fd, events, EVENTS, timeout_ms);
-    bool woken = false;
+    int n = epoll_wait(loop->epoll_fd, events, EVENTS, woken || loop->unsettled ? 0 : timeout_ms);
+    bool had_event = false;
     int i;
 
+    gb_wake_queue_awake(&loop->wake_queue);
+    if (config->begin_turn)
+        config->begin_turn(config->app);
     /* Events first: the visit of the wake queue may free transfers that events name. */
     for (i = 0; i < n; i++) {
         if (events[i].data.ptr)
             gb_transfer_loop_event(loop, events[i].data.ptr, events[i].events);
         else
-            woken = true;
+            woken = had_event = true;
     }
     if (woken)
-        gb_transfer_loop_woken(loop);
+        gb_transfer_loop_woken(loop, had_event);
     gb_transfer_loop_tick(loop);
+    loop->unsettled = config->end_turn && config->end_turn(config->app, n == 0);
 }
 
 static void *loop_main(void *arg) {
     struct gb_transfer_loop *loop = arg;
 
-    while (!atomic_load(&loop->server->stopping))
-        poll_once(loop, loop->transfers ? (int)(TICK_NS / GB_NS_PER_MS) : -1);
+    while (!atomic_load(&loop->server->stopping) || loop->unsettled)
+        turn(loop, loop->transfers ? (int)(TICK_NS / GB_NS_PER_MS) : -1);
     return NULL;
 }
 

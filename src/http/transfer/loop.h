@@ -9,7 +9,7 @@
 int gb_transfer_loop_init(struct gb_transfer_loop *loop, struct gb_error *err);
 /* An event of a transfer; of the wake queue (data.ptr is NULL); time. */
 void gb_transfer_loop_event(struct gb_transfer_loop *loop, struct gb_http_transfer *t, uint32_t events);
-void gb_transfer_loop_woken(struct gb_transfer_loop *loop);
+void gb_transfer_loop_woken(struct gb_transfer_loop *loop, bool had_event);
 void gb_transfer_loop_tick(struct gb_transfer_loop *loop);
 /* Visits the transfers that the thread gave itself. */
 void gb_transfer_loop_enter(struct gb_transfer_loop *loop);

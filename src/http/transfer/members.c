@@ -32,7 +32,17 @@ void gb_http_transfer_arm(struct gb_transfer_loop *loop, struct gb_http_transfer
     t->armed = events;
 }
 
+static void drop_like(struct gb_http_transfer *t) {
+    if (t->like)
+        gb_exchange_unref(t->like);
+    t->like = NULL;
+}
+
 void gb_http_transfer_end_exchange(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
+    if (t->ex->raw && t->like != t->ex) {
+        drop_like(t);
+        t->like = gb_exchange_ref(t->ex);
+    }
     gb_server_ended(loop->latency, t->ex);
     gb_exchange_end(t->ex);
     t->ex = NULL;
@@ -42,6 +52,7 @@ void gb_http_transfer_end_exchange(struct gb_transfer_loop *loop, struct gb_http
 static void forget(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     if (t->ex)
         gb_http_transfer_end_exchange(loop, t);
+    drop_like(t);
     unlink_transfer(loop, t);
     atomic_fetch_sub(&loop->load, 1);
     atomic_fetch_sub(&loop->server->transfers, 1);

@@ -33,13 +33,15 @@ enum gb_transfer_outcome {
 struct gb_http_transfer {
     struct gb_http_transfer *prev;
     struct gb_http_transfer *next;
-    struct gb_exchange *ex; /* NULL in IDLE and LINGER */
+    struct gb_exchange *ex;   /* NULL in IDLE and LINGER */
+    struct gb_exchange *like; /* an earlier one whose head is known; a reference, or NULL */
     int fd;
     enum gb_http_transfer_state state;
     struct gb_handoff from; /* for the way back; taken: bytes that were read before this request's body */
     bool listed;            /* among the loop's transfers */
     uint32_t armed;         /* events that epoll watches */
     bool watched;           /* it is in the epoll set */
+    bool waits;             /* for the handler, and has been looked at since */
     int mark;               /* the kernel reports so many bytes and not fewer; the tick looks for fewer */
     bool close;             /* after the reply */
     char head[GB_HTTP_RESPONSE_TEXT_SIZE + 1024];
@@ -63,6 +65,8 @@ struct gb_transfer_loop {
     struct gb_http_server *server;
     struct gb_loop *loop; /* inside whose thread it runs; NULL: it has its own */
     gb_hand_back *hand_back;
+    /* Whether a request with so many bytes had better go to another loop; NULL outside an HTTP loop. */
+    bool (*crowded)(struct gb_loop *loop, uint64_t bytes);
     pthread_t thread;
     bool started;
     int epoll_fd;
@@ -71,6 +75,7 @@ struct gb_transfer_loop {
     struct gb_http_transfer *entering; /* given by the thread itself and not visited yet; linked by next */
     uint64_t turn_bytes;               /* moved for one transfer before the others get their turn */
     uint64_t next_tick_ns;
+    bool unsettled; /* the application has put off what the turns so far began; outside an HTTP loop */
     atomic_uint load;
     struct gb_latency_table *latency; /* of the requests that end on its thread; borrowed */
 };

@@ -47,7 +47,8 @@ static void choose_mark(struct gb_http_transfer *t) {
     uint64_t remaining = length - t->ex->body_received;
     int most = length < LARGE_BYTES ? SHORT_MARK : LARGE_MARK;
 
-    if (!t->from.peer && length >= LEAST_BYTES)
+    /* That of a connection that has brought the same before has grown already. */
+    if (!t->from.peer && length >= LEAST_BYTES && (length >= LARGE_BYTES || !t->ex->like))
         gb_http_transfer_mark(t, remaining < (uint64_t)most ? (int)remaining : most);
 }
 
@@ -148,6 +149,7 @@ static int64_t receive_piece(struct gb_transfer_loop *loop, struct gb_http_trans
                              struct gb_error *err) {
     struct gb_exchange *ex = t->ex;
     uint64_t remaining = ex->req.chunked ? ex->framing.left : ex->req.content_length - ex->body_received;
+    bool early = early_left(ex) > 0;
     void *room;
     size_t size;
     ssize_t got;
@@ -173,8 +175,29 @@ static int64_t receive_piece(struct gb_transfer_loop *loop, struct gb_http_trans
     ex->moved_ns = gb_clock_ns();
     if (ex->req.chunked)
         gb_chunked_took(&ex->framing, (uint64_t)got);
-    *ret_drained = (size_t)got < size && ex->early_used == ex->early_len;
+    *ret_drained = !early && (size_t)got < size;
     return ex->req.sink->fill(ex->req.sink, (size_t)got, err) < 0 ? -1 : got;
+}
+
+/* The request was refused at its head. */
+static enum gb_transfer_outcome discard(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
+    char waste[GB_DISCARD_MAX];
+    struct gb_exchange *ex = t->ex;
+    ssize_t got = recv(t->fd, waste, (size_t)(ex->req.content_length - ex->body_received), MSG_DONTWAIT);
+
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+        gb_http_transfer_drop(loop, t);
+        return GB_TRANSFER_GONE;
+    }
+    ex->body_received += got > 0 ? (uint64_t)got : 0;
+    ex->moved_ns = gb_clock_ns();
+    if (!gb_exchange_body_whole(ex)) {
+        gb_http_transfer_arm(loop, t, EPOLLIN);
+        return GB_TRANSFER_LATER;
+    }
+    ex->phase = GB_PHASE_REPLY;
+    t->state = GB_HTTP_TRANSFER_HEAD;
+    return GB_TRANSFER_AGAIN;
 }
 
 enum gb_transfer_outcome gb_http_transfer_receive(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
@@ -184,6 +207,8 @@ enum gb_transfer_outcome gb_http_transfer_receive(struct gb_transfer_loop *loop,
     uint64_t turn = 0;
     int64_t got;
 
+    if (ex->phase == GB_PHASE_DISCARD)
+        return discard(loop, t);
     if (ex->phase != GB_PHASE_BODY) { /* it came here for its answer alone */
         after_step(t);
         return GB_TRANSFER_AGAIN;

@@ -12,6 +12,7 @@
 #include "http/message/head_writer.h"
 #include "http/message/response.h"
 #include "http/transfer/receive.h"
+#include "http/transfer/repeat.h"
 
 #define LINGER_BYTES (256u << 20)
 
@@ -21,9 +22,13 @@ static enum gb_transfer_outcome wait_for_handler(struct gb_transfer_loop *loop, 
     if (t->ex->phase == GB_PHASE_WAIT)
         gb_exchange_step(t->ex, t->ex->req.resume);
     if (t->ex->phase == GB_PHASE_WAIT) {
-        gb_http_transfer_arm(loop, t, t->ex->parked ? EPOLLRDHUP : 0);
+        /* Most often the wait ends with the turn, and the socket need not be armed anew for it. */
+        if (t->waits || t->ex->parked)
+            gb_http_transfer_arm(loop, t, t->ex->parked ? EPOLLRDHUP : 0);
+        t->waits = true;
         return GB_TRANSFER_LATER;
     }
+    t->waits = false;
     t->state = GB_HTTP_TRANSFER_HEAD;
     return GB_TRANSFER_AGAIN;
 }
@@ -123,7 +128,7 @@ static enum gb_transfer_outcome finish(struct gb_transfer_loop *loop, struct gb_
         shutdown(t->fd, SHUT_WR);
         return GB_TRANSFER_AGAIN;
     }
-    if (t->from.returning) {
+    if (t->from.returning && !t->like) {
         gb_http_transfer_hand_back(loop, t);
         return GB_TRANSFER_GONE;
     }
@@ -192,8 +197,11 @@ static enum gb_transfer_outcome send_source(struct gb_transfer_loop *loop, struc
 
 static enum gb_transfer_outcome await_next(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     char byte;
-    ssize_t n = recv(t->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n;
 
+    if (gb_http_transfer_repeat(loop, t))
+        return GB_TRANSFER_AGAIN;
+    n = recv(t->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         gb_http_transfer_arm(loop, t, EPOLLIN);
         return GB_TRANSFER_LATER;

@@ -62,7 +62,8 @@ class Transfer(Case):
     Continue."""
 
     expect = False
-    requests = 1
+    requests = 1  # of each connection in a turn
+    seconds = 0  # the length of a turn instead, where the sides' rates differ much
 
     def need_bytes(self):
         # An upload needs two generations in the daemon, one in each raw server, and one in the other server whose turn
@@ -77,8 +78,8 @@ class Transfer(Case):
     def kinds(self, settings):
         recorded = [servers.RawRecorded] if self.recorded() else []
         if settings.before:
-            return [servers.Daemon, servers.Before, servers.Raw]
-        if self.unix:
+            return [servers.Daemon, servers.Before, servers.Raw] + (recorded if "raw-recorded" in self.targets else [])
+        if self.unix or self.bytes < MIB:
             return [servers.Daemon, servers.Raw] + recorded
         if settings.device == "cuda":
             return [servers.Daemon, servers.Raw] + recorded + [others.Aiohttp]
@@ -114,18 +115,30 @@ class Transfer(Case):
             # The other servers are several times slower; shorter turns keep the run short.
             fair = server.name in ("gpubufd", "before", "raw", "raw-recorded")
             count = self.requests if fair else max(1, self.requests // 4)
-            return lambda: measure.load(settings, target + words + ["--requests", count])
+            length = ["--seconds", self.seconds] if self.seconds else ["--requests", count]
+            return lambda: measure.load(settings, target + words + length)
 
         with self.started(settings, self.kinds(settings), notes) as running:
             if self.mode == "get":
                 for server in running.values():
                     server.prepare_get(lambda w: measure.load(settings, w))
-            sides = [Side(name, server, turn(server, target)) for name, server, target in self.targets_of(running)]
+            value = "requests_per_s" if self.unit == "k/s" else "bytes_per_s"
+            sides = [Side(name, server, turn(server, target), value) for name, server, target in self.targets_of(running)]
             for side in sides:
                 if side.server.name not in ("gpubufd", "before", "raw", "raw-recorded"):
                     side.rounds = settings.other_rounds
             measure.interleave(sides, settings.rounds)
+        self.cpu_us = {side.name: side.cpu_us_per_request() for side in sides}
         return sides
+
+    def extra(self, ours):
+        """The CPU time of the server for an upload, where the recorded one is the measure."""
+        recorded = self.cpu_us.get("raw-recorded")
+        if not recorded or "raw-recorded" not in self.targets:
+            return {}
+        figures = {"CPU us of an upload": self.cpu_us["ours"], "before's": self.cpu_us.get("before"), "recorded's": recorded,
+                   "CPU ours / recorded": self.cpu_us["ours"] / recorded}
+        return {name: value for name, value in figures.items() if value is not None}
 
 
 class Poll(Case):
@@ -175,6 +188,27 @@ class NotModified(Poll):
                 sides.append(self.side(settings, "before", running["before"], running["before"].poll_same_target()))
             if "nginx" in running:
                 sides.append(self.side(settings, "nginx 304", running["nginx"], running["nginx"].poll_file_target()))
+            measure.interleave(sides, settings.rounds)
+        return sides
+
+
+class Pipeline(Poll):
+    """Uploads of 4 KiB on many connections, one after another on each, against polls of the same daemon and against the
+    same uploads to the raw server with checksum and record."""
+
+    mode = "puts"
+    bytes = 4 * KIB
+
+    def words(self):
+        return super().words() + ["--bytes", self.bytes]
+
+    def run(self, settings, notes):
+        kinds = [servers.Daemon] + ([servers.Before] if settings.before else []) + [servers.RawRecorded]
+        with self.started(settings, kinds, notes) as running:
+            sides = [self.side(settings, "ours" if s.name == "gpubufd" else s.name, s, s.puts_target())
+                     for s in running.values()]
+            if "gpubufd" in running:
+                sides.append(self.side(settings, "own polls", running["gpubufd"], running["gpubufd"].poll_target()))
             measure.interleave(sides, settings.rounds)
         return sides
 
@@ -353,7 +387,8 @@ class Batch(Case):
 def transfers(device):
     many = 8 if device == "cuda" else 4
     put = {"expect": {1: 0.95, many: 0.90}, "at once": {1: 0.90, many: 0.80}}
-    get = {1: 0.95, many: 0.90}
+    get = {"1m": {1: 0.95, many: 0.95}, "64m": {1: 0.95, many: 0.95}, "1g": {1: 0.95, many: 0.90}}
+    recorded = {1: 0.90, many: 0.95}
     # Body size, and requests of each connection in a turn: about a second of work.
     sizes = [("64m", "64 MiB", 64 * MIB, {1: 32, many: 12}), ("1g", "1 GiB", GIB, {1: 3, many: 2})]
     for size, text, size_bytes, requests in sizes:
@@ -362,14 +397,22 @@ def transfers(device):
                 targets = {"raw": put[way][n], "nginx": 2, "redis": 2, "aiohttp": 3}
                 yield Transfer(f"put{size}-{short}-x{n}", f"PUT {text}, {way}, x{n}", targets, mode="put",
                                connections=n, bytes=size_bytes, requests=requests[n], expect=short == "expect")
-    for way, short in (("expect", "expect"), ("at once", "once")):
+    for n in (1, many):
+        yield Transfer(f"put1m-expect-x{n}", f"PUT 1 MiB, expect, x{n}", {"raw": 0.85}, mode="put", connections=n,
+                       bytes=MIB, requests=2000 // n, expect=True)
+    for n in (1, many):
+        yield Transfer(f"put1m-once-x{n}", f"PUT 1 MiB, at once, x{n}", {"raw": 0.85, "raw-recorded": recorded[n]},
+                       mode="put", connections=n, bytes=MIB, seconds=1, limits={"CPU ours / recorded": 1.3})
+    for size, text, size_bytes in (("64k", "64 KiB", 64 * KIB), ("4k", "4 KiB", 4 * KIB)):
         for n in (1, many):
-            targets = {"raw": 0.85}
-            yield Transfer(f"put1m-{short}-x{n}", f"PUT 1 MiB, {way}, x{n}", targets, mode="put", connections=n,
-                           bytes=MIB, requests=2000 // n, expect=short == "expect")
+            yield Transfer(f"put{size}-once-x{n}", f"PUT {text}, at once, x{n}", {"raw-recorded": recorded[n]},
+                           mode="put", connections=n, bytes=size_bytes, seconds=1, unit="k/s")
+    for n in (1, many):
+        yield Transfer(f"get1m-x{n}", f"GET 1 MiB, x{n}", {"raw": get["1m"][n]}, mode="get", connections=n, bytes=MIB,
+                       seconds=1)
     for size, text, size_bytes, requests in sizes:
         for n in (1, many):
-            targets = {"raw": get[n], "nginx": 1, "aiohttp": 8}
+            targets = {"raw": get[size][n], "nginx": 1, "aiohttp": 8}
             yield Transfer(f"get{size}-x{n}", f"GET {text}, x{n}", targets, mode="get", connections=n, bytes=size_bytes,
                            requests=requests[n])
     for mode, what in (("put", "PUT"), ("get", "GET")):
@@ -382,6 +425,7 @@ def all_cases(device):
     cases = list(transfers(device))
     cases.append(Poll("poll", "GET /v1/stats, 64 connections", {"libmicrohttpd": 0.8, "nginx": 1, "aiohttp": 5}))
     cases.append(NotModified("poll304", "304 of the statistics, 64 connections", {"libmicrohttpd": 0.95, "own 200": 1}))
+    cases.append(Pipeline("pipeline", "PUT 4 KiB, 64 connections", {"own polls": 0.6}))
     cases.append(PollBesideUploads("p99", "p99 of polls beside 4 uploads", {"ours": 20}))
     cases.append(Pairs("pairs", "create + delete 1 MiB, 16 connections", {"ours": 3000}))
     cases.append(AllocationCost("alloc", "CPU of an allocation and a free", {"ours": 5}))

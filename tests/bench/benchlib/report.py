@@ -3,7 +3,7 @@ import json
 
 from . import measure
 
-CEILINGS = ("raw", "libmicrohttpd", "own 200")
+CEILINGS = ("raw", "libmicrohttpd", "own 200", "own polls", "raw-recorded")
 SCALE = {"GB/s": 1e9, "k/s": 1e3}
 
 
@@ -60,23 +60,29 @@ def verdict(row):
     return "met" if any(target["met"] for target in row["targets"].values()) else "-"
 
 
-def further(row, name, value):
-    """A figure beside gpubufd's, with its target if there is one."""
+def further(row, name, text):
+    """A ratio or a figure beside gpubufd's, with its target if there is one."""
     target = row["targets"].get(name)
-    return f"{name} {value:.3g}" + (f" (aim {target['target']:g})" if target else "")
+    return f"{name} {text}" + (f" (aim {target['target']:g})" if target else "")
+
+
+def ceiling_of(row):
+    """The first ceiling that has a target, or the first at all."""
+    found = [name for name in CEILINGS if name in row["sides"]]
+    return next((name for name in found if name in row["targets"]), found[0] if found else None)
 
 
 def cells(row):
     sides = row["sides"]
-    ceiling = next((name for name in CEILINGS if name in sides), None)
+    ceiling = ceiling_of(row)
     target = row["targets"].get(ceiling) or row["targets"].get("ours") or {}
     ratio = row["ratios"].get(ceiling)
     if row["lower_is_better"]:
         others = [f"{name} {number(side['median'], row['unit'])} {row['unit']}" for name, side in sides.items()
                   if name != "ours" and "median" in side]
     else:
-        others = [f"{name} {value:.2f}" for name, value in row["ratios"].items() if name != ceiling and value]
-    others += [further(row, name, value) for name, value in row["extra"].items()]
+        others = [further(row, name, f"{value:.2f}") for name, value in row["ratios"].items() if name != ceiling and value]
+    others += [further(row, name, number(value, None)) for name, value in row["extra"].items()]
     cpu = [f"{sides[name]['server_cpu_ms_per_gib']:.0f}" if sides.get(name, {}).get("server_cpu_ms_per_gib") else "-"
            for name in ("ours", ceiling)]
     return [row["title"], number(sides.get("ours", {}).get("median"), row["unit"]),

@@ -167,6 +167,10 @@ class Server:
         """Puts the bodies that a GET case reads where this server finds them."""
         load(self.put_target() + ["--connections", self.case.connections, "--bytes", self.case.bytes, "--requests", 1])
 
+    def puts_target(self):
+        """Small bodies on many connections, by the engine of the polls."""
+        return ["puts"] + self.put_target()[1:]
+
     def socket(self):
         return os.path.join(self.folder, "socket")
 

@@ -188,6 +188,48 @@ START_TEST(putting_again_updates) {
 }
 END_TEST
 
+/* A record of a later version is one that is there, most often: it is updated first. */
+START_TEST(a_later_version_need_not_be_there) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec session = store_session(1, "s");
+    struct gb_buffer_rec buffer = store_buffer(2, 1, "b");
+    struct gb_buffer_rec other = store_buffer(3, 1, "c");
+    struct seen seen;
+
+    store_fixture_init(&f);
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    buffer.version = 7;
+    other.version = 1;
+    gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
+    gb_assert_ok(store_put_buffer_now(f.store, &other, &err), err);
+    reread(&f, &seen);
+    ck_assert_uint_eq(seen.buffers, 2);
+    assert_buffer(&seen.buffer[0], &buffer);
+    assert_buffer(&seen.buffer[1], &other);
+    forget(&seen);
+    /* One of the first version may be there all the same; what is updated is the one row. */
+    buffer.version = 1;
+    other.version = 2;
+    other.bytes = 12;
+    other.shape = (struct gb_shape){.dims = 1, .dim = {6}};
+    other.kind = GB_KIND_DEVICE;
+    other.device = 0;
+    strcpy(other.pool.s, "p");
+    strcpy(other.stream.s, "t");
+    other.created_at_us++;
+    other.updated_at_us++;
+    gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
+    gb_assert_ok(store_put_buffer_now(f.store, &other, &err), err);
+    reread(&f, &seen);
+    ck_assert_uint_eq(seen.buffers, 2);
+    assert_buffer(&seen.buffer[0], &buffer);
+    assert_buffer(&seen.buffer[1], &other);
+    forget(&seen);
+    store_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(deleting_a_session_takes_its_buffers) {
     struct store_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -306,6 +348,7 @@ int main(void) {
     gb_test_add(suite, "session_fields", every_field_of_a_session_comes_back, 60);
     gb_test_add(suite, "buffer_fields", every_field_of_a_buffer_comes_back, 60);
     gb_test_add(suite, "update", putting_again_updates, 60);
+    gb_test_add(suite, "later version", a_later_version_need_not_be_there, 60);
     gb_test_add(suite, "cascade", deleting_a_session_takes_its_buffers, 60);
     gb_test_add(suite, "ids", ids_are_not_reused, 60);
     gb_test_add(suite, "counters", counters_are_replaced_and_survive, 60);

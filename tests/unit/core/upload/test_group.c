@@ -226,12 +226,14 @@ START_TEST(the_database_refuses_one) {
 
     prepare(&f, specs[_i % SPECS], there);
     store_sql_exec(f.store.path, "CREATE TRIGGER no BEFORE INSERT ON buffers WHEN NEW.name = 'g' "
+                                 "BEGIN SELECT RAISE(ABORT, 'no'); END;"
+                                 "CREATE TRIGGER no_more BEFORE UPDATE ON buffers WHEN NEW.name = 'g' "
                                  "BEGIN SELECT RAISE(ABORT, 'no'); END");
     gb_assert_fails(core_joint(f.core, &all, data, &err), err, GB_ERR_STORE_FAILED);
     expect_as_before(&f, there);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM buffers"), there ? MIXED : 0);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT max(generation) FROM buffers"), there ? 1 : 0);
-    store_sql_exec(f.store.path, "DROP TRIGGER no");
+    store_sql_exec(f.store.path, "DROP TRIGGER no; DROP TRIGGER no_more");
     gb_assert_ok(core_joint(f.core, &all, data, &err), err);
     expect_all(&f, data);
     tidy(&f);

@@ -1,0 +1,321 @@
+#include "store/committer.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "store/db.h"
+#include "store/feed.h"
+
+/* Between two attempts to write to a database that refused. */
+#define PROBE_NS GB_NS_PER_S
+
+/* A checkpoint each 16 MiB: at SQLite's default of 4 MiB it would come every few hundred commits. */
+#define CHECKPOINT_PAGES 4000
+
+/* --- whether the database takes changes --------------------------------------------------------------------------- */
+
+/* A refusal that is the change's own says nothing about the next one. */
+static bool about_database(const struct gb_error *err) {
+    switch (err->native_code & 0xff) {
+    case SQLITE_CONSTRAINT:
+    case SQLITE_TOOBIG:
+    case SQLITE_MISMATCH:
+    case SQLITE_NOMEM:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* What became of a transaction; NULL: it is in the database. Changes that are refused meanwhile put no probe off. */
+static void note_outcome_locked(struct gb_committer *m, const struct gb_error *err) {
+    if (!err) {
+        m->trouble.code = GB_OK;
+    } else if (about_database(err)) {
+        if (m->trouble.code == GB_OK)
+            m->probe_ns = gb_clock_ns() + PROBE_NS;
+        m->trouble = *err;
+    }
+}
+
+static void note_outcome(struct gb_committer *m, const struct gb_error *err) {
+    pthread_mutex_lock(&m->lock);
+    note_outcome_locked(m, err);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static int on_log(void *arg, sqlite3 *db, const char *schema, int pages) {
+    struct gb_committer *m = arg;
+
+    (void)db;
+    (void)schema;
+    m->log_pages = pages;
+    return SQLITE_OK;
+}
+
+static int take_database(struct gb_committer *m, sqlite3 *db, struct gb_error *err) {
+    if (gb_apply_init(&m->apply, db, &m->history, err) < 0)
+        return -1;
+    sqlite3_wal_hook(db, on_log, m); /* instead of SQLite's own checkpoints, which any commit may have to wait for */
+    return 0;
+}
+
+static int open_database(struct gb_committer *m, struct gb_error *err) {
+    if (!m->reopened && m->reopen(m->reopen_arg, &m->reopened, err) < 0)
+        return -1;
+    if (take_database(m, m->reopened, err) < 0) {
+        gb_apply_done(&m->apply);
+        return -1;
+    }
+    m->reopen = NULL;
+    return 0;
+}
+
+/* Pages that go from the log to the database first make room in the log. */
+static int write_probe(struct gb_committer *m, struct gb_error *err) {
+    sqlite3_wal_checkpoint_v2(m->apply.db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if (gb_apply_begin(&m->apply, err) == 0 && gb_apply_probe(&m->apply, err) == 0 &&
+        gb_apply_commit(&m->apply, err) == 0)
+        return 0;
+    gb_apply_rollback(&m->apply);
+    return -1;
+}
+
+uint64_t gb_committer_probe_ns(struct gb_committer *committer) {
+    uint64_t ns;
+
+    pthread_mutex_lock(&committer->lock);
+    ns = committer->trouble.code != GB_OK && committer->begun ? committer->probe_ns : UINT64_MAX;
+    pthread_mutex_unlock(&committer->lock);
+    return ns;
+}
+
+void gb_committer_probe(struct gb_committer *committer) {
+    struct gb_error err = GB_ERROR_INIT;
+    int r = committer->reopen ? open_database(committer, &err) : write_probe(committer, &err);
+
+    pthread_mutex_lock(&committer->lock);
+    committer->probe_ns = gb_clock_ns() + PROBE_NS;
+    note_outcome_locked(committer, r < 0 ? &err : NULL);
+    pthread_mutex_unlock(&committer->lock);
+}
+
+int gb_committer_health(struct gb_committer *committer, struct gb_error *err) {
+    struct gb_error trouble;
+
+    pthread_mutex_lock(&committer->lock);
+    trouble = committer->trouble;
+    pthread_mutex_unlock(&committer->lock);
+    if (trouble.code == GB_OK)
+        return 0;
+    gb_error_native(err, trouble.native_domain, trouble.native_code, trouble.native_name, trouble.call);
+    return gb_error_set(err, GB_ERR_STORE_UNAVAILABLE, "%s; it is tried again once a second", trouble.detail);
+}
+
+/* --- one transaction ---------------------------------------------------------------------------------------------- */
+
+static int apply_all(struct gb_committer *m, struct gb_change *first, struct gb_change *end, struct gb_error *err) {
+    struct gb_change *c;
+    int r = gb_apply_begin(&m->apply, err);
+
+    for (c = first; c != end && r == 0; c = c->next) {
+        r = gb_apply_change(&m->apply, c->kind, c->record, err);
+        if (r == 0 && c->mark)
+            r = gb_apply_mark(&m->apply, c->mark, err);
+    }
+    if (r == 0)
+        r = gb_apply_commit(&m->apply, err);
+    if (r < 0)
+        gb_apply_rollback(&m->apply);
+    return r;
+}
+
+static bool locked_by_another(const struct gb_error *err) {
+    return (err->native_code & 0xff) == SQLITE_BUSY;
+}
+
+/* Carries out first..end (end not included) in one transaction. Returns 0, or -1 with the database as before. If it is
+ * not patient, a lock of another process is no outcome. */
+static int transact(struct gb_committer *m, struct gb_change *first, struct gb_change *end, bool patient,
+                    struct gb_error *err) {
+    uint64_t began_ns = gb_clock_ns();
+    int r;
+
+    if (!patient)
+        gb_db_patience(m->apply.db, false);
+    r = apply_all(m, first, end, err);
+    if (!patient)
+        gb_db_patience(m->apply.db, true);
+    m->took_ns = gb_clock_ns() - began_ns;
+    if (r < 0 && !patient && locked_by_another(err))
+        return -1;
+    pthread_mutex_lock(&m->lock);
+    gb_histogram_add(&m->stat.took, m->took_ns);
+    m->stat.commits += r == 0;
+    note_outcome_locked(m, r < 0 ? err : NULL);
+    pthread_mutex_unlock(&m->lock);
+    return r;
+}
+
+/* --- a group ------------------------------------------------------------------------------------------------------ */
+
+void gb_committer_admit(struct gb_committer *committer, struct gb_change *change) {
+    bool admitted = true;
+
+    pthread_mutex_lock(&committer->lock);
+    committer->begun = true;
+    if (gb_change_writes(change)) {
+        admitted = committer->stat.queued < committer->queue_max;
+        committer->stat.queued += admitted;
+        committer->stat.failures += !admitted;
+    }
+    pthread_mutex_unlock(&committer->lock);
+    if (!admitted)
+        gb_change_refuse(change);
+}
+
+static void count_locked(struct gb_committer *m, const struct gb_change *c, const struct gb_error *error) {
+    if (!gb_change_writes(c))
+        return;
+    m->stat.queued--;
+    m->stat.changes += error == NULL;
+    m->stat.failures += error != NULL;
+    m->stat.orphans += error != NULL && error->native_code == SQLITE_CONSTRAINT_FOREIGNKEY;
+}
+
+static void report(struct gb_change *c, const struct gb_error *error) {
+    if (c->done)
+        c->done(c->arg, error);
+    gb_change_free(c);
+}
+
+static void finish_alone(struct gb_committer *m, struct gb_change *c) {
+    struct gb_error err = GB_ERROR_INIT;
+    const struct gb_error *error;
+
+    if (c->kind == GB_CHANGE_REFUSED)
+        gb_error_set(&err, GB_ERR_SATURATED, "the database has %llu changes waiting, the permitted number; try again",
+                     (unsigned long long)m->queue_max);
+    else if (gb_change_writes(c))
+        transact(m, c, c->next, true, &err);
+    error = err.code == GB_OK ? NULL : &err;
+    pthread_mutex_lock(&m->lock);
+    count_locked(m, c, error);
+    pthread_mutex_unlock(&m->lock);
+    report(c, error);
+}
+
+/* All with the outcome of their one transaction. They leave the queue's count first, so that done can queue others in
+ * their place. */
+static void finish_all(struct gb_committer *m, struct gb_change *first, const struct gb_error *error) {
+    struct gb_change *next;
+    struct gb_change *c;
+
+    pthread_mutex_lock(&m->lock);
+    for (c = first; c; c = c->next)
+        count_locked(m, c, error);
+    pthread_mutex_unlock(&m->lock);
+    for (c = first; c; c = next) {
+        next = c->next;
+        if (c->kind == GB_CHANGE_REFUSED)
+            finish_alone(m, c);
+        else
+            report(c, gb_change_writes(c) ? error : NULL);
+    }
+}
+
+/* How long those that began at that time had waited. */
+static void count_waits(struct gb_committer *m, const struct gb_change *first, uint64_t now_ns) {
+    const struct gb_change *c;
+
+    pthread_mutex_lock(&m->lock);
+    for (c = first; c; c = c->next) {
+        if (gb_change_writes(c))
+            gb_histogram_add(&m->stat.waited, now_ns > c->queued_ns ? now_ns - c->queued_ns : 0);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+bool gb_committer_run(struct gb_committer *committer, struct gb_change *first, bool patient) {
+    struct gb_error err = GB_ERROR_INIT;
+    uint64_t began_ns = gb_clock_ns();
+    struct gb_change *next;
+    struct gb_change *c;
+    bool settled = false;
+
+    for (c = first; c && !gb_change_writes(c); c = c->next)
+        ;
+    if (c && (c->next || !patient)) {
+        settled = transact(committer, c, NULL, patient, &err) == 0;
+        if (!settled && !patient)
+            return false;
+    }
+    count_waits(committer, first, began_ns);
+    /* While another process keeps the database locked, each change alone would wait as long again. */
+    if (settled || locked_by_another(&err)) {
+        finish_all(committer, first, settled ? NULL : &err);
+        return true;
+    }
+    for (c = first; c; c = next) {
+        next = c->next;
+        finish_alone(committer, c);
+    }
+    return true;
+}
+
+/* --- the disk ----------------------------------------------------------------------------------------------------- */
+
+bool gb_committer_quick(const struct gb_committer *committer) {
+    return committer->apply.db && !committer->reopen && !committer->sync_full && committer->log_pages > 0 &&
+           committer->log_pages < CHECKPOINT_PAGES;
+}
+
+bool gb_committer_wants_checkpoint(const struct gb_committer *committer) {
+    return committer->log_pages >= CHECKPOINT_PAGES;
+}
+
+void gb_committer_checkpoint(struct gb_committer *committer) {
+    if (!gb_committer_wants_checkpoint(committer))
+        return;
+    committer->log_pages = 0;
+    sqlite3_wal_checkpoint_v2(committer->apply.db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+}
+
+void gb_committer_write_notices(struct gb_committer *committer) {
+    struct gb_error err = GB_ERROR_INIT;
+    int r = gb_feed_log_write(committer->feed, &committer->apply, &err);
+
+    if (r != 0)
+        note_outcome(committer, r < 0 ? &err : NULL);
+}
+
+/* --- beginning and end -------------------------------------------------------------------------------------------- */
+
+int gb_committer_init(struct gb_committer *m, sqlite3 *db, const struct gb_store_config *config,
+                      struct gb_feed_log *feed, gb_writer_reopen_fn *reopen, void *reopen_arg, struct gb_error *err) {
+    m->feed = feed;
+    m->reopen = reopen;
+    m->reopen_arg = reopen_arg;
+    m->history = config->history;
+    m->queue_max = config->queue_max;
+    m->sync_full = config->sync_full;
+    gb_mutex_init(&m->lock);
+    if (!db)
+        gb_apply_begin(&m->apply, &m->trouble);
+    return db ? take_database(m, db, err) : 0;
+}
+
+void gb_committer_done(struct gb_committer *m) {
+    if (m->apply.db)
+        sqlite3_wal_hook(m->apply.db, NULL, NULL);
+    gb_apply_done(&m->apply);
+    pthread_mutex_destroy(&m->lock);
+}
+
+void gb_committer_stat(struct gb_committer *m, struct gb_store_stat *ret) {
+    pthread_mutex_lock(&m->lock);
+    *ret = m->stat;
+    ret->writable = m->trouble.code == GB_OK;
+    pthread_mutex_unlock(&m->lock);
+}
