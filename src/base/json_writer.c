@@ -55,7 +55,7 @@ static void put(struct gb_json_writer *out, const char *s, size_t n) {
 /* Begins a member or an element, with room for `room` bytes of its value. Returns where they go, or NULL. */
 static char *begin(struct gb_json_writer *out, const char *key, size_t room) {
     size_t len = key ? strlen(key) : 0;
-    char *at = reserve(out, len + room + 4);
+    char *at = reserve(out, (key ? len + 3 : 0) + room + out->comma);
 
     if (!at)
         return NULL;

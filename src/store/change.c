@@ -49,3 +49,15 @@ void gb_change_refuse(struct gb_change *change) {
 bool gb_change_writes(const struct gb_change *change) {
     return change->kind != GB_CHANGE_FLUSH && change->kind != GB_CHANGE_REFUSED;
 }
+
+bool gb_change_is_long(const struct gb_change *change) {
+    switch (change->kind) {
+    case GB_CHANGE_DEL_SESSION: /* with its buffers */
+    case GB_CHANGE_EDIT_BUFFERS:
+    case GB_CHANGE_PUT_HISTORY:
+    case GB_CHANGE_ROLL:
+        return true;
+    default:
+        return false;
+    }
+}

@@ -31,5 +31,7 @@ void gb_change_refuse(struct gb_change *change);
 
 /* Whether it writes to the database. */
 bool gb_change_writes(const struct gb_change *change);
+/* Whether it may write so many rows that no HTTP loop should carry it out. */
+bool gb_change_is_long(const struct gb_change *change);
 
 #endif

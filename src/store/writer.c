@@ -29,6 +29,7 @@ struct gb_writer {
     pthread_cond_t wake;
     struct gb_change *first;
     struct gb_change **last;
+    bool has_long;    /* one of them is for the writer's thread alone */
     bool busy;        /* a thread has the committer */
     bool called;      /* the writer's thread was woken and has not looked yet */
     bool waits;       /* the writer's thread waits for the committer */
@@ -58,6 +59,7 @@ static struct gb_change *take_all_locked(struct gb_writer *w) {
 
     w->first = NULL;
     w->last = &w->first;
+    w->has_long = false;
     return list;
 }
 
@@ -87,6 +89,7 @@ static void enqueue(struct gb_writer *w, struct gb_change *c) {
     pthread_mutex_lock(&w->lock);
     *w->last = c;
     w->last = &c->next;
+    w->has_long = w->has_long || gb_change_is_long(c);
     if (turn.of != w)
         wake = call_locked(w);
     else if (turn.changes++ == 0)
@@ -137,7 +140,8 @@ static void leave_locked(struct gb_writer *w) {
 
 /* A thread that is at the end of its turn may carry out what is queued, and the writer's thread need not be woken. */
 static bool may_commit_locked(const struct gb_writer *w) {
-    return w->first && !w->busy && !w->waits && gb_committer_quick(&w->committer) && w->rest_ns <= gb_clock_ns();
+    return w->first && !w->has_long && !w->busy && !w->waits && gb_committer_quick(&w->committer) &&
+           w->rest_ns <= gb_clock_ns();
 }
 
 /* Returns false if the group is left to the writer's thread. */

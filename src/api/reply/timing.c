@@ -26,9 +26,12 @@ static double ms_since(const struct gb_http_request *request, uint64_t now_ns) {
 
 static int add(const struct gb_http_request *request, const struct gb_transfer_times *times, char *text, char *at,
                struct gb_http_response *response, struct gb_error *err) {
-    at = put(at, "queue", times->queue_ms);
-    at = put(stpcpy(at, ", "), "copy", times->copy_ms);
-    put(stpcpy(at, ", "), "total", ms_since(request, gb_clock_ns()));
+    if (!times->sampled) { /* else they are another's */
+        at = put(at, "queue", times->queue_ms);
+        at = put(stpcpy(at, ", "), "copy", times->copy_ms);
+        at = stpcpy(at, ", ");
+    }
+    put(at, "total", ms_since(request, gb_clock_ns()));
     return gb_http_response_header(response, err, "Server-Timing", "%s", text);
 }
 

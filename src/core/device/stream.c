@@ -32,6 +32,8 @@ struct gb_core_stream *gb_core_stream_new(struct gb_core *core, const struct gb_
     for (i = 0; i < devices; i++) {
         st->parts[i].owner = st;
         st->parts[i].device = i;
+        gb_copy_sample_init(&st->parts[i].samples[GB_COPY_TO_DEVICE]);
+        gb_copy_sample_init(&st->parts[i].samples[GB_COPY_FROM_DEVICE]);
     }
     return st;
 }
@@ -42,8 +44,14 @@ struct gb_core_stream *gb_core_stream_ref(struct gb_core_stream *stream) {
 }
 
 void gb_core_stream_unref(struct gb_core_stream *stream) {
+    int i;
+
     if (!stream || atomic_fetch_sub(&stream->refs, 1) != 1)
         return;
+    for (i = 0; i < stream->core->device_count; i++) {
+        gb_copy_sample_done(&stream->parts[i].samples[GB_COPY_TO_DEVICE]);
+        gb_copy_sample_done(&stream->parts[i].samples[GB_COPY_FROM_DEVICE]);
+    }
     gb_text_unref(stream->name_text);
     free(stream);
 }

@@ -14,6 +14,7 @@
 
 #include "backend/backend.h"
 #include "base/text.h"
+#include "core/device/copy_sample.h"
 #include "core/public/stream.h"
 #include "core/util/lane.h"
 
@@ -26,6 +27,7 @@ struct gb_stream_part {
     int device;
     struct gb_stream *_Atomic stream; /* made and destroyed on the device's lane */
     struct gb_ev *ev;                 /* while it is taken down */
+    struct gb_copy_sample samples[2]; /* by GB_COPY_TO_DEVICE, GB_COPY_FROM_DEVICE */
 };
 
 /* The owner of streams learns, once for each, that its parts are gone. [any thread] */

@@ -97,6 +97,8 @@ static int start_block(struct gb_download *d, struct gb_block *b, struct gb_erro
     b->f.bytes = 0;
     b->sent = 0;
     b->arrived = b->watched = b->fired = false;
+    if (d->queued == 0 && d->length <= d->t.core->slots.slot_bytes)
+        gb_staged_copy_whole(&b->f, GB_COPY_FROM_DEVICE, d->length);
     if (gb_staged_copy_open(&b->f, gb_core_transfer_part(&d->t), err) < 0 || queue_cuts(d, b, err) < 0)
         return -1;
     return gb_staged_copy_close(&b->f, err);

@@ -178,6 +178,7 @@ struct gb_upload_params {
 struct gb_transfer_times {
     double queue_ms; /* how long the first copy waited for earlier work */
     double copy_ms;  /* how long the copies took; 0 if the CPU wrote the memory itself */
+    bool sampled;    /* both are those of another copy, as gb_copy_sample says */
 };
 
 /* The last upload or download of a buffer's present bytes that moved at least GB_LAST_TRANSFER_BYTES. A smaller one

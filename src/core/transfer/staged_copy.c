@@ -2,15 +2,25 @@
 #include "base/container.h"
 #include "core/transfer/transfer.h"
 
+void gb_staged_copy_whole(struct gb_staged_copy *f, enum gb_copy_direction direction, size_t bytes) {
+    struct gb_core_transfer *t = f->transfer;
+
+    f->sample = &t->stream->parts[t->device->index].samples[direction];
+    f->sampled = gb_copy_sample_get(f->sample, bytes, &f->times);
+    t->sampled = t->sampled || f->sampled;
+}
+
 static int take_events(struct gb_staged_copy *f, struct gb_error *err) {
     struct gb_core_transfer *t = f->transfer;
     struct gb_event_pool *events = &t->device->events;
 
-    f->start = gb_event_pool_take(events, err);
-    if (!f->start)
-        return -1;
     f->end = gb_event_pool_take(events, err);
     if (!f->end)
+        return -1;
+    if (f->sampled)
+        return 0;
+    f->start = gb_event_pool_take(events, err);
+    if (!f->start)
         return -1;
     f->first = !t->mark;
     if (!f->first)
@@ -35,7 +45,7 @@ int gb_staged_copy_open(struct gb_staged_copy *f, struct gb_stream *stream, stru
     f->stream = stream;
     if (take_events(f, err) < 0)
         return -1;
-    return gb_event_record(f->transfer->core->backend, f->start->event, stream, err);
+    return f->start ? gb_event_record(f->transfer->core->backend, f->start->event, stream, err) : 0;
 }
 
 int gb_staged_copy_close(struct gb_staged_copy *f, struct gb_error *err) {
@@ -59,16 +69,19 @@ int gb_staged_copy_copy(struct gb_staged_copy *f, const struct gb_location *plac
 void gb_staged_copy_account(struct gb_staged_copy *f) {
     struct gb_core_transfer *t = f->transfer;
     struct gb_backend *be = t->core->backend;
-    uint64_t copy_ns = 0;
-    uint64_t queue_ns = 0;
 
-    /* A time that cannot be had is no reason to fail a transfer. */
-    gb_event_elapsed(be, f->start->event, f->end->event, &copy_ns, NULL);
-    if (f->first)
-        gb_event_elapsed(be, t->mark->event, f->start->event, &queue_ns, NULL);
+    if (f->start) {
+        f->times = (struct gb_copy_times){.queue_ns = 0};
+        /* A time that cannot be had is no reason to fail a transfer. */
+        gb_event_elapsed(be, f->start->event, f->end->event, &f->times.copy_ns, NULL);
+        if (f->first)
+            gb_event_elapsed(be, t->mark->event, f->start->event, &f->times.queue_ns, NULL);
+        if (f->sample)
+            gb_copy_sample_put(f->sample, f->bytes, &f->times);
+    }
     pthread_mutex_lock(&t->lock);
-    t->copy_ns += copy_ns;
-    t->queue_ns += queue_ns;
+    t->copy_ns += f->times.copy_ns;
+    t->queue_ns += f->times.queue_ns;
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -79,6 +92,8 @@ void gb_staged_copy_release(struct gb_staged_copy *f) {
     gb_event_pool_give(&t->device->events, f->end);
     f->start = NULL;
     f->end = NULL;
+    f->sample = NULL;
+    f->sampled = false;
     if (f->slot)
         gb_slots_give(&t->core->slots, f->slot);
     f->slot = NULL;

@@ -115,5 +115,6 @@ void gb_transfer_times(struct gb_core_transfer *t, struct gb_transfer_times *ret
     pthread_mutex_lock(&t->lock);
     ret->queue_ms = (double)t->queue_ns / GB_NS_PER_MS;
     ret->copy_ms = (double)t->copy_ns / GB_NS_PER_MS;
+    ret->sampled = t->sampled;
     pthread_mutex_unlock(&t->lock);
 }

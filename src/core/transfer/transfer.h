@@ -28,6 +28,7 @@ struct gb_core_transfer {
     struct gb_ev *mark; /* when the first copy was queued */
     bool silent;        /* does not keep the session alive */
     uint64_t started_ns;
+    bool sampled; /* the times are those of another copy */
     uint64_t copy_ns;
     uint64_t queue_ns;
 };
@@ -78,8 +79,11 @@ struct gb_staged_copy {
     struct gb_stream *stream;
     struct gb_ev *start;
     struct gb_ev *end;
-    bool busy;  /* the transfer's lock */
-    bool first; /* of its transfer: the wait before it is the queue time */
+    struct gb_copy_sample *sample; /* where its times are kept, or come from; NULL: neither */
+    struct gb_copy_times times;
+    bool sampled; /* the times are those of another copy; there is no start */
+    bool busy;    /* the transfer's lock */
+    bool first;   /* of its transfer: the wait before it is the queue time */
 };
 
 /* Record the events before and after work on the stream that is not one plain copy. The first copy of a transfer also
@@ -89,6 +93,8 @@ int gb_staged_copy_close(struct gb_staged_copy *copy, struct gb_error *err);
 /* Queues the copy of a box of the memory at place, packed at byte `at` of the slot. Called between open and close. */
 int gb_staged_copy_box(struct gb_staged_copy *copy, const struct gb_location *place, size_t at,
                        const struct gb_box *box, enum gb_copy_direction direction, struct gb_error *err);
+/* Says, before open, that the slot's bytes are all of the transfer: its times may be another's. */
+void gb_staged_copy_whole(struct gb_staged_copy *copy, enum gb_copy_direction direction, size_t bytes);
 /* Queues the copy between the slot and the memory at place, with its open and close. Errors as open and close. */
 int gb_staged_copy_copy(struct gb_staged_copy *copy, const struct gb_location *place, enum gb_copy_direction direction,
                         struct gb_stream *stream, struct gb_error *err);

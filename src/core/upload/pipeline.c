@@ -112,6 +112,8 @@ void gb_upload_reap(struct gb_upload *u) {
 static int copy(struct gb_upload *u, struct gb_staged_copy *f, struct gb_error *err) {
     struct gb_location dst = gb_content_location(u->content, u->plan.at + u->filled - f->bytes);
 
+    if (f->bytes == u->plan.payload)
+        gb_staged_copy_whole(f, GB_COPY_TO_DEVICE, f->bytes);
     if (!u->plan.scattered)
         return gb_staged_copy_copy(f, &dst, GB_COPY_TO_DEVICE, gb_core_transfer_part(&u->t), err);
     if (gb_staged_copy_open(f, gb_core_transfer_part(&u->t), err) < 0 || gb_scatter_queue(u, f, err) < 0)

@@ -143,6 +143,27 @@ START_TEST(a_turn_wakes_nobody) {
 }
 END_TEST
 
+/* What may take long, with all that is queued beside it. */
+START_TEST(a_long_change_is_left_to_the_writer) {
+    struct store_fixture f;
+    struct journal j;
+
+    with_session(&f, false);
+    settle(&f);
+    journal_init(&j);
+    gb_store_begin_turn(f.store);
+    put_numbered(&f, &j, 0);
+    gb_store_delete_session(f.store, 4711, NULL, journal_report, &j.reports[1]);
+    ck_assert(!gb_store_end_turn(f.store, true));
+    store_wait_until(&j.wait, 2);
+    ck_assert_uint_eq(j.wait.failed, 0);
+    ck_assert(!mine(&j, 0));
+    ck_assert(!mine(&j, 1));
+    settle(&f); /* the next are the thread's own again */
+    store_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(a_few_changes_are_put_off) {
     struct store_fixture f;
     struct journal j;
@@ -458,6 +479,7 @@ int main(void) {
 
     gb_test_add(suite, "own", the_thread_itself_commits, 60);
     gb_test_add(suite, "quiet", a_turn_wakes_nobody, 60);
+    gb_test_add(suite, "long", a_long_change_is_left_to_the_writer, 60);
     gb_test_add(suite, "put off", a_few_changes_are_put_off, 60);
     gb_test_add(suite, "many", many_are_not_put_off, 60);
     gb_test_add(suite, "elsewhere", a_change_from_elsewhere_waits_for_no_turn, 60);

@@ -77,11 +77,27 @@ START_TEST(long_times) {
 }
 END_TEST
 
+/* Times of another copy are not this one's. */
+START_TEST(sampled_times) {
+    struct gb_transfer_times times = {.queue_ms = 1, .copy_ms = 2, .sampled = true};
+    struct gb_error err = GB_ERROR_INIT;
+
+    begin();
+    present_ns = STARTED_NS + 3000;
+    gb_assert_ok(gb_add_upload_timing(&request, &times, STARTED_NS + 1000, &response, &err), err);
+    ck_assert_str_eq(response.header[0].value, "recv;dur=0.001, total;dur=0.003");
+    begin();
+    gb_assert_ok(gb_add_timing(&request, &times, &response, &err), err);
+    ck_assert_str_eq(response.header[0].value, "total;dur=0.003");
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("timing");
 
     gb_test_add(suite, "text", text, 4);
     gb_test_add(suite, "rounding", rounding, 4);
     gb_test_add(suite, "long", long_times, 4);
+    gb_test_add(suite, "sampled", sampled_times, 4);
     return gb_test_run(suite);
 }

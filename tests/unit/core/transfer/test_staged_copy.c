@@ -170,6 +170,44 @@ START_TEST(a_question_that_fails) {
 }
 END_TEST
 
+/* Uploads x with so many bytes. Returns whether its times are another's. */
+static bool sampled(struct gb_core *core, size_t n, uint64_t *ret_copy_ns) {
+    struct gb_upload_params p = core_upload_params("default", "x", n);
+    struct gb_transfer_times times;
+    bool s;
+
+    gb_upload_free(upload);
+    p.waker = core_waker(&w);
+    gb_assert_ok(gb_upload_begin(core, &p, &upload, &err), err);
+    gb_assert_ok(core_upload_send(upload, &w, data, n, &err), err);
+    gb_assert_ok(core_upload_finish(upload, &w, NULL, &err), err);
+    gb_transfer_times(&upload->t, &times);
+    s = times.sampled;
+    *ret_copy_ns = upload->t.copy_ns;
+    return s;
+}
+
+/* Of short copies in a row not each is measured; all count. What is longer than a slot is measured. */
+START_TEST(what_is_alike_is_measured_once) {
+    struct gb_core_stats before;
+    struct gb_core_stats after;
+    uint64_t copy_ns;
+
+    teardown();
+    setup_with("host:discrete,bytes=16M");
+    ck_assert(!sampled(f.core, 100, &copy_ns));
+    do
+        gb_core_stats(f.core, &before);
+    while (!sampled(f.core, 100, &copy_ns));
+    gb_core_stats(f.core, &after);
+    ck_assert_uint_gt(copy_ns, 0);
+    ck_assert_uint_eq(after.counters.upload_copy_ns - before.counters.upload_copy_ns, copy_ns);
+    ck_assert(!sampled(f.core, 101, &copy_ns));
+    ck_assert(!sampled(f.core, CORE_SLOT_BYTES + 1, &copy_ns));
+    ck_assert(!sampled(f.core, CORE_SLOT_BYTES + 1, &copy_ns));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("core_flight");
     TCase *t = tcase_create("flight");
@@ -182,6 +220,7 @@ int main(void) {
     tcase_add_test(t, what_is_scarce_is_watched);
     tcase_add_test(t, what_drips_is_sent);
     tcase_add_test(t, a_question_that_fails);
+    tcase_add_test(t, what_is_alike_is_measured_once);
     suite_add_tcase(suite, t);
     return gb_test_run(suite);
 }
