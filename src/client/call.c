@@ -130,6 +130,14 @@ int gbc_call(gpubuf_client *client, struct gbc_request *request, const struct gp
     return r < 0 ? -1 : gbc_take(client, how, record, ret, err);
 }
 
+/* N of "Prefer: wait=N", which the daemon takes before it answers; 0: there is none. */
+static uint32_t wait_of(const char *header) {
+    const char *wait = strncasecmp(header, "Prefer:", 7) == 0 ? strcasestr(header, "wait=") : NULL;
+    unsigned long s = wait && wait[5] >= '0' && wait[5] <= '9' ? strtoul(wait + 5, NULL, 10) : 0;
+
+    return s < UINT32_MAX / 1000 ? (uint32_t)s : UINT32_MAX / 1000;
+}
+
 int gpubuf_request(gpubuf_client *client, const char *method, const char *target, const char *const *headers,
                    const void *body, size_t bytes, struct gpubuf_error *err) {
     struct gbc_request request;
@@ -150,6 +158,7 @@ int gpubuf_request(gpubuf_client *client, const char *method, const char *target
             request.keyed = true;
         if (strncasecmp(*headers, "If-", 3) == 0)
             request.conditional = true;
+        request.wait_s += wait_of(*headers);
         gbc_text_add(&request.headers, *headers, strlen(*headers) + 1);
     }
     request.body = body;
