@@ -122,6 +122,23 @@ struct gb_http_peer {
     void *app; /* what gb_http_peer_hold was given; NULL before */
 };
 
+/* Where a connection comes from. */
+struct gb_http_address {
+    uint8_t family; /* 4, 6; 0: a UNIX socket */
+    uint8_t bytes[16];
+};
+#define GB_HTTP_ADDRESS_SIZE 46
+/* "192.0.2.7", "2001:db8::7"; "" of a UNIX socket. ret: GB_HTTP_ADDRESS_SIZE bytes. */
+void gb_http_address_text(const struct gb_http_address *address, char *ret);
+
+/* What a client's certificate says, which was verified. Lives as long as the requests of its connection. */
+#define GB_HTTP_CERTIFICATE_NAMES 8
+struct gb_http_certificate {
+    char subject[256];                         /* as RFC 4514 writes it */
+    char name[GB_HTTP_CERTIFICATE_NAMES][256]; /* alternative names: "dns:...", "uri:...", "email:...", "ip:..." */
+    unsigned names;
+};
+
 struct gb_http_request {
     void *app; /* gb_http_server_config.app */
     enum gb_http_method method;
@@ -136,9 +153,11 @@ struct gb_http_request {
     bool close;  /* the client ends the connection after the reply */
     bool has_content_length;
     uint64_t content_length;
-    bool chunked;              /* Transfer-Encoding: chunked; the length is not known */
-    bool expect_continue;      /* the client waits for 100 Continue */
-    bool local;                /* it came over the UNIX socket */
+    bool chunked;                                  /* Transfer-Encoding: chunked; the length is not known */
+    bool expect_continue;                          /* the client waits for 100 Continue */
+    bool local;                                    /* it came over the UNIX socket */
+    struct gb_http_address from;                   /* of the connection */
+    const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */
     struct gb_http_peer *peer; /* of the UNIX socket; NULL over TCP, and in HTTP/1.0, which has no interim responses */
     const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;

@@ -13,6 +13,7 @@ struct gb_handoff {
     bool local;               /* a UNIX socket */
     struct gb_peer *peer;     /* of a UNIX socket; a reference, which goes along */
     struct gb_source *source; /* of a TCP socket; its count goes along */
+    struct gb_http_address from;
     bool squeezed;            /* admitted beyond the limit: the loop ends a quiet connection for it, or refuses it */
     bool returning;           /* it has been here before: a client that keeps its connection */
     bool counted;             /* taken is known */

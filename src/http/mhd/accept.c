@@ -2,6 +2,9 @@
 #include "http/mhd/accept.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -67,6 +70,19 @@ static void admit(struct gb_loop *loop, struct gb_handoff *handoff, struct gb_lo
         gb_loop_give(to, handoff);
 }
 
+static struct gb_http_address address_of(const struct sockaddr *from) {
+    struct gb_http_address address = {.family = 0};
+
+    if (from && from->sa_family == AF_INET) {
+        address.family = 4;
+        memcpy(address.bytes, (const char *)from + offsetof(struct sockaddr_in, sin_addr), 4);
+    } else if (from && from->sa_family == AF_INET6) {
+        address.family = 6;
+        memcpy(address.bytes, (const char *)from + offsetof(struct sockaddr_in6, sin6_addr), 16);
+    }
+    return address;
+}
+
 static void take(struct gb_loop *loop, struct gb_handoff *handoff, const struct sockaddr *from) {
     struct gb_http_server *server = loop->server;
     struct gb_loop *to = NULL;
@@ -103,6 +119,7 @@ static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, siz
                              SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (handoff.fd < 0)
             return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+        handoff.from = address_of(local ? NULL : (struct sockaddr *)&from);
         if (atomic_load(&server->draining))
             gb_refuse(loop, handoff.fd, local, GB_REFUSAL_DRAINING);
         else

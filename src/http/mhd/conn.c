@@ -60,6 +60,7 @@ static void started(struct gb_loop *loop, struct MHD_Connection *mhd, void **soc
     *socket_context = c;
     c->peer = handoff->peer;
     c->source = handoff->source;
+    c->from = handoff->from;
     c->loop = loop;
     c->mhd = mhd;
     c->fd = fd->connect_fd;

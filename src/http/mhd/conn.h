@@ -23,6 +23,7 @@ struct gb_conn {
     bool local;
     struct gb_peer *peer;     /* NULL: a TCP socket, or it has left with the connection */
     struct gb_source *source; /* NULL: a UNIX socket, or it has left with the connection */
+    struct gb_http_address from;
     uint32_t last_target;     /* a hash of what the last request asked for */
     bool asked;               /* it has had a whole request */
     bool quiet;               /* listed in quiet.h */

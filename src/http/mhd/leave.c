@@ -49,6 +49,7 @@ struct gb_handoff gb_mhd_describe(const struct gb_exchange *ex) {
                                .local = c->local,
                                .peer = c->peer,
                                .source = c->source,
+                               .from = c->from,
                                .returning = c->returning,
                                .counted = header && !c->local && !ex->req.chunked,
                                .taken = c->base + c->consumed + (header ? header->header_size : 0)};

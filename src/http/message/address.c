@@ -1,0 +1,20 @@
+/* Addresses of clients. */
+#include <arpa/inet.h>
+#include <string.h>
+
+#include "http/http.h"
+
+static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+void gb_http_address_text(const struct gb_http_address *address, char *ret) {
+    bool is_four = address->family == 4;
+    const uint8_t *bytes = address->bytes;
+
+    ret[0] = '\0';
+    if (address->family == 6 && memcmp(bytes, mapped, sizeof(mapped)) == 0) {
+        is_four = true; /* of a socket that listens for both */
+        bytes += sizeof(mapped);
+    }
+    if (address->family != 0)
+        inet_ntop(is_four ? AF_INET : AF_INET6, bytes, ret, GB_HTTP_ADDRESS_SIZE);
+}
