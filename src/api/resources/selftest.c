@@ -13,8 +13,9 @@ static const char *const directions[] = {
 static const char *const cases[GB_SELFTEST_CASES] = {"first", "again", "busy"};
 
 /* With one digit behind the point. */
+/* What takes less than a microsecond is given to the nanosecond. */
 static void put_us(struct gb_json_writer *out, const char *key, uint64_t ns) {
-    gb_json_put_number(out, key, (double)((ns + 50) / 100) / 10);
+    gb_json_put_number(out, key, ns < 1000 ? (double)ns / 1000 : (double)((ns + 50) / 100) / 10);
 }
 
 /* What could not be measured says why. */
