@@ -27,7 +27,7 @@ static void explain(const struct gb_http_server *server, enum gb_refusal why, bo
                  why == GB_REFUSAL_DRAINING ? "; no more are taken" : "");
 }
 
-void gb_refuse(struct gb_loop *loop, int fd, bool local, enum gb_refusal why) {
+void gb_refuse(struct gb_loop *loop, const struct gb_handoff *handoff, enum gb_refusal why) {
     struct gb_http_server *server = loop->server;
     struct gb_error error = GB_ERROR_INIT;
     char detail[160];
@@ -35,9 +35,10 @@ void gb_refuse(struct gb_loop *loop, int fd, bool local, enum gb_refusal why) {
     struct gb_json_writer out = gb_json_fixed(text, sizeof(text));
     char head[640];
     char id[24];
+    int fd = handoff->fd;
     int n;
 
-    explain(server, why, local, detail, sizeof(detail));
+    explain(server, why, handoff->local, detail, sizeof(detail));
     gb_error_set(&error, why == GB_REFUSAL_DRAINING ? GB_ERR_DRAINING : GB_ERR_SATURATED, "%s", detail);
     snprintf(id, sizeof(id), "%016llx", (unsigned long long)gb_exchange_loop_id(&loop->exchanges));
     gb_problem_open(&out, &error, NULL, "", id);
@@ -51,8 +52,8 @@ void gb_refuse(struct gb_loop *loop, int fd, bool local, enum gb_refusal why) {
     atomic_fetch_add(&server->refused, 1);
     if (why == GB_REFUSAL_SOURCE)
         atomic_fetch_add(&server->refused_source, 1);
-    /* A fresh socket has room for this; the rest is not worth waiting for. */
-    if (send(fd, head, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == n)
+    /* A fresh socket has room for this; the rest is not worth waiting for. Nor is a handshake. */
+    if (!handoff->secure && send(fd, head, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == n)
         (void)!send(fd, text, out.used, MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(fd, SHUT_WR);
     close(fd);
@@ -68,6 +69,6 @@ bool gb_refuse_or_squeeze(struct gb_loop *loop, const struct gb_handoff *handoff
     }
     gb_peer_end(handoff->peer);
     gb_conn_slot_end(&server->places, handoff->source);
-    gb_refuse(loop, handoff->fd, handoff->local, GB_REFUSAL_FULL);
+    gb_refuse(loop, handoff, GB_REFUSAL_FULL);
     return false;
 }
