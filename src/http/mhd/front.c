@@ -249,8 +249,14 @@ static int pump_down(struct gb_front *f) {
 
     if (flush_down(f) < 0)
         return -1;
-    while (f->down.len == 0 && !f->reply_ended && (n = recv(f->pair, piece, sizeof(piece), MSG_DONTWAIT)) > 0) {
-        ssize_t sent = gb_tls_send(f->socket.tls, piece, (size_t)n, false);
+    /* Fewer bytes than there is room for are all that there were. */
+    do {
+        ssize_t sent;
+
+        n = f->down.len > 0 || f->reply_ended ? 0 : recv(f->pair, piece, sizeof(piece), MSG_DONTWAIT);
+        if (n <= 0)
+            break;
+        sent = gb_tls_send(f->socket.tls, piece, (size_t)n, false);
 
         if (sent < 0 && errno != EAGAIN)
             return -1;
@@ -259,7 +265,7 @@ static int pump_down(struct gb_front *f) {
         f->since_ns = gb_clock_ns();
         if (sent < n && keep(&f->down, piece + sent, (size_t)(n - sent)) < 0)
             return -1;
-    }
+    } while (n == (ssize_t)sizeof(piece));
     if (f->down.len > 0)
         return 0;
     if (!f->reply_ended && (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))))
