@@ -91,7 +91,7 @@ void gb_daemon_log_pools(const struct gb_daemon *daemon);
 
 /* Reads certificates and keys, if a listener is for TLS; refuses options that do not go together. */
 int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err);
-/* Reads them again if a file has changed, or asked is set. What cannot be read is logged, and what is in force stays. */
+/* Reads them again if a file has changed, or asked is set. What cannot be read is logged; what is in force stays. */
 void gb_daemon_reload_tls(struct gb_daemon *daemon, bool asked);
 
 /* Opens all sockets that the options and systemd name. */
