@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -390,6 +392,11 @@ static bool shake_hands(struct gb_front *f) {
 
 static struct gb_tls *new_tls(struct gb_http_server *server, int fd) {
     struct gb_tls *tls;
+    int one = 1;
+
+    /* As libmicrohttpd does on plain connections: the first reply does not wait until the client has acknowledged the
+     * tickets before it. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 
     pthread_mutex_lock(&server->tls_lock);
     tls = gb_tls_new(server->tls, fd);
