@@ -54,7 +54,7 @@ struct gb_front {
     struct rest down;
     uint64_t since_ns; /* the state began, or bytes for the client have waited */
     uint64_t lingered;
-    bool begun; /* the handshake has */
+    bool begun; /* the first byte has come */
     bool client_ended;
     bool reply_ended;
     bool is_fed;
@@ -342,10 +342,13 @@ static bool begin_relay(struct gb_front *f) {
 }
 
 /* Whether the client sends something else than the record that a handshake begins with. */
-static bool speaks_plainly(const struct gb_front *f) {
+static bool speaks_plainly(struct gb_front *f) {
     unsigned char byte;
 
-    return recv(f->socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && byte != HANDSHAKE_RECORD;
+    if (f->begun || recv(f->socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 1)
+        return false;
+    f->begun = true;
+    return byte != HANDSHAKE_RECORD;
 }
 
 static void refuse_plain(struct gb_front *f) {
@@ -359,11 +362,10 @@ static void refuse_plain(struct gb_front *f) {
 
 /* False: it goes on later, or the front has ended. */
 static bool shake_hands(struct gb_front *f) {
-    if (!f->begun && speaks_plainly(f)) {
+    if (speaks_plainly(f)) {
         refuse_plain(f);
         return false;
     }
-    f->begun = f->wire_watched; /* an event has come */
     switch (gb_tls_handshake(f->socket.tls)) {
     case GB_TLS_WANTS_READ:
         watch(f, f->socket.fd, WIRE, EPOLLIN, &f->wire_watched, &f->wire_events);
