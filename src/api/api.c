@@ -30,7 +30,7 @@ static const struct gb_http_route routes[] = {
      path,                                                                                                             \
      gb_api_##name,                                                                                                    \
      GB_BODY_##body,                                                                                                   \
-     &(const struct gb_route){GB_ACCESS_##access, GB_TARGET_##target, GB_REACH_##reach, IS_##key, operation},                            \
+     &(const struct gb_route){GB_ACCESS_##access, GB_TARGET_##target, GB_REACH_##reach, IS_##key, operation},          \
      query},
 #define IS_KEYED true
 #define IS_PLAIN false

@@ -6,7 +6,7 @@
 #include "api/context.h"
 #include "api/route.h"
 
-/* --- who asks ----------------------------------------------------------------------------------------------------- */
+/* --- identity ----------------------------------------------------------------------------------------------------- */
 
 /* Reads the bearer's secret. Returns 1 with what follows "Bearer " in *ret, 0 when there is no Authorization, or -1
  * with UNAUTHENTICATED or MALFORMED_REQUEST. */

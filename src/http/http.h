@@ -158,7 +158,7 @@ struct gb_http_request {
     bool local;                                    /* it came over the UNIX socket */
     struct gb_http_address from;                   /* of the connection */
     const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */
-    uint64_t caller; /* the application's number of who asks, which authorize sets; 0: none */
+    uint64_t caller;           /* the application's number of its client, which authorize sets; 0: none */
     struct gb_http_peer *peer; /* of the UNIX socket; NULL over TCP, and in HTTP/1.0, which has no interim responses */
     const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;
@@ -360,8 +360,8 @@ int gb_http_response_listen(struct gb_http_request *request, struct gb_http_resp
 
 /* [any thread, never blocks] There are new events. */
 void gb_http_server_tell(struct gb_http_server *server);
-/* [any thread, never blocks] Permissions have changed: requests under way and listeners whose caller is not in force any
- * more end within a moment. A request that waits or sends its body is answered 401; a reply breaks off. */
+/* [any thread, never blocks] Permissions have changed: requests under way and listeners whose caller is not in force
+ * any more end within a moment. A request that waits or sends its body is answered 401; a reply breaks off. */
 void gb_http_server_recheck(struct gb_http_server *server);
 
 /* Makes the response the problem document of *error. Its headers are kept. */

@@ -212,8 +212,8 @@ int gb_token_rotate(struct gb_token_store *tokens, const char *name, const char 
 /* Fills rec->used_at_us and rec->used_from by rec->id, also for a token that has no record here. */
 int gb_token_last_use(struct gb_token_store *tokens, struct gb_token_rec *rec, struct gb_error *err);
 
-/* True in *ret_changed when another connection added, changed or revoked tokens since the last call on this one (or since it was
- * opened); the writer's commits do not count. Cheap enough to ask several times a second. */
+/* True in *ret_changed when another connection added, changed or revoked tokens since the last call on this one (or
+ * since it was opened); the writer's commits do not count. Cheap enough to ask several times a second. */
 int gb_token_changed(struct gb_token_store *tokens, bool *ret_changed, struct gb_error *err);
 
 #endif

@@ -233,8 +233,7 @@ enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_respons
                                       .owner = a.filter.session.s,
                                       .prefix = a.filter.prefix.s,
                                       .epoch = epoch};
-    if (gb_http_response_listen(request, response, &what, err) < 0 ||
-        headers(response, err) < 0)
+    if (gb_http_response_listen(request, response, &what, err) < 0 || headers(response, err) < 0)
         return GB_STEP_ERROR;
     return GB_STEP_REPLY;
 }

@@ -14,8 +14,8 @@ struct gb_walk {
     struct gb_name session; /* "": the list belongs to no session */
     struct gb_page page;
     struct gb_name prefix; /* of the buffers that the token reaches */
-    unsigned items; /* as far as gb_walk_takes counts them */
-    bool left_out;  /* one was */
+    unsigned items;        /* as far as gb_walk_takes counts them */
+    bool left_out;         /* one was */
     int64_t last_id;
     bool full;
 };

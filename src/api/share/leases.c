@@ -33,7 +33,7 @@ static void render_who(struct gb_json_writer *out, const struct gb_lease_view *v
 
 struct walk {
     struct gb_json_writer out;
-    const char *session; /* of this session alone; "": of all */
+    const char *session;   /* of this session alone; "": of all */
     struct gb_name prefix; /* of buffers with such names alone */
     unsigned left;
     int64_t seen_id; /* the last lease looked at */

@@ -18,7 +18,7 @@
  * the other. */
 struct way {
     char key[GB_SUBJECT_SIZE + 1];
-    size_t token; /* its index */
+    size_t token;     /* its index */
     int64_t until_us; /* 0: no end */
     uint64_t grant;
 };
@@ -266,9 +266,8 @@ static int find_locked(const struct table *t, const char *key, const char *what,
     for (way = first; way && way < t->ways + t->way_count && strcmp(way->key, key) == 0; way++) {
         if (over(way, now_us))
             continue;
-        *ret = (struct gb_token_found){.grant = way->grant,
-                                       .token = t->recs[way->token].id,
-                                       .has_prefix = t->recs[way->token].prefix[0] != '\0'};
+        *ret = (struct gb_token_found){
+            .grant = way->grant, .token = t->recs[way->token].id, .has_prefix = t->recs[way->token].prefix[0] != '\0'};
         ret->unnoted = atomic_load_explicit(&t->uses[way->token].second, memory_order_relaxed) != now_us / US_PER_S;
         return 0;
     }

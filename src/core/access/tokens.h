@@ -27,7 +27,7 @@ struct gb_token_found {
     uint64_t grant;
     int64_t token; /* the token's id, which is never given twice */
     bool has_prefix;
-    bool unnoted;  /* no use of the token was noted in this second: gb_tokens_used is due */
+    bool unnoted; /* no use of the token was noted in this second: gb_tokens_used is due */
 };
 
 /* secret: the text after "Bearer ". UNAUTHENTICATED if it is unknown or its time is over. [now] */

@@ -22,8 +22,8 @@
 #define GB_LEASE_FINISH_S 30      /* for the importer's event, once the lease is to end */
 
 #define GB_LEASE_AGE_MAX_S 31536000 /* that a mapping may ask for, unless the daemon's options say less */
-#define GB_EXPORT_TTL_S 300       /* of an export that names none */
-#define GB_EXPORT_TTL_MAX_S 86400 /* unless the daemon's options say otherwise */
+#define GB_EXPORT_TTL_S 300         /* of an export that names none */
+#define GB_EXPORT_TTL_MAX_S 86400   /* unless the daemon's options say otherwise */
 
 /* --- holders ------------------------------------------------------------------------------------------------------ */
 
@@ -124,8 +124,8 @@ void gb_lease_export(struct gb_core *core, const struct gb_export_params *params
  * memory is given back and the new generation of a lease for writing is committed.
  *
  * outside: the lease's process was not asked, and may go on. The content of a lease for writing is tainted then, as it
- * is when the time of an export, or of a lease with a greatest age, is over: until other memory takes its place it has no checksum and no lasting entity
- * tag, and seal refuses it with ESCAPED. */
+ * is when the time of an export, or of a lease with a greatest age, is over: until other memory takes its place it has
+ * no checksum and no lasting entity tag, and seal refuses it with ESCAPED. */
 void gb_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, bool outside, struct gb_call *call);
 
 /* Ends the leases whose grant is no longer in force, outside as above. [now] */

@@ -1,5 +1,5 @@
-/* Leases without a connection: any process that has the handle maps the memory, for a time. And how leases end that
- * nobody asked to end. */
+/* Leases without a connection: any process that has the handle maps the memory, for a time. And the leases that end
+ * without a request. */
 #include "base/clock.h"
 #include "core/access/tokens.h"
 #include "core/share/lease_internal.h"

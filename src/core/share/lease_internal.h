@@ -54,8 +54,8 @@ struct gb_lease {
     int64_t buffer_id;
     unsigned ways;
     bool wants_finished;
-    uint64_t max_age_s; /* 0: none */
-    uint64_t caller;    /* 0: none */
+    uint64_t max_age_s;                  /* 0: none */
+    uint64_t caller;                     /* 0: none */
     uint64_t deadline_ns;                /* to be granted; then for its importer's event */
     struct gb_lease_change *transaction; /* NULL: it reads */
     struct gb_export export;             /* until it is granted */

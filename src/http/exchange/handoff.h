@@ -14,10 +14,10 @@ struct gb_handoff {
     struct gb_peer *peer;     /* of a UNIX socket; a reference, which goes along */
     struct gb_source *source; /* of a TCP socket; its count goes along */
     struct gb_http_address from;
-    bool squeezed;            /* admitted beyond the limit: the loop ends a quiet connection for it, or refuses it */
-    bool returning;           /* it has been here before: a client that keeps its connection */
-    bool counted;             /* taken is known */
-    uint64_t taken;           /* bytes that were read from it before */
+    bool squeezed;  /* admitted beyond the limit: the loop ends a quiet connection for it, or refuses it */
+    bool returning; /* it has been here before: a client that keeps its connection */
+    bool counted;   /* taken is known */
+    uint64_t taken; /* bytes that were read from it before */
 };
 
 /* [any thread] The connection ends here: gives the peer back, closes the socket if fd >= 0, and gives the place

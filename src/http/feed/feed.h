@@ -22,7 +22,7 @@ struct gb_http_feed_config {
     unsigned heartbeat_ms;
     unsigned stall_ms; /* a listener that takes nothing for so long is dropped */
     unsigned listeners_max;
-    unsigned remote_max; /* of them, over TCP */
+    unsigned remote_max;                          /* of them, over TCP */
     bool (*in_force)(void *app, uint64_t caller); /* as the server's; NULL: none is */
 };
 
