@@ -10,7 +10,7 @@
 #define GB_FIXTURE_MEMORY (32u << 20)
 
 /* Routes: PUT and GET /b/{name} (one shared block of memory), POST /json (answers the body's length), GET /wait (woken
- * by another thread), GET /wait?never, GET /wait?held[=parked] (until the server's longest wait), GET /canned, PUT /slow
+ * by another thread), GET /wait?never, GET /wait?held (woken by none), GET /wait?held=parked, GET /canned, PUT /slow
  * (room appears only through wakes), PUT /drop[?slow] (keeps no byte; for uploads side by side), PUT /refused. */
 struct gb_http_fixture {
     struct gb_http_server *server;

@@ -74,7 +74,7 @@ START_TEST(tokens_permit_what_they_say) {
 }
 END_TEST
 
-/* What is put in force again unchanged goes on; what permits something else, or is opened by something else, does not. */
+/* A grant goes on as long as neither what it permits nor what opens it changes. */
 START_TEST(grants_last_as_long_as_what_they_permit) {
     struct gb_token_rec tokens[4] = {token(1, "one", GB_SCOPE_READ), token(2, "two", GB_SCOPE_READ),
                                      token(3, "three", GB_SCOPE_READ), token(4, "four", GB_SCOPE_READ)};
