@@ -35,23 +35,33 @@ int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, str
     return r > 0 ? gb_tokens_identify(gb_api_of(request)->core, secret, ret_token, err) : r;
 }
 
-int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
-                  struct gb_error *err) {
+static int permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
+                  struct gb_caller *ret_caller, struct gb_error *err) {
     struct gb_core *core = gb_api_of(request)->core;
     const char *secret;
     int r = bearer(request, &secret, err);
 
-    return r > 0 ? gb_tokens_check(core, secret, scope, session, err) : r;
+    return r > 0 ? gb_tokens_check(core, secret, scope, session, ret_caller, err) : r;
 }
 
-int gb_api_bound(const struct gb_http_request *request, enum gb_scope scope, struct gb_name *ret,
-                 struct gb_error *err) {
+int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
+                  struct gb_error *err) {
+    return permit(request, scope, session, NULL, err);
+}
+
+static int find_bound(const struct gb_http_request *request, enum gb_scope scope, struct gb_name *ret,
+                      struct gb_caller *ret_caller, struct gb_error *err) {
     struct gb_core *core = gb_api_of(request)->core;
     const char *secret;
     int r = bearer(request, &secret, err);
 
     *ret = (struct gb_name){""};
-    return r > 0 ? gb_tokens_session(core, secret, scope, ret, err) : r;
+    return r > 0 ? gb_tokens_session(core, secret, scope, ret, ret_caller, err) : r;
+}
+
+int gb_api_bound(const struct gb_http_request *request, enum gb_scope scope, struct gb_name *ret,
+                 struct gb_error *err) {
+    return find_bound(request, scope, ret, NULL, err);
 }
 
 static enum gb_scope scope_of(enum gb_access access) {
@@ -73,7 +83,7 @@ static enum gb_scope scope_of(enum gb_access access) {
     return GB_SCOPE_WRITE;
 }
 
-int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err) {
+int gb_api_authorize(void *app, struct gb_http_request *request, struct gb_error *err) {
     const struct gb_route *route = gb_route_of(request);
     enum gb_scope scope = scope_of(route->access);
     struct gb_name bound;
@@ -84,9 +94,9 @@ int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb
     (void)app;
     if (route->access == GB_ACCESS_OPEN)
         return 0;
-    if (route->access == GB_ACCESS_OWN_SEE && gb_api_bound(request, GB_SCOPE_MAP, &bound, NULL) == 0)
+    if (route->access == GB_ACCESS_OWN_SEE && find_bound(request, GB_SCOPE_MAP, &bound, &request->caller, NULL) == 0)
         return 0;
     if (route->access >= GB_ACCESS_OWN_READ)
-        return gb_api_bound(request, scope, &bound, err);
-    return gb_api_permit(request, scope, in_session ? request->param[0].s : "", err);
+        return find_bound(request, scope, &bound, &request->caller, err);
+    return permit(request, scope, in_session ? request->param[0].s : "", &request->caller, err);
 }

@@ -5,9 +5,10 @@
 #include "core/core.h"
 #include "http/http.h"
 
-/* gb_http_server_config.authorize: checks the bearer against the access column of the route. app is ignored. [now]
+/* gb_http_server_config.authorize: checks the bearer against the access column of the route, and sets
+ * request->caller. app is ignored. [now]
  * Returns 0, or -1 with UNAUTHENTICATED, FORBIDDEN or MALFORMED_REQUEST. */
-int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err);
+int gb_api_authorize(void *app, struct gb_http_request *request, struct gb_error *err);
 
 /* Checks that the bearer may use this scope in that session too, beyond what its route asks for. session: "" for what
  * belongs to no session. Returns 0, or -1 with UNAUTHENTICATED or FORBIDDEN. */

@@ -42,6 +42,8 @@ struct gb_daemon {
     struct gb_http_server *server;
     struct gb_listeners listeners;
     uint64_t store_failures; /* changes that the database refused, as last logged */
+    uint64_t audit_failures; /* records that the audit's file has not taken, as last logged */
+    uint64_t audit_log_ns;   /* when that was; 0: not yet */
     bool store_refuses;      /* as last logged */
     bool listen_unwritten;   /* the disk had no room for the file listen */
     bool exposed;            /* other machines may reach it: never without a token */
@@ -84,6 +86,15 @@ int gb_daemon_read_default_pools(const struct gb_options *options, struct gb_def
 /* Logs which devices' own pools give memory back, which devices have no pools, and whether pools of sessions are
  * lost. */
 void gb_daemon_log_pools(const struct gb_daemon *daemon);
+
+/* The options of the audit. age: 0 for ever. */
+enum gb_audit_mode gb_daemon_audit_mode(const struct gb_options *options);
+int64_t gb_daemon_audit_age_us(const struct gb_options *options);
+/* Logs what the audit's file has not taken, once a minute. */
+void gb_daemon_check_audit(struct gb_daemon *daemon);
+/* Records a change of a token by a command. A failure is said, and changes nothing. */
+void gb_daemon_audit_token(const struct gb_options *options, struct gb_token_store *tokens, enum gb_audit_event event,
+                           const char *name, const char *session);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);

@@ -131,7 +131,10 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
         if (signal_number == SIGTERM || signal_number == SIGINT)
             break;
         reload_tokens(daemon, signal_number == SIGHUP);
+        if (signal_number == SIGHUP)
+            gb_audit_reopen(daemon->core);
         check_store(daemon);
+        gb_daemon_check_audit(daemon);
         if (check_device(daemon)) {
             status = GB_EXIT_DEVICE;
             break;

@@ -61,7 +61,8 @@ static int make_secret(char *out, struct gb_error *err) {
     return 0;
 }
 
-static int add(struct gb_token_store *tokens, const struct command *command, struct gb_error *err) {
+static int add(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
+               struct gb_error *err) {
     struct gb_token_rec rec = {.scopes = 1u << GB_SCOPE_READ};
     char scopes[GB_SCOPES_SIZE];
     char secret[SECRET_SIZE];
@@ -81,6 +82,7 @@ static int add(struct gb_token_store *tokens, const struct command *command, str
     rec.created_at_us = gb_wall_us();
     if (gb_token_add(tokens, &rec, err) != 0)
         return -1;
+    gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_ADDED, rec.name.s, rec.session);
     fprintf(stderr, "token %s, scope %s%s%s; its secret is shown this once:\n", rec.name.s,
             gb_scopes_text(rec.scopes, scopes), rec.session[0] != '\0' ? ", session " : "", rec.session);
     puts(secret);
@@ -111,10 +113,14 @@ static int count_token(void *arg, const struct gb_token_rec *rec, struct gb_erro
 }
 
 /* Without a token, a daemon that listens on this machine alone is open. */
-static int revoke_one(struct gb_token_store *tokens, const char *name, struct gb_error *err) {
+static int revoke_one(const struct gb_options *options, struct gb_token_store *tokens, const char *name,
+                      struct gb_error *err) {
     unsigned left = 0;
 
-    if (gb_token_revoke(tokens, name, err) != 0 || gb_token_list(tokens, count_token, &left, err) != 0)
+    if (gb_token_revoke(tokens, name, err) != 0)
+        return -1;
+    gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_REVOKED, name, NULL);
+    if (gb_token_list(tokens, count_token, &left, err) != 0)
         return -1;
     if (left == 0)
         fputs("gpubufd: no token is left: a daemon that listens to this machine alone now serves everybody on it; "
@@ -180,11 +186,11 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
     if (rc == 0)
         rc = gb_token_store_open(database, &tokens, &err);
     if (rc == 0 && command.words[0][0] == 'a')
-        rc = add(tokens, &command, &err);
+        rc = add(options, tokens, &command, &err);
     else if (rc == 0 && command.words[0][0] == 'l')
         rc = list(tokens, &err);
     else if (rc == 0)
-        rc = revoke_one(tokens, command.words[1], &err);
+        rc = revoke_one(options, tokens, command.words[1], &err);
     /* A token in another state directory than the daemon's protects nothing. */
     if (rc == 0)
         fprintf(stderr, "database: %s\n", database);

@@ -176,6 +176,26 @@ static const char *const steps[] = {
     "ALTER TABLE sessions ADD COLUMN pool_id INTEGER NOT NULL DEFAULT 0;", /* 0: the device's own */
 
     "ALTER TABLE feed ADD COLUMN head TEXT;", /* NULL: not of a mirrored buffer */
+
+    /* NULL in all but the first three: does not apply. A status of 0: the connection ended before the answer was out. */
+    "CREATE TABLE audit("
+    " id INTEGER PRIMARY KEY,"
+    " at_us INTEGER NOT NULL,"
+    " event TEXT NOT NULL,"
+    " method TEXT,"
+    " route TEXT,"
+    " code TEXT,"
+    " request_id TEXT,"
+    " address TEXT,"
+    " token TEXT,"
+    " certificate TEXT,"
+    " session TEXT,"
+    " object TEXT,"
+    " token_id INTEGER,"
+    " status INTEGER,"
+    " bytes INTEGER,"
+    " count INTEGER"
+    ") STRICT;",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/audit.h"
 #include "store/db.h"
 #include "store/lock.h"
 #include "store/migrate.h"
@@ -185,6 +186,20 @@ int gb_token_revoke(struct gb_token_store *t, const char *name, struct gb_error 
     if (change_tokens(t, stmt, &result, &rows, err) < 0)
         return -1;
     return rows > 0 ? 0 : gb_error_set(err, GB_ERR_TOKEN_NOT_FOUND, "there is no token named \"%.140s\"", name);
+}
+
+int gb_token_audit(struct gb_token_store *t, const struct gb_audit_rec *rec, struct gb_error *err) {
+    sqlite3_stmt *stmt;
+    int r = sqlite3_prepare_v2(t->db, GB_AUDIT_INSERT_SQL, -1, &stmt, NULL);
+
+    if (r != SQLITE_OK)
+        return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_STORE_FAILED, err);
+    gb_audit_bind(stmt, rec);
+    r = sqlite3_step(stmt);
+    if (r != SQLITE_DONE)
+        gb_db_fail(t->db, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
+    sqlite3_finalize(stmt);
+    return r == SQLITE_DONE ? 0 : -1;
 }
 
 /* False where the column does not fit or is no text. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/caller.h"
 #include "base/digest.h"
 #include "core/runtime/call.h"
 #include "core/runtime/runtime.h"
@@ -85,8 +86,15 @@ static int find_locked(struct gb_core *core, const struct gb_token_rec *key, con
     return *ret ? 0 : gb_error_set(err, GB_ERR_UNAUTHENTICATED, "the token is not known");
 }
 
+static void tell_caller(const struct gb_token_rec *rec, struct gb_caller *ret) {
+    if (!ret)
+        return;
+    ret->token = rec->id;
+    memcpy(ret->name.s, rec->name.s, strlen(rec->name.s) + 1);
+}
+
 static int check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,
-                 struct gb_name *ret_session, struct gb_error *err) {
+                 struct gb_name *ret_session, struct gb_caller *ret_caller, struct gb_error *err) {
     struct gb_token_rec key;
     const struct gb_token_rec *rec;
     int r;
@@ -96,8 +104,10 @@ static int check(struct gb_core *core, const char *secret, enum gb_scope scope, 
         return -1;
     pthread_rwlock_rdlock(&core->tokens->lock);
     r = find_locked(core, &key, &rec, err);
-    if (r == 0)
+    if (r == 0) {
+        tell_caller(rec, ret_caller);
         r = judge(rec, scope, session, err);
+    }
     if (r == 0 && ret_session)
         snprintf(ret_session->s, sizeof(ret_session->s), "%s", rec->session);
     pthread_rwlock_unlock(&core->tokens->lock);
@@ -120,11 +130,11 @@ int gb_tokens_identify(struct gb_core *core, const char *secret, int64_t *ret_id
 }
 
 int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,
-                    struct gb_error *err) {
-    return check(core, secret, scope, session, NULL, err);
+                    struct gb_caller *ret_caller, struct gb_error *err) {
+    return check(core, secret, scope, session, NULL, ret_caller, err);
 }
 
 int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope scope, struct gb_name *ret_session,
-                      struct gb_error *err) {
-    return check(core, secret, scope, NULL, ret_session, err);
+                      struct gb_caller *ret_caller, struct gb_error *err) {
+    return check(core, secret, scope, NULL, ret_session, ret_caller, err);
 }

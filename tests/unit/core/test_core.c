@@ -341,16 +341,16 @@ START_TEST(tokens_permit_what_they_say) {
     }
     gb_assert_ok(gb_tokens_set(f.core, tokens, 3, &err), err);
     ck_assert(gb_tokens_required(f.core));
-    gb_assert_ok(gb_tokens_check(f.core, "one", GB_SCOPE_READ, "any", &err), err);
-    gb_assert_fails(gb_tokens_check(f.core, "one", GB_SCOPE_WRITE, "any", &err), err, GB_ERR_FORBIDDEN);
-    gb_assert_ok(gb_tokens_check(f.core, "two", GB_SCOPE_WRITE, "s", &err), err);
-    gb_assert_fails(gb_tokens_check(f.core, "two", GB_SCOPE_READ, "t", &err), err, GB_ERR_FORBIDDEN);
-    gb_assert_fails(gb_tokens_check(f.core, "two", GB_SCOPE_READ, "", &err), err, GB_ERR_FORBIDDEN);
-    gb_assert_ok(gb_tokens_check(f.core, "three", GB_SCOPE_ADMIN, "", &err), err);
-    gb_assert_fails(gb_tokens_check(f.core, "four", GB_SCOPE_READ, "", &err), err, GB_ERR_UNAUTHENTICATED);
-    gb_assert_fails(gb_tokens_check(f.core, "", GB_SCOPE_READ, "", &err), err, GB_ERR_UNAUTHENTICATED);
+    gb_assert_ok(gb_tokens_check(f.core, "one", GB_SCOPE_READ, "any", NULL, &err), err);
+    gb_assert_fails(gb_tokens_check(f.core, "one", GB_SCOPE_WRITE, "any", NULL, &err), err, GB_ERR_FORBIDDEN);
+    gb_assert_ok(gb_tokens_check(f.core, "two", GB_SCOPE_WRITE, "s", NULL, &err), err);
+    gb_assert_fails(gb_tokens_check(f.core, "two", GB_SCOPE_READ, "t", NULL, &err), err, GB_ERR_FORBIDDEN);
+    gb_assert_fails(gb_tokens_check(f.core, "two", GB_SCOPE_READ, "", NULL, &err), err, GB_ERR_FORBIDDEN);
+    gb_assert_ok(gb_tokens_check(f.core, "three", GB_SCOPE_ADMIN, "", NULL, &err), err);
+    gb_assert_fails(gb_tokens_check(f.core, "four", GB_SCOPE_READ, "", NULL, &err), err, GB_ERR_UNAUTHENTICATED);
+    gb_assert_fails(gb_tokens_check(f.core, "", GB_SCOPE_READ, "", NULL, &err), err, GB_ERR_UNAUTHENTICATED);
     gb_assert_ok(gb_tokens_set(f.core, tokens + 1, 1, &err), err);
-    gb_assert_fails(gb_tokens_check(f.core, "one", GB_SCOPE_READ, "s", &err), err, GB_ERR_UNAUTHENTICATED);
+    gb_assert_fails(gb_tokens_check(f.core, "one", GB_SCOPE_READ, "s", NULL, &err), err, GB_ERR_UNAUTHENTICATED);
     gb_assert_ok(gb_tokens_set(f.core, NULL, 0, &err), err);
     ck_assert(!gb_tokens_required(f.core));
     core_fixture_done(&f);
