@@ -1,5 +1,5 @@
-/* The audit: which client changed what, and which requests were refused. A record has no secret: no header, no body, and
- * nothing of a query. */
+/* The audit: which client changed what, and which requests were refused. A record has no secret: no header, no body,
+ * and nothing of a query. */
 #ifndef GB_MODEL_AUDIT_H
 #define GB_MODEL_AUDIT_H
 
@@ -20,7 +20,7 @@ const char *gb_audit_event_word(enum gb_audit_event event);
 /* GB_AUDIT_EVENTS if there is no such word (of a newer daemon). */
 enum gb_audit_event gb_audit_event_of(const char *word);
 
-/* The texts of a record, in the order of the columns. Those up to GB_AUDIT_ERROR are static: whoever keeps a record
+/* The texts of a record, in the order of the columns. Those up to GB_AUDIT_ERROR are static: a queue
  * keeps their address. */
 enum gb_audit_text {
     GB_AUDIT_METHOD,

@@ -25,10 +25,10 @@ static bool make_room(struct gb_audit_queue *q, size_t bytes, size_t max) {
     size_t size = q->size ? q->size : 4096;
     char *bigger;
 
-    if (q->used + bytes <= q->size)
-        return true;
     if (q->used + bytes > max)
         return false;
+    if (q->used + bytes <= q->size)
+        return true;
     while (size < q->used + bytes)
         size *= 2;
     bigger = realloc(q->at, size);

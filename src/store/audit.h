@@ -1,5 +1,5 @@
-/* The audit's table: a queue before the writer, rows of bounded number and age, a connection that reads. Internal to the
- * store. */
+/* The audit's table: a queue before the writer, rows of bounded number and age, a connection that reads. Internal to
+ * the store. */
 #ifndef GB_STORE_AUDIT_H
 #define GB_STORE_AUDIT_H
 

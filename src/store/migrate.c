@@ -177,7 +177,7 @@ static const char *const steps[] = {
 
     "ALTER TABLE feed ADD COLUMN head TEXT;", /* NULL: not of a mirrored buffer */
 
-    /* NULL in all but the first three: does not apply. A status of 0: the connection ended before the answer was out. */
+    /* NULL in all but the first three: does not apply. Status 0: the connection ended before the answer was out. */
     "CREATE TABLE audit("
     " id INTEGER PRIMARY KEY,"
     " at_us INTEGER NOT NULL,"

@@ -93,7 +93,8 @@ static int read_status(const struct gb_http_request *request, uint64_t *params, 
         params[STATUS_MAX] = params[STATUS_MIN] + 99;
         return 0;
     }
-    if (gb_query_u64(request, "status", &params[STATUS_MIN], NULL) < 0 || params[STATUS_MIN] > 599)
+    if (gb_query_u64(request, "status", &params[STATUS_MIN], NULL) < 0 || params[STATUS_MIN] > 599 ||
+        (params[STATUS_MIN] < 100 && params[STATUS_MIN] != 0))
         return gb_error_set(
             err, GB_ERR_INVALID_ARGUMENT,
             "status must be a number from 100 to 599, such as 403, or a class such as 4xx; 0 stands for "
