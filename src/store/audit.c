@@ -210,8 +210,9 @@ static int step(struct gb_audit_log *log, int which, struct gb_error *err) {
     return r == SQLITE_DONE ? 0 : -1;
 }
 
-static int insert(struct gb_audit_log *log, const struct gb_audit_rec *rec, struct gb_error *err) {
-    gb_audit_bind(log->stmts[INSERT], rec);
+static int insert(struct gb_audit_log *log, const struct gb_audit_rec *rec, const struct gb_audit_rec *before,
+                  struct gb_error *err) {
+    gb_audit_bind(log->stmts[INSERT], rec, before);
     return step(log, INSERT, err);
 }
 
@@ -219,21 +220,23 @@ static int insert(struct gb_audit_log *log, const struct gb_audit_rec *rec, stru
 static int insert_gaps(struct gb_audit_log *log, struct gb_error *err) {
     struct gb_audit_rec gap = {.at_us = gb_wall_us(), .event = GB_AUDIT_GAP};
 
-    if (log->killed && insert(log, &gap, err) < 0)
+    if (log->killed && insert(log, &gap, NULL, err) < 0)
         return -1;
     gap.count = log->missing;
-    return log->missing > 0 ? insert(log, &gap, err) : 0;
+    return log->missing > 0 ? insert(log, &gap, NULL, err) : 0;
 }
 
 /* r: how the transaction went so far; the records of a failed one are counted alone. */
 static int insert_some(struct gb_audit_log *log, int r, size_t *at, size_t *ret_n, struct gb_error *err) {
-    struct gb_audit_rec rec;
+    struct gb_audit_rec recs[2]; /* one, and the one before */
+    struct gb_audit_rec *rec = &recs[0];
 
     *ret_n = 0;
-    while (*ret_n < BATCH && gb_audit_queue_next(&log->batch, at, &rec)) {
-        ++*ret_n;
+    while (*ret_n < BATCH && gb_audit_queue_next(&log->batch, at, rec)) {
         if (r == 0)
-            r = insert(log, &rec, err);
+            r = insert(log, rec, *ret_n > 0 ? &recs[1 - (rec - recs)] : NULL, err);
+        ++*ret_n;
+        rec = &recs[1 - (rec - recs)];
     }
     return r;
 }

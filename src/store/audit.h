@@ -31,7 +31,8 @@ int gb_audit_log_read(struct gb_audit_log *log, const struct gb_audit_query *que
                       int64_t *ret_next, struct gb_error *err);
 void gb_audit_log_stat(struct gb_audit_log *log, struct gb_audit_log_stat *ret);
 
-/* audit_rows.c: to the statement; texts are borrowed until it has run. From a row; texts last until the next step.
+/* audit_rows.c: to the statement; texts are borrowed until other ones are bound. before: the record that is bound, so
+ * that what is the same stays; NULL: none. From a row; texts last until the next step.
  * False: of an event unknown here. */
 #define GB_AUDIT_COLUMNS                                                                                               \
     "at_us, event, method, route, code, request_id, address, token, certificate, session, object, token_id, status,"   \
@@ -42,7 +43,7 @@ void gb_audit_log_stat(struct gb_audit_log *log, struct gb_audit_log_stat *ret);
     "SELECT id, " GB_AUDIT_COLUMNS " FROM audit WHERE id BETWEEN ?1 AND ?2 AND at_us >= ?3 AND at_us < ?4"             \
     " AND (event = 'audit.gap' OR ((?5 IS NULL OR session = ?5) AND (?6 IS NULL OR token = ?6)"                        \
     " AND (?7 < 0 OR status BETWEEN ?7 AND ?8))) ORDER BY id DESC"
-void gb_audit_bind(sqlite3_stmt *stmt, const struct gb_audit_rec *rec);
+void gb_audit_bind(sqlite3_stmt *stmt, const struct gb_audit_rec *rec, const struct gb_audit_rec *before);
 void gb_audit_bind_query(sqlite3_stmt *stmt, const struct gb_audit_query *query, int64_t from, int64_t to);
 bool gb_audit_row(sqlite3_stmt *stmt, struct gb_audit_rec *ret);
 

@@ -1,4 +1,6 @@
 /* Records of the audit to and from rows of its table. */
+#include <string.h>
+
 #include "store/audit.h"
 
 static void bind_text(sqlite3_stmt *stmt, int at, const char *text) {
@@ -15,23 +17,37 @@ static void bind_count(sqlite3_stmt *stmt, int at, uint64_t value) {
         sqlite3_bind_null(stmt, at);
 }
 
-void gb_audit_bind(sqlite3_stmt *stmt, const struct gb_audit_rec *rec) {
-    bool request = rec->event == GB_AUDIT_REQUEST;
-    int i;
+static bool same(const char *a, const char *b) {
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
 
-    sqlite3_bind_int64(stmt, 1, rec->at_us);
-    bind_text(stmt, 2, gb_audit_event_word(rec->event));
-    for (i = 0; i < GB_AUDIT_TEXTS; i++)
-        bind_text(stmt, 3 + i, rec->text[i]);
-    bind_count(stmt, 12, rec->token_id > 0 ? (uint64_t)rec->token_id : 0);
-    if (request) {
+static void bind_answer(sqlite3_stmt *stmt, const struct gb_audit_rec *rec) {
+    if (rec->event == GB_AUDIT_REQUEST) {
         sqlite3_bind_int(stmt, 13, rec->status);
         sqlite3_bind_int64(stmt, 14, rec->bytes <= INT64_MAX ? (int64_t)rec->bytes : INT64_MAX);
     } else {
         sqlite3_bind_null(stmt, 13);
         sqlite3_bind_null(stmt, 14);
     }
-    bind_count(stmt, 15, rec->count);
+}
+
+/* Records that follow each other have most in common, and binding costs a quarter of the row. */
+void gb_audit_bind(sqlite3_stmt *stmt, const struct gb_audit_rec *rec, const struct gb_audit_rec *before) {
+    int i;
+
+    sqlite3_bind_int64(stmt, 1, rec->at_us);
+    if (!before || rec->event != before->event)
+        bind_text(stmt, 2, gb_audit_event_word(rec->event));
+    for (i = 0; i < GB_AUDIT_TEXTS; i++) {
+        if (!before || !same(rec->text[i], before->text[i]))
+            bind_text(stmt, 3 + i, rec->text[i]);
+    }
+    if (!before || rec->token_id != before->token_id)
+        bind_count(stmt, 12, rec->token_id > 0 ? (uint64_t)rec->token_id : 0);
+    if (!before || rec->event != before->event || rec->status != before->status || rec->bytes != before->bytes)
+        bind_answer(stmt, rec);
+    if (!before || rec->count != before->count)
+        bind_count(stmt, 15, rec->count);
 }
 
 void gb_audit_bind_query(sqlite3_stmt *stmt, const struct gb_audit_query *query, int64_t from, int64_t to) {

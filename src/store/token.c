@@ -194,7 +194,7 @@ int gb_token_audit(struct gb_token_store *t, const struct gb_audit_rec *rec, str
 
     if (r != SQLITE_OK)
         return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_STORE_FAILED, err);
-    gb_audit_bind(stmt, rec);
+    gb_audit_bind(stmt, rec, NULL);
     r = sqlite3_step(stmt);
     if (r != SQLITE_DONE)
         gb_db_fail(t->db, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
