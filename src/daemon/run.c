@@ -133,6 +133,7 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
         reload_tokens(daemon, signal_number == SIGHUP);
         if (signal_number == SIGHUP)
             gb_audit_reopen(daemon->core);
+        gb_daemon_reload_tls(daemon, signal_number == SIGHUP);
         check_store(daemon);
         gb_daemon_check_audit(daemon);
         if (check_device(daemon)) {
