@@ -1,11 +1,12 @@
-/* Request bodies: every reader fails with an error that says why, or gives a value within its bounds. Labels are written
- * as JSON that can be read again. */
+/* Request bodies: every reader fails with an error that says why, or gives a value within its bounds. Labels are
+ * written as JSON that can be read again. */
 #include <string.h>
 
 #include "api/request/actions.h"
 #include "api/request/buffer_fields.h"
 #include "api/request/json.h"
 #include "base/text.h"
+#include "core/runtime/runtime.h"
 #include "fuzz.h"
 
 #define FIELDS "name bytes dtype shape kind pool device stream mirrored labels quota sides "
@@ -39,8 +40,9 @@ static void check_labels(const json_t *object) {
 }
 
 static void check_buffer(const json_t *object) {
-    char uuid[1][GB_UUID_TEXT_SIZE] = {"GPU-1"};
-    struct gb_api api = {.uuid = uuid, .devices = 1};
+    static struct gb_core_device device = {.rec = {.uuid = "GPU-1"}};
+    static struct gb_core core = {.devices = &device, .device_count = 1};
+    struct gb_api api = {.core = &core, .devices = 1};
     struct gb_buffer_params params = {.dtype = GB_DTYPE_UINT8};
     struct gb_error err = GB_ERROR_INIT;
     uint64_t bytes;

@@ -1,5 +1,5 @@
-/* The header Authorization, and lists of scopes. One of the two secrets in force opens what its scope says, and no other
- * text opens anything. A list of scopes that was parsed is written and parsed again. */
+/* The header Authorization, and lists of scopes. One of the two secrets in force opens what its scope says, and no
+ * other text opens anything. A list of scopes that was parsed is written and parsed again. */
 #include <string.h>
 #include <strings.h>
 

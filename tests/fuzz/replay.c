@@ -1,6 +1,6 @@
-/* Runs a fuzz target without a fuzzer: its seeds and fixed mutations of them, or the files given as arguments and those
- * of the folders among these (a corpus, the findings of a fuzzer). A failure ends the program by a signal. "--seeds DIR"
- * writes the seeds as files for a fuzzer to start from. */
+/* Runs a fuzz target without a fuzzer: its seeds and fixed mutations of them, or the files given as arguments and
+ * those of the folders among these (a corpus, the findings of a fuzzer). A failure ends the program by a signal.
+ * "--seeds DIR" writes the seeds as files for a fuzzer to start from. */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>

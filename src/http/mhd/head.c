@@ -3,9 +3,9 @@
  * on the end of the request. In libmicrohttpd's buffer the lines follow each other, with two NULs in place of CR LF, so
  * that anything else leaves a gap.
  *
- * Two bytes that libmicrohttpd makes NULs as well leave none: a NUL in the place of a line end's CR, and behind the last
- * field the colon of a field without a name, which libmicrohttpd takes for the empty line. No proxy forwards such bytes:
- * each writes its own line ends. */
+ * Bytes that libmicrohttpd makes NULs as well leave none: a NUL in the place of a line end's CR; behind the last field,
+ * the colon of a field without a name, which libmicrohttpd takes for the empty line. No proxy forwards such bytes: each
+ * writes its own line ends. */
 #include "http/mhd/head.h"
 
 #include <microhttpd.h>
