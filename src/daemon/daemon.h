@@ -11,6 +11,7 @@
 #include "core/core.h"
 #include "daemon/listen.h"
 #include "daemon/options.h"
+#include "daemon/tokens_file.h"
 #include "http/http.h"
 #include "store/store.h"
 
@@ -34,6 +35,8 @@ struct gb_daemon {
     struct gb_backend *backend;
     struct gb_store *store;
     struct gb_token_store *tokens;
+    struct gb_tokens_file tokens_file;
+    int64_t token_end_us; /* when the next token's time is over; 0: none has an end */
     struct gb_closer *closer;
     struct gb_core *core;
     struct gb_api *api;
@@ -41,11 +44,13 @@ struct gb_daemon {
     struct gb_default_pools default_pools;
     struct gb_http_server *server;
     struct gb_listeners listeners;
-    uint64_t store_failures; /* changes that the database refused, as last logged */
-    bool store_refuses;      /* as last logged */
-    bool listen_unwritten;   /* the disk had no room for the file listen */
-    bool exposed;            /* other machines may reach it: never without a token */
-    bool device_lost;        /* said so in the log */
+    struct gb_tls_context *tls; /* NULL: no listener is for TLS */
+    char tls_seen[17];          /* stands for the files that it was read from */
+    uint64_t store_failures;    /* changes that the database refused, as last logged */
+    bool store_refuses;         /* as last logged */
+    bool listen_unwritten;      /* the disk had no room for the file listen */
+    bool exposed;               /* other machines may reach it: never without a token */
+    bool device_lost;           /* said so in the log */
     int signal_fd;
 };
 
@@ -59,16 +64,22 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon);
 /* Closes what is open, top down. Also after a failed start. */
 void gb_daemon_done(struct gb_daemon *daemon);
 
-/* Reads the tokens again and puts them in force; without any, an exposed daemon refuses every client. *ret_count: how
- * many. */
+/* Reads the file of --tokens-file if it has changed, or if asked. A file that cannot be read leaves those known as they
+ * are. *ret_changed: other tokens are known now. */
+int gb_daemon_read_tokens_file(struct gb_daemon *daemon, bool asked, bool *ret_changed, struct gb_error *err);
+
+/* Reads the tokens of the database again, and puts them and those of the file in force. Without any, every client is
+ * refused by a daemon that is exposed or has a file. *ret_count: how many. */
 int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb_error *err);
 /* A disk without room for the file is logged, and is no failure: it is tried again as soon as the database takes
  * changes. */
 int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err);
 
+/* As many of so many connections as three quarters of the hard limit on open files have room for. */
+uint64_t gb_limits_fit(uint64_t connections, unsigned each);
 /* Raises the limit on open files so that this many connections fit, or says what to do. *listeners: how many there are
- * to be beside them, and on return how many there can be. */
-int gb_limits_raise(uint64_t connections, uint64_t *listeners, struct gb_error *err);
+ * to be beside them, and on return how many there can be. each: files of a connection. */
+int gb_limits_raise(uint64_t connections, unsigned each, uint64_t *listeners, struct gb_error *err);
 
 /* Bytes of memory that this process may have: the machine's, or less by its control groups. 0: not known. root: "" or
  * where /proc and /sys are found. */
@@ -84,6 +95,11 @@ int gb_daemon_read_default_pools(const struct gb_options *options, struct gb_def
 /* Logs which devices' own pools give memory back, which devices have no pools, and whether pools of sessions are
  * lost. */
 void gb_daemon_log_pools(const struct gb_daemon *daemon);
+
+/* Reads certificates and keys, if a listener is for TLS; refuses options that do not go together. */
+int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err);
+/* Reads them again if a file has changed, or asked is set. What cannot be read is logged; what is in force stays. */
+void gb_daemon_reload_tls(struct gb_daemon *daemon, bool asked);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);

@@ -6,6 +6,7 @@
 #include "http/exchange/server_state.h"
 #include "http/feed/feed.h"
 #include "http/mhd/loop.h"
+#include "http/tls/context.h"
 #include "http/transfer/loop.h"
 
 static void join_all(struct gb_http_server *server) {
@@ -42,6 +43,7 @@ static int start_feed(struct gb_http_server *server, struct gb_error *err) {
         .heartbeat_ms = config->heartbeat_s * 1000,
         .stall_ms = config->stall_timeout_s * 1000,
         .listeners_max = config->listeners_max,
+        .in_force = config->in_force,
         .remote_max = config->listeners_max - (local ? (unsigned)gb_conn_slots_kept(config->listeners_max) : 0)};
 
     if (!config->feed)
@@ -108,6 +110,16 @@ int gb_http_server_start(const struct gb_http_server_config *config, struct gb_h
     return 0;
 }
 
+void gb_http_server_tls(struct gb_http_server *server, struct gb_tls_context *context) {
+    struct gb_tls_context *before;
+
+    pthread_mutex_lock(&server->tls_lock);
+    before = server->tls;
+    server->tls = gb_tls_context_ref(context);
+    pthread_mutex_unlock(&server->tls_lock);
+    gb_tls_context_unref(before);
+}
+
 void gb_http_server_drain(struct gb_http_server *server) {
     unsigned i;
 
@@ -131,10 +143,17 @@ unsigned gb_http_feed_epoch(const struct gb_http_request *request) {
     return feed ? atomic_load(&feed->epoch) : 0;
 }
 
-void gb_http_server_dismiss(struct gb_http_server *server) {
+void gb_http_server_recheck(struct gb_http_server *server) {
+    unsigned i;
+
     if (server->feed)
         atomic_fetch_add(&server->feed->epoch, 1);
     gb_http_server_tell(server);
+    atomic_fetch_add(&server->rechecks, 1);
+    for (i = 0; i < server->config.loops; i++)
+        gb_wake_queue_signal(&server->loops[i].exchanges.wake_queue);
+    for (i = 0; i < server->config.bulk_loops; i++)
+        gb_wake_queue_signal(&server->transfer_loops[i].wake_queue);
 }
 
 static uint64_t active(const struct gb_http_server *server) {
@@ -169,6 +188,8 @@ void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_st
                                         .refused = atomic_load(&server->refused),
                                         .refused_source = atomic_load(&server->refused_source),
                                         .displaced = atomic_load(&server->displaced),
+                                        .tls_handshakes = atomic_load(&server->tls_handshakes),
+                                        .tls_failures = atomic_load(&server->tls_failures),
                                         .listeners = server->feed ? atomic_load(&server->feed->count) : 0,
                                         .reply_memory = atomic_load(&server->reply_memory[0]) +
                                                         atomic_load(&server->reply_memory[1]),

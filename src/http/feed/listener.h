@@ -18,9 +18,13 @@ struct gb_feed_listener {
     atomic_uint *counted; /* gives its place back at the end */
     atomic_uint *remote;  /* the same among listeners over TCP; NULL: of a UNIX socket */
     int fd;
+    struct gb_tls *tls; /* NULL: plain */
     struct gb_peer *peer;
     struct gb_source *source; /* of a TCP socket */
     char owner[129];          /* "": hears all */
+    char prefix[129];         /* of the names that it may hear of */
+    size_t prefix_len;        /* 0: all */
+    uint64_t caller;          /* the request's */
     unsigned epoch;           /* read before the listener was permitted */
     uint64_t topics;
     uint64_t begin; /* only frames with a higher id */

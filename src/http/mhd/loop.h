@@ -29,6 +29,9 @@ struct gb_loop {
     bool listening;                    /* the listening sockets are in the epoll set */
     uint64_t listen_again_ns;          /* when they will be again, after descriptors had run out */
     struct gb_conn *conns;
+    struct gb_front *fronts;     /* connections over TLS */
+    struct gb_front *fed;        /* of them: libmicrohttpd has been given something in this turn */
+    struct gb_front *buried;     /* ended in this turn */
     struct gb_quiet quiet[2][2]; /* [UNIX socket][has asked] */
     struct gb_exchange *waiting;
     struct gb_transfer_loop own;   /* short transfers; its epoll set is the loop's */
@@ -42,6 +45,7 @@ struct gb_loop {
     uint64_t now_ns; /* when this turn began */
     uint64_t next_tick_ns;
     uint64_t next_sweep_ns;
+    unsigned rechecks;       /* of the server, as of the last look at all callers */
     uint64_t weighed_ns;     /* when the loop was last looked at, and */
     uint64_t weighed_cpu_ns; /* the thread's time until then */
     unsigned surplus;        /* connections with small requests that had better go to another loop */

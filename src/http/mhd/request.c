@@ -18,10 +18,16 @@
 
 /* --- requests that are made again and again ----------------------------------------------------------------------- */
 
+/* Over TLS, what is read again and again need not go through the front. */
+static bool is_secure_read(const struct gb_exchange *ex) {
+    return ex->info->secure && ex->req.method <= GB_HTTP_HEAD;
+}
+
 /* A connection that transfers the same once more is better off on the transfer loop, which need not parse the head
  * again. A body that is about to leave goes there with the head that it came with. */
 static void expect_more(struct gb_exchange *ex) {
-    if (!ex->close && !ex->req.chunked && ex->req.route && (ex->req.route->body == GB_BODY_STREAM || ex->resp.source))
+    if (!ex->close && !ex->req.chunked && ex->req.route &&
+        (ex->req.route->body == GB_BODY_STREAM || ex->resp.source || is_secure_read(ex)))
         gb_head_keep(ex);
 }
 
@@ -31,8 +37,9 @@ static bool asks_again(struct gb_exchange *ex) {
     bool again = c->last_target == target;
 
     c->last_target = target;
-    return again && ex->req.route && ex->req.route->body == GB_BODY_STREAM && ex->phase == GB_PHASE_REPLY &&
-           !ex->close && ex->resp.status < 300 && gb_mhd_held(ex) == 0;
+    return again && ex->req.route && (ex->req.route->body == GB_BODY_STREAM || is_secure_read(ex)) &&
+           ex->phase == GB_PHASE_REPLY && !ex->close && (ex->resp.status < 300 || is_secure_read(ex)) &&
+           gb_mhd_held(ex) == 0;
 }
 
 /* The connection goes to a transfer loop, or to the feed. */
@@ -431,4 +438,20 @@ void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_e
     ex->close = true;
     if (leave(loop, ex) < 0)
         shutdown(ex->info->fd, SHUT_RDWR);
+}
+
+void gb_mhd_revoked(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
+    switch (ex->phase) {
+    case GB_PHASE_BODY:
+        gb_mhd_drop(loop, ex, err);
+        break;
+    case GB_PHASE_WAIT:
+    case GB_PHASE_GATHER:
+        gb_http_response_done(&ex->resp);
+        gb_exchange_fail(ex, err);
+        gb_mhd_resume(loop, ex);
+        break;
+    default: /* it was refused already, or its reply is on its way */
+        break;
+    }
 }
