@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "http/exchange/step.h"
+#include "http/mhd/front.h"
 #include "http/mhd/request.h"
 
 #define PAUSE_NS (50 * GB_NS_PER_MS)
@@ -52,7 +53,7 @@ static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
 
     sweep_unread(c, now_ns);
     if (over || (now_ns >= c->peek_ns && has_ended(c)))
-        shutdown(c->fd, SHUT_RDWR);
+        gb_front_cut(c);
     /* An end may come unnoticed at any time, with a part of a header. The looks become rarer, because there may be
      * thousands of connections. */
     if (now_ns >= c->peek_ns) {

@@ -205,6 +205,8 @@ void gb_transfer_loop_tick(struct gb_transfer_loop *loop) {
     for (t = loop->transfers; t; t = next) {
         next = t->next;
         drips = t->mark > 1 && gb_http_transfer_has_bytes(t);
+        if (drips && t->from.tls)
+            gb_tls_woken(t->from.tls);
         pause_slow(t, drips, now_ns);
         check_time(loop, t, drips, now_ns);
     }
