@@ -1,74 +1,12 @@
-"""A client of TLS that decides which bytes leave when: its records are made apart from its socket."""
+"""Connections of TLS that a test makes itself, and openssl's client."""
 import re
 import socket
 import ssl
 import subprocess
 
-from harness import Raw
 from connected import PATIENCE_S
-
-RECORD = 16384
-
-
-class Secured:
-    """Used like a socket. session: of another one that is to be resumed."""
-
-    def __init__(self, sock, context, name="localhost", session=None, shake=True):
-        self.plain, self.into, self.out = sock, ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self.into, self.out, server_hostname=name, session=session)
-        self.cut = False  # the daemon has closed without saying so
-        if shake:
-            self._until(self.tls.do_handshake)
-
-    def _flush(self):
-        data = self.out.read()
-        if data:
-            self.plain.sendall(data)
-
-    def _until(self, step, *args):
-        while True:
-            try:
-                result = step(*args)
-                self._flush()
-                return result
-            except ssl.SSLWantReadError:
-                self._flush()
-                data = self.plain.recv(1 << 18)
-                if data:
-                    self.into.write(data)
-                else:
-                    self.into.write_eof()
-
-    def encrypted(self, data, size=RECORD):
-        """The data in records of that many bytes."""
-        view = memoryview(data)
-        for at in range(0, len(view), size):
-            self.tls.write(view[at:at + size])
-        return self.out.read()
-
-    def sendall(self, data, size=RECORD):
-        for at in range(0, len(data), 1 << 20):
-            self.plain.sendall(self.encrypted(data[at:at + (1 << 20)], size))
-
-    def recv(self, n):
-        try:
-            return self._until(self.tls.read, n)
-        except ssl.SSLZeroReturnError:
-            return b""
-        except ssl.SSLEOFError:
-            self.cut = True
-            return b""
-
-    def last_words(self):
-        """The record with which TLS ends, for our side alone."""
-        try:
-            self.tls.unwrap()
-        except ssl.SSLWantReadError:
-            pass
-        return self.out.read()
-
-    def __getattr__(self, name):  # settimeout, setsockopt, shutdown, close
-        return getattr(self.plain, name)
+from harness import Raw
+from secure import RECORD, Secured  # noqa: F401
 
 
 class Wire(Raw):

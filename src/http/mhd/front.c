@@ -47,7 +47,8 @@ struct gb_front {
     uint64_t fed;
     struct rest up;
     struct rest down;
-    uint64_t since_ns; /* the state began, or bytes for the client have waited */
+    uint64_t since_ns;           /* the state began */
+    struct gb_progress progress; /* of the client with what waits for it */
     uint64_t lingered;
     bool client_ended;
     bool reply_ended;
@@ -246,7 +247,6 @@ static int flush_down(struct gb_front *f) {
     n = gb_tls_send(f->socket.tls, f->down.bytes + f->down.at, f->down.len, false);
     if (n < 0)
         return errno == EAGAIN ? 0 : -1;
-    f->since_ns = gb_clock_ns();
     consume(&f->down, (size_t)n);
     return 0;
 }
@@ -264,7 +264,6 @@ static int pump_down(struct gb_front *f) {
             return -1;
         if (sent < 0)
             sent = 0;
-        f->since_ns = gb_clock_ns();
         if (sent < n && keep(&f->down, piece + sent, (size_t)(n - sent)) < 0)
             return -1;
     }
@@ -432,7 +431,17 @@ bool gb_front_event(struct gb_loop *loop, void *data, uint32_t events) {
 
 /* --- time --------------------------------------------------------------------------------------------------------- */
 
-static bool is_over(const struct gb_front *f, uint64_t now_ns) {
+/* The socket has room again only after much of its queue has left, which a slow client may take for long. */
+static bool is_slow(struct gb_front *f, uint64_t now_ns) {
+    if (f->down.len == 0) {
+        f->progress = (struct gb_progress){.began_ns = 0};
+        return false;
+    }
+    gb_progress_look(&f->progress, f->socket.fd, false, now_ns);
+    return gb_progress_slow(&f->progress, &f->loop->server->config, now_ns);
+}
+
+static bool is_over(struct gb_front *f, uint64_t now_ns) {
     const struct gb_http_server_config *config = &f->loop->server->config;
     unsigned header_s = config->header_timeout_s && config->header_timeout_s < config->idle_timeout_s
                             ? config->header_timeout_s
@@ -443,7 +452,7 @@ static bool is_over(const struct gb_front *f, uint64_t now_ns) {
     case HANDSHAKE:
         return atomic_load(&f->loop->server->draining) || (header_s && passed_ns > header_s * GB_NS_PER_S);
     case RELAY:
-        return f->down.len > 0 && config->stall_timeout_s && passed_ns > config->stall_timeout_s * GB_NS_PER_S;
+        return is_slow(f, now_ns);
     case LINGER:
         return passed_ns > LINGER_NS;
     case ENDED:
@@ -503,6 +512,17 @@ void gb_front_cut(struct gb_conn *c) {
     if (c->front)
         c->front->is_cut = true;
     shutdown(c->fd, SHUT_RDWR);
+}
+
+void gb_front_drop(struct gb_conn *c) {
+    if (c->front)
+        abandon(c->front);
+    gb_socket_abandon(c->fd);
+    shutdown(c->fd, SHUT_RDWR);
+}
+
+int gb_front_wire(const struct gb_conn *c) {
+    return c->front ? c->front->socket.fd : c->fd;
 }
 
 uint64_t gb_front_taken(const struct gb_conn *c) {

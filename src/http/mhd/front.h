@@ -36,6 +36,10 @@ void gb_front_closed(struct gb_conn *c);
 const struct gb_http_certificate *gb_front_certificate(struct gb_conn *c);
 /* A connection without a request ends, secure or not: libmicrohttpd finds its end. */
 void gb_front_cut(struct gb_conn *c);
+/* A connection ends, and what its client has not taken is dropped. */
+void gb_front_drop(struct gb_conn *c);
+/* The socket that the client's bytes go through: that of the front, or the connection's own. */
+int gb_front_wire(const struct gb_conn *c);
 /* Bytes that libmicrohttpd has read from its end. */
 uint64_t gb_front_taken(const struct gb_conn *c);
 /* What libmicrohttpd has not read goes back to the connection. The connection is suspended. Returns 0, or -1 if memory

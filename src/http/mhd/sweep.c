@@ -26,21 +26,16 @@ static bool has_left(const struct gb_conn *c) {
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-static void end_slow(struct gb_conn *c) {
-    gb_socket_abandon(c->fd);
-    shutdown(c->fd, SHUT_RDWR);
-}
-
 /* Replies in the kernel's queue are unread too. A connection that polls all the time is not checked. */
 static void sweep_unread(struct gb_conn *c, uint64_t now_ns) {
     if (c->read_all || now_ns - c->idle_ns < GB_NS_PER_S || gb_peer_busy(c->peer))
         return;
-    c->read_all = gb_socket_queued(c->fd) == 0;
+    c->read_all = gb_socket_queued(gb_front_wire(c)) == 0;
     if (c->read_all)
         return;
-    gb_progress_look(&c->progress, c->fd, c->local, now_ns);
+    gb_progress_look(&c->progress, gb_front_wire(c), c->local, now_ns);
     if (gb_progress_slow(&c->progress, &c->loop->server->config, now_ns))
-        end_slow(c);
+        gb_front_drop(c);
 }
 
 static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
@@ -68,9 +63,9 @@ static void sweep_replying(struct gb_conn *c, bool waits, uint64_t now_ns) {
     if (waits)
         gb_progress_excuse(&c->progress, now_ns);
     else
-        gb_progress_look(&c->progress, c->fd, c->local, now_ns);
+        gb_progress_look(&c->progress, gb_front_wire(c), c->local, now_ns);
     if (gb_progress_slow(&c->progress, &c->loop->server->config, now_ns))
-        end_slow(c);
+        gb_front_drop(c);
 }
 
 void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {

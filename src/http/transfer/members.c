@@ -30,8 +30,8 @@ void gb_http_transfer_arm(struct gb_transfer_loop *loop, struct gb_http_transfer
 
     /* The socket has no event for bytes that are decrypted already; it is writable at once. Earlier replies leave while
      * the next request is read. */
-    if (t->from.tls && (((events & EPOLLIN) && gb_tls_pending(t->from.tls)) ||
-                        (gb_tls_flush(t->from.tls) < 0 && errno == EAGAIN)))
+    if (t->from.tls &&
+        (((events & EPOLLIN) && gb_tls_pending(t->from.tls)) || (gb_tls_flush(t->from.tls) < 0 && errno == EAGAIN)))
         ev.events = events |= EPOLLOUT;
     if (t->watched ? t->armed == events : events == 0)
         return;
