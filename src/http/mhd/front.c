@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -12,10 +14,14 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "http/exchange/progress.h"
+#include "http/mhd/refuse.h"
 #include "http/tls/tls.h"
 
 /* Moved at a time; also what may lie in the pair, so that little of a large body goes through it. */
 #define PIECE_BYTES 16384
+
+/* The first byte of a handshake. */
+#define HANDSHAKE_RECORD 0x16
 
 #define LINGER_NS (2 * GB_NS_PER_S)
 #define LINGER_BYTES (16u << 20)
@@ -50,6 +56,7 @@ struct gb_front {
     uint64_t since_ns;           /* the state began */
     struct gb_progress progress; /* of the client with what waits for it */
     uint64_t lingered;
+    bool begun; /* the client's first byte was looked at */
     bool client_ended;
     bool reply_ended;
     bool is_cut; /* nothing of the client is on its way that would have to be read before the end */
@@ -143,17 +150,6 @@ static void end(struct gb_front *f) {
 static void abandon(struct gb_front *f) {
     gb_socket_abandon(f->socket.fd);
     end(f);
-}
-
-void gb_fronts_bury(struct gb_loop *loop) {
-    struct gb_front *f;
-
-    while ((f = loop->buried)) {
-        loop->buried = f->next;
-        free(f->up.bytes);
-        free(f->down.bytes);
-        free(f);
-    }
 }
 
 /* The reply is out, and no other follows; or the client was told why there is none. */
@@ -257,8 +253,14 @@ static int pump_down(struct gb_front *f) {
 
     if (flush_down(f) < 0)
         return -1;
-    while (f->down.len == 0 && !f->reply_ended && (n = recv(f->pair, piece, sizeof(piece), MSG_DONTWAIT)) > 0) {
-        ssize_t sent = gb_tls_send(f->socket.tls, piece, (size_t)n, false);
+    /* Fewer bytes than there is room for are all that there were. */
+    do {
+        ssize_t sent;
+
+        n = f->down.len > 0 || f->reply_ended ? 0 : recv(f->pair, piece, sizeof(piece), MSG_DONTWAIT);
+        if (n <= 0)
+            break;
+        sent = gb_tls_send(f->socket.tls, piece, (size_t)n, false);
 
         if (sent < 0 && errno != EAGAIN)
             return -1;
@@ -266,7 +268,7 @@ static int pump_down(struct gb_front *f) {
             sent = 0;
         if (sent < n && keep(&f->down, piece + sent, (size_t)(n - sent)) < 0)
             return -1;
-    }
+    } while (n == (ssize_t)sizeof(piece));
     if (f->down.len > 0)
         return 0;
     if (!f->reply_ended && (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))))
@@ -307,6 +309,18 @@ void gb_fronts_flush(struct gb_loop *loop) {
     }
 }
 
+void gb_fronts_bury(struct gb_loop *loop) {
+    struct gb_front *f;
+
+    gb_fronts_flush(loop); /* none may be listed there */
+    while ((f = loop->buried)) {
+        loop->buried = f->next;
+        free(f->up.bytes);
+        free(f->down.bytes);
+        free(f);
+    }
+}
+
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
 
 /* False: the front has ended. */
@@ -336,8 +350,48 @@ static bool begin_relay(struct gb_front *f) {
     return false;
 }
 
+static void refuse_plain(struct gb_front *f) {
+    struct gb_handoff socket = f->socket;
+
+    part(f);
+    gb_tls_free(socket.tls);
+    gb_conn_slot_end(&f->loop->server->places, socket.source);
+    gb_refuse(f->loop, &socket, GB_REFUSAL_PLAIN);
+}
+
+/* Looks at the client's first byte, which alone says whether a handshake follows: its later records are of other kinds.
+ * False: there is none yet, or it is of plain HTTP and the front has ended. */
+static bool begin_handshake(struct gb_front *f) {
+    unsigned char byte = HANDSHAKE_RECORD;
+
+    if (recv(f->socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) {
+        watch(f, f->socket.fd, WIRE, EPOLLIN, &f->wire_watched, &f->wire_events);
+        return false;
+    }
+    f->begun = true;
+    if (byte == HANDSHAKE_RECORD)
+        return true;
+    refuse_plain(f);
+    return false;
+}
+
+/* Handshakes are spread over the loops, and keep them busy for long; requests are better off together. */
+static bool settle(struct gb_front *f) {
+    struct gb_http_server *server = f->loop->server;
+    struct gb_loop *to = gb_loop_fill(server, GB_LOOP_TOGETHER / server->config.loops);
+    struct gb_handoff socket = f->socket;
+
+    if (to == f->loop)
+        return begin_relay(f);
+    part(f);
+    gb_loop_give(to, &socket);
+    return false;
+}
+
 /* False: it goes on later, or the front has ended. */
 static bool shake_hands(struct gb_front *f) {
+    if (!f->begun && !begin_handshake(f))
+        return false;
     switch (gb_tls_handshake(f->socket.tls)) {
     case GB_TLS_WANTS_READ:
         watch(f, f->socket.fd, WIRE, EPOLLIN, &f->wire_watched, &f->wire_events);
@@ -355,11 +409,16 @@ static bool shake_hands(struct gb_front *f) {
     }
     atomic_fetch_add(&f->loop->server->tls_handshakes, 1);
     gb_handshake_leave(&f->loop->handshakes, &f->handshake);
-    return begin_relay(f);
+    return settle(f);
 }
 
 static struct gb_tls *new_tls(struct gb_http_server *server, int fd) {
     struct gb_tls *tls;
+    int one = 1;
+
+    /* As libmicrohttpd does on plain connections: the first reply does not wait until the client has acknowledged the
+     * tickets before it. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 
     pthread_mutex_lock(&server->tls_lock);
     tls = gb_tls_new(server->tls, fd);

@@ -14,6 +14,9 @@
 
 #define RECORD_BYTES 16384
 
+/* A head of a reply waits for the bytes that follow, and goes in one record with them. */
+#define JOIN_BYTES 4096
+
 /* One read ends after so many records, and one more for each 8 KiB that it has room for: a client that sends a byte a
  * record does not hold others up for long. */
 #define READ_RECORDS 256
@@ -404,27 +407,17 @@ bool gb_tls_pending(struct gb_tls *tls) {
 
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
-/* One record, or as much of it as the client permits. Returns as gb_tls_send. */
-static ssize_t send_record(struct gb_tls *tls, const char *bytes, size_t n) {
+/* One record, or as much of it as the client permits. Returns the bytes that are in it, -1 with EAGAIN if another one
+ * must leave first, or -1. A part of it may wait in `out`. */
+static ssize_t put_record(struct gb_tls *tls, const char *bytes, size_t n) {
     ssize_t r;
 
     if (flush_out(tls) < 0)
         return errno == EAGAIN ? -1 : break_off(tls, EPIPE);
-    if (tls->held > 0) {
-        r = (ssize_t)tls->held;
-        tls->held = 0;
-        return r;
-    }
     do
         r = gnutls_record_send(tls->session, bytes, n);
     while (r == GNUTLS_E_INTERRUPTED);
-    if (r < 0)
-        return break_off(tls, EPIPE);
-    if (tls->out_len == 0)
-        return r;
-    tls->held = (size_t)r;
-    errno = EAGAIN;
-    return -1;
+    return r < 0 ? break_off(tls, EPIPE) : r;
 }
 
 bool gb_tls_is_sending(const struct gb_tls *tls) {
@@ -432,8 +425,11 @@ bool gb_tls_is_sending(const struct gb_tls *tls) {
 }
 
 void gb_tls_queue(struct gb_tls *tls, const void *bytes, size_t n) {
+    size_t left = tls->held < n ? tls->held : n;
     char *bigger;
 
+    tls->held -= left;
+    n -= left;
     if (n == 0)
         return;
     bigger = malloc(tls->queue_len + n);
@@ -443,28 +439,34 @@ void gb_tls_queue(struct gb_tls *tls, const void *bytes, size_t n) {
     }
     if (tls->queue_len > 0)
         memcpy(bigger, tls->queue + tls->queue_at, tls->queue_len);
-    memcpy(bigger + tls->queue_len, bytes, n);
+    memcpy(bigger + tls->queue_len, (const char *)bytes + left, n);
     free(tls->queue);
     tls->queue = bigger;
     tls->queue_at = 0;
     tls->queue_len += n;
 }
 
-/* Returns 0, or -1 as gb_tls_send. */
-static int send_queue(struct gb_tls *tls, bool more) {
-    while (tls->queue_len > 0) {
+static void took_queue(struct gb_tls *tls, size_t n) {
+    tls->queue_at += n;
+    tls->queue_len -= n;
+    if (tls->queue_len > 0)
+        return;
+    free(tls->queue);
+    tls->queue = NULL;
+}
+
+/* Sends the queue but for its last bytes, of which up to `rest` stay. Returns 0, or -1 as gb_tls_send. */
+static int send_queue(struct gb_tls *tls, size_t rest, bool more) {
+    while (tls->queue_len > rest) {
         size_t size = tls->queue_len < RECORD_BYTES ? tls->queue_len : RECORD_BYTES;
         ssize_t r;
 
         tls->more = more || tls->queue_len > size;
-        r = send_record(tls, tls->queue + tls->queue_at, size);
+        r = put_record(tls, tls->queue + tls->queue_at, size);
         if (r < 0)
             return -1;
-        tls->queue_at += (size_t)r;
-        tls->queue_len -= (size_t)r;
+        took_queue(tls, (size_t)r);
     }
-    free(tls->queue);
-    tls->queue = NULL;
     return 0;
 }
 
@@ -473,28 +475,63 @@ int gb_tls_flush(struct gb_tls *tls) {
         errno = tls->broken;
         return -1;
     }
-    return tls->queue ? send_queue(tls, false) : 0;
+    return send_queue(tls, 0, false) < 0 ? -1 : flush_out(tls);
+}
+
+/* What is queued, and as much as fits beside it of the bytes, of which it returns how many are in the record. */
+static ssize_t put_joined(struct gb_tls *tls, const char *bytes, size_t n) {
+    char record[RECORD_BYTES];
+    size_t before = tls->queue_len;
+    size_t size = n < RECORD_BYTES - before ? n : RECORD_BYTES - before;
+    ssize_t r;
+
+    if (before == 0)
+        return put_record(tls, bytes, size);
+    memcpy(record, tls->queue + tls->queue_at, before);
+    memcpy(record + before, bytes, size);
+    r = put_record(tls, record, before + size);
+    if (r < 0)
+        return -1;
+    before = before < (size_t)r ? before : (size_t)r;
+    took_queue(tls, before);
+    return r - (ssize_t)before;
+}
+
+static ssize_t send_records(struct gb_tls *tls, const char *at, size_t n, size_t sent, bool more) {
+    while (sent < n) {
+        ssize_t r;
+
+        tls->more = more || n - sent > RECORD_BYTES;
+        r = put_joined(tls, at + sent, n - sent);
+        if (r < 0)
+            return sent > 0 && errno == EAGAIN ? (ssize_t)sent : -1;
+        if (tls->out_len > 0) {
+            tls->held = (size_t)r;
+            errno = EAGAIN;
+            return sent > 0 ? (ssize_t)sent : -1;
+        }
+        sent += (size_t)r;
+    }
+    return (ssize_t)sent;
 }
 
 ssize_t gb_tls_send(struct gb_tls *tls, const void *bytes, size_t n, bool more) {
-    const char *at = bytes;
-    size_t sent = 0;
+    size_t sent = tls->held;
 
+    if (more && sent == 0 && tls->broken == 0 && tls->queue_len + n <= JOIN_BYTES) {
+        gb_tls_queue(tls, bytes, n);
+        sent = n;
+    }
     if (tls->broken != 0) {
         errno = tls->broken;
         return -1;
     }
-    if (tls->queue && send_queue(tls, true) < 0)
+    if (tls->held > 0) {
+        if (flush_out(tls) < 0)
+            return errno == EAGAIN ? -1 : break_off(tls, EPIPE);
+        tls->held = 0;
+    } else if (sent == 0 && send_queue(tls, JOIN_BYTES, true) < 0) {
         return -1;
-    while (sent < n) {
-        size_t size = n - sent < RECORD_BYTES ? n - sent : RECORD_BYTES;
-        ssize_t r;
-
-        tls->more = more || sent + size < n;
-        r = send_record(tls, at + sent, size);
-        if (r < 0)
-            return sent > 0 && errno == EAGAIN ? (ssize_t)sent : -1;
-        sent += (size_t)r;
     }
-    return (ssize_t)sent;
+    return send_records(tls, bytes, n, sent, more);
 }

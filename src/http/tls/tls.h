@@ -41,7 +41,7 @@ void gb_tls_woken(struct gb_tls *tls);
 ssize_t gb_tls_recv(struct gb_tls *tls, void *room, size_t n);
 /* The same, and they stay to be read again. */
 ssize_t gb_tls_peek(struct gb_tls *tls, void *room, size_t n);
-/* Bytes that are read before all others: somebody has read them already. Returns 0; -1: memory is exhausted. */
+/* Bytes that were taken out and are to be read again, before all others. Returns 0; -1: memory is exhausted. */
 int gb_tls_unread(struct gb_tls *tls, const void *bytes, size_t n);
 /* Whether bytes, the end or an error are there, for which the socket has no event. */
 bool gb_tls_pending(struct gb_tls *tls);
@@ -52,7 +52,8 @@ ssize_t gb_tls_send(struct gb_tls *tls, const void *bytes, size_t n, bool more);
 /* Whether a part of the bytes that must be given again has left. */
 bool gb_tls_is_sending(const struct gb_tls *tls);
 
-/* Bytes that leave before all that is sent. If memory is exhausted the connection is broken. */
+/* Bytes that leave before all that is sent. Those which must be given again come here first, if there are any. If memory
+ * is exhausted the connection is broken. */
 void gb_tls_queue(struct gb_tls *tls, const void *bytes, size_t n);
 /* Sends them as far as the socket takes them. Returns 0: all have left; -1 as gb_tls_send. */
 int gb_tls_flush(struct gb_tls *tls);
