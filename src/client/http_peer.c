@@ -306,7 +306,11 @@ static bool answers_plainly(struct look *look, const char *url) {
     return status >= 100;
 }
 
-/* Fills look. Returns 0, or -1 with err if this process cannot look at all. */
+static bool spoke_http(const struct look *look) {
+    return look->came >= 5 && memcmp(look->first, "HTTP/", 5) == 0;
+}
+
+/* Fills look. What answers to TLS by an alert may answer to plain HTTP, too, and only to say that this is wrong. Returns 0, or -1 with err if this process cannot look at all. */
 static int look_at(struct look *look, const struct gbc_settings *set, struct gpubuf_error *err) {
     gnutls_certificate_credentials_t trust;
     gnutls_session_t session;
@@ -332,9 +336,8 @@ static int look_at(struct look *look, const struct gbc_settings *set, struct gpu
     curl_easy_cleanup(easy);
     gnutls_certificate_free_credentials(trust);
     if (look->connected && !look->tls && !atomic_load(&set->interrupted))
-        look->plain = look->came >= 5 && memcmp(look->first, "HTTP/", 5) == 0 ? true
-                      : look->number == GNUTLS_E_TIMEDOUT                     ? false
-                                                                              : answers_plainly(look, url);
+        look->plain =
+            spoke_http(look) || (look->came == 0 && look->number != GNUTLS_E_TIMEDOUT && answers_plainly(look, url));
     return 0;
 }
 
@@ -404,7 +407,9 @@ static int explain_tls(struct gbc_conn *conn, bool certain, const char *said, st
         if (look.plain)
             return say_plain(&look, err);
     }
-    return certain ? gbc_error_set(err, GPUBUF_TLS_FAILED, "no connection by TLS to %s: %s", set->url, said) : 0;
+    return certain
+               ? gbc_error_set(err, GPUBUF_TLS_FAILED, "no connection by TLS (1.2 at least) to %s: %s", set->url, said)
+               : 0;
 }
 
 static int explain_plain(const struct gbc_settings *set, struct gpubuf_error *err) {
@@ -453,6 +458,6 @@ int gpubuf_peer_get(gpubuf_client *client, struct gpubuf_peer *ret, struct gpubu
         return gbc_error_set(err, GPUBUF_CANNOT_CONNECT, "%s cannot be reached", set->url);
     if (look.plain)
         return say_plain(&look, err);
-    return gbc_error_set(err, GPUBUF_TLS_FAILED, "no connection by TLS to %s: %s", set->url,
+    return gbc_error_set(err, GPUBUF_TLS_FAILED, "no connection by TLS (1.2 at least) to %s: %s", set->url,
                          look.number != 0 ? gnutls_strerror(look.number) : "it shows no certificate");
 }

@@ -27,13 +27,10 @@ static int make_folder(const char *path, mode_t mode, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_INTERNAL, "the folder %.200s cannot be made: %s", path, strerror(errno));
 }
 
-static int refuse_present(const char *path, struct gb_error *err) {
-    if (access(path, F_OK) != 0 && errno == ENOENT)
+static int refuse_present(const char *path, const char *instead, struct gb_error *err) {
+    if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return 0;
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                        "%.200s is there, and nothing is overwritten: \"gpubufd tls renew\" makes the server's "
-                        "certificate again, and --dir names another folder",
-                        path);
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s is there, and nothing is overwritten: %s", path, instead);
 }
 
 static int prepare(const char *dir, const struct gb_tls_paths *paths, struct gb_error *err) {
@@ -41,7 +38,9 @@ static int prepare(const char *dir, const struct gb_tls_paths *paths, struct gb_
     size_t i;
 
     for (i = 0; i < sizeof(made) / sizeof(made[0]); i++) {
-        if (refuse_present(made[i], err) != 0)
+        if (refuse_present(made[i],
+                           "\"gpubufd tls renew\" makes the server's certificate again, and --dir names another folder",
+                           err) != 0)
             return -1;
     }
     return make_folder(dir, 0755, err) == 0 ? make_folder(paths->authority_folder, 0700, err) : -1;
@@ -64,7 +63,7 @@ static struct gb_tls_pair *make_authority(const char *machine, struct gb_error *
 }
 
 static int make_client(const struct gb_tls_paths *paths, const struct gb_tls_pair *authority, const char *name,
-                       uint32_t days, struct gb_error *err) {
+                       uint32_t days, FILE *out, struct gb_error *err) {
     struct gb_tls_plan plan = {.role = GB_TLS_CLIENT, .common_name = name, .now_s = now_s(), .days = days};
     char certificate[PATH_MAX];
     char key[PATH_MAX];
@@ -74,30 +73,32 @@ static int make_client(const struct gb_tls_paths *paths, const struct gb_tls_pai
 
     snprintf(certificate, sizeof(certificate), "%s/%s.pem", paths->clients, name);
     snprintf(key, sizeof(key), "%s/%s.key", paths->clients, name);
-    if (refuse_present(certificate, err) != 0 || make_folder(paths->clients, 0700, err) != 0)
+    if (refuse_present(certificate, "give another NAME, or take its files away", err) != 0 ||
+        refuse_present(key, "give another NAME, or take its files away", err) != 0 ||
+        make_folder(paths->clients, 0700, err) != 0)
         return -1;
     pair = gb_tls_pair_make(&plan, authority, err);
     rc = pair != NULL ? gb_tls_pair_save(pair, certificate, key, err) : -1;
     if (rc == 0)
-        printf("client     %s\n           %s\n           for %s, until %s\n", certificate, key, name,
-               gb_tls_date(gb_tls_pair_until(pair), date));
+        fprintf(out, "client     %s\n           %s\n           for %s, until %s\n", certificate, key, name,
+                gb_tls_date(gb_tls_pair_until(pair), date));
     gb_tls_pair_free(pair);
     return rc;
 }
 
-static int say_server(const struct gb_tls_paths *paths, int64_t until_s, struct gb_error *err) {
+static int say_server(const struct gb_tls_paths *paths, int64_t until_s, FILE *out, struct gb_error *err) {
     char names[NAMES_TEXT];
     char date[GB_TLS_DATE_SIZE];
 
     if (gb_tls_names_text(paths->server, names, sizeof(names), err) != 0)
         return -1;
-    printf("server     %s\n           %s\n           for %s, until %s\n", paths->server, paths->server_key, names,
-           gb_tls_date(until_s, date));
+    fprintf(out, "server     %s\n           %s\n           for %s, until %s\n", paths->server, paths->server_key, names,
+            gb_tls_date(until_s, date));
     return 0;
 }
 
 static int make_server(const struct gb_tls_paths *paths, const struct gb_tls_pair *authority,
-                       const struct gb_tls_names *names, uint32_t days, struct gb_error *err) {
+                       const struct gb_tls_names *names, uint32_t days, FILE *out, struct gb_error *err) {
     struct gb_tls_plan plan = {.role = GB_TLS_SERVER, .names = names, .now_s = now_s(), .days = days};
     struct gb_tls_pair *pair;
     int rc;
@@ -106,7 +107,7 @@ static int make_server(const struct gb_tls_paths *paths, const struct gb_tls_pai
     pair = gb_tls_pair_make(&plan, authority, err);
     rc = pair != NULL ? gb_tls_pair_save(pair, paths->server, paths->server_key, err) : -1;
     if (rc == 0)
-        rc = say_server(paths, gb_tls_pair_until(pair), err);
+        rc = say_server(paths, gb_tls_pair_until(pair), out, err);
     gb_tls_pair_free(pair);
     return rc;
 }
@@ -133,7 +134,7 @@ static void say_next(const struct gb_tls_paths *paths, const char *machine, cons
 
 /* All or nothing: what was made before a failure is taken away. */
 static int init(const struct gb_tls_command *command, const struct gb_tls_paths *paths,
-                const struct gb_tls_names *names, struct gb_error *err) {
+                const struct gb_tls_names *names, FILE *out, struct gb_error *err) {
     struct gb_tls_pair *authority = make_authority(names->items[0].text, err);
     char date[GB_TLS_DATE_SIZE];
     int rc = -1;
@@ -141,11 +142,11 @@ static int init(const struct gb_tls_command *command, const struct gb_tls_paths 
     if (authority != NULL)
         rc = gb_tls_pair_save(authority, paths->authority, paths->authority_key, err);
     if (rc == 0) {
-        printf("authority  %s\n           %s\n           until %s\n", paths->authority, paths->authority_key,
-               gb_tls_date(gb_tls_pair_until(authority), date));
-        rc = make_server(paths, authority, names, command->days, err);
+        fprintf(out, "authority  %s\n           %s\n           until %s\n", paths->authority, paths->authority_key,
+                gb_tls_date(gb_tls_pair_until(authority), date));
+        rc = make_server(paths, authority, names, command->days, out, err);
         if (rc == 0 && command->client != NULL)
-            rc = make_client(paths, authority, command->client, command->days, err);
+            rc = make_client(paths, authority, command->client, command->days, out, err);
         if (rc != 0) {
             unlink(paths->authority);
             unlink(paths->authority_key);
@@ -167,6 +168,9 @@ static int check_client(const char *name, struct gb_error *err) {
 int gb_tls_init(const struct gb_tls_command *command, struct gb_error *err) {
     struct gb_tls_names names = {0};
     struct gb_tls_paths paths;
+    char *said = NULL; /* of what is made, once all of it is */
+    size_t bytes;
+    FILE *out;
     size_t i;
     int rc = gb_tls_paths_init(&paths, command->dir, err);
 
@@ -183,10 +187,18 @@ int gb_tls_init(const struct gb_tls_command *command, struct gb_error *err) {
         rc = gb_tls_names_add_machine(&names, err);
     if (rc == 0)
         rc = prepare(command->dir, &paths, err);
+    out = open_memstream(&said, &bytes);
+    if (rc == 0 && out == NULL)
+        rc = gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     if (rc == 0)
-        rc = init(command, &paths, &names, err);
+        rc = init(command, &paths, &names, out, err);
+    if (out != NULL)
+        fclose(out);
+    if (rc == 0)
+        fputs(said, stdout);
     if (rc == 0)
         say_next(&paths, names.items[0].text, command->client);
+    free(said);
     gb_tls_names_done(&names);
     gb_tls_paths_done(&paths);
     return rc;
@@ -211,7 +223,7 @@ int gb_tls_client(const struct gb_tls_command *command, struct gb_error *err) {
         return -1;
     authority = load_authority(&paths, err);
     if (authority != NULL)
-        rc = make_client(&paths, authority, command->words[1], command->days, err);
+        rc = make_client(&paths, authority, command->words[1], command->days, stdout, err);
     if (rc == 0)
         printf("\nThe client takes both files and a copy of %s:\n  gpubuf --url https://HOST:7070 --cacert ca.pem "
                "--cert %s.pem --key %s.key info\n",
@@ -244,7 +256,7 @@ int gb_tls_renew(const struct gb_tls_command *command, struct gb_error *err) {
     if (pair != NULL)
         rc = gb_tls_pair_replace(pair, paths.server, err);
     if (rc == 0)
-        rc = say_server(&paths, gb_tls_pair_until(pair), err);
+        rc = say_server(&paths, gb_tls_pair_until(pair), stdout, err);
     gb_tls_pair_free(pair);
     gb_tls_pair_free(old);
     gb_tls_pair_free(authority);

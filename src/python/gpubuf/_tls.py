@@ -68,10 +68,10 @@ class Trust:
         if isinstance(error, ssl.SSLError) and "ALERT" in reason and any(word in reason for word in ALERTS):
             raise self.refused(address) from error
         ended = isinstance(error, (ssl.SSLError, ConnectionResetError, http.client.RemoteDisconnected))
-        if ended and not isinstance(error, socket.timeout) and _answers_plainly(address):
+        if ended and "ALERT" not in reason and not isinstance(error, socket.timeout) and _answers_plainly(address):
             raise TlsFailed(f"{address} is asked by TLS and answers without it: is it {address._replace(tls=False)} ?") from error
         if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, socket.timeout)):
-            raise TlsFailed(f"no connection by TLS to {address}: {error}") from error
+            raise TlsFailed(f"no connection by TLS (1.2 at least) to {address}: {error}") from error
 
     def refused(self, address: Address) -> TlsFailed:
         if self.cert is not None:
