@@ -143,7 +143,7 @@ static int told(struct gbc_conn *conn, CURLcode code, struct gpubuf_error *err) 
             *err = conn->inner;
         return -1;
     }
-    if (gbc_peer_explain(conn, code, said, err) < 0)
+    if (gbc_peer_explain(conn, code, false, said, err) < 0)
         return -1;
     switch (code) {
     case CURLE_COULDNT_CONNECT:
@@ -210,6 +210,7 @@ static int attempt(struct gbc_conn *conn, struct gbc_request *request, struct gp
         return gbc_error_memory(err);
     }
     r = run(conn, &code, err);
+    conn->code = code;
     curl_multi_remove_handle(conn->multi, conn->easy);
     gbc_conn_unset(conn);
     if (r < 0)
@@ -272,6 +273,16 @@ static void trace(struct gbc_conn *conn, const struct gbc_request *request, uint
     gbc_text_done(&line);
 }
 
+/* A connection that ended without a word: perhaps TLS is spoken there. */
+static void reconsider(struct gbc_conn *conn, struct gpubuf_error *why) {
+    struct gpubuf_error found;
+
+    gbc_error_init(&found);
+    if (why->code == GPUBUF_CONNECTION_LOST && !conn->set->tls &&
+        gbc_peer_explain(conn, conn->code, true, "", &found) < 0)
+        *why = found;
+}
+
 int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubuf_error *err) {
     uint64_t pause_ms = PAUSE_FIRST_MS;
     bool lost = false;
@@ -305,6 +316,7 @@ int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubu
             ms = (uint64_t)(why.retry_after_s < RETRY_AFTER_MAX_S ? why.retry_after_s : RETRY_AFTER_MAX_S) * 1000;
         if (tries >= conn->set->retries || !may_repeat(request, &why) || !rewound(request) ||
             gbc_pause(conn, ms, &why) < 0) {
+            reconsider(conn, &why);
             if (err && err->code == GPUBUF_OK)
                 *err = why;
             return -1;

@@ -204,12 +204,16 @@ static ssize_t push(gnutls_transport_ptr_t arg, const void *data, size_t size) {
     return send(look->fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+static uint64_t patience_ms(const struct look *look) {
+    return look->set->connect_ms < LOOK_MS ? look->set->connect_ms : LOOK_MS;
+}
+
 static bool over(const struct look *look, uint64_t end) {
     return gbc_now_ms() >= end || atomic_load(&look->set->interrupted);
 }
 
 static void shake_hands(struct look *look, gnutls_session_t session) {
-    uint64_t end = gbc_now_ms() + LOOK_MS;
+    uint64_t end = gbc_now_ms() + patience_ms(look);
     int rc;
 
     while ((rc = gnutls_handshake(session)) < 0 && gnutls_error_is_fatal(rc) == 0) {
@@ -277,7 +281,7 @@ static bool plain_url(struct look *look, char *ret, size_t size) {
 
 static CURL *begin_connection(struct look *look, const char *url) {
     CURL *easy = curl_easy_init();
-    uint64_t ms = look->set->connect_ms < LOOK_MS ? look->set->connect_ms : LOOK_MS;
+    uint64_t ms = patience_ms(look);
 
     if (!easy)
         return NULL;
@@ -310,7 +314,8 @@ static bool spoke_http(const struct look *look) {
     return look->came >= 5 && memcmp(look->first, "HTTP/", 5) == 0;
 }
 
-/* Fills look. What answers to TLS by an alert may answer to plain HTTP, too, and only to say that this is wrong. Returns 0, or -1 with err if this process cannot look at all. */
+/* Fills look. A server of TLS answers to the look with an alert, and to plain HTTP as well, if only to say that this
+ * is wrong: after an alert it is not asked plainly. Returns 0, or -1 with err if this process cannot look at all. */
 static int look_at(struct look *look, const struct gbc_settings *set, struct gpubuf_error *err) {
     gnutls_certificate_credentials_t trust;
     gnutls_session_t session;
@@ -384,15 +389,16 @@ static bool of_tls(CURLcode code) {
            code == CURLE_SSL_INVALIDCERTSTATUS || code == CURLE_SSL_ENGINE_NOTFOUND;
 }
 
-/* On a new connection nothing came, or nothing that is HTTP. */
-static bool speechless(struct gbc_conn *conn, CURLcode code) {
+/* Nothing that is HTTP came on a new connection. */
+static bool speechless(struct gbc_conn *conn, CURLcode code, bool last) {
+    bool silent = code == CURLE_GOT_NOTHING || code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR;
     long made = 0;
 
     if (conn->reply.status != 0 || conn->answered)
         return false;
     curl_easy_getinfo(conn->easy, CURLINFO_NUM_CONNECTS, &made);
-    return made > 0 && (code == CURLE_GOT_NOTHING || code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR ||
-                        code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY);
+    return made > 0 && ((silent && (conn->set->tls || last)) || code == CURLE_UNSUPPORTED_PROTOCOL ||
+                        code == CURLE_WEIRD_SERVER_REPLY);
 }
 
 static int explain_tls(struct gbc_conn *conn, bool certain, const char *said, struct gpubuf_error *err) {
@@ -421,10 +427,10 @@ static int explain_plain(const struct gbc_settings *set, struct gpubuf_error *er
                          strstr(set->base, "://") + 3);
 }
 
-int gbc_peer_explain(struct gbc_conn *conn, CURLcode code, const char *said, struct gpubuf_error *err) {
+int gbc_peer_explain(struct gbc_conn *conn, CURLcode code, bool last, const char *said, struct gpubuf_error *err) {
     bool certain = of_tls(code);
 
-    if (!certain && !speechless(conn, code))
+    if (!certain && !speechless(conn, code, last))
         return 0;
     return conn->set->tls ? explain_tls(conn, certain, said, err) : explain_plain(conn->set, err);
 }

@@ -62,7 +62,7 @@ static char *find_socket(void) {
 
 /* --- addresses ---------------------------------------------------------------------------------------------------- */
 
-/* A name may begin with 127. and lie anywhere: only an address counts, and the one name that never leaves the machine. */
+/* A name may begin with 127. and lie anywhere: only addresses count, and the one name that stays on the machine. */
 static bool is_loopback(const char *base) {
     const char *host = strstr(base, "://") + 3;
     size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, "/:");
@@ -173,7 +173,7 @@ static int take_socket(struct gbc_settings *set, const char *given, struct gpubu
     return 0;
 }
 
-/* Whoever sees the bytes on their way has the token: http is good for it within this machine alone. */
+/* A machine on the way of plain http reads the token along, so that http is good for it within this machine alone. */
 static int check_token_road(const struct gbc_settings *set, bool permitted, struct gpubuf_error *err) {
     const char *word = environment("GPUBUF_PLAIN_TOKEN");
 

@@ -81,8 +81,9 @@ static int add_own(gnutls_certificate_credentials_t to, const struct gbc_setting
     if (rc == GNUTLS_E_DECRYPTION_FAILED)
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
                              "the key %s has a passphrase, which cannot be asked for: give one without", set->key);
-    return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "the client's certificate %s with the key %s cannot be used: both are to be in PEM (%s)", set->cert,
-                         set->key, gnutls_strerror(rc));
+    return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
+                         "the client's certificate %s with the key %s cannot be used: both are to be in PEM (%s)",
+                         set->cert, set->key, gnutls_strerror(rc));
 }
 
 static int load(const struct gbc_settings *set, bool system, gnutls_certificate_credentials_t *ret,

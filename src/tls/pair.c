@@ -138,6 +138,27 @@ static int check_authority(const struct gb_tls_pair *authority, int64_t now_s, s
     return 0;
 }
 
+/* GnuTLS tells names only of a certificate that it read. */
+static int read_again(struct gb_tls_pair *pair, struct gb_error *err) {
+    gnutls_datum_t der = {NULL, 0};
+    gnutls_x509_crt_t crt = NULL;
+    int rc = gnutls_x509_crt_export2(pair->crt, GNUTLS_X509_FMT_DER, &der);
+
+    if (rc >= 0)
+        rc = gnutls_x509_crt_init(&crt);
+    if (rc >= 0)
+        rc = gnutls_x509_crt_import(crt, &der, GNUTLS_X509_FMT_DER);
+    gnutls_free(der.data);
+    if (rc < 0) {
+        if (crt != NULL)
+            gnutls_x509_crt_deinit(crt);
+        return gb_tls_error(err, "gnutls_x509_crt_import", rc);
+    }
+    gnutls_x509_crt_deinit(pair->crt);
+    pair->crt = crt;
+    return 0;
+}
+
 /* Fills the certificate of a pair that has its key. */
 static int certify(struct gb_tls_pair *pair, const struct gb_tls_plan *plan, const struct gb_tls_pair *authority,
                    struct gb_error *err) {
@@ -153,7 +174,7 @@ static int certify(struct gb_tls_pair *pair, const struct gb_tls_plan *plan, con
         set_uses(pair->crt, plan->role, err) != 0 || set_ids(pair->crt, signer, err) != 0)
         return -1;
     rc = gnutls_x509_crt_sign2(pair->crt, signer->crt, signer->key, GNUTLS_DIG_SHA256, 0);
-    return rc < 0 ? gb_tls_error(err, "gnutls_x509_crt_sign2", rc) : 0;
+    return rc < 0 ? gb_tls_error(err, "gnutls_x509_crt_sign2", rc) : read_again(pair, err);
 }
 
 struct gb_tls_pair *gb_tls_pair_make(const struct gb_tls_plan *plan, const struct gb_tls_pair *authority,
