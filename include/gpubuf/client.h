@@ -69,10 +69,10 @@ int gpubuf_code_find(const char *slug);
 typedef struct gpubuf_client gpubuf_client;
 
 struct gpubuf_options {
-    /* "http://host:port", "https://host:port", or "unix:///path/to/gpubufd.sock"; "host:port" is taken as
-     * http://, "host" as http://host:7070; https:// without a port means 443. NULL: the environment's GPUBUF_URL; without that socket, or GPUBUF_SOCKET;
-     * without these the UNIX socket of a daemon on this machine where one is there (in the state directory of this
-     * user, of root, or /run/gpubufd.sock), else http://127.0.0.1:7070. */
+    /* "http://host:port", "https://host:port", or "unix:///path/to/gpubufd.sock"; "host:port" is taken as http://,
+     * "host" as http://host:7070; https:// without a port means 443. NULL: the environment's GPUBUF_URL; without that
+     * socket, or GPUBUF_SOCKET; without these the UNIX socket of a daemon on this machine where one is there (in the
+     * state directory of this user, of root, or /run/gpubufd.sock), else http://127.0.0.1:7070. */
     const char *url;
     /* The UNIX socket over which buffers are mapped when url is not one. NULL: GPUBUF_SOCKET, then as above when url
      * names this machine by a loopback address. */

@@ -5,8 +5,8 @@
 #include "client/http.h"
 
 /* After a failed attempt. Returns -1 with TLS_FAILED if TLS, its certificates or the scheme of the URL are the cause;
- * 0 otherwise. last: no further attempt will be made; before that, http that was cut off may pass and is not looked into.
- * said: libcurl's words. */
+ * 0 otherwise. last: no further attempt will be made; before that, http that was cut off may pass and is not looked
+ * into. said: libcurl's words. */
 int gbc_peer_explain(struct gbc_conn *conn, CURLcode code, bool last, const char *said, struct gpubuf_error *err);
 
 /* After an answer of 400 that is no problem document: the same for a URL of http and a daemon behind TLS, and for an

@@ -67,13 +67,13 @@ def python(world, name="good", **more):
     return gpubuf.Client(world.urls[name], **{"cacert": world.authority.ca, "socket": world.daemon.unix, **more})
 
 
-def both_refuse(url, words, cacert=None, cert=None, key=None):
-    """gpubuf ends as one that did not reach the daemon, after one attempt, and Python raises TlsFailed; both say these words."""
+def both_refuse(url, words, cacert=None, cert=None, key=None, attempts=1):
+    """gpubuf ends as one that did not reach the daemon, after so many attempts, and Python raises TlsFailed; both say these words."""
     given = [a for option, value in (("--cacert", cacert), ("--cert", cert), ("--key", key)) if value for a in (option, value)]
     said = Cli(url)(*given, "-v", "ls").expect(UNREACHABLE)
     for word in words:
         assert word in said.err, said.err
-    assert said.err.count("* GET ") == 1 and "tls_failed" in said.err
+    assert said.err.count("* GET ") == attempts and "tls_failed" in said.err
     with gpubuf.Client(url, cacert=cacert, cert=cert, key=key) as client:
         with pytest.raises(gpubuf.TlsFailed) as raised:
             client.list()
@@ -221,7 +221,8 @@ def test_a_client_that_is_refused_within_the_handshake(world, version):
         both_refuse(server.url, ["asks for a client's certificate: give one with"], world.authority.ca)
         cert, key = world.other.client("mallory")
         both_refuse(server.url, [f"does not accept the client's certificate {cert}"], world.authority.ca, cert, key)
-        both_refuse(server.url.replace("https", "http"), ["is asked without TLS and speaks TLS: give " + server.url])
+        # This server ends the connection without a word, which may pass: the cause is looked for after the last attempt.
+        both_refuse(server.url.replace("https", "http"), ["is asked without TLS and speaks TLS: give " + server.url], attempts=3)
     finally:
         server.stop()
 
