@@ -115,13 +115,13 @@ static int make_server(const struct gb_tls_paths *paths, const struct gb_tls_pai
 /* --- commands ----------------------------------------------------------------------------------------------------- */
 
 static void say_next(const struct gb_tls_paths *paths, const char *machine, const char *name) {
-    printf("\nThe daemon takes:\n  gpubufd --listen 0.0.0.0:7070 --tls-cert %s --tls-key %s\n", paths->server,
+    printf("\nThe daemon takes:\n  gpubufd --listen none --tls-listen 0.0.0.0:7443 --tls-cert %s --tls-key %s\n", paths->server,
            paths->server_key);
     printf("and, to admit clients with a certificate of this authority alone, also:\n  --tls-client-ca %s\n",
            paths->authority);
-    printf("\nClients take a copy of %s:\n  gpubuf --url https://%s:7070 --cacert ca.pem info\n", paths->authority,
+    printf("\nClients take a copy of %s:\n  gpubuf --url https://%s:7443 --cacert ca.pem info\n", paths->authority,
            machine);
-    printf("  GPUBUF_URL=https://%s:7070 GPUBUF_CACERT=/path/to/ca.pem\n", machine);
+    printf("  GPUBUF_URL=https://%s:7443 GPUBUF_CACERT=/path/to/ca.pem\n", machine);
     if (name != NULL)
         printf("and this one, of its own files: --cert %s.pem --key %s.key (GPUBUF_CERT, GPUBUF_KEY)\n", name, name);
     else
@@ -225,7 +225,7 @@ int gb_tls_client(const struct gb_tls_command *command, struct gb_error *err) {
     if (authority != NULL)
         rc = make_client(&paths, authority, command->words[1], command->days, stdout, err);
     if (rc == 0)
-        printf("\nThe client takes both files and a copy of %s:\n  gpubuf --url https://HOST:7070 --cacert ca.pem "
+        printf("\nThe client takes both files and a copy of %s:\n  gpubuf --url https://HOST:7443 --cacert ca.pem "
                "--cert %s.pem --key %s.key info\n",
                paths.authority, command->words[1], command->words[1]);
     gb_tls_pair_free(authority);
