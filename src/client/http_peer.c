@@ -17,6 +17,7 @@
 
 #define LOOK_MS 5000 /* the longest for the connection, and again for the handshake */
 #define TURN_MS 100
+#define ALERT_MS 500 /* in which a refusal comes: in TLS 1.3 after the handshake */
 #define DAY_S 86400
 #define PRIORITY "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
 #define HOST_SIZE 256
@@ -29,6 +30,8 @@ struct look {
     bool connected;
     bool tls;   /* there is a certificate */
     bool plain; /* HTTP answers without TLS */
+    bool waits; /* whether this client's certificate is refused is waited for */
+    bool refused;
     int number; /* of GnuTLS, where the handshake failed */
     curl_socket_t fd;
     char first[8]; /* of what came */
@@ -212,6 +215,22 @@ static bool over(const struct look *look, uint64_t end) {
     return gbc_now_ms() >= end || atomic_load(&look->set->interrupted);
 }
 
+/* Whether the daemon ends the connection, on which nothing was asked. */
+static bool ends_at_once(const struct look *look, gnutls_session_t session) {
+    uint64_t end = gbc_now_ms() + ALERT_MS;
+    char data[64];
+    ssize_t rc;
+
+    while ((rc = gnutls_record_recv(session, data, sizeof(data))) < 0 && gnutls_error_is_fatal((int)rc) == 0) {
+        struct pollfd p = {.fd = look->fd, .events = POLLIN};
+
+        if (over(look, end))
+            return false;
+        poll(&p, 1, TURN_MS);
+    }
+    return rc <= 0;
+}
+
 static void shake_hands(struct look *look, gnutls_session_t session) {
     uint64_t end = gbc_now_ms() + patience_ms(look);
     int rc;
@@ -227,6 +246,8 @@ static void shake_hands(struct look *look, gnutls_session_t session) {
     }
     look->number = rc < 0 ? rc : 0;
     examine(look, session);
+    if (look->peer.wants_certificate)
+        look->refused = rc < 0 || (look->waits && ends_at_once(look, session));
 }
 
 static bool names_host(const char *host) {
@@ -238,7 +259,8 @@ static bool names_host(const char *host) {
 static int begin_session(struct look *look, gnutls_certificate_credentials_t trust, gnutls_session_t *ret) {
     gnutls_session_t session;
 
-    if (gnutls_init(&session, GNUTLS_CLIENT | GNUTLS_NONBLOCK) < 0)
+    /* As libcurl does, the certificate is shown even if the daemon names other authorities. */
+    if (gnutls_init(&session, GNUTLS_CLIENT | GNUTLS_NONBLOCK | GNUTLS_FORCE_CLIENT_CERT) < 0)
         return -1;
     gnutls_priority_set_direct(session, PRIORITY, NULL);
     gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, trust);
@@ -316,13 +338,13 @@ static bool spoke_http(const struct look *look) {
 
 /* Fills look. A server of TLS answers to the look with an alert, and to plain HTTP as well, if only to say that this
  * is wrong: after an alert it is not asked plainly. Returns 0, or -1 with err if this process cannot look at all. */
-static int look_at(struct look *look, const struct gbc_settings *set, struct gpubuf_error *err) {
+static int look_at(struct look *look, const struct gbc_settings *set, bool waits, struct gpubuf_error *err) {
     gnutls_certificate_credentials_t trust;
     gnutls_session_t session;
     char url[HOST_SIZE + 32];
     CURL *easy;
 
-    *look = (struct look){.set = set, .fd = CURL_SOCKET_BAD};
+    *look = (struct look){.set = set, .fd = CURL_SOCKET_BAD, .waits = waits};
     if (!plain_url(look, url, sizeof(url)))
         return 0;
     if (gbc_trust_load(set, &trust, err) < 0)
@@ -401,14 +423,15 @@ static bool speechless(struct gbc_conn *conn, CURLcode code, bool last) {
                         code == CURLE_WEIRD_SERVER_REPLY);
 }
 
-static int explain_tls(struct gbc_conn *conn, bool certain, const char *said, struct gpubuf_error *err) {
+/* certain: TLS is the cause. told: the answer speaks of a certificate. */
+static int explain_tls(struct gbc_conn *conn, bool certain, bool told, const char *said, struct gpubuf_error *err) {
     const struct gbc_settings *set = conn->set;
     struct look look;
 
-    if (!behind_proxy(set) && look_at(&look, set, err) == 0) {
+    if (!behind_proxy(set) && look_at(&look, set, true, err) == 0) {
         if (look.tls && !look.peer.trusted)
             return say_untrusted(&look, err);
-        if (look.tls && look.peer.wants_certificate)
+        if (look.refused || (look.peer.wants_certificate && told))
             return say_client(&look, err);
         if (look.plain)
             return say_plain(&look, err);
@@ -421,7 +444,7 @@ static int explain_tls(struct gbc_conn *conn, bool certain, const char *said, st
 static int explain_plain(const struct gbc_settings *set, struct gpubuf_error *err) {
     struct look look;
 
-    if (set->socket || behind_proxy(set) || look_at(&look, set, err) < 0 || !look.tls)
+    if (set->socket || behind_proxy(set) || look_at(&look, set, false, err) < 0 || !look.tls)
         return 0;
     return gbc_error_set(err, GPUBUF_TLS_FAILED, "%s is asked without TLS and speaks TLS: give https://%s", set->url,
                          strstr(set->base, "://") + 3);
@@ -432,15 +455,19 @@ int gbc_peer_explain(struct gbc_conn *conn, CURLcode code, bool last, const char
 
     if (!certain && !speechless(conn, code, last))
         return 0;
-    return conn->set->tls ? explain_tls(conn, certain, said, err) : explain_plain(conn->set, err);
+    return conn->set->tls ? explain_tls(conn, certain, false, said, err) : explain_plain(conn->set, err);
 }
 
 int gbc_peer_other_scheme(struct gbc_conn *conn, struct gpubuf_error *err) {
     const char *type = conn->reply.type.bytes > 0 ? conn->reply.type.data : "";
+    const char *body = conn->reply.body.bytes > 0 ? conn->reply.body.data : "";
+    bool told = strcasestr(body, "certificate") != NULL;
 
-    if (strstr(type, "json"))
+    if (strstr(type, "json") && (conn->set->tls || !strstr(body, "malformed_request")))
         return 0;
-    return conn->set->tls ? explain_tls(conn, false, "", err) : explain_plain(conn->set, err);
+    if (conn->set->tls)
+        return told ? explain_tls(conn, false, true, "", err) : 0;
+    return explain_plain(conn->set, err);
 }
 
 /* --- the public look ---------------------------------------------------------------------------------------------- */
@@ -452,7 +479,7 @@ int gpubuf_peer_get(gpubuf_client *client, struct gpubuf_peer *ret, struct gpubu
     gbc_error_init(err);
     if (!set->tls)
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "%s is no address of https", set->url);
-    if (look_at(&look, set, err) < 0)
+    if (look_at(&look, set, false, err) < 0)
         return -1;
     if (look.tls) {
         *ret = look.peer;

@@ -9,8 +9,8 @@
  * into. said: libcurl's words. */
 int gbc_peer_explain(struct gbc_conn *conn, CURLcode code, bool last, const char *said, struct gpubuf_error *err);
 
-/* After an answer of 400 that is no problem document: the same for a URL of http and a daemon behind TLS, and for an
- * answer of a proxy that wants a client's certificate. */
+/* After an answer of 400: the same for a URL of http and a listener of TLS, and for a proxy that wants a client's
+ * certificate. */
 int gbc_peer_other_scheme(struct gbc_conn *conn, struct gpubuf_error *err);
 
 #endif

@@ -115,9 +115,9 @@ static int make_server(const struct gb_tls_paths *paths, const struct gb_tls_pai
 /* --- commands ----------------------------------------------------------------------------------------------------- */
 
 static void say_next(const struct gb_tls_paths *paths, const char *machine, const char *name) {
-    printf("\nThe daemon takes:\n  gpubufd --listen none --tls-listen 0.0.0.0:7443 --tls-cert %s --tls-key %s\n", paths->server,
-           paths->server_key);
-    printf("and, to admit clients with a certificate of this authority alone, also:\n  --tls-client-ca %s\n",
+    printf("\nThe daemon takes:\n  gpubufd --listen none --tls-listen 0.0.0.0:7443 --tls-cert %s --tls-key %s\n",
+           paths->server, paths->server_key);
+    printf("and, so that clients may show a certificate of this authority, also:\n  --tls-client-ca %s\n",
            paths->authority);
     printf("\nClients take a copy of %s:\n  gpubuf --url https://%s:7443 --cacert ca.pem info\n", paths->authority,
            machine);

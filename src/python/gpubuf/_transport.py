@@ -341,6 +341,9 @@ class Transport:
         data = answer.read()  # reads nothing after a HEAD, and then the connection is free again
         try:
             problem = json.loads(data)
+            if self.trust is None and isinstance(problem, dict) and problem.get("code") == "malformed_request":
+                self.drop()
+                _tls.explain_plain(self.address)
             if isinstance(problem, dict) and isinstance(problem.get("code"), str):
                 return error_of(answer.status, problem)
         except ValueError:
