@@ -9,6 +9,7 @@
 #include "base/closer.h"
 #include "base/log.h"
 #include "core/core.h"
+#include "daemon/cage/seccomp.h"
 #include "daemon/listen.h"
 #include "daemon/options.h"
 #include "http/http.h"
@@ -23,6 +24,13 @@ enum gb_exit {
     GB_EXIT_CONFIG = 78    /* the options are well-formed but must not or cannot work */
 };
 
+/* What is in force of the cage. */
+struct gb_daemon_cage {
+    int landlock; /* the version; 0: none */
+    enum gb_seccomp seccomp;
+    bool privileges; /* given up */
+};
+
 /* Zero-initialised with options filled is ready for gb_daemon_start. */
 struct gb_daemon {
     struct gb_options options;
@@ -30,6 +38,8 @@ struct gb_daemon {
     char *state_dir;
     char *database;
     char *listen_file;
+    int lock_fd; /* of the database, until the store has it; 0: none */
+    struct gb_daemon_cage cage;
     char backend_note[GB_BACKEND_NOTE_SIZE];
     struct gb_backend *backend;
     struct gb_store *store;
@@ -84,6 +94,14 @@ int gb_daemon_read_default_pools(const struct gb_options *options, struct gb_def
 /* Logs which devices' own pools give memory back, which devices have no pools, and whether pools of sessions are
  * lost. */
 void gb_daemon_log_pools(const struct gb_daemon *daemon);
+
+/* Has the process leave no core dump and take no debugger, unless --core-dumps is given. */
+void gb_daemon_hide(const struct gb_daemon *daemon);
+/* Gives up capabilities and the files that are not needed any more, as the options say. Before the first thread, after
+ * the state directory is found and the sockets are open. */
+int gb_daemon_enclose(struct gb_daemon *daemon, struct gb_error *err);
+/* Gives up system calls, once the backend is open, and logs what is in force. */
+int gb_daemon_filter(struct gb_daemon *daemon, struct gb_error *err);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);

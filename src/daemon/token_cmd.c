@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
+#include "daemon/cage/privileges.h"
 #include "daemon/daemon.h"
 #include "daemon/state_dir.h"
 
@@ -58,6 +59,7 @@ static int make_secret(char *out, struct gb_error *err) {
     memcpy(out, "gpb_", 4);
     for (i = 0; i < sizeof bytes; i++)
         snprintf(out + 4 + 2 * i, 3, "%02x", bytes[i]);
+    explicit_bzero(bytes, sizeof bytes);
     return 0;
 }
 
@@ -84,6 +86,7 @@ static int add(struct gb_token_store *tokens, const struct command *command, str
     fprintf(stderr, "token %s, scope %s%s%s; its secret is shown this once:\n", rec.name.s,
             gb_scopes_text(rec.scopes, scopes), rec.session[0] != '\0' ? ", session " : "", rec.session);
     puts(secret);
+    explicit_bzero(secret, sizeof secret);
     return 0;
 }
 
@@ -169,6 +172,7 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
     char *database = NULL;
     int rc;
 
+    gb_privileges_hide();
     rc = read_words(options, argc, argv, &command, &err);
     if (rc == 0 && options->help) {
         gb_options_help(stdout);
