@@ -51,11 +51,13 @@ struct gb_daemon {
     struct gb_default_pools default_pools;
     struct gb_http_server *server;
     struct gb_listeners listeners;
-    uint64_t store_failures; /* changes that the database refused, as last logged */
-    bool store_refuses;      /* as last logged */
-    bool listen_unwritten;   /* the disk had no room for the file listen */
-    bool exposed;            /* other machines may reach it: never without a token */
-    bool device_lost;        /* said so in the log */
+    struct gb_tls_context *tls; /* NULL: no listener is for TLS */
+    char tls_seen[17];          /* stands for the files that it was read from */
+    uint64_t store_failures;    /* changes that the database refused, as last logged */
+    bool store_refuses;         /* as last logged */
+    bool listen_unwritten;      /* the disk had no room for the file listen */
+    bool exposed;               /* other machines may reach it: never without a token */
+    bool device_lost;           /* said so in the log */
     int signal_fd;
 };
 
@@ -76,9 +78,11 @@ int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb
  * changes. */
 int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err);
 
+/* As many of so many connections as three quarters of the hard limit on open files have room for. */
+uint64_t gb_limits_fit(uint64_t connections, unsigned each);
 /* Raises the limit on open files so that this many connections fit, or says what to do. *listeners: how many there are
- * to be beside them, and on return how many there can be. */
-int gb_limits_raise(uint64_t connections, uint64_t *listeners, struct gb_error *err);
+ * to be beside them, and on return how many there can be. each: files of a connection. */
+int gb_limits_raise(uint64_t connections, unsigned each, uint64_t *listeners, struct gb_error *err);
 
 /* Bytes of memory that this process may have: the machine's, or less by its control groups. 0: not known. root: "" or
  * where /proc and /sys are found. */
@@ -102,6 +106,11 @@ void gb_daemon_hide(const struct gb_daemon *daemon);
 int gb_daemon_enclose(struct gb_daemon *daemon, struct gb_error *err);
 /* Gives up system calls, once the backend is open, and logs what is in force. */
 int gb_daemon_filter(struct gb_daemon *daemon, struct gb_error *err);
+
+/* Reads certificates and keys, if a listener is for TLS; refuses options that do not go together. */
+int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err);
+/* Reads them again if a file has changed, or asked is set. What cannot be read is logged; what is in force stays. */
+void gb_daemon_reload_tls(struct gb_daemon *daemon, bool asked);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);

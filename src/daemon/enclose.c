@@ -12,29 +12,55 @@
 #include "daemon/cage/privileges.h"
 #include "daemon/daemon.h"
 
-#define FILES_MAX (GB_LISTEN_MAX + 2)
+/* Sockets, and of each file of TLS two folders. */
+#define FILES_MAX (GB_LISTEN_MAX + 160)
 
 struct files {
     struct gb_cage_file items[FILES_MAX];
-    char *folders[GB_LISTEN_MAX]; /* malloc'd, of items */
+    char *folders[FILES_MAX]; /* malloc'd, of items */
     size_t count;
     size_t folder_count;
 };
 
-static void files_add(struct files *files, const char *path, enum gb_landlock_right right) {
-    files->items[files->count++] = (struct gb_cage_file){path, right};
+static int no_memory(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
 }
 
-/* A UNIX socket is removed at the end. */
-static int files_add_folder(struct files *files, const char *socket_path, struct gb_error *err) {
-    const char *slash = strrchr(socket_path, '/');
-    char *folder = slash == NULL ? strdup(".") : strndup(socket_path, (size_t)(slash - socket_path) + 1);
+static int files_add(struct files *files, const char *path, enum gb_landlock_right right, struct gb_error *err) {
+    if (files->count == FILES_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the options name more than %d files", FILES_MAX);
+    files->items[files->count++] = (struct gb_cage_file){path, right};
+    return 0;
+}
+
+/* The folder that a file lies in: it is replaced by another one there. */
+static int files_add_folder(struct files *files, const char *path, enum gb_landlock_right right, struct gb_error *err) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash == NULL ? strdup(".") : strndup(path, (size_t)(slash - path) + 1);
 
     if (folder == NULL)
-        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+        return no_memory(err);
+    if (files_add(files, folder, right, err) != 0) {
+        free(folder);
+        return -1;
+    }
     files->folders[files->folder_count++] = folder;
-    files_add(files, folder, GB_LANDLOCK_REMOVE);
     return 0;
+}
+
+/* Also the folder that links lead to, where the next version will lie. */
+static int files_add_reread(struct files *files, const char *path, struct gb_error *err) {
+    char *real;
+    int rc;
+
+    if (path[0] == '\0')
+        return 0;
+    real = realpath(path, NULL);
+    rc = files_add_folder(files, path, GB_LANDLOCK_READ, err);
+    if (rc == 0 && real != NULL)
+        rc = files_add_folder(files, real, GB_LANDLOCK_READ, err);
+    free(real);
+    return rc;
 }
 
 static void files_done(struct files *files) {
@@ -42,18 +68,37 @@ static void files_done(struct files *files) {
         free(files->folders[--files->folder_count]);
 }
 
-static int files_of(const struct gb_daemon *daemon, struct files *ret, struct gb_error *err) {
-    const struct gb_options *o = &daemon->options;
+static int add_list(struct files *files, const struct gb_text_list *list, struct gb_error *err) {
     size_t i;
 
-    files_add(ret, daemon->state_dir, GB_LANDLOCK_STATE);
-    if (o->health_root[0] != '\0')
-        files_add(ret, o->health_root, GB_LANDLOCK_READ);
-    for (i = 0; i < daemon->listeners.count; i++)
-        if (daemon->listeners.items[i].made_path &&
-            files_add_folder(ret, daemon->listeners.items[i].text + strlen("unix:"), err) != 0)
+    for (i = 0; i < list->count; i++)
+        if (files_add_reread(files, list->items[i], err) != 0)
             return -1;
     return 0;
+}
+
+/* The UNIX socket's path is removed at the end. */
+static int add_sockets(struct files *files, const struct gb_listeners *listeners, struct gb_error *err) {
+    size_t i;
+
+    for (i = 0; i < listeners->count; i++)
+        if (listeners->items[i].made_path &&
+            files_add_folder(files, listeners->items[i].text + strlen("unix:"), GB_LANDLOCK_REMOVE, err) != 0)
+            return -1;
+    return 0;
+}
+
+/* What the options name and the daemon opens again later. */
+static int files_of(const struct gb_daemon *daemon, struct files *ret, struct gb_error *err) {
+    const struct gb_options *o = &daemon->options;
+
+    if (files_add(ret, daemon->state_dir, GB_LANDLOCK_STATE, err) != 0 ||
+        (o->health_root[0] != '\0' && files_add(ret, o->health_root, GB_LANDLOCK_READ, err) != 0))
+        return -1;
+    if (add_list(ret, &o->tls_cert, err) != 0 || add_list(ret, &o->tls_key, err) != 0 ||
+        files_add_reread(ret, o->tls_client_ca, err) != 0)
+        return -1;
+    return add_sockets(ret, &daemon->listeners, err);
 }
 
 static bool has_gpu(void) {

@@ -15,8 +15,16 @@ static void share(rlim_t files, rlim_t need, uint64_t *listeners) {
         *listeners = files > need ? files - need : 1;
 }
 
-int gb_limits_raise(uint64_t connections, uint64_t *listeners, struct gb_error *err) {
-    rlim_t need = (rlim_t)(connections + OTHER_FILES);
+uint64_t gb_limits_fit(uint64_t connections, unsigned each) {
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max / 4 * 3 >= connections * each + OTHER_FILES)
+        return connections;
+    return limit.rlim_max / 4 * 3 > OTHER_FILES + each ? (limit.rlim_max / 4 * 3 - OTHER_FILES) / each : 1;
+}
+
+int gb_limits_raise(uint64_t connections, unsigned each, uint64_t *listeners, struct gb_error *err) {
+    rlim_t need = (rlim_t)(connections * each + OTHER_FILES);
     rlim_t most = need + (rlim_t)*listeners;
     rlim_t wish = 2 * (most > MAPPED_FILES ? most : MAPPED_FILES);
     struct rlimit limit;
@@ -39,5 +47,5 @@ int gb_limits_raise(uint64_t connections, uint64_t *listeners, struct gb_error *
                         "--max-connections %llu needs %llu open files, but this process may have %llu: raise the limit "
                         "(LimitNOFILE= in the unit, ulimit -Hn in a shell) or give --max-connections %llu",
                         (unsigned long long)connections, (unsigned long long)need, (unsigned long long)hard,
-                        (unsigned long long)(hard > OTHER_FILES ? hard - OTHER_FILES : 1));
+                        (unsigned long long)(hard > OTHER_FILES + each ? (hard - OTHER_FILES) / each : 1));
 }

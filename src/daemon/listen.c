@@ -33,14 +33,14 @@ static struct gb_feed_listener *next_slot(struct gb_listeners *listeners, struct
     return &listeners->items[listeners->count];
 }
 
-static int bad_spec(const char *spec, struct gb_error *err) {
+static int bad_spec(const char *spec, bool tls, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                        "--listen: \"%.80s\" is not permitted; permitted: ADDR:PORT or [ADDR]:PORT with a numeric "
-                        "address and a port from 0 to 65535, or none",
-                        spec);
+                        "--%s: \"%.80s\" is not permitted; permitted: ADDR:PORT or [ADDR]:PORT with a numeric "
+                        "address and a port from 0 to 65535%s",
+                        tls ? "tls-listen" : "listen", spec, tls ? "" : ", or none");
 }
 
-static int parse_spec(const char *spec, union address *ret, socklen_t *ret_len, struct gb_error *err) {
+static int parse_spec(const char *spec, bool tls, union address *ret, socklen_t *ret_len, struct gb_error *err) {
     const char *colon = strrchr(spec, ':');
     union address a = {.storage = {0}};
     uint64_t port;
@@ -48,17 +48,17 @@ static int parse_spec(const char *spec, union address *ret, socklen_t *ret_len, 
     size_t n;
 
     if (colon == NULL || gb_parse_u64(colon + 1, strlen(colon + 1), &port) != GB_PARSE_OK || port > 65535)
-        return bad_spec(spec, err);
+        return bad_spec(spec, tls, err);
     n = (size_t)(colon - spec);
     if (n >= sizeof host)
-        return bad_spec(spec, err);
+        return bad_spec(spec, tls, err);
     if (n >= 2 && spec[0] == '[' && spec[n - 1] == ']') {
         memcpy(host, spec + 1, n - 2);
         host[n - 2] = '\0';
         a.in6.sin6_family = AF_INET6;
         a.in6.sin6_port = htons((uint16_t)port);
         if (inet_pton(AF_INET6, host, &a.in6.sin6_addr) != 1)
-            return bad_spec(spec, err);
+            return bad_spec(spec, tls, err);
         *ret_len = sizeof a.in6;
     } else {
         memcpy(host, spec, n);
@@ -66,7 +66,7 @@ static int parse_spec(const char *spec, union address *ret, socklen_t *ret_len, 
         a.in.sin_family = AF_INET;
         a.in.sin_port = htons((uint16_t)port);
         if (inet_pton(AF_INET, strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, &a.in.sin_addr) != 1)
-            return bad_spec(spec, err);
+            return bad_spec(spec, tls, err);
         *ret_len = sizeof a.in;
     }
     *ret = a;
@@ -96,11 +96,13 @@ static int describe(struct gb_feed_listener *listener, struct gb_error *err) {
         return 0;
     case AF_INET:
         inet_ntop(AF_INET, &a.in.sin_addr, host, sizeof host);
-        snprintf(listener->text, sizeof listener->text, "%s:%u", host, ntohs(a.in.sin_port));
+        snprintf(listener->text, sizeof listener->text, "%s%s:%u", listener->is_tls ? "tls:" : "", host,
+                 ntohs(a.in.sin_port));
         break;
     case AF_INET6:
         inet_ntop(AF_INET6, &a.in6.sin6_addr, host, sizeof host);
-        snprintf(listener->text, sizeof listener->text, "[%s]:%u", host, ntohs(a.in6.sin6_port));
+        snprintf(listener->text, sizeof listener->text, "%s[%s]:%u", listener->is_tls ? "tls:" : "", host,
+                 ntohs(a.in6.sin6_port));
         break;
     default:
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a listening socket of family %d is of no use here",
@@ -110,7 +112,7 @@ static int describe(struct gb_feed_listener *listener, struct gb_error *err) {
     return 0;
 }
 
-int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, struct gb_error *err) {
+int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, struct gb_error *err) {
     struct gb_feed_listener *listener = next_slot(listeners, err);
     const char *call = "socket";
     union address a;
@@ -118,7 +120,7 @@ int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, struct gb_er
     int yes = 1;
     int fd;
 
-    if (listener == NULL || parse_spec(spec, &a, &len, err) != 0)
+    if (listener == NULL || parse_spec(spec, tls, &a, &len, err) != 0)
         return -1;
     fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -133,6 +135,7 @@ int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, struct gb_er
     if (listen(fd, BACKLOG) != 0)
         goto fail;
     listener->fd = fd;
+    listener->is_tls = tls;
     if (describe(listener, err) != 0) {
         close(fd);
         return -1;

@@ -15,9 +15,10 @@
 struct gb_feed_listener {
     int fd;
     bool is_unix;
+    bool is_tls;
     bool made_path;                 /* the socket's file is ours to remove */
     bool beyond_loopback;           /* other machines may reach it */
-    char text[GB_LISTEN_TEXT_SIZE]; /* "127.0.0.1:7070", "[::1]:7070" or "unix:PATH" */
+    char text[GB_LISTEN_TEXT_SIZE]; /* "127.0.0.1:7070", "[::1]:7070", "tls:127.0.0.1:7443" or "unix:PATH" */
 };
 
 /* Zero-initialised is empty. */
@@ -27,8 +28,9 @@ struct gb_listeners {
 };
 
 /* Opens one TCP socket: "ADDR:PORT", "[ADDR]:PORT", "localhost:PORT". Numeric addresses only: no name is looked up.
- * INVALID_ARGUMENT for a malformed spec, INTERNAL with errno when the address cannot be had. */
-int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, struct gb_error *err);
+ * tls: its connections begin with a handshake. INVALID_ARGUMENT for a malformed spec, INTERNAL with errno when the
+ * address cannot be had. */
+int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, struct gb_error *err);
 
 /* Who may connect to a UNIX socket. */
 struct gb_socket_rights {

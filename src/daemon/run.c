@@ -131,6 +131,7 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
         if (signal_number == SIGTERM || signal_number == SIGINT)
             break;
         reload_tokens(daemon, signal_number == SIGHUP);
+        gb_daemon_reload_tls(daemon, signal_number == SIGHUP);
         check_store(daemon);
         if (check_device(daemon)) {
             status = GB_EXIT_DEVICE;

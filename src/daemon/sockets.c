@@ -19,12 +19,16 @@ static bool has_kind(const struct gb_listeners *listeners, bool is_unix) {
 static int listen_tcp(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_text_list *specs = &daemon->options.listen;
     size_t i;
-
     /* A socket unit replaces the default address, not one that was asked for. */
-    if (daemon->options.source[GB_OPTION_ID_listen] == GB_SOURCE_DEFAULT && has_kind(&daemon->listeners, false))
-        return 0;
+    bool replaced =
+        daemon->options.source[GB_OPTION_ID_listen] == GB_SOURCE_DEFAULT && has_kind(&daemon->listeners, false);
+
+    for (i = 0; i < specs->count && !replaced; i++)
+        if (strcmp(specs->items[i], "none") != 0 && gb_listen_tcp(&daemon->listeners, specs->items[i], false, err) != 0)
+            return -1;
+    specs = &daemon->options.tls_listen;
     for (i = 0; i < specs->count; i++)
-        if (strcmp(specs->items[i], "none") != 0 && gb_listen_tcp(&daemon->listeners, specs->items[i], err) != 0)
+        if (gb_listen_tcp(&daemon->listeners, specs->items[i], true, err) != 0)
             return -1;
     return 0;
 }

@@ -8,9 +8,13 @@
 #include "daemon/overtime.h"
 #include "daemon/state_dir.h"
 #include "daemon/systemd.h"
+#include "http/tls/context.h"
 
 /* Descriptors that clients handed over and that are not closed yet, with room for all that may come. */
 #define FOREIGN_FILES 65536
+
+/* Of a connection over TLS: its own, and the pair in front of libmicrohttpd. */
+#define TLS_FILES 3
 
 static int out_of_memory(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
@@ -171,6 +175,7 @@ static void tell(void *server) {
 
 static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
+    bool listen_tls[GB_LISTEN_MAX];
     int fds[GB_LISTEN_MAX];
     size_t i;
 
@@ -179,6 +184,9 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .stuck = stuck,
         .closer = daemon->closer,
         .listen_fds = fds,
+        .listen_tls = listen_tls,
+        .tls = daemon->tls,
+        .hsts_s = o->hsts,
         .listen_fd_count = daemon->listeners.count,
         .hosts = (const char *const *)o->host_name.items,
         .host_count = o->host_name.count,
@@ -201,8 +209,10 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     };
 
     gb_api_serve(daemon->api, &config);
-    for (i = 0; i < daemon->listeners.count; i++)
+    for (i = 0; i < daemon->listeners.count; i++) {
         fds[i] = daemon->listeners.items[i].fd;
+        listen_tls[i] = daemon->listeners.items[i].is_tls;
+    }
     access_log = &daemon->log;
     if (gb_http_server_start(&config, &daemon->server, err) != 0)
         return -1;
@@ -234,11 +244,29 @@ static enum gb_exit exit_of(const struct gb_error *err) {
     return err->code == GB_ERR_INVALID_ARGUMENT ? GB_EXIT_USAGE : GB_EXIT_SOFTWARE;
 }
 
+static void fit_connections(struct gb_daemon *daemon, unsigned each) {
+    struct gb_options *o = &daemon->options;
+    uint64_t fit = each > 1 ? gb_limits_fit(o->max_connections, each) : o->max_connections;
+
+    if (fit == o->max_connections)
+        return;
+    gb_log(
+        &daemon->log, GB_LOG_WARNING, "start",
+        "--max-connections is %llu, as many as the limit on open files (LimitNOFILE=) has room for: a connection over "
+        "TLS takes %u",
+        (unsigned long long)fit, each);
+    o->max_connections = fit;
+}
+
 static int raise_limits(struct gb_daemon *daemon, struct gb_error *err) {
     struct gb_options *o = &daemon->options;
     uint64_t listeners = o->max_feed_listeners;
+    unsigned each = o->tls_listen.count > 0 ? TLS_FILES : 1;
 
-    if (gb_limits_raise(o->max_connections, &listeners, err) != 0)
+    /* A number that was asked for is had, or the daemon does not start. */
+    if (o->source[GB_OPTION_ID_max_connections] == GB_SOURCE_DEFAULT)
+        fit_connections(daemon, each);
+    if (gb_limits_raise(o->max_connections, each, &listeners, err) != 0)
         return -1;
     if (listeners < o->max_feed_listeners)
         gb_log(&daemon->log, GB_LOG_WARNING, "start",
@@ -290,6 +318,8 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return GB_EXIT_CONFIG;
     if (gb_store_lock(daemon->database, &daemon->lock_fd, err) != 0)
         return exit_of(err);
+    if (gb_daemon_open_tls(daemon, err) != 0)
+        return GB_EXIT_CONFIG;
     unlink(daemon->listen_file); /* a killed daemon left it: scripts that wait for it must not read old addresses */
     /* A port below 1024 takes a capability, and the store has threads: they begin in the cage. */
     if (gb_daemon_listen(daemon, err) != 0 || gb_daemon_enclose(daemon, err) != 0 || open_store(daemon, err) != 0)
@@ -323,6 +353,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     if (served)
         gb_core_set_outside(daemon->core, NULL, NULL);
     gb_http_server_stop(daemon->server, 0);
+    gb_tls_context_unref(daemon->tls);
     gb_listen_done(&daemon->listeners, !served);
     gb_core_close(daemon->core);
     gb_api_free(daemon->api); /* what the core ends last may still tell it */

@@ -17,6 +17,7 @@
 
 struct gb_closer;
 struct gb_http_server;
+struct gb_tls_context;
 struct gb_feed_listener;
 
 enum gb_http_method {
@@ -155,6 +156,7 @@ struct gb_http_request {
     uint64_t content_length;
     bool chunked;                                  /* Transfer-Encoding: chunked; the length is not known */
     bool expect_continue;                          /* the client waits for 100 Continue */
+    bool secure;                                   /* it came over TLS */
     bool local;                                    /* it came over the UNIX socket */
     struct gb_http_address from;                   /* of the connection */
     const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */
@@ -393,8 +395,11 @@ struct gb_http_server_config {
     bool (*peer_busy)(void *app, const struct gb_http_peer *peer);
     struct gb_closer *closer; /* borrowed: for descriptors of clients; NULL: there are no mailboxes */
     const int *listen_fds;    /* listening sockets, TCP or UNIX; owned by the server from a successful start on */
+    const bool *listen_tls;   /* which of them are for TLS; NULL: none */
     size_t listen_fd_count;
-    const char *const *hosts; /* names accepted in Host besides IP literals and localhost, without port */
+    struct gb_tls_context *tls; /* what their connections begin with; the server adds a reference */
+    uint64_t hsts_s;            /* Strict-Transport-Security of their replies; 0: none */
+    const char *const *hosts;   /* names accepted in Host besides IP literals and localhost, without port */
     size_t host_count;
     const char *const *pages; /* the only paths to which pages of other origins may link; "/x/": all below it */
     size_t page_count;
@@ -420,6 +425,9 @@ struct gb_http_server_config {
 /* Starts the threads. Returns 0, or -1 with *err; then listen_fds stay the caller's. */
 int gb_http_server_start(const struct gb_http_server_config *config, struct gb_http_server **ret, struct gb_error *err);
 
+/* New connections over TLS begin with this context; the others go on. Adds a reference. [any thread] */
+void gb_http_server_tls(struct gb_http_server *server, struct gb_tls_context *context);
+
 /* Refuses new connections and closes idle ones; running requests go on. [any thread, never blocks] */
 void gb_http_server_drain(struct gb_http_server *server);
 
@@ -443,6 +451,8 @@ struct gb_http_server_stat {
     uint64_t displaced;      /* quiet connections that gave way to newcomers */
     uint64_t requests;
     uint64_t listeners; /* now; not among connections */
+    uint64_t tls_handshakes;
+    uint64_t tls_failures; /* handshakes that failed */
 };
 void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_stat *ret);
 

@@ -6,6 +6,7 @@
 #include "http/exchange/server_state.h"
 #include "http/feed/feed.h"
 #include "http/mhd/loop.h"
+#include "http/tls/context.h"
 #include "http/transfer/loop.h"
 
 static void join_all(struct gb_http_server *server) {
@@ -108,6 +109,16 @@ int gb_http_server_start(const struct gb_http_server_config *config, struct gb_h
     return 0;
 }
 
+void gb_http_server_tls(struct gb_http_server *server, struct gb_tls_context *context) {
+    struct gb_tls_context *before;
+
+    pthread_mutex_lock(&server->tls_lock);
+    before = server->tls;
+    server->tls = gb_tls_context_ref(context);
+    pthread_mutex_unlock(&server->tls_lock);
+    gb_tls_context_unref(before);
+}
+
 void gb_http_server_drain(struct gb_http_server *server) {
     unsigned i;
 
@@ -169,6 +180,8 @@ void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_st
                                         .refused = atomic_load(&server->refused),
                                         .refused_source = atomic_load(&server->refused_source),
                                         .displaced = atomic_load(&server->displaced),
+                                        .tls_handshakes = atomic_load(&server->tls_handshakes),
+                                        .tls_failures = atomic_load(&server->tls_failures),
                                         .listeners = server->feed ? atomic_load(&server->feed->count) : 0,
                                         .reply_memory = atomic_load(&server->reply_memory[0]) +
                                                         atomic_load(&server->reply_memory[1]),

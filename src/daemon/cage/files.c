@@ -96,7 +96,9 @@ static int permit_all(struct gb_landlock *landlock, const struct gb_cage_file *f
     for (i = 0; i < sizeof entries / sizeof entries[0]; i++)
         if ((cuda || !entries[i].cuda) && permit_pattern(landlock, &entries[i].file, err) != 0)
             return -1;
-    return cuda && (permit_list(landlock, "LD_LIBRARY_PATH", err) != 0 || permit_self(landlock, err) != 0) ? -1 : 0;
+    if (permit_list(landlock, "LD_LIBRARY_PATH", err) != 0)
+        return -1;
+    return cuda ? permit_self(landlock, err) : 0;
 }
 
 /* A service manager's socket may be an abstract one; CUDA's driver has such sockets between processes. */

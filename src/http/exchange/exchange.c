@@ -7,6 +7,7 @@
 #include "http/exchange/peer.h"
 #include "http/exchange/reply_memory.h"
 #include "http/exchange/server_state.h"
+#include "http/tls/tls.h"
 
 struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target) {
     /* Not zeroed as a whole: the arrays are large, and their counts say what is filled. */
@@ -100,6 +101,8 @@ void gb_exchange_end(struct gb_exchange *ex) {
         ex->req.hooks_free(ex->req.hooks);
     ex->req.hooks = NULL;
     ex->req.hooks_free = NULL;
+    gb_tls_certificate_unref(ex->req.certificate);
+    ex->req.certificate = NULL;
     ex->req.peer = NULL;
     gb_peer_unref(ex->peer);
     ex->peer = NULL;

@@ -8,8 +8,10 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/thread.h"
 #include "http/exchange/exchange_loop.h"
 #include "http/exchange/peer.h"
+#include "http/tls/context.h"
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
@@ -69,11 +71,13 @@ static int copy_config(struct gb_http_server *server, struct gb_error *err) {
     server->hosts = calloc(config->host_count + 1, sizeof(*server->hosts));
     server->listen_fds = calloc(config->listen_fd_count + 1, sizeof(*server->listen_fds));
     server->listen_local = calloc(config->listen_fd_count + 1, sizeof(*server->listen_local));
-    if (!server->hosts || !server->listen_fds || !server->listen_local)
+    server->listen_tls = calloc(config->listen_fd_count + 1, sizeof(*server->listen_tls));
+    if (!server->hosts || !server->listen_fds || !server->listen_local || !server->listen_tls)
         return no_memory(err);
     for (i = 0; i < config->listen_fd_count; i++) {
         server->listen_fds[i] = config->listen_fds[i];
         server->listen_local[i] = is_local(config->listen_fds[i]);
+        server->listen_tls[i] = config->listen_tls && config->listen_tls[i];
     }
     for (i = 0; i < config->host_count; i++) {
         server->hosts[i] = strdup(config->hosts[i]);
@@ -117,6 +121,9 @@ struct gb_http_server *gb_server_state_new(const struct gb_http_server_config *c
     server->dead_fd = -1;
     server->peers_fd = -1;
     server->fd_mailboxes.epoll_fd = -1;
+    gb_mutex_init(&server->tls_lock);
+    if (config->tls)
+        server->tls = gb_tls_context_ref(config->tls);
     if (copy_config(server, err) < 0 || gb_random(&server->id_seed, sizeof(server->id_seed), err) < 0 ||
         make_latency(server, err) < 0 || init_places(server, err) < 0 || make_dead(server, err) < 0 ||
         gb_peers_init(server, err) < 0 || gb_fd_mailboxes_init(server, err) < 0) {
@@ -143,5 +150,8 @@ void gb_server_state_free(struct gb_http_server *server) {
     free(server->hosts);
     free(server->listen_fds);
     free(server->listen_local);
+    free(server->listen_tls);
+    gb_tls_context_unref(server->tls);
+    pthread_mutex_destroy(&server->tls_lock);
     free(server);
 }

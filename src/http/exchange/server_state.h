@@ -24,7 +24,12 @@ struct gb_http_server {
     struct gb_router router;
     char **hosts;
     int *listen_fds;
-    bool *listen_local;                      /* which of them are UNIX sockets */
+    bool *listen_local;         /* which of them are UNIX sockets */
+    bool *listen_tls;           /* which of them are for TLS */
+    pthread_mutex_t tls_lock;   /* for tls; a leaf */
+    struct gb_tls_context *tls; /* of new connections; NULL: there is no such listener */
+    atomic_uint_fast64_t tls_handshakes;
+    atomic_uint_fast64_t tls_failures;
     struct gb_loop *loops;                   /* config.loops of them */
     struct gb_transfer_loop *transfer_loops; /* config.bulk_loops of them */
     struct gb_http_feed *feed;               /* NULL: there is none */

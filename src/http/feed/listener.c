@@ -9,6 +9,7 @@
 #include "http/exchange/peer.h"
 #include "http/exchange/server_state.h"
 #include "http/feed/feed.h"
+#include "http/tls/tls.h"
 
 static void too_many(unsigned max, const char *which, struct gb_error *err) {
     gb_error_set(err, GB_ERR_SATURATED,
@@ -45,6 +46,9 @@ void gb_feed_listener_free(struct gb_feed_listener *l) {
         gb_http_frame_unref(l->hold[--l->held]);
     gb_peer_end(l->peer);
     gb_source_end(l->source);
+    if (l->tls)
+        gb_tls_end(l->tls);
+    gb_tls_free(l->tls);
     if (l->fd >= 0)
         close(l->fd);
     if (l->remote)

@@ -18,6 +18,7 @@ struct gb_feed_listener {
     atomic_uint *counted; /* gives its place back at the end */
     atomic_uint *remote;  /* the same among listeners over TCP; NULL: of a UNIX socket */
     int fd;
+    struct gb_tls *tls; /* NULL: plain */
     struct gb_peer *peer;
     struct gb_source *source; /* of a TCP socket */
     char owner[129];          /* "": hears all */

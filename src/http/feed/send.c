@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "http/tls/tls.h"
+
 /* For a listener that catches up, before others get their turn: of a long log it may hear nothing. */
 #define TURN_BYTES (256u << 10)
 #define TURN_PIECES 8
@@ -93,11 +95,20 @@ static bool await_room(struct gb_http_feed *feed, struct gb_feed_listener *l, bo
     return epoll_ctl(feed->epoll_fd, EPOLL_CTL_MOD, l->fd, &ev) == 0;
 }
 
+/* A frame at a time: each is a record. */
+static ssize_t send_secure(struct gb_feed_listener *l) {
+    const struct gb_http_frame *first = l->hold[0];
+
+    return gb_tls_send(l->tls, first->text + l->sent, first->len - l->sent, false);
+}
+
 static ssize_t send_held(struct gb_feed_listener *l) {
     struct iovec iov[GB_FEED_HELD];
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = l->held};
     unsigned i;
 
+    if (l->tls)
+        return send_secure(l);
     for (i = 0; i < l->held; i++) {
         size_t skip = i == 0 ? l->sent : 0;
 
@@ -156,6 +167,5 @@ bool gb_feed_listener_level(const struct gb_http_feed *feed, const struct gb_fee
 void gb_feed_listener_farewell(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     if (l->held > 0 && l->sent > 0)
         return;
-    if (send(l->fd, feed->farewell->text, feed->farewell->len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-        return;
+    (void)!gb_wire_send(l->fd, l->tls, feed->farewell->text, feed->farewell->len, false);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "http/mhd/front.h"
 #include "http/mhd/refuse.h"
 
 /* The kernel takes what it permits of this, and as much again. */
@@ -54,7 +55,7 @@ static void admit(struct gb_loop *loop, struct gb_handoff *handoff, struct gb_lo
         handoff->peer = gb_peer_new(server, handoff->fd);
         if (!handoff->peer) {
             gb_conn_slot_end(&server->places, handoff->source);
-            gb_refuse(loop, handoff->fd, true, GB_REFUSAL_MEMORY);
+            gb_refuse(loop, handoff, GB_REFUSAL_MEMORY);
             return;
         }
         widen(handoff->fd);
@@ -88,6 +89,8 @@ static void take(struct gb_loop *loop, struct gb_handoff *handoff, const struct 
     struct gb_loop *to = NULL;
     enum gb_conn_slot place = gb_conn_slot_take(&server->places, from, false, &handoff->source);
 
+    if (place == GB_CONN_SLOT_FULL && gb_fronts_give_way(loop))
+        place = gb_conn_slot_take(&server->places, from, false, &handoff->source);
     if (place == GB_CONN_SLOT_TAKEN) {
         to = gb_loop_fill(server, TOGETHER / server->config.loops);
     } else if (place == GB_CONN_SLOT_FULL && atomic_load(&server->squeezed) < SQUEEZED_MAX) {
@@ -99,7 +102,7 @@ static void take(struct gb_loop *loop, struct gb_handoff *handoff, const struct 
     if (place == GB_CONN_SLOT_TAKEN)
         admit(loop, handoff, to);
     else
-        gb_refuse(loop, handoff->fd, handoff->local,
+        gb_refuse(loop, handoff,
                   place == GB_CONN_SLOT_SOURCE   ? GB_REFUSAL_SOURCE
                   : place == GB_CONN_SLOT_MEMORY ? GB_REFUSAL_MEMORY
                                                  : GB_REFUSAL_FULL);
@@ -113,7 +116,7 @@ static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, siz
     for (i = 0; i < BATCH; i++) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
         socklen_t len = sizeof(from);
-        struct gb_handoff handoff = {.local = local, .counted = true};
+        struct gb_handoff handoff = {.local = local, .secure = server->listen_tls[index], .counted = true};
 
         handoff.fd = accept4(server->listen_fds[index], local ? NULL : (struct sockaddr *)&from, local ? NULL : &len,
                              SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -121,7 +124,7 @@ static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, siz
             return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
         handoff.from = address_of(local ? NULL : (struct sockaddr *)&from);
         if (atomic_load(&server->draining))
-            gb_refuse(loop, handoff.fd, local, GB_REFUSAL_DRAINING);
+            gb_refuse(loop, &handoff, GB_REFUSAL_DRAINING);
         else
             take(loop, &handoff, local ? NULL : (struct sockaddr *)&from);
     }

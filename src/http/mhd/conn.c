@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "http/mhd/front.h"
 #include "http/mhd/handover.h"
 #include "http/mhd/leave.h"
 #include "http/mhd/loop.h"
@@ -16,6 +17,10 @@ void gb_loop_adopt_given(struct gb_loop *loop, const struct gb_handoff *handoff)
 
     if (handoff->squeezed && !gb_refuse_or_squeeze(loop, handoff)) {
         atomic_fetch_sub(&loop->load, 1);
+        return;
+    }
+    if (handoff->secure) {
+        gb_front_adopt(loop, handoff);
         return;
     }
     loop->adopting = handoff;
@@ -50,8 +55,10 @@ static void started(struct gb_loop *loop, struct MHD_Connection *mhd, void **soc
     loop->adopting = NULL; /* its peer and place are given back here, or by closed */
     if (!c || !fd) {
         free(c);
-        *socket_context = NULL; /* gb_mhd_on_request refuses a connection without a context */
-        if (handoff) {
+        if (handoff && handoff->front)
+            atomic_fetch_add(&loop->load, 1); /* closed gives it back, and so does the front */
+        *socket_context = NULL;               /* gb_mhd_on_request refuses a connection without a context */
+        if (handoff && !handoff->front) {
             gb_peer_end(handoff->peer);
             gb_conn_slot_end(&loop->server->places, handoff->source);
         }
@@ -60,13 +67,17 @@ static void started(struct gb_loop *loop, struct MHD_Connection *mhd, void **soc
     *socket_context = c;
     c->peer = handoff->peer;
     c->source = handoff->source;
+    c->secure = handoff->secure;
+    c->front = handoff->front;
+    if (c->front)
+        gb_front_opened(c);
     c->from = handoff->from;
     c->loop = loop;
     c->mhd = mhd;
     c->fd = fd->connect_fd;
     c->local = handoff->local;
     c->returning = c->asked = handoff->returning;
-    if (!c->local)
+    if (!c->local && !c->secure)
         c->base = handoff->counted ? handoff->taken : gb_socket_taken(c->fd);
     c->idle_ns = loop->now_ns;
     loop->progress++;
@@ -78,11 +89,14 @@ static void started(struct gb_loop *loop, struct MHD_Connection *mhd, void **soc
 }
 
 static void closed(struct gb_loop *loop, struct gb_conn *c) {
-    atomic_fetch_sub(&loop->load, 1);
+    if (!c || !c->secure)
+        atomic_fetch_sub(&loop->load, 1);
     loop->progress++;
     if (!c)
         return;
-    if (!c->left)
+    if (c->secure)
+        gb_front_closed(c);
+    else if (!c->left)
         gb_conn_slot_end(&loop->server->places, c->source);
     gb_quiet_leave(loop, c);
     gb_mhd_forgotten(c);

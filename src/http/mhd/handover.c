@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "http/exchange/step.h"
+#include "http/mhd/front.h"
 #include "http/mhd/leave.h"
 
 struct gb_handover {
@@ -82,8 +83,9 @@ static struct gb_handover *new_handover(struct gb_exchange *ex, int *ret_stand_i
         return NULL;
     h->other_end = -1;
     h->to = gb_mhd_describe(ex);
-    h->to.fd = gb_mhd_duplicate(ex);
-    if (h->to.fd < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) < 0) {
+    h->to.fd = ex->info->secure ? -1 : gb_mhd_duplicate(ex);
+    if ((h->to.fd < 0 && !ex->info->front) ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) < 0) {
         free_handover(h);
         return NULL;
     }
@@ -103,8 +105,12 @@ int gb_mhd_hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
     /* Suspended first, which takes it out of libmicrohttpd's epoll set: the set knows the socket, not its number. */
     if (MHD_queue_response(ex->conn, MHD_HTTP_SWITCHING_PROTOCOLS, loop->handover) == MHD_YES) {
         MHD_suspend_connection(ex->conn);
+        if (c->front && gb_front_unread(c) < 0)
+            shutdown(c->fd, SHUT_RDWR);
         if (dup3(stand_in, c->fd, O_CLOEXEC) < 0)
             shutdown(c->fd, SHUT_RDWR);
+        if (c->front)
+            gb_front_take(c, &c->handover->to);
         MHD_resume_connection(ex->conn);
         close(stand_in);
         return 0;

@@ -16,6 +16,7 @@
 
 #include "http/feed/feed.h"
 #include "http/message/head_writer.h"
+#include "http/mhd/front.h"
 
 uint64_t gb_socket_taken(int fd) {
     struct tcp_info info;
@@ -35,9 +36,9 @@ uint64_t gb_mhd_held(const struct gb_exchange *ex) {
     const struct gb_conn *c = ex->info;
     uint64_t taken;
 
-    if (!header || c->local)
+    if (!header || c->local || (c->secure && !c->front))
         return UINT64_MAX;
-    taken = gb_socket_taken(c->fd);
+    taken = c->front ? gb_front_taken(c) : gb_socket_taken(c->fd);
     return taken - c->base - c->consumed - header->header_size - ex->body_received;
 }
 
@@ -78,12 +79,37 @@ void gb_mhd_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_h
     gb_exchange_end(ex);
 }
 
+/* The same of a connection over TLS: the pair is given up. */
+static int take_out_secure(struct gb_loop *loop, struct gb_exchange *ex, struct gb_handoff *ret) {
+    struct gb_conn *c = ex->info;
+    bool out = false;
+
+    if (!c->front)
+        return -1;
+    if (!ex->suspended)
+        MHD_suspend_connection(ex->conn);
+    if (gb_front_unread(c) == 0)
+        out = dup3(loop->server->dead_fd, c->fd, O_CLOEXEC) >= 0;
+    if (out || !ex->suspended)
+        MHD_resume_connection(ex->conn);
+    loop->resumed = true;
+    if (!out)
+        return -1;
+    ex->suspended = false;
+    gb_front_take(c, ret);
+    gb_mhd_part(c, ex);
+    return 0;
+}
+
 /* Takes the live socket out: *ret. Returns 0, or -1 and everything stays as it was. */
 static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_handoff *ret) {
     struct gb_conn *c = ex->info;
     struct gb_handoff socket = gb_mhd_describe(ex);
-    int fd = gb_mhd_duplicate(ex);
+    int fd;
 
+    if (c->secure)
+        return take_out_secure(loop, ex, ret);
+    fd = gb_mhd_duplicate(ex);
     if (fd < 0)
         return -1;
     socket.fd = fd;
@@ -140,6 +166,7 @@ int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {
     if (!socket.local)
         setsockopt(socket.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered, sizeof(unanswered));
     l->fd = socket.fd;
+    l->tls = socket.tls;
     l->peer = socket.peer;
     l->source = socket.source;
     l->hold[l->held++] = first;

@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "http/exchange/detached.h"
 #include "http/mhd/accept.h"
+#include "http/mhd/front.h"
 #include "http/mhd/handover.h"
 #include "http/mhd/request.h"
 #include "http/mhd/sweep.h"
@@ -61,6 +62,7 @@ static void tick(struct gb_loop *loop) {
         return;
     loop->next_sweep_ns = now_ns + (atomic_load(&loop->server->draining) ? TICK_NS : SWEEP_NS);
     gb_mhd_watch_turns(loop);
+    gb_fronts_sweep(loop, now_ns);
     for (c = loop->conns; c; c = next) {
         next = c->next;
         gb_mhd_sweep(loop, c, now_ns);
@@ -147,6 +149,8 @@ static void see(struct gb_loop *loop, const struct epoll_event *event, struct vi
         gb_peers_event(loop->server);
     else if (at == &loop->server->fd_mailboxes)
         gb_fd_mailboxes_event(loop->server);
+    else if (gb_front_is(at))
+        v->mhd = gb_front_event(loop, at, event->events) || v->mhd;
     else if (!gb_listen_event(loop, at))
         gb_transfer_loop_event(&loop->own, at, event->events);
 }
@@ -180,10 +184,12 @@ static void turn(struct gb_loop *loop) {
     /* Connections that have left can wait until libmicrohttpd runs for another reason, but not for ever. */
     if (v.mhd || v.woken || (loop->resumed && loop->now_ns >= loop->next_tick_ns))
         run_mhd(loop);
+    gb_fronts_flush(loop);
     if (left && n == 0 && loop->progress == progress)
         loop->idle_turns++;
     tick(loop);
     gb_transfer_loop_enter(&loop->own);
+    gb_fronts_bury(loop);
     loop->unsettled = config->end_turn && config->end_turn(config->app, n == 0);
     /* Transfers that the end of the turn has woken. */
     if (!loop->unsettled && gb_wake_queue_any(&loop->own.wake_queue))
@@ -198,6 +204,7 @@ static void *loop_main(void *arg) {
     gb_listen_tick(loop, gb_clock_ns());
     end_all(loop);
     MHD_run(loop->mhd);
+    gb_fronts_done(loop);
     MHD_stop_daemon(loop->mhd);
     loop->mhd = NULL;
     return NULL;

@@ -29,6 +29,9 @@ struct gb_loop {
     bool listening;                    /* the listening sockets are in the epoll set */
     uint64_t listen_again_ns;          /* when they will be again, after descriptors had run out */
     struct gb_conn *conns;
+    struct gb_front *fronts;     /* connections over TLS */
+    struct gb_front *fed;        /* of them: libmicrohttpd has been given something in this turn */
+    struct gb_front *buried;     /* ended in this turn */
     struct gb_quiet quiet[2][2]; /* [UNIX socket][has asked] */
     struct gb_exchange *waiting;
     struct gb_transfer_loop own;   /* short transfers; its epoll set is the loop's */

@@ -19,6 +19,8 @@ static void explain(const struct gb_http_server *server, enum gb_refusal why, bo
                  places->source_max);
     else if (why == GB_REFUSAL_MEMORY)
         snprintf(out, size, "no memory for another connection");
+    else if (why == GB_REFUSAL_PLAIN)
+        snprintf(out, size, "this address is for TLS: ask it with https://");
     else if (why == GB_REFUSAL_FULL && !local && taken < places->max)
         snprintf(out, size, "%llu of %llu connections over TCP are in use; %llu are kept for the UNIX socket", remote,
                  (unsigned long long)places->remote_max, (unsigned long long)(places->max - places->remote_max));
@@ -27,7 +29,18 @@ static void explain(const struct gb_http_server *server, enum gb_refusal why, bo
                  why == GB_REFUSAL_DRAINING ? "; no more are taken" : "");
 }
 
-void gb_refuse(struct gb_loop *loop, int fd, bool local, enum gb_refusal why) {
+static enum gb_code code_of(enum gb_refusal why) {
+    switch (why) {
+    case GB_REFUSAL_DRAINING:
+        return GB_ERR_DRAINING;
+    case GB_REFUSAL_PLAIN:
+        return GB_ERR_MALFORMED_REQUEST;
+    default:
+        return GB_ERR_SATURATED;
+    }
+}
+
+void gb_refuse(struct gb_loop *loop, const struct gb_handoff *handoff, enum gb_refusal why) {
     struct gb_http_server *server = loop->server;
     struct gb_error error = GB_ERROR_INIT;
     char detail[160];
@@ -35,24 +48,26 @@ void gb_refuse(struct gb_loop *loop, int fd, bool local, enum gb_refusal why) {
     struct gb_json_writer out = gb_json_fixed(text, sizeof(text));
     char head[640];
     char id[24];
+    bool is_plain = why == GB_REFUSAL_PLAIN;
+    int fd = handoff->fd;
     int n;
 
-    explain(server, why, local, detail, sizeof(detail));
-    gb_error_set(&error, why == GB_REFUSAL_DRAINING ? GB_ERR_DRAINING : GB_ERR_SATURATED, "%s", detail);
+    explain(server, why, handoff->local, detail, sizeof(detail));
+    gb_error_set(&error, code_of(why), "%s", detail);
     snprintf(id, sizeof(id), "%016llx", (unsigned long long)gb_exchange_loop_id(&loop->exchanges));
     gb_problem_open(&out, &error, NULL, "", id);
     gb_json_close(&out, '}');
     gb_json_end(&out);
-    n = snprintf(head, sizeof(head),
-                 "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n" GB_EVERY_REPLY_LINES
-                 "Cache-Control: no-store\r\nRetry-After: 1\r\n"
-                 "Connection: close\r\nContent-Length: %zu\r\n\r\n",
-                 out.used);
+    n = snprintf(
+        head, sizeof(head),
+        "HTTP/1.1 %s\r\nContent-Type: application/problem+json\r\n" GB_EVERY_REPLY_LINES "Cache-Control: no-store\r\n%s"
+        "Connection: close\r\nContent-Length: %zu\r\n\r\n",
+        is_plain ? "400 Bad Request" : "503 Service Unavailable", is_plain ? "" : "Retry-After: 1\r\n", out.used);
     atomic_fetch_add(&server->refused, 1);
     if (why == GB_REFUSAL_SOURCE)
         atomic_fetch_add(&server->refused_source, 1);
-    /* A fresh socket has room for this; the rest is not worth waiting for. */
-    if (send(fd, head, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == n)
+    /* A fresh socket has room for this; the rest is not worth waiting for. Nor is a handshake. */
+    if ((!handoff->secure || is_plain) && send(fd, head, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == n)
         (void)!send(fd, text, out.used, MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(fd, SHUT_WR);
     close(fd);
@@ -68,6 +83,6 @@ bool gb_refuse_or_squeeze(struct gb_loop *loop, const struct gb_handoff *handoff
     }
     gb_peer_end(handoff->peer);
     gb_conn_slot_end(&server->places, handoff->source);
-    gb_refuse(loop, handoff->fd, handoff->local, GB_REFUSAL_FULL);
+    gb_refuse(loop, handoff, GB_REFUSAL_FULL);
     return false;
 }

@@ -18,10 +18,16 @@
 
 /* --- requests that are made again and again ----------------------------------------------------------------------- */
 
+/* Over TLS, what is read again and again need not go through the front. */
+static bool is_secure_read(const struct gb_exchange *ex) {
+    return ex->info->secure && ex->req.method <= GB_HTTP_HEAD;
+}
+
 /* A connection that transfers the same once more is better off on the transfer loop, which need not parse the head
  * again. A body that is about to leave goes there with the head that it came with. */
 static void expect_more(struct gb_exchange *ex) {
-    if (!ex->close && !ex->req.chunked && ex->req.route && (ex->req.route->body == GB_BODY_STREAM || ex->resp.source))
+    if (!ex->close && !ex->req.chunked && ex->req.route &&
+        (ex->req.route->body == GB_BODY_STREAM || ex->resp.source || is_secure_read(ex)))
         gb_head_keep(ex);
 }
 
@@ -31,8 +37,9 @@ static bool asks_again(struct gb_exchange *ex) {
     bool again = c->last_target == target;
 
     c->last_target = target;
-    return again && ex->req.route && ex->req.route->body == GB_BODY_STREAM && ex->phase == GB_PHASE_REPLY &&
-           !ex->close && ex->resp.status < 300 && gb_mhd_held(ex) == 0;
+    return again && ex->req.route && (ex->req.route->body == GB_BODY_STREAM || is_secure_read(ex)) &&
+           ex->phase == GB_PHASE_REPLY && !ex->close && (ex->resp.status < 300 || is_secure_read(ex)) &&
+           gb_mhd_held(ex) == 0;
 }
 
 /* The connection goes to a transfer loop, or to the feed. */

@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "http/exchange/reply_memory.h"
 #include "http/exchange/step.h"
+#include "http/tls/tls.h"
 #include "http/transfer/receive.h"
 #include "http/transfer/transfer.h"
 
@@ -109,6 +110,8 @@ static void on_woken(struct gb_transfer_loop *loop, struct gb_exchange *ex) {
 }
 
 void gb_transfer_loop_event(struct gb_transfer_loop *loop, struct gb_http_transfer *t, uint32_t events) {
+    if (t->from.tls)
+        gb_tls_woken(t->from.tls);
     if (t->armed == 0 && (events & (EPOLLERR | EPOLLHUP))) {
         /* The transfer does not wait for this socket now. Sending the reply will show that the client is gone. */
         epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, t->fd, NULL);

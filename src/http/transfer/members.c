@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "http/tls/tls.h"
+
 void gb_http_transfer_link(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     t->listed = true;
     t->prev = NULL;
@@ -25,6 +27,9 @@ static void unlink_transfer(struct gb_transfer_loop *loop, struct gb_http_transf
 void gb_http_transfer_arm(struct gb_transfer_loop *loop, struct gb_http_transfer *t, uint32_t events) {
     struct epoll_event ev = {.events = events, .data.ptr = t};
 
+    /* The socket has no event for bytes that are decrypted already; it is writable at once. */
+    if ((events & EPOLLIN) && t->from.tls && gb_tls_pending(t->from.tls))
+        ev.events = events |= EPOLLOUT;
     if (t->watched ? t->armed == events : events == 0)
         return;
     epoll_ctl(loop->epoll_fd, t->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, t->fd, &ev);

@@ -9,11 +9,15 @@
 
 #include "base/clock.h"
 #include "http/exchange/step.h"
+#include "http/tls/tls.h"
 
 #define LARGE_BYTES (4u << 20)
 #define LARGE_MARK (1 << 20)
 #define SHORT_MARK (256 << 10)
 #define LEAST_BYTES (512u << 10) /* of a body for a mark to be worth its calls */
+
+/* Over TLS, so many of a body's bytes may have left the socket and wait for the rest of their record. */
+#define RECORDS_BYTES (64u << 10)
 
 /* The cost of a read besides its bytes, in bytes, so that chunks of one byte do not hold up others. */
 #define READ_COST 16384
@@ -25,7 +29,7 @@ enum gb_transfer_outcome gb_http_transfer_continue(struct gb_transfer_loop *loop
     static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
     /* A socket on which nothing was sent yet takes 25 bytes; otherwise the connection is not worth keeping. */
-    if (send(t->fd, line, sizeof(line) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(line) - 1) {
+    if (gb_wire_send(t->fd, t->from.tls, line, sizeof(line) - 1, false) != (ssize_t)sizeof(line) - 1) {
         gb_http_transfer_drop(loop, t);
         return GB_TRANSFER_GONE;
     }
@@ -47,6 +51,9 @@ static void choose_mark(struct gb_http_transfer *t) {
     uint64_t remaining = length - t->ex->body_received;
     int most = length < LARGE_BYTES ? SHORT_MARK : LARGE_MARK;
 
+    if (t->from.tls)
+        remaining = remaining > RECORDS_BYTES ? remaining - RECORDS_BYTES : 1;
+
     /* That of a connection that has brought the same before has grown already. */
     if (!t->from.peer && length >= LEAST_BYTES && (length >= LARGE_BYTES || !t->ex->like))
         gb_http_transfer_mark(t, remaining < (uint64_t)most ? (int)remaining : most);
@@ -55,7 +62,7 @@ static void choose_mark(struct gb_http_transfer *t) {
 bool gb_http_transfer_has_bytes(const struct gb_http_transfer *t) {
     int n = 0;
 
-    return t->state == GB_HTTP_TRANSFER_BODY && t->armed == EPOLLIN && ioctl(t->fd, FIONREAD, &n) == 0 && n > 0;
+    return t->state == GB_HTTP_TRANSFER_BODY && t->armed == EPOLLIN && (ioctl(t->fd, FIONREAD, &n) == 0 && n > 0);
 }
 
 /* --- where bytes come from ---------------------------------------------------------------------------------------- */
@@ -68,7 +75,7 @@ static ssize_t read_data(struct gb_http_transfer *t, void *room, size_t n) {
     struct gb_exchange *ex = t->ex;
 
     if (early_left(ex) == 0)
-        return recv(t->fd, room, n, MSG_DONTWAIT);
+        return gb_wire_recv(t->fd, t->from.tls, room, n);
     if (n > early_left(ex))
         n = early_left(ex);
     memcpy(room, ex->early + ex->early_used, n);
@@ -79,12 +86,12 @@ static ssize_t read_data(struct gb_http_transfer *t, void *room, size_t n) {
 /* Bytes behind the framing stay in the socket: after the last chunk they are the next request. */
 static ssize_t read_from_socket(struct gb_http_transfer *t, const char **ret_why) {
     char bytes[PEEK_BYTES];
-    ssize_t n = recv(t->fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n = gb_wire_peek(t->fd, t->from.tls, bytes, sizeof(bytes));
 
     if (n <= 0)
         return n;
     n = gb_chunked_read(&t->ex->framing, bytes, (size_t)n, ret_why);
-    return n > 0 ? recv(t->fd, bytes, (size_t)n, MSG_DONTWAIT) : n;
+    return n > 0 ? gb_wire_recv(t->fd, t->from.tls, bytes, (size_t)n) : n;
 }
 
 static ssize_t read_framing(struct gb_http_transfer *t, const char **ret_why) {
@@ -183,7 +190,7 @@ static int64_t receive_piece(struct gb_transfer_loop *loop, struct gb_http_trans
 static enum gb_transfer_outcome discard(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     char waste[GB_DISCARD_MAX];
     struct gb_exchange *ex = t->ex;
-    ssize_t got = recv(t->fd, waste, (size_t)(ex->req.content_length - ex->body_received), MSG_DONTWAIT);
+    ssize_t got = gb_wire_recv(t->fd, t->from.tls, waste, (size_t)(ex->req.content_length - ex->body_received));
 
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
         gb_http_transfer_drop(loop, t);

@@ -9,6 +9,7 @@
 #include "http/exchange/peer.h"
 #include "http/exchange/repeat.h"
 #include "http/exchange/step.h"
+#include "http/tls/tls.h"
 
 /* Longer heads are parsed. */
 #define HEAD_MAX 4096
@@ -20,7 +21,7 @@ static bool same_head(const struct gb_http_transfer *t) {
     char head[HEAD_MAX];
     size_t len = t->like->raw_len;
 
-    return len <= sizeof(head) && recv(t->fd, head, len, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)len &&
+    return len <= sizeof(head) && gb_wire_peek(t->fd, t->from.tls, head, len) == (ssize_t)len &&
            memcmp(head, t->like->raw, len) == 0;
 }
 
@@ -36,7 +37,7 @@ static bool take_head(struct gb_http_transfer *t, struct gb_exchange *ex) {
     ex->early = body > 0 ? malloc(body) : NULL;
     if (body > 0 && !ex->early)
         return false;
-    got = recv(t->fd, bytes, head + body, MSG_DONTWAIT);
+    got = gb_wire_recv(t->fd, t->from.tls, bytes, head + body);
     if (got < (ssize_t)head) /* it was there a moment ago */
         return false;
     ex->early_len = (size_t)got - head;
@@ -60,6 +61,8 @@ static void take_up(struct gb_transfer_loop *loop, struct gb_http_transfer *t, s
     atomic_fetch_add_explicit(&exchanges->requests, 1, memory_order_relaxed);
     gb_exchange_start(ex, exchanges, t->from.peer);
     ex->req.from = t->from.from;
+    ex->req.secure = t->from.secure;
+    ex->req.certificate = gb_tls_certificate_ref(t->from.tls);
     ex->req.peer = ex->peer ? &ex->peer->seen : NULL;
     gb_exchange_open(ex);
     if (ex->phase == GB_PHASE_HEAD)

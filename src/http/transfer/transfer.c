@@ -11,6 +11,7 @@
 #include "http/exchange/step.h"
 #include "http/message/head_writer.h"
 #include "http/message/response.h"
+#include "http/tls/tls.h"
 #include "http/transfer/receive.h"
 #include "http/transfer/repeat.h"
 
@@ -37,7 +38,7 @@ static enum gb_transfer_outcome wait_for_handler(struct gb_transfer_loop *loop, 
 
 /* Sends up to n bytes. Returns the bytes sent, 0 to wait for room in the socket, or -1 if the client is gone. */
 static ssize_t push(struct gb_transfer_loop *loop, struct gb_http_transfer *t, const void *at, size_t n, bool more) {
-    ssize_t sent = send(t->fd, at, n, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
+    ssize_t sent = gb_wire_send(t->fd, t->from.tls, at, n, more);
 
     if (sent > 0) {
         t->moved_ns = gb_clock_ns();
@@ -125,6 +126,8 @@ static enum gb_transfer_outcome finish(struct gb_transfer_loop *loop, struct gb_
     t->state = close ? GB_HTTP_TRANSFER_LINGER : GB_HTTP_TRANSFER_IDLE;
     if (close) {
         /* Closing with bytes unread would reset the connection, and the client would lose the reply. */
+        if (t->from.tls)
+            gb_tls_end(t->from.tls);
         shutdown(t->fd, SHUT_WR);
         return GB_TRANSFER_AGAIN;
     }
@@ -201,7 +204,7 @@ static enum gb_transfer_outcome await_next(struct gb_transfer_loop *loop, struct
 
     if (gb_http_transfer_repeat(loop, t))
         return GB_TRANSFER_AGAIN;
-    n = recv(t->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    n = gb_wire_peek(t->fd, t->from.tls, &byte, 1);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         gb_http_transfer_arm(loop, t, EPOLLIN);
         return GB_TRANSFER_LATER;

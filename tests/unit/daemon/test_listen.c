@@ -69,7 +69,7 @@ static const struct {
 
 START_TEST(test_spec) {
     const char *text = NULL;
-    int rc = gb_listen_tcp(&listeners, specs[_i].spec, &err);
+    int rc = gb_listen_tcp(&listeners, specs[_i].spec, false, &err);
 
     if (specs[_i].begins == NULL) {
         ck_assert_int_eq(rc, -1);
@@ -93,9 +93,9 @@ START_TEST(test_taken_port) {
     struct gb_listeners other = {0};
     char spec[GB_LISTEN_TEXT_SIZE];
 
-    gb_assert_ok(gb_listen_tcp(&listeners, "127.0.0.1:0", &err), err);
+    gb_assert_ok(gb_listen_tcp(&listeners, "127.0.0.1:0", false, &err), err);
     strcpy(spec, listeners.items[0].text);
-    ck_assert_int_eq(gb_listen_tcp(&other, spec, &err), -1);
+    ck_assert_int_eq(gb_listen_tcp(&other, spec, false, &err), -1);
     ck_assert_str_eq(err.native_name, "EADDRINUSE");
     ck_assert_msg(strstr(err.detail, spec) != NULL, "%s", err.detail);
     ck_assert_int_eq(other.count, 0);
@@ -210,7 +210,7 @@ START_TEST(test_adopt) {
     struct gb_listeners other = {0};
     int fd;
 
-    gb_assert_ok(gb_listen_tcp(&other, "127.0.0.1:0", &err), err);
+    gb_assert_ok(gb_listen_tcp(&other, "127.0.0.1:0", false, &err), err);
     fd = other.items[0].fd;
     ck_assert_int_eq(fcntl(fd, F_SETFL, 0), 0); /* systemd passes a blocking socket */
     gb_assert_ok(gb_listen_adopt(&listeners, fd, &err), err);
@@ -225,8 +225,8 @@ START_TEST(test_file) {
     char want[2 * GB_LISTEN_TEXT_SIZE + 3];
     FILE *file;
 
-    gb_assert_ok(gb_listen_tcp(&listeners, "127.0.0.1:0", &err), err);
-    gb_assert_ok(gb_listen_tcp(&listeners, "127.0.0.2:0", &err), err);
+    gb_assert_ok(gb_listen_tcp(&listeners, "127.0.0.1:0", false, &err), err);
+    gb_assert_ok(gb_listen_tcp(&listeners, "127.0.0.2:0", false, &err), err);
     gb_assert_ok(gb_listen_write(&listeners, path, &err), err);
     file = fopen(path, "r");
     ck_assert_ptr_nonnull(file);

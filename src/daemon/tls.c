@@ -1,0 +1,112 @@
+/* Certificates and keys: read at start, and again when a file has changed. */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "daemon/daemon.h"
+#include "http/tls/context.h"
+
+#define PAIRS_MAX 32
+#define SOON_S (14 * 86400)
+
+static int wrong(struct gb_error *err, const char *text) {
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s", text);
+}
+
+static int check(const struct gb_options *o, struct gb_error *err) {
+    if (o->tls_listen.count > 0 && o->tls_cert.count == 0)
+        return wrong(err, "--tls-listen needs a certificate: give --tls-cert FILE and --tls-key FILE");
+    if (o->tls_listen.count == 0 && (o->tls_cert.count > 0 || o->tls_key.count > 0 || o->tls_client_ca[0]))
+        return wrong(err, "--tls-cert, --tls-key and --tls-client-ca are of no use without --tls-listen ADDR:PORT");
+    if (o->tls_cert.count != o->tls_key.count)
+        return wrong(err, "each --tls-cert goes with one --tls-key, in the same order");
+    if (o->tls_cert.count > PAIRS_MAX)
+        return wrong(err, "more than 32 certificates");
+    return 0;
+}
+
+static int read_context(const struct gb_options *o, struct gb_tls_context **ret, struct gb_error *err) {
+    struct gb_tls_pair pairs[PAIRS_MAX];
+    struct gb_tls_config config = {.pairs = pairs, .pair_count = o->tls_cert.count};
+    size_t i;
+
+    for (i = 0; i < o->tls_cert.count; i++)
+        pairs[i] = (struct gb_tls_pair){.cert = o->tls_cert.items[i], .key = o->tls_key.items[i]};
+    if (o->tls_client_ca[0] != '\0')
+        config.client_ca = o->tls_client_ca;
+    return gb_tls_context_new(&config, ret, err);
+}
+
+/* --- changes ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t add_file(uint64_t hash, const char *path) {
+    struct stat st = {.st_size = 0};
+    char text[128];
+    const char *at;
+
+    if (path[0] == '\0' || stat(path, &st) != 0)
+        st.st_size = -1;
+    snprintf(text, sizeof text, "%lld %lld %lld.%09ld;", (long long)st.st_ino, (long long)st.st_size,
+             (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+    for (at = text; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+    return hash;
+}
+
+static void look(const struct gb_options *o, char *ret, size_t size) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    size_t i;
+
+    for (i = 0; i < o->tls_cert.count; i++)
+        hash = add_file(add_file(hash, o->tls_cert.items[i]), o->tls_key.items[i]);
+    hash = add_file(hash, o->tls_client_ca);
+    snprintf(ret, size, "%016llx", (unsigned long long)hash);
+}
+
+static void log_expiry(const struct gb_daemon *daemon) {
+    int64_t left_s = gb_tls_context_expiry(daemon->tls) - (int64_t)time(NULL);
+
+    if (left_s <= 0)
+        gb_log(&daemon->log, GB_LOG_ERROR, "tls", "a certificate has expired; clients refuse it");
+    else if (left_s < SOON_S)
+        gb_log(&daemon->log, GB_LOG_WARNING, "tls", "a certificate expires in %lld days", (long long)(left_s / 86400));
+}
+
+int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err) {
+    const struct gb_options *o = &daemon->options;
+
+    if (check(o, err) != 0)
+        return -1;
+    if (o->tls_listen.count == 0)
+        return 0;
+    look(o, daemon->tls_seen, sizeof daemon->tls_seen);
+    if (read_context(o, &daemon->tls, err) != 0)
+        return -1;
+    log_expiry(daemon);
+    return 0;
+}
+
+void gb_daemon_reload_tls(struct gb_daemon *daemon, bool asked) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_tls_context *fresh;
+    char seen[sizeof daemon->tls_seen];
+
+    if (daemon->tls == NULL)
+        return;
+    look(&daemon->options, seen, sizeof seen);
+    if (!asked && strcmp(seen, daemon->tls_seen) == 0)
+        return;
+    /* A file that is being written is read when it is whole: its time changes again. */
+    memcpy(daemon->tls_seen, seen, sizeof seen);
+    if (read_context(&daemon->options, &fresh, &err) != 0) {
+        gb_log(&daemon->log, GB_LOG_ERROR, "tls", "the certificates in force stay: %s", err.detail);
+        return;
+    }
+    gb_http_server_tls(daemon->server, fresh);
+    gb_tls_context_unref(daemon->tls);
+    daemon->tls = fresh;
+    gb_log(&daemon->log, GB_LOG_INFO, "tls", "certificates were read again; new connections begin with them");
+    log_expiry(daemon);
+}

@@ -1,0 +1,140 @@
+#include "http/tls/certificate.h"
+
+#include <arpa/inet.h>
+#include <gnutls/x509.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "http/tls/tls.h"
+
+struct gb_tls_certificate {
+    atomic_uint refs;
+    struct gb_http_certificate seen;
+};
+
+const struct gb_http_certificate *gb_tls_certificate_take(struct gb_tls_certificate *certificate) {
+    if (!certificate)
+        return NULL;
+    atomic_fetch_add(&certificate->refs, 1);
+    return &certificate->seen;
+}
+
+void gb_tls_certificate_drop(struct gb_tls_certificate *certificate) {
+    if (certificate && atomic_fetch_sub(&certificate->refs, 1) == 1)
+        free(certificate);
+}
+
+void gb_tls_certificate_unref(const struct gb_http_certificate *certificate) {
+    if (certificate)
+        gb_tls_certificate_drop(gb_container_of(certificate, struct gb_tls_certificate, seen));
+}
+
+/* --- names -------------------------------------------------------------------------------------------------------- */
+
+/* A name that does not fit, or holds a NUL, is left out: a part of it would be another name. */
+static void add_name(struct gb_http_certificate *seen, unsigned type, const char *value, size_t n) {
+    char *to = seen->name[seen->names];
+    size_t size = sizeof(seen->name[0]);
+    char address[INET6_ADDRSTRLEN];
+    const char *word = NULL;
+    int len = -1;
+
+    if (type == GNUTLS_SAN_IPADDRESS && (n == 4 || n == 16) &&
+        inet_ntop(n == 4 ? AF_INET : AF_INET6, value, address, sizeof(address)))
+        len = snprintf(to, size, "ip:%s", address);
+    if (type == GNUTLS_SAN_DNSNAME)
+        word = "dns";
+    else if (type == GNUTLS_SAN_URI)
+        word = "uri";
+    else if (type == GNUTLS_SAN_RFC822NAME)
+        word = "email";
+    if (word && n < size && !memchr(value, '\0', n))
+        len = snprintf(to, size, "%s:%.*s", word, (int)n, value);
+    if (len > 0 && (size_t)len < size)
+        seen->names++;
+    else
+        to[0] = '\0';
+}
+
+static void read_names(gnutls_x509_crt_t cert, struct gb_http_certificate *seen) {
+    char value[sizeof(seen->name[0])];
+    unsigned i;
+
+    for (i = 0; seen->names < GB_HTTP_CERTIFICATE_NAMES; i++) {
+        size_t n = sizeof(value) - 1;
+        int type = gnutls_x509_crt_get_subject_alt_name(cert, i, value, &n, NULL);
+
+        if (type == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
+            return;
+        if (type >= 0)
+            add_name(seen, (unsigned)type, value, n);
+        else if (type != GNUTLS_E_SHORT_MEMORY_BUFFER)
+            return;
+    }
+}
+
+static void read_subject(gnutls_x509_crt_t cert, struct gb_http_certificate *seen) {
+    gnutls_datum_t text = {.data = NULL};
+
+    if (gnutls_x509_crt_get_dn3(cert, &text, 0) < 0)
+        return;
+    if (text.size < sizeof(seen->subject) && strlen((const char *)text.data) == text.size)
+        memcpy(seen->subject, text.data, text.size);
+    gnutls_free(text.data);
+}
+
+static struct gb_tls_certificate *read_first(const gnutls_datum_t *der) {
+    struct gb_tls_certificate *certificate = calloc(1, sizeof(*certificate));
+    gnutls_x509_crt_t cert = NULL;
+
+    if (!certificate)
+        return NULL;
+    atomic_init(&certificate->refs, 1);
+    if (gnutls_x509_crt_init(&cert) == 0 && gnutls_x509_crt_import(cert, der, GNUTLS_X509_FMT_DER) == 0) {
+        read_subject(cert, &certificate->seen);
+        read_names(cert, &certificate->seen);
+    } else {
+        free(certificate);
+        certificate = NULL;
+    }
+    gnutls_x509_crt_deinit(cert);
+    return certificate;
+}
+
+/* --- trust -------------------------------------------------------------------------------------------------------- */
+
+static gnutls_alert_description_t reason_of(unsigned status) {
+    if (status & GNUTLS_CERT_EXPIRED)
+        return GNUTLS_A_CERTIFICATE_EXPIRED;
+    if (status & GNUTLS_CERT_REVOKED)
+        return GNUTLS_A_CERTIFICATE_REVOKED;
+    if (status & (GNUTLS_CERT_SIGNER_NOT_FOUND | GNUTLS_CERT_SIGNER_NOT_CA))
+        return GNUTLS_A_UNKNOWN_CA;
+    return GNUTLS_A_BAD_CERTIFICATE;
+}
+
+int gb_tls_certificate_read(gnutls_session_t session, struct gb_tls_certificate **ret,
+                            gnutls_alert_description_t *ret_why) {
+    gnutls_typed_vdata_st purpose = {
+        .type = GNUTLS_DT_KEY_PURPOSE_OID, .data = (unsigned char *)GNUTLS_KP_TLS_WWW_CLIENT, .size = 0};
+    unsigned count = 0;
+    const gnutls_datum_t *chain = gnutls_certificate_get_peers(session, &count);
+    unsigned status = 0;
+
+    *ret = NULL;
+    if (!chain || count == 0)
+        return 0;
+    *ret_why = GNUTLS_A_BAD_CERTIFICATE;
+    if (gnutls_certificate_verify_peers(session, &purpose, 1, &status) < 0)
+        return -1;
+    if (status != 0) {
+        *ret_why = reason_of(status);
+        return -1;
+    }
+    *ret_why = GNUTLS_A_INTERNAL_ERROR;
+    *ret = read_first(&chain[0]);
+    return *ret ? 0 : -1;
+}

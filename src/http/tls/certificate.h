@@ -1,0 +1,20 @@
+/* What a client's certificate says. Inside src/http/tls. */
+#ifndef GB_HTTP_TLS_CERTIFICATE_H
+#define GB_HTTP_TLS_CERTIFICATE_H
+
+#include <gnutls/gnutls.h>
+
+#include "http/http.h"
+
+struct gb_tls_certificate;
+
+/* After the handshake: checks the certificate against the authorities of the session's credentials. *ret: NULL if there
+ * is none. Returns 0; -1: it is not to be trusted, for the reason of *ret_why. */
+int gb_tls_certificate_read(gnutls_session_t session, struct gb_tls_certificate **ret,
+                            gnutls_alert_description_t *ret_why);
+
+/* Reference counted. All take NULL. */
+const struct gb_http_certificate *gb_tls_certificate_take(struct gb_tls_certificate *certificate);
+void gb_tls_certificate_drop(struct gb_tls_certificate *certificate);
+
+#endif
