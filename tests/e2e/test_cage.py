@@ -3,8 +3,12 @@ import os
 import re
 import resource
 import shutil
+import signal
+import socket
+import ssl
 
 import pytest
+import secure
 from connected import PATIENCE_S
 from harness import SMALL_SLOTS, Daemon, binary, until
 
@@ -141,3 +145,34 @@ def test_tokens_beside_a_caged_daemon(caged, tmp_path):
     assert d.ask("GET", "/v1").status == 200
     assert os.system(f"{binary()} token add one --state-dir {state} >/dev/null 2>&1") == 0
     until("the daemon knows the token", lambda: d.ask("GET", "/v1").status == 401)
+
+
+def serial(d):
+    """Of the certificate that the daemon shows."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", int(d.addresses[0].rsplit(":", 1)[1])), PATIENCE_S) as plain, \
+            context.wrap_socket(plain) as s:
+        return hash(s.getpeercert(binary_form=True))
+
+
+def test_certificates_are_read_again_in_the_cage(caged, tmp_path):
+    """As certbot leaves them: links in one folder, which are turned to new files of another one."""
+    live, archive = tmp_path / "live", tmp_path / "archive"
+    live.mkdir()
+    archive.mkdir()
+    issuer = secure.Authority(archive)
+
+    def renew(version):
+        for made, name in zip(issuer.server(f"server{version}"), ("cert.pem", "key.pem")):
+            os.symlink(made, live / "next")
+            os.rename(live / "next", live / name)
+
+    renew(1)
+    d = caged("--tls-cert", str(live / "cert.pem"), "--tls-key", str(live / "key.pem"),
+              listen=("--listen", "none", "--tls-listen", "127.0.0.1:0"))
+    first = serial(d)
+    renew(2)
+    d.process.send_signal(signal.SIGHUP)
+    until("the new certificate is shown", lambda: serial(d) != first)
+    assert "in force stay" not in d.stop()
