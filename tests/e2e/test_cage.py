@@ -120,7 +120,7 @@ def test_ports_and_groups_of_root_come_first(caged, tmp_path):
     folder.mkdir()
     d = caged("--socket", str(folder / "sock"), "--socket-group", "65534", listen=("--listen", "127.0.0.9:99"))
     assert d.addresses[0] == "127.0.0.9:99" and os.stat(folder / "sock").st_gid == 65534
-    work(d, "a")
+    d.client(unix=True).ask("GET", "/v1").expect(200)
     d.stop()
     assert not os.listdir(folder)
 
