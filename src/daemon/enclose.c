@@ -96,7 +96,7 @@ static int files_of(const struct gb_daemon *daemon, struct files *ret, struct gb
         (o->health_root[0] != '\0' && files_add(ret, o->health_root, GB_LANDLOCK_READ, err) != 0))
         return -1;
     if (add_list(ret, &o->tls_cert, err) != 0 || add_list(ret, &o->tls_key, err) != 0 ||
-        files_add_reread(ret, o->tls_client_ca, err) != 0)
+        files_add_reread(ret, o->tls_client_ca, err) != 0 || files_add_reread(ret, o->tokens_file, err) != 0)
         return -1;
     return add_sockets(ret, &daemon->listeners, err);
 }
