@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/auth.h"
 #include "api/context.h"
 #include "api/limits.h"
+#include "api/middleware/bounds.h"
 #include "api/middleware/digest.h"
 #include "api/middleware/hook.h"
 #include "api/middleware/longpoll.h"
@@ -178,7 +178,7 @@ void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config) {
     config->app = api;
     config->routes = api->routes;
     config->route_count = api->route_count;
-    config->authorize = gb_api_authorize;
+    config->authorize = gb_bounds_authorize;
     config->around = gb_api_pipeline;
     config->begin_turn = begin_turn;
     config->end_turn = end_turn;

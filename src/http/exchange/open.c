@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/digits.h"
+#include "http/exchange/client.h"
 #include "http/exchange/peer.h"
 #include "http/exchange/server_state.h"
 #include "http/exchange/step.h"
@@ -19,6 +20,7 @@ void gb_exchange_start(struct gb_exchange *ex, struct gb_exchange_loop *loop, st
 static int permit(struct gb_exchange *ex, struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
 
+    gb_exchange_resolve(ex);
     if (config->authorize && config->authorize(config->app, &ex->req, err) < 0)
         return -1;
     return gb_router_check_query(&ex->req, err);

@@ -6,6 +6,7 @@
 
 #include "http/message/problem.h"
 #include "http/message/response.h"
+#include "http/message/status.h"
 
 /* Says in numbers which limit was reached. */
 static void explain(const struct gb_http_server *server, enum gb_refusal why, bool local, char *out, size_t size) {
@@ -27,6 +28,12 @@ static void explain(const struct gb_http_server *server, enum gb_refusal why, bo
                  why == GB_REFUSAL_DRAINING ? "; no more are taken" : "");
 }
 
+static enum gb_code code_of(enum gb_refusal why) {
+    return why == GB_REFUSAL_DRAINING ? GB_ERR_DRAINING
+           : why == GB_REFUSAL_SOURCE ? GB_ERR_TOO_MANY_REQUESTS
+                                      : GB_ERR_SATURATED;
+}
+
 void gb_refuse(struct gb_loop *loop, const struct gb_handoff *handoff, enum gb_refusal why) {
     struct gb_http_server *server = loop->server;
     struct gb_error error = GB_ERROR_INIT;
@@ -39,16 +46,16 @@ void gb_refuse(struct gb_loop *loop, const struct gb_handoff *handoff, enum gb_r
     int n;
 
     explain(server, why, handoff->local, detail, sizeof(detail));
-    gb_error_set(&error, why == GB_REFUSAL_DRAINING ? GB_ERR_DRAINING : GB_ERR_SATURATED, "%s", detail);
+    gb_error_set(&error, code_of(why), "%s", detail);
     snprintf(id, sizeof(id), "%016llx", (unsigned long long)gb_exchange_loop_id(&loop->exchanges));
     gb_problem_open(&out, &error, NULL, "", id);
     gb_json_close(&out, '}');
     gb_json_end(&out);
     n = snprintf(head, sizeof(head),
-                 "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n" GB_EVERY_REPLY_LINES
+                 "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\n" GB_EVERY_REPLY_LINES
                  "Cache-Control: no-store\r\nRetry-After: 1\r\n"
                  "Connection: close\r\nContent-Length: %zu\r\n\r\n",
-                 out.used);
+                 gb_code_status(error.code), gb_http_reason(gb_code_status(error.code)), out.used);
     atomic_fetch_add(&server->refused, 1);
     if (why == GB_REFUSAL_SOURCE)
         atomic_fetch_add(&server->refused_source, 1);
