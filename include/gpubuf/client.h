@@ -156,7 +156,8 @@ const struct gpubuf_answer *gpubuf_answer_of(const gpubuf_client *client);
 /* Makes any request, for routes without a function here. method: "GET" and so on; target: "/v1/..." with its query,
  * encoded already; headers: lines "Name: value", ended by NULL, may be NULL; body[0..bytes) may be NULL. The answer,
  * of at most 64 MiB, is gpubuf_answer_of(). Returns 0 for every status below 400, 304 included; else -1. Errors:
- * that of the problem document. Prefer: wait=N among the headers adds to the time for the answer, as how.wait_s does. */
+ * that of the problem document. Prefer: wait=N among the headers adds to the time for the answer, as how.wait_s
+ * does. */
 int gpubuf_request(gpubuf_client *client, const char *method, const char *target, const char *const *headers,
                    const void *body, size_t bytes, struct gpubuf_error *err);
 

@@ -92,7 +92,7 @@ void gb_daemon_log_pools(const struct gb_daemon *daemon);
 
 /* Reads certificates and keys, if a listener is for TLS; refuses options that do not go together. */
 int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err);
-/* Reads them again if a file has changed, or asked is set. What cannot be read is logged, and what is in force stays. */
+/* Reads them again if a file has changed, or asked is set. What cannot be read is logged; what is in force stays. */
 void gb_daemon_reload_tls(struct gb_daemon *daemon, bool asked);
 
 /* The options that bound clients, and those that name proxies. INVALID_ARGUMENT. gb_daemon_free_bounds is due either

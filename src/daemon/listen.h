@@ -28,7 +28,8 @@ struct gb_listeners {
 };
 
 /* Opens one TCP socket: "ADDR:PORT", "[ADDR]:PORT", "localhost:PORT". Numeric addresses only: no name is looked up.
- * tls: its connections begin with a handshake. INVALID_ARGUMENT for a malformed spec, INTERNAL with errno when the address cannot be had. */
+ * tls: its connections begin with a handshake. INVALID_ARGUMENT for a malformed spec, INTERNAL with errno when the
+ * address cannot be had. */
 int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, struct gb_error *err);
 
 /* Who may connect to a UNIX socket. */

@@ -168,6 +168,7 @@ struct gb_http_request {
     uint64_t content_length;
     bool chunked;                                  /* Transfer-Encoding: chunked; the length is not known */
     bool expect_continue;                          /* the client waits for 100 Continue */
+    bool secure;                                   /* it came over TLS */
     bool local;                                    /* it came over the UNIX socket */
     struct gb_http_address from;                   /* of the connection */
     const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */

@@ -4,6 +4,8 @@ import select
 import socket
 import time
 
+import secure
+
 PATIENCE_S = float(os.environ.get("GB_E2E_PATIENCE", 90))  # a longer wait is a failure
 
 
@@ -37,6 +39,8 @@ class Connected:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.sock.settimeout(PATIENCE_S)
         self.sock.connect(address)
+        if secure.EVERYWHERE and not isinstance(address, str):
+            self.sock = secure.wrap(self.sock)
         self.buffer = b""
 
     def close(self):

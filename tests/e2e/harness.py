@@ -12,6 +12,7 @@ import tempfile
 import time
 
 import pytest
+import secure
 from connected import PATIENCE_S, Connected
 from record import RECORD, requests_in
 
@@ -111,7 +112,12 @@ class Client:
 
     def __init__(self, address, token=None):
         unix = isinstance(address, str)
-        self.http = _UnixConnection(address) if unix else http.client.HTTPConnection(*address, timeout=PATIENCE_S)
+        if unix:
+            self.http = _UnixConnection(address)
+        elif secure.EVERYWHERE:
+            self.http = http.client.HTTPSConnection(*address, timeout=PATIENCE_S, context=secure.authority().context())
+        else:
+            self.http = http.client.HTTPConnection(*address, timeout=PATIENCE_S)
         self.token, self.connects = token, 0
 
     def start(self, method, target, body=None, headers=None):
@@ -242,6 +248,8 @@ class Daemon:
         self.own = state is None
         self.state = state or tempfile.mkdtemp(prefix="gbe-")
         self.log_path = tempfile.mktemp(prefix="gbe-log-")
+        if secure.EVERYWHERE and tuple(listen) == ("--listen", "127.0.0.1:0"):
+            listen = secure.options()
         args = [*(program or [binary()]), "--state-dir", self.state, *listen, *options]
         if backend:
             args += ["--backend", backend]
@@ -266,7 +274,7 @@ class Daemon:
 
     @property
     def tcp(self):
-        host, port = next(a for a in self.addresses if not a.startswith("unix:")).rsplit(":", 1)
+        host, port = next(a for a in self.addresses if not a.startswith("unix:")).removeprefix("tls:").rsplit(":", 1)
         return host.strip("[]"), int(port)
 
     @property
@@ -274,7 +282,7 @@ class Daemon:
         return next(a[5:] for a in self.addresses if a.startswith("unix:"))
 
     def url(self, path):
-        return "http://{}:{}{}".format(*self.tcp, path)
+        return "{}://{}:{}{}".format("https" if secure.EVERYWHERE else "http", *self.tcp, path)
 
     def client(self, token=None, unix=False):
         c = Client(self.unix if unix else self.tcp, token)

@@ -96,8 +96,19 @@ void gb_reply_release(struct gb_exchange *ex) {
     ex->charged = 0;
 }
 
+/* A browser does not ask this host without TLS any more. */
+static void add_transport_security(struct gb_exchange *ex) {
+    uint64_t age_s = ex->server->config.hsts_s;
+
+    if (age_s > 0 && ex->req.secure && !ex->resp.canned)
+        gb_http_response_header(&ex->resp, NULL, "Strict-Transport-Security", "max-age=%llu",
+                                (unsigned long long)age_s);
+}
+
 void gb_reply_admit(struct gb_exchange *ex) {
     struct gb_http_response *resp = &ex->resp;
+
+    add_transport_security(ex);
 
     if (resp->body_len <= SMALL || ex->charged > 0 || resp->listener)
         return;

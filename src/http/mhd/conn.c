@@ -55,7 +55,9 @@ static void started(struct gb_loop *loop, struct MHD_Connection *mhd, void **soc
     loop->adopting = NULL; /* its peer and place are given back here, or by closed */
     if (!c || !fd) {
         free(c);
-        *socket_context = NULL; /* gb_mhd_on_request refuses a connection without a context */
+        if (handoff && handoff->front)
+            atomic_fetch_add(&loop->load, 1); /* closed gives it back, and so does the front */
+        *socket_context = NULL;               /* gb_mhd_on_request refuses a connection without a context */
         if (handoff && !handoff->front) {
             gb_peer_end(handoff->peer);
             gb_conn_slot_end(&loop->server->places, handoff->source);

@@ -11,10 +11,14 @@
 
 #include "base/clock.h"
 #include "http/exchange/progress.h"
+#include "http/mhd/refuse.h"
 #include "http/tls/tls.h"
 
 /* Moved at a time; also what may lie in the pair, so that little of a large body goes through it. */
 #define PIECE_BYTES 16384
+
+/* The first byte of a handshake. */
+#define HANDSHAKE_RECORD 0x16
 
 #define LINGER_NS (2 * GB_NS_PER_S)
 #define LINGER_BYTES (16u << 20)
@@ -50,6 +54,7 @@ struct gb_front {
     struct rest down;
     uint64_t since_ns; /* the state began, or bytes for the client have waited */
     uint64_t lingered;
+    bool begun; /* the handshake has */
     bool client_ended;
     bool reply_ended;
     bool is_fed;
@@ -138,17 +143,6 @@ static void end(struct gb_front *f) {
 static void abandon(struct gb_front *f) {
     gb_socket_abandon(f->socket.fd);
     end(f);
-}
-
-void gb_fronts_bury(struct gb_loop *loop) {
-    struct gb_front *f;
-
-    while ((f = loop->buried)) {
-        loop->buried = f->next;
-        free(f->up.bytes);
-        free(f->down.bytes);
-        free(f);
-    }
 }
 
 /* The reply is out, and no other follows. */
@@ -249,8 +243,14 @@ static int pump_down(struct gb_front *f) {
 
     if (flush_down(f) < 0)
         return -1;
-    while (f->down.len == 0 && !f->reply_ended && (n = recv(f->pair, piece, sizeof(piece), MSG_DONTWAIT)) > 0) {
-        ssize_t sent = gb_tls_send(f->socket.tls, piece, (size_t)n, false);
+    /* Fewer bytes than there is room for are all that there were. */
+    do {
+        ssize_t sent;
+
+        n = f->down.len > 0 || f->reply_ended ? 0 : recv(f->pair, piece, sizeof(piece), MSG_DONTWAIT);
+        if (n <= 0)
+            break;
+        sent = gb_tls_send(f->socket.tls, piece, (size_t)n, false);
 
         if (sent < 0 && errno != EAGAIN)
             return -1;
@@ -259,7 +259,7 @@ static int pump_down(struct gb_front *f) {
         f->since_ns = gb_clock_ns();
         if (sent < n && keep(&f->down, piece + sent, (size_t)(n - sent)) < 0)
             return -1;
-    }
+    } while (n == (ssize_t)sizeof(piece));
     if (f->down.len > 0)
         return 0;
     if (!f->reply_ended && (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))))
@@ -300,6 +300,18 @@ void gb_fronts_flush(struct gb_loop *loop) {
     }
 }
 
+void gb_fronts_bury(struct gb_loop *loop) {
+    struct gb_front *f;
+
+    gb_fronts_flush(loop); /* none may be listed there */
+    while ((f = loop->buried)) {
+        loop->buried = f->next;
+        free(f->up.bytes);
+        free(f->down.bytes);
+        free(f);
+    }
+}
+
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
 
 /* False: the front has ended. */
@@ -329,8 +341,29 @@ static bool begin_relay(struct gb_front *f) {
     return false;
 }
 
+/* Whether the client sends something else than the record that a handshake begins with. */
+static bool speaks_plainly(const struct gb_front *f) {
+    unsigned char byte;
+
+    return recv(f->socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && byte != HANDSHAKE_RECORD;
+}
+
+static void refuse_plain(struct gb_front *f) {
+    struct gb_handoff socket = f->socket;
+
+    part(f);
+    gb_tls_free(socket.tls);
+    gb_conn_slot_end(&f->loop->server->places, socket.source);
+    gb_refuse(f->loop, &socket, GB_REFUSAL_PLAIN);
+}
+
 /* False: it goes on later, or the front has ended. */
 static bool shake_hands(struct gb_front *f) {
+    if (!f->begun && speaks_plainly(f)) {
+        refuse_plain(f);
+        return false;
+    }
+    f->begun = f->wire_watched; /* an event has come */
     switch (gb_tls_handshake(f->socket.tls)) {
     case GB_TLS_WANTS_READ:
         watch(f, f->socket.fd, WIRE, EPOLLIN, &f->wire_watched, &f->wire_events);

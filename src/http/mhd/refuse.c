@@ -20,6 +20,8 @@ static void explain(const struct gb_http_server *server, enum gb_refusal why, bo
                  places->source_max);
     else if (why == GB_REFUSAL_MEMORY)
         snprintf(out, size, "no memory for another connection");
+    else if (why == GB_REFUSAL_PLAIN)
+        snprintf(out, size, "this address is for TLS: ask it with https://");
     else if (why == GB_REFUSAL_FULL && !local && taken < places->max)
         snprintf(out, size, "%llu of %llu connections over TCP are in use; %llu are kept for the UNIX socket", remote,
                  (unsigned long long)places->remote_max, (unsigned long long)(places->max - places->remote_max));
@@ -29,9 +31,16 @@ static void explain(const struct gb_http_server *server, enum gb_refusal why, bo
 }
 
 static enum gb_code code_of(enum gb_refusal why) {
-    return why == GB_REFUSAL_DRAINING ? GB_ERR_DRAINING
-           : why == GB_REFUSAL_SOURCE ? GB_ERR_TOO_MANY_REQUESTS
-                                      : GB_ERR_SATURATED;
+    switch (why) {
+    case GB_REFUSAL_DRAINING:
+        return GB_ERR_DRAINING;
+    case GB_REFUSAL_PLAIN:
+        return GB_ERR_MALFORMED_REQUEST;
+    case GB_REFUSAL_SOURCE:
+        return GB_ERR_TOO_MANY_REQUESTS;
+    default:
+        return GB_ERR_SATURATED;
+    }
 }
 
 void gb_refuse(struct gb_loop *loop, const struct gb_handoff *handoff, enum gb_refusal why) {
@@ -42,7 +51,9 @@ void gb_refuse(struct gb_loop *loop, const struct gb_handoff *handoff, enum gb_r
     struct gb_json_writer out = gb_json_fixed(text, sizeof(text));
     char head[640];
     char id[24];
+    bool is_plain = why == GB_REFUSAL_PLAIN;
     int fd = handoff->fd;
+    int status;
     int n;
 
     explain(server, why, handoff->local, detail, sizeof(detail));
@@ -51,16 +62,16 @@ void gb_refuse(struct gb_loop *loop, const struct gb_handoff *handoff, enum gb_r
     gb_problem_open(&out, &error, NULL, "", id);
     gb_json_close(&out, '}');
     gb_json_end(&out);
+    status = gb_code_status(error.code);
     n = snprintf(head, sizeof(head),
                  "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\n" GB_EVERY_REPLY_LINES
-                 "Cache-Control: no-store\r\nRetry-After: 1\r\n"
-                 "Connection: close\r\nContent-Length: %zu\r\n\r\n",
-                 gb_code_status(error.code), gb_http_reason(gb_code_status(error.code)), out.used);
+                 "Cache-Control: no-store\r\n%sConnection: close\r\nContent-Length: %zu\r\n\r\n",
+                 status, gb_http_reason(status), is_plain ? "" : "Retry-After: 1\r\n", out.used);
     atomic_fetch_add(&server->refused, 1);
     if (why == GB_REFUSAL_SOURCE)
         atomic_fetch_add(&server->refused_source, 1);
     /* A fresh socket has room for this; the rest is not worth waiting for. Nor is a handshake. */
-    if (!handoff->secure && send(fd, head, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == n)
+    if ((!handoff->secure || is_plain) && send(fd, head, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == n)
         (void)!send(fd, text, out.used, MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(fd, SHUT_WR);
     close(fd);

@@ -4,7 +4,7 @@
 
 #include "http/mhd/loop.h"
 
-enum gb_refusal { GB_REFUSAL_DRAINING, GB_REFUSAL_FULL, GB_REFUSAL_SOURCE, GB_REFUSAL_MEMORY };
+enum gb_refusal { GB_REFUSAL_DRAINING, GB_REFUSAL_FULL, GB_REFUSAL_SOURCE, GB_REFUSAL_MEMORY, GB_REFUSAL_PLAIN };
 
 /* Tells the client why, unless it awaits a handshake, and closes the socket. */
 void gb_refuse(struct gb_loop *loop, const struct gb_handoff *handoff, enum gb_refusal why);

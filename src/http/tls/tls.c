@@ -14,17 +14,21 @@
 
 #define RECORD_BYTES 16384
 
+/* A head of a reply waits for the bytes that follow, and goes in one record with them. */
+#define JOIN_BYTES 4096
+
 struct gb_tls {
     gnutls_session_t session;
     struct gb_tls_context *context;
     struct gb_tls_certificate *certificate; /* NULL: none */
     int fd;
-    bool dry;    /* the socket has had no more, and no event since */
-    bool more;   /* of what is being sent */
-    bool ended;  /* the client has closed its side */
-    int broken;  /* errno for all that follows; 0: none */
-    size_t held; /* bytes of the caller in a record that the socket has not taken whole */
-    char *queue; /* leaves before all that is sent */
+    bool dry;        /* the socket has had no more, and no event since */
+    bool more;       /* of what is being sent */
+    bool ended;      /* the client has closed its side */
+    int broken;      /* errno for all that follows; 0: none */
+    size_t held;     /* bytes in a record that the socket has not taken whole */
+    bool queue_held; /* they are the queue's, not the caller's */
+    char *queue;     /* leaves before all that is sent */
     size_t queue_at;
     size_t queue_len; /* from queue_at on */
     char *plain;      /* decrypted, or read before; to be read */
@@ -342,40 +346,67 @@ void gb_tls_queue(struct gb_tls *tls, const void *bytes, size_t n) {
     tls->queue_len += n;
 }
 
-/* Returns 0, or -1 as gb_tls_send. */
+static void drop_queue(struct gb_tls *tls) {
+    free(tls->queue);
+    tls->queue = NULL;
+    tls->queue_len = 0;
+}
+
+/* Sends so much of the queue that the rest fits into a record together with other bytes. Returns 0, or -1 as
+ * gb_tls_send. */
 static int send_queue(struct gb_tls *tls) {
-    while (tls->queue_len > 0) {
+    while (tls->queue_held || tls->queue_len > JOIN_BYTES) {
         size_t size = tls->queue_len < RECORD_BYTES ? tls->queue_len : RECORD_BYTES;
         ssize_t r;
 
         tls->more = true;
         r = send_record(tls, tls->queue + tls->queue_at, size);
+        tls->queue_held = r < 0;
         if (r < 0)
             return -1;
         tls->queue_at += (size_t)r;
         tls->queue_len -= (size_t)r;
     }
-    free(tls->queue);
-    tls->queue = NULL;
     return 0;
+}
+
+/* What is queued, and as much as fits beside it of the bytes. Returns as gb_tls_send. */
+static ssize_t send_joined(struct gb_tls *tls, const char *bytes, size_t n) {
+    char record[RECORD_BYTES];
+    size_t before = tls->queue_len;
+    size_t size = n < RECORD_BYTES - before ? n : RECORD_BYTES - before;
+    ssize_t r;
+
+    memcpy(record, tls->queue + tls->queue_at, before);
+    memcpy(record + before, bytes, size);
+    drop_queue(tls);
+    r = send_record(tls, record, before + size);
+    if (r < 0 && errno == EAGAIN)
+        tls->held = size; /* the caller knows nothing of the others */
+    return r < 0 ? -1 : r - (ssize_t)before;
 }
 
 ssize_t gb_tls_send(struct gb_tls *tls, const void *bytes, size_t n, bool more) {
     const char *at = bytes;
     size_t sent = 0;
 
+    if (more && n <= JOIN_BYTES && tls->held == 0 && tls->queue_len + n <= JOIN_BYTES) {
+        gb_tls_queue(tls, bytes, n);
+        sent = n;
+    }
     if (tls->broken != 0) {
         errno = tls->broken;
         return -1;
     }
-    if (tls->queue && send_queue(tls) < 0)
+    if (sent == 0 && (tls->held == 0 || tls->queue_held) && send_queue(tls) < 0)
         return -1;
     while (sent < n) {
         size_t size = n - sent < RECORD_BYTES ? n - sent : RECORD_BYTES;
         ssize_t r;
 
         tls->more = more || sent + size < n;
-        r = send_record(tls, at + sent, size);
+        r = tls->queue_len > 0 && tls->held == 0 ? send_joined(tls, at + sent, size)
+                                                 : send_record(tls, at + sent, size);
         if (r < 0)
             return sent > 0 && errno == EAGAIN ? (ssize_t)sent : -1;
         sent += (size_t)r;

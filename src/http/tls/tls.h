@@ -41,7 +41,7 @@ void gb_tls_woken(struct gb_tls *tls);
 ssize_t gb_tls_recv(struct gb_tls *tls, void *room, size_t n);
 /* The same, and they stay to be read again. */
 ssize_t gb_tls_peek(struct gb_tls *tls, void *room, size_t n);
-/* Bytes that are read before all others: somebody has read them already. Returns 0; -1: memory is exhausted. */
+/* Bytes that were taken out and are to be read again, before all others. Returns 0; -1: memory is exhausted. */
 int gb_tls_unread(struct gb_tls *tls, const void *bytes, size_t n);
 /* Whether bytes are there for which the socket has no event. */
 bool gb_tls_pending(struct gb_tls *tls);

@@ -61,6 +61,7 @@ static void take_up(struct gb_transfer_loop *loop, struct gb_http_transfer *t, s
     atomic_fetch_add_explicit(&exchanges->requests, 1, memory_order_relaxed);
     gb_exchange_start(ex, exchanges, t->from.peer);
     ex->req.from = t->from.from;
+    ex->req.secure = t->from.secure;
     ex->req.certificate = gb_tls_certificate_ref(t->from.tls);
     ex->req.peer = ex->peer ? &ex->peer->seen : NULL;
     gb_exchange_open(ex);
