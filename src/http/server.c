@@ -189,7 +189,7 @@ void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_st
     for (i = 0; i < GB_HTTP_LIMITS; i++)
         ret->limited[i] = atomic_load(&server->limits.met[i]);
     ret->limited[GB_HTTP_LIMIT_CONNECTIONS] = ret->refused_source;
-    ret->clients = gb_clients_count(&server->limits.clients);
+    ret->clients = gb_clients_count(server->limits.clients);
     ret->pausing = atomic_load(&server->limits.pausing);
     ret->proxied = atomic_load(&server->proxied);
     ret->proxy_failures = atomic_load(&server->proxy_failures);

@@ -94,7 +94,7 @@ int gb_http_bound_client(struct gb_http_request *request, uint64_t token, const 
         whole = token > 0 ? limits->config.token : limits->config.address;
     if (!gb_limits_any(&whole))
         return 0;
-    ex->client = gb_client_get_bound(&limits->clients, key, &whole);
+    ex->client = gb_client_get_bound(limits->clients, key, &whole);
     return admit(ex, err);
 }
 
@@ -107,7 +107,7 @@ int gb_http_authentication_failed(struct gb_http_request *request, struct gb_err
 
     if (limits->config.failures == 0 || !address_key(ex, &key))
         return 0;
-    client = gb_client_get(&limits->clients, key);
+    client = gb_client_get(limits->clients, key);
     wait_ns = gb_client_failed(client, limits->config.failures, gb_clock_ns());
     gb_client_unref(client);
     if (wait_ns == 0)
@@ -132,14 +132,21 @@ static int open_one(struct gb_exchange *ex, enum gb_open what, struct gb_client 
 }
 
 int gb_http_upload_opens(struct gb_http_request *request, struct gb_client **ret, struct gb_error *err) {
-    return open_one(gb_exchange_of(request), GB_OPEN_UPLOADS, ret, err);
+    if (open_one(gb_exchange_of(request), GB_OPEN_UPLOADS, ret, err) < 0)
+        return -1;
+    if (*ret)
+        gb_clients_ref(gb_clients_of(*ret));
+    return 0;
 }
 
 void gb_http_upload_ended(void *client) {
+    struct gb_clients *clients = client ? gb_clients_of(client) : NULL;
+
     if (!client)
         return;
     gb_client_close(client, GB_OPEN_UPLOADS);
     gb_client_unref(client);
+    gb_clients_unref(clients);
 }
 
 int gb_http_listener_opens(struct gb_http_request *request, struct gb_client **ret, struct gb_error *err) {
@@ -205,7 +212,7 @@ struct gb_client *gb_exchange_payer(struct gb_exchange *ex) {
     if (!ex->payer && ex->client)
         ex->payer = gb_client_ref(ex->client);
     else if (!ex->payer && address_key(ex, &key))
-        ex->payer = gb_client_get(&ex->server->limits.clients, key);
+        ex->payer = gb_client_get(ex->server->limits.clients, key);
     return ex->payer;
 }
 

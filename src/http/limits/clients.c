@@ -51,7 +51,7 @@ static uint64_t hash_of(const struct gb_clients *clients, struct gb_client_key k
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-int gb_clients_init(struct gb_clients *clients, size_t max, struct gb_error *err) {
+static int init(struct gb_clients *clients, size_t max, struct gb_error *err) {
     unsigned i;
 
     clients->each = max > GB_CLIENTS_SHARDS ? max / GB_CLIENTS_SHARDS : 1;
@@ -62,6 +62,7 @@ int gb_clients_init(struct gb_clients *clients, size_t max, struct gb_error *err
 
         gb_mutex_init(&shard->lock);
         shard->shared.shard = shard;
+        shard->clients = clients;
         shard->bucket = calloc(clients->buckets, sizeof(struct gb_client *));
         shard->items = calloc(clients->each, sizeof(*shard->items));
         if (!shard->bucket || !shard->items)
@@ -70,9 +71,34 @@ int gb_clients_init(struct gb_clients *clients, size_t max, struct gb_error *err
     return gb_random(&clients->seed, sizeof(clients->seed), err);
 }
 
-void gb_clients_done(struct gb_clients *clients) {
+struct gb_clients *gb_clients_new(size_t max, struct gb_error *err) {
+    struct gb_clients *clients = calloc(1, sizeof(*clients));
+
+    if (!clients) {
+        gb_error_set(err, GB_ERR_INTERNAL, "no memory for the table of clients");
+        return NULL;
+    }
+    atomic_init(&clients->refs, 1);
+    if (init(clients, max, err) == 0)
+        return clients;
+    gb_clients_unref(clients);
+    return NULL;
+}
+
+struct gb_clients *gb_clients_of(const struct gb_client *client) {
+    return client->shard->clients;
+}
+
+struct gb_clients *gb_clients_ref(struct gb_clients *clients) {
+    atomic_fetch_add(&clients->refs, 1);
+    return clients;
+}
+
+void gb_clients_unref(struct gb_clients *clients) {
     unsigned i;
 
+    if (!clients || atomic_fetch_sub(&clients->refs, 1) != 1)
+        return;
     for (i = 0; i < GB_CLIENTS_SHARDS; i++) {
         struct gb_clients_shard *shard = &clients->shard[i];
 
@@ -81,6 +107,7 @@ void gb_clients_done(struct gb_clients *clients) {
         free(shard->bucket);
         free(shard->items);
     }
+    free(clients);
 }
 
 static void list_take(struct gb_clients_shard *shard, struct gb_client *c) {

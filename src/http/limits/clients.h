@@ -66,19 +66,22 @@ struct gb_clients_shard {
     struct gb_client *newest;
     struct gb_client shared; /* of those that find no place */
     size_t used;
+    struct gb_clients *clients;
 };
 
 struct gb_clients {
+    atomic_uint refs; /* the server's, and one of each open upload: those may end after the server */
     struct gb_clients_shard shard[GB_CLIENTS_SHARDS];
     size_t each;    /* clients of a shard */
     size_t buckets; /* of a shard; a power of two */
     uint64_t seed;  /* clients choose their addresses, and must not know the buckets */
 };
 
-/* Room for about max clients, of which memory is used when they come. Returns 0 or -1 with *err; gb_clients_done is due
- * either way. */
-int gb_clients_init(struct gb_clients *clients, size_t max, struct gb_error *err);
-void gb_clients_done(struct gb_clients *clients); /* a zeroed table is accepted */
+/* Room for about max clients, of which memory is used when they come. Returns NULL with *err. */
+struct gb_clients *gb_clients_new(size_t max, struct gb_error *err);
+struct gb_clients *gb_clients_of(const struct gb_client *client);
+struct gb_clients *gb_clients_ref(struct gb_clients *clients);
+void gb_clients_unref(struct gb_clients *clients); /* NULL is accepted */
 
 /* The record of a client, with a reference. Never NULL. */
 struct gb_client *gb_client_get(struct gb_clients *clients, struct gb_client_key key);

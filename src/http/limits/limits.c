@@ -60,11 +60,12 @@ int gb_limits_init(struct gb_limits *limits, const struct gb_http_bounds *config
     limits->config.token = gb_limits_whole(&config->token);
     limits->bounds_address = gb_limits_any(&config->address);
     limits->bounds_token = gb_limits_any(&config->token);
-    return gb_clients_init(&limits->clients, config->clients_max ? config->clients_max : CLIENTS, err);
+    limits->clients = gb_clients_new(config->clients_max ? config->clients_max : CLIENTS, err);
+    return limits->clients ? 0 : -1;
 }
 
 void gb_limits_done(struct gb_limits *limits) {
-    gb_clients_done(&limits->clients);
+    gb_clients_unref(limits->clients);
 }
 
 void gb_limits_note(struct gb_limits *limits, enum gb_http_limit limit) {

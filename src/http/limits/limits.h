@@ -6,7 +6,7 @@
 
 struct gb_limits {
     struct gb_http_bounds config; /* bursts are set */
-    struct gb_clients clients;
+    struct gb_clients *clients;
     bool bounds_address;
     bool bounds_token;
     atomic_uint_fast64_t met[GB_HTTP_LIMITS];

@@ -14,7 +14,7 @@
 /* Proxies send the header at once. More than so many that do not are an error of theirs. */
 #define WAITING_MAX 1024
 
-/* Tells these events from those of fronts (1 to 3) and of all others (0). */
+/* Tells these events from those of fronts (1 to 3) and of transfers (0). */
 #define TAG 4u
 
 struct gb_proxy {
@@ -25,10 +25,6 @@ struct gb_proxy {
     uint64_t began_ns;
     bool ended;
 };
-
-bool gb_proxy_is(const void *data) {
-    return ((uintptr_t)data & 7) == TAG;
-}
 
 bool gb_proxy_expected(const struct gb_http_server *server, const struct gb_handoff *handoff) {
     const struct gb_http_bounds *config = &server->limits.config;
@@ -117,8 +113,7 @@ void gb_proxy_begin(struct gb_loop *loop, const struct gb_handoff *handoff, gb_p
         refuse(loop->server, socket.fd);
 }
 
-void gb_proxy_event(struct gb_loop *loop, void *data) {
-    struct gb_proxy *p = (struct gb_proxy *)((char *)data - TAG);
+static void go_on(struct gb_loop *loop, struct gb_proxy *p) {
     int r = p->ended ? 0 : take_header(&p->socket);
 
     if (r == 0)
@@ -129,6 +124,13 @@ void gb_proxy_event(struct gb_loop *loop, void *data) {
         proceed(loop, &p->socket, p->then);
     else
         refuse(loop->server, p->socket.fd);
+}
+
+bool gb_proxy_event(struct gb_loop *loop, void *data) {
+    if (((uintptr_t)data & 7) != TAG)
+        return false;
+    go_on(loop, (struct gb_proxy *)((char *)data - TAG));
+    return true;
 }
 
 static bool is_over(const struct gb_loop *loop, const struct gb_proxy *p, uint64_t now_ns) {

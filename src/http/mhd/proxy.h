@@ -18,9 +18,8 @@ bool gb_proxy_expected(const struct gb_http_server *server, const struct gb_hand
  * closed. */
 void gb_proxy_begin(struct gb_loop *loop, const struct gb_handoff *handoff, gb_proxied *then);
 
-/* Whether the data of an event is that of a connection that waits here. */
-bool gb_proxy_is(const void *data);
-void gb_proxy_event(struct gb_loop *loop, void *data);
+/* An event, unless it is a listening socket's. False: it is not that of a connection that waits here. */
+bool gb_proxy_event(struct gb_loop *loop, void *data);
 /* Ends those whose time is over. Each sweep. */
 void gb_proxies_sweep(struct gb_loop *loop, uint64_t now_ns);
 /* Frees those that have ended; no event names them any more. */

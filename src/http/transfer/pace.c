@@ -4,7 +4,7 @@
 #include "http/exchange/client.h"
 #include "http/exchange/step.h"
 
-/* The least that is worth a visit, where the rate permits more within a tick. */
+/* Worth a visit. */
 #define LEAST_BYTES 4096u
 
 static void begin(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
@@ -37,19 +37,35 @@ static void let_go(struct gb_http_transfer *t) {
         ex->resp.source->pause(ex->resp.source);
 }
 
-size_t gb_pace_bounded(struct gb_transfer_loop *loop, struct gb_http_transfer *t, size_t n) {
-    struct gb_client *client = t->ex->client;
-    struct gb_bucket_rate rate = gb_client_bytes(client);
+/* Not fewer bytes than are worth a visit, unless all that the rate permits in half a tick is less. */
+static uint64_t least_of(struct gb_bucket_rate rate, uint64_t n, bool paced) {
+    uint64_t least = rate.per_s / 20 + 1;
+
+    if (paced && least > LEAST_BYTES)
+        least = LEAST_BYTES;
+    return least < n ? least : n;
+}
+
+/* What t may have now. Where others of its client wait already, t waits too, and each has its share at its visit. */
+static uint64_t share_of(const struct gb_http_transfer *t, struct gb_bucket_rate rate, uint64_t n) {
+    const struct gb_client *client = t->ex->client;
     unsigned waiting = atomic_load_explicit(&client->pausing, memory_order_relaxed);
-    uint64_t left;
+    uint64_t left = gb_bucket_left(&client->bytes, rate, gb_clock_ns());
+    uint64_t least = least_of(rate, n, t->paced);
+    uint64_t share = waiting > 1 ? left / waiting : left;
+
+    if (left < least || (waiting > 0 && !t->paced))
+        return 0;
+    return share > least ? share : least;
+}
+
+size_t gb_pace_bounded(struct gb_transfer_loop *loop, struct gb_http_transfer *t, size_t n) {
+    struct gb_bucket_rate rate = gb_client_bytes(t->ex->client);
     uint64_t share;
 
     if (rate.per_s == 0)
         return n;
-    left = gb_bucket_left(&client->bytes, rate, gb_clock_ns());
-    share = waiting > 1 ? left / waiting : left;
-    if (share < LEAST_BYTES)
-        share = left < LEAST_BYTES ? left : LEAST_BYTES;
+    share = share_of(t, rate, n);
     if (share > 0) {
         gb_pace_end(loop, t);
         return share < n ? (size_t)share : n;
