@@ -14,10 +14,11 @@ static int read_networks(const struct gb_text_list *words, const char *option, s
     *ret_count = words->count;
     for (i = 0; i < words->count; i++) {
         if (!gb_http_network_read(words->items[i], &networks[i]))
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                                "%s: \"%.64s\" is not permitted; permitted: an address, or a network as 192.0.2.0/24 or "
-                                "2001:db8::/32",
-                                option, words->items[i]);
+            return gb_error_set(
+                err, GB_ERR_INVALID_ARGUMENT,
+                "%s: \"%.64s\" is not permitted; permitted: an address, or a network as 192.0.2.0/24 or "
+                "2001:db8::/32",
+                option, words->items[i]);
     }
     return 0;
 }

@@ -132,7 +132,8 @@ struct gb_http_address {
 #define GB_HTTP_ADDRESS_SIZE 46
 /* "192.0.2.7", "2001:db8::7"; "" of a UNIX socket. ret: GB_HTTP_ADDRESS_SIZE bytes. */
 void gb_http_address_text(const struct gb_http_address *address, char *ret);
-/* The address of IPv4 that one of IPv6 stands for (::ffff:192.0.2.7, of a socket that listens for both), or the same. */
+/* The address of IPv4 that one of IPv6 stands for (::ffff:192.0.2.7, of a socket that listens for both); else the
+ * same. */
 struct gb_http_address gb_http_address_plain(const struct gb_http_address *address);
 bool gb_http_address_read(const char *s, size_t n, struct gb_http_address *ret);
 

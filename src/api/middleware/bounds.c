@@ -2,9 +2,9 @@
 
 #include "api/auth.h"
 
-/* A secret has 256 bits, so a client that guesses is not slowed for fear that it succeeds: it is slowed because each
- * guess costs time and a line of somebody's log. A valid token therefore passes from the same address too. That a client
- * which shares its address with another cannot be shut out is worth more than a guess. */
+/* A secret has 256 random bits, so guesses do not succeed: they are slowed because each costs time and a line of a log.
+ * A valid token therefore passes, from the same address too. Otherwise a client that guesses would shut out all others
+ * behind its address. */
 static int refuse(struct gb_http_request *request, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
 

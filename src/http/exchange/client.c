@@ -42,9 +42,8 @@ static int refuse_open(struct gb_exchange *ex, enum gb_open what, struct gb_erro
                                                        [GB_OPEN_WAITS] = GB_HTTP_LIMIT_WAITS,
                                                        [GB_OPEN_LISTENERS] = GB_HTTP_LIMIT_LISTENERS};
 
-    return refuse(ex,
-                  (struct gb_refusal_of){.limit = limit[what], .permitted = atomic_load(&ex->client->bound.open[what])},
-                  err);
+    return refuse(
+        ex, (struct gb_refusal_of){.limit = limit[what], .permitted = atomic_load(&ex->client->bound.open[what])}, err);
 }
 
 /* --- the beginning ------------------------------------------------------------------------------------------------ */

@@ -11,8 +11,8 @@ void gb_exchange_resolve(struct gb_exchange *ex);
 /* The request may wait for long. Returns 0, or -1 with TOO_MANY_REQUESTS. Once is enough; ends with the request. */
 int gb_exchange_may_wait(struct gb_exchange *ex, struct gb_error *err);
 
-/* The client's connection becomes a listener. *ret: for gb_http_listener_ended, NULL if it has no bound. Returns 0, or -1
- * with TOO_MANY_REQUESTS. */
+/* The client's connection becomes a listener. *ret: for gb_http_listener_ended, NULL if it has no bound. Returns 0, or
+ * -1 with TOO_MANY_REQUESTS. */
 int gb_http_listener_opens(struct gb_http_request *request, struct gb_client **ret, struct gb_error *err);
 void gb_http_listener_ended(struct gb_client *client); /* [any thread] NULL is accepted */
 

@@ -129,8 +129,8 @@ void gb_limits_explain(const struct gb_refusal_of *why, struct gb_http_response 
     gb_http_response_header(response, NULL, "Retry-After", "%" PRIu64, seconds);
     add_policy(why, 0, why->wait_ns, response);
     n = snprintf(text, sizeof(text),
-                 ",\"limit\":{\"name\":\"%s\",\"of\":\"%s\",\"permitted\":%" PRIu64 ",\"unit\":\"%s\"", about[why->limit].name,
-                 why->of_token ? "token" : "address", why->permitted, about[why->limit].unit);
+                 ",\"limit\":{\"name\":\"%s\",\"of\":\"%s\",\"permitted\":%" PRIu64 ",\"unit\":\"%s\"",
+                 about[why->limit].name, why->of_token ? "token" : "address", why->permitted, about[why->limit].unit);
     if (is_rate(why->limit))
         n += snprintf(text + n, sizeof(text) - (size_t)n, ",\"burst\":%" PRIu64, why->burst);
     n += snprintf(text + n, sizeof(text) - (size_t)n, ",\"retry_after_s\":%" PRIu64 "}", seconds);

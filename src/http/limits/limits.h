@@ -1,4 +1,4 @@
-/* The bounds of a server's clients: what is configured, who is there, and how often a bound was met. */
+/* The bounds of a server's clients: what is configured, which clients there are, and how often a bound was met. */
 #ifndef GB_HTTP_LIMITS_LIMITS_H
 #define GB_HTTP_LIMITS_LIMITS_H
 
@@ -17,8 +17,9 @@ struct gb_limits {
 int gb_limits_init(struct gb_limits *limits, const struct gb_http_bounds *config, struct gb_error *err);
 void gb_limits_done(struct gb_limits *limits); /* a zeroed one is accepted */
 
-/* The bound, with a burst for each rate: that of requests is two seconds' worth unless it is given, that of bytes one
- * second's, and never less than a quarter of a second's, because paused connections are looked at ten times a second. */
+/* The bound, with a burst for each rate. Unless it is given, that of requests is two seconds' worth, and that of bytes
+ * one second's; it is never less than a quarter of a second's, because paused connections are looked at ten times a
+ * second. */
 struct gb_http_bound gb_limits_whole(const struct gb_http_bound *bound);
 bool gb_limits_any(const struct gb_http_bound *bound);
 

@@ -1,4 +1,4 @@
-/* Buckets, and the table of clients: who is one client, and what a flood of addresses does. */
+/* Buckets, and the table of clients: what one client is, and what a flood of addresses does. */
 #include <string.h>
 
 #include "base/clock.h"
