@@ -97,8 +97,8 @@ int gb_limits_refuse(const struct gb_refusal_of *why, struct gb_error *err) {
                             whose, why->permitted, about[why->limit].text, why->burst, option,
                             seconds_of(why->wait_ns));
     return gb_error_set(err, GB_ERR_TOO_MANY_REQUESTS,
-                        "%s may have %" PRIu64 " %s, and has them (%s): end one of them first", whose, why->permitted,
-                        about[why->limit].text, option);
+                        "%s may have %" PRIu64 " %s, and has them (%s): %s one of them first", whose, why->permitted,
+                        about[why->limit].text, option, why->limit == GB_HTTP_LIMIT_REPLIES ? "read" : "end");
 }
 
 static void add_policy(const struct gb_refusal_of *why, uint64_t left, uint64_t wait_ns,
