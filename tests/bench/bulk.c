@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "load.h"
 #include "reply.h"
@@ -14,7 +12,6 @@
 
 #define HEAD_MAX 2048
 #define SOURCE_BYTES ((uint64_t)4 << 20)
-#define STALL_S 20   /* a server without progress for this time has failed */
 #define ERRORS_MAX 3 /* a connection that fails this often gives up */
 
 struct worker;
@@ -31,9 +28,10 @@ struct worker {
     char head[HEAD_MAX];
     size_t head_bytes;
     char problem[160];
-    int fd;
+    struct bench_wire wire;
+    gnutls_datum_t ticket; /* of the last connection, if sessions are resumed */
     unsigned number;
-    uint64_t requests, errors, connects, end_ns;
+    uint64_t requests, errors, connects, resumed, end_ns;
 };
 
 static bool fail(struct worker *worker, const char *what, int status) {
@@ -50,29 +48,26 @@ static bool fail(struct worker *worker, const char *what, int status) {
 }
 
 static void hang_up(struct worker *worker) {
-    if (worker->fd >= 0)
-        close(worker->fd);
-    worker->fd = -1;
+    if (worker->wire.tls && worker->options->resume)
+        bench_tls_ticket(worker->wire.tls, &worker->ticket);
+    bench_wire_close(&worker->wire);
     worker->have = 0;
 }
 
 static bool call(struct worker *worker) {
-    if (worker->fd >= 0)
+    if (worker->wire.fd >= 0)
         return true;
-    worker->fd = load_connect(worker->options);
     worker->connects++;
-    if (worker->fd < 0)
+    if (!load_connect(worker->options, &worker->ticket, &worker->wire))
         return fail(worker, "connect", 0);
-    bench_give_up_after(worker->fd, STALL_S);
+    worker->resumed += worker->wire.tls && bench_tls_resumed(worker->wire.tls);
     return true;
 }
 
 static bool more(struct worker *worker) {
-    ssize_t n;
+    ssize_t n =
+        bench_wire_recv(&worker->wire, worker->buffer + worker->have, worker->options->piece_bytes - worker->have);
 
-    do
-        n = recv(worker->fd, worker->buffer + worker->have, worker->options->piece_bytes - worker->have, 0);
-    while (n < 0 && errno == EINTR);
     if (n == 0)
         errno = 0;
     if (n <= 0)
@@ -137,7 +132,7 @@ static bool send_body(struct worker *worker, uint64_t sent) {
             n = bytes - sent;
         if (n > worker->source_bytes - offset)
             n = worker->source_bytes - offset;
-        if (!bench_send_all(worker->fd, worker->source + offset, n))
+        if (!bench_wire_send(&worker->wire, worker->source + offset, n, false))
             return fail(worker, "send", 0);
         sent += n;
     }
@@ -152,7 +147,7 @@ static bool send_at_once(struct worker *worker) {
     if (first > worker->options->piece_bytes)
         first = worker->options->piece_bytes;
     vec[1].iov_len = first;
-    if (!bench_sendv_all(worker->fd, vec, 2))
+    if (!bench_wire_sendv(&worker->wire, vec, 2))
         return fail(worker, "send", 0);
     return send_body(worker, first);
 }
@@ -179,7 +174,7 @@ static bool put_once(struct worker *worker) {
         if (!send_at_once(worker))
             return refused(worker);
     } else {
-        if (!bench_send_all(worker->fd, worker->head, worker->head_bytes))
+        if (!bench_wire_send(&worker->wire, worker->head, worker->head_bytes, false))
             return fail(worker, "send", 0);
         if (!read_head(worker, &reply))
             return false;
@@ -200,7 +195,7 @@ static bool put_once(struct worker *worker) {
 static bool get_once(struct worker *worker) {
     struct bench_reply reply;
 
-    if (!bench_send_all(worker->fd, worker->head, worker->head_bytes))
+    if (!bench_wire_send(&worker->wire, worker->head, worker->head_bytes, false))
         return fail(worker, "send", 0);
     if (!read_reply(worker, &reply))
         return false;
@@ -214,7 +209,7 @@ static bool get_once(struct worker *worker) {
 }
 
 static bool set_once(struct worker *worker) {
-    if (!send_at_once(worker) || !bench_send_all(worker->fd, "\r\n", 2))
+    if (!send_at_once(worker) || !bench_wire_send(&worker->wire, "\r\n", 2, false))
         return fail(worker, "send", 0);
     while (!memchr(worker->buffer, '\n', worker->have))
         if (!more(worker))
@@ -252,7 +247,7 @@ static void *work(void *arg) {
 }
 
 static void print_result(const struct load_options *options, const struct worker *workers, double seconds) {
-    uint64_t requests = 0, errors = 0, connects = 0;
+    uint64_t requests = 0, errors = 0, connects = 0, resumed = 0;
     const char *problem = "";
     unsigned i;
 
@@ -260,13 +255,15 @@ static void print_result(const struct load_options *options, const struct worker
         requests += workers[i].requests;
         errors += workers[i].errors;
         connects += workers[i].connects;
+        resumed += workers[i].resumed;
         if (workers[i].problem[0])
             problem = workers[i].problem;
     }
     printf("{\"connections\": %u, \"requests\": %" PRIu64 ", \"errors\": %" PRIu64 ", \"connects\": %" PRIu64
-           ", \"seconds\": %.6f, \"bytes\": %" PRIu64 ", \"bytes_per_s\": %.0f, \"requests_per_s\": %.1f"
+           ", \"resumed\": %" PRIu64 ", \"seconds\": %.6f, \"bytes\": %" PRIu64
+           ", \"bytes_per_s\": %.0f, \"requests_per_s\": %.1f"
            ", \"problem\": \"%s\"}\n",
-           options->connections, requests, errors, connects, seconds, requests * options->bytes,
+           options->connections, requests, errors, connects, resumed, seconds, requests * options->bytes,
            (double)(requests * options->bytes) / seconds, (double)requests / seconds, problem);
 }
 
@@ -293,7 +290,7 @@ static void run_all(const struct load_options *options, transaction *run,
         worker->source = source;
         worker->source_bytes = source_bytes;
         worker->buffer = bench_resident(options->piece_bytes);
-        worker->fd = -1;
+        worker->wire = BENCH_WIRE_NONE;
         worker->number = i;
         write_head(options, worker);
         if (pthread_create(&threads[i], NULL, work, worker))

@@ -20,7 +20,7 @@
 #define ERRORS_MAX 1000
 
 struct connection {
-    int fd;
+    struct bench_wire wire;
     unsigned number;
     unsigned step;
     uint64_t sent_ns;
@@ -43,17 +43,16 @@ struct engine {
 static void attach(struct engine *engine, struct connection *connection) {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
 
-    connection->fd = load_connect(engine->plan->options);
-    if (connection->fd < 0)
+    if (!load_connect(engine->plan->options, NULL, &connection->wire))
         bench_die("connect: %s", strerror(errno));
-    bench_nonblocking(connection->fd);
+    bench_nonblocking(connection->wire.fd);
     connection->have = 0;
-    if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, connection->fd, &event))
+    if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, connection->wire.fd, &event))
         bench_die("epoll_ctl: %s", strerror(errno));
 }
 
 static void reattach(struct engine *engine, struct connection *connection) {
-    close(connection->fd);
+    bench_wire_close(&connection->wire);
     attach(engine, connection);
     engine->result.connects++;
 }
@@ -67,9 +66,8 @@ static void ask(struct engine *engine, struct connection *connection, uint64_t n
     connection->sent_ns = now_ns;
     engine->busy++;
     /* A request of this size always fits the send buffer of a connection that has none in flight. */
-    if (send(connection->fd, connection->requests[step], connection->request_bytes[step], MSG_NOSIGNAL) !=
-        (ssize_t)connection->request_bytes[step])
-        shutdown(connection->fd, SHUT_RDWR); /* seen as an end of stream, and counted there */
+    if (!bench_wire_send(&connection->wire, connection->requests[step], connection->request_bytes[step], false))
+        shutdown(connection->wire.fd, SHUT_RDWR); /* seen as an end of stream, and counted there */
 }
 
 static void count(struct engine *engine, uint64_t took_ns) {
@@ -126,16 +124,17 @@ static void broken(struct engine *engine, struct connection *connection) {
     ask(engine, connection, bench_now_ns());
 }
 
-static void readable(struct engine *engine, struct connection *connection) {
+/* Returns whether the rest of the reply is still to come. */
+static bool receive(struct engine *engine, struct connection *connection) {
     struct bench_reply reply;
-    ssize_t n = recv(connection->fd, connection->input + connection->have, INPUT_MAX - connection->have, 0);
+    ssize_t n = bench_wire_recv(&connection->wire, connection->input + connection->have, INPUT_MAX - connection->have);
     int head;
 
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
+    if (n < 0 && errno == EAGAIN)
+        return false;
     if (n <= 0) {
         broken(engine, connection);
-        return;
+        return false;
     }
     connection->have += (size_t)n;
     head = bench_reply_parse(connection->input, connection->have, &reply);
@@ -143,6 +142,14 @@ static void readable(struct engine *engine, struct connection *connection) {
         broken(engine, connection);
     else if (head > 0 && connection->have >= (size_t)head + reply.length)
         answered(engine, connection, &reply);
+    else
+        return true;
+    return false;
+}
+
+static void readable(struct engine *engine, struct connection *connection) {
+    while (receive(engine, connection) && bench_wire_pending(&connection->wire))
+        continue;
 }
 
 static void connection_init(struct engine *engine, struct connection *connection, unsigned number) {
@@ -205,7 +212,7 @@ void poll_run(const struct poll_plan *plan, struct poll_result *ret) {
     engine.result.p99_us = percentile(&engine, 0.99);
     *ret = engine.result;
     for (i = 0; i < plan->options->connections; i++) {
-        close(connections[i].fd);
+        bench_wire_close(&connections[i].wire);
         free(connections[i].input);
         for (step = 0; step < plan->steps; step++)
             free(connections[i].requests[step]);

@@ -3,7 +3,6 @@
  * is negligible beside a body of a mebibyte. */
 #include "raw.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -23,6 +22,7 @@ struct server {
     int listener;
     uint64_t bytes; /* of a place: the largest body */
     size_t slot_bytes;
+    struct bench_tls_side *tls; /* NULL: plain */
     pthread_mutex_t lock;
     struct raw_place *idle[PLACES_MAX]; /* last in, first out: the place used last is warm */
     unsigned idle_count;
@@ -45,15 +45,13 @@ static void place_give(struct server *server, struct raw_place *place) {
 }
 
 /* Reads a head; returns its length, or 0 at the end of the stream. *ret_have is the number of bytes read in all. */
-static size_t read_head(int fd, char *head, size_t *ret_have) {
+static size_t read_head(const struct bench_wire *wire, char *head, size_t *ret_have) {
     size_t have = 0;
 
     for (;;) {
-        ssize_t n = recv(fd, head + have, HEAD_MAX - have, 0);
+        ssize_t n = bench_wire_recv(wire, head + have, HEAD_MAX - have);
         const char *end;
 
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n <= 0)
             return 0;
         have += (size_t)n;
@@ -67,8 +65,8 @@ static size_t read_head(int fd, char *head, size_t *ret_have) {
     }
 }
 
-static bool receive_body(struct server *server, struct raw_place *place, int fd, const char *head, size_t head_bytes,
-                         size_t have) {
+static bool receive_body(struct server *server, struct raw_place *place, const struct bench_wire *wire,
+                         const char *head, size_t head_bytes, size_t have) {
     static const char name[] = "\r\nContent-Length: ";
     static const char reply[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     const char *field = memmem(head, head_bytes, name, sizeof name - 1);
@@ -76,94 +74,149 @@ static bool receive_body(struct server *server, struct raw_place *place, int fd,
 
     if (length > server->bytes || have - head_bytes > length)
         return false;
-    return server->kind->receive(place, fd, head + head_bytes, have - head_bytes, length) &&
-           bench_send_all(fd, reply, sizeof reply - 1);
+    return server->kind->receive(place, wire, head + head_bytes, have - head_bytes, length) &&
+           bench_wire_send(wire, reply, sizeof reply - 1, false);
 }
 
 /* Any POST copies all bytes on the device. */
-static bool copy_bytes(struct server *server, struct raw_place *place, int fd) {
+static bool copy_bytes(struct server *server, struct raw_place *place, const struct bench_wire *wire) {
     uint64_t ns = server->kind->copy(place, server->bytes);
     char reply[160];
     int n = snprintf(reply, sizeof reply,
                      "HTTP/1.1 200 OK\r\nServer-Timing: copy;dur=%.6f\r\nContent-Length: 0\r\n\r\n", (double)ns / 1e6);
 
-    return bench_send_all(fd, reply, (size_t)n);
+    return bench_wire_send(wire, reply, (size_t)n, false);
 }
 
-static bool send_body(struct server *server, struct raw_place *place, int fd) {
+static bool send_body(struct server *server, struct raw_place *place, const struct bench_wire *wire) {
     char reply[128];
     int n = snprintf(reply, sizeof reply, "HTTP/1.1 200 OK\r\nContent-Length: %" PRIu64 "\r\n\r\n", server->bytes);
 
-    return send(fd, reply, (size_t)n, MSG_NOSIGNAL | MSG_MORE) == n && server->kind->send(place, fd, server->bytes);
+    return bench_wire_send(wire, reply, (size_t)n, true) && server->kind->send(place, wire, server->bytes);
+}
+
+/* All requests of one connection. */
+static void talk(struct server *server, struct raw_place *place, const struct bench_wire *wire) {
+    char head[HEAD_MAX];
+    size_t have, head_bytes;
+    bool ok = true;
+
+    while (ok && (head_bytes = read_head(wire, head, &have))) {
+        if (!strncmp(head, "PUT", 3))
+            ok = receive_body(server, place, wire, head, head_bytes, have);
+        else if (!strncmp(head, "POST", 4))
+            ok = copy_bytes(server, place, wire);
+        else
+            ok = send_body(server, place, wire);
+    }
 }
 
 static void *serve(void *arg) {
     struct server *server = arg;
 
     for (;;) {
-        char head[HEAD_MAX];
+        struct bench_wire wire = {accept4(server->listener, NULL, NULL, SOCK_CLOEXEC), NULL};
         struct raw_place *place;
-        size_t have, head_bytes;
-        int fd = accept4(server->listener, NULL, NULL, SOCK_CLOEXEC);
 
-        if (fd < 0)
+        if (wire.fd < 0)
             continue;
-        bench_nodelay(fd);
+        bench_nodelay(wire.fd);
+        if (server->tls)
+            wire.tls = bench_tls_open(server->tls, wire.fd, NULL);
         place = place_take(server);
-        while ((head_bytes = read_head(fd, head, &have))) {
-            bool ok = !strncmp(head, "PUT", 3)    ? receive_body(server, place, fd, head, head_bytes, have)
-                      : !strncmp(head, "POST", 4) ? copy_bytes(server, place, fd)
-                                                  : send_body(server, place, fd);
-
-            if (!ok)
-                break;
-        }
+        if (wire.tls || !server->tls)
+            talk(server, place, &wire);
         place_give(server, place);
-        close(fd);
+        bench_wire_close(&wire);
     }
     return NULL;
 }
 
-int main(int argc, char **argv) {
-    static const struct option table[] = {{"port", 1, NULL, 'p'},    {"bytes", 1, NULL, 'b'}, {"slot", 1, NULL, 's'},
-                                          {"threads", 1, NULL, 't'}, {"cuda", 0, NULL, 'c'},  {"record", 1, NULL, 'r'},
-                                          {"socket", 1, NULL, 'S'},  {NULL, 0, NULL, 0}};
-    struct server server = {.kind = &raw_host, .bytes = 64 << 20, .slot_bytes = 1 << 20};
-    unsigned threads = 8, i;
-    const char *socket = NULL;
-    int port = 0, c;
+struct command {
+    struct server server;
+    unsigned threads;
+    int port;
+    const char *socket;
+    const char *cert;
+    const char *key;
+};
 
-    while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
-        if (c == 'p')
-            port = (int)bench_parse_size(optarg, "port");
-        else if (c == 'b')
-            server.bytes = bench_parse_size(optarg, "bytes");
-        else if (c == 's')
-            server.slot_bytes = bench_parse_size(optarg, "slot");
-        else if (c == 't')
-            threads = (unsigned)bench_parse_size(optarg, "threads");
-        else if (c == 'S')
-            socket = optarg;
-        else if (c == 'c')
-            server.kind = &raw_cuda;
-        else if (c == 'r')
-            raw_record_open(optarg);
-        else
-            bench_die("usage: gb-bench-raw [--port N|--socket PATH] [--bytes SIZE] [--threads N] [--record DATABASE] "
-                      "[--cuda [--slot "
-                      "SIZE]]");
+static void usage(void) {
+    bench_die("usage: gb-bench-raw [--port N|--socket PATH] [--bytes SIZE] [--threads N] [--record DATABASE] "
+              "[--tls-cert FILE --tls-key FILE] [--cuda [--slot SIZE]]\n"
+              "       gb-bench-raw --make-cert DIR   writes DIR/cert.pem and DIR/key.pem");
+}
+
+static void take(struct command *command, int option, const char *value) {
+    switch (option) {
+    case 'p':
+        command->port = (int)bench_parse_size(value, "port");
+        break;
+    case 'b':
+        command->server.bytes = bench_parse_size(value, "bytes");
+        break;
+    case 's':
+        command->server.slot_bytes = bench_parse_size(value, "slot");
+        break;
+    case 't':
+        command->threads = (unsigned)bench_parse_size(value, "threads");
+        break;
+    case 'S':
+        command->socket = value;
+        break;
+    case 'c':
+        command->server.kind = &raw_cuda;
+        break;
+    case 'r':
+        raw_record_open(value);
+        break;
+    case 'C':
+        command->cert = value;
+        break;
+    case 'K':
+        command->key = value;
+        break;
+    case 'M':
+        bench_tls_make_cert(value);
+        exit(0);
+    default:
+        usage();
     }
-    if (!threads || threads > PLACES_MAX || !server.slot_bytes)
+}
+
+static void parse(int argc, char **argv, struct command *ret) {
+    static const struct option table[] = {
+        {"port", 1, NULL, 'p'},    {"bytes", 1, NULL, 'b'},     {"slot", 1, NULL, 's'},   {"threads", 1, NULL, 't'},
+        {"cuda", 0, NULL, 'c'},    {"record", 1, NULL, 'r'},    {"socket", 1, NULL, 'S'}, {"tls-cert", 1, NULL, 'C'},
+        {"tls-key", 1, NULL, 'K'}, {"make-cert", 1, NULL, 'M'}, {NULL, 0, NULL, 0}};
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", table, NULL)) != -1)
+        take(ret, c, optarg);
+    if (!ret->threads || ret->threads > PLACES_MAX || !ret->server.slot_bytes)
         bench_die("--threads: 1 to %d", PLACES_MAX);
-    pthread_mutex_init(&server.lock, NULL);
-    place_give(&server, server.kind->make(server.bytes, server.slot_bytes));
-    server.listener = socket ? bench_listen_unix(socket) : bench_listen(port, &port);
-    printf("PORT %d\n", port);
+    if (!ret->cert != !ret->key)
+        bench_die("--tls-cert and --tls-key go together");
+    if (ret->cert)
+        ret->server.tls = bench_tls_server(BENCH_TLS_PRIORITY, ret->cert, ret->key);
+}
+
+int main(int argc, char **argv) {
+    static struct command command = {.server = {.kind = &raw_host, .bytes = 64 << 20, .slot_bytes = 1 << 20},
+                                     .threads = 8};
+    struct server *server = &command.server;
+    unsigned i;
+
+    parse(argc, argv, &command);
+    pthread_mutex_init(&server->lock, NULL);
+    place_give(server, server->kind->make(server->bytes, server->slot_bytes));
+    server->listener = command.socket ? bench_listen_unix(command.socket) : bench_listen(command.port, &command.port);
+    printf("PORT %d\n", command.port);
     fflush(stdout);
-    for (i = 0; i < threads; i++) {
+    for (i = 0; i < command.threads; i++) {
         pthread_t thread;
 
-        if (pthread_create(&thread, NULL, serve, &server))
+        if (pthread_create(&thread, NULL, serve, server))
             bench_die("no thread");
     }
     for (;;)

@@ -61,7 +61,8 @@ static void take_other(struct raw_place *place) {
     place->other = device;
 }
 
-static bool cuda_receive(struct raw_place *place, int fd, const void *early, size_t have, uint64_t length) {
+static bool cuda_receive(struct raw_place *place, const struct bench_wire *wire, const void *early, size_t have,
+                         uint64_t length) {
     uint32_t crc = 0;
     uint64_t done = 0;
     bool ok = true;
@@ -77,7 +78,7 @@ static bool cuda_receive(struct raw_place *place, int fd, const void *early, siz
         memcpy(place->slots[i], early, got);
         early = (const char *)early + got;
         have -= got;
-        ok = raw_receive_all(fd, place->slots[i] + got, n - got);
+        ok = raw_receive_all(wire, place->slots[i] + got, n - got);
         if (!ok)
             break;
         must(cudaMemcpyAsync(place->device + done, place->slots[i], n, cudaMemcpyHostToDevice, place->stream),
@@ -102,7 +103,7 @@ static void fetch(struct raw_place *place, int i, uint64_t offset, uint64_t leng
     must(cudaEventRecord(place->copied[i], place->stream), "cudaEventRecord");
 }
 
-static bool cuda_send(struct raw_place *place, int fd, uint64_t length) {
+static bool cuda_send(struct raw_place *place, const struct bench_wire *wire, uint64_t length) {
     uint64_t done = 0;
     bool ok = true;
     int i = 0;
@@ -115,7 +116,7 @@ static bool cuda_send(struct raw_place *place, int fd, uint64_t length) {
         if (done + n < length)
             fetch(place, (i + 1) % SLOTS, done + n, length);
         must(cudaEventSynchronize(place->copied[i]), "cudaEventSynchronize");
-        ok = bench_send_all(fd, place->slots[i], n);
+        ok = bench_wire_send(wire, place->slots[i], n, false);
         done += n;
         i = (i + 1) % SLOTS;
     }
@@ -150,18 +151,19 @@ static struct raw_place *cuda_make(uint64_t bytes, size_t slot_bytes) {
     bench_die("built without CUDA");
 }
 
-static bool cuda_receive(struct raw_place *place, int fd, const void *early, size_t have, uint64_t length) {
+static bool cuda_receive(struct raw_place *place, const struct bench_wire *wire, const void *early, size_t have,
+                         uint64_t length) {
     (void)place;
-    (void)fd;
+    (void)wire;
     (void)early;
     (void)have;
     (void)length;
     return false;
 }
 
-static bool cuda_send(struct raw_place *place, int fd, uint64_t length) {
+static bool cuda_send(struct raw_place *place, const struct bench_wire *wire, uint64_t length) {
     (void)place;
-    (void)fd;
+    (void)wire;
     (void)length;
     return false;
 }

@@ -1,8 +1,6 @@
 /* The ceiling of the host backend: recv straight into memory that is resident and reused, send straight from it. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 
 #include "base/crc32c.h"
@@ -18,14 +16,12 @@ struct raw_place {
     long id;     /* of its record */
 };
 
-bool raw_receive_all(int fd, void *memory, size_t bytes) {
+bool raw_receive_all(const struct bench_wire *wire, void *memory, size_t bytes) {
     size_t have = 0;
 
     while (have < bytes) {
-        ssize_t n = recv(fd, (char *)memory + have, bytes - have, 0);
+        ssize_t n = bench_wire_recv(wire, (char *)memory + have, bytes - have);
 
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n <= 0)
             return false;
         have += (size_t)n;
@@ -46,15 +42,13 @@ static struct raw_place *host_make(uint64_t bytes, size_t slot_bytes) {
 }
 
 /* Receives in pieces of the daemon's size, so that the checksum reads bytes that are still in the cache. */
-static bool receive_recorded(struct raw_place *place, int fd, size_t have, uint64_t length) {
+static bool receive_recorded(struct raw_place *place, const struct bench_wire *wire, size_t have, uint64_t length) {
     uint32_t crc = gb_crc32c(0, place->memory, have);
 
     while (have < length) {
         size_t want = length - have < PIECE_BYTES ? (size_t)(length - have) : PIECE_BYTES;
-        ssize_t n = recv(fd, place->memory + have, want, 0);
+        ssize_t n = bench_wire_recv(wire, place->memory + have, want);
 
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n <= 0)
             return false;
         crc = gb_crc32c(crc, place->memory + have, (size_t)n);
@@ -72,17 +66,18 @@ static void take_other(struct raw_place *place, uint64_t bytes) {
     place->other = memory;
 }
 
-static bool host_receive(struct raw_place *place, int fd, const void *early, size_t have, uint64_t length) {
+static bool host_receive(struct raw_place *place, const struct bench_wire *wire, const void *early, size_t have,
+                         uint64_t length) {
     if (raw_record_wanted())
         take_other(place, place->bytes);
     memcpy(place->memory, early, have);
     if (raw_record_wanted())
-        return receive_recorded(place, fd, have, length);
-    return raw_receive_all(fd, place->memory + have, length - have);
+        return receive_recorded(place, wire, have, length);
+    return raw_receive_all(wire, place->memory + have, length - have);
 }
 
-static bool host_send(struct raw_place *place, int fd, uint64_t length) {
-    return bench_send_all(fd, place->memory, length);
+static bool host_send(struct raw_place *place, const struct bench_wire *wire, uint64_t length) {
+    return bench_wire_send(wire, place->memory, length, false);
 }
 
 static uint64_t host_copy(struct raw_place *place, uint64_t bytes) {

@@ -21,15 +21,16 @@ static void get_request(const struct poll_plan *plan, unsigned connection, unsig
 }
 
 /* One GET on an open connection; the body is read to its end. */
-static void get_one(int fd, const struct poll_plan *plan, unsigned number, struct bench_reply *ret) {
+static void get_one(const struct bench_wire *wire, const struct poll_plan *plan, unsigned number,
+                    struct bench_reply *ret) {
     char text[65536];
     size_t have = 0;
 
     get_request(plan, number, 0, text, sizeof text);
-    if (!bench_send_all(fd, text, strlen(text)))
+    if (!bench_wire_send(wire, text, strlen(text), false))
         bench_die("connection %u: %s", number, strerror(errno));
     for (;;) {
-        ssize_t n = recv(fd, text + have, sizeof text - have, 0);
+        ssize_t n = bench_wire_recv(wire, text + have, sizeof text - have);
         int head;
 
         if (n <= 0)
@@ -53,12 +54,12 @@ static void get_plan(const struct load_options *options, struct poll_plan *ret) 
     ret->request = get_request;
     ret->status[0] = 200;
     if (options->etag) {
-        int fd = load_connect(options);
+        struct bench_wire wire;
 
-        if (fd < 0)
+        if (!load_connect(options, NULL, &wire))
             bench_die("connect: %s", strerror(errno));
-        get_one(fd, ret, 0, &reply);
-        close(fd);
+        get_one(&wire, ret, 0, &reply);
+        bench_wire_close(&wire);
         if (!reply.etag[0])
             bench_die("%s has no ETag", options->path);
         memcpy(ret->etag, reply.etag, sizeof ret->etag);
@@ -195,14 +196,18 @@ void load_idle(const struct load_options *options) {
 
     if (!fds || !options->idle || !options->pid)
         bench_die("idle mode needs --idle and --pid");
+    if (options->tls)
+        bench_die("idle mode has no --tls"); /* it looks at the sockets themselves */
     get_plan(options, &plan);
     poll_run(&plan, &without);
     before = resident_bytes(options->pid);
     for (i = 0; i < options->idle; i++) {
-        fds[i] = load_connect(options);
-        if (fds[i] < 0)
+        struct bench_wire wire;
+
+        if (!load_connect(options, NULL, &wire))
             bench_die("connection %u of %u: %s", i, options->idle, strerror(errno));
-        get_one(fds[i], &plan, i, &reply);
+        get_one(&wire, &plan, i, &reply);
+        fds[i] = wire.fd;
     }
     after = resident_bytes(options->pid);
     poll_run(&plan, &with);

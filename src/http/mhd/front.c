@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -54,7 +56,7 @@ struct gb_front {
     struct rest down;
     uint64_t since_ns; /* the state began, or bytes for the client have waited */
     uint64_t lingered;
-    bool begun; /* the handshake has */
+    bool begun; /* the client's first byte was looked at */
     bool client_ended;
     bool reply_ended;
     bool is_fed;
@@ -341,13 +343,6 @@ static bool begin_relay(struct gb_front *f) {
     return false;
 }
 
-/* Whether the client sends something else than the record that a handshake begins with. */
-static bool speaks_plainly(const struct gb_front *f) {
-    unsigned char byte;
-
-    return recv(f->socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && byte != HANDSHAKE_RECORD;
-}
-
 static void refuse_plain(struct gb_front *f) {
     struct gb_handoff socket = f->socket;
 
@@ -357,13 +352,26 @@ static void refuse_plain(struct gb_front *f) {
     gb_refuse(f->loop, &socket, GB_REFUSAL_PLAIN);
 }
 
-/* False: it goes on later, or the front has ended. */
-static bool shake_hands(struct gb_front *f) {
-    if (!f->begun && speaks_plainly(f)) {
-        refuse_plain(f);
+/* Looks at the client's first byte, which alone says whether a handshake follows: its later records are of other kinds.
+ * False: there is none yet, or it is of plain HTTP and the front has ended. */
+static bool begin_handshake(struct gb_front *f) {
+    unsigned char byte = HANDSHAKE_RECORD;
+
+    if (recv(f->socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) {
+        watch(f, f->socket.fd, WIRE, EPOLLIN, &f->wire_watched, &f->wire_events);
         return false;
     }
-    f->begun = f->wire_watched; /* an event has come */
+    f->begun = true;
+    if (byte == HANDSHAKE_RECORD)
+        return true;
+    refuse_plain(f);
+    return false;
+}
+
+/* False: it goes on later, or the front has ended. */
+static bool shake_hands(struct gb_front *f) {
+    if (!f->begun && !begin_handshake(f))
+        return false;
     switch (gb_tls_handshake(f->socket.tls)) {
     case GB_TLS_WANTS_READ:
         watch(f, f->socket.fd, WIRE, EPOLLIN, &f->wire_watched, &f->wire_events);
@@ -384,6 +392,11 @@ static bool shake_hands(struct gb_front *f) {
 
 static struct gb_tls *new_tls(struct gb_http_server *server, int fd) {
     struct gb_tls *tls;
+    int one = 1;
+
+    /* As libmicrohttpd does on plain connections: the first reply does not wait until the client has acknowledged the
+     * tickets before it. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 
     pthread_mutex_lock(&server->tls_lock);
     tls = gb_tls_new(server->tls, fd);

@@ -18,6 +18,7 @@ class Case:
     connections = 1
     bytes = 0
     unix = False  # over a UNIX socket
+    tls = False
     limits = {}
     daemon_args = ()
     unit = "GB/s"
@@ -44,7 +45,7 @@ class Case:
             for kind in kinds:
                 server = kind(settings, self)
                 try:
-                    if kind is servers.Mhd and "gpubufd" in running:
+                    if (kind is servers.Mhd or self.tls) and "gpubufd" in running:
                         server.answer_bytes = running["gpubufd"].stats_bytes()
                     running[server.name] = server
                     server.start()
@@ -64,6 +65,7 @@ class Transfer(Case):
     expect = False
     requests = 1  # of each connection in a turn
     seconds = 0  # the length of a turn instead, where the sides' rates differ much
+    fair = ("gpubufd", "before", "raw", "raw-recorded")  # the servers that take part in all rounds, with whole turns
 
     def need_bytes(self):
         # An upload needs two generations in the daemon, one in each raw server, and one in the other server whose turn
@@ -113,8 +115,7 @@ class Transfer(Case):
 
         def turn(server, target):
             # The other servers are several times slower; shorter turns keep the run short.
-            fair = server.name in ("gpubufd", "before", "raw", "raw-recorded")
-            count = self.requests if fair else max(1, self.requests // 4)
+            count = self.requests if server.name in self.fair else max(1, self.requests // 4)
             length = ["--seconds", self.seconds] if self.seconds else ["--requests", count]
             return lambda: measure.load(settings, target + words + length)
 
@@ -125,7 +126,7 @@ class Transfer(Case):
             value = "requests_per_s" if self.unit == "k/s" else "bytes_per_s"
             sides = [Side(name, server, turn(server, target), value) for name, server, target in self.targets_of(running)]
             for side in sides:
-                if side.server.name not in ("gpubufd", "before", "raw", "raw-recorded"):
+                if side.server.name not in self.fair:
                     side.rounds = settings.other_rounds
             measure.interleave(sides, settings.rounds)
         self.cpu_us = {side.name: side.cpu_us_per_request() for side in sides}

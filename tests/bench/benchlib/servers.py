@@ -46,6 +46,13 @@ class Settings:
             raise Missing(f"no program {path} (make bench-programs)")
         return path
 
+    def certificate(self):
+        """The files of the run's certificate and its key."""
+        paths = [os.path.join(self.work, name) for name in ("cert.pem", "key.pem")]
+        if not os.path.exists(paths[0]):
+            subprocess.run([self.program("gb-bench-raw"), "--make-cert", self.work], check=True)
+        return paths
+
     def remove(self):
         shutil.rmtree(self.work, ignore_errors=True)
         shutil.rmtree(self.shm, ignore_errors=True)
@@ -78,6 +85,7 @@ class Server:
         self.settings = settings
         self.case = case
         self.port = 0
+        self.tls_port = 0
         self.process = None
         self.folder = tempfile.mkdtemp(prefix=self.name + "-", dir=settings.work)
         self.log_path = os.path.join(self.folder, "log")
@@ -176,7 +184,21 @@ class Server:
 
     def where(self):
         """The load generator's arguments for the address of this server."""
+        if self.case.tls:
+            return ["--port", self.tls_port, "--tls"]
         return ["--socket", self.socket()] if self.case.unix else ["--port", self.port]
+
+    def plain(self, words):
+        """A target of this server over TLS, without it."""
+        at = words.index("--tls")
+        return words[:at - 2] + ["--port", self.port] + words[at + 1:]
+
+    def tls_args(self):
+        """The server's arguments for its certificate, if the case is of TLS."""
+        if not self.case.tls:
+            return []
+        cert, key = self.settings.certificate()
+        return ["--tls-cert", cert, "--tls-key", key]
 
     def clean(self):
         """Runs after each turn: releases memory that another side needs."""
@@ -217,8 +239,9 @@ class Daemon(Server):
     def begin(self):
         listen = os.path.join(self.state(), "listen")
         self.spawn([self.program(), "--listen", "127.0.0.1:0", "--socket", self.socket() if self.case.unix else "none",
-                    "--state-dir", self.state(), "--backend", self.settings.backend, "--log-level", "warning", *self.case.daemon_args,
-                    *self.own_args, *self.settings.daemon_args])
+                    *(["--tls-listen", "127.0.0.1:0"] if self.case.tls else []), *self.tls_args(), "--state-dir", self.state(),
+                    "--backend", self.settings.backend, "--log-level", "warning", *self.case.daemon_args, *self.own_args,
+                    *self.settings.daemon_args])
         self.wait_until(lambda: os.path.exists(listen) and self.read_port(listen), "the file `listen`", 60)
 
     def restart(self):
@@ -232,7 +255,9 @@ class Daemon(Server):
                 address = line.strip()
                 if address.startswith("127.0.0.1:"):
                     self.port = int(address.rsplit(":", 1)[1])
-        return self.port
+                if address.startswith("tls:"):
+                    self.tls_port = int(address.rsplit(":", 1)[1])
+        return self.port and (self.tls_port or not self.case.tls)
 
     def stats_bytes(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/stats", timeout=10) as reply:
@@ -245,7 +270,7 @@ class Daemon(Server):
         return ["get"] + self.where() + ["--path", BUFFERS + "/bench-%d/data"]
 
     def poll_target(self):
-        return ["poll", "--port", self.port, "--path", "/v1/stats"]
+        return ["poll"] + self.where() + ["--path", "/v1/stats"]
 
     def poll_same_target(self):
         return self.poll_target() + ["--etag"]
@@ -276,7 +301,8 @@ class Raw(Server):
             command.append("--cuda")
         if self.case.unix:
             command += ["--socket", self.socket()]
-        self.spawn_and_read_port(command)
+        self.spawn_and_read_port(command + self.tls_args())
+        self.tls_port = self.port
 
     def put_target(self):
         return ["put"] + self.where()
