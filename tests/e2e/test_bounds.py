@@ -279,3 +279,13 @@ def test_options_that_are_wrong(backend, tmp_path, option, value, said):
     out = subprocess.run([binary(), "--state-dir", str(tmp_path), "--listen", "127.0.0.1:0", option, value], capture_output=True, text=True,
                          timeout=90)
     assert out.returncode == 64 and said in out.stderr and option in out.stderr, out.stderr
+
+
+def test_a_refusal_does_not_wait_for_its_bytes(start):
+    """Also where it goes out on a transfer loop, because of the body that follows."""
+    d = start("--bound-local", *NO_RATE, "--rate-bytes", "1")
+    c = From(d, HERE)
+    until("the client is in debt", lambda: c.ask("GET", "/v1").status == 429)
+    for headers in ({"Content-Length": str(1 << 20)}, {"Transfer-Encoding": "chunked"}):
+        body = b"x" * (1 << 20) if "Content-Length" in headers else iter([b"x" * (1 << 20)])
+        refused(From(d, HERE).ask("PUT", DATA.format("default", "x"), body), "bytes")

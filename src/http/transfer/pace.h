@@ -10,9 +10,9 @@
 size_t gb_pace_bounded(struct gb_transfer_loop *loop, struct gb_http_transfer *t, size_t n);
 void gb_pace_paid(struct gb_http_transfer *t, size_t n);
 
-/* How many of n bytes may be moved now. 0: t waits for the tick. */
+/* How many of n bytes may be moved now. 0: t waits for the tick. A refusal never waits. */
 static inline size_t gb_pace(struct gb_transfer_loop *loop, struct gb_http_transfer *t, size_t n) {
-    return t->ex->client ? gb_pace_bounded(loop, t, n) : n;
+    return t->ex->client && t->ex->err.code == GB_OK ? gb_pace_bounded(loop, t, n) : n;
 }
 /* So many were moved. */
 static inline void gb_pace_moved(struct gb_http_transfer *t, size_t n) {
