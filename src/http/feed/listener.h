@@ -23,6 +23,9 @@ struct gb_feed_listener {
     struct gb_source *source; /* of a TCP socket */
     struct gb_client *client; /* one of whose listeners it is; a reference, NULL: that has no bound */
     char owner[129];          /* "": hears all */
+    char prefix[129];         /* of the names that it may hear of */
+    size_t prefix_len;        /* 0: all */
+    uint64_t caller;          /* the request's */
     unsigned epoch;           /* read before the listener was permitted */
     uint64_t topics;
     uint64_t begin; /* only frames with a higher id */
