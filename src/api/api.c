@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/auth.h"
 #include "api/context.h"
 #include "api/limits.h"
 #include "api/middleware/bounds.h"
