@@ -8,6 +8,7 @@
 #include "api/auth.h"
 #include "api/context.h"
 #include "api/limits.h"
+#include "api/middleware/bounds.h"
 #include "api/middleware/digest.h"
 #include "api/middleware/hook.h"
 #include "api/middleware/longpoll.h"
@@ -192,7 +193,7 @@ void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config) {
     config->app = api;
     config->routes = api->routes;
     config->route_count = api->route_count;
-    config->authorize = gb_api_authorize;
+    config->authorize = gb_bounds_authorize;
     config->in_force = gb_api_in_force;
     config->around = gb_api_pipeline;
     config->ended = gb_audit_never(api->core) ? NULL : gb_api_audit_ended;

@@ -52,6 +52,7 @@ struct gb_daemon {
     struct gb_api *api;
     struct gb_map_peers map_peers;
     struct gb_default_pools default_pools;
+    struct gb_http_bounds bounds;
     struct gb_http_server *server;
     struct gb_listeners listeners;
     struct gb_tls_context *tls; /* NULL: no listener is for TLS */
@@ -128,6 +129,11 @@ int gb_daemon_filter(struct gb_daemon *daemon, struct gb_error *err);
 int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err);
 /* Reads them again if a file has changed, or asked is set. What cannot be read is logged; what is in force stays. */
 void gb_daemon_reload_tls(struct gb_daemon *daemon, bool asked);
+
+/* The options that bound clients, and those that name proxies. INVALID_ARGUMENT. gb_daemon_free_bounds is due either
+ * way. */
+int gb_daemon_read_bounds(const struct gb_options *options, struct gb_http_bounds *ret, struct gb_error *err);
+void gb_daemon_free_bounds(struct gb_http_bounds *bounds);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);

@@ -211,6 +211,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .wait_max_s = (unsigned)o->wait_max,
         .listeners_max = (unsigned)o->max_feed_listeners,
         .heartbeat_s = (unsigned)o->feed_heartbeat,
+        .bounds = daemon->bounds,
     };
 
     gb_api_serve(daemon->api, &config);
@@ -322,7 +323,8 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return GB_EXIT_CONFIG;
     if (gb_daemon_read_ids(&o->map_uids, "--map-uids", &daemon->map_peers.uids, err) != 0 ||
         gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0 ||
-        gb_daemon_read_default_pools(o, &daemon->default_pools, err) != 0)
+        gb_daemon_read_default_pools(o, &daemon->default_pools, err) != 0 ||
+        gb_daemon_read_bounds(o, &daemon->bounds, err) != 0)
         return GB_EXIT_USAGE;
     if (raise_limits(daemon, err) != 0 || open_paths(daemon, err) != 0)
         return GB_EXIT_CONFIG;
@@ -366,6 +368,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     gb_http_server_stop(daemon->server, 0);
     if (served)
         gb_audit_stopped(daemon->core);
+    gb_daemon_free_bounds(&daemon->bounds);
     gb_tls_context_unref(daemon->tls);
     gb_listen_done(&daemon->listeners, !served);
     gb_core_close(daemon->core);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "http/exchange/client.h"
 #include "http/exchange/peer.h"
 #include "http/exchange/reply_memory.h"
 #include "http/exchange/server_state.h"
@@ -89,6 +90,7 @@ void gb_exchange_end(struct gb_exchange *ex) {
     ex->req.sink = NULL;
     gb_http_response_done(&ex->resp);
     gb_reply_release(ex);
+    gb_exchange_leave_client(ex);
     free(ex->gathered);
     ex->gathered = NULL;
     free(ex->early);

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "http/http.h"
+#include "http/limits/limits.h"
 #include "http/message/chunked.h"
 #include "http/message/text_arena.h"
 
@@ -55,10 +56,15 @@ struct gb_exchange {
     char *early;               /* bytes behind the header that libmicrohttpd had read; malloc'd, or NULL */
     size_t early_len;
     size_t early_used;
-    uint64_t moved_ns;   /* when the body last moved */
-    uint64_t blocked_ns; /* since when the sink has had no room; 0: it has */
-    uint64_t excused_ns; /* time for which the sink had no room: it does not count against the client */
-    bool broken;         /* the connection is gone; finish without an answer */
+    uint64_t moved_ns;            /* when the body last moved */
+    uint64_t blocked_ns;          /* since when the sink has had no room; 0: it has */
+    uint64_t excused_ns;          /* time for which the sink had no room: it does not count against the client */
+    bool broken;                  /* the connection is gone; finish without an answer */
+    struct gb_client *client;     /* whose bounds it has met; a reference, NULL: it has none */
+    struct gb_client *payer;      /* of charged; the same */
+    bool counted_wait;            /* among the client's waiting requests */
+    uint64_t paid_bytes;          /* of the client's bytes */
+    struct gb_refusal_of refusal; /* if err is TOO_MANY_REQUESTS */
     char *gathered;
     size_t gathered_len;
     bool charged_long;     /* from the share of long replies */

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "http/mhd/front.h"
+#include "http/mhd/proxy.h"
 #include "http/mhd/refuse.h"
 
 /* The kernel takes what it permits of this, and as much again. */
@@ -123,6 +124,8 @@ static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, siz
         handoff.from = address_of(local ? NULL : (struct sockaddr *)&from);
         if (atomic_load(&server->draining))
             gb_refuse(loop, &handoff, GB_REFUSAL_DRAINING);
+        else if (gb_proxy_expected(server, &handoff))
+            gb_proxy_begin(loop, &handoff, take); /* TLS and HTTP begin behind it */
         else
             take(loop, &handoff, local ? NULL : (struct sockaddr *)&from);
     }

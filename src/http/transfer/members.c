@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 
 #include "http/tls/tls.h"
+#include "http/transfer/pace.h"
 
 void gb_http_transfer_link(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     t->listed = true;
@@ -51,6 +52,7 @@ void gb_http_transfer_end_exchange(struct gb_transfer_loop *loop, struct gb_http
         drop_like(t);
         t->like = gb_exchange_ref(t->ex);
     }
+    gb_pace_end(loop, t);
     gb_server_ended(loop->latency, t->ex);
     gb_exchange_end(t->ex);
     t->ex = NULL;
