@@ -12,6 +12,7 @@
 #include "api/middleware/hook.h"
 #include "api/middleware/longpoll.h"
 #include "api/middleware/operations.h"
+#include "api/observe/audit.h"
 #include "api/observe/feed.h"
 #include "api/observe/metrics.h"
 #include "api/reply/response_cache.h"
@@ -62,6 +63,7 @@ static void render_root(struct gb_json_writer *out, const struct gb_api *api) {
     gb_json_put_string(out, "leases", "/v1/leases");
     gb_json_put_string(out, "allocations", "/v1/allocations");
     gb_json_put_string(out, "snapshot", "/v1/snapshot");
+    gb_json_put_string(out, "audit", "/v1/audit");
     gb_json_put_string(out, "metrics", "/metrics");
     gb_json_put_string(out, "openapi", "/openapi.json");
     gb_json_put_string(out, "live", "/livez");
@@ -175,6 +177,10 @@ static bool end_turn(void *app, bool idle) {
     return gb_core_end_turn(((struct gb_api *)app)->core, idle);
 }
 
+void gb_api_ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end) {
+    gb_api_audit_ended(app, request, end);
+}
+
 void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config) {
     config->app = api;
     config->routes = api->routes;
@@ -182,6 +188,7 @@ void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config) {
     config->authorize = gb_api_authorize;
     config->in_force = gb_api_in_force;
     config->around = gb_api_pipeline;
+    config->ended = gb_audit_never(api->core) ? NULL : gb_api_audit_ended;
     config->begin_turn = begin_turn;
     config->end_turn = end_turn;
     config->explain = gb_api_explain;

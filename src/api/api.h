@@ -30,6 +30,9 @@ void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers);
 /* Sets app, the routes, the pages and all hooks of config. config then points into api. */
 void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config);
 
+/* The hook `ended` of config, for a hook in its place. */
+void gb_api_ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end);
+
 /* From now on /readyz says 503, and no request waits for a change. [any thread, never blocks] */
 void gb_api_set_draining(struct gb_api *api);
 /* Tokens were put in force, or one's time is over: leases end whose token is no longer in force, and the tokens of

@@ -47,6 +47,8 @@ struct gb_daemon {
     struct gb_tls_context *tls; /* NULL: no listener is for TLS */
     char tls_seen[17];          /* stands for the files that it was read from */
     uint64_t store_failures;    /* changes that the database refused, as last logged */
+    uint64_t audit_failures;    /* records that the audit's file has not taken, as last logged */
+    uint64_t audit_log_ns;      /* when that was; 0: not yet */
     bool store_refuses;         /* as last logged */
     bool listen_unwritten;      /* the disk had no room for the file listen */
     bool exposed;               /* other machines may reach it: never without a token */
@@ -95,6 +97,15 @@ int gb_daemon_read_default_pools(const struct gb_options *options, struct gb_def
 /* Logs which devices' own pools give memory back, which devices have no pools, and whether pools of sessions are
  * lost. */
 void gb_daemon_log_pools(const struct gb_daemon *daemon);
+
+/* The options of the audit. age: 0 for ever. */
+enum gb_audit_mode gb_daemon_audit_mode(const struct gb_options *options);
+int64_t gb_daemon_audit_age_us(const struct gb_options *options);
+/* Logs what the audit's file has not taken, once a minute. */
+void gb_daemon_check_audit(struct gb_daemon *daemon);
+/* Records a change of a token by a command. A failure is said, and changes nothing. */
+void gb_daemon_audit_token(const struct gb_options *options, struct gb_token_store *tokens, enum gb_audit_event event,
+                           const char *name, const char *session);
 
 /* Reads certificates and keys, if a listener is for TLS; refuses options that do not go together. */
 int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err);

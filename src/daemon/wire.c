@@ -33,10 +33,11 @@ static unsigned or_by_cores(uint64_t given, unsigned least, unsigned most) {
 /* The server hands its hooks the api as app; the log has to come from here. Set before the server starts. */
 static const struct gb_log *access_log;
 
-static void ended(void *app, const struct gb_http_request *request, int status, uint64_t ns) {
-    (void)app;
+static void ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end) {
+    gb_api_ended(app, request, end);
     gb_log(access_log, GB_LOG_DEBUG, "request", "%s %s %.*s %d %.3f ms", request->id,
-           gb_http_method_name(request->method), (int)request->target.len, request->target.s, status, (double)ns / 1e6);
+           gb_http_method_name(request->method), (int)request->target.len, request->target.s, end->status,
+           (double)end->ns / 1e6);
 }
 
 static void stuck(void *app, const char *text) {
@@ -74,6 +75,8 @@ static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
         .path = daemon->database,
         .sync_full = strcmp(daemon->options.store_sync, "full") == 0,
         .feed_max = daemon->options.feed_max,
+        .audit_max = daemon->options.audit_rows,
+        .audit_age_us = gb_daemon_audit_age_us(&daemon->options),
         .history = history_limits(&daemon->options),
         .queue_max = 65536,
     };
@@ -129,6 +132,8 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .health_interval_ms = o->health_interval * 1000,
         .health_root = o->health_root,
         .history = history_limits(o),
+        .audit_mode = gb_daemon_audit_mode(o),
+        .audit_file = o->audit_file,
     };
 
     if (gb_health_policy_parse(o->health, &config.health_policy, err) < 0 ||
@@ -170,7 +175,6 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     size_t i;
 
     struct gb_http_server_config config = {
-        .ended = daemon->log.level >= GB_LOG_DEBUG ? ended : NULL,
         .stuck = stuck,
         .closer = daemon->closer,
         .listen_fds = fds,
@@ -199,6 +203,8 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     };
 
     gb_api_serve(daemon->api, &config);
+    if (daemon->log.level >= GB_LOG_DEBUG)
+        config.ended = ended;
     for (i = 0; i < daemon->listeners.count; i++) {
         fds[i] = daemon->listeners.items[i].fd;
         listen_tls[i] = daemon->listeners.items[i].is_tls;
@@ -329,6 +335,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return GB_EXIT_SOFTWARE;
     if (start_server(daemon, err) != 0 || gb_daemon_write_listen(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
+    gb_audit_started(daemon->core);
     return GB_EXIT_OK;
 }
 
@@ -345,6 +352,8 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     if (served)
         gb_core_set_outside(daemon->core, NULL, NULL);
     gb_http_server_stop(daemon->server, 0);
+    if (served)
+        gb_audit_stopped(daemon->core);
     gb_tls_context_unref(daemon->tls);
     gb_listen_done(&daemon->listeners, !served);
     gb_core_close(daemon->core);

@@ -5,6 +5,7 @@ import base64
 import copy
 import os
 import time
+from itertools import islice
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, Union, cast
 
@@ -19,7 +20,7 @@ from .adoption import Adoption, offer_of, open_adoption, shared_array
 from .errors import BadArgument, BadType, BufferBusy
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
-from .types import BatchReply, Buffer, Exported, LastTransfer, Operation, Verified
+from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Verified
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 RAW = {"Content-Type": "application/octet-stream"}
@@ -413,6 +414,18 @@ class Client(Asker):
                 has, always comes.
             patience: seconds to wait for an unreachable daemon before Unreachable is raised; without it, for ever."""
         return Feed(self._transport, after, type, patience)
+
+    def audit(self, *, since: Optional[Moment] = None, until: Optional[Moment] = None, session: Optional[str] = None,
+              token: Optional[str] = None, status: Union[int, str, None] = None, limit: Optional[int] = None) -> List[AuditRecord]:
+        """Which client changed what, and what was refused, newest first. Needs scope admin.
+
+        Args:
+            since: a datetime, RFC 3339, or seconds from now, as -3600; until likewise.
+            token: name of a token.
+            status: 403, or "4xx" for all of a class.
+            limit: at most so many; without it, all."""
+        query = {**span(since, until, None), **given(session=session, token=token, status=status)}
+        return cast(List[AuditRecord], list(islice(self._pages(path_of("audit"), query), limit)))
 
     def about(self) -> Dict[str, Any]:
         """Version, backend and links of the daemon."""
