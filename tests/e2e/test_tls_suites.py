@@ -9,9 +9,9 @@ import secure
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(secure.EVERYWHERE, reason="this is such a run")]
 
-# Uploads and downloads in every framing and length, the same requests again and again, bodies in parts, listeners of the feed, waits,
-# clients that do not read. test_broken needs three descriptors for each of 10,000 connections.
-FILES = ["test_transfer", "test_uploads", "test_ranges", "test_resumable", "test_long_poll", "test_stop", "test_unread"]
+# Uploads and downloads in every framing and length, bodies in parts, waits, the stop, clients that do not read. With GB_E2E_TLS=1 any file
+# can be run; those that need plain bytes, refusals before a handshake or 10,000 connections fail: of test_traps, test_broken, test_hostile.
+FILES = ["test_transfer", "test_uploads", "test_resumable", "test_long_poll", "test_stop", "test_unread"]
 
 
 @pytest.mark.timeout(300)
