@@ -26,12 +26,12 @@
 #include "base/thread.h"
 
 static const struct gb_http_route routes[] = {
-#define GB_ROUTE(method, path, name, body, access, target, key, operation, query)                                      \
+#define GB_ROUTE(method, path, name, body, access, target, reach, key, operation, query)                               \
     {GB_HTTP_##method,                                                                                                 \
      path,                                                                                                             \
      gb_api_##name,                                                                                                    \
      GB_BODY_##body,                                                                                                   \
-     &(const struct gb_route){GB_ACCESS_##access, GB_TARGET_##target, IS_##key, operation},                            \
+     &(const struct gb_route){GB_ACCESS_##access, GB_TARGET_##target, GB_REACH_##reach, IS_##key, operation},          \
      query},
 #define IS_KEYED true
 #define IS_PLAIN false
@@ -165,6 +165,7 @@ void gb_api_set_draining(struct gb_api *api) {
 }
 
 void gb_api_tokens_changed(struct gb_api *api) {
+    gb_leases_recheck(api->core);
     gb_polls_recheck(api->polls);
 }
 
@@ -185,6 +186,7 @@ void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config) {
     config->routes = api->routes;
     config->route_count = api->route_count;
     config->authorize = gb_api_authorize;
+    config->in_force = gb_api_in_force;
     config->around = gb_api_pipeline;
     config->ended = gb_audit_never(api->core) ? NULL : gb_api_audit_ended;
     config->begin_turn = begin_turn;

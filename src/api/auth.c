@@ -6,70 +6,153 @@
 #include "api/context.h"
 #include "api/route.h"
 
-/* Reads the bearer's secret. Returns 1 with what follows "Bearer " in *ret, 0 when no token is needed, or -1 with
- * UNAUTHENTICATED or MALFORMED_REQUEST. */
+/* --- identity ----------------------------------------------------------------------------------------------------- */
+
+/* Reads the bearer's secret. Returns 1 with what follows "Bearer " in *ret, 0 when there is no Authorization, or -1
+ * with UNAUTHENTICATED or MALFORMED_REQUEST. */
 static int bearer(const struct gb_http_request *request, const char **ret, struct gb_error *err) {
     const char *value = gb_http_header(request, "Authorization");
-    unsigned lines = 0;
-    unsigned i;
 
-    for (i = 0; value && i < request->headers; i++)
-        lines += strcasecmp(request->header[i].name.s, "Authorization") == 0;
-    if (lines > 1)
-        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Authorization must be given once");
-    if (!gb_tokens_required(gb_api_of(request)->core))
-        return 0;
     if (!value)
-        return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "send the header Authorization: Bearer TOKEN");
+        return 0;
     if (strncasecmp(value, "Bearer ", 7) != 0)
         return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "Authorization must be of the form Bearer TOKEN");
     *ret = value + 7 + strspn(value + 7, " ");
     return 1;
 }
 
-int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, struct gb_error *err) {
+static int check_once(const struct gb_http_request *request, struct gb_error *err) {
+    unsigned lines = 0;
+    unsigned i;
+
+    for (i = 0; i < request->headers; i++)
+        lines += strcasecmp(request->header[i].name.s, "Authorization") == 0;
+    if (lines > 1)
+        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Authorization must be given once");
+    return 0;
+}
+
+static int by_certificate(const struct gb_http_request *request, struct gb_token_found *ret, struct gb_error *err) {
+    const struct gb_http_certificate *certificate = request->certificate;
+    const char *names[1 + GB_HTTP_CERTIFICATE_NAMES] = {certificate->subject};
+    unsigned count = 1;
+    unsigned i;
+
+    for (i = 0; i < certificate->names && i < GB_HTTP_CERTIFICATE_NAMES; i++)
+        names[count++] = certificate->name[i];
+    return gb_tokens_by_subject(gb_api_of(request)->core, names, count, ret, err);
+}
+
+/* Finds the token of the request. Where there are both a certificate and a bearer, both must be known, and the bearer
+ * decides. Returns 1, 0 when no token is needed, or -1 with UNAUTHENTICATED or MALFORMED_REQUEST. */
+static int identify(const struct gb_http_request *request, struct gb_token_found *ret, struct gb_error *err) {
     const char *secret;
-    int r = bearer(request, &secret, err);
+    int r;
+
+    if (check_once(request, err) < 0)
+        return -1;
+    if (!gb_tokens_required(gb_api_of(request)->core))
+        return 0;
+    r = bearer(request, &secret, err);
+    if (r == 0 && !request->certificate)
+        r = gb_error_set(err, GB_ERR_UNAUTHENTICATED, "send the header Authorization: Bearer TOKEN");
+    if (r < 0 || (request->certificate && by_certificate(request, ret, err) < 0))
+        return -1;
+    return r == 0 || gb_tokens_by_secret(gb_api_of(request)->core, secret, ret, err) == 0 ? 1 : -1;
+}
+
+/* The grant that authorization found, or would find now. Returns as identify. */
+static int grant_of(const struct gb_http_request *request, uint64_t *ret, struct gb_error *err) {
+    struct gb_token_found found;
+    int r;
+
+    *ret = request->caller;
+    if (request->caller > 0)
+        return gb_tokens_required(gb_api_of(request)->core);
+    r = identify(request, &found, err);
+    if (r > 0)
+        *ret = found.grant;
+    return r;
+}
+
+int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, struct gb_error *err) {
+    uint64_t grant;
+    int r = grant_of(request, &grant, err);
 
     *ret_token = 0;
-    return r > 0 ? gb_tokens_identify(gb_api_of(request)->core, secret, ret_token, err) : r;
+    return r > 0 ? gb_tokens_id(gb_api_of(request)->core, grant, ret_token, err) : r;
 }
 
-static int permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
-                  struct gb_caller *ret_caller, struct gb_error *err) {
-    struct gb_core *core = gb_api_of(request)->core;
-    const char *secret;
-    int r = bearer(request, &secret, err);
-
-    return r > 0 ? gb_tokens_check(core, secret, scope, session, ret_caller, err) : r;
-}
+/* --- what it may -------------------------------------------------------------------------------------------------- */
 
 int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
                   struct gb_error *err) {
-    return permit(request, scope, session, NULL, err);
-}
+    uint64_t grant;
+    int r = grant_of(request, &grant, err);
 
-static int find_bound(const struct gb_http_request *request, enum gb_scope scope, struct gb_name *ret,
-                      struct gb_caller *ret_caller, struct gb_error *err) {
-    struct gb_core *core = gb_api_of(request)->core;
-    const char *secret;
-    int r = bearer(request, &secret, err);
-
-    *ret = (struct gb_name){""};
-    return r > 0 ? gb_tokens_session(core, secret, scope, ret, ret_caller, err) : r;
+    return r > 0 ? gb_tokens_permit(gb_api_of(request)->core, grant, scope, session, err) : r;
 }
 
 int gb_api_bound(const struct gb_http_request *request, enum gb_scope scope, struct gb_name *ret,
                  struct gb_error *err) {
-    return find_bound(request, scope, ret, NULL, err);
+    uint64_t grant;
+    int r = grant_of(request, &grant, err);
+
+    *ret = (struct gb_name){""};
+    return r > 0 ? gb_tokens_session(gb_api_of(request)->core, grant, scope, ret, err) : r;
+}
+
+int gb_api_prefix(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
+    uint64_t grant;
+    int r = grant_of(request, &grant, err);
+
+    *ret = (struct gb_name){""};
+    return r > 0 ? gb_tokens_prefix(gb_api_of(request)->core, grant, ret, err) : r;
+}
+
+bool gb_api_has_prefix(const struct gb_name *prefix, const char *name) {
+    return strncmp(name, prefix->s, strlen(prefix->s)) == 0;
+}
+
+static int beyond(const struct gb_name *prefix, const char *name, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_FORBIDDEN,
+                        "the token is only good for buffers whose names begin with \"%s\", and \"%.140s\" does not",
+                        prefix->s, name);
+}
+
+int gb_api_reach(const struct gb_http_request *request, const char *name, struct gb_error *err) {
+    struct gb_name prefix;
+
+    if (gb_api_prefix(request, &prefix, err) < 0)
+        return -1;
+    return gb_api_has_prefix(&prefix, name) ? 0 : beyond(&prefix, name, err);
+}
+
+/* What the route itself says of a token with a prefix. */
+static int check_reach(const struct gb_http_request *request, uint64_t grant, struct gb_error *err) {
+    const struct gb_route *route = gb_route_of(request);
+    struct gb_name prefix;
+
+    if (route->reach == GB_REACH_FREE || route->reach == GB_REACH_ASKED)
+        return 0;
+    if (gb_tokens_prefix(gb_api_of(request)->core, grant, &prefix, err) < 0)
+        return -1;
+    if (route->reach == GB_REACH_NAMED)
+        return gb_api_has_prefix(&prefix, request->param[1].s) ? 0 : beyond(&prefix, request->param[1].s, err);
+    return gb_error_set(err, GB_ERR_FORBIDDEN,
+                        "the token is only good for buffers whose names begin with \"%s\", and %s on this path cannot "
+                        "be limited to them",
+                        prefix.s, gb_http_method_name(request->method));
 }
 
 static enum gb_scope scope_of(enum gb_access access) {
     switch (access) {
     case GB_ACCESS_OPEN:
-    case GB_ACCESS_READ:
-    case GB_ACCESS_OWN_READ:
+    case GB_ACCESS_VERIFY:
+    case GB_ACCESS_OWN_VERIFY:
     case GB_ACCESS_OWN_SEE:
+        return GB_SCOPE_VERIFY;
+    case GB_ACCESS_READ:
         return GB_SCOPE_READ;
     case GB_ACCESS_MAP:
     case GB_ACCESS_OWN_MAP:
@@ -83,20 +166,53 @@ static enum gb_scope scope_of(enum gb_access access) {
     return GB_SCOPE_WRITE;
 }
 
-int gb_api_authorize(void *app, struct gb_http_request *request, struct gb_error *err) {
+/* Whether a token of that scope reaches the route within its session, not beside it: a token that is bound to a session
+ * may not change the session itself or its quota. */
+static bool in_session(const struct gb_route *route, enum gb_scope scope) {
+    return route->target >= GB_TARGET_MEMBER || (route->target == GB_TARGET_SESSION && scope <= GB_SCOPE_READ);
+}
+
+static int check_scope(const struct gb_http_request *request, uint64_t grant, struct gb_error *err) {
     const struct gb_route *route = gb_route_of(request);
+    struct gb_core *core = gb_api_of(request)->core;
     enum gb_scope scope = scope_of(route->access);
-    struct gb_name bound;
-    /* A token that is bound to a session may not change the session itself or its quota. */
-    bool in_session =
-        route->target >= GB_TARGET_MEMBER || (route->target == GB_TARGET_SESSION && scope == GB_SCOPE_READ);
+    const char *session = in_session(route, scope) ? request->param[0].s : "";
+
+    if (route->access == GB_ACCESS_OWN_SEE && gb_tokens_permit(core, grant, GB_SCOPE_MAP, NULL, NULL) == 0)
+        return 0;
+    return gb_tokens_permit(core, grant, scope, route->access >= GB_ACCESS_OWN_VERIFY ? NULL : session, err);
+}
+
+static void note_use(const struct gb_http_request *request, uint64_t grant) {
+    char from[GB_HTTP_ADDRESS_SIZE];
+
+    gb_http_address_text(&request->from, from);
+    gb_tokens_used(gb_api_of(request)->core, grant, from);
+}
+
+int gb_api_authorize(void *app, struct gb_http_request *request, struct gb_error *err) {
+    struct gb_token_found found;
+    int r;
 
     (void)app;
-    if (route->access == GB_ACCESS_OPEN)
+    request->caller = 0;
+    request->who.token = 0;
+    if (gb_route_of(request)->access == GB_ACCESS_OPEN)
         return 0;
-    if (route->access == GB_ACCESS_OWN_SEE && find_bound(request, GB_SCOPE_MAP, &bound, &request->caller, NULL) == 0)
-        return 0;
-    if (route->access >= GB_ACCESS_OWN_READ)
-        return find_bound(request, scope, &bound, &request->caller, err);
-    return permit(request, scope, in_session ? request->param[0].s : "", &request->caller, err);
+    r = identify(request, &found, err);
+    if (r <= 0)
+        return r;
+    request->caller = found.grant;
+    request->who = found.who;
+    if (found.unnoted)
+        note_use(request, found.grant);
+    if (check_scope(request, found.grant, err) < 0)
+        return -1;
+    return found.has_prefix ? check_reach(request, found.grant, err) : 0;
+}
+
+bool gb_api_in_force(void *app, uint64_t caller) {
+    const struct gb_api *api = app;
+
+    return !gb_tokens_required(api->core) || gb_tokens_in_force(api->core, caller);
 }

@@ -12,6 +12,7 @@ struct gb_api_limits {
     uint64_t operations_max;   /* under way at a time; as many ended ones are kept */
     uint64_t batch_max;        /* operations of one batch */
     uint64_t operation_ttl_s;  /* how long an ended operation is kept */
+    uint64_t lease_age_max_s;  /* of a mapping; 0: no bound */
     uint64_t export_ttl_max_s; /* the longest life of an export */
     uint64_t metrics_sessions; /* sessions that have series of their own in /metrics */
 };

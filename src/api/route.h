@@ -7,14 +7,15 @@
 #include "http/http.h"
 
 /* The scope that a token needs. OWN: a token that is bound to a session will do as well; the handler asks for the
- * session. SEE: scope read or map. */
+ * session. SEE: scope verify or map. */
 enum gb_access {
     GB_ACCESS_OPEN,
+    GB_ACCESS_VERIFY,
     GB_ACCESS_READ,
     GB_ACCESS_WRITE,
     GB_ACCESS_MAP,
     GB_ACCESS_ADMIN,
-    GB_ACCESS_OWN_READ,
+    GB_ACCESS_OWN_VERIFY,
     GB_ACCESS_OWN_SEE,
     GB_ACCESS_OWN_WRITE,
     GB_ACCESS_OWN_MAP
@@ -28,10 +29,19 @@ enum gb_target {
     GB_TARGET_BUFFER   /* a buffer, or something of it: the second parameter is its name */
 };
 
+/* What a token with a prefix may do here, which reaches only buffers whose names begin with that. */
+enum gb_reach {
+    GB_REACH_NEVER, /* nothing: the route cannot be limited to them */
+    GB_REACH_FREE,  /* all that its scope permits: the route tells of no single buffer */
+    GB_REACH_NAMED, /* if the buffer that the path names has the prefix */
+    GB_REACH_ASKED  /* the handler asks for each name that it reads or shows (gb_api_reach, gb_api_prefix) */
+};
+
 /* The columns of routes.def that middleware reads. */
 struct gb_route {
     enum gb_access access;
     enum gb_target target;
+    enum gb_reach reach;
     bool keyed;            /* an Idempotency-Key replays the first answer */
     const char *operation; /* what Prefer: respond-async makes of it; "": the preference is not heard */
 };
@@ -42,7 +52,7 @@ static inline const struct gb_route *gb_route_of(const struct gb_http_request *r
 }
 
 /* Handlers, by the names in routes.def. */
-#define GB_ROUTE(method, path, name, body, access, target, key, operation, query) gb_http_handler gb_api_##name;
+#define GB_ROUTE(method, path, name, body, access, target, reach, key, operation, query) gb_http_handler gb_api_##name;
 #include "api/routes.def"
 #undef GB_ROUTE
 

@@ -11,6 +11,7 @@
 #include "core/core.h"
 #include "daemon/listen.h"
 #include "daemon/options.h"
+#include "daemon/tokens_file.h"
 #include "http/http.h"
 #include "store/store.h"
 
@@ -34,6 +35,8 @@ struct gb_daemon {
     struct gb_backend *backend;
     struct gb_store *store;
     struct gb_token_store *tokens;
+    struct gb_tokens_file tokens_file;
+    int64_t token_end_us; /* when the next token's time is over; 0: none has an end */
     struct gb_closer *closer;
     struct gb_core *core;
     struct gb_api *api;
@@ -63,8 +66,12 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon);
 /* Closes what is open, top down. Also after a failed start. */
 void gb_daemon_done(struct gb_daemon *daemon);
 
-/* Reads the tokens again and puts them in force; without any, an exposed daemon refuses every client. *ret_count: how
- * many. */
+/* Reads the file of --tokens-file if it has changed, or if asked. A file that cannot be read leaves those known as they
+ * are. *ret_changed: other tokens are known now. */
+int gb_daemon_read_tokens_file(struct gb_daemon *daemon, bool asked, bool *ret_changed, struct gb_error *err);
+
+/* Reads the tokens of the database again, and puts them and those of the file in force. Without any, every client is
+ * refused by a daemon that is exposed or has a file. *ret_count: how many. */
 int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb_error *err);
 /* A disk without room for the file is logged, and is no failure: it is tried again as soon as the database takes
  * changes. */

@@ -24,21 +24,56 @@ static int next_signal(struct gb_daemon *daemon, int timeout_ms) {
     return (int)info.ssi_signo;
 }
 
+static void log_tokens(struct gb_daemon *daemon, size_t count) {
+    bool closed = daemon->exposed || daemon->options.tokens_file[0] != '\0';
+
+    gb_log(&daemon->log, count > 0 ? GB_LOG_INFO : GB_LOG_WARNING, "tokens", "%zu in force%s", count,
+           count > 0 ? ""
+           : closed  ? ": every request that needs one is refused"
+                     : ": no request needs one any more");
+}
+
+/* What tokens hold that are no longer in force ends. */
+static void end_revoked(struct gb_daemon *daemon) {
+    gb_http_server_recheck(daemon->server);
+    gb_api_tokens_changed(daemon->api);
+}
+
+static void check_token_end(struct gb_daemon *daemon) {
+    if (daemon->token_end_us == 0 || gb_wall_us() < daemon->token_end_us)
+        return;
+    gb_log(&daemon->log, GB_LOG_INFO, "tokens", "the time of a token, or of its former secret, is over");
+    daemon->token_end_us = gb_tokens_next_end(daemon->core);
+    end_revoked(daemon);
+}
+
 static void reload_tokens(struct gb_daemon *daemon, bool asked) {
     struct gb_error err = GB_ERROR_INIT;
+    struct gb_error file_err = GB_ERROR_INIT;
     bool changed = false;
+    bool file_changed = false;
     size_t count = 0;
 
-    if (gb_token_changed(daemon->tokens, &changed, &err) == 0 && (changed || asked) &&
-        gb_daemon_load_tokens(daemon, &count, &err) == 0)
-        gb_log(&daemon->log, count > 0 ? GB_LOG_INFO : GB_LOG_WARNING, "tokens", "%zu in force%s", count,
-               count > 0 || daemon->exposed ? "" : ": no request needs one any more");
-    if (changed) {
-        gb_http_server_dismiss(daemon->server);
-        gb_api_tokens_changed(daemon->api);
+    if (gb_daemon_read_tokens_file(daemon, asked, &file_changed, &file_err) != 0)
+        gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "%s; the file's tokens that are known stay in force",
+               file_err.detail);
+    if (gb_token_changed(daemon->tokens, &changed, &err) == 0 && (changed || file_changed || asked) &&
+        gb_daemon_load_tokens(daemon, &count, &err) == 0) {
+        log_tokens(daemon, count);
+        end_revoked(daemon);
     }
     if (err.code != GB_OK)
         gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "cannot be read, those known stay in force: %s", err.detail);
+    check_token_end(daemon);
+}
+
+/* Until the next look, or until a token's time is over. */
+static int patience_ms(const struct gb_daemon *daemon, int tick_ms) {
+    int64_t left_us = daemon->token_end_us > 0 ? daemon->token_end_us - gb_wall_us() : INT64_MAX;
+
+    if (left_us <= 0)
+        return 0;
+    return left_us / 1000 < tick_ms ? (int)(left_us / 1000) + 1 : tick_ms;
 }
 
 static void check_writable(struct gb_daemon *daemon) {
@@ -126,7 +161,7 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
     gb_log(&daemon->log, GB_LOG_INFO, "ready", "version %s, state in %s", PACKAGE_VERSION, daemon->state_dir);
     gb_systemd_notify("READY=1");
     for (;;) {
-        int signal_number = next_signal(daemon, tick_ms);
+        int signal_number = next_signal(daemon, patience_ms(daemon, tick_ms));
 
         if (signal_number == SIGTERM || signal_number == SIGINT)
             break;

@@ -5,39 +5,85 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/timestamp.h"
 #include "daemon/daemon.h"
 #include "daemon/state_dir.h"
+#include "daemon/token_list.h"
 
 #define SECRET_BYTES 32
 #define SECRET_SIZE (sizeof "gpb_" + 2 * SECRET_BYTES)
 
+enum verb { ADD, LIST, REVOKE, ROTATE, VERBS };
+enum own { SCOPE, SESSION, EXPIRES, PREFIX, SUBJECT, OVERLAP, OWNS };
+
+static const struct {
+    const char *word;
+    size_t words; /* with itself */
+} verbs[VERBS] = {[ADD] = {"add", 2}, [LIST] = {"list", 1}, [REVOKE] = {"revoke", 2}, [ROTATE] = {"rotate", 2}};
+
+/* The options of the commands besides the daemon's, and the one command that each goes with. */
+static const struct {
+    const char *name;
+    const char *value;
+    enum verb verb;
+} owns[OWNS] = {
+    [SCOPE] = {"--scope", "verify, read, write, map, map-write, admin, or several between commas", ADD},
+    [SESSION] = {"--session", "the name of a session", ADD},
+    [EXPIRES] = {"--expires", "how long, such as 30d, or a time such as 2030-01-02T03:04:05Z", ADD},
+    [PREFIX] = {"--prefix", "what the names of its buffers begin with", ADD},
+    [SUBJECT] = {"--subject", "a certificate's subject, or a name of it such as dns:HOST", ADD},
+    [OVERLAP] = {"--overlap", "how long the former secret is good, such as 1h; 0: no longer", ROTATE},
+};
+
+#define USAGE                                                                                                          \
+    "token: permitted: add NAME [--scope verify|read|write|map|map-write|admin[,...]] [--session SESSION] "            \
+    "[--prefix PREFIX] [--expires 30d|TIME] [--subject TEXT], list [--json], rotate NAME [--overlap 1h], revoke NAME"
+
 struct command {
     const char *words[2]; /* "add" and NAME */
     size_t count;
-    const char *scope;   /* NULL when not given */
-    const char *session; /* NULL when not given */
+    enum verb verb;
+    const char *own[OWNS]; /* NULL when not given */
+    bool json;
 };
+
+static int find_own(const char *word) {
+    int i;
+
+    for (i = 0; i < OWNS; i++) {
+        if (strcmp(owns[i].name, word) == 0)
+            return i;
+    }
+    return -1;
+}
+
+/* Takes an option of the command. 1: taken; 0: it is none; -1. */
+static int take_own(int argc, char **argv, int *at, struct command *ret, struct gb_error *err) {
+    int own = find_own(argv[*at]);
+
+    if (strcmp(argv[*at], "--json") == 0) {
+        ret->json = true;
+        *at += 1;
+        return 1;
+    }
+    if (own < 0)
+        return 0;
+    if (*at + 1 == argc)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s needs a value: %s", argv[*at], owns[own].value);
+    ret->own[own] = argv[*at + 1];
+    *at += 2;
+    return 1;
+}
 
 /* The words of the command and its own options; the daemon's options may stand among them. */
 static int read_words(struct gb_options *options, int argc, char **argv, struct command *ret, struct gb_error *err) {
     int at = 1;
 
     while (at < argc) {
-        const char **own = strcmp(argv[at], "--scope") == 0     ? &ret->scope
-                           : strcmp(argv[at], "--session") == 0 ? &ret->session
-                                                                : NULL;
-        int taken;
+        int taken = take_own(argc, argv, &at, ret, err);
 
-        if (own != NULL) {
-            if (at + 1 == argc)
-                return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s needs a value: %s", argv[at],
-                                    own == &ret->scope ? "read, write, map, map-write, admin, or several between commas"
-                                                       : "the name of a session");
-            *own = argv[at + 1];
-            at += 2;
-            continue;
-        }
-        taken = gb_options_take(options, argc, argv, &at, err);
+        if (taken == 0)
+            taken = gb_options_take(options, argc, argv, &at, err);
         if (taken < 0)
             return -1;
         if (taken == 0) {
@@ -61,48 +107,118 @@ static int make_secret(char *out, struct gb_error *err) {
     return 0;
 }
 
-static int add(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
+static int new_secret(char secret[SECRET_SIZE], char *ret_hash, struct gb_error *err) {
+    if (make_secret(secret, err) != 0)
+        return -1;
+    return gb_sha256_hex(secret, strlen(secret), ret_hash, err);
+}
+
+/* "30d" from now, or a time. */
+static int read_expiry(const char *text, int64_t *ret_us, struct gb_error *err) {
+    int64_t now_us = gb_wall_us();
+    uint64_t seconds;
+
+    if (text == NULL)
+        return 0;
+    if (gb_duration_parse(text, strlen(text), &seconds) == 0)
+        *ret_us = now_us + (int64_t)seconds * 1000000;
+    else if (gb_timestamp_parse(text, strlen(text), ret_us) != GB_TIMESTAMP_OK)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--expires needs %s, not \"%.64s\"", owns[EXPIRES].value,
+                            text);
+    if (*ret_us <= now_us)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--expires %.64s is not in the future", text);
+    return 0;
+}
+
+static int read_name(const char *what, const char *text, char *ret, struct gb_error *err) {
+    struct gb_name name;
+
+    if (text == NULL)
+        return 0;
+    if (gb_name_parse(what, text, strlen(text), &name, err) != 0)
+        return -1;
+    memcpy(ret, name.s, sizeof name.s);
+    return 0;
+}
+
+static int read_token(const struct command *command, struct gb_token_rec *rec, struct gb_error *err) {
+    const char *scope = command->own[SCOPE];
+    const char *subject = command->own[SUBJECT];
+
+    if (gb_name_parse("token name", command->words[1], strlen(command->words[1]), &rec->name, err) != 0)
+        return -1;
+    if (scope != NULL && gb_scopes_parse(scope, strlen(scope), &rec->scopes, err) != 0)
+        return -1;
+    if (subject != NULL && gb_subject_parse(subject, strlen(subject), rec->subject, err) != 0)
+        return -1;
+    if (read_name("session name", command->own[SESSION], rec->session, err) != 0 ||
+        read_name("prefix", command->own[PREFIX], rec->prefix, err) != 0)
+        return -1;
+    return read_expiry(command->own[EXPIRES], &rec->expires_at_us, err);
+}
+
+static void say_word(const char *what, const char *value) {
+    if (value[0] != '\0')
+        fprintf(stderr, ", %s %s", what, value);
+}
+
+static int add(struct gb_token_store *tokens, const struct gb_options *options, const struct command *command,
                struct gb_error *err) {
     struct gb_token_rec rec = {.scopes = 1u << GB_SCOPE_READ};
     char scopes[GB_SCOPES_SIZE];
+    char time[GB_RFC3339_SIZE];
     char secret[SECRET_SIZE];
-    struct gb_name session;
 
-    if (gb_name_parse("token name", command->words[1], strlen(command->words[1]), &rec.name, err) != 0)
-        return -1;
-    if (command->scope != NULL && gb_scopes_parse(command->scope, strlen(command->scope), &rec.scopes, err) != 0)
-        return -1;
-    if (command->session != NULL) {
-        if (gb_name_parse("session name", command->session, strlen(command->session), &session, err) != 0)
-            return -1;
-        memcpy(rec.session, session.s, sizeof rec.session);
-    }
-    if (make_secret(secret, err) != 0 || gb_sha256_hex(secret, strlen(secret), rec.sha256_hex, err) != 0)
+    if (read_token(command, &rec, err) != 0 || new_secret(secret, rec.sha256_hex, err) != 0)
         return -1;
     rec.created_at_us = gb_wall_us();
     if (gb_token_add(tokens, &rec, err) != 0)
         return -1;
     gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_ADDED, rec.name.s, rec.session);
-    fprintf(stderr, "token %s, scope %s%s%s; its secret is shown this once:\n", rec.name.s,
-            gb_scopes_text(rec.scopes, scopes), rec.session[0] != '\0' ? ", session " : "", rec.session);
+    fprintf(stderr, "token %s, scope %s", rec.name.s, gb_scopes_text(rec.scopes, scopes));
+    say_word("session", rec.session);
+    say_word("prefix", rec.prefix);
+    say_word("subject", rec.subject);
+    say_word("until", rec.expires_at_us > 0 ? gb_rfc3339(rec.expires_at_us, time) : "");
+    fputs("; its secret is shown this once:\n", stderr);
     puts(secret);
     return 0;
 }
 
-static int print_token(void *arg, const struct gb_token_rec *rec, struct gb_error *err) {
-    char scopes[GB_SCOPES_SIZE];
-    char when[GB_RFC3339_SIZE];
+static int rotate(struct gb_token_store *tokens, const struct gb_options *options, const struct command *command,
+                  struct gb_error *err) {
+    const char *overlap = command->own[OVERLAP] ? command->own[OVERLAP] : "1h";
+    char hash[GB_SHA256_HEX_SIZE];
+    char time[GB_RFC3339_SIZE];
+    char secret[SECRET_SIZE];
+    int64_t until_us = 0;
+    uint64_t seconds;
 
-    (void)arg;
-    (void)err;
-    printf("%-24s %-15s %-24s %s\n", rec->name.s, gb_scopes_text(rec->scopes, scopes),
-           rec->session[0] != '\0' ? rec->session : "(all)", gb_rfc3339(rec->created_at_us, when));
+    if (gb_duration_parse(overlap, strlen(overlap), &seconds) != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--overlap needs %s, not \"%.64s\"", owns[OVERLAP].value,
+                            overlap);
+    if (seconds > 0)
+        until_us = gb_wall_us() + (int64_t)seconds * 1000000;
+    if (new_secret(secret, hash, err) != 0 || gb_token_rotate(tokens, command->words[1], hash, until_us, err) != 0)
+        return -1;
+    gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_ROTATED, command->words[1], NULL);
+    fprintf(stderr, "token %s has another secret, which is shown this once; the former one is good %s%s:\n",
+            command->words[1], seconds > 0 ? "until " : "no longer", seconds > 0 ? gb_rfc3339(until_us, time) : "");
+    puts(secret);
     return 0;
 }
 
-static int list(struct gb_token_store *tokens, struct gb_error *err) {
-    printf("%-24s %-15s %-24s %s\n", "NAME", "SCOPE", "SESSION", "CREATED");
-    return gb_token_list(tokens, print_token, NULL, err);
+/* The file is read as the daemon reads it. */
+static int list(struct gb_token_store *tokens, const struct gb_options *options, bool json, struct gb_error *err) {
+    struct gb_tokens_file file = {.recs = NULL};
+    int rc = 0;
+
+    if (options->tokens_file[0] != '\0')
+        rc = gb_tokens_file_read(&file, options->tokens_file, err);
+    if (rc == 0)
+        rc = gb_token_list_print(tokens, &file, json, err);
+    gb_tokens_file_done(&file);
+    return rc;
 }
 
 static int count_token(void *arg, const struct gb_token_rec *rec, struct gb_error *err) {
@@ -113,7 +229,7 @@ static int count_token(void *arg, const struct gb_token_rec *rec, struct gb_erro
 }
 
 /* Without a token, a daemon that listens on this machine alone is open. */
-static int revoke_one(const struct gb_options *options, struct gb_token_store *tokens, const char *name,
+static int revoke_one(struct gb_token_store *tokens, const struct gb_options *options, const char *name,
                       struct gb_error *err) {
     unsigned left = 0;
 
@@ -129,19 +245,48 @@ static int revoke_one(const struct gb_options *options, struct gb_token_store *t
     return 0;
 }
 
-static int usage(const struct command *command, struct gb_error *err) {
-    bool adds = command->count == 2 && strcmp(command->words[0], "add") == 0;
-    bool revokes = command->count == 2 && strcmp(command->words[0], "revoke") == 0;
-    bool lists = command->count == 1 && strcmp(command->words[0], "list") == 0;
+static int find_verb(struct command *command) {
+    int i;
 
-    if (!adds && !revokes && !lists)
-        return gb_error_set(
-            err, GB_ERR_INVALID_ARGUMENT,
-            "token: permitted: add NAME [--scope read|write|map|map-write|admin[,...]] [--session SESSION], list, "
-            "revoke NAME");
-    if (!adds && (command->scope != NULL || command->session != NULL))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "token: --scope and --session go with add only");
+    for (i = 0; i < VERBS && command->count > 0; i++) {
+        if (strcmp(verbs[i].word, command->words[0]) == 0 && verbs[i].words == command->count) {
+            command->verb = (enum verb)i;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+static int usage(struct command *command, struct gb_error *err) {
+    int i;
+
+    if (find_verb(command) != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, USAGE);
+    for (i = 0; i < OWNS; i++) {
+        if (command->own[i] != NULL && owns[i].verb != command->verb)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "token: %s goes with %s only", owns[i].name,
+                                verbs[owns[i].verb].word);
+    }
+    if (command->json && command->verb != LIST)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "token: --json goes with list only");
     return 0;
+}
+
+static int run(struct gb_token_store *tokens, const struct gb_options *options, const struct command *command,
+               struct gb_error *err) {
+    switch (command->verb) {
+    case ADD:
+        return add(tokens, options, command, err);
+    case LIST:
+        return list(tokens, options, command->json, err);
+    case REVOKE:
+        return revoke_one(tokens, options, command->words[1], err);
+    case ROTATE:
+        return rotate(tokens, options, command, err);
+    case VERBS:
+        break;
+    }
+    return -1;
 }
 
 static enum gb_exit fail(const struct gb_error *err) {
@@ -182,15 +327,11 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
     }
     if (rc != 0 || usage(&command, &err) != 0 || gb_options_finish(options, &err) != 0)
         return gb_usage_error(&err);
-    rc = find_database(options, command.words[0][0] == 'a', &state_dir, &database, &err);
+    rc = find_database(options, command.verb == ADD, &state_dir, &database, &err);
     if (rc == 0)
         rc = gb_token_store_open(database, &tokens, &err);
-    if (rc == 0 && command.words[0][0] == 'a')
-        rc = add(options, tokens, &command, &err);
-    else if (rc == 0 && command.words[0][0] == 'l')
-        rc = list(tokens, &err);
-    else if (rc == 0)
-        rc = revoke_one(options, tokens, command.words[1], &err);
+    if (rc == 0)
+        rc = run(tokens, options, &command, &err);
     /* A token in another state directory than the daemon's protects nothing. */
     if (rc == 0)
         fprintf(stderr, "database: %s\n", database);

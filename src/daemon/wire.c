@@ -151,6 +151,7 @@ static int open_api(struct gb_daemon *daemon, struct gb_error *err) {
         .operations_max = o->max_operations,
         .operation_ttl_s = o->operation_ttl,
         .batch_max = o->max_batch,
+        .lease_age_max_s = o->max_lease_age,
         .export_ttl_max_s = o->max_export_ttl,
         .metrics_sessions = o->metrics_sessions,
     };
@@ -222,8 +223,11 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
 static enum gb_exit check_tokens(struct gb_daemon *daemon, struct gb_error *err) {
     const char *text = NULL;
     size_t count = 0;
+    bool changed;
 
     daemon->exposed = gb_listen_beyond_loopback(&daemon->listeners, &text);
+    if (gb_daemon_read_tokens_file(daemon, true, &changed, err) != 0)
+        return GB_EXIT_CONFIG;
     if (gb_daemon_load_tokens(daemon, &count, err) != 0)
         return GB_EXIT_SOFTWARE;
     if (count > 0 || !daemon->exposed)
@@ -356,6 +360,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     gb_api_free(daemon->api); /* what the core ends last may still tell it */
     gb_backend_close(daemon->backend);
     gb_token_store_close(daemon->tokens);
+    gb_tokens_file_done(&daemon->tokens_file);
     gb_store_close(daemon->store);
     gb_closer_free(daemon->closer);
     gb_overtime_end(overtime);

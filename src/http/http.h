@@ -161,12 +161,13 @@ struct gb_http_request {
     bool local;                                    /* it came over the UNIX socket */
     struct gb_http_address from;                   /* of the connection */
     const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */
+    uint64_t caller;           /* the application's number of its client, which authorize sets; 0: none */
     struct gb_http_peer *peer; /* of the UNIX socket; NULL over TCP, and in HTTP/1.0, which has no interim responses */
     const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;
-    uint64_t started_ns;     /* gb_clock_ns() when the headers were complete */
-    char id[17];             /* request_id of problem documents */
-    struct gb_caller caller; /* as authorize has found */
+    uint64_t started_ns;  /* gb_clock_ns() when the headers were complete */
+    char id[17];          /* request_id of problem documents */
+    struct gb_caller who; /* as authorize has found */
 
     /* The handler's own, from the first call to the last; freed by state_free with the request. */
     void *state;
@@ -321,17 +322,20 @@ struct gb_http_frame {
     uint64_t id;     /* rises from frame to frame */
     uint64_t topics; /* a bit, or several */
     char owner[129]; /* it is for listeners of this owner and for those that hear all; "": it is for all */
+    char about[129]; /* what it tells of; "": of nothing that has a name */
     size_t len;
     char text[];
 };
 /* Copies. NULL when memory is exhausted. */
-struct gb_http_frame *gb_http_frame_new(uint64_t id, uint64_t topics, const char *owner, const char *text, size_t len);
+struct gb_http_frame *gb_http_frame_new(uint64_t id, uint64_t topics, const char *owner, const char *about,
+                                        const char *text, size_t len);
 struct gb_http_frame *gb_http_frame_ref(struct gb_http_frame *frame);
 void gb_http_frame_unref(struct gb_http_frame *frame); /* NULL is accepted */
 
 /* Called on the feed's thread. A hook may block it for some milliseconds. */
 struct gb_http_feed_hooks {
-    /* Reads the frames after `after` of these topics and this owner ("": all), oldest first, at most max of them.
+    /* Reads the frames after `after` of these topics and this owner ("": all), oldest first, at most max of them. The
+     * frames may be about anything.
      * *ret_through: the result is complete up to that id. Returns the number of frames; 0 with *ret_through == after
      * means that there are no newer frames. */
     size_t (*read)(void *app, uint64_t after, uint64_t topics, const char *owner, struct gb_http_frame **frames,
@@ -341,19 +345,28 @@ struct gb_http_feed_hooks {
     const char *farewell;  /* to a listener that is dropped because it does not read */
 };
 
-/* Changes with gb_http_server_dismiss. */
+/* Changes with gb_http_server_recheck. */
 unsigned gb_http_feed_epoch(const struct gb_http_request *request);
 
-/* The connection only listens from now on: it gets the head, the response's body, then every event after `after` of
- * these topics and this owner ("": all) until it ends. epoch: read before the permission was checked. Returns 0, or -1
- * with SATURATED or UNSUPPORTED. */
-int gb_http_response_listen(struct gb_http_request *request, struct gb_http_response *response, uint64_t after,
-                            uint64_t topics, const char *owner, unsigned epoch, struct gb_error *err);
+/* What a connection listens to. */
+struct gb_http_listening {
+    uint64_t after; /* events with higher ids */
+    uint64_t topics;
+    const char *owner;  /* and those of none; "": of all */
+    const char *prefix; /* events about what has such a name, and those about nothing; "": about anything */
+    unsigned epoch;     /* read before the permission was checked */
+};
+
+/* The connection only listens from now on: it gets the head, the response's body, then these events until it ends.
+ * what is borrowed. Returns 0, or -1 with SATURATED or UNSUPPORTED. */
+int gb_http_response_listen(struct gb_http_request *request, struct gb_http_response *response,
+                            const struct gb_http_listening *what, struct gb_error *err);
 
 /* [any thread, never blocks] There are new events. */
 void gb_http_server_tell(struct gb_http_server *server);
-/* [any thread, never blocks] All listeners must connect again: the permissions to listen have changed. */
-void gb_http_server_dismiss(struct gb_http_server *server);
+/* [any thread, never blocks] Permissions have changed: requests under way and listeners whose caller is not in force
+ * any more end within a moment. A request that waits or sends its body is answered 401; a reply breaks off. */
+void gb_http_server_recheck(struct gb_http_server *server);
 
 /* Makes the response the problem document of *error. Its headers are kept. */
 void gb_http_problem(struct gb_http_response *response, const struct gb_http_request *request,
@@ -381,6 +394,9 @@ struct gb_http_server_config {
     /* Whether the caller may use request->route; -1 with UNAUTHENTICATED or FORBIDDEN. Sets request->caller. Runs on an
      * HTTP loop. */
     int (*authorize)(void *app, struct gb_http_request *request, struct gb_error *err);
+    /* Whether such a caller is still in force; asked after gb_http_server_recheck, on any thread, must not block. Of
+     * callers 0 only listeners are asked for. NULL: no caller is, of listeners, and every one of requests. */
+    bool (*in_force)(void *app, uint64_t caller);
     /* Called in place of every handler, also when a body is complete or a wait is over. It calls `handler` itself, once
      * at most, and may give another answer. NULL: handlers are called directly. */
     enum gb_step (*around)(gb_http_handler *handler, struct gb_http_request *request, struct gb_http_response *response,

@@ -43,6 +43,7 @@ static int start_feed(struct gb_http_server *server, struct gb_error *err) {
         .heartbeat_ms = config->heartbeat_s * 1000,
         .stall_ms = config->stall_timeout_s * 1000,
         .listeners_max = config->listeners_max,
+        .in_force = config->in_force,
         .remote_max = config->listeners_max - (local ? (unsigned)gb_conn_slots_kept(config->listeners_max) : 0)};
 
     if (!config->feed)
@@ -142,10 +143,17 @@ unsigned gb_http_feed_epoch(const struct gb_http_request *request) {
     return feed ? atomic_load(&feed->epoch) : 0;
 }
 
-void gb_http_server_dismiss(struct gb_http_server *server) {
+void gb_http_server_recheck(struct gb_http_server *server) {
+    unsigned i;
+
     if (server->feed)
         atomic_fetch_add(&server->feed->epoch, 1);
     gb_http_server_tell(server);
+    atomic_fetch_add(&server->rechecks, 1);
+    for (i = 0; i < server->config.loops; i++)
+        gb_wake_queue_signal(&server->loops[i].exchanges.wake_queue);
+    for (i = 0; i < server->config.bulk_loops; i++)
+        gb_wake_queue_signal(&server->transfer_loops[i].wake_queue);
 }
 
 static uint64_t active(const struct gb_http_server *server) {

@@ -12,6 +12,7 @@
 #include "model/device.h"
 #include "model/labels.h"
 #include "model/tensor.h"
+#include "model/token.h"
 
 #define GB_UNLIMITED UINT64_MAX
 
@@ -114,27 +115,6 @@ struct gb_counters {
 #define GB_COUNTER(name) uint64_t name;
 #include "model/counters.def"
 #undef GB_COUNTER
-};
-
-/* Rights on data and rights to map are apart. */
-enum gb_scope { GB_SCOPE_READ, GB_SCOPE_WRITE, GB_SCOPE_MAP, GB_SCOPE_MAP_WRITE, GB_SCOPE_ADMIN, GB_SCOPE_COUNT };
-const char *gb_scope_name(enum gb_scope scope);
-int gb_scope_parse(const char *name, size_t len, enum gb_scope *ret_scope, struct gb_error *err);
-
-/* Several of them, 1u << enum gb_scope. As text: words between commas. */
-#define GB_SCOPES_SIZE 40
-int gb_scopes_parse(const char *text, size_t len, unsigned *ret_scopes, struct gb_error *err);
-char *gb_scopes_text(unsigned scopes, char *out); /* at least GB_SCOPES_SIZE */
-/* admin includes all, write includes read, map-write includes map. */
-bool gb_scopes_include(unsigned scopes, enum gb_scope scope);
-
-struct gb_token_rec {
-    int64_t id;
-    struct gb_name name;
-    char sha256_hex[65];           /* of the secret; the secret itself is never stored */
-    unsigned scopes;               /* what it permits */
-    char session[GB_NAME_MAX + 1]; /* only this session; "" for all */
-    int64_t created_at_us;
 };
 
 #endif

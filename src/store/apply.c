@@ -139,6 +139,8 @@ int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void
         return run(apply, s[GB_ROW_PUT_POOL], gb_row_bind_pool(s[GB_ROW_PUT_POOL], record), err);
     case GB_CHANGE_PUT_COUNTERS:
         return put_counters(apply, GB_ROW_PUT_COUNTERS, record, err);
+    case GB_CHANGE_PUT_TOKEN_USE:
+        return run(apply, s[GB_ROW_PUT_TOKEN_USE], gb_row_bind_token_use(s[GB_ROW_PUT_TOKEN_USE], record), err);
     case GB_CHANGE_DEL_SESSION:
         return run_with_int(apply, GB_ROW_DEL_SESSION, *(const int64_t *)record, err);
     case GB_CHANGE_DEL_BUFFER:

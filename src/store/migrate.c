@@ -177,6 +177,21 @@ static const char *const steps[] = {
 
     "ALTER TABLE feed ADD COLUMN head TEXT;", /* NULL: not of a mirrored buffer */
 
+    "ALTER TABLE tokens ADD COLUMN prefix TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE tokens ADD COLUMN subject TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE tokens ADD COLUMN expires_at_us INTEGER NOT NULL DEFAULT 0;" /* 0: never */
+    "ALTER TABLE tokens ADD COLUMN old_sha256_hex TEXT NOT NULL DEFAULT '';"  /* before the last rotation */
+    "ALTER TABLE tokens ADD COLUMN old_until_us INTEGER NOT NULL DEFAULT 0;"
+    "CREATE UNIQUE INDEX tokens_by_subject ON tokens(subject) WHERE subject <> '';"
+    /* Apart: a use changes no token, and a token of a file has no other row. */
+    "CREATE TABLE token_uses("
+    " token_id INTEGER PRIMARY KEY,"
+    " at_us INTEGER NOT NULL,"
+    " address TEXT NOT NULL" /* '': a UNIX socket */
+    ") STRICT;"
+    "CREATE TRIGGER tokens_revoked AFTER DELETE ON tokens BEGIN"
+    " DELETE FROM token_uses WHERE token_id = old.id; END;",
+
     /* NULL in all but the first three: does not apply. Status 0: the connection ended before the answer was out. */
     "CREATE TABLE audit("
     " id INTEGER PRIMARY KEY,"

@@ -53,6 +53,9 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
                            ")",
     [GB_ROW_PUT_ANSWER] = GB_ANSWER_PUT_SQL,
     [GB_ROW_EXPIRE_ANSWERS] = "DELETE FROM answers WHERE expires_at_us <= ?1",
+    /* A token that was revoked meanwhile leaves no row. */
+    [GB_ROW_PUT_TOKEN_USE] = "INSERT OR REPLACE INTO token_uses(token_id, at_us, address) SELECT ?1, ?2, ?3"
+                             " WHERE ?1 < 0 OR EXISTS (SELECT 1 FROM tokens WHERE id = ?1)",
     [GB_ROW_DROP_ANSWERS] = "DELETE FROM answers WHERE id <= (SELECT max(id) FROM answers) - ?1",
 };
 
@@ -107,6 +110,15 @@ static void bind_u64(struct binder *b, uint64_t value) {
 
 static void bind_text(struct binder *b, const char *text) {
     keep(b, sqlite3_bind_text(b->stmt, ++b->at, text, -1, SQLITE_STATIC));
+}
+
+int gb_row_bind_token_use(sqlite3_stmt *stmt, const struct gb_token_use *use) {
+    struct binder b = {.stmt = stmt};
+
+    bind_i64(&b, use->id);
+    bind_i64(&b, use->at_us);
+    bind_text(&b, use->from);
+    return b.result;
 }
 
 int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {

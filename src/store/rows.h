@@ -20,6 +20,7 @@ enum gb_row_stmt {
     GB_ROW_PUT_ANSWER,
     GB_ROW_EXPIRE_ANSWERS,
     GB_ROW_DROP_ANSWERS,
+    GB_ROW_PUT_TOKEN_USE,
     GB_ROW_STMT_COUNT
 };
 
@@ -31,6 +32,7 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec);
 int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec);
 int gb_row_bind_pool(sqlite3_stmt *stmt, const struct gb_pool_rec *rec);
 int gb_row_bind_counters(sqlite3_stmt *stmt, const struct gb_counters *counters);
+int gb_row_bind_token_use(sqlite3_stmt *stmt, const struct gb_token_use *use);
 struct gb_store_mark;
 int gb_row_bind_answer(sqlite3_stmt *stmt, const struct gb_store_mark *mark, int status, const char *headers,
                        size_t headers_len, const void *body, size_t body_len);

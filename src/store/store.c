@@ -278,6 +278,10 @@ void gb_store_put_counters(struct gb_store *s, const struct gb_counters *counter
     gb_writer_submit(s->writer, GB_CHANGE_PUT_COUNTERS, counters, sizeof(*counters), NULL, done, arg);
 }
 
+void gb_store_put_token_use(struct gb_store *s, const struct gb_token_use *use, gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_TOKEN_USE, use, sizeof(*use), NULL, done, arg);
+}
+
 void gb_store_flush(struct gb_store *s, gb_store_done_fn *done, void *arg) {
     gb_writer_submit(s->writer, GB_CHANGE_FLUSH, NULL, 0, NULL, done, arg);
 }

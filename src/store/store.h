@@ -129,6 +129,9 @@ int gb_store_load_idempotency_replies(struct gb_store *store,
 void gb_store_put_counters(struct gb_store *store, const struct gb_counters *counters, gb_store_done_fn *done,
                            void *arg);
 
+/* Replaces what is known of the last use of a token. One that was revoked meanwhile is left out. */
+void gb_store_put_token_use(struct gb_store *store, const struct gb_token_use *use, gb_store_done_fn *done, void *arg);
+
 /* Succeeds once everything queued before is durable or has failed. Not held against queue_max. */
 void gb_store_flush(struct gb_store *store, gb_store_done_fn *done, void *arg);
 
@@ -233,18 +236,23 @@ int gb_token_store_open(const char *path, struct gb_token_store **ret, struct gb
 int gb_token_store_beside(struct gb_store *store, struct gb_token_store **ret, struct gb_error *err);
 void gb_token_store_close(struct gb_token_store *tokens);
 
-/* Names are unique: INVALID_ARGUMENT when taken. rec->id is set on success. */
+/* Names are unique, and so are subjects: INVALID_ARGUMENT when taken. rec->id is set on success. */
 int gb_token_add(struct gb_token_store *tokens, struct gb_token_rec *rec, struct gb_error *err);
 int gb_token_list(struct gb_token_store *tokens, int (*visit)(void *, const struct gb_token_rec *, struct gb_error *),
                   void *arg, struct gb_error *err);
 /* TOKEN_NOT_FOUND when absent. */
 int gb_token_revoke(struct gb_token_store *tokens, const char *name, struct gb_error *err);
+/* Gives the token another secret. The present one is good until then; 0: no longer. TOKEN_NOT_FOUND when absent. */
+int gb_token_rotate(struct gb_token_store *tokens, const char *name, const char *sha256_hex, int64_t old_until_us,
+                    struct gb_error *err);
+/* Fills rec->used_at_us and rec->used_from by rec->id, also for a token that has no record here. */
+int gb_token_last_use(struct gb_token_store *tokens, struct gb_token_rec *rec, struct gb_error *err);
 
 /* Writes a record of the audit beside the daemon. Returns 0 or -1. */
 int gb_token_audit(struct gb_token_store *tokens, const struct gb_audit_rec *rec, struct gb_error *err);
 
-/* True in *ret_changed when another connection added or revoked tokens since the last call on this one (or since it was
- * opened); the writer's commits do not count. Cheap enough to ask several times a second. */
+/* True in *ret_changed when another connection added, changed or revoked tokens since the last call on this one (or
+ * since it was opened); the writer's commits do not count. Cheap enough to ask several times a second. */
 int gb_token_changed(struct gb_token_store *tokens, bool *ret_changed, struct gb_error *err);
 
 #endif

@@ -146,46 +146,78 @@ static int change_tokens(struct gb_token_store *t, sqlite3_stmt *stmt, int *ret_
     return r;
 }
 
+static int prepare_change(struct gb_token_store *t, const char *sql, sqlite3_stmt **ret, struct gb_error *err) {
+    int r = sqlite3_prepare_v2(t->db, sql, -1, ret, NULL);
+
+    return r == SQLITE_OK ? 0 : gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_STORE_FAILED, err);
+}
+
 int gb_token_add(struct gb_token_store *t, struct gb_token_rec *rec, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     char scopes[GB_SCOPES_SIZE];
     sqlite3_stmt *stmt;
     int result = SQLITE_OK;
     int rows;
-    int r = sqlite3_prepare_v2(t->db,
-                               "INSERT INTO tokens(name, sha256_hex, scope, session, created_at_us)"
-                               " VALUES(?1, ?2, ?3, ?4, ?5)",
-                               -1, &stmt, NULL);
 
-    if (r != SQLITE_OK)
-        return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_STORE_FAILED, err);
+    if (prepare_change(t,
+                       "INSERT INTO tokens(name, sha256_hex, scope, session, created_at_us, prefix, subject,"
+                       " expires_at_us) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                       &stmt, err) < 0)
+        return -1;
     sqlite3_bind_text(stmt, 1, rec->name.s, -1, SQLITE_STATIC);
     sqlite3_bind_text(stmt, 2, rec->sha256_hex, -1, SQLITE_STATIC);
     sqlite3_bind_text(stmt, 3, gb_scopes_text(rec->scopes, scopes), -1, SQLITE_STATIC);
     sqlite3_bind_text(stmt, 4, rec->session, -1, SQLITE_STATIC);
     sqlite3_bind_int64(stmt, 5, rec->created_at_us);
+    sqlite3_bind_text(stmt, 6, rec->prefix, -1, SQLITE_STATIC);
+    sqlite3_bind_text(stmt, 7, rec->subject, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(stmt, 8, rec->expires_at_us);
     if (change_tokens(t, stmt, &result, &rows, &why) == 0) {
         rec->id = sqlite3_last_insert_rowid(t->db);
         return 0;
     }
+    if (result == SQLITE_CONSTRAINT_UNIQUE && strstr(why.detail, "subject"))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "a token with the subject \"%.160s\" exists; revoke it first: a certificate stands for one",
+                            rec->subject);
     if (result == SQLITE_CONSTRAINT_UNIQUE)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "a token named \"%s\" exists; revoke it first or choose another name", rec->name.s);
     return gb_error_move(err, &why);
 }
 
-int gb_token_revoke(struct gb_token_store *t, const char *name, struct gb_error *err) {
-    sqlite3_stmt *stmt;
+/* Runs a change of the token of that name, which its statement has as ?1; `stmt` is finalized. */
+static int change_named(struct gb_token_store *t, sqlite3_stmt *stmt, const char *name, struct gb_error *err) {
     int result;
     int rows = 0;
-    int r = sqlite3_prepare_v2(t->db, "DELETE FROM tokens WHERE name = ?1", -1, &stmt, NULL);
 
-    if (r != SQLITE_OK)
-        return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_STORE_FAILED, err);
     sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
     if (change_tokens(t, stmt, &result, &rows, err) < 0)
         return -1;
     return rows > 0 ? 0 : gb_error_set(err, GB_ERR_TOKEN_NOT_FOUND, "there is no token named \"%.140s\"", name);
+}
+
+int gb_token_revoke(struct gb_token_store *t, const char *name, struct gb_error *err) {
+    sqlite3_stmt *stmt;
+
+    if (prepare_change(t, "DELETE FROM tokens WHERE name = ?1", &stmt, err) < 0)
+        return -1;
+    return change_named(t, stmt, name, err);
+}
+
+int gb_token_rotate(struct gb_token_store *t, const char *name, const char *sha256_hex, int64_t old_until_us,
+                    struct gb_error *err) {
+    sqlite3_stmt *stmt;
+
+    if (prepare_change(t,
+                       "UPDATE tokens SET old_until_us = ?3,"
+                       " old_sha256_hex = CASE WHEN ?3 > 0 THEN sha256_hex ELSE '' END,"
+                       " sha256_hex = ?2 WHERE name = ?1",
+                       &stmt, err) < 0)
+        return -1;
+    sqlite3_bind_text(stmt, 2, sha256_hex, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(stmt, 3, old_until_us);
+    return change_named(t, stmt, name, err);
 }
 
 int gb_token_audit(struct gb_token_store *t, const struct gb_audit_rec *rec, struct gb_error *err) {
@@ -221,10 +253,17 @@ static int read_token(sqlite3_stmt *stmt, struct gb_token_rec *ret, struct gb_er
     memset(ret, 0, sizeof(*ret));
     ret->id = sqlite3_column_int64(stmt, 0);
     ret->created_at_us = sqlite3_column_int64(stmt, 5);
+    ret->expires_at_us = sqlite3_column_int64(stmt, 8);
+    ret->old_until_us = sqlite3_column_int64(stmt, 10);
+    ret->used_at_us = sqlite3_column_int64(stmt, 11);
     if (!copy_column(stmt, 1, ret->name.s, sizeof(ret->name.s)) ||
         !copy_column(stmt, 2, ret->sha256_hex, sizeof(ret->sha256_hex)) || !scope ||
         gb_scopes_parse(scope, strlen(scope), &ret->scopes, NULL) < 0 ||
-        !copy_column(stmt, 4, ret->session, sizeof(ret->session)))
+        !copy_column(stmt, 4, ret->session, sizeof(ret->session)) ||
+        !copy_column(stmt, 6, ret->prefix, sizeof(ret->prefix)) ||
+        !copy_column(stmt, 7, ret->subject, sizeof(ret->subject)) ||
+        !copy_column(stmt, 9, ret->old_sha256_hex, sizeof(ret->old_sha256_hex)) ||
+        !copy_column(stmt, 12, ret->used_from, sizeof(ret->used_from)))
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of token %lld cannot be understood",
                             (long long)ret->id);
     return 0;
@@ -235,8 +274,11 @@ int gb_token_list(struct gb_token_store *t, int (*visit)(void *, const struct gb
     struct gb_token_rec rec;
     sqlite3_stmt *stmt;
     int failed = 0;
-    int r = sqlite3_prepare_v2(
-        t->db, "SELECT id, name, sha256_hex, scope, session, created_at_us FROM tokens ORDER BY id", -1, &stmt, NULL);
+    int r = sqlite3_prepare_v2(t->db,
+                               "SELECT id, name, sha256_hex, scope, session, created_at_us, prefix, subject,"
+                               " expires_at_us, old_sha256_hex, old_until_us, ifnull(at_us, 0), ifnull(address, '')"
+                               " FROM tokens LEFT JOIN token_uses ON token_id = id ORDER BY id",
+                               -1, &stmt, NULL);
 
     if (r != SQLITE_OK)
         return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_INTERNAL, err);
@@ -246,6 +288,22 @@ int gb_token_list(struct gb_token_store *t, int (*visit)(void *, const struct gb
         failed = gb_db_fail(t->db, r, "sqlite3_step", GB_ERR_INTERNAL, err);
     sqlite3_finalize(stmt);
     return failed ? -1 : 0;
+}
+
+int gb_token_last_use(struct gb_token_store *t, struct gb_token_rec *rec, struct gb_error *err) {
+    sqlite3_stmt *stmt;
+    int r = sqlite3_prepare_v2(t->db, "SELECT at_us, address FROM token_uses WHERE token_id = ?1", -1, &stmt, NULL);
+
+    if (r != SQLITE_OK)
+        return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_INTERNAL, err);
+    sqlite3_bind_int64(stmt, 1, rec->id);
+    r = sqlite3_step(stmt);
+    if (r == SQLITE_ROW && copy_column(stmt, 1, rec->used_from, sizeof(rec->used_from)))
+        rec->used_at_us = sqlite3_column_int64(stmt, 0);
+    if (r != SQLITE_ROW && r != SQLITE_DONE)
+        gb_db_fail(t->db, r, "sqlite3_step", GB_ERR_INTERNAL, err);
+    sqlite3_finalize(stmt);
+    return r == SQLITE_ROW || r == SQLITE_DONE ? 0 : -1;
 }
 
 int gb_token_changed(struct gb_token_store *t, bool *ret_changed, struct gb_error *err) {

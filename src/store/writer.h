@@ -23,6 +23,7 @@ enum gb_change_kind {
     GB_CHANGE_PUT_HISTORY,
     GB_CHANGE_ROLL,
     GB_CHANGE_PUT_COUNTERS,
+    GB_CHANGE_PUT_TOKEN_USE,
     GB_CHANGE_FLUSH,   /* writes nothing */
     GB_CHANGE_REFUSED, /* found the queue full: writes nothing, waits for its turn to say so */
 };

@@ -268,8 +268,8 @@ def test_tokens(start, tmp_path):
         token("revoke", "mine")
         while own.next() is not None:
             pass
-        while both.next() is not None:
-            pass
+        d.ask("PUT", DATA.format("mine", "y"), b"1", token=every).expect(201)
+        both.find("buffer.created", buffer="y")  # the other token's listener goes on
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------------

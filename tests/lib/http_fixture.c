@@ -186,6 +186,11 @@ static enum gb_step on_wait(struct gb_http_request *request, struct gb_http_resp
     (void)response;
     (void)err;
     request->resume = on_json;
+    if (gb_http_query(request, "held")) {
+        request->resume = on_wait;
+        request->park = strcmp(gb_http_query(request, "held")->s, "parked") == 0;
+        return GB_STEP_WAIT;
+    }
     if (gb_http_query(request, "never")) {
         request->resume = on_wait;
         if (!request->timed_out)
@@ -213,7 +218,7 @@ static const struct gb_http_route routes[] = {
     {GB_HTTP_PUT, "/drop", on_drop, GB_BODY_STREAM, 0, "slow"},
     {GB_HTTP_PUT, "/refused", on_refused, GB_BODY_STREAM, 0, ""},
     {GB_HTTP_POST, "/json", on_json, GB_BODY_JSON, 0, ""},
-    {GB_HTTP_GET, "/wait", on_wait, GB_BODY_NONE, 0, "never"},
+    {GB_HTTP_GET, "/wait", on_wait, GB_BODY_NONE, 0, "never held"},
     {GB_HTTP_GET, "/canned", on_canned, GB_BODY_NONE, 0, ""},
 };
 

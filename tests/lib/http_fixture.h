@@ -10,8 +10,8 @@
 #define GB_FIXTURE_MEMORY (32u << 20)
 
 /* Routes: PUT and GET /b/{name} (one shared block of memory), POST /json (answers the body's length), GET /wait (woken
- * by another thread), GET /wait?never, GET /canned, PUT /slow (room appears only through wakes), PUT
- * /drop[?slow] (keeps no byte; for uploads side by side), PUT /refused. */
+ * by another thread), GET /wait?never, GET /wait?held (woken by none), GET /wait?held=parked, GET /canned, PUT /slow
+ * (room appears only through wakes), PUT /drop[?slow] (keeps no byte; for uploads side by side), PUT /refused. */
 struct gb_http_fixture {
     struct gb_http_server *server;
     int port;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/auth.h"
 #include "api/limits.h"
 #include "api/route.h"
 #include "base/clock.h"
@@ -125,6 +126,7 @@ int gb_operation_publish(struct gb_operations *ops, struct gb_operation *op, con
     if (!op->target)
         return gb_error_set(err, GB_ERR_SATURATED, "no memory for the operation; try again later");
     op->kind = route->operation;
+    (void)gb_api_bearer(request, &op->token, NULL);
     if (route->target >= GB_TARGET_SESSION)
         snprintf(op->session.s, sizeof(op->session.s), "%s", request->param[0].s);
     op->created_us = gb_wall_us();

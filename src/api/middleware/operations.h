@@ -46,6 +46,7 @@ struct gb_operation {
     char id[GB_OPERATION_ID_SIZE];
     const char *kind;
     struct gb_name session; /* "" when it belongs to no session */
+    int64_t token;          /* the id of the token that asked; 0: none was needed */
     struct gb_name stream;  /* "" when it has none */
     char *target;
     enum gb_operation_state ended; /* RUNNING until it has ended */
@@ -130,6 +131,8 @@ void gb_operations_expire_locked(struct gb_operations *ops);
 
 struct gb_operation_filter {
     const char *session; /* NULL: all */
+    bool has_token;
+    int64_t token; /* only what it asked for */
     bool has_state;
     enum gb_operation_state state;
 };

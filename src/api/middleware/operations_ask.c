@@ -112,6 +112,7 @@ void gb_operations_list(struct gb_operations *ops, const struct gb_operation_fil
     gb_operations_expire_locked(ops);
     for (op = ops->first; op && !page->more; op = op->next) {
         if (op->number <= page->after || (filter->session && strcmp(op->session.s, filter->session) != 0) ||
+            (filter->has_token && op->token != filter->token) ||
             (filter->has_state && state_locked(op) != filter->state))
             continue;
         page->more = n == page->limit || gb_render_list_full(out);

@@ -66,7 +66,10 @@ static int read_asked(const struct gb_http_request *request, struct asked *a, st
     if (type && gb_notice_types_parse(type->s, type->len, &a->filter.types, err) < 0)
         return -1;
     a->filter.types |= 1ULL << GB_NOTICE_FEED_GAP;
-    return gb_api_bound(request, GB_SCOPE_READ, &a->filter.session, err) < 0 ? -1 : read_after(request, a, err);
+    if (gb_api_bound(request, GB_SCOPE_VERIFY, &a->filter.session, err) < 0 ||
+        gb_api_prefix(request, &a->filter.prefix, err) < 0)
+        return -1;
+    return read_after(request, a, err);
 }
 
 /* --- a page ------------------------------------------------------------------------------------------------------- */
@@ -204,6 +207,7 @@ enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_respons
     struct gb_api *api = gb_api_of(request);
     struct gb_json_writer out = {0};
     unsigned epoch = gb_http_feed_epoch(request);
+    struct gb_http_listening what;
     struct asked a;
 
     if (read_asked(request, &a, err) < 0)
@@ -224,8 +228,12 @@ enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_respons
     }
     gb_http_response_take(response, out.s, out.used);
     /* A refusal does not have these headers. */
-    if (gb_http_response_listen(request, response, a.after, a.filter.types, a.filter.session.s, epoch, err) < 0 ||
-        headers(response, err) < 0)
+    what = (struct gb_http_listening){.after = a.after,
+                                      .topics = a.filter.types,
+                                      .owner = a.filter.session.s,
+                                      .prefix = a.filter.prefix.s,
+                                      .epoch = epoch};
+    if (gb_http_response_listen(request, response, &what, err) < 0 || headers(response, err) < 0)
         return GB_STEP_ERROR;
     return GB_STEP_REPLY;
 }

@@ -70,7 +70,7 @@ static struct gb_http_frame *frame_of(const struct gb_api *api, const struct gb_
 
     gb_render_event_text(&out, api, n);
     if (!out.failed)
-        frame = gb_http_frame_new((uint64_t)n->id, 1ULL << n->type, n->session.s, out.s, out.used);
+        frame = gb_http_frame_new((uint64_t)n->id, 1ULL << n->type, n->session.s, n->buffer.s, out.s, out.used);
     gb_json_done(&out);
     return frame;
 }

@@ -50,6 +50,8 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
         return GB_STEP_ERROR;
     r = gb_buffer_params_read(gb_api_of(request), body, "name", &params, err);
     json_decref(body);
+    if (r == 0)
+        r = gb_api_reach(request, params.name.s, err);
     gb_request_hooks_stream(request, &params.stream);
     call = r < 0 ? NULL : gb_async_begin(request, sizeof(*call), err);
     if (call)
@@ -214,8 +216,8 @@ static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *er
     (void)err;
     if (gb_walk_full(walk))
         return 0;
-    gb_render_buffer(&walk->out, NULL, walk->api, walk->session.s, rec);
-    walk->last_id = rec->id;
+    if (gb_walk_takes(walk, rec->id, rec->name.s))
+        gb_render_buffer(&walk->out, NULL, walk->api, walk->session.s, rec);
     return 0;
 }
 

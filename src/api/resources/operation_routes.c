@@ -16,13 +16,35 @@
 /* The longest wait for the end of an operation. */
 #define WAIT_MAX_S 3600
 
+/* A token with a prefix sees only the operations that it asked for: what others are about is not told by a name alone.
+ * Returns 1 with its id, 0 when all are seen, or -1. */
+static int only_own(const struct gb_http_request *request, int64_t *ret_token, struct gb_error *err) {
+    struct gb_name prefix;
+
+    if (gb_api_prefix(request, &prefix, err) < 0)
+        return -1;
+    if (prefix.s[0] == '\0')
+        return 0;
+    return gb_api_bearer(request, ret_token, err) < 0 ? -1 : 1;
+}
+
+static int may_see(const struct gb_http_request *request, const struct gb_operation *op, enum gb_scope scope,
+                   struct gb_error *err) {
+    int64_t token = 0;
+    int own = only_own(request, &token, err);
+
+    if (own < 0 || gb_api_permit(request, scope, op->session.s, err) < 0)
+        return -1;
+    return own == 0 || op->token == token ? 0 : gb_error_set(err, GB_ERR_FORBIDDEN, "another token asked for it");
+}
+
 /* Finds the operation of the path, as far as the bearer may see it. */
 static struct gb_operation *find(const struct gb_http_request *request, enum gb_scope scope, struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
     struct gb_operation *op = gb_operation_find(api->operations, request->param[0].s, err);
     struct gb_error why = GB_ERROR_INIT;
 
-    if (!op || gb_api_permit(request, scope, op->session.s, &why) == 0)
+    if (!op || may_see(request, op, scope, &why) == 0)
         return op;
     gb_operation_unref(api->operations, op);
     /* An operation of another session is reported like one that does not exist. */
@@ -93,7 +115,7 @@ static enum gb_step wait(struct gb_http_request *request, struct gb_operation *o
 enum gb_step gb_api_operation_get(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_operations *ops = gb_api_of(request)->operations;
-    struct gb_operation *op = find(request, GB_SCOPE_READ, err);
+    struct gb_operation *op = find(request, GB_SCOPE_VERIFY, err);
     unsigned wait_s = gb_http_prefer_wait(request, 0, WAIT_MAX_S, NULL);
     enum gb_step step;
 
@@ -140,13 +162,16 @@ enum gb_step gb_api_operation_list(struct gb_http_request *request, struct gb_ht
     struct gb_page page;
     struct gb_json_writer out = {0};
     int64_t last = 0;
+    int own;
     int r = gb_query_name(request, "session", &session, err);
 
     if (r < 0 || read_state(request, &filter, err) < 0 || gb_page_read(request, &page, err) < 0 ||
-        gb_api_bound(request, GB_SCOPE_READ, &bound, err) < 0)
+        gb_api_bound(request, GB_SCOPE_VERIFY, &bound, err) < 0)
         return GB_STEP_ERROR;
-    if (r > 0 && gb_api_permit(request, GB_SCOPE_READ, session.s, err) < 0)
+    own = only_own(request, &filter.token, err);
+    if (own < 0 || (r > 0 && gb_api_permit(request, GB_SCOPE_VERIFY, session.s, err) < 0))
         return GB_STEP_ERROR;
+    filter.has_token = own > 0;
     if (r > 0)
         filter.session = session.s;
     else if (bound.s[0])

@@ -88,7 +88,8 @@ enum gb_step gb_api_buffer_copy(struct gb_http_request *request, struct gb_http_
     if (read_path(request, &params, err) < 0 || read_body(request, &params, err) < 0)
         return GB_STEP_ERROR;
     /* The route needs scope write in its own session; the source is read in its session. */
-    if (gb_api_permit(request, GB_SCOPE_READ, params.from_session.s, err) < 0)
+    if (gb_api_permit(request, GB_SCOPE_READ, params.from_session.s, err) < 0 ||
+        gb_api_reach(request, params.from.s, err) < 0)
         return GB_STEP_ERROR;
     return write(request, &params, response, err);
 }

@@ -85,6 +85,7 @@ enum gb_step gb_api_buffer_export(struct gb_http_request *request, struct gb_htt
         params.uid = request->peer->uid;
         params.gid = request->peer->gid;
     }
+    params.caller = request->caller;
     params.wait_ms = gb_http_prefer_wait(request, GB_SYNC_WAIT_S, GB_SYNC_WAIT_MAX_S, NULL) * 1000;
     call = gb_grant_begin(request, NULL, render, err);
     if (!call)

@@ -33,7 +33,8 @@ static void render_who(struct gb_json_writer *out, const struct gb_lease_view *v
 
 struct walk {
     struct gb_json_writer out;
-    const char *session; /* of this session alone; "": of all */
+    const char *session;   /* of this session alone; "": of all */
+    struct gb_name prefix; /* of buffers with such names alone */
     unsigned left;
     int64_t seen_id; /* the last lease looked at */
     int64_t last_id; /* the last on the page */
@@ -63,7 +64,8 @@ static int visit(void *arg, const struct gb_lease_view *view, struct gb_error *e
 
     (void)err;
     walk->seen_id = view->id;
-    if (walk->session[0] && strcmp(walk->session, view->session.s) != 0)
+    if ((walk->session[0] && strcmp(walk->session, view->session.s) != 0) ||
+        !gb_api_has_prefix(&walk->prefix, view->buffer.s))
         return 0;
     if (walk->left == 0 || gb_render_list_full(&walk->out)) {
         walk->more = true;
@@ -75,7 +77,7 @@ static int visit(void *arg, const struct gb_lease_view *view, struct gb_error *e
     return 0;
 }
 
-/* Walks pages of the core until one page here is full; leases of other sessions are skipped. */
+/* Walks pages of the core until one page here is full; leases that the token does not see are skipped. */
 static int fill_page(struct gb_core *core, struct walk *walk, struct gb_error *err) {
     struct gb_page page = {.limit = GB_PAGE_LIMIT_MAX, .more = true};
 
@@ -93,7 +95,8 @@ enum gb_step gb_api_lease_list(struct gb_http_request *request, struct gb_http_r
     struct gb_name bound;
     struct gb_page page;
 
-    if (gb_page_read(request, &page, err) < 0 || gb_api_bound(request, GB_SCOPE_READ, &bound, err) < 0)
+    if (gb_page_read(request, &page, err) < 0 || gb_api_bound(request, GB_SCOPE_VERIFY, &bound, err) < 0 ||
+        gb_api_prefix(request, &walk.prefix, err) < 0)
         return GB_STEP_ERROR;
     walk.session = bound.s;
     walk.left = page.limit;
@@ -135,11 +138,20 @@ static bool has(const struct gb_http_request *request, int64_t id) {
 static int permit_look(const struct gb_http_request *request, const struct gb_lease_view *view, struct gb_error *err) {
     struct gb_name bound;
 
-    if (view && view->expires_at_us > 0 && gb_api_permit(request, GB_SCOPE_MAP, view->session.s, NULL) == 0)
+    if (view && view->exported && gb_api_permit(request, GB_SCOPE_MAP, view->session.s, NULL) == 0)
         return 0;
-    if (gb_api_bound(request, GB_SCOPE_READ, &bound, err) < 0)
+    if (gb_api_bound(request, GB_SCOPE_VERIFY, &bound, err) < 0)
         return -1;
     return view && bound.s[0] && !gb_name_equal(&bound, &view->session) ? not_found(request, err) : 0;
+}
+
+/* A lease on a buffer that the token does not reach is reported like one that does not exist. */
+static int check_reach(const struct gb_http_request *request, const struct gb_lease_view *view, struct gb_error *err) {
+    struct gb_name prefix;
+
+    if (gb_api_prefix(request, &prefix, err) < 0)
+        return -1;
+    return gb_api_has_prefix(&prefix, view->buffer.s) ? 0 : not_found(request, err);
 }
 
 enum gb_step gb_api_lease_get(struct gb_http_request *request, struct gb_http_response *response,
@@ -150,7 +162,7 @@ enum gb_step gb_api_lease_get(struct gb_http_request *request, struct gb_http_re
     bool there = read_id(request, &id, NULL) == 0 && gb_lease_get(gb_api_of(request)->core, id, &view, NULL) == 0;
 
     if ((!has(request, id) && permit_look(request, there ? &view : NULL, err) < 0) ||
-        (!there && not_found(request, err) < 0))
+        (there ? check_reach(request, &view, err) : not_found(request, err)) < 0)
         return GB_STEP_ERROR;
     render_lease(&out, &view);
     return gb_reply_json(&out, 200, response, err);
@@ -158,13 +170,15 @@ enum gb_step gb_api_lease_get(struct gb_http_request *request, struct gb_http_re
 
 /* Checks that the bearer may end the lease. Another connection's lease is for administrators of its session. An export
  * belongs to no connection: a bearer that may make one may end it. */
-static int permit_others(const struct gb_http_request *request, int64_t id, bool *ret_outside, struct gb_error *err) {
+static int permit_end(const struct gb_http_request *request, int64_t id, bool *ret_outside, struct gb_error *err) {
     struct gb_lease_view view;
 
-    if (gb_lease_get(gb_api_of(request)->core, id, &view, err) < 0)
+    if (gb_lease_get(gb_api_of(request)->core, id, &view, err) < 0 || check_reach(request, &view, err) < 0)
         return -1;
-    *ret_outside = view.expires_at_us == 0;
-    if (!*ret_outside)
+    if (has(request, id))
+        return 0;
+    *ret_outside = !view.exported;
+    if (view.exported)
         return gb_share_permit_export(request, view.session.s, view.write, err);
     return gb_api_permit(request, GB_SCOPE_ADMIN, view.session.s, err);
 }
@@ -186,7 +200,7 @@ enum gb_step gb_api_lease_end(struct gb_http_request *request, struct gb_http_re
 
     if (read_id(request, &id, err) < 0)
         return GB_STEP_ERROR;
-    if (!has(request, id) && permit_others(request, id, &outside, err) < 0)
+    if (permit_end(request, id, &outside, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)

@@ -63,6 +63,10 @@ static void render(struct gb_json_writer *out, const struct gb_http_request *req
     gb_json_put_string(out, "mode", lease->write ? "write" : "read");
     gb_json_put_string(out, "way", gb_export_way_name(lease->export.way));
     render_passed(out, lease);
+    if (lease->expires_at_us > 0)
+        gb_json_put_time(out, "expires_at", lease->expires_at_us);
+    else
+        gb_json_put_null(out, "expires_at");
     gb_json_put_u64(out, "bytes", rec->bytes);
     gb_json_put_u64(out, "map_bytes", lease->export.map_bytes);
     gb_json_put_u64(out, "offset", lease->export.offset);
@@ -107,17 +111,35 @@ static int read_ways(const json_t *body, unsigned *ret_ways, struct gb_error *er
     return 0;
 }
 
+static int read_age(const struct gb_http_request *request, const json_t *body, uint64_t *ret, struct gb_error *err) {
+    uint64_t max = gb_api_of(request)->limits.lease_age_max_s;
+    uint64_t most = max > 0 ? max : GB_LEASE_AGE_MAX_S;
+    int r;
+
+    *ret = max;
+    r = gb_json_u64(body, "max_age", ret, err);
+    if (r <= 0)
+        return r;
+    if (*ret < 1 || *ret > most)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "max_age must be from 1 to %" PRIu64 " seconds, not %" PRIu64 "%s", most, *ret,
+                            max > 0 ? " (--max-lease-age)" : "");
+    return 0;
+}
+
 static int read_body(const struct gb_http_request *request, struct gb_lease_params *params, struct gb_error *err) {
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "mode ways finished_event", true, &body, err) < 0)
+    if (gb_body_object(request, "mode ways finished_event max_age", true, &body, err) < 0)
         return -1;
     r = gb_grant_mode(body, &params->write, err);
     if (r == 0)
         r = read_ways(body, &params->ways, err);
     if (r == 0 && gb_json_bool(body, "finished_event", &params->finished, err) < 0)
         r = -1;
+    if (r == 0)
+        r = read_age(request, body, &params->max_age_s, err);
     json_decref(body);
     return r;
 }
@@ -147,6 +169,7 @@ enum gb_step gb_api_buffer_map(struct gb_http_request *request, struct gb_http_r
     if (gb_path_names(request, "buffer name", &params.session, &params.name, err) < 0 ||
         read_body(request, &params, err) < 0 || gb_share_permit(request, params.session.s, params.write, err) < 0)
         return GB_STEP_ERROR;
+    params.caller = request->caller;
     params.wait_ms = gb_http_prefer_wait(request, GB_SYNC_WAIT_S, GB_SYNC_WAIT_MAX_S, NULL) * 1000;
     share = gb_share_take(request, err);
     if (!share || start(request, share, &params, err) < 0)

@@ -157,6 +157,18 @@ static int place(struct waves *w, struct gb_batch *batch, struct gb_batch_item *
     return from ? note(&w->read, from, err) : 0;
 }
 
+/* The route has been permitted, which needs scope write; the names are known only here. */
+static int permit(const struct gb_batch *batch, const struct gb_batch_item *item,
+                  const struct gb_device_write_params *write, struct gb_error *err) {
+    if (gb_api_reach(batch->request, item->name.s, err) < 0)
+        return -1;
+    if (!write->copy)
+        return 0;
+    if (gb_api_permit(batch->request, GB_SCOPE_READ, write->from_session.s, err) < 0)
+        return -1;
+    return gb_api_reach(batch->request, write->from.s, err);
+}
+
 static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_item *item, struct gb_name *from,
                      struct gb_error *err) {
     struct gb_device_write_params write = {.copy = false};
@@ -178,7 +190,7 @@ static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_it
         r = read_sync(batch, item, &sides, &stream, err);
     else if (item->what == GB_BATCH_RELEASE)
         r = gb_action_read_sides(item->body, "side", true, &sides, err);
-    if (r < 0 || (write.copy && gb_api_permit(batch->request, GB_SCOPE_READ, write.from_session.s, err) < 0))
+    if (r < 0 || permit(batch, item, &write, err) < 0)
         return -1;
     *from = write.from;
     return place(w, batch, item, write.copy && gb_name_equal(&write.from_session, &batch->session) ? from : NULL,

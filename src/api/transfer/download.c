@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/auth.h"
 #include "api/context.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/digest.h"
@@ -176,6 +177,13 @@ static enum gb_step await_digest(const struct gb_representation *what, struct gb
     return step;
 }
 
+/* The route takes scope verify, which sees heads and whether a tag still holds. */
+static int check_content(const struct gb_http_request *request, struct gb_error *err) {
+    if (request->method == GB_HTTP_HEAD)
+        return 0;
+    return gb_api_permit(request, GB_SCOPE_READ, request->param[0].s, err);
+}
+
 enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct download *d = calloc(1, sizeof(*d));
     struct gb_representation what;
@@ -192,6 +200,8 @@ enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_res
     if (read_record(d, request, err) < 0)
         return GB_STEP_ERROR;
     r = gb_download_plan(d, request, response, err);
+    if (r > 0 && check_content(request, err) < 0)
+        return fail(response);
     missing = r > 0 ? digest_missing(d, request, &what, err) : 0;
     if (missing != 0)
         return missing < 0 ? fail(response) : await_digest(&what, request, response, err);

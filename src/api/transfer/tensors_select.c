@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/auth.h"
 #include "api/context.h"
 #include "api/request/query.h"
 #include "api/request/tensor_names.h"
@@ -24,6 +25,7 @@ static int too_many(struct gb_error *err) {
 
 struct selection {
     struct gb_name prefix; /* "": any */
+    struct gb_name reach;  /* the token's own; "": any */
     char *label;           /* NULL: any */
     const char *value;     /* NULL: any */
     struct gb_name *names;
@@ -49,7 +51,8 @@ static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *er
     struct selection *s = arg;
 
     s->last_id = rec->id;
-    if (strncmp(rec->name.s, s->prefix.s, strlen(s->prefix.s)) != 0 || !has_label(s, rec))
+    if (strncmp(rec->name.s, s->prefix.s, strlen(s->prefix.s)) != 0 || !gb_api_has_prefix(&s->reach, rec->name.s) ||
+        !has_label(s, rec))
         return 0;
     if (s->count == GB_SAFETENSORS_TENSORS_MAX)
         return too_many(err);
@@ -121,7 +124,8 @@ static int select_named(const struct gb_http_request *request, struct selection 
 
         if (s->count == GB_SAFETENSORS_TENSORS_MAX)
             return too_many(err);
-        if (gb_name_parse("buffer name in names", at, n, &s->names[s->count++], err) < 0)
+        if (gb_name_parse("buffer name in names", at, n, &s->names[s->count], err) < 0 ||
+            gb_api_reach(request, s->names[s->count++].s, err) < 0)
             return -1;
         at += n + 1;
     }
@@ -136,7 +140,9 @@ int gb_tensors_select(const struct gb_http_request *request, const struct gb_nam
 
     if (!s.names)
         return no_memory(err);
-    r = named ? select_named(request, &s, err) : select_matching(request, session, &s, err);
+    r = gb_api_prefix(request, &s.reach, err);
+    if (r == 0)
+        r = named ? select_named(request, &s, err) : select_matching(request, session, &s, err);
     free(s.label);
     if (r < 0) {
         free(s.names);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/auth.h"
 #include "api/context.h"
 #include "api/middleware/filters.h"
 #include "api/reply/render.h"
@@ -81,6 +82,15 @@ static void wake(void *arg) {
     gb_http_wake(arg);
 }
 
+static int check_reach(const struct sink *s, const struct gb_name *names, size_t count, struct gb_error *err) {
+    size_t i;
+    int r = 0;
+
+    for (i = 0; i < count && r == 0; i++)
+        r = gb_api_reach(s->request, names[i].s, err);
+    return r;
+}
+
 static int begin(struct sink *s, const struct gb_safetensors *file, struct gb_error *err) {
     struct describing d = {.sink = s, .file = file};
     struct gb_upload_group_params params = {.session = s->plan.session,
@@ -103,7 +113,9 @@ static int begin(struct sink *s, const struct gb_safetensors *file, struct gb_er
     if (gb_tensors_names(file, s->plan.prefix.s, &names, err) < 0)
         return -1;
     d.names = names;
-    r = gb_upload_group_begin(s->core, &params, &s->group, err);
+    r = check_reach(s, names, file->count, err);
+    if (r == 0)
+        r = gb_upload_group_begin(s->core, &params, &s->group, err);
     free(names);
     s->count = file->count;
     s->bytes = file->bytes;

@@ -26,12 +26,30 @@
 #include "api/transfer/upload_reply.h"
 #include "base/clock.h"
 
+/* An upload to a buffer that the token does not reach is reported like one that does not exist. */
+static int check_reach(const struct gb_http_request *request, const struct gb_name *session, const char *id,
+                       struct gb_error *err) {
+    struct gb_core *core = gb_api_of(request)->core;
+    struct gb_multipart_view view;
+    struct gb_name prefix;
+
+    if (gb_api_prefix(request, &prefix, err) < 0)
+        return -1;
+    if (prefix.s[0] == '\0')
+        return 0;
+    if (gb_multipart_get(core, session, id, &view, err) < 0)
+        return -1;
+    return gb_api_has_prefix(&prefix, view.buffer.s) ? 0 : gb_multipart_get(core, session, "", &view, err);
+}
+
 int gb_path_upload(const struct gb_http_request *request, struct gb_name *ret_session, const char **ret_id,
                    struct gb_error *err) {
     const struct gb_http_text *id = &request->param[1];
 
     *ret_id = strlen(id->s) == id->len ? id->s : "";
-    return gb_param_name(request, 0, "session name", ret_session, err);
+    if (gb_param_name(request, 0, "session name", ret_session, err) < 0)
+        return -1;
+    return check_reach(request, ret_session, *ret_id, err);
 }
 
 int gb_uploads_filters(const struct gb_http_request *request, bool digests, struct gb_http_response *response,
@@ -148,6 +166,8 @@ static int read_begin(const struct gb_http_request *request, struct gb_upload_pa
     r = gb_buffer_params_read(gb_api_of(request), body, "buffer", buffer, err);
     buffer->has_mirrored = json_object_get(body, "mirrored") != NULL;
     json_decref(body);
+    if (r == 0)
+        r = gb_api_reach(request, buffer->name.s, err);
     params->bytes = buffer->bytes;
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
     return r;
@@ -224,8 +244,8 @@ static int visit(void *arg, const struct gb_multipart_view *view, struct gb_erro
     (void)err;
     if (gb_walk_full(walk))
         return 0;
-    render(&walk->out, walk->session.s, view);
-    walk->last_id = view->number;
+    if (gb_walk_takes(walk, view->number, view->buffer.s))
+        render(&walk->out, walk->session.s, view);
     return 0;
 }
 

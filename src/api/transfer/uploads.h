@@ -5,7 +5,8 @@
 #include "core/core.h"
 #include "http/http.h"
 
-/* Reads the session of the path and the id behind it. *ret_id is borrowed, and never NULL. Returns 0 or -1. */
+/* Reads the session of the path and the id behind it. *ret_id is borrowed, and never NULL. Returns 0, or -1; with
+ * UPLOAD_NOT_FOUND also if the token does not reach the upload's buffer. */
 int gb_path_upload(const struct gb_http_request *request, struct gb_name *ret_session, const char **ret_id,
                    struct gb_error *err);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/access/tokens.h"
 #include "core/buffer/buffer.h"
 #include "core/lifecycle/open.h"
 #include "core/multipart/internal.h"
@@ -13,6 +14,7 @@
 #include "core/share/lease_table.h"
 
 #define SAVE_NS (10 * GB_NS_PER_S)
+#define USES_NS (5 * GB_NS_PER_S) /* of tokens */
 
 /* --- idle sessions ------------------------------------------------------------------------------------------------ */
 
@@ -241,6 +243,10 @@ static void tick(struct gb_core *core) {
         now_ns - housekeeper->sampled_ns >= core->config.history.interval_s * GB_NS_PER_S && gb_sampler_take(core)) {
         housekeeper->sampled_ns = now_ns;
         housekeeper->saved_ns = now_ns; /* the sample saves them */
+    }
+    if (now_ns - housekeeper->uses_ns >= USES_NS) {
+        gb_tokens_save_uses(core);
+        housekeeper->uses_ns = now_ns;
     }
     if (now_ns - housekeeper->saved_ns >= SAVE_NS) {
         gb_housekeeper_save(core);

@@ -1,5 +1,5 @@
 /* The housekeeper: one thread that ends idle sessions and exports, samples the pools, refreshes cached readings, saves
- * the counters and marks the buffers that a dead device lost. */
+ * the counters and the uses of tokens, and marks the buffers that a dead device lost. */
 #ifndef GB_CORE_LIFECYCLE_HOUSEKEEPER_H
 #define GB_CORE_LIFECYCLE_HOUSEKEEPER_H
 
@@ -19,6 +19,7 @@ struct gb_housekeeper {
     /* The thread's alone: */
     uint64_t sampled_ns;
     uint64_t saved_ns;
+    uint64_t uses_ns;    /* when the uses of tokens were saved */
     bool failed;         /* the device's failure was posted */
     bool lacks_default;  /* the database had no room for the session that always exists */
     atomic_bool unsaved; /* the database refused the counters */

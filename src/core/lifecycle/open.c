@@ -169,6 +169,7 @@ void gb_core_close(struct gb_core *core) {
     core->selftests = NULL;
     gb_sampler_wait(core);
     gb_housekeeper_save(core);
+    gb_tokens_save_uses(core);
     gb_core_wait(core);
     gb_core_devices_close(core);
     gb_slots_done(&core->slots);

@@ -147,6 +147,8 @@ int64_t gb_feed_given(struct gb_core *core) {
 static bool matches(const struct gb_feed_filter *filter, const struct gb_notice *n) {
     if (!(filter->types >> n->type & 1))
         return false;
+    if (filter->prefix.s[0] && n->buffer.s[0] && strncmp(n->buffer.s, filter->prefix.s, strlen(filter->prefix.s)) != 0)
+        return false;
     return !filter->session.s[0] || !n->session.s[0] || gb_name_equal(&filter->session, &n->session);
 }
 

@@ -13,10 +13,12 @@
 struct gb_core;
 struct gb_call;
 
-/* Which events. session: those of it and those of no session; "": all. */
+/* Which events. session: those of it and those of no session; "": all. prefix: those of buffers whose names begin with
+ * it and those of no buffer; "": all. */
 struct gb_feed_filter {
     uint64_t types; /* 1 << enum gb_notice_type */
     struct gb_name session;
+    struct gb_name prefix;
 };
 
 /* A piece of the feed. The caller gives room for `max` notices. */

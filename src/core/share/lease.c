@@ -190,6 +190,7 @@ static int enter(struct gb_leases *table, struct gb_lease *lease, struct gb_erro
     lease->listed = true;
     holder->count++;
     table->exports += lease->pin.ttl_s > 0;
+    table->timed += gb_lease_span_s(lease) > 0;
     return 0;
 }
 
@@ -218,6 +219,7 @@ static void leave(struct gb_leases *table, struct gb_lease *lease) {
     lease->listed = false;
     lease->holder->count--;
     table->exports -= lease->pin.ttl_s > 0;
+    table->timed -= gb_lease_span_s(lease) > 0;
     pthread_mutex_unlock(&table->lock);
 }
 

@@ -21,8 +21,9 @@
 #define GB_EXPORTS_MAX 1024       /* without a connection */
 #define GB_LEASE_FINISH_S 30      /* for the importer's event, once the lease is to end */
 
-#define GB_EXPORT_TTL_S 300       /* of an export that names none */
-#define GB_EXPORT_TTL_MAX_S 86400 /* unless the daemon's options say otherwise */
+#define GB_LEASE_AGE_MAX_S 31536000 /* that a mapping may ask for, unless the daemon's options say less */
+#define GB_EXPORT_TTL_S 300         /* of an export that names none */
+#define GB_EXPORT_TTL_MAX_S 86400   /* unless the daemon's options say otherwise */
 
 /* --- holders ------------------------------------------------------------------------------------------------------ */
 
@@ -56,6 +57,8 @@ struct gb_lease_params {
     unsigned wait_ms;         /* for what is queued on the bytes, where no event can stand for it */
     bool finished;            /* with an event that the importer records behind its work */
     uint64_t ttl_s;           /* so long at most, and no event; 0: as long as the holder */
+    uint64_t max_age_s;       /* so long at most, beside the holder; 0: as long as it */
+    uint64_t caller;          /* the grant that it is made under (gb_tokens_in_force); 0: of none */
 };
 
 struct gb_lease_grant {
@@ -109,6 +112,7 @@ struct gb_export_params {
     uid_t uid;
     gid_t gid;
     unsigned wait_ms;
+    uint64_t caller; /* as in gb_lease_params */
 };
 void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_lease_call *call);
 
@@ -120,9 +124,12 @@ void gb_lease_export(struct gb_core *core, const struct gb_export_params *params
  * memory is given back and the new generation of a lease for writing is committed.
  *
  * outside: the lease's process was not asked, and may go on. The content of a lease for writing is tainted then, as it
- * is when the time of an export is over: until other memory takes its place it has no checksum and no lasting entity
- * tag, and seal refuses it with ESCAPED. */
+ * is when the time of an export, or of a lease with a greatest age, is over: until other memory takes its place it has
+ * no checksum and no lasting entity tag, and seal refuses it with ESCAPED. */
 void gb_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, bool outside, struct gb_call *call);
+
+/* Ends the leases whose grant is no longer in force, outside as above. [now] */
+void gb_leases_recheck(struct gb_core *core);
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
 
@@ -146,7 +153,8 @@ struct gb_lease_view {
     uid_t uid;
     gid_t gid;
     int64_t since_us;
-    int64_t expires_at_us; /* of an export, which has no process (pid 0); 0: with its connection */
+    bool exported;         /* it has no connection, and no process (pid 0) */
+    int64_t expires_at_us; /* 0: with its connection */
     int64_t generation;    /* of the buffer when the lease began; for writing the one that it made */
     uint64_t bytes;
     enum gb_lease_state state;

@@ -54,6 +54,8 @@ struct gb_lease {
     int64_t buffer_id;
     unsigned ways;
     bool wants_finished;
+    uint64_t max_age_s;                  /* 0: none */
+    uint64_t caller;                     /* 0: none */
     uint64_t deadline_ns;                /* to be granted; then for its importer's event */
     struct gb_lease_change *transaction; /* NULL: it reads */
     struct gb_export export;             /* until it is granted */
@@ -107,6 +109,9 @@ void gb_lease_finish(struct gb_lease *lease);
 bool gb_lease_decide_locked(struct gb_lease *lease);
 void gb_lease_leave(struct gb_lease *lease, bool commit);
 
+/* lease_export.c. Whether the grant that it was made under is no longer in force. */
+bool gb_lease_revoked(const struct gb_lease *lease);
+
 /* lease_end.c. Ends the lease as soon as possible; outside as in gb_lease_end. Without locks. */
 void gb_lease_close(struct gb_lease *lease, bool outside);
 
@@ -126,6 +131,11 @@ void gb_lease_commit(struct gb_lease *lease, const struct gb_transaction *how);
 /* The new record of the buffer: other bytes than before, of unknown checksum. */
 void gb_lease_describe(const struct gb_buffer *buffer, enum gb_head head, struct gb_buffer_rec *ret);
 void gb_lease_apply_locked(struct gb_transaction *transaction, struct gb_buffer *buffer);
+
+/* How long it lives at most, from the grant on; 0: as long as its holder. */
+static inline uint64_t gb_lease_span_s(const struct gb_lease *lease) {
+    return lease->pin.ttl_s > 0 ? lease->pin.ttl_s : lease->max_age_s;
+}
 
 static inline struct gb_lease *gb_lease_of_pin(const struct gb_pin *pin) {
     return gb_container_of((struct gb_pin *)(uintptr_t)pin, struct gb_lease, pin);

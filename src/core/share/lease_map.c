@@ -52,6 +52,8 @@ static struct gb_lease *lease_new(struct gb_core *core, const struct gb_lease_pa
     lease->pin = (struct gb_pin){
         .holder = p->holder->id, .pid = p->holder->pid, .uid = p->holder->uid, .write = p->write, .ttl_s = p->ttl_s};
     lease->wants_finished = p->finished;
+    lease->max_age_s = p->max_age_s;
+    lease->caller = p->caller;
     lease->ways = p->ways ? p->ways : (1u << GB_EXPORT_WAYS) - 1;
     lease->deadline_ns = gb_clock_ns() + p->wait_ms * GB_NS_PER_MS;
     lease->export = GB_EXPORT_INIT;
@@ -102,19 +104,23 @@ static void fail(struct gb_lease *lease, const struct gb_error *error) {
 }
 
 static int cut(struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_CANCELLED, "the connection has ended, and its leases with it");
+    return gb_error_set(err, GB_ERR_CANCELLED, "the connection or the token has ended, and its leases with it");
 }
 
 /* From here on it can end at any moment. */
 static int publish_grant_locked(struct gb_lease *lease, struct gb_error *err) {
+    uint64_t span_s = gb_lease_span_s(lease);
+
     if (lease->cut)
         return cut(err);
+    if (gb_lease_revoked(lease)) /* since the look at all leases */
+        return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "the token has expired or was revoked meanwhile");
     lease->step = GB_LEASE_LIVE;
     lease->granted = true;
     lease->way = lease->export.way;
-    if (lease->pin.ttl_s > 0) {
-        lease->expires_ns = gb_clock_ns() + lease->pin.ttl_s * GB_NS_PER_S;
-        lease->expires_at_us = gb_wall_us() + (int64_t)lease->pin.ttl_s * 1000000;
+    if (span_s > 0) {
+        lease->expires_ns = gb_clock_ns() + span_s * GB_NS_PER_S;
+        lease->expires_at_us = gb_wall_us() + (int64_t)span_s * 1000000;
     }
     lease->map->lease.expires_at_us = lease->expires_at_us;
     lease->export = GB_EXPORT_INIT; /* the call's */

@@ -15,10 +15,11 @@ TAILQ_HEAD(gb_lease_list, gb_lease);
 TAILQ_HEAD(gb_adoption_list, gb_adoption);
 
 struct gb_leases {
-    pthread_mutex_t lock;   /* a leaf: for the four below, and every holder's */
+    pthread_mutex_t lock;   /* a leaf: for the five below, and every holder's */
     struct gb_idlist by_id; /* those being made included */
     int64_t last_id;        /* begins with the clock, so that an id of an earlier process names no lease */
     uint64_t exports;       /* of them, without a connection */
+    uint64_t timed;         /* of them, with an end of their own: exports, and leases with a greatest age */
     uint64_t adopted;       /* contents of memory of others, of all holders */
     uint64_t adopted_bytes; /* of them, the CPU's memory */
     atomic_uint_fast64_t last_holder;

@@ -11,6 +11,7 @@ static void view_of(const struct gb_lease *lease, enum gb_lease_state state, str
                                   .uid = lease->holder->uid,
                                   .gid = lease->holder->gid,
                                   .since_us = lease->since_us,
+                                  .exported = lease->pin.ttl_s > 0,
                                   .expires_at_us = lease->expires_at_us,
                                   .generation = lease->generation,
                                   .bytes = lease->content->bytes,

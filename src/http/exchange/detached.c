@@ -40,6 +40,7 @@ struct gb_http_request *gb_http_detach(struct gb_http_request *request) {
     ex->req.state_free = NULL;
     ex->req.hooks = NULL;
     ex->req.hooks_free = NULL;
+    ex->req.certificate = NULL; /* its reference goes along */
     ex->req.cancel = NULL;
     ex->req.sink = NULL;
     atomic_fetch_add_explicit(&ex->loop->active, 1, memory_order_relaxed);

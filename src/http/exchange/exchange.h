@@ -48,6 +48,7 @@ struct gb_exchange {
     enum gb_phase phase;
     struct gb_http_response resp;
     struct gb_error err;
+    unsigned checked; /* server->rechecks when the caller was last found in force */
     uint64_t body_received;
     struct gb_chunked framing; /* of a chunked body */
     char *early;               /* bytes behind the header that libmicrohttpd had read; malloc'd, or NULL */

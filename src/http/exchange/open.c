@@ -19,6 +19,7 @@ void gb_exchange_start(struct gb_exchange *ex, struct gb_exchange_loop *loop, st
 static int permit(struct gb_exchange *ex, struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
 
+    ex->checked = atomic_load(&ex->server->rechecks);
     if (config->authorize && config->authorize(config->app, &ex->req, err) < 0)
         return -1;
     return gb_router_check_query(&ex->req, err);

@@ -40,6 +40,19 @@ void gb_server_ended(struct gb_latency_table *latency, struct gb_exchange *ex) {
         tell(config, ex, status, ns);
 }
 
+bool gb_server_revoked(struct gb_exchange *ex, struct gb_error *err) {
+    const struct gb_http_server_config *config = &ex->server->config;
+    unsigned rechecks = atomic_load_explicit(&ex->server->rechecks, memory_order_acquire);
+
+    if (ex->checked == rechecks)
+        return false;
+    ex->checked = rechecks;
+    if (ex->req.caller == 0 || !config->in_force || config->in_force(config->app, ex->req.caller))
+        return false;
+    gb_error_set(err, GB_ERR_UNAUTHENTICATED, "the token has expired or was revoked while the request was under way");
+    return true;
+}
+
 struct gb_http_server *gb_http_server_of(const struct gb_http_request *request) {
     return ((const struct gb_exchange *)request)->server;
 }

@@ -40,6 +40,7 @@ struct gb_http_server {
     struct gb_fd_mailboxes fd_mailboxes;
     int dead_fd; /* each read gives the end; stands in for sockets that left */
     uint64_t id_seed;
+    atomic_uint rechecks; /* raised when permissions have changed: each loop then asks for its callers again */
     atomic_bool draining;
     atomic_bool stopping;
     struct gb_conn_slots places;
@@ -61,6 +62,10 @@ void gb_server_state_free(struct gb_http_server *server);
 
 /* Whether one of the listening sockets is a UNIX socket, for which shares of all limits are kept. */
 bool gb_server_is_local(const struct gb_http_server *server);
+
+/* Whether the caller of the request is no longer in force: *err is then what the client is told. A comparison, unless
+ * permissions have changed since it was asked last. On the thread that owns the exchange. */
+bool gb_server_revoked(struct gb_exchange *ex, struct gb_error *err);
 
 /* The request has ended: ends its accounting and tells the access log. On the thread that owns the table. */
 void gb_server_ended(struct gb_latency_table *latency, struct gb_exchange *ex);

@@ -170,6 +170,10 @@ static void enter(struct gb_http_feed *feed, struct gb_feed_listener *l, uint64_
         run(feed, l, now_ns);
 }
 
+static bool in_force(const struct gb_http_feed *feed, const struct gb_feed_listener *l) {
+    return feed->config.in_force && feed->config.in_force(feed->config.app, l->caller);
+}
+
 /* Also for a listener that was permitted before, and comes after the others of its epoch have gone. */
 static void dismiss(struct gb_http_feed *feed, unsigned epoch) {
     struct gb_feed_listener *l;
@@ -177,8 +181,10 @@ static void dismiss(struct gb_http_feed *feed, unsigned epoch) {
 
     for (l = feed->listeners; l; l = next) {
         next = l->next;
-        if (l->epoch != epoch)
+        if (l->epoch != epoch && !in_force(feed, l))
             drop(feed, l);
+        else
+            l->epoch = epoch;
     }
     feed->dismissed = epoch;
 }
@@ -263,8 +269,8 @@ int gb_http_feed_start(struct gb_http_feed *feed, const struct gb_http_feed_conf
     feed->ring_first = feed->ring_end = 1; /* 0: of a listener that is behind it */
     feed->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     feed->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    feed->heartbeat = gb_http_frame_new(0, 0, "", config->hooks->heartbeat, strlen(config->hooks->heartbeat));
-    feed->farewell = gb_http_frame_new(0, 0, "", config->hooks->farewell, strlen(config->hooks->farewell));
+    feed->heartbeat = gb_http_frame_new(0, 0, "", "", config->hooks->heartbeat, strlen(config->hooks->heartbeat));
+    feed->farewell = gb_http_frame_new(0, 0, "", "", config->hooks->farewell, strlen(config->hooks->farewell));
     if (!feed->heartbeat || !feed->farewell)
         gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
     else if (feed->epoll_fd < 0 || feed->event_fd < 0 ||

@@ -22,7 +22,8 @@ struct gb_http_feed_config {
     unsigned heartbeat_ms;
     unsigned stall_ms; /* a listener that takes nothing for so long is dropped */
     unsigned listeners_max;
-    unsigned remote_max; /* of them, over TCP */
+    unsigned remote_max;                          /* of them, over TCP */
+    bool (*in_force)(void *app, uint64_t caller); /* as the server's; NULL: none is */
 };
 
 struct gb_http_feed {
@@ -51,7 +52,7 @@ struct gb_http_feed {
     struct gb_feed_listener *entering; /* linked by next */
     atomic_bool draining;
     atomic_bool stopping;
-    atomic_uint epoch; /* listeners of earlier epochs must connect again */
+    atomic_uint epoch; /* listeners of earlier epochs are asked for again */
     atomic_uint count;
     atomic_uint remote; /* of them, over TCP */
 };

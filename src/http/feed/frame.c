@@ -4,7 +4,8 @@
 
 #include "http/http.h"
 
-struct gb_http_frame *gb_http_frame_new(uint64_t id, uint64_t topics, const char *owner, const char *text, size_t len) {
+struct gb_http_frame *gb_http_frame_new(uint64_t id, uint64_t topics, const char *owner, const char *about,
+                                        const char *text, size_t len) {
     struct gb_http_frame *f = malloc(sizeof(*f) + len);
 
     if (!f)
@@ -14,6 +15,8 @@ struct gb_http_frame *gb_http_frame_new(uint64_t id, uint64_t topics, const char
     f->topics = topics;
     strncpy(f->owner, owner, sizeof(f->owner) - 1);
     f->owner[sizeof(f->owner) - 1] = '\0';
+    strncpy(f->about, about, sizeof(f->about) - 1);
+    f->about[sizeof(f->about) - 1] = '\0';
     f->len = len;
     memcpy(f->text, text, len);
     return f;

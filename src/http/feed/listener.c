@@ -66,8 +66,8 @@ static int take_remote(struct gb_http_feed *feed, struct gb_feed_listener *l, st
     return -1;
 }
 
-int gb_http_response_listen(struct gb_http_request *request, struct gb_http_response *response, uint64_t after,
-                            uint64_t topics, const char *owner, unsigned epoch, struct gb_error *err) {
+int gb_http_response_listen(struct gb_http_request *request, struct gb_http_response *response,
+                            const struct gb_http_listening *what, struct gb_error *err) {
     struct gb_http_feed *feed = gb_http_server_of(request)->feed;
     struct gb_feed_listener *l;
 
@@ -78,10 +78,13 @@ int gb_http_response_listen(struct gb_http_request *request, struct gb_http_resp
         gb_feed_listener_free(l);
         return -1;
     }
-    strncpy(l->owner, owner, sizeof(l->owner) - 1);
-    l->topics = topics;
-    l->epoch = epoch;
-    l->after = l->begin = after;
+    strncpy(l->owner, what->owner, sizeof(l->owner) - 1);
+    strncpy(l->prefix, what->prefix, sizeof(l->prefix) - 1);
+    l->prefix_len = strlen(l->prefix);
+    l->topics = what->topics;
+    l->caller = request->caller;
+    l->epoch = what->epoch;
+    l->after = l->begin = what->after;
     response->listener = l;
     response->listener_free = gb_feed_listener_free;
     return 0;

@@ -22,6 +22,9 @@ struct gb_feed_listener {
     struct gb_peer *peer;
     struct gb_source *source; /* of a TCP socket */
     char owner[129];          /* "": hears all */
+    char prefix[129];         /* of the names that it may hear of */
+    size_t prefix_len;        /* 0: all */
+    uint64_t caller;          /* the request's */
     unsigned epoch;           /* read before the listener was permitted */
     uint64_t topics;
     uint64_t begin; /* only frames with a higher id */

@@ -16,7 +16,8 @@
 
 static bool hears(const struct gb_feed_listener *l, const struct gb_http_frame *f) {
     return f->id > l->begin && (f->topics & l->topics) &&
-           (!l->owner[0] || !f->owner[0] || strcmp(f->owner, l->owner) == 0);
+           (!l->owner[0] || !f->owner[0] || strcmp(f->owner, l->owner) == 0) &&
+           (l->prefix_len == 0 || !f->about[0] || strncmp(f->about, l->prefix, l->prefix_len) == 0);
 }
 
 /* --- what comes next ---------------------------------------------------------------------------------------------- */

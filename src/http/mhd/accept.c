@@ -22,10 +22,6 @@
 /* Newcomers that may be beyond the limit for a moment, until a quiet connection ends for each. */
 #define SQUEEZED_MAX 64
 
-/* Connections, shared by all loops. Each loop may have its share of them more than the least busy one before newcomers
- * go to the next. A few threads that are always at work answer more than many that are woken for each request. */
-#define TOGETHER 128
-
 /* There is no event for a descriptor that becomes free. */
 #define PAUSE_NS (50 * GB_NS_PER_MS)
 
@@ -92,7 +88,8 @@ static void take(struct gb_loop *loop, struct gb_handoff *handoff, const struct 
     if (place == GB_CONN_SLOT_FULL && gb_fronts_give_way(loop))
         place = gb_conn_slot_take(&server->places, from, false, &handoff->source);
     if (place == GB_CONN_SLOT_TAKEN) {
-        to = gb_loop_fill(server, TOGETHER / server->config.loops);
+        /* The loop that had time to accept it has time for its handshake. */
+        to = handoff->secure ? loop : gb_loop_fill(server, GB_LOOP_TOGETHER / server->config.loops);
     } else if (place == GB_CONN_SLOT_FULL && atomic_load(&server->squeezed) < SQUEEZED_MAX) {
         to = gb_quiet_longest(server, handoff->local);
         handoff->squeezed = true;

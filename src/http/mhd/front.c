@@ -368,6 +368,19 @@ static bool begin_handshake(struct gb_front *f) {
     return false;
 }
 
+/* Handshakes are spread over the loops, and keep them busy for long; requests are better off together. */
+static bool settle(struct gb_front *f) {
+    struct gb_http_server *server = f->loop->server;
+    struct gb_loop *to = gb_loop_fill(server, GB_LOOP_TOGETHER / server->config.loops);
+    struct gb_handoff socket = f->socket;
+
+    if (to == f->loop)
+        return begin_relay(f);
+    part(f);
+    gb_loop_give(to, &socket);
+    return false;
+}
+
 /* False: it goes on later, or the front has ended. */
 static bool shake_hands(struct gb_front *f) {
     if (!f->begun && !begin_handshake(f))
@@ -387,7 +400,7 @@ static bool shake_hands(struct gb_front *f) {
         break;
     }
     atomic_fetch_add(&f->loop->server->tls_handshakes, 1);
-    return begin_relay(f);
+    return settle(f);
 }
 
 static struct gb_tls *new_tls(struct gb_http_server *server, int fd) {

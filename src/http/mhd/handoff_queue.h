@@ -29,6 +29,10 @@ bool gb_loop_crowded(struct gb_loop *loop, uint64_t bytes);
 /* [the loop's thread, at each tick] Looks how busy the loop is. */
 void gb_loop_weigh(struct gb_loop *loop, uint64_t now_ns);
 
+/* Connections, shared by all loops. Each loop may have its share of them more than the least busy one before newcomers
+ * go to the next. A few threads that are always at work answer more than many that are woken for each request. */
+#define GB_LOOP_TOGETHER 128
+
 /* [any thread] The first loop that has no more than slack connections more than the least loaded; a body under way
  * counts as more. */
 struct gb_loop *gb_loop_fill(struct gb_http_server *server, unsigned slack);

@@ -44,6 +44,21 @@ static void check_waiting(struct gb_loop *loop, uint64_t now_ns) {
     }
 }
 
+/* Permissions have changed since the last look. */
+static void end_revoked(struct gb_loop *loop) {
+    unsigned rechecks = atomic_load(&loop->server->rechecks);
+    struct gb_conn *c;
+    struct gb_conn *next;
+
+    if (rechecks == loop->rechecks)
+        return;
+    loop->rechecks = rechecks;
+    for (c = loop->conns; c; c = next) {
+        next = c->next;
+        gb_mhd_end_revoked(loop, c);
+    }
+}
+
 static void tick(struct gb_loop *loop) {
     uint64_t now_ns;
     struct gb_conn *c;
@@ -58,6 +73,7 @@ static void tick(struct gb_loop *loop) {
         gb_transfer_loop_tick(&loop->own);
     gb_listen_tick(loop, now_ns);
     check_waiting(loop, now_ns);
+    end_revoked(loop);
     if (now_ns < loop->next_sweep_ns)
         return;
     loop->next_sweep_ns = now_ns + (atomic_load(&loop->server->draining) ? TICK_NS : SWEEP_NS);

@@ -439,3 +439,19 @@ void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_e
     if (leave(loop, ex) < 0)
         shutdown(ex->info->fd, SHUT_RDWR);
 }
+
+void gb_mhd_revoked(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
+    switch (ex->phase) {
+    case GB_PHASE_BODY:
+        gb_mhd_drop(loop, ex, err);
+        break;
+    case GB_PHASE_WAIT:
+    case GB_PHASE_GATHER:
+        gb_http_response_done(&ex->resp);
+        gb_exchange_fail(ex, err);
+        gb_mhd_resume(loop, ex);
+        break;
+    default: /* it was refused already, or its reply is on its way */
+        break;
+    }
+}

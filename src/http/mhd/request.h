@@ -19,6 +19,8 @@ void gb_mhd_finished(struct gb_exchange *ex);
 /* What became due outside a callback: a wake, a deadline, a stalled body. */
 void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex);
 void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex);
+/* Its caller is no longer in force. */
+void gb_mhd_revoked(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
 void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
 
 #endif

@@ -100,3 +100,14 @@ void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
             gb_mhd_drop(loop, ex, &err);
     }
 }
+
+void gb_mhd_end_revoked(struct gb_loop *loop, struct gb_conn *c) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (c->left || c->handover || !c->ex || !gb_server_revoked(c->ex, &err))
+        return;
+    if (c->replied_ns)
+        end_slow(c); /* a reply that has begun can only break off */
+    else
+        gb_mhd_revoked(loop, c->ex, &err);
+}

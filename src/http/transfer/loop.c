@@ -193,6 +193,19 @@ static void check_time(struct gb_transfer_loop *loop, struct gb_http_transfer *t
     }
 }
 
+/* Ends a transfer whose caller is no longer in force. A reply that has begun can only break off. */
+static bool end_revoked(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!t->ex || !gb_server_revoked(t->ex, &err))
+        return false;
+    if (t->state <= GB_HTTP_TRANSFER_WAIT)
+        gb_http_transfer_fail(loop, t, &err);
+    else
+        drop_slow(loop, t);
+    return true;
+}
+
 void gb_transfer_loop_tick(struct gb_transfer_loop *loop) {
     uint64_t now_ns = gb_clock_ns();
     struct gb_http_transfer *t;
@@ -204,6 +217,8 @@ void gb_transfer_loop_tick(struct gb_transfer_loop *loop) {
     loop->next_tick_ns = now_ns + TICK_NS;
     for (t = loop->transfers; t; t = next) {
         next = t->next;
+        if (end_revoked(loop, t))
+            continue;
         drips = t->mark > 1 && gb_http_transfer_has_bytes(t);
         pause_slow(t, drips, now_ns);
         check_time(loop, t, drips, now_ns);

@@ -16,9 +16,6 @@
 #define SHORT_MARK (256 << 10)
 #define LEAST_BYTES (512u << 10) /* of a body for a mark to be worth its calls */
 
-/* Over TLS, so many of a body's bytes may have left the socket and wait for the rest of their record. */
-#define RECORDS_BYTES (64u << 10)
-
 /* The cost of a read besides its bytes, in bytes, so that chunks of one byte do not hold up others. */
 #define READ_COST 16384
 
@@ -51,11 +48,9 @@ static void choose_mark(struct gb_http_transfer *t) {
     uint64_t remaining = length - t->ex->body_received;
     int most = length < LARGE_BYTES ? SHORT_MARK : LARGE_MARK;
 
-    if (t->from.tls)
-        remaining = remaining > RECORDS_BYTES ? remaining - RECORDS_BYTES : 1;
-
-    /* That of a connection that has brought the same before has grown already. */
-    if (!t->from.peer && length >= LEAST_BYTES && (length >= LARGE_BYTES || !t->ex->like))
+    /* The buffer of a connection that has brought the same before has grown already. TLS is slower than the socket, and
+     * decrypts while bytes come. */
+    if (!t->from.peer && !t->from.tls && length >= LEAST_BYTES && (length >= LARGE_BYTES || !t->ex->like))
         gb_http_transfer_mark(t, remaining < (uint64_t)most ? (int)remaining : most);
 }
 

@@ -133,7 +133,7 @@ static bool known(const char *route) {
 }
 
 static const char *const served[] = {
-#define GB_ROUTE(method, path, handler, body, access, target, key, operation, query) #method " " path,
+#define GB_ROUTE(method, path, handler, body, access, target, reach, key, operation, query) #method " " path,
 #include "api/routes.def"
 #undef GB_ROUTE
 };

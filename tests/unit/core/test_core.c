@@ -1,9 +1,8 @@
-/* Sessions, devices, pools, streams, tokens. */
+/* Sessions, devices, pools, streams. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/digest.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 
@@ -322,41 +321,6 @@ START_TEST(sync_waits_for_the_stream) {
 }
 END_TEST
 
-/* --- tokens ------------------------------------------------------------------------------------------------------- */
-
-START_TEST(tokens_permit_what_they_say) {
-    struct core_fixture f;
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_token_rec tokens[3] = {{.scopes = 1u << GB_SCOPE_READ},
-                                     {.scopes = 1u << GB_SCOPE_WRITE, .session = "s"},
-                                     {.scopes = 1u << GB_SCOPE_ADMIN}};
-    static const char *const secrets[] = {"one", "two", "three"};
-    int i;
-
-    core_fixture_init(&f, "host");
-    ck_assert(!gb_tokens_required(f.core));
-    for (i = 0; i < 3; i++) {
-        tokens[i].name = core_name(secrets[i]);
-        gb_assert_ok(gb_sha256_hex(secrets[i], strlen(secrets[i]), tokens[i].sha256_hex, &err), err);
-    }
-    gb_assert_ok(gb_tokens_set(f.core, tokens, 3, &err), err);
-    ck_assert(gb_tokens_required(f.core));
-    gb_assert_ok(gb_tokens_check(f.core, "one", GB_SCOPE_READ, "any", NULL, &err), err);
-    gb_assert_fails(gb_tokens_check(f.core, "one", GB_SCOPE_WRITE, "any", NULL, &err), err, GB_ERR_FORBIDDEN);
-    gb_assert_ok(gb_tokens_check(f.core, "two", GB_SCOPE_WRITE, "s", NULL, &err), err);
-    gb_assert_fails(gb_tokens_check(f.core, "two", GB_SCOPE_READ, "t", NULL, &err), err, GB_ERR_FORBIDDEN);
-    gb_assert_fails(gb_tokens_check(f.core, "two", GB_SCOPE_READ, "", NULL, &err), err, GB_ERR_FORBIDDEN);
-    gb_assert_ok(gb_tokens_check(f.core, "three", GB_SCOPE_ADMIN, "", NULL, &err), err);
-    gb_assert_fails(gb_tokens_check(f.core, "four", GB_SCOPE_READ, "", NULL, &err), err, GB_ERR_UNAUTHENTICATED);
-    gb_assert_fails(gb_tokens_check(f.core, "", GB_SCOPE_READ, "", NULL, &err), err, GB_ERR_UNAUTHENTICATED);
-    gb_assert_ok(gb_tokens_set(f.core, tokens + 1, 1, &err), err);
-    gb_assert_fails(gb_tokens_check(f.core, "one", GB_SCOPE_READ, "s", NULL, &err), err, GB_ERR_UNAUTHENTICATED);
-    gb_assert_ok(gb_tokens_set(f.core, NULL, 0, &err), err);
-    ck_assert(!gb_tokens_required(f.core));
-    core_fixture_done(&f);
-}
-END_TEST
-
 static bool sampled(void *arg) {
     struct core_fixture *f = arg;
 
@@ -392,7 +356,6 @@ int main(void) {
     gb_test_add(suite, "expiry", idle_sessions_expire, 60);
     gb_test_add(suite, "devices", two_devices, 60);
     add(suite, "sync", sync_waits_for_the_stream);
-    gb_test_add(suite, "tokens", tokens_permit_what_they_say, 60);
     gb_test_add(suite, "samples", pools_are_sampled, 60);
     return gb_test_run(suite);
 }

@@ -10,7 +10,7 @@
 #include "gb_test.h"
 #include "store_fixture.h"
 
-#define SCHEMA_NEWEST 10
+#define SCHEMA_NEWEST 11
 
 /* Asserts that opening is refused with INTERNAL and a sentence that contains `word`. */
 static void assert_refused(const struct store_fixture *f, const char *word) {
@@ -200,10 +200,16 @@ START_TEST(an_older_schema_is_migrated) {
         "19, 20);"
         "DROP TABLE answers; DROP TABLE pools; ALTER TABLE buffers DROP COLUMN mirrored;"
         "ALTER TABLE buffers DROP COLUMN head; ALTER TABLE buffers DROP COLUMN sealed; ALTER TABLE sessions DROP "
-        "COLUMN "
-        "pool_id; PRAGMA user_version = 1");
+        "COLUMN pool_id;"
+        "DROP TRIGGER tokens_revoked; DROP TABLE token_uses; DROP INDEX tokens_by_subject;"
+        "ALTER TABLE tokens DROP COLUMN prefix; ALTER TABLE tokens DROP COLUMN subject;"
+        "ALTER TABLE tokens DROP COLUMN expires_at_us; ALTER TABLE tokens DROP COLUMN old_sha256_hex;"
+        "ALTER TABLE tokens DROP COLUMN old_until_us;"
+        "INSERT INTO tokens(name, sha256_hex, scope, session, created_at_us) VALUES('t', 'a', 'read', '', 1);"
+        "PRAGMA user_version = 1");
     store_fixture_open(&f);
     ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), SCHEMA_NEWEST);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM tokens WHERE prefix = '' AND expires_at_us = 0"), 1);
     gb_assert_ok(gb_store_load_buffers(f.store, see_buffer, &seen, &err), err);
     ck_assert_int_eq(seen.id, 2);
     ck_assert(!seen.mirrored);

@@ -105,6 +105,71 @@ START_TEST(names_are_unique_and_revoked_by_name) {
 }
 END_TEST
 
+START_TEST(what_limits_a_token_comes_back) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_token_rec a = token("a", GB_SCOPE_VERIFY, "");
+    struct gb_token_rec b = token("b", GB_SCOPE_READ, "");
+    struct gb_token_store *tokens;
+    struct listed l = {0};
+
+    store_fixture_init(&f);
+    tokens = open_tokens(f.path);
+    strcpy(a.prefix, "cam1-");
+    strcpy(a.subject, "dns:cam1.example");
+    a.expires_at_us = 1800000000000000;
+    gb_assert_ok(gb_token_add(tokens, &a, &err), err);
+    gb_assert_ok(gb_token_list(tokens, collect, &l, &err), err);
+    ck_assert_uint_eq(l.rec[0].scopes, 1u << GB_SCOPE_VERIFY);
+    ck_assert_str_eq(l.rec[0].prefix, a.prefix);
+    ck_assert_str_eq(l.rec[0].subject, a.subject);
+    ck_assert_int_eq(l.rec[0].expires_at_us, a.expires_at_us);
+    ck_assert_str_eq(l.rec[0].old_sha256_hex, "");
+    ck_assert_int_eq(l.rec[0].used_at_us, 0);
+    strcpy(b.subject, a.subject);
+    ck_assert_int_eq(gb_token_add(tokens, &b, &err), -1);
+    ck_assert_int_eq(err.code, GB_ERR_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(err.detail, "the subject \"dns:cam1.example\" exists") != NULL, "%s", err.detail);
+    gb_token_store_close(tokens);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(a_rotation_keeps_the_former_secret_for_a_time) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_token_rec a = token("a", GB_SCOPE_READ, "");
+    struct gb_token_store *daemon;
+    struct gb_token_store *tokens;
+    struct listed l = {0};
+    char fresh[65];
+
+    store_fixture_init(&f);
+    tokens = open_tokens(f.path);
+    gb_assert_ok(gb_token_add(tokens, &a, &err), err);
+    daemon = open_tokens(f.path);
+    ck_assert(!changed(daemon));
+    memset(fresh, 'b', 64);
+    fresh[64] = '\0';
+    gb_assert_ok(gb_token_rotate(tokens, "a", fresh, 1800000000000000, &err), err);
+    ck_assert(changed(daemon));
+    memset(fresh, 'c', 64);
+    gb_assert_ok(gb_token_list(tokens, collect, &l, &err), err);
+    ck_assert_int_eq(l.rec[0].id, a.id);
+    ck_assert_str_eq(l.rec[0].old_sha256_hex, a.sha256_hex);
+    ck_assert_int_eq(l.rec[0].old_until_us, 1800000000000000);
+    ck_assert_int_eq(l.rec[0].sha256_hex[0], 'b');
+    gb_assert_ok(gb_token_rotate(tokens, "a", fresh, 0, &err), err);
+    gb_assert_ok(gb_token_list(tokens, collect, &l, &err), err);
+    ck_assert_str_eq(l.rec[1].sha256_hex, fresh);
+    ck_assert_str_eq(l.rec[1].old_sha256_hex, "");
+    gb_assert_fails(gb_token_rotate(tokens, "none", fresh, 0, &err), err, GB_ERR_TOKEN_NOT_FOUND);
+    gb_token_store_close(daemon);
+    gb_token_store_close(tokens);
+    store_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(changes_by_others_are_seen_once) {
     struct store_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -196,5 +261,7 @@ int main(void) {
     gb_test_add(suite, "changed", changes_by_others_are_seen_once, 60);
     gb_test_add(suite, "turns", tokens_and_the_writer_take_turns, 60);
     gb_test_add(suite, "bad_record", a_token_that_cannot_be_understood_is_refused, 60);
+    gb_test_add(suite, "limits", what_limits_a_token_comes_back, 60);
+    gb_test_add(suite, "rotation", a_rotation_keeps_the_former_secret_for_a_time, 60);
     return gb_test_run(suite);
 }

@@ -59,7 +59,7 @@ static size_t read_events(void *app, uint64_t after, uint64_t topics, const char
         if (!wanted)
             continue;
         snprintf(text, sizeof(text), "%llu\n", (unsigned long long)id);
-        frames[n++] = gb_http_frame_new(id, id % 2 ? 1 : 2, id % 3 ? "" : "a", text, strlen(text));
+        frames[n++] = gb_http_frame_new(id, id % 2 ? 1 : 2, id % 3 ? "" : "a", "", text, strlen(text));
     }
     if (n > 0 && atomic_load(&s->ends_after) == *ret_through)
         end_meanwhile(s);

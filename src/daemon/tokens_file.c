@@ -1,0 +1,354 @@
+#include "daemon/tokens_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/digest.h"
+#include "base/timestamp.h"
+
+#define MODE_MAX 0640
+#define BYTES_MAX (4u << 20)
+#define SECRET_LEAST 16 /* bytes */
+
+static const char *const keys[GB_TOKEN_KEYS] = {"name",    "secret", "hash",    "scope",
+                                                "session", "prefix", "expires", "subject"};
+
+/* The tokens while they are read. */
+struct reading {
+    struct gb_token_rec *recs;
+    unsigned *lines; /* of each */
+    size_t count;
+    int64_t modified_us;
+};
+
+/* --- one token ---------------------------------------------------------------------------------------------------- */
+
+int gb_token_key_find(const char *text, size_t len, struct gb_error *err) {
+    size_t i;
+
+    for (i = 0; i < GB_TOKEN_KEYS; i++) {
+        if (strlen(keys[i]) == len && memcmp(keys[i], text, len) == 0)
+            return (int)i;
+    }
+    /* Secrets are longer. */
+    if (len > 0 && len < SECRET_LEAST && strspn(text, "abcdefghijklmnopqrstuvwxyz_-") >= len)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "there is no key \"%.*s\"; permitted: name, secret, hash, scope, session, prefix, expires, "
+                            "subject",
+                            (int)len, text);
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "permitted keys: name, secret, hash, scope, session, prefix, expires, subject");
+}
+
+static int read_secret(const struct gb_token_entry *e, struct gb_token_rec *rec, struct gb_error *err) {
+    const char *secret = e->value[GB_TOKEN_SECRET];
+    const char *hash = e->value[GB_TOKEN_HASH];
+
+    if (secret && hash)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give secret or hash, not both");
+    if (!secret && !hash && !e->value[GB_TOKEN_SUBJECT])
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give secret, hash or subject: nothing else opens a token");
+    if (secret && (strlen(secret) < SECRET_LEAST || secret[strcspn(secret, " \t\r\n")] != '\0'))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a secret has at least %d bytes, and no blank", SECRET_LEAST);
+    if (secret)
+        return gb_sha256_hex(secret, strlen(secret), rec->sha256_hex, err);
+    if (!hash)
+        return 0;
+    if (strlen(hash) != 64 || strspn(hash, "0123456789abcdef") != 64)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "hash must be the SHA-256 of the secret: 64 lower-case hexadecimal digits");
+    memcpy(rec->sha256_hex, hash, 65);
+    return 0;
+}
+
+static int read_expiry(const char *text, int64_t *ret_us, struct gb_error *err) {
+    if (text && gb_timestamp_parse(text, strlen(text), ret_us) != GB_TIMESTAMP_OK)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "expires must be a time such as 2030-01-02T03:04:05Z");
+    return 0;
+}
+
+/* A text that has the form of a name, or none. */
+static int read_name(const char *what, const char *text, char *ret, struct gb_error *err) {
+    struct gb_name name;
+
+    if (!text || text[0] == '\0')
+        return 0;
+    if (gb_name_parse(what, text, strlen(text), &name, err) != 0)
+        return -1;
+    memcpy(ret, name.s, sizeof name.s);
+    return 0;
+}
+
+/* Below 0, where no token of the database is; the same whenever the name is. */
+static int make_id(const struct gb_name *name, int64_t *ret, struct gb_error *err) {
+    char hex[GB_SHA256_HEX_SIZE];
+
+    if (gb_sha256_hex(name->s, strlen(name->s), hex, err) != 0)
+        return -1;
+    hex[15] = '\0';
+    *ret = -1 - (int64_t)strtoull(hex, NULL, 16);
+    return 0;
+}
+
+static int read_entry(const struct gb_token_entry *e, struct gb_token_rec *rec, struct gb_error *err) {
+    const char *name = e->value[GB_TOKEN_NAME];
+    const char *scope = e->value[GB_TOKEN_SCOPE];
+    const char *subject = e->value[GB_TOKEN_SUBJECT];
+
+    if (!name)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the token has no name");
+    if (gb_name_parse("token name", name, strlen(name), &rec->name, err) != 0 ||
+        make_id(&rec->name, &rec->id, err) != 0 || read_secret(e, rec, err) != 0)
+        return -1;
+    if (scope && gb_scopes_parse(scope, strlen(scope), &rec->scopes, err) != 0)
+        return -1;
+    if (subject && gb_subject_parse(subject, strlen(subject), rec->subject, err) != 0)
+        return -1;
+    if (read_name("session name", e->value[GB_TOKEN_SESSION], rec->session, err) != 0 ||
+        read_name("prefix", e->value[GB_TOKEN_PREFIX], rec->prefix, err) != 0)
+        return -1;
+    return read_expiry(e->value[GB_TOKEN_EXPIRES], &rec->expires_at_us, err);
+}
+
+/* --- all of them -------------------------------------------------------------------------------------------------- */
+
+static int check_alone(const struct reading *r, const struct gb_token_rec *rec, struct gb_error *err) {
+    size_t i;
+
+    for (i = 0; i < r->count; i++) {
+        const struct gb_token_rec *other = &r->recs[i];
+
+        if (other->id == rec->id)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "line %u has a token of the same name", r->lines[i]);
+        if (rec->sha256_hex[0] != '\0' && strcmp(other->sha256_hex, rec->sha256_hex) == 0)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "line %u has a token of the same secret", r->lines[i]);
+        if (rec->subject[0] != '\0' && strcmp(other->subject, rec->subject) == 0)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "line %u has a token of the same subject", r->lines[i]);
+    }
+    return 0;
+}
+
+static int take(void *arg, unsigned line, const struct gb_token_entry *entry, struct gb_error *err) {
+    struct reading *r = arg;
+    struct gb_token_rec rec = {.scopes = 1u << GB_SCOPE_READ, .created_at_us = r->modified_us};
+    struct gb_token_rec *recs;
+    unsigned *lines;
+
+    if (read_entry(entry, &rec, err) != 0 || check_alone(r, &rec, err) != 0)
+        return -1;
+    recs = realloc(r->recs, (r->count + 1) * sizeof *recs);
+    if (recs)
+        r->recs = recs;
+    lines = realloc(r->lines, (r->count + 1) * sizeof *lines);
+    if (lines)
+        r->lines = lines;
+    if (!recs || !lines)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    r->lines[r->count] = line;
+    r->recs[r->count++] = rec;
+    return 0;
+}
+
+/* --- lines -------------------------------------------------------------------------------------------------------- */
+
+static bool blank(char c) {
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+/* A quoted text, in place: \" and \\ stand for the two. *at is behind the first quote, then behind the last. */
+static int unquote(char **at, struct gb_error *err) {
+    char *to = *at;
+    char *from = *at;
+
+    for (; *from != '\0' && *from != '"'; from++) {
+        if (*from == '\\' && (from[1] == '"' || from[1] == '\\'))
+            from++;
+        *to++ = *from;
+    }
+    if (*from == '\0' || (from[1] != '\0' && !blank(from[1])))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a quotation does not end, or a word goes on behind it");
+    *to = '\0';
+    *at = from + 1;
+    return 0;
+}
+
+/* One word of a line; *at moves behind it. */
+static int read_word(char **at, struct gb_token_entry *ret, unsigned number, struct gb_error *err) {
+    char *word = *at;
+    size_t len = strcspn(word, "= \t\r");
+    int key;
+
+    if (word[len] != '=')
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "word %u is not of the form key=value", number);
+    key = gb_token_key_find(word, len, err);
+    if (key < 0)
+        return -1;
+    if (ret->value[key])
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s is given twice", keys[key]);
+    *at = word + len + 1;
+    if (**at == '"') {
+        ret->value[key] = ++*at;
+        return unquote(at, err);
+    }
+    ret->value[key] = *at;
+    *at += strcspn(*at, " \t\r");
+    if (**at != '\0')
+        *(*at)++ = '\0';
+    return 0;
+}
+
+static int read_line(char *line, unsigned number, struct reading *r, struct gb_error *err) {
+    struct gb_token_entry entry = {{NULL}};
+    unsigned words = 0;
+
+    for (;;) {
+        while (blank(*line))
+            line++;
+        if (*line == '\0' || *line == '#')
+            return words == 0 ? 0 : take(r, number, &entry, err);
+        if (read_word(&line, &entry, ++words, err) != 0)
+            return -1;
+    }
+}
+
+static int read_lines(char *text, struct reading *r, unsigned *ret_line, struct gb_error *err) {
+    unsigned line = 0;
+    char *next;
+
+    for (; text; text = next) {
+        *ret_line = ++line;
+        next = strchr(text, '\n');
+        if (next)
+            *next++ = '\0';
+        if (read_line(text, line, r, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- the file ----------------------------------------------------------------------------------------------------- */
+
+static bool same_time(const struct timespec *a, const struct timespec *b) {
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+bool gb_tokens_file_changed(const struct gb_tokens_file *file, const char *path) {
+    struct stat st;
+
+    if (stat(path, &st) != 0)
+        return file->seen;
+    return !file->seen || file->device != st.st_dev || file->inode != st.st_ino || file->size != st.st_size ||
+           !same_time(&file->modified, &st.st_mtim) || !same_time(&file->changed, &st.st_ctim);
+}
+
+static void remember(struct gb_tokens_file *file, const struct stat *st) {
+    file->seen = true;
+    file->device = st->st_dev;
+    file->inode = st->st_ino;
+    file->size = st->st_size;
+    file->modified = st->st_mtim;
+    file->changed = st->st_ctim;
+}
+
+static int check_file(const struct stat *st, const char *path, struct gb_error *err) {
+    if (!S_ISREG(st->st_mode))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s is no regular file", path);
+    if ((st->st_mode & 07777 & ~MODE_MAX) != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "%.200s has mode %04o, and others could read or change the tokens in it: chmod 0640 it, or "
+                            "less",
+                            path, (unsigned)st->st_mode & 07777);
+    if (st->st_size > BYTES_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s has %lld bytes, more than the %u that are read", path,
+                            (long long)st->st_size, BYTES_MAX);
+    return 0;
+}
+
+/* The text with a NUL behind it, malloc'd. *ret_n: its bytes. */
+static char *read_text(int fd, size_t size, size_t *ret_n) {
+    char *text = malloc(size + 1);
+    size_t n = 0;
+    ssize_t got = 1;
+
+    while (text && n < size && got > 0) {
+        got = read(fd, text + n, size - n);
+        n += got > 0 ? (size_t)got : 0;
+    }
+    if (!text || got < 0) {
+        free(text);
+        return NULL;
+    }
+    text[n] = '\0';
+    *ret_n = n;
+    return text;
+}
+
+static int parse(char *text, size_t n, struct reading *r, const char *path, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    char first = text[strspn(text, " \t\r\n")];
+    unsigned line = 0;
+    int rc;
+
+    if (strlen(text) != n)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s is no text", path);
+    if (first == '[' || first == '{')
+        rc = gb_tokens_file_json(text, n, take, r, &line, &why);
+    else
+        rc = read_lines(text, r, &line, &why);
+    if (rc != 0)
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s:%u: %s", path, line, why.detail);
+    return rc;
+}
+
+static int read_open(struct gb_tokens_file *file, int fd, const char *path, struct gb_error *err) {
+    struct reading r = {.recs = NULL};
+    struct stat st;
+    char *text;
+    size_t n = 0;
+    int rc;
+
+    if (fstat(fd, &st) != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s cannot be read: %s", path, strerror(errno));
+    remember(file, &st);
+    if (check_file(&st, path, err) != 0)
+        return -1;
+    text = read_text(fd, (size_t)st.st_size, &n);
+    if (!text)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s cannot be read", path);
+    r.modified_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
+    rc = parse(text, n, &r, path, err);
+    explicit_bzero(text, n);
+    free(text);
+    free(r.lines);
+    if (rc != 0) {
+        free(r.recs);
+        return -1;
+    }
+    free(file->recs);
+    file->recs = r.recs;
+    file->count = r.count;
+    return 0;
+}
+
+int gb_tokens_file_read(struct gb_tokens_file *file, const char *path, struct gb_error *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int rc;
+
+    file->seen = false;
+    if (fd < 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s cannot be opened: %s", path, strerror(errno));
+    rc = read_open(file, fd, path, err);
+    close(fd);
+    return rc;
+}
+
+void gb_tokens_file_done(struct gb_tokens_file *file) {
+    free(file->recs);
+    *file = (struct gb_tokens_file){.recs = NULL};
+}

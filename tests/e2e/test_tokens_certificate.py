@@ -1,0 +1,72 @@
+"""A client's certificate that names a token's subject is as good as its secret."""
+import http.client
+import json
+import ssl
+
+import pytest
+
+import secure
+from harness import DATA, PATIENCE_S, until
+from test_access import token
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """Certificates of clients and their authority."""
+    authority = secure.Authority(tmp_path_factory.mktemp("clients"), "clients")
+    authority.make("cam", "/O=Example/CN=cam1", "DNS:cam1.example,URI:spiffe://example/cam1", "clientAuth")
+    authority.make("other", "/O=Example/CN=other", "DNS:other.example", "clientAuth")
+    return authority
+
+
+def ask(d, client, who, method, target, body=None, secret=None, headers=None):
+    context = ssl.create_default_context(cafile=secure.authority().cert)
+    if who:
+        context.load_cert_chain(client.path(who + ".pem"), client.path(who + ".key"))
+    c = http.client.HTTPSConnection(*d.tcp, timeout=PATIENCE_S, context=context)
+    try:
+        c.request(method, target, body, {**(headers or {}), **({"Authorization": "Bearer " + secret} if secret else {})})
+        r = c.getresponse()
+        return r.status, r.read()
+    finally:
+        c.close()
+
+
+@pytest.fixture
+def guarded(start, tmp_path, client):
+    state = tmp_path / "state"
+    boss = token(state, "add", "boss", "--scope", "admin")
+    token(state, "add", "cam", "--scope", "write", "--subject", "CN=cam1,O=Example", "--prefix", "cam1-")
+    cert, key = secure.authority().pair
+    d = start("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", client.cert, state=str(state),
+              listen=("--listen", "none", "--tls-listen", "127.0.0.1:0"))
+    return d, boss
+
+
+def test_alone_or_with_a_bearer(guarded, client):
+    d, boss = guarded
+    mine, other = DATA.format("default", "cam1-x"), DATA.format("default", "x")
+    assert ask(d, client, "cam", "PUT", mine, b"1")[0] == 201
+    assert ask(d, client, "cam", "PUT", other, b"1")[0] == 403
+    assert ask(d, client, "cam", "PUT", other, b"1", boss)[0] == 201  # the bearer decides
+    assert ask(d, client, "cam", "PUT", mine, b"1", "unknown")[0] == 401
+    assert ask(d, client, "other", "PUT", mine, b"1")[0] == 401
+    assert ask(d, client, "other", "PUT", mine, b"1", boss)[0] == 401  # both must be known
+
+
+def test_operations_of_certificates(guarded, client):
+    """The request goes on without its connection."""
+    d, boss = guarded
+    for i in range(20):
+        status, body = ask(d, client, "cam", "POST", f"/v1/sessions/default/buffers/cam1-{i}/fill" if i else "/v1/sessions/default/buffers",
+                           json.dumps({"name": "cam1-0", "bytes": 1 << 20} if not i else {"pattern": i}),
+                           headers={"Prefer": "respond-async", "Content-Type": "application/json"})
+        assert status in (201, 202, 404), body
+    assert ask(d, client, "cam", "GET", "/v1/operations")[0] == 200
+
+
+def test_revoked(guarded, client):
+    d, boss = guarded
+    assert ask(d, client, "cam", "GET", "/v1")[0] == 200
+    token(d.state, "revoke", "cam")
+    until("it is refused", lambda: ask(d, client, "cam", "GET", "/v1")[0] == 401)

@@ -1,0 +1,171 @@
+"""--tokens-file: tokens from a file beside those of the database."""
+import hashlib
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from harness import DATA, Daemon, binary, until
+from test_access import token
+from test_tokens import listed, said
+
+SECRET = "a-secret-of-the-file-{}"
+
+
+def secret(i):
+    return SECRET.format(i)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "tokens"
+
+
+def write(file, text, mode=0o640):
+    """As a whole: the daemon must not read one half."""
+    new = file.with_name("new")
+    new.write_text(text)
+    os.chmod(new, mode)
+    os.replace(new, file)
+
+
+def begin(start, tmp_path, file):
+    return start("--tokens-file", str(file), state=str(tmp_path / "state"))
+
+
+LINES = f"""# name and secret
+name=one secret={secret(1)}
+
+name=two hash={hashlib.sha256(secret(2).encode()).hexdigest()} scope=write prefix=cam1-   # behind
+name=three\tsecret={secret(3)} session=mine scope=write,map subject="CN=a \\"b\\", O=c" expires=2090-01-02T03:04:05Z
+name=four subject=dns:four.example scope=verify
+"""
+OBJECTS = [{"name": "one", "secret": secret(1), "prefix": None},
+           {"name": "two", "hash": hashlib.sha256(secret(2).encode()).hexdigest(), "scope": "write", "prefix": "cam1-"},
+           {"name": "three", "secret": secret(3), "session": "mine", "scope": "write,map", "subject": 'CN=a "b", O=c',
+            "expires": "2090-01-02T03:04:05Z"},
+           {"name": "four", "subject": "dns:four.example", "scope": "verify"}]
+
+
+@pytest.mark.parametrize("text", [LINES, LINES.replace("\n", "\r\n"), json.dumps(OBJECTS), json.dumps(OBJECTS, indent=1),
+                                  "\n".join(json.dumps(o) for o in OBJECTS)], ids=["lines", "crlf", "list", "indented", "objects"])
+def test_all_forms(start, tmp_path, file, text):
+    write(file, text)
+    d = begin(start, tmp_path, file)
+    d.ask("GET", "/v1").problem(401, "unauthenticated")
+    d.ask("GET", "/v1", token=secret(1)).expect(200)
+    d.ask("PUT", DATA.format("default", "cam1-x"), b"1", token=secret(1)).problem(403, "forbidden")
+    d.ask("PUT", DATA.format("default", "cam1-x"), b"1", token=secret(2)).expect(201)
+    d.ask("PUT", DATA.format("default", "x"), b"1", token=secret(2)).problem(403, "forbidden")
+    d.ask("PUT", DATA.format("default", "x"), b"1", token=secret(3)).problem(403, "forbidden")
+    until("the uses are known", lambda: listed(d.state, "--tokens-file", str(file))["one"]["last_used_at"])
+    tokens = listed(d.state, "--tokens-file", str(file))
+    assert list(tokens) == ["one", "two", "three", "four"] and {t["source"] for t in tokens.values()} == {"file"}
+    assert tokens["three"] == {**tokens["three"], "scopes": ["write", "map"], "session": "mine", "subject": 'CN=a "b", O=c',
+                               "expires_at": "2090-01-02T03:04:05.000Z", "prefix": None}
+    assert tokens["two"]["prefix"] == "cam1-" and tokens["four"]["scopes"] == ["verify"] and tokens["one"]["scopes"] == ["read"]
+    assert not any(secret(i) in d.log() for i in (1, 2, 3))
+
+
+def test_it_is_read_again(start, tmp_path, file):
+    write(file, f"name=one secret={secret(1)} scope=write\n")
+    d = begin(start, tmp_path, file)
+    d.ask("GET", "/v1", token=secret(1)).expect(200)
+    write(file, f"name=one secret={secret(2)}\n")
+    until("the other is in force", lambda: d.ask("GET", "/v1", token=secret(2)).status == 200)
+    d.ask("GET", "/v1", token=secret(1)).problem(401, "unauthenticated")
+    os.remove(file)
+    until("it is said", lambda: "cannot be opened" in d.log())
+    d.ask("GET", "/v1", token=secret(2)).expect(200)
+    write(file, "")
+    until("none is in force", lambda: d.ask("GET", "/v1", token=secret(2)).status == 401)
+    d.ask("GET", "/v1").problem(401, "unauthenticated")  # a file without tokens opens nothing
+    database = token(d.state, "add", "database")
+    until("the database's is taken", lambda: d.ask("GET", "/v1", token=database).status == 200)
+
+
+def test_a_file_that_is_written_in_place_is_read_at_sighup(start, tmp_path, file):
+    write(file, f"name=one secret={secret(1)}\n")
+    d = begin(start, tmp_path, file)
+    before = d.log().count(" in force")
+    d.process.send_signal(signal.SIGHUP)
+    until("it was read", lambda: d.log().count(" in force") > before)
+    d.ask("GET", "/v1", token=secret(1)).expect(200)
+
+
+def test_an_error_leaves_what_is_known(start, tmp_path, file):
+    write(file, f"name=one secret={secret(1)}\n")
+    d = begin(start, tmp_path, file)
+    write(file, f"name=two secret={secret(2)}\nname=three\n")
+    until("it is said", lambda: f"{file}:2: give secret, hash or subject" in d.log())
+    d.ask("GET", "/v1", token=secret(1)).expect(200)
+    d.ask("GET", "/v1", token=secret(2)).problem(401, "unauthenticated")
+    assert d.log().count(f"{file}:2") == 1 and secret(2) not in d.log()
+    write(file, f"name=one secret={secret(1)}\n", 0o644)
+    until("it is said", lambda: "has mode 0644" in d.log() and "chmod 0640" in d.log())
+
+
+GOOD = f"name=a secret={secret(1)} "
+
+
+@pytest.mark.parametrize("text, line, what", [
+    ("nonsense", 1, "word 1 is not of the form key=value"),
+    (GOOD + secret(7), 1, "word 3 is not of the form key=value"),
+    (GOOD + f"{secret(7)}=x", 1, "permitted keys"),
+    (GOOD + "scop=read", 1, 'no key "scop"'),
+    (GOOD + "name=b", 1, "name is given twice"),
+    (GOOD + "scope=reed", 1, "reed"),
+    (GOOD + 'subject="CN=a', 1, "a quotation does not end"),
+    (GOOD + 'subject="CN=a"b', 1, "a quotation does not end"),
+    (GOOD + "expires=30d", 1, "expires must be a time"),
+    (GOOD + "prefix=a/b", 1, "prefix"),
+    (GOOD + "session=-", 1, "session name"),
+    (GOOD + "hash=" + "0" * 64, 1, "not both"),
+    ("# \n\nname=a hash=0", 3, "64 lower-case"),
+    ("name=a secret=short", 1, "at least 16 bytes"),
+    ("secret=" + secret(1), 1, "no name"),
+    (GOOD + "\n" + GOOD, 2, "line 1 has a token of the same name"),
+    (GOOD + f"\nname=b secret={secret(1)}", 2, "line 1 has a token of the same secret"),
+    ("name=a subject=x\nname=b subject=x", 2, "line 1 has a token of the same subject"),
+    ("[", 1, "the list has no end"),
+    ('[{"name":"a","secret":"' + secret(1) + '"}\n{"name":"b"}]', 2, "a comma"),
+    ('[{"name":"a","secret":"' + secret(1) + '"},\n]', 2, "an object must follow"),
+    ('[1]', 1, "must be an object"),
+    ('[] x', 1, "nothing may follow"),
+    ('{"name":"a",\n"secret":' + secret(1) + '}', 2, "not JSON"),
+    ('{"name":"a"}\n\n{"name":"b","secret":1}', 1, "give secret"),
+    ('[{"name":"a","secret":"' + secret(1) + '"},\n\n{"name":"b","secret":1}]', 3, "secret must be a string"),
+    ('{"name":"a","name":"b"}', 1, "a key twice")])
+def test_errors_name_the_line(tmp_path, file, text, line, what):
+    """By the command, which reads the file as the daemon does, and by the daemon's refusal to start."""
+    token(tmp_path / "state", "add", "x")
+    write(file, text)
+    out = said(tmp_path / "state", "list", "--tokens-file", str(file))
+    assert out.returncode == 64 and f"{file}:{line}: " in out.stderr and what in out.stderr, out
+    assert not any(secret(i) in out.stderr for i in (1, 7))
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o604, 0o700])
+def test_modes_that_are_too_wide(backend, tmp_path, file, mode):
+    write(file, f"name=one secret={secret(1)}\n", mode)
+    d = Daemon(backend, "--tokens-file", str(file), wait=False)
+    assert d.process.wait(60) == 78
+    log = d.log()
+    d.clean()
+    assert f"has mode {mode:04o}" in log and "0640" in log and secret(1) not in log
+
+
+@pytest.mark.parametrize("what", ["absent", "folder", "binary", "large"])
+def test_files_that_are_none(tmp_path, file, what):
+    token(tmp_path / "state", "add", "x")
+    if what == "folder":
+        file.mkdir(mode=0o700)
+    elif what == "binary":
+        write(file, "name=a\0")
+    elif what == "large":
+        write(file, "#" * (4 << 20) + "#")
+    out = subprocess.run([binary(), "token", "list", "--state-dir", tmp_path / "state", "--tokens-file", file], capture_output=True,
+                         text=True, timeout=90)
+    assert out.returncode == 64 and str(file) in out.stderr and out.stdout == "", out
