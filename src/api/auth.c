@@ -46,7 +46,7 @@ static int by_certificate(const struct gb_http_request *request, struct gb_token
 /* Finds the token of the request. Where there are both a certificate and a bearer, both must be known, and the bearer
  * decides. Returns 1, 0 when no token is needed, or -1 with UNAUTHENTICATED or MALFORMED_REQUEST. */
 static int identify(const struct gb_http_request *request, struct gb_token_found *ret, struct gb_error *err) {
-    const char *secret;
+    const char *secret = NULL;
     int r;
 
     if (check_once(request, err) < 0)
@@ -196,14 +196,13 @@ int gb_api_authorize(void *app, struct gb_http_request *request, struct gb_error
 
     (void)app;
     request->caller = 0;
-    request->who.token = 0;
     if (gb_route_of(request)->access == GB_ACCESS_OPEN)
         return 0;
     r = identify(request, &found, err);
     if (r <= 0)
         return r;
     request->caller = found.grant;
-    request->who = found.who;
+    request->by = found.by;
     if (found.unnoted)
         note_use(request, found.grant);
     if (check_scope(request, found.grant, err) < 0)

@@ -118,6 +118,9 @@ int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);
 /* `gpubufd token ...`: argv[0] is "token". Returns the exit status; errors go to standard error. */
 enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv);
 
+/* `gpubufd tls ...`: argv[0] is "tls". As gb_token_command. */
+enum gb_exit gb_tls_command(struct gb_options *options, int argc, char **argv);
+
 /* `gpubufd selftest ...`: argv[0] is "selftest". As gb_token_command. */
 enum gb_exit gb_selftest_command(struct gb_options *options, int argc, char **argv);
 

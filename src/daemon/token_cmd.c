@@ -162,7 +162,7 @@ static void say_word(const char *what, const char *value) {
         fprintf(stderr, ", %s %s", what, value);
 }
 
-static int add(struct gb_token_store *tokens, const struct gb_options *options, const struct command *command,
+static int add(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
                struct gb_error *err) {
     struct gb_token_rec rec = {.scopes = 1u << GB_SCOPE_READ};
     char scopes[GB_SCOPES_SIZE];
@@ -185,7 +185,7 @@ static int add(struct gb_token_store *tokens, const struct gb_options *options, 
     return 0;
 }
 
-static int rotate(struct gb_token_store *tokens, const struct gb_options *options, const struct command *command,
+static int rotate(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
                   struct gb_error *err) {
     const char *overlap = command->own[OVERLAP] ? command->own[OVERLAP] : "1h";
     char hash[GB_SHA256_HEX_SIZE];
@@ -229,7 +229,7 @@ static int count_token(void *arg, const struct gb_token_rec *rec, struct gb_erro
 }
 
 /* Without a token, a daemon that listens on this machine alone is open. */
-static int revoke_one(struct gb_token_store *tokens, const struct gb_options *options, const char *name,
+static int revoke_one(const struct gb_options *options, struct gb_token_store *tokens, const char *name,
                       struct gb_error *err) {
     unsigned left = 0;
 
@@ -276,13 +276,13 @@ static int run(struct gb_token_store *tokens, const struct gb_options *options, 
                struct gb_error *err) {
     switch (command->verb) {
     case ADD:
-        return add(tokens, options, command, err);
+        return add(options, tokens, command, err);
     case LIST:
         return list(tokens, options, command->json, err);
     case REVOKE:
-        return revoke_one(tokens, options, command->words[1], err);
+        return revoke_one(options, tokens, command->words[1], err);
     case ROTATE:
-        return rotate(tokens, options, command, err);
+        return rotate(options, tokens, command, err);
     case VERBS:
         break;
     }

@@ -165,9 +165,9 @@ struct gb_http_request {
     struct gb_http_peer *peer; /* of the UNIX socket; NULL over TCP, and in HTTP/1.0, which has no interim responses */
     const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;
-    uint64_t started_ns;  /* gb_clock_ns() when the headers were complete */
-    char id[17];          /* request_id of problem documents */
-    struct gb_caller who; /* as authorize has found */
+    uint64_t started_ns; /* gb_clock_ns() when the headers were complete */
+    char id[17];         /* request_id of problem documents */
+    struct gb_caller by; /* whose token it has, as authorize has found */
 
     /* The handler's own, from the first call to the last; freed by state_free with the request. */
     void *state;

@@ -191,7 +191,6 @@ static const char *const steps[] = {
     ") STRICT;"
     "CREATE TRIGGER tokens_revoked AFTER DELETE ON tokens BEGIN"
     " DELETE FROM token_uses WHERE token_id = old.id; END;",
-
     /* NULL in all but the first three: does not apply. Status 0: the connection ended before the answer was out. */
     "CREATE TABLE audit("
     " id INTEGER PRIMARY KEY,"

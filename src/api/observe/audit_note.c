@@ -109,14 +109,14 @@ void gb_api_audit_ended(void *app, const struct gb_http_request *request, const 
     rec = (struct gb_audit_rec){.at_us = gb_wall_us(),
                                 .event = GB_AUDIT_REQUEST,
                                 .status = end->status,
-                                .token_id = request->who.token,
+                                .token_id = request->by.token,
                                 .bytes = gb_http_is_safe(request->method) ? end->sent : end->received};
     rec.text[GB_AUDIT_METHOD] = request->method < GB_HTTP_METHOD_COUNT ? gb_http_method_name(request->method) : NULL;
     rec.text[GB_AUDIT_ROUTE] = request->route ? request->route->path : NULL;
     rec.text[GB_AUDIT_ERROR] = end->code != GB_OK ? gb_code_slug(end->code) : NULL;
     rec.text[GB_AUDIT_REQUEST_ID] = request->id;
     rec.text[GB_AUDIT_ADDRESS] = or_none(note.address);
-    rec.text[GB_AUDIT_TOKEN] = request->who.token ? request->who.name.s : NULL;
+    rec.text[GB_AUDIT_TOKEN] = request->by.token ? request->by.name.s : NULL;
     rec.text[GB_AUDIT_CERTIFICATE] = request->certificate ? request->certificate->subject : NULL;
     rec.text[GB_AUDIT_SESSION] = or_none(note.session.s);
     rec.text[GB_AUDIT_OBJECT] = or_none(note.object.s);

@@ -261,17 +261,14 @@ static int find_locked(const struct table *t, const char *key, const char *what,
                        struct gb_error *err) {
     const struct way *first = first_of_key(t, key);
     int64_t now_us = gb_wall_us();
-    const struct gb_token_rec *rec;
     const struct way *way;
 
     for (way = first; way && way < t->ways + t->way_count && strcmp(way->key, key) == 0; way++) {
         if (over(way, now_us))
             continue;
-        rec = &t->recs[way->token];
-        ret->grant = way->grant;
-        ret->has_prefix = rec->prefix[0] != '\0';
-        ret->who.token = rec->id;
-        memcpy(ret->who.name.s, rec->name.s, strlen(rec->name.s) + 1);
+        *ret = (struct gb_token_found){.grant = way->grant,
+                                       .by = {t->recs[way->token].id, t->recs[way->token].name},
+                                       .has_prefix = t->recs[way->token].prefix[0] != '\0'};
         ret->unnoted = atomic_load_explicit(&t->uses[way->token].second, memory_order_relaxed) != now_us / US_PER_S;
         return 0;
     }

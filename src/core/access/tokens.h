@@ -16,6 +16,7 @@
 #include "model/model.h"
 
 struct gb_core;
+struct gb_caller;
 struct gb_tokens;
 
 /* Replaces the tokens in force as a whole. Copies them. [now] */
@@ -26,7 +27,7 @@ bool gb_tokens_required(struct gb_core *core);
 /* What identification finds. */
 struct gb_token_found {
     uint64_t grant;
-    struct gb_caller who;
+    struct gb_caller by; /* the token's id, which is never given twice, and its name */
     bool has_prefix;
     bool unnoted; /* no use of the token was noted in this second: gb_tokens_used is due */
 };

@@ -9,7 +9,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, Union, cast
 
-from . import _arrays, _parts, _safetensors
+from . import _arrays, _parts, _safetensors, _tls
 from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key
 from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged
@@ -30,11 +30,16 @@ class Client(Asker):
     """A daemon, and one of its sessions.
 
     Args:
-        url: ``http://HOST:PORT``, the same without ``http://``, or ``unix:///path/to/gpubufd.sock``.
+        url: ``https://HOST:PORT``, ``http://HOST:PORT``, the same without ``http://``, or ``unix:///path/to/gpubufd.sock``.
         socket: path of the daemon's UNIX socket, for all requests if no url is given, else only for ``map``; default ``GPUBUF_SOCKET``.
-        token: bearer token; default ``GPUBUF_TOKEN``.
+        token: bearer token; default ``GPUBUF_TOKEN``. Over plain http it goes to a loopback address only.
         session: the session that names of buffers belong to.
         timeout: seconds without a byte after which a request is given up.
+        cacert: of https: a file of PEM, or a folder of such files, with the authorities that are trusted in place of the system's;
+            default ``GPUBUF_CACERT``.
+        cert, key: of https: this client's certificate and its key, in PEM; default ``GPUBUF_CERT`` and ``GPUBUF_KEY``. Without a key it
+            is in the certificate's file.
+        plain_token: permits the token over plain http to other machines; default ``GPUBUF_PLAIN_TOKEN=1``.
 
     Without url and socket, requests go to ``GPUBUF_URL``, else ``GPUBUF_SOCKET``, else the default UNIX socket of a daemon on this machine,
     else ``http://127.0.0.1:7070``. No request is sent before the first call.
@@ -47,9 +52,14 @@ class Client(Asker):
     """
 
     def __init__(self, url: Optional[str] = None, socket: Optional[str] = None, token: Optional[str] = None,
-                 session: str = "default", *, timeout: float = 120.0) -> None:
+                 session: str = "default", *, timeout: float = 120.0, cacert: Optional[str] = None, cert: Optional[str] = None,
+                 key: Optional[str] = None, plain_token: bool = False) -> None:
         token = token if token is not None else os.environ.get("GPUBUF_TOKEN") or None
-        super().__init__(Transport(choose(url, socket), token, timeout), session)
+        address = choose(url, socket)
+        if token is not None and not (plain_token or os.environ.get("GPUBUF_PLAIN_TOKEN") == "1"):
+            _tls.check_token_road(address)
+        trust = _tls.Trust(cacert, cert, key) if address.tls else None
+        super().__init__(Transport(address, token, timeout, trust), session)
         self._socket = map_socket(socket, self._transport.address)
         self._collect()
 
