@@ -125,6 +125,29 @@ static void check_backend(struct gb_cli_doctor *doctor) {
                           "%s: %s", name, note);
 }
 
+/* What is switched off is a decision, not a fault. */
+static void check_cage(struct gb_cli_doctor *doctor) {
+    const char *seccomp = gb_cli_text(doctor->root, "cage.seccomp");
+    const char *privileges = gb_cli_text(doctor->root, "cage.privileges");
+    double landlock = gb_cli_number(doctor->root, "cage.landlock");
+    bool dumps = json_is_true(json_object_get(json_object_get(doctor->root, "cage"), "core_dumps"));
+    bool whole = landlock > 0 && strcmp(privileges, "none") == 0 && !dumps &&
+                 (strcmp(seccomp, "errno") == 0 || strcmp(seccomp, "kill") == 0);
+    char text[128];
+
+    if (seccomp[0] == '\0') {
+        gb_cli_doctor_skip(doctor, "cage", "this daemon tells nothing of one");
+        return;
+    }
+    snprintf(text, sizeof text, "Landlock %.0f, seccomp %s, privileges %s, core dumps %s", landlock, seccomp,
+             privileges, dumps ? "permitted" : "none");
+    if (whole)
+        gb_cli_doctor_add(doctor, "cage", true, "", "%s", text);
+    else
+        gb_cli_doctor_skip(doctor, "cage", "%s: parts are off (--landlock, --seccomp, --privileges, --core-dumps)",
+                           text);
+}
+
 static bool offers(json_t *device, const char *way) {
     json_t *found = json_object_get(json_object_get(device, "capabilities"), way);
 
@@ -217,6 +240,7 @@ int gb_cli_run_doctor(struct gb_cli *cli, int argc, char **argv) {
         check_version(&doctor);
         check_ready(&doctor);
         check_backend(&doctor);
+        check_cage(&doctor);
         check_devices(&doctor);
     }
     gb_cli_doctor_driver(&doctor);

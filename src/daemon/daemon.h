@@ -9,6 +9,7 @@
 #include "base/closer.h"
 #include "base/log.h"
 #include "core/core.h"
+#include "daemon/cage/seccomp.h"
 #include "daemon/listen.h"
 #include "daemon/options.h"
 #include "daemon/tokens_file.h"
@@ -24,6 +25,13 @@ enum gb_exit {
     GB_EXIT_CONFIG = 78    /* the options are well-formed but must not or cannot work */
 };
 
+/* What is in force of the cage. */
+struct gb_daemon_cage {
+    int landlock; /* the version; 0: none */
+    enum gb_seccomp seccomp;
+    bool privileges; /* given up */
+};
+
 /* Zero-initialised with options filled is ready for gb_daemon_start. */
 struct gb_daemon {
     struct gb_options options;
@@ -31,6 +39,8 @@ struct gb_daemon {
     char *state_dir;
     char *database;
     char *listen_file;
+    int lock_fd; /* of the database, until the store has it; 0: none */
+    struct gb_daemon_cage cage;
     char backend_note[GB_BACKEND_NOTE_SIZE];
     struct gb_backend *backend;
     struct gb_store *store;
@@ -106,6 +116,13 @@ void gb_daemon_check_audit(struct gb_daemon *daemon);
 /* Records a change of a token by a command. A failure is said, and changes nothing. */
 void gb_daemon_audit_token(const struct gb_options *options, struct gb_token_store *tokens, enum gb_audit_event event,
                            const char *name, const char *session);
+/* Has the process leave no core dump and take no debugger, unless --core-dumps is given. */
+void gb_daemon_hide(const struct gb_daemon *daemon);
+/* Gives up capabilities and the files that are not needed any more, as the options say. Before the first thread, after
+ * the state directory is found and the sockets are open. */
+int gb_daemon_enclose(struct gb_daemon *daemon, struct gb_error *err);
+/* Gives up system calls, once the backend is open, and logs what is in force. */
+int gb_daemon_filter(struct gb_daemon *daemon, struct gb_error *err);
 
 /* Reads certificates and keys, if a listener is for TLS; refuses options that do not go together. */
 int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err);

@@ -68,6 +68,7 @@ static enum gb_exit serve(struct gb_daemon *daemon) {
     enum gb_exit status;
 
     /* Many arenas keep what bursts on many threads left behind; freed memory goes back. */
+    gb_daemon_hide(daemon);
     mallopt(M_ARENA_MAX, 4);
     mallopt(M_TRIM_THRESHOLD, 4 << 20);
     daemon->log = (struct gb_log){.fd = STDERR_FILENO, .json = strcmp(daemon->options.log_format, "json") == 0};

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/timestamp.h"
+#include "daemon/cage/privileges.h"
 #include "daemon/daemon.h"
 #include "daemon/state_dir.h"
 #include "daemon/token_list.h"
@@ -104,6 +105,7 @@ static int make_secret(char *out, struct gb_error *err) {
     memcpy(out, "gpb_", 4);
     for (i = 0; i < sizeof bytes; i++)
         snprintf(out + 4 + 2 * i, 3, "%02x", bytes[i]);
+    explicit_bzero(bytes, sizeof bytes);
     return 0;
 }
 
@@ -182,6 +184,7 @@ static int add(const struct gb_options *options, struct gb_token_store *tokens, 
     say_word("until", rec.expires_at_us > 0 ? gb_rfc3339(rec.expires_at_us, time) : "");
     fputs("; its secret is shown this once:\n", stderr);
     puts(secret);
+    explicit_bzero(secret, sizeof secret);
     return 0;
 }
 
@@ -205,6 +208,7 @@ static int rotate(const struct gb_options *options, struct gb_token_store *token
     fprintf(stderr, "token %s has another secret, which is shown this once; the former one is good %s%s:\n",
             command->words[1], seconds > 0 ? "until " : "no longer", seconds > 0 ? gb_rfc3339(until_us, time) : "");
     puts(secret);
+    explicit_bzero(secret, sizeof secret);
     return 0;
 }
 
@@ -320,6 +324,7 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
     char *database = NULL;
     int rc;
 
+    gb_privileges_hide();
     rc = read_words(options, argc, argv, &command, &err);
     if (rc == 0 && options->help) {
         gb_options_help(stdout);

@@ -79,8 +79,11 @@ static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
         .audit_age_us = gb_daemon_audit_age_us(&daemon->options),
         .history = history_limits(&daemon->options),
         .queue_max = 65536,
+        .locked = true,
+        .lock_fd = daemon->lock_fd,
     };
 
+    daemon->lock_fd = -1;
     if (gb_store_open(&config, &daemon->store, err) != 0)
         return -1;
     return gb_token_store_beside(daemon->store, &daemon->tokens, err);
@@ -155,8 +158,16 @@ static int open_api(struct gb_daemon *daemon, struct gb_error *err) {
         .export_ttl_max_s = o->max_export_ttl,
         .metrics_sessions = o->metrics_sessions,
     };
+    const struct gb_api_about about = {
+        .version = PACKAGE_VERSION,
+        .backend_note = daemon->backend_note,
+        .seccomp = gb_seccomp_name(daemon->cage.seccomp),
+        .landlock = daemon->cage.landlock,
+        .privileges = daemon->cage.privileges,
+        .core_dumps = o->core_dumps,
+    };
 
-    daemon->api = gb_api_new(daemon->core, daemon->backend, daemon->backend_note, PACKAGE_VERSION);
+    daemon->api = gb_api_new(daemon->core, daemon->backend, &about);
     if (daemon->api == NULL)
         return out_of_memory(err);
     gb_api_set_limits(daemon->api, &limits);
@@ -315,12 +326,13 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return GB_EXIT_USAGE;
     if (raise_limits(daemon, err) != 0 || open_paths(daemon, err) != 0)
         return GB_EXIT_CONFIG;
-    if (open_store(daemon, err) != 0)
+    if (gb_store_lock(daemon->database, &daemon->lock_fd, err) != 0)
         return exit_of(err);
     if (gb_daemon_open_tls(daemon, err) != 0)
         return GB_EXIT_CONFIG;
     unlink(daemon->listen_file); /* a killed daemon left it: scripts that wait for it must not read old addresses */
-    if (gb_daemon_listen(daemon, err) != 0)
+    /* A port below 1024 takes a capability, and the store has threads: they begin in the cage. */
+    if (gb_daemon_listen(daemon, err) != 0 || gb_daemon_enclose(daemon, err) != 0 || open_store(daemon, err) != 0)
         return exit_of(err);
     status = check_tokens(daemon, err);
     if (status != GB_EXIT_OK)
@@ -329,7 +341,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return exit_of(err);
     gb_log(&daemon->log, GB_LOG_INFO, "backend", "%s: %s", gb_backend_name(daemon->backend), daemon->backend_note);
     if (gb_closer_new(FOREIGN_FILES, &daemon->closer, err) != 0 || open_core(daemon, err) != 0 ||
-        gb_daemon_load_tokens(daemon, &tokens, err) != 0)
+        gb_daemon_load_tokens(daemon, &tokens, err) != 0 || gb_daemon_filter(daemon, err) != 0)
         return exit_of(err);
     if (open_api(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
@@ -362,6 +374,8 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     gb_token_store_close(daemon->tokens);
     gb_tokens_file_done(&daemon->tokens_file);
     gb_store_close(daemon->store);
+    if (daemon->lock_fd > 0)
+        close(daemon->lock_fd);
     gb_closer_free(daemon->closer);
     gb_overtime_end(overtime);
     free(daemon->listen_file);

@@ -81,12 +81,18 @@ static int open_locked(struct gb_store *s, struct gb_error *err) {
     return gb_writer_new(copied ? NULL : s->db, &s->config, &logs, copied ? move_to_file : NULL, s, &s->writer, err);
 }
 
+int gb_store_lock(const char *path, int *ret_fd, struct gb_error *err) {
+    return gb_lock_take(path, ret_fd, err);
+}
+
 int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err) {
     struct gb_store *s = calloc(1, sizeof(*s));
 
-    if (!s)
+    if (!s) {
+        gb_lock_drop(config->locked ? config->lock_fd : -1);
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    s->lock_fd = -1;
+    }
+    s->lock_fd = config->locked ? config->lock_fd : -1;
     s->config = *config;
     s->storage.file = strdup(config->path);
     s->config.path = s->storage.file;
@@ -94,7 +100,7 @@ int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, s
         gb_store_close(s);
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     }
-    if (gb_lock_take(config->path, &s->lock_fd, err) < 0 || open_locked(s, err) < 0) {
+    if ((!config->locked && gb_lock_take(config->path, &s->lock_fd, err) < 0) || open_locked(s, err) < 0) {
         gb_store_close(s);
         return -1;
     }

@@ -34,7 +34,13 @@ struct gb_store_config {
     uint64_t audit_max;   /* rows of the audit, oldest dropped first; 0: 1000000 */
     int64_t audit_age_us; /* of its rows; 0: no bound */
     uint64_t queue_max;   /* changes waiting; one more fails at once with SATURATED (through done) */
+    bool locked;          /* lock_fd is of gb_store_lock, and the store's from the call on, also one that fails */
+    int lock_fd;
 };
+
+/* Takes the lock that gb_store_open would take, for a caller that does something in between which only the holder may.
+ * close() gives it up. */
+int gb_store_lock(const char *path, int *ret_fd, struct gb_error *err);
 
 /* Opens or creates, migrates to the newest schema. A database of a newer schema, a file that is not a database, or one
  * that another daemon holds (an advisory lock beside it) is refused with INTERNAL and a sentence that says so.
