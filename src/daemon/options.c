@@ -128,7 +128,7 @@ static int set_list(struct gb_text_list *list, bool replace, const char *text, s
     if (replace)
         list_done(list);
     while (*text != '\0') {
-        size_t n = strcspn(text, ", \t");
+        size_t n = strcspn(text, ", \t\r\n\v\f");
 
         if (n > 0 && list_add(list, text, n, err) != 0)
             return -1;

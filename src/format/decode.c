@@ -13,8 +13,10 @@ struct gb_decoder {
     z_stream z;
     bool z_open;
     ZSTD_DCtx *zstd;
-    bool begun;    /* a byte has come */
-    bool complete; /* a member or frame ended with the last byte */
+    unsigned magic_n; /* bytes of the present frame's magic number that have come */
+    bool skippable;   /* the frame that it begins */
+    bool begun;       /* a byte has come */
+    bool complete;    /* a member or frame ended with the last byte */
 };
 
 const char *gb_coding_name(enum gb_coding coding) {
@@ -108,6 +110,23 @@ static int step_zlib(struct gb_decoder *d, const char **in, size_t *in_n, char *
     return 0;
 }
 
+/* Whether the input goes on with the magic number of a frame of RFC 8878. libzstd reads the formats before 1.0 as well,
+ * for which it has no bound of the window. */
+static bool has_magic(struct gb_decoder *d, const char *in, size_t n) {
+    static const char frame[] = "\x28\xb5\x2f\xfd";
+    static const char skippable[] = "\x50\x2a\x4d\x18"; /* the last four bits of its first byte are free */
+
+    unsigned at = d->magic_n;
+
+    if (at == 0 && n > 0)
+        d->skippable = (in[0] & 0xf0) == skippable[0];
+    for (; at < 4 && n > 0; at++, in++, n--) {
+        if (*in != (d->skippable ? skippable : frame)[at] && !(d->skippable && at == 0))
+            return false;
+    }
+    return true;
+}
+
 static int step_zstd(struct gb_decoder *d, const char **in, size_t *in_n, char *out, size_t out_n, size_t *ret_made,
                      struct gb_error *err) {
     ZSTD_inBuffer from = {.src = *in, .size = *in_n};
@@ -117,6 +136,8 @@ static int step_zstd(struct gb_decoder *d, const char **in, size_t *in_n, char *
     *ret_made = 0;
     if (d->complete && *in_n == 0)
         return 0; /* asking again would begin a next frame */
+    if (!has_magic(d, *in, *in_n))
+        return broken(d, "a frame does not begin as RFC 8878 says", err);
     r = ZSTD_decompressStream(d->zstd, &to, &from);
     if (ZSTD_isError(r)) {
         if (ZSTD_getErrorCode(r) == ZSTD_error_memory_allocation)
@@ -133,6 +154,7 @@ static int step_zstd(struct gb_decoder *d, const char **in, size_t *in_n, char *
     *in_n -= from.pos;
     *ret_made = to.pos;
     d->complete = r == 0;
+    d->magic_n = d->complete ? 0 : d->magic_n + (unsigned)(from.pos < 4 - d->magic_n ? from.pos : 4 - d->magic_n);
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/caller.h"
 #include "base/error.h"
 
 struct gb_client;
@@ -179,6 +180,7 @@ struct gb_http_request {
     size_t body_len;
     uint64_t started_ns; /* gb_clock_ns() when the headers were complete */
     char id[17];         /* request_id of problem documents */
+    struct gb_caller by; /* whose token it has, as authorize has found */
 
     /* The handler's own, from the first call to the last; freed by state_free with the request. */
     void *state;
@@ -444,6 +446,17 @@ enum gb_http_limit {
 };
 const char *gb_http_limit_name(enum gb_http_limit limit);
 
+/* How a request ended. */
+struct gb_http_end {
+    int status;        /* 0: the connection ended before the answer was out */
+    enum gb_code code; /* of its problem document; OK: none */
+    uint64_t ns;       /* since its headers were complete */
+    uint64_t received; /* bytes of its body */
+    uint64_t sent;     /* bytes of the reply's body, as announced; 0: a canned one */
+    const struct gb_http_response *response;
+    const struct gb_http_peer *peer; /* of a UNIX socket, in HTTP/1.0 as well; NULL: TCP */
+};
+
 struct gb_http_server_config {
     void *app;
     const struct gb_http_route *routes;
@@ -466,9 +479,8 @@ struct gb_http_server_config {
     /* Called before an error becomes a problem document: may add members. NULL: none. */
     void (*explain)(void *app, const struct gb_http_request *request, const struct gb_error *error,
                     struct gb_http_response *response);
-    /* Called when a request has ended, for an access log. status 0: the connection ended before the answer was out.
-     * NULL: none. */
-    void (*ended)(void *app, const struct gb_http_request *request, int status, uint64_t ns);
+    /* Called when a request has ended, on the thread that had it; must not block. NULL: none. */
+    void (*ended)(void *app, const struct gb_http_request *request, const struct gb_http_end *end);
     /* Called when a thread of the server turned without progress and ends the connection that caused it; for a log.
      * NULL: none. */
     void (*stuck)(void *app, const char *text);

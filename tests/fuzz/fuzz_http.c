@@ -1,7 +1,11 @@
-/* Byte ranges and lists of entity tags. */
+/* Byte ranges and lists of entity tags. Ranges that were parsed are written and parsed again; the texts of a reply with
+ * several of them fill exactly the length that it announces. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "fuzz.h"
+#include "http/message/byteranges.h"
 #include "http/message/conditions.h"
 #include "http/message/range.h"
 
@@ -19,6 +23,36 @@ const char *const gb_fuzz_seeds[] = {
     NULL,
 };
 
+static void check_again(const struct gb_range_set *ranges, uint64_t size) {
+    char text[GB_RANGES_MAX * 42 + 8] = "bytes=";
+    struct gb_range_set again;
+    size_t n = strlen(text);
+    unsigned i;
+
+    for (i = 0; i < ranges->count; i++)
+        n += (size_t)sprintf(text + n, "%s%" PRIu64 "-%" PRIu64, i > 0 ? "," : "", ranges->range[i].first,
+                             ranges->range[i].first + ranges->range[i].length - 1);
+    FUZZ_ASSERT(gb_range_parse(text, size, &again) == GB_RANGE_PART && again.count == ranges->count);
+    FUZZ_ASSERT(memcmp(again.range, ranges->range, ranges->count * sizeof(again.range[0])) == 0);
+}
+
+static void check_multipart(const struct gb_range_set *ranges, uint64_t size) {
+    struct gb_byteranges parts = {.boundary = "gpubuf0123456789abcdef0123456789abcdef", .total = size};
+    char text[GB_MULTIPART_TEXT_SIZE];
+    uint64_t length = 0;
+    unsigned i;
+
+    parts.media = "application/octet-stream";
+    for (i = 0; i < ranges->count; i++) {
+        size_t n = gb_byteranges_head(&parts, ranges, i, text);
+
+        FUZZ_ASSERT(n < sizeof(text) && n == strlen(text) && strcmp(text + n - 4, "\r\n\r\n") == 0);
+        length += n + ranges->range[i].length;
+    }
+    length += gb_byteranges_tail(&parts, text);
+    FUZZ_ASSERT(gb_byteranges_length(&parts, ranges) == length);
+}
+
 static void check_range(const char *text, uint64_t size) {
     struct gb_range_set ranges;
     uint64_t total = 0;
@@ -34,6 +68,8 @@ static void check_range(const char *text, uint64_t size) {
         FUZZ_ASSERT(range->length <= size - total); /* no byte twice */
         total += range->length;
     }
+    check_again(&ranges, size);
+    check_multipart(&ranges, size);
 }
 
 static void check_tags(const char *text) {

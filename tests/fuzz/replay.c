@@ -1,6 +1,7 @@
-/* Runs a fuzz target without a fuzzer: its seeds and fixed mutations of them, or the files given as arguments (the
- * findings of a fuzzer). A failure ends the program by a signal. "--seeds DIR" writes the seeds as files for a fuzzer
- * to start from. */
+/* Runs a fuzz target without a fuzzer: its seeds and fixed mutations of them, or the files given as arguments and
+ * those of the folders among these (a corpus, the findings of a fuzzer). A failure ends the program by a signal.
+ * "--seeds DIR" writes the seeds as files for a fuzzer to start from. */
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,6 +72,8 @@ static size_t mutate(char *data, size_t n, uint32_t *state) {
     return n;
 }
 
+static size_t files;
+
 static int run_file(const char *path) {
     char data[1 << 16];
     FILE *file = fopen(path, "rb");
@@ -83,7 +86,26 @@ static int run_file(const char *path) {
     n = fread(data, 1, sizeof data, file);
     fclose(file);
     run_one(data, n);
+    files++;
     return 0;
+}
+
+static int run_path(const char *path) {
+    DIR *folder = opendir(path);
+    struct dirent *entry;
+    char name[4096];
+    int failed = 0;
+
+    if (folder == NULL)
+        return run_file(path);
+    while ((entry = readdir(folder)) != NULL) {
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
+        failed |= run_file(name);
+    }
+    closedir(folder);
+    return failed;
 }
 
 static int write_seeds(const char *folder) {
@@ -113,7 +135,7 @@ int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "--seeds") == 0)
         return write_seeds(argv[2]);
     for (k = 1; k < argc; k++)
-        failed |= run_file(argv[k]);
+        failed |= run_path(argv[k]);
     for (i = 0; argc == 1 && gb_fuzz_seeds[i] != NULL; i++) {
         size_t n = strlen(gb_fuzz_seeds[i]);
         uint32_t state = 2463534242u + (uint32_t)i;
@@ -126,6 +148,6 @@ int main(int argc, char **argv) {
     }
     if (gb_fuzz_end)
         gb_fuzz_end();
-    printf("%u mutants of %zu seeds\n%zu passed, %d failed\n", runs, i, i > 0 ? i : (size_t)(argc - 1), failed);
+    printf("%u mutants of %zu seeds, %zu files\n%zu passed, %d failed\n", runs, i, files, i + files, failed);
     return failed;
 }

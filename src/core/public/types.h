@@ -55,7 +55,9 @@ struct gb_core_config {
     uint64_t allocation_log;     /* allocation events that are kept; 0: none */
     uint64_t health_interval_ms; /* between two readings of the devices' health; 0: none */
     enum gb_health_policy health_policy;
-    const char *health_root;  /* copied; see backend/health/health.h */
+    const char *health_root; /* copied; see backend/health/health.h */
+    enum gb_audit_mode audit_mode;
+    const char *audit_file;   /* of JSON lines; copied; NULL or "": none */
     uint64_t housekeeping_ms; /* between two ticks of the housekeeper; 0: 1000 */
 };
 

@@ -38,6 +38,7 @@ struct gb_exchange {
     struct gb_http_server *server;
     struct gb_text_arena texts; /* target, header and query, unless like has them */
     struct gb_exchange *like;   /* the earlier exchange with the same head; a reference, or NULL */
+    struct gb_http_text secret; /* the value of Authorization, in texts; wiped with them */
     char *raw;                  /* the head as received; malloc'd, NULL: not kept */
     size_t raw_len;
     struct gb_exchange_loop *loop; /* on which it began */

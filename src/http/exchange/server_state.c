@@ -16,6 +16,19 @@
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
+static void tell(const struct gb_http_server_config *config, const struct gb_exchange *ex, int status, uint64_t ns) {
+    const struct gb_http_response *resp = &ex->resp;
+    const struct gb_http_end end = {.status = status,
+                                    .code = ex->err.code,
+                                    .ns = ns,
+                                    .received = ex->body_received,
+                                    .sent = resp->source_len ? resp->source_len : resp->body_len,
+                                    .response = resp,
+                                    .peer = ex->peer ? &ex->peer->seen : NULL};
+
+    config->ended(config->app, &ex->req, &end);
+}
+
 void gb_server_ended(struct gb_latency_table *latency, struct gb_exchange *ex) {
     const struct gb_http_server_config *config = &ex->server->config;
     size_t route = ex->req.route ? (size_t)(ex->req.route - config->routes) : config->route_count;
@@ -26,7 +39,7 @@ void gb_server_ended(struct gb_latency_table *latency, struct gb_exchange *ex) {
     gb_latency_record(latency, route, status, ns);
     atomic_fetch_sub_explicit(&ex->loop->active, 1, memory_order_release);
     if (config->ended)
-        config->ended(config->app, &ex->req, status, ns);
+        tell(config, ex, status, ns);
 }
 
 bool gb_server_revoked(struct gb_exchange *ex, struct gb_error *err) {

@@ -92,7 +92,8 @@ static void take(struct gb_loop *loop, struct gb_handoff *handoff, const struct 
         /* The loop that had time to accept it has time for its handshake. */
         to = handoff->secure ? loop : gb_loop_fill(server, GB_LOOP_TOGETHER / server->config.loops);
     } else if (place == GB_CONN_SLOT_FULL && atomic_load(&server->squeezed) < SQUEEZED_MAX) {
-        to = gb_quiet_longest(server, handoff->local);
+        to = gb_handshakes_oldest(server);
+        to = to ? to : gb_quiet_longest(server, handoff->local);
         handoff->squeezed = true;
         if (to)
             place = gb_conn_slot_take(&server->places, from, true, &handoff->source);

@@ -1,7 +1,11 @@
 /* libmicrohttpd 0.9.75 reads leniently: a folded line goes to the end of the field's name, a NUL byte ends a name, a
  * value or a line, a bare LF ends a line. A proxy in front may read the same bytes otherwise, and then the two disagree
  * on the end of the request. In libmicrohttpd's buffer the lines follow each other, with two NULs in place of CR LF, so
- * that anything else leaves a gap. */
+ * that anything else leaves a gap.
+ *
+ * Bytes that libmicrohttpd makes NULs as well leave none: a NUL in the place of a line end's CR; behind the last field,
+ * the colon of a field without a name, which libmicrohttpd takes for the empty line. No proxy forwards such bytes: each
+ * writes its own line ends. */
 #include "http/mhd/head.h"
 
 #include <microhttpd.h>
@@ -48,7 +52,10 @@ bool gb_head_request_line(struct gb_head *head, const struct gb_exchange *ex, co
 bool gb_head_end(const struct gb_head *head, const struct gb_exchange *ex) {
     const union MHD_ConnectionInfo *header = MHD_get_connection_info(ex->conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 
-    return !head->at || (header && head->at + 2 == head->begin + header->header_size);
+    if (!head->at)
+        return true;
+    /* A byte behind a NUL in the last value would lie there. */
+    return header && head->at + 2 == head->begin + header->header_size && memcmp(head->at - 2, "\0\0\0", 4) == 0;
 }
 
 /* --- the bytes ---------------------------------------------------------------------------------------------------- */

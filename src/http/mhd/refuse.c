@@ -7,6 +7,7 @@
 #include "http/message/problem.h"
 #include "http/message/response.h"
 #include "http/message/status.h"
+#include "http/mhd/front.h"
 
 /* Says in numbers which limit was reached. */
 static void explain(const struct gb_http_server *server, enum gb_refusal why, bool local, char *out, size_t size) {
@@ -81,7 +82,7 @@ bool gb_refuse_or_squeeze(struct gb_loop *loop, const struct gb_handoff *handoff
     struct gb_http_server *server = loop->server;
 
     atomic_fetch_sub(&server->squeezed, 1);
-    if (gb_quiet_give_way(loop, handoff->local)) {
+    if (gb_fronts_give_way(loop) || gb_quiet_give_way(loop, handoff->local)) {
         atomic_fetch_add(&server->accepted, 1);
         return true;
     }

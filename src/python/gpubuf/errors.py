@@ -22,7 +22,7 @@ __all__ = [
     "UriTooLong", "UnsupportedMediaType", "RangeNotSatisfiable", "MisdirectedRequest", "ShapeMismatch",
     "IdempotencyKeyReused", "UnsupportedArray", "HeadersTooLarge", "Internal", "StoreFailed", "DeviceError", "Unsupported",
     "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "PinnedLimitReached", "TooManyRequests", "StreamHeld", "Mapped", "Sealed",
-    "LocalOnly", "LeaseNotFound", "MapNotPermitted", "BadCall", "BadArgument", "BadType", "Closed", "Escaped",
+    "LocalOnly", "LeaseNotFound", "MapNotPermitted", "TlsFailed", "BadCall", "BadArgument", "BadType", "Closed", "Escaped",
     "Adopted", "CannotAdopt", "StorageFull", "StoreUnavailable",
 ]
 
@@ -131,6 +131,10 @@ class NoMemory(Error):
 
 class Unreachable(Error, ConnectionError, code="unreachable", retryable=True):
     """The daemon was not reached, or the connection broke before an answer"""
+
+
+class TlsFailed(Unreachable, code="tls_failed", retryable=False):
+    """There is no connection by TLS that can be trusted"""
 
 
 class BrokenAnswer(Error, ConnectionError, code="broken_answer", retryable=True):

@@ -180,6 +180,18 @@ START_TEST(test_environment_list) {
 }
 END_TEST
 
+/* A list of one item a line, as another program's output is. */
+START_TEST(test_environment_lines) {
+    struct gb_options o = {0};
+
+    setenv("GPUBUFD_LISTEN", "127.0.0.1:1,\r\n[::1]:2\r\n", 1);
+    gb_assert_ok(gb_options_finish(&o, &err), err);
+    ck_assert_uint_eq(o.listen.count, 2);
+    ck_assert_str_eq(o.listen.items[1], "[::1]:2");
+    gb_options_done(&o);
+}
+END_TEST
+
 START_TEST(test_environment_refused) {
     struct gb_options o = {0};
 
@@ -261,6 +273,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_refused, 0, (int)(sizeof refused / sizeof refused[0]));
     tcase_add_test(tcase, test_precedence);
     tcase_add_test(tcase, test_environment_list);
+    tcase_add_test(tcase, test_environment_lines);
     tcase_add_test(tcase, test_environment_refused);
     tcase_add_loop_test(tcase, test_bad_file, 0, (int)(sizeof bad_files / sizeof bad_files[0]));
     tcase_add_test(tcase, test_absent_file);

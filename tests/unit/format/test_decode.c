@@ -254,6 +254,24 @@ START_TEST(windows) {
 }
 END_TEST
 
+/* A frame of zstd 0.7 with "abc" in it, and a window of 128 MiB. */
+START_TEST(older_formats) {
+    static const char frame[] = "\x27\xb5\x2f\xfd\x00\x88\x40\x00\x03"
+                                "abc\xc0\x00\x00";
+    struct gb_error err = GB_ERROR_INIT;
+    char out[4096];
+    size_t made;
+    size_t cut;
+
+    for (cut = 0; cut < sizeof(frame); cut++) {
+        err = GB_ERROR_INIT;
+        ck_assert_int_eq(decode(GB_CODING_ZSTD, frame, sizeof(frame) - 1, cut, sizeof(out), out, &made, &err), -1);
+        ck_assert_int_eq(err.code, GB_ERR_INVALID_ENCODING);
+        ck_assert_ptr_nonnull(strstr(err.detail, "RFC 8878"));
+    }
+}
+END_TEST
+
 /* A skippable frame says nothing, and a stream of nothing else is empty. */
 START_TEST(skippable) {
     static const char frame[] = "\x50\x2a\x4d\x18\x03\x00\x00\x00xyz";
@@ -281,6 +299,7 @@ int main(void) {
     gb_test_add_loop(suite, "follows", what_follows_the_end, 10, CODINGS);
     gb_test_add_loop(suite, "another", another_coding, 10, CODINGS);
     gb_test_add(suite, "windows", windows, 10);
+    gb_test_add(suite, "older", older_formats, 10);
     gb_test_add(suite, "skippable", skippable, 10);
     return gb_test_run(suite);
 }

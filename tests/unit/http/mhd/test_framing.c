@@ -169,6 +169,8 @@ static const struct head heads[] = {
     HEAD("a fold at the beginning", "PUT /b/x HTTP/1.1\r\n Host: localhost\r\nHost: localhost\r\n\r\n", 400),
     HEAD("a NUL in a length", PUT "Content-Length: 0\0005\r\n\r\n", 400),
     HEAD("a NUL in a value", PUT "Content-Length: 0\r\nX: a\0b\r\n\r\n", 400),
+    HEAD("a NUL and a byte in the last value", PUT "Content-Length: 0\0=\n\n", 400),
+    HEAD("a NUL and a byte behind the request line", "GET /canned HTTP/1.0\0=\n\n", 400),
     HEAD("a NUL in a name", PUT "Content-Length: 0\r\nX\0Y: a\r\n\r\n", 400),
     HEAD("a NUL in the target", "PUT /b/x\0y HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", 400),
     HEAD("a NUL in the query", "PUT /b/x?a\0b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", 400),

@@ -1,0 +1,14 @@
+/* Whose token a request has. */
+#ifndef GB_BASE_CALLER_H
+#define GB_BASE_CALLER_H
+
+#include <stdint.h>
+
+#include "base/name.h"
+
+struct gb_caller {
+    int64_t token; /* its id; 0: not known, or no token is needed */
+    struct gb_name name;
+};
+
+#endif
