@@ -35,7 +35,7 @@ struct gb_loop {
     struct gb_front *buried; /* ended in this turn */
     struct gb_handshakes handshakes;
     struct gb_quiet quiet[2][2]; /* [UNIX socket][has asked] */
-    struct gb_proxy *proxies; /* connections that wait for their header of the PROXY protocol */
+    struct gb_proxy *proxies;    /* connections that wait for their header of the PROXY protocol */
     unsigned proxy_count;
     struct gb_proxy *buried_proxies; /* ended in this turn */
     struct gb_exchange *waiting;

@@ -6,8 +6,8 @@
 
 #include "http/message/problem.h"
 #include "http/message/response.h"
-#include "http/mhd/front.h"
 #include "http/message/status.h"
+#include "http/mhd/front.h"
 
 /* Says in numbers which limit was reached. */
 static void explain(const struct gb_http_server *server, enum gb_refusal why, bool local, char *out, size_t size) {
