@@ -32,6 +32,7 @@ struct gbc_settings {
     void (*trace)(void *arg, const char *line);
     void *trace_arg;
     atomic_int interrupted; /* written from signal handlers */
+    atomic_int spoken;      /* HTTP has been answered: the scheme of the URL is right */
 };
 
 struct gbc_conn;

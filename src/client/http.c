@@ -182,6 +182,8 @@ static int judge(struct gbc_conn *conn, struct gpubuf_error *err) {
 
     if (conn->reply.status < 100)
         return gbc_error_set(err, GPUBUF_BAD_ANSWER, "%s gave no HTTP status", conn->set->url);
+    if (conn->reply.status != 400)
+        atomic_store(&conn->set->spoken, 1);
     if (conn->reply.status >= 300 && conn->reply.status < 400 && conn->reply.status != 304)
         return redirected(conn, err);
     if (conn->reply.status < 400)

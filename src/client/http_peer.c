@@ -444,7 +444,8 @@ static int explain_tls(struct gbc_conn *conn, bool certain, bool told, const cha
 static int explain_plain(const struct gbc_settings *set, struct gpubuf_error *err) {
     struct look look;
 
-    if (set->socket || behind_proxy(set) || look_at(&look, set, false, err) < 0 || !look.tls)
+    if (set->socket || atomic_load(&set->spoken) || behind_proxy(set) || look_at(&look, set, false, err) < 0 ||
+        !look.tls)
         return 0;
     return gbc_error_set(err, GPUBUF_TLS_FAILED, "%s is asked without TLS and speaks TLS: give https://%s", set->url,
                          strstr(set->base, "://") + 3);

@@ -366,9 +366,9 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     if (served)
         gb_core_set_outside(daemon->core, NULL, NULL);
     gb_http_server_stop(daemon->server, 0);
-    gb_daemon_free_bounds(&daemon->bounds);
     if (served)
         gb_audit_stopped(daemon->core);
+    gb_daemon_free_bounds(&daemon->bounds);
     gb_tls_context_unref(daemon->tls);
     gb_listen_done(&daemon->listeners, !served);
     gb_core_close(daemon->core);

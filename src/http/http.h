@@ -419,6 +419,17 @@ void gb_http_problem(struct gb_http_response *response, const struct gb_http_req
 
 struct gb_http_server;
 
+/* How a request ended. */
+struct gb_http_end {
+    int status;        /* 0: the connection ended before the answer was out */
+    enum gb_code code; /* of its problem document; OK: none */
+    uint64_t ns;       /* since its headers were complete */
+    uint64_t received; /* bytes of its body */
+    uint64_t sent;     /* bytes of the reply's body, as announced; 0: a canned one */
+    const struct gb_http_response *response;
+    const struct gb_http_peer *peer; /* of a UNIX socket, in HTTP/1.0 as well; NULL: TCP */
+};
+
 /* What clients may take; zeroed: whatever they like. */
 struct gb_http_bounds {
     struct gb_http_bound address; /* of each address without a token; of IPv6, of each /64 */
@@ -445,17 +456,6 @@ enum gb_http_limit {
     GB_HTTP_LIMITS
 };
 const char *gb_http_limit_name(enum gb_http_limit limit);
-
-/* How a request ended. */
-struct gb_http_end {
-    int status;        /* 0: the connection ended before the answer was out */
-    enum gb_code code; /* of its problem document; OK: none */
-    uint64_t ns;       /* since its headers were complete */
-    uint64_t received; /* bytes of its body */
-    uint64_t sent;     /* bytes of the reply's body, as announced; 0: a canned one */
-    const struct gb_http_response *response;
-    const struct gb_http_peer *peer; /* of a UNIX socket, in HTTP/1.0 as well; NULL: TCP */
-};
 
 struct gb_http_server_config {
     void *app;

@@ -9,7 +9,7 @@ import pytest
 
 import secure
 from connected import PATIENCE_S
-from harness import DATA, SMALL_SLOTS, Daemon, until
+from harness import DATA, SMALL_SLOTS, Daemon, Raw, until
 from records import RECORD, Secured, Wire, context_of, s_client, secured_address
 from values import payload
 
@@ -116,11 +116,12 @@ def test_protocols(d):
 
 
 def test_the_wrong_protocol(d):
-    """HTTP at the port for TLS ends; TLS at the port for HTTP is answered as a malformed request, or ends."""
+    """HTTP at the address for TLS is told so; TLS at the address for HTTP fails, and something else than both gets an alert."""
+    with Raw(d.tcp[:1] + d.tls[1:]) as r:
+        assert "https://" in r.send(CLOSE).reply().problem(400, "malformed_request")["detail"]
     with socket.create_connection(d.tls, PATIENCE_S) as s:
-        s.sendall(CLOSE)
-        answer = b"".join(iter(lambda: s.recv(4096), b""))
-        assert answer[:1] == b"\x15"  # an alert
+        s.sendall(b"\x16\x03\x01\xff\xff")
+        assert s.recv(4096)[:1] == b"\x15"
     with socket.create_connection(d.tcp, PATIENCE_S) as s:
         with pytest.raises((ssl.SSLError, OSError)):
             Secured(s, secure.authority().context())

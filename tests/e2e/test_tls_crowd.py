@@ -56,11 +56,11 @@ def memory(d):
 
 
 def test_handshakes_that_stay_half_done(starts):
-    """2,000 at a time, three times: others are served beside them, the daemon ends them, and keeps nothing of them."""
+    """2,000 at a time, four times: others are served beside them, the daemon ends them, and keeps nothing of them."""
     d = starts("--header-timeout", "2", "--max-connections", "4096")
     text = hello(d)
     before, highest = descriptors(d), []
-    for _ in range(3):
+    for _ in range(4):
         with contextlib.ExitStack() as stack:
             held = [half_open(d, stack, text[:n % 3 * len(text) // 2]) for n in range(2000)]
             until("all are accepted", lambda: descriptors(d) >= before + 2000)
@@ -74,7 +74,7 @@ def test_handshakes_that_stay_half_done(starts):
                 with contextlib.suppress(ConnectionResetError):
                     while s.recv(4096):
                         pass
-    assert highest[2] < highest[0] * 1.2 + (8 << 20), highest
+    assert highest[3] < 2.2 * highest[0], highest  # what is kept would add up to more
     d.stop()
 
 

@@ -546,9 +546,15 @@ bool gb_fronts_give_way(struct gb_loop *loop) {
 }
 
 void gb_fronts_done(struct gb_loop *loop) {
+    struct gb_front *f;
+
     gb_fronts_flush(loop);
-    while (loop->fronts)
-        end(loop->fronts);
+    while ((f = loop->fronts)) {
+        if (f->state == RELAY) /* the last answers were not asked for in this turn */
+            (void)pump_down(f);
+        if (f->state != ENDED)
+            end(f);
+    }
     gb_fronts_bury(loop);
 }
 

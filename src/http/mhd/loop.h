@@ -34,10 +34,10 @@ struct gb_loop {
     struct gb_front *fed;    /* of them: libmicrohttpd has been given something in this turn */
     struct gb_front *buried; /* ended in this turn */
     struct gb_handshakes handshakes;
-    struct gb_proxy *proxies; /* connections that wait for their header of the PROXY protocol */
+    struct gb_quiet quiet[2][2]; /* [UNIX socket][has asked] */
+    struct gb_proxy *proxies;    /* connections that wait for their header of the PROXY protocol */
     unsigned proxy_count;
     struct gb_proxy *buried_proxies; /* ended in this turn */
-    struct gb_quiet quiet[2][2];     /* [UNIX socket][has asked] */
     struct gb_exchange *waiting;
     struct gb_transfer_loop own;   /* short transfers; its epoll set is the loop's */
     struct MHD_Response *handover; /* the answer that makes libmicrohttpd hand a connection over */

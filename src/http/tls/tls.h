@@ -52,8 +52,8 @@ ssize_t gb_tls_send(struct gb_tls *tls, const void *bytes, size_t n, bool more);
 /* Whether a part of the bytes that must be given again has left. */
 bool gb_tls_is_sending(const struct gb_tls *tls);
 
-/* Bytes that leave before all that is sent. Those which must be given again come here first, if there are any. If memory
- * is exhausted the connection is broken. */
+/* Bytes that leave before all that is sent. Those which must be given again come here first, if there are any. If
+ * memory is exhausted the connection is broken. */
 void gb_tls_queue(struct gb_tls *tls, const void *bytes, size_t n);
 /* Sends them as far as the socket takes them. Returns 0: all have left; -1 as gb_tls_send. */
 int gb_tls_flush(struct gb_tls *tls);

@@ -177,6 +177,7 @@ class Transport:
         self._all: "weakref.WeakSet[Closable]" = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
+        self._spoken = False  # HTTP has been answered: the scheme of the URL is right
 
     def close(self) -> None:
         """Closes the connections of all threads."""
@@ -282,6 +283,7 @@ class Transport:
                 self.drop()
                 raise
         answer = Answer(self, response, what)
+        self._spoken |= response.status != 400
         if response.status == 304 or 200 <= response.status < 300:
             return answer
         raise self._refusal(answer, method)
@@ -292,7 +294,7 @@ class Transport:
             return
         if self.trust is not None:
             self.trust.explain(self.address, error)
-        else:
+        elif not self._spoken:
             _tls.explain_plain(self.address)
 
     def _exchange(self, connection: http.client.HTTPConnection, method: str, target: str, headers: Dict[str, str],
@@ -341,7 +343,7 @@ class Transport:
         data = answer.read()  # reads nothing after a HEAD, and then the connection is free again
         try:
             problem = json.loads(data)
-            if self.trust is None and isinstance(problem, dict) and problem.get("code") == "malformed_request":
+            if self.trust is None and not self._spoken and isinstance(problem, dict) and problem.get("code") == "malformed_request":
                 self.drop()
                 _tls.explain_plain(self.address)
             if isinstance(problem, dict) and isinstance(problem.get("code"), str):
@@ -355,9 +357,9 @@ class Transport:
                                "daemon's own address")
         if answer.status == 400:
             self.drop()
-            if self.trust is None:
+            if self.trust is None and not self._spoken:
                 _tls.explain_plain(self.address)
-            elif b"SSL certificate" in data:
+            elif self.trust is not None and b"SSL certificate" in data:
                 return self.trust.refused(self.address)
         return error_of(answer.status, {"detail": f"{method}: status {answer.status} {text}".rstrip()})
 

@@ -453,6 +453,32 @@ START_TEST(the_queue) {
 }
 END_TEST
 
+/* A head waits for what follows, and leaves with it; also where records are shorter than that. */
+START_TEST(heads_and_what_follows) {
+    static const size_t heads[] = {1, 400, 3000, 4096};
+    static char bytes[4096];
+    size_t got = 0;
+    size_t sent = 0;
+    size_t i;
+    size_t k;
+
+    open_with(&(struct gb_tls_client){.priority = VERSIONS[_i % 2], .record_limit = _i < 2 ? 0 : 512});
+    narrow();
+    for (k = 0; k < sizeof(heads) / sizeof(heads[0]); k++) {
+        size_t end = sent + heads[k] + 70000;
+
+        for (i = 0; i < heads[k]; i++)
+            bytes[i] = (char)gb_tls_byte(sent + i);
+        ck_assert_int_eq(gb_tls_send(p.server, bytes, heads[k], true), (ssize_t)heads[k]);
+        ck_assert_uint_eq(drain(got), 0);
+        for (sent += heads[k]; got < end; got += drain(got))
+            sent += fill(sent, end);
+        ck_assert_uint_eq(sent, end);
+    }
+    finish();
+}
+END_TEST
+
 START_TEST(the_client_is_gone) {
     open_version(_i);
     close(p.other);
@@ -487,6 +513,7 @@ int main(void) {
     gb_test_add_loop(suite, "limit", short_records, 60, 2);
     gb_test_add(suite, "keys-full", new_keys_while_the_socket_is_full, 60);
     gb_test_add_loop(suite, "queue", the_queue, 60, 2);
+    gb_test_add_loop(suite, "heads", heads_and_what_follows, 60, 4);
     gb_test_add_loop(suite, "gone", the_client_is_gone, 60, 2);
     return gb_test_run(suite);
 }
