@@ -43,6 +43,9 @@ AS_IF([test "x$enable_sanitizers" != xno], [
     GB_CHECK_CFLAGS([GB_CFLAGS], [-fstack-protector-strong])
     GB_LDFLAGS="$GB_LDFLAGS -Wl,-z,relro -Wl,-z,now"
 ])
+dnl What instruments a program makes calls and opens files of its own: the daemon is not caged then unless asked.
+AS_IF([test "x$enable_coverage" = xyes || test "x$enable_sanitizers" != xno],
+    [AC_DEFINE([GB_INSTRUMENTED], [1], [sanitizers or coverage are built in])])
 AS_IF([test "x$enable_coverage" = xyes], [
     GB_CFLAGS="$GB_CFLAGS --coverage"
     GB_LDFLAGS="$GB_LDFLAGS --coverage"

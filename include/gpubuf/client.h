@@ -31,6 +31,7 @@ enum gpubuf_code {
     GPUBUF_NO_MEMORY,             /* of this process */
     GPUBUF_CANNOT_MAP,            /* this process cannot take the mapping: no driver, no UNIX socket, mmap failed */
     GPUBUF_UNKNOWN_PROBLEM,       /* a problem of a daemon newer than this library; slug has its code */
+    GPUBUF_TLS_FAILED, /* no connection by TLS that can be trusted: a certificate, or no TLS where it is asked */
 };
 
 /* Filled where the failure is detected. Texts are NUL-terminated and cut to fit; empty where there is nothing to
@@ -68,15 +69,17 @@ int gpubuf_code_find(const char *slug);
 typedef struct gpubuf_client gpubuf_client;
 
 struct gpubuf_options {
-    /* "http://host:port", "https://..." behind a proxy, or "unix:///path/to/gpubufd.sock"; "host:port" is taken as
-     * http://, "host" as http://host:7070. NULL: the environment's GPUBUF_URL; without that socket, or GPUBUF_SOCKET;
-     * without these the UNIX socket of a daemon on this machine where one is there (in the state directory of this
-     * user, of root, or /run/gpubufd.sock), else http://127.0.0.1:7070. */
+    /* "http://host:port", "https://host:port", or "unix:///path/to/gpubufd.sock"; "host:port" is taken as http://,
+     * "host" as http://host:7070; https:// without a port means 443. NULL: the environment's GPUBUF_URL; without that
+     * socket, or GPUBUF_SOCKET; without these the UNIX socket of a daemon on this machine where one is there (in the
+     * state directory of this user, of root, or /run/gpubufd.sock), else http://127.0.0.1:7070. */
     const char *url;
     /* The UNIX socket over which buffers are mapped when url is not one. NULL: GPUBUF_SOCKET, then as above when url
      * names this machine by a loopback address. */
     const char *socket;
-    const char *token;          /* a bearer token; NULL: GPUBUF_TOKEN; "": none */
+    /* A bearer token; NULL: GPUBUF_TOKEN; "": none. It goes over https, a UNIX socket, and http to a loopback address
+     * (127.0.0.0/8, [::1], localhost); over http to others only with plain_token, else gpubuf_open() refuses. */
+    const char *token;
     const char *user_agent;     /* NULL: libgpubuf/VERSION */
     uint32_t connect_timeout_s; /* 0: 10 */
     uint32_t answer_timeout_s;  /* from the request's end to the answer, on top of how.wait_s; 0: 120 */
@@ -88,11 +91,20 @@ struct gpubuf_options {
     void (*trace)(void *arg,
                   const char *line); /* each request and its answer in a line, without secrets; may be NULL */
     void *trace_arg;
-    uint64_t room[8];
+    /* Of https. TLS is 1.2 at least, and the daemon's certificate is always verified. cacert: a file of PEM or a folder
+     * of such files with the authorities that are trusted in place of the system's; NULL: GPUBUF_CACERT. cert, key:
+     * the client's own certificate (its chain behind it) and its key, in PEM, the key without a passphrase; NULL:
+     * GPUBUF_CERT, GPUBUF_KEY; a cert without a key has the key in the same file. "": none. */
+    const char *cacert;
+    const char *cert;
+    const char *key;
+    bool plain_token; /* permits the token over http to any address; false: GPUBUF_PLAIN_TOKEN=1 does */
+    uint64_t room[4];
 };
 
 /* Creates a client; no connection is made yet. options may be NULL, and is copied. The caller ends *ret with
- * gpubuf_close(). Any thread. Returns 0 or -1. Errors: BAD_ARGUMENT, NO_MEMORY. */
+ * gpubuf_close(). Any thread. Returns 0 or -1. Errors: BAD_ARGUMENT (of files for https too),
+ * NO_MEMORY. */
 int gpubuf_open(const struct gpubuf_options *options, gpubuf_client **ret, struct gpubuf_error *err);
 
 /* Closes the connections of a client and frees it. Mappings stay until they are unmapped. client: NULL is permitted. */
@@ -112,6 +124,28 @@ void gpubuf_interrupt(gpubuf_client *client);
 
 /* Ends the effect of gpubuf_interrupt(). Any thread, and signal handlers. */
 void gpubuf_resume(gpubuf_client *client);
+
+/* The other end of a connection by TLS. Texts are "" where there is nothing to say. */
+struct gpubuf_peer {
+    bool trusted;           /* a request would be made */
+    bool wants_certificate; /* the daemon asks for a client's certificate, which it may need or not */
+    int64_t left_s;         /* until the certificate expires; negative: it did */
+    char why[512];          /* it is not trusted, in one sentence */
+    char protocol[16];      /* "TLS1.3" */
+    char cipher[48];        /* "AES-256-GCM" */
+    char subject[256];      /* "CN=gpu1" */
+    char issuer[256];
+    char names[512];      /* host names and addresses, ", " between them */
+    char not_before[32];  /* RFC 3339 */
+    char not_after[32];   /* RFC 3339 */
+    char fingerprint[72]; /* SHA-256 of the certificate, in hexadecimal */
+    uint64_t room[4];
+};
+
+/* Connects anew and looks at the daemon's certificate, without a request and whether it is trusted or not. Proxies of
+ * the environment are not used. ret: written on success. Returns 0 or -1. Errors: BAD_ARGUMENT (the client talks no
+ * https), CANNOT_CONNECT, TLS_FAILED, INTERRUPTED, NO_MEMORY. */
+int gpubuf_peer_get(gpubuf_client *client, struct gpubuf_peer *ret, struct gpubuf_error *err);
 
 /* The version of the library that is linked, such as "0.1.0". Any thread. Returns static text. */
 const char *gpubuf_version(void);

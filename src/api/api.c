@@ -8,10 +8,12 @@
 #include "api/auth.h"
 #include "api/context.h"
 #include "api/limits.h"
+#include "api/middleware/bounds.h"
 #include "api/middleware/digest.h"
 #include "api/middleware/hook.h"
 #include "api/middleware/longpoll.h"
 #include "api/middleware/operations.h"
+#include "api/observe/audit.h"
 #include "api/observe/feed.h"
 #include "api/observe/metrics.h"
 #include "api/reply/response_cache.h"
@@ -42,7 +44,16 @@ static const struct gb_http_route routes[] = {
 
 /* --- what does not change ----------------------------------------------------------------------------------------- */
 
-static void render_root(struct gb_json_writer *out, const struct gb_api *api) {
+static void render_cage(struct gb_json_writer *out, const struct gb_api_about *about) {
+    gb_json_open(out, "cage", '{');
+    gb_json_put_u64(out, "landlock", (uint64_t)about->landlock);
+    gb_json_put_string(out, "seccomp", about->seccomp);
+    gb_json_put_string(out, "privileges", about->privileges ? "none" : "kept");
+    gb_json_put_bool(out, "core_dumps", about->core_dumps);
+    gb_json_close(out, '}');
+}
+
+static void render_root(struct gb_json_writer *out, const struct gb_api *api, const struct gb_api_about *about) {
     gb_json_open(out, NULL, '{');
     gb_json_put_string(out, "name", "gpubufd");
     gb_json_put_string(out, "version", api->version);
@@ -50,8 +61,9 @@ static void render_root(struct gb_json_writer *out, const struct gb_api *api) {
     gb_json_put_time(out, "started_at", api->started_us);
     gb_json_open(out, "backend", '{');
     gb_json_put_string(out, "name", api->backend_name);
-    gb_json_put_string(out, "note", api->backend_note);
+    gb_json_put_string(out, "note", about->backend_note);
     gb_json_close(out, '}');
+    render_cage(out, about);
     gb_json_put_u64(out, "devices", (uint64_t)api->devices);
     gb_json_open(out, "links", '{');
     gb_json_put_string(out, "devices", "/v1/devices");
@@ -62,6 +74,7 @@ static void render_root(struct gb_json_writer *out, const struct gb_api *api) {
     gb_json_put_string(out, "leases", "/v1/leases");
     gb_json_put_string(out, "allocations", "/v1/allocations");
     gb_json_put_string(out, "snapshot", "/v1/snapshot");
+    gb_json_put_string(out, "audit", "/v1/audit");
     gb_json_put_string(out, "metrics", "/metrics");
     gb_json_put_string(out, "openapi", "/openapi.json");
     gb_json_put_string(out, "live", "/livez");
@@ -78,11 +91,11 @@ static struct gb_http_canned *canned_json(const char *text, size_t n) {
     return gb_http_canned_new(200, "application/json", etag, text, n);
 }
 
-static int prepare(struct gb_api *api) {
+static int prepare(struct gb_api *api, const struct gb_api_about *about) {
     static const char live[] = "{\"status\":\"ok\"}\n";
     struct gb_json_writer out = {0};
 
-    render_root(&out, api);
+    render_root(&out, api, about);
     if (!out.failed)
         api->root = canned_json(out.s, out.used);
     gb_json_done(&out);
@@ -91,8 +104,7 @@ static int prepare(struct gb_api *api) {
     return api->root && api->live && api->openapi ? 0 : -1;
 }
 
-struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, const char *backend_note,
-                          const char *version) {
+struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, const struct gb_api_about *about) {
     struct gb_api *api = calloc(1, sizeof(*api));
     struct gb_core_stats stats;
 
@@ -113,16 +125,15 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
                                                    .operation_ttl_s = 600,
                                                    .export_ttl_max_s = GB_EXPORT_TTL_MAX_S,
                                                    .metrics_sessions = 20});
-    api->version = strdup(version);
+    api->version = strdup(about->version);
     api->backend_name = strdup(gb_backend_name(backend));
-    api->backend_note = strdup(backend_note);
     api->stats = gb_response_cache_new();
     api->metrics = gb_metrics_new();
     api->digests = gb_digests_new();
     api->operations = gb_operations_new(&api->limits);
     api->polls = gb_polls_new(core);
     if (!api->stats || !api->metrics || !api->digests || !api->operations || !api->polls || !api->version ||
-        !api->backend_name || !api->backend_note || gb_api_read_devices(api, backend) < 0 || prepare(api) < 0) {
+        !api->backend_name || gb_api_read_devices(api, backend) < 0 || prepare(api, about) < 0) {
         gb_api_free(api);
         return NULL;
     }
@@ -145,7 +156,6 @@ void gb_api_free(struct gb_api *api) {
     free(api->peers);
     free(api->version);
     free(api->backend_name);
-    free(api->backend_note);
     free(api);
 }
 
@@ -175,13 +185,18 @@ static bool end_turn(void *app, bool idle) {
     return gb_core_end_turn(((struct gb_api *)app)->core, idle);
 }
 
+void gb_api_ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end) {
+    gb_api_audit_ended(app, request, end);
+}
+
 void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config) {
     config->app = api;
     config->routes = api->routes;
     config->route_count = api->route_count;
-    config->authorize = gb_api_authorize;
+    config->authorize = gb_bounds_authorize;
     config->in_force = gb_api_in_force;
     config->around = gb_api_pipeline;
+    config->ended = gb_audit_never(api->core) ? NULL : gb_api_audit_ended;
     config->begin_turn = begin_turn;
     config->end_turn = end_turn;
     config->explain = gb_api_explain;

@@ -2,6 +2,7 @@
 #ifndef GB_API_API_H
 #define GB_API_API_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "api/limits.h"
@@ -16,10 +17,20 @@ extern const size_t gb_openapi_json_len;
 /* gb_http_server_config.app of a server with these routes. */
 struct gb_api;
 
-/* Makes the object. core and backend are borrowed until gb_api_free. backend_note: the reason for the choice of this
- * backend, copied, like version. Returns NULL when memory is exhausted. */
-struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, const char *backend_note,
-                          const char *version);
+/* What GET /v1 says of the daemon. */
+struct gb_api_about {
+    const char *version;
+    const char *backend_note; /* the reason for the choice of this backend */
+    /* What the daemon has given up. */
+    const char *seccomp; /* "errno" */
+    int landlock;        /* the version; 0: none */
+    bool privileges;     /* it has none any more */
+    bool core_dumps;     /* it may leave some */
+};
+
+/* Makes the object. core and backend are borrowed until gb_api_free; what `about` has is copied. Returns NULL when
+ * memory is exhausted. */
+struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, const struct gb_api_about *about);
 /* Frees the object after the server has stopped and the core is closed. NULL is accepted. */
 void gb_api_free(struct gb_api *api);
 
@@ -29,6 +40,9 @@ void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers);
 
 /* Sets app, the routes, the pages and all hooks of config. config then points into api. */
 void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config);
+
+/* The hook `ended` of config, for a hook in its place. */
+void gb_api_ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end);
 
 /* From now on /readyz says 503, and no request waits for a change. [any thread, never blocks] */
 void gb_api_set_draining(struct gb_api *api);

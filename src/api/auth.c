@@ -202,6 +202,7 @@ int gb_api_authorize(void *app, struct gb_http_request *request, struct gb_error
     if (r <= 0)
         return r;
     request->caller = found.grant;
+    request->by = found.by;
     if (found.unnoted)
         note_use(request, found.grant);
     if (check_scope(request, found.grant, err) < 0)

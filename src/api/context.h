@@ -30,7 +30,6 @@ struct gb_api {
     size_t route_count;
     char *version;
     char *backend_name;
-    char *backend_note;
     int64_t started_us; /* tells the entity tags of this process from those of earlier ones */
     atomic_bool draining;
     struct gb_api_limits limits;

@@ -1,6 +1,8 @@
 #include "base/thread.h"
 
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 
@@ -28,19 +30,40 @@ struct timespec gb_after_ms(uint64_t ms) {
     return (struct timespec){.tv_sec = (time_t)(at_ns / GB_NS_PER_S), .tv_nsec = (long)(at_ns % GB_NS_PER_S)};
 }
 
+struct start {
+    void *(*main)(void *arg);
+    void *arg;
+    char name[16];
+};
+
+/* It names itself: for another thread's name a file of /proc would be written, and few may write there. */
+static void *begin(void *arg) {
+    struct start start = *(struct start *)arg;
+
+    free(arg);
+    pthread_setname_np(pthread_self(), start.name);
+    return start.main(start.arg);
+}
+
 int gb_thread_start(pthread_t *ret, const char *name, void *(*main)(void *arg), void *arg, struct gb_error *err) {
-    sigset_t all;
+    struct start *start = malloc(sizeof(*start));
+    sigset_t blocked;
     sigset_t before;
     int r;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    r = pthread_create(ret, NULL, main, arg);
+    if (!start)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    *start = (struct start){.main = main, .arg = arg};
+    snprintf(start->name, sizeof(start->name), "%s", name);
+    sigfillset(&blocked);
+    sigdelset(&blocked, SIGSYS);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    r = pthread_create(ret, NULL, begin, start);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r != 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
-    pthread_setname_np(*ret, name);
-    return 0;
+    if (r == 0)
+        return 0;
+    free(start);
+    return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
 }
 
 uint64_t gb_thread_cpu_ns(void) {

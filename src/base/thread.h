@@ -15,7 +15,8 @@ void gb_mutex_init(pthread_mutex_t *mutex);
 void gb_cond_init(pthread_cond_t *cond);
 struct timespec gb_after_ms(uint64_t ms);
 
-/* A thread that takes no signals: they are the daemon's main thread's business. */
+/* A thread that takes no signals: they are the daemon's main thread's business. It takes SIGSYS alone, by which a
+ * system call is refused on the thread that makes it. */
 int gb_thread_start(pthread_t *ret, const char *name, void *(*main)(void *arg), void *arg, struct gb_error *err);
 
 /* The time that the calling thread has run for. */

@@ -25,6 +25,7 @@ int gb_cli_status_of(const struct gpubuf_error *err) {
     case GPUBUF_CANNOT_CONNECT:
     case GPUBUF_CONNECTION_LOST:
     case GPUBUF_CLIENT_TIMEOUT:
+    case GPUBUF_TLS_FAILED:
         return GB_CLI_UNREACHABLE;
     case GPUBUF_BAD_ARGUMENT:
         return GB_CLI_USAGE;
@@ -166,6 +167,10 @@ int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_
     options.url = url != NULL ? url : cli->options.url;
     options.socket = socket != NULL ? socket : cli->options.socket;
     options.token = cli->token;
+    options.cacert = cli->options.cacert;
+    options.cert = cli->options.cert;
+    options.key = cli->options.key;
+    options.plain_token = cli->options.plain_token;
     if (cli->options.timeout > 0)
         options.answer_timeout_s = options.stall_timeout_s = options.connect_timeout_s =
             (uint32_t)(cli->options.timeout + 0.999);

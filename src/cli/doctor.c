@@ -6,6 +6,9 @@
 
 #include "cli/progress.h"
 
+#define DAY_S 86400
+#define DAYS_LEAST 14 /* of a certificate: less is said to be renewed */
+
 void gb_cli_doctor_add(struct gb_cli_doctor *doctor, const char *check, bool good, const char *remedy,
                        const char *detail, ...) {
     char text[1024];
@@ -35,6 +38,7 @@ static void check_reach(struct gb_cli_doctor *doctor) {
     double began = gb_cli_now();
     json_t *answer = gb_cli_request(cli, "GET", "/livez", NULL);
 
+    doctor->reached = answer != NULL;
     if (answer != NULL)
         gb_cli_doctor_add(doctor, "daemon", true, "", "%s answers within %.1f ms", gpubuf_url(cli->client),
                           (gb_cli_now() - began) * 1e3);
@@ -44,6 +48,38 @@ static void check_reach(struct gb_cli_doctor *doctor) {
                           "directory has its addresses)",
                           "%s: %s", gpubuf_url(cli->client), cli->error.detail);
     json_decref(answer);
+}
+
+/* A date without its time, and the days until then. */
+static void check_certificate(struct gb_cli_doctor *doctor, const struct gpubuf_peer *peer) {
+    long long days = (long long)(peer->left_s / DAY_S);
+
+    gb_cli_doctor_add(doctor, "certificate", peer->trusted, "see gpubufd(8) on \"gpubufd tls\", and --cacert",
+                      peer->trusted ? "%s, issued by %s" : "%s, issued by %s: it %s", peer->subject, peer->issuer,
+                      peer->why);
+    gb_cli_doctor_add(doctor, "certificate's names", true, "", "%s", peer->names);
+    gb_cli_doctor_add(doctor, "certificate's end", days >= DAYS_LEAST,
+                      "\"gpubufd tls renew\" makes it again with the same key",
+                      days >= 0 ? "%.10s, %lld days left" : "%.10s, which was %lld days ago", peer->not_after,
+                      days >= 0 ? days : -days);
+}
+
+static void check_tls(struct gb_cli_doctor *doctor) {
+    struct gb_cli *cli = doctor->cli;
+    struct gpubuf_peer peer;
+
+    if (strncmp(gpubuf_url(cli->client), "https:", 6) != 0)
+        return;
+    if (gpubuf_peer_get(cli->client, &peer, &cli->error) < 0) {
+        if (cli->error.code == GPUBUF_CANNOT_CONNECT) /* which the next check says */
+            return;
+        gb_cli_doctor_add(doctor, "TLS", false, "name the daemon's address with --url or GPUBUF_URL", "%s",
+                          cli->error.detail);
+        return;
+    }
+    gb_cli_doctor_add(doctor, "TLS", true, "", "%s, %s%s", peer.protocol, peer.cipher,
+                      peer.wants_certificate ? ", and the daemon asks for a client's certificate" : "");
+    check_certificate(doctor, &peer);
 }
 
 static void check_token(struct gb_cli_doctor *doctor) {
@@ -87,6 +123,29 @@ static void check_backend(struct gb_cli_doctor *doctor) {
                           "this machine has a GPU: start gpubufd with --backend cuda, which says what is missing, and "
                           "see the driver's checks",
                           "%s: %s", name, note);
+}
+
+/* What is switched off is a decision, not a fault. */
+static void check_cage(struct gb_cli_doctor *doctor) {
+    const char *seccomp = gb_cli_text(doctor->root, "cage.seccomp");
+    const char *privileges = gb_cli_text(doctor->root, "cage.privileges");
+    double landlock = gb_cli_number(doctor->root, "cage.landlock");
+    bool dumps = json_is_true(json_object_get(json_object_get(doctor->root, "cage"), "core_dumps"));
+    bool whole = landlock > 0 && strcmp(privileges, "none") == 0 && !dumps &&
+                 (strcmp(seccomp, "errno") == 0 || strcmp(seccomp, "kill") == 0);
+    char text[128];
+
+    if (seccomp[0] == '\0') {
+        gb_cli_doctor_skip(doctor, "cage", "this daemon tells nothing of one");
+        return;
+    }
+    snprintf(text, sizeof text, "Landlock %.0f, seccomp %s, privileges %s, core dumps %s", landlock, seccomp,
+             privileges, dumps ? "permitted" : "none");
+    if (whole)
+        gb_cli_doctor_add(doctor, "cage", true, "", "%s", text);
+    else
+        gb_cli_doctor_skip(doctor, "cage", "%s: parts are off (--landlock, --seccomp, --privileges, --core-dumps)",
+                           text);
 }
 
 static bool offers(json_t *device, const char *way) {
@@ -173,13 +232,15 @@ int gb_cli_run_doctor(struct gb_cli *cli, int argc, char **argv) {
     (void)argv;
     doctor.here = is_here(gpubuf_url(cli->client));
     doctor.gpu = gb_cli_doctor_has_gpu();
+    check_tls(&doctor);
     check_reach(&doctor);
-    if (!doctor.bad)
+    if (doctor.reached)
         check_token(&doctor);
     if (doctor.root != NULL) {
         check_version(&doctor);
         check_ready(&doctor);
         check_backend(&doctor);
+        check_cage(&doctor);
         check_devices(&doctor);
     }
     gb_cli_doctor_driver(&doctor);

@@ -11,6 +11,7 @@ struct gb_cli_doctor {
     struct gb_cli *cli;
     json_t *checks;
     bool bad;     /* some check said no */
+    bool reached; /* the daemon answers */
     bool here;    /* the daemon is on this machine */
     bool gpu;     /* there are signs of a GPU of NVIDIA on this machine */
     json_t *root; /* GET /v1, or NULL */

@@ -16,9 +16,15 @@ struct gbc_settings {
     char *base;       /* what targets are put behind: "http://localhost" over a UNIX socket */
     char *socket;     /* for requests; NULL over TCP */
     char *map_socket; /* for mappings; NULL where none is known */
-    char *token;      /* NULL: none */
+    char *cacert;     /* a file or a folder; NULL: the system's authorities */
+    char *ca_text;    /* of the certificates of a folder; NULL: it is a file */
+    size_t ca_bytes;
+    char *cert;  /* of this client; NULL: none */
+    char *key;   /* of cert */
+    char *token; /* NULL: none */
     char *agent;
     bool local; /* no proxy is asked */
+    bool tls;
     unsigned retries;
     uint64_t connect_ms;
     uint64_t answer_ms;
@@ -26,6 +32,7 @@ struct gbc_settings {
     void (*trace)(void *arg, const char *line);
     void *trace_arg;
     atomic_int interrupted; /* written from signal handlers */
+    atomic_int spoken;      /* HTTP has been answered: the scheme of the URL is right */
 };
 
 struct gbc_conn;

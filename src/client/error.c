@@ -33,6 +33,7 @@ static const struct fact own[] = {
     {"no_memory", "This process has no memory left", GPUBUF_NO_MEMORY, true},
     {"cannot_map", "This process cannot map the buffer", GPUBUF_CANNOT_MAP, false},
     {"unknown_problem", "A problem that this library does not know", GPUBUF_UNKNOWN_PROBLEM, false},
+    {"tls_failed", "No trusted connection by TLS", GPUBUF_TLS_FAILED, false},
     {"ok", "No error", GPUBUF_OK, false},
 };
 
@@ -47,7 +48,7 @@ static const struct fact *fact_of(int code) {
         if (own[i].code == code)
             return &own[i];
     }
-    return &own[COUNT(own) - 2];
+    return &own[COUNT(own) - 3];
 }
 
 const char *gpubuf_code_slug(int code) {

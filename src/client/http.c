@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "client/client.h"
+#include "client/http_peer.h"
 #include "client/socket.h"
 
 #define LOOK_MS 100 /* how soon an interruption is seen, and how often tick is called */
@@ -142,12 +143,12 @@ static int told(struct gbc_conn *conn, CURLcode code, struct gpubuf_error *err) 
             *err = conn->inner;
         return -1;
     }
+    if (gbc_peer_explain(conn, code, false, said, err) < 0)
+        return -1;
     switch (code) {
     case CURLE_COULDNT_CONNECT:
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_RESOLVE_PROXY:
-    case CURLE_SSL_CONNECT_ERROR:
-    case CURLE_PEER_FAILED_VERIFICATION:
         return unreached(conn, said, err);
     case CURLE_OPERATION_TIMEDOUT:
         return gbc_error_set(err, conn->sent || conn->answered ? GPUBUF_CLIENT_TIMEOUT : GPUBUF_CANNOT_CONNECT,
@@ -167,13 +168,28 @@ static int told(struct gbc_conn *conn, CURLcode code, struct gpubuf_error *err) 
     }
 }
 
+/* A gpubufd gives none. To follow one could take the token to another host, or out of TLS. */
+static int redirected(struct gbc_conn *conn, struct gpubuf_error *err) {
+    const char *to = conn->reply.location.bytes > 0 ? conn->reply.location.data : "nowhere";
+
+    return gbc_error_set(err, GPUBUF_BAD_ANSWER,
+                         "%s redirects to %.256s (status %d), which is not followed: give the daemon's own address",
+                         conn->set->url, to, conn->reply.status);
+}
+
 static int judge(struct gbc_conn *conn, struct gpubuf_error *err) {
     const struct gbc_text *body = &conn->reply.body;
 
     if (conn->reply.status < 100)
         return gbc_error_set(err, GPUBUF_BAD_ANSWER, "%s gave no HTTP status", conn->set->url);
+    if (conn->reply.status != 400)
+        atomic_store(&conn->set->spoken, 1);
+    if (conn->reply.status >= 300 && conn->reply.status < 400 && conn->reply.status != 304)
+        return redirected(conn, err);
     if (conn->reply.status < 400)
         return body->failed ? gbc_error_memory(err) : 0;
+    if (conn->reply.status == 400 && gbc_peer_other_scheme(conn, err) < 0)
+        return -1;
     gbc_error_problem(err, conn->reply.status, body->failed ? NULL : body->data, body->failed ? 0 : body->bytes);
     if (err)
         err->retry_after_s = conn->reply.retry_after_s;
@@ -196,6 +212,7 @@ static int attempt(struct gbc_conn *conn, struct gbc_request *request, struct gp
         return gbc_error_memory(err);
     }
     r = run(conn, &code, err);
+    conn->code = code;
     curl_multi_remove_handle(conn->multi, conn->easy);
     gbc_conn_unset(conn);
     if (r < 0)
@@ -258,6 +275,16 @@ static void trace(struct gbc_conn *conn, const struct gbc_request *request, uint
     gbc_text_done(&line);
 }
 
+/* A connection that ended without a word: perhaps TLS is spoken there. */
+static void reconsider(struct gbc_conn *conn, struct gpubuf_error *why) {
+    struct gpubuf_error found;
+
+    gbc_error_init(&found);
+    if (why->code == GPUBUF_CONNECTION_LOST && !conn->set->tls &&
+        gbc_peer_explain(conn, conn->code, true, "", &found) < 0)
+        *why = found;
+}
+
 int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubuf_error *err) {
     uint64_t pause_ms = PAUSE_FIRST_MS;
     bool lost = false;
@@ -291,6 +318,7 @@ int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubu
             ms = (uint64_t)(why.retry_after_s < RETRY_AFTER_MAX_S ? why.retry_after_s : RETRY_AFTER_MAX_S) * 1000;
         if (tries >= conn->set->retries || !may_repeat(request, &why) || !rewound(request) ||
             gbc_pause(conn, ms, &why) < 0) {
+            reconsider(conn, &why);
             if (err && err->code == GPUBUF_OK)
                 *err = why;
             return -1;

@@ -20,6 +20,7 @@ struct gbc_conn {
     uint64_t body_at;          /* bytes of the body that curl took */
     bool sent;                 /* all of the request */
     bool answered;             /* the header of the answer is whole */
+    CURLcode code;             /* of the last attempt */
     char said[CURL_ERROR_SIZE];
 };
 

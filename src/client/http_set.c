@@ -155,6 +155,24 @@ static void set_body(struct gbc_conn *conn) {
     conn->sent = bytes == 0;
 }
 
+/* Where curl cannot take certificates from memory (its GnuTLS flavour), it reads such a folder itself. */
+static void set_tls(struct gbc_conn *conn) {
+    const struct gbc_settings *set = conn->set;
+    struct curl_blob folder = {.data = set->ca_text, .len = set->ca_bytes, .flags = CURL_BLOB_NOCOPY};
+
+    curl_easy_setopt(conn->easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (set->cacert) {
+        curl_easy_setopt(conn->easy, CURLOPT_CAINFO, set->ca_text ? NULL : set->cacert);
+        curl_easy_setopt(conn->easy, CURLOPT_CAPATH, NULL);
+    }
+    if (set->ca_text && curl_easy_setopt(conn->easy, CURLOPT_CAINFO_BLOB, &folder) != CURLE_OK)
+        curl_easy_setopt(conn->easy, CURLOPT_CAPATH, set->cacert);
+    if (set->cert) {
+        curl_easy_setopt(conn->easy, CURLOPT_SSLCERT, set->cert);
+        curl_easy_setopt(conn->easy, CURLOPT_SSLKEY, set->key);
+    }
+}
+
 int gbc_conn_set(struct gbc_conn *conn, struct gpubuf_error *err) {
     const struct gbc_request *request = conn->request;
     bool head = strcmp(request->method, "HEAD") == 0;
@@ -169,6 +187,8 @@ int gbc_conn_set(struct gbc_conn *conn, struct gpubuf_error *err) {
         return gbc_error_memory(err);
     }
     set_where(conn, url.data);
+    if (conn->set->tls)
+        set_tls(conn);
     gbc_text_done(&url);
     if (head)
         curl_easy_setopt(conn->easy, CURLOPT_NOBODY, 1l);

@@ -1,12 +1,15 @@
 /* Clients: what they talk to, and their ends. */
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "client/client.h"
+#include "client/trust.h"
 #include "client/unix_conn.h"
 
 #define CONNECT_S 10
@@ -59,12 +62,20 @@ static char *find_socket(void) {
 
 /* --- addresses ---------------------------------------------------------------------------------------------------- */
 
+/* A name may begin with 127. and lie anywhere: only addresses count, and the one name that stays on the machine. */
 static bool is_loopback(const char *base) {
     const char *host = strstr(base, "://") + 3;
-    size_t n = strcspn(host, "/:");
+    size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, "/:");
+    unsigned char address[4];
+    char text[64];
 
-    return strncmp(host, "[::1]", 5) == 0 || strncmp(host, "127.", 4) == 0 ||
-           (n == 9 && strncmp(host, "localhost", 9) == 0);
+    if (n >= sizeof(text))
+        return false;
+    memcpy(text, host, n);
+    text[n] = '\0';
+    if (inet_pton(AF_INET, text, address) == 1)
+        return address[0] == 127;
+    return strcmp(text, "[::1]") == 0 || strcasecmp(text, "localhost") == 0;
 }
 
 static int take_unix(struct gbc_settings *set, struct gpubuf_error *err) {
@@ -85,8 +96,9 @@ static int take_http(struct gbc_settings *set, struct gpubuf_error *err) {
 
     if ((strncmp(set->url, "http://", 7) != 0 && strncmp(set->url, "https://", 8) != 0) || !host || host[3] == '\0' ||
         strpbrk(set->url, "?#@ \r\n"))
-        return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
-                             "\"%s\" is no address of a daemon: give [http://]HOST:PORT or unix:///PATH", set->url);
+        return gbc_error_set(
+            err, GPUBUF_BAD_ARGUMENT,
+            "\"%s\" is no address of a daemon: give [http://]HOST:PORT, https://HOST:PORT or unix:///PATH", set->url);
     n = strlen(set->url);
     while (set->url[n - 1] == '/')
         n--;
@@ -94,6 +106,7 @@ static int take_http(struct gbc_settings *set, struct gpubuf_error *err) {
     if (!set->base)
         return gbc_error_memory(err);
     set->local = is_loopback(set->base);
+    set->tls = strncmp(set->base, "https://", 8) == 0;
     return 0;
 }
 
@@ -160,15 +173,27 @@ static int take_socket(struct gbc_settings *set, const char *given, struct gpubu
     return 0;
 }
 
-static int take_token(struct gbc_settings *set, const char *given, struct gpubuf_error *err) {
-    const char *token = given ? given : environment("GPUBUF_TOKEN");
+/* A machine on the way of plain http reads the token along, so that http is good for it within this machine alone. */
+static int check_token_road(const struct gbc_settings *set, bool permitted, struct gpubuf_error *err) {
+    const char *word = environment("GPUBUF_PLAIN_TOKEN");
+
+    if (set->tls || set->local || permitted || (word && strcmp(word, "1") == 0))
+        return 0;
+    return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
+                         "the token is not sent over plain http to %s, which may be another machine: use https://, or "
+                         "permit it with --plain-token or GPUBUF_PLAIN_TOKEN=1",
+                         set->url);
+}
+
+static int take_token(struct gbc_settings *set, const struct gpubuf_options *options, struct gpubuf_error *err) {
+    const char *token = options->token ? options->token : environment("GPUBUF_TOKEN");
 
     if (!token || token[0] == '\0')
         return 0;
     if (strpbrk(token, " \t\r\n"))
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "a token has no blanks or ends of line");
     set->token = strdup(token);
-    return set->token ? 0 : gbc_error_memory(err);
+    return set->token ? check_token_road(set, options->plain_token, err) : gbc_error_memory(err);
 }
 
 static uint64_t ms_of(uint32_t seconds, uint32_t otherwise) {
@@ -189,9 +214,10 @@ static int take(struct gbc_settings *set, const struct gpubuf_options *options, 
         return gbc_error_memory(err);
     if (strpbrk(set->agent, "\r\n"))
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "user_agent has one line");
-    if (take_url(set, options, err) < 0 || take_socket(set, options->socket, err) < 0)
+    if (take_url(set, options, err) < 0 || take_socket(set, options->socket, err) < 0 ||
+        (set->tls && gbc_trust_take(set, options, err) < 0))
         return -1;
-    return take_token(set, options->token, err);
+    return take_token(set, options, err);
 }
 
 static void settings_done(struct gbc_settings *set) {
@@ -199,6 +225,7 @@ static void settings_done(struct gbc_settings *set) {
     free(set->base);
     free(set->socket);
     free(set->map_socket);
+    gbc_trust_done(set);
     free(set->token);
     free(set->agent);
 }

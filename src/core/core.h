@@ -13,6 +13,7 @@
 #include "core/memory/alloc_log.h"
 #include "core/multipart/multipart.h"
 #include "core/observe/alloc_log_view.h"
+#include "core/observe/audit.h"
 #include "core/observe/feed.h"
 #include "core/observe/history.h"
 #include "core/observe/probe.h"

@@ -9,6 +9,7 @@
 #include "base/closer.h"
 #include "base/log.h"
 #include "core/core.h"
+#include "daemon/cage/seccomp.h"
 #include "daemon/listen.h"
 #include "daemon/options.h"
 #include "daemon/tokens_file.h"
@@ -24,6 +25,13 @@ enum gb_exit {
     GB_EXIT_CONFIG = 78    /* the options are well-formed but must not or cannot work */
 };
 
+/* What is in force of the cage. */
+struct gb_daemon_cage {
+    int landlock; /* the version; 0: none */
+    enum gb_seccomp seccomp;
+    bool privileges; /* given up */
+};
+
 /* Zero-initialised with options filled is ready for gb_daemon_start. */
 struct gb_daemon {
     struct gb_options options;
@@ -31,6 +39,8 @@ struct gb_daemon {
     char *state_dir;
     char *database;
     char *listen_file;
+    int lock_fd; /* of the database, until the store has it; 0: none */
+    struct gb_daemon_cage cage;
     char backend_note[GB_BACKEND_NOTE_SIZE];
     struct gb_backend *backend;
     struct gb_store *store;
@@ -42,11 +52,14 @@ struct gb_daemon {
     struct gb_api *api;
     struct gb_map_peers map_peers;
     struct gb_default_pools default_pools;
+    struct gb_http_bounds bounds;
     struct gb_http_server *server;
     struct gb_listeners listeners;
     struct gb_tls_context *tls; /* NULL: no listener is for TLS */
     char tls_seen[17];          /* stands for the files that it was read from */
     uint64_t store_failures;    /* changes that the database refused, as last logged */
+    uint64_t audit_failures;    /* records that the audit's file has not taken, as last logged */
+    uint64_t audit_log_ns;      /* when that was; 0: not yet */
     bool store_refuses;         /* as last logged */
     bool listen_unwritten;      /* the disk had no room for the file listen */
     bool exposed;               /* other machines may reach it: never without a token */
@@ -96,16 +109,40 @@ int gb_daemon_read_default_pools(const struct gb_options *options, struct gb_def
  * lost. */
 void gb_daemon_log_pools(const struct gb_daemon *daemon);
 
+/* The options of the audit. age: 0 for ever. */
+enum gb_audit_mode gb_daemon_audit_mode(const struct gb_options *options);
+int64_t gb_daemon_audit_age_us(const struct gb_options *options);
+/* Logs what the audit's file has not taken, once a minute. */
+void gb_daemon_check_audit(struct gb_daemon *daemon);
+/* Records a change of a token by a command. A failure is said, and changes nothing. */
+void gb_daemon_audit_token(const struct gb_options *options, struct gb_token_store *tokens, enum gb_audit_event event,
+                           const char *name, const char *session);
+/* Has the process leave no core dump and take no debugger, unless --core-dumps is given. */
+void gb_daemon_hide(const struct gb_daemon *daemon);
+/* Gives up capabilities and the files that are not needed any more, as the options say. Before the first thread, after
+ * the state directory is found and the sockets are open. */
+int gb_daemon_enclose(struct gb_daemon *daemon, struct gb_error *err);
+/* Gives up system calls, once the backend is open, and logs what is in force. */
+int gb_daemon_filter(struct gb_daemon *daemon, struct gb_error *err);
+
 /* Reads certificates and keys, if a listener is for TLS; refuses options that do not go together. */
 int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err);
 /* Reads them again if a file has changed, or asked is set. What cannot be read is logged; what is in force stays. */
 void gb_daemon_reload_tls(struct gb_daemon *daemon, bool asked);
+
+/* The options that bound clients, and those that name proxies. INVALID_ARGUMENT. gb_daemon_free_bounds is due either
+ * way. */
+int gb_daemon_read_bounds(const struct gb_options *options, struct gb_http_bounds *ret, struct gb_error *err);
+void gb_daemon_free_bounds(struct gb_http_bounds *bounds);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);
 
 /* `gpubufd token ...`: argv[0] is "token". Returns the exit status; errors go to standard error. */
 enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv);
+
+/* `gpubufd tls ...`: argv[0] is "tls". As gb_token_command. */
+enum gb_exit gb_tls_command(struct gb_options *options, int argc, char **argv);
 
 /* `gpubufd selftest ...`: argv[0] is "selftest". As gb_token_command. */
 enum gb_exit gb_selftest_command(struct gb_options *options, int argc, char **argv);

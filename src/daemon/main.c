@@ -68,6 +68,7 @@ static enum gb_exit serve(struct gb_daemon *daemon) {
     enum gb_exit status;
 
     /* Many arenas keep what bursts on many threads left behind; freed memory goes back. */
+    gb_daemon_hide(daemon);
     mallopt(M_ARENA_MAX, 4);
     mallopt(M_TRIM_THRESHOLD, 4 << 20);
     daemon->log = (struct gb_log){.fd = STDERR_FILENO, .json = strcmp(daemon->options.log_format, "json") == 0};
@@ -93,7 +94,7 @@ static command_fn *find_command(const char *word) {
     static const struct {
         const char *word;
         command_fn *run;
-    } commands[] = {{"token", gb_token_command}, {"selftest", gb_selftest_command}};
+    } commands[] = {{"token", gb_token_command}, {"tls", gb_tls_command}, {"selftest", gb_selftest_command}};
     size_t i;
 
     for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
@@ -126,7 +127,7 @@ int main(int argc, char **argv) {
     }
     if (taken == 0)
         gb_error_set(&err, GB_ERR_INVALID_ARGUMENT,
-                     "there is no command \"%.64s\"; permitted: token, selftest, or none to serve", argv[at]);
+                     "there is no command \"%.64s\"; permitted: token, tls, selftest, or none to serve", argv[at]);
     if (taken != 1)
         status = gb_usage_error(&err);
     else if (daemon.options.help)

@@ -166,8 +166,11 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
         if (signal_number == SIGTERM || signal_number == SIGINT)
             break;
         reload_tokens(daemon, signal_number == SIGHUP);
+        if (signal_number == SIGHUP)
+            gb_audit_reopen(daemon->core);
         gb_daemon_reload_tls(daemon, signal_number == SIGHUP);
         check_store(daemon);
+        gb_daemon_check_audit(daemon);
         if (check_device(daemon)) {
             status = GB_EXIT_DEVICE;
             break;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/timestamp.h"
+#include "daemon/cage/privileges.h"
 #include "daemon/daemon.h"
 #include "daemon/state_dir.h"
 #include "daemon/token_list.h"
@@ -104,6 +105,7 @@ static int make_secret(char *out, struct gb_error *err) {
     memcpy(out, "gpb_", 4);
     for (i = 0; i < sizeof bytes; i++)
         snprintf(out + 4 + 2 * i, 3, "%02x", bytes[i]);
+    explicit_bzero(bytes, sizeof bytes);
     return 0;
 }
 
@@ -162,7 +164,8 @@ static void say_word(const char *what, const char *value) {
         fprintf(stderr, ", %s %s", what, value);
 }
 
-static int add(struct gb_token_store *tokens, const struct command *command, struct gb_error *err) {
+static int add(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
+               struct gb_error *err) {
     struct gb_token_rec rec = {.scopes = 1u << GB_SCOPE_READ};
     char scopes[GB_SCOPES_SIZE];
     char time[GB_RFC3339_SIZE];
@@ -173,6 +176,7 @@ static int add(struct gb_token_store *tokens, const struct command *command, str
     rec.created_at_us = gb_wall_us();
     if (gb_token_add(tokens, &rec, err) != 0)
         return -1;
+    gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_ADDED, rec.name.s, rec.session);
     fprintf(stderr, "token %s, scope %s", rec.name.s, gb_scopes_text(rec.scopes, scopes));
     say_word("session", rec.session);
     say_word("prefix", rec.prefix);
@@ -180,10 +184,12 @@ static int add(struct gb_token_store *tokens, const struct command *command, str
     say_word("until", rec.expires_at_us > 0 ? gb_rfc3339(rec.expires_at_us, time) : "");
     fputs("; its secret is shown this once:\n", stderr);
     puts(secret);
+    explicit_bzero(secret, sizeof secret);
     return 0;
 }
 
-static int rotate(struct gb_token_store *tokens, const struct command *command, struct gb_error *err) {
+static int rotate(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
+                  struct gb_error *err) {
     const char *overlap = command->own[OVERLAP] ? command->own[OVERLAP] : "1h";
     char hash[GB_SHA256_HEX_SIZE];
     char time[GB_RFC3339_SIZE];
@@ -198,9 +204,11 @@ static int rotate(struct gb_token_store *tokens, const struct command *command, 
         until_us = gb_wall_us() + (int64_t)seconds * 1000000;
     if (new_secret(secret, hash, err) != 0 || gb_token_rotate(tokens, command->words[1], hash, until_us, err) != 0)
         return -1;
+    gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_ROTATED, command->words[1], NULL);
     fprintf(stderr, "token %s has another secret, which is shown this once; the former one is good %s%s:\n",
             command->words[1], seconds > 0 ? "until " : "no longer", seconds > 0 ? gb_rfc3339(until_us, time) : "");
     puts(secret);
+    explicit_bzero(secret, sizeof secret);
     return 0;
 }
 
@@ -225,10 +233,14 @@ static int count_token(void *arg, const struct gb_token_rec *rec, struct gb_erro
 }
 
 /* Without a token, a daemon that listens on this machine alone is open. */
-static int revoke_one(struct gb_token_store *tokens, const char *name, struct gb_error *err) {
+static int revoke_one(const struct gb_options *options, struct gb_token_store *tokens, const char *name,
+                      struct gb_error *err) {
     unsigned left = 0;
 
-    if (gb_token_revoke(tokens, name, err) != 0 || gb_token_list(tokens, count_token, &left, err) != 0)
+    if (gb_token_revoke(tokens, name, err) != 0)
+        return -1;
+    gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_REVOKED, name, NULL);
+    if (gb_token_list(tokens, count_token, &left, err) != 0)
         return -1;
     if (left == 0)
         fputs("gpubufd: no token is left: a daemon that listens to this machine alone now serves everybody on it; "
@@ -268,13 +280,13 @@ static int run(struct gb_token_store *tokens, const struct gb_options *options, 
                struct gb_error *err) {
     switch (command->verb) {
     case ADD:
-        return add(tokens, command, err);
+        return add(options, tokens, command, err);
     case LIST:
         return list(tokens, options, command->json, err);
     case REVOKE:
-        return revoke_one(tokens, command->words[1], err);
+        return revoke_one(options, tokens, command->words[1], err);
     case ROTATE:
-        return rotate(tokens, command, err);
+        return rotate(options, tokens, command, err);
     case VERBS:
         break;
     }
@@ -312,6 +324,7 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
     char *database = NULL;
     int rc;
 
+    gb_privileges_hide();
     rc = read_words(options, argc, argv, &command, &err);
     if (rc == 0 && options->help) {
         gb_options_help(stdout);

@@ -33,10 +33,11 @@ static unsigned or_by_cores(uint64_t given, unsigned least, unsigned most) {
 /* The server hands its hooks the api as app; the log has to come from here. Set before the server starts. */
 static const struct gb_log *access_log;
 
-static void ended(void *app, const struct gb_http_request *request, int status, uint64_t ns) {
-    (void)app;
+static void ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end) {
+    gb_api_ended(app, request, end);
     gb_log(access_log, GB_LOG_DEBUG, "request", "%s %s %.*s %d %.3f ms", request->id,
-           gb_http_method_name(request->method), (int)request->target.len, request->target.s, status, (double)ns / 1e6);
+           gb_http_method_name(request->method), (int)request->target.len, request->target.s, end->status,
+           (double)end->ns / 1e6);
 }
 
 static void stuck(void *app, const char *text) {
@@ -74,10 +75,15 @@ static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
         .path = daemon->database,
         .sync_full = strcmp(daemon->options.store_sync, "full") == 0,
         .feed_max = daemon->options.feed_max,
+        .audit_max = daemon->options.audit_rows,
+        .audit_age_us = gb_daemon_audit_age_us(&daemon->options),
         .history = history_limits(&daemon->options),
         .queue_max = 65536,
+        .locked = true,
+        .lock_fd = daemon->lock_fd,
     };
 
+    daemon->lock_fd = -1;
     if (gb_store_open(&config, &daemon->store, err) != 0)
         return -1;
     return gb_token_store_beside(daemon->store, &daemon->tokens, err);
@@ -129,6 +135,8 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .health_interval_ms = o->health_interval * 1000,
         .health_root = o->health_root,
         .history = history_limits(o),
+        .audit_mode = gb_daemon_audit_mode(o),
+        .audit_file = o->audit_file,
     };
 
     if (gb_health_policy_parse(o->health, &config.health_policy, err) < 0 ||
@@ -150,8 +158,16 @@ static int open_api(struct gb_daemon *daemon, struct gb_error *err) {
         .export_ttl_max_s = o->max_export_ttl,
         .metrics_sessions = o->metrics_sessions,
     };
+    const struct gb_api_about about = {
+        .version = PACKAGE_VERSION,
+        .backend_note = daemon->backend_note,
+        .seccomp = gb_seccomp_name(daemon->cage.seccomp),
+        .landlock = daemon->cage.landlock,
+        .privileges = daemon->cage.privileges,
+        .core_dumps = o->core_dumps,
+    };
 
-    daemon->api = gb_api_new(daemon->core, daemon->backend, daemon->backend_note, PACKAGE_VERSION);
+    daemon->api = gb_api_new(daemon->core, daemon->backend, &about);
     if (daemon->api == NULL)
         return out_of_memory(err);
     gb_api_set_limits(daemon->api, &limits);
@@ -170,7 +186,6 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     size_t i;
 
     struct gb_http_server_config config = {
-        .ended = daemon->log.level >= GB_LOG_DEBUG ? ended : NULL,
         .stuck = stuck,
         .closer = daemon->closer,
         .listen_fds = fds,
@@ -196,9 +211,12 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .wait_max_s = (unsigned)o->wait_max,
         .listeners_max = (unsigned)o->max_feed_listeners,
         .heartbeat_s = (unsigned)o->feed_heartbeat,
+        .bounds = daemon->bounds,
     };
 
     gb_api_serve(daemon->api, &config);
+    if (daemon->log.level >= GB_LOG_DEBUG)
+        config.ended = ended;
     for (i = 0; i < daemon->listeners.count; i++) {
         fds[i] = daemon->listeners.items[i].fd;
         listen_tls[i] = daemon->listeners.items[i].is_tls;
@@ -305,16 +323,18 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return GB_EXIT_CONFIG;
     if (gb_daemon_read_ids(&o->map_uids, "--map-uids", &daemon->map_peers.uids, err) != 0 ||
         gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0 ||
-        gb_daemon_read_default_pools(o, &daemon->default_pools, err) != 0)
+        gb_daemon_read_default_pools(o, &daemon->default_pools, err) != 0 ||
+        gb_daemon_read_bounds(o, &daemon->bounds, err) != 0)
         return GB_EXIT_USAGE;
     if (raise_limits(daemon, err) != 0 || open_paths(daemon, err) != 0)
         return GB_EXIT_CONFIG;
-    if (open_store(daemon, err) != 0)
+    if (gb_store_lock(daemon->database, &daemon->lock_fd, err) != 0)
         return exit_of(err);
     if (gb_daemon_open_tls(daemon, err) != 0)
         return GB_EXIT_CONFIG;
     unlink(daemon->listen_file); /* a killed daemon left it: scripts that wait for it must not read old addresses */
-    if (gb_daemon_listen(daemon, err) != 0)
+    /* A port below 1024 takes a capability, and the store has threads: they begin in the cage. */
+    if (gb_daemon_listen(daemon, err) != 0 || gb_daemon_enclose(daemon, err) != 0 || open_store(daemon, err) != 0)
         return exit_of(err);
     status = check_tokens(daemon, err);
     if (status != GB_EXIT_OK)
@@ -323,12 +343,13 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return exit_of(err);
     gb_log(&daemon->log, GB_LOG_INFO, "backend", "%s: %s", gb_backend_name(daemon->backend), daemon->backend_note);
     if (gb_closer_new(FOREIGN_FILES, &daemon->closer, err) != 0 || open_core(daemon, err) != 0 ||
-        gb_daemon_load_tokens(daemon, &tokens, err) != 0)
+        gb_daemon_load_tokens(daemon, &tokens, err) != 0 || gb_daemon_filter(daemon, err) != 0)
         return exit_of(err);
     if (open_api(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
     if (start_server(daemon, err) != 0 || gb_daemon_write_listen(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
+    gb_audit_started(daemon->core);
     return GB_EXIT_OK;
 }
 
@@ -345,6 +366,9 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     if (served)
         gb_core_set_outside(daemon->core, NULL, NULL);
     gb_http_server_stop(daemon->server, 0);
+    if (served)
+        gb_audit_stopped(daemon->core);
+    gb_daemon_free_bounds(&daemon->bounds);
     gb_tls_context_unref(daemon->tls);
     gb_listen_done(&daemon->listeners, !served);
     gb_core_close(daemon->core);
@@ -353,6 +377,8 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     gb_token_store_close(daemon->tokens);
     gb_tokens_file_done(&daemon->tokens_file);
     gb_store_close(daemon->store);
+    if (daemon->lock_fd > 0)
+        close(daemon->lock_fd);
     gb_closer_free(daemon->closer);
     gb_overtime_end(overtime);
     free(daemon->listen_file);

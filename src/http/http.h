@@ -13,8 +13,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/caller.h"
 #include "base/error.h"
 
+struct gb_client;
 struct gb_closer;
 struct gb_http_server;
 struct gb_tls_context;
@@ -131,6 +133,18 @@ struct gb_http_address {
 #define GB_HTTP_ADDRESS_SIZE 46
 /* "192.0.2.7", "2001:db8::7"; "" of a UNIX socket. ret: GB_HTTP_ADDRESS_SIZE bytes. */
 void gb_http_address_text(const struct gb_http_address *address, char *ret);
+/* The address of IPv4 that one of IPv6 stands for (::ffff:192.0.2.7, of a socket that listens for both); else the
+ * same. */
+struct gb_http_address gb_http_address_plain(const struct gb_http_address *address);
+bool gb_http_address_read(const char *s, size_t n, struct gb_http_address *ret);
+
+struct gb_http_network {
+    struct gb_http_address address;
+    unsigned bits; /* of the address that count */
+};
+/* "192.0.2.0/24", "2001:db8::7", or "unix": the UNIX sockets. False: it is neither. */
+bool gb_http_network_read(const char *text, struct gb_http_network *ret);
+bool gb_http_networks_have(const struct gb_http_network *networks, size_t count, const struct gb_http_address *address);
 
 /* What a client's certificate says, which was verified. Lives as long as the requests of its connection. */
 #define GB_HTTP_CERTIFICATE_NAMES 8
@@ -166,6 +180,7 @@ struct gb_http_request {
     size_t body_len;
     uint64_t started_ns; /* gb_clock_ns() when the headers were complete */
     char id[17];         /* request_id of problem documents */
+    struct gb_caller by; /* whose token it has, as authorize has found */
 
     /* The handler's own, from the first call to the last; freed by state_free with the request. */
     void *state;
@@ -225,6 +240,36 @@ const struct gb_http_text *gb_http_query(const struct gb_http_request *request, 
  * respond-async is given. */
 unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fallback_s, unsigned max_s,
                              bool *ret_async);
+
+/* --- bounds of clients -------------------------------------------------------------------------------------------- */
+
+/* What one client may take. 0: no bound. */
+struct gb_http_bound {
+    uint64_t requests_s;     /* requests a second, */
+    uint64_t requests_burst; /* and so many at once; 0: two seconds' worth */
+    uint64_t bytes_s;        /* bytes of bodies a second, in both directions together, */
+    uint64_t bytes_burst;    /* and so many at once; 0: one second's worth */
+    unsigned uploads;        /* open uploads in several requests */
+    unsigned waits;          /* requests that wait for long (park) */
+    unsigned listeners;      /* of the feed */
+};
+
+/* For gb_http_server_config.authorize, when the caller is known: the request counts for its client from now on. token:
+ * the number of its token, and what that may take; NULL: what all tokens may. token 0: the client is the address it
+ * comes from, unless that is loopback or a UNIX socket and those have no bound. Returns 0, or -1 with
+ * TOO_MANY_REQUESTS. A client's record is found in a fixed table: a few hundred nanoseconds, no allocation. */
+int gb_http_bound_client(struct gb_http_request *request, uint64_t token, const struct gb_http_bound *bound,
+                         struct gb_error *err);
+/* Whether tokens have a bound, so that it pays to find out which one the request has. */
+bool gb_http_bounds_tokens(const struct gb_http_request *request);
+/* The same, when the request had a credential that is not valid. Returns 0 and leaves *err as it is, or -1 and makes it
+ * TOO_MANY_REQUESTS: its address has had too many in a row. */
+int gb_http_authentication_failed(struct gb_http_request *request, struct gb_error *err);
+
+/* The client opens an upload that outlives the request. *ret: for gb_http_upload_ended, NULL if it has no bound.
+ * Returns 0, or -1 with TOO_MANY_REQUESTS. */
+int gb_http_upload_opens(struct gb_http_request *request, struct gb_client **ret, struct gb_error *err);
+void gb_http_upload_ended(void *client); /* [any thread] NULL is accepted */
 
 /* --- descriptors from clients ------------------------------------------------------------------------------------- */
 
@@ -374,6 +419,44 @@ void gb_http_problem(struct gb_http_response *response, const struct gb_http_req
 
 struct gb_http_server;
 
+/* How a request ended. */
+struct gb_http_end {
+    int status;        /* 0: the connection ended before the answer was out */
+    enum gb_code code; /* of its problem document; OK: none */
+    uint64_t ns;       /* since its headers were complete */
+    uint64_t received; /* bytes of its body */
+    uint64_t sent;     /* bytes of the reply's body, as announced; 0: a canned one */
+    const struct gb_http_response *response;
+    const struct gb_http_peer *peer; /* of a UNIX socket, in HTTP/1.0 as well; NULL: TCP */
+};
+
+/* What clients may take; zeroed: whatever they like. */
+struct gb_http_bounds {
+    struct gb_http_bound address; /* of each address without a token; of IPv6, of each /64 */
+    struct gb_http_bound token;   /* of each token that has no bound of its own */
+    bool local;                   /* loopback, and each user of a UNIX socket, has the bound of an address too */
+    unsigned failures;            /* to authenticate, of an address in a row, before it has to wait; 0: any number */
+    size_t clients_max;           /* that are remembered; 0: 65536 */
+    const struct gb_http_network *trusted; /* proxies whose X-Forwarded-For and Forwarded count; borrowed */
+    size_t trusted_count;
+    const struct gb_http_network *proxies; /* whose connections begin with a header of the PROXY protocol; borrowed */
+    size_t proxy_count;
+};
+
+/* The bounds that a client can meet. */
+enum gb_http_limit {
+    GB_HTTP_LIMIT_REQUESTS,
+    GB_HTTP_LIMIT_BYTES,
+    GB_HTTP_LIMIT_CONNECTIONS,
+    GB_HTTP_LIMIT_UPLOADS,
+    GB_HTTP_LIMIT_WAITS,
+    GB_HTTP_LIMIT_LISTENERS,
+    GB_HTTP_LIMIT_REPLIES,
+    GB_HTTP_LIMIT_FAILURES,
+    GB_HTTP_LIMITS
+};
+const char *gb_http_limit_name(enum gb_http_limit limit);
+
 struct gb_http_server_config {
     void *app;
     const struct gb_http_route *routes;
@@ -396,9 +479,8 @@ struct gb_http_server_config {
     /* Called before an error becomes a problem document: may add members. NULL: none. */
     void (*explain)(void *app, const struct gb_http_request *request, const struct gb_error *error,
                     struct gb_http_response *response);
-    /* Called when a request has ended, for an access log. status 0: the connection ended before the answer was out.
-     * NULL: none. */
-    void (*ended)(void *app, const struct gb_http_request *request, int status, uint64_t ns);
+    /* Called when a request has ended, on the thread that had it; must not block. NULL: none. */
+    void (*ended)(void *app, const struct gb_http_request *request, const struct gb_http_end *end);
     /* Called when a thread of the server turned without progress and ends the connection that caused it; for a log.
      * NULL: none. */
     void (*stuck)(void *app, const char *text);
@@ -437,6 +519,7 @@ struct gb_http_server_config {
     const struct gb_http_feed_hooks *feed; /* NULL: there is no feed */
     unsigned listeners_max;
     unsigned heartbeat_s; /* after this time without an event */
+    struct gb_http_bounds bounds;
 };
 
 /* Starts the threads. Returns 0, or -1 with *err; then listen_fds stay the caller's. */
@@ -469,7 +552,12 @@ struct gb_http_server_stat {
     uint64_t requests;
     uint64_t listeners; /* now; not among connections */
     uint64_t tls_handshakes;
-    uint64_t tls_failures; /* handshakes that failed */
+    uint64_t tls_failures;            /* handshakes that failed */
+    uint64_t limited[GB_HTTP_LIMITS]; /* times that a client met its bound; of bytes: that a connection paused */
+    uint64_t clients;                 /* that are remembered */
+    uint64_t pausing;                 /* connections that wait for their client's bytes, now */
+    uint64_t proxied;                 /* connections that began with a header of the PROXY protocol */
+    uint64_t proxy_failures;          /* that should have, and had none or a malformed one */
 };
 void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_stat *ret);
 

@@ -194,6 +194,13 @@ void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_st
                                         .reply_memory = atomic_load(&server->reply_memory[0]) +
                                                         atomic_load(&server->reply_memory[1]),
                                         .replies_refused = atomic_load(&server->replies_refused)};
+    for (i = 0; i < GB_HTTP_LIMITS; i++)
+        ret->limited[i] = atomic_load(&server->limits.met[i]);
+    ret->limited[GB_HTTP_LIMIT_CONNECTIONS] = ret->refused_source;
+    ret->clients = gb_clients_count(server->limits.clients);
+    ret->pausing = atomic_load(&server->limits.pausing);
+    ret->proxied = atomic_load(&server->proxied);
+    ret->proxy_failures = atomic_load(&server->proxy_failures);
     for (i = 0; i < server->config.loops; i++)
         ret->requests += atomic_load(&server->loops[i].exchanges.requests);
 }

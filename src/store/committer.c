@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "store/audit.h"
 #include "store/db.h"
 #include "store/feed.h"
 
@@ -282,10 +283,19 @@ void gb_committer_checkpoint(struct gb_committer *committer) {
     sqlite3_wal_checkpoint_v2(committer->apply.db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 }
 
-void gb_committer_write_notices(struct gb_committer *committer) {
+void gb_committer_write_notices(struct gb_committer *committer, bool all) {
+    uint64_t now_ns = gb_clock_ns();
     struct gb_error err = GB_ERROR_INIT;
-    int r = gb_feed_log_write(committer->feed, &committer->apply, &err);
+    int r = 0;
 
+    if (all || gb_feed_log_due_ns(committer->logs.feed) <= now_ns)
+        r = gb_feed_log_write(committer->logs.feed, &committer->apply, &err);
+    if (r != 0)
+        note_outcome(committer, r < 0 ? &err : NULL);
+    if (!all && gb_audit_log_due_ns(committer->logs.audit, false) > now_ns)
+        return;
+    err = GB_ERROR_INIT;
+    r = gb_audit_log_write(committer->logs.audit, &committer->apply, &err);
     if (r != 0)
         note_outcome(committer, r < 0 ? &err : NULL);
 }
@@ -293,8 +303,9 @@ void gb_committer_write_notices(struct gb_committer *committer) {
 /* --- beginning and end -------------------------------------------------------------------------------------------- */
 
 int gb_committer_init(struct gb_committer *m, sqlite3 *db, const struct gb_store_config *config,
-                      struct gb_feed_log *feed, gb_writer_reopen_fn *reopen, void *reopen_arg, struct gb_error *err) {
-    m->feed = feed;
+                      const struct gb_writer_logs *logs, gb_writer_reopen_fn *reopen, void *reopen_arg,
+                      struct gb_error *err) {
+    m->logs = *logs;
     m->reopen = reopen;
     m->reopen_arg = reopen_arg;
     m->history = config->history;

@@ -12,7 +12,7 @@
 
 struct gb_committer {
     struct gb_apply apply;
-    struct gb_feed_log *feed;
+    struct gb_writer_logs logs;
     gb_writer_reopen_fn *reopen; /* NULL once there is a database */
     void *reopen_arg;
     sqlite3 *reopened;
@@ -29,9 +29,10 @@ struct gb_committer {
     uint64_t probe_ns;       /* then: when it is tried again */
 };
 
-/* db and feed are borrowed. Returns 0 or -1; gb_committer_done follows in either case. */
+/* db is borrowed. Returns 0 or -1; gb_committer_done follows in either case. */
 int gb_committer_init(struct gb_committer *committer, sqlite3 *db, const struct gb_store_config *config,
-                      struct gb_feed_log *feed, gb_writer_reopen_fn *reopen, void *reopen_arg, struct gb_error *err);
+                      const struct gb_writer_logs *logs, gb_writer_reopen_fn *reopen, void *reopen_arg,
+                      struct gb_error *err);
 void gb_committer_done(struct gb_committer *committer);
 
 /* [any thread] Counts a change in, or refuses it if as many wait as are permitted. */
@@ -50,8 +51,8 @@ bool gb_committer_quick(const struct gb_committer *committer);
 void gb_committer_checkpoint(struct gb_committer *committer);
 bool gb_committer_wants_checkpoint(const struct gb_committer *committer);
 
-/* Writes the notices that wait. */
-void gb_committer_write_notices(struct gb_committer *committer);
+/* Writes the notices and the records of the audit that are due, or all that wait. */
+void gb_committer_write_notices(struct gb_committer *committer, bool all);
 
 /* [any thread] When a database that refused changes is tried again; UINT64_MAX: it took the last. */
 uint64_t gb_committer_probe_ns(struct gb_committer *committer);

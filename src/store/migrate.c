@@ -191,6 +191,25 @@ static const char *const steps[] = {
     ") STRICT;"
     "CREATE TRIGGER tokens_revoked AFTER DELETE ON tokens BEGIN"
     " DELETE FROM token_uses WHERE token_id = old.id; END;",
+    /* NULL in all but the first three: does not apply. Status 0: the connection ended before the answer was out. */
+    "CREATE TABLE audit("
+    " id INTEGER PRIMARY KEY,"
+    " at_us INTEGER NOT NULL,"
+    " event TEXT NOT NULL,"
+    " method TEXT,"
+    " route TEXT,"
+    " code TEXT,"
+    " request_id TEXT,"
+    " address TEXT,"
+    " token TEXT,"
+    " certificate TEXT,"
+    " session TEXT,"
+    " object TEXT,"
+    " token_id INTEGER,"
+    " status INTEGER,"
+    " bytes INTEGER,"
+    " count INTEGER"
+    ") STRICT;",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -26,6 +26,7 @@ static const struct {
     {"pools", "updated_at_us"},
     {"answers", "id"},
     {"answers", "expires_at_us"},
+    {"audit", "id"},
     {"feed", "id"},
     {"feed_state", "dropped_through"},
     {"token_epoch", "value"},

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "store/audit.h"
 #include "store/db.h"
 #include "store/feed.h"
 #include "store/history.h"
@@ -19,9 +20,20 @@ struct gb_store {
     struct gb_storage storage; /* as db */
     sqlite3 *db;               /* the opener's until the first change, then the writer's */
     struct gb_feed_log *feed;
+    struct gb_audit_log *audit;
     struct gb_writer *writer;
     struct gb_reader *reader;
 };
+
+/* Both or none. */
+static int move_logs(struct gb_store *s, sqlite3 *db, struct gb_error *err) {
+    if (gb_feed_log_move(s->feed, s->storage.file, db, err) < 0)
+        return -1;
+    if (gb_audit_log_move(s->audit, s->storage.file, db, err) == 0)
+        return 0;
+    gb_feed_log_move(s->feed, gb_storage_where(&s->storage), s->db, NULL);
+    return -1;
+}
 
 /* On the writer's thread, which changes nothing while it has no file. */
 static int move_to_file(void *arg, sqlite3 **ret, struct gb_error *err) {
@@ -30,7 +42,7 @@ static int move_to_file(void *arg, sqlite3 **ret, struct gb_error *err) {
 
     if (gb_storage_open_file(&s->config, false, &db, err) < 0)
         return -1;
-    if (gb_feed_log_move(s->feed, s->storage.file, db, err) < 0) {
+    if (move_logs(s, db, err) < 0) {
         sqlite3_close(db);
         return -1;
     }
@@ -55,23 +67,32 @@ static int open_storage(struct gb_store *s, struct gb_error *err) {
 }
 
 static int open_locked(struct gb_store *s, struct gb_error *err) {
+    struct gb_writer_logs logs;
     bool copied;
 
     if (open_storage(s, err) < 0)
         return -1;
     copied = s->storage.copy[0] != '\0';
     if (gb_feed_log_new(&s->config, gb_storage_where(&s->storage), s->db, &s->feed, err) < 0 ||
+        gb_audit_log_new(&s->config, gb_storage_where(&s->storage), s->db, &s->audit, err) < 0 ||
         gb_reader_new(gb_storage_where(&s->storage), &s->reader, err) < 0)
         return -1;
-    return gb_writer_new(copied ? NULL : s->db, &s->config, s->feed, copied ? move_to_file : NULL, s, &s->writer, err);
+    logs = (struct gb_writer_logs){.feed = s->feed, .audit = s->audit};
+    return gb_writer_new(copied ? NULL : s->db, &s->config, &logs, copied ? move_to_file : NULL, s, &s->writer, err);
+}
+
+int gb_store_lock(const char *path, int *ret_fd, struct gb_error *err) {
+    return gb_lock_take(path, ret_fd, err);
 }
 
 int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err) {
     struct gb_store *s = calloc(1, sizeof(*s));
 
-    if (!s)
+    if (!s) {
+        gb_lock_drop(config->locked ? config->lock_fd : -1);
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    s->lock_fd = -1;
+    }
+    s->lock_fd = config->locked ? config->lock_fd : -1;
     s->config = *config;
     s->storage.file = strdup(config->path);
     s->config.path = s->storage.file;
@@ -79,7 +100,7 @@ int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, s
         gb_store_close(s);
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     }
-    if (gb_lock_take(config->path, &s->lock_fd, err) < 0 || open_locked(s, err) < 0) {
+    if ((!config->locked && gb_lock_take(config->path, &s->lock_fd, err) < 0) || open_locked(s, err) < 0) {
         gb_store_close(s);
         return -1;
     }
@@ -97,6 +118,7 @@ void gb_store_close(struct gb_store *s) {
     gb_reader_free(s->reader);
     was_open = was_open && s->storage.copy[0] == '\0';
     gb_feed_log_free(s->feed);
+    gb_audit_log_free(s->audit);
     if (s->db) {
         if (was_open)
             gb_history_stopped(s->db, gb_wall_us(), NULL);
@@ -410,4 +432,20 @@ int gb_store_feed_read(struct gb_store *s, int64_t after, size_t max, int (*visi
 int gb_store_feed_recent(struct gb_store *s, size_t max, int (*visit)(void *, const struct gb_notice *), void *arg,
                          struct gb_error *err) {
     return gb_feed_log_recent(s->feed, max, visit, arg, err);
+}
+
+/* --- the audit ---------------------------------------------------------------------------------------------------- */
+
+void gb_store_audit(struct gb_store *s, const struct gb_audit_rec *rec) {
+    if (gb_audit_log_put(s->audit, rec))
+        gb_writer_tell(s->writer);
+}
+
+int gb_store_audit_read(struct gb_store *s, const struct gb_audit_query *query, gb_audit_visit_fn *visit, void *arg,
+                        int64_t *ret_next, struct gb_error *err) {
+    return gb_audit_log_read(s->audit, query, visit, arg, ret_next, err);
+}
+
+void gb_store_audit_stat(struct gb_store *s, struct gb_audit_log_stat *ret) {
+    gb_audit_log_stat(s->audit, ret);
 }

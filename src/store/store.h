@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/histogram.h"
+#include "model/audit.h"
 #include "model/model.h"
 #include "model/notice.h"
 #include "store/history_query.h"
@@ -29,9 +30,17 @@ struct gb_store_config {
     const char *path; /* of the database file; created with mode 0600 */
     bool sync_full;   /* synchronous=FULL: survives power loss; else NORMAL: survives the process */
     struct gb_history_limits history;
-    uint64_t feed_max;  /* notices kept in the log, oldest dropped first; 0: 100000 */
-    uint64_t queue_max; /* changes waiting; one more fails at once with SATURATED (through done) */
+    uint64_t feed_max;    /* notices kept in the log, oldest dropped first; 0: 100000 */
+    uint64_t audit_max;   /* rows of the audit, oldest dropped first; 0: 1000000 */
+    int64_t audit_age_us; /* of its rows; 0: no bound */
+    uint64_t queue_max;   /* changes waiting; one more fails at once with SATURATED (through done) */
+    bool locked;          /* lock_fd is of gb_store_lock, and the store's from the call on, also one that fails */
+    int lock_fd;
 };
+
+/* Takes the lock that gb_store_open would take, for a caller that does something in between which only the holder may.
+ * close() gives it up. */
+int gb_store_lock(const char *path, int *ret_fd, struct gb_error *err);
 
 /* Opens or creates, migrates to the newest schema. A database of a newer schema, a file that is not a database, or one
  * that another daemon holds (an advisory lock beside it) is refused with INTERNAL and a sentence that says so.
@@ -171,6 +180,39 @@ int gb_store_feed_read(struct gb_store *store, int64_t after, size_t max,
 int gb_store_feed_recent(struct gb_store *store, size_t max, int (*visit)(void *, const struct gb_notice *), void *arg,
                          struct gb_error *err);
 
+/* --- the audit ---------------------------------------------------------------------------------------------------- */
+
+/* Copies the record, which goes into the table together with others some 25 ms later. What finds no room, or what the
+ * database refuses, is counted, and a row of event audit.gap stands for it. [any thread, never blocks] */
+void gb_store_audit(struct gb_store *store, const struct gb_audit_rec *rec);
+
+/* Which rows. Those of gaps fit every session, token and status. */
+struct gb_audit_query {
+    int64_t before; /* ids below; 0: all */
+    int64_t since_us;
+    int64_t until_us;    /* not included */
+    const char *session; /* NULL: any, as of the token's name */
+    const char *token;
+    bool any_status;
+    int status_min;
+    int status_max;
+};
+
+/* Takes a row; its texts last until it returns. Other than 0: not taken, and enough. */
+typedef int gb_audit_visit_fn(void *arg, const struct gb_audit_rec *rec);
+
+/* [blocks; not on the writer's thread] Newest first, until visit has had enough or some 300 ms are over. *ret_next:
+ * `before` to go on with; 0: there are no more. */
+int gb_store_audit_read(struct gb_store *store, const struct gb_audit_query *query, gb_audit_visit_fn *visit, void *arg,
+                        int64_t *ret_next, struct gb_error *err);
+
+/* Since the store was opened. [any thread, never blocks] */
+struct gb_audit_log_stat {
+    uint64_t records; /* written to the table */
+    uint64_t dropped; /* missing there */
+};
+void gb_store_audit_stat(struct gb_store *store, struct gb_audit_log_stat *ret);
+
 /* Whether the database takes changes: -1 with STORE_UNAVAILABLE and the reason where it refused the latest, for a
  * reason that is not the change's own. It is then tried again once a second, also when there is nothing to write. [any
  * thread, never blocks] */
@@ -211,6 +253,9 @@ int gb_token_rotate(struct gb_token_store *tokens, const char *name, const char 
                     struct gb_error *err);
 /* Fills rec->used_at_us and rec->used_from by rec->id, also for a token that has no record here. */
 int gb_token_last_use(struct gb_token_store *tokens, struct gb_token_rec *rec, struct gb_error *err);
+
+/* Writes a record of the audit beside the daemon. Returns 0 or -1. */
+int gb_token_audit(struct gb_token_store *tokens, const struct gb_audit_rec *rec, struct gb_error *err);
 
 /* True in *ret_changed when another connection added, changed or revoked tokens since the last call on this one (or
  * since it was opened); the writer's commits do not count. Cheap enough to ask several times a second. */

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/audit.h"
 #include "store/db.h"
 #include "store/lock.h"
 #include "store/migrate.h"
@@ -217,6 +218,20 @@ int gb_token_rotate(struct gb_token_store *t, const char *name, const char *sha2
     sqlite3_bind_text(stmt, 2, sha256_hex, -1, SQLITE_STATIC);
     sqlite3_bind_int64(stmt, 3, old_until_us);
     return change_named(t, stmt, name, err);
+}
+
+int gb_token_audit(struct gb_token_store *t, const struct gb_audit_rec *rec, struct gb_error *err) {
+    sqlite3_stmt *stmt;
+    int r = sqlite3_prepare_v2(t->db, GB_AUDIT_INSERT_SQL, -1, &stmt, NULL);
+
+    if (r != SQLITE_OK)
+        return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_STORE_FAILED, err);
+    gb_audit_bind(stmt, rec, NULL);
+    r = sqlite3_step(stmt);
+    if (r != SQLITE_DONE)
+        gb_db_fail(t->db, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
+    sqlite3_finalize(stmt);
+    return r == SQLITE_DONE ? 0 : -1;
 }
 
 /* False where the column does not fit or is no text. */

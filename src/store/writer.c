@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "store/audit.h"
 #include "store/committer.h"
 #include "store/feed.h"
 
@@ -23,6 +24,7 @@
 struct gb_writer {
     struct gb_committer committer; /* of the thread that made it busy */
     struct gb_feed_log *feed;
+    struct gb_audit_log *audit;
     pthread_t thread;
     bool thread_started;
     pthread_mutex_t lock; /* for all below */
@@ -195,11 +197,19 @@ bool gb_writer_end_turn(struct gb_writer *w, bool idle) {
 
 /* --- the thread --------------------------------------------------------------------------------------------------- */
 
+/* When notices or records of the audit are to be written. ending: what can stay in the database does not count. */
+static uint64_t due_of(struct gb_writer *w, bool ending) {
+    uint64_t feed_ns = gb_feed_log_due_ns(w->feed);
+    uint64_t audit_ns = gb_audit_log_due_ns(w->audit, ending);
+
+    return feed_ns < audit_ns ? feed_ns : audit_ns;
+}
+
 /* Waits until there is a change, a checkpoint or a probe is due, or notices are, whose time is returned. Takes the
  * committer. */
 static uint64_t wait_locked(struct gb_writer *w) {
     for (;;) {
-        uint64_t due_ns = gb_feed_log_due_ns(w->feed);
+        uint64_t due_ns = due_of(w, w->stopping);
         uint64_t probe_ns = gb_committer_probe_ns(&w->committer);
         uint64_t wake_ns = probe_ns < due_ns ? probe_ns : due_ns;
         bool due = w->first || w->stopping || wake_ns <= gb_clock_ns();
@@ -226,7 +236,7 @@ static void work(struct gb_writer *w, struct gb_change *group, bool notices, boo
     if (group)
         (void)gb_committer_run(&w->committer, group, true);
     if (notices)
-        gb_committer_write_notices(&w->committer);
+        gb_committer_write_notices(&w->committer, ending);
     gb_committer_checkpoint(&w->committer);
     if (!ending && gb_committer_probe_ns(&w->committer) <= gb_clock_ns())
         gb_committer_probe(&w->committer);
@@ -248,7 +258,7 @@ static void *writer_main(void *arg) {
         notices = due_ns <= gb_clock_ns() || (ending && due_ns != UINT64_MAX);
         pthread_mutex_unlock(&w->lock);
         work(w, group, notices, ending);
-        due_ns = gb_feed_log_due_ns(w->feed);
+        due_ns = due_of(w, ending);
         pthread_mutex_lock(&w->lock);
         leave_locked(w);
     }
@@ -256,17 +266,18 @@ static void *writer_main(void *arg) {
     return NULL;
 }
 
-int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_feed_log *feed,
+int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, const struct gb_writer_logs *logs,
                   gb_writer_reopen_fn *reopen, void *reopen_arg, struct gb_writer **ret, struct gb_error *err) {
     struct gb_writer *w = calloc(1, sizeof(*w));
 
     if (!w)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    w->feed = feed;
+    w->feed = logs->feed;
+    w->audit = logs->audit;
     w->last = &w->first;
     gb_mutex_init(&w->lock);
     gb_cond_init(&w->wake);
-    if (gb_committer_init(&w->committer, db, config, feed, reopen, reopen_arg, err) < 0 ||
+    if (gb_committer_init(&w->committer, db, config, logs, reopen, reopen_arg, err) < 0 ||
         gb_thread_start(&w->thread, "gb-store", writer_main, w, err) < 0) {
         gb_writer_free(w);
         return -1;

@@ -64,10 +64,15 @@ struct gb_writer;
 /* Opens the database that could not be opened for changes before. On the writer's thread, after the first change. */
 typedef int gb_writer_reopen_fn(void *arg, sqlite3 **ret, struct gb_error *err);
 
-/* Starts the thread. db and feed are borrowed; db is the writer's alone from the first change on. db NULL: every change
- * is STORAGE_FULL until reopen brings one, which is asked once a second. */
-struct gb_feed_log;
-int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_feed_log *feed,
+/* What is written beside the changes; borrowed. */
+struct gb_writer_logs {
+    struct gb_feed_log *feed;
+    struct gb_audit_log *audit;
+};
+
+/* Starts the thread. db is borrowed, and the writer's alone from the first change on. db NULL: every change is
+ * STORAGE_FULL until reopen brings one, which is asked once a second. */
+int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, const struct gb_writer_logs *logs,
                   gb_writer_reopen_fn *reopen, void *reopen_arg, struct gb_writer **ret, struct gb_error *err);
 
 /* Carries out what is queued, ends the thread. NULL is accepted. */
@@ -82,7 +87,7 @@ void gb_writer_submit(struct gb_writer *writer, enum gb_change_kind kind, const 
 void gb_writer_begin_turn(struct gb_writer *writer);
 bool gb_writer_end_turn(struct gb_writer *writer, bool idle);
 
-/* [any thread] A notice waits in the log's queue. */
+/* [any thread] A notice, or a record of the audit, waits in its queue. */
 void gb_writer_tell(struct gb_writer *writer);
 
 /* [any thread, never blocks] As gb_store_health. */

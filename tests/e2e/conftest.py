@@ -14,7 +14,7 @@ from harness import BACKENDS, SMALL_SLOTS, Daemon  # noqa: E402
 from record import RECORD  # noqa: E402
 
 # Begun first: the files that take longest, in this order.
-LONG = ["test_schema", "test_idempotency", "test_share_kill", "test_reuse", "test_page_rates", "test_history", "test_broken",
+LONG = ["test_tls_suites", "test_schema", "test_idempotency", "test_share_kill", "test_reuse", "test_page_rates", "test_history", "test_broken",
         "test_page_live", "test_page", "test_unread", "test_share_gpu", "test_page_look", "test_feed", "test_operations",
         "test_adopt_kill", "test_streams", "test_selftest"]
 _names = itertools.count(1)

@@ -20,7 +20,21 @@ BACKENDS = os.environ.get("GB_E2E_BACKENDS", "host host:discrete").split()
 SMALL_SLOTS = ("--slots-bytes", "8M", "--slot-bytes", "256K")
 SLOT = 256 * 1024  # of SMALL_SLOTS
 DATA = "/v1/sessions/{}/buffers/{}/data"
+# What no list in src/daemon/cage has, and a test needed.
+REFUSED_CALL = re.compile(r"the system call \w+ \(\d+\) is on no list: it failed")
 SANITIZERS = re.compile(r"ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|runtime error:")
+
+
+# A file to which the system calls go that daemons made and that no list has: etc/collect-syscalls.
+CALLS = os.environ.get("GB_E2E_SYSCALLS")
+COLLECTING = {"GPUBUFD_SECCOMP": "log"} if CALLS else {}
+
+
+def collect_calls(log):
+    found = re.findall(r"the system call (\w+) \(\d+\) is on no list", log) if CALLS else []
+    if found:
+        with open(CALLS, "a", encoding="ascii") as f:
+            f.writelines(f"{name}\n" for name in found)
 
 
 def for_everybody(program, folder):
@@ -257,7 +271,7 @@ class Daemon:
         if wait and os.path.exists(os.path.join(self.state, "listen")):
             os.unlink(os.path.join(self.state, "listen"))  # left by a daemon that was killed
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(args, stdout=log, stderr=log, env={**clean, **(env or {})}, **popen)
+            self.process = subprocess.Popen(args, stdout=log, stderr=log, env={**clean, **COLLECTING, **(env or {})}, **popen)
         self.clients = []
         self.addresses = self.wait_ready() if wait else []
 
@@ -351,6 +365,7 @@ class Daemon:
         try:
             assert self.process.wait(PATIENCE_S) == status, self.log()
             assert not SANITIZERS.search(self.log()), self.log()
+            assert not REFUSED_CALL.search(self.log()), self.log()
             return self.log()
         finally:
             self.clean()
@@ -360,6 +375,7 @@ class Daemon:
             self.kill()
         if os.path.exists(self.log_path):
             self.last_log = self.log()
+            collect_calls(self.last_log)
             os.unlink(self.log_path)
         if self.own:
             shutil.rmtree(self.state, ignore_errors=True)

@@ -6,7 +6,7 @@ LINE = re.compile(rb"^(GET|HEAD|POST|PUT|PATCH|DELETE) (\S+) HTTP/1\.[01]\r?$", 
 # Headers of every answer, or of the connection; operations do not describe them.
 COMMON = {"Date", "Content-Length", "Content-Type", "Connection", "Transfer-Encoding", "Cache-Control", "X-Content-Type-Options",
           "Cross-Origin-Resource-Policy",
-          "Idempotency-Replayed"}
+          "Idempotency-Replayed", "Ratelimit", "Ratelimit-Policy"}
 
 
 # Headers in replies to reads: they prevent content sniffing, and reading by pages of other origins. A refusal by libmicrohttpd itself is no

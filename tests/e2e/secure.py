@@ -3,10 +3,13 @@ and their clients use it: the tests are the same."""
 import atexit
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 import tempfile
+import threading
 
+RECORD = 16384
 EVERYWHERE = os.environ.get("GB_E2E_TLS") == "1"
 _made = []
 
@@ -68,5 +71,76 @@ def options():
     return ("--listen", "none", "--tls-listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key)
 
 
+class Secured:
+    """Used like a socket. Its records are made apart from it, so that a test decides which bytes leave when. session: of another one that
+    is to be resumed. One thread may send while another one reads."""
+
+    def __init__(self, sock, context, name="localhost", session=None, shake=True):
+        self.plain, self.into, self.out = sock, ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.into, self.out, server_hostname=name, session=session)
+        self.cut = False  # the daemon has closed without saying so
+        self.lock = threading.RLock()
+        if shake:
+            self._until(self.tls.do_handshake)
+
+    def _flush(self):
+        data = self.out.read()
+        if data:
+            self.plain.sendall(data)
+
+    def _until(self, step, *args):
+        while True:
+            with self.lock:
+                try:
+                    result = step(*args)
+                    self._flush()
+                    return result
+                except ssl.SSLWantReadError:
+                    self._flush()
+            data = self.plain.recv(1 << 18)
+            with self.lock:
+                if data:
+                    self.into.write(data)
+                else:
+                    self.into.write_eof()
+
+    def encrypted(self, data, size=RECORD):
+        """The data in records of that many bytes."""
+        view = memoryview(data)
+        with self.lock:
+            for at in range(0, len(view), size):
+                self.tls.write(view[at:at + size])
+            return self.out.read()
+
+    def sendall(self, data, size=RECORD):
+        for at in range(0, len(data), 1 << 20):
+            self.plain.sendall(self.encrypted(data[at:at + (1 << 20)], size))
+
+    def recv(self, n):
+        try:
+            return self._until(self.tls.read, n)
+        except ssl.SSLZeroReturnError:
+            return b""
+        except ssl.SSLEOFError:
+            self.cut = True
+            return b""
+
+    def last_words(self):
+        """The record with which TLS ends, for our side alone."""
+        try:
+            self.tls.unwrap()
+        except ssl.SSLWantReadError:
+            pass
+        return self.out.read()
+
+    def shutdown(self, how):
+        if how == socket.SHUT_WR:
+            self.plain.sendall(self.last_words())
+        self.plain.shutdown(how)
+
+    def __getattr__(self, name):  # settimeout, setsockopt, close
+        return getattr(self.plain, name)
+
+
 def wrap(sock, host="127.0.0.1"):
-    return authority().context().wrap_socket(sock, server_hostname=host)
+    return Secured(sock, authority().context(), host)

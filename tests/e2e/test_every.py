@@ -293,3 +293,14 @@ def test_a_database_that_refuses(refusing):
         assert "not today" in reply.problem(500, "store_failed")["detail"], target
     assert refusing.contents() == before
     refusing.ask("GET", "/readyz").expect(200)  # these refusals concerned single changes
+
+
+def test_refused_to_a_client_at_its_bound(start):
+    """429: a reply of a kilobyte has used up the bytes of many minutes."""
+    every = operations(start())
+    d = start("--bound-local", "--rate-bytes", "1", "--rate-requests", "0")
+    until("the client is in debt", lambda: d.ask("GET", "/v1").status == 429)
+    for op in every:
+        said = op.answered(d, 429, op.path())
+        assert int(said.headers["Retry-After"]) >= 1 and said.headers["Ratelimit"].startswith('"bytes";r=0;t=')
+        assert op.method == "HEAD" or said.json()["limit"]["name"] == "bytes"

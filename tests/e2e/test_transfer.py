@@ -54,6 +54,7 @@ def test_curl_uploads_as_documented(daemon, session, tmp_path, size, how):
     url = daemon.url(DATA.format(session, "x"))
     more = {"plain": [], "expect": ["-H", "Expect: 100-continue"], "no-expect": ["-H", "Expect:"], "chunked": [],
             "unix": ["--unix-socket", daemon.unix]}[how]
+    url = url.replace("https:", "http:") if how == "unix" else url
     if how == "chunked":
         status, _ = curl(daemon, "-T", "-", url, data=(tmp_path / "x.npy").read_bytes())
     else:

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import secure
 from conform import Session
 from harness import SMALL_SLOTS, until
 from test_numbers import seen
@@ -40,7 +41,7 @@ def far(daemon, unix, window=None):
             c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
         c.settimeout(60)
         c.connect(daemon.unix if unix else daemon.tcp)
-        yield c
+        yield c if unix or not secure.EVERYWHERE else secure.wrap(c)
 
 
 def ask(c, target, times=1):

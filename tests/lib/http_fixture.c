@@ -222,12 +222,11 @@ static const struct gb_http_route routes[] = {
     {GB_HTTP_GET, "/canned", on_canned, GB_BODY_NONE, 0, ""},
 };
 
-static void on_ended(void *app, const struct gb_http_request *request, int status, uint64_t ns) {
+static void on_ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end) {
     struct gb_http_fixture *f = app;
 
     (void)request;
-    (void)status;
-    (void)ns;
+    (void)end;
     atomic_fetch_add(&f->ended, 1);
 }
 

@@ -12,7 +12,8 @@
 
 struct gb_deferred_report {
     struct gb_api *api;
-    uint64_t params[4];       /* the maker's */
+    uint64_t params[6]; /* the maker's, as the names */
+    struct gb_name names[2];
     const char *content_type; /* static */
     char *body;               /* malloc'd; the maker's result */
     size_t len;

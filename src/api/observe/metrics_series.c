@@ -65,6 +65,15 @@ static void fill_PROCESS(struct gb_series_list *list, const struct gb_metrics_sn
     fill_DAEMON(list, snapshot);
 }
 
+static void fill_LIMIT(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    struct gb_series spare;
+    int i;
+
+    for (i = 0; i < GB_HTTP_LIMITS; i++)
+        gb_series_label(add(list, &spare, &snapshot->daemon.http.limited[i]), "limit",
+                        gb_http_limit_name((enum gb_http_limit)i));
+}
+
 static void fill_FAILURE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     int why;

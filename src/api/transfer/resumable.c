@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "api/context.h"
+#include "api/middleware/bounds.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/filters.h"
 #include "api/route.h"
@@ -157,6 +158,7 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
     struct gb_upload_request *plan = NULL;
     struct gb_append *append;
     struct gb_filters filters;
+    struct gb_place place;
     uint64_t length = 0;
     bool has_length = read_number(request, "Upload-Length", &length) > 0;
 
@@ -167,14 +169,19 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
         return GB_STEP_ERROR;
     }
-    if (read_plan(request, plan, err) < 0 || check_early(request, plan, has_length, length, err) < 0) {
+    if (read_plan(request, plan, err) < 0 || check_early(request, plan, has_length, length, err) < 0 ||
+        gb_bounds_upload(request, &place, err) < 0) {
         plan_free(plan);
         return GB_STEP_ERROR;
     }
     /* From here on the plan belongs to the upload. */
+    plan->params.place = &place;
     if (gb_append_new(gb_api_of(request)->core, &plan->params, has_length ? &length : NULL, plan, plan_free,
-                      (struct gb_waker){wake, request}, &append, err) < 0)
+                      (struct gb_waker){wake, request}, &append, err) < 0) {
+        gb_bounds_upload_kept(&place);
         return GB_STEP_ERROR;
+    }
+    plan->params.place = NULL;
     if (read_lengths(request, append, 0, false, response, err) < 0) {
         gb_append_free(append, true);
         return GB_STEP_ERROR;

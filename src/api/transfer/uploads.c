@@ -11,6 +11,7 @@
 #include "api/auth.h"
 #include "api/context.h"
 #include "api/middleware/async.h"
+#include "api/middleware/bounds.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/digest_set.h"
 #include "api/middleware/filters.h"
@@ -178,19 +179,23 @@ enum gb_step gb_api_upload_create(struct gb_http_request *request, struct gb_htt
     struct gb_upload_params params = {.wait_ms = 0};
     struct gb_conditions *conditions;
     struct gb_multipart_call *call;
+    struct gb_place place;
 
     if (read_begin(request, &params, err) < 0 || gb_conditions_read(request, &conditions, err) < 0) {
         gb_text_unref(params.buffer.labels);
         return GB_STEP_ERROR;
     }
-    call = gb_async_begin(request, sizeof(*call), err);
+    call = gb_bounds_upload(request, &place, err) < 0 ? NULL : gb_async_begin(request, sizeof(*call), err);
     if (!call) {
+        gb_bounds_upload_kept(&place);
         gb_text_unref(params.buffer.labels);
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;
     }
     params.check = gb_conditions_buffer_check(conditions);
+    params.place = &place;
     gb_multipart_begin(gb_api_of(request)->core, &params, call);
+    gb_bounds_upload_kept(&place);
     gb_text_unref(params.buffer.labels);
     return gb_async_end(request, response, reply_begun, 0, err);
 }

@@ -7,6 +7,11 @@
 #include "backend/host/arena.h"
 #include "backend/memfd.h"
 
+/* What clients store is no business of a core dump. */
+static void keep_from_dumps(char *base, uint64_t bytes) {
+    (void)madvise(base, bytes, MADV_DONTDUMP);
+}
+
 /* fd -1: anonymous. */
 static char *map_aligned(int fd, uint64_t bytes, int protection) {
     uint64_t align = bytes >= GB_HOST_HUGE_BYTES ? GB_HOST_HUGE_BYTES : 0;
@@ -31,6 +36,7 @@ static char *map_aligned(int fd, uint64_t bytes, int protection) {
     }
     if (align > 0 && protection != PROT_NONE)
         madvise(base, bytes, MADV_HUGEPAGE);
+    keep_from_dumps(base, bytes);
     return base;
 }
 
@@ -106,6 +112,7 @@ struct gb_host_segment *gb_host_segment_map_foreign(int fd, uint64_t offset, uin
 
     if (base == MAP_FAILED)
         return NULL;
+    keep_from_dumps(base, pages);
     segment = segment_new(base, base, pages, -1);
     if (segment) {
         segment->foreign = true;

@@ -1,10 +1,10 @@
 /* The threads of the host backend: a few that are always there, more while stream_call blocks some of them. */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "backend/host/host.h"
+#include "base/thread.h"
 
 static void pop_watch_locked(struct gb_host *host) {
     struct gb_host_watch *watch = host->fire_head;
@@ -36,7 +36,6 @@ static void *worker_main(void *arg) {
     struct gb_host_worker *worker = arg;
     struct gb_host *host = worker->host;
 
-    pthread_setname_np(pthread_self(), "gb-host");
     pthread_mutex_lock(&host->lock);
     for (;;) {
         if (host->fire_head) {
@@ -59,13 +58,11 @@ static void *worker_main(void *arg) {
     return NULL;
 }
 
-/* Returns 0 or an errno number. Signals are for the daemon's own threads. */
+/* Returns 0 or an errno number. */
 static int spawn_locked(struct gb_host *host) {
     struct gb_host_worker *worker = NULL;
-    sigset_t all;
-    sigset_t old;
+    struct gb_error why = GB_ERROR_INIT;
     unsigned i;
-    int r;
 
     for (i = 0; i < GB_HOST_WORKERS_MAX && !worker; i++) {
         if (host->workers[i].state != GB_HOST_SLOT_RUNNING)
@@ -77,15 +74,11 @@ static int spawn_locked(struct gb_host *host) {
         pthread_join(worker->thread, NULL);
     worker->state = GB_HOST_SLOT_FREE;
     worker->host = host;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    r = pthread_create(&worker->thread, NULL, worker_main, worker);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (r == 0) {
-        worker->state = GB_HOST_SLOT_RUNNING;
-        host->workers_running++;
-    }
-    return r;
+    if (gb_thread_start(&worker->thread, "gb-host", worker_main, worker, &why) < 0)
+        return why.native_code != 0 ? (int)why.native_code : ENOMEM;
+    worker->state = GB_HOST_SLOT_RUNNING;
+    host->workers_running++;
+    return 0;
 }
 
 int gb_host_workers_start(struct gb_host *host, struct gb_error *err) {

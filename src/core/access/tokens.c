@@ -266,8 +266,9 @@ static int find_locked(const struct table *t, const char *key, const char *what,
     for (way = first; way && way < t->ways + t->way_count && strcmp(way->key, key) == 0; way++) {
         if (over(way, now_us))
             continue;
-        *ret = (struct gb_token_found){
-            .grant = way->grant, .token = t->recs[way->token].id, .has_prefix = t->recs[way->token].prefix[0] != '\0'};
+        *ret = (struct gb_token_found){.grant = way->grant,
+                                       .by = {t->recs[way->token].id, t->recs[way->token].name},
+                                       .has_prefix = t->recs[way->token].prefix[0] != '\0'};
         ret->unnoted = atomic_load_explicit(&t->uses[way->token].second, memory_order_relaxed) != now_us / US_PER_S;
         return 0;
     }

@@ -11,10 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/caller.h"
 #include "base/error.h"
 #include "model/model.h"
 
 struct gb_core;
+struct gb_caller;
 struct gb_tokens;
 
 /* Replaces the tokens in force as a whole. Copies them. [now] */
@@ -25,7 +27,7 @@ bool gb_tokens_required(struct gb_core *core);
 /* What identification finds. */
 struct gb_token_found {
     uint64_t grant;
-    int64_t token; /* the token's id, which is never given twice */
+    struct gb_caller by; /* the token's id, which is never given twice, and its name */
     bool has_prefix;
     bool unnoted; /* no use of the token was noted in this second: gb_tokens_used is due */
 };

@@ -12,6 +12,7 @@
 #include "core/lifecycle/housekeeper.h"
 #include "core/memory/alloc_log.h"
 #include "core/multipart/internal.h"
+#include "core/observe/audit.h"
 #include "core/observe/feed.h"
 #include "core/observe/health.h"
 #include "core/observe/sampler.h"
@@ -79,6 +80,7 @@ static void free_core(struct gb_core *core) {
     gb_leases_free(core->leases);
     gb_alloc_log_free(core->alloc_log);
     gb_notice_limiters_free(core->limiters);
+    gb_audit_free(core->audit);
     gb_feed_free(core->feed);
     gb_sampler_free(core->sampler);
     gb_holds_free(core->holds);
@@ -111,7 +113,8 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
         free_core(core);
         return gb_no_memory(err);
     }
-    if (gb_random(&core->run, sizeof(core->run), err) < 0 || start(core, err) < 0) {
+    if (gb_audit_new(config->audit_mode, config->audit_file, &core->audit, err) < 0 ||
+        gb_random(&core->run, sizeof(core->run), err) < 0 || start(core, err) < 0) {
         gb_core_close(core);
         return -1;
     }

@@ -39,6 +39,7 @@ struct gb_multipart {
     bool listed;         /* this and the next two: the session's lock */
     bool counted;        /* in the session's open multipart uploads */
     uint64_t held_bytes; /* counted in session and core */
+    struct gb_place place;
 
     pthread_mutex_t lock; /* guards all below */
     enum gb_multipart_state state;

@@ -29,7 +29,8 @@ void gb_multipart_unref(struct gb_multipart *multipart) {
     free(multipart);
 }
 
-static int enroll_locked(struct gb_session *s, struct gb_multipart *multipart, struct gb_error *err) {
+static int enroll_locked(struct gb_session *s, struct gb_multipart *multipart, struct gb_place *place,
+                         struct gb_error *err) {
     uint64_t max = s->core->config.multiparts_max ? s->core->config.multiparts_max : GB_MULTIPARTS_MAX;
 
     if (gb_session_alive(s, err) < 0)
@@ -43,6 +44,10 @@ static int enroll_locked(struct gb_session *s, struct gb_multipart *multipart, s
     s->multiparts_open++;
     multipart->counted = true;
     multipart->listed = true;
+    if (place) {
+        multipart->place = *place;
+        place->end = NULL;
+    }
     gb_multipart_ref(multipart);
     return 0;
 }
@@ -67,7 +72,7 @@ int gb_multipart_new(struct gb_core *core, const struct gb_upload_params *params
     multipart->touched_ns = gb_clock_ns();
     gb_mutex_init(&multipart->lock);
     pthread_mutex_lock(&s->lock);
-    r = enroll_locked(s, multipart, err);
+    r = enroll_locked(s, multipart, params->place, err);
     pthread_mutex_unlock(&s->lock);
     if (r < 0) {
         gb_multipart_unref(multipart);
@@ -81,6 +86,9 @@ int gb_multipart_new(struct gb_core *core, const struct gb_upload_params *params
 static void uncount_locked(struct gb_multipart *multipart) {
     multipart->session->multiparts_open -= multipart->counted;
     multipart->counted = false;
+    if (multipart->place.end)
+        multipart->place.end(multipart->place.arg);
+    multipart->place.end = NULL;
 }
 
 void gb_multipart_withdraw(struct gb_multipart *multipart) {

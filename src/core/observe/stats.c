@@ -57,6 +57,7 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     ret->slot_waits = atomic_load(&core->slots.waits);
     ret->slots_wanted = atomic_load(&core->slots.wanted);
     gb_store_stat(core->store, &ret->store);
+    gb_audit_numbers(core, &ret->audit);
 }
 
 int gb_device_numbers(struct gb_core *core, int device, struct gb_device_numbers *ret, struct gb_error *err) {

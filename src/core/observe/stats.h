@@ -2,6 +2,7 @@
 #ifndef GB_CORE_OBSERVE_STATS_H
 #define GB_CORE_OBSERVE_STATS_H
 
+#include "core/observe/audit.h"
 #include "core/public/types.h"
 #include "model/model.h"
 
@@ -44,6 +45,7 @@ struct gb_core_stats {
     uint64_t slot_waits;   /* times a transfer found no slot free */
     uint64_t slots_wanted; /* transfers that stand in line now */
     struct gb_store_stat store;
+    struct gb_audit_numbers audit;
 };
 
 /* [now] Cheap. */

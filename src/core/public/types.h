@@ -55,7 +55,9 @@ struct gb_core_config {
     uint64_t allocation_log;     /* allocation events that are kept; 0: none */
     uint64_t health_interval_ms; /* between two readings of the devices' health; 0: none */
     enum gb_health_policy health_policy;
-    const char *health_root;  /* copied; see backend/health/health.h */
+    const char *health_root; /* copied; see backend/health/health.h */
+    enum gb_audit_mode audit_mode;
+    const char *audit_file;   /* of JSON lines; copied; NULL or "": none */
     uint64_t housekeeping_ms; /* between two ticks of the housekeeper; 0: 1000 */
 };
 
@@ -149,6 +151,13 @@ struct gb_buffer_params {
 
 struct gb_session;
 
+/* What the caller counts for an open multipart upload. end is called once, on any thread, when the upload is no longer
+ * open; it must not block. */
+struct gb_place {
+    void *arg;
+    void (*end)(void *arg); /* NULL: it is empty */
+};
+
 struct gb_upload_params {
     struct gb_session *session;     /* held by the caller during the call; NULL: buffer.session names it */
     struct gb_buffer_params buffer; /* what the upload makes; partial: only session, name, stream */
@@ -171,7 +180,8 @@ struct gb_upload_params {
     bool asked_before; /* gb_upload_check: a refusal is neither counted nor reported, because another call does so */
     unsigned wait_ms;  /* how long to wait for memory to become free */
     struct gb_buffer_check check;
-    struct gb_waker waker; /* there may be room, or the upload has ended; any thread; spurious calls happen */
+    struct gb_place *place; /* of a multipart upload: taken, and made empty, if it is begun; NULL: none */
+    struct gb_waker waker;  /* there may be room, or the upload has ended; any thread; spurious calls happen */
 };
 
 /* Times of one transfer, milliseconds on the device's clock. */

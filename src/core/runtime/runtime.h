@@ -24,6 +24,7 @@
 #include "core/util/staging_slots.h"
 
 struct gb_alloc_log;
+struct gb_audit;
 struct gb_core_pool;
 struct gb_feed;
 struct gb_free_cache;
@@ -126,6 +127,7 @@ struct gb_core {
     struct gb_keys *keys;
     struct gb_leases *leases;
     struct gb_feed *feed;
+    struct gb_audit *audit;
     struct gb_notice_limiters *limiters;
 
     pthread_mutex_t blank_lock;   /* zeros are queued under it */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "http/exchange/client.h"
 #include "http/exchange/peer.h"
 #include "http/exchange/reply_memory.h"
 #include "http/exchange/server_state.h"
@@ -48,6 +49,14 @@ struct gb_exchange *gb_exchange_ref(struct gb_exchange *ex) {
     return ex;
 }
 
+/* What a token opens with must not lie in memory that is given to others, or dumped. */
+static void wipe(struct gb_exchange *ex) {
+    if (ex->secret.len > 0)
+        explicit_bzero((char *)ex->secret.s, ex->secret.len);
+    if (ex->secret.len > 0 && ex->raw)
+        explicit_bzero(ex->raw, ex->raw_len);
+}
+
 void gb_exchange_unref(struct gb_exchange *ex) {
     if (atomic_fetch_sub_explicit(&ex->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -56,6 +65,7 @@ void gb_exchange_unref(struct gb_exchange *ex) {
     if (ex->like)
         gb_exchange_unref(ex->like);
     free(ex->spare);
+    wipe(ex);
     free(ex->raw);
     pthread_mutex_destroy(&ex->wake_lock);
     gb_text_arena_done(&ex->texts);
@@ -80,6 +90,7 @@ void gb_exchange_end(struct gb_exchange *ex) {
     ex->req.sink = NULL;
     gb_http_response_done(&ex->resp);
     gb_reply_release(ex);
+    gb_exchange_leave_client(ex);
     free(ex->gathered);
     ex->gathered = NULL;
     free(ex->early);

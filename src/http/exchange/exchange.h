@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "http/http.h"
+#include "http/limits/limits.h"
 #include "http/message/chunked.h"
 #include "http/message/text_arena.h"
 
@@ -37,6 +38,7 @@ struct gb_exchange {
     struct gb_http_server *server;
     struct gb_text_arena texts; /* target, header and query, unless like has them */
     struct gb_exchange *like;   /* the earlier exchange with the same head; a reference, or NULL */
+    struct gb_http_text secret; /* the value of Authorization, in texts; wiped with them */
     char *raw;                  /* the head as received; malloc'd, NULL: not kept */
     size_t raw_len;
     struct gb_exchange_loop *loop; /* on which it began */
@@ -54,10 +56,15 @@ struct gb_exchange {
     char *early;               /* bytes behind the header that libmicrohttpd had read; malloc'd, or NULL */
     size_t early_len;
     size_t early_used;
-    uint64_t moved_ns;   /* when the body last moved */
-    uint64_t blocked_ns; /* since when the sink has had no room; 0: it has */
-    uint64_t excused_ns; /* time for which the sink had no room: it does not count against the client */
-    bool broken;         /* the connection is gone; finish without an answer */
+    uint64_t moved_ns;            /* when the body last moved */
+    uint64_t blocked_ns;          /* since when the sink has had no room; 0: it has */
+    uint64_t excused_ns;          /* time for which the sink had no room: it does not count against the client */
+    bool broken;                  /* the connection is gone; finish without an answer */
+    struct gb_client *client;     /* whose bounds it has met; a reference, NULL: it has none */
+    struct gb_client *payer;      /* of charged; the same */
+    bool counted_wait;            /* among the client's waiting requests */
+    uint64_t paid_bytes;          /* of the client's bytes */
+    struct gb_refusal_of refusal; /* if err is TOO_MANY_REQUESTS */
     char *gathered;
     size_t gathered_len;
     bool charged_long;     /* from the share of long replies */

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "http/exchange/client.h"
 #include "http/exchange/server_state.h"
 #include "http/exchange/step.h"
 #include "http/message/canned.h"
@@ -34,6 +35,11 @@ static uint64_t share_of(const struct gb_http_server *server, bool is_long) {
     return is_long ? max - max / 4 : max / 4;
 }
 
+/* Of a share, for the UNIX sockets: clients of other machines that do not read cannot fill it. */
+static uint64_t kept_of(const struct gb_exchange *ex, bool is_long) {
+    return ex->req.local || !gb_server_is_local(ex->server) ? 0 : share_of(ex->server, is_long) / 16;
+}
+
 static void refuse(struct gb_exchange *ex, size_t bytes, uint64_t used, uint64_t share) {
     struct gb_error err = GB_ERROR_INIT;
 
@@ -47,16 +53,35 @@ static void refuse(struct gb_exchange *ex, size_t bytes, uint64_t used, uint64_t
     gb_exchange_fail(ex, &err);
 }
 
+/* One client may have half of a share, unless it has all that is used. */
+static bool refuse_greedy(struct gb_exchange *ex, size_t bytes, uint64_t used, uint64_t own, uint64_t share) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (used <= own || own + bytes <= share / 2)
+        return false;
+    atomic_fetch_add_explicit(&ex->server->replies_refused, 1, memory_order_relaxed);
+    gb_reply_release(ex);
+    gb_exchange_refuse_reply(ex, share / 2, &err);
+    gb_http_response_done(&ex->resp);
+    gb_exchange_fail(ex, &err);
+    return true;
+}
+
 /* A reply that is alone may be larger than the limit: otherwise it would never be sent. */
 bool gb_reply_charge(struct gb_exchange *ex, size_t bytes) {
     bool is_long = bytes > GB_LONG_REPLY && !ex->resp.is_vital;
-    atomic_uint_fast64_t *memory = &ex->server->reply_memory[is_long];
-    uint64_t used = atomic_fetch_add_explicit(memory, bytes, memory_order_relaxed);
-    uint64_t share = share_of(ex->server, is_long);
+    struct gb_client *payer = gb_exchange_payer(ex);
+    uint64_t own = payer ? atomic_fetch_add(&payer->replies, bytes) : 0;
+    uint64_t used = atomic_fetch_add_explicit(&ex->server->reply_memory[is_long], bytes, memory_order_relaxed);
+    uint64_t share = share_of(ex->server, is_long) - kept_of(ex, is_long);
 
     ex->charged = bytes;
     ex->charged_long = is_long;
-    if (share == 0 || used == 0 || used + bytes <= share || !gb_http_is_safe(ex->req.method))
+    if (share == 0 || used == 0 || !gb_http_is_safe(ex->req.method))
+        return true;
+    if (payer && refuse_greedy(ex, bytes, used, own, share))
+        return false;
+    if (used + bytes <= share)
         return true;
     gb_reply_release(ex);
     refuse(ex, bytes, used, share);
@@ -64,6 +89,8 @@ bool gb_reply_charge(struct gb_exchange *ex, size_t bytes) {
 }
 
 void gb_reply_release(struct gb_exchange *ex) {
+    if (ex->charged > 0 && ex->payer)
+        atomic_fetch_sub(&ex->payer->replies, ex->charged);
     if (ex->charged > 0)
         atomic_fetch_sub_explicit(&ex->server->reply_memory[ex->charged_long], ex->charged, memory_order_relaxed);
     ex->charged = 0;

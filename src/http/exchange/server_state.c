@@ -9,11 +9,25 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/thread.h"
+#include "http/exchange/client.h"
 #include "http/exchange/exchange_loop.h"
 #include "http/exchange/peer.h"
 #include "http/tls/context.h"
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
+
+static void tell(const struct gb_http_server_config *config, const struct gb_exchange *ex, int status, uint64_t ns) {
+    const struct gb_http_response *resp = &ex->resp;
+    const struct gb_http_end end = {.status = status,
+                                    .code = ex->err.code,
+                                    .ns = ns,
+                                    .received = ex->body_received,
+                                    .sent = resp->source_len ? resp->source_len : resp->body_len,
+                                    .response = resp,
+                                    .peer = ex->peer ? &ex->peer->seen : NULL};
+
+    config->ended(config->app, &ex->req, &end);
+}
 
 void gb_server_ended(struct gb_latency_table *latency, struct gb_exchange *ex) {
     const struct gb_http_server_config *config = &ex->server->config;
@@ -21,10 +35,11 @@ void gb_server_ended(struct gb_latency_table *latency, struct gb_exchange *ex) {
     uint64_t ns = gb_clock_ns() - ex->req.started_ns;
     int status = ex->broken ? 0 : ex->resp.status;
 
+    gb_exchange_settle_bytes(ex);
     gb_latency_record(latency, route, status, ns);
     atomic_fetch_sub_explicit(&ex->loop->active, 1, memory_order_release);
     if (config->ended)
-        config->ended(config->app, &ex->req, status, ns);
+        tell(config, ex, status, ns);
 }
 
 bool gb_server_revoked(struct gb_exchange *ex, struct gb_error *err) {
@@ -138,7 +153,8 @@ struct gb_http_server *gb_server_state_new(const struct gb_http_server_config *c
     if (config->tls)
         server->tls = gb_tls_context_ref(config->tls);
     if (copy_config(server, err) < 0 || gb_random(&server->id_seed, sizeof(server->id_seed), err) < 0 ||
-        make_latency(server, err) < 0 || init_places(server, err) < 0 || make_dead(server, err) < 0 ||
+        make_latency(server, err) < 0 || init_places(server, err) < 0 ||
+        gb_limits_init(&server->limits, &config->bounds, err) < 0 || make_dead(server, err) < 0 ||
         gb_peers_init(server, err) < 0 || gb_fd_mailboxes_init(server, err) < 0) {
         gb_server_state_free(server);
         return NULL;
@@ -153,6 +169,7 @@ void gb_server_state_free(struct gb_http_server *server) {
     gb_peers_done(server);
     gb_fd_mailboxes_done(server);
     gb_conn_slots_done(&server->places);
+    gb_limits_done(&server->limits);
     if (server->dead_fd >= 0)
         close(server->dead_fd);
     for (i = 0; i < server->latency_count; i++)

@@ -11,6 +11,7 @@
 #include "http/exchange/fd_mailbox.h"
 #include "http/exchange/latency.h"
 #include "http/http.h"
+#include "http/limits/limits.h"
 #include "http/message/request_checks.h"
 #include "http/message/router.h"
 
@@ -53,6 +54,9 @@ struct gb_http_server {
     atomic_uint_fast64_t replies_refused;
     atomic_uint_fast64_t refused_source; /* of them, by the bound of their address */
     atomic_uint_fast64_t displaced;
+    struct gb_limits limits;
+    atomic_uint_fast64_t proxied;
+    atomic_uint_fast64_t proxy_failures;
 };
 
 /* A server without threads. Returns NULL with *err; then the listening sockets stay the caller's. */

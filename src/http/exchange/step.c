@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "http/exchange/client.h"
 #include "http/exchange/server_state.h"
 #include "http/message/body_buffer.h"
 #include "http/message/response.h"
@@ -15,6 +16,7 @@ void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err) {
     gb_response_drop_listener(&ex->resp);
     if (config->explain)
         config->explain(config->app, &ex->req, &ex->err, &ex->resp);
+    gb_exchange_explain(ex);
     gb_http_problem(&ex->resp, &ex->req, &ex->err);
     ex->phase = GB_PHASE_REPLY;
 }
@@ -30,6 +32,7 @@ static void settle(struct gb_exchange *ex, enum gb_step step, struct gb_error *e
 
     switch (step) {
     case GB_STEP_REPLY:
+        gb_exchange_advertise(ex);
         ex->phase = wants_gathering(ex) ? GB_PHASE_GATHER : GB_PHASE_REPLY;
         return;
     case GB_STEP_WAIT:
@@ -37,6 +40,8 @@ static void settle(struct gb_exchange *ex, enum gb_step step, struct gb_error *e
             gb_error_set(err, GB_ERR_TIMED_OUT, "the work did not finish in the permitted time");
             break;
         }
+        if (ex->req.park && gb_exchange_may_wait(ex, err) < 0)
+            break;
         longest = gb_clock_ns() + ex->server->config.wait_max_s * GB_NS_PER_S;
         if (ex->req.deadline_ns == 0 || ex->req.deadline_ns > longest)
             ex->req.deadline_ns = longest;

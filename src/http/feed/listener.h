@@ -21,6 +21,7 @@ struct gb_feed_listener {
     struct gb_tls *tls; /* NULL: plain */
     struct gb_peer *peer;
     struct gb_source *source; /* of a TCP socket */
+    struct gb_client *client; /* one of whose listeners it is; a reference, NULL: that has no bound */
     char owner[129];          /* "": hears all */
     char prefix[129];         /* of the names that it may hear of */
     size_t prefix_len;        /* 0: all */

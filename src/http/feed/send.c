@@ -166,7 +166,7 @@ bool gb_feed_listener_level(const struct gb_http_feed *feed, const struct gb_fee
 }
 
 void gb_feed_listener_farewell(struct gb_http_feed *feed, struct gb_feed_listener *l) {
-    if (l->held > 0 && l->sent > 0)
+    if (l->held > 0 && (l->sent > 0 || (l->tls && gb_tls_is_sending(l->tls))))
         return;
     (void)!gb_wire_send(l->fd, l->tls, feed->farewell->text, feed->farewell->len, false);
 }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "http/mhd/front.h"
+#include "http/mhd/proxy.h"
 #include "http/mhd/refuse.h"
 
 /* The kernel takes what it permits of this, and as much again. */
@@ -91,7 +92,8 @@ static void take(struct gb_loop *loop, struct gb_handoff *handoff, const struct 
         /* The loop that had time to accept it has time for its handshake. */
         to = handoff->secure ? loop : gb_loop_fill(server, GB_LOOP_TOGETHER / server->config.loops);
     } else if (place == GB_CONN_SLOT_FULL && atomic_load(&server->squeezed) < SQUEEZED_MAX) {
-        to = gb_quiet_longest(server, handoff->local);
+        to = gb_handshakes_oldest(server);
+        to = to ? to : gb_quiet_longest(server, handoff->local);
         handoff->squeezed = true;
         if (to)
             place = gb_conn_slot_take(&server->places, from, true, &handoff->source);
@@ -122,6 +124,8 @@ static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, siz
         handoff.from = address_of(local ? NULL : (struct sockaddr *)&from);
         if (atomic_load(&server->draining))
             gb_refuse(loop, &handoff, GB_REFUSAL_DRAINING);
+        else if (gb_proxy_expected(server, &handoff))
+            gb_proxy_begin(loop, &handoff, take); /* TLS and HTTP begin behind it */
         else
             take(loop, &handoff, local ? NULL : (struct sockaddr *)&from);
     }

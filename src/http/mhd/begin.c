@@ -2,6 +2,7 @@
 
 #include <microhttpd.h>
 #include <string.h>
+#include <strings.h>
 
 #include "http/exchange/open.h"
 #include "http/exchange/peer.h"
@@ -60,6 +61,8 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         gb_error_set(g->err, GB_ERR_MALFORMED_REQUEST, "a header holds a NUL byte");
         return MHD_NO;
     }
+    if (key_size == strlen("Authorization") && strcasecmp(key, "Authorization") == 0)
+        g->ex->secret = pair->value;
     req->headers++;
     return MHD_YES;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "http/exchange/progress.h"
 #include "http/mhd/refuse.h"
 #include "http/tls/tls.h"
@@ -24,9 +25,6 @@
 
 #define LINGER_NS (2 * GB_NS_PER_S)
 #define LINGER_BYTES (16u << 20)
-
-/* A handshake that has gone on for less is not ended for the sake of a newcomer. */
-#define YOUNG_NS (100 * GB_NS_PER_MS)
 
 enum front_state {
     HANDSHAKE,
@@ -46,6 +44,7 @@ struct gb_front {
     struct gb_front *prev;
     struct gb_front *next;
     struct gb_front *next_fed; /* of those to be flushed */
+    struct gb_handshake handshake;
     struct gb_loop *loop;
     struct gb_handoff socket; /* fd, tls and all that goes along */
     struct gb_conn *conn;     /* libmicrohttpd's connection at the other end; NULL: none any more */
@@ -54,11 +53,13 @@ struct gb_front {
     uint64_t fed;
     struct rest up;
     struct rest down;
-    uint64_t since_ns; /* the state began, or bytes for the client have waited */
+    uint64_t since_ns;           /* the state began */
+    struct gb_progress progress; /* of the client with what waits for it */
     uint64_t lingered;
     bool begun; /* the client's first byte was looked at */
     bool client_ended;
     bool reply_ended;
+    bool is_cut; /* nothing of the client is on its way that would have to be read before the end */
     bool is_fed;
     uint32_t wire_events;
     uint32_t pair_events;
@@ -79,6 +80,12 @@ bool gb_front_is(const void *data) {
 
 /* --- events ------------------------------------------------------------------------------------------------------- */
 
+static void unwatch(struct gb_front *f, int fd, bool *watched) {
+    if (*watched)
+        epoll_ctl(f->loop->own.epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    *watched = false;
+}
+
 static void watch(struct gb_front *f, int fd, unsigned tag, uint32_t events, bool *watched, uint32_t *armed) {
     struct epoll_event ev = {.events = events, .data.ptr = tagged(f, tag)};
 
@@ -89,18 +96,15 @@ static void watch(struct gb_front *f, int fd, unsigned tag, uint32_t events, boo
     *armed = events;
 }
 
-static void unwatch(struct gb_front *f, int fd, bool *watched) {
-    if (*watched)
-        epoll_ctl(f->loop->own.epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-    *watched = false;
-}
-
 static void watch_both(struct gb_front *f) {
     uint32_t wire = (f->up.len == 0 && !f->client_ended ? EPOLLIN : 0u) | (f->down.len > 0 ? EPOLLOUT : 0u);
     uint32_t pair = (f->down.len == 0 ? EPOLLIN : 0u) | (f->up.len > 0 ? EPOLLOUT : 0u);
 
     watch(f, f->socket.fd, WIRE, wire, &f->wire_watched, &f->wire_events);
-    if (f->pair >= 0)
+    /* Events that are not asked for, too, would come again and again once libmicrohttpd has closed its end. */
+    if (f->pair >= 0 && pair == 0)
+        unwatch(f, f->pair, &f->pair_watched);
+    else if (f->pair >= 0)
         watch(f, f->pair, PAIR, pair, &f->pair_watched, &f->pair_events);
 }
 
@@ -120,6 +124,7 @@ static void part(struct gb_front *f) {
 
     close_pair(f);
     unwatch(f, f->socket.fd, &f->wire_watched);
+    gb_handshake_leave(&loop->handshakes, &f->handshake);
     if (f->conn)
         f->conn->front = NULL;
     f->conn = NULL;
@@ -147,8 +152,12 @@ static void abandon(struct gb_front *f) {
     end(f);
 }
 
-/* The reply is out, and no other follows. */
+/* The reply is out, and no other follows; or the client was told why there is none. */
 static void close_side(struct gb_front *f) {
+    if (f->is_cut) {
+        end(f);
+        return;
+    }
     gb_tls_end(f->socket.tls);
     shutdown(f->socket.fd, SHUT_WR);
     close_pair(f);
@@ -234,7 +243,6 @@ static int flush_down(struct gb_front *f) {
     n = gb_tls_send(f->socket.tls, f->down.bytes + f->down.at, f->down.len, false);
     if (n < 0)
         return errno == EAGAIN ? 0 : -1;
-    f->since_ns = gb_clock_ns();
     consume(&f->down, (size_t)n);
     return 0;
 }
@@ -258,7 +266,6 @@ static int pump_down(struct gb_front *f) {
             return -1;
         if (sent < 0)
             sent = 0;
-        f->since_ns = gb_clock_ns();
         if (sent < n && keep(&f->down, piece + sent, (size_t)(n - sent)) < 0)
             return -1;
     } while (n == (ssize_t)sizeof(piece));
@@ -394,12 +401,14 @@ static bool shake_hands(struct gb_front *f) {
         return false;
     case GB_TLS_FAILED:
         atomic_fetch_add(&f->loop->server->tls_failures, 1);
-        end(f);
+        close_side(f);
+        linger(f);
         return false;
     case GB_TLS_DONE:
         break;
     }
     atomic_fetch_add(&f->loop->server->tls_handshakes, 1);
+    gb_handshake_leave(&f->loop->handshakes, &f->handshake);
     return settle(f);
 }
 
@@ -437,6 +446,8 @@ void gb_front_adopt(struct gb_loop *loop, const struct gb_handoff *handoff) {
     if (f->next)
         f->next->prev = f;
     loop->fronts = f;
+    if (!handoff->tls)
+        gb_handshake_enter(&loop->handshakes, &f->handshake);
     if (handoff->tls ? !begin_relay(f) : !shake_hands(f))
         return;
     pump(f);
@@ -479,7 +490,17 @@ bool gb_front_event(struct gb_loop *loop, void *data, uint32_t events) {
 
 /* --- time --------------------------------------------------------------------------------------------------------- */
 
-static bool is_over(const struct gb_front *f, uint64_t now_ns) {
+/* The socket has room again only after much of its queue has left, which a slow client may take for long. */
+static bool is_slow(struct gb_front *f, uint64_t now_ns) {
+    if (f->down.len == 0) {
+        f->progress = (struct gb_progress){.began_ns = 0};
+        return false;
+    }
+    gb_progress_look(&f->progress, f->socket.fd, false, now_ns);
+    return gb_progress_slow(&f->progress, &f->loop->server->config, now_ns);
+}
+
+static bool is_over(struct gb_front *f, uint64_t now_ns) {
     const struct gb_http_server_config *config = &f->loop->server->config;
     unsigned header_s = config->header_timeout_s && config->header_timeout_s < config->idle_timeout_s
                             ? config->header_timeout_s
@@ -490,7 +511,7 @@ static bool is_over(const struct gb_front *f, uint64_t now_ns) {
     case HANDSHAKE:
         return atomic_load(&f->loop->server->draining) || (header_s && passed_ns > header_s * GB_NS_PER_S);
     case RELAY:
-        return f->down.len > 0 && config->stall_timeout_s && passed_ns > config->stall_timeout_s * GB_NS_PER_S;
+        return is_slow(f, now_ns);
     case LINGER:
         return passed_ns > LINGER_NS;
     case ENDED:
@@ -515,24 +536,25 @@ void gb_fronts_sweep(struct gb_loop *loop, uint64_t now_ns) {
 }
 
 bool gb_fronts_give_way(struct gb_loop *loop) {
-    uint64_t now_ns = gb_clock_ns();
-    struct gb_front *oldest = NULL;
-    struct gb_front *f;
+    struct gb_handshake *oldest = gb_handshakes_first(&loop->handshakes);
 
-    for (f = loop->fronts; f; f = f->next) {
-        if (f->state == HANDSHAKE && (!oldest || f->since_ns < oldest->since_ns))
-            oldest = f;
-    }
-    if (!oldest || now_ns - oldest->since_ns < YOUNG_NS)
+    if (!oldest)
         return false;
-    abandon(oldest);
+    abandon(gb_container_of(oldest, struct gb_front, handshake));
+    atomic_fetch_add(&loop->server->displaced, 1);
     return true;
 }
 
 void gb_fronts_done(struct gb_loop *loop) {
+    struct gb_front *f;
+
     gb_fronts_flush(loop);
-    while (loop->fronts)
-        end(loop->fronts);
+    while ((f = loop->fronts)) {
+        if (f->state == RELAY) /* the last answers were not asked for in this turn */
+            (void)pump_down(f);
+        if (f->state != ENDED)
+            end(f);
+    }
     gb_fronts_bury(loop);
 }
 
@@ -549,6 +571,23 @@ void gb_front_closed(struct gb_conn *c) {
         return;
     c->front = NULL;
     f->conn = NULL; /* the end of the pair follows what is still in it */
+}
+
+void gb_front_cut(struct gb_conn *c) {
+    if (c->front)
+        c->front->is_cut = true;
+    shutdown(c->fd, SHUT_RDWR);
+}
+
+void gb_front_drop(struct gb_conn *c) {
+    if (c->front)
+        abandon(c->front);
+    gb_socket_abandon(c->fd);
+    shutdown(c->fd, SHUT_RDWR);
+}
+
+int gb_front_wire(const struct gb_conn *c) {
+    return c->front ? c->front->socket.fd : c->fd;
 }
 
 uint64_t gb_front_taken(const struct gb_conn *c) {
@@ -601,6 +640,7 @@ void gb_front_take(struct gb_conn *c, struct gb_handoff *ret) {
     gb_tls_queue(f->socket.tls, f->down.bytes ? f->down.bytes + f->down.at : NULL, f->down.len);
     while ((n = recv(f->pair, piece, sizeof(piece), MSG_DONTWAIT)) > 0)
         gb_tls_queue(f->socket.tls, piece, (size_t)n);
+    (void)gb_tls_flush(f->socket.tls); /* the client may await them before it sends the rest */
     *ret = f->socket;
     ret->returning = c->returning;
     ret->counted = false;

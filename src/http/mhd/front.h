@@ -25,7 +25,7 @@ void gb_fronts_bury(struct gb_loop *loop);
 /* All end. */
 void gb_fronts_done(struct gb_loop *loop);
 
-/* One that is in its handshake for the longest time ends, if one is. Returns whether. */
+/* One that is in its handshake for the longest time ends, if it has not only just begun. Returns whether. */
 bool gb_fronts_give_way(struct gb_loop *loop);
 
 /* libmicrohttpd has taken its end, and c is its connection. */
@@ -34,6 +34,12 @@ void gb_front_opened(struct gb_conn *c);
 void gb_front_closed(struct gb_conn *c);
 /* A reference to what the client has shown; NULL: nothing, or it is no secure connection. */
 const struct gb_http_certificate *gb_front_certificate(struct gb_conn *c);
+/* A connection without a request ends, secure or not: libmicrohttpd finds its end. */
+void gb_front_cut(struct gb_conn *c);
+/* A connection ends, and what its client has not taken is dropped. */
+void gb_front_drop(struct gb_conn *c);
+/* The socket that the client's bytes go through: that of the front, or the connection's own. */
+int gb_front_wire(const struct gb_conn *c);
 /* Bytes that libmicrohttpd has read from its end. */
 uint64_t gb_front_taken(const struct gb_conn *c);
 /* What libmicrohttpd has not read goes back to the connection. The connection is suspended. Returns 0, or -1 if memory

@@ -14,6 +14,7 @@
 #include "http/mhd/accept.h"
 #include "http/mhd/front.h"
 #include "http/mhd/handover.h"
+#include "http/mhd/proxy.h"
 #include "http/mhd/request.h"
 #include "http/mhd/sweep.h"
 #include "http/mhd/watchdog.h"
@@ -79,6 +80,7 @@ static void tick(struct gb_loop *loop) {
     loop->next_sweep_ns = now_ns + (atomic_load(&loop->server->draining) ? TICK_NS : SWEEP_NS);
     gb_mhd_watch_turns(loop);
     gb_fronts_sweep(loop, now_ns);
+    gb_proxies_sweep(loop, now_ns);
     for (c = loop->conns; c; c = next) {
         next = c->next;
         gb_mhd_sweep(loop, c, now_ns);
@@ -167,7 +169,7 @@ static void see(struct gb_loop *loop, const struct epoll_event *event, struct vi
         gb_fd_mailboxes_event(loop->server);
     else if (gb_front_is(at))
         v->mhd = gb_front_event(loop, at, event->events) || v->mhd;
-    else if (!gb_listen_event(loop, at))
+    else if (!gb_listen_event(loop, at) && !gb_proxy_event(loop, at))
         gb_transfer_loop_event(&loop->own, at, event->events);
 }
 
@@ -206,6 +208,7 @@ static void turn(struct gb_loop *loop) {
     tick(loop);
     gb_transfer_loop_enter(&loop->own);
     gb_fronts_bury(loop);
+    gb_proxies_bury(loop);
     loop->unsettled = config->end_turn && config->end_turn(config->app, n == 0);
     /* Transfers that the end of the turn has woken. */
     if (!loop->unsettled && gb_wake_queue_any(&loop->own.wake_queue))
@@ -221,6 +224,7 @@ static void *loop_main(void *arg) {
     end_all(loop);
     MHD_run(loop->mhd);
     gb_fronts_done(loop);
+    gb_proxies_done(loop);
     MHD_stop_daemon(loop->mhd);
     loop->mhd = NULL;
     return NULL;

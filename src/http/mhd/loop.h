@@ -14,6 +14,7 @@
 #include "http/exchange/server_state.h"
 #include "http/mhd/conn.h"
 #include "http/mhd/handoff_queue.h"
+#include "http/mhd/handshakes.h"
 #include "http/mhd/quiet.h"
 #include "http/transfer/loop.h"
 
@@ -29,10 +30,14 @@ struct gb_loop {
     bool listening;                    /* the listening sockets are in the epoll set */
     uint64_t listen_again_ns;          /* when they will be again, after descriptors had run out */
     struct gb_conn *conns;
-    struct gb_front *fronts;     /* connections over TLS */
-    struct gb_front *fed;        /* of them: libmicrohttpd has been given something in this turn */
-    struct gb_front *buried;     /* ended in this turn */
+    struct gb_front *fronts; /* connections over TLS */
+    struct gb_front *fed;    /* of them: libmicrohttpd has been given something in this turn */
+    struct gb_front *buried; /* ended in this turn */
+    struct gb_handshakes handshakes;
     struct gb_quiet quiet[2][2]; /* [UNIX socket][has asked] */
+    struct gb_proxy *proxies;    /* connections that wait for their header of the PROXY protocol */
+    unsigned proxy_count;
+    struct gb_proxy *buried_proxies; /* ended in this turn */
     struct gb_exchange *waiting;
     struct gb_transfer_loop own;   /* short transfers; its epoll set is the loop's */
     struct MHD_Response *handover; /* the answer that makes libmicrohttpd hand a connection over */

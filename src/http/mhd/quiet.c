@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/mhd/loop.h"
+#include "http/mhd/front.h"
 
 /* The header of a client that has just connected is on its way, and a client that polls is not idle. */
 #define QUIET_NS GB_NS_PER_S
@@ -103,7 +103,7 @@ static bool first_of(struct gb_loop *loop, struct gb_quiet *quiet, uint64_t now_
         if (gb_peer_busy(c->peer) || has_bytes(c))
             continue;
         gb_quiet_leave(loop, c);
-        shutdown(c->fd, SHUT_RDWR); /* libmicrohttpd finds its end */
+        gb_front_cut(c);
         atomic_fetch_add(&loop->server->displaced, 1);
         return true;
     }

@@ -6,6 +6,8 @@
 
 #include "http/message/problem.h"
 #include "http/message/response.h"
+#include "http/message/status.h"
+#include "http/mhd/front.h"
 
 /* Says in numbers which limit was reached. */
 static void explain(const struct gb_http_server *server, enum gb_refusal why, bool local, char *out, size_t size) {
@@ -35,6 +37,8 @@ static enum gb_code code_of(enum gb_refusal why) {
         return GB_ERR_DRAINING;
     case GB_REFUSAL_PLAIN:
         return GB_ERR_MALFORMED_REQUEST;
+    case GB_REFUSAL_SOURCE:
+        return GB_ERR_TOO_MANY_REQUESTS;
     default:
         return GB_ERR_SATURATED;
     }
@@ -50,6 +54,7 @@ void gb_refuse(struct gb_loop *loop, const struct gb_handoff *handoff, enum gb_r
     char id[24];
     bool is_plain = why == GB_REFUSAL_PLAIN;
     int fd = handoff->fd;
+    int status;
     int n;
 
     explain(server, why, handoff->local, detail, sizeof(detail));
@@ -58,11 +63,11 @@ void gb_refuse(struct gb_loop *loop, const struct gb_handoff *handoff, enum gb_r
     gb_problem_open(&out, &error, NULL, "", id);
     gb_json_close(&out, '}');
     gb_json_end(&out);
-    n = snprintf(
-        head, sizeof(head),
-        "HTTP/1.1 %s\r\nContent-Type: application/problem+json\r\n" GB_EVERY_REPLY_LINES "Cache-Control: no-store\r\n%s"
-        "Connection: close\r\nContent-Length: %zu\r\n\r\n",
-        is_plain ? "400 Bad Request" : "503 Service Unavailable", is_plain ? "" : "Retry-After: 1\r\n", out.used);
+    status = gb_code_status(error.code);
+    n = snprintf(head, sizeof(head),
+                 "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\n" GB_EVERY_REPLY_LINES
+                 "Cache-Control: no-store\r\n%sConnection: close\r\nContent-Length: %zu\r\n\r\n",
+                 status, gb_http_reason(status), is_plain ? "" : "Retry-After: 1\r\n", out.used);
     atomic_fetch_add(&server->refused, 1);
     if (why == GB_REFUSAL_SOURCE)
         atomic_fetch_add(&server->refused_source, 1);
@@ -77,7 +82,7 @@ bool gb_refuse_or_squeeze(struct gb_loop *loop, const struct gb_handoff *handoff
     struct gb_http_server *server = loop->server;
 
     atomic_fetch_sub(&server->squeezed, 1);
-    if (gb_quiet_give_way(loop, handoff->local)) {
+    if (gb_fronts_give_way(loop) || gb_quiet_give_way(loop, handoff->local)) {
         atomic_fetch_add(&server->accepted, 1);
         return true;
     }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "http/exchange/step.h"
+#include "http/mhd/front.h"
 #include "http/mhd/request.h"
 
 #define PAUSE_NS (50 * GB_NS_PER_MS)
@@ -25,21 +26,16 @@ static bool has_left(const struct gb_conn *c) {
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-static void end_slow(struct gb_conn *c) {
-    gb_socket_abandon(c->fd);
-    shutdown(c->fd, SHUT_RDWR);
-}
-
 /* Replies in the kernel's queue are unread too. A connection that polls all the time is not checked. */
 static void sweep_unread(struct gb_conn *c, uint64_t now_ns) {
     if (c->read_all || now_ns - c->idle_ns < GB_NS_PER_S || gb_peer_busy(c->peer))
         return;
-    c->read_all = gb_socket_queued(c->fd) == 0;
+    c->read_all = gb_socket_queued(gb_front_wire(c)) == 0;
     if (c->read_all)
         return;
-    gb_progress_look(&c->progress, c->fd, c->local, now_ns);
+    gb_progress_look(&c->progress, gb_front_wire(c), c->local, now_ns);
     if (gb_progress_slow(&c->progress, &c->loop->server->config, now_ns))
-        end_slow(c);
+        gb_front_drop(c);
 }
 
 static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
@@ -52,7 +48,7 @@ static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
 
     sweep_unread(c, now_ns);
     if (over || (now_ns >= c->peek_ns && has_ended(c)))
-        shutdown(c->fd, SHUT_RDWR);
+        gb_front_cut(c);
     /* An end may come unnoticed at any time, with a part of a header. The looks become rarer, because there may be
      * thousands of connections. */
     if (now_ns >= c->peek_ns) {
@@ -67,9 +63,9 @@ static void sweep_replying(struct gb_conn *c, bool waits, uint64_t now_ns) {
     if (waits)
         gb_progress_excuse(&c->progress, now_ns);
     else
-        gb_progress_look(&c->progress, c->fd, c->local, now_ns);
+        gb_progress_look(&c->progress, gb_front_wire(c), c->local, now_ns);
     if (gb_progress_slow(&c->progress, &c->loop->server->config, now_ns))
-        end_slow(c);
+        gb_front_drop(c);
 }
 
 void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
@@ -107,7 +103,7 @@ void gb_mhd_end_revoked(struct gb_loop *loop, struct gb_conn *c) {
     if (c->left || c->handover || !c->ex || !gb_server_revoked(c->ex, &err))
         return;
     if (c->replied_ns)
-        end_slow(c); /* a reply that has begun can only break off */
+        gb_front_drop(c); /* a reply that has begun can only break off */
     else
         gb_mhd_revoked(loop, c->ex, &err);
 }

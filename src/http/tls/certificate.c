@@ -107,12 +107,14 @@ static struct gb_tls_certificate *read_first(const gnutls_datum_t *der) {
 /* --- trust -------------------------------------------------------------------------------------------------------- */
 
 static gnutls_alert_description_t reason_of(unsigned status) {
+    if (status & (GNUTLS_CERT_SIGNER_NOT_FOUND | GNUTLS_CERT_SIGNER_NOT_CA))
+        return GNUTLS_A_UNKNOWN_CA;
     if (status & GNUTLS_CERT_EXPIRED)
         return GNUTLS_A_CERTIFICATE_EXPIRED;
     if (status & GNUTLS_CERT_REVOKED)
         return GNUTLS_A_CERTIFICATE_REVOKED;
-    if (status & (GNUTLS_CERT_SIGNER_NOT_FOUND | GNUTLS_CERT_SIGNER_NOT_CA))
-        return GNUTLS_A_UNKNOWN_CA;
+    if (status & GNUTLS_CERT_PURPOSE_MISMATCH)
+        return GNUTLS_A_UNSUPPORTED_CERTIFICATE;
     return GNUTLS_A_BAD_CERTIFICATE;
 }
 

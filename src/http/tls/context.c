@@ -1,8 +1,12 @@
 #include "http/tls/context.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <gnutls/x509.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "http/tls/internal.h"
 
@@ -23,6 +27,22 @@ static int unreadable(const char *file, const char *what, int r, struct gb_error
     return gb_error_set(err, GB_ERR_INTERNAL, "%s: %s (%s)", file, what, gnutls_strerror(r));
 }
 
+/* GnuTLS does not say why a file cannot be read. */
+static int check_readable(const char *file, const char *what, struct gb_error *err) {
+    int fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat st;
+    int code = fd < 0 ? errno : 0;
+
+    if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
+        code = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+    if (fd >= 0)
+        close(fd);
+    if (code == 0)
+        return 0;
+    return gb_error_set(err, GB_ERR_INTERNAL, "%s: %s cannot be read (%s)", file, what,
+                        code == EINVAL ? "it is no file" : strerror(code));
+}
+
 /* --- certificates ------------------------------------------------------------------------------------------------- */
 
 struct chain {
@@ -41,9 +61,12 @@ static void free_chain(struct chain *chain) {
 
 static int read_chain(const char *file, struct chain *ret, struct gb_error *err) {
     gnutls_datum_t text = {.data = NULL};
-    int r = gnutls_load_file(file, &text);
+    int r;
 
     *ret = (struct chain){.certs = NULL};
+    if (check_readable(file, "the certificate", err) < 0)
+        return -1;
+    r = gnutls_load_file(file, &text);
     if (r < 0)
         return unreadable(file, "the certificate cannot be read", r, err);
     r = gnutls_x509_crt_list_import2(&ret->certs, &ret->count, &text, GNUTLS_X509_FMT_PEM,
@@ -75,7 +98,7 @@ static int read_key(const char *file, gnutls_x509_privkey_t *ret, struct gb_erro
     int r;
 
     *ret = NULL;
-    if (check_mode(file, err) < 0)
+    if (check_readable(file, "the key", err) < 0 || check_mode(file, err) < 0)
         return -1;
     r = gnutls_load_file(file, &text);
     if (r < 0)
@@ -88,35 +111,68 @@ static int read_key(const char *file, gnutls_x509_privkey_t *ret, struct gb_erro
     return r < 0 ? unreadable(file, "there is no key in PEM without a password", r, err) : 0;
 }
 
+static int use_pair(gnutls_certificate_credentials_t credentials, const struct gb_tls_pair *pair,
+                    const struct chain *chain, gnutls_x509_privkey_t key, struct gb_error *err) {
+    int r = gnutls_certificate_set_x509_key(credentials, chain->certs, (int)chain->count, key);
+
+    if (r == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
+        return gb_error_set(err, GB_ERR_INTERNAL, "%s: the key is not that of the first certificate of %s", pair->key,
+                            pair->cert);
+    return r < 0 ? unreadable(pair->cert, "the certificate cannot be used", r, err) : 0;
+}
+
+/* To those of all, and for itself. */
+static int keep_pair(struct gb_tls_context *context, const struct gb_tls_pair *pair, const struct chain *chain,
+                     gnutls_x509_privkey_t key, struct gb_error *err) {
+    int64_t expiry_s = gnutls_x509_crt_get_expiration_time(chain->certs[0]);
+    struct gb_tls_named *named;
+    int r;
+
+    if (expiry_s < context->expiry_s)
+        context->expiry_s = expiry_s;
+    if (use_pair(context->credentials, pair, chain, key, err) < 0)
+        return -1;
+    if (!context->named)
+        return 0;
+    named = &context->named[context->named_count];
+    r = gnutls_certificate_allocate_credentials(&named->credentials);
+    if (r < 0)
+        return fail(r, "gnutls_certificate_allocate_credentials", err);
+    context->named_count++;
+    if (use_pair(named->credentials, pair, chain, key, err) < 0)
+        return -1;
+    named->cert = chain->certs[0];
+    chain->certs[0] = NULL;
+    return 0;
+}
+
 static int add_pair(struct gb_tls_context *context, const struct gb_tls_pair *pair, struct gb_error *err) {
     gnutls_x509_privkey_t key = NULL;
     struct chain chain;
-    int64_t expiry_s;
     int r = -1;
 
-    if (read_chain(pair->cert, &chain, err) == 0 && read_key(pair->key, &key, err) == 0) {
-        r = gnutls_certificate_set_x509_key(context->credentials, chain.certs, (int)chain.count, key);
-        if (r == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
-            gb_error_set(err, GB_ERR_INTERNAL, "%s: the key is not that of the first certificate of %s", pair->key,
-                         pair->cert);
-        else if (r < 0)
-            unreadable(pair->cert, "the certificate cannot be used", r, err);
-    }
-    if (r >= 0) {
-        expiry_s = gnutls_x509_crt_get_expiration_time(chain.certs[0]);
-        if (expiry_s < context->expiry_s)
-            context->expiry_s = expiry_s;
-    }
+    if (read_chain(pair->cert, &chain, err) == 0 && read_key(pair->key, &key, err) == 0)
+        r = keep_pair(context, pair, &chain, key, err);
     gnutls_x509_privkey_deinit(key);
     free_chain(&chain);
-    return r < 0 ? -1 : 0;
+    return r;
 }
 
-static int add_client_ca(struct gb_tls_context *context, const char *file, struct gb_error *err) {
-    int r = gnutls_certificate_set_x509_trust_file(context->credentials, file, GNUTLS_X509_FMT_PEM);
+static int add_client_ca(gnutls_certificate_credentials_t credentials, const char *file, struct gb_error *err) {
+    int r = gnutls_certificate_set_x509_trust_file(credentials, file, GNUTLS_X509_FMT_PEM);
 
-    if (r <= 0)
-        return unreadable(file, "there is no certificate of an authority in PEM", r, err);
+    return r > 0 ? 0 : unreadable(file, "there is no certificate of an authority in PEM", r, err);
+}
+
+static int ask_clients(struct gb_tls_context *context, const char *file, struct gb_error *err) {
+    size_t i;
+
+    if (check_readable(file, "the authority of clients", err) < 0 || add_client_ca(context->credentials, file, err) < 0)
+        return -1;
+    for (i = 0; i < context->named_count; i++) {
+        if (add_client_ca(context->named[i].credentials, file, err) < 0)
+            return -1;
+    }
     context->asks_clients = true;
     return 0;
 }
@@ -124,6 +180,13 @@ static int add_client_ca(struct gb_tls_context *context, const char *file, struc
 /* --- the context -------------------------------------------------------------------------------------------------- */
 
 static void free_context(struct gb_tls_context *context) {
+    size_t i;
+
+    for (i = 0; i < context->named_count; i++) {
+        gnutls_x509_crt_deinit(context->named[i].cert);
+        gnutls_certificate_free_credentials(context->named[i].credentials);
+    }
+    free(context->named);
     if (context->credentials)
         gnutls_certificate_free_credentials(context->credentials);
     if (context->priority)
@@ -146,11 +209,16 @@ static int fill(struct gb_tls_context *context, const struct gb_tls_config *conf
     r = gnutls_session_ticket_key_generate(&context->ticket_key);
     if (r < 0)
         return fail(r, "gnutls_session_ticket_key_generate", err);
+    if (config->pair_count > 1) {
+        context->named = calloc(config->pair_count, sizeof(*context->named));
+        if (!context->named)
+            return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    }
     for (i = 0; i < config->pair_count; i++) {
         if (add_pair(context, &config->pairs[i], err) < 0)
             return -1;
     }
-    return config->client_ca ? add_client_ca(context, config->client_ca, err) : 0;
+    return config->client_ca ? ask_clients(context, config->client_ca, err) : 0;
 }
 
 int gb_tls_context_new(const struct gb_tls_config *config, struct gb_tls_context **ret, struct gb_error *err) {

@@ -43,14 +43,20 @@ ssize_t gb_tls_recv(struct gb_tls *tls, void *room, size_t n);
 ssize_t gb_tls_peek(struct gb_tls *tls, void *room, size_t n);
 /* Bytes that were taken out and are to be read again, before all others. Returns 0; -1: memory is exhausted. */
 int gb_tls_unread(struct gb_tls *tls, const void *bytes, size_t n);
-/* Whether bytes are there for which the socket has no event. */
+/* Whether bytes, the end or an error are there, for which the socket has no event. */
 bool gb_tls_pending(struct gb_tls *tls);
 
 /* Returns the bytes that have left; those that follow must be given again in the next call. more: others come soon. */
 ssize_t gb_tls_send(struct gb_tls *tls, const void *bytes, size_t n, bool more);
 
-/* Bytes that leave before all that is sent. If memory is exhausted the connection is broken. */
+/* Whether a part of the bytes that must be given again has left. */
+bool gb_tls_is_sending(const struct gb_tls *tls);
+
+/* Bytes that leave before all that is sent. Those which must be given again come here first, if there are any. If
+ * memory is exhausted the connection is broken. */
 void gb_tls_queue(struct gb_tls *tls, const void *bytes, size_t n);
+/* Sends them as far as the socket takes them. Returns 0: all have left; -1 as gb_tls_send. */
+int gb_tls_flush(struct gb_tls *tls);
 
 /* Tells the client that nothing follows, if the socket takes that at once. */
 void gb_tls_end(struct gb_tls *tls);

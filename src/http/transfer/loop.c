@@ -12,6 +12,7 @@
 #include "http/exchange/reply_memory.h"
 #include "http/exchange/step.h"
 #include "http/tls/tls.h"
+#include "http/transfer/pace.h"
 #include "http/transfer/receive.h"
 #include "http/transfer/transfer.h"
 
@@ -160,6 +161,11 @@ static void pause_slow(struct gb_http_transfer *t, bool drips, uint64_t now_ns) 
 static void check_time(struct gb_transfer_loop *loop, struct gb_http_transfer *t, bool drips, uint64_t now_ns) {
     struct gb_error err = GB_ERROR_INIT;
 
+    if (t->paced) {
+        gb_pace_excuse(t, now_ns);
+        gb_http_transfer_run(loop, t);
+        return;
+    }
     switch (t->state) {
     case GB_HTTP_TRANSFER_CONTINUE:
     case GB_HTTP_TRANSFER_BODY:

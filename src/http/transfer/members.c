@@ -1,9 +1,11 @@
 #include "http/transfer/members.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 
 #include "http/tls/tls.h"
+#include "http/transfer/pace.h"
 
 void gb_http_transfer_link(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     t->listed = true;
@@ -27,8 +29,10 @@ static void unlink_transfer(struct gb_transfer_loop *loop, struct gb_http_transf
 void gb_http_transfer_arm(struct gb_transfer_loop *loop, struct gb_http_transfer *t, uint32_t events) {
     struct epoll_event ev = {.events = events, .data.ptr = t};
 
-    /* The socket has no event for bytes that are decrypted already; it is writable at once. */
-    if ((events & EPOLLIN) && t->from.tls && gb_tls_pending(t->from.tls))
+    /* The socket has no event for bytes that are decrypted already; it is writable at once. Earlier replies leave while
+     * the next request is read. */
+    if (t->from.tls &&
+        (((events & EPOLLIN) && gb_tls_pending(t->from.tls)) || (gb_tls_flush(t->from.tls) < 0 && errno == EAGAIN)))
         ev.events = events |= EPOLLOUT;
     if (t->watched ? t->armed == events : events == 0)
         return;
@@ -48,6 +52,7 @@ void gb_http_transfer_end_exchange(struct gb_transfer_loop *loop, struct gb_http
         drop_like(t);
         t->like = gb_exchange_ref(t->ex);
     }
+    gb_pace_end(loop, t);
     gb_server_ended(loop->latency, t->ex);
     gb_exchange_end(t->ex);
     t->ex = NULL;

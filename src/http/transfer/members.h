@@ -41,6 +41,7 @@ struct gb_http_transfer {
     bool listed;            /* among the loop's transfers */
     uint32_t armed;         /* events that epoll watches */
     bool watched;           /* it is in the epoll set */
+    bool paced;             /* it waits for the bytes of its client, see pace.h */
     bool waits;             /* for the handler, and has been looked at since */
     int mark;               /* the kernel reports so many bytes and not fewer; the tick looks for fewer */
     bool close;             /* after the reply */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "http/exchange/step.h"
 #include "http/tls/tls.h"
+#include "http/transfer/pace.h"
 
 #define LARGE_BYTES (4u << 20)
 #define LARGE_MARK (1 << 20)
@@ -170,6 +171,9 @@ static int64_t receive_piece(struct gb_transfer_loop *loop, struct gb_http_trans
     }
     if (size > remaining)
         size = (size_t)remaining;
+    size = gb_pace(loop, t, size);
+    if (size == 0)
+        return 0;
     got = read_data(t, room, size);
     if (got <= 0)
         return no_bytes(loop, t, got, err);
@@ -177,6 +181,7 @@ static int64_t receive_piece(struct gb_transfer_loop *loop, struct gb_http_trans
     ex->moved_ns = gb_clock_ns();
     if (ex->req.chunked)
         gb_chunked_took(&ex->framing, (uint64_t)got);
+    gb_pace_moved(t, (size_t)got);
     *ret_drained = !early && (size_t)got < size;
     return ex->req.sink->fill(ex->req.sink, (size_t)got, err) < 0 ? -1 : got;
 }

@@ -12,6 +12,7 @@
 #include "http/message/head_writer.h"
 #include "http/message/response.h"
 #include "http/tls/tls.h"
+#include "http/transfer/pace.h"
 #include "http/transfer/receive.h"
 #include "http/transfer/repeat.h"
 
@@ -38,9 +39,14 @@ static enum gb_transfer_outcome wait_for_handler(struct gb_transfer_loop *loop, 
 
 /* Sends up to n bytes. Returns the bytes sent, 0 to wait for room in the socket, or -1 if the client is gone. */
 static ssize_t push(struct gb_transfer_loop *loop, struct gb_http_transfer *t, const void *at, size_t n, bool more) {
-    ssize_t sent = gb_wire_send(t->fd, t->from.tls, at, n, more);
+    size_t may = gb_pace(loop, t, n);
+    ssize_t sent;
 
+    if (may == 0)
+        return 0;
+    sent = gb_wire_send(t->fd, t->from.tls, at, may, more);
     if (sent > 0) {
+        gb_pace_moved(t, (size_t)sent);
         t->moved_ns = gb_clock_ns();
         t->progress.out += (uint64_t)sent;
         return sent;

@@ -1,6 +1,7 @@
 """The daemon's address: from the caller's arguments, the environment, or a daemon's default socket."""
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
@@ -38,7 +39,7 @@ def of_socket(path: str) -> Address:
 
 
 def of_url(url: str) -> Address:
-    """Accepts http://HOST[:PORT][/PREFIX], https:// likewise (the daemon behind a proxy), and unix:///PATH; HOST[:PORT] means
+    """Accepts http://HOST[:PORT][/PREFIX], https:// likewise, and unix:///PATH; HOST[:PORT] means
     http://HOST:7070."""
     bare = BARE.fullmatch(url)
     parts = urlsplit("http://" + url if bare else url)
@@ -47,7 +48,7 @@ def of_url(url: str) -> Address:
             raise BadArgument(f"{url!r} names no socket: write unix:///path/to/gpubufd.sock")
         return Address(unquote(parts.path), "localhost", 0, False, "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadArgument(f"{url!r} is no address of a daemon: write [http://]HOST:PORT or unix:///path/to/gpubufd.sock")
+        raise BadArgument(f"{url!r} is no address of a daemon: write [http://]HOST:PORT, https://HOST:PORT or unix:///path/to/gpubufd.sock")
     if parts.query or parts.fragment or parts.username:
         raise BadArgument(f"{url!r} has more than scheme, host, port and path; a token goes into token= or GPUBUF_TOKEN")
     tls = parts.scheme == "https"
@@ -56,6 +57,16 @@ def of_url(url: str) -> Address:
     except ValueError as e:
         raise BadArgument(f"{url!r} has no port from 0 to 65535: {e}") from None
     return Address(None, parts.hostname, port, tls, parts.path.rstrip("/"))
+
+
+def is_loopback(address: Address) -> bool:
+    """True if no other machine is on the way: a loopback address, localhost, or a UNIX socket."""
+    if address.unix is not None or address.host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        return False
 
 
 def _candidates() -> List[str]:

@@ -104,7 +104,7 @@ class Feed(Iterator[FeedEvent]):
                 self._drop()
                 if self._ended.is_set():
                     break
-                if not (isinstance(e, Unreachable) or e.status in (429, 503)):
+                if not (isinstance(e, Unreachable) and e.retryable or e.status in (429, 503)):
                     self._ended.set()
                     raise
                 lost = time.monotonic() if lost is None else lost

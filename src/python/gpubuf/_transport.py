@@ -12,6 +12,7 @@ import types
 import weakref
 from typing import Any, Callable, Dict, Mapping, Optional, Protocol, Sequence, Tuple
 
+from . import _tls
 from ._address import Address, why_not
 from .errors import BadArgument, BrokenAnswer, Closed, Error, Unreachable, error_of
 
@@ -121,7 +122,7 @@ class Answer:
     def read_into(self, view: memoryview, progress: Optional[Progress] = None) -> None:
         """Fills the view with the next bytes of the body."""
         have, total = 0, len(view)
-        step = STEP if progress else max(total, 1)
+        step = STEP if progress or self._transport.trust else max(total, 1)
         try:
             while have < total:
                 n = self._response.readinto(view[have : have + step])
@@ -168,14 +169,15 @@ class Answer:
 class Transport:
     """Sends requests to one address. Any thread may use it: each has its own connection."""
 
-    def __init__(self, address: Address, token: Optional[str], timeout: float) -> None:
+    def __init__(self, address: Address, token: Optional[str], timeout: float, trust: Optional[_tls.Trust] = None) -> None:
         if token is not None and (not token or any(c.isspace() for c in token)):
             raise BadArgument("a token is one word")
-        self.address, self.token, self.timeout = address, token, timeout
+        self.address, self.token, self.timeout, self.trust = address, token, timeout, trust
         self._local: Any = threading.local()
         self._all: "weakref.WeakSet[Closable]" = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
+        self._spoken = False  # HTTP has been answered: the scheme of the URL is right
 
     def close(self) -> None:
         """Closes the connections of all threads."""
@@ -187,7 +189,7 @@ class Transport:
 
     def alone(self) -> "Transport":
         """A separate connection to the same daemon, which belongs to no thread; only one thread may use it at a time."""
-        other = Transport(self.address, self.token, self.timeout)
+        other = Transport(self.address, self.token, self.timeout, self.trust)
         other._local = types.SimpleNamespace()
         return other
 
@@ -227,8 +229,8 @@ class Transport:
         a = self.address
         if a.unix is not None:
             fresh: http.client.HTTPConnection = _UnixConnection(a.unix, self.timeout)
-        elif a.tls:
-            fresh = http.client.HTTPSConnection(a.host, a.port, timeout=self.timeout)
+        elif self.trust is not None:
+            fresh = http.client.HTTPSConnection(a.host, a.port, timeout=self.timeout, context=self.trust.context)
         else:
             fresh = http.client.HTTPConnection(a.host, a.port, timeout=self.timeout)
         held = _Held(fresh)
@@ -236,6 +238,8 @@ class Transport:
         try:
             fresh.connect()
         except OSError as e:
+            if self.trust is not None:
+                self.trust.explain(a, e)
             why = why_not(a.unix, e) if a.unix is not None else e.strerror or e
             raise Unreachable(f"there is no daemon at {a}: {why}") from e
         held.sock = fresh.sock
@@ -259,14 +263,18 @@ class Transport:
                 self.drop()
                 # The persistent connection had ended before the request: the daemon did not carry it out, so a retry is safe.
                 if not (used and method in SAFE):
+                    self._explain(e, used)
                     raise Unreachable(f"{what}: the connection to {self.address} broke: {e}") from e
             except http.client.HTTPException as e:
+                self.drop()
+                self._explain(e, used)
                 raise self.broken(f"{what}: this is no answer of gpubufd: {e!r}") from e
             except socket.timeout as e:
                 self.drop()
                 raise Unreachable(f"{what}: {self.address} did not answer within {self.timeout + patience:g} s") from e
             except OSError as e:
                 self.drop()
+                self._explain(e, used)
                 raise Unreachable(f"{what}: the connection to {self.address} broke: {e}") from e
             except _Stopped as e:
                 self.drop()
@@ -275,9 +283,19 @@ class Transport:
                 self.drop()
                 raise
         answer = Answer(self, response, what)
+        self._spoken |= response.status != 400
         if response.status == 304 or 200 <= response.status < 300:
             return answer
         raise self._refusal(answer, method)
+
+    def _explain(self, error: Exception, used: bool) -> None:
+        """Raises TlsFailed if a connection that was new failed for TLS."""
+        if used:
+            return
+        if self.trust is not None:
+            self.trust.explain(self.address, error)
+        elif not self._spoken:
+            _tls.explain_plain(self.address)
 
     def _exchange(self, connection: http.client.HTTPConnection, method: str, target: str, headers: Dict[str, str],
                   body: Optional[Sequence[memoryview]], progress: Optional[Progress]) -> http.client.HTTPResponse:
@@ -300,7 +318,7 @@ class Transport:
         connection.endheaders()
         if body is not None and (not expect or self._goes_on(connection)):
             try:
-                _send(connection, body, length, progress)
+                _send(connection, body, length, progress, self.trust is not None)
             except (BrokenPipeError, ConnectionResetError):
                 pass  # refused during the body: the answer may be readable
         return connection.getresponse()
@@ -325,18 +343,32 @@ class Transport:
         data = answer.read()  # reads nothing after a HEAD, and then the connection is free again
         try:
             problem = json.loads(data)
+            if self.trust is None and not self._spoken and isinstance(problem, dict) and problem.get("code") == "malformed_request":
+                self.drop()
+                _tls.explain_plain(self.address)
             if isinstance(problem, dict) and isinstance(problem.get("code"), str):
                 return error_of(answer.status, problem)
         except ValueError:
             pass
         text = data[:200].decode("utf-8", "replace").strip()
+        to = answer.header("Location")
+        if 300 <= answer.status < 400:
+            return self.broken(f"{method}: {self.address} redirects to {to} (status {answer.status}), which is not followed: give the "
+                               "daemon's own address")
+        if answer.status == 400:
+            self.drop()
+            if self.trust is None and not self._spoken:
+                _tls.explain_plain(self.address)
+            elif self.trust is not None and b"SSL certificate" in data:
+                return self.trust.refused(self.address)
         return error_of(answer.status, {"detail": f"{method}: status {answer.status} {text}".rstrip()})
 
 
-def _send(connection: http.client.HTTPConnection, body: Sequence[memoryview], total: int, progress: Optional[Progress]) -> None:
+def _send(connection: http.client.HTTPConnection, body: Sequence[memoryview], total: int, progress: Optional[Progress],
+          tls: bool) -> None:
     done = 0
     for piece in body:
-        step = STEP if progress else max(len(piece), 1)
+        step = STEP if progress or tls else max(len(piece), 1)  # OpenSSL takes less than 2 GiB at a time
         for at in range(0, len(piece), step):
             part = piece[at : at + step]
             connection.sock.sendall(part)

@@ -5,10 +5,11 @@ import base64
 import copy
 import os
 import time
+from itertools import islice
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, Union, cast
 
-from . import _arrays, _parts, _safetensors
+from . import _arrays, _parts, _safetensors, _tls
 from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key
 from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged
@@ -19,7 +20,7 @@ from .adoption import Adoption, offer_of, open_adoption, shared_array
 from .errors import BadArgument, BadType, BufferBusy
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
-from .types import BatchReply, Buffer, Exported, LastTransfer, Operation, Verified
+from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Verified
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 RAW = {"Content-Type": "application/octet-stream"}
@@ -29,11 +30,16 @@ class Client(Asker):
     """A daemon, and one of its sessions.
 
     Args:
-        url: ``http://HOST:PORT``, the same without ``http://``, or ``unix:///path/to/gpubufd.sock``.
+        url: ``https://HOST:PORT``, ``http://HOST:PORT``, the same without ``http://``, or ``unix:///path/to/gpubufd.sock``.
         socket: path of the daemon's UNIX socket, for all requests if no url is given, else only for ``map``; default ``GPUBUF_SOCKET``.
-        token: bearer token; default ``GPUBUF_TOKEN``.
+        token: bearer token; default ``GPUBUF_TOKEN``. Over plain http it goes to a loopback address only.
         session: the session that names of buffers belong to.
         timeout: seconds without a byte after which a request is given up.
+        cacert: of https: a file of PEM, or a folder of such files, with the authorities that are trusted in place of the system's;
+            default ``GPUBUF_CACERT``.
+        cert, key: of https: this client's certificate and its key, in PEM; default ``GPUBUF_CERT`` and ``GPUBUF_KEY``. Without a key it
+            is in the certificate's file.
+        plain_token: permits the token over plain http to other machines; default ``GPUBUF_PLAIN_TOKEN=1``.
 
     Without url and socket, requests go to ``GPUBUF_URL``, else ``GPUBUF_SOCKET``, else the default UNIX socket of a daemon on this machine,
     else ``http://127.0.0.1:7070``. No request is sent before the first call.
@@ -46,9 +52,14 @@ class Client(Asker):
     """
 
     def __init__(self, url: Optional[str] = None, socket: Optional[str] = None, token: Optional[str] = None,
-                 session: str = "default", *, timeout: float = 120.0) -> None:
+                 session: str = "default", *, timeout: float = 120.0, cacert: Optional[str] = None, cert: Optional[str] = None,
+                 key: Optional[str] = None, plain_token: bool = False) -> None:
         token = token if token is not None else os.environ.get("GPUBUF_TOKEN") or None
-        super().__init__(Transport(choose(url, socket), token, timeout), session)
+        address = choose(url, socket)
+        if token is not None and not (plain_token or os.environ.get("GPUBUF_PLAIN_TOKEN") == "1"):
+            _tls.check_token_road(address)
+        trust = _tls.Trust(cacert, cert, key) if address.tls else None
+        super().__init__(Transport(address, token, timeout, trust), session)
         self._socket = map_socket(socket, self._transport.address)
         self._collect()
 
@@ -403,6 +414,18 @@ class Client(Asker):
                 has, always comes.
             patience: seconds to wait for an unreachable daemon before Unreachable is raised; without it, for ever."""
         return Feed(self._transport, after, type, patience)
+
+    def audit(self, *, since: Optional[Moment] = None, until: Optional[Moment] = None, session: Optional[str] = None,
+              token: Optional[str] = None, status: Union[int, str, None] = None, limit: Optional[int] = None) -> List[AuditRecord]:
+        """Which client changed what, and what was refused, newest first. Needs scope admin.
+
+        Args:
+            since: a datetime, RFC 3339, or seconds from now, as -3600; until likewise.
+            token: name of a token.
+            status: 403, or "4xx" for all of a class.
+            limit: at most so many; without it, all."""
+        query = {**span(since, until, None), **given(session=session, token=token, status=status)}
+        return cast(List[AuditRecord], list(islice(self._pages(path_of("audit"), query), limit)))
 
     def about(self) -> Dict[str, Any]:
         """Version, backend and links of the daemon."""

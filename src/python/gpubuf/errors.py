@@ -21,8 +21,8 @@ __all__ = [
     "UploadOffsetMismatch", "UploadWrongKind", "ContentLost", "LengthRequired", "PreconditionFailed", "BodyTooLarge",
     "UriTooLong", "UnsupportedMediaType", "RangeNotSatisfiable", "MisdirectedRequest", "ShapeMismatch",
     "IdempotencyKeyReused", "UnsupportedArray", "HeadersTooLarge", "Internal", "StoreFailed", "DeviceError", "Unsupported",
-    "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "PinnedLimitReached", "StreamHeld", "Mapped", "Sealed",
-    "LocalOnly", "LeaseNotFound", "MapNotPermitted", "BadCall", "BadArgument", "BadType", "Closed", "Escaped",
+    "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "PinnedLimitReached", "TooManyRequests", "StreamHeld", "Mapped", "Sealed",
+    "LocalOnly", "LeaseNotFound", "MapNotPermitted", "TlsFailed", "BadCall", "BadArgument", "BadType", "Closed", "Escaped",
     "Adopted", "CannotAdopt", "StorageFull", "StoreUnavailable",
 ]
 
@@ -133,6 +133,10 @@ class Unreachable(Error, ConnectionError, code="unreachable", retryable=True):
     """The daemon was not reached, or the connection broke before an answer"""
 
 
+class TlsFailed(Unreachable, code="tls_failed", retryable=False):
+    """There is no connection by TLS that can be trusted"""
+
+
 class BrokenAnswer(Error, ConnectionError, code="broken_answer", retryable=True):
     """The answer is none of gpubufd's, or ended too early"""
 
@@ -154,7 +158,7 @@ class Closed(BadCall, RuntimeError, code="closed"):
 
 
 _group_of: Dict[int, Type[Error]] = {401: AccessDenied, 403: AccessDenied, 404: NotFound, 408: Unavailable, 409: Conflict,
-                                     410: Conflict, 412: Conflict, 503: Unavailable, 507: NoMemory}
+                                     410: Conflict, 412: Conflict, 429: Unavailable, 503: Unavailable, 507: NoMemory}
 
 # --- one for each line of errors.def, in its order -----------------------------------------------------------------------
 
@@ -245,3 +249,4 @@ class StorageFull(ServerError, code="storage_full", status=507, retryable=True):
 class StoreUnavailable(Unavailable, code="store_unavailable", status=503, retryable=True): """The database takes no changes"""
 class StreamHeld(Busy, code="stream_held", status=409, retryable=True): """The stream is held"""
 class PinnedLimitReached(NoMemory, MemoryError, code="pinned_limit_reached", status=507, retryable=True): """The host's page-locked memory is at its limit"""
+class TooManyRequests(Unavailable, code="too_many_requests", status=429, retryable=True): """The client is at a bound of its own"""

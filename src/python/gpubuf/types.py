@@ -207,6 +207,27 @@ class Operation(TypedDict, total=False):
     problem: Optional[Dict[str, Any]]
 
 
+class AuditRecord(TypedDict, total=False):
+    """A record of the audit. What does not apply is absent; an event ``audit.gap`` stands for ``count`` records that are missing."""
+
+    id: int
+    at: str
+    event: str
+    method: str
+    route: str
+    code: str
+    request_id: str
+    address: str
+    token: str
+    certificate: str
+    session: str
+    object: str
+    token_id: int
+    status: int
+    bytes: int
+    count: int
+
+
 class Lease(TypedDict, total=False):
     """A mapping of a buffer by a process, or (if expires_at is given) an export, which has no process."""
 

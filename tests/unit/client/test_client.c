@@ -36,7 +36,7 @@ START_TEST(codes) {
         ck_assert_int_eq(gpubuf_code_find(numbers[i].slug), i + 1);
         ck_assert_uint_lt(strlen(numbers[i].slug), sizeof(f.err.slug));
     }
-    for (i = GPUBUF_CANNOT_CONNECT; i <= GPUBUF_UNKNOWN_PROBLEM; i++)
+    for (i = GPUBUF_CANNOT_CONNECT; i <= GPUBUF_TLS_FAILED; i++)
         ck_assert_int_eq(gpubuf_code_find(gpubuf_code_slug(i)), i);
     ck_assert_str_eq(gpubuf_code_slug(0), "ok");
     ck_assert_int_eq(gpubuf_code_find("ok"), 0);
@@ -104,6 +104,76 @@ START_TEST(addresses) {
     ck_assert_int_eq(gpubuf_daemon_get(client, NULL, NULL), -1);
     gpubuf_close(client);
     gpubuf_close(NULL);
+}
+END_TEST
+
+/* Over plain http a token goes to a loopback address alone, unless that is permitted. */
+START_TEST(token_road) {
+    static const struct {
+        const char *url;
+        bool goes;
+    } roads[] = {
+        {"http://127.0.0.1:7070", true}, {"http://127.9.8.7", true},         {"127.0.0.1", true},
+        {"http://localhost:1", true},    {"http://LOCALHOST", true},         {"http://[::1]:7070", true},
+        {"unix:///x.sock", true},        {"https://gpu1.lab", true},         {"http://gpu1.lab", false},
+        {"http://127.0.0.1.lab", false}, {"http://127.lab:7070", false},     {"http://localhost.lab", false},
+        {"http://10.0.0.1", false},      {"http://[2001:db8::1]:70", false}, {"http://[::1.lab]", false},
+        {"http://0127.0.0.1", false},    {"http://128.0.0.1", false},        {"gpu1", false},
+        {"http://localhostx", false},    {"http://[::ffff:1.2.3.4]", false},
+    };
+    struct gpubuf_options options = {.url = roads[_i].url, .token = "gpb_x"};
+    gpubuf_client *client = NULL;
+
+    if (roads[_i].goes)
+        client_ok(&f, gpubuf_open(&options, &client, &f.err));
+    else
+        client_fails(&f, gpubuf_open(&options, &client, &f.err), GPUBUF_BAD_ARGUMENT);
+    gpubuf_close(client);
+    options.plain_token = true;
+    client_ok(&f, gpubuf_open(&options, &client, &f.err));
+    gpubuf_close(client);
+    options.plain_token = false;
+    setenv("GPUBUF_PLAIN_TOKEN", "1", 1);
+    client_ok(&f, gpubuf_open(&options, &client, &f.err));
+    gpubuf_close(client);
+    setenv("GPUBUF_PLAIN_TOKEN", "no", 1);
+    ck_assert_int_eq(gpubuf_open(&options, &client, &f.err), roads[_i].goes ? 0 : -1);
+    if (roads[_i].goes)
+        gpubuf_close(client);
+    unsetenv("GPUBUF_PLAIN_TOKEN");
+    options.token = ""; /* none */
+    client_ok(&f, gpubuf_open(&options, &client, &f.err));
+    gpubuf_close(client);
+}
+END_TEST
+
+/* Files of https are looked at when a client of https is opened, and at no other time. */
+START_TEST(trust_files) {
+    struct gpubuf_options options = {.url = "https://127.0.0.1:1", .cacert = "/nowhere"};
+    struct gpubuf_peer peer;
+    gpubuf_client *client = NULL;
+
+    client_fails(&f, gpubuf_open(&options, &client, &f.err), GPUBUF_BAD_ARGUMENT);
+    options.cacert = "/dev/null";
+    client_fails(&f, gpubuf_open(&options, &client, &f.err), GPUBUF_BAD_ARGUMENT);
+    options.cacert = "/proc/self/fd";
+    client_fails(&f, gpubuf_open(&options, &client, &f.err), GPUBUF_BAD_ARGUMENT);
+    options.cacert = NULL;
+    setenv("GPUBUF_CACERT", "/nowhere", 1);
+    client_fails(&f, gpubuf_open(&options, &client, &f.err), GPUBUF_BAD_ARGUMENT);
+    options.cacert = ""; /* the system's, whatever the environment says */
+    client_ok(&f, gpubuf_open(&options, &client, &f.err));
+    client_fails(&f, gpubuf_daemon_get(client, NULL, &f.err), GPUBUF_CANNOT_CONNECT);
+    client_fails(&f, gpubuf_peer_get(client, &peer, &f.err), GPUBUF_CANNOT_CONNECT);
+    gpubuf_interrupt(client);
+    client_fails(&f, gpubuf_peer_get(client, &peer, &f.err), GPUBUF_INTERRUPTED);
+    gpubuf_close(client);
+    options = (struct gpubuf_options){.url = f.url, .cacert = "/nowhere", .cert = "/nowhere"};
+    client_ok(&f, gpubuf_open(&options, &client, &f.err));
+    client_ok(&f, gpubuf_daemon_get(client, NULL, &f.err));
+    client_fails(&f, gpubuf_peer_get(client, &peer, &f.err), GPUBUF_BAD_ARGUMENT);
+    gpubuf_close(client);
+    unsetenv("GPUBUF_CACERT");
 }
 END_TEST
 
@@ -386,6 +456,8 @@ int main(void) {
     tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, addresses);
+    tcase_add_loop_test(tcase, token_road, 0, 20);
+    tcase_add_test(tcase, trust_files);
     tcase_add_test(tcase, environment);
     tcase_add_test(tcase, traced);
     tcase_add_test(tcase, sessions);

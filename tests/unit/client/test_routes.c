@@ -102,6 +102,7 @@ static const char *const excepted[][2] = {
     {"POST /v1/sessions/{s}/buffers/{b}/map", "gpubuf_map() asks over a UNIX socket: test_client_map"},
     {"GET /metrics", "it is for collectors, which bring their own clients; gpubuf_stats_get() gives the same numbers"},
     {"GET /v1/allocations", "a file for RMM's tools and people's scripts: curl brings it"},
+    {"GET /v1/audit", "for administrators: gpubuf audit prints it, curl brings the JSON"},
     {"GET /v1/snapshot", "a file for PyTorch's memory_viz page: curl brings it"},
     {"POST /v1/devices/{d}/selftest", "tables for people: gpubuf selftest prints them, curl brings the JSON"},
     {"GET /v1/devices/{d}/stats", "gpubuf_device_get() gives these numbers; their past is for dashboards"},

@@ -10,7 +10,7 @@
 #include "gb_test.h"
 #include "store_fixture.h"
 
-#define SCHEMA_NEWEST 10
+#define SCHEMA_NEWEST 11
 
 /* Asserts that opening is refused with INTERNAL and a sentence that contains `word`. */
 static void assert_refused(const struct store_fixture *f, const char *word) {
@@ -192,7 +192,7 @@ START_TEST(an_older_schema_is_migrated) {
         "v_sessions;"
         "DROP VIEW v_sessions_minutes; DROP VIEW v_sessions_hours; DROP VIEW v_starts; DROP TABLE history_series;"
         "DROP TABLE history_samples; DROP TABLE history_minutes; DROP TABLE history_hours; DROP TABLE history_starts; "
-        "DROP TABLE history_counted; DROP TABLE feed; DROP TABLE feed_state;"
+        "DROP TABLE history_counted; DROP TABLE feed; DROP TABLE feed_state; DROP TABLE audit;"
         "CREATE TABLE pool_samples(id INTEGER PRIMARY KEY, at_us INTEGER NOT NULL, device INTEGER NOT NULL, pool TEXT "
         "NOT NULL,"
         " used_bytes INTEGER, used_peak_bytes INTEGER, reserved_bytes INTEGER, reserved_peak_bytes INTEGER) STRICT;"

@@ -173,9 +173,9 @@ START_TEST(subjects_are_found_by_name) {
     tokens[1].sha256_hex[0] = '\0'; /* its subject alone opens it */
     set(f.core, tokens, 2);
     gb_assert_ok(gb_tokens_by_subject(f.core, names, 3, &found, &err), err);
-    ck_assert_int_eq(found.token, 2); /* the first of the names */
+    ck_assert_int_eq(found.by.token, 2); /* the first of the names */
     gb_assert_ok(gb_tokens_by_subject(f.core, names + 2, 1, &found, &err), err);
-    ck_assert_int_eq(found.token, 1);
+    ck_assert_int_eq(found.by.token, 1);
     ck_assert_uint_ne(found.grant, grant_of(f.core, "one"));
     gb_assert_fails(gb_tokens_by_subject(f.core, names, 1, &found, &err), err, GB_ERR_UNAUTHENTICATED);
     gb_assert_fails(gb_tokens_by_subject(f.core, names, 0, &found, &err), err, GB_ERR_UNAUTHENTICATED);
@@ -231,7 +231,7 @@ START_TEST(uses_reach_the_database) {
     set(f.core, both, 2);
     ck_assert_int_eq(stored(&f, store).used_at_us, 0);
     gb_assert_ok(gb_tokens_by_secret(f.core, "one", &found, &err), err);
-    ck_assert(found.unnoted && !found.has_prefix && found.token == rec.id);
+    ck_assert(found.unnoted && !found.has_prefix && found.by.token == rec.id);
     gb_tokens_used(f.core, found.grant, "192.0.2.7");
     ck_assert_str_eq(stored(&f, store).used_from, "192.0.2.7");
     ck_assert_int_gt(stored(&f, store).used_at_us, 0);

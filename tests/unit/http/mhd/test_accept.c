@@ -327,7 +327,7 @@ START_TEST(an_address_has_its_bound) {
     gb_http_fixture_start(&f, two_of_each);
     for (i = 0; i < 3; i++) {
         fds[i] = reach();
-        ck_assert_int_eq(gb_client_reply(fds[i], body, sizeof(body), NULL, NULL), i < 2 ? 200 : 503);
+        ck_assert_int_eq(gb_client_reply(fds[i], body, sizeof(body), NULL, NULL), i < 2 ? 200 : 429);
     }
     ck_assert_ptr_nonnull(strstr(body, "2 connections of this address are open"));
     ck_assert_uint_eq(stat_of().refused_source, 1);

@@ -1,0 +1,44 @@
+#include "api/middleware/bounds.h"
+
+#include "api/auth.h"
+
+/* A secret has 256 random bits, so guesses do not succeed: they are slowed because each costs time and a line of a log.
+ * A valid token therefore passes, from the same address too. Otherwise a client that guesses would shut out all others
+ * behind its address. */
+static int refuse(struct gb_http_request *request, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (err->code != GB_ERR_UNAUTHENTICATED)
+        return -1;
+    if (gb_http_header(request, "Authorization") && gb_http_authentication_failed(request, err) < 0)
+        return -1;
+    if (gb_http_bound_client(request, 0, NULL, &why) < 0)
+        *err = why;
+    return -1;
+}
+
+int gb_bounds_authorize(void *app, struct gb_http_request *request, struct gb_error *err) {
+    int64_t token = 0;
+
+    if (gb_api_authorize(app, request, err) < 0)
+        return refuse(request, err);
+    if (gb_http_bounds_tokens(request) && gb_api_bearer(request, &token, NULL) < 0)
+        token = 0; /* of a route that needs none */
+    return gb_http_bound_client(request, (uint64_t)token, NULL, err);
+}
+
+int gb_bounds_upload(struct gb_http_request *request, struct gb_place *ret, struct gb_error *err) {
+    struct gb_client *client;
+
+    *ret = (struct gb_place){.end = NULL};
+    if (gb_http_upload_opens(request, &client, err) < 0)
+        return -1;
+    if (client)
+        *ret = (struct gb_place){.arg = client, .end = gb_http_upload_ended};
+    return 0;
+}
+
+void gb_bounds_upload_kept(struct gb_place *place) {
+    if (place->end)
+        place->end(place->arg);
+}

@@ -1,0 +1,155 @@
+#include "daemon/cage/landlock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/landlock.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "daemon/cage/privileges.h"
+
+/* Of newer kernels than the headers may be of: version 3, 4, 5 and 6. */
+#define ACCESS_TRUNCATE (1ULL << 14)
+#define ACCESS_IOCTL_DEV (1ULL << 15)
+#define ACCESS_NET_BIND_TCP (1ULL << 0)
+#define ACCESS_NET_CONNECT_TCP (1ULL << 1)
+#define SCOPE_ABSTRACT_UNIX_SOCKET (1ULL << 0)
+#define SCOPE_SIGNAL (1ULL << 1)
+
+/* A kernel of an older version takes it as long as what it does not know is zero. */
+struct ruleset {
+    uint64_t files;
+    uint64_t net;
+    uint64_t scoped;
+};
+
+#define READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+#define MAKE (LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK)
+#define REMOVE LANDLOCK_ACCESS_FS_REMOVE_FILE
+#define WRITE (LANDLOCK_ACCESS_FS_WRITE_FILE | ACCESS_TRUNCATE)
+
+static const uint64_t rights[] = {
+    [GB_LANDLOCK_READ] = READ,
+    [GB_LANDLOCK_RUN] = READ | LANDLOCK_ACCESS_FS_EXECUTE,
+    [GB_LANDLOCK_DEVICE] = READ | WRITE | ACCESS_IOCTL_DEV,
+    [GB_LANDLOCK_STATE] = READ | WRITE | MAKE | REMOVE,
+    [GB_LANDLOCK_REMOVE] = REMOVE,
+};
+
+/* What may be said of a file that is no folder. */
+#define OF_FILES                                                                                                       \
+    (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_EXECUTE | ACCESS_TRUNCATE |     \
+     ACCESS_IOCTL_DEV)
+
+struct gb_landlock {
+    int fd;
+    uint64_t handled;
+    int *kept; /* descriptors of what rules name; the rules hold on to inodes, these to the names */
+    size_t count;
+    size_t room;
+};
+
+int gb_landlock_abi(void) {
+    long abi = syscall(SYS_landlock_create_ruleset, NULL, (size_t)0, LANDLOCK_CREATE_RULESET_VERSION);
+
+    return abi > 0 ? (int)abi : 0;
+}
+
+static struct ruleset known(int abi, bool abstract) {
+    struct ruleset rules = {.files = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
+
+    if (abi >= 2)
+        rules.files |= LANDLOCK_ACCESS_FS_REFER;
+    if (abi >= 3)
+        rules.files |= ACCESS_TRUNCATE;
+    if (abi >= 4)
+        rules.net = ACCESS_NET_BIND_TCP | ACCESS_NET_CONNECT_TCP;
+    if (abi >= 5)
+        rules.files |= ACCESS_IOCTL_DEV;
+    if (abi >= 6)
+        rules.scoped = SCOPE_SIGNAL | (abstract ? 0 : SCOPE_ABSTRACT_UNIX_SOCKET);
+    return rules;
+}
+
+struct gb_landlock *gb_landlock_new(bool abstract, struct gb_error *err) {
+    struct ruleset rules = known(gb_landlock_abi(), abstract);
+    struct gb_landlock *landlock = calloc(1, sizeof *landlock);
+
+    if (landlock == NULL) {
+        gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+        return NULL;
+    }
+    landlock->handled = rules.files;
+    landlock->fd = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0U);
+    if (landlock->fd < 0) {
+        gb_error_errno(err, GB_ERR_INTERNAL, "landlock_create_ruleset", errno);
+        gb_landlock_free(landlock);
+        return NULL;
+    }
+    return landlock;
+}
+
+void gb_landlock_free(struct gb_landlock *landlock) {
+    size_t i;
+
+    if (landlock == NULL)
+        return;
+    for (i = 0; i < landlock->count; i++)
+        close(landlock->kept[i]);
+    if (landlock->fd >= 0)
+        close(landlock->fd);
+    free(landlock->kept);
+    free(landlock);
+}
+
+static int keep(struct gb_landlock *landlock, int fd, struct gb_error *err) {
+    if (landlock->count == landlock->room) {
+        size_t room = landlock->room + 32;
+        int *kept = realloc(landlock->kept, room * sizeof *kept);
+
+        if (kept == NULL)
+            return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+        landlock->kept = kept;
+        landlock->room = room;
+    }
+    landlock->kept[landlock->count++] = fd;
+    return 0;
+}
+
+static int add_rule(struct gb_landlock *landlock, int fd, enum gb_landlock_right right, struct gb_error *err) {
+    struct landlock_path_beneath_attr rule = {.allowed_access = rights[right] & landlock->handled, .parent_fd = fd};
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "fstat", errno);
+    if (!S_ISDIR(st.st_mode))
+        rule.allowed_access &= OF_FILES;
+    if (syscall(SYS_landlock_add_rule, landlock->fd, LANDLOCK_RULE_PATH_BENEATH, &rule, 0U) != 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "landlock_add_rule", errno);
+    return 0;
+}
+
+int gb_landlock_permit(struct gb_landlock *landlock, const char *path, enum gb_landlock_right right,
+                       struct gb_error *err) {
+    int fd = open(path, O_PATH | O_CLOEXEC);
+
+    if (fd < 0)
+        return 0;
+    if (add_rule(landlock, fd, right, err) != 0 || keep(landlock, fd, err) != 0) {
+        close(fd);
+        return -1;
+    }
+    return 0;
+}
+
+int gb_landlock_enter(const struct gb_landlock *landlock, struct gb_error *err) {
+    if (gb_privileges_none_new(err) != 0)
+        return -1;
+    if (syscall(SYS_landlock_restrict_self, landlock->fd, 0U) != 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "landlock_restrict_self", errno);
+    return 0;
+}

@@ -1,0 +1,37 @@
+/* Landlock: from here on the kernel opens only files that rules name, to this thread and those that it starts. Open
+ * descriptors go on, and a memfd or a socket is no file in this sense. */
+#ifndef GB_DAEMON_CAGE_LANDLOCK_H
+#define GB_DAEMON_CAGE_LANDLOCK_H
+
+#include <stdbool.h>
+
+#include "base/error.h"
+
+enum gb_landlock_right {
+    GB_LANDLOCK_READ,   /* files, and the names in folders */
+    GB_LANDLOCK_RUN,    /* as READ, and to start it as a program */
+    GB_LANDLOCK_DEVICE, /* as READ, also to write and to control (ioctl) */
+    GB_LANDLOCK_STATE,  /* as READ, also to write, make, resize and remove files and sockets */
+    GB_LANDLOCK_REMOVE  /* only to remove files */
+};
+
+struct gb_landlock;
+
+/* The version of Landlock that the kernel has; 0: none, or it is switched off. */
+int gb_landlock_abi(void);
+
+/* A set of rules that permits nothing: no file, no TCP bind or connect (from version 4), no signals to processes
+ * outside (from version 6), and no abstract UNIX sockets of theirs unless abstract says so. NULL: *err is set. */
+struct gb_landlock *gb_landlock_new(bool abstract, struct gb_error *err);
+/* NULL is accepted. Rules in force stay so. */
+void gb_landlock_free(struct gb_landlock *landlock);
+
+/* Permits a file, or a folder with all below it. Files that do not exist are passed over. Keeps what it names from
+ * being forgotten by the kernel, which for a part of /proc would end the rule. */
+int gb_landlock_permit(struct gb_landlock *landlock, const char *path, enum gb_landlock_right right,
+                       struct gb_error *err);
+
+/* Puts the rules in force, for good. */
+int gb_landlock_enter(const struct gb_landlock *landlock, struct gb_error *err);
+
+#endif

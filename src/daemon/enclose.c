@@ -1,0 +1,202 @@
+/* The cage: what the daemon gives up once it listens. src/daemon/cage has the parts; here they are told apart by the
+ * options. Landlock and the capabilities are of threads, so they go before the first one; the filter of system calls
+ * reaches all threads, and goes when all is open and before the first request. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/cage/files.h"
+#include "daemon/cage/privileges.h"
+#include "daemon/daemon.h"
+
+/* Sockets, and of each file of TLS two folders. */
+#define FILES_MAX (GB_LISTEN_MAX + 160)
+
+struct files {
+    struct gb_cage_file items[FILES_MAX];
+    char *folders[FILES_MAX]; /* malloc'd, of items */
+    size_t count;
+    size_t folder_count;
+};
+
+static int no_memory(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+}
+
+static int files_add(struct files *files, const char *path, enum gb_landlock_right right, struct gb_error *err) {
+    if (files->count == FILES_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the options name more than %d files", FILES_MAX);
+    files->items[files->count++] = (struct gb_cage_file){path, right};
+    return 0;
+}
+
+/* The folder that a file lies in: it is replaced by another one there. */
+static int files_add_folder(struct files *files, const char *path, enum gb_landlock_right right, struct gb_error *err) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash == NULL ? strdup(".") : strndup(path, (size_t)(slash - path) + 1);
+
+    if (folder == NULL)
+        return no_memory(err);
+    if (files_add(files, folder, right, err) != 0) {
+        free(folder);
+        return -1;
+    }
+    files->folders[files->folder_count++] = folder;
+    return 0;
+}
+
+/* Also the folder that links lead to, where the next version will lie. */
+static int files_add_reread(struct files *files, const char *path, struct gb_error *err) {
+    char *real;
+    int rc;
+
+    if (path[0] == '\0')
+        return 0;
+    real = realpath(path, NULL);
+    rc = files_add_folder(files, path, GB_LANDLOCK_READ, err);
+    if (rc == 0 && real != NULL)
+        rc = files_add_folder(files, real, GB_LANDLOCK_READ, err);
+    free(real);
+    return rc;
+}
+
+static void files_done(struct files *files) {
+    while (files->folder_count > 0)
+        free(files->folders[--files->folder_count]);
+}
+
+static int add_list(struct files *files, const struct gb_text_list *list, struct gb_error *err) {
+    size_t i;
+
+    for (i = 0; i < list->count; i++)
+        if (files_add_reread(files, list->items[i], err) != 0)
+            return -1;
+    return 0;
+}
+
+/* The UNIX socket's path is removed at the end. */
+static int add_sockets(struct files *files, const struct gb_listeners *listeners, struct gb_error *err) {
+    size_t i;
+
+    for (i = 0; i < listeners->count; i++)
+        if (listeners->items[i].made_path &&
+            files_add_folder(files, listeners->items[i].text + strlen("unix:"), GB_LANDLOCK_REMOVE, err) != 0)
+            return -1;
+    return 0;
+}
+
+/* What the options name and the daemon opens again later. */
+static int files_of(const struct gb_daemon *daemon, struct files *ret, struct gb_error *err) {
+    const struct gb_options *o = &daemon->options;
+
+    if (files_add(ret, daemon->state_dir, GB_LANDLOCK_STATE, err) != 0 ||
+        (o->health_root[0] != '\0' && files_add(ret, o->health_root, GB_LANDLOCK_READ, err) != 0))
+        return -1;
+    if (add_list(ret, &o->tls_cert, err) != 0 || add_list(ret, &o->tls_key, err) != 0 ||
+        files_add_reread(ret, o->tls_client_ca, err) != 0 || files_add_reread(ret, o->tokens_file, err) != 0)
+        return -1;
+    if (o->audit_file[0] != '\0' && files_add_folder(ret, o->audit_file, GB_LANDLOCK_STATE, err) != 0)
+        return -1;
+    return add_sockets(ret, &daemon->listeners, err);
+}
+
+static bool has_gpu(void) {
+    static const char *const devices[] = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/nvgpu", "/dev/dxg"};
+    size_t i;
+
+    for (i = 0; i < sizeof devices / sizeof devices[0]; i++)
+        if (access(devices[i], F_OK) == 0)
+            return true;
+    return false;
+}
+
+/* Whether CUDA's driver may be loaded; what it needs must be permitted before it is asked. */
+static bool may_be_cuda(const char *spec) {
+    const char *last = strrchr(spec, ':');
+
+    if (strcmp(last != NULL ? last + 1 : spec, "auto") == 0)
+        return has_gpu();
+    return strstr(spec, "cuda") != NULL;
+}
+
+/* "auto" means none where instruments that were built in make calls and open files of their own. */
+static bool instrumented(void) {
+#ifdef GB_INSTRUMENTED
+    return true;
+#else
+    return false;
+#endif
+}
+
+static int enter_files(struct gb_daemon *daemon, struct gb_error *err) {
+    struct files files = {.count = 0};
+    int rc;
+
+    if (strcmp(daemon->options.landlock, "off") == 0 || instrumented())
+        return 0;
+    rc = files_of(daemon, &files, err);
+    /* SQLite's files for large sorts would go where nothing may be written. */
+    if (rc == 0 && setenv("SQLITE_TMPDIR", daemon->state_dir, 0) != 0)
+        rc = gb_error_errno(err, GB_ERR_INTERNAL, "setenv", errno);
+    if (rc == 0)
+        rc = gb_cage_files(files.items, files.count, may_be_cuda(daemon->options.backend), &daemon->cage.landlock, err);
+    files_done(&files);
+    return rc;
+}
+
+/* Root reads the files of others by a capability. */
+static int check_state_dir(const struct gb_daemon *daemon, struct gb_error *err) {
+    if (faccessat(AT_FDCWD, daemon->state_dir, R_OK | W_OK | X_OK, AT_EACCESS) == 0 &&
+        (faccessat(AT_FDCWD, daemon->database, R_OK | W_OK, AT_EACCESS) == 0 || errno == ENOENT))
+        return 0;
+    return gb_error_set(err, GB_ERR_INTERNAL,
+                        "the state directory %.128s or its database belongs to another user, and the daemon has given "
+                        "up what lets root in all the same: start it as that user, give the directory to root, or "
+                        "give --privileges keep",
+                        daemon->state_dir);
+}
+
+void gb_daemon_hide(const struct gb_daemon *daemon) {
+    if (!daemon->options.core_dumps)
+        gb_privileges_hide();
+}
+
+int gb_daemon_enclose(struct gb_daemon *daemon, struct gb_error *err) {
+    daemon->cage = (struct gb_daemon_cage){.seccomp = GB_SECCOMP_OFF};
+    if (strcmp(daemon->options.privileges, "drop") == 0) {
+        if (gb_privileges_drop(err) != 0 || check_state_dir(daemon, err) != 0)
+            return -1;
+        daemon->cage.privileges = true;
+    }
+    return enter_files(daemon, err);
+}
+
+static enum gb_seccomp seccomp_mode(const struct gb_daemon *daemon, bool cuda) {
+    const char *word = daemon->options.seccomp;
+    enum gb_seccomp mode;
+
+    if (strcmp(word, "auto") == 0)
+        return instrumented() ? GB_SECCOMP_OFF : cuda ? GB_SECCOMP_LOG : GB_SECCOMP_ERRNO;
+    for (mode = GB_SECCOMP_OFF; mode < GB_SECCOMP_KILL; mode++)
+        if (strcmp(word, gb_seccomp_name(mode)) == 0)
+            return mode;
+    return GB_SECCOMP_KILL;
+}
+
+int gb_daemon_filter(struct gb_daemon *daemon, struct gb_error *err) {
+    bool cuda = strcmp(gb_backend_name(daemon->backend), "cuda") == 0;
+    struct gb_daemon_cage *cage = &daemon->cage;
+    char landlock[32] = "none";
+
+    if (gb_seccomp_enter(seccomp_mode(daemon, cuda), cuda, &daemon->log, &cage->seccomp, err) != 0)
+        return -1;
+    if (cage->landlock > 0)
+        snprintf(landlock, sizeof landlock, "version %d", cage->landlock);
+    gb_log(&daemon->log, GB_LOG_INFO, "cage", "Landlock: %s; seccomp: %s; privileges: %s; core dumps: %s", landlock,
+           gb_seccomp_name(cage->seccomp), cage->privileges ? "none" : "kept",
+           daemon->options.core_dumps ? "permitted" : "none");
+    return 0;
+}

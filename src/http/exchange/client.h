@@ -1,0 +1,34 @@
+/* A request and the bounds of its client. http.h has what the application calls. */
+#ifndef GB_HTTP_EXCHANGE_CLIENT_H
+#define GB_HTTP_EXCHANGE_CLIENT_H
+
+#include "http/exchange/exchange.h"
+#include "http/limits/clients.h"
+
+/* Behind a trusted proxy, the request's address becomes the client's. Before the request is authorized. */
+void gb_exchange_resolve(struct gb_exchange *ex);
+
+/* The request may wait for long. Returns 0, or -1 with TOO_MANY_REQUESTS. Once is enough; ends with the request. */
+int gb_exchange_may_wait(struct gb_exchange *ex, struct gb_error *err);
+
+/* The client's connection becomes a listener. *ret: for gb_http_listener_ended, NULL if it has no bound. Returns 0, or
+ * -1 with TOO_MANY_REQUESTS. */
+int gb_http_listener_opens(struct gb_http_request *request, struct gb_client **ret, struct gb_error *err);
+void gb_http_listener_ended(struct gb_client *client); /* [any thread] NULL is accepted */
+
+/* The response is the problem of ex->err: adds what is known of the bound. */
+void gb_exchange_explain(struct gb_exchange *ex);
+/* The response is a good one: adds what is left, if the client has a bound. */
+void gb_exchange_advertise(struct gb_exchange *ex);
+
+/* The bytes of the request that were moved without asking count now. At its end, before the response is freed. */
+void gb_exchange_settle_bytes(struct gb_exchange *ex);
+/* Gives the client back. */
+void gb_exchange_leave_client(struct gb_exchange *ex);
+
+/* Whose share of the memory of replies it takes: NULL is a client without one. The reference is the exchange's. */
+struct gb_client *gb_exchange_payer(struct gb_exchange *ex);
+/* The client has as much of that memory as it may. Returns -1 with TOO_MANY_REQUESTS. */
+int gb_exchange_refuse_reply(struct gb_exchange *ex, uint64_t permitted, struct gb_error *err);
+
+#endif

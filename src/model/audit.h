@@ -1,0 +1,56 @@
+/* The audit: which client changed what, and which requests were refused. A record has no secret: no header, no body,
+ * and nothing of a query. */
+#ifndef GB_MODEL_AUDIT_H
+#define GB_MODEL_AUDIT_H
+
+#include <stdint.h>
+
+#include "base/json_writer.h"
+
+/* What is recorded. AUTO: CHANGES while a token is in force, else OFF. */
+enum gb_audit_mode { GB_AUDIT_AUTO, GB_AUDIT_OFF, GB_AUDIT_CHANGES, GB_AUDIT_ALL };
+
+enum gb_audit_event {
+#define GB_AUDIT_EVENT(name, word) GB_AUDIT_##name,
+#include "model/audit_events.def"
+#undef GB_AUDIT_EVENT
+    GB_AUDIT_EVENTS
+};
+const char *gb_audit_event_word(enum gb_audit_event event);
+/* GB_AUDIT_EVENTS if there is no such word (of a newer daemon). */
+enum gb_audit_event gb_audit_event_of(const char *word);
+
+/* The texts of a record, in the order of the columns. Those up to GB_AUDIT_ERROR are static: a queue
+ * keeps their address. */
+enum gb_audit_text {
+    GB_AUDIT_METHOD,
+    GB_AUDIT_ROUTE, /* as in the table of routes: "/v1/sessions/{s}" */
+    GB_AUDIT_ERROR, /* code of the problem document */
+    GB_AUDIT_REQUEST_ID,
+    GB_AUDIT_ADDRESS, /* "192.0.2.7", or "unix:UID" */
+    GB_AUDIT_TOKEN,   /* name */
+    GB_AUDIT_CERTIFICATE,
+    GB_AUDIT_SESSION,
+    GB_AUDIT_OBJECT, /* name of the buffer, pool and so on; of a token for the events of tokens */
+    GB_AUDIT_TEXTS
+};
+#define GB_AUDIT_STATICS (GB_AUDIT_ERROR + 1)
+#define GB_AUDIT_TEXT_MAX 256 /* bytes of a text; longer ones are cut */
+const char *gb_audit_text_name(enum gb_audit_text text);
+
+/* A record; its texts are borrowed. */
+struct gb_audit_rec {
+    int64_t id;    /* in the table; rises; 0: it is not there */
+    int64_t at_us; /* when the request had ended */
+    enum gb_audit_event event;
+    int status;                       /* 0: the connection ended before the answer was out */
+    int64_t token_id;                 /* 0: none */
+    uint64_t bytes;                   /* of the body that came, or of the one that went out */
+    uint64_t count;                   /* of a gap: records that are missing; 0: not known */
+    const char *text[GB_AUDIT_TEXTS]; /* NULL: does not apply */
+};
+
+/* One object, without what does not apply. */
+void gb_audit_render(struct gb_json_writer *out, const struct gb_audit_rec *rec);
+
+#endif

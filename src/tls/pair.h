@@ -1,0 +1,48 @@
+/* A certificate with its private key: made, signed, written and read. Keys are EC P-256. */
+#ifndef GB_TLS_PAIR_H
+#define GB_TLS_PAIR_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "tls/names.h"
+
+enum gb_tls_role { GB_TLS_AUTHORITY, GB_TLS_SERVER, GB_TLS_CLIENT };
+
+#define GB_TLS_DAYS_MAX 3650
+#define GB_TLS_SLACK_S 3600 /* before the time at which it is made: clocks of other machines run behind */
+
+struct gb_tls_pair;
+
+struct gb_tls_plan {
+    enum gb_tls_role role;
+    const char *common_name;          /* at most 64 bytes; more are cut off */
+    const struct gb_tls_names *names; /* of a server; NULL: none */
+    int64_t now_s;                    /* seconds since 1970 */
+    uint32_t days;                    /* from now on; never beyond the end of the authority */
+};
+
+/* Makes a key and its certificate, signed by the authority; authority NULL: by itself. The caller's, ended with
+ * gb_tls_pair_free(). Returns NULL with INTERNAL, or INVALID_ARGUMENT if the authority has ended or is none. */
+struct gb_tls_pair *gb_tls_pair_make(const struct gb_tls_plan *plan, const struct gb_tls_pair *authority,
+                                     struct gb_error *err);
+
+/* The same with the key and, where the plan has none, the name and names of a pair that stays. */
+struct gb_tls_pair *gb_tls_pair_renew(const struct gb_tls_plan *plan, const struct gb_tls_pair *old,
+                                      const struct gb_tls_pair *authority, struct gb_error *err);
+
+void gb_tls_pair_free(struct gb_tls_pair *pair); /* NULL is permitted */
+
+/* Seconds since 1970 of the end. */
+int64_t gb_tls_pair_until(const struct gb_tls_pair *pair);
+
+/* Reads two files. Returns NULL with INVALID_ARGUMENT if they cannot be read or do not belong together. */
+struct gb_tls_pair *gb_tls_pair_load(const char *certificate, const char *key, struct gb_error *err);
+
+/* Makes two files of mode 0644 and 0600; neither may exist. Nothing stays of a failure. INTERNAL. */
+int gb_tls_pair_save(const struct gb_tls_pair *pair, const char *certificate, const char *key, struct gb_error *err);
+
+/* Puts the certificate in the place of that file, all or nothing. INTERNAL. */
+int gb_tls_pair_replace(const struct gb_tls_pair *pair, const char *certificate, struct gb_error *err);
+
+#endif

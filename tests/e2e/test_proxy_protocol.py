@@ -1,0 +1,140 @@
+"""The address of a client behind proxies: the PROXY protocol, X-Forwarded-For and Forwarded. Addresses that are not this machine's have
+bounds, which tell them apart here."""
+import secure
+from bounding import SIGNATURE, From, RawFrom, limited, metric, proxy_1, proxy_2
+
+import pytest
+
+from harness import until
+
+PROXY, DIRECT = "127.0.0.9", "127.0.0.2"
+BOUND = ("--rate-requests", "1", "--burst-requests", "2")
+PLAIN = ("--listen", "127.0.0.1:0", "--listen", "127.0.0.3:0")
+
+
+@pytest.fixture
+def proxied(start):
+    return start("--proxy-protocol", PROXY, *BOUND, listen=PLAIN)
+
+
+def ask(d, beginning, source=PROXY, count=1, address=None):
+    """The statuses of requests on one connection that begins so; None: it ended."""
+    with RawFrom(address or d.tcp, source) as r:
+        r.send(beginning)
+        replies = []
+        for _ in range(count):
+            try:
+                reply = r.request("GET", "/v1").reply()
+            except (ConnectionResetError, BrokenPipeError):
+                reply = None
+            replies.append(reply and reply.status)
+            if not reply:
+                break
+        return replies
+
+
+@pytest.mark.parametrize("header", [proxy_1, proxy_2])
+def test_the_client_is_the_one_that_the_proxy_names(proxied, header):
+    assert 429 in ask(proxied, header("192.0.2.1"), count=10)
+    assert ask(proxied, header("192.0.2.2"))[0] == 200
+    assert 429 not in ask(proxied, b"", source=DIRECT, count=10)  # this machine
+    assert metric(From(proxied, DIRECT), "gpubufd_http_proxied_total") == 2
+
+
+def test_addresses_of_ipv6_and_proxies_that_name_none(proxied):
+    assert 429 in ask(proxied, proxy_1("2001:db8::1"), count=10)
+    assert ask(proxied, proxy_1("2001:db8::2")) == [429]  # the same network
+    assert ask(proxied, proxy_1("2001:db8:0:1::2")) == [200]
+    for unknown in (b"PROXY UNKNOWN\r\n", SIGNATURE + b"\x20\0\0\0"):
+        assert 429 not in ask(proxied, unknown, count=10)
+
+
+@pytest.mark.parametrize("header", [proxy_1("192.0.2.1"), proxy_2("192.0.2.1", b"\x03\0\x04abcd")])
+def test_a_header_in_pieces(proxied, header):
+    c = From(proxied, DIRECT)
+    with RawFrom(proxied.tcp, PROXY) as r:
+        for i in range(len(header)):
+            r.send(header[i:i + 1])
+            c.ask("GET", "/livez").expect(200)  # others are served meanwhile
+        assert r.request("GET", "/livez").reply().status == 200
+
+
+@pytest.mark.parametrize("bytes_", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PROXY TCP4 nobody 192.0.2.1 1 2\r\n", b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2",
+                                    SIGNATURE + b"\x31\x11\0\x0c" + b"x" * 12, SIGNATURE + b"\x21\x11\xff\xff", b"x" * 200])
+def test_another_beginning_ends_the_connection(start, bytes_):
+    d = start("--proxy-protocol", PROXY, "--header-timeout", "1", listen=PLAIN)
+    with RawFrom(d.tcp, PROXY) as r:
+        r.send(bytes_)
+        try:
+            assert r.sock.recv(1) == b""
+        except ConnectionResetError:
+            pass
+    c = From(d, DIRECT)
+    until("it is counted", lambda: metric(c, "gpubufd_http_proxy_failures_total") == 1)
+
+
+def test_others_may_not_send_one(proxied):
+    assert ask(proxied, proxy_1("192.0.2.1"), source=DIRECT)[0] in (400, None)
+    assert metric(From(proxied, DIRECT), "gpubufd_http_proxied_total") == 0
+
+
+def test_the_second_listener_too(proxied):
+    host, port = [a for a in proxied.addresses if a.startswith("127.0.0.3")][0].rsplit(":", 1)
+    assert ask(proxied, proxy_2("192.0.2.1"), address=(host, int(port))) == [200]
+
+
+def test_connections_count_for_the_client_and_not_for_the_proxy(start):
+    d = start("--proxy-protocol", PROXY, "--max-connections-per-address", "2", listen=PLAIN)
+    held = [RawFrom(d.tcp, PROXY).send(proxy_1("192.0.2.1")) for _ in range(2)]
+    assert [r.request("GET", "/livez").reply().status for r in held] == [200, 200]
+    with RawFrom(d.tcp, PROXY) as r:
+        reply = r.send(proxy_1("192.0.2.1")).reply()
+        assert reply.problem(429, "too_many_requests")["retryable"] and reply.headers["Retry-After"] == "1"
+    assert ask(d, proxy_1("192.0.2.2")) == [200]
+    assert limited(From(d, DIRECT), "connections") == 1
+    for r in held:
+        r.close()
+
+
+def test_before_tls(start):
+    d = start("--proxy-protocol", PROXY, *BOUND, listen=secure.options())
+    def tls(header):
+        r = RawFrom(d.tcp, PROXY)
+        r.send(header)
+        r.sock = secure.wrap(r.sock)
+        return r
+    with tls(proxy_2("192.0.2.1")) as r:
+        assert 429 in [r.request("GET", "/v1").reply().status for _ in range(10)]
+    with tls(proxy_1("192.0.2.2")) as r:
+        assert r.request("GET", "/v1").reply().status == 200
+
+
+def test_a_body_behind_the_header(proxied):
+    data = bytes(range(256)) * 8192
+    with RawFrom(proxied.tcp, PROXY) as r:
+        r.send(proxy_1("192.0.2.1")).put("/v1/sessions/default/buffers/x/data", len(data)).send(data)
+        assert r.reply().status == 201
+    assert From(proxied, DIRECT).ask("GET", "/v1/sessions/default/buffers/x/data").body == data
+
+
+def test_waiting_for_headers_does_not_hold_up_the_end(proxied):
+    r = RawFrom(proxied.tcp, PROXY).send(b"PROXY ")
+    proxied.stop()
+    r.close()
+
+
+# --- X-Forwarded-For and Forwarded ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name,form", [("X-Forwarded-For", "{}"), ("Forwarded", "for={};proto=https")])
+def test_forwarded(start, name, form):
+    d = start("--trusted-proxy", f"{PROXY}/32", "--trusted-proxy", "unix", *BOUND)
+
+    def statuses(c, client, count=10):
+        return [c.ask("GET", "/v1", None, {name: form.format(client)}).status for _ in range(count)]
+
+    assert 429 in statuses(From(d, PROXY), "192.0.2.1")
+    assert statuses(From(d, PROXY), "192.0.2.2", 1) == [200]
+    assert 429 in statuses(d.client(unix=True), "192.0.2.3")
+    assert 429 not in statuses(From(d, DIRECT), "192.0.2.1")  # it is no proxy: what it says is not heard
+    assert 429 not in statuses(From(d, PROXY), "junk")
