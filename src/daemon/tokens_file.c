@@ -96,9 +96,16 @@ static int make_id(const struct gb_name *name, int64_t *ret, struct gb_error *er
     return 0;
 }
 
+/* The word that is none is not repeated: it may be a secret that stands in the wrong place. */
+static int read_scopes(const char *text, unsigned *ret, struct gb_error *err) {
+    if (text && gb_scopes_parse(text, strlen(text), ret, NULL) != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "scope must be verify, read, write, map, map-write or admin, or several between commas");
+    return 0;
+}
+
 static int read_entry(const struct gb_token_entry *e, struct gb_token_rec *rec, struct gb_error *err) {
     const char *name = e->value[GB_TOKEN_NAME];
-    const char *scope = e->value[GB_TOKEN_SCOPE];
     const char *subject = e->value[GB_TOKEN_SUBJECT];
 
     if (!name)
@@ -106,7 +113,7 @@ static int read_entry(const struct gb_token_entry *e, struct gb_token_rec *rec, 
     if (gb_name_parse("token name", name, strlen(name), &rec->name, err) != 0 ||
         make_id(&rec->name, &rec->id, err) != 0 || read_secret(e, rec, err) != 0)
         return -1;
-    if (scope && gb_scopes_parse(scope, strlen(scope), &rec->scopes, err) != 0)
+    if (read_scopes(e->value[GB_TOKEN_SCOPE], &rec->scopes, err) != 0)
         return -1;
     if (subject && gb_subject_parse(subject, strlen(subject), rec->subject, err) != 0)
         return -1;

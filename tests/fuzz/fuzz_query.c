@@ -29,7 +29,7 @@ const char *const gb_fuzz_seeds[] = {
 };
 
 static const struct gb_http_route routes[] = {
-#define GB_ROUTE(method, path, name, body, access, target, key, operation, query)                                      \
+#define GB_ROUTE(method, path, name, body, access, target, reach, key, operation, query)                               \
     {GB_HTTP_##method, path, NULL, GB_BODY_##body, NULL, query},
 #include "api/routes.def"
 #undef GB_ROUTE

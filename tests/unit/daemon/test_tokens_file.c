@@ -1,0 +1,58 @@
+/* The file of tokens: a secret that stands where it should not is not repeated in the error. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/tokens_file.h"
+#include "gb_test.h"
+
+#define SECRET "0123456789/secret"
+
+static const char *const misplaced[] = {
+    "name=a scope=" SECRET,
+    "name=a scope=read," SECRET,
+    "name=" SECRET,
+    "name=a secret=" SECRET "0123456789 session=" SECRET,
+    "name=a subject=x prefix=" SECRET,
+    "name=a subject=x expires=" SECRET,
+    "name=a hash=" SECRET,
+    "name=a " SECRET "=x",
+    "name=a " SECRET,
+    "name=a secret=\"" SECRET,
+    "{\"name\": \"a\", \"scope\": \"" SECRET "\"}",
+    "{\"name\": \"a\", \"" SECRET "\": \"a\"}",
+    "{\"name\": \"a\", \"secret\": \"" SECRET "}",
+    "[{\"name\": \"a\", \"secret\": [\"" SECRET "\"]}]",
+};
+
+static void write_file(char *path, const char *text) {
+    int fd = mkstemp(path);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+}
+
+START_TEST(a_misplaced_secret_is_not_repeated) {
+    char path[] = "/tmp/gb-tokens-XXXXXX";
+    struct gb_tokens_file file = {.recs = NULL};
+    struct gb_error err = GB_ERROR_INIT;
+
+    write_file(path, misplaced[_i]);
+    ck_assert_int_eq(gb_tokens_file_read(&file, path, &err), -1);
+    unlink(path);
+    ck_assert_int_eq(err.code, GB_ERR_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(err.detail, ":1: ") != NULL, "%s", err.detail);
+    ck_assert_msg(strstr(err.detail, "/secret") == NULL, "%s", err.detail);
+    gb_tokens_file_done(&file);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("tokens file");
+
+    gb_test_add_loop(suite, "misplaced", a_misplaced_secret_is_not_repeated, 10,
+                     sizeof(misplaced) / sizeof(misplaced[0]));
+    return gb_test_run(suite);
+}
