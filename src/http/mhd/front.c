@@ -440,6 +440,7 @@ void gb_front_adopt(struct gb_loop *loop, const struct gb_handoff *handoff) {
     }
     f->loop = loop;
     f->socket = socket;
+    f->socket.squeezed = false; /* that is settled: it may come to another loop */
     f->pair = -1;
     f->since_ns = gb_clock_ns();
     f->next = loop->fronts;
