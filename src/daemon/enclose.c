@@ -132,17 +132,20 @@ static bool instrumented(void) {
 }
 
 static int enter_files(struct gb_daemon *daemon, struct gb_error *err) {
+    bool cuda = may_be_cuda(daemon->options.backend);
     struct files files = {.count = 0};
     int rc;
 
-    if (strcmp(daemon->options.landlock, "off") == 0 || instrumented())
+    /* On an H100 the driver did not start with the files that are known to be CUDA's (cudaErrorOperatingSystem). */
+    if (strcmp(daemon->options.landlock, "auto") == 0 ? cuda || instrumented()
+                                                      : strcmp(daemon->options.landlock, "off") == 0)
         return 0;
     rc = files_of(daemon, &files, err);
     /* SQLite's files for large sorts would go where nothing may be written. */
     if (rc == 0 && setenv("SQLITE_TMPDIR", daemon->state_dir, 0) != 0)
         rc = gb_error_errno(err, GB_ERR_INTERNAL, "setenv", errno);
     if (rc == 0)
-        rc = gb_cage_files(files.items, files.count, may_be_cuda(daemon->options.backend), &daemon->cage.landlock, err);
+        rc = gb_cage_files(files.items, files.count, cuda, &daemon->cage.landlock, err);
     files_done(&files);
     return rc;
 }
