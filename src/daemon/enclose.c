@@ -190,7 +190,7 @@ static enum gb_seccomp seccomp_mode(const struct gb_daemon *daemon, bool cuda) {
 }
 
 int gb_daemon_filter(struct gb_daemon *daemon, struct gb_error *err) {
-    bool cuda = strcmp(gb_backend_name(daemon->backend), "cuda") == 0;
+    bool cuda = may_be_cuda(daemon->options.backend); /* also behind a decorator */
     struct gb_daemon_cage *cage = &daemon->cage;
     char landlock[32] = "none";
 
