@@ -46,6 +46,25 @@ struct gb_route {
     const char *operation; /* what Prefer: respond-async makes of it; "": the preference is not heard */
 };
 
+/* Whether what the route does changes nothing: a token of scope read may do it. */
+static inline bool gb_route_reads(const struct gb_route *route) {
+    switch (route->access) {
+    case GB_ACCESS_OPEN:
+    case GB_ACCESS_VERIFY:
+    case GB_ACCESS_READ:
+    case GB_ACCESS_OWN_VERIFY:
+    case GB_ACCESS_OWN_SEE:
+        return true;
+    case GB_ACCESS_WRITE:
+    case GB_ACCESS_MAP:
+    case GB_ACCESS_ADMIN:
+    case GB_ACCESS_OWN_WRITE:
+    case GB_ACCESS_OWN_MAP:
+        break;
+    }
+    return false;
+}
+
 /* Returns the columns of the request's route. The request has been routed. */
 static inline const struct gb_route *gb_route_of(const struct gb_http_request *request) {
     return request->route->app;

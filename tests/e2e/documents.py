@@ -15,7 +15,7 @@ import time
 from harness import PATIENCE_S
 
 RUN = ("console", "sh", "python")
-SHOWN = ("text", "json", "ini", "c", "yaml")
+SHOWN = ("text", "json", "ini", "conf", "c", "yaml")
 # Values that differ from run to run, and the word that stands for each in both texts.
 CHANGING = [(re.compile(pattern), word) for pattern, word in (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),

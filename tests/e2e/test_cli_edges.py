@@ -283,4 +283,4 @@ def test_an_address_without_a_scheme(daemon):
     assert Cli(where)("info", "--json").expect().json()["name"] == "gpubufd"
     for wrong in ("h:x", "ftp://" + where, "/run/gpubufd.sock", where + "/below"):
         said = Cli()("-u", wrong, "info").expect(USAGE)
-        assert f'"{wrong}" is no address of a daemon: give [http://]HOST:PORT or unix:///PATH' in said.err
+        assert f'"{wrong}" is no address of a daemon: give [http://]HOST:PORT, https://HOST:PORT or unix:///PATH' in said.err

@@ -116,7 +116,7 @@ GOOD = f"name=a secret={secret(1)} "
     (GOOD + f"{secret(7)}=x", 1, "permitted keys"),
     (GOOD + "scop=read", 1, 'no key "scop"'),
     (GOOD + "name=b", 1, "name is given twice"),
-    (GOOD + "scope=reed", 1, "reed"),
+    (GOOD + "scope=reed", 1, "scope must be verify, read, write"),
     (GOOD + 'subject="CN=a', 1, "a quotation does not end"),
     (GOOD + 'subject="CN=a"b', 1, "a quotation does not end"),
     (GOOD + "expires=30d", 1, "expires must be a time"),

@@ -166,7 +166,7 @@ static enum gb_step begin(struct gb_http_request *request, struct gb_http_respon
     request->hooks_free = hooks_free;
     if (gb_http_may_detach(request, err) < 0)
         return GB_STEP_ERROR;
-    hooks->op = async ? gb_operations_reserve(hooks->api->operations, route->access == GB_ACCESS_READ, err) : NULL;
+    hooks->op = async ? gb_operations_reserve(hooks->api->operations, gb_route_reads(route), err) : NULL;
     if (async && !hooks->op)
         return GB_STEP_ERROR;
     *ret = hooks;

@@ -168,7 +168,7 @@ static void close_side(struct gb_front *f) {
 
 static void linger(struct gb_front *f) {
     static _Thread_local char waste[64 * 1024];
-    ssize_t n;
+    ssize_t n = 1;
 
     while (f->lingered < LINGER_BYTES && (n = recv(f->socket.fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0)
         f->lingered += (uint64_t)n;

@@ -13,6 +13,10 @@ static bool has_ended(void *arg) {
     return core_leases(((struct core_fixture *)arg)->core, NULL, 0) == 0;
 }
 
+static bool one_has_ended(void *arg) {
+    return core_leases(((struct core_fixture *)arg)->core, NULL, 0) == 1;
+}
+
 static uint64_t put_token(struct core_fixture *f) {
     struct gb_token_rec rec = {.id = 1, .scopes = 1u << GB_SCOPE_MAP_WRITE, .name = {"t"}};
     struct gb_error err = GB_ERROR_INIT;
@@ -109,6 +113,7 @@ START_TEST(its_grant_is_over) {
     ck_assert_uint_eq(core_leases(f.core, NULL, 0), 2);
     replace_token(&f);
     gb_leases_recheck(f.core);
+    core_until(one_has_ended, &f, "what was written has its generation");
     ck_assert_int_eq(core_lease(f.core, other.id).id, other.id);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert(rec.tainted);
