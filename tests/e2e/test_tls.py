@@ -190,6 +190,19 @@ def test_a_wire_of_single_bytes(d, context):
     assert d.data("bytes").body == payload(100)
 
 
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_hello_in_many_records(d, context, size):
+    """They arrive together, and no further event of the socket tells of the later ones."""
+    with d.wire(context, shake=False) as r:
+        with pytest.raises(ssl.SSLWantReadError):
+            r.sock.tls.do_handshake()
+        hello = r.sock.out.read()
+        parts = [hello[at:at + size] for at in range(5, len(hello), size)]
+        r.sock.plain.sendall(b"".join(hello[:3] + struct.pack("!H", len(part)) + part for part in parts))
+        r.sock._until(r.sock.tls.do_handshake)
+        assert r.ask("GET", "/v1").status == 200
+
+
 def test_many_requests_in_a_record(d, context):
     with d.wire(context) as r:
         target = DATA.format("default", "many")

@@ -24,7 +24,7 @@ void gb_tls_free(struct gb_tls *tls); /* NULL is accepted */
 enum gb_tls_step {
     GB_TLS_DONE,
     GB_TLS_WANTS_READ,  /* an event that the socket has bytes comes first */
-    GB_TLS_WANTS_WRITE, /* that it has room */
+    GB_TLS_WANTS_WRITE, /* that it has room; or it has, and other connections go first */
     GB_TLS_FAILED
 };
 /* Goes on with the handshake, and checks the client's certificate at its end. FAILED: the client was told why. */
