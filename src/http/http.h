@@ -437,8 +437,9 @@ struct gb_http_bounds {
     bool local;                   /* loopback, and each user of a UNIX socket, has the bound of an address too */
     unsigned failures;            /* to authenticate, of an address in a row, before it has to wait; 0: any number */
     size_t clients_max;           /* that are remembered; 0: 65536 */
-    const struct gb_http_network *trusted; /* proxies whose X-Forwarded-For and Forwarded count; borrowed */
+    const struct gb_http_network *trusted; /* proxies whose word on their client counts; borrowed */
     size_t trusted_count;
+    bool forwarded;                        /* their word is Forwarded, not X-Forwarded-For */
     const struct gb_http_network *proxies; /* whose connections begin with a header of the PROXY protocol; borrowed */
     size_t proxy_count;
 };

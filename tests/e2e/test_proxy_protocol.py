@@ -6,6 +6,7 @@ from bounding import SIGNATURE, From, RawFrom, limited, metric, proxy_1, proxy_2
 import pytest
 
 from harness import until
+from proxies import Proxy
 
 PROXY, DIRECT = "127.0.0.9", "127.0.0.2"
 BOUND = ("--rate-requests", "1", "--burst-requests", "2")
@@ -126,9 +127,13 @@ def test_waiting_for_headers_does_not_hold_up_the_end(proxied):
 # --- X-Forwarded-For and Forwarded ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name,form", [("X-Forwarded-For", "{}"), ("Forwarded", "for={};proto=https")])
-def test_forwarded(start, name, form):
-    d = start("--trusted-proxy", f"{PROXY}/32", "--trusted-proxy", "unix", *BOUND)
+FIELDS = {"x-forwarded-for": ("X-Forwarded-For", "{}"), "forwarded": ("Forwarded", "for={};proto=https")}
+
+
+@pytest.mark.parametrize("option", FIELDS)
+def test_forwarded(start, option):
+    name, form = FIELDS[option]
+    d = start("--trusted-proxy", f"{PROXY}/32", "--trusted-proxy", "unix", "--forwarded-header", option, *BOUND)
 
     def statuses(c, client, count=10):
         return [c.ask("GET", "/v1", None, {name: form.format(client)}).status for _ in range(count)]
@@ -138,3 +143,31 @@ def test_forwarded(start, name, form):
     assert 429 in statuses(d.client(unix=True), "192.0.2.3")
     assert 429 not in statuses(From(d, DIRECT), "192.0.2.1")  # it is no proxy: what it says is not heard
     assert 429 not in statuses(From(d, PROXY), "junk")
+
+
+def test_the_field_that_is_not_named_is_not_read(start):
+    """The proxy hands it on as its client has written it, so that a client could be another one with each request."""
+    for option, field, other in [((), *FIELDS.values()), (("--forwarded-header", "forwarded"), *reversed(FIELDS.values()))]:
+        d = start("--trusted-proxy", PROXY, *option, *BOUND)
+        c = From(d, PROXY)
+        statuses = [c.ask("GET", "/v1", None, {other[0]: other[1].format(f"198.51.100.{i}"), field[0]: field[1].format("192.0.2.1")}).status
+                    for i in range(10)]
+        assert 429 in statuses
+
+
+@pytest.mark.parametrize("name", ["nginx", "haproxy"])
+def test_a_client_of_a_proxy_does_not_choose_its_address(start, tmp_path, name):
+    d = start("--trusted-proxy", "127.0.0.1", "--trusted-proxy", "unix", "--bound-local", *BOUND)
+    proxy = Proxy(name, str(tmp_path / name), d, tells=True)
+
+    def statuses(way, source, count=10):
+        with RawFrom(way, source) as r:
+            said = [[f"Forwarded: for=198.51.100.{i}", f"X-Forwarded-For: 198.51.100.{i}"] for i in range(count)]
+            return [r.request("GET", "/v1", lines).reply().status for lines in said]
+
+    try:
+        for way, greedy, modest in zip(proxy.ways, ("127.0.0.2", "127.0.0.4"), ("127.0.0.3", "127.0.0.5")):
+            assert 429 in statuses(way, greedy)
+            assert statuses(way, modest, 1) == [200]
+    finally:
+        proxy.stop()

@@ -12,7 +12,7 @@ void gb_exchange_resolve(struct gb_exchange *ex) {
     const struct gb_http_bounds *config = &ex->server->limits.config;
 
     if (config->trusted_count > 0)
-        gb_forwarded_resolve(&ex->req, config->trusted, config->trusted_count);
+        gb_forwarded_resolve(&ex->req, config->forwarded, config->trusted, config->trusted_count);
 }
 
 /* Loopback stands for all users of the machine, and often for a proxy with many clients. */
