@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from bounding import From, limited, metric
+from bounding import From, RawFrom, limited, metric
 from feed import Feed
 from harness import DATA, Client, binary, until
 
@@ -69,6 +69,40 @@ def test_this_machine_has_no_bounds_unasked(start):
     assert metric(d.client(), "gpubufd_clients") == 0
     for x in listeners:
         x.close()
+
+
+def after_a_flood(c, method, target, status, headers=None):
+    """The reply to one request more than the client may have."""
+    def flood():
+        r = c.ask(method, target, None, headers or {})
+        assert r.status in (status, 429), r
+        return r.status == 429 and r
+    return until("the burst is used", flood)
+
+
+@pytest.mark.parametrize("method,target,status,headers", [
+    ("GET", "/nothing", 404, {}), ("GET", "/v1/nothing/at/all", 404, {}), ("DELETE", "/v1", 405, {}), ("BREW", "/v1", 405, {}),
+    ("GET", "/v1?a=1&a=2", 400, {}), ("GET", "/v1", 421, {"Host": "elsewhere.example"}), ("GET", "/v1", 431, {"X-Long": "x" * 9000}),
+])
+def test_what_is_refused_counts_for_its_address(start, method, target, status, headers):
+    d = start("--bound-local", "--rate-requests", "1", "--burst-requests", "3")
+    c, other = From(d, HERE), From(d, THERE)
+    last = after_a_flood(c, method, target, status, headers)
+    refused(last, "requests")
+    assert "Allow" not in last.headers
+    other.ask(method, target, None, headers).expect(status)
+
+
+def test_what_libmicrohttpd_refuses_counts_too(start):
+    d = start("--bound-local", "--rate-requests", "1", "--burst-requests", "3")
+
+    def ask(source):
+        with RawFrom(d.tcp, source) as r:
+            return r.send(b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1x\r\n\r\n").reply().status
+
+    statuses = [ask(HERE) for _ in range(10)]
+    assert set(statuses) == {400, 429}
+    assert ask(THERE) == 400
 
 
 def test_users_of_the_socket(start):
@@ -248,6 +282,26 @@ def test_tokens_have_bounds_of_their_own(start, tmp_path):
     refused(until("for all of its connections", lambda: (r := here.ask("GET", "/v1")).status == 429 and r), "requests", "token")
     From(d, HERE, modest).ask("GET", "/v1").expect(200)
     Client(d.unix, modest).ask("GET", "/v1").expect(200)
+
+
+def test_a_token_does_not_count_for_its_address(start, tmp_path):
+    good = token(tmp_path, "add", "good", "--scope", "read")
+    d = start("--bound-local", "--rate-requests", "1", "--burst-requests", "3", state=str(tmp_path))
+    mine, none = From(d, HERE, good), From(d, HERE)
+    assert [mine.ask("GET", "/v1/sessions/default").status for _ in range(10)] == [200] * 10
+    assert [mine.ask("PUT", DATA.format("default", "x"), b"x").status for _ in range(10)] == [403] * 10
+    refused(after_a_flood(none, "GET", "/v1/sessions/default", 401), "requests")
+    mine.ask("GET", "/v1/sessions/default").expect(200)
+
+
+@pytest.mark.parametrize("method,target", [("POST", "/v1/sessions"), ("PUT", DATA.format("default", "other"))])
+def test_what_a_token_may_not_do_counts_for_the_token(start, tmp_path, method, target):
+    reads, works = token(tmp_path, "add", "reads", "--scope", "read"), token(tmp_path, "add", "works", "--scope", "write", "--prefix", "mine-")
+    d = start("--bound-local", "--token-rate-requests", "1", "--token-burst-requests", "3", state=str(tmp_path))
+    refused(after_a_flood(From(d, HERE, reads), method, target, 403), "requests", "token")
+    other = From(d, HERE, works)
+    other.ask("GET", DATA.format("default", "mine-x")).expect(404)
+    refused(after_a_flood(other, method, target, 403), "requests", "token")
 
 
 def test_guessing_is_slowed(start, tmp_path):

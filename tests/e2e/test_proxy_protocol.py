@@ -135,14 +135,16 @@ def test_forwarded(start, option):
     name, form = FIELDS[option]
     d = start("--trusted-proxy", f"{PROXY}/32", "--trusted-proxy", "unix", "--forwarded-header", option, *BOUND)
 
-    def statuses(c, client, count=10):
-        return [c.ask("GET", "/v1", None, {name: form.format(client)}).status for _ in range(count)]
+    def statuses(c, client, count=10, target="/v1"):
+        return [c.ask("GET", target, None, {name: form.format(client)}).status for _ in range(count)]
 
     assert 429 in statuses(From(d, PROXY), "192.0.2.1")
     assert statuses(From(d, PROXY), "192.0.2.2", 1) == [200]
     assert 429 in statuses(d.client(unix=True), "192.0.2.3")
     assert 429 not in statuses(From(d, DIRECT), "192.0.2.1")  # it is no proxy: what it says is not heard
     assert 429 not in statuses(From(d, PROXY), "junk")
+    assert 429 in statuses(From(d, PROXY), "192.0.2.4", target="/nothing")
+    assert statuses(From(d, PROXY), "192.0.2.5", 1, "/nothing") == [404]
 
 
 def test_the_field_that_is_not_named_is_not_read(start):

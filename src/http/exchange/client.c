@@ -97,6 +97,14 @@ int gb_http_bound_client(struct gb_http_request *request, uint64_t token, const 
     return admit(ex, err);
 }
 
+void gb_exchange_refused(struct gb_exchange *ex, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    gb_exchange_resolve(ex);
+    if (gb_http_bound_client(&ex->req, 0, NULL, &why) < 0)
+        *err = why;
+}
+
 int gb_http_authentication_failed(struct gb_http_request *request, struct gb_error *err) {
     struct gb_exchange *ex = gb_exchange_of(request);
     struct gb_limits *limits = &ex->server->limits;
