@@ -263,7 +263,7 @@ int gb_http_bound_client(struct gb_http_request *request, uint64_t token, const 
 /* Whether tokens have a bound, so that it pays to find out which one the request has. */
 bool gb_http_bounds_tokens(const struct gb_http_request *request);
 /* The same, when the request had a credential that is not valid. Returns 0 and leaves *err as it is, or -1 and makes it
- * TOO_MANY_REQUESTS: its address has had too many in a row. */
+ * TOO_MANY_REQUESTS: its address has had too many. */
 int gb_http_authentication_failed(struct gb_http_request *request, struct gb_error *err);
 
 /* The client opens an upload that outlives the request. *ret: for gb_http_upload_ended, NULL if it has no bound.
@@ -435,7 +435,8 @@ struct gb_http_bounds {
     struct gb_http_bound address; /* of each address without a token; of IPv6, of each /64 */
     struct gb_http_bound token;   /* of each token that has no bound of its own */
     bool local;                   /* loopback, and each user of a UNIX socket, has the bound of an address too */
-    unsigned failures;            /* to authenticate, of an address in a row, before it has to wait; 0: any number */
+    unsigned failures;            /* to authenticate, of an address, before it has to wait; 0: any number */
+    uint64_t handshakes_s;        /* new connections over TLS a second, of an address; 0: any number */
     size_t clients_max;           /* that are remembered; 0: 65536 */
     const struct gb_http_network *trusted; /* proxies whose word on their client counts; borrowed */
     size_t trusted_count;
@@ -454,6 +455,7 @@ enum gb_http_limit {
     GB_HTTP_LIMIT_LISTENERS,
     GB_HTTP_LIMIT_REPLIES,
     GB_HTTP_LIMIT_FAILURES,
+    GB_HTTP_LIMIT_HANDSHAKES,
     GB_HTTP_LIMITS
 };
 const char *gb_http_limit_name(enum gb_http_limit limit);

@@ -1,13 +1,17 @@
 """What one client may take, and what the others have of it."""
 import itertools
 import socket
+import ssl
 import subprocess
 
 import pytest
 
-from bounding import From, RawFrom, limited, metric
+import secure
+from bounding import From, RawFrom, limited, metric, proxy_1, proxy_2
 from feed import Feed
 from harness import DATA, Client, binary, until
+from records import secured_address
+from secure import Secured
 
 HERE, THERE = "127.0.0.2", "127.0.0.3"
 NO_RATE = ("--rate-requests", "0")
@@ -343,3 +347,59 @@ def test_a_refusal_does_not_wait_for_its_bytes(start):
     for headers in ({"Content-Length": str(1 << 20)}, {"Transfer-Encoding": "chunked"}):
         body = b"x" * (1 << 20) if "Content-Length" in headers else iter([b"x" * (1 << 20)])
         refused(From(d, HERE).ask("PUT", DATA.format("default", "x"), body), "bytes")
+
+
+# --- handshakes -------------------------------------------------------------------------------------------------------
+
+SOME = ("--rate-handshakes", "1")  # and ten at once
+
+
+def shake(d, source, header=b""):
+    """A connection over TLS, or None if the daemon closes it before its handshake."""
+    r = RawFrom(secured_address(d), source)
+    try:
+        r.sock.sendall(header)
+        r.sock = Secured(r.sock, secure.authority().context())
+        return r
+    except (OSError, ssl.SSLError):
+        r.sock.close()
+        return None
+
+
+def shakes(d, source, count, header=b""):
+    made = [shake(d, source, header) for _ in range(count)]
+    for r in filter(None, made):
+        assert r.request("GET", "/livez").reply().status == 200
+        r.close()
+    return sum(r is not None for r in made)
+
+
+@pytest.fixture
+def tls(start):
+    return lambda *options: start(*SOME, *options, listen=(*secure.options(), "--listen", "127.0.0.1:0"))
+
+
+def test_handshakes_of_one_address(tls):
+    d = tls("--bound-local")
+    kept = shake(d, HERE)
+    until("no more are taken", lambda: shakes(d, HERE, 1) == 0)
+    assert kept.request("GET", "/livez").reply().status == 200
+    kept.close()
+    assert shakes(d, THERE, 5) == 5
+    plain = From(d, HERE)
+    assert [plain.ask("GET", "/livez").status for _ in range(20)] == [200] * 20  # no handshake, no bound
+    assert limited(admin(d), "handshakes") >= 1
+    until("and again after a rest", lambda: shakes(d, HERE, 1) == 1, every_s=0.2)
+
+
+def test_handshakes_of_this_machine_have_no_bound_unasked(tls):
+    d = tls()
+    assert shakes(d, HERE, 30) == 30
+    assert limited(admin(d), "handshakes") == 0
+
+
+def test_handshakes_count_for_the_client_of_a_proxy(tls):
+    d = tls("--proxy-protocol", HERE, "--trusted-proxy", "192.0.2.0/24")
+    until("no more are taken", lambda: shakes(d, HERE, 1, proxy_1("198.51.100.1")) == 0)
+    assert shakes(d, HERE, 5, proxy_2("198.51.100.2")) == 5
+    assert shakes(d, HERE, 30, proxy_1("192.0.2.9")) == 30  # a proxy itself

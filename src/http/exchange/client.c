@@ -57,7 +57,7 @@ static int admit(struct gb_exchange *ex, struct gb_error *err) {
 
     if (bytes.per_s > 0) {
         uint64_t debt_ns = gb_bucket_debt_ns(&ex->client->bytes, bytes, now_ns);
-        uint64_t patience_ns = (uint64_t)((double)bytes.burst * GB_NS_PER_S / (double)bytes.per_s);
+        uint64_t patience_ns = gb_bucket_ns(bytes, bytes.burst);
 
         why.wait_ns = debt_ns > patience_ns ? debt_ns - patience_ns : 0;
         if (why.wait_ns > 0)
