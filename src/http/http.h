@@ -152,7 +152,11 @@ struct gb_http_certificate {
     char subject[256];                         /* as RFC 4514 writes it */
     char name[GB_HTTP_CERTIFICATE_NAMES][256]; /* alternative names: "dns:...", "uri:...", "email:...", "ip:..." */
     unsigned names;
+    int64_t expires_s;      /* seconds since 1970 */
+    atomic_bool distrusted; /* its authority is no longer in force */
 };
+/* It was verified when its connection began. Returns 0 if it is good now, too, or -1 with UNAUTHENTICATED. */
+int gb_http_certificate_check(const struct gb_http_certificate *certificate, struct gb_error *err);
 
 struct gb_http_request {
     void *app; /* gb_http_server_config.app */
@@ -528,7 +532,8 @@ struct gb_http_server_config {
 /* Starts the threads. Returns 0, or -1 with *err; then listen_fds stay the caller's. */
 int gb_http_server_start(const struct gb_http_server_config *config, struct gb_http_server **ret, struct gb_error *err);
 
-/* New connections over TLS begin with this context; the others go on. Adds a reference. [any thread] */
+/* New connections over TLS begin with this context. The others go on, but those whose client's certificate is not good
+ * by its authorities: their requests are refused, and they end. Adds a reference. [any thread] */
 void gb_http_server_tls(struct gb_http_server *server, struct gb_tls_context *context);
 
 /* Refuses new connections and closes idle ones; running requests go on. [any thread, never blocks] */

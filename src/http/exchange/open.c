@@ -66,6 +66,9 @@ static int check_body(struct gb_exchange *ex, struct gb_error *err) {
 void gb_exchange_open(struct gb_exchange *ex) {
     struct gb_error err = GB_ERROR_INIT;
 
+    /* What can never be permitted on this connection may be on another one. */
+    if (ex->req.certificate && gb_http_certificate_check(ex->req.certificate, NULL) < 0)
+        ex->close = true;
     if (permit(ex, &err) < 0 || check_body(ex, &err) < 0)
         gb_exchange_fail(ex, &err);
     else if (ex->req.route->body == GB_BODY_STREAM)

@@ -33,6 +33,7 @@ struct gb_tls {
     gnutls_session_t session;
     struct gb_tls_context *context;
     struct gb_tls_certificate *certificate; /* NULL: none */
+    struct gb_tls_context *verifier;        /* by whose authorities it was verified; NULL: the context's */
     int fd;
     bool dry;          /* the socket has had no more, and no event since */
     bool at_end;       /* of the socket */
@@ -205,6 +206,7 @@ void gb_tls_free(struct gb_tls *tls) {
     if (tls->session)
         gnutls_deinit(tls->session);
     gb_tls_certificate_drop(tls->certificate);
+    gb_tls_context_unref(tls->verifier);
     gb_tls_context_unref(tls->context);
     free(tls->out);
     free(tls->queue);
@@ -270,6 +272,18 @@ void gb_tls_end(struct gb_tls *tls) {
 
 const struct gb_http_certificate *gb_tls_certificate_ref(struct gb_tls *tls) {
     return tls ? gb_tls_certificate_take(tls->certificate) : NULL;
+}
+
+bool gb_tls_is_verified(const struct gb_tls *tls, const struct gb_tls_context *context) {
+    return !tls->certificate || context == (tls->verifier ? tls->verifier : tls->context);
+}
+
+void gb_tls_verify(struct gb_tls *tls, struct gb_tls_context *context) {
+    if (gb_tls_is_verified(tls, context))
+        return;
+    gb_tls_certificate_again(tls->session, context->credentials, tls->certificate);
+    gb_tls_context_unref(tls->verifier);
+    tls->verifier = gb_tls_context_ref(context);
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */

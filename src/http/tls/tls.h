@@ -34,6 +34,11 @@ enum gb_tls_step gb_tls_handshake(struct gb_tls *tls);
 const struct gb_http_certificate *gb_tls_certificate_ref(struct gb_tls *tls); /* NULL is accepted */
 void gb_tls_certificate_unref(const struct gb_http_certificate *certificate); /* NULL is accepted */
 
+/* Whether the client's certificate, if there is one, was verified by the authorities of that context, and that it is
+ * from now on: a certificate that they do not know is distrusted. */
+bool gb_tls_is_verified(const struct gb_tls *tls, const struct gb_tls_context *context);
+void gb_tls_verify(struct gb_tls *tls, struct gb_tls_context *context);
+
 /* The socket has had an event. */
 void gb_tls_woken(struct gb_tls *tls);
 

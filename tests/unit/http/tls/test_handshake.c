@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gb_test.h"
@@ -378,6 +379,58 @@ START_TEST(clients_with_and_without_certificates) {
 }
 END_TEST
 
+static bool is_good(void) {
+    const struct gb_http_certificate *certificate = gb_tls_certificate_ref(p.server);
+    struct gb_error err = GB_ERROR_INIT;
+    bool good = gb_http_certificate_check(certificate, &err) == 0;
+
+    ck_assert_int_eq(err.code, good ? GB_OK : GB_ERR_UNAUTHENTICATED);
+    gb_tls_certificate_unref(certificate);
+    return good;
+}
+
+/* The connection goes on, and the authorities in force decide whether its client's certificate does. */
+START_TEST(authorities_change) {
+    struct gb_tls_client client = {.priority = VERSIONS[_i].priority};
+    struct gb_tls_context *same;
+    struct gb_tls_context *other;
+    struct gb_tls_context *none;
+    const struct gb_http_certificate *certificate;
+    char paths[2][GB_TLS_PATH];
+
+    setup();
+    issue_client("good", -1, 5, GNUTLS_KP_TLS_WWW_CLIENT, &files.root);
+    context = read_context("root.pem", NULL);
+    same = read_context("root.pem", NULL);
+    other = read_context("server.pem", NULL);
+    none = read_context(NULL, NULL);
+    gb_tls_pair_open(&p, context, &client);
+    ck_assert(gb_tls_is_verified(p.server, other)); /* there is no certificate */
+    gb_tls_verify(p.server, other);
+    gb_tls_pair_done(&p);
+    client_of(&client, "good", paths);
+    gb_tls_pair_open(&p, context, &client);
+    certificate = gb_tls_certificate_ref(p.server);
+    ck_assert_int_eq((certificate->expires_s - time(NULL) + 3600) / 86400, 5);
+    gb_tls_certificate_unref(certificate);
+    ck_assert(gb_tls_is_verified(p.server, context) && is_good());
+    ck_assert(!gb_tls_is_verified(p.server, same));
+    gb_tls_verify(p.server, same);
+    ck_assert(gb_tls_is_verified(p.server, same) && is_good());
+    gb_tls_verify(p.server, other);
+    ck_assert(gb_tls_is_verified(p.server, other) && !is_good());
+    gb_tls_verify(p.server, context);
+    ck_assert(is_good());
+    gb_tls_verify(p.server, none);
+    ck_assert(!is_good());
+    gb_tls_pair_done(&p);
+    gb_tls_context_unref(same);
+    gb_tls_context_unref(other);
+    gb_tls_context_unref(none);
+    teardown();
+}
+END_TEST
+
 /* A listener without an authority of clients does not ask for certificates. */
 START_TEST(nobody_asks) {
     struct gb_tls_client client = {.priority = VERSIONS[_i].priority};
@@ -475,6 +528,7 @@ int main(void) {
     gb_test_add(suite, "names", the_name_that_is_asked_for, 60);
     gb_test_add(suite, "protocol", the_protocol, 60);
     gb_test_add_loop(suite, "clients", clients_with_and_without_certificates, 60, 2);
+    gb_test_add_loop(suite, "authorities", authorities_change, 60, 2);
     gb_test_add_loop(suite, "unasked", nobody_asks, 60, 2);
     gb_test_add_loop(suite, "resumption", sessions_are_resumed, 60, 2);
     gb_test_add_loop(suite, "resumption", no_session_outlives_its_files, 60, 2);
