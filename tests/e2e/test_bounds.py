@@ -1,15 +1,17 @@
 """What one client may take, and what the others have of it."""
+import contextlib
 import itertools
 import socket
 import ssl
 import subprocess
+import threading
 
 import pytest
 
 import secure
 from bounding import From, RawFrom, limited, metric, proxy_1, proxy_2
 from feed import Feed
-from harness import DATA, Client, binary, until
+from harness import DATA, PATIENCE_S, Client, binary, until
 from records import secured_address
 from secure import Secured
 
@@ -178,6 +180,47 @@ def test_connections_of_one_client_share_its_bytes(start):
     assert other.ask("GET", DATA.format("default", "mine")).body == b"1"
     clients.pop().http.sock.close()  # one that is gone while it pauses
     until("it has gone", lambda: other.ask("GET", "/v1/stats").json()["running"]["uploads"] <= 3)
+
+
+def uploading(wire, name):
+    """Sends a body that the daemon does not take within the test."""
+    try:
+        wire.put(DATA.format("default", name), 128 << 20)
+        for _ in range(512):
+            wire.send(b"x" * (1 << 18))
+    except (OSError, ssl.SSLError):  # it was shut
+        pass
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+def test_a_modest_client_beside_a_greedy_one(start, secured):
+    listen = secure.options() if secured else ("--listen", "127.0.0.1:0")
+    d = start("--bound-local", *NO_RATE, "--rate-bytes", "4M", "--slots-bytes", "8M", "--slot-bytes", "256K", "--stop-timeout", "1", listen=listen)
+    wire = (lambda source: shake(d, source)) if secured else (lambda source: RawFrom(d.tcp, source))
+    greedy = [wire(HERE) for _ in range(4)]
+    threads = [threading.Thread(target=uploading, args=(w, f"g{i}"), daemon=True) for i, w in enumerate(greedy)]
+    for t in threads:
+        t.start()
+    try:
+        until("all pause", lambda: metric(admin(d), "gpubufd_clients_pausing") >= 3)
+        with wire(THERE) as modest:
+            target, data = DATA.format("default", "mine"), b"y" * 4096
+            statuses = []
+            for _ in range(50):
+                statuses.append(modest.put(target, len(data)).send(data).reply().status)
+                got = modest.request("GET", target).reply()
+                assert got.body == data
+                statuses += [got.status, modest.request("GET", "/v1/sessions/default").reply().status]
+        assert set(statuses[1:]) == {200} and statuses[0] == 201
+        until("the greedy one pauses still", lambda: metric(admin(d), "gpubufd_clients_pausing") >= 3)
+    finally:
+        for w in greedy:
+            with contextlib.suppress(OSError):
+                (w.sock.plain if secured else w.sock).shutdown(socket.SHUT_RDWR)
+        for t in threads:
+            t.join(PATIENCE_S)
+        for w in greedy:
+            w.close()
 
 
 # --- what is open -----------------------------------------------------------------------------------------------------
