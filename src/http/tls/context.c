@@ -132,6 +132,8 @@ static int keep_pair(struct gb_tls_context *context, const struct gb_tls_pair *p
         context->expiry_s = expiry_s;
     if (use_pair(context->credentials, pair, chain, key, err) < 0)
         return -1;
+    if (gb_tls_add_names(context, chain->certs[0]) < 0)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     if (!context->named)
         return 0;
     named = &context->named[context->named_count];
@@ -187,6 +189,9 @@ static void free_context(struct gb_tls_context *context) {
         gnutls_certificate_free_credentials(context->named[i].credentials);
     }
     free(context->named);
+    for (i = 0; i < context->names.count; i++)
+        free(context->names.name[i]);
+    free(context->names.name);
     if (context->credentials)
         gnutls_certificate_free_credentials(context->credentials);
     if (context->priority)
@@ -244,6 +249,10 @@ struct gb_tls_context *gb_tls_context_ref(struct gb_tls_context *context) {
 void gb_tls_context_unref(struct gb_tls_context *context) {
     if (context && atomic_fetch_sub(&context->refs, 1) == 1)
         free_context(context);
+}
+
+const struct gb_http_names *gb_tls_context_names(const struct gb_tls_context *context) {
+    return &context->names;
 }
 
 int64_t gb_tls_context_expiry(const struct gb_tls_context *context) {
