@@ -19,7 +19,7 @@ struct gb_tls_context {
     gnutls_certificate_credentials_t credentials; /* all */
     struct gb_tls_named *named;                   /* each; NULL: there is one */
     size_t named_count;
-    struct gb_http_names names;                   /* of all */
+    struct gb_http_names names; /* of all */
     gnutls_priority_t priority;
     gnutls_datum_t ticket_key; /* GnuTLS derives keys from it that change with time */
     bool asks_clients;
