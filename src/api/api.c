@@ -72,8 +72,8 @@ static void render_root(struct gb_json_writer *out, const struct gb_api *api, co
     gb_json_put_string(out, "note", about->backend_note);
     gb_json_close(out, '}');
     render_cage(out, about);
-    render_access(out, about, tokens);
     gb_json_put_string(out, "kernel_tls", about->kernel_tls ? "present, not used" : "absent");
+    render_access(out, about, tokens);
     gb_json_put_u64(out, "devices", (uint64_t)api->devices);
     gb_json_open(out, "links", '{');
     gb_json_put_string(out, "devices", "/v1/devices");
