@@ -9,8 +9,8 @@
 
 #define NETWORKS_MAX 4
 #define LINES_MAX 8
-#define ELEMENTS_MAX 256
 #define INPUT_MAX 2000
+#define ELEMENTS_MAX (INPUT_MAX + LINES_MAX)
 #define STRANGER "203.0.113.77"
 
 /* "F" or "X" for the field, the networks; the connection's address; then a value on each line. */
