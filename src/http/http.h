@@ -233,6 +233,9 @@ bool gb_http_peer_in_group(const struct gb_http_request *request, gid_t gid);
 /* Returns the value of the first header of that name (whatever its case), or NULL. */
 const char *gb_http_header(const struct gb_http_request *request, const char *name);
 
+/* Returns the value of the next header of that name, or NULL after the last. *at begins at 0. */
+const char *gb_http_header_next(const struct gb_http_request *request, const char *name, unsigned *at);
+
 /* Returns the query parameter, or NULL. Repeated parameters are refused before any handler runs. */
 const struct gb_http_text *gb_http_query(const struct gb_http_request *request, const char *name);
 
