@@ -75,6 +75,21 @@ def test_another_beginning_ends_the_connection(start, bytes_):
     until("it is counted", lambda: metric(c, "gpubufd_http_proxy_failures_total") == 1)
 
 
+@pytest.mark.parametrize("header", [b"", b"PROXY TCP4 1.2.3.4", proxy_2("192.0.2.1")[:20]])
+def test_one_that_ends_within_its_header_is_not_waited_for(start, header):
+    """Whether it ends at once or is waited for already; its descriptor does not stay until the time-out."""
+    d = start("--proxy-protocol", PROXY, "--header-timeout", "3600", "--idle-timeout", "3600", listen=PLAIN)
+    c = From(d, DIRECT)
+    with RawFrom(d.tcp, PROXY) as waiting:
+        waiting.send(header)
+        for _ in range(10):
+            with RawFrom(d.tcp, PROXY) as r:
+                r.send(header)
+        until("the others are counted", lambda: metric(c, "gpubufd_http_proxy_failures_total") == 10)
+        waiting.half_close()
+        until("it is counted, too", lambda: metric(c, "gpubufd_http_proxy_failures_total") == 11)
+
+
 def test_others_may_not_send_one(proxied):
     assert ask(proxied, proxy_1("192.0.2.1"), source=DIRECT)[0] in (400, None)
     assert metric(From(proxied, DIRECT), "gpubufd_http_proxied_total") == 0
