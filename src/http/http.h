@@ -158,6 +158,12 @@ struct gb_http_certificate {
 /* It was verified when its connection began. Returns 0 if it is good now, too, or -1 with UNAUTHENTICATED. */
 int gb_http_certificate_check(const struct gb_http_certificate *certificate, struct gb_error *err);
 
+/* DNS names that the server's certificates are for, "*.example.org" among them. Lives as long as the connection. */
+struct gb_http_names {
+    char **name;
+    size_t count;
+};
+
 struct gb_http_request {
     void *app; /* gb_http_server_config.app */
     enum gb_http_method method;
@@ -175,6 +181,7 @@ struct gb_http_request {
     bool chunked;                                  /* Transfer-Encoding: chunked; the length is not known */
     bool expect_continue;                          /* the client waits for 100 Continue */
     bool secure;                                   /* it came over TLS */
+    const struct gb_http_names *names;             /* NULL: it came without TLS */
     bool local;                                    /* it came over the UNIX socket */
     struct gb_http_address from;                   /* of the connection */
     const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */
@@ -236,6 +243,9 @@ bool gb_http_peer_in_group(const struct gb_http_request *request, gid_t gid);
 
 /* Returns the value of the first header of that name (whatever its case), or NULL. */
 const char *gb_http_header(const struct gb_http_request *request, const char *name);
+
+/* Returns the value of the next header of that name, or NULL after the last. *at begins at 0. */
+const char *gb_http_header_next(const struct gb_http_request *request, const char *name, unsigned *at);
 
 /* Returns the query parameter, or NULL. Repeated parameters are refused before any handler runs. */
 const struct gb_http_text *gb_http_query(const struct gb_http_request *request, const char *name);

@@ -288,6 +288,10 @@ void gb_tls_verify(struct gb_tls *tls, struct gb_tls_context *context) {
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
+const struct gb_http_names *gb_tls_names(const struct gb_tls *tls) {
+    return tls ? gb_tls_context_names(tls->context) : NULL;
+}
+
 void gb_tls_woken(struct gb_tls *tls) {
     tls->dry = false;
 }

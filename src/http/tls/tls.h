@@ -39,6 +39,9 @@ void gb_tls_certificate_unref(const struct gb_http_certificate *certificate); /*
 bool gb_tls_is_verified(const struct gb_tls *tls, const struct gb_tls_context *context);
 void gb_tls_verify(struct gb_tls *tls, struct gb_tls_context *context);
 
+/* What the server's certificates are for. NULL for NULL. */
+const struct gb_http_names *gb_tls_names(const struct gb_tls *tls);
+
 /* The socket has had an event. */
 void gb_tls_woken(struct gb_tls *tls);
 
