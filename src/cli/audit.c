@@ -16,7 +16,8 @@ static const struct gb_cli_column columns[] = {
     {"METHOD", "method", GB_CLI_FORM_TEXT},   {"ROUTE", "route", GB_CLI_FORM_TEXT},
     {"SESSION", "session", GB_CLI_FORM_TEXT}, {"OBJECT", "object", GB_CLI_FORM_TEXT},
     {"STATUS", "status", GB_CLI_FORM_COUNT},  {"CODE", "code", GB_CLI_FORM_TEXT},
-    {"BYTES", "bytes", GB_CLI_FORM_BYTES},    {"REQUEST", "request_id", GB_CLI_FORM_TEXT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},    {"COUNT", "count", GB_CLI_FORM_COUNT},
+    {"REQUEST", "request_id", GB_CLI_FORM_TEXT},
 };
 #define COLUMNS (sizeof columns / sizeof columns[0])
 

@@ -22,6 +22,13 @@ static bool refused(enum gb_code code) {
     return code == GB_ERR_UNAUTHENTICATED || code == GB_ERR_FORBIDDEN;
 }
 
+/* It has changed nothing, and the client can have it again as often as it likes. */
+static bool repeatable(struct gb_core *core, const struct gb_http_request *request, enum gb_code code) {
+    if (refused(code) || code == GB_ERR_TOO_MANY_REQUESTS)
+        return true;
+    return code != GB_OK && request->by.token == 0 && gb_tokens_required(core);
+}
+
 /* A method that no route has changes nothing. */
 static bool wanted(struct gb_core *core, const struct gb_http_request *request, enum gb_code code) {
     switch (gb_audit_mode(core)) {
@@ -120,5 +127,8 @@ void gb_api_audit_ended(void *app, const struct gb_http_request *request, const 
     rec.text[GB_AUDIT_CERTIFICATE] = request->certificate ? request->certificate->subject : NULL;
     rec.text[GB_AUDIT_SESSION] = or_none(note.session.s);
     rec.text[GB_AUDIT_OBJECT] = or_none(note.object.s);
-    gb_audit_note(core, &rec);
+    if (repeatable(core, request, end->code))
+        gb_audit_note_refusal(core, &rec);
+    else
+        gb_audit_note(core, &rec);
 }
