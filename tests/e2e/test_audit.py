@@ -306,7 +306,7 @@ def test_bounds(start, tmp_path):
     d = start("--audit", "changes", "--audit-rows", "20", "--audit-days", "unlimited", state=state)
     for i in range(50):
         d.put(f"b{i}", b"abc").expect(201)
-    last = until("the last is recorded", lambda: (lambda r: r[0].get("object") == "b49" and r)(records(d)))
+    last = until("the last is recorded", lambda: (lambda r: r and r[0].get("object") == "b49" and r)(records(d)))
     assert len(last) == 20 and [r["object"] for r in last] == [f"b{i}" for i in range(49, 29, -1)]
     d.stop()
     d = start("--audit", "changes", "--audit-rows", "5", state=state)
