@@ -137,6 +137,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .history = history_limits(o),
         .audit = {.mode = gb_daemon_audit_mode(o),
                   .file = o->audit_file,
+                  .file_bytes = o->audit_file_bytes,
                   .rows = o->audit_rows,
                   .age_us = gb_daemon_audit_age_us(o)},
     };

@@ -152,7 +152,10 @@ struct gb_http_certificate {
     char subject[256];                         /* as RFC 4514 writes it */
     char name[GB_HTTP_CERTIFICATE_NAMES][256]; /* alternative names: "dns:...", "uri:...", "email:...", "ip:..." */
     unsigned names;
+    char fingerprint[sizeof("sha256:") + 64]; /* of the whole, in hexadecimal */
 };
+/* What it is called: its subject, else its first name, else its fingerprint. */
+const char *gb_http_certificate_text(const struct gb_http_certificate *certificate);
 
 struct gb_http_request {
     void *app; /* gb_http_server_config.app */
@@ -171,11 +174,11 @@ struct gb_http_request {
     bool chunked;                                  /* Transfer-Encoding: chunked; the length is not known */
     bool expect_continue;                          /* the client waits for 100 Continue */
     bool secure;                                   /* it came over TLS */
-    bool local;                                    /* it came over the UNIX socket */
-    struct gb_http_address from;                   /* of the connection */
+    bool local;                                    /* it came over the UNIX socket, and not from elsewhere by a proxy */
+    struct gb_http_address from;                   /* of the connection, or behind a trusted proxy of the client */
     const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */
     uint64_t caller;           /* the application's number of its client, which authorize sets; 0: none */
-    struct gb_http_peer *peer; /* of the UNIX socket; NULL over TCP, and in HTTP/1.0, which has no interim responses */
+    struct gb_http_peer *peer; /* of the UNIX socket; NULL over TCP, behind a proxy, and in HTTP/1.0, which has no interim responses */
     const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;
     uint64_t started_ns; /* gb_clock_ns() when the headers were complete */

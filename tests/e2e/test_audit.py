@@ -385,6 +385,21 @@ def test_the_file_is_rotated(guarded):
     assert os.stat(path).st_mode & 0o777 == 0o600
 
 
+def test_a_long_file_is_rotated(start, tmp_path):
+    """In the cage, too; what is older than one file is gone."""
+    path, state = tmp_path / "audit.jsonl", str(tmp_path / "s")
+    old = tmp_path / "audit.jsonl.1"
+    d = start("--audit", "changes", "--audit-file", str(path), "--audit-file-bytes", "8K", state=state)
+    for i in range(200):
+        d.ask("DELETE", f"{S}/buffers/none{i}").expect(404)
+        if i % 20 == 19:
+            until("it is written", lambda: any(p.exists() and f'"none{i}"' in p.read_text() for p in (path, old)))
+    d.stop()
+    assert path.stat().st_size < 8192 <= old.stat().st_size < 20000
+    assert lines(old)[-1]["object"] != "none0" and not any(r.get("object") == "none0" for r in lines(old))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["audit.jsonl", "audit.jsonl.1", "s"]
+
+
 def test_a_file_that_takes_nothing(start, tmp_path):
     """Requests go on; the log says it once a minute at most, and a metric counts."""
     path = tmp_path / "audit.jsonl"
@@ -421,6 +436,16 @@ def test_token_commands_with_a_file(tmp_path):
     assert [(r["event"], r["object"], r["address"], r.get("session")) for r in lines(path)] == [
         ("token.added", "a", f"unix:{os.getuid()}", "s"), ("token.rotated", "a", f"unix:{os.getuid()}", None),
         ("token.revoked", "a", f"unix:{os.getuid()}", None)]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes files of others")
+def test_a_file_that_root_makes_is_the_daemons(tmp_path):
+    """The daemon's user could not write it otherwise."""
+    state, path = tmp_path / "s", tmp_path / "audit.jsonl"
+    state.mkdir(mode=0o700)
+    os.chown(state, 65534, 65534)
+    command(state, "add", "a", "--audit-file", str(path))
+    assert (path.stat().st_uid, path.stat().st_gid, path.stat().st_mode & 0o7777) == (65534, 65534, 0o600)
 
 
 def test_clients(guarded):

@@ -1,4 +1,5 @@
 """A client's certificate that names a token's subject is as good as its secret."""
+import hashlib
 import http.client
 import json
 import ssl
@@ -70,3 +71,20 @@ def test_revoked(guarded, client):
     assert ask(d, client, "cam", "GET", "/v1")[0] == 200
     token(d.state, "revoke", "cam")
     until("it is refused", lambda: ask(d, client, "cam", "GET", "/v1")[0] == 401)
+
+
+def test_the_audit_names_a_certificate_without_a_subject(guarded, client):
+    """By its first name, else by its fingerprint."""
+    d, boss = guarded
+    client.make("named", "/", "DNS:named.example,URI:spiffe://example/named", "clientAuth")
+    client.make("bare", "/", "dirName:other", "clientAuth\n[other]\nCN=in another form")
+    with open(client.path("bare.pem"), encoding="ascii") as f:
+        bare = "sha256:" + hashlib.sha256(ssl.PEM_cert_to_DER_cert(f.read())).hexdigest()
+    for who in ("cam", "named", "bare"):
+        ask(d, client, who, "PUT", DATA.format("default", "cam1-x"), b"1")
+
+    def names():
+        records = json.loads(ask(d, client, None, "GET", "/v1/audit?limit=1000", secret=boss)[1])["items"]
+        return {r["certificate"] for r in records if "certificate" in r}
+
+    until("all are named", lambda: names() == {"CN=cam1,O=Example", "dns:named.example", bare})

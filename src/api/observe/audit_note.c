@@ -42,13 +42,13 @@ static bool wanted(struct gb_core *core, const struct gb_http_request *request, 
 }
 
 static void write_address(struct note *note, const struct gb_http_request *request, const struct gb_http_peer *peer) {
-    if (peer) {
+    if (request->from.family != 0) {
+        gb_http_address_text(&request->from, note->address);
+    } else if (peer) {
         memcpy(note->address, "unix:", 5);
         *gb_digits(note->address + 5, peer->uid) = '\0';
-    } else if (request->local) {
-        strcpy(note->address, "unix");
     } else {
-        gb_http_address_text(&request->from, note->address);
+        strcpy(note->address, "unix");
     }
 }
 
@@ -124,7 +124,7 @@ void gb_api_audit_ended(void *app, const struct gb_http_request *request, const 
     rec.text[GB_AUDIT_REQUEST_ID] = request->id;
     rec.text[GB_AUDIT_ADDRESS] = or_none(note.address);
     rec.text[GB_AUDIT_TOKEN] = request->by.token ? request->by.name.s : NULL;
-    rec.text[GB_AUDIT_CERTIFICATE] = request->certificate ? request->certificate->subject : NULL;
+    rec.text[GB_AUDIT_CERTIFICATE] = request->certificate ? gb_http_certificate_text(request->certificate) : NULL;
     rec.text[GB_AUDIT_SESSION] = or_none(note.session.s);
     rec.text[GB_AUDIT_OBJECT] = or_none(note.object.s);
     if (repeatable(core, request, end->code))

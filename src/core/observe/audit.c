@@ -28,7 +28,7 @@ int gb_audit_new(const struct gb_audit_config *config, struct gb_audit **ret, st
     a->mode = config->mode;
     atomic_init(&a->begun, false);
     if (gb_audit_refusals_new(rows, config->age_us, &a->refusals, err) < 0 ||
-        (file && gb_audit_file_new(file, &a->file, err) < 0)) {
+        (file && gb_audit_file_new(file, config->file_bytes, &a->file, err) < 0)) {
         gb_audit_free(a);
         return -1;
     }
