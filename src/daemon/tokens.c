@@ -45,7 +45,7 @@ static const struct gb_token_rec *find(const struct gb_tokens_file *file, int64_
     return NULL;
 }
 
-/* The daemon itself is who changes them: of the file nobody knows who wrote it. */
+/* The daemon itself changes them: who wrote the file is not known. */
 static void note(struct gb_core *core, enum gb_audit_event event, const struct gb_token_rec *token) {
     const struct gb_audit_rec rec = {.at_us = gb_wall_us(),
                                      .event = event,

@@ -177,9 +177,10 @@ struct gb_http_request {
     bool local;                                    /* it came over the UNIX socket, and not from elsewhere by a proxy */
     struct gb_http_address from;                   /* of the connection, or behind a trusted proxy of the client */
     const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */
-    uint64_t caller;           /* the application's number of its client, which authorize sets; 0: none */
-    struct gb_http_peer *peer; /* of the UNIX socket; NULL over TCP, behind a proxy, and in HTTP/1.0, which has no interim responses */
-    const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
+    uint64_t caller; /* the application's number of its client, which authorize sets; 0: none */
+    struct gb_http_peer
+        *peer; /* of the UNIX socket; NULL over TCP, behind a proxy, and in HTTP/1.0, which has no interim responses */
+    const char *body; /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;
     uint64_t started_ns; /* gb_clock_ns() when the headers were complete */
     char id[17];         /* request_id of problem documents */

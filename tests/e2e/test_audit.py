@@ -119,7 +119,7 @@ def test_refusals_are_recorded_on_every_route(guarded):
 
 
 def test_a_flood_of_refusals_displaces_nothing(start, tmp_path):
-    """Who has no token cannot push out records of changes, whatever is asked for; repetitions are one record with a count."""
+    """Requests without a token push out no record of a change, whatever they ask for; repetitions are one record with a count."""
     state, path = str(tmp_path / "s"), tmp_path / "audit.jsonl"
     admin, reader = command(state, "add", "admin", "--scope", "admin"), command(state, "add", "reader")
     d = start("--audit-file", str(path), "--audit-rows", "100", state=state)

@@ -99,7 +99,7 @@ def test_a_file_that_is_written_in_place_is_read_at_sighup(start, tmp_path, file
 
 
 def test_a_file_that_is_being_written_is_not_read(start, tmp_path, file):
-    """Emptied and written line by line, in place: nobody is revoked meanwhile."""
+    """Emptied and written line by line, in place: no token is revoked meanwhile."""
     write(file, f"name=one secret={secret(1)}\n")
     d = begin(start, tmp_path, file)
     with open(file, "w") as out:

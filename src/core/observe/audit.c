@@ -15,7 +15,7 @@ struct gb_audit {
     enum gb_audit_mode mode;
     struct gb_audit_file *file; /* NULL: none */
     struct gb_audit_refusals *refusals;
-    atomic_bool begun;          /* daemon.started is noted */
+    atomic_bool begun; /* daemon.started is noted */
 };
 
 int gb_audit_new(const struct gb_audit_config *config, struct gb_audit **ret, struct gb_error *err) {

@@ -47,8 +47,8 @@ struct gb_audit_numbers {
 };
 void gb_audit_numbers(struct gb_core *core, struct gb_audit_numbers *ret);
 
-/* Appends one record to a file, for the commands beside a daemon. A file that root makes gets the owner of dir, which is
- * the daemon's. Returns 0 or -1. */
+/* Appends one record to a file, for the commands beside a daemon. A file that root makes gets the owner of dir, which
+ * is the daemon's. Returns 0 or -1. */
 int gb_audit_append(const char *path, const char *dir, const struct gb_audit_rec *rec, struct gb_error *err);
 
 /* --- the core's --------------------------------------------------------------------------------------------------- */

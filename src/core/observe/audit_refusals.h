@@ -14,7 +14,8 @@
 
 struct gb_audit_refusals;
 
-/* rows, age_us: what the table keeps, 0 for no bound of the age. Refusals take half of the rows in that time at most. */
+/* rows, age_us: what the table keeps, 0 for no bound of the age. Refusals take half of the rows in that time at
+ * most. */
 int gb_audit_refusals_new(uint64_t rows, int64_t age_us, struct gb_audit_refusals **ret, struct gb_error *err);
 void gb_audit_refusals_free(struct gb_audit_refusals *refusals);
 

@@ -31,7 +31,7 @@ struct gb_default_pools {
 /* The audit. */
 struct gb_audit_config {
     enum gb_audit_mode mode;
-    const char *file; /* of JSON lines; copied; NULL or "": none */
+    const char *file;    /* of JSON lines; copied; NULL or "": none */
     uint64_t file_bytes; /* before it is renamed to file.1; 0: no bound */
     uint64_t rows;       /* that the store's table keeps; 0: 1000000 */
     int64_t age_us;      /* and for how long; 0: no bound */

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "http/exchange/exchange_loop.h"
 #include "http/exchange/client.h"
+#include "http/exchange/exchange_loop.h"
 #include "http/exchange/open.h"
 #include "http/exchange/peer.h"
 #include "http/exchange/repeat.h"

@@ -40,7 +40,8 @@ static void take(struct fixture *f, struct gb_audit_queue *out) {
         if (f->last.event == GB_AUDIT_REFUSALS)
             f->others += f->last.count;
         f->refused += f->last.count > 0 ? f->last.count : 1;
-        snprintf(f->object, sizeof(f->object), "%s", f->last.text[GB_AUDIT_OBJECT] ? f->last.text[GB_AUDIT_OBJECT] : "");
+        snprintf(f->object, sizeof(f->object), "%s",
+                 f->last.text[GB_AUDIT_OBJECT] ? f->last.text[GB_AUDIT_OBJECT] : "");
     }
     gb_audit_queue_done(out);
 }
