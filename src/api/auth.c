@@ -23,10 +23,10 @@ static int bearer(const struct gb_http_request *request, const char **ret, struc
 
 static int check_once(const struct gb_http_request *request, struct gb_error *err) {
     unsigned lines = 0;
-    unsigned i;
+    unsigned at = 0;
 
-    for (i = 0; i < request->headers; i++)
-        lines += strcasecmp(request->header[i].name.s, "Authorization") == 0;
+    while (gb_http_header_next(request, "Authorization", &at))
+        lines++;
     if (lines > 1)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Authorization must be given once");
     return 0;

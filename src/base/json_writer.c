@@ -241,9 +241,11 @@ void gb_json_put_seconds(struct gb_json_writer *out, const char *key, uint64_t n
 }
 
 void gb_json_put_time(struct gb_json_writer *out, const char *key, int64_t wall_us) {
-    char text[GB_RFC3339_SIZE];
+    char text[GB_RFC3339_SIZE + 1] = "\"";
+    size_t n = 1 + strlen(gb_rfc3339(wall_us, text + 1));
 
-    gb_json_put_string(out, key, gb_rfc3339(wall_us, text));
+    text[n++] = '"';
+    put_value(out, key, text, n);
 }
 
 void gb_json_end(struct gb_json_writer *out) {

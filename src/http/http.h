@@ -157,6 +157,12 @@ struct gb_http_certificate {
 /* What it is called: its subject, else its first name, else its fingerprint. */
 const char *gb_http_certificate_text(const struct gb_http_certificate *certificate);
 
+/* DNS names that the server's certificates are for, "*.example.org" among them. Lives as long as the connection. */
+struct gb_http_names {
+    char **name;
+    size_t count;
+};
+
 struct gb_http_request {
     void *app; /* gb_http_server_config.app */
     enum gb_http_method method;
@@ -174,13 +180,13 @@ struct gb_http_request {
     bool chunked;                                  /* Transfer-Encoding: chunked; the length is not known */
     bool expect_continue;                          /* the client waits for 100 Continue */
     bool secure;                                   /* it came over TLS */
-    bool local;                                    /* it came over the UNIX socket, and not from elsewhere by a proxy */
+    const struct gb_http_names *names;             /* NULL: it came without TLS */
+    bool local;                                    /* it came over the UNIX socket, and not by a proxy on it */
     struct gb_http_address from;                   /* of the connection, or behind a trusted proxy of the client */
     const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */
-    uint64_t caller; /* the application's number of its client, which authorize sets; 0: none */
-    struct gb_http_peer
-        *peer; /* of the UNIX socket; NULL over TCP, behind a proxy, and in HTTP/1.0, which has no interim responses */
-    const char *body; /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
+    uint64_t caller;           /* the application's number of its client, which authorize sets; 0: none */
+    struct gb_http_peer *peer; /* of the UNIX socket; NULL where local is not set, and in HTTP/1.0 (no 1xx there) */
+    const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;
     uint64_t started_ns; /* gb_clock_ns() when the headers were complete */
     char id[17];         /* request_id of problem documents */
@@ -236,6 +242,9 @@ bool gb_http_peer_in_group(const struct gb_http_request *request, gid_t gid);
 
 /* Returns the value of the first header of that name (whatever its case), or NULL. */
 const char *gb_http_header(const struct gb_http_request *request, const char *name);
+
+/* Returns the value of the next header of that name, or NULL after the last. *at begins at 0. */
+const char *gb_http_header_next(const struct gb_http_request *request, const char *name, unsigned *at);
 
 /* Returns the query parameter, or NULL. Repeated parameters are refused before any handler runs. */
 const struct gb_http_text *gb_http_query(const struct gb_http_request *request, const char *name);

@@ -1,9 +1,9 @@
 #include "model/tensor.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "base/parse.h"
 #include "model/word.h"
 
@@ -174,12 +174,18 @@ int gb_shape_parse(const char *text, size_t len, struct gb_shape *ret_shape, str
     return 0;
 }
 
+bool gb_shape_equal(const struct gb_shape *a, const struct gb_shape *b) {
+    return a->dims == b->dims && memcmp(a->dim, b->dim, a->dims * sizeof(a->dim[0])) == 0;
+}
+
 void gb_shape_text(const struct gb_shape *shape, char *out) {
-    size_t at = 0;
+    char *at = out;
     unsigned i;
 
-    out[0] = '\0';
-    for (i = 0; i < shape->dims && i < GB_DIMS_MAX; i++)
-        at += (size_t)snprintf(out + at, GB_SHAPE_TEXT_SIZE - at, "%s%llu", i > 0 ? "," : "",
-                               (unsigned long long)shape->dim[i]);
+    for (i = 0; i < shape->dims && i < GB_DIMS_MAX; i++) {
+        if (i > 0)
+            *at++ = ',';
+        at = gb_digits(at, shape->dim[i]);
+    }
+    *at = '\0';
 }

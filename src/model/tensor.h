@@ -47,6 +47,8 @@ int gb_shape_bytes(const struct gb_shape *shape, enum gb_dtype dtype, uint64_t *
 /* "2,3,4", "" for a scalar; a trailing comma is permitted. Returns 0, or -1 with INVALID_ARGUMENT. */
 int gb_shape_parse(const char *text, size_t len, struct gb_shape *ret_shape, struct gb_error *err);
 
+bool gb_shape_equal(const struct gb_shape *a, const struct gb_shape *b);
+
 /* Writes "2,3,4" and a NUL. GB_SHAPE_TEXT_SIZE always suffices. */
 #define GB_SHAPE_TEXT_SIZE (GB_DIMS_MAX * 21 + 1)
 void gb_shape_text(const struct gb_shape *shape, char *out);

@@ -20,15 +20,15 @@ int gb_word_parse(const char *what, const char *const *names, size_t count, cons
     size_t at = 0;
     size_t i;
 
-    list[0] = '\0';
     for (i = 0; i < count; i++) {
         if (strlen(names[i]) == len && memcmp(names[i], word, len) == 0) {
             *ret_index = i;
             return 0;
         }
-        if (at < sizeof(list))
-            at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i > 0 ? ", " : "", names[i]);
     }
+    list[0] = '\0';
+    for (i = 0; i < count && at < sizeof(list); i++)
+        at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i > 0 ? ", " : "", names[i]);
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the %s \"%s\" is not permitted; permitted are %s", what,
                         gb_word_quote(word, len, quoted), list);
 }

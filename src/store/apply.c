@@ -119,12 +119,15 @@ static int put_buffer(struct gb_apply *apply, const struct gb_buffer_rec *rec, s
     sqlite3_stmt *put = apply->stmts[GB_ROW_PUT_BUFFER];
 
     if (rec->version > 1) {
-        if (run(apply, update, gb_row_bind_buffer(update, rec), err) < 0)
+        int bound = gb_row_bind_buffer(update, rec, apply->updated);
+
+        apply->updated = rec;
+        if (run(apply, update, bound, err) < 0)
             return -1;
         if (sqlite3_changes(apply->db) > 0)
             return 0;
     }
-    return run(apply, put, gb_row_bind_buffer(put, rec), err);
+    return run(apply, put, gb_row_bind_buffer(put, rec, NULL), err);
 }
 
 int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void *record, struct gb_error *err) {
@@ -167,6 +170,7 @@ int gb_apply_begin(struct gb_apply *apply, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_STORAGE_FULL,
                             "the database could not be opened for changes, as the disk of the state directory has no "
                             "room; make room there");
+    apply->updated = NULL; /* records live until their transaction has ended */
     return run(apply, apply->begin, SQLITE_OK, err);
 }
 

@@ -16,6 +16,7 @@ struct gb_apply {
     sqlite3_stmt *stmts[GB_ROW_STMT_COUNT];
     sqlite3_stmt *begin;
     sqlite3_stmt *commit;
+    const struct gb_buffer_rec *updated; /* by the last update of the transaction; NULL: none. Borrowed */
 };
 
 /* Returns 0, or -1 with INTERNAL. */

@@ -263,8 +263,9 @@ static int step(struct gb_feed_log *log, int which, struct gb_error *err) {
     return r == SQLITE_DONE ? 0 : -1;
 }
 
-static int insert(struct gb_feed_log *log, const struct gb_notice *n, struct gb_error *err) {
-    gb_feed_bind(log->stmts[INSERT], n);
+static int insert(struct gb_feed_log *log, const struct gb_notice *n, const struct gb_notice *before,
+                  struct gb_error *err) {
+    gb_feed_bind(log->stmts[INSERT], n, before);
     return step(log, INSERT, err);
 }
 
@@ -298,7 +299,7 @@ static int insert_gap(struct gb_feed_log *log, struct gb_error *err) {
     struct gb_notice gap = {.id = log->refused, .at_us = log->batch[0].at_us, .type = GB_NOTICE_FEED_GAP, .device = -1};
 
     strcpy(gap.detail, "the database took no events for a time, those before this are missing");
-    return insert(log, &gap, err);
+    return insert(log, &gap, NULL, err);
 }
 
 static int put_all(struct gb_feed_log *log, struct gb_apply *apply, size_t n, int64_t *ret_through,
@@ -310,7 +311,7 @@ static int put_all(struct gb_feed_log *log, struct gb_apply *apply, size_t n, in
     if (r == 0 && log->refused > 0)
         r = insert_gap(log, err);
     for (i = 0; i < n && r == 0; i++)
-        r = insert(log, &log->batch[i], err);
+        r = insert(log, &log->batch[i], i > 0 ? &log->batch[i - 1] : NULL, err);
     if (r == 0)
         r = trim(log, rows, ret_through, err);
     if (r == 0)

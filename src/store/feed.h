@@ -40,7 +40,8 @@ void gb_feed_log_bounds(struct gb_feed_log *log, struct gb_store_feed *ret);
 #define GB_FEED_READ_SQL                                                                                               \
     "SELECT id, at_us, type, session, pool, buffer, device, bytes, count, generation, lease, detail, head FROM feed"   \
     " WHERE id > ?1 ORDER BY id LIMIT ?2"
-void gb_feed_bind(sqlite3_stmt *stmt, const struct gb_notice *notice);
+/* before: what was bound to the statement last, and lives still; NULL: nothing. Only what differs is bound. */
+void gb_feed_bind(sqlite3_stmt *stmt, const struct gb_notice *notice, const struct gb_notice *before);
 bool gb_feed_row(sqlite3_stmt *stmt, struct gb_notice *ret);
 
 #endif

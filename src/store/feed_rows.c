@@ -17,26 +17,48 @@ static void bind_count(sqlite3_stmt *stmt, int at, int64_t value) {
         sqlite3_bind_null(stmt, at);
 }
 
-void gb_feed_bind(sqlite3_stmt *stmt, const struct gb_notice *n) {
-    sqlite3_bind_int64(stmt, 1, n->id);
-    sqlite3_bind_int64(stmt, 2, n->at_us);
-    bind_text(stmt, 3, gb_notice_word(n->type));
-    bind_text(stmt, 4, n->session.s);
-    bind_text(stmt, 5, n->pool.s);
-    bind_text(stmt, 6, n->buffer.s);
+static void bind_place(sqlite3_stmt *stmt, const struct gb_notice *n, const struct gb_notice *before) {
+    if (!before || n->type != before->type)
+        bind_text(stmt, 3, gb_notice_word(n->type));
+    if (!before || strcmp(n->session.s, before->session.s) != 0)
+        bind_text(stmt, 4, n->session.s);
+    if (!before || strcmp(n->pool.s, before->pool.s) != 0)
+        bind_text(stmt, 5, n->pool.s);
+    if (!before || strcmp(n->buffer.s, before->buffer.s) != 0)
+        bind_text(stmt, 6, n->buffer.s);
+    if (before && n->device == before->device)
+        return;
     if (n->device >= 0)
         sqlite3_bind_int(stmt, 7, n->device);
     else
         sqlite3_bind_null(stmt, 7);
+}
+
+static void bind_bytes(sqlite3_stmt *stmt, const struct gb_notice *n, const struct gb_notice *before) {
+    if (before && n->has_bytes == before->has_bytes && n->bytes == before->bytes)
+        return;
     if (n->has_bytes && n->bytes <= INT64_MAX)
         sqlite3_bind_int64(stmt, 8, (int64_t)n->bytes);
     else
         sqlite3_bind_null(stmt, 8);
-    bind_count(stmt, 9, (int64_t)n->count);
-    bind_count(stmt, 10, n->generation);
-    bind_count(stmt, 11, n->lease);
-    bind_text(stmt, 12, n->detail);
-    bind_text(stmt, 13, n->has_head ? gb_head_name(n->head) : "");
+}
+
+/* Notices that follow each other have most in common, and binding costs a quarter of the row. */
+void gb_feed_bind(sqlite3_stmt *stmt, const struct gb_notice *n, const struct gb_notice *before) {
+    sqlite3_bind_int64(stmt, 1, n->id);
+    sqlite3_bind_int64(stmt, 2, n->at_us);
+    bind_place(stmt, n, before);
+    bind_bytes(stmt, n, before);
+    if (!before || n->count != before->count)
+        bind_count(stmt, 9, (int64_t)n->count);
+    if (!before || n->generation != before->generation)
+        bind_count(stmt, 10, n->generation);
+    if (!before || n->lease != before->lease)
+        bind_count(stmt, 11, n->lease);
+    if (!before || strcmp(n->detail, before->detail) != 0)
+        bind_text(stmt, 12, n->detail);
+    if (!before || n->has_head != before->has_head || n->head != before->head)
+        bind_text(stmt, 13, n->has_head ? gb_head_name(n->head) : "");
 }
 
 static void copy_text(sqlite3_stmt *stmt, int at, char *out, size_t size) {

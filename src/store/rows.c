@@ -89,6 +89,7 @@ struct binder {
     sqlite3_stmt *stmt;
     int at;
     int result;
+    bool goes_on; /* a record was bound to it before */
 };
 
 static void keep(struct binder *b, int r) {
@@ -138,34 +139,61 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     return b.result;
 }
 
-int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec) {
-    struct binder b = {.stmt = stmt};
-    char shape[GB_SHAPE_TEXT_SIZE];
+/* The same where the record before may have had the same value: then it is bound already. */
+static void bind_next_i64(struct binder *b, int64_t value, int64_t before) {
+    if (b->goes_on && value == before)
+        b->at++;
+    else
+        bind_i64(b, value);
+}
 
-    gb_shape_text(&rec->shape, shape);
+static void bind_next_text(struct binder *b, const char *text, const char *before) {
+    if (b->goes_on && strcmp(text, before) == 0)
+        b->at++;
+    else
+        bind_text(b, text);
+}
+
+static void bind_next_shape(struct binder *b, const struct gb_shape *shape, const struct gb_shape *before) {
+    char text[GB_SHAPE_TEXT_SIZE];
+
+    if (b->goes_on && gb_shape_equal(shape, before)) {
+        b->at++;
+        return;
+    }
+    gb_shape_text(shape, text);
+    keep(b, sqlite3_bind_text(b->stmt, ++b->at, text, -1, SQLITE_TRANSIENT));
+}
+
+/* Records that follow each other have much in common, and binding costs a third of the row. */
+int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec, const struct gb_buffer_rec *before) {
+    struct binder b = {.stmt = stmt, .goes_on = before != NULL};
+
+    if (!before)
+        before = rec;
     bind_i64(&b, rec->id);
-    bind_i64(&b, rec->session_id);
-    bind_text(&b, rec->name.s);
+    bind_next_i64(&b, rec->session_id, before->session_id);
+    bind_next_text(&b, rec->name.s, before->name.s);
     bind_u64(&b, rec->bytes);
-    bind_text(&b, gb_dtype_name(rec->dtype));
-    keep(&b, sqlite3_bind_text(stmt, ++b.at, shape, -1, SQLITE_TRANSIENT));
-    bind_text(&b, gb_kind_name(rec->kind));
-    bind_i64(&b, rec->device);
-    bind_text(&b, rec->pool.s);
-    bind_text(&b, rec->stream.s);
-    bind_text(&b, gb_buffer_state_name(rec->state));
-    bind_i64(&b, rec->generation);
-    bind_i64(&b, rec->version);
+    bind_next_text(&b, gb_dtype_name(rec->dtype), gb_dtype_name(before->dtype));
+    bind_next_shape(&b, &rec->shape, &before->shape);
+    bind_next_text(&b, gb_kind_name(rec->kind), gb_kind_name(before->kind));
+    bind_next_i64(&b, rec->device, before->device);
+    bind_next_text(&b, rec->pool.s, before->pool.s);
+    bind_next_text(&b, rec->stream.s, before->stream.s);
+    bind_next_text(&b, gb_buffer_state_name(rec->state), gb_buffer_state_name(before->state));
+    bind_next_i64(&b, rec->generation, before->generation);
+    bind_next_i64(&b, rec->version, before->version);
     if (rec->has_crc32c)
         bind_i64(&b, rec->crc32c);
     else
         keep(&b, sqlite3_bind_null(stmt, ++b.at));
-    bind_text(&b, gb_labels_text(rec->labels));
-    bind_i64(&b, rec->created_at_us);
-    bind_i64(&b, rec->updated_at_us);
-    bind_i64(&b, rec->mirrored);
-    bind_text(&b, gb_head_name(rec->head));
-    bind_i64(&b, rec->sealed);
+    bind_next_text(&b, gb_labels_text(rec->labels), gb_labels_text(before->labels));
+    bind_next_i64(&b, rec->created_at_us, before->created_at_us);
+    bind_next_i64(&b, rec->updated_at_us, before->updated_at_us);
+    bind_next_i64(&b, rec->mirrored, before->mirrored);
+    bind_next_text(&b, gb_head_name(rec->head), gb_head_name(before->head));
+    bind_next_i64(&b, rec->sealed, before->sealed);
     return b.result;
 }
 

@@ -29,7 +29,8 @@ extern const char *const gb_row_put_sql[GB_ROW_STMT_COUNT];
 /* Bind a record to the statement of the same name. Texts are borrowed until the statement is bound again or finalized.
  * Return SQLITE_OK or the first failure. */
 int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec);
-int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec);
+/* before: what was bound to the statement last, and lives still; NULL: nothing. Only what differs is bound. */
+int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec, const struct gb_buffer_rec *before);
 int gb_row_bind_pool(sqlite3_stmt *stmt, const struct gb_pool_rec *rec);
 int gb_row_bind_counters(sqlite3_stmt *stmt, const struct gb_counters *counters);
 int gb_row_bind_token_use(sqlite3_stmt *stmt, const struct gb_token_use *use);

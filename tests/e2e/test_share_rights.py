@@ -288,7 +288,7 @@ def test_descriptors_that_nobody_takes(start, tmp_path):
     d = start("--max-connections", "32", "--stall-timeout", "600", program=[str(daemon)], state=str(state), user=user, group=user, extra_groups=[],
               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (700, 700)))
     d.put("x", A, query=MAPPABLE).expect(201)
-    silent = [Local(d.unix) for _ in range(12)]
+    silent = [Local(d.unix) for _ in range(16)]
     for c in silent:
         for _ in range(60):
             c.send("POST", MAP.format("default", "x"), {})

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "api/request/media.h"
 #include "base/clock.h"
@@ -67,26 +66,24 @@ char *gb_etag_session(const struct gb_session_view *view, char *out) {
 /* Joins the values of all lines of the header by commas. *ret: NULL when there is none. */
 static int join(const struct gb_http_request *request, const char *name, char **ret, struct gb_error *err) {
     size_t size = 0;
+    const char *line;
     char *list;
-    unsigned i;
+    unsigned at = 0;
 
     *ret = NULL;
-    for (i = 0; i < request->headers; i++) {
-        if (strcasecmp(request->header[i].name.s, name) == 0)
-            size += request->header[i].value.len + 2;
-    }
+    while ((line = gb_http_header_next(request, name, &at)))
+        size += strlen(line) + 2;
     if (size == 0)
         return 0;
     list = malloc(size);
     if (!list)
         return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
     list[0] = '\0';
-    for (i = 0; i < request->headers; i++) {
-        if (strcasecmp(request->header[i].name.s, name) != 0)
-            continue;
+    at = 0;
+    while ((line = gb_http_header_next(request, name, &at))) {
         if (list[0] != '\0')
             strcat(list, ",");
-        strcat(list, request->header[i].value.s);
+        strcat(list, line);
     }
     if (gb_etag_list_check(name, list, err) < 0) {
         free(list);

@@ -1,6 +1,5 @@
 /* Reads the headers of RFC 9530. */
 #include <string.h>
-#include <strings.h>
 
 #include "api/middleware/digest.h"
 #include "api/middleware/filters.h"
@@ -52,11 +51,11 @@ static int read_header(const struct gb_http_request *request, const char *header
                        struct gb_error *err) {
     unsigned before = ret->digests;
     bool given = false;
-    unsigned i;
+    const char *line;
+    unsigned at = 0;
 
-    for (i = 0; i < request->headers; i++) {
-        if (strcasecmp(request->header[i].name.s, header) == 0 &&
-            add_line(header, request->header[i].value.s, ret, &given, err) < 0)
+    while ((line = gb_http_header_next(request, header, &at))) {
+        if (add_line(header, line, ret, &given, err) < 0)
             return -1;
     }
     /* RFC 9530 lets a recipient ignore unknown algorithms. If no algorithm can be checked, the client is told
@@ -101,10 +100,11 @@ int gb_digest_wanted(const struct gb_http_request *request, bool *ret_wanted, en
     *ret_wanted = false;
     for (h = 0; h < 2 && !*ret_wanted; h++) {
         int64_t wish[GB_DIGEST_ALGS] = {0};
+        const char *line;
+        unsigned at = 0;
 
-        for (i = 0; i < request->headers; i++) {
-            if (strcasecmp(request->header[i].name.s, names[h]) == 0 &&
-                wish_line(names[h], request->header[i].value.s, wish, err) < 0)
+        while ((line = gb_http_header_next(request, names[h], &at))) {
+            if (wish_line(names[h], line, wish, err) < 0)
                 return -1;
         }
         for (i = 0; i < GB_DIGEST_ALGS; i++) {

@@ -55,11 +55,11 @@ static int read_line(const char *at, struct gb_filters *ret, struct gb_error *er
 }
 
 int gb_encoding_read(const struct gb_http_request *request, struct gb_filters *ret, struct gb_error *err) {
-    unsigned i;
+    const char *line;
+    unsigned at = 0;
 
-    for (i = 0; i < request->headers; i++) {
-        if (strcasecmp(request->header[i].name.s, "Content-Encoding") == 0 &&
-            read_line(request->header[i].value.s, ret, err) < 0)
+    while ((line = gb_http_header_next(request, "Content-Encoding", &at))) {
+        if (read_line(line, ret, err) < 0)
             return -1;
     }
     return 0;

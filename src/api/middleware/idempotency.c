@@ -42,11 +42,11 @@ static int read_key(const struct gb_http_request *request, const char **ret, siz
     const char *key = gb_http_header(request, "Idempotency-Key");
     size_t len = strlen(key);
     unsigned lines = 0;
-    unsigned i;
+    unsigned line = 0;
     size_t at;
 
-    for (i = 0; i < request->headers; i++)
-        lines += strcasecmp(request->header[i].name.s, "Idempotency-Key") == 0;
+    while (gb_http_header_next(request, "Idempotency-Key", &line))
+        lines++;
     if (len >= 2 && key[0] == '"' && key[len - 1] == '"') {
         key++;
         len -= 2;

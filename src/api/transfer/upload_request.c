@@ -227,10 +227,6 @@ int gb_upload_request_raw(struct gb_upload_request *plan, bool has_length, uint6
     return 0;
 }
 
-static bool same_shape(const struct gb_shape *a, const struct gb_shape *b) {
-    return a->dims == b->dims && memcmp(a->dim, b->dim, a->dims * sizeof(a->dim[0])) == 0;
-}
-
 static int slice_refused(const struct gb_upload_request *plan, const char *what, const struct gb_shape *shape,
                          struct gb_error *err) {
     char is[GB_SHAPE_TEXT_SIZE];
@@ -256,7 +252,7 @@ int gb_upload_request_described(struct gb_upload_request *plan, const char *what
     if (plan->params.partial && dtype != buffer->dtype)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the %s holds %s, the buffer %s; give ?format=raw for bytes",
                             what, gb_dtype_name(dtype), gb_dtype_name(buffer->dtype));
-    if (plan->sliced && !same_shape(shape, &plan->slice))
+    if (plan->sliced && !gb_shape_equal(shape, &plan->slice))
         return slice_refused(plan, what, shape, err);
     plan->params.bytes = bytes;
     if (plan->params.partial)

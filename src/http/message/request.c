@@ -20,15 +20,22 @@ bool gb_http_named(const struct gb_http_pair *header, const char *name, size_t l
     return header->name.len == len && strcasecmp(header->name.s, name) == 0;
 }
 
-const char *gb_http_header(const struct gb_http_request *request, const char *name) {
+const char *gb_http_header_next(const struct gb_http_request *request, const char *name, unsigned *at) {
     size_t len = strlen(name);
-    unsigned i;
 
-    for (i = 0; i < request->headers; i++) {
-        if (gb_http_named(&request->header[i], name, len))
-            return request->header[i].value.s;
+    while (*at < request->headers) {
+        const struct gb_http_pair *header = &request->header[(*at)++];
+
+        if (gb_http_named(header, name, len))
+            return header->value.s;
     }
     return NULL;
+}
+
+const char *gb_http_header(const struct gb_http_request *request, const char *name) {
+    unsigned at = 0;
+
+    return gb_http_header_next(request, name, &at);
 }
 
 const struct gb_http_text *gb_http_query(const struct gb_http_request *request, const char *name) {
@@ -46,13 +53,10 @@ unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fal
     unsigned wait_s = fallback_s;
     bool async = false;
     bool given = false;
-    unsigned i;
+    unsigned line = 0;
+    const char *at;
 
-    for (i = 0; i < request->headers; i++) {
-        const char *at = request->header[i].value.s;
-
-        if (strcasecmp(request->header[i].name.s, "Prefer") != 0)
-            continue;
+    while ((at = gb_http_header_next(request, "Prefer", &line))) {
         while (*at) {
             size_t n = strcspn(at, ",;");
             const char *word = at + strspn(at, " \t");

@@ -22,6 +22,7 @@
 #define TICK_NS (50 * GB_NS_PER_MS)
 #define SWEEP_NS (1000 * GB_NS_PER_MS)
 #define EVENTS 64
+#define LAST_RUNS 8
 #define TURN_BYTES (1u << 20) /* of a short transfer, before others are served */
 
 /* --- time --------------------------------------------------------------------------------------------------------- */
@@ -117,6 +118,23 @@ static void visit_wake_queue(struct gb_loop *loop, bool had_event) {
     gb_wake_queue_leave(&loop->exchanges.wake_queue);
 }
 
+static bool has_answers_left(const struct gb_loop *loop) {
+    const struct gb_conn *c = loop->conns;
+
+    while (c && (c->left || !c->ex || c->ex->phase != GB_PHASE_DONE))
+        c = c->next;
+    return c;
+}
+
+/* It may take libmicrohttpd one run to learn that a socket has room, and the next to send. */
+static void send_answers(struct gb_loop *loop) {
+    unsigned runs = 0;
+
+    do
+        MHD_run(loop->mhd);
+    while (++runs < LAST_RUNS && has_answers_left(loop));
+}
+
 /* No connection may be suspended when libmicrohttpd is stopped. Shutting the sockets down ends the rest. */
 static void end_all(struct gb_loop *loop) {
     struct gb_conn *c;
@@ -125,7 +143,7 @@ static void end_all(struct gb_loop *loop) {
     visit_wake_queue(loop, true);
     gb_detached_stop(&loop->exchanges);
     check_waiting(loop, UINT64_MAX);
-    MHD_run(loop->mhd); /* their answers go out */
+    send_answers(loop);
     for (c = loop->conns; c; c = next) {
         next = c->next;
         if (c->ex && c->ex->suspended) {
@@ -169,7 +187,7 @@ static void see(struct gb_loop *loop, const struct epoll_event *event, struct vi
         gb_fd_mailboxes_event(loop->server);
     else if (gb_front_is(at))
         v->mhd = gb_front_event(loop, at, event->events) || v->mhd;
-    else if (!gb_listen_event(loop, at) && !gb_proxy_event(loop, at))
+    else if (!gb_listen_event(loop, at) && !gb_proxy_event(loop, at, event->events))
         gb_transfer_loop_event(&loop->own, at, event->events);
 }
 

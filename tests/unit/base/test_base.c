@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -256,6 +257,23 @@ START_TEST(error_facts) {
 }
 END_TEST
 
+/* Each day of 430 years, against the C library. */
+START_TEST(dates) {
+    char text[GB_RFC3339_SIZE];
+    char other[GB_RFC3339_SIZE];
+    time_t day;
+    struct tm tm;
+
+    for (day = 0; day < 157000; day++) {
+        time_t seconds = day * 86400 + day % 86400;
+
+        gmtime_r(&seconds, &tm);
+        strftime(other, sizeof(other), "%Y-%m-%dT%H:%M:%S.007Z", &tm);
+        ck_assert_str_eq(gb_rfc3339((int64_t)seconds * 1000000 + 7999, text), other);
+    }
+}
+END_TEST
+
 START_TEST(times) {
     char text[GB_RFC3339_SIZE];
     uint64_t ns = gb_clock_ns();
@@ -320,6 +338,7 @@ int main(void) {
     gb_test_add(suite, "map_turnover", map_does_not_grow_by_turnover, 30);
     gb_test_add(suite, "error", the_first_error_wins, 30);
     gb_test_add(suite, "error_facts", error_facts, 30);
+    gb_test_add(suite, "dates", dates, 30);
     gb_test_add(suite, "times", times, 30);
     gb_test_add(suite, "crc32c", crc32c_known_answers, 30);
     gb_test_add(suite, "digests", digests, 30);

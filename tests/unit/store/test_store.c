@@ -1,4 +1,5 @@
 /* Records survive: every field is read back after the store was closed and opened again. */
+#include <stdio.h>
 #include <string.h>
 
 #include "gb_test.h"
@@ -342,11 +343,94 @@ START_TEST(a_record_that_cannot_be_understood_is_named) {
 }
 END_TEST
 
+/* Gives the field of that number another value. */
+static void change_field(struct gb_buffer_rec *rec, unsigned field) {
+    switch (field) {
+    case 1:
+        rec->bytes = 96;
+        break;
+    case 2:
+        rec->dtype = GB_DTYPE_BOOL;
+        break;
+    case 3:
+        rec->shape = (struct gb_shape){.dims = 2, .dim = {2, 3}};
+        break;
+    case 4:
+        rec->kind = GB_KIND_DEVICE;
+        break;
+    case 5:
+        rec->device = 0;
+        break;
+    case 6:
+        strcpy(rec->pool.s, "other");
+        break;
+    case 7:
+        strcpy(rec->stream.s, "main");
+        break;
+    case 8:
+        rec->state = GB_BUFFER_READY;
+        break;
+    case 9:
+        rec->has_crc32c = false;
+        rec->crc32c = 0;
+        break;
+    case 10:
+        rec->labels = store_labels("{\"k\":\"w\"}");
+        break;
+    case 11:
+        rec->mirrored = rec->sealed = true;
+        rec->head = GB_HEAD_HOST;
+        break;
+    case 12:
+        rec->generation = 70;
+        rec->version = 80;
+        break;
+    default:
+        rec->created_at_us++;
+        rec->updated_at_us += 7;
+    }
+}
+
+/* In one commit, each record has other values than the one before in one field, and the first ones in all others. */
+START_TEST(records_of_one_commit_keep_apart) {
+    struct gb_buffer_rec rec[MAX_SEEN - 2];
+    struct gb_session_rec session = store_session(1, "s");
+    struct gb_error err = GB_ERROR_INIT;
+    struct store_fixture f;
+    struct store_gate gate;
+    struct seen seen;
+    char name[16];
+    unsigned n = sizeof(rec) / sizeof(rec[0]);
+    unsigned i;
+
+    store_fixture_init(&f);
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    for (i = 0; i < n; i++) {
+        snprintf(name, sizeof(name), "b%u", i);
+        rec[i] = store_buffer(10 + i, 1, name);
+        gb_assert_ok(store_put_buffer_now(f.store, &rec[i], &err), err);
+    }
+    store_gate_close(&gate, f.store);
+    for (i = 0; i < n; i++) {
+        change_field(&rec[i], i);
+        gb_store_put_buffer(f.store, &rec[i], NULL, NULL, NULL);
+    }
+    store_gate_open(&gate);
+    reread(&f, &seen);
+    ck_assert_uint_eq(seen.buffers, n);
+    for (i = 0; i < n; i++)
+        assert_buffer(&seen.buffer[i], &rec[i]);
+    forget(&seen);
+    store_fixture_done(&f);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("store");
 
     gb_test_add(suite, "session_fields", every_field_of_a_session_comes_back, 60);
     gb_test_add(suite, "buffer_fields", every_field_of_a_buffer_comes_back, 60);
+    gb_test_add(suite, "one commit", records_of_one_commit_keep_apart, 60);
     gb_test_add(suite, "update", putting_again_updates, 60);
     gb_test_add(suite, "later version", a_later_version_need_not_be_there, 60);
     gb_test_add(suite, "cascade", deleting_a_session_takes_its_buffers, 60);
