@@ -25,7 +25,7 @@ static int next_signal(struct gb_daemon *daemon, int timeout_ms) {
 }
 
 static void log_tokens(struct gb_daemon *daemon, size_t count) {
-    bool closed = daemon->exposed || daemon->options.tokens_file[0] != '\0';
+    bool closed = gb_daemon_is_closed(daemon);
 
     gb_log(&daemon->log, count > 0 ? GB_LOG_INFO : GB_LOG_WARNING, "tokens", "%zu in force%s", count,
            count > 0 ? ""

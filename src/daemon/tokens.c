@@ -53,6 +53,10 @@ static int add_file(struct gb_daemon *daemon, struct token_array *array, struct 
     return 0;
 }
 
+bool gb_daemon_is_closed(const struct gb_daemon *daemon) {
+    return daemon->exposed || daemon->options.tokens_file[0] != '\0' || (daemon->proxied && daemon->had_tokens);
+}
+
 int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb_error *err) {
     struct gb_token_rec locked = locked_token();
     struct token_array array = {0};
@@ -60,8 +64,10 @@ int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb
 
     if (rc == 0)
         rc = add_file(daemon, &array, err);
+    if (array.count > 0)
+        daemon->had_tokens = true;
     if (rc == 0 && daemon->core != NULL) {
-        if (array.count == 0 && (daemon->exposed || daemon->options.tokens_file[0] != '\0'))
+        if (array.count == 0 && gb_daemon_is_closed(daemon))
             rc = gb_tokens_set(daemon->core, &locked, 1, err);
         else
             rc = gb_tokens_set(daemon->core, array.items, array.count, err);

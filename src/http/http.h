@@ -154,6 +154,12 @@ struct gb_http_certificate {
     unsigned names;
 };
 
+/* DNS names that the server's certificates are for, "*.example.org" among them. Lives as long as the connection. */
+struct gb_http_names {
+    char **name;
+    size_t count;
+};
+
 struct gb_http_request {
     void *app; /* gb_http_server_config.app */
     enum gb_http_method method;
@@ -171,6 +177,7 @@ struct gb_http_request {
     bool chunked;                                  /* Transfer-Encoding: chunked; the length is not known */
     bool expect_continue;                          /* the client waits for 100 Continue */
     bool secure;                                   /* it came over TLS */
+    const struct gb_http_names *names;             /* NULL: it came without TLS */
     bool local;                                    /* it came over the UNIX socket */
     struct gb_http_address from;                   /* of the connection */
     const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */

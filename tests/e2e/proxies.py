@@ -113,6 +113,9 @@ class Proxy:
         conf = os.path.join(self.folder, "conf")
         with open(conf, "w", encoding="ascii") as f:
             f.write((NGINX if self.name == "nginx" else HAPROXY).format(folder=self.folder, tcp=tcp, unix=unix, ports=self.ports))
+        return self.spawn(conf)
+
+    def spawn(self, conf):
         args = ["-p", self.folder, "-c", conf, "-e", os.path.join(self.folder, "errors")] if self.name == "nginx" else ["-db", "-f", conf]
         out = "output" if self.name == "nginx" else "forwarded"  # HAProxy prints its log
         with open(os.path.join(self.folder, out), "wb") as f, open(os.path.join(self.folder, "stderr"), "wb") as errors:

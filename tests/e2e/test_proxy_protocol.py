@@ -5,7 +5,9 @@ from bounding import SIGNATURE, From, RawFrom, limited, metric, proxy_1, proxy_2
 
 import pytest
 
+from gpubuf_cli import Cli
 from harness import until
+from test_access import token
 
 PROXY, DIRECT = "127.0.0.9", "127.0.0.2"
 BOUND = ("--rate-requests", "1", "--burst-requests", "2")
@@ -136,6 +138,36 @@ def test_waiting_for_headers_does_not_hold_up_the_end(proxied):
     r = RawFrom(proxied.tcp, PROXY).send(b"PROXY ")
     proxied.stop()
     r.close()
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def told(d, secret=None):
+    """(what GET /v1 says of access, the doctor's check)"""
+    said = Cli(d.url(""), **({"GPUBUF_TOKEN": secret} if secret else {}))("--json", "doctor")
+    return d.ask("GET", "/v1", token=secret).expect(200).json()["access"], {c["check"]: c["ok"] for c in said.json()}["tokens"]
+
+
+@pytest.mark.parametrize("option", ["--trusted-proxy", "--proxy-protocol"])
+def test_without_a_token_a_proxy_lets_everybody_in(start, tmp_path, option):
+    d = start(option, PROXY, state=str(tmp_path))
+    assert told(d) == ({"tokens": False, "proxies": True}, False)
+    assert "no token is configured: all of its clients may do everything" in d.log()
+    secret = token(tmp_path, "add", "one", "--scope", "write")
+    until("it is in force", lambda: d.ask("GET", "/v1").status == 401)
+    assert told(d, secret) == ({"tokens": True, "proxies": True}, True)
+    token(tmp_path, "revoke", "one")
+    until("it is no longer", lambda: d.ask("GET", "/v1", token=secret).status == 401)
+    assert d.ask("GET", "/v1").status == 401  # the last token is gone, and the daemon stays closed
+    assert "every request that needs one is refused" in d.stop()
+
+
+def test_with_a_token_nothing_is_said(start, tmp_path):
+    secret = token(tmp_path, "add", "one", "--scope", "write")
+    d = start("--trusted-proxy", PROXY, state=str(tmp_path))
+    assert told(d, secret) == ({"tokens": True, "proxies": True}, True) and "no token" not in d.log()
+    assert told(start()) == ({"tokens": False, "proxies": False}, None)
 
 
 # --- X-Forwarded-For and Forwarded ------------------------------------------------------------------------------------

@@ -81,6 +81,13 @@ def test_old_versions_and_weak_suites_are_refused(d, options, alert):
     assert alert in said and "HTTP/1.1" not in said, said
 
 
+@pytest.mark.parametrize("groups,hellos", [(None, 1), ("X25519:P-256", 1), ("P-256", 1), ("P-384", 1), ("P-256:X25519", 2)])
+def test_the_first_key_of_a_client_is_taken(d, groups, hellos):
+    """Unless it has none for X25519 and knows that: openssl sends a key for its first group alone."""
+    said = s_client(d.tls, secure.authority(), "-tls1_3", "-msg", *(("-groups", groups) if groups else ()), send=CLOSE)
+    assert "HTTP/1.1 200" in said and said.count("ClientHello") == hellos, said
+
+
 def test_the_client_asks_for_short_records(d):
     d.put("short", payload(300000)).expect(201)
     ask = f"GET {DATA.format('default', 'short')} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()

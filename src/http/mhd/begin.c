@@ -131,6 +131,7 @@ void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, c
     ex->req.http10 = strcmp(version, "HTTP/1.0") == 0;
     ex->req.from = ex->info->from;
     ex->req.secure = ex->info->secure;
+    ex->req.names = gb_front_names(ex->info);
     ex->req.certificate = gb_front_certificate(ex->info);
     ex->req.peer = ex->peer && !ex->req.http10 ? &ex->peer->seen : NULL;
     if (read_head(ex, method, url, version, &err) < 0) {

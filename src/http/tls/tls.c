@@ -250,6 +250,10 @@ const struct gb_http_certificate *gb_tls_certificate_ref(struct gb_tls *tls) {
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
+const struct gb_http_names *gb_tls_names(const struct gb_tls *tls) {
+    return tls ? gb_tls_context_names(tls->context) : NULL;
+}
+
 void gb_tls_woken(struct gb_tls *tls) {
     tls->dry = false;
 }

@@ -34,6 +34,9 @@ enum gb_tls_step gb_tls_handshake(struct gb_tls *tls);
 const struct gb_http_certificate *gb_tls_certificate_ref(struct gb_tls *tls); /* NULL is accepted */
 void gb_tls_certificate_unref(const struct gb_http_certificate *certificate); /* NULL is accepted */
 
+/* What the server's certificates are for. NULL for NULL. */
+const struct gb_http_names *gb_tls_names(const struct gb_tls *tls);
+
 /* The socket has had an event. */
 void gb_tls_woken(struct gb_tls *tls);
 
