@@ -25,7 +25,7 @@ TOKENS = {"soak": ("--scope", "admin"), "map": ("--scope", "write,map-write", "-
           "cam": ("--scope", "write", "--session", "soak", "--prefix", "cam1-", "--subject", "CN=cam1,O=Example")}
 OPTIONS = ("--sample-interval", "1", "--samples-max", "600", "--history-series", "100", "--feed-max", "5000", "--stop-timeout", "5",
            "--allocation-log", "4096", "--max-operations", "256", "--max-idempotency-keys", "1000", "--audit-rows", "20000",
-           "--bound-local", "--rate-requests", "50", "--burst-requests", "100", "--max-connections-per-address", "4096",
+           "--bound-local", "--rate-requests", "50", "--burst-requests", "100", "--rate-handshakes", "0", "--max-connections-per-address", "4096",
            "--token-rate-requests", "1000000", "--token-rate-bytes", "100G", "--max-waits-per-token", "256",
            "--max-uploads-per-token", str(UPLOADS_MAX), "--max-listeners-per-token", str(LISTENERS_MAX), "--proxy-protocol", PROXY)
 
