@@ -154,9 +154,12 @@ struct gb_http_certificate {
     unsigned names;
     int64_t expires_s;      /* seconds since 1970 */
     atomic_bool distrusted; /* its authority is no longer in force */
+    char fingerprint[sizeof("sha256:") + 64]; /* of the whole, in hexadecimal */
 };
 /* It was verified when its connection began. Returns 0 if it is good now, too, or -1 with UNAUTHENTICATED. */
 int gb_http_certificate_check(const struct gb_http_certificate *certificate, struct gb_error *err);
+/* What it is called: its subject, else its first name, else its fingerprint. */
+const char *gb_http_certificate_text(const struct gb_http_certificate *certificate);
 
 /* DNS names that the server's certificates are for, "*.example.org" among them. Lives as long as the connection. */
 struct gb_http_names {
@@ -182,11 +185,11 @@ struct gb_http_request {
     bool expect_continue;                          /* the client waits for 100 Continue */
     bool secure;                                   /* it came over TLS */
     const struct gb_http_names *names;             /* NULL: it came without TLS */
-    bool local;                                    /* it came over the UNIX socket */
-    struct gb_http_address from;                   /* of the connection */
+    bool local;                                    /* it came over the UNIX socket, and not by a proxy on it */
+    struct gb_http_address from;                   /* of the connection, or behind a trusted proxy of the client */
     const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */
     uint64_t caller;           /* the application's number of its client, which authorize sets; 0: none */
-    struct gb_http_peer *peer; /* of the UNIX socket; NULL over TCP, and in HTTP/1.0, which has no interim responses */
+    struct gb_http_peer *peer; /* of the UNIX socket; NULL where local is not set, and in HTTP/1.0 (no 1xx there) */
     const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;
     uint64_t started_ns; /* gb_clock_ns() when the headers were complete */

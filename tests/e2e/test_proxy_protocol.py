@@ -1,5 +1,7 @@
 """The address of a client behind proxies: the PROXY protocol, X-Forwarded-For and Forwarded. Addresses that are not this machine's have
 bounds, which tell them apart here."""
+import os
+
 import secure
 from bounding import SIGNATURE, From, RawFrom, limited, metric, proxy_1, proxy_2
 
@@ -220,3 +222,23 @@ def test_a_client_of_a_proxy_does_not_choose_its_address(start, tmp_path, name):
             assert statuses(way, modest, 1) == [200]
     finally:
         proxy.stop()
+
+
+def test_clients_of_a_proxy_on_the_unix_socket_are_not_local(start):
+    """The audit has the client's address, a Host must be the daemon's, and nothing is mapped for the proxy's user."""
+    d = start("--trusted-proxy", "unix", "--audit", "changes")
+    c, told = d.client(unix=True), {"X-Forwarded-For": "192.0.2.3"}
+    c.ask("POST", "/v1/sessions", {"name": "direct"}, {"Host": "anything.example"}).expect(201)
+    c.ask("POST", "/v1/sessions", {"name": "refused"}, {**told, "Host": "anything.example"}).problem(421, "misdirected_request")
+    c = d.client(unix=True)
+    c.ask("POST", "/v1/sessions", {"name": "proxied"}, told).expect(201)
+    c.ask("POST", "/v1/sessions", {"name": "junk"}, {"X-Forwarded-For": "junk"}).expect(201)
+    data = bytes(1 << 21)  # these go by the transfer loop, on one connection
+    for _ in range(3):
+        assert c.ask("PUT", "/v1/sessions/proxied/buffers/x/data", data, told).status in (200, 201)
+    found = until("all are recorded", lambda: (lambda r: len(r) >= 7 and r)(
+        [r for r in d.get("/v1/audit?limit=1000")["items"] if r["event"] == "request"]))
+    own = f"unix:{os.getuid()}"
+    assert [r["address"] for r in reversed(found)] == [own, "192.0.2.3", "192.0.2.3", own, *["192.0.2.3"] * 3]
+    mine = c.ask("POST", "/v1/sessions/proxied/buffers/x/map", {}, told)
+    assert 400 <= mine.status < 500, mine.status

@@ -1,4 +1,5 @@
 """A client's certificate that names a token's subject is as good as its secret."""
+import hashlib
 import http.client
 import json
 import signal
@@ -121,3 +122,20 @@ def test_authorities_that_change_are_in_force_on_kept_connections(start, tmp_pat
     until("the other one hears of it", lambda: b"created" in feeds[0][1].readline(), every_s=0)
     for c in (*kept, put, feeds[0][0], feeds[1][0]):
         c.close()
+
+
+def test_the_audit_names_a_certificate_without_a_subject(guarded, client):
+    """By its first name, else by its fingerprint."""
+    d, boss = guarded
+    client.make("named", "/", "DNS:named.example,URI:spiffe://example/named", "clientAuth")
+    client.make("bare", "/", "dirName:other", "clientAuth\n[other]\nCN=in another form")
+    with open(client.path("bare.pem"), encoding="ascii") as f:
+        bare = "sha256:" + hashlib.sha256(ssl.PEM_cert_to_DER_cert(f.read())).hexdigest()
+    for who in ("cam", "named", "bare"):
+        ask(d, client, who, "PUT", DATA.format("default", "cam1-x"), b"1")
+
+    def names():
+        records = json.loads(ask(d, client, None, "GET", "/v1/audit?limit=1000", secret=boss)[1])["items"]
+        return {r["certificate"] for r in records if "certificate" in r}
+
+    until("all are named", lambda: names() == {"CN=cam1,O=Example", "dns:named.example", bare})

@@ -1,6 +1,6 @@
-/* Networks of trusted proxies, and the address that X-Forwarded-For or Forwarded tells. A network has the addresses that
- * agree with it bit by bit. The client is the one that a second reading finds, from the left; and whatever a client may
- * have written ahead of what a proxy appended changes nothing. */
+/* Networks of trusted proxies, and the address that X-Forwarded-For or Forwarded tells. A network has the addresses
+ * that agree with it bit by bit. A second reading finds the same client. What a client has written ahead of its proxy's
+ * word changes nothing. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #define LINES_MAX 8
 #define INPUT_MAX 2000
 #define ELEMENTS_MAX (INPUT_MAX + LINES_MAX)
-#define STRANGER "203.0.113.77"
+#define OTHER "203.0.113.77"
 
 /* "F" or "X" for the field, the networks; the connection's address; then a value on each line. */
 const unsigned gb_fuzz_mutants = 2000;
@@ -171,7 +171,7 @@ static void check_client(const struct scene *scene) {
                                         "for=\"[::1"};
     struct gb_http_address client = resolve(scene);
     struct gb_http_address wanted = second(scene);
-    struct gb_http_address stranger;
+    struct gb_http_address other;
     size_t i;
 
     FUZZ_ASSERT(same(&client, &wanted));
@@ -181,10 +181,10 @@ static void check_client(const struct scene *scene) {
         wanted = resolve_with(scene, ahead[i], false);
         FUZZ_ASSERT(same(&client, &wanted));
     }
-    FUZZ_ASSERT(gb_http_address_read(STRANGER, strlen(STRANGER), &stranger));
-    wanted = resolve_with(scene, scene->forwarded ? "for=" STRANGER : STRANGER ":80", true);
-    if (!is_trusted(scene, &stranger))
-        FUZZ_ASSERT(same(&wanted, is_trusted(scene, &scene->from) ? &stranger : &scene->from));
+    FUZZ_ASSERT(gb_http_address_read(OTHER, strlen(OTHER), &other));
+    wanted = resolve_with(scene, scene->forwarded ? "for=" OTHER : OTHER ":80", true);
+    if (!is_trusted(scene, &other))
+        FUZZ_ASSERT(same(&wanted, is_trusted(scene, &scene->from) ? &other : &scene->from));
 }
 
 /* Written and read again it is the same network. */

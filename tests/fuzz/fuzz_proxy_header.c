@@ -1,5 +1,5 @@
-/* Beginnings of connections from proxies: the PROXY protocol. A second reading of the protocol takes and refuses the same
- * and finds the same address; and what comes in pieces is neither taken nor refused before the piece that decides. */
+/* Beginnings of connections from proxies: the PROXY protocol. A second reading takes and refuses the same, and finds
+ * the same address. What comes in pieces is neither taken nor refused before the piece that decides. */
 #include <arpa/inet.h>
 #include <regex.h>
 #include <stdio.h>

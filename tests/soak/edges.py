@@ -1,4 +1,4 @@
-"""Loads at the edges: clients that break off, strangers, greedy ones, proxies, certificates of clients, tokens that come and go. The rules of
+"""Loads at the edges: clients that break off, unknown ones, greedy ones, proxies, certificates of clients, tokens that come and go. The rules of
 loads.py hold here, too."""
 import contextlib
 import random
@@ -7,7 +7,7 @@ import ssl
 
 from bounding import SIGNATURE, proxy_1, proxy_2
 from harness import until
-from scene import GREEDY, LISTENERS_MAX, PROXY, SESSION, STRANGER, UPLOADS_MAX, command, expect
+from scene import GREEDY, LISTENERS_MAX, PROXY, SESSION, UNKNOWN, UPLOADS_MAX, command, expect
 from sharing import Local
 
 MEGABYTE = f"{SESSION}/buffers/{{}}/data?dtype=uint8&shape=1000000"
@@ -66,18 +66,18 @@ def vandals(work, how, number):
         yield
 
 
-def strangers(work, how, number):
+def unknown(work, how, number):
     """Tokens that are not known: refused, then slowed down. Certificates of another authority are refused in the handshake."""
     while True:
         for _ in range(12):
-            c = work.client(how, "gpb_unknown", source=STRANGER)
+            c = work.client(how, "gpb_unknown", source=UNKNOWN)
             with contextlib.closing(c):
                 reply = expect(c.ask("GET", f"{SESSION}/buffers"), 401, 429)
                 assert reply.status == 401 or int(reply.headers["Retry-After"]) >= 1
-        c = work.client(how, source=STRANGER)  # a valid token is answered all the same
+        c = work.client(how, source=UNKNOWN)  # a valid token is answered all the same
         with contextlib.closing(c):
             expect(c.ask("GET", f"{SESSION}/buffers?limit=1"), 200)
-        c = work.client("tls", who=work.strangers.path("strange"))
+        c = work.client("tls", who=work.others.path("other"))
         try:
             with contextlib.closing(c):
                 c.ask("GET", "/v1")
@@ -139,7 +139,7 @@ def tokens(work, how, number):
 
 
 def proxies(work, how, number):
-    """Connections from a proxy with headers of the PROXY protocol, whole and broken, and headers from who is none."""
+    """Connections from a proxy with headers of the PROXY protocol, whole and broken, and headers from a client that is none."""
     rng = random.Random()
     while True:
         for kind in ("proxied", "proxied tls"):

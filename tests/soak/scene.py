@@ -17,7 +17,7 @@ from harness import PATIENCE_S, Client, Daemon, binary, until
 
 SESSION = "/v1/sessions/soak"
 # Sources of connections: all of 127.0.0.0/8 is this machine. Only those of PROXY begin with a header of the PROXY protocol.
-PROXY, GREEDY, STRANGER = "127.0.0.9", "127.0.0.77", "127.0.0.66"
+PROXY, GREEDY, UNKNOWN = "127.0.0.9", "127.0.0.77", "127.0.0.66"
 UPLOADS_MAX, LISTENERS_MAX = 12, 32  # of a token: the bounds that are met, beside the requests of an address
 
 TOKENS = {"soak": ("--scope", "admin"), "map": ("--scope", "write,map-write", "--session", "soak"),
@@ -73,7 +73,7 @@ class Work:
         daemon = scene.daemon
         self.state, self.unix, self.tokens, self.token = scene.state, daemon.unix, scene.tokens, scene.tokens["soak"]
         self.tcp, self.tls = scene.tcp, scene.tls
-        self.authority, self.clients, self.strangers = scene.authority.cert, scene.clients, scene.strangers
+        self.authority, self.clients, self.others = scene.authority.cert, scene.clients, scene.others
         self.tokens_file, self.big_tag = scene.tokens_file, scene.big_tag
         self.problems = multiprocessing.SimpleQueue()
         self.stop, self.paused = multiprocessing.Event(), multiprocessing.Event()
@@ -124,13 +124,13 @@ class Scene:
     def __init__(self, backend):
         self.folder = tempfile.mkdtemp(prefix="gb-soak-")
         self.state = self.path("state")
-        for name in ("state", "server", "clients", "strangers"):
+        for name in ("state", "server", "clients", "others"):
             os.mkdir(self.path(name), 0o700)
         self.authority = secure.Authority(self.path("server"))
-        self.clients, self.strangers = (secure.Authority(self.path(n), n) for n in ("clients", "strangers"))
+        self.clients, self.others = (secure.Authority(self.path(n), n) for n in ("clients", "others"))
         self.clients.make("cam", "/O=Example/CN=cam1", "DNS:cam1.example", "clientAuth")
         self.clients.make("other", "/O=Example/CN=other", "DNS:other.example", "clientAuth")
-        self.strangers.make("strange", "/O=Example/CN=cam1", "DNS:cam1.example", "clientAuth")
+        self.others.make("other", "/O=Example/CN=cam1", "DNS:cam1.example", "clientAuth")
         self.pair, self.tokens_file, self.audit_file = self.path("pair.pem"), self.path("tokens"), self.path("audit")
         self.audited, self.rows = 0, 0
         self.certify()

@@ -13,6 +13,10 @@ void gb_exchange_resolve(struct gb_exchange *ex) {
 
     if (config->trusted_count > 0)
         gb_forwarded_resolve(&ex->req, config->forwarded, config->trusted, config->trusted_count);
+    if (ex->req.from.family != 0) {
+        ex->req.local = false;
+        ex->req.peer = NULL;
+    }
 }
 
 /* Loopback stands for all users of the machine, and often for a proxy with many clients. */

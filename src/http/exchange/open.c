@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/digits.h"
-#include "http/exchange/client.h"
 #include "http/exchange/peer.h"
 #include "http/exchange/server_state.h"
 #include "http/exchange/step.h"
@@ -21,7 +20,6 @@ static int permit(struct gb_exchange *ex, struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
 
     ex->checked = atomic_load(&ex->server->rechecks);
-    gb_exchange_resolve(ex);
     if (config->authorize && config->authorize(config->app, &ex->req, err) < 0)
         return -1;
     return gb_router_check_query(&ex->req, err);

@@ -94,6 +94,18 @@ static void read_subject(gnutls_x509_crt_t cert, struct gb_http_certificate *see
     gnutls_free(text.data);
 }
 
+static void read_fingerprint(const gnutls_datum_t *der, struct gb_http_certificate *seen) {
+    unsigned char hash[32];
+    size_t size = sizeof(hash);
+    char *to = stpcpy(seen->fingerprint, "sha256:");
+    size_t i;
+
+    if (gnutls_fingerprint(GNUTLS_DIG_SHA256, der, hash, &size) < 0)
+        size = 0;
+    for (i = 0; i < size; i++)
+        to += sprintf(to, "%02x", hash[i]);
+}
+
 static struct gb_tls_certificate *read_first(const gnutls_datum_t *der) {
     struct gb_tls_certificate *certificate = calloc(1, sizeof(*certificate));
     gnutls_x509_crt_t cert = NULL;
@@ -105,6 +117,7 @@ static struct gb_tls_certificate *read_first(const gnutls_datum_t *der) {
         certificate->seen.expires_s = gnutls_x509_crt_get_expiration_time(cert);
         read_subject(cert, &certificate->seen);
         read_names(cert, &certificate->seen);
+        read_fingerprint(der, &certificate->seen);
     } else {
         free(certificate);
         certificate = NULL;
@@ -193,4 +206,10 @@ int gb_tls_certificate_read(gnutls_session_t session, struct gb_tls_certificate 
     *ret_why = GNUTLS_A_INTERNAL_ERROR;
     *ret = read_first(&chain[0]);
     return *ret ? 0 : -1;
+}
+
+const char *gb_http_certificate_text(const struct gb_http_certificate *certificate) {
+    if (certificate->subject[0])
+        return certificate->subject;
+    return certificate->names > 0 ? certificate->name[0] : certificate->fingerprint;
 }
