@@ -226,7 +226,8 @@ static enum gb_tls_step wait_for(struct gb_tls *tls, enum gb_tls_step step) {
     return errno == EAGAIN ? GB_TLS_WANTS_WRITE : GB_TLS_FAILED;
 }
 
-/* A record has brought nothing, or a part of a message, and others may follow. GnuTLS says AGAIN after a new key, too. */
+/* A record has brought nothing, or a part of a message, and others may follow. GnuTLS says AGAIN after a new key,
+ * too. */
 static bool is_silent(const struct gb_tls *tls, ssize_t r) {
     return r == GNUTLS_E_INTERRUPTED || r == GNUTLS_E_WARNING_ALERT_RECEIVED ||
            (r == GNUTLS_E_AGAIN && (tls->ahead_len > 0 || !tls->dry));
