@@ -243,7 +243,5 @@ int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
         rc = run(&fleet);
     close(fleet.signals);
     gb_cli_hosts_done(&fleet.hosts);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == GB_CLI_DONE)
-        rc = gb_cli_refused(cli, GB_CLI_FAILED, "standard output could not be written");
-    return rc;
+    return gb_cli_flush(cli, rc);
 }

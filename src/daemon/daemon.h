@@ -60,6 +60,8 @@ struct gb_daemon {
     uint64_t store_failures;    /* changes that the database refused, as last logged */
     uint64_t audit_failures;    /* records that the audit's file has not taken, as last logged */
     uint64_t audit_log_ns;      /* when that was; 0: not yet */
+    bool tokens_due;            /* they have changed, and were not loaded since */
+    bool tokens_failed;         /* to load, as last logged */
     bool store_refuses;         /* as last logged */
     bool listen_unwritten;      /* the disk had no room for the file listen */
     bool exposed;               /* other machines may reach it: never without a token */

@@ -135,8 +135,11 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .health_interval_ms = o->health_interval * 1000,
         .health_root = o->health_root,
         .history = history_limits(o),
-        .audit_mode = gb_daemon_audit_mode(o),
-        .audit_file = o->audit_file,
+        .audit = {.mode = gb_daemon_audit_mode(o),
+                  .file = o->audit_file,
+                  .file_bytes = o->audit_file_bytes,
+                  .rows = o->audit_rows,
+                  .age_us = gb_daemon_audit_age_us(o)},
     };
 
     if (gb_health_policy_parse(o->health, &config.health_policy, err) < 0 ||

@@ -197,6 +197,19 @@ def test_a_wire_of_single_bytes(d, context):
     assert d.data("bytes").body == payload(100)
 
 
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_hello_in_many_records(d, context, size):
+    """They arrive together, and no further event of the socket tells of the later ones."""
+    with d.wire(context, shake=False) as r:
+        with pytest.raises(ssl.SSLWantReadError):
+            r.sock.tls.do_handshake()
+        hello = r.sock.out.read()
+        parts = [hello[at:at + size] for at in range(5, len(hello), size)]
+        r.sock.plain.sendall(b"".join(hello[:3] + struct.pack("!H", len(part)) + part for part in parts))
+        r.sock._until(r.sock.tls.do_handshake)
+        assert r.ask("GET", "/v1").status == 200
+
+
 def test_many_requests_in_a_record(d, context):
     with d.wire(context) as r:
         target = DATA.format("default", "many")
@@ -324,3 +337,49 @@ def test_a_body_that_drips(start):
         d.stop()
     finally:
         d.clean()
+
+
+# --- browsers ----------------------------------------------------------------------------------------------------------
+
+def plain(d):
+    host, port = next(a for a in d.addresses if a.startswith("127.")).rsplit(":", 1)
+    return host, int(port)
+
+
+def of_transport(r, method, target, *headers, body=b""):
+    """The values of Strict-Transport-Security in an answer, whose end is awaited."""
+    r.request(method, target, [*headers, f"Content-Length: {len(body)}"] if body else headers, body)
+    while b"\r\n\r\n" not in r.buffer:
+        assert r._more()
+    lines = r.buffer.split(b"\r\n\r\n", 1)[0].decode().split("\r\n")
+    return r.reply(method == "HEAD"), [x.split(": ", 1)[1] for x in lines if x.lower().startswith("strict-transport-security:")]
+
+
+def test_strict_transport_security(start):
+    """Of each reply over TLS, however it goes out, and of none in plain text; none without the option."""
+    target = DATA.format("default", "strict")
+    for option, wanted in (((), []), (("--hsts", "3600"), ["max-age=3600"])):
+        d = start(*option, *SMALL_SLOTS, listen=(*secure.options(), "--listen", "127.0.0.1:0"))
+        for wire, values in ((Wire(secured_address(d), secure.authority().context()), wanted), (Raw(plain(d)), [])):
+            with wire as r:
+                tags = {}
+                for path in ("/", "/ui/app.js", "/v1", "/v1/stats", "/metrics", "/livez", "/v1/sessions/default"):
+                    answer, said = of_transport(r, "GET", path)
+                    assert (answer.status, said) == (200, values), path
+                    tags[path] = answer.headers.get("Etag")
+                for path, tag in tags.items():
+                    if tag:
+                        answer, said = of_transport(r, "GET", path, f"If-None-Match: {tag}")
+                        assert (answer.status, answer.body, said) == (304, b"", values), path
+                    answer, said = of_transport(r, "HEAD", path)
+                    assert (answer.status, said) == (200, values), path
+                for method, path, status in (("GET", "/nothing", 404), ("DELETE", "/v1", 405), ("GET", "/v1/sessions/none", 404)):
+                    answer, said = of_transport(r, method, path)
+                    assert (answer.status, answer.json()["status"], said) == (status, status, values)
+                for size in (10, 1 << 20):
+                    data = payload(size)
+                    answer, said = of_transport(r, "PUT", target, body=data)
+                    assert answer.status in (200, 201) and said == values
+                    for _ in range(3):
+                        answer, said = of_transport(r, "GET", target)
+                        assert (answer.body == data, said) == (True, values), size

@@ -150,7 +150,7 @@ static struct gb_http_address resolve(const struct scene *scene) {
         request->header[i].value = scene->line[i];
     }
     request->headers = scene->lines;
-    gb_forwarded_resolve(request, scene->network, scene->networks);
+    gb_forwarded_resolve(request, scene->forwarded, scene->network, scene->networks);
     client = request->from;
     free(request);
     return client;
