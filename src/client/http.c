@@ -182,7 +182,7 @@ static int redirected(struct gbc_conn *conn, struct gpubuf_error *err) {
                          conn->set->url, to, conn->reply.status);
 }
 
-/* Nobody reaches the paths below /v1 without a token, while there are tokens. */
+/* While there are tokens, the paths from /v1 on need one. */
 static bool is_guarded(const struct gbc_request *request) {
     return strncmp(request->target.data, "/v1", 3) == 0;
 }
