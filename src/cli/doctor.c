@@ -82,6 +82,31 @@ static void check_cage(struct gb_cli_doctor *doctor) {
                            text);
 }
 
+/* Behind a proxy, clients of other machines are taken for this one's. */
+static void check_tokens(struct gb_cli_doctor *doctor) {
+    json_t *access = json_object_get(doctor->root, "access");
+    bool proxies = json_is_true(json_object_get(access, "proxies"));
+
+    if (access == NULL)
+        gb_cli_doctor_skip(doctor, "tokens", "this daemon does not tell");
+    else if (json_is_true(json_object_get(access, "tokens")))
+        gb_cli_doctor_add(doctor, "tokens", true, "", "requests need one");
+    else if (!proxies)
+        gb_cli_doctor_skip(doctor, "tokens", "none: all users of the daemon's machine may do everything");
+    else
+        gb_cli_doctor_add(
+            doctor, "tokens", false,
+            "make one with \"gpubufd token add NAME --scope write\", unless the proxy itself refuses clients",
+            "none: all clients of its proxy may do everything");
+}
+
+static void check_kernel_tls(struct gb_cli_doctor *doctor) {
+    const char *kernel = gb_cli_text(doctor->root, "kernel_tls");
+
+    if (kernel[0] != '\0' && strncmp(gpubuf_url(doctor->cli->client), "https:", 6) == 0)
+        gb_cli_doctor_skip(doctor, "kernel TLS", "%s", kernel);
+}
+
 static bool offers(json_t *device, const char *way) {
     json_t *found = json_object_get(json_object_get(device, "capabilities"), way);
 
@@ -175,6 +200,8 @@ int gb_cli_run_doctor(struct gb_cli *cli, int argc, char **argv) {
         check_ready(&doctor);
         check_backend(&doctor);
         check_cage(&doctor);
+        check_tokens(&doctor);
+        check_kernel_tls(&doctor);
         check_devices(&doctor);
     }
     gb_cli_doctor_driver(&doctor);

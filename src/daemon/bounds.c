@@ -1,5 +1,6 @@
 /* What clients may take, as the options say. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/daemon.h"
 
@@ -45,6 +46,8 @@ int gb_daemon_read_bounds(const struct gb_options *o, struct gb_http_bounds *ret
                   .listeners = (unsigned)o->max_listeners_per_token},
         .local = o->bound_local,
         .failures = (unsigned)o->auth_failures,
+        .handshakes_s = o->rate_handshakes,
+        .forwarded = strcmp(o->forwarded_header, "forwarded") == 0,
     };
     r = read_networks(&o->trusted_proxy, "--trusted-proxy", &trusted, &ret->trusted_count, err);
     if (r == 0)

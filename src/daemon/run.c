@@ -25,7 +25,7 @@ static int next_signal(struct gb_daemon *daemon, int timeout_ms) {
 }
 
 static void log_tokens(struct gb_daemon *daemon, size_t count) {
-    bool closed = daemon->exposed || daemon->options.tokens_file[0] != '\0';
+    bool closed = gb_daemon_is_closed(daemon);
 
     gb_log(&daemon->log, count > 0 ? GB_LOG_INFO : GB_LOG_WARNING, "tokens", "%zu in force%s", count,
            count > 0 ? ""
@@ -57,13 +57,18 @@ static void reload_tokens(struct gb_daemon *daemon, bool asked) {
     if (gb_daemon_read_tokens_file(daemon, asked, &file_changed, &file_err) != 0)
         gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "%s; the file's tokens that are known stay in force",
                file_err.detail);
-    if (gb_token_changed(daemon->tokens, &changed, &err) == 0 && (changed || file_changed || asked) &&
-        gb_daemon_load_tokens(daemon, &count, &err) == 0) {
-        log_tokens(daemon, count);
-        end_revoked(daemon);
+    daemon->tokens_due = daemon->tokens_due || file_changed || asked;
+    if (gb_token_changed(daemon->tokens, &changed, &err) == 0) {
+        daemon->tokens_due = daemon->tokens_due || changed;
+        if (daemon->tokens_due && gb_daemon_load_tokens(daemon, &count, &err) == 0) {
+            daemon->tokens_due = false;
+            log_tokens(daemon, count);
+            end_revoked(daemon);
+        }
     }
-    if (err.code != GB_OK)
+    if (err.code != GB_OK && (!daemon->tokens_failed || asked))
         gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "cannot be read, those known stay in force: %s", err.detail);
+    daemon->tokens_failed = err.code != GB_OK;
     check_token_end(daemon);
 }
 
