@@ -46,6 +46,7 @@ static void be_child(struct fleet *fleet, struct gb_cli_host *host, int out, int
     dup2(null, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
+    clearerr(stdout); /* the parent's reader may have gone, and not ours */
     cli.options.url = host->url;
     rc = gb_cli_run(&cli, fleet->argc, fleet->argv);
     fflush(NULL);

@@ -2,6 +2,7 @@
 #include "client/http.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -181,7 +182,7 @@ static int redirected(struct gbc_conn *conn, struct gpubuf_error *err) {
                          conn->set->url, to, conn->reply.status);
 }
 
-/* Nobody reaches the paths below /v1 without a token, while there are tokens. */
+/* While there are tokens, the paths from /v1 on need one. */
 static bool is_guarded(const struct gbc_request *request) {
     return strncmp(request->target.data, "/v1", 3) == 0;
 }
@@ -190,13 +191,15 @@ static bool is_guarded(const struct gbc_request *request) {
 static int token_ended(const struct gbc_conn *conn, struct gpubuf_error *err) {
     const struct gbc_text *body = &conn->reply.body;
     struct gpubuf_error why;
+    char said[256];
 
     gbc_error_init(&why);
     gbc_error_problem(&why, conn->reply.status, body->failed ? NULL : body->data, body->failed ? 0 : body->bytes);
-    if (why.code == GPUBUF_UNAUTHENTICATED)
-        gbc_copy(why.detail, sizeof(why.detail),
-                 "the token ended while it was in use: the daemon accepted it before and does not know it any more "
-                 "(it was revoked, or has expired)");
+    if (why.code == GPUBUF_UNAUTHENTICATED) {
+        gbc_copy(said, sizeof(said), why.detail);
+        snprintf(why.detail, sizeof(why.detail),
+                 "the token, which the daemon accepted before, ended while it was in use: %s", said);
+    }
     if (err && err->code == GPUBUF_OK)
         *err = why;
     return -1;
