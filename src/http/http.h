@@ -152,8 +152,8 @@ struct gb_http_certificate {
     char subject[256];                         /* as RFC 4514 writes it */
     char name[GB_HTTP_CERTIFICATE_NAMES][256]; /* alternative names: "dns:...", "uri:...", "email:...", "ip:..." */
     unsigned names;
-    int64_t expires_s;      /* seconds since 1970 */
-    atomic_bool distrusted; /* its authority is no longer in force */
+    int64_t expires_s;                        /* seconds since 1970 */
+    atomic_bool distrusted;                   /* its authority is no longer in force */
     char fingerprint[sizeof("sha256:") + 64]; /* of the whole, in hexadecimal */
 };
 /* It was verified when its connection began. Returns 0 if it is good now, too, or -1 with UNAUTHENTICATED. */
