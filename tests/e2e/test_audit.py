@@ -122,7 +122,7 @@ def test_a_flood_of_refusals_displaces_nothing(start, tmp_path):
     """Requests without a token push out no record of a change, whatever they ask for; repetitions are one record with a count."""
     state, path = str(tmp_path / "s"), tmp_path / "audit.jsonl"
     admin, reader = command(state, "add", "admin", "--scope", "admin"), command(state, "add", "reader")
-    d = start("--audit-file", str(path), "--audit-rows", "100", state=state)
+    d = start("--audit-file", str(path), "--audit-rows", "1000", state=state)
     d.ask("PUT", DATA.format("default", "x"), b"abc", token=admin).expect(201)
     with contextlib.closing(d.client()) as c, contextlib.closing(d.client(token=reader)) as r:
         for i in range(300):
