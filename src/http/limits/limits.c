@@ -33,7 +33,7 @@ static const struct {
     [GB_HTTP_LIMIT_LISTENERS] = {"listeners", "connections", "concurrent-requests", "--max-listeners-per-client",
                                  "--max-listeners-per-token", "listeners of the feed at a time"},
     [GB_HTTP_LIMIT_REPLIES] = {"replies", "bytes", NULL, "--max-reply-memory", "--max-reply-memory",
-                               "bytes of replies that it has not read, while others wait for theirs"},
+                               "bytes of replies that wait to be read"},
     [GB_HTTP_LIMIT_FAILURES] = {"failures", "requests", NULL, "--auth-failures", "", "failed authentications"},
     [GB_HTTP_LIMIT_HANDSHAKES] = {"handshakes", "connections/s", NULL, "--rate-handshakes", "",
                                   "new connections over TLS a second"},
@@ -119,12 +119,13 @@ int gb_limits_refuse(const struct gb_refusal_of *why, struct gb_error *err) {
                             why->permitted, option, seconds_of(why->wait_ns));
     if (is_rate(why->limit))
         return gb_error_set(err, GB_ERR_TOO_MANY_REQUESTS,
-                            "%s may have %" PRIu64 " %s, %" PRIu64 " of them at once (%s): ask again in %" PRIu64 " s",
-                            whose, why->permitted, about[why->limit].text, why->burst, option,
+                            "%s of %s are bounded by %" PRIu64 ", %" PRIu64 " at once (%s): ask again in %" PRIu64 " s",
+                            about[why->limit].text, whose, why->permitted, why->burst, option,
                             seconds_of(why->wait_ns));
     return gb_error_set(err, GB_ERR_TOO_MANY_REQUESTS,
-                        "%s may have %" PRIu64 " %s, and has them (%s): %s one of them first", whose, why->permitted,
-                        about[why->limit].text, option, why->limit == GB_HTTP_LIMIT_REPLIES ? "read" : "end");
+                        "%s of %s are bounded by %" PRIu64 ", which is reached (%s): %s one of them first",
+                        about[why->limit].text, whose, why->permitted, option,
+                        why->limit == GB_HTTP_LIMIT_REPLIES ? "read" : "end");
 }
 
 static void add_policy(const struct gb_refusal_of *why, uint64_t left, uint64_t wait_ns,
