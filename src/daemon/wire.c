@@ -234,7 +234,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
 /* Sockets that others can reach need a token, before the first of them is served. */
 static enum gb_exit check_tokens(struct gb_daemon *daemon, struct gb_error *err) {
     const char *text = NULL;
-    size_t count = 0;
+    struct gb_token_count count;
     bool changed;
 
     daemon->exposed = gb_listen_beyond_loopback(&daemon->listeners, &text);
@@ -242,7 +242,7 @@ static enum gb_exit check_tokens(struct gb_daemon *daemon, struct gb_error *err)
         return GB_EXIT_CONFIG;
     if (gb_daemon_load_tokens(daemon, &count, err) != 0)
         return GB_EXIT_SOFTWARE;
-    if (count > 0 || !daemon->exposed)
+    if (count.all > 0 || !daemon->exposed)
         return GB_EXIT_OK;
     gb_error_set(err, GB_ERR_UNAUTHENTICATED,
                  "refusing to listen on %s: other machines could reach it, and no token is configured; make one with: "
@@ -316,8 +316,8 @@ static int check_slots(const struct gb_options *o, struct gb_error *err) {
 
 enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
+    struct gb_token_count tokens;
     enum gb_exit status;
-    size_t tokens;
 
     if (check_slots(o, err) != 0)
         return GB_EXIT_CONFIG;
@@ -345,6 +345,8 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     if (gb_closer_new(FOREIGN_FILES, &daemon->closer, err) != 0 || open_core(daemon, err) != 0 ||
         gb_daemon_load_tokens(daemon, &tokens, err) != 0 || gb_daemon_filter(daemon, err) != 0)
         return exit_of(err);
+    if (tokens.all > 0)
+        gb_daemon_log_tokens(daemon, &tokens);
     if (open_api(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
     if (start_server(daemon, err) != 0 || gb_daemon_write_listen(daemon, err) != 0)
