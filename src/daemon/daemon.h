@@ -143,6 +143,8 @@ void gb_daemon_reload_tls(struct gb_daemon *daemon, bool asked);
  * way. */
 int gb_daemon_read_bounds(const struct gb_options *options, struct gb_http_bounds *ret, struct gb_error *err);
 void gb_daemon_free_bounds(struct gb_http_bounds *bounds);
+/* Refuses an option --host-name that no Host could equal. INVALID_ARGUMENT. */
+int gb_daemon_check_host_names(const struct gb_options *options, struct gb_error *err);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);

@@ -29,7 +29,7 @@ int gb_tls_context_new(const struct gb_tls_config *config, struct gb_tls_context
 struct gb_tls_context *gb_tls_context_ref(struct gb_tls_context *context);
 void gb_tls_context_unref(struct gb_tls_context *context); /* NULL is accepted */
 
-/* When the first of its certificates expires, in seconds since 1970. */
-int64_t gb_tls_context_expiry(const struct gb_tls_context *context);
+/* When the certificate of that pair expires, in seconds since 1970. */
+int64_t gb_tls_context_expiry(const struct gb_tls_context *context, size_t pair);
 
 #endif

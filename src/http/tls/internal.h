@@ -22,7 +22,8 @@ struct gb_tls_context {
     gnutls_priority_t priority;
     gnutls_datum_t ticket_key; /* GnuTLS derives keys from it that change with time */
     bool asks_clients;
-    int64_t expiry_s;
+    int64_t *expiry_s; /* of each pair */
+    size_t pair_count; /* that were read */
 };
 
 /* After a client's first message: GnuTLS finds a certificate by its names alone, not by one that stands for many
