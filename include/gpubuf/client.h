@@ -86,7 +86,8 @@ struct gpubuf_options {
     uint32_t stall_timeout_s;   /* a transfer that does not move; 0: 60 */
     /* How often a request that failed in a way that may pass (503, 429, connections lost) is made again, with pauses
      * that grow from 50 ms to 2 s, or of Retry-After's length up to 10 s. Only requests that may be made twice are:
-     * those that read, PUT, DELETE, and those with an Idempotency-Key. 0: 2; UINT32_MAX: never. */
+     * those that read, PUT, DELETE, and those with an Idempotency-Key. Of 429 only a rate passes by waiting: other
+     * bounds and failed authentications are told at once. 0: 2; UINT32_MAX: never. */
     uint32_t retries;
     void (*trace)(void *arg,
                   const char *line); /* each request and its answer in a line, without secrets; may be NULL */
@@ -139,7 +140,9 @@ struct gpubuf_peer {
     char not_before[32];  /* RFC 3339 */
     char not_after[32];   /* RFC 3339 */
     char fingerprint[72]; /* SHA-256 of the certificate, in hexadecimal */
-    uint64_t room[4];
+    bool names_host;      /* the name or address that was asked is among the names */
+    bool issuer_known;    /* the issuer is among the authorities that are trusted */
+    uint64_t room[3];
 };
 
 /* Connects anew and looks at the daemon's certificate, without a request and whether it is trusted or not. Proxies of
@@ -181,6 +184,7 @@ struct gpubuf_answer {
     double queue_ms;
     double copy_ms;
     double total_ms;
+    double took_ms; /* measured here: of the last attempt, from its beginning to the end of the answer */
 };
 
 /* The last answer that the client got; of a list or of a transfer over several connections, the last of their

@@ -53,7 +53,15 @@ static void render_cage(struct gb_json_writer *out, const struct gb_api_about *a
     gb_json_close(out, '}');
 }
 
-static void render_root(struct gb_json_writer *out, const struct gb_api *api, const struct gb_api_about *about) {
+static void render_access(struct gb_json_writer *out, const struct gb_api_about *about, bool tokens) {
+    gb_json_open(out, "access", '{');
+    gb_json_put_bool(out, "tokens", tokens);
+    gb_json_put_bool(out, "proxies", about->proxied);
+    gb_json_close(out, '}');
+}
+
+static void render_root(struct gb_json_writer *out, const struct gb_api *api, const struct gb_api_about *about,
+                        bool tokens) {
     gb_json_open(out, NULL, '{');
     gb_json_put_string(out, "name", "gpubufd");
     gb_json_put_string(out, "version", api->version);
@@ -64,6 +72,8 @@ static void render_root(struct gb_json_writer *out, const struct gb_api *api, co
     gb_json_put_string(out, "note", about->backend_note);
     gb_json_close(out, '}');
     render_cage(out, about);
+    gb_json_put_string(out, "kernel_tls", about->kernel_tls ? "present, not used" : "absent");
+    render_access(out, about, tokens);
     gb_json_put_u64(out, "devices", (uint64_t)api->devices);
     gb_json_open(out, "links", '{');
     gb_json_put_string(out, "devices", "/v1/devices");
@@ -93,15 +103,19 @@ static struct gb_http_canned *canned_json(const char *text, size_t n) {
 
 static int prepare(struct gb_api *api, const struct gb_api_about *about) {
     static const char live[] = "{\"status\":\"ok\"}\n";
-    struct gb_json_writer out = {0};
+    int i;
 
-    render_root(&out, api, about);
-    if (!out.failed)
-        api->root = canned_json(out.s, out.used);
-    gb_json_done(&out);
+    for (i = 0; i < 2; i++) {
+        struct gb_json_writer out = {0};
+
+        render_root(&out, api, about, i > 0);
+        if (!out.failed)
+            api->root[i] = canned_json(out.s, out.used);
+        gb_json_done(&out);
+    }
     api->live = gb_http_canned_new(200, "application/json", NULL, live, sizeof(live) - 1);
     api->openapi = canned_json(gb_openapi_json, gb_openapi_json_len);
-    return api->root && api->live && api->openapi ? 0 : -1;
+    return api->root[0] && api->root[1] && api->live && api->openapi ? 0 : -1;
 }
 
 struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, const struct gb_api_about *about) {
@@ -144,7 +158,8 @@ void gb_api_free(struct gb_api *api) {
     if (!api)
         return;
     gb_http_canned_unref(api->live);
-    gb_http_canned_unref(api->root);
+    gb_http_canned_unref(api->root[0]);
+    gb_http_canned_unref(api->root[1]);
     gb_http_canned_unref(api->openapi);
     pthread_mutex_destroy(&api->process.lock);
     gb_response_cache_free(api->stats);

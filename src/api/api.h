@@ -26,6 +26,9 @@ struct gb_api_about {
     int landlock;        /* the version; 0: none */
     bool privileges;     /* it has none any more */
     bool core_dumps;     /* it may leave some */
+    /* What it stands behind and on. */
+    bool proxied;    /* it takes a proxy's word on clients */
+    bool kernel_tls; /* the kernel could encrypt records; it is not asked to */
 };
 
 /* Makes the object. core and backend are borrowed until gb_api_free; what `about` has is copied. Returns NULL when

@@ -38,6 +38,8 @@ static int by_certificate(const struct gb_http_request *request, struct gb_token
     unsigned count = 1;
     unsigned i;
 
+    if (gb_http_certificate_check(certificate, err) < 0)
+        return -1;
     for (i = 0; i < certificate->names && i < GB_HTTP_CERTIFICATE_NAMES; i++)
         names[count++] = certificate->name[i];
     return gb_tokens_by_subject(gb_api_of(request)->core, names, count, ret, err);

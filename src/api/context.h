@@ -40,7 +40,7 @@ struct gb_api {
     int devices;
     struct gb_peer_rec *peers; /* [device * devices + peer]; fixed as well */
     struct gb_http_canned *live;
-    struct gb_http_canned *root;
+    struct gb_http_canned *root[2]; /* while no token is needed; while one is */
     struct gb_http_canned *openapi;
     struct gb_response_cache *stats; /* the reply to GET /v1/stats */
     struct gb_metrics *metrics;

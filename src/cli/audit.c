@@ -11,12 +11,13 @@
 #define FOLLOW_MS 1000
 
 static const struct gb_cli_column columns[] = {
-    {"AT (UTC)", "at", GB_CLI_FORM_TIME},     {"EVENT", "event", GB_CLI_FORM_TEXT},
-    {"ADDRESS", "address", GB_CLI_FORM_TEXT}, {"WHO", "who", GB_CLI_FORM_TEXT},
-    {"METHOD", "method", GB_CLI_FORM_TEXT},   {"ROUTE", "route", GB_CLI_FORM_TEXT},
-    {"SESSION", "session", GB_CLI_FORM_TEXT}, {"OBJECT", "object", GB_CLI_FORM_TEXT},
-    {"STATUS", "status", GB_CLI_FORM_COUNT},  {"CODE", "code", GB_CLI_FORM_TEXT},
-    {"BYTES", "bytes", GB_CLI_FORM_BYTES},    {"REQUEST", "request_id", GB_CLI_FORM_TEXT},
+    {"AT (UTC)", "at", GB_CLI_FORM_TIME},        {"EVENT", "event", GB_CLI_FORM_TEXT},
+    {"ADDRESS", "address", GB_CLI_FORM_TEXT},    {"WHO", "who", GB_CLI_FORM_TEXT},
+    {"METHOD", "method", GB_CLI_FORM_TEXT},      {"ROUTE", "route", GB_CLI_FORM_TEXT},
+    {"SESSION", "session", GB_CLI_FORM_TEXT},    {"OBJECT", "object", GB_CLI_FORM_TEXT},
+    {"STATUS", "status", GB_CLI_FORM_COUNT},     {"CODE", "code", GB_CLI_FORM_TEXT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},       {"COUNT", "count", GB_CLI_FORM_COUNT},
+    {"REQUEST", "request_id", GB_CLI_FORM_TEXT},
 };
 #define COLUMNS (sizeof columns / sizeof columns[0])
 

@@ -2,23 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/hint.h"
 #include "cli/signals.h"
 
 #define TOKEN_BYTES 4096
-
-static const struct {
-    int code;
-    const char *text;
-} hints[] = {
-#define GB_CLI_HINT(code, text) {GPUBUF_##code, text},
-#include "cli/hints.def"
-#undef GB_CLI_HINT
-};
 
 int gb_cli_status_of(const struct gpubuf_error *err) {
     switch (err->code) {
@@ -34,20 +27,6 @@ int gb_cli_status_of(const struct gpubuf_error *err) {
     default:
         return err->status == 404 && err->code != GPUBUF_NO_ROUTE ? GB_CLI_NOT_FOUND : GB_CLI_FAILED;
     }
-}
-
-/* The daemon's own problem document where there was one, with all its members. */
-static json_t *problem_of(struct gb_cli *cli) {
-    const struct gpubuf_answer *answer = cli->client != NULL ? gpubuf_answer_of(cli->client) : NULL;
-    json_t *problem = NULL;
-
-    if (cli->error.status >= 400 && answer != NULL && answer->body != NULL)
-        problem = json_loadb(answer->body, answer->bytes, 0, NULL);
-    if (json_is_object(problem) && strcmp(gb_cli_text(problem, "code"), cli->error.slug) == 0)
-        return problem;
-    json_decref(problem);
-    return json_pack("{s:s, s:s, s:b, s:i}", "code", cli->error.slug, "detail", cli->error.detail, "retryable",
-                     cli->error.retryable, "status", cli->error.status);
 }
 
 static void put_holders(json_t *problem) {
@@ -90,23 +69,18 @@ static void put_native(const struct gpubuf_error *err) {
     fputs(")", stderr);
 }
 
-/* Room that will never be there is not made by trimming; a path that the user wrote says nothing of versions. */
-static bool helps(const struct gb_cli *cli, const struct gpubuf_error *err) {
-    if (err->code == GPUBUF_OUT_OF_MEMORY)
-        return err->retryable;
-    return err->code != GPUBUF_NO_ROUTE || strcmp(cli->command->name, "call") != 0;
-}
-
 int gb_cli_failed(struct gb_cli *cli) {
     struct gpubuf_error *err = &cli->error;
+    const char *hint = gb_cli_hint(cli);
     json_t *problem;
-    size_t i;
 
     if (err->code == GPUBUF_INTERRUPTED || atomic_load(&cli->interrupted)) {
         fprintf(stderr, "gpubuf: interrupted%s\n", left_nothing(cli) ? "; nothing is half-done" : "");
         return GB_CLI_INTERRUPTED;
     }
-    problem = problem_of(cli);
+    if (err->code == GPUBUF_OUTPUT_FAILED && err->native_code == EPIPE)
+        return GB_CLI_UNREAD;
+    problem = gb_cli_problem(cli);
     if (cli->options.json)
         gb_cli_json(stdout, json_object_size(problem) > 0 ? problem : json_null());
     fputs("gpubuf: ", stderr);
@@ -115,9 +89,8 @@ int gb_cli_failed(struct gb_cli *cli) {
         put_native(err);
     fputs("\n", stderr);
     put_holders(problem);
-    for (i = 0; i < sizeof hints / sizeof hints[0]; i++)
-        if (hints[i].code == err->code && helps(cli, err))
-            fprintf(stderr, "gpubuf: %s\n", hints[i].text);
+    if (hint != NULL)
+        fprintf(stderr, "gpubuf: %s\n", hint);
     json_decref(problem);
     return gb_cli_status_of(err);
 }
@@ -186,6 +159,19 @@ int gb_cli_end_of(const struct gb_cli *cli, int status) {
     return status == GB_CLI_INTERRUPTED && number > 0 ? 128 + number : status;
 }
 
+/* A reader of a pipe that goes away ends cat without a word: it had what it wanted. */
+int gb_cli_flush(struct gb_cli *cli, int status) {
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    bool failed = fflush(stdout) != 0 || ferror(stdout);
+    int error = errno;
+
+    if (!failed || status != GB_CLI_DONE)
+        return status;
+    if (error == EPIPE || (poll(&out, 1, 0) > 0 && (out.revents & POLLERR)))
+        return GB_CLI_UNREAD;
+    return gb_cli_refused(cli, GB_CLI_FAILED, "standard output cannot be written: %s", strerror(error));
+}
+
 int gb_cli_run(struct gb_cli *cli, int argc, char **argv) {
     struct gb_cli_signals signals;
     int rc = read_token(cli);
@@ -203,8 +189,7 @@ int gb_cli_run(struct gb_cli *cli, int argc, char **argv) {
         rc = cli->command->run(cli, argc, argv);
         gb_cli_signals_end(&signals);
     }
-    if (fflush(stdout) != 0 && rc == 0)
-        rc = gb_cli_refused(cli, GB_CLI_FAILED, "standard output cannot be written: %s", strerror(errno));
+    rc = gb_cli_flush(cli, rc);
     gpubuf_close(cli->client);
     cli->client = NULL;
     free(cli->token);

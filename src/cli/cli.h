@@ -19,7 +19,8 @@ enum gb_cli_exit {
     GB_CLI_NOT_FOUND = 4,
     GB_CLI_SOME_HOSTS = 6,
     GB_CLI_NO_HOST = 7,
-    GB_CLI_INTERRUPTED = 130 /* by SIGINT; gb_cli_run() makes 128 and the number of another signal of it */
+    GB_CLI_INTERRUPTED = 130, /* by SIGINT; gb_cli_run() makes 128 and the number of another signal of it */
+    GB_CLI_UNREAD = 141       /* as by SIGPIPE: who read standard output has gone */
 };
 
 #define GB_CLI_PATH 4096 /* longest request target, with its NUL */
@@ -46,6 +47,8 @@ int gb_cli_end_of(const struct gb_cli *cli, int status);
 
 /* Opens a client, runs the command, prints its error. The exit status. */
 int gb_cli_run(struct gb_cli *cli, int argc, char **argv);
+/* Writes what standard output still holds. The exit status: status, or that of the writing if it fails. */
+int gb_cli_flush(struct gb_cli *cli, int status);
 /* Runs it on each host of the list, in a process of its own. */
 int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv);
 

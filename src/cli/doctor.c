@@ -2,12 +2,8 @@
 #include "cli/doctor.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
-
-#include "cli/progress.h"
-
-#define DAY_S 86400
-#define DAYS_LEAST 14 /* of a certificate: less is said to be renewed */
 
 void gb_cli_doctor_add(struct gb_cli_doctor *doctor, const char *check, bool good, const char *remedy,
                        const char *detail, ...) {
@@ -31,68 +27,6 @@ void gb_cli_doctor_skip(struct gb_cli_doctor *doctor, const char *check, const c
     va_end(args);
     json_array_append_new(doctor->checks,
                           json_pack("{s:s, s:n, s:s, s:n}", "check", check, "ok", "detail", text, "remedy"));
-}
-
-static void check_reach(struct gb_cli_doctor *doctor) {
-    struct gb_cli *cli = doctor->cli;
-    double began = gb_cli_now();
-    json_t *answer = gb_cli_request(cli, "GET", "/livez", NULL);
-
-    doctor->reached = answer != NULL;
-    if (answer != NULL)
-        gb_cli_doctor_add(doctor, "daemon", true, "", "%s answers within %.1f ms", gpubuf_url(cli->client),
-                          (gb_cli_now() - began) * 1e3);
-    else
-        gb_cli_doctor_add(doctor, "daemon", false,
-                          "start gpubufd, or name where it is with --url or GPUBUF_URL (the file listen in its state "
-                          "directory has its addresses)",
-                          "%s: %s", gpubuf_url(cli->client), cli->error.detail);
-    json_decref(answer);
-}
-
-/* A date without its time, and the days until then. */
-static void check_certificate(struct gb_cli_doctor *doctor, const struct gpubuf_peer *peer) {
-    long long days = (long long)(peer->left_s / DAY_S);
-
-    gb_cli_doctor_add(doctor, "certificate", peer->trusted, "see gpubufd(8) on \"gpubufd tls\", and --cacert",
-                      peer->trusted ? "%s, issued by %s" : "%s, issued by %s: it %s", peer->subject, peer->issuer,
-                      peer->why);
-    gb_cli_doctor_add(doctor, "certificate's names", true, "", "%s", peer->names);
-    gb_cli_doctor_add(doctor, "certificate's end", days >= DAYS_LEAST,
-                      "\"gpubufd tls renew\" makes it again with the same key",
-                      days >= 0 ? "%.10s, %lld days left" : "%.10s, which was %lld days ago", peer->not_after,
-                      days >= 0 ? days : -days);
-}
-
-static void check_tls(struct gb_cli_doctor *doctor) {
-    struct gb_cli *cli = doctor->cli;
-    struct gpubuf_peer peer;
-
-    if (strncmp(gpubuf_url(cli->client), "https:", 6) != 0)
-        return;
-    if (gpubuf_peer_get(cli->client, &peer, &cli->error) < 0) {
-        if (cli->error.code == GPUBUF_CANNOT_CONNECT) /* which the next check says */
-            return;
-        gb_cli_doctor_add(doctor, "TLS", false, "name the daemon's address with --url or GPUBUF_URL", "%s",
-                          cli->error.detail);
-        return;
-    }
-    gb_cli_doctor_add(doctor, "TLS", true, "", "%s, %s%s", peer.protocol, peer.cipher,
-                      peer.wants_certificate ? ", and the daemon asks for a client's certificate" : "");
-    check_certificate(doctor, &peer);
-}
-
-static void check_token(struct gb_cli_doctor *doctor) {
-    struct gb_cli *cli = doctor->cli;
-
-    doctor->root = gb_cli_request(cli, "GET", "/v1", NULL);
-    if (doctor->root != NULL)
-        gb_cli_doctor_add(doctor, "access", true, "", "the daemon lets us in");
-    else if (cli->error.status == 401 || cli->error.status == 403)
-        gb_cli_doctor_add(doctor, "access", false, GB_CLI_TOKEN_REMEDY, "%s", cli->error.detail);
-    else
-        gb_cli_doctor_add(doctor, "access", false, "name the address of a gpubufd with --url or GPUBUF_URL", "%s",
-                          cli->error.detail);
 }
 
 static void check_version(struct gb_cli_doctor *doctor) {
@@ -148,6 +82,31 @@ static void check_cage(struct gb_cli_doctor *doctor) {
                            text);
 }
 
+/* Behind a proxy, clients of other machines are taken for this one's. */
+static void check_tokens(struct gb_cli_doctor *doctor) {
+    json_t *access = json_object_get(doctor->root, "access");
+    bool proxies = json_is_true(json_object_get(access, "proxies"));
+
+    if (access == NULL)
+        gb_cli_doctor_skip(doctor, "tokens", "this daemon does not tell");
+    else if (json_is_true(json_object_get(access, "tokens")))
+        gb_cli_doctor_add(doctor, "tokens", true, "", "requests need one");
+    else if (!proxies)
+        gb_cli_doctor_skip(doctor, "tokens", "none: all users of the daemon's machine may do everything");
+    else
+        gb_cli_doctor_add(
+            doctor, "tokens", false,
+            "make one with \"gpubufd token add NAME --scope write\", unless the proxy itself refuses clients",
+            "none: all clients of its proxy may do everything");
+}
+
+static void check_kernel_tls(struct gb_cli_doctor *doctor) {
+    const char *kernel = gb_cli_text(doctor->root, "kernel_tls");
+
+    if (kernel[0] != '\0' && strncmp(gpubuf_url(doctor->cli->client), "https:", 6) == 0)
+        gb_cli_doctor_skip(doctor, "kernel TLS", "%s", kernel);
+}
+
 static bool offers(json_t *device, const char *way) {
     json_t *found = json_object_get(json_object_get(device, "capabilities"), way);
 
@@ -173,8 +132,8 @@ static void check_device(struct gb_cli_doctor *doctor, json_t *device) {
             gb_cli_doctor_skip(doctor, check, "%s: %s", name, gb_cli_text(found, "reason"));
         else
             gb_cli_doctor_add(doctor, check, false,
-                              "share host memory (--kind pinned or pageable) or use plain HTTP instead", "%s: %s", name,
-                              gb_cli_text(found, "reason"));
+                              "share host memory (--kind pinned or pageable) or transfer by requests instead", "%s: %s",
+                              name, gb_cli_text(found, "reason"));
     }
 }
 
@@ -220,9 +179,10 @@ static void show_text(json_t *checks) {
     }
 }
 
-static bool is_here(const char *url) {
-    return strncmp(url, "unix:", 5) == 0 || strstr(url, "//127.") != NULL || strstr(url, "//localhost") != NULL ||
-           strstr(url, "//[::1]") != NULL;
+static bool given(const char *option, const char *name) {
+    const char *value = option != NULL ? option : getenv(name);
+
+    return value != NULL && value[0] != '\0';
 }
 
 int gb_cli_run_doctor(struct gb_cli *cli, int argc, char **argv) {
@@ -230,17 +190,18 @@ int gb_cli_run_doctor(struct gb_cli *cli, int argc, char **argv) {
 
     (void)argc;
     (void)argv;
-    doctor.here = is_here(gpubuf_url(cli->client));
+    doctor.here = gb_cli_doctor_is_here(gpubuf_url(cli->client));
+    doctor.named = given(cli->options.url, "GPUBUF_URL");
+    doctor.socket_named = given(cli->options.socket, "GPUBUF_SOCKET");
     doctor.gpu = gb_cli_doctor_has_gpu();
-    check_tls(&doctor);
-    check_reach(&doctor);
-    if (doctor.reached)
-        check_token(&doctor);
+    gb_cli_doctor_reach(&doctor);
     if (doctor.root != NULL) {
         check_version(&doctor);
         check_ready(&doctor);
         check_backend(&doctor);
         check_cage(&doctor);
+        check_tokens(&doctor);
+        check_kernel_tls(&doctor);
         check_devices(&doctor);
     }
     gb_cli_doctor_driver(&doctor);

@@ -7,6 +7,7 @@
 #include "cli/doctor.h"
 
 #define PROBE_BYTES 65536
+#define ANOTHER "name this daemon's socket with --socket, or the socket as --url"
 
 static bool check_socket(struct gb_cli_doctor *doctor, const char *path) {
     struct stat info;
@@ -15,8 +16,14 @@ static bool check_socket(struct gb_cli_doctor *doctor, const char *path) {
 
     if (!doctor->here) {
         gb_cli_doctor_skip(doctor, "UNIX socket",
-                           "%s is another machine, and memory is shared within one: plain HTTP is the way from here",
+                           "%s is another machine, and memory is shared within one: from here bytes go by requests",
                            gpubuf_url(doctor->cli->client));
+        return false;
+    }
+    if (path == NULL && doctor->named) {
+        gb_cli_doctor_skip(doctor, "UNIX socket",
+                           "none is where gpubufd puts it by default, so that sharing was not looked at: name it with "
+                           "--socket PATH or GPUBUF_SOCKET");
         return false;
     }
     if (path == NULL) {
@@ -47,10 +54,6 @@ static bool check_socket(struct gb_cli_doctor *doctor, const char *path) {
     return may;
 }
 
-static bool refused_token(const struct gb_cli *cli) {
-    return cli->error.status == 401 || cli->error.code == GPUBUF_FORBIDDEN;
-}
-
 /* Whether the socket is that of the daemon that the URL leads to. */
 static bool check_same(struct gb_cli_doctor *doctor, gpubuf_client *client) {
     struct gb_cli *cli = doctor->cli;
@@ -61,16 +64,24 @@ static bool check_same(struct gb_cli_doctor *doctor, gpubuf_client *client) {
     cli->client = client;
     root = gb_cli_request(cli, "GET", "/v1", NULL);
     cli->client = before;
+    if (root == NULL && cli->error.code == GPUBUF_FORBIDDEN) {
+        gb_cli_doctor_add(doctor, "socket's daemon", false, GB_CLI_SCOPE_REMEDY, "%s", cli->error.detail);
+        return false;
+    }
     good = root != NULL && (doctor->root == NULL ||
                             strcmp(gb_cli_text(root, "started_at"), gb_cli_text(doctor->root, "started_at")) == 0);
-    gb_cli_doctor_add(doctor, "socket's daemon", good,
-                      refused_token(cli) && root == NULL
-                          ? GB_CLI_TOKEN_REMEDY
-                          : "name this daemon's socket with --socket, or the socket as --url",
-                      "%s",
-                      root == NULL ? cli->error.detail
-                      : good       ? "answers, and is the one of the URL"
-                                   : "another daemon answers there than at the URL");
+    if (!good && doctor->named && !doctor->socket_named)
+        gb_cli_doctor_skip(
+            doctor, "socket's daemon",
+            "%s is not known to be of the daemon at the URL, so that sharing was not looked at: name its "
+            "own with --socket PATH or GPUBUF_SOCKET",
+            gpubuf_socket(before));
+    else
+        gb_cli_doctor_add(doctor, "socket's daemon", good,
+                          root == NULL ? gb_cli_doctor_remedy(doctor, ANOTHER) : ANOTHER, "%s",
+                          root == NULL ? cli->error.detail
+                          : good       ? "answers, and is the one of the URL"
+                                       : "another daemon answers there than at the URL");
     json_decref(root);
     return good;
 }
@@ -92,8 +103,8 @@ static void look_at_mapping(struct gb_cli_doctor *doctor, gpubuf_client *client,
     if (!may)
         return;
     if (rc < 0) {
-        gb_cli_doctor_add(doctor, "memfd", false, "see what the daemon's log says of it; plain HTTP goes on working",
-                          "%s", err->detail);
+        gb_cli_doctor_add(doctor, "memfd", false, "see what the daemon's log says of it; requests go on working", "%s",
+                          err->detail);
         return;
     }
     info = gpubuf_mapping_info_of(mapping);
@@ -117,10 +128,11 @@ static void check_mapping(struct gb_cli_doctor *doctor, gpubuf_client *client) {
     if (gpubuf_put(client, doctor->cli->session, name, gpubuf_from_memory(bytes, sizeof bytes), &put, NULL,
                    &doctor->cli->error) < 0) {
         gb_cli_doctor_add(doctor, "memfd", false,
-                          refused_token(doctor->cli)
-                              ? "give a token of the scope write (--token-file FILE or GPUBUF_TOKEN)"
-                              : "room in the session for 64 KiB is needed",
-                          "%s", doctor->cli->error.detail);
+                          doctor->cli->error.code == GPUBUF_FORBIDDEN
+                              ? "doctor uploads a buffer of its own: give a token of the scopes map and write that "
+                                "reaches the session (--session) and has no prefix"
+                              : gb_cli_doctor_remedy(doctor, "room in the session for 64 KiB is needed"),
+                          "%s: %s", name, doctor->cli->error.detail);
         return;
     }
     look_at_mapping(doctor, client, name, bytes);
@@ -138,7 +150,8 @@ void gb_cli_doctor_sharing(struct gb_cli_doctor *doctor) {
         return;
     snprintf(url, sizeof url, "unix://%s", path);
     if (gb_cli_open(doctor->cli, url, NULL, &client) < 0)
-        gb_cli_doctor_add(doctor, "socket's daemon", false, "start gpubufd", "%s", doctor->cli->error.detail);
+        gb_cli_doctor_add(doctor, "socket's daemon", false, gb_cli_doctor_remedy(doctor, ANOTHER), "%s",
+                          doctor->cli->error.detail);
     else if (check_same(doctor, client))
         check_mapping(doctor, client);
     gpubuf_close(client);

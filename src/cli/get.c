@@ -40,6 +40,21 @@ static json_t *shape_of(const struct gpubuf_got *got) {
     return shape;
 }
 
+/* The size is the file's, which may have a header before the buffer's bytes. */
+static void put_got(json_t *value) {
+    char shape[GB_CLI_CELL];
+    char size[24];
+
+    gb_cli_cell(value, &(struct gb_cli_column){"", "shape", GB_CLI_FORM_SHAPE}, shape);
+    gb_cli_put(stdout, gb_cli_text(value, "name"));
+    fputs("  ", stdout);
+    gb_cli_put(stdout, gb_cli_text(value, "dtype"));
+    printf(" %s  generation %.0f  %s in ", shape, gb_cli_number(value, "generation"),
+           gb_cli_bytes_text((uint64_t)gb_cli_number(value, "bytes"), size));
+    gb_cli_put(stdout, gb_cli_text(value, "file"));
+    putchar('\n');
+}
+
 /* What came, unless it went to standard output. */
 static int show_got(struct gb_cli *cli, const struct gb_cli_name *name, const char *path,
                     const struct gpubuf_got *got) {
@@ -49,7 +64,12 @@ static int show_got(struct gb_cli *cli, const struct gb_cli_name *name, const ch
 
     if (value == NULL)
         return gb_cli_refused(cli, GB_CLI_FAILED, "the file's name is not UTF-8 and cannot be shown; it is complete");
-    return gb_cli_show_buffer(cli, value);
+    if (cli->options.json)
+        return gb_cli_show(cli, value, NULL, 0);
+    if (!cli->options.quiet)
+        put_got(value);
+    json_decref(value);
+    return GB_CLI_DONE;
 }
 
 static int get_buffer(struct gb_cli *cli, const struct gb_cli_name *name, const char *path) {

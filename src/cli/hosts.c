@@ -46,6 +46,7 @@ static void be_child(struct fleet *fleet, struct gb_cli_host *host, int out, int
     dup2(null, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
+    clearerr(stdout); /* the parent's reader may have gone, and not ours */
     cli.options.url = host->url;
     rc = gb_cli_run(&cli, fleet->argc, fleet->argv);
     fflush(NULL);
@@ -243,7 +244,5 @@ int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
         rc = run(&fleet);
     close(fleet.signals);
     gb_cli_hosts_done(&fleet.hosts);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == GB_CLI_DONE)
-        rc = gb_cli_refused(cli, GB_CLI_FAILED, "standard output could not be written");
-    return rc;
+    return gb_cli_flush(cli, rc);
 }

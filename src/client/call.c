@@ -9,8 +9,14 @@
 /* --- the answer, as it is shown ----------------------------------------------------------------------------------- */
 
 void gbc_answer_clear(gpubuf_client *client) {
-    client->answer = (struct gpubuf_answer){
-        .body = "", .content_type = "", .location = "", .recv_ms = -1, .queue_ms = -1, .copy_ms = -1, .total_ms = -1};
+    client->answer = (struct gpubuf_answer){.body = "",
+                                            .content_type = "",
+                                            .location = "",
+                                            .recv_ms = -1,
+                                            .queue_ms = -1,
+                                            .copy_ms = -1,
+                                            .total_ms = -1,
+                                            .took_ms = -1};
 }
 
 /* "recv;dur=0.269, queue;dur=0.000" */
@@ -47,6 +53,7 @@ void gbc_answer_fill(gpubuf_client *client) {
     answer->queue_ms = timing(reply->timing, "queue");
     answer->copy_ms = timing(reply->timing, "copy");
     answer->total_ms = timing(reply->timing, "total");
+    answer->took_ms = gbc_took_ms(client->conn);
 }
 
 /* --- calls -------------------------------------------------------------------------------------------------------- */

@@ -33,6 +33,7 @@ struct gbc_settings {
     void *trace_arg;
     atomic_int interrupted; /* written from signal handlers */
     atomic_int spoken;      /* HTTP has been answered: the scheme of the URL is right */
+    atomic_int let_in;      /* the token has been accepted */
 };
 
 struct gbc_conn;
@@ -105,6 +106,7 @@ struct gbc_reply {
     struct gpubuf_opt range_first;
     struct gpubuf_opt upload_offset;
     bool upload_complete;
+    bool rate_limited; /* RateLimit names a rate */
     int retry_after_s;
 };
 
@@ -135,6 +137,7 @@ void gbc_conn_free(struct gbc_conn *conn);
 int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubuf_error *err);
 /* Waits for ms, as part of the request of the last gbc_perform: 0, or -1 with err when it was interrupted. */
 int gbc_pause(struct gbc_conn *conn, uint64_t ms, struct gpubuf_error *err);
+double gbc_took_ms(const struct gbc_conn *conn); /* the last attempt; negative: it is not known */
 /* Of the last gbc_perform, until the next. */
 struct gbc_reply *gbc_reply_of(struct gbc_conn *conn);
 

@@ -154,8 +154,13 @@ bool gbc_error_json(struct gpubuf_error *err, const json_t *problem) {
 
 int gbc_error_problem(struct gpubuf_error *err, int status, const char *text, size_t bytes) {
     json_t *problem = bytes > 0 ? json_loadb(text, bytes, 0, NULL) : NULL;
+    bool told = gbc_error_json(err, problem);
 
-    if (!gbc_error_json(err, problem)) {
+    if (!told && status == 413) {
+        gbc_error_set(err, GPUBUF_BODY_TOO_LARGE,
+                      "the answer has the status 413 and is not a gpubufd's: a proxy in between bounds the size of "
+                      "bodies (of nginx: client_max_body_size)");
+    } else if (!told) {
         gbc_error_set(err, GPUBUF_BAD_ANSWER,
                       "the answer has the status %d and does not say why; is a gpubufd behind this address?", status);
         if (err && err->code == GPUBUF_BAD_ANSWER)

@@ -2,6 +2,7 @@
 #include "client/http.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -60,6 +61,10 @@ void gbc_conn_free(struct gbc_conn *conn) {
 
 struct gbc_reply *gbc_reply_of(struct gbc_conn *conn) {
     return &conn->reply;
+}
+
+double gbc_took_ms(const struct gbc_conn *conn) {
+    return conn->took_ms;
 }
 
 /* --- one attempt -------------------------------------------------------------------------------------------------- */
@@ -177,6 +182,29 @@ static int redirected(struct gbc_conn *conn, struct gpubuf_error *err) {
                          conn->set->url, to, conn->reply.status);
 }
 
+/* While there are tokens, the paths from /v1 on need one. */
+static bool is_guarded(const struct gbc_request *request) {
+    return strncmp(request->target.data, "/v1", 3) == 0;
+}
+
+/* An earlier request of this client was let in, perhaps the first half of this one. */
+static int token_ended(const struct gbc_conn *conn, struct gpubuf_error *err) {
+    const struct gbc_text *body = &conn->reply.body;
+    struct gpubuf_error why;
+    char said[256];
+
+    gbc_error_init(&why);
+    gbc_error_problem(&why, conn->reply.status, body->failed ? NULL : body->data, body->failed ? 0 : body->bytes);
+    if (why.code == GPUBUF_UNAUTHENTICATED) {
+        gbc_copy(said, sizeof(said), why.detail);
+        snprintf(why.detail, sizeof(why.detail),
+                 "the token, which the daemon accepted before, ended while it was in use: %s", said);
+    }
+    if (err && err->code == GPUBUF_OK)
+        *err = why;
+    return -1;
+}
+
 static int judge(struct gbc_conn *conn, struct gpubuf_error *err) {
     const struct gbc_text *body = &conn->reply.body;
 
@@ -188,6 +216,8 @@ static int judge(struct gbc_conn *conn, struct gpubuf_error *err) {
         return redirected(conn, err);
     if (conn->reply.status < 400)
         return body->failed ? gbc_error_memory(err) : 0;
+    if (conn->reply.status == 401 && atomic_load(&conn->set->let_in))
+        return token_ended(conn, err);
     if (conn->reply.status == 400 && gbc_peer_other_scheme(conn, err) < 0)
         return -1;
     gbc_error_problem(err, conn->reply.status, body->failed ? NULL : body->data, body->failed ? 0 : body->bytes);
@@ -198,8 +228,10 @@ static int judge(struct gbc_conn *conn, struct gpubuf_error *err) {
 
 static int attempt(struct gbc_conn *conn, struct gbc_request *request, struct gpubuf_error *err) {
     CURLcode code = CURLE_OK;
+    curl_off_t took_us = 0;
     int r;
 
+    conn->took_ms = -1;
     conn->request = request;
     conn->moved_ms = gbc_now_ms();
     conn->sent = false;
@@ -213,8 +245,12 @@ static int attempt(struct gbc_conn *conn, struct gbc_request *request, struct gp
     }
     r = run(conn, &code, err);
     conn->code = code;
+    if (curl_easy_getinfo(conn->easy, CURLINFO_TOTAL_TIME_T, &took_us) == CURLE_OK)
+        conn->took_ms = (double)took_us / 1e3;
     curl_multi_remove_handle(conn->multi, conn->easy);
     gbc_conn_unset(conn);
+    if (conn->answered && conn->reply.status < 400 && conn->set->token && is_guarded(request))
+        atomic_store(&conn->set->let_in, 1);
     if (r < 0)
         return -1;
     return code == CURLE_OK ? judge(conn, err) : told(conn, code, err);
@@ -222,8 +258,17 @@ static int attempt(struct gbc_conn *conn, struct gbc_request *request, struct gp
 
 /* --- and again ---------------------------------------------------------------------------------------------------- */
 
+/* A daemon's 429: a rate passes. Another bound passes when the client ends something, and a further guess of the token
+ * only makes the wait longer. The answer to HEAD does not say whose it is. */
+static bool may_pass(const struct gbc_conn *conn, const struct gpubuf_error *why) {
+    bool named = why->code == GPUBUF_TOO_MANY_REQUESTS || strcmp(conn->request->method, "HEAD") == 0;
+
+    return conn->reply.rate_limited || !named;
+}
+
 /* The request was not carried out and may succeed later, or its outcome is unknown and it is idempotent. */
-static bool may_repeat(const struct gbc_request *request, const struct gpubuf_error *why) {
+static bool may_repeat(const struct gbc_conn *conn, const struct gpubuf_error *why) {
+    const struct gbc_request *request = conn->request;
     bool reads = strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
     bool writes = strcmp(request->method, "PUT") == 0 || strcmp(request->method, "DELETE") == 0;
 
@@ -232,6 +277,8 @@ static bool may_repeat(const struct gbc_request *request, const struct gpubuf_er
     if (why->code == GPUBUF_CANNOT_CONNECT)
         return true;
     if (!reads && !writes && !request->keyed)
+        return false;
+    if (why->status == 429 && !may_pass(conn, why))
         return false;
     if (why->status == 503 || why->status == 429)
         return why->retryable && why->code != GPUBUF_TIMED_OUT;
@@ -316,7 +363,7 @@ int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubu
             return 0;
         if (why.retry_after_s > 0)
             ms = (uint64_t)(why.retry_after_s < RETRY_AFTER_MAX_S ? why.retry_after_s : RETRY_AFTER_MAX_S) * 1000;
-        if (tries >= conn->set->retries || !may_repeat(request, &why) || !rewound(request) ||
+        if (tries >= conn->set->retries || !may_repeat(conn, &why) || !rewound(request) ||
             gbc_pause(conn, ms, &why) < 0) {
             reconsider(conn, &why);
             if (err && err->code == GPUBUF_OK)

@@ -21,6 +21,7 @@ struct gbc_conn {
     bool sent;                 /* all of the request */
     bool answered;             /* the header of the answer is whole */
     CURLcode code;             /* of the last attempt */
+    double took_ms;            /* the last attempt */
     char said[CURL_ERROR_SIZE];
 };
 

@@ -121,7 +121,7 @@ static void add(struct gpubuf_peer *peer, const char *fmt, ...) {
 
 static void add_expiry(struct gpubuf_peer *peer) {
     if (peer->left_s < 0)
-        add(peer, "expired at %s, %lld days ago", peer->not_after, (long long)(-peer->left_s / DAY_S));
+        add(peer, "expired at %s, %lld days ago", peer->not_after, (long long)((-peer->left_s + DAY_S / 2) / DAY_S));
     else
         add(peer, "comes with the certificate of an authority that has expired");
 }
@@ -171,6 +171,7 @@ static void examine(struct look *look, gnutls_session_t session) {
     if (gnutls_x509_crt_import(crt, &chain[0], GNUTLS_X509_FMT_DER) >= 0) {
         look->tls = true;
         describe(crt, &look->peer);
+        look->peer.names_host = gnutls_x509_crt_check_hostname(crt, look->host) != 0;
     }
     gnutls_x509_crt_deinit(crt);
     name = gnutls_protocol_get_name(gnutls_protocol_get_version(session));
@@ -182,6 +183,7 @@ static void examine(struct look *look, gnutls_session_t session) {
         add(&look->peer, "cannot be verified");
     else if (status != 0)
         say_why(look, status);
+    look->peer.issuer_known = (status & GNUTLS_CERT_SIGNER_NOT_FOUND) == 0;
     look->peer.trusted = look->peer.why[0] == '\0';
 }
 

@@ -52,6 +52,11 @@ static void content_range(struct gbc_reply *reply, const char *value) {
     reply->whole = decimal(slash + 1);
 }
 
+/* "requests";r=0;t=1: of the bounds of a client only rates pass by themselves. */
+static bool names_rate(const char *value) {
+    return strncmp(value, "\"requests\"", 10) == 0 || strncmp(value, "\"bytes\"", 7) == 0;
+}
+
 static void take(struct gbc_reply *reply, const char *name, const char *value) {
     if (strcasecmp(name, "Content-Type") == 0)
         gbc_text_add(&reply->type, value, strlen(value));
@@ -79,6 +84,8 @@ static void take(struct gbc_reply *reply, const char *name, const char *value) {
         reply->upload_complete = strcmp(value, "?1") == 0;
     else if (strcasecmp(name, "Retry-After") == 0)
         reply->retry_after_s = atoi(value);
+    else if (strcasecmp(name, "RateLimit") == 0)
+        reply->rate_limited = names_rate(value);
 }
 
 void gbc_reply_line(struct gbc_reply *reply, const char *line, size_t bytes, bool *ret_end) {

@@ -70,11 +70,24 @@ static int add_authorities(gnutls_certificate_credentials_t to, const struct gbc
                          set->cacert, n < 0 ? ": " : "", n < 0 ? gnutls_strerror(n) : "");
 }
 
+/* Whether the key was to be in the certificate's file, which has none. */
+static bool lacks_key(const struct gbc_settings *set) {
+    struct gbc_text text = {.data = NULL};
+    bool lacks = strcmp(set->cert, set->key) == 0 && add_file(&text, set->cert) == 0 && !text.failed &&
+                 strstr(text.data, "-----BEGIN CERTIFICATE-----") && !strstr(text.data, "PRIVATE KEY-----");
+
+    gbc_text_done(&text);
+    return lacks;
+}
+
 static int add_own(gnutls_certificate_credentials_t to, const struct gbc_settings *set, struct gpubuf_error *err) {
     int rc = gnutls_certificate_set_x509_key_file2(to, set->cert, set->key, GNUTLS_X509_FMT_PEM, NULL, 0);
 
     if (rc >= 0)
         return 0;
+    if (lacks_key(set))
+        return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "there is no key in %s: give it with --key or GPUBUF_KEY",
+                             set->cert);
     if (rc == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "%s is not the key of the client's certificate %s", set->key,
                              set->cert);

@@ -1,10 +1,12 @@
 /* The audit, as the daemon's options have it. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "daemon/daemon.h"
+#include "daemon/state_dir.h"
 
 #define DAY_US (86400 * 1000000LL)
 #define LOG_NS (60 * GB_NS_PER_S)
@@ -48,6 +50,7 @@ void gb_daemon_audit_token(const struct gb_options *options, struct gb_token_sto
                                               [GB_AUDIT_SESSION] = session && session[0] ? session : NULL,
                                               [GB_AUDIT_OBJECT] = name}};
     struct gb_error err = GB_ERROR_INIT;
+    char *state_dir;
 
     if (gb_daemon_audit_mode(options) == GB_AUDIT_OFF)
         return;
@@ -55,6 +58,10 @@ void gb_daemon_audit_token(const struct gb_options *options, struct gb_token_sto
     if (gb_token_audit(tokens, &rec, &err) < 0)
         fprintf(stderr, "gpubufd: the audit does not have this: %s\n", err.detail);
     err = GB_ERROR_INIT;
-    if (options->audit_file[0] != '\0' && gb_audit_append(options->audit_file, &rec, &err) < 0)
+    if (options->audit_file[0] == '\0')
+        return;
+    state_dir = gb_state_dir_find(options->state_dir, &err);
+    if (!state_dir || gb_audit_append(options->audit_file, state_dir, &rec, &err) < 0)
         fprintf(stderr, "gpubufd: %s does not have this: %s\n", options->audit_file, err.detail);
+    free(state_dir);
 }

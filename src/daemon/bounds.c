@@ -98,6 +98,8 @@ int gb_daemon_read_bounds(const struct gb_options *o, struct gb_http_bounds *ret
                   .listeners = (unsigned)o->max_listeners_per_token},
         .local = o->bound_local,
         .failures = (unsigned)o->auth_failures,
+        .handshakes_s = o->rate_handshakes,
+        .forwarded = strcmp(o->forwarded_header, "forwarded") == 0,
     };
     r = read_networks(&o->trusted_proxy, "--trusted-proxy", true, &trusted, &ret->trusted_count, err);
     if (r == 0)

@@ -60,9 +60,14 @@ struct gb_daemon {
     uint64_t store_failures;    /* changes that the database refused, as last logged */
     uint64_t audit_failures;    /* records that the audit's file has not taken, as last logged */
     uint64_t audit_log_ns;      /* when that was; 0: not yet */
+    bool tokens_due;            /* they have changed, and were not loaded since */
+    bool tokens_failed;         /* to load, as last logged */
     bool store_refuses;         /* as last logged */
     bool listen_unwritten;      /* the disk had no room for the file listen */
     bool exposed;               /* other machines may reach it: never without a token */
+    bool proxied;               /* --trusted-proxy or --proxy-protocol: its clients need not be of this machine */
+    bool had_tokens;            /* one was in force since the start */
+    bool kernel_tls;            /* the kernel could encrypt records; the daemon does not have it do so */
     bool device_lost;           /* said so in the log */
     int signal_fd;
 };
@@ -88,9 +93,11 @@ struct gb_token_count {
     char expired[256]; /* the names of the others, with commas, cut to fit */
 };
 
+/* Whether every client is refused while there is no token: by a daemon that is exposed or has a file, and by one behind
+ * a proxy whose last token is gone. */
+bool gb_daemon_is_closed(const struct gb_daemon *daemon);
 /* Reads the tokens of the database again, and puts them and those of the file in force. A token of the file that has
- * the name, the secret or the subject of one of the database stays out, which is logged. Without any token, every
- * client is refused by a daemon that is exposed or has a file. */
+ * the name, the secret or the subject of one of the database stays out, which is logged. */
 int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, struct gb_error *err);
 void gb_daemon_log_tokens(const struct gb_daemon *daemon, const struct gb_token_count *count);
 /* A disk without room for the file is logged, and is no failure: it is tried again as soon as the database takes
@@ -106,6 +113,9 @@ int gb_limits_raise(uint64_t connections, unsigned each, uint64_t *listeners, st
 /* Bytes of memory that this process may have: the machine's, or less by its control groups. 0: not known. root: "" or
  * where /proc and /sys are found. */
 uint64_t gb_daemon_memory(const char *root);
+
+/* Whether the kernel offers TLS for sockets (its module tls is loaded). root: "" or where /proc is found. */
+bool gb_daemon_kernel_tls(const char *root);
 
 /* The numbers of an option --map-uids or --map-gids. INVALID_ARGUMENT. */
 int gb_daemon_read_ids(const struct gb_text_list *words, const char *option, struct gb_id_list *ret,

@@ -170,9 +170,14 @@ void gb_daemon_hide(const struct gb_daemon *daemon) {
 int gb_daemon_enclose(struct gb_daemon *daemon, struct gb_error *err) {
     daemon->cage = (struct gb_daemon_cage){.seccomp = GB_SECCOMP_OFF};
     if (strcmp(daemon->options.privileges, "drop") == 0) {
-        if (gb_privileges_drop(err) != 0 || check_state_dir(daemon, err) != 0)
+        int kept = gb_privileges_drop(err);
+
+        if (kept < 0 || (kept == 0 && check_state_dir(daemon, err) != 0))
             return -1;
-        daemon->cage.privileges = true;
+        if (kept > 0)
+            gb_log(&daemon->log, GB_LOG_WARNING, "cage",
+                   "a sandbox forbids the calls that give up capabilities: what there is of them is kept");
+        daemon->cage.privileges = kept == 0;
     }
     return enter_files(daemon, err);
 }

@@ -52,13 +52,18 @@ static void reload_tokens(struct gb_daemon *daemon, bool asked) {
     if (gb_daemon_read_tokens_file(daemon, asked, &file_changed, &file_err) != 0)
         gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "%s; the file's tokens that are known stay in force",
                file_err.detail);
-    if (gb_token_changed(daemon->tokens, &changed, &err) == 0 && (changed || file_changed || asked) &&
-        gb_daemon_load_tokens(daemon, &count, &err) == 0) {
-        gb_daemon_log_tokens(daemon, &count);
-        end_revoked(daemon);
+    daemon->tokens_due = daemon->tokens_due || file_changed || asked;
+    if (gb_token_changed(daemon->tokens, &changed, &err) == 0) {
+        daemon->tokens_due = daemon->tokens_due || changed;
+        if (daemon->tokens_due && gb_daemon_load_tokens(daemon, &count, &err) == 0) {
+            daemon->tokens_due = false;
+            gb_daemon_log_tokens(daemon, &count);
+            end_revoked(daemon);
+        }
     }
-    if (err.code != GB_OK)
+    if (err.code != GB_OK && (!daemon->tokens_failed || asked))
         gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "cannot be read, those known stay in force: %s", err.detail);
+    daemon->tokens_failed = err.code != GB_OK;
     check_token_end(daemon);
 }
 

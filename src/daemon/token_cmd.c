@@ -352,8 +352,8 @@ static int revoke_one(const struct gb_options *options, struct gb_token_store *t
     if (gb_token_list(tokens, count_token, &left, err) != 0)
         return -1;
     if (left == 0 && options->tokens_file[0] == '\0')
-        fputs("gpubufd: no token is left: a daemon that listens to this machine alone now serves everybody on it; "
-              "\"gpubufd token add NAME\" ends that\n",
+        fputs("gpubufd: no token is left: a daemon that listens to this machine alone now serves everybody on it, and "
+              "one behind a proxy does so from its next start on; \"gpubufd token add NAME\" ends that\n",
               stderr);
     return 0;
 }

@@ -30,14 +30,69 @@ static struct gb_token_rec locked_token(void) {
     return rec;
 }
 
+static bool same_rights(const struct gb_token_rec *a, const struct gb_token_rec *b) {
+    return strcmp(a->sha256_hex, b->sha256_hex) == 0 && a->scopes == b->scopes && strcmp(a->session, b->session) == 0 &&
+           strcmp(a->prefix, b->prefix) == 0 && strcmp(a->subject, b->subject) == 0 &&
+           a->expires_at_us == b->expires_at_us;
+}
+
+static const struct gb_token_rec *find(const struct gb_tokens_file *file, int64_t id) {
+    size_t i;
+
+    for (i = 0; i < file->count; i++) {
+        if (file->recs[i].id == id)
+            return &file->recs[i];
+    }
+    return NULL;
+}
+
+/* The daemon itself changes them: who wrote the file is not known. */
+static void note(struct gb_core *core, enum gb_audit_event event, const struct gb_token_rec *token) {
+    const struct gb_audit_rec rec = {.at_us = gb_wall_us(),
+                                     .event = event,
+                                     .text = {[GB_AUDIT_ADDRESS] = "daemon",
+                                              [GB_AUDIT_SESSION] = token->session[0] ? token->session : NULL,
+                                              [GB_AUDIT_OBJECT] = token->name.s}};
+
+    gb_audit_note(core, &rec);
+}
+
+static void note_changes(struct gb_core *core, const struct gb_tokens_file *before, const struct gb_tokens_file *now) {
+    size_t i;
+
+    for (i = 0; i < before->count; i++) {
+        if (!find(now, before->recs[i].id))
+            note(core, GB_AUDIT_TOKEN_REVOKED, &before->recs[i]);
+    }
+    for (i = 0; i < now->count; i++) {
+        const struct gb_token_rec *old = find(before, now->recs[i].id);
+
+        if (!old)
+            note(core, GB_AUDIT_TOKEN_ADDED, &now->recs[i]);
+        else if (!same_rights(old, &now->recs[i]))
+            note(core, GB_AUDIT_TOKEN_CHANGED, &now->recs[i]);
+    }
+}
+
 int gb_daemon_read_tokens_file(struct gb_daemon *daemon, bool asked, bool *ret_changed, struct gb_error *err) {
     const char *path = daemon->options.tokens_file;
+    struct gb_tokens_file *file = &daemon->tokens_file;
+    struct gb_tokens_file before;
 
     *ret_changed = false;
-    if (path[0] == '\0' || (!gb_tokens_file_changed(&daemon->tokens_file, path) && !asked))
+    if (path[0] == '\0' || (!gb_tokens_file_changed(file, path, gb_clock_ns()) && !asked))
         return 0;
-    if (gb_tokens_file_read(&daemon->tokens_file, path, err) != 0)
+    before = *file;
+    file->recs = NULL;
+    file->count = 0;
+    if (gb_tokens_file_read(file, path, err) != 0) {
+        file->recs = before.recs;
+        file->count = before.count;
         return -1;
+    }
+    if (daemon->core != NULL && gb_audit_mode(daemon->core) != GB_AUDIT_OFF)
+        note_changes(daemon->core, &before, file);
+    free(before.recs);
     *ret_changed = true;
     return 0;
 }
@@ -108,6 +163,10 @@ static void count_tokens(const struct token_array *array, struct gb_token_count 
         strcpy(ret->expired + sizeof ret->expired - 4, "...");
 }
 
+bool gb_daemon_is_closed(const struct gb_daemon *daemon) {
+    return daemon->exposed || daemon->options.tokens_file[0] != '\0' || (daemon->proxied && daemon->had_tokens);
+}
+
 int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, struct gb_error *err) {
     struct gb_token_rec locked = locked_token();
     struct token_array array = {0};
@@ -115,8 +174,10 @@ int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, 
 
     if (rc == 0)
         rc = add_file(daemon, &array, err);
+    if (array.count > 0)
+        daemon->had_tokens = true;
     if (rc == 0 && daemon->core != NULL) {
-        if (array.count == 0 && (daemon->exposed || daemon->options.tokens_file[0] != '\0'))
+        if (array.count == 0 && gb_daemon_is_closed(daemon))
             rc = gb_tokens_set(daemon->core, &locked, 1, err);
         else
             rc = gb_tokens_set(daemon->core, array.items, array.count, err);
@@ -130,7 +191,7 @@ int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, 
 }
 
 void gb_daemon_log_tokens(const struct gb_daemon *daemon, const struct gb_token_count *count) {
-    bool closed = count->all > 0 || daemon->exposed || daemon->options.tokens_file[0] != '\0';
+    bool closed = count->all > 0 || gb_daemon_is_closed(daemon);
 
     gb_log(&daemon->log, count->in_force > 0 ? GB_LOG_INFO : GB_LOG_WARNING, "tokens", "%zu in force%s%s%s",
            count->in_force, count->expired[0] != '\0' ? "; expired: " : "", count->expired,

@@ -15,6 +15,8 @@
 #define MODE_MAX 0640
 #define BYTES_MAX (4u << 20)
 #define SECRET_LEAST 16 /* bytes */
+/* Between two looks half a second apart, of which a clock may say a little less. */
+#define SETTLED_NS (450 * GB_NS_PER_MS)
 
 static const char *const keys[GB_TOKEN_KEYS] = {"name",    "secret", "hash",    "scope",
                                                 "session", "prefix", "expires", "subject"};
@@ -266,22 +268,33 @@ static bool same_time(const struct timespec *a, const struct timespec *b) {
     return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-bool gb_tokens_file_changed(const struct gb_tokens_file *file, const char *path) {
-    struct stat st;
-
-    if (stat(path, &st) != 0)
-        return file->seen;
-    return !file->seen || file->device != st.st_dev || file->inode != st.st_ino || file->size != st.st_size ||
-           !same_time(&file->modified, &st.st_mtim) || !same_time(&file->changed, &st.st_ctim);
+static void take_look(const struct stat *st, struct gb_tokens_look *ret) {
+    *ret = (struct gb_tokens_look){.there = true,
+                                   .device = st->st_dev,
+                                   .inode = st->st_ino,
+                                   .size = st->st_size,
+                                   .modified = st->st_mtim,
+                                   .changed = st->st_ctim};
 }
 
-static void remember(struct gb_tokens_file *file, const struct stat *st) {
-    file->seen = true;
-    file->device = st->st_dev;
-    file->inode = st->st_ino;
-    file->size = st->st_size;
-    file->modified = st->st_mtim;
-    file->changed = st->st_ctim;
+static bool same_look(const struct gb_tokens_look *a, const struct gb_tokens_look *b) {
+    if (!a->there || !b->there)
+        return a->there == b->there;
+    return a->device == b->device && a->inode == b->inode && a->size == b->size &&
+           same_time(&a->modified, &b->modified) && same_time(&a->changed, &b->changed);
+}
+
+bool gb_tokens_file_changed(struct gb_tokens_file *file, const char *path, uint64_t now_ns) {
+    struct gb_tokens_look look = {.there = false};
+    struct stat st;
+
+    if (stat(path, &st) == 0)
+        take_look(&st, &look);
+    if (!same_look(&look, &file->seen)) {
+        file->seen = look;
+        file->seen_ns = now_ns;
+    }
+    return !same_look(&look, &file->opened) && now_ns - file->seen_ns >= SETTLED_NS;
 }
 
 static int check_file(const struct stat *st, const char *path, struct gb_error *err) {
@@ -343,7 +356,7 @@ static int read_open(struct gb_tokens_file *file, int fd, const char *path, stru
 
     if (fstat(fd, &st) != 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s cannot be read: %s", path, strerror(errno));
-    remember(file, &st);
+    take_look(&st, &file->opened);
     if (check_file(&st, path, err) != 0)
         return -1;
     text = read_text(fd, (size_t)st.st_size, &n);
@@ -370,7 +383,7 @@ int gb_tokens_file_read(struct gb_tokens_file *file, const char *path, struct gb
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     int rc;
 
-    file->seen = false;
+    file->opened = (struct gb_tokens_look){.there = false};
     if (fd < 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s cannot be opened: %s", path, strerror(errno));
     rc = read_open(file, fd, path, err);

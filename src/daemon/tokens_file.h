@@ -8,18 +8,15 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <time.h>
 
 #include "base/error.h"
 #include "model/model.h"
 
-/* The tokens of the file as it was last read without an error. Zero-initialised is empty. */
-struct gb_tokens_file {
-    struct gb_token_rec *recs;
-    unsigned *lines; /* at which each begins */
-    size_t count;
-    /* How the file looked when it was last opened: */
-    bool seen;
+/* How the file looks. */
+struct gb_tokens_look {
+    bool there;
     unsigned long long device;
     unsigned long long inode;
     long long size;
@@ -27,8 +24,19 @@ struct gb_tokens_file {
     struct timespec changed;
 };
 
-/* Whether the file looks other than when it was last opened, or was then not there. */
-bool gb_tokens_file_changed(const struct gb_tokens_file *file, const char *path);
+/* The tokens of the file as it was last read without an error. Zero-initialised is empty. */
+struct gb_tokens_file {
+    struct gb_token_rec *recs;
+    unsigned *lines; /* at which each begins */
+    size_t count;
+    struct gb_tokens_look opened; /* when it was last opened */
+    struct gb_tokens_look seen;   /* when it was last looked at, */
+    uint64_t seen_ns;             /* as it is since then */
+};
+
+/* Whether the file looks other than when it was last opened, and has looked so for half a second: one that is being
+ * written is left alone. */
+bool gb_tokens_file_changed(struct gb_tokens_file *file, const char *path, uint64_t now_ns);
 
 /* Reads all of it. On failure the tokens stay as they are. INVALID_ARGUMENT: the file, its mode or a line is refused;
  * the text names the line, and nothing of what stands in it but keys and names. */

@@ -135,8 +135,11 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .health_interval_ms = o->health_interval * 1000,
         .health_root = o->health_root,
         .history = history_limits(o),
-        .audit_mode = gb_daemon_audit_mode(o),
-        .audit_file = o->audit_file,
+        .audit = {.mode = gb_daemon_audit_mode(o),
+                  .file = o->audit_file,
+                  .file_bytes = o->audit_file_bytes,
+                  .rows = o->audit_rows,
+                  .age_us = gb_daemon_audit_age_us(o)},
     };
 
     if (gb_health_policy_parse(o->health, &config.health_policy, err) < 0 ||
@@ -165,6 +168,8 @@ static int open_api(struct gb_daemon *daemon, struct gb_error *err) {
         .landlock = daemon->cage.landlock,
         .privileges = daemon->cage.privileges,
         .core_dumps = o->core_dumps,
+        .proxied = daemon->proxied,
+        .kernel_tls = daemon->kernel_tls,
     };
 
     daemon->api = gb_api_new(daemon->core, daemon->backend, &about);
@@ -238,10 +243,17 @@ static enum gb_exit check_tokens(struct gb_daemon *daemon, struct gb_error *err)
     bool changed;
 
     daemon->exposed = gb_listen_beyond_loopback(&daemon->listeners, &text);
+    daemon->proxied = daemon->options.trusted_proxy.count + daemon->options.proxy_protocol.count > 0;
     if (gb_daemon_read_tokens_file(daemon, true, &changed, err) != 0)
         return GB_EXIT_CONFIG;
     if (gb_daemon_load_tokens(daemon, &count, err) != 0)
         return GB_EXIT_SOFTWARE;
+    if (count.all == 0 && daemon->proxied && !gb_daemon_is_closed(daemon))
+        gb_log(
+            &daemon->log, GB_LOG_WARNING, "tokens",
+            "requests come through a proxy, and no token is configured: all of its clients may do everything, unless "
+            "the proxy itself refuses them; make one with: gpubufd token add NAME --scope write --state-dir %.128s",
+            daemon->state_dir);
     if (count.all > 0 || !daemon->exposed)
         return GB_EXIT_OK;
     gb_error_set(err, GB_ERR_UNAUTHENTICATED,
@@ -326,6 +338,9 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return exit_of(err);
     if (gb_daemon_open_tls(daemon, err) != 0 || raise_limits(daemon, err) != 0)
         return GB_EXIT_CONFIG;
+    daemon->kernel_tls = gb_daemon_kernel_tls("");
+    if (o->tls_listen.count > 0)
+        gb_log(&daemon->log, GB_LOG_INFO, "tls", "kernel TLS: %s", daemon->kernel_tls ? "present, not used" : "absent");
     unlink(daemon->listen_file); /* a killed daemon left it: scripts that wait for it must not read old addresses */
     /* A port below 1024 takes a capability, and the store has threads: they begin in the cage. */
     if (gb_daemon_listen(daemon, err) != 0 || gb_daemon_enclose(daemon, err) != 0 || open_store(daemon, err) != 0)

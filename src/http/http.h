@@ -152,6 +152,19 @@ struct gb_http_certificate {
     char subject[256];                         /* as RFC 4514 writes it */
     char name[GB_HTTP_CERTIFICATE_NAMES][256]; /* alternative names: "dns:...", "uri:...", "email:...", "ip:..." */
     unsigned names;
+    int64_t expires_s;                        /* seconds since 1970 */
+    atomic_bool distrusted;                   /* its authority is no longer in force */
+    char fingerprint[sizeof("sha256:") + 64]; /* of the whole, in hexadecimal */
+};
+/* It was verified when its connection began. Returns 0 if it is good now, too, or -1 with UNAUTHENTICATED. */
+int gb_http_certificate_check(const struct gb_http_certificate *certificate, struct gb_error *err);
+/* What it is called: its subject, else its first name, else its fingerprint. */
+const char *gb_http_certificate_text(const struct gb_http_certificate *certificate);
+
+/* DNS names that the server's certificates are for, "*.example.org" among them. Lives as long as the connection. */
+struct gb_http_names {
+    char **name;
+    size_t count;
 };
 
 struct gb_http_request {
@@ -171,11 +184,12 @@ struct gb_http_request {
     bool chunked;                                  /* Transfer-Encoding: chunked; the length is not known */
     bool expect_continue;                          /* the client waits for 100 Continue */
     bool secure;                                   /* it came over TLS */
-    bool local;                                    /* it came over the UNIX socket */
-    struct gb_http_address from;                   /* of the connection */
+    const struct gb_http_names *names;             /* NULL: it came without TLS */
+    bool local;                                    /* it came over the UNIX socket, and not by a proxy on it */
+    struct gb_http_address from;                   /* of the connection, or behind a trusted proxy of the client */
     const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */
     uint64_t caller;           /* the application's number of its client, which authorize sets; 0: none */
-    struct gb_http_peer *peer; /* of the UNIX socket; NULL over TCP, and in HTTP/1.0, which has no interim responses */
+    struct gb_http_peer *peer; /* of the UNIX socket; NULL where local is not set, and in HTTP/1.0 (no 1xx there) */
     const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;
     uint64_t started_ns; /* gb_clock_ns() when the headers were complete */
@@ -266,7 +280,7 @@ int gb_http_bound_client(struct gb_http_request *request, uint64_t token, const 
 /* Whether tokens have a bound, so that it pays to find out which one the request has. */
 bool gb_http_bounds_tokens(const struct gb_http_request *request);
 /* The same, when the request had a credential that is not valid. Returns 0 and leaves *err as it is, or -1 and makes it
- * TOO_MANY_REQUESTS: its address has had too many in a row. */
+ * TOO_MANY_REQUESTS: its address has had too many. */
 int gb_http_authentication_failed(struct gb_http_request *request, struct gb_error *err);
 
 /* The client opens an upload that outlives the request. *ret: for gb_http_upload_ended, NULL if it has no bound.
@@ -438,10 +452,12 @@ struct gb_http_bounds {
     struct gb_http_bound address; /* of each address without a token; of IPv6, of each /64 */
     struct gb_http_bound token;   /* of each token that has no bound of its own */
     bool local;                   /* loopback, and each user of a UNIX socket, has the bound of an address too */
-    unsigned failures;            /* to authenticate, of an address in a row, before it has to wait; 0: any number */
+    unsigned failures;            /* to authenticate, of an address, before it has to wait; 0: any number */
+    uint64_t handshakes_s;        /* new connections over TLS a second, of an address; 0: any number */
     size_t clients_max;           /* that are remembered; 0: 65536 */
-    const struct gb_http_network *trusted; /* proxies whose X-Forwarded-For and Forwarded count; borrowed */
+    const struct gb_http_network *trusted; /* proxies whose word on their client counts; borrowed */
     size_t trusted_count;
+    bool forwarded;                        /* their word is Forwarded, not X-Forwarded-For */
     const struct gb_http_network *proxies; /* whose connections begin with a header of the PROXY protocol; borrowed */
     size_t proxy_count;
 };
@@ -456,6 +472,7 @@ enum gb_http_limit {
     GB_HTTP_LIMIT_LISTENERS,
     GB_HTTP_LIMIT_REPLIES,
     GB_HTTP_LIMIT_FAILURES,
+    GB_HTTP_LIMIT_HANDSHAKES,
     GB_HTTP_LIMITS
 };
 const char *gb_http_limit_name(enum gb_http_limit limit);
@@ -528,7 +545,8 @@ struct gb_http_server_config {
 /* Starts the threads. Returns 0, or -1 with *err; then listen_fds stay the caller's. */
 int gb_http_server_start(const struct gb_http_server_config *config, struct gb_http_server **ret, struct gb_error *err);
 
-/* New connections over TLS begin with this context; the others go on. Adds a reference. [any thread] */
+/* New connections over TLS begin with this context. The others go on, but those whose client's certificate is not good
+ * by its authorities: their requests are refused, and they end. Adds a reference. [any thread] */
 void gb_http_server_tls(struct gb_http_server *server, struct gb_tls_context *context);
 
 /* Refuses new connections and closes idle ones; running requests go on. [any thread, never blocks] */

@@ -7,6 +7,7 @@
 #include "http/feed/feed.h"
 #include "http/mhd/loop.h"
 #include "http/tls/context.h"
+#include "http/tls/tls.h"
 #include "http/transfer/loop.h"
 
 static void join_all(struct gb_http_server *server) {
@@ -34,6 +35,14 @@ static void release(struct gb_http_server *server) {
     gb_server_state_free(server);
 }
 
+static bool is_certified(void *server, struct gb_tls *tls) {
+    const struct gb_http_certificate *certificate = gb_server_certificate(server, tls);
+    bool good = !certificate || gb_http_certificate_check(certificate, NULL) == 0;
+
+    gb_tls_certificate_unref(certificate);
+    return good;
+}
+
 static int start_feed(struct gb_http_server *server, struct gb_error *err) {
     const struct gb_http_server_config *config = &server->config;
     bool local = gb_server_is_local(server);
@@ -44,6 +53,8 @@ static int start_feed(struct gb_http_server *server, struct gb_error *err) {
         .stall_ms = config->stall_timeout_s * 1000,
         .listeners_max = config->listeners_max,
         .in_force = config->in_force,
+        .is_certified = is_certified,
+        .server = server,
         .remote_max = config->listeners_max - (local ? (unsigned)gb_conn_slots_kept(config->listeners_max) : 0)};
 
     if (!config->feed)
@@ -118,6 +129,7 @@ void gb_http_server_tls(struct gb_http_server *server, struct gb_tls_context *co
     server->tls = gb_tls_context_ref(context);
     pthread_mutex_unlock(&server->tls_lock);
     gb_tls_context_unref(before);
+    gb_http_server_recheck(server);
 }
 
 void gb_http_server_drain(struct gb_http_server *server) {

@@ -43,10 +43,10 @@ struct gb_audit_rec {
     int64_t id;    /* in the table; rises; 0: it is not there */
     int64_t at_us; /* when the request had ended */
     enum gb_audit_event event;
-    int status;                       /* 0: the connection ended before the answer was out */
-    int64_t token_id;                 /* 0: none */
-    uint64_t bytes;                   /* of the body that came, or of the one that went out */
-    uint64_t count;                   /* of a gap: records that are missing; 0: not known */
+    int status;       /* 0: the connection ended before the answer was out */
+    int64_t token_id; /* 0: none */
+    uint64_t bytes;   /* of the body that came, or of the one that went out */
+    uint64_t count;   /* refusals that it stands for, 0: one; of a gap: records that are missing, 0: not known */
     const char *text[GB_AUDIT_TEXTS]; /* NULL: does not apply */
 };
 

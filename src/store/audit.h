@@ -41,7 +41,7 @@ void gb_audit_log_stat(struct gb_audit_log *log, struct gb_audit_log_stat *ret);
     "INSERT INTO audit(" GB_AUDIT_COLUMNS ") VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
 #define GB_AUDIT_READ_SQL                                                                                              \
     "SELECT id, " GB_AUDIT_COLUMNS " FROM audit WHERE id BETWEEN ?1 AND ?2 AND at_us >= ?3 AND at_us < ?4"             \
-    " AND (event = 'audit.gap' OR ((?5 IS NULL OR session = ?5) AND (?6 IS NULL OR token = ?6)"                        \
+    " AND (event IN ('audit.gap', 'audit.refusals') OR ((?5 IS NULL OR session = ?5) AND (?6 IS NULL OR token = ?6)"   \
     " AND (?7 < 0 OR status BETWEEN ?7 AND ?8))) ORDER BY id DESC"
 void gb_audit_bind(sqlite3_stmt *stmt, const struct gb_audit_rec *rec, const struct gb_audit_rec *before);
 void gb_audit_bind_query(sqlite3_stmt *stmt, const struct gb_audit_query *query, int64_t from, int64_t to);

@@ -186,7 +186,7 @@ int gb_store_feed_recent(struct gb_store *store, size_t max, int (*visit)(void *
  * database refuses, is counted, and a row of event audit.gap stands for it. [any thread, never blocks] */
 void gb_store_audit(struct gb_store *store, const struct gb_audit_rec *rec);
 
-/* Which rows. Those of gaps fit every session, token and status. */
+/* Which rows. Those of gaps, and of refusals without a record of their own, fit every session, token and status. */
 struct gb_audit_query {
     int64_t before; /* ids below; 0: all */
     int64_t since_us;

@@ -94,9 +94,11 @@ static void put_times(FILE *out, gnutls_x509_crt_t crt, int64_t now_s) {
     fprintf(out, "%-12s %s%s\n", "valid from", gb_tls_date(from, date), from > now_s ? " (not yet valid)" : "");
     gb_tls_date(until, date);
     if (until < now_s)
-        fprintf(out, "%-12s %s (expired %lld days ago)\n", "valid until", date, (long long)((now_s - until) / DAY_S));
+        fprintf(out, "%-12s %s (expired %lld days ago)\n", "valid until", date,
+                (long long)((now_s - until + DAY_S / 2) / DAY_S));
     else
-        fprintf(out, "%-12s %s (%lld days left)\n", "valid until", date, (long long)((until - now_s) / DAY_S));
+        fprintf(out, "%-12s %s (%lld days left)\n", "valid until", date,
+                (long long)((until - now_s + DAY_S / 2) / DAY_S));
 }
 
 static void put_uses(FILE *out, gnutls_x509_crt_t crt) {

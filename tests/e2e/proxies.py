@@ -27,6 +27,7 @@ http {{
     proxy_set_header Connection "";
     proxy_set_header Host $http_host;
     proxy_next_upstream off;
+    {tells}
     upstream tcp {{ server {tcp}; keepalive 1; }}
     upstream unix {{ server unix:{unix}; keepalive 1; }}
     server {{
@@ -56,6 +57,7 @@ defaults
     timeout client 60s
     timeout server 60s
     retries 0
+    {tells}
     http-reuse always
     default-server pool-max-conn 1
 frontend strict
@@ -71,6 +73,10 @@ backend unix
     option accept-invalid-http-response
     server daemon unix@{unix}
 """
+
+
+# The client's address, behind what the client has written itself.
+TELLS = {"nginx": "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;", "haproxy": "option forwardfor"}
 
 
 def program(name):
@@ -94,9 +100,10 @@ def free_ports(n):
 
 
 class Proxy:
-    """name: nginx or haproxy. ways: two addresses, default and lax."""
+    """name: nginx or haproxy. ways: two addresses, default and lax. tells: it tells the daemon the client's address."""
 
-    def __init__(self, name, folder, daemon):
+    def __init__(self, name, folder, daemon, tells=False):
+        self.tells = TELLS[name] if tells else ""
         self.name, self.folder, self.log = name, folder, os.path.join(folder, "forwarded")
         self.program = program(name)
         os.mkdir(folder)
@@ -112,7 +119,11 @@ class Proxy:
     def begin(self, tcp, unix):
         conf = os.path.join(self.folder, "conf")
         with open(conf, "w", encoding="ascii") as f:
-            f.write((NGINX if self.name == "nginx" else HAPROXY).format(folder=self.folder, tcp=tcp, unix=unix, ports=self.ports))
+            template = NGINX if self.name == "nginx" else HAPROXY
+            f.write(template.format(folder=self.folder, tcp=tcp, unix=unix, ports=self.ports, tells=self.tells))
+        return self.spawn(conf)
+
+    def spawn(self, conf):
         args = ["-p", self.folder, "-c", conf, "-e", os.path.join(self.folder, "errors")] if self.name == "nginx" else ["-db", "-f", conf]
         out = "output" if self.name == "nginx" else "forwarded"  # HAProxy prints its log
         with open(os.path.join(self.folder, out), "wb") as f, open(os.path.join(self.folder, "stderr"), "wb") as errors:

@@ -1,13 +1,19 @@
 """What one client may take, and what the others have of it."""
+import contextlib
 import itertools
 import socket
+import ssl
 import subprocess
+import threading
 
 import pytest
 
-from bounding import From, limited, metric
+import secure
+from bounding import From, RawFrom, limited, metric, proxy_1, proxy_2
 from feed import Feed
-from harness import DATA, Client, binary, until
+from harness import DATA, PATIENCE_S, Client, binary, until
+from records import secured_address
+from secure import Secured
 
 HERE, THERE = "127.0.0.2", "127.0.0.3"
 NO_RATE = ("--rate-requests", "0")
@@ -69,6 +75,40 @@ def test_this_machine_has_no_bounds_unasked(start):
     assert metric(d.client(), "gpubufd_clients") == 0
     for x in listeners:
         x.close()
+
+
+def after_a_flood(c, method, target, status, headers=None):
+    """The reply to one request more than the client may have."""
+    def flood():
+        r = c.ask(method, target, None, headers or {})
+        assert r.status in (status, 429), r
+        return r.status == 429 and r
+    return until("the burst is used", flood)
+
+
+@pytest.mark.parametrize("method,target,status,headers", [
+    ("GET", "/nothing", 404, {}), ("GET", "/v1/nothing/at/all", 404, {}), ("DELETE", "/v1", 405, {}), ("BREW", "/v1", 405, {}),
+    ("GET", "/v1?a=1&a=2", 400, {}), ("GET", "/v1", 421, {"Host": "elsewhere.example"}), ("GET", "/v1", 431, {"X-Long": "x" * 9000}),
+])
+def test_what_is_refused_counts_for_its_address(start, method, target, status, headers):
+    d = start("--bound-local", "--rate-requests", "1", "--burst-requests", "3")
+    c, other = From(d, HERE), From(d, THERE)
+    last = after_a_flood(c, method, target, status, headers)
+    refused(last, "requests")
+    assert "Allow" not in last.headers
+    other.ask(method, target, None, headers).expect(status)
+
+
+def test_what_libmicrohttpd_refuses_counts_too(start):
+    d = start("--bound-local", "--rate-requests", "1", "--burst-requests", "3")
+
+    def ask(source):
+        with RawFrom(d.tcp, source) as r:
+            return r.send(b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1x\r\n\r\n").reply().status
+
+    statuses = [ask(HERE) for _ in range(10)]
+    assert set(statuses) == {400, 429}
+    assert ask(THERE) == 400
 
 
 def test_users_of_the_socket(start):
@@ -140,6 +180,47 @@ def test_connections_of_one_client_share_its_bytes(start):
     assert other.ask("GET", DATA.format("default", "mine")).body == b"1"
     clients.pop().http.sock.close()  # one that is gone while it pauses
     until("it has gone", lambda: other.ask("GET", "/v1/stats").json()["running"]["uploads"] <= 3)
+
+
+def uploading(wire, name):
+    """Sends a body that the daemon does not take within the test."""
+    try:
+        wire.put(DATA.format("default", name), 128 << 20)
+        for _ in range(512):
+            wire.send(b"x" * (1 << 18))
+    except (OSError, ssl.SSLError):  # it was shut
+        pass
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+def test_a_modest_client_beside_a_greedy_one(start, secured):
+    listen = secure.options() if secured else ("--listen", "127.0.0.1:0")
+    d = start("--bound-local", *NO_RATE, "--rate-bytes", "4M", "--slots-bytes", "8M", "--slot-bytes", "256K", "--stop-timeout", "1", listen=listen)
+    wire = (lambda source: shake(d, source)) if secured else (lambda source: RawFrom(d.tcp, source))
+    greedy = [wire(HERE) for _ in range(4)]
+    threads = [threading.Thread(target=uploading, args=(w, f"g{i}"), daemon=True) for i, w in enumerate(greedy)]
+    for t in threads:
+        t.start()
+    try:
+        until("all pause", lambda: metric(admin(d), "gpubufd_clients_pausing") >= 3)
+        with wire(THERE) as modest:
+            target, data = DATA.format("default", "mine"), b"y" * 4096
+            statuses = []
+            for _ in range(50):
+                statuses.append(modest.put(target, len(data)).send(data).reply().status)
+                got = modest.request("GET", target).reply()
+                assert got.body == data
+                statuses += [got.status, modest.request("GET", "/v1/sessions/default").reply().status]
+        assert set(statuses[1:]) == {200} and statuses[0] == 201
+        until("the greedy one pauses still", lambda: metric(admin(d), "gpubufd_clients_pausing") >= 3)
+    finally:
+        for w in greedy:
+            with contextlib.suppress(OSError):
+                (w.sock.plain if secured else w.sock).shutdown(socket.SHUT_RDWR)
+        for t in threads:
+            t.join(PATIENCE_S)
+        for w in greedy:
+            w.close()
 
 
 # --- what is open -----------------------------------------------------------------------------------------------------
@@ -250,6 +331,26 @@ def test_tokens_have_bounds_of_their_own(start, tmp_path):
     Client(d.unix, modest).ask("GET", "/v1").expect(200)
 
 
+def test_a_token_does_not_count_for_its_address(start, tmp_path):
+    good = token(tmp_path, "add", "good", "--scope", "read")
+    d = start("--bound-local", "--rate-requests", "1", "--burst-requests", "3", state=str(tmp_path))
+    mine, none = From(d, HERE, good), From(d, HERE)
+    assert [mine.ask("GET", "/v1/sessions/default").status for _ in range(10)] == [200] * 10
+    assert [mine.ask("PUT", DATA.format("default", "x"), b"x").status for _ in range(10)] == [403] * 10
+    refused(after_a_flood(none, "GET", "/v1/sessions/default", 401), "requests")
+    mine.ask("GET", "/v1/sessions/default").expect(200)
+
+
+@pytest.mark.parametrize("method,target", [("POST", "/v1/sessions"), ("PUT", DATA.format("default", "other"))])
+def test_what_a_token_may_not_do_counts_for_the_token(start, tmp_path, method, target):
+    reads, works = token(tmp_path, "add", "reads", "--scope", "read"), token(tmp_path, "add", "works", "--scope", "write", "--prefix", "mine-")
+    d = start("--bound-local", "--token-rate-requests", "1", "--token-burst-requests", "3", state=str(tmp_path))
+    refused(after_a_flood(From(d, HERE, reads), method, target, 403), "requests", "token")
+    other = From(d, HERE, works)
+    other.ask("GET", DATA.format("default", "mine-x")).expect(404)
+    refused(after_a_flood(other, method, target, 403), "requests", "token")
+
+
 def test_guessing_is_slowed(start, tmp_path):
     good = token(tmp_path, "add", "good", "--scope", "read")
     d = start("--bound-local", "--auth-failures", "3", state=str(tmp_path))
@@ -289,3 +390,59 @@ def test_a_refusal_does_not_wait_for_its_bytes(start):
     for headers in ({"Content-Length": str(1 << 20)}, {"Transfer-Encoding": "chunked"}):
         body = b"x" * (1 << 20) if "Content-Length" in headers else iter([b"x" * (1 << 20)])
         refused(From(d, HERE).ask("PUT", DATA.format("default", "x"), body), "bytes")
+
+
+# --- handshakes -------------------------------------------------------------------------------------------------------
+
+SOME = ("--rate-handshakes", "1")  # and ten at once
+
+
+def shake(d, source, header=b""):
+    """A connection over TLS, or None if the daemon closes it before its handshake."""
+    r = RawFrom(secured_address(d), source)
+    try:
+        r.sock.sendall(header)
+        r.sock = Secured(r.sock, secure.authority().context())
+        return r
+    except (OSError, ssl.SSLError):
+        r.sock.close()
+        return None
+
+
+def shakes(d, source, count, header=b""):
+    made = [shake(d, source, header) for _ in range(count)]
+    for r in filter(None, made):
+        assert r.request("GET", "/livez").reply().status == 200
+        r.close()
+    return sum(r is not None for r in made)
+
+
+@pytest.fixture
+def tls(start):
+    return lambda *options: start(*SOME, *options, listen=(*secure.options(), "--listen", "127.0.0.1:0"))
+
+
+def test_handshakes_of_one_address(tls):
+    d = tls("--bound-local")
+    kept = shake(d, HERE)
+    until("no more are taken", lambda: shakes(d, HERE, 1) == 0)
+    assert kept.request("GET", "/livez").reply().status == 200
+    kept.close()
+    assert shakes(d, THERE, 5) == 5
+    plain = From(d, HERE)
+    assert [plain.ask("GET", "/livez").status for _ in range(20)] == [200] * 20  # no handshake, no bound
+    assert limited(admin(d), "handshakes") >= 1
+    until("and again after a rest", lambda: shakes(d, HERE, 1) == 1, every_s=0.2)
+
+
+def test_handshakes_of_this_machine_have_no_bound_unasked(tls):
+    d = tls()
+    assert shakes(d, HERE, 30) == 30
+    assert limited(admin(d), "handshakes") == 0
+
+
+def test_handshakes_count_for_the_client_of_a_proxy(tls):
+    d = tls("--proxy-protocol", HERE, "--trusted-proxy", "192.0.2.0/24")
+    until("no more are taken", lambda: shakes(d, HERE, 1, proxy_1("198.51.100.1")) == 0)
+    assert shakes(d, HERE, 5, proxy_2("198.51.100.2")) == 5
+    assert shakes(d, HERE, 30, proxy_1("192.0.2.9")) == 30  # a proxy itself

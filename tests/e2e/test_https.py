@@ -276,7 +276,7 @@ def test_files_that_cannot_be_used(world, tmp_path):
         ({"cacert": key}, "has no certificate in PEM"),
         ({"cacert": str(tmp_path / "empty")}, "certificate in PEM"),
         ({"key": key}, "needs its certificate"),
-        ({"cert": cert}, "cannot be used"),
+        ({"cert": cert}, f"there is no key in {cert}"),
         ({"cert": cert, "key": "/nowhere"}, "/nowhere"),
         ({"cert": cert, "key": world.authority.server[1]}, cert),
         ({"cert": cert, "key": str(locked)}, "passphrase"),

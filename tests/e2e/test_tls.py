@@ -81,6 +81,13 @@ def test_old_versions_and_weak_suites_are_refused(d, options, alert):
     assert alert in said and "HTTP/1.1" not in said, said
 
 
+@pytest.mark.parametrize("groups,hellos", [(None, 1), ("X25519:P-256", 1), ("P-256", 1), ("P-384", 1), ("P-256:X25519", 2)])
+def test_the_first_key_of_a_client_is_taken(d, groups, hellos):
+    """Unless it has none for X25519 and knows that: openssl sends a key for its first group alone."""
+    said = s_client(d.tls, secure.authority(), "-tls1_3", "-msg", *(("-groups", groups) if groups else ()), send=CLOSE)
+    assert "HTTP/1.1 200" in said and said.count("ClientHello") == hellos, said
+
+
 def test_the_client_asks_for_short_records(d):
     d.put("short", payload(300000)).expect(201)
     ask = f"GET {DATA.format('default', 'short')} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
@@ -188,6 +195,19 @@ def test_a_wire_of_single_bytes(d, context):
             r.sock.plain.sendall(bytes([byte]))
         assert r.reply().status in (200, 201)
     assert d.data("bytes").body == payload(100)
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_hello_in_many_records(d, context, size):
+    """They arrive together, and no further event of the socket tells of the later ones."""
+    with d.wire(context, shake=False) as r:
+        with pytest.raises(ssl.SSLWantReadError):
+            r.sock.tls.do_handshake()
+        hello = r.sock.out.read()
+        parts = [hello[at:at + size] for at in range(5, len(hello), size)]
+        r.sock.plain.sendall(b"".join(hello[:3] + struct.pack("!H", len(part)) + part for part in parts))
+        r.sock._until(r.sock.tls.do_handshake)
+        assert r.ask("GET", "/v1").status == 200
 
 
 def test_many_requests_in_a_record(d, context):
@@ -317,3 +337,49 @@ def test_a_body_that_drips(start):
         d.stop()
     finally:
         d.clean()
+
+
+# --- browsers ----------------------------------------------------------------------------------------------------------
+
+def plain(d):
+    host, port = next(a for a in d.addresses if a.startswith("127.")).rsplit(":", 1)
+    return host, int(port)
+
+
+def of_transport(r, method, target, *headers, body=b""):
+    """The values of Strict-Transport-Security in an answer, whose end is awaited."""
+    r.request(method, target, [*headers, f"Content-Length: {len(body)}"] if body else headers, body)
+    while b"\r\n\r\n" not in r.buffer:
+        assert r._more()
+    lines = r.buffer.split(b"\r\n\r\n", 1)[0].decode().split("\r\n")
+    return r.reply(method == "HEAD"), [x.split(": ", 1)[1] for x in lines if x.lower().startswith("strict-transport-security:")]
+
+
+def test_strict_transport_security(start):
+    """Of each reply over TLS, however it goes out, and of none in plain text; none without the option."""
+    target = DATA.format("default", "strict")
+    for option, wanted in (((), []), (("--hsts", "3600"), ["max-age=3600"])):
+        d = start(*option, *SMALL_SLOTS, listen=(*secure.options(), "--listen", "127.0.0.1:0"))
+        for wire, values in ((Wire(secured_address(d), secure.authority().context()), wanted), (Raw(plain(d)), [])):
+            with wire as r:
+                tags = {}
+                for path in ("/", "/ui/app.js", "/v1", "/v1/stats", "/metrics", "/livez", "/v1/sessions/default"):
+                    answer, said = of_transport(r, "GET", path)
+                    assert (answer.status, said) == (200, values), path
+                    tags[path] = answer.headers.get("Etag")
+                for path, tag in tags.items():
+                    if tag:
+                        answer, said = of_transport(r, "GET", path, f"If-None-Match: {tag}")
+                        assert (answer.status, answer.body, said) == (304, b"", values), path
+                    answer, said = of_transport(r, "HEAD", path)
+                    assert (answer.status, said) == (200, values), path
+                for method, path, status in (("GET", "/nothing", 404), ("DELETE", "/v1", 405), ("GET", "/v1/sessions/none", 404)):
+                    answer, said = of_transport(r, method, path)
+                    assert (answer.status, answer.json()["status"], said) == (status, status, values)
+                for size in (10, 1 << 20):
+                    data = payload(size)
+                    answer, said = of_transport(r, "PUT", target, body=data)
+                    assert answer.status in (200, 201) and said == values
+                    for _ in range(3):
+                        answer, said = of_transport(r, "GET", target)
+                        assert (answer.body == data, said) == (True, values), size

@@ -104,6 +104,24 @@ def test_several_certificates(authority, starts):
     d.stop()
 
 
+def test_names_of_certificates_are_hosts(authority, starts):
+    """Over TLS, of all certificates, whatever name the client asked for; in plain HTTP they are no hosts."""
+    second, third = authority.make("second", "/CN=two", "DNS:two.example"), authority.make("third", "/CN=star", "DNS:*.three.example")
+    d = starts("--tls-cert", second[0], "--tls-key", second[1], "--tls-cert", third[0], "--tls-key", third[1],
+               pair=authority.pair)
+    for host, status in (("localhost", 200), ("two.example", 200), ("TWO.example:7443", 200), ("a.three.example", 200),
+                         ("b.a.three.example", 421), ("three.example", 421), (".three.example", 421), ("one.example", 421),
+                         ("two", 421), ("star", 421)):
+        head = f"GET /v1 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+        with d.wire(authority.context()) as r:
+            assert r.send(head).reply().status == status, host
+        with d.raw() as r:
+            answer = r.send(head).reply()
+            assert answer.status == (200 if host == "localhost" else 421), host
+            assert answer.status == 200 or b"--host-name" in answer.body
+    d.stop()
+
+
 # --- clients' certificates ---------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("version", VERSIONS, ids=["1.2", "1.3"])

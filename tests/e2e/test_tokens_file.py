@@ -1,9 +1,12 @@
 """--tokens-file: tokens from a file beside those of the database."""
+import contextlib
 import hashlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
+import time
 
 import pytest
 
@@ -93,6 +96,60 @@ def test_a_file_that_is_written_in_place_is_read_at_sighup(start, tmp_path, file
     d.process.send_signal(signal.SIGHUP)
     until("it was read", lambda: d.log().count(" in force") > before)
     d.ask("GET", "/v1", token=secret(1)).expect(200)
+
+
+def test_a_file_that_is_being_written_is_not_read(start, tmp_path, file):
+    """Emptied and written line by line, in place: no token is revoked meanwhile."""
+    write(file, f"name=one secret={secret(1)}\n")
+    d = begin(start, tmp_path, file)
+    with open(file, "w") as out:
+        for i in range(12):
+            d.ask("GET", "/v1", token=secret(1)).expect(200)
+            time.sleep(0.15)
+            out.write(f"# {i}\n")
+            out.flush()
+        out.write(f"name=one secret={secret(1)}\nname=two secret={secret(2)}\n")
+    until("the whole is in force", lambda: d.ask("GET", "/v1", token=secret(2)).status == 200)
+    d.ask("GET", "/v1", token=secret(1)).expect(200)
+    assert "0 in force" not in d.log()
+
+
+def test_changes_are_in_the_audit(start, tmp_path, file):
+    write(file, "".join(f"name=t{i} secret={secret(i)} scope=admin\n" for i in range(3)))
+    d = begin(start, tmp_path, file)
+    write(file, f"name=t0 secret={secret(0)} scope=admin\nname=t1 secret={secret(1)} scope=read\nname=t3 secret={secret(3)} session=s\n")
+    until("it was read", lambda: d.ask("GET", "/v1", token=secret(3)).status != 401)
+
+    def changes():
+        return [(r["event"], r["object"], r["address"], r.get("session")) for r in d.ask("GET", "/v1/audit", token=secret(0)).json()["items"]
+                if r["event"].startswith("token.")]
+
+    until("they are recorded", lambda: sorted(changes()) == [
+        ("token.added", "t3", "daemon", "s"), ("token.changed", "t1", "daemon", None), ("token.revoked", "t2", "daemon", None)])
+    write(file, "name=\n")
+    until("it is said", lambda: f"{file}:1" in d.log())
+    d.process.send_signal(signal.SIGHUP)
+    assert len(changes()) == 3
+
+
+def test_a_change_that_cannot_be_loaded_stays_due(start, tmp_path, file):
+    """Of the database: a record that cannot be understood is no reason to forget that another token was revoked."""
+    state = tmp_path / "state"
+    admin, other = token(str(state), "add", "admin", "--scope", "admin"), token(str(state), "add", "other")
+    d = start(state=str(state))
+    d.ask("GET", "/v1", token=other).expect(200)
+    with contextlib.closing(sqlite3.connect(state / "gpubufd.db", timeout=30)) as db:
+        db.execute("UPDATE tokens SET scope = 'broken' WHERE name = 'admin'")
+        db.execute("DELETE FROM tokens WHERE name = 'other'")
+        db.execute("UPDATE token_epoch SET value = value + 1")
+        db.commit()
+        until("it is said", lambda: "cannot be understood" in d.log())
+        d.ask("GET", "/v1", token=other).expect(200)
+        db.execute("UPDATE tokens SET scope = 'admin' WHERE name = 'admin'")  # the epoch stays
+        db.commit()
+    until("the other is revoked", lambda: d.ask("GET", "/v1", token=other).status == 401)
+    d.ask("GET", "/v1", token=admin).expect(200)
+    assert d.log().count("cannot be understood") == 1  # not each time that it was tried
 
 
 def test_an_error_leaves_what_is_known(start, tmp_path, file):

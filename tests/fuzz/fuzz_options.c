@@ -55,15 +55,16 @@ static void write_value(FILE *out, const struct gb_option_spec *spec, const void
     uint64_t number;
     size_t i;
 
-    fprintf(out, "%s=", spec->name);
+    fprintf(out, "%s = ", spec->name);
     switch (spec->type) {
     case GB_OPTION_TEXT:
     case GB_OPTION_CHOICE:
         fprintf(out, "%s", *(char *const *)value);
         break;
     case GB_OPTION_LIST:
+        /* An item that begins with # is one only right behind a comma. */
         for (i = 0; i < list->count; i++)
-            fprintf(out, "%s,", list->items[i]);
+            fprintf(out, ",%s", list->items[i]);
         break;
     case GB_OPTION_FLAG:
         fprintf(out, "%s", *(const bool *)value ? "true" : "false");

@@ -22,6 +22,13 @@ static bool refused(enum gb_code code) {
     return code == GB_ERR_UNAUTHENTICATED || code == GB_ERR_FORBIDDEN;
 }
 
+/* It has changed nothing, and the client can have it again as often as it likes. */
+static bool repeatable(struct gb_core *core, const struct gb_http_request *request, enum gb_code code) {
+    if (refused(code) || code == GB_ERR_TOO_MANY_REQUESTS)
+        return true;
+    return code != GB_OK && request->by.token == 0 && gb_tokens_required(core);
+}
+
 /* A method that no route has changes nothing. */
 static bool wanted(struct gb_core *core, const struct gb_http_request *request, enum gb_code code) {
     switch (gb_audit_mode(core)) {
@@ -35,13 +42,13 @@ static bool wanted(struct gb_core *core, const struct gb_http_request *request, 
 }
 
 static void write_address(struct note *note, const struct gb_http_request *request, const struct gb_http_peer *peer) {
-    if (peer) {
+    if (request->from.family != 0) {
+        gb_http_address_text(&request->from, note->address);
+    } else if (peer) {
         memcpy(note->address, "unix:", 5);
         *gb_digits(note->address + 5, peer->uid) = '\0';
-    } else if (request->local) {
-        strcpy(note->address, "unix");
     } else {
-        gb_http_address_text(&request->from, note->address);
+        strcpy(note->address, "unix");
     }
 }
 
@@ -117,8 +124,11 @@ void gb_api_audit_ended(void *app, const struct gb_http_request *request, const 
     rec.text[GB_AUDIT_REQUEST_ID] = request->id;
     rec.text[GB_AUDIT_ADDRESS] = or_none(note.address);
     rec.text[GB_AUDIT_TOKEN] = request->by.token ? request->by.name.s : NULL;
-    rec.text[GB_AUDIT_CERTIFICATE] = request->certificate ? request->certificate->subject : NULL;
+    rec.text[GB_AUDIT_CERTIFICATE] = request->certificate ? gb_http_certificate_text(request->certificate) : NULL;
     rec.text[GB_AUDIT_SESSION] = or_none(note.session.s);
     rec.text[GB_AUDIT_OBJECT] = or_none(note.object.s);
-    gb_audit_note(core, &rec);
+    if (repeatable(core, request, end->code))
+        gb_audit_note_refusal(core, &rec);
+    else
+        gb_audit_note(core, &rec);
 }

@@ -11,8 +11,10 @@ static enum gb_step send_canned(struct gb_http_response *response, struct gb_htt
 }
 
 enum gb_step gb_api_root(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_api *api = gb_api_of(request);
+
     (void)err;
-    return send_canned(response, gb_api_of(request)->root);
+    return send_canned(response, api->root[gb_tokens_required(api->core)]);
 }
 
 enum gb_step gb_api_livez(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {

@@ -9,6 +9,7 @@
 #include "core/buffer/buffer.h"
 #include "core/lifecycle/open.h"
 #include "core/multipart/internal.h"
+#include "core/observe/audit.h"
 #include "core/observe/health.h"
 #include "core/observe/sampler.h"
 #include "core/share/lease_table.h"
@@ -239,6 +240,7 @@ static void tick(struct gb_core *core) {
     gb_leases_expire(core);
     gb_core_health_tick(core);
     gb_notices_tick(core);
+    gb_audit_tick(core);
     if (core->config.history.interval_s > 0 &&
         now_ns - housekeeper->sampled_ns >= core->config.history.interval_s * GB_NS_PER_S && gb_sampler_take(core)) {
         housekeeper->sampled_ns = now_ns;

@@ -113,8 +113,8 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
         free_core(core);
         return gb_no_memory(err);
     }
-    if (gb_audit_new(config->audit_mode, config->audit_file, &core->audit, err) < 0 ||
-        gb_random(&core->run, sizeof(core->run), err) < 0 || start(core, err) < 0) {
+    if (gb_audit_new(&config->audit, &core->audit, err) < 0 || gb_random(&core->run, sizeof(core->run), err) < 0 ||
+        start(core, err) < 0) {
         gb_core_close(core);
         return -1;
     }

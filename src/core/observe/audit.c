@@ -6,23 +6,30 @@
 #include "base/clock.h"
 #include "core/access/tokens.h"
 #include "core/observe/audit_file.h"
+#include "core/observe/audit_refusals.h"
 #include "core/runtime/runtime.h"
+
+#define ROWS_MAX 1000000 /* as of the store */
 
 struct gb_audit {
     enum gb_audit_mode mode;
     struct gb_audit_file *file; /* NULL: none */
-    atomic_bool begun;          /* daemon.started is noted */
+    struct gb_audit_refusals *refusals;
+    atomic_bool begun; /* daemon.started is noted */
 };
 
-int gb_audit_new(enum gb_audit_mode mode, const char *file, struct gb_audit **ret, struct gb_error *err) {
+int gb_audit_new(const struct gb_audit_config *config, struct gb_audit **ret, struct gb_error *err) {
+    const char *file = config->mode != GB_AUDIT_OFF && config->file && config->file[0] ? config->file : NULL;
+    uint64_t rows = config->rows > 0 ? config->rows : ROWS_MAX;
     struct gb_audit *a = calloc(1, sizeof(*a));
 
     if (!a)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    a->mode = mode;
+    a->mode = config->mode;
     atomic_init(&a->begun, false);
-    if (file && file[0] && mode != GB_AUDIT_OFF && gb_audit_file_new(file, &a->file, err) < 0) {
-        free(a);
+    if (gb_audit_refusals_new(rows, config->age_us, &a->refusals, err) < 0 ||
+        (file && gb_audit_file_new(file, config->file_bytes, &a->file, err) < 0)) {
+        gb_audit_free(a);
         return -1;
     }
     *ret = a;
@@ -33,6 +40,7 @@ void gb_audit_free(struct gb_audit *a) {
     if (!a)
         return;
     gb_audit_file_free(a->file);
+    gb_audit_refusals_free(a->refusals);
     free(a);
 }
 
@@ -67,6 +75,34 @@ void gb_audit_note(struct gb_core *core, const struct gb_audit_rec *rec) {
     put(core, rec);
 }
 
+/* What has become a record. No lock is held across the store. */
+static void put_all(struct gb_core *core, struct gb_audit_queue *recs) {
+    struct gb_audit_rec rec;
+    size_t at = 0;
+
+    while (gb_audit_queue_next(recs, &at, &rec))
+        gb_audit_note(core, &rec);
+    gb_audit_queue_done(recs);
+}
+
+void gb_audit_note_refusal(struct gb_core *core, const struct gb_audit_rec *rec) {
+    struct gb_audit_queue recs = {.at = NULL};
+
+    gb_audit_refusals_put(core->audit->refusals, rec, gb_clock_ns(), &recs);
+    put_all(core, &recs);
+}
+
+static void tick(struct gb_core *core, bool all) {
+    struct gb_audit_queue recs = {.at = NULL};
+
+    gb_audit_refusals_tick(core->audit->refusals, all, gb_clock_ns(), &recs);
+    put_all(core, &recs);
+}
+
+void gb_audit_tick(struct gb_core *core) {
+    tick(core, false);
+}
+
 void gb_audit_started(struct gb_core *core) {
     if (gb_audit_mode(core) != GB_AUDIT_OFF)
         begin(core);
@@ -75,6 +111,7 @@ void gb_audit_started(struct gb_core *core) {
 void gb_audit_stopped(struct gb_core *core) {
     const struct gb_audit_rec stopped = {.at_us = gb_wall_us(), .event = GB_AUDIT_DAEMON_STOPPED};
 
+    tick(core, true);
     if (atomic_load(&core->audit->begun))
         put(core, &stopped);
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "base/error.h"
+#include "core/public/types.h"
 #include "model/audit.h"
 #include "store/store.h"
 
@@ -16,6 +17,13 @@ enum gb_audit_mode gb_audit_mode(struct gb_core *core);
 /* Copies the record, to the table and to the file. The first one is preceded by daemon.started. [any thread, never
  * blocks] */
 void gb_audit_note(struct gb_core *core, const struct gb_audit_rec *rec);
+
+/* The same of a request that was refused, and that the client can repeat at will: repetitions become one record with a
+ * count, and all refusals have a share of the rows, so that they displace no record of a change. [any thread, never
+ * blocks] */
+void gb_audit_note_refusal(struct gb_core *core, const struct gb_audit_rec *rec);
+/* Records repetitions that are due. About once a second. */
+void gb_audit_tick(struct gb_core *core);
 
 /* Whether nothing is ever recorded. [now] */
 bool gb_audit_never(const struct gb_core *core);
@@ -39,8 +47,9 @@ struct gb_audit_numbers {
 };
 void gb_audit_numbers(struct gb_core *core, struct gb_audit_numbers *ret);
 
-/* Appends one record to a file, for the commands beside a daemon. Returns 0 or -1. */
-int gb_audit_append(const char *path, const struct gb_audit_rec *rec, struct gb_error *err);
+/* Appends one record to a file, for the commands beside a daemon. A file that root makes gets the owner of dir, which
+ * is the daemon's. Returns 0 or -1. */
+int gb_audit_append(const char *path, const char *dir, const struct gb_audit_rec *rec, struct gb_error *err);
 
 /* --- the core's --------------------------------------------------------------------------------------------------- */
 
@@ -48,7 +57,7 @@ struct gb_audit;
 
 /* Opens the file. Returns 0 or -1; a disk without room for the file is no failure. gb_audit_free accepts NULL, and
  * writes what waits. */
-int gb_audit_new(enum gb_audit_mode mode, const char *file, struct gb_audit **ret, struct gb_error *err);
+int gb_audit_new(const struct gb_audit_config *config, struct gb_audit **ret, struct gb_error *err);
 void gb_audit_free(struct gb_audit *audit);
 
 #endif

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,12 +24,15 @@
 
 struct gb_audit_file {
     char *path;
+    char *old_path;     /* where it is renamed to */
+    uint64_t bytes_max; /* 0: it is not */
     struct gb_worker worker;
 
     /* The worker's alone. */
     int fd; /* -1: it is not open */
     dev_t device;
     ino_t inode;
+    uint64_t bytes;
     bool torn; /* a line was written in part */
     struct gb_audit_queue batch;
     uint64_t missing; /* records that no gap tells of yet */
@@ -45,8 +49,10 @@ struct gb_audit_file {
 /* --- the file ----------------------------------------------------------------------------------------------------- */
 
 /* A pipe without a reader is refused, rather than waited for. */
+#define OPEN_FLAGS (O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
+
 static int open_path(const char *path, struct gb_error *err) {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+    int fd = open(path, OPEN_FLAGS | O_CREAT, 0600);
 
     if (fd < 0)
         gb_error_errno(err, errno == ENOSPC || errno == EDQUOT ? GB_ERR_STORAGE_FULL : GB_ERR_INTERNAL, "open", errno);
@@ -65,6 +71,7 @@ static int open_file(struct gb_audit_file *f, struct gb_error *err) {
     if (fstat(f->fd, &st) == 0) {
         f->device = st.st_dev;
         f->inode = st.st_ino;
+        f->bytes = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
     }
     return 0;
 }
@@ -80,6 +87,14 @@ static bool renamed(const struct gb_audit_file *f) {
     struct stat st;
 
     return stat(f->path, &st) < 0 || st.st_dev != f->device || st.st_ino != f->inode;
+}
+
+/* One that is too long goes out of the way; what cannot be renamed grows on. */
+static void rotate(struct gb_audit_file *f, size_t written) {
+    f->bytes += written;
+    if (f->bytes_max == 0 || f->bytes < f->bytes_max || renamed(f) || rename(f->path, f->old_path) < 0)
+        return;
+    close_file(f);
 }
 
 static int write_all(int fd, const char *text, size_t n, size_t *ret_written, struct gb_error *err) {
@@ -137,6 +152,7 @@ static void flush(struct gb_audit_file *f, const struct gb_json_writer *out, uin
     if (err.code == GB_OK) {
         f->torn = false;
         f->missing = 0;
+        rotate(f, written);
         return;
     }
     if (written > 0)
@@ -199,7 +215,7 @@ static uint64_t work(void *arg) {
     return TICK_MS;
 }
 
-int gb_audit_file_new(const char *path, struct gb_audit_file **ret, struct gb_error *err) {
+int gb_audit_file_new(const char *path, uint64_t bytes_max, struct gb_audit_file **ret, struct gb_error *err) {
     struct gb_audit_file *f = calloc(1, sizeof(*f));
     struct gb_error why = GB_ERROR_INIT;
 
@@ -209,10 +225,13 @@ int gb_audit_file_new(const char *path, struct gb_audit_file **ret, struct gb_er
     f->asleep = true;
     gb_mutex_init(&f->lock);
     gb_worker_init(&f->worker);
+    f->bytes_max = bytes_max;
     f->path = strdup(path);
-    if (!f->path)
+    if (!f->path || asprintf(&f->old_path, "%s.1", path) < 0) {
+        f->old_path = NULL;
         gb_error_set(&why, GB_ERR_INTERNAL, "out of memory");
-    if (f->path && open_file(f, &why) < 0 && why.code == GB_ERR_STORAGE_FULL)
+    }
+    if (f->old_path && open_file(f, &why) < 0 && why.code == GB_ERR_STORAGE_FULL)
         why = GB_ERROR_INIT;
     if (why.code == GB_OK && gb_worker_start(&f->worker, "gb-audit", 0, work, f, &why) == 0) {
         *ret = f;
@@ -234,6 +253,7 @@ void gb_audit_file_free(struct gb_audit_file *f) {
     gb_audit_queue_done(&f->pending);
     pthread_mutex_destroy(&f->lock);
     free(f->path);
+    free(f->old_path);
     free(f);
 }
 
@@ -271,10 +291,29 @@ uint64_t gb_audit_file_failures(struct gb_audit_file *f, struct gb_error *ret_er
     return failures;
 }
 
-int gb_audit_append(const char *path, const struct gb_audit_rec *rec, struct gb_error *err) {
+/* A file that root makes for a daemon of another user would not take that daemon's records. */
+static int open_beside(const char *path, const char *dir, struct gb_error *err) {
+    int fd = open(path, OPEN_FLAGS);
+    struct stat st;
+
+    if (fd >= 0 || errno != ENOENT)
+        return fd >= 0 ? fd : open_path(path, err);
+    fd = open(path, OPEN_FLAGS | O_CREAT | O_EXCL, 0600);
+    if (fd < 0) /* the daemon was faster, or it is a link to nothing */
+        return open_path(path, err);
+    if (geteuid() == 0 && stat(dir, &st) == 0 && fchown(fd, st.st_uid, st.st_gid) < 0) {
+        gb_error_errno(err, GB_ERR_INTERNAL, "fchown", errno);
+        unlink(path);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int gb_audit_append(const char *path, const char *dir, const struct gb_audit_rec *rec, struct gb_error *err) {
     struct gb_json_writer out = {0};
     size_t written;
-    int fd = open_path(path, err);
+    int fd = open_beside(path, dir, err);
     int r = -1;
 
     if (fd < 0)

@@ -7,8 +7,9 @@
 
 struct gb_audit_file;
 
-/* path is copied. A disk without room is no failure. gb_audit_file_free writes what waits; NULL is accepted. */
-int gb_audit_file_new(const char *path, struct gb_audit_file **ret, struct gb_error *err);
+/* path is copied. bytes_max: a file that has so many becomes path.1, in the place of the one before; 0: no bound. A
+ * disk without room is no failure. gb_audit_file_free writes what waits; NULL is accepted. */
+int gb_audit_file_new(const char *path, uint64_t bytes_max, struct gb_audit_file **ret, struct gb_error *err);
 void gb_audit_file_free(struct gb_audit_file *file);
 
 /* [any thread, never blocks] What finds no room is counted. */

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/name.h"
 #include "base/waker.h"
+#include "model/audit.h"
 #include "model/failure.h"
 #include "model/model.h"
 #include "model/view.h"
@@ -25,6 +26,15 @@ struct gb_default_pools {
     bool follow_event_dependencies;
     bool allow_opportunistic;
     bool allow_internal_dependencies;
+};
+
+/* The audit. */
+struct gb_audit_config {
+    enum gb_audit_mode mode;
+    const char *file;    /* of JSON lines; copied; NULL or "": none */
+    uint64_t file_bytes; /* before it is renamed to file.1; 0: no bound */
+    uint64_t rows;       /* that the store's table keeps; 0: 1000000 */
+    int64_t age_us;      /* and for how long; 0: no bound */
 };
 
 struct gb_core_config {
@@ -56,8 +66,7 @@ struct gb_core_config {
     uint64_t health_interval_ms; /* between two readings of the devices' health; 0: none */
     enum gb_health_policy health_policy;
     const char *health_root; /* copied; see backend/health/health.h */
-    enum gb_audit_mode audit_mode;
-    const char *audit_file;   /* of JSON lines; copied; NULL or "": none */
+    struct gb_audit_config audit;
     uint64_t housekeeping_ms; /* between two ticks of the housekeeper; 0: 1000 */
 };
 

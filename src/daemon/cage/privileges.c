@@ -51,6 +51,11 @@ int gb_privileges_none_new(struct gb_error *err) {
     return 0;
 }
 
+/* How a call ended that a sandbox may forbid. */
+static int forbidden(const char *call, struct gb_error *err) {
+    return errno == EPERM || errno == ENOSYS ? 1 : gb_error_errno(err, GB_ERR_INTERNAL, call, errno);
+}
+
 int gb_privileges_drop(struct gb_error *err) {
     struct __user_cap_data_struct sets[WORDS] = {{0}};
     unsigned long capability;
@@ -58,17 +63,15 @@ int gb_privileges_drop(struct gb_error *err) {
     if (gb_privileges_none_new(err) != 0)
         return -1;
     if (read_sets(sets) != 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "capget", errno);
+        return forbidden("capget", err);
     keep_locking(sets);
     /* Only CAP_SETPCAP takes from the bounding set; it goes last, with the others. */
     for (capability = 0; has(sets, CAP_SETPCAP) && prctl(PR_CAPBSET_READ, capability, 0UL, 0UL, 0UL) >= 0; capability++)
         if (prctl(PR_CAPBSET_DROP, capability, 0UL, 0UL, 0UL) != 0)
-            return gb_error_errno(err, GB_ERR_INTERNAL, "prctl(PR_CAPBSET_DROP)", errno);
+            return forbidden("prctl(PR_CAPBSET_DROP)", err);
     (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0UL, 0UL, 0UL); /* they need a permitted one anyway */
     /* A sandbox may forbid capset to a process that has nothing to give up. */
-    if (any(sets) && clear_sets() != 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "capset", errno);
-    return 0;
+    return any(sets) && clear_sets() != 0 ? forbidden("capset", err) : 0;
 }
 
 void gb_privileges_hide(void) {

@@ -12,7 +12,11 @@ void gb_exchange_resolve(struct gb_exchange *ex) {
     const struct gb_http_bounds *config = &ex->server->limits.config;
 
     if (config->trusted_count > 0)
-        gb_forwarded_resolve(&ex->req, config->trusted, config->trusted_count);
+        gb_forwarded_resolve(&ex->req, config->forwarded, config->trusted, config->trusted_count);
+    if (ex->req.from.family != 0) {
+        ex->req.local = false;
+        ex->req.peer = NULL;
+    }
 }
 
 /* Loopback stands for all users of the machine, and often for a proxy with many clients. */
@@ -57,7 +61,7 @@ static int admit(struct gb_exchange *ex, struct gb_error *err) {
 
     if (bytes.per_s > 0) {
         uint64_t debt_ns = gb_bucket_debt_ns(&ex->client->bytes, bytes, now_ns);
-        uint64_t patience_ns = (uint64_t)((double)bytes.burst * GB_NS_PER_S / (double)bytes.per_s);
+        uint64_t patience_ns = gb_bucket_ns(bytes, bytes.burst);
 
         why.wait_ns = debt_ns > patience_ns ? debt_ns - patience_ns : 0;
         if (why.wait_ns > 0)
@@ -95,6 +99,14 @@ int gb_http_bound_client(struct gb_http_request *request, uint64_t token, const 
         return 0;
     ex->client = gb_client_get_bound(limits->clients, key, &whole);
     return admit(ex, err);
+}
+
+void gb_exchange_refused(struct gb_exchange *ex, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    gb_exchange_resolve(ex);
+    if (gb_http_bound_client(&ex->req, 0, NULL, &why) < 0)
+        *err = why;
 }
 
 int gb_http_authentication_failed(struct gb_http_request *request, struct gb_error *err) {

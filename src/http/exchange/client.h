@@ -5,8 +5,13 @@
 #include "http/exchange/exchange.h"
 #include "http/limits/clients.h"
 
-/* Behind a trusted proxy, the request's address becomes the client's. Before the request is authorized. */
+/* Behind a trusted proxy, the request's address becomes the client's; one that came over a UNIX socket is then no local
+ * one any more. When from, local and peer are those of the connection, and before the header is checked. */
 void gb_exchange_resolve(struct gb_exchange *ex);
+
+/* The request was refused with *err before it could be authorized: it counts for its address. *err becomes
+ * TOO_MANY_REQUESTS if that has no more. */
+void gb_exchange_refused(struct gb_exchange *ex, struct gb_error *err);
 
 /* The request may wait for long. Returns 0, or -1 with TOO_MANY_REQUESTS. Once is enough; ends with the request. */
 int gb_exchange_may_wait(struct gb_exchange *ex, struct gb_error *err);

@@ -24,6 +24,7 @@ struct gb_http_request *gb_http_detach(struct gb_http_request *request) {
     ex->spare = NULL;
     bg->req = ex->req;
     bg->req.detached = true;
+    bg->req.names = NULL; /* the connection's */
     bg->req.deadline_ns = 0;
     bg->req.timed_out = false;
     bg->server = ex->server;

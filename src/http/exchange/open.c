@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/digits.h"
-#include "http/exchange/client.h"
 #include "http/exchange/peer.h"
 #include "http/exchange/server_state.h"
 #include "http/exchange/step.h"
@@ -21,7 +20,6 @@ static int permit(struct gb_exchange *ex, struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
 
     ex->checked = atomic_load(&ex->server->rechecks);
-    gb_exchange_resolve(ex);
     if (config->authorize && config->authorize(config->app, &ex->req, err) < 0)
         return -1;
     return gb_router_check_query(&ex->req, err);
@@ -66,6 +64,9 @@ static int check_body(struct gb_exchange *ex, struct gb_error *err) {
 void gb_exchange_open(struct gb_exchange *ex) {
     struct gb_error err = GB_ERROR_INIT;
 
+    /* What can never be permitted on this connection may be on another one. */
+    if (ex->req.certificate && gb_http_certificate_check(ex->req.certificate, NULL) < 0)
+        ex->close = true;
     if (permit(ex, &err) < 0 || check_body(ex, &err) < 0)
         gb_exchange_fail(ex, &err);
     else if (ex->req.route->body == GB_BODY_STREAM)

@@ -96,20 +96,28 @@ void gb_reply_release(struct gb_exchange *ex) {
     ex->charged = 0;
 }
 
-/* A browser does not ask this host without TLS any more. */
-static void add_transport_security(struct gb_exchange *ex) {
-    uint64_t age_s = ex->server->config.hsts_s;
+bool gb_reply_pledges(const struct gb_exchange *ex) {
+    return ex->server->config.hsts_s > 0 && ex->req.secure;
+}
 
-    if (age_s > 0 && ex->req.secure && !ex->resp.canned)
-        gb_http_response_header(&ex->resp, NULL, "Strict-Transport-Security", "max-age=%llu",
-                                (unsigned long long)age_s);
+/* Once: a reply that leaves libmicrohttpd is settled again. */
+static void add_transport_security(struct gb_exchange *ex) {
+    static const char name[] = "Strict-Transport-Security";
+    unsigned i;
+
+    if (!gb_reply_pledges(ex))
+        return;
+    for (i = 0; i < ex->resp.headers; i++) {
+        if (ex->resp.header[i].name == name)
+            return;
+    }
+    gb_http_response_header(&ex->resp, NULL, name, "max-age=%llu", (unsigned long long)ex->server->config.hsts_s);
 }
 
 void gb_reply_admit(struct gb_exchange *ex) {
     struct gb_http_response *resp = &ex->resp;
 
     add_transport_security(ex);
-
     if (resp->body_len <= SMALL || ex->charged > 0 || resp->listener)
         return;
     if (ex->req.method != GB_HTTP_HEAD) {

@@ -12,7 +12,7 @@
 #include "http/exchange/client.h"
 #include "http/exchange/exchange_loop.h"
 #include "http/exchange/peer.h"
-#include "http/tls/context.h"
+#include "http/tls/tls.h"
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
@@ -42,13 +42,31 @@ void gb_server_ended(struct gb_latency_table *latency, struct gb_exchange *ex) {
         tell(config, ex, status, ns);
 }
 
-bool gb_server_revoked(struct gb_exchange *ex, struct gb_error *err) {
+const struct gb_http_certificate *gb_server_certificate(struct gb_http_server *server, struct gb_tls *tls) {
+    struct gb_tls_context *context;
+
+    if (tls && !gb_tls_is_verified(tls, atomic_load(&server->tls))) {
+        pthread_mutex_lock(&server->tls_lock);
+        context = gb_tls_context_ref(server->tls);
+        pthread_mutex_unlock(&server->tls_lock);
+        gb_tls_verify(tls, context);
+        gb_tls_context_unref(context);
+    }
+    return gb_tls_certificate_ref(tls);
+}
+
+bool gb_server_revoked(struct gb_exchange *ex, struct gb_tls *tls, struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
     unsigned rechecks = atomic_load_explicit(&ex->server->rechecks, memory_order_acquire);
 
     if (ex->checked == rechecks)
         return false;
     ex->checked = rechecks;
+    if (ex->req.caller > 0 && ex->req.certificate) {
+        gb_tls_certificate_unref(gb_server_certificate(ex->server, tls));
+        if (gb_http_certificate_check(ex->req.certificate, err) < 0)
+            return true;
+    }
     if (ex->req.caller == 0 || !config->in_force || config->in_force(config->app, ex->req.caller))
         return false;
     gb_error_set(err, GB_ERR_UNAUTHENTICATED, "the token has expired or was revoked while the request was under way");

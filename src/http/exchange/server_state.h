@@ -17,6 +17,7 @@
 
 struct gb_http_feed;
 struct gb_loop;
+struct gb_tls;
 struct gb_transfer_loop;
 
 struct gb_http_server {
@@ -25,10 +26,10 @@ struct gb_http_server {
     struct gb_router router;
     char **hosts;
     int *listen_fds;
-    bool *listen_local;         /* which of them are UNIX sockets */
-    bool *listen_tls;           /* which of them are for TLS */
-    pthread_mutex_t tls_lock;   /* for tls; a leaf */
-    struct gb_tls_context *tls; /* of new connections; NULL: there is no such listener */
+    bool *listen_local;                 /* which of them are UNIX sockets */
+    bool *listen_tls;                   /* which of them are for TLS */
+    pthread_mutex_t tls_lock;           /* a leaf, for the reference in tls */
+    struct gb_tls_context *_Atomic tls; /* of new connections; NULL: there is no such listener */
     atomic_uint_fast64_t tls_handshakes;
     atomic_uint_fast64_t tls_failures;
     struct gb_loop *loops;                   /* config.loops of them */
@@ -69,7 +70,11 @@ bool gb_server_is_local(const struct gb_http_server *server);
 
 /* Whether the caller of the request is no longer in force: *err is then what the client is told. A comparison, unless
  * permissions have changed since it was asked last. On the thread that owns the exchange. */
-bool gb_server_revoked(struct gb_exchange *ex, struct gb_error *err);
+bool gb_server_revoked(struct gb_exchange *ex, struct gb_tls *tls, struct gb_error *err);
+
+/* [the connection's thread] What the client of a connection has shown, verified by the authorities that are in force: a
+ * reference. NULL: nothing, or the connection is plain (tls is NULL). */
+const struct gb_http_certificate *gb_server_certificate(struct gb_http_server *server, struct gb_tls *tls);
 
 /* The request has ended: ends its accounting and tells the access log. On the thread that owns the table. */
 void gb_server_ended(struct gb_latency_table *latency, struct gb_exchange *ex);

@@ -171,7 +171,11 @@ static void enter(struct gb_http_feed *feed, struct gb_feed_listener *l, uint64_
 }
 
 static bool in_force(const struct gb_http_feed *feed, const struct gb_feed_listener *l) {
-    return feed->config.in_force && feed->config.in_force(feed->config.app, l->caller);
+    const struct gb_http_feed_config *config = &feed->config;
+
+    if (l->tls && config->is_certified && !config->is_certified(config->server, l->tls))
+        return false;
+    return config->in_force && config->in_force(config->app, l->caller);
 }
 
 /* Also for a listener that was permitted before, and comes after the others of its epoch have gone. */

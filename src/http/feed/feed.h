@@ -24,6 +24,9 @@ struct gb_http_feed_config {
     unsigned listeners_max;
     unsigned remote_max;                          /* of them, over TCP */
     bool (*in_force)(void *app, uint64_t caller); /* as the server's; NULL: none is */
+    /* Whether the certificate that the client has shown, if any, is still good; NULL: not asked. */
+    bool (*is_certified)(void *server, struct gb_tls *tls);
+    void *server;
 };
 
 struct gb_http_feed {

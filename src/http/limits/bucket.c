@@ -2,8 +2,13 @@
 
 #include "base/clock.h"
 
-static uint64_t cost_ns(struct gb_bucket_rate rate, uint64_t n) {
-    return (uint64_t)((double)n * GB_NS_PER_S / (double)rate.per_s);
+/* Longer than any process lasts, and the sum of a few of it is still a number. */
+#define FOREVER_NS (1ull << 60)
+
+uint64_t gb_bucket_ns(struct gb_bucket_rate rate, uint64_t n) {
+    double ns = (double)n * GB_NS_PER_S / (double)rate.per_s;
+
+    return ns < (double)FOREVER_NS ? (uint64_t)ns : FOREVER_NS;
 }
 
 static uint64_t full_ns(const struct gb_bucket *bucket, uint64_t now_ns) {
@@ -13,8 +18,8 @@ static uint64_t full_ns(const struct gb_bucket *bucket, uint64_t now_ns) {
 }
 
 bool gb_bucket_take(struct gb_bucket *bucket, struct gb_bucket_rate rate, uint64_t n, uint64_t now_ns) {
-    uint64_t room_ns = cost_ns(rate, rate.burst);
-    uint64_t ns = cost_ns(rate, n);
+    uint64_t room_ns = gb_bucket_ns(rate, rate.burst);
+    uint64_t ns = gb_bucket_ns(rate, n);
     uint_fast64_t was = atomic_load_explicit(&bucket->full_ns, memory_order_relaxed);
     uint64_t full;
 
@@ -29,24 +34,29 @@ bool gb_bucket_take(struct gb_bucket *bucket, struct gb_bucket_rate rate, uint64
 
 void gb_bucket_charge(struct gb_bucket *bucket, struct gb_bucket_rate rate, uint64_t n, uint64_t now_ns) {
     uint_fast64_t was = atomic_load_explicit(&bucket->full_ns, memory_order_relaxed);
-    uint64_t ns = cost_ns(rate, n);
+    uint64_t ns = gb_bucket_ns(rate, n);
+    uint64_t full;
 
-    while (!atomic_compare_exchange_weak_explicit(&bucket->full_ns, &was, (was > now_ns ? was : now_ns) + ns,
-                                                  memory_order_relaxed, memory_order_relaxed))
-        ;
+    do {
+        full = (was > now_ns ? was : now_ns) + ns;
+        if (full - now_ns > FOREVER_NS)
+            full = now_ns + FOREVER_NS;
+    } while (!atomic_compare_exchange_weak_explicit(&bucket->full_ns, &was, full, memory_order_relaxed,
+                                                    memory_order_relaxed));
 }
 
 uint64_t gb_bucket_left(const struct gb_bucket *bucket, struct gb_bucket_rate rate, uint64_t now_ns) {
     uint64_t used_ns = full_ns(bucket, now_ns) - now_ns;
-    uint64_t room_ns = cost_ns(rate, rate.burst);
+    uint64_t room_ns = gb_bucket_ns(rate, rate.burst);
+    double left = used_ns < room_ns ? (double)(room_ns - used_ns) * (double)rate.per_s / GB_NS_PER_S : 0;
 
-    return used_ns < room_ns ? (uint64_t)((double)(room_ns - used_ns) * (double)rate.per_s / GB_NS_PER_S) : 0;
+    return left < (double)rate.burst ? (uint64_t)left : rate.burst;
 }
 
 uint64_t gb_bucket_wait_ns(const struct gb_bucket *bucket, struct gb_bucket_rate rate, uint64_t n, uint64_t now_ns) {
     uint64_t used_ns = full_ns(bucket, now_ns) - now_ns;
-    uint64_t room_ns = cost_ns(rate, rate.burst);
-    uint64_t want_ns = cost_ns(rate, n);
+    uint64_t room_ns = gb_bucket_ns(rate, rate.burst);
+    uint64_t want_ns = gb_bucket_ns(rate, n);
 
     if (want_ns > room_ns)
         want_ns = room_ns;

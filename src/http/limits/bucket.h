@@ -19,6 +19,8 @@ struct gb_bucket_rate {
     uint64_t burst;
 };
 
+/* How long n take to come; a few decades at most. */
+uint64_t gb_bucket_ns(struct gb_bucket_rate rate, uint64_t n);
 /* Takes n, if they are there; true. */
 bool gb_bucket_take(struct gb_bucket *bucket, struct gb_bucket_rate rate, uint64_t n, uint64_t now_ns);
 /* Takes n, whether they are there or not. */

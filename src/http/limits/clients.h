@@ -43,7 +43,7 @@ struct gb_client {
     struct gb_client *next;         /* of the same bucket */
     struct gb_client *older;        /* seen before */
     struct gb_client *newer;        /* seen since */
-    unsigned failures;              /* to authenticate, in a row */
+    unsigned failures;              /* to authenticate */
     uint64_t failed_ns;             /* the last of them */
     uint64_t barred_ns;             /* until then, a further one is not looked at */
     struct gb_clients_shard *shard; /* NULL: never used */
@@ -51,6 +51,7 @@ struct gb_client {
     struct gb_client_bound bound;
     struct gb_bucket requests;
     struct gb_bucket bytes;
+    struct gb_bucket handshakes;
     atomic_uint_fast64_t open[GB_OPENS];
     atomic_uint_fast64_t replies; /* bytes of replies that it has not read */
     atomic_uint pausing;          /* connections that wait for the bucket of bytes */
@@ -102,8 +103,9 @@ void gb_client_close(struct gb_client *client, enum gb_open what);
 struct gb_bucket_rate gb_client_requests(const struct gb_client *client);
 struct gb_bucket_rate gb_client_bytes(const struct gb_client *client);
 
-/* A failed authentication: returns for how long the next is not looked at; 0: it is. More than `permitted` in a row
- * take a time that doubles, up to GB_CLIENT_BARRED_MAX_S. What comes while the client is barred does not count. */
+/* A failed authentication: returns for how long the next is not looked at; 0: it is. More than `permitted`
+ * take a time that doubles, up to GB_CLIENT_BARRED_MAX_S. What comes while the client is barred does not count, and a
+ * success between them changes nothing. */
 #define GB_CLIENT_BARRED_MAX_S 60
 #define GB_CLIENT_FORGIVEN_S 600 /* after this time without one, earlier ones are forgotten */
 uint64_t gb_client_failed(struct gb_client *client, unsigned permitted, uint64_t now_ns);

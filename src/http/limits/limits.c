@@ -9,6 +9,9 @@
 
 #define CLIENTS 65536
 
+/* Many clients behind one address may start together. */
+#define HANDSHAKES_BURST_S 10
+
 static const struct {
     const char *name;
     const char *unit;    /* of a problem's member */
@@ -31,7 +34,9 @@ static const struct {
                                  "--max-listeners-per-token", "listeners of the feed at a time"},
     [GB_HTTP_LIMIT_REPLIES] = {"replies", "bytes", NULL, "--max-reply-memory", "--max-reply-memory",
                                "bytes of replies that it has not read, while others wait for theirs"},
-    [GB_HTTP_LIMIT_FAILURES] = {"failures", "requests", NULL, "--auth-failures", "", "failed authentications in a row"},
+    [GB_HTTP_LIMIT_FAILURES] = {"failures", "requests", NULL, "--auth-failures", "", "failed authentications"},
+    [GB_HTTP_LIMIT_HANDSHAKES] = {"handshakes", "connections/s", NULL, "--rate-handshakes", "",
+                                  "new connections over TLS a second"},
 };
 
 const char *gb_http_limit_name(enum gb_http_limit limit) {
@@ -72,6 +77,27 @@ void gb_limits_note(struct gb_limits *limits, enum gb_http_limit limit) {
     atomic_fetch_add_explicit(&limits->met[limit], 1, memory_order_relaxed);
 }
 
+bool gb_limits_handshake(struct gb_limits *limits, const struct gb_http_address *from) {
+    const struct gb_http_bounds *config = &limits->config;
+    struct gb_bucket_rate rate = {config->handshakes_s, config->handshakes_s * HANDSHAKES_BURST_S};
+    struct gb_client *client;
+    struct gb_client_key key;
+    bool loopback;
+    bool may;
+
+    if (rate.per_s == 0 || from->family == 0 || gb_http_networks_have(config->trusted, config->trusted_count, from))
+        return true;
+    key = gb_client_key_of(from, &loopback);
+    if (loopback && !config->local)
+        return true;
+    client = gb_client_get(limits->clients, key);
+    may = gb_bucket_take(&client->handshakes, rate, 1, gb_clock_ns());
+    gb_client_unref(client);
+    if (!may)
+        gb_limits_note(limits, GB_HTTP_LIMIT_HANDSHAKES);
+    return may;
+}
+
 /* --- what the client is told -------------------------------------------------------------------------------------- */
 
 static bool is_rate(enum gb_http_limit limit) {
@@ -88,7 +114,7 @@ int gb_limits_refuse(const struct gb_refusal_of *why, struct gb_error *err) {
 
     if (why->limit == GB_HTTP_LIMIT_FAILURES)
         return gb_error_set(err, GB_ERR_TOO_MANY_REQUESTS,
-                            "more than %" PRIu64 " requests in a row of this address had a token that is not known "
+                            "more than %" PRIu64 " requests of this address had a token that is not known "
                             "(%s): the next is looked at in %" PRIu64 " s; one with a valid token is answered",
                             why->permitted, option, seconds_of(why->wait_ns));
     if (is_rate(why->limit))

@@ -26,11 +26,15 @@ bool gb_limits_any(const struct gb_http_bound *bound);
 /* A bound was met. */
 void gb_limits_note(struct gb_limits *limits, enum gb_http_limit limit);
 
+/* [any thread] A connection over TLS begins from there. False, and it is noted: its address has as many a second as it
+ * may. */
+bool gb_limits_handshake(struct gb_limits *limits, const struct gb_http_address *from);
+
 /* Why a request was refused. */
 struct gb_refusal_of {
     enum gb_http_limit limit;
     bool of_token;
-    uint64_t permitted; /* a second, or at a time; of failures: in a row */
+    uint64_t permitted; /* a second, or at a time; of failures: before it has to wait */
     uint64_t burst;     /* of rates */
     uint64_t wait_ns;   /* until another is permitted; 0: not known */
 };

@@ -156,8 +156,8 @@ static bool follow(const struct gb_http_text *value, bool forwarded, const struc
     return false;
 }
 
-void gb_forwarded_resolve(struct gb_http_request *request, const struct gb_http_network *trusted, size_t count) {
-    bool forwarded = gb_http_header(request, "Forwarded") != NULL;
+void gb_forwarded_resolve(struct gb_http_request *request, bool forwarded, const struct gb_http_network *trusted,
+                          size_t count) {
     const char *name = forwarded ? "Forwarded" : "X-Forwarded-For";
     unsigned i;
 

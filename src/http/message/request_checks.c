@@ -106,6 +106,26 @@ static bool is_ip(const char *name) {
     return inet_pton(AF_INET, name, raw) == 1 || inet_pton(AF_INET6, name, raw) == 1;
 }
 
+/* "*" stands for one label. */
+static bool is_for(const char *pattern, const char *name) {
+    const char *rest = strchr(name, '.');
+
+    if (strncmp(pattern, "*.", 2) != 0)
+        return strcasecmp(pattern, name) == 0;
+    return rest && rest > name && strcasecmp(pattern + 1, rest) == 0;
+}
+
+/* A client that was led here by another name has refused the certificate. */
+static bool is_certified(const struct gb_http_names *names, const char *name) {
+    size_t i;
+
+    for (i = 0; names && i < names->count; i++) {
+        if (is_for(names->name[i], name))
+            return true;
+    }
+    return false;
+}
+
 static int check_host(const struct gb_http_request *request, const struct framing *f,
                       const struct gb_request_rules *rules, struct gb_error *err) {
     char name[256];
@@ -127,7 +147,7 @@ static int check_host(const struct gb_http_request *request, const struct framin
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the Host header is malformed");
     memcpy(name, at, n);
     name[n] = '\0';
-    if (is_ip(name) || strcasecmp(name, "localhost") == 0)
+    if (is_ip(name) || strcasecmp(name, "localhost") == 0 || is_certified(request->names, name))
         return 0;
     for (i = 0; i < rules->host_count; i++) {
         if (strcasecmp(name, rules->hosts[i]) == 0)
@@ -135,7 +155,8 @@ static int check_host(const struct gb_http_request *request, const struct framin
     }
     return gb_error_set(
         err, GB_ERR_MISDIRECTED,
-        "this daemon does not answer to the host '%.80s'; use its address, or start it with --host-name", name);
+        "this daemon does not answer to the host '%.80s'; use its address%s, or start it with --host-name", name,
+        request->names ? " or a name of its certificate" : "");
 }
 
 /* A link to a page. The page that has the link cannot read the answer. */

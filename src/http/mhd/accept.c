@@ -84,8 +84,13 @@ static struct gb_http_address address_of(const struct sockaddr *from) {
 static void take(struct gb_loop *loop, struct gb_handoff *handoff, const struct sockaddr *from) {
     struct gb_http_server *server = loop->server;
     struct gb_loop *to = NULL;
-    enum gb_conn_slot place = gb_conn_slot_take(&server->places, from, false, &handoff->source);
+    enum gb_conn_slot place;
 
+    if (handoff->secure && !gb_limits_handshake(&server->limits, &handoff->from)) {
+        close(handoff->fd); /* without a word: each would cost a handshake */
+        return;
+    }
+    place = gb_conn_slot_take(&server->places, from, false, &handoff->source);
     if (place == GB_CONN_SLOT_FULL && gb_fronts_give_way(loop))
         place = gb_conn_slot_take(&server->places, from, false, &handoff->source);
     if (place == GB_CONN_SLOT_TAKEN) {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "http/exchange/client.h"
 #include "http/exchange/open.h"
 #include "http/exchange/peer.h"
 #include "http/exchange/step.h"
@@ -88,11 +89,12 @@ static int find_route(struct gb_exchange *ex, struct gb_error *err) {
     struct gb_http_text path;
     char allow[GB_ROUTER_ALLOW_SIZE];
 
-    if (gb_request_parse_target(&ex->req, &ex->texts, &path, err) < 0)
-        return -1;
-    if (gb_router_match(&ex->server->router, &ex->req, &ex->texts, path, allow, err) == 0)
+    allow[0] = '\0';
+    if (gb_request_parse_target(&ex->req, &ex->texts, &path, err) == 0 &&
+        gb_router_match(&ex->server->router, &ex->req, &ex->texts, path, allow, err) == 0)
         return 0;
-    if (allow[0])
+    gb_exchange_refused(ex, err);
+    if (allow[0] && err->code != GB_ERR_TOO_MANY_REQUESTS)
         gb_http_response_header(&ex->resp, NULL, "Allow", "%s", allow);
     return -1;
 }
@@ -116,6 +118,7 @@ static int read_head(struct gb_exchange *ex, const char *method, const char *url
     if (!gb_head_end(&head, ex))
         return malformed(err);
     ex->head_at = head.at ? head.begin : NULL;
+    gb_exchange_resolve(ex);
     return gb_request_check(&ex->req, &ex->server->rules, err);
 }
 
@@ -131,11 +134,13 @@ void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, c
     ex->req.http10 = strcmp(version, "HTTP/1.0") == 0;
     ex->req.from = ex->info->from;
     ex->req.secure = ex->info->secure;
+    ex->req.names = gb_front_names(ex->info);
     ex->req.certificate = gb_front_certificate(ex->info);
     ex->req.peer = ex->peer && !ex->req.http10 ? &ex->peer->seen : NULL;
     if (read_head(ex, method, url, version, &err) < 0) {
         ex->close = true;
         ex->unframed = true;
+        gb_exchange_refused(ex, &err);
         gb_exchange_fail(ex, &err);
         return;
     }

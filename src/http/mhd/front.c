@@ -648,6 +648,14 @@ void gb_front_take(struct gb_conn *c, struct gb_handoff *ret) {
     part(f);
 }
 
+const struct gb_http_names *gb_front_names(const struct gb_conn *c) {
+    return c->front ? gb_tls_names(c->front->socket.tls) : NULL;
+}
+
 const struct gb_http_certificate *gb_front_certificate(struct gb_conn *c) {
-    return c->front ? gb_tls_certificate_ref(c->front->socket.tls) : NULL;
+    return gb_server_certificate(c->loop->server, gb_front_tls(c));
+}
+
+struct gb_tls *gb_front_tls(const struct gb_conn *c) {
+    return c->front ? c->front->socket.tls : NULL;
 }

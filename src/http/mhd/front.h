@@ -34,6 +34,9 @@ void gb_front_opened(struct gb_conn *c);
 void gb_front_closed(struct gb_conn *c);
 /* A reference to what the client has shown; NULL: nothing, or it is no secure connection. */
 const struct gb_http_certificate *gb_front_certificate(struct gb_conn *c);
+struct gb_tls *gb_front_tls(const struct gb_conn *c); /* NULL: it is no secure connection */
+/* What the server's certificates are for; NULL: it is no secure connection. */
+const struct gb_http_names *gb_front_names(const struct gb_conn *c);
 /* A connection without a request ends, secure or not: libmicrohttpd finds its end. */
 void gb_front_cut(struct gb_conn *c);
 /* A connection ends, and what its client has not taken is dropped. */

@@ -84,7 +84,7 @@ static void end(struct gb_loop *loop, struct gb_proxy *p) {
 
 static void wait(struct gb_loop *loop, const struct gb_handoff *handoff, gb_proxied *then) {
     struct gb_proxy *p = loop->proxy_count < WAITING_MAX ? calloc(1, sizeof(*p)) : NULL;
-    struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.ptr = (char *)p + TAG};
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = (char *)p + TAG};
 
     if (!p || epoll_ctl(loop->own.epoll_fd, EPOLL_CTL_ADD, handoff->fd, &ev) < 0) {
         free(p);
@@ -113,10 +113,11 @@ void gb_proxy_begin(struct gb_loop *loop, const struct gb_handoff *handoff, gb_p
         refuse(loop->server, socket.fd);
 }
 
-static void go_on(struct gb_loop *loop, struct gb_proxy *p) {
+/* ended: no more bytes come. */
+static void go_on(struct gb_loop *loop, struct gb_proxy *p, bool ended) {
     int r = p->ended ? 0 : take_header(&p->socket);
 
-    if (r == 0)
+    if (r == 0 && (p->ended || !ended))
         return;
     epoll_ctl(loop->own.epoll_fd, EPOLL_CTL_DEL, p->socket.fd, NULL);
     end(loop, p);
@@ -126,10 +127,10 @@ static void go_on(struct gb_loop *loop, struct gb_proxy *p) {
         refuse(loop->server, p->socket.fd);
 }
 
-bool gb_proxy_event(struct gb_loop *loop, void *data) {
+bool gb_proxy_event(struct gb_loop *loop, void *data, uint32_t events) {
     if (((uintptr_t)data & 7) != TAG)
         return false;
-    go_on(loop, (struct gb_proxy *)((char *)data - TAG));
+    go_on(loop, (struct gb_proxy *)((char *)data - TAG), events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
     return true;
 }
 

@@ -19,7 +19,7 @@ bool gb_proxy_expected(const struct gb_http_server *server, const struct gb_hand
 void gb_proxy_begin(struct gb_loop *loop, const struct gb_handoff *handoff, gb_proxied *then);
 
 /* An event, unless it is a listening socket's. False: it is not that of a connection that waits here. */
-bool gb_proxy_event(struct gb_loop *loop, void *data);
+bool gb_proxy_event(struct gb_loop *loop, void *data, uint32_t events);
 /* Ends those whose time is over. Each sweep. */
 void gb_proxies_sweep(struct gb_loop *loop, uint64_t now_ns);
 /* Frees those that have ended; no event names them any more. */

@@ -17,6 +17,18 @@ static ssize_t no_body(void *cls, uint64_t pos, char *buf, size_t max) {
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
+/* A canned answer with a field of its own. */
+static struct MHD_Response *make_canned(struct gb_exchange *ex) {
+    size_t whole = ex->resp.canned->body_len;
+    const char *body;
+    size_t n;
+
+    gb_response_unpack(&ex->resp, &ex->req, &body, &n);
+    if (ex->resp.status == 304)
+        return MHD_create_response_from_callback(whole, 1024, no_body, NULL, NULL);
+    return MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
+}
+
 static struct MHD_Response *make_response(struct gb_exchange *ex) {
     struct gb_http_response *resp = &ex->resp;
     struct MHD_Response *r;
@@ -34,6 +46,8 @@ static struct MHD_Response *make_response(struct gb_exchange *ex) {
             gb_response_unpack(&ex->resp, &ex->req, &body, &n);
         return gb_mhd_pieces(ex, body, n);
     }
+    if (resp->canned)
+        return make_canned(ex);
     r = MHD_create_response_from_buffer(resp->body_len, resp->body, MHD_RESPMEM_MUST_FREE);
     if (r)
         resp->body = NULL;
@@ -62,7 +76,7 @@ static int queue(struct gb_exchange *ex) {
 int gb_mhd_reply(struct gb_exchange *ex) {
     struct gb_http_canned *canned = ex->resp.canned;
 
-    if (!canned || gb_reply_bytes(ex) > GB_LONG_REPLY)
+    if (!canned || gb_reply_bytes(ex) > GB_LONG_REPLY || gb_reply_pledges(ex))
         return queue(ex);
     /* libmicrohttpd sends no body with a 304, and the length in its header is then that of the 200, as it should be. */
     ex->resp.status = gb_http_canned_known(canned, &ex->req) ? 304 : canned->status;

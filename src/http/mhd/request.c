@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include "base/map.h"
+#include "http/exchange/client.h"
 #include "http/exchange/detached.h"
 #include "http/exchange/reply_memory.h"
 #include "http/exchange/step.h"
@@ -391,7 +392,9 @@ void gb_mhd_on_error(struct gb_loop *loop) {
     take_up(loop, c, ex);
     gb_mhd_start(ex);
     ex->close = true;
+    ex->req.from = c->from;
     find_reason(ex, &err);
+    gb_exchange_refused(ex, &err);
     gb_exchange_fail(ex, &err);
     if (leave(loop, ex) < 0)
         shutdown(c->fd, SHUT_RDWR);

@@ -100,7 +100,7 @@ void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
 void gb_mhd_end_revoked(struct gb_loop *loop, struct gb_conn *c) {
     struct gb_error err = GB_ERROR_INIT;
 
-    if (c->left || c->handover || !c->ex || !gb_server_revoked(c->ex, &err))
+    if (c->left || c->handover || !c->ex || !gb_server_revoked(c->ex, gb_front_tls(c), &err))
         return;
     if (c->replied_ns)
         gb_front_drop(c); /* a reply that has begun can only break off */

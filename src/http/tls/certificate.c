@@ -6,9 +6,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/container.h"
 #include "http/tls/tls.h"
+
+#define CHAIN_MAX 16
+
+/* What a certificate must be good for. */
+#define CLIENT                                                                                                         \
+    { .type = GNUTLS_DT_KEY_PURPOSE_OID, .data = (unsigned char *)GNUTLS_KP_TLS_WWW_CLIENT, .size = 0 }
 
 struct gb_tls_certificate {
     atomic_uint refs;
@@ -86,6 +94,18 @@ static void read_subject(gnutls_x509_crt_t cert, struct gb_http_certificate *see
     gnutls_free(text.data);
 }
 
+static void read_fingerprint(const gnutls_datum_t *der, struct gb_http_certificate *seen) {
+    unsigned char hash[32];
+    size_t size = sizeof(hash);
+    char *to = stpcpy(seen->fingerprint, "sha256:");
+    size_t i;
+
+    if (gnutls_fingerprint(GNUTLS_DIG_SHA256, der, hash, &size) < 0)
+        size = 0;
+    for (i = 0; i < size; i++)
+        to += sprintf(to, "%02x", hash[i]);
+}
+
 static struct gb_tls_certificate *read_first(const gnutls_datum_t *der) {
     struct gb_tls_certificate *certificate = calloc(1, sizeof(*certificate));
     gnutls_x509_crt_t cert = NULL;
@@ -94,8 +114,10 @@ static struct gb_tls_certificate *read_first(const gnutls_datum_t *der) {
         return NULL;
     atomic_init(&certificate->refs, 1);
     if (gnutls_x509_crt_init(&cert) == 0 && gnutls_x509_crt_import(cert, der, GNUTLS_X509_FMT_DER) == 0) {
+        certificate->seen.expires_s = gnutls_x509_crt_get_expiration_time(cert);
         read_subject(cert, &certificate->seen);
         read_names(cert, &certificate->seen);
+        read_fingerprint(der, &certificate->seen);
     } else {
         free(certificate);
         certificate = NULL;
@@ -118,10 +140,55 @@ static gnutls_alert_description_t reason_of(unsigned status) {
     return GNUTLS_A_BAD_CERTIFICATE;
 }
 
+/* As GnuTLS verifies the chain of a session, but by that list. */
+static bool is_good(gnutls_x509_trust_list_t list, const gnutls_datum_t *chain, unsigned count) {
+    gnutls_typed_vdata_st purpose = CLIENT;
+    gnutls_x509_crt_t certs[CHAIN_MAX];
+    unsigned status = 0;
+    unsigned n;
+    int r = 0;
+
+    for (n = 0; n < count && n < CHAIN_MAX && r == 0; n++) {
+        r = gnutls_x509_crt_init(&certs[n]);
+        if (r < 0)
+            break;
+        r = gnutls_x509_crt_import(certs[n], &chain[n], GNUTLS_X509_FMT_DER);
+    }
+    if (r == 0 && n > 0)
+        r = gnutls_x509_trust_list_verify_crt2(list, certs, n, &purpose, 1, 0, &status, NULL);
+    while (n > 0)
+        gnutls_x509_crt_deinit(certs[--n]);
+    return r == 0 && status == 0 && count > 0;
+}
+
+void gb_tls_certificate_again(gnutls_session_t session, gnutls_certificate_credentials_t credentials,
+                              struct gb_tls_certificate *certificate) {
+    gnutls_x509_trust_list_t list = NULL;
+    unsigned count = 0;
+    const gnutls_datum_t *chain = gnutls_certificate_get_peers(session, &count);
+
+    gnutls_certificate_get_trust_list(credentials, &list);
+    atomic_store(&certificate->seen.distrusted, !list || !chain || !is_good(list, chain, count));
+}
+
+int gb_http_certificate_check(const struct gb_http_certificate *certificate, struct gb_error *err) {
+    char at[GB_RFC3339_SIZE];
+
+    if (certificate->expires_s < (int64_t)time(NULL))
+        return gb_error_set(err, GB_ERR_UNAUTHENTICATED,
+                            "the client's certificate expired at %s: connect anew with a new one",
+                            gb_rfc3339(certificate->expires_s * 1000000, at));
+    if (atomic_load(&certificate->distrusted))
+        return gb_error_set(
+            err, GB_ERR_UNAUTHENTICATED,
+            "the authorities of clients (--tls-client-ca) have changed since this connection began, and "
+            "its client's certificate is not by one of them: connect anew with another one");
+    return 0;
+}
+
 int gb_tls_certificate_read(gnutls_session_t session, struct gb_tls_certificate **ret,
                             gnutls_alert_description_t *ret_why) {
-    gnutls_typed_vdata_st purpose = {
-        .type = GNUTLS_DT_KEY_PURPOSE_OID, .data = (unsigned char *)GNUTLS_KP_TLS_WWW_CLIENT, .size = 0};
+    gnutls_typed_vdata_st purpose = CLIENT;
     unsigned count = 0;
     const gnutls_datum_t *chain = gnutls_certificate_get_peers(session, &count);
     unsigned status = 0;
@@ -139,4 +206,10 @@ int gb_tls_certificate_read(gnutls_session_t session, struct gb_tls_certificate 
     *ret_why = GNUTLS_A_INTERNAL_ERROR;
     *ret = read_first(&chain[0]);
     return *ret ? 0 : -1;
+}
+
+const char *gb_http_certificate_text(const struct gb_http_certificate *certificate) {
+    if (certificate->subject[0])
+        return certificate->subject;
+    return certificate->names > 0 ? certificate->name[0] : certificate->fingerprint;
 }

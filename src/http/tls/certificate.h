@@ -13,6 +13,10 @@ struct gb_tls_certificate;
 int gb_tls_certificate_read(gnutls_session_t session, struct gb_tls_certificate **ret,
                             gnutls_alert_description_t *ret_why);
 
+/* Verifies it again, by the authorities of other credentials. */
+void gb_tls_certificate_again(gnutls_session_t session, gnutls_certificate_credentials_t credentials,
+                              struct gb_tls_certificate *certificate);
+
 /* Reference counted. All take NULL. */
 const struct gb_http_certificate *gb_tls_certificate_take(struct gb_tls_certificate *certificate);
 void gb_tls_certificate_drop(struct gb_tls_certificate *certificate);

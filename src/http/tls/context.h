@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "http/http.h"
 
 /* Files in PEM: the server's certificate with those between it and its authority, and its key. */
 struct gb_tls_pair {
@@ -28,6 +29,9 @@ struct gb_tls_context;
 int gb_tls_context_new(const struct gb_tls_config *config, struct gb_tls_context **ret, struct gb_error *err);
 struct gb_tls_context *gb_tls_context_ref(struct gb_tls_context *context);
 void gb_tls_context_unref(struct gb_tls_context *context); /* NULL is accepted */
+
+/* What its certificates are for. Lives as long as the context. */
+const struct gb_http_names *gb_tls_context_names(const struct gb_tls_context *context);
 
 /* When the certificate of that pair expires, in seconds since 1970. */
 int64_t gb_tls_context_expiry(const struct gb_tls_context *context, size_t pair);

@@ -19,12 +19,16 @@ struct gb_tls_context {
     gnutls_certificate_credentials_t credentials; /* all */
     struct gb_tls_named *named;                   /* each; NULL: there is one */
     size_t named_count;
+    struct gb_http_names names; /* of all */
     gnutls_priority_t priority;
     gnutls_datum_t ticket_key; /* GnuTLS derives keys from it that change with time */
     bool asks_clients;
     int64_t *expiry_s; /* of each pair */
     size_t pair_count; /* that were read */
 };
+
+/* Adds the DNS names of the certificate. Returns 0, or -1 if memory is exhausted. */
+int gb_tls_add_names(struct gb_tls_context *context, gnutls_x509_crt_t cert);
 
 /* After a client's first message: GnuTLS finds a certificate by its names alone, not by one that stands for many
  * (*.example.org). For the session's credentials. Returns 0. */

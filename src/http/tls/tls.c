@@ -24,17 +24,24 @@
 /* Records in a row that bring no bytes: warnings, new keys, padding. */
 #define SILENT_MAX 32
 
+/* Of a handshake: warnings in all, which TLS 1.2 has in plain text; and what one call does, before the loop's other
+ * connections go on: a client may send its messages in records of a byte. */
+#define WARNINGS_MAX 8
+#define HANDSHAKE_RECORDS 64
+
 struct gb_tls {
     gnutls_session_t session;
     struct gb_tls_context *context;
     struct gb_tls_certificate *certificate; /* NULL: none */
+    struct gb_tls_context *verifier;        /* by whose authorities it was verified; NULL: the context's */
     int fd;
-    bool dry;    /* the socket has had no more, and no event since */
-    bool at_end; /* of the socket */
-    bool shaken; /* the handshake is done, as far as GnuTLS is concerned */
-    bool more;   /* of what is being sent */
-    bool ended;  /* the client has closed its side */
-    int broken;  /* errno for all that follows; 0: none */
+    bool dry;          /* the socket has had no more, and no event since */
+    bool at_end;       /* of the socket */
+    bool shaken;       /* the handshake is done, as far as GnuTLS is concerned */
+    bool more;         /* of what is being sent */
+    bool ended;        /* the client has closed its side */
+    int broken;        /* errno for all that follows; 0: none */
+    unsigned warnings; /* in the handshake */
     unsigned silent;
     size_t held; /* bytes of the caller in a record that the socket has not taken whole */
     char *out;   /* encrypted, and not taken by the socket */
@@ -199,6 +206,7 @@ void gb_tls_free(struct gb_tls *tls) {
     if (tls->session)
         gnutls_deinit(tls->session);
     gb_tls_certificate_drop(tls->certificate);
+    gb_tls_context_unref(tls->verifier);
     gb_tls_context_unref(tls->context);
     free(tls->out);
     free(tls->queue);
@@ -218,15 +226,34 @@ static enum gb_tls_step wait_for(struct gb_tls *tls, enum gb_tls_step step) {
     return errno == EAGAIN ? GB_TLS_WANTS_WRITE : GB_TLS_FAILED;
 }
 
+/* A record has brought nothing, or a part of a message, and others may follow. GnuTLS says AGAIN after a new key,
+ * too. */
+static bool is_silent(const struct gb_tls *tls, ssize_t r) {
+    return r == GNUTLS_E_INTERRUPTED || r == GNUTLS_E_WARNING_ALERT_RECEIVED ||
+           (r == GNUTLS_E_AGAIN && (tls->ahead_len > 0 || !tls->dry));
+}
+
+/* Goes on as far as there are records, up to so many. */
+static int shake(struct gb_tls *tls) {
+    unsigned left = HANDSHAKE_RECORDS;
+    int r;
+
+    do {
+        r = gnutls_handshake(tls->session);
+        if (r == GNUTLS_E_WARNING_ALERT_RECEIVED && ++tls->warnings > WARNINGS_MAX)
+            return GNUTLS_E_TOO_MANY_EMPTY_PACKETS;
+    } while (is_silent(tls, r) && --left > 0);
+    return r;
+}
+
 enum gb_tls_step gb_tls_handshake(struct gb_tls *tls) {
     gnutls_alert_description_t why;
     int r = 0;
 
-    if (!tls->shaken) {
-        do
-            r = gnutls_handshake(tls->session);
-        while (r == GNUTLS_E_INTERRUPTED || r == GNUTLS_E_WARNING_ALERT_RECEIVED);
-    }
+    if (!tls->shaken)
+        r = shake(tls);
+    if (is_silent(tls, r))
+        return wait_for(tls, GB_TLS_WANTS_WRITE); /* what was read ahead has no event of its own */
     if (r == GNUTLS_E_AGAIN && !tls->at_end)
         return wait_for(tls, GB_TLS_WANTS_READ);
     if (r < 0) {
@@ -248,7 +275,23 @@ const struct gb_http_certificate *gb_tls_certificate_ref(struct gb_tls *tls) {
     return tls ? gb_tls_certificate_take(tls->certificate) : NULL;
 }
 
+bool gb_tls_is_verified(const struct gb_tls *tls, const struct gb_tls_context *context) {
+    return !tls->certificate || context == (tls->verifier ? tls->verifier : tls->context);
+}
+
+void gb_tls_verify(struct gb_tls *tls, struct gb_tls_context *context) {
+    if (gb_tls_is_verified(tls, context))
+        return;
+    gb_tls_certificate_again(tls->session, context->credentials, tls->certificate);
+    gb_tls_context_unref(tls->verifier);
+    tls->verifier = gb_tls_context_ref(context);
+}
+
 /* --- reading ------------------------------------------------------------------------------------------------------ */
+
+const struct gb_http_names *gb_tls_names(const struct gb_tls *tls) {
+    return tls ? gb_tls_context_names(tls->context) : NULL;
+}
 
 void gb_tls_woken(struct gb_tls *tls) {
     tls->dry = false;
@@ -277,12 +320,6 @@ static ssize_t no_data(struct gb_tls *tls, ssize_t r) {
         (void)gnutls_alert_send_appropriate(tls->session, (int)r);
         return break_off(tls, ECONNRESET);
     }
-}
-
-/* A record has brought nothing, and others may follow. GnuTLS says AGAIN after a new key, too. */
-static bool is_silent(const struct gb_tls *tls, ssize_t r) {
-    return r == GNUTLS_E_INTERRUPTED || r == GNUTLS_E_WARNING_ALERT_RECEIVED ||
-           (r == GNUTLS_E_AGAIN && (tls->ahead_len > 0 || !tls->dry));
 }
 
 static ssize_t read_records(struct gb_tls *tls, char *room, size_t n) {

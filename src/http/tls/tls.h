@@ -24,7 +24,7 @@ void gb_tls_free(struct gb_tls *tls); /* NULL is accepted */
 enum gb_tls_step {
     GB_TLS_DONE,
     GB_TLS_WANTS_READ,  /* an event that the socket has bytes comes first */
-    GB_TLS_WANTS_WRITE, /* that it has room */
+    GB_TLS_WANTS_WRITE, /* that it has room; or it has, and other connections go first */
     GB_TLS_FAILED
 };
 /* Goes on with the handshake, and checks the client's certificate at its end. FAILED: the client was told why. */
@@ -33,6 +33,14 @@ enum gb_tls_step gb_tls_handshake(struct gb_tls *tls);
 /* What the client has shown; NULL: no certificate. A reference, which gb_tls_certificate_unref gives back. */
 const struct gb_http_certificate *gb_tls_certificate_ref(struct gb_tls *tls); /* NULL is accepted */
 void gb_tls_certificate_unref(const struct gb_http_certificate *certificate); /* NULL is accepted */
+
+/* Whether the client's certificate, if there is one, was verified by the authorities of that context, and that it is
+ * from now on: a certificate that they do not know is distrusted. */
+bool gb_tls_is_verified(const struct gb_tls *tls, const struct gb_tls_context *context);
+void gb_tls_verify(struct gb_tls *tls, struct gb_tls_context *context);
+
+/* What the server's certificates are for. NULL for NULL. */
+const struct gb_http_names *gb_tls_names(const struct gb_tls *tls);
 
 /* The socket has had an event. */
 void gb_tls_woken(struct gb_tls *tls);

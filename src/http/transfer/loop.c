@@ -203,7 +203,7 @@ static void check_time(struct gb_transfer_loop *loop, struct gb_http_transfer *t
 static bool end_revoked(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     struct gb_error err = GB_ERROR_INIT;
 
-    if (!t->ex || !gb_server_revoked(t->ex, &err))
+    if (!t->ex || !gb_server_revoked(t->ex, t->from.tls, &err))
         return false;
     if (t->state <= GB_HTTP_TRANSFER_WAIT)
         gb_http_transfer_fail(loop, t, &err);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "http/exchange/client.h"
 #include "http/exchange/exchange_loop.h"
 #include "http/exchange/open.h"
 #include "http/exchange/peer.h"
@@ -62,8 +63,9 @@ static void take_up(struct gb_transfer_loop *loop, struct gb_http_transfer *t, s
     gb_exchange_start(ex, exchanges, t->from.peer);
     ex->req.from = t->from.from;
     ex->req.secure = t->from.secure;
-    ex->req.certificate = gb_tls_certificate_ref(t->from.tls);
+    ex->req.certificate = gb_server_certificate(loop->server, t->from.tls);
     ex->req.peer = ex->peer ? &ex->peer->seen : NULL;
+    gb_exchange_resolve(ex);
     gb_exchange_open(ex);
     if (ex->phase == GB_PHASE_HEAD)
         gb_exchange_step(ex, ex->req.route->handler);

@@ -57,6 +57,8 @@ class Trust:
             for path in (self.cert, self.key):
                 if path is not None and not os.access(path, os.R_OK):
                     raise BadArgument(f"{path}, of the client's certificate, cannot be read") from e
+            if self.key is None and _lacks_key(self.cert):
+                raise BadArgument(f"there is no key in {self.cert}: give it with key= or GPUBUF_KEY") from e
             raise BadArgument(f"the client's certificate {self.cert} with the key {self.key or self.cert} cannot be used: they are to belong "
                               f"together, in PEM, the key without a passphrase ({e})") from e
 
@@ -89,10 +91,10 @@ class Trust:
             why = f"is for {names}, and not for {address.host}"
         elif code in EXPIRED and seen:
             ago = time.time() - ssl.cert_time_to_seconds(seen["notAfter"])
-            why = (f"expired at {seen['notAfter']}, {int(ago // 86400)} days ago" if ago >= 0 else
+            why = (f"expired at {_moment(seen['notAfter'])}, {round(ago / 86400)} days ago" if ago >= 0 else
                    "comes with the certificate of an authority that has expired")
         elif code in NOT_YET and seen:
-            why = f"is valid only from {seen['notBefore']} on: is a clock wrong?"
+            why = f"is valid only from {_moment(seen['notBefore'])} on: is a clock wrong?"
         elif code in UNKNOWN:
             why = f"was issued by {issuer or 'an authority'}, " + (
                 f"which is not among the authorities of {self.cacert}" if self.cacert is not None else
@@ -125,6 +127,13 @@ class Trust:
 
 def _given(value: Optional[str], name: str) -> Optional[str]:
     return (os.fspath(value) if value is not None else os.environ.get(name)) or None
+
+
+def _lacks_key(path: str) -> bool:
+    """True if the file has a certificate and no key."""
+    with open(path, encoding="utf-8", errors="replace") as f:
+        text = f.read()
+    return BEGIN in text and "PRIVATE KEY-----" not in text
 
 
 def _load_authorities(context: ssl.SSLContext, path: str) -> None:
@@ -188,6 +197,11 @@ def _answers_plainly(address: Address) -> bool:
         return False
     finally:
         connection.close()
+
+
+def _moment(text: str) -> str:
+    """A time of OpenSSL, such as "Jun  1 00:00:00 2025 GMT", as RFC 3339."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ssl.cert_time_to_seconds(text)))
 
 
 def _dn(names: Optional[Any]) -> str:

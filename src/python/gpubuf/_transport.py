@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Protocol, Sequence, T
 
 from . import _tls
 from ._address import Address, why_not
-from .errors import BadArgument, BrokenAnswer, Closed, Error, Unreachable, error_of
+from .errors import BadArgument, BodyTooLarge, BrokenAnswer, Closed, Error, Unauthenticated, Unreachable, error_of
 
 Progress = Callable[[int, int], None]
 STEP = 4 << 20  # bytes between two calls of a progress function
@@ -109,7 +109,7 @@ class Answer:
         try:
             return self._response.read()
         except (http.client.HTTPException, OSError, ValueError) as e:
-            raise self.broken(f"the answer broke off: {e}") from e
+            raise self.ended(f"the answer broke off: {e}") from e
 
     def read_some(self) -> bytes:
         """Reads available bytes of the body, waiting for at least one; empty at its end. Raises Unreachable if the body is cut off."""
@@ -127,14 +127,14 @@ class Answer:
             while have < total:
                 n = self._response.readinto(view[have : have + step])
                 if n <= 0:
-                    raise self.broken(f"the answer ended after {have} of {total} bytes")
+                    raise self.ended(f"the answer ended after {have} of {total} bytes")
                 have += n
                 if progress:
                     _tell(progress, have, total)
         except (http.client.HTTPException, OSError) as e:
             if isinstance(e, Error):
                 raise
-            raise self.broken(f"the answer broke off: {e}") from e
+            raise self.ended(f"the answer broke off: {e}") from e
         except _Stopped as e:
             self.close()
             raise e.reason from None
@@ -159,6 +159,13 @@ class Answer:
     def broken(self, text: str) -> BrokenAnswer:
         self.close()
         return BrokenAnswer(f"{self._request}: {text}")
+
+    def ended(self, text: str) -> Error:
+        """The error of a body that broke off. The daemon breaks it off if the token has ended, which a further request shows."""
+        error = self.broken(text)
+        if self._transport.lets_in():
+            return error
+        return Unauthenticated(f"{error.detail}: the token ended while the answer came (it was revoked, or has expired)")
 
     def close(self) -> None:
         """Discards the rest of the body."""
@@ -215,6 +222,19 @@ class Transport:
         if held is not None:
             held.http.close()
             self._local.held = None
+
+    def lets_in(self) -> bool:
+        """False if the daemon answers, and does not know the token any more."""
+        if self.token is None and (self.trust is None or self.trust.cert is None):
+            return True
+        other = self.alone()
+        try:
+            other.ask("HEAD", "/v1").close()
+        except Error as e:
+            return e.status != 401
+        finally:
+            other.close()
+        return True
 
     def broken(self, text: str) -> BrokenAnswer:
         self.drop()
@@ -347,7 +367,7 @@ class Transport:
                 self.drop()
                 _tls.explain_plain(self.address)
             if isinstance(problem, dict) and isinstance(problem.get("code"), str):
-                return error_of(answer.status, problem)
+                return error_of(answer.status, problem, answer.header("Retry-After"))
         except ValueError:
             pass
         text = data[:200].decode("utf-8", "replace").strip()
@@ -361,7 +381,10 @@ class Transport:
                 _tls.explain_plain(self.address)
             elif self.trust is not None and b"SSL certificate" in data:
                 return self.trust.refused(self.address)
-        return error_of(answer.status, {"detail": f"{method}: status {answer.status} {text}".rstrip()})
+        if answer.status == 413:
+            return BodyTooLarge(f"{method}: the answer has the status 413 and is not a gpubufd's: a proxy in between bounds the size of bodies "
+                                "(of nginx: client_max_body_size)")
+        return error_of(answer.status, {"detail": f"{method}: status {answer.status} {text}".rstrip()}, answer.header("Retry-After"))
 
 
 def _send(connection: http.client.HTTPConnection, body: Sequence[memoryview], total: int, progress: Optional[Progress],

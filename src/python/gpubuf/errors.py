@@ -40,6 +40,8 @@ class Error(Exception):
         retryable: whether the same request may succeed later.
         cuda: ``{"name", "code", "call"}`` for an error of the device's driver, else None.
         limit_bytes, used_bytes, requested_bytes: the numbers of a limit if the daemon gave them, else None.
+        retry_after: seconds after which the daemon takes the request again (``Retry-After``), as of ``TooManyRequests``; None if it did not say.
+            This package does not repeat such a request: gpubuf and libgpubuf do where the bound is a rate, after that time.
         holders: with ``Mapped``, the processes that map the bytes: ``[{"lease", "pid", "uid", "since", "mode"}]``; else empty.
         request_id: the request's id in the daemon's log; None without an answer.
         problem: the whole problem document (RFC 9457); empty without one.
@@ -49,7 +51,7 @@ class Error(Exception):
     status: int = 0
     retryable: bool = False
 
-    def __init__(self, detail: str = "", *, problem: Optional[Mapping[str, Any]] = None) -> None:
+    def __init__(self, detail: str = "", *, problem: Optional[Mapping[str, Any]] = None, retry_after: Optional[int] = None) -> None:
         given: Mapping[str, Any] = problem or {}
         super().__init__(str(given.get("detail") or detail))
         self.problem: Dict[str, Any] = dict(given)
@@ -60,6 +62,7 @@ class Error(Exception):
         self.retryable = bool(given.get("retryable", type(self).retryable))
         self.cuda: Optional[Dict[str, Any]] = given.get("cuda")
         self.holders: List[Dict[str, Any]] = given.get("holders") or []
+        self.retry_after: Optional[int] = retry_after
         self.request_id: Optional[str] = given.get("request_id")
         self.limit_bytes: Optional[int] = given.get("limit_bytes")
         self.used_bytes: Optional[int] = given.get("used_bytes")
@@ -75,19 +78,21 @@ class Error(Exception):
         return f"{self.detail or self.title} [{self.code}]"
 
     def __reduce__(self) -> Any:
-        return _again, (type(self), self.detail, self.problem)
+        return _again, (type(self), self.detail, self.problem, self.retry_after)
 
 
-def _again(cls: Type[Error], detail: str, problem: Dict[str, Any]) -> Error:
-    return cls(detail, problem=problem)
+def _again(cls: Type[Error], detail: str, problem: Dict[str, Any], retry_after: Optional[int]) -> Error:
+    return cls(detail, problem=problem, retry_after=retry_after)
 
 
-def error_of(status: int, problem: Mapping[str, Any]) -> Error:
-    """The exception for an answer: by its code, or by its status if the code is newer than this package."""
+def error_of(status: int, problem: Mapping[str, Any], retry_after: Optional[str] = None) -> Error:
+    """The exception for an answer: by its code, or by its status if the code is newer than this package. retry_after: the header's text,
+    which of other servers may be a date."""
     cls = _by_code.get(str(problem.get("code")))
     if cls is None:
         cls = _group_of.get(status) or (ServerError if status >= 500 else BadRequest)
-    return cls(problem={"status": status, **problem})
+    seconds = int(retry_after) if retry_after is not None and retry_after.isdigit() else None
+    return cls(problem={"status": status, **problem}, retry_after=seconds)
 
 
 # --- groups -------------------------------------------------------------------------------------------------------------

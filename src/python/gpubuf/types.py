@@ -208,7 +208,8 @@ class Operation(TypedDict, total=False):
 
 
 class AuditRecord(TypedDict, total=False):
-    """A record of the audit. What does not apply is absent; an event ``audit.gap`` stands for ``count`` records that are missing."""
+    """A record of the audit. What does not apply is absent. A refusal that was repeated is one record with a ``count``. An event
+    ``audit.refusals`` stands for ``count`` refusals without a record of their own, ``audit.gap`` for ``count`` records that are missing."""
 
     id: int
     at: str

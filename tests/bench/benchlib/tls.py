@@ -1,4 +1,8 @@
 """The cases of TLS: the daemon, the raw server and nginx over TLS 1.3 with AES-128-GCM, with the same certificate."""
+import re
+import subprocess
+import time
+
 from . import measure, others, servers
 from .cases import KIB, MIB, Case, Poll, Transfer
 from .measure import Side
@@ -95,6 +99,54 @@ class Handshakes(Case):
         return {name: value for name, value in figures.items() if value is not None}
 
 
+class OpensslTime(Case):
+    """The same by `openssl s_time`, another client than ours: as many of them at once, one connection after the other, each
+    with one GET over HTTP/1.0, which the server ends."""
+
+    mode = "get"
+    unit = "k/s"
+    tls = True
+    resume = False
+    connections = 2
+    bytes = KIB
+    seconds = 2
+
+    def kinds(self, settings):
+        return [servers.Daemon] + ([servers.Before] if settings.before else []) + [others.Nginx]
+
+    def turn(self, settings, server):
+        words = server.get_target()
+        path = words[words.index("--path") + 1].replace("%d", "0")
+        command = [servers.system_program("openssl", "openssl"), "s_time", "-connect", f"127.0.0.1:{server.tls_port}", "-tls1_3",
+                   "-ciphersuites", "TLS_AES_128_GCM_SHA256", "-www", path, "-time", str(self.seconds), "-reuse" if self.resume else "-new"]
+        began = time.monotonic()
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=servers.die_with_parent)
+                   for _ in range(self.connections)]
+        said = [p.communicate(timeout=measure.TURN_TIMEOUT_S)[0] for p in running]
+        seconds = time.monotonic() - began
+        done = [re.search(r"^(\d+) connections in (\d+) real seconds, (\d+) bytes", text, re.M) for text in said]
+        if any(p.returncode for p in running) or not all(done):
+            raise measure.TurnFailed(f"openssl s_time: {said[0][-200:]!r}")
+        connects, read = sum(int(m[1]) for m in done), min(int(m[3]) for m in done)
+        resumed = sum(len(re.findall("r", mark)) for text in said for mark in re.findall(r"^[rt*]+$", text, re.M))
+        wrong = read < self.bytes or (resumed < connects if self.resume else resumed > 0)
+        return {"requests_per_s": connects / seconds, "seconds": seconds, "errors": int(wrong),
+                "problem": f"{resumed} of {connects} connections were resumed, each read {read} bytes"}
+
+    def run(self, settings, notes):
+        with self.started(settings, self.kinds(settings), notes) as running:
+            for server in running.values():
+                server.prepare_get(lambda words: measure.load(settings, words))
+            sides = [Side(name_of(s), s, lambda s=s: self.turn(settings, s), "requests_per_s") for s in running.values()]
+            measure.interleave(sides, settings.rounds)
+        self.cpu_us = {side.name: side.cpu_us_per_request() for side in sides}
+        return sides
+
+    def extra(self, ours):
+        figures = {"CPU us of a connection": self.cpu_us["ours"], "nginx's": self.cpu_us.get("nginx")}
+        return {name: value for name, value in figures.items() if value is not None}
+
+
 def tls_cases():
     aims = {"raw": 0.9, "nginx": 1}
     for mode, what in (("put", "PUT"), ("get", "GET")):
@@ -106,3 +158,5 @@ def tls_cases():
     yield TlsPoll("tls-poll", "GET /v1/stats over TLS, 64 connections", {"nginx": 0.9})
     yield Handshakes("tls-handshake-full", "new TLS connections, 16 threads", {})
     yield Handshakes("tls-handshake-resumed", "resumed TLS connections, 16 threads", {}, resume=True)
+    yield OpensslTime("tls-s_time-new", "openssl s_time -new, 2 clients", {})
+    yield OpensslTime("tls-s_time-reuse", "openssl s_time -reuse, 2 clients", {}, resume=True)

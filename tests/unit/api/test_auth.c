@@ -1,6 +1,7 @@
 /* Whom a request comes from: by a bearer, by a client's certificate, by both. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "api/auth.h"
 #include "api/context.h"
@@ -62,6 +63,7 @@ static void show(struct fixture *f, const char *secret, const char *subject, con
     f->request.header[0].name = (struct gb_http_text){"authorization", 13};
     f->request.header[0].value = (struct gb_http_text){f->header, strlen(f->header)};
     f->request.certificate = subject ? &f->certificate : NULL;
+    f->certificate.expires_s = INT64_MAX;
     snprintf(f->certificate.subject, sizeof(f->certificate.subject), "%s", subject ? subject : "");
     f->certificate.names = name ? 2 : 0;
     strcpy(f->certificate.name[0], "dns:elsewhere.example");
@@ -81,6 +83,14 @@ static void refused(struct fixture *f, enum gb_code code) {
 
     ck_assert_int_eq(gb_api_authorize(NULL, &f->request, &why), -1);
     ck_assert_msg(why.code == code, "%s", why.detail);
+}
+
+static void refused_saying(struct fixture *f, const char *said) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    ck_assert_int_eq(gb_api_authorize(NULL, &f->request, &why), -1);
+    ck_assert_int_eq(why.code, GB_ERR_UNAUTHENTICATED);
+    ck_assert_msg(strstr(why.detail, said) != NULL, "%s", why.detail);
 }
 
 START_TEST(by_bearer) {
@@ -120,6 +130,15 @@ START_TEST(by_certificate) {
     refused(&f, GB_ERR_UNAUTHENTICATED);
     show(&f, NULL, "", NULL);
     refused(&f, GB_ERR_UNAUTHENTICATED);
+    show(&f, NULL, "CN=writer,O=Example", NULL);
+    f.certificate.expires_s = time(NULL) + 60;
+    ck_assert_int_eq(who(&f), 2);
+    f.certificate.expires_s = 1700000000; /* since the connection began */
+    refused_saying(&f, "expired at 2023-11-14T22:13:20");
+    show(&f, "writer", "CN=writer,O=Example", NULL);
+    atomic_store(&f.certificate.distrusted, true);
+    refused_saying(&f, "the authorities of clients (--tls-client-ca) have changed");
+    atomic_store(&f.certificate.distrusted, false);
     show(&f, NULL, "CN=nobody", "dns:over.example");
     refused(&f, GB_ERR_UNAUTHENTICATED);
     done(&f);

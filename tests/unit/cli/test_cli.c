@@ -1,10 +1,14 @@
 /* The parts of the command line: options, sizes, tables, progress, lists of hosts. The end-to-end tests cover the
  * commands. */
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/doctor.h"
 #include "cli/hosts.h"
 #include "cli/progress.h"
 #include "cli/settings.h"
@@ -52,6 +56,33 @@ START_TEST(test_values_that_are_none) {
         snprintf(words, sizeof words, "%s", wrong[i]);
         ck_assert_msg(read_words(words) < 0, "%s is taken", wrong[i]);
     }
+}
+END_TEST
+
+static bool is_here(const char *scheme, const char *host) {
+    char url[128];
+
+    snprintf(url, sizeof url, strchr(host, ':') != NULL ? "%s://[%s]:7071" : "%s://%s:7071/", scheme, host);
+    return gb_cli_doctor_is_here(url);
+}
+
+START_TEST(test_addresses_of_this_machine) {
+    struct ifaddrs *interfaces;
+    struct ifaddrs *at;
+    char host[64];
+
+    ck_assert(gb_cli_doctor_is_here("unix:///run/gpubufd.sock"));
+    ck_assert(is_here("http", "localhost") && is_here("https", "127.0.0.1") && is_here("http", "127.8.9.10"));
+    ck_assert(!is_here("https", "203.0.113.7") && !is_here("http", "2001:db8::7"));
+    ck_assert_int_eq(getifaddrs(&interfaces), 0);
+    for (at = interfaces; at != NULL; at = at->ifa_next) {
+        if (at->ifa_addr == NULL || at->ifa_addr->sa_family != AF_INET)
+            continue;
+        ck_assert_int_eq(
+            getnameinfo(at->ifa_addr, sizeof(struct sockaddr_in), host, sizeof host, NULL, 0, NI_NUMERICHOST), 0);
+        ck_assert_msg(is_here("https", host), "%s is an address of %s", host, at->ifa_name);
+    }
+    freeifaddrs(interfaces);
 }
 END_TEST
 
@@ -240,6 +271,7 @@ int main(void) {
     tcase_add_test(cases, test_options_stand_anywhere);
     tcase_add_test(cases, test_values_that_are_none);
     tcase_add_test(cases, test_limits_may_be_none);
+    tcase_add_test(cases, test_addresses_of_this_machine);
     tcase_add_test(cases, test_settings);
     tcase_add_test(cases, test_sizes);
     tcase_add_test(cases, test_sizes_and_times_as_text);

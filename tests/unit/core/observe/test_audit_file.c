@@ -14,10 +14,12 @@ struct place {
     char dir[64];
     char path[96];
     char other[96];
+    uint64_t bytes_max;
     struct gb_audit_file *file;
 };
 
 static void place_init(struct place *p) {
+    p->bytes_max = 0;
     strcpy(p->dir, "/tmp/gb-audit-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(p->dir));
     snprintf(p->path, sizeof(p->path), "%s/audit", p->dir);
@@ -27,7 +29,7 @@ static void place_init(struct place *p) {
 static void place_open(struct place *p) {
     struct gb_error err = GB_ERROR_INIT;
 
-    gb_assert_ok(gb_audit_file_new(p->path, &p->file, &err), err);
+    gb_assert_ok(gb_audit_file_new(p->path, p->bytes_max, &p->file, &err), err);
 }
 
 static void place_done(struct place *p) {
@@ -145,13 +147,13 @@ START_TEST(what_cannot_be_opened_is_refused) {
     struct place p;
 
     place_init(&p);
-    gb_assert_fails(gb_audit_file_new(p.dir, &file, &err), err, GB_ERR_INTERNAL);
+    gb_assert_fails(gb_audit_file_new(p.dir, 0, &file, &err), err, GB_ERR_INTERNAL);
     /* A pipe without a reader is not waited for. */
     ck_assert_int_eq(mkfifo(p.path, 0600), 0);
-    gb_assert_fails(gb_audit_file_new(p.path, &file, &err), err, GB_ERR_INTERNAL);
-    gb_assert_fails(gb_audit_append(p.path, &rec, &err), err, GB_ERR_INTERNAL);
-    gb_assert_ok(gb_audit_append(p.other, &rec, &err), err);
-    gb_assert_ok(gb_audit_append(p.other, &rec, &err), err);
+    gb_assert_fails(gb_audit_file_new(p.path, 0, &file, &err), err, GB_ERR_INTERNAL);
+    gb_assert_fails(gb_audit_append(p.path, p.dir, &rec, &err), err, GB_ERR_INTERNAL);
+    gb_assert_ok(gb_audit_append(p.other, p.dir, &rec, &err), err);
+    gb_assert_ok(gb_audit_append(p.other, p.dir, &rec, &err), err);
     ck_assert_int_eq(lines(p.other, "\"token.added\",\"object\":\"t\""), 2);
     place_done(&p);
 }
@@ -174,6 +176,64 @@ START_TEST(more_than_a_disk_takes_is_counted) {
 }
 END_TEST
 
+/* A file and the one before it are all that there is. */
+START_TEST(a_long_file_is_rotated) {
+    struct place p;
+    struct stat st;
+    char old[128];
+    int last = 0;
+    int i;
+
+    place_init(&p);
+    snprintf(old, sizeof(old), "%s.1", p.path);
+    p.bytes_max = 4096;
+    place_open(&p);
+    for (i = 0; i < 20; i++) {
+        char text[16];
+        int k;
+
+        for (k = 0; k < 20; k++)
+            put(&p, ++last);
+        snprintf(text, sizeof(text), "\"n%d\"", last);
+        while (lines(p.path, text) != 1 && lines(old, text) != 1)
+            usleep(1000);
+    }
+    gb_audit_file_free(p.file);
+    ck_assert_int_eq(stat(old, &st), 0);
+    ck_assert_int_ge(st.st_size, 4096);
+    ck_assert_int_lt(st.st_size, 2 * 4096);
+    ck_assert(stat(p.path, &st) < 0 || st.st_size < 4096);
+    ck_assert_int_eq(lines(old, "\"n1\""), 0); /* the one before is gone */
+    unlink(old);
+    place_done(&p);
+}
+END_TEST
+
+/* The daemon's user owns its state directory, and gets what root makes for it. */
+START_TEST(what_root_makes_is_the_daemons) {
+    struct gb_audit_rec rec = {.at_us = 1, .event = GB_AUDIT_TOKEN_ADDED, .text = {[GB_AUDIT_OBJECT] = "t"}};
+    struct gb_error err = GB_ERROR_INIT;
+    struct place p;
+    struct stat st;
+
+    place_init(&p);
+    if (geteuid() == 0)
+        ck_assert_int_eq(chown(p.dir, 12345, 23456), 0);
+    gb_assert_ok(gb_audit_append(p.path, p.dir, &rec, &err), err);
+    ck_assert_int_eq(stat(p.path, &st), 0);
+    ck_assert_uint_eq(st.st_uid, geteuid() == 0 ? 12345 : geteuid());
+    ck_assert_int_eq(st.st_mode & 07777, 0600);
+    /* One that is there keeps its owner. */
+    if (geteuid() == 0)
+        ck_assert_int_eq(chown(p.path, 1, 1), 0);
+    gb_assert_ok(gb_audit_append(p.path, p.dir, &rec, &err), err);
+    ck_assert_int_eq(stat(p.path, &st), 0);
+    ck_assert_uint_eq(st.st_uid, geteuid() == 0 ? 1 : geteuid());
+    ck_assert_int_eq(lines(p.path, "token.added"), 2);
+    place_done(&p);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("core_audit_file");
 
@@ -182,5 +242,7 @@ int main(void) {
     gb_test_add(suite, "full", a_full_disk_is_counted_and_told, 60);
     gb_test_add(suite, "refused", what_cannot_be_opened_is_refused, 60);
     gb_test_add(suite, "queue", more_than_a_disk_takes_is_counted, 120);
+    gb_test_add(suite, "long", a_long_file_is_rotated, 60);
+    gb_test_add(suite, "root", what_root_makes_is_the_daemons, 10);
     return gb_test_run(suite);
 }

@@ -55,6 +55,27 @@ START_TEST(large_bodies_do_not_overflow) {
 }
 END_TEST
 
+/* What takes longer than there are nanoseconds to count is a debt that is never paid, and no small one. */
+START_TEST(times_do_not_overflow) {
+    struct gb_bucket_rate slow = {.per_s = 1, .burst = 1};
+    struct gb_bucket_rate wide = {.per_s = 1, .burst = 1ull << 40};
+    struct gb_bucket b = {0};
+    int i;
+
+    for (i = 0; i < 40; i++) {
+        gb_bucket_charge(&b, slow, 1ull << (24 + i), NOW);
+        ck_assert_uint_ge(gb_bucket_debt_ns(&b, slow, NOW), ((1ull << 24) - 1) * GB_NS_PER_S);
+        ck_assert(!gb_bucket_take(&b, slow, 1, NOW));
+        ck_assert_uint_eq(gb_bucket_left(&b, slow, NOW), 0);
+    }
+    b = (struct gb_bucket){0};
+    ck_assert_uint_gt(gb_bucket_left(&b, wide, NOW), 1000000);
+    ck_assert_uint_le(gb_bucket_left(&b, wide, NOW), wide.burst);
+    ck_assert(gb_bucket_take(&b, wide, 1000000, NOW));
+    ck_assert_uint_eq(gb_bucket_debt_ns(&b, wide, NOW), 0);
+}
+END_TEST
+
 START_TEST(a_bound_has_a_burst_for_each_rate) {
     struct gb_http_bound bound = {.requests_s = 10, .bytes_s = 1000};
     struct gb_http_bound whole = gb_limits_whole(&bound);
@@ -220,6 +241,7 @@ int main(void) {
     gb_test_add(suite, "rate", a_bucket_gives_its_burst_and_then_its_rate, 10);
     gb_test_add(suite, "debt", a_debt_is_paid_with_time, 10);
     gb_test_add(suite, "large", large_bodies_do_not_overflow, 10);
+    gb_test_add(suite, "overflow", times_do_not_overflow, 10);
     gb_test_add(suite, "burst", a_bound_has_a_burst_for_each_rate, 10);
     gb_test_add(suite, "one", what_one_client_is, 10);
     gb_test_add(suite, "remembered", a_client_is_remembered, 10);

@@ -71,7 +71,7 @@ static void add_header(const char *name, const char *value) {
     pair->value = (struct gb_http_text){value, strlen(value)};
 }
 
-static const char *resolve(const char *from, const char *const *lines) {
+static const char *resolve(const char *from, bool forwarded, const char *const *lines) {
     static char text[GB_HTTP_ADDRESS_SIZE];
     struct gb_http_network trusted[3] = {network("10.0.0.0/8"), network("2001:db8:a::/48"), network("unix")};
 
@@ -79,14 +79,13 @@ static const char *resolve(const char *from, const char *const *lines) {
     request.from = address(from);
     for (; lines[0]; lines += 2)
         add_header(lines[0], lines[1]);
-    gb_forwarded_resolve(&request, trusted, 3);
+    gb_forwarded_resolve(&request, forwarded, trusted, 3);
     gb_http_address_text(&request.from, text);
     return text;
 }
 
 START_TEST(the_rightmost_that_is_not_trusted) {
     static const char X[] = "X-Forwarded-For";
-    static const char F[] = "forwarded";
     static const struct {
         const char *from;
         const char *lines[5];
@@ -106,18 +105,38 @@ START_TEST(the_rightmost_that_is_not_trusted) {
         {"10.0.0.1", {X, "2001:db8::7"}, "2001:db8::7"},
         {"10.0.0.1", {X, "[2001:db8::7]:80"}, "2001:db8::7"},
         {"10.0.0.1", {X, "[2001:db8::7"}, "10.0.0.1"},
-        {"10.0.0.1", {F, "for=192.0.2.1;proto=https, for=10.0.0.2"}, "192.0.2.1"},
-        {"10.0.0.1", {F, "proto=https; For=\"[2001:db8::7]:80\""}, "2001:db8::7"},
-        {"10.0.0.1", {F, "for=_hidden"}, "10.0.0.1"},
-        {"10.0.0.1", {F, "proto=https"}, "10.0.0.1"},
-        {"10.0.0.1", {F, "for=192.0.2.1", X, "192.0.2.2"}, "192.0.2.1"}, /* the standard one counts */
+        {"10.0.0.1", {"Forwarded", "for=192.0.2.1"}, "10.0.0.1"},
+        {"10.0.0.1",
+         {"Forwarded", "for=192.0.2.1", X, "192.0.2.2"},
+         "192.0.2.2"}, /* the client has written the first */
         {"2001:db8:a::1", {X, "::ffff:192.0.2.1"}, "192.0.2.1"},
     };
     size_t i;
 
     for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        ck_assert_msg(strcmp(resolve(rows[i].from, rows[i].lines), rows[i].wanted) == 0, "row %zu: %s", i,
-                      resolve(rows[i].from, rows[i].lines));
+        ck_assert_msg(strcmp(resolve(rows[i].from, false, rows[i].lines), rows[i].wanted) == 0, "row %zu: %s", i,
+                      resolve(rows[i].from, false, rows[i].lines));
+}
+END_TEST
+
+START_TEST(proxies_that_write_the_other_field) {
+    static const char F[] = "forwarded";
+    static const struct {
+        const char *lines[5];
+        const char *wanted;
+    } rows[] = {
+        {{F, "for=192.0.2.1;proto=https, for=10.0.0.2"}, "192.0.2.1"},
+        {{F, "proto=https; For=\"[2001:db8::7]:80\""}, "2001:db8::7"},
+        {{F, "for=_hidden"}, "10.0.0.1"},
+        {{F, "proto=https"}, "10.0.0.1"},
+        {{"X-Forwarded-For", "192.0.2.2", F, "for=192.0.2.1"}, "192.0.2.1"},
+        {{"X-Forwarded-For", "192.0.2.2"}, "10.0.0.1"},
+    };
+    size_t i;
+
+    for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        ck_assert_msg(strcmp(resolve("10.0.0.1", true, rows[i].lines), rows[i].wanted) == 0, "row %zu: %s", i,
+                      resolve("10.0.0.1", true, rows[i].lines));
 }
 END_TEST
 
@@ -214,6 +233,7 @@ int main(void) {
     gb_test_add(suite, "has", which_addresses_a_network_has, 10);
     gb_test_add(suite, "wrong", what_is_no_network, 10);
     gb_test_add(suite, "forwarded", the_rightmost_that_is_not_trusted, 10);
+    gb_test_add(suite, "other field", proxies_that_write_the_other_field, 10);
     gb_test_add(suite, "version 1", version_1, 10);
     gb_test_add(suite, "version 2", version_2, 10);
     return gb_test_run(suite);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gb_test.h"
@@ -10,6 +11,12 @@
 static struct gb_tls_files files;
 static struct gb_tls_context *context;
 static struct gb_tls_pair_of p;
+static char room[64];
+
+static const struct {
+    const char *priority;
+    gnutls_protocol_t version;
+} VERSIONS[] = {{"NORMAL:-VERS-ALL:+VERS-TLS1.2", GNUTLS_TLS1_2}, {"NORMAL:-VERS-ALL:+VERS-TLS1.3", GNUTLS_TLS1_3}};
 
 static struct gb_tls_context *read_context(const char *ca, const char *second) {
     char path[5][GB_TLS_PATH];
@@ -145,6 +152,90 @@ START_TEST(no_handshake) {
 }
 END_TEST
 
+/* A client of TLS 1.2 may warn in plain text before its keys are there. */
+static void warn(int count) {
+    static const unsigned char warning[] = {0x15, 3, 3, 0, 2, 1, GNUTLS_A_USER_CANCELED};
+
+    for (; count > 0; count--)
+        ck_assert_int_eq(send(p.other, warning, sizeof(warning), 0), (ssize_t)sizeof(warning));
+}
+
+/* Few warnings do no harm; with more of them the handshake fails, all at once or one by one. */
+START_TEST(warnings_without_end) {
+    struct gb_tls_client client = {.priority = "NORMAL:-VERS-ALL:+VERS-TLS1.2"};
+    int i;
+
+    setup();
+    context = read_context(NULL, NULL);
+    gb_tls_pair_init(&p, context, &client);
+    ck_assert_int_eq(gnutls_handshake(p.client), GNUTLS_E_AGAIN);
+    gb_tls_arrive_all(&p);
+    warn(3);
+    gb_tls_pair_shake(&p);
+    ck_assert_int_eq(p.step, GB_TLS_DONE);
+    gb_tls_pair_done(&p);
+    gb_tls_pair_init(&p, context, &client);
+    ck_assert_int_eq(gnutls_handshake(p.client), GNUTLS_E_AGAIN);
+    gb_tls_arrive_all(&p);
+    for (i = 0; i < (_i ? 12 : 1) && (i == 0 || p.step == GB_TLS_WANTS_READ); i++) {
+        warn(_i ? 1 : 12);
+        gb_tls_woken(p.server);
+        p.step = gb_tls_handshake(p.server);
+    }
+    ck_assert_int_eq(p.step, GB_TLS_FAILED);
+    gb_tls_pair_done(&p);
+    teardown();
+}
+END_TEST
+
+/* The client's first message in records of so many bytes each, all at once. */
+static void send_in_records(size_t size) {
+    char bytes[8192];
+    size_t to = 0;
+    size_t at;
+
+    ck_assert_int_eq(gnutls_handshake(p.client), GNUTLS_E_AGAIN);
+    ck_assert_int_eq(p.wire[0], 0x16);
+    for (at = 5; at < p.len; at += size) {
+        size_t n = p.len - at < size ? p.len - at : size;
+
+        ck_assert_uint_le(to + 5 + n, sizeof(bytes));
+        memcpy(bytes + to, p.wire, 3);
+        bytes[to + 3] = (char)(n >> 8);
+        bytes[to + 4] = (char)n;
+        memcpy(bytes + to + 5, p.wire + at, n);
+        to += 5 + n;
+    }
+    ck_assert_int_eq(send(p.other, bytes, to, MSG_DONTWAIT), (ssize_t)to);
+    p.len = 0;
+    gb_tls_woken(p.server);
+}
+
+/* What was read ahead of the first part has no event of its own. Many parts take turns with other connections. */
+START_TEST(messages_in_parts) {
+    static const size_t sizes[] = {1000, 100, 20, 1};
+    struct gb_tls_client client = {.priority = VERSIONS[_i].priority};
+    unsigned turns;
+    size_t i;
+
+    setup();
+    context = read_context(NULL, NULL);
+    for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        gb_tls_pair_init(&p, context, &client);
+        send_in_records(sizes[i]);
+        for (turns = 1; (p.step = gb_tls_handshake(p.server)) == GB_TLS_WANTS_WRITE; turns++)
+            ;
+        ck_assert_int_eq(p.step, GB_TLS_WANTS_READ);
+        ck_assert(sizes[i] == 1 ? turns > 2 : turns == 1);
+        ck_assert_int_gt(recv(p.other, room, sizeof(room), MSG_PEEK | MSG_DONTWAIT), 0);
+        gb_tls_pair_shake(&p);
+        ck_assert_int_eq(p.step, GB_TLS_DONE);
+        gb_tls_pair_done(&p);
+    }
+    teardown();
+}
+END_TEST
+
 /* --- names and protocols ------------------------------------------------------------------------------------------ */
 
 static void shows(const char *asked, const char *subject) {
@@ -217,11 +308,6 @@ END_TEST
 
 /* --- certificates of clients -------------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *priority;
-    gnutls_protocol_t version;
-} VERSIONS[] = {{"NORMAL:-VERS-ALL:+VERS-TLS1.2", GNUTLS_TLS1_2}, {"NORMAL:-VERS-ALL:+VERS-TLS1.3", GNUTLS_TLS1_3}};
-
 static void client_of(struct gb_tls_client *client, const char *name, char paths[2][GB_TLS_PATH]) {
     char file[64];
 
@@ -289,6 +375,58 @@ START_TEST(clients_with_and_without_certificates) {
         refused(wrong[i].alert);
     }
     gb_tls_files_done(&others);
+    teardown();
+}
+END_TEST
+
+static bool is_good(void) {
+    const struct gb_http_certificate *certificate = gb_tls_certificate_ref(p.server);
+    struct gb_error err = GB_ERROR_INIT;
+    bool good = gb_http_certificate_check(certificate, &err) == 0;
+
+    ck_assert_int_eq(err.code, good ? GB_OK : GB_ERR_UNAUTHENTICATED);
+    gb_tls_certificate_unref(certificate);
+    return good;
+}
+
+/* The connection goes on, and the authorities in force decide whether its client's certificate does. */
+START_TEST(authorities_change) {
+    struct gb_tls_client client = {.priority = VERSIONS[_i].priority};
+    struct gb_tls_context *same;
+    struct gb_tls_context *other;
+    struct gb_tls_context *none;
+    const struct gb_http_certificate *certificate;
+    char paths[2][GB_TLS_PATH];
+
+    setup();
+    issue_client("good", -1, 5, GNUTLS_KP_TLS_WWW_CLIENT, &files.root);
+    context = read_context("root.pem", NULL);
+    same = read_context("root.pem", NULL);
+    other = read_context("server.pem", NULL);
+    none = read_context(NULL, NULL);
+    gb_tls_pair_open(&p, context, &client);
+    ck_assert(gb_tls_is_verified(p.server, other)); /* there is no certificate */
+    gb_tls_verify(p.server, other);
+    gb_tls_pair_done(&p);
+    client_of(&client, "good", paths);
+    gb_tls_pair_open(&p, context, &client);
+    certificate = gb_tls_certificate_ref(p.server);
+    ck_assert_int_eq((certificate->expires_s - time(NULL) + 3600) / 86400, 5);
+    gb_tls_certificate_unref(certificate);
+    ck_assert(gb_tls_is_verified(p.server, context) && is_good());
+    ck_assert(!gb_tls_is_verified(p.server, same));
+    gb_tls_verify(p.server, same);
+    ck_assert(gb_tls_is_verified(p.server, same) && is_good());
+    gb_tls_verify(p.server, other);
+    ck_assert(gb_tls_is_verified(p.server, other) && !is_good());
+    gb_tls_verify(p.server, context);
+    ck_assert(is_good());
+    gb_tls_verify(p.server, none);
+    ck_assert(!is_good());
+    gb_tls_pair_done(&p);
+    gb_tls_context_unref(same);
+    gb_tls_context_unref(other);
+    gb_tls_context_unref(none);
     teardown();
 }
 END_TEST
@@ -385,9 +523,12 @@ int main(void) {
     gb_test_add(suite, "weak", old_versions_and_weak_suites, 60);
     gb_test_add(suite, "bytes", byte_by_byte, 60);
     gb_test_add(suite, "garbage", no_handshake, 60);
+    gb_test_add_loop(suite, "warnings", warnings_without_end, 60, 2);
+    gb_test_add_loop(suite, "parts", messages_in_parts, 60, 2);
     gb_test_add(suite, "names", the_name_that_is_asked_for, 60);
     gb_test_add(suite, "protocol", the_protocol, 60);
     gb_test_add_loop(suite, "clients", clients_with_and_without_certificates, 60, 2);
+    gb_test_add_loop(suite, "authorities", authorities_change, 60, 2);
     gb_test_add_loop(suite, "unasked", nobody_asks, 60, 2);
     gb_test_add_loop(suite, "resumption", sessions_are_resumed, 60, 2);
     gb_test_add_loop(suite, "resumption", no_session_outlives_its_files, 60, 2);

@@ -1,0 +1,74 @@
+#include "cli/hint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- conditions --------------------------------------------------------------------------------------------------- */
+
+static bool token_given(const struct gb_cli *cli, json_t *problem) {
+    const char *environment = getenv("GPUBUF_TOKEN");
+
+    (void)problem;
+    return cli->token != NULL ? cli->token[0] != '\0' : environment != NULL && environment[0] != '\0';
+}
+
+/* Too many requests of the address had a token that is not known. */
+static bool barred(const struct gb_cli *cli, json_t *problem) {
+    (void)cli;
+    return strcmp(gb_cli_text(problem, "limit.name"), "failures") == 0;
+}
+
+/* Room that will never be there is not made by trimming. */
+static bool may_pass(const struct gb_cli *cli, json_t *problem) {
+    (void)problem;
+    return cli->error.retryable;
+}
+
+/* A path that the user wrote says nothing of versions. */
+static bool own_path(const struct gb_cli *cli, json_t *problem) {
+    (void)problem;
+    return strcmp(cli->command->name, "call") != 0;
+}
+
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+#define ALWAYS NULL
+#define TOKEN_GIVEN token_given
+#define BARRED barred
+#define MAY_PASS may_pass
+#define OWN_PATH own_path
+
+static const struct {
+    int code;
+    bool (*when)(const struct gb_cli *cli, json_t *problem);
+    const char *text;
+} hints[] = {
+#define GB_CLI_HINT(code, when, text) {GPUBUF_##code, when, text},
+#include "cli/hints.def"
+#undef GB_CLI_HINT
+};
+
+json_t *gb_cli_problem(const struct gb_cli *cli) {
+    const struct gpubuf_answer *answer = cli->client != NULL ? gpubuf_answer_of(cli->client) : NULL;
+    json_t *problem = NULL;
+
+    if (cli->error.status >= 400 && answer != NULL && answer->body != NULL)
+        problem = json_loadb(answer->body, answer->bytes, 0, NULL);
+    if (json_is_object(problem) && strcmp(gb_cli_text(problem, "code"), cli->error.slug) == 0)
+        return problem;
+    json_decref(problem);
+    return json_pack("{s:s, s:s, s:b, s:i}", "code", cli->error.slug, "detail", cli->error.detail, "retryable",
+                     cli->error.retryable, "status", cli->error.status);
+}
+
+const char *gb_cli_hint(const struct gb_cli *cli) {
+    json_t *problem = gb_cli_problem(cli);
+    const char *found = NULL;
+    size_t i;
+
+    for (i = 0; i < sizeof hints / sizeof hints[0] && found == NULL; i++)
+        if (hints[i].code == cli->error.code && (hints[i].when == NULL || hints[i].when(cli, problem)))
+            found = hints[i].text;
+    json_decref(problem);
+    return found;
+}

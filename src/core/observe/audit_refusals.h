@@ -1,0 +1,30 @@
+/* Refusals on their way to the audit. A client can cause any number of them, so what repeats is one record with a
+ * count, and all together have a share of the rows. */
+#ifndef GB_CORE_OBSERVE_AUDIT_REFUSALS_H
+#define GB_CORE_OBSERVE_AUDIT_REFUSALS_H
+
+#include "base/error.h"
+#include "model/audit.h"
+#include "model/audit_queue.h"
+
+/* Clients, routes and codes that are told apart at a time; the one that was refused longest ago gives way. */
+#define GB_AUDIT_REFUSALS_MAX 256
+/* Records of refusals that may be written at once: below a tenth of what waits for the disk. */
+#define GB_AUDIT_REFUSALS_BURST 4096
+
+struct gb_audit_refusals;
+
+/* rows, age_us: what the table keeps, 0 for no bound of the age. Refusals take half of the rows in that time at
+ * most. */
+int gb_audit_refusals_new(uint64_t rows, int64_t age_us, struct gb_audit_refusals **ret, struct gb_error *err);
+void gb_audit_refusals_free(struct gb_audit_refusals *refusals);
+
+/* [any thread, never blocks] A refusal. What is to be recorded now goes into *out, which is zero-initialised: the
+ * first of a client, route and code, and what gives way to it. */
+void gb_audit_refusals_put(struct gb_audit_refusals *refusals, const struct gb_audit_rec *rec, uint64_t now_ns,
+                           struct gb_audit_queue *out);
+
+/* [any thread, never blocks] The same of repetitions that are due, once a second or so. all: what waits as well. */
+void gb_audit_refusals_tick(struct gb_audit_refusals *refusals, bool all, uint64_t now_ns, struct gb_audit_queue *out);
+
+#endif

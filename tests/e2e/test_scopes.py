@@ -1,0 +1,150 @@
+"""Each request of the interface with a token of each scope, compared with the table in SECURITY.md."""
+import os
+import re
+
+import pytest
+
+from conform import interface
+from harness import until
+from sharing import Local
+from test_access import token
+from test_every import Operation
+from values import one
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SCOPES = ["verify", "read", "write", "map", "map-write", "admin"]
+S = "/v1/sessions/q"
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+# What a request says whose required fields do not do.
+BODIES = {"access": {"device": 0, "access": "read_write"}, "hold": {"ms": 1}, "batch": {"operations": [{"op": "fill", "buffer": "b", "pattern": 1}]},
+          "adopt": {"way": "memfd", "bytes": 4}, "parts": b"abcd", "tensors": one("U8", (1,), b"1"), "copy": {"from": "q/file"}}
+UNPROVEN = {400, 401, 404, 405, 411, 415}  # a request so answered may have been refused before anything asked for a scope
+
+
+def table():
+    """{(path, of which requests): {scope, or None: the methods}} of the document."""
+    path = os.path.join(TOP, "SECURITY.md")
+    if not os.path.exists(path) and os.environ.get("GB_E2E_LACKING") == "skip":
+        pytest.skip("SECURITY.md is not here")
+    with open(path, encoding="utf-8") as f:
+        lines = [line.strip()[1:-1].split("|") for line in f if line.startswith(("| path |", "| `/"))]
+    head, *rows = [[cell.strip() for cell in line] for line in lines]
+    assert head == ["path", "no token", *[f"`{s}`" for s in SCOPES]]
+    out = {}
+    for name, *cells in rows:
+        path, which = re.match(r"`([^`]+)`(?:, (.*))?$", name).groups()
+        methods = [set(cell.split()) for cell in cells]
+        out[path, which or ""] = dict(zip([None, *SCOPES], [m | {"HEAD"} if "GET" in m else m for m in methods]))
+    return out
+
+
+class Things:
+    """What the paths name. Requests may change or delete it, so it is looked after before each that changes something."""
+
+    def __init__(self, daemon, secret):
+        self.admin = daemon.client(secret, unix=True)
+        self.names = {"d": "0", "s": "q", "p": "p", "st": "st", "e": "e", "b": "b", "file": "app.js", "u": "x", "o": "x", "l": "x"}
+        self.holder = Local(daemon.unix, secret)
+
+    def make(self, target, body):
+        reply = self.admin.ask("POST", target, body)
+        assert reply.status in (201, 409), (target, reply)
+
+    def there(self, path):
+        return self.admin.ask("GET", path).status == 200
+
+    def operation(self):
+        r = self.admin.ask("POST", f"{S}/buffers/handle/fill", {"pattern": 1}, {"Prefer": "respond-async"})
+        return r.json()["id"] if r.status == 202 else None
+
+    def exported(self, mode):
+        return str(self.admin.ask("POST", f"{S}/buffers/handle/export", {"mode": mode}).expect(200).json()["lease"])
+
+    def renew(self, path, which):
+        self.make("/v1/sessions", {"name": "q"})
+        for kind, name in ("pools", "p"), ("streams", "st"), ("events", "e"):
+            self.make(f"{S}/{kind}", {"name": name})
+        self.admin.ask("PUT", f"{S}/buffers/b/data", b"abcd")
+        if "{u}" in path and not self.there(f"{S}/uploads/{self.names['u']}"):
+            self.names["u"] = self.admin.ask("POST", f"{S}/uploads", {"buffer": "n", "bytes": 4}).expect(201).headers["Location"].split("/")[-1]
+        for name, query in ("handle", "kind=ipc"), ("file", "kind=pageable"), ("sides", "mirrored=true"):
+            if not self.there(f"{S}/buffers/{name}"):
+                self.admin.ask("PUT", f"{S}/buffers/{name}/data?{query}", b"abcd").expect(201)
+        if "{o}" in path and not self.there("/v1/operations/" + self.names["o"]):
+            self.names["o"] = until("an operation is left", self.operation)
+        if "{l}" in path and which == "another connection's":
+            self.holder.send("POST", f"{S}/buffers/file/map", {"mode": "read"})
+            answer = self.holder.reply("POST")
+            assert answer.status == 200, answer.body
+            self.names["l"] = str(answer.json()["lease"])
+        elif "{l}" in path:
+            self.names["l"] = self.exported("write" if which else "read")
+
+
+class Request:
+    """How the requests of a row are sent. which: a word of the table."""
+
+    def __init__(self, described, method, path, which):
+        described_as = "GET" if method == "HEAD" and "head" not in described.document["paths"][path] else method
+        self.op, self.method, self.path, self.which = Operation(described, described_as, path), method, path, which
+        self.body, self.query, self.named, self.headers = None, "", {}, list(self.op.headers)
+        if self.op.schema:
+            self.body = self.op.sample()
+            self.headers = [h for h in self.headers if not h.startswith("Content-Type")]
+        last = path.split("/")[-1]
+        if last in BODIES and method != "GET" and method != "HEAD":
+            self.body = BODIES[last]
+        if last == "adopt":
+            self.headers.append('If-Match: "no"')  # no memory is handed over
+        if which.startswith("`?"):
+            self.query = which.strip("`?")
+        elif which.startswith("`{"):
+            self.body = {**self.body, "mode": "write"}
+        elif which == "a pool of the device":
+            self.named["p"] = "default"
+        else:
+            assert which in ("", "another connection's", "an export to write"), which
+
+    def ask(self, daemon, things, secret):
+        names = {**things.names, **self.named}
+        names["b"] = {"map": "file", "export": "handle", "sync": "sides", "reserve": "sides", "release": "sides"}.get(self.path.split("/")[-1], "b")
+        if self.path == "/v1/sessions":
+            self.body = self.body and {"name": "q"}
+        c = Local(daemon.unix, secret)
+        try:
+            c.send(self.method, self.op.path(self.query, **names), self.body, self.headers)
+            return c.reply(self.method)
+        finally:
+            c.close()
+
+
+def test_the_table(start, tmp_path, simulated):
+    secrets = {scope: token(tmp_path, "add", scope, "--scope", scope) for scope in SCOPES}
+    secrets["both"] = token(tmp_path, "add", "both", "--scope", "write,map-write")
+    d = start(spec=simulated("legacy=fake"), state=str(tmp_path))
+    described, permitted, wrong, proven = interface(d), table(), [], set()
+    things = Things(d, secrets["admin"])
+    paths = described.document["paths"]
+    assert {path for path, _ in permitted} == set(paths)
+    for (path, which), columns in permitted.items():
+        methods = [m for m in METHODS if m.lower() in paths[path] or (m == "HEAD" and "get" in paths[path])]
+        shown = set.union(*columns.values())
+        for method in [m for m in methods if not which or m in shown]:
+            request, changed = Request(described, method, path, which), True
+            for scope in [None, *SCOPES]:
+                if changed:
+                    things.renew(path, which)
+                reply = request.ask(d, things, secrets.get(scope))
+                if reply.status not in (401, 403):
+                    changed = method not in ("GET", "HEAD")
+                may, refusal = method in columns[scope], 403 if scope else 401
+                if may != (reply.status != refusal):
+                    wrong.append(f"{method} {path} {which}, {scope}: {reply.status} {reply.body[:120]!r}")
+                if scope == "admin" and reply.status in UNPROVEN:
+                    wrong.append(f"{method} {path} {which}: {reply.status} proves nothing: {reply.body[:300]!r}")
+                proven.add((method, path))
+    assert len(proven) > 90
+    assert not wrong, "\n".join(wrong)
+    adopt = Request(described, "POST", S.replace("q", "{s}") + "/buffers/{b}/adopt", "")
+    assert adopt.ask(d, things, secrets["both"]).status == 412
+    things.holder.close()
