@@ -16,7 +16,7 @@ const unsigned gb_fuzz_mutants = 2000;
 const char *const gb_fuzz_seeds[] = {
     "# all\nname=a secret=0123456" MARK "89 scope=read,write session=s prefix=\"cam-\"\n",
     "name=b hash=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa expires=2030-01-02T03:04:05Z\n",
-    "name=\"c\" subject=\"CN=a \\\"b\\\" \\\\,O=c\" scope=admin\r\nname=d subject=dns:d.example",
+    "name=\"c\" subject=\"CN=a \\\\\\\"b\\\\\\\" \\\\,O=c\" scope=admin\r\nname=d subject=dns:d.example",
     "[{\"name\": \"e\", \"secret\": \"0123456" MARK
     "89\", \"scope\": null}, {\"name\": \"f\", \"subject\": \"dns:x\"}]",
     "{\"name\": \"g\", \"hash\": \"x\"}\n{\"name\": \"h\"}",
