@@ -86,11 +86,20 @@ void gb_daemon_done(struct gb_daemon *daemon);
  * are. *ret_changed: other tokens are known now. */
 int gb_daemon_read_tokens_file(struct gb_daemon *daemon, bool asked, bool *ret_changed, struct gb_error *err);
 
+/* Tokens as they were loaded. */
+struct gb_token_count {
+    size_t all; /* that have expired included */
+    size_t in_force;
+    char expired[256]; /* the names of the others, with commas, cut to fit */
+};
+
 /* Whether every client is refused while there is no token: by a daemon that is exposed or has a file, and by one behind
  * a proxy whose last token is gone. */
 bool gb_daemon_is_closed(const struct gb_daemon *daemon);
-/* Reads the tokens of the database again, and puts them and those of the file in force. *ret_count: how many. */
-int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb_error *err);
+/* Reads the tokens of the database again, and puts them and those of the file in force. A token of the file that has
+ * the name, the secret or the subject of one of the database stays out, which is logged. */
+int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, struct gb_error *err);
+void gb_daemon_log_tokens(const struct gb_daemon *daemon, const struct gb_token_count *count);
 /* A disk without room for the file is logged, and is no failure: it is tried again as soon as the database takes
  * changes. */
 int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err);
@@ -144,6 +153,8 @@ void gb_daemon_reload_tls(struct gb_daemon *daemon, bool asked);
  * way. */
 int gb_daemon_read_bounds(const struct gb_options *options, struct gb_http_bounds *ret, struct gb_error *err);
 void gb_daemon_free_bounds(struct gb_http_bounds *bounds);
+/* Refuses an option --host-name that no Host could equal. INVALID_ARGUMENT. */
+int gb_daemon_check_host_names(const struct gb_options *options, struct gb_error *err);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);

@@ -90,4 +90,8 @@ int gb_options_file(struct gb_options *options, const char *path, struct gb_erro
 void gb_options_help(FILE *out);
 void gb_options_names(FILE *out);
 
+/* The lines of one option, and of any other in the same form. */
+void gb_options_help_of(FILE *out, enum gb_option_id id);
+void gb_options_put(FILE *out, const char *name, const char *argument, const char *help);
+
 #endif

@@ -23,12 +23,25 @@ static void put_words(FILE *out, const char *text, size_t at) {
     }
 }
 
-static void put_option(FILE *out, const struct gb_option_spec *spec) {
+void gb_options_put(FILE *out, const char *name, const char *argument, const char *help) {
     char left[64];
+
+    snprintf(left, sizeof left, "  %s%s%s", name, argument[0] != '\0' ? " " : "", argument);
+    if (strlen(left) >= COLUMN)
+        fprintf(out, "%s\n%*s", left, COLUMN, "");
+    else
+        fprintf(out, "%-*s", COLUMN, left);
+    put_words(out, help, COLUMN);
+    putc('\n', out);
+}
+
+void gb_options_help_of(FILE *out, enum gb_option_id id) {
+    const struct gb_option_spec *spec = &gb_option_specs[id];
+    char name[64];
     char right[512];
     int n;
 
-    snprintf(left, sizeof left, "  --%s%s%s", spec->name, spec->argument[0] != '\0' ? " " : "", spec->argument);
+    snprintf(name, sizeof name, "--%s", spec->name);
     n = snprintf(right, sizeof right, "%s", spec->help);
     if (spec->type == GB_OPTION_CHOICE)
         n += snprintf(right + n, sizeof right - (size_t)n, ": %s", spec->permitted);
@@ -36,28 +49,22 @@ static void put_option(FILE *out, const struct gb_option_spec *spec) {
         n += snprintf(right + n, sizeof right - (size_t)n, " (default %s)", spec->fallback);
     if (spec->type == GB_OPTION_LIST)
         snprintf(right + n, sizeof right - (size_t)n, "; may be repeated");
-    if (strlen(left) >= COLUMN)
-        fprintf(out, "%s\n%*s", left, COLUMN, "");
-    else
-        fprintf(out, "%-*s", COLUMN, left);
-    put_words(out, right, COLUMN);
-    putc('\n', out);
+    gb_options_put(out, name, spec->argument, right);
 }
 
 void gb_options_help(FILE *out) {
     size_t i;
 
     fputs("Usage: gpubufd [OPTION...]\n"
-          "       gpubufd token add NAME [--scope WORD[,...]] [--session SESSION] [OPTION...]\n"
-          "       gpubufd token list [OPTION...]\n"
-          "       gpubufd token revoke NAME [OPTION...]\n"
-          "       gpubufd selftest [--device N] [--json] [OPTION...]\n"
+          "       gpubufd token add|list|rotate|revoke ...   who may ask, see gpubufd token --help\n"
+          "       gpubufd tls init|server|client|renew|show ...   certificates, see gpubufd tls --help\n"
+          "       gpubufd selftest ...   what copies of the device reach, see gpubufd selftest --help\n"
           "\n"
           "Gives out the GPU memory of this machine by name over HTTP.\n"
           "\n",
           out);
     for (i = 0; i < GB_OPTION_IDS; i++)
-        put_option(out, &gb_option_specs[i]);
+        gb_options_help_of(out, (enum gb_option_id)i);
     fputs(
         "\n"
         "Each option may also stand in the file that --config names (state-dir = /srv/gpubufd) and in the environment\n"

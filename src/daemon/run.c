@@ -24,15 +24,6 @@ static int next_signal(struct gb_daemon *daemon, int timeout_ms) {
     return (int)info.ssi_signo;
 }
 
-static void log_tokens(struct gb_daemon *daemon, size_t count) {
-    bool closed = gb_daemon_is_closed(daemon);
-
-    gb_log(&daemon->log, count > 0 ? GB_LOG_INFO : GB_LOG_WARNING, "tokens", "%zu in force%s", count,
-           count > 0 ? ""
-           : closed  ? ": every request that needs one is refused"
-                     : ": no request needs one any more");
-}
-
 /* What tokens hold that are no longer in force ends. */
 static void end_revoked(struct gb_daemon *daemon) {
     gb_http_server_recheck(daemon->server);
@@ -40,9 +31,13 @@ static void end_revoked(struct gb_daemon *daemon) {
 }
 
 static void check_token_end(struct gb_daemon *daemon) {
+    struct gb_token_count count;
+
     if (daemon->token_end_us == 0 || gb_wall_us() < daemon->token_end_us)
         return;
     gb_log(&daemon->log, GB_LOG_INFO, "tokens", "the time of a token, or of its former secret, is over");
+    if (gb_daemon_load_tokens(daemon, &count, NULL) == 0)
+        gb_daemon_log_tokens(daemon, &count);
     daemon->token_end_us = gb_tokens_next_end(daemon->core);
     end_revoked(daemon);
 }
@@ -52,7 +47,7 @@ static void reload_tokens(struct gb_daemon *daemon, bool asked) {
     struct gb_error file_err = GB_ERROR_INIT;
     bool changed = false;
     bool file_changed = false;
-    size_t count = 0;
+    struct gb_token_count count;
 
     if (gb_daemon_read_tokens_file(daemon, asked, &file_changed, &file_err) != 0)
         gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "%s; the file's tokens that are known stay in force",
@@ -62,7 +57,7 @@ static void reload_tokens(struct gb_daemon *daemon, bool asked) {
         daemon->tokens_due = daemon->tokens_due || changed;
         if (daemon->tokens_due && gb_daemon_load_tokens(daemon, &count, &err) == 0) {
             daemon->tokens_due = false;
-            log_tokens(daemon, count);
+            gb_daemon_log_tokens(daemon, &count);
             end_revoked(daemon);
         }
     }

@@ -6,7 +6,7 @@
 #include "base/json_writer.h"
 #include "base/parse.h"
 #include "core/core.h"
-#include "daemon/daemon.h"
+#include "daemon/command.h"
 
 #define SIZES 4
 #define EARLIER_COPIES 4
@@ -241,10 +241,30 @@ static int test_device(struct gb_backend *be, int index, bool json, bool *ret_we
 
 /* --- the command -------------------------------------------------------------------------------------------------- */
 
+static const struct gb_command_verb verbs[] = {
+    {"[--device N] [--json] [OPTION...]",
+     "Copies between the device and every kind of memory, looks at every byte, and prints the rates"}};
+
+static const struct gb_command_option owns[] = {
+    {"--device", "N", "this one alone", 1},
+    {"--json", "", "one JSON object a device and line", 1},
+};
+
+static const enum gb_option_id of_daemon[] = {GB_OPTION_ID_backend, GB_OPTION_ID_config};
+
+static const struct gb_command about = {.word = "selftest",
+                                        .verbs = verbs,
+                                        .verb_count = 1,
+                                        .options = owns,
+                                        .option_count = sizeof owns / sizeof owns[0],
+                                        .of_daemon = of_daemon,
+                                        .of_daemon_count = sizeof of_daemon / sizeof of_daemon[0]};
+
 static int read_words(struct gb_options *options, int argc, char **argv, struct request *ret, struct gb_error *err) {
     int at = 1;
 
     while (at < argc) {
+        struct gb_error why = GB_ERROR_INIT;
         uint64_t n;
         int taken;
 
@@ -260,9 +280,11 @@ static int read_words(struct gb_options *options, int argc, char **argv, struct 
             at += 2;
             continue;
         }
-        taken = gb_options_take(options, argc, argv, &at, err);
+        taken = gb_options_take(options, argc, argv, &at, &why);
+        if (taken < 0 && why.code == GB_ERR_UNKNOWN_FIELD)
+            return gb_command_unknown(&about, 0, argv[at], err);
         if (taken < 0)
-            return -1;
+            return gb_error_move(err, &why);
         if (taken == 0)
             return gb_error_set(
                 err, GB_ERR_INVALID_ARGUMENT,
@@ -307,11 +329,11 @@ enum gb_exit gb_selftest_command(struct gb_options *options, int argc, char **ar
     int r = read_words(options, argc, argv, &request, &err);
 
     if (r == 0 && options->help) {
-        gb_options_help(stdout);
+        gb_command_help(stdout, &about, GB_COMMAND_ALL);
         return GB_EXIT_OK;
     }
     if (r != 0 || gb_options_finish(options, &err) != 0)
-        return gb_usage_error(&err);
+        return gb_command_usage_error(&about, &err);
     if (gb_backend_open(options->backend, &be, note, &err) < 0) {
         fprintf(stderr, "gpubufd: %s\n", err.detail);
         return GB_EXIT_SOFTWARE;

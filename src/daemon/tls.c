@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "daemon/daemon.h"
 #include "http/tls/context.h"
 
 #define PAIRS_MAX 32
-#define SOON_S (14 * 86400)
+#define DAY_S 86400
+#define SOON_S (14 * DAY_S)
 
 static int wrong(struct gb_error *err, const char *text) {
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s", text);
@@ -65,13 +67,24 @@ static void look(const struct gb_options *o, char *ret, size_t size) {
     snprintf(ret, size, "%016llx", (unsigned long long)hash);
 }
 
-static void log_expiry(const struct gb_daemon *daemon) {
-    int64_t left_s = gb_tls_context_expiry(daemon->tls) - (int64_t)time(NULL);
+static void log_expiry_of(const struct gb_daemon *daemon, const char *file, int64_t expiry_s) {
+    int64_t left_s = expiry_s - (int64_t)time(NULL);
+    char at[GB_RFC3339_SIZE];
 
+    gb_rfc3339(expiry_s * 1000000, at);
     if (left_s <= 0)
-        gb_log(&daemon->log, GB_LOG_ERROR, "tls", "a certificate has expired; clients refuse it");
+        gb_log(&daemon->log, GB_LOG_ERROR, "tls", "%s: the certificate has expired at %s; clients refuse it", file, at);
     else if (left_s < SOON_S)
-        gb_log(&daemon->log, GB_LOG_WARNING, "tls", "a certificate expires in %lld days", (long long)(left_s / 86400));
+        gb_log(&daemon->log, GB_LOG_WARNING, "tls", "%s: the certificate expires in %lld %s, at %s", file,
+               (long long)(left_s < DAY_S ? left_s / 3600 : left_s / DAY_S), left_s < DAY_S ? "hours" : "days", at);
+}
+
+static void log_expiry(const struct gb_daemon *daemon) {
+    const struct gb_text_list *files = &daemon->options.tls_cert;
+    size_t i;
+
+    for (i = 0; i < files->count; i++)
+        log_expiry_of(daemon, files->items[i], gb_tls_context_expiry(daemon->tls, i));
 }
 
 int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err) {

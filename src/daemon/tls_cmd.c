@@ -5,14 +5,31 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "daemon/daemon.h"
+#include "daemon/command.h"
 #include "daemon/state_dir.h"
 #include "tls/show.h"
 
 #define DAYS 825
-#define PERMITTED                                                                                                      \
-    "tls: permitted: init [--dir DIR] [--name NAME]... [--ip ADDR]... [--days N] [--client NAME], client NAME "        \
-    "[--dir DIR] [--days N], renew [--dir DIR] [--name NAME]... [--ip ADDR]... [--days N], show FILE"
+
+enum verb { INIT, SERVER, CLIENT, RENEW, SHOW, VERBS };
+
+static const struct gb_command_verb helps[VERBS] = {
+    [INIT] = {"init [--name NAME]... [--ip ADDR]... [--client NAME] [OPTION...]",
+              "Makes a private authority and the server's certificate, for these names and all of this machine, and "
+              "prints what the "
+              "daemon and its clients take then"},
+    [SERVER] = {"server NAME [--name NAME]... [--ip ADDR]... [OPTION...]",
+                "Makes another server's certificate, servers/NAME.pem, for these names alone or for NAME"},
+    [CLIENT] = {"client NAME [OPTION...]", "Makes a client's certificate, clients/NAME.pem, with the subject CN=NAME"},
+    [RENEW] = {"renew [--name NAME]... [--ip ADDR]... [--only] [OPTION...]",
+               "Makes the server's certificate again with the same key, for the names that it had and these"},
+    [SHOW] = {"show FILE", "Prints what stands in each certificate of a file"},
+};
+
+#define SIGNS (1u << INIT | 1u << SERVER | 1u << CLIENT | 1u << RENEW)
+#define NAMED (1u << INIT | 1u << SERVER | 1u << RENEW)
+
+static const enum gb_option_id of_daemon[] = {GB_OPTION_ID_state_dir, GB_OPTION_ID_config};
 
 /* --- the command line --------------------------------------------------------------------------------------------- */
 
@@ -49,37 +66,94 @@ static int set_client(struct gb_tls_command *command, const char *value, struct 
     return 0;
 }
 
-static const struct {
-    const char *name;
-    int (*set)(struct gb_tls_command *command, const char *value, struct gb_error *err);
-} own[] = {
-    {"--dir", set_dir}, {"--days", set_days}, {"--name", set_name}, {"--ip", set_address}, {"--client", set_client}};
-
-/* One of the command's own options, with its value. Returns 1, 0 if it is none, or -1. */
-static int take_own(struct gb_tls_command *command, int argc, char **argv, int *at, struct gb_error *err) {
-    size_t i;
-
-    for (i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
-        if (strcmp(argv[*at], own[i].name) != 0)
-            continue;
-        if (*at + 1 == argc)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s needs a value", own[i].name);
-        *at += 2;
-        return own[i].set(command, argv[*at - 1], err) == 0 ? 1 : -1;
-    }
+static int set_only(struct gb_tls_command *command, const char *value, struct gb_error *err) {
+    (void)value;
+    (void)err;
+    command->only = true;
     return 0;
 }
 
+static int set_renew(struct gb_tls_command *command, const char *value, struct gb_error *err) {
+    (void)value;
+    (void)err;
+    command->renew = true;
+    return 0;
+}
+
+static const struct gb_command_option owns[] = {
+    {"--dir", "DIR", "the folder of the authority; default: tls in the state directory", SIGNS},
+    {"--name", "NAME", "a host name that the certificate is for; may be repeated", NAMED},
+    {"--ip", "ADDR", "an address that it is for; may be repeated", NAMED},
+    {"--days", "N", "how long it is good, from 1 to 3650 (default 825)", SIGNS},
+    {"--client", "NAME", "makes a client's certificate as well", 1u << INIT},
+    {"--renew", "", "makes the one that is there again, with the same key", 1u << SERVER | 1u << CLIENT},
+    {"--only", "", "the names that it had and that are not given go", 1u << SERVER | 1u << RENEW},
+};
+
+/* In the order of owns. */
+static int (*const setters[])(struct gb_tls_command *command, const char *value, struct gb_error *err) = {
+    set_dir, set_name, set_address, set_days, set_client, set_renew, set_only};
+
+static const struct gb_command about = {.word = "tls",
+                                        .verbs = helps,
+                                        .verb_count = VERBS,
+                                        .options = owns,
+                                        .option_count = sizeof owns / sizeof owns[0],
+                                        .of_daemon = of_daemon,
+                                        .of_daemon_count = sizeof of_daemon / sizeof of_daemon[0]};
+
+/* What was read, besides the values. */
+struct reading {
+    struct gb_tls_command *command;
+    unsigned given; /* of owns, 1u << each */
+};
+
+static int verb_of(const struct gb_tls_command *command) {
+    int i;
+
+    for (i = 0; i < VERBS && command->count > 0; i++) {
+        size_t n = strcspn(helps[i].usage, " ");
+
+        if (strlen(command->words[0]) == n && memcmp(helps[i].usage, command->words[0], n) == 0)
+            return i;
+    }
+    return GB_COMMAND_ALL;
+}
+
+/* One of the command's own options, with its value. Returns 1, 0 if it is none, or -1. */
+static int take_own(struct reading *r, int argc, char **argv, int *at, struct gb_error *err) {
+    int own = gb_command_find(&about, argv[*at]);
+    bool valued = own >= 0 && owns[own].argument[0] != '\0';
+
+    if (own < 0)
+        return 0;
+    if (valued && *at + 1 == argc)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s needs a value", owns[own].name);
+    r->given |= 1u << own;
+    *at += 1 + valued;
+    return setters[own](r->command, argv[*at - 1], err) == 0 ? 1 : -1;
+}
+
+static int take_daemon(struct gb_options *options, int argc, char **argv, int *at, const struct gb_tls_command *command,
+                       struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    int taken = gb_options_take(options, argc, argv, at, &why);
+
+    if (taken < 0 && why.code == GB_ERR_UNKNOWN_FIELD)
+        return gb_command_unknown(&about, verb_of(command), argv[*at], err);
+    return taken < 0 ? gb_error_move(err, &why) : taken;
+}
+
 /* The words of the command and its own options; the daemon's options may stand among them. */
-static int read_words(struct gb_options *options, int argc, char **argv, struct gb_tls_command *ret,
-                      struct gb_error *err) {
+static int read_words(struct gb_options *options, int argc, char **argv, struct reading *r, struct gb_error *err) {
+    struct gb_tls_command *ret = r->command;
     int at = 1;
 
     while (at < argc) {
-        int taken = take_own(ret, argc, argv, &at, err);
+        int taken = take_own(r, argc, argv, &at, err);
 
         if (taken == 0)
-            taken = gb_options_take(options, argc, argv, &at, err);
+            taken = take_daemon(options, argc, argv, &at, ret, err);
         if (taken < 0)
             return -1;
         if (taken == 0) {
@@ -101,9 +175,10 @@ static char *below(const char *dir, const char *name) {
 
 int gb_tls_paths_init(struct gb_tls_paths *paths, const char *dir, struct gb_error *err) {
     *paths = (struct gb_tls_paths){below(dir, "authority"),  below(dir, "authority/ca.key"), below(dir, "ca.pem"),
-                                   below(dir, "server.key"), below(dir, "server.pem"),       below(dir, "clients")};
+                                   below(dir, "server.key"), below(dir, "server.pem"),       below(dir, "servers"),
+                                   below(dir, "clients")};
     if (paths->authority_folder != NULL && paths->authority_key != NULL && paths->authority != NULL &&
-        paths->server_key != NULL && paths->server != NULL && paths->clients != NULL)
+        paths->server_key != NULL && paths->server != NULL && paths->servers != NULL && paths->clients != NULL)
         return 0;
     gb_tls_paths_done(paths);
     return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
@@ -115,6 +190,7 @@ void gb_tls_paths_done(struct gb_tls_paths *paths) {
     free(paths->authority);
     free(paths->server_key);
     free(paths->server);
+    free(paths->servers);
     free(paths->clients);
     *paths = (struct gb_tls_paths){0};
 }
@@ -140,51 +216,50 @@ static int show(const struct gb_tls_command *command, struct gb_error *err) {
     return gb_tls_show(stdout, command->words[1], gb_wall_us() / 1000000, err);
 }
 
-static const struct verb {
-    const char *word;
-    size_t words; /* with this one */
-    bool days;
-    bool names;
-    bool client;
+static const struct {
+    size_t words; /* with its own */
     int (*run)(const struct gb_tls_command *command, struct gb_error *err);
-} verbs[] = {{"init", 1, true, true, true, gb_tls_init},
-             {"client", 2, true, false, false, gb_tls_client},
-             {"renew", 1, true, true, false, gb_tls_renew},
-             {"show", 2, false, false, false, show}};
+} verbs[VERBS] = {[INIT] = {1, gb_tls_init},
+                  [SERVER] = {2, gb_tls_server},
+                  [CLIENT] = {2, gb_tls_client},
+                  [RENEW] = {1, gb_tls_renew},
+                  [SHOW] = {2, show}};
 
-static const struct verb *find_verb(const struct gb_tls_command *command, struct gb_error *err) {
+static int check(const struct reading *r, int verb, struct gb_error *err) {
+    const struct gb_tls_command *command = r->command;
     size_t i;
 
-    for (i = 0; command->count > 0 && i < sizeof(verbs) / sizeof(verbs[0]); i++) {
-        const struct verb *verb = &verbs[i];
-
-        if (strcmp(verb->word, command->words[0]) != 0 || verb->words != command->count)
-            continue;
-        if ((verb->days || command->days == 0) && (verb->names || command->names.count == 0) &&
-            (verb->client || command->client == NULL) && (verb->run != show || command->dir == NULL))
-            return verb;
+    if (verb < 0 || verbs[verb].words != command->count)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "tls: permitted: init, server NAME, client NAME, renew, show FILE");
+    for (i = 0; i < sizeof owns / sizeof owns[0]; i++) {
+        if ((r->given & 1u << i) != 0 && (owns[i].verbs & 1u << verb) == 0)
+            return gb_command_unknown(&about, verb, owns[i].name, err);
     }
-    gb_error_set(err, GB_ERR_INVALID_ARGUMENT, PERMITTED);
-    return NULL;
+    if (command->only && (command->names.count == 0 || (verb == SERVER && !command->renew)))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "--only goes with --name or --ip, for a certificate that is made again");
+    return 0;
 }
 
 static enum gb_exit run(struct gb_options *options, int argc, char **argv, struct gb_tls_command *command) {
+    struct reading reading = {.command = command};
     struct gb_error err = GB_ERROR_INIT;
-    const struct verb *verb;
+    int verb;
 
-    if (read_words(options, argc, argv, command, &err) != 0)
-        return gb_usage_error(&err);
+    if (read_words(options, argc, argv, &reading, &err) != 0)
+        return gb_command_usage_error(&about, &err);
+    verb = verb_of(command);
     if (options->help) {
-        gb_options_help(stdout);
+        gb_command_help(stdout, &about, verb);
         return GB_EXIT_OK;
     }
-    verb = find_verb(command, &err);
-    if (verb == NULL || gb_options_finish(options, &err) != 0)
-        return gb_usage_error(&err);
+    if (check(&reading, verb, &err) != 0 || gb_options_finish(options, &err) != 0)
+        return gb_command_usage_error(&about, &err);
     if (command->days == 0)
         command->days = DAYS;
-    if ((verb->run == show || find_dir(command, options, verb->run == gb_tls_init, &err) == 0) &&
-        verb->run(command, &err) == 0)
+    command->state_dir = options->state_dir;
+    if ((verb == SHOW || find_dir(command, options, verb == INIT, &err) == 0) && verbs[verb].run(command, &err) == 0)
         return GB_EXIT_OK;
     fprintf(stderr, "gpubufd: %s\n", err.detail);
     return err.code == GB_ERR_INVALID_ARGUMENT || err.code == GB_ERR_INVALID_NAME ? GB_EXIT_USAGE : GB_EXIT_SOFTWARE;

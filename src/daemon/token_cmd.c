@@ -7,7 +7,7 @@
 #include "base/digest.h"
 #include "base/timestamp.h"
 #include "daemon/cage/privileges.h"
-#include "daemon/daemon.h"
+#include "daemon/command.h"
 #include "daemon/state_dir.h"
 #include "daemon/token_list.h"
 
@@ -15,65 +15,91 @@
 #define SECRET_SIZE (sizeof "gpb_" + 2 * SECRET_BYTES)
 
 enum verb { ADD, LIST, REVOKE, ROTATE, VERBS };
-enum own { SCOPE, SESSION, EXPIRES, PREFIX, SUBJECT, OVERLAP, OWNS };
+enum own { SCOPE, SESSION, PREFIX, EXPIRES, SUBJECT, OVERLAP, JSON, OWNS };
 
 static const struct {
     const char *word;
     size_t words; /* with itself */
 } verbs[VERBS] = {[ADD] = {"add", 2}, [LIST] = {"list", 1}, [REVOKE] = {"revoke", 2}, [ROTATE] = {"rotate", 2}};
 
-/* The options of the commands besides the daemon's, and the one command that each goes with. */
-static const struct {
-    const char *name;
-    const char *value;
-    enum verb verb;
-} owns[OWNS] = {
-    [SCOPE] = {"--scope", "verify, read, write, map, map-write, admin, or several between commas", ADD},
-    [SESSION] = {"--session", "the name of a session", ADD},
-    [EXPIRES] = {"--expires", "how long, such as 30d, or a time such as 2030-01-02T03:04:05Z", ADD},
-    [PREFIX] = {"--prefix", "what the names of its buffers begin with", ADD},
-    [SUBJECT] = {"--subject", "a certificate's subject, or a name of it such as dns:HOST", ADD},
-    [OVERLAP] = {"--overlap", "how long the former secret is good, such as 1h; 0: no longer", ROTATE},
+static const struct gb_command_verb helps[VERBS] = {
+    [ADD] = {"add NAME [OPTION...]",
+             "Makes a token and prints its secret, once. A running daemon knows it within a second"},
+    [LIST] = {"list [--json] [OPTION...]", "Prints the tokens with their scopes, times and last uses"},
+    [REVOKE] = {"revoke NAME [OPTION...]", "Removes a token. What it holds ends within a second"},
+    [ROTATE] = {"rotate NAME [--overlap DURATION] [OPTION...]", "Gives a token another secret and prints it, once"},
 };
 
-#define USAGE                                                                                                          \
-    "token: permitted: add NAME [--scope verify|read|write|map|map-write|admin[,...]] [--session SESSION] "            \
-    "[--prefix PREFIX] [--expires 30d|TIME] [--subject TEXT], list [--json], rotate NAME [--overlap 1h], revoke NAME"
+/* Each goes with one verb. */
+static const struct gb_command_option owns[OWNS] = {
+    [SCOPE] = {"--scope", "WORD[,...]",
+               "verify, read (the default), write, map, map-write, admin, or several between commas", 1u << ADD},
+    [SESSION] = {"--session", "SESSION", "the name of a session: the token is good there only", 1u << ADD},
+    [PREFIX] = {"--prefix", "PREFIX", "what the names of its buffers begin with: it is good for these only", 1u << ADD},
+    [EXPIRES] = {"--expires", "WHEN", "how long, as 90s, 15m, 12h, 30d or 2w, or a time such as 2030-01-02T03:04:05Z",
+                 1u << ADD},
+    [SUBJECT] =
+        {"--subject", "TEXT",
+         "a client's certificate that is as good as the secret: its subject as \"gpubufd tls show\" prints it, such as "
+         "CN=ci, or a name of it such as dns:HOST, uri:URI, email:ADDRESS or ip:ADDRESS",
+         1u << ADD},
+    [OVERLAP] = {"--overlap", "DURATION", "how long the former secret is good, such as 30m (default 1h); 0: no longer",
+                 1u << ROTATE},
+    [JSON] = {"--json", "", "one JSON object", 1u << LIST},
+};
+
+static const enum gb_option_id of_daemon[] = {GB_OPTION_ID_state_dir, GB_OPTION_ID_tokens_file, GB_OPTION_ID_config};
+
+static const struct gb_command about = {.word = "token",
+                                        .verbs = helps,
+                                        .verb_count = VERBS,
+                                        .options = owns,
+                                        .option_count = OWNS,
+                                        .of_daemon = of_daemon,
+                                        .of_daemon_count = sizeof of_daemon / sizeof of_daemon[0]};
+
+#define USAGE "token: permitted: add NAME, list, rotate NAME, revoke NAME"
 
 struct command {
     const char *words[2]; /* "add" and NAME */
     size_t count;
     enum verb verb;
     const char *own[OWNS]; /* NULL when not given */
-    bool json;
 };
 
-static int find_own(const char *word) {
+/* The verb whose word was read; GB_COMMAND_ALL while there is none. */
+static int verb_of(const struct command *command) {
     int i;
 
-    for (i = 0; i < OWNS; i++) {
-        if (strcmp(owns[i].name, word) == 0)
+    for (i = 0; i < VERBS && command->count > 0; i++) {
+        if (strcmp(verbs[i].word, command->words[0]) == 0)
             return i;
     }
-    return -1;
+    return GB_COMMAND_ALL;
 }
 
 /* Takes an option of the command. 1: taken; 0: it is none; -1. */
 static int take_own(int argc, char **argv, int *at, struct command *ret, struct gb_error *err) {
-    int own = find_own(argv[*at]);
+    int own = gb_command_find(&about, argv[*at]);
+    bool valued = own >= 0 && owns[own].argument[0] != '\0';
 
-    if (strcmp(argv[*at], "--json") == 0) {
-        ret->json = true;
-        *at += 1;
-        return 1;
-    }
     if (own < 0)
         return 0;
-    if (*at + 1 == argc)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s needs a value: %s", argv[*at], owns[own].value);
-    ret->own[own] = argv[*at + 1];
-    *at += 2;
+    if (valued && *at + 1 == argc)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s needs a value: %s", argv[*at], owns[own].help);
+    ret->own[own] = argv[*at + valued];
+    *at += 1 + valued;
     return 1;
+}
+
+static int take_daemon(struct gb_options *options, int argc, char **argv, int *at, const struct command *command,
+                       struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    int taken = gb_options_take(options, argc, argv, at, &why);
+
+    if (taken < 0 && why.code == GB_ERR_UNKNOWN_FIELD)
+        return gb_command_unknown(&about, verb_of(command), argv[*at], err);
+    return taken < 0 ? gb_error_move(err, &why) : taken;
 }
 
 /* The words of the command and its own options; the daemon's options may stand among them. */
@@ -84,7 +110,7 @@ static int read_words(struct gb_options *options, int argc, char **argv, struct 
         int taken = take_own(argc, argv, &at, ret, err);
 
         if (taken == 0)
-            taken = gb_options_take(options, argc, argv, &at, err);
+            taken = take_daemon(options, argc, argv, &at, ret, err);
         if (taken < 0)
             return -1;
         if (taken == 0) {
@@ -115,6 +141,13 @@ static int new_secret(char secret[SECRET_SIZE], char *ret_hash, struct gb_error 
     return gb_sha256_hex(secret, strlen(secret), ret_hash, err);
 }
 
+/* "30d". A number without a unit might mean seconds or days. */
+static int read_duration(const char *text, uint64_t *ret_s) {
+    size_t n = strlen(text);
+
+    return n > 0 && strchr("smhdw", text[n - 1]) ? gb_duration_parse(text, n, ret_s) : -1;
+}
+
 /* "30d" from now, or a time. */
 static int read_expiry(const char *text, int64_t *ret_us, struct gb_error *err) {
     int64_t now_us = gb_wall_us();
@@ -122,10 +155,14 @@ static int read_expiry(const char *text, int64_t *ret_us, struct gb_error *err) 
 
     if (text == NULL)
         return 0;
-    if (gb_duration_parse(text, strlen(text), &seconds) == 0)
+    if (read_duration(text, &seconds) == 0)
         *ret_us = now_us + (int64_t)seconds * 1000000;
+    else if (text[0] != '\0' && strspn(text, "0123456789") == strlen(text))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "--expires %.20s has no unit: write %.20sd for days; the units are s, m, h, d and w", text,
+                            text);
     else if (gb_timestamp_parse(text, strlen(text), ret_us) != GB_TIMESTAMP_OK)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--expires needs %s, not \"%.64s\"", owns[EXPIRES].value,
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--expires needs %s, not \"%.64s\"", owns[EXPIRES].help,
                             text);
     if (*ret_us <= now_us)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--expires %.64s is not in the future", text);
@@ -164,6 +201,64 @@ static void say_word(const char *what, const char *value) {
         fprintf(stderr, ", %s %s", what, value);
 }
 
+/* --- the file beside the database --------------------------------------------------------------------------------- */
+
+/* What the database takes, the file has not: else the file's would be out of force. */
+static int check_file(const struct gb_options *options, const struct gb_token_rec *rec, struct gb_error *err) {
+    struct gb_tokens_file file = {.recs = NULL};
+    const struct gb_token_rec *had;
+    unsigned line = 0;
+    int rc = 0;
+
+    if (options->tokens_file[0] == '\0')
+        return 0;
+    rc = gb_tokens_file_read(&file, options->tokens_file, err);
+    had = rc == 0 ? gb_tokens_file_find(&file, rec->name.s, rec->subject, &line) : NULL;
+    if (had)
+        rc =
+            gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.160s:%u has a token of the same %s: remove that line first%s",
+                         options->tokens_file, line, gb_tokens_clash(had, rec),
+                         strcmp(had->name.s, rec->name.s) == 0 ? ", or choose another name" : "");
+    gb_tokens_file_done(&file);
+    return rc;
+}
+
+/* The line of the file that has a token of that name; 0: none. A file that cannot be read is said. */
+static unsigned line_of(const struct gb_options *options, const char *name) {
+    struct gb_tokens_file file = {.recs = NULL};
+    struct gb_error why = GB_ERROR_INIT;
+    unsigned line = 0;
+
+    if (options->tokens_file[0] == '\0')
+        return 0;
+    if (gb_tokens_file_read(&file, options->tokens_file, &why) != 0)
+        fprintf(stderr, "gpubufd: %s\n", why.detail);
+    else if (!gb_tokens_file_find(&file, name, "", &line))
+        line = 0;
+    gb_tokens_file_done(&file);
+    return line;
+}
+
+/* After a change in the database found no token of that name. */
+static int not_found(const struct gb_options *options, const char *name, const struct gb_error *why, const char *what,
+                     struct gb_error *err) {
+    unsigned line = why->code == GB_ERR_TOKEN_NOT_FOUND ? line_of(options, name) : 0;
+
+    if (line > 0)
+        return gb_error_set(err, GB_ERR_TOKEN_NOT_FOUND, "token \"%.64s\" is in %.160s, line %u: %s", name,
+                            options->tokens_file, line, what);
+    return gb_error_move(err, why);
+}
+
+static void note_session(struct gb_token_store *tokens, const char *session) {
+    bool known = true;
+
+    if (session[0] != '\0' && gb_token_session_known(tokens, session, &known, NULL) == 0 && !known)
+        fprintf(stderr, "there is no session %s yet: the token is good in it as soon as there is\n", session);
+}
+
+/* --- commands ----------------------------------------------------------------------------------------------------- */
+
 static int add(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
                struct gb_error *err) {
     struct gb_token_rec rec = {.scopes = 1u << GB_SCOPE_READ};
@@ -174,7 +269,7 @@ static int add(const struct gb_options *options, struct gb_token_store *tokens, 
     if (read_token(command, &rec, err) != 0 || new_secret(secret, rec.sha256_hex, err) != 0)
         return -1;
     rec.created_at_us = gb_wall_us();
-    if (gb_token_add(tokens, &rec, err) != 0)
+    if (check_file(options, &rec, err) != 0 || gb_token_add(tokens, &rec, err) != 0)
         return -1;
     gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_ADDED, rec.name.s, rec.session);
     fprintf(stderr, "token %s, scope %s", rec.name.s, gb_scopes_text(rec.scopes, scopes));
@@ -182,8 +277,9 @@ static int add(const struct gb_options *options, struct gb_token_store *tokens, 
     say_word("prefix", rec.prefix);
     say_word("subject", rec.subject);
     say_word("until", rec.expires_at_us > 0 ? gb_rfc3339(rec.expires_at_us, time) : "");
-    fputs("; its secret is shown this once:\n", stderr);
+    fputs("; its secret is shown this once, and a running daemon knows it within a second:\n", stderr);
     puts(secret);
+    note_session(tokens, rec.session);
     explicit_bzero(secret, sizeof secret);
     return 0;
 }
@@ -191,19 +287,24 @@ static int add(const struct gb_options *options, struct gb_token_store *tokens, 
 static int rotate(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
                   struct gb_error *err) {
     const char *overlap = command->own[OVERLAP] ? command->own[OVERLAP] : "1h";
+    struct gb_error why = GB_ERROR_INIT;
     char hash[GB_SHA256_HEX_SIZE];
     char time[GB_RFC3339_SIZE];
     char secret[SECRET_SIZE];
     int64_t until_us = 0;
     uint64_t seconds;
 
-    if (gb_duration_parse(overlap, strlen(overlap), &seconds) != 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--overlap needs %s, not \"%.64s\"", owns[OVERLAP].value,
+    if (strcmp(overlap, "0") == 0)
+        seconds = 0;
+    else if (read_duration(overlap, &seconds) != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--overlap needs %s, not \"%.64s\"", owns[OVERLAP].help,
                             overlap);
     if (seconds > 0)
         until_us = gb_wall_us() + (int64_t)seconds * 1000000;
-    if (new_secret(secret, hash, err) != 0 || gb_token_rotate(tokens, command->words[1], hash, until_us, err) != 0)
+    if (new_secret(secret, hash, err) != 0)
         return -1;
+    if (gb_token_rotate(tokens, command->words[1], hash, until_us, &why) != 0)
+        return not_found(options, command->words[1], &why, "give another secret or hash there", err);
     gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_ROTATED, command->words[1], NULL);
     fprintf(stderr, "token %s has another secret, which is shown this once; the former one is good %s%s:\n",
             command->words[1], seconds > 0 ? "until " : "no longer", seconds > 0 ? gb_rfc3339(until_us, time) : "");
@@ -235,44 +336,39 @@ static int count_token(void *arg, const struct gb_token_rec *rec, struct gb_erro
 /* Without a token, a daemon that listens on this machine alone is open. */
 static int revoke_one(const struct gb_options *options, struct gb_token_store *tokens, const char *name,
                       struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
     unsigned left = 0;
+    unsigned line;
 
-    if (gb_token_revoke(tokens, name, err) != 0)
-        return -1;
+    if (gb_token_revoke(tokens, name, &why) != 0)
+        return not_found(options, name, &why, "remove that line", err);
     gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_REVOKED, name, NULL);
+    fprintf(stderr, "token %s is revoked; a running daemon refuses it, and ends what it holds, within a second\n",
+            name);
+    line = line_of(options, name);
+    if (line > 0)
+        fprintf(stderr, "gpubufd: the token %s of %s, line %u, is in force now: remove that line to end it too\n", name,
+                options->tokens_file, line);
     if (gb_token_list(tokens, count_token, &left, err) != 0)
         return -1;
-    if (left == 0)
+    if (left == 0 && options->tokens_file[0] == '\0')
         fputs("gpubufd: no token is left: a daemon that listens to this machine alone now serves everybody on it, and "
               "one behind a proxy does so from its next start on; \"gpubufd token add NAME\" ends that\n",
               stderr);
     return 0;
 }
 
-static int find_verb(struct command *command) {
-    int i;
-
-    for (i = 0; i < VERBS && command->count > 0; i++) {
-        if (strcmp(verbs[i].word, command->words[0]) == 0 && verbs[i].words == command->count) {
-            command->verb = (enum verb)i;
-            return 0;
-        }
-    }
-    return -1;
-}
-
 static int usage(struct command *command, struct gb_error *err) {
+    int verb = verb_of(command);
     int i;
 
-    if (find_verb(command) != 0)
+    if (verb < 0 || verbs[verb].words != command->count)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, USAGE);
+    command->verb = (enum verb)verb;
     for (i = 0; i < OWNS; i++) {
-        if (command->own[i] != NULL && owns[i].verb != command->verb)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "token: %s goes with %s only", owns[i].name,
-                                verbs[owns[i].verb].word);
+        if (command->own[i] != NULL && (owns[i].verbs & 1u << verb) == 0)
+            return gb_command_unknown(&about, verb, owns[i].name, err);
     }
-    if (command->json && command->verb != LIST)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "token: --json goes with list only");
     return 0;
 }
 
@@ -282,7 +378,7 @@ static int run(struct gb_token_store *tokens, const struct gb_options *options, 
     case ADD:
         return add(options, tokens, command, err);
     case LIST:
-        return list(tokens, options, command->json, err);
+        return list(tokens, options, command->own[JSON] != NULL, err);
     case REVOKE:
         return revoke_one(options, tokens, command->words[1], err);
     case ROTATE:
@@ -327,11 +423,11 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
     gb_privileges_hide();
     rc = read_words(options, argc, argv, &command, &err);
     if (rc == 0 && options->help) {
-        gb_options_help(stdout);
+        gb_command_help(stdout, &about, verb_of(&command));
         return GB_EXIT_OK;
     }
     if (rc != 0 || usage(&command, &err) != 0 || gb_options_finish(options, &err) != 0)
-        return gb_usage_error(&err);
+        return gb_command_usage_error(&about, &err);
     rc = find_database(options, command.verb == ADD, &state_dir, &database, &err);
     if (rc == 0)
         rc = gb_token_store_open(database, &tokens, &err);

@@ -10,6 +10,9 @@
 struct list {
     struct gb_json_writer *out; /* NULL: a table */
     int64_t now_us;
+    /* A token of the file that one of the database keeps out of force: */
+    const struct gb_token_rec *rec;
+    const char *same; /* what both have; NULL: it is in force */
 };
 
 /* Whole seconds are enough for people; "-" for a time that there is none of. */
@@ -56,6 +59,8 @@ static void print_more(const struct list *list, const struct gb_token_rec *rec) 
         printf(" former-secret-until=%s", when(rec->old_until_us, time));
     if (rec->id < 0)
         printf(" file");
+    if (list->same)
+        printf(" not-in-force: the database has its %s", list->same);
 }
 
 static void print_row(const struct list *list, const struct gb_token_rec *rec) {
@@ -111,6 +116,7 @@ static void put_token(const struct list *list, const struct gb_token_rec *rec) {
     put_time(out, "created_at", rec->created_at_us);
     put_time(out, "expires_at", rec->expires_at_us);
     gb_json_put_bool(out, "expired", over(list, rec->expires_at_us));
+    gb_json_put_bool(out, "in_force", !over(list, rec->expires_at_us) && !list->same);
     put_time(out, "former_secret_until", rec->old_until_us > list->now_us ? rec->old_until_us : 0);
     put_time(out, "last_used_at", rec->used_at_us);
     put_text(out, "last_used_from", rec->used_at_us > 0 ? or_else(rec->used_from, "(socket)") : "");
@@ -130,6 +136,15 @@ static int visit(void *arg, const struct gb_token_rec *rec, struct gb_error *err
     return 0;
 }
 
+static int find_same(void *arg, const struct gb_token_rec *rec, struct gb_error *err) {
+    struct list *list = arg;
+
+    (void)err;
+    if (!list->same)
+        list->same = gb_tokens_clash(rec, list->rec);
+    return 0;
+}
+
 static int visit_all(struct gb_token_store *tokens, const struct gb_tokens_file *file, struct list *list,
                      struct gb_error *err) {
     size_t i;
@@ -137,10 +152,13 @@ static int visit_all(struct gb_token_store *tokens, const struct gb_tokens_file 
     for (i = 0; i < file->count; i++) {
         struct gb_token_rec rec = file->recs[i];
 
-        if (gb_token_last_use(tokens, &rec, err) != 0)
+        list->rec = &rec;
+        list->same = NULL;
+        if (gb_token_last_use(tokens, &rec, err) != 0 || gb_token_list(tokens, find_same, list, err) != 0)
             return -1;
         visit(list, &rec, err);
     }
+    list->same = NULL;
     return gb_token_list(tokens, visit, list, err);
 }
 

@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,24 +97,77 @@ int gb_daemon_read_tokens_file(struct gb_daemon *daemon, bool asked, bool *ret_c
     return 0;
 }
 
-/* What the last process knew of the uses of the file's tokens stands in the database. */
+/* --- those of the file beside those of the database --------------------------------------------------------------- */
+
+/* A token of the database that has what this one has, too. */
+static const struct gb_token_rec *find_clash(const struct token_array *array, const struct gb_token_rec *rec,
+                                             const char **ret_same) {
+    size_t i;
+
+    for (i = 0; i < array->count; i++) {
+        *ret_same = gb_tokens_clash(&array->items[i], rec);
+        if (*ret_same)
+            return &array->items[i];
+    }
+    return NULL;
+}
+
+static void log_clash(const struct gb_daemon *daemon, size_t i, const struct gb_token_rec *other, const char *same) {
+    gb_log(&daemon->log, GB_LOG_ERROR, "tokens",
+           "%s:%u: token \"%s\" is not in force: token \"%s\" of the database has the same %s, and the database wins; "
+           "remove that line, or revoke the other",
+           daemon->options.tokens_file, daemon->tokens_file.lines[i], daemon->tokens_file.recs[i].name.s, other->name.s,
+           same);
+}
+
+/* What the last process knew of the uses of the file's tokens stands in the database. A token that would take a name, a
+ * secret or a certificate from one of the database stays out. */
 static int add_file(struct gb_daemon *daemon, struct token_array *array, struct gb_error *err) {
+    const struct token_array database = *array;
     size_t i;
 
     for (i = 0; i < daemon->tokens_file.count; i++) {
         struct gb_token_rec rec = daemon->tokens_file.recs[i];
+        const struct token_array ours = {array->items, database.count};
+        const char *same;
+        const struct gb_token_rec *other = find_clash(&ours, &rec, &same);
 
+        if (other && daemon->core != NULL)
+            log_clash(daemon, i, other, same);
+        if (other)
+            continue;
         if (gb_token_last_use(daemon->tokens, &rec, err) != 0 || collect(array, &rec, err) != 0)
             return -1;
     }
     return 0;
 }
 
+/* --- all of them -------------------------------------------------------------------------------------------------- */
+
+static void count_tokens(const struct token_array *array, struct gb_token_count *ret) {
+    int64_t now_us = gb_wall_us();
+    size_t at = 0;
+    size_t i;
+
+    *ret = (struct gb_token_count){.all = array->count};
+    for (i = 0; i < array->count; i++) {
+        const struct gb_token_rec *rec = &array->items[i];
+
+        if (rec->expires_at_us == 0 || rec->expires_at_us > now_us)
+            ret->in_force++;
+        else if (at < sizeof ret->expired)
+            at +=
+                (size_t)snprintf(ret->expired + at, sizeof ret->expired - at, "%s%s", at > 0 ? ", " : "", rec->name.s);
+    }
+    if (at >= sizeof ret->expired)
+        strcpy(ret->expired + sizeof ret->expired - 4, "...");
+}
+
 bool gb_daemon_is_closed(const struct gb_daemon *daemon) {
     return daemon->exposed || daemon->options.tokens_file[0] != '\0' || (daemon->proxied && daemon->had_tokens);
 }
 
-int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb_error *err) {
+int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, struct gb_error *err) {
     struct gb_token_rec locked = locked_token();
     struct token_array array = {0};
     int rc = gb_token_list(daemon->tokens, collect, &array, err);
@@ -131,7 +185,17 @@ int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb
     if (rc == 0 && daemon->core != NULL)
         daemon->token_end_us = gb_tokens_next_end(daemon->core);
     if (rc == 0)
-        *ret_count = array.count;
+        count_tokens(&array, ret);
     free(array.items);
     return rc;
+}
+
+void gb_daemon_log_tokens(const struct gb_daemon *daemon, const struct gb_token_count *count) {
+    bool closed = count->all > 0 || gb_daemon_is_closed(daemon);
+
+    gb_log(&daemon->log, count->in_force > 0 ? GB_LOG_INFO : GB_LOG_WARNING, "tokens", "%zu in force%s%s%s",
+           count->in_force, count->expired[0] != '\0' ? "; expired: " : "", count->expired,
+           count->in_force > 0 ? ""
+           : closed            ? ": every request that needs one is refused"
+                               : ": no request needs one any more");
 }

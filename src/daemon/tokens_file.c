@@ -106,6 +106,18 @@ static int read_scopes(const char *text, unsigned *ret, struct gb_error *err) {
     return 0;
 }
 
+/* Nor is the subject. */
+static int read_subject(const char *text, char ret[GB_SUBJECT_SIZE], struct gb_error *err) {
+    const char *flaw = gb_subject_flaw(text);
+
+    if (gb_subject_parse(text, strlen(text), ret, NULL) == 0)
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_INVALID_ARGUMENT,
+        "no certificate can have this subject: %s; \"gpubufd tls show FILE\" prints that of a certificate",
+        flaw ? flaw : "it is too long, or has a control character");
+}
+
 static int read_entry(const struct gb_token_entry *e, struct gb_token_rec *rec, struct gb_error *err) {
     const char *name = e->value[GB_TOKEN_NAME];
     const char *subject = e->value[GB_TOKEN_SUBJECT];
@@ -117,7 +129,7 @@ static int read_entry(const struct gb_token_entry *e, struct gb_token_rec *rec, 
         return -1;
     if (read_scopes(e->value[GB_TOKEN_SCOPE], &rec->scopes, err) != 0)
         return -1;
-    if (subject && gb_subject_parse(subject, strlen(subject), rec->subject, err) != 0)
+    if (subject && read_subject(subject, rec->subject, err) != 0)
         return -1;
     if (read_name("session name", e->value[GB_TOKEN_SESSION], rec->session, err) != 0 ||
         read_name("prefix", e->value[GB_TOKEN_PREFIX], rec->prefix, err) != 0)
@@ -127,18 +139,27 @@ static int read_entry(const struct gb_token_entry *e, struct gb_token_rec *rec, 
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
+static bool same_text(const char *a, const char *b) {
+    return a[0] != '\0' && strcmp(a, b) == 0;
+}
+
+const char *gb_tokens_clash(const struct gb_token_rec *a, const struct gb_token_rec *b) {
+    if (strcmp(a->name.s, b->name.s) == 0)
+        return "name";
+    if (same_text(a->sha256_hex, b->sha256_hex) || same_text(a->old_sha256_hex, b->sha256_hex) ||
+        same_text(b->old_sha256_hex, a->sha256_hex))
+        return "secret";
+    return same_text(a->subject, b->subject) ? "subject" : NULL;
+}
+
 static int check_alone(const struct reading *r, const struct gb_token_rec *rec, struct gb_error *err) {
     size_t i;
 
     for (i = 0; i < r->count; i++) {
-        const struct gb_token_rec *other = &r->recs[i];
+        const char *same = gb_tokens_clash(&r->recs[i], rec);
 
-        if (other->id == rec->id)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "line %u has a token of the same name", r->lines[i]);
-        if (rec->sha256_hex[0] != '\0' && strcmp(other->sha256_hex, rec->sha256_hex) == 0)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "line %u has a token of the same secret", r->lines[i]);
-        if (rec->subject[0] != '\0' && strcmp(other->subject, rec->subject) == 0)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "line %u has a token of the same subject", r->lines[i]);
+        if (same)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "line %u has a token of the same %s", r->lines[i], same);
     }
     return 0;
 }
@@ -345,13 +366,15 @@ static int read_open(struct gb_tokens_file *file, int fd, const char *path, stru
     rc = parse(text, n, &r, path, err);
     explicit_bzero(text, n);
     free(text);
-    free(r.lines);
     if (rc != 0) {
         free(r.recs);
+        free(r.lines);
         return -1;
     }
     free(file->recs);
+    free(file->lines);
     file->recs = r.recs;
+    file->lines = r.lines;
     file->count = r.count;
     return 0;
 }
@@ -368,7 +391,21 @@ int gb_tokens_file_read(struct gb_tokens_file *file, const char *path, struct gb
     return rc;
 }
 
+const struct gb_token_rec *gb_tokens_file_find(const struct gb_tokens_file *file, const char *name, const char *subject,
+                                               unsigned *ret_line) {
+    size_t i;
+
+    for (i = 0; i < file->count; i++) {
+        if (strcmp(file->recs[i].name.s, name) == 0 || same_text(file->recs[i].subject, subject)) {
+            *ret_line = file->lines[i];
+            return &file->recs[i];
+        }
+    }
+    return NULL;
+}
+
 void gb_tokens_file_done(struct gb_tokens_file *file) {
     free(file->recs);
+    free(file->lines);
     *file = (struct gb_tokens_file){.recs = NULL};
 }

@@ -27,6 +27,7 @@ struct gb_tokens_look {
 /* The tokens of the file as it was last read without an error. Zero-initialised is empty. */
 struct gb_tokens_file {
     struct gb_token_rec *recs;
+    unsigned *lines; /* at which each begins */
     size_t count;
     struct gb_tokens_look opened; /* when it was last opened */
     struct gb_tokens_look seen;   /* when it was last looked at, */
@@ -40,7 +41,13 @@ bool gb_tokens_file_changed(struct gb_tokens_file *file, const char *path, uint6
 /* Reads all of it. On failure the tokens stay as they are. INVALID_ARGUMENT: the file, its mode or a line is refused;
  * the text names the line, and nothing of what stands in it but keys and names. */
 int gb_tokens_file_read(struct gb_tokens_file *file, const char *path, struct gb_error *err);
+/* The token of that name, or of that subject unless it is "". NULL: there is none. *ret_line: where it begins. */
+const struct gb_token_rec *gb_tokens_file_find(const struct gb_tokens_file *file, const char *name, const char *subject,
+                                               unsigned *ret_line);
 void gb_tokens_file_done(struct gb_tokens_file *file);
+
+/* What both tokens have though one alone may: "name", "secret" or "subject". NULL: they are apart. */
+const char *gb_tokens_clash(const struct gb_token_rec *a, const struct gb_token_rec *b);
 
 /* --- between the two forms ---------------------------------------------------------------------------------------- */
 

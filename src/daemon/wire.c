@@ -239,7 +239,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
 /* Sockets that others can reach need a token, before the first of them is served. */
 static enum gb_exit check_tokens(struct gb_daemon *daemon, struct gb_error *err) {
     const char *text = NULL;
-    size_t count = 0;
+    struct gb_token_count count;
     bool changed;
 
     daemon->exposed = gb_listen_beyond_loopback(&daemon->listeners, &text);
@@ -248,13 +248,13 @@ static enum gb_exit check_tokens(struct gb_daemon *daemon, struct gb_error *err)
         return GB_EXIT_CONFIG;
     if (gb_daemon_load_tokens(daemon, &count, err) != 0)
         return GB_EXIT_SOFTWARE;
-    if (count == 0 && daemon->proxied && !gb_daemon_is_closed(daemon))
+    if (count.all == 0 && daemon->proxied && !gb_daemon_is_closed(daemon))
         gb_log(
             &daemon->log, GB_LOG_WARNING, "tokens",
             "requests come through a proxy, and no token is configured: all of its clients may do everything, unless "
             "the proxy itself refuses them; make one with: gpubufd token add NAME --scope write --state-dir %.128s",
             daemon->state_dir);
-    if (count > 0 || !daemon->exposed)
+    if (count.all > 0 || !daemon->exposed)
         return GB_EXIT_OK;
     gb_error_set(err, GB_ERR_UNAUTHENTICATED,
                  "refusing to listen on %s: other machines could reach it, and no token is configured; make one with: "
@@ -267,36 +267,28 @@ static enum gb_exit exit_of(const struct gb_error *err) {
     return err->code == GB_ERR_INVALID_ARGUMENT ? GB_EXIT_USAGE : GB_EXIT_SOFTWARE;
 }
 
-static void fit_connections(struct gb_daemon *daemon, unsigned each) {
-    struct gb_options *o = &daemon->options;
-    uint64_t fit = each > 1 ? gb_limits_fit(o->max_connections, each) : o->max_connections;
-
-    if (fit == o->max_connections)
-        return;
-    gb_log(
-        &daemon->log, GB_LOG_WARNING, "start",
-        "--max-connections is %llu, as many as the limit on open files (LimitNOFILE=) has room for: a connection over "
-        "TLS takes %u",
-        (unsigned long long)fit, each);
-    o->max_connections = fit;
-}
-
 static int raise_limits(struct gb_daemon *daemon, struct gb_error *err) {
     struct gb_options *o = &daemon->options;
-    uint64_t listeners = o->max_feed_listeners;
     unsigned each = o->tls_listen.count > 0 ? TLS_FILES : 1;
 
     /* A number that was asked for is had, or the daemon does not start. */
-    if (o->source[GB_OPTION_ID_max_connections] == GB_SOURCE_DEFAULT)
-        fit_connections(daemon, each);
-    if (gb_limits_raise(o->max_connections, each, &listeners, err) != 0)
-        return -1;
-    if (listeners < o->max_feed_listeners)
-        gb_log(&daemon->log, GB_LOG_WARNING, "start",
-               "of --max-feed-listeners %llu there will be %llu: the limit on open files (LimitNOFILE=) leaves no more",
-               (unsigned long long)o->max_feed_listeners, (unsigned long long)listeners);
-    o->max_feed_listeners = listeners;
-    return 0;
+    if (each > 1 && o->source[GB_OPTION_ID_max_connections] == GB_SOURCE_DEFAULT)
+        o->max_connections = gb_limits_fit(o->max_connections, each);
+    return gb_limits_raise(o->max_connections, each, &o->max_feed_listeners, err);
+}
+
+/* Defaults that do not fit are no trouble; a number that was asked for is. */
+static void log_limits(const struct gb_daemon *daemon, uint64_t connections, uint64_t listeners) {
+    const struct gb_options *o = &daemon->options;
+    bool asked = o->source[GB_OPTION_ID_max_feed_listeners] != GB_SOURCE_DEFAULT && o->max_feed_listeners < listeners;
+
+    if (o->max_connections == connections && o->max_feed_listeners == listeners)
+        return;
+    gb_log(&daemon->log, asked ? GB_LOG_WARNING : GB_LOG_INFO, "limits",
+           "--max-connections is %llu and --max-feed-listeners %llu, as many as the limit on open files (LimitNOFILE=) "
+           "has room for%s",
+           (unsigned long long)o->max_connections, (unsigned long long)o->max_feed_listeners,
+           o->tls_listen.count > 0 ? "; a connection over TLS takes 3" : "");
 }
 
 int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err) {
@@ -328,21 +320,23 @@ static int check_slots(const struct gb_options *o, struct gb_error *err) {
 
 enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
+    const uint64_t connections = o->max_connections;
+    const uint64_t listeners = o->max_feed_listeners;
+    struct gb_token_count tokens;
     enum gb_exit status;
-    size_t tokens;
 
     if (check_slots(o, err) != 0)
         return GB_EXIT_CONFIG;
     if (gb_daemon_read_ids(&o->map_uids, "--map-uids", &daemon->map_peers.uids, err) != 0 ||
         gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0 ||
         gb_daemon_read_default_pools(o, &daemon->default_pools, err) != 0 ||
-        gb_daemon_read_bounds(o, &daemon->bounds, err) != 0)
+        gb_daemon_read_bounds(o, &daemon->bounds, err) != 0 || gb_daemon_check_host_names(o, err) != 0)
         return GB_EXIT_USAGE;
-    if (raise_limits(daemon, err) != 0 || open_paths(daemon, err) != 0)
+    if (open_paths(daemon, err) != 0)
         return GB_EXIT_CONFIG;
     if (gb_store_lock(daemon->database, &daemon->lock_fd, err) != 0)
         return exit_of(err);
-    if (gb_daemon_open_tls(daemon, err) != 0)
+    if (gb_daemon_open_tls(daemon, err) != 0 || raise_limits(daemon, err) != 0)
         return GB_EXIT_CONFIG;
     daemon->kernel_tls = gb_daemon_kernel_tls("");
     if (o->tls_listen.count > 0)
@@ -354,12 +348,15 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     status = check_tokens(daemon, err);
     if (status != GB_EXIT_OK)
         return status;
+    log_limits(daemon, connections, listeners);
     if (gb_backend_open(o->backend, &daemon->backend, daemon->backend_note, err) != 0)
         return exit_of(err);
     gb_log(&daemon->log, GB_LOG_INFO, "backend", "%s: %s", gb_backend_name(daemon->backend), daemon->backend_note);
     if (gb_closer_new(FOREIGN_FILES, &daemon->closer, err) != 0 || open_core(daemon, err) != 0 ||
         gb_daemon_load_tokens(daemon, &tokens, err) != 0 || gb_daemon_filter(daemon, err) != 0)
         return exit_of(err);
+    if (tokens.all > 0)
+        gb_daemon_log_tokens(daemon, &tokens);
     if (open_api(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
     if (start_server(daemon, err) != 0 || gb_daemon_write_listen(daemon, err) != 0)

@@ -64,18 +64,3 @@ bool gb_scopes_include(unsigned scopes, enum gb_scope scope) {
 
     return (scopes & (by[scope] | 1u << GB_SCOPE_ADMIN)) != 0;
 }
-
-int gb_subject_parse(const char *text, size_t len, char ret[GB_SUBJECT_SIZE], struct gb_error *err) {
-    size_t i;
-
-    if (len == 0 || len >= GB_SUBJECT_SIZE)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a subject has 1 to %d bytes, not %zu", GB_SUBJECT_SIZE - 1,
-                            len);
-    for (i = 0; i < len; i++) {
-        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "byte %zu of the subject is a control character", i + 1);
-    }
-    memcpy(ret, text, len);
-    ret[len] = '\0';
-    return 0;
-}

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/name.h"
+#include "model/subject.h"
 
 /* Rights on data, from the least: verify sees what describes the bytes, read the bytes themselves. Rights to map are
  * apart. */
@@ -29,7 +30,6 @@ char *gb_scopes_text(unsigned scopes, char *out); /* at least GB_SCOPES_SIZE */
 /* admin includes all, write includes read, read includes verify, map-write includes map. */
 bool gb_scopes_include(unsigned scopes, enum gb_scope scope);
 
-#define GB_SUBJECT_SIZE 256
 #define GB_TOKEN_FROM_SIZE 48
 
 struct gb_token_rec {
@@ -54,9 +54,5 @@ struct gb_token_use {
     int64_t at_us;
     char from[GB_TOKEN_FROM_SIZE];
 };
-
-/* Checks and copies what a certificate may be called: 1 to GB_SUBJECT_SIZE - 1 bytes without control characters.
- * INVALID_ARGUMENT. */
-int gb_subject_parse(const char *text, size_t len, char ret[GB_SUBJECT_SIZE], struct gb_error *err);
 
 #endif

@@ -254,6 +254,9 @@ int gb_token_rotate(struct gb_token_store *tokens, const char *name, const char 
 /* Fills rec->used_at_us and rec->used_from by rec->id, also for a token that has no record here. */
 int gb_token_last_use(struct gb_token_store *tokens, struct gb_token_rec *rec, struct gb_error *err);
 
+/* Is there a session of that name? */
+int gb_token_session_known(struct gb_token_store *tokens, const char *session, bool *ret_known, struct gb_error *err);
+
 /* Writes a record of the audit beside the daemon. Returns 0 or -1. */
 int gb_token_audit(struct gb_token_store *tokens, const struct gb_audit_rec *rec, struct gb_error *err);
 

@@ -181,8 +181,11 @@ int gb_token_add(struct gb_token_store *t, struct gb_token_rec *rec, struct gb_e
                             "a token with the subject \"%.160s\" exists; revoke it first: a certificate stands for one",
                             rec->subject);
     if (result == SQLITE_CONSTRAINT_UNIQUE)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "a token named \"%s\" exists; revoke it first or choose another name", rec->name.s);
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "a token named \"%s\" exists: \"gpubufd token rotate %s\" gives it another secret; revoke it "
+            "first to change more, or choose another name",
+            rec->name.s, rec->name.s);
     return gb_error_move(err, &why);
 }
 
@@ -218,6 +221,22 @@ int gb_token_rotate(struct gb_token_store *t, const char *name, const char *sha2
     sqlite3_bind_text(stmt, 2, sha256_hex, -1, SQLITE_STATIC);
     sqlite3_bind_int64(stmt, 3, old_until_us);
     return change_named(t, stmt, name, err);
+}
+
+int gb_token_session_known(struct gb_token_store *t, const char *session, bool *ret_known, struct gb_error *err) {
+    sqlite3_stmt *stmt;
+    int r = sqlite3_prepare_v2(t->db, "SELECT 1 FROM sessions WHERE name = ?1", -1, &stmt, NULL);
+
+    if (r != SQLITE_OK)
+        return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_INTERNAL, err);
+    sqlite3_bind_text(stmt, 1, session, -1, SQLITE_STATIC);
+    r = sqlite3_step(stmt);
+    if (r == SQLITE_ROW || r == SQLITE_DONE)
+        *ret_known = r == SQLITE_ROW;
+    else
+        gb_db_fail(t->db, r, "sqlite3_step", GB_ERR_INTERNAL, err);
+    sqlite3_finalize(stmt);
+    return r == SQLITE_ROW || r == SQLITE_DONE ? 0 : -1;
 }
 
 int gb_token_audit(struct gb_token_store *t, const struct gb_audit_rec *rec, struct gb_error *err) {

@@ -25,19 +25,37 @@ static bool same(const struct gb_tls_name *a, const struct gb_tls_name *b) {
                                 : strcasecmp(a->text, b->text) == 0;
 }
 
-static int add(struct gb_tls_names *names, const struct gb_tls_name *name, struct gb_error *err) {
-    struct gb_tls_name *items;
+static bool has(const struct gb_tls_names *names, const struct gb_tls_name *name) {
     size_t i;
 
-    for (i = 0; i < names->count; i++) {
+    for (i = 0; names != NULL && i < names->count; i++) {
         if (same(&names->items[i], name))
-            return 0;
+            return true;
     }
+    return false;
+}
+
+static int add(struct gb_tls_names *names, const struct gb_tls_name *name, struct gb_error *err) {
+    struct gb_tls_name *items;
+
+    if (has(names, name))
+        return 0;
     items = realloc(names->items, (names->count + 1) * sizeof(*items));
     if (items == NULL)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     names->items = items;
     items[names->count++] = *name;
+    return 0;
+}
+
+int gb_tls_names_add_others(struct gb_tls_names *names, const struct gb_tls_names *from,
+                            const struct gb_tls_names *without, struct gb_error *err) {
+    size_t i;
+
+    for (i = 0; i < from->count; i++) {
+        if (!has(without, &from->items[i]) && add(names, &from->items[i], err) != 0)
+            return -1;
+    }
     return 0;
 }
 

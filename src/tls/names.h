@@ -27,6 +27,10 @@ void gb_tls_names_done(struct gb_tls_names *names);
 int gb_tls_names_add_host(struct gb_tls_names *names, const char *text, struct gb_error *err);
 int gb_tls_names_add_address(struct gb_tls_names *names, const char *text, struct gb_error *err);
 
+/* Adds those of `from` that `without` has not; NULL: it has none. INTERNAL. */
+int gb_tls_names_add_others(struct gb_tls_names *names, const struct gb_tls_names *from,
+                            const struct gb_tls_names *without, struct gb_error *err);
+
 /* Adds what this machine is called and reached by: its name, the same with its domain where that is known, localhost,
  * and the addresses of its interfaces but those of one link. May ask the name server. INTERNAL. */
 int gb_tls_names_add_machine(struct gb_tls_names *names, struct gb_error *err);

@@ -1,5 +1,6 @@
 #include "tls/pair.h"
 
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -219,9 +220,31 @@ static int copy_names(gnutls_x509_crt_t from, gnutls_x509_crt_t to, struct gb_er
     }
 }
 
+int gb_tls_pair_names(const struct gb_tls_pair *pair, struct gb_tls_names *names, struct gb_error *err) {
+    unsigned char name[GB_TLS_NAME_SIZE];
+    char text[INET6_ADDRSTRLEN];
+    unsigned i;
+
+    for (i = 0;; i++) {
+        size_t n = sizeof(name) - 1;
+        int type = gnutls_x509_crt_get_subject_alt_name(pair->crt, i, name, &n, NULL);
+        struct gb_error why = GB_ERROR_INIT;
+
+        if (type == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
+            return 0;
+        if (type == GNUTLS_SAN_IPADDRESS && (n == 4 || n == 16) &&
+            inet_ntop(n == 4 ? AF_INET : AF_INET6, name, text, sizeof(text)) != NULL)
+            gb_tls_names_add_address(names, text, &why);
+        name[type == GNUTLS_SAN_DNSNAME ? n : 0] = '\0';
+        if (type == GNUTLS_SAN_DNSNAME)
+            gb_tls_names_add_host(names, (const char *)name, &why);
+        if (why.code == GB_ERR_INTERNAL)
+            return gb_error_move(err, &why);
+    }
+}
+
 struct gb_tls_pair *gb_tls_pair_renew(const struct gb_tls_plan *plan, const struct gb_tls_pair *old,
                                       const struct gb_tls_pair *authority, struct gb_error *err) {
-    bool named = plan->names != NULL && plan->names->count > 0;
     struct gb_tls_plan same = *plan;
     char name[COMMON_NAME_MAX + 1] = "";
     size_t n = sizeof(name);
@@ -237,7 +260,8 @@ struct gb_tls_pair *gb_tls_pair_renew(const struct gb_tls_plan *plan, const stru
     rc = gnutls_x509_privkey_cpy(pair->key, old->key);
     if (rc < 0)
         gb_tls_error(err, "gnutls_x509_privkey_cpy", rc);
-    if (rc < 0 || (!named && copy_names(old->crt, pair->crt, err) != 0) || certify(pair, &same, authority, err) != 0) {
+    if (rc < 0 || (!plan->only && copy_names(old->crt, pair->crt, err) != 0) ||
+        certify(pair, &same, authority, err) != 0) {
         gb_tls_pair_free(pair);
         return NULL;
     }

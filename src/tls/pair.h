@@ -2,6 +2,7 @@
 #ifndef GB_TLS_PAIR_H
 #define GB_TLS_PAIR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -18,6 +19,7 @@ struct gb_tls_plan {
     enum gb_tls_role role;
     const char *common_name;          /* at most 64 bytes; more are cut off */
     const struct gb_tls_names *names; /* of a server; NULL: none */
+    bool only;                        /* of a renewal: the names that it had go */
     int64_t now_s;                    /* seconds since 1970 */
     uint32_t days;                    /* from now on; never beyond the end of the authority */
 };
@@ -27,11 +29,15 @@ struct gb_tls_plan {
 struct gb_tls_pair *gb_tls_pair_make(const struct gb_tls_plan *plan, const struct gb_tls_pair *authority,
                                      struct gb_error *err);
 
-/* The same with the key and, where the plan has none, the name and names of a pair that stays. */
+/* The same with the key of another pair and, unless the plan says only, its names before those of the plan; with its
+ * common name, where the plan has none. */
 struct gb_tls_pair *gb_tls_pair_renew(const struct gb_tls_plan *plan, const struct gb_tls_pair *old,
                                       const struct gb_tls_pair *authority, struct gb_error *err);
 
 void gb_tls_pair_free(struct gb_tls_pair *pair); /* NULL is permitted */
+
+/* Adds the host names and addresses of the certificate, but those that names may not have. INTERNAL. */
+int gb_tls_pair_names(const struct gb_tls_pair *pair, struct gb_tls_names *names, struct gb_error *err);
 
 /* Seconds since 1970 of the end. */
 int64_t gb_tls_pair_until(const struct gb_tls_pair *pair);

@@ -68,16 +68,20 @@ static void names_of(gnutls_x509_crt_t crt, char *ret, size_t size) {
 
 /* --- one certificate ---------------------------------------------------------------------------------------------- */
 
+/* A name as RFC 4514 writes it, and as the subject of a token has it. */
+static void put_name(FILE *out, const char *label, gnutls_x509_crt_t crt,
+                     int (*get)(gnutls_x509_crt_t, gnutls_datum_t *, unsigned)) {
+    gnutls_datum_t text = {NULL, 0};
+
+    put(out, label, get(crt, &text, 0) >= 0 && text.size > 0 ? (const char *)text.data : "none");
+    gnutls_free(text.data);
+}
+
 static void put_subjects(FILE *out, gnutls_x509_crt_t crt) {
     char text[TEXT_SIZE] = "";
-    size_t n = sizeof(text);
 
-    gnutls_x509_crt_get_dn(crt, text, &n);
-    put(out, "subject", text[0] != '\0' ? text : "none");
-    n = sizeof(text);
-    text[0] = '\0';
-    gnutls_x509_crt_get_issuer_dn(crt, text, &n);
-    put(out, "issuer", text[0] != '\0' ? text : "none");
+    put_name(out, "subject", crt, gnutls_x509_crt_get_dn3);
+    put_name(out, "issuer", crt, gnutls_x509_crt_get_issuer_dn3);
     names_of(crt, text, sizeof(text));
     put(out, "names", text[0] != '\0' ? text : "none");
 }

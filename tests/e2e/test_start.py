@@ -1,12 +1,14 @@
 """Options, addresses, the UNIX socket, systemd."""
+import json
 import os
+import resource
 import socket
 import stat
 import subprocess
 
 import pytest
 
-from harness import DATA, SLOT, Daemon, Raw, binary, until
+from harness import DATA, SLOT, SMALL_SLOTS, Daemon, Raw, binary, until
 from values import payload
 
 
@@ -23,6 +25,24 @@ def test_help_and_version():
     assert out.returncode == 0 and "gpubufd" in out.stdout
 
 
+def test_a_default_that_does_not_fit_is_no_warning(tmp_path):
+    """The limit on open files leaves fewer connections and listeners; an error of the options comes without a word of that."""
+    small = dict(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096)))
+    for args, said, level in (((), True, "info"), (("--max-feed-listeners", "9000"), True, "warning"), (("--tls-listen", "127.0.0.1:0"), False, "")):
+        with subprocess.Popen(["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", binary(), "--backend", "host", "--listen",
+                               "127.0.0.1:0", "--log-format", "json", "--max-connections", "2000", "--state-dir", str(tmp_path / "s"),
+                               *SMALL_SLOTS, *args], stderr=subprocess.PIPE, text=True, **small) as daemon:
+            if said:
+                until("it listens", lambda: (tmp_path / "s" / "listen").exists() or daemon.poll())
+            else:
+                daemon.wait(90)
+            daemon.terminate()
+            log = daemon.communicate(timeout=90)[1]
+        lines = [json.loads(line) for line in log.splitlines() if "LimitNOFILE" in line]
+        assert [line["level"] for line in lines] == ([level] if said else []), log
+        assert not said or "--max-feed-listeners 1584" in lines[0]["message"], log
+
+
 @pytest.mark.parametrize("args, named", [
     (["--nope"], "--nope"), (["--listen"], "--listen"), (["--listen", "nowhere"], "nowhere"), (["--listen", "127.0.0.1:99999"], "99999"),
     (["--log-level", "loud"], "error"), (["--slots-bytes", "12Q"], "slots-bytes"), (["--max-pinned-bytes", "half"], "max-pinned-bytes"), (["--max-connections", "0"], "max-connections"),
@@ -31,6 +51,9 @@ def test_help_and_version():
     (["--slot-bytes", "4M", "--slots-bytes", "1M"], "--slot-bytes"), (["--map-uids", "root"], "--map-uids"), (["--health", "sick"], "sick"),
     (["--socket-mode", "rw"], "--socket-mode"), (["--listen", "none", "--socket", "none"], "nothing to listen on"),
     (["--max-pinned-bytes", "8M"], "--max-pinned-bytes at least"),
+    (["--host-name", "https://x"], "write x, without scheme"), (["--host-name", "x:7070"], "write x, without"), (["--host-name", "*.x"], "no patterns"),
+    (["--trusted-proxy", "10.0.0.1/8"], "write 10.0.0.0/8 for the network, or 10.0.0.1 for the address"), (["--trusted-proxy", "x"], "or unix"),
+    (["--proxy-protocol", "2001:db8::7/33"], "write 2001:db8::/33"),
     (["--backend", "fault:alloc=oops:host"], "oops"), (["stray"], "stray"), (["token", "frobnicate"], "add NAME"), (["--config", "/nowhere/x"], "/nowhere/x"),
 ])
 def test_a_wrong_option_names_itself_and_what_is_permitted(tmp_path, args, named):
@@ -38,7 +61,7 @@ def test_a_wrong_option_names_itself_and_what_is_permitted(tmp_path, args, named
     if args[0] == "--backend":
         before += ["--listen", "127.0.0.1:0"]
     text = refused(*before, *args)
-    assert named in text and text.startswith("gpubufd: ") and text.endswith("gpubufd --help says more\n"), text
+    assert named in text and text.startswith("gpubufd: ") and text.endswith("token --help says more\n" if args[0] == "token" else "gpubufd --help says more\n"), text
 
 
 def test_slots_that_exceed_the_ceiling_of_pinned_memory(tmp_path):

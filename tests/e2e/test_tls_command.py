@@ -1,13 +1,17 @@
 """`gpubufd tls`: the files of a private authority, held against openssl."""
 import os
 import re
+import shlex
 import socket
+import ssl
 import stat
+import subprocess
 from calendar import timegm
 from time import strptime
 
 import pytest
 
+from harness import PATIENCE_S, binary, until
 from tls_servers import Authority, gpubufd_tls, openssl
 
 pytestmark = pytest.mark.once
@@ -118,10 +122,99 @@ def test_client_and_renew(made, tmp_path):
     assert open(own.server[1]).read() == key and open(own.server[0]).read() != was
     assert extensions(own.server[0])["X509v3 Subject Alternative Name:"] == names
     assert openssl("x509", "-in", own.server[0], "-noout", "-checkend", 800 * 86400).returncode == 0
-    gpubufd_tls("renew", "--dir", own.folder, "--name", "b.lab", "--ip", "192.0.2.4")
+    said = gpubufd_tls("renew", "--dir", own.folder, "--name", "b.lab", "--ip", "192.0.2.4", "--name", "a.lab")
+    assert extensions(own.server[0])["X509v3 Subject Alternative Name:"] == names + ", DNS:b.lab, IP Address:192.0.2.4"
+    assert "new: b.lab, 192.0.2.4\n" in said and "gone: " not in said
+    assert "--only goes with --name or --ip" in gpubufd_tls("renew", "--dir", own.folder, "--only", status=USAGE)
+    said = gpubufd_tls("renew", "--dir", own.folder, "--name", "b.lab", "--ip", "192.0.2.4", "--only")
     assert extensions(own.server[0])["X509v3 Subject Alternative Name:"] == "DNS:b.lab, IP Address:192.0.2.4"
+    assert "gone: a.lab" in said and "localhost" in said and "new: " not in said
     assert openssl("verify", "-x509_strict", "-purpose", "sslserver", "-CAfile", own.ca, own.server[0]).returncode == 0
     assert not os.path.exists(own.server[0] + ".new")
+
+
+def test_a_client_again(made):
+    gpubufd_tls("client", "eve", "--dir", made.folder, "--days", "30")
+    key = open(made.client("eve")[1]).read()
+    assert "--renew makes the certificate again" in gpubufd_tls("client", "eve", "--dir", made.folder, status=USAGE)
+    said = gpubufd_tls("client", "eve", "--renew", "--dir", made.folder)
+    assert "for eve, until" in said and "--subject CN=eve" in said and open(made.client("eve")[1]).read() == key
+    assert openssl("verify", "-purpose", "sslclient", "-CAfile", made.ca, made.client("eve")[0]).returncode == 0
+    assert openssl("x509", "-in", made.client("eve")[0], "-noout", "-checkend", 800 * 86400).returncode == 0
+    assert "there is no " in gpubufd_tls("client", "nobody", "--renew", "--dir", made.folder, status=USAGE)
+
+
+def test_two_certificates_of_one_authority(start, tmp_path):
+    made = Authority(tmp_path / "own", "--name", "gpu1.lab")
+    said = gpubufd_tls("server", "store", "--name", "store.lab", "--name", "s.lab", "--dir", made.folder)
+    store = made.path("servers", "store.pem"), made.path("servers", "store.key")
+    assert f"--tls-cert {store[0]} --tls-key {store[1]}" in said and mode(made.path("servers")) == 0o700 and mode(store[1]) == 0o600
+    assert extensions(store[0])["X509v3 Subject Alternative Name:"] == "DNS:store.lab, DNS:s.lab"
+    gpubufd_tls("server", "plain.lab", "--dir", made.folder)
+    assert extensions(made.path("servers", "plain.lab.pem"))["X509v3 Subject Alternative Name:"] == "DNS:plain.lab"
+    assert "nothing is overwritten" in gpubufd_tls("server", "store", "--dir", made.folder, status=USAGE)
+    assert "new: t.lab\n" in gpubufd_tls("server", "store", "--renew", "--name", "t.lab", "--dir", made.folder)
+    assert extensions(store[0])["X509v3 Subject Alternative Name:"] == "DNS:store.lab, DNS:s.lab, DNS:t.lab"
+    d = start("--tls-cert", made.server[0], "--tls-key", made.server[1], "--tls-cert", store[0], "--tls-key", store[1],
+              listen=("--listen", "none", "--tls-listen", "127.0.0.1:0"))
+    trusted = ssl.create_default_context(cafile=made.ca)
+    for name in ("gpu1.lab", "store.lab", "t.lab", "localhost"):
+        with socket.create_connection(d.tcp, PATIENCE_S) as s, trusted.wrap_socket(s, server_hostname=name) as tls:
+            assert tls.version()
+
+
+def test_the_key_that_was_moved_away(tmp_path):
+    own = Authority(tmp_path / "own")
+    key = own.path("authority", "ca.key")
+    os.rename(key, tmp_path / "apart")
+    for words in (("renew",), ("client", "x"), ("server", "x")):
+        said = gpubufd_tls(*words, "--dir", own.folder, status=USAGE)
+        assert f"{key} is not there, and signs: put it back for this command" in said
+    os.rename(tmp_path / "apart", key)
+    gpubufd_tls("renew", "--dir", own.folder)
+
+
+def test_a_certificate_for_clients_is_no_servers(made):
+    cert, key = made.client("ci")
+    out = subprocess.run([binary(), "--backend", "host", "--state-dir", made.path("state"), "--listen", "none", "--tls-listen", "127.0.0.1:0",
+                          "--tls-cert", cert, "--tls-key", key], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert out.returncode == 78 and f"{cert}: the certificate is not for servers (it is for clients)" in out.stderr
+    assert "LimitNOFILE" not in out.stderr
+
+
+def test_what_init_prints_works(tmp_path):
+    """The commands as they stand, but for the port and the size: a token, and a daemon that begins."""
+    said = gpubufd_tls("init", "--dir", tmp_path / "it", "--state-dir", tmp_path / "state")
+    add, serve = (shlex.split(line)[1:] for line in said.splitlines() if line.startswith("  gpubufd "))
+    made = subprocess.run([binary(), *add], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert made.returncode == 0, made.stderr
+    serve = [word.replace(":7443", ":0") for word in serve] + ["--backend", "host", "--slots-bytes", "1M", "--slot-bytes", "256K"]
+    with subprocess.Popen([binary(), *serve], stderr=subprocess.PIPE, text=True) as daemon:
+        try:
+            until("it listens", lambda: (tmp_path / "state" / "listen").exists())
+        finally:
+            daemon.terminate()
+        log = daemon.communicate(timeout=PATIENCE_S)[1]
+    assert daemon.returncode == 0 and " warning " not in log.lower(), log
+
+
+def test_subjects_stand_as_tokens_are_compared(made):
+    made_of = made.path("dn")
+    os.mkdir(made_of)
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-utf8", "-days", "2", "-keyout",
+            made_of + "/key", "-out", made_of + "/pem", "-subj", '/O=Ex, "am"/OU=#x/CN=\u00fc \\+ a/emailAddress=a@b.c/x500UniqueIdentifier=1')
+    subject = re.search(r"^subject +(.*)$", gpubufd_tls("show", made_of + "/pem"), re.M).group(1)
+    assert subject == r'2.5.4.45=#0c0131,EMAIL=a@b.c,CN=ü \+ a,OU=\#x,O=Ex\, \"am\"'.replace(r"\u00fc", "\u00fc")
+    out = subprocess.run([binary(), "token", "add", "x", "--subject", subject, "--state-dir", made.path("state")], capture_output=True,
+                         text=True, timeout=PATIENCE_S)
+    assert out.returncode == 0, out
+
+
+def test_help():
+    whole, one = gpubufd_tls("--help"), gpubufd_tls("client", "--help")
+    assert all(word in whole for word in ("tls init", "tls server NAME", "tls client NAME", "tls renew", "tls show FILE", "--only", "--state-dir"))
+    assert "--renew" in one and "--ip" not in one and "--rate-bytes" not in whole
+    assert "is --name meant?" in gpubufd_tls("renew", "--nam", "x", status=USAGE)
 
 
 def test_show(made):
@@ -146,9 +239,12 @@ def test_show(made):
     (["nix"], "permitted: init"),
     (["show"], "permitted: init"),
     (["client"], "permitted: init"),
-    (["show", "x", "--days", "3"], "permitted: init"),
-    (["client", "x", "--name", "y"], "permitted: init"),
-    (["renew", "--client", "y"], "permitted: init"),
+    (["show", "x", "--days", "3"], 'tls show: there is no option "--days"'),
+    (["client", "x", "--name", "y"], 'tls client: there is no option "--name"'),
+    (["renew", "--client", "y"], 'tls renew: there is no option "--client"'),
+    (["renew", "--renew"], 'tls renew: there is no option "--renew"'),
+    (["server", "x", "--name", "y", "--only"], "--only goes with"),
+    (["server"], "permitted: init"),
     (["init", "x", "y"], "one word too many"),
     (["init", "--days", "0"], "no number from 1 to 3650"),
     (["init", "--days", "3651"], "no number from 1 to 3650"),

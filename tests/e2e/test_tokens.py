@@ -45,13 +45,13 @@ def test_a_token_expires_while_the_daemon_runs(start, tmp_path, boss):
 
 
 def test_tokens_that_have_all_expired_open_nothing(start, tmp_path):
-    only = token(tmp_path, "add", "only", "--expires", "1")
+    only = token(tmp_path, "add", "only", "--expires", "1s")
     d = start(state=str(tmp_path))
     until("it is refused", lambda: d.ask("GET", "/v1", token=only).status == 401)
     d.ask("GET", "/v1").problem(401, "unauthenticated")
 
 
-@pytest.mark.parametrize("when", ["", "0", "-1d", "1y", "2001-02-03T04:05:06Z", "2031-02-30T00:00:00Z", "2031-02-03", "tomorrow"])
+@pytest.mark.parametrize("when", ["", "0", "0s", "30", "-1d", "1y", "2001-02-03T04:05:06Z", "2031-02-30T00:00:00Z", "2031-02-03", "tomorrow"])
 def test_times_that_are_none(tmp_path, when):
     out = said(tmp_path, "add", "x", "--expires", when)
     assert out.returncode == 64 and "--expires" in out.stderr and out.stdout == "", out
@@ -101,6 +101,38 @@ def test_the_last_use(start, tmp_path, boss):
     ("add", "x", "--subject", "x" * 256), ("add", "x", "--scope", "verify,none"), ("add", "x", "--expires")], ids=" ".join)
 def test_words_that_are_refused(tmp_path, words):
     assert said(tmp_path, *words).returncode == 64
+
+
+def test_help_and_the_nearest_option(tmp_path):
+    whole, add = said(tmp_path, "--help").stdout, said(tmp_path, "add", "--help").stdout
+    assert all(word in whole for word in ("token add NAME", "token rotate NAME", "--json", "--overlap", "--prefix", "--subject", "--state-dir"))
+    assert "--expires" in add and "--overlap" not in add and "--rate-bytes" not in whole and len(whole.splitlines()) < 60
+    out = said(tmp_path, "add", "b", "--prefx", "a")
+    assert out.returncode == 64 and "is --prefix meant?" in out.stderr and "--expires" in out.stderr and "--rate-bytes" not in out.stderr, out
+    assert "is --state-dir meant?" in said(tmp_path, "list", "--sate-dir", "x").stderr
+    assert "token --help says more" in said(tmp_path, "list", "--nonsense-word").stderr
+    daemon = subprocess.run([binary(), "--help"], capture_output=True, text=True, timeout=90).stdout
+    assert "gpubufd tls" in daemon and "gpubufd token" in daemon and "--rate-bytes" in daemon
+    own = subprocess.run([binary(), "selftest", "--help"], capture_output=True, text=True, timeout=90).stdout
+    assert "--device N" in own and "--rate-bytes" not in own
+
+
+def test_what_the_commands_say(tmp_path):
+    out = said(tmp_path, "add", "boss", "--session", "nosuch")
+    assert out.returncode == 0 and "there is no session nosuch yet" in out.stderr and "knows it within a second" in out.stderr
+    assert "token rotate boss" in said(tmp_path, "add", "boss").stderr
+    out = said(tmp_path, "revoke", "boss")
+    assert "token boss is revoked" in out.stderr and "within a second" in out.stderr
+    assert "no unit: write 30d" in said(tmp_path, "add", "x", "--expires", "30").stderr
+    assert said(tmp_path, "rotate", "boss", "--overlap", "30").returncode == 64
+
+
+@pytest.mark.parametrize("subject, right", [("ci", "CN=ci"), ("/CN=ci", "CN=ci"), ("cn=lower", "CN=lower"), ("CN=a,  O=b", "CN=a,O=b"),
+                                            ("CN=", None), ("dns:", None), ("ip:300.1.1.1", None), ("foo:bar", None)])
+def test_subjects_that_no_certificate_has(tmp_path, subject, right):
+    out = said(tmp_path, "add", "x", "--subject", subject)
+    assert out.returncode == 64 and f'no certificate has the subject "{subject}"' in out.stderr, out
+    assert (f'"{right}" may be meant' if right else "gpubufd tls show FILE") in out.stderr
 
 
 def test_a_subject_stands_for_one_token(tmp_path):

@@ -42,12 +42,12 @@ LINES = f"""# name and secret
 name=one secret={secret(1)}
 
 name=two hash={hashlib.sha256(secret(2).encode()).hexdigest()} scope=write prefix=cam1-   # behind
-name=three\tsecret={secret(3)} session=mine scope=write,map subject="CN=a \\"b\\", O=c" expires=2090-01-02T03:04:05Z
+name=three\tsecret={secret(3)} session=mine scope=write,map subject="CN=a \\\\\\"b\\\\\\",O=c" expires=2090-01-02T03:04:05Z
 name=four subject=dns:four.example scope=verify
 """
 OBJECTS = [{"name": "one", "secret": secret(1), "prefix": None},
            {"name": "two", "hash": hashlib.sha256(secret(2).encode()).hexdigest(), "scope": "write", "prefix": "cam1-"},
-           {"name": "three", "secret": secret(3), "session": "mine", "scope": "write,map", "subject": 'CN=a "b", O=c',
+           {"name": "three", "secret": secret(3), "session": "mine", "scope": "write,map", "subject": 'CN=a \\"b\\",O=c',
             "expires": "2090-01-02T03:04:05Z"},
            {"name": "four", "subject": "dns:four.example", "scope": "verify"}]
 
@@ -66,7 +66,7 @@ def test_all_forms(start, tmp_path, file, text):
     until("the uses are known", lambda: listed(d.state, "--tokens-file", str(file))["one"]["last_used_at"])
     tokens = listed(d.state, "--tokens-file", str(file))
     assert list(tokens) == ["one", "two", "three", "four"] and {t["source"] for t in tokens.values()} == {"file"}
-    assert tokens["three"] == {**tokens["three"], "scopes": ["write", "map"], "session": "mine", "subject": 'CN=a "b", O=c',
+    assert tokens["three"] == {**tokens["three"], "scopes": ["write", "map"], "session": "mine", "subject": 'CN=a \\"b\\",O=c',
                                "expires_at": "2090-01-02T03:04:05.000Z", "prefix": None}
     assert tokens["two"]["prefix"] == "cam1-" and tokens["four"]["scopes"] == ["verify"] and tokens["one"]["scopes"] == ["read"]
     assert not any(secret(i) in d.log() for i in (1, 2, 3))
@@ -179,13 +179,17 @@ GOOD = f"name=a secret={secret(1)} "
     (GOOD + "expires=30d", 1, "expires must be a time"),
     (GOOD + "prefix=a/b", 1, "prefix"),
     (GOOD + "session=-", 1, "session name"),
+    *[(f"name=b {kind}", 1, flaw) for kind, flaw in (
+        ("subject=ci", "it is a subject such as CN=ci"), ("subject=/CN=ci", "a comma between them and no /"), ("subject=CN=", "no value"),
+        ("subject=dns:", "a host name"), ("subject=ip:300.1.1.1", "an address"), ("subject=foo:bar", "begins with dns:"),
+        ("subject=cn=lower", "in these letters"), ('subject="CN=a,  O=b"', "no blank"))],
     (GOOD + "hash=" + "0" * 64, 1, "not both"),
     ("# \n\nname=a hash=0", 3, "64 lower-case"),
     ("name=a secret=short", 1, "at least 16 bytes"),
     ("secret=" + secret(1), 1, "no name"),
     (GOOD + "\n" + GOOD, 2, "line 1 has a token of the same name"),
     (GOOD + f"\nname=b secret={secret(1)}", 2, "line 1 has a token of the same secret"),
-    ("name=a subject=x\nname=b subject=x", 2, "line 1 has a token of the same subject"),
+    ("name=a subject=dns:x\nname=b subject=dns:x", 2, "line 1 has a token of the same subject"),
     ("[", 1, "the list has no end"),
     ('[{"name":"a","secret":"' + secret(1) + '"}\n{"name":"b"}]', 2, "a comma"),
     ('[{"name":"a","secret":"' + secret(1) + '"},\n]', 2, "an object must follow"),
@@ -226,3 +230,54 @@ def test_files_that_are_none(tmp_path, file, what):
     out = subprocess.run([binary(), "token", "list", "--state-dir", tmp_path / "state", "--tokens-file", file], capture_output=True,
                          text=True, timeout=90)
     assert out.returncode == 64 and str(file) in out.stderr and out.stdout == "", out
+
+
+# --- beside the database --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what, line", [
+    ("name", "name=ci secret={0}"), ("subject", 'name=other subject="CN=ci"'), ("secret", "name=other secret={1}")])
+def test_the_database_wins(start, tmp_path, file, what, line):
+    """At the start and while it runs; the other lines of the file are in force all the same."""
+    state = tmp_path / "state"
+    ours = token(state, "add", "ci", "--subject", "CN=ci", "--scope", "write")
+    good = f"name=good secret={secret(2)}\n"
+    write(file, good + line.format(secret(1), ours) + "\n")
+    said_so = f'{file}:2: token "{"ci" if what == "name" else "other"}" is not in force: token "ci" of the database has the same {what}'
+    d = begin(start, tmp_path, file)
+    assert said_so in d.log()
+    d.ask("PUT", DATA.format("default", "x"), b"1", token=ours).expect(201)
+    d.ask("GET", "/v1", token=secret(2)).expect(200)
+    d.ask("GET", "/v1", token=secret(1)).problem(401, "unauthenticated")
+    shown = json.loads(token(state, "list", "--json", "--tokens-file", file))["tokens"]
+    assert [t["in_force"] for t in shown] == [True, False, True] and f"the database has its {what}" in token(state, "list", "--tokens-file", file)
+    out = said(state, "revoke", "ci", "--tokens-file", file)
+    assert out.returncode == 0 and "token ci is revoked" in out.stderr and (f"of {file}, line 2, is in force now" in out.stderr) == (what == "name")
+    if what == "name":
+        until("the file's is in force", lambda: d.ask("GET", "/v1", token=secret(1)).status == 200)
+        token(state, "add", "ci")  # without the file's name, the command cannot know
+        until("the database's wins", lambda: d.ask("GET", "/v1", token=secret(1)).status == 401)
+        assert d.log().count(said_so) >= 2
+
+
+def test_the_file_takes_no_certificate_from_the_database(start, tmp_path, file):
+    state = tmp_path / "state"
+    write(file, 'name=filecert subject="CN=ci" scope=verify\n')
+    for args, what in ((("ci", "--subject", "CN=ci"), "subject"), (("filecert",), "name")):
+        out = said(state, "add", *args, "--tokens-file", str(file))
+        assert out.returncode == 64 and f"{file}:1 has a token of the same {what}: remove that line first" in out.stderr, out
+    out = said(state, "add", "free", "--tokens-file", str(file))
+    assert out.returncode == 0, out
+    for words in (("revoke",), ("rotate",)):
+        out = said(state, *words, "filecert", "--tokens-file", str(file))
+        assert out.returncode == 70 and f'token "filecert" is in {file}, line 1: ' in out.stderr, out
+    assert "remove that line" in said(state, "revoke", "filecert", "--tokens-file", str(file)).stderr
+    assert "there is no token named" in said(state, "revoke", "nosuch", "--tokens-file", str(file)).stderr
+
+
+def test_those_that_have_expired_are_not_counted(start, tmp_path, file):
+    write(file, f"name=old secret={secret(1)} expires=2020-01-02T03:04:05Z\nname=new secret={secret(2)}\n")
+    d = begin(start, tmp_path, file)
+    assert "1 in force; expired: old" in d.log()
+    token(d.state, "add", "short", "--expires", "2s")
+    until("both are said", lambda: "1 in force; expired: short, old" in d.log())

@@ -16,7 +16,7 @@ const unsigned gb_fuzz_mutants = 2000;
 const char *const gb_fuzz_seeds[] = {
     "# all\nname=a secret=0123456" MARK "89 scope=read,write session=s prefix=\"cam-\"\n",
     "name=b hash=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa expires=2030-01-02T03:04:05Z\n",
-    "name=\"c\" subject=\"CN=a \\\"b\\\" \\\\,O=c\" scope=admin\r\nname=d subject=dns:d.example",
+    "name=\"c\" subject=\"CN=a \\\\\\\"b\\\\\\\" \\\\,O=c\" scope=admin\r\nname=d subject=dns:d.example",
     "[{\"name\": \"e\", \"secret\": \"0123456" MARK
     "89\", \"scope\": null}, {\"name\": \"f\", \"subject\": \"dns:x\"}]",
     "{\"name\": \"g\", \"hash\": \"x\"}\n{\"name\": \"h\"}",
@@ -46,6 +46,7 @@ static void check_tokens(const struct gb_tokens_file *file) {
 
         FUZZ_ASSERT(gb_name_parse("", t->name.s, strlen(t->name.s), &name, NULL) == 0 && t->id < 0);
         FUZZ_ASSERT(t->scopes > 0 && t->scopes < 1u << GB_SCOPE_COUNT);
+        FUZZ_ASSERT(t->subject[0] == '\0' || gb_subject_flaw(t->subject) == NULL);
         FUZZ_ASSERT(strlen(t->sha256_hex) == 64 || (t->sha256_hex[0] == '\0' && t->subject[0] != '\0'));
         for (k = 0; k < i; k++) {
             FUZZ_ASSERT(t->id != file->recs[k].id && strcmp(t->name.s, file->recs[k].name.s) != 0);

@@ -127,12 +127,10 @@ static int use_pair(gnutls_certificate_credentials_t credentials, const struct g
 /* To those of all, and for itself. */
 static int keep_pair(struct gb_tls_context *context, const struct gb_tls_pair *pair, const struct chain *chain,
                      gnutls_x509_privkey_t key, struct gb_error *err) {
-    int64_t expiry_s = gnutls_x509_crt_get_expiration_time(chain->certs[0]);
     struct gb_tls_named *named;
     int r;
 
-    if (expiry_s < context->expiry_s)
-        context->expiry_s = expiry_s;
+    context->expiry_s[context->pair_count++] = gnutls_x509_crt_get_expiration_time(chain->certs[0]);
     if (use_pair(context->credentials, pair, chain, key, err) < 0)
         return -1;
     if (gb_tls_add_names(context, chain->certs[0]) < 0)
@@ -151,12 +149,26 @@ static int keep_pair(struct gb_tls_context *context, const struct gb_tls_pair *p
     return 0;
 }
 
+/* Clients refuse a server that shows a certificate that is for something else. */
+static int check_purpose(const char *file, gnutls_x509_crt_t cert, struct gb_error *err) {
+    if (gnutls_x509_crt_check_key_purpose(cert, GNUTLS_KP_TLS_WWW_SERVER, 0) != 0)
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_INTERNAL,
+        "%s: the certificate is not for servers (%s), and clients refuse it: give one for servers, such "
+        "as \"gpubufd tls init\" and \"gpubufd tls server\" make",
+        file,
+        gnutls_x509_crt_check_key_purpose(cert, GNUTLS_KP_TLS_WWW_CLIENT, 0) != 0 ? "it is for clients"
+                                                                                  : "by its extended key usage");
+}
+
 static int add_pair(struct gb_tls_context *context, const struct gb_tls_pair *pair, struct gb_error *err) {
     gnutls_x509_privkey_t key = NULL;
     struct chain chain;
     int r = -1;
 
-    if (read_chain(pair->cert, &chain, err) == 0 && read_key(pair->key, &key, err) == 0)
+    if (read_chain(pair->cert, &chain, err) == 0 && check_purpose(pair->cert, chain.certs[0], err) == 0 &&
+        read_key(pair->key, &key, err) == 0)
         r = keep_pair(context, pair, &chain, key, err);
     gnutls_x509_privkey_deinit(key);
     free_chain(&chain);
@@ -192,6 +204,7 @@ static void free_context(struct gb_tls_context *context) {
         gnutls_certificate_free_credentials(context->named[i].credentials);
     }
     free(context->named);
+    free(context->expiry_s);
     for (i = 0; i < context->names.count; i++)
         free(context->names.name[i]);
     free(context->names.name);
@@ -217,6 +230,9 @@ static int fill(struct gb_tls_context *context, const struct gb_tls_config *conf
     r = gnutls_session_ticket_key_generate(&context->ticket_key);
     if (r < 0)
         return fail(r, "gnutls_session_ticket_key_generate", err);
+    context->expiry_s = calloc(config->pair_count + 1, sizeof(*context->expiry_s));
+    if (!context->expiry_s)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     if (config->pair_count > 1) {
         context->named = calloc(config->pair_count, sizeof(*context->named));
         if (!context->named)
@@ -235,7 +251,6 @@ int gb_tls_context_new(const struct gb_tls_config *config, struct gb_tls_context
     if (!context)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     atomic_init(&context->refs, 1);
-    context->expiry_s = INT64_MAX;
     if (fill(context, config, err) < 0) {
         free_context(context);
         return -1;
@@ -258,6 +273,6 @@ const struct gb_http_names *gb_tls_context_names(const struct gb_tls_context *co
     return &context->names;
 }
 
-int64_t gb_tls_context_expiry(const struct gb_tls_context *context) {
-    return context->expiry_s;
+int64_t gb_tls_context_expiry(const struct gb_tls_context *context, size_t pair) {
+    return context->expiry_s[pair];
 }

@@ -33,7 +33,7 @@ void gb_tls_context_unref(struct gb_tls_context *context); /* NULL is accepted *
 /* What its certificates are for. Lives as long as the context. */
 const struct gb_http_names *gb_tls_context_names(const struct gb_tls_context *context);
 
-/* When the first of its certificates expires, in seconds since 1970. */
-int64_t gb_tls_context_expiry(const struct gb_tls_context *context);
+/* When the certificate of that pair expires, in seconds since 1970. */
+int64_t gb_tls_context_expiry(const struct gb_tls_context *context, size_t pair);
 
 #endif

@@ -23,7 +23,8 @@ struct gb_tls_context {
     gnutls_priority_t priority;
     gnutls_datum_t ticket_key; /* GnuTLS derives keys from it that change with time */
     bool asks_clients;
-    int64_t expiry_s;
+    int64_t *expiry_s; /* of each pair */
+    size_t pair_count; /* that were read */
 };
 
 /* Adds the DNS names of the certificate. Returns 0, or -1 if memory is exhausted. */

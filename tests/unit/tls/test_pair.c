@@ -148,6 +148,49 @@ START_TEST(files) {
 }
 END_TEST
 
+/* The names that stand in the certificate of a pair. */
+static void assert_names(const struct gb_tls_pair *pair, const char *expected) {
+    struct gb_tls_names names = {0};
+    char text[4 * GB_TLS_NAME_SIZE] = "";
+    size_t i;
+
+    ck_assert_int_eq(gb_tls_pair_names(pair, &names, &err), 0);
+    for (i = 0; i < names.count; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s", i > 0 ? ", " : "", names.items[i].text);
+    ck_assert_str_eq(text, expected);
+    gb_tls_names_done(&names);
+}
+
+START_TEST(renewal_with_names) {
+    struct gb_tls_names names = {0};
+    struct gb_tls_names more = {0};
+    struct gb_tls_plan plan = {.role = GB_TLS_SERVER, .common_name = "a.lab", .names = &names, .now_s = NOW, .days = 1};
+    struct gb_tls_plan again = {.role = GB_TLS_SERVER, .names = &more, .now_s = NOW, .days = 2};
+    struct gb_tls_pair *ca = authority(10);
+    struct gb_tls_pair *old;
+    struct gb_tls_pair *pair;
+
+    ck_assert_int_eq(gb_tls_names_add_host(&names, "a.lab", &err), 0);
+    ck_assert_int_eq(gb_tls_names_add_address(&names, "2001:db8::7", &err), 0);
+    ck_assert_int_eq(gb_tls_names_add_host(&more, "b.lab", &err), 0);
+    old = gb_tls_pair_make(&plan, ca, &err);
+    pair = gb_tls_pair_renew(&again, old, ca, &err);
+    ck_assert_msg(pair != NULL, "%s", err.detail);
+    assert_names(pair, "a.lab, 2001:db8::7, b.lab");
+    gb_tls_pair_free(pair);
+    again.only = true;
+    again.common_name = "b.lab";
+    pair = gb_tls_pair_renew(&again, old, ca, &err);
+    ck_assert_msg(pair != NULL, "%s", err.detail);
+    assert_names(pair, "b.lab");
+    gb_tls_pair_free(pair);
+    gb_tls_pair_free(old);
+    gb_tls_pair_free(ca);
+    gb_tls_names_done(&names);
+    gb_tls_names_done(&more);
+}
+END_TEST
+
 START_TEST(renewal) {
     struct gb_tls_names names = {0};
     struct gb_tls_plan plan = {.role = GB_TLS_SERVER, .common_name = "a.lab", .names = &names, .now_s = NOW, .days = 1};
@@ -238,6 +281,7 @@ int main(void) {
     tcase_add_test(tcase, a_common_name_is_cut);
     tcase_add_test(tcase, files);
     tcase_add_test(tcase, renewal);
+    tcase_add_test(tcase, renewal_with_names);
     tcase_add_test(tcase, host_names);
     tcase_add_test(tcase, each_name_once);
     suite_add_tcase(suite, tcase);

@@ -1,0 +1,137 @@
+#include "daemon/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define WORD_MAX 40
+#define FAR 3 /* changes of letters, from which on two words have nothing to do with each other */
+
+static bool taken(const struct gb_command_option *option, int verb) {
+    return verb == GB_COMMAND_ALL || (option->verbs & 1u << verb) != 0;
+}
+
+int gb_command_find(const struct gb_command *command, const char *word) {
+    int i;
+
+    for (i = 0; i < command->option_count; i++) {
+        if (strcmp(command->options[i].name, word) == 0)
+            return i;
+    }
+    return -1;
+}
+
+/* --- help --------------------------------------------------------------------------------------------------------- */
+
+static void put_verb(FILE *out, const struct gb_command *command, int verb, bool all) {
+    int i;
+
+    if (!all)
+        fprintf(out, "%s.\n\n", command->verbs[verb].help);
+    else
+        fprintf(out, "\ngpubufd %s %s\n  %s.\n", command->word, command->verbs[verb].usage, command->verbs[verb].help);
+    for (i = 0; i < command->option_count; i++) {
+        const struct gb_command_option *option = &command->options[i];
+
+        if (taken(option, verb))
+            gb_options_put(out, option->name, option->argument, option->help);
+    }
+}
+
+void gb_command_help(FILE *out, const struct gb_command *command, int verb) {
+    int i;
+
+    for (i = 0; i < command->verb_count; i++) {
+        if (verb == GB_COMMAND_ALL || verb == i)
+            fprintf(out, "%s gpubufd %s %s\n", i == 0 || verb == i ? "Usage:" : "      ", command->word,
+                    command->verbs[i].usage);
+    }
+    if (verb != GB_COMMAND_ALL)
+        putc('\n', out);
+    for (i = 0; i < command->verb_count; i++) {
+        if (verb == GB_COMMAND_ALL || verb == i)
+            put_verb(out, command, i, verb == GB_COMMAND_ALL);
+    }
+    fputs("\nOf the daemon's options, which are all taken (gpubufd --help):\n", out);
+    for (i = 0; i < command->of_daemon_count; i++)
+        gb_options_help_of(out, command->of_daemon[i]);
+}
+
+/* --- errors ------------------------------------------------------------------------------------------------------- */
+
+static int least(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* How many letters must come, go or change to make one word of the other. */
+static int distance(const char *a, const char *b) {
+    int row[WORD_MAX + 1];
+    size_t n = strlen(b);
+    size_t i;
+    size_t j;
+
+    if (n > WORD_MAX)
+        return FAR;
+    for (j = 0; j <= n; j++)
+        row[j] = (int)j;
+    for (i = 0; a[i] != '\0'; i++) {
+        int corner = row[0]++;
+
+        for (j = 1; j <= n; j++) {
+            int above = row[j];
+
+            row[j] = least(least(above, row[j - 1]) + 1, corner + (a[i] != b[j - 1]));
+            corner = above;
+        }
+    }
+    return row[n];
+}
+
+static void try_name(const char *word, const char *name, int *best, char ret[WORD_MAX + 3]) {
+    int d = distance(word, name);
+
+    if (d >= *best)
+        return;
+    *best = d;
+    snprintf(ret, WORD_MAX + 3, "--%s", name);
+}
+
+static void find_nearest(const struct gb_command *command, int verb, const char *word, char ret[WORD_MAX + 3]) {
+    int best = FAR;
+    int i;
+
+    for (i = 0; i < command->option_count; i++) {
+        if (taken(&command->options[i], verb))
+            try_name(word, command->options[i].name + 2, &best, ret);
+    }
+    for (i = 0; i < GB_OPTION_IDS; i++)
+        try_name(word, gb_option_specs[i].name, &best, ret);
+}
+
+int gb_command_unknown(const struct gb_command *command, int verb, const char *word, struct gb_error *err) {
+    char nearest[WORD_MAX + 3] = "";
+    char hint[WORD_MAX + 20] = "";
+    char of[32] = "";
+    char own[256] = "";
+    char name[WORD_MAX + 1];
+    size_t at = 0;
+    int i;
+
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    find_nearest(command, verb, name + strspn(name, "-"), nearest);
+    for (i = 0; i < command->option_count && at < sizeof own; i++) {
+        if (taken(&command->options[i], verb))
+            at += (size_t)snprintf(own + at, sizeof own - at, "%s, ", command->options[i].name);
+    }
+    if (verb >= 0 && command->verb_count > 1)
+        snprintf(of, sizeof of, " %.*s", (int)strcspn(command->verbs[verb].usage, " "), command->verbs[verb].usage);
+    if (nearest[0] != '\0')
+        snprintf(hint, sizeof hint, "; is %s meant?", nearest);
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "%s%s: there is no option \"%s\"%s; permitted: %sand the daemon's options", command->word, of,
+                        name, hint, own);
+}
+
+enum gb_exit gb_command_usage_error(const struct gb_command *command, const struct gb_error *err) {
+    fprintf(stderr, "gpubufd: %s\ngpubufd %s --help says more\n", err->detail, command->word);
+    return GB_EXIT_USAGE;
+}
