@@ -148,7 +148,7 @@ BAD_CERTIFICATE, DECRYPT_ERROR = 42, 51
 
 
 def test_keys_that_are_costly_are_not_computed_with(authority, starts):
-    """Anybody may show a certificate. What computes with it would find that the signature is wrong."""
+    """Any client may show a certificate. What computes with it would find that the signature is wrong."""
     d = starts("--tls-client-ca", authority.cert, pair=authority.pair)
     assert tls_keys.alert_of(d.tls, 2048, 17) == DECRYPT_ERROR
     assert tls_keys.alert_of(d.tls, 8192, 32) == DECRYPT_ERROR
