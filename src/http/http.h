@@ -127,11 +127,12 @@ struct gb_http_peer {
 
 /* Where a connection comes from. */
 struct gb_http_address {
-    uint8_t family; /* 4, 6; 0: a UNIX socket */
+    uint8_t family; /* 4, 6; 0: a UNIX socket; or GB_HTTP_ADDRESS_UNKNOWN */
     uint8_t bytes[16];
 };
+#define GB_HTTP_ADDRESS_UNKNOWN 255 /* a client of a trusted proxy, whose address the proxy does not tell */
 #define GB_HTTP_ADDRESS_SIZE 46
-/* "192.0.2.7", "2001:db8::7"; "" of a UNIX socket. ret: GB_HTTP_ADDRESS_SIZE bytes. */
+/* "192.0.2.7", "2001:db8::7", "unknown"; "" of a UNIX socket. ret: GB_HTTP_ADDRESS_SIZE bytes. */
 void gb_http_address_text(const struct gb_http_address *address, char *ret);
 /* The address of IPv4 that one of IPv6 stands for (::ffff:192.0.2.7, of a socket that listens for both); else the
  * same. */
@@ -525,7 +526,7 @@ struct gb_http_server_config {
     unsigned loops;            /* HTTP loops */
     unsigned bulk_loops;       /* loops for large bodies */
     unsigned connections_max;  /* one more takes the place of a quiet one, or gets 503 and is closed */
-    unsigned source_max;       /* connections and listeners of one address, loopback excepted; 0: no bound */
+    unsigned source_max;       /* connections and listeners of one address, as bounds.local says; 0: no bound */
     size_t connection_memory;  /* bytes for headers of each connection; 8 to 32 KiB */
     size_t json_max;           /* bytes of a JSON body */
     size_t json_list_max;      /* of GB_BODY_LIST */

@@ -315,6 +315,17 @@ def test_connections_of_one_address_are_told(start):
     assert limited(d.client(), "connections") == 0
 
 
+def test_connections_of_loopback_have_their_bound_if_it_is_asked_for(start):
+    for options, wanted in ((), 200), (("--bound-local",), 429):
+        d = start("--max-connections-per-address", "2", *options)
+        held = [From(d, HERE) for _ in range(2)]
+        for c in held:
+            c.ask("GET", "/v1").expect(200)
+        assert From(d, HERE).ask("GET", "/livez").status == wanted
+        From(d, THERE).ask("GET", "/v1").expect(200)
+        assert limited(d.client(unix=True), "connections") == (wanted == 429)
+
+
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 

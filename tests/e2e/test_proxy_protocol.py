@@ -191,7 +191,9 @@ def test_forwarded(start, option):
     assert statuses(From(d, PROXY), "192.0.2.2", 1) == [200]
     assert 429 in statuses(d.client(unix=True), "192.0.2.3")
     assert 429 not in statuses(From(d, DIRECT), "192.0.2.1")  # it is no proxy: what it says is not heard
-    assert 429 not in statuses(From(d, PROXY), "junk")
+    assert 429 in statuses(From(d, PROXY), "junk")
+    for unknown in ("unknown", "_x", "fe80::1%eth0", "unix:"):  # they are one client, whatever proxy they come by
+        assert statuses(From(d, PROXY), unknown, 1) == statuses(d.client(unix=True), unknown, 1) == [429]
     assert 429 in statuses(From(d, PROXY), "192.0.2.4", target="/nothing")
     assert statuses(From(d, PROXY), "192.0.2.5", 1, "/nothing") == [404]
 
@@ -232,13 +234,16 @@ def test_clients_of_a_proxy_on_the_unix_socket_are_not_local(start):
     c.ask("POST", "/v1/sessions", {"name": "refused"}, {**told, "Host": "anything.example"}).problem(421, "misdirected_request")
     c = d.client(unix=True)
     c.ask("POST", "/v1/sessions", {"name": "proxied"}, told).expect(201)
-    c.ask("POST", "/v1/sessions", {"name": "junk"}, {"X-Forwarded-For": "junk"}).expect(201)
+    junk = {"X-Forwarded-For": "8.8.8.8, unix:"}
+    c.ask("POST", "/v1/sessions", {"name": "junk"}, junk).expect(201)
     data = bytes(1 << 21)  # these go by the transfer loop, on one connection
     for _ in range(3):
         assert c.ask("PUT", "/v1/sessions/proxied/buffers/x/data", data, told).status in (200, 201)
     found = until("all are recorded", lambda: (lambda r: len(r) >= 7 and r)(
         [r for r in d.get("/v1/audit?limit=1000")["items"] if r["event"] == "request"]))
     own = f"unix:{os.getuid()}"
-    assert [r["address"] for r in reversed(found)] == [own, "192.0.2.3", "192.0.2.3", own, *["192.0.2.3"] * 3]
-    mine = c.ask("POST", "/v1/sessions/proxied/buffers/x/map", {}, told)
-    assert 400 <= mine.status < 500, mine.status
+    assert [r["address"] for r in reversed(found)] == [own, "192.0.2.3", "192.0.2.3", "unknown", *["192.0.2.3"] * 3]
+    for said in (told, junk):
+        mine = c.ask("POST", "/v1/sessions/proxied/buffers/x/map", {}, said)
+        assert 400 <= mine.status < 500, mine.status
+    c.ask("POST", "/v1/sessions", {"name": "refused"}, {**junk, "Host": "anything.example"}).problem(421, "misdirected_request")

@@ -1,6 +1,6 @@
 /* Networks of trusted proxies, and the address that X-Forwarded-For or Forwarded tells. A network has the addresses
  * that agree with it bit by bit. A second reading finds the same client. What a client has written ahead of its proxy's
- * word changes nothing. */
+ * word changes nothing. The client of a proxy is never taken for the proxy. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,6 +21,7 @@ const char *const gb_fuzz_seeds[] = {
     "X ::/0 0.0.0.0/0 unix\nunix\n2001:db8::1, \"192.0.2.7\" , ::ffff:10.0.0.1\n",
     "F 2001:db8::/33\n2001:db8:7fff::1\nfor=192.0.2.7;by=x, FOR=\"[2001:db8::7]:80\" ; proto=https\n",
     "F 127.0.0.0/8\n127.0.0.1\nproto=http;for=unknown, for=127.0.0.2\nfor=_hidden\n",
+    "X unix\nunix\n8.8.8.8, unix:\nfe80::1%eth0\n",
     "X 10.0.0.0/33\n10.0.0.1\n,, 1.2.3.4,\n",
     NULL,
 };
@@ -129,7 +130,7 @@ static struct gb_http_address second(const struct scene *scene) {
         struct gb_http_address next;
 
         if (!element(piece[--pieces], scene->forwarded, &next))
-            break;
+            next = (struct gb_http_address){.family = GB_HTTP_ADDRESS_UNKNOWN};
         client = next;
     }
     return client;
@@ -175,6 +176,8 @@ static void check_client(const struct scene *scene) {
     size_t i;
 
     FUZZ_ASSERT(same(&client, &wanted));
+    if (scene->lines > 0 && is_trusted(scene, &scene->from))
+        FUZZ_ASSERT(client.family != 0);
     if (scene->lines == LINES_MAX)
         return;
     for (i = 0; i < sizeof(ahead) / sizeof(ahead[0]) && !is_trusted(scene, &client); i++) {

@@ -78,7 +78,8 @@ static struct gb_source *find_locked(struct gb_conn_slots *places, struct key ke
     return s;
 }
 
-/* Loopback is not bounded: it stands for all users of the machine, and often for a proxy with many clients. */
+/* Loopback is bounded if that is asked for: it stands for all users of the machine, and often for a proxy with many
+ * clients. */
 static enum gb_conn_slot source_take(struct gb_conn_slots *places, const struct sockaddr *from,
                                      struct gb_source **ret) {
     enum gb_conn_slot place = GB_CONN_SLOT_TAKEN;
@@ -90,7 +91,7 @@ static enum gb_conn_slot source_take(struct gb_conn_slots *places, const struct 
     s = find_locked(places, key);
     if (!s)
         place = GB_CONN_SLOT_MEMORY;
-    else if (places->source_max > 0 && s->count >= places->source_max && !loopback)
+    else if (places->source_max > 0 && s->count >= places->source_max && (places->bound_loopback || !loopback))
         place = GB_CONN_SLOT_SOURCE;
     else
         s->count++;

@@ -25,6 +25,7 @@ struct gb_conn_slots {
     atomic_uint_fast64_t taken;
     atomic_uint_fast64_t remote; /* of them over TCP */
     uint64_t seed;               /* clients choose their addresses, and must not know the buckets */
+    bool bound_loopback;         /* source_max is loopback's, too; to be set after init, before connections come */
     bool ready;
     pthread_mutex_t lock; /* a leaf */
     struct gb_source *bucket[GB_CONN_SLOTS_BUCKETS];

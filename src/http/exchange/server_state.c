@@ -152,8 +152,11 @@ static int make_latency(struct gb_http_server *server, struct gb_error *err) {
 }
 
 static int init_places(struct gb_http_server *server, struct gb_error *err) {
-    return gb_conn_slots_init(&server->places, server->config.connections_max, server->config.source_max,
-                              gb_server_is_local(server), err);
+    if (gb_conn_slots_init(&server->places, server->config.connections_max, server->config.source_max,
+                           gb_server_is_local(server), err) < 0)
+        return -1;
+    server->places.bound_loopback = server->config.bounds.local;
+    return 0;
 }
 
 struct gb_http_server *gb_server_state_new(const struct gb_http_server_config *config, struct gb_error *err) {

@@ -92,7 +92,7 @@ struct gb_client *gb_client_get_bound(struct gb_clients *clients, struct gb_clie
 struct gb_client *gb_client_ref(struct gb_client *client); /* the caller has one */
 void gb_client_unref(struct gb_client *client);            /* NULL is accepted */
 
-/* Of an address. *ret_loopback: it stands for this machine. */
+/* Of an address; all that are unknown are one client. *ret_loopback: it stands for this machine. */
 struct gb_client_key gb_client_key_of(const struct gb_http_address *address, bool *ret_loopback);
 
 /* What the client may have open. False: it has as many. */

@@ -28,6 +28,8 @@ void gb_http_address_text(const struct gb_http_address *address, char *ret) {
     }
     if (is_four)
         write_four(bytes, ret);
+    else if (address->family == GB_HTTP_ADDRESS_UNKNOWN)
+        strcpy(ret, "unknown");
     else if (address->family != 0)
         inet_ntop(AF_INET6, bytes, ret, GB_HTTP_ADDRESS_SIZE);
 }

@@ -148,7 +148,7 @@ static bool follow(const struct gb_http_text *value, bool forwarded, const struc
         const char *s = value->s + at;
 
         if (!(forwarded ? read_for(s, len, &address) : read_node(s, len, &address)))
-            return true;
+            address = (struct gb_http_address){.family = GB_HTTP_ADDRESS_UNKNOWN};
         *from = address;
         if (!gb_http_networks_have(trusted, count, from))
             return true;

@@ -79,6 +79,12 @@ START_TEST(what_one_address_is) {
         while (n > 0)
             gb_conn_slot_end(&places, held[--n]);
     }
+    places.bound_loopback = true;
+    for (i = 0; i < sizeof(unbounded) / sizeof(unbounded[0]); i++) {
+        ck_assert_int_eq(take(&places, unbounded[i], &held[0]), GB_CONN_SLOT_TAKEN);
+        ck_assert_msg(take(&places, unbounded[i], &held[1]) == GB_CONN_SLOT_SOURCE, "%s", unbounded[i]);
+        gb_conn_slot_end(&places, held[0]);
+    }
     ck_assert_uint_eq(atomic_load(&places.taken) + atomic_load(&places.remote) + sources_of(&places), 0);
     gb_conn_slots_done(&places);
 }
