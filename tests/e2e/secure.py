@@ -30,17 +30,16 @@ class Authority:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def make(self, name, subject, names, usage="serverAuth", days=10):
+    def make(self, name, subject, names, usage="serverAuth", days=10, key=("ec", "-pkeyopt", "ec_paramgen_curve:P-256")):
         request, extensions = self.path(name + ".csr"), self.path(name + ".ext")
-        cert, key = self.path(name + ".pem"), self.path(name + ".key")
-        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request, "-subj",
-                subject)
+        cert, file = self.path(name + ".pem"), self.path(name + ".key")
+        openssl("req", "-newkey", *key, "-nodes", "-keyout", file, "-out", request, "-subj", subject)
         with open(extensions, "w") as f:
             f.write(f"subjectAltName={names}\nextendedKeyUsage={usage}\n")
         openssl("x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self.key, "-CAcreateserial", "-out", cert,
                 "-days", days, "-extfile", extensions)
-        os.chmod(key, 0o600)
-        return cert, key
+        os.chmod(file, 0o600)
+        return cert, file
 
     def server(self, name="server"):
         return self.make(name, "/CN=localhost", "DNS:localhost,IP:127.0.0.1,IP:::1")

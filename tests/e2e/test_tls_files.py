@@ -11,6 +11,7 @@ import threading
 import pytest
 
 import secure
+import tls_keys
 from connected import PATIENCE_S
 from harness import DATA, SMALL_SLOTS, Daemon, until
 from records import context_of, s_client
@@ -140,6 +141,45 @@ def test_certificates_of_clients(authority, starts, tmp_path, version):
                         (authority.make("purpose", "/CN=client", "DNS:c", "serverAuth"), "UNSUPPORTED_CERTIFICATE")):
         with pytest.raises(ssl.SSLError, match=alert):
             asks(*pair)
+    d.stop()
+
+
+BAD_CERTIFICATE, DECRYPT_ERROR = 42, 51
+
+
+def test_keys_that_are_costly_are_not_computed_with(authority, starts):
+    """Any client may show a certificate. What computes with it would find that the signature is wrong."""
+    d = starts("--tls-client-ca", authority.cert, pair=authority.pair)
+    assert tls_keys.alert_of(d.tls, 2048, 17) == DECRYPT_ERROR
+    assert tls_keys.alert_of(d.tls, 8192, 32) == DECRYPT_ERROR
+    for bits, exponent_bits in ((2048, 33), (8200, 17), (16384, 16382), (57344, 57342)):
+        assert tls_keys.alert_of(d.tls, bits, exponent_bits) == BAD_CERTIFICATE, (bits, exponent_bits)
+    d.stop()
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=["1.2", "1.3"])
+def test_an_exponent_that_is_costly(authority, starts, version):
+    """Of a certificate that is good otherwise."""
+    d = starts("--tls-client-ca", authority.cert, pair=authority.pair)
+    for name, exponent in (("usual", 65537), ("large", (1 << 32) + 15)):
+        authority.make(name, "/CN=client", "DNS:c", "clientAuth",
+                       key=("rsa", "-pkeyopt", "rsa_keygen_bits:2048", "-pkeyopt", f"rsa_keygen_pubexp:{exponent}"))
+
+    def asks(name):
+        with d.wire(context_of(authority, version, version, authority.path(name + ".pem"), authority.path(name + ".key"))) as r:
+            return r.ask("GET", "/readyz").status
+
+    assert asks("usual") == 200
+    with pytest.raises(ssl.SSLError, match="BAD_CERTIFICATE"):
+        asks("large")
+    d.stop()
+
+
+@pytest.mark.parametrize("group", ["ffdhe2048", "ffdhe8192"])
+def test_groups_that_are_costly_are_not_spoken(authority, starts, group):
+    d = starts(pair=authority.pair)
+    assert "handshake failure" in s_client(d.tls, authority, "-groups", group, send=CLOSE)
+    assert "HTTP/1.1 200" in s_client(d.tls, authority, "-groups", group + ":P-256", send=CLOSE)
     d.stop()
 
 

@@ -13,6 +13,8 @@
 #include "http/tls/tls.h"
 
 #define CHAIN_MAX 16
+#define RSA_BITS_MAX 8192
+#define MESSAGE_MAX (32 * 1024) /* of a handshake: a chain of certificates is the longest */
 
 /* What a certificate must be good for. */
 #define CLIENT                                                                                                         \
@@ -124,6 +126,76 @@ static struct gb_tls_certificate *read_first(const gnutls_datum_t *der) {
     }
     gnutls_x509_crt_deinit(cert);
     return certificate;
+}
+
+/* --- keys --------------------------------------------------------------------------------------------------------- */
+
+/* GnuTLS checks the client's signature with the client's own key before any authority is asked, and on a loop that
+ * others wait for: an exponent as long as a modulus of 57344 bits takes it minutes. */
+static bool is_small(const gnutls_datum_t *exponent) {
+    unsigned n = exponent->size;
+
+    while (n > 0 && exponent->data[exponent->size - n] == 0)
+        n--;
+    return n <= 4;
+}
+
+static bool has_bearable_key(gnutls_x509_crt_t cert) {
+    gnutls_datum_t modulus = {.data = NULL};
+    gnutls_datum_t exponent = {.data = NULL};
+    unsigned bits = 0;
+    bool good;
+
+    switch (gnutls_x509_crt_get_pk_algorithm(cert, &bits)) {
+    case GNUTLS_PK_ECDSA:
+    case GNUTLS_PK_EDDSA_ED25519:
+    case GNUTLS_PK_EDDSA_ED448:
+        return true;
+    case GNUTLS_PK_RSA:
+    case GNUTLS_PK_RSA_PSS:
+        good = bits <= RSA_BITS_MAX && gnutls_x509_crt_get_pk_rsa_raw(cert, &modulus, &exponent) == 0 &&
+               is_small(&exponent);
+        gnutls_free(modulus.data);
+        gnutls_free(exponent.data);
+        return good;
+    default:
+        return false;
+    }
+}
+
+static bool is_bearable(const gnutls_datum_t *der) {
+    gnutls_x509_crt_t cert = NULL;
+    bool good = gnutls_x509_crt_init(&cert) == 0 && gnutls_x509_crt_import(cert, der, GNUTLS_X509_FMT_DER) == 0 &&
+                has_bearable_key(cert);
+
+    gnutls_x509_crt_deinit(cert);
+    return good;
+}
+
+/* The client's CertificateVerify has come. */
+static int before_verify(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
+                         const gnutls_datum_t *message) {
+    unsigned count = 0;
+    const gnutls_datum_t *chain = gnutls_certificate_get_peers(session, &count);
+    unsigned i;
+
+    (void)type;
+    (void)when;
+    (void)message;
+    if (!incoming)
+        return 0;
+    if (!chain || count > CHAIN_MAX)
+        return GNUTLS_E_CERTIFICATE_ERROR;
+    for (i = 0; i < count; i++) {
+        if (!is_bearable(&chain[i]))
+            return GNUTLS_E_CERTIFICATE_ERROR;
+    }
+    return 0;
+}
+
+void gb_tls_certificate_guard(gnutls_session_t session) {
+    gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_CERTIFICATE_VERIFY, GNUTLS_HOOK_PRE, before_verify);
+    gnutls_handshake_set_max_packet_length(session, MESSAGE_MAX);
 }
 
 /* --- trust -------------------------------------------------------------------------------------------------------- */

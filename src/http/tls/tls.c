@@ -177,6 +177,7 @@ static int set_up(struct gb_tls *tls) {
         return -1;
     gnutls_certificate_server_set_request(tls->session,
                                           context->asks_clients ? GNUTLS_CERT_REQUEST : GNUTLS_CERT_IGNORE);
+    gb_tls_certificate_guard(tls->session);
     gnutls_session_set_ptr(tls->session, tls);
     if (context->named)
         gnutls_handshake_set_post_client_hello_function(tls->session, said_hello);
