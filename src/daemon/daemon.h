@@ -46,7 +46,8 @@ struct gb_daemon {
     struct gb_store *store;
     struct gb_token_store *tokens;
     struct gb_tokens_file tokens_file;
-    int64_t token_end_us; /* when the next token's time is over; 0: none has an end */
+    int64_t token_end_us;  /* when the next token's time is over; 0: none has an end */
+    int64_t token_look_us; /* the wall clock when that was last looked at */
     struct gb_closer *closer;
     struct gb_core *core;
     struct gb_api *api;
@@ -99,6 +100,8 @@ bool gb_daemon_is_closed(const struct gb_daemon *daemon);
 /* Reads the tokens of the database again, and puts them and those of the file in force. A token of the file that has
  * the name, the secret or the subject of one of the database stays out, which is logged. */
 int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, struct gb_error *err);
+/* After the tokens, or the clock, were set: notes when the next token's time is over. */
+void gb_daemon_note_token_end(struct gb_daemon *daemon);
 void gb_daemon_log_tokens(const struct gb_daemon *daemon, const struct gb_token_count *count);
 /* A disk without room for the file is logged, and is no failure: it is tried again as soon as the database takes
  * changes. */

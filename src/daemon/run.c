@@ -31,14 +31,20 @@ static void end_revoked(struct gb_daemon *daemon) {
 }
 
 static void check_token_end(struct gb_daemon *daemon) {
+    int64_t now_us = gb_wall_us();
     struct gb_token_count count;
 
-    if (daemon->token_end_us == 0 || gb_wall_us() < daemon->token_end_us)
+    /* The clock was set back: what was over may be to come. */
+    if (now_us < daemon->token_look_us)
+        gb_daemon_note_token_end(daemon);
+    else
+        daemon->token_look_us = now_us;
+    if (daemon->token_end_us == 0 || now_us < daemon->token_end_us)
         return;
     gb_log(&daemon->log, GB_LOG_INFO, "tokens", "the time of a token, or of its former secret, is over");
     if (gb_daemon_load_tokens(daemon, &count, NULL) == 0)
         gb_daemon_log_tokens(daemon, &count);
-    daemon->token_end_us = gb_tokens_next_end(daemon->core);
+    gb_daemon_note_token_end(daemon);
     end_revoked(daemon);
 }
 

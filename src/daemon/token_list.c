@@ -1,6 +1,7 @@
 #include "daemon/token_list.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -10,9 +11,7 @@
 struct list {
     struct gb_json_writer *out; /* NULL: a table */
     int64_t now_us;
-    /* A token of the file that one of the database keeps out of force: */
-    const struct gb_token_rec *rec;
-    const char *same; /* what both have; NULL: it is in force */
+    const char *same; /* what a token of the file has that one of the database has, too; NULL: it is in force */
 };
 
 /* Whole seconds are enough for people; "-" for a time that there is none of. */
@@ -125,41 +124,50 @@ static void put_token(const struct list *list, const struct gb_token_rec *rec) {
 
 /* --- both --------------------------------------------------------------------------------------------------------- */
 
-static int visit(void *arg, const struct gb_token_rec *rec, struct gb_error *err) {
-    const struct list *list = arg;
-
-    (void)err;
+static void visit(const struct list *list, const struct gb_token_rec *rec) {
     if (list->out)
         put_token(list, rec);
     else
         print_row(list, rec);
-    return 0;
 }
 
-static int find_same(void *arg, const struct gb_token_rec *rec, struct gb_error *err) {
-    struct list *list = arg;
-
-    (void)err;
-    if (!list->same)
-        list->same = gb_tokens_clash(rec, list->rec);
-    return 0;
+static int collect(void *arg, const struct gb_token_rec *rec, struct gb_error *err) {
+    return gb_token_array_add(arg, rec, err);
 }
 
-static int visit_all(struct gb_token_store *tokens, const struct gb_tokens_file *file, struct list *list,
-                     struct gb_error *err) {
+static int visit_file(struct gb_token_store *tokens, const struct gb_tokens_file *file,
+                      const struct gb_tokens_index *database, struct list *list, struct gb_error *err) {
     size_t i;
 
     for (i = 0; i < file->count; i++) {
         struct gb_token_rec rec = file->recs[i];
 
-        list->rec = &rec;
         list->same = NULL;
-        if (gb_token_last_use(tokens, &rec, err) != 0 || gb_token_list(tokens, find_same, list, err) != 0)
+        if (gb_token_last_use(tokens, &rec, err) != 0)
             return -1;
-        visit(list, &rec, err);
+        gb_tokens_index_find(database, &rec, &list->same);
+        visit(list, &rec);
     }
     list->same = NULL;
-    return gb_token_list(tokens, visit, list, err);
+    return 0;
+}
+
+static int visit_all(struct gb_token_store *tokens, const struct gb_tokens_file *file, struct list *list,
+                     struct gb_error *err) {
+    struct gb_token_array array = {.items = NULL};
+    struct gb_tokens_index database = {.names = {NULL}};
+    size_t i;
+    int r = gb_token_list(tokens, collect, &array, err);
+
+    if (r == 0)
+        r = gb_tokens_index_add_all(&database, &array, err);
+    if (r == 0)
+        r = visit_file(tokens, file, &database, list, err);
+    for (i = 0; r == 0 && i < array.count; i++)
+        visit(list, &array.items[i]);
+    gb_tokens_index_done(&database);
+    free(array.items);
+    return r;
 }
 
 static int print_json(struct gb_token_store *tokens, const struct gb_tokens_file *file, struct gb_error *err) {

@@ -5,20 +5,8 @@
 #include "base/clock.h"
 #include "daemon/daemon.h"
 
-struct token_array {
-    struct gb_token_rec *items;
-    size_t count;
-};
-
 static int collect(void *arg, const struct gb_token_rec *rec, struct gb_error *err) {
-    struct token_array *array = arg;
-    struct gb_token_rec *items = realloc(array->items, (array->count + 1) * sizeof *items);
-
-    if (items == NULL)
-        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory while reading tokens");
-    array->items = items;
-    items[array->count++] = *rec;
-    return 0;
+    return gb_token_array_add(arg, rec, err);
 }
 
 /* A token that no secret opens: no text is known whose SHA-256 is all zeros. With it in force every request needs a
@@ -36,16 +24,6 @@ static bool same_rights(const struct gb_token_rec *a, const struct gb_token_rec 
            a->expires_at_us == b->expires_at_us;
 }
 
-static const struct gb_token_rec *find(const struct gb_tokens_file *file, int64_t id) {
-    size_t i;
-
-    for (i = 0; i < file->count; i++) {
-        if (file->recs[i].id == id)
-            return &file->recs[i];
-    }
-    return NULL;
-}
-
 /* The daemon itself changes them: who wrote the file is not known. */
 static void note(struct gb_core *core, enum gb_audit_event event, const struct gb_token_rec *token) {
     const struct gb_audit_rec rec = {.at_us = gb_wall_us(),
@@ -61,11 +39,11 @@ static void note_changes(struct gb_core *core, const struct gb_tokens_file *befo
     size_t i;
 
     for (i = 0; i < before->count; i++) {
-        if (!find(now, before->recs[i].id))
+        if (!gb_tokens_index_named(&now->index, before->recs[i].name.s))
             note(core, GB_AUDIT_TOKEN_REVOKED, &before->recs[i]);
     }
     for (i = 0; i < now->count; i++) {
-        const struct gb_token_rec *old = find(before, now->recs[i].id);
+        const struct gb_token_rec *old = gb_tokens_index_named(&before->index, now->recs[i].name.s);
 
         if (!old)
             note(core, GB_AUDIT_TOKEN_ADDED, &now->recs[i]);
@@ -77,40 +55,27 @@ static void note_changes(struct gb_core *core, const struct gb_tokens_file *befo
 int gb_daemon_read_tokens_file(struct gb_daemon *daemon, bool asked, bool *ret_changed, struct gb_error *err) {
     const char *path = daemon->options.tokens_file;
     struct gb_tokens_file *file = &daemon->tokens_file;
-    struct gb_tokens_file before;
+    struct gb_tokens_file fresh = {.recs = NULL};
+    int rc;
 
     *ret_changed = false;
     if (path[0] == '\0' || (!gb_tokens_file_changed(file, path, gb_clock_ns()) && !asked))
         return 0;
-    before = *file;
-    file->recs = NULL;
-    file->count = 0;
-    if (gb_tokens_file_read(file, path, err) != 0) {
-        file->recs = before.recs;
-        file->count = before.count;
+    rc = gb_tokens_file_read(&fresh, path, err);
+    file->opened = fresh.opened;
+    if (rc != 0)
         return -1;
-    }
+    fresh.seen = file->seen;
+    fresh.seen_ns = file->seen_ns;
     if (daemon->core != NULL && gb_audit_mode(daemon->core) != GB_AUDIT_OFF)
-        note_changes(daemon->core, &before, file);
-    free(before.recs);
+        note_changes(daemon->core, file, &fresh);
+    gb_tokens_file_done(file);
+    *file = fresh;
     *ret_changed = true;
     return 0;
 }
 
 /* --- those of the file beside those of the database --------------------------------------------------------------- */
-
-/* A token of the database that has what this one has, too. */
-static const struct gb_token_rec *find_clash(const struct token_array *array, const struct gb_token_rec *rec,
-                                             const char **ret_same) {
-    size_t i;
-
-    for (i = 0; i < array->count; i++) {
-        *ret_same = gb_tokens_clash(&array->items[i], rec);
-        if (*ret_same)
-            return &array->items[i];
-    }
-    return NULL;
-}
 
 static void log_clash(const struct gb_daemon *daemon, size_t i, const struct gb_token_rec *other, const char *same) {
     gb_log(&daemon->log, GB_LOG_ERROR, "tokens",
@@ -122,29 +87,41 @@ static void log_clash(const struct gb_daemon *daemon, size_t i, const struct gb_
 
 /* What the last process knew of the uses of the file's tokens stands in the database. A token that would take a name, a
  * secret or a certificate from one of the database stays out. */
-static int add_file(struct gb_daemon *daemon, struct token_array *array, struct gb_error *err) {
-    const struct token_array database = *array;
+static int add_apart(struct gb_daemon *daemon, const struct gb_tokens_index *database, struct gb_token_array *array,
+                     struct gb_error *err) {
     size_t i;
 
     for (i = 0; i < daemon->tokens_file.count; i++) {
         struct gb_token_rec rec = daemon->tokens_file.recs[i];
-        const struct token_array ours = {array->items, database.count};
         const char *same;
-        const struct gb_token_rec *other = find_clash(&ours, &rec, &same);
+        const struct gb_token_rec *other = gb_tokens_index_find(database, &rec, &same);
 
         if (other && daemon->core != NULL)
             log_clash(daemon, i, other, same);
         if (other)
             continue;
-        if (gb_token_last_use(daemon->tokens, &rec, err) != 0 || collect(array, &rec, err) != 0)
+        if (gb_token_last_use(daemon->tokens, &rec, err) != 0 || gb_token_array_add(array, &rec, err) != 0)
             return -1;
     }
     return 0;
 }
 
+/* array: those of the database. */
+static int add_file(struct gb_daemon *daemon, struct gb_token_array *array, struct gb_error *err) {
+    struct gb_tokens_index database = {.names = {NULL}};
+    int rc = gb_token_array_reserve(array, array->count + daemon->tokens_file.count, err);
+
+    if (rc == 0)
+        rc = gb_tokens_index_add_all(&database, array, err);
+    if (rc == 0)
+        rc = add_apart(daemon, &database, array, err);
+    gb_tokens_index_done(&database);
+    return rc;
+}
+
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
-static void count_tokens(const struct token_array *array, struct gb_token_count *ret) {
+static void count_tokens(const struct gb_token_array *array, struct gb_token_count *ret) {
     int64_t now_us = gb_wall_us();
     size_t at = 0;
     size_t i;
@@ -167,9 +144,14 @@ bool gb_daemon_is_closed(const struct gb_daemon *daemon) {
     return daemon->exposed || daemon->options.tokens_file[0] != '\0' || (daemon->proxied && daemon->had_tokens);
 }
 
+void gb_daemon_note_token_end(struct gb_daemon *daemon) {
+    daemon->token_look_us = gb_wall_us();
+    daemon->token_end_us = gb_tokens_next_end(daemon->core);
+}
+
 int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, struct gb_error *err) {
     struct gb_token_rec locked = locked_token();
-    struct token_array array = {0};
+    struct gb_token_array array = {0};
     int rc = gb_token_list(daemon->tokens, collect, &array, err);
 
     if (rc == 0)
@@ -183,7 +165,7 @@ int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, 
             rc = gb_tokens_set(daemon->core, array.items, array.count, err);
     }
     if (rc == 0 && daemon->core != NULL)
-        daemon->token_end_us = gb_tokens_next_end(daemon->core);
+        gb_daemon_note_token_end(daemon);
     if (rc == 0)
         count_tokens(&array, ret);
     free(array.items);

@@ -23,9 +23,9 @@ static const char *const keys[GB_TOKEN_KEYS] = {"name",    "secret", "hash",    
 
 /* The tokens while they are read. */
 struct reading {
-    struct gb_token_rec *recs;
-    unsigned *lines; /* of each */
-    size_t count;
+    struct gb_token_array array;
+    struct gb_tokens_index index; /* of the array */
+    unsigned *lines;              /* of each */
     int64_t modified_us;
 };
 
@@ -72,14 +72,18 @@ static int read_secret(const struct gb_token_entry *e, struct gb_token_rec *rec,
 static int read_expiry(const char *text, int64_t *ret_us, struct gb_error *err) {
     if (text && gb_timestamp_parse(text, strlen(text), ret_us) != GB_TIMESTAMP_OK)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "expires must be a time such as 2030-01-02T03:04:05Z");
+    /* Among tokens, 0 stands for one that never expires. */
+    if (text && *ret_us <= 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "expires must be a time after 1970-01-01T00:00:00Z");
     return 0;
 }
 
-/* A text that has the form of a name, or none. */
+/* A name, unless it is not given. One that is given and empty is an error: it may be a variable that was not set, and
+ * a token without it may do more. */
 static int read_name(const char *what, const char *text, char *ret, struct gb_error *err) {
     struct gb_name name;
 
-    if (!text || text[0] == '\0')
+    if (!text)
         return 0;
     if (gb_name_parse(what, text, strlen(text), &name, err) != 0)
         return -1;
@@ -153,36 +157,45 @@ const char *gb_tokens_clash(const struct gb_token_rec *a, const struct gb_token_
 }
 
 static int check_alone(const struct reading *r, const struct gb_token_rec *rec, struct gb_error *err) {
-    size_t i;
+    const char *same;
+    const struct gb_token_rec *other = gb_tokens_index_find(&r->index, rec, &same);
 
-    for (i = 0; i < r->count; i++) {
-        const char *same = gb_tokens_clash(&r->recs[i], rec);
+    if (!other)
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "line %u has a token of the same %s",
+                        r->lines[other - r->array.items], same);
+}
 
-        if (same)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "line %u has a token of the same %s", r->lines[i], same);
-    }
-    return 0;
+/* Room for one more. The tokens move, so that the index is made again. */
+static int make_room(struct reading *r, struct gb_error *err) {
+    size_t capacity = r->array.capacity > 0 ? 2 * r->array.capacity : 16;
+    unsigned *lines;
+
+    if (r->array.count < r->array.capacity)
+        return 0;
+    lines = realloc(r->lines, capacity * sizeof *lines);
+    if (!lines)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    r->lines = lines;
+    gb_tokens_index_done(&r->index);
+    if (gb_token_array_reserve(&r->array, capacity, err) != 0)
+        return -1;
+    return gb_tokens_index_add_all(&r->index, &r->array, err);
 }
 
 static int take(void *arg, unsigned line, const struct gb_token_entry *entry, struct gb_error *err) {
     struct reading *r = arg;
     struct gb_token_rec rec = {.scopes = 1u << GB_SCOPE_READ, .created_at_us = r->modified_us};
-    struct gb_token_rec *recs;
-    unsigned *lines;
 
-    if (read_entry(entry, &rec, err) != 0 || check_alone(r, &rec, err) != 0)
+    if (r->array.count == GB_TOKENS_FILE_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "this token is one more than the %d that a file may have",
+                            GB_TOKENS_FILE_MAX);
+    if (read_entry(entry, &rec, err) != 0 || check_alone(r, &rec, err) != 0 || make_room(r, err) != 0)
         return -1;
-    recs = realloc(r->recs, (r->count + 1) * sizeof *recs);
-    if (recs)
-        r->recs = recs;
-    lines = realloc(r->lines, (r->count + 1) * sizeof *lines);
-    if (lines)
-        r->lines = lines;
-    if (!recs || !lines)
-        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    r->lines[r->count] = line;
-    r->recs[r->count++] = rec;
-    return 0;
+    r->lines[r->array.count] = line;
+    if (gb_token_array_add(&r->array, &rec, err) != 0)
+        return -1;
+    return gb_tokens_index_add(&r->index, &r->array.items[r->array.count - 1], err);
 }
 
 /* --- lines -------------------------------------------------------------------------------------------------------- */
@@ -348,7 +361,7 @@ static int parse(char *text, size_t n, struct reading *r, const char *path, stru
 }
 
 static int read_open(struct gb_tokens_file *file, int fd, const char *path, struct gb_error *err) {
-    struct reading r = {.recs = NULL};
+    struct reading r = {.lines = NULL};
     struct stat st;
     char *text;
     size_t n = 0;
@@ -367,15 +380,18 @@ static int read_open(struct gb_tokens_file *file, int fd, const char *path, stru
     explicit_bzero(text, n);
     free(text);
     if (rc != 0) {
-        free(r.recs);
+        gb_tokens_index_done(&r.index);
+        free(r.array.items);
         free(r.lines);
         return -1;
     }
+    gb_tokens_index_done(&file->index);
     free(file->recs);
     free(file->lines);
-    file->recs = r.recs;
+    file->recs = r.array.items;
     file->lines = r.lines;
-    file->count = r.count;
+    file->count = r.array.count;
+    file->index = r.index;
     return 0;
 }
 
@@ -405,6 +421,7 @@ const struct gb_token_rec *gb_tokens_file_find(const struct gb_tokens_file *file
 }
 
 void gb_tokens_file_done(struct gb_tokens_file *file) {
+    gb_tokens_index_done(&file->index);
     free(file->recs);
     free(file->lines);
     *file = (struct gb_tokens_file){.recs = NULL};

@@ -12,7 +12,11 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "daemon/tokens_index.h"
 #include "model/model.h"
+
+/* A file with more is refused. */
+#define GB_TOKENS_FILE_MAX 10000
 
 /* How the file looks. */
 struct gb_tokens_look {
@@ -29,6 +33,7 @@ struct gb_tokens_file {
     struct gb_token_rec *recs;
     unsigned *lines; /* at which each begins */
     size_t count;
+    struct gb_tokens_index index;
     struct gb_tokens_look opened; /* when it was last opened */
     struct gb_tokens_look seen;   /* when it was last looked at, */
     uint64_t seen_ns;             /* as it is since then */

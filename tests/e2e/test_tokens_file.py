@@ -89,6 +89,21 @@ def test_it_is_read_again(start, tmp_path, file):
     until("the database's is taken", lambda: d.ask("GET", "/v1", token=database).status == 200)
 
 
+def test_as_many_as_a_file_may_have(start, tmp_path, file):
+    """They are compared with each other and with those before in less time than the daemon may take for its other work."""
+    def text(n):
+        return "".join(f"name=t{i} secret={secret(i)} subject=dns:t{i}\n" for i in range(n))
+
+    write(file, text(10000))
+    d = begin(start, tmp_path, file)
+    d.ask("GET", "/v1", token=secret(9999)).expect(200)
+    write(file, text(9999))
+    until("one is revoked", lambda: d.ask("GET", "/v1", token=secret(9999)).status == 401)
+    write(file, text(10001))
+    until("it is said", lambda: f"{file}:10001: this token is one more than the 10000 that a file may have" in d.log())
+    d.ask("GET", "/v1", token=secret(9998)).expect(200)
+
+
 def test_a_file_that_is_written_in_place_is_read_at_sighup(start, tmp_path, file):
     write(file, f"name=one secret={secret(1)}\n")
     d = begin(start, tmp_path, file)
@@ -179,6 +194,11 @@ GOOD = f"name=a secret={secret(1)} "
     (GOOD + "expires=30d", 1, "expires must be a time"),
     (GOOD + "prefix=a/b", 1, "prefix"),
     (GOOD + "session=-", 1, "session name"),
+    *[(GOOD + f"{key}={empty}", 1, what) for empty in ("", '""') for key, what in (  # of a template's variable that is not set
+        ("session", "session name"), ("prefix", "prefix"), ("scope", "scope must be"), ("subject", "subject"), ("expires", "expires must"))],
+    ('{"name":"a","subject":"dns:x","prefix":""}', 1, "prefix"),
+    (GOOD + "expires=1970-01-01T00:00:00Z", 1, "expires must be a time after 1970"),
+    ("".join(f"name=a{i} subject=dns:x{i}\n" for i in range(10001)), 10001, "one more than the 10000"),
     *[(f"name=b {kind}", 1, flaw) for kind, flaw in (
         ("subject=ci", "it is a subject such as CN=ci"), ("subject=/CN=ci", "a comma between them and no /"), ("subject=CN=", "no value"),
         ("subject=dns:", "a host name"), ("subject=ip:300.1.1.1", "an address"), ("subject=foo:bar", "begins with dns:"),

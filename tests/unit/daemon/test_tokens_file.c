@@ -101,11 +101,46 @@ START_TEST(a_file_that_is_being_written_is_left_alone) {
 }
 END_TEST
 
+/* Quadratic comparisons would take minutes of a file that is large, and nothing else is done meanwhile. */
+START_TEST(as_many_as_may_be_are_read_at_once) {
+    enum { LINE = 64 };
+    char path[] = "/tmp/gb-tokens-XXXXXX";
+    struct gb_tokens_file file = {.recs = NULL};
+    struct gb_error err = GB_ERROR_INIT;
+    char *text = calloc(GB_TOKENS_FILE_MAX + 1, LINE);
+    char *at = text;
+    uint64_t begin_ns;
+    unsigned line = 0;
+    int i;
+
+    ck_assert_ptr_nonnull(text);
+    for (i = 0; i < GB_TOKENS_FILE_MAX; i++)
+        at += snprintf(at, LINE, "name=t%d secret=0123456789-%08d subject=dns:t%d\n", i, i, i);
+    write_file(path, text);
+    begin_ns = gb_clock_ns();
+    gb_assert_ok(gb_tokens_file_read(&file, path, &err), err);
+    ck_assert_uint_lt(gb_clock_ns() - begin_ns, 5 * GB_NS_PER_S); /* also with sanitizers, on a busy machine */
+    ck_assert_uint_eq(file.count, GB_TOKENS_FILE_MAX);
+    ck_assert_ptr_nonnull(gb_tokens_file_find(&file, "t9999", "", &line));
+    ck_assert_uint_eq(line, 10000);
+    ck_assert_ptr_eq(gb_tokens_index_named(&file.index, "t9999"), &file.recs[9999]);
+    strcpy(at, "name=last secret=0123456789-last\n");
+    rewrite(path, text);
+    ck_assert_int_eq(gb_tokens_file_read(&file, path, &err), -1);
+    ck_assert_msg(strstr(err.detail, ":10001: ") && strstr(err.detail, "the 10000 that"), "%s", err.detail);
+    ck_assert_uint_eq(file.count, GB_TOKENS_FILE_MAX);
+    unlink(path);
+    free(text);
+    gb_tokens_file_done(&file);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("tokens file");
 
     gb_test_add_loop(suite, "misplaced", a_misplaced_secret_is_not_repeated, 10,
                      sizeof(misplaced) / sizeof(misplaced[0]));
     gb_test_add(suite, "written", a_file_that_is_being_written_is_left_alone, 10);
+    gb_test_add(suite, "many", as_many_as_may_be_are_read_at_once, 30);
     return gb_test_run(suite);
 }
