@@ -168,6 +168,46 @@ def test_refusals_of_many_have_a_share(start, tmp_path):
     assert len([r for r in found if r["event"] == "request"]) == 6 and "x" in [r.get("object") for r in found]
 
 
+def test_a_flood_of_requests_that_change_nothing_displaces_nothing(start, tmp_path):
+    """Neither reads without a token nor verifications push out the record of a change, and no change is folded."""
+    state, path = str(tmp_path / "s"), tmp_path / "audit.jsonl"
+    secrets = {name: command(state, "add", name, "--scope", name) for name in ("admin", "verify", "write")}
+
+    def changes(d):
+        return [(r["method"], r["status"]) for r in requests(d, secrets["admin"]) if r["route"] == "/v1/sessions" and r["status"] < 300 and "count" not in r]
+
+    d = start("--audit", "all", "--audit-rows", "1000", "--audit-file", str(path), state=state)
+    d.ask("POST", "/v1/sessions", {"name": "mine"}, token=secrets["write"]).expect(201)
+    with contextlib.closing(d.client()) as c:
+        for _ in range(3000):
+            c.ask("GET", "/livez").expect(200)
+    d.stop()
+    reads = [r for r in lines(path) if r.get("route") == "/livez"]
+    assert told(reads) >= 3000 and len(reads) < 20
+    d = start("--audit-rows", "1000", state=state)
+    assert changes(d) == [("POST", 201)]
+
+    for name in ("a", "b", "c"):
+        d.ask("POST", "/v1/sessions", {"name": name}, token=secrets["write"]).expect(201)
+    d.ask("PUT", DATA.format("default", "x"), b"abcd", token=secrets["write"]).expect(201)
+    with contextlib.closing(d.client(token=secrets["verify"])) as v, contextlib.closing(d.client(token=secrets["write"])) as w:
+        for i in range(1500):
+            v.ask("POST", f"{S}/buffers/none{i}/verify", {}).expect(404)
+        v.ask("POST", f"{S}/buffers/x/verify", {}).expect(200)
+        for i in range(300):
+            w.ask("DELETE", f"{S}/buffers/none{i}").expect(404)
+        for _ in range(3):  # the bytes before the end are written
+            w.ask("PUT", DATA.format("default", "x") + "?in_place=true", b"efgh", {"Content-Digest": "sha-256=:" + "A" * 43 + "=:"}).expect(400)
+    d.stop()
+    d = start("--audit-rows", "1000", state=state)
+    assert changes(d) == [("POST", 201)] * 4
+    found = requests(d, secrets["admin"])
+    assert not [r for r in found if r["route"].endswith("/verify")]
+    deleted = [r for r in found if r["method"] == "DELETE"]
+    assert told(deleted) == 300 and len(deleted) < 20
+    assert len([r for r in found if r["status"] == 400 and "count" not in r]) == 3
+
+
 def everything(folder):
     """The bytes of all files below it, the database's log included."""
     for place, _, names in os.walk(folder):

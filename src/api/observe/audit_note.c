@@ -22,20 +22,35 @@ static bool refused(enum gb_code code) {
     return code == GB_ERR_UNAUTHENTICATED || code == GB_ERR_FORBIDDEN;
 }
 
-/* It has changed nothing, and the client can have it again as often as it likes. */
-static bool repeatable(struct gb_core *core, const struct gb_http_request *request, enum gb_code code) {
-    if (refused(code) || code == GB_ERR_TOO_MANY_REQUESTS)
+/* Whether it changes nothing, however it ends. So does a method that no route has. */
+static bool reads(const struct gb_http_request *request) {
+    if (request->method >= GB_HTTP_METHOD_COUNT || gb_http_is_safe(request->method) || !request->route)
         return true;
-    return code != GB_OK && request->by.token == 0 && gb_tokens_required(core);
+    return gb_route_reads(gb_route_of(request));
 }
 
-/* A method that no route has changes nothing. */
+/* A write in place whose body breaks off, or has another digest, is answered 4xx and has changed bytes. */
+static bool may_be_partial(const struct gb_http_request *request, const struct gb_http_end *end) {
+    return request->route->body == GB_BODY_STREAM && end->received > 0;
+}
+
+/* It has changed nothing, and the client can have it again as often as it likes. */
+static bool repeatable(struct gb_core *core, const struct gb_http_request *request, const struct gb_http_end *end) {
+    if (refused(end->code) || end->code == GB_ERR_TOO_MANY_REQUESTS || reads(request))
+        return true;
+    if (end->code == GB_OK || !gb_tokens_required(core))
+        return false;
+    return request->by.token == 0 || (end->status >= 400 && end->status < 500 && !may_be_partial(request, end));
+}
+
 static bool wanted(struct gb_core *core, const struct gb_http_request *request, enum gb_code code) {
+    bool safe = request->method >= GB_HTTP_METHOD_COUNT || gb_http_is_safe(request->method);
+
     switch (gb_audit_mode(core)) {
     case GB_AUDIT_ALL:
         return true;
     case GB_AUDIT_CHANGES:
-        return refused(code) || (request->method < GB_HTTP_METHOD_COUNT && !gb_http_is_safe(request->method));
+        return refused(code) || (!safe && (!request->route || !reads(request) || code == GB_ERR_TOO_MANY_REQUESTS));
     default:
         return false;
     }
@@ -127,7 +142,7 @@ void gb_api_audit_ended(void *app, const struct gb_http_request *request, const 
     rec.text[GB_AUDIT_CERTIFICATE] = request->certificate ? gb_http_certificate_text(request->certificate) : NULL;
     rec.text[GB_AUDIT_SESSION] = or_none(note.session.s);
     rec.text[GB_AUDIT_OBJECT] = or_none(note.object.s);
-    if (repeatable(core, request, end->code))
+    if (repeatable(core, request, end))
         gb_audit_note_refusal(core, &rec);
     else
         gb_audit_note(core, &rec);

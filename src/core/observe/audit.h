@@ -18,9 +18,9 @@ enum gb_audit_mode gb_audit_mode(struct gb_core *core);
  * blocks] */
 void gb_audit_note(struct gb_core *core, const struct gb_audit_rec *rec);
 
-/* The same of a request that was refused, and that the client can repeat at will: repetitions become one record with a
- * count, and all refusals have a share of the rows, so that they displace no record of a change. [any thread, never
- * blocks] */
+/* The same of a request that was refused or changed nothing, and that the client can repeat at will: repetitions
+ * become one record with a count, and all of them have a share of the rows, so that they displace no record of a
+ * change. [any thread, never blocks] */
 void gb_audit_note_refusal(struct gb_core *core, const struct gb_audit_rec *rec);
 /* Records repetitions that are due. About once a second. */
 void gb_audit_tick(struct gb_core *core);

@@ -111,7 +111,7 @@ static bool same(const struct gb_audit_rec *a, const struct gb_audit_rec *b) {
                                                GB_AUDIT_ERROR,   GB_AUDIT_TOKEN, GB_AUDIT_CERTIFICATE};
     size_t i;
 
-    if (a->token_id != b->token_id)
+    if (a->token_id != b->token_id || a->status != b->status)
         return false;
 
     for (i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {

@@ -1,5 +1,5 @@
-/* Refusals on their way to the audit. A client can cause any number of them, so what repeats is one record with a
- * count, and all together have a share of the rows. */
+/* Refusals on their way to the audit, and all other requests that changed nothing. A client can cause any number of
+ * them, so what repeats is one record with a count, and all together have a share of the rows. */
 #ifndef GB_CORE_OBSERVE_AUDIT_REFUSALS_H
 #define GB_CORE_OBSERVE_AUDIT_REFUSALS_H
 
