@@ -242,7 +242,7 @@ def test_clients_of_a_proxy_on_the_unix_socket_are_not_local(start):
     found = until("all are recorded", lambda: (lambda r: len(r) >= 7 and r)(
         [r for r in d.get("/v1/audit?limit=1000")["items"] if r["event"] == "request"]))
     own = f"unix:{os.getuid()}"
-    assert [r["address"] for r in reversed(found)] == [own, "192.0.2.3", "192.0.2.3", "unknown", *["192.0.2.3"] * 3]
+    assert sorted(r["address"] for r in found) == sorted([own, "unknown", *["192.0.2.3"] * 5])
     for said in (told, junk):
         mine = c.ask("POST", "/v1/sessions/proxied/buffers/x/map", {}, said)
         assert 400 <= mine.status < 500, mine.status

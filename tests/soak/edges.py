@@ -116,7 +116,7 @@ def tokens(work, how, number):
         secrets = [command(work.state, "add", name, "--scope", "write,map", "--session", "soak", "--expires", "1h")]
         c = work.client(how, secrets[0], source=here)
         until("the token is in force", lambda: c.ask("GET", f"{SESSION}/buffers").status == 200, every_s=0.2)
-        secrets.append(command(work.state, "rotate", name, "--overlap", "60"))
+        secrets.append(command(work.state, "rotate", name, "--overlap", "60s"))
         new = work.client(how, secrets[1], source=here)
         until("the new secret is in force", lambda: new.ask("GET", f"{SESSION}/buffers").status == 200, every_s=0.2)
         expect(c.ask("GET", f"{SESSION}/buffers"), 200)  # for the overlap
