@@ -131,6 +131,16 @@ int gb_command_unknown(const struct gb_command *command, int verb, const char *w
                         name, hint, own);
 }
 
+int gb_command_take(const struct gb_command *command, int verb, struct gb_options *options, int argc, char **argv,
+                    int *at, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    int taken = gb_options_take(options, argc, argv, at, &why);
+
+    if (taken < 0 && why.code == GB_ERR_UNKNOWN_FIELD)
+        return gb_command_unknown(command, verb, argv[*at], err);
+    return taken < 0 ? gb_error_move(err, &why) : taken;
+}
+
 enum gb_exit gb_command_usage_error(const struct gb_command *command, const struct gb_error *err) {
     fprintf(stderr, "gpubufd: %s\ngpubufd %s --help says more\n", err->detail, command->word);
     return GB_EXIT_USAGE;

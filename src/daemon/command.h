@@ -33,6 +33,10 @@ void gb_command_help(FILE *out, const struct gb_command *command, int verb);
 /* The error of an option that there is not: the nearest one, and those of the verb. Returns -1. */
 int gb_command_unknown(const struct gb_command *command, int verb, const char *word, struct gb_error *err);
 
+/* Takes an option of the daemon, as gb_options_take does, among the words of the command. */
+int gb_command_take(const struct gb_command *command, int verb, struct gb_options *options, int argc, char **argv,
+                    int *at, struct gb_error *err);
+
 /* The option of that name. Returns its place, or -1. */
 int gb_command_find(const struct gb_command *command, const char *word);
 

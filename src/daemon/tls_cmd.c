@@ -134,16 +134,6 @@ static int take_own(struct reading *r, int argc, char **argv, int *at, struct gb
     return setters[own](r->command, argv[*at - 1], err) == 0 ? 1 : -1;
 }
 
-static int take_daemon(struct gb_options *options, int argc, char **argv, int *at, const struct gb_tls_command *command,
-                       struct gb_error *err) {
-    struct gb_error why = GB_ERROR_INIT;
-    int taken = gb_options_take(options, argc, argv, at, &why);
-
-    if (taken < 0 && why.code == GB_ERR_UNKNOWN_FIELD)
-        return gb_command_unknown(&about, verb_of(command), argv[*at], err);
-    return taken < 0 ? gb_error_move(err, &why) : taken;
-}
-
 /* The words of the command and its own options; the daemon's options may stand among them. */
 static int read_words(struct gb_options *options, int argc, char **argv, struct reading *r, struct gb_error *err) {
     struct gb_tls_command *ret = r->command;
@@ -153,7 +143,7 @@ static int read_words(struct gb_options *options, int argc, char **argv, struct 
         int taken = take_own(r, argc, argv, &at, err);
 
         if (taken == 0)
-            taken = take_daemon(options, argc, argv, &at, ret, err);
+            taken = gb_command_take(&about, verb_of(ret), options, argc, argv, &at, err);
         if (taken < 0)
             return -1;
         if (taken == 0) {

@@ -92,16 +92,6 @@ static int take_own(int argc, char **argv, int *at, struct command *ret, struct 
     return 1;
 }
 
-static int take_daemon(struct gb_options *options, int argc, char **argv, int *at, const struct command *command,
-                       struct gb_error *err) {
-    struct gb_error why = GB_ERROR_INIT;
-    int taken = gb_options_take(options, argc, argv, at, &why);
-
-    if (taken < 0 && why.code == GB_ERR_UNKNOWN_FIELD)
-        return gb_command_unknown(&about, verb_of(command), argv[*at], err);
-    return taken < 0 ? gb_error_move(err, &why) : taken;
-}
-
 /* The words of the command and its own options; the daemon's options may stand among them. */
 static int read_words(struct gb_options *options, int argc, char **argv, struct command *ret, struct gb_error *err) {
     int at = 1;
@@ -110,7 +100,7 @@ static int read_words(struct gb_options *options, int argc, char **argv, struct 
         int taken = take_own(argc, argv, &at, ret, err);
 
         if (taken == 0)
-            taken = take_daemon(options, argc, argv, &at, ret, err);
+            taken = gb_command_take(&about, verb_of(ret), options, argc, argv, &at, err);
         if (taken < 0)
             return -1;
         if (taken == 0) {
@@ -207,17 +197,17 @@ static void say_word(const char *what, const char *value) {
 static int check_file(const struct gb_options *options, const struct gb_token_rec *rec, struct gb_error *err) {
     struct gb_tokens_file file = {.recs = NULL};
     const struct gb_token_rec *had;
-    unsigned line = 0;
+    const char *same;
     int rc = 0;
 
     if (options->tokens_file[0] == '\0')
         return 0;
     rc = gb_tokens_file_read(&file, options->tokens_file, err);
-    had = rc == 0 ? gb_tokens_file_find(&file, rec->name.s, rec->subject, &line) : NULL;
+    had = rc == 0 ? gb_tokens_index_find(&file.index, rec, &same) : NULL;
     if (had)
         rc =
             gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.160s:%u has a token of the same %s: remove that line first%s",
-                         options->tokens_file, line, gb_tokens_clash(had, rec),
+                         options->tokens_file, gb_tokens_file_line(&file, had), same,
                          strcmp(had->name.s, rec->name.s) == 0 ? ", or choose another name" : "");
     gb_tokens_file_done(&file);
     return rc;
@@ -227,14 +217,15 @@ static int check_file(const struct gb_options *options, const struct gb_token_re
 static unsigned line_of(const struct gb_options *options, const char *name) {
     struct gb_tokens_file file = {.recs = NULL};
     struct gb_error why = GB_ERROR_INIT;
-    unsigned line = 0;
+    const struct gb_token_rec *had;
+    unsigned line;
 
     if (options->tokens_file[0] == '\0')
         return 0;
     if (gb_tokens_file_read(&file, options->tokens_file, &why) != 0)
         fprintf(stderr, "gpubufd: %s\n", why.detail);
-    else if (!gb_tokens_file_find(&file, name, "", &line))
-        line = 0;
+    had = gb_tokens_index_named(&file.index, name);
+    line = had ? gb_tokens_file_line(&file, had) : 0;
     gb_tokens_file_done(&file);
     return line;
 }

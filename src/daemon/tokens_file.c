@@ -143,19 +143,6 @@ static int read_entry(const struct gb_token_entry *e, struct gb_token_rec *rec, 
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
-static bool same_text(const char *a, const char *b) {
-    return a[0] != '\0' && strcmp(a, b) == 0;
-}
-
-const char *gb_tokens_clash(const struct gb_token_rec *a, const struct gb_token_rec *b) {
-    if (strcmp(a->name.s, b->name.s) == 0)
-        return "name";
-    if (same_text(a->sha256_hex, b->sha256_hex) || same_text(a->old_sha256_hex, b->sha256_hex) ||
-        same_text(b->old_sha256_hex, a->sha256_hex))
-        return "secret";
-    return same_text(a->subject, b->subject) ? "subject" : NULL;
-}
-
 static int check_alone(const struct reading *r, const struct gb_token_rec *rec, struct gb_error *err) {
     const char *same;
     const struct gb_token_rec *other = gb_tokens_index_find(&r->index, rec, &same);
@@ -407,17 +394,8 @@ int gb_tokens_file_read(struct gb_tokens_file *file, const char *path, struct gb
     return rc;
 }
 
-const struct gb_token_rec *gb_tokens_file_find(const struct gb_tokens_file *file, const char *name, const char *subject,
-                                               unsigned *ret_line) {
-    size_t i;
-
-    for (i = 0; i < file->count; i++) {
-        if (strcmp(file->recs[i].name.s, name) == 0 || same_text(file->recs[i].subject, subject)) {
-            *ret_line = file->lines[i];
-            return &file->recs[i];
-        }
-    }
-    return NULL;
+unsigned gb_tokens_file_line(const struct gb_tokens_file *file, const struct gb_token_rec *rec) {
+    return file->lines[rec - file->recs];
 }
 
 void gb_tokens_file_done(struct gb_tokens_file *file) {

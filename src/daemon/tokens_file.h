@@ -46,13 +46,9 @@ bool gb_tokens_file_changed(struct gb_tokens_file *file, const char *path, uint6
 /* Reads all of it. On failure the tokens stay as they are. INVALID_ARGUMENT: the file, its mode or a line is refused;
  * the text names the line, and nothing of what stands in it but keys and names. */
 int gb_tokens_file_read(struct gb_tokens_file *file, const char *path, struct gb_error *err);
-/* The token of that name, or of that subject unless it is "". NULL: there is none. *ret_line: where it begins. */
-const struct gb_token_rec *gb_tokens_file_find(const struct gb_tokens_file *file, const char *name, const char *subject,
-                                               unsigned *ret_line);
+/* Where the token, one of the file's, begins. */
+unsigned gb_tokens_file_line(const struct gb_tokens_file *file, const struct gb_token_rec *rec);
 void gb_tokens_file_done(struct gb_tokens_file *file);
-
-/* What both tokens have though one alone may: "name", "secret" or "subject". NULL: they are apart. */
-const char *gb_tokens_clash(const struct gb_token_rec *a, const struct gb_token_rec *b);
 
 /* --- between the two forms ---------------------------------------------------------------------------------------- */
 

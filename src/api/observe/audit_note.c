@@ -22,11 +22,14 @@ static bool refused(enum gb_code code) {
     return code == GB_ERR_UNAUTHENTICATED || code == GB_ERR_FORBIDDEN;
 }
 
-/* Whether it changes nothing, however it ends. So does a method that no route has. */
+/* A method that no route has changes nothing. */
+static bool is_safe(const struct gb_http_request *request) {
+    return request->method >= GB_HTTP_METHOD_COUNT || gb_http_is_safe(request->method);
+}
+
+/* Whether it changes nothing, however it ends. */
 static bool reads(const struct gb_http_request *request) {
-    if (request->method >= GB_HTTP_METHOD_COUNT || gb_http_is_safe(request->method) || !request->route)
-        return true;
-    return gb_route_reads(gb_route_of(request));
+    return is_safe(request) || !request->route || gb_route_reads(gb_route_of(request));
 }
 
 /* A write in place whose body breaks off, or has another digest, is answered 4xx and has changed bytes. */
@@ -44,13 +47,12 @@ static bool repeatable(struct gb_core *core, const struct gb_http_request *reque
 }
 
 static bool wanted(struct gb_core *core, const struct gb_http_request *request, enum gb_code code) {
-    bool safe = request->method >= GB_HTTP_METHOD_COUNT || gb_http_is_safe(request->method);
-
     switch (gb_audit_mode(core)) {
     case GB_AUDIT_ALL:
         return true;
     case GB_AUDIT_CHANGES:
-        return refused(code) || (!safe && (!request->route || !reads(request) || code == GB_ERR_TOO_MANY_REQUESTS));
+        return refused(code) ||
+               (!is_safe(request) && (!request->route || !reads(request) || code == GB_ERR_TOO_MANY_REQUESTS));
     default:
         return false;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/map.h"
 #include "base/thread.h"
 
 /* A repetition is told a second later; while there are more of them, in steps that double up to this. */
@@ -18,6 +19,7 @@
 /* A client, a route and a code. */
 struct entry {
     bool used;
+    uint32_t hash;    /* of what tells it apart, or of a part of that */
     uint64_t last_ns; /* of the last refusal */
     uint64_t step_ns;
     uint64_t due_ns;  /* when repetitions are told */
@@ -121,17 +123,27 @@ static bool same(const struct gb_audit_rec *a, const struct gb_audit_rec *b) {
     return true;
 }
 
+/* With --audit all, each read is looked for among all entries. */
+static uint32_t hash_of(const struct gb_audit_rec *rec) {
+    const char *address = rec->text[GB_AUDIT_ADDRESS];
+    const char *route = rec->text[GB_AUDIT_ROUTE];
+
+    return (gb_map_hash(address ? address : "") * 31 + gb_map_hash(route ? route : "")) * 31 + (uint32_t)rec->status;
+}
+
 /* The entry of this client, route and code, else one that is free, else the one that was refused longest ago. */
-static struct entry *find(struct gb_audit_refusals *r, const struct gb_audit_rec *rec) {
+static struct entry *find(struct gb_audit_refusals *r, const struct gb_audit_rec *rec, uint32_t hash, bool *ret_same) {
     struct entry *best = &r->entries[0];
     struct entry *e;
 
+    *ret_same = true;
     for (e = r->entries; e < r->entries + GB_AUDIT_REFUSALS_MAX; e++) {
-        if (e->used && same(&e->rec, rec))
+        if (e->used && e->hash == hash && same(&e->rec, rec))
             return e;
         if (best->used && (!e->used || e->last_ns < best->last_ns))
             best = e;
     }
+    *ret_same = false;
     return best;
 }
 
@@ -160,16 +172,19 @@ static void tell_repeats(struct gb_audit_refusals *r, struct entry *e, uint64_t 
 
 void gb_audit_refusals_put(struct gb_audit_refusals *r, const struct gb_audit_rec *rec, uint64_t now_ns,
                            struct gb_audit_queue *out) {
+    uint32_t hash = hash_of(rec);
     struct entry *e;
+    bool known;
 
     pthread_mutex_lock(&r->lock);
-    e = find(r, rec);
-    if (e->used && same(&e->rec, rec)) {
+    e = find(r, rec, hash, &known);
+    if (known) {
         if (e->repeats++ == 0)
             e->due_ns = now_ns + e->step_ns;
     } else {
         tell_repeats(r, e, now_ns, out);
         e->used = true;
+        e->hash = hash;
         e->step_ns = STEP_NS;
         tell(r, rec, 1, now_ns, out);
     }

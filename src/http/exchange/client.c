@@ -11,8 +11,9 @@
 void gb_exchange_resolve(struct gb_exchange *ex) {
     const struct gb_http_bounds *config = &ex->server->limits.config;
 
-    if (config->trusted_count > 0)
-        gb_forwarded_resolve(&ex->req, config->forwarded, config->trusted, config->trusted_count);
+    if (config->trusted_count == 0)
+        return;
+    gb_forwarded_resolve(&ex->req, config->forwarded, config->trusted, config->trusted_count);
     if (ex->req.from.family != 0) {
         ex->req.local = false;
         ex->req.peer = NULL;

@@ -649,7 +649,7 @@ void gb_front_take(struct gb_conn *c, struct gb_handoff *ret) {
 }
 
 const struct gb_http_names *gb_front_names(const struct gb_conn *c) {
-    return c->front ? gb_tls_names(c->front->socket.tls) : NULL;
+    return gb_tls_names(gb_front_tls(c));
 }
 
 const struct gb_http_certificate *gb_front_certificate(struct gb_conn *c) {

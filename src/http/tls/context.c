@@ -18,8 +18,6 @@
     "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:-RSA:"        \
     "-DHE-RSA:-GROUP-ALL:+GROUP-X25519:+GROUP-SECP256R1:+GROUP-SECP384R1:+GROUP-SECP521R1:%SERVER_PRECEDENCE"
 
-#define CHAIN_MAX 16
-
 static int fail(int r, const char *call, struct gb_error *err) {
     gb_error_native(err, "gnutls", r, gnutls_strerror_name(r), call);
     return gb_error_set(err, GB_ERR_INTERNAL, "%s: %s", call, gnutls_strerror(r));

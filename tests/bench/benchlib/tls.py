@@ -74,6 +74,9 @@ class Handshakes(Case):
     bytes = KIB
     seconds = 1.0
 
+    def kinds(self, settings):
+        return kinds_of(settings)
+
     def turn(self, settings, server):
         words = server.get_target() + ["--connections", self.connections, "--bytes", self.bytes, "--seconds", self.seconds, "--fresh"]
         result = measure.load(settings, words + (["--resume"] if self.resume else []))
@@ -86,7 +89,7 @@ class Handshakes(Case):
         return result
 
     def run(self, settings, notes):
-        with self.started(settings, kinds_of(settings), notes) as running:
+        with self.started(settings, self.kinds(settings), notes) as running:
             for server in running.values():
                 server.prepare_get(lambda words: measure.load(settings, words))
             sides = [Side(name_of(s), s, lambda s=s: self.turn(settings, s), "requests_per_s") for s in running.values()]
@@ -99,16 +102,11 @@ class Handshakes(Case):
         return {name: value for name, value in figures.items() if value is not None}
 
 
-class OpensslTime(Case):
+class OpensslTime(Handshakes):
     """The same by `openssl s_time`, another client than ours: as many of them at once, one connection after the other, each
     with one GET over HTTP/1.0, which the server ends."""
 
-    mode = "get"
-    unit = "k/s"
-    tls = True
-    resume = False
     connections = 2
-    bytes = KIB
     seconds = 2
 
     def kinds(self, settings):
@@ -132,19 +130,6 @@ class OpensslTime(Case):
         wrong = read < self.bytes or (resumed < connects if self.resume else resumed > 0)
         return {"requests_per_s": connects / seconds, "seconds": seconds, "errors": int(wrong),
                 "problem": f"{resumed} of {connects} connections were resumed, each read {read} bytes"}
-
-    def run(self, settings, notes):
-        with self.started(settings, self.kinds(settings), notes) as running:
-            for server in running.values():
-                server.prepare_get(lambda words: measure.load(settings, words))
-            sides = [Side(name_of(s), s, lambda s=s: self.turn(settings, s), "requests_per_s") for s in running.values()]
-            measure.interleave(sides, settings.rounds)
-        self.cpu_us = {side.name: side.cpu_us_per_request() for side in sides}
-        return sides
-
-    def extra(self, ours):
-        figures = {"CPU us of a connection": self.cpu_us["ours"], "nginx's": self.cpu_us.get("nginx")}
-        return {name: value for name, value in figures.items() if value is not None}
 
 
 def tls_cases():
