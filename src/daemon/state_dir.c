@@ -31,7 +31,7 @@ static char *choose(const char *given) {
     return asprintf(&path, "%s/.local/state/gpubufd", base != NULL ? base : "") < 0 ? NULL : path;
 }
 
-static int make_all(char *path) {
+int gb_folders_make(char *path, mode_t mode) {
     char *p = path + 1;
 
     for (;;) {
@@ -40,7 +40,7 @@ static int make_all(char *path) {
 
         if (slash != NULL)
             *slash = '\0';
-        rc = mkdir(path, 0700);
+        rc = mkdir(path, mode);
         if (rc != 0 && errno == EEXIST)
             rc = 0;
         if (slash != NULL)
@@ -60,7 +60,7 @@ char *gb_state_dir(const char *given, struct gb_error *err) {
         free(path);
         return NULL;
     }
-    if (make_all(path) != 0 || access(path, W_OK | X_OK) != 0) {
+    if (gb_folders_make(path, 0700) != 0 || access(path, W_OK | X_OK) != 0) {
         gb_error_errno(err, GB_ERR_INTERNAL, "mkdir", errno);
         snprintf(err->detail, sizeof err->detail,
                  "the state directory %.128s cannot be used: %s; name another with --state-dir DIR", path,

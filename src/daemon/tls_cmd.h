@@ -56,6 +56,7 @@ struct gb_tls_target {
 
 /* Seconds since 1970. */
 int64_t gb_tls_now(void);
+/* Makes it, and its parents, unless it is there. */
 int gb_tls_make_folder(const char *path, unsigned mode, struct gb_error *err);
 /* INVALID_ARGUMENT where a file is there. */
 int gb_tls_refuse_present(const char *path, const char *instead, struct gb_error *err);

@@ -2,12 +2,14 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/name.h"
+#include "daemon/state_dir.h"
 #include "daemon/tls_cmd.h"
 #include "tls/show.h"
 
@@ -18,9 +20,13 @@ int64_t gb_tls_now(void) {
 }
 
 int gb_tls_make_folder(const char *path, unsigned mode, struct gb_error *err) {
-    if (mkdir(path, mode) == 0 || errno == EEXIST)
-        return 0;
-    return gb_error_set(err, GB_ERR_INTERNAL, "the folder %.200s cannot be made: %s", path, strerror(errno));
+    char *copy = strdup(path);
+    int rc = copy ? gb_folders_make(copy, mode) : -1;
+
+    if (rc != 0)
+        gb_error_set(err, GB_ERR_INTERNAL, "the folder %.200s cannot be made: %s", path, strerror(errno));
+    free(copy);
+    return rc;
 }
 
 int gb_tls_refuse_present(const char *path, const char *instead, struct gb_error *err) {

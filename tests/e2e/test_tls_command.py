@@ -103,6 +103,11 @@ def test_nothing_is_overwritten(made):
     assert before == {name: open(made.path(name), "rb").read() for name in before}
 
 
+def test_parents_are_made(tmp_path):
+    gpubufd_tls("init", "--dir", tmp_path / "one" / "two" / "three")
+    assert "authority" in os.listdir(tmp_path / "one" / "two" / "three")
+
+
 def test_a_failure_leaves_nothing(tmp_path):
     folder = tmp_path / "half"
     folder.mkdir()
