@@ -38,6 +38,8 @@ const char *gb_buffer_state_name(enum gb_buffer_state state) {
         return "partial";
     case GB_BUFFER_LOST:
         return "lost";
+    case GB_BUFFER_STORED:
+        return "stored";
     }
     return "unknown";
 }

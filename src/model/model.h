@@ -11,6 +11,7 @@
 #include "base/name.h"
 #include "model/device.h"
 #include "model/labels.h"
+#include "model/stored.h"
 #include "model/tensor.h"
 #include "model/token.h"
 
@@ -19,7 +20,8 @@
 enum gb_buffer_state {
     GB_BUFFER_READY,
     GB_BUFFER_PARTIAL, /* an in-place upload broke off */
-    GB_BUFFER_LOST     /* the bytes died with an earlier process or with the device */
+    GB_BUFFER_LOST,    /* the bytes died with an earlier process or with the device */
+    GB_BUFFER_STORED   /* the bytes are on disk alone; not persisted, where it is READY */
 };
 const char *gb_buffer_state_name(enum gb_buffer_state state);
 
@@ -52,10 +54,11 @@ struct gb_session_rec {
     int64_t id; /* never reused */
     struct gb_name name;
     struct gb_quota quota;
-    uint64_t idle_ttl_s;    /* 0: never expires */
-    int64_t pool_id;        /* its current pool; 0, or a pool that is gone: the device's own */
-    struct gb_text *labels; /* a reference */
-    int64_t version;        /* raised by every change of this record */
+    uint64_t idle_ttl_s;           /* 0: never expires */
+    enum gb_durability durability; /* of new buffers that are made without one */
+    int64_t pool_id;               /* its current pool; 0, or a pool that is gone: the device's own */
+    struct gb_text *labels;        /* a reference */
+    int64_t version;               /* raised by every change of this record */
     int64_t created_at_us;
     int64_t updated_at_us;
 };

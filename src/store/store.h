@@ -64,6 +64,9 @@ int gb_store_load_buffers(struct gb_store *store, int (*visit)(void *, const str
                           void *arg, struct gb_error *err);
 int gb_store_load_pools(struct gb_store *store, int (*visit)(void *, const struct gb_pool_rec *, struct gb_error *),
                         void *arg, struct gb_error *err);
+/* Of buffers, by their id. rec->blocks is valid during the visit. */
+int gb_store_load_stored(struct gb_store *store, int (*visit)(void *, const struct gb_stored_rec *, struct gb_error *),
+                         void *arg, struct gb_error *err);
 int gb_store_load_counters(struct gb_store *store, struct gb_counters *ret, struct gb_error *err);
 /* The counters that the newest sample was made from; *ret stays as it is where there is none. */
 int gb_store_load_counted(struct gb_store *store, struct gb_counters *ret, struct gb_error *err);
@@ -75,6 +78,23 @@ struct gb_store_ids {
     int64_t pool;
 };
 int gb_store_last_ids(struct gb_store *store, struct gb_store_ids *ret, struct gb_error *err);
+
+/* The database's own number, 32 hexadecimal digits, made with it: tells which files of bytes are its. */
+#define GB_STORE_UUID_SIZE 33
+int gb_store_uuid(struct gb_store *store, char ret[GB_STORE_UUID_SIZE], struct gb_error *err);
+
+/* --- stored bytes ------------------------------------------------------------------------------------------------- */
+
+/* [blocks; any thread but the writer's] Reads bytes that lie in the database (gb_stored_inline) into out, which has
+ * room for rec->bytes. CONTENT_DAMAGED if the database has no such row, or not as many bytes. The caller checks the
+ * checksum. */
+int gb_store_read_stored(struct gb_store *store, const struct gb_stored_rec *rec, void *out, struct gb_error *err);
+
+/* Whether durable changes are taken: -1 with STORAGE_UNAVAILABLE and the reason if the disk refused to make one safe.
+ * What became of that change is not known, although its error was reported: it was STORAGE_FAILED, where an error of
+ * any other code means that the database is as before, for certain. While this says -1, every durable change is refused
+ * at once with STORAGE_UNAVAILABLE; it is tried again once a second. [any thread, never blocks] */
+int gb_store_durable_health(struct gb_store *store, struct gb_error *err);
 
 /* --- changes ------------------------------------------------------------------------------------------------------ */
 
@@ -97,8 +117,9 @@ void gb_store_put_buffer(struct gb_store *store, const struct gb_buffer_rec *rec
 void gb_store_put_pool(struct gb_store *store, const struct gb_pool_rec *rec, const struct gb_store_mark *mark,
                        gb_store_done_fn *done, void *arg);
 
-/* Deleting what is absent succeeds. A session goes with its buffers and pools. */
-void gb_store_delete_session(struct gb_store *store, int64_t id, const struct gb_store_mark *mark,
+/* Deleting what is absent succeeds. A session goes with its buffers, their stored bytes, and pools. durable: as of
+ * struct gb_store_edit. */
+void gb_store_delete_session(struct gb_store *store, int64_t id, bool durable, const struct gb_store_mark *mark,
                              gb_store_done_fn *done, void *arg);
 void gb_store_delete_buffer(struct gb_store *store, int64_t id, const struct gb_store_mark *mark,
                             gb_store_done_fn *done, void *arg);
@@ -109,7 +130,11 @@ void gb_store_delete_pool(struct gb_store *store, int64_t id, const struct gb_st
  * once at most. edits and the records are borrowed until done, which must be given. Counts as one change. */
 struct gb_store_edit {
     const struct gb_buffer_rec *rec;
-    bool removes; /* deletes the record of that id, else puts it */
+    bool removes;                       /* deletes the record of that id, else puts it */
+    bool durable;                       /* is to survive a loss of power: the commit waits for the disk */
+    bool forgets;                       /* deletes what is known of its stored bytes */
+    const struct gb_stored_rec *stored; /* replaces what is known of its stored bytes; NULL: that stays */
+    const void *data;                   /* with stored, if gb_stored_inline: the bytes themselves */
 };
 void gb_store_edit_buffers(struct gb_store *store, const struct gb_store_edit *edits, size_t count,
                            const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);

@@ -220,7 +220,7 @@ static void run(struct session_op *op) {
         if (r < 0)
             op_end(op, &err);
         else if (op->removes)
-            gb_store_delete_session(s->core->store, s->id, gb_call_mark(op->base.call), deleted, op);
+            gb_store_delete_session(s->core->store, s->id, false, gb_call_mark(op->base.call), deleted, op);
         else
             gb_store_put_session(s->core->store, &op->rec, gb_call_mark(op->base.call), patched, op);
     }

@@ -76,7 +76,7 @@ START_TEST(every_field_of_a_pool_comes_back) {
     assert_pool(&seen.rec[0], &pool[0]);
     assert_pool(&seen.rec[1], &pool[1]);
     assert_pool(&seen.rec[2], &pool[3]);
-    gb_store_delete_session(f.store, 1, NULL, NULL, NULL); /* removes its pools, too */
+    gb_store_delete_session(f.store, 1, false, NULL, NULL, NULL); /* removes its pools, too */
     gb_store_delete_pool(f.store, 8, NULL, NULL, NULL);
     store_fixture_close(&f);
     store_fixture_open(&f);

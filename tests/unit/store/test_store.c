@@ -247,10 +247,10 @@ START_TEST(deleting_a_session_takes_its_buffers) {
     gb_store_put_buffer(f.store, &a, NULL, NULL, NULL);
     gb_store_put_buffer(f.store, &b, NULL, NULL, NULL);
     gb_store_put_buffer(f.store, &c, NULL, NULL, NULL);
-    gb_store_delete_session(f.store, 1, NULL, NULL, NULL);
+    gb_store_delete_session(f.store, 1, false, NULL, NULL, NULL);
     gb_store_delete_buffer(f.store, 3, NULL, NULL, NULL);
     gb_store_delete_buffer(f.store, 99, NULL, NULL, NULL);
-    gb_store_delete_session(f.store, 99, NULL, NULL, NULL);
+    gb_store_delete_session(f.store, 99, false, NULL, NULL, NULL);
     gb_assert_ok(store_flush_now(f.store, &err), err);
     reread(&f, &seen);
     ck_assert_uint_eq(seen.sessions, 1);
@@ -277,7 +277,7 @@ START_TEST(ids_are_not_reused) {
     gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
     buffer = store_buffer(300, 41, "older");
     gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
-    gb_store_delete_session(f.store, 41, NULL, NULL, NULL);
+    gb_store_delete_session(f.store, 41, false, NULL, NULL, NULL);
     store_fixture_close(&f);
     store_fixture_open(&f);
     gb_assert_ok(gb_store_last_ids(f.store, &last, &err), err);

@@ -153,7 +153,7 @@ START_TEST(a_long_change_is_left_to_the_writer) {
     journal_init(&j);
     gb_store_begin_turn(f.store);
     put_numbered(&f, &j, 0);
-    gb_store_delete_session(f.store, 4711, NULL, journal_report, &j.reports[1]);
+    gb_store_delete_session(f.store, 4711, false, NULL, journal_report, &j.reports[1]);
     ck_assert(!gb_store_end_turn(f.store, true));
     store_wait_until(&j.wait, 2);
     ck_assert_uint_eq(j.wait.failed, 0);

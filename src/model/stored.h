@@ -1,0 +1,46 @@
+/* What is kept of a buffer's bytes on disk, and how safe they are. */
+#ifndef GB_MODEL_STORED_H
+#define GB_MODEL_STORED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* When the bytes of a new generation are on disk. */
+enum gb_durability {
+    GB_DURABILITY_NONE,   /* never: they end with the process */
+    GB_DURABILITY_BEHIND, /* a short while after the change was acknowledged */
+    GB_DURABILITY_SYNC,   /* before the change is acknowledged */
+    GB_DURABILITY_COUNT
+};
+const char *gb_durability_name(enum gb_durability durability);
+/* Returns 0, or -1 with INVALID_ARGUMENT. */
+int gb_durability_parse(const char *name, size_t len, enum gb_durability *ret, struct gb_error *err);
+
+/* The bytes have a checksum for each block of this size; the last block may be shorter. */
+#define GB_STORED_BLOCK_BYTES (1024u * 1024u)
+/* Bytes up to this size lie in the database, beside the record. */
+#define GB_STORED_INLINE_BYTES (64u * 1024u)
+
+static inline size_t gb_stored_block_count(uint64_t bytes) {
+    return (size_t)((bytes + GB_STORED_BLOCK_BYTES - 1) / GB_STORED_BLOCK_BYTES);
+}
+
+/* The bytes of one generation. They lie in the database if there are at most GB_STORED_INLINE_BYTES, else in a file that
+ * buffer_id, generation and run name. */
+struct gb_stored_rec {
+    int64_t buffer_id;
+    int64_t generation;
+    uint32_t run; /* of the process that wrote them; part of the entity tag */
+    uint64_t bytes;
+    uint32_t crc32c;        /* of all */
+    const uint32_t *blocks; /* CRC32C of each block: gb_stored_block_count(bytes). Borrowed */
+};
+
+static inline bool gb_stored_inline(const struct gb_stored_rec *rec) {
+    return rec->bytes <= GB_STORED_INLINE_BYTES;
+}
+
+#endif
