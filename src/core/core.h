@@ -24,6 +24,7 @@
 #include "core/public/call.h"
 #include "core/public/device.h"
 #include "core/public/download.h"
+#include "core/public/durable.h"
 #include "core/public/lifecycle.h"
 #include "core/public/pool.h"
 #include "core/public/session.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/buffer/guard.h"
+#include "core/stored/load.h"
 
 struct gb_buffer *gb_buffer_new(const struct gb_name *name) {
     size_t size = strlen(name->s) + 1;
@@ -17,6 +18,7 @@ struct gb_buffer *gb_buffer_new(const struct gb_name *name) {
 void gb_buffer_free(struct gb_buffer *b) {
     if (!b)
         return;
+    gb_stored_unref(b->stored);
     gb_text_unref(b->rec.pool);
     gb_text_unref(b->rec.stream);
     gb_text_unref(b->rec.labels);
@@ -146,6 +148,8 @@ int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name
     if (b->rec.state == GB_BUFFER_PARTIAL)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again");
+    if (gb_buffer_want_locked(session, b, err) < 0)
+        return -1;
     content = b->rec.mirrored ? current_side(b) : b->content;
     if (content && content->mapping_for_write)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is just being mapped for writing; try again");
@@ -156,16 +160,30 @@ int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name
     return 0;
 }
 
+int gb_buffer_want_locked(struct gb_session *session, struct gb_buffer *b, struct gb_error *err) {
+    return b->rec.state == GB_BUFFER_STORED ? session->core->want(session, b, err) : 0;
+}
+
+/* Of buffers whose bytes are not in memory. d: 1 or -1, as the unsigned sums wrap. */
+static bool count_absent(struct gb_session *session, const struct gb_buffer *b, uint64_t d) {
+    if (b->rec.state == GB_BUFFER_LOST) {
+        session->lost_buffers += d;
+        atomic_fetch_add(&session->core->lost_buffers, d);
+    } else if (b->rec.state == GB_BUFFER_STORED) {
+        atomic_fetch_add(&session->core->stored_buffers, d);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static void count_in(struct gb_session *session, const struct gb_buffer *b) {
     struct gb_core *core = session->core;
 
     session->live_buffers++;
     atomic_fetch_add(&core->mirrored_buffers, b->rec.mirrored);
     atomic_fetch_add(&core->live_buffers, 1);
-    if (b->rec.state == GB_BUFFER_LOST) {
-        session->lost_buffers++;
-        atomic_fetch_add(&core->lost_buffers, 1);
-    } else {
+    if (!count_absent(session, b, 1)) {
         atomic_fetch_add(&core->buffer_bytes, b->rec.bytes);
         atomic_fetch_add(&core->mirrored_bytes, b->rec.mirrored ? b->rec.bytes : 0);
     }
@@ -177,10 +195,7 @@ static void count_out(struct gb_session *session, const struct gb_buffer *b) {
     session->live_buffers--;
     atomic_fetch_sub(&core->mirrored_buffers, b->rec.mirrored);
     atomic_fetch_sub(&core->live_buffers, 1);
-    if (b->rec.state == GB_BUFFER_LOST) {
-        session->lost_buffers--;
-        atomic_fetch_sub(&core->lost_buffers, 1);
-    } else {
+    if (!count_absent(session, b, UINT64_MAX)) {
         atomic_fetch_sub(&core->buffer_bytes, b->rec.bytes);
         atomic_fetch_sub(&core->mirrored_bytes, b->rec.mirrored ? b->rec.bytes : 0);
     }
@@ -245,6 +260,12 @@ static struct gb_content *clear(struct gb_session *session, struct gb_buffer *bu
 
     count_out(session, buffer);
     gb_quota_give_locked(session, 0, 1);
+    gb_stored_unref(buffer->stored);
+    buffer->stored = NULL;
+    gb_load_unref_locked(buffer->load); /* it finds another buffer, or none */
+    buffer->load = NULL;
+    session->behind -= buffer->behind;
+    buffer->behind = false;
     buffer->live = false;
     buffer->deleting = false;
     buffer->in_place = false;
@@ -263,13 +284,38 @@ struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_b
     struct gb_buffer_rec rec;
 
     gb_buffer_look_locked(buffer, &rec);
-    rec.state = GB_BUFFER_LOST;
+    rec.state = buffer->stored && buffer->stored->generation == rec.generation ? GB_BUFFER_STORED : GB_BUFFER_LOST;
     rec.head = GB_HEAD_UNINITIALIZED;
     rec.adopted = adopted;
     rec.version++;
     buffer->in_place = false;
     gb_buffer_set_locked(session, buffer, &rec, NULL);
     return list;
+}
+
+void gb_buffer_keep_state_locked(const struct gb_buffer *b, struct gb_buffer_rec *rec) {
+    if (b->rec.state != GB_BUFFER_LOST && b->rec.state != GB_BUFFER_STORED)
+        return;
+    rec->state = b->rec.state;
+    rec->head = GB_HEAD_UNINITIALIZED;
+}
+
+void gb_buffer_set_stored_locked(struct gb_buffer *b, struct gb_stored *stored) {
+    struct gb_stored *old = b->stored;
+
+    b->stored = stored;
+    b->rec.stored_generation = stored ? stored->generation : 0;
+    gb_stored_condemn(old);
+    gb_stored_unref(old);
+}
+
+void gb_buffer_note_behind_locked(struct gb_session *session, struct gb_buffer *b) {
+    bool behind = b->live && b->rec.durability != GB_DURABILITY_NONE && b->rec.state == GB_BUFFER_READY &&
+                  b->rec.stored_generation != b->rec.generation;
+
+    session->behind += behind;
+    session->behind -= b->behind;
+    b->behind = behind;
 }
 
 struct gb_content *gb_buffer_lose_side_locked(struct gb_session *session, struct gb_buffer *buffer, enum gb_side side) {

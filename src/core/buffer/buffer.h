@@ -5,6 +5,7 @@
 #include "core/memory/content.h"
 #include "core/public/buffer.h"
 #include "core/session/session.h"
+#include "core/stored/stored.h"
 #include "core/util/fifo_lock.h"
 #include "core/util/mirror.h"
 
@@ -31,6 +32,9 @@ struct gb_buffer {
     struct gb_content *content;         /* holds a reference; NULL when lost, and of a mirrored buffer */
     struct gb_content *sides[GB_SIDES]; /* of a mirrored buffer, each with a reference; NULL: not needed yet, or lost.
                                          * At least as large as the buffer while it is current */
+    struct gb_stored *stored;           /* the bytes on disk, of stored_generation; a reference. NULL: none */
+    struct gb_load *load;               /* brings them into memory, or failed to; core->loads' own. NULL: none */
+    bool behind;                        /* its bytes are to be stored within the lag */
     struct gb_fifo_lock fifo;
     char name[];
 };
@@ -75,7 +79,8 @@ int gb_buffer_check_locked(const struct gb_buffer_check *check, const struct gb_
 struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err);
 
 /* For readers: the record, as gb_buffer_copy_locked, and a reference to the bytes; NULL for a mirrored buffer that was
- * never written: zeros. BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST. */
+ * never written: zeros. BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST. If the bytes are on disk alone, their load begins:
+ * NOT_LOADED until it has ended, or the reason why it failed. */
 int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret_rec,
                           struct gb_content **ret_content, struct gb_error *err);
 
@@ -95,7 +100,22 @@ bool gb_buffer_in_pool(const struct gb_buffer *buffer, const struct gb_core_pool
  * dropped, linked by next. The place itself stays. */
 struct gb_content *gb_buffer_clear_locked(struct gb_session *session, struct gb_buffer *buffer);
 
-/* The bytes are gone, the record stays. Returns the contents to be dropped, linked by next. */
+/* Bytes that are on disk alone are wanted in memory: as gb_buffer_hold_locked. Any other state is 0. */
+int gb_buffer_want_locked(struct gb_session *session, struct gb_buffer *buffer, struct gb_error *err);
+
+/* What a change that leaves the bytes alone must not undo: rec, of the buffer, gets the state that the buffer has, if
+ * the bytes have gone from memory meanwhile. */
+void gb_buffer_keep_state_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *rec);
+
+/* The stored bytes that a transaction has made, or NULL, take the place of those that the buffer has, which are
+ * condemned. Takes over the reference. */
+void gb_buffer_set_stored_locked(struct gb_buffer *buffer, struct gb_stored *stored);
+
+/* Notes whether the bytes are to be stored within the lag, after a change of the record or of the stored bytes. */
+void gb_buffer_note_behind_locked(struct gb_session *session, struct gb_buffer *buffer);
+
+/* The bytes are gone from memory, the record stays: LOST, or STORED if the disk has them. Returns the contents to be
+ * dropped, linked by next. */
 struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_buffer *buffer);
 
 /* The memory of one side is gone: the bytes are lost unless the other side has them too. Returns the contents to be

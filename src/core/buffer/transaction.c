@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/container.h"
 #include "core/buffer/guard.h"
 
 /* If the session is gone, that is reported instead of an earlier error. */
@@ -20,7 +21,8 @@ static int number_locked(struct gb_transaction *c) {
     if (c->removes)
         c->rec.id = c->buffer->id;
     c->rec.session_id = session->id;
-    c->rec.run = session->core->run;
+    if (!c->buffer->live || c->rec.generation != c->buffer->rec.generation)
+        c->rec.run = session->core->run;
     if (c->rec.id != 0)
         return 0;
     id = atomic_fetch_add(&session->core->last_buffer_id, 1) + 1;
@@ -46,6 +48,81 @@ static void publish_names_locked(struct gb_transaction *c) {
     gb_text_set(&c->buffer->rec.stream, c->stream);
 }
 
+/* --- stored bytes ------------------------------------------------------------------------------------------------- */
+
+/* The bytes that the buffer is to have. NULL: a mirrored buffer that was never written. */
+static const struct gb_content *bytes_of(const struct gb_transaction *c) {
+    const struct gb_buffer *b = c->buffer;
+
+    if (c->content)
+        return c->content;
+    if (!c->rec.mirrored)
+        return b->content;
+    return gb_side_current(c->rec.head, GB_SIDE_DEVICE) ? b->sides[GB_SIDE_DEVICE] : b->sides[GB_SIDE_HOST];
+}
+
+/* Decides what the disk has to do with the transaction. rec is complete. */
+static void plan_disk_locked(struct gb_transaction *c) {
+    const struct gb_buffer *b = c->buffer;
+    enum gb_durability was = b->live ? b->rec.durability : GB_DURABILITY_NONE;
+    const struct gb_content *content;
+
+    c->persist = (struct gb_persist){.stored = NULL};
+    c->durable = was == GB_DURABILITY_SYNC || (was != GB_DURABILITY_NONE && c->removes);
+    c->forgets = false;
+    c->persists = false;
+    if (c->removes)
+        return;
+    c->durable |= c->rec.durability == GB_DURABILITY_SYNC || c->stores;
+    c->forgets = b->stored && c->rec.durability == GB_DURABILITY_NONE;
+    c->persists = (c->rec.durability == GB_DURABILITY_SYNC || c->stores) && c->rec.state == GB_BUFFER_READY &&
+                  !(b->stored && b->stored->generation == c->rec.generation);
+    if (!c->persists)
+        return;
+    content = bytes_of(c);
+    c->persist.session = c->session;
+    c->persist.content = content ? gb_content_ref((struct gb_content *)(uintptr_t)content) : NULL;
+    c->persist.rec = &c->rec;
+}
+
+/* The bytes are on disk: their checksum is known now, unless a process may be writing them. */
+static void take_checksum_locked(struct gb_transaction *c) {
+    const struct gb_content *content = bytes_of(c);
+
+    if (!c->persist.stored || (content && (content->pin_writers > 0 || content->tainted || content->owner)))
+        return;
+    c->rec.has_crc32c = true;
+    c->rec.crc32c = c->persist.stored->rec.crc32c;
+}
+
+static struct gb_store_edit edit_of(struct gb_transaction *c) {
+    return (struct gb_store_edit){.rec = &c->rec,
+                                  .removes = c->removes,
+                                  .durable = c->durable,
+                                  .forgets = c->forgets,
+                                  .stored = c->persist.stored ? &c->persist.stored->rec : NULL,
+                                  .data = c->persist.data};
+}
+
+/* Before the record is published. */
+static void publish_stored_locked(struct gb_transaction *c) {
+    struct gb_buffer *b = c->buffer;
+
+    if (c->persist.stored || c->forgets || c->removes) {
+        gb_buffer_set_stored_locked(b, c->persist.stored);
+        c->persist.stored = NULL;
+    }
+    c->rec.stored_generation = b->stored ? b->stored->generation : 0;
+}
+
+/* Without locks. error: of the commit; GB_OK: none. */
+static void end_persist(struct gb_transaction *c, const struct gb_error *error) {
+    if (c->persists)
+        gb_persist_done(&c->persist, error->code == GB_OK, error->code == GB_ERR_STORAGE_FAILED);
+}
+
+/* --- one transaction ---------------------------------------------------------------------------------------------- */
+
 static int validate_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
@@ -56,6 +133,7 @@ static int validate_locked(struct gb_transaction *c) {
         return -1;
     if (c->removes)
         b->deleting = true;
+    plan_disk_locked(c);
     return 0;
 }
 
@@ -103,7 +181,7 @@ static struct gb_content *lose_missing_locked(struct gb_session *session, struct
     struct gb_content *list = NULL;
     int side;
 
-    if (!b->live || b->rec.state == GB_BUFFER_LOST)
+    if (!b->live || b->rec.state == GB_BUFFER_LOST || b->rec.state == GB_BUFFER_STORED)
         return NULL;
     if (!has && !b->rec.mirrored)
         return gb_buffer_lose_locked(session, b);
@@ -176,7 +254,9 @@ static struct gb_content *publish_locked(struct gb_transaction *c) {
 
     gb_guard_tell_locked(c->buffer, &c->rec);
     publish_names_locked(c);
+    publish_stored_locked(c);
     c->publish_locked(c, c->buffer);
+    gb_buffer_note_behind_locked(c->session, c->buffer);
     note_locked(c, &before);
     lost = lose_missing_locked(c->session, c->buffer);
     gb_content_list_add(&lost, lose_homeless_locked(c->session, c->buffer));
@@ -204,12 +284,42 @@ static void committed(void *arg, const struct gb_error *error) {
     next = leave_locked(session, c->buffer);
     pthread_mutex_unlock(&session->lock);
     gb_content_drop_all(lost);
+    end_persist(c, &c->error);
     c->end(c);
     run(next);
 }
 
 static const struct gb_store_mark *mark_of(const struct gb_transaction *c) {
     return c->mark.key[0] ? &c->mark : gb_call_mark(c->call);
+}
+
+/* Hands the transaction to the database. A durable one is an edit: no event loop commits that. */
+static void record(struct gb_transaction *c) {
+    struct gb_store *store = c->session->core->store;
+
+    if (c->unrecorded) {
+        committed(c, NULL);
+    } else if (c->durable) {
+        c->edit = edit_of(c);
+        gb_store_edit_buffers(store, &c->edit, 1, mark_of(c), committed, c);
+    } else if (c->removes) {
+        gb_store_delete_buffer(store, c->rec.id, mark_of(c), committed, c);
+    } else {
+        gb_store_put_buffer(store, &c->rec, mark_of(c), committed, c);
+    }
+}
+
+static void persisted(struct gb_persist *persist) {
+    struct gb_transaction *c = gb_container_of(persist, struct gb_transaction, persist);
+
+    if (persist->error.code != GB_OK) {
+        committed(c, &persist->error);
+        return;
+    }
+    pthread_mutex_lock(&c->session->lock);
+    take_checksum_locked(c);
+    pthread_mutex_unlock(&c->session->lock);
+    record(c);
 }
 
 /* Validates and stores one transaction. If it is refused, returns the transaction that has the fifo lock next. */
@@ -222,12 +332,14 @@ static struct gb_transaction *run_one(struct gb_transaction *c) {
     r = validate_locked(c);
     next = r < 0 ? leave_locked(session, c->buffer) : NULL;
     pthread_mutex_unlock(&session->lock);
-    if (r < 0)
+    if (r < 0) {
         c->end(c);
-    else if (c->removes)
-        gb_store_delete_buffer(session->core->store, c->rec.id, mark_of(c), committed, c);
-    else
-        gb_store_put_buffer(session->core->store, &c->rec, mark_of(c), committed, c);
+    } else if (c->persists) {
+        c->persist.done = persisted;
+        session->core->persist(session->core, &c->persist);
+    } else {
+        record(c);
+    }
     return next;
 }
 
@@ -282,14 +394,82 @@ static void group_committed(void *arg, const struct gb_error *error) {
     next = leave_all_locked(g);
     pthread_mutex_unlock(&session->lock);
     gb_content_drop_all(lost);
+    for (i = 0; i < g->count; i++)
+        end_persist(g->transactions[i], &g->error);
     g->end(g);
     run(next);
+}
+
+/* All bytes are on disk, or one of them is not. */
+static void record_group(struct gb_transaction_group *g) {
+    size_t i;
+
+    if (g->error.code != GB_OK) {
+        group_committed(g, &g->error);
+        return;
+    }
+    for (i = 0; i < g->count; i++)
+        g->edits[i] = edit_of(g->transactions[i]);
+    gb_store_edit_buffers(g->session->core->store, g->edits, g->count, g->mark, group_committed, g);
+}
+
+/* One of those that the commit waits for is done; c NULL: that which began them. */
+static void one_persisted(struct gb_transaction_group *g, struct gb_transaction *c) {
+    bool last;
+
+    pthread_mutex_lock(&g->session->lock);
+    if (c && c->persist.error.code == GB_OK)
+        take_checksum_locked(c);
+    else if (c && g->error.code == GB_OK)
+        g->error = c->persist.error;
+    last = --g->persisting == 0;
+    pthread_mutex_unlock(&g->session->lock);
+    if (last)
+        record_group(g);
+}
+
+static void member_persisted(struct gb_persist *persist) {
+    struct gb_transaction *c = gb_container_of(persist, struct gb_transaction, persist);
+
+    one_persisted(c->group, c);
+}
+
+static void persist_group(struct gb_transaction_group *g) {
+    struct gb_core *core = g->session->core;
+    size_t i;
+
+    g->persisting = 1;
+    for (i = 0; i < g->count; i++)
+        g->persisting += g->transactions[i]->persists;
+    for (i = 0; i < g->count; i++) {
+        struct gb_transaction *c = g->transactions[i];
+
+        if (!c->persists)
+            continue;
+        c->persist.done = member_persisted;
+        core->persist(core, &c->persist);
+    }
+    one_persisted(g, NULL);
+}
+
+/* The first `count` members were validated in vain. */
+static void refuse_persists(struct gb_transaction_group *g, size_t count) {
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        struct gb_transaction *c = g->transactions[i];
+
+        if (c->persists)
+            gb_content_drop_later(c->persist.content);
+        c->persists = false;
+    }
 }
 
 /* As run_one, for a group that has all its fifo locks. */
 static struct gb_transaction *run_group(struct gb_transaction_group *g) {
     struct gb_session *session = g->session;
     struct gb_transaction *next = NULL;
+    size_t refused = 0;
     size_t i = 0;
     int r = 0;
 
@@ -301,17 +481,19 @@ static struct gb_transaction *run_group(struct gb_transaction_group *g) {
         if (r < 0)
             g->error = c->error;
         else
-            g->edits[i++] = (struct gb_store_edit){.rec = &c->rec, .removes = c->removes};
+            i++;
     }
     if (r < 0) {
+        refused = i;
         revert_all_locked(g, i);
         next = leave_all_locked(g);
     }
     pthread_mutex_unlock(&session->lock);
+    refuse_persists(g, refused);
     if (r < 0)
         g->end(g);
     else
-        gb_store_edit_buffers(session->core->store, g->edits, g->count, g->mark, group_committed, g);
+        persist_group(g);
     return next;
 }
 

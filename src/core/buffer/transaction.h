@@ -1,11 +1,15 @@
-/* A transaction is a durable change of one buffer. It waits for the buffer's fifo lock, is validated under the
- * session's lock, is committed to the database and is then published. Readers see the record before it or the record
- * after it. */
+/* A transaction is a change of one buffer that outlives the process. It waits for the buffer's fifo lock, is validated
+ * under the session's lock, is committed to the database and is then published. Readers see the record before it or the
+ * record after it.
+ *
+ * If the buffer is durable and has new bytes, they are written to disk between the validation and the commit, which
+ * then waits for the disk. */
 #ifndef GB_CORE_BUFFER_TRANSACTION_H
 #define GB_CORE_BUFFER_TRANSACTION_H
 
 #include "core/buffer/buffer.h"
 #include "core/buffer/transaction_batch.h"
+#include "core/stored/persist.h"
 
 struct gb_transaction_group;
 
@@ -22,6 +26,18 @@ struct gb_transaction {
     struct gb_text *pool;       /* the names in rec, for the buffer to keep */
     struct gb_text *stream;
     struct gb_error error;
+
+    /* Set by the owner or by validate_locked: */
+    const struct gb_content *content; /* the bytes that the buffer is to have; NULL: those that it has. Borrowed */
+    bool stores;                      /* the bytes go to disk, also if they are those that it has */
+    bool unrecorded;                  /* the database learns nothing of it */
+
+    /* The transaction's own: */
+    bool durable; /* the commit waits for the disk */
+    bool forgets; /* what is stored counts no longer */
+    bool persists;
+    struct gb_persist persist;
+    struct gb_store_edit edit;
 
     /* Fills in rec (rec.id 0: a new buffer). current is NULL if the buffer does not exist. The session is live and its
      * lock is held. Returns 0 or -1. */
@@ -57,6 +73,7 @@ struct gb_transaction_group {
     size_t count;
     const struct gb_store_mark *mark; /* committed with the group; NULL: none */
     size_t waiting;                   /* fifo locks still awaited; the session's lock */
+    size_t persisting;                /* members whose bytes are being written; the session's lock */
     struct gb_error error;
     void (*end)(struct gb_transaction_group *group); /* once, without locks; may free the group and its members */
 };

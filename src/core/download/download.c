@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "core/download/cold.h"
 #include "core/download/download.h"
 #include "core/memory/last_transfer.h"
 
@@ -9,6 +10,7 @@ static void destroy(struct gb_core_transfer *t) {
     struct gb_download *d = (struct gb_download *)t;
 
     gb_content_drop_later(d->content); /* this may be a backend's thread */
+    gb_stored_unref(d->stored);
     if (d->behind)
         gb_event_pool_give(&t->device->events, d->behind);
     gb_core_transfer_done(t);
@@ -29,10 +31,28 @@ static void set_road(struct gb_download *d) {
     }
 }
 
+/* Bytes that are read for the second time within this time are wanted in memory. */
+#define AGAIN_NS (60 * GB_NS_PER_S)
+
+/* Bytes that are on disk alone are sent from there. Returns false if there are none of that name. */
+static bool hold_stored_locked(struct gb_download *d, const struct gb_name *name) {
+    struct gb_buffer *b = gb_buffer_find_locked(d->t.session, name, NULL);
+    uint64_t now_ns = gb_clock_ns();
+
+    if (!b || b->rec.state != GB_BUFFER_STORED)
+        return false;
+    d->stored = gb_stored_ref(b->stored);
+    gb_buffer_copy_locked(b, &d->rec);
+    if (now_ns - atomic_exchange(&b->stored->read_ns, now_ns) < AGAIN_NS)
+        gb_buffer_want_locked(d->t.session, b, NULL);
+    return true;
+}
+
 static int hold_locked(struct gb_download *d, const struct gb_name *name, const struct gb_name *stream,
                        struct gb_error *err) {
-    if (gb_core_stream_use_locked(d->t.session, stream, &d->t.stream, err) < 0 ||
-        gb_buffer_hold_locked(d->t.session, name, &d->rec, &d->content, err) < 0)
+    if (gb_core_stream_use_locked(d->t.session, stream, &d->t.stream, err) < 0)
+        return -1;
+    if (!hold_stored_locked(d, name) && gb_buffer_hold_locked(d->t.session, name, &d->rec, &d->content, err) < 0)
         return -1;
     set_road(d);
     return 0;
@@ -123,6 +143,21 @@ static int check_view(const struct gb_download *d, struct gb_error *err) {
                         (unsigned long long)gb_view_end(&d->view), (unsigned long long)d->rec.bytes);
 }
 
+/* Bytes that do not lie side by side are picked from memory. */
+static int want_memory(struct gb_download *d, struct gb_error *err) {
+    struct gb_session *s = d->t.session;
+    struct gb_buffer *b;
+    int r;
+
+    pthread_mutex_lock(&s->lock);
+    b = gb_buffer_find_locked(s, &d->rec.name, err);
+    r = b ? gb_buffer_want_locked(s, b, err) : -1;
+    if (r == 0) /* it has them by now */
+        r = gb_error_set(err, GB_ERR_BUFFER_BUSY, "the bytes have just been loaded; try again");
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
 int gb_download_start_view(struct gb_download *d, const struct gb_view *view, const struct gb_span *spans,
                            unsigned count, struct gb_error *err) {
     unsigned i;
@@ -135,6 +170,8 @@ int gb_download_start_view(struct gb_download *d, const struct gb_view *view, co
     d->span_count = spans ? count : 1;
     if (check_view(d, err) < 0 || check_spans(&d->view, d->spans, d->span_count, err) < 0)
         return -1;
+    if (d->stored && gb_view_straight(&d->view, 0) < d->view.bytes)
+        return want_memory(d, err);
     for (i = 0; i < d->span_count; i++)
         d->length += d->spans[i].length;
     d->started = true;
@@ -179,7 +216,9 @@ int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t 
         return -1;
     if (!download->started || download->sent == download->length)
         return gb_error_set(err, GB_ERR_INTERNAL, "no bytes of the download are left");
-    if (download->direct)
+    if (download->stored)
+        r = gb_download_cold(download, ret_ptr, ret_n, &why);
+    else if (download->direct)
         r = gb_download_direct(download, ret_ptr, ret_n, &why);
     else
         r = gb_download_slot(download, ret_ptr, ret_n, &why);
@@ -233,6 +272,7 @@ void gb_download_free(struct gb_download *d, bool complete) {
         return;
     core = d->t.core;
     gb_core_transfer_close(&d->t);
+    gb_cold_free(d->cold);
     for (i = 0; i < d->count; i++)
         pending |= !gb_download_release(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_COPIES]);
     if (d->silent) {

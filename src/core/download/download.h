@@ -1,10 +1,12 @@
 /* A download, for the files that make it up: download.c, slots.c, and direct.c where the CPU reaches the
- * memory. */
+ * memory; cold.c reads bytes that are on disk alone. */
 #ifndef GB_CORE_DOWNLOAD_DOWNLOAD_H
 #define GB_CORE_DOWNLOAD_DOWNLOAD_H
 
 #include "core/public/download.h"
 #include "core/transfer/transfer.h"
+
+struct gb_cold;
 
 #define GB_DOWNLOAD_COPIES 2 /* one that is sent, one under way: more would only cool the cache */
 
@@ -27,8 +29,10 @@ struct gb_download {
     struct gb_core_transfer t; /* first */
     struct gb_buffer_rec rec;
     struct gb_content *content;
-    struct gb_task task;  /* makes the stream's part */
-    struct gb_ev *behind; /* direct: the stream's earlier work */
+    struct gb_stored *stored; /* the bytes, if they are on disk alone; a reference */
+    struct gb_cold *cold;     /* reads them */
+    struct gb_task task;      /* makes the stream's part */
+    struct gb_ev *behind;     /* direct: the stream's earlier work */
     bool direct;
     bool started;
     bool silent;                 /* no client downloads: not counted */

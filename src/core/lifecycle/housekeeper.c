@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "core/access/tokens.h"
 #include "core/buffer/buffer.h"
+#include "core/durable/durable.h"
 #include "core/lifecycle/open.h"
 #include "core/multipart/internal.h"
 #include "core/observe/audit.h"
@@ -91,7 +92,7 @@ static struct gb_content *lose_all_locked(struct gb_session *s) {
     size_t at = 0;
 
     while ((b = gb_map_next(&s->buffers, &at))) {
-        if (b->live && b->rec.state != GB_BUFFER_LOST)
+        if (b->live && b->rec.state != GB_BUFFER_LOST && b->rec.state != GB_BUFFER_STORED)
             gb_content_list_add(&list, gb_buffer_lose_locked(s, b));
     }
     return list;
@@ -238,6 +239,7 @@ static void tick(struct gb_core *core) {
         refresh(core);
     expire_idle(core);
     gb_leases_expire(core);
+    gb_durable_tick(core);
     gb_core_health_tick(core);
     gb_notices_tick(core);
     gb_audit_tick(core);

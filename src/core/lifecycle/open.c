@@ -9,6 +9,7 @@
 #include "core/access/key_table.h"
 #include "core/access/tokens.h"
 #include "core/buffer/buffer.h"
+#include "core/durable/durable.h"
 #include "core/lifecycle/housekeeper.h"
 #include "core/memory/alloc_log.h"
 #include "core/multipart/internal.h"
@@ -22,6 +23,8 @@
 #include "core/runtime/notices.h"
 #include "core/session/pools.h"
 #include "core/share/lease_table.h"
+#include "core/stored/disks.h"
+#include "core/stored/load.h"
 
 /* They count against the ceiling of page-locked memory for as long as the core is open. */
 static int open_slots(struct gb_core *core, struct gb_error *err) {
@@ -67,9 +70,12 @@ static bool make_parts(struct gb_core *core) {
     core->leases = gb_leases_new();
     core->feed = gb_feed_new();
     core->limiters = gb_notice_limiters_new();
+    core->disks = gb_disks_new(core->config.disk_threads);
+    core->loads = gb_loads_new();
     core->alloc_log = gb_alloc_log_new(core->config.allocation_log);
     return core->pool_sessions && core->housekeeper && core->holds && core->sampler && core->selftests &&
-           core->tokens && core->keys && core->leases && core->feed && core->limiters && core->alloc_log;
+           core->tokens && core->keys && core->leases && core->feed && core->limiters && core->disks && core->loads &&
+           core->alloc_log;
 }
 
 static void free_core(struct gb_core *core) {
@@ -78,6 +84,8 @@ static void free_core(struct gb_core *core) {
     gb_tokens_free(core->tokens);
     gb_keys_free(core->keys);
     gb_leases_free(core->leases);
+    gb_loads_free(core->loads);
+    gb_disks_free(core->disks);
     gb_alloc_log_free(core->alloc_log);
     gb_notice_limiters_free(core->limiters);
     gb_audit_free(core->audit);
@@ -102,6 +110,8 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     core->backend = config->backend;
     core->store = config->store;
     core->on_device_lost = gb_housekeeper_kick;
+    core->persist = gb_durable_persist;
+    core->want = gb_durable_want;
     core->started_at_us = gb_wall_us();
     atomic_init(&core->sequence, 1);
     gb_pinned_init(&core->pinned, config->pinned_bytes_max);
@@ -150,6 +160,8 @@ void gb_core_close(struct gb_core *core) {
 
     if (!core)
         return;
+    if (core->housekeeper->began)
+        gb_durable_flush(core);
     atomic_store(&core->closing, true);
     gb_holds_release(core);
     gb_selftests_stop(core);

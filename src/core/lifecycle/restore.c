@@ -1,4 +1,6 @@
-/* Loads the records of the earlier process. Its buffers' bytes died with it. */
+/* Loads the records of the earlier process. Bytes in memory died with it; those on disk are found again. No byte is
+ * read: the rows say which files there are to be, and the folder says which there are. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +9,7 @@
 #include "core/lifecycle/housekeeper.h"
 #include "core/lifecycle/open.h"
 #include "core/observe/sampler.h"
+#include "core/stored/disks.h"
 
 static int load_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
     struct gb_core *core = arg;
@@ -22,7 +25,119 @@ static int load_session(void *arg, const struct gb_session_rec *rec, struct gb_e
     return 0;
 }
 
-static int add_buffer(struct gb_session *s, const struct gb_buffer_rec *rec, struct gb_error *err) {
+/* --- stored bytes ------------------------------------------------------------------------------------------------- */
+
+/* What the database says is stored, by the buffer's id. */
+struct found {
+    struct gb_core *core;
+    struct gb_idlist stored; /* struct gb_stored: a reference each, until a buffer takes it */
+    struct gb_idlist strays; /* struct gb_disk_name, malloc'd: files that no row names */
+    bool all_there;          /* the folder could not be looked at: what is there is not known */
+};
+
+static int load_stored(void *arg, const struct gb_stored_rec *rec, struct gb_error *err) {
+    struct found *found = arg;
+    struct gb_stored *stored = gb_stored_new(found->core, rec);
+
+    if (!stored || gb_idlist_put(&found->stored, rec->buffer_id, stored) < 0) {
+        gb_stored_unref(stored);
+        return gb_no_memory(err);
+    }
+    stored->found = gb_stored_inline(rec);
+    return 0;
+}
+
+static struct gb_stored *stored_of(const struct gb_idlist *list, int64_t id) {
+    int64_t found = 0;
+    struct gb_stored *stored = gb_idlist_after(list, id - 1, &found);
+
+    return stored && found == id ? stored : NULL;
+}
+
+/* A file that no row names as it is goes to the orphans, from where it can be taken back. */
+static int see_file(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err) {
+    struct found *found = arg;
+    struct gb_stored *stored = stored_of(&found->stored, name->buffer_id);
+    struct gb_disk_name *stray;
+
+    if (stored && !gb_stored_inline(&stored->rec) && stored->rec.generation == name->generation &&
+        stored->rec.run == name->run && stored->rec.bytes == bytes) {
+        stored->found = true;
+        return 0;
+    }
+    stray = malloc(sizeof(*stray));
+    if (!stray || gb_idlist_put(&found->strays, (int64_t)found->strays.count + 1, stray) < 0) {
+        free(stray);
+        return gb_no_memory(err);
+    }
+    *stray = *name;
+    return 0;
+}
+
+static int look_at_disk(struct found *found, struct gb_error *err) {
+    struct gb_disk *disk = found->core->config.disk;
+    struct gb_error why = GB_ERROR_INIT;
+    size_t i;
+
+    if (!disk || gb_disk_scan(disk, see_file, found, &why) < 0) {
+        found->all_there = true;
+        return why.code == GB_ERR_INTERNAL ? gb_error_move(err, &why) : 0;
+    }
+    for (i = 0; i < found->strays.count; i++)
+        gb_disk_set_aside(disk, found->strays.items[i].value, false);
+    return 0;
+}
+
+static void found_done(struct found *found) {
+    size_t i;
+
+    for (i = 0; i < found->stored.count; i++)
+        gb_stored_unref(found->stored.items[i].value);
+    for (i = 0; i < found->strays.count; i++)
+        free(found->strays.items[i].value);
+    gb_idlist_done(&found->stored);
+    gb_idlist_done(&found->strays);
+}
+
+/* A record whose latest bytes were not stored yet has the bytes of before, under a generation of their own: no entity
+ * tag ever names other bytes than it did. */
+static void roll_back(struct gb_session *s, struct gb_stored *stored, struct gb_buffer_rec *rec) {
+    struct gb_notice notice;
+
+    notice = gb_notice_of_buffer(s, rec, GB_NOTICE_BUFFER_ROLLED_BACK);
+    snprintf(notice.detail, sizeof(notice.detail), "generation %lld was not stored: the bytes are those of %lld",
+             (long long)rec->generation, (long long)stored->rec.generation);
+    rec->generation++;
+    rec->version++;
+    notice.generation = rec->generation;
+    stored->generation = rec->generation;
+    rec->has_crc32c = true;
+    rec->crc32c = stored->rec.crc32c;
+    gb_notice_post(s->core, &notice);
+}
+
+/* True: the disk has the buffer's bytes. A change of shape alone is of the record; where the bytes are another number,
+ * they do not fit it. */
+static bool restore_stored(struct gb_session *s, struct found *found, struct gb_buffer *b, struct gb_buffer_rec *rec) {
+    struct gb_stored *stored = stored_of(&found->stored, rec->id);
+
+    if (!stored || rec->durability == GB_DURABILITY_NONE || stored->rec.bytes != rec->bytes ||
+        !(found->all_there || stored->found))
+        return false;
+    if (rec->generation != stored->rec.generation)
+        roll_back(s, stored, rec);
+    b->stored = gb_stored_ref(stored);
+    rec->stored_generation = stored->generation;
+    rec->run = stored->rec.run;
+    rec->state = GB_BUFFER_STORED;
+    rec->head = GB_HEAD_UNINITIALIZED;
+    return true;
+}
+
+/* --- records ------------------------------------------------------------------------------------------------------ */
+
+static int add_buffer(struct gb_session *s, struct found *found, const struct gb_buffer_rec *rec,
+                      struct gb_error *err) {
     struct gb_buffer *b = gb_buffer_new(&rec->name);
     struct gb_buffer_rec lost = *rec;
 
@@ -36,8 +151,10 @@ static int add_buffer(struct gb_session *s, const struct gb_buffer_rec *rec, str
     b->id = rec->id;
     if (gb_idlist_put(&s->buffers_by_id, b->id, b) < 0)
         return gb_no_memory(err); /* the place in the map goes with the session */
-    /* Not written back: the next start would come to the same result, and the next change writes it. */
-    if (lost.state != GB_BUFFER_LOST && !(lost.mirrored && lost.head == GB_HEAD_UNINITIALIZED)) {
+    /* Not written back: the next start would come to the same result, and the next change writes it. So a file that is
+     * put back heals its buffer. */
+    if (!restore_stored(s, found, b, &lost) && lost.state != GB_BUFFER_LOST &&
+        !(lost.mirrored && lost.head == GB_HEAD_UNINITIALIZED)) {
         lost.head = GB_HEAD_UNINITIALIZED;
         lost.state = GB_BUFFER_LOST;
         lost.version++;
@@ -51,7 +168,8 @@ static int add_buffer(struct gb_session *s, const struct gb_buffer_rec *rec, str
 }
 
 static int load_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
-    struct gb_core *core = arg;
+    struct found *found = arg;
+    struct gb_core *core = found->core;
     struct gb_session *s = gb_session_after(core, rec->session_id - 1);
     int r;
 
@@ -61,7 +179,7 @@ static int load_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_err
                             (long long)rec->id, (long long)rec->session_id);
     }
     pthread_mutex_lock(&s->lock);
-    r = add_buffer(s, rec, err);
+    r = add_buffer(s, found, rec, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     return r;
@@ -177,6 +295,20 @@ static void note_lost(struct gb_core *core) {
     }
 }
 
+static int load_buffers(struct gb_core *core, struct gb_error *err) {
+    struct found found = {.core = core};
+    int r = gb_store_load_stored(core->store, load_stored, &found, err);
+
+    if (r == 0)
+        r = look_at_disk(&found, err);
+    if (r == 0 && found.stored.count > 0 && core->config.disk)
+        r = gb_disks_start(core, err);
+    if (r == 0)
+        r = gb_store_load_buffers(core->store, load_buffer, &found, err);
+    found_done(&found);
+    return r;
+}
+
 int gb_core_restore(struct gb_core *core, struct gb_error *err) {
     struct gb_counters counters;
     struct gb_store_ids last;
@@ -192,8 +324,8 @@ int gb_core_restore(struct gb_core *core, struct gb_error *err) {
     if (gb_store_load_counted(core->store, &core->sampler->counted, err) < 0)
         return -1;
     if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
-        gb_store_load_pools(core->store, load_pool, core, err) < 0 ||
-        gb_store_load_buffers(core->store, load_buffer, core, err) < 0 || gb_keys_load(core, err) < 0)
+        gb_store_load_pools(core->store, load_pool, core, err) < 0 || load_buffers(core, err) < 0 ||
+        gb_keys_load(core, err) < 0)
         return -1;
     note_lost(core);
     gb_store_flush(core->store, NULL, NULL); /* nothing is read at start any more */

@@ -54,6 +54,8 @@ static int hold_locked(struct attr_op *op, const struct gb_name *name, int *ret_
         return -1;
     if (b->rec.state == GB_BUFFER_LOST)
         return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", name->s);
+    if (gb_buffer_want_locked(op->base.session, b, err) < 0)
+        return -1;
     for (i = 0; i < 2; i++) {
         c = b->rec.mirrored ? b->sides[i] : (i == GB_SIDE_DEVICE ? b->content : NULL);
         op->content[i] = c ? gb_content_ref(c) : NULL;

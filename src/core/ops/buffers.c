@@ -4,6 +4,7 @@
 #include "core/buffer/guard.h"
 #include "core/buffer/op.h"
 #include "core/memory/kind.h"
+#include "core/stored/disks.h"
 
 /* One call that makes, changes or deletes a buffer. */
 struct buffer_op {
@@ -36,6 +37,8 @@ static int create_decide_locked(struct gb_transaction *transaction, struct gb_bu
     struct gb_buffer_rec *rec = &transaction->rec;
     const struct gb_buffer_params *p = &op->params;
 
+    const struct gb_session *s = op->base.base.session;
+
     (void)b;
     if (gb_kind_check_source(p->kind, op->pool, err) < 0)
         return -1;
@@ -47,6 +50,7 @@ static int create_decide_locked(struct gb_transaction *transaction, struct gb_bu
                                   .kind = p->kind,
                                   .device = op->pool->device->index,
                                   .mirrored = p->mirrored,
+                                  .durability = p->has_durability ? p->durability : s->rec.durability,
                                   .stream = op->stream->name,
                                   .state = GB_BUFFER_READY,
                                   .generation = 1,
@@ -56,7 +60,8 @@ static int create_decide_locked(struct gb_transaction *transaction, struct gb_bu
     rec->updated_at_us = rec->created_at_us;
     if (p->kind == GB_KIND_DEVICE)
         rec->pool = op->pool->rec.name;
-    return 0;
+    transaction->content = op->content;
+    return gb_disks_check_durability(s->core, rec->durability, err);
 }
 
 static void create_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
@@ -194,6 +199,38 @@ void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *param
 
 /* --- patch -------------------------------------------------------------------------------------------------------- */
 
+/* Bytes that are to be stored as they are must be complete and of nobody else. */
+static int check_storable_locked(struct gb_buffer *b, struct gb_error *err) {
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (b->rec.state == GB_BUFFER_PARTIAL)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again");
+    if (b->rec.state == GB_BUFFER_LOST)
+        return gb_lost(b, err);
+    if (gb_adopted_check_locked(b, "they are never durable; copy them, and make the copy durable", err) < 0)
+        return -1;
+    return gb_guard_check_writers_locked(b, err);
+}
+
+/* Without bytes on disk, sync and behind need those that there are; with none, what is stored is let go of, which
+ * needs them as well. */
+static int patch_durability_locked(struct gb_transaction *transaction, struct gb_buffer *b,
+                                   enum gb_durability durability, struct gb_error *err) {
+    struct gb_session *s = transaction->session;
+
+    if (durability == b->rec.durability)
+        return 0;
+    if (gb_disks_check_durability(s->core, durability, err) < 0)
+        return -1;
+    if (durability != GB_DURABILITY_NONE && check_storable_locked(b, err) < 0)
+        return -1;
+    if (durability == GB_DURABILITY_NONE && gb_buffer_want_locked(s, b, err) < 0)
+        return -1;
+    transaction->rec.durability = durability;
+    return 0;
+}
+
 static int patch_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct buffer_op *op = op_of(transaction);
     const struct gb_buffer_params *p = &op->params;
@@ -210,6 +247,8 @@ static int patch_decide_locked(struct gb_transaction *transaction, struct gb_buf
     }
     if (p->has_labels)
         gb_text_set(&transaction->rec.labels, p->labels);
+    if (p->has_durability && patch_durability_locked(transaction, b, p->durability, err) < 0)
+        return -1;
     transaction->rec.version++;
     transaction->rec.updated_at_us = gb_wall_us();
     return 0;
@@ -219,8 +258,7 @@ static void patch_apply_locked(struct gb_transaction *transaction, struct gb_buf
     struct buffer_op *op = op_of(transaction);
 
     /* What a dead device took while the database was busy stays taken. */
-    if (b->rec.state == GB_BUFFER_LOST)
-        transaction->rec.state = GB_BUFFER_LOST;
+    gb_buffer_keep_state_locked(b, &transaction->rec);
     gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, b->content);
     gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
 }

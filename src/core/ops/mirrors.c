@@ -25,7 +25,7 @@ static int find_locked(struct gb_session *s, const struct gb_name *name, const s
     if (!b || gb_buffer_check_locked(check, b, err) < 0)
         return -1;
     *ret = b;
-    return check_mirrored(b, err);
+    return check_mirrored(b, err) < 0 ? -1 : gb_buffer_want_locked(s, b, err);
 }
 
 /* --- sync and reserve --------------------------------------------------------------------------------------------- */
@@ -207,8 +207,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     int side;
 
     /* What a dead device took while the database was busy stays taken. */
-    if (b->rec.state == GB_BUFFER_LOST)
-        transaction->rec.state = GB_BUFFER_LOST;
+    gb_buffer_keep_state_locked(b, &transaction->rec);
     gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
     for (side = 0; side < GB_SIDES; side++) {
         if (op->side[side])

@@ -57,8 +57,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     struct scan *s = scan_of(transaction);
 
     /* What a dead device took while the database was busy stays taken. */
-    if (b->rec.state == GB_BUFFER_LOST)
-        transaction->rec.state = GB_BUFFER_LOST;
+    gb_buffer_keep_state_locked(b, &transaction->rec);
     gb_buffer_set_locked(s->session, b, &transaction->rec, b->content);
 }
 

@@ -32,10 +32,7 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
 
 static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     /* What a dead device took while the database was busy stays taken. */
-    if (b->rec.state == GB_BUFFER_LOST) {
-        transaction->rec.state = GB_BUFFER_LOST;
-        transaction->rec.head = GB_HEAD_UNINITIALIZED;
-    }
+    gb_buffer_keep_state_locked(b, &transaction->rec);
     gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
     gb_buffer_copy_locked(b, &gb_buffer_op_of(transaction)->call->buffer);
 }

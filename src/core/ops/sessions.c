@@ -5,6 +5,7 @@
 #include "core/buffer/guard.h"
 #include "core/multipart/internal.h"
 #include "core/session/op.h"
+#include "core/stored/disks.h"
 
 /* One call that changes a session. */
 struct session_op {
@@ -14,6 +15,7 @@ struct session_op {
     struct gb_session_params params;
     struct gb_session_check check;
     bool removes;
+    bool durable; /* removes: buffers with bytes on disk go with it */
     struct gb_session_rec rec;
     struct gb_task task; /* removes: goes through the lanes, behind the frees */
     int lane;
@@ -38,6 +40,8 @@ static void merge_params(const struct gb_session_params *p, struct gb_session_re
         rec->idle_ttl_s = p->idle_ttl_s;
     if (p->has_labels)
         gb_text_set(&rec->labels, p->labels);
+    if (p->has_durability)
+        rec->durability = p->durability;
 }
 
 /* --- create ------------------------------------------------------------------------------------------------------- */
@@ -104,6 +108,26 @@ static struct session_op *release_locked(struct gb_session *s) {
     return next ? gb_container_of(next, struct session_op, waiter) : NULL;
 }
 
+static bool has_durable_locked(struct gb_session *s) {
+    struct gb_buffer *b;
+    size_t at = 0;
+
+    while ((b = gb_map_next(&s->buffers, &at))) {
+        if (b->live && b->rec.durability != GB_DURABILITY_NONE)
+            return true;
+    }
+    return false;
+}
+
+/* Their rows have gone with the session's. */
+static void condemn_stored_locked(struct gb_session *s) {
+    struct gb_buffer *b;
+    size_t at = 0;
+
+    while ((b = gb_map_next(&s->buffers, &at)))
+        gb_stored_condemn(b->stored);
+}
+
 static int validate_locked(struct session_op *op, struct gb_error *err) {
     struct gb_session *s = op->base.session;
 
@@ -113,8 +137,11 @@ static int validate_locked(struct session_op *op, struct gb_error *err) {
         if (gb_guard_check_session_locked(s, err) < 0)
             return -1;
         atomic_store(&s->state, GB_SESSION_DELETING);
+        op->durable = has_durable_locked(s);
         return 0;
     }
+    if (op->params.has_durability && gb_disks_check_durability(s->core, op->params.durability, err) < 0)
+        return -1;
     gb_session_rec_set(&op->rec, &s->rec);
     merge_params(&op->params, &op->rec);
     if (op->params.has_pool && gb_session_choose_pool_locked(s, &op->params.pool, &op->rec.pool_id, err) < 0)
@@ -181,6 +208,7 @@ static void deleted(void *arg, const struct gb_error *error) {
     notice.bytes = s->used_bytes;
     if (!error) {
         atomic_store(&s->state, GB_SESSION_DEAD);
+        condemn_stored_locked(s);
         contents = gb_session_clear_locked(s);
         pools = gb_session_take_pools_locked(s);
         op->everywhere = pools.count > 0 || s->streams_held > 0;
@@ -220,7 +248,7 @@ static void run(struct session_op *op) {
         if (r < 0)
             op_end(op, &err);
         else if (op->removes)
-            gb_store_delete_session(s->core->store, s->id, false, gb_call_mark(op->base.call), deleted, op);
+            gb_store_delete_session(s->core->store, s->id, op->durable, gb_call_mark(op->base.call), deleted, op);
         else
             gb_store_put_session(s->core->store, &op->rec, gb_call_mark(op->base.call), patched, op);
     }

@@ -18,6 +18,7 @@
 #include "store/store.h"
 
 struct gb_closer;
+struct gb_disk;
 
 /* What the devices' own pools have from the start; without has_: what the backend gives them. */
 struct gb_default_pools {
@@ -40,6 +41,9 @@ struct gb_audit_config {
 struct gb_core_config {
     struct gb_backend *backend; /* borrowed */
     struct gb_store *store;     /* borrowed */
+    struct gb_disk *disk;       /* of the bytes of durable buffers; borrowed; NULL: there are none */
+    unsigned disk_threads;      /* that wait for it; 0: GB_DISK_THREADS */
+    uint64_t durable_lag_ms;    /* how long after its change a buffer of durability BEHIND is stored; 0: 1000 */
     uint64_t slots_bytes;       /* all pinned slots together: the limit on staging memory */
     uint64_t slot_bytes;        /* each; 256 KiB to 4 MiB */
     uint64_t pinned_bytes_max;  /* page-locked memory in all, slots included; 0: no limit */
@@ -119,7 +123,8 @@ struct gb_session_check {
 /* A field without its has_ flag gets its default (create) or keeps its value (patch). */
 struct gb_session_params {
     struct gb_name name; /* create only */
-    bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels, has_pool;
+    bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels, has_pool, has_durability;
+    enum gb_durability durability;
     struct gb_quota quota;
     uint64_t idle_ttl_s;
     struct gb_name pool;    /* patch only: the current pool from now on; "default": none but the devices' own */
@@ -153,7 +158,9 @@ struct gb_buffer_params {
     struct gb_name pool;        /* "": the buffer's present pool, else the session's current pool, else the device's */
     struct gb_name stream;      /* "" is "default" */
     bool has_shape, has_labels; /* patch: the fields given */
-    struct gb_text *labels;     /* borrowed: the core takes a reference to what it keeps */
+    bool has_durability;        /* if false, a new buffer has its session's, and an existing one keeps its own */
+    enum gb_durability durability;
+    struct gb_text *labels; /* borrowed: the core takes a reference to what it keeps */
 };
 
 /* --- transfers ---------------------------------------------------------------------------------------------------- */

@@ -25,7 +25,9 @@
 
 struct gb_alloc_log;
 struct gb_audit;
+struct gb_buffer;
 struct gb_core_pool;
+struct gb_disks;
 struct gb_feed;
 struct gb_free_cache;
 struct gb_health_watch;
@@ -34,9 +36,12 @@ struct gb_housekeeper;
 struct gb_keys;
 struct gb_lease;
 struct gb_leases;
+struct gb_loads;
 struct gb_notice_limiters;
+struct gb_persist;
 struct gb_sampler;
 struct gb_selftests;
+struct gb_session;
 struct gb_session_pools;
 struct gb_tokens;
 
@@ -99,7 +104,8 @@ struct gb_core {
     _Atomic uint64_t counted_buffers; /* live and reserved, against buffers_max */
     _Atomic uint64_t buffer_bytes;    /* of buffers that have their bytes */
     _Atomic uint64_t lost_buffers;
-    _Atomic uint64_t held_bytes; /* of pinned contents that no buffer has any more */
+    _Atomic uint64_t stored_buffers; /* whose bytes are on disk alone */
+    _Atomic uint64_t held_bytes;     /* of pinned contents that no buffer has any more */
     _Atomic uint64_t mirrored_buffers;
     _Atomic uint64_t mirrored_bytes; /* of them: each has its bytes on one side or on both */
     _Atomic uint64_t uploads_running;
@@ -118,6 +124,12 @@ struct gb_core {
 
     /* Called for an error that says that the device died; set before there are lanes. [any thread, must not block] */
     void (*on_device_lost)(struct gb_core *core);
+    /* Writes bytes to disk (core/stored/persist.h). [any thread, never blocks] */
+    void (*persist)(struct gb_core *core, struct gb_persist *persist);
+    /* The bytes of the buffer are on disk and are wanted in memory (core/durable/load.h). The session's lock is held. */
+    int (*want)(struct gb_session *session, struct gb_buffer *buffer, struct gb_error *err);
+    struct gb_disks *disks;
+    struct gb_loads *loads;
     struct gb_housekeeper *housekeeper;
     struct gb_holds *holds;
     struct gb_health_watch *health; /* NULL: health is not watched */

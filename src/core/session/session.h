@@ -41,6 +41,7 @@ struct gb_session {
     uint64_t counted_buffers; /* live and reserved */
     uint64_t live_buffers;
     uint64_t lost_buffers;
+    uint64_t behind;       /* buffers whose bytes are to be stored within the lag */
     uint64_t leases;       /* those being made included */
     uint64_t held_bytes;   /* of contents that are mapped and of no buffer any more */
     uint64_t adopted;      /* contents of memory of other processes */

@@ -107,6 +107,7 @@ static void describe(const struct adopt_op *op, struct gb_buffer_rec *rec) {
     rec->stream = op->base.base.session->standard->name;
     rec->state = GB_BUFFER_READY;
     rec->adopted = true;
+    rec->durability = GB_DURABILITY_NONE; /* the owner writes without a word */
     rec->generation++;
     rec->version++;
     rec->has_crc32c = false;

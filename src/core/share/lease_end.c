@@ -27,10 +27,7 @@ void gb_lease_describe(const struct gb_buffer *b, enum gb_head head, struct gb_b
 
 void gb_lease_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     /* If the device died while the database was busy, the bytes stay lost. */
-    if (b->rec.state == GB_BUFFER_LOST) {
-        transaction->rec.state = GB_BUFFER_LOST;
-        transaction->rec.head = GB_HEAD_UNINITIALIZED;
-    }
+    gb_buffer_keep_state_locked(b, &transaction->rec);
     gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
 }
 
@@ -58,6 +55,8 @@ static void left(struct gb_transaction *transaction) {
         pthread_mutex_lock(&s->lock);
         if (validate_locked(transaction, NULL, &none) == 0)
             gb_lease_apply_locked(transaction, gb_lease_buffer_locked(lease));
+        if (gb_lease_buffer_locked(lease))
+            gb_buffer_note_behind_locked(s, gb_lease_buffer_locked(lease));
         pthread_mutex_unlock(&s->lock);
     }
     gb_lease_over(lease);

@@ -11,13 +11,16 @@
 
 static void new_record(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     gb_buffer_rec_done(rec);
-    *rec = (struct gb_buffer_rec){.name = u->plan.buffer.name, .created_at_us = gb_wall_us()};
+    *rec = (struct gb_buffer_rec){
+        .name = u->plan.buffer.name, .durability = u->t.session->rec.durability, .created_at_us = gb_wall_us()};
 }
 
 static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     const struct gb_buffer_params *p = &u->plan.buffer;
 
     if (!u->plan.partial) {
+        if (p->has_durability)
+            rec->durability = p->durability;
         rec->bytes = u->plan.bytes;
         rec->dtype = p->dtype;
         rec->shape = p->shape;
@@ -98,6 +101,9 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
     /* A process that maps, or mapped, memory written in place may go on writing; so may the owner of adopted memory. */
     if (u->content->owner || (u->plan.placed && (u->content->pin_writers > 0 || u->content->tainted)))
         transaction->rec.has_crc32c = false;
+    if (u->content->owner)
+        transaction->rec.durability = GB_DURABILITY_NONE; /* its owner writes without a word */
+    transaction->content = u->content;
     return 0;
 }
 

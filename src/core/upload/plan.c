@@ -3,6 +3,7 @@
 
 #include "base/parse.h"
 #include "core/buffer/guard.h"
+#include "core/stored/disks.h"
 #include "core/upload/upload.h"
 
 /* --- where -------------------------------------------------------------------------------------------------------- */
@@ -244,6 +245,16 @@ static int plan_place(const struct gb_upload_params *p, struct gb_upload_draft *
     return 0;
 }
 
+/* An existing buffer keeps its durability unless the caller names another. */
+static int plan_durability(const struct gb_session *s, const struct gb_upload_params *p, struct gb_upload_draft *draft,
+                           struct gb_error *err) {
+    if (p->buffer.has_durability && !p->partial)
+        draft->durability = p->buffer.durability;
+    else
+        draft->durability = draft->buffer ? draft->buffer->rec.durability : s->rec.durability;
+    return gb_disks_check_durability(s->core, draft->durability, err);
+}
+
 /* A copy must not read what it overwrites. */
 static int check_overlap(const struct gb_upload_draft *draft, struct gb_error *err) {
     uint64_t bytes = draft->payload;
@@ -280,7 +291,7 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
     r = role->plan ? role->plan(owner, p, draft, err) : plan_payload(p, draft, err);
-    if (r < 0 || check_sides(p, draft, err) < 0)
+    if (r < 0 || check_sides(p, draft, err) < 0 || (draft->merge && gb_buffer_want_locked(s, b, err) < 0))
         return -1;
     if (!p->partial && gb_kind_check_pool(draft->kind, &p->buffer.pool, err) < 0)
         return -1;
@@ -289,7 +300,7 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
         return -1;
     if (draft->kind == GB_KIND_DEVICE)
         draft->pool_name = draft->pool->rec.name;
-    if (plan_place(p, draft, err) < 0 || check_overlap(draft, err) < 0)
+    if (plan_place(p, draft, err) < 0 || check_overlap(draft, err) < 0 || plan_durability(s, p, draft, err) < 0)
         return -1;
     return check_limit(s, draft, !p->asked_before, err);
 }

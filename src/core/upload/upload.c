@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/stored/disks.h"
+
 /* Adds to a refusal for lack of room what this client may do instead. A host side is pinned always. */
 static void advise(const struct gb_upload_draft *draft, struct gb_error *err) {
     static const char in_place[] = "; a write in place needs no second copy";
@@ -50,6 +52,8 @@ int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params,
     if (r == 0)
         r = check_quota_locked(s, params, &draft, err);
     pthread_mutex_unlock(&s->lock);
+    if (r == 0)
+        r = gb_disks_check_room(core, draft.durability, draft.bytes, err);
     gb_core_stream_unuse(stream);
     gb_session_unref(s);
     return r;

@@ -68,6 +68,8 @@ struct gb_upload_draft {
     bool all_or_nothing; /* its call is in an atomic batch */
     bool has_crc32c;
     uint32_t crc32c;
+
+    enum gb_durability durability; /* of the buffer after the commit */
 };
 
 /* --- the state ---------------------------------------------------------------------------------------------------- */

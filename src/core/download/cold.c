@@ -1,0 +1,217 @@
+#include "core/download/cold.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "base/crc32c.h"
+#include "core/stored/disks.h"
+#include "core/stored/load.h"
+
+/* Blocks in memory: one that is sent, others that are read. */
+#define AHEAD 4
+
+enum state { EMPTY, READING, HERE };
+
+struct block {
+    struct gb_task task;
+    struct gb_cold *cold;
+    unsigned char *bytes; /* aligned; GB_STORED_BLOCK_BYTES */
+    size_t index;
+    enum state state; /* the lock, as error */
+    struct gb_error error;
+};
+
+struct gb_cold {
+    atomic_uint refs; /* the download's, and one for each read */
+    struct gb_core *core;
+    struct gb_stored *stored;
+    pthread_mutex_t lock;
+    struct gb_core_transfer *wakes; /* NULL: the download has ended; a reference */
+    pthread_mutex_t open_lock;      /* while the file is opened */
+    struct gb_disk_reader *file;
+    struct block blocks[AHEAD];
+};
+
+static void unref(struct gb_cold *cold) {
+    struct gb_core *core = cold->core;
+    unsigned i;
+
+    if (atomic_fetch_sub(&cold->refs, 1) != 1)
+        return;
+    gb_disk_read_close(cold->file);
+    gb_stored_unref(cold->stored);
+    for (i = 0; i < AHEAD; i++)
+        free(cold->blocks[i].bytes);
+    pthread_mutex_destroy(&cold->open_lock);
+    pthread_mutex_destroy(&cold->lock);
+    free(cold);
+    gb_core_leave(core);
+}
+
+static struct gb_cold *make(struct gb_download *d, struct gb_error *err) {
+    struct gb_cold *cold;
+    unsigned i;
+
+    if (gb_disks_start(d->t.core, err) < 0)
+        return NULL;
+    cold = calloc(1, sizeof(*cold));
+    if (!cold) {
+        gb_no_memory(err);
+        return NULL;
+    }
+    atomic_init(&cold->refs, 1);
+    cold->core = d->t.core;
+    gb_core_enter(cold->core);
+    cold->stored = gb_stored_ref(d->stored);
+    gb_mutex_init(&cold->lock);
+    gb_mutex_init(&cold->open_lock);
+    for (i = 0; i < AHEAD; i++)
+        cold->blocks[i].cold = cold;
+    gb_core_transfer_ref(&d->t);
+    cold->wakes = &d->t;
+    atomic_fetch_add(&cold->core->loads->cold_reads, 1);
+    return cold;
+}
+
+/* --- on a thread of the disk -------------------------------------------------------------------------------------- */
+
+static int open_file(struct gb_cold *cold, struct gb_error *err) {
+    const struct gb_disk_name name = gb_stored_name(cold->stored);
+    int r = 0;
+
+    pthread_mutex_lock(&cold->open_lock);
+    if (!cold->file)
+        r = gb_disk_read_open(cold->core->config.disk, &name, cold->stored->rec.bytes, &cold->file, err);
+    pthread_mutex_unlock(&cold->open_lock);
+    return r;
+}
+
+static size_t bytes_in(const struct gb_cold *cold, size_t index) {
+    uint64_t left = cold->stored->rec.bytes - (uint64_t)index * GB_STORED_BLOCK_BYTES;
+
+    return left < GB_STORED_BLOCK_BYTES ? (size_t)left : GB_STORED_BLOCK_BYTES;
+}
+
+static int read_block(struct gb_cold *cold, struct block *b, struct gb_error *err) {
+    size_t n = bytes_in(cold, b->index);
+    int r;
+
+    if (gb_stored_inline(&cold->stored->rec))
+        r = gb_store_read_stored(cold->core->store, &cold->stored->rec, b->bytes, err);
+    else
+        r = open_file(cold, err) < 0
+                ? -1
+                : gb_disk_read(cold->file, b->bytes, n, (uint64_t)b->index * GB_STORED_BLOCK_BYTES, err);
+    return r < 0 ? -1 : gb_stored_check_block(cold->stored, b->index, gb_crc32c(0, b->bytes, n), err);
+}
+
+static void run(struct gb_task *task) {
+    struct block *b = gb_container_of(task, struct block, task);
+    struct gb_cold *cold = b->cold;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_core_transfer *t;
+
+    read_block(cold, b, &err);
+    pthread_mutex_lock(&cold->lock);
+    b->error = err;
+    b->state = HERE;
+    t = cold->wakes;
+    if (t)
+        gb_core_transfer_ref(t);
+    pthread_mutex_unlock(&cold->lock);
+    if (t) {
+        pthread_mutex_lock(&t->lock);
+        gb_core_transfer_unlock_wake(t);
+        gb_core_transfer_unref(t);
+    }
+    unref(cold);
+}
+
+/* --- on the caller's thread --------------------------------------------------------------------------------------- */
+
+static int begin_read(struct gb_cold *cold, size_t index, struct gb_error *err) {
+    struct block *b = &cold->blocks[index % AHEAD];
+
+    if (!b->bytes && posix_memalign((void **)&b->bytes, GB_DISK_ALIGN, GB_STORED_BLOCK_BYTES) != 0) {
+        b->bytes = NULL;
+        return gb_no_memory(err);
+    }
+    b->index = index;
+    b->error = GB_ERROR_INIT;
+    b->state = READING;
+    b->task.run = run;
+    atomic_fetch_add(&cold->refs, 1);
+    gb_disks_post(cold->core, &b->task);
+    return 0;
+}
+
+/* Has the blocks from `first` to `last` read, as far as there is room. A block that is being read stays in its place
+ * until it is here. */
+static int read_ahead(struct gb_cold *cold, size_t first, size_t last, struct gb_error *err) {
+    size_t index;
+    int r = 0;
+
+    pthread_mutex_lock(&cold->lock);
+    for (index = first; index <= last && index < first + AHEAD && r == 0; index++) {
+        const struct block *b = &cold->blocks[index % AHEAD];
+
+        if (b->state == EMPTY || (b->state == HERE && b->index != index))
+            r = begin_read(cold, index, err);
+    }
+    pthread_mutex_unlock(&cold->lock);
+    return r;
+}
+
+/* 1: the block is here; 0: wake comes; -1. */
+static int look(struct gb_download *d, size_t index, const struct block **ret, struct gb_error *err) {
+    struct gb_cold *cold = d->cold;
+    const struct block *b = &cold->blocks[index % AHEAD];
+    int r = 0;
+
+    pthread_mutex_lock(&d->t.lock);
+    d->t.want_wake = true;
+    pthread_mutex_unlock(&d->t.lock);
+    pthread_mutex_lock(&cold->lock);
+    if (b->state == HERE && b->index == index)
+        r = b->error.code == GB_OK ? 1 : gb_error_move(err, &b->error);
+    pthread_mutex_unlock(&cold->lock);
+    *ret = b;
+    return r;
+}
+
+int gb_download_cold(struct gb_download *d, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    uint64_t left;
+    uint64_t at = d->view.offset + gb_download_locate(d, d->sent, &left);
+    size_t first = (size_t)(at / GB_STORED_BLOCK_BYTES);
+    size_t last = (size_t)((at + left - 1) / GB_STORED_BLOCK_BYTES);
+    size_t in_block = (size_t)(at % GB_STORED_BLOCK_BYTES);
+    const struct block *b;
+    int r;
+
+    if (!d->cold)
+        d->cold = make(d, err);
+    if (!d->cold || read_ahead(d->cold, first, last, err) < 0)
+        return -1;
+    r = look(d, first, &b, err);
+    if (r <= 0)
+        return r;
+    *ret_ptr = b->bytes + in_block;
+    *ret_n = bytes_in(d->cold, first) - in_block;
+    if (*ret_n > left)
+        *ret_n = (size_t)left;
+    return 1;
+}
+
+void gb_cold_free(struct gb_cold *cold) {
+    struct gb_core_transfer *t;
+
+    if (!cold)
+        return;
+    pthread_mutex_lock(&cold->lock);
+    t = cold->wakes;
+    cold->wakes = NULL;
+    pthread_mutex_unlock(&cold->lock);
+    gb_core_transfer_unref(t);
+    unref(cold);
+}

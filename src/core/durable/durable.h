@@ -1,0 +1,22 @@
+/* What durable buffers need from transfers: memory to disk (persist.c), disk to memory (load.c), and the changes that
+ * store what is behind (store.c). The core's hooks persist and want lead here. */
+#ifndef GB_CORE_DURABLE_DURABLE_H
+#define GB_CORE_DURABLE_DURABLE_H
+
+#include "core/buffer/buffer.h"
+#include "core/stored/persist.h"
+
+/* core->persist. */
+gb_persist_fn gb_durable_persist;
+
+/* core->want. */
+int gb_durable_want(struct gb_session *session, struct gb_buffer *buffer, struct gb_error *err);
+
+/* Once a second: stores what has been behind for the lag, and looks after a disk that was not well. [never blocks, but
+ * for the probe of a disk that is not well] */
+void gb_durable_tick(struct gb_core *core);
+
+/* [blocks] At the end of the process, while nothing else changes: stores all that is behind. */
+void gb_durable_flush(struct gb_core *core);
+
+#endif

@@ -1,0 +1,371 @@
+/* Bytes on disk into memory: an upload whose payload one thread of the disk brings. Nothing is visible before each
+ * block has its checksum. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/crc32c.h"
+#include "core/durable/durable.h"
+#include "core/stored/disks.h"
+#include "core/stored/load.h"
+#include "core/upload/upload.h"
+
+/* How long the reason of a failure is told to those that wanted the bytes meanwhile. */
+#define TELL_NS GB_NS_PER_S
+
+/* How long a load waits for memory that others are about to free. */
+#define WAIT_MS 10000
+
+struct job {
+    struct gb_task task;
+    struct gb_session *session; /* a reference */
+    struct gb_name name;
+    struct gb_load *load;     /* shared with the buffer */
+    struct gb_stored *stored; /* a reference */
+    struct gb_lane *lane;
+    atomic_bool posted;
+    bool over;
+    struct gb_upload *upload; /* NULL: not begun */
+    struct gb_disk_reader *file;
+    char *data; /* the bytes, if they come from the database */
+    uint64_t read;
+    uint32_t crc; /* of the block that is being read */
+    bool ended;   /* the payload */
+};
+
+static void run(struct gb_task *task);
+
+static void wake(void *arg) {
+    struct job *job = arg;
+
+    if (!atomic_exchange(&job->posted, true))
+        gb_lane_post(job->lane, &job->task);
+}
+
+/* --- the upload's role -------------------------------------------------------------------------------------------- */
+
+/* The bytes that are being loaded are still those that the buffer has, and they are not in memory. */
+static int check_locked(const struct job *job, const struct gb_buffer *b, struct gb_error *err) {
+    if (b && b->live && b->stored == job->stored && b->rec.state == GB_BUFFER_STORED)
+        return 0;
+    return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written or deleted meanwhile");
+}
+
+static int plan(void *owner, const struct gb_upload_params *params, struct gb_upload_draft *draft,
+                struct gb_error *err) {
+    struct job *job = owner;
+
+    (void)params;
+    draft->bytes = draft->payload = job->stored->rec.bytes;
+    draft->has_crc32c = true;
+    return check_locked(job, draft->buffer, err);
+}
+
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
+    struct gb_buffer_rec *rec = &transaction->rec;
+
+    if (check_locked(u->owner, b, err) < 0)
+        return -1;
+    gb_buffer_copy_locked(b, rec);
+    rec->state = GB_BUFFER_READY;
+    rec->device = u->t.device->index;
+    rec->pool = u->plan.pool_name;
+    rec->head = u->plan.mirrored ? u->plan.head : GB_HEAD_UNINITIALIZED;
+    rec->version++;
+    return 0;
+}
+
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
+    struct gb_notice notice;
+
+    if (u->plan.mirrored) {
+        gb_buffer_set_locked(u->t.session, b, &transaction->rec, NULL);
+        u->replaced = gb_buffer_set_side_locked(b, u->plan.side, u->content);
+    } else {
+        u->replaced = gb_buffer_set_locked(u->t.session, b, &transaction->rec, u->content);
+    }
+    u->content = NULL;
+    notice = gb_notice_of_buffer(u->t.session, &transaction->rec, GB_NOTICE_BUFFER_LOADED);
+    gb_notice_post(u->t.core, &notice);
+}
+
+static void commit(struct gb_upload *u, const struct gb_error *error) {
+    if (!gb_upload_ready(u, error, gb_upload_commit_end))
+        return;
+    u->transaction.unrecorded = true;
+    u->transaction.validate_locked = validate_locked;
+    u->transaction.publish_locked = publish_locked;
+    gb_transaction_start(&u->transaction);
+}
+
+static void complete(struct gb_upload *u) {
+    gb_upload_hand_back(u, commit);
+}
+
+static const struct gb_upload_role load_role = {.plan = plan, .complete = complete, .gone = gb_upload_dispose};
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+static void free_job(struct job *job) {
+    gb_session_unref(job->session);
+    free(job->data);
+    free(job);
+}
+
+/* Those that wanted the bytes learn of it from the buffer. */
+static void tell_locked(struct job *job, const struct gb_error *error) {
+    struct gb_load *load = job->load;
+    struct gb_buffer *b = gb_map_get(&job->session->buffers, job->name.s);
+
+    if (b && b->load == load && error) {
+        load->failed = true;
+        load->failed_ns = gb_clock_ns();
+        load->error = *error;
+    } else if (b && b->load == load) {
+        b->load = NULL;
+        gb_load_unref_locked(load);
+    }
+    gb_load_unref_locked(load);
+}
+
+/* Damage is a fact of the buffer; anything else may be over by the next try. */
+static void note_damage(struct job *job, const struct gb_error *error) {
+    struct gb_notice notice = gb_notice_of(job->session, GB_NOTICE_BUFFER_DAMAGED);
+
+    if (error->code != GB_ERR_CONTENT_DAMAGED && error->code != GB_ERR_CONTENT_LOST)
+        return;
+    notice.buffer = job->name;
+    notice.generation = job->stored->generation;
+    snprintf(notice.detail, sizeof(notice.detail), "%.120s", error->detail);
+    gb_notice_post_limited(job->session->core, &notice);
+}
+
+static void finish(struct job *job, const struct gb_error *error) {
+    struct gb_core *core = job->session->core;
+
+    gb_disk_read_close(job->file);
+    gb_upload_free(job->upload);
+    if (error) {
+        atomic_fetch_add(&core->loads->failed, 1);
+        note_damage(job, error);
+    } else {
+        atomic_fetch_add(&core->loads->loaded, 1);
+        atomic_fetch_add(&core->loads->loaded_bytes, job->stored->rec.bytes);
+    }
+    pthread_mutex_lock(&job->session->lock);
+    tell_locked(job, error);
+    pthread_mutex_unlock(&job->session->lock);
+    gb_stored_unref(job->stored);
+    job->over = true;
+    gb_core_changed(core);
+    gb_core_enter(core); /* the job's session may be its last object */
+    if (!atomic_load(&job->posted))
+        free_job(job);
+    gb_loads_ended(core);
+    gb_core_leave(core);
+}
+
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
+
+static int open_bytes(struct job *job, struct gb_error *err) {
+    const struct gb_stored *stored = job->stored;
+    const struct gb_disk_name name = gb_stored_name(stored);
+
+    if (!gb_stored_inline(&stored->rec))
+        return gb_disk_read_open(job->session->core->config.disk, &name, stored->rec.bytes, &job->file, err);
+    job->data = malloc((size_t)stored->rec.bytes + 1);
+    if (!job->data)
+        return gb_no_memory(err);
+    return gb_store_read_stored(job->session->core->store, &stored->rec, job->data, err);
+}
+
+/* A device or pool that is not there any more: the first device's own pool. */
+static struct gb_upload *make_upload(struct job *job, struct gb_upload_params *p, struct gb_error *err) {
+    struct gb_core *core = job->session->core;
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_upload *u = gb_upload_make(core, p, &load_role, job, &why);
+
+    if (!u && why.code == GB_ERR_DEVICE_NOT_FOUND) {
+        why = GB_ERROR_INIT;
+        p->buffer.has_device = true;
+        u = gb_upload_make(core, p, &load_role, job, &why);
+    }
+    if (!u)
+        gb_error_move(err, &why);
+    return u;
+}
+
+static int begin(struct job *job, struct gb_error *err) {
+    struct gb_upload_params p = {
+        .session = job->session, .fresh = true, .wait_ms = WAIT_MS, .asked_before = true, .waker = {wake, job}};
+    struct gb_buffer *b;
+
+    if (open_bytes(job, err) < 0)
+        return -1;
+    p.buffer.session = job->session->name;
+    p.buffer.name = job->name;
+    p.buffer.bytes = p.bytes = job->stored->rec.bytes;
+    pthread_mutex_lock(&job->session->lock);
+    b = gb_buffer_find_locked(job->session, &job->name, NULL);
+    p.to_device_side = b && b->rec.mirrored;
+    pthread_mutex_unlock(&job->session->lock);
+    job->upload = make_upload(job, &p, err);
+    if (!job->upload)
+        return -1;
+    gb_core_transfer_silence(&job->upload->t);
+    gb_upload_start(job->upload, NULL);
+    return 0;
+}
+
+static int fetch(struct job *job, void *room, size_t n, struct gb_error *err) {
+    if (!job->data)
+        return gb_disk_read(job->file, room, n, job->read, err);
+    memcpy(room, job->data + job->read, n);
+    return 0;
+}
+
+/* The n bytes that follow those read before: each block that ends in them has its checksum. */
+static int check_bytes(struct job *job, const char *bytes, size_t n, struct gb_error *err) {
+    uint64_t left_in_block;
+    size_t part;
+
+    while (n > 0) {
+        left_in_block = GB_STORED_BLOCK_BYTES - job->read % GB_STORED_BLOCK_BYTES;
+        part = n < left_in_block ? n : (size_t)left_in_block;
+        job->crc = gb_crc32c(job->crc, bytes, part);
+        job->read += part;
+        bytes += part;
+        n -= part;
+        if (job->read % GB_STORED_BLOCK_BYTES != 0 && job->read < job->stored->rec.bytes)
+            continue;
+        if (gb_stored_check_block(job->stored, (size_t)((job->read - 1) / GB_STORED_BLOCK_BYTES), job->crc, err) < 0)
+            return -1;
+        job->crc = 0;
+    }
+    return 0;
+}
+
+/* 1: the payload is complete; 0: wake comes; -1. */
+static int move(struct job *job, struct gb_error *err) {
+    while (job->read < job->stored->rec.bytes) {
+        void *room;
+        size_t n;
+        int r = gb_upload_room(job->upload, &room, &n, err);
+
+        if (r <= 0)
+            return r;
+        if (fetch(job, room, n, err) < 0 || check_bytes(job, room, n, err) < 0 ||
+            gb_upload_fill(job->upload, n, err) < 0)
+            return -1;
+    }
+    return 1;
+}
+
+/* 1: the bytes are in memory; 0: wake comes; -1. */
+static int step(struct job *job, struct gb_error *err) {
+    struct gb_buffer_rec rec = {.labels = NULL};
+    struct gb_transfer_times times;
+    bool created;
+    int r;
+
+    if (!job->upload && begin(job, err) < 0)
+        return -1;
+    if (!job->ended) {
+        r = move(job, err);
+        if (r <= 0)
+            return r;
+        job->ended = true;
+        if (gb_upload_end(job->upload, err) < 0)
+            return -1;
+    }
+    r = gb_upload_result(job->upload, &rec, &created, &times, err);
+    gb_buffer_rec_done(&rec);
+    return r;
+}
+
+static void run(struct gb_task *task) {
+    struct job *job = gb_container_of(task, struct job, task);
+    struct gb_error err = GB_ERROR_INIT;
+    int r;
+
+    atomic_store(&job->posted, false);
+    if (job->over) {
+        free_job(job);
+        return;
+    }
+    r = step(job, &err);
+    if (r == 0)
+        return;
+    if (r < 0 && err.code == GB_ERR_CONTENT_DAMAGED && job->file) {
+        const struct gb_disk_name name = gb_stored_name(job->stored);
+
+        gb_disk_set_aside(job->session->core->config.disk, &name, true);
+    }
+    finish(job, r < 0 ? &err : NULL);
+}
+
+/* --- wanting ------------------------------------------------------------------------------------------------------ */
+
+static int start_locked(struct gb_session *session, struct gb_buffer *b, struct gb_error *err) {
+    struct job *job = calloc(1, sizeof(*job));
+    struct gb_load *load = calloc(1, sizeof(*load));
+
+    if (!job || !load || gb_disks_start(session->core, err) < 0) {
+        free(job);
+        free(load);
+        return gb_no_memory(err);
+    }
+    load->refs = 2;
+    job->session = gb_session_ref(session);
+    strcpy(job->name.s, b->name);
+    job->load = b->load = load;
+    job->stored = gb_stored_ref(b->stored);
+    job->lane = gb_disks_lane(session->core);
+    job->task.run = run;
+    wake(job);
+    return 0;
+}
+
+/* True: a failure is told to one that waited for it. */
+static bool tell_failure(struct gb_buffer *b, struct gb_error *err) {
+    struct gb_load *load = b->load;
+    bool fresh = load->waiting > 0 && gb_clock_ns() - load->failed_ns < TELL_NS;
+
+    if (fresh)
+        gb_error_move(err, &load->error);
+    if (fresh && --load->waiting > 0)
+        return true;
+    b->load = NULL;
+    gb_load_unref_locked(load);
+    return fresh;
+}
+
+int gb_durable_want(struct gb_session *session, struct gb_buffer *b, struct gb_error *err) {
+    if (b->load && b->load->failed && tell_failure(b, err))
+        return -1;
+    if (!b->load && start_locked(session, b, err) < 0)
+        return -1;
+    b->load->waiting++;
+    return gb_error_set(err, GB_ERR_NOT_LOADED, "the bytes of \"%s\" are on disk and are being loaded; try again",
+                        b->name);
+}
+
+int gb_buffer_load(struct gb_core *core, const struct gb_locator *at, struct gb_buffer_rec *ret, struct gb_error *err) {
+    struct gb_session *s = gb_core_alive(core, err) < 0 ? NULL : gb_session_use(core, &at->session, err);
+    struct gb_content *content = NULL;
+    int r;
+
+    ret->labels = NULL;
+    if (!s)
+        return -1;
+    pthread_mutex_lock(&s->lock);
+    r = gb_session_alive(s, err) < 0 ? -1 : gb_buffer_hold_locked(s, &at->name, ret, &content, err);
+    pthread_mutex_unlock(&s->lock);
+    gb_content_drop(content, NULL, NULL);
+    gb_session_unref(s);
+    return r;
+}

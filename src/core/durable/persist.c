@@ -1,0 +1,193 @@
+/* Bytes of memory to a file, or to a block of memory for the database. A job reads the memory as a download does and
+ * writes on one thread of the disk. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "base/crc32c.h"
+#include "core/download/download.h"
+#include "core/durable/durable.h"
+#include "core/stored/disks.h"
+
+struct job {
+    struct gb_task task;
+    struct gb_core *core;
+    struct gb_persist *persist; /* NULL: the job is over, and this is its last run */
+    struct gb_lane *lane;
+    atomic_bool posted;
+    struct gb_download *source;
+    struct gb_disk_writer *file; /* NULL: the bytes go to persist->data */
+    uint64_t written;
+    uint32_t *blocks;
+};
+
+static void run(struct gb_task *task);
+
+/* Copies arrived. [any thread] */
+static void wake(void *arg) {
+    struct job *job = arg;
+
+    if (!atomic_exchange(&job->posted, true))
+        gb_lane_post(job->lane, &job->task);
+}
+
+/* --- beginning ---------------------------------------------------------------------------------------------------- */
+
+static int open_source(struct job *job, struct gb_error *err) {
+    struct gb_persist *p = job->persist;
+    struct gb_content *c = p->content;
+
+    p->content = NULL;
+    job->source = gb_download_of(p->session, c ? c->alloc_stream : p->session->standard, c, p->rec->kind, p->rec->bytes,
+                                 (struct gb_waker){wake, job});
+    if (!job->source) {
+        gb_content_drop_later(c);
+        return gb_no_memory(err);
+    }
+    job->source->silent = true;
+    gb_core_transfer_silence(&job->source->t);
+    return gb_download_start_view(job->source, NULL, NULL, 0, err);
+}
+
+static int open_file(struct job *job, struct gb_error *err) {
+    struct gb_persist *p = job->persist;
+    const struct gb_disk_name name = {p->rec->id, p->rec->generation, p->rec->run};
+
+    job->blocks = calloc(gb_stored_block_count(p->rec->bytes) + 1, sizeof(*job->blocks));
+    if (!job->blocks)
+        return gb_no_memory(err);
+    if (p->rec->bytes > GB_STORED_INLINE_BYTES)
+        return gb_disk_create(job->core->config.disk, &name, p->rec->bytes, &job->file, err);
+    p->data = malloc((size_t)p->rec->bytes + 1);
+    return p->data ? 0 : gb_no_memory(err);
+}
+
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
+
+static int take(struct job *job, const void *bytes, size_t n, struct gb_error *err) {
+    if (job->file)
+        return gb_disk_write(job->file, bytes, n, err);
+    memcpy((char *)job->persist->data + job->written, bytes, n);
+    return 0;
+}
+
+/* 1: all bytes are written; 0: wake comes; -1. */
+static int move(struct job *job, struct gb_error *err) {
+    while (job->written < job->persist->rec->bytes) {
+        const void *bytes;
+        size_t n;
+        int r = gb_download_next(job->source, &bytes, &n, err);
+
+        if (r <= 0)
+            return r;
+        if (take(job, bytes, n, err) < 0)
+            return -1;
+        gb_download_sent(job->source, n);
+        job->written += n;
+    }
+    return 1;
+}
+
+/* What came with the bytes must be what the memory has. */
+static int check_memory(const struct gb_buffer_rec *rec, uint32_t crc32c, struct gb_error *err) {
+    if (!rec->has_crc32c || rec->crc32c == crc32c || rec->mapped_for_writing || rec->tainted || rec->adopted)
+        return 0;
+    return gb_error_set(err, GB_ERR_INTERNAL,
+                        "the memory of \"%s\" has bytes of the checksum %08x and was given bytes of %08x: upload it "
+                        "again",
+                        rec->name.s, crc32c, rec->crc32c);
+}
+
+static int complete(struct job *job, struct gb_error *err) {
+    struct gb_persist *p = job->persist;
+    const struct gb_disk_meta meta = {p->session->name.s, p->rec};
+    struct gb_stored_rec rec = {.buffer_id = p->rec->id,
+                                .generation = p->rec->generation,
+                                .run = p->rec->run,
+                                .bytes = p->rec->bytes,
+                                .blocks = job->blocks};
+    struct gb_disk_writer *file = job->file;
+
+    if (file) {
+        if (gb_disk_complete(file, &meta, &rec.crc32c, job->blocks, err) < 0)
+            return -1;
+        job->file = NULL;
+    } else {
+        rec.crc32c = job->blocks[0] = gb_crc32c(0, p->data, (size_t)p->rec->bytes);
+    }
+    p->stored = gb_stored_new(job->core, &rec);
+    if (!p->stored)
+        return gb_no_memory(err);
+    return check_memory(p->rec, rec.crc32c, err);
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+static void free_job(struct job *job) {
+    struct gb_core *core = job->core;
+
+    free(job->blocks);
+    free(job);
+    gb_core_leave(core);
+}
+
+/* A wake may have posted the job once more: then that run frees it. */
+static void finish(struct job *job, const struct gb_error *error) {
+    struct gb_persist *p = job->persist;
+
+    gb_disk_discard(job->file);
+    job->file = NULL;
+    gb_download_free(job->source, error == NULL);
+    if (error) {
+        gb_stored_condemn(p->stored);
+        gb_stored_unref(p->stored);
+        p->stored = NULL;
+        p->error = *error;
+    }
+    job->persist = NULL;
+    if (!atomic_load(&job->posted))
+        free_job(job);
+    p->done(p);
+}
+
+static void run(struct gb_task *task) {
+    struct job *job = gb_container_of(task, struct job, task);
+    struct gb_error err = GB_ERROR_INIT;
+    int r = 0;
+
+    atomic_store(&job->posted, false);
+    if (!job->persist) {
+        free_job(job);
+        return;
+    }
+    if (!job->source)
+        r = open_source(job, &err) < 0 ? -1 : open_file(job, &err);
+    if (r == 0)
+        r = move(job, &err);
+    if (r > 0)
+        r = complete(job, &err) < 0 ? -1 : 1;
+    if (r != 0)
+        finish(job, r < 0 ? &err : NULL);
+}
+
+void gb_durable_persist(struct gb_core *core, struct gb_persist *persist) {
+    struct job *job = calloc(1, sizeof(*job));
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!job || gb_disks_start(core, &err) < 0) {
+        if (!job)
+            gb_no_memory(&err);
+        free(job);
+        gb_content_drop_later(persist->content);
+        persist->content = NULL;
+        persist->error = err;
+        persist->done(persist);
+        return;
+    }
+    gb_core_enter(core);
+    job->core = core;
+    job->persist = persist;
+    job->lane = gb_disks_lane(core);
+    job->task.run = run;
+    wake(job);
+}

@@ -1,0 +1,57 @@
+/* Durable buffers: their bytes on disk, and back in memory. Included by core.h. */
+#ifndef GB_CORE_PUBLIC_DURABLE_H
+#define GB_CORE_PUBLIC_DURABLE_H
+
+#include <sys/queue.h>
+
+#include "core/public/call.h"
+#include "core/public/types.h"
+#include "disk/disk.h"
+
+struct gb_core;
+
+/* Stores the bytes that the buffer has now, whatever its durability "behind" would wait for. Bytes that are stored
+ * already are left as they are. Result: call->buffer, and call->copied: bytes were written. Errors: INVALID_ARGUMENT
+ * for durability NONE; MAPPED, ESCAPED, BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST; STORAGE_FULL, STORAGE_FAILED,
+ * STORAGE_UNAVAILABLE. */
+void gb_buffer_store(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                     struct gb_buffer_call *call);
+
+/* [now] Wants the bytes in memory. Returns 0 with the record, as gb_buffer_get, if they are; -1 with NOT_LOADED while
+ * they come, or with the reason why they cannot: OUT_OF_MEMORY, QUOTA_EXCEEDED, CONTENT_DAMAGED, CONTENT_LOST,
+ * STORAGE_UNAVAILABLE. */
+int gb_buffer_load(struct gb_core *core, const struct gb_locator *at, struct gb_buffer_rec *ret, struct gb_error *err);
+
+/* Any call may fail with NOT_LOADED: the bytes that it needs are on disk, and their load has begun. The caller waits for
+ * the end of a load and calls again:
+ *
+ *     sequence = gb_loads_sequence(core);    before the call
+ *     gb_loads_wait(core, sequence, waiter); after it: false if a load has ended since, so that it can call at once
+ *
+ * The waker runs once, on any thread, under a lock: it must not block and must not call gb_loads_wait or
+ * gb_loads_leave. gb_loads_leave ends the wait; the waker does not run after it. [now] */
+struct gb_load_waiter {
+    struct gb_waker waker;
+    bool listed; /* the core's, as link */
+    TAILQ_ENTRY(gb_load_waiter) link;
+};
+uint64_t gb_loads_sequence(struct gb_core *core);
+bool gb_loads_wait(struct gb_core *core, uint64_t sequence, struct gb_load_waiter *waiter);
+void gb_loads_leave(struct gb_core *core, struct gb_load_waiter *waiter);
+
+/* For statistics. */
+struct gb_storage_numbers {
+    bool present; /* there is a folder for the bytes of durable buffers */
+    struct gb_disk_stat disk;
+    bool commits; /* durable changes of the database are taken; else commit_error says why not */
+    struct gb_error commit_error;
+    uint64_t buffers; /* whose bytes are on disk alone */
+    uint64_t loads;
+    uint64_t loaded_bytes;
+    uint64_t load_failures;
+    uint64_t cold_reads; /* downloads from the disk itself */
+};
+/* [now, but for statvfs] */
+void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret);
+
+#endif

@@ -1,0 +1,79 @@
+#include "core/stored/load.h"
+
+#include <stdlib.h>
+
+#include "base/thread.h"
+
+void gb_load_unref_locked(struct gb_load *load) {
+    if (load && --load->refs == 0)
+        free(load);
+}
+
+struct gb_loads *gb_loads_new(void) {
+    struct gb_loads *loads = calloc(1, sizeof(*loads));
+
+    if (!loads)
+        return NULL;
+    gb_mutex_init(&loads->lock);
+    TAILQ_INIT(&loads->waiters);
+    return loads;
+}
+
+void gb_loads_free(struct gb_loads *loads) {
+    if (!loads)
+        return;
+    pthread_mutex_destroy(&loads->lock);
+    free(loads);
+}
+
+uint64_t gb_loads_sequence(struct gb_core *core) {
+    return atomic_load(&core->loads->ended);
+}
+
+bool gb_loads_wait(struct gb_core *core, uint64_t sequence, struct gb_load_waiter *waiter) {
+    struct gb_loads *loads = core->loads;
+    bool waits;
+
+    pthread_mutex_lock(&loads->lock);
+    waits = atomic_load(&loads->ended) == sequence;
+    if (waits)
+        TAILQ_INSERT_TAIL(&loads->waiters, waiter, link);
+    waiter->listed = waits;
+    pthread_mutex_unlock(&loads->lock);
+    return waits;
+}
+
+void gb_loads_leave(struct gb_core *core, struct gb_load_waiter *waiter) {
+    pthread_mutex_lock(&core->loads->lock);
+    if (waiter->listed)
+        TAILQ_REMOVE(&core->loads->waiters, waiter, link);
+    waiter->listed = false;
+    pthread_mutex_unlock(&core->loads->lock);
+}
+
+void gb_loads_ended(struct gb_core *core) {
+    struct gb_loads *loads = core->loads;
+    struct gb_load_waiter *waiter;
+
+    pthread_mutex_lock(&loads->lock);
+    atomic_fetch_add(&loads->ended, 1);
+    while ((waiter = TAILQ_FIRST(&loads->waiters))) {
+        TAILQ_REMOVE(&loads->waiters, waiter, link);
+        waiter->listed = false;
+        waiter->waker.fn(waiter->waker.arg);
+    }
+    pthread_mutex_unlock(&loads->lock);
+}
+
+void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret) {
+    *ret = (struct gb_storage_numbers){.buffers = atomic_load(&core->stored_buffers),
+                                       .loads = atomic_load(&core->loads->loaded),
+                                       .loaded_bytes = atomic_load(&core->loads->loaded_bytes),
+                                       .load_failures = atomic_load(&core->loads->failed),
+                                       .cold_reads = atomic_load(&core->loads->cold_reads)};
+    if (core->config.disk) {
+        ret->present = true;
+        gb_disk_stat(core->config.disk, &ret->disk);
+        ret->commits = gb_store_durable_health(core->store, &ret->commit_error) == 0;
+    }
+}

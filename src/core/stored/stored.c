@@ -1,0 +1,68 @@
+#include "core/stored/stored.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "core/stored/disks.h"
+
+struct gb_stored *gb_stored_new(struct gb_core *core, const struct gb_stored_rec *rec) {
+    size_t bytes = gb_stored_block_count(rec->bytes) * sizeof(rec->blocks[0]);
+    struct gb_stored *stored = malloc(sizeof(*stored) + bytes);
+
+    if (!stored)
+        return NULL;
+    *stored = (struct gb_stored){.core = core, .rec = *rec, .generation = rec->generation};
+    atomic_init(&stored->refs, 1);
+    if (bytes > 0)
+        memcpy(stored->blocks, rec->blocks, bytes);
+    stored->rec.blocks = stored->blocks;
+    return stored;
+}
+
+struct gb_stored *gb_stored_ref(struct gb_stored *stored) {
+    atomic_fetch_add(&stored->refs, 1);
+    return stored;
+}
+
+struct gb_disk_name gb_stored_name(const struct gb_stored *stored) {
+    return (struct gb_disk_name){
+        .buffer_id = stored->rec.buffer_id, .generation = stored->rec.generation, .run = stored->rec.run};
+}
+
+/* On a thread of the disk. */
+static void remove_file(struct gb_task *task) {
+    struct gb_stored *stored = gb_container_of(task, struct gb_stored, task);
+    struct gb_disk_name name = gb_stored_name(stored);
+    struct gb_core *core = stored->core;
+
+    gb_disk_remove(core->config.disk, &name);
+    free(stored);
+    gb_core_leave(core);
+}
+
+void gb_stored_unref(struct gb_stored *stored) {
+    if (!stored || atomic_fetch_sub(&stored->refs, 1) != 1)
+        return;
+    if (!atomic_load(&stored->condemned) || gb_stored_inline(&stored->rec)) {
+        free(stored);
+        return;
+    }
+    gb_core_enter(stored->core);
+    stored->task.run = remove_file;
+    gb_disks_post(stored->core, &stored->task);
+}
+
+void gb_stored_condemn(struct gb_stored *stored) {
+    if (stored)
+        atomic_store(&stored->condemned, true);
+}
+
+int gb_stored_check_block(const struct gb_stored *stored, size_t index, uint32_t crc32c, struct gb_error *err) {
+    if (crc32c == stored->blocks[index])
+        return 0;
+    return gb_error_set(err, GB_ERR_CONTENT_DAMAGED,
+                        "the stored bytes from offset %llu have the checksum %08x and should have %08x: upload the "
+                        "buffer again",
+                        (unsigned long long)index * GB_STORED_BLOCK_BYTES, crc32c, stored->blocks[index]);
+}
