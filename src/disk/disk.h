@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "base/histogram.h"
+#include "disk/faults.h"
 #include "model/model.h"
 
 #define GB_DISK_DATA_AT 4096u
@@ -134,5 +135,8 @@ int gb_disk_scan(struct gb_disk *disk,
                  void *arg, struct gb_error *err);
 /* Removes what has been in orphans/ for longer. */
 void gb_disk_sweep_orphans(struct gb_disk *disk, uint64_t ttl_s);
+
+/* A point of the caller's, at which a rule of --disk-fault may hold up or kill the process. */
+void gb_disk_point(struct gb_disk *disk, enum gb_disk_op op);
 
 #endif

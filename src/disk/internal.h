@@ -1,0 +1,81 @@
+/* What the files of this layer share. */
+#ifndef GB_DISK_INTERNAL_H
+#define GB_DISK_INTERNAL_H
+
+#include <limits.h>
+#include <pthread.h>
+
+#include "disk/calls.h"
+#include "disk/disk.h"
+
+#define GB_DISK_FOLDERS 256
+#define GB_DISK_ORPHANS "orphans"
+#define GB_DISK_DAMAGED "damaged"
+#define GB_DISK_MARKER "GPUBUFD-DATA"
+/* The longest path below the folder, with its slash and NUL. */
+#define GB_DISK_BELOW_MAX 128
+
+struct gb_disk {
+    char *dir;
+    char *uuid;
+    uint64_t reserve_bytes;
+    struct gb_disk_plan rules;
+    struct gb_disk_plan *plan; /* &rules, or NULL if there are none */
+    bool expected;             /* the marker was there once; of gb_disk_open and gb_disk_probe alone */
+
+    pthread_mutex_t lock;          /* a leaf: never held across a system call. Guards all below */
+    bool folders[GB_DISK_FOLDERS]; /* is there, and the entry for it is synced */
+    uint64_t promised;             /* bytes of room that writers have been promised and not taken yet */
+    uint64_t redeemed;             /* the sum of promises that have ended, which only grows */
+    uint64_t epoch;                /* raised by every failure that sets the state */
+    struct gb_disk_stat stat;      /* but for free_bytes */
+};
+
+/* "DIR/below". */
+void gb_disk_path(const struct gb_disk *disk, const char *below, char ret[PATH_MAX]);
+/* "2a" and "298.7.0badcafe.safetensors". */
+void gb_disk_name_folder(const struct gb_disk_name *name, char ret[4]);
+const char *gb_disk_name_base(const char text[GB_DISK_NAME_SIZE]);
+/* Parses a file's name without its folder. Returns false if it is none of ours. */
+bool gb_disk_name_parse(const char *base, struct gb_disk_name *ret);
+
+/* --- state -------------------------------------------------------------------------------------------------------- */
+
+/* Sets code, sentence and number of an error of that call. */
+void gb_disk_explain(enum gb_disk_op op, int errnum, struct gb_error *err);
+/* A call for writing has failed: counts it, and sets the state and the error. requested: bytes of the file, for the
+ * numbers of STORAGE_FULL; 0: no numbers. Returns -1. */
+int gb_disk_fail(struct gb_disk *disk, enum gb_disk_op op, int errnum, uint64_t requested, struct gb_error *err);
+/* Counts a call that has failed and changes no state. */
+void gb_disk_count_failure(struct gb_disk *disk);
+/* Counts a file that is not what it should be. Returns -1 with CONTENT_DAMAGED. */
+int gb_disk_count_damage(struct gb_disk *disk, const char *why, struct gb_error *err);
+/* The folder is not there: sets the state. Returns -1 with *why in err. */
+int gb_disk_set_unavailable(struct gb_disk *disk, const struct gb_error *why, struct gb_error *err);
+/* 0 if the folder was there when last looked; else -1 with STORAGE_UNAVAILABLE. */
+int gb_disk_check_there(struct gb_disk *disk, struct gb_error *err);
+
+/* --- room --------------------------------------------------------------------------------------------------------- */
+
+/* Bytes that the file takes. */
+uint64_t gb_disk_room_of(uint64_t bytes);
+/* Keeps so many bytes for a file, or fails as gb_disk_check_room. */
+int gb_disk_promise(struct gb_disk *disk, uint64_t bytes, struct gb_error *err);
+/* The bytes were taken from the file system, or are not needed. */
+void gb_disk_redeem(struct gb_disk *disk, uint64_t bytes);
+/* What is free for files of bytes; 0 if the file system does not say. */
+uint64_t gb_disk_free(struct gb_disk *disk);
+
+/* --- the folder --------------------------------------------------------------------------------------------------- */
+
+/* Whether the marker is there and ours: 0, or -1 with STORAGE_UNAVAILABLE, or with INVALID_ARGUMENT for a marker of
+ * another database. *ret_absent: there is none. */
+int gb_disk_marker_look(struct gb_disk *disk, bool *ret_absent, struct gb_error *err);
+/* The same, and makes folder and marker where none is expected. */
+int gb_disk_attach(struct gb_disk *disk, struct gb_error *err);
+/* Whether the folder has gone; sets the state then. Returns -1 with STORAGE_UNAVAILABLE, 0 if it is there. */
+int gb_disk_check_marker(struct gb_disk *disk, struct gb_error *err);
+/* Syncs the folder of that path. Returns 0, or -1 with errno and *ret_op, the call that failed. */
+int gb_disk_sync_folder(struct gb_disk *disk, const char *path, enum gb_disk_op *ret_op);
+
+#endif

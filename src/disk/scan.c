@@ -1,0 +1,165 @@
+/* The files that are there, and those that were taken out of the way. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "disk/internal.h"
+
+/* --- taking out of the way ---------------------------------------------------------------------------------------- */
+
+void gb_disk_remove(struct gb_disk *disk, const struct gb_disk_name *name) {
+    char text[GB_DISK_NAME_SIZE];
+    char path[PATH_MAX];
+
+    gb_disk_name_text(name, text);
+    gb_disk_path(disk, text, path);
+    if (gb_disk_call_unlink(disk->plan, AT_FDCWD, path) < 0 && errno != ENOENT && errno != ENOTDIR)
+        gb_disk_count_failure(disk);
+}
+
+/* The time at which a file came to orphans/ is kept as that of its last change. It is set before the move, so that a
+ * file is never taken for older than it is. */
+void gb_disk_set_aside(struct gb_disk *disk, const struct gb_disk_name *name, bool damaged) {
+    const char *aside = damaged ? GB_DISK_DAMAGED : GB_DISK_ORPHANS;
+    char text[GB_DISK_NAME_SIZE];
+    char path[PATH_MAX];
+    char folder[PATH_MAX];
+    char to[PATH_MAX + GB_DISK_NAME_SIZE];
+
+    gb_disk_name_text(name, text);
+    gb_disk_path(disk, text, path);
+    if (utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW) < 0) {
+        if (errno != ENOENT && errno != ENOTDIR)
+            gb_disk_count_failure(disk);
+        return;
+    }
+    gb_disk_path(disk, aside, folder);
+    snprintf(to, sizeof(to), "%s/%s", folder, gb_disk_name_base(text));
+    if ((gb_disk_call_mkdir(disk->plan, AT_FDCWD, folder) < 0 && errno != EEXIST) ||
+        gb_disk_call_rename(disk->plan, AT_FDCWD, path, AT_FDCWD, to) < 0)
+        gb_disk_count_failure(disk);
+}
+
+/* --- visiting ----------------------------------------------------------------------------------------------------- */
+
+/* Opens a folder below the disk's. Returns NULL with errno. */
+static DIR *open_folder(struct gb_disk *disk, const char *below) {
+    char path[PATH_MAX];
+    DIR *dir;
+    int fd;
+
+    gb_disk_path(disk, below, path);
+    fd = gb_disk_call_open(disk->plan, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (fd < 0)
+        return NULL;
+    dir = fdopendir(fd);
+    if (!dir) {
+        int errnum = errno;
+
+        close(fd);
+        errno = errnum;
+    }
+    return dir;
+}
+
+/* What may be there was not seen, so that nothing may be called lost: the disk is as good as absent. */
+static int not_seen(struct gb_disk *disk, const char *call, int errnum, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    gb_disk_count_failure(disk);
+    gb_error_native(&why, "errno", errnum, strerrorname_np(errnum), call);
+    gb_error_set(&why, GB_ERR_STORAGE_UNAVAILABLE, "the folder of stored bytes cannot be read: %s: %s", call,
+                 strerrordesc_np(errnum) ? strerrordesc_np(errnum) : "unknown error");
+    return gb_disk_set_unavailable(disk, &why, err);
+}
+
+typedef int (*visit_fn)(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err);
+
+/* A name in another folder than its own is none of ours. */
+static int visit_entry(struct gb_disk *disk, DIR *dir, const char *folder, const char *base, visit_fn visit, void *arg,
+                       struct gb_error *err) {
+    struct gb_disk_name name;
+    struct stat st;
+    char own[4];
+    uint64_t bytes;
+
+    if (!gb_disk_name_parse(base, &name))
+        return 0;
+    gb_disk_name_folder(&name, own);
+    if (strcmp(own, folder) != 0)
+        return 0;
+    if (fstatat(dirfd(dir), base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : not_seen(disk, "fstatat", errno, err);
+    bytes = S_ISREG(st.st_mode) && st.st_size > GB_DISK_DATA_AT ? (uint64_t)st.st_size - GB_DISK_DATA_AT : 0;
+    return visit(arg, &name, bytes, err);
+}
+
+static int visit_folder(struct gb_disk *disk, const char *folder, visit_fn visit, void *arg, struct gb_error *err) {
+    DIR *dir = open_folder(disk, folder);
+    struct dirent *entry;
+    int r = 0;
+
+    if (!dir)
+        return errno == ENOENT ? 0 : not_seen(disk, "openat", errno, err);
+    while (r == 0) {
+        errno = 0;
+        entry = readdir(dir);
+        if (!entry) {
+            if (errno != 0)
+                r = not_seen(disk, "readdir", errno, err);
+            break;
+        }
+        r = visit_entry(disk, dir, folder, entry->d_name, visit, arg, err);
+    }
+    closedir(dir);
+    return r;
+}
+
+int gb_disk_scan(struct gb_disk *disk, visit_fn visit, void *arg, struct gb_error *err) {
+    char folder[4];
+    unsigned i;
+
+    if (gb_disk_check_there(disk, err) < 0 || gb_disk_check_marker(disk, err) < 0)
+        return -1;
+    for (i = 0; i < GB_DISK_FOLDERS; i++) {
+        snprintf(folder, sizeof(folder), "%02x", i & 0xff);
+        if (visit_folder(disk, folder, visit, arg, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- orphans ------------------------------------------------------------------------------------------------------ */
+
+static void sweep_one(struct gb_disk *disk, DIR *dir, const char *base, uint64_t ttl_s) {
+    struct gb_disk_name name;
+    struct stat st;
+    int64_t age_us;
+
+    if (!gb_disk_name_parse(base, &name) || fstatat(dirfd(dir), base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return;
+    age_us = gb_wall_us() - ((int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000);
+    if (age_us <= 0 || (uint64_t)age_us / 1000000 < ttl_s)
+        return;
+    if (gb_disk_call_unlink(disk->plan, dirfd(dir), base) < 0 && errno != ENOENT)
+        gb_disk_count_failure(disk);
+}
+
+void gb_disk_sweep_orphans(struct gb_disk *disk, uint64_t ttl_s) {
+    DIR *dir = open_folder(disk, GB_DISK_ORPHANS);
+    struct dirent *entry;
+
+    if (!dir) {
+        if (errno != ENOENT)
+            gb_disk_count_failure(disk);
+        return;
+    }
+    while ((entry = readdir(dir)))
+        sweep_one(disk, dir, entry->d_name, ttl_s);
+    closedir(dir);
+}
