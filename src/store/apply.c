@@ -10,11 +10,13 @@ static int prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct gb_e
     return r == SQLITE_OK ? 0 : gb_db_fail(db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
 }
 
-int gb_apply_init(struct gb_apply *apply, sqlite3 *db, const struct gb_history_limits *limits, struct gb_error *err) {
+int gb_apply_init(struct gb_apply *apply, sqlite3 *db, const struct gb_history_limits *limits, bool sync_full,
+                  struct gb_error *err) {
     int i;
 
     memset(apply, 0, sizeof(*apply));
     apply->db = db;
+    apply->sync_full = sync_full;
     for (i = 0; i < GB_ROW_STMT_COUNT; i++) {
         if (prepare(db, gb_row_put_sql[i], &apply->stmts[i], err) < 0)
             return -1;
@@ -81,19 +83,47 @@ static int roll(struct gb_apply *apply, const struct gb_roll_record *record, str
     return gb_history_roll(&apply->history, record->now_us, record->ret_more, err);
 }
 
+/* One that was written before is there most often, and an update costs half as much. */
+static int put_buffer(struct gb_apply *apply, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    sqlite3_stmt *update = apply->stmts[GB_ROW_UPDATE_BUFFER];
+    sqlite3_stmt *put = apply->stmts[GB_ROW_PUT_BUFFER];
+
+    if (rec->version > 1) {
+        int bound = gb_row_bind_buffer(update, rec, apply->updated);
+
+        apply->updated = rec;
+        if (run(apply, update, bound, err) < 0)
+            return -1;
+        if (sqlite3_changes(apply->db) > 0)
+            return 0;
+    }
+    return run(apply, put, gb_row_bind_buffer(put, rec, NULL), err);
+}
+
+static int put_stored(struct gb_apply *apply, const struct gb_stored_rec *rec, const void *data, struct gb_error *err) {
+    sqlite3_stmt *stmt = apply->stmts[GB_ROW_PUT_STORED];
+
+    return run(apply, stmt, gb_row_bind_stored(stmt, rec, data), err);
+}
+
+/* The stored bytes of a buffer that is removed go with its record. */
+static int edit_buffer(struct gb_apply *apply, const struct gb_store_edit *edit, struct gb_error *err) {
+    if (edit->removes)
+        return run_with_int(apply, GB_ROW_DEL_BUFFER, edit->rec->id, err);
+    if (put_buffer(apply, edit->rec, err) < 0)
+        return -1;
+    if (edit->forgets && run_with_int(apply, GB_ROW_DEL_STORED, edit->rec->id, err) < 0)
+        return -1;
+    return edit->stored ? put_stored(apply, edit->stored, edit->data, err) : 0;
+}
+
 /* A failure takes the whole transaction with it. */
 static int edit_buffers(struct gb_apply *apply, const struct gb_store_edits *record, struct gb_error *err) {
     size_t i;
     int r = 0;
 
-    for (i = 0; i < record->count && r == 0; i++) {
-        const struct gb_store_edit *edit = &record->edits[i];
-
-        if (edit->removes)
-            r = gb_apply_change(apply, GB_CHANGE_DEL_BUFFER, &edit->rec->id, err);
-        else
-            r = gb_apply_change(apply, GB_CHANGE_PUT_BUFFER, edit->rec, err);
-    }
+    for (i = 0; i < record->count && r == 0; i++)
+        r = edit_buffer(apply, &record->edits[i], err);
     return r;
 }
 
@@ -113,23 +143,6 @@ static int put_answer(struct gb_apply *apply, const struct gb_idempotency_reply_
     return run_with_int(apply, GB_ROW_DROP_ANSWERS, a->keep, err);
 }
 
-/* One that was written before is there most often, and an update costs half as much. */
-static int put_buffer(struct gb_apply *apply, const struct gb_buffer_rec *rec, struct gb_error *err) {
-    sqlite3_stmt *update = apply->stmts[GB_ROW_UPDATE_BUFFER];
-    sqlite3_stmt *put = apply->stmts[GB_ROW_PUT_BUFFER];
-
-    if (rec->version > 1) {
-        int bound = gb_row_bind_buffer(update, rec, apply->updated);
-
-        apply->updated = rec;
-        if (run(apply, update, bound, err) < 0)
-            return -1;
-        if (sqlite3_changes(apply->db) > 0)
-            return 0;
-    }
-    return run(apply, put, gb_row_bind_buffer(put, rec, NULL), err);
-}
-
 int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void *record, struct gb_error *err) {
     sqlite3_stmt **s = apply->stmts;
 
@@ -145,7 +158,7 @@ int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void
     case GB_CHANGE_PUT_TOKEN_USE:
         return run(apply, s[GB_ROW_PUT_TOKEN_USE], gb_row_bind_token_use(s[GB_ROW_PUT_TOKEN_USE], record), err);
     case GB_CHANGE_DEL_SESSION:
-        return run_with_int(apply, GB_ROW_DEL_SESSION, *(const int64_t *)record, err);
+        return run_with_int(apply, GB_ROW_DEL_SESSION, ((const struct gb_session_deletion *)record)->id, err);
     case GB_CHANGE_DEL_BUFFER:
         return run_with_int(apply, GB_ROW_DEL_BUFFER, *(const int64_t *)record, err);
     case GB_CHANGE_DEL_POOL:
@@ -163,6 +176,16 @@ int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void
         break;
     }
     return 0;
+}
+
+/* SQLite carries this out when it prepares the statement, which therefore cannot be kept. */
+int gb_apply_sync(struct gb_apply *apply, bool full, struct gb_error *err) {
+    const char *sql = full ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL";
+    int r = SQLITE_OK;
+
+    if (apply->db && !apply->sync_full)
+        r = sqlite3_exec(apply->db, sql, NULL, NULL, NULL);
+    return r == SQLITE_OK ? 0 : gb_db_fail(apply->db, r, "sqlite3_exec", GB_ERR_STORE_FAILED, err);
 }
 
 int gb_apply_begin(struct gb_apply *apply, struct gb_error *err) {

@@ -17,6 +17,19 @@ static struct gb_text *labels_of(const struct gb_change *c) {
     }
 }
 
+static bool is_durable(const struct gb_change *c) {
+    const struct gb_store_edits *record = (const struct gb_store_edits *)c->record;
+    size_t i;
+
+    if (c->kind == GB_CHANGE_DEL_SESSION)
+        return ((const struct gb_session_deletion *)c->record)->durable;
+    for (i = 0; c->kind == GB_CHANGE_EDIT_BUFFERS && i < record->count; i++) {
+        if (record->edits[i].durable)
+            return true;
+    }
+    return false;
+}
+
 struct gb_change *gb_change_new(enum gb_change_kind kind, const void *record, size_t bytes,
                                 const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg) {
     size_t mark_at = (bytes + alignof(max_align_t) - 1) / alignof(max_align_t) * alignof(max_align_t);
@@ -31,6 +44,7 @@ struct gb_change *gb_change_new(enum gb_change_kind kind, const void *record, si
     }
     if (bytes > 0)
         memcpy(c->record, record, bytes);
+    c->durable = is_durable(c);
     gb_text_ref(labels_of(c));
     return c;
 }
@@ -52,8 +66,8 @@ bool gb_change_writes(const struct gb_change *change) {
 
 bool gb_change_is_long(const struct gb_change *change) {
     switch (change->kind) {
-    case GB_CHANGE_DEL_SESSION: /* with its buffers */
-    case GB_CHANGE_EDIT_BUFFERS:
+    case GB_CHANGE_DEL_SESSION:  /* with its buffers; may be durable */
+    case GB_CHANGE_EDIT_BUFFERS: /* may be durable */
     case GB_CHANGE_PUT_HISTORY:
     case GB_CHANGE_ROLL:
         return true;

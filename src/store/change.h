@@ -16,6 +16,7 @@ struct gb_change {
     void *arg;
     uint64_t queued_ns;
     struct gb_store_mark *mark; /* behind the record; NULL: none */
+    bool durable;               /* is to survive a loss of power */
     alignas(max_align_t) unsigned char record[];
 };
 
@@ -31,7 +32,8 @@ void gb_change_refuse(struct gb_change *change);
 
 /* Whether it writes to the database. */
 bool gb_change_writes(const struct gb_change *change);
-/* Whether it may write so many rows that no HTTP loop should carry it out. */
+/* Whether no HTTP loop should carry it out: it may write many rows, or wait for the disk. Every change that can be
+ * durable is long. */
 bool gb_change_is_long(const struct gb_change *change);
 
 #endif

@@ -56,7 +56,7 @@ static int on_log(void *arg, sqlite3 *db, const char *schema, int pages) {
 }
 
 static int take_database(struct gb_committer *m, sqlite3 *db, struct gb_error *err) {
-    if (gb_apply_init(&m->apply, db, &m->history, err) < 0)
+    if (gb_apply_init(&m->apply, db, &m->history, m->sync_full, err) < 0)
         return -1;
     sqlite3_wal_hook(db, on_log, m); /* instead of SQLite's own checkpoints, which any commit may have to wait for */
     return 0;
@@ -116,10 +116,23 @@ int gb_committer_health(struct gb_committer *committer, struct gb_error *err) {
 
 /* --- one transaction ---------------------------------------------------------------------------------------------- */
 
-static int apply_all(struct gb_committer *m, struct gb_change *first, struct gb_change *end, struct gb_error *err) {
-    struct gb_change *c;
-    int r = gb_apply_begin(&m->apply, err);
+static bool any_durable(const struct gb_change *first, const struct gb_change *end) {
+    const struct gb_change *c;
 
+    for (c = first; c != end; c = c->next) {
+        if (c->durable && gb_change_writes(c))
+            return true;
+    }
+    return false;
+}
+
+static int apply_all(struct gb_committer *m, struct gb_change *first, struct gb_change *end, bool durable,
+                     struct gb_error *err) {
+    struct gb_change *c;
+    int r = durable ? gb_apply_sync(&m->apply, true, err) : 0;
+
+    if (r == 0)
+        r = gb_apply_begin(&m->apply, err);
     for (c = first; c != end && r == 0; c = c->next) {
         r = gb_apply_change(&m->apply, c->kind, c->record, err);
         if (r == 0 && c->mark)
@@ -129,6 +142,8 @@ static int apply_all(struct gb_committer *m, struct gb_change *first, struct gb_
         r = gb_apply_commit(&m->apply, err);
     if (r < 0)
         gb_apply_rollback(&m->apply);
+    if (durable)
+        gb_apply_sync(&m->apply, false, NULL);
     return r;
 }
 
@@ -141,19 +156,23 @@ static bool locked_by_another(const struct gb_error *err) {
 static int transact(struct gb_committer *m, struct gb_change *first, struct gb_change *end, bool patient,
                     struct gb_error *err) {
     uint64_t began_ns = gb_clock_ns();
+    bool durable = any_durable(first, end);
+    uint64_t took_ns;
     int r;
 
     if (!patient)
         gb_db_patience(m->apply.db, false);
-    r = apply_all(m, first, end, err);
+    r = apply_all(m, first, end, durable, err);
     if (!patient)
         gb_db_patience(m->apply.db, true);
-    m->took_ns = gb_clock_ns() - began_ns;
+    took_ns = gb_clock_ns() - began_ns;
+    m->took_ns = durable ? 0 : took_ns;
     if (r < 0 && !patient && locked_by_another(err))
         return -1;
     pthread_mutex_lock(&m->lock);
-    gb_histogram_add(&m->stat.took, m->took_ns);
+    gb_histogram_add(&m->stat.took, took_ns);
     m->stat.commits += r == 0;
+    m->stat.durable_commits += r == 0 && durable;
     note_outcome_locked(m, r < 0 ? err : NULL);
     pthread_mutex_unlock(&m->lock);
     return r;

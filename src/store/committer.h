@@ -20,7 +20,7 @@ struct gb_committer {
     uint64_t queue_max; /* for the text of a refusal */
     bool sync_full;
     int log_pages;    /* of the write-ahead log, as of the last commit; 0: the next commit begins it anew */
-    uint64_t took_ns; /* the last transaction */
+    uint64_t took_ns; /* the last transaction; 0 for a durable one, whose wait says nothing about the others */
 
     pthread_mutex_t lock; /* for all below */
     struct gb_store_stat stat;

@@ -138,6 +138,22 @@ int gb_db_int(sqlite3 *db, const char *sql, int64_t *ret, struct gb_error *err) 
     return 0;
 }
 
+int gb_db_each_row(sqlite3 *db, const char *sql, int (*row)(void *, sqlite3_stmt *, struct gb_error *), void *arg,
+                   struct gb_error *err) {
+    sqlite3_stmt *stmt = NULL;
+    int r = sqlite3_prepare_v2(db, sql, -1, &stmt, NULL);
+    int failed = 0;
+
+    if (r != SQLITE_OK)
+        return gb_db_fail(db, r, "sqlite3_prepare_v2", GB_ERR_INTERNAL, err);
+    while (!failed && (r = sqlite3_step(stmt)) == SQLITE_ROW)
+        failed = row(arg, stmt, err);
+    if (!failed && r != SQLITE_DONE)
+        failed = gb_db_fail(db, r, "sqlite3_step", GB_ERR_INTERNAL, err);
+    sqlite3_finalize(stmt);
+    return failed ? -1 : 0;
+}
+
 /* SQLite would create the file with the umask's mode. Only a file that did not exist is opened here: closing a
  * descriptor of a database in use would drop the process's locks on it. */
 static int create_private(const char *path, struct gb_error *err) {

@@ -40,6 +40,11 @@ int gb_db_exec(sqlite3 *db, const char *sql, struct gb_error *err);
 /* The first column of the first row; 0 when there is none. Failures are INTERNAL. */
 int gb_db_int(sqlite3 *db, const char *sql, int64_t *ret, struct gb_error *err);
 
+/* Calls row(arg, stmt, err) for every row; one that returns other than 0 ends the walk with -1. Failures are
+ * INTERNAL. */
+int gb_db_each_row(sqlite3 *db, const char *sql, int (*row)(void *, sqlite3_stmt *, struct gb_error *), void *arg,
+                   struct gb_error *err);
+
 /* numbers.c: that no number which is counted on from is near its end, or below nothing; INTERNAL with the first. */
 int gb_db_check_numbers(sqlite3 *db, const char *path, struct gb_error *err);
 

@@ -210,6 +210,21 @@ static const char *const steps[] = {
     " bytes INTEGER,"
     " count INTEGER"
     ") STRICT;",
+
+    "ALTER TABLE buffers ADD COLUMN durability TEXT NOT NULL DEFAULT 'none';"
+    "ALTER TABLE sessions ADD COLUMN durability TEXT NOT NULL DEFAULT 'none';"
+    "CREATE TABLE stored("
+    " buffer_id INTEGER PRIMARY KEY REFERENCES buffers(id) ON DELETE CASCADE,"
+    " generation INTEGER NOT NULL,"
+    " run INTEGER NOT NULL,"
+    " bytes INTEGER NOT NULL,"
+    " crc32c INTEGER NOT NULL,"
+    " blocks BLOB NOT NULL," /* CRC32C of each MiB: four bytes each, little-endian */
+    " data BLOB"             /* last, so that reading the others leaves it out; NULL: a file has the bytes */
+    ") STRICT;"
+    /* Which files of bytes belong to this database. */
+    "CREATE TABLE identity(id INTEGER PRIMARY KEY CHECK(id = 1), uuid TEXT NOT NULL) STRICT;"
+    "INSERT INTO identity VALUES(1, lower(hex(randomblob(16))));",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

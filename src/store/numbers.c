@@ -20,6 +20,7 @@ static const struct {
     {"buffers", "version"},
     {"buffers", "created_at_us"},
     {"buffers", "updated_at_us"},
+    {"stored", "generation"},
     {"pools", "id"},
     {"pools", "version"},
     {"pools", "created_at_us"},

@@ -8,21 +8,23 @@
 const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_PUT_SESSION] =
         "INSERT INTO sessions(id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version,"
-        " created_at_us, updated_at_us, pool_id) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+        " created_at_us, updated_at_us, pool_id, durability)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
         " ON CONFLICT(id) DO UPDATE SET name = ?2, quota_bytes = ?3, quota_buffers = ?4, quota_pinned_bytes = ?5,"
-        " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10, pool_id = ?11",
+        " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10, pool_id = ?11,"
+        " durability = ?12",
     [GB_ROW_PUT_BUFFER] =
         "INSERT INTO buffers(id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation,"
-        " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head, sealed)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)"
+        " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head, sealed, durability)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)"
         " ON CONFLICT(id) DO UPDATE SET bytes = ?4, dtype = ?5, shape = ?6, kind = ?7,"
         " device = ?8, pool = ?9, stream = ?10, state = ?11, generation = ?12, version = ?13, crc32c = ?14,"
         " labels = ?15, created_at_us = ?16, updated_at_us = ?17, mirrored = ?18, head = ?19,"
-        " sealed = ?20",
+        " sealed = ?20, durability = ?21",
     [GB_ROW_UPDATE_BUFFER] =
         "UPDATE buffers SET bytes = ?4, dtype = ?5, shape = ?6, kind = ?7, device = ?8, pool = ?9, stream = ?10,"
         " state = ?11, generation = ?12, version = ?13, crc32c = ?14, labels = ?15, created_at_us = ?16,"
-        " updated_at_us = ?17, mirrored = ?18, head = ?19, sealed = ?20 WHERE id = ?1",
+        " updated_at_us = ?17, mirrored = ?18, head = ?19, sealed = ?20, durability = ?21 WHERE id = ?1",
     [GB_ROW_PUT_POOL] =
         "INSERT INTO pools(id, session_id, name, device, max_bytes, release_threshold_bytes, follow_event_dependencies,"
         " allow_opportunistic, allow_internal_dependencies, exportable, version, created_at_us, updated_at_us)"
@@ -57,20 +59,27 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_PUT_TOKEN_USE] = "INSERT OR REPLACE INTO token_uses(token_id, at_us, address) SELECT ?1, ?2, ?3"
                              " WHERE ?1 < 0 OR EXISTS (SELECT 1 FROM tokens WHERE id = ?1)",
     [GB_ROW_DROP_ANSWERS] = "DELETE FROM answers WHERE id <= (SELECT max(id) FROM answers) - ?1",
+    [GB_ROW_PUT_STORED] = "INSERT OR REPLACE INTO stored(buffer_id, generation, run, bytes, crc32c, blocks, data)"
+                          " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [GB_ROW_DEL_STORED] = "DELETE FROM stored WHERE buffer_id = ?1",
 };
 
 const char gb_row_get_sessions_sql[] =
     "SELECT id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version, created_at_us,"
-    " updated_at_us, pool_id FROM sessions ORDER BY id";
+    " updated_at_us, pool_id, durability FROM sessions ORDER BY id";
 
 const char gb_row_get_buffers_sql[] =
     "SELECT id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation, version, crc32c,"
-    " labels, created_at_us, updated_at_us, mirrored, head, sealed FROM buffers ORDER BY id";
+    " labels, created_at_us, updated_at_us, mirrored, head, sealed, durability FROM buffers ORDER BY id";
 
 const char gb_row_get_pools_sql[] =
     "SELECT id, session_id, name, device, max_bytes, release_threshold_bytes, follow_event_dependencies,"
     " allow_opportunistic, allow_internal_dependencies, exportable, version, created_at_us, updated_at_us"
     " FROM pools ORDER BY id";
+
+/* The order of stored is that of its key. data is not among the columns: SQLite then reads none of its pages. */
+const char gb_row_get_stored_sql[] = "SELECT buffer_id, stored.generation, run, stored.bytes, stored.crc32c, blocks"
+                                     " FROM stored CROSS JOIN buffers ON buffers.id = buffer_id ORDER BY buffer_id";
 
 const char gb_row_get_counters_sql[] = "SELECT id"
 #define GB_COUNTER(name) ", " #name
@@ -113,6 +122,13 @@ static void bind_text(struct binder *b, const char *text) {
     keep(b, sqlite3_bind_text(b->stmt, ++b->at, text, -1, SQLITE_STATIC));
 }
 
+/* A pointer to nothing would be bound as NULL. */
+static void bind_blob(struct binder *b, const void *data, size_t n) {
+    b->at++;
+    keep(b, n == 0 ? sqlite3_bind_zeroblob(b->stmt, b->at, 0)
+                   : sqlite3_bind_blob64(b->stmt, b->at, data, n, SQLITE_STATIC));
+}
+
 int gb_row_bind_token_use(sqlite3_stmt *stmt, const struct gb_token_use *use) {
     struct binder b = {.stmt = stmt};
 
@@ -136,6 +152,24 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     bind_i64(&b, rec->created_at_us);
     bind_i64(&b, rec->updated_at_us);
     bind_i64(&b, rec->pool_id);
+    bind_text(&b, gb_durability_name(rec->durability));
+    return b.result;
+}
+
+/* The daemon runs on little-endian machines only, so that blocks are bound as they are. */
+int gb_row_bind_stored(sqlite3_stmt *stmt, const struct gb_stored_rec *rec, const void *data) {
+    struct binder b = {.stmt = stmt};
+
+    bind_i64(&b, rec->buffer_id);
+    bind_i64(&b, rec->generation);
+    bind_i64(&b, rec->run);
+    bind_i64(&b, (int64_t)rec->bytes);
+    bind_i64(&b, rec->crc32c);
+    bind_blob(&b, rec->blocks, gb_stored_block_count(rec->bytes) * sizeof(*rec->blocks));
+    if (gb_stored_inline(rec))
+        bind_blob(&b, data, rec->bytes);
+    else
+        keep(&b, sqlite3_bind_null(stmt, ++b.at));
     return b.result;
 }
 
@@ -165,6 +199,11 @@ static void bind_next_shape(struct binder *b, const struct gb_shape *shape, cons
     keep(b, sqlite3_bind_text(b->stmt, ++b->at, text, -1, SQLITE_TRANSIENT));
 }
 
+/* Where the bytes are is a fact of the process: to the next one they are on disk. */
+static const char *persisted_state(enum gb_buffer_state state) {
+    return gb_buffer_state_name(state == GB_BUFFER_STORED ? GB_BUFFER_READY : state);
+}
+
 /* Records that follow each other have much in common, and binding costs a third of the row. */
 int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec, const struct gb_buffer_rec *before) {
     struct binder b = {.stmt = stmt, .goes_on = before != NULL};
@@ -181,7 +220,7 @@ int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec, cons
     bind_next_i64(&b, rec->device, before->device);
     bind_next_text(&b, rec->pool.s, before->pool.s);
     bind_next_text(&b, rec->stream.s, before->stream.s);
-    bind_next_text(&b, gb_buffer_state_name(rec->state), gb_buffer_state_name(before->state));
+    bind_next_text(&b, persisted_state(rec->state), persisted_state(before->state));
     bind_next_i64(&b, rec->generation, before->generation);
     bind_next_i64(&b, rec->version, before->version);
     if (rec->has_crc32c)
@@ -194,6 +233,7 @@ int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec, cons
     bind_next_i64(&b, rec->mirrored, before->mirrored);
     bind_next_text(&b, gb_head_name(rec->head), gb_head_name(before->head));
     bind_next_i64(&b, rec->sealed, before->sealed);
+    bind_next_text(&b, gb_durability_name(rec->durability), gb_durability_name(before->durability));
     return b.result;
 }
 
@@ -286,6 +326,22 @@ static enum gb_buffer_state read_state(struct reader *r) {
     return GB_BUFFER_LOST;
 }
 
+static enum gb_durability read_durability(struct reader *r) {
+    enum gb_durability durability = GB_DURABILITY_NONE;
+    size_t len;
+    const char *text = read_text(r, &len);
+
+    r->bad |= gb_durability_parse(text, len, &durability, NULL) < 0;
+    return durability;
+}
+
+static uint32_t read_u32(struct reader *r) {
+    int64_t value = read_i64(r);
+
+    r->bad |= value < 0 || value > UINT32_MAX;
+    return (uint32_t)value;
+}
+
 int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct gb_error *err) {
     struct reader r = {.stmt = stmt};
 
@@ -301,6 +357,7 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
     ret->created_at_us = read_i64(&r);
     ret->updated_at_us = read_i64(&r);
     ret->pool_id = read_i64(&r);
+    ret->durability = read_durability(&r);
     if (r.bad) {
         gb_session_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of session %lld cannot be understood",
@@ -358,6 +415,7 @@ int gb_row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_
     text = read_text(&r, &len);
     r.bad |= gb_head_parse(text, len, &ret->head, NULL) < 0;
     ret->sealed = read_i64(&r) != 0;
+    ret->durability = read_durability(&r);
     if (r.bad) {
         gb_buffer_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of buffer %lld cannot be understood",
@@ -386,6 +444,26 @@ int gb_row_read_pool(sqlite3_stmt *stmt, struct gb_pool_rec *ret, struct gb_erro
     if (r.bad)
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of pool %lld cannot be understood",
                             (long long)ret->id);
+    return 0;
+}
+
+int gb_row_read_stored(sqlite3_stmt *stmt, struct gb_stored_rec *ret, const void **ret_blocks, struct gb_error *err) {
+    struct reader r = {.stmt = stmt};
+    int64_t bytes;
+
+    *ret = (struct gb_stored_rec){.buffer_id = read_i64(&r)};
+    ret->generation = read_i64(&r);
+    ret->run = read_u32(&r);
+    bytes = read_i64(&r);
+    ret->bytes = (uint64_t)bytes;
+    ret->crc32c = read_u32(&r);
+    *ret_blocks = sqlite3_column_blob(stmt, r.at);
+    r.bad |= bytes < 0 ||
+             (uint64_t)sqlite3_column_bytes(stmt, r.at) != gb_stored_block_count(ret->bytes) * sizeof(*ret->blocks);
+    if (r.bad)
+        return gb_error_set(err, GB_ERR_INTERNAL,
+                            "the database's record of the stored bytes of buffer %lld cannot be understood",
+                            (long long)ret->buffer_id);
     return 0;
 }
 

@@ -21,6 +21,8 @@ enum gb_row_stmt {
     GB_ROW_EXPIRE_ANSWERS,
     GB_ROW_DROP_ANSWERS,
     GB_ROW_PUT_TOKEN_USE,
+    GB_ROW_PUT_STORED,
+    GB_ROW_DEL_STORED,
     GB_ROW_STMT_COUNT
 };
 
@@ -34,6 +36,8 @@ int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec, cons
 int gb_row_bind_pool(sqlite3_stmt *stmt, const struct gb_pool_rec *rec);
 int gb_row_bind_counters(sqlite3_stmt *stmt, const struct gb_counters *counters);
 int gb_row_bind_token_use(sqlite3_stmt *stmt, const struct gb_token_use *use);
+/* data: the bytes, if gb_stored_inline. Blocks and data are borrowed as texts are. */
+int gb_row_bind_stored(sqlite3_stmt *stmt, const struct gb_stored_rec *rec, const void *data);
 struct gb_store_mark;
 int gb_row_bind_answer(sqlite3_stmt *stmt, const struct gb_store_mark *mark, int status, const char *headers,
                        size_t headers_len, const void *body, size_t body_len);
@@ -41,6 +45,7 @@ int gb_row_bind_answer(sqlite3_stmt *stmt, const struct gb_store_mark *mark, int
 extern const char gb_row_get_sessions_sql[];
 extern const char gb_row_get_buffers_sql[];
 extern const char gb_row_get_pools_sql[];
+extern const char gb_row_get_stored_sql[];
 extern const char gb_row_get_counters_sql[];
 extern const char gb_row_get_counted_sql[];
 extern const char gb_row_get_answers_sql[];
@@ -49,6 +54,8 @@ extern const char gb_row_get_answers_sql[];
 int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct gb_error *err);
 int gb_row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_error *err);
 int gb_row_read_pool(sqlite3_stmt *stmt, struct gb_pool_rec *ret, struct gb_error *err);
+/* ret->blocks is NULL; *ret_blocks has them, as the row does: the caller copies them, as they may not be aligned. */
+int gb_row_read_stored(sqlite3_stmt *stmt, struct gb_stored_rec *ret, const void **ret_blocks, struct gb_error *err);
 struct gb_store_idempotency_reply;
 int gb_row_read_answer(sqlite3_stmt *stmt, struct gb_store_idempotency_reply *ret, struct gb_error *err);
 void gb_row_read_counters(sqlite3_stmt *stmt, struct gb_counters *ret);

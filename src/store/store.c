@@ -1,5 +1,6 @@
 #include "store/store.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "store/reader.h"
 #include "store/rows.h"
 #include "store/storage.h"
+#include "store/stored.h"
 #include "store/writer.h"
 
 struct gb_store {
@@ -23,7 +25,19 @@ struct gb_store {
     struct gb_audit_log *audit;
     struct gb_writer *writer;
     struct gb_reader *reader;
+    struct gb_stored_reader *stored;
 };
+
+/* The uuid that the copy has is known to others by now. The file may have got its own only as it was opened. */
+static int keep_uuid(struct gb_store *s, sqlite3 *file, struct gb_error *err) {
+    char uuid[GB_STORE_UUID_SIZE];
+    char sql[128];
+
+    if (gb_store_uuid(s, uuid, err) < 0)
+        return -1;
+    snprintf(sql, sizeof(sql), "UPDATE identity SET uuid = '%s' WHERE uuid <> '%s'", uuid, uuid);
+    return gb_db_exec(file, sql, err);
+}
 
 /* Both or none. */
 static int move_logs(struct gb_store *s, sqlite3 *db, struct gb_error *err) {
@@ -42,11 +56,12 @@ static int move_to_file(void *arg, sqlite3 **ret, struct gb_error *err) {
 
     if (gb_storage_open_file(&s->config, false, &db, err) < 0)
         return -1;
-    if (move_logs(s, db, err) < 0) {
+    if (keep_uuid(s, db, err) < 0 || move_logs(s, db, err) < 0) {
         sqlite3_close(db);
         return -1;
     }
     gb_reader_move(s->reader, s->storage.file);
+    gb_stored_reader_move(s->stored, s->storage.file);
     sqlite3_close(s->db);
     s->db = db;
     s->storage.copy[0] = '\0';
@@ -75,7 +90,8 @@ static int open_locked(struct gb_store *s, struct gb_error *err) {
     copied = s->storage.copy[0] != '\0';
     if (gb_feed_log_new(&s->config, gb_storage_where(&s->storage), s->db, &s->feed, err) < 0 ||
         gb_audit_log_new(&s->config, gb_storage_where(&s->storage), s->db, &s->audit, err) < 0 ||
-        gb_reader_new(gb_storage_where(&s->storage), &s->reader, err) < 0)
+        gb_reader_new(gb_storage_where(&s->storage), &s->reader, err) < 0 ||
+        gb_stored_reader_new(gb_storage_where(&s->storage), &s->stored, err) < 0)
         return -1;
     logs = (struct gb_writer_logs){.feed = s->feed, .audit = s->audit};
     return gb_writer_new(copied ? NULL : s->db, &s->config, &logs, copied ? move_to_file : NULL, s, &s->writer, err);
@@ -119,6 +135,7 @@ void gb_store_close(struct gb_store *s) {
     was_open = s->writer != NULL;
     gb_writer_free(s->writer); /* first: it may still move the others */
     gb_reader_free(s->reader);
+    gb_stored_reader_free(s->stored);
     was_open = was_open && s->storage.copy[0] == '\0';
     gb_feed_log_free(s->feed);
     gb_audit_log_free(s->audit);
@@ -134,23 +151,6 @@ void gb_store_close(struct gb_store *s) {
     gb_lock_drop(s->lock_fd);
     free(s->storage.file);
     free(s);
-}
-
-/* Calls row(arg, stmt, err) for every row of sql. */
-static int each_row(sqlite3 *db, const char *sql, int (*row)(void *, sqlite3_stmt *, struct gb_error *), void *arg,
-                    struct gb_error *err) {
-    sqlite3_stmt *stmt = NULL;
-    int r = sqlite3_prepare_v2(db, sql, -1, &stmt, NULL);
-    int failed = 0;
-
-    if (r != SQLITE_OK)
-        return gb_db_fail(db, r, "sqlite3_prepare_v2", GB_ERR_INTERNAL, err);
-    while (!failed && (r = sqlite3_step(stmt)) == SQLITE_ROW)
-        failed = row(arg, stmt, err);
-    if (!failed && r != SQLITE_DONE)
-        failed = gb_db_fail(db, r, "sqlite3_step", GB_ERR_INTERNAL, err);
-    sqlite3_finalize(stmt);
-    return failed ? -1 : 0;
 }
 
 struct session_walk {
@@ -174,7 +174,7 @@ int gb_store_load_sessions(struct gb_store *s, int (*visit)(void *, const struct
                            void *arg, struct gb_error *err) {
     struct session_walk walk = {.visit = visit, .arg = arg};
 
-    return each_row(s->db, gb_row_get_sessions_sql, session_row, &walk, err);
+    return gb_db_each_row(s->db, gb_row_get_sessions_sql, session_row, &walk, err);
 }
 
 struct buffer_walk {
@@ -198,7 +198,7 @@ int gb_store_load_buffers(struct gb_store *s, int (*visit)(void *, const struct 
                           void *arg, struct gb_error *err) {
     struct buffer_walk walk = {.visit = visit, .arg = arg};
 
-    return each_row(s->db, gb_row_get_buffers_sql, buffer_row, &walk, err);
+    return gb_db_each_row(s->db, gb_row_get_buffers_sql, buffer_row, &walk, err);
 }
 
 struct pool_walk {
@@ -217,7 +217,7 @@ int gb_store_load_pools(struct gb_store *s, int (*visit)(void *, const struct gb
                         void *arg, struct gb_error *err) {
     struct pool_walk walk = {.visit = visit, .arg = arg};
 
-    return each_row(s->db, gb_row_get_pools_sql, pool_row, &walk, err);
+    return gb_db_each_row(s->db, gb_row_get_pools_sql, pool_row, &walk, err);
 }
 
 static int counters_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
@@ -229,14 +229,14 @@ static int counters_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
 int gb_store_load_counters(struct gb_store *s, struct gb_counters *ret, struct gb_error *err) {
     struct gb_counters counters = {0};
 
-    if (each_row(s->db, gb_row_get_counters_sql, counters_row, &counters, err) < 0)
+    if (gb_db_each_row(s->db, gb_row_get_counters_sql, counters_row, &counters, err) < 0)
         return -1;
     *ret = counters;
     return 0;
 }
 
 int gb_store_load_counted(struct gb_store *s, struct gb_counters *ret, struct gb_error *err) {
-    return each_row(s->db, gb_row_get_counted_sql, counters_row, ret, err);
+    return gb_db_each_row(s->db, gb_row_get_counted_sql, counters_row, ret, err);
 }
 
 int gb_store_last_ids(struct gb_store *s, struct gb_store_ids *ret, struct gb_error *err) {
@@ -247,6 +247,28 @@ int gb_store_last_ids(struct gb_store *s, struct gb_store_ids *ret, struct gb_er
         gb_db_int(s->db, "SELECT seq FROM sqlite_sequence WHERE name = 'pools'", &ids.pool, err) < 0)
         return -1;
     *ret = ids;
+    return 0;
+}
+
+static int uuid_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
+    char *uuid = arg;
+    const char *text = (const char *)sqlite3_column_text(stmt, 0);
+    size_t len = text ? strlen(text) : 0;
+
+    if (len != GB_STORE_UUID_SIZE - 1 || strspn(text, "0123456789abcdef") != len)
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database's own number cannot be understood");
+    memcpy(uuid, text, GB_STORE_UUID_SIZE);
+    return 0;
+}
+
+int gb_store_uuid(struct gb_store *s, char ret[GB_STORE_UUID_SIZE], struct gb_error *err) {
+    char uuid[GB_STORE_UUID_SIZE] = "";
+
+    if (gb_db_each_row(s->db, "SELECT uuid FROM identity WHERE id = 1", uuid_row, uuid, err) < 0)
+        return -1;
+    if (!uuid[0])
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database has no number of its own");
+    memcpy(ret, uuid, sizeof(uuid));
     return 0;
 }
 
@@ -295,6 +317,17 @@ void gb_store_flush(struct gb_store *s, gb_store_done_fn *done, void *arg) {
     gb_writer_submit(s->writer, GB_CHANGE_FLUSH, NULL, 0, NULL, done, arg);
 }
 
+/* --- stored bytes ------------------------------------------------------------------------------------------------- */
+
+int gb_store_load_stored(struct gb_store *s, int (*visit)(void *, const struct gb_stored_rec *, struct gb_error *),
+                         void *arg, struct gb_error *err) {
+    return gb_stored_load(s->db, visit, arg, err);
+}
+
+int gb_store_read_stored(struct gb_store *s, const struct gb_stored_rec *rec, void *out, struct gb_error *err) {
+    return gb_stored_read(s->stored, rec, out, err);
+}
+
 /* --- records ------------------------------------------------------------------------------------------------------ */
 
 void gb_store_put_session(struct gb_store *s, const struct gb_session_rec *rec, const struct gb_store_mark *mark,
@@ -312,9 +345,11 @@ void gb_store_put_pool(struct gb_store *s, const struct gb_pool_rec *rec, const 
     gb_writer_submit(s->writer, GB_CHANGE_PUT_POOL, rec, sizeof(*rec), mark, done, arg);
 }
 
-void gb_store_delete_session(struct gb_store *s, int64_t id, const struct gb_store_mark *mark, gb_store_done_fn *done,
-                             void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_DEL_SESSION, &id, sizeof(id), mark, done, arg);
+void gb_store_delete_session(struct gb_store *s, int64_t id, bool durable, const struct gb_store_mark *mark,
+                             gb_store_done_fn *done, void *arg) {
+    const struct gb_session_deletion record = {.id = id, .durable = durable};
+
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_SESSION, &record, sizeof(record), mark, done, arg);
 }
 
 void gb_store_delete_buffer(struct gb_store *s, int64_t id, const struct gb_store_mark *mark, gb_store_done_fn *done,
@@ -379,7 +414,7 @@ int gb_store_load_idempotency_replies(struct gb_store *s,
                                       void *arg, struct gb_error *err) {
     struct answer_walk walk = {.visit = visit, .arg = arg};
 
-    return each_row(s->db, gb_row_get_answers_sql, answer_row, &walk, err);
+    return gb_db_each_row(s->db, gb_row_get_answers_sql, answer_row, &walk, err);
 }
 
 int gb_token_store_beside(struct gb_store *s, struct gb_token_store **ret, struct gb_error *err) {

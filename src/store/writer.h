@@ -6,6 +6,7 @@
 #define GB_STORE_WRITER_H
 
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,12 @@ enum gb_change_kind {
     GB_CHANGE_PUT_TOKEN_USE,
     GB_CHANGE_FLUSH,   /* writes nothing */
     GB_CHANGE_REFUSED, /* found the queue full: writes nothing, waits for its turn to say so */
+};
+
+/* The record of GB_CHANGE_DEL_SESSION. */
+struct gb_session_deletion {
+    int64_t id;
+    bool durable;
 };
 
 /* The record of GB_CHANGE_EDIT_BUFFERS. */

@@ -2,6 +2,7 @@
 
 #include <check.h>
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 struct file {
     sqlite3_file base;
     sqlite3_file *real;
-    sqlite3_int64 unused; /* keeps the real file aligned */
+    sqlite3_int64 is_log; /* eight bytes: the real file stays aligned */
 };
 
 static struct store_vfs_faults faults;
@@ -39,9 +40,23 @@ static int x_truncate(sqlite3_file *f, sqlite3_int64 size) {
     return real_of(f)->pMethods->xTruncate(real_of(f), size);
 }
 
+/* Whether one of so many is left. Takes it. */
+static bool take_one(atomic_int *count) {
+    int n = atomic_load(count);
+
+    while (n > 0 && !atomic_compare_exchange_weak(count, &n, n - 1))
+        ;
+    return n > 0;
+}
+
 static int x_sync(sqlite3_file *f, int flags) {
     int r = atomic_load(&faults.sync_result);
 
+    if (((struct file *)f)->is_log) {
+        atomic_fetch_add(&faults.log_syncs, 1);
+        if (!take_one(&faults.log_syncs_to_pass) && take_one(&faults.log_syncs_to_fail))
+            r = SQLITE_IOERR_FSYNC;
+    }
     return r != SQLITE_OK ? r : real_of(f)->pMethods->xSync(real_of(f), flags);
 }
 
@@ -95,6 +110,7 @@ static int x_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int flags
     int r;
 
     mine->real = (sqlite3_file *)(mine + 1);
+    mine->is_log = (flags & SQLITE_OPEN_WAL) != 0;
     memset(mine->real, 0, (size_t)real_vfs->szOsFile);
     r = real_vfs->xOpen(real_vfs, name, mine->real, flags, ret_flags);
     f->pMethods = mine->real->pMethods ? &methods : NULL;

@@ -10,7 +10,7 @@
 #include "gb_test.h"
 #include "store_fixture.h"
 
-#define SCHEMA_NEWEST 11
+#define SCHEMA_NEWEST 12
 
 /* Asserts that opening is refused with INTERNAL and a sentence that contains `word`. */
 static void assert_refused(const struct store_fixture *f, const char *word) {
@@ -204,7 +204,8 @@ START_TEST(an_older_schema_is_migrated) {
         "DROP TRIGGER tokens_revoked; DROP TABLE token_uses; DROP INDEX tokens_by_subject;"
         "ALTER TABLE tokens DROP COLUMN prefix; ALTER TABLE tokens DROP COLUMN subject;"
         "ALTER TABLE tokens DROP COLUMN expires_at_us; ALTER TABLE tokens DROP COLUMN old_sha256_hex;"
-        "ALTER TABLE tokens DROP COLUMN old_until_us;"
+        "ALTER TABLE tokens DROP COLUMN old_until_us; DROP TABLE stored; DROP TABLE identity;"
+        "ALTER TABLE buffers DROP COLUMN durability; ALTER TABLE sessions DROP COLUMN durability;"
         "INSERT INTO tokens(name, sha256_hex, scope, session, created_at_us) VALUES('t', 'a', 'read', '', 1);"
         "PRAGMA user_version = 1");
     store_fixture_open(&f);

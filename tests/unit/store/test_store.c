@@ -57,6 +57,7 @@ static void assert_session(const struct gb_session_rec *got, const struct gb_ses
     ck_assert_uint_eq(got->quota.buffers, want->quota.buffers);
     ck_assert_uint_eq(got->quota.pinned_bytes, want->quota.pinned_bytes);
     ck_assert_uint_eq(got->idle_ttl_s, want->idle_ttl_s);
+    ck_assert_int_eq(got->durability, want->durability);
     ck_assert_str_eq(gb_labels_text(got->labels), gb_labels_text(want->labels));
     ck_assert_int_eq(got->version, want->version);
     ck_assert_int_eq(got->created_at_us, want->created_at_us);
@@ -79,6 +80,7 @@ static void assert_buffer(const struct gb_buffer_rec *got, const struct gb_buffe
     ck_assert_int_eq(got->mirrored, want->mirrored);
     ck_assert_int_eq(got->head, want->head);
     ck_assert_int_eq(got->sealed, want->sealed);
+    ck_assert_int_eq(got->durability, want->durability);
     ck_assert_int_eq(got->generation, want->generation);
     ck_assert_int_eq(got->version, want->version);
     ck_assert_int_eq(got->has_crc32c, want->has_crc32c);
@@ -99,6 +101,8 @@ START_TEST(every_field_of_a_session_comes_back) {
     store_fixture_init(&f);
     small.quota = (struct gb_quota){0};
     small.idle_ttl_s = 0;
+    small.durability = GB_DURABILITY_BEHIND;
+    large.durability = GB_DURABILITY_SYNC;
     memset(large.name.s, 'n', GB_NAME_MAX);
     memset(text, ' ', GB_LABELS_MAX - 1);
     text[0] = '{';
@@ -140,6 +144,8 @@ START_TEST(every_field_of_a_buffer_comes_back) {
     wide.mirrored = true;
     wide.head = GB_HEAD_SYNCED;
     wide.sealed = true;
+    wide.durability = GB_DURABILITY_SYNC;
+    scalar.durability = GB_DURABILITY_BEHIND;
     scalar.mirrored = true;
     scalar.head = GB_HEAD_DEVICE;
     scalar.kind = GB_KIND_DEVICE;
@@ -172,6 +178,8 @@ START_TEST(putting_again_updates) {
     session.labels = NULL;
     buffer.labels = store_labels("{\"k\":\"v\"}");
     session.version = 4;
+    session.durability = GB_DURABILITY_SYNC;
+    buffer.durability = GB_DURABILITY_BEHIND;
     buffer.generation++;
     buffer.dtype = GB_DTYPE_BOOL;
     buffer.state = GB_BUFFER_READY;
@@ -382,6 +390,9 @@ static void change_field(struct gb_buffer_rec *rec, unsigned field) {
         rec->head = GB_HEAD_HOST;
         break;
     case 12:
+        rec->durability = GB_DURABILITY_SYNC;
+        break;
+    case 13:
         rec->generation = 70;
         rec->version = 80;
         break;
@@ -393,7 +404,7 @@ static void change_field(struct gb_buffer_rec *rec, unsigned field) {
 
 /* In one commit, each record has other values than the one before in one field, and the first ones in all others. */
 START_TEST(records_of_one_commit_keep_apart) {
-    struct gb_buffer_rec rec[MAX_SEEN - 2];
+    struct gb_buffer_rec rec[MAX_SEEN - 1];
     struct gb_session_rec session = store_session(1, "s");
     struct gb_error err = GB_ERROR_INIT;
     struct store_fixture f;
