@@ -141,13 +141,14 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
                                                    .metrics_sessions = 20});
     api->version = strdup(about->version);
     api->backend_name = strdup(gb_backend_name(backend));
+    api->data_dir = strdup(about->data_dir ? about->data_dir : "");
     api->stats = gb_response_cache_new();
     api->metrics = gb_metrics_new();
     api->digests = gb_digests_new();
     api->operations = gb_operations_new(&api->limits);
     api->polls = gb_polls_new(core);
     if (!api->stats || !api->metrics || !api->digests || !api->operations || !api->polls || !api->version ||
-        !api->backend_name || gb_api_read_devices(api, backend) < 0 || prepare(api, about) < 0) {
+        !api->backend_name || !api->data_dir || gb_api_read_devices(api, backend) < 0 || prepare(api, about) < 0) {
         gb_api_free(api);
         return NULL;
     }
@@ -171,6 +172,7 @@ void gb_api_free(struct gb_api *api) {
     free(api->peers);
     free(api->version);
     free(api->backend_name);
+    free(api->data_dir);
     free(api);
 }
 

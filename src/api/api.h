@@ -20,6 +20,7 @@ struct gb_api;
 /* What GET /v1 says of the daemon. */
 struct gb_api_about {
     const char *version;
+    const char *data_dir;     /* of the bytes of durable buffers; NULL: there is none */
     const char *backend_note; /* the reason for the choice of this backend */
     /* What the daemon has given up. */
     const char *seccomp; /* "errno" */

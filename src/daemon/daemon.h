@@ -39,11 +39,13 @@ struct gb_daemon {
     char *state_dir;
     char *database;
     char *listen_file;
-    int lock_fd; /* of the database, until the store has it; 0: none */
+    char *data_dir; /* of the bytes of durable buffers; NULL: there is none */
+    int lock_fd;    /* of the database, until the store has it; 0: none */
     struct gb_daemon_cage cage;
     char backend_note[GB_BACKEND_NOTE_SIZE];
     struct gb_backend *backend;
     struct gb_store *store;
+    struct gb_disk *disk; /* NULL: as data_dir */
     struct gb_token_store *tokens;
     struct gb_tokens_file tokens_file;
     int64_t token_end_us;  /* when the next token's time is over; 0: none has an end */

@@ -98,6 +98,8 @@ static int files_of(const struct gb_daemon *daemon, struct files *ret, struct gb
     if (add_list(ret, &o->tls_cert, err) != 0 || add_list(ret, &o->tls_key, err) != 0 ||
         files_add_reread(ret, o->tls_client_ca, err) != 0 || files_add_reread(ret, o->tokens_file, err) != 0)
         return -1;
+    if (daemon->data_dir != NULL && files_add(ret, daemon->data_dir, GB_LANDLOCK_STATE, err) != 0)
+        return -1;
     if (o->audit_file[0] != '\0' && files_add_folder(ret, o->audit_file, GB_LANDLOCK_STATE, err) != 0)
         return -1;
     return add_sockets(ret, &daemon->listeners, err);

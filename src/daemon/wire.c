@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/daemon.h"
@@ -45,13 +46,29 @@ static void stuck(void *app, const char *text) {
     gb_log(access_log, GB_LOG_WARNING, "stuck", "%s", text);
 }
 
+/* The folder is there before the cage, which permits what is there. */
+static int open_data_dir(struct gb_daemon *daemon, struct gb_error *err) {
+    const char *given = daemon->options.data_dir;
+
+    if (strcmp(given, "none") == 0)
+        return 0;
+    daemon->data_dir = given[0] != '\0' ? strdup(given) : gb_state_path(daemon->state_dir, "data");
+    if (daemon->data_dir == NULL)
+        return out_of_memory(err);
+    if (mkdir(daemon->data_dir, 0700) != 0 && errno != EEXIST)
+        return gb_error_errno(err, GB_ERR_INVALID_ARGUMENT, "mkdir of --data-dir", errno);
+    return 0;
+}
+
 static int open_paths(struct gb_daemon *daemon, struct gb_error *err) {
     daemon->state_dir = gb_state_dir(daemon->options.state_dir, err);
     if (daemon->state_dir == NULL)
         return -1;
     daemon->database = gb_state_path(daemon->state_dir, "gpubufd.db");
     daemon->listen_file = gb_state_path(daemon->state_dir, "listen");
-    return daemon->database == NULL || daemon->listen_file == NULL ? out_of_memory(err) : 0;
+    if (daemon->database == NULL || daemon->listen_file == NULL)
+        return out_of_memory(err);
+    return open_data_dir(daemon, err);
 }
 
 static struct gb_history_limits history_limits(const struct gb_options *o) {
@@ -89,6 +106,30 @@ static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
     return gb_token_store_beside(daemon->store, &daemon->tokens, err);
 }
 
+static int has_file(void *arg, const struct gb_stored_rec *rec, struct gb_error *err) {
+    bool *has = arg;
+
+    (void)err;
+    *has = *has || !gb_stored_inline(rec);
+    return 0;
+}
+
+static int open_disk(struct gb_daemon *daemon, struct gb_error *err) {
+    const struct gb_options *o = &daemon->options;
+    char uuid[GB_STORE_UUID_SIZE];
+    struct gb_disk_config config = {.dir = daemon->data_dir,
+                                    .uuid = uuid,
+                                    .reserve_bytes = o->disk_reserve,
+                                    .faults = o->disk_fault[0] != '\0' ? o->disk_fault : NULL};
+
+    if (daemon->data_dir == NULL)
+        return 0;
+    if (gb_store_uuid(daemon->store, uuid, err) != 0 ||
+        gb_store_load_stored(daemon->store, has_file, &config.expected, err) != 0)
+        return -1;
+    return gb_disk_open(&config, &daemon->disk, err);
+}
+
 /* A limit that is not given leaves half of the memory to everything else on the machine. */
 static uint64_t or_half(struct gb_daemon *daemon, const char *option, uint64_t given) {
     uint64_t bytes = given > 0 ? given : gb_daemon_memory("") / 2;
@@ -112,6 +153,9 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
     struct gb_core_config config = {
         .backend = daemon->backend,
         .store = daemon->store,
+        .disk = daemon->disk,
+        .disk_threads = (unsigned)o->disk_threads,
+        .durable_lag_ms = o->durable_lag * 1000,
         .slots_bytes = o->slots_bytes,
         .slot_bytes = o->slot_bytes,
         .pinned_bytes_max = pinned_bytes(daemon),
@@ -163,6 +207,7 @@ static int open_api(struct gb_daemon *daemon, struct gb_error *err) {
     };
     const struct gb_api_about about = {
         .version = PACKAGE_VERSION,
+        .data_dir = daemon->data_dir,
         .backend_note = daemon->backend_note,
         .seccomp = gb_seccomp_name(daemon->cage.seccomp),
         .landlock = daemon->cage.landlock,
@@ -343,7 +388,8 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         gb_log(&daemon->log, GB_LOG_INFO, "tls", "kernel TLS: %s", daemon->kernel_tls ? "present, not used" : "absent");
     unlink(daemon->listen_file); /* a killed daemon left it: scripts that wait for it must not read old addresses */
     /* A port below 1024 takes a capability, and the store has threads: they begin in the cage. */
-    if (gb_daemon_listen(daemon, err) != 0 || gb_daemon_enclose(daemon, err) != 0 || open_store(daemon, err) != 0)
+    if (gb_daemon_listen(daemon, err) != 0 || gb_daemon_enclose(daemon, err) != 0 || open_store(daemon, err) != 0 ||
+        open_disk(daemon, err) != 0)
         return exit_of(err);
     status = check_tokens(daemon, err);
     if (status != GB_EXIT_OK)
@@ -388,6 +434,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     gb_backend_close(daemon->backend);
     gb_token_store_close(daemon->tokens);
     gb_tokens_file_done(&daemon->tokens_file);
+    gb_disk_close(daemon->disk);
     gb_store_close(daemon->store);
     if (daemon->lock_fd > 0)
         close(daemon->lock_fd);
@@ -395,6 +442,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     gb_overtime_end(overtime);
     free(daemon->listen_file);
     free(daemon->database);
+    free(daemon->data_dir);
     free(daemon->state_dir);
     gb_options_done(&daemon->options);
     *daemon = (struct gb_daemon){.signal_fd = -1};

@@ -3,6 +3,7 @@
 
 #include "api/context.h"
 #include "api/middleware/hook.h"
+#include "api/middleware/loading.h"
 #include "api/middleware/operations.h"
 #include "api/reply/reply_json.h"
 #include "api/route.h"
@@ -188,13 +189,13 @@ enum gb_step gb_api_pipeline(gb_http_handler *handler, struct gb_http_request *r
     if (step != GB_STEP_WAIT)
         return step;
     if (!hooks)
-        return handler(request, response, err);
+        return gb_loading_run(handler, request, response, err);
     if (hooks->saving)
         return gb_idempotency_saved(hooks) || request->timed_out ? conclude(hooks, request, response, err)
                                                                  : GB_STEP_WAIT;
     if (hooks->claimed && request->timed_out && !request->detached)
         return outlast(request, err);
-    step = handler(request, response, err);
+    step = gb_loading_run(handler, request, response, err);
     if (step == GB_STEP_BODY)
         return step;
     hooks->began = true;

@@ -90,6 +90,11 @@ void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *a
     render_sides(out, rec);
     gb_json_put_string(out, "state", gb_buffer_state_name(rec->state));
     gb_json_put_i64(out, "generation", rec->generation);
+    gb_json_put_string(out, "durability", gb_durability_name(rec->durability));
+    if (rec->stored_generation > 0)
+        gb_json_put_i64(out, "stored_generation", rec->stored_generation);
+    else
+        gb_json_put_null(out, "stored_generation");
     *gb_digits_hex(crc, rec->crc32c, 8) = '\0';
     if (rec->has_crc32c)
         gb_json_put_string(out, "crc32c", crc);

@@ -60,6 +60,10 @@ int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const ch
         gb_json_name(body, "stream", &params->stream, err) < 0 ||
         gb_json_bool(body, "mirrored", &params->mirrored, err) < 0 || read_device(api, body, params, err) < 0)
         return -1;
+    r = gb_json_durability(body, "durability", &params->durability, err);
+    if (r < 0)
+        return -1;
+    params->has_durability = r > 0;
     r = gb_json_take_labels(body, "labels", NULL, &params->labels, err);
     params->has_labels = r > 0;
     return r < 0 ? -1 : 0;

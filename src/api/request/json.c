@@ -217,6 +217,15 @@ int gb_json_dtype(const json_t *object, const char *key, enum gb_dtype *ret, str
     return gb_dtype_parse(text, strlen(text), ret, err) < 0 ? -1 : 1;
 }
 
+int gb_json_durability(const json_t *object, const char *key, enum gb_durability *ret, struct gb_error *err) {
+    const char *text;
+    int r = gb_json_string(object, key, &text, err);
+
+    if (r <= 0)
+        return r;
+    return gb_durability_parse(text, strlen(text), ret, err) < 0 ? -1 : 1;
+}
+
 int gb_json_kind(const json_t *object, const char *key, enum gb_kind *ret, struct gb_error *err) {
     const char *text;
     int r = gb_json_string(object, key, &text, err);

@@ -45,6 +45,10 @@ static int read_fields(const json_t *body, const char *old_labels, struct gb_ses
     if (r < 0)
         return -1;
     params->has_idle_ttl = r > 0;
+    r = gb_json_durability(body, "durability", &params->durability, err);
+    if (r < 0)
+        return -1;
+    params->has_durability = r > 0;
     r = gb_json_take_labels(body, "labels", old_labels, &params->labels, err);
     params->has_labels = r > 0;
     return r < 0 ? -1 : 0;
@@ -76,7 +80,7 @@ static int read_create(const struct gb_http_request *request, struct gb_session_
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "name labels quota idle_ttl_s", false, &body, err) < 0)
+    if (gb_body_object(request, "name labels quota idle_ttl_s durability", false, &body, err) < 0)
         return -1;
     r = gb_json_name(body, "name", &params->name, err);
     if (r == 0)

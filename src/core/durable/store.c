@@ -8,6 +8,7 @@
 #include "core/buffer/guard.h"
 #include "core/buffer/op.h"
 #include "core/durable/durable.h"
+#include "core/public/durable.h"
 #include "core/session/session.h"
 #include "core/stored/disks.h"
 

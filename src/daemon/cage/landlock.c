@@ -28,7 +28,9 @@ struct ruleset {
 };
 
 #define READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
-#define MAKE (LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK)
+#define MAKE                                                                                                           \
+    (LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_DIR |                        \
+     LANDLOCK_ACCESS_FS_REFER)
 #define REMOVE LANDLOCK_ACCESS_FS_REMOVE_FILE
 #define WRITE (LANDLOCK_ACCESS_FS_WRITE_FILE | ACCESS_TRUNCATE)
 

@@ -1,0 +1,119 @@
+/* Bytes on disk: store, load, and the state of the disk. */
+#include "api/context.h"
+#include "api/middleware/async.h"
+#include "api/middleware/conditional.h"
+#include "api/reply/render.h"
+#include "api/reply/reply_json.h"
+#include "api/request/body.h"
+#include "api/request/path_params.h"
+#include "api/route.h"
+
+static int no_fields(const struct gb_http_request *request, struct gb_error *err) {
+    json_t *body;
+
+    if (gb_body_object(request, "", true, &body, err) < 0)
+        return -1;
+    json_decref(body);
+    return 0;
+}
+
+/* --- one buffer --------------------------------------------------------------------------------------------------- */
+
+static enum gb_step reply_stored(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    const struct gb_buffer_call *call = result;
+    struct gb_json_writer out = {0};
+
+    (void)request;
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_i64(&out, "stored_generation", call->buffer.stored_generation);
+    gb_json_put_u64(&out, "bytes", call->buffer.bytes);
+    gb_json_put_bool(&out, "wrote", call->copied);
+    gb_json_close(&out, '}');
+    return gb_reply_json(&out, 200, response, err);
+}
+
+enum gb_step gb_api_buffer_store(struct gb_http_request *request, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    struct gb_conditions *conditions;
+    struct gb_buffer_check check;
+    struct gb_buffer_call *call;
+    struct gb_locator at;
+
+    if (gb_path_locator(request, "buffer name", &at, err) < 0 || no_fields(request, err) < 0 ||
+        gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    check = gb_conditions_buffer_check(conditions);
+    gb_buffer_store(gb_api_of(request)->core, &at, &check, call);
+    return gb_async_end(request, response, reply_stored, 0, err);
+}
+
+/* Bytes that are not in memory come while the request waits (middleware/loading.c). */
+enum gb_step gb_api_buffer_load(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_json_writer out = {0};
+    struct gb_buffer_rec rec;
+    struct gb_locator at;
+    char etag[GB_ETAG_SIZE];
+
+    if (gb_path_locator(request, "buffer name", &at, err) < 0 || no_fields(request, err) < 0 ||
+        gb_buffer_load(gb_api_of(request)->core, &at, &rec, err) < 0)
+        return GB_STEP_ERROR;
+    gb_render_buffer(&out, NULL, gb_api_of(request), at.session.s, &rec);
+    gb_etag_buffer(&rec, etag);
+    gb_buffer_rec_done(&rec);
+    if (gb_http_response_header(response, err, "ETag", "\"%s\"", etag) < 0) {
+        gb_json_done(&out);
+        return GB_STEP_ERROR;
+    }
+    return gb_reply_json(&out, 200, response, err);
+}
+
+/* --- the disk ----------------------------------------------------------------------------------------------------- */
+
+static void put_error(struct gb_json_writer *out, const struct gb_error *error) {
+    if (error->code == GB_OK)
+        gb_json_put_null(out, "error");
+    else
+        gb_json_put_string(out, "error", error->detail);
+}
+
+/* Where durable changes of the database fail, the storage as a whole has failed. */
+static void render(struct gb_json_writer *out, const struct gb_api *api, const struct gb_storage_numbers *n) {
+    bool failed = n->present && !n->commits && n->disk.state == GB_DISK_READY;
+
+    gb_json_open(out, NULL, '{');
+    gb_json_put_string(out, "state",
+                       !n->present ? "none"
+                       : failed    ? gb_disk_state_name(GB_DISK_FAILED)
+                                   : gb_disk_state_name(n->disk.state));
+    put_error(out, failed ? &n->commit_error : &n->disk.error);
+    if (n->present) {
+        gb_json_put_string(out, "dir", api->data_dir);
+        gb_json_put_u64(out, "free_bytes", n->disk.free_bytes);
+    }
+    gb_json_put_u64(out, "stored_buffers", n->buffers);
+    gb_json_put_u64(out, "writes", n->disk.writes);
+    gb_json_put_u64(out, "written_bytes", n->disk.written_bytes);
+    gb_json_put_u64(out, "failures", n->disk.failures);
+    gb_json_put_u64(out, "damaged", n->disk.damaged);
+    gb_json_put_u64(out, "loads", n->loads);
+    gb_json_put_u64(out, "loaded_bytes", n->loaded_bytes);
+    gb_json_put_u64(out, "load_failures", n->load_failures);
+    gb_json_put_u64(out, "cold_reads", n->cold_reads);
+    gb_json_close(out, '}');
+}
+
+enum gb_step gb_api_storage(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_storage_numbers numbers;
+    struct gb_json_writer out = {0};
+
+    gb_storage_stat(gb_api_of(request)->core, &numbers);
+    render(&out, gb_api_of(request), &numbers);
+    return gb_reply_json(&out, 200, response, err);
+}
