@@ -17,6 +17,7 @@ void gb_render_session(struct gb_json_writer *out, const char *key, const struct
     gb_json_put_limit(out, "pinned_bytes", rec->quota.pinned_bytes);
     gb_json_close(out, '}');
     gb_json_put_u64(out, "idle_ttl_s", rec->idle_ttl_s);
+    gb_json_put_string(out, "durability", gb_durability_name(rec->durability));
     gb_json_put_string(out, "pool", view->pool.s);
     gb_json_put_u64(out, "used_bytes", view->used_bytes);
     gb_json_put_u64(out, "used_pinned_bytes", view->used_pinned_bytes);
