@@ -6,6 +6,7 @@
 
 #include "base/container.h"
 #include "core/buffer/guard.h"
+#include "core/stored/disks.h"
 
 /* If the session is gone, that is reported instead of an earlier error. */
 static int no_session(struct gb_session *session, struct gb_error *error) {
@@ -270,6 +271,8 @@ static void committed(void *arg, const struct gb_error *error) {
     struct gb_content *lost = NULL;
     struct gb_transaction *next;
 
+    if (c->durable && !error)
+        gb_disks_point(session->core, GB_DISK_OP_after_commit);
     pthread_mutex_lock(&session->lock);
     if (error)
         c->error = *error;
@@ -285,6 +288,8 @@ static void committed(void *arg, const struct gb_error *error) {
     pthread_mutex_unlock(&session->lock);
     gb_content_drop_all(lost);
     end_persist(c, &c->error);
+    if (c->durable)
+        gb_disks_point(session->core, GB_DISK_OP_before_answer);
     c->end(c);
     run(next);
 }
@@ -301,6 +306,7 @@ static void record(struct gb_transaction *c) {
         committed(c, NULL);
     } else if (c->durable) {
         c->edit = edit_of(c);
+        gb_disks_point(c->session->core, GB_DISK_OP_before_commit);
         gb_store_edit_buffers(store, &c->edit, 1, mark_of(c), committed, c);
     } else if (c->removes) {
         gb_store_delete_buffer(store, c->rec.id, mark_of(c), committed, c);

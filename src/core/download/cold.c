@@ -16,7 +16,8 @@ enum state { EMPTY, READING, HERE };
 struct block {
     struct gb_task task;
     struct gb_cold *cold;
-    unsigned char *bytes; /* aligned; GB_STORED_BLOCK_BYTES */
+    unsigned char *bytes;        /* aligned; GB_STORED_BLOCK_BYTES */
+    struct gb_disk_reader *file; /* its own: blocks are read side by side */
     size_t index;
     enum state state; /* the lock, as error */
     struct gb_error error;
@@ -28,10 +29,13 @@ struct gb_cold {
     struct gb_stored *stored;
     pthread_mutex_t lock;
     struct gb_core_transfer *wakes; /* NULL: the download has ended; a reference */
-    pthread_mutex_t open_lock;      /* while the file is opened */
-    struct gb_disk_reader *file;
     struct block blocks[AHEAD];
 };
+
+static void free_block(struct block *b) {
+    gb_disk_read_close(b->file);
+    free(b->bytes);
+}
 
 static void unref(struct gb_cold *cold) {
     struct gb_core *core = cold->core;
@@ -39,11 +43,9 @@ static void unref(struct gb_cold *cold) {
 
     if (atomic_fetch_sub(&cold->refs, 1) != 1)
         return;
-    gb_disk_read_close(cold->file);
     gb_stored_unref(cold->stored);
     for (i = 0; i < AHEAD; i++)
-        free(cold->blocks[i].bytes);
-    pthread_mutex_destroy(&cold->open_lock);
+        free_block(&cold->blocks[i]);
     pthread_mutex_destroy(&cold->lock);
     free(cold);
     gb_core_leave(core);
@@ -65,7 +67,6 @@ static struct gb_cold *make(struct gb_download *d, struct gb_error *err) {
     gb_core_enter(cold->core);
     cold->stored = gb_stored_ref(d->stored);
     gb_mutex_init(&cold->lock);
-    gb_mutex_init(&cold->open_lock);
     for (i = 0; i < AHEAD; i++)
         cold->blocks[i].cold = cold;
     gb_core_transfer_ref(&d->t);
@@ -76,15 +77,12 @@ static struct gb_cold *make(struct gb_download *d, struct gb_error *err) {
 
 /* --- on a thread of the disk -------------------------------------------------------------------------------------- */
 
-static int open_file(struct gb_cold *cold, struct gb_error *err) {
+static int open_file(struct gb_cold *cold, struct block *b, struct gb_error *err) {
     const struct gb_disk_name name = gb_stored_name(cold->stored);
-    int r = 0;
 
-    pthread_mutex_lock(&cold->open_lock);
-    if (!cold->file)
-        r = gb_disk_read_open(cold->core->config.disk, &name, cold->stored->rec.bytes, &cold->file, err);
-    pthread_mutex_unlock(&cold->open_lock);
-    return r;
+    if (b->file)
+        return 0;
+    return gb_disk_read_open(cold->core->config.disk, &name, cold->stored->rec.bytes, &b->file, err);
 }
 
 static size_t bytes_in(const struct gb_cold *cold, size_t index) {
@@ -95,14 +93,13 @@ static size_t bytes_in(const struct gb_cold *cold, size_t index) {
 
 static int read_block(struct gb_cold *cold, struct block *b, struct gb_error *err) {
     size_t n = bytes_in(cold, b->index);
+    uint64_t at = (uint64_t)b->index * GB_STORED_BLOCK_BYTES;
     int r;
 
     if (gb_stored_inline(&cold->stored->rec))
         r = gb_store_read_stored(cold->core->store, &cold->stored->rec, b->bytes, err);
     else
-        r = open_file(cold, err) < 0
-                ? -1
-                : gb_disk_read(cold->file, b->bytes, n, (uint64_t)b->index * GB_STORED_BLOCK_BYTES, err);
+        r = open_file(cold, b, err) < 0 ? -1 : gb_disk_read(b->file, b->bytes, n, at, err);
     return r < 0 ? -1 : gb_stored_check_block(cold->stored, b->index, gb_crc32c(0, b->bytes, n), err);
 }
 

@@ -204,6 +204,7 @@ static int begin(struct job *job, struct gb_error *err) {
         .session = job->session, .fresh = true, .wait_ms = WAIT_MS, .asked_before = true, .waker = {wake, job}};
     struct gb_buffer *b;
 
+    gb_disks_point(job->session->core, GB_DISK_OP_load);
     if (open_bytes(job, err) < 0)
         return -1;
     p.buffer.session = job->session->name;

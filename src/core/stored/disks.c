@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-#include "disk/disk.h"
-
 struct gb_disks {
     pthread_mutex_t lock; /* while the threads are made */
     atomic_bool started;
@@ -82,4 +80,9 @@ int gb_disks_check_room(struct gb_core *core, enum gb_durability durability, uin
     if (gb_disks_check_durability(core, durability, err) < 0 || gb_store_durable_health(core->store, err) < 0)
         return -1;
     return bytes > GB_STORED_INLINE_BYTES ? gb_disk_check_room(core->config.disk, bytes, err) : 0;
+}
+
+void gb_disks_point(const struct gb_core *core, enum gb_disk_op op) {
+    if (core->config.disk)
+        gb_disk_point(core->config.disk, op);
 }

@@ -4,6 +4,7 @@
 #define GB_CORE_STORED_DISKS_H
 
 #include "core/runtime/runtime.h"
+#include "disk/disk.h"
 
 #define GB_DISK_THREADS 4
 #define GB_DISK_THREADS_MAX 64
@@ -29,5 +30,8 @@ int gb_disks_check_durability(const struct gb_core *core, enum gb_durability dur
 /* Refuses so many bytes of that durability if the disk has no room for them, or takes none at present: STORAGE_FULL,
  * STORAGE_UNAVAILABLE, STORAGE_FAILED. No lock is held. */
 int gb_disks_check_room(struct gb_core *core, enum gb_durability durability, uint64_t bytes, struct gb_error *err);
+
+/* A point of the core's at which a rule of --disk-fault may hold up or kill the process. */
+void gb_disks_point(const struct gb_core *core, enum gb_disk_op op);
 
 #endif
