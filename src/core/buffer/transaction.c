@@ -385,6 +385,8 @@ static void group_committed(void *arg, const struct gb_error *error) {
     struct gb_transaction *next;
     size_t i;
 
+    if (!error)
+        gb_disks_point(session->core, GB_DISK_OP_after_commit);
     pthread_mutex_lock(&session->lock);
     if (error)
         g->error = *error;
@@ -416,6 +418,7 @@ static void record_group(struct gb_transaction_group *g) {
     }
     for (i = 0; i < g->count; i++)
         g->edits[i] = edit_of(g->transactions[i]);
+    gb_disks_point(g->session->core, GB_DISK_OP_before_commit);
     gb_store_edit_buffers(g->session->core->store, g->edits, g->count, g->mark, group_committed, g);
 }
 

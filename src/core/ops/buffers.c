@@ -199,7 +199,7 @@ void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *param
 
 /* --- patch -------------------------------------------------------------------------------------------------------- */
 
-/* Bytes that are to be stored as they are must be complete and of nobody else. */
+/* Bytes that are to be stored as they are must be complete, and no other process may write them. */
 static int check_storable_locked(struct gb_buffer *b, struct gb_error *err) {
     if (b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
@@ -213,8 +213,8 @@ static int check_storable_locked(struct gb_buffer *b, struct gb_error *err) {
     return gb_guard_check_writers_locked(b, err);
 }
 
-/* Without bytes on disk, sync and behind need those that there are; with none, what is stored is let go of, which
- * needs them as well. */
+/* sync and behind need bytes that can be stored. With none, the stored bytes are removed, so those in memory are
+ * needed. */
 static int patch_durability_locked(struct gb_transaction *transaction, struct gb_buffer *b,
                                    enum gb_durability durability, struct gb_error *err) {
     struct gb_session *s = transaction->session;

@@ -22,8 +22,8 @@ void gb_buffer_store(struct gb_core *core, const struct gb_locator *at, const st
  * STORAGE_UNAVAILABLE. */
 int gb_buffer_load(struct gb_core *core, const struct gb_locator *at, struct gb_buffer_rec *ret, struct gb_error *err);
 
-/* Any call may fail with NOT_LOADED: the bytes that it needs are on disk, and their load has begun. The caller waits for
- * the end of a load and calls again:
+/* Any call may fail with NOT_LOADED: the bytes that it needs are on disk, and their load has begun. The caller waits
+ * for the end of a load and calls again:
  *
  *     sequence = gb_loads_sequence(core);    before the call
  *     gb_loads_wait(core, sequence, waiter); after it: false if a load has ended since, so that it can call at once

@@ -126,7 +126,7 @@ struct gb_core {
     void (*on_device_lost)(struct gb_core *core);
     /* Writes bytes to disk (core/stored/persist.h). [any thread, never blocks] */
     void (*persist)(struct gb_core *core, struct gb_persist *persist);
-    /* The bytes of the buffer are on disk and are wanted in memory (core/durable/load.h). The session's lock is held. */
+    /* The buffer's bytes are on disk and are wanted in memory (core/stored/load.h). The session's lock is held. */
     int (*want)(struct gb_session *session, struct gb_buffer *buffer, struct gb_error *err);
     struct gb_disks *disks;
     struct gb_loads *loads;
