@@ -18,6 +18,10 @@ static void marker_text(const struct gb_disk *disk, char ret[TEXT_SIZE]) {
 }
 
 static int unavailable(enum gb_disk_op op, int errnum, const char *what, struct gb_error *err) {
+    if (gb_disk_is_shortage(errnum)) {
+        gb_disk_explain(op, errnum, err);
+        return -1;
+    }
     gb_error_native(err, "errno", errnum, strerrorname_np(errnum), gb_disk_op_call(op));
     return gb_error_set(err, GB_ERR_STORAGE_UNAVAILABLE, "%s: %s: %s", what, gb_disk_op_call(op),
                         strerrordesc_np(errnum) ? strerrordesc_np(errnum) : "unknown error");
@@ -58,12 +62,13 @@ int gb_disk_marker_look(struct gb_disk *disk, bool *ret_absent, struct gb_error 
     char text[TEXT_SIZE];
     enum gb_disk_op op;
     ssize_t n = read_marker(disk, text, &op);
+    int errnum = errno;
 
-    *ret_absent = n < 0 && (errno == ENOENT || errno == ENOTDIR);
+    *ret_absent = n < 0 && (errnum == ENOENT || errnum == ENOTDIR);
     if (*ret_absent)
         return absent(err);
     if (n < 0)
-        return unavailable(op, errno, "the marker of the folder of stored bytes cannot be read", err);
+        return unavailable(op, errnum, "the marker of the folder of stored bytes cannot be read", err);
     marker_text(disk, ours);
     if ((size_t)n == strlen(ours) && memcmp(text, ours, (size_t)n) == 0)
         return 0;
@@ -82,6 +87,8 @@ int gb_disk_check_marker(struct gb_disk *disk, struct gb_error *err) {
 
     if (gb_disk_marker_look(disk, &is_absent, &why) == 0)
         return 0;
+    if (why.code == GB_ERR_SATURATED)
+        return gb_error_move(err, &why);
     why.code = GB_ERR_STORAGE_UNAVAILABLE;
     return gb_disk_set_unavailable(disk, &why, err);
 }
