@@ -70,8 +70,8 @@ uint64_t gb_disk_free(struct gb_disk *disk);
 
 /* --- the folder --------------------------------------------------------------------------------------------------- */
 
-/* Whether the marker is there and ours: 0, or -1 with STORAGE_UNAVAILABLE, with INVALID_ARGUMENT for a marker of another
- * database, or with SATURATED. *ret_absent: there is none. */
+/* Whether the marker is there and ours: 0, or -1 with STORAGE_UNAVAILABLE, with INVALID_ARGUMENT for a marker of
+ * another database, or with SATURATED. *ret_absent: there is none. */
 int gb_disk_marker_look(struct gb_disk *disk, bool *ret_absent, struct gb_error *err);
 /* The same, and makes folder and marker where none is expected. */
 int gb_disk_attach(struct gb_disk *disk, struct gb_error *err);
