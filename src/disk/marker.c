@@ -112,21 +112,24 @@ int gb_disk_sync_folder(struct gb_disk *disk, const char *path, enum gb_disk_op 
     return r;
 }
 
-/* Makes the folder, if its parent is there. Returns 0, or -1 with errno and *ret_op. */
+/* Makes the folder, if its parent is there, and syncs the entry for it, which an earlier attempt may have failed to. A
+ * parent that this process may not read was not made by it. Returns 0, or -1 with errno and *ret_op. */
 static int make_folder(struct gb_disk *disk, enum gb_disk_op *ret_op) {
     char parent[PATH_MAX];
     char *slash;
 
     *ret_op = GB_DISK_OP_mkdir;
-    if (gb_disk_call_mkdir(disk->plan, AT_FDCWD, disk->dir) < 0)
-        return errno == EEXIST ? 0 : -1;
+    if (gb_disk_call_mkdir(disk->plan, AT_FDCWD, disk->dir) < 0 && errno != EEXIST)
+        return -1;
     snprintf(parent, sizeof(parent), "%s", disk->dir);
     slash = strrchr(parent, '/');
     if (!slash)
         strcpy(parent, ".");
     else
         slash[slash == parent ? 1 : 0] = '\0';
-    return gb_disk_sync_folder(disk, parent, ret_op);
+    if (gb_disk_sync_folder(disk, parent, ret_op) < 0)
+        return *ret_op == GB_DISK_OP_open && errno == EACCES ? 0 : -1;
+    return 0;
 }
 
 static int write_new(struct gb_disk *disk, const char *path, enum gb_disk_op *ret_op) {

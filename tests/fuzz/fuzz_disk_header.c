@@ -1,5 +1,6 @@
-/* The header page of a stored file: any page is refused, or says something that survives building and parsing again. The
- * input is the JSON text; the target adds the length, the spaces and the page's checksum, which no fuzzer would find. */
+/* The header page of a stored file: any page is refused, or says something that survives building and parsing again.
+ * The input is the JSON text; the target adds the length, the spaces and the page's checksum, which no fuzzer would
+ * find. */
 #include <stdio.h>
 #include <string.h>
 

@@ -179,6 +179,31 @@ START_TEST(a_folder_that_cannot_be_made_yet) {
 }
 END_TEST
 
+/* The folder is set up whole or not at all. dirsync@1 is that of its parent. */
+START_TEST(a_folder_whose_setting_up_fails) {
+    static const char *const rules[] = {"mkdir@1=EIO", "dirsync@1=EIO", "create@1=EIO", "write@1=EIO",
+                                        "sync@1=EIO",  "rename@1=EIO",  "dirsync@2=EIO"};
+    static const unsigned syncs[] = {2, 3, 3, 3, 3, 3, 2}; /* of folders, in both attempts */
+    char top[DISK_PATH_SIZE];
+
+    begin(NULL);
+    disk_fixture_close(&f);
+    snprintf(top, sizeof(top), "%s/later", f.top);
+    snprintf(f.dir, sizeof(f.dir), "%.60s/later/data", f.top);
+    disk_fixture_open(&f, rules[_i]);
+    ck_assert_int_eq(mkdir(top, 0700), 0);
+    ck_assert(!gb_disk_probe(f.disk));
+    ck_assert_int_eq(disk_stat(&f).state, GB_DISK_UNAVAILABLE);
+    ck_assert_str_eq(disk_stat(&f).error.native_name, "EIO");
+    ck_assert(gb_disk_probe(f.disk));
+    ck_assert_int_eq(disk_stat(&f).state, GB_DISK_READY);
+    ck_assert_int_eq(access(marker_path(), F_OK), 0);
+    ck_assert_uint_eq(disk_calls(&f, GB_DISK_OP_dirsync), syncs[_i]);
+    ck_assert_uint_eq(disk_entries(&f), 1); /* the folder "data" in "later" */
+    disk_fixture_done(&f);
+}
+END_TEST
+
 /* The disk is unmounted: what is there then is the empty folder beneath. */
 START_TEST(a_disk_that_goes_and_comes_back) {
     struct gb_disk_name name = disk_name(298);
@@ -339,6 +364,7 @@ int main(void) {
     gb_test_add(suite, "path", a_path_that_cannot_be_is_refused, 30);
     gb_test_add(suite, "expected", an_expected_marker_that_is_missing, 30);
     gb_test_add(suite, "later", a_folder_that_cannot_be_made_yet, 30);
+    gb_test_add_loop(suite, "setting up", a_folder_whose_setting_up_fails, 30, 7);
     gb_test_add_loop(suite, "unmounted", a_disk_that_goes_and_comes_back, 30, 4);
     gb_test_add(suite, "failed", a_failed_disk_that_goes, 30);
     gb_test_add(suite, "names", states_have_names, 30);

@@ -211,6 +211,27 @@ START_TEST(a_probe_tells_what_it_finds) {
 }
 END_TEST
 
+/* A full disk is the lesser evil. */
+START_TEST(the_worse_state_stays) {
+    struct gb_disk_name names[2] = {disk_name(298), disk_name(299)};
+    unsigned char *data = disk_bytes(4096);
+    struct gb_disk_writer *w[2];
+    int i;
+
+    begin("write@1=EIO,write@2=ENOSPC");
+    for (i = 0; i < 2; i++)
+        gb_assert_ok(gb_disk_create(f.disk, &names[i], 4096, &w[i], &err), err);
+    gb_assert_fails(gb_disk_write(w[0], data, 4096, &err), err, GB_ERR_STORAGE_FAILED);
+    gb_assert_fails(gb_disk_write(w[1], data, 4096, &err), err, GB_ERR_STORAGE_FULL);
+    ck_assert_int_eq(disk_stat(&f).state, GB_DISK_FAILED);
+    ck_assert_str_eq(disk_stat(&f).error.native_name, "EIO");
+    for (i = 0; i < 2; i++)
+        gb_disk_discard(w[i]);
+    free(data);
+    disk_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(only_a_disk_with_room_is_no_longer_full) {
     struct gb_disk_name name = disk_name(298);
 
@@ -397,6 +418,7 @@ int main(void) {
     gb_test_add(suite, "several", several_rules_of_one_call, 10);
     gb_test_add_loop(suite, "stages", a_file_whose_call_fails_is_given_up, 30, STAGES * ERRORS);
     gb_test_add(suite, "probe", a_probe_tells_what_it_finds, 30);
+    gb_test_add(suite, "worse", the_worse_state_stays, 30);
     gb_test_add(suite, "full", only_a_disk_with_room_is_no_longer_full, 30);
     gb_test_add(suite, "descriptors", too_many_open_files_are_not_the_disks_fault, 30);
     gb_test_add(suite, "reads", reads_that_fail, 30);

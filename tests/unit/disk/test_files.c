@@ -169,6 +169,38 @@ START_TEST(tmpfs_serves_as_well) {
 }
 END_TEST
 
+/* Whole pages stay whole pages behind a piece that is none, so that O_DIRECT is kept. The end of the file is read by
+ * itself. */
+START_TEST(calls_are_as_few_as_can_be) {
+    uint64_t n = 4096 + 100 + MIB;
+    unsigned char *data = disk_bytes(2 * MIB);
+    struct gb_buffer_rec buffer = disk_buffer(n);
+    struct gb_disk_meta meta = {.session = "s", .buffer = &buffer};
+    struct gb_disk_name name = disk_name(298);
+    struct gb_disk_writer *w;
+    struct gb_disk_reader *r;
+    uint32_t blocks[2];
+    uint32_t crc;
+
+    begin_in("/tmp", "load=delay/0");
+    gb_assert_ok(gb_disk_create(f.disk, &name, n, &w, &err), err);
+    gb_assert_ok(gb_disk_write(w, data, 4096, &err), err);
+    gb_assert_ok(gb_disk_write(w, data, 100, &err), err);
+    gb_assert_ok(gb_disk_write(w, data, MIB, &err), err);
+    gb_assert_ok(gb_disk_complete(w, &meta, &crc, blocks, &err), err);
+    ck_assert_uint_eq(disk_calls(&f, GB_DISK_OP_write), 4); /* a page, a full bounce buffer, the tail, the header */
+    ck_assert_uint_eq(disk_calls(&f, GB_DISK_OP_sync), 1);
+    ck_assert_uint_eq(disk_calls(&f, GB_DISK_OP_read), 1); /* the marker */
+    gb_assert_ok(gb_disk_read_open(f.disk, &name, n, &r, &err), err);
+    gb_assert_ok(gb_disk_read(r, data, n, 0, &err), err);
+    gb_assert_ok(gb_disk_read(r, data, n, 0, &err), err);
+    ck_assert_uint_eq(disk_calls(&f, GB_DISK_OP_read), 2 + 2 * 2);
+    gb_disk_read_close(r);
+    free(data);
+    disk_fixture_done(&f);
+}
+END_TEST
+
 /* --- the life of a file ------------------------------------------------------------------------------------------- */
 
 START_TEST(a_discarded_file_leaves_nothing) {
@@ -446,6 +478,7 @@ int main(void) {
     gb_test_add_loop(suite, "sizes", sizes_and_pieces, 60, (int)(SIZES * WAYS));
     gb_test_add_loop(suite, "without", what_the_file_system_lacks_is_done_without, 60, 9);
     gb_test_add_loop(suite, "tmpfs", tmpfs_serves_as_well, 60, 2);
+    gb_test_add(suite, "few", calls_are_as_few_as_can_be, 30);
     gb_test_add(suite, "discard", a_discarded_file_leaves_nothing, 30);
     gb_test_add(suite, "exists", a_file_that_exists_stays_as_it_is, 30);
     gb_test_add(suite, "length", no_more_and_no_fewer_bytes_than_were_said, 30);

@@ -198,15 +198,18 @@ START_TEST(headers_with_a_good_checksum_are_checked_as_well) {
         {"\"data_offsets\":[0,96]", "\"data_offsets\":[1,96]"},
         {"\"gpubuf.generation\":\"7\"", "\"gpubuf.generation\": 77"},
         {"}}   ", "}},  "},
+        {"\"gpubuf.labels\":\"{\\\"a\\\":1}\"", "\"gpubuf.crc32c\": \"e3069283\""},
     };
     struct gb_buffer_rec rec = record(GB_DTYPE_FLOAT32, shapes[3]);
     struct gb_disk_header header;
 
+    gb_assert_ok(gb_labels_make("{\"a\":1}", &rec.labels, &err), err);
     build(&rec, "s");
     sign();
     gb_assert_ok(gb_disk_header_parse(page, &header, &err), err);
     replace(wrong[_i][0], wrong[_i][1]);
     gb_assert_fails(gb_disk_header_parse(page, &header, &err), err, GB_ERR_CONTENT_DAMAGED);
+    gb_text_unref(rec.labels);
 }
 END_TEST
 
@@ -275,7 +278,7 @@ int main(void) {
     gb_test_add(suite, "labels", labels_are_kept_or_marked_as_omitted, 10);
     gb_test_add(suite, "long", the_longest_names_and_shape_fit, 10);
     gb_test_add(suite, "bits", any_flipped_bit_is_found, 30);
-    gb_test_add_loop(suite, "signed", headers_with_a_good_checksum_are_checked_as_well, 10, 12);
+    gb_test_add_loop(suite, "signed", headers_with_a_good_checksum_are_checked_as_well, 10, 13);
     gb_test_add(suite, "zeros", a_page_of_zeros_is_no_header, 10);
     gb_test_add_loop(suite, "names", names_are_written_and_read, 10, 3);
     gb_test_add(suite, "other names", other_names_are_not_ours, 10);
