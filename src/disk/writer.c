@@ -72,52 +72,43 @@ void gb_disk_discard(struct gb_disk_writer *w) {
 
 /* --- creating ----------------------------------------------------------------------------------------------------- */
 
+static void know_folder(struct gb_disk_writer *w, bool known) {
+    pthread_mutex_lock(&w->disk->lock);
+    w->disk->folders[(uint64_t)w->name.buffer_id & 0xff] = known;
+    pthread_mutex_unlock(&w->disk->lock);
+}
+
 /* Makes the folder and syncs the entry for it, once in the life of this process. The marker is looked for first, as
- * nothing may be made in the folder over which the disk should be mounted. Returns 0, or -1 with errno and *ret_op. */
-static int make_folder(struct gb_disk *disk, const struct gb_disk_name *name, enum gb_disk_op *ret_op) {
-    size_t index = (uint64_t)name->buffer_id & 0xff;
+ * nothing may be made in the folder over which the disk should be mounted. */
+static int make_folder(struct gb_disk_writer *w, struct gb_error *err) {
+    struct gb_disk *disk = w->disk;
+    enum gb_disk_op op = GB_DISK_OP_mkdir;
     char path[PATH_MAX];
     char folder[4];
-    bool is_absent;
     bool known;
 
     pthread_mutex_lock(&disk->lock);
-    known = disk->folders[index];
+    known = disk->folders[(uint64_t)w->name.buffer_id & 0xff];
     pthread_mutex_unlock(&disk->lock);
     if (known)
         return 0;
-    *ret_op = GB_DISK_OP_open;
-    if (gb_disk_marker_look(disk, &is_absent, NULL) < 0) {
-        errno = ENOENT;
+    if (gb_disk_check_marker(disk, err) < 0)
         return -1;
-    }
-    gb_disk_name_folder(name, folder);
+    gb_disk_name_folder(&w->name, folder);
     gb_disk_path(disk, folder, path);
-    *ret_op = GB_DISK_OP_mkdir;
-    if (gb_disk_call_mkdir(disk->plan, AT_FDCWD, path) < 0 && errno != EEXIST)
-        return -1;
-    if (gb_disk_sync_folder(disk, disk->dir, ret_op) < 0)
-        return -1;
-    pthread_mutex_lock(&disk->lock);
-    disk->folders[index] = true;
-    pthread_mutex_unlock(&disk->lock);
+    if ((gb_disk_call_mkdir(disk->plan, AT_FDCWD, path) < 0 && errno != EEXIST) ||
+        gb_disk_sync_folder(disk, disk->dir, &op) < 0)
+        return gb_disk_fail(disk, op, errno, w->bytes, err);
+    know_folder(w, true);
     return 0;
 }
 
-static void forget_folder(struct gb_disk *disk, const struct gb_disk_name *name) {
-    pthread_mutex_lock(&disk->lock);
-    disk->folders[(uint64_t)name->buffer_id & 0xff] = false;
-    pthread_mutex_unlock(&disk->lock);
-}
-
 /* Opens folder and file. Returns 0, or -1 with errno and *ret_op. */
-static int open_file(struct gb_disk_writer *w, enum gb_disk_op *ret_op) {
+static int open_both(struct gb_disk_writer *w, enum gb_disk_op *ret_op) {
     struct gb_disk_plan *plan = w->disk->plan;
     char path[PATH_MAX];
     char folder[4];
 
-    if (make_folder(w->disk, &w->name, ret_op) < 0)
-        return -1;
     gb_disk_name_folder(&w->name, folder);
     gb_disk_path(w->disk, folder, path);
     *ret_op = GB_DISK_OP_open;
@@ -132,13 +123,28 @@ static int open_file(struct gb_disk_writer *w, enum gb_disk_op *ret_op) {
     return 0;
 }
 
-/* The calls say ENOENT or the like when the whole folder has gone. */
+/* Where the whole folder has gone, that is the reason. */
 static int fail_to_open(struct gb_disk_writer *w, enum gb_disk_op op, int errnum, struct gb_error *err) {
-    forget_folder(w->disk, &w->name);
-    if (errnum != ENOSPC && errnum != EDQUOT && errnum != EEXIST && errnum != EMFILE && errnum != ENFILE &&
+    if (errnum != ENOSPC && errnum != EDQUOT && errnum != EEXIST && !gb_disk_is_shortage(errnum) &&
         gb_disk_check_marker(w->disk, err) < 0)
         return -1;
     return gb_disk_fail(w->disk, op, errnum, w->bytes, err);
+}
+
+static int open_file(struct gb_disk_writer *w, struct gb_error *err) {
+    enum gb_disk_op op;
+
+    if (make_folder(w, err) < 0)
+        return -1;
+    if (open_both(w, &op) == 0)
+        return 0;
+    if (errno != ENOENT)
+        return fail_to_open(w, op, errno, err);
+    close_fds(w); /* the folder was removed by others, or its disk has gone */
+    know_folder(w, false);
+    if (make_folder(w, err) < 0)
+        return -1;
+    return open_both(w, &op) == 0 ? 0 : fail_to_open(w, op, errno, err);
 }
 
 /* Takes the room at once where the file system can; otherwise the promise stands until the bytes are written. */
@@ -172,8 +178,6 @@ int gb_disk_create(struct gb_disk *disk, const struct gb_disk_name *name, uint64
                    struct gb_error *err) {
     uint64_t room = gb_disk_room_of(bytes);
     struct gb_disk_writer *w;
-    enum gb_disk_op op;
-    int r;
 
     if (gb_disk_promise(disk, room, err) < 0)
         return -1;
@@ -183,14 +187,7 @@ int gb_disk_create(struct gb_disk *disk, const struct gb_disk_name *name, uint64
         return gb_error_set(err, GB_ERR_SATURATED, "no memory for a file of stored bytes; try again later");
     }
     w->promised = room;
-    r = open_file(w, &op);
-    if (r < 0 && errno == ENOENT) { /* the folder was removed behind our back */
-        close_fds(w);
-        forget_folder(disk, name);
-        r = open_file(w, &op);
-    }
-    r = r < 0 ? fail_to_open(w, op, errno, err) : allocate(w, err);
-    if (r < 0) {
+    if (open_file(w, err) < 0 || allocate(w, err) < 0) {
         gb_disk_discard(w);
         return -1;
     }
