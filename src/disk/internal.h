@@ -25,6 +25,7 @@ struct gb_disk {
 
     pthread_mutex_t lock;          /* a leaf: never held across a system call. Guards all below */
     bool folders[GB_DISK_FOLDERS]; /* is there, and the entry for it is synced */
+    uint32_t unnamed;              /* files that were created without a name */
     uint64_t promised;             /* bytes of room that writers have been promised and not taken yet */
     uint64_t redeemed;             /* the sum of promises that have ended, which only grows */
     uint64_t epoch;                /* raised by every failure that sets the state */

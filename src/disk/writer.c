@@ -11,14 +11,16 @@
 #include "disk/internal.h"
 
 #define BOUNCE_BYTES (1024u * 1024u)
+#define UNNAMED_TRIES 100
 
 struct gb_disk_writer {
     struct gb_disk *disk;
     struct gb_disk_name name;
     char text[GB_DISK_NAME_SIZE];
-    uint64_t bytes;   /* that the file will have */
-    uint64_t taken;   /* of the caller, and in the checksums */
-    uint64_t written; /* a multiple of GB_DISK_ALIGN until the tail is written */
+    struct gb_disk_name as; /* when it is complete; buffer_id 0: it has its name */
+    uint64_t bytes;         /* that the file will have */
+    uint64_t taken;         /* of the caller, and in the checksums */
+    uint64_t written;       /* a multiple of GB_DISK_ALIGN until the tail is written */
     uint64_t promised;
     uint64_t started_ns;
     int folder; /* the file's, so that the one that has the entry is synced; -1 */
@@ -195,6 +197,30 @@ int gb_disk_create(struct gb_disk *disk, const struct gb_disk_name *name, uint64
     return 0;
 }
 
+int gb_disk_create_unnamed(struct gb_disk *disk, int64_t buffer_id, uint64_t bytes, struct gb_disk_writer **ret,
+                           struct gb_error *err) {
+    struct gb_disk_name name = {.buffer_id = buffer_id};
+    struct gb_error why = GB_ERROR_INIT;
+    int tries;
+
+    /* Files of an earlier process that broke off may have the first numbers. */
+    for (tries = 0; tries < UNNAMED_TRIES; tries++) {
+        pthread_mutex_lock(&disk->lock);
+        name.run = ++disk->unnamed;
+        pthread_mutex_unlock(&disk->lock);
+        why = GB_ERROR_INIT;
+        if (gb_disk_create(disk, &name, bytes, ret, &why) == 0)
+            return 0;
+        if (strcmp(why.native_domain, "errno") != 0 || why.native_code != EEXIST)
+            break;
+    }
+    return gb_error_move(err, &why);
+}
+
+void gb_disk_name_as(struct gb_disk_writer *writer, const struct gb_disk_name *name) {
+    writer->as = *name;
+}
+
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
 static bool is_aligned(const void *ptr) {
@@ -315,14 +341,31 @@ static uint32_t joined(const struct gb_disk_writer *w) {
 static int write_header(struct gb_disk_writer *w, const struct gb_disk_meta *meta, uint32_t crc, struct gb_error *err) {
     if (gb_disk_call_truncate(w->disk->plan, w->fd, GB_DISK_DATA_AT + w->bytes) < 0)
         return gb_disk_fail(w->disk, GB_DISK_OP_truncate, errno, w->bytes, err);
-    if (gb_disk_header_build(&w->name, meta, crc, w->bounce, err) < 0)
+    if (gb_disk_header_build(w->as.buffer_id != 0 ? &w->as : &w->name, meta, crc, w->bounce, err) < 0)
         return -1;
     return put(w, w->bounce, GB_DISK_DATA_AT, 0, err);
+}
+
+/* The sync of the folder that follows makes the name safe. */
+static int rename_as(struct gb_disk_writer *w, struct gb_error *err) {
+    char from[GB_DISK_NAME_SIZE];
+
+    if (w->as.buffer_id == 0)
+        return 0;
+    memcpy(from, w->text, sizeof(from));
+    gb_disk_name_text(&w->as, w->text);
+    if (gb_disk_call_rename(w->disk->plan, w->folder, gb_disk_name_base(from), w->folder, gb_disk_name_base(w->text)) ==
+        0)
+        return 0;
+    memcpy(w->text, from, sizeof(from));
+    return gb_disk_fail(w->disk, GB_DISK_OP_rename, errno, w->bytes, err);
 }
 
 static int sync_both(struct gb_disk_writer *w, struct gb_error *err) {
     if (gb_disk_call_sync(w->disk->plan, w->fd) < 0)
         return gb_disk_fail(w->disk, GB_DISK_OP_sync, errno, w->bytes, err);
+    if (rename_as(w, err) < 0)
+        return -1;
     if (gb_disk_call_dirsync(w->disk->plan, w->folder) < 0)
         return gb_disk_fail(w->disk, GB_DISK_OP_dirsync, errno, w->bytes, err);
     return 0;

@@ -26,7 +26,7 @@ static int number_locked(struct gb_transaction *c) {
         c->rec.run = session->core->run;
     if (c->rec.id != 0)
         return 0;
-    id = atomic_fetch_add(&session->core->last_buffer_id, 1) + 1;
+    id = c->new_id != 0 ? c->new_id : atomic_fetch_add(&session->core->last_buffer_id, 1) + 1;
     if (gb_idlist_put(&session->buffers_by_id, id, c->buffer) < 0)
         return gb_no_memory(&c->error);
     c->buffer->id = id;
@@ -84,6 +84,7 @@ static void plan_disk_locked(struct gb_transaction *c) {
     c->persist.session = c->session;
     c->persist.content = content ? gb_content_ref((struct gb_content *)(uintptr_t)content) : NULL;
     c->persist.rec = &c->rec;
+    c->persist.tee = c->tee && gb_tee_buffer_id(c->tee) == c->rec.id ? c->tee : NULL;
 }
 
 /* The bytes are on disk: their checksum is known now, unless a process may be writing them. */

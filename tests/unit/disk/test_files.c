@@ -260,6 +260,35 @@ START_TEST(no_more_and_no_fewer_bytes_than_were_said) {
 }
 END_TEST
 
+/* The bytes come before the name; files of an earlier process do not stand in the way. */
+START_TEST(a_file_gets_its_name_when_it_is_complete) {
+    struct gb_disk_name left = {.buffer_id = 298, .generation = 0, .run = 1};
+    struct gb_buffer_rec buffer = disk_buffer(5000);
+    struct gb_disk_meta meta = {.session = "s", .buffer = &buffer};
+    struct gb_disk_name name = disk_name(298);
+    unsigned char *data = disk_bytes(5000);
+    struct gb_disk_writer *w;
+    uint32_t block;
+    uint32_t crc;
+
+    begin();
+    gb_assert_ok(disk_write(&f, &left, 10, &err), err);
+    gb_assert_ok(gb_disk_create_unnamed(f.disk, 298, 5000, &w, &err), err);
+    gb_assert_ok(gb_disk_write(w, data, 5000, &err), err);
+    ck_assert_uint_eq(disk_entries(&f), 3);
+    disk_assert_unreadable(&f, &name, 5000, GB_ERR_CONTENT_LOST);
+    gb_disk_name_as(w, &name);
+    gb_assert_ok(gb_disk_complete(w, &meta, &crc, &block, &err), err);
+    ck_assert_uint_eq(disk_entries(&f), 3);
+    disk_assert_bytes(&f, &name, 5000);
+    gb_assert_ok(gb_disk_create_unnamed(f.disk, 298, 5000, &w, &err), err);
+    gb_disk_discard(w);
+    ck_assert_uint_eq(disk_entries(&f), 3);
+    free(data);
+    disk_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(a_removed_file_is_lost) {
     struct gb_disk_name name = disk_name(298);
 
@@ -482,6 +511,7 @@ int main(void) {
     gb_test_add(suite, "discard", a_discarded_file_leaves_nothing, 30);
     gb_test_add(suite, "exists", a_file_that_exists_stays_as_it_is, 30);
     gb_test_add(suite, "length", no_more_and_no_fewer_bytes_than_were_said, 30);
+    gb_test_add(suite, "named when complete", a_file_gets_its_name_when_it_is_complete, 30);
     gb_test_add(suite, "removed", a_removed_file_is_lost, 30);
     gb_test_add(suite, "folder", a_folder_that_was_removed_is_made_again, 30);
     gb_test_add(suite, "threads", many_write_at_one_time, 60);

@@ -262,6 +262,106 @@ START_TEST(test_roll_back) {
 }
 END_TEST
 
+/* --- write-through ------------------------------------------------------------------------------------------------ */
+
+static bool has_two_files(void *arg) {
+    return count_files(arg) == 2;
+}
+
+static struct gb_upload *begin(struct core_fixture *f, const char *name, struct core_wake *wake) {
+    struct gb_upload_params p = core_upload_params("default", name, LARGE);
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload *upload;
+
+    core_wake_init(wake);
+    p.buffer.has_durability = true;
+    p.buffer.durability = GB_DURABILITY_SYNC;
+    p.waker = core_waker(wake);
+    gb_assert_ok(gb_upload_begin(f->core, &p, &upload, &err), err);
+    return upload;
+}
+
+static void send_part(struct gb_upload *upload, struct core_wake *wake, size_t from, size_t to) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_assert_ok(core_upload_send(upload, wake, sent + from, to - from, &err), err);
+}
+
+static void finish(struct gb_upload *upload, struct core_wake *wake) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_assert_ok(core_upload_finish(upload, wake, NULL, &err), err);
+    gb_upload_free(upload);
+    core_wake_done(wake);
+}
+
+/* The file is there before the last byte has come, and goes with an upload that is abandoned. */
+static void check_write_through(const char *spec) {
+    struct core_fixture f;
+    struct core_wake wake;
+    struct gb_upload *upload;
+
+    init(&f, spec);
+    core_bytes(1, sent, LARGE);
+    upload = begin(&f, "x", &wake);
+    send_part(upload, &wake, 0, 2 * 1024 * 1024 + 11);
+    core_until(has_one_file, &f, "the file comes with the bytes");
+    send_part(upload, &wake, 2 * 1024 * 1024 + 11, LARGE);
+    finish(upload, &wake);
+    ck_assert_uint_eq(count_files(&f), 1);
+    upload = begin(&f, "x", &wake);
+    send_part(upload, &wake, 0, 2 * 1024 * 1024);
+    core_until(has_two_files, &f, "the file of the next generation");
+    gb_upload_free(upload);
+    core_wake_done(&wake);
+    core_until(has_one_file, &f, "an abandoned upload leaves no file");
+    restart(&f);
+    assert_bytes(&f, "x", 1, LARGE);
+    core_fixture_done(&f);
+}
+
+START_TEST(test_write_through) {
+    check_write_through("host");
+    check_write_through("host:discrete");
+}
+END_TEST
+
+/* Both want the name of the next generation: one has it, the other's bytes are read back at its commit. */
+static void check_rivals(const char *spec) {
+    struct core_fixture f;
+    struct core_wake wake[2];
+    struct gb_upload *upload[2];
+
+    init(&f, spec);
+    core_bytes(1, sent, LARGE);
+    upload[0] = begin(&f, "x", &wake[0]);
+    upload[1] = begin(&f, "x", &wake[1]);
+    send_part(upload[0], &wake[0], 0, LARGE);
+    finish(upload[0], &wake[0]);
+    core_bytes(2, sent, LARGE);
+    send_part(upload[1], &wake[1], 0, LARGE);
+    finish(upload[1], &wake[1]);
+    upload[0] = begin(&f, "x", &wake[0]);
+    upload[1] = begin(&f, "x", &wake[1]);
+    core_bytes(3, sent, LARGE);
+    send_part(upload[0], &wake[0], 0, LARGE);
+    core_bytes(4, sent, LARGE);
+    send_part(upload[1], &wake[1], 0, LARGE);
+    finish(upload[1], &wake[1]);
+    finish(upload[0], &wake[0]);
+    restart(&f);
+    ck_assert_int_eq(get(&f, "x").generation, 4);
+    assert_bytes(&f, "x", 3, LARGE);
+    core_until(has_one_file, &f, "only the last generation's file stays");
+    core_fixture_done(&f);
+}
+
+START_TEST(test_rivals) {
+    check_rivals("host");
+    check_rivals("host:discrete");
+}
+END_TEST
+
 /* --- a disk that fails -------------------------------------------------------------------------------------------- */
 
 struct fault {
@@ -293,10 +393,10 @@ static void check_fault(const struct fault *fault) {
 
 START_TEST(test_faults) {
     static const struct fault faults[] = {
-        {"create=EIO", GB_ERR_STORAGE_FAILED},     {"fallocate=ENOSPC", GB_ERR_STORAGE_FULL},
-        {"write@2=EIO", GB_ERR_STORAGE_FAILED},    {"write@2=ENOSPC", GB_ERR_STORAGE_FULL},
-        {"truncate=EIO", GB_ERR_STORAGE_FAILED},   {"sync=EIO", GB_ERR_STORAGE_FAILED},
-        {"dirsync@1+=EIO", GB_ERR_STORAGE_FAILED},
+        {"create=EIO", GB_ERR_STORAGE_FAILED},  {"fallocate=ENOSPC", GB_ERR_STORAGE_FULL},
+        {"write@2=EIO", GB_ERR_STORAGE_FAILED}, {"write@2=ENOSPC", GB_ERR_STORAGE_FULL},
+        {"rename=EIO", GB_ERR_STORAGE_FAILED},  {"truncate=EIO", GB_ERR_STORAGE_FAILED},
+        {"sync=EIO", GB_ERR_STORAGE_FAILED},    {"dirsync@1+=EIO", GB_ERR_STORAGE_FAILED},
     };
     size_t i;
 
@@ -447,6 +547,8 @@ int main(void) {
     gb_test_add(suite, "session takes files", test_session_takes_files, 60);
     gb_test_add(suite, "behind", test_behind, 60);
     gb_test_add(suite, "roll back", test_roll_back, 60);
+    gb_test_add(suite, "write-through", test_write_through, 60);
+    gb_test_add(suite, "rivals", test_rivals, 60);
     gb_test_add(suite, "faults", test_faults, 60);
     gb_test_add(suite, "damage", test_damage, 60);
     gb_test_add(suite, "missing file", test_missing_file_is_lost_until_it_returns, 60);
