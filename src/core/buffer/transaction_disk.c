@@ -22,8 +22,8 @@ void gb_transaction_plan_disk_locked(struct gb_transaction *c) {
     c->persists = false;
     if (c->removes)
         return;
-    c->durable |= c->rec.durability == GB_DURABILITY_SYNC || c->stores;
     c->forgets = b->stored && c->rec.durability == GB_DURABILITY_NONE;
+    c->durable |= c->rec.durability == GB_DURABILITY_SYNC || c->stores || c->forgets;
     c->persists = (c->rec.durability == GB_DURABILITY_SYNC || c->stores) && c->rec.state == GB_BUFFER_READY &&
                   !(b->stored && b->stored->generation == c->rec.generation);
     if (!c->persists)

@@ -1,5 +1,5 @@
-/* What the disk has to do with a transaction: bytes of a durable buffer are stored between the validation and the commit,
- * and what was stored before is condemned after it. For transaction.c alone. */
+/* What the disk has to do with a transaction: bytes of a durable buffer are stored between the validation and the
+ * commit, and what was stored before is condemned after it. For transaction.c alone. */
 #ifndef GB_CORE_BUFFER_TRANSACTION_DISK_H
 #define GB_CORE_BUFFER_TRANSACTION_DISK_H
 

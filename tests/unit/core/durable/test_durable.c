@@ -508,6 +508,23 @@ START_TEST(test_patch) {
 }
 END_TEST
 
+/* What the database says goes with the file. */
+START_TEST(test_behind_no_longer) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct core_fixture f;
+    bool wrote;
+
+    init(&f, "host");
+    put_ok(&f, "x", 1, LARGE, GB_DURABILITY_BEHIND);
+    gb_assert_ok(store(&f, "x", &wrote, &err), err);
+    ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM stored"), 1);
+    gb_assert_ok(patch(&f, "x", GB_DURABILITY_NONE, &err), err);
+    ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM stored"), 0);
+    core_until(has_no_file, &f, "the stored bytes go");
+    core_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(test_without_folder) {
     struct gb_error err = GB_ERROR_INIT;
     struct core_fixture f;
@@ -553,6 +570,7 @@ int main(void) {
     gb_test_add(suite, "damage", test_damage, 60);
     gb_test_add(suite, "missing file", test_missing_file_is_lost_until_it_returns, 60);
     gb_test_add(suite, "patch", test_patch, 60);
+    gb_test_add(suite, "behind no longer", test_behind_no_longer, 60);
     gb_test_add(suite, "without folder", test_without_folder, 60);
     gb_test_add(suite, "no room to load", test_no_room_to_load, 60);
     return gb_test_run(suite);
