@@ -57,6 +57,8 @@ static int open_file(struct job *job, struct gb_error *err) {
     job->blocks = calloc(gb_stored_block_count(p->rec->bytes) + 1, sizeof(*job->blocks));
     if (!job->blocks)
         return gb_no_memory(err);
+    if (p->spills)
+        return gb_disk_create_unnamed(job->core->config.disk, p->rec->id, p->rec->bytes, &job->file, err);
     if (p->rec->bytes > GB_STORED_INLINE_BYTES)
         return gb_disk_create(job->core->config.disk, &name, p->rec->bytes, &job->file, err);
     p->data = malloc((size_t)p->rec->bytes + 1);
@@ -115,6 +117,13 @@ static int check_memory(const struct gb_buffer_rec *rec, uint32_t crc32c, struct
                         rec->name.s, crc32c, rec->crc32c);
 }
 
+static int complete_file(struct job *job, const struct gb_disk_meta *meta, uint32_t *ret_crc32c,
+                         struct gb_disk_name *ret_spilled, struct gb_error *err) {
+    if (job->persist->spills)
+        return gb_disk_complete_spilled(job->file, meta, ret_crc32c, job->blocks, ret_spilled, err);
+    return gb_disk_complete(job->file, meta, ret_crc32c, job->blocks, err);
+}
+
 static int complete(struct job *job, struct gb_error *err) {
     struct gb_persist *p = job->persist;
     const struct gb_disk_meta meta = {p->session->name.s, p->rec};
@@ -123,10 +132,10 @@ static int complete(struct job *job, struct gb_error *err) {
                                 .run = p->rec->run,
                                 .bytes = p->rec->bytes,
                                 .blocks = job->blocks};
-    struct gb_disk_writer *file = job->file;
+    struct gb_disk_name spilled = {0};
 
-    if (file) {
-        if (gb_disk_complete(file, &meta, &rec.crc32c, job->blocks, err) < 0)
+    if (job->file) {
+        if (complete_file(job, &meta, &rec.crc32c, &spilled, err) < 0)
             return -1;
         job->file = NULL;
     } else {
@@ -134,7 +143,11 @@ static int complete(struct job *job, struct gb_error *err) {
     }
     p->stored = gb_stored_new(job->core, &rec);
     if (!p->stored)
-        return gb_no_memory(err);
+        return gb_no_memory(err); /* a file without a sync is gone with the process, another is an orphan */
+    if (p->spills) {
+        p->stored->spilled = true;
+        p->stored->name = spilled;
+    }
     return check_memory(p->rec, rec.crc32c, err);
 }
 
