@@ -15,7 +15,7 @@ static const struct gb_content *bytes_of(const struct gb_transaction *c) {
 static bool has_bytes(const struct gb_transaction *c) {
     const struct gb_stored *stored = c->buffer->stored;
 
-    return stored && stored->generation == c->rec.generation && (c->spills || !stored->spilled);
+    return stored && stored->rec.generation == c->rec.generation && (c->spills || !stored->spilled);
 }
 
 static void plan_persist_locked(struct gb_transaction *c) {
@@ -40,7 +40,7 @@ void gb_transaction_plan_disk_locked(struct gb_transaction *c) {
     if (c->removes)
         return;
     c->forgets = stored && !stored->spilled && c->rec.durability == GB_DURABILITY_NONE;
-    c->drops = stored && stored->spilled && stored->generation != c->rec.generation;
+    c->drops = stored && stored->spilled && stored->rec.generation != c->rec.generation;
     c->durable |= stores || c->forgets;
     c->persists = (stores || c->spills) && c->rec.state == GB_BUFFER_READY && !has_bytes(c);
     if (c->persists)
@@ -72,7 +72,7 @@ void gb_transaction_publish_stored_locked(struct gb_transaction *c) {
         gb_buffer_set_stored_locked(b, c->persist.stored);
         c->persist.stored = NULL;
     }
-    c->rec.stored_generation = b->stored ? b->stored->generation : 0;
+    c->rec.stored_generation = b->stored ? b->stored->rec.generation : 0;
 }
 
 void gb_transaction_end_disk(struct gb_transaction *c, const struct gb_error *error) {

@@ -139,7 +139,7 @@ static void note_damage(struct job *job, const struct gb_error *error) {
     if (error->code != GB_ERR_CONTENT_DAMAGED && error->code != GB_ERR_CONTENT_LOST)
         return;
     notice.buffer = job->name;
-    notice.generation = job->stored->generation;
+    notice.generation = job->stored->rec.generation;
     snprintf(notice.detail, sizeof(notice.detail), "%.120s", error->detail);
     gb_notice_post_limited(job->session->core, &notice);
 }

@@ -17,6 +17,7 @@ struct job {
     atomic_bool posted;
     struct gb_download *source;
     struct gb_disk_writer *file; /* NULL: the bytes go to persist->data */
+    struct gb_disk_name name;
     bool begun;
     uint64_t written;
     uint32_t *blocks;
@@ -52,15 +53,13 @@ static int open_source(struct job *job, struct gb_error *err) {
 
 static int open_file(struct job *job, struct gb_error *err) {
     struct gb_persist *p = job->persist;
-    const struct gb_disk_name name = {p->rec->id, p->rec->generation, p->rec->run};
-
     job->blocks = calloc(gb_stored_block_count(p->rec->bytes) + 1, sizeof(*job->blocks));
     if (!job->blocks)
         return gb_no_memory(err);
     if (p->spills)
         return gb_disk_create_unnamed(job->core->config.disk, p->rec->id, p->rec->bytes, &job->file, err);
     if (p->rec->bytes > GB_STORED_INLINE_BYTES)
-        return gb_disk_create(job->core->config.disk, &name, p->rec->bytes, &job->file, err);
+        return gb_disk_create(job->core->config.disk, &job->name, p->rec->bytes, &job->file, err);
     p->data = malloc((size_t)p->rec->bytes + 1);
     return p->data ? 0 : gb_no_memory(err);
 }
@@ -70,10 +69,11 @@ static int begin(struct job *job, struct gb_error *err) {
     struct gb_persist *p = job->persist;
 
     job->begun = true;
+    job->name = (struct gb_disk_name){p->rec->id, p->rec->generation, atomic_fetch_add(&job->core->file_tags, 1)};
     job->file = p->tee ? gb_tee_take(p->tee) : NULL;
     if (!job->file)
         return open_source(job, err) < 0 ? -1 : open_file(job, err);
-    gb_disk_name_as(job->file, &(struct gb_disk_name){p->rec->id, p->rec->generation, p->rec->run});
+    gb_disk_name_as(job->file, &job->name);
     job->written = p->rec->bytes;
     gb_content_drop_later(p->content);
     p->content = NULL;
@@ -130,7 +130,11 @@ static int complete(struct job *job, struct gb_error *err) {
     struct gb_stored_rec rec = {.buffer_id = p->rec->id,
                                 .generation = p->rec->generation,
                                 .run = p->rec->run,
+                                .file_generation = job->name.generation,
+                                .file_tag = job->name.run,
                                 .bytes = p->rec->bytes,
+                                .dtype = p->rec->dtype,
+                                .shape = p->rec->shape,
                                 .blocks = job->blocks};
     struct gb_disk_name spilled = {0};
 

@@ -12,12 +12,12 @@ struct gb_stored *gb_stored_new(struct gb_core *core, const struct gb_stored_rec
 
     if (!stored)
         return NULL;
-    *stored = (struct gb_stored){.core = core, .rec = *rec, .generation = rec->generation};
+    *stored = (struct gb_stored){.core = core, .rec = *rec};
     atomic_init(&stored->refs, 1);
     if (bytes > 0)
         memcpy(stored->blocks, rec->blocks, bytes);
     stored->rec.blocks = stored->blocks;
-    stored->name = (struct gb_disk_name){rec->buffer_id, rec->generation, rec->run};
+    stored->name = (struct gb_disk_name){rec->buffer_id, rec->file_generation, rec->file_tag};
     return stored;
 }
 

@@ -13,7 +13,6 @@ struct gb_stored {
     struct gb_stored_rec rec; /* its blocks are behind this */
     struct gb_disk_name name; /* of the file, unless gb_stored_inline */
     bool spilled;             /* it ends with the process, and no row names it */
-    int64_t generation;       /* of the buffer that has these bytes: rec.generation, or later after a roll-back */
     bool found;               /* at the start of the process: the bytes are there */
     _Atomic uint64_t read_ns; /* when a download last began to read them */
     struct gb_task task;      /* removes the file */
