@@ -73,8 +73,8 @@ void gb_disk_stat(struct gb_disk *disk, struct gb_disk_stat *ret);
 /* Looks whether a disk that is not READY is well again. Returns true if the state has changed. Called once a second. */
 bool gb_disk_probe(struct gb_disk *disk);
 
-/* 0 if a file of so many bytes could be begun now; else -1 with STORAGE_FULL (with numbers), STORAGE_UNAVAILABLE, or
- * STORAGE_FAILED. [never blocks, but for statvfs] */
+/* 0 if a file of so many bytes could be begun now; else -1 with STORAGE_FULL (with numbers), STORAGE_UNAVAILABLE (also
+ * while it is FAILED), or STORAGE_FAILED. [never blocks, but for statvfs] */
 int gb_disk_check_room(struct gb_disk *disk, uint64_t bytes, struct gb_error *err);
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
