@@ -150,9 +150,10 @@ def found(d, oracle=None):
 # --- the end of a daemon ------------------------------------------------------------------------------------------------
 
 SHIM = r"""
-/* Syncs of files whose path has $SHIM_PATH in it: $SHIM_DO is "skip" (they are none), or "kill" at the $SHIM_AT-th. */
+/* Syncs of files whose path has $SHIM_PATH in it: $SHIM_DO is "skip" (they are none), or "kill" or "fail" at the $SHIM_AT-th. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -163,7 +164,8 @@ SHIM = r"""
 
 static atomic_int count;
 
-static int is_skipped(int fd) {
+/* 0: it is carried out; 1: it is said to be; -1: it fails. */
+static int judged(int fd) {
     char link[64];
     char path[PATH_MAX] = "";
     const char *part = getenv("SHIM_PATH");
@@ -173,19 +175,24 @@ static int is_skipped(int fd) {
         return 0;
     if (strcmp(getenv("SHIM_DO"), "skip") == 0)
         return 1;
-    if (atomic_fetch_add(&count, 1) + 1 == atoi(getenv("SHIM_AT")))
+    if (atomic_fetch_add(&count, 1) + 1 != atoi(getenv("SHIM_AT")))
+        return 0;
+    if (strcmp(getenv("SHIM_DO"), "kill") == 0)
         raise(SIGKILL);
-    return 0;
+    errno = EIO;
+    return -1;
 }
 
 int fdatasync(int fd) {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
-    return is_skipped(fd) ? 0 : real(fd);
+    int r = judged(fd);
+    return r > 0 ? 0 : r < 0 ? -1 : real(fd);
 }
 
 int fsync(int fd) {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
-    return is_skipped(fd) ? 0 : real(fd);
+    int r = judged(fd);
+    return r > 0 ? 0 : r < 0 ? -1 : real(fd);
 }
 """
 
@@ -205,4 +212,8 @@ def skipping(folder, part=""):
 
 def killing(folder, part, at):
     return {"LD_PRELOAD": shim(folder), "SHIM_DO": "kill", "SHIM_PATH": part, "SHIM_AT": str(at)}
+
+
+def failing(folder, part, at):
+    return {**killing(folder, part, at), "SHIM_DO": "fail"}
 
