@@ -53,8 +53,8 @@ def test_the_same_after_a_death(lives, size):
 
 
 def test_durability_lost_and_found_again(lives):
-    """sync, none, sync without other bytes: each is what the answer says."""
-    d = lives()
+    """sync, none, sync without other bytes: each is what the answer says, however long the removal of the file takes that was let go of."""
+    d = lives("--disk-fault", "unlink=delay/50")
     data = payload(SIZES[1])
     d.put("x", data, query=SYNC).expect(201)
     for word in ("none", "sync", "behind", "none", "sync", "none", "behind", "sync"):
