@@ -30,7 +30,7 @@ struct gb_api {
     size_t route_count;
     char *version;
     char *backend_name;
-    char *data_dir; /* of the bytes of durable buffers; "": there is none */
+    char *data_dir;     /* of the bytes of durable buffers; "": there is none */
     int64_t started_us; /* tells the entity tags of this process from those of earlier ones */
     atomic_bool draining;
     struct gb_api_limits limits;

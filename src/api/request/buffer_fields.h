@@ -6,8 +6,8 @@
 
 #include "api/context.h"
 
-/* Reads bytes, dtype, shape, kind, pool, device, stream, mirrored, durability and labels, and the field key, which names the
- * buffer. Returns 0 or -1. */
+/* Reads bytes, dtype, shape, kind, pool, device, stream, mirrored, durability and labels, and the field key, which
+ * names the buffer. Returns 0 or -1. */
 int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const char *key,
                           struct gb_buffer_params *params, struct gb_error *err);
 
