@@ -28,8 +28,8 @@ static inline size_t gb_stored_block_count(uint64_t bytes) {
     return (size_t)((bytes + GB_STORED_BLOCK_BYTES - 1) / GB_STORED_BLOCK_BYTES);
 }
 
-/* The bytes of one generation. They lie in the database if there are at most GB_STORED_INLINE_BYTES, else in a file that
- * buffer_id, generation and run name. */
+/* The bytes of one generation. They lie in the database if there are at most GB_STORED_INLINE_BYTES, else in a file
+ * that buffer_id, generation and run name. */
 struct gb_stored_rec {
     int64_t buffer_id;
     int64_t generation;

@@ -96,6 +96,9 @@ def test_writes_in_place_that_broke_off(start):
     s.put("b", payload(LARGE), "?durability=behind")
     r = d.raw().request("PUT", f"{S}/buffers/b/data?in_place=true", [f"Content-Length: {LARGE}"], b"x" * (1 << 20))
     until("it runs", lambda: d.stats()["running"]["uploads"] == 1)
+    for what in ("store", "load"):
+        busy = s.ask("POST", "buffers/b/" + what)
+        assert busy.problem(409, "buffer_busy")["retryable"] and int(busy.headers["Retry-After"]) >= 1
     r.close()
     until("it is partial", lambda: s.meta("b")["state"] == "partial")
     refusals(s, 409, "buffer_partial", [("POST", "buffers/b/store"), ("POST", "buffers/b/load")])
@@ -180,6 +183,17 @@ def test_a_disk_without_room(start):
     s.put("small", b"abcd", "?durability=sync")  # it lies in the database
     assert s.post("buffers/small/store")["wrote"] is False
     check_storage(s, free_bytes=0)
+
+
+def test_a_disk_that_fills_up(start):
+    """There seems to be room until the file is begun; then the state is full until it was looked at."""
+    d = start("--disk-fault", "fallocate@1=ENOSPC", "--durable-lag", "3600")
+    s = Session(d)
+    s.put("b", payload(LARGE), "?durability=behind")
+    s.ask("POST", "buffers/b/store").problem(507, "storage_full")
+    assert s.meta("b")["stored_generation"] is None
+    until("the disk is well again", lambda: s.get("/v1/storage")["state"] == "ready")
+    assert s.post("buffers/b/store")["wrote"] is True
 
 
 def test_the_document_has_the_types_of_the_feed(start):
