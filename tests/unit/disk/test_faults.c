@@ -158,7 +158,7 @@ static void assert_comes_back(int error) {
         ck_assert_int_eq(err.code, GB_ERR_STORAGE_UNAVAILABLE);
         ck_assert_str_eq(err.native_name, errors[error].name);
         err = GB_ERROR_INIT;
-        gb_assert_fails(gb_disk_check_room(f.disk, BYTES, &err), err, GB_ERR_STORAGE_FAILED);
+        gb_assert_fails(gb_disk_check_room(f.disk, BYTES, &err), err, GB_ERR_STORAGE_UNAVAILABLE);
     } else {
         gb_assert_ok(gb_disk_check_room(f.disk, BYTES, &err), err);
     }
