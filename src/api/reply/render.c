@@ -67,6 +67,19 @@ static void render_sides(struct gb_json_writer *out, const struct gb_buffer_rec 
     gb_json_close(out, '}');
 }
 
+/* Where the bytes are that a read would get. */
+static void render_tier(struct gb_json_writer *out, const struct gb_buffer_rec *rec) {
+    bool host =
+        rec->mirrored ? rec->head == GB_HEAD_HOST : rec->kind == GB_KIND_PINNED || rec->kind == GB_KIND_PAGEABLE;
+
+    if (rec->state == GB_BUFFER_STORED)
+        gb_json_put_string(out, "tier", "disk");
+    else if (rec->state == GB_BUFFER_LOST)
+        gb_json_put_null(out, "tier");
+    else
+        gb_json_put_string(out, "tier", host ? "host" : "device");
+}
+
 void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *api, const char *session,
                               const struct gb_buffer_rec *rec) {
     char crc[9];
@@ -90,6 +103,7 @@ void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *a
         gb_json_put_null(out, "head");
     render_sides(out, rec);
     gb_json_put_string(out, "state", gb_buffer_state_name(rec->state));
+    render_tier(out, rec);
     gb_json_put_i64(out, "generation", rec->generation);
     gb_json_put_string(out, "durability", gb_durability_name(rec->durability));
     if (rec->stored_generation > 0)

@@ -1,4 +1,6 @@
 /* Bytes on disk: store, load, and the state of the disk. */
+#include <string.h>
+
 #include "api/context.h"
 #include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
@@ -6,6 +8,7 @@
 #include "api/reply/reply_json.h"
 #include "api/reply/storage_state.h"
 #include "api/request/body.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
 #include "api/route.h"
 
@@ -90,6 +93,94 @@ enum gb_step gb_api_buffer_load(struct gb_http_request *request, struct gb_http_
         return GB_STEP_ERROR;
     }
     return gb_reply_json(&out, 200, response, err);
+}
+
+enum gb_step gb_api_buffer_evict(struct gb_http_request *request, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    struct gb_conditions *conditions;
+    struct gb_buffer_check check;
+    struct gb_buffer_call *call;
+    struct gb_locator at;
+
+    if (gb_path_locator(request, "buffer name", &at, err) < 0 || no_fields(request, err) < 0 ||
+        gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    check = gb_conditions_buffer_check(conditions);
+    gb_buffer_evict(gb_api_of(request)->core, &at, &check, call);
+    return gb_async_end(request, response, gb_reply_buffer, 0, err);
+}
+
+/* --- a session ---------------------------------------------------------------------------------------------------- */
+
+static enum gb_step reply_sweep(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                struct gb_error *err) {
+    const struct gb_sweep_call *call = result;
+    struct gb_json_writer out = {0};
+    size_t i;
+
+    (void)request;
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_u64(&out, "buffers", call->buffers);
+    gb_json_put_u64(&out, "bytes", call->bytes);
+    gb_json_put_u64(&out, "skipped_buffers", call->skipped);
+    gb_json_open(&out, "skipped", '[');
+    for (i = 0; i < call->told; i++) {
+        gb_json_open(&out, NULL, '{');
+        gb_json_put_string(&out, "buffer", call->tell[i].name.s);
+        gb_json_put_string(&out, "code", gb_code_slug(call->tell[i].code));
+        gb_json_close(&out, '}');
+    }
+    gb_json_close(&out, ']');
+    gb_json_close(&out, '}');
+    return gb_reply_json(&out, 200, response, err);
+}
+
+typedef void sweep_fn(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
+                      struct gb_sweep_call *call);
+
+/* A prefix is a name, or "" for all buffers. */
+static int read_prefix(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
+    json_t *body;
+    const char *text;
+    int r;
+
+    if (gb_body_object(request, "prefix", true, &body, err) < 0)
+        return -1;
+    r = gb_json_string(body, "prefix", &text, err);
+    if (r > 0 && text[0] != '\0')
+        r = gb_name_parse("prefix", text, strlen(text), ret, err);
+    json_decref(body);
+    return r < 0 ? -1 : 0;
+}
+
+static enum gb_step sweep(struct gb_http_request *request, struct gb_http_response *response, sweep_fn *fn,
+                          struct gb_error *err) {
+    struct gb_name prefix = {.s = ""};
+    struct gb_sweep_call *call;
+    struct gb_name session;
+
+    if (gb_path_session(request, &session, err) < 0 || read_prefix(request, &prefix, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
+        return GB_STEP_ERROR;
+    fn(gb_api_of(request)->core, &session, &prefix, call);
+    return gb_async_end(request, response, reply_sweep, 0, err);
+}
+
+enum gb_step gb_api_session_evict(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    return sweep(request, response, gb_session_evict, err);
+}
+
+enum gb_step gb_api_session_load(struct gb_http_request *request, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    return sweep(request, response, gb_session_load, err);
 }
 
 /* --- the disk ----------------------------------------------------------------------------------------------------- */

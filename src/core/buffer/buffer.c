@@ -304,7 +304,7 @@ void gb_buffer_set_stored_locked(struct gb_buffer *b, struct gb_stored *stored) 
     struct gb_stored *old = b->stored;
 
     b->stored = stored;
-    b->rec.stored_generation = stored ? stored->rec.generation : 0;
+    b->rec.stored_generation = stored && !stored->spilled ? stored->rec.generation : 0;
     gb_stored_condemn(old);
     gb_stored_unref(old);
 }

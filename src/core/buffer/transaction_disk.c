@@ -72,7 +72,7 @@ void gb_transaction_publish_stored_locked(struct gb_transaction *c) {
         gb_buffer_set_stored_locked(b, c->persist.stored);
         c->persist.stored = NULL;
     }
-    c->rec.stored_generation = b->stored ? b->stored->rec.generation : 0;
+    c->rec.stored_generation = b->stored && !b->stored->spilled ? b->stored->rec.generation : 0;
 }
 
 void gb_transaction_end_disk(struct gb_transaction *c, const struct gb_error *error) {

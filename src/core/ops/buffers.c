@@ -214,7 +214,7 @@ static int check_storable_locked(struct gb_buffer *b, struct gb_error *err) {
 }
 
 /* sync and behind need bytes that can be stored. With none, the stored bytes are removed, so those in memory are
- * needed. */
+ * needed; and so they are if the disk has them only until the end of the process. */
 static int patch_durability_locked(struct gb_transaction *transaction, struct gb_buffer *b,
                                    enum gb_durability durability, struct gb_error *err) {
     struct gb_session *s = transaction->session;
@@ -225,7 +225,7 @@ static int patch_durability_locked(struct gb_transaction *transaction, struct gb
         return -1;
     if (durability != GB_DURABILITY_NONE && check_storable_locked(b, err) < 0)
         return -1;
-    if (durability == GB_DURABILITY_NONE && gb_buffer_want_locked(s, b, err) < 0)
+    if ((durability == GB_DURABILITY_NONE || (b->stored && b->stored->spilled)) && gb_buffer_want_locked(s, b, err) < 0)
         return -1;
     transaction->rec.durability = durability;
     return 0;

@@ -22,6 +22,36 @@ void gb_buffer_store(struct gb_core *core, const struct gb_locator *at, const st
  * STORAGE_UNAVAILABLE. */
 int gb_buffer_load(struct gb_core *core, const struct gb_locator *at, struct gb_buffer_rec *ret, struct gb_error *err);
 
+/* Takes the bytes out of memory, which is given back when the call ends: the buffer is then STORED. Bytes that the disk
+ * has are dropped. Others are written first: as durable ones if the buffer is, else as bytes that end with the process.
+ * A buffer that is stored stays as it is. Result: call->buffer, and call->copied: the bytes have left. Errors:
+ * INVALID_ARGUMENT for bytes too few to be written that are not durable; MAPPED, ESCAPED, ADOPTED, BUFFER_BUSY,
+ * BUFFER_PARTIAL, CONTENT_LOST; STORAGE_FULL, STORAGE_FAILED, STORAGE_UNAVAILABLE, UNSUPPORTED. */
+void gb_buffer_evict(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                     struct gb_buffer_call *call);
+
+/* What became of a session's buffers. Those that could not be moved are skipped, with the reason. */
+#define GB_SWEEP_TOLD 100
+struct gb_sweep_skip {
+    struct gb_name name;
+    enum gb_code code;
+};
+struct gb_sweep_call {
+    struct gb_call base;
+    uint64_t buffers; /* that have moved */
+    uint64_t bytes;
+    uint64_t skipped;
+    size_t told; /* of those skipped, the first ones */
+    struct gb_sweep_skip tell[GB_SWEEP_TOLD];
+};
+
+/* As gb_buffer_evict and gb_buffer_load, for all buffers of the session whose names begin with the prefix. A session
+ * that sleeps so takes no memory. Errors: SESSION_NOT_FOUND. */
+void gb_session_evict(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
+                      struct gb_sweep_call *call);
+void gb_session_load(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
+                     struct gb_sweep_call *call);
+
 /* Any call may fail with NOT_LOADED: the bytes that it needs are on disk, and their load has begun. The caller waits
  * for the end of a load and calls again:
  *

@@ -1,0 +1,109 @@
+/* Taking a buffer's bytes out of memory on request: what the disk has already is dropped, anything else is written
+ * first. Bytes that are not durable end with the process there as well. */
+#include "core/buffer/guard.h"
+#include "core/buffer/op.h"
+#include "core/durable/durable.h"
+#include "core/public/durable.h"
+#include "core/stored/disks.h"
+
+struct evict_op {
+    struct gb_buffer_op base; /* first */
+    struct gb_content *gone;
+};
+
+static struct evict_op *op_of(struct gb_transaction *transaction) {
+    return gb_container_of(gb_buffer_op_of(transaction), struct evict_op, base);
+}
+
+/* Only the buffer may have its bytes. */
+static int check_unused_locked(const struct gb_buffer *b, struct gb_error *err) {
+    int i;
+
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0)
+        return -1;
+    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
+        const struct gb_content *c = gb_buffer_content_at(b, i);
+
+        if (c && atomic_load(&c->refs) > 1)
+            return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others use the buffer's bytes; try again");
+    }
+    return 0;
+}
+
+static int check_locked(const struct gb_session *s, const struct gb_buffer *b, struct gb_error *err) {
+    if (b->rec.state == GB_BUFFER_PARTIAL)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again");
+    if (b->rec.state == GB_BUFFER_LOST)
+        return gb_lost(b, err);
+    if (b->rec.durability == GB_DURABILITY_NONE && b->rec.bytes <= GB_STORED_INLINE_BYTES)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "buffers of at most %u bytes stay in memory, unless they are durable",
+                            GB_STORED_INLINE_BYTES);
+    if (gb_disks_check_durability(s->core, GB_DURABILITY_BEHIND, err) < 0 ||
+        gb_adopted_check_locked(b, "they cannot be taken out of it", err) < 0 ||
+        gb_guard_check_writers_locked(b, err) < 0)
+        return -1;
+    return check_unused_locked(b, err);
+}
+
+static bool has_bytes_on_disk(const struct gb_buffer *b) {
+    return b->stored && b->stored->rec.generation == b->rec.generation;
+}
+
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0)
+        return -1;
+    if (b->rec.state != GB_BUFFER_STORED && check_locked(transaction->session, b, err) < 0)
+        return -1;
+    gb_buffer_copy_locked(b, &transaction->rec);
+    if (!has_bytes_on_disk(b)) {
+        transaction->spills = b->rec.durability == GB_DURABILITY_NONE;
+        transaction->stores = !transaction->spills;
+    }
+    transaction->unrecorded = !transaction->stores;
+    return 0;
+}
+
+/* A lease may have begun while the bytes were written: then they stay. */
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct evict_op *op = op_of(transaction);
+    struct gb_session *s = transaction->session;
+    struct gb_notice notice;
+
+    gb_buffer_keep_state_locked(b, &transaction->rec);
+    gb_buffer_set_locked(s, b, &transaction->rec, b->content);
+    if (b->rec.state == GB_BUFFER_READY && b->rec.leases == 0 && !b->in_place && has_bytes_on_disk(b)) {
+        op->gone = gb_buffer_lose_locked(s, b);
+        op->base.call->copied = true;
+        notice = gb_notice_of_buffer(s, &transaction->rec, GB_NOTICE_BUFFER_EVICTED);
+        gb_notice_post(s->core, &notice);
+    }
+    gb_buffer_copy_locked(b, &op->base.call->buffer);
+}
+
+static void gone(void *arg) {
+    struct evict_op *op = arg;
+
+    gb_buffer_op_end(&op->base, &op->base.transaction.error);
+}
+
+static void end(struct gb_transaction *transaction) {
+    struct evict_op *op = op_of(transaction);
+
+    gb_content_drop_list(op->gone, gone, op);
+}
+
+void gb_buffer_evict(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                     struct gb_buffer_call *call) {
+    struct evict_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
+
+    if (!op)
+        return;
+    op->base.transaction.validate_locked = validate_locked;
+    op->base.transaction.publish_locked = publish_locked;
+    op->base.transaction.end = end;
+    gb_transaction_start(&op->base.transaction);
+}
