@@ -160,7 +160,7 @@ static int read_patch(const struct gb_http_request *request, const struct gb_nam
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "labels quota idle_ttl_s pool", false, &body, err) < 0)
+    if (gb_body_object(request, "labels quota idle_ttl_s pool durability", false, &body, err) < 0)
         return -1;
     r = read_pool(body, params, err);
     if (r == 0)
