@@ -155,6 +155,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .store = daemon->store,
         .disk = daemon->disk,
         .disk_threads = (unsigned)o->disk_threads,
+        .orphan_ttl_s = o->orphan_ttl,
         .durable_lag_ms = o->durable_lag * 1000,
         .slots_bytes = o->slots_bytes,
         .slot_bytes = o->slot_bytes,

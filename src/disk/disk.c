@@ -46,7 +46,8 @@ int gb_disk_open(const struct gb_disk_config *config, struct gb_disk **ret, stru
         gb_error_set(&why, GB_ERR_INTERNAL, "out of memory for the disk");
     else if (config->faults)
         gb_disk_plan_init(&disk->rules, config->faults, &why);
-    if (why.code == GB_OK && gb_disk_attach(disk, &why) < 0 && why.code == GB_ERR_STORAGE_UNAVAILABLE) {
+    if (why.code == GB_OK && gb_disk_attach(disk, &why) < 0 && why.code != GB_ERR_INVALID_ARGUMENT) {
+        why.code = GB_ERR_STORAGE_UNAVAILABLE;
         gb_disk_set_unavailable(disk, &why, NULL);
         why = GB_ERROR_INIT;
     }
@@ -148,6 +149,8 @@ bool gb_disk_probe(struct gb_disk *disk) {
     if (before == GB_DISK_READY)
         return false;
     if (gb_disk_attach(disk, &why) < 0) {
+        if (why.code == GB_ERR_SATURATED)
+            return false;
         why.code = GB_ERR_STORAGE_UNAVAILABLE;
         state = GB_DISK_UNAVAILABLE;
     } else {

@@ -100,6 +100,12 @@ struct gb_disk_writer;
  * STORAGE_UNAVAILABLE. */
 int gb_disk_create(struct gb_disk *disk, const struct gb_disk_name *name, uint64_t bytes, struct gb_disk_writer **ret,
                    struct gb_error *err);
+/* The same under a name of its own, generation 0, for a buffer whose generation is not known yet. gb_disk_name_as must
+ * follow before gb_disk_complete; a file that still has such a name is of an upload that broke off. */
+int gb_disk_create_unnamed(struct gb_disk *disk, int64_t buffer_id, uint64_t bytes, struct gb_disk_writer **ret,
+                           struct gb_error *err);
+/* The name that the file gets when it is complete; of the same buffer. */
+void gb_disk_name_as(struct gb_disk_writer *writer, const struct gb_disk_name *name);
 /* Appends. ptr and n may be anything; pieces of whole blocks of GB_DISK_ALIGN at aligned addresses go straight. After a
  * failure only gb_disk_discard may follow. */
 int gb_disk_write(struct gb_disk_writer *writer, const void *ptr, size_t n, struct gb_error *err);

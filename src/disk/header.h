@@ -3,8 +3,8 @@
  *
  *   gpubuf.header_crc32c  of the page with these eight digits as zeros; it comes first
  *   gpubuf.session, gpubuf.buffer, gpubuf.id, gpubuf.generation, gpubuf.run, gpubuf.bytes, gpubuf.crc32c
- *   gpubuf.dtype, gpubuf.shape   those of the buffer; the tensor has U8 and one dimension, its bytes, if safetensors has
- *                                no such type
+ *   gpubuf.dtype, gpubuf.shape   those of the buffer; the tensor has U8 and one dimension, its bytes, if safetensors
+ *                                has no such type
  *   gpubuf.kind, gpubuf.sealed
  *   gpubuf.labels                JSON text; if it does not fit into the page, gpubuf.labels_omitted is there instead */
 #ifndef GB_DISK_HEADER_H

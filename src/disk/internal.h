@@ -25,6 +25,7 @@ struct gb_disk {
 
     pthread_mutex_t lock;          /* a leaf: never held across a system call. Guards all below */
     bool folders[GB_DISK_FOLDERS]; /* is there, and the entry for it is synced */
+    uint32_t unnamed;              /* files that were created without a name */
     uint64_t promised;             /* bytes of room that writers have been promised and not taken yet */
     uint64_t redeemed;             /* the sum of promises that have ended, which only grows */
     uint64_t epoch;                /* raised by every failure that sets the state */
@@ -41,7 +42,9 @@ bool gb_disk_name_parse(const char *base, struct gb_disk_name *ret);
 
 /* --- state -------------------------------------------------------------------------------------------------------- */
 
-/* Sets code, sentence and number of an error of that call. */
+/* Whether the process lacks descriptors or memory, which says nothing of the disk. */
+bool gb_disk_is_shortage(int errnum);
+/* Sets code, sentence and number of an error of that call: STORAGE_FULL, STORAGE_FAILED, SATURATED for a shortage. */
 void gb_disk_explain(enum gb_disk_op op, int errnum, struct gb_error *err);
 /* A call for writing has failed: counts it, and sets the state and the error. requested: bytes of the file, for the
  * numbers of STORAGE_FULL; 0: no numbers. Returns -1. */
@@ -68,12 +71,13 @@ uint64_t gb_disk_free(struct gb_disk *disk);
 
 /* --- the folder --------------------------------------------------------------------------------------------------- */
 
-/* Whether the marker is there and ours: 0, or -1 with STORAGE_UNAVAILABLE, or with INVALID_ARGUMENT for a marker of
- * another database. *ret_absent: there is none. */
+/* Whether the marker is there and ours: 0, or -1 with STORAGE_UNAVAILABLE, with INVALID_ARGUMENT for a marker of
+ * another database, or with SATURATED. *ret_absent: there is none. */
 int gb_disk_marker_look(struct gb_disk *disk, bool *ret_absent, struct gb_error *err);
 /* The same, and makes folder and marker where none is expected. */
 int gb_disk_attach(struct gb_disk *disk, struct gb_error *err);
-/* Whether the folder has gone; sets the state then. Returns -1 with STORAGE_UNAVAILABLE, 0 if it is there. */
+/* Whether the folder has gone; sets the state then. Returns -1 with STORAGE_UNAVAILABLE or SATURATED, 0 if it is
+ * there. */
 int gb_disk_check_marker(struct gb_disk *disk, struct gb_error *err);
 /* Syncs the folder of that path. Returns 0, or -1 with errno and *ret_op, the call that failed. */
 int gb_disk_sync_folder(struct gb_disk *disk, const char *path, enum gb_disk_op *ret_op);

@@ -18,6 +18,10 @@ static void marker_text(const struct gb_disk *disk, char ret[TEXT_SIZE]) {
 }
 
 static int unavailable(enum gb_disk_op op, int errnum, const char *what, struct gb_error *err) {
+    if (gb_disk_is_shortage(errnum)) {
+        gb_disk_explain(op, errnum, err);
+        return -1;
+    }
     gb_error_native(err, "errno", errnum, strerrorname_np(errnum), gb_disk_op_call(op));
     return gb_error_set(err, GB_ERR_STORAGE_UNAVAILABLE, "%s: %s: %s", what, gb_disk_op_call(op),
                         strerrordesc_np(errnum) ? strerrordesc_np(errnum) : "unknown error");
@@ -58,12 +62,13 @@ int gb_disk_marker_look(struct gb_disk *disk, bool *ret_absent, struct gb_error 
     char text[TEXT_SIZE];
     enum gb_disk_op op;
     ssize_t n = read_marker(disk, text, &op);
+    int errnum = errno;
 
-    *ret_absent = n < 0 && (errno == ENOENT || errno == ENOTDIR);
+    *ret_absent = n < 0 && (errnum == ENOENT || errnum == ENOTDIR);
     if (*ret_absent)
         return absent(err);
     if (n < 0)
-        return unavailable(op, errno, "the marker of the folder of stored bytes cannot be read", err);
+        return unavailable(op, errnum, "the marker of the folder of stored bytes cannot be read", err);
     marker_text(disk, ours);
     if ((size_t)n == strlen(ours) && memcmp(text, ours, (size_t)n) == 0)
         return 0;
@@ -82,6 +87,8 @@ int gb_disk_check_marker(struct gb_disk *disk, struct gb_error *err) {
 
     if (gb_disk_marker_look(disk, &is_absent, &why) == 0)
         return 0;
+    if (why.code == GB_ERR_SATURATED)
+        return gb_error_move(err, &why);
     why.code = GB_ERR_STORAGE_UNAVAILABLE;
     return gb_disk_set_unavailable(disk, &why, err);
 }
@@ -105,21 +112,24 @@ int gb_disk_sync_folder(struct gb_disk *disk, const char *path, enum gb_disk_op 
     return r;
 }
 
-/* Makes the folder, if its parent is there. Returns 0, or -1 with errno and *ret_op. */
+/* Makes the folder, if its parent is there, and syncs the entry for it, which an earlier attempt may have failed to. A
+ * parent that this process may not read was not made by it. Returns 0, or -1 with errno and *ret_op. */
 static int make_folder(struct gb_disk *disk, enum gb_disk_op *ret_op) {
     char parent[PATH_MAX];
     char *slash;
 
     *ret_op = GB_DISK_OP_mkdir;
-    if (gb_disk_call_mkdir(disk->plan, AT_FDCWD, disk->dir) < 0)
-        return errno == EEXIST ? 0 : -1;
+    if (gb_disk_call_mkdir(disk->plan, AT_FDCWD, disk->dir) < 0 && errno != EEXIST)
+        return -1;
     snprintf(parent, sizeof(parent), "%s", disk->dir);
     slash = strrchr(parent, '/');
     if (!slash)
         strcpy(parent, ".");
     else
         slash[slash == parent ? 1 : 0] = '\0';
-    return gb_disk_sync_folder(disk, parent, ret_op);
+    if (gb_disk_sync_folder(disk, parent, ret_op) < 0)
+        return *ret_op == GB_DISK_OP_open && errno == EACCES ? 0 : -1;
+    return 0;
 }
 
 static int write_new(struct gb_disk *disk, const char *path, enum gb_disk_op *ret_op) {

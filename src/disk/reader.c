@@ -26,7 +26,7 @@ static int read_failed(struct gb_disk *disk, enum gb_disk_op op, int errnum, str
 
     gb_disk_count_failure(disk);
     gb_error_native(err, "errno", errnum, strerrorname_np(errnum), call);
-    if (errnum == EMFILE || errnum == ENFILE || errnum == ENOMEM)
+    if (gb_disk_is_shortage(errnum))
         return gb_error_set(err, GB_ERR_SATURATED, "no file can be opened: %s: %s; try again later", call, text);
     return gb_error_set(err, GB_ERR_STORAGE_FAILED, "the file of the bytes cannot be read: %s: %s", call, text);
 }
@@ -102,7 +102,7 @@ void gb_disk_read_close(struct gb_disk_reader *r) {
 static int fail_to_open(struct gb_disk *disk, int errnum, struct gb_error *err) {
     if (errnum == ELOOP || errnum == ENXIO)
         return gb_disk_count_damage(disk, "it is no plain file", err);
-    if (errnum != EMFILE && errnum != ENFILE && errnum != ENOMEM && gb_disk_check_marker(disk, err) < 0)
+    if (!gb_disk_is_shortage(errnum) && gb_disk_check_marker(disk, err) < 0)
         return -1;
     if (errnum == ENOENT || errnum == ENOTDIR)
         return gb_error_set(err, GB_ERR_CONTENT_LOST, "the file of the bytes is not there");

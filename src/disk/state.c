@@ -19,9 +19,13 @@ static bool is_full(int errnum) {
     return errnum == ENOSPC || errnum == EDQUOT;
 }
 
+bool gb_disk_is_shortage(int errnum) {
+    return errnum == EMFILE || errnum == ENFILE || errnum == ENOMEM;
+}
+
 /* Errors that say nothing of the disk: they are the process's, or the file's alone. */
 static bool is_of_caller(int errnum) {
-    return errnum == EMFILE || errnum == ENFILE || errnum == ENOMEM || errnum == EEXIST || errnum == EFBIG;
+    return gb_disk_is_shortage(errnum) || errnum == EEXIST || errnum == EFBIG;
 }
 
 void gb_disk_explain(enum gb_disk_op op, int errnum, struct gb_error *err) {
@@ -36,7 +40,7 @@ void gb_disk_explain(enum gb_disk_op op, int errnum, struct gb_error *err) {
                      text);
     else if (errnum == EFBIG)
         gb_error_set(err, GB_ERR_STORAGE_FULL, "the disk takes no file of that size: %s: %s", call, text);
-    else if (errnum == EMFILE || errnum == ENFILE || errnum == ENOMEM)
+    else if (gb_disk_is_shortage(errnum))
         gb_error_set(err, GB_ERR_SATURATED, "no file can be opened: %s: %s; try again later", call, text);
     else
         gb_error_set(err, GB_ERR_STORAGE_FAILED, "the disk did not take the bytes: %s: %s", call, text);

@@ -11,14 +11,16 @@
 #include "disk/internal.h"
 
 #define BOUNCE_BYTES (1024u * 1024u)
+#define UNNAMED_TRIES 100
 
 struct gb_disk_writer {
     struct gb_disk *disk;
     struct gb_disk_name name;
     char text[GB_DISK_NAME_SIZE];
-    uint64_t bytes;   /* that the file will have */
-    uint64_t taken;   /* of the caller, and in the checksums */
-    uint64_t written; /* a multiple of GB_DISK_ALIGN until the tail is written */
+    struct gb_disk_name as; /* when it is complete; buffer_id 0: it has its name */
+    uint64_t bytes;         /* that the file will have */
+    uint64_t taken;         /* of the caller, and in the checksums */
+    uint64_t written;       /* a multiple of GB_DISK_ALIGN until the tail is written */
     uint64_t promised;
     uint64_t started_ns;
     int folder; /* the file's, so that the one that has the entry is synced; -1 */
@@ -72,52 +74,43 @@ void gb_disk_discard(struct gb_disk_writer *w) {
 
 /* --- creating ----------------------------------------------------------------------------------------------------- */
 
+static void know_folder(struct gb_disk_writer *w, bool known) {
+    pthread_mutex_lock(&w->disk->lock);
+    w->disk->folders[(uint64_t)w->name.buffer_id & 0xff] = known;
+    pthread_mutex_unlock(&w->disk->lock);
+}
+
 /* Makes the folder and syncs the entry for it, once in the life of this process. The marker is looked for first, as
- * nothing may be made in the folder over which the disk should be mounted. Returns 0, or -1 with errno and *ret_op. */
-static int make_folder(struct gb_disk *disk, const struct gb_disk_name *name, enum gb_disk_op *ret_op) {
-    size_t index = (uint64_t)name->buffer_id & 0xff;
+ * nothing may be made in the folder over which the disk should be mounted. */
+static int make_folder(struct gb_disk_writer *w, struct gb_error *err) {
+    struct gb_disk *disk = w->disk;
+    enum gb_disk_op op = GB_DISK_OP_mkdir;
     char path[PATH_MAX];
     char folder[4];
-    bool is_absent;
     bool known;
 
     pthread_mutex_lock(&disk->lock);
-    known = disk->folders[index];
+    known = disk->folders[(uint64_t)w->name.buffer_id & 0xff];
     pthread_mutex_unlock(&disk->lock);
     if (known)
         return 0;
-    *ret_op = GB_DISK_OP_open;
-    if (gb_disk_marker_look(disk, &is_absent, NULL) < 0) {
-        errno = ENOENT;
+    if (gb_disk_check_marker(disk, err) < 0)
         return -1;
-    }
-    gb_disk_name_folder(name, folder);
+    gb_disk_name_folder(&w->name, folder);
     gb_disk_path(disk, folder, path);
-    *ret_op = GB_DISK_OP_mkdir;
-    if (gb_disk_call_mkdir(disk->plan, AT_FDCWD, path) < 0 && errno != EEXIST)
-        return -1;
-    if (gb_disk_sync_folder(disk, disk->dir, ret_op) < 0)
-        return -1;
-    pthread_mutex_lock(&disk->lock);
-    disk->folders[index] = true;
-    pthread_mutex_unlock(&disk->lock);
+    if ((gb_disk_call_mkdir(disk->plan, AT_FDCWD, path) < 0 && errno != EEXIST) ||
+        gb_disk_sync_folder(disk, disk->dir, &op) < 0)
+        return gb_disk_fail(disk, op, errno, w->bytes, err);
+    know_folder(w, true);
     return 0;
 }
 
-static void forget_folder(struct gb_disk *disk, const struct gb_disk_name *name) {
-    pthread_mutex_lock(&disk->lock);
-    disk->folders[(uint64_t)name->buffer_id & 0xff] = false;
-    pthread_mutex_unlock(&disk->lock);
-}
-
 /* Opens folder and file. Returns 0, or -1 with errno and *ret_op. */
-static int open_file(struct gb_disk_writer *w, enum gb_disk_op *ret_op) {
+static int open_both(struct gb_disk_writer *w, enum gb_disk_op *ret_op) {
     struct gb_disk_plan *plan = w->disk->plan;
     char path[PATH_MAX];
     char folder[4];
 
-    if (make_folder(w->disk, &w->name, ret_op) < 0)
-        return -1;
     gb_disk_name_folder(&w->name, folder);
     gb_disk_path(w->disk, folder, path);
     *ret_op = GB_DISK_OP_open;
@@ -132,13 +125,28 @@ static int open_file(struct gb_disk_writer *w, enum gb_disk_op *ret_op) {
     return 0;
 }
 
-/* The calls say ENOENT or the like when the whole folder has gone. */
+/* Where the whole folder has gone, that is the reason. */
 static int fail_to_open(struct gb_disk_writer *w, enum gb_disk_op op, int errnum, struct gb_error *err) {
-    forget_folder(w->disk, &w->name);
-    if (errnum != ENOSPC && errnum != EDQUOT && errnum != EEXIST && errnum != EMFILE && errnum != ENFILE &&
+    if (errnum != ENOSPC && errnum != EDQUOT && errnum != EEXIST && !gb_disk_is_shortage(errnum) &&
         gb_disk_check_marker(w->disk, err) < 0)
         return -1;
     return gb_disk_fail(w->disk, op, errnum, w->bytes, err);
+}
+
+static int open_file(struct gb_disk_writer *w, struct gb_error *err) {
+    enum gb_disk_op op;
+
+    if (make_folder(w, err) < 0)
+        return -1;
+    if (open_both(w, &op) == 0)
+        return 0;
+    if (errno != ENOENT)
+        return fail_to_open(w, op, errno, err);
+    close_fds(w); /* the folder was removed by others, or its disk has gone */
+    know_folder(w, false);
+    if (make_folder(w, err) < 0)
+        return -1;
+    return open_both(w, &op) == 0 ? 0 : fail_to_open(w, op, errno, err);
 }
 
 /* Takes the room at once where the file system can; otherwise the promise stands until the bytes are written. */
@@ -172,8 +180,6 @@ int gb_disk_create(struct gb_disk *disk, const struct gb_disk_name *name, uint64
                    struct gb_error *err) {
     uint64_t room = gb_disk_room_of(bytes);
     struct gb_disk_writer *w;
-    enum gb_disk_op op;
-    int r;
 
     if (gb_disk_promise(disk, room, err) < 0)
         return -1;
@@ -183,19 +189,36 @@ int gb_disk_create(struct gb_disk *disk, const struct gb_disk_name *name, uint64
         return gb_error_set(err, GB_ERR_SATURATED, "no memory for a file of stored bytes; try again later");
     }
     w->promised = room;
-    r = open_file(w, &op);
-    if (r < 0 && errno == ENOENT) { /* the folder was removed behind our back */
-        close_fds(w);
-        forget_folder(disk, name);
-        r = open_file(w, &op);
-    }
-    r = r < 0 ? fail_to_open(w, op, errno, err) : allocate(w, err);
-    if (r < 0) {
+    if (open_file(w, err) < 0 || allocate(w, err) < 0) {
         gb_disk_discard(w);
         return -1;
     }
     *ret = w;
     return 0;
+}
+
+int gb_disk_create_unnamed(struct gb_disk *disk, int64_t buffer_id, uint64_t bytes, struct gb_disk_writer **ret,
+                           struct gb_error *err) {
+    struct gb_disk_name name = {.buffer_id = buffer_id};
+    struct gb_error why = GB_ERROR_INIT;
+    int tries;
+
+    /* Files of an earlier process that broke off may have the first numbers. */
+    for (tries = 0; tries < UNNAMED_TRIES; tries++) {
+        pthread_mutex_lock(&disk->lock);
+        name.run = ++disk->unnamed;
+        pthread_mutex_unlock(&disk->lock);
+        why = GB_ERROR_INIT;
+        if (gb_disk_create(disk, &name, bytes, ret, &why) == 0)
+            return 0;
+        if (strcmp(why.native_domain, "errno") != 0 || why.native_code != EEXIST)
+            break;
+    }
+    return gb_error_move(err, &why);
+}
+
+void gb_disk_name_as(struct gb_disk_writer *writer, const struct gb_disk_name *name) {
+    writer->as = *name;
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
@@ -318,14 +341,31 @@ static uint32_t joined(const struct gb_disk_writer *w) {
 static int write_header(struct gb_disk_writer *w, const struct gb_disk_meta *meta, uint32_t crc, struct gb_error *err) {
     if (gb_disk_call_truncate(w->disk->plan, w->fd, GB_DISK_DATA_AT + w->bytes) < 0)
         return gb_disk_fail(w->disk, GB_DISK_OP_truncate, errno, w->bytes, err);
-    if (gb_disk_header_build(&w->name, meta, crc, w->bounce, err) < 0)
+    if (gb_disk_header_build(w->as.buffer_id != 0 ? &w->as : &w->name, meta, crc, w->bounce, err) < 0)
         return -1;
     return put(w, w->bounce, GB_DISK_DATA_AT, 0, err);
+}
+
+/* The sync of the folder that follows makes the name safe. */
+static int rename_as(struct gb_disk_writer *w, struct gb_error *err) {
+    char from[GB_DISK_NAME_SIZE];
+
+    if (w->as.buffer_id == 0)
+        return 0;
+    memcpy(from, w->text, sizeof(from));
+    gb_disk_name_text(&w->as, w->text);
+    if (gb_disk_call_rename(w->disk->plan, w->folder, gb_disk_name_base(from), w->folder, gb_disk_name_base(w->text)) ==
+        0)
+        return 0;
+    memcpy(w->text, from, sizeof(from));
+    return gb_disk_fail(w->disk, GB_DISK_OP_rename, errno, w->bytes, err);
 }
 
 static int sync_both(struct gb_disk_writer *w, struct gb_error *err) {
     if (gb_disk_call_sync(w->disk->plan, w->fd) < 0)
         return gb_disk_fail(w->disk, GB_DISK_OP_sync, errno, w->bytes, err);
+    if (rename_as(w, err) < 0)
+        return -1;
     if (gb_disk_call_dirsync(w->disk->plan, w->folder) < 0)
         return gb_disk_fail(w->disk, GB_DISK_OP_dirsync, errno, w->bytes, err);
     return 0;

@@ -52,6 +52,7 @@ static int on_log(void *arg, sqlite3 *db, const char *schema, int pages) {
     (void)db;
     (void)schema;
     m->log_pages = pages;
+    m->logged = true;
     return SQLITE_OK;
 }
 
@@ -73,9 +74,19 @@ static int open_database(struct gb_committer *m, struct gb_error *err) {
     return 0;
 }
 
+static void checkpoint(struct gb_committer *m) {
+    int r = sqlite3_wal_checkpoint_v2(m->apply.db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (r == SQLITE_OK)
+        return;
+    gb_db_fail(m->apply.db, r, "sqlite3_wal_checkpoint_v2", GB_ERR_STORE_FAILED, &err);
+    gb_fence_doubt(&m->fence, &err);
+}
+
 /* Pages that go from the log to the database first make room in the log. */
 static int write_probe(struct gb_committer *m, struct gb_error *err) {
-    sqlite3_wal_checkpoint_v2(m->apply.db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    checkpoint(m);
     if (gb_apply_begin(&m->apply, err) == 0 && gb_apply_probe(&m->apply, err) == 0 &&
         gb_apply_commit(&m->apply, err) == 0)
         return 0;
@@ -83,16 +94,29 @@ static int write_probe(struct gb_committer *m, struct gb_error *err) {
     return -1;
 }
 
-uint64_t gb_committer_probe_ns(struct gb_committer *committer) {
+static uint64_t write_probe_ns(struct gb_committer *m) {
     uint64_t ns;
 
-    pthread_mutex_lock(&committer->lock);
-    ns = committer->trouble.code != GB_OK && committer->begun ? committer->probe_ns : UINT64_MAX;
-    pthread_mutex_unlock(&committer->lock);
+    pthread_mutex_lock(&m->lock);
+    ns = m->trouble.code != GB_OK && m->begun ? m->probe_ns : UINT64_MAX;
+    pthread_mutex_unlock(&m->lock);
     return ns;
 }
 
-void gb_committer_probe(struct gb_committer *committer) {
+uint64_t gb_committer_probe_ns(struct gb_committer *committer) {
+    uint64_t write_ns = write_probe_ns(committer);
+    uint64_t mend_ns = gb_fence_retry_ns(&committer->fence);
+
+    return write_ns < mend_ns ? write_ns : mend_ns;
+}
+
+/* The commit after it is the first of a log, until it has told otherwise. */
+static void mend(struct gb_committer *m) {
+    m->log_pages = 0;
+    gb_fence_mend(&m->fence, &m->apply);
+}
+
+static void probe_writes(struct gb_committer *committer) {
     struct gb_error err = GB_ERROR_INIT;
     int r = committer->reopen ? open_database(committer, &err) : write_probe(committer, &err);
 
@@ -100,6 +124,19 @@ void gb_committer_probe(struct gb_committer *committer) {
     committer->probe_ns = gb_clock_ns() + PROBE_NS;
     note_outcome_locked(committer, r < 0 ? &err : NULL);
     pthread_mutex_unlock(&committer->lock);
+}
+
+void gb_committer_probe(struct gb_committer *committer) {
+    uint64_t now_ns = gb_clock_ns();
+
+    if (gb_fence_retry_ns(&committer->fence) <= now_ns)
+        mend(committer);
+    if (write_probe_ns(committer) <= now_ns)
+        probe_writes(committer);
+}
+
+int gb_committer_durable_health(struct gb_committer *committer, struct gb_error *err) {
+    return gb_fence_health(&committer->fence, err);
 }
 
 int gb_committer_health(struct gb_committer *committer, struct gb_error *err) {
@@ -126,6 +163,25 @@ static bool any_durable(const struct gb_change *first, const struct gb_change *e
     return false;
 }
 
+/* SQLite syncs nothing for a transaction that made no difference. A commit before, which did not wait, may have made
+ * it. */
+static int commit(struct gb_committer *m, bool durable, struct gb_error *err) {
+    int r;
+
+    m->logged = false;
+    r = gb_apply_commit(&m->apply, err);
+    if (r == 0 && durable && !m->logged)
+        r = gb_fence_commit_page(&m->apply, err);
+    if (r == 0)
+        return 0;
+    gb_apply_rollback(&m->apply);
+    if (durable || m->sync_full) {
+        m->log_pages = 0;
+        gb_fence_raise(&m->fence, &m->apply, err);
+    }
+    return -1;
+}
+
 static int apply_all(struct gb_committer *m, struct gb_change *first, struct gb_change *end, bool durable,
                      struct gb_error *err) {
     struct gb_change *c;
@@ -139,8 +195,8 @@ static int apply_all(struct gb_committer *m, struct gb_change *first, struct gb_
             r = gb_apply_mark(&m->apply, c->mark, err);
     }
     if (r == 0)
-        r = gb_apply_commit(&m->apply, err);
-    if (r < 0)
+        r = commit(m, durable, err);
+    else
         gb_apply_rollback(&m->apply);
     if (durable)
         gb_apply_sync(&m->apply, false, NULL);
@@ -151,8 +207,8 @@ static bool locked_by_another(const struct gb_error *err) {
     return (err->native_code & 0xff) == SQLITE_BUSY;
 }
 
-/* Carries out first..end (end not included) in one transaction. Returns 0, or -1 with the database as before. If it is
- * not patient, a lock of another process is no outcome. */
+/* Carries out first..end (end not included) in one transaction. Returns 0, or -1 with the database as before, but for
+ * STORAGE_FAILED: then that is not known. If it is not patient, a lock of another process is no outcome. */
 static int transact(struct gb_committer *m, struct gb_change *first, struct gb_change *end, bool patient,
                     struct gb_error *err) {
     uint64_t began_ns = gb_clock_ns();
@@ -160,6 +216,10 @@ static int transact(struct gb_committer *m, struct gb_change *first, struct gb_c
     uint64_t took_ns;
     int r;
 
+    if (durable && gb_fence_health(&m->fence, err) < 0)
+        return -1;
+    if (m->sync_full && gb_fence_retry_ns(&m->fence) != UINT64_MAX)
+        mend(m); /* without the second's wait: the change is tried in any case */
     if (!patient)
         gb_db_patience(m->apply.db, false);
     r = apply_all(m, first, end, durable, err);
@@ -210,15 +270,16 @@ static void report(struct gb_change *c, const struct gb_error *error) {
     gb_change_free(c);
 }
 
-static void finish_alone(struct gb_committer *m, struct gb_change *c) {
+/* unknown: why it is not known what became of the group that the change was in; NULL: the group left no trace. */
+static void finish_alone(struct gb_committer *m, struct gb_change *c, const struct gb_error *unknown) {
     struct gb_error err = GB_ERROR_INIT;
     const struct gb_error *error;
 
     if (c->kind == GB_CHANGE_REFUSED)
         gb_error_set(&err, GB_ERR_SATURATED, "the database has %llu changes waiting, the permitted number; try again",
                      (unsigned long long)m->queue_max);
-    else if (gb_change_writes(c))
-        transact(m, c, c->next, true, &err);
+    else if (gb_change_writes(c) && transact(m, c, c->next, true, &err) < 0 && unknown)
+        err = *unknown;
     error = err.code == GB_OK ? NULL : &err;
     pthread_mutex_lock(&m->lock);
     count_locked(m, c, error);
@@ -239,7 +300,7 @@ static void finish_all(struct gb_committer *m, struct gb_change *first, const st
     for (c = first; c; c = next) {
         next = c->next;
         if (c->kind == GB_CHANGE_REFUSED)
-            finish_alone(m, c);
+            finish_alone(m, c, NULL);
         else
             report(c, gb_change_writes(c) ? error : NULL);
     }
@@ -257,6 +318,12 @@ static void count_waits(struct gb_committer *m, const struct gb_change *first, u
     pthread_mutex_unlock(&m->lock);
 }
 
+/* While durable changes are refused, none may spoil the commit of others: the reason may be a lock, which would be
+ * taken for one of the commit. */
+static bool can_share(struct gb_committer *m, const struct gb_change *first) {
+    return !any_durable(first, NULL) || gb_fence_health(&m->fence, NULL) == 0;
+}
+
 bool gb_committer_run(struct gb_committer *committer, struct gb_change *first, bool patient) {
     struct gb_error err = GB_ERROR_INIT;
     uint64_t began_ns = gb_clock_ns();
@@ -266,7 +333,7 @@ bool gb_committer_run(struct gb_committer *committer, struct gb_change *first, b
 
     for (c = first; c && !gb_change_writes(c); c = c->next)
         ;
-    if (c && (c->next || !patient)) {
+    if (c && (c->next || !patient) && can_share(committer, c)) {
         settled = transact(committer, c, NULL, patient, &err) == 0;
         if (!settled && !patient)
             return false;
@@ -279,7 +346,7 @@ bool gb_committer_run(struct gb_committer *committer, struct gb_change *first, b
     }
     for (c = first; c; c = next) {
         next = c->next;
-        finish_alone(committer, c);
+        finish_alone(committer, c, err.code == GB_ERR_STORAGE_FAILED ? &err : NULL);
     }
     return true;
 }
@@ -299,7 +366,15 @@ void gb_committer_checkpoint(struct gb_committer *committer) {
     if (!gb_committer_wants_checkpoint(committer))
         return;
     committer->log_pages = 0;
-    sqlite3_wal_checkpoint_v2(committer->apply.db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    checkpoint(committer);
+}
+
+static void note_log(struct gb_committer *m, int result, const struct gb_error *err) {
+    if (result == 0)
+        return;
+    note_outcome(m, result < 0 ? err : NULL);
+    if (result < 0)
+        gb_fence_doubt(&m->fence, err);
 }
 
 void gb_committer_write_notices(struct gb_committer *committer, bool all) {
@@ -309,14 +384,12 @@ void gb_committer_write_notices(struct gb_committer *committer, bool all) {
 
     if (all || gb_feed_log_due_ns(committer->logs.feed) <= now_ns)
         r = gb_feed_log_write(committer->logs.feed, &committer->apply, &err);
-    if (r != 0)
-        note_outcome(committer, r < 0 ? &err : NULL);
+    note_log(committer, r, &err);
     if (!all && gb_audit_log_due_ns(committer->logs.audit, false) > now_ns)
         return;
     err = GB_ERROR_INIT;
     r = gb_audit_log_write(committer->logs.audit, &committer->apply, &err);
-    if (r != 0)
-        note_outcome(committer, r < 0 ? &err : NULL);
+    note_log(committer, r, &err);
 }
 
 /* --- beginning and end -------------------------------------------------------------------------------------------- */
@@ -331,6 +404,7 @@ int gb_committer_init(struct gb_committer *m, sqlite3 *db, const struct gb_store
     m->queue_max = config->queue_max;
     m->sync_full = config->sync_full;
     gb_mutex_init(&m->lock);
+    gb_fence_init(&m->fence);
     if (!db)
         gb_apply_begin(&m->apply, &m->trouble);
     return db ? take_database(m, db, err) : 0;
@@ -340,6 +414,7 @@ void gb_committer_done(struct gb_committer *m) {
     if (m->apply.db)
         sqlite3_wal_hook(m->apply.db, NULL, NULL);
     gb_apply_done(&m->apply);
+    gb_fence_done(&m->fence);
     pthread_mutex_destroy(&m->lock);
 }
 

@@ -9,9 +9,11 @@
 
 #include "store/apply.h"
 #include "store/change.h"
+#include "store/fence.h"
 
 struct gb_committer {
     struct gb_apply apply;
+    struct gb_fence fence;
     struct gb_writer_logs logs;
     gb_writer_reopen_fn *reopen; /* NULL once there is a database */
     void *reopen_arg;
@@ -20,6 +22,7 @@ struct gb_committer {
     uint64_t queue_max; /* for the text of a refusal */
     bool sync_full;
     int log_pages;    /* of the write-ahead log, as of the last commit; 0: the next commit begins it anew */
+    bool logged;      /* the last commit wrote to the log */
     uint64_t took_ns; /* the last transaction; 0 for a durable one, whose wait says nothing about the others */
 
     pthread_mutex_t lock; /* for all below */
@@ -39,9 +42,9 @@ void gb_committer_done(struct gb_committer *committer);
 void gb_committer_admit(struct gb_committer *committer, struct gb_change *change);
 
 /* Carries out a list of changes in their order, reports each and frees it. All go into one commit; where that fails,
- * each into its own, so that only the bad ones fail. patient: may wait for another process that has the database
- * locked. Returns false if it was not patient and the one commit failed: nothing has happened then, and the list is
- * still the caller's. */
+ * each into its own, so that only the bad ones fail. While durable changes are refused, a list with one goes into a
+ * commit for each, too. patient: may wait for another process that has the database locked. Returns false if it was not
+ * patient and the one commit failed: nothing has happened then, and the list is still the caller's. */
 bool gb_committer_run(struct gb_committer *committer, struct gb_change *first, bool patient);
 
 /* True if a commit takes little more than a write to the system's cache: nothing waits for the disk. */
@@ -54,13 +57,15 @@ bool gb_committer_wants_checkpoint(const struct gb_committer *committer);
 /* Writes the notices and the records of the audit that are due, or all that wait. */
 void gb_committer_write_notices(struct gb_committer *committer, bool all);
 
-/* [any thread] When a database that refused changes is tried again; UINT64_MAX: it took the last. */
+/* [any thread] When a database that refused changes, or one to be safe on the disk, is tried again; UINT64_MAX: it
+ * refused none. */
 uint64_t gb_committer_probe_ns(struct gb_committer *committer);
 /* Tries it. */
 void gb_committer_probe(struct gb_committer *committer);
 
-/* [any thread, never blocks] As gb_store_health and gb_store_stat. */
+/* [any thread, never blocks] As gb_store_health, gb_store_durable_health and gb_store_stat. */
 int gb_committer_health(struct gb_committer *committer, struct gb_error *err);
+int gb_committer_durable_health(struct gb_committer *committer, struct gb_error *err);
 void gb_committer_stat(struct gb_committer *committer, struct gb_store_stat *ret);
 
 #endif

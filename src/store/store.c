@@ -439,6 +439,10 @@ int gb_store_health(struct gb_store *s, struct gb_error *err) {
     return gb_writer_health(s->writer, err);
 }
 
+int gb_store_durable_health(struct gb_store *s, struct gb_error *err) {
+    return gb_writer_durable_health(s->writer, err);
+}
+
 void gb_store_stat(struct gb_store *s, struct gb_store_stat *ret) {
     gb_writer_stat(s->writer, ret);
 }

@@ -90,10 +90,10 @@ int gb_store_uuid(struct gb_store *store, char ret[GB_STORE_UUID_SIZE], struct g
  * checksum. */
 int gb_store_read_stored(struct gb_store *store, const struct gb_stored_rec *rec, void *out, struct gb_error *err);
 
-/* Whether durable changes are taken: -1 with STORAGE_UNAVAILABLE and the reason if the disk refused to make one safe.
- * What became of that change is not known, although its error was reported: it was STORAGE_FAILED, where an error of
- * any other code means that the database is as before, for certain. While this says -1, every durable change is refused
- * at once with STORAGE_UNAVAILABLE; it is tried again once a second. [any thread, never blocks] */
+/* Whether durable changes are taken: -1 with STORAGE_UNAVAILABLE and the reason if the disk refused to sync the log, of
+ * whatever commit or checkpoint. A change that was refused with STORAGE_FAILED may be in the database or not; with any
+ * other code the database is as before, for certain. While this says -1, every durable change is refused at once with
+ * STORAGE_UNAVAILABLE; it is tried again once a second. [any thread, never blocks] */
 int gb_store_durable_health(struct gb_store *store, struct gb_error *err);
 
 /* --- changes ------------------------------------------------------------------------------------------------------ */

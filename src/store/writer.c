@@ -50,6 +50,10 @@ int gb_writer_health(struct gb_writer *writer, struct gb_error *err) {
     return gb_committer_health(&writer->committer, err);
 }
 
+int gb_writer_durable_health(struct gb_writer *writer, struct gb_error *err) {
+    return gb_committer_durable_health(&writer->committer, err);
+}
+
 void gb_writer_stat(struct gb_writer *writer, struct gb_store_stat *ret) {
     gb_committer_stat(&writer->committer, ret);
 }

@@ -100,6 +100,9 @@ void gb_writer_tell(struct gb_writer *writer);
 /* [any thread, never blocks] As gb_store_health. */
 int gb_writer_health(struct gb_writer *writer, struct gb_error *err);
 
+/* [any thread, never blocks] As gb_store_durable_health. */
+int gb_writer_durable_health(struct gb_writer *writer, struct gb_error *err);
+
 void gb_writer_stat(struct gb_writer *writer, struct gb_store_stat *ret);
 
 #endif

@@ -14,9 +14,10 @@ from harness import BACKENDS, SMALL_SLOTS, Daemon  # noqa: E402
 from record import RECORD  # noqa: E402
 
 # Begun first: the files that take longest, in this order.
-LONG = ["test_tls_suites", "test_schema", "test_idempotency", "test_share_kill", "test_reuse", "test_page_rates", "test_history", "test_broken",
-        "test_page_live", "test_page", "test_unread", "test_share_gpu", "test_page_look", "test_feed", "test_operations",
-        "test_adopt_kill", "test_streams", "test_selftest"]
+LONG = ["test_schema", "test_tls_suites", "test_broken", "test_tokens", "test_page_rates", "test_repeat", "test_tls_crowd",
+        "test_unread", "test_bounds", "test_streams", "test_history", "test_feed", "test_operations", "test_tokens_file", "test_page_live",
+        "test_idempotency", "test_soak", "test_audit", "test_answers", "test_selftest", "test_reuse", "test_stop", "test_health", "test_page",
+        "test_cli_terminal", "test_examples", "test_tls", "test_remedies", "test_share_gpu", "test_adopt_kill", "test_share_kill"]
 _names = itertools.count(1)
 _outcomes = {}
 

@@ -19,6 +19,8 @@ from record import RECORD, requests_in
 BACKENDS = os.environ.get("GB_E2E_BACKENDS", "host host:discrete").split()
 SMALL_SLOTS = ("--slots-bytes", "8M", "--slot-bytes", "256K")
 SLOT = 256 * 1024  # of SMALL_SLOTS
+# Tests at random moments repeat themselves as often as check has time for; CI asks for more of the same.
+ROUNDS = int(os.environ.get("GB_E2E_ROUNDS", "1"))
 DATA = "/v1/sessions/{}/buffers/{}/data"
 # What no list in src/daemon/cage has, and a test needed.
 REFUSED_CALL = re.compile(r"the system call \w+ \(\d+\) is on no list: it failed")

@@ -6,14 +6,14 @@ import socket
 import time
 
 from badclient import Footprint
-from harness import DATA, SLOT, Client, until
+from harness import DATA, ROUNDS, SLOT, Client, until
 from owning import Owned, Owner
 from sharing import kill, spawn
 from values import payload
 
 SIZE = SLOT + 96
 A = payload(SIZE, 1)
-OWNERS, AT_A_TIME, NAMES = 400, 12, 6
+OWNERS, AT_A_TIME, NAMES = 100 * ROUNDS, 12, 6
 
 
 def owner(path, session, seed):

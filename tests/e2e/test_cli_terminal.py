@@ -106,6 +106,7 @@ def test_top_lives_on_the_other_screen_and_gives_the_terminal_back(cli, daemon, 
     assert "/v1/stats -> 304" in err and "/v1/stats -> 200" in err
 
 
+@pytest.mark.once  # the command's own work
 def test_top_knows_the_rate_of_what_comes_in_bursts(start):
     d = start()
     t = Terminal(Cli(d.url("")), "top", "--interval", "0.2", columns=120)

@@ -1,6 +1,7 @@
 """Rates in the page, and the number of requests that they need."""
 import time
 
+import pytest
 from bursts import BURST, bursts, rate
 from pages import browser, open_page, rows  # noqa: F401
 
@@ -34,6 +35,7 @@ def test_rates_of_what_comes_in_bursts(start, open_page):
         assert max(y for _, y in line) < 2.1 * BURST, line  # one of the daemon's samples of 2 s may contain an additional burst
 
 
+@pytest.mark.once  # the page's own work
 def test_the_window(start, open_page):
     page = open_page(start())
     # A burst of 50 each second, sampled every fraction of a second; after 40 s another daemon answers.
@@ -51,6 +53,7 @@ def test_the_window(start, open_page):
     assert None in said["picked"] and [at // 10000 for at in times] == [1, 2, 3, 4], said["picked"]
 
 
+@pytest.mark.once  # the page's own work
 def test_it_asks_little(start, open_page):
     d = start()
     for i in range(5):

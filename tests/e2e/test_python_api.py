@@ -1,4 +1,5 @@
 """The Python client's other methods: resources, operations, the daemon's address, and that every route has a method."""
+import contextlib
 import os
 import re
 import socket
@@ -353,17 +354,21 @@ def test_broken_answers(answer, error):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve():
-            for _ in range(2):
-                with server.accept()[0] as s:
-                    s.recv(65536)
-                    s.sendall(answer)
+            with contextlib.suppress(OSError):  # it is shut down
+                while True:  # a request whose connection ended early is sent again
+                    with server.accept()[0] as s:
+                        s.recv(65536)
+                        s.sendall(answer)
 
-        threading.Thread(target=serve, daemon=True).start()
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
         with gpubuf.Client("http://127.0.0.1:%d" % server.getsockname()[1], timeout=90) as c:
             with pytest.raises(error):
                 c.info("x")
             with pytest.raises(gpubuf.Error):
                 c.get("x")
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 def test_a_daemon_that_does_not_answer():

@@ -31,11 +31,25 @@ void core_fixture_prepare(struct core_fixture *f, const char *spec) {
     };
 }
 
+static void open_disk(struct core_fixture *f) {
+    struct gb_error err = GB_ERROR_INIT;
+    char uuid[GB_STORE_UUID_SIZE];
+    char dir[96];
+    const struct gb_disk_config config = {.dir = dir, .uuid = uuid, .faults = f->disk_faults};
+
+    snprintf(dir, sizeof(dir), "%s/data", f->store.dir);
+    gb_assert_ok(gb_store_uuid(f->store.store, uuid, &err), err);
+    gb_assert_ok(gb_disk_open(&config, &f->disk, &err), err);
+    f->config.disk = f->disk;
+}
+
 void core_fixture_open(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
 
     if (!f->store.store)
         store_fixture_open(&f->store);
+    if (f->durable)
+        open_disk(f);
     f->config.backend = f->backend;
     f->config.store = f->store.store;
     gb_assert_ok(gb_core_open(&f->config, &f->core, &err), err);
@@ -49,6 +63,8 @@ void core_fixture_init(struct core_fixture *f, const char *spec) {
 void core_fixture_close(struct core_fixture *f) {
     gb_core_close(f->core);
     f->core = NULL;
+    gb_disk_close(f->disk);
+    f->disk = NULL;
     if (f->store.store)
         store_fixture_close(&f->store);
 }

@@ -12,8 +12,11 @@
 struct core_fixture {
     struct store_fixture store;
     struct gb_backend *backend;
+    struct gb_disk *disk;
     struct gb_core_config config;
     struct gb_core *core;
+    bool durable;            /* core_fixture_open opens a folder for the bytes of durable buffers */
+    const char *disk_faults; /* then: rules; NULL: none */
 };
 
 #define CORE_SLOT_BYTES 65536u

@@ -162,6 +162,14 @@ int store_put_buffer_now(struct gb_store *s, const struct gb_buffer_rec *rec, st
     return collect(&w, err);
 }
 
+int store_edit_now(struct gb_store *s, const struct gb_store_edit *edits, size_t count, struct gb_error *err) {
+    struct store_wait w;
+
+    store_wait_init(&w);
+    gb_store_edit_buffers(s, edits, count, NULL, store_wait_report, &w);
+    return collect(&w, err);
+}
+
 int store_flush_now(struct gb_store *s, struct gb_error *err) {
     struct store_wait w;
 

@@ -24,7 +24,6 @@ void store_fixture_close(struct store_fixture *f);
 /* Makes only the folder. */
 void store_fixture_dir(struct store_fixture *f);
 
-/* Makes a record with distinct values in every field, derived from id. */
 /* Distinct values in every field, made from id. */
 /* Labels of that text (not "{}"), a few different ones at most, which live as long as the program. One thread. */
 struct gb_text *store_labels(const char *text);
@@ -50,6 +49,7 @@ void store_wait_until(struct store_wait *w, unsigned reported);
 /* Queue one change and wait for it. Return 0 or -1. */
 int store_put_session_now(struct gb_store *s, const struct gb_session_rec *rec, struct gb_error *err);
 int store_put_buffer_now(struct gb_store *s, const struct gb_buffer_rec *rec, struct gb_error *err);
+int store_edit_now(struct gb_store *s, const struct gb_store_edit *edits, size_t count, struct gb_error *err);
 int store_flush_now(struct gb_store *s, struct gb_error *err);
 
 /* Holds the writer in a done callback, so that all changes queued meanwhile form one group. */

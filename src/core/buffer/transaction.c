@@ -6,6 +6,7 @@
 
 #include "base/container.h"
 #include "core/buffer/guard.h"
+#include "core/buffer/transaction_disk.h"
 #include "core/stored/disks.h"
 
 /* If the session is gone, that is reported instead of an earlier error. */
@@ -26,7 +27,7 @@ static int number_locked(struct gb_transaction *c) {
         c->rec.run = session->core->run;
     if (c->rec.id != 0)
         return 0;
-    id = atomic_fetch_add(&session->core->last_buffer_id, 1) + 1;
+    id = c->new_id != 0 ? c->new_id : atomic_fetch_add(&session->core->last_buffer_id, 1) + 1;
     if (gb_idlist_put(&session->buffers_by_id, id, c->buffer) < 0)
         return gb_no_memory(&c->error);
     c->buffer->id = id;
@@ -49,79 +50,6 @@ static void publish_names_locked(struct gb_transaction *c) {
     gb_text_set(&c->buffer->rec.stream, c->stream);
 }
 
-/* --- stored bytes ------------------------------------------------------------------------------------------------- */
-
-/* The bytes that the buffer is to have. NULL: a mirrored buffer that was never written. */
-static const struct gb_content *bytes_of(const struct gb_transaction *c) {
-    const struct gb_buffer *b = c->buffer;
-
-    if (c->content)
-        return c->content;
-    if (!c->rec.mirrored)
-        return b->content;
-    return gb_side_current(c->rec.head, GB_SIDE_DEVICE) ? b->sides[GB_SIDE_DEVICE] : b->sides[GB_SIDE_HOST];
-}
-
-/* Decides what the disk has to do with the transaction. rec is complete. */
-static void plan_disk_locked(struct gb_transaction *c) {
-    const struct gb_buffer *b = c->buffer;
-    enum gb_durability was = b->live ? b->rec.durability : GB_DURABILITY_NONE;
-    const struct gb_content *content;
-
-    c->persist = (struct gb_persist){.stored = NULL};
-    c->durable = was == GB_DURABILITY_SYNC || (was != GB_DURABILITY_NONE && c->removes);
-    c->forgets = false;
-    c->persists = false;
-    if (c->removes)
-        return;
-    c->durable |= c->rec.durability == GB_DURABILITY_SYNC || c->stores;
-    c->forgets = b->stored && c->rec.durability == GB_DURABILITY_NONE;
-    c->persists = (c->rec.durability == GB_DURABILITY_SYNC || c->stores) && c->rec.state == GB_BUFFER_READY &&
-                  !(b->stored && b->stored->generation == c->rec.generation);
-    if (!c->persists)
-        return;
-    content = bytes_of(c);
-    c->persist.session = c->session;
-    c->persist.content = content ? gb_content_ref((struct gb_content *)(uintptr_t)content) : NULL;
-    c->persist.rec = &c->rec;
-}
-
-/* The bytes are on disk: their checksum is known now, unless a process may be writing them. */
-static void take_checksum_locked(struct gb_transaction *c) {
-    const struct gb_content *content = bytes_of(c);
-
-    if (!c->persist.stored || (content && (content->pin_writers > 0 || content->tainted || content->owner)))
-        return;
-    c->rec.has_crc32c = true;
-    c->rec.crc32c = c->persist.stored->rec.crc32c;
-}
-
-static struct gb_store_edit edit_of(struct gb_transaction *c) {
-    return (struct gb_store_edit){.rec = &c->rec,
-                                  .removes = c->removes,
-                                  .durable = c->durable,
-                                  .forgets = c->forgets,
-                                  .stored = c->persist.stored ? &c->persist.stored->rec : NULL,
-                                  .data = c->persist.data};
-}
-
-/* Before the record is published. */
-static void publish_stored_locked(struct gb_transaction *c) {
-    struct gb_buffer *b = c->buffer;
-
-    if (c->persist.stored || c->forgets || c->removes) {
-        gb_buffer_set_stored_locked(b, c->persist.stored);
-        c->persist.stored = NULL;
-    }
-    c->rec.stored_generation = b->stored ? b->stored->generation : 0;
-}
-
-/* Without locks. error: of the commit; GB_OK: none. */
-static void end_persist(struct gb_transaction *c, const struct gb_error *error) {
-    if (c->persists)
-        gb_persist_done(&c->persist, error->code == GB_OK, error->code == GB_ERR_STORAGE_FAILED);
-}
-
 /* --- one transaction ---------------------------------------------------------------------------------------------- */
 
 static int validate_locked(struct gb_transaction *c) {
@@ -134,7 +62,7 @@ static int validate_locked(struct gb_transaction *c) {
         return -1;
     if (c->removes)
         b->deleting = true;
-    plan_disk_locked(c);
+    gb_transaction_plan_disk_locked(c);
     return 0;
 }
 
@@ -255,7 +183,7 @@ static struct gb_content *publish_locked(struct gb_transaction *c) {
 
     gb_guard_tell_locked(c->buffer, &c->rec);
     publish_names_locked(c);
-    publish_stored_locked(c);
+    gb_transaction_publish_stored_locked(c);
     c->publish_locked(c, c->buffer);
     gb_buffer_note_behind_locked(c->session, c->buffer);
     note_locked(c, &before);
@@ -287,7 +215,7 @@ static void committed(void *arg, const struct gb_error *error) {
     next = leave_locked(session, c->buffer);
     pthread_mutex_unlock(&session->lock);
     gb_content_drop_all(lost);
-    end_persist(c, &c->error);
+    gb_transaction_end_disk(c, &c->error);
     if (c->durable)
         gb_disks_point(session->core, GB_DISK_OP_before_answer);
     c->end(c);
@@ -305,7 +233,7 @@ static void record(struct gb_transaction *c) {
     if (c->unrecorded) {
         committed(c, NULL);
     } else if (c->durable) {
-        c->edit = edit_of(c);
+        c->edit = gb_transaction_edit(c);
         gb_disks_point(c->session->core, GB_DISK_OP_before_commit);
         gb_store_edit_buffers(store, &c->edit, 1, mark_of(c), committed, c);
     } else if (c->removes) {
@@ -323,7 +251,7 @@ static void persisted(struct gb_persist *persist) {
         return;
     }
     pthread_mutex_lock(&c->session->lock);
-    take_checksum_locked(c);
+    gb_transaction_take_checksum_locked(c);
     pthread_mutex_unlock(&c->session->lock);
     record(c);
 }
@@ -403,7 +331,7 @@ static void group_committed(void *arg, const struct gb_error *error) {
     pthread_mutex_unlock(&session->lock);
     gb_content_drop_all(lost);
     for (i = 0; i < g->count; i++)
-        end_persist(g->transactions[i], &g->error);
+        gb_transaction_end_disk(g->transactions[i], &g->error);
     g->end(g);
     run(next);
 }
@@ -417,7 +345,7 @@ static void record_group(struct gb_transaction_group *g) {
         return;
     }
     for (i = 0; i < g->count; i++)
-        g->edits[i] = edit_of(g->transactions[i]);
+        g->edits[i] = gb_transaction_edit(g->transactions[i]);
     gb_disks_point(g->session->core, GB_DISK_OP_before_commit);
     gb_store_edit_buffers(g->session->core->store, g->edits, g->count, g->mark, group_committed, g);
 }
@@ -428,7 +356,7 @@ static void one_persisted(struct gb_transaction_group *g, struct gb_transaction 
 
     pthread_mutex_lock(&g->session->lock);
     if (c && c->persist.error.code == GB_OK)
-        take_checksum_locked(c);
+        gb_transaction_take_checksum_locked(c);
     else if (c && g->error.code == GB_OK)
         g->error = c->persist.error;
     last = --g->persisting == 0;

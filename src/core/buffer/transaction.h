@@ -29,6 +29,9 @@ struct gb_transaction {
 
     /* Set by the owner or by validate_locked: */
     const struct gb_content *content; /* the bytes that the buffer is to have; NULL: those that it has. Borrowed */
+    struct gb_tee *tee;               /* has those bytes on disk, if the buffer is the one that it was begun for;
+                                       * borrowed until end. NULL: none */
+    int64_t new_id;                   /* reserved for a new buffer; 0: none */
     bool stores;                      /* the bytes go to disk, also if they are those that it has */
     bool unrecorded;                  /* the database learns nothing of it */
 

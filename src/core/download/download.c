@@ -170,7 +170,7 @@ int gb_download_start_view(struct gb_download *d, const struct gb_view *view, co
     d->span_count = spans ? count : 1;
     if (check_view(d, err) < 0 || check_spans(&d->view, d->spans, d->span_count, err) < 0)
         return -1;
-    if (d->stored && gb_view_straight(&d->view, 0) < d->view.bytes)
+    if (d->stored && d->view.axes > 0)
         return want_memory(d, err);
     for (i = 0; i < d->span_count; i++)
         d->length += d->spans[i].length;

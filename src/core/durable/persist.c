@@ -17,6 +17,7 @@ struct job {
     atomic_bool posted;
     struct gb_download *source;
     struct gb_disk_writer *file; /* NULL: the bytes go to persist->data */
+    bool begun;
     uint64_t written;
     uint32_t *blocks;
 };
@@ -60,6 +61,22 @@ static int open_file(struct job *job, struct gb_error *err) {
         return gb_disk_create(job->core->config.disk, &name, p->rec->bytes, &job->file, err);
     p->data = malloc((size_t)p->rec->bytes + 1);
     return p->data ? 0 : gb_no_memory(err);
+}
+
+/* The file may be there already, with all bytes. */
+static int begin(struct job *job, struct gb_error *err) {
+    struct gb_persist *p = job->persist;
+
+    job->begun = true;
+    job->file = p->tee ? gb_tee_take(p->tee) : NULL;
+    if (!job->file)
+        return open_source(job, err) < 0 ? -1 : open_file(job, err);
+    gb_disk_name_as(job->file, &(struct gb_disk_name){p->rec->id, p->rec->generation, p->rec->run});
+    job->written = p->rec->bytes;
+    gb_content_drop_later(p->content);
+    p->content = NULL;
+    job->blocks = calloc(gb_stored_block_count(p->rec->bytes) + 1, sizeof(*job->blocks));
+    return job->blocks ? 0 : gb_no_memory(err);
 }
 
 /* --- the bytes ---------------------------------------------------------------------------------------------------- */
@@ -160,8 +177,8 @@ static void run(struct gb_task *task) {
         free_job(job);
         return;
     }
-    if (!job->source)
-        r = open_source(job, &err) < 0 ? -1 : open_file(job, &err);
+    if (!job->begun)
+        r = begin(job, &err);
     if (r == 0)
         r = move(job, &err);
     if (r > 0)

@@ -15,6 +15,9 @@
 /* Other buffers are stored by later ticks: the disk is one for all. */
 #define STORES_AT_ONCE 64
 
+#define SWEEP_NS (3600 * GB_NS_PER_S)
+#define ORPHAN_TTL_S (24 * 3600)
+
 static int check_locked(const struct gb_buffer *b, struct gb_error *err) {
     if (b->rec.durability == GB_DURABILITY_NONE)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
@@ -157,12 +160,23 @@ static void look_after_disk(struct gb_core *core) {
     gb_notice_post(core, &notice);
 }
 
+/* Orphans are kept for a while, so that an older database that is put back finds their files. */
+static void sweep_orphans(struct gb_core *core) {
+    uint64_t now_ns = gb_clock_ns();
+
+    if (core->orphans_swept_ns > 0 && now_ns - core->orphans_swept_ns < SWEEP_NS)
+        return;
+    core->orphans_swept_ns = now_ns;
+    gb_disk_sweep_orphans(core->config.disk, core->config.orphan_ttl_s > 0 ? core->config.orphan_ttl_s : ORPHAN_TTL_S);
+}
+
 void gb_durable_tick(struct gb_core *core) {
     uint64_t lag_ms = core->config.durable_lag_ms > 0 ? core->config.durable_lag_ms : 1000;
 
     if (!core->config.disk)
         return;
     look_after_disk(core);
+    sweep_orphans(core);
     store_all(core, gb_wall_us() - (int64_t)lag_ms * 1000, NULL);
 }
 

@@ -83,8 +83,14 @@ static int look_at_disk(struct found *found, struct gb_error *err) {
         found->all_there = true;
         return why.code == GB_ERR_INTERNAL ? gb_error_move(err, &why) : 0;
     }
-    for (i = 0; i < found->strays.count; i++)
-        gb_disk_set_aside(disk, found->strays.items[i].value, false);
+    for (i = 0; i < found->strays.count; i++) {
+        const struct gb_disk_name *name = found->strays.items[i].value;
+
+        if (name->generation == 0) /* of an upload that broke off */
+            gb_disk_remove(disk, name);
+        else
+            gb_disk_set_aside(disk, name, false);
+    }
     return 0;
 }
 

@@ -43,6 +43,7 @@ struct gb_core_config {
     struct gb_store *store;     /* borrowed */
     struct gb_disk *disk;       /* of the bytes of durable buffers; borrowed; NULL: there are none */
     unsigned disk_threads;      /* that wait for it; 0: GB_DISK_THREADS */
+    uint64_t orphan_ttl_s;      /* how long files that no row names are kept; 0: a day */
     uint64_t durable_lag_ms;    /* how long after its change a buffer of durability BEHIND is stored; 0: 1000 */
     uint64_t slots_bytes;       /* all pinned slots together: the limit on staging memory */
     uint64_t slot_bytes;        /* each; 256 KiB to 4 MiB */

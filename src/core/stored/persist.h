@@ -4,6 +4,7 @@
 #define GB_CORE_STORED_PERSIST_H
 
 #include "core/stored/stored.h"
+#include "core/stored/tee.h"
 
 struct gb_content;
 struct gb_session;
@@ -12,6 +13,7 @@ struct gb_persist {
     struct gb_session *session;      /* borrowed until done, as rec */
     struct gb_content *content;      /* a reference, which is given back; NULL: the bytes are zeros */
     const struct gb_buffer_rec *rec; /* the record that they are of: id, generation and run are set */
+    struct gb_tee *tee;              /* has written the bytes; borrowed. NULL: they are read from the content */
     struct gb_stored *stored;        /* the result, with a reference; NULL after an error */
     void *data;                      /* the bytes, if they go to the database; freed with gb_persist_done */
     struct gb_error error;

@@ -7,6 +7,7 @@
 
 #include "core/buffer/buffer.h"
 #include "core/memory/kind.h"
+#include "core/stored/tee.h"
 
 struct gb_core_transfer {
     atomic_uint refs;
@@ -81,9 +82,11 @@ struct gb_staged_copy {
     struct gb_ev *end;
     struct gb_copy_sample *sample; /* where its times are kept, or come from; NULL: neither */
     struct gb_copy_times times;
-    bool sampled; /* the times are those of another copy; there is no start */
-    bool busy;    /* the transfer's lock */
-    bool first;   /* of its transfer: the wait before it is the queue time */
+    bool sampled;  /* the times are those of another copy; there is no start */
+    bool busy;     /* the transfer's lock */
+    unsigned uses; /* of an upload: the copy, and the slot's way to the disk; the transfer's lock */
+    struct gb_tee_piece piece;
+    bool first; /* of its transfer: the wait before it is the queue time */
 };
 
 /* Record the events before and after work on the stream that is not one plain copy. The first copy of a transfer also

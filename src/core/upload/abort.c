@@ -47,6 +47,7 @@ void gb_upload_stop_running(struct gb_upload *u) {
 void gb_upload_dispose(struct gb_upload *u) {
     struct gb_session *s = u->t.session;
 
+    gb_tee_free(u->disk.tee);
     gb_content_drop_later(u->content); /* this may be a backend's thread */
     gb_content_drop_later(u->base);
     if (u->counted) {

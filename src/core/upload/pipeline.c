@@ -2,9 +2,29 @@
 #include "core/upload/pipeline.h"
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "base/crc32c.h"
 #include "core/upload/upload.h"
 #include "core/util/look.h"
+
+/* The slot is given back after its last use. */
+static void use_ended(struct gb_upload *u, struct gb_staged_copy *f, const struct gb_error *error) {
+    bool last;
+
+    pthread_mutex_lock(&u->t.lock);
+    last = --f->uses == 0;
+    if (!last && error)
+        gb_upload_fail_locked(u, error);
+    pthread_mutex_unlock(&u->t.lock);
+    if (!last)
+        return;
+    gb_staged_copy_release(f);
+    pthread_mutex_lock(&u->t.lock);
+    f->busy = false;
+    u->pipe.in_flight--;
+    gb_upload_pended_locked(u, error);
+    pthread_mutex_unlock(&u->t.lock);
+}
 
 /* Its copy is done, or never will be. Without a reference dropped. */
 static void landed(struct gb_staged_copy *f, const struct gb_error *error) {
@@ -12,12 +32,18 @@ static void landed(struct gb_staged_copy *f, const struct gb_error *error) {
 
     if (!error)
         gb_staged_copy_account(f);
-    gb_staged_copy_release(f);
+    use_ended(u, f, error);
+}
+
+/* The slot is on disk, or never will be. */
+static void stored(struct gb_tee_piece *piece, const struct gb_error *error) {
+    struct gb_staged_copy *f = gb_container_of(piece, struct gb_staged_copy, piece);
+    struct gb_upload *u = gb_upload_of(f->transfer);
+
+    use_ended(u, f, error);
     pthread_mutex_lock(&u->t.lock);
-    f->busy = false;
-    u->pipe.in_flight--;
-    gb_upload_pended_locked(u, error);
-    pthread_mutex_unlock(&u->t.lock);
+    gb_upload_unlock_advance(u);
+    gb_core_transfer_unref(&u->t);
 }
 
 /* The watch of the last of some. In a stream's order the others are done as well. */
@@ -136,8 +162,14 @@ static int send(struct gb_upload *u, struct gb_error *err) {
     pthread_mutex_lock(&u->t.lock);
     u->pipe.in_flight++;
     gb_upload_pend_locked(u);
+    f->uses = u->disk.tee ? 2 : 1;
     pthread_mutex_unlock(&u->t.lock);
     gb_core_transfer_ref(&u->t);
+    if (u->disk.tee) {
+        f->piece = (struct gb_tee_piece){.ptr = f->slot, .n = f->bytes, .done = stored};
+        gb_core_transfer_ref(&u->t);
+        gb_tee_write(u->disk.tee, &f->piece);
+    }
     if (!unwatched) /* the slot may be another's as soon as it is watched */
         sum_up(u, f);
     if (copy(u, f, &why) < 0) {
@@ -177,6 +209,8 @@ bool gb_upload_begin_slot_locked(struct gb_upload *u) {
             f = &u->pipe.copies[i];
     }
     if (!f)
+        return false;
+    if (u->disk.tee && !gb_write_through_may_take(u))
         return false;
     f->slot = u->pipe.in_flight > 0 ? gb_slots_try(slots) : gb_core_transfer_slot_locked(&u->t);
     if (!f->slot)

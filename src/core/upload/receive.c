@@ -75,6 +75,8 @@ int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
         gb_scatter_fill(upload, n);
     } else {
         upload->crc = gb_crc32c(upload->crc, (char *)upload->content->ptr + at, n);
+        if (upload->disk.tee)
+            gb_write_through_filled(upload);
     }
     return 0;
 }

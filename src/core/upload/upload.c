@@ -146,6 +146,7 @@ static int plan_locked(struct gb_upload *u, const struct gb_upload_params *param
     plan_draft_locked(plan, params, &draft);
     plan->direct = !draft.by_device && gb_kind_direct_in(u->t.device, draft.kind);
     u->crc = draft.crc32c;
+    gb_write_through_begin_locked(u, &draft);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* An upload, for the files that implement it, lowest first: state.c makes every step, scatter.c places bytes that are
- * not contiguous, pipeline.c queues the copies of slots, receive.c takes bytes, prepare.c queues the work before the
- * payload, commit.c commits, abort.c cleans up, plan.c plans, upload.c begins.
+ * not contiguous, write_through.c has the payload written to disk, pipeline.c queues the copies of slots, receive.c
+ * takes bytes, prepare.c queues the work before the payload, commit.c commits, abort.c cleans up, plan.c plans,
+ * upload.c begins.
  *
  * What differs between uploads is their role: a plain upload (commit.c), a member of a group (group.c), a device write
  * (device_write.c), and two in multipart/: the target, which owns the memory, and a part, which writes into it. */
@@ -10,6 +11,7 @@
 #include "core/buffer/transaction.h"
 #include "core/public/upload.h"
 #include "core/upload/pipeline.h"
+#include "core/upload/write_through.h"
 
 /* --- the plan ----------------------------------------------------------------------------------------------------- */
 
@@ -137,6 +139,7 @@ struct gb_upload {
     uint32_t crc; /* of the bytes received */
     uint64_t filled;
     size_t room;
+    struct gb_write_through disk;
     char *scratch; /* scattered, written by the CPU: bytes are gathered here first */
     size_t scratch_n;
     struct gb_upload_pipeline pipe;

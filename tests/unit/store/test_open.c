@@ -226,6 +226,35 @@ START_TEST(an_older_schema_is_migrated) {
 }
 END_TEST
 
+/* A database of the schema before durable buffers. */
+START_TEST(a_database_without_stored_bytes_is_migrated) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec session = store_session(1, "s");
+    struct gb_buffer_rec buffer = store_buffer(2, 1, "b");
+    struct gb_buffer_rec seen = {.durability = GB_DURABILITY_SYNC};
+    char uuid[GB_STORE_UUID_SIZE];
+
+    store_fixture_init(&f);
+    session.durability = buffer.durability = GB_DURABILITY_SYNC;
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
+    store_fixture_close(&f);
+    store_sql_exec(f.path, "DROP TABLE stored; DROP TABLE identity; ALTER TABLE buffers DROP COLUMN durability;"
+                           "ALTER TABLE sessions DROP COLUMN durability; PRAGMA user_version = 11");
+    store_fixture_open(&f);
+    ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), SCHEMA_NEWEST);
+    gb_assert_ok(gb_store_load_buffers(f.store, see_buffer, &seen, &err), err);
+    ck_assert_int_eq(seen.id, 2);
+    ck_assert_int_eq(seen.durability, GB_DURABILITY_NONE);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM sessions WHERE durability = 'none'"), 1);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM stored"), 0);
+    gb_assert_ok(gb_store_uuid(f.store, uuid, &err), err);
+    ck_assert_uint_eq(strlen(uuid), GB_STORE_UUID_SIZE - 1);
+    store_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(a_missing_counter_is_added) {
     struct store_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -371,6 +400,7 @@ int main(void) {
     gb_test_add(suite, "numbers", numbers_near_the_end_are_refused_and_kept, 60);
     gb_test_add(suite, "newer", a_newer_schema_is_refused, 60);
     gb_test_add(suite, "older", an_older_schema_is_migrated, 60);
+    gb_test_add(suite, "stored", a_database_without_stored_bytes_is_migrated, 60);
     gb_test_add(suite, "counter", a_missing_counter_is_added, 60);
     gb_test_add(suite, "tables made anew", tables_made_anew_are_what_they_were, 60);
     gb_test_add(suite, "second", a_second_opener_is_refused, 60);

@@ -1,0 +1,69 @@
+#include "core/buffer/transaction_disk.h"
+
+/* The bytes that the buffer is to have. NULL: a mirrored buffer that was never written. */
+static const struct gb_content *bytes_of(const struct gb_transaction *c) {
+    const struct gb_buffer *b = c->buffer;
+
+    if (c->content)
+        return c->content;
+    if (!c->rec.mirrored)
+        return b->content;
+    return gb_side_current(c->rec.head, GB_SIDE_DEVICE) ? b->sides[GB_SIDE_DEVICE] : b->sides[GB_SIDE_HOST];
+}
+
+void gb_transaction_plan_disk_locked(struct gb_transaction *c) {
+    const struct gb_buffer *b = c->buffer;
+    enum gb_durability was = b->live ? b->rec.durability : GB_DURABILITY_NONE;
+    const struct gb_content *content;
+
+    c->persist = (struct gb_persist){.stored = NULL};
+    c->durable = was == GB_DURABILITY_SYNC || (was != GB_DURABILITY_NONE && c->removes);
+    c->forgets = false;
+    c->persists = false;
+    if (c->removes)
+        return;
+    c->forgets = b->stored && c->rec.durability == GB_DURABILITY_NONE;
+    c->durable |= c->rec.durability == GB_DURABILITY_SYNC || c->stores || c->forgets;
+    c->persists = (c->rec.durability == GB_DURABILITY_SYNC || c->stores) && c->rec.state == GB_BUFFER_READY &&
+                  !(b->stored && b->stored->generation == c->rec.generation);
+    if (!c->persists)
+        return;
+    content = bytes_of(c);
+    c->persist.session = c->session;
+    c->persist.content = content ? gb_content_ref((struct gb_content *)(uintptr_t)content) : NULL;
+    c->persist.rec = &c->rec;
+    c->persist.tee = c->tee && gb_tee_buffer_id(c->tee) == c->rec.id ? c->tee : NULL;
+}
+
+void gb_transaction_take_checksum_locked(struct gb_transaction *c) {
+    const struct gb_content *content = bytes_of(c);
+
+    if (!c->persist.stored || (content && (content->pin_writers > 0 || content->tainted || content->owner)))
+        return;
+    c->rec.has_crc32c = true;
+    c->rec.crc32c = c->persist.stored->rec.crc32c;
+}
+
+struct gb_store_edit gb_transaction_edit(struct gb_transaction *c) {
+    return (struct gb_store_edit){.rec = &c->rec,
+                                  .removes = c->removes,
+                                  .durable = c->durable,
+                                  .forgets = c->forgets,
+                                  .stored = c->persist.stored ? &c->persist.stored->rec : NULL,
+                                  .data = c->persist.data};
+}
+
+void gb_transaction_publish_stored_locked(struct gb_transaction *c) {
+    struct gb_buffer *b = c->buffer;
+
+    if (c->persist.stored || c->forgets || c->removes) {
+        gb_buffer_set_stored_locked(b, c->persist.stored);
+        c->persist.stored = NULL;
+    }
+    c->rec.stored_generation = b->stored ? b->stored->generation : 0;
+}
+
+void gb_transaction_end_disk(struct gb_transaction *c, const struct gb_error *error) {
+    if (c->persists)
+        gb_persist_done(&c->persist, error->code == GB_OK, error->code == GB_ERR_STORAGE_FAILED);
+}

@@ -1,0 +1,161 @@
+/* Durable buffers when malloc fails: every allocation of an upload, a restart and a load, on whatever thread, fails
+ * once, in turn. What was acknowledged is there afterwards, and nothing else is left on the disk. */
+#include <errno.h>
+#include <glob.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core_fixture.h"
+#include "gb_test.h"
+
+/* Sanitizers bring a malloc of their own. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *malloc(size_t size);
+void *calloc(size_t count, size_t size);
+
+static atomic_long until_failure = -1; /* negative: none fails */
+
+static bool fails_now(void) {
+    if (atomic_load(&until_failure) < 0 || atomic_fetch_sub(&until_failure, 1) != 0)
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+void *malloc(size_t size) {
+    return fails_now() ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size) {
+    return fails_now() ? NULL : __libc_calloc(count, size);
+}
+
+#define BYTES (GB_STORED_INLINE_BYTES + 3 * CORE_SLOT_BYTES + 100)
+#define ALLOCATIONS 150
+
+static const char *const specs[] = {"host:bytes=16M", "host:discrete,bytes=16M"};
+static char data[2][BYTES];
+static char back[BYTES];
+
+/* ck_assert itself would need memory. */
+static bool refused(int r, const struct gb_error *err) {
+    if (r < 0 && err->code != GB_ERR_INTERNAL && err->code != GB_ERR_OUT_OF_MEMORY && err->code != GB_ERR_SATURATED &&
+        err->code != GB_ERR_STORE_FAILED && err->code != GB_ERR_DEVICE_ERROR && err->code != GB_ERR_NOT_LOADED)
+        ck_abort_msg("%s: %s", gb_code_slug(err->code), err->detail);
+    return r < 0;
+}
+
+static int put(struct core_fixture *f, const char *name, int which, size_t n, struct gb_error *err) {
+    struct gb_upload_params p = core_upload_params("default", name, n);
+
+    p.buffer.has_durability = true;
+    p.buffer.durability = GB_DURABILITY_SYNC;
+    return core_upload(f->core, &p, data[which], NULL, err);
+}
+
+/* One of the two that were sent, and the second if that was acknowledged. */
+static void check(struct core_fixture *f, const char *name, size_t n, bool second, long at) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_assert_ok(core_download(f->core, "default", name, 0, n, back, &err), err);
+    ck_assert_msg(memcmp(back, data[1], n) == 0 || (!second && memcmp(back, data[0], n) == 0),
+                  "allocation %ld: %s has other bytes", at, name);
+}
+
+static void check_files(struct core_fixture *f, long at) {
+    char pattern[128];
+    glob_t found;
+
+    snprintf(pattern, sizeof(pattern), "%s/data/[0-9a-f][0-9a-f]/*", f->store.dir);
+    ck_assert_int_eq(glob(pattern, 0, NULL, &found), 0);
+    ck_assert_msg(found.gl_pathc == 1, "allocation %ld: %zu files", at, found.gl_pathc);
+    globfree(&found);
+}
+
+static unsigned play(const char *spec, long at) {
+    struct core_fixture f;
+    struct gb_error err[2] = {GB_ERROR_INIT, GB_ERROR_INIT};
+    bool large;
+    bool small;
+
+    core_fixture_prepare(&f, spec);
+    f.durable = true;
+    core_fixture_open(&f);
+    gb_assert_ok(put(&f, "large", 0, BYTES, &err[0]), err[0]);
+    gb_assert_ok(put(&f, "small", 0, 1000, &err[0]), err[0]);
+    atomic_store(&until_failure, at);
+    large = !refused(put(&f, "large", 1, BYTES, &err[0]), &err[0]);
+    small = !refused(put(&f, "small", 1, 1000, &err[1]), &err[1]);
+    atomic_store(&until_failure, -1);
+    check(&f, "large", BYTES, large, at);
+    core_fixture_close(&f);
+    core_fixture_open(&f);
+    check(&f, "large", BYTES, large, at);
+    check(&f, "small", 1000, small, at);
+    check_files(&f, at);
+    core_fixture_done(&f);
+    return !large + !small;
+}
+
+START_TEST(each_allocation_of_a_change_fails_once) {
+    unsigned failed = 0;
+    long at;
+
+    core_bytes(1, data[0], BYTES);
+    core_bytes(2, data[1], BYTES);
+    for (at = 0; at < ALLOCATIONS; at++)
+        failed += play(specs[_i], at);
+    ck_assert_uint_gt(failed, 10);
+}
+END_TEST
+
+/* A read of what is on disk alone, whose every allocation fails once; then it is read as if nothing had been. */
+START_TEST(each_allocation_of_a_read_fails_once) {
+    struct gb_error err = GB_ERROR_INIT;
+    unsigned failed = 0;
+    struct core_fixture f;
+    long at;
+
+    core_bytes(2, data[1], BYTES);
+    core_fixture_prepare(&f, specs[_i]);
+    f.durable = true;
+    core_fixture_open(&f);
+    gb_assert_ok(put(&f, "large", 1, BYTES, &err), err);
+    for (at = 0; at < ALLOCATIONS / 2; at++) {
+        core_fixture_close(&f);
+        core_fixture_open(&f);
+        atomic_store(&until_failure, at);
+        failed += refused(core_download(f.core, "default", "large", 0, BYTES, back, &err), &err);
+        atomic_store(&until_failure, -1);
+        err = GB_ERROR_INIT;
+        check(&f, "large", BYTES, true, at);
+    }
+    core_fixture_done(&f);
+    ck_assert_uint_gt(failed, 3);
+}
+END_TEST
+
+int main(void) {
+    /* A GPU's driver dies of a malloc that fails, and this is about ours. */
+    Suite *suite = (unsetenv("GB_TEST_BACKEND"), suite_create("durable_nomem"));
+    TCase *tc = tcase_create("once");
+
+    tcase_add_loop_test(tc, each_allocation_of_a_change_fails_once, 0, 2);
+    tcase_add_loop_test(tc, each_allocation_of_a_read_fails_once, 0, 2);
+    tcase_set_timeout(tc, 120);
+    suite_add_tcase(suite, tc);
+    return gb_test_run(suite);
+}
+
+#else
+
+int main(void) {
+    return 77; /* skipped, to Automake: the sanitizers bring a malloc of their own */
+}
+
+#endif
