@@ -98,7 +98,7 @@ def test_mapping_and_copies_load(live):
         c.put("y", ARRAY, durability="sync", kind="shared")
     with live() as c:
         with c.map("x") as m:
-            assert (m.numpy() == ARRAY).all()
+            assert (m.array() == ARRAY).all()
         assert (c.copy("y", "z")["state"], c.info("y")["state"]) == ("ready", "ready") and (c.get("z") == ARRAY).all()
 
 
