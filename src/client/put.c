@@ -63,6 +63,7 @@ static int put_once(gpubuf_client *client, const char *session, const char *buff
 static int put_loaded(gpubuf_client *client, const char *session, const char *buffer, const struct gbc_up *up,
                       struct gbc_progress *progress, const struct gpubuf_put_params *params, struct gpubuf_buffer *ret,
                       struct gpubuf_error *err) {
+    const struct gpubuf_how how = {.wait_s = params->how.wait_s};
     struct gpubuf_error why;
     int loads;
     int r;
@@ -71,7 +72,7 @@ static int put_loaded(gpubuf_client *client, const char *session, const char *bu
         gbc_error_init(&why);
         r = put_once(client, session, buffer, up, progress, params, ret, &why);
         if (r >= 0 || why.code != GPUBUF_NOT_LOADED || loads == LOADS_MAX || up->rewind(up->arg) < 0 ||
-            (r = gpubuf_buffer_load(client, session, buffer, NULL, NULL, &why)) < 0)
+            (r = gpubuf_buffer_load(client, session, buffer, &how, NULL, &why)) < 0)
             break;
     }
     if (r < 0 && err)
