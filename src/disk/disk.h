@@ -73,8 +73,8 @@ void gb_disk_stat(struct gb_disk *disk, struct gb_disk_stat *ret);
 /* Looks whether a disk that is not READY is well again. Returns true if the state has changed. Called once a second. */
 bool gb_disk_probe(struct gb_disk *disk);
 
-/* 0 if a file of so many bytes could be begun now; else -1 with STORAGE_FULL (with numbers), STORAGE_UNAVAILABLE, or
- * STORAGE_FAILED. [never blocks, but for statvfs] */
+/* 0 if a file of so many bytes could be begun now; else -1 with STORAGE_FULL (with numbers), STORAGE_UNAVAILABLE (also
+ * while it is FAILED), or STORAGE_FAILED. [never blocks, but for statvfs] */
 int gb_disk_check_room(struct gb_disk *disk, uint64_t bytes, struct gb_error *err);
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
@@ -114,6 +114,10 @@ int gb_disk_write(struct gb_disk_writer *writer, const void *ptr, size_t n, stru
  * synced again, is removed, and only gb_disk_discard may follow. On success the writer is gone. */
 int gb_disk_complete(struct gb_disk_writer *writer, const struct gb_disk_meta *meta, uint32_t *ret_crc32c,
                      uint32_t *blocks, struct gb_error *err);
+/* The same without a sync, for bytes that need not outlive the process: the file keeps the name that
+ * gb_disk_create_unnamed gave it, which goes to *ret_name. */
+int gb_disk_complete_spilled(struct gb_disk_writer *writer, const struct gb_disk_meta *meta, uint32_t *ret_crc32c,
+                             uint32_t *blocks, struct gb_disk_name *ret_name, struct gb_error *err);
 /* Gives the file up and removes it. NULL is accepted. */
 void gb_disk_discard(struct gb_disk_writer *writer);
 

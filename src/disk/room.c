@@ -50,9 +50,10 @@ static int refuse(const struct gb_disk *disk, const struct room *room, uint64_t 
 
 /* The disk's state forbids a file. */
 static int refuse_state(const struct gb_error *why, struct gb_error *err) {
-    gb_error_move(err, why);
-    gb_error_append(err, GB_ERR_STORAGE_FAILED, "; the disk is tried again every second");
-    return -1;
+    if (why->code != GB_ERR_STORAGE_FAILED)
+        return gb_error_move(err, why);
+    gb_error_native(err, why->native_domain, why->native_code, why->native_name, why->call);
+    return gb_error_set(err, GB_ERR_STORAGE_UNAVAILABLE, "%.300s; the disk is tried again every second", why->detail);
 }
 
 static int check(struct gb_disk *disk, uint64_t bytes, bool keep, struct gb_error *err) {

@@ -382,30 +382,48 @@ static void count(struct gb_disk_writer *w, uint64_t write_ns, uint64_t sync_ns)
     pthread_mutex_unlock(&disk->lock);
 }
 
-int gb_disk_complete(struct gb_disk_writer *w, const struct gb_disk_meta *meta, uint32_t *ret_crc32c, uint32_t *blocks,
-                     struct gb_error *err) {
-    uint64_t written_ns;
-    uint32_t crc;
-
+/* All but the syncs. */
+static int write_rest(struct gb_disk_writer *w, const struct gb_disk_meta *meta, uint32_t *ret_crc32c,
+                      struct gb_error *err) {
     if (w->fd < 0 || w->taken != w->bytes || meta->buffer->bytes != w->bytes) {
         give_up(w);
         return gb_error_set(err, GB_ERR_INTERNAL, "the file of stored bytes is not complete");
     }
-    crc = joined(w);
-    if (write_tail(w, err) < 0 || write_header(w, meta, crc, err) < 0) {
-        give_up(w);
+    *ret_crc32c = joined(w);
+    if (write_tail(w, err) == 0 && write_header(w, meta, *ret_crc32c, err) == 0)
+        return 0;
+    give_up(w);
+    return -1;
+}
+
+static void end(struct gb_disk_writer *w, uint64_t written_ns, uint32_t *blocks) {
+    count(w, written_ns - w->started_ns, gb_clock_ns() - written_ns);
+    memcpy(blocks, w->blocks, gb_stored_block_count(w->bytes) * sizeof(blocks[0]));
+    redeem(w, w->promised);
+    close_fds(w);
+    writer_free(w);
+}
+
+int gb_disk_complete(struct gb_disk_writer *w, const struct gb_disk_meta *meta, uint32_t *ret_crc32c, uint32_t *blocks,
+                     struct gb_error *err) {
+    uint64_t written_ns;
+
+    if (write_rest(w, meta, ret_crc32c, err) < 0)
         return -1;
-    }
     written_ns = gb_clock_ns();
     if (sync_both(w, err) < 0) {
         give_up(w);
         return -1;
     }
-    count(w, written_ns - w->started_ns, gb_clock_ns() - written_ns);
-    *ret_crc32c = crc;
-    memcpy(blocks, w->blocks, gb_stored_block_count(w->bytes) * sizeof(blocks[0]));
-    redeem(w, w->promised);
-    close_fds(w);
-    writer_free(w);
+    end(w, written_ns, blocks);
+    return 0;
+}
+
+int gb_disk_complete_spilled(struct gb_disk_writer *w, const struct gb_disk_meta *meta, uint32_t *ret_crc32c,
+                             uint32_t *blocks, struct gb_disk_name *ret_name, struct gb_error *err) {
+    if (write_rest(w, meta, ret_crc32c, err) < 0)
+        return -1;
+    *ret_name = w->name;
+    end(w, gb_clock_ns(), blocks);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "model/tensor.h"
 
 /* When the bytes of a new generation are on disk. */
 enum gb_durability {
@@ -28,13 +29,18 @@ static inline size_t gb_stored_block_count(uint64_t bytes) {
     return (size_t)((bytes + GB_STORED_BLOCK_BYTES - 1) / GB_STORED_BLOCK_BYTES);
 }
 
-/* The bytes of one generation. They lie in the database if there are at most GB_STORED_INLINE_BYTES, else in a file
- * that buffer_id, generation and run name. */
+/* The bytes of one generation. They lie in the database if there are at most GB_STORED_INLINE_BYTES, else in a file. The
+ * name of the file has buffer_id, file_generation and file_tag, and is never given again: bytes that become those of
+ * another generation stay in their file. */
 struct gb_stored_rec {
     int64_t buffer_id;
     int64_t generation;
-    uint32_t run; /* of the process that wrote them; part of the entity tag */
+    uint32_t run; /* of the process that gave them this generation; part of the entity tag */
+    int64_t file_generation;
+    uint32_t file_tag;
     uint64_t bytes;
+    enum gb_dtype dtype; /* what the bytes were, where the record has become another */
+    struct gb_shape shape;
     uint32_t crc32c;        /* of all */
     const uint32_t *blocks; /* CRC32C of each block: gb_stored_block_count(bytes). Borrowed */
 };

@@ -100,10 +100,13 @@ static int put_buffer(struct gb_apply *apply, const struct gb_buffer_rec *rec, s
     return run(apply, put, gb_row_bind_buffer(put, rec, NULL), err);
 }
 
-static int put_stored(struct gb_apply *apply, const struct gb_stored_rec *rec, const void *data, struct gb_error *err) {
-    sqlite3_stmt *stmt = apply->stmts[GB_ROW_PUT_STORED];
+static int put_stored(struct gb_apply *apply, const struct gb_store_edit *edit, struct gb_error *err) {
+    sqlite3_stmt *put = apply->stmts[GB_ROW_PUT_STORED];
+    sqlite3_stmt *renumber = apply->stmts[GB_ROW_RENUMBER_STORED];
 
-    return run(apply, stmt, gb_row_bind_stored(stmt, rec, data), err);
+    if (edit->renumbers)
+        return run(apply, renumber, gb_row_bind_renumbered(renumber, edit->stored), err);
+    return run(apply, put, gb_row_bind_stored(put, edit->stored, edit->data), err);
 }
 
 /* The stored bytes of a buffer that is removed go with its record. */
@@ -114,7 +117,7 @@ static int edit_buffer(struct gb_apply *apply, const struct gb_store_edit *edit,
         return -1;
     if (edit->forgets && run_with_int(apply, GB_ROW_DEL_STORED, edit->rec->id, err) < 0)
         return -1;
-    return edit->stored ? put_stored(apply, edit->stored, edit->data, err) : 0;
+    return edit->stored ? put_stored(apply, edit, err) : 0;
 }
 
 /* A failure takes the whole transaction with it. */

@@ -217,7 +217,11 @@ static const char *const steps[] = {
     " buffer_id INTEGER PRIMARY KEY REFERENCES buffers(id) ON DELETE CASCADE,"
     " generation INTEGER NOT NULL,"
     " run INTEGER NOT NULL,"
+    " file_generation INTEGER NOT NULL," /* with file_tag, the name of the file */
+    " file_tag INTEGER NOT NULL,"
     " bytes INTEGER NOT NULL,"
+    " dtype TEXT NOT NULL,"
+    " shape TEXT NOT NULL,"
     " crc32c INTEGER NOT NULL,"
     " blocks BLOB NOT NULL," /* CRC32C of each MiB: four bytes each, little-endian */
     " data BLOB"             /* last, so that reading the others leaves it out; NULL: a file has the bytes */

@@ -59,8 +59,10 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_PUT_TOKEN_USE] = "INSERT OR REPLACE INTO token_uses(token_id, at_us, address) SELECT ?1, ?2, ?3"
                              " WHERE ?1 < 0 OR EXISTS (SELECT 1 FROM tokens WHERE id = ?1)",
     [GB_ROW_DROP_ANSWERS] = "DELETE FROM answers WHERE id <= (SELECT max(id) FROM answers) - ?1",
-    [GB_ROW_PUT_STORED] = "INSERT OR REPLACE INTO stored(buffer_id, generation, run, bytes, crc32c, blocks, data)"
-                          " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [GB_ROW_PUT_STORED] = "INSERT OR REPLACE INTO stored(buffer_id, generation, run, file_generation, file_tag, bytes,"
+                          " dtype, shape, crc32c, blocks, data)"
+                          " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+    [GB_ROW_RENUMBER_STORED] = "UPDATE stored SET generation = ?2, run = ?3 WHERE buffer_id = ?1",
     [GB_ROW_DEL_STORED] = "DELETE FROM stored WHERE buffer_id = ?1",
 };
 
@@ -78,7 +80,8 @@ const char gb_row_get_pools_sql[] =
     " FROM pools ORDER BY id";
 
 /* The order of stored is that of its key. data is not among the columns: SQLite then reads none of its pages. */
-const char gb_row_get_stored_sql[] = "SELECT buffer_id, stored.generation, run, stored.bytes, stored.crc32c, blocks"
+const char gb_row_get_stored_sql[] = "SELECT buffer_id, stored.generation, run, file_generation, file_tag,"
+                                     " stored.bytes, stored.dtype, stored.shape, stored.crc32c, blocks"
                                      " FROM stored CROSS JOIN buffers ON buffers.id = buffer_id ORDER BY buffer_id";
 
 const char gb_row_get_counters_sql[] = "SELECT id"
@@ -157,19 +160,39 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
 }
 
 /* The daemon runs on little-endian machines only, so that blocks are bound as they are. */
+static void bind_shape(struct binder *b, const struct gb_shape *shape) {
+    char text[GB_SHAPE_TEXT_SIZE];
+
+    gb_shape_text(shape, text);
+    keep(b, sqlite3_bind_text(b->stmt, ++b->at, text, -1, SQLITE_TRANSIENT));
+}
+
 int gb_row_bind_stored(sqlite3_stmt *stmt, const struct gb_stored_rec *rec, const void *data) {
     struct binder b = {.stmt = stmt};
 
     bind_i64(&b, rec->buffer_id);
     bind_i64(&b, rec->generation);
     bind_i64(&b, rec->run);
+    bind_i64(&b, rec->file_generation);
+    bind_i64(&b, rec->file_tag);
     bind_i64(&b, (int64_t)rec->bytes);
+    bind_text(&b, gb_dtype_name(rec->dtype));
+    bind_shape(&b, &rec->shape);
     bind_i64(&b, rec->crc32c);
     bind_blob(&b, rec->blocks, gb_stored_block_count(rec->bytes) * sizeof(*rec->blocks));
     if (gb_stored_inline(rec))
         bind_blob(&b, data, rec->bytes);
     else
         keep(&b, sqlite3_bind_null(stmt, ++b.at));
+    return b.result;
+}
+
+int gb_row_bind_renumbered(sqlite3_stmt *stmt, const struct gb_stored_rec *rec) {
+    struct binder b = {.stmt = stmt};
+
+    bind_i64(&b, rec->buffer_id);
+    bind_i64(&b, rec->generation);
+    bind_i64(&b, rec->run);
     return b.result;
 }
 
@@ -189,14 +212,10 @@ static void bind_next_text(struct binder *b, const char *text, const char *befor
 }
 
 static void bind_next_shape(struct binder *b, const struct gb_shape *shape, const struct gb_shape *before) {
-    char text[GB_SHAPE_TEXT_SIZE];
-
-    if (b->goes_on && gb_shape_equal(shape, before)) {
+    if (b->goes_on && gb_shape_equal(shape, before))
         b->at++;
-        return;
-    }
-    gb_shape_text(shape, text);
-    keep(b, sqlite3_bind_text(b->stmt, ++b->at, text, -1, SQLITE_TRANSIENT));
+    else
+        bind_shape(b, shape);
 }
 
 /* Where the bytes are is a fact of the process: to the next one they are on disk. */
@@ -449,13 +468,21 @@ int gb_row_read_pool(sqlite3_stmt *stmt, struct gb_pool_rec *ret, struct gb_erro
 
 int gb_row_read_stored(sqlite3_stmt *stmt, struct gb_stored_rec *ret, const void **ret_blocks, struct gb_error *err) {
     struct reader r = {.stmt = stmt};
+    const char *text;
     int64_t bytes;
+    size_t len;
 
     *ret = (struct gb_stored_rec){.buffer_id = read_i64(&r)};
     ret->generation = read_i64(&r);
     ret->run = read_u32(&r);
+    ret->file_generation = read_i64(&r);
+    ret->file_tag = read_u32(&r);
     bytes = read_i64(&r);
     ret->bytes = (uint64_t)bytes;
+    text = read_text(&r, &len);
+    r.bad |= gb_dtype_parse(text, len, &ret->dtype, NULL) < 0;
+    text = read_text(&r, &len);
+    r.bad |= gb_shape_parse(text, len, &ret->shape, NULL) < 0;
     ret->crc32c = read_u32(&r);
     *ret_blocks = sqlite3_column_blob(stmt, r.at);
     r.bad |= bytes < 0 ||

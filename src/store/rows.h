@@ -22,6 +22,7 @@ enum gb_row_stmt {
     GB_ROW_DROP_ANSWERS,
     GB_ROW_PUT_TOKEN_USE,
     GB_ROW_PUT_STORED,
+    GB_ROW_RENUMBER_STORED,
     GB_ROW_DEL_STORED,
     GB_ROW_STMT_COUNT
 };
@@ -38,6 +39,7 @@ int gb_row_bind_counters(sqlite3_stmt *stmt, const struct gb_counters *counters)
 int gb_row_bind_token_use(sqlite3_stmt *stmt, const struct gb_token_use *use);
 /* data: the bytes, if gb_stored_inline. Blocks and data are borrowed as texts are. */
 int gb_row_bind_stored(sqlite3_stmt *stmt, const struct gb_stored_rec *rec, const void *data);
+int gb_row_bind_renumbered(sqlite3_stmt *stmt, const struct gb_stored_rec *rec); /* generation and run alone */
 struct gb_store_mark;
 int gb_row_bind_answer(sqlite3_stmt *stmt, const struct gb_store_mark *mark, int status, const char *headers,
                        size_t headers_len, const void *body, size_t body_len);

@@ -134,6 +134,7 @@ struct gb_store_edit {
     bool durable;                       /* is to survive a loss of power: the commit waits for the disk */
     bool forgets;                       /* deletes what is known of its stored bytes */
     const struct gb_stored_rec *stored; /* replaces what is known of its stored bytes; NULL: that stays */
+    bool renumbers;                     /* the stored bytes stay, and become those of stored's generation and run */
     const void *data;                   /* with stored, if gb_stored_inline: the bytes themselves */
 };
 void gb_store_edit_buffers(struct gb_store *store, const struct gb_store_edit *edits, size_t count,

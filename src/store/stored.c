@@ -29,8 +29,9 @@ static int open_locked(struct gb_stored_reader *r, struct gb_error *err) {
         return 0;
     if (!r->db && gb_storage_connect(r->where, &r->db, err) < 0)
         return -1;
-    result = sqlite3_prepare_v3(r->db, "SELECT data FROM stored WHERE buffer_id = ?1 AND generation = ?2 AND run = ?3",
-                                -1, SQLITE_PREPARE_PERSISTENT, &r->find, NULL);
+    result = sqlite3_prepare_v3(
+        r->db, "SELECT data FROM stored WHERE buffer_id = ?1 AND file_generation = ?2 AND file_tag = ?3", -1,
+        SQLITE_PREPARE_PERSISTENT, &r->find, NULL);
     return result == SQLITE_OK ? 0 : gb_db_fail(r->db, result, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
 }
 
@@ -69,8 +70,8 @@ static int read_locked(struct gb_stored_reader *r, const struct gb_stored_rec *r
     if (open_locked(r, err) < 0)
         return -1;
     sqlite3_bind_int64(r->find, 1, rec->buffer_id);
-    sqlite3_bind_int64(r->find, 2, rec->generation);
-    sqlite3_bind_int64(r->find, 3, rec->run);
+    sqlite3_bind_int64(r->find, 2, rec->file_generation);
+    sqlite3_bind_int64(r->find, 3, rec->file_tag);
     result = sqlite3_step(r->find);
     if (result == SQLITE_ROW)
         failed = copy_bytes(r->find, rec, out, err);

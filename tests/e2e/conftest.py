@@ -10,6 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import limits  # noqa: E402
 import shares  # noqa: E402
 from conform import Session  # noqa: E402
+from durable import OPTIONS  # noqa: E402
 from harness import BACKENDS, SMALL_SLOTS, Daemon  # noqa: E402
 from record import RECORD  # noqa: E402
 
@@ -136,3 +137,21 @@ def start(backend):
                 d.stop()
         finally:
             d.clean()
+
+
+@pytest.fixture
+def lives(start, tmp_path):
+    """Starts daemons one after the other with the same state, and durable.OPTIONS; each kills the one before it."""
+    state = tmp_path / "state"
+    state.mkdir()
+    last = []
+
+    def go(*options, end="kill", **more):
+        if last and last[-1].process.poll() is None:
+            last[-1].kill() if end == "kill" else last[-1].stop()
+        for d in last:
+            d.clean()
+        last[:] = [start(*OPTIONS, *options, **{"state": str(state), **more})]
+        return last[0]
+
+    return go

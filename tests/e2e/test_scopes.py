@@ -67,7 +67,7 @@ class Things:
         self.admin.ask("PUT", f"{S}/buffers/b/data", b"abcd")
         if "{u}" in path and not self.there(f"{S}/uploads/{self.names['u']}"):
             self.names["u"] = self.admin.ask("POST", f"{S}/uploads", {"buffer": "n", "bytes": 4}).expect(201).headers["Location"].split("/")[-1]
-        for name, query in ("handle", "kind=ipc"), ("file", "kind=pageable"), ("sides", "mirrored=true"):
+        for name, query in ("handle", "kind=ipc"), ("file", "kind=pageable"), ("sides", "mirrored=true"), ("durable", "durability=sync"):
             if not self.there(f"{S}/buffers/{name}"):
                 self.admin.ask("PUT", f"{S}/buffers/{name}/data?{query}", b"abcd").expect(201)
         if "{o}" in path and not self.there("/v1/operations/" + self.names["o"]):
@@ -107,7 +107,7 @@ class Request:
 
     def ask(self, daemon, things, secret):
         names = {**things.names, **self.named}
-        names["b"] = {"map": "file", "export": "handle", "sync": "sides", "reserve": "sides", "release": "sides"}.get(self.path.split("/")[-1], "b")
+        names["b"] = {"map": "file", "export": "handle", "sync": "sides", "reserve": "sides", "release": "sides", "store": "durable"}.get(self.path.split("/")[-1], "b")
         if self.path == "/v1/sessions":
             self.body = self.body and {"name": "q"}
         c = Local(daemon.unix, secret)

@@ -132,4 +132,4 @@ def test_statistics_survive_a_restart(start, tmp_path):
     after = start(state=state).stats()
     assert after["transfers"]["upload"]["count"] == before["transfers"]["upload"]["count"] == 3
     assert after["transfers"]["upload"]["bytes"] == 3000
-    assert after["buffers"] == {"count": 3, "bytes": 0, "lost": 3, "mirrored": {"count": 0, "bytes": 0}}
+    assert after["buffers"] == {"count": 3, "bytes": 0, "lost": 3, "stored": 0, "mirrored": {"count": 0, "bytes": 0}}

@@ -65,6 +65,23 @@ static void fill_PROCESS(struct gb_series_list *list, const struct gb_metrics_sn
     fill_DAEMON(list, snapshot);
 }
 
+/* A daemon without a folder for the bytes of durable buffers has no series of them. */
+static void fill_STORAGE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    struct gb_series spare;
+
+    if (snapshot->daemon.storage.present)
+        add(list, &spare, &snapshot->daemon.storage);
+}
+
+static void fill_STORAGE_STATE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    struct gb_series spare;
+    int i;
+
+    for (i = 0; snapshot->daemon.storage.present && i < GB_STORAGE_STATES; i++)
+        gb_series_label(add(list, &spare, &snapshot->storage_states[i]), "state",
+                        gb_disk_state_name((enum gb_disk_state)i));
+}
+
 static void fill_LIMIT(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     int i;

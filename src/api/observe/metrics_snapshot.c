@@ -8,6 +8,7 @@
 #include "api/middleware/operations.h"
 #include "api/observe/metrics_sessions.h"
 #include "api/reply/stats_json.h"
+#include "api/reply/storage_state.h"
 #include "base/clock.h"
 
 static int no_memory(struct gb_error *err) {
@@ -45,6 +46,14 @@ static void read_failed(struct gb_metrics_snapshot *snapshot) {
             snapshot->failed[what][why] =
                 gb_counters_failed(&snapshot->daemon.core.counters, (enum gb_failed)what, (enum gb_failure)why);
     }
+}
+
+static void read_storage(struct gb_metrics_snapshot *snapshot, const struct gb_api *api) {
+    struct gb_storage_numbers *n = &snapshot->daemon.storage;
+    const struct gb_error *why;
+
+    gb_storage_stat(api->core, n);
+    snapshot->storage_states[gb_storage_state(n, &why)] = 1;
 }
 
 static int read_devices(struct gb_metrics_snapshot *snapshot, const struct gb_api *api, struct gb_error *err) {
@@ -182,6 +191,7 @@ int gb_metrics_snapshot_read(struct gb_metrics_snapshot *snapshot, struct gb_api
                              struct gb_error *err) {
     *snapshot = (struct gb_metrics_snapshot){.pool_count = 0};
     gb_core_stats(api->core, &snapshot->daemon.core);
+    read_storage(snapshot, api);
     gb_key_stats(api->core, &snapshot->daemon.keys);
     gb_http_server_stat(server, &snapshot->daemon.http);
     gb_api_process(api, &snapshot->daemon.process);

@@ -11,6 +11,7 @@
 /* The types of v in the lines of metrics.def. */
 struct gb_daemon_numbers {
     struct gb_core_stats core;
+    struct gb_storage_numbers storage;
     struct gb_key_stats keys;
     struct gb_http_server_stat http;
     struct gb_process process;
@@ -58,9 +59,12 @@ struct gb_metrics_snapshot_health {
     uint64_t others_bytes;
 };
 
+#define GB_STORAGE_STATES (GB_DISK_UNAVAILABLE + 1)
+
 struct gb_metrics_snapshot {
     struct gb_daemon_numbers daemon;
-    const char *version; /* borrowed, as the next two */
+    uint64_t storage_states[GB_STORAGE_STATES]; /* 1 for the present state, else 0 */
+    const char *version;                        /* borrowed, as the next two */
     const char *backend;
     const struct gb_http_route *routes;
     size_t route_count;

@@ -143,8 +143,12 @@ static void write_times(const struct writer *w) {
     size_t i;
 
     for (i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+        const struct gb_histogram *h = times[i].read(&w->snapshot->daemon);
+
+        if (!h)
+            continue;
         gb_exposition_family(w->out, w->form, &times[i].family);
-        write_duration(w, &times[i].family, &none, times[i].read(&w->snapshot->daemon));
+        write_duration(w, &times[i].family, &none, h);
     }
 }
 

@@ -128,6 +128,7 @@ static size_t render_stats(struct gb_json_writer *out, struct gb_api *api, struc
     gb_json_put_u64(out, "count", stats.buffers);
     gb_json_put_u64(out, "bytes", stats.buffer_bytes);
     gb_json_put_u64(out, "lost", stats.lost_buffers);
+    gb_json_put_u64(out, "stored", stats.stored_buffers);
     gb_json_open(out, "mirrored", '{');
     gb_json_put_u64(out, "count", stats.mirrored_buffers);
     gb_json_put_u64(out, "bytes", stats.mirrored_bytes);

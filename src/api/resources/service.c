@@ -1,6 +1,7 @@
 /* The daemon itself: the root, its state, its description. */
 #include "api/context.h"
 #include "api/reply/reply_json.h"
+#include "api/reply/storage_state.h"
 #include "api/request/query.h"
 #include "api/route.h"
 #include "base/json_writer.h"
@@ -36,6 +37,22 @@ static void render_check(struct gb_json_writer *out, const char *name, const str
     gb_json_close(out, '}');
 }
 
+/* The check of the storage does not count for readiness: a failed disk refuses durable writes, and all else goes on. */
+static void render_storage_check(struct gb_json_writer *out, const struct gb_api *api) {
+    struct gb_storage_numbers numbers;
+    struct gb_error error = GB_ERROR_INIT;
+    const struct gb_error *why;
+    enum gb_disk_state state;
+
+    gb_storage_stat(api->core, &numbers);
+    if (!numbers.present)
+        return;
+    state = gb_storage_state(&numbers, &why);
+    if (state != GB_DISK_READY)
+        gb_error_set(&error, why->code, "%s: %s", gb_disk_state_name(state), why->detail);
+    render_check(out, "storage", &error);
+}
+
 enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
     struct gb_error accepting = GB_ERROR_INIT;
@@ -65,6 +82,7 @@ enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_respo
         render_check(&out, "accepting", &accepting);
         render_check(&out, "device", &device);
         render_check(&out, "database", &store);
+        render_storage_check(&out, api);
         gb_json_close(&out, ']');
     }
     gb_json_close(&out, '}');

@@ -4,6 +4,7 @@
 #include "api/middleware/conditional.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
+#include "api/reply/storage_state.h"
 #include "api/request/body.h"
 #include "api/request/path_params.h"
 #include "api/route.h"
@@ -76,23 +77,16 @@ enum gb_step gb_api_buffer_load(struct gb_http_request *request, struct gb_http_
 
 /* --- the disk ----------------------------------------------------------------------------------------------------- */
 
-static void put_error(struct gb_json_writer *out, const struct gb_error *error) {
-    if (error->code == GB_OK)
-        gb_json_put_null(out, "error");
-    else
-        gb_json_put_string(out, "error", error->detail);
-}
-
-/* Where durable changes of the database fail, the storage as a whole has failed. */
 static void render(struct gb_json_writer *out, const struct gb_api *api, const struct gb_storage_numbers *n) {
-    bool failed = n->present && !n->commits && n->disk.state == GB_DISK_READY;
+    const struct gb_error *why;
+    enum gb_disk_state state = gb_storage_state(n, &why);
 
     gb_json_open(out, NULL, '{');
-    gb_json_put_string(out, "state",
-                       !n->present ? "none"
-                       : failed    ? gb_disk_state_name(GB_DISK_FAILED)
-                                   : gb_disk_state_name(n->disk.state));
-    put_error(out, failed ? &n->commit_error : &n->disk.error);
+    gb_json_put_string(out, "state", n->present ? gb_disk_state_name(state) : "none");
+    if (!n->present || why->code == GB_OK)
+        gb_json_put_null(out, "error");
+    else
+        gb_json_put_string(out, "error", why->detail);
     if (n->present) {
         gb_json_put_string(out, "dir", api->data_dir);
         gb_json_put_u64(out, "free_bytes", n->disk.free_bytes);

@@ -127,6 +127,7 @@ struct waves {
     size_t wave;
     struct gb_map read;
     struct gb_map written;
+    struct gb_error unloaded; /* bytes that an operation needs are not in memory yet */
 };
 
 static int note(struct gb_map *map, const struct gb_name *name, struct gb_error *err) {
@@ -169,6 +170,31 @@ static int permit(const struct gb_batch *batch, const struct gb_batch_item *item
     return gb_api_reach(batch->request, write->from.s, err);
 }
 
+/* Bytes on disk that an operation needs in memory are loaded before the first operation begins. err: of the first that
+ * are not there yet; whatever else is wrong with a buffer is for its operation to say. */
+static void want(struct gb_batch *batch, const struct gb_name *session, const struct gb_name *name,
+                 struct gb_error *err) {
+    const struct gb_locator at = {*session, *name};
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_buffer_rec rec;
+
+    if (gb_buffer_load(batch->core, &at, &rec, &why) == 0)
+        gb_buffer_rec_done(&rec);
+    else if (why.code == GB_ERR_NOT_LOADED)
+        gb_error_move(err, &why);
+}
+
+static void want_all(struct gb_batch *batch, const struct gb_batch_item *item,
+                     const struct gb_device_write_params *write, struct gb_error *err) {
+    bool part = write->has_bytes || write->offset > 0;
+
+    if (write->copy)
+        want(batch, &write->from_session, &write->from, err);
+    /* Of a copy it is not known yet whether it fills all of the buffer. */
+    if (part || write->copy || item->what == GB_BATCH_SYNC || item->what == GB_BATCH_RELEASE)
+        want(batch, &batch->session, &item->name, err);
+}
+
 static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_item *item, struct gb_name *from,
                      struct gb_error *err) {
     struct gb_device_write_params write = {.copy = false};
@@ -192,6 +218,7 @@ static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_it
         r = gb_action_read_sides(item->body, "side", true, &sides, err);
     if (r < 0 || permit(batch, item, &write, err) < 0)
         return -1;
+    want_all(batch, item, &write, &w->unloaded);
     *from = write.from;
     return place(w, batch, item, write.copy && gb_name_equal(&write.from_session, &batch->session) ? from : NULL,
                  item->what == GB_BATCH_CREATE || write.in_place, err);
@@ -217,7 +244,7 @@ static int read_items(struct gb_batch *batch, const json_t *list, struct gb_erro
     gb_map_done(&w.read);
     gb_map_done(&w.written);
     free(from);
-    return r;
+    return r == 0 && w.unloaded.code != GB_OK ? gb_error_move(err, &w.unloaded) : r;
 }
 
 static int read_list(struct gb_batch *batch, struct gb_error *err) {

@@ -284,7 +284,7 @@ struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_b
     struct gb_buffer_rec rec;
 
     gb_buffer_look_locked(buffer, &rec);
-    rec.state = buffer->stored && buffer->stored->generation == rec.generation ? GB_BUFFER_STORED : GB_BUFFER_LOST;
+    rec.state = buffer->stored && buffer->stored->rec.generation == rec.generation ? GB_BUFFER_STORED : GB_BUFFER_LOST;
     rec.head = GB_HEAD_UNINITIALIZED;
     rec.adopted = adopted;
     rec.version++;
@@ -304,7 +304,7 @@ void gb_buffer_set_stored_locked(struct gb_buffer *b, struct gb_stored *stored) 
     struct gb_stored *old = b->stored;
 
     b->stored = stored;
-    b->rec.stored_generation = stored ? stored->generation : 0;
+    b->rec.stored_generation = stored ? stored->rec.generation : 0;
     gb_stored_condemn(old);
     gb_stored_unref(old);
 }

@@ -32,12 +32,14 @@ struct gb_transaction {
     struct gb_tee *tee;               /* has those bytes on disk, if the buffer is the one that it was begun for;
                                        * borrowed until end. NULL: none */
     int64_t new_id;                   /* reserved for a new buffer; 0: none */
+    bool spills;                      /* the bytes go to disk, where they end with the process */
     bool stores;                      /* the bytes go to disk, also if they are those that it has */
     bool unrecorded;                  /* the database learns nothing of it */
 
     /* The transaction's own: */
     bool durable; /* the commit waits for the disk */
-    bool forgets; /* what is stored counts no longer */
+    bool forgets; /* what the database says is stored counts no longer */
+    bool drops;   /* the same of bytes that were spilled */
     bool persists;
     struct gb_persist persist;
     struct gb_store_edit edit;

@@ -11,28 +11,40 @@ static const struct gb_content *bytes_of(const struct gb_transaction *c) {
     return gb_side_current(c->rec.head, GB_SIDE_DEVICE) ? b->sides[GB_SIDE_DEVICE] : b->sides[GB_SIDE_HOST];
 }
 
-void gb_transaction_plan_disk_locked(struct gb_transaction *c) {
-    const struct gb_buffer *b = c->buffer;
-    enum gb_durability was = b->live ? b->rec.durability : GB_DURABILITY_NONE;
-    const struct gb_content *content;
+/* The bytes are on disk already, as safe as they are to be. */
+static bool has_bytes(const struct gb_transaction *c) {
+    const struct gb_stored *stored = c->buffer->stored;
 
-    c->persist = (struct gb_persist){.stored = NULL};
-    c->durable = was == GB_DURABILITY_SYNC || (was != GB_DURABILITY_NONE && c->removes);
-    c->forgets = false;
-    c->persists = false;
-    if (c->removes)
-        return;
-    c->forgets = b->stored && c->rec.durability == GB_DURABILITY_NONE;
-    c->durable |= c->rec.durability == GB_DURABILITY_SYNC || c->stores || c->forgets;
-    c->persists = (c->rec.durability == GB_DURABILITY_SYNC || c->stores) && c->rec.state == GB_BUFFER_READY &&
-                  !(b->stored && b->stored->generation == c->rec.generation);
-    if (!c->persists)
-        return;
-    content = bytes_of(c);
+    return stored && stored->rec.generation == c->rec.generation && (c->spills || !stored->spilled);
+}
+
+static void plan_persist_locked(struct gb_transaction *c) {
+    const struct gb_content *content = bytes_of(c);
+
     c->persist.session = c->session;
     c->persist.content = content ? gb_content_ref((struct gb_content *)(uintptr_t)content) : NULL;
     c->persist.rec = &c->rec;
+    c->persist.spills = c->spills;
     c->persist.tee = c->tee && gb_tee_buffer_id(c->tee) == c->rec.id ? c->tee : NULL;
+}
+
+void gb_transaction_plan_disk_locked(struct gb_transaction *c) {
+    const struct gb_buffer *b = c->buffer;
+    const struct gb_stored *stored = b->stored;
+    enum gb_durability was = b->live ? b->rec.durability : GB_DURABILITY_NONE;
+    bool stores = c->rec.durability == GB_DURABILITY_SYNC || c->stores;
+
+    c->persist = (struct gb_persist){.stored = NULL};
+    c->durable = was == GB_DURABILITY_SYNC || (was != GB_DURABILITY_NONE && c->removes);
+    c->forgets = c->drops = c->persists = false;
+    if (c->removes)
+        return;
+    c->forgets = stored && !stored->spilled && c->rec.durability == GB_DURABILITY_NONE;
+    c->drops = stored && stored->spilled && stored->rec.generation != c->rec.generation;
+    c->durable |= stores || c->forgets;
+    c->persists = (stores || c->spills) && c->rec.state == GB_BUFFER_READY && !has_bytes(c);
+    if (c->persists)
+        plan_persist_locked(c);
 }
 
 void gb_transaction_take_checksum_locked(struct gb_transaction *c) {
@@ -56,11 +68,11 @@ struct gb_store_edit gb_transaction_edit(struct gb_transaction *c) {
 void gb_transaction_publish_stored_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
-    if (c->persist.stored || c->forgets || c->removes) {
+    if (c->persist.stored || c->forgets || c->drops || c->removes) {
         gb_buffer_set_stored_locked(b, c->persist.stored);
         c->persist.stored = NULL;
     }
-    c->rec.stored_generation = b->stored ? b->stored->generation : 0;
+    c->rec.stored_generation = b->stored ? b->stored->rec.generation : 0;
 }
 
 void gb_transaction_end_disk(struct gb_transaction *c, const struct gb_error *error) {

@@ -78,11 +78,9 @@ static struct gb_cold *make(struct gb_download *d, struct gb_error *err) {
 /* --- on a thread of the disk -------------------------------------------------------------------------------------- */
 
 static int open_file(struct gb_cold *cold, struct block *b, struct gb_error *err) {
-    const struct gb_disk_name name = gb_stored_name(cold->stored);
-
     if (b->file)
         return 0;
-    return gb_disk_read_open(cold->core->config.disk, &name, cold->stored->rec.bytes, &b->file, err);
+    return gb_disk_read_open(cold->core->config.disk, &cold->stored->name, cold->stored->rec.bytes, &b->file, err);
 }
 
 static size_t bytes_in(const struct gb_cold *cold, size_t index) {

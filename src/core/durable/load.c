@@ -139,7 +139,7 @@ static void note_damage(struct job *job, const struct gb_error *error) {
     if (error->code != GB_ERR_CONTENT_DAMAGED && error->code != GB_ERR_CONTENT_LOST)
         return;
     notice.buffer = job->name;
-    notice.generation = job->stored->generation;
+    notice.generation = job->stored->rec.generation;
     snprintf(notice.detail, sizeof(notice.detail), "%.120s", error->detail);
     gb_notice_post_limited(job->session->core, &notice);
 }
@@ -173,10 +173,9 @@ static void finish(struct job *job, const struct gb_error *error) {
 
 static int open_bytes(struct job *job, struct gb_error *err) {
     const struct gb_stored *stored = job->stored;
-    const struct gb_disk_name name = gb_stored_name(stored);
 
     if (!gb_stored_inline(&stored->rec))
-        return gb_disk_read_open(job->session->core->config.disk, &name, stored->rec.bytes, &job->file, err);
+        return gb_disk_read_open(job->session->core->config.disk, &stored->name, stored->rec.bytes, &job->file, err);
     job->data = malloc((size_t)stored->rec.bytes + 1);
     if (!job->data)
         return gb_no_memory(err);
@@ -301,11 +300,8 @@ static void run(struct gb_task *task) {
     r = step(job, &err);
     if (r == 0)
         return;
-    if (r < 0 && err.code == GB_ERR_CONTENT_DAMAGED && job->file) {
-        const struct gb_disk_name name = gb_stored_name(job->stored);
-
-        gb_disk_set_aside(job->session->core->config.disk, &name, true);
-    }
+    if (r < 0 && err.code == GB_ERR_CONTENT_DAMAGED && job->file)
+        gb_disk_set_aside(job->session->core->config.disk, &job->stored->name, true);
     finish(job, r < 0 ? &err : NULL);
 }
 

@@ -17,6 +17,7 @@ struct job {
     atomic_bool posted;
     struct gb_download *source;
     struct gb_disk_writer *file; /* NULL: the bytes go to persist->data */
+    struct gb_disk_name name;
     bool begun;
     uint64_t written;
     uint32_t *blocks;
@@ -52,13 +53,13 @@ static int open_source(struct job *job, struct gb_error *err) {
 
 static int open_file(struct job *job, struct gb_error *err) {
     struct gb_persist *p = job->persist;
-    const struct gb_disk_name name = {p->rec->id, p->rec->generation, p->rec->run};
-
     job->blocks = calloc(gb_stored_block_count(p->rec->bytes) + 1, sizeof(*job->blocks));
     if (!job->blocks)
         return gb_no_memory(err);
+    if (p->spills)
+        return gb_disk_create_unnamed(job->core->config.disk, p->rec->id, p->rec->bytes, &job->file, err);
     if (p->rec->bytes > GB_STORED_INLINE_BYTES)
-        return gb_disk_create(job->core->config.disk, &name, p->rec->bytes, &job->file, err);
+        return gb_disk_create(job->core->config.disk, &job->name, p->rec->bytes, &job->file, err);
     p->data = malloc((size_t)p->rec->bytes + 1);
     return p->data ? 0 : gb_no_memory(err);
 }
@@ -68,10 +69,11 @@ static int begin(struct job *job, struct gb_error *err) {
     struct gb_persist *p = job->persist;
 
     job->begun = true;
+    job->name = (struct gb_disk_name){p->rec->id, p->rec->generation, atomic_fetch_add(&job->core->file_tags, 1)};
     job->file = p->tee ? gb_tee_take(p->tee) : NULL;
     if (!job->file)
         return open_source(job, err) < 0 ? -1 : open_file(job, err);
-    gb_disk_name_as(job->file, &(struct gb_disk_name){p->rec->id, p->rec->generation, p->rec->run});
+    gb_disk_name_as(job->file, &job->name);
     job->written = p->rec->bytes;
     gb_content_drop_later(p->content);
     p->content = NULL;
@@ -115,18 +117,29 @@ static int check_memory(const struct gb_buffer_rec *rec, uint32_t crc32c, struct
                         rec->name.s, crc32c, rec->crc32c);
 }
 
+static int complete_file(struct job *job, const struct gb_disk_meta *meta, uint32_t *ret_crc32c,
+                         struct gb_disk_name *ret_spilled, struct gb_error *err) {
+    if (job->persist->spills)
+        return gb_disk_complete_spilled(job->file, meta, ret_crc32c, job->blocks, ret_spilled, err);
+    return gb_disk_complete(job->file, meta, ret_crc32c, job->blocks, err);
+}
+
 static int complete(struct job *job, struct gb_error *err) {
     struct gb_persist *p = job->persist;
     const struct gb_disk_meta meta = {p->session->name.s, p->rec};
     struct gb_stored_rec rec = {.buffer_id = p->rec->id,
                                 .generation = p->rec->generation,
                                 .run = p->rec->run,
+                                .file_generation = job->name.generation,
+                                .file_tag = job->name.run,
                                 .bytes = p->rec->bytes,
+                                .dtype = p->rec->dtype,
+                                .shape = p->rec->shape,
                                 .blocks = job->blocks};
-    struct gb_disk_writer *file = job->file;
+    struct gb_disk_name spilled = {0};
 
-    if (file) {
-        if (gb_disk_complete(file, &meta, &rec.crc32c, job->blocks, err) < 0)
+    if (job->file) {
+        if (complete_file(job, &meta, &rec.crc32c, &spilled, err) < 0)
             return -1;
         job->file = NULL;
     } else {
@@ -134,7 +147,11 @@ static int complete(struct job *job, struct gb_error *err) {
     }
     p->stored = gb_stored_new(job->core, &rec);
     if (!p->stored)
-        return gb_no_memory(err);
+        return gb_no_memory(err); /* a file without a sync is gone with the process, another is an orphan */
+    if (p->spills) {
+        p->stored->spilled = true;
+        p->stored->name = spilled;
+    }
     return check_memory(p->rec, rec.crc32c, err);
 }
 

@@ -124,7 +124,7 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
         return gb_no_memory(err);
     }
     if (gb_audit_new(&config->audit, &core->audit, err) < 0 || gb_random(&core->run, sizeof(core->run), err) < 0 ||
-        start(core, err) < 0) {
+        gb_random(&core->file_tags, sizeof(core->file_tags), err) < 0 || start(core, err) < 0) {
         gb_core_close(core);
         return -1;
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/container.h"
 #include "core/access/key_table.h"
 #include "core/buffer/buffer.h"
 #include "core/lifecycle/housekeeper.h"
@@ -27,12 +28,15 @@ static int load_session(void *arg, const struct gb_session_rec *rec, struct gb_e
 
 /* --- stored bytes ------------------------------------------------------------------------------------------------- */
 
+struct rolled_back;
+
 /* What the database says is stored, by the buffer's id. */
 struct found {
     struct gb_core *core;
     struct gb_idlist stored; /* struct gb_stored: a reference each, until a buffer takes it */
     struct gb_idlist strays; /* struct gb_disk_name, malloc'd: files that no row names */
-    bool all_there;          /* the folder could not be looked at: what is there is not known */
+    struct rolled_back *rolled;
+    bool all_there; /* the folder could not be looked at: what is there is not known */
 };
 
 static int load_stored(void *arg, const struct gb_stored_rec *rec, struct gb_error *err) {
@@ -60,8 +64,8 @@ static int see_file(void *arg, const struct gb_disk_name *name, uint64_t bytes, 
     struct gb_stored *stored = stored_of(&found->stored, name->buffer_id);
     struct gb_disk_name *stray;
 
-    if (stored && !gb_stored_inline(&stored->rec) && stored->rec.generation == name->generation &&
-        stored->rec.run == name->run && stored->rec.bytes == bytes) {
+    if (stored && !gb_stored_inline(&stored->rec) && stored->name.generation == name->generation &&
+        stored->name.run == name->run && stored->rec.bytes == bytes) {
         stored->found = true;
         return 0;
     }
@@ -105,39 +109,102 @@ static void found_done(struct found *found) {
     gb_idlist_done(&found->strays);
 }
 
-/* A record whose latest bytes were not stored yet has the bytes of before, under a generation of their own: no entity
- * tag ever names other bytes than it did. */
-static void roll_back(struct gb_session *s, struct gb_stored *stored, struct gb_buffer_rec *rec) {
-    struct gb_notice notice;
+/* --- rolling back ------------------------------------------------------------------------------------------------- */
 
-    notice = gb_notice_of_buffer(s, rec, GB_NOTICE_BUFFER_ROLLED_BACK);
+/* Records that have the bytes of an earlier generation again. */
+struct rolled_back {
+    struct gb_core *core;
+    struct gb_store_edit *edits;
+    size_t count;
+    size_t room;
+};
+
+static void rolled_back_free(struct rolled_back *rolled) {
+    size_t i;
+
+    for (i = 0; i < rolled->count; i++) {
+        struct gb_buffer_rec *rec = (struct gb_buffer_rec *)(uintptr_t)rolled->edits[i].rec;
+
+        gb_buffer_rec_done(rec);
+        free(rec);
+        gb_stored_unref(gb_container_of(rolled->edits[i].stored, struct gb_stored, rec));
+    }
+    free(rolled->edits);
+    free(rolled);
+}
+
+static void rolled_back_written(void *arg, const struct gb_error *error) {
+    struct rolled_back *rolled = arg;
+    struct gb_core *core = rolled->core;
+
+    (void)error; /* the next start would roll back again */
+    rolled_back_free(rolled);
+    gb_core_leave(core);
+}
+
+static int rolled_back_add(struct rolled_back *rolled, const struct gb_buffer_rec *rec, struct gb_stored *stored) {
+    struct gb_buffer_rec *copy = calloc(1, sizeof(*copy));
+
+    if (copy && rolled->count == rolled->room) {
+        size_t room = rolled->room > 0 ? 2 * rolled->room : 16;
+        struct gb_store_edit *edits = realloc(rolled->edits, room * sizeof(*edits));
+
+        if (edits) {
+            rolled->edits = edits;
+            rolled->room = room;
+        }
+    }
+    if (!copy || rolled->count == rolled->room) {
+        free(copy);
+        return -1;
+    }
+    gb_buffer_rec_set(copy, rec);
+    rolled->edits[rolled->count++] =
+        (struct gb_store_edit){.rec = copy, .durable = true, .stored = &gb_stored_ref(stored)->rec, .renumbers = true};
+    return 0;
+}
+
+/* A record whose latest bytes were not stored yet has the bytes of before, under a generation of their own: no entity
+ * tag ever names other bytes than it did. The record goes back to the database, so that it happens once. */
+static int roll_back(struct gb_session *s, struct found *found, struct gb_stored *stored, struct gb_buffer_rec *rec,
+                     struct gb_error *err) {
+    struct gb_notice notice = gb_notice_of_buffer(s, rec, GB_NOTICE_BUFFER_ROLLED_BACK);
+
     snprintf(notice.detail, sizeof(notice.detail), "generation %lld was not stored: the bytes are those of %lld",
              (long long)rec->generation, (long long)stored->rec.generation);
     rec->generation++;
     rec->version++;
-    notice.generation = rec->generation;
-    stored->generation = rec->generation;
+    rec->run = s->core->run;
+    rec->bytes = stored->rec.bytes;
+    rec->dtype = stored->rec.dtype;
+    rec->shape = stored->rec.shape;
     rec->has_crc32c = true;
     rec->crc32c = stored->rec.crc32c;
+    rec->state = GB_BUFFER_READY;
+    stored->rec.generation = rec->generation;
+    stored->rec.run = rec->run;
+    notice.generation = rec->generation;
+    notice.bytes = rec->bytes;
     gb_notice_post(s->core, &notice);
+    return rolled_back_add(found->rolled, rec, stored) < 0 ? gb_no_memory(err) : 0;
 }
 
-/* True: the disk has the buffer's bytes. A change of shape alone is of the record; where the bytes are another number,
- * they do not fit it. */
-static bool restore_stored(struct gb_session *s, struct found *found, struct gb_buffer *b, struct gb_buffer_rec *rec) {
+/* The disk has the buffer's bytes: *ret is true. */
+static int restore_stored(struct gb_session *s, struct found *found, struct gb_buffer *b, struct gb_buffer_rec *rec,
+                          bool *ret, struct gb_error *err) {
     struct gb_stored *stored = stored_of(&found->stored, rec->id);
 
-    if (!stored || rec->durability == GB_DURABILITY_NONE || stored->rec.bytes != rec->bytes ||
-        !(found->all_there || stored->found))
-        return false;
-    if (rec->generation != stored->rec.generation)
-        roll_back(s, stored, rec);
+    *ret = stored && rec->durability != GB_DURABILITY_NONE && (found->all_there || stored->found);
+    if (!*ret)
+        return 0;
+    if (rec->generation != stored->rec.generation && roll_back(s, found, stored, rec, err) < 0)
+        return -1;
     b->stored = gb_stored_ref(stored);
-    rec->stored_generation = stored->generation;
+    rec->stored_generation = stored->rec.generation;
     rec->run = stored->rec.run;
     rec->state = GB_BUFFER_STORED;
     rec->head = GB_HEAD_UNINITIALIZED;
-    return true;
+    return 0;
 }
 
 /* --- records ------------------------------------------------------------------------------------------------------ */
@@ -146,6 +213,7 @@ static int add_buffer(struct gb_session *s, struct found *found, const struct gb
                       struct gb_error *err) {
     struct gb_buffer *b = gb_buffer_new(&rec->name);
     struct gb_buffer_rec lost = *rec;
+    bool stored;
 
     lost.run = s->core->run;
     if (!b || gb_buffer_pool_text_locked(s, b, &rec->pool, &b->rec.pool) < 0 ||
@@ -159,8 +227,9 @@ static int add_buffer(struct gb_session *s, struct found *found, const struct gb
         return gb_no_memory(err); /* the place in the map goes with the session */
     /* Not written back: the next start would come to the same result, and the next change writes it. So a file that is
      * put back heals its buffer. */
-    if (!restore_stored(s, found, b, &lost) && lost.state != GB_BUFFER_LOST &&
-        !(lost.mirrored && lost.head == GB_HEAD_UNINITIALIZED)) {
+    if (restore_stored(s, found, b, &lost, &stored, err) < 0)
+        return -1;
+    if (!stored && lost.state != GB_BUFFER_LOST && !(lost.mirrored && lost.head == GB_HEAD_UNINITIALIZED)) {
         lost.head = GB_HEAD_UNINITIALIZED;
         lost.state = GB_BUFFER_LOST;
         lost.version++;
@@ -301,16 +370,31 @@ static void note_lost(struct gb_core *core) {
     }
 }
 
-static int load_buffers(struct gb_core *core, struct gb_error *err) {
-    struct found found = {.core = core};
-    int r = gb_store_load_stored(core->store, load_stored, &found, err);
+static void write_rolled_back(struct rolled_back *rolled) {
+    if (rolled->count == 0) {
+        rolled_back_free(rolled);
+        return;
+    }
+    gb_core_enter(rolled->core);
+    gb_store_edit_buffers(rolled->core->store, rolled->edits, rolled->count, NULL, rolled_back_written, rolled);
+}
 
-    if (r == 0)
+static int load_buffers(struct gb_core *core, struct gb_error *err) {
+    struct found found = {.core = core, .rolled = calloc(1, sizeof(*found.rolled))};
+    int r = found.rolled ? gb_store_load_stored(core->store, load_stored, &found, err) : gb_no_memory(err);
+
+    if (r == 0) {
+        found.rolled->core = core;
         r = look_at_disk(&found, err);
+    }
     if (r == 0 && found.stored.count > 0 && core->config.disk)
         r = gb_disks_start(core, err);
     if (r == 0)
         r = gb_store_load_buffers(core->store, load_buffer, &found, err);
+    if (r == 0)
+        write_rolled_back(found.rolled);
+    else if (found.rolled)
+        rolled_back_free(found.rolled);
     found_done(&found);
     return r;
 }

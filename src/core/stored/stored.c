@@ -12,11 +12,12 @@ struct gb_stored *gb_stored_new(struct gb_core *core, const struct gb_stored_rec
 
     if (!stored)
         return NULL;
-    *stored = (struct gb_stored){.core = core, .rec = *rec, .generation = rec->generation};
+    *stored = (struct gb_stored){.core = core, .rec = *rec};
     atomic_init(&stored->refs, 1);
     if (bytes > 0)
         memcpy(stored->blocks, rec->blocks, bytes);
     stored->rec.blocks = stored->blocks;
+    stored->name = (struct gb_disk_name){rec->buffer_id, rec->file_generation, rec->file_tag};
     return stored;
 }
 
@@ -25,18 +26,12 @@ struct gb_stored *gb_stored_ref(struct gb_stored *stored) {
     return stored;
 }
 
-struct gb_disk_name gb_stored_name(const struct gb_stored *stored) {
-    return (struct gb_disk_name){
-        .buffer_id = stored->rec.buffer_id, .generation = stored->rec.generation, .run = stored->rec.run};
-}
-
 /* On a thread of the disk. */
 static void remove_file(struct gb_task *task) {
     struct gb_stored *stored = gb_container_of(task, struct gb_stored, task);
-    struct gb_disk_name name = gb_stored_name(stored);
     struct gb_core *core = stored->core;
 
-    gb_disk_remove(core->config.disk, &name);
+    gb_disk_remove(core->config.disk, &stored->name);
     free(stored);
     gb_core_leave(core);
 }

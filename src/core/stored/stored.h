@@ -11,7 +11,8 @@ struct gb_stored {
     atomic_bool condemned;
     struct gb_core *core;
     struct gb_stored_rec rec; /* its blocks are behind this */
-    int64_t generation;       /* of the buffer that has these bytes: rec.generation, or later after a roll-back */
+    struct gb_disk_name name; /* of the file, unless gb_stored_inline */
+    bool spilled;             /* it ends with the process, and no row names it */
     bool found;               /* at the start of the process: the bytes are there */
     _Atomic uint64_t read_ns; /* when a download last began to read them */
     struct gb_task task;      /* removes the file */
@@ -25,8 +26,6 @@ struct gb_stored *gb_stored_ref(struct gb_stored *stored);
 void gb_stored_unref(struct gb_stored *stored);
 /* No row names the bytes any more, or none was written. NULL is accepted. [any thread, never blocks] */
 void gb_stored_condemn(struct gb_stored *stored);
-
-struct gb_disk_name gb_stored_name(const struct gb_stored *stored);
 
 /* The checksum of block `index` is that of the n bytes at ptr: 0, or -1 with CONTENT_DAMAGED. */
 int gb_stored_check_block(const struct gb_stored *stored, size_t index, uint32_t crc32c, struct gb_error *err);

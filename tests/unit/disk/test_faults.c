@@ -155,10 +155,10 @@ static void assert_comes_back(int error) {
 
     if (error >= 2) {
         ck_assert_int_eq(gb_disk_create(f.disk, &next, BYTES, &w, &err), -1);
-        ck_assert_int_eq(err.code, GB_ERR_STORAGE_FAILED);
+        ck_assert_int_eq(err.code, GB_ERR_STORAGE_UNAVAILABLE);
         ck_assert_str_eq(err.native_name, errors[error].name);
         err = GB_ERROR_INIT;
-        gb_assert_fails(gb_disk_check_room(f.disk, BYTES, &err), err, GB_ERR_STORAGE_FAILED);
+        gb_assert_fails(gb_disk_check_room(f.disk, BYTES, &err), err, GB_ERR_STORAGE_UNAVAILABLE);
     } else {
         gb_assert_ok(gb_disk_check_room(f.disk, BYTES, &err), err);
     }

@@ -46,6 +46,10 @@ static struct gb_stored_rec stored(int64_t id, uint64_t bytes) {
     return (struct gb_stored_rec){.buffer_id = id,
                                   .generation = id * 10,
                                   .run = UINT32_MAX - (uint32_t)id,
+                                  .file_generation = id * 10 - 1,
+                                  .file_tag = UINT32_MAX / 2 + (uint32_t)id,
+                                  .dtype = GB_DTYPE_FLOAT32,
+                                  .shape = {.dims = 2, .dim = {(uint64_t)id, 7}},
                                   .bytes = bytes,
                                   .crc32c = 0xdeadbee0 + (uint32_t)id,
                                   .blocks = some_blocks};
@@ -56,6 +60,10 @@ static void assert_stored(const struct seen *seen, unsigned i, const struct gb_s
     ck_assert_int_eq(seen->rec[i].buffer_id, want->buffer_id);
     ck_assert_int_eq(seen->rec[i].generation, want->generation);
     ck_assert_uint_eq(seen->rec[i].run, want->run);
+    ck_assert_int_eq(seen->rec[i].file_generation, want->file_generation);
+    ck_assert_uint_eq(seen->rec[i].file_tag, want->file_tag);
+    ck_assert_int_eq(seen->rec[i].dtype, want->dtype);
+    ck_assert(gb_shape_equal(&seen->rec[i].shape, &want->shape));
     ck_assert_uint_eq(seen->rec[i].bytes, want->bytes);
     ck_assert_uint_eq(seen->rec[i].crc32c, want->crc32c);
     ck_assert_mem_eq(seen->blocks[i], want->blocks, gb_stored_block_count(want->bytes) * sizeof(*want->blocks));
@@ -136,6 +144,28 @@ START_TEST(every_field_comes_back) {
 }
 END_TEST
 
+/* The bytes become those of another generation, where they lie. */
+START_TEST(renumbered_bytes_stay) {
+    struct gb_stored_rec rec = stored(4, 100);
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_buffer_rec buffer = store_buffer(4, 1, "b4");
+    const struct gb_store_edit edit = {.rec = &buffer, .durable = true, .stored = &rec, .renumbers = true};
+    struct store_fixture f;
+    struct seen seen;
+
+    with_session(&f);
+    put_stored(&f, &rec, true);
+    rec.generation += 2;
+    rec.run = 77;
+    gb_assert_ok(store_edit_now(f.store, &edit, 1, &err), err);
+    reread(&f, &seen);
+    ck_assert_uint_eq(seen.count, 1);
+    assert_stored(&seen, 0, &rec);
+    assert_bytes(&f, &rec, data);
+    store_fixture_done(&f);
+}
+END_TEST
+
 /* What another tool reads from the blocks: four bytes each, little-endian. */
 START_TEST(blocks_are_little_endian) {
     const struct gb_stored_rec rec = stored(2, 2 * (uint64_t)GB_STORED_BLOCK_BYTES);
@@ -159,6 +189,7 @@ START_TEST(later_bytes_replace_earlier_ones) {
     with_session(&f);
     put_stored(&f, &before, true);
     rec.generation = before.generation + 1;
+    rec.file_generation = before.file_generation + 1;
     put_stored(&f, &rec, true);
     assert_bytes(&f, &rec, data);
     assert_damaged(&f, &before, "no row");
@@ -268,9 +299,9 @@ START_TEST(bytes_that_are_not_as_recorded_are_refused) {
 
     with_session(&f);
     put_stored(&f, &rec, true);
-    rec.run++;
+    rec.file_tag++;
     assert_damaged(&f, &rec, "no row");
-    rec.run--;
+    rec.file_tag--;
     rec.bytes = 101;
     assert_damaged(&f, &rec, "too few");
     rec.bytes = 99;
@@ -406,6 +437,7 @@ int main(void) {
     Suite *suite = suite_create("store_stored");
 
     gb_test_add(suite, "fields", every_field_comes_back, 60);
+    gb_test_add(suite, "renumbered", renumbered_bytes_stay, 30);
     gb_test_add(suite, "blocks", blocks_are_little_endian, 60);
     gb_test_add(suite, "replace", later_bytes_replace_earlier_ones, 60);
     gb_test_add(suite, "record", a_record_alone_leaves_stored_bytes, 60);

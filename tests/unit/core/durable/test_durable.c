@@ -209,6 +209,24 @@ START_TEST(test_session_takes_files) {
 }
 END_TEST
 
+static int patch(struct core_fixture *f, const char *name, enum gb_durability durability, struct gb_error *err) {
+    struct gb_buffer_params params = {
+        .session = {"default"}, .name = core_name(name), .has_durability = true, .durability = durability};
+    struct core_wake wake;
+    struct gb_buffer_call *call;
+    int r;
+
+    core_wake_init(&wake);
+    call = core_any_call_new(core_wake, &wake).buffer;
+    gb_buffer_patch(f->core, &params, NULL, call);
+    core_wake_wait(&wake);
+    *err = call->base.error;
+    r = err->code == GB_OK ? 0 : -1;
+    gb_call_unref(&call->base);
+    core_wake_done(&wake);
+    return r;
+}
+
 /* --- behind ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_behind) {
@@ -249,13 +267,20 @@ START_TEST(test_roll_back) {
     core_fixture_open(&f);
     put_ok(&f, "x", 1, LARGE, GB_DURABILITY_BEHIND);
     gb_assert_ok(store(&f, "x", &wrote, &err), err);
-    put_ok(&f, "x", 2, LARGE, GB_DURABILITY_BEHIND);
+    put_ok(&f, "x", 2, LARGE - 5, GB_DURABILITY_BEHIND); /* of another shape as well */
     rec = get(&f, "x");
     core_fixture_close(&f);
     f.disk_faults = NULL;
     core_fixture_open(&f);
     ck_assert_int_eq(get(&f, "x").generation, rec.generation + 1);
+    ck_assert_int_ne(get(&f, "x").run, rec.run);
+    ck_assert_uint_eq(get(&f, "x").bytes, LARGE);
     assert_bytes(&f, "x", 1, LARGE);
+    rec = get(&f, "x");
+    gb_assert_ok(patch(&f, "x", GB_DURABILITY_SYNC, &err), err);
+    restart(&f); /* once is enough */
+    ck_assert_int_eq(get(&f, "x").generation, rec.generation);
+    ck_assert_int_eq(get(&f, "x").run, rec.run);
     gb_assert_ok(load(&f, "x", &err), err);
     assert_bytes(&f, "x", 1, LARGE);
     core_fixture_done(&f);
@@ -467,24 +492,6 @@ END_TEST
 
 /* --- changes of durability, and what needs memory ----------------------------------------------------------------- */
 
-static int patch(struct core_fixture *f, const char *name, enum gb_durability durability, struct gb_error *err) {
-    struct gb_buffer_params params = {
-        .session = {"default"}, .name = core_name(name), .has_durability = true, .durability = durability};
-    struct core_wake wake;
-    struct gb_buffer_call *call;
-    int r;
-
-    core_wake_init(&wake);
-    call = core_any_call_new(core_wake, &wake).buffer;
-    gb_buffer_patch(f->core, &params, NULL, call);
-    core_wake_wait(&wake);
-    *err = call->base.error;
-    r = err->code == GB_OK ? 0 : -1;
-    gb_call_unref(&call->base);
-    core_wake_done(&wake);
-    return r;
-}
-
 START_TEST(test_patch) {
     struct gb_error err = GB_ERROR_INIT;
     struct core_fixture f;
@@ -504,6 +511,25 @@ START_TEST(test_patch) {
     assert_bytes(&f, "x", 1, LARGE);
     restart(&f);
     ck_assert_int_eq(get(&f, "x").state, GB_BUFFER_LOST);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* The same generation is stored again while the file of before is still being removed. */
+START_TEST(test_stored_again) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct core_fixture f;
+
+    core_fixture_prepare(&f, "host");
+    f.durable = true;
+    f.disk_faults = "unlink=delay/50";
+    core_fixture_open(&f);
+    put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
+    gb_assert_ok(patch(&f, "x", GB_DURABILITY_NONE, &err), err);
+    gb_assert_ok(patch(&f, "x", GB_DURABILITY_SYNC, &err), err);
+    core_until(has_one_file, &f, "the file of before goes");
+    restart(&f);
+    assert_bytes(&f, "x", 1, LARGE);
     core_fixture_done(&f);
 }
 END_TEST
@@ -570,6 +596,7 @@ int main(void) {
     gb_test_add(suite, "damage", test_damage, 60);
     gb_test_add(suite, "missing file", test_missing_file_is_lost_until_it_returns, 60);
     gb_test_add(suite, "patch", test_patch, 60);
+    gb_test_add(suite, "stored again", test_stored_again, 60);
     gb_test_add(suite, "behind no longer", test_behind_no_longer, 60);
     gb_test_add(suite, "without folder", test_without_folder, 60);
     gb_test_add(suite, "no room to load", test_no_room_to_load, 60);
