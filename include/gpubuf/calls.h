@@ -400,10 +400,10 @@ int gpubuf_buffer_seal(gpubuf_client *client, const char *session, const char *b
 int gpubuf_buffer_store(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_how *how,
                         struct gpubuf_stored *ret, struct gpubuf_error *err);
 
-/* Brings the bytes of a buffer from the disk into memory, if they are not there yet, and waits for that. A load that
- * takes longer than the client's stall timeout and how.wait_s goes on when the call has returned with CLIENT_TIMEOUT.
- * Returns 0 or -1. Errors: BUFFER_NOT_FOUND, CONTENT_LOST, CONTENT_DAMAGED, OUT_OF_MEMORY, QUOTA_EXCEEDED,
- * STORAGE_FAILED, STORAGE_UNAVAILABLE. */
+/* Brings the bytes of a buffer from the disk into memory, if they are not there yet, and waits for that: how.wait_s
+ * bounds how long, without it the call waits as long as the load takes. Returns 0 or -1. Errors: BUFFER_NOT_FOUND,
+ * CONTENT_LOST, CONTENT_DAMAGED, OUT_OF_MEMORY, QUOTA_EXCEEDED, STORAGE_FAILED, STORAGE_UNAVAILABLE, TIMED_OUT: the
+ * load goes on. */
 int gpubuf_buffer_load(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_how *how,
                        struct gpubuf_buffer *ret, struct gpubuf_error *err);
 

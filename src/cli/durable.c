@@ -1,15 +1,6 @@
 /* Bytes on disk: store, load, storage. */
 #include "cli/cli.h"
 
-/* POST of an action without fields. The answer, or NULL with cli->error set. */
-static json_t *act(struct gb_cli *cli, const char *text, const char *action) {
-    char target[GB_CLI_PATH];
-
-    if (gb_cli_buffer_target(cli, text, action, target) < 0)
-        return NULL;
-    return gb_cli_request(cli, "POST", target, json_object());
-}
-
 static int end_each(struct gb_cli *cli, json_t *answers, int status) {
     if (cli->options.json && status == GB_CLI_DONE)
         gb_cli_json(stdout, answers);
@@ -19,9 +10,12 @@ static int end_each(struct gb_cli *cli, json_t *answers, int status) {
 
 /* arg: the array of the answers, as of load_one. */
 static int store_one(struct gb_cli *cli, const char *text, void *arg) {
-    json_t *answer = act(cli, text, "/store");
+    char target[GB_CLI_PATH];
+    json_t *answer = NULL;
     char size[24];
 
+    if (gb_cli_buffer_target(cli, text, "/store", target) == 0)
+        answer = gb_cli_request(cli, "POST", target, json_object());
     if (answer == NULL)
         return gb_cli_failed(cli);
     json_object_set_new(answer, "buffer", json_string(text));
@@ -42,10 +36,14 @@ int gb_cli_run_store(struct gb_cli *cli, int argc, char **argv) {
 }
 
 static int load_one(struct gb_cli *cli, const char *text, void *arg) {
-    json_t *answer = act(cli, text, "/load");
+    const struct gpubuf_answer *told = gpubuf_answer_of(cli->client);
+    struct gb_cli_name name;
+    json_t *answer;
 
-    if (answer == NULL)
+    if (gb_cli_name(cli, text, &name) < 0 ||
+        gpubuf_buffer_load(cli->client, name.session, name.name, NULL, NULL, &cli->error) < 0)
         return gb_cli_failed(cli);
+    answer = json_loadb(told->body, told->bytes, 0, NULL);
     json_array_append(arg, answer);
     if (!cli->options.json)
         return gb_cli_show_buffer(cli, answer);

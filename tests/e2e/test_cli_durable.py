@@ -154,6 +154,15 @@ def test_load(live):
     assert (numbers["loads"], numbers["loaded_bytes"], numbers["stored_buffers"]) == (2, 600000, 0)
 
 
+def test_a_load_takes_longer_than_a_request_may_wait(live):
+    cli = live()
+    cli("put", "-", "x", "--raw", "--durability", "sync", input=payload(3 << 20, 4)).expect()
+    cli = live("--wait-max", "1", "--disk-fault", "read=delay/500")
+    said = cli("-v", "load", "x").expect()
+    assert said.err.count("503 timed_out") >= 1 and "-> 200" in said.err, said.err
+    assert rows(cli)["x"]["STATE"] == "ready"
+
+
 def test_storage(live):
     cli = live()
     cli("put", "-", "x", "--raw", "--durability", "sync", input=FILE).expect()
@@ -212,7 +221,7 @@ def test_a_disk_without_room(live):
 def test_a_disk_that_fails_once(live, call):
     cli = live("--disk-fault", f"{call}@1=EIO")
     err = durable(cli).expect(FAILED).err
-    assert "EIO" in err and "Repeat the command: it writes another file." in err, err
+    assert "EIO" in err and "Repeat the command: it tries the disk again." in err, err
     cli("info", "x").expect(NOT_FOUND)
     until("the disk was tried again", lambda: durable(cli).status == DONE)
     cli = live()

@@ -92,6 +92,14 @@ def test_store_load_and_storage(live):
             c.put("x", ARRAY, durability="maybe")
 
 
+def test_a_load_takes_longer_than_a_request_may_wait(live):
+    with live() as c:
+        c.put("x", np.zeros(3 << 20, np.uint8), durability="sync")
+    with live("--wait-max", "1", "--disk-fault", "read=delay/500") as c:
+        assert c.put("x", b"abc", offset=3)["generation"] == 2
+        assert c.storage()["loads"] == 1
+
+
 def test_mapping_and_copies_load(live):
     with live() as c:
         c.put("x", ARRAY, durability="sync", kind="shared")

@@ -17,14 +17,14 @@ from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, 
 from ._feed import Feed
 from ._transport import Progress, Transport
 from .adoption import Adoption, offer_of, open_adoption, shared_array
-from .errors import BadArgument, BadType, BufferBusy, NotLoaded
+from .errors import BadArgument, BadType, BufferBusy, NotLoaded, TimedOut
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
 from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Storage, Stored, Verified
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 LOADS_MAX = 3  # loads of one put: the buffer may have to leave memory again before the bytes come
-LOAD_S = 60  # a load or a store may take as long
+LOAD_S = 60  # a store may take as long, and so may the daemon's wait for a load
 RAW = {"Content-Type": "application/octet-stream"}
 
 
@@ -160,7 +160,7 @@ class Client(Asker):
                 # A write into a part of a buffer whose bytes are on disk alone: the daemon began to load them.
                 if loads_left == 0:
                     raise
-                self._transport.ask("POST", self._below("buffers", name, "load"), patience=LOAD_S).read()
+                self._load(name)
         return cast(Buffer, tagged(answer, answer.json()))
 
     def get(self, name: str, *, slice: Optional[Key] = None, out: Optional[Array] = None, raw: bool = False,
@@ -306,8 +306,16 @@ class Client(Asker):
 
     def load(self, name: str) -> Buffer:
         """Brings the bytes of a buffer from the daemon's disk into memory, if they are not there yet. Reads and writes do that themselves;
-        the first one after a start waits for it."""
-        return cast(Buffer, self._tagged("POST", self._below("buffers", name, "load"), None, {}, None, LOAD_S))
+        the first one after a start waits for it. The call waits as long as the load takes."""
+        return self._load(name)
+
+    def _load(self, name: str) -> Buffer:
+        while True:
+            try:
+                answer = self._transport.ask("POST", self._below("buffers", name, "load"), patience=LOAD_S)
+                return cast(Buffer, tagged(answer, answer.json()))
+            except TimedOut:  # the daemon's longest wait of a request is over; the load goes on
+                continue
 
     def _write(self, name: str, action: str, body: Mapping[str, Any], if_match: Optional[str], wait: Optional[float]) -> Buffer:
         path = self._below("buffers", name, action)
