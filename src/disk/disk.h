@@ -132,6 +132,9 @@ int gb_disk_read_open(struct gb_disk *disk, const struct gb_disk_name *name, uin
 int gb_disk_read(struct gb_disk_reader *reader, void *ptr, size_t n, uint64_t offset, struct gb_error *err);
 void gb_disk_read_close(struct gb_disk_reader *reader); /* NULL is accepted */
 
+/* Counts a file whose bytes have not their checksums. */
+void gb_disk_note_damage(struct gb_disk *disk);
+
 /* Removes the file. Absent is as good. A failure is counted, and what stays is an orphan at the next start. */
 void gb_disk_remove(struct gb_disk *disk, const struct gb_disk_name *name);
 /* Moves the file to orphans/ or to damaged/. Absent is as good. */

@@ -106,6 +106,12 @@ int gb_disk_check_there(struct gb_disk *disk, struct gb_error *err) {
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
+void gb_disk_note_damage(struct gb_disk *disk) {
+    pthread_mutex_lock(&disk->lock);
+    disk->stat.damaged++;
+    pthread_mutex_unlock(&disk->lock);
+}
+
 void gb_disk_stat(struct gb_disk *disk, struct gb_disk_stat *ret) {
     uint64_t free_bytes = gb_disk_free(disk);
 
@@ -113,4 +119,9 @@ void gb_disk_stat(struct gb_disk *disk, struct gb_disk_stat *ret) {
     *ret = disk->stat;
     pthread_mutex_unlock(&disk->lock);
     ret->free_bytes = ret->state == GB_DISK_UNAVAILABLE ? 0 : free_bytes;
+    if (ret->state != GB_DISK_READY || free_bytes > 0)
+        return;
+    ret->state = GB_DISK_FULL;
+    gb_error_set(&ret->error, GB_ERR_STORAGE_FULL, "the disk has no room beside the reserve of %llu bytes",
+                 (unsigned long long)disk->reserve_bytes);
 }

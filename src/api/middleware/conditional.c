@@ -47,7 +47,7 @@ char *gb_etag_slice(const struct gb_buffer_rec *rec, char *out) {
 }
 
 char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out) {
-    snprintf(out, GB_ETAG_SIZE, "b%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->version, rec->run);
+    snprintf(out, GB_ETAG_SIZE, "b%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->version, rec->record_run);
     return out;
 }
 

@@ -3,7 +3,11 @@
 #include <stdlib.h>
 
 #include "api/context.h"
+#include "base/clock.h"
 #include "core/core.h"
+
+/* How long a request waits without "Prefer: wait", unless --wait-max is less. */
+#define WAIT_S 3600
 
 struct loading {
     struct gb_load_waiter waiter;
@@ -39,7 +43,8 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
 
 /* The work of a handler that was refused is dropped with its state. */
 static bool wait_for_load(struct gb_http_request *request, struct gb_http_response *response, uint64_t sequence) {
-    struct loading *loading = calloc(1, sizeof(*loading));
+    uint64_t wait_s = gb_http_prefer_wait(request, WAIT_S, WAIT_S, NULL);
+    struct loading *loading = wait_s > 0 ? calloc(1, sizeof(*loading)) : NULL;
 
     if (!loading)
         return false;
@@ -53,7 +58,7 @@ static bool wait_for_load(struct gb_http_request *request, struct gb_http_respon
     request->state_free = loading_free;
     request->resume = resume;
     request->cancel = NULL;
-    request->deadline_ns = 0;
+    request->deadline_ns = request->started_ns + wait_s * GB_NS_PER_S;
     if (!gb_loads_wait(loading->core, sequence, &loading->waiter))
         gb_http_wake(request);
     return true;

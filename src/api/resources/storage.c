@@ -54,6 +54,23 @@ enum gb_step gb_api_buffer_store(struct gb_http_request *request, struct gb_http
     return gb_async_end(request, response, reply_stored, 0, err);
 }
 
+/* Of the buffer as it is now: a load changes no bytes. */
+static int check_conditions(const struct gb_http_request *request, const struct gb_locator *at, struct gb_error *err) {
+    struct gb_conditions *conditions;
+    struct gb_buffer_rec rec;
+    int r = gb_buffer_get(gb_api_of(request)->core, at, &rec, err);
+
+    if (r < 0 || gb_conditions_read(request, &conditions, err) < 0) {
+        if (r == 0)
+            gb_buffer_rec_done(&rec);
+        return -1;
+    }
+    r = gb_conditions_buffer(conditions, &rec, err);
+    gb_conditions_free(conditions);
+    gb_buffer_rec_done(&rec);
+    return r;
+}
+
 /* Bytes that are not in memory come while the request waits (middleware/loading.c). */
 enum gb_step gb_api_buffer_load(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
@@ -63,7 +80,7 @@ enum gb_step gb_api_buffer_load(struct gb_http_request *request, struct gb_http_
     char etag[GB_ETAG_SIZE];
 
     if (gb_path_locator(request, "buffer name", &at, err) < 0 || no_fields(request, err) < 0 ||
-        gb_buffer_load(gb_api_of(request)->core, &at, &rec, err) < 0)
+        check_conditions(request, &at, err) < 0 || gb_buffer_load(gb_api_of(request)->core, &at, &rec, err) < 0)
         return GB_STEP_ERROR;
     gb_render_buffer(&out, NULL, gb_api_of(request), at.session.s, &rec);
     gb_etag_buffer(&rec, etag);

@@ -25,6 +25,7 @@ static int number_locked(struct gb_transaction *c) {
     c->rec.session_id = session->id;
     if (!c->buffer->live || c->rec.generation != c->buffer->rec.generation)
         c->rec.run = session->core->run;
+    c->rec.record_run = session->core->run;
     if (c->rec.id != 0)
         return 0;
     id = c->new_id != 0 ? c->new_id : atomic_fetch_add(&session->core->last_buffer_id, 1) + 1;
@@ -160,6 +161,8 @@ static void note_locked(struct gb_transaction *c, const struct before *before) {
     struct gb_buffer_rec rec;
     struct gb_notice notice;
 
+    if (c->unrecorded)
+        return; /* its owner tells */
     if (c->removes)
         type = GB_NOTICE_BUFFER_DELETED;
     else if (!before->live)

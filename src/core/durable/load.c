@@ -116,6 +116,16 @@ static void free_job(struct job *job) {
     free(job);
 }
 
+/* The file is gone, and with it the bytes. A file that is put back heals its buffer at the next start. */
+static void lose_locked(struct job *job, struct gb_buffer *b) {
+    if (b->stored != job->stored || b->rec.state != GB_BUFFER_STORED)
+        return;
+    gb_stored_unref(b->stored);
+    b->stored = NULL;
+    b->rec.stored_generation = 0;
+    gb_buffer_lose_locked(job->session, b); /* it has no contents to be dropped */
+}
+
 /* Those that wanted the bytes learn of it from the buffer. */
 static void tell_locked(struct job *job, const struct gb_error *error) {
     struct gb_load *load = job->load;
@@ -125,6 +135,8 @@ static void tell_locked(struct job *job, const struct gb_error *error) {
         load->failed = true;
         load->failed_ns = gb_clock_ns();
         load->error = *error;
+        if (error->code == GB_ERR_CONTENT_LOST)
+            lose_locked(job, b);
     } else if (b && b->load == load) {
         b->load = NULL;
         gb_load_unref_locked(load);
@@ -300,8 +312,6 @@ static void run(struct gb_task *task) {
     r = step(job, &err);
     if (r == 0)
         return;
-    if (r < 0 && err.code == GB_ERR_CONTENT_DAMAGED && job->file)
-        gb_disk_set_aside(job->session->core->config.disk, &job->stored->name, true);
     finish(job, r < 0 ? &err : NULL);
 }
 
@@ -346,7 +356,7 @@ int gb_durable_want(struct gb_session *session, struct gb_buffer *b, struct gb_e
         return -1;
     if (!b->load && start_locked(session, b, err) < 0)
         return -1;
-    b->load->waiting++;
+    b->load->waiting += err != NULL;
     return gb_error_set(err, GB_ERR_NOT_LOADED, "the bytes of \"%s\" are on disk and are being loaded; try again",
                         b->name);
 }

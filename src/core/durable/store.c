@@ -145,18 +145,35 @@ static void store_all(struct gb_core *core, int64_t before_us, struct flush *flu
     free(names);
 }
 
-/* The feed tells when the disk changes between well and not. */
+static enum gb_notice_type notice_of(enum gb_disk_state state) {
+    switch (state) {
+    case GB_DISK_READY:
+        return GB_NOTICE_STORAGE_RECOVERED;
+    case GB_DISK_FULL:
+        return GB_NOTICE_STORAGE_FULL;
+    case GB_DISK_FAILED:
+    case GB_DISK_UNAVAILABLE:
+        break;
+    }
+    return GB_NOTICE_STORAGE_FAILED;
+}
+
+/* The feed tells when the disk changes between well and not. A database that takes no durable change is no better than
+ * a disk that takes no bytes. */
 static void look_after_disk(struct gb_core *core) {
-    struct gb_disk_stat stat;
+    struct gb_storage_numbers now;
+    enum gb_disk_state state;
     struct gb_notice notice;
 
-    if (!gb_disk_probe(core->config.disk))
+    gb_disk_probe(core->config.disk);
+    gb_storage_stat(core, &now);
+    state = now.disk.state == GB_DISK_READY && !now.commits ? GB_DISK_FAILED : now.disk.state;
+    if (state == (enum gb_disk_state)core->disk_told)
         return;
-    gb_disk_stat(core->config.disk, &stat);
-    notice = gb_notice_new(stat.state == GB_DISK_READY  ? GB_NOTICE_STORAGE_RECOVERED
-                           : stat.state == GB_DISK_FULL ? GB_NOTICE_STORAGE_FULL
-                                                        : GB_NOTICE_STORAGE_FAILED);
-    snprintf(notice.detail, sizeof(notice.detail), "%.120s", stat.error.detail);
+    core->disk_told = (int)state;
+    notice = gb_notice_new(notice_of(state));
+    snprintf(notice.detail, sizeof(notice.detail), "%.120s",
+             now.commits ? now.disk.error.detail : now.commit_error.detail);
     gb_notice_post(core, &notice);
 }
 

@@ -215,7 +215,7 @@ static int add_buffer(struct gb_session *s, struct found *found, const struct gb
     struct gb_buffer_rec lost = *rec;
     bool stored;
 
-    lost.run = s->core->run;
+    lost.run = lost.record_run = s->core->run;
     if (!b || gb_buffer_pool_text_locked(s, b, &rec->pool, &b->rec.pool) < 0 ||
         gb_buffer_stream_text_locked(s, b, &rec->stream, &b->rec.stream) < 0 ||
         gb_map_put(&s->buffers, b->name, b) < 0) {

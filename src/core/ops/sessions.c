@@ -71,15 +71,17 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
     struct gb_session_rec rec = {.name = params->name, .quota = core->config.default_quota, .version = 1};
     struct gb_error err = GB_ERROR_INIT;
     struct session_op *op;
-    struct gb_session *s;
+    struct gb_session *s = NULL;
 
     merge_params(params, &rec);
     rec.id = atomic_fetch_add(&core->last_session_id, 1) + 1;
     rec.created_at_us = gb_wall_us();
     rec.updated_at_us = rec.created_at_us;
-    s = gb_session_new(core, &rec, GB_SESSION_NEW);
-    if (!s)
-        gb_no_memory(&err);
+    if (gb_disks_check_durability(core, rec.durability, &err) == 0) {
+        s = gb_session_new(core, &rec, GB_SESSION_NEW);
+        if (!s)
+            gb_no_memory(&err);
+    }
     op = gb_op_new(sizeof(*op), s, &call->base, NULL, NULL, &err);
     if (!op) {
         gb_session_rec_done(&rec);

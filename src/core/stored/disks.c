@@ -48,7 +48,9 @@ int gb_disks_start(struct gb_core *core, struct gb_error *err) {
     int r = 0;
 
     if (!core->config.disk)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "the daemon has no folder for the bytes of durable buffers");
+        return gb_error_set(err, GB_ERR_STORAGE_UNAVAILABLE,
+                            "the bytes are in a folder, and the daemon was started without one: start it with "
+                            "--data-dir");
     if (atomic_load(&disks->started))
         return 0;
     pthread_mutex_lock(&disks->lock);

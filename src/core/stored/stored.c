@@ -56,6 +56,8 @@ void gb_stored_condemn(struct gb_stored *stored) {
 int gb_stored_check_block(const struct gb_stored *stored, size_t index, uint32_t crc32c, struct gb_error *err) {
     if (crc32c == stored->blocks[index])
         return 0;
+    if (stored->core->config.disk)
+        gb_disk_note_damage(stored->core->config.disk);
     return gb_error_set(err, GB_ERR_CONTENT_DAMAGED,
                         "the stored bytes from offset %llu have the checksum %08x and should have %08x: upload the "
                         "buffer again",

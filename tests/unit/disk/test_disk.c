@@ -285,7 +285,7 @@ START_TEST(the_reserve_is_not_given_away) {
     ck_assert(err.has_numbers && err.requested_bytes == 3 * 4096 && err.limit_bytes == 0 && err.used_bytes == 0);
     err = GB_ERROR_INIT;
     gb_assert_fails(gb_disk_create(f.disk, &name, 1, &w, &err), err, GB_ERR_STORAGE_FULL);
-    ck_assert_int_eq(disk_stat(&f).state, GB_DISK_READY); /* no write has met the end of the room */
+    ck_assert_int_eq(disk_stat(&f).state, GB_DISK_FULL); /* though no write has met the end of the room */
     ck_assert_uint_eq(disk_entries(&f), 0);
     disk_fixture_done(&f);
 }
