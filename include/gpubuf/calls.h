@@ -105,7 +105,8 @@ struct gpubuf_session_params {
     struct gpubuf_opt idle_ttl_s; /* 0: never */
     const char
         *pool; /* in an update: the current pool from now on; "default": none but the devices' own; NULL: as it is */
-    uint64_t room[7];
+    const char *durability; /* of new buffers that are made without one: none, behind, sync */
+    uint64_t room[6];
 };
 
 /* Lists sessions. The caller frees *ret with gpubuf_session_list_done(). Returns 0 or -1. Errors: those of every
@@ -277,7 +278,8 @@ struct gpubuf_buffer_params {
     const char *device;
     const char *labels; /* a JSON object of strings */
     bool mirrored;
-    uint64_t room[8];
+    const char *durability; /* none, behind, sync; NULL: the session's, and in an update as it is */
+    uint64_t room[7];
 };
 
 /* Lists the buffers of a session. The caller frees *ret with gpubuf_buffer_list_done(). Returns 0 or -1. Errors:
@@ -303,8 +305,9 @@ int gpubuf_buffer_get(gpubuf_client *client, const char *session, const char *bu
 int gpubuf_buffer_last_transfer(gpubuf_client *client, const char *session, const char *buffer,
                                 struct gpubuf_last_transfer *ret, struct gpubuf_error *err);
 
-/* Changes labels, dtype and shape of a buffer; the other fields of params are ignored. Returns 0 or -1. Errors:
- * BUFFER_NOT_FOUND, SHAPE_MISMATCH, PRECONDITION_FAILED. */
+/* Changes labels, dtype, shape and durability of a buffer; the other fields of params are ignored. A buffer that gets
+ * durability "sync" has its bytes on disk when the call returns. Returns 0 or -1. Errors: BUFFER_NOT_FOUND,
+ * SHAPE_MISMATCH, PRECONDITION_FAILED; with a durability those of gpubuf_buffer_store() and gpubuf_buffer_load(). */
 int gpubuf_buffer_update(gpubuf_client *client, const char *session, const char *buffer,
                          const struct gpubuf_buffer_params *params, const struct gpubuf_how *how,
                          struct gpubuf_buffer *ret, struct gpubuf_error *err);
@@ -388,6 +391,25 @@ int gpubuf_buffer_release(gpubuf_client *client, const char *session, const char
  * MAPPED, ADOPTED, ESCAPED. */
 int gpubuf_buffer_seal(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_how *how,
                        struct gpubuf_buffer *ret, struct gpubuf_error *err);
+
+/* --- bytes on disk ------------------------------------------------------------------------------------------------ */
+
+/* Writes the bytes of a durable buffer to the disk, if they are not there yet. Returns 0 or -1. Errors:
+ * BUFFER_NOT_FOUND, INVALID_ARGUMENT if its durability is "none", CONTENT_LOST, BUFFER_PARTIAL, BUFFER_BUSY, MAPPED,
+ * ESCAPED, STORAGE_FULL, STORAGE_FAILED, STORAGE_UNAVAILABLE. */
+int gpubuf_buffer_store(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_how *how,
+                        struct gpubuf_stored *ret, struct gpubuf_error *err);
+
+/* Brings the bytes of a buffer from the disk into memory, if they are not there yet, and waits for that: how.wait_s
+ * bounds how long, without it the call waits as long as the load takes. Returns 0 or -1. Errors: BUFFER_NOT_FOUND,
+ * CONTENT_LOST, CONTENT_DAMAGED, OUT_OF_MEMORY, QUOTA_EXCEEDED, STORAGE_FAILED, STORAGE_UNAVAILABLE, TIMED_OUT: the
+ * load goes on. */
+int gpubuf_buffer_load(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_how *how,
+                       struct gpubuf_buffer *ret, struct gpubuf_error *err);
+
+/* Reads the state of the folder of the bytes of durable buffers, which takes scope admin. Returns 0 or -1. Errors:
+ * those of every request. */
+int gpubuf_storage_get(gpubuf_client *client, struct gpubuf_storage *ret, struct gpubuf_error *err);
 
 /* --- leases ------------------------------------------------------------------------------------------------------- */
 

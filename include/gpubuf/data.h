@@ -133,14 +133,17 @@ struct gpubuf_put_params {
     gpubuf_progress_fn *progress;
     void *progress_arg;
     struct gpubuf_how how;
-    uint64_t room[8];
+    const char *durability; /* none, behind, sync; NULL: as the buffer has it, and of a new one its session's */
+    uint64_t room[7];
 };
 
 /* Uploads: makes the buffer or replaces it, at once when the last byte has arrived. source is read by the calling
  * thread. An upload that breaks off changes nothing unless in_place, offset or slice is set. After a transient
- * failure it is repeated if the source can be read again (memory, a descriptor with an offset). Returns 0 or -1.
- * Errors: SHAPE_MISMATCH, UNSUPPORTED_ARRAY, QUOTA_EXCEEDED, OUT_OF_MEMORY, PRECONDITION_FAILED, BUFFER_BUSY,
- * MAPPED, SEALED, INPUT_FAILED, CHECK_FAILED. */
+ * failure it is repeated if the source can be read again (memory, a descriptor with an offset), and so is a write into
+ * a buffer whose bytes had to be loaded from the disk first. With durability "sync" the bytes are on disk when the call
+ * returns. Returns 0 or -1. Errors: SHAPE_MISMATCH, UNSUPPORTED_ARRAY, QUOTA_EXCEEDED, OUT_OF_MEMORY,
+ * PRECONDITION_FAILED, BUFFER_BUSY, MAPPED, SEALED, INPUT_FAILED, CHECK_FAILED; of durable buffers STORAGE_FAILED,
+ * STORAGE_UNAVAILABLE; with in_place, offset or slice NOT_LOADED and those of gpubuf_buffer_load(). */
 int gpubuf_put(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,
                const struct gpubuf_put_params *params, struct gpubuf_buffer *ret, struct gpubuf_error *err);
 

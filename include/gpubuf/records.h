@@ -63,7 +63,8 @@ struct gpubuf_session {
     uint64_t buffers;
     char created_at[GPUBUF_TIME_SIZE];
     char updated_at[GPUBUF_TIME_SIZE];
-    uint64_t room[8];
+    char durability[8]; /* of new buffers that are made without one: none, behind, sync */
+    uint64_t room[7];
 };
 
 struct gpubuf_pool {
@@ -131,7 +132,7 @@ struct gpubuf_buffer {
     struct gpubuf_device_id device;
     char pool[GPUBUF_NAME_SIZE]; /* "" where the kind comes from no pool */
     char stream[GPUBUF_NAME_SIZE];
-    char state[GPUBUF_WORD_SIZE]; /* ready, partial, lost */
+    char state[GPUBUF_WORD_SIZE]; /* ready, partial, lost; stored: the bytes are on disk and not in memory */
     uint64_t generation;
     bool has_crc32c;
     uint32_t crc32c;
@@ -149,7 +150,35 @@ struct gpubuf_buffer {
     bool adopted;                 /* over memory that another process owns; of a lost one: it was */
     struct gpubuf_side host_side; /* of a mirrored one */
     struct gpubuf_side device_side;
-    uint64_t room[3];
+    char durability[8];         /* none, behind, sync */
+    uint64_t stored_generation; /* whose bytes are on disk; 0: no generation's are */
+    uint64_t room[1];
+};
+
+/* Of gpubuf_buffer_store(). */
+struct gpubuf_stored {
+    uint64_t stored_generation;
+    uint64_t bytes;
+    bool wrote; /* false: the bytes were on disk already */
+    uint64_t room[4];
+};
+
+/* The folder of the bytes of durable buffers. The counts are since the daemon began. */
+struct gpubuf_storage {
+    char state[GPUBUF_WORD_SIZE]; /* ready, full, failed, unavailable; none: no buffer can be durable */
+    char error[512];              /* why it is not ready, or "" */
+    char dir[1024];
+    uint64_t free_bytes;
+    uint64_t stored_buffers; /* whose bytes are on disk and not in memory, now */
+    uint64_t writes;
+    uint64_t written_bytes;
+    uint64_t failures;
+    uint64_t damaged; /* files whose bytes were not those that had been written */
+    uint64_t loads;
+    uint64_t loaded_bytes;
+    uint64_t load_failures;
+    uint64_t cold_reads; /* downloads from the disk itself, without a load */
+    uint64_t room[16];
 };
 
 /* The last upload or download of at least 1 MiB of the bytes that a buffer has now. */
@@ -302,7 +331,7 @@ struct gpubuf_stats {
     uint64_t adopted;                  /* pieces of memory of other processes that the daemon has mapped, now */
     uint64_t allocated_peak_bytes;     /* most at a time; since the daemon began, or the session was made or loaded */
     uint64_t largest_allocation_bytes; /* the same */
-    uint64_t room[1];
+    uint64_t stored_buffers;           /* whose bytes are on disk and not in memory */
 };
 
 #endif

@@ -9,16 +9,25 @@
 #define BUFFER "/v1/sessions/{}/buffers/{}"
 
 static const struct gb_cli_column buffer_columns[] = {
-    {"NAME", "name", GB_CLI_FORM_TEXT},       {"DTYPE", "dtype", GB_CLI_FORM_TEXT},
-    {"SHAPE", "shape", GB_CLI_FORM_SHAPE},    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
-    {"KIND", "kind", GB_CLI_FORM_TEXT},       {"DEVICE", "device.index", GB_CLI_FORM_COUNT},
-    {"HEAD", "head", GB_CLI_FORM_TEXT},       {"STATE", "state", GB_CLI_FORM_TEXT},
-    {"GEN", "generation", GB_CLI_FORM_COUNT}, {"LEASES", "leases", GB_CLI_FORM_COUNT},
-    {"SEALED", "sealed", GB_CLI_FORM_FLAG},   {"UPDATED (UTC)", "updated_at", GB_CLI_FORM_TIME},
+    {"NAME", "name", GB_CLI_FORM_TEXT},
+    {"DTYPE", "dtype", GB_CLI_FORM_TEXT},
+    {"SHAPE", "shape", GB_CLI_FORM_SHAPE},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+    {"KIND", "kind", GB_CLI_FORM_TEXT},
+    {"DEVICE", "device.index", GB_CLI_FORM_COUNT},
+    {"HEAD", "head", GB_CLI_FORM_TEXT},
+    {"STATE", "state", GB_CLI_FORM_TEXT},
+    {"GEN", "generation", GB_CLI_FORM_COUNT},
+    {"LEASES", "leases", GB_CLI_FORM_COUNT},
+    {"SEALED", "sealed", GB_CLI_FORM_FLAG},
+    {"UPDATED (UTC)", "updated_at", GB_CLI_FORM_TIME},
+    {"DURABILITY", "durability", GB_CLI_FORM_TEXT},
+    {"STORED", "stored_generation", GB_CLI_FORM_COUNT},
 };
 
-/* The target of a buffer, with what comes behind its name. */
-static int target_of(struct gb_cli *cli, const char *text, const char *action, char *ret) {
+#define DURABLE_COLUMNS 2 /* the last of them; left out where no buffer is durable */
+
+int gb_cli_buffer_target(struct gb_cli *cli, const char *text, const char *action, char *ret) {
     struct gb_cli_name name;
 
     if (gb_cli_name(cli, text, &name) < 0 || gb_cli_target(cli, ret, BUFFER, name.session, name.name) < 0)
@@ -26,6 +35,25 @@ static int target_of(struct gb_cli *cli, const char *text, const char *action, c
     if (strlen(ret) + strlen(action) < GB_CLI_PATH)
         strcat(ret, action);
     return 0;
+}
+
+static bool is_durable(json_t *buffer) {
+    const char *word = gb_cli_text(buffer, "durability"); /* "": of an older daemon */
+
+    return word[0] != '\0' && strcmp(word, "none") != 0;
+}
+
+/* How many of the columns a table of these buffers has. */
+static size_t columns_of(json_t *buffers) {
+    size_t count = sizeof buffer_columns / sizeof buffer_columns[0];
+    json_t *buffer;
+    size_t i;
+
+    json_array_foreach(buffers, i, buffer) {
+        if (is_durable(buffer))
+            return count;
+    }
+    return count - DURABLE_COLUMNS;
 }
 
 static void keep_matching(json_t *items, const char *pattern) {
@@ -47,7 +75,7 @@ int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
     items = gb_cli_list(cli, target);
     if (items != NULL && argc > 0)
         keep_matching(items, argv[0]);
-    return gb_cli_show(cli, items, buffer_columns, sizeof buffer_columns / sizeof buffer_columns[0]);
+    return gb_cli_show(cli, items, buffer_columns, columns_of(items));
 }
 
 /* The daemon, whether it is ready, and its devices. */
@@ -73,7 +101,7 @@ int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
         return gb_cli_show(cli, whole(cli), NULL, 0);
     snprintf(query, sizeof query, "%s%s%s", o->attributes || o->last_transfer ? "?" : "",
              o->attributes ? "attributes=true&" : "", o->last_transfer ? "last_transfer=true" : "");
-    if (target_of(cli, argv[0], query, target) < 0)
+    if (gb_cli_buffer_target(cli, argv[0], query, target) < 0)
         return gb_cli_failed(cli);
     return gb_cli_show(cli, gb_cli_request(cli, "GET", target, NULL), NULL, 0);
 }
@@ -100,51 +128,24 @@ int gb_cli_run_set(struct gb_cli *cli, int argc, char **argv) {
     int rc = GB_CLI_DONE;
 
     (void)argc;
-    if (target_of(cli, argv[0], "", target) < 0 || gb_cli_buffer_settings(cli, body) < 0)
+    if (gb_cli_buffer_target(cli, argv[0], "", target) < 0 || gb_cli_buffer_settings(cli, body) < 0)
         rc = gb_cli_failed(cli);
     else if (json_object_size(body) == 0)
-        rc = gb_cli_refused(cli, GB_CLI_USAGE, "there is nothing to set: give --labels, --dtype or --shape");
+        rc = gb_cli_refused(cli, GB_CLI_USAGE,
+                            "there is nothing to set: give --labels, --dtype, --shape or --durability");
     if (rc == GB_CLI_DONE)
         return gb_cli_show_buffer(cli, gb_cli_request(cli, "PATCH", target, body));
     json_decref(body);
     return rc;
 }
 
-/* Removing: what went, and how the first that did not go ended. */
-struct removal {
-    json_t *gone;
-    int worst;
-};
-
-static void put_going(const char *name) {
-    gb_cli_put(stdout, name);
-    puts(" goes when its last mapping ends");
-}
-
-static void remove_one(struct gb_cli *cli, const char *text, struct removal *removal) {
-    char target[GB_CLI_PATH];
-    json_t *answer = NULL;
-
-    if (target_of(cli, text, cli->options.when_unmapped ? "?when=unmapped" : "", target) == 0)
-        answer = gb_cli_request(cli, "DELETE", target, NULL);
-    if (answer == NULL) {
-        int status = gb_cli_failed(cli);
-
-        removal->worst = removal->worst == GB_CLI_DONE ? status : removal->worst;
-    } else {
-        json_array_append_new(removal->gone, json_string(text));
-        if (!cli->options.json && gpubuf_answer_of(cli->client)->status == 202)
-            put_going(text);
-    }
-    json_decref(answer);
-}
-
 /* The buffers that a shell's pattern matches, which stands behind SESSION/ or for itself. One that matches none is an
  * error, as it is of rm(1). */
-static int remove_matching(struct gb_cli *cli, const char *pattern, struct removal *removal) {
+static int each_matching(struct gb_cli *cli, const char *pattern, gb_cli_buffer_fn *one, void *arg) {
     char target[GB_CLI_PATH];
     char full[2 * GPUBUF_NAME_SIZE];
     struct gb_cli_name name;
+    int worst = GB_CLI_DONE;
     json_t *items = NULL;
     json_t *item;
     size_t i;
@@ -161,33 +162,59 @@ static int remove_matching(struct gb_cli *cli, const char *pattern, struct remov
         return gb_cli_failed(cli);
     }
     json_array_foreach(items, i, item) {
+        int status;
+
         if (atomic_load(&cli->interrupted))
             break;
         snprintf(full, sizeof full, "%s/%s", name.session, gb_cli_text(item, "name"));
-        remove_one(cli, strchr(pattern, '/') != NULL ? full : gb_cli_text(item, "name"), removal);
+        status = one(cli, strchr(pattern, '/') != NULL ? full : gb_cli_text(item, "name"), arg);
+        worst = worst == GB_CLI_DONE ? status : worst;
     }
     json_decref(items);
+    return worst;
+}
+
+int gb_cli_each_buffer(struct gb_cli *cli, int argc, char **argv, gb_cli_buffer_fn *one, void *arg) {
+    int worst = GB_CLI_DONE;
+    int i;
+
+    for (i = 0; i < argc && !atomic_load(&cli->interrupted); i++) {
+        bool pattern = strpbrk(argv[i], "*?[") != NULL; /* which no name has */
+        int status = pattern ? each_matching(cli, argv[i], one, arg) : one(cli, argv[i], arg);
+
+        worst = worst == GB_CLI_DONE ? status : worst;
+    }
+    return worst == GB_CLI_DONE && atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : worst;
+}
+
+static void put_going(const char *name) {
+    gb_cli_put(stdout, name);
+    puts(" goes when its last mapping ends");
+}
+
+/* arg: the array of those that went. */
+static int remove_one(struct gb_cli *cli, const char *text, void *arg) {
+    char target[GB_CLI_PATH];
+    json_t *answer = NULL;
+
+    if (gb_cli_buffer_target(cli, text, cli->options.when_unmapped ? "?when=unmapped" : "", target) == 0)
+        answer = gb_cli_request(cli, "DELETE", target, NULL);
+    if (answer == NULL)
+        return gb_cli_failed(cli);
+    json_array_append_new(arg, json_string(text));
+    if (!cli->options.json && gpubuf_answer_of(cli->client)->status == 202)
+        put_going(text);
+    json_decref(answer);
     return GB_CLI_DONE;
 }
 
 int gb_cli_run_rm(struct gb_cli *cli, int argc, char **argv) {
-    struct removal removal = {.gone = json_array()};
-    int worst;
-    int i;
+    json_t *gone = json_array();
+    int worst = gb_cli_each_buffer(cli, argc, argv, remove_one, gone);
 
-    for (i = 0; i < argc && !atomic_load(&cli->interrupted); i++) {
-        int status = GB_CLI_DONE;
-
-        if (strpbrk(argv[i], "*?[") != NULL) /* which no name has */
-            status = remove_matching(cli, argv[i], &removal);
-        else
-            remove_one(cli, argv[i], &removal);
-        removal.worst = removal.worst == GB_CLI_DONE ? status : removal.worst;
-    }
-    worst = removal.worst == GB_CLI_DONE && atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : removal.worst;
     if (cli->options.json && worst == GB_CLI_DONE)
-        gb_cli_json(stdout, removal.gone);
-    json_decref(removal.gone);
+        gb_cli_json(stdout, gone);
+    json_decref(gone);
     return worst;
 }
 
@@ -218,7 +245,7 @@ int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
     char target[GB_CLI_PATH];
 
     (void)argc;
-    if (target_of(cli, argv[0], "/fill", target) < 0) {
+    if (gb_cli_buffer_target(cli, argv[0], "/fill", target) < 0) {
         json_decref(body);
         return gb_cli_failed(cli);
     }
@@ -237,7 +264,7 @@ int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
     char target[GB_CLI_PATH];
 
     (void)argc;
-    if (target_of(cli, argv[0], "/seal", target) < 0)
+    if (gb_cli_buffer_target(cli, argv[0], "/seal", target) < 0)
         return gb_cli_failed(cli);
     return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, json_object()));
 }
@@ -251,7 +278,7 @@ int gb_cli_run_reserve(struct gb_cli *cli, int argc, char **argv) {
     (void)argc;
     if (gb_cli_size(argv[1], &bytes) < 0 || bytes > INT64_MAX)
         return gb_cli_refused(cli, GB_CLI_USAGE, "\"%s\" is no size: give bytes, such as 4096, 64K or 2M", argv[1]);
-    if (target_of(cli, argv[0], "/reserve", target) < 0)
+    if (gb_cli_buffer_target(cli, argv[0], "/reserve", target) < 0)
         return gb_cli_failed(cli);
     body = json_pack("{s:I,s:s}", "bytes", (json_int_t)bytes, "side", o->side != NULL ? o->side : "host");
     if (o->stream != NULL)
@@ -264,7 +291,7 @@ int gb_cli_run_release(struct gb_cli *cli, int argc, char **argv) {
     char target[GB_CLI_PATH];
 
     (void)argc;
-    if (target_of(cli, argv[0], "/release", target) < 0)
+    if (gb_cli_buffer_target(cli, argv[0], "/release", target) < 0)
         return gb_cli_failed(cli);
     return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, json_pack("{s:s}", "side", side)));
 }
@@ -275,7 +302,7 @@ int gb_cli_run_verify(struct gb_cli *cli, int argc, char **argv) {
     bool differ;
 
     (void)argc;
-    if (target_of(cli, argv[0], "/verify", target) < 0)
+    if (gb_cli_buffer_target(cli, argv[0], "/verify", target) < 0)
         return gb_cli_failed(cli);
     if (cli->options.stream != NULL) {
         strcat(target, "?stream=");
@@ -301,7 +328,7 @@ int gb_cli_run_export(struct gb_cli *cli, int argc, char **argv) {
     (void)argc;
     if (o->mode != NULL && strcmp(o->mode, "read") != 0 && strcmp(o->mode, "write") != 0)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--mode is read or write");
-    if (target_of(cli, argv[0], "/export", target) < 0)
+    if (gb_cli_buffer_target(cli, argv[0], "/export", target) < 0)
         return gb_cli_failed(cli);
     body = json_object();
     if (o->mode != NULL)
@@ -327,6 +354,20 @@ static void put_sides(json_t *buffer) {
         fputs(json_is_true(copied) ? "  copied" : "  nothing copied", stdout);
 }
 
+/* What the disk has of a durable buffer, where it is not what memory has. */
+static void put_durability(json_t *buffer) {
+    json_t *stored = json_object_get(buffer, "stored_generation");
+
+    if (!is_durable(buffer))
+        return;
+    fputs("  durability ", stdout);
+    gb_cli_put(stdout, gb_cli_text(buffer, "durability"));
+    if (!json_is_integer(stored))
+        fputs(", not on disk yet", stdout);
+    else if (!json_equal(stored, json_object_get(buffer, "generation")))
+        printf(", generation %lld on disk", (long long)json_integer_value(stored));
+}
+
 int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {
     char shape[GB_CLI_CELL];
     char size[24];
@@ -343,6 +384,7 @@ int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {
         printf("  generation %.0f%s", gb_cli_number(buffer, "generation"),
                json_is_true(json_object_get(buffer, "sealed")) ? "  sealed" : "");
         put_sides(buffer);
+        put_durability(buffer);
         putchar('\n');
     }
     json_decref(buffer);

@@ -71,6 +71,14 @@ struct gb_cli_name {
 /* -1 with cli->error set when it cannot be a name. */
 int gb_cli_name(struct gb_cli *cli, const char *text, struct gb_cli_name *ret);
 
+/* The target of a buffer, "[SESSION/]NAME", with what comes behind its name. -1 with cli->error set. */
+int gb_cli_buffer_target(struct gb_cli *cli, const char *text, const char *action, char *ret);
+
+/* Calls one for each NAME, and for each buffer that a NAME with a shell's wildcards matches; one says what went wrong.
+ * All are tried. The exit status of the first that failed. */
+typedef int gb_cli_buffer_fn(struct gb_cli *cli, const char *text, void *arg);
+int gb_cli_each_buffer(struct gb_cli *cli, int argc, char **argv, gb_cli_buffer_fn *one, void *arg);
+
 /* A target from a format in which {} stands for the next text, escaped. -1 with cli->error set when it is too long. */
 int gb_cli_target(struct gb_cli *cli, char *ret, const char *format, ...);
 

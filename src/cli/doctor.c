@@ -113,6 +113,34 @@ static bool offers(json_t *device, const char *way) {
     return json_is_true(json_object_get(found, "available"));
 }
 
+static const char *remedy_of_storage(const char *state) {
+    if (strcmp(state, "full") == 0)
+        return "make room on its disk, or lower --disk-reserve";
+    if (strcmp(state, "unavailable") == 0)
+        return "mount its disk; the daemon looks for it every second";
+    return "see the kernel's log for errors of its disk; the daemon tries it again every second";
+}
+
+/* A folder that was switched off is a decision, and a token may not see it. */
+static void check_storage(struct gb_cli_doctor *doctor) {
+    json_t *storage = gb_cli_request(doctor->cli, "GET", "/v1/storage", NULL);
+    const char *state = gb_cli_text(storage, "state");
+    const char *dir = gb_cli_text(storage, "dir");
+    char room[24];
+
+    gb_cli_bytes_text((uint64_t)gb_cli_number(storage, "free_bytes"), room);
+    if (storage == NULL)
+        gb_cli_doctor_skip(doctor, "data folder", "%s", doctor->cli->error.detail);
+    else if (strcmp(state, "none") == 0)
+        gb_cli_doctor_skip(doctor, "data folder", "none: no buffer can be durable (--data-dir)");
+    else if (strcmp(state, "ready") == 0)
+        gb_cli_doctor_add(doctor, "data folder", true, "", "%s, %s free", dir, room);
+    else
+        gb_cli_doctor_add(doctor, "data folder", false, remedy_of_storage(state), "%s, %s free, is in state %s: %s",
+                          dir, room, state, gb_cli_text(storage, "error"));
+    json_decref(storage);
+}
+
 /* Each way by which a device's memory could be shared: one is enough, and host memory needs none of them. */
 static void check_device(struct gb_cli_doctor *doctor, json_t *device) {
     static const char *const ways[] = {"vmm_export_fd", "pool_export_fd", "legacy_ipc"};
@@ -202,6 +230,7 @@ int gb_cli_run_doctor(struct gb_cli *cli, int argc, char **argv) {
         check_cage(&doctor);
         check_tokens(&doctor);
         check_kernel_tls(&doctor);
+        check_storage(&doctor);
         check_devices(&doctor);
     }
     gb_cli_doctor_driver(&doctor);

@@ -89,6 +89,7 @@ static void put_params(const struct gb_cli_options *o, struct gpubuf_put_params 
     ret->pool = o->pool;
     ret->device = o->device;
     ret->side = o->side;
+    ret->durability = o->durability;
     ret->mirrored = o->mirrored;
     ret->in_place = o->in_place;
     ret->slice = o->slice;
@@ -160,6 +161,13 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
     if (many && cli->options.side != NULL) {
         free(path);
         return gb_cli_refused(cli, GB_CLI_USAGE, "--side is of one buffer: gpubuf put FILE NAME --side SIDE");
+    }
+    if (many && cli->options.durability != NULL) {
+        free(path);
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "--durability is of one buffer; the tensors of a file have that of their session: "
+                              "\"gpubuf sessions set %s --durability %s\"",
+                              cli->session, cli->options.durability);
     }
     if (!many && (name != NULL ? gb_cli_name(cli, name, &target) : name_from(cli, path, &target)) < 0)
         rc = gb_cli_failed(cli);

@@ -22,7 +22,9 @@ static const struct gb_cli_column session_columns[] = {
     {"QUOTA", "quota.bytes", GB_CLI_FORM_BYTES},
     {"IDLE TTL (S)", "idle_ttl_s", GB_CLI_FORM_COUNT},
     {"CREATED (UTC)", "created_at", GB_CLI_FORM_TIME},
-    {"POOL", "pool", GB_CLI_FORM_TEXT}, /* left out where no session has one of its own; see columns_of */
+    /* Left out where no session has one of its own; see columns_of. */
+    {"DURABILITY", "durability", GB_CLI_FORM_TEXT},
+    {"POOL", "pool", GB_CLI_FORM_TEXT},
 };
 static const struct gb_cli_column pool_columns[] = {
     {"NAME", "name", GB_CLI_FORM_TEXT},
@@ -219,18 +221,23 @@ static const struct verb {
     {"reset-peak", reset_peak, SHOW_TABLE},
 };
 
-/* How many of its columns a thing has in a table of items. */
-static size_t columns_of(const struct thing *thing, json_t *items) {
+/* Whether an item says something else than the usual under the key. */
+static bool any_own(json_t *items, const char *key, const char *usual) {
     json_t *item;
     size_t i;
 
-    if (thing != &sessions)
-        return thing->count;
     json_array_foreach(items, i, item) {
-        if (strcmp(gb_cli_text(item, "pool"), "default") != 0)
-            return thing->count;
+        if (json_object_get(item, key) != NULL && strcmp(gb_cli_text(item, key), usual) != 0)
+            return true;
     }
-    return thing->count - 1;
+    return false;
+}
+
+/* How many of its columns a thing has in a table of items. */
+static size_t columns_of(const struct thing *thing, json_t *items) {
+    if (thing != &sessions || any_own(items, "pool", "default"))
+        return thing->count;
+    return any_own(items, "durability", "none") ? thing->count - 1 : thing->count - 2;
 }
 
 /* A line for each pair of a pool and another device. */

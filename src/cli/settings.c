@@ -54,6 +54,7 @@ int gb_cli_session_settings(struct gb_cli *cli, json_t *body) {
     json_decref(quota);
     if (o->given[GB_CLI_ID_idle_ttl])
         json_object_set_new(body, "idle_ttl_s", json_integer((json_int_t)o->idle_ttl));
+    set_text(body, "durability", o->durability);
     set_text(body, "pool", o->pool);
     return set_labels(cli, body);
 }
@@ -141,6 +142,7 @@ int gb_cli_buffer_settings(struct gb_cli *cli, json_t *body) {
     set_text(body, "kind", o->kind);
     set_text(body, "pool", o->pool);
     set_text(body, "stream", o->stream);
+    set_text(body, "durability", o->durability);
     if (o->device != NULL)
         json_object_set_new(body, "device", gb_cli_device(o->device));
     if (o->mirrored)

@@ -110,6 +110,8 @@ static void put_head(FILE *out, json_t *stats) {
             gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "buffers.bytes"), bytes));
     if (gb_cli_number(stats, "buffers.lost") > 0)
         fprintf(out, ", %.0f of them lost", gb_cli_number(stats, "buffers.lost"));
+    if (gb_cli_number(stats, "buffers.stored") > 0)
+        fprintf(out, ", %.0f of them on disk alone", gb_cli_number(stats, "buffers.stored"));
     if (gb_cli_number(stats, "buffers.mirrored.count") > 0)
         fprintf(out, ", %.0f of them mirrored with %s", gb_cli_number(stats, "buffers.mirrored.count"),
                 gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "buffers.mirrored.bytes"), held));

@@ -19,6 +19,7 @@ json_t *gbc_buffer_json(struct gbc_request *request, const char *key, const char
     gbc_put_device(body, "device", params->device);
     gbc_put_json(request, body, "labels", params->labels);
     gbc_put_true(body, "mirrored", params->mirrored);
+    gbc_put_text(body, "durability", params->durability);
     shape = params->shape ? gbc_shape_json(params->shape) : NULL;
     if (shape)
         json_object_set_new(body, "shape", shape);

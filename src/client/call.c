@@ -98,6 +98,8 @@ union any_record {
     struct gpubuf_event event;
     struct gpubuf_buffer buffer;
     struct gpubuf_last_transfer last_transfer;
+    struct gpubuf_stored stored;
+    struct gpubuf_storage storage;
     struct gpubuf_verified verified;
     struct gpubuf_operation operation;
     struct gpubuf_upload upload;

@@ -266,7 +266,8 @@ static bool may_pass(const struct gbc_conn *conn, const struct gpubuf_error *why
     return conn->reply.rate_limited || !named;
 }
 
-/* The request was not carried out and may succeed later, or its outcome is unknown and it is idempotent. */
+/* The request was not carried out and may succeed later, or its outcome is unknown and it is idempotent. A load is
+ * waited for in another way: gpubuf_buffer_load(). */
 static bool may_repeat(const struct gbc_conn *conn, const struct gpubuf_error *why) {
     const struct gbc_request *request = conn->request;
     bool reads = strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
@@ -281,7 +282,7 @@ static bool may_repeat(const struct gbc_conn *conn, const struct gpubuf_error *w
     if (why->status == 429 && !may_pass(conn, why))
         return false;
     if (why->status == 503 || why->status == 429)
-        return why->retryable && why->code != GPUBUF_TIMED_OUT;
+        return why->retryable && why->code != GPUBUF_TIMED_OUT && why->code != GPUBUF_NOT_LOADED;
     return why->code == GPUBUF_CONNECTION_LOST && (reads || request->keyed || !request->conditional);
 }
 

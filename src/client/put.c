@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define LOADS_MAX 3 /* of one upload: its buffer may have to leave memory again before the bytes come */
+
 void gbc_put_query(struct gbc_request *request, const struct gpubuf_put_params *params) {
     gbc_query(request, "format", params->format);
     gbc_query(request, "dtype", params->dtype);
@@ -14,6 +16,7 @@ void gbc_put_query(struct gbc_request *request, const struct gpubuf_put_params *
     gbc_query(request, "device", params->device);
     gbc_query(request, "side", params->side);
     gbc_query(request, "slice", params->slice);
+    gbc_query(request, "durability", params->durability);
     gbc_query_true(request, "mirrored", params->mirrored);
     gbc_query_true(request, "in_place", params->in_place);
     if (params->offset.set)
@@ -42,24 +45,52 @@ static int check(const struct gbc_reader *reader, const struct gpubuf_buffer *bu
     return gbc_crc_same(crc, buffer->has_crc32c, buffer->crc32c, err);
 }
 
+static int put_once(gpubuf_client *client, const char *session, const char *buffer, const struct gbc_up *up,
+                    struct gbc_progress *progress, const struct gpubuf_put_params *params, struct gpubuf_buffer *ret,
+                    struct gpubuf_error *err) {
+    struct gbc_request request;
+
+    gbc_request_init(&request, "PUT", "/v1/sessions/%/buffers/%/data", session, buffer);
+    gbc_how(&request, &params->how);
+    gbc_put_query(&request, params);
+    request.up = up;
+    request.tick = gbc_progress_tick;
+    request.tick_arg = progress;
+    return gbc_call(client, &request, &params->how, gbc_record_buffer, ret, err);
+}
+
+/* A write into a buffer whose bytes are on disk alone is refused while they are being loaded. */
+static int put_loaded(gpubuf_client *client, const char *session, const char *buffer, const struct gbc_up *up,
+                      struct gbc_progress *progress, const struct gpubuf_put_params *params, struct gpubuf_buffer *ret,
+                      struct gpubuf_error *err) {
+    const struct gpubuf_how how = {.wait_s = params->how.wait_s};
+    struct gpubuf_error why;
+    int loads;
+    int r;
+
+    for (loads = 0;; loads++) {
+        gbc_error_init(&why);
+        r = put_once(client, session, buffer, up, progress, params, ret, &why);
+        if (r >= 0 || why.code != GPUBUF_NOT_LOADED || loads == LOADS_MAX || up->rewind(up->arg) < 0 ||
+            (r = gpubuf_buffer_load(client, session, buffer, &how, NULL, &why)) < 0)
+            break;
+    }
+    if (r < 0 && err)
+        *err = why;
+    return r;
+}
+
 static int put_whole(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,
                      const struct gpubuf_put_params *params, struct gpubuf_buffer *ret, struct gpubuf_error *err) {
     struct gpubuf_buffer made;
     struct gbc_progress progress;
-    struct gbc_request request;
     struct gbc_reader reader;
     int r;
 
     if (gbc_reader_init(&reader, source, &progress, params->check, err) < 0)
         return -1;
     gbc_progress_init(&progress, params->progress, params->progress_arg, reader.up.bytes);
-    gbc_request_init(&request, "PUT", "/v1/sessions/%/buffers/%/data", session, buffer);
-    gbc_how(&request, &params->how);
-    gbc_put_query(&request, params);
-    request.up = &reader.up;
-    request.tick = gbc_progress_tick;
-    request.tick_arg = &progress;
-    r = gbc_call(client, &request, &params->how, gbc_record_buffer, &made, err);
+    r = put_loaded(client, session, buffer, &reader.up, &progress, params, &made, err);
     if (r != 0)
         return r;
     gbc_progress_tick(&progress);

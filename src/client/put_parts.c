@@ -46,7 +46,8 @@ static int begin(gpubuf_client *client, struct putting *p, const char *buffer, c
                                         .pool = params->pool,
                                         .stream = params->stream,
                                         .device = params->device,
-                                        .mirrored = params->mirrored};
+                                        .mirrored = params->mirrored,
+                                        .durability = params->durability};
     struct gpubuf_how how = params->how;
     struct gpubuf_upload upload;
 

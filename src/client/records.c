@@ -68,6 +68,7 @@ int gbc_record_session(const json_t *o, void *ret) {
     U64(buffers);
     TEXT(created_at);
     TEXT(updated_at);
+    TEXT(durability);
     return NAMED(name);
 }
 
@@ -164,7 +165,37 @@ int gbc_record_buffer(const json_t *o, void *ret) {
     BOOL(escaped);
     read_side(json_object_get(o, "sides"), "host", &r->host_side);
     read_side(json_object_get(o, "sides"), "device", &r->device_side);
+    TEXT(durability);
+    U64(stored_generation);
     return NAMED(name);
+}
+
+int gbc_record_stored(const json_t *o, void *ret) {
+    RECORD(gpubuf_stored);
+
+    U64(stored_generation);
+    U64(bytes);
+    BOOL(wrote);
+    return r->stored_generation > 0 ? 0 : -1;
+}
+
+int gbc_record_storage(const json_t *o, void *ret) {
+    RECORD(gpubuf_storage);
+
+    TEXT(state);
+    TEXT(error);
+    TEXT(dir);
+    U64(free_bytes);
+    U64(stored_buffers);
+    U64(writes);
+    U64(written_bytes);
+    U64(failures);
+    U64(damaged);
+    U64(loads);
+    U64(loaded_bytes);
+    U64(load_failures);
+    U64(cold_reads);
+    return NAMED(state);
 }
 
 int gbc_record_verified(const json_t *o, void *ret) {
@@ -311,6 +342,7 @@ int gbc_record_stats(const json_t *o, void *ret) {
     r->buffers = gbc_read_u64(buffers, "count");
     r->buffer_bytes = gbc_read_u64(buffers, "bytes");
     r->lost_buffers = gbc_read_u64(buffers, "lost");
+    r->stored_buffers = gbc_read_u64(buffers, "stored");
     r->open_upload_bytes = gbc_read_u64(json_object_get(o, "open_uploads"), "bytes");
     r->uploads_running = gbc_read_u64(running, "uploads");
     r->downloads_running = gbc_read_u64(running, "downloads");

@@ -17,6 +17,7 @@ static json_t *params_json(struct gbc_request *request, const char *session,
         gbc_put_opt(quota, "pinned_bytes", params->quota_pinned_bytes);
         gbc_put_opt(body, "idle_ttl_s", params->idle_ttl_s);
         gbc_put_text(body, "pool", params->pool);
+        gbc_put_text(body, "durability", params->durability);
     }
     if (json_object_size(quota) > 0)
         json_object_set(body, "quota", quota);

@@ -5,8 +5,8 @@ import {Gone, Refused, ask} from './ask.js';
 const KEEP = 200;
 const AGAIN_MS = 2000;
 const BEFORE = 50; // events from before the page was opened
-const GROUPS = ['all', 'session', 'pool', 'buffer', 'memory', 'quota', 'lease', 'device', 'daemon'];
-const BAD = /lost|exhausted|exceeded|failed|health|gap/;
+const GROUPS = ['all', 'session', 'pool', 'buffer', 'memory', 'quota', 'lease', 'device', 'daemon', 'storage'];
+const BAD = /lost|exhausted|exceeded|failed|health|gap|damaged|rolled_back|storage.full/;
 
 // Cuts a text stream into server-sent events: feed(text) calls event({id, type, data}) for each whole one.
 export class Parser {

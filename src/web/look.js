@@ -1,5 +1,5 @@
 // A tensor as a picture and a histogram. Of a large tensor the page reads only a slice, which the device gathers.
-import {byId, bytes, count, edge, el, setText, shape as axes, value as shown} from './text.js';
+import {byId, bytes, count, edge, el, places, setText, shape as axes, value as shown} from './text.js';
 import {ask, bufferPath, get} from './ask.js';
 import {decode, histogram, summary, width} from './decode.js';
 import {paint} from './picture.js';
@@ -66,7 +66,7 @@ export class Look {
       return;
     }
     const b = this.buffer;
-    setText(byId('look-about'), `${b.dtype} ${axes(b.shape)} · ${bytes(b.bytes)} · ${b.kind}${b.mirrored ? ` · head ${b.head}` : ''} · generation ${b.generation} · ${b.state} · changed ${b.updated_at}`);
+    setText(byId('look-about'), `${b.dtype} ${axes(b.shape)} · ${bytes(b.bytes)} · ${b.kind}${b.mirrored ? ` · head ${b.head}` : ''} · generation ${b.generation} · ${b.state} · in ${places(b)} · durability ${b.durability} · changed ${b.updated_at}`);
     if (b.state === 'lost') {
       this.say('Its bytes are lost. Upload them again, or delete the buffer.', true);
       return;

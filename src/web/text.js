@@ -47,6 +47,14 @@ export function shape(axes) {
   return axes.map(count).join(' × ') || 'scalar';
 }
 
+// Where a buffer's bytes are: in memory, on the daemon's disk, or both.
+export function places(buffer) {
+  if (buffer.state === 'lost') return '–';
+  if (buffer.state === 'stored') return 'disk';
+  if (buffer.stored_generation === null) return 'memory';
+  return buffer.stored_generation === buffer.generation ? 'memory, disk' : `memory; disk has generation ${buffer.stored_generation}`;
+}
+
 // A number of a tensor: enough digits to distinguish it from its neighbours.
 export function value(x) {
   if (typeof x !== 'number') return '–';

@@ -1,5 +1,5 @@
 // The present numbers, and the tables of pools, sessions and buffers.
-import {byId, bytes, count, el, rate, setText, shape} from './text.js';
+import {byId, bytes, count, el, places, rate, setText, shape} from './text.js';
 import {speed} from './rates.js';
 import {Table} from './table.js';
 
@@ -47,7 +47,7 @@ export function bar(cell, {used, reserved, peak, total}) {
 
 function state(cell, text) {
   setText(cell, text);
-  cell.classList.toggle('bad', text !== 'ready');
+  cell.classList.toggle('bad', !['ready', 'stored'].includes(text));
 }
 
 const sized = (key, label, show = bytes) => ({key, label, number: true, value: (x) => x[key], text: (x) => show(x[key])});
@@ -112,6 +112,8 @@ function bufferTable(look) {
       sized('generation', 'Generation', count), sized('leases', 'Leases', count),
       {key: 'changed', label: 'Changed', value: (b) => b.updated_at, text: (b) => since(b.updated_at)},
       {key: 'state', label: 'State', value: (b) => b.state, text: (b) => b.state, fill: (cell, b) => state(cell, b.state)},
+      {key: 'places', label: 'Bytes in', value: places, text: places},
+      named('durability', 'Durability'),
     ],
   });
 }

@@ -66,14 +66,9 @@ static bool listening(struct client_fixture *f) {
     return true;
 }
 
-void client_fixture_start(struct client_fixture *f, const char *const *extra) {
-    struct gpubuf_options options = {.url = f->unix_url};
+static void begin(struct client_fixture *f, const char *const *extra) {
     int tries;
 
-    memset(f, 0, sizeof(*f));
-    strcpy(f->dir, "/tmp/gpubuf-client.XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(f->dir));
-    snprintf(f->unix_url, sizeof(f->unix_url), "unix://%s/gpubufd.sock", f->dir);
     f->pid = fork();
     ck_assert_int_ge(f->pid, 0);
     if (f->pid == 0)
@@ -83,7 +78,25 @@ void client_fixture_start(struct client_fixture *f, const char *const *extra) {
         ck_assert_int_lt(tries, 6000);
         usleep(5000);
     }
+}
+
+void client_fixture_start(struct client_fixture *f, const char *const *extra) {
+    struct gpubuf_options options = {.url = f->unix_url};
+
+    memset(f, 0, sizeof(*f));
+    strcpy(f->dir, "/tmp/gpubuf-client.XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(f->dir));
+    snprintf(f->unix_url, sizeof(f->unix_url), "unix://%s/gpubufd.sock", f->dir);
+    begin(f, extra);
     client_ok(f, gpubuf_open(&options, &f->client, &f->err));
+}
+
+void client_fixture_again(struct client_fixture *f, const char *const *extra) {
+    char path[96];
+
+    snprintf(path, sizeof(path), "%s/listen", f->dir);
+    unlink(path);
+    begin(f, extra);
 }
 
 void client_fixture_kill(struct client_fixture *f) {

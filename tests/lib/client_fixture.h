@@ -24,6 +24,8 @@ struct client_fixture {
 void client_fixture_start(struct client_fixture *f, const char *const *extra);
 void client_fixture_stop(struct client_fixture *f);
 void client_fixture_kill(struct client_fixture *f); /* kills only the daemon, by SIGKILL */
+/* Starts it again in the same state directory, after client_fixture_kill(). */
+void client_fixture_again(struct client_fixture *f, const char *const *extra);
 
 /* Makes n bytes of a pattern; the caller frees them. */
 unsigned char *client_bytes(size_t n);

@@ -17,12 +17,14 @@ from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, 
 from ._feed import Feed
 from ._transport import Progress, Transport
 from .adoption import Adoption, offer_of, open_adoption, shared_array
-from .errors import BadArgument, BadType, BufferBusy
+from .errors import BadArgument, BadType, BufferBusy, NotLoaded, TimedOut
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
-from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Verified
+from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Storage, Stored, Verified
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
+LOADS_MAX = 3  # loads of one put: the buffer may have to leave memory again before the bytes come
+LOAD_S = 60  # a store may take as long, and so may the daemon's wait for a load
 RAW = {"Content-Type": "application/octet-stream"}
 
 
@@ -112,7 +114,7 @@ class Client(Asker):
             if_match: Optional[str] = None, if_none_match: Optional[str] = None, kind: Optional[str] = None,
             pool: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
             side: Optional[str] = None, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
-            connections: int = 1) -> Buffer:
+            durability: Optional[str] = None, connections: int = 1) -> Buffer:
         """Uploads an array, which makes the buffer or replaces its content, all or nothing.
 
         Args:
@@ -129,6 +131,9 @@ class Client(Asker):
             kind, pool, device, mirrored: of the memory; see POST /v1/sessions/{s}/buffers.
             side: the side of a mirrored buffer to write.
             dtype, shape: the type of the bytes if the array does not have it (bytes of a bfloat16 tensor, for instance).
+            durability: ``sync``: the bytes are on the daemon's disk when the call returns, and survive its process and a power loss.
+                ``behind``: they are there soon after. ``none``: they are in memory alone. Without it an existing buffer keeps its own, and
+                a new one has its session's.
             connections: send more than 32 MiB in parts over this many connections at a time, from this call's own threads, also all or
                 nothing. Parts of a buffer, writes in place, a side and ``submit`` use one connection.
 
@@ -140,13 +145,22 @@ class Client(Asker):
         what = _arrays.layout(payload, dtype, shape) if offset is None and slice is None else {}
         headers = conditions(if_match, if_none_match, wait)
         if connections > 1 and len(payload.view) > _parts.PART_BYTES and what and not in_place and side is None and not self._submits:
-            memory = given(stream=stream, kind=kind, pool=pool, device=device, mirrored=mirrored)
+            memory = given(stream=stream, kind=kind, pool=pool, device=device, mirrored=mirrored, durability=durability)
             layout = {"dtype": what["dtype"], "shape": list(_arrays.shape_of(what["shape"]))}
             return cast(Buffer, _parts.put(self, name, payload, {**layout, **memory}, headers, wait or 0, connections, progress))
         query = query_of({"format": "raw", **what, **given(
             stream=stream, offset=offset, slice=None if slice is None else _arrays.slice_text(slice), kind=kind, pool=pool,
-            device=device, mirrored=mirrored, side=side, in_place=True if in_place else None)})
-        answer = self._ask("PUT", self._below("buffers", name, "data") + query, {**RAW, **headers}, [payload.view], progress, wait or 0)
+            device=device, mirrored=mirrored, side=side, durability=durability, in_place=True if in_place else None)})
+        request = ("PUT", self._below("buffers", name, "data") + query, {**RAW, **headers}, [payload.view], progress, wait or 0)
+        for loads_left in reversed(range(LOADS_MAX + 1)):
+            try:
+                answer = self._ask(*request)
+                break
+            except NotLoaded:
+                # A write into a part of a buffer whose bytes are on disk alone: the daemon began to load them.
+                if loads_left == 0:
+                    raise
+                self._load(name)
         return cast(Buffer, tagged(answer, answer.json()))
 
     def get(self, name: str, *, slice: Optional[Key] = None, out: Optional[Array] = None, raw: bool = False,
@@ -221,10 +235,10 @@ class Client(Asker):
     def create(self, name: str, *, bytes: Optional[int] = None, dtype: Optional[str] = None,
                shape: Optional[Sequence[int]] = None, kind: Optional[str] = None, pool: Optional[str] = None,
                stream: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
-               labels: Optional[Mapping[str, str]] = None, wait: Optional[float] = None) -> Buffer:
-        """Makes a buffer of zeros from bytes, or from dtype and shape."""
+               labels: Optional[Mapping[str, str]] = None, durability: Optional[str] = None, wait: Optional[float] = None) -> Buffer:
+        """Makes a buffer of zeros from bytes, or from dtype and shape. durability: see ``put``."""
         body = given(name=name, bytes=bytes, dtype=dtype, shape=None if shape is None else list(shape), kind=kind, pool=pool,
-                     stream=stream, device=device, mirrored=mirrored, labels=labels)
+                     stream=stream, device=device, mirrored=mirrored, labels=labels, durability=durability)
         return cast(Buffer, self._tagged("POST", self._below("buffers"), None, body, conditions(wait=wait), wait or 0))
 
     def info(self, name: str, *, attributes: bool = False) -> Buffer:
@@ -240,9 +254,10 @@ class Client(Asker):
         return cast(List[Buffer], self._all(self._below("buffers")))
 
     def update(self, name: str, *, labels: Optional[Mapping[str, Optional[str]]] = None, dtype: Optional[str] = None,
-               shape: Optional[Sequence[int]] = None, if_match: Optional[str] = None) -> Buffer:
-        """Changes labels (a label of None is removed), or dtype and shape of the same bytes."""
-        body = given(labels=labels, dtype=dtype, shape=None if shape is None else [*shape])
+               shape: Optional[Sequence[int]] = None, durability: Optional[str] = None, if_match: Optional[str] = None) -> Buffer:
+        """Changes labels (a label of None is removed), dtype and shape of the same bytes, or the durability. With ``sync`` the bytes are on
+        disk when the call returns."""
+        body = given(labels=labels, dtype=dtype, shape=None if shape is None else [*shape], durability=durability)
         return cast(Buffer, self._tagged("PATCH", self._below("buffers", name), None, body, conditions(if_match)))
 
     def delete(self, name: str, *, when: Optional[str] = None, if_match: Optional[str] = None) -> bool:
@@ -284,6 +299,23 @@ class Client(Asker):
     def seal(self, name: str) -> Buffer:
         """Makes the content immutable for ever; deletion remains possible."""
         return self._write(name, "seal", {}, None, None)
+
+    def store(self, name: str) -> Stored:
+        """Writes the bytes of a durable buffer to the daemon's disk, if they are not there yet."""
+        return cast(Stored, self._post(self._below("buffers", name, "store"), {}, patience=LOAD_S))
+
+    def load(self, name: str) -> Buffer:
+        """Brings the bytes of a buffer from the daemon's disk into memory, if they are not there yet. Reads and writes do that themselves;
+        the first one after a start waits for it. The call waits as long as the load takes."""
+        return self._load(name)
+
+    def _load(self, name: str) -> Buffer:
+        while True:
+            try:
+                answer = self._transport.ask("POST", self._below("buffers", name, "load"), patience=LOAD_S)
+                return cast(Buffer, tagged(answer, answer.json()))
+            except TimedOut:  # the daemon's longest wait of a request is over; the load goes on
+                continue
 
     def _write(self, name: str, action: str, body: Mapping[str, Any], if_match: Optional[str], wait: Optional[float]) -> Buffer:
         path = self._below("buffers", name, action)
@@ -403,6 +435,10 @@ class Client(Asker):
         """The daemon's statistics. With since, until or step, their history: ``items`` from since to until (a datetime, RFC 3339, or
         seconds from now, as -3600). Each step has min, mean, max and last, or delta and rate_per_s (by covered_s)."""
         return cast(Dict[str, Any], self._get(path_of("stats"), span(since, until, step)))
+
+    def storage(self) -> Storage:
+        """The folder of the bytes of durable buffers: its state, its room, and what was written and loaded. Needs scope admin."""
+        return cast(Storage, self._get(path_of("storage")))
 
     def feed(self, *, after: Optional[int] = None, type: Union[str, Sequence[str], None] = None,
              patience: Optional[float] = None) -> Feed:

@@ -23,7 +23,7 @@ __all__ = [
     "IdempotencyKeyReused", "UnsupportedArray", "HeadersTooLarge", "Internal", "StoreFailed", "DeviceError", "Unsupported",
     "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "PinnedLimitReached", "TooManyRequests", "StreamHeld", "Mapped", "Sealed",
     "LocalOnly", "LeaseNotFound", "MapNotPermitted", "TlsFailed", "BadCall", "BadArgument", "BadType", "Closed", "Escaped",
-    "Adopted", "CannotAdopt", "StorageFull", "StoreUnavailable",
+    "Adopted", "CannotAdopt", "StorageFull", "StoreUnavailable", "StorageFailed", "StorageUnavailable", "ContentDamaged", "NotLoaded",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -255,3 +255,7 @@ class StoreUnavailable(Unavailable, code="store_unavailable", status=503, retrya
 class StreamHeld(Busy, code="stream_held", status=409, retryable=True): """The stream is held"""
 class PinnedLimitReached(NoMemory, MemoryError, code="pinned_limit_reached", status=507, retryable=True): """The host's page-locked memory is at its limit"""
 class TooManyRequests(Unavailable, code="too_many_requests", status=429, retryable=True): """The client is at a bound of its own"""
+class StorageFailed(ServerError, code="storage_failed", status=500, retryable=True): """The disk did not take the bytes"""
+class StorageUnavailable(Unavailable, code="storage_unavailable", status=503, retryable=True): """The disk takes no bytes at present"""
+class ContentDamaged(Conflict, code="content_damaged", status=410): """The stored bytes are damaged"""
+class NotLoaded(Unavailable, code="not_loaded", status=503, retryable=True): """The bytes are on disk and not in memory"""

@@ -33,7 +33,9 @@ class Sides(TypedDict):
 
 class Buffer(TypedDict, total=False):
     """Named bytes. generation rises with every write. etag is the value for if_match. After put, copy, fill and verify it is the content's
-    tag, else the metadata's, which changes with labels, too. A change accepts either; get accepts the content's."""
+    tag, else the metadata's, which changes with labels, too. A change accepts either; get accepts the content's. state: ready, partial, lost,
+    or stored if the bytes are on disk and not in memory. durability: none, behind or sync. stored_generation: the generation whose bytes are
+    on disk; None if there is none."""
 
     name: str
     session: str
@@ -46,6 +48,8 @@ class Buffer(TypedDict, total=False):
     stream: str
     state: str
     generation: int
+    durability: str
+    stored_generation: Optional[int]
     crc32c: Optional[str]
     labels: Dict[str, str]
     mirrored: bool
@@ -59,6 +63,33 @@ class Buffer(TypedDict, total=False):
     updated_at: str
     etag: str
     attributes: Dict[str, Any]
+
+
+class Stored(TypedDict):
+    """The bytes of a buffer on disk. wrote: False if they were there already."""
+
+    stored_generation: int
+    bytes: int
+    wrote: bool
+
+
+class Storage(TypedDict, total=False):
+    """The folder of the bytes of durable buffers. state: ready, full, failed or unavailable, for the reason in error; none if there is no
+    folder. stored_buffers are on disk and not in memory. The counts are since the daemon began."""
+
+    state: str
+    error: Optional[str]
+    dir: str
+    free_bytes: int
+    stored_buffers: int
+    writes: int
+    written_bytes: int
+    failures: int
+    damaged: int
+    loads: int
+    loaded_bytes: int
+    load_failures: int
+    cold_reads: int
 
 
 class LastTransfer(TypedDict):
@@ -86,6 +117,7 @@ class Session(TypedDict, total=False):
     labels: Dict[str, str]
     quota: Quota
     idle_ttl_s: int
+    durability: str
     pool: str
     used_bytes: int
     used_pinned_bytes: int

@@ -125,7 +125,8 @@ START_TEST(test_settings) {
     char unknown[] = "--reuse internal,eve";
     char labels[] = "--labels a=1,b,c= --max-buffers none --max-pinned 3 --idle-ttl 0 --pool p";
     char keyless[] = "--labels =1";
-    char shape[] = "--shape 2,3 --dtype int8";
+    char shape[] = "--shape 2,3 --dtype int8 --durability sync";
+    char durable[] = "--durability behind";
     char shapeless[] = "--shape 2,,3";
 
     ck_assert_str_eq(settings(gb_cli_pool_settings, all),
@@ -143,7 +144,9 @@ START_TEST(test_settings) {
                      "{\"idle_ttl_s\":0,\"labels\":{\"a\":\"1\",\"b\":null,\"c\":\"\"},\"pool\":\"p\",\"quota\":{"
                      "\"buffers\":null,\"pinned_bytes\":3}}");
     ck_assert_str_eq(settings(gb_cli_session_settings, keyless), "");
-    ck_assert_str_eq(settings(gb_cli_buffer_settings, shape), "{\"dtype\":\"int8\",\"shape\":[2,3]}");
+    ck_assert_str_eq(settings(gb_cli_session_settings, durable), "{\"durability\":\"behind\"}");
+    ck_assert_str_eq(settings(gb_cli_buffer_settings, shape),
+                     "{\"dtype\":\"int8\",\"durability\":\"sync\",\"shape\":[2,3]}");
     ck_assert_str_eq(settings(gb_cli_buffer_settings, shapeless), "");
 }
 END_TEST

@@ -81,6 +81,9 @@ static int hear(void *arg, const struct gpubuf_news *news) {
           gpubuf_buffer_reserve(c, "{s}", "{b}", "host", 9, NULL, NULL, e))                                            \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/release", gpubuf_buffer_release(c, "{s}", "{b}", "all", NULL, NULL, e))  \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/seal", gpubuf_buffer_seal(c, "{s}", "{b}", NULL, NULL, e))               \
+    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/store", gpubuf_buffer_store(c, "{s}", "{b}", NULL, NULL, e))             \
+    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/load", gpubuf_buffer_load(c, "{s}", "{b}", NULL, NULL, e))               \
+    ROUTE(GET, "/v1/storage", gpubuf_storage_get(c, NULL, e))                                                          \
     ROUTE(PUT, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_put(c, "{s}", "{b}", SOURCE, NULL, NULL, e))                \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_upload_begin(c, "{s}", "{b}", SOURCE, 9, NULL, back, e))   \
     ROUTE(GET, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_get(c, "{s}", "{b}", TARGET, NULL, NULL, e))                \

@@ -1,0 +1,36 @@
+"""The page of a daemon with durable buffers: where the bytes of each are."""
+from pages import browser, open_page, rows  # noqa: F401
+from values import payload
+
+
+def durable(page):
+    """State, place of the bytes and durability of each buffer."""
+    return {row[0]: tuple(row[-3:]) for row in rows(page, "buffers")}
+
+
+def test_where_the_bytes_are(start, open_page, tmp_path):
+    d = start("--durable-lag", "3600", state=str(tmp_path))
+    for name, word in (("s", "sync"), ("b", "behind"), ("n", "none")):
+        d.put(name, payload(100), query=f"?dtype=uint8&shape=100&durability={word}").expect(201)
+    d.ask("POST", "/v1/sessions/default/buffers/b/store", {}).expect(200)
+    d.put("b", payload(100, 1), query="?dtype=uint8&shape=100").expect(200)
+    page = open_page(d)
+    page.until("all are there", "document.querySelectorAll('#buffers tbody tr').length === 3")
+    assert durable(page) == {"s": ("ready", "memory, disk", "sync"), "b": ("ready", "memory; disk has generation 1", "behind"), "n": ("ready", "memory", "none")}
+    page.keep("durable")
+
+
+def test_after_a_restart(start, open_page, tmp_path):
+    d = start(state=str(tmp_path))
+    for name, word in (("s", "sync"), ("n", "none")):
+        d.put(name, payload(100), query=f"?dtype=uint8&shape=100&durability={word}").expect(201)
+    d.stop()
+    d = start(state=str(tmp_path))
+    page = open_page(d)
+    page.until("both are there", "document.querySelectorAll('#buffers tbody tr').length === 2")
+    assert durable(page) == {"s": ("stored", "disk", "sync"), "n": ("lost", "–", "none")}
+    assert page.js("[...document.querySelectorAll('#buffers td.bad')].map(c => c.innerText)") == ["lost"]
+    d.ask("POST", "/v1/sessions/default/buffers/s/load", {}).expect(200)
+    page.until("it was loaded", "document.querySelector('#buffers tbody').textContent.includes('memory, disk')")
+    page.choose("#feed-type", "buffer")
+    page.until("the feed says so", "document.getElementById('feed').textContent.includes('buffer.loaded')")

@@ -1,0 +1,168 @@
+"""The Python client: durable buffers, whose bytes outlive the daemon."""
+import pickle
+
+import numpy as np
+import pytest
+from pyclient import client_of, gpubuf
+
+from harness import until
+from test_cli_durable import files
+
+ARRAY = np.arange(80000, dtype=np.float32).reshape(200, 400)
+
+
+class Lives:
+    """Clients of a daemon that is started again on the same state."""
+
+    def __init__(self, start, state):
+        self.start, self.state, self.daemon = start, str(state), None
+
+    def __call__(self, *options, session="default"):
+        if self.daemon is not None:
+            self.daemon.kill()
+            self.daemon.clean()
+        self.daemon = self.start(*options, state=self.state)
+        return client_of(self.daemon, session)
+
+
+@pytest.fixture
+def live(start, tmp_path):
+    return Lives(start, tmp_path / "state")
+
+
+def test_a_durable_array_outlives_the_daemon(live):
+    with live() as c:
+        made = c.put("x", ARRAY, durability="sync")
+        assert (made["durability"], made["generation"], made["stored_generation"], made["state"]) == ("sync", 1, 1, "ready")
+        c.create("zeros", bytes=100, durability="sync")
+        c.put("mortal", ARRAY)
+    with live() as c:
+        found = {b["name"]: (b["state"], b["stored_generation"]) for b in c.list()}
+        assert found == {"x": ("stored", 1), "zeros": ("stored", 1), "mortal": ("lost", None)}
+        assert (c.get("x", if_match=made["etag"]) == ARRAY).all() and c.get("zeros", raw=True) == bytes(100)
+        assert (c.get("x", slice=np.s_[3, 5:9]) == ARRAY[3, 5:9]).all()
+        with pytest.raises(gpubuf.ContentLost):
+            c.get("mortal")
+
+
+def test_a_write_into_a_part_loads_the_rest(live):
+    want = ARRAY.copy()
+    with live() as c:
+        c.put("x", ARRAY, durability="sync")
+    with live() as c:
+        assert c.put("x", np.full(4, 7, np.float32), slice=np.s_[3, 5:9])["stored_generation"] == 2
+        want[3, 5:9] = 7
+        assert (c.get("x") == want).all() and c.storage()["loads"] == 1
+    with live() as c:
+        done = c.submit(c.put, "x", np.full(4, 8, np.float32), slice=np.s_[4, 5:9])
+        if done["id"]:
+            c.operations.wait(done)
+        want[4, 5:9] = 8
+        assert (c.get("x") == want).all()
+
+
+def test_parts_over_several_connections(live):
+    big = np.arange(9 << 20, dtype=np.uint32)
+    with live() as c:
+        assert c.put("x", big, durability="sync", connections=3)["stored_generation"] == 1
+    with live() as c:
+        assert (c.get("x", connections=3) == big).all()
+
+
+def test_store_load_and_storage(live):
+    with live("--durable-lag", "3600") as c:
+        assert c.put("x", ARRAY, durability="behind")["stored_generation"] is None
+        assert c.store("x") == {"stored_generation": 1, "bytes": ARRAY.nbytes, "wrote": True}
+        assert c.store("x")["wrote"] is False
+        assert c.put("x", ARRAY + 1)["stored_generation"] == 1
+        c.store("x")
+    with live() as c:
+        assert c.storage()["stored_buffers"] == 1
+        loaded = c.load("x")
+        assert loaded["state"] == "ready" and loaded["etag"] and c.load("x") == loaded
+        now = c.storage()
+        assert (now["state"], now["error"], now["stored_buffers"], now["loads"], now["loaded_bytes"]) == ("ready", None, 0, 1, ARRAY.nbytes)
+        assert c.update("x", durability="none")["stored_generation"] is None
+        with pytest.raises(gpubuf.InvalidArgument, match="durability"):
+            c.store("x")
+        assert c.update("x", durability="sync")["stored_generation"] == 2
+        with pytest.raises(gpubuf.BufferNotFound):
+            c.load("y")
+        with pytest.raises(gpubuf.InvalidArgument):
+            c.put("x", ARRAY, durability="maybe")
+
+
+def test_a_load_takes_longer_than_a_request_may_wait(live):
+    with live() as c:
+        c.put("x", np.zeros(3 << 20, np.uint8), durability="sync")
+    with live("--wait-max", "1", "--disk-fault", "read=delay/500") as c:
+        assert c.put("x", b"abc", offset=3)["generation"] == 2
+        assert c.storage()["loads"] == 1
+
+
+def test_mapping_and_copies_load(live):
+    with live() as c:
+        c.put("x", ARRAY, durability="sync", kind="shared")
+        c.put("y", ARRAY, durability="sync", kind="shared")
+    with live() as c:
+        with c.map("x") as m:
+            assert (m.array() == ARRAY).all()
+        assert (c.copy("y", "z")["state"], c.info("y")["state"]) == ("ready", "ready") and (c.get("z") == ARRAY).all()
+
+
+def test_sessions_give_a_durability(live):
+    with live() as c:
+        assert c.sessions.create("s", durability="behind")["durability"] == "behind"
+        assert c.sessions.update("s", durability="sync")["durability"] == "sync"
+        s = c.with_session("s")
+        assert s.tensors_put({"a": ARRAY, "b": ARRAY})[0]["name"] == "a"
+        assert {b["name"]: b["stored_generation"] for b in s.list()} == {"a": 1, "b": 1}
+    with live(session="s") as s:
+        back = s.tensors_get()
+        assert set(back) == {"a", "b"} and (back["a"] == ARRAY).all()
+
+
+# --- errors -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("fault, error", [("create=ENOSPC", "StorageFull"), ("write@1=EIO", "StorageFailed")])
+def test_a_disk_that_refuses(live, fault, error):
+    with live("--disk-fault", fault) as c:
+        with pytest.raises(getattr(gpubuf, error)) as raised:
+            c.put("x", ARRAY, durability="sync")
+        assert raised.value.retryable and "disk" in raised.value.detail
+        with pytest.raises(gpubuf.BufferNotFound):
+            c.info("x")
+        assert c.put("x", ARRAY)["state"] == "ready"
+
+
+def test_damage_and_absence(live, tmp_path):
+    with live() as c:
+        c.put("x", ARRAY, durability="sync")
+    with live() as c:
+        with open(files(live.state)[0], "r+b") as f:
+            f.seek(4096 + 5)
+            f.write(b"\xff\xff")
+        with pytest.raises(gpubuf.ContentDamaged) as raised:
+            c.load("x")
+        assert isinstance(raised.value, gpubuf.Conflict) and not raised.value.retryable
+        c.put("x", ARRAY)
+    live.daemon.stop()
+    (tmp_path / "state" / "data").rename(tmp_path / "away")
+    with live() as c:
+        with pytest.raises(gpubuf.StorageUnavailable) as raised:
+            c.load("x")
+        assert isinstance(raised.value, gpubuf.Unavailable) and raised.value.retry_after == 1
+        assert pickle.loads(pickle.dumps(raised.value)).code == "storage_unavailable"
+        assert c.storage()["state"] == "unavailable"
+
+
+def test_a_load_that_is_not_waited_for(live):
+    with live() as c:
+        c.put("x", ARRAY, durability="sync")
+    with live() as c:
+        patch = ("PATCH", "/v1/sessions/default/buffers/x/data?offset=0", {"Content-Type": "application/octet-stream"})
+        with pytest.raises(gpubuf.NotLoaded) as raised:
+            c._transport.ask(*patch, [memoryview(b"abc")])
+        assert raised.value.retryable and raised.value.retry_after == 1
+        until("the bytes are in memory", lambda: c.info("x")["state"] == "ready")
+        c._transport.ask(*patch, [memoryview(b"abc")]).read()
+        assert c.get("x", raw=True)[:3] == b"abc"
