@@ -142,9 +142,10 @@ struct command {
 };
 
 static void usage(void) {
-    bench_die("usage: gb-bench-raw [--port N|--socket PATH] [--bytes SIZE] [--threads N] [--record DATABASE] "
-              "[--tls-cert FILE --tls-key FILE] [--cuda [--slot SIZE]]\n"
-              "       gb-bench-raw --make-cert DIR   writes DIR/cert.pem and DIR/key.pem");
+    bench_die(
+        "usage: gb-bench-raw [--port N|--socket PATH] [--bytes SIZE] [--threads N] [--record DATABASE [--disk DIR]] "
+        "[--tls-cert FILE --tls-key FILE] [--cuda [--slot SIZE]]\n"
+        "       gb-bench-raw --make-cert DIR   writes DIR/cert.pem and DIR/key.pem");
 }
 
 static void take(struct command *command, int option, const char *value) {
@@ -170,6 +171,9 @@ static void take(struct command *command, int option, const char *value) {
     case 'r':
         raw_record_open(value);
         break;
+    case 'd':
+        raw_disk_open(value);
+        break;
     case 'C':
         command->cert = value;
         break;
@@ -188,13 +192,15 @@ static void parse(int argc, char **argv, struct command *ret) {
     static const struct option table[] = {
         {"port", 1, NULL, 'p'},    {"bytes", 1, NULL, 'b'},     {"slot", 1, NULL, 's'},   {"threads", 1, NULL, 't'},
         {"cuda", 0, NULL, 'c'},    {"record", 1, NULL, 'r'},    {"socket", 1, NULL, 'S'}, {"tls-cert", 1, NULL, 'C'},
-        {"tls-key", 1, NULL, 'K'}, {"make-cert", 1, NULL, 'M'}, {NULL, 0, NULL, 0}};
+        {"tls-key", 1, NULL, 'K'}, {"make-cert", 1, NULL, 'M'}, {"disk", 1, NULL, 'd'},   {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1)
         take(ret, c, optarg);
     if (!ret->threads || ret->threads > PLACES_MAX || !ret->server.slot_bytes)
         bench_die("--threads: 1 to %d", PLACES_MAX);
+    if (raw_disk_wanted() && !raw_record_wanted())
+        bench_die("--disk goes with --record");
     if (!ret->cert != !ret->key)
         bench_die("--tls-cert and --tls-key go together");
     if (ret->cert)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "direct.h"
 #include "wire.h"
 
 struct raw_place;
@@ -33,5 +34,32 @@ void raw_record_open(const char *path); /* of the database */
 bool raw_record_wanted(void);
 long raw_record_id(void);                                  /* of a place */
 void raw_record(long id, uint64_t bytes, uint32_t crc32c); /* returns when the record is committed */
+
+/* raw_disk.c: uploads that are durable */
+void raw_disk_open(const char *dir);
+bool raw_disk_wanted(void);
+
+struct raw_body {
+    long id; /* of the record, of which this is one generation */
+    long generation;
+    char *memory; /* aligned, with room for whole pages */
+    uint64_t bytes;
+    uint64_t have;    /* of them, received and in the checksums */
+    uint64_t written; /* to the file, or begun */
+    struct direct_file file;
+    uint32_t *blocks; /* a checksum each */
+};
+
+/* have: bytes that are at memory already. */
+void raw_body_begin(struct raw_body *body, long id, long generation, char *memory, size_t have, uint64_t bytes);
+/* Receives up to the end of a block, which is then written beside. Returns how many bytes came; 0: none, the client
+ * closed. */
+size_t raw_body_next(struct raw_body *body, const struct bench_wire *wire);
+/* All have come: returns when they are on disk and the record says so. header: an aligned page. */
+void raw_body_complete(struct raw_body *body, char *header);
+void raw_body_discard(struct raw_body *body);
+
+/* raw_record.c: as raw_record, in a commit that waits for the disk, and with the bytes if they are small. */
+void raw_record_stored(const struct raw_body *body, uint32_t crc32c);
 
 #endif

@@ -21,6 +21,9 @@ struct raw_place {
     cudaStream_t stream;
     cudaEvent_t copied[SLOTS];
     long id; /* of its record */
+    long generation;
+    char *pinned; /* of durable uploads: a whole body; NULL: not made */
+    char *header;
 };
 
 static void must(cudaError_t status, const char *call) {
@@ -61,6 +64,35 @@ static void take_other(struct raw_place *place) {
     place->other = device;
 }
 
+/* The disk reads the whole body in pinned memory while it goes to the device. */
+static bool receive_durable(struct raw_place *place, const struct bench_wire *wire, const void *early, size_t have,
+                            uint64_t length) {
+    struct raw_body body;
+    size_t n = have;
+
+    if (!place->pinned) {
+        place->pinned = bench_resident(place->bytes + DIRECT_ALIGN);
+        must(cudaHostRegister(place->pinned, place->bytes, cudaHostRegisterPortable), "cudaHostRegister");
+        place->header = bench_resident(DIRECT_ALIGN);
+    }
+    memcpy(place->pinned, early, have);
+    raw_body_begin(&body, place->id, ++place->generation, place->pinned, have, length);
+    for (;;) {
+        must(cudaMemcpyAsync(place->device + body.have - n, place->pinned + body.have - n, n, cudaMemcpyHostToDevice,
+                             place->stream),
+             "cudaMemcpyAsync");
+        n = body.have < length ? raw_body_next(&body, wire) : 0;
+        if (!n)
+            break;
+    }
+    must(cudaStreamSynchronize(place->stream), "cudaStreamSynchronize");
+    if (body.have == length)
+        raw_body_complete(&body, place->header);
+    else
+        raw_body_discard(&body);
+    return body.have == length;
+}
+
 static bool cuda_receive(struct raw_place *place, const struct bench_wire *wire, const void *early, size_t have,
                          uint64_t length) {
     uint32_t crc = 0;
@@ -70,6 +102,8 @@ static bool cuda_receive(struct raw_place *place, const struct bench_wire *wire,
 
     if (raw_record_wanted())
         take_other(place);
+    if (raw_disk_wanted())
+        return receive_durable(place, wire, early, have, length);
     while (done < length) {
         size_t n = length - done < place->slot_bytes ? length - done : place->slot_bytes;
         size_t got = have < n ? have : n;

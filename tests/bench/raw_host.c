@@ -14,6 +14,8 @@ struct raw_place {
     char *memory;
     char *other; /* the target of copies; with a record, of every second upload */
     long id;     /* of its record */
+    long generation;
+    char *header; /* a page, which is written before the bytes of a file */
 };
 
 bool raw_receive_all(const struct bench_wire *wire, void *memory, size_t bytes) {
@@ -38,6 +40,7 @@ static struct raw_place *host_make(uint64_t bytes, size_t slot_bytes) {
     place->bytes = bytes;
     place->memory = bench_resident(bytes);
     place->id = raw_record_id();
+    place->header = bench_resident(DIRECT_ALIGN);
     return place;
 }
 
@@ -58,6 +61,19 @@ static bool receive_recorded(struct raw_place *place, const struct bench_wire *w
     return true;
 }
 
+static bool receive_durable(struct raw_place *place, const struct bench_wire *wire, size_t have, uint64_t length) {
+    struct raw_body body;
+
+    raw_body_begin(&body, place->id, ++place->generation, place->memory, have, length);
+    while (body.have < length && raw_body_next(&body, wire))
+        continue;
+    if (body.have == length)
+        raw_body_complete(&body, place->header);
+    else
+        raw_body_discard(&body);
+    return body.have == length;
+}
+
 /* The bytes before stay as they are until the record of the new ones is committed. */
 static void take_other(struct raw_place *place, uint64_t bytes) {
     char *memory = place->memory;
@@ -71,6 +87,8 @@ static bool host_receive(struct raw_place *place, const struct bench_wire *wire,
     if (raw_record_wanted())
         take_other(place, place->bytes);
     memcpy(place->memory, early, have);
+    if (raw_disk_wanted())
+        return receive_durable(place, wire, have, length);
     if (raw_record_wanted())
         return receive_recorded(place, wire, have, length);
     return raw_receive_all(wire, place->memory + have, length - have);

@@ -46,22 +46,47 @@ long raw_record_id(void) {
     return atomic_fetch_add(&last_id, 1) + 1;
 }
 
+static void fill(struct gb_buffer_rec *rec, long id, uint64_t bytes, uint32_t crc32c) {
+    *rec = (struct gb_buffer_rec){.id = id,
+                                  .session_id = 1,
+                                  .bytes = bytes,
+                                  .dtype = GB_DTYPE_UINT8,
+                                  .shape = {.dims = 1, .dim = {bytes}},
+                                  .generation = 1,
+                                  .version = 1,
+                                  .has_crc32c = true,
+                                  .crc32c = crc32c};
+    snprintf(rec->name.s, sizeof rec->name.s, "place-%ld", id);
+    strcpy(rec->pool.s, "default");
+    strcpy(rec->stream.s, "default");
+}
+
 void raw_record(long id, uint64_t bytes, uint32_t crc32c) {
-    struct gb_buffer_rec rec = {.id = id,
-                                .session_id = 1,
-                                .bytes = bytes,
-                                .dtype = GB_DTYPE_UINT8,
-                                .shape = {.dims = 1, .dim = {bytes}},
-                                .generation = 1,
-                                .version = 1,
-                                .has_crc32c = true,
-                                .crc32c = crc32c};
+    struct gb_buffer_rec rec;
     sem_t sem;
 
-    snprintf(rec.name.s, sizeof rec.name.s, "place-%ld", id);
-    strcpy(rec.pool.s, "default");
-    strcpy(rec.stream.s, "default");
+    fill(&rec, id, bytes, crc32c);
     sem_init(&sem, 0, 0);
     gb_store_put_buffer(store, &rec, NULL, done, &sem);
+    wait_for(&sem);
+}
+
+void raw_record_stored(const struct raw_body *body, uint32_t crc32c) {
+    struct gb_stored_rec stored = {.buffer_id = body->id,
+                                   .generation = body->generation,
+                                   .bytes = body->bytes,
+                                   .crc32c = crc32c,
+                                   .blocks = body->blocks};
+    struct gb_buffer_rec rec;
+    struct gb_store_edit edit = {.rec = &rec, .durable = true, .stored = &stored};
+    sem_t sem;
+
+    fill(&rec, body->id, body->bytes, crc32c);
+    rec.generation = rec.version = body->generation;
+    rec.durability = GB_DURABILITY_SYNC;
+    if (gb_stored_inline(&stored))
+        edit.data = body->memory;
+    sem_init(&sem, 0, 0);
+    gb_store_edit_buffers(store, &edit, 1, NULL, done, &sem);
     wait_for(&sem);
 }

@@ -19,6 +19,8 @@ class Case:
     bytes = 0
     unix = False  # over a UNIX socket
     tls = False
+    on_disk = False  # its servers' folders are where --data says
+    named_only = False  # measured only if --only names it
     limits = {}
     daemon_args = ()
     unit = "GB/s"

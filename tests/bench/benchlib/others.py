@@ -1,4 +1,5 @@
 """Alternatives to gpubufd: nginx, Redis, and aiohttp with torch."""
+import glob
 import os
 import shutil
 import socket
@@ -102,12 +103,19 @@ http {{
 
 class Redis(Server):
     name = "redis"
+    persistence = ("--appendonly", "no")
 
     def start(self):
-        redis = system_program("redis-server", "redis-server")
         self.port = free_port()
-        self.spawn([redis, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-                    "--proto-max-bulk-len", "8gb", "--client-query-buffer-limit", "8gb", "--dir", self.folder])
+        self.begin()
+
+    def begin(self):
+        unpacked = os.path.join(self.settings.build, "redis")
+        redis = system_program("redis-server", "redis-server", unpacked)
+        libraries = ":".join(glob.glob(os.path.join(unpacked, "usr", "lib", "*-linux-gnu")))
+        self.spawn([redis, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *self.persistence,
+                    "--proto-max-bulk-len", "8gb", "--client-query-buffer-limit", "8gb", "--dir", self.folder],
+                   env={**os.environ, "LD_LIBRARY_PATH": libraries} if redis.startswith(unpacked) else None)
         self.wait_until(self.accepts, "listening")
 
     def put_target(self):

@@ -3,7 +3,7 @@ import json
 
 from . import measure
 
-CEILINGS = ("raw", "libmicrohttpd", "own 200", "own polls", "raw-recorded")
+CEILINGS = ("raw", "libmicrohttpd", "own 200", "own polls", "raw-recorded", "bare commit", "raw-durable", "O_DIRECT read")
 SCALE = {"GB/s": 1e9, "k/s": 1e3}
 
 

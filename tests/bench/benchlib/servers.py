@@ -28,6 +28,7 @@ class Settings:
 
     def __init__(self, args):
         self.bin = args.bin
+        self.build = os.path.dirname(os.path.dirname(args.bin))
         self.daemon = args.daemon
         self.before = args.before
         self.daemon_args = args.daemon_arg
@@ -39,6 +40,7 @@ class Settings:
         self.work = tempfile.mkdtemp(prefix="gpubuf-bench-", dir=args.tmp)
         shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else args.tmp
         self.shm = tempfile.mkdtemp(prefix="gpubuf-bench-", dir=shm)
+        self.data = tempfile.mkdtemp(prefix="gpubuf-bench-", dir=args.data or args.tmp)
 
     def program(self, name):
         path = os.path.join(self.bin, name)
@@ -56,6 +58,7 @@ class Settings:
     def remove(self):
         shutil.rmtree(self.work, ignore_errors=True)
         shutil.rmtree(self.shm, ignore_errors=True)
+        shutil.rmtree(self.data, ignore_errors=True)
 
 
 def die_with_parent():
@@ -68,8 +71,9 @@ def free_port():
         return s.getsockname()[1]
 
 
-def system_program(name, package):
-    path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+def system_program(name, package, unpacked=""):
+    """unpacked: a folder where `./bootstrap deps` may have put it."""
+    path = shutil.which(name, path=":".join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin", os.path.join(unpacked, "usr", "bin")]))
     if not path:
         raise Missing(f"no {name} (Debian package {package})")
     return path
@@ -87,7 +91,7 @@ class Server:
         self.port = 0
         self.tls_port = 0
         self.process = None
-        self.folder = tempfile.mkdtemp(prefix=self.name + "-", dir=settings.work)
+        self.folder = tempfile.mkdtemp(prefix=self.name.replace(" ", "-") + "-", dir=settings.data if case.on_disk else settings.work)
         self.log_path = os.path.join(self.folder, "log")
 
     def spawn(self, command, **kwargs):

@@ -32,6 +32,9 @@ class Asker:
             raise measure.TurnFailed(f"{method} {path} is answered with {reply.status}: {data[:200]!r}")
         return reply, data
 
+    def json(self, path):
+        return json.loads(self.ask("GET", path)[1])
+
     def timed_ms(self, path):
         began = time.perf_counter()
         data = self.ask("GET", path)[1]
