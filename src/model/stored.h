@@ -29,9 +29,9 @@ static inline size_t gb_stored_block_count(uint64_t bytes) {
     return (size_t)((bytes + GB_STORED_BLOCK_BYTES - 1) / GB_STORED_BLOCK_BYTES);
 }
 
-/* The bytes of one generation. They lie in the database if there are at most GB_STORED_INLINE_BYTES, else in a file. The
- * name of the file has buffer_id, file_generation and file_tag, and is never given again: bytes that become those of
- * another generation stay in their file. */
+/* The bytes of one generation. They lie in the database if there are at most GB_STORED_INLINE_BYTES, else in a file.
+ * The name of the file has buffer_id, file_generation and file_tag, and is never given again: bytes that become those
+ * of another generation stay in their file. */
 struct gb_stored_rec {
     int64_t buffer_id;
     int64_t generation;

@@ -1,5 +1,6 @@
-/* What durable buffers need from transfers: memory to disk (persist.c), disk to memory (load.c), the changes that
- * store what is behind (store.c), and memory that is given back (evict.c, sweep.c). The core's hooks persist and want lead here. */
+/* What durable buffers need from transfers: memory to disk (persist.c), disk to memory (load.c), the changes that store
+ * what is behind (store.c), and memory that is given back (evict.c, sweep.c). The core's hooks persist and want lead
+ * here. */
 #ifndef GB_CORE_DURABLE_DURABLE_H
 #define GB_CORE_DURABLE_DURABLE_H
 

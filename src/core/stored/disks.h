@@ -21,7 +21,8 @@ void gb_disks_post(struct gb_core *core, struct gb_task *task);
 /* One of the threads, in turn, for tasks that are to run one after the other. After gb_disks_start. */
 struct gb_lane *gb_disks_lane(struct gb_core *core);
 
-/* Makes the threads, unless they are there. Returns 0, or -1 with INTERNAL, or STORAGE_UNAVAILABLE without a data folder. */
+/* Makes the threads, unless they are there. Returns 0, or -1 with INTERNAL, or STORAGE_UNAVAILABLE without a data
+ * folder. */
 int gb_disks_start(struct gb_core *core, struct gb_error *err);
 
 /* Refuses a durability that the daemon cannot give: UNSUPPORTED. [now, without the disk] */
