@@ -379,24 +379,36 @@ static void write_rolled_back(struct rolled_back *rolled) {
     gb_store_edit_buffers(rolled->core->store, rolled->edits, rolled->count, NULL, rolled_back_written, rolled);
 }
 
-static int load_buffers(struct gb_core *core, struct gb_error *err) {
-    struct found found = {.core = core, .rolled = calloc(1, sizeof(*found.rolled))};
-    int r = found.rolled ? gb_store_load_stored(core->store, load_stored, &found, err) : gb_no_memory(err);
+/* rolled gets the records that are to be written, once nothing is read any more. */
+static int load_buffers(struct gb_core *core, struct rolled_back *rolled, struct gb_error *err) {
+    struct found found = {.core = core, .rolled = rolled};
+    int r = gb_store_load_stored(core->store, load_stored, &found, err);
 
-    if (r == 0) {
-        found.rolled->core = core;
+    if (r == 0)
         r = look_at_disk(&found, err);
-    }
     if (r == 0 && found.stored.count > 0 && core->config.disk)
         r = gb_disks_start(core, err);
     if (r == 0)
         r = gb_store_load_buffers(core->store, load_buffer, &found, err);
-    if (r == 0)
-        write_rolled_back(found.rolled);
-    else if (found.rolled)
-        rolled_back_free(found.rolled);
     found_done(&found);
     return r;
+}
+
+static int load_records(struct gb_core *core, struct gb_error *err) {
+    struct rolled_back *rolled = calloc(1, sizeof(*rolled));
+
+    if (!rolled)
+        return gb_no_memory(err);
+    rolled->core = core;
+    if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
+        gb_store_load_pools(core->store, load_pool, core, err) < 0 || load_buffers(core, rolled, err) < 0 ||
+        gb_keys_load(core, err) < 0) {
+        rolled_back_free(rolled);
+        return -1;
+    }
+    note_lost(core);
+    write_rolled_back(rolled);
+    return 0;
 }
 
 int gb_core_restore(struct gb_core *core, struct gb_error *err) {
@@ -413,11 +425,8 @@ int gb_core_restore(struct gb_core *core, struct gb_error *err) {
     core->sampler->counted = counters;
     if (gb_store_load_counted(core->store, &core->sampler->counted, err) < 0)
         return -1;
-    if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
-        gb_store_load_pools(core->store, load_pool, core, err) < 0 || load_buffers(core, err) < 0 ||
-        gb_keys_load(core, err) < 0)
+    if (load_records(core, err) < 0)
         return -1;
-    note_lost(core);
     gb_store_flush(core->store, NULL, NULL); /* nothing is read at start any more */
     return make_default(core, err);
 }
