@@ -41,7 +41,7 @@ static const struct {
 };
 
 START_TEST(test_buffer_change) {
-    struct gb_buffer_rec rec = {.id = 7, .generation = 3, .version = 9, .run = 0xab};
+    struct gb_buffer_rec rec = {.id = 7, .generation = 3, .version = 9, .run = 0xab, .record_run = 0xab};
     struct gb_http_request *request = calloc(1, sizeof(*request));
     struct gb_error err = GB_ERROR_INIT;
     struct gb_conditions *c;
@@ -114,7 +114,7 @@ START_TEST(test_basis) {
 END_TEST
 
 START_TEST(test_several_lines_are_one_list) {
-    struct gb_buffer_rec rec = {.id = 7, .generation = 3, .version = 9, .run = 0xab};
+    struct gb_buffer_rec rec = {.id = 7, .generation = 3, .version = 9, .run = 0xab, .record_run = 0xab};
     struct gb_http_request *request = calloc(1, sizeof(*request));
     struct gb_error err = GB_ERROR_INIT;
     struct gb_conditions *c;
