@@ -5,9 +5,11 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +27,7 @@ static struct {
     unsigned connections;
     unsigned requests;
     double seconds;
+    bool fresh;
 } options = {.bytes = 64 << 20, .connections = 1, .requests = 1, .seconds = 1.0};
 
 static void print_result(uint64_t requests, uint64_t bytes, double seconds) {
@@ -189,24 +192,34 @@ static void write_all(char **files) {
 
 /* --- read: files past the cache, one after the other -------------------------------------------------------------- */
 
+#define ROOM_BYTES (2 * DIRECT_DEPTH * DIRECT_PIECE_BYTES) /* for the reads at once, and some that wait */
+
+/* Memory that no page is behind, as that of a buffer which is loaded. */
+static char *fresh_memory(uint64_t bytes) {
+    char *memory = mmap(NULL, bytes + DIRECT_PIECE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        bench_die("no memory");
+    madvise(memory, bytes + DIRECT_PIECE_BYTES, MADV_HUGEPAGE);
+    return memory;
+}
+
 static uint64_t read_file(const char *path, char *memory) {
     struct direct_file file;
     uint64_t bytes, at;
 
     direct_open(&file, path, &bytes);
-    for (at = 0; at < bytes; at += DIRECT_PIECE_BYTES) {
-        /* As many pieces of memory as reads at once, and some that wait. */
-        char *room = memory + at / DIRECT_PIECE_BYTES % (2 * DIRECT_DEPTH) * DIRECT_PIECE_BYTES;
-
-        direct_read(&file, room, DIRECT_PIECE_BYTES, at);
-    }
+    if (options.fresh)
+        memory = fresh_memory(bytes);
+    for (at = 0; at < bytes; at += DIRECT_PIECE_BYTES)
+        direct_read(&file, memory + (options.fresh ? at : at % ROOM_BYTES), DIRECT_PIECE_BYTES, at);
     direct_wait(&file);
     direct_close(&file);
     return bytes;
 }
 
 static void read_all(char **files) {
-    char *memory = bench_resident(2 * DIRECT_DEPTH * DIRECT_PIECE_BYTES);
+    char *memory = bench_resident(ROOM_BYTES);
     uint64_t count = 0, bytes = 0, began_ns;
 
     direct_start();
@@ -285,14 +298,15 @@ static const struct {
 static void usage(void) {
     bench_die("usage: gb-bench-disk probe --dir DIR\n"
               "       gb-bench-disk write --dir DIR [--bytes SIZE] [--connections N] [--requests N]\n"
-              "       gb-bench-disk read FILE...\n"
+              "       gb-bench-disk read [--fresh] FILE...\n"
               "       gb-bench-disk commit --dir DIR [--bytes SIZE] [--connections N] [--seconds S]");
 }
 
 static char **parse(int argc, char **argv) {
-    static const struct option table[] = {{"dir", 1, NULL, 'd'},         {"bytes", 1, NULL, 'b'},
-                                          {"connections", 1, NULL, 'c'}, {"requests", 1, NULL, 'n'},
-                                          {"seconds", 1, NULL, 's'},     {NULL, 0, NULL, 0}};
+    static const struct option table[] = {
+        {"dir", 1, NULL, 'd'},      {"bytes", 1, NULL, 'b'},   {"connections", 1, NULL, 'c'},
+        {"requests", 1, NULL, 'n'}, {"seconds", 1, NULL, 's'}, {"fresh", 0, NULL, 'f'},
+        {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
@@ -306,6 +320,8 @@ static char **parse(int argc, char **argv) {
             options.requests = (unsigned)bench_parse_size(optarg, "requests");
         else if (c == 's')
             options.seconds = atof(optarg);
+        else if (c == 'f')
+            options.fresh = true;
         else
             usage();
     }

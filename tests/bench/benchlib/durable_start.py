@@ -119,8 +119,8 @@ class Reads(Disk):
     def clean(self):
         time.sleep(self.case.rest_s)
 
-    def read(self, files):
-        return self.tool("read", *files)
+    def read(self, *words):
+        return self.tool("read", *words)
 
 
 class FromDisk(Case):
@@ -147,17 +147,20 @@ class FromDisk(Case):
             self.store(settings, ours)
             files = ours.files()
             ours.clean()
-            sides = [Side("ours", ours, lambda: self.turn(settings, ours)), Side("O_DIRECT read", disk, lambda: disk.read(files))]
+            sides = [Side("ours", ours, lambda: self.turn(settings, ours)), Side("O_DIRECT read", disk, lambda: disk.read(*files))]
             if self.memory:
                 self.store(settings, running["own memory"])
                 sides.append(Side("own memory", running["own memory"], lambda: self.turn(settings, running["own memory"])))
+            else:
+                sides.append(Side("read into new memory", disk, lambda: disk.read("--fresh", *files)))
             measure.interleave(sides, settings.rounds)
         self.sides = sides
         return sides
 
 
 class Load(FromDisk):
-    """A load by request, against O_DIRECT reads of the same file at the depth of eight."""
+    """A load by request, against O_DIRECT reads of the same file at the depth of eight, into memory that is used again and into memory
+    that no page is behind. The kernel has to clear the latter, as that of a buffer on the host backend."""
 
     memory = False
     bytes = GIB
