@@ -203,7 +203,7 @@ void gb_store_feed_bounds(struct gb_store *store, struct gb_store_feed *ret);
  * 0. */
 int gb_store_feed_read(struct gb_store *store, int64_t after, size_t max,
                        int (*visit)(void *, const struct gb_notice *), void *arg, struct gb_error *err);
-/* The newest, before the first change. */
+/* The newest; at start. */
 int gb_store_feed_recent(struct gb_store *store, size_t max, int (*visit)(void *, const struct gb_notice *), void *arg,
                          struct gb_error *err);
 
