@@ -83,9 +83,12 @@ def rows(state):
     return {r[:3]: r[3] for r in found if r[4]}, {r[:3]: r[3] for r in found if not r[4]}
 
 
-def select(state, sql, *values):
-    with contextlib.closing(sqlite3.connect(f"file:{state}/gpubufd.db?mode=ro", uri=True, timeout=PATIENCE_S)) as db:
-        return db.execute(sql, values).fetchall()
+def select(state, sql, *values, write=False):
+    mode = "rw" if write else "ro"
+    with contextlib.closing(sqlite3.connect(f"file:{state}/gpubufd.db?mode={mode}", uri=True, timeout=PATIENCE_S)) as db:
+        found = db.execute(sql, values).fetchall()
+        db.commit()
+        return found
 
 
 def about(state, number):
