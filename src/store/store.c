@@ -20,7 +20,7 @@ struct gb_store {
     int lock_fd;
     struct gb_store_config config;
     struct gb_storage storage; /* as db */
-    sqlite3 *db;               /* the opener's until the first change, then the writer's */
+    sqlite3 *db;               /* the writer's; others read between gb_writer_enter and gb_writer_leave */
     struct gb_feed_log *feed;
     struct gb_audit_log *audit;
     struct gb_writer *writer;
@@ -28,12 +28,34 @@ struct gb_store {
     struct gb_stored_reader *stored;
 };
 
+static int uuid_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
+    char *uuid = arg;
+    const char *text = (const char *)sqlite3_column_text(stmt, 0);
+    size_t len = text ? strlen(text) : 0;
+
+    if (len != GB_STORE_UUID_SIZE - 1 || strspn(text, "0123456789abcdef") != len)
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database's own number cannot be understood");
+    memcpy(uuid, text, GB_STORE_UUID_SIZE);
+    return 0;
+}
+
+static int read_uuid(sqlite3 *db, char ret[GB_STORE_UUID_SIZE], struct gb_error *err) {
+    char uuid[GB_STORE_UUID_SIZE] = "";
+
+    if (gb_db_each_row(db, "SELECT uuid FROM identity WHERE id = 1", uuid_row, uuid, err) < 0)
+        return -1;
+    if (!uuid[0])
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database has no number of its own");
+    memcpy(ret, uuid, sizeof(uuid));
+    return 0;
+}
+
 /* The uuid that the copy has is known to others by now. The file may have got its own only as it was opened. */
 static int keep_uuid(struct gb_store *s, sqlite3 *file, struct gb_error *err) {
     char uuid[GB_STORE_UUID_SIZE];
     char sql[128];
 
-    if (gb_store_uuid(s, uuid, err) < 0)
+    if (read_uuid(s->db, uuid, err) < 0)
         return -1;
     snprintf(sql, sizeof(sql), "UPDATE identity SET uuid = '%s' WHERE uuid <> '%s'", uuid, uuid);
     return gb_db_exec(file, sql, err);
@@ -153,6 +175,19 @@ void gb_store_close(struct gb_store *s) {
     free(s);
 }
 
+/* --- reading all -------------------------------------------------------------------------------------------------- */
+
+/* A start reads while the first changes and notices of its own are written already. */
+static int each_row(struct gb_store *s, const char *sql, int (*row)(void *, sqlite3_stmt *, struct gb_error *),
+                    void *arg, struct gb_error *err) {
+    int r;
+
+    gb_writer_enter(s->writer);
+    r = gb_db_each_row(s->db, sql, row, arg, err);
+    gb_writer_leave(s->writer);
+    return r;
+}
+
 struct session_walk {
     int (*visit)(void *, const struct gb_session_rec *, struct gb_error *);
     void *arg;
@@ -174,7 +209,7 @@ int gb_store_load_sessions(struct gb_store *s, int (*visit)(void *, const struct
                            void *arg, struct gb_error *err) {
     struct session_walk walk = {.visit = visit, .arg = arg};
 
-    return gb_db_each_row(s->db, gb_row_get_sessions_sql, session_row, &walk, err);
+    return each_row(s, gb_row_get_sessions_sql, session_row, &walk, err);
 }
 
 struct buffer_walk {
@@ -198,7 +233,7 @@ int gb_store_load_buffers(struct gb_store *s, int (*visit)(void *, const struct 
                           void *arg, struct gb_error *err) {
     struct buffer_walk walk = {.visit = visit, .arg = arg};
 
-    return gb_db_each_row(s->db, gb_row_get_buffers_sql, buffer_row, &walk, err);
+    return each_row(s, gb_row_get_buffers_sql, buffer_row, &walk, err);
 }
 
 struct pool_walk {
@@ -217,7 +252,7 @@ int gb_store_load_pools(struct gb_store *s, int (*visit)(void *, const struct gb
                         void *arg, struct gb_error *err) {
     struct pool_walk walk = {.visit = visit, .arg = arg};
 
-    return gb_db_each_row(s->db, gb_row_get_pools_sql, pool_row, &walk, err);
+    return each_row(s, gb_row_get_pools_sql, pool_row, &walk, err);
 }
 
 static int counters_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
@@ -229,47 +264,43 @@ static int counters_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
 int gb_store_load_counters(struct gb_store *s, struct gb_counters *ret, struct gb_error *err) {
     struct gb_counters counters = {0};
 
-    if (gb_db_each_row(s->db, gb_row_get_counters_sql, counters_row, &counters, err) < 0)
+    if (each_row(s, gb_row_get_counters_sql, counters_row, &counters, err) < 0)
         return -1;
     *ret = counters;
     return 0;
 }
 
 int gb_store_load_counted(struct gb_store *s, struct gb_counters *ret, struct gb_error *err) {
-    return gb_db_each_row(s->db, gb_row_get_counted_sql, counters_row, ret, err);
+    return each_row(s, gb_row_get_counted_sql, counters_row, ret, err);
 }
 
-int gb_store_last_ids(struct gb_store *s, struct gb_store_ids *ret, struct gb_error *err) {
+static int read_last_ids(sqlite3 *db, struct gb_store_ids *ret, struct gb_error *err) {
     struct gb_store_ids ids = {0};
 
-    if (gb_db_int(s->db, "SELECT seq FROM sqlite_sequence WHERE name = 'sessions'", &ids.session, err) < 0 ||
-        gb_db_int(s->db, "SELECT seq FROM sqlite_sequence WHERE name = 'buffers'", &ids.buffer, err) < 0 ||
-        gb_db_int(s->db, "SELECT seq FROM sqlite_sequence WHERE name = 'pools'", &ids.pool, err) < 0)
+    if (gb_db_int(db, "SELECT seq FROM sqlite_sequence WHERE name = 'sessions'", &ids.session, err) < 0 ||
+        gb_db_int(db, "SELECT seq FROM sqlite_sequence WHERE name = 'buffers'", &ids.buffer, err) < 0 ||
+        gb_db_int(db, "SELECT seq FROM sqlite_sequence WHERE name = 'pools'", &ids.pool, err) < 0)
         return -1;
     *ret = ids;
     return 0;
 }
 
-static int uuid_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
-    char *uuid = arg;
-    const char *text = (const char *)sqlite3_column_text(stmt, 0);
-    size_t len = text ? strlen(text) : 0;
+int gb_store_last_ids(struct gb_store *s, struct gb_store_ids *ret, struct gb_error *err) {
+    int r;
 
-    if (len != GB_STORE_UUID_SIZE - 1 || strspn(text, "0123456789abcdef") != len)
-        return gb_error_set(err, GB_ERR_INTERNAL, "the database's own number cannot be understood");
-    memcpy(uuid, text, GB_STORE_UUID_SIZE);
-    return 0;
+    gb_writer_enter(s->writer);
+    r = read_last_ids(s->db, ret, err);
+    gb_writer_leave(s->writer);
+    return r;
 }
 
 int gb_store_uuid(struct gb_store *s, char ret[GB_STORE_UUID_SIZE], struct gb_error *err) {
-    char uuid[GB_STORE_UUID_SIZE] = "";
+    int r;
 
-    if (gb_db_each_row(s->db, "SELECT uuid FROM identity WHERE id = 1", uuid_row, uuid, err) < 0)
-        return -1;
-    if (!uuid[0])
-        return gb_error_set(err, GB_ERR_INTERNAL, "the database has no number of its own");
-    memcpy(ret, uuid, sizeof(uuid));
-    return 0;
+    gb_writer_enter(s->writer);
+    r = read_uuid(s->db, ret, err);
+    gb_writer_leave(s->writer);
+    return r;
 }
 
 void gb_store_put_history(struct gb_store *s, const struct gb_history_sample *samples, size_t count,
@@ -321,7 +352,12 @@ void gb_store_flush(struct gb_store *s, gb_store_done_fn *done, void *arg) {
 
 int gb_store_load_stored(struct gb_store *s, int (*visit)(void *, const struct gb_stored_rec *, struct gb_error *),
                          void *arg, struct gb_error *err) {
-    return gb_stored_load(s->db, visit, arg, err);
+    int r;
+
+    gb_writer_enter(s->writer);
+    r = gb_stored_load(s->db, visit, arg, err);
+    gb_writer_leave(s->writer);
+    return r;
 }
 
 int gb_store_read_stored(struct gb_store *s, const struct gb_stored_rec *rec, void *out, struct gb_error *err) {
@@ -414,7 +450,7 @@ int gb_store_load_idempotency_replies(struct gb_store *s,
                                       void *arg, struct gb_error *err) {
     struct answer_walk walk = {.visit = visit, .arg = arg};
 
-    return gb_db_each_row(s->db, gb_row_get_answers_sql, answer_row, &walk, err);
+    return each_row(s, gb_row_get_answers_sql, answer_row, &walk, err);
 }
 
 int gb_token_store_beside(struct gb_store *s, struct gb_token_store **ret, struct gb_error *err) {
@@ -473,7 +509,12 @@ int gb_store_feed_read(struct gb_store *s, int64_t after, size_t max, int (*visi
 
 int gb_store_feed_recent(struct gb_store *s, size_t max, int (*visit)(void *, const struct gb_notice *), void *arg,
                          struct gb_error *err) {
-    return gb_feed_log_recent(s->feed, max, visit, arg, err);
+    int r;
+
+    gb_writer_enter(s->writer);
+    r = gb_feed_log_recent(s->feed, max, visit, arg, err);
+    gb_writer_leave(s->writer);
+    return r;
 }
 
 /* --- the audit ---------------------------------------------------------------------------------------------------- */

@@ -54,9 +54,10 @@ int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, s
  * what is queued, ends the writer, checkpoints, closes. NULL is accepted. */
 void gb_store_close(struct gb_store *store);
 
-/* --- reading at start (before the first change) ------------------------------------------------------------------- */
+/* --- reading at start --------------------------------------------------------------------------------------------- */
 
-/* Calls back for every record, sessions first by id. A visitor that returns -1 (err set) ends the walk with -1. */
+/* Calls back for every record, sessions first by id. A visitor that returns -1 (err set) ends the walk with -1. Changes
+ * that are queued meanwhile wait for the end of the walk: a visitor may queue some, and must not read others. */
 int gb_store_load_sessions(struct gb_store *store,
                            int (*visit)(void *, const struct gb_session_rec *, struct gb_error *), void *arg,
                            struct gb_error *err);
@@ -202,7 +203,7 @@ void gb_store_feed_bounds(struct gb_store *store, struct gb_store_feed *ret);
  * 0. */
 int gb_store_feed_read(struct gb_store *store, int64_t after, size_t max,
                        int (*visit)(void *, const struct gb_notice *), void *arg, struct gb_error *err);
-/* The newest, before the first change. */
+/* The newest; at start. */
 int gb_store_feed_recent(struct gb_store *store, size_t max, int (*visit)(void *, const struct gb_notice *), void *arg,
                          struct gb_error *err);
 

@@ -29,6 +29,7 @@ struct gb_writer {
     bool thread_started;
     pthread_mutex_t lock; /* for all below */
     pthread_cond_t wake;
+    pthread_cond_t left; /* the committer is free, and some wait for it in gb_writer_enter */
     struct gb_change *first;
     struct gb_change **last;
     bool has_long;    /* one of them is for the writer's thread alone */
@@ -139,6 +140,7 @@ void gb_writer_tell(struct gb_writer *w) {
 
 static void leave_locked(struct gb_writer *w) {
     w->busy = false;
+    pthread_cond_broadcast(&w->left);
     if (w->committer.took_ns > SLOW_NS)
         w->rest_ns = gb_clock_ns() + REST_NS;
     w->committer.took_ns = 0;
@@ -197,6 +199,25 @@ bool gb_writer_end_turn(struct gb_writer *w, bool idle) {
     turn.of = NULL;
     turn.changes = 0;
     return false;
+}
+
+void gb_writer_enter(struct gb_writer *w) {
+    pthread_mutex_lock(&w->lock);
+    while (w->busy)
+        pthread_cond_wait(&w->left, &w->lock);
+    w->busy = true;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void gb_writer_leave(struct gb_writer *w) {
+    bool wake;
+
+    pthread_mutex_lock(&w->lock);
+    leave_locked(w);
+    wake = w->waits || (w->first && call_locked(w));
+    pthread_mutex_unlock(&w->lock);
+    if (wake)
+        pthread_cond_signal(&w->wake);
 }
 
 /* --- the thread --------------------------------------------------------------------------------------------------- */
@@ -281,6 +302,7 @@ int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, const struc
     w->last = &w->first;
     gb_mutex_init(&w->lock);
     gb_cond_init(&w->wake);
+    gb_cond_init(&w->left);
     if (gb_committer_init(&w->committer, db, config, logs, reopen, reopen_arg, err) < 0 ||
         gb_thread_start(&w->thread, "gb-store", writer_main, w, err) < 0) {
         gb_writer_free(w);
@@ -302,6 +324,7 @@ void gb_writer_free(struct gb_writer *w) {
         pthread_join(w->thread, NULL);
     gb_committer_done(&w->committer);
     pthread_cond_destroy(&w->wake);
+    pthread_cond_destroy(&w->left);
     pthread_mutex_destroy(&w->lock);
     free(w);
 }

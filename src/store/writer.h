@@ -77,7 +77,7 @@ struct gb_writer_logs {
     struct gb_audit_log *audit;
 };
 
-/* Starts the thread. db is borrowed, and the writer's alone from the first change on. db NULL: every change is
+/* Starts the thread. db is borrowed, and the writer's alone but between gb_writer_enter and gb_writer_leave. db NULL: every change is
  * STORAGE_FULL until reopen brings one, which is asked once a second. */
 int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, const struct gb_writer_logs *logs,
                   gb_writer_reopen_fn *reopen, void *reopen_arg, struct gb_writer **ret, struct gb_error *err);
@@ -93,6 +93,11 @@ void gb_writer_submit(struct gb_writer *writer, enum gb_change_kind kind, const 
 /* As gb_store_begin_turn and gb_store_end_turn. */
 void gb_writer_begin_turn(struct gb_writer *writer);
 bool gb_writer_end_turn(struct gb_writer *writer, bool idle);
+
+/* In between nothing is changed, and the caller may read by the writer's connection, which two threads must never use
+ * at once. Waits for what is being carried out. Not on the writer's thread, and not twice. */
+void gb_writer_enter(struct gb_writer *writer);
+void gb_writer_leave(struct gb_writer *writer);
 
 /* [any thread] A notice, or a record of the audit, waits in its queue. */
 void gb_writer_tell(struct gb_writer *writer);

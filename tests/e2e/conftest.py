@@ -11,7 +11,7 @@ import limits  # noqa: E402
 import shares  # noqa: E402
 from conform import Session  # noqa: E402
 from durable import OPTIONS  # noqa: E402
-from harness import BACKENDS, SMALL_SLOTS, Daemon  # noqa: E402
+from harness import BACKENDS, REFUSED_CALL, SANITIZERS, SMALL_SLOTS, Daemon  # noqa: E402
 from record import RECORD  # noqa: E402
 
 # Begun first: the files that take longest, in this order.
@@ -150,6 +150,8 @@ def lives(start, tmp_path):
         if last and last[-1].process.poll() is None:
             last[-1].kill() if end == "kill" else last[-1].stop()
         for d in last:
+            log = d.log() if os.path.exists(d.log_path) else ""
+            assert not REFUSED_CALL.search(log) and not SANITIZERS.search(log), log
             d.clean()
         last[:] = [start(*OPTIONS, *options, **{"state": str(state), **more})]
         return last[0]

@@ -60,14 +60,14 @@ def folder_of(state):
 
 
 def files(state):
-    """{(buffer's id, generation, run): path} of the files that the daemon would find."""
+    """{(buffer's id, generation, tag): path} of the files that the daemon would find."""
     found = {}
     top = folder_of(state)
     for below in os.listdir(top):
         if re.fullmatch("[0-9a-f]{2}", below):
             for base in os.listdir(os.path.join(top, below)):
-                number, generation, run = OURS.fullmatch(base).groups()
-                found[int(number), int(generation), int(run, 16)] = os.path.join(top, below, base)
+                number, generation, tag = OURS.fullmatch(base).groups()
+                found[int(number), int(generation), int(tag, 16)] = os.path.join(top, below, base)
     return found
 
 
@@ -78,14 +78,17 @@ def aside(state, where="orphans"):
 
 
 def rows(state):
-    """{(buffer's id, generation, run): bytes} of the rows whose bytes are in a file, and those whose bytes they have themselves."""
-    found = select(state, "select buffer_id, generation, run & 0xffffffff, bytes, data is null from stored")
+    """{(buffer's id, generation, tag): bytes} of the rows whose bytes are in a file, and those whose bytes they have themselves."""
+    found = select(state, "select buffer_id, file_generation, file_tag, bytes, data is null from stored")
     return {r[:3]: r[3] for r in found if r[4]}, {r[:3]: r[3] for r in found if not r[4]}
 
 
-def select(state, sql, *values):
-    with contextlib.closing(sqlite3.connect(f"file:{state}/gpubufd.db?mode=ro", uri=True, timeout=PATIENCE_S)) as db:
-        return db.execute(sql, values).fetchall()
+def select(state, sql, *values, write=False):
+    mode = "rw" if write else "ro"
+    with contextlib.closing(sqlite3.connect(f"file:{state}/gpubufd.db?mode={mode}", uri=True, timeout=PATIENCE_S)) as db:
+        found = db.execute(sql, values).fetchall()
+        db.commit()
+        return found
 
 
 def about(state, number):

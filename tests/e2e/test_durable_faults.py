@@ -11,7 +11,7 @@ FULL, FAILED = (507, "storage_full"), (500, "storage_failed")
 ERRORS = {"ENOSPC": FULL, "EDQUOT": FULL, "EIO": FAILED, "EROFS": FAILED}
 # Calls of a whole upload to a buffer that is there, and which of the errors each can have.
 CALLS = {"create": ("EIO", "ENOSPC", "EDQUOT", "EROFS"), "fallocate": ("ENOSPC", "EDQUOT", "EIO"), "write": ("EIO", "ENOSPC", "EDQUOT", "EROFS"),
-         "truncate": ("EIO",), "sync": ("EIO", "ENOSPC", "EDQUOT"), "dirsync": ("EIO",), "mkdir": ("ENOSPC", "EROFS"), "statvfs": ("EIO",)}
+         "truncate": ("EIO",), "rename": ("EIO", "ENOSPC"), "sync": ("EIO", "ENOSPC", "EDQUOT"), "dirsync": ("EIO",), "mkdir": ("ENOSPC", "EROFS"), "statvfs": ("EIO",)}
 
 
 @pytest.mark.parametrize("call, error", [(c, e) for c, errors in CALLS.items() for e in errors])

@@ -11,9 +11,9 @@ from harness import PATIENCE_S, until
 
 # GB_E2E_DURABLE=N: N rounds of everything instead of a few, and each kind of request at each step.
 ROUNDS = int(os.environ.get("GB_E2E_DURABLE", "0"))
-CALLS = ("create", "mkdir", "direct", "fallocate", "write", "truncate", "sync", "dirsync", "unlink", "statvfs", "open", "read")
+CALLS = ("create", "mkdir", "direct", "fallocate", "write", "truncate", "sync", "rename", "dirsync", "unlink", "statvfs", "open", "read")
 START = {"open": 257, "read": 1}  # so often at the start: the marker, and each of the 256 folders
-POINTS = ("before_commit", "after_commit", "apply", "before_answer")
+POINTS = ("before_commit", "after_commit", "before_answer", "load")
 LOG = "wal"  # the sync of SQLite's log, within COMMIT
 STEPS = (*CALLS, *POINTS, LOG)
 

@@ -185,7 +185,7 @@ def test_forms(lives):
     load(d, "x").expect(200)
     for form, r in forms.items():
         now = d.data("x", query="?format=" + form).expect(200)
-        assert now.body == r.body and now.headers["ETag"] == r.headers["ETag"], form
+        assert now.body == r.body and (form != "raw" or now.headers["ETag"] == r.headers["ETag"]), form
 
 
 def test_tensors_of_which_some_are_stored(lives):

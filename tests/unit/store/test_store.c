@@ -1,6 +1,8 @@
 /* Records survive: every field is read back after the store was closed and opened again. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gb_test.h"
 #include "store_fixture.h"
@@ -351,6 +353,62 @@ START_TEST(a_record_that_cannot_be_understood_is_named) {
 }
 END_TEST
 
+struct busy_walk {
+    struct gb_store *store;
+    struct gb_buffer_rec changed;
+    atomic_uint carried_out;
+    unsigned rows;
+};
+
+static void note_carried_out(void *arg, const struct gb_error *error) {
+    struct busy_walk *walk = arg;
+
+    (void)error;
+    atomic_fetch_add(&walk->carried_out, 1);
+}
+
+/* Queues a change, and leaves the writer the time to carry it out. */
+static int change_and_see(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    struct busy_walk *walk = arg;
+
+    (void)rec;
+    (void)err;
+    ck_assert_uint_eq(atomic_load(&walk->carried_out), 0);
+    walk->rows++;
+    walk->changed.version++;
+    gb_store_put_buffer(walk->store, &walk->changed, NULL, note_carried_out, walk);
+    usleep(2000);
+    return 0;
+}
+
+/* Two threads on one connection of SQLite write frames of the log over each other. */
+START_TEST(changes_wait_for_the_end_of_a_walk) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec session = store_session(1, "s");
+    struct busy_walk walk = {.rows = 0};
+    struct seen seen;
+    char name[8];
+    int i;
+
+    store_fixture_init(&f);
+    walk.store = f.store;
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    for (i = 1; i <= 8; i++) {
+        snprintf(name, sizeof(name), "b%d", i);
+        walk.changed = store_buffer(i, 1, name);
+        gb_assert_ok(store_put_buffer_now(f.store, &walk.changed, &err), err);
+    }
+    gb_assert_ok(gb_store_load_buffers(f.store, change_and_see, &walk, &err), err);
+    ck_assert_uint_eq(walk.rows, 8);
+    reread(&f, &seen);
+    ck_assert_uint_eq(atomic_load(&walk.carried_out), 8);
+    assert_buffer(&seen.buffer[7], &walk.changed);
+    forget(&seen);
+    store_fixture_done(&f);
+}
+END_TEST
+
 /* Gives the field of that number another value. */
 static void change_field(struct gb_buffer_rec *rec, unsigned field) {
     switch (field) {
@@ -448,6 +506,7 @@ int main(void) {
     gb_test_add(suite, "ids", ids_are_not_reused, 60);
     gb_test_add(suite, "counters", counters_are_replaced_and_survive, 60);
     gb_test_add(suite, "visitor", a_visitor_can_end_the_walk, 60);
+    gb_test_add(suite, "walk", changes_wait_for_the_end_of_a_walk, 60);
     gb_test_add(suite, "bad_record", a_record_that_cannot_be_understood_is_named, 60);
     return gb_test_run(suite);
 }
