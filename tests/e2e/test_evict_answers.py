@@ -42,7 +42,8 @@ def test_out_of_memory_and_back(start, durability, stored):
     assert (gone["state"], gone["tier"], gone["stored_generation"], gone["generation"]) == ("stored", "disk", stored, 1)
     assert answer.headers["ETag"] == s.ask("GET", "buffers/b").headers["ETag"] and used(s) == 0
     assert s.post("buffers/b/evict")["tier"] == "disk"  # again: nothing to do
-    check_storage(s, stored_buffers=1)
+    check_storage(s, stored_buffers=1, evictions=1)
+    assert b'gpubufd_evictions_total{to="disk"} 1\n' in d.ask("GET", "/metrics").expect(200).body
     assert s.data("b") == payload(LARGE) and d.ask("HEAD", S + "/buffers/b/data").headers["ETag"] == tag
     assert s.post("buffers/b/load")["tier"] == before["tier"] and used(s) == LARGE
     assert s.data("b") == payload(LARGE) and where(s, "b") == ("ready", before["tier"], stored)
@@ -67,6 +68,20 @@ def test_spilled_bytes_become_durable(place, start):
     s.post("buffers/b/evict")
     until("its bytes are loaded", lambda: s.ask("PATCH", "buffers/b", {"durability": "sync"}).status == 200)
     assert s.meta("b")["stored_generation"] == 1
+    s = Session(again(s.daemon, start))
+    assert where(s, "b") == ("stored", "disk", 1) and s.data("b") == payload(LARGE)
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_spilled_bytes_are_not_those_of_a_buffer_that_is_durable_by_now(place, start, loaded):
+    """The disk has the same bytes already, but only until the process ends: they are stored before they leave memory."""
+    s = Session(place("--durable-lag", "3600"))
+    s.put("b", payload(LARGE))
+    s.post("buffers/b/evict")
+    if loaded:
+        s.post("buffers/b/load")
+    until("it is durable", lambda: s.ask("PATCH", "buffers/b", {"durability": "behind"}).status == 200)
+    assert s.post("buffers/b/evict")["stored_generation"] == 1
     s = Session(again(s.daemon, start))
     assert where(s, "b") == ("stored", "disk", 1) and s.data("b") == payload(LARGE)
 

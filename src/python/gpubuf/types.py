@@ -89,6 +89,7 @@ class Storage(TypedDict, total=False):
     loads: int
     loaded_bytes: int
     load_failures: int
+    evictions: int
     cold_reads: int
 
 
