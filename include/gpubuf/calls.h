@@ -414,12 +414,14 @@ int gpubuf_buffer_load(gpubuf_client *client, const char *session, const char *b
 int gpubuf_buffer_evict(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_how *how,
                         struct gpubuf_buffer *ret, struct gpubuf_error *err);
 
-/* Takes the bytes of all buffers of a session out of memory, or brings those that are on disk back. prefix: only
- * buffers whose names begin so; NULL: all. Buffers that are refused are skipped; the first 100 of them are in the
- * answer, with their codes. how.wait_s: how long that may take; without it an hour. Returns 0 or -1. Errors:
- * SESSION_NOT_FOUND, INVALID_NAME. */
+/* Takes the bytes of all buffers of a session out of memory, as gpubuf_buffer_evict() does. prefix: only buffers whose
+ * names begin so; NULL: all. Buffers that are refused are skipped; the first 100 of them are in the answer, with their
+ * codes. how.wait_s: how long that may take; without it an hour. Returns 0 or -1. Errors: SESSION_NOT_FOUND,
+ * INVALID_NAME. */
 int gpubuf_session_evict(gpubuf_client *client, const char *session, const char *prefix, const struct gpubuf_how *how,
                          struct gpubuf_swept *ret, struct gpubuf_error *err);
+/* Brings the bytes of all buffers of a session from the disk into memory, as gpubuf_buffer_load() does. The parameters
+ * are those of gpubuf_session_evict(). Returns 0 or -1. Errors: SESSION_NOT_FOUND, INVALID_NAME. */
 int gpubuf_session_load(gpubuf_client *client, const char *session, const char *prefix, const struct gpubuf_how *how,
                         struct gpubuf_swept *ret, struct gpubuf_error *err);
 
