@@ -420,8 +420,8 @@ int gpubuf_buffer_evict(gpubuf_client *client, const char *session, const char *
  * INVALID_NAME. */
 int gpubuf_session_evict(gpubuf_client *client, const char *session, const char *prefix, const struct gpubuf_how *how,
                          struct gpubuf_swept *ret, struct gpubuf_error *err);
-/* Brings the bytes of all buffers of a session from the disk into memory, as gpubuf_buffer_load() does. The parameters
- * are those of gpubuf_session_evict(). Returns 0 or -1. Errors: SESSION_NOT_FOUND, INVALID_NAME. */
+/* Brings the bytes of all buffers of a session from the disk into memory, as gpubuf_buffer_load() does. prefix, how and
+ * the answer: as of gpubuf_session_evict(). Returns 0 or -1. Errors: SESSION_NOT_FOUND, INVALID_NAME. */
 int gpubuf_session_load(gpubuf_client *client, const char *session, const char *prefix, const struct gpubuf_how *how,
                         struct gpubuf_swept *ret, struct gpubuf_error *err);
 
