@@ -407,6 +407,24 @@ int gpubuf_buffer_store(gpubuf_client *client, const char *session, const char *
 int gpubuf_buffer_load(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_how *how,
                        struct gpubuf_buffer *ret, struct gpubuf_error *err);
 
+/* Takes the bytes of a buffer out of memory, so that they are on disk alone. Bytes of a durable buffer that are not on
+ * disk yet are stored first. Other bytes end with the daemon's process. Returns 0 or -1. Errors: BUFFER_NOT_FOUND,
+ * INVALID_ARGUMENT for at most 64 KiB that are not durable, CONTENT_LOST, BUFFER_PARTIAL, BUFFER_BUSY, MAPPED, ESCAPED,
+ * ADOPTED, PRECONDITION_FAILED, STORAGE_FULL, STORAGE_FAILED, STORAGE_UNAVAILABLE, UNSUPPORTED. */
+int gpubuf_buffer_evict(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_how *how,
+                        struct gpubuf_buffer *ret, struct gpubuf_error *err);
+
+/* Takes the bytes of all buffers of a session out of memory, as gpubuf_buffer_evict() does. prefix: only buffers whose
+ * names begin so; NULL: all. Buffers that are refused are skipped; the first 100 of them are in the answer, with their
+ * codes. how.wait_s: how long that may take; without it an hour. Returns 0 or -1. Errors: SESSION_NOT_FOUND,
+ * INVALID_NAME. */
+int gpubuf_session_evict(gpubuf_client *client, const char *session, const char *prefix, const struct gpubuf_how *how,
+                         struct gpubuf_swept *ret, struct gpubuf_error *err);
+/* Brings the bytes of all buffers of a session from the disk into memory, as gpubuf_buffer_load() does. prefix, how and
+ * the answer: as of gpubuf_session_evict(). Returns 0 or -1. Errors: SESSION_NOT_FOUND, INVALID_NAME. */
+int gpubuf_session_load(gpubuf_client *client, const char *session, const char *prefix, const struct gpubuf_how *how,
+                        struct gpubuf_swept *ret, struct gpubuf_error *err);
+
 /* Reads the state of the folder of the bytes of durable buffers, which takes scope admin. Returns 0 or -1. Errors:
  * those of every request. */
 int gpubuf_storage_get(gpubuf_client *client, struct gpubuf_storage *ret, struct gpubuf_error *err);

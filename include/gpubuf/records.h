@@ -151,8 +151,8 @@ struct gpubuf_buffer {
     struct gpubuf_side host_side; /* of a mirrored one */
     struct gpubuf_side device_side;
     char durability[8];         /* none, behind, sync */
-    uint64_t stored_generation; /* whose bytes are on disk; 0: no generation's are */
-    uint64_t room[1];
+    uint64_t stored_generation; /* whose bytes are on disk for good; 0: no generation's are */
+    char tier[8];               /* where a read gets the bytes from: device, host, disk; "": they are lost */
 };
 
 /* Of gpubuf_buffer_store(). */
@@ -161,6 +161,14 @@ struct gpubuf_stored {
     uint64_t bytes;
     bool wrote; /* false: the bytes were on disk already */
     uint64_t room[4];
+};
+
+/* Of gpubuf_session_evict() and gpubuf_session_load(). */
+struct gpubuf_swept {
+    uint64_t buffers; /* whose bytes have moved */
+    uint64_t bytes;   /* of these */
+    uint64_t skipped_buffers;
+    uint64_t room[5];
 };
 
 /* The folder of the bytes of durable buffers. The counts are since the daemon began. */
@@ -178,7 +186,8 @@ struct gpubuf_storage {
     uint64_t loaded_bytes;
     uint64_t load_failures;
     uint64_t cold_reads; /* downloads from the disk itself, without a load */
-    uint64_t room[16];
+    uint64_t evictions;  /* times that the bytes of a buffer left memory */
+    uint64_t room[15];
 };
 
 /* The last upload or download of at least 1 MiB of the bytes that a buffer has now. */

@@ -23,9 +23,10 @@ static const struct gb_cli_column buffer_columns[] = {
     {"UPDATED (UTC)", "updated_at", GB_CLI_FORM_TIME},
     {"DURABILITY", "durability", GB_CLI_FORM_TEXT},
     {"STORED", "stored_generation", GB_CLI_FORM_COUNT},
+    {"TIER", "tier", GB_CLI_FORM_TEXT},
 };
 
-#define DURABLE_COLUMNS 2 /* the last of them; left out where no buffer is durable */
+#define DISK_COLUMNS 3 /* the last of them; left out where no buffer is durable or on disk */
 
 int gb_cli_buffer_target(struct gb_cli *cli, const char *text, const char *action, char *ret) {
     struct gb_cli_name name;
@@ -50,10 +51,10 @@ static size_t columns_of(json_t *buffers) {
     size_t i;
 
     json_array_foreach(buffers, i, buffer) {
-        if (is_durable(buffer))
+        if (is_durable(buffer) || strcmp(gb_cli_text(buffer, "tier"), "disk") == 0)
             return count;
     }
-    return count - DURABLE_COLUMNS;
+    return count - DISK_COLUMNS;
 }
 
 static void keep_matching(json_t *items, const char *pattern) {

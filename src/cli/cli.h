@@ -101,6 +101,13 @@ int gb_cli_show(struct gb_cli *cli, json_t *value, const struct gb_cli_column *c
 /* The same of a buffer after a write: one line. */
 int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer);
 
+/* Has the buffers of a session, or those of --prefix, evicted or loaded (action), and waits for that. The answer with
+ * the session's name in it; NULL with cli->error set. The caller's. */
+json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action);
+
+/* Prints an array of such answers. */
+void gb_cli_put_swept(json_t *answers);
+
 /* Takes the whole terminal, without echo and lines, and gives it back; top's and the signals'. */
 void gb_cli_terminal_take(struct gb_cli *cli);
 void gb_cli_terminal_give_back(struct gb_cli *cli);

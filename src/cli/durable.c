@@ -1,4 +1,6 @@
-/* Bytes on disk: store, load, storage. */
+/* Bytes on disk: store, load, evict, storage; those of a session. */
+#include <string.h>
+
 #include "cli/cli.h"
 
 static int end_each(struct gb_cli *cli, json_t *answers, int status) {
@@ -55,6 +57,105 @@ int gb_cli_run_load(struct gb_cli *cli, int argc, char **argv) {
     json_t *answers = json_array();
 
     return end_each(cli, answers, gb_cli_each_buffer(cli, argc, argv, load_one, answers));
+}
+
+static void put_evicted(const char *text, json_t *buffer) {
+    bool kept = gb_cli_number(buffer, "stored_generation") > 0;
+    char size[24];
+
+    gb_cli_put(stdout, text);
+    printf("  %s  ", gb_cli_bytes_text((uint64_t)gb_cli_number(buffer, "bytes"), size));
+    if (strcmp(gb_cli_text(buffer, "tier"), "disk") != 0)
+        puts("in memory: it was mapped meanwhile");
+    else
+        puts(kept ? "on disk" : "on disk until the daemon ends");
+}
+
+static int evict_one(struct gb_cli *cli, const char *text, void *arg) {
+    char target[GB_CLI_PATH];
+    json_t *answer = NULL;
+
+    if (gb_cli_buffer_target(cli, text, "/evict", target) == 0)
+        answer = gb_cli_request(cli, "POST", target, json_object());
+    if (answer == NULL)
+        return gb_cli_failed(cli);
+    if (!cli->options.json && !cli->options.quiet)
+        put_evicted(text, answer);
+    json_array_append_new(arg, answer);
+    return GB_CLI_DONE;
+}
+
+int gb_cli_run_evict(struct gb_cli *cli, int argc, char **argv) {
+    json_t *answers = json_array();
+
+    return end_each(cli, answers, gb_cli_each_buffer(cli, argc, argv, evict_one, answers));
+}
+
+/* --- a session ---------------------------------------------------------------------------------------------------- */
+
+/* The result of the operation that the answer tells of, once it has ended. Takes the answer over. */
+static json_t *result_of(struct gb_cli *cli, json_t *answer) {
+    const struct gpubuf_answer *told = gpubuf_answer_of(cli->client);
+    json_t *operation;
+    json_t *result;
+
+    if (told->status != 202)
+        return answer;
+    if (gpubuf_operation_wait(cli->client, gb_cli_text(answer, "id"), (uint32_t)(cli->options.timeout + 0.999), NULL,
+                              &cli->error) < 0) {
+        json_decref(answer);
+        return NULL;
+    }
+    operation = json_loadb(told->body, told->bytes, 0, NULL);
+    result = json_incref(json_object_get(operation, "result"));
+    json_decref(operation);
+    json_decref(answer);
+    return result;
+}
+
+json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action) {
+    const char *prefix = cli->options.prefix;
+    char target[GB_CLI_PATH];
+    json_t *answer;
+    json_t *body;
+
+    if (gb_cli_target(cli, target, "/v1/sessions/{}/{}", session, action) < 0)
+        return NULL;
+    body = json_pack("{s:s}", "prefix", prefix != NULL ? prefix : "");
+    if (body == NULL) {
+        gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the prefix is not UTF-8");
+        return NULL;
+    }
+    answer = gb_cli_request_with(cli, "POST", target, "Prefer: respond-async", body);
+    answer = answer != NULL ? result_of(cli, answer) : NULL;
+    if (answer != NULL)
+        json_object_set_new(answer, "session", json_string(session));
+    return answer;
+}
+
+void gb_cli_put_swept(json_t *answers) {
+    static const struct gb_cli_column columns[] = {
+        {"SESSION", "session", GB_CLI_FORM_TEXT},
+        {"MOVED", "buffers", GB_CLI_FORM_COUNT},
+        {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+        {"SKIPPED", "skipped_buffers", GB_CLI_FORM_COUNT},
+    };
+    static const struct gb_cli_column skipped[] = {
+        {"SKIPPED", "buffer", GB_CLI_FORM_TEXT},
+        {"WHY", "code", GB_CLI_FORM_TEXT},
+    };
+    json_t *answer;
+    size_t i;
+
+    gb_cli_table(stdout, columns, sizeof columns / sizeof columns[0], answers);
+    json_array_foreach(answers, i, answer) {
+        json_t *names = json_object_get(answer, "skipped");
+
+        if (json_array_size(names) == 0)
+            continue;
+        putchar('\n');
+        gb_cli_table(stdout, skipped, sizeof skipped / sizeof skipped[0], names);
+    }
 }
 
 int gb_cli_run_storage(struct gb_cli *cli, int argc, char **argv) {

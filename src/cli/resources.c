@@ -206,9 +206,19 @@ static json_t *wait_for(struct gb_cli *cli, const struct thing *thing, const cha
     return on_stream(cli, thing, name, "/wait");
 }
 
+static json_t *evict(struct gb_cli *cli, const struct thing *thing, const char *name) {
+    (void)thing;
+    return gb_cli_sweep(cli, name, "evict");
+}
+
+static json_t *load(struct gb_cli *cli, const struct thing *thing, const char *name) {
+    (void)thing;
+    return gb_cli_sweep(cli, name, "load");
+}
+
 /* What a verb prints: a table of the things, one of what was chosen for them, all of each, the devices that reach each,
- * or nothing. */
-enum shown { SHOW_TABLE, SHOW_SETTINGS, SHOW_ALL, SHOW_ACCESS, SHOW_NOTHING };
+ * what became of the buffers of each, or nothing. */
+enum shown { SHOW_TABLE, SHOW_SETTINGS, SHOW_ALL, SHOW_ACCESS, SHOW_SWEPT, SHOW_NOTHING };
 
 static const struct verb {
     const char *name;
@@ -218,7 +228,7 @@ static const struct verb {
     {"add", add_one, SHOW_SETTINGS},        {"set", set_one, SHOW_SETTINGS}, {"show", show_one, SHOW_ALL},
     {"rm", remove_one, SHOW_NOTHING},       {"grant", grant, SHOW_ACCESS},   {"revoke", revoke, SHOW_ACCESS},
     {"access", show_one, SHOW_ACCESS},      {"record", record, SHOW_TABLE},  {"wait", wait_for, SHOW_TABLE},
-    {"reset-peak", reset_peak, SHOW_TABLE},
+    {"reset-peak", reset_peak, SHOW_TABLE}, {"evict", evict, SHOW_SWEPT},    {"load", load, SHOW_SWEPT},
 };
 
 /* Whether an item says something else than the usual under the key. */
@@ -316,9 +326,11 @@ static void put(struct gb_cli *cli, const struct thing *thing, enum shown shown,
         put_all(answers);
     else if (shown == SHOW_ACCESS)
         put_access(answers);
+    else if (shown == SHOW_SWEPT && !cli->options.quiet)
+        gb_cli_put_swept(answers);
     else if (shown == SHOW_SETTINGS && thing == &pools && !cli->options.quiet)
         put_settings(answers);
-    else if (shown != SHOW_NOTHING && !cli->options.quiet)
+    else if (shown != SHOW_SWEPT && shown != SHOW_NOTHING && !cli->options.quiet)
         gb_cli_table(stdout, thing->columns, columns_of(thing, answers), answers);
 }
 

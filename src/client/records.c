@@ -167,6 +167,7 @@ int gbc_record_buffer(const json_t *o, void *ret) {
     read_side(json_object_get(o, "sides"), "device", &r->device_side);
     TEXT(durability);
     U64(stored_generation);
+    TEXT(tier);
     return NAMED(name);
 }
 
@@ -177,6 +178,15 @@ int gbc_record_stored(const json_t *o, void *ret) {
     U64(bytes);
     BOOL(wrote);
     return r->stored_generation > 0 ? 0 : -1;
+}
+
+int gbc_record_swept(const json_t *o, void *ret) {
+    RECORD(gpubuf_swept);
+
+    U64(buffers);
+    U64(bytes);
+    U64(skipped_buffers);
+    return json_object_get(o, "buffers") ? 0 : -1;
 }
 
 int gbc_record_storage(const json_t *o, void *ret) {
@@ -195,6 +205,7 @@ int gbc_record_storage(const json_t *o, void *ret) {
     U64(loaded_bytes);
     U64(load_failures);
     U64(cold_reads);
+    U64(evictions);
     return NAMED(state);
 }
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gpubuf_cli import DONE, FAILED, NOT_FOUND, USAGE, Cli
+from gpubuf_cli import DONE, FAILED, NOT_FOUND, UNREACHABLE, USAGE, Cli
 from harness import until
 from test_access import token
 from values import payload
@@ -154,6 +154,63 @@ def test_load(live):
     assert (numbers["loads"], numbers["loaded_bytes"], numbers["stored_buffers"]) == (2, 600000, 0)
 
 
+def test_evict(live):
+    cli = live("--durable-lag", "3600")
+    for name, durability in (("w.a", "behind"), ("w.b", "none")):
+        cli("put", "-", name, "--raw", "--durability", durability, input=FILE).expect()
+    cli("put", "-", "small", "--raw", input=SMALL).expect()
+    assert cli("evict", "w.a").expect().out == "w.a  293.0 KiB  on disk\n"
+    assert cli("evict", "w.*").expect().out == "w.a  293.0 KiB  on disk\nw.b  293.0 KiB  on disk until the daemon ends\n"
+    assert {n: (r["STATE"], r["STORED"], r["TIER"]) for n, r in rows(cli).items()} == {
+        "w.a": ("stored", "1", "disk"), "w.b": ("stored", "-", "disk"), "small": ("ready", "-", "device")}
+    assert [b["tier"] for b in cli.json("evict", "w.*")] == ["disk", "disk"]
+    assert cli("-q", "evict", "default/w.a").expect().out == ""
+    assert cli("get", "w.b", "-").expect().raw == FILE
+    said = cli("evict", "small", "w.a").expect(FAILED)
+    assert "65536" in said.err and said.out.startswith("w.a  "), "one that stays keeps no other in memory"
+    assert "gpubuf ls" in cli("evict", "nope").expect(NOT_FOUND).err
+    assert cli.json("storage")["evictions"] == 2
+    cli = live("--data-dir", "none")
+    cli("put", "-", "x", "--raw", input=FILE).expect()
+    assert "--data-dir" in cli("evict", "x").expect(FAILED).err
+
+
+def test_columns_of_what_is_on_disk(live):
+    cli = live()
+    cli("put", "-", "x", "--raw", input=FILE).expect()
+    assert "TIER" not in cli("ls").expect().out
+    cli("evict", "x").expect()
+    assert rows(cli)["x"]["TIER"] == "disk"
+
+
+def test_a_session_sleeps_and_wakes(live):
+    cli = live()
+    for name in ("w.a", "w.b", "x"):
+        cli("put", "-", name, "--raw", input=FILE).expect()
+    cli("put", "-", "w.small", "--raw", input=SMALL).expect()
+    said = cli("sessions", "evict", "default", "--prefix", "w.").expect().out
+    assert said == ("SESSION  MOVED      BYTES  SKIPPED\ndefault      2  585.9 KiB        1\n"
+                    "\nSKIPPED  WHY\nw.small  invalid_argument\n"), said
+    assert cli.json("sessions", "load", "default") == [
+        {"session": "default", "buffers": 2, "bytes": 600000, "skipped_buffers": 0, "skipped": []}]
+    assert cli("-q", "sessions", "evict", "default").expect().out == ""
+    assert {n: r["TIER"] for n, r in rows(cli).items()} == {"w.a": "disk", "w.b": "disk", "x": "disk", "w.small": "device"}
+    assert cli("sessions", "load", "default", "--prefix", "w").expect().table()[0]["MOVED"] == "2"
+    assert "gpubuf sessions" in cli("sessions", "evict", "nope").expect(NOT_FOUND).err
+    assert "prefix" in cli("sessions", "evict", "default", "--prefix", "-").expect(FAILED).err
+    cli("sessions", "evict").expect(USAGE)
+
+
+def test_a_session_that_takes_long_to_sleep(live):
+    """The operation is waited for; --timeout ends the wait, not the operation."""
+    cli = live("--disk-fault", "write@1=delay/4000")
+    for name in ("a", "b"):
+        cli("put", "-", name, "--raw", input=payload(2 << 20, 4)).expect()
+    cli("-t", "1", "sessions", "evict", "default").expect(UNREACHABLE)
+    until("it sleeps", lambda: {b["tier"] for b in cli.json("ls")} == {"disk"})
+    assert cli("sessions", "load", "default").expect().table()[0]["MOVED"] == "2"
+
+
 def test_a_load_takes_longer_than_a_request_may_wait(live):
     cli = live()
     cli("put", "-", "x", "--raw", "--durability", "sync", input=payload(3 << 20, 4)).expect()
@@ -190,6 +247,9 @@ def test_words_are_completed(live):
     cli("create", "x.1", "--bytes", 10).expect()
     assert cli("complete", "--", "put", "--durability", "").expect().out.split() == ["none", "behind", "sync"]
     assert cli("complete", "--", "load", "x").expect().out.split() == ["x.1"]
+    assert cli("complete", "--", "evict", "x").expect().out.split() == ["x.1"]
+    assert cli("complete", "--", "sessions", "ev").expect().out.split() == ["evict"]
+    assert cli("complete", "--", "sessions", "evict", "def").expect().out.split() == ["default"]
     assert cli("complete", "--", "sto").expect().out.split() == ["store", "storage"]
     assert "storage." in cli("complete", "--", "feed", "--type", "").expect().out.split()
 

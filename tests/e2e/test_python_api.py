@@ -55,9 +55,9 @@ def test_every_route_has_a_method(monkeypatch):
     a = np.zeros(1)
     calls = [
         (c.put, "B", a), (c.get, "B"), (c.tensors_put, {"B": a}), (c.tensors_get,), (c.create, "B"), (c.info, "B"), (c.last_transfer, "B"), (c.list,), (c.update, "B"),
-        (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.reserve, "B", 9, "host"), (c.release, "B", "all"), (c.seal, "B"), (c.store, "B"), (c.load, "B"), (c.storage,), (c.verify, "B"),
+        (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.reserve, "B", 9, "host"), (c.release, "B", "all"), (c.seal, "B"), (c.store, "B"), (c.load, "B"), (c.evict, "B"), (c.storage,), (c.verify, "B"),
         (c.map, "B"), (c.adopt, "B", c.shared_array((4,))), (c.export, "B"), (c.batch, []), (c.feed,), (c.stats,), (c.audit,), (c.about,), (c.sessions.list,), (c.sessions.create, "S"), (c.sessions.get,),
-        (c.sessions.update,), (c.sessions.delete,), (c.sessions.heartbeat,), (c.sessions.stats,), (c.sessions.sync,), (c.pools.list,),
+        (c.sessions.update,), (c.sessions.delete,), (c.sessions.heartbeat,), (c.sessions.stats,), (c.sessions.sync,), (c.sessions.evict,), (c.sessions.load,), (c.pools.list,),
         (c.pools.create, "P"), (c.pools.get, "P"), (c.pools.update, "P"), (c.pools.delete, "P"), (c.pools.trim, "P"), (c.pools.reset_peak, "P"),
         (c.pools.access, "P", 0, "none"), (c.pools.stats, "P"), (c.devices.stats, 0), (c.streams.list,), (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"),
         (c.streams.sync, "T"), (c.streams.hold, "T"), (c.devices.selftest, 0), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"), (c.events.delete, "E"), (c.events.record, "E"),
@@ -70,7 +70,7 @@ def test_every_route_has_a_method(monkeypatch):
     public = {m for owner in (c, c.sessions, c.pools, c.streams, c.events, c.devices, c.operations, c.leases) for m in vars(type(owner)).items()
               if callable(m[1]) and not m[0].startswith("_")}
     called = {method.__func__ for method, *_ in calls}
-    assert {name for name, f in public if f not in called} == {"close", "with_session", "submit", "request", "shared_array"}
+    assert {name for name, f in public if f not in called} == {"awake", "close", "with_session", "submit", "request", "shared_array"}
     names = {"s": "S", "b": "B", "p": "P", "st": "T", "e": "E", "d": "0", "o": "O", "l": "L"}
     for method, path, handler in routes:
         ours = (method, re.sub(r"{(\w+)}", lambda m: names.get(m[1], "?"), path))

@@ -155,6 +155,57 @@ def test_damage_and_absence(live, tmp_path):
         assert c.storage()["state"] == "unavailable"
 
 
+def test_evict(live):
+    with live("--durable-lag", "3600") as c:
+        made = c.put("x", ARRAY)
+        c.put("kept", ARRAY, durability="behind")
+        assert made["tier"] == "device"
+        gone = c.evict("x", if_match=c.info("x")["etag"])
+        assert (gone["state"], gone["tier"], gone["stored_generation"], gone["etag"]) == ("stored", "disk", None, c.info("x")["etag"])
+        assert c.evict("kept")["stored_generation"] == 1 and c.sessions.get()["used_bytes"] == 0
+        assert (c.get("x", if_match=made["etag"]) == ARRAY).all()
+        assert c.put("x", np.full(4, 7, np.float32), slice=np.s_[3, 5:9])["tier"] == "device", "a write into a part loads the rest"
+        c.put("small", np.zeros(4))
+        with pytest.raises(gpubuf.BadRequest):
+            c.evict("small")
+        with pytest.raises(gpubuf.PreconditionFailed):
+            c.evict("x", if_match="7.3")
+        c.evict("x")
+    with live() as c:
+        assert {b["name"]: b["tier"] for b in c.list()} == {"x": None, "kept": "disk", "small": None}
+
+
+def test_a_session_sleeps_and_wakes(live):
+    with live() as c:
+        for name in ("w.a", "w.b", "other"):
+            c.put(name, ARRAY)
+        c.put("w.small", np.zeros(4))
+        assert c.sessions.evict(prefix="w.") == {
+            "buffers": 2, "bytes": 2 * ARRAY.nbytes, "skipped_buffers": 1, "skipped": [{"buffer": "w.small", "code": "invalid_argument"}]}
+        with c.awake("w.") as awake:
+            assert awake is c and {b["name"]: b["tier"] for b in c.list()} == dict.fromkeys(("w.a", "w.b", "other", "w.small"), "device")
+        assert {b["name"] for b in c.list() if b["tier"] == "disk"} == {"w.a", "w.b"}
+        with pytest.raises(ZeroDivisionError):
+            with c.awake():
+                1 / 0
+        assert {b["name"] for b in c.list() if b["tier"] == "disk"} == {"w.a", "w.b", "other"}
+        assert c.sessions.load() == {"buffers": 3, "bytes": 3 * ARRAY.nbytes, "skipped_buffers": 0, "skipped": []}
+        c.sessions.create("t")
+        assert c.sessions.load("t")["buffers"] == 0 == c.sessions.evict("t")["buffers"]
+
+
+def test_a_session_that_cannot_wake(live):
+    with live() as c:
+        for name in ("a", "b"):
+            c.put(name, ARRAY)
+        c.sessions.evict()
+        c.sessions.update(quota={"bytes": ARRAY.nbytes})
+        with pytest.raises(gpubuf.QuotaExceeded):
+            with c.awake():
+                pytest.fail("not all is in memory")
+        assert c.sessions.get()["used_bytes"] == 0
+
+
 def test_a_load_that_is_not_waited_for(live):
     with live() as c:
         c.put("x", ARRAY, durability="sync")

@@ -151,10 +151,12 @@ def test_a_disk_that_fails(start):
     s = Session(d)
     s.put("b", payload(LARGE))
     s.put("behind", payload(LARGE), "?durability=behind")
-    p = s.ask("PATCH", "buffers/b", {"durability": "sync"}).problem(500, "storage_failed")
+    p = s.ask("POST", "buffers/behind/store").problem(500, "storage_failed")
     assert p["native"]["name"] == "EIO" and p["retryable"]
-    s.ask("POST", "buffers/behind/store").problem(500, "storage_failed")
-    s.ask("PUT", "buffers/n/data?durability=sync", payload(LARGE)).problem(500, "storage_failed")
+    for method, path, body in (("POST", "buffers/behind/store", {}), ("PATCH", "buffers/b", {"durability": "sync"}),
+                               ("PUT", "buffers/n/data?durability=sync", payload(LARGE))):
+        refused = s.ask(method, path, body)
+        assert refused.problem(503, "storage_unavailable")["native"]["name"] == "EIO" and int(refused.headers["Retry-After"]) >= 1
     assert check_storage(s, state="failed")["error"]
     told = d.get("/readyz?verbose")
     check = {c["name"]: c for c in told["checks"]}["storage"]

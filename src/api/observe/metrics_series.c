@@ -82,6 +82,13 @@ static void fill_STORAGE_STATE(struct gb_series_list *list, const struct gb_metr
                         gb_disk_state_name((enum gb_disk_state)i));
 }
 
+static void fill_EVICTION(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    struct gb_series spare;
+
+    if (snapshot->daemon.storage.present)
+        gb_series_label(add(list, &spare, &snapshot->daemon.storage.evictions), "to", "disk");
+}
+
 static void fill_LIMIT(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     int i;

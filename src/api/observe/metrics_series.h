@@ -12,6 +12,7 @@
     GB_SCOPE(PROCESS, struct gb_daemon_numbers)                                                                        \
     GB_SCOPE(STORAGE, struct gb_storage_numbers)                                                                       \
     GB_SCOPE(STORAGE_STATE, uint64_t)                                                                                  \
+    GB_SCOPE(EVICTION, uint64_t)                                                                                       \
     GB_SCOPE(LIMIT, uint64_t)                                                                                          \
     GB_SCOPE(FAILURE, uint64_t)                                                                                        \
     GB_SCOPE(DEVICE, struct gb_device_rec)                                                                             \

@@ -207,6 +207,7 @@ static void render(struct gb_json_writer *out, const struct gb_api *api, const s
     gb_json_put_u64(out, "loads", n->loads);
     gb_json_put_u64(out, "loaded_bytes", n->loaded_bytes);
     gb_json_put_u64(out, "load_failures", n->load_failures);
+    gb_json_put_u64(out, "evictions", n->evictions);
     gb_json_put_u64(out, "cold_reads", n->cold_reads);
     gb_json_close(out, '}');
 }

@@ -5,6 +5,7 @@
 #include "core/durable/durable.h"
 #include "core/public/durable.h"
 #include "core/stored/disks.h"
+#include "core/stored/load.h"
 
 struct evict_op {
     struct gb_buffer_op base; /* first */
@@ -49,8 +50,10 @@ static int check_locked(const struct gb_session *s, const struct gb_buffer *b, s
     return check_unused_locked(b, err);
 }
 
+/* Bytes that were spilled before the buffer became durable do not count: they end with the process. */
 static bool has_bytes_on_disk(const struct gb_buffer *b) {
-    return b->stored && b->stored->rec.generation == b->rec.generation;
+    return b->stored && b->stored->rec.generation == b->rec.generation &&
+           (b->rec.durability == GB_DURABILITY_NONE || !b->stored->spilled);
 }
 
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
@@ -78,6 +81,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     if (b->rec.state == GB_BUFFER_READY && b->rec.leases == 0 && !b->in_place && has_bytes_on_disk(b)) {
         op->gone = gb_buffer_lose_locked(s, b);
         op->base.call->copied = true;
+        atomic_fetch_add(&s->core->loads->evicted, 1);
         notice = gb_notice_of_buffer(s, &transaction->rec, GB_NOTICE_BUFFER_EVICTED);
         gb_notice_post(s->core, &notice);
     }

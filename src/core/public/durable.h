@@ -79,6 +79,7 @@ struct gb_storage_numbers {
     uint64_t loads;
     uint64_t loaded_bytes;
     uint64_t load_failures;
+    uint64_t evictions;  /* buffers whose bytes have left memory */
     uint64_t cold_reads; /* downloads from the disk itself */
 };
 /* [now, but for statvfs] */

@@ -70,6 +70,7 @@ void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret) {
                                        .loads = atomic_load(&core->loads->loaded),
                                        .loaded_bytes = atomic_load(&core->loads->loaded_bytes),
                                        .load_failures = atomic_load(&core->loads->failed),
+                                       .evictions = atomic_load(&core->loads->evicted),
                                        .cold_reads = atomic_load(&core->loads->cold_reads)};
     if (core->config.disk) {
         ret->present = true;

@@ -28,6 +28,7 @@ struct gb_loads {
     _Atomic uint64_t loaded;
     _Atomic uint64_t loaded_bytes;
     _Atomic uint64_t failed;
+    _Atomic uint64_t evicted;
     _Atomic uint64_t cold_reads; /* downloads from the disk itself */
 };
 

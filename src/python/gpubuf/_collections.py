@@ -6,9 +6,10 @@ from typing import Any, Dict, List, Mapping, Optional, Union, cast
 
 from ._asker import Asker, Moment, conditions, given, path_of, span
 from .errors import Cancelled, SessionExists, TimedOut, error_of
-from .types import Device, Event, Exported, Hold, Lease, Operation, Pool, Quota, Reuse, Session, Stream
+from .types import Device, Event, Exported, Hold, Lease, Operation, Pool, Quota, Reuse, Session, Stream, Swept
 
 WAIT_S = 60  # the daemon's longest wait of one request
+SWEEP_S = 3600  # what moves the bytes of a session may take as long
 
 
 class Sessions(Asker):
@@ -58,6 +59,19 @@ class Sessions(Asker):
     def sync(self, name: Optional[str] = None, *, wait: Optional[float] = None) -> None:
         """Waits until all its queued work is done; TimedOut after wait seconds (default 30, at most 60)."""
         self._post(self._below("sync", session=name), headers=conditions(wait=wait), patience=wait or 30)
+
+    def evict(self, name: Optional[str] = None, *, prefix: Optional[str] = None) -> Swept:
+        """Takes the bytes of its buffers out of memory, or of those whose names begin with prefix, as ``Client.evict`` does. Buffers that
+        are refused are skipped."""
+        return self._sweep("evict", name, prefix)
+
+    def load(self, name: Optional[str] = None, *, prefix: Optional[str] = None) -> Swept:
+        """Brings the bytes of its buffers from the disk into memory, or of those whose names begin with prefix. Buffers that cannot be loaded
+        are skipped."""
+        return self._sweep("load", name, prefix)
+
+    def _sweep(self, action: str, name: Optional[str], prefix: Optional[str]) -> Swept:
+        return cast(Swept, self._post(self._below(action, session=name), given(prefix=prefix), patience=SWEEP_S))
 
 
 class Pools(Asker):

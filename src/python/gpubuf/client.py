@@ -5,9 +5,10 @@ import base64
 import copy
 import os
 import time
+from contextlib import contextmanager
 from itertools import islice
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, Union, cast
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type, Union, cast
 
 from . import _arrays, _parts, _safetensors, _tls
 from ._address import choose, find_socket, map_socket, of_socket
@@ -308,6 +309,24 @@ class Client(Asker):
         """Brings the bytes of a buffer from the daemon's disk into memory, if they are not there yet. Reads and writes do that themselves;
         the first one after a start waits for it. The call waits as long as the load takes."""
         return self._load(name)
+
+    def evict(self, name: str, *, if_match: Optional[str] = None) -> Buffer:
+        """Takes the bytes of a buffer out of memory, so that they are on the daemon's disk alone. Bytes of a durable buffer that are not on
+        disk yet are stored first. Other bytes end with the daemon's process; of these, buffers of at most 64 KiB stay in memory."""
+        path = self._below("buffers", name, "evict")
+        return cast(Buffer, self._tagged("POST", path, None, {}, conditions(if_match), LOAD_S))
+
+    @contextmanager
+    def awake(self, prefix: Optional[str] = None) -> Iterator["Client"]:
+        """``with client.awake("llama."): ...`` brings the bytes of the session's buffers into memory, or of those whose names begin with
+        prefix, and takes them out of memory at the end. It raises the error of the first buffer that could not be loaded, and takes the others
+        out again."""
+        try:
+            for skipped in self.sessions.load(prefix=prefix)["skipped"]:
+                self.load(skipped["buffer"])
+            yield self
+        finally:
+            self.sessions.evict(prefix=prefix)
 
     def _load(self, name: str) -> Buffer:
         while True:

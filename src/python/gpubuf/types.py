@@ -34,8 +34,8 @@ class Sides(TypedDict):
 class Buffer(TypedDict, total=False):
     """Named bytes. generation rises with every write. etag is the value for if_match. After put, copy, fill and verify it is the content's
     tag, else the metadata's, which changes with labels, too. A change accepts either; get accepts the content's. state: ready, partial, lost,
-    or stored if the bytes are on disk and not in memory. durability: none, behind or sync. stored_generation: the generation whose bytes are
-    on disk; None if there is none."""
+    or stored if the bytes are on disk and not in memory. tier: where a read gets the bytes from: device, host or disk; None if they are lost.
+    durability: none, behind or sync. stored_generation: the generation whose bytes are on disk for good; None if there is none."""
 
     name: str
     session: str
@@ -50,6 +50,7 @@ class Buffer(TypedDict, total=False):
     generation: int
     durability: str
     stored_generation: Optional[int]
+    tier: Optional[str]
     crc32c: Optional[str]
     labels: Dict[str, str]
     mirrored: bool
@@ -73,6 +74,22 @@ class Stored(TypedDict):
     wrote: bool
 
 
+class Skipped(TypedDict):
+    """A buffer that could not be moved, and the code of the reason."""
+
+    buffer: str
+    code: str
+
+
+class Swept(TypedDict):
+    """What became of a session's buffers. skipped has the first 100 of those that could not be moved."""
+
+    buffers: int
+    bytes: int
+    skipped_buffers: int
+    skipped: List[Skipped]
+
+
 class Storage(TypedDict, total=False):
     """The folder of the bytes of durable buffers. state: ready, full, failed or unavailable, for the reason in error; none if there is no
     folder. stored_buffers are on disk and not in memory. The counts are since the daemon began."""
@@ -89,6 +106,7 @@ class Storage(TypedDict, total=False):
     loads: int
     loaded_bytes: int
     load_failures: int
+    evictions: int
     cold_reads: int
 
 

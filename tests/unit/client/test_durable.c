@@ -118,6 +118,39 @@ START_TEST(store_and_load) {
 }
 END_TEST
 
+/* Of memory that the daemon gives no durability, and of a session that sleeps and wakes. */
+START_TEST(evict_and_load) {
+    struct gpubuf_put_params raw = {.format = "raw"};
+    struct gpubuf_how once = {.if_match = "\"7.3\""};
+    struct gpubuf_storage storage;
+    struct gpubuf_swept swept;
+    struct gpubuf_buffer rec;
+
+    client_ok(&f, gpubuf_put(f.client, "default", "w.x", gpubuf_from_memory(data, BYTES), &raw, &rec, &f.err));
+    ck_assert_str_eq(rec.tier, "device");
+    client_ok(&f, gpubuf_put(f.client, "default", "w.small", gpubuf_from_memory("abc", 3), &raw, NULL, &f.err));
+    client_fails(&f, gpubuf_buffer_evict(f.client, "default", "w.x", &once, &rec, &f.err), GPUBUF_PRECONDITION_FAILED);
+    client_ok(&f, gpubuf_buffer_evict(f.client, "default", "w.x", NULL, &rec, &f.err));
+    ck_assert_str_eq(rec.state, "stored");
+    ck_assert_str_eq(rec.tier, "disk");
+    ck_assert(rec.generation == 1 && rec.stored_generation == 0);
+    client_expect(&f, "w.x", data, BYTES);
+    client_fails(&f, gpubuf_buffer_evict(f.client, "default", "w.small", NULL, &rec, &f.err), GPUBUF_INVALID_ARGUMENT);
+    client_ok(&f, gpubuf_session_load(f.client, "default", "w.", NULL, &swept, &f.err));
+    ck_assert(swept.buffers == 1 && swept.bytes == BYTES && swept.skipped_buffers == 0);
+    client_ok(&f, gpubuf_session_evict(f.client, "default", NULL, NULL, &swept, &f.err));
+    ck_assert(swept.buffers == 1 && swept.bytes == BYTES && swept.skipped_buffers == 1);
+    ck_assert_ptr_nonnull(strstr(gpubuf_answer_of(f.client)->body, "w.small"));
+    client_ok(&f, gpubuf_storage_get(f.client, &storage, &f.err));
+    ck_assert(storage.evictions == 2 && storage.loads == 1 && storage.stored_buffers == 1);
+    client_fails(&f, gpubuf_session_evict(f.client, "default", "-", NULL, &swept, &f.err), GPUBUF_INVALID_NAME);
+    client_fails(&f, gpubuf_session_load(f.client, "none", NULL, NULL, &swept, &f.err), GPUBUF_SESSION_NOT_FOUND);
+    again();
+    ck_assert_str_eq(buffer("w.x").state, "lost");
+    ck_assert_str_eq(buffer("w.x").tier, "");
+}
+END_TEST
+
 START_TEST(of_session) {
     struct gpubuf_session_params params = {.durability = "behind"};
     struct gpubuf_put_params raw = {.format = "raw"};
@@ -174,6 +207,7 @@ int main(void) {
     tcase_add_test(tcase, parts_of_stored);
     tcase_add_test(tcase, connections);
     tcase_add_test(tcase, store_and_load);
+    tcase_add_test(tcase, evict_and_load);
     tcase_add_test(tcase, of_session);
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(faulty, 60);

@@ -83,6 +83,9 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/seal", gpubuf_buffer_seal(c, "{s}", "{b}", NULL, NULL, e))               \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/store", gpubuf_buffer_store(c, "{s}", "{b}", NULL, NULL, e))             \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/load", gpubuf_buffer_load(c, "{s}", "{b}", NULL, NULL, e))               \
+    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/evict", gpubuf_buffer_evict(c, "{s}", "{b}", NULL, NULL, e))             \
+    ROUTE(POST, "/v1/sessions/{s}/evict", gpubuf_session_evict(c, "{s}", NULL, NULL, NULL, e))                         \
+    ROUTE(POST, "/v1/sessions/{s}/load", gpubuf_session_load(c, "{s}", NULL, NULL, NULL, e))                           \
     ROUTE(GET, "/v1/storage", gpubuf_storage_get(c, NULL, e))                                                          \
     ROUTE(PUT, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_put(c, "{s}", "{b}", SOURCE, NULL, NULL, e))                \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_upload_begin(c, "{s}", "{b}", SOURCE, 9, NULL, back, e))   \
