@@ -69,6 +69,8 @@ struct gb_disk_stat {
 };
 /* [never blocks, but for statvfs] */
 void gb_disk_stat(struct gb_disk *disk, struct gb_disk_stat *ret);
+/* The state alone; why, unless READY. [never blocks] */
+enum gb_disk_state gb_disk_state_of(struct gb_disk *disk, struct gb_error *ret_why);
 
 /* Looks whether a disk that is not READY is well again. Returns true if the state has changed. Called once a second. */
 bool gb_disk_probe(struct gb_disk *disk);

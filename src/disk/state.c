@@ -114,3 +114,13 @@ void gb_disk_stat(struct gb_disk *disk, struct gb_disk_stat *ret) {
     pthread_mutex_unlock(&disk->lock);
     ret->free_bytes = ret->state == GB_DISK_UNAVAILABLE ? 0 : free_bytes;
 }
+
+enum gb_disk_state gb_disk_state_of(struct gb_disk *disk, struct gb_error *ret_why) {
+    enum gb_disk_state state;
+
+    pthread_mutex_lock(&disk->lock);
+    state = disk->stat.state;
+    *ret_why = disk->stat.error;
+    pthread_mutex_unlock(&disk->lock);
+    return state;
+}

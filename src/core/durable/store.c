@@ -145,19 +145,29 @@ static void store_all(struct gb_core *core, int64_t before_us, struct flush *flu
     free(names);
 }
 
-/* The feed tells when the disk changes between well and not. */
-static void look_after_disk(struct gb_core *core) {
-    struct gb_disk_stat stat;
+/* The feed tells when durable writes are refused for another reason than before, or taken again. */
+static void tell_state(struct gb_core *core) {
+    struct gb_error why = GB_ERROR_INIT;
+    enum gb_disk_state state = gb_disk_state_of(core->config.disk, &why);
     struct gb_notice notice;
 
-    if (!gb_disk_probe(core->config.disk))
+    if (state == GB_DISK_READY && gb_store_durable_health(core->store, &why) < 0)
+        state = GB_DISK_FAILED;
+    if ((int)state == core->storage_told)
         return;
-    gb_disk_stat(core->config.disk, &stat);
-    notice = gb_notice_new(stat.state == GB_DISK_READY  ? GB_NOTICE_STORAGE_RECOVERED
-                           : stat.state == GB_DISK_FULL ? GB_NOTICE_STORAGE_FULL
-                                                        : GB_NOTICE_STORAGE_FAILED);
-    snprintf(notice.detail, sizeof(notice.detail), "%.120s", stat.error.detail);
+    core->storage_told = state;
+    notice = gb_notice_new(state == GB_DISK_READY  ? GB_NOTICE_STORAGE_RECOVERED
+                           : state == GB_DISK_FULL ? GB_NOTICE_STORAGE_FULL
+                                                   : GB_NOTICE_STORAGE_FAILED);
+    snprintf(notice.detail, sizeof(notice.detail), "%.120s", why.detail);
     gb_notice_post(core, &notice);
+}
+
+/* A write may have changed the state since the last time. */
+static void look_after_disk(struct gb_core *core) {
+    tell_state(core);
+    if (gb_disk_probe(core->config.disk))
+        tell_state(core);
 }
 
 /* Orphans are kept for a while, so that an older database that is put back finds their files. */

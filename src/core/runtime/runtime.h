@@ -131,6 +131,7 @@ struct gb_core {
     struct gb_disks *disks;
     atomic_uint file_tags;     /* given to files of bytes; the first one is random */
     uint64_t orphans_swept_ns; /* the housekeeper's alone */
+    int storage_told;          /* the housekeeper's alone: an enum gb_disk_state, which the feed has */
     struct gb_loads *loads;
     struct gb_housekeeper *housekeeper;
     struct gb_holds *holds;
