@@ -2,7 +2,8 @@
  * that a file counts is for the caller's database to say, which names it.
  *
  *   DIR/GPUBUFD-DATA                           marker: to which database the files belong
- *   DIR/00 to DIR/ff/ID.GENERATION.RUN.safetensors   by the low byte of the buffer's id; decimal, decimal, 8 hex digits
+ *   DIR/00 to DIR/ff/ID.GENERATION.TAG.safetensors   by the low byte of the buffer's id; decimal, decimal, 8 hex digits.
+ *       Generation 0: it has no name yet, or was spilled; of an earlier process it is of no use
  *   DIR/orphans/, DIR/damaged/                 files that were taken out of the way
  *
  * A file is a plain safetensors file of one tensor, which any reader of that format opens: 8 bytes of length, a JSON
@@ -69,6 +70,8 @@ struct gb_disk_stat {
 };
 /* [never blocks, but for statvfs] */
 void gb_disk_stat(struct gb_disk *disk, struct gb_disk_stat *ret);
+/* The state alone; why, unless READY. [never blocks] */
+enum gb_disk_state gb_disk_state_of(struct gb_disk *disk, struct gb_error *ret_why);
 
 /* Looks whether a disk that is not READY is well again. Returns true if the state has changed. Called once a second. */
 bool gb_disk_probe(struct gb_disk *disk);

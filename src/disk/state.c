@@ -125,3 +125,13 @@ void gb_disk_stat(struct gb_disk *disk, struct gb_disk_stat *ret) {
     gb_error_set(&ret->error, GB_ERR_STORAGE_FULL, "the disk has no room beside the reserve of %llu bytes",
                  (unsigned long long)disk->reserve_bytes);
 }
+
+enum gb_disk_state gb_disk_state_of(struct gb_disk *disk, struct gb_error *ret_why) {
+    enum gb_disk_state state;
+
+    pthread_mutex_lock(&disk->lock);
+    state = disk->stat.state;
+    *ret_why = disk->stat.error;
+    pthread_mutex_unlock(&disk->lock);
+    return state;
+}

@@ -396,8 +396,7 @@ static int write_rest(struct gb_disk_writer *w, const struct gb_disk_meta *meta,
     return -1;
 }
 
-static void end(struct gb_disk_writer *w, uint64_t written_ns, uint32_t *blocks) {
-    count(w, written_ns - w->started_ns, gb_clock_ns() - written_ns);
+static void end(struct gb_disk_writer *w, uint32_t *blocks) {
     memcpy(blocks, w->blocks, gb_stored_block_count(w->bytes) * sizeof(blocks[0]));
     redeem(w, w->promised);
     close_fds(w);
@@ -415,7 +414,8 @@ int gb_disk_complete(struct gb_disk_writer *w, const struct gb_disk_meta *meta, 
         give_up(w);
         return -1;
     }
-    end(w, written_ns, blocks);
+    count(w, written_ns - w->started_ns, gb_clock_ns() - written_ns);
+    end(w, blocks);
     return 0;
 }
 
@@ -424,6 +424,6 @@ int gb_disk_complete_spilled(struct gb_disk_writer *w, const struct gb_disk_meta
     if (write_rest(w, meta, ret_crc32c, err) < 0)
         return -1;
     *ret_name = w->name;
-    end(w, gb_clock_ns(), blocks);
+    end(w, blocks);
     return 0;
 }

@@ -153,7 +153,8 @@ def found(d, oracle=None):
 # --- the end of a daemon ------------------------------------------------------------------------------------------------
 
 SHIM = r"""
-/* Syncs of files whose path has $SHIM_PATH in it: $SHIM_DO is "skip" (they are none), or "kill" or "fail" at the $SHIM_AT-th. */
+/* Syncs of files whose path has $SHIM_PATH in it: $SHIM_DO is "skip" (they are none), or "kill" or "fail" at the $SHIM_AT-th.
+   With $SHIM_TELL they are told on stderr. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -176,6 +177,8 @@ static int judged(int fd) {
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     if (readlink(link, path, sizeof(path) - 1) < 0 || !strstr(path, part ? part : ""))
         return 0;
+    if (getenv("SHIM_TELL"))
+        dprintf(2, "synced %s\n", path);
     if (strcmp(getenv("SHIM_DO"), "skip") == 0)
         return 1;
     if (atomic_fetch_add(&count, 1) + 1 != atoi(getenv("SHIM_AT")))

@@ -1,4 +1,9 @@
 """The disk fails on the way: the answer says so, what was there is there, nothing is left over, and the next upload succeeds."""
+import json
+import re
+import struct
+import subprocess
+
 import pytest
 
 from durable import BEHIND, SIZES, SYNC, aside, becomes_tidy, failing, path_of, ready, storage, store
@@ -63,3 +68,173 @@ def test_the_commit_fails(lives, tmp_path, size, killed):
     r = d.data("x").expect(200)
     assert r.body in (old, new)
     becomes_tidy(d.state)
+
+
+# --- other kinds of writes ----------------------------------------------------------------------------------------------
+
+
+def tensors_of(**tensors):
+    header, at = {}, 0
+    for n, data in tensors.items():
+        header[n] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + b"".join(tensors.values())
+
+
+S = "/v1/sessions/default"
+# How the request is sent, and what x has afterwards.
+WRITES = {
+    "patch": (lambda d: d.ask("PATCH", DATA.format("default", "x") + "?offset=5", b"abc"), A[:5] + b"abc" + A[8:]),
+    "slice": (lambda d: d.ask("PUT", DATA.format("default", "x") + "?slice=0:5", b"abcde"), b"abcde" + A[5:]),
+    "copy": (lambda d: d.ask("POST", path_of("x") + "/copy", {"from": "y"}), B),
+    "fill": (lambda d: d.ask("POST", path_of("x") + "/fill", {"pattern": 7}), b"\7" * len(A)),
+    "tensors": (lambda d: d.ask("PUT", S + "/tensors", tensors_of(w=C[:70000], x=B)), B),
+    "batch": (lambda d: d.ask("POST", S + "/batch", {"operations": [{"op": "fill", "buffer": "x", "pattern": 7}]}), b"\7" * len(A)),
+    "durability": (lambda d: d.ask("PATCH", path_of("none"), {"durability": "sync"}), A),
+}
+
+
+@pytest.mark.parametrize("call, error", (("create", "ENOSPC"), ("write", "EIO"), ("sync", "EIO"), ("dirsync", "EIO")))
+@pytest.mark.parametrize("kind", WRITES)
+def test_one_call_of_another_write_fails(lives, kind, call, error):
+    """Nothing is changed, and the same request succeeds when the disk is well."""
+    d = lives()
+    tag = d.put("x", A, query=SYNC).expect(201).headers["ETag"]
+    d.put("y", B, query=SYNC).expect(201)
+    d = lives("--disk-fault", f"{call}@1={error}")
+    d.put("none", C).expect(201)
+    for n in "xy":
+        d.ask("POST", path_of(n) + "/load", {}).expect(200)
+    d.ask("PATCH", S, {"durability": "sync"}).expect(200)
+    send, after = WRITES[kind]
+    r = send(d)
+    if kind == "batch":  # what cannot be committed together is tried once more by itself
+        p = r.expect(200).json()["results"][0]
+        assert p["status"] == (200 if error == "ENOSPC" else 503), p
+        tag = tag if p["status"] == 503 else d.data("x").headers["ETag"]
+    else:
+        r.problem(*ERRORS[error])
+    there = after if (kind, error) == ("batch", "ENOSPC") else A
+    assert d.data("x").body == there and d.data("x").headers["ETag"] == tag and d.meta("none")["durability"] == "none"
+    assert d.ask("GET", path_of("w")).status == 404
+    becomes_tidy(d.state)
+    ready(d)
+    r = send(d)
+    assert r.status in (200, 201) and (kind != "batch" or r.json()["failed"] == 0), r
+    becomes_tidy(d.state)
+    d = lives()
+    assert d.data("x").body == after and d.data("y").body == B and (kind != "tensors" or d.data("w").body == C[:70000])
+
+
+# --- a disk that stays bad ----------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_never_synced_twice(lives, tmp_path):
+    """Not after a failure either: the kernel may have dropped what it could not write."""
+    lives().put("x", C, query=SYNC)
+    d = lives(env={**failing(str(tmp_path), "/data/", 1), "SHIM_TELL": "1"})
+    d.put("x", A, query=SYNC).problem(*FAILED)
+    ready(d)
+    d.put("x", B, query=SYNC).expect(200)
+    synced = re.findall(r"^synced (.*/data/../.*)$", d.log(), re.M)
+    assert len(synced) == 2 and len(set(synced)) == 2, d.log()
+    assert d.data("x").body == B
+
+
+def test_a_disk_that_stays_bad_and_gets_well(lives):
+    """Durable writes are refused without a try, and all else goes on; when the disk is well they are taken, without a restart."""
+    d = lives()
+    for n in ("x", "y"):
+        d.put(n, A, query=SYNC).expect(201)
+    d = lives("--disk-fault", ",".join(f"sync@{i}=EIO" for i in range(1, 4)))
+    with Feed(d, "?type=storage.") as feed:
+        d.put("x", B).problem(*FAILED)
+        p = d.put("x", B).problem(503, "storage_unavailable")
+        assert p["retryable"] and p["native"]["name"] == "EIO"
+        assert storage(d)["state"] == "failed" and storage(d)["error"]
+        check = {c["name"]: c for c in d.get("/readyz?verbose")["checks"]}["storage"]
+        assert not check["ok"] and d.ask("GET", "/readyz").status == 200
+        d.ask("POST", path_of("x") + "/copy", {"from": "y"}).problem(503, "storage_unavailable")
+        d.put("new", A, query=SYNC).problem(503, "storage_unavailable")
+        d.put("none", B).expect(201)
+        assert d.data("x").body == A and d.data("none").body == B
+        d.ask("PATCH", path_of("y"), {"labels": {"a": "b"}}).expect(200)
+        d.ask("DELETE", path_of("y")).expect(204)
+        assert feed.next()["type"] == "storage.failed"
+        assert feed.next()["type"] == "storage.recovered"
+    assert storage(d)["state"] == "ready" and {c["name"]: c for c in d.get("/readyz?verbose")["checks"]}["storage"]["ok"]
+    d.put("x", B).expect(200)
+    d = lives()
+    assert d.data("x").body == B and d.ask("GET", path_of("y")).status == 404
+    becomes_tidy(d.state)
+
+
+def test_behind_waits_for_a_disk_that_gets_well(lives):
+    d = lives("--disk-fault", "sync@1=EIO,sync@2=EIO")
+    d.put("x", A, query=BEHIND).expect(201)
+    until("it is stored", lambda: d.meta("x")["stored_generation"] == 1)
+    d = lives()
+    assert d.data("x").body == A
+    becomes_tidy(d.state)
+
+
+# --- a disk that is full ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A file system of 24 MiB for the bytes alone."""
+    at = tmp_path / "small"
+    at.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", at], check=False, capture_output=True).returncode != 0:
+        pytest.skip("needs root, to mount a file system")
+    yield at
+    subprocess.run(["umount", "-l", at], check=False, capture_output=True)
+
+
+def test_what_cannot_fit_is_refused_before_its_body(lives, small):
+    d = lives("--data-dir", str(small))
+    for target, length, status in (("x?durability=sync", 64 << 20, 507), ("x?durability=sync", 8 << 20, None), ("y", 64 << 20, None)):
+        raw = d.raw().put(DATA.format("default", target.split("?")[0]) + "".join(target.partition("?")[1:]), length, expect=True)
+        got, _ = raw.head()
+        assert got == (status or 100), target
+        raw.close()
+    d.settled()
+    r = d.raw().put(DATA.format("default", "x") + SYNC, 64 << 20, expect=True).reply()
+    p = r.problem(507, "storage_full")
+    assert p["requested_bytes"] >= 64 << 20 and p["limit_bytes"] <= 24 << 20
+
+
+def test_room_comes_back(lives, small):
+    """What does not fit is 507, and the rest goes on; what is deleted makes room, without a restart."""
+    d = lives("--data-dir", str(small))
+    d.put("x", A, query=SYNC).expect(201)
+    d.put("small", b"inline", query=SYNC).expect(201)
+    (small / "ballast").write_bytes(bytes(12 << 20))
+    d.put("x", B).problem(507, "storage_full")
+    d.ask("PATCH", DATA.format("default", "x") + "?offset=0", b"abc").problem(507, "storage_full")
+    d.put("z", B, query=BEHIND).problem(507, "storage_full")
+    d.put("small", b"again").expect(200)
+    d.put("none", B).expect(201)
+    d.ask("PATCH", path_of("x"), {"labels": {"a": "b"}}).expect(200)
+    assert d.data("x").body == A
+    (small / "ballast").unlink()
+    until("there is room", lambda: d.put("x", B).status == 200)
+    d = lives("--data-dir", str(small))
+    assert d.data("x").body == B and d.data("small").body == b"again"
+
+
+def test_a_file_system_that_becomes_read_only(lives, small):
+    d = lives("--data-dir", str(small))
+    d.put("x", A, query=SYNC).expect(201)
+    subprocess.run(["mount", "-o", "remount,ro", small], check=True)
+    d.put("y", B, query=SYNC).problem(*FAILED)
+    d.put("y", B, query=SYNC).problem(503, "storage_unavailable")
+    assert d.data("x").body == A and d.put("none", B).status == 201
+    d.ask("PATCH", path_of("x"), {"labels": {"a": "b"}}).expect(200)
+    subprocess.run(["mount", "-o", "remount,rw", small], check=True)
+    assert ready(d)["error"] is None
+    d.put("y", B, query=SYNC).expect(201)
+    d = lives("--data-dir", str(small))
+    assert d.data("x").body == A and d.data("y").body == B

@@ -41,6 +41,7 @@ struct gb_transaction {
     bool forgets; /* what the database says is stored counts no longer */
     bool drops;   /* the same of bytes that were spilled */
     bool persists;
+    bool asked; /* the database was given the change: if that fails, it may have it */
     struct gb_persist persist;
     struct gb_store_edit edit;
 

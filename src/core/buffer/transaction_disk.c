@@ -36,7 +36,7 @@ void gb_transaction_plan_disk_locked(struct gb_transaction *c) {
 
     c->persist = (struct gb_persist){.stored = NULL};
     c->durable = was == GB_DURABILITY_SYNC || (was != GB_DURABILITY_NONE && c->removes);
-    c->forgets = c->drops = c->persists = false;
+    c->forgets = c->drops = c->persists = c->asked = false;
     if (c->removes)
         return;
     c->forgets = stored && !stored->spilled && c->rec.durability == GB_DURABILITY_NONE;
@@ -57,6 +57,7 @@ void gb_transaction_take_checksum_locked(struct gb_transaction *c) {
 }
 
 struct gb_store_edit gb_transaction_edit(struct gb_transaction *c) {
+    c->asked = true;
     return (struct gb_store_edit){.rec = &c->rec,
                                   .removes = c->removes,
                                   .durable = c->durable,
@@ -75,7 +76,8 @@ void gb_transaction_publish_stored_locked(struct gb_transaction *c) {
     c->rec.stored_generation = b->stored && !b->stored->spilled ? b->stored->rec.generation : 0;
 }
 
+/* Where another member's bytes could not be written the database was never asked. */
 void gb_transaction_end_disk(struct gb_transaction *c, const struct gb_error *error) {
     if (c->persists)
-        gb_persist_done(&c->persist, error->code == GB_OK, error->code == GB_ERR_STORAGE_FAILED);
+        gb_persist_done(&c->persist, error->code == GB_OK, c->asked && error->code == GB_ERR_STORAGE_FAILED);
 }

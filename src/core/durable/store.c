@@ -145,36 +145,29 @@ static void store_all(struct gb_core *core, int64_t before_us, struct flush *flu
     free(names);
 }
 
-static enum gb_notice_type notice_of(enum gb_disk_state state) {
-    switch (state) {
-    case GB_DISK_READY:
-        return GB_NOTICE_STORAGE_RECOVERED;
-    case GB_DISK_FULL:
-        return GB_NOTICE_STORAGE_FULL;
-    case GB_DISK_FAILED:
-    case GB_DISK_UNAVAILABLE:
-        break;
-    }
-    return GB_NOTICE_STORAGE_FAILED;
-}
-
-/* The feed tells when the disk changes between well and not. A database that takes no durable change is no better than
- * a disk that takes no bytes. */
-static void look_after_disk(struct gb_core *core) {
-    struct gb_storage_numbers now;
-    enum gb_disk_state state;
+/* The feed tells when durable writes are refused for another reason than before, or taken again. */
+static void tell_state(struct gb_core *core) {
+    struct gb_error why = GB_ERROR_INIT;
+    enum gb_disk_state state = gb_disk_state_of(core->config.disk, &why);
     struct gb_notice notice;
 
-    gb_disk_probe(core->config.disk);
-    gb_storage_stat(core, &now);
-    state = now.disk.state == GB_DISK_READY && !now.commits ? GB_DISK_FAILED : now.disk.state;
-    if (state == (enum gb_disk_state)core->disk_told)
+    if (state == GB_DISK_READY && gb_store_durable_health(core->store, &why) < 0)
+        state = GB_DISK_FAILED;
+    if ((int)state == core->storage_told)
         return;
-    core->disk_told = (int)state;
-    notice = gb_notice_new(notice_of(state));
-    snprintf(notice.detail, sizeof(notice.detail), "%.120s",
-             now.commits ? now.disk.error.detail : now.commit_error.detail);
+    core->storage_told = state;
+    notice = gb_notice_new(state == GB_DISK_READY  ? GB_NOTICE_STORAGE_RECOVERED
+                           : state == GB_DISK_FULL ? GB_NOTICE_STORAGE_FULL
+                                                   : GB_NOTICE_STORAGE_FAILED);
+    snprintf(notice.detail, sizeof(notice.detail), "%.120s", why.detail);
     gb_notice_post(core, &notice);
+}
+
+/* A write may have changed the state since the last time. */
+static void look_after_disk(struct gb_core *core) {
+    tell_state(core);
+    if (gb_disk_probe(core->config.disk))
+        tell_state(core);
 }
 
 /* Orphans are kept for a while, so that an older database that is put back finds their files. */

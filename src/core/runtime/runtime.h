@@ -129,9 +129,9 @@ struct gb_core {
     /* The buffer's bytes are on disk and are wanted in memory (core/stored/load.h). The session's lock is held. */
     int (*want)(struct gb_session *session, struct gb_buffer *buffer, struct gb_error *err);
     struct gb_disks *disks;
-    atomic_uint file_tags; /* given to files of bytes; the first one is random */
-    int disk_told;         /* the state of the disk that the feed has told; the housekeeper's alone, as the next */
-    uint64_t orphans_swept_ns;
+    atomic_uint file_tags;     /* given to files of bytes; the first one is random */
+    uint64_t orphans_swept_ns; /* the housekeeper's alone */
+    int storage_told;          /* the housekeeper's alone: an enum gb_disk_state, which the feed has */
     struct gb_loads *loads;
     struct gb_housekeeper *housekeeper;
     struct gb_holds *holds;
