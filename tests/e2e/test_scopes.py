@@ -107,7 +107,7 @@ class Request:
 
     def ask(self, daemon, things, secret):
         names = {**things.names, **self.named}
-        names["b"] = {"map": "file", "export": "handle", "sync": "sides", "reserve": "sides", "release": "sides", "store": "durable"}.get(self.path.split("/")[-1], "b")
+        names["b"] = {"map": "file", "export": "handle", "sync": "sides", "reserve": "sides", "release": "sides", "store": "durable", "evict": "durable"}.get(self.path.split("/")[-1], "b")
         if self.path == "/v1/sessions":
             self.body = self.body and {"name": "q"}
         c = Local(daemon.unix, secret)
