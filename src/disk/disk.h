@@ -2,8 +2,9 @@
  * that a file counts is for the caller's database to say, which names it.
  *
  *   DIR/GPUBUFD-DATA                           marker: to which database the files belong
- *   DIR/00 to DIR/ff/ID.GENERATION.TAG.safetensors   by the low byte of the buffer's id; decimal, decimal, 8 hex digits.
- *       Generation 0: it has no name yet, or was spilled; of an earlier process it is of no use
+ *   DIR/00 to DIR/ff/ID.GENERATION.TAG.safetensors
+ *       by the low byte of the buffer's id; decimal, decimal, 8 hex digits. Generation 0: the file has no name yet, or
+ *       has spilled bytes; of an earlier process it is of no use
  *   DIR/orphans/, DIR/damaged/                 files that were taken out of the way
  *
  * A file is a plain safetensors file of one tensor, which any reader of that format opens: 8 bytes of length, a JSON

@@ -77,8 +77,8 @@ struct gb_writer_logs {
     struct gb_audit_log *audit;
 };
 
-/* Starts the thread. db is borrowed, and the writer's alone but between gb_writer_enter and gb_writer_leave. db NULL: every change is
- * STORAGE_FULL until reopen brings one, which is asked once a second. */
+/* Starts the thread. db is borrowed, and the writer's alone but between gb_writer_enter and gb_writer_leave. db NULL:
+ * every change is STORAGE_FULL until reopen brings one, which is asked once a second. */
 int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, const struct gb_writer_logs *logs,
                   gb_writer_reopen_fn *reopen, void *reopen_arg, struct gb_writer **ret, struct gb_error *err);
 

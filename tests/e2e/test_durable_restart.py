@@ -53,7 +53,7 @@ def test_the_same_after_a_death(lives, size):
 
 
 def test_durability_lost_and_found_again(lives):
-    """sync, none, sync without other bytes: each is what the answer says, however long the removal of the file takes that was let go of."""
+    """sync, none, sync without other bytes: each is what the answer says, however long the removal of the released file takes."""
     d = lives("--disk-fault", "unlink=delay/50")
     data = payload(SIZES[1])
     d.put("x", data, query=SYNC).expect(201)
@@ -82,7 +82,7 @@ def test_none_forgets_what_is_stored(lives, size):
         d.ask("PATCH", path_of("x"), {"durability": "behind"}).expect(200)
         d = lives()
         r = d.data("x")
-        assert r.status == 410 or r.body == payload(size, 1), "what was let go of came back"
+        assert r.status == 410 or r.body == payload(size, 1), "released bytes came back"
 
 
 def test_none_of_a_stored_buffer_loads_it_first(lives):
