@@ -191,7 +191,7 @@ bool gb_writer_end_turn(struct gb_writer *w, bool idle) {
     pthread_mutex_lock(&w->lock);
     for (i = 0; i < ROUNDS && going && may_commit_locked(w); i++)
         going = commit_locked(w);
-    if (!w->busy && (w->first || gb_committer_wants_checkpoint(&w->committer)))
+    if (!w->busy && (w->first || w->waits || gb_committer_wants_checkpoint(&w->committer)))
         wake = call_locked(w) || w->waits;
     pthread_mutex_unlock(&w->lock);
     if (wake)

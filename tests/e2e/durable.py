@@ -114,7 +114,7 @@ def tidy(state):
 
 
 def becomes_tidy(state):
-    """Files go once no request reads them, a moment after the answer."""
+    """Files go when their last reader has gone, a moment after the answer."""
     last = []
 
     def look():

@@ -11,6 +11,8 @@ from harness import DATA, until
 from tensors import TYPES, safetensors, width
 from values import payload
 
+pytestmark = pytest.mark.once  # the disk's own work
+
 # Those that the format does not have are U8 there.
 EVERY = (*TYPES, *((name, "U8") for name in ("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "complex128")))
 SIZE = 3 * (1 << 20) + 5
@@ -79,10 +81,17 @@ def elsewhere(path):
     os.symlink(path + "-elsewhere", path)
 
 
+def listening(path):
+    """By way of a descriptor, as the path of a socket is short."""
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    socket.socket(socket.AF_UNIX).bind(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+    os.close(folder)
+
+
 KINDS = {
     "shorter": lambda path: os.truncate(path, os.path.getsize(path) - 1), "longer": lambda path: os.truncate(path, os.path.getsize(path) + 1),
     "empty": lambda path: os.truncate(path, 0), "missing": os.unlink, "folder": replaced(os.mkdir), "symlink": elsewhere, "pipe": replaced(os.mkfifo),
-    "socket": replaced(lambda path: socket.socket(socket.AF_UNIX).bind(os.path.relpath(path)))}
+    "socket": replaced(listening)}
 
 
 def three(lives):
@@ -163,13 +172,12 @@ def test_a_flipped_bit_of_the_header(lives, where, bit):
 
 @pytest.mark.parametrize("block", range(4))
 def test_a_flipped_bit_of_the_bytes(lives, block):
-    """Ranges of sound blocks are served. A load of all is not, and takes the file out of the way. The second download within a minute
-    loads, so that each daemon is asked for one."""
+    """Ranges of sound blocks are served, also after a load of all, which is refused."""
     paths = three(lives)
     flip(paths["x"], BIT + 8 * min(block * (1 << 20) + 1000, SIZE - 1))
     data = payload(SIZE, 0)
-    for i in {block, 0 if block else 3}:
-        d = lives()
+    d = lives()
+    for i in (block, 0 if block else 3, block, 0 if block else 3):
         a, b = i << 20, min((i + 1) << 20, SIZE)
         r = d.data("x", headers={"Range": f"bytes={a}-{b - 1}"})
         if i == block:
@@ -182,8 +190,7 @@ def test_a_flipped_bit_of_the_bytes(lives, block):
         load(d, "x").problem(410, "content_damaged")
         event = feed.find("buffer.damaged")
     assert event["buffer"] == "x" and event["generation"] == 1
-    until("the file is out of the way", lambda: aside(d.state, "damaged") == [os.path.basename(paths["x"])])
-    until("it is lost", lambda: load(d, "x").json()["code"] == "content_lost")
+    load(d, "x").problem(410, "content_damaged")
     others_are_well(d)
     assert d.put("x", payload(SIZE, 7)).expect(200).json()["generation"] == 2
     assert d.data("x").body == payload(SIZE, 7)

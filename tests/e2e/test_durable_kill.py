@@ -68,6 +68,7 @@ def test_at_any_moment(history, round):
         history.check()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("step", STEPS)
 def test_at_a_step(history, step):
     """Four clients, and a death at a step of any of them."""
@@ -93,6 +94,7 @@ def cases():
     return [rng.choice([c for c in every if c[0] == k and c[1] in CALLS + (LOG,)]) for k in sorted(KINDS)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind, step, size", cases())
 def test_in_a_request(history, kind, step, size):
     """One client, one kind of request. Where the request does not come to the step it is carried out."""

@@ -8,6 +8,8 @@ from durable import SIZES, SYNC, becomes_tidy, files, load, path_of, storage
 from harness import DATA, PATIENCE_S, until
 from values import payload
 
+pytestmark = pytest.mark.once  # what memory there is makes no difference to a load; test_durable_kill.py has both
+
 HELD = ("--disk-fault", "load=delay/300")  # a load begins so late
 ASYNC = {"Prefer": "respond-async"}
 SIZE = SIZES[2]
@@ -203,7 +205,7 @@ def test_a_daemon_without_a_folder_leaves_all_in_place(lives, size):
     x = d.meta("x")
     assert (x["state"], x["durability"]) == ("stored", "sync")
     for r in (d.data("x"), load(d, "x"), d.put("x", b"new")):
-        r.problem(501, "unsupported")
+        r.problem(503, "storage_unavailable")
     d.put("other", b"abc").expect(201)
     d.ask("PATCH", path_of("y"), {"labels": {"a": "b"}})
     d.ask("DELETE", path_of("gone")).expect(204)

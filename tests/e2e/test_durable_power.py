@@ -11,6 +11,8 @@ from durable_work import begin, end
 from harness import until
 from values import payload
 
+pytestmark = pytest.mark.once  # the disk's own work
+
 ROUNDS = int(os.environ.get("GB_E2E_DURABLE", "0"))
 
 

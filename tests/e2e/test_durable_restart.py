@@ -12,6 +12,8 @@ from harness import DATA, SLOT, until
 from tensors import TENSORS, safetensors
 from values import crc32c, payload
 
+pytestmark = pytest.mark.once  # what memory there is makes no difference to what is on disk; test_durable_kill.py has both
+
 X = DATA.format("default", "x")
 ASYNC = {"Prefer": "respond-async"}
 
@@ -32,7 +34,7 @@ def test_the_same_after_a_death(lives, size):
     for life in range(2):
         d = lives()
         after = d.meta("x")
-        assert after == {**before, "state": "stored"} and after["crc32c"] == crc32c(data)
+        assert after == {**before, "state": "stored", "tier": "disk"} and after["crc32c"] == crc32c(data)
         none = reads(d)
         got = d.ask("GET", X, None, {"If-None-Match": old.headers["ETag"]})
         assert got.status == 304 and got.headers["ETag"] == old.headers["ETag"]
@@ -53,7 +55,7 @@ def test_the_same_after_a_death(lives, size):
 
 
 def test_durability_lost_and_found_again(lives):
-    """sync, none, sync without other bytes: each is what the answer says, however long the removal of the released file takes."""
+    """sync, none, sync without other bytes: each is what the answer says, however long the removal of the former file takes."""
     d = lives("--disk-fault", "unlink=delay/50")
     data = payload(SIZES[1])
     d.put("x", data, query=SYNC).expect(201)
@@ -82,7 +84,7 @@ def test_none_forgets_what_is_stored(lives, size):
         d.ask("PATCH", path_of("x"), {"durability": "behind"}).expect(200)
         d = lives()
         r = d.data("x")
-        assert r.status == 410 or r.body == payload(size, 1), "released bytes came back"
+        assert r.status == 410 or r.body == payload(size, 1), "bytes that were forgotten came back"
 
 
 def test_none_of_a_stored_buffer_loads_it_first(lives):

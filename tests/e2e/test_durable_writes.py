@@ -60,9 +60,10 @@ def test_a_body_with_the_wrong_digest_is_not_stored(lives):
     assert d.data("x").body == payload(SIZES[2], 1) and d.meta("x")["generation"] == 1
 
 
+@pytest.mark.once
 def test_a_slow_disk_holds_up_none_but_its_own(lives):
     """Two durable uploads take longer than all that others do beside them."""
-    d = lives("--disk-fault", "write=delay/50")
+    d = lives("--disk-fault", "sync=delay/3000")
     slow = [threading.Thread(target=d.put, args=(f"slow{i}", payload(LARGE, i)), kwargs={"query": SYNC}) for i in range(2)]
     for t in slow:
         t.start()
@@ -79,6 +80,7 @@ def test_a_slow_disk_holds_up_none_but_its_own(lives):
     becomes_tidy(d.state)
 
 
+@pytest.mark.once
 def test_many_slow_uploads_leave_slots_to_others(lives):
     """More of them than there are slots for all."""
     d = lives("--disk-fault", "write=delay/20")

@@ -78,7 +78,7 @@ def test_kill_during_a_stream_of_changes(start, tmp_path):
                     assert name not in found
                     continue
                 got = found[name]
-                lost = dict(meta, state="lost")
+                lost = dict(meta, state="lost", tier=None)
                 assert got == lost
                 generations[w.number, name] = meta["generation"]
             known[w.number] = dict(found)
@@ -92,7 +92,7 @@ def test_lost_bytes_are_told_and_healed(start, tmp_path):
     d.clean()
     d = start(state=str(tmp_path))
     meta = d.meta("x")
-    assert meta == dict(old.json(), state="lost")
+    assert meta == dict(old.json(), state="lost", tier=None)
     d.data("x").problem(410, "content_lost")
     d.ask("HEAD", DATA.format("default", "x")).expect(410)
     d.put("x", b"12", query="?offset=3").problem(410, "content_lost")

@@ -57,7 +57,7 @@ def memory(d):
 
 def test_handshakes_that_stay_half_done(starts):
     """2,000 at a time, four times: others are served beside them, the daemon ends them, and keeps nothing of them."""
-    d = starts("--header-timeout", "5", "--max-connections", "4096")  # a busy machine takes seconds to accept them
+    d = starts("--header-timeout", "10", "--max-connections", "4096")  # a busy machine takes seconds to accept them
     text = hello(d)
     before, highest = descriptors(d), []
     for _ in range(4):

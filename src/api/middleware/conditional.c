@@ -30,19 +30,27 @@ static int data_tag(const struct gb_buffer_rec *rec, char *out) {
     return n;
 }
 
+/* Versions count within a process: where an earlier one wrote the bytes, the tag has this one's number as well. n:
+ * characters that out has already. */
+static void version_tag(const struct gb_buffer_rec *rec, const char *form, char *out, int n) {
+    n += snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-%s%" PRId64, form, rec->version);
+    if (rec->record_run != rec->run && n < GB_ETAG_SIZE)
+        snprintf(out + n, GB_ETAG_SIZE - (size_t)n, ".%08" PRIx32, rec->record_run);
+}
+
 char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out) {
     int n = data_tag(rec, out);
 
     /* The other forms also change with dtype, shape and labels. */
     if (form != GB_FORM_RAW)
-        snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-%s%" PRId64, form == GB_FORM_NPY ? "npy" : "st", rec->version);
+        version_tag(rec, form == GB_FORM_NPY ? "npy" : "st", out, n);
     return out;
 }
 
 char *gb_etag_slice(const struct gb_buffer_rec *rec, char *out) {
     int n = data_tag(rec, out);
 
-    snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-slice%" PRId64, rec->version);
+    version_tag(rec, "slice", out, n);
     return out;
 }
 
