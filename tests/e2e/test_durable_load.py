@@ -204,8 +204,9 @@ def test_a_daemon_without_a_folder_leaves_all_in_place(lives, size):
     d = lives("--data-dir", "none")
     x = d.meta("x")
     assert (x["state"], x["durability"]) == ("stored", "sync")
-    for r in (d.data("x"), load(d, "x"), d.put("x", b"new")):
+    for r in (d.data("x"), load(d, "x")):
         r.problem(503, "storage_unavailable")
+    d.put("x", b"new").problem(501, "unsupported")
     d.put("other", b"abc").expect(201)
     d.ask("PATCH", path_of("y"), {"labels": {"a": "b"}})
     d.ask("DELETE", path_of("gone")).expect(204)
