@@ -388,7 +388,7 @@ START_TEST(changes_wait_for_the_end_of_a_walk) {
     struct gb_session_rec session = store_session(1, "s");
     struct busy_walk walk = {.rows = 0};
     struct seen seen;
-    char name[8];
+    char name[16];
     int i;
 
     store_fixture_init(&f);
