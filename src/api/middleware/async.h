@@ -38,6 +38,15 @@ typedef void gb_named_fn(struct gb_core *core, const struct gb_locator *at, stru
 enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_response *response, const char *what,
                           gb_named_fn *fn, struct gb_error *err);
 
+/* A function of the core that acts on a buffer, under conditions. */
+typedef void gb_buffer_fn(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                          struct gb_buffer_call *call);
+
+/* The whole handler of a call on the buffer that the path names, under the conditions of the request, without a field
+ * in the body. */
+enum gb_step gb_path_buffer_call(struct gb_http_request *request, struct gb_http_response *response, gb_buffer_fn *fn,
+                                 gb_async_reply *reply, struct gb_error *err);
+
 /* Replies 204. */
 gb_async_reply gb_reply_nothing;
 /* Replies with the call's buffer, 201 when it was created. */

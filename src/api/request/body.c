@@ -18,6 +18,15 @@ int gb_body_object(const struct gb_http_request *request, const char *fields, bo
     return gb_json_object(request->body, request->body_len, fields, ret, err);
 }
 
+int gb_body_no_fields(const struct gb_http_request *request, struct gb_error *err) {
+    json_t *body;
+
+    if (gb_body_object(request, "", true, &body, err) < 0)
+        return -1;
+    json_decref(body);
+    return 0;
+}
+
 int gb_body_stream(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
     struct gb_name stream = {"default"};
     json_t *body;

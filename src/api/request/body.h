@@ -10,6 +10,9 @@
 int gb_body_object(const struct gb_http_request *request, const char *fields, bool optional, json_t **ret,
                    struct gb_error *err);
 
+/* Checks that the body is missing or {}. Returns 0 or -1. */
+int gb_body_no_fields(const struct gb_http_request *request, struct gb_error *err);
+
 /* Reads the body {"stream": name}. *ret is "default" when the field or the whole body is left out. Returns 0 or -1. */
 int gb_body_stream(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err);
 

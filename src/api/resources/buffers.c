@@ -355,31 +355,7 @@ enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_htt
     return gb_async_end(request, response, reply_deleted, 0, err);
 }
 
-static int no_fields(const struct gb_http_request *request, struct gb_error *err) {
-    json_t *body;
-
-    if (gb_body_object(request, "", true, &body, err) < 0)
-        return -1;
-    json_decref(body);
-    return 0;
-}
-
 enum gb_step gb_api_buffer_seal(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_buffer_check check;
-    struct gb_conditions *conditions;
-    struct gb_buffer_call *call;
-    struct gb_locator at;
-
-    if (read_path(request, &at, err) < 0 || no_fields(request, err) < 0 ||
-        gb_conditions_read(request, &conditions, err) < 0)
-        return GB_STEP_ERROR;
-    call = gb_async_begin(request, sizeof(*call), err);
-    if (!call) {
-        gb_conditions_free(conditions);
-        return GB_STEP_ERROR;
-    }
-    check = gb_conditions_buffer_check(conditions);
-    gb_buffer_seal(gb_api_of(request)->core, &at, &check, call);
-    return gb_async_end(request, response, gb_reply_buffer, 0, err);
+    return gb_path_buffer_call(request, response, gb_buffer_seal, gb_reply_buffer, err);
 }

@@ -12,15 +12,6 @@
 #include "api/request/path_params.h"
 #include "api/route.h"
 
-static int no_fields(const struct gb_http_request *request, struct gb_error *err) {
-    json_t *body;
-
-    if (gb_body_object(request, "", true, &body, err) < 0)
-        return -1;
-    json_decref(body);
-    return 0;
-}
-
 /* --- one buffer --------------------------------------------------------------------------------------------------- */
 
 static enum gb_step reply_stored(struct gb_http_request *request, const void *result, struct gb_http_response *response,
@@ -39,22 +30,7 @@ static enum gb_step reply_stored(struct gb_http_request *request, const void *re
 
 enum gb_step gb_api_buffer_store(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
-    struct gb_conditions *conditions;
-    struct gb_buffer_check check;
-    struct gb_buffer_call *call;
-    struct gb_locator at;
-
-    if (gb_path_locator(request, "buffer name", &at, err) < 0 || no_fields(request, err) < 0 ||
-        gb_conditions_read(request, &conditions, err) < 0)
-        return GB_STEP_ERROR;
-    call = gb_async_begin(request, sizeof(*call), err);
-    if (!call) {
-        gb_conditions_free(conditions);
-        return GB_STEP_ERROR;
-    }
-    check = gb_conditions_buffer_check(conditions);
-    gb_buffer_store(gb_api_of(request)->core, &at, &check, call);
-    return gb_async_end(request, response, reply_stored, 0, err);
+    return gb_path_buffer_call(request, response, gb_buffer_store, reply_stored, err);
 }
 
 /* Of the buffer as it is now: a load changes no bytes. */
@@ -82,7 +58,7 @@ enum gb_step gb_api_buffer_load(struct gb_http_request *request, struct gb_http_
     struct gb_locator at;
     char etag[GB_ETAG_SIZE];
 
-    if (gb_path_locator(request, "buffer name", &at, err) < 0 || no_fields(request, err) < 0 ||
+    if (gb_path_locator(request, "buffer name", &at, err) < 0 || gb_body_no_fields(request, err) < 0 ||
         check_conditions(request, &at, err) < 0 || gb_buffer_load(gb_api_of(request)->core, &at, &rec, err) < 0)
         return GB_STEP_ERROR;
     gb_render_buffer(&out, NULL, gb_api_of(request), at.session.s, &rec);
@@ -97,22 +73,7 @@ enum gb_step gb_api_buffer_load(struct gb_http_request *request, struct gb_http_
 
 enum gb_step gb_api_buffer_evict(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
-    struct gb_conditions *conditions;
-    struct gb_buffer_check check;
-    struct gb_buffer_call *call;
-    struct gb_locator at;
-
-    if (gb_path_locator(request, "buffer name", &at, err) < 0 || no_fields(request, err) < 0 ||
-        gb_conditions_read(request, &conditions, err) < 0)
-        return GB_STEP_ERROR;
-    call = gb_async_begin(request, sizeof(*call), err);
-    if (!call) {
-        gb_conditions_free(conditions);
-        return GB_STEP_ERROR;
-    }
-    check = gb_conditions_buffer_check(conditions);
-    gb_buffer_evict(gb_api_of(request)->core, &at, &check, call);
-    return gb_async_end(request, response, gb_reply_buffer, 0, err);
+    return gb_path_buffer_call(request, response, gb_buffer_evict, gb_reply_buffer, err);
 }
 
 /* --- a session ---------------------------------------------------------------------------------------------------- */

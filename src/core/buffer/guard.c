@@ -154,3 +154,16 @@ int gb_lost(const struct gb_buffer *b, struct gb_error *err) {
                             b->name);
     return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name);
 }
+
+int gb_guard_check_settled_locked(const struct gb_buffer *b, const char *adopted, struct gb_error *err) {
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (b->rec.state == GB_BUFFER_PARTIAL)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again");
+    if (b->rec.state == GB_BUFFER_LOST)
+        return gb_lost(b, err);
+    if (gb_adopted_check_locked(b, adopted, err) < 0)
+        return -1;
+    return gb_guard_check_writers_locked(b, err);
+}

@@ -32,3 +32,19 @@ int gb_buffer_op_check_locked(const struct gb_buffer_op *op, const struct gb_buf
                             op->base.session->name.s, op->transaction.name.s);
     return gb_buffer_check_locked(&op->check, b, err);
 }
+
+static void end(struct gb_transaction *transaction) {
+    gb_buffer_op_end(gb_buffer_op_of(transaction), &transaction->error);
+}
+
+void gb_buffer_op_run(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                      struct gb_buffer_call *call, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked) {
+    struct gb_buffer_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
+
+    if (!op)
+        return;
+    op->transaction.validate_locked = validate_locked;
+    op->transaction.publish_locked = publish_locked;
+    op->transaction.end = end;
+    gb_transaction_start(&op->transaction);
+}

@@ -19,6 +19,10 @@ struct gb_buffer_op {
 void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_locator *at,
                        const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
+/* Runs an operation that has nothing of its own but these two functions of its transaction. */
+void gb_buffer_op_run(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                      struct gb_buffer_call *call, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked);
+
 /* As gb_op_end. */
 void gb_buffer_op_end(struct gb_buffer_op *op, const struct gb_error *error);
 

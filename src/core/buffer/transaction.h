@@ -12,6 +12,9 @@
 #include "core/stored/persist.h"
 
 struct gb_transaction_group;
+struct gb_transaction;
+typedef int gb_validate_fn(struct gb_transaction *transaction, struct gb_buffer *current, struct gb_error *err);
+typedef void gb_publish_fn(struct gb_transaction *transaction, struct gb_buffer *buffer);
 
 struct gb_transaction {
     struct gb_fifo_waiter waiter;       /* first */
@@ -47,9 +50,9 @@ struct gb_transaction {
 
     /* Fills in rec (rec.id 0: a new buffer). current is NULL if the buffer does not exist. The session is live and its
      * lock is held. Returns 0 or -1. */
-    int (*validate_locked)(struct gb_transaction *transaction, struct gb_buffer *current, struct gb_error *err);
+    gb_validate_fn *validate_locked;
     /* Makes the change visible after the commit. rec.id is set. The session's lock is held. */
-    void (*publish_locked)(struct gb_transaction *transaction, struct gb_buffer *buffer);
+    gb_publish_fn *publish_locked;
     /* Undoes validate_locked if the transaction is not committed. May be NULL. The session's lock is held. */
     void (*rollback_locked)(struct gb_transaction *transaction, struct gb_buffer *buffer);
     /* Runs once, without locks. error.code is GB_OK or the reason of the failure. May free the transaction. */

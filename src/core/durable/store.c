@@ -22,14 +22,7 @@ static int check_locked(const struct gb_buffer *b, struct gb_error *err) {
     if (b->rec.durability == GB_DURABILITY_NONE)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "\"%s\" has durability \"none\": give it \"sync\" or \"behind\" first", b->name);
-    if (b->in_place)
-        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    if (b->rec.state == GB_BUFFER_PARTIAL)
-        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
-                            "a write in place broke off here; upload the whole buffer again");
-    if (b->rec.state == GB_BUFFER_LOST)
-        return gb_lost(b, err);
-    return gb_guard_check_writers_locked(b, err);
+    return gb_guard_check_settled_locked(b, "they are never durable; copy them, and make the copy durable", err);
 }
 
 /* The record stays as it is, but for a checksum that was not known. */
@@ -56,20 +49,9 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     gb_notice_post(transaction->session->core, &notice);
 }
 
-static void end(struct gb_transaction *transaction) {
-    gb_buffer_op_end(gb_buffer_op_of(transaction), &transaction->error);
-}
-
 void gb_buffer_store(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
                      struct gb_buffer_call *call) {
-    struct gb_buffer_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
-
-    if (!op)
-        return;
-    op->transaction.validate_locked = validate_locked;
-    op->transaction.publish_locked = publish_locked;
-    op->transaction.end = end;
-    gb_transaction_start(&op->transaction);
+    gb_buffer_op_run(core, at, check, call, validate_locked, publish_locked);
 }
 
 /* --- what is behind ----------------------------------------------------------------------------------------------- */

@@ -199,20 +199,6 @@ void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *param
 
 /* --- patch -------------------------------------------------------------------------------------------------------- */
 
-/* Bytes that are to be stored as they are must be complete, and no other process may write them. */
-static int check_storable_locked(struct gb_buffer *b, struct gb_error *err) {
-    if (b->in_place)
-        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    if (b->rec.state == GB_BUFFER_PARTIAL)
-        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
-                            "a write in place broke off here; upload the whole buffer again");
-    if (b->rec.state == GB_BUFFER_LOST)
-        return gb_lost(b, err);
-    if (gb_adopted_check_locked(b, "they are never durable; copy them, and make the copy durable", err) < 0)
-        return -1;
-    return gb_guard_check_writers_locked(b, err);
-}
-
 /* sync and behind need bytes that can be stored. With none, the stored bytes are removed, so those in memory are
  * needed; and so they are if the disk has them only until the end of the process. */
 static int patch_durability_locked(struct gb_transaction *transaction, struct gb_buffer *b,
@@ -223,7 +209,8 @@ static int patch_durability_locked(struct gb_transaction *transaction, struct gb
         return 0;
     if (gb_disks_check_durability(s->core, durability, err) < 0)
         return -1;
-    if (durability != GB_DURABILITY_NONE && check_storable_locked(b, err) < 0)
+    if (durability != GB_DURABILITY_NONE &&
+        gb_guard_check_settled_locked(b, "they are never durable; copy them, and make the copy durable", err) < 0)
         return -1;
     if ((durability == GB_DURABILITY_NONE || (b->stored && b->stored->spilled)) && gb_buffer_want_locked(s, b, err) < 0)
         return -1;
