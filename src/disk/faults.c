@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "base/rule.h"
 
 #define DELAY_MAX_MS 3600000u
 #define FORM                                                                                                           \
@@ -54,62 +55,47 @@ static bool begins(const char *text, size_t len, const char *word) {
     return len >= strlen(word) && memcmp(text, word, strlen(word)) == 0;
 }
 
-static int refuse(struct gb_error *err, const char *rule, size_t len, const char *why) {
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "disk fault rule '%.*s': %s", len < 40 ? (int)len : 40, rule,
-                        why);
+static int refuse(struct gb_error *err, const struct gb_rule *rule, const char *why) {
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "disk fault rule '%.*s': %s",
+                        rule->len < 40 ? (int)rule->len : 40, rule->text, why);
 }
 
-static int parse_op(const char *rule, size_t len, size_t op_len, struct gb_disk_rule *ret, struct gb_error *err) {
+static int parse_op(const struct gb_rule *rule, struct gb_disk_rule *ret, struct gb_error *err) {
     char why[300] = "no such operation; permitted: ";
     int op;
 
     for (op = 0; op < GB_DISK_OP_COUNT; op++) {
         size_t at = strlen(why);
 
-        if (is(rule, op_len, facts[op].name)) {
+        if (is(rule->text, rule->op_len, facts[op].name)) {
             ret->op = (enum gb_disk_op)op;
             return 0;
         }
         snprintf(why + at, sizeof(why) - at, "%s%s", op > 0 ? ", " : "", facts[op].name);
     }
-    return refuse(err, rule, len, why);
+    return refuse(err, rule, why);
 }
 
-/* What stands before the '=': OP[@N][+]. */
-static int parse_when(const char *rule, size_t len, size_t left, struct gb_disk_rule *ret, struct gb_error *err) {
-    bool onward = left > 0 && rule[left - 1] == '+';
-    size_t end = onward ? left - 1 : left;
-    const char *at = memchr(rule, '@', end);
-
-    if (parse_op(rule, len, at ? (size_t)(at - rule) : end, ret, err) < 0)
-        return -1;
-    ret->first = 1;
-    if (at && (gb_parse_u64(at + 1, end - (size_t)(at + 1 - rule), &ret->first) != GB_PARSE_OK || ret->first == 0))
-        return refuse(err, rule, len, "the number after '@' counts calls from 1");
-    ret->last = at && !onward ? ret->first : UINT64_MAX;
-    return 0;
-}
-
-static int parse_error(const char *rule, size_t len, size_t from, struct gb_disk_rule *ret, struct gb_error *err) {
+static int parse_error(const struct gb_rule *rule, struct gb_disk_rule *ret, struct gb_error *err) {
     char why[200] = "no such error; permitted: ";
     size_t i;
 
     for (i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
         size_t at = strlen(why);
 
-        if (is(rule + from, len - from, errors[i].name)) {
+        if (is(rule->what, rule->what_len, errors[i].name)) {
             ret->errnum = errors[i].errnum;
             return 0;
         }
         snprintf(why + at, sizeof(why) - at, "%s%s", i > 0 ? ", " : "", errors[i].name);
     }
-    return refuse(err, rule, len, why);
+    return refuse(err, rule, why);
 }
 
 /* What stands behind the '='. */
-static int parse_what(const char *rule, size_t len, size_t from, struct gb_disk_rule *ret, struct gb_error *err) {
-    const char *what = rule + from;
-    size_t n = len - from;
+static int parse_what(const struct gb_rule *rule, struct gb_disk_rule *ret, struct gb_error *err) {
+    const char *what = rule->what;
+    size_t n = rule->what_len;
     enum way way = facts[ret->op].way;
 
     if (is(what, n, "kill")) {
@@ -118,62 +104,54 @@ static int parse_what(const char *rule, size_t len, size_t from, struct gb_disk_
     }
     if (begins(what, n, "delay/")) {
         if (gb_parse_u64(what + 6, n - 6, &ret->delay_ms) != GB_PARSE_OK || ret->delay_ms > DELAY_MAX_MS)
-            return refuse(err, rule, len, "a delay is a number of milliseconds, at most 3600000");
+            return refuse(err, rule, "a delay is a number of milliseconds, at most 3600000");
         return 0;
     }
     if (way == POINT)
-        return refuse(err, rule, len, "this is a point and no call; permitted: delay/MILLISECONDS, kill");
+        return refuse(err, rule, "this is a point and no call; permitted: delay/MILLISECONDS, kill");
     if (begins(what, n, "short/")) {
         if (way != WRITES && way != READS)
-            return refuse(err, rule, len, "only write and read can be short");
+            return refuse(err, rule, "only write and read can be short");
         if (gb_parse_u64(what + 6, n - 6, &ret->most_bytes) != GB_PARSE_OK || ret->most_bytes == 0)
-            return refuse(err, rule, len, "short/BYTES has a number of bytes, at least 1");
+            return refuse(err, rule, "short/BYTES has a number of bytes, at least 1");
         return 0;
     }
     if (!begins(what, n, "flip/"))
-        return parse_error(rule, len, from, ret, err);
+        return parse_error(rule, ret, err);
     if (way != READS)
-        return refuse(err, rule, len, "only what is read can have a bit flipped");
+        return refuse(err, rule, "only what is read can have a bit flipped");
     if (gb_parse_u64(what + 5, n - 5, &ret->flip_bit) != GB_PARSE_OK || ret->flip_bit == GB_DISK_NO_FLIP)
-        return refuse(err, rule, len, "flip/BIT has the number of a bit, from 0");
+        return refuse(err, rule, "flip/BIT has the number of a bit, from 0");
     return 0;
 }
 
-static int parse_rule(const char *rule, size_t len, struct gb_disk_rule *ret, struct gb_error *err) {
-    const char *equals = memchr(rule, '=', len);
-    size_t left;
-
-    if (!equals)
-        return refuse(err, rule, len, FORM);
-    left = (size_t)(equals - rule);
-    *ret = (struct gb_disk_rule){.most_bytes = UINT64_MAX, .flip_bit = GB_DISK_NO_FLIP};
-    if (parse_when(rule, len, left, ret, err) < 0)
+static int parse_rule(const struct gb_rule *rule, struct gb_disk_rule *ret, struct gb_error *err) {
+    if (!rule->what)
+        return refuse(err, rule, FORM);
+    *ret = (struct gb_disk_rule){
+        .first = rule->first, .last = rule->last, .most_bytes = UINT64_MAX, .flip_bit = GB_DISK_NO_FLIP};
+    if (parse_op(rule, ret, err) < 0)
         return -1;
-    return parse_what(rule, len, left + 1, ret, err);
+    if (rule->first == 0)
+        return refuse(err, rule, "the number after '@' counts calls from 1");
+    return parse_what(rule, ret, err);
 }
 
 int gb_disk_plan_init(struct gb_disk_plan *plan, const char *text, struct gb_error *err) {
     struct gb_disk_plan made = {.count = 0};
     size_t len = strlen(text);
-    size_t rules = 1;
+    struct gb_rule rule;
     size_t at = 0;
-    size_t i;
 
-    for (i = 0; i < len; i++)
-        rules += text[i] == ',';
-    made.rules = calloc(rules, sizeof(made.rules[0]));
+    made.rules = calloc(gb_rules_count(text, len), sizeof(made.rules[0]));
     if (!made.rules)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory for the rules of disk faults");
-    while (len > 0 && at <= len) {
-        const char *comma = memchr(text + at, ',', len - at);
-        size_t n = comma ? (size_t)(comma - text) - at : len - at;
-
-        if (parse_rule(text + at, n, &made.rules[made.count], err) < 0) {
+    while (gb_rules_next(text, len, &at, &rule)) {
+        if (parse_rule(&rule, &made.rules[made.count], err) < 0) {
             gb_disk_plan_done(&made);
             return -1;
         }
         made.count++;
-        at += n + 1;
     }
     *plan = made;
     return 0;

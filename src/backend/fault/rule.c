@@ -5,6 +5,7 @@
 
 #include "backend/fault/fault.h"
 #include "base/parse.h"
+#include "base/rule.h"
 
 #define DELAY_MAX_MS 3600000u
 #define FORM "a rule is OP[@N][+]=ERROR, OP[@N][+]=delay/MILLISECONDS or OP[@N][+]=stall/MILLISECONDS"
@@ -60,102 +61,80 @@ static void list_ops(const char *wrong, char *out, size_t size) {
     }
 }
 
-static int refuse(struct gb_error *err, const char *rule, size_t len, const char *why) {
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "fault rule '%.*s': %s", len < 40 ? (int)len : 40, rule, why);
+static int refuse(struct gb_error *err, const struct gb_rule *rule, const char *why) {
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "fault rule '%.*s': %s", rule->len < 40 ? (int)rule->len : 40,
+                        rule->text, why);
 }
 
-static int parse_op(const char *rule, size_t len, size_t op_len, struct gb_fault_rule *ret, struct gb_error *err) {
+static int parse_op(const struct gb_rule *rule, struct gb_fault_rule *ret, struct gb_error *err) {
     char why[280] = "no such operation; permitted: ";
     int op;
 
     for (op = 0; op < GB_FAULT_OP_COUNT; op++) {
-        if (strlen(facts[op].name) == op_len && memcmp(facts[op].name, rule, op_len) == 0) {
+        if (strlen(facts[op].name) == rule->op_len && memcmp(facts[op].name, rule->text, rule->op_len) == 0) {
             ret->op = (enum gb_fault_op)op;
             return 0;
         }
     }
-    list_ops(rule, why + strlen(why), sizeof(why) - strlen(why));
-    return refuse(err, rule, len, why);
+    list_ops(rule->text, why + strlen(why), sizeof(why) - strlen(why));
+    return refuse(err, rule, why);
 }
 
-/* What stands before the '=': OP[@N][+]. */
-static int parse_when(const char *rule, size_t len, size_t left, struct gb_fault_rule *ret, struct gb_error *err) {
-    bool onward = left > 0 && rule[left - 1] == '+';
-    size_t end = onward ? left - 1 : left;
-    const char *at = memchr(rule, '@', end);
-
-    if (parse_op(rule, len, at ? (size_t)(at - rule) : end, ret, err) < 0)
-        return -1;
-    ret->first = 1;
-    if (at && (gb_parse_u64(at + 1, end - (size_t)(at + 1 - rule), &ret->first) != GB_PARSE_OK || ret->first == 0))
-        return refuse(err, rule, len, "the number after '@' counts calls from 1");
-    ret->last = at && !onward ? ret->first : UINT64_MAX;
-    return 0;
-}
-
-static int parse_ms(const char *rule, size_t len, size_t from, uint64_t *ret_ms, struct gb_error *err) {
-    if (gb_parse_u64(rule + from, len - from, ret_ms) != GB_PARSE_OK || *ret_ms > DELAY_MAX_MS)
-        return refuse(err, rule, len, "a delay is a number of milliseconds, at most 3600000");
+/* What stands behind "delay/" or "stall/". */
+static int parse_ms(const struct gb_rule *rule, uint64_t *ret_ms, struct gb_error *err) {
+    if (gb_parse_u64(rule->what + 6, rule->what_len - 6, ret_ms) != GB_PARSE_OK || *ret_ms > DELAY_MAX_MS)
+        return refuse(err, rule, "a delay is a number of milliseconds, at most 3600000");
     return 0;
 }
 
 /* What stands behind the '=': ERROR, delay/MS or stall/MS. */
-static int parse_what(const char *rule, size_t len, size_t from, struct gb_fault_rule *ret, struct gb_error *err) {
-    const char *what = rule + from;
-    size_t n = len - from;
+static int parse_what(const struct gb_rule *rule, struct gb_fault_rule *ret, struct gb_error *err) {
+    const char *what = rule->what;
+    size_t n = rule->what_len;
 
     if (n >= 6 && memcmp(what, "delay/", 6) == 0)
-        return parse_ms(rule, len, from + 6, &ret->delay_ms, err);
+        return parse_ms(rule, &ret->delay_ms, err);
     if (n >= 6 && memcmp(what, "stall/", 6) == 0 && facts[ret->op].way != STALLS)
-        return refuse(err, rule, len, "only what is queued can stall: copy, fill, move, box, place_fill");
+        return refuse(err, rule, "only what is queued can stall: copy, fill, move, box, place_fill");
     if (n >= 6 && memcmp(what, "stall/", 6) == 0)
-        return parse_ms(rule, len, from + 6, &ret->stall_ms, err);
+        return parse_ms(rule, &ret->stall_ms, err);
     ret->native = gb_native_by_name(what, n);
     if (!ret->native)
         return refuse(
-            err, rule, len,
+            err, rule,
             "no such error; permitted: delay/MILLISECONDS or an error name of CUDA that native.def lists, such "
             "as cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorIllegalAddress, "
             "cudaErrorECCUncorrectable, cudaErrorLaunchFailure");
     if (facts[ret->op].way == DELAYS)
-        return refuse(err, rule, len, "this operation cannot fail; permitted: delay/MILLISECONDS");
+        return refuse(err, rule, "this operation cannot fail; permitted: delay/MILLISECONDS");
     return 0;
 }
 
-static int parse_rule(const char *rule, size_t len, struct gb_fault_rule *ret, struct gb_error *err) {
-    const char *equals = memchr(rule, '=', len);
-    size_t left;
-
-    if (!equals)
-        return refuse(err, rule, len, FORM);
-    left = (size_t)(equals - rule);
-    *ret = (struct gb_fault_rule){.last = UINT64_MAX};
-    if (parse_when(rule, len, left, ret, err) < 0)
+static int parse_rule(const struct gb_rule *rule, struct gb_fault_rule *ret, struct gb_error *err) {
+    if (!rule->what)
+        return refuse(err, rule, FORM);
+    *ret = (struct gb_fault_rule){.first = rule->first, .last = rule->last};
+    if (parse_op(rule, ret, err) < 0)
         return -1;
-    return parse_what(rule, len, left + 1, ret, err);
+    if (rule->first == 0)
+        return refuse(err, rule, "the number after '@' counts calls from 1");
+    return parse_what(rule, ret, err);
 }
 
 int gb_fault_plan_init(struct gb_fault_plan *plan, const char *text, size_t len, struct gb_error *err) {
     struct gb_fault_plan made = {.count = 0};
-    size_t rules = 1;
+    struct gb_rule rule;
     size_t at = 0;
-    size_t i;
 
-    for (i = 0; i < len; i++)
-        rules += text[i] == ',';
-    made.rules = calloc(rules, sizeof(made.rules[0]));
+    made.rules = calloc(gb_rules_count(text, len), sizeof(made.rules[0]));
     if (!made.rules)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory for fault rules");
-    while (len > 0 && at <= len) {
-        const char *comma = memchr(text + at, ',', len - at);
-        size_t n = comma ? (size_t)(comma - text) - at : len - at;
-
-        if (parse_rule(text + at, n, &made.rules[made.count], err) < 0) {
+    while (gb_rules_next(text, len, &at, &rule)) {
+        if (parse_rule(&rule, &made.rules[made.count], err) < 0) {
             gb_fault_plan_done(&made);
             return -1;
         }
         made.count++;
-        at += n + 1;
     }
     *plan = made;
     return 0;

@@ -16,8 +16,8 @@ int gb_guard_check_unsealed_locked(const struct gb_buffer *buffer, struct gb_err
 /* MAPPED if a process maps the bytes for writing; ESCAPED if a process may write on after its lease has ended. */
 int gb_guard_check_writers_locked(const struct gb_buffer *buffer, struct gb_error *err);
 
-/* The bytes are complete, there, and nobody is writing them: BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST, or as
- * gb_guard_check_writers_locked. adopted: what cannot be done with adopted memory and what to do instead, as in
+/* The bytes are complete, in memory or on disk, and no write is under way: BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST,
+ * or as gb_guard_check_writers_locked. adopted: what cannot be done with adopted memory and what to do instead, as in
  * gb_adopted_check_locked. */
 int gb_guard_check_settled_locked(const struct gb_buffer *buffer, const char *adopted, struct gb_error *err);
 
