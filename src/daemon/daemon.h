@@ -58,20 +58,22 @@ struct gb_daemon {
     struct gb_http_bounds bounds;
     struct gb_http_server *server;
     struct gb_listeners listeners;
-    struct gb_tls_context *tls; /* NULL: no listener is for TLS */
-    char tls_seen[17];          /* stands for the files that it was read from */
-    uint64_t store_failures;    /* changes that the database refused, as last logged */
-    uint64_t audit_failures;    /* records that the audit's file has not taken, as last logged */
-    uint64_t audit_log_ns;      /* when that was; 0: not yet */
-    bool tokens_due;            /* they have changed, and were not loaded since */
-    bool tokens_failed;         /* to load, as last logged */
-    bool store_refuses;         /* as last logged */
-    bool listen_unwritten;      /* the disk had no room for the file listen */
-    bool exposed;               /* other machines may reach it: never without a token */
-    bool proxied;               /* --trusted-proxy or --proxy-protocol: its clients need not be of this machine */
-    bool had_tokens;            /* one was in force since the start */
-    bool kernel_tls;            /* the kernel could encrypt records; the daemon does not have it do so */
-    bool device_lost;           /* said so in the log */
+    struct gb_tls_context *tls;    /* NULL: no listener is for TLS */
+    char tls_seen[17];             /* stands for the files that it was read from */
+    uint64_t store_failures;       /* changes that the database refused, as last logged */
+    uint64_t audit_failures;       /* records that the audit's file has not taken, as last logged */
+    uint64_t audit_log_ns;         /* when that was; 0: not yet */
+    uint64_t disk_damaged;         /* blocks with other bytes than their checksums say, as last logged */
+    enum gb_disk_state disk_state; /* as last logged */
+    bool tokens_due;               /* they have changed, and were not loaded since */
+    bool tokens_failed;            /* to load, as last logged */
+    bool store_refuses;            /* as last logged */
+    bool listen_unwritten;         /* the disk had no room for the file listen */
+    bool exposed;                  /* other machines may reach it: never without a token */
+    bool proxied;                  /* --trusted-proxy or --proxy-protocol: its clients need not be of this machine */
+    bool had_tokens;               /* one was in force since the start */
+    bool kernel_tls;               /* the kernel could encrypt records; the daemon does not have it do so */
+    bool device_lost;              /* said so in the log */
     int signal_fd;
 };
 

@@ -116,6 +116,29 @@ static void check_store(struct gb_daemon *daemon) {
     daemon->store_failures = failures;
 }
 
+static void check_disk(struct gb_daemon *daemon) {
+    struct gb_error why = GB_ERROR_INIT;
+    enum gb_disk_state state;
+    uint64_t damaged;
+
+    if (!daemon->disk)
+        return;
+    state = gb_disk_state_of(daemon->disk, &why);
+    if (state != daemon->disk_state && state == GB_DISK_READY)
+        gb_log(&daemon->log, GB_LOG_INFO, "storage", "takes durable writes again");
+    else if (state != daemon->disk_state)
+        gb_log(&daemon->log, GB_LOG_ERROR, "storage", "%s: durable writes are refused: %s", gb_disk_state_name(state),
+               why.detail);
+    daemon->disk_state = state;
+    damaged = gb_disk_damaged(daemon->disk);
+    if (damaged > daemon->disk_damaged)
+        gb_log(
+            &daemon->log, GB_LOG_ERROR, "storage",
+            "stored bytes did not have their checksum %llu times, %llu in all; requests for them get content_damaged",
+            (unsigned long long)(damaged - daemon->disk_damaged), (unsigned long long)damaged);
+    daemon->disk_damaged = damaged;
+}
+
 /* True when the device is lost and the daemon was asked to end then. */
 static bool check_device(struct gb_daemon *daemon) {
     struct gb_error why = GB_ERROR_INIT;
@@ -176,6 +199,7 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
             gb_audit_reopen(daemon->core);
         gb_daemon_reload_tls(daemon, signal_number == SIGHUP);
         check_store(daemon);
+        check_disk(daemon);
         gb_daemon_check_audit(daemon);
         if (check_device(daemon)) {
             status = GB_EXIT_DEVICE;

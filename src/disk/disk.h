@@ -138,6 +138,7 @@ void gb_disk_read_close(struct gb_disk_reader *reader); /* NULL is accepted */
 
 /* Counts a file whose bytes have not their checksums. */
 void gb_disk_note_damage(struct gb_disk *disk);
+uint64_t gb_disk_damaged(struct gb_disk *disk); /* how many were counted. [never blocks] */
 
 /* Removes the file. Absent is as good. A failure is counted, and what stays is an orphan at the next start. */
 void gb_disk_remove(struct gb_disk *disk, const struct gb_disk_name *name);

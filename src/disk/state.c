@@ -112,6 +112,15 @@ void gb_disk_note_damage(struct gb_disk *disk) {
     pthread_mutex_unlock(&disk->lock);
 }
 
+uint64_t gb_disk_damaged(struct gb_disk *disk) {
+    uint64_t damaged;
+
+    pthread_mutex_lock(&disk->lock);
+    damaged = disk->stat.damaged;
+    pthread_mutex_unlock(&disk->lock);
+    return damaged;
+}
+
 void gb_disk_stat(struct gb_disk *disk, struct gb_disk_stat *ret) {
     uint64_t free_bytes = gb_disk_free(disk);
 

@@ -174,6 +174,7 @@ def test_a_disk_that_stays_bad_and_gets_well(lives):
         d.ask("PATCH", path_of("y"), {"labels": {"a": "b"}}).expect(200)
         d.ask("DELETE", path_of("y")).expect(204)
         assert feed.next()["type"] == "storage.failed"
+        until("the log tells", lambda: "storage: failed: durable writes are refused: " in d.log())
         assert feed.next()["type"] == "storage.recovered"
     assert storage(d)["state"] == "ready" and {c["name"]: c for c in d.get("/readyz?verbose")["checks"]}["storage"]["ok"]
     d.put("x", B).expect(200)
