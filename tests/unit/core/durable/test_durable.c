@@ -5,55 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core_fixture.h"
+#include "durable_fixture.h"
 #include "gb_test.h"
 
 #define SMALL 1000u
-#define LARGE (3u * 1024u * 1024u + 5u)
-
-static char sent[LARGE];
-static char back[LARGE];
-
-static void init(struct core_fixture *f, const char *spec) {
-    core_fixture_prepare(f, spec);
-    f->durable = true;
-    f->config.durable_lag_ms = 3600 * 1000; /* nothing is stored by itself */
-    core_fixture_open(f);
-}
-
-static int put(struct core_fixture *f, const char *name, unsigned seed, size_t n, enum gb_durability durability,
-               struct gb_buffer_rec *ret, struct gb_error *err) {
-    struct gb_upload_params p = core_upload_params("default", name, n);
-
-    p.buffer.has_durability = true;
-    p.buffer.durability = durability;
-    core_bytes(seed, sent, n);
-    return core_upload(f->core, &p, sent, ret, err);
-}
-
-static void put_ok(struct core_fixture *f, const char *name, unsigned seed, size_t n, enum gb_durability durability) {
-    struct gb_error err = GB_ERROR_INIT;
-
-    gb_assert_ok(put(f, name, seed, n, durability, NULL, &err), err);
-}
-
-static struct gb_buffer_rec get(struct core_fixture *f, const char *name) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_buffer_rec rec;
-
-    gb_assert_ok(core_buffer_get(f->core, "default", name, &rec, &err), err);
-    gb_buffer_rec_done(&rec);
-    return rec;
-}
-
-static void assert_bytes(struct core_fixture *f, const char *name, unsigned seed, size_t n) {
-    struct gb_error err = GB_ERROR_INIT;
-
-    memset(back, 0, n);
-    gb_assert_ok(core_download(f->core, "default", name, 0, n, back, &err), err);
-    core_bytes(seed, sent, n);
-    ck_assert(memcmp(sent, back, n) == 0);
-}
+#define LARGE DURABLE_LARGE
 
 /* As a killed process: nothing is stored at the end. */
 static void restart(struct core_fixture *f) {
@@ -82,24 +38,6 @@ static int load(struct core_fixture *f, const char *name, struct gb_error *err) 
     }
     if (r == 0)
         gb_buffer_rec_done(&rec);
-    core_wake_done(&wake);
-    return r;
-}
-
-static int store(struct core_fixture *f, const char *name, bool *ret_wrote, struct gb_error *err) {
-    struct gb_locator at = core_at("default", name);
-    struct core_wake wake;
-    struct gb_buffer_call *call;
-    int r;
-
-    core_wake_init(&wake);
-    call = core_any_call_new(core_wake, &wake).buffer;
-    gb_buffer_store(f->core, &at, NULL, call);
-    core_wake_wait(&wake);
-    *err = call->base.error;
-    r = err->code == GB_OK ? 0 : -1;
-    *ret_wrote = call->copied;
-    gb_call_unref(&call->base);
     core_wake_done(&wake);
     return r;
 }
@@ -134,29 +72,29 @@ static void check_restart(const char *spec, size_t n) {
     struct gb_buffer_rec after;
     struct core_fixture f;
 
-    init(&f, spec);
-    gb_assert_ok(put(&f, "x", 1, n, GB_DURABILITY_SYNC, &before, &err), err);
+    durable_open(&f, spec);
+    gb_assert_ok(durable_put(&f, "x", 1, n, GB_DURABILITY_SYNC, &before, &err), err);
     ck_assert_int_eq(before.stored_generation, before.generation);
     gb_buffer_rec_done(&before);
-    put_ok(&f, "lost", 2, n, GB_DURABILITY_NONE);
+    durable_put_ok(&f, "lost", 2, n, GB_DURABILITY_NONE);
     restart(&f);
-    after = get(&f, "x");
+    after = durable_get(&f, "x");
     ck_assert_int_eq(after.state, GB_BUFFER_STORED);
     ck_assert_int_eq(after.generation, before.generation);
     ck_assert_int_eq(after.run, before.run);
     ck_assert(after.has_crc32c && after.crc32c == before.crc32c);
-    ck_assert_int_eq(get(&f, "lost").state, GB_BUFFER_LOST);
-    assert_bytes(&f, "x", 1, n); /* from the disk */
+    ck_assert_int_eq(durable_get(&f, "lost").state, GB_BUFFER_LOST);
+    durable_assert_bytes(&f, "x", 1, n); /* from the disk */
     gb_storage_stat(f.core, &numbers);
     ck_assert_uint_eq(numbers.cold_reads, n > 0);
     ck_assert_uint_eq(numbers.buffers, 1);
     gb_assert_ok(load(&f, "x", &err), err);
-    ck_assert_int_eq(get(&f, "x").state, GB_BUFFER_READY);
-    assert_bytes(&f, "x", 1, n); /* from memory */
+    ck_assert_int_eq(durable_get(&f, "x").state, GB_BUFFER_READY);
+    durable_assert_bytes(&f, "x", 1, n); /* from memory */
     gb_storage_stat(f.core, &numbers);
     ck_assert_uint_eq(numbers.cold_reads, n > 0);
     ck_assert_uint_eq(numbers.buffers, 0);
-    after = get(&f, "x");
+    after = durable_get(&f, "x");
     ck_assert_int_eq(after.run, before.run);
     ck_assert_int_eq(after.stored_generation, before.generation);
     core_fixture_done(&f);
@@ -175,12 +113,12 @@ START_TEST(test_replaced_file_goes) {
     struct gb_error err = GB_ERROR_INIT;
     struct core_fixture f;
 
-    init(&f, "host");
-    put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
-    put_ok(&f, "x", 2, LARGE, GB_DURABILITY_SYNC);
+    durable_open(&f, "host");
+    durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
+    durable_put_ok(&f, "x", 2, LARGE, GB_DURABILITY_SYNC);
     core_until(has_one_file, &f, "the file of the generation before goes");
     restart(&f);
-    assert_bytes(&f, "x", 2, LARGE);
+    durable_assert_bytes(&f, "x", 2, LARGE);
     gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
     core_until(has_no_file, &f, "the file goes with its buffer");
     restart(&f);
@@ -196,9 +134,9 @@ START_TEST(test_session_takes_files) {
     struct gb_buffer_rec rec;
     struct core_fixture f;
 
-    init(&f, "host");
+    durable_open(&f, "host");
     gb_assert_ok(core_session_create(f.core, &params, &err), err);
-    gb_assert_ok(core_upload(f.core, &p, sent, &rec, &err), err);
+    gb_assert_ok(core_upload(f.core, &p, durable_sent, &rec, &err), err);
     ck_assert_int_eq(rec.durability, GB_DURABILITY_SYNC);
     gb_buffer_rec_done(&rec);
     ck_assert_uint_eq(count_files(&f), 1);
@@ -235,20 +173,20 @@ START_TEST(test_behind) {
     struct core_fixture f;
     bool wrote;
 
-    init(&f, "host");
-    put_ok(&f, "x", 1, LARGE, GB_DURABILITY_BEHIND);
-    ck_assert_int_eq(get(&f, "x").stored_generation, 0);
-    gb_assert_ok(store(&f, "x", &wrote, &err), err);
+    durable_open(&f, "host");
+    durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_BEHIND);
+    ck_assert_int_eq(durable_get(&f, "x").stored_generation, 0);
+    gb_assert_ok(durable_do(&f, gb_buffer_store, "x", &wrote, &err), err);
     ck_assert(wrote);
-    gb_assert_ok(store(&f, "x", &wrote, &err), err);
+    gb_assert_ok(durable_do(&f, gb_buffer_store, "x", &wrote, &err), err);
     ck_assert(!wrote);
-    rec = get(&f, "x");
+    rec = durable_get(&f, "x");
     ck_assert_int_eq(rec.stored_generation, rec.generation);
-    put_ok(&f, "x", 2, LARGE, GB_DURABILITY_BEHIND);
-    ck_assert_int_eq(get(&f, "x").stored_generation, rec.generation);
+    durable_put_ok(&f, "x", 2, LARGE, GB_DURABILITY_BEHIND);
+    ck_assert_int_eq(durable_get(&f, "x").stored_generation, rec.generation);
     restart(&f); /* an orderly end stores it */
-    ck_assert_int_eq(get(&f, "x").generation, rec.generation + 1);
-    assert_bytes(&f, "x", 2, LARGE);
+    ck_assert_int_eq(durable_get(&f, "x").generation, rec.generation + 1);
+    durable_assert_bytes(&f, "x", 2, LARGE);
     core_fixture_done(&f);
 }
 END_TEST
@@ -265,24 +203,24 @@ START_TEST(test_roll_back) {
     f.config.durable_lag_ms = 3600 * 1000;
     f.disk_faults = "create@2+=EIO";
     core_fixture_open(&f);
-    put_ok(&f, "x", 1, LARGE, GB_DURABILITY_BEHIND);
-    gb_assert_ok(store(&f, "x", &wrote, &err), err);
-    put_ok(&f, "x", 2, LARGE - 5, GB_DURABILITY_BEHIND); /* of another shape as well */
-    rec = get(&f, "x");
+    durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_BEHIND);
+    gb_assert_ok(durable_do(&f, gb_buffer_store, "x", &wrote, &err), err);
+    durable_put_ok(&f, "x", 2, LARGE - 5, GB_DURABILITY_BEHIND); /* of another shape as well */
+    rec = durable_get(&f, "x");
     core_fixture_close(&f);
     f.disk_faults = NULL;
     core_fixture_open(&f);
-    ck_assert_int_eq(get(&f, "x").generation, rec.generation + 1);
-    ck_assert_int_ne(get(&f, "x").run, rec.run);
-    ck_assert_uint_eq(get(&f, "x").bytes, LARGE);
-    assert_bytes(&f, "x", 1, LARGE);
-    rec = get(&f, "x");
+    ck_assert_int_eq(durable_get(&f, "x").generation, rec.generation + 1);
+    ck_assert_int_ne(durable_get(&f, "x").run, rec.run);
+    ck_assert_uint_eq(durable_get(&f, "x").bytes, LARGE);
+    durable_assert_bytes(&f, "x", 1, LARGE);
+    rec = durable_get(&f, "x");
     gb_assert_ok(patch(&f, "x", GB_DURABILITY_SYNC, &err), err);
     restart(&f); /* once is enough */
-    ck_assert_int_eq(get(&f, "x").generation, rec.generation);
-    ck_assert_int_eq(get(&f, "x").run, rec.run);
+    ck_assert_int_eq(durable_get(&f, "x").generation, rec.generation);
+    ck_assert_int_eq(durable_get(&f, "x").run, rec.run);
     gb_assert_ok(load(&f, "x", &err), err);
-    assert_bytes(&f, "x", 1, LARGE);
+    durable_assert_bytes(&f, "x", 1, LARGE);
     core_fixture_done(&f);
 }
 END_TEST
@@ -309,7 +247,7 @@ static struct gb_upload *begin(struct core_fixture *f, const char *name, struct 
 static void send_part(struct gb_upload *upload, struct core_wake *wake, size_t from, size_t to) {
     struct gb_error err = GB_ERROR_INIT;
 
-    gb_assert_ok(core_upload_send(upload, wake, sent + from, to - from, &err), err);
+    gb_assert_ok(core_upload_send(upload, wake, durable_sent + from, to - from, &err), err);
 }
 
 static void finish(struct gb_upload *upload, struct core_wake *wake) {
@@ -326,8 +264,8 @@ static void check_write_through(const char *spec) {
     struct core_wake wake;
     struct gb_upload *upload;
 
-    init(&f, spec);
-    core_bytes(1, sent, LARGE);
+    durable_open(&f, spec);
+    core_bytes(1, durable_sent, LARGE);
     upload = begin(&f, "x", &wake);
     send_part(upload, &wake, 0, 2 * 1024 * 1024 + 11);
     core_until(has_one_file, &f, "the file comes with the bytes");
@@ -341,7 +279,7 @@ static void check_write_through(const char *spec) {
     core_wake_done(&wake);
     core_until(has_one_file, &f, "an abandoned upload leaves no file");
     restart(&f);
-    assert_bytes(&f, "x", 1, LARGE);
+    durable_assert_bytes(&f, "x", 1, LARGE);
     core_fixture_done(&f);
 }
 
@@ -357,26 +295,26 @@ static void check_rivals(const char *spec) {
     struct core_wake wake[2];
     struct gb_upload *upload[2];
 
-    init(&f, spec);
-    core_bytes(1, sent, LARGE);
+    durable_open(&f, spec);
+    core_bytes(1, durable_sent, LARGE);
     upload[0] = begin(&f, "x", &wake[0]);
     upload[1] = begin(&f, "x", &wake[1]);
     send_part(upload[0], &wake[0], 0, LARGE);
     finish(upload[0], &wake[0]);
-    core_bytes(2, sent, LARGE);
+    core_bytes(2, durable_sent, LARGE);
     send_part(upload[1], &wake[1], 0, LARGE);
     finish(upload[1], &wake[1]);
     upload[0] = begin(&f, "x", &wake[0]);
     upload[1] = begin(&f, "x", &wake[1]);
-    core_bytes(3, sent, LARGE);
+    core_bytes(3, durable_sent, LARGE);
     send_part(upload[0], &wake[0], 0, LARGE);
-    core_bytes(4, sent, LARGE);
+    core_bytes(4, durable_sent, LARGE);
     send_part(upload[1], &wake[1], 0, LARGE);
     finish(upload[1], &wake[1]);
     finish(upload[0], &wake[0]);
     restart(&f);
-    ck_assert_int_eq(get(&f, "x").generation, 4);
-    assert_bytes(&f, "x", 3, LARGE);
+    ck_assert_int_eq(durable_get(&f, "x").generation, 4);
+    durable_assert_bytes(&f, "x", 3, LARGE);
     core_until(has_one_file, &f, "only the last generation's file stays");
     core_fixture_done(&f);
 }
@@ -398,21 +336,21 @@ static void check_fault(const struct fault *fault) {
     struct gb_error err = GB_ERROR_INIT;
     struct core_fixture f;
 
-    init(&f, "host:discrete");
-    put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
+    durable_open(&f, "host:discrete");
+    durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
     core_fixture_close(&f);
     f.disk_faults = fault->rules;
     core_fixture_open(&f);
-    ck_assert_int_eq(put(&f, "x", 2, LARGE, GB_DURABILITY_SYNC, NULL, &err), -1);
+    ck_assert_int_eq(durable_put(&f, "x", 2, LARGE, GB_DURABILITY_SYNC, NULL, &err), -1);
     ck_assert_msg(err.code == fault->code, "%s: %s", fault->rules, err.detail);
-    assert_bytes(&f, "x", 1, LARGE);
-    ck_assert_int_eq(get(&f, "x").generation, 1);
+    durable_assert_bytes(&f, "x", 1, LARGE);
+    ck_assert_int_eq(durable_get(&f, "x").generation, 1);
     core_until(has_one_file, &f, "a file that was not completed goes");
     core_fixture_close(&f);
     f.disk_faults = NULL;
     core_fixture_open(&f);
-    assert_bytes(&f, "x", 1, LARGE);
-    put_ok(&f, "x", 3, LARGE, GB_DURABILITY_SYNC);
+    durable_assert_bytes(&f, "x", 1, LARGE);
+    durable_put_ok(&f, "x", 3, LARGE, GB_DURABILITY_SYNC);
     core_fixture_done(&f);
 }
 
@@ -447,18 +385,19 @@ START_TEST(test_damage) {
     char path[192];
     FILE *file;
 
-    init(&f, "host");
-    put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
+    durable_open(&f, "host");
+    durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
     core_fixture_close(&f);
     find_file(&f, path, sizeof(path));
     file = fopen(path, "r+b");
     ck_assert(file && fseek(file, 4096 + 2 * 1024 * 1024 + 7, SEEK_SET) == 0);
-    core_bytes(1, sent, LARGE);
-    ck_assert(fputc(sent[2 * 1024 * 1024 + 7] ^ 4, file) != EOF && fclose(file) == 0);
+    core_bytes(1, durable_sent, LARGE);
+    ck_assert(fputc(durable_sent[2 * 1024 * 1024 + 7] ^ 4, file) != EOF && fclose(file) == 0);
     core_fixture_open(&f);
-    gb_assert_ok(core_download(f.core, "default", "x", 100, 2 * 1024 * 1024 - 100, back, &err), err); /* whole blocks */
-    ck_assert(memcmp(back, sent + 100, 2 * 1024 * 1024 - 100) == 0);
-    ck_assert_int_eq(core_download(f.core, "default", "x", 0, LARGE, back, &err), -1);
+    gb_assert_ok(core_download(f.core, "default", "x", 100, 2 * 1024 * 1024 - 100, durable_back, &err),
+                 err); /* whole blocks */
+    ck_assert(memcmp(durable_back, durable_sent + 100, 2 * 1024 * 1024 - 100) == 0);
+    ck_assert_int_eq(core_download(f.core, "default", "x", 0, LARGE, durable_back, &err), -1);
     ck_assert_msg(err.code == GB_ERR_CONTENT_DAMAGED, "%s", err.detail);
     ck_assert_int_eq(load(&f, "x", &err), -1);
     ck_assert_msg(err.code == GB_ERR_CONTENT_DAMAGED, "%s", err.detail);
@@ -472,20 +411,20 @@ START_TEST(test_missing_file_is_lost_until_it_returns) {
     char from[192];
     char to[128];
 
-    init(&f, "host");
-    put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
+    durable_open(&f, "host");
+    durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
     find_file(&f, from, sizeof(from));
     snprintf(to, sizeof(to), "%s/aside", f.store.dir);
     core_fixture_close(&f);
     ck_assert_int_eq(rename(from, to), 0);
     core_fixture_open(&f);
-    ck_assert_int_eq(get(&f, "x").state, GB_BUFFER_LOST);
-    ck_assert_int_eq(core_download(f.core, "default", "x", 0, LARGE, back, &err), -1);
+    ck_assert_int_eq(durable_get(&f, "x").state, GB_BUFFER_LOST);
+    ck_assert_int_eq(core_download(f.core, "default", "x", 0, LARGE, durable_back, &err), -1);
     ck_assert_int_eq(err.code, GB_ERR_CONTENT_LOST);
     core_fixture_close(&f);
     ck_assert_int_eq(rename(to, from), 0);
     core_fixture_open(&f);
-    assert_bytes(&f, "x", 1, LARGE);
+    durable_assert_bytes(&f, "x", 1, LARGE);
     core_fixture_done(&f);
 }
 END_TEST
@@ -496,21 +435,21 @@ START_TEST(test_patch) {
     struct gb_error err = GB_ERROR_INIT;
     struct core_fixture f;
 
-    init(&f, "host");
-    put_ok(&f, "x", 1, LARGE, GB_DURABILITY_NONE);
+    durable_open(&f, "host");
+    durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_NONE);
     ck_assert_uint_eq(count_files(&f), 0);
     gb_assert_ok(patch(&f, "x", GB_DURABILITY_SYNC, &err), err);
     ck_assert_uint_eq(count_files(&f), 1);
     restart(&f);
-    assert_bytes(&f, "x", 1, LARGE);
+    durable_assert_bytes(&f, "x", 1, LARGE);
     ck_assert_int_eq(patch(&f, "x", GB_DURABILITY_NONE, &err), -1); /* the bytes would be gone */
     ck_assert_int_eq(err.code, GB_ERR_NOT_LOADED);
     gb_assert_ok(load(&f, "x", &err), err);
     gb_assert_ok(patch(&f, "x", GB_DURABILITY_NONE, &err), err);
     core_until(has_no_file, &f, "the stored bytes go");
-    assert_bytes(&f, "x", 1, LARGE);
+    durable_assert_bytes(&f, "x", 1, LARGE);
     restart(&f);
-    ck_assert_int_eq(get(&f, "x").state, GB_BUFFER_LOST);
+    ck_assert_int_eq(durable_get(&f, "x").state, GB_BUFFER_LOST);
     core_fixture_done(&f);
 }
 END_TEST
@@ -524,12 +463,12 @@ START_TEST(test_stored_again) {
     f.durable = true;
     f.disk_faults = "unlink=delay/50";
     core_fixture_open(&f);
-    put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
+    durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
     gb_assert_ok(patch(&f, "x", GB_DURABILITY_NONE, &err), err);
     gb_assert_ok(patch(&f, "x", GB_DURABILITY_SYNC, &err), err);
     core_until(has_one_file, &f, "the file of before goes");
     restart(&f);
-    assert_bytes(&f, "x", 1, LARGE);
+    durable_assert_bytes(&f, "x", 1, LARGE);
     core_fixture_done(&f);
 }
 END_TEST
@@ -540,9 +479,9 @@ START_TEST(test_behind_no_longer) {
     struct core_fixture f;
     bool wrote;
 
-    init(&f, "host");
-    put_ok(&f, "x", 1, LARGE, GB_DURABILITY_BEHIND);
-    gb_assert_ok(store(&f, "x", &wrote, &err), err);
+    durable_open(&f, "host");
+    durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_BEHIND);
+    gb_assert_ok(durable_do(&f, gb_buffer_store, "x", &wrote, &err), err);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM stored"), 1);
     gb_assert_ok(patch(&f, "x", GB_DURABILITY_NONE, &err), err);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM stored"), 0);
@@ -556,7 +495,7 @@ START_TEST(test_without_folder) {
     struct core_fixture f;
 
     core_fixture_init(&f, "host");
-    ck_assert_int_eq(put(&f, "x", 1, SMALL, GB_DURABILITY_SYNC, NULL, &err), -1);
+    ck_assert_int_eq(durable_put(&f, "x", 1, SMALL, GB_DURABILITY_SYNC, NULL, &err), -1);
     ck_assert_int_eq(err.code, GB_ERR_UNSUPPORTED);
     core_fixture_done(&f);
 }
@@ -567,13 +506,13 @@ START_TEST(test_no_room_to_load) {
     struct gb_session_params quota = {.has_quota_bytes = true, .quota = {.bytes = SMALL}};
     struct core_fixture f;
 
-    init(&f, "host");
-    put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
+    durable_open(&f, "host");
+    durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
     restart(&f);
     gb_assert_ok(core_session_patch(f.core, "default", &quota, &err), err);
     ck_assert_int_eq(load(&f, "x", &err), -1);
     ck_assert_int_eq(err.code, GB_ERR_QUOTA_EXCEEDED);
-    assert_bytes(&f, "x", 1, LARGE); /* from the disk, without memory */
+    durable_assert_bytes(&f, "x", 1, LARGE); /* from the disk, without memory */
     quota.quota.bytes = GB_UNLIMITED;
     err = GB_ERROR_INIT;
     gb_assert_ok(core_session_patch(f.core, "default", &quota, &err), err);

@@ -2,48 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core_fixture.h"
+#include "durable_fixture.h"
 #include "gb_test.h"
 
-#define LARGE (3u * 1024u * 1024u + 5u)
-
-static char sent[LARGE];
-static char back[LARGE];
-
-static void init(struct core_fixture *f, const char *spec) {
-    core_fixture_prepare(f, spec);
-    f->durable = true;
-    f->config.durable_lag_ms = 3600 * 1000; /* nothing is stored by itself */
-    core_fixture_open(f);
-}
-
-static void put(struct core_fixture *f, const char *name, unsigned seed, size_t n, enum gb_durability durability) {
-    struct gb_upload_params p = core_upload_params("default", name, n);
-    struct gb_error err = GB_ERROR_INIT;
-
-    p.buffer.has_durability = true;
-    p.buffer.durability = durability;
-    core_bytes(seed, sent, n);
-    gb_assert_ok(core_upload(f->core, &p, sent, NULL, &err), err);
-}
-
-static struct gb_buffer_rec get(struct core_fixture *f, const char *name) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_buffer_rec rec;
-
-    gb_assert_ok(core_buffer_get(f->core, "default", name, &rec, &err), err);
-    gb_buffer_rec_done(&rec);
-    return rec;
-}
-
-static void assert_bytes(struct core_fixture *f, const char *name, unsigned seed, size_t n) {
-    struct gb_error err = GB_ERROR_INIT;
-
-    memset(back, 0, n);
-    gb_assert_ok(core_download(f->core, "default", name, 0, n, back, &err), err);
-    core_bytes(seed, sent, n);
-    ck_assert(memcmp(sent, back, n) == 0);
-}
+#define LARGE DURABLE_LARGE
 
 static uint64_t used(struct core_fixture *f) {
     const struct gb_name name = {"default"};
@@ -53,23 +15,6 @@ static uint64_t used(struct core_fixture *f) {
     gb_assert_ok(gb_session_get(f->core, &name, &view, &err), err);
     gb_session_rec_done(&view.rec);
     return view.used_bytes;
-}
-
-static int evict(struct core_fixture *f, const char *name, struct gb_error *err) {
-    struct gb_locator at = core_at("default", name);
-    struct core_wake wake;
-    struct gb_buffer_call *call;
-    int r;
-
-    core_wake_init(&wake);
-    call = core_any_call_new(core_wake, &wake).buffer;
-    gb_buffer_evict(f->core, &at, NULL, call);
-    core_wake_wait(&wake);
-    *err = call->base.error;
-    r = err->code == GB_OK ? 0 : -1;
-    gb_call_unref(&call->base);
-    core_wake_done(&wake);
-    return r;
 }
 
 typedef void sweep_fn(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
@@ -97,30 +42,30 @@ static void check_one(const char *spec, enum gb_durability durability) {
     struct gb_buffer_rec after;
     struct core_fixture f;
 
-    init(&f, spec);
-    put(&f, "x", 1, LARGE, durability);
-    before = get(&f, "x");
-    gb_assert_ok(evict(&f, "x", &err), err);
-    after = get(&f, "x");
+    durable_open(&f, spec);
+    durable_put_ok(&f, "x", 1, LARGE, durability);
+    before = durable_get(&f, "x");
+    gb_assert_ok(durable_do(&f, gb_buffer_evict, "x", NULL, &err), err);
+    after = durable_get(&f, "x");
     ck_assert_int_eq(after.state, GB_BUFFER_STORED);
     ck_assert_int_eq(after.generation, before.generation);
     ck_assert_int_eq(after.run, before.run);
     ck_assert_int_eq(after.stored_generation, durability == GB_DURABILITY_NONE ? 0 : before.generation);
     ck_assert_uint_eq(used(&f), 0);
-    gb_assert_ok(evict(&f, "x", &err), err); /* again: nothing to do */
-    assert_bytes(&f, "x", 1, LARGE);
+    gb_assert_ok(durable_do(&f, gb_buffer_evict, "x", NULL, &err), err); /* again: nothing to do */
+    durable_assert_bytes(&f, "x", 1, LARGE);
     ck_assert_uint_eq(used(&f), 0);
     gb_call_unref(&sweep(&f, gb_session_load, "")->base);
-    ck_assert_int_eq(get(&f, "x").state, GB_BUFFER_READY);
+    ck_assert_int_eq(durable_get(&f, "x").state, GB_BUFFER_READY);
     ck_assert_uint_eq(used(&f), LARGE);
-    assert_bytes(&f, "x", 1, LARGE);
-    gb_assert_ok(evict(&f, "x", &err), err);
-    put(&f, "x", 2, LARGE, durability); /* over bytes that are on disk alone */
-    assert_bytes(&f, "x", 2, LARGE);
-    gb_assert_ok(evict(&f, "x", &err), err);
+    durable_assert_bytes(&f, "x", 1, LARGE);
+    gb_assert_ok(durable_do(&f, gb_buffer_evict, "x", NULL, &err), err);
+    durable_put_ok(&f, "x", 2, LARGE, durability); /* over bytes that are on disk alone */
+    durable_assert_bytes(&f, "x", 2, LARGE);
+    gb_assert_ok(durable_do(&f, gb_buffer_evict, "x", NULL, &err), err);
     core_fixture_close(&f);
     core_fixture_open(&f);
-    ck_assert_int_eq(get(&f, "x").state, durability == GB_DURABILITY_NONE ? GB_BUFFER_LOST : GB_BUFFER_STORED);
+    ck_assert_int_eq(durable_get(&f, "x").state, durability == GB_DURABILITY_NONE ? GB_BUFFER_LOST : GB_BUFFER_STORED);
     core_fixture_done(&f);
 }
 
@@ -137,13 +82,13 @@ START_TEST(test_small_bytes_stay) {
     struct gb_error err = GB_ERROR_INIT;
     struct core_fixture f;
 
-    init(&f, "host");
-    put(&f, "x", 1, 1000, GB_DURABILITY_NONE);
-    ck_assert_int_eq(evict(&f, "x", &err), -1);
+    durable_open(&f, "host");
+    durable_put_ok(&f, "x", 1, 1000, GB_DURABILITY_NONE);
+    ck_assert_int_eq(durable_do(&f, gb_buffer_evict, "x", NULL, &err), -1);
     ck_assert_int_eq(err.code, GB_ERR_INVALID_ARGUMENT);
-    put(&f, "y", 1, 1000, GB_DURABILITY_SYNC);
-    gb_assert_ok(evict(&f, "y", &(struct gb_error){0}), err);
-    assert_bytes(&f, "y", 1, 1000);
+    durable_put_ok(&f, "y", 1, 1000, GB_DURABILITY_SYNC);
+    gb_assert_ok(durable_do(&f, gb_buffer_evict, "y", NULL, &(struct gb_error){0}), err);
+    durable_assert_bytes(&f, "y", 1, 1000);
     core_fixture_done(&f);
 }
 END_TEST
@@ -157,15 +102,15 @@ START_TEST(test_bytes_in_use_stay) {
     struct core_fixture f;
     struct core_wake wake;
 
-    init(&f, "host");
+    durable_open(&f, "host");
     core_wake_init(&wake);
-    put(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
+    durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
     gb_assert_ok(gb_download_open(f.core, &session, &name, &session, core_waker(&wake), &download, &err), err);
-    ck_assert_int_eq(evict(&f, "x", &err), -1);
+    ck_assert_int_eq(durable_do(&f, gb_buffer_evict, "x", NULL, &err), -1);
     ck_assert_int_eq(err.code, GB_ERR_BUFFER_BUSY);
     gb_download_free(download, false);
     err = GB_ERROR_INIT;
-    gb_assert_ok(evict(&f, "x", &err), err);
+    gb_assert_ok(durable_do(&f, gb_buffer_evict, "x", NULL, &err), err);
     core_wake_done(&wake);
     core_fixture_done(&f);
 }
@@ -178,12 +123,12 @@ START_TEST(test_session) {
     char name[16];
     int i;
 
-    init(&f, "host");
+    durable_open(&f, "host");
     for (i = 0; i < 40; i++) {
         snprintf(name, sizeof(name), "%s%d", i % 2 ? "odd" : "even", i);
-        put(&f, name, (unsigned)i, 100000, i % 4 ? GB_DURABILITY_NONE : GB_DURABILITY_SYNC);
+        durable_put_ok(&f, name, (unsigned)i, 100000, i % 4 ? GB_DURABILITY_NONE : GB_DURABILITY_SYNC);
     }
-    put(&f, "odd.small", 1, 10, GB_DURABILITY_NONE);
+    durable_put_ok(&f, "odd.small", 1, 10, GB_DURABILITY_NONE);
     call = sweep(&f, gb_session_evict, "odd");
     ck_assert_uint_eq(call->buffers, 20);
     ck_assert_uint_eq(call->bytes, 20 * 100000);
@@ -203,8 +148,8 @@ START_TEST(test_session) {
     gb_call_unref(&call->base);
     for (i = 0; i < 40; i++) {
         snprintf(name, sizeof(name), "%s%d", i % 2 ? "odd" : "even", i);
-        ck_assert_int_eq(get(&f, name).state, GB_BUFFER_READY);
-        assert_bytes(&f, name, (unsigned)i, 100000);
+        ck_assert_int_eq(durable_get(&f, name).state, GB_BUFFER_READY);
+        durable_assert_bytes(&f, name, (unsigned)i, 100000);
     }
     core_fixture_done(&f);
 }
@@ -219,11 +164,11 @@ START_TEST(test_no_room_on_disk) {
     f.durable = true;
     f.disk_faults = "fallocate=ENOSPC";
     core_fixture_open(&f);
-    put(&f, "x", 1, LARGE, GB_DURABILITY_NONE);
-    ck_assert_int_eq(evict(&f, "x", &err), -1);
+    durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_NONE);
+    ck_assert_int_eq(durable_do(&f, gb_buffer_evict, "x", NULL, &err), -1);
     ck_assert_int_eq(err.code, GB_ERR_STORAGE_FULL);
-    ck_assert_int_eq(get(&f, "x").state, GB_BUFFER_READY);
-    assert_bytes(&f, "x", 1, LARGE);
+    ck_assert_int_eq(durable_get(&f, "x").state, GB_BUFFER_READY);
+    durable_assert_bytes(&f, "x", 1, LARGE);
     core_fixture_done(&f);
 }
 END_TEST
