@@ -6,9 +6,13 @@
 #define GB_BACKEND(name, open)                                                                                         \
     int open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
 #define GB_BACKEND_PROBE(main) int main(int argc, char **argv);
+#define GB_BACKEND_PROBER(main, start)                                                                                 \
+    GB_BACKEND_PROBE(main)                                                                                             \
+    int start(struct gb_error *err);
 #include "backend/backends.def"
 #undef GB_BACKEND
 #undef GB_BACKEND_PROBE
+#undef GB_BACKEND_PROBER
 
 #define PERMITTED "auto, cuda, host[:KEY=VALUE,...], host:discrete[,KEY=VALUE...], fault:RULE[,RULE...]:SPEC"
 
@@ -80,10 +84,28 @@ int gb_backend_probe(int argc, char **argv) {
 #define GB_BACKEND_PROBE(main)                                                                                         \
     if (status < 0)                                                                                                    \
         status = main(argc, argv);
+#define GB_BACKEND_PROBER(main, start) GB_BACKEND_PROBE(main)
 #include "backend/backends.def"
 #undef GB_BACKEND
 #undef GB_BACKEND_PROBE
+#undef GB_BACKEND_PROBER
     (void)argc;
     (void)argv;
     return status;
+}
+
+int gb_backend_prober_start(struct gb_error *err) {
+    int rc = 0;
+
+#define GB_BACKEND(name, open)
+#define GB_BACKEND_PROBE(main)
+#define GB_BACKEND_PROBER(main, start)                                                                                 \
+    if (rc == 0)                                                                                                       \
+        rc = start(err);
+#include "backend/backends.def"
+#undef GB_BACKEND
+#undef GB_BACKEND_PROBE
+#undef GB_BACKEND_PROBER
+    (void)err;
+    return rc;
 }

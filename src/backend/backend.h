@@ -45,6 +45,10 @@ int gb_backend_open(const char *spec, struct gb_backend **ret, char *ret_note, s
  * started for that, and goes on; else its exit status. */
 int gb_backend_probe(int argc, char **argv);
 
+/* For a process that is about to lose the right to start such a process: one that starts them in its place, and ends
+ * with it. Nothing where no backend needs one. */
+int gb_backend_prober_start(struct gb_error *err);
+
 /* NULL is accepted. All streams must be idle, all handles given back. */
 void gb_backend_close(struct gb_backend *be);
 

@@ -138,11 +138,11 @@ static int enter_files(struct gb_daemon *daemon, struct gb_error *err) {
     struct files files = {.count = 0};
     int rc;
 
-    /* On an H100 the driver did not start with the files that are known to be CUDA's (cudaErrorOperatingSystem). */
-    if (strcmp(daemon->options.landlock, "auto") == 0 ? cuda || instrumented()
-                                                      : strcmp(daemon->options.landlock, "off") == 0)
+    if (strcmp(daemon->options.landlock, "auto") == 0 ? instrumented() : strcmp(daemon->options.landlock, "off") == 0)
         return 0;
     rc = files_of(daemon, &files, err);
+    if (rc == 0 && cuda)
+        rc = gb_backend_prober_start(err);
     /* SQLite's files for large sorts would go where nothing may be written. */
     if (rc == 0 && setenv("SQLITE_TMPDIR", daemon->state_dir, 0) != 0)
         rc = gb_error_errno(err, GB_ERR_INTERNAL, "setenv", errno);

@@ -13,4 +13,11 @@ int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, stru
 #define GB_CUDA_PROBE "gpubufd-probe"
 int gb_cuda_probe_main(int argc, char **argv);
 
+/* The process that starts such probes for a daemon under Landlock: the driver writes the names of its threads into
+ * /proc, under the process's number, which no rule can name before there is a process. */
+#define GB_CUDA_PROBER "gpubufd-prober"
+int gb_cuda_prober_main(int argc, char **argv);
+/* Before the rules are in force, once. The process ends with this one. */
+int gb_cuda_prober_start(struct gb_error *err);
+
 #endif

@@ -353,8 +353,35 @@ void gb_cuda_imports_free(struct cuda_backend *be);
 
 /* --- probe.c ------------------------------------------------------------------------------------------------------ */
 
+struct gb_cuda_probe_request {
+    int device;
+    unsigned char handle[GB_EXPORT_HANDLE_BYTES];
+};
+
+/* What the probe's process says, in one write, which a pipe keeps together: CUDA's number, and the call that gave it. */
+struct gb_cuda_probe_answer {
+    int rc;
+    char call[48];
+};
+
+struct gb_cuda_probe_result {
+    int error;  /* errno where no process could be started */
+    bool heard; /* answer is set */
+    int status; /* of the process's end */
+    struct gb_cuda_probe_answer answer;
+};
+
+/* Starts the process that opens the pool, and waits for its end. */
+void gb_cuda_probe_run(const struct gb_cuda_probe_request *what, int pool_fd, struct gb_cuda_probe_result *ret);
+
 /* Has another process open the pool and the pointer of *what; CANNOT_ADOPT where it does not come back. Takes as long
  * as a context takes to be made, and 20 seconds at most. */
 int gb_cuda_probe(const struct gb_import *what, struct gb_error *err);
+
+/* --- prober.c ----------------------------------------------------------------------------------------------------- */
+
+/* False where gb_cuda_prober_start() was not called: this process starts the probe itself. Any thread; one request at a
+ * time goes to the prober. */
+bool gb_cuda_prober_ask(const struct gb_cuda_probe_request *what, int pool_fd, struct gb_cuda_probe_result *ret);
 
 #endif

@@ -21,12 +21,6 @@
 #define ANSWER_FD 4
 #define HEX_SIZE (2 * GB_EXPORT_HANDLE_BYTES + 1)
 
-/* In one write, which a pipe keeps together. */
-struct answer {
-    int rc;
-    char call[48];
-};
-
 /* --- the probe's process ------------------------------------------------------------------------------------------ */
 
 static int read_hex(const char *text, unsigned char *ret) {
@@ -43,7 +37,7 @@ static int read_hex(const char *text, unsigned char *ret) {
     return 0;
 }
 
-static cudaError_t try_import(int device, struct cudaMemPoolPtrExportData *data, struct answer *answer) {
+static cudaError_t try_import(int device, struct cudaMemPoolPtrExportData *data, struct gb_cuda_probe_answer *answer) {
     cudaMemPool_t pool;
     cudaError_t rc;
     void *at = NULL;
@@ -65,7 +59,7 @@ static cudaError_t try_import(int device, struct cudaMemPoolPtrExportData *data,
 int gb_cuda_probe_main(int argc, char **argv) {
     const struct rlimit no_core = {0, 0};
     struct cudaMemPoolPtrExportData data;
-    struct answer answer = {0};
+    struct gb_cuda_probe_answer answer = {0};
     unsigned char bytes[GB_EXPORT_HANDLE_BYTES];
 
     if (argc == 0 || strcmp(argv[0], GB_CUDA_PROBE) != 0)
@@ -109,7 +103,7 @@ static int spawn(char *const argv[], int pool_fd, int answer_fd, pid_t *ret) {
 }
 
 /* True when the probe has answered; it is gone afterwards. */
-static bool hear(int fd, pid_t pid, struct answer *ret, int *ret_status) {
+static bool hear(int fd, pid_t pid, struct gb_cuda_probe_answer *ret, int *ret_status) {
     uint64_t end_ns = gb_clock_ns() + PROBE_S * GB_NS_PER_S;
     struct pollfd p = {.fd = fd, .events = POLLIN};
     uint64_t now_ns;
@@ -130,49 +124,54 @@ static bool hear(int fd, pid_t pid, struct answer *ret, int *ret_status) {
     return heard;
 }
 
-static int run(char *const argv[], int pool_fd, struct answer *ret, bool *ret_heard, int *ret_status,
-               struct gb_error *err) {
-    int ends[2];
-    pid_t pid = 0;
-    int r;
-
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return gb_error_errno(err, GB_ERR_SATURATED, "pipe2", errno);
-    r = spawn(argv, pool_fd, ends[1], &pid);
-    close(ends[1]);
-    if (r == 0)
-        *ret_heard = hear(ends[0], pid, ret, ret_status);
-    close(ends[0]);
-    return r == 0 ? 0 : gb_error_errno(err, GB_ERR_SATURATED, "posix_spawn", r);
-}
-
-int gb_cuda_probe(const struct gb_import *what, struct gb_error *err) {
+void gb_cuda_probe_run(const struct gb_cuda_probe_request *what, int pool_fd, struct gb_cuda_probe_result *ret) {
     char name[] = GB_CUDA_PROBE;
     char device[16];
     char hex[HEX_SIZE];
     char *argv[] = {name, device, hex, NULL};
-    struct answer answer = {0};
-    bool heard = false;
-    int status = 0;
+    int ends[2];
+    pid_t pid = 0;
     size_t i;
 
+    *ret = (struct gb_cuda_probe_result){.heard = false};
     snprintf(device, sizeof(device), "%d", what->device);
     for (i = 0; i < GB_EXPORT_HANDLE_BYTES; i++)
         snprintf(hex + 2 * i, 3, "%02x", what->handle[i]);
-    if (run(argv, what->fd, &answer, &heard, &status, err) < 0)
-        return -1;
-    if (!heard)
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        ret->error = errno;
+        return;
+    }
+    ret->error = spawn(argv, pool_fd, ends[1], &pid);
+    close(ends[1]);
+    if (ret->error == 0)
+        ret->heard = hear(ends[0], pid, &ret->answer, &ret->status);
+    close(ends[0]);
+}
+
+int gb_cuda_probe(const struct gb_import *what, struct gb_error *err) {
+    struct gb_cuda_probe_request request = {.device = what->device};
+    struct gb_cuda_probe_result result;
+    const struct gb_cuda_probe_answer *answer = &result.answer;
+    int status;
+
+    memcpy(request.handle, what->handle, sizeof(request.handle));
+    if (!gb_cuda_prober_ask(&request, what->fd, &result))
+        gb_cuda_probe_run(&request, what->fd, &result);
+    if (result.error != 0)
+        return gb_error_errno(err, GB_ERR_SATURATED, "the start of a process that opens the pool", result.error);
+    status = result.status;
+    if (!result.heard)
         return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
                             "a process that opened the pool and its pointer %s: allocations of a pool are taken up to "
                             "%llu bytes, as cudaMemPoolExportToShareableHandle and cudaMemPoolExportPointer gave them",
                             WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL ? "died of it" : "did not come back",
                             GB_EXPORT_POOL_MAX_BYTES);
-    if (answer.rc == cudaSuccess)
+    if (answer->rc == cudaSuccess)
         return 0;
-    gb_error_native(err, "cuda", answer.rc, cudaGetErrorName((cudaError_t)answer.rc), answer.call);
+    gb_error_native(err, "cuda", answer->rc, cudaGetErrorName((cudaError_t)answer->rc), answer->call);
     return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
                         "CUDA does not take it for a pool and a pointer into it (%s: %s): give what "
                         "cudaMemPoolExportToShareableHandle and cudaMemPoolExportPointer gave, in another process and "
                         "while the memory lives",
-                        answer.call, cudaGetErrorString((cudaError_t)answer.rc));
+                        answer->call, cudaGetErrorString((cudaError_t)answer->rc));
 }

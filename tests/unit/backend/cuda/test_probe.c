@@ -11,7 +11,7 @@
 #include "backend/cuda/internal.h"
 #include "gb_test.h"
 
-enum { FOR_CUDA, DIES, LEAVES, TAKES_IT };
+enum { FOR_CUDA, DIES, LEAVES, TAKES_IT, ENDS_PROBER };
 
 /* As the probe answers: a number of CUDA's, and a call. */
 struct answer {
@@ -30,6 +30,9 @@ static int probe(int argc, char **argv) {
         (void)setrlimit(RLIMIT_CORE, &no_core);
         raise(SIGSEGV);
         return 1;
+    case ENDS_PROBER: /* which is its parent */
+        (void)kill(getppid(), SIGKILL);
+        return 0;
     case LEAVES:
         return 0;
     case TAKES_IT: /* and has the descriptor */
@@ -89,14 +92,37 @@ START_TEST(what_cuda_says_is_told) {
 }
 END_TEST
 
+/* Where Landlock confines the daemon, another process starts the probes. What comes back is the same, and a prober that
+ * has ended is an error of its own. */
+START_TEST(a_prober_starts_probes_too) {
+    struct gb_error err = GB_ERROR_INIT;
+    int before;
+
+    gb_assert_ok(gb_cuda_prober_start(&err), err);
+    before = open_files();
+    gb_assert_ok(ask(TAKES_IT, &err), err);
+    gb_assert_fails(ask(DIES, &err), err, GB_ERR_CANNOT_ADOPT);
+    gb_assert_fails(ask(LEAVES, &err), err, GB_ERR_CANNOT_ADOPT);
+    gb_assert_fails(ask(FOR_CUDA, &err), err, GB_ERR_CANNOT_ADOPT);
+    gb_assert_ok(ask(TAKES_IT, &err), err);
+    gb_assert_fails(ask(ENDS_PROBER, &err), err, GB_ERR_SATURATED);
+    gb_assert_fails(ask(TAKES_IT, &err), err, GB_ERR_SATURATED);
+    ck_assert_int_eq(open_files(), before);
+}
+END_TEST
+
 int main(int argc, char **argv) {
+    int probed = gb_cuda_prober_main(argc, argv);
     Suite *suite;
 
+    if (probed >= 0)
+        return probed;
     if (argc > 0 && strcmp(argv[0], GB_CUDA_PROBE) == 0)
         return probe(argc, argv);
     suite = suite_create("cuda_probe");
     gb_test_add(suite, "survived", what_is_survived_is_taken, 60);
     gb_test_add(suite, "refused", what_is_not_survived_is_refused, 60);
     gb_test_add(suite, "told", what_cuda_says_is_told, 60);
+    gb_test_add(suite, "prober", a_prober_starts_probes_too, 120);
     return gb_test_run(suite);
 }
