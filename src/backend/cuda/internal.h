@@ -358,7 +358,8 @@ struct gb_cuda_probe_request {
     unsigned char handle[GB_EXPORT_HANDLE_BYTES];
 };
 
-/* What the probe's process says, in one write, which a pipe keeps together: CUDA's number, and the call that gave it. */
+/* What the probe's process says, in one write, which a pipe keeps together: CUDA's number, and the call that gave
+ * it. */
 struct gb_cuda_probe_answer {
     int rc;
     char call[48];
