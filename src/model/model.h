@@ -55,10 +55,12 @@ struct gb_session_rec {
     struct gb_name name;
     struct gb_quota quota;
     uint64_t idle_ttl_s;           /* 0: never expires */
-    enum gb_durability durability; /* of new buffers that are made without one */
-    int64_t pool_id;               /* its current pool; 0, or a pool that is gone: the device's own */
-    struct gb_text *labels;        /* a reference */
-    int64_t version;               /* raised by every change of this record */
+    enum gb_durability durability; /* of new buffers that are made without one, as spill */
+    enum gb_spill spill;
+    int priority;           /* buffers of a lower one leave memory first */
+    int64_t pool_id;        /* its current pool; 0, or a pool that is gone: the device's own */
+    struct gb_text *labels; /* a reference */
+    int64_t version;        /* raised by every change of this record */
     int64_t created_at_us;
     int64_t updated_at_us;
 };

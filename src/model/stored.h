@@ -20,6 +20,16 @@ const char *gb_durability_name(enum gb_durability durability);
 /* Returns 0, or -1 with INVALID_ARGUMENT. */
 int gb_durability_parse(const char *name, size_t len, enum gb_durability *ret, struct gb_error *err);
 
+/* Where bytes that are not durable may go when memory is wanted for others. */
+enum gb_spill {
+    GB_SPILL_NEVER, /* they stay in memory */
+    GB_SPILL_DISK,  /* to the disk, until they are wanted again or the process ends */
+    GB_SPILL_COUNT
+};
+const char *gb_spill_name(enum gb_spill spill);
+/* Returns 0, or -1 with INVALID_ARGUMENT. */
+int gb_spill_parse(const char *name, size_t len, enum gb_spill *ret, struct gb_error *err);
+
 /* The bytes have a checksum for each block of this size; the last block may be shorter. */
 #define GB_STORED_BLOCK_BYTES (1024u * 1024u)
 /* Bytes up to this size lie in the database, beside the record. */

@@ -227,7 +227,12 @@ static const char *const steps[] = {
     " data BLOB"             /* last, so that reading the others leaves it out; NULL: a file has the bytes */
     ") STRICT;"
     /* Which files of bytes belong to this database. */
-    "CREATE TABLE identity(id INTEGER PRIMARY KEY CHECK(id = 1), uuid TEXT NOT NULL) STRICT;"
+    "CREATE TABLE identity(id INTEGER PRIMARY KEY CHECK(id = 1), uuid TEXT NOT NULL) STRICT;",
+
+    "ALTER TABLE buffers ADD COLUMN spill TEXT NOT NULL DEFAULT 'never';"
+    "ALTER TABLE buffers ADD COLUMN resident INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sessions ADD COLUMN spill TEXT NOT NULL DEFAULT 'never';"
+    "ALTER TABLE sessions ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;"
     "INSERT INTO identity VALUES(1, lower(hex(randomblob(16))));",
 };
 

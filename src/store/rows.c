@@ -8,23 +8,26 @@
 const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_PUT_SESSION] =
         "INSERT INTO sessions(id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version,"
-        " created_at_us, updated_at_us, pool_id, durability)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+        " created_at_us, updated_at_us, pool_id, durability, spill, priority)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
         " ON CONFLICT(id) DO UPDATE SET name = ?2, quota_bytes = ?3, quota_buffers = ?4, quota_pinned_bytes = ?5,"
         " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10, pool_id = ?11,"
-        " durability = ?12",
+        " durability = ?12, spill = ?13, priority = ?14",
     [GB_ROW_PUT_BUFFER] =
         "INSERT INTO buffers(id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation,"
-        " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head, sealed, durability)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)"
+        " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head, sealed, durability,"
+        " spill, resident)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,"
+        " ?23)"
         " ON CONFLICT(id) DO UPDATE SET bytes = ?4, dtype = ?5, shape = ?6, kind = ?7,"
         " device = ?8, pool = ?9, stream = ?10, state = ?11, generation = ?12, version = ?13, crc32c = ?14,"
         " labels = ?15, created_at_us = ?16, updated_at_us = ?17, mirrored = ?18, head = ?19,"
-        " sealed = ?20, durability = ?21",
+        " sealed = ?20, durability = ?21, spill = ?22, resident = ?23",
     [GB_ROW_UPDATE_BUFFER] =
         "UPDATE buffers SET bytes = ?4, dtype = ?5, shape = ?6, kind = ?7, device = ?8, pool = ?9, stream = ?10,"
         " state = ?11, generation = ?12, version = ?13, crc32c = ?14, labels = ?15, created_at_us = ?16,"
-        " updated_at_us = ?17, mirrored = ?18, head = ?19, sealed = ?20, durability = ?21 WHERE id = ?1",
+        " updated_at_us = ?17, mirrored = ?18, head = ?19, sealed = ?20, durability = ?21,"
+        " spill = ?22, resident = ?23 WHERE id = ?1",
     [GB_ROW_PUT_POOL] =
         "INSERT INTO pools(id, session_id, name, device, max_bytes, release_threshold_bytes, follow_event_dependencies,"
         " allow_opportunistic, allow_internal_dependencies, exportable, version, created_at_us, updated_at_us)"
@@ -68,11 +71,12 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
 
 const char gb_row_get_sessions_sql[] =
     "SELECT id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version, created_at_us,"
-    " updated_at_us, pool_id, durability FROM sessions ORDER BY id";
+    " updated_at_us, pool_id, durability, spill, priority FROM sessions ORDER BY id";
 
 const char gb_row_get_buffers_sql[] =
     "SELECT id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation, version, crc32c,"
-    " labels, created_at_us, updated_at_us, mirrored, head, sealed, durability FROM buffers ORDER BY id";
+    " labels, created_at_us, updated_at_us, mirrored, head, sealed, durability, spill, resident FROM buffers"
+    " ORDER BY id";
 
 const char gb_row_get_pools_sql[] =
     "SELECT id, session_id, name, device, max_bytes, release_threshold_bytes, follow_event_dependencies,"
@@ -156,6 +160,8 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     bind_i64(&b, rec->updated_at_us);
     bind_i64(&b, rec->pool_id);
     bind_text(&b, gb_durability_name(rec->durability));
+    bind_text(&b, gb_spill_name(rec->spill));
+    bind_i64(&b, rec->priority);
     return b.result;
 }
 
@@ -253,6 +259,8 @@ int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec, cons
     bind_next_text(&b, gb_head_name(rec->head), gb_head_name(before->head));
     bind_next_i64(&b, rec->sealed, before->sealed);
     bind_next_text(&b, gb_durability_name(rec->durability), gb_durability_name(before->durability));
+    bind_next_text(&b, gb_spill_name(rec->spill), gb_spill_name(before->spill));
+    bind_next_i64(&b, rec->resident, before->resident);
     return b.result;
 }
 
@@ -354,6 +362,15 @@ static enum gb_durability read_durability(struct reader *r) {
     return durability;
 }
 
+static enum gb_spill read_spill(struct reader *r) {
+    enum gb_spill spill = GB_SPILL_NEVER;
+    size_t len;
+    const char *text = read_text(r, &len);
+
+    r->bad |= gb_spill_parse(text, len, &spill, NULL) < 0;
+    return spill;
+}
+
 static uint32_t read_u32(struct reader *r) {
     int64_t value = read_i64(r);
 
@@ -377,6 +394,8 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
     ret->updated_at_us = read_i64(&r);
     ret->pool_id = read_i64(&r);
     ret->durability = read_durability(&r);
+    ret->spill = read_spill(&r);
+    ret->priority = (int)read_i64(&r);
     if (r.bad) {
         gb_session_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of session %lld cannot be understood",
@@ -435,6 +454,8 @@ int gb_row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_
     r.bad |= gb_head_parse(text, len, &ret->head, NULL) < 0;
     ret->sealed = read_i64(&r) != 0;
     ret->durability = read_durability(&r);
+    ret->spill = read_spill(&r);
+    ret->resident = read_i64(&r) != 0;
     if (r.bad) {
         gb_buffer_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of buffer %lld cannot be understood",

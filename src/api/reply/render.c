@@ -18,6 +18,8 @@ void gb_render_session(struct gb_json_writer *out, const char *key, const struct
     gb_json_close(out, '}');
     gb_json_put_u64(out, "idle_ttl_s", rec->idle_ttl_s);
     gb_json_put_string(out, "durability", gb_durability_name(rec->durability));
+    gb_json_put_string(out, "spill", gb_spill_name(rec->spill));
+    gb_json_put_i64(out, "priority", rec->priority);
     gb_json_put_string(out, "pool", view->pool.s);
     gb_json_put_u64(out, "used_bytes", view->used_bytes);
     gb_json_put_u64(out, "used_pinned_bytes", view->used_pinned_bytes);
@@ -110,6 +112,8 @@ void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *a
         gb_json_put_i64(out, "stored_generation", rec->stored_generation);
     else
         gb_json_put_null(out, "stored_generation");
+    gb_json_put_string(out, "spill", gb_spill_name(rec->spill));
+    gb_json_put_bool(out, "resident", rec->resident);
     *gb_digits_hex(crc, rec->crc32c, 8) = '\0';
     if (rec->has_crc32c)
         gb_json_put_string(out, "crc32c", crc);

@@ -46,6 +46,17 @@ static int read_device(const struct gb_api *api, const json_t *body, struct gb_b
     return r < 0 ? -1 : 0;
 }
 
+int gb_buffer_place_read(const json_t *body, struct gb_buffer_params *params, struct gb_error *err) {
+    int r = gb_json_spill(body, "spill", &params->spill, err);
+
+    if (r < 0)
+        return -1;
+    params->has_spill = r > 0;
+    r = gb_json_bool(body, "resident", &params->resident, err);
+    params->has_resident = r > 0;
+    return r < 0 ? -1 : 0;
+}
+
 int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const char *key,
                           struct gb_buffer_params *params, struct gb_error *err) {
     int r = gb_json_name(body, key, &params->name, err);
@@ -64,6 +75,8 @@ int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const ch
     if (r < 0)
         return -1;
     params->has_durability = r > 0;
+    if (gb_buffer_place_read(body, params, err) < 0)
+        return -1;
     r = gb_json_take_labels(body, "labels", NULL, &params->labels, err);
     params->has_labels = r > 0;
     return r < 0 ? -1 : 0;

@@ -6,10 +6,13 @@
 
 #include "api/context.h"
 
-/* Reads bytes, dtype, shape, kind, pool, device, stream, mirrored, durability and labels, and the field key, which
- * names the buffer. Returns 0 or -1. */
+/* Reads bytes, dtype, shape, kind, pool, device, stream, mirrored, durability, spill, resident and labels, and the
+ * field key, which names the buffer. Returns 0 or -1. */
 int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const char *key,
                           struct gb_buffer_params *params, struct gb_error *err);
+
+/* Reads spill and resident, which say whether the bytes may leave memory by themselves. Returns 0 or -1. */
+int gb_buffer_place_read(const json_t *body, struct gb_buffer_params *params, struct gb_error *err);
 
 /* Reads bytes, dtype and shape alone. bytes and shape say the same thing: the missing one follows from the other.
  * Returns 0 or -1. */

@@ -226,6 +226,15 @@ int gb_json_durability(const json_t *object, const char *key, enum gb_durability
     return gb_durability_parse(text, strlen(text), ret, err) < 0 ? -1 : 1;
 }
 
+int gb_json_spill(const json_t *object, const char *key, enum gb_spill *ret, struct gb_error *err) {
+    const char *text;
+    int r = gb_json_string(object, key, &text, err);
+
+    if (r <= 0)
+        return r;
+    return gb_spill_parse(text, strlen(text), ret, err) < 0 ? -1 : 1;
+}
+
 int gb_json_kind(const json_t *object, const char *key, enum gb_kind *ret, struct gb_error *err) {
     const char *text;
     int r = gb_json_string(object, key, &text, err);

@@ -31,6 +31,7 @@ int gb_json_string(const json_t *object, const char *key, const char **ret, stru
 int gb_json_child(const json_t *object, const char *key, const json_t **ret, struct gb_error *err);
 int gb_json_name(const json_t *object, const char *key, struct gb_name *ret, struct gb_error *err);
 int gb_json_dtype(const json_t *object, const char *key, enum gb_dtype *ret, struct gb_error *err);
+int gb_json_spill(const json_t *object, const char *key, enum gb_spill *ret, struct gb_error *err);
 int gb_json_durability(const json_t *object, const char *key, enum gb_durability *ret, struct gb_error *err);
 int gb_json_kind(const json_t *object, const char *key, enum gb_kind *ret, struct gb_error *err);
 int gb_json_shape(const json_t *object, const char *key, struct gb_shape *ret, struct gb_error *err);

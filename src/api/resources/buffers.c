@@ -45,8 +45,9 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
     int r;
 
     if (gb_param_name(request, 0, "session name", &params.session, err) < 0 ||
-        gb_body_object(request, "name bytes dtype shape kind pool device stream mirrored durability labels", false,
-                       &body, err) < 0)
+        gb_body_object(request,
+                       "name bytes dtype shape kind pool device stream mirrored durability spill resident labels",
+                       false, &body, err) < 0)
         return GB_STEP_ERROR;
     r = gb_buffer_params_read(gb_api_of(request), body, "name", &params, err);
     json_decref(body);
@@ -232,7 +233,7 @@ enum gb_step gb_api_buffer_list(struct gb_http_request *request, struct gb_http_
 
 /* --- change ------------------------------------------------------------------------------------------------------- */
 
-/* Reads another durability, another dtype and shape of the same bytes, and labels to be merged. The latter two build on
+/* Reads another durability, what may take the bytes out of memory, another dtype and shape of the same bytes, and labels to be merged. The latter two build on
  * the record as it is now; the conditions make sure that it is the same when the change is made. */
 static int read_patch(const json_t *body, const struct gb_buffer_rec *rec, struct gb_buffer_params *params,
                       struct gb_error *err) {
@@ -241,7 +242,7 @@ static int read_patch(const json_t *body, const struct gb_buffer_rec *rec, struc
     int has_labels;
     int has_durability = gb_json_durability(body, "durability", &params->durability, err);
 
-    if (has_durability < 0)
+    if (has_durability < 0 || gb_buffer_place_read(body, params, err) < 0)
         return -1;
     params->has_durability = has_durability > 0;
     params->dtype = rec->dtype;
@@ -268,7 +269,7 @@ static int prepare_patch(const struct gb_http_request *request, const struct gb_
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "labels dtype shape durability", false, &body, err) < 0)
+    if (gb_body_object(request, "labels dtype shape durability spill resident", false, &body, err) < 0)
         return -1;
     r = gb_buffer_get(gb_api_of(request)->core, at, &rec, err);
     if (r == 0)

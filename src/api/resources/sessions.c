@@ -34,6 +34,24 @@ static int read_quota(const json_t *body, struct gb_session_params *params, stru
     return r < 0 ? -1 : 0;
 }
 
+#define PRIORITY_MAX 1000
+
+static int read_priority(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
+    uint64_t priority = 0;
+    int r = gb_json_u64(body, "priority", &priority, err);
+
+    if (r < 0)
+        return -1;
+    if (priority > PRIORITY_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "'priority' is a whole number from 0 to %d: the buffers of sessions of a lower one leave "
+                            "memory first",
+                            PRIORITY_MAX);
+    params->has_priority = r > 0;
+    params->priority = (int)priority;
+    return 0;
+}
+
 /* The fields that create and patch share. old_labels: the labels that the given ones are merged into; NULL for none. */
 static int read_fields(const json_t *body, const char *old_labels, struct gb_session_params *params,
                        struct gb_error *err) {
@@ -49,6 +67,10 @@ static int read_fields(const json_t *body, const char *old_labels, struct gb_ses
     if (r < 0)
         return -1;
     params->has_durability = r > 0;
+    r = gb_json_spill(body, "spill", &params->spill, err);
+    if (r < 0 || read_priority(body, params, err) < 0)
+        return -1;
+    params->has_spill = r > 0;
     r = gb_json_take_labels(body, "labels", old_labels, &params->labels, err);
     params->has_labels = r > 0;
     return r < 0 ? -1 : 0;
@@ -80,7 +102,7 @@ static int read_create(const struct gb_http_request *request, struct gb_session_
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "name labels quota idle_ttl_s durability", false, &body, err) < 0)
+    if (gb_body_object(request, "name labels quota idle_ttl_s durability spill priority", false, &body, err) < 0)
         return -1;
     r = gb_json_name(body, "name", &params->name, err);
     if (r == 0)
@@ -160,7 +182,7 @@ static int read_patch(const struct gb_http_request *request, const struct gb_nam
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "labels quota idle_ttl_s pool durability", false, &body, err) < 0)
+    if (gb_body_object(request, "labels quota idle_ttl_s pool durability spill priority", false, &body, err) < 0)
         return -1;
     r = read_pool(body, params, err);
     if (r == 0)

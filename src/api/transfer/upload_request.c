@@ -70,7 +70,8 @@ static int read_device(const struct gb_http_request *request, struct gb_buffer_p
 
 static int read_placement(const struct gb_http_request *request, struct gb_upload_params *params,
                           struct gb_error *err) {
-    static const char *const fixed[] = {"dtype", "shape", "kind", "pool", "device", "mirrored", "durability"};
+    static const char *const fixed[] = {"dtype", "shape", "kind", "pool", "device", "mirrored", "durability", "spill"};
+    const struct gb_http_text *spill = gb_http_query(request, "spill");
     const struct gb_http_text *durability = gb_http_query(request, "durability");
     const struct gb_http_text *kind = gb_http_query(request, "kind");
     size_t i;
@@ -84,6 +85,9 @@ static int read_placement(const struct gb_http_request *request, struct gb_uploa
     params->buffer.has_kind = kind != NULL;
     params->buffer.has_durability = durability != NULL;
     if (durability && gb_durability_parse(durability->s, durability->len, &params->buffer.durability, err) < 0)
+        return -1;
+    params->buffer.has_spill = spill != NULL;
+    if (spill && gb_spill_parse(spill->s, spill->len, &params->buffer.spill, err) < 0)
         return -1;
     if (read_device(request, &params->buffer, err) < 0)
         return -1;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "core/buffer/guard.h"
 #include "core/stored/load.h"
 
@@ -156,6 +157,7 @@ int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name
     if (b->rec.state == GB_BUFFER_LOST || (!content && !b->rec.mirrored))
         return gb_lost(b, err);
     gb_buffer_copy_locked(b, ret_rec);
+    b->used_ns = gb_clock_ns();
     *ret_content = content ? gb_content_ref(content) : NULL;
     return 0;
 }
@@ -177,9 +179,17 @@ static bool count_absent(struct gb_session *session, const struct gb_buffer *b, 
     return true;
 }
 
+/* Bytes that the disk has or will have may leave memory when others want it. */
+static bool movable(const struct gb_buffer *b) {
+    return b->rec.state == GB_BUFFER_READY && !b->rec.resident &&
+           (b->rec.durability != GB_DURABILITY_NONE || b->rec.spill != GB_SPILL_NEVER);
+}
+
 static void count_in(struct gb_session *session, const struct gb_buffer *b) {
     struct gb_core *core = session->core;
 
+    session->movable += movable(b);
+    atomic_fetch_add(&core->movable_buffers, movable(b));
     session->live_buffers++;
     atomic_fetch_add(&core->mirrored_buffers, b->rec.mirrored);
     atomic_fetch_add(&core->live_buffers, 1);
@@ -192,6 +202,8 @@ static void count_in(struct gb_session *session, const struct gb_buffer *b) {
 static void count_out(struct gb_session *session, const struct gb_buffer *b) {
     struct gb_core *core = session->core;
 
+    session->movable -= movable(b);
+    atomic_fetch_sub(&core->movable_buffers, movable(b));
     session->live_buffers--;
     atomic_fetch_sub(&core->mirrored_buffers, b->rec.mirrored);
     atomic_fetch_sub(&core->live_buffers, 1);
@@ -212,6 +224,7 @@ struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_bu
     buffer->live = true;
     count_in(session, buffer);
     if (old != content) {
+        buffer->since_ns = buffer->used_ns = gb_clock_ns();
         if (content)
             gb_content_attach_locked(content);
         if (old)
@@ -226,6 +239,7 @@ struct gb_content *gb_buffer_set_side_locked(struct gb_buffer *buffer, enum gb_s
 
     if (old == content)
         return NULL;
+    buffer->since_ns = buffer->used_ns = gb_clock_ns();
     if (content)
         gb_content_attach_locked(content);
     if (old)

@@ -1,6 +1,6 @@
 /* What durable buffers need from transfers: memory to disk (persist.c), disk to memory (load.c), the changes that store
- * what is behind (store.c), and memory that is given back (evict.c, sweep.c). The core's hooks persist and want lead
- * here. */
+ * what is behind (store.c), and memory that is given back on request (evict.c, sweep.c) or for others (victims.c,
+ * room.c). The core's hooks persist, want, make_room and spare lead here. */
 #ifndef GB_CORE_DURABLE_DURABLE_H
 #define GB_CORE_DURABLE_DURABLE_H
 
@@ -12,6 +12,16 @@ gb_persist_fn gb_durable_persist;
 
 /* core->want. */
 int gb_durable_want(struct gb_session *session, struct gb_buffer *buffer, struct gb_error *err);
+
+/* core->make_room and core->spare. */
+void gb_durable_make_room(struct gb_core *core, struct gb_room_ask *ask);
+uint64_t gb_durable_spare(struct gb_session *session);
+
+/* Once a second: makes room where memory is used beyond the high-water mark. [never blocks] */
+void gb_durable_keep_room(struct gb_core *core);
+
+/* The disk has the bytes that the buffer has now. The session's lock is held. */
+bool gb_durable_on_disk(const struct gb_buffer *buffer);
 
 /* Once a second: stores what has been behind for the lag, and looks after a disk that was not well. [never blocks, but
  * for the probe of a disk that is not well] */

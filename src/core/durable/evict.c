@@ -51,7 +51,7 @@ static int check_locked(const struct gb_session *s, const struct gb_buffer *b, s
 }
 
 /* Bytes that were spilled before the buffer became durable do not count: they end with the process. */
-static bool has_bytes_on_disk(const struct gb_buffer *b) {
+bool gb_durable_on_disk(const struct gb_buffer *b) {
     return b->stored && b->stored->rec.generation == b->rec.generation &&
            (b->rec.durability == GB_DURABILITY_NONE || !b->stored->spilled);
 }
@@ -62,7 +62,7 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
     if (b->rec.state != GB_BUFFER_STORED && check_locked(transaction->session, b, err) < 0)
         return -1;
     gb_buffer_copy_locked(b, &transaction->rec);
-    if (!has_bytes_on_disk(b)) {
+    if (!gb_durable_on_disk(b)) {
         transaction->spills = b->rec.durability == GB_DURABILITY_NONE;
         transaction->stores = !transaction->spills;
     }
@@ -78,7 +78,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
 
     gb_buffer_keep_state_locked(b, &transaction->rec);
     gb_buffer_set_locked(s, b, &transaction->rec, b->content);
-    if (b->rec.state == GB_BUFFER_READY && b->rec.leases == 0 && !b->in_place && has_bytes_on_disk(b)) {
+    if (b->rec.state == GB_BUFFER_READY && b->rec.leases == 0 && !b->in_place && gb_durable_on_disk(b)) {
         op->gone = gb_buffer_lose_locked(s, b);
         op->base.call->copied = true;
         atomic_fetch_add(&s->core->loads->evicted, 1);

@@ -18,6 +18,9 @@
 /* How long a load waits for memory that others are about to free. */
 #define WAIT_MS 10000
 
+/* Bytes that come back within this time had better stayed. */
+#define THRASH_NS (60 * GB_NS_PER_S)
+
 struct job {
     struct gb_task task;
     struct gb_session *session; /* a reference */
@@ -82,6 +85,8 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     struct gb_upload *u = gb_upload_of_transaction(transaction);
     struct gb_notice notice;
 
+    if (b->since_ns > 0 && gb_clock_ns() - b->since_ns < THRASH_NS)
+        atomic_fetch_add(&u->t.core->loads->reloaded, 1);
     if (u->plan.mirrored) {
         gb_buffer_set_locked(u->t.session, b, &transaction->rec, NULL);
         u->replaced = gb_buffer_set_side_locked(b, u->plan.side, u->content);

@@ -169,6 +169,7 @@ void gb_durable_tick(struct gb_core *core) {
         return;
     look_after_disk(core);
     sweep_orphans(core);
+    gb_durable_keep_room(core);
     store_all(core, gb_wall_us() - (int64_t)lag_ms * 1000, NULL);
 }
 

@@ -112,6 +112,10 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     core->on_device_lost = gb_housekeeper_kick;
     core->persist = gb_durable_persist;
     core->want = gb_durable_want;
+    if (config->disk) {
+        core->make_room = gb_durable_make_room;
+        core->spare = gb_durable_spare;
+    }
     core->started_at_us = gb_wall_us();
     atomic_init(&core->sequence, 1);
     gb_pinned_init(&core->pinned, config->pinned_bytes_max);

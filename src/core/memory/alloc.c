@@ -81,6 +81,10 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
         if (c->kind == GB_KIND_DEVICE)
             gb_core_pool_refresh(c->pool);
     }
+    if (error && error->code == GB_ERR_QUOTA_EXCEEDED)
+        gb_quota_denied(c->session, error);
+    if (error && (error->code == GB_ERR_OUT_OF_MEMORY || error->code == GB_ERR_QUOTA_EXCEEDED))
+        gb_room_tell(a, error);
     if (error && error->code == GB_ERR_OUT_OF_MEMORY) {
         tell_room(c, error);
         note_exhausted(c, error);
@@ -101,6 +105,7 @@ static int check_limit(struct gb_alloc *a, struct gb_error *err) {
     uint64_t held = atomic_load(&p->memory.allocated_bytes) - freed + cached;
 
     a->at_limit = p->rec.config.max_bytes > 0 && held + c->bytes > p->rec.config.max_bytes;
+    a->missing = a->at_limit ? held + c->bytes - p->rec.config.max_bytes : c->bytes;
     if (!a->at_limit)
         return 0;
     gb_error_native_told(err, gb_backend_name(p->core->backend), 2, "cudaErrorMemoryAllocation",
@@ -146,11 +151,37 @@ static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     return try(a, err);
 }
 
+/* Bytes that the quota has no room for yet wait as those do that the device has none for. True: the allocation waits,
+ * or has ended. */
+static bool wait_for_quota(struct gb_alloc *a, bool *ret_ended) {
+    struct gb_content *c = a->content;
+    struct gb_error err = GB_ERROR_INIT;
+
+    *ret_ended = false;
+    if (!c->promised || gb_content_redeem(c, &err) == 0)
+        return false;
+    if (!gb_room_hope(a, true)) {
+        *ret_ended = true;
+        gb_alloc_finish(a, &err);
+    }
+    return true;
+}
+
+static void wait_in_line(struct gb_alloc *a) {
+    gb_retry_queue_put(&a->content->device->waiting, &a->waiter);
+}
+
 static void allocate(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_content *c = a->content;
     struct gb_error err = GB_ERROR_INIT;
+    bool ended;
 
+    if (wait_for_quota(a, &ended)) {
+        if (!ended)
+            wait_in_line(a);
+        return;
+    }
     if (c->kind != GB_KIND_DEVICE && c->bytes > 0) {
         struct gb_stream *stream;
 
@@ -173,9 +204,9 @@ static void allocate(struct gb_task *task) {
             gb_alloc_finish(a, NULL);
             return;
         }
-        if (err.code == GB_ERR_OUT_OF_MEMORY && a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled) &&
-            c->bytes <= gb_core_pool_limit(c->pool) && gb_error_retryable(&err)) {
-            gb_retry_queue_put(&c->device->waiting, &a->waiter);
+        if (err.code == GB_ERR_OUT_OF_MEMORY && c->bytes <= gb_core_pool_limit(c->pool) && gb_error_retryable(&err) &&
+            (gb_room_hope(a, false) || (a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled)))) {
+            wait_in_line(a);
             return;
         }
     }
@@ -189,15 +220,22 @@ static bool try_again(struct gb_retry_waiter *waiter, void *arg) {
     const bool *trim = arg;
     struct gb_error err = GB_ERROR_INIT;
     bool last = gb_clock_ns() >= a->deadline_ns || atomic_load(&a->cancelled);
+    bool ended;
     int r;
 
-    if (*trim || last) {
+    if (wait_for_quota(a, &ended))
+        return ended;
+    if (a->content->kind != GB_KIND_DEVICE && a->content->bytes > 0) {
+        gb_kind_alloc_start(a);
+        return true;
+    }
+    if (*trim || (last && a->room_until_ns == 0)) {
         r = trim_and_try(a, &err);
     } else {
         gb_alloc_stats_retried(a->content);
         r = try(a, &err);
     }
-    if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && !last)
+    if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && (gb_room_hope(a, false) || !last))
         return false;
     gb_alloc_finish(a, r < 0 ? &err : NULL);
     return true;
@@ -229,6 +267,8 @@ static bool allocate_at_once(struct gb_alloc *a) {
     struct gb_error err = GB_ERROR_INIT;
     bool done = false;
 
+    if (c->promised)
+        return false;
     if (a->anywhere && c->bytes > 0 && c->kind == GB_KIND_DEVICE && gb_free_cache_take(c)) {
         gb_core_changed(c->device->core);
         a->done(a, NULL);
@@ -257,6 +297,9 @@ void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms) {
     alloc->deadline_ns = wait_ms > 0 ? gb_clock_ns() + wait_ms * GB_NS_PER_MS : 0;
     alloc->task.run = allocate;
     alloc->at_limit = false;
+    alloc->missing = alloc->content->bytes;
+    alloc->room_state = GB_ROOM_UNASKED;
+    alloc->room_until_ns = alloc->room_next_ns = 0;
     if (!allocate_at_once(alloc))
         gb_lane_post(lane, &alloc->task);
 }

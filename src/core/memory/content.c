@@ -19,7 +19,9 @@ int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool,
 
     if (!c)
         return gb_no_memory(err);
-    if (gb_quota_take_locked(session, bytes, 0, err) < 0) {
+    c->promised = kind != GB_KIND_PINNED && gb_quota_promise_locked(session, bytes);
+    c->given = c->promised;
+    if (!c->promised && gb_quota_take_locked(session, bytes, 0, err) < 0) {
         free(c);
         return -1;
     }
@@ -40,6 +42,18 @@ int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool,
     atomic_fetch_add(&c->pool->occupants, kind == GB_KIND_DEVICE);
     *ret = c;
     return 0;
+}
+
+int gb_content_redeem(struct gb_content *c, struct gb_error *err) {
+    int r = 0;
+
+    pthread_mutex_lock(&c->session->lock);
+    if (c->promised)
+        r = gb_quota_redeem_locked(c->session, c->bytes, err);
+    if (r == 0)
+        c->promised = c->given = false;
+    pthread_mutex_unlock(&c->session->lock);
+    return r;
 }
 
 struct gb_content *gb_content_foreign_new(struct gb_session *session, struct gb_core_device *device, uint64_t bytes) {

@@ -8,6 +8,7 @@
 
 #include "core/memory/alloc_log.h"
 #include "core/memory/alloc_stats.h"
+#include "core/memory/room.h"
 #include "core/session/session.h"
 
 /* A use of the bytes from outside the daemon: meanwhile they are not written in place and their memory is not freed.
@@ -38,6 +39,7 @@ struct gb_content {
     atomic_bool blank;           /* reads as zeros, which are written when they are needed */
     atomic_bool left;            /* no buffer has it, or is to get it, any more; the session's lock */
     bool given;                  /* its bytes are out of the quota; the session's lock */
+    bool promised;               /* they are to be in it before the device is asked; the session's lock */
     bool counted;                /* as freed */
     void (*on_freed)(void *arg); /* called once the memory was given back, without locks; NULL: no call */
     void *owner; /* the owner of memory of another process, on_freed's argument; NULL: the daemon's own memory */
@@ -59,8 +61,9 @@ struct gb_content {
     void *list_arg;
 };
 
-/* Reserves the bytes and makes a description without memory, for a buffer of that name. QUOTA_EXCEEDED,
- * PINNED_LIMIT. The session's lock is held. */
+/* Reserves the bytes and makes a description without memory, for a buffer of that name. If the quota has no room now, and
+ * other buffers of the session may leave memory, the bytes are reserved by gb_alloc_start, which waits for that.
+ * QUOTA_EXCEEDED, PINNED_LIMIT. The session's lock is held. */
 int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
                           struct gb_core_stream *alloc_stream, const struct gb_name *buffer, uint64_t bytes,
                           struct gb_content **ret, struct gb_error *err);
@@ -76,6 +79,9 @@ void gb_content_detach_locked(struct gb_content *content);
 /* Pins the bytes, or no longer. The session's lock is held. */
 void gb_content_pin_locked(struct gb_content *content, struct gb_pin *pin);
 void gb_content_unpin_locked(struct gb_content *content, struct gb_pin *pin);
+
+/* Reserves bytes that were only promised. Returns 0, or -1 with QUOTA_EXCEEDED. No lock is held. */
+int gb_content_redeem(struct gb_content *content, struct gb_error *err);
 
 /* Writes the zeros of fresh memory that has not been written, in the order of its alloc_stream, and records ready
  * behind them. Called on a lane, before the memory is read or written in part. NULL is accepted. */
@@ -127,7 +133,12 @@ struct gb_alloc {
     uint64_t deadline_ns;       /* wait for memory until then; 0: do not */
     atomic_bool cancelled;      /* stop waiting */
     struct gb_error error;      /* on its way from the slow lane */
-    bool at_limit;              /* the last try failed at the pool's own limit; the lane's */
+    bool at_limit;              /* the last try failed at the pool's own limit; the lane's, as all below */
+    uint64_t missing;           /* how much the last try lacked, as far as is known */
+    struct gb_room_ask room;
+    enum gb_room_state room_state;
+    uint64_t room_until_ns; /* 0: nobody was asked for room */
+    uint64_t room_next_ns;
     bool room_made;             /* unused memory of the pools was asked for */
     bool anywhere;              /* done asks the device for nothing, so it may run on the caller's thread */
     void (*done)(struct gb_alloc *alloc,

@@ -98,6 +98,12 @@ static void tell(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_error error = a->error;
 
+    if (error.code == GB_ERR_OUT_OF_MEMORY && gb_kind_of_device(a->content->kind) &&
+        a->content->bytes <= a->content->device->rec.total_bytes && gb_room_hope(a, false)) {
+        a->room_made = false;
+        gb_retry_queue_put(&a->content->device->waiting, &a->waiter);
+        return;
+    }
     gb_alloc_finish(a, error.code == GB_OK ? NULL : &error);
 }
 

@@ -51,6 +51,8 @@ static int create_decide_locked(struct gb_transaction *transaction, struct gb_bu
                                   .device = op->pool->device->index,
                                   .mirrored = p->mirrored,
                                   .durability = p->has_durability ? p->durability : s->rec.durability,
+                                  .spill = p->has_spill ? p->spill : s->rec.spill,
+                                  .resident = p->resident,
                                   .stream = op->stream->name,
                                   .state = GB_BUFFER_READY,
                                   .generation = 1,
@@ -236,6 +238,10 @@ static int patch_decide_locked(struct gb_transaction *transaction, struct gb_buf
         gb_text_set(&transaction->rec.labels, p->labels);
     if (p->has_durability && patch_durability_locked(transaction, b, p->durability, err) < 0)
         return -1;
+    if (p->has_spill)
+        transaction->rec.spill = p->spill;
+    if (p->has_resident)
+        transaction->rec.resident = p->resident;
     transaction->rec.version++;
     transaction->rec.updated_at_us = gb_wall_us();
     return 0;

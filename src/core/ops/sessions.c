@@ -42,6 +42,10 @@ static void merge_params(const struct gb_session_params *p, struct gb_session_re
         gb_text_set(&rec->labels, p->labels);
     if (p->has_durability)
         rec->durability = p->durability;
+    if (p->has_spill)
+        rec->spill = p->spill;
+    if (p->has_priority)
+        rec->priority = p->priority;
 }
 
 /* --- create ------------------------------------------------------------------------------------------------------- */

@@ -45,6 +45,9 @@ struct gb_core_config {
     unsigned disk_threads;      /* that wait for it; 0: GB_DISK_THREADS */
     uint64_t orphan_ttl_s;      /* how long files that no row names are kept; 0: a day */
     uint64_t durable_lag_ms;    /* how long after its change a buffer of durability BEHIND is stored; 0: 1000 */
+    uint64_t min_resident_ms;   /* how long bytes stay in memory at least before others take their place */
+    unsigned evict_high;        /* percent of a device's or a pool's memory from which room is made; 0: never */
+    unsigned evict_low;         /* and down to which */
     uint64_t slots_bytes;       /* all pinned slots together: the limit on staging memory */
     uint64_t slot_bytes;        /* each; 256 KiB to 4 MiB */
     uint64_t pinned_bytes_max;  /* page-locked memory in all, slots included; 0: no limit */
@@ -125,7 +128,10 @@ struct gb_session_check {
 struct gb_session_params {
     struct gb_name name; /* create only */
     bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels, has_pool, has_durability;
+    bool has_spill, has_priority;
     enum gb_durability durability;
+    enum gb_spill spill;
+    int priority;
     struct gb_quota quota;
     uint64_t idle_ttl_s;
     struct gb_name pool;    /* patch only: the current pool from now on; "default": none but the devices' own */
@@ -161,6 +167,10 @@ struct gb_buffer_params {
     bool has_shape, has_labels; /* patch: the fields given */
     bool has_durability;        /* if false, a new buffer has its session's, and an existing one keeps its own */
     enum gb_durability durability;
+    bool has_spill; /* the same */
+    enum gb_spill spill;
+    bool has_resident;
+    bool resident;
     struct gb_text *labels; /* borrowed: the core takes a reference to what it keeps */
 };
 

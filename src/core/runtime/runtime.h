@@ -39,6 +39,7 @@ struct gb_leases;
 struct gb_loads;
 struct gb_notice_limiters;
 struct gb_persist;
+struct gb_room_ask;
 struct gb_sampler;
 struct gb_selftests;
 struct gb_session;
@@ -66,6 +67,7 @@ struct gb_core_device {
     struct gb_free_cache *free_cache;
     struct gb_retry_queue
         waiting;                  /* allocations that their pool has no memory for; the lane's alone, as the next two */
+    atomic_bool making_room;      /* because its memory, or a pool of it, is used beyond the high-water mark */
     uint64_t trim_next_ns;        /* what other pools keep may be trimmed for them again */
     struct gb_lease *mapping;     /* leases that wait for their bytes */
     struct gb_lease *finishing;   /* and those that wait for their importer's event */
@@ -104,8 +106,9 @@ struct gb_core {
     _Atomic uint64_t counted_buffers; /* live and reserved, against buffers_max */
     _Atomic uint64_t buffer_bytes;    /* of buffers that have their bytes */
     _Atomic uint64_t lost_buffers;
-    _Atomic uint64_t stored_buffers; /* whose bytes are on disk alone */
-    _Atomic uint64_t held_bytes;     /* of pinned contents that no buffer has any more */
+    _Atomic uint64_t stored_buffers;  /* whose bytes are on disk alone */
+    _Atomic uint64_t movable_buffers; /* whose bytes are in memory and may leave it when others want it */
+    _Atomic uint64_t held_bytes;      /* of pinned contents that no buffer has any more */
     _Atomic uint64_t mirrored_buffers;
     _Atomic uint64_t mirrored_bytes; /* of them: each has its bytes on one side or on both */
     _Atomic uint64_t uploads_running;
@@ -128,6 +131,10 @@ struct gb_core {
     void (*persist)(struct gb_core *core, struct gb_persist *persist);
     /* The buffer's bytes are on disk and are wanted in memory (core/stored/load.h). The session's lock is held. */
     int (*want)(struct gb_session *session, struct gb_buffer *buffer, struct gb_error *err);
+    /* Has bytes of other buffers leave memory; ask->ended comes. [any thread, never blocks] */
+    void (*make_room)(struct gb_core *core, struct gb_room_ask *ask);
+    /* How many bytes of the session's buffers may leave memory. The session's lock is held. */
+    uint64_t (*spare)(struct gb_session *session);
     struct gb_disks *disks;
     atomic_uint file_tags;     /* given to files of bytes; the first one is random */
     uint64_t orphans_swept_ns; /* the housekeeper's alone */

@@ -30,6 +30,20 @@ static int check_bytes(struct gb_session *session, uint64_t bytes, bool tell, st
                         (unsigned long long)limit, (unsigned long long)used, (unsigned long long)bytes);
 }
 
+/* Fits the quota as such, and not beside what is in it now. */
+static bool lacks_room(const struct gb_session *session, uint64_t bytes) {
+    uint64_t limit = session->rec.quota.bytes;
+
+    return bytes > 0 && bytes <= limit && (session->used_bytes > limit || bytes > limit - session->used_bytes);
+}
+
+bool gb_quota_promise_locked(struct gb_session *session, uint64_t bytes) {
+    const struct gb_core *core = session->core;
+    uint64_t beyond = session->used_bytes + bytes - session->rec.quota.bytes;
+
+    return session->movable > 0 && core->spare && lacks_room(session, bytes) && core->spare(session) >= beyond;
+}
+
 static int check_count(struct gb_session *session, uint64_t count, bool tell, struct gb_error *err) {
     uint64_t limit = session->rec.quota.buffers;
 
@@ -50,7 +64,8 @@ static int check_limit(struct gb_core *core, uint64_t counted, uint64_t count, s
 }
 
 int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, bool tell, struct gb_error *err) {
-    if (check_bytes(session, bytes, tell, err) < 0 || check_count(session, count, tell, err) < 0)
+    if ((!gb_quota_promise_locked(session, bytes) && check_bytes(session, bytes, tell, err) < 0) ||
+        check_count(session, count, tell, err) < 0)
         return -1;
     return check_limit(session->core, atomic_load(&session->core->counted_buffers), count, err);
 }
@@ -92,6 +107,13 @@ int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t co
     struct gb_error why = GB_ERROR_INIT;
 
     return take_locked(session, bytes, count, &why) < 0 ? refuse(session, &why, err) : 0;
+}
+
+int gb_quota_redeem_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
+    if (check_bytes(session, bytes, false, err) < 0)
+        return -1;
+    session->used_bytes += bytes;
+    return 0;
 }
 
 void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count) {

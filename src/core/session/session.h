@@ -42,6 +42,7 @@ struct gb_session {
     uint64_t live_buffers;
     uint64_t lost_buffers;
     uint64_t behind;       /* buffers whose bytes are to be stored within the lag */
+    uint64_t movable;      /* buffers whose bytes are in memory and may leave it */
     uint64_t leases;       /* those being made included */
     uint64_t held_bytes;   /* of contents that are mapped and of no buffer any more */
     uint64_t adopted;      /* contents of memory of other processes */
@@ -103,7 +104,7 @@ void gb_session_drop_pools(struct gb_idlist *pools);
 
 /* --- quota -------------------------------------------------------------------------------------------------------- */
 
-/* Would bytes and count more fit? QUOTA_EXCEEDED, LIMIT_REACHED. A caller that refuses for it counts that
+/* Would bytes and count more fit, be it after other buffers have left memory? QUOTA_EXCEEDED, LIMIT_REACHED. A caller that refuses for it counts that
  * (gb_quota_denied). tell: the refusal is posted to the feed. */
 int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, bool tell, struct gb_error *err);
 /* Counts a refusal: the session or the daemon may hold no more, and no device was asked. */
@@ -112,6 +113,11 @@ void gb_quota_denied(struct gb_session *session, const struct gb_error *why);
 /* Reserves bytes and count, or neither; a refusal is counted. */
 int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err);
 void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count);
+
+/* So many bytes do not fit now, and would if other buffers of the session left memory, which they may. */
+bool gb_quota_promise_locked(struct gb_session *session, uint64_t bytes);
+/* Reserves the bytes if they fit; a refusal is not counted. */
+int gb_quota_redeem_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err);
 
 /* Appended to PINNED_LIMIT if the client chose the kind. */
 #define GB_QUOTA_OTHER_KIND ", or use kind \"pageable\""

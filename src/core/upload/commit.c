@@ -12,7 +12,11 @@
 static void new_record(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     gb_buffer_rec_done(rec);
     *rec = (struct gb_buffer_rec){
-        .name = u->plan.buffer.name, .durability = u->t.session->rec.durability, .created_at_us = gb_wall_us()};
+        .name = u->plan.buffer.name,
+        .durability = u->t.session->rec.durability,
+        .spill = u->t.session->rec.spill,
+        .created_at_us = gb_wall_us(),
+    };
 }
 
 static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
@@ -21,6 +25,8 @@ static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     if (!u->plan.partial) {
         if (p->has_durability)
             rec->durability = p->durability;
+        if (p->has_spill)
+            rec->spill = p->spill;
         rec->bytes = u->plan.bytes;
         rec->dtype = p->dtype;
         rec->shape = p->shape;

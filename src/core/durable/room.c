@@ -1,0 +1,217 @@
+/* Room in memory by itself: an allocation that finds none asks for it, and above the high-water mark the tick does. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/container.h"
+#include "core/durable/durable.h"
+#include "core/durable/victims.h"
+#include "core/public/durable.h"
+#include "core/stored/load.h"
+
+struct item {
+    struct gb_room_ask *ask;
+    struct gb_session *session; /* a reference */
+    struct gb_name name;
+    struct gb_buffer_call *call;
+};
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+static void tell(struct gb_task *task) {
+    struct gb_room_ask *ask = gb_container_of(task, struct gb_room_ask, task);
+
+    ask->ended(ask);
+}
+
+static void release(struct gb_room_ask *ask) {
+    if (atomic_fetch_sub(&ask->pending, 1) > 1)
+        return;
+    ask->task.run = tell;
+    gb_lane_post(&ask->device->lane, &ask->task);
+}
+
+static void stay_no_more(struct gb_session *s, const struct gb_name *name) {
+    struct gb_buffer *b;
+
+    pthread_mutex_lock(&s->lock);
+    b = gb_map_get(&s->buffers, name->s);
+    if (b)
+        b->leaving = false;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void evicted(void *arg) {
+    struct item *item = arg;
+    struct gb_room_ask *ask = item->ask;
+    struct gb_loads *loads = item->session->core->loads;
+
+    stay_no_more(item->session, &item->name);
+    if (item->call->base.error.code == GB_OK && item->call->copied) {
+        ask->made = true;
+        atomic_fetch_add(&loads->evicted_for_room, 1);
+    }
+    gb_session_unref(item->session);
+    free(item);
+    release(ask);
+}
+
+/* --- the choice --------------------------------------------------------------------------------------------------- */
+
+/* False: the buffer is gone, or memory is exhausted. */
+static bool mark(struct item *item, const struct gb_victim *victim) {
+    struct gb_buffer *b;
+    bool found;
+
+    pthread_mutex_lock(&victim->session->lock);
+    b = gb_idlist_after(&victim->session->buffers_by_id, victim->id - 1, NULL);
+    found = b && b->id == victim->id && !b->leaving;
+    if (found) {
+        b->leaving = true;
+        strcpy(item->name.s, b->name);
+    }
+    pthread_mutex_unlock(&victim->session->lock);
+    return found;
+}
+
+static void evict(struct gb_room_ask *ask, const struct gb_victim *victim) {
+    struct item *item = calloc(1, sizeof(*item));
+    struct gb_locator at;
+    struct gb_call *call;
+
+    if (!item || !mark(item, victim)) {
+        free(item);
+        return;
+    }
+    item->ask = ask;
+    item->session = gb_session_ref(victim->session);
+    item->call = gb_call_new(sizeof(*item->call), evicted, item);
+    if (!item->call) {
+        stay_no_more(item->session, &item->name);
+        gb_session_unref(item->session);
+        free(item);
+        return;
+    }
+    at = (struct gb_locator){victim->session->name, item->name};
+    atomic_fetch_add(&ask->pending, 1);
+    call = &item->call->base; /* the item ends with the call */
+    gb_buffer_evict(victim->session->core, &at, NULL, item->call);
+    gb_call_unref(call);
+}
+
+static void look_at(struct gb_victims *victims, struct gb_session *s, const struct gb_room_ask *ask, bool dirty) {
+    pthread_mutex_lock(&s->lock);
+    gb_victims_add_locked(victims, s, ask, dirty);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void collect(struct gb_core *core, const struct gb_room_ask *ask, struct gb_victims *victims) {
+    struct gb_error unused = GB_ERROR_INIT;
+    bool dirty = gb_disk_state_of(core->config.disk, &unused) == GB_DISK_READY;
+    struct gb_session *s;
+    int64_t id = 0;
+
+    if (ask->session) {
+        look_at(victims, ask->session, ask, dirty);
+        return;
+    }
+    while ((s = gb_session_after(core, id))) {
+        id = s->id;
+        look_at(victims, s, ask, dirty);
+        gb_session_unref(s);
+    }
+}
+
+static void choose(struct gb_task *task) {
+    struct gb_room_ask *ask = gb_container_of(task, struct gb_room_ask, task);
+    struct gb_victims victims = {.count = 0};
+    size_t i;
+
+    collect(ask->device->core, ask, &victims);
+    ask->evictable = victims.bytes + victims.later;
+    ask->later = ask->evictable >= ask->bytes && victims.bytes < ask->bytes;
+    atomic_store(&ask->pending, 1);
+    gb_victims_choose(&victims, ask->bytes);
+    for (i = 0; i < victims.count; i++)
+        evict(ask, &victims.items[i]);
+    gb_victims_done(&victims);
+    release(ask);
+}
+
+void gb_durable_make_room(struct gb_core *core, struct gb_room_ask *ask) {
+    ask->task.run = choose;
+    gb_lane_post(gb_core_compute_lane(core), &ask->task);
+}
+
+uint64_t gb_durable_spare(struct gb_session *s) {
+    struct gb_room_ask ask = {.session = s};
+    struct gb_victims victims = {.count = 0};
+    uint64_t bytes;
+
+    gb_victims_add_locked(&victims, s, &ask, true);
+    bytes = victims.bytes + victims.later;
+    gb_victims_done(&victims);
+    return bytes;
+}
+
+/* --- the water marks ---------------------------------------------------------------------------------------------- */
+
+static void forget(struct gb_room_ask *ask) {
+    gb_core_pool_unref(ask->pool);
+    atomic_store(&ask->device->making_room, false);
+    free(ask);
+}
+
+/* pool NULL: the device. */
+static void keep_low(struct gb_core_device *device, struct gb_core_pool *pool, uint64_t used, uint64_t limit) {
+    const struct gb_core_config *config = &device->core->config;
+    struct gb_room_ask *ask;
+
+    if (limit == 0 || used / 100 < limit / 10000 * config->evict_high || atomic_exchange(&device->making_room, true))
+        return;
+    ask = calloc(1, sizeof(*ask));
+    if (!ask) {
+        atomic_store(&device->making_room, false);
+        return;
+    }
+    ask->device = device;
+    ask->pool = pool ? gb_core_pool_ref(pool) : NULL;
+    ask->bytes = used - limit / 100 * config->evict_low;
+    ask->ended = forget;
+    gb_durable_make_room(device->core, ask);
+}
+
+static uint64_t in_memory(struct gb_alloc_counters *memory) {
+    uint64_t freed = atomic_load(&memory->freed_bytes);
+    uint64_t allocated = atomic_load(&memory->allocated_bytes);
+
+    return allocated > freed ? allocated - freed : 0;
+}
+
+static void keep_pools_low(struct gb_session *s) {
+    size_t i;
+
+    pthread_mutex_lock(&s->lock);
+    for (i = 0; i < s->pools_by_id.count; i++) {
+        struct gb_core_pool *pool = s->pools_by_id.items[i].value;
+
+        keep_low(pool->device, pool, in_memory(&pool->memory), pool->rec.config.max_bytes);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void gb_durable_keep_room(struct gb_core *core) {
+    struct gb_session *s;
+    int64_t id = 0;
+    int i;
+
+    if (core->config.evict_high == 0 || atomic_load(&core->movable_buffers) == 0)
+        return;
+    for (i = 0; i < core->device_count; i++)
+        keep_low(&core->devices[i], NULL, in_memory(&core->devices[i].memory), core->devices[i].rec.total_bytes);
+    while ((s = gb_session_after(core, id))) {
+        id = s->id;
+        keep_pools_low(s);
+        gb_session_unref(s);
+    }
+}

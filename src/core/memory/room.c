@@ -1,0 +1,74 @@
+#include "core/memory/room.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/container.h"
+#include "core/memory/content.h"
+
+/* How long an allocation goes on asking, and how often at most. */
+#define PATIENCE_NS (10 * GB_NS_PER_S)
+#define AGAIN_NS (20 * GB_NS_PER_MS)
+
+static void ended(struct gb_room_ask *ask) {
+    struct gb_alloc *a = gb_container_of(ask, struct gb_alloc, room);
+
+    a->room_state = GB_ROOM_ENDED;
+    ask->device->waiting.freed = true;
+}
+
+/* The quota's other uses change it meanwhile; the next try sees what is missing then. */
+static uint64_t missing_quota(struct gb_content *c) {
+    struct gb_session *s = c->session;
+    uint64_t missing = c->bytes;
+
+    pthread_mutex_lock(&s->lock);
+    if (s->used_bytes < s->rec.quota.bytes && s->rec.quota.bytes - s->used_bytes < missing)
+        missing -= s->rec.quota.bytes - s->used_bytes;
+    pthread_mutex_unlock(&s->lock);
+    return missing;
+}
+
+static void ask(struct gb_alloc *a, bool at_quota) {
+    struct gb_content *c = a->content;
+
+    a->room = (struct gb_room_ask){.device = c->device, .bytes = a->missing, .ended = ended};
+    if (at_quota) {
+        a->room.session = c->session;
+        a->room.bytes = missing_quota(c);
+    } else if (a->at_limit) {
+        a->room.pool = c->pool;
+    }
+    a->room_state = GB_ROOM_COMING;
+    c->device->core->make_room(c->device->core, &a->room);
+}
+
+bool gb_room_hope(struct gb_alloc *a, bool at_quota) {
+    struct gb_core *core = a->content->device->core;
+    uint64_t now_ns;
+
+    if (a->room_state == GB_ROOM_COMING)
+        return true;
+    if (!core->make_room || atomic_load(&core->movable_buffers) == 0 || atomic_load(&a->cancelled) ||
+        (a->room_state == GB_ROOM_ENDED && !a->room.made && !a->room.later))
+        return false;
+    now_ns = gb_clock_ns();
+    if (a->room_until_ns == 0)
+        a->room_until_ns = now_ns + PATIENCE_NS;
+    if (now_ns >= a->room_until_ns)
+        return false;
+    if (now_ns >= a->room_next_ns) {
+        a->room_next_ns = now_ns + (a->room.made ? 0 : AGAIN_NS);
+        ask(a, at_quota);
+    }
+    return true;
+}
+
+void gb_room_tell(const struct gb_alloc *a, struct gb_error *error) {
+    size_t said = strlen(error->detail);
+
+    if (a->room_state == GB_ROOM_ENDED)
+        snprintf(error->detail + said, sizeof(error->detail) - said, "; evictable_bytes: %llu of other buffers",
+                 (unsigned long long)a->room.evictable);
+}
