@@ -43,7 +43,7 @@ def test_out_of_memory_and_back(start, durability, stored):
     assert answer.headers["ETag"] == s.ask("GET", "buffers/b").headers["ETag"] and used(s) == 0
     assert s.post("buffers/b/evict")["tier"] == "disk"  # again: nothing to do
     check_storage(s, stored_buffers=1, evictions=1)
-    assert b'gpubufd_evictions_total{to="disk"} 1\n' in d.ask("GET", "/metrics").expect(200).body
+    assert b'gpubufd_evictions_total{why="request"} 1\n' in d.ask("GET", "/metrics").expect(200).body
     assert s.data("b") == payload(LARGE) and d.ask("HEAD", S + "/buffers/b/data").headers["ETag"] == tag
     assert s.post("buffers/b/load")["tier"] == before["tier"] and used(s) == LARGE
     assert s.data("b") == payload(LARGE) and where(s, "b") == ("ready", before["tier"], stored)

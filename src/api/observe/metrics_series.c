@@ -85,8 +85,10 @@ static void fill_STORAGE_STATE(struct gb_series_list *list, const struct gb_metr
 static void fill_EVICTION(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
 
-    if (snapshot->daemon.storage.present)
-        gb_series_label(add(list, &spare, &snapshot->daemon.storage.evictions), "to", "disk");
+    if (!snapshot->daemon.storage.present)
+        return;
+    gb_series_label(add(list, &spare, &snapshot->evictions_on_request), "why", "request");
+    gb_series_label(add(list, &spare, &snapshot->daemon.storage.evictions_for_room), "why", "room");
 }
 
 static void fill_LIMIT(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {

@@ -54,6 +54,7 @@ static void read_storage(struct gb_metrics_snapshot *snapshot, const struct gb_a
 
     gb_storage_stat(api->core, n);
     snapshot->storage_states[gb_storage_state(n, &why)] = 1;
+    snapshot->evictions_on_request = n->evictions - n->evictions_for_room;
 }
 
 static int read_devices(struct gb_metrics_snapshot *snapshot, const struct gb_api *api, struct gb_error *err) {

@@ -64,7 +64,8 @@ struct gb_metrics_snapshot_health {
 struct gb_metrics_snapshot {
     struct gb_daemon_numbers daemon;
     uint64_t storage_states[GB_STORAGE_STATES]; /* 1 for the present state, else 0 */
-    const char *version;                        /* borrowed, as the next two */
+    uint64_t evictions_on_request;
+    const char *version; /* borrowed, as the next two */
     const char *backend;
     const struct gb_http_route *routes;
     size_t route_count;

@@ -169,6 +169,8 @@ static void render(struct gb_json_writer *out, const struct gb_api *api, const s
     gb_json_put_u64(out, "loaded_bytes", n->loaded_bytes);
     gb_json_put_u64(out, "load_failures", n->load_failures);
     gb_json_put_u64(out, "evictions", n->evictions);
+    gb_json_put_u64(out, "evictions_for_room", n->evictions_for_room);
+    gb_json_put_u64(out, "reloads_within_minute", n->reloads);
     gb_json_put_u64(out, "cold_reads", n->cold_reads);
     gb_json_close(out, '}');
 }

@@ -161,8 +161,9 @@ static int read_begin(const struct gb_http_request *request, struct gb_upload_pa
     buffer->kind = GB_KIND_DEVICE;
     strcpy(buffer->stream.s, "default");
     if (gb_param_name(request, 0, "session name", &buffer->session, err) < 0 ||
-        gb_body_object(request, "buffer bytes dtype shape kind pool device stream mirrored durability spill resident labels", false,
-                       &body, err) < 0)
+        gb_body_object(request,
+                       "buffer bytes dtype shape kind pool device stream mirrored durability spill resident labels",
+                       false, &body, err) < 0)
         return -1;
     r = gb_buffer_params_read(gb_api_of(request), body, "buffer", buffer, err);
     buffer->has_mirrored = json_object_get(body, "mirrored") != NULL;

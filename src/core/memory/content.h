@@ -61,8 +61,8 @@ struct gb_content {
     void *list_arg;
 };
 
-/* Reserves the bytes and makes a description without memory, for a buffer of that name. If the quota has no room now, and
- * other buffers of the session may leave memory, the bytes are reserved by gb_alloc_start, which waits for that.
+/* Reserves the bytes and makes a description without memory, for a buffer of that name. If the quota has no room now,
+ * and other buffers of the session may leave memory, gb_alloc_start waits for that and reserves the bytes then.
  * QUOTA_EXCEEDED, PINNED_LIMIT. The session's lock is held. */
 int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
                           struct gb_core_stream *alloc_stream, const struct gb_name *buffer, uint64_t bytes,
@@ -139,8 +139,8 @@ struct gb_alloc {
     enum gb_room_state room_state;
     uint64_t room_until_ns; /* 0: nobody was asked for room */
     uint64_t room_next_ns;
-    bool room_made;             /* unused memory of the pools was asked for */
-    bool anywhere;              /* done asks the device for nothing, so it may run on the caller's thread */
+    bool room_made; /* unused memory of the pools was asked for */
+    bool anywhere;  /* done asks the device for nothing, so it may run on the caller's thread */
     void (*done)(struct gb_alloc *alloc,
                  const struct gb_error *error); /* on the lane, or see anywhere; error NULL: there it is */
 };

@@ -79,8 +79,10 @@ struct gb_storage_numbers {
     uint64_t loads;
     uint64_t loaded_bytes;
     uint64_t load_failures;
-    uint64_t evictions;  /* buffers whose bytes have left memory */
-    uint64_t cold_reads; /* downloads from the disk itself */
+    uint64_t evictions;          /* buffers whose bytes have left memory */
+    uint64_t evictions_for_room; /* of them, because others wanted the memory */
+    uint64_t reloads;            /* loads within a minute of leaving memory */
+    uint64_t cold_reads;         /* downloads from the disk itself */
 };
 /* [now, but for statvfs] */
 void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret);

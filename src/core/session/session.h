@@ -104,8 +104,8 @@ void gb_session_drop_pools(struct gb_idlist *pools);
 
 /* --- quota -------------------------------------------------------------------------------------------------------- */
 
-/* Would bytes and count more fit, be it after other buffers have left memory? QUOTA_EXCEEDED, LIMIT_REACHED. A caller that refuses for it counts that
- * (gb_quota_denied). tell: the refusal is posted to the feed. */
+/* Would bytes and count more fit, be it after other buffers have left memory? QUOTA_EXCEEDED, LIMIT_REACHED. A caller
+ * that refuses for it counts that (gb_quota_denied). tell: the refusal is posted to the feed. */
 int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, bool tell, struct gb_error *err);
 /* Counts a refusal: the session or the daemon may hold no more, and no device was asked. */
 void gb_quota_denied(struct gb_session *session, const struct gb_error *why);

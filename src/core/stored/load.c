@@ -71,6 +71,8 @@ void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret) {
                                        .loaded_bytes = atomic_load(&core->loads->loaded_bytes),
                                        .load_failures = atomic_load(&core->loads->failed),
                                        .evictions = atomic_load(&core->loads->evicted),
+                                       .evictions_for_room = atomic_load(&core->loads->evicted_for_room),
+                                       .reloads = atomic_load(&core->loads->reloaded),
                                        .cold_reads = atomic_load(&core->loads->cold_reads)};
     if (core->config.disk) {
         ret->present = true;

@@ -31,7 +31,7 @@ struct gb_loads {
     _Atomic uint64_t evicted;
     _Atomic uint64_t evicted_for_room; /* of them, because others wanted the memory */
     _Atomic uint64_t reloaded;         /* loaded within a minute of leaving memory */
-    _Atomic uint64_t cold_reads; /* downloads from the disk itself */
+    _Atomic uint64_t cold_reads;       /* downloads from the disk itself */
 };
 
 struct gb_loads *gb_loads_new(void); /* NULL when memory is exhausted */
