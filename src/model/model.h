@@ -48,6 +48,7 @@ struct gb_quota {
     uint64_t bytes;        /* GB_UNLIMITED: none */
     uint64_t buffers;      /* count */
     uint64_t pinned_bytes; /* kept for the kinds that need it */
+    uint64_t stored_bytes; /* on disk: of durable buffers, and of those that were spilled */
 };
 
 struct gb_session_rec {

@@ -233,6 +233,7 @@ static const char *const steps[] = {
     "ALTER TABLE buffers ADD COLUMN resident INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN spill TEXT NOT NULL DEFAULT 'never';"
     "ALTER TABLE sessions ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sessions ADD COLUMN quota_stored_bytes INTEGER;"
     "INSERT INTO identity VALUES(1, lower(hex(randomblob(16))));",
 };
 

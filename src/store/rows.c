@@ -8,11 +8,11 @@
 const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_PUT_SESSION] =
         "INSERT INTO sessions(id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version,"
-        " created_at_us, updated_at_us, pool_id, durability, spill, priority)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
+        " created_at_us, updated_at_us, pool_id, durability, spill, priority, quota_stored_bytes)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
         " ON CONFLICT(id) DO UPDATE SET name = ?2, quota_bytes = ?3, quota_buffers = ?4, quota_pinned_bytes = ?5,"
         " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10, pool_id = ?11,"
-        " durability = ?12, spill = ?13, priority = ?14",
+        " durability = ?12, spill = ?13, priority = ?14, quota_stored_bytes = ?15",
     [GB_ROW_PUT_BUFFER] =
         "INSERT INTO buffers(id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation,"
         " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head, sealed, durability,"
@@ -71,7 +71,7 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
 
 const char gb_row_get_sessions_sql[] =
     "SELECT id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version, created_at_us,"
-    " updated_at_us, pool_id, durability, spill, priority FROM sessions ORDER BY id";
+    " updated_at_us, pool_id, durability, spill, priority, quota_stored_bytes FROM sessions ORDER BY id";
 
 const char gb_row_get_buffers_sql[] =
     "SELECT id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation, version, crc32c,"
@@ -162,6 +162,7 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     bind_text(&b, gb_durability_name(rec->durability));
     bind_text(&b, gb_spill_name(rec->spill));
     bind_i64(&b, rec->priority);
+    bind_u64(&b, rec->quota.stored_bytes);
     return b.result;
 }
 
@@ -396,6 +397,7 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
     ret->durability = read_durability(&r);
     ret->spill = read_spill(&r);
     ret->priority = (int)read_i64(&r);
+    ret->quota.stored_bytes = read_u64(&r);
     if (r.bad) {
         gb_session_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of session %lld cannot be understood",

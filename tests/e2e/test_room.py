@@ -254,3 +254,43 @@ def test_many_clients_over_a_small_pool(place):
             assert s.data(name) == payload(MIB, seed)
     found = s.get("pools/p")
     assert found["used_peak_bytes"] <= 24 * MIB and counts(s)[1] > 0
+
+
+def test_the_quota_of_bytes_on_disk(place, start):
+    d = place("--durable-lag", "3600")
+    s = Session(d)
+    assert s.get()["quota"]["stored_bytes"] is None
+    assert s.patch("", {"quota": {"stored_bytes": 5 * MIB}})["quota"]["stored_bytes"] == 5 * MIB
+    put(s, "a", query="?durability=sync")
+    put(s, "b", query="?durability=sync")
+    assert s.get()["used_stored_bytes"] == 4 * MIB
+    problem = s.ask("PUT", "buffers/c/data?durability=sync", payload(2 * MIB)).problem(507, "quota_exceeded")
+    assert (problem["limit_bytes"], problem["used_bytes"], problem["requested_bytes"]) == (5 * MIB, 4 * MIB, 2 * MIB)
+    put(s, "a", query="?durability=sync", seed=3)  # takes the place of the stored generation
+    put(s, "late", query="?durability=behind")
+    s.ask("POST", "buffers/late/store", {}).problem(507, "quota_exceeded")
+    put(s, "mortal")
+    for name in ("mortal", "late"):
+        s.ask("POST", f"buffers/{name}/evict", {}).problem(507, "quota_exceeded")
+    s.ask("PATCH", "buffers/mortal", {"durability": "sync"}).problem(507, "quota_exceeded")
+    assert s.meta("mortal")["durability"] == "none"
+    s.copy("copied", "a", 201)
+    s.ask("PATCH", "buffers/copied", {"durability": "sync"}).problem(507, "quota_exceeded")
+    s.delete("buffers/b")
+    assert s.post("buffers/mortal/evict")["tier"] == "disk" and s.get()["used_stored_bytes"] == 4 * MIB
+    s.patch("", {"quota": {"bytes": 4 * MIB}}, 200)
+    s = Session(again(d, start, *OPTIONS))
+    assert s.get()["quota"]["stored_bytes"] == 5 * MIB and s.get()["used_stored_bytes"] == 2 * MIB
+    assert s.data("a") == payload(2 * MIB, 3)
+    s.delete("buffers/a")
+    assert s.get()["used_stored_bytes"] == 0
+    s.patch("", {"quota": {"stored_bytes": -1}}, 400)
+
+
+def test_room_is_not_made_beyond_the_quota_on_disk(place):
+    s = Session(place())
+    s.patch("", {"spill": "disk", "quota": {"bytes": 4 * MIB, "stored_bytes": 2 * MIB}})
+    for name in ("a", "b", "c"):
+        put(s, name)
+    assert sorted(states(s).values()) == ["ready", "ready", "stored"]
+    s.ask("PUT", "buffers/d/data", payload(2 * MIB)).problem(507, "quota_exceeded")

@@ -70,13 +70,16 @@ struct gb_text *store_labels(const char *text) {
 }
 
 struct gb_session_rec store_session(int64_t id, const char *name) {
-    struct gb_session_rec rec = {.id = id,
-                                 .quota = {.bytes = 1000 + (uint64_t)id, .buffers = 10, .pinned_bytes = 7},
-                                 .idle_ttl_s = 60,
-                                 .labels = store_labels("{\"who\":\"me\"}"),
-                                 .version = 3,
-                                 .created_at_us = 1700000000000001,
-                                 .updated_at_us = 1700000000000002};
+    struct gb_session_rec rec = {
+        .id = id,
+        .quota = {.bytes = 1000 + (uint64_t)id, .buffers = 10, .pinned_bytes = 7, .stored_bytes = 9},
+        .idle_ttl_s = 60,
+        .spill = GB_SPILL_DISK,
+        .priority = 4,
+        .labels = store_labels("{\"who\":\"me\"}"),
+        .version = 3,
+        .created_at_us = 1700000000000001,
+        .updated_at_us = 1700000000000002};
 
     snprintf(rec.name.s, sizeof(rec.name.s), "%s", name);
     return rec;
@@ -86,6 +89,8 @@ struct gb_buffer_rec store_buffer(int64_t id, int64_t session_id, const char *na
     struct gb_buffer_rec rec = {.id = id,
                                 .session_id = session_id,
                                 .bytes = 48,
+                                .spill = GB_SPILL_DISK,
+                                .resident = true,
                                 .dtype = GB_DTYPE_BFLOAT16,
                                 .shape = {.dims = 3, .dim = {2, 3, 4}},
                                 .kind = GB_KIND_MANAGED,

@@ -221,6 +221,7 @@ enum gb_step gb_api_session_stats(struct gb_http_request *request, struct gb_htt
     gb_json_put_limit(&out, "bytes", stats.session.rec.quota.bytes);
     gb_json_put_limit(&out, "buffers", stats.session.rec.quota.buffers);
     gb_json_put_limit(&out, "pinned_bytes", stats.session.rec.quota.pinned_bytes);
+    gb_json_put_limit(&out, "stored_bytes", stats.session.rec.quota.stored_bytes);
     gb_json_close(&out, '}');
     gb_render_counters(&out, &stats.counters, &stats.level, NULL);
     gb_json_close(&out, '}');

@@ -15,6 +15,7 @@ void gb_render_session(struct gb_json_writer *out, const char *key, const struct
     gb_json_put_limit(out, "bytes", rec->quota.bytes);
     gb_json_put_limit(out, "buffers", rec->quota.buffers);
     gb_json_put_limit(out, "pinned_bytes", rec->quota.pinned_bytes);
+    gb_json_put_limit(out, "stored_bytes", rec->quota.stored_bytes);
     gb_json_close(out, '}');
     gb_json_put_u64(out, "idle_ttl_s", rec->idle_ttl_s);
     gb_json_put_string(out, "durability", gb_durability_name(rec->durability));
@@ -23,6 +24,7 @@ void gb_render_session(struct gb_json_writer *out, const char *key, const struct
     gb_json_put_string(out, "pool", view->pool.s);
     gb_json_put_u64(out, "used_bytes", view->used_bytes);
     gb_json_put_u64(out, "used_pinned_bytes", view->used_pinned_bytes);
+    gb_json_put_u64(out, "used_stored_bytes", view->used_stored_bytes);
     gb_json_put_u64(out, "buffers", view->buffers);
     gb_json_put_time(out, "created_at", rec->created_at_us);
     gb_json_put_time(out, "updated_at", rec->updated_at_us);

@@ -21,7 +21,7 @@ static int read_quota(const json_t *body, struct gb_session_params *params, stru
 
     if (r <= 0)
         return r;
-    if (gb_json_known(quota, "quota", "bytes buffers pinned_bytes", err) < 0)
+    if (gb_json_known(quota, "quota", "bytes buffers pinned_bytes stored_bytes", err) < 0)
         return -1;
     r = gb_json_limit(quota, "bytes", &params->quota.bytes, err);
     params->has_quota_bytes = r > 0;
@@ -31,6 +31,9 @@ static int read_quota(const json_t *body, struct gb_session_params *params, stru
     if (r >= 0)
         r = gb_json_limit(quota, "pinned_bytes", &params->quota.pinned_bytes, err);
     params->has_quota_pinned = r > 0;
+    if (r >= 0)
+        r = gb_json_limit(quota, "stored_bytes", &params->quota.stored_bytes, err);
+    params->has_quota_stored = r > 0;
     return r < 0 ? -1 : 0;
 }
 

@@ -274,8 +274,7 @@ static struct gb_content *clear(struct gb_session *session, struct gb_buffer *bu
 
     count_out(session, buffer);
     gb_quota_give_locked(session, 0, 1);
-    gb_stored_unref(buffer->stored);
-    buffer->stored = NULL;
+    gb_buffer_drop_stored_locked(session, buffer);
     gb_load_unref_locked(buffer->load); /* it finds another buffer, or none */
     buffer->load = NULL;
     session->behind -= buffer->behind;
@@ -314,8 +313,17 @@ void gb_buffer_keep_state_locked(const struct gb_buffer *b, struct gb_buffer_rec
     rec->head = GB_HEAD_UNINITIALIZED;
 }
 
-void gb_buffer_set_stored_locked(struct gb_buffer *b, struct gb_stored *stored) {
+void gb_buffer_drop_stored_locked(struct gb_session *session, struct gb_buffer *b) {
+    session->used_stored_bytes -= b->stored ? b->stored->rec.bytes : 0;
+    gb_stored_unref(b->stored);
+    b->stored = NULL;
+}
+
+void gb_buffer_set_stored_locked(struct gb_session *session, struct gb_buffer *b, struct gb_stored *stored) {
     struct gb_stored *old = b->stored;
+
+    session->used_stored_bytes += stored ? stored->rec.bytes : 0;
+    session->used_stored_bytes -= old ? old->rec.bytes : 0;
 
     b->stored = stored;
     b->rec.stored_generation = stored && !stored->spilled ? stored->rec.generation : 0;

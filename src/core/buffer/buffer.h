@@ -112,7 +112,10 @@ void gb_buffer_keep_state_locked(const struct gb_buffer *buffer, struct gb_buffe
 
 /* The stored bytes that a transaction has made, or NULL, take the place of those that the buffer has, which are
  * condemned. Takes over the reference. */
-void gb_buffer_set_stored_locked(struct gb_buffer *buffer, struct gb_stored *stored);
+void gb_buffer_set_stored_locked(struct gb_session *session, struct gb_buffer *buffer, struct gb_stored *stored);
+
+/* The disk has no bytes of the buffer any more. */
+void gb_buffer_drop_stored_locked(struct gb_session *session, struct gb_buffer *buffer);
 
 /* Notes whether the bytes are to be stored within the lag, after a change of the record or of the stored bytes. */
 void gb_buffer_note_behind_locked(struct gb_session *session, struct gb_buffer *buffer);

@@ -53,6 +53,19 @@ static void publish_names_locked(struct gb_transaction *c) {
 
 /* --- one transaction ---------------------------------------------------------------------------------------------- */
 
+static void rollback_locked(struct gb_transaction *c) {
+    struct gb_buffer *b = c->buffer;
+
+    b->deleting = false;
+    gb_transaction_drop_disk_locked(c);
+    if (!b->live && b->id != 0) {
+        gb_idlist_take(&c->session->buffers_by_id, b->id);
+        b->id = 0;
+    }
+    if (c->rollback_locked)
+        c->rollback_locked(c, b);
+}
+
 static int validate_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
@@ -61,9 +74,12 @@ static int validate_locked(struct gb_transaction *c) {
         return -1;
     if (c->validate_locked(c, b->live ? b : NULL, &c->error) < 0 || prepare_names_locked(c) < 0 || number_locked(c) < 0)
         return -1;
+    if (gb_transaction_plan_disk_locked(c, &c->error) < 0) {
+        rollback_locked(c);
+        return -1;
+    }
     if (c->removes)
         b->deleting = true;
-    gb_transaction_plan_disk_locked(c);
     return 0;
 }
 
@@ -81,18 +97,6 @@ static struct gb_transaction *leave_locked(struct gb_session *session, struct gb
 }
 
 static void run(struct gb_transaction *list);
-
-static void rollback_locked(struct gb_transaction *c) {
-    struct gb_buffer *b = c->buffer;
-
-    b->deleting = false;
-    if (!b->live && b->id != 0) {
-        gb_idlist_take(&c->session->buffers_by_id, b->id);
-        b->id = 0;
-    }
-    if (c->rollback_locked)
-        c->rollback_locked(c, b);
-}
 
 /* If the pool was deleted during the commit, the buffer is lost. The record is not written again, because the next
  * start marks it lost anyway. */

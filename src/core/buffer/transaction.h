@@ -40,9 +40,10 @@ struct gb_transaction {
     bool unrecorded;                  /* the database learns nothing of it */
 
     /* The transaction's own: */
-    bool durable; /* the commit waits for the disk */
-    bool forgets; /* what the database says is stored counts no longer */
-    bool drops;   /* the same of bytes that were spilled */
+    bool durable;         /* the commit waits for the disk */
+    bool forgets;         /* what the database says is stored counts no longer */
+    bool drops;           /* the same of bytes that were spilled */
+    uint64_t stored_more; /* reserved in the quota of bytes on disk */
     bool persists;
     bool asked; /* the database was given the change: if that fails, it may have it */
     struct gb_persist persist;

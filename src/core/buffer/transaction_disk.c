@@ -28,7 +28,15 @@ static void plan_persist_locked(struct gb_transaction *c) {
     c->persist.tee = c->tee && gb_tee_buffer_id(c->tee) == c->rec.id ? c->tee : NULL;
 }
 
-void gb_transaction_plan_disk_locked(struct gb_transaction *c) {
+/* A generation takes the place of the one before it. */
+static uint64_t more_bytes(const struct gb_transaction *c) {
+    const struct gb_stored *stored = c->buffer->stored;
+    uint64_t has = stored ? stored->rec.bytes : 0;
+
+    return c->rec.bytes > has ? c->rec.bytes - has : 0;
+}
+
+int gb_transaction_plan_disk_locked(struct gb_transaction *c, struct gb_error *err) {
     const struct gb_buffer *b = c->buffer;
     const struct gb_stored *stored = b->stored;
     enum gb_durability was = b->live ? b->rec.durability : GB_DURABILITY_NONE;
@@ -37,14 +45,25 @@ void gb_transaction_plan_disk_locked(struct gb_transaction *c) {
     c->persist = (struct gb_persist){.stored = NULL};
     c->durable = was == GB_DURABILITY_SYNC || (was != GB_DURABILITY_NONE && c->removes);
     c->forgets = c->drops = c->persists = c->asked = false;
+    c->stored_more = 0;
     if (c->removes)
-        return;
+        return 0;
     c->forgets = stored && !stored->spilled && c->rec.durability == GB_DURABILITY_NONE;
     c->drops = stored && stored->spilled && stored->rec.generation != c->rec.generation;
     c->durable |= stores || c->forgets;
     c->persists = (stores || c->spills) && c->rec.state == GB_BUFFER_READY && !has_bytes(c);
-    if (c->persists)
-        plan_persist_locked(c);
+    if (!c->persists)
+        return 0;
+    if (gb_quota_take_stored_locked(c->session, more_bytes(c), err) < 0)
+        return -1;
+    c->stored_more = more_bytes(c);
+    plan_persist_locked(c);
+    return 0;
+}
+
+void gb_transaction_drop_disk_locked(struct gb_transaction *c) {
+    gb_quota_give_stored_locked(c->session, c->stored_more);
+    c->stored_more = 0;
 }
 
 void gb_transaction_take_checksum_locked(struct gb_transaction *c) {
@@ -69,8 +88,9 @@ struct gb_store_edit gb_transaction_edit(struct gb_transaction *c) {
 void gb_transaction_publish_stored_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
+    gb_transaction_drop_disk_locked(c);
     if (c->persist.stored || c->forgets || c->drops || c->removes) {
-        gb_buffer_set_stored_locked(b, c->persist.stored);
+        gb_buffer_set_stored_locked(c->session, b, c->persist.stored);
         c->persist.stored = NULL;
     }
     c->rec.stored_generation = b->stored && !b->stored->spilled ? b->stored->rec.generation : 0;

@@ -6,7 +6,10 @@
 #include "core/buffer/transaction.h"
 
 /* Decides it, when the transaction is valid and its rec complete. The session's lock is held. */
-void gb_transaction_plan_disk_locked(struct gb_transaction *transaction);
+int gb_transaction_plan_disk_locked(struct gb_transaction *transaction, struct gb_error *err);
+
+/* The change was refused after that. The session's lock is held. */
+void gb_transaction_drop_disk_locked(struct gb_transaction *transaction);
 
 /* The bytes are on disk: their checksum is known now, unless a process may be writing them. The session's lock is
  * held. */

@@ -125,8 +125,7 @@ static void free_job(struct job *job) {
 static void lose_locked(struct job *job, struct gb_buffer *b) {
     if (b->stored != job->stored || b->rec.state != GB_BUFFER_STORED)
         return;
-    gb_stored_unref(b->stored);
-    b->stored = NULL;
+    gb_buffer_drop_stored_locked(job->session, b);
     b->rec.stored_generation = 0;
     gb_buffer_lose_locked(job->session, b); /* it has no contents to be dropped */
 }

@@ -51,7 +51,8 @@ static void evicted(void *arg) {
     if (code == GB_OK && item->call->copied) {
         atomic_store(&ask->made, true);
         atomic_fetch_add(&loads->evicted_for_room, 1);
-    } else if (code != GB_ERR_STORAGE_FULL && code != GB_ERR_STORAGE_FAILED && code != GB_ERR_STORAGE_UNAVAILABLE) {
+    } else if (code != GB_ERR_STORAGE_FULL && code != GB_ERR_STORAGE_FAILED && code != GB_ERR_STORAGE_UNAVAILABLE &&
+               code != GB_ERR_QUOTA_EXCEEDED) {
         atomic_store(&ask->later, true); /* a request came first: it used the bytes, or freed them */
     }
     gb_session_unref(item->session);

@@ -200,6 +200,7 @@ static int restore_stored(struct gb_session *s, struct found *found, struct gb_b
     if (rec->generation != stored->rec.generation && roll_back(s, found, stored, rec, err) < 0)
         return -1;
     b->stored = gb_stored_ref(stored);
+    s->used_stored_bytes += stored->rec.bytes;
     rec->stored_generation = stored->rec.generation;
     rec->run = stored->rec.run;
     rec->state = GB_BUFFER_STORED;

@@ -36,6 +36,8 @@ static void merge_params(const struct gb_session_params *p, struct gb_session_re
         rec->quota.buffers = p->quota.buffers;
     if (p->has_quota_pinned)
         rec->quota.pinned_bytes = p->quota.pinned_bytes;
+    if (p->has_quota_stored)
+        rec->quota.stored_bytes = p->quota.stored_bytes;
     if (p->has_idle_ttl)
         rec->idle_ttl_s = p->idle_ttl_s;
     if (p->has_labels)

@@ -128,7 +128,7 @@ struct gb_session_check {
 struct gb_session_params {
     struct gb_name name; /* create only */
     bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels, has_pool, has_durability;
-    bool has_spill, has_priority;
+    bool has_spill, has_priority, has_quota_stored;
     enum gb_durability durability;
     enum gb_spill spill;
     int priority;
@@ -142,6 +142,7 @@ struct gb_session_view {
     struct gb_session_rec rec;
     uint64_t used_bytes;        /* committed and reserved */
     uint64_t used_pinned_bytes; /* of them, in page-locked host memory */
+    uint64_t used_stored_bytes; /* on disk */
     uint64_t buffers;
     struct gb_name pool;   /* current; "default": the devices' own */
     int64_t pool_id;       /* 0: the devices' own */

@@ -179,3 +179,32 @@ void gb_quota_give_pinned_locked(struct gb_session *session, uint64_t bytes) {
     session->used_pinned_bytes -= bytes;
     gb_pinned_give(&session->core->pinned, bytes);
 }
+
+int gb_quota_check_stored_locked(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err) {
+    uint64_t limit = session->rec.quota.stored_bytes;
+    uint64_t used = session->used_stored_bytes + session->reserved_stored_bytes;
+
+    if (bytes == 0 || (used <= limit && bytes <= limit - used))
+        return 0;
+    if (tell)
+        note_exceeded(session, bytes, "quota.stored_bytes", limit, used, bytes);
+    gb_error_numbers(err, limit, used, bytes);
+    return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
+                        "session \"%s\" may have %llu bytes on disk, has %llu, and %llu more are to be stored: delete "
+                        "durable buffers, or use durability \"none\"",
+                        session->name.s, (unsigned long long)limit, (unsigned long long)used,
+                        (unsigned long long)bytes);
+}
+
+int gb_quota_take_stored_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (gb_quota_check_stored_locked(session, bytes, true, &why) < 0)
+        return refuse(session, &why, err);
+    session->reserved_stored_bytes += bytes;
+    return 0;
+}
+
+void gb_quota_give_stored_locked(struct gb_session *session, uint64_t bytes) {
+    session->reserved_stored_bytes -= bytes;
+}

@@ -131,6 +131,7 @@ void gb_session_view_locked(struct gb_session *session, struct gb_session_view *
     gb_session_rec_set(&ret->rec, &session->rec);
     ret->used_bytes = session->used_bytes;
     ret->used_pinned_bytes = session->used_pinned_bytes;
+    ret->used_stored_bytes = session->used_stored_bytes;
     ret->buffers = session->live_buffers;
     ret->pool = pool ? pool->rec.name : (struct gb_name){"default"};
     ret->pool_id = pool ? pool->rec.id : 0;

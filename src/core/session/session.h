@@ -38,7 +38,9 @@ struct gb_session {
     struct gb_fifo_lock fifo;
     uint64_t used_bytes; /* of all contents, reserved ones included */
     uint64_t used_pinned_bytes;
-    uint64_t counted_buffers; /* live and reserved */
+    uint64_t used_stored_bytes;     /* of all stored bytes */
+    uint64_t reserved_stored_bytes; /* of those that are being written beyond that */
+    uint64_t counted_buffers;       /* live and reserved */
     uint64_t live_buffers;
     uint64_t lost_buffers;
     uint64_t behind;       /* buffers whose bytes are to be stored within the lag */
@@ -118,6 +120,11 @@ void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t c
 bool gb_quota_promise_locked(struct gb_session *session, uint64_t bytes);
 /* Reserves the bytes if they fit; a refusal is not counted. */
 int gb_quota_redeem_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err);
+
+/* The same for bytes on disk. QUOTA_EXCEEDED. */
+int gb_quota_check_stored_locked(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err);
+int gb_quota_take_stored_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err);
+void gb_quota_give_stored_locked(struct gb_session *session, uint64_t bytes);
 
 /* Appended to PINNED_LIMIT if the client chose the kind. */
 #define GB_QUOTA_OTHER_KIND ", or use kind \"pageable\""

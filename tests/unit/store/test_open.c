@@ -10,7 +10,13 @@
 #include "gb_test.h"
 #include "store_fixture.h"
 
-#define SCHEMA_NEWEST 12
+#define SCHEMA_NEWEST 13
+
+/* What the newest migration adds. */
+#define UNDO_13                                                                                                        \
+    "ALTER TABLE buffers DROP COLUMN spill; ALTER TABLE buffers DROP COLUMN resident;"                                 \
+    "ALTER TABLE sessions DROP COLUMN spill; ALTER TABLE sessions DROP COLUMN priority;"                               \
+    "ALTER TABLE sessions DROP COLUMN quota_stored_bytes;"
 
 /* Asserts that opening is refused with INTERNAL and a sentence that contains `word`. */
 static void assert_refused(const struct store_fixture *f, const char *word) {
@@ -204,7 +210,7 @@ START_TEST(an_older_schema_is_migrated) {
         "DROP TRIGGER tokens_revoked; DROP TABLE token_uses; DROP INDEX tokens_by_subject;"
         "ALTER TABLE tokens DROP COLUMN prefix; ALTER TABLE tokens DROP COLUMN subject;"
         "ALTER TABLE tokens DROP COLUMN expires_at_us; ALTER TABLE tokens DROP COLUMN old_sha256_hex;"
-        "ALTER TABLE tokens DROP COLUMN old_until_us; DROP TABLE stored; DROP TABLE identity;"
+        "ALTER TABLE tokens DROP COLUMN old_until_us; DROP TABLE stored; DROP TABLE identity;" UNDO_13
         "ALTER TABLE buffers DROP COLUMN durability; ALTER TABLE sessions DROP COLUMN durability;"
         "INSERT INTO tokens(name, sha256_hex, scope, session, created_at_us) VALUES('t', 'a', 'read', '', 1);"
         "PRAGMA user_version = 1");
@@ -240,8 +246,8 @@ START_TEST(a_database_without_stored_bytes_is_migrated) {
     gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
     gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
     store_fixture_close(&f);
-    store_sql_exec(f.path, "DROP TABLE stored; DROP TABLE identity; ALTER TABLE buffers DROP COLUMN durability;"
-                           "ALTER TABLE sessions DROP COLUMN durability; PRAGMA user_version = 11");
+    store_sql_exec(f.path, UNDO_13 "DROP TABLE stored; DROP TABLE identity; ALTER TABLE buffers DROP COLUMN durability;"
+                                   "ALTER TABLE sessions DROP COLUMN durability; PRAGMA user_version = 11");
     store_fixture_open(&f);
     ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), SCHEMA_NEWEST);
     gb_assert_ok(gb_store_load_buffers(f.store, see_buffer, &seen, &err), err);

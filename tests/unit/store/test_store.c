@@ -58,6 +58,9 @@ static void assert_session(const struct gb_session_rec *got, const struct gb_ses
     ck_assert_uint_eq(got->quota.bytes, want->quota.bytes);
     ck_assert_uint_eq(got->quota.buffers, want->quota.buffers);
     ck_assert_uint_eq(got->quota.pinned_bytes, want->quota.pinned_bytes);
+    ck_assert_uint_eq(got->quota.stored_bytes, want->quota.stored_bytes);
+    ck_assert_int_eq(got->spill, want->spill);
+    ck_assert_int_eq(got->priority, want->priority);
     ck_assert_uint_eq(got->idle_ttl_s, want->idle_ttl_s);
     ck_assert_int_eq(got->durability, want->durability);
     ck_assert_str_eq(gb_labels_text(got->labels), gb_labels_text(want->labels));
@@ -74,6 +77,8 @@ static void assert_buffer(const struct gb_buffer_rec *got, const struct gb_buffe
     ck_assert_int_eq(got->dtype, want->dtype);
     ck_assert_uint_eq(got->shape.dims, want->shape.dims);
     ck_assert_mem_eq(got->shape.dim, want->shape.dim, sizeof(want->shape.dim));
+    ck_assert_int_eq(got->spill, want->spill);
+    ck_assert_int_eq(got->resident, want->resident);
     ck_assert_int_eq(got->kind, want->kind);
     ck_assert_int_eq(got->device, want->device);
     ck_assert_str_eq(got->pool.s, want->pool.s);
@@ -110,7 +115,7 @@ START_TEST(every_field_of_a_session_comes_back) {
     text[0] = '{';
     text[GB_LABELS_MAX - 2] = '}';
     large.labels = store_labels(text);
-    large.quota = (struct gb_quota){GB_UNLIMITED, INT64_MAX, GB_UNLIMITED};
+    large.quota = (struct gb_quota){GB_UNLIMITED, INT64_MAX, GB_UNLIMITED, GB_UNLIMITED};
     gb_assert_ok(store_put_session_now(f.store, &large, &err), err);
     gb_assert_ok(store_put_session_now(f.store, &small, &err), err);
     reread(&f, &seen);
