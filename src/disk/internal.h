@@ -12,6 +12,7 @@
 #define GB_DISK_ORPHANS "orphans"
 #define GB_DISK_DAMAGED "damaged"
 #define GB_DISK_MARKER "GPUBUFD-DATA"
+#define GB_DISK_SCRUBBED "GPUBUFD-SCRUB"
 /* The longest path below the folder, with its slash and NUL. */
 #define GB_DISK_BELOW_MAX 128
 

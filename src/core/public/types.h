@@ -45,6 +45,8 @@ struct gb_core_config {
     unsigned disk_threads;      /* that wait for it; 0: GB_DISK_THREADS */
     uint64_t orphan_ttl_s;      /* how long files that no row names are kept; 0: a day */
     uint64_t durable_lag_ms;    /* how long after its change a buffer of durability BEHIND is stored; 0: 1000 */
+    uint64_t scrub_rate;        /* bytes a second that scrubs read; 0: none but by request */
+    uint64_t scrub_interval_s;  /* between passes; 0: none but by request */
     uint64_t slots_bytes;       /* all pinned slots together: the limit on staging memory */
     uint64_t slot_bytes;        /* each; 256 KiB to 4 MiB */
     uint64_t pinned_bytes_max;  /* page-locked memory in all, slots included; 0: no limit */
