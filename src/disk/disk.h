@@ -152,8 +152,8 @@ void gb_disk_set_aside(struct gb_disk *disk, const struct gb_disk_name *name, bo
 int gb_disk_scan(struct gb_disk *disk,
                  int (*visit)(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err),
                  void *arg, struct gb_error *err);
-/* When the folder was made, and when the latest scrub of all files ended: the times of GPUBUFD-DATA and of GPUBUFD-SCRUB.
- * 0: not known, or never. [a stat of each] */
+/* When the folder was made, and when the latest scrub of all files ended: the times of GPUBUFD-DATA and of
+ * GPUBUFD-SCRUB. 0: not known, or never. [a stat of each] */
 struct gb_disk_times {
     int64_t made_us; /* since the epoch */
     int64_t scrubbed_us;

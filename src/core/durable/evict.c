@@ -50,8 +50,8 @@ static int check_locked(const struct gb_session *s, const struct gb_buffer *b, s
     return check_unused_locked(b, err);
 }
 
-/* Bytes that were spilled before the buffer became durable do not count: they end with the process. Nor do damaged ones,
- * if memory has better ones. */
+/* Bytes that were spilled before the buffer became durable do not count: they end with the process. Damaged ones do not
+ * count while memory has better ones. */
 static bool has_bytes_on_disk(const struct gb_buffer *b) {
     if (b->stored && b->rec.state != GB_BUFFER_STORED && atomic_load(&b->stored->damaged))
         return false;

@@ -156,7 +156,7 @@ static void heal(struct gb_session *session, const struct gb_name *name, struct 
     gb_call_unref(&call->base);
 }
 
-/* Bytes that were replaced meanwhile are of no use to anybody. */
+/* Bytes that were replaced meanwhile do not matter any more. */
 static void found_damage(struct gb_session *session, const struct gb_name *name, struct gb_stored *stored,
                          const struct gb_error *error) {
     struct gb_scrubber *scrubber = session->core->scrubber;

@@ -16,7 +16,8 @@ void gb_scrubber_free(struct gb_scrubber *scrubber);
 /* Once a second: begins a pass if the latest ended --scrub-interval ago and there are files. [never blocks] */
 void gb_scrub_tick(struct gb_core *core);
 
-/* The daemon stops: ends the pass at its next block, and permits no further ones. [blocks until the thread has ended] */
+/* The daemon stops: ends the pass at its next block, and permits no further ones. [blocks until the thread has
+ * ended] */
 void gb_scrub_stop(struct gb_core *core);
 
 /* heal.c: writes the stored bytes of the buffer again, from memory, if it still has them there: a new file in the same
