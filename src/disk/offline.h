@@ -1,5 +1,5 @@
-/* The folder of stored bytes as it is, for commands that look at it while no daemon runs. Nothing is made or changed but
- * by the two functions at the end. */
+/* The folder of stored bytes as it is, for commands that look at it while no daemon runs. Only the two functions at the
+ * end change anything. */
 #ifndef GB_DISK_OFFLINE_H
 #define GB_DISK_OFFLINE_H
 
