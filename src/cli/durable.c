@@ -158,8 +158,18 @@ void gb_cli_put_swept(json_t *answers) {
     }
 }
 
+/* Waits for the end of the pass, which may take hours. */
+static int scrub(struct gb_cli *cli) {
+    json_t *answer = gb_cli_request_with(cli, "POST", "/v1/storage/scrub", "Prefer: respond-async", json_object());
+
+    return gb_cli_show(cli, answer != NULL ? result_of(cli, answer) : NULL, NULL, 0);
+}
+
 int gb_cli_run_storage(struct gb_cli *cli, int argc, char **argv) {
-    (void)argc;
-    (void)argv;
+    if (argc > 0 && strcmp(argv[0], "scrub") == 0)
+        return scrub(cli);
+    if (argc > 0)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "storage: there is no word \"%.64s\"; permitted: scrub, or none",
+                              argv[0]);
     return gb_cli_show(cli, gb_cli_request(cli, "GET", "/v1/storage", NULL), NULL, 0);
 }

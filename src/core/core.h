@@ -27,6 +27,7 @@
 #include "core/public/durable.h"
 #include "core/public/lifecycle.h"
 #include "core/public/pool.h"
+#include "core/public/scrub.h"
 #include "core/public/session.h"
 #include "core/public/stream.h"
 #include "core/public/types.h"

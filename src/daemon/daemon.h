@@ -19,6 +19,7 @@
 /* Exit statuses, by the names of sysexits.h. */
 enum gb_exit {
     GB_EXIT_OK = 0,
+    GB_EXIT_FINDINGS = 1,  /* of fsck and recover: not all files are sound */
     GB_EXIT_USAGE = 64,    /* an option is unknown or ill-formed */
     GB_EXIT_SOFTWARE = 70, /* something that the options name cannot be had */
     GB_EXIT_DEVICE = 75,   /* the device is lost: start again */
@@ -174,6 +175,10 @@ enum gb_exit gb_tls_command(struct gb_options *options, int argc, char **argv);
 
 /* `gpubufd selftest ...`: argv[0] is "selftest". As gb_token_command. */
 enum gb_exit gb_selftest_command(struct gb_options *options, int argc, char **argv);
+
+/* `gpubufd fsck ...` and `gpubufd recover ...`, which look at stored bytes. As gb_token_command. */
+enum gb_exit gb_fsck_command(struct gb_options *options, int argc, char **argv);
+enum gb_exit gb_recover_command(struct gb_options *options, int argc, char **argv);
 
 /* Prints an error of the options with what is permitted. Returns GB_EXIT_USAGE. */
 enum gb_exit gb_usage_error(const struct gb_error *err);

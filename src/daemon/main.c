@@ -94,7 +94,11 @@ static command_fn *find_command(const char *word) {
     static const struct {
         const char *word;
         command_fn *run;
-    } commands[] = {{"token", gb_token_command}, {"tls", gb_tls_command}, {"selftest", gb_selftest_command}};
+    } commands[] = {{"token", gb_token_command},
+                    {"tls", gb_tls_command},
+                    {"selftest", gb_selftest_command},
+                    {"fsck", gb_fsck_command},
+                    {"recover", gb_recover_command}};
     size_t i;
 
     for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
@@ -127,7 +131,8 @@ int main(int argc, char **argv) {
     }
     if (taken == 0)
         gb_error_set(&err, GB_ERR_INVALID_ARGUMENT,
-                     "there is no command \"%.64s\"; permitted: token, tls, selftest, or none to serve", argv[at]);
+                     "there is no command \"%.64s\"; permitted: token, tls, selftest, fsck, recover, or none to serve",
+                     argv[at]);
     if (taken != 1)
         status = gb_usage_error(&err);
     else if (daemon.options.help)

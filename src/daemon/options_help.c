@@ -59,6 +59,8 @@ void gb_options_help(FILE *out) {
           "       gpubufd token add|list|rotate|revoke ...   who may ask, see gpubufd token --help\n"
           "       gpubufd tls init|server|client|renew|show ...   certificates, see gpubufd tls --help\n"
           "       gpubufd selftest ...   what copies of the device reach, see gpubufd selftest --help\n"
+          "       gpubufd fsck ...   whether stored bytes are sound, see gpubufd fsck --help\n"
+          "       gpubufd recover ...   records made again from files of bytes, see gpubufd recover --help\n"
           "\n"
           "Gives out the GPU memory of this machine by name over HTTP.\n"
           "\n",
@@ -69,8 +71,8 @@ void gb_options_help(FILE *out) {
         "\n"
         "Each option may also stand in the file that --config names (state-dir = /srv/gpubufd) and in the environment\n"
         "(GPUBUFD_STATE_DIR=/srv/gpubufd). The command line wins over the environment, that over the file.\n"
-        "Exit status: 0 stopped in order; 64 usage; 70 could not start, or not stop in order; 75 device lost;\n"
-        "78 configuration.\n",
+        "Exit status: 0 stopped in order; 1 findings of fsck or recover; 64 usage; 70 could not start, or not stop in\n"
+        "order; 75 device lost; 78 configuration.\n",
         out);
 }
 

@@ -156,6 +156,8 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .disk = daemon->disk,
         .disk_threads = (unsigned)o->disk_threads,
         .orphan_ttl_s = o->orphan_ttl,
+        .scrub_rate = o->scrub_rate,
+        .scrub_interval_s = o->scrub_interval,
         .durable_lag_ms = o->durable_lag * 1000,
         .min_resident_ms = o->min_resident_ms,
         .evict_high = (unsigned)o->evict_high,

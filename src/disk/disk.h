@@ -2,6 +2,7 @@
  * that a file counts is for the caller's database to say, which names it.
  *
  *   DIR/GPUBUFD-DATA                           marker: to which database the files belong
+ *   DIR/GPUBUFD-SCRUB                          empty; its time is the end of the latest scrub
  *   DIR/00 to DIR/ff/ID.GENERATION.TAG.safetensors
  *       by the low byte of the buffer's id; decimal, decimal, 8 hex digits. Generation 0: the file has no name yet, or
  *       has spilled bytes; of an earlier process it is of no use
@@ -151,6 +152,16 @@ void gb_disk_set_aside(struct gb_disk *disk, const struct gb_disk_name *name, bo
 int gb_disk_scan(struct gb_disk *disk,
                  int (*visit)(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err),
                  void *arg, struct gb_error *err);
+/* When the folder was made, and when the latest scrub of all files ended: the times of GPUBUFD-DATA and of
+ * GPUBUFD-SCRUB. 0: not known, or never. [a stat of each] */
+struct gb_disk_times {
+    int64_t made_us; /* since the epoch */
+    int64_t scrubbed_us;
+};
+void gb_disk_times(struct gb_disk *disk, struct gb_disk_times *ret);
+/* A scrub has ended. A failure is counted. */
+void gb_disk_note_scrub(struct gb_disk *disk);
+
 /* Removes what has been in orphans/ for longer. */
 void gb_disk_sweep_orphans(struct gb_disk *disk, uint64_t ttl_s);
 

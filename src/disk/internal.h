@@ -12,6 +12,7 @@
 #define GB_DISK_ORPHANS "orphans"
 #define GB_DISK_DAMAGED "damaged"
 #define GB_DISK_MARKER "GPUBUFD-DATA"
+#define GB_DISK_SCRUBBED "GPUBUFD-SCRUB"
 /* The longest path below the folder, with its slash and NUL. */
 #define GB_DISK_BELOW_MAX 128
 
@@ -21,6 +22,7 @@ struct gb_disk {
     uint64_t reserve_bytes;
     struct gb_disk_plan rules;
     struct gb_disk_plan *plan; /* &rules, or NULL if there are none */
+    bool offline;              /* no daemon runs: the marker may be any */
     bool expected;             /* the marker was there once; of gb_disk_open and gb_disk_probe alone */
 
     pthread_mutex_t lock;          /* a leaf: never held across a system call. Guards all below */
@@ -79,7 +81,23 @@ int gb_disk_attach(struct gb_disk *disk, struct gb_error *err);
 /* Whether the folder has gone; sets the state then. Returns -1 with STORAGE_UNAVAILABLE or SATURATED, 0 if it is
  * there. */
 int gb_disk_check_marker(struct gb_disk *disk, struct gb_error *err);
+/* Writes the marker in place of any that is there. Returns 0, or -1 with errno and *ret_op. */
+int gb_disk_write_marker(struct gb_disk *disk, enum gb_disk_op *ret_op);
 /* Syncs the folder of that path. Returns 0, or -1 with errno and *ret_op, the call that failed. */
 int gb_disk_sync_folder(struct gb_disk *disk, const char *path, enum gb_disk_op *ret_op);
+
+/* --- offline ------------------------------------------------------------------------------------------------------ */
+
+typedef int gb_disk_visit_fn(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err);
+struct gb_disk_header;
+
+/* As gb_disk_scan, whatever the marker. */
+int gb_disk_visit_data(struct gb_disk *disk, gb_disk_visit_fn *visit, void *arg, struct gb_error *err);
+/* All files of orphans/ or damaged/. */
+int gb_disk_visit_folder(struct gb_disk *disk, const char *folder, gb_disk_visit_fn *visit, void *arg,
+                         struct gb_error *err);
+/* As gb_disk_read_open, of the file at that path below the folder; ret_header may be NULL. */
+int gb_disk_read_open_at(struct gb_disk *disk, const char *below, const struct gb_disk_name *name, uint64_t bytes,
+                         struct gb_disk_header *ret_header, struct gb_disk_reader **ret, struct gb_error *err);
 
 #endif

@@ -160,7 +160,7 @@ static int write_new(struct gb_disk *disk, const char *path, enum gb_disk_op *re
 }
 
 /* The marker is there whole or not at all. */
-static int write_marker(struct gb_disk *disk, enum gb_disk_op *ret_op) {
+int gb_disk_write_marker(struct gb_disk *disk, enum gb_disk_op *ret_op) {
     char made[PATH_MAX];
     char path[PATH_MAX];
     int errnum;
@@ -189,7 +189,7 @@ int gb_disk_attach(struct gb_disk *disk, struct gb_error *err) {
     }
     if (!is_absent || disk->expected)
         return gb_error_move(err, &why);
-    if (make_folder(disk, &op) < 0 || write_marker(disk, &op) < 0)
+    if (make_folder(disk, &op) < 0 || gb_disk_write_marker(disk, &op) < 0)
         return unavailable(op, errno, "the folder of stored bytes cannot be set up", err);
     disk->expected = true;
     return 0;

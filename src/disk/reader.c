@@ -102,7 +102,7 @@ void gb_disk_read_close(struct gb_disk_reader *r) {
 static int fail_to_open(struct gb_disk *disk, int errnum, struct gb_error *err) {
     if (errnum == ELOOP || errnum == ENXIO)
         return gb_disk_count_damage(disk, "it is no plain file", err);
-    if (!gb_disk_is_shortage(errnum) && gb_disk_check_marker(disk, err) < 0)
+    if (!disk->offline && !gb_disk_is_shortage(errnum) && gb_disk_check_marker(disk, err) < 0)
         return -1;
     if (errnum == ENOENT || errnum == ENOTDIR)
         return gb_error_set(err, GB_ERR_CONTENT_LOST, "the file of the bytes is not there");
@@ -121,7 +121,8 @@ static int check_file(struct gb_disk_reader *r, struct gb_error *err) {
     return 0;
 }
 
-static int check_header(struct gb_disk_reader *r, const struct gb_disk_name *name, struct gb_error *err) {
+static int check_header(struct gb_disk_reader *r, const struct gb_disk_name *name, struct gb_disk_header *ret,
+                        struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     struct gb_disk_header header;
 
@@ -136,6 +137,8 @@ static int check_header(struct gb_disk_reader *r, const struct gb_disk_name *nam
     if (header.name.buffer_id != name->buffer_id || header.name.generation != name->generation ||
         header.name.run != name->run || header.bytes != r->bytes)
         return gb_disk_count_damage(r->disk, "it holds other bytes than its name says", err);
+    if (ret)
+        *ret = header;
     return 0;
 }
 
@@ -148,8 +151,15 @@ static void count(struct gb_disk *disk, uint64_t ns) {
 
 int gb_disk_read_open(struct gb_disk *disk, const struct gb_disk_name *name, uint64_t bytes,
                       struct gb_disk_reader **ret, struct gb_error *err) {
-    uint64_t started_ns = gb_clock_ns();
     char text[GB_DISK_NAME_SIZE];
+
+    gb_disk_name_text(name, text);
+    return gb_disk_read_open_at(disk, text, name, bytes, NULL, ret, err);
+}
+
+int gb_disk_read_open_at(struct gb_disk *disk, const char *below, const struct gb_disk_name *name, uint64_t bytes,
+                         struct gb_disk_header *ret_header, struct gb_disk_reader **ret, struct gb_error *err) {
+    uint64_t started_ns = gb_clock_ns();
     char path[PATH_MAX];
     struct gb_disk_reader *r;
 
@@ -164,11 +174,11 @@ int gb_disk_read_open(struct gb_disk *disk, const struct gb_disk_name *name, uin
         gb_disk_read_close(r);
         return gb_error_set(err, GB_ERR_SATURATED, "no memory to read a file of stored bytes; try again later");
     }
-    gb_disk_name_text(name, text);
-    gb_disk_path(disk, text, path);
+    gb_disk_path(disk, below, path);
     /* A pipe would be waited for. */
     r->fd = gb_disk_call_open(disk->plan, AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-    if (r->fd < 0 ? fail_to_open(disk, errno, err) < 0 : check_file(r, err) < 0 || check_header(r, name, err) < 0) {
+    if (r->fd < 0 ? fail_to_open(disk, errno, err) < 0
+                  : check_file(r, err) < 0 || check_header(r, name, ret_header, err) < 0) {
         gb_disk_read_close(r);
         return -1;
     }

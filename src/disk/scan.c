@@ -78,9 +78,9 @@ static int not_seen(struct gb_disk *disk, const char *call, int errnum, struct g
     return gb_disk_set_unavailable(disk, &why, err);
 }
 
-typedef int (*visit_fn)(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err);
+typedef gb_disk_visit_fn *visit_fn;
 
-/* A name in another folder than its own is none of ours. */
+/* A name in another of the numbered folders than its own is none of ours. */
 static int visit_entry(struct gb_disk *disk, DIR *dir, const char *folder, const char *base, visit_fn visit, void *arg,
                        struct gb_error *err) {
     struct gb_disk_name name;
@@ -91,7 +91,7 @@ static int visit_entry(struct gb_disk *disk, DIR *dir, const char *folder, const
     if (!gb_disk_name_parse(base, &name))
         return 0;
     gb_disk_name_folder(&name, own);
-    if (strcmp(own, folder) != 0)
+    if (strcmp(own, folder) != 0 && strlen(folder) == 2)
         return 0;
     if (fstatat(dirfd(dir), base, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : not_seen(disk, "fstatat", errno, err);
@@ -99,7 +99,7 @@ static int visit_entry(struct gb_disk *disk, DIR *dir, const char *folder, const
     return visit(arg, &name, bytes, err);
 }
 
-static int visit_folder(struct gb_disk *disk, const char *folder, visit_fn visit, void *arg, struct gb_error *err) {
+int gb_disk_visit_folder(struct gb_disk *disk, const char *folder, visit_fn visit, void *arg, struct gb_error *err) {
     DIR *dir = open_folder(disk, folder);
     struct dirent *entry;
     int r = 0;
@@ -121,14 +121,18 @@ static int visit_folder(struct gb_disk *disk, const char *folder, visit_fn visit
 }
 
 int gb_disk_scan(struct gb_disk *disk, visit_fn visit, void *arg, struct gb_error *err) {
+    if (gb_disk_check_there(disk, err) < 0 || gb_disk_check_marker(disk, err) < 0)
+        return -1;
+    return gb_disk_visit_data(disk, visit, arg, err);
+}
+
+int gb_disk_visit_data(struct gb_disk *disk, visit_fn visit, void *arg, struct gb_error *err) {
     char folder[4];
     unsigned i;
 
-    if (gb_disk_check_there(disk, err) < 0 || gb_disk_check_marker(disk, err) < 0)
-        return -1;
     for (i = 0; i < GB_DISK_FOLDERS; i++) {
         snprintf(folder, sizeof(folder), "%02x", i & 0xff);
-        if (visit_folder(disk, folder, visit, arg, err) < 0)
+        if (gb_disk_visit_folder(disk, folder, visit, arg, err) < 0)
             return -1;
     }
     return 0;

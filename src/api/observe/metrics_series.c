@@ -73,6 +73,13 @@ static void fill_STORAGE(struct gb_series_list *list, const struct gb_metrics_sn
         add(list, &spare, &snapshot->daemon.storage);
 }
 
+static void fill_SCRUB(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    struct gb_series spare;
+
+    if (snapshot->daemon.storage.present)
+        add(list, &spare, &snapshot->daemon.scrub);
+}
+
 static void fill_STORAGE_STATE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     int i;

@@ -11,6 +11,7 @@
     GB_SCOPE(BUILD, struct gb_daemon_numbers)                                                                          \
     GB_SCOPE(PROCESS, struct gb_daemon_numbers)                                                                        \
     GB_SCOPE(STORAGE, struct gb_storage_numbers)                                                                       \
+    GB_SCOPE(SCRUB, struct gb_scrub_numbers)                                                                           \
     GB_SCOPE(STORAGE_STATE, uint64_t)                                                                                  \
     GB_SCOPE(EVICTION, uint64_t)                                                                                       \
     GB_SCOPE(LIMIT, uint64_t)                                                                                          \

@@ -53,6 +53,7 @@ static void read_storage(struct gb_metrics_snapshot *snapshot, const struct gb_a
     const struct gb_error *why;
 
     gb_storage_stat(api->core, n);
+    gb_scrub_stat(api->core, &snapshot->daemon.scrub);
     snapshot->storage_states[gb_storage_state(n, &why)] = 1;
     snapshot->evictions_on_request = n->evictions - n->evictions_for_room;
 }

@@ -12,6 +12,7 @@
 struct gb_daemon_numbers {
     struct gb_core_stats core;
     struct gb_storage_numbers storage;
+    struct gb_scrub_numbers scrub;
     struct gb_key_stats keys;
     struct gb_http_server_stat http;
     struct gb_process process;

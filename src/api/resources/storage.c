@@ -1,4 +1,4 @@
-/* Bytes on disk: store, load, and the state of the disk. */
+/* Bytes on disk: store, load, the state of the disk, and its scrubs. */
 #include <string.h>
 
 #include "api/context.h"
@@ -10,7 +10,12 @@
 #include "api/request/body.h"
 #include "api/request/json.h"
 #include "api/request/path_params.h"
+#include "api/request/wait.h"
 #include "api/route.h"
+
+/* Of a scrub, in bytes a second. */
+#define SCRUB_RATE_MIN (64 * 1024ULL)
+#define SCRUB_RATE_MAX (1ULL << 40)
 
 /* --- one buffer --------------------------------------------------------------------------------------------------- */
 
@@ -146,7 +151,32 @@ enum gb_step gb_api_session_load(struct gb_http_request *request, struct gb_http
 
 /* --- the disk ----------------------------------------------------------------------------------------------------- */
 
-static void render(struct gb_json_writer *out, const struct gb_api *api, const struct gb_storage_numbers *n) {
+static void put_pass(struct gb_json_writer *out, const struct gb_scrub_pass *pass) {
+    gb_json_put_u64(out, "files", pass->files);
+    gb_json_put_u64(out, "bytes", pass->bytes);
+    gb_json_put_u64(out, "damaged", pass->damaged);
+    gb_json_put_u64(out, "healed", pass->healed);
+    gb_json_put_u64(out, "skipped", pass->skipped);
+}
+
+static void put_time(struct gb_json_writer *out, const char *key, int64_t wall_us) {
+    if (wall_us > 0)
+        gb_json_put_time(out, key, wall_us);
+    else
+        gb_json_put_null(out, key);
+}
+
+static void render_scrub(struct gb_json_writer *out, const struct gb_scrub_numbers *n) {
+    gb_json_open(out, "scrub", '{');
+    gb_json_put_string(out, "state", n->running ? "running" : "idle");
+    put_time(out, "began", n->pass.began_us);
+    put_pass(out, &n->pass);
+    put_time(out, "last_ended", n->last_ended_us);
+    gb_json_close(out, '}');
+}
+
+static void render(struct gb_json_writer *out, const struct gb_api *api, const struct gb_storage_numbers *n,
+                   const struct gb_scrub_numbers *scrub) {
     const struct gb_error *why;
     enum gb_disk_state state = gb_storage_state(n, &why);
 
@@ -172,14 +202,62 @@ static void render(struct gb_json_writer *out, const struct gb_api *api, const s
     gb_json_put_u64(out, "evictions_for_room", n->evictions_for_room);
     gb_json_put_u64(out, "reloads_within_minute", n->reloads);
     gb_json_put_u64(out, "cold_reads", n->cold_reads);
+    if (n->present)
+        render_scrub(out, scrub);
     gb_json_close(out, '}');
 }
 
 enum gb_step gb_api_storage(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_storage_numbers numbers;
+    struct gb_scrub_numbers scrub;
     struct gb_json_writer out = {0};
 
     gb_storage_stat(gb_api_of(request)->core, &numbers);
-    render(&out, gb_api_of(request), &numbers);
+    gb_scrub_stat(gb_api_of(request)->core, &scrub);
+    render(&out, gb_api_of(request), &numbers, &scrub);
     return gb_reply_json(&out, 200, response, err);
+}
+
+/* --- scrubs ------------------------------------------------------------------------------------------------------- */
+
+static enum gb_step reply_scrubbed(struct gb_http_request *request, const void *result,
+                                   struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_scrub_call *call = result;
+    struct gb_json_writer out = {0};
+
+    (void)request;
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_time(&out, "began", call->pass.began_us);
+    put_pass(&out, &call->pass);
+    gb_json_close(&out, '}');
+    return gb_reply_json(&out, 200, response, err);
+}
+
+static int read_rate(const struct gb_http_request *request, uint64_t *ret, struct gb_error *err) {
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "rate", true, &body, err) < 0)
+        return -1;
+    r = gb_json_u64(body, "rate", ret, err);
+    json_decref(body);
+    if (r > 0 && (*ret < SCRUB_RATE_MIN || *ret > SCRUB_RATE_MAX))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "rate is %llu; it is the most bytes a second that the scrub reads, from %llu to %llu",
+                            (unsigned long long)*ret, SCRUB_RATE_MIN, SCRUB_RATE_MAX);
+    return r < 0 ? -1 : 0;
+}
+
+enum gb_step gb_api_storage_scrub(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    struct gb_scrub_call *call;
+    uint64_t rate = 0;
+
+    if (read_rate(request, &rate, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_storage_scrub(gb_api_of(request)->core, rate, call);
+    return gb_async_end(request, response, reply_scrubbed, gb_sync_deadline_ns(request), err);
 }

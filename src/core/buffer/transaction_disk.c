@@ -15,7 +15,8 @@ static const struct gb_content *bytes_of(const struct gb_transaction *c) {
 static bool has_bytes(const struct gb_transaction *c) {
     const struct gb_stored *stored = c->buffer->stored;
 
-    return stored && stored->rec.generation == c->rec.generation && (c->spills || !stored->spilled);
+    return stored && stored->rec.generation == c->rec.generation && (c->spills || !stored->spilled) &&
+           !atomic_load(&stored->damaged);
 }
 
 static void plan_persist_locked(struct gb_transaction *c) {

@@ -5,6 +5,7 @@
 
 #include "base/container.h"
 #include "base/crc32c.h"
+#include "core/buffer/damage.h"
 #include "core/stored/disks.h"
 #include "core/stored/load.h"
 
@@ -172,6 +173,8 @@ static int look(struct gb_download *d, size_t index, const struct block **ret, s
         r = b->error.code == GB_OK ? 1 : gb_error_move(err, &b->error);
     pthread_mutex_unlock(&cold->lock);
     *ret = b;
+    if (r < 0)
+        gb_damage_tell(d->t.session, &d->rec.name, d->stored, &b->error, true);
     return r;
 }
 

@@ -50,8 +50,11 @@ static int check_locked(const struct gb_session *s, const struct gb_buffer *b, s
     return check_unused_locked(b, err);
 }
 
-/* Bytes that were spilled before the buffer became durable do not count: they end with the process. */
+/* Bytes that were spilled before the buffer became durable do not count: they end with the process. Damaged ones do not
+ * count while memory has better ones. */
 bool gb_durable_on_disk(const struct gb_buffer *b) {
+    if (b->stored && b->rec.state != GB_BUFFER_STORED && atomic_load(&b->stored->damaged))
+        return false;
     return b->stored && b->stored->rec.generation == b->rec.generation &&
            (b->rec.durability == GB_DURABILITY_NONE || !b->stored->spilled);
 }

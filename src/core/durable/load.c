@@ -1,12 +1,12 @@
 /* Bytes on disk into memory: an upload whose payload one thread of the disk brings. Nothing is visible before each
  * block has its checksum. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/container.h"
 #include "base/crc32c.h"
+#include "core/buffer/damage.h"
 #include "core/durable/durable.h"
 #include "core/stored/disks.h"
 #include "core/stored/load.h"
@@ -148,18 +148,6 @@ static void tell_locked(struct job *job, const struct gb_error *error) {
     gb_load_unref_locked(load);
 }
 
-/* Damage is a fact of the buffer; anything else may be over by the next try. */
-static void note_damage(struct job *job, const struct gb_error *error) {
-    struct gb_notice notice = gb_notice_of(job->session, GB_NOTICE_BUFFER_DAMAGED);
-
-    if (error->code != GB_ERR_CONTENT_DAMAGED && error->code != GB_ERR_CONTENT_LOST)
-        return;
-    notice.buffer = job->name;
-    notice.generation = job->stored->rec.generation;
-    snprintf(notice.detail, sizeof(notice.detail), "%.120s", error->detail);
-    gb_notice_post_limited(job->session->core, &notice);
-}
-
 static void finish(struct job *job, const struct gb_error *error) {
     struct gb_core *core = job->session->core;
 
@@ -167,7 +155,7 @@ static void finish(struct job *job, const struct gb_error *error) {
     gb_upload_free(job->upload);
     if (error) {
         atomic_fetch_add(&core->loads->failed, 1);
-        note_damage(job, error);
+        gb_damage_tell(job->session, &job->name, job->stored, error, true);
     } else {
         atomic_fetch_add(&core->loads->loaded, 1);
         atomic_fetch_add(&core->loads->loaded_bytes, job->stored->rec.bytes);

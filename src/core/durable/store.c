@@ -31,7 +31,8 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
         return -1;
     gb_buffer_copy_locked(b, &transaction->rec);
     transaction->stores = b->rec.state == GB_BUFFER_READY;
-    transaction->unrecorded = b->rec.stored_generation == b->rec.generation;
+    transaction->unrecorded = b->rec.stored_generation == b->rec.generation &&
+                              !(transaction->stores && b->stored && atomic_load(&b->stored->damaged));
     gb_buffer_op_of(transaction)->call->copied = !transaction->unrecorded;
     return 0;
 }

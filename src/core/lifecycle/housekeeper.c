@@ -8,6 +8,7 @@
 #include "core/access/tokens.h"
 #include "core/buffer/buffer.h"
 #include "core/durable/durable.h"
+#include "core/durable/scrub.h"
 #include "core/lifecycle/open.h"
 #include "core/multipart/internal.h"
 #include "core/observe/audit.h"
@@ -240,6 +241,7 @@ static void tick(struct gb_core *core) {
     expire_idle(core);
     gb_leases_expire(core);
     gb_durable_tick(core);
+    gb_scrub_tick(core);
     gb_core_health_tick(core);
     gb_notices_tick(core);
     gb_audit_tick(core);

@@ -10,6 +10,7 @@
 #include "core/access/tokens.h"
 #include "core/buffer/buffer.h"
 #include "core/durable/durable.h"
+#include "core/durable/scrub.h"
 #include "core/lifecycle/housekeeper.h"
 #include "core/memory/alloc_log.h"
 #include "core/multipart/internal.h"
@@ -72,10 +73,11 @@ static bool make_parts(struct gb_core *core) {
     core->limiters = gb_notice_limiters_new();
     core->disks = gb_disks_new(core->config.disk_threads);
     core->loads = gb_loads_new();
+    core->scrubber = gb_scrubber_new();
     core->alloc_log = gb_alloc_log_new(core->config.allocation_log);
     return core->pool_sessions && core->housekeeper && core->holds && core->sampler && core->selftests &&
            core->tokens && core->keys && core->leases && core->feed && core->limiters && core->disks && core->loads &&
-           core->alloc_log;
+           core->scrubber && core->alloc_log;
 }
 
 static void free_core(struct gb_core *core) {
@@ -85,6 +87,7 @@ static void free_core(struct gb_core *core) {
     gb_keys_free(core->keys);
     gb_leases_free(core->leases);
     gb_loads_free(core->loads);
+    gb_scrubber_free(core->scrubber);
     gb_disks_free(core->disks);
     gb_alloc_log_free(core->alloc_log);
     gb_notice_limiters_free(core->limiters);
@@ -169,6 +172,7 @@ void gb_core_close(struct gb_core *core) {
     atomic_store(&core->closing, true);
     gb_holds_release(core);
     gb_selftests_stop(core);
+    gb_scrub_stop(core);
     gb_housekeeper_stop(core);
     gb_sampler_wait(core);
     if (core->housekeeper->began && core->config.history.interval_s > 0)

@@ -137,7 +137,7 @@ struct gb_alloc {
     uint64_t missing;           /* how much the last try lacked, as far as is known */
     struct gb_room_ask room;
     enum gb_room_state room_state;
-    uint64_t room_until_ns; /* 0: nobody was asked for room */
+    uint64_t room_until_ns; /* 0: room was not asked for */
     uint64_t room_next_ns;
     bool room_made; /* unused memory of the pools was asked for */
     bool anywhere;  /* done asks the device for nothing, so it may run on the caller's thread */

@@ -48,6 +48,8 @@ struct gb_core_config {
     uint64_t min_resident_ms;   /* how long bytes stay in memory at least before others take their place */
     unsigned evict_high;        /* percent of a device's or a pool's memory from which room is made; 0: never */
     unsigned evict_low;         /* and down to which */
+    uint64_t scrub_rate;        /* bytes a second that scrubs read; 0: none but by request */
+    uint64_t scrub_interval_s;  /* between passes; 0: none but by request */
     uint64_t slots_bytes;       /* all pinned slots together: the limit on staging memory */
     uint64_t slot_bytes;        /* each; 256 KiB to 4 MiB */
     uint64_t pinned_bytes_max;  /* page-locked memory in all, slots included; 0: no limit */

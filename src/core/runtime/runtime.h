@@ -41,6 +41,7 @@ struct gb_notice_limiters;
 struct gb_persist;
 struct gb_room_ask;
 struct gb_sampler;
+struct gb_scrubber;
 struct gb_selftests;
 struct gb_session;
 struct gb_session_pools;
@@ -140,6 +141,7 @@ struct gb_core {
     uint64_t orphans_swept_ns; /* the housekeeper's alone */
     int storage_told;          /* the housekeeper's alone: an enum gb_disk_state, which the feed has */
     struct gb_loads *loads;
+    struct gb_scrubber *scrubber;
     struct gb_housekeeper *housekeeper;
     struct gb_holds *holds;
     struct gb_health_watch *health; /* NULL: health is not watched */

@@ -31,7 +31,10 @@ static void remove_file(struct gb_task *task) {
     struct gb_stored *stored = gb_container_of(task, struct gb_stored, task);
     struct gb_core *core = stored->core;
 
-    gb_disk_remove(core->config.disk, &stored->name);
+    if (atomic_load(&stored->set_aside))
+        gb_disk_set_aside(core->config.disk, &stored->name, true);
+    else
+        gb_disk_remove(core->config.disk, &stored->name);
     free(stored);
     gb_core_leave(core);
 }

@@ -13,6 +13,8 @@ struct gb_stored {
     struct gb_stored_rec rec; /* its blocks are behind this */
     struct gb_disk_name name; /* of the file, unless gb_stored_inline */
     bool spilled;             /* it ends with the process, and no row names it */
+    atomic_bool damaged;      /* a scrub has found it so: it does not count as having the bytes that memory has */
+    atomic_bool set_aside;    /* condemned, its file goes to DIR/damaged */
     bool found;               /* at the start of the process: the bytes are there */
     _Atomic uint64_t read_ns; /* when a download last began to read them */
     struct gb_task task;      /* removes the file */

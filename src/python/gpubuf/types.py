@@ -90,6 +90,19 @@ class Swept(TypedDict):
     skipped: List[Skipped]
 
 
+class Scrub(TypedDict):
+    """A reading of all files to find damage: the one that is running, or the latest. last_ended is None if none ever ended."""
+
+    state: str
+    began: Optional[str]
+    files: int
+    bytes: int
+    damaged: int
+    healed: int
+    skipped: int
+    last_ended: Optional[str]
+
+
 class Storage(TypedDict, total=False):
     """The folder of the bytes of durable buffers. state: ready, full, failed or unavailable, for the reason in error; none if there is no
     folder. stored_buffers are on disk and not in memory. The counts are since the daemon began."""
@@ -108,6 +121,7 @@ class Storage(TypedDict, total=False):
     load_failures: int
     evictions: int
     cold_reads: int
+    scrub: Scrub
 
 
 class LastTransfer(TypedDict):

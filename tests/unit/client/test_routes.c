@@ -110,6 +110,8 @@ static const char *const excepted[][2] = {
     {"GET /v1/allocations", "a file for RMM's tools and people's scripts: curl brings it"},
     {"GET /v1/audit", "for administrators: gpubuf audit prints it, curl brings the JSON"},
     {"GET /v1/snapshot", "a file for PyTorch's memory_viz page: curl brings it"},
+    {"POST /v1/storage/scrub",
+     "for administrators: gpubuf storage scrub, and the daemon does so once a week by itself"},
     {"POST /v1/devices/{d}/selftest", "tables for people: gpubuf selftest prints them, curl brings the JSON"},
     {"GET /v1/devices/{d}/stats", "gpubuf_device_get() gives these numbers; their past is for dashboards"},
     {"GET /v1/sessions/{s}/pools/{p}/stats", "gpubuf_pool_get() gives these numbers; their past is for dashboards"},

@@ -1,0 +1,364 @@
+/* `gpubufd recover`: files of bytes that no row names, and the rows that their headers make. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/digest.h"
+#include "daemon/command.h"
+#include "daemon/recover.h"
+
+static const struct gb_command_verb verbs[] = {
+    {"[--apply] [--take-over] [OPTION...]",
+     "Lists the files of bytes that the database does not name, those in orphans/ too, with what their headers say, "
+     "while no daemon runs. With --apply it makes the records of their buffers and sessions again, of each buffer "
+     "from its newest whole file. It removes nothing. Exits with 1 if a file is damaged or refused"}};
+
+static const struct gb_command_option owns[] = {
+    {"--apply", "", "makes the records; without it nothing changes", 1},
+    {"--take-over", "",
+     "with --apply: the folder belongs to this database from now on, where it was another's or has no marker", 1},
+};
+
+static const enum gb_option_id of_daemon[] = {GB_OPTION_ID_state_dir, GB_OPTION_ID_data_dir, GB_OPTION_ID_quota_bytes,
+                                              GB_OPTION_ID_quota_buffers, GB_OPTION_ID_config};
+
+static const struct gb_command about = {.word = "recover",
+                                        .verbs = verbs,
+                                        .verb_count = 1,
+                                        .options = owns,
+                                        .option_count = sizeof owns / sizeof owns[0],
+                                        .of_daemon = of_daemon,
+                                        .of_daemon_count = sizeof of_daemon / sizeof of_daemon[0]};
+
+/* --- the database ------------------------------------------------------------------------------------------------- */
+
+static int read_store(struct gb_recover *r, struct gb_error *err) {
+    const struct gb_store_config config = {
+        .path = r->bytes.database, .queue_max = 1024, .locked = true, .lock_fd = r->bytes.lock_fd};
+    struct gb_store_ids last;
+
+    r->bytes.lock_fd = -1;
+    if (gb_store_open(&config, &r->store, err) < 0 || gb_store_uuid(r->store, r->uuid, err) < 0 ||
+        gb_store_last_ids(r->store, &last, err) < 0)
+        return -1;
+    r->last_session_id = last.session;
+    if (gb_store_load_sessions(r->store, gb_known_add_session, &r->known, err) < 0 ||
+        gb_store_load_buffers(r->store, gb_known_add_buffer, &r->known, err) < 0)
+        return -1;
+    return gb_store_load_stored(r->store, gb_known_add_stored, &r->known, err);
+}
+
+/* Without --apply nothing is made: a database that is not there is empty. */
+static int inspect(struct gb_recover *r, struct gb_error *err) {
+    struct gb_inspection *database = NULL;
+    int result = 0;
+
+    if (access(r->bytes.database, F_OK) != 0)
+        return 0;
+    if (gb_inspect_open(r->bytes.database, &database, err) < 0 || gb_inspect_uuid(database, r->uuid, err) < 0 ||
+        gb_inspect_sessions(database, gb_known_add_session, &r->known, err) < 0 ||
+        gb_inspect_buffers(database, gb_known_add_buffer, &r->known, err) < 0 ||
+        gb_inspect_stored(database, gb_known_add_stored, &r->known, err) < 0)
+        result = -1;
+    gb_inspect_close(database);
+    return result;
+}
+
+/* --- the files ---------------------------------------------------------------------------------------------------- */
+
+static int add_stray(struct gb_recover *r, enum gb_disk_place place, const struct gb_disk_name *name, uint64_t bytes,
+                     struct gb_error *err) {
+    size_t room = r->room > 0 ? 2 * r->room : 16;
+
+    if (name->generation == 0 || gb_known_names(&r->known, name)) /* 0: an upload that broke off, or spilled bytes */
+        return 0;
+    if (r->count == r->room) {
+        struct gb_stray *bigger = realloc(r->strays, room * sizeof(*bigger));
+
+        if (bigger == NULL)
+            return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+        r->strays = bigger;
+        r->room = room;
+    }
+    r->strays[r->count++] = (struct gb_stray){.place = place, .name = *name, .bytes = bytes};
+    return 0;
+}
+
+static int see_data(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err) {
+    return add_stray(arg, GB_DISK_IN_DATA, name, bytes, err);
+}
+
+static int see_orphan(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err) {
+    return add_stray(arg, GB_DISK_IN_ORPHANS, name, bytes, err);
+}
+
+/* Reads the header and all bytes. */
+static int read_stray(struct gb_recover *r, struct gb_stray *stray, struct gb_error *err) {
+    struct gb_disk_reader *file = NULL;
+    uint32_t *blocks;
+    uint32_t crc;
+    int result = gb_disk_examine(r->disk, stray->place, &stray->name, stray->bytes, &stray->header, &file, err);
+
+    if (result < 0)
+        return -1;
+    stray->known = true;
+    blocks = calloc(gb_stored_block_count(stray->bytes) + 1, sizeof(*blocks));
+    if (blocks == NULL)
+        result = gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    else
+        result = gb_bytes_sum(file, stray->bytes, blocks, &crc, err);
+    if (result == 0 && crc != stray->header.crc32c)
+        result = gb_error_set(err, GB_ERR_CONTENT_DAMAGED, "its bytes have the checksum %08x and should have %08x", crc,
+                              stray->header.crc32c);
+    gb_disk_read_close(file);
+    if (result == 0)
+        stray->blocks = blocks;
+    else
+        free(blocks);
+    return result;
+}
+
+static int compare(int64_t a, int64_t b) {
+    return (a > b) - (a < b);
+}
+
+/* Files of one buffer stand together, whole ones first, the newest first. Those without a header are last. */
+static int by_buffer(const void *one, const void *other) {
+    const struct gb_stray *a = one;
+    const struct gb_stray *b = other;
+    int r = compare(b->known, a->known);
+
+    if (r == 0 && a->known)
+        r = strcmp(a->header.session.s, b->header.session.s);
+    if (r == 0 && a->known)
+        r = strcmp(a->header.buffer.s, b->header.buffer.s);
+    if (r == 0)
+        r = compare(b->blocks != NULL, a->blocks != NULL);
+    if (r == 0)
+        r = compare(b->name.buffer_id, a->name.buffer_id);
+    if (r == 0)
+        r = compare(b->name.generation, a->name.generation);
+    return r != 0 ? r : compare(b->name.run, a->name.run);
+}
+
+static bool same_buffer(const struct gb_stray *a, const struct gb_stray *b) {
+    return a->known && b->known && strcmp(a->header.session.s, b->header.session.s) == 0 &&
+           strcmp(a->header.buffer.s, b->header.buffer.s) == 0;
+}
+
+/* What the database has is never replaced. */
+static int check_free(struct gb_recover *r, const struct gb_stray *stray, struct gb_error *err) {
+    const struct gb_known_buffer *same_id = gb_known_buffer_of(&r->known, stray->name.buffer_id);
+
+    if (gb_known_has(&r->known, stray->header.session.s, stray->header.buffer.s))
+        return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "the database has a buffer of that name; delete it first");
+    if (same_id != NULL)
+        return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "its number %lld is that of buffer \"%s\" of session \"%s\"",
+                            (long long)same_id->id, same_id->name.s,
+                            gb_known_session_of(&r->known, same_id->session_id));
+    return 0;
+}
+
+static void judge(struct gb_recover *r, size_t i) {
+    struct gb_stray *stray = &r->strays[i];
+    const struct gb_stray *before = i > 0 ? &r->strays[i - 1] : NULL;
+
+    if (stray->blocks == NULL)
+        stray->verdict = GB_DAMAGED;
+    else if (before != NULL && same_buffer(before, stray))
+        stray->verdict = GB_OLDER;
+    else if (check_free(r, stray, &stray->why) < 0)
+        stray->verdict = GB_REFUSED;
+}
+
+static int by_number(const void *one, const void *other) {
+    const struct gb_stray *const *a = one;
+    const struct gb_stray *const *b = other;
+    int r = compare((*a)->name.buffer_id, (*b)->name.buffer_id);
+
+    return r != 0 ? r : compare(*a > *b, 0);
+}
+
+/* The same number cannot be given to two buffers. */
+static int refuse_twins(struct gb_recover *r, struct gb_error *err) {
+    struct gb_stray **list = calloc(r->count + 1, sizeof(struct gb_stray *));
+    size_t n = 0;
+    size_t i;
+
+    if (list == NULL)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    for (i = 0; i < r->count; i++) {
+        if (r->strays[i].verdict == GB_RECOVERABLE)
+            list[n++] = &r->strays[i];
+    }
+    qsort(list, n, sizeof(struct gb_stray *), by_number);
+    for (i = 1; i < n; i++) {
+        if (list[i]->name.buffer_id != list[i - 1]->name.buffer_id)
+            continue;
+        list[i]->verdict = GB_REFUSED;
+        gb_error_set(&list[i]->why, GB_ERR_BUFFER_EXISTS, "its number %lld is that of \"%s\" of session \"%s\", too",
+                     (long long)list[i]->name.buffer_id, list[i - 1]->header.buffer.s, list[i - 1]->header.session.s);
+    }
+    free(list);
+    return 0;
+}
+
+static int read_files(struct gb_recover *r, struct gb_error *err) {
+    size_t i;
+
+    if (gb_disk_visit(r->disk, GB_DISK_IN_DATA, see_data, r, err) < 0 ||
+        gb_disk_visit(r->disk, GB_DISK_IN_ORPHANS, see_orphan, r, err) < 0)
+        return -1;
+    for (i = 0; i < r->count; i++)
+        read_stray(r, &r->strays[i], &r->strays[i].why);
+    if (r->count > 0)
+        qsort(r->strays, r->count, sizeof(r->strays[0]), by_buffer);
+    for (i = 0; i < r->count; i++)
+        judge(r, i);
+    return refuse_twins(r, err);
+}
+
+/* --- printing ----------------------------------------------------------------------------------------------------- */
+
+static void print(const struct gb_stray *stray) {
+    static const char *const words[] = {[GB_RECOVERABLE] = "recoverable",
+                                        [GB_RECOVERED] = "recovered",
+                                        [GB_DAMAGED] = "damaged",
+                                        [GB_OLDER] = "older",
+                                        [GB_REFUSED] = "refused"};
+    const struct gb_disk_header *h = &stray->header;
+    char shape[GB_SHAPE_TEXT_SIZE];
+    char file[GB_DISK_FILE_SIZE];
+
+    gb_disk_file_text(stray->place, &stray->name, file);
+    printf("%-11s ", words[stray->verdict]);
+    if (stray->known) {
+        gb_shape_text(&h->shape, shape);
+        printf("%s/%s generation %lld, %llu bytes, %s [%s], %s: ", h->session.s, h->buffer.s,
+               (long long)stray->name.generation, (unsigned long long)h->bytes, gb_dtype_name(h->dtype), shape,
+               stray->blocks != NULL ? "checksum right" : "checksum wrong");
+    }
+    printf("%s%s%s\n", file, stray->why.code != GB_OK ? ": " : "", stray->why.detail);
+}
+
+/* Returns how many files are damaged or refused. */
+static size_t report(const struct gb_recover *r) {
+    size_t numbers[GB_REFUSED + 1] = {0};
+    size_t i;
+
+    for (i = 0; i < r->count; i++) {
+        print(&r->strays[i]);
+        numbers[r->strays[i].verdict]++;
+    }
+    printf("%zu files without a record: %zu %s, %zu older, %zu damaged, %zu refused\n", r->count,
+           numbers[r->apply ? GB_RECOVERED : GB_RECOVERABLE], r->apply ? "recovered" : "recoverable", numbers[GB_OLDER],
+           numbers[GB_DAMAGED], numbers[GB_REFUSED]);
+    if (r->foreign && !r->apply)
+        printf("the folder belongs to another database, or has no marker: --apply needs --take-over\n");
+    return numbers[GB_DAMAGED] + numbers[GB_REFUSED];
+}
+
+/* --- the command -------------------------------------------------------------------------------------------------- */
+
+static int check_owner(struct gb_recover *r, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    r->foreign = gb_disk_check_owner(r->disk, &why) < 0;
+    if (!r->foreign || !r->apply || r->take_over)
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "%.200s. With --take-over it belongs to the database in %.200s from now on, and to no other",
+                        why.detail, r->bytes.state_dir);
+}
+
+static int apply(struct gb_recover *r, struct gb_error *err) {
+    size_t i;
+
+    if (gb_random(&r->run, sizeof(r->run), err) < 0)
+        return -1;
+    for (i = 0; i < r->count; i++) {
+        if (r->strays[i].verdict == GB_RECOVERABLE)
+            gb_recover_adopt(r, &r->strays[i]);
+    }
+    return r->foreign ? gb_disk_take_over(r->disk, err) : 0;
+}
+
+/* A database that is not there yet is none that the folder could belong to: it is not made in vain. */
+static int check_before(struct gb_recover *r, struct gb_error *err) {
+    int result;
+
+    if (!r->apply || r->take_over || access(r->bytes.database, F_OK) == 0)
+        return 0;
+    if (gb_disk_open_offline(r->bytes.data_dir, "", &r->disk, err) < 0)
+        return -1;
+    result = check_owner(r, err);
+    gb_disk_close(r->disk);
+    r->disk = NULL;
+    return result;
+}
+
+static int run(struct gb_recover *r, const struct gb_options *options, struct gb_error *err) {
+    r->quota = (struct gb_quota){
+        .bytes = options->quota_bytes, .buffers = options->quota_buffers, .pinned_bytes = GB_UNLIMITED};
+    if (gb_bytes_open(options, r->apply, &r->bytes, err) < 0 || check_before(r, err) < 0 ||
+        (r->apply ? read_store(r, err) : inspect(r, err)) < 0 ||
+        gb_disk_open_offline(r->bytes.data_dir, r->uuid, &r->disk, err) < 0 || check_owner(r, err) < 0 ||
+        read_files(r, err) < 0)
+        return -1;
+    return r->apply ? apply(r, err) : 0;
+}
+
+static int read_words(struct gb_options *options, int argc, char **argv, struct gb_recover *r, struct gb_error *err) {
+    int at = 1;
+
+    while (at < argc) {
+        int own = gb_command_find(&about, argv[at]);
+        int taken;
+
+        if (own >= 0) {
+            *(own == 0 ? &r->apply : &r->take_over) = true;
+            at++;
+            continue;
+        }
+        taken = gb_command_take(&about, 0, options, argc, argv, &at, err);
+        if (taken < 0)
+            return -1;
+        if (taken == 0)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "recover: one word too many: \"%.64s\"", argv[at]);
+    }
+    if (r->take_over && !r->apply && !options->help)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--take-over goes with --apply");
+    return 0;
+}
+
+static enum gb_exit command(struct gb_options *options, int argc, char **argv, struct gb_recover *r) {
+    struct gb_error err = GB_ERROR_INIT;
+    int result = read_words(options, argc, argv, r, &err);
+
+    if (result == 0 && options->help) {
+        gb_command_help(stdout, &about, GB_COMMAND_ALL);
+        return GB_EXIT_OK;
+    }
+    if (result != 0 || gb_options_finish(options, &err) != 0)
+        return gb_command_usage_error(&about, &err);
+    if (run(r, options, &err) == 0)
+        return report(r) > 0 ? GB_EXIT_FINDINGS : GB_EXIT_OK;
+    fprintf(stderr, "gpubufd: %s\n", err.detail);
+    return err.code == GB_ERR_INVALID_ARGUMENT ? GB_EXIT_CONFIG : GB_EXIT_SOFTWARE;
+}
+
+enum gb_exit gb_recover_command(struct gb_options *options, int argc, char **argv) {
+    struct gb_recover r = {.bytes = {.lock_fd = -1}};
+    enum gb_exit status = command(options, argc, argv, &r);
+    size_t i;
+
+    for (i = 0; i < r.count; i++)
+        free(r.strays[i].blocks);
+    free(r.strays);
+    gb_known_done(&r.known);
+    gb_disk_close(r.disk);
+    gb_store_close(r.store);
+    gb_bytes_done(&r.bytes);
+    return status;
+}
