@@ -45,11 +45,14 @@ static void evicted(void *arg) {
     struct item *item = arg;
     struct gb_room_ask *ask = item->ask;
     struct gb_loads *loads = item->session->core->loads;
+    enum gb_code code = item->call->base.error.code;
 
     stay_no_more(item->session, &item->name);
-    if (item->call->base.error.code == GB_OK && item->call->copied) {
-        ask->made = true;
+    if (code == GB_OK && item->call->copied) {
+        atomic_store(&ask->made, true);
         atomic_fetch_add(&loads->evicted_for_room, 1);
+    } else if (code != GB_ERR_STORAGE_FULL && code != GB_ERR_STORAGE_FAILED && code != GB_ERR_STORAGE_UNAVAILABLE) {
+        atomic_store(&ask->later, true); /* a request came first: it used the bytes, or freed them */
     }
     gb_session_unref(item->session);
     free(item);
@@ -80,6 +83,7 @@ static void evict(struct gb_room_ask *ask, const struct gb_victim *victim) {
     struct gb_call *call;
 
     if (!item || !mark(item, victim)) {
+        atomic_store(&ask->later, true);
         free(item);
         return;
     }

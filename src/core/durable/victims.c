@@ -30,7 +30,7 @@ static bool in_use(const struct gb_buffer *b) {
 static enum answer ask_buffer(const struct gb_core *core, const struct gb_buffer *b, bool dirty, uint64_t now_ns) {
     struct gb_error unused = GB_ERROR_INIT;
 
-    if (!b->live || b->deleting || b->leaving || b->rec.state != GB_BUFFER_READY || b->rec.resident || b->rec.adopted ||
+    if (!b->live || b->deleting || b->rec.state != GB_BUFFER_READY || b->rec.resident || b->rec.adopted ||
         gb_guard_check_unmapped_locked(b, "", &unused) < 0 || gb_guard_check_writers_locked(b, &unused) < 0)
         return STAYS;
     if (b->rec.durability == GB_DURABILITY_NONE &&
@@ -38,7 +38,7 @@ static enum answer ask_buffer(const struct gb_core *core, const struct gb_buffer
         return STAYS;
     if (is_dirty(b) && !dirty)
         return STAYS;
-    return in_use(b) || now_ns - b->since_ns < core->config.min_resident_ms * GB_NS_PER_MS ? LATER : GOES;
+    return b->leaving || in_use(b) || now_ns - b->since_ns < core->config.min_resident_ms * GB_NS_PER_MS ? LATER : GOES;
 }
 
 /* The memory that the ask is about. */

@@ -93,6 +93,16 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     a->done(a, error);
 }
 
+/* beyond: the pool's limit. Else the device may have fewer bytes than it said, or have them in pieces: what leaves then
+ * makes the difference, one buffer at a time. */
+static uint64_t missing(const struct gb_content *c, uint64_t beyond) {
+    uint64_t free_bytes = atomic_load(&c->device->free_bytes);
+
+    if (beyond > 0)
+        return beyond;
+    return c->pool->rec.config.max_bytes == 0 && c->bytes > free_bytes ? c->bytes - free_bytes : 1;
+}
+
 /* A device rounds a pool's limit up, to 32 MiB on a GPU, so the core checks it. On the lane: all allocations and frees
  * of a pool go by it but those of the free cache, whose memory counts, because an allocation may take it at any
  * time. */
@@ -105,7 +115,7 @@ static int check_limit(struct gb_alloc *a, struct gb_error *err) {
     uint64_t held = atomic_load(&p->memory.allocated_bytes) - freed + cached;
 
     a->at_limit = p->rec.config.max_bytes > 0 && held + c->bytes > p->rec.config.max_bytes;
-    a->missing = a->at_limit ? held + c->bytes - p->rec.config.max_bytes : c->bytes;
+    a->missing = missing(c, a->at_limit ? held + c->bytes - p->rec.config.max_bytes : 0);
     if (!a->at_limit)
         return 0;
     gb_error_native_told(err, gb_backend_name(p->core->backend), 2, "cudaErrorMemoryAllocation",
@@ -223,6 +233,8 @@ static bool try_again(struct gb_retry_waiter *waiter, void *arg) {
     bool ended;
     int r;
 
+    if (a->room_state == GB_ROOM_COMING) /* which is the allocation's own, so that it cannot end before */
+        return false;
     if (wait_for_quota(a, &ended))
         return ended;
     if (a->content->kind != GB_KIND_DEVICE && a->content->bytes > 0) {

@@ -37,7 +37,7 @@ static void ask(struct gb_alloc *a, bool at_quota) {
     if (at_quota) {
         a->room.session = c->session;
         a->room.bytes = missing_quota(c);
-    } else if (a->at_limit) {
+    } else if (c->kind == GB_KIND_DEVICE && c->pool->rec.config.max_bytes > 0) {
         a->room.pool = c->pool;
     }
     a->room_state = GB_ROOM_COMING;
@@ -48,8 +48,6 @@ bool gb_room_hope(struct gb_alloc *a, bool at_quota) {
     struct gb_core *core = a->content->device->core;
     uint64_t now_ns;
 
-    if (a->room_state == GB_ROOM_COMING)
-        return true;
     if (!core->make_room || atomic_load(&core->movable_buffers) == 0 || atomic_load(&a->cancelled) ||
         (a->room_state == GB_ROOM_ENDED && !a->room.made && !a->room.later))
         return false;

@@ -23,8 +23,8 @@ struct gb_room_ask {
     void (*ended)(struct gb_room_ask *ask); /* on the device's lane; the ask is the caller's again */
     /* The results. */
     uint64_t evictable; /* bytes that may leave, or might soon */
-    bool made;          /* some have left */
-    bool later;         /* some that are in use or came just now may leave soon */
+    atomic_bool made;   /* some have left */
+    atomic_bool later;  /* some that are in use or came just now may leave soon */
     atomic_size_t pending;
 };
 
