@@ -105,8 +105,10 @@ struct gpubuf_session_params {
     struct gpubuf_opt idle_ttl_s; /* 0: never */
     const char
         *pool; /* in an update: the current pool from now on; "default": none but the devices' own; NULL: as it is */
-    const char *durability; /* of new buffers that are made without one: none, behind, sync */
-    uint64_t room[6];
+    const char *durability;     /* of new buffers that are made without one: none, behind, sync */
+    const char *spill;          /* the same: never, disk */
+    struct gpubuf_opt priority; /* 0 to 1000: buffers of sessions of a lower one leave memory first */
+    uint64_t room[3];
 };
 
 /* Lists sessions. The caller frees *ret with gpubuf_session_list_done(). Returns 0 or -1. Errors: those of every
@@ -279,7 +281,10 @@ struct gpubuf_buffer_params {
     const char *labels; /* a JSON object of strings */
     bool mirrored;
     const char *durability; /* none, behind, sync; NULL: the session's, and in an update as it is */
-    uint64_t room[7];
+    /* Where bytes that are not durable may go when others want the memory: never, disk; NULL: as with durability. */
+    const char *spill;
+    struct gpubuf_opt resident; /* 1: the bytes leave memory on request alone; 0: others may take their place */
+    uint64_t room[4];
 };
 
 /* Lists the buffers of a session. The caller frees *ret with gpubuf_buffer_list_done(). Returns 0 or -1. Errors:
@@ -305,9 +310,10 @@ int gpubuf_buffer_get(gpubuf_client *client, const char *session, const char *bu
 int gpubuf_buffer_last_transfer(gpubuf_client *client, const char *session, const char *buffer,
                                 struct gpubuf_last_transfer *ret, struct gpubuf_error *err);
 
-/* Changes labels, dtype, shape and durability of a buffer; the other fields of params are ignored. A buffer that gets
- * durability "sync" has its bytes on disk when the call returns. Returns 0 or -1. Errors: BUFFER_NOT_FOUND,
- * SHAPE_MISMATCH, PRECONDITION_FAILED; with a durability those of gpubuf_buffer_store() and gpubuf_buffer_load(). */
+/* Changes labels, dtype, shape, durability, spill and resident of a buffer; the other fields of params are ignored. A
+ * buffer that gets durability "sync" has its bytes on disk when the call returns. Returns 0 or -1. Errors:
+ * BUFFER_NOT_FOUND, SHAPE_MISMATCH, PRECONDITION_FAILED; with a durability those of gpubuf_buffer_store() and
+ * gpubuf_buffer_load(). */
 int gpubuf_buffer_update(gpubuf_client *client, const char *session, const char *buffer,
                          const struct gpubuf_buffer_params *params, const struct gpubuf_how *how,
                          struct gpubuf_buffer *ret, struct gpubuf_error *err);

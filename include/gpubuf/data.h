@@ -134,7 +134,8 @@ struct gpubuf_put_params {
     void *progress_arg;
     struct gpubuf_how how;
     const char *durability; /* none, behind, sync; NULL: as the buffer has it, and of a new one its session's */
-    uint64_t room[7];
+    const char *spill;      /* never, disk; NULL: the same */
+    uint64_t room[6];
 };
 
 /* Uploads: makes the buffer or replaces it, at once when the last byte has arrived. source is read by the calling

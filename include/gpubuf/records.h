@@ -64,7 +64,9 @@ struct gpubuf_session {
     char created_at[GPUBUF_TIME_SIZE];
     char updated_at[GPUBUF_TIME_SIZE];
     char durability[8]; /* of new buffers that are made without one: none, behind, sync */
-    uint64_t room[7];
+    char spill[8];      /* the same: never, disk */
+    uint64_t priority;  /* buffers of sessions of a lower one leave memory first */
+    uint64_t room[5];
 };
 
 struct gpubuf_pool {
@@ -185,9 +187,11 @@ struct gpubuf_storage {
     uint64_t loads;
     uint64_t loaded_bytes;
     uint64_t load_failures;
-    uint64_t cold_reads; /* downloads from the disk itself, without a load */
-    uint64_t evictions;  /* times that the bytes of a buffer left memory */
-    uint64_t room[15];
+    uint64_t cold_reads;            /* downloads from the disk itself, without a load */
+    uint64_t evictions;             /* times that the bytes of a buffer left memory */
+    uint64_t evictions_for_room;    /* of them: to make room for others */
+    uint64_t reloads_within_minute; /* loads of bytes that had left memory less than a minute before */
+    uint64_t room[13];
 };
 
 /* The last upload or download of at least 1 MiB of the bytes that a buffer has now. */

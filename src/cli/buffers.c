@@ -24,9 +24,12 @@ static const struct gb_cli_column buffer_columns[] = {
     {"DURABILITY", "durability", GB_CLI_FORM_TEXT},
     {"STORED", "stored_generation", GB_CLI_FORM_COUNT},
     {"TIER", "tier", GB_CLI_FORM_TEXT},
+    {"SPILL", "spill", GB_CLI_FORM_TEXT},
+    {"RESIDENT", "resident", GB_CLI_FORM_FLAG},
 };
 
-#define DISK_COLUMNS 3 /* the last of them; left out where no buffer is durable or on disk */
+#define ROOM_COLUMNS 2 /* the last of them; left out where all buffers have the defaults */
+#define DISK_COLUMNS 3 /* those before; left out together with them where no buffer is durable or on disk */
 
 int gb_cli_buffer_target(struct gb_cli *cli, const char *text, const char *action, char *ret) {
     struct gb_cli_name name;
@@ -44,17 +47,29 @@ static bool is_durable(json_t *buffer) {
     return word[0] != '\0' && strcmp(word, "none") != 0;
 }
 
+static bool spills(json_t *buffer) {
+    const char *word = gb_cli_text(buffer, "spill"); /* "": of an older daemon */
+
+    return word[0] != '\0' && strcmp(word, "never") != 0;
+}
+
+static bool is_resident(json_t *buffer) {
+    return json_is_true(json_object_get(buffer, "resident"));
+}
+
 /* How many of the columns a table of these buffers has. */
 static size_t columns_of(json_t *buffers) {
     size_t count = sizeof buffer_columns / sizeof buffer_columns[0];
+    bool disk = false;
     json_t *buffer;
     size_t i;
 
     json_array_foreach(buffers, i, buffer) {
-        if (is_durable(buffer) || strcmp(gb_cli_text(buffer, "tier"), "disk") == 0)
+        if (spills(buffer) || is_resident(buffer))
             return count;
+        disk |= is_durable(buffer) || strcmp(gb_cli_text(buffer, "tier"), "disk") == 0;
     }
-    return count - DISK_COLUMNS;
+    return count - ROOM_COLUMNS - (disk ? 0 : DISK_COLUMNS);
 }
 
 static void keep_matching(json_t *items, const char *pattern) {
@@ -133,7 +148,8 @@ int gb_cli_run_set(struct gb_cli *cli, int argc, char **argv) {
         rc = gb_cli_failed(cli);
     else if (json_object_size(body) == 0)
         rc = gb_cli_refused(cli, GB_CLI_USAGE,
-                            "there is nothing to set: give --labels, --dtype, --shape or --durability");
+                            "there is nothing to set: give --labels, --dtype, --shape, --durability, --spill, "
+                            "--resident or --no-resident");
     if (rc == GB_CLI_DONE)
         return gb_cli_show_buffer(cli, gb_cli_request(cli, "PATCH", target, body));
     json_decref(body);
@@ -369,6 +385,16 @@ static void put_durability(json_t *buffer) {
         printf(", generation %lld on disk", (long long)json_integer_value(stored));
 }
 
+/* What may take the bytes out of memory, or may not, where it is not the default. */
+static void put_place(json_t *buffer) {
+    if (spills(buffer)) {
+        fputs("  spill ", stdout);
+        gb_cli_put(stdout, gb_cli_text(buffer, "spill"));
+    }
+    if (is_resident(buffer))
+        fputs("  resident", stdout);
+}
+
 int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {
     char shape[GB_CLI_CELL];
     char size[24];
@@ -386,6 +412,7 @@ int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {
                json_is_true(json_object_get(buffer, "sealed")) ? "  sealed" : "");
         put_sides(buffer);
         put_durability(buffer);
+        put_place(buffer);
         putchar('\n');
     }
     json_decref(buffer);

@@ -146,7 +146,7 @@ static void put_cell(FILE *out, const char *text, enum gb_cli_form form, size_t 
 }
 
 void gb_cli_table(FILE *out, const struct gb_cli_column *columns, size_t count, json_t *items) {
-    size_t widths[16] = {0};
+    size_t widths[24] = {0}; /* no table has more columns */
     char text[GB_CLI_CELL];
     size_t row;
     size_t i;

@@ -90,6 +90,7 @@ static void put_params(const struct gb_cli_options *o, struct gpubuf_put_params 
     ret->device = o->device;
     ret->side = o->side;
     ret->durability = o->durability;
+    ret->spill = o->spill;
     ret->mirrored = o->mirrored;
     ret->in_place = o->in_place;
     ret->slice = o->slice;
@@ -149,6 +150,17 @@ static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const c
     return GB_CLI_DONE;
 }
 
+static int refuse_of_one(struct gb_cli *cli) {
+    const char *durability = cli->options.durability;
+    const char *option = durability != NULL ? "--durability" : "--spill";
+
+    return gb_cli_refused(
+        cli, GB_CLI_USAGE,
+        "%s is of one buffer; the tensors of a file have that of their session: \"gpubuf sessions set "
+        "%s %s %s\"",
+        option, cli->session, option, durability != NULL ? durability : cli->options.spill);
+}
+
 int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
     bool many = name == NULL && !cli->options.raw && gb_cli_ends_in(given, ".safetensors");
     char *path = gb_cli_host_path(cli, strncmp(given, "file:", 5) == 0 ? given + 5 : given);
@@ -162,12 +174,9 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
         free(path);
         return gb_cli_refused(cli, GB_CLI_USAGE, "--side is of one buffer: gpubuf put FILE NAME --side SIDE");
     }
-    if (many && cli->options.durability != NULL) {
+    if (many && (cli->options.durability != NULL || cli->options.spill != NULL)) {
         free(path);
-        return gb_cli_refused(cli, GB_CLI_USAGE,
-                              "--durability is of one buffer; the tensors of a file have that of their session: "
-                              "\"gpubuf sessions set %s --durability %s\"",
-                              cli->session, cli->options.durability);
+        return refuse_of_one(cli);
     }
     if (!many && (name != NULL ? gb_cli_name(cli, name, &target) : name_from(cli, path, &target)) < 0)
         rc = gb_cli_failed(cli);

@@ -25,6 +25,8 @@ static const struct gb_cli_column session_columns[] = {
     /* Left out where no session has one of its own; see columns_of. */
     {"DURABILITY", "durability", GB_CLI_FORM_TEXT},
     {"POOL", "pool", GB_CLI_FORM_TEXT},
+    {"SPILL", "spill", GB_CLI_FORM_TEXT},
+    {"PRIORITY", "priority", GB_CLI_FORM_COUNT},
 };
 static const struct gb_cli_column pool_columns[] = {
     {"NAME", "name", GB_CLI_FORM_TEXT},
@@ -243,11 +245,24 @@ static bool any_own(json_t *items, const char *key, const char *usual) {
     return false;
 }
 
+static bool any_priority(json_t *items) {
+    json_t *item;
+    size_t i;
+
+    json_array_foreach(items, i, item) {
+        if (gb_cli_number(item, "priority") > 0)
+            return true;
+    }
+    return false;
+}
+
 /* How many of its columns a thing has in a table of items. */
 static size_t columns_of(const struct thing *thing, json_t *items) {
-    if (thing != &sessions || any_own(items, "pool", "default"))
+    if (thing != &sessions || any_own(items, "spill", "never") || any_priority(items))
         return thing->count;
-    return any_own(items, "durability", "none") ? thing->count - 1 : thing->count - 2;
+    if (any_own(items, "pool", "default"))
+        return thing->count - 2;
+    return any_own(items, "durability", "none") ? thing->count - 3 : thing->count - 4;
 }
 
 /* A line for each pair of a pool and another device. */

@@ -55,6 +55,9 @@ int gb_cli_session_settings(struct gb_cli *cli, json_t *body) {
     if (o->given[GB_CLI_ID_idle_ttl])
         json_object_set_new(body, "idle_ttl_s", json_integer((json_int_t)o->idle_ttl));
     set_text(body, "durability", o->durability);
+    set_text(body, "spill", o->spill);
+    if (o->given[GB_CLI_ID_priority])
+        json_object_set_new(body, "priority", json_integer((json_int_t)o->priority));
     set_text(body, "pool", o->pool);
     return set_labels(cli, body);
 }
@@ -133,6 +136,17 @@ static int set_shape(struct gb_cli *cli, json_t *body) {
     return json_object_set_new(body, "shape", shape);
 }
 
+static int set_resident(struct gb_cli *cli, json_t *body) {
+    const struct gb_cli_options *o = &cli->options;
+
+    if (o->resident && o->no_resident)
+        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
+                            "--resident and --no-resident exclude each other: give one of them");
+    if (o->resident || o->no_resident)
+        json_object_set_new(body, "resident", json_boolean(o->resident));
+    return 0;
+}
+
 int gb_cli_buffer_settings(struct gb_cli *cli, json_t *body) {
     const struct gb_cli_options *o = &cli->options;
 
@@ -143,9 +157,10 @@ int gb_cli_buffer_settings(struct gb_cli *cli, json_t *body) {
     set_text(body, "pool", o->pool);
     set_text(body, "stream", o->stream);
     set_text(body, "durability", o->durability);
+    set_text(body, "spill", o->spill);
     if (o->device != NULL)
         json_object_set_new(body, "device", gb_cli_device(o->device));
     if (o->mirrored)
         json_object_set_new(body, "mirrored", json_true());
-    return set_shape(cli, body) < 0 ? -1 : set_labels(cli, body);
+    return set_resident(cli, body) < 0 || set_shape(cli, body) < 0 ? -1 : set_labels(cli, body);
 }

@@ -20,6 +20,8 @@ json_t *gbc_buffer_json(struct gbc_request *request, const char *key, const char
     gbc_put_json(request, body, "labels", params->labels);
     gbc_put_true(body, "mirrored", params->mirrored);
     gbc_put_text(body, "durability", params->durability);
+    gbc_put_text(body, "spill", params->spill);
+    gbc_put_flag(body, "resident", params->resident);
     shape = params->shape ? gbc_shape_json(params->shape) : NULL;
     if (shape)
         json_object_set_new(body, "shape", shape);

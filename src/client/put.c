@@ -17,6 +17,7 @@ void gbc_put_query(struct gbc_request *request, const struct gpubuf_put_params *
     gbc_query(request, "side", params->side);
     gbc_query(request, "slice", params->slice);
     gbc_query(request, "durability", params->durability);
+    gbc_query(request, "spill", params->spill);
     gbc_query_true(request, "mirrored", params->mirrored);
     gbc_query_true(request, "in_place", params->in_place);
     if (params->offset.set)

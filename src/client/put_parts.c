@@ -47,7 +47,8 @@ static int begin(gpubuf_client *client, struct putting *p, const char *buffer, c
                                         .stream = params->stream,
                                         .device = params->device,
                                         .mirrored = params->mirrored,
-                                        .durability = params->durability};
+                                        .durability = params->durability,
+                                        .spill = params->spill};
     struct gpubuf_how how = params->how;
     struct gpubuf_upload upload;
 

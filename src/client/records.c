@@ -69,6 +69,8 @@ int gbc_record_session(const json_t *o, void *ret) {
     TEXT(created_at);
     TEXT(updated_at);
     TEXT(durability);
+    TEXT(spill);
+    U64(priority);
     return NAMED(name);
 }
 
@@ -206,6 +208,8 @@ int gbc_record_storage(const json_t *o, void *ret) {
     U64(load_failures);
     U64(cold_reads);
     U64(evictions);
+    U64(evictions_for_room);
+    U64(reloads_within_minute);
     return NAMED(state);
 }
 

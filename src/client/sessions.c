@@ -18,6 +18,8 @@ static json_t *params_json(struct gbc_request *request, const char *session,
         gbc_put_opt(body, "idle_ttl_s", params->idle_ttl_s);
         gbc_put_text(body, "pool", params->pool);
         gbc_put_text(body, "durability", params->durability);
+        gbc_put_text(body, "spill", params->spill);
+        gbc_put_opt(body, "priority", params->priority);
     }
     if (json_object_size(quota) > 0)
         json_object_set(body, "quota", quota);

@@ -121,6 +121,58 @@ def test_sessions_give_a_durability(live, tmp_path):
     assert 'gpubuf sessions set default --durability sync' in err
 
 
+# --- what may leave memory ----------------------------------------------------------------------------------------------
+def test_spill_and_resident(live, tmp_path):
+    cli = live()
+    said = cli("put", "-", "x", "--raw", "--spill", "disk", input=FILE).expect()
+    assert said.out == "x  293.0 KiB  uint8 300000  generation 1  spill disk\n"
+    assert cli("create", "y", "--bytes", 10, "--resident").expect().out.endswith("generation 1  resident\n")
+    cli("put", "-", "z", "--raw", input=SMALL).expect()
+    assert {n: (r["SPILL"], r["RESIDENT"], r["TIER"]) for n, r in rows(cli).items()} == {
+        "x": ("disk", "-", "device"), "y": ("never", "yes", "device"), "z": ("never", "-", "device")}
+    assert "spill: disk\nresident: false\n" in cli("info", "x").expect().out
+    said = cli("set", "x", "--spill", "never", "--resident", "--durability", "sync").expect()
+    assert said.out.endswith("generation 1  durability sync  resident\n"), said.out
+    assert cli("set", "x", "--no-resident").expect().out.endswith("generation 1  durability sync\n")
+    assert cli.json("set", "y", "--no-resident")["resident"] is False
+    assert "SPILL" not in cli("ls").expect().out and "DURABILITY" in cli("ls").expect().out
+    assert "permitted are never, disk" in cli("set", "x", "--spill", "host").expect(FAILED).err
+    err = cli("set", "x", "--resident", "--no-resident").expect(USAGE).err
+    assert "exclude each other" in err and cli.json("info", "x")["resident"] is False
+    assert "--spill" in cli("set", "x").expect(USAGE).err
+    (tmp_path / "t.safetensors").write_bytes(b"")
+    err = cli("put", tmp_path / "t.safetensors", "--spill", "disk").expect(USAGE).err
+    assert "gpubuf sessions set default --spill disk" in err
+
+
+def test_sessions_have_a_priority_and_a_spill(live):
+    cli = live()
+    assert "SPILL" not in cli("sessions").expect().out
+    assert cli("sessions", "add", "a", "--spill", "disk").expect().table()[0]["SPILL"] == "disk"
+    cli("put", "-", "a/x", "--raw", input=SMALL).expect()
+    assert cli.json("info", "a/x")["spill"] == "disk"
+    assert cli("sessions", "set", "a", "--spill", "never", "--priority", 7).expect().table()[0]["PRIORITY"] == "7"
+    assert {r["NAME"]: (r["SPILL"], r["PRIORITY"]) for r in cli("sessions").expect().table()} == {"default": ("never", "0"), "a": ("never", "7")}
+    assert "0 to 1000" in cli("sessions", "set", "a", "--priority", 1001).expect(FAILED).err
+    cli("sessions", "set", "a", "--priority", 0).expect()
+    assert "PRIORITY" not in cli("sessions").expect().out
+
+
+def test_a_full_quota_makes_room(live):
+    cli = live("--min-resident-ms", "0")
+    cli("sessions", "set", "default", "--max-bytes", 700000, "--spill", "disk").expect()
+    for name in ("a", "b", "c"):
+        cli("put", "-", name, "--raw", input=FILE).expect()
+    assert {n: r["TIER"] for n, r in rows(cli).items()} == {"a": "disk", "b": "device", "c": "device"}
+    cli("load", "a").expect()
+    out = cli("storage").expect().out
+    assert "evictions_for_room: 2\nreloads_within_minute: 1\n" in out, out
+    cli("set", "a", "--resident").expect()
+    cli("set", "c", "--resident").expect()
+    assert rows(cli)["b"]["TIER"] == "disk" and "quota" in cli("load", "b").expect(FAILED).err
+    assert cli("get", "b", "-").expect().raw == FILE
+
+
 # --- store, load, storage -----------------------------------------------------------------------------------------------
 def test_store(live):
     cli = live("--durable-lag", "3600")
@@ -246,6 +298,7 @@ def test_words_are_completed(live):
     cli = live()
     cli("create", "x.1", "--bytes", 10).expect()
     assert cli("complete", "--", "put", "--durability", "").expect().out.split() == ["none", "behind", "sync"]
+    assert cli("complete", "--", "set", "--spill", "").expect().out.split() == ["never", "disk"]
     assert cli("complete", "--", "load", "x").expect().out.split() == ["x.1"]
     assert cli("complete", "--", "evict", "x").expect().out.split() == ["x.1"]
     assert cli("complete", "--", "sessions", "ev").expect().out.split() == ["evict"]

@@ -1,5 +1,7 @@
 """The page of a daemon with durable buffers: where the bytes of each are."""
-from pages import browser, open_page, rows  # noqa: F401
+import json
+
+from pages import browser, look, open_page, rows  # noqa: F401
 from values import payload
 
 
@@ -18,6 +20,18 @@ def test_where_the_bytes_are(start, open_page, tmp_path):
     page.until("all are there", "document.querySelectorAll('#buffers tbody tr').length === 3")
     assert durable(page) == {"s": ("ready", "memory, disk", "sync"), "b": ("ready", "memory; disk has generation 1", "behind"), "n": ("ready", "memory", "none")}
     page.keep("durable")
+
+
+def test_what_may_leave_memory_is_told(start, open_page):
+    d = start()
+    d.put("x", payload(100), query="?dtype=uint8&shape=100&spill=disk").expect(201)
+    d.ask("PATCH", "/v1/sessions/default/buffers/x", {"resident": True}).expect(200)
+    d.put("plain", payload(100), query="?dtype=uint8&shape=100").expect(201)
+    page = open_page(d)
+    for name, told in (("x", " · durability none · spill disk · resident · changed "), ("plain", " · durability none · changed ")):
+        look(page, name)
+        page.until("it is told", f"document.getElementById('look-about').textContent.includes({json.dumps(told)})")
+        page.click("#look-close")
 
 
 def test_after_a_restart(start, open_page, tmp_path):

@@ -122,6 +122,39 @@ def test_sessions_give_a_durability(live):
         assert set(back) == {"a", "b"} and (back["a"] == ARRAY).all()
 
 
+def test_what_may_leave_memory(live):
+    with live() as c:
+        made = c.put("x", ARRAY, spill="disk")
+        assert (made["spill"], made["resident"]) == ("disk", False)
+        assert c.put("x", ARRAY)["spill"] == "disk", "an existing buffer keeps its own"
+        assert c.create("y", bytes=10, spill="disk", resident=True)["resident"] is True
+        changed = c.update("x", spill="never", resident=True)
+        assert (changed["spill"], changed["resident"], changed["generation"]) == ("never", True, 2)
+        assert c.update("x", resident=False)["resident"] is False and c.info("x")["spill"] == "never"
+        big = np.arange(9 << 20, dtype=np.uint32)
+        assert c.put("parts", big, spill="disk", connections=3)["spill"] == "disk"
+        with pytest.raises(gpubuf.InvalidArgument, match="spill"):
+            c.put("x", ARRAY, spill="host")
+
+
+def test_a_full_quota_makes_room(live):
+    with live("--min-resident-ms", "0") as c:
+        made = c.sessions.create("s", quota={"bytes": 2 * ARRAY.nbytes}, spill="disk", priority=3)
+        assert (made["spill"], made["priority"]) == ("disk", 3)
+        assert c.sessions.update("s", priority=4)["priority"] == 4 and c.sessions.get("s")["spill"] == "disk"
+        with pytest.raises(gpubuf.InvalidArgument, match="priority"):
+            c.sessions.update("s", priority=1001)
+        s = c.with_session("s")
+        for n, name in enumerate("abc"):
+            s.put(name, ARRAY + n)
+        assert {b["name"]: b["tier"] for b in s.list()} == {"a": "disk", "b": "device", "c": "device"}
+        assert s.load("a")["tier"] == "device"
+        assert {b["name"]: b["tier"] for b in s.list()} == {"a": "device", "b": "disk", "c": "device"}
+        assert all((s.get(name) == ARRAY + n).all() for n, name in enumerate("abc"))
+        now = c.storage()
+        assert (now["evictions"], now["evictions_for_room"], now["reloads_within_minute"]) == (2, 2, 1)
+
+
 # --- errors -------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("fault, error", [("create=ENOSPC", "StorageFull"), ("write@1=EIO", "StorageFailed")])
 def test_a_disk_that_refuses(live, fault, error):

@@ -233,9 +233,9 @@ enum gb_step gb_api_buffer_list(struct gb_http_request *request, struct gb_http_
 
 /* --- change ------------------------------------------------------------------------------------------------------- */
 
-/* Reads another durability, what may take the bytes out of memory, another dtype and shape of the same bytes, and labels
- * to be merged. The latter two build on the record as it is now; the conditions make sure that it is the same when the
- * change is made. */
+/* Reads another durability, what may take the bytes out of memory, another dtype and shape of the same bytes, and
+ * labels to be merged. The latter two build on the record as it is now; the conditions make sure that it is the same
+ * when the change is made. */
 static int read_patch(const json_t *body, const struct gb_buffer_rec *rec, struct gb_buffer_params *params,
                       struct gb_error *err) {
     int has_dtype;

@@ -20,11 +20,13 @@ class Sessions(Asker):
         return cast(List[Session], self._all(path_of("sessions")))
 
     def create(self, name: str, *, labels: Optional[Mapping[str, str]] = None, quota: Optional[Quota] = None,
-               idle_ttl_s: Optional[int] = None, durability: Optional[str] = None, exist_ok: bool = False) -> Session:
-        """Makes a session. durability (none, behind, sync) is that of buffers that are made without one. With exist_ok, returns an existing
-        session unchanged."""
+               idle_ttl_s: Optional[int] = None, durability: Optional[str] = None, spill: Optional[str] = None,
+               priority: Optional[int] = None, exist_ok: bool = False) -> Session:
+        """Makes a session. durability (none, behind, sync) and spill (never, disk) are those of buffers that are made without one. Buffers
+        of sessions of a lower priority (0 to 1000) leave memory first. With exist_ok, returns an existing session unchanged."""
         try:
-            body = given(name=name, labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, durability=durability)
+            body = given(name=name, labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, durability=durability, spill=spill,
+                         priority=priority)
             return cast(Session, self._tagged("POST", path_of("sessions"), None, body))
         except SessionExists:
             if not exist_ok:
@@ -37,10 +39,11 @@ class Sessions(Asker):
 
     def update(self, name: Optional[str] = None, *, labels: Optional[Mapping[str, Optional[str]]] = None,
                quota: Optional[Quota] = None, idle_ttl_s: Optional[int] = None, pool: Optional[str] = None,
-               durability: Optional[str] = None, if_match: Optional[str] = None) -> Session:
-        """Changes the given settings; a label of None is removed. pool: the session's current pool; "default": none. durability: of buffers
-        that are made from now on without one."""
-        body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, pool=pool, durability=durability)
+               durability: Optional[str] = None, spill: Optional[str] = None, priority: Optional[int] = None,
+               if_match: Optional[str] = None) -> Session:
+        """Changes the given settings; a label of None is removed. pool: the session's current pool; "default": none. durability, spill: of
+        buffers that are made from now on without one."""
+        body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, pool=pool, durability=durability, spill=spill, priority=priority)
         return cast(Session, self._tagged("PATCH", self._below(session=name), None, body, conditions(if_match)))
 
     def delete(self, name: Optional[str] = None, *, if_match: Optional[str] = None) -> None:

@@ -115,7 +115,7 @@ class Client(Asker):
             if_match: Optional[str] = None, if_none_match: Optional[str] = None, kind: Optional[str] = None,
             pool: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
             side: Optional[str] = None, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
-            durability: Optional[str] = None, connections: int = 1) -> Buffer:
+            durability: Optional[str] = None, spill: Optional[str] = None, connections: int = 1) -> Buffer:
         """Uploads an array, which makes the buffer or replaces its content, all or nothing.
 
         Args:
@@ -135,6 +135,8 @@ class Client(Asker):
             durability: ``sync``: the bytes are on the daemon's disk when the call returns, and survive its process and a power loss.
                 ``behind``: they are there soon after. ``none``: they are in memory alone. Without it an existing buffer keeps its own, and
                 a new one has its session's.
+            spill: ``disk``: bytes that are not durable may go to the daemon's disk when others want the memory, and come back when they
+                are needed; they end with its process. ``never``: they stay. Without it as with durability.
             connections: send more than 32 MiB in parts over this many connections at a time, from this call's own threads, also all or
                 nothing. Parts of a buffer, writes in place, a side and ``submit`` use one connection.
 
@@ -146,12 +148,13 @@ class Client(Asker):
         what = _arrays.layout(payload, dtype, shape) if offset is None and slice is None else {}
         headers = conditions(if_match, if_none_match, wait)
         if connections > 1 and len(payload.view) > _parts.PART_BYTES and what and not in_place and side is None and not self._submits:
-            memory = given(stream=stream, kind=kind, pool=pool, device=device, mirrored=mirrored, durability=durability)
+            memory = given(stream=stream, kind=kind, pool=pool, device=device, mirrored=mirrored, durability=durability,
+                           spill=spill)
             layout = {"dtype": what["dtype"], "shape": list(_arrays.shape_of(what["shape"]))}
             return cast(Buffer, _parts.put(self, name, payload, {**layout, **memory}, headers, wait or 0, connections, progress))
         query = query_of({"format": "raw", **what, **given(
             stream=stream, offset=offset, slice=None if slice is None else _arrays.slice_text(slice), kind=kind, pool=pool,
-            device=device, mirrored=mirrored, side=side, durability=durability, in_place=True if in_place else None)})
+            device=device, mirrored=mirrored, side=side, durability=durability, spill=spill, in_place=True if in_place else None)})
         request = ("PUT", self._below("buffers", name, "data") + query, {**RAW, **headers}, [payload.view], progress, wait or 0)
         for loads_left in reversed(range(LOADS_MAX + 1)):
             try:
@@ -236,10 +239,13 @@ class Client(Asker):
     def create(self, name: str, *, bytes: Optional[int] = None, dtype: Optional[str] = None,
                shape: Optional[Sequence[int]] = None, kind: Optional[str] = None, pool: Optional[str] = None,
                stream: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
-               labels: Optional[Mapping[str, str]] = None, durability: Optional[str] = None, wait: Optional[float] = None) -> Buffer:
-        """Makes a buffer of zeros from bytes, or from dtype and shape. durability: see ``put``."""
+               labels: Optional[Mapping[str, str]] = None, durability: Optional[str] = None, spill: Optional[str] = None,
+               resident: Optional[bool] = None, wait: Optional[float] = None) -> Buffer:
+        """Makes a buffer of zeros from bytes, or from dtype and shape. durability, spill: see ``put``. resident: the bytes leave memory
+        on request alone, never to make room for others."""
         body = given(name=name, bytes=bytes, dtype=dtype, shape=None if shape is None else list(shape), kind=kind, pool=pool,
-                     stream=stream, device=device, mirrored=mirrored, labels=labels, durability=durability)
+                     stream=stream, device=device, mirrored=mirrored, labels=labels, durability=durability, spill=spill,
+                     resident=resident)
         return cast(Buffer, self._tagged("POST", self._below("buffers"), None, body, conditions(wait=wait), wait or 0))
 
     def info(self, name: str, *, attributes: bool = False) -> Buffer:
@@ -255,10 +261,12 @@ class Client(Asker):
         return cast(List[Buffer], self._all(self._below("buffers")))
 
     def update(self, name: str, *, labels: Optional[Mapping[str, Optional[str]]] = None, dtype: Optional[str] = None,
-               shape: Optional[Sequence[int]] = None, durability: Optional[str] = None, if_match: Optional[str] = None) -> Buffer:
-        """Changes labels (a label of None is removed), dtype and shape of the same bytes, or the durability. With ``sync`` the bytes are on
-        disk when the call returns."""
-        body = given(labels=labels, dtype=dtype, shape=None if shape is None else [*shape], durability=durability)
+               shape: Optional[Sequence[int]] = None, durability: Optional[str] = None, spill: Optional[str] = None,
+               resident: Optional[bool] = None, if_match: Optional[str] = None) -> Buffer:
+        """Changes labels (a label of None is removed), dtype and shape of the same bytes, the durability, spill or resident. With
+        durability ``sync`` the bytes are on disk when the call returns."""
+        body = given(labels=labels, dtype=dtype, shape=None if shape is None else [*shape], durability=durability,
+                     spill=spill, resident=resident)
         return cast(Buffer, self._tagged("PATCH", self._below("buffers", name), None, body, conditions(if_match)))
 
     def delete(self, name: str, *, when: Optional[str] = None, if_match: Optional[str] = None) -> bool:

@@ -35,7 +35,9 @@ class Buffer(TypedDict, total=False):
     """Named bytes. generation rises with every write. etag is the value for if_match. After put, copy, fill and verify it is the content's
     tag, else the metadata's, which changes with labels, too. A change accepts either; get accepts the content's. state: ready, partial, lost,
     or stored if the bytes are on disk and not in memory. tier: where a read gets the bytes from: device, host or disk; None if they are lost.
-    durability: none, behind or sync. stored_generation: the generation whose bytes are on disk for good; None if there is none."""
+    durability: none, behind or sync. stored_generation: the generation whose bytes are on disk for good; None if there is none.
+    spill: where bytes that are not durable may go when others want the memory: never or disk. resident: True if bytes leave memory on request
+    alone."""
 
     name: str
     session: str
@@ -51,6 +53,8 @@ class Buffer(TypedDict, total=False):
     durability: str
     stored_generation: Optional[int]
     tier: Optional[str]
+    spill: str
+    resident: bool
     crc32c: Optional[str]
     labels: Dict[str, str]
     mirrored: bool
@@ -120,6 +124,8 @@ class Storage(TypedDict, total=False):
     loaded_bytes: int
     load_failures: int
     evictions: int
+    evictions_for_room: int
+    reloads_within_minute: int
     cold_reads: int
     scrub: Scrub
 
@@ -143,13 +149,16 @@ class Quota(TypedDict, total=False):
 
 
 class Session(TypedDict, total=False):
-    """A namespace with an owner."""
+    """A namespace with an owner. Its durability and spill are those of buffers that are made without. Buffers of sessions of a lower priority
+    leave memory first."""
 
     name: str
     labels: Dict[str, str]
     quota: Quota
     idle_ttl_s: int
     durability: str
+    spill: str
+    priority: int
     pool: str
     used_bytes: int
     used_pinned_bytes: int

@@ -167,6 +167,58 @@ START_TEST(of_session) {
 }
 END_TEST
 
+START_TEST(may_leave) {
+    struct gpubuf_buffer_params params = {.bytes = gpubuf_some(10), .spill = "disk", .resident = gpubuf_some(1)};
+    struct gpubuf_buffer_params other = {.resident = gpubuf_some(0)};
+    struct gpubuf_put_params parts = {
+        .dtype = "uint8", .connections = 3, .part_bytes = 1u << 20, .durability = "none", .spill = "disk"};
+    const char *answer;
+
+    client_ok(&f, gpubuf_buffer_create(f.client, "default", "x", &params, NULL, NULL, &f.err));
+    answer = gpubuf_answer_of(f.client)->body;
+    ck_assert_ptr_nonnull(strstr(answer, "\"spill\":\"disk\",\"resident\":true"));
+    client_ok(&f, gpubuf_buffer_update(f.client, "default", "x", &other, NULL, NULL, &f.err));
+    answer = gpubuf_answer_of(f.client)->body;
+    ck_assert_ptr_nonnull(strstr(answer, "\"spill\":\"disk\",\"resident\":false"));
+    other.spill = "host";
+    client_fails(&f, gpubuf_buffer_update(f.client, "default", "x", &other, NULL, NULL, &f.err),
+                 GPUBUF_INVALID_ARGUMENT);
+    client_ok(&f, gpubuf_put(f.client, "default", "y", gpubuf_from_memory(data, BYTES), &parts, NULL, &f.err));
+    buffer("y");
+    ck_assert_ptr_nonnull(strstr(gpubuf_answer_of(f.client)->body, "\"spill\":\"disk\",\"resident\":false"));
+}
+END_TEST
+
+/* A session's quota holds one of two buffers. */
+START_TEST(makes_room) {
+    struct gpubuf_session_params params = {
+        .quota_bytes = gpubuf_some(BYTES + 1), .spill = "disk", .priority = gpubuf_some(3)};
+    struct gpubuf_put_params raw = {.format = "raw"};
+    struct gpubuf_storage storage;
+    struct gpubuf_session session;
+    struct gpubuf_buffer rec;
+
+    client_ok(&f, gpubuf_session_create(f.client, "s", &params, NULL, &session, &f.err));
+    ck_assert_str_eq(session.spill, "disk");
+    ck_assert_uint_eq(session.priority, 3);
+    client_ok(&f, gpubuf_put(f.client, "s", "x", gpubuf_from_memory(data, BYTES), &raw, NULL, &f.err));
+    client_ok(&f, gpubuf_put(f.client, "s", "y", gpubuf_from_memory(data, BYTES), &raw, NULL, &f.err));
+    client_ok(&f, gpubuf_buffer_get(f.client, "s", "x", false, NULL, &rec, &f.err));
+    ck_assert_str_eq(rec.tier, "disk");
+    client_ok(&f, gpubuf_buffer_load(f.client, "s", "x", NULL, &rec, &f.err));
+    ck_assert_str_eq(rec.tier, "device");
+    client_ok(&f, gpubuf_storage_get(f.client, &storage, &f.err));
+    ck_assert(storage.evictions == 2 && storage.evictions_for_room == 2 && storage.reloads_within_minute == 1);
+    params = (struct gpubuf_session_params){.spill = "never", .priority = gpubuf_some(1001)};
+    client_fails(&f, gpubuf_session_update(f.client, "s", &params, NULL, NULL, &f.err), GPUBUF_INVALID_ARGUMENT);
+    params.priority = gpubuf_some(0);
+    client_ok(&f, gpubuf_session_update(f.client, "s", &params, NULL, &session, &f.err));
+    ck_assert(strcmp(session.spill, "never") == 0 && session.priority == 0);
+    client_fails(&f, gpubuf_put(f.client, "s", "z", gpubuf_from_memory(data, BYTES + 2), &raw, NULL, &f.err),
+                 GPUBUF_QUOTA_EXCEEDED);
+}
+END_TEST
+
 /* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -209,6 +261,8 @@ int main(void) {
     tcase_add_test(tcase, store_and_load);
     tcase_add_test(tcase, evict_and_load);
     tcase_add_test(tcase, of_session);
+    tcase_add_test(tcase, may_leave);
+    tcase_add_test(tcase, makes_room);
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(faulty, 60);
     tcase_add_loop_test(faulty, refused, 0, sizeof(faults) / sizeof(faults[0]));
