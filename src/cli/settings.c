@@ -49,6 +49,7 @@ int gb_cli_session_settings(struct gb_cli *cli, json_t *body) {
     set_limit(quota, "bytes", o->given[GB_CLI_ID_max_bytes], o->max_bytes);
     set_limit(quota, "buffers", o->given[GB_CLI_ID_max_buffers], o->max_buffers);
     set_limit(quota, "pinned_bytes", o->given[GB_CLI_ID_max_pinned], o->max_pinned);
+    set_limit(quota, "stored_bytes", o->given[GB_CLI_ID_max_stored], o->max_stored);
     if (json_object_size(quota) > 0)
         json_object_set(body, "quota", quota);
     json_decref(quota);

@@ -300,7 +300,11 @@ static int check_before(struct gb_recover *r, struct gb_error *err) {
 
 static int run(struct gb_recover *r, const struct gb_options *options, struct gb_error *err) {
     r->quota = (struct gb_quota){
-        .bytes = options->quota_bytes, .buffers = options->quota_buffers, .pinned_bytes = GB_UNLIMITED};
+        .bytes = options->quota_bytes,
+        .buffers = options->quota_buffers,
+        .pinned_bytes = GB_UNLIMITED,
+        .stored_bytes = GB_UNLIMITED,
+    };
     if (gb_bytes_open(options, r->apply, &r->bytes, err) < 0 || check_before(r, err) < 0 ||
         (r->apply ? read_store(r, err) : inspect(r, err)) < 0 ||
         gb_disk_open_offline(r->bytes.data_dir, r->uuid, &r->disk, err) < 0 || check_owner(r, err) < 0 ||

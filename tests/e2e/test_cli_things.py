@@ -72,9 +72,9 @@ def test_access_of_other_devices_is_granted_and_revoked(simulated, start):
 # --- sessions, buffers --------------------------------------------------------------------------------------------------
 def test_sessions_are_changed(cli, session):
     changed = cli.json("sessions", "set", session, "--labels", "a=1,b=2", "--max-bytes", "1G", "--max-pinned", "1M",
-                       "--max-buffers", 7, "--idle-ttl", 3600)[0]
+                       "--max-stored", "2M", "--max-buffers", 7, "--idle-ttl", 3600)[0]
     assert changed["labels"] == {"a": "1", "b": "2"} and changed["idle_ttl_s"] == 3600
-    assert changed["quota"] == {"bytes": 1 << 30, "pinned_bytes": 1 << 20, "buffers": 7}
+    assert changed["quota"] == {"bytes": 1 << 30, "pinned_bytes": 1 << 20, "stored_bytes": 2 << 20, "buffers": 7}
     changed = cli.json("sessions", "set", session, "--labels", "a,c=3", "--max-bytes", "none", "--idle-ttl", 0)[0]
     assert changed["labels"] == {"b": "2", "c": "3"} and changed["quota"]["bytes"] is None and changed["idle_ttl_s"] == 0
     assert f"name: {session}\n" in cli("sessions", "show", session).expect().out

@@ -146,6 +146,7 @@ class Quota(TypedDict, total=False):
     bytes: Optional[int]
     buffers: Optional[int]
     pinned_bytes: Optional[int]
+    stored_bytes: Optional[int]
 
 
 class Session(TypedDict, total=False):
@@ -162,6 +163,7 @@ class Session(TypedDict, total=False):
     pool: str
     used_bytes: int
     used_pinned_bytes: int
+    used_stored_bytes: int
     buffers: int
     created_at: str
     updated_at: str
