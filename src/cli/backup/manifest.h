@@ -5,8 +5,9 @@
  *      "index": the daemon's model.safetensors.index.json,
  *      "objects": {"00001.safetensors": "objects/7.3.1a2b.8f00c2d1.safetensors"}}
  *
- * The names of a checkpoint's files shift from one checkpoint to the next; those of objects do not: they are the buffer's
- * id, generation and run, and the CRC32C of the file. An object that stands there with the right size is the file. */
+ * The names of a checkpoint's files shift from one checkpoint to the next. Those of objects do not: they are the
+ * buffer's id, generation and run, and the CRC32C of the file. An object that stands there with the right size is the
+ * file. */
 #ifndef GB_CLI_BACKUP_MANIFEST_H
 #define GB_CLI_BACKUP_MANIFEST_H
 

@@ -6,15 +6,15 @@
 
 enum gb_place_kind { GB_PLACE_FOLDER, GB_PLACE_HTTP, GB_PLACE_S3 };
 
-/* What DEST or SOURCE says, with what the environment adds. Read only, by all threads. Secrets are in `user` and `token`
- * alone. */
+/* What DEST or SOURCE says, with what the environment adds. Read only, by all threads. Secrets are in `user` and
+ * `token` alone. */
 struct gb_place {
     enum gb_place_kind kind;
     char *name;         /* how messages call it */
     char *base;         /* the folder, or the URL that "/" and the name of an object follow */
     char *bucket;       /* S3: the URL of the bucket; NULL otherwise */
     char *prefix;       /* S3: of the keys, with a "/" at its end unless it is empty, not escaped */
-    char *sigv4;        /* S3: what libcurl is told of the provider, the region and the service */
+    char *sigv4;        /* S3: provider, region and service, for libcurl */
     char *user;         /* S3: "ID:SECRET" */
     char *token;        /* S3: the header with the session's token; NULL: none */
     const char *cacert; /* of https; NULL: the system's authorities */

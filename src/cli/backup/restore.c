@@ -13,7 +13,7 @@ struct restore {
     struct gb_place place;
     struct gb_web web;
     struct gb_backup_manifest manifest;
-    const char *name; /* of the checkpoint in the daemon */
+    const char *name; /* of the checkpoint in the daemon; the manifest's */
     size_t next;      /* file */
     json_t *restored; /* the daemon's answer; NULL with --files-only */
 };
@@ -46,7 +46,7 @@ static int put_once(struct gb_worker *worker, const struct gb_backup_file *file,
     return rc;
 }
 
-/* The daemon lets go of a file whose upload broke, so that it is sent anew. */
+/* The daemon drops a file whose upload broke; it is sent anew. */
 static int put_file(struct gb_worker *worker, const struct restore *restore, const struct gb_backup_file *file,
                     struct gpubuf_error *err) {
     char target[GB_CLI_PATH];
@@ -115,9 +115,9 @@ static int read_manifest(struct restore *restore) {
     free(text);
     if (rc < 0)
         return -1;
-    restore->name = restore->cli->options.name;
-    if (restore->name == NULL)
-        restore->name = gb_cli_text(restore->manifest.checkpoint, "name");
+    if (restore->cli->options.name != NULL)
+        json_object_set_new(restore->manifest.checkpoint, "name", json_string(restore->cli->options.name));
+    restore->name = gb_cli_text(restore->manifest.checkpoint, "name");
     return restore->name[0] != '\0' ? 0 : gb_backup_fail(err, GPUBUF_BAD_ARGUMENT, "give the checkpoint a --name");
 }
 
@@ -154,7 +154,6 @@ static int put_json(struct restore *restore, const char *file, json_t *value) {
 
 /* The manifest comes last: the daemon checks all files against it, and then has the checkpoint. */
 static int commit(struct restore *restore) {
-    json_object_set_new(restore->manifest.checkpoint, "name", json_string(restore->name));
     if (put_json(restore, GB_BACKUP_INDEX, restore->manifest.index) < 0)
         return -1;
     return put_json(restore, GB_BACKUP_MANIFEST, restore->manifest.checkpoint);

@@ -76,7 +76,7 @@ static bool crc_of(const char *text, uint32_t *ret) {
     return true;
 }
 
-/* The newest unfinished upload of that very key: its id, malloc'd, NULL where there is none or the store does not say. */
+/* The id of the newest unfinished upload of that very key, malloc'd. NULL: there is none, or the store does not say. */
 static char *find_upload(struct gb_web *web, const struct gb_backup_file *file) {
     struct gpubuf_error why;
     struct gb_web_reply reply = {0};

@@ -34,7 +34,7 @@ int gb_s3_complete(struct gb_web *web, const struct gb_backup_file *file, const 
 /* Has the store forget the parts; of an upload that was given up. */
 void gb_s3_abort(struct gb_web *web, const struct gb_backup_file *file, const struct gb_s3_upload *upload);
 
-/* Sends an object that is no more than one part. */
+/* Sends an object in one request. */
 int gb_s3_put(struct gb_web *web, const struct gb_backup_file *file, const void *data, struct gpubuf_error *err);
 
 void gb_s3_upload_done(struct gb_s3_upload *upload);

@@ -280,8 +280,8 @@ static int end(struct gb_worker *worker, struct send *send, struct way *way, str
 
 /* --- the threads -------------------------------------------------------------------------------------------------- */
 
-/* The next thing to do: a way that is to be begun, or a part of one, where *ret_part is its number. NULL: nothing is left.
- * Called with the lock, and waits while other threads begin the only ways that are left. */
+/* The next thing to do: a way that is to be begun, or a part of one, where *ret_part is its number. NULL: nothing is
+ * left. Called with the lock; waits while other threads begin the only ways that are left. */
 static struct way *take(struct send *send, bool *ret_begin, size_t *ret_part) {
     size_t i;
 

@@ -65,7 +65,7 @@ int gb_web_pause(const struct gb_web *web, unsigned tried, int retry_after_s, st
 /* Whether the command was interrupted, or another thread gave up. */
 bool gb_web_stopped(const struct gb_web *web);
 
-/* The text between <tag> and </tag>, the first from `at` on; malloc'd, NULL where there is none. *ret_end: behind it. */
+/* The first text between <tag> and </tag> from `at` on; malloc'd, NULL where there is none. *ret_end: behind it. */
 char *gb_web_xml(const char *at, const char *tag, const char **ret_end);
 
 #endif
