@@ -22,6 +22,7 @@
 #include "core/ops/scan.h"
 #include "core/public/buffer.h"
 #include "core/public/call.h"
+#include "core/public/checkpoint.h"
 #include "core/public/device.h"
 #include "core/public/download.h"
 #include "core/public/durable.h"

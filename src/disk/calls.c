@@ -108,8 +108,16 @@ int gb_disk_call_rename(struct gb_disk_plan *plan, int from, const char *path, i
     return refused(plan, GB_DISK_OP_rename) ? -1 : renameat(from, path, to, to_path);
 }
 
+int gb_disk_call_link(struct gb_disk_plan *plan, int from, const char *path, int to, const char *to_path) {
+    return refused(plan, GB_DISK_OP_link) ? -1 : linkat(from, path, to, to_path, 0);
+}
+
 int gb_disk_call_unlink(struct gb_disk_plan *plan, int folder, const char *path) {
     return refused(plan, GB_DISK_OP_unlink) ? -1 : unlinkat(folder, path, 0);
+}
+
+int gb_disk_call_rmdir(struct gb_disk_plan *plan, int folder, const char *path) {
+    return refused(plan, GB_DISK_OP_unlink) ? -1 : unlinkat(folder, path, AT_REMOVEDIR);
 }
 
 int gb_disk_call_statvfs(struct gb_disk_plan *plan, const char *path, struct statvfs *ret) {

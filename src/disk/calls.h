@@ -24,7 +24,9 @@ int gb_disk_call_truncate(struct gb_disk_plan *plan, int fd, uint64_t bytes);
 int gb_disk_call_sync(struct gb_disk_plan *plan, int fd);
 int gb_disk_call_dirsync(struct gb_disk_plan *plan, int fd);
 int gb_disk_call_rename(struct gb_disk_plan *plan, int from, const char *path, int to, const char *to_path);
+int gb_disk_call_link(struct gb_disk_plan *plan, int from, const char *path, int to, const char *to_path);
 int gb_disk_call_unlink(struct gb_disk_plan *plan, int folder, const char *path);
+int gb_disk_call_rmdir(struct gb_disk_plan *plan, int folder, const char *path);
 int gb_disk_call_statvfs(struct gb_disk_plan *plan, const char *path, struct statvfs *ret);
 void gb_disk_call_point(struct gb_disk_plan *plan, enum gb_disk_op op);
 

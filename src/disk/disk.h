@@ -89,6 +89,9 @@ struct gb_disk_name {
     uint32_t run;
 };
 #define GB_DISK_NAME_SIZE 72
+/* A generation with this bit: the file is a link to one that was written under another name, which its header has. A
+ * checkpoint was restored so. */
+#define GB_DISK_LINKED (INT64_C(1) << 62)
 /* "2a/298.7.0badcafe.safetensors". */
 void gb_disk_name_text(const struct gb_disk_name *name, char ret[GB_DISK_NAME_SIZE]);
 

@@ -13,7 +13,7 @@
 #define GB_DISK_DAMAGED "damaged"
 #define GB_DISK_MARKER "GPUBUFD-DATA"
 /* The longest path below the folder, with its slash and NUL. */
-#define GB_DISK_BELOW_MAX 128
+#define GB_DISK_BELOW_MAX 256
 
 struct gb_disk {
     char *dir;
@@ -68,6 +68,12 @@ int gb_disk_promise(struct gb_disk *disk, uint64_t bytes, struct gb_error *err);
 void gb_disk_redeem(struct gb_disk *disk, uint64_t bytes);
 /* What is free for files of bytes; 0 if the file system does not say. */
 uint64_t gb_disk_free(struct gb_disk *disk);
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+/* A reader of all bytes of any file below the folder. CONTENT_LOST, CONTENT_DAMAGED, STORAGE_UNAVAILABLE. */
+int gb_disk_read_open_path(struct gb_disk *disk, const char *path, struct gb_disk_reader **ret, uint64_t *ret_bytes,
+                           struct gb_error *err);
 
 /* --- the folder --------------------------------------------------------------------------------------------------- */
 

@@ -12,6 +12,7 @@
 
 struct gb_disk_reader {
     struct gb_disk *disk;
+    uint64_t at; /* where the bytes begin in the file */
     uint64_t bytes;
     int fd;
     bool direct;         /* the descriptor has O_DIRECT */
@@ -66,7 +67,7 @@ static int get(struct gb_disk_reader *r, unsigned char *ptr, size_t n, size_t ro
 /* The end of the file is no whole page. O_DIRECT would write behind the caller's memory, so that it goes by way of the
  * reader's. */
 int gb_disk_read(struct gb_disk_reader *r, void *ptr, size_t n, uint64_t offset, struct gb_error *err) {
-    uint64_t at = GB_DISK_DATA_AT + offset;
+    uint64_t at = r->at + offset;
     size_t over = n % GB_DISK_ALIGN;
 
     if (offset > r->bytes || n > r->bytes - offset)
@@ -121,6 +122,11 @@ static int check_file(struct gb_disk_reader *r, struct gb_error *err) {
     return 0;
 }
 
+static bool is_named(const struct gb_disk_header *header, const struct gb_disk_name *name) {
+    return header->name.buffer_id == name->buffer_id && header->name.generation == name->generation &&
+           header->name.run == name->run;
+}
+
 static int check_header(struct gb_disk_reader *r, const struct gb_disk_name *name, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     struct gb_disk_header header;
@@ -133,8 +139,7 @@ static int check_header(struct gb_disk_reader *r, const struct gb_disk_name *nam
             gb_disk_count_damage(r->disk, "", NULL);
         return gb_error_move(err, &why);
     }
-    if (header.name.buffer_id != name->buffer_id || header.name.generation != name->generation ||
-        header.name.run != name->run || header.bytes != r->bytes)
+    if (header.bytes != r->bytes || !(name->generation & GB_DISK_LINKED || is_named(&header, name)))
         return gb_disk_count_damage(r->disk, "it holds other bytes than its name says", err);
     return 0;
 }
@@ -146,6 +151,44 @@ static void count(struct gb_disk *disk, uint64_t ns) {
     pthread_mutex_unlock(&disk->lock);
 }
 
+static struct gb_disk_reader *reader_new(struct gb_disk *disk, uint64_t at, uint64_t bytes, struct gb_error *err) {
+    struct gb_disk_reader *r = calloc(1, sizeof(*r));
+
+    if (r) {
+        *r = (struct gb_disk_reader){.disk = disk, .at = at, .bytes = bytes, .fd = -1};
+        r->page = aligned_alloc(GB_DISK_ALIGN, GB_DISK_ALIGN);
+    }
+    if (r && r->page)
+        return r;
+    gb_disk_read_close(r);
+    gb_error_set(err, GB_ERR_SATURATED, "no memory to read a file of stored bytes; try again later");
+    return NULL;
+}
+
+int gb_disk_read_open_path(struct gb_disk *disk, const char *path, struct gb_disk_reader **ret, uint64_t *ret_bytes,
+                           struct gb_error *err) {
+    struct gb_disk_reader *r = gb_disk_check_there(disk, err) < 0 ? NULL : reader_new(disk, 0, 0, err);
+    struct stat st;
+    int failed;
+
+    if (!r)
+        return -1;
+    r->fd = gb_disk_call_open(disk->plan, AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    if (r->fd < 0)
+        failed = fail_to_open(disk, errno, err);
+    else if (fstat(r->fd, &st) < 0)
+        failed = read_failed(disk, GB_DISK_OP_open, errno, err);
+    else
+        failed = S_ISREG(st.st_mode) ? 0 : gb_disk_count_damage(disk, "it is no plain file", err);
+    if (failed < 0) {
+        gb_disk_read_close(r);
+        return -1;
+    }
+    *ret_bytes = r->bytes = (uint64_t)st.st_size;
+    *ret = r;
+    return 0;
+}
+
 int gb_disk_read_open(struct gb_disk *disk, const struct gb_disk_name *name, uint64_t bytes,
                       struct gb_disk_reader **ret, struct gb_error *err) {
     uint64_t started_ns = gb_clock_ns();
@@ -155,15 +198,9 @@ int gb_disk_read_open(struct gb_disk *disk, const struct gb_disk_name *name, uin
 
     if (gb_disk_check_there(disk, err) < 0)
         return -1;
-    r = calloc(1, sizeof(*r));
+    r = reader_new(disk, GB_DISK_DATA_AT, bytes, err);
     if (!r)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory to read a file of stored bytes; try again later");
-    *r = (struct gb_disk_reader){.disk = disk, .bytes = bytes, .fd = -1};
-    r->page = aligned_alloc(GB_DISK_ALIGN, GB_DISK_ALIGN);
-    if (!r->page) {
-        gb_disk_read_close(r);
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory to read a file of stored bytes; try again later");
-    }
+        return -1;
     gb_disk_name_text(name, text);
     gb_disk_path(disk, text, path);
     /* A pipe would be waited for. */

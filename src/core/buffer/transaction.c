@@ -246,6 +246,12 @@ static void record(struct gb_transaction *c) {
     }
 }
 
+static void start_persist(struct gb_transaction *c) {
+    struct gb_core *core = c->session->core;
+
+    (c->brings ? c->brings : core->persist)(core, &c->persist);
+}
+
 static void persisted(struct gb_persist *persist) {
     struct gb_transaction *c = gb_container_of(persist, struct gb_transaction, persist);
 
@@ -273,7 +279,7 @@ static struct gb_transaction *run_one(struct gb_transaction *c) {
         c->end(c);
     } else if (c->persists) {
         c->persist.done = persisted;
-        session->core->persist(session->core, &c->persist);
+        start_persist(c);
     } else {
         record(c);
     }
@@ -375,7 +381,6 @@ static void member_persisted(struct gb_persist *persist) {
 }
 
 static void persist_group(struct gb_transaction_group *g) {
-    struct gb_core *core = g->session->core;
     size_t i;
 
     g->persisting = 1;
@@ -387,7 +392,7 @@ static void persist_group(struct gb_transaction_group *g) {
         if (!c->persists)
             continue;
         c->persist.done = member_persisted;
-        core->persist(core, &c->persist);
+        start_persist(c);
     }
     one_persisted(g, NULL);
 }

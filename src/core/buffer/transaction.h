@@ -35,6 +35,7 @@ struct gb_transaction {
     struct gb_tee *tee;               /* has those bytes on disk, if the buffer is the one that it was begun for;
                                        * borrowed until end. NULL: none */
     int64_t new_id;                   /* reserved for a new buffer; 0: none */
+    gb_persist_fn *brings;            /* writes the bytes instead of core->persist; NULL: that does */
     bool spills;                      /* the bytes go to disk, where they end with the process */
     bool stores;                      /* the bytes go to disk, also if they are those that it has */
     bool unrecorded;                  /* the database learns nothing of it */

@@ -19,7 +19,7 @@ static bool has_bytes(const struct gb_transaction *c) {
 }
 
 static void plan_persist_locked(struct gb_transaction *c) {
-    const struct gb_content *content = bytes_of(c);
+    const struct gb_content *content = c->brings ? NULL : bytes_of(c);
 
     c->persist.session = c->session;
     c->persist.content = content ? gb_content_ref((struct gb_content *)(uintptr_t)content) : NULL;
@@ -41,8 +41,8 @@ void gb_transaction_plan_disk_locked(struct gb_transaction *c) {
         return;
     c->forgets = stored && !stored->spilled && c->rec.durability == GB_DURABILITY_NONE;
     c->drops = stored && stored->spilled && stored->rec.generation != c->rec.generation;
-    c->durable |= stores || c->forgets;
-    c->persists = (stores || c->spills) && c->rec.state == GB_BUFFER_READY && !has_bytes(c);
+    c->durable |= stores || c->forgets || c->brings;
+    c->persists = c->brings || ((stores || c->spills) && c->rec.state == GB_BUFFER_READY && !has_bytes(c));
     if (c->persists)
         plan_persist_locked(c);
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "core/access/tokens.h"
 #include "core/buffer/buffer.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/durable/durable.h"
 #include "core/lifecycle/open.h"
 #include "core/multipart/internal.h"
@@ -240,6 +241,7 @@ static void tick(struct gb_core *core) {
     expire_idle(core);
     gb_leases_expire(core);
     gb_durable_tick(core);
+    gb_checkpoints_tick(core);
     gb_core_health_tick(core);
     gb_notices_tick(core);
     gb_audit_tick(core);

@@ -9,6 +9,7 @@
 #include "core/access/key_table.h"
 #include "core/access/tokens.h"
 #include "core/buffer/buffer.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/durable/durable.h"
 #include "core/lifecycle/housekeeper.h"
 #include "core/memory/alloc_log.h"
@@ -51,7 +52,8 @@ static int start(struct gb_core *core, struct gb_error *err) {
     }
     if (gb_lane_init(&core->inspect, "gb-inspect", gb_lane_no_more, NULL, err) < 0)
         return -1;
-    if (gb_feed_start(core, err) < 0 || gb_core_restore(core, err) < 0)
+    if (gb_feed_start(core, err) < 0 || gb_core_restore(core, err) < 0 ||
+        gb_checkpoints_start(core, err) < 0)
         return -1;
     if (gb_core_health_start(core, err) < 0)
         return -1;
@@ -72,10 +74,11 @@ static bool make_parts(struct gb_core *core) {
     core->limiters = gb_notice_limiters_new();
     core->disks = gb_disks_new(core->config.disk_threads);
     core->loads = gb_loads_new();
+    core->checkpoints = gb_checkpoints_new();
     core->alloc_log = gb_alloc_log_new(core->config.allocation_log);
     return core->pool_sessions && core->housekeeper && core->holds && core->sampler && core->selftests &&
            core->tokens && core->keys && core->leases && core->feed && core->limiters && core->disks && core->loads &&
-           core->alloc_log;
+           core->checkpoints && core->alloc_log;
 }
 
 static void free_core(struct gb_core *core) {
@@ -84,6 +87,7 @@ static void free_core(struct gb_core *core) {
     gb_tokens_free(core->tokens);
     gb_keys_free(core->keys);
     gb_leases_free(core->leases);
+    gb_checkpoints_free(core->checkpoints);
     gb_loads_free(core->loads);
     gb_disks_free(core->disks);
     gb_alloc_log_free(core->alloc_log);

@@ -26,6 +26,7 @@
 struct gb_alloc_log;
 struct gb_audit;
 struct gb_buffer;
+struct gb_checkpoints;
 struct gb_core_pool;
 struct gb_disks;
 struct gb_feed;
@@ -133,6 +134,7 @@ struct gb_core {
     uint64_t orphans_swept_ns; /* the housekeeper's alone */
     int storage_told;          /* the housekeeper's alone: an enum gb_disk_state, which the feed has */
     struct gb_loads *loads;
+    struct gb_checkpoints *checkpoints;
     struct gb_housekeeper *housekeeper;
     struct gb_holds *holds;
     struct gb_health_watch *health; /* NULL: health is not watched */

@@ -1,0 +1,76 @@
+/* The checkpoints that there are. The table knows them by name; their folders are the truth, and are read at the
+ * start. */
+#ifndef GB_CORE_CHECKPOINT_CHECKPOINT_H
+#define GB_CORE_CHECKPOINT_CHECKPOINT_H
+
+#include "core/public/checkpoint.h"
+#include "core/runtime/runtime.h"
+
+enum gb_checkpoint_state {
+    GB_CHECKPOINT_MAKING,     /* by this daemon; nothing of it shows */
+    GB_CHECKPOINT_INCOMPLETE, /* clients bring it */
+    GB_CHECKPOINT_COMPLETE,
+    GB_CHECKPOINT_GOING /* it is being deleted; nothing of it shows */
+};
+
+/* Size and checksum of a file, as the manifest says. */
+struct gb_checkpoint_sum {
+    uint64_t size;
+    uint32_t crc32c;
+};
+
+/* Guarded by the table's lock. */
+struct gb_checkpoint {
+    struct gb_checkpoint_view view;
+    enum gb_checkpoint_state state;
+    unsigned puts;      /* files that clients bring just now */
+    bool completing;    /* one of them is the manifest */
+    int64_t changed_us; /* when a file last came, of an incomplete one */
+    struct gb_checkpoint_sum *sums;
+};
+
+struct gb_checkpoints *gb_checkpoints_new(void); /* NULL when memory is exhausted */
+void gb_checkpoints_free(struct gb_checkpoints *checkpoints);
+
+/* Reads the folders, at the start, or as soon as the disk is there. [blocks] */
+int gb_checkpoints_start(struct gb_core *core, struct gb_error *err);
+/* Once a second. [blocks for the disk] */
+void gb_checkpoints_tick(struct gb_core *core);
+
+/* --- for the files of this folder --------------------------------------------------------------------------------- */
+
+/* Takes the name for one that is to be made. CHECKPOINT_EXISTS, LIMIT_REACHED, STORAGE_UNAVAILABLE if what is there is
+ * not known yet, UNSUPPORTED without a data folder. */
+int gb_checkpoints_reserve(struct gb_core *core, const struct gb_name *name, const struct gb_name *session,
+                           struct gb_error *err);
+/* It is there now, as the manifest says. *ret_view: as clients see it. */
+int gb_checkpoints_complete(struct gb_core *core, const struct gb_manifest *manifest, const struct gb_name *name,
+                            struct gb_checkpoint_view *ret_view, struct gb_error *err);
+/* Forgets it. */
+void gb_checkpoints_drop(struct gb_core *core, const struct gb_name *name);
+/* CHECKPOINT_NOT_FOUND; with complete also CHECKPOINT_INCOMPLETE. */
+int gb_checkpoints_look(struct gb_core *core, const struct gb_name *name, bool complete, struct gb_checkpoint_view *ret,
+                        struct gb_error *err);
+/* What the manifest says of the file `index`. Returns false if nothing. */
+bool gb_checkpoints_sum(struct gb_core *core, const struct gb_name *name, size_t index, struct gb_checkpoint_sum *ret);
+/* A file is brought: the checkpoint is made if there is none. manifest: no other file may be. */
+int gb_checkpoints_put_begin(struct gb_core *core, const struct gb_checkpoint_put_params *params, bool manifest,
+                             struct gb_error *err);
+void gb_checkpoints_put_end(struct gb_core *core, const struct gb_name *name, bool manifest);
+
+/* Posts a notice about a checkpoint. session: NULL for its own. */
+void gb_checkpoints_tell(struct gb_core *core, enum gb_notice_type type, const struct gb_checkpoint_view *view,
+                         const struct gb_name *session);
+
+/* Is it the name of a file of a checkpoint? INVALID_ARGUMENT. */
+int gb_checkpoint_check_file(const char *file, struct gb_error *err);
+
+/* Reads a complete one's manifest. [blocks] */
+int gb_checkpoint_manifest(struct gb_core *core, const struct gb_name *name, struct gb_manifest *ret,
+                           struct gb_error *err);
+
+/* Adds one that was left out to the first ones that are told. */
+void gb_checkpoint_skip(struct gb_sweep_skip tell[GB_SWEEP_TOLD], size_t *told, uint64_t *count,
+                        const struct gb_name *name, enum gb_code code);
+
+#endif

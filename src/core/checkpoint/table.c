@@ -1,0 +1,528 @@
+/* The table of checkpoints. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/map.h"
+#include "base/thread.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/runtime/notices.h"
+#include "core/stored/disks.h"
+
+#define SWEEP_NS (3600 * GB_NS_PER_S)
+#define ORPHAN_TTL_S (24 * 3600)
+
+struct gb_checkpoints {
+    pthread_mutex_t lock;
+    bool known;            /* the folders were read */
+    struct gb_map by_name; /* struct gb_checkpoint */
+    struct gb_idlist by_number;
+    int64_t last_number;
+    uint64_t swept_ns; /* the housekeeper's alone */
+};
+
+struct gb_checkpoints *gb_checkpoints_new(void) {
+    struct gb_checkpoints *table = calloc(1, sizeof(*table));
+
+    if (table)
+        gb_mutex_init(&table->lock);
+    return table;
+}
+
+static void checkpoint_free(struct gb_checkpoint *c) {
+    free(c->sums);
+    free(c);
+}
+
+void gb_checkpoints_free(struct gb_checkpoints *table) {
+    struct gb_checkpoint *c;
+    size_t at = 0;
+
+    if (!table)
+        return;
+    while ((c = gb_map_next(&table->by_name, &at)))
+        checkpoint_free(c);
+    gb_map_done(&table->by_name);
+    gb_idlist_done(&table->by_number);
+    pthread_mutex_destroy(&table->lock);
+    free(table);
+}
+
+/* --- entries ------------------------------------------------------------------------------------------------------ */
+
+static struct gb_checkpoint *add_locked(struct gb_checkpoints *table, const struct gb_name *name,
+                                        const struct gb_name *session, enum gb_checkpoint_state state) {
+    struct gb_checkpoint *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return NULL;
+    c->view.name = *name;
+    c->view.session = *session;
+    c->view.number = ++table->last_number;
+    c->state = state;
+    if (gb_idlist_put(&table->by_number, c->view.number, c) == 0) {
+        if (gb_map_put(&table->by_name, c->view.name.s, c) == 0)
+            return c;
+        gb_idlist_take(&table->by_number, c->view.number);
+    }
+    free(c);
+    return NULL;
+}
+
+static void drop_locked(struct gb_checkpoints *table, struct gb_checkpoint *c) {
+    gb_map_take(&table->by_name, c->view.name.s);
+    gb_idlist_take(&table->by_number, c->view.number);
+    checkpoint_free(c);
+}
+
+static bool shows(const struct gb_checkpoint *c) {
+    return c->state == GB_CHECKPOINT_INCOMPLETE || c->state == GB_CHECKPOINT_COMPLETE;
+}
+
+static struct gb_checkpoint *find_locked(struct gb_checkpoints *table, const struct gb_name *name,
+                                         struct gb_error *err) {
+    struct gb_checkpoint *c = gb_map_get(&table->by_name, name->s);
+
+    if (c && shows(c))
+        return c;
+    if (table->known)
+        gb_error_set(err, GB_ERR_CHECKPOINT_NOT_FOUND, "there is no checkpoint named \"%s\"", name->s);
+    else
+        gb_error_set(err, GB_ERR_STORAGE_UNAVAILABLE, "the folder of the checkpoints is not there");
+    return NULL;
+}
+
+/* Sizes and checksums, so that a read of a file needs no look into the manifest. NULL when memory is exhausted. */
+static struct gb_checkpoint_sum *sums_of(const struct gb_manifest *manifest) {
+    struct gb_checkpoint_sum *sums = malloc((manifest->count + 1) * sizeof(*sums));
+    size_t i;
+
+    for (i = 0; sums && i < manifest->count; i++)
+        sums[i] = (struct gb_checkpoint_sum){manifest->entries[i].size, manifest->entries[i].file_crc32c};
+    return sums;
+}
+
+static void fill(struct gb_checkpoint *c, const struct gb_manifest *manifest, struct gb_checkpoint_sum *sums) {
+    free(c->sums);
+    c->sums = sums;
+    c->state = GB_CHECKPOINT_COMPLETE;
+    c->view.session = manifest->session;
+    c->view.complete = true;
+    c->view.as_of_us = manifest->as_of_us;
+    c->view.buffers = manifest->count;
+    c->view.bytes = manifest->bytes;
+}
+
+/* --- the start ---------------------------------------------------------------------------------------------------- */
+
+static int see(void *arg, const struct gb_name *name, bool complete, const struct gb_name *session, int64_t changed_us,
+               struct gb_error *err) {
+    struct gb_core *core = arg;
+    struct gb_checkpoints *table = core->checkpoints;
+    struct gb_manifest manifest = {.count = 0};
+    struct gb_checkpoint_sum *sums = NULL;
+    struct gb_checkpoint *c;
+
+    /* One whose manifest cannot be read is shown as incomplete: it can be deleted, or be brought anew. */
+    if (complete && gb_disk_checkpoint_manifest(core->config.disk, name, &manifest, NULL) < 0)
+        complete = false;
+    if (complete)
+        sums = sums_of(&manifest);
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s); /* of an earlier try */
+    if (!c) {
+        c = add_locked(table, name, session, GB_CHECKPOINT_INCOMPLETE);
+        if (c)
+            c->changed_us = changed_us;
+        if (c && sums)
+            fill(c, &manifest, sums);
+        if (c)
+            sums = NULL;
+    }
+    pthread_mutex_unlock(&table->lock);
+    free(sums);
+    gb_manifest_done(&manifest);
+    return c ? 0 : gb_no_memory(err);
+}
+
+int gb_checkpoints_start(struct gb_core *core, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (!core->config.disk)
+        return 0;
+    if (gb_disk_checkpoints(core->config.disk, see, core, &why) < 0)
+        return why.code == GB_ERR_STORAGE_UNAVAILABLE ? 0 : gb_error_move(err, &why);
+    pthread_mutex_lock(&core->checkpoints->lock);
+    core->checkpoints->known = true;
+    pthread_mutex_unlock(&core->checkpoints->lock);
+    return 0;
+}
+
+/* --- what goes on ------------------------------------------------------------------------------------------------- */
+
+static int exists(const struct gb_checkpoint *c, struct gb_error *err) {
+    const char *how = c->state == GB_CHECKPOINT_MAKING  ? " is just being made"
+                      : c->state == GB_CHECKPOINT_GOING ? " is just being deleted"
+                                                        : "";
+
+    return gb_error_set(err, GB_ERR_CHECKPOINT_EXISTS,
+                        "a checkpoint named \"%s\"%s%s; choose another name, or delete it", c->view.name.s,
+                        how[0] ? "" : " is there", how);
+}
+
+static int check_count_locked(const struct gb_checkpoints *table, const struct gb_name *session, struct gb_error *err) {
+    const struct gb_checkpoint *c;
+    unsigned count = 0;
+    size_t at = 0;
+
+    while ((c = gb_map_next(&table->by_name, &at)))
+        count += gb_name_equal(&c->view.session, session);
+    return count < GB_CHECKPOINTS_MAX
+               ? 0
+               : gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                              "session \"%s\" has %u checkpoints, the permitted number; delete one", session->s,
+                              GB_CHECKPOINTS_MAX);
+}
+
+static int reserve_locked(struct gb_checkpoints *table, const struct gb_name *name, const struct gb_name *session,
+                          enum gb_checkpoint_state state, struct gb_error *err) {
+    const struct gb_checkpoint *c = gb_map_get(&table->by_name, name->s);
+
+    if (c)
+        return exists(c, err);
+    if (!table->known)
+        return gb_error_set(err, GB_ERR_STORAGE_UNAVAILABLE, "the folder of the checkpoints is not there");
+    if (check_count_locked(table, session, err) < 0)
+        return -1;
+    return add_locked(table, name, session, state) ? 0 : gb_no_memory(err);
+}
+
+static int check_disk(struct gb_core *core, struct gb_error *err) {
+    if (!core->config.disk)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED,
+                            "the daemon has no folder for checkpoints: start it with --data-dir");
+    return gb_disks_start(core, err);
+}
+
+int gb_checkpoints_reserve(struct gb_core *core, const struct gb_name *name, const struct gb_name *session,
+                           struct gb_error *err) {
+    struct gb_checkpoints *table = core->checkpoints;
+    int r;
+
+    if (check_disk(core, err) < 0)
+        return -1;
+    pthread_mutex_lock(&table->lock);
+    r = reserve_locked(table, name, session, GB_CHECKPOINT_MAKING, err);
+    pthread_mutex_unlock(&table->lock);
+    return r;
+}
+
+int gb_checkpoints_complete(struct gb_core *core, const struct gb_manifest *manifest, const struct gb_name *name,
+                            struct gb_checkpoint_view *ret_view, struct gb_error *err) {
+    struct gb_checkpoints *table = core->checkpoints;
+    struct gb_checkpoint_sum *sums = sums_of(manifest);
+    struct gb_checkpoint *c;
+
+    if (!sums)
+        return gb_no_memory(err);
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    fill(c, manifest, sums);
+    *ret_view = c->view;
+    pthread_mutex_unlock(&table->lock);
+    gb_core_changed(core);
+    return 0;
+}
+
+void gb_checkpoints_drop(struct gb_core *core, const struct gb_name *name) {
+    struct gb_checkpoints *table = core->checkpoints;
+    struct gb_checkpoint *c;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    if (c)
+        drop_locked(table, c);
+    pthread_mutex_unlock(&table->lock);
+}
+
+int gb_checkpoints_look(struct gb_core *core, const struct gb_name *name, bool complete, struct gb_checkpoint_view *ret,
+                        struct gb_error *err) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    int r = -1;
+
+    if (!core->config.disk)
+        return gb_error_set(err, GB_ERR_CHECKPOINT_NOT_FOUND, "there is no checkpoint named \"%s\"", name->s);
+    pthread_mutex_lock(&table->lock);
+    c = find_locked(table, name, err);
+    if (c && complete && !c->view.complete)
+        gb_error_set(err, GB_ERR_CHECKPOINT_INCOMPLETE,
+                     "the checkpoint \"%s\" has no manifest yet: bring the rest of its files, manifest.json last",
+                     name->s);
+    else if (c)
+        r = 0;
+    if (r == 0)
+        *ret = c->view;
+    pthread_mutex_unlock(&table->lock);
+    return r;
+}
+
+bool gb_checkpoints_sum(struct gb_core *core, const struct gb_name *name, size_t index, struct gb_checkpoint_sum *ret) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    bool found;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    found = c && c->state == GB_CHECKPOINT_COMPLETE && index < c->view.buffers;
+    if (found)
+        *ret = c->sums[index];
+    pthread_mutex_unlock(&table->lock);
+    return found;
+}
+
+/* --- files that clients bring ------------------------------------------------------------------------------------- */
+
+static int put_begin_locked(struct gb_checkpoints *table, const struct gb_checkpoint_put_params *params, bool manifest,
+                            struct gb_error *err) {
+    struct gb_checkpoint *c = gb_map_get(&table->by_name, params->name.s);
+
+    if (!c) {
+        if (reserve_locked(table, &params->name, &params->session, GB_CHECKPOINT_INCOMPLETE, err) < 0)
+            return -1;
+        c = gb_map_get(&table->by_name, params->name.s);
+    }
+    if (c->state != GB_CHECKPOINT_INCOMPLETE ||
+        (params->session.s[0] && !gb_name_equal(&params->session, &c->view.session)))
+        return exists(c, err);
+    if (c->completing || (manifest && c->puts > 0))
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the manifest comes last: wait until the other files are there");
+    c->puts++;
+    c->completing = manifest;
+    c->changed_us = gb_wall_us();
+    return 0;
+}
+
+int gb_checkpoints_put_begin(struct gb_core *core, const struct gb_checkpoint_put_params *params, bool manifest,
+                             struct gb_error *err) {
+    struct gb_checkpoints *table = core->checkpoints;
+    int r;
+
+    if (check_disk(core, err) < 0)
+        return -1;
+    pthread_mutex_lock(&table->lock);
+    r = put_begin_locked(table, params, manifest, err);
+    pthread_mutex_unlock(&table->lock);
+    return r;
+}
+
+void gb_checkpoints_put_end(struct gb_core *core, const struct gb_name *name, bool manifest) {
+    struct gb_checkpoints *table = core->checkpoints;
+    struct gb_checkpoint *c;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    c->puts--;
+    if (manifest)
+        c->completing = false;
+    pthread_mutex_unlock(&table->lock);
+}
+
+/* --- views -------------------------------------------------------------------------------------------------------- */
+
+int gb_checkpoint_get(struct gb_core *core, const struct gb_name *name, struct gb_checkpoint_view *ret,
+                      struct gb_error *err) {
+    return gb_checkpoints_look(core, name, false, ret, err);
+}
+
+/* The next one that shows, of that session (NULL: any). */
+static bool next(struct gb_checkpoints *table, int64_t after, const struct gb_name *session,
+                 struct gb_checkpoint_view *ret) {
+    const struct gb_checkpoint *c;
+    bool found = false;
+
+    pthread_mutex_lock(&table->lock);
+    while (!found && (c = gb_idlist_after(&table->by_number, after, &after))) {
+        found = shows(c) && (!session || gb_name_equal(session, &c->view.session));
+        if (found)
+            *ret = c->view;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return found;
+}
+
+int gb_checkpoint_list(struct gb_core *core, struct gb_page *page, const struct gb_name *session,
+                       int (*visit)(void *arg, const struct gb_checkpoint_view *view, struct gb_error *err), void *arg,
+                       struct gb_error *err) {
+    struct gb_checkpoint_view view;
+    int64_t after = page->after;
+    unsigned count = 0;
+
+    while (next(core->checkpoints, after, session, &view)) {
+        if (count++ == page->limit) {
+            page->more = true;
+            break;
+        }
+        if (visit(arg, &view, err) < 0)
+            return -1;
+        after = view.number;
+    }
+    return 0;
+}
+
+void gb_checkpoints_tell(struct gb_core *core, enum gb_notice_type type, const struct gb_checkpoint_view *view,
+                         const struct gb_name *session) {
+    struct gb_notice notice = gb_notice_new(type);
+
+    notice.session = session ? *session : view->session;
+    notice.has_bytes = true;
+    notice.bytes = view->bytes;
+    notice.count = view->buffers;
+    snprintf(notice.detail, sizeof(notice.detail), "%.127s", view->name.s);
+    gb_notice_post(core, &notice);
+}
+
+int gb_checkpoint_check_file(const char *file, struct gb_error *err) {
+    size_t index;
+
+    if (strcmp(file, GB_CHECKPOINT_MANIFEST) == 0 || strcmp(file, GB_CHECKPOINT_INDEX) == 0 ||
+        gb_manifest_file_parse(file, &index))
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "a checkpoint has the files 00001.safetensors and so on, " GB_CHECKPOINT_INDEX
+                        " and " GB_CHECKPOINT_MANIFEST);
+}
+
+int gb_checkpoint_manifest(struct gb_core *core, const struct gb_name *name, struct gb_manifest *ret,
+                           struct gb_error *err) {
+    struct gb_checkpoint_view view;
+
+    return gb_checkpoints_look(core, name, true, &view, err) < 0
+               ? -1
+               : gb_disk_checkpoint_manifest(core->config.disk, name, ret, err);
+}
+
+void gb_checkpoint_skip(struct gb_sweep_skip tell[GB_SWEEP_TOLD], size_t *told, uint64_t *count,
+                        const struct gb_name *name, enum gb_code code) {
+    if (*told < GB_SWEEP_TOLD)
+        tell[(*told)++] = (struct gb_sweep_skip){.name = *name, .code = code};
+    ++*count;
+}
+
+/* --- deleting ----------------------------------------------------------------------------------------------------- */
+
+struct removal {
+    struct gb_task task;
+    struct gb_core *core;
+    struct gb_checkpoint_view view;
+    enum gb_checkpoint_state before;
+    struct gb_call *call; /* NULL: its time is over */
+};
+
+static void take_back(struct gb_checkpoints *table, const struct removal *removal) {
+    struct gb_checkpoint *c;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, removal->view.name.s);
+    c->state = removal->before;
+    pthread_mutex_unlock(&table->lock);
+}
+
+static void remove_folder(struct gb_task *task) {
+    struct removal *removal = gb_container_of(task, struct removal, task);
+    struct gb_core *core = removal->core;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_disk_checkpoint_remove(core->config.disk, &removal->view.name, &err) < 0) {
+        take_back(core->checkpoints, removal);
+    } else {
+        gb_checkpoints_drop(core, &removal->view.name);
+        gb_checkpoints_tell(core, GB_NOTICE_CHECKPOINT_DELETED, &removal->view, NULL);
+    }
+    gb_core_changed(core);
+    if (removal->call)
+        gb_call_finish(removal->call, &err);
+    free(removal);
+    gb_core_leave(core);
+}
+
+/* before_us: only if no file has come since. */
+static int begin_removal_locked(struct gb_checkpoints *table, struct removal *removal, int64_t before_us,
+                                struct gb_error *err) {
+    struct gb_checkpoint *c = find_locked(table, &removal->view.name, err);
+
+    if (!c)
+        return -1;
+    if (c->puts > 0 || c->changed_us > before_us)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "a client brings a file of the checkpoint just now; try again");
+    removal->view = c->view;
+    removal->before = c->state;
+    c->state = GB_CHECKPOINT_GOING;
+    return 0;
+}
+
+static int start_removal(struct gb_core *core, const struct gb_name *name, int64_t before_us, struct gb_call *call,
+                         struct gb_error *err) {
+    struct removal *removal = calloc(1, sizeof(*removal));
+    int r;
+
+    if (!removal)
+        return gb_no_memory(err);
+    removal->core = core;
+    removal->call = call;
+    removal->view.name = *name;
+    removal->task.run = remove_folder;
+    pthread_mutex_lock(&core->checkpoints->lock);
+    r = begin_removal_locked(core->checkpoints, removal, before_us, err);
+    pthread_mutex_unlock(&core->checkpoints->lock);
+    if (r == 0)
+        r = gb_disks_start(core, err);
+    if (r < 0) {
+        free(removal);
+        return -1;
+    }
+    gb_core_enter(core);
+    gb_disks_post(core, &removal->task);
+    return 0;
+}
+
+void gb_checkpoint_delete(struct gb_core *core, const struct gb_name *name, struct gb_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (start_removal(core, name, INT64_MAX, call, &err) < 0)
+        gb_call_finish(call, &err);
+}
+
+/* Those that clients have begun to bring and left. */
+static void sweep(struct gb_core *core) {
+    uint64_t ttl_s = core->config.orphan_ttl_s > 0 ? core->config.orphan_ttl_s : ORPHAN_TTL_S;
+    int64_t before_us = gb_wall_us() - (int64_t)ttl_s * 1000000;
+    struct gb_checkpoint_view view;
+    int64_t after = 0;
+
+    while (next(core->checkpoints, after, NULL, &view)) {
+        after = view.number;
+        if (!view.complete)
+            start_removal(core, &view.name, before_us, NULL, NULL);
+    }
+}
+
+void gb_checkpoints_tick(struct gb_core *core) {
+    struct gb_checkpoints *table = core->checkpoints;
+    uint64_t now_ns = gb_clock_ns();
+    bool known;
+
+    if (!core->config.disk)
+        return;
+    pthread_mutex_lock(&table->lock);
+    known = table->known;
+    pthread_mutex_unlock(&table->lock);
+    if (!known)
+        gb_checkpoints_start(core, NULL);
+    if (table->swept_ns > 0 && now_ns - table->swept_ns < SWEEP_NS)
+        return;
+    table->swept_ns = now_ns;
+    sweep(core);
+}
