@@ -6,6 +6,8 @@
 #include "cli/backup/fetch.h"
 #include "cli/backup/store.h"
 
+#define BUSY_TRIES 20
+
 /* One run. */
 struct restore {
     struct gb_crew crew;
@@ -152,11 +154,19 @@ static int put_json(struct restore *restore, const char *file, json_t *value) {
     return answer != NULL ? 0 : -1;
 }
 
-/* The manifest comes last: the daemon checks all files against it, and then has the checkpoint. */
+/* The manifest comes last: the daemon checks all files against it, and then has the checkpoint. It refuses the manifest
+ * as long as it has not put away an upload that it has answered already. */
 static int commit(struct restore *restore) {
+    struct gpubuf_error *err = &restore->cli->error;
+    int tries = BUSY_TRIES;
+
     if (put_json(restore, GB_BACKUP_INDEX, restore->manifest.index) < 0)
         return -1;
-    return put_json(restore, GB_BACKUP_MANIFEST, restore->manifest.checkpoint);
+    while (put_json(restore, GB_BACKUP_MANIFEST, restore->manifest.checkpoint) < 0) {
+        if (err->code != GPUBUF_BUFFER_BUSY || --tries == 0 || gb_web_pause(&restore->web, 1, 0, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int take_back(struct restore *restore) {
