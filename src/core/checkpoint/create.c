@@ -160,7 +160,7 @@ static int leave_out(struct job *job, struct gb_checkpoint_item *item, const str
         return -1;
     }
     gb_checkpoint_skip(job->call->tell, &job->call->told, &job->call->skipped, &item->rec.name, why->code);
-    gb_checkpoint_let_go(item);
+    gb_checkpoint_release(item);
     return 0;
 }
 
@@ -189,7 +189,7 @@ static int step_small(struct job *job, struct gb_checkpoint_item *item, struct g
     if (item->way != GB_CHECKPOINT_INLINE)
         return 1;
     if (read_small(job, item, &why) == 0) {
-        gb_checkpoint_let_go(item);
+        gb_checkpoint_release(item);
         return 1;
     }
     if (why.code == GB_ERR_CONTENT_DAMAGED && job->moments < MOMENTS && !gb_checkpoint_still(job->session, item))
@@ -209,7 +209,7 @@ static int step_link(struct job *job, struct gb_checkpoint_item *item, struct gb
     if (r < 0)
         return leave_out(job, item, &why, err) < 0 ? -1 : 1;
     if (r > 0)
-        gb_checkpoint_let_go(item);
+        gb_checkpoint_release(item);
     else
         item->way = GB_CHECKPOINT_COPY;
     return 1;
@@ -291,7 +291,7 @@ static int step_copy(struct job *job, struct gb_checkpoint_item *item, struct gb
     copying_done(&job->copying);
     if (r < 0)
         return leave_out(job, item, &why, err) < 0 ? -1 : 1;
-    gb_checkpoint_let_go(item);
+    gb_checkpoint_release(item);
     return 1;
 }
 

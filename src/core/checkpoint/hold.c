@@ -163,7 +163,7 @@ bool gb_checkpoint_still(struct gb_session *session, const struct gb_checkpoint_
     return same;
 }
 
-void gb_checkpoint_let_go(struct gb_checkpoint_item *item) {
+void gb_checkpoint_release(struct gb_checkpoint_item *item) {
     gb_content_drop(item->content, NULL, NULL);
     gb_stored_unref(item->stored);
     item->content = NULL;
@@ -174,7 +174,7 @@ void gb_checkpoint_hold_done(struct gb_checkpoint_hold *hold) {
     size_t i;
 
     for (i = 0; i < hold->count; i++) {
-        gb_checkpoint_let_go(&hold->items[i]);
+        gb_checkpoint_release(&hold->items[i]);
         gb_buffer_rec_done(&hold->items[i].rec);
     }
     free(hold->items);

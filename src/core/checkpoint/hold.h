@@ -35,8 +35,8 @@ int gb_checkpoint_hold(struct gb_session *session, const struct gb_checkpoint_pa
                        struct gb_checkpoint_call *call, struct gb_checkpoint_hold *ret, struct gb_error *err);
 /* Whether the buffer of the item still has the same stored bytes. */
 bool gb_checkpoint_still(struct gb_session *session, const struct gb_checkpoint_item *item);
-/* Lets go of the bytes; the record stays. */
-void gb_checkpoint_let_go(struct gb_checkpoint_item *item);
+/* Releases the bytes; the record stays. */
+void gb_checkpoint_release(struct gb_checkpoint_item *item);
 void gb_checkpoint_hold_done(struct gb_checkpoint_hold *hold); /* a zeroed one is accepted */
 
 #endif

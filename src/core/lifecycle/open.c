@@ -52,8 +52,7 @@ static int start(struct gb_core *core, struct gb_error *err) {
     }
     if (gb_lane_init(&core->inspect, "gb-inspect", gb_lane_no_more, NULL, err) < 0)
         return -1;
-    if (gb_feed_start(core, err) < 0 || gb_core_restore(core, err) < 0 ||
-        gb_checkpoints_start(core, err) < 0)
+    if (gb_feed_start(core, err) < 0 || gb_core_restore(core, err) < 0 || gb_checkpoints_start(core, err) < 0)
         return -1;
     if (gb_core_health_start(core, err) < 0)
         return -1;

@@ -259,3 +259,6 @@ class StorageFailed(ServerError, code="storage_failed", status=500, retryable=Tr
 class StorageUnavailable(Unavailable, code="storage_unavailable", status=503, retryable=True): """The disk takes no bytes at present"""
 class ContentDamaged(Conflict, code="content_damaged", status=410): """The stored bytes are damaged"""
 class NotLoaded(Unavailable, code="not_loaded", status=503, retryable=True): """The bytes are on disk and not in memory"""
+class CheckpointNotFound(NotFound, code="checkpoint_not_found", status=404): """No such checkpoint"""
+class CheckpointExists(Conflict, code="checkpoint_exists", status=409): """A checkpoint of that name exists"""
+class CheckpointIncomplete(Conflict, code="checkpoint_incomplete", status=409): """The checkpoint is not complete"""
