@@ -107,6 +107,14 @@ static inline struct gpubuf_target gpubuf_to_call(gpubuf_write_fn *write, void *
     return target;
 }
 
+/* --- any request -------------------------------------------------------------------------------------------------- */
+
+/* Makes any request with a body that is read from source. It is repeated only where source can be read twice. method,
+ * target, headers and the answer are those of gpubuf_request(). Returns 0 for every status below 400; else -1. Errors:
+ * INPUT_FAILED; that of the problem document. */
+int gpubuf_request_from(gpubuf_client *client, const char *method, const char *target, const char *const *headers,
+                        struct gpubuf_source source, struct gpubuf_error *err);
+
 /* --- whole buffers ------------------------------------------------------------------------------------------------ */
 
 struct gpubuf_put_params {

@@ -129,9 +129,11 @@ static int read_token(struct gb_cli *cli) {
 
 static void trace(void *arg, const char *line) {
     (void)arg;
+    flockfile(stderr); /* several threads may trace */
     fputs(GB_CLI_TRACE, stderr);
     gb_cli_put(stderr, line);
     fputs("\n", stderr);
+    funlockfile(stderr);
 }
 
 int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_client **ret) {

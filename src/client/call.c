@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "client/client.h"
+#include "client/io.h"
 
 /* --- the answer, as it is shown ----------------------------------------------------------------------------------- */
 
@@ -147,31 +148,55 @@ static uint32_t wait_of(const char *header) {
     return s < UINT32_MAX / 1000 ? (uint32_t)s : UINT32_MAX / 1000;
 }
 
+/* Fills a request of the caller's own making; what is wrong with it is told by gbc_perform(). */
+static void request_of(struct gbc_request *request, const char *method, const char *target,
+                       const char *const *headers) {
+    gbc_request_init(request, method, "");
+    gbc_text_add(&request->target, target, strlen(target));
+    if (target[0] != '/' || strpbrk(target, " \r\n"))
+        gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "\"%s\" is no target: it begins with / and has no blanks",
+                      target);
+    if (method[0] == '\0' || strspn(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != strlen(method))
+        gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "\"%s\" is no method", method);
+    for (; headers && *headers; headers++) {
+        if (strpbrk(*headers, "\r\n") || !strchr(*headers, ':'))
+            gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "a header is one line \"Name: value\"");
+        if (strncasecmp(*headers, "Idempotency-Key:", 16) == 0)
+            request->keyed = true;
+        if (strncasecmp(*headers, "If-", 3) == 0)
+            request->conditional = true;
+        request->wait_s += wait_of(*headers);
+        gbc_text_add(&request->headers, *headers, strlen(*headers) + 1);
+    }
+}
+
 int gpubuf_request(gpubuf_client *client, const char *method, const char *target, const char *const *headers,
                    const void *body, size_t bytes, struct gpubuf_error *err) {
     struct gbc_request request;
     int r;
 
     gbc_error_init(err);
-    gbc_request_init(&request, method, "");
-    gbc_text_add(&request.target, target, strlen(target));
-    if (target[0] != '/' || strpbrk(target, " \r\n"))
-        gbc_error_set(&request.wrong, GPUBUF_BAD_ARGUMENT, "\"%s\" is no target: it begins with / and has no blanks",
-                      target);
-    if (method[0] == '\0' || strspn(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != strlen(method))
-        gbc_error_set(&request.wrong, GPUBUF_BAD_ARGUMENT, "\"%s\" is no method", method);
-    for (; headers && *headers; headers++) {
-        if (strpbrk(*headers, "\r\n") || !strchr(*headers, ':'))
-            gbc_error_set(&request.wrong, GPUBUF_BAD_ARGUMENT, "a header is one line \"Name: value\"");
-        if (strncasecmp(*headers, "Idempotency-Key:", 16) == 0)
-            request.keyed = true;
-        if (strncasecmp(*headers, "If-", 3) == 0)
-            request.conditional = true;
-        request.wait_s += wait_of(*headers);
-        gbc_text_add(&request.headers, *headers, strlen(*headers) + 1);
-    }
+    request_of(&request, method, target, headers);
     request.body = body;
     request.body_bytes = bytes;
+    r = gbc_ask(client, &request, err);
+    gbc_request_done(&request);
+    return r;
+}
+
+int gpubuf_request_from(gpubuf_client *client, const char *method, const char *target, const char *const *headers,
+                        struct gpubuf_source source, struct gpubuf_error *err) {
+    struct gbc_progress progress;
+    struct gbc_request request;
+    struct gbc_reader reader;
+    int r;
+
+    gbc_error_init(err);
+    gbc_progress_init(&progress, NULL, NULL, source.bytes);
+    if (gbc_reader_init(&reader, source, &progress, false, err) < 0)
+        return -1;
+    request_of(&request, method, target, headers);
+    request.up = &reader.up;
     r = gbc_ask(client, &request, err);
     gbc_request_done(&request);
     return r;

@@ -43,3 +43,13 @@ def test_help_of_a_script_asks_nobody():
     for option in ("-h", "--help"):
         out = play("stream-ordered.sh", option)
         assert out.returncode == 0 and out.stdout.startswith("Usage: stream-ordered.sh [URL]\n") and not out.stderr
+
+
+def test_the_units_of_a_backup():
+    """As systemd sees them, but for the programs, which are not installed here."""
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("there is no systemd")
+    units = [os.path.join(EXAMPLES, f"gpubuf-backup@.{kind}") for kind in ("service", "timer")]
+    out = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, timeout=PATIENCE_S)
+    said = [line for line in out.stderr.splitlines() if "gpubuf-backup" in line and "is not executable" not in line]
+    assert not said, out.stderr

@@ -136,7 +136,7 @@ static void choose(struct gb_task *task) {
     ask->evictable = victims.bytes + victims.later;
     ask->later = ask->evictable >= ask->bytes && victims.bytes < ask->bytes;
     atomic_store(&ask->pending, 1);
-    gb_victims_choose(&victims, ask->bytes);
+    gb_victims_choose(&victims, ask->partly && victims.bytes < ask->bytes ? victims.bytes : ask->bytes);
     for (i = 0; i < victims.count; i++)
         evict(ask, &victims.items[i]);
     gb_victims_done(&victims);
@@ -182,6 +182,7 @@ static void keep_low(struct gb_core_device *device, struct gb_core_pool *pool, u
     ask->device = device;
     ask->pool = pool ? gb_core_pool_ref(pool) : NULL;
     ask->bytes = used - limit / 100 * config->evict_low;
+    ask->partly = true;
     ask->ended = forget;
     gb_durable_make_room(device->core, ask);
 }

@@ -432,6 +432,14 @@ START_TEST(whole) {
 }
 END_TEST
 
+/* A gpubuf_read_fn. */
+static int64_t gives_up(void *arg, void *data, size_t size) {
+    (void)arg;
+    (void)data;
+    (void)size;
+    return -1;
+}
+
 START_TEST(anything) {
     const char *const headers[] = {"Content-Type: application/json", NULL};
     const char *const wrong[] = {"two\nlines", NULL};
@@ -442,6 +450,15 @@ START_TEST(anything) {
     ck_assert_int_eq(gpubuf_answer_of(f.client)->body[0], '{');
     client_ok(&f, gpubuf_request(f.client, "GET", "/v1/sessions?limit=1", NULL, NULL, 0, &f.err));
     client_fails(&f, gpubuf_request(f.client, "GET", "/v1/nothing", NULL, NULL, 0, &f.err), GPUBUF_NO_ROUTE);
+    client_ok(&f, gpubuf_request_from(f.client, "POST", "/v1/sessions", headers,
+                                      gpubuf_from_memory("{\"name\":\"u\"}", 12), &f.err));
+    ck_assert_str_eq(gpubuf_answer_of(f.client)->location, "/v1/sessions/u");
+    client_fails(
+        &f,
+        gpubuf_request_from(f.client, "POST", "/v1/sessions", headers, gpubuf_from_call(gives_up, NULL, 12), &f.err),
+        GPUBUF_INPUT_FAILED);
+    client_fails(&f, gpubuf_request_from(f.client, "POST", "v1", headers, gpubuf_from_memory("{}", 2), &f.err),
+                 GPUBUF_BAD_ARGUMENT);
     client_fails(&f, gpubuf_request(f.client, "GET", "v1", NULL, NULL, 0, &f.err), GPUBUF_BAD_ARGUMENT);
     client_fails(&f, gpubuf_request(f.client, "get it", "/v1", NULL, NULL, 0, &f.err), GPUBUF_BAD_ARGUMENT);
     client_fails(&f, gpubuf_request(f.client, "GET", "/v1", wrong, NULL, 0, &f.err), GPUBUF_BAD_ARGUMENT);
