@@ -17,7 +17,8 @@ int gb_cuda_probe_main(int argc, char **argv);
  * /proc, under the process's number, which no rule can name before there is a process. */
 #define GB_CUDA_PROBER "gpubufd-prober"
 int gb_cuda_prober_main(int argc, char **argv);
-/* Before the rules are in force, once. The process ends with this one. */
+/* Before the rules are in force and before there are threads, once: the environment keeps the socket to it. The process
+ * ends with this one. */
 int gb_cuda_prober_start(struct gb_error *err);
 
 #endif

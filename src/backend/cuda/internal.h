@@ -381,8 +381,8 @@ int gb_cuda_probe(const struct gb_import *what, struct gb_error *err);
 
 /* --- prober.c ----------------------------------------------------------------------------------------------------- */
 
-/* False where gb_cuda_prober_start() was not called: this process starts the probe itself. Any thread; one request at a
- * time goes to the prober. */
+/* False where gb_cuda_prober_start() was not called: this process starts the probe itself. [any thread; the
+ * prober carries out one request after the other] */
 bool gb_cuda_prober_ask(const struct gb_cuda_probe_request *what, int pool_fd, struct gb_cuda_probe_result *ret);
 
 #endif
