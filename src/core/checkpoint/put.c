@@ -29,6 +29,7 @@ struct gb_checkpoint_put {
     struct gb_disk_put *disk; /* the lane's, as all up to the lock */
     bool begun;
     bool synced;
+    bool left; /* the table counts it no longer */
     struct gb_manifest manifest;
     struct gb_checkpoint_check check;
     pthread_mutex_t lock; /* for all below; also held while the waker runs */
@@ -45,6 +46,13 @@ struct gb_checkpoint_put {
     unsigned written; /* blocks that were written */
 };
 
+/* Before the client learns the end, so that its next request finds the checkpoint free. */
+static void leave(struct gb_checkpoint_put *put) {
+    if (!put->left)
+        gb_checkpoints_put_end(put->core, &put->name, put->is_manifest);
+    put->left = true;
+}
+
 static void put_free(struct gb_checkpoint_put *put) {
     struct gb_core *core = put->core;
     int i;
@@ -52,7 +60,7 @@ static void put_free(struct gb_checkpoint_put *put) {
     gb_checkpoint_check_done(&put->check);
     gb_manifest_done(&put->manifest);
     gb_disk_put_discard(put->disk);
-    gb_checkpoints_put_end(core, &put->name, put->is_manifest);
+    leave(put);
     for (i = 0; i < BLOCKS; i++)
         free(put->blocks[i].bytes);
     pthread_mutex_destroy(&put->lock);
@@ -157,6 +165,8 @@ static bool step_locked(struct gb_checkpoint_put *put) {
         return false;
     pthread_mutex_unlock(&put->lock);
     r = work(put, full ? b : NULL, &err);
+    if (r != 2)
+        leave(put);
     pthread_mutex_lock(&put->lock);
     put->error = err;
     put->done = r == 1;
