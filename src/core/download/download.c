@@ -38,12 +38,14 @@ static void set_road(struct gb_download *d) {
 static bool hold_stored_locked(struct gb_download *d, const struct gb_name *name) {
     struct gb_buffer *b = gb_buffer_find_locked(d->t.session, name, NULL);
     uint64_t now_ns = gb_clock_ns();
+    uint64_t before_ns;
 
     if (!b || b->rec.state != GB_BUFFER_STORED)
         return false;
     d->stored = gb_stored_ref(b->stored);
     gb_buffer_copy_locked(b, &d->rec);
-    if (now_ns - atomic_exchange(&b->stored->read_ns, now_ns) < AGAIN_NS)
+    before_ns = atomic_exchange(&b->stored->read_ns, now_ns);
+    if (before_ns > 0 && now_ns - before_ns < AGAIN_NS) /* the clock may have begun less than that ago */
         gb_buffer_want_locked(d->t.session, b, NULL);
     return true;
 }
