@@ -5,9 +5,9 @@
 
 #include "store/db.h"
 #include "store/migrate.h"
-#include "store/rows.h"
 #include "store/storage.h"
 #include "store/stored.h"
+#include "store/walk.h"
 
 struct gb_inspection {
     char *path;
@@ -58,54 +58,16 @@ void gb_inspect_close(struct gb_inspection *inspection) {
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
 
-struct session_walk {
-    int (*visit)(void *, const struct gb_session_rec *, struct gb_error *);
-    void *arg;
-    struct gb_session_rec rec;
-};
-
-static int session_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
-    struct session_walk *walk = arg;
-    int r;
-
-    if (gb_row_read_session(stmt, &walk->rec, err) < 0)
-        return -1;
-    r = walk->visit(walk->arg, &walk->rec, err);
-    gb_session_rec_done(&walk->rec);
-    return r;
-}
-
 int gb_inspect_sessions(struct gb_inspection *inspection,
                         int (*visit)(void *, const struct gb_session_rec *, struct gb_error *), void *arg,
                         struct gb_error *err) {
-    struct session_walk walk = {.visit = visit, .arg = arg};
-
-    return gb_db_each_row(inspection->db, gb_row_get_sessions_sql, session_row, &walk, err);
-}
-
-struct buffer_walk {
-    int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *);
-    void *arg;
-    struct gb_buffer_rec rec;
-};
-
-static int buffer_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
-    struct buffer_walk *walk = arg;
-    int r;
-
-    if (gb_row_read_buffer(stmt, &walk->rec, err) < 0)
-        return -1;
-    r = walk->visit(walk->arg, &walk->rec, err);
-    gb_buffer_rec_done(&walk->rec);
-    return r;
+    return gb_walk_sessions(inspection->db, visit, arg, err);
 }
 
 int gb_inspect_buffers(struct gb_inspection *inspection,
                        int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg,
                        struct gb_error *err) {
-    struct buffer_walk walk = {.visit = visit, .arg = arg};
-
-    return gb_db_each_row(inspection->db, gb_row_get_buffers_sql, buffer_row, &walk, err);
+    return gb_walk_buffers(inspection->db, visit, arg, err);
 }
 
 int gb_inspect_stored(struct gb_inspection *inspection,

@@ -14,6 +14,7 @@
 #include "store/rows.h"
 #include "store/storage.h"
 #include "store/stored.h"
+#include "store/walk.h"
 #include "store/writer.h"
 
 struct gb_store {
@@ -188,71 +189,34 @@ static int each_row(struct gb_store *s, const char *sql, int (*row)(void *, sqli
     return r;
 }
 
-struct session_walk {
-    int (*visit)(void *, const struct gb_session_rec *, struct gb_error *);
-    void *arg;
-    struct gb_session_rec rec;
-};
-
-static int session_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
-    struct session_walk *walk = arg;
-    int r;
-
-    if (gb_row_read_session(stmt, &walk->rec, err) < 0)
-        return -1;
-    r = walk->visit(walk->arg, &walk->rec, err);
-    gb_session_rec_done(&walk->rec);
-    return r;
-}
-
 int gb_store_load_sessions(struct gb_store *s, int (*visit)(void *, const struct gb_session_rec *, struct gb_error *),
                            void *arg, struct gb_error *err) {
-    struct session_walk walk = {.visit = visit, .arg = arg};
-
-    return each_row(s, gb_row_get_sessions_sql, session_row, &walk, err);
-}
-
-struct buffer_walk {
-    int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *);
-    void *arg;
-    struct gb_buffer_rec rec;
-};
-
-static int buffer_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
-    struct buffer_walk *walk = arg;
     int r;
 
-    if (gb_row_read_buffer(stmt, &walk->rec, err) < 0)
-        return -1;
-    r = walk->visit(walk->arg, &walk->rec, err);
-    gb_buffer_rec_done(&walk->rec);
+    gb_writer_enter(s->writer);
+    r = gb_walk_sessions(s->db, visit, arg, err);
+    gb_writer_leave(s->writer);
     return r;
 }
 
 int gb_store_load_buffers(struct gb_store *s, int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *),
                           void *arg, struct gb_error *err) {
-    struct buffer_walk walk = {.visit = visit, .arg = arg};
+    int r;
 
-    return each_row(s, gb_row_get_buffers_sql, buffer_row, &walk, err);
-}
-
-struct pool_walk {
-    int (*visit)(void *, const struct gb_pool_rec *, struct gb_error *);
-    void *arg;
-    struct gb_pool_rec rec;
-};
-
-static int pool_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
-    struct pool_walk *walk = arg;
-
-    return gb_row_read_pool(stmt, &walk->rec, err) < 0 ? -1 : walk->visit(walk->arg, &walk->rec, err);
+    gb_writer_enter(s->writer);
+    r = gb_walk_buffers(s->db, visit, arg, err);
+    gb_writer_leave(s->writer);
+    return r;
 }
 
 int gb_store_load_pools(struct gb_store *s, int (*visit)(void *, const struct gb_pool_rec *, struct gb_error *),
                         void *arg, struct gb_error *err) {
-    struct pool_walk walk = {.visit = visit, .arg = arg};
+    int r;
 
-    return each_row(s, gb_row_get_pools_sql, pool_row, &walk, err);
+    gb_writer_enter(s->writer);
+    r = gb_walk_pools(s->db, visit, arg, err);
+    gb_writer_leave(s->writer);
+    return r;
 }
 
 static int counters_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
