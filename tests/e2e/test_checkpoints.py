@@ -88,6 +88,7 @@ def test_there_and_back_over_a_kill(lives):
 def test_a_list_has_the_order_of_the_moments(lives):
     d = lives()
     names = [f"{c}{i}" for i, c in enumerate("zmbyakxc")]
+    # They have no buffers, and are complete all the same.
     moments = {name: make(d, name).expect(201).json()["as_of"] for name in names}
     for _ in range(2):  # the second time after a start, whose folder has another order
         page = d.get("/v1/checkpoints?limit=3")
