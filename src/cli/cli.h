@@ -88,6 +88,9 @@ json_t *gb_cli_request(struct gb_cli *cli, const char *method, const char *targe
 json_t *gb_cli_request_with(struct gb_cli *cli, const char *method, const char *target, const char *header,
                             json_t *body);
 
+/* The same of a POST that may take long: waits for the operation that it becomes, and gives its result. */
+json_t *gb_cli_request_long(struct gb_cli *cli, const char *target, json_t *body);
+
 /* All items of a list, over all its pages; and of one that has none. */
 json_t *gb_cli_list(struct gb_cli *cli, const char *target);
 json_t *gb_cli_items(struct gb_cli *cli, const char *target);

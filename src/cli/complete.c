@@ -74,6 +74,8 @@ static void offer_value(struct gb_cli *cli, const char *start, const char *what)
         offer_names(cli, start, "/v1/operations", "id");
     else if (strcmp(what, "EVENT") == 0)
         offer_names(cli, start, "/v1/sessions/{}/events", "name");
+    else if (strcmp(what, "CHECKPOINT") == 0)
+        offer_names(cli, start, "/v1/checkpoints", "name");
     else if (strcmp(what, "UPLOAD") == 0)
         offer_names(cli, start, "/v1/sessions/{}/uploads", "id");
     else if (strcmp(what, "LEASE") == 0)

@@ -113,6 +113,12 @@ static json_t *result_of(struct gb_cli *cli, json_t *answer) {
     return result;
 }
 
+json_t *gb_cli_request_long(struct gb_cli *cli, const char *target, json_t *body) {
+    json_t *answer = gb_cli_request_with(cli, "POST", target, "Prefer: respond-async", body);
+
+    return answer != NULL ? result_of(cli, answer) : NULL;
+}
+
 json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action) {
     const char *prefix = cli->options.prefix;
     char target[GB_CLI_PATH];
@@ -126,8 +132,7 @@ json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the prefix is not UTF-8");
         return NULL;
     }
-    answer = gb_cli_request_with(cli, "POST", target, "Prefer: respond-async", body);
-    answer = answer != NULL ? result_of(cli, answer) : NULL;
+    answer = gb_cli_request_long(cli, target, body);
     if (answer != NULL)
         json_object_set_new(answer, "session", json_string(session));
     return answer;
@@ -160,9 +165,7 @@ void gb_cli_put_swept(json_t *answers) {
 
 /* Waits for the end of the pass, which may take hours. */
 static int scrub(struct gb_cli *cli) {
-    json_t *answer = gb_cli_request_with(cli, "POST", "/v1/storage/scrub", "Prefer: respond-async", json_object());
-
-    return gb_cli_show(cli, answer != NULL ? result_of(cli, answer) : NULL, NULL, 0);
+    return gb_cli_show(cli, gb_cli_request_long(cli, "/v1/storage/scrub", json_object()), NULL, 0);
 }
 
 int gb_cli_run_storage(struct gb_cli *cli, int argc, char **argv) {

@@ -137,6 +137,22 @@ static int set_shape(struct gb_cli *cli, json_t *body) {
     return json_object_set_new(body, "shape", shape);
 }
 
+int gb_cli_restore_settings(struct gb_cli *cli, json_t *body) {
+    const struct gb_cli_options *o = &cli->options;
+
+    if (o->load != NULL && strcmp(o->load, "lazy") != 0 && strcmp(o->load, "eager") != 0)
+        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--load is lazy or eager");
+    set_text(body, "into", o->into);
+    set_text(body, "prefix", o->prefix);
+    set_text(body, "load", o->load);
+    if (o->replace)
+        json_object_set_new(body, "replace", json_true());
+    return (o->into == NULL) == (json_object_get(body, "into") == NULL) &&
+                   (o->prefix == NULL) == (json_object_get(body, "prefix") == NULL)
+               ? 0
+               : gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--into and --prefix are UTF-8");
+}
+
 static int set_resident(struct gb_cli *cli, json_t *body) {
     const struct gb_cli_options *o = &cli->options;
 

@@ -296,20 +296,23 @@ static int read_entry(struct reader *r, size_t index, struct gb_manifest_entry *
 }
 
 static int read_entries(struct reader *r, struct gb_manifest *ret) {
-    size_t room = 0;
+    size_t room = 16;
     bool first = true;
     bool failed = false;
 
     if (ret->entries || !gb_json_text_accept(&r->t, '['))
         return wrong(r, "entries", "must be a list, given once");
+    ret->entries = malloc(room * sizeof(*ret->entries)); /* an empty list was given, too */
+    if (!ret->entries)
+        return gb_error_set(r->err, GB_ERR_SATURATED, "no memory for the manifest; try again later");
     while (gb_json_text_more(&r->t, ']', &first, &failed)) {
         if (ret->count == room) {
-            struct gb_manifest_entry *bigger = realloc(ret->entries, (2 * room + 16) * sizeof(*bigger));
+            struct gb_manifest_entry *bigger = realloc(ret->entries, 2 * room * sizeof(*bigger));
 
             if (!bigger)
                 return gb_error_set(r->err, GB_ERR_SATURATED, "no memory for the manifest; try again later");
             ret->entries = bigger;
-            room = 2 * room + 16;
+            room = 2 * room;
         }
         ret->entries[ret->count] = (struct gb_manifest_entry){.labels = NULL};
         ret->count++;

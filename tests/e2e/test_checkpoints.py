@@ -85,6 +85,21 @@ def test_there_and_back_over_a_kill(lives):
     assert d.get("/v1/checkpoints?session=default")["items"] == [view]
 
 
+def test_a_list_has_the_order_of_the_moments(lives):
+    d = lives()
+    names = [f"{c}{i}" for i, c in enumerate("zmbyakxc")]
+    # They have no buffers, and are complete all the same.
+    moments = {name: make(d, name).expect(201).json()["as_of"] for name in names}
+    for _ in range(2):  # the second time after a start, whose folder has another order
+        page = d.get("/v1/checkpoints?limit=3")
+        items = page["items"] + d.get(f"/v1/checkpoints?cursor={page['next_cursor']}")["items"]
+        assert [c["as_of"] for c in items] == sorted(moments.values())  # two may be of one millisecond
+        assert {c["name"]: c["as_of"] for c in items} == moments
+        d = lives()
+    d.ask("DELETE", at(names[0])).expect(204)
+    assert {c["name"] for c in d.get("/v1/checkpoints")["items"]} == {*names[1:]}
+
+
 def test_the_library_opens_the_files_and_the_index(lives):
     d = lives()
     contents = fill(d)

@@ -22,6 +22,7 @@ EXCEPT = {
     "data_patch": "put with offset or slice", "data_post": "for appends", "upload_list": "for clients that break off",
     "upload_create": "the same", "upload_get": "the same", "upload_append": "the same", "upload_delete": "the same",
     "upload_part": "the same", "upload_complete": "the same",
+    "checkpoint_file_get": "for gpubuf backup", "checkpoint_file_put": "for gpubuf restore",
 }
 
 
@@ -55,7 +56,7 @@ def test_every_route_has_a_method(monkeypatch):
     a = np.zeros(1)
     calls = [
         (c.put, "B", a), (c.get, "B"), (c.tensors_put, {"B": a}), (c.tensors_get,), (c.create, "B"), (c.info, "B"), (c.last_transfer, "B"), (c.list,), (c.update, "B"),
-        (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.reserve, "B", 9, "host"), (c.release, "B", "all"), (c.seal, "B"), (c.store, "B"), (c.load, "B"), (c.evict, "B"), (c.storage,), (c.verify, "B"),
+        (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.reserve, "B", 9, "host"), (c.release, "B", "all"), (c.seal, "B"), (c.store, "B"), (c.load, "B"), (c.evict, "B"), (c.storage,), (c.scrub,), (c.verify, "B"),
         (c.map, "B"), (c.adopt, "B", c.shared_array((4,))), (c.export, "B"), (c.batch, []), (c.feed,), (c.stats,), (c.audit,), (c.about,), (c.sessions.list,), (c.sessions.create, "S"), (c.sessions.get,),
         (c.sessions.update,), (c.sessions.delete,), (c.sessions.heartbeat,), (c.sessions.stats,), (c.sessions.sync,), (c.sessions.evict,), (c.sessions.load,), (c.pools.list,),
         (c.pools.create, "P"), (c.pools.get, "P"), (c.pools.update, "P"), (c.pools.delete, "P"), (c.pools.trim, "P"), (c.pools.reset_peak, "P"),
@@ -63,15 +64,16 @@ def test_every_route_has_a_method(monkeypatch):
         (c.streams.sync, "T"), (c.streams.hold, "T"), (c.devices.selftest, 0), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"), (c.events.delete, "E"), (c.events.record, "E"),
         (c.events.wait, "E"), (c.devices.list,), (c.devices.get, 0), (c.devices.sync, 0), (c.operations.list,), (c.operations.get, "O"),
         (c.operations.wait, "O"), (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"),
+        (c.checkpoint, "C"), (c.checkpoints,), (c.checkpoint_info, "C"), (c.verify_checkpoint, "C"), (c.restore, "C"), (c.delete_checkpoint, "C"),
     ]
     for method, *arguments in calls:
         with pytest.raises(Asked):
             method(*arguments)
-    public = {m for owner in (c, c.sessions, c.pools, c.streams, c.events, c.devices, c.operations, c.leases) for m in vars(type(owner)).items()
+    public = {m for owner in (c, c.sessions, c.pools, c.streams, c.events, c.devices, c.operations, c.leases) for kind in type(owner).__mro__ for m in vars(kind).items()
               if callable(m[1]) and not m[0].startswith("_")}
     called = {method.__func__ for method, *_ in calls}
     assert {name for name, f in public if f not in called} == {"awake", "close", "with_session", "submit", "request", "shared_array"}
-    names = {"s": "S", "b": "B", "p": "P", "st": "T", "e": "E", "d": "0", "o": "O", "l": "L"}
+    names = {"s": "S", "b": "B", "p": "P", "st": "T", "e": "E", "d": "0", "o": "O", "l": "L", "c": "C"}
     for method, path, handler in routes:
         ours = (method, re.sub(r"{(\w+)}", lambda m: names.get(m[1], "?"), path))
         assert (ours in asked) == (handler not in EXCEPT), (method, path, handler)

@@ -5,6 +5,7 @@
 #include "cli/backup/crew.h"
 #include "cli/backup/fetch.h"
 #include "cli/backup/store.h"
+#include "cli/settings.h"
 
 #define BUSY_TRIES 20
 
@@ -170,21 +171,15 @@ static int commit(struct restore *restore) {
 }
 
 static int take_back(struct restore *restore) {
-    const struct gb_cli_options *o = &restore->cli->options;
     char target[GB_CLI_PATH];
     json_t *body = json_object();
 
-    if (o->into != NULL)
-        json_object_set_new(body, "into", json_string(o->into));
-    if (o->prefix != NULL)
-        json_object_set_new(body, "prefix", json_string(o->prefix));
-    if (o->replace)
-        json_object_set_new(body, "replace", json_true());
-    if (gb_cli_target(restore->cli, target, "/v1/checkpoints/{}/restore", restore->name) < 0) {
+    if (gb_cli_restore_settings(restore->cli, body) < 0 ||
+        gb_cli_target(restore->cli, target, "/v1/checkpoints/{}/restore", restore->name) < 0) {
         json_decref(body);
         return -1;
     }
-    restore->restored = gb_cli_request(restore->cli, "POST", target, body);
+    restore->restored = gb_cli_request_long(restore->cli, target, body);
     return restore->restored != NULL ? 0 : -1;
 }
 
@@ -217,10 +212,17 @@ static int show(struct restore *restore) {
 static int check_options(struct gb_cli *cli) {
     const struct gb_cli_options *o = &cli->options;
 
-    if (o->files_only && (o->into != NULL || o->prefix != NULL || o->replace))
-        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
-                            "--files-only restores no buffers, so that --into, --prefix and --replace mean nothing");
-    return 0;
+    json_t *checked;
+    int rc;
+
+    if (o->files_only && (o->into != NULL || o->prefix != NULL || o->replace || o->load != NULL))
+        return gb_cli_error(
+            cli, GPUBUF_BAD_ARGUMENT,
+            "--files-only restores no buffers, so that --into, --prefix, --replace and --load mean nothing");
+    checked = json_object();
+    rc = gb_cli_restore_settings(cli, checked); /* before any byte is moved */
+    json_decref(checked);
+    return rc;
 }
 
 static int run(struct restore *restore, const char *source) {

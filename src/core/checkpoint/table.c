@@ -16,11 +16,10 @@
 
 struct gb_checkpoints {
     pthread_mutex_t lock;
-    bool known;            /* the folders were read */
-    struct gb_map by_name; /* struct gb_checkpoint */
-    struct gb_idlist by_number;
-    int64_t last_number;
-    uint64_t swept_ns; /* the housekeeper's alone */
+    bool known;                 /* the folders were read */
+    struct gb_map by_name;      /* struct gb_checkpoint */
+    struct gb_idlist by_number; /* see place_locked */
+    uint64_t swept_ns;          /* the housekeeper's alone */
 };
 
 struct gb_checkpoints *gb_checkpoints_new(void) {
@@ -52,6 +51,23 @@ void gb_checkpoints_free(struct gb_checkpoints *table) {
 
 /* --- entries ------------------------------------------------------------------------------------------------------ */
 
+/* The number is the moment in us, or the next that is free: lists have this order, also after a restart. */
+static int64_t number_of(const struct gb_checkpoints *table, int64_t moment_us) {
+    int64_t number = moment_us > 0 ? moment_us : 1;
+    int64_t there;
+
+    while (gb_idlist_after(&table->by_number, number - 1, &there) && there == number)
+        number++;
+    return number;
+}
+
+/* Where it has been is free, so that no memory is needed. */
+static void place_locked(struct gb_checkpoints *table, struct gb_checkpoint *c, int64_t moment_us) {
+    gb_idlist_take(&table->by_number, c->view.number);
+    c->view.number = number_of(table, moment_us);
+    gb_idlist_put(&table->by_number, c->view.number, c);
+}
+
 static struct gb_checkpoint *add_locked(struct gb_checkpoints *table, const struct gb_name *name,
                                         const struct gb_name *session, enum gb_checkpoint_state state) {
     struct gb_checkpoint *c = calloc(1, sizeof(*c));
@@ -60,7 +76,7 @@ static struct gb_checkpoint *add_locked(struct gb_checkpoints *table, const stru
         return NULL;
     c->view.name = *name;
     c->view.session = *session;
-    c->view.number = ++table->last_number;
+    c->view.number = number_of(table, gb_wall_us());
     c->state = state;
     if (gb_idlist_put(&table->by_number, c->view.number, c) == 0) {
         if (gb_map_put(&table->by_name, c->view.name.s, c) == 0)
@@ -104,7 +120,8 @@ static struct gb_checkpoint_sum *sums_of(const struct gb_manifest *manifest) {
     return sums;
 }
 
-static void fill(struct gb_checkpoint *c, const struct gb_manifest *manifest, struct gb_checkpoint_sum *sums) {
+static void fill_locked(struct gb_checkpoints *table, struct gb_checkpoint *c, const struct gb_manifest *manifest,
+                        struct gb_checkpoint_sum *sums) {
     free(c->sums);
     c->sums = sums;
     c->state = GB_CHECKPOINT_COMPLETE;
@@ -113,6 +130,7 @@ static void fill(struct gb_checkpoint *c, const struct gb_manifest *manifest, st
     c->view.as_of_us = manifest->as_of_us;
     c->view.buffers = manifest->count;
     c->view.bytes = manifest->bytes;
+    place_locked(table, c, manifest->as_of_us);
 }
 
 /* --- the start ---------------------------------------------------------------------------------------------------- */
@@ -134,10 +152,12 @@ static int see(void *arg, const struct gb_name *name, bool complete, const struc
     c = gb_map_get(&table->by_name, name->s); /* of an earlier try */
     if (!c) {
         c = add_locked(table, name, session, GB_CHECKPOINT_INCOMPLETE);
-        if (c)
+        if (c) {
             c->changed_us = changed_us;
+            place_locked(table, c, changed_us);
+        }
         if (c && sums)
-            fill(c, &manifest, sums);
+            fill_locked(table, c, &manifest, sums);
         if (c)
             sums = NULL;
     }
@@ -229,7 +249,7 @@ int gb_checkpoints_complete(struct gb_core *core, const struct gb_manifest *mani
         return gb_no_memory(err);
     pthread_mutex_lock(&table->lock);
     c = gb_map_get(&table->by_name, name->s);
-    fill(c, manifest, sums);
+    fill_locked(table, c, manifest, sums);
     *ret_view = c->view;
     pthread_mutex_unlock(&table->lock);
     gb_core_changed(core);

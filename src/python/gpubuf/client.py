@@ -14,6 +14,7 @@ from . import _arrays, _parts, _safetensors, _tls
 from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key
 from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged
+from ._checkpoints import Checkpointing
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
 from ._feed import Feed
 from ._transport import Progress, Transport
@@ -21,15 +22,16 @@ from .adoption import Adoption, offer_of, open_adoption, shared_array
 from .errors import BadArgument, BadType, BufferBusy, NotLoaded, TimedOut
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
-from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Storage, Stored, Verified
+from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Scrub, Storage, Stored, Verified
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 LOADS_MAX = 3  # loads of one put: the buffer may have to leave memory again before the bytes come
 LOAD_S = 60  # a store may take as long, and so may the daemon's wait for a load
+SCRUB_S = 24 * 3600.0
 RAW = {"Content-Type": "application/octet-stream"}
 
 
-class Client(Asker):
+class Client(Checkpointing):
     """A daemon, and one of its sessions.
 
     Args:
@@ -466,6 +468,10 @@ class Client(Asker):
     def storage(self) -> Storage:
         """The folder of the bytes of durable buffers: its state, its room, and what was written and loaded. Needs scope admin."""
         return cast(Storage, self._get(path_of("storage")))
+
+    def scrub(self) -> Scrub:
+        """Reads all files of that folder to find damage, and returns at the end. Needs scope admin."""
+        return cast(Scrub, self._post(path_of("storage", "scrub"), patience=SCRUB_S))
 
     def feed(self, *, after: Optional[int] = None, type: Union[str, Sequence[str], None] = None,
              patience: Optional[float] = None) -> Feed:

@@ -24,6 +24,7 @@ __all__ = [
     "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "PinnedLimitReached", "TooManyRequests", "StreamHeld", "Mapped", "Sealed",
     "LocalOnly", "LeaseNotFound", "MapNotPermitted", "TlsFailed", "BadCall", "BadArgument", "BadType", "Closed", "Escaped",
     "Adopted", "CannotAdopt", "StorageFull", "StoreUnavailable", "StorageFailed", "StorageUnavailable", "ContentDamaged", "NotLoaded",
+    "CheckpointNotFound", "CheckpointExists", "CheckpointIncomplete",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -260,5 +261,5 @@ class StorageUnavailable(Unavailable, code="storage_unavailable", status=503, re
 class ContentDamaged(Conflict, code="content_damaged", status=410): """The stored bytes are damaged"""
 class NotLoaded(Unavailable, code="not_loaded", status=503, retryable=True): """The bytes are on disk and not in memory"""
 class CheckpointNotFound(NotFound, code="checkpoint_not_found", status=404): """No such checkpoint"""
-class CheckpointExists(Conflict, code="checkpoint_exists", status=409): """A checkpoint of that name exists"""
+class CheckpointExists(AlreadyExists, code="checkpoint_exists", status=409): """A checkpoint of that name exists"""
 class CheckpointIncomplete(Conflict, code="checkpoint_incomplete", status=409): """The checkpoint is not complete"""

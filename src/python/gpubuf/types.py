@@ -94,6 +94,52 @@ class Swept(TypedDict):
     skipped: List[Skipped]
 
 
+class Checkpoint(TypedDict):
+    """The buffers of a session as they were at one moment. state: complete, or incomplete if clients still bring its files; then as_of is
+    None, and session may be."""
+
+    name: str
+    session: Optional[str]
+    state: str
+    as_of: Optional[str]
+    buffers: int
+    bytes: int
+
+
+class CheckpointMade(Checkpoint):
+    """A new checkpoint. linked_bytes were on disk already; written_bytes were read and written. skipped has the first 100 of those that were
+    left out."""
+
+    linked_bytes: int
+    written_bytes: int
+    skipped_buffers: int
+    skipped: List[Skipped]
+
+
+class CheckpointVerified(TypedDict):
+    """What a reading of a checkpoint's files found. damaged has the first 100 buffers whose files differ or are missing."""
+
+    match: bool
+    buffers: int
+    bytes: int
+    damaged_buffers: int
+    damaged: List[Skipped]
+
+
+class CheckpointRestored(TypedDict):
+    """What was restored. replaced: buffers that were there before; loaded: those whose bytes are in memory. skipped has the first 100 that could
+    not be loaded."""
+
+    checkpoint: str
+    session: str
+    buffers: int
+    bytes: int
+    replaced: int
+    loaded: int
+    skipped_buffers: int
+    skipped: List[Skipped]
+
+
 class Scrub(TypedDict):
     """A reading of all files to find damage: the one that is running, or the latest. last_ended is None if none ever ended."""
 

@@ -1,0 +1,206 @@
+/* Checkpoints: list, add, show, verify, restore, rm. */
+#include <string.h>
+
+#include "cli/settings.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+#define CHECKPOINT "/v1/checkpoints/{}"
+
+static const struct gb_cli_column listed[] = {
+    {"NAME", "name", GB_CLI_FORM_TEXT},    {"SESSION", "session", GB_CLI_FORM_TEXT},
+    {"STATE", "state", GB_CLI_FORM_TEXT},  {"BUFFERS", "buffers", GB_CLI_FORM_COUNT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES}, {"AS OF (UTC)", "as_of", GB_CLI_FORM_TIME},
+};
+static const struct gb_cli_column made[] = {
+    {"NAME", "name", GB_CLI_FORM_TEXT},
+    {"SESSION", "session", GB_CLI_FORM_TEXT},
+    {"BUFFERS", "buffers", GB_CLI_FORM_COUNT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+    {"LINKED", "linked_bytes", GB_CLI_FORM_BYTES},
+    {"WRITTEN", "written_bytes", GB_CLI_FORM_BYTES},
+    {"SKIPPED", "skipped_buffers", GB_CLI_FORM_COUNT},
+    {"AS OF (UTC)", "as_of", GB_CLI_FORM_TIME},
+};
+static const struct gb_cli_column verified[] = {
+    {"NAME", "name", GB_CLI_FORM_TEXT},
+    {"MATCH", "match", GB_CLI_FORM_FLAG},
+    {"BUFFERS", "buffers", GB_CLI_FORM_COUNT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+    {"DAMAGED", "damaged_buffers", GB_CLI_FORM_COUNT},
+};
+static const struct gb_cli_column restored[] = {
+    {"NAME", "checkpoint", GB_CLI_FORM_TEXT},          {"SESSION", "session", GB_CLI_FORM_TEXT},
+    {"BUFFERS", "buffers", GB_CLI_FORM_COUNT},         {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+    {"REPLACED", "replaced", GB_CLI_FORM_COUNT},       {"LOADED", "loaded", GB_CLI_FORM_COUNT},
+    {"SKIPPED", "skipped_buffers", GB_CLI_FORM_COUNT},
+};
+
+/* --- requests ----------------------------------------------------------------------------------------------------- */
+
+static json_t *add(struct gb_cli *cli, const char *name) {
+    const struct gb_cli_options *o = &cli->options;
+    char target[GB_CLI_PATH];
+    json_t *body;
+
+    if (gb_cli_target(cli, target, "/v1/sessions/{}/checkpoints", cli->session) < 0)
+        return NULL;
+    body = json_pack("{s:s, s:s, s:b, s:b}", "name", name, "prefix", o->prefix != NULL ? o->prefix : "", "lenient",
+                     o->lenient, "unstable", o->unstable);
+    if (body == NULL) {
+        gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the name or the prefix is not UTF-8");
+        return NULL;
+    }
+    return gb_cli_request_long(cli, target, body);
+}
+
+static json_t *show(struct gb_cli *cli, const char *name) {
+    char target[GB_CLI_PATH];
+
+    return gb_cli_target(cli, target, CHECKPOINT, name) < 0 ? NULL : gb_cli_request(cli, "GET", target, NULL);
+}
+
+static json_t *verify(struct gb_cli *cli, const char *name) {
+    char target[GB_CLI_PATH];
+    json_t *answer;
+
+    if (gb_cli_target(cli, target, CHECKPOINT "/verify", name) < 0)
+        return NULL;
+    answer = gb_cli_request_long(cli, target, json_object());
+    if (answer != NULL)
+        json_object_set_new(answer, "name", json_string(name));
+    return answer;
+}
+
+static json_t *restore(struct gb_cli *cli, const char *name) {
+    char target[GB_CLI_PATH];
+    json_t *body = json_object();
+
+    if (gb_cli_restore_settings(cli, body) < 0 || gb_cli_target(cli, target, CHECKPOINT "/restore", name) < 0) {
+        json_decref(body);
+        return NULL;
+    }
+    return gb_cli_request_long(cli, target, body);
+}
+
+static json_t *remove_one(struct gb_cli *cli, const char *name) {
+    char target[GB_CLI_PATH];
+    json_t *answer;
+
+    if (gb_cli_target(cli, target, CHECKPOINT, name) < 0)
+        return NULL;
+    answer = gb_cli_request(cli, "DELETE", target, NULL);
+    json_decref(answer);
+    return answer != NULL ? json_string(name) : NULL;
+}
+
+/* columns: NULL prints all of each; told: the list of an answer that has a table of its own, with its title. */
+static const struct verb {
+    const char *name;
+    json_t *(*run)(struct gb_cli *cli, const char *name);
+    const struct gb_cli_column *columns;
+    size_t count;
+    const char *told;
+    const char *title;
+} verbs[] = {
+    {"add", add, made, COUNT(made), "skipped", "SKIPPED"},
+    {"show", show, NULL, 0, NULL, NULL},
+    {"verify", verify, verified, COUNT(verified), "damaged", "DAMAGED"},
+    {"restore", restore, restored, COUNT(restored), "skipped", "NOT LOADED"},
+    {"rm", remove_one, NULL, 0, NULL, NULL},
+};
+
+/* --- what is printed ---------------------------------------------------------------------------------------------- */
+
+static void put_told(const struct verb *verb, json_t *answer) {
+    const struct gb_cli_column columns[] = {
+        {verb->title, "buffer", GB_CLI_FORM_TEXT},
+        {"WHY", "code", GB_CLI_FORM_TEXT},
+    };
+    json_t *names = json_object_get(answer, verb->told);
+
+    if (json_array_size(names) == 0)
+        return;
+    putchar('\n');
+    gb_cli_table(stdout, columns, COUNT(columns), names);
+}
+
+static void put(struct gb_cli *cli, const struct verb *verb, json_t *answers) {
+    json_t *answer;
+    size_t i;
+
+    if (cli->options.json) {
+        gb_cli_json(stdout, answers);
+        return;
+    }
+    if (verb->columns != NULL && !cli->options.quiet)
+        gb_cli_table(stdout, verb->columns, verb->count, answers);
+    json_array_foreach(answers, i, answer) {
+        if (verb->run == show && i > 0)
+            putchar('\n');
+        if (verb->run == show)
+            gb_cli_details(stdout, answer);
+        else if (verb->told != NULL && !cli->options.quiet)
+            put_told(verb, answer);
+    }
+}
+
+/* The exit status. The first that differs is named, unless the JSON says it. */
+static int judge(struct gb_cli *cli, json_t *answers) {
+    json_t *answer;
+    size_t i;
+
+    json_array_foreach(answers, i, answer) {
+        if (json_is_false(json_object_get(answer, "match")))
+            return cli->options.json
+                       ? GB_CLI_FAILED
+                       : gb_cli_refused(cli, GB_CLI_FAILED, "%s does not have the bytes that were put into it",
+                                        gb_cli_text(answer, "name"));
+    }
+    return GB_CLI_DONE;
+}
+
+/* --- the command -------------------------------------------------------------------------------------------------- */
+
+static int run(struct gb_cli *cli, const struct verb *verb, int argc, char **argv) {
+    json_t *answers = json_array();
+    int rc = GB_CLI_DONE;
+    int i;
+
+    for (i = 0; i < argc && rc == GB_CLI_DONE; i++) {
+        json_t *answer = verb->run(cli, argv[i]);
+
+        if (answer == NULL)
+            rc = gb_cli_failed(cli);
+        else
+            json_array_append_new(answers, answer);
+    }
+    if (rc == GB_CLI_DONE) {
+        put(cli, verb, answers);
+        rc = judge(cli, answers);
+    }
+    json_decref(answers);
+    return rc;
+}
+
+/* Those of all sessions, or of the one that --session names. */
+static int list(struct gb_cli *cli) {
+    const char *session = cli->options.session;
+    char target[GB_CLI_PATH];
+
+    if (gb_cli_target(cli, target, session != NULL ? "/v1/checkpoints?session={}" : "/v1/checkpoints", session) < 0)
+        return gb_cli_failed(cli);
+    return gb_cli_show(cli, gb_cli_list(cli, target), listed, COUNT(listed));
+}
+
+int gb_cli_run_checkpoints(struct gb_cli *cli, int argc, char **argv) {
+    size_t i;
+
+    if (argc == 0)
+        return list(cli);
+    for (i = 0; argc > 1 && i < COUNT(verbs); i++)
+        if (strcmp(argv[0], verbs[i].name) == 0)
+            return run(cli, &verbs[i], argc - 1, argv + 1);
+    return gb_cli_refused(cli, GB_CLI_USAGE, "\"gpubuf %s\" lists; else it is gpubuf %s %s", cli->command->name,
+                          cli->command->name, cli->command->arguments);
+}
