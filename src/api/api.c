@@ -85,6 +85,7 @@ static void render_root(struct gb_json_writer *out, const struct gb_api *api, co
     gb_json_put_string(out, "allocations", "/v1/allocations");
     gb_json_put_string(out, "snapshot", "/v1/snapshot");
     gb_json_put_string(out, "audit", "/v1/audit");
+    gb_json_put_string(out, "checkpoints", "/v1/checkpoints");
     gb_json_put_string(out, "storage", "/v1/storage");
     gb_json_put_string(out, "metrics", "/metrics");
     gb_json_put_string(out, "openapi", "/openapi.json");

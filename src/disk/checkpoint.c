@@ -70,7 +70,7 @@ int gb_disk_checkpoints(struct gb_disk *disk, visit_fn visit, void *arg, struct 
     DIR *dir;
     int r = 0;
 
-    if (gb_disk_check_there(disk, err) < 0 || gb_disk_check_marker(disk, err) < 0)
+    if (gb_disk_check_there(disk, err) < 0)
         return -1;
     gb_disk_path(disk, GB_DISK_CHECKPOINTS, path);
     dir = opendir(path);

@@ -148,7 +148,8 @@ def test_refused_for_who_asks(start, tmp_path):
 def test_nothing_there(start):
     d = start()
     for op in operations(d):
-        if "404" in op.statuses:
+        # A file that is brought makes its checkpoint; 404 hides that of another session.
+        if "404" in op.statuses and (op.method, op.route) != ("PUT", "/v1/checkpoints/{c}/files/{file}"):
             op.answered(d, 404, op.path(s="none", d="99", o="none", u="none"))
 
 

@@ -43,7 +43,7 @@ class Things:
 
     def __init__(self, daemon, secret):
         self.admin = daemon.client(secret, unix=True)
-        self.names = {"d": "0", "s": "q", "p": "p", "st": "st", "e": "e", "b": "b", "file": "app.js", "u": "x", "o": "x", "l": "x"}
+        self.names = {"d": "0", "s": "q", "p": "p", "st": "st", "e": "e", "b": "b", "file": "app.js", "u": "x", "o": "x", "l": "x", "c": "c"}
         self.holder = Local(daemon.unix, secret)
 
     def make(self, target, body):
@@ -70,6 +70,8 @@ class Things:
         for name, query in ("handle", "kind=ipc"), ("file", "kind=pageable"), ("sides", "mirrored=true"), ("durable", "durability=sync"):
             if not self.there(f"{S}/buffers/{name}"):
                 self.admin.ask("PUT", f"{S}/buffers/{name}/data?{query}", b"abcd").expect(201)
+        if "{c}" in path and not self.there("/v1/checkpoints/c"):
+            self.make(f"{S}/checkpoints", {"name": "c", "lenient": True, "unstable": True})
         if "{o}" in path and not self.there("/v1/operations/" + self.names["o"]):
             self.names["o"] = until("an operation is left", self.operation)
         if "{l}" in path and which == "another connection's":
@@ -107,6 +109,8 @@ class Request:
 
     def ask(self, daemon, things, secret):
         names = {**things.names, **self.named}
+        if "{c}" in self.path:
+            names["file"] = "00001.safetensors"
         names["b"] = {"map": "file", "export": "handle", "sync": "sides", "reserve": "sides", "release": "sides", "store": "durable", "evict": "durable"}.get(self.path.split("/")[-1], "b")
         if self.path == "/v1/sessions":
             self.body = self.body and {"name": "q"}
