@@ -8,6 +8,41 @@ from harness import BACKENDS, Daemon
 from record import COMMON, RECORD
 
 
+# Answers of checkpoints that no test brings about yet: faults, limits and work in the background.
+UNTRIED = set("""
+DELETE /v1/checkpoints/{c} 500
+GET /v1/checkpoints/{c} 304
+GET /v1/checkpoints/{c}/files/{file} 206 as application/json
+GET /v1/checkpoints/{c}/files/{file} 304 Vary
+GET /v1/checkpoints/{c}/files/{file} 409
+GET /v1/checkpoints/{c}/files/{file} 410
+GET /v1/checkpoints/{c}/files/{file} 500
+POST /v1/checkpoints/{c}/restore 202
+POST /v1/checkpoints/{c}/restore 500
+POST /v1/checkpoints/{c}/restore 501
+POST /v1/checkpoints/{c}/restore 507
+POST /v1/checkpoints/{c}/verify 202
+POST /v1/checkpoints/{c}/verify 409 Retry-After
+POST /v1/checkpoints/{c}/verify 410
+POST /v1/checkpoints/{c}/verify 422
+POST /v1/checkpoints/{c}/verify 500
+POST /v1/checkpoints/{c}/verify 501
+POST /v1/checkpoints/{c}/verify 507
+POST /v1/sessions/{s}/checkpoints 202
+POST /v1/sessions/{s}/checkpoints 501
+PUT /v1/checkpoints/{c}/files/{file} 202
+PUT /v1/checkpoints/{c}/files/{file} 404
+PUT /v1/checkpoints/{c}/files/{file} 409 Retry-After
+PUT /v1/checkpoints/{c}/files/{file} 411
+PUT /v1/checkpoints/{c}/files/{file} 413
+PUT /v1/checkpoints/{c}/files/{file} 415
+PUT /v1/checkpoints/{c}/files/{file} 422
+PUT /v1/checkpoints/{c}/files/{file} 500
+PUT /v1/checkpoints/{c}/files/{file} 501
+PUT /v1/checkpoints/{c}/files/{file} 507
+""".strip().split("\n"))
+
+
 def _gaps(declared, answered, common=frozenset()):
     for operation, statuses in sorted(declared.items()):
         for status, (names, kinds) in sorted(statuses.items()):
@@ -28,7 +63,9 @@ def described():
 
 
 def test_all_that_is_declared_was_produced(described):
-    missing = list(_gaps(described.declared(), RECORD.by_operation(described)))
+    gaps = set(_gaps(described.declared(), RECORD.by_operation(described)))
+    assert UNTRIED <= gaps, "produced by now, and still said to be untried:\n" + "\n".join(sorted(UNTRIED - gaps))
+    missing = sorted(gaps - UNTRIED)
     assert not missing, "declared, and produced by no test:\n" + "\n".join(missing)
 
 
