@@ -145,3 +145,26 @@ enum gb_exit gb_command_usage_error(const struct gb_command *command, const stru
     fprintf(stderr, "gpubufd: %s\ngpubufd %s --help says more\n", err->detail, command->word);
     return GB_EXIT_USAGE;
 }
+
+int gb_command_flags(const struct gb_command *command, struct gb_options *options, int argc, char **argv,
+                     bool *const flags[], struct gb_error *err) {
+    int at = 1;
+
+    while (at < argc) {
+        int own = gb_command_find(command, argv[at]);
+        int taken;
+
+        if (own >= 0) {
+            *flags[own] = true;
+            at++;
+            continue;
+        }
+        taken = gb_command_take(command, 0, options, argc, argv, &at, err);
+        if (taken < 0)
+            return -1;
+        if (taken == 0)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s: one word too many: \"%.64s\"", command->word,
+                                argv[at]);
+    }
+    return 0;
+}

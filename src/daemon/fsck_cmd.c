@@ -262,30 +262,9 @@ static int run(struct fsck *f, const struct gb_options *options, struct gb_error
     return 0;
 }
 
-static int read_words(struct gb_options *options, int argc, char **argv, struct fsck *f, struct gb_error *err) {
-    int at = 1;
-
-    while (at < argc) {
-        int own = gb_command_find(&about, argv[at]);
-        int taken;
-
-        if (own >= 0) {
-            *(own == 0 ? &f->quick : &f->json) = true;
-            at++;
-            continue;
-        }
-        taken = gb_command_take(&about, 0, options, argc, argv, &at, err);
-        if (taken < 0)
-            return -1;
-        if (taken == 0)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "fsck: one word too many: \"%.64s\"", argv[at]);
-    }
-    return 0;
-}
-
 static enum gb_exit command(struct gb_options *options, int argc, char **argv, struct fsck *f) {
     struct gb_error err = GB_ERROR_INIT;
-    int r = read_words(options, argc, argv, f, &err);
+    int r = gb_command_flags(&about, options, argc, argv, (bool *const[]){&f->quick, &f->json}, &err);
 
     if (r == 0 && options->help) {
         gb_command_help(stdout, &about, GB_COMMAND_ALL);

@@ -314,23 +314,8 @@ static int run(struct gb_recover *r, const struct gb_options *options, struct gb
 }
 
 static int read_words(struct gb_options *options, int argc, char **argv, struct gb_recover *r, struct gb_error *err) {
-    int at = 1;
-
-    while (at < argc) {
-        int own = gb_command_find(&about, argv[at]);
-        int taken;
-
-        if (own >= 0) {
-            *(own == 0 ? &r->apply : &r->take_over) = true;
-            at++;
-            continue;
-        }
-        taken = gb_command_take(&about, 0, options, argc, argv, &at, err);
-        if (taken < 0)
-            return -1;
-        if (taken == 0)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "recover: one word too many: \"%.64s\"", argv[at]);
-    }
+    if (gb_command_flags(&about, options, argc, argv, (bool *const[]){&r->apply, &r->take_over}, err) < 0)
+        return -1;
     if (r->take_over && !r->apply && !options->help)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--take-over goes with --apply");
     return 0;

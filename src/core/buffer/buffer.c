@@ -313,6 +313,21 @@ void gb_buffer_keep_state_locked(const struct gb_buffer *b, struct gb_buffer_rec
     rec->head = GB_HEAD_UNINITIALIZED;
 }
 
+bool gb_buffer_on_disk(const struct gb_buffer *b) {
+    const struct gb_stored *stored = b->stored;
+
+    if (!stored || stored->rec.generation != b->rec.generation ||
+        (b->rec.state != GB_BUFFER_STORED && atomic_load(&stored->damaged)))
+        return false;
+    return b->rec.durability == GB_DURABILITY_NONE || !stored->spilled;
+}
+
+uint64_t gb_buffer_more_stored(const struct gb_buffer *b, uint64_t bytes) {
+    uint64_t has = b->stored ? b->stored->rec.bytes : 0;
+
+    return bytes > has ? bytes - has : 0;
+}
+
 void gb_buffer_drop_stored_locked(struct gb_session *session, struct gb_buffer *b) {
     session->used_stored_bytes -= b->stored ? b->stored->rec.bytes : 0;
     gb_stored_unref(b->stored);
@@ -324,7 +339,6 @@ void gb_buffer_set_stored_locked(struct gb_session *session, struct gb_buffer *b
 
     session->used_stored_bytes += stored ? stored->rec.bytes : 0;
     session->used_stored_bytes -= old ? old->rec.bytes : 0;
-
     b->stored = stored;
     b->rec.stored_generation = stored && !stored->spilled ? stored->rec.generation : 0;
     gb_stored_condemn(old);

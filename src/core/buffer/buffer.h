@@ -114,6 +114,13 @@ void gb_buffer_keep_state_locked(const struct gb_buffer *buffer, struct gb_buffe
  * condemned. Takes over the reference. */
 void gb_buffer_set_stored_locked(struct gb_session *session, struct gb_buffer *buffer, struct gb_stored *stored);
 
+/* The disk has the bytes that the buffer has now, and as long as its durability says. Those that a scrub found damaged
+ * do not count while memory has better ones. */
+bool gb_buffer_on_disk(const struct gb_buffer *buffer);
+
+/* How many bytes more the disk holds when a generation of so many takes the place of the one that is there. */
+uint64_t gb_buffer_more_stored(const struct gb_buffer *buffer, uint64_t bytes);
+
 /* The disk has no bytes of the buffer any more. */
 void gb_buffer_drop_stored_locked(struct gb_session *session, struct gb_buffer *buffer);
 

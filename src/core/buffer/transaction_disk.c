@@ -29,14 +29,6 @@ static void plan_persist_locked(struct gb_transaction *c) {
     c->persist.tee = c->tee && gb_tee_buffer_id(c->tee) == c->rec.id ? c->tee : NULL;
 }
 
-/* A generation takes the place of the one before it. */
-static uint64_t more_bytes(const struct gb_transaction *c) {
-    const struct gb_stored *stored = c->buffer->stored;
-    uint64_t has = stored ? stored->rec.bytes : 0;
-
-    return c->rec.bytes > has ? c->rec.bytes - has : 0;
-}
-
 int gb_transaction_plan_disk_locked(struct gb_transaction *c, struct gb_error *err) {
     const struct gb_buffer *b = c->buffer;
     const struct gb_stored *stored = b->stored;
@@ -55,9 +47,11 @@ int gb_transaction_plan_disk_locked(struct gb_transaction *c, struct gb_error *e
     c->persists = c->brings || ((stores || c->spills) && c->rec.state == GB_BUFFER_READY && !has_bytes(c));
     if (!c->persists)
         return 0;
-    if (gb_quota_take_stored_locked(c->session, more_bytes(c), err) < 0)
+    c->stored_more = gb_buffer_more_stored(b, c->rec.bytes);
+    if (gb_quota_take_stored_locked(c->session, c->stored_more, err) < 0) {
+        c->stored_more = 0;
         return -1;
-    c->stored_more = more_bytes(c);
+    }
     plan_persist_locked(c);
     return 0;
 }

@@ -19,8 +19,8 @@ static bool is_quiet(const struct gb_buffer *b) {
 static bool has_file(const struct gb_buffer *b) {
     const struct gb_stored *stored = b->stored;
 
-    return b->rec.state == GB_BUFFER_READY && stored && !stored->spilled && !gb_stored_inline(&stored->rec) &&
-           stored->rec.generation == b->rec.generation && is_quiet(b);
+    return b->rec.state == GB_BUFFER_READY && gb_buffer_on_disk(b) && !stored->spilled &&
+           !gb_stored_inline(&stored->rec) && is_quiet(b);
 }
 
 static enum gb_checkpoint_way way_of(const struct gb_stored *stored) {

@@ -20,9 +20,6 @@ uint64_t gb_durable_spare(struct gb_session *session);
 /* Once a second: makes room where memory is used beyond the high-water mark. [never blocks] */
 void gb_durable_keep_room(struct gb_core *core);
 
-/* The disk has the bytes that the buffer has now. The session's lock is held. */
-bool gb_durable_on_disk(const struct gb_buffer *buffer);
-
 /* Once a second: stores what has been behind for the lag, and looks after a disk that was not well. [never blocks, but
  * for the probe of a disk that is not well] */
 void gb_durable_tick(struct gb_core *core);

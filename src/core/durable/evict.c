@@ -50,22 +50,13 @@ static int check_locked(const struct gb_session *s, const struct gb_buffer *b, s
     return check_unused_locked(b, err);
 }
 
-/* Bytes that were spilled before the buffer became durable do not count: they end with the process. Damaged ones do not
- * count while memory has better ones. */
-bool gb_durable_on_disk(const struct gb_buffer *b) {
-    if (b->stored && b->rec.state != GB_BUFFER_STORED && atomic_load(&b->stored->damaged))
-        return false;
-    return b->stored && b->stored->rec.generation == b->rec.generation &&
-           (b->rec.durability == GB_DURABILITY_NONE || !b->stored->spilled);
-}
-
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0)
         return -1;
     if (b->rec.state != GB_BUFFER_STORED && check_locked(transaction->session, b, err) < 0)
         return -1;
     gb_buffer_copy_locked(b, &transaction->rec);
-    if (!gb_durable_on_disk(b)) {
+    if (!gb_buffer_on_disk(b)) {
         transaction->spills = b->rec.durability == GB_DURABILITY_NONE;
         transaction->stores = !transaction->spills;
     }
@@ -81,7 +72,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
 
     gb_buffer_keep_state_locked(b, &transaction->rec);
     gb_buffer_set_locked(s, b, &transaction->rec, b->content);
-    if (b->rec.state == GB_BUFFER_READY && b->rec.leases == 0 && !b->in_place && gb_durable_on_disk(b)) {
+    if (b->rec.state == GB_BUFFER_READY && b->rec.leases == 0 && !b->in_place && gb_buffer_on_disk(b)) {
         op->gone = gb_buffer_lose_locked(s, b);
         op->base.call->copied = true;
         atomic_fetch_add(&s->core->loads->evicted, 1);

@@ -9,7 +9,7 @@
 enum answer { STAYS, LATER, GOES };
 
 static bool is_dirty(const struct gb_buffer *b) {
-    return !gb_durable_on_disk(b);
+    return !gb_buffer_on_disk(b);
 }
 
 static bool in_use(const struct gb_buffer *b) {

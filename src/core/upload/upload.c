@@ -20,14 +20,6 @@ static void advise(const struct gb_upload_draft *draft, struct gb_error *err) {
     }
 }
 
-/* A generation takes the place of the one before it on disk. */
-static uint64_t beyond_stored(const struct gb_upload_draft *draft) {
-    const struct gb_stored *stored = draft->buffer ? draft->buffer->stored : NULL;
-    uint64_t has = stored ? stored->rec.bytes : 0;
-
-    return draft->bytes > has ? draft->bytes - has : 0;
-}
-
 static int check_quota_locked(struct gb_session *s, const struct gb_upload_params *params,
                               const struct gb_upload_draft *draft, struct gb_error *err) {
     bool tell = !params->asked_before;
@@ -36,7 +28,8 @@ static int check_quota_locked(struct gb_session *s, const struct gb_upload_param
     if (r == 0 && !draft->place && draft->kind == GB_KIND_PINNED)
         r = gb_quota_check_pinned_locked(s, draft->bytes, tell, err);
     if (r == 0 && draft->durability == GB_DURABILITY_SYNC)
-        r = gb_quota_check_stored_locked(s, beyond_stored(draft), tell, err);
+        r = gb_quota_check_stored_locked(
+            s, draft->buffer ? gb_buffer_more_stored(draft->buffer, draft->bytes) : draft->bytes, tell, err);
     if (r < 0 && err && tell)
         gb_quota_denied(s, err);
     if (r < 0)
