@@ -37,8 +37,8 @@ int gb_command_unknown(const struct gb_command *command, int verb, const char *w
 int gb_command_take(const struct gb_command *command, int verb, struct gb_options *options, int argc, char **argv,
                     int *at, struct gb_error *err);
 
-/* Reads all words of a command without verbs: options of its own, which take no value and set *flags[i], and the daemon's.
- * Returns 0 or -1. */
+/* Reads all words of a command without verbs: options of its own, which take no value and set *flags[i], and the
+ * daemon's. Returns 0 or -1. */
 int gb_command_flags(const struct gb_command *command, struct gb_options *options, int argc, char **argv,
                      bool *const flags[], struct gb_error *err);
 
