@@ -98,7 +98,7 @@ static const size_t sizes[] = {1000, 60000, 3000000};
 
 /* Half of the body has come, through libmicrohttpd or on a transfer loop. */
 static int begin_upload(size_t n, int caller) {
-    int fd = ask("PUT /b/x", caller);
+    int fd = ask("PUT /drop", caller);
     char *half = calloc(1, n / 2);
     char line[64];
 
