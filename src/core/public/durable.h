@@ -52,8 +52,8 @@ struct gb_sweep_call {
     struct gb_sweep_skip tell[GB_SWEEP_TOLD];
 };
 
-/* As gb_buffer_evict_to, with call->to, and gb_buffer_load, for all buffers of the session whose names begin with the prefix. A session
- * that sleeps so takes no memory. Errors: SESSION_NOT_FOUND. */
+/* As gb_buffer_evict_to, with call->to, and gb_buffer_load, for all buffers of the session whose names begin with the
+ * prefix. A session that sleeps so takes no memory. Errors: SESSION_NOT_FOUND. */
 void gb_session_evict(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
                       struct gb_sweep_call *call);
 void gb_session_load(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
@@ -96,8 +96,8 @@ struct gb_storage_numbers {
         uint64_t kept_bytes; /* page-locked and of no use now */
         uint64_t buffers;
     } host;
-    uint64_t reloads;            /* loads within a minute of leaving memory */
-    uint64_t cold_reads;         /* downloads from the disk itself */
+    uint64_t reloads;    /* loads within a minute of leaving memory */
+    uint64_t cold_reads; /* downloads from the disk itself */
 };
 /* [now, but for statvfs] */
 void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret);
