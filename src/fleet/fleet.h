@@ -1,0 +1,256 @@
+/* One daemon as a node of a fleet, by way of a directory (etcd): what it tells others of itself, and what it learns of
+ * them. The directory is never on the path of a request that the node can serve itself.
+ *
+ * Knows nothing of sessions in memory, HTTP servers or tokens. One thread, "gb-fleet", speaks to the directory and to
+ * other nodes; nothing here blocks but gb_fleet_open and gb_fleet_close. All functions may be called on any thread.
+ *
+ * Keys of the directory, below /gpubuf/FLEET/ (JSON values; members that are not known are kept):
+ *
+ *   meta          {"uuid","schema":1}, made by gb_fleet_init alone
+ *   nodes/N       {"uuid","urls":{"NETWORK":"URL"},"labels","version","schema":[1,1],"devices":[{"uuid","name","bytes"}]}
+ *   alive/N       {"uuid","incarnation","state","free":[..],"committed":[..]}, with the node's lease
+ *   sessions/S    {"node","epoch","claim","on_partition","labels","quota","state"}
+ *   owned/N/S     "", in the transaction of sessions/S
+ *   keys/KID      {"key","made"}: of tickets
+ */
+#ifndef GB_FLEET_FLEET_H
+#define GB_FLEET_FLEET_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/name.h"
+
+#define GB_FLEET_URL_SIZE 256
+#define GB_FLEET_NETWORKS_MAX 4
+#define GB_FLEET_DEVICES_MAX 16
+#define GB_FLEET_VERSION_SIZE 32
+#define GB_FLEET_LABELS_SIZE 1024 /* a JSON object */
+#define GB_FLEET_CLAIM_SIZE 40
+#define GB_FLEET_HOPS_MAX 3
+
+struct gb_fleet;
+
+/* --- this node ---------------------------------------------------------------------------------------------------- */
+
+struct gb_fleet_url {
+    struct gb_name network; /* "default" for listeners without a name */
+    char url[GB_FLEET_URL_SIZE];
+};
+
+struct gb_fleet_device {
+    char uuid[64];
+    char name[64];
+    uint64_t bytes;
+    uint64_t free_bytes;
+    uint64_t committed_bytes; /* quotas of its sessions, those without one counted by what they use */
+};
+
+struct gb_fleet_config {
+    const char *endpoints; /* "http://HOST:2379[,...]", or https; copied */
+    const char *ca_file;   /* of their certificates; NULL or "": the system's. Copied, as the two below */
+    const char *cert_file; /* of a client; NULL or "": none */
+    const char *key_file;
+    const char *fleet; /* its name, part of the keys; copied */
+    struct gb_name node;
+    uint64_t uuid; /* 1 to INT64_MAX, of the state folder: the same after a restart, another on another machine */
+    const struct gb_fleet_url *urls; /* under which others reach this node; copied */
+    size_t url_count;
+    const char *labels;  /* a JSON object of texts; copied */
+    const char *version; /* copied */
+    unsigned ttl_s;      /* of the lease; 0: 30. 2 at least */
+
+    /* Asked by the fleet's thread; must not block. */
+    void *app;
+    size_t (*devices)(void *app, struct gb_fleet_device ret[GB_FLEET_DEVICES_MAX]);
+    /* Whether the node has that session, registered under that claim: one that it has not is taken out of the
+     * directory, since nobody was told of it. */
+    bool (*has)(void *app, const struct gb_name *session, const char *claim);
+    /* The state has changed. */
+    void (*changed)(void *app);
+};
+
+/* Starts the thread, which joins. Returns 0, or -1 with INVALID_ARGUMENT or INTERNAL; a directory that does not answer
+ * is no error. */
+int gb_fleet_open(const struct gb_fleet_config *config, struct gb_fleet **ret, struct gb_error *err);
+/* Leaves: the lease is given back, so that others know at once. Asks that are open end with DRAINING. NULL is
+ * accepted. */
+void gb_fleet_close(struct gb_fleet *fleet);
+
+enum gb_fleet_state {
+    GB_FLEET_ALONE,    /* the directory does not answer, or is not this fleet's; the node goes on with what it has */
+    GB_FLEET_JOINED,
+    GB_FLEET_EXPIRED,  /* the lease ran out; it joins again */
+    GB_FLEET_DUPLICATE /* another process with the same name or uuid is joined */
+};
+const char *gb_fleet_state_name(enum gb_fleet_state state); /* "alone", ... */
+
+struct gb_fleet_stat {
+    enum gb_fleet_state state;
+    uint64_t since_ns;    /* gb_clock_ns of its beginning */
+    struct gb_error why;  /* unless JOINED */
+    char cluster_id[24];  /* of the directory, decimal; "": not known yet */
+    uint64_t incarnation; /* of this process */
+    bool draining;
+    uint64_t requests; /* to the directory; this and all below since the start */
+    uint64_t failures; /* of them */
+    uint64_t renewals;
+    uint64_t lookups;
+    uint64_t lookups_cached; /* of them, answered without the directory */
+    uint64_t lookups_failed; /* of them, neither found nor confirmed to be absent */
+    int64_t clock_offset_ms; /* the directory's clock less this one; by the Date of its answers */
+};
+void gb_fleet_stat(struct gb_fleet *fleet, struct gb_fleet_stat *ret);
+
+/* The URL of this node on that network, or NULL. Constant while the fleet is open. */
+const char *gb_fleet_own_url(const struct gb_fleet *fleet, const struct gb_name *network);
+
+/* Drain on request: placement leaves the node out. */
+void gb_fleet_set_draining(struct gb_fleet *fleet, bool draining);
+
+/* --- records ------------------------------------------------------------------------------------------------------ */
+
+struct gb_fleet_node {
+    struct gb_name name;
+    uint64_t uuid;
+    uint64_t incarnation; /* 0 unless alive */
+    bool alive;           /* its lease is there */
+    bool draining;
+    char version[GB_FLEET_VERSION_SIZE];
+    char labels[GB_FLEET_LABELS_SIZE];
+    struct gb_fleet_url urls[GB_FLEET_NETWORKS_MAX];
+    size_t url_count;
+    struct gb_fleet_device devices[GB_FLEET_DEVICES_MAX]; /* free and committed as told last, 0 unless alive */
+    size_t device_count;
+};
+/* NULL: the node is in no network that both know. */
+const char *gb_fleet_url_on(const struct gb_fleet_node *node, const struct gb_name *network);
+
+enum gb_on_partition { GB_ON_PARTITION_SERVE, GB_ON_PARTITION_STOP };
+
+struct gb_fleet_session {
+    struct gb_name name;
+    struct gb_name node;
+    uint64_t epoch;
+    char claim[GB_FLEET_CLAIM_SIZE]; /* told to none but the owner */
+    enum gb_on_partition on_partition;
+    char labels[GB_FLEET_LABELS_SIZE];
+    uint64_t quota_bytes; /* GB_UNLIMITED: none */
+};
+
+/* --- asking ------------------------------------------------------------------------------------------------------- */
+
+/* What is asked, embedded by its owner in a structure of the answer. done runs once on the fleet's thread, without
+ * locks, with error.code GB_OK or the reason: DIRECTORY_UNAVAILABLE, DRAINING and those named below. It does not run
+ * when the function that asks has returned true: the answer is there at once. */
+struct gb_fleet_ask {
+    void (*done)(struct gb_fleet_ask *ask);
+    struct gb_error error;
+    struct gb_fleet_ask *next; /* the fleet's, as what */
+    void *what;
+};
+/* The answer is not wanted any more: done does not run after this. A change that was asked for may be made all the
+ * same. */
+void gb_fleet_leave(struct gb_fleet *fleet, struct gb_fleet_ask *ask);
+
+/* Who owns the session. SESSION_NOT_FOUND only if the directory has confirmed it. Sessions that are found are
+ * remembered for 10 s, and for 10 minutes while the directory does not answer (`stale`); one that is not there for 1 s.
+ * surely: asks a majority of the directory, whatever is remembered. At most 64 look-ups are open: SATURATED beyond. */
+struct gb_fleet_find {
+    struct gb_fleet_ask ask;
+    struct gb_fleet_session session;
+    struct gb_fleet_node owner; /* as the directory has it */
+    bool stale;
+    uint64_t absent_s; /* how long the owner has not been alive, as far as this node knows; 0: it is */
+};
+bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool surely, struct gb_fleet_find *find);
+
+/* Makes this node the owner of a session that none has, at epoch 1 with a new claim; both are set in session->session.
+ * SESSION_EXISTS with the owner in session->owner. A transaction whose answer is lost is looked up by its claim. */
+struct gb_fleet_register {
+    struct gb_fleet_ask ask;
+    struct gb_fleet_session session; /* name, on_partition, labels, quota_bytes are given */
+    struct gb_fleet_node owner;
+};
+void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session);
+/* The same of one that this node owns by that claim: forgets it. One that another owns stays. */
+void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
+
+/* Registered nodes, by their names. The caller frees ret with free(). */
+struct gb_fleet_nodes {
+    struct gb_fleet_ask ask;
+    struct gb_fleet_node *items;
+    size_t count;
+};
+void gb_fleet_list_nodes(struct gb_fleet *fleet, struct gb_fleet_nodes *nodes);
+
+/* Registered sessions by their names, after `after` ("": from the first), `limit` at most; of one node if that is not
+ * "". more: there are others behind. */
+struct gb_fleet_sessions {
+    struct gb_fleet_ask ask;
+    struct gb_name after;
+    struct gb_name node;
+    size_t limit;
+    struct gb_fleet_session *items;
+    size_t count;
+    bool more;
+};
+void gb_fleet_list_sessions(struct gb_fleet *fleet, struct gb_fleet_sessions *sessions);
+
+/* Takes a node that is not alive out of the directory, with its owned keys and its sessions. CONFLICTing ones that are
+ * alive: INVALID_ARGUMENT. NODE_NOT_FOUND. */
+struct gb_fleet_forget {
+    struct gb_fleet_ask ask;
+    struct gb_name node;
+};
+void gb_fleet_forget(struct gb_fleet *fleet, struct gb_fleet_forget *forget);
+
+/* Nodes that would take a session, in the order in which they are to be asked: of those that fit two at random, the one
+ * with more free memory first. NO_NODE_FITS with the reasons counted. select: a JSON object of labels that the node has;
+ * "": any. */
+struct gb_fleet_place {
+    struct gb_fleet_ask ask;
+    char select[GB_FLEET_LABELS_SIZE];
+    uint64_t bytes;         /* of memory that one of its devices has free and uncommitted; 0: any */
+    struct gb_name network; /* on which this node can reach it */
+    struct gb_fleet_node nodes[GB_FLEET_HOPS_MAX];
+    size_t count;
+};
+void gb_fleet_place(struct gb_fleet *fleet, struct gb_fleet_place *place);
+
+/* A small request to another node. connect 1 s, in all 3 s; after 3 failures in a row the node is not asked for 5 s:
+ * NODE_UNREACHABLE. The answer is at most 1 MiB. */
+struct gb_fleet_call {
+    struct gb_fleet_ask ask;
+    const char *method;
+    char url[GB_FLEET_URL_SIZE + 512]; /* whole, with its ticket */
+    char *body;                        /* JSON; NULL: none. The caller's, until done */
+    int status;
+    char *answer; /* NUL-terminated; freed by the caller with free() */
+    size_t bytes;
+};
+void gb_fleet_call(struct gb_fleet *fleet, struct gb_fleet_call *call);
+
+/* --- tickets ------------------------------------------------------------------------------------------------------ */
+
+/* A ticket lets one request through at one node for five minutes: it was permitted at another. It is bound to the
+ * method, the path, the query without the ticket, and the node. who: the name of the token, for the audit. */
+#define GB_FLEET_TICKET_SIZE 320
+/* Returns 0, or -1 with DIRECTORY_UNAVAILABLE: no key is known yet. */
+int gb_fleet_ticket_make(struct gb_fleet *fleet, const char *method, const char *path, const char *query,
+                         const struct gb_name *node, const char *who, char ret[GB_FLEET_TICKET_SIZE],
+                         struct gb_error *err);
+/* Returns 0 with the name of the token, or -1 with TICKET_INVALID: false, expired, or for something else. */
+int gb_fleet_ticket_check(struct gb_fleet *fleet, const char *ticket, const char *method, const char *path,
+                          const char *query, char *ret_who, size_t who_size, struct gb_error *err);
+
+/* --- without a daemon --------------------------------------------------------------------------------------------- */
+
+/* [blocks] Makes the fleet's meta record in an empty directory. 1: it was there. -1: DIRECTORY_UNAVAILABLE. Only the
+ * endpoints, files and name of config are used. */
+int gb_fleet_init(const struct gb_fleet_config *config, char ret_uuid[40], struct gb_error *err);
+
+#endif
