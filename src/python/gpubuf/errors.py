@@ -25,8 +25,8 @@ __all__ = [
     "LocalOnly", "LeaseNotFound", "MapNotPermitted", "TlsFailed", "BadCall", "BadArgument", "BadType", "Closed", "Escaped",
     "Adopted", "CannotAdopt", "StorageFull", "StoreUnavailable", "StorageFailed", "StorageUnavailable", "ContentDamaged", "NotLoaded",
     "CheckpointNotFound", "CheckpointExists", "CheckpointIncomplete",
-    "OwnerAbsent", "OwnerUnknown", "DirectoryUnavailable", "NodeUnreachable", "NoNodeFits", "TicketInvalid", "NodeNotFound", "NodeAlive",
-    "NotHere",
+    "OwnerAbsent", "OwnerUnknown", "DirectoryUnavailable", "NodeUnreachable", "NoNodeFits", "TicketInvalid", "NodeNotFound",
+    "NodeAlive", "NotHere",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -265,7 +265,7 @@ class NotLoaded(Unavailable, code="not_loaded", status=503, retryable=True): """
 class CheckpointNotFound(NotFound, code="checkpoint_not_found", status=404): """No such checkpoint"""
 class CheckpointExists(AlreadyExists, code="checkpoint_exists", status=409): """A checkpoint of that name exists"""
 class CheckpointIncomplete(Conflict, code="checkpoint_incomplete", status=409): """The checkpoint is not complete"""
-class OwnerAbsent(Unavailable, code="owner_absent", status=503, retryable=True): """The node of the session does not answer to its fleet"""
+class OwnerAbsent(Unavailable, code="owner_absent", status=503, retryable=True): """The node that has the session is not there"""
 class OwnerUnknown(Unavailable, code="owner_unknown", status=503, retryable=True): """Which node has the session is not known"""
 class DirectoryUnavailable(Unavailable, code="directory_unavailable", status=503, retryable=True): """The fleet's directory does not answer"""
 class NodeUnreachable(Unavailable, code="node_unreachable", status=503, retryable=True): """The node cannot be reached from here"""
@@ -273,4 +273,4 @@ class NoNodeFits(NoMemory, code="no_node_fits", status=507, retryable=True): """
 class TicketInvalid(AccessDenied, code="ticket_invalid", status=401): """The ticket is not valid"""
 class NodeNotFound(NotFound, code="node_not_found", status=404): """No such node"""
 class NodeAlive(Conflict, code="node_alive", status=409): """The node is alive"""
-class NotHere(Conflict, code="not_here", status=409): """The session is on another node"""
+class NotHere(Conflict, code="not_here", status=409): """The session is at another node"""
