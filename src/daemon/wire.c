@@ -35,9 +35,11 @@ static unsigned or_by_cores(uint64_t given, unsigned least, unsigned most) {
 static const struct gb_log *access_log;
 
 static void ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end) {
+    const struct gb_http_text *shown = request->shown.s ? &request->shown : &request->target;
+
     gb_api_ended(app, request, end);
     gb_log(access_log, GB_LOG_DEBUG, "request", "%s %s %.*s %d %.3f ms", request->id,
-           gb_http_method_name(request->method), (int)request->target.len, request->target.s, end->status,
+           gb_http_method_name(request->method), (int)shown->len, shown->s, end->status,
            (double)end->ns / 1e6);
 }
 
