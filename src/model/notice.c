@@ -48,7 +48,7 @@ int gb_notice_types_parse(const char *text, size_t len, uint64_t *ret_mask, stru
         if (!more)
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                                 "no type of event begins with \"%s\"; types begin with session., pool., buffer., "
-                                "memory., quota., lease., device., storage., daemon. or feed.",
+                                "memory., quota., lease., device., storage., daemon., checkpoint., fleet. or feed.",
                                 gb_word_quote(text + at, n, quoted));
         mask |= more;
         at += n + 1;
