@@ -63,6 +63,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def any(self):
         node, fleet = self.server.node, self.server.node.fleet
+        if not node.alive:
+            self.close_connection = True  # one that was open before it stopped
+            return None
         request = Request(self.command, self.path, dict(self.headers))
         node.requests.append(request)
         parts = urllib.parse.urlsplit(self.path)
@@ -88,7 +91,8 @@ class Handler(BaseHTTPRequestHandler):
     def redirect(self, to, parts):
         ticket = secrets.token_hex(8)
         self.server.node.fleet.tickets[ticket] = (self.command, parts.path, to.name)
-        query = "&".join(filter(None, (parts.query, f"via=1.1&ticket={ticket}")))
+        own = [pair for pair in parts.query.split("&") if pair and pair.partition("=")[0] not in ("via", "ticket")]
+        query = "&".join([*own, "via=1.1", f"ticket={ticket}"])
         self.reply(307, {"node": to.name, "url": to.url, "epoch": 1},
                    {"Location": f"{to.url}{parts.path}?{query}", "Cache-Control": "no-store", "Gpubuf-Owner": to.name, "Connection": "close"})
         self.close_connection = True
@@ -155,14 +159,14 @@ class Handler(BaseHTTPRequestHandler):
         owner = fleet.sessions.get(session)
         if owner is None and session != "default":
             return self.problem(404, "session_not_found")
+        if node.unknowing:
+            return self.problem(503, "owner_unknown")
         if owner is not None and owner is not node:
             if not owner.alive:
                 return self.problem(503, "owner_absent", headers={"Retry-After": "10"}, node=owner.name, absent_s=12)
             if way and way[-1] == "map":
                 return self.problem(409, "not_here", node=owner.name)
             return self.redirect(owner, parts)
-        if node.unknowing:
-            return self.problem(503, "owner_unknown")
         if way[:1] == ["buffers"] and way[-1] == "data":
             return self.data_route(request, session, way[1])
         if way == ["buffers"]:

@@ -98,7 +98,7 @@ class Forgetful(dict):
 
 def test_a_circle_ends(fleet):
     fleet["b"].fleet = other = Fleet()
-    other.sessions["s"] = fleet["a"]
+    other.sessions["s"], other.tickets = fleet["a"], fleet.tickets
     try:
         Cli(fleet["a"].url, "s")("sessions", "show", "s").expect(FAILED)
         assert len(fleet["a"].requests) == len(fleet["b"].requests) == 2
@@ -227,7 +227,7 @@ def test_what_is_in_no_directory_goes_to_the_first_node(fleet):
     before = len(fleet["a"].requests)
     Cli(None, "s", GPUBUF_FLEET=fleet["a"].url)("--url", fleet["c"].url, "ls").expect()
     assert len(fleet["a"].requests) == before and len(fleet["c"].requests) == 1
-    Cli(None, "s", GPUBUF_FLEET="no address")("ls").expect(USAGE)
+    Cli(None, "s", GPUBUF_FLEET="ftp://a")("ls").expect(USAGE)
 
 
 def test_hosts_of_the_fleet(fleet):
