@@ -1,7 +1,6 @@
 #include "fleet/http_client.h"
 
 #include <curl/curl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 
 struct gb_http_client {
     CURLM *multi;
+    bool begun;
     char *ca;
     char *cert;
     char *key;
@@ -30,13 +30,6 @@ uint64_t gb_boot_ms(void) {
 
 /* --- the client --------------------------------------------------------------------------------------------------- */
 
-static CURLcode global;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void init_global(void) {
-    global = curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
 static bool copy(const char *text, char **ret) {
     *ret = NULL;
     if (!text || text[0] == '\0')
@@ -46,12 +39,13 @@ static bool copy(const char *text, char **ret) {
 }
 
 struct gb_http_client *gb_http_client_new(const struct gb_http_client_files *files, struct gb_error *err) {
-    struct gb_http_client *client;
+    struct gb_http_client *client = calloc(1, sizeof(*client));
 
-    pthread_once(&once, init_global);
-    client = calloc(1, sizeof(*client));
-    if (client && global == CURLE_OK)
+    /* Counted by libcurl, so that it is not for others to know who was first. */
+    if (client && curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK) {
+        client->begun = true;
         client->multi = curl_multi_init();
+    }
     if (!client || !client->multi || !copy(files->ca, &client->ca) || !copy(files->cert, &client->cert) ||
         !copy(files->key, &client->key)) {
         gb_error_set(err, GB_ERR_INTERNAL, "libcurl does not start");
@@ -67,6 +61,8 @@ void gb_http_client_free(struct gb_http_client *client) {
         return;
     if (client->multi)
         curl_multi_cleanup(client->multi);
+    if (client->begun)
+        curl_global_cleanup();
     free(client->ca);
     free(client->cert);
     free(client->key);
