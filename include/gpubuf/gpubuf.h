@@ -43,6 +43,7 @@
 #include <gpubuf/calls.h>
 #include <gpubuf/data.h>
 #include <gpubuf/feed.h>
+#include <gpubuf/fleet.h>
 #include <gpubuf/map.h>
 
 #endif

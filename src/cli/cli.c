@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/fleet.h"
 #include "cli/hint.h"
 #include "cli/signals.h"
 
@@ -139,7 +140,7 @@ static void trace(void *arg, const char *line) {
 int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_client **ret) {
     struct gpubuf_options options = {0};
 
-    options.url = url != NULL ? url : cli->options.url;
+    options.url = url != NULL ? url : cli->options.url != NULL ? cli->options.url : cli->node;
     options.socket = socket != NULL ? socket : cli->options.socket;
     options.token = cli->token;
     options.cacert = cli->options.cacert;
@@ -174,8 +175,7 @@ int gb_cli_flush(struct gb_cli *cli, int status) {
     return gb_cli_refused(cli, GB_CLI_FAILED, "standard output cannot be written: %s", strerror(error));
 }
 
-int gb_cli_run(struct gb_cli *cli, int argc, char **argv) {
-    struct gb_cli_signals signals;
+int gb_cli_begin(struct gb_cli *cli) {
     int rc = read_token(cli);
 
     if (rc != 0)
@@ -183,18 +183,35 @@ int gb_cli_run(struct gb_cli *cli, int argc, char **argv) {
     cli->session = cli->options.session != NULL ? cli->options.session : getenv("GPUBUF_SESSION");
     if (cli->session == NULL || cli->session[0] == '\0')
         cli->session = "default";
-    if (gb_cli_open(cli, NULL, NULL, &cli->client) < 0) {
-        rc = gb_cli_failed(cli);
-    } else if (gb_cli_signals_begin(&signals, cli) < 0) {
+    if (gb_cli_fleet_choose(cli) < 0 || gb_cli_open(cli, NULL, NULL, &cli->client) < 0)
+        return gb_cli_failed(cli);
+    return GB_CLI_DONE;
+}
+
+void gb_cli_end(struct gb_cli *cli) {
+    gpubuf_close(cli->client);
+    cli->client = NULL;
+    free(cli->token);
+    cli->token = NULL;
+    free(cli->node);
+    cli->node = NULL;
+}
+
+int gb_cli_run(struct gb_cli *cli, int argc, char **argv) {
+    struct gb_cli_signals signals;
+    int rc = gb_cli_begin(cli);
+
+    if (rc != GB_CLI_DONE) {
+        gb_cli_end(cli);
+        return rc;
+    }
+    if (gb_cli_signals_begin(&signals, cli) < 0) {
         rc = gb_cli_refused(cli, GB_CLI_FAILED, "no thread can be started for signals: %s", strerror(errno));
     } else {
         rc = cli->command->run(cli, argc, argv);
         gb_cli_signals_end(&signals);
     }
     rc = gb_cli_flush(cli, rc);
-    gpubuf_close(cli->client);
-    cli->client = NULL;
-    free(cli->token);
-    cli->token = NULL;
+    gb_cli_end(cli);
     return gb_cli_end_of(cli, rc);
 }

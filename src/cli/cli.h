@@ -35,6 +35,7 @@ struct gb_cli {
     const char *host;    /* of --hosts; NULL without */
     gpubuf_client *client;
     char *token; /* malloc'd or NULL */
+    char *node;  /* URL of a fleet's node that the command asks, malloc'd; NULL: no fleet is named */
     struct gpubuf_error error;
     atomic_int interrupted;  /* the signal that came; 0: none */
     struct termios terminal; /* as it was, where raw */
@@ -51,6 +52,11 @@ int gb_cli_run(struct gb_cli *cli, int argc, char **argv);
 int gb_cli_flush(struct gb_cli *cli, int status);
 /* Runs it on each host of the list, in a process of its own. */
 int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv);
+
+/* Reads the token, chooses the session and the node of a fleet, opens cli->client. GB_CLI_DONE, or the exit status of
+ * what was said. gb_cli_end() undoes it in either case. */
+int gb_cli_begin(struct gb_cli *cli);
+void gb_cli_end(struct gb_cli *cli);
 
 /* Makes a client: url and socket NULL for those of the options. */
 int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_client **ret);

@@ -22,8 +22,10 @@ static void offer_words(const char *start, const char *words) {
     }
 }
 
+typedef json_t *list_fn(struct gb_cli *cli, const char *target);
+
 /* Names that the daemon has. Silent when it does not answer. */
-static void offer_names(struct gb_cli *cli, const char *start, const char *format, const char *key) {
+static void offer_listed(struct gb_cli *cli, list_fn *list, const char *start, const char *format, const char *key) {
     char target[GB_CLI_PATH];
     gpubuf_client *usual = cli->client;
     gpubuf_client *hasty;
@@ -35,13 +37,17 @@ static void offer_names(struct gb_cli *cli, const char *start, const char *forma
     if (gb_cli_target(cli, target, format, cli->session) < 0 || gb_cli_open(cli, NULL, NULL, &hasty) < 0)
         return;
     cli->client = hasty;
-    items = gb_cli_list(cli, target);
+    items = list(cli, target);
     cli->client = usual;
     gpubuf_close(hasty);
     json_array_foreach(items, i, item) {
         offer(start, gb_cli_text(item, key));
     }
     json_decref(items);
+}
+
+static void offer_names(struct gb_cli *cli, const char *start, const char *format, const char *key) {
+    offer_listed(cli, gb_cli_list, start, format, key);
 }
 
 /* "add|rm" */
@@ -80,7 +86,10 @@ static void offer_value(struct gb_cli *cli, const char *start, const char *what)
         offer_names(cli, start, "/v1/sessions/{}/uploads", "id");
     else if (strcmp(what, "LEASE") == 0)
         offer_names(cli, start, "/v1/leases", "lease");
-    else if (strcmp(what, "COMMAND") == 0) {
+    else if (strcmp(what, "ITEM") == 0) {
+        offer_listed(cli, gb_cli_items, start, "/v1/fleet/nodes", "name");
+        offer_names(cli, start, "/v1/fleet/sessions", "name");
+    } else if (strcmp(what, "COMMAND") == 0) {
         size_t i;
 
         for (i = 0; i < gb_cli_commands_count; i++)
@@ -136,7 +145,7 @@ static void offer_options(const char *start, const struct gb_cli_command *comman
 int gb_cli_run_complete(struct gb_cli *cli, int argc, char **argv) {
     const struct gb_cli_command *command = NULL;
     const struct gb_cli_option_spec *open = NULL; /* the option whose value comes next */
-    char what[64] = "COMMAND";
+    char what[96] = "COMMAND";
     const char *last = argc > 0 ? argv[argc - 1] : "";
     int position = 0;
     int i;

@@ -119,7 +119,7 @@ static void help_command(FILE *out, const struct gb_cli_command *command) {
 }
 
 void gb_cli_help(FILE *out, const struct gb_cli_command *command) {
-    char left[64];
+    char left[128];
     size_t i;
 
     if (command != NULL) {

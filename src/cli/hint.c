@@ -30,6 +30,11 @@ static bool own_path(const struct gb_cli *cli, json_t *problem) {
     return strcmp(cli->command->name, "call") != 0;
 }
 
+static bool of_etcd(const struct gb_cli *cli, json_t *problem) {
+    (void)problem;
+    return cli->options.etcd != NULL;
+}
+
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
 #define ALWAYS NULL
@@ -37,6 +42,7 @@ static bool own_path(const struct gb_cli *cli, json_t *problem) {
 #define BARRED barred
 #define MAY_PASS may_pass
 #define OWN_PATH own_path
+#define OF_ETCD of_etcd
 
 static const struct {
     int code;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/fleet.h"
 #include "cli/progress.h"
 #include "cli/signals.h"
 
@@ -221,6 +222,23 @@ static int run(struct fleet *fleet) {
     return verdict(fleet);
 }
 
+/* 0, or the exit status of what was said. */
+static int read_hosts(struct gb_cli *cli, struct gb_cli_hosts *ret) {
+    const char *text = cli->options.hosts;
+    int rc = GB_CLI_DONE;
+
+    if (text[0] != '@') {
+        if (gb_cli_hosts_read(text, ret) < 0)
+            rc = gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s: %s", text, strerror(errno));
+        return rc;
+    }
+    rc = gb_cli_begin(cli);
+    if (rc == GB_CLI_DONE && gb_cli_fleet_hosts(cli, text + 1, ret) < 0)
+        rc = gb_cli_failed(cli);
+    gb_cli_end(cli);
+    return rc;
+}
+
 int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
     struct fleet fleet = {.cli = cli, .argc = argc, .argv = argv, .parallel = PARALLEL, .timeout_s = TIMEOUT_S};
     sigset_t set;
@@ -232,8 +250,11 @@ int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
         return gb_cli_refused(cli, GB_CLI_USAGE, "--parallel is a number from 1 to %d", PARALLEL_MOST);
     if (cli->options.timeout > 0)
         fleet.timeout_s = cli->options.timeout;
-    if (gb_cli_hosts_read(cli->options.hosts, &fleet.hosts) < 0)
-        return gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s: %s", cli->options.hosts, strerror(errno));
+    rc = read_hosts(cli, &fleet.hosts);
+    if (rc != GB_CLI_DONE) {
+        gb_cli_hosts_done(&fleet.hosts);
+        return rc;
+    }
     gb_cli_signals_fatal(&set);
     sigprocmask(SIG_BLOCK, &set, &fleet.before);
     signal(SIGPIPE, SIG_IGN); /* who reads along may leave: the hosts behind are still to be asked */

@@ -24,9 +24,22 @@ static char *url_of(const char *name) {
     return url;
 }
 
-static int add(struct gb_cli_hosts *hosts, const char *text, size_t n) {
+int gb_cli_hosts_add(struct gb_cli_hosts *hosts, const char *name, const char *url) {
     struct gb_cli_host host = {.fds = {-1, -1}};
-    struct gb_cli_host *items;
+    struct gb_cli_host *items = realloc(hosts->items, (hosts->count + 1) * sizeof *items);
+
+    if (items == NULL)
+        return -1;
+    hosts->items = items;
+    host.name = strdup(name);
+    host.url = url != NULL ? strdup(url) : host.name != NULL ? url_of(name) : NULL;
+    items[hosts->count++] = host;
+    return host.name != NULL && host.url != NULL ? 0 : -1;
+}
+
+static int add(struct gb_cli_hosts *hosts, const char *text, size_t n) {
+    char *name;
+    int rc;
 
     while (n > 0 && strchr(" \t\r\n", text[n - 1]) != NULL)
         n--;
@@ -36,14 +49,10 @@ static int add(struct gb_cli_hosts *hosts, const char *text, size_t n) {
     }
     if (n == 0)
         return 0;
-    items = realloc(hosts->items, (hosts->count + 1) * sizeof *items);
-    if (items == NULL)
-        return -1;
-    hosts->items = items;
-    host.name = strndup(text, n);
-    host.url = host.name != NULL ? url_of(host.name) : NULL;
-    items[hosts->count++] = host;
-    return host.url != NULL ? 0 : -1;
+    name = strndup(text, n);
+    rc = name != NULL ? gb_cli_hosts_add(hosts, name, NULL) : -1;
+    free(name);
+    return rc;
 }
 
 static int read_file(FILE *file, struct gb_cli_hosts *hosts) {

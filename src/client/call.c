@@ -110,6 +110,9 @@ union any_record {
     struct gpubuf_tensors tensors;
     struct gpubuf_batch batch;
     struct gpubuf_stats stats;
+    struct gpubuf_fleet fleet;
+    struct gpubuf_node node;
+    struct gpubuf_fleet_session fleet_session;
     char time[GPUBUF_TIME_SIZE];
 };
 

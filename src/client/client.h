@@ -170,6 +170,9 @@ json_t *gbc_json_of(const char *key, json_t *value);
 json_t *gbc_buffer_json(struct gbc_request *request, const char *key, const char *buffer,
                         const struct gpubuf_buffer_params *params);
 
+/* What a session is to be; session NULL: without its name. */
+json_t *gbc_session_json(struct gbc_request *request, const char *session, const struct gpubuf_session_params *params);
+
 /* Adds to a JSON object; value NULL, and what is not set, is left out. */
 void gbc_put_text(json_t *object, const char *key, const char *value);
 void gbc_put_opt(json_t *object, const char *key, struct gpubuf_opt value);  /* GPUBUF_NO_LIMIT is null */
@@ -180,6 +183,9 @@ void gbc_put_device(json_t *object, const char *key, const char *device);    /* 
 void gbc_put_json(struct gbc_request *request, json_t *object, const char *key, const char *text);
 
 uint64_t gbc_now_ms(void);
+
+/* Whether the host of a URL is this machine, whatever its name service says. */
+bool gbc_is_loopback(const char *url);
 
 /* libcurl's own beginning and end, counted by it. */
 int gbc_http_begin(void);

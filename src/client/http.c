@@ -16,6 +16,7 @@
 #define PAUSE_FIRST_MS 50
 #define PAUSE_MAX_MS 2000
 #define RETRY_AFTER_MAX_S 10
+#define REDIRECTED 1 /* of an attempt */
 
 uint64_t gbc_now_ms(void) {
     struct timespec now;
@@ -56,6 +57,8 @@ void gbc_conn_free(struct gbc_conn *conn) {
     curl_easy_cleanup(conn->easy);
     curl_multi_cleanup(conn->multi);
     gbc_reply_done(&conn->reply);
+    gbc_text_done(&conn->hop);
+    gbc_text_done(&conn->origin);
     free(conn);
 }
 
@@ -128,7 +131,7 @@ static int unreached(struct gbc_conn *conn, const char *said, struct gpubuf_erro
     char why[GBC_REFUSAL_SIZE];
     long number = 0;
 
-    if (conn->set->socket)
+    if (conn->set->socket && conn->hops == 0)
         curl_easy_getinfo(conn->easy, CURLINFO_OS_ERRNO, &number);
     if (number == EACCES || number == EPERM) {
         gbc_socket_refusal(conn->set->socket, why, sizeof(why));
@@ -136,11 +139,11 @@ static int unreached(struct gbc_conn *conn, const char *said, struct gpubuf_erro
     } else if (number != 0 && strerrordesc_np((int)number)) { /* libcurl speaks of a host and a port */
         said = strerrordesc_np((int)number);
     }
-    return gbc_error_set(err, GPUBUF_CANNOT_CONNECT, "%s cannot be reached: %s", conn->set->url, said);
+    return gbc_error_set(err, GPUBUF_CANNOT_CONNECT, "%s cannot be reached: %s", gbc_redirect_origin(conn), said);
 }
 
 static int told(struct gbc_conn *conn, CURLcode code, struct gpubuf_error *err) {
-    const char *url = conn->set->url;
+    const char *url = gbc_redirect_origin(conn);
     const char *said = conn->said[0] != '\0' ? conn->said : curl_easy_strerror(code);
 
     if (conn->inner.code != GPUBUF_OK) {
@@ -148,7 +151,7 @@ static int told(struct gbc_conn *conn, CURLcode code, struct gpubuf_error *err) 
             *err = conn->inner;
         return -1;
     }
-    if (gbc_peer_explain(conn, code, false, said, err) < 0)
+    if (!gbc_redirect_away(conn) && gbc_peer_explain(conn, code, false, said, err) < 0)
         return -1;
     switch (code) {
     case CURLE_COULDNT_CONNECT:
@@ -173,13 +176,13 @@ static int told(struct gbc_conn *conn, CURLcode code, struct gpubuf_error *err) 
     }
 }
 
-/* A gpubufd gives none. To follow one could take the token to another host, or out of TLS. */
+/* A gpubufd gives none but within a fleet. To follow one could take the token to another host, or out of TLS. */
 static int redirected(struct gbc_conn *conn, struct gpubuf_error *err) {
     const char *to = conn->reply.location.bytes > 0 ? conn->reply.location.data : "nowhere";
 
     return gbc_error_set(err, GPUBUF_BAD_ANSWER,
                          "%s redirects to %.256s (status %d), which is not followed: give the daemon's own address",
-                         conn->set->url, to, conn->reply.status);
+                         gbc_redirect_origin(conn), to, conn->reply.status);
 }
 
 /* While there are tokens, the paths from /v1 on need one. */
@@ -209,16 +212,16 @@ static int judge(struct gbc_conn *conn, struct gpubuf_error *err) {
     const struct gbc_text *body = &conn->reply.body;
 
     if (conn->reply.status < 100)
-        return gbc_error_set(err, GPUBUF_BAD_ANSWER, "%s gave no HTTP status", conn->set->url);
+        return gbc_error_set(err, GPUBUF_BAD_ANSWER, "%s gave no HTTP status", gbc_redirect_origin(conn));
     if (conn->reply.status != 400)
         atomic_store(&conn->set->spoken, 1);
     if (conn->reply.status >= 300 && conn->reply.status < 400 && conn->reply.status != 304)
         return redirected(conn, err);
     if (conn->reply.status < 400)
         return body->failed ? gbc_error_memory(err) : 0;
-    if (conn->reply.status == 401 && atomic_load(&conn->set->let_in))
+    if (conn->reply.status == 401 && atomic_load(&conn->set->let_in) && !gbc_redirect_away(conn))
         return token_ended(conn, err);
-    if (conn->reply.status == 400 && gbc_peer_other_scheme(conn, err) < 0)
+    if (conn->reply.status == 400 && !gbc_redirect_away(conn) && gbc_peer_other_scheme(conn, err) < 0)
         return -1;
     gbc_error_problem(err, conn->reply.status, body->failed ? NULL : body->data, body->failed ? 0 : body->bytes);
     if (err)
@@ -253,6 +256,8 @@ static int attempt(struct gbc_conn *conn, struct gbc_request *request, struct gp
         atomic_store(&conn->set->let_in, 1);
     if (r < 0)
         return -1;
+    if (conn->answered && gbc_redirect_is(&conn->reply))
+        return REDIRECTED;
     return code == CURLE_OK ? judge(conn, err) : told(conn, code, err);
 }
 
@@ -266,6 +271,12 @@ static bool may_pass(const struct gbc_conn *conn, const struct gpubuf_error *why
     return conn->reply.rate_limited || !named;
 }
 
+/* What passes, and not within seconds. */
+static bool takes_long(int code) {
+    return code == GPUBUF_TIMED_OUT || code == GPUBUF_NOT_LOADED || code == GPUBUF_OWNER_ABSENT ||
+           code == GPUBUF_NODE_UNREACHABLE;
+}
+
 /* The request was not carried out and may succeed later, or its outcome is unknown and it is idempotent. A load is
  * waited for in another way: gpubuf_buffer_load(). */
 static bool may_repeat(const struct gbc_conn *conn, const struct gpubuf_error *why) {
@@ -275,14 +286,14 @@ static bool may_repeat(const struct gbc_conn *conn, const struct gpubuf_error *w
 
     if (request->once)
         return false;
-    if (why->code == GPUBUF_CANNOT_CONNECT)
+    if (why->code == GPUBUF_CANNOT_CONNECT || why->code == GPUBUF_TICKET_INVALID)
         return true;
     if (!reads && !writes && !request->keyed)
         return false;
     if (why->status == 429 && !may_pass(conn, why))
         return false;
     if (why->status == 503 || why->status == 429)
-        return why->retryable && why->code != GPUBUF_TIMED_OUT && why->code != GPUBUF_NOT_LOADED;
+        return why->retryable && !takes_long(why->code);
     return why->code == GPUBUF_CONNECTION_LOST && (reads || request->keyed || !request->conditional);
 }
 
@@ -312,7 +323,8 @@ static void trace(struct gbc_conn *conn, const struct gbc_request *request, uint
 
     if (!conn->set->trace || request->mute)
         return;
-    gbc_text_addf(&line, "%s %s -> ", request->method, request->target.data);
+    /* A URL of another node has a ticket in it: it is left out. */
+    gbc_text_addf(&line, "%s %s%s -> ", request->method, conn->hops > 0 ? conn->origin.data : "", request->target.data);
     if (conn->reply.status > 0)
         gbc_text_addf(&line, "%d", conn->reply.status);
     if (why->code != GPUBUF_OK)
@@ -328,9 +340,25 @@ static void reconsider(struct gbc_conn *conn, struct gpubuf_error *why) {
     struct gpubuf_error found;
 
     gbc_error_init(&found);
-    if (why->code == GPUBUF_CONNECTION_LOST && !conn->set->tls &&
+    if (why->code == GPUBUF_CONNECTION_LOST && !conn->set->tls && !gbc_redirect_away(conn) &&
         gbc_peer_explain(conn, conn->code, true, "", &found) < 0)
         *why = found;
+}
+
+/* One attempt at the client's own daemon, and where that is a node of a fleet, at those that it names. */
+static int attempt_all(struct gbc_conn *conn, struct gbc_request *request, struct gpubuf_error *err) {
+    int r;
+
+    gbc_redirect_home(conn);
+    do {
+        uint64_t began_ms = gbc_now_ms();
+
+        r = interrupted(conn, err) < 0 ? -1 : attempt(conn, request, err);
+        trace(conn, request, began_ms, err);
+        if (r == REDIRECTED && gbc_redirect_take(conn, err) < 0)
+            return -1;
+    } while (r == REDIRECTED);
+    return r;
 }
 
 int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubuf_error *err) {
@@ -347,14 +375,12 @@ int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubu
     }
     for (tries = 0;; tries++) {
         struct gpubuf_error why;
-        uint64_t began_ms = gbc_now_ms();
         uint64_t ms = pause_ms;
         int r;
 
         gbc_error_init(&why);
         conn->request = request;
-        r = interrupted(conn, &why) < 0 ? -1 : attempt(conn, request, &why);
-        trace(conn, request, began_ms, &why);
+        r = attempt_all(conn, request, &why);
         /* What was deleted before the connection was lost is not found the second time. */
         if (r < 0 && lost && why.status == 404 && strcmp(request->method, "DELETE") == 0) {
             conn->reply.status = 204;

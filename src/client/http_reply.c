@@ -89,7 +89,7 @@ static void take(struct gbc_reply *reply, const char *name, const char *value) {
 }
 
 void gbc_reply_line(struct gbc_reply *reply, const char *line, size_t bytes, bool *ret_end) {
-    char text[1024];
+    char text[8192]; /* a Location has a name, a query and a ticket */
     char *colon;
 
     while (bytes > 0 && (line[bytes - 1] == '\r' || line[bytes - 1] == '\n' || line[bytes - 1] == ' '))

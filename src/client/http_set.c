@@ -107,7 +107,7 @@ static int add_headers(struct gbc_conn *conn) {
 
     for (at = 0; at < request->headers.bytes; at += strlen(request->headers.data + at) + 1)
         r |= add_header(conn, request->headers.data + at);
-    if (conn->set->token) {
+    if (conn->set->token && !gbc_redirect_away(conn)) {
         gbc_text_addf(&line, "Authorization: Bearer %s", conn->set->token);
         r |= line.failed ? -1 : add_header(conn, line.data);
         gbc_text_done(&line);
@@ -124,12 +124,13 @@ static int add_headers(struct gbc_conn *conn) {
 
 static void set_where(struct gbc_conn *conn, const char *url) {
     const struct gbc_settings *set = conn->set;
+    bool local = conn->hops > 0 ? gbc_is_loopback(url) : set->local;
 
     curl_easy_setopt(conn->easy, CURLOPT_URL, url);
     curl_easy_setopt(conn->easy, CURLOPT_PATH_AS_IS, 1l);
-    if (set->socket)
+    if (set->socket && conn->hops == 0)
         curl_easy_setopt(conn->easy, CURLOPT_UNIX_SOCKET_PATH, set->socket);
-    if (set->local)
+    if (local)
         curl_easy_setopt(conn->easy, CURLOPT_PROXY, "");
     curl_easy_setopt(conn->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(conn->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)set->connect_ms);
@@ -181,13 +182,16 @@ int gbc_conn_set(struct gbc_conn *conn, struct gpubuf_error *err) {
     struct gbc_text url = {.data = NULL};
 
     curl_easy_reset(conn->easy);
-    gbc_text_addf(&url, "%s%s", conn->set->base, request->target.data);
+    if (conn->hops > 0)
+        gbc_text_add(&url, conn->hop.data, conn->hop.bytes);
+    else
+        gbc_text_addf(&url, "%s%s", conn->set->base, request->target.data);
     if (url.failed || add_headers(conn) < 0) {
         gbc_text_done(&url);
         return gbc_error_memory(err);
     }
     set_where(conn, url.data);
-    if (conn->set->tls)
+    if (strncmp(url.data, "https:", 6) == 0)
         set_tls(conn);
     gbc_text_done(&url);
     if (head)

@@ -10,6 +10,7 @@ struct gathering {
     gbc_record_fn *record;
     size_t size;
     json_t *all;
+    bool paged; /* another page may follow */
 };
 
 static int take_page(const json_t *object, void *arg) {
@@ -19,7 +20,7 @@ static int take_page(const json_t *object, void *arg) {
     char *grown;
     size_t i;
 
-    if (!json_is_array(items) || !json_object_get(object, "next_cursor"))
+    if (!json_is_array(items) || (g->paged && !json_object_get(object, "next_cursor")))
         return -1;
     gbc_read_text(object, "next_cursor", g->list.next_cursor, sizeof(g->list.next_cursor));
     grown = realloc(g->list.items, (g->list.count + more + 1) * g->size);
@@ -71,7 +72,7 @@ static int gather(gpubuf_client *client, const struct gbc_request *request, cons
 
 int gbc_list(gpubuf_client *client, struct gbc_request *request, const struct gpubuf_page *page, gbc_record_fn *record,
              size_t size, struct gbc_list *ret, struct gpubuf_error *err) {
-    struct gathering g = {.record = record, .size = size, .all = json_array()};
+    struct gathering g = {.record = record, .size = size, .all = json_array(), .paged = !page || page->limit > 0};
     int r = gather(client, request, page, &g, err);
 
     gbc_request_done(request);

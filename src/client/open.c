@@ -63,9 +63,9 @@ static char *find_socket(void) {
 /* --- addresses ---------------------------------------------------------------------------------------------------- */
 
 /* A name may begin with 127. and lie anywhere: only addresses count, and the one name that stays on the machine. */
-static bool is_loopback(const char *base) {
-    const char *host = strstr(base, "://") + 3;
-    size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, "/:");
+bool gbc_is_loopback(const char *url) {
+    const char *host = strstr(url, "://") + 3;
+    size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, "/:?");
     unsigned char address[4];
     char text[64];
 
@@ -105,7 +105,7 @@ static int take_http(struct gbc_settings *set, struct gpubuf_error *err) {
     set->base = strndup(set->url, n);
     if (!set->base)
         return gbc_error_memory(err);
-    set->local = is_loopback(set->base);
+    set->local = gbc_is_loopback(set->base);
     set->tls = strncmp(set->base, "https://", 8) == 0;
     return 0;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "client/read.h"
+#include "client/text.h"
 
 /* Within a function with `r` (the record) and `o` (the object): a field of the same name. */
 #define TEXT(field) gbc_read_text(o, #field, r->field, sizeof(r->field))
@@ -384,4 +385,85 @@ int gbc_record_stats(const json_t *o, void *ret) {
     r->mirror_copies = gbc_read_u64(json_object_get(moved, "mirror"), "copies");
     r->mirror_copy_bytes = gbc_read_u64(json_object_get(moved, "mirror"), "bytes");
     return json_is_object(buffers) ? 0 : -1;
+}
+
+int gbc_record_fleet(const json_t *o, void *ret) {
+    RECORD(gpubuf_fleet);
+
+    TEXT(state);
+    TEXT(since);
+    TEXT(why);
+    TEXT(fleet);
+    TEXT(node);
+    TEXT(cluster_id);
+    U64(incarnation);
+    BOOL(draining);
+    return NAMED(state);
+}
+
+/* The network "default", else the first. */
+static const char *usual_url(const json_t *urls) {
+    const char *url = json_string_value(json_object_get(urls, "default"));
+
+    return url ? url : json_string_value(json_object_iter_value(json_object_iter((json_t *)(uintptr_t)urls)));
+}
+
+int gbc_record_node(const json_t *o, void *ret) {
+    const json_t *devices = json_object_get(o, "devices");
+    const json_t *device;
+    size_t i;
+    RECORD(gpubuf_node);
+
+    TEXT(name);
+    TEXT(version);
+    BOOL(alive);
+    BOOL(draining);
+    U64(incarnation);
+    gbc_copy(r->url, sizeof(r->url), usual_url(json_object_get(o, "urls")));
+    r->devices = json_array_size(devices);
+    json_array_foreach(devices, i, device) {
+        r->bytes += gbc_read_u64(device, "bytes");
+        r->free_bytes += gbc_read_u64(device, "free_bytes");
+        r->committed_bytes += gbc_read_u64(device, "committed_bytes");
+    }
+    return NAMED(name);
+}
+
+/* "http://host:7070/prefix" of "http://host:7070/prefix/v1/sessions/s". */
+static void read_owner_url(struct gpubuf_fleet_session *r) {
+    const char *path = strstr(r->url, "/v1/sessions/");
+
+    gbc_copy(r->owner_url, path ? (size_t)(path - r->url) + 1 : sizeof(r->owner_url), r->url);
+}
+
+int gbc_record_fleet_session(const json_t *o, void *ret) {
+    RECORD(gpubuf_fleet_session);
+
+    TEXT(name);
+    TEXT(node);
+    U64(epoch);
+    TEXT(on_partition);
+    r->quota_bytes = gbc_read_opt(json_object_get(o, "quota"), "bytes");
+    TEXT(url);
+    read_owner_url(r);
+    BOOL(owner_alive);
+    BOOL(stale);
+    U64(absent_s);
+    return r->node[0] != '\0' ? NAMED(name) : -1;
+}
+
+/* A session with its node: what is of the fleet stands apart. */
+int gbc_record_placed(const json_t *o, void *ret) {
+    const json_t *fleet = json_object_get(o, "fleet");
+    RECORD(gpubuf_fleet_session);
+
+    TEXT(name);
+    TEXT(node);
+    r->epoch = gbc_read_u64(fleet, "epoch");
+    gbc_read_text(fleet, "on_partition", r->on_partition, sizeof(r->on_partition));
+    r->quota_bytes = gbc_read_opt(json_object_get(o, "quota"), "bytes");
+    TEXT(url);
+    read_owner_url(r);
+    r->owner_alive = true;
+    return r->node[0] != '\0' ? NAMED(name) : -1;
 }

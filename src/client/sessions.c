@@ -4,8 +4,7 @@
 
 GBC_LIST_DONE(session)
 
-static json_t *params_json(struct gbc_request *request, const char *session,
-                           const struct gpubuf_session_params *params) {
+json_t *gbc_session_json(struct gbc_request *request, const char *session, const struct gpubuf_session_params *params) {
     json_t *body = json_object();
     json_t *quota = json_object();
 
@@ -43,7 +42,7 @@ int gpubuf_session_create(gpubuf_client *client, const char *session, const stru
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions");
     gbc_how(&request, how);
-    gbc_json(&request, params_json(&request, session ? session : "", params));
+    gbc_json(&request, gbc_session_json(&request, session ? session : "", params));
     return gbc_call(client, &request, how, gbc_record_session, ret, err);
 }
 
@@ -64,7 +63,7 @@ int gpubuf_session_update(gpubuf_client *client, const char *session, const stru
     gbc_error_init(err);
     gbc_request_init(&request, "PATCH", "/v1/sessions/%", session);
     gbc_how(&request, how);
-    gbc_json(&request, params_json(&request, NULL, params));
+    gbc_json(&request, gbc_session_json(&request, NULL, params));
     return gbc_call(client, &request, how, gbc_record_session, ret, err);
 }
 

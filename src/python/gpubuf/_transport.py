@@ -11,10 +11,11 @@ import time
 import types
 import weakref
 from typing import Any, Callable, Dict, Mapping, Optional, Protocol, Sequence, Tuple
+from urllib.parse import urlsplit, urlunsplit
 
 from . import _tls
-from ._address import Address, why_not
-from .errors import BadArgument, BodyTooLarge, BrokenAnswer, Closed, Error, Unauthenticated, Unreachable, error_of
+from ._address import Address, of_url, why_not
+from .errors import BadArgument, BodyTooLarge, BrokenAnswer, Closed, Error, OwnerUnknown, TicketInvalid, Unauthenticated, Unreachable, error_of
 
 Progress = Callable[[int, int], None]
 STEP = 4 << 20  # bytes between two calls of a progress function
@@ -23,6 +24,17 @@ STEP = 4 << 20  # bytes between two calls of a progress function
 EXPECT_BYTES = 4 << 20
 CONTINUE_S = 2.0  # for a server that never sends it
 SAFE = ("GET", "HEAD")
+HOPS_MAX = 3  # redirects of one request within a fleet
+
+
+def _elsewhere(response: http.client.HTTPResponse) -> Optional[str]:
+    """The URL at another node of a fleet, if the answer is a redirect there: its query has the parameter via."""
+    location = response.headers.get("Location")
+    if response.status != 307 or location is None:
+        return None
+    parts = urlsplit(location)
+    named = any(pair.startswith("via=") for pair in parts.query.split("&"))
+    return location if named and parts.scheme in ("http", "https") and parts.hostname and not parts.username else None
 
 
 class Closable(Protocol):
@@ -173,6 +185,9 @@ class Answer:
         self._response.close()  # the response owns the socket if the daemon announced that it closes
 
 
+_Request = Tuple[str, Optional[Mapping[str, str]], Optional[Sequence[memoryview]], Optional[Progress], float]
+
+
 class Transport:
     """Sends requests to one address. Any thread may use it: each has its own connection."""
 
@@ -185,6 +200,7 @@ class Transport:
         self._lock = threading.Lock()
         self._closed = False
         self._spoken = False  # HTTP has been answered: the scheme of the URL is right
+        self._nodes: Dict[Address, "Transport"] = {}  # of a fleet, to which requests were redirected
 
     def close(self) -> None:
         """Closes the connections of all threads."""
@@ -261,18 +277,63 @@ class Transport:
             if self.trust is not None:
                 self.trust.explain(a, e)
             why = why_not(a.unix, e) if a.unix is not None else e.strerror or e
-            raise Unreachable(f"there is no daemon at {a}: {why}") from e
+            error = Unreachable(f"there is no daemon at {a}: {why}")
+            error.asked = False
+            raise error from e
         held.sock = fresh.sock
         self._local.held = held
         return fresh, False
 
     def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None, body: Optional[Sequence[memoryview]] = None,
             progress: Optional[Progress] = None, patience: float = 0) -> Answer:
-        """Sends a request. Returns the answer if it is 2xx or 304, else raises the error that the problem document describes.
+        """Sends a request, and again to the node of a fleet that has the session. Returns the answer if it is 2xx or 304, else raises the
+        error that the problem document describes.
 
         patience: the longest time in seconds that the request permits the daemon to wait before it answers."""
-        target = self.address.prefix + target
-        what = f"{method} {target}"
+        request = (method, headers, body, progress, patience)
+        try:
+            return self._ask_nodes(target, request)
+        except TicketInvalid:  # it has ended on the way: there is another
+            return self._ask_nodes(target, request)
+
+    def _ask_nodes(self, target: str, request: "_Request") -> Answer:
+        place, path, shown = self, self.address.prefix + target, target.partition("?")[0]
+        for hops in range(HOPS_MAX + 1):
+            answer = place._ask_here(path, *request, shown)
+            location = _elsewhere(answer._response)
+            if location is None:
+                return answer
+            answer.read()
+            parts = urlsplit(location)
+            place = self._node(of_url(f"{parts.scheme}://{parts.netloc}"), place)
+            path = urlunsplit(("", "", parts.path, parts.query, ""))
+            self._redirected()
+        raise OwnerUnknown(f"the nodes of the fleet redirect more than {HOPS_MAX} times, at last to {place.address}")
+
+    def _redirected(self) -> None:
+        """A node of a fleet has named another one."""
+
+    def _node(self, address: Address, before: "Transport") -> "Transport":
+        """The connections to a node of the fleet. The token goes to no other host or port: a ticket takes its place."""
+        if address == self.address._replace(prefix=""):
+            return self
+        if before.address.tls and not address.tls:
+            raise BrokenAnswer(f"{before.address} redirects out of TLS, to {address}, which is not followed: the nodes of the fleet are to "
+                               "advertise addresses of https")
+        with self._lock:
+            node = self._nodes.get(address)
+        if node is None:
+            trust = (self.trust or _tls.Trust(None, None, None)) if address.tls else None
+            node = Transport(address, None, self.timeout, trust)
+            self.close_too(node)
+            with self._lock:
+                node = self._nodes.setdefault(address, node)
+        return node
+
+    def _ask_here(self, target: str, method: str, headers: Optional[Mapping[str, str]], body: Optional[Sequence[memoryview]],
+                  progress: Optional[Progress], patience: float, shown: str) -> Answer:
+        """Sends a request to this address. Also returns a redirect within a fleet. shown: the target in texts, without a ticket."""
+        what = f"{method} {shown}"
         while True:
             connection, used = self._connection()
             connection.sock.settimeout(self.timeout + patience)
@@ -304,7 +365,7 @@ class Transport:
                 raise
         answer = Answer(self, response, what)
         self._spoken |= response.status != 400
-        if response.status == 304 or 200 <= response.status < 300:
+        if response.status == 304 or 200 <= response.status < 300 or _elsewhere(response) is not None:
             return answer
         raise self._refusal(answer, method)
 

@@ -140,6 +140,8 @@ class NoMemory(Error):
 class Unreachable(Error, ConnectionError, code="unreachable", retryable=True):
     """The daemon was not reached, or the connection broke before an answer"""
 
+    asked: bool = True  # False: no connection was made, so that the request was not carried out
+
 
 class TlsFailed(Unreachable, code="tls_failed", retryable=False):
     """There is no connection by TLS that can be trusted"""

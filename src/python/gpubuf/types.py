@@ -441,3 +441,87 @@ class PassedOver(TypedDict):
 
     way: str
     reason: str
+
+
+class FleetState(TypedDict, total=False):
+    """A daemon within its fleet. state: joined, alone, expired or duplicate; none, and nothing else, without a fleet."""
+
+    state: str
+    since: Optional[str]
+    why: Optional[str]
+    fleet: str
+    node: str
+    uuid: str
+    incarnation: int
+    cluster_id: str
+    urls: Dict[str, str]
+    labels: Dict[str, str]
+    draining: bool
+
+
+class NodeDevice(TypedDict, total=False):
+    """A device of a node. committed_bytes: quotas of the node's sessions; those without one count by what they use."""
+
+    uuid: str
+    name: str
+    bytes: int
+    free_bytes: int
+    committed_bytes: int
+
+
+class Node(TypedDict, total=False):
+    """A daemon that is registered in the fleet. urls: its addresses, by networks."""
+
+    name: str
+    alive: bool
+    draining: bool
+    version: str
+    labels: Dict[str, str]
+    urls: Dict[str, str]
+    devices: List[NodeDevice]
+    uuid: str
+    incarnation: Optional[int]
+
+
+class FleetSession(TypedDict, total=False):
+    """A session that is registered in the fleet."""
+
+    name: str
+    node: str
+    epoch: int
+    on_partition: str
+    labels: Dict[str, str]
+    quota: Dict[str, Optional[int]]
+
+
+class Owner(FleetSession, total=False):
+    """A registered session, and how its owner is reached. url: of the session. stale: the directory is silent, and this is what the
+    node that was asked remembers. absent_s: seconds since which the owner has not been alive."""
+
+    url: str
+    owner_alive: bool
+    absent_s: int
+    stale: bool
+
+
+class Placed(Session, total=False):
+    """A session that was placed at a node. url: of the session."""
+
+    node: str
+    url: str
+    fleet: Dict[str, Any]
+
+
+class FleetStats(TypedDict, total=False):
+    """Numbers of all nodes. nodes: each with ``node``, ``age_s`` and ``stats``; missing: those that did not answer, with ``why``."""
+
+    nodes: List[Dict[str, Any]]
+    missing: List[Dict[str, str]]
+    sums: Dict[str, Any]
+
+
+class Target(TypedDict):
+    """A node as Prometheus's http_sd takes it."""
+
+    targets: List[str]
+    labels: Dict[str, str]

@@ -1,0 +1,112 @@
+/* Several daemons as one fleet: its nodes, and which of them has a session. Part of <gpubuf/gpubuf.h>.
+ *
+ * Any node answers these calls. A call with a session that is at another node is redirected there, and the library
+ * follows: at most three times, with the ticket that the node gave in place of the token, which is sent to no other
+ * host or port. The bytes of an upload are sent again from their begin; those of a pipe cannot be once they were read
+ * (INPUT_FAILED). Mappings are never redirected (NOT_HERE). A client that is opened with the URL of
+ * gpubuf_fleet_find() asks the owner at once. */
+#ifndef GPUBUF_FLEET_H
+#define GPUBUF_FLEET_H
+
+#include <gpubuf/calls.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GPUBUF_URL_SIZE 256
+
+/* The node that was asked, within its fleet. */
+struct gpubuf_fleet {
+    char state[GPUBUF_WORD_SIZE]; /* joined, alone, expired, duplicate; none: it is in no fleet, and all below is "" */
+    char since[GPUBUF_TIME_SIZE]; /* it is in that state */
+    char why[256];                /* unless joined */
+    char fleet[GPUBUF_NAME_SIZE]; /* name of the fleet */
+    char node[GPUBUF_NAME_SIZE];  /* name of the node */
+    char cluster_id[24];          /* of the directory */
+    uint64_t incarnation;         /* of the daemon's process */
+    bool draining;                /* no new session is placed there */
+    uint64_t room[4];
+};
+
+struct gpubuf_node {
+    char name[GPUBUF_NAME_SIZE];
+    char version[32];
+    bool alive;           /* its lease is in force */
+    bool draining;        /* no new session is placed there */
+    uint64_t incarnation; /* 0 unless it is alive */
+    uint64_t devices;     /* how many; the three below are sums over them, free and committed 0 unless it is alive */
+    uint64_t bytes;       /* of memory */
+    uint64_t free_bytes;  /* of them */
+    uint64_t committed_bytes;  /* quotas of its sessions; those without one count by what they use */
+    char url[GPUBUF_URL_SIZE]; /* in the network "default", else in the first; the JSON has all */
+    uint64_t room[4];
+};
+
+/* A session that is registered in the fleet. */
+struct gpubuf_fleet_session {
+    char name[GPUBUF_NAME_SIZE];
+    char node[GPUBUF_NAME_SIZE];     /* its owner */
+    uint64_t epoch;                  /* rises each time that the owner changes */
+    char on_partition[8];            /* serve, stop */
+    struct gpubuf_opt quota_bytes;   /* of lists; not set: no limit */
+    char url[GPUBUF_URL_SIZE];       /* of the session at its owner, "http://host:7070/v1/sessions/s"; not of lists */
+    char owner_url[GPUBUF_URL_SIZE]; /* of its owner, as gpubuf_open() takes it; not of lists */
+    bool owner_alive;                /* not of lists */
+    bool stale;                      /* the directory is silent: this is what the node remembers */
+    uint64_t absent_s;               /* how long the owner has not been alive */
+    uint64_t room[4];
+};
+
+GPUBUF_LIST(node);
+GPUBUF_LIST(fleet_session);
+
+/* Reads what the daemon is in its fleet. Returns 0 or -1. Errors: those of every request. */
+int gpubuf_fleet_get(gpubuf_client *client, struct gpubuf_fleet *ret, struct gpubuf_error *err);
+
+/* Lists the nodes of the fleet, those that are not alive included. The caller frees *ret with
+ * gpubuf_node_list_done(). Returns 0 or -1. Errors: DIRECTORY_UNAVAILABLE, UNSUPPORTED (there is no fleet). */
+int gpubuf_node_list(gpubuf_client *client, struct gpubuf_node_list *ret, struct gpubuf_error *err);
+
+/* Reads one node. node: its name. Returns 0 or -1. Errors: NODE_NOT_FOUND, DIRECTORY_UNAVAILABLE, UNSUPPORTED. */
+int gpubuf_node_get(gpubuf_client *client, const char *node, struct gpubuf_node *ret, struct gpubuf_error *err);
+
+/* Takes a node that is not alive, and its sessions, out of the directory. node: its name. Scope admin. Returns 0 or
+ * -1. Errors: NODE_NOT_FOUND, NODE_ALIVE, DIRECTORY_UNAVAILABLE, UNSUPPORTED. */
+int gpubuf_node_forget(gpubuf_client *client, const char *node, struct gpubuf_error *err);
+
+/* Has new sessions placed elsewhere, or with draining false here again. node: its name; another node than that of the
+ * client is asked by a redirect. Scope admin. Returns 0 or -1. Errors: NODE_NOT_FOUND, NODE_UNREACHABLE,
+ * DIRECTORY_UNAVAILABLE, UNSUPPORTED. */
+int gpubuf_node_drain(gpubuf_client *client, const char *node, bool draining, struct gpubuf_node *ret,
+                      struct gpubuf_error *err);
+
+/* Lists the sessions that are registered in the fleet. node: only those of that one; NULL: all. The caller frees *ret
+ * with gpubuf_fleet_session_list_done(). Returns 0 or -1. Errors: DIRECTORY_UNAVAILABLE, UNSUPPORTED. */
+int gpubuf_fleet_session_list(gpubuf_client *client, const char *node, const struct gpubuf_page *page,
+                              struct gpubuf_fleet_session_list *ret, struct gpubuf_error *err);
+
+/* Finds the owner of a session. Returns 0 or -1. Errors: SESSION_NOT_FOUND (the directory confirms it),
+ * DIRECTORY_UNAVAILABLE, NODE_UNREACHABLE, UNSUPPORTED. */
+int gpubuf_fleet_find(gpubuf_client *client, const char *session, struct gpubuf_fleet_session *ret,
+                      struct gpubuf_error *err);
+
+/* Which nodes may get a new session. */
+struct gpubuf_place {
+    const char *select;       /* a JSON object of labels that the node has; NULL: any node */
+    const char *on_partition; /* serve, stop: what the owner does while it is cut off; NULL: serve */
+    uint64_t room[4];
+};
+
+/* Makes a session at a node that has room for its quota, and registers it. params, place may be NULL; params->pool is
+ * not for new sessions. Returns 0 or -1. Errors: NO_NODE_FITS, SESSION_EXISTS, DIRECTORY_UNAVAILABLE, INVALID_NAME,
+ * INVALID_ARGUMENT, UNSUPPORTED. */
+int gpubuf_fleet_place(gpubuf_client *client, const char *session, const struct gpubuf_session_params *params,
+                       const struct gpubuf_place *place, const struct gpubuf_how *how, struct gpubuf_fleet_session *ret,
+                       struct gpubuf_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,251 @@
+/* etcd's gateway of JSON, for the one record that a fleet begins with. The keys and values of its requests are base64,
+ * and its answers leave out what is a default. */
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "cli/fleet.h"
+
+#define CONNECT_S 2
+#define ANSWER_S 8 /* etcd without a majority answers after 7 s */
+#define ANSWER_MAX ((size_t)1 << 20)
+#define NAME_MAX_BYTES 128
+#define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
+/* --- base64 ------------------------------------------------------------------------------------------------------- */
+
+static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+static json_t *encoded(const char *text) {
+    size_t bytes = strlen(text);
+    char *out = malloc((bytes + 2) / 3 * 4 + 1);
+    json_t *value;
+    size_t n = 0;
+    size_t i;
+
+    if (out == NULL)
+        return NULL;
+    for (i = 0; i < bytes; i += 3) {
+        size_t left = bytes - i;
+        unsigned three = (unsigned)(unsigned char)text[i] << 16 |
+                         (left > 1 ? (unsigned)(unsigned char)text[i + 1] << 8 : 0) |
+                         (left > 2 ? (unsigned)(unsigned char)text[i + 2] : 0);
+
+        out[n++] = letters[three >> 18];
+        out[n++] = letters[three >> 12 & 63];
+        out[n++] = left > 1 ? letters[three >> 6 & 63] : '=';
+        out[n++] = left > 2 ? letters[three & 63] : '=';
+    }
+    value = json_stringn(out, n);
+    free(out);
+    return value;
+}
+
+/* The JSON that stands in base64; NULL: it is none. */
+static json_t *decoded(const char *text) {
+    char *out = text != NULL ? malloc(strlen(text) + 1) : NULL;
+    unsigned bits = 0;
+    unsigned have = 0;
+    size_t n = 0;
+    json_t *value;
+
+    if (out == NULL)
+        return NULL;
+    for (; *text != '\0' && *text != '='; text++) {
+        const char *letter = strchr(letters, *text);
+
+        if (letter == NULL)
+            break;
+        bits = bits << 6 | (unsigned)(letter - letters);
+        have += 6;
+        if (have >= 8) {
+            have -= 8;
+            out[n++] = (char)(bits >> have & 255);
+        }
+    }
+    value = json_loadb(out, n, 0, NULL);
+    free(out);
+    return value;
+}
+
+/* --- a request ---------------------------------------------------------------------------------------------------- */
+
+struct answer {
+    char *text;
+    size_t bytes;
+    long status;
+    char said[CURL_ERROR_SIZE];
+};
+
+static size_t on_write(char *data, size_t one, size_t bytes, void *arg) {
+    struct answer *answer = arg;
+    char *longer = answer->bytes + bytes < ANSWER_MAX ? realloc(answer->text, answer->bytes + bytes) : NULL;
+
+    (void)one;
+    if (longer == NULL)
+        return 0;
+    memcpy(longer + answer->bytes, data, bytes);
+    answer->text = longer;
+    answer->bytes += bytes;
+    return bytes;
+}
+
+static CURLcode post(struct gb_cli *cli, const char *url, const char *body, struct answer *ret) {
+    const struct gb_cli_options *o = &cli->options;
+    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+    CURL *easy = curl_easy_init();
+    CURLcode code = CURLE_OUT_OF_MEMORY;
+
+    if (easy != NULL && headers != NULL) {
+        curl_easy_setopt(easy, CURLOPT_URL, url);
+        curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body);
+        curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
+        curl_easy_setopt(easy, CURLOPT_TIMEOUT, o->timeout > 0 ? (long)(o->timeout + 0.999) : (long)ANSWER_S);
+        curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1l);
+        curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+        if (o->cacert != NULL)
+            curl_easy_setopt(easy, CURLOPT_CAINFO, o->cacert);
+        if (o->cert != NULL) {
+            curl_easy_setopt(easy, CURLOPT_SSLCERT, o->cert);
+            curl_easy_setopt(easy, CURLOPT_SSLKEY, o->key != NULL ? o->key : o->cert);
+        }
+        curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, ret->said);
+        curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_write);
+        curl_easy_setopt(easy, CURLOPT_WRITEDATA, ret);
+        code = curl_easy_perform(easy);
+        curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &ret->status);
+    }
+    if (code != CURLE_OK && ret->said[0] == '\0')
+        snprintf(ret->said, sizeof ret->said, "%s", curl_easy_strerror(code));
+    curl_slist_free_all(headers);
+    curl_easy_cleanup(easy);
+    return code;
+}
+
+/* Asks one endpoint. NULL with cli->error: CANNOT_CONNECT if another one may know more. */
+static json_t *ask(struct gb_cli *cli, const char *endpoint, const char *body) {
+    struct answer answer = {.text = NULL};
+    size_t n = strlen(endpoint);
+    json_t *value = NULL;
+    char url[1024];
+    CURLcode code;
+
+    while (n > 0 && endpoint[n - 1] == '/')
+        n--;
+    snprintf(url, sizeof url, "%.*s/v3/kv/txn", (int)n, endpoint);
+    code = post(cli, url, body, &answer);
+    if (code != CURLE_OK)
+        gb_cli_error(cli, GPUBUF_CANNOT_CONNECT, "etcd at %s does not answer: %s", endpoint, answer.said);
+    else
+        value = json_loadb(answer.text != NULL ? answer.text : "", answer.bytes, 0, NULL);
+    if (code == CURLE_OK && (answer.status != 200 || !json_is_object(value))) {
+        const char *why = gb_cli_text(value, "message");
+
+        /* 503 and 504: this member has no majority, or is starting. */
+        gb_cli_error(cli, answer.status > 500 ? GPUBUF_CANNOT_CONNECT : GPUBUF_BAD_ANSWER,
+                     "etcd at %s answered with status %ld%s%s", endpoint, answer.status, why[0] != '\0' ? ": " : "",
+                     why[0] != '\0'         ? why
+                     : answer.status == 200 ? ", and no JSON; is this an etcd?"
+                                            : "");
+        json_decref(value);
+        value = NULL;
+    }
+    free(answer.text);
+    return value;
+}
+
+static json_t *ask_any(struct gb_cli *cli, const char *endpoints, const char *body) {
+    json_t *value = NULL;
+    char endpoint[512];
+
+    gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--etcd names no address: it is http[s]://HOST:PORT[,...]");
+    while (value == NULL && *endpoints != '\0') {
+        size_t n = strcspn(endpoints, ",");
+
+        if (n > 0 && n < sizeof endpoint) {
+            snprintf(endpoint, sizeof endpoint, "%.*s", (int)n, endpoints);
+            value = ask(cli, endpoint, body);
+        }
+        if (value == NULL && cli->error.code != GPUBUF_CANNOT_CONNECT)
+            return NULL;
+        endpoints += n + (endpoints[n] == ',');
+    }
+    return value;
+}
+
+/* --- the record --------------------------------------------------------------------------------------------------- */
+
+static int make_uuid(char ret[37]) {
+    unsigned char b[16];
+
+    if (getrandom(b, sizeof b, 0) != sizeof b)
+        return -1;
+    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40); /* RFC 4122: at random */
+    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
+    snprintf(ret, 37, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3],
+             b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    return 0;
+}
+
+/* Puts the record if there is none, else reads the one that is there. */
+static char *request_of(const char *fleet, const char *uuid) {
+    char key[NAME_MAX_BYTES + 32];
+    char record[96];
+    json_t *body;
+    char *text;
+
+    snprintf(key, sizeof key, "/gpubuf/%s/meta", fleet);
+    snprintf(record, sizeof record, "{\"uuid\":\"%s\",\"schema\":1}", uuid);
+    body = json_pack("{s:[{s:o, s:s, s:s, s:s}], s:[{s:{s:o, s:o}}], s:[{s:{s:o}}]}", "compare", "key", encoded(key),
+                     "target", "CREATE", "result", "EQUAL", "create_revision", "0", "success", "request_put", "key",
+                     encoded(key), "value", encoded(record), "failure", "request_range", "key", encoded(key));
+    text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    return text;
+}
+
+static json_t *record_there(struct gb_cli *cli, json_t *answer) {
+    json_t *range = json_object_get(json_array_get(json_object_get(answer, "responses"), 0), "response_range");
+    json_t *pair = json_array_get(json_object_get(range, "kvs"), 0);
+    json_t *record = decoded(json_string_value(json_object_get(pair, "value")));
+
+    if (record == NULL || gb_cli_text(record, "uuid")[0] == '\0') {
+        gb_cli_error(cli, GPUBUF_BAD_ANSWER, "etcd has another record where that of the fleet is to be");
+        json_decref(record);
+        return NULL;
+    }
+    return record;
+}
+
+json_t *gb_cli_etcd_init(struct gb_cli *cli, const char *endpoints, const char *fleet, bool *ret_made) {
+    size_t n = strlen(fleet);
+    json_t *answer = NULL;
+    json_t *record = NULL;
+    char uuid[37];
+    char *body;
+
+    if (n == 0 || n > NAME_MAX_BYTES || strspn(fleet, NAME_LETTERS) != n || fleet[0] == '.') {
+        gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
+                     "\"%.64s\" is no name of a fleet: letters, digits, '.', '_' and '-', at most %d", fleet,
+                     NAME_MAX_BYTES);
+        return NULL;
+    }
+    if (make_uuid(uuid) < 0) {
+        gb_cli_error(cli, GPUBUF_INPUT_FAILED, "the kernel gives no random bytes: %s", strerror(errno));
+        return NULL;
+    }
+    body = request_of(fleet, uuid);
+    if (body == NULL)
+        gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
+    else
+        answer = ask_any(cli, endpoints, body);
+    free(body);
+    *ret_made = json_is_true(json_object_get(answer, "succeeded"));
+    if (answer != NULL)
+        record = *ret_made ? json_pack("{s:s, s:i}", "uuid", uuid, "schema", 1) : record_there(cli, answer);
+    json_decref(answer);
+    return record;
+}

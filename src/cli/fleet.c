@@ -1,0 +1,286 @@
+/* The fleet: show, init, nodes, sessions, where, place, stats, targets, drain, undrain, forget. */
+#include "cli/fleet.h"
+
+#include <string.h>
+
+#include "cli/settings.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define NODE "/v1/fleet/nodes/{}"
+
+static const struct gb_cli_column node_columns[] = {
+    {"NODE", "name", GB_CLI_FORM_TEXT},       {"STATE", "state", GB_CLI_FORM_TEXT},
+    {"FREE", "free", GB_CLI_FORM_BYTES},      {"COMMITTED", "committed", GB_CLI_FORM_BYTES},
+    {"MEMORY", "memory", GB_CLI_FORM_BYTES},  {"DEVICES", "count", GB_CLI_FORM_COUNT},
+    {"VERSION", "version", GB_CLI_FORM_TEXT}, {"URL", "url", GB_CLI_FORM_TEXT},
+    {"LABELS", "text", GB_CLI_FORM_TEXT},
+};
+static const struct gb_cli_column session_columns[] = {
+    {"SESSION", "name", GB_CLI_FORM_TEXT},
+    {"NODE", "node", GB_CLI_FORM_TEXT},
+    {"EPOCH", "epoch", GB_CLI_FORM_COUNT},
+    {"QUOTA", "quota.bytes", GB_CLI_FORM_BYTES},
+    {"ON PARTITION", "on_partition", GB_CLI_FORM_TEXT},
+    {"LABELS", "text", GB_CLI_FORM_TEXT},
+};
+static const struct gb_cli_column where_columns[] = {
+    {"SESSION", "name", GB_CLI_FORM_TEXT}, {"NODE", "node", GB_CLI_FORM_TEXT}, {"OWNER", "state", GB_CLI_FORM_TEXT},
+    {"EPOCH", "epoch", GB_CLI_FORM_COUNT}, {"URL", "url", GB_CLI_FORM_TEXT},
+};
+static const struct gb_cli_column placed_columns[] = {
+    {"SESSION", "name", GB_CLI_FORM_TEXT},
+    {"NODE", "node", GB_CLI_FORM_TEXT},
+    {"URL", "url", GB_CLI_FORM_TEXT},
+};
+static const struct gb_cli_column missing_columns[] = {
+    {"MISSING", "node", GB_CLI_FORM_TEXT},
+    {"WHY", "why", GB_CLI_FORM_TEXT},
+};
+
+/* --- what is shown ------------------------------------------------------------------------------------------------ */
+
+/* The labels of an object as "k=v,k=v", in its member "text". */
+static void put_labels_text(json_t *object) {
+    json_t *text = json_string("");
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(json_object_get(object, "labels"), key, value) {
+        json_t *longer = json_sprintf("%s%s%s=%s", json_string_value(text), json_string_length(text) > 0 ? "," : "",
+                                      key, json_is_string(value) ? json_string_value(value) : "");
+
+        json_decref(text);
+        text = longer;
+    }
+    json_object_set_new(object, "text", text);
+}
+
+static json_int_t sum(json_t *devices, const char *key) {
+    json_int_t all = 0;
+    json_t *device;
+    size_t i;
+
+    json_array_foreach(devices, i, device) all += json_integer_value(json_object_get(device, key));
+    return all;
+}
+
+/* Gives a node the members of its cells. What is told by those that are alive alone has no cell in the others. */
+static void put_cells(json_t *node, json_t *fleet, const char *own) {
+    json_t *devices = json_object_get(node, "devices");
+    bool alive = json_is_true(json_object_get(node, "alive"));
+    bool draining = json_is_true(json_object_get(node, "draining"));
+
+    json_object_set_new(node, "state", json_string(!alive ? "absent" : draining ? "draining" : "ready"));
+    json_object_set_new(node, "memory", json_integer(sum(devices, "bytes")));
+    json_object_set_new(node, "count", json_integer((json_int_t)json_array_size(devices)));
+    json_object_set_new(node, "free", alive ? json_integer(sum(devices, "free_bytes")) : json_null());
+    json_object_set_new(node, "committed", alive ? json_integer(sum(devices, "committed_bytes")) : json_null());
+    json_object_set_new(node, "url", json_string(gb_cli_fleet_url(fleet, node, own)));
+    put_labels_text(node);
+}
+
+/* Takes nodes over. */
+static int show_nodes(struct gb_cli *cli, json_t *nodes) {
+    json_t *fleet = nodes != NULL && !cli->options.json ? gb_cli_request(cli, "GET", "/v1/fleet", NULL) : NULL;
+    json_t *node;
+    size_t i;
+
+    if (nodes == NULL || (fleet == NULL && !cli->options.json)) {
+        json_decref(nodes);
+        return gb_cli_failed(cli);
+    }
+    if (fleet != NULL)
+        json_array_foreach(nodes, i, node) put_cells(node, fleet, gpubuf_url(cli->client));
+    json_decref(fleet);
+    return gb_cli_show(cli, nodes, node_columns, COUNT(node_columns));
+}
+
+/* Takes value over. */
+static int show_one(struct gb_cli *cli, json_t *value, const struct gb_cli_column *columns, size_t count) {
+    if (value == NULL || cli->options.json)
+        return gb_cli_show(cli, value, NULL, 0);
+    return gb_cli_show(cli, json_pack("[o]", value), columns, count);
+}
+
+/* --- words -------------------------------------------------------------------------------------------------------- */
+
+static int show(struct gb_cli *cli, const char *name) {
+    (void)name;
+    return gb_cli_show(cli, gb_cli_request(cli, "GET", "/v1/fleet", NULL), NULL, 0);
+}
+
+static int init(struct gb_cli *cli, const char *name) {
+    const char *fleet = cli->options.fleet_name != NULL ? cli->options.fleet_name : "main";
+    bool made = false;
+    json_t *meta;
+
+    (void)name;
+    if (cli->options.etcd == NULL)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "fleet init takes --etcd URL[,URL], the addresses of etcd");
+    meta = gb_cli_etcd_init(cli, cli->options.etcd, fleet, &made);
+    if (meta == NULL)
+        return gb_cli_failed(cli);
+    json_object_set_new(meta, "fleet", json_string(fleet));
+    json_object_set_new(meta, "made", json_boolean(made));
+    if (cli->options.json)
+        return gb_cli_show(cli, meta, NULL, 0);
+    printf("fleet %s %s: %s\n", fleet, made ? "is made" : "was there and stays as it is", gb_cli_text(meta, "uuid"));
+    json_decref(meta);
+    return GB_CLI_DONE;
+}
+
+static int nodes(struct gb_cli *cli, const char *name) {
+    (void)name;
+    return show_nodes(cli, gb_cli_items(cli, "/v1/fleet/nodes"));
+}
+
+static int sessions(struct gb_cli *cli, const char *name) {
+    const char *node = cli->options.node;
+    char target[GB_CLI_PATH];
+    json_t *items;
+    json_t *item;
+    size_t i;
+
+    (void)name;
+    if (gb_cli_target(cli, target, node != NULL ? "/v1/fleet/sessions?node={}" : "/v1/fleet/sessions", node) < 0)
+        return gb_cli_failed(cli);
+    items = gb_cli_list(cli, target);
+    if (!cli->options.json)
+        json_array_foreach(items, i, item) put_labels_text(item);
+    return gb_cli_show(cli, items, session_columns, COUNT(session_columns));
+}
+
+static int where(struct gb_cli *cli, const char *name) {
+    char target[GB_CLI_PATH];
+    json_t *found;
+
+    if (gb_cli_target(cli, target, "/v1/fleet/sessions/{}", name) < 0)
+        return gb_cli_failed(cli);
+    found = gb_cli_request(cli, "GET", target, NULL);
+    if (found != NULL && cli->options.quiet && !cli->options.json) {
+        gb_cli_put(stdout, gb_cli_text(found, "url"));
+        putchar('\n');
+        json_decref(found);
+        return GB_CLI_DONE;
+    }
+    if (found != NULL && !cli->options.json)
+        json_object_set_new(found, "state",
+                            json_is_true(json_object_get(found, "owner_alive"))
+                                ? json_string("alive")
+                                : json_sprintf("absent for %.0f s", gb_cli_number(found, "absent_s")));
+    return show_one(cli, found, where_columns, COUNT(where_columns));
+}
+
+static int place(struct gb_cli *cli, const char *name) {
+    const struct gb_cli_options *o = &cli->options;
+    json_t *body = json_pack("{s:s}", "name", name);
+    json_t *select = o->select != NULL ? gb_cli_labels(cli, "--select", o->select) : NULL;
+
+    if (body == NULL)
+        gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the name is not UTF-8");
+    if (body == NULL || (o->select != NULL && select == NULL) || gb_cli_session_settings(cli, body) < 0) {
+        json_decref(body);
+        json_decref(select);
+        return gb_cli_failed(cli);
+    }
+    if (select != NULL)
+        json_object_set_new(body, "select", select);
+    if (o->on_partition != NULL)
+        json_object_set_new(body, "on_partition", json_string(o->on_partition));
+    return show_one(cli, gb_cli_request(cli, "POST", "/v1/fleet/sessions", body), placed_columns,
+                    COUNT(placed_columns));
+}
+
+static int stats(struct gb_cli *cli, const char *name) {
+    json_t *answer = gb_cli_request(cli, "GET", "/v1/fleet/stats", NULL);
+    json_t *missing = json_object_get(answer, "missing");
+
+    (void)name;
+    if (answer == NULL || cli->options.json)
+        return gb_cli_show(cli, answer, NULL, 0);
+    gb_cli_details(stdout, json_object_get(answer, "sums"));
+    if (json_array_size(missing) > 0) {
+        putchar('\n');
+        gb_cli_table(stdout, missing_columns, COUNT(missing_columns), missing);
+    }
+    json_decref(answer);
+    return GB_CLI_DONE;
+}
+
+/* What a collector of Prometheus is given; the same with --json. */
+static int targets(struct gb_cli *cli, const char *name) {
+    json_t *answer;
+
+    (void)name;
+    answer = gb_cli_request(cli, "GET", "/v1/fleet/targets", NULL);
+    if (answer == NULL)
+        return gb_cli_failed(cli);
+    gb_cli_json(stdout, answer);
+    json_decref(answer);
+    return GB_CLI_DONE;
+}
+
+static int set_draining(struct gb_cli *cli, const char *name, bool draining) {
+    char target[GB_CLI_PATH];
+    json_t *node;
+
+    if (gb_cli_target(cli, target, draining ? NODE "/drain" : NODE "/undrain", name) < 0)
+        return gb_cli_failed(cli);
+    node = gb_cli_request(cli, "POST", target, json_object());
+    if (node == NULL || cli->options.json)
+        return gb_cli_show(cli, node, NULL, 0);
+    return show_nodes(cli, json_pack("[o]", node));
+}
+
+static int drain(struct gb_cli *cli, const char *name) {
+    return set_draining(cli, name, true);
+}
+
+static int undrain(struct gb_cli *cli, const char *name) {
+    return set_draining(cli, name, false);
+}
+
+static int forget(struct gb_cli *cli, const char *name) {
+    char target[GB_CLI_PATH];
+    json_t *answer;
+
+    if (gb_cli_target(cli, target, NODE, name) < 0)
+        return gb_cli_failed(cli);
+    answer = gb_cli_request(cli, "DELETE", target, NULL);
+    if (answer == NULL)
+        return gb_cli_failed(cli);
+    if (cli->options.json)
+        gb_cli_json(stdout, answer);
+    json_decref(answer);
+    return GB_CLI_DONE;
+}
+
+/* wants: what its name is of; NULL: it takes none. */
+static const struct verb {
+    const char *name;
+    const char *wants;
+    int (*run)(struct gb_cli *cli, const char *name);
+} verbs[] = {
+    {"show", NULL, show},        {"init", NULL, init},         {"nodes", NULL, nodes},     {"sessions", NULL, sessions},
+    {"where", "SESSION", where}, {"place", "SESSION", place},  {"stats", NULL, stats},     {"targets", NULL, targets},
+    {"drain", "NODE", drain},    {"undrain", "NODE", undrain}, {"forget", "NODE", forget},
+};
+
+int gb_cli_run_fleet(struct gb_cli *cli, int argc, char **argv) {
+    size_t i;
+
+    if (argc == 0)
+        return show(cli, NULL);
+    for (i = 0; i < COUNT(verbs); i++) {
+        const struct verb *verb = &verbs[i];
+
+        if (strcmp(argv[0], verb->name) != 0)
+            continue;
+        if ((verb->wants != NULL) != (argc == 2) || argc > 2)
+            return gb_cli_refused(cli, GB_CLI_USAGE, "it is gpubuf fleet %s%s%s", verb->name,
+                                  verb->wants != NULL ? " " : "", verb->wants != NULL ? verb->wants : "");
+        return verb->run(cli, argc == 2 ? argv[1] : NULL);
+    }
+    return gb_cli_refused(cli, GB_CLI_USAGE, "fleet: there is no word \"%.64s\"; it is gpubuf fleet %s", argv[0],
+                          cli->command->arguments);
+}

@@ -1,0 +1,87 @@
+/* The fleet: its nodes, and where sessions are. */
+#include "client/client.h"
+#include "client/list.h"
+
+GBC_LIST_DONE(node)
+GBC_LIST_DONE(fleet_session)
+
+static const struct gpubuf_page whole; /* of a list without pages */
+
+int gpubuf_fleet_get(gpubuf_client *client, struct gpubuf_fleet *ret, struct gpubuf_error *err) {
+    struct gbc_request request;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "GET", "/v1/fleet");
+    return gbc_call(client, &request, NULL, gbc_record_fleet, ret, err);
+}
+
+int gpubuf_node_list(gpubuf_client *client, struct gpubuf_node_list *ret, struct gpubuf_error *err) {
+    struct gbc_request request;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "GET", "/v1/fleet/nodes");
+    return GBC_LIST(client, &request, &whole, gbc_record_node, ret, err);
+}
+
+int gpubuf_node_get(gpubuf_client *client, const char *node, struct gpubuf_node *ret, struct gpubuf_error *err) {
+    struct gbc_request request;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "GET", "/v1/fleet/nodes/%", node);
+    return gbc_call(client, &request, NULL, gbc_record_node, ret, err);
+}
+
+int gpubuf_node_forget(gpubuf_client *client, const char *node, struct gpubuf_error *err) {
+    struct gbc_request request;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "DELETE", "/v1/fleet/nodes/%", node);
+    return gbc_call(client, &request, NULL, NULL, NULL, err);
+}
+
+int gpubuf_node_drain(gpubuf_client *client, const char *node, bool draining, struct gpubuf_node *ret,
+                      struct gpubuf_error *err) {
+    struct gbc_request request;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "POST", draining ? "/v1/fleet/nodes/%/drain" : "/v1/fleet/nodes/%/undrain", node);
+    gbc_json(&request, json_object());
+    return gbc_call(client, &request, NULL, gbc_record_node, ret, err);
+}
+
+int gpubuf_fleet_session_list(gpubuf_client *client, const char *node, const struct gpubuf_page *page,
+                              struct gpubuf_fleet_session_list *ret, struct gpubuf_error *err) {
+    struct gbc_request request;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "GET", "/v1/fleet/sessions");
+    gbc_query(&request, "node", node);
+    return GBC_LIST(client, &request, page, gbc_record_fleet_session, ret, err);
+}
+
+int gpubuf_fleet_find(gpubuf_client *client, const char *session, struct gpubuf_fleet_session *ret,
+                      struct gpubuf_error *err) {
+    struct gbc_request request;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "GET", "/v1/fleet/sessions/%", session);
+    return gbc_call(client, &request, NULL, gbc_record_fleet_session, ret, err);
+}
+
+int gpubuf_fleet_place(gpubuf_client *client, const char *session, const struct gpubuf_session_params *params,
+                       const struct gpubuf_place *place, const struct gpubuf_how *how, struct gpubuf_fleet_session *ret,
+                       struct gpubuf_error *err) {
+    struct gbc_request request;
+    json_t *body;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "POST", "/v1/fleet/sessions");
+    gbc_how(&request, how);
+    body = gbc_session_json(&request, session ? session : "", params);
+    if (place) {
+        gbc_put_json(&request, body, "select", place->select);
+        gbc_put_text(body, "on_partition", place->on_partition);
+    }
+    gbc_json(&request, body);
+    return gbc_call(client, &request, how, gbc_record_placed, ret, err);
+}

@@ -1,0 +1,215 @@
+"""Several daemons as one: nodes, where sessions are, and clients that follow a session to its owner."""
+from __future__ import annotations
+
+import os
+import threading
+from types import TracebackType
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, TypeVar, Union, cast
+
+from . import _tls
+from ._address import Address, of_url
+from ._asker import Asker, given, path_of
+from ._transport import SAFE, Answer, Progress, Transport
+from .client import Client
+from .errors import BadArgument, Error, OwnerUnknown, Unreachable
+from .types import FleetSession, FleetState, FleetStats, Node, Owner, Placed, Quota, Target
+
+T = TypeVar("T")
+PLACE_S = 10.0  # as many seconds as the node that places may wait for others
+
+
+class Fleet:
+    """The nodes of a fleet.
+
+    Args:
+        urls: addresses of any nodes, as a list or with commas between them; default ``GPUBUF_FLEET``. They are asked in this order until
+            one answers, beginning with the one that answered last.
+        token, timeout, cacert, cert, key, plain_token: as of :class:`gpubuf.Client`. Nodes that do not know the token are reached by way
+            of one that does.
+
+    Any thread may use it. It can be used in a ``with`` statement.
+    """
+
+    def __init__(self, urls: Union[str, Sequence[str], None] = None, token: Optional[str] = None, *, timeout: float = 120.0,
+                 cacert: Optional[str] = None, cert: Optional[str] = None, key: Optional[str] = None, plain_token: bool = False) -> None:
+        named = urls if urls is not None else os.environ.get("GPUBUF_FLEET") or ""
+        listed = [url for url in named.replace(",", " ").split() if url] if isinstance(named, str) else list(named)
+        if not listed:
+            raise BadArgument("a fleet takes the address of at least one node: Fleet(urls) or GPUBUF_FLEET")
+        self._token = token if token is not None else os.environ.get("GPUBUF_TOKEN") or None
+        self._plain = plain_token or os.environ.get("GPUBUF_PLAIN_TOKEN") == "1"
+        self._timeout, self._tls = timeout, (cacert, cert, key)
+        self._nodes = [Asker(self._transport(of_url(url)), "default") for url in listed]
+        self._first = 0
+
+    def __enter__(self) -> "Fleet":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"gpubuf.Fleet({[str(node._transport.address) for node in self._nodes]!r})"
+
+    def close(self) -> None:
+        """Closes the connections. Clients of sessions have their own, and stay."""
+        for node in self._nodes:
+            node._transport.close()
+
+    # --- nodes ----------------------------------------------------------------------------------------------------------
+
+    def about(self) -> FleetState:
+        """What the node that answers is in its fleet."""
+        return cast(FleetState, self._any(lambda node: node._get(path_of("fleet"))))
+
+    def nodes(self) -> List[Node]:
+        """All nodes that are registered, those that are not alive included."""
+        return cast(List[Node], self._any(lambda node: node._get(path_of("fleet", "nodes"))["items"]))
+
+    def node(self, name: str) -> Node:
+        """One node."""
+        return cast(Node, self._any(lambda node: node._get(path_of("fleet", "nodes", name))))
+
+    def drain(self, name: str) -> Node:
+        """Has new sessions placed elsewhere. Needs scope admin."""
+        return cast(Node, self._any(lambda node: node._post(path_of("fleet", "nodes", name, "drain"))))
+
+    def undrain(self, name: str) -> Node:
+        """Ends the effect of drain. Needs scope admin."""
+        return cast(Node, self._any(lambda node: node._post(path_of("fleet", "nodes", name, "undrain"))))
+
+    def forget(self, name: str) -> None:
+        """Takes a node that is not alive, and its sessions, out of the directory. Needs scope admin."""
+        self._any(lambda node: node._json("DELETE", path_of("fleet", "nodes", name)))
+
+    def stats(self) -> FleetStats:
+        """Sums over all nodes, and which did not answer."""
+        return cast(FleetStats, self._any(lambda node: node._get(path_of("fleet", "stats"))))
+
+    def targets(self) -> List[Target]:
+        """The nodes as Prometheus's http_sd takes them."""
+        return cast(List[Target], self._any(lambda node: node._get(path_of("fleet", "targets"))))
+
+    # --- sessions -------------------------------------------------------------------------------------------------------
+
+    def sessions(self, node: Optional[str] = None) -> List[FleetSession]:
+        """The sessions that are registered, or those of one node."""
+        return cast(List[FleetSession], self._any(lambda asked: asked._all(path_of("fleet", "sessions"), given(node=node))))
+
+    def where(self, name: str) -> Owner:
+        """The owner of a session. Raises SessionNotFound only if the directory confirms it."""
+        return cast(Owner, self._any(lambda node: node._get(path_of("fleet", "sessions", name))))
+
+    def place(self, name: str, *, select: Optional[Mapping[str, str]] = None, quota: Optional[Quota] = None,
+              labels: Optional[Mapping[str, str]] = None, idle_ttl_s: Optional[int] = None, durability: Optional[str] = None,
+              spill: Optional[str] = None, priority: Optional[int] = None, on_partition: Optional[str] = None) -> Placed:
+        """Makes a session at a node that has room for its quota, and registers it. ``session`` gives a client of it.
+
+        Args:
+            select: labels that the node must have.
+            on_partition: what the owner does while it is cut off from the directory: ``serve`` (the default) or ``stop``.
+            quota, labels, idle_ttl_s, durability, spill, priority: as of ``Client.sessions.create``."""
+        body = given(name=name, select=select, quota=quota, labels=labels, idle_ttl_s=idle_ttl_s, durability=durability, spill=spill,
+                     priority=priority, on_partition=on_partition)
+        return cast(Placed, self._any(lambda node: node._post(path_of("fleet", "sessions"), body, patience=PLACE_S), once=True))
+
+    def session(self, name: str) -> Client:
+        """A client of the session's owner. It asks the directory again if the owner redirects, is not reached, or does not have the session;
+        a request whose outcome is unknown is repeated only if it reads. Mappings take the UNIX socket of a daemon on this machine."""
+        return _client_of(_OwnerTransport(self, name), name)
+
+    # --- within ---------------------------------------------------------------------------------------------------------
+
+    def _transport(self, address: Address) -> Transport:
+        if self._token is not None and not self._plain:
+            _tls.check_token_road(address)
+        return Transport(address, self._token, self._timeout, _tls.Trust(*self._tls) if address.tls else None)
+
+    def _any(self, ask: Callable[[Asker], T], once: bool = False) -> T:
+        """The answer of the first node that is reached. once: a request that may have been carried out is not repeated."""
+        first, count = self._first, len(self._nodes)
+        for i in range(count):
+            at = (first + i) % count
+            try:
+                result = ask(self._nodes[at])
+            except Unreachable as e:
+                if i + 1 == count or (once and e.asked):
+                    raise
+                continue
+            self._first = at
+            return result
+        raise AssertionError("a fleet has a node")
+
+    def _usual(self) -> Address:
+        """The node that answered last."""
+        return self._nodes[self._first]._transport.address
+
+    def _owner(self, name: str) -> Optional[Address]:
+        """The address of the session's owner if it takes the token; None: requests go by way of the usual node, which redirects."""
+        found = self.where(name)
+        url = str(found.get("url") or "").partition("/v1/sessions/")[0]
+        if not found.get("owner_alive") or not url:
+            return None
+        try:
+            there = self._transport(of_url(url))
+        except BadArgument:  # the token may not go there over plain http
+            return None
+        try:
+            there.ask("HEAD", "/v1").close()
+        except Error:
+            return None
+        finally:
+            there.close()
+        return there.address
+
+
+class _OwnerTransport(Transport):
+    """Connections to the owner of one session, wherever that is."""
+
+    def __init__(self, fleet: Fleet, session: str) -> None:
+        path_of(session)
+        self._fleet, self._session = fleet, session
+        self._straight = self._lost = False
+        self._moving = threading.Lock()
+        self._past: List[Any] = []  # connections of other threads to former owners: they may be in the midst of an answer
+        super().__init__(fleet._usual(), fleet._token, fleet._timeout, fleet._nodes[fleet._first]._transport.trust)
+        self._resolve()
+
+    def _redirected(self) -> None:
+        self._lost = self._straight  # the session has moved: the next request goes there at once
+
+    def _resolve(self) -> None:
+        """Finds the owner. Raises what the directory says."""
+        with self._moving:
+            owner = self._fleet._owner(self._session)
+            address = owner if owner is not None else self._fleet._usual()
+            if address != self.address:
+                usual = self._fleet._transport(address)
+                self._past.append(self._local)
+                self.address, self.trust, self._local = address, usual.trust, threading.local()
+            self._straight, self._lost = owner is not None, False
+
+    def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None, body: Optional[Sequence[memoryview]] = None,
+            progress: Optional[Progress] = None, patience: float = 0) -> Answer:
+        if self._lost:
+            self._resolve()
+        try:
+            return super().ask(method, target, headers, body, progress, patience)
+        except OwnerUnknown:
+            self._resolve()
+        except Unreachable as e:
+            if e.asked and method not in SAFE:
+                self._lost = True
+                raise
+            self._resolve()
+        return super().ask(method, target, headers, body, progress, patience)
+
+
+def _client_of(transport: Transport, session: str) -> Client:
+    """A client with these connections."""
+    client = Client.__new__(Client)
+    Asker.__init__(client, transport, session)
+    client._socket = os.environ.get("GPUBUF_SOCKET") or None
+    client._collect()
+    return client
