@@ -174,6 +174,8 @@ int gb_daemon_read_fleet(struct gb_daemon *daemon, struct gb_error *err);
 int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err);
 /* The names accepted in Host: --host-name, and those of --advertise. */
 const char *const *gb_daemon_hosts(const struct gb_daemon *daemon, size_t *ret_count);
+/* Logs what has become of it since the last call, as is done when it changes. */
+void gb_daemon_check_fleet(struct gb_daemon *daemon);
 /* It stops: no session is placed here any more. */
 void gb_daemon_drain_fleet(struct gb_daemon *daemon);
 /* Leaves it, when the server has stopped. */

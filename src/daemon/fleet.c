@@ -5,10 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/parse.h"
 #include "base/thread.h"
 #include "daemon/daemon.h"
 #include "daemon/fleet_options.h"
+
+#define PATIENCE_NS (2 * GB_NS_PER_S)
 
 struct gb_daemon_fleet {
     struct gb_daemon *daemon;
@@ -20,7 +23,7 @@ struct gb_daemon_fleet {
     struct gb_fleet *_Atomic fleet;
     pthread_mutex_t lock; /* for those below; held while the log is written */
     enum gb_fleet_state told;
-    bool told_why;
+    bool told_alone; /* that it has begun alone and stays so */
 };
 
 /* --- options ------------------------------------------------------------------------------------------------------ */
@@ -88,10 +91,12 @@ static void tell(struct gb_daemon_fleet *f, struct gb_fleet *fleet) {
     pthread_mutex_lock(&f->lock);
     gb_fleet_stat(fleet, &stat);
     changed = stat.state != f->told;
-    /* It begins alone: that is worth a line once it is known to stay so. */
-    if (changed || (stat.state == GB_FLEET_ALONE && stat.why.code != GB_OK && !f->told_why)) {
+    /* It begins alone: that is worth a line if the directory does not answer at once. */
+    if (stat.state == GB_FLEET_ALONE && !f->told_alone && gb_clock_ns() - stat.since_ns > PATIENCE_NS)
+        changed = true;
+    if (changed) {
         f->told = stat.state;
-        f->told_why = stat.state != GB_FLEET_JOINED;
+        f->told_alone = true;
         gb_log(&f->daemon->log, words[stat.state].level, "fleet", "%s, node %s: %s%s%s", f->options.fleet.s,
                f->options.node.s, words[stat.state].text, stat.why.code != GB_OK ? ": " : "",
                stat.why.code != GB_OK ? stat.why.detail : "");
@@ -176,8 +181,12 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
         return -1;
     atomic_store(&f->fleet, fleet);
     gb_api_set_fleet(daemon->api, fleet, &is);
-    tell(f, fleet);
     return 0;
+}
+
+void gb_daemon_check_fleet(struct gb_daemon *daemon) {
+    if (daemon->fleet != NULL)
+        tell(daemon->fleet, daemon->fleet->fleet);
 }
 
 void gb_daemon_drain_fleet(struct gb_daemon *daemon) {

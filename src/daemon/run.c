@@ -202,6 +202,7 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
         check_store(daemon);
         check_disk(daemon);
         gb_daemon_check_audit(daemon);
+        gb_daemon_check_fleet(daemon);
         if (check_device(daemon)) {
             status = GB_EXIT_DEVICE;
             break;

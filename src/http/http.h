@@ -176,10 +176,10 @@ struct gb_http_request {
     struct gb_http_text target;                    /* as received */
     struct gb_http_text shown;                     /* the same without the asides; s is NULL where there are none */
     struct gb_http_text param[GB_HTTP_PARAMS_MAX]; /* captures of the route, in order */
-    struct gb_http_pair query[GB_HTTP_QUERY_MAX];
-    unsigned queries;
     struct gb_http_text aside[GB_HTTP_ASIDES_MAX]; /* values of gb_http_server_config.asides, in order; s is NULL where
                                                       there is none */
+    struct gb_http_pair query[GB_HTTP_QUERY_MAX];
+    unsigned queries;
     struct gb_http_pair header[GB_HTTP_HEADERS_MAX];
     unsigned headers;
     bool http10; /* HTTP/1.0 */

@@ -30,16 +30,18 @@ static void making_free(struct making *making) {
 }
 
 static void answered(struct making *making) {
+    struct gb_http_request *request = making->request;
     int asked = ASKED;
 
+    /* From then on the request may go on and free it. */
     if (atomic_compare_exchange_strong(&making->phase, &asked, ANSWERED)) {
-        gb_http_wake(making->request);
-        gb_http_request_unref(making->request);
+        gb_http_wake(request);
+        gb_http_request_unref(request);
         return;
     }
     if (making->registers && making->entry.ask.error.code == GB_OK)
         gb_fleet_unregister(making->fleet, &making->entry.session.name, making->entry.session.claim);
-    gb_http_request_unref(making->request);
+    gb_http_request_unref(request);
     making_free(making);
 }
 
