@@ -81,7 +81,7 @@ int gb_fleet_open(const struct gb_fleet_config *config, struct gb_fleet **ret, s
 void gb_fleet_close(struct gb_fleet *fleet);
 
 enum gb_fleet_state {
-    GB_FLEET_ALONE,    /* the directory does not answer, or is not this fleet's; the node goes on with what it has */
+    GB_FLEET_ALONE, /* the directory does not answer, or is not this fleet's; the node goes on with what it has */
     GB_FLEET_JOINED,
     GB_FLEET_EXPIRED,  /* the lease ran out; it joins again */
     GB_FLEET_DUPLICATE /* another process with the same name or uuid is joined */
@@ -152,8 +152,9 @@ struct gb_fleet_ask {
     struct gb_fleet_ask *next; /* the fleet's, as what */
     void *what;
 };
-/* The answer is not wanted any more: done does not run after this. A change that was asked for may be made all the
- * same. */
+/* The answer is not wanted any more: done does not run after this, and the ask may be freed. A done that runs at this
+ * moment is waited for, so the caller holds no lock that it takes; within done it returns at once. A change that was
+ * asked for may be made all the same, but for a registration, which is taken back. */
 void gb_fleet_leave(struct gb_fleet *fleet, struct gb_fleet_ask *ask);
 
 /* Who owns the session. SESSION_NOT_FOUND only if the directory has confirmed it. Sessions that are found are
@@ -200,8 +201,8 @@ struct gb_fleet_sessions {
 };
 void gb_fleet_list_sessions(struct gb_fleet *fleet, struct gb_fleet_sessions *sessions);
 
-/* Takes a node that is not alive out of the directory, with its owned keys and its sessions. CONFLICTing ones that are
- * alive: INVALID_ARGUMENT. NODE_NOT_FOUND. */
+/* Takes a node that is not alive out of the directory, with its owned keys and its sessions. NODE_ALIVE,
+ * NODE_NOT_FOUND. */
 struct gb_fleet_forget {
     struct gb_fleet_ask ask;
     struct gb_name node;

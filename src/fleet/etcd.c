@@ -1,0 +1,265 @@
+#include "fleet/etcd.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/digest.h"
+#include "fleet/records.h"
+
+#define CONNECT_MS 1000
+#define ANSWER_MAX (8u << 20)
+#define BACKOFF_MS 500
+
+static const char *const paths[] = {
+    [GB_ETCD_TXN] = "/v3/kv/txn",
+    [GB_ETCD_GRANT] = "/v3/lease/grant",
+    [GB_ETCD_KEEPALIVE] = "/v3/lease/keepalive",
+    [GB_ETCD_TIMETOLIVE] = "/v3/lease/timetolive",
+    [GB_ETCD_REVOKE] = "/v3/lease/revoke",
+};
+
+/* A member without a leader says so at once, and none keeps a request for long. */
+static const char *const headers[] = {"Grpc-Metadata-hasleader: true", "Grpc-Timeout: 2S", NULL};
+
+/* --- endpoints ---------------------------------------------------------------------------------------------------- */
+
+static int add_endpoint(struct gb_etcd *etcd, const char *text, size_t n, struct gb_error *err) {
+    char *url = strndup(text, n);
+
+    if (!url)
+        return gb_error_set(err, GB_ERR_INTERNAL, "no memory");
+    while (n > 0 && url[n - 1] == '/')
+        url[--n] = '\0';
+    if (etcd->count == GB_ETCD_ENDPOINTS_MAX || !gb_fleet_url_is_valid(url)) {
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                     "\"%s\" is no endpoint: etcd:http://HOST:2379 or https, at most %d with commas between", url,
+                     GB_ETCD_ENDPOINTS_MAX);
+        free(url);
+        return -1;
+    }
+    etcd->endpoints[etcd->count++] = url;
+    return 0;
+}
+
+int gb_etcd_init(struct gb_etcd *etcd, const char *endpoints, struct gb_http_client *client, struct gb_timers *timers,
+                 struct gb_error *err) {
+    const char *at = endpoints;
+
+    *etcd = (struct gb_etcd){.client = client, .timers = timers, .most_ms = 30000};
+    for (;;) {
+        size_t n = strcspn(at, ",");
+
+        if (add_endpoint(etcd, at, n, err) < 0) {
+            gb_etcd_done(etcd);
+            return -1;
+        }
+        if (at[n] == '\0')
+            return 0;
+        at += n + 1;
+    }
+}
+
+void gb_etcd_done(struct gb_etcd *etcd) {
+    while (etcd->count > 0)
+        free(etcd->endpoints[--etcd->count]);
+}
+
+int64_t gb_etcd_now_s(const struct gb_etcd *etcd) {
+    return (gb_wall_us() / 1000 + atomic_load(&etcd->offset_ms)) / 1000;
+}
+
+/* Learns how far the clocks are apart. A Date is cut to whole seconds, so the truth is half of one more on average. */
+static void learn_offset(struct gb_etcd *etcd, const struct gb_http_ask *ask) {
+    if (ask->date_s > 0)
+        atomic_store(&etcd->offset_ms, ask->date_s * 1000 + 500 - ask->wall_us / 1000);
+}
+
+/* --- the outcome -------------------------------------------------------------------------------------------------- */
+
+/* Half of the delay is chance, so that nodes that were cut off together do not come back together. */
+static void back_off(struct gb_etcd *etcd) {
+    uint64_t now = gb_boot_ms();
+    uint32_t chance = 0;
+    unsigned next = etcd->backoff_ms > 0 ? 2 * etcd->backoff_ms : BACKOFF_MS;
+
+    if (now < etcd->retry_ms)
+        return; /* others that failed at the same time have had this one */
+    etcd->backoff_ms = next < etcd->most_ms ? next : etcd->most_ms;
+    gb_random(&chance, sizeof(chance), NULL);
+    etcd->retry_ms = now + etcd->backoff_ms / 2 + chance % (etcd->backoff_ms / 2 + 1);
+}
+
+static void end(struct gb_etcd_call *call) {
+    struct gb_txn_answer txn;
+    struct gb_lease_answer lease;
+
+    free(call->body);
+    call->body = NULL;
+    call->open = false;
+    /* done may send the call anew. */
+    txn = call->txn;
+    lease = call->lease;
+    call->done(call);
+    gb_txn_answer_done(&txn);
+    gb_lease_answer_done(&lease);
+}
+
+static void fail(struct gb_etcd_call *call) {
+    struct gb_etcd *etcd = call->etcd;
+
+    atomic_fetch_add(&etcd->failures, 1);
+    back_off(etcd);
+    call->txn = (struct gb_txn_answer){0};
+    call->lease = (struct gb_lease_answer){0};
+    end(call);
+}
+
+/* --- attempts ----------------------------------------------------------------------------------------------------- */
+
+static void on_answer(struct gb_http_ask *ask);
+
+static int attempt(struct gb_etcd_call *call) {
+    struct gb_etcd *etcd = call->etcd;
+    uint64_t now = gb_boot_ms();
+    size_t left = etcd->count - call->attempts;
+    unsigned total = call->deadline_ms > now ? (unsigned)(call->deadline_ms - now) : 0;
+
+    if (left == 0 || total == 0)
+        return gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory did not answer in time");
+    /* A silent endpoint leaves time for those behind it. */
+    total = left > 1 && total / left < total ? total / (unsigned)left : total;
+    call->endpoint = (call->first + call->attempts) % etcd->count;
+    call->attempts++;
+    snprintf(call->url, sizeof(call->url), "%s%s", etcd->endpoints[call->endpoint], paths[call->kind]);
+    call->ask = (struct gb_http_ask){.method = "POST", .url = call->url, .body = call->body};
+    call->ask.body_bytes = strlen(call->body);
+    call->ask.headers = headers;
+    call->ask.connect_ms = total < CONNECT_MS ? total : CONNECT_MS;
+    call->ask.total_ms = total;
+    call->ask.answer_max = ANSWER_MAX;
+    call->ask.done = on_answer;
+    call->sent_ms = now;
+    atomic_fetch_add(&etcd->requests, 1);
+    return gb_http_client_start(etcd->client, &call->ask, &call->error);
+}
+
+/* Returns -1 with the reason if this was no answer of the directory. */
+static int read_refusal(struct gb_etcd_call *call, const char *text, size_t n) {
+    char why[160];
+    int code = gb_refusal_read(text, n, why, sizeof(why));
+    bool lease = call->kind == GB_ETCD_TXN || call->kind == GB_ETCD_REVOKE || call->kind == GB_ETCD_GRANT;
+
+    if (lease && (code == GB_ETCD_NO_LEASE || code == GB_ETCD_LEASE_EXISTS)) {
+        call->refusal = code;
+        return 0;
+    }
+    /* A member that cannot reach the others may have passed the request on. */
+    call->carried = call->carried || call->ask.status >= 500;
+    return gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "%s answered %d: %s",
+                        call->etcd->endpoints[call->endpoint], call->ask.status, why);
+}
+
+static int read_answer(struct gb_etcd_call *call) {
+    const struct gb_http_ask *ask = &call->ask;
+    const char *text = ask->answer ? ask->answer : "";
+    uint64_t cluster;
+    int r;
+
+    if (ask->status == 0)
+        return gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "%s: %s", call->etcd->endpoints[call->endpoint],
+                            ask->why);
+    if (ask->status != 200)
+        return read_refusal(call, text, ask->bytes);
+    if (call->kind == GB_ETCD_TXN)
+        r = gb_txn_read(text, ask->bytes, &call->txn, &call->error);
+    else
+        r = gb_lease_read(text, ask->bytes, &call->lease, &call->error);
+    if (r < 0)
+        return -1;
+    cluster = call->kind == GB_ETCD_TXN ? call->txn.cluster_id : call->lease.cluster_id;
+    if (call->etcd->cluster_id == 0 || cluster == call->etcd->cluster_id)
+        return 0;
+    gb_txn_answer_done(&call->txn);
+    gb_lease_answer_done(&call->lease);
+    return gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE,
+                        "%s is another directory: its cluster is %" PRIu64 ", the fleet's is %" PRIu64,
+                        call->etcd->endpoints[call->endpoint], cluster, call->etcd->cluster_id);
+}
+
+static void on_answer(struct gb_http_ask *ask) {
+    struct gb_etcd_call *call = gb_container_of(ask, struct gb_etcd_call, ask);
+    struct gb_etcd *etcd = call->etcd;
+    struct gb_error first;
+    int r;
+
+    call->error = GB_ERROR_INIT;
+    call->carried = call->carried || ask->sent;
+    r = read_answer(call);
+    free(ask->answer);
+    ask->answer = NULL;
+    if (r == 0) {
+        learn_offset(etcd, ask);
+        etcd->preferred = call->endpoint;
+        etcd->backoff_ms = 0;
+        etcd->retry_ms = 0;
+        end(call);
+        return;
+    }
+    first = call->error;
+    if (etcd->preferred == call->endpoint)
+        etcd->preferred = (etcd->preferred + 1) % etcd->count;
+    if ((call->repeat || !call->carried) && call->attempts < etcd->count) {
+        call->error = GB_ERROR_INIT;
+        if (attempt(call) == 0)
+            return;
+        call->error = first;
+    }
+    fail(call);
+}
+
+/* --- calls -------------------------------------------------------------------------------------------------------- */
+
+static void on_refused(void *arg) {
+    struct gb_etcd_call *call = arg;
+
+    atomic_fetch_add(&call->etcd->failures, 1);
+    end(call);
+}
+
+void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_kind kind, char *body,
+                  uint64_t deadline_ms, bool repeat, bool probe) {
+    call->etcd = etcd;
+    call->kind = kind;
+    call->body = body;
+    call->deadline_ms = deadline_ms;
+    call->repeat = repeat;
+    call->attempts = 0;
+    call->first = etcd->preferred;
+    call->error = GB_ERROR_INIT;
+    call->carried = false;
+    call->refusal = 0;
+    call->txn = (struct gb_txn_answer){0};
+    call->lease = (struct gb_lease_answer){0};
+    call->open = true;
+    if (!body)
+        gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "no memory for a request to the directory");
+    else if (!probe && gb_boot_ms() < etcd->retry_ms)
+        gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory did not answer lately");
+    else if (attempt(call) == 0)
+        return;
+    gb_timer_set(etcd->timers, &call->timer, 0, on_refused, call);
+}
+
+void gb_etcd_cancel(struct gb_etcd_call *call) {
+    if (!call->open)
+        return;
+    gb_http_client_cancel(&call->ask);
+    gb_timer_clear(call->etcd->timers, &call->timer);
+    free(call->body);
+    call->body = NULL;
+    call->open = false;
+}

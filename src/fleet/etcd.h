@@ -1,0 +1,79 @@
+/* The directory: calls to etcd's gateway, one endpoint after the other. All on one thread, but for the counters. */
+#ifndef GB_FLEET_ETCD_H
+#define GB_FLEET_ETCD_H
+
+#include <stdatomic.h>
+
+#include "fleet/http_client.h"
+#include "fleet/messages.h"
+#include "fleet/timer.h"
+
+#define GB_ETCD_ENDPOINTS_MAX 8
+#define GB_ETCD_TOTAL_MS 3000
+
+struct gb_etcd {
+    struct gb_http_client *client;
+    struct gb_timers *timers;
+    char *endpoints[GB_ETCD_ENDPOINTS_MAX];
+    size_t count;
+    size_t preferred;    /* the one that is asked first */
+    uint64_t cluster_id; /* of the directory; another is no answer. 0: not known yet */
+    uint64_t retry_ms;   /* by gb_boot_ms: calls before fail at once */
+    unsigned backoff_ms; /* the last one; 0: the last call was answered */
+    unsigned most_ms;    /* of the next */
+    _Atomic uint64_t requests;
+    _Atomic uint64_t failures;
+    _Atomic int64_t offset_ms; /* the directory's clock less this one */
+};
+
+/* "http://HOST:2379[,...]". Returns 0, or -1 with INVALID_ARGUMENT. client and timers are borrowed. */
+int gb_etcd_init(struct gb_etcd *etcd, const char *endpoints, struct gb_http_client *client, struct gb_timers *timers,
+                 struct gb_error *err);
+void gb_etcd_done(struct gb_etcd *etcd);
+
+/* The time by the directory's clock, seconds since the epoch. [any thread] */
+int64_t gb_etcd_now_s(const struct gb_etcd *etcd);
+
+enum gb_etcd_kind { GB_ETCD_TXN, GB_ETCD_GRANT, GB_ETCD_KEEPALIVE, GB_ETCD_TIMETOLIVE, GB_ETCD_REVOKE };
+
+/* Numbers of refusals that are answers. */
+#define GB_ETCD_NO_LEASE 5
+#define GB_ETCD_LEASE_EXISTS 9
+
+/* One call, embedded by its owner. A zeroed one is not open. */
+struct gb_etcd_call {
+    void *arg;
+    void (*done)(struct gb_etcd_call *call); /* once, on the thread, never within gb_etcd_send */
+
+    /* The outcome: error.code GB_OK and either `refusal` or one of the two answers, which are freed when done has
+     * returned. Or DIRECTORY_UNAVAILABLE. */
+    struct gb_error error;
+    bool carried;     /* with an error: it may have been carried out all the same */
+    int refusal;      /* 0: none */
+    uint64_t sent_ms; /* by gb_boot_ms: when the request that was answered went out */
+    struct gb_txn_answer txn;
+    struct gb_lease_answer lease;
+
+    /* The directory's. */
+    struct gb_etcd *etcd;
+    enum gb_etcd_kind kind;
+    char *body;
+    char url[320];
+    uint64_t deadline_ms;
+    size_t attempts;
+    size_t first; /* the endpoint of the first attempt */
+    size_t endpoint;
+    bool repeat;
+    bool open;
+    struct gb_http_ask ask;
+    struct gb_timer timer;
+};
+
+/* Sends body, which it owns, NULL being one for which there was no memory. What may have been carried out is sent again
+ * only if it is of leases or reads alone (`repeat`). probe: even if calls are to fail at once at this time. */
+void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_kind kind, char *body,
+                  uint64_t deadline_ms, bool repeat, bool probe);
+/* done does not run. One that is not open is accepted. */
+void gb_etcd_cancel(struct gb_etcd_call *call);
+
+#endif

@@ -1,0 +1,386 @@
+/* Who owns a session: what is remembered, and look-ups, one at a time for each session. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fleet/internal.h"
+
+#define SESSIONS_MAX 4096
+#define NODES_MAX 1024
+#define FRESH_MS 10000         /* a session that was found */
+#define ABSENT_MS 1000         /* one that was not */
+#define NODE_FRESH_MS 500      /* whether a node is alive */
+#define USABLE_MS (600 * 1000) /* of both, while the directory is silent */
+#define OPEN_MAX 64
+
+/* Of a session that is there, or of one that is not. */
+struct entry {
+    struct gb_fleet_session session;
+    bool there;
+    uint64_t at_ms;
+};
+
+struct node_entry {
+    struct gb_fleet_node node;
+    uint64_t at_ms;
+    uint64_t gone_ms; /* when it was first seen not to be alive, or last seen to be; 0: it is */
+};
+
+struct flight {
+    struct gb_job job;
+    struct gb_name session;
+    bool surely;
+    bool sure; /* this reading is of a majority */
+    char key[GB_NAME_MAX + 3];
+    struct gb_name guess; /* the node that is read at the same time; "": none */
+    struct gb_fleet_session found;
+    struct gb_fleet_node owner;
+    bool stale;
+    uint64_t absent_s;
+};
+
+struct gb_find_cache {
+    struct gb_map sessions;
+    struct gb_map nodes;
+    struct gb_map flights;
+};
+
+/* --- what is remembered ------------------------------------------------------------------------------------------- */
+
+struct gb_find_cache *gb_find_cache_new(void) {
+    return calloc(1, sizeof(struct gb_find_cache));
+}
+
+static void free_all(struct gb_map *map) {
+    size_t at = 0;
+    void *value;
+
+    while ((value = gb_map_next(map, &at)))
+        free(value);
+    gb_map_done(map);
+}
+
+void gb_find_cache_free(struct gb_find_cache *cache) {
+    if (!cache)
+        return;
+    free_all(&cache->sessions);
+    free_all(&cache->nodes);
+    gb_map_done(&cache->flights);
+    free(cache);
+}
+
+void gb_find_cache_forget(struct gb_find_cache *cache, const struct gb_name *session) {
+    free(gb_map_take(&cache->sessions, session->s));
+}
+
+static void drop_oldest_session(struct gb_find_cache *cache) {
+    struct entry *oldest = NULL;
+    struct entry *one;
+    size_t at = 0;
+
+    while ((one = gb_map_next(&cache->sessions, &at)))
+        if (!oldest || one->at_ms < oldest->at_ms)
+            oldest = one;
+    if (oldest)
+        free(gb_map_take(&cache->sessions, oldest->session.name.s));
+}
+
+static void drop_oldest_node(struct gb_find_cache *cache) {
+    struct node_entry *oldest = NULL;
+    struct node_entry *one;
+    size_t at = 0;
+
+    while ((one = gb_map_next(&cache->nodes, &at)))
+        if (!oldest || one->at_ms < oldest->at_ms)
+            oldest = one;
+    if (oldest)
+        free(gb_map_take(&cache->nodes, oldest->node.name.s));
+}
+
+/* Without memory nothing is remembered. */
+static void remember_session(struct gb_find_cache *cache, const struct gb_fleet_session *session, bool there) {
+    struct entry *entry = gb_map_get(&cache->sessions, session->name.s);
+
+    if (!entry) {
+        if (cache->sessions.count >= SESSIONS_MAX)
+            drop_oldest_session(cache);
+        entry = calloc(1, sizeof(*entry));
+        if (!entry)
+            return;
+        entry->session.name = session->name;
+        if (gb_map_put(&cache->sessions, entry->session.name.s, entry) < 0) {
+            free(entry);
+            return;
+        }
+    }
+    entry->session = *session;
+    entry->there = there;
+    entry->at_ms = gb_boot_ms();
+}
+
+static void remember_node(struct gb_find_cache *cache, const struct gb_fleet_node *node) {
+    struct node_entry *entry = gb_map_get(&cache->nodes, node->name.s);
+    uint64_t now = gb_boot_ms();
+
+    if (!entry) {
+        if (cache->nodes.count >= NODES_MAX)
+            drop_oldest_node(cache);
+        entry = calloc(1, sizeof(*entry));
+        if (!entry)
+            return;
+        entry->node.name = node->name;
+        if (gb_map_put(&cache->nodes, entry->node.name.s, entry) < 0) {
+            free(entry);
+            return;
+        }
+        entry->at_ms = now;
+    }
+    if (node->alive)
+        entry->gone_ms = 0;
+    else if (entry->gone_ms == 0)
+        entry->gone_ms = entry->at_ms; /* it was alive then, or is seen for the first time */
+    entry->node = *node;
+    entry->at_ms = now;
+}
+
+static uint64_t absent_s(const struct node_entry *entry) {
+    uint64_t s;
+
+    if (entry->node.alive)
+        return 0;
+    s = (gb_boot_ms() - entry->gone_ms) / 1000;
+    return s > 0 ? s : 1;
+}
+
+/* What is remembered and not older than that. Returns 1 with both filled in, 0 for a session that is not there, -1. */
+static int recall(struct gb_find_cache *cache, const struct gb_name *session, uint64_t session_ms, uint64_t node_ms,
+                  struct gb_fleet_session *ret, struct gb_fleet_node *ret_owner, uint64_t *ret_absent_s) {
+    struct entry *entry = gb_map_get(&cache->sessions, session->s);
+    uint64_t now = gb_boot_ms();
+    struct node_entry *node;
+
+    if (!entry)
+        return -1;
+    if (!entry->there)
+        return now - entry->at_ms < ABSENT_MS ? 0 : -1;
+    node = gb_map_get(&cache->nodes, entry->session.node.s);
+    if (!node || now - entry->at_ms >= session_ms || now - node->at_ms >= node_ms)
+        return -1;
+    *ret = entry->session;
+    *ret_owner = node->node;
+    *ret_absent_s = absent_s(node);
+    return 1;
+}
+
+/* --- flights ------------------------------------------------------------------------------------------------------ */
+
+static void start(struct gb_job *job);
+
+static void not_found(const struct gb_name *session, struct gb_error *err) {
+    gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "the fleet has no session \"%s\"", session->s);
+}
+
+static void give(struct gb_job *job, struct gb_fleet_ask *ask) {
+    struct flight *flight = gb_container_of(job, struct flight, job);
+    struct gb_fleet_find *find = gb_container_of(ask, struct gb_fleet_find, ask);
+
+    job->fleet->open_finds--;
+    if (job->error.code != GB_OK) {
+        job->fleet->stat.lookups_failed += job->error.code != GB_ERR_SESSION_NOT_FOUND;
+        return;
+    }
+    find->session = flight->found;
+    find->owner = flight->owner;
+    find->stale = flight->stale;
+    find->absent_s = flight->absent_s;
+}
+
+/* Closes the flight to others, and falls back on what is remembered if the directory was silent. */
+static void ending(struct gb_job *job) {
+    struct flight *flight = gb_container_of(job, struct flight, job);
+    struct gb_find_cache *cache = job->fleet->finds;
+
+    if (gb_map_get(&cache->flights, flight->key) == flight)
+        gb_map_take(&cache->flights, flight->key);
+    if (job->error.code != GB_ERR_DIRECTORY_UNAVAILABLE || flight->surely)
+        return;
+    if (recall(cache, &flight->session, USABLE_MS, USABLE_MS, &flight->found, &flight->owner, &flight->absent_s) == 1) {
+        job->error = GB_ERROR_INIT;
+        flight->stale = true;
+    }
+}
+
+void gb_find_count_left(struct gb_fleet *fleet, const struct gb_job *job) {
+    if (job->start == start)
+        fleet->open_finds--;
+}
+
+/* Remembers what was found, and ends. */
+static void found(struct flight *flight) {
+    struct gb_fleet *fleet = flight->job.fleet;
+
+    pthread_mutex_lock(&fleet->lock);
+    remember_session(fleet->finds, &flight->found, true);
+    remember_node(fleet->finds, &flight->owner);
+    if (recall(fleet->finds, &flight->session, USABLE_MS, USABLE_MS, &flight->found, &flight->owner,
+               &flight->absent_s) != 1)
+        flight->absent_s = flight->owner.alive ? 0 : 1;
+    pthread_mutex_unlock(&fleet->lock);
+    gb_job_end(&flight->job);
+}
+
+static void absent(struct flight *flight) {
+    struct gb_fleet *fleet = flight->job.fleet;
+    struct gb_fleet_session none = {.name = flight->session};
+    struct gb_error err = GB_ERROR_INIT;
+
+    pthread_mutex_lock(&fleet->lock);
+    remember_session(fleet->finds, &none, false);
+    pthread_mutex_unlock(&fleet->lock);
+    not_found(&flight->session, &err);
+    gb_job_fail(&flight->job, &err);
+}
+
+static void read_both(struct flight *flight, void (*done)(struct gb_etcd_call *call)) {
+    struct gb_fleet *fleet = flight->job.fleet;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_read_meta(fleet, &txn, !flight->sure);
+    gb_fleet_key(fleet, "sessions", flight->session.s, NULL, key);
+    gb_fleet_get(&txn, key, !flight->sure);
+    if (flight->guess.s[0]) {
+        gb_fleet_key(fleet, "nodes", flight->guess.s, NULL, key);
+        gb_fleet_get(&txn, key, !flight->sure);
+        gb_fleet_key(fleet, "alive", flight->guess.s, NULL, key);
+        gb_fleet_get(&txn, key, !flight->sure);
+    }
+    gb_job_txn(&flight->job, &txn, true, done);
+}
+
+/* The owner's records, if it is the one that was guessed. */
+static int read_owner(struct flight *flight, struct gb_error *err) {
+    const struct gb_kvs *node = gb_txn_result(&flight->job.call.txn, 2);
+    const struct gb_kvs *alive = gb_txn_result(&flight->job.call.txn, 3);
+
+    if (node->count == 0) { /* forgotten in between; its sessions go too */
+        flight->owner = (struct gb_fleet_node){.name = flight->guess};
+        return 0;
+    }
+    return gb_fleet_node_of(flight->guess.s, &node->items[0], alive->count > 0 ? &alive->items[0] : NULL,
+                            &flight->owner, err);
+}
+
+static void on_read(struct gb_etcd_call *call) {
+    struct flight *flight = gb_container_of((struct gb_job *)call->arg, struct flight, job);
+    const struct gb_kvs *session = gb_txn_result(&call->txn, 1);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_job_check(&flight->job) < 0)
+        return;
+    if (session->count == 0 && flight->sure) {
+        absent(flight);
+        return;
+    }
+    if (session->count == 0) { /* the member that was asked may be behind */
+        flight->sure = true;
+        read_both(flight, on_read);
+        return;
+    }
+    flight->found.name = flight->session;
+    if (gb_fleet_session_read(session->items[0].value, session->items[0].bytes, &flight->found, &err) < 0) {
+        gb_job_fail(&flight->job, &err);
+        return;
+    }
+    if (!gb_name_equal(&flight->found.node, &flight->guess)) {
+        flight->guess = flight->found.node;
+        read_both(flight, on_read);
+        return;
+    }
+    if (read_owner(flight, &err) < 0)
+        gb_job_fail(&flight->job, &err);
+    else
+        found(flight);
+}
+
+static void start(struct gb_job *job) {
+    read_both(gb_container_of(job, struct flight, job), on_read);
+}
+
+/* --- asking ------------------------------------------------------------------------------------------------------- */
+
+static struct flight *new_flight(struct gb_fleet *fleet, const struct gb_name *session, bool surely, const char *key) {
+    struct flight *flight = gb_job_new(fleet, sizeof(*flight), start);
+    struct entry *entry = gb_map_get(&fleet->finds->sessions, session->s);
+
+    if (!flight)
+        return NULL;
+    flight->job.give = give;
+    flight->job.ending = ending;
+    flight->session = *session;
+    flight->surely = surely;
+    flight->sure = surely;
+    if (entry && entry->there)
+        flight->guess = entry->session.node;
+    snprintf(flight->key, sizeof(flight->key), "%s", key);
+    if (gb_map_put(&fleet->finds->flights, flight->key, flight) < 0) {
+        free(flight);
+        return NULL;
+    }
+    gb_job_queue(fleet, &flight->job);
+    return flight;
+}
+
+/* Joins the look-up of that session, or begins one. Returns false with the error set. */
+static bool board(struct gb_fleet *fleet, const struct gb_name *session, bool surely, struct gb_fleet_find *find) {
+    char key[GB_NAME_MAX + 3];
+    struct flight *flight;
+
+    snprintf(key, sizeof(key), "%c%s", surely ? '!' : '?', session->s);
+    if (fleet->stopping) {
+        gb_error_set(&find->ask.error, GB_ERR_DRAINING, "the daemon leaves the fleet");
+        return false;
+    }
+    if (fleet->open_finds >= OPEN_MAX) {
+        gb_error_set(&find->ask.error, GB_ERR_SATURATED, "%d look-ups in the fleet are open", OPEN_MAX);
+        return false;
+    }
+    flight = gb_map_get(&fleet->finds->flights, key);
+    if (!flight)
+        flight = new_flight(fleet, session, surely, key);
+    if (!flight) {
+        gb_error_set(&find->ask.error, GB_ERR_SATURATED, "no memory to ask the fleet");
+        return false;
+    }
+    find->ask.what = flight;
+    find->ask.next = flight->job.asks;
+    flight->job.asks = &find->ask;
+    fleet->open_finds++;
+    return true;
+}
+
+bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool surely, struct gb_fleet_find *find) {
+    bool waits = false;
+    int known = -1;
+
+    find->ask.error = GB_ERROR_INIT;
+    find->ask.what = NULL;
+    find->ask.next = NULL;
+    find->stale = false;
+    pthread_mutex_lock(&fleet->lock);
+    fleet->stat.lookups++;
+    if (!surely)
+        known = recall(fleet->finds, session, FRESH_MS, NODE_FRESH_MS, &find->session, &find->owner, &find->absent_s);
+    if (known >= 0)
+        fleet->stat.lookups_cached++;
+    else
+        waits = board(fleet, session, surely, find);
+    if (known < 0 && !waits)
+        fleet->stat.lookups_failed++;
+    pthread_mutex_unlock(&fleet->lock);
+    if (known == 0)
+        not_found(session, &find->ask.error);
+    if (waits)
+        gb_http_client_wake(fleet->client);
+    return !waits;
+}

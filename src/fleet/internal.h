@@ -1,0 +1,203 @@
+/* What the files of this layer share. */
+#ifndef GB_FLEET_INTERNAL_H
+#define GB_FLEET_INTERNAL_H
+
+#include <pthread.h>
+
+#include "base/container.h"
+#include "base/map.h"
+#include "fleet/etcd.h"
+#include "fleet/fleet.h"
+#include "fleet/http_client.h"
+#include "fleet/records.h"
+#include "fleet/ticket.h"
+#include "fleet/timer.h"
+
+#define GB_FLEET_KEY_SIZE 448
+#define GB_FLEET_CALL_MS 3000 /* of a whole ask */
+
+/* --- jobs --------------------------------------------------------------------------------------------------------- */
+
+/* Work for asks: of one, or of all that look up the same session. Embedded at the start of what each kind needs. It
+ * holds copies of what was asked for, since an ask may be left and freed at any time. */
+struct gb_job {
+    struct gb_job *next; /* in the queue, then among those that run */
+    struct gb_fleet *fleet;
+    struct gb_fleet_ask *asks; /* by the fleet's lock; empty when all have left */
+
+    /* Of the kind. On the fleet's thread, without the lock but for give. */
+    void (*start)(struct gb_job *job);
+    void (*cancel)(struct gb_job *job);                         /* besides its call; NULL: nothing */
+    void (*ending)(struct gb_job *job);                         /* with the lock, before give; NULL: nothing */
+    void (*give)(struct gb_job *job, struct gb_fleet_ask *ask); /* with the lock: writes the answer, error is set */
+    void (*free)(struct gb_job *job);                           /* what it holds; NULL: nothing */
+
+    struct gb_error error;
+    struct gb_etcd_call call;
+    uint64_t deadline_ms;
+};
+
+/* A zeroed job of that size, or NULL. */
+void *gb_job_new(struct gb_fleet *fleet, size_t size, void (*start)(struct gb_job *job));
+/* Hands the job over with its ask, which may be NULL. job NULL: there was no memory for it. [any thread, without the
+ * lock] */
+void gb_job_ask(struct gb_fleet *fleet, struct gb_job *job, struct gb_fleet_ask *ask);
+/* The same with the lock held; wake the thread afterwards. */
+void gb_job_queue(struct gb_fleet *fleet, struct gb_job *job);
+/* Ends the job, which is freed, with its error. [the thread, without the lock] */
+void gb_job_end(struct gb_job *job);
+/* Ends it with that error. */
+void gb_job_fail(struct gb_job *job, const struct gb_error *err);
+/* Sends a transaction of the job within its deadline. */
+void gb_job_txn(struct gb_job *job, struct gb_txn *txn, bool repeat, void (*done)(struct gb_etcd_call *call));
+/* The error of the call, or of a fleet that is not this one: -1, and the job has ended. */
+int gb_job_check(struct gb_job *job);
+/* Starts what was queued and refuses what could not be. Returns false once the fleet stops, which fails all new ones.
+ * [the thread] */
+bool gb_jobs_take(struct gb_fleet *fleet);
+/* Fails all that run. */
+void gb_jobs_drain(struct gb_fleet *fleet);
+
+/* --- the member --------------------------------------------------------------------------------------------------- */
+
+struct gb_reconcile;
+
+struct gb_member {
+    struct gb_etcd_call call;  /* of joining and renewing */
+    struct gb_etcd_call write; /* of alive/N once the lease is held */
+    struct gb_timer timer;     /* of the next step */
+    unsigned ttl_s;
+    uint64_t incarnation;
+    bool held;            /* alive/N is this process's; the lease is renewed */
+    bool reconciled;      /* since it is held */
+    bool rotated;         /* a key was made since the last renewal */
+    uint64_t deadline_ms; /* the lease lives until then at least, unless the directory lost it; 0: no lease */
+    uint64_t failing_ms;  /* since when renewals fail; 0: they do not */
+
+    /* As read last. */
+    char *old_node;
+    char *old_alive;
+    int64_t node_revision; /* of changes; 0: there is none */
+    int64_t alive_revision;
+    int64_t meta_created;
+    char meta_uuid[40]; /* "": never read */
+
+    /* The test for a twin. */
+    uint64_t test_ms; /* when the answer to the first look had come; 0: none yet */
+    int64_t test_ttl; /* what it said */
+    bool foreign;     /* the lease is another name's, or has another length */
+
+    /* What was written last. */
+    struct gb_fleet_alive told;
+    uint64_t told_ms;
+
+    struct gb_reconcile *reconcile;
+};
+
+void gb_member_start(struct gb_fleet *fleet);
+/* Tells of a change at once. */
+void gb_member_tell(struct gb_fleet *fleet);
+void gb_member_cancel(struct gb_fleet *fleet);
+void gb_member_done(struct gb_fleet *fleet);
+/* Sets the state and why; runs changed. */
+void gb_fleet_set_state(struct gb_fleet *fleet, enum gb_fleet_state state, const struct gb_error *why);
+
+/* Takes keys of sessions out that this node owns and has not. done runs once on the thread; ok: all were looked at. */
+struct gb_reconcile *gb_reconcile_start(struct gb_fleet *fleet,
+                                        void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why));
+void gb_reconcile_cancel(struct gb_reconcile *reconcile); /* frees it; NULL is accepted */
+
+/* Sessions to be unregistered; they wait here while the directory is silent. */
+struct gb_unregister {
+    struct gb_unregister *next;
+    struct gb_name session;
+    char claim[GB_FLEET_CLAIM_SIZE];
+};
+
+/* --- the fleet ---------------------------------------------------------------------------------------------------- */
+
+struct gb_breaker;
+struct gb_find_cache;
+
+struct gb_fleet {
+    /* Constant. */
+    struct gb_fleet_node own; /* name, uuid, urls, labels, version */
+    char *name;
+    void *app;
+    size_t (*devices)(void *app, struct gb_fleet_device ret[GB_FLEET_DEVICES_MAX]);
+    bool (*has)(void *app, const struct gb_name *session, const char *claim);
+    void (*changed)(void *app);
+    pthread_t thread;
+
+    /* The thread's. */
+    struct gb_http_client *client; /* gb_http_client_wake alone is for all */
+    struct gb_timers timers;
+    struct gb_etcd etcd; /* its counters are for all */
+    struct gb_member member;
+    struct gb_job *running;
+    struct gb_breaker *breakers;
+    struct gb_etcd_call sweep; /* of the first that is to be unregistered */
+    bool sweeping;
+
+    pthread_mutex_t lock; /* a leaf: never held across a call. Guards all below */
+    pthread_cond_t delivered;
+    struct gb_job *queue;
+    struct gb_job **queue_end;
+    struct gb_job refused;           /* asks that found no memory for a job */
+    struct gb_fleet_ask *delivering; /* whose done runs */
+    struct gb_unregister *unregisters;
+    bool stopping;
+    struct gb_fleet_stat stat; /* but for the counters of etcd */
+    struct gb_find_cache *finds;
+    size_t open_finds;
+    struct gb_ticket_keys keys;
+    _Atomic bool draining;
+};
+
+/* "/gpubuf/FLEET/KIND/NAME" or, with below, "/gpubuf/FLEET/KIND/NAME/BELOW"; "" for a prefix. */
+void gb_fleet_key(const struct gb_fleet *fleet, const char *kind, const char *name, const char *below,
+                  char ret[GB_FLEET_KEY_SIZE]);
+/* Begins a reading with the range of meta, whose result is the first; the others follow. */
+void gb_fleet_read_meta(const struct gb_fleet *fleet, struct gb_txn *txn, bool serializable);
+/* Begins a change with the comparison of meta. */
+void gb_fleet_compare_meta(const struct gb_fleet *fleet, struct gb_txn *txn);
+/* 0, or -1 with DIRECTORY_UNAVAILABLE if that result is not of this fleet's meta. */
+int gb_fleet_check_meta(const struct gb_fleet *fleet, const struct gb_kvs *meta, struct gb_error *err);
+void gb_fleet_get(struct gb_txn *txn, const char *key, bool serializable);
+
+/* A node out of its two records; alive may be NULL. */
+int gb_fleet_node_of(const char *name, const struct gb_kv *node, const struct gb_kv *alive, struct gb_fleet_node *ret,
+                     struct gb_error *err);
+/* The rest of a key behind the prefix, or NULL if it is no name. */
+bool gb_fleet_name_of(const char *key, const char *prefix, struct gb_name *ret);
+
+/* --- the parts ---------------------------------------------------------------------------------------------------- */
+
+struct gb_find_cache *gb_find_cache_new(void);
+void gb_find_cache_free(struct gb_find_cache *cache);
+/* [with the lock] */
+void gb_find_cache_forget(struct gb_find_cache *cache, const struct gb_name *session);
+/* An ask has left the job, of any kind. */
+void gb_find_count_left(struct gb_fleet *fleet, const struct gb_job *job);
+
+/* Takes unregisters up, if the directory answers. [the thread] */
+void gb_unregister_sweep(struct gb_fleet *fleet);
+int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
+bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim);
+
+/* The nodes of the fleet for a job: reads all, then runs done on the thread, with the job's error set or not. */
+struct gb_node_list {
+    struct gb_job *job;
+    void (*done)(struct gb_job *job);
+    struct gb_fleet_node *items;
+    size_t count;
+    size_t room;
+    int64_t revision; /* of the first page, and so of all */
+    char after[GB_FLEET_KEY_SIZE];
+    bool alive; /* reads alive/, nodes/ has been read */
+};
+void gb_node_list_start(struct gb_node_list *list, struct gb_job *job, void (*done)(struct gb_job *job));
+
+void gb_breakers_free(struct gb_fleet *fleet);
+
+#endif

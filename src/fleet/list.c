@@ -1,0 +1,497 @@
+/* Lists: of nodes, of sessions; and forgetting a node. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fleet/internal.h"
+
+#define NODES_PAGE 256
+#define NODES_MAX 10000
+#define SESSIONS_MAX 1000
+#define SESSIONS_PAGE 64
+
+/* --- reading of all nodes ----------------------------------------------------------------------------------------- */
+
+static void read_nodes(struct gb_node_list *list);
+
+/* The list is within its job's structure, and the job knows it by call.arg. */
+static void fail_list(struct gb_node_list *list, const struct gb_error *err) {
+    list->job->error = *err;
+    list->done(list->job);
+}
+
+static int add_node(struct gb_node_list *list, const struct gb_kv *kv, const char *prefix) {
+    struct gb_fleet_node *grown;
+    struct gb_name name;
+
+    if (!gb_fleet_name_of(kv->key, prefix, &name) || list->count == NODES_MAX)
+        return 0;
+    if (list->count == list->room) {
+        size_t room = list->room > 0 ? 2 * list->room : 16;
+
+        grown = realloc(list->items, room * sizeof(*grown));
+        if (!grown)
+            return -1;
+        list->items = grown;
+        list->room = room;
+    }
+    /* One record that is broken does not hide the others. */
+    if (gb_fleet_node_of(name.s, kv, NULL, &list->items[list->count], NULL) == 0)
+        list->count++;
+    return 0;
+}
+
+/* Both lists have the order of names. */
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const struct gb_fleet_node *)a)->name.s, ((const struct gb_fleet_node *)b)->name.s);
+}
+
+static void set_alive(struct gb_node_list *list, const struct gb_kv *kv, const char *prefix) {
+    struct gb_fleet_node key;
+    struct gb_fleet_node *node;
+    struct gb_fleet_alive alive;
+
+    if (!gb_fleet_name_of(kv->key, prefix, &key.name))
+        return;
+    node = list->count > 0 ? bsearch(&key, list->items, list->count, sizeof(key), compare_names) : NULL;
+    if (node && gb_fleet_alive_read(kv->value, kv->bytes, &alive, NULL) == 0)
+        gb_fleet_node_set_alive(node, &alive);
+}
+
+static void on_nodes(struct gb_etcd_call *call) {
+    struct gb_node_list *list = call->arg;
+    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
+    struct gb_error err = call->error;
+    char prefix[GB_FLEET_KEY_SIZE];
+    size_t i;
+
+    if (err.code == GB_OK)
+        gb_fleet_check_meta(list->job->fleet, gb_txn_result(&call->txn, 0), &err);
+    gb_fleet_key(list->job->fleet, list->alive ? "alive" : "nodes", "", NULL, prefix);
+    for (i = 0; i < kvs->count && err.code == GB_OK; i++) {
+        if (list->alive)
+            set_alive(list, &kvs->items[i], prefix);
+        else if (add_node(list, &kvs->items[i], prefix) < 0)
+            gb_error_set(&err, GB_ERR_SATURATED, "no memory for the list of nodes");
+    }
+    if (err.code != GB_OK) {
+        fail_list(list, &err);
+        return;
+    }
+    if (list->revision == 0)
+        list->revision = call->txn.revision;
+    if (kvs->more && kvs->count > 0) {
+        snprintf(list->after, sizeof(list->after), "%s", kvs->items[kvs->count - 1].key);
+        read_nodes(list);
+    } else if (!list->alive) {
+        list->alive = true;
+        list->after[0] = '\0';
+        read_nodes(list);
+    } else {
+        list->done(list->job);
+    }
+}
+
+static void read_nodes(struct gb_node_list *list) {
+    struct gb_job *job = list->job;
+    struct gb_txn txn = {0};
+    struct gb_txn_range range = {.limit = NODES_PAGE, .revision = list->revision, .serializable = true};
+    char prefix[GB_FLEET_KEY_SIZE];
+    char end[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_key(job->fleet, list->alive ? "alive" : "nodes", "", NULL, prefix);
+    gb_prefix_end(prefix, end, sizeof(end));
+    gb_fleet_read_meta(job->fleet, &txn, true);
+    range.after = list->after[0] != '\0';
+    range.key = range.after ? list->after : prefix;
+    range.end = end;
+    gb_txn_get(&txn, &range);
+    job->call.arg = list;
+    gb_job_txn(job, &txn, true, on_nodes);
+}
+
+void gb_node_list_start(struct gb_node_list *list, struct gb_job *job, void (*done)(struct gb_job *job)) {
+    *list = (struct gb_node_list){.job = job, .done = done};
+    read_nodes(list);
+}
+
+/* --- nodes -------------------------------------------------------------------------------------------------------- */
+
+struct listing {
+    struct gb_job job;
+    struct gb_node_list list;
+};
+
+static void give_nodes(struct gb_job *job, struct gb_fleet_ask *ask) {
+    struct listing *l = gb_container_of(job, struct listing, job);
+    struct gb_fleet_nodes *nodes = gb_container_of(ask, struct gb_fleet_nodes, ask);
+
+    nodes->items = NULL;
+    nodes->count = 0;
+    if (job->error.code != GB_OK)
+        return;
+    nodes->items = l->list.items;
+    nodes->count = l->list.count;
+    l->list.items = NULL;
+}
+
+static void free_nodes(struct gb_job *job) {
+    free(gb_container_of(job, struct listing, job)->list.items);
+}
+
+static void start_nodes(struct gb_job *job) {
+    gb_node_list_start(&gb_container_of(job, struct listing, job)->list, job, gb_job_end);
+}
+
+void gb_fleet_list_nodes(struct gb_fleet *fleet, struct gb_fleet_nodes *nodes) {
+    struct listing *l = gb_job_new(fleet, sizeof(*l), start_nodes);
+
+    nodes->items = NULL;
+    nodes->count = 0;
+    if (l) {
+        l->job.give = give_nodes;
+        l->job.free = free_nodes;
+    }
+    gb_job_ask(fleet, l ? &l->job : NULL, &nodes->ask);
+}
+
+/* --- sessions ----------------------------------------------------------------------------------------------------- */
+
+struct sessions {
+    struct gb_job job;
+    struct gb_name after;
+    struct gb_name node;
+    size_t limit;
+    struct gb_fleet_session *items; /* limit of them */
+    size_t count;
+    bool more;
+    bool page_more;
+    struct gb_name names[SESSIONS_PAGE]; /* of the node's, whose records are read */
+    size_t name_count;
+};
+
+static void give_sessions(struct gb_job *job, struct gb_fleet_ask *ask) {
+    struct sessions *s = gb_container_of(job, struct sessions, job);
+    struct gb_fleet_sessions *to = gb_container_of(ask, struct gb_fleet_sessions, ask);
+
+    to->items = NULL;
+    to->count = 0;
+    to->more = false;
+    if (job->error.code != GB_OK)
+        return;
+    to->items = s->items;
+    to->count = s->count;
+    to->more = s->more;
+    s->items = NULL;
+}
+
+static void free_sessions(struct gb_job *job) {
+    free(gb_container_of(job, struct sessions, job)->items);
+}
+
+static void read_sessions(struct sessions *s);
+
+static void add_session(struct sessions *s, const struct gb_name *name, const struct gb_kv *kv) {
+    struct gb_fleet_session *one = &s->items[s->count];
+
+    *one = (struct gb_fleet_session){.name = *name};
+    if (gb_fleet_session_read(kv->value, kv->bytes, one, NULL) < 0)
+        return;
+    if (s->node.s[0] && !gb_name_equal(&one->node, &s->node))
+        return;
+    s->count++;
+}
+
+/* A page has been dealt with. */
+static void go_on(struct sessions *s) {
+    if (s->count < s->limit && s->page_more) {
+        read_sessions(s);
+        return;
+    }
+    s->more = s->more || s->page_more;
+    gb_job_end(&s->job);
+}
+
+static void on_session_records(struct gb_etcd_call *call) {
+    struct sessions *s = gb_container_of((struct gb_job *)call->arg, struct sessions, job);
+    size_t i;
+
+    if (gb_job_check(&s->job) < 0)
+        return;
+    for (i = 0; i < s->name_count; i++) {
+        const struct gb_kvs *kvs = gb_txn_result(&call->txn, i + 1);
+
+        if (kvs->count > 0)
+            add_session(s, &s->names[i], &kvs->items[0]);
+    }
+    go_on(s);
+}
+
+static void read_session_records(struct sessions *s) {
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    size_t i;
+
+    gb_fleet_read_meta(s->job.fleet, &txn, true);
+    for (i = 0; i < s->name_count; i++) {
+        gb_fleet_key(s->job.fleet, "sessions", s->names[i].s, NULL, key);
+        gb_fleet_get(&txn, key, true);
+    }
+    gb_job_txn(&s->job, &txn, true, on_session_records);
+}
+
+/* "/gpubuf/F/sessions/" or "/gpubuf/F/owned/N/". */
+static void sessions_prefix(const struct sessions *s, char ret[GB_FLEET_KEY_SIZE]) {
+    if (s->node.s[0])
+        gb_fleet_key(s->job.fleet, "owned", s->node.s, "", ret);
+    else
+        gb_fleet_key(s->job.fleet, "sessions", "", NULL, ret);
+}
+
+static void on_sessions(struct gb_etcd_call *call) {
+    struct sessions *s = gb_container_of((struct gb_job *)call->arg, struct sessions, job);
+    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
+    char prefix[GB_FLEET_KEY_SIZE];
+    struct gb_name name;
+    size_t i;
+
+    if (gb_job_check(&s->job) < 0)
+        return;
+    sessions_prefix(s, prefix);
+    s->name_count = 0;
+    s->page_more = kvs->more && kvs->count > 0;
+    for (i = 0; i < kvs->count && i < SESSIONS_PAGE && s->count < s->limit; i++) {
+        if (!gb_fleet_name_of(kvs->items[i].key, prefix, &name))
+            continue;
+        s->after = name;
+        if (s->node.s[0])
+            s->names[s->name_count++] = name;
+        else
+            add_session(s, &name, &kvs->items[i]);
+    }
+    if (s->name_count > 0)
+        read_session_records(s);
+    else
+        go_on(s);
+}
+
+static void read_sessions(struct sessions *s) {
+    size_t left = s->limit - s->count;
+    struct gb_txn_range range = {.serializable = true, .keys_only = s->node.s[0] != '\0'};
+    struct gb_txn txn = {0};
+    char prefix[GB_FLEET_KEY_SIZE];
+    char end[GB_FLEET_KEY_SIZE];
+    char key[2 * GB_FLEET_KEY_SIZE];
+
+    sessions_prefix(s, prefix);
+    gb_prefix_end(prefix, end, sizeof(end));
+    snprintf(key, sizeof(key), "%s%s", prefix, s->after.s);
+    gb_fleet_read_meta(s->job.fleet, &txn, true);
+    range.key = key;
+    range.after = s->after.s[0] != '\0';
+    range.end = end;
+    range.limit = left < SESSIONS_PAGE ? left : SESSIONS_PAGE;
+    gb_txn_get(&txn, &range);
+    gb_job_txn(&s->job, &txn, true, on_sessions);
+}
+
+static void start_sessions(struct gb_job *job) {
+    struct sessions *s = gb_container_of(job, struct sessions, job);
+    struct gb_error err = GB_ERROR_INIT;
+
+    s->items = calloc(s->limit, sizeof(*s->items));
+    if (s->items) {
+        read_sessions(s);
+    } else {
+        gb_error_set(&err, GB_ERR_SATURATED, "no memory for the list of sessions");
+        gb_job_fail(job, &err);
+    }
+}
+
+void gb_fleet_list_sessions(struct gb_fleet *fleet, struct gb_fleet_sessions *sessions) {
+    struct sessions *s = gb_job_new(fleet, sizeof(*s), start_sessions);
+
+    sessions->items = NULL;
+    sessions->count = 0;
+    sessions->more = false;
+    if (s) {
+        s->after = sessions->after;
+        s->node = sessions->node;
+        s->limit = sessions->limit == 0 || sessions->limit > SESSIONS_MAX ? SESSIONS_MAX : sessions->limit;
+        s->job.give = give_sessions;
+        s->job.free = free_sessions;
+    }
+    gb_job_ask(fleet, s ? &s->job : NULL, &sessions->ask);
+}
+
+/* --- forgetting a node -------------------------------------------------------------------------------------------- */
+
+#define FORGET_PAGE 30 /* of a transaction's 128 operations, two a session and two comparisons */
+
+struct forgetting {
+    struct gb_job job;
+    struct gb_name node;
+    struct gb_name names[FORGET_PAGE];
+    int64_t revision[FORGET_PAGE]; /* of the session's record; 0: it is not this node's */
+    size_t count;
+};
+
+static void forget_page(struct forgetting *f);
+
+static void compare_gone(struct forgetting *f, struct gb_txn *txn) {
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_compare_meta(f->job.fleet, txn);
+    gb_fleet_key(f->job.fleet, "alive", f->node.s, NULL, key);
+    gb_txn_compare(txn, GB_TXN_CREATED, key, 0);
+}
+
+static void on_node_deleted(struct gb_etcd_call *call) {
+    struct forgetting *f = gb_container_of((struct gb_job *)call->arg, struct forgetting, job);
+
+    if (call->error.code != GB_OK)
+        gb_job_fail(&f->job, &call->error);
+    else if (call->txn.succeeded)
+        gb_job_end(&f->job);
+    else
+        forget_page(f); /* it has come to life, or owns more */
+}
+
+static void delete_node(struct forgetting *f) {
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    compare_gone(f, &txn);
+    gb_fleet_key(f->job.fleet, "nodes", f->node.s, NULL, key);
+    gb_txn_delete(&txn, key);
+    gb_job_txn(&f->job, &txn, true, on_node_deleted);
+}
+
+static void on_page_deleted(struct gb_etcd_call *call) {
+    struct forgetting *f = gb_container_of((struct gb_job *)call->arg, struct forgetting, job);
+    struct gb_fleet *fleet = f->job.fleet;
+    size_t i;
+
+    if (call->error.code != GB_OK) {
+        gb_job_fail(&f->job, &call->error);
+        return;
+    }
+    pthread_mutex_lock(&fleet->lock);
+    for (i = 0; i < f->count; i++)
+        gb_find_cache_forget(fleet->finds, &f->names[i]);
+    pthread_mutex_unlock(&fleet->lock);
+    forget_page(f);
+}
+
+static void delete_page(struct forgetting *f) {
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    size_t i;
+
+    compare_gone(f, &txn);
+    for (i = 0; i < f->count; i++) {
+        gb_fleet_key(f->job.fleet, "sessions", f->names[i].s, NULL, key);
+        if (f->revision[i] > 0)
+            gb_txn_compare(&txn, GB_TXN_MODIFIED, key, f->revision[i]);
+    }
+    for (i = 0; i < f->count; i++) {
+        gb_fleet_key(f->job.fleet, "sessions", f->names[i].s, NULL, key);
+        if (f->revision[i] > 0)
+            gb_txn_delete(&txn, key);
+        gb_fleet_key(f->job.fleet, "owned", f->node.s, f->names[i].s, key);
+        gb_txn_delete(&txn, key);
+    }
+    gb_job_txn(&f->job, &txn, true, on_page_deleted);
+}
+
+static void on_page_records(struct gb_etcd_call *call) {
+    struct forgetting *f = gb_container_of((struct gb_job *)call->arg, struct forgetting, job);
+    size_t i;
+
+    if (gb_job_check(&f->job) < 0)
+        return;
+    for (i = 0; i < f->count; i++) {
+        const struct gb_kvs *kvs = gb_txn_result(&call->txn, i + 1);
+        struct gb_fleet_session there = {0};
+
+        f->revision[i] = 0;
+        if (kvs->count > 0 && gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) == 0 &&
+            gb_name_equal(&there.node, &f->node))
+            f->revision[i] = kvs->items[0].mod_revision;
+    }
+    delete_page(f);
+}
+
+static void read_page_records(struct forgetting *f) {
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    size_t i;
+
+    gb_fleet_read_meta(f->job.fleet, &txn, false);
+    for (i = 0; i < f->count; i++) {
+        gb_fleet_key(f->job.fleet, "sessions", f->names[i].s, NULL, key);
+        gb_fleet_get(&txn, key, false);
+    }
+    gb_job_txn(&f->job, &txn, true, on_page_records);
+}
+
+static void on_forget_page(struct gb_etcd_call *call) {
+    struct forgetting *f = gb_container_of((struct gb_job *)call->arg, struct forgetting, job);
+    const struct gb_kvs *owned = gb_txn_result(&call->txn, 3);
+    struct gb_error err = GB_ERROR_INIT;
+    char prefix[GB_FLEET_KEY_SIZE];
+    size_t i;
+
+    if (gb_job_check(&f->job) < 0)
+        return;
+    if (gb_txn_result(&call->txn, 1)->count == 0)
+        gb_error_set(&err, GB_ERR_NODE_NOT_FOUND, "the fleet has no node \"%s\"", f->node.s);
+    else if (gb_txn_result(&call->txn, 2)->count > 0)
+        gb_error_set(&err, GB_ERR_NODE_ALIVE, "node \"%s\" is alive; stop it first", f->node.s);
+    if (err.code != GB_OK) {
+        gb_job_fail(&f->job, &err);
+        return;
+    }
+    gb_fleet_key(f->job.fleet, "owned", f->node.s, "", prefix);
+    f->count = 0;
+    for (i = 0; i < owned->count && f->count < FORGET_PAGE; i++)
+        if (gb_fleet_name_of(owned->items[i].key, prefix, &f->names[f->count]))
+            f->count++;
+    if (f->count > 0)
+        read_page_records(f);
+    else
+        delete_node(f);
+}
+
+/* Looks at the node and at what it still owns. What is deleted is not there the next time. */
+static void forget_page(struct forgetting *f) {
+    struct gb_fleet *fleet = f->job.fleet;
+    struct gb_txn_range owned = {.limit = FORGET_PAGE, .keys_only = true};
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    char end[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_read_meta(fleet, &txn, false);
+    gb_fleet_key(fleet, "nodes", f->node.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_fleet_key(fleet, "alive", f->node.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_fleet_key(fleet, "owned", f->node.s, "", key);
+    gb_prefix_end(key, end, sizeof(end));
+    owned.key = key;
+    owned.end = end;
+    gb_txn_get(&txn, &owned);
+    gb_job_txn(&f->job, &txn, true, on_forget_page);
+}
+
+static void start_forgetting(struct gb_job *job) {
+    forget_page(gb_container_of(job, struct forgetting, job));
+}
+
+void gb_fleet_forget(struct gb_fleet *fleet, struct gb_fleet_forget *forget) {
+    struct forgetting *f = gb_job_new(fleet, sizeof(*f), start_forgetting);
+
+    if (f)
+        f->node = forget->node;
+    gb_job_ask(fleet, f ? &f->job : NULL, &forget->ask);
+}

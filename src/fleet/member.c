@@ -1,0 +1,670 @@
+/* A node's life: look, test for a twin, take or adopt the lease, enter, and renew. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/digest.h"
+#include "fleet/internal.h"
+
+#define SAMPLE_MS 400 /* between two looks at a lease that may be a twin's */
+
+static void look(void *arg);
+static void renew(void *arg);
+static void poll_records(struct gb_fleet *fleet);
+
+static uint64_t deadline(void) {
+    return gb_boot_ms() + GB_ETCD_TOTAL_MS;
+}
+
+static uint64_t chance(uint64_t below) {
+    uint32_t n = 0;
+
+    gb_random(&n, sizeof(n), NULL);
+    return below > 0 ? n % below : 0;
+}
+
+static void send(struct gb_fleet *fleet, enum gb_etcd_kind kind, char *body, void (*done)(struct gb_etcd_call *call)) {
+    struct gb_etcd_call *call = &fleet->member.call;
+
+    call->arg = fleet;
+    call->done = done;
+    gb_etcd_send(&fleet->etcd, call, kind, body, deadline(), true, true);
+}
+
+/* --- another time ------------------------------------------------------------------------------------------------- */
+
+/* No lease is held any more, as far as this node knows. */
+static void let_go(struct gb_fleet *fleet) {
+    struct gb_member *m = &fleet->member;
+
+    gb_etcd_cancel(&m->call);
+    gb_etcd_cancel(&m->write);
+    gb_reconcile_cancel(m->reconcile);
+    m->reconcile = NULL;
+    m->held = false;
+    m->reconciled = false;
+    m->deadline_ms = 0;
+    m->failing_ms = 0;
+    m->test_ms = 0;
+}
+
+/* Joins again later: when calls may be made again, or after a third of the lease with some chance. */
+static void retry(struct gb_fleet *fleet, enum gb_fleet_state state, const struct gb_error *why) {
+    struct gb_member *m = &fleet->member;
+    uint64_t now = gb_boot_ms();
+    uint64_t third = m->ttl_s * 1000ull / 3;
+    uint64_t at = now + third / 2 + chance(third / 2 + 1);
+
+    let_go(fleet);
+    if (fleet->etcd.retry_ms > now)
+        at = fleet->etcd.retry_ms;
+    gb_fleet_set_state(fleet, state, why);
+    gb_timer_set(&fleet->timers, &m->timer, at, look, fleet);
+}
+
+static void duplicate(struct gb_fleet *fleet, const char *what) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    gb_error_set(&why, GB_ERR_DIRECTORY_UNAVAILABLE, "%s", what);
+    retry(fleet, GB_FLEET_DUPLICATE, &why);
+}
+
+/* The lease ran out. Joins again at once. */
+static void expire(struct gb_fleet *fleet, const char *what) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    let_go(fleet);
+    gb_error_set(&why, GB_ERR_DIRECTORY_UNAVAILABLE, "%s", what);
+    gb_fleet_set_state(fleet, GB_FLEET_EXPIRED, &why);
+    look(fleet);
+}
+
+/* --- looking ------------------------------------------------------------------------------------------------------ */
+
+static int keep(const struct gb_kvs *kvs, char **ret_text, int64_t *ret_revision) {
+    free(*ret_text);
+    *ret_text = NULL;
+    *ret_revision = 0;
+    if (kvs->count == 0)
+        return 0;
+    *ret_text = strdup(kvs->items[0].value);
+    *ret_revision = kvs->items[0].mod_revision;
+    return *ret_text ? 0 : -1;
+}
+
+/* Learns whose directory this is, or checks that it is still the same. */
+static int check_fleet(struct gb_fleet *fleet, const struct gb_etcd_call *call, struct gb_error *err) {
+    struct gb_member *m = &fleet->member;
+    const struct gb_kvs *meta = gb_txn_result(&call->txn, 0);
+
+    if (m->meta_uuid[0] == '\0') {
+        if (meta->count == 0)
+            return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                                "the directory has no fleet \"%s\"; gpubuf fleet init makes it", fleet->name);
+        if (gb_fleet_meta_read(meta->items[0].value, meta->items[0].bytes, m->meta_uuid, err) < 0) {
+            m->meta_uuid[0] = '\0';
+            return -1;
+        }
+        fleet->etcd.cluster_id = call->txn.cluster_id;
+    }
+    if (gb_fleet_check_meta(fleet, meta, err) < 0)
+        return -1;
+    m->meta_created = meta->items[0].create_revision;
+    return 0;
+}
+
+/* Whether what alive/N says is of this process (1), of this node (0) or of another (-1). */
+static int whose(const struct gb_fleet *fleet, const char *text, struct gb_error *err) {
+    struct gb_fleet_alive alive;
+
+    if (gb_fleet_alive_read(text, strlen(text), &alive, err) < 0)
+        return -1;
+    if (alive.uuid != fleet->own.uuid) {
+        gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                     "another machine with the name \"%s\" is joined; give one of them another with --fleet-node",
+                     fleet->own.name.s);
+        return -1;
+    }
+    return alive.incarnation == fleet->member.incarnation;
+}
+
+/* A name that was another state folder's is free once nothing is left of that one. */
+static int check_name(struct gb_fleet *fleet, const struct gb_kvs *owned, struct gb_error *err) {
+    struct gb_member *m = &fleet->member;
+    struct gb_fleet_node node = {0};
+    struct gb_error ignored = GB_ERROR_INIT;
+
+    if (!m->old_node || owned->count == 0)
+        return 0;
+    if (gb_fleet_node_read(m->old_node, strlen(m->old_node), &node, &ignored) == 0 && node.uuid == fleet->own.uuid)
+        return 0;
+    return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                        "the name \"%s\" is of another state folder, whose sessions the fleet still has; take another "
+                        "name, or forget that node",
+                        fleet->own.name.s);
+}
+
+static void ask_ttl(void *arg);
+
+static void on_look(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+    struct gb_member *m = &fleet->member;
+    struct gb_error err = call->error;
+    int own = 0;
+
+    if (err.code != GB_OK || check_fleet(fleet, call, &err) < 0) {
+        retry(fleet, GB_FLEET_ALONE, &err);
+        return;
+    }
+    if (keep(gb_txn_result(&call->txn, 1), &m->old_node, &m->node_revision) < 0 ||
+        keep(gb_txn_result(&call->txn, 2), &m->old_alive, &m->alive_revision) < 0) {
+        gb_error_set(&err, GB_ERR_SATURATED, "no memory to join");
+        retry(fleet, GB_FLEET_ALONE, &err);
+        return;
+    }
+    if (m->old_alive)
+        own = whose(fleet, m->old_alive, &err);
+    if (own < 0 || check_name(fleet, gb_txn_result(&call->txn, 3), &err) < 0) {
+        retry(fleet, GB_FLEET_DUPLICATE, &err);
+        return;
+    }
+    m->test_ms = 0;
+    m->foreign = false;
+    m->held = own == 1; /* no test: it was this process that entered */
+    ask_ttl(fleet);
+}
+
+static void look(void *arg) {
+    struct gb_fleet *fleet = arg;
+    struct gb_txn txn = {0};
+    struct gb_txn_range owned = {.limit = 1, .keys_only = true};
+    char key[GB_FLEET_KEY_SIZE];
+    char end[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_read_meta(fleet, &txn, false);
+    gb_fleet_key(fleet, "nodes", fleet->own.name.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_fleet_key(fleet, "owned", fleet->own.name.s, "", key);
+    gb_prefix_end(key, end, sizeof(end));
+    owned.key = key;
+    owned.end = end;
+    gb_txn_get(&txn, &owned);
+    send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_look);
+}
+
+/* --- the test for a twin ------------------------------------------------------------------------------------------ */
+
+static void grant(struct gb_fleet *fleet);
+static void enter(struct gb_fleet *fleet);
+
+static void on_adopted(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+
+    if (call->error.code != GB_OK) {
+        retry(fleet, GB_FLEET_ALONE, &call->error);
+    } else if (call->lease.ttl_s <= 0) {
+        grant(fleet);
+    } else {
+        fleet->member.deadline_ms = call->sent_ms + (uint64_t)call->lease.ttl_s * 1000;
+        enter(fleet);
+    }
+}
+
+static void on_given_back(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+
+    if (call->error.code != GB_OK)
+        retry(fleet, GB_FLEET_ALONE, &call->error);
+    else
+        look(fleet);
+}
+
+/* No one renews the lease: it was this node's before. */
+static void adopt(struct gb_fleet *fleet) {
+    char *body = gb_lease_text((int64_t)fleet->own.uuid, false);
+
+    if (fleet->member.foreign)
+        send(fleet, GB_ETCD_REVOKE, body, on_given_back);
+    else
+        send(fleet, GB_ETCD_KEEPALIVE, body, on_adopted);
+}
+
+static bool has_foreign_key(const struct gb_fleet *fleet, const struct gb_lease_answer *lease) {
+    char key[GB_FLEET_KEY_SIZE];
+    size_t i;
+
+    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
+    for (i = 0; i < lease->key_count; i++)
+        if (strcmp(lease->keys[i], key) != 0)
+            return true;
+    return lease->granted_s != fleet->member.ttl_s;
+}
+
+/* A lease that has more left than time permits was renewed by another. Seconds are cut, so one is allowed for. */
+static bool has_risen(const struct gb_member *m, const struct gb_etcd_call *call) {
+    int64_t passed = (int64_t)(call->sent_ms - m->test_ms);
+
+    return call->sent_ms > m->test_ms && call->lease.ttl_s * 1000 > (m->test_ttl + 1) * 1000 - passed;
+}
+
+static void on_ttl(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+    struct gb_member *m = &fleet->member;
+    uint64_t now = gb_boot_ms();
+    unsigned ttl = m->ttl_s;
+
+    if (call->error.code != GB_OK) {
+        retry(fleet, GB_FLEET_ALONE, &call->error);
+        return;
+    }
+    if (call->lease.ttl_s <= 0) {
+        grant(fleet);
+        return;
+    }
+    m->foreign = has_foreign_key(fleet, &call->lease);
+    if (call->lease.granted_s > ttl)
+        ttl = call->lease.granted_s < 3600 ? (unsigned)call->lease.granted_s : 3600;
+    if (m->held) {
+        adopt(fleet);
+    } else if (m->test_ms == 0) {
+        m->test_ms = now;
+        m->test_ttl = call->lease.ttl_s;
+        gb_timer_set(&fleet->timers, &m->timer, now + SAMPLE_MS, ask_ttl, fleet);
+    } else if (has_risen(m, call)) {
+        duplicate(fleet, "another process with the same state folder is joined: was it copied?");
+    } else if (now - m->test_ms < ttl * 1000ull / 3 + 1000) {
+        gb_timer_set(&fleet->timers, &m->timer, now + SAMPLE_MS, ask_ttl, fleet);
+    } else {
+        adopt(fleet);
+    }
+}
+
+static void ask_ttl(void *arg) {
+    struct gb_fleet *fleet = arg;
+
+    send(fleet, GB_ETCD_TIMETOLIVE, gb_lease_text((int64_t)fleet->own.uuid, true), on_ttl);
+}
+
+/* --- entering ----------------------------------------------------------------------------------------------------- */
+
+static void on_granted(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+
+    if (call->error.code != GB_OK) {
+        retry(fleet, GB_FLEET_ALONE, &call->error);
+    } else if (call->refusal != 0) { /* a twin was faster, or an answer was lost */
+        fleet->member.held = false;
+        look(fleet);
+    } else {
+        fleet->member.deadline_ms = call->sent_ms + (uint64_t)call->lease.ttl_s * 1000;
+        enter(fleet);
+    }
+}
+
+static void grant(struct gb_fleet *fleet) {
+    send(fleet, GB_ETCD_GRANT, gb_lease_grant_text((int64_t)fleet->own.uuid, fleet->member.ttl_s), on_granted);
+}
+
+/* What alive/N is to say now. */
+static void describe(struct gb_fleet *fleet, struct gb_fleet_alive *ret, struct gb_fleet_node *node) {
+    size_t i;
+
+    *node = fleet->own;
+    node->device_count = fleet->devices ? fleet->devices(fleet->app, node->devices) : 0;
+    *ret = (struct gb_fleet_alive){.uuid = fleet->own.uuid, .incarnation = fleet->member.incarnation};
+    ret->draining = atomic_load(&fleet->draining);
+    ret->count = node->device_count;
+    for (i = 0; i < ret->count; i++) {
+        ret->free_bytes[i] = node->devices[i].free_bytes;
+        ret->committed_bytes[i] = node->devices[i].committed_bytes;
+    }
+}
+
+static void on_entered(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+    struct gb_member *m = &fleet->member;
+    const struct gb_kvs *alive = gb_txn_result(&call->txn, 0);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (call->error.code != GB_OK) {
+        retry(fleet, GB_FLEET_ALONE, &call->error);
+        return;
+    }
+    if (call->refusal == 0 && call->txn.succeeded) {
+        m->alive_revision = call->txn.revision;
+    } else if (call->refusal == 0 && alive->count > 0 && whose(fleet, alive->items[0].value, &err) == 1) {
+        m->alive_revision = alive->items[0].mod_revision; /* the first answer was lost */
+    } else {
+        m->held = false; /* something has changed: from the beginning, but not in a tight circle */
+        gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + 100, look, fleet);
+        return;
+    }
+    m->held = true;
+    m->told_ms = gb_boot_ms();
+    m->failing_ms = 0;
+    m->rotated = false;
+    poll_records(fleet);
+}
+
+static void enter(struct gb_fleet *fleet) {
+    struct gb_member *m = &fleet->member;
+    struct gb_fleet_node node;
+    struct gb_txn txn = {0};
+    struct gb_error err = GB_ERROR_INIT;
+    char node_key[GB_FLEET_KEY_SIZE];
+    char alive_key[GB_FLEET_KEY_SIZE];
+    char *node_text;
+    char *alive_text;
+
+    describe(fleet, &m->told, &node);
+    node_text = gb_fleet_node_write(&node, m->old_node, &err);
+    alive_text = gb_fleet_alive_write(&m->told, m->old_alive, &err);
+    if (!node_text || !alive_text) {
+        free(node_text);
+        free(alive_text);
+        retry(fleet, GB_FLEET_ALONE, &err);
+        return;
+    }
+    gb_fleet_key(fleet, "nodes", fleet->own.name.s, NULL, node_key);
+    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, alive_key);
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, node_key, m->node_revision);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, alive_key, m->alive_revision);
+    if (!m->old_node || strcmp(m->old_node, node_text) != 0)
+        gb_txn_put(&txn, node_key, node_text, 0);
+    gb_txn_put(&txn, alive_key, alive_text, (int64_t)fleet->own.uuid);
+    gb_txn_else(&txn);
+    gb_fleet_get(&txn, alive_key, false);
+    send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_entered);
+    free(node_text);
+    free(alive_text);
+}
+
+/* --- the keys of tickets ------------------------------------------------------------------------------------------ */
+
+static void learn_keys(struct gb_fleet *fleet, const struct gb_kvs *kvs) {
+    struct gb_ticket_keys keys = {0};
+    struct gb_ticket_key key;
+    struct gb_name id;
+    char prefix[GB_FLEET_KEY_SIZE];
+    size_t i;
+
+    gb_fleet_key(fleet, "keys", "", NULL, prefix);
+    for (i = 0; i < kvs->count; i++) {
+        const struct gb_kv *kv = &kvs->items[i];
+
+        if (!gb_fleet_name_of(kv->key, prefix, &id) ||
+            gb_fleet_key_read(kv->value, kv->bytes, key.key, &key.made_s) < 0)
+            continue;
+        key.id = strtoull(id.s, NULL, 10);
+        gb_ticket_keys_add(&keys, &key);
+    }
+    pthread_mutex_lock(&fleet->lock);
+    fleet->keys = keys;
+    pthread_mutex_unlock(&fleet->lock);
+}
+
+static void on_rotated(struct gb_etcd_call *call) {
+    poll_records(call->arg);
+}
+
+static void delete_old_keys(struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_ticket_keys *keys) {
+    char key[GB_FLEET_KEY_SIZE];
+    char id[24];
+    size_t i;
+
+    for (i = 0; i + 1 < keys->count; i++) {
+        snprintf(id, sizeof(id), "%llu", (unsigned long long)keys->keys[i].id);
+        gb_fleet_key(fleet, "keys", id, NULL, key);
+        gb_txn_delete(txn, key);
+    }
+}
+
+/* Makes today's key if no one has. Returns true if it was asked for. */
+static bool rotate_keys(struct gb_fleet *fleet) {
+    int64_t now_s = gb_etcd_now_s(&fleet->etcd);
+    uint64_t slot = (uint64_t)now_s / GB_TICKET_SLOT_S;
+    struct gb_ticket_keys keys = fleet->keys; /* this thread alone changes them */
+    struct gb_txn txn = {0};
+    unsigned char bytes[32];
+    char key[GB_FLEET_KEY_SIZE];
+    char id[24];
+    char *value;
+
+    if (fleet->member.rotated || (keys.count > 0 && keys.keys[keys.count - 1].id >= slot))
+        return false;
+    if (gb_random(bytes, sizeof(bytes), NULL) < 0)
+        return false;
+    value = gb_fleet_key_write(bytes, now_s);
+    if (!value)
+        return false;
+    fleet->member.rotated = true;
+    snprintf(id, sizeof(id), "%llu", (unsigned long long)slot);
+    gb_fleet_key(fleet, "keys", id, NULL, key);
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_txn_compare(&txn, GB_TXN_CREATED, key, 0);
+    gb_txn_put(&txn, key, value, 0);
+    delete_old_keys(fleet, &txn, &keys);
+    send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_rotated);
+    free(value);
+    return true;
+}
+
+/* --- renewing ----------------------------------------------------------------------------------------------------- */
+
+static void renew_later(struct gb_fleet *fleet) {
+    struct gb_member *m = &fleet->member;
+    uint64_t ttl_ms = m->ttl_s * 1000ull;
+
+    m->rotated = false;
+    gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + ttl_ms / 3 - chance(ttl_ms / 15), renew, fleet);
+}
+
+/* The directory did not answer. The lease is tried for as long as it may live; others see the node for as long. */
+static void fail(struct gb_fleet *fleet, const struct gb_error *why) {
+    struct gb_member *m = &fleet->member;
+    uint64_t now = gb_boot_ms();
+    uint64_t wait;
+
+    if (now >= m->deadline_ms) {
+        retry(fleet, GB_FLEET_ALONE, why);
+        return;
+    }
+    if (m->failing_ms == 0)
+        m->failing_ms = now;
+    if (now - m->failing_ms >= m->ttl_s * 1000ull / 3 || !m->reconciled)
+        gb_fleet_set_state(fleet, GB_FLEET_ALONE, why);
+    wait = (m->deadline_ms - now) / 3;
+    wait = wait > 1000 ? 1000 : wait < 100 ? 100 : wait;
+    gb_timer_set(&fleet->timers, &m->timer, now + wait, renew, fleet);
+}
+
+static void on_reconciled(struct gb_fleet *fleet, bool ok, const struct gb_error *why) {
+    struct gb_member *m = &fleet->member;
+
+    m->reconcile = NULL;
+    m->reconciled = ok;
+    if (ok) {
+        gb_fleet_set_state(fleet, GB_FLEET_JOINED, NULL);
+        gb_unregister_sweep(fleet);
+    } else {
+        gb_fleet_set_state(fleet, GB_FLEET_ALONE, why); /* the next renewal takes it up again */
+    }
+}
+
+/* All is as it should be. */
+static void hold(struct gb_fleet *fleet) {
+    struct gb_member *m = &fleet->member;
+    struct gb_error err = GB_ERROR_INIT;
+
+    m->failing_ms = 0;
+    renew_later(fleet);
+    gb_member_tell(fleet);
+    if (m->reconciled) {
+        gb_fleet_set_state(fleet, GB_FLEET_JOINED, NULL);
+        gb_unregister_sweep(fleet);
+    } else if (!m->reconcile) {
+        m->reconcile = gb_reconcile_start(fleet, on_reconciled);
+        if (!m->reconcile && gb_error_set(&err, GB_ERR_SATURATED, "no memory to join") < 0)
+            gb_fleet_set_state(fleet, GB_FLEET_ALONE, &err);
+    }
+}
+
+static void on_polled(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+    struct gb_member *m = &fleet->member;
+    const struct gb_kvs *alive = gb_txn_result(&call->txn, 1);
+    struct gb_error err = GB_ERROR_INIT;
+    int own;
+
+    if (call->error.code != GB_OK) {
+        fail(fleet, &call->error);
+        return;
+    }
+    if (gb_fleet_check_meta(fleet, gb_txn_result(&call->txn, 0), &err) < 0) {
+        retry(fleet, GB_FLEET_ALONE, &err);
+        return;
+    }
+    if (alive->count == 0) {
+        expire(fleet, "the directory has lost this node's lease");
+        return;
+    }
+    own = whose(fleet, alive->items[0].value, &err);
+    if (own != 1) {
+        if (own == 0)
+            gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                         "another process with the same state folder has joined: was it copied?");
+        retry(fleet, GB_FLEET_DUPLICATE, &err);
+        return;
+    }
+    if (!m->write.open)
+        m->alive_revision = alive->items[0].mod_revision;
+    learn_keys(fleet, gb_txn_result(&call->txn, 2));
+    if (!rotate_keys(fleet))
+        hold(fleet);
+}
+
+static void poll_records(struct gb_fleet *fleet) {
+    struct gb_txn txn = {0};
+    struct gb_txn_range keys = {.limit = 16};
+    char key[GB_FLEET_KEY_SIZE];
+    char end[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_read_meta(fleet, &txn, false);
+    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_fleet_key(fleet, "keys", "", NULL, key);
+    gb_prefix_end(key, end, sizeof(end));
+    keys.key = key;
+    keys.end = end;
+    gb_txn_get(&txn, &keys);
+    send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_polled);
+}
+
+static void on_renewed(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+    struct gb_member *m = &fleet->member;
+
+    if (call->error.code != GB_OK) {
+        fail(fleet, &call->error);
+        return;
+    }
+    if (call->lease.ttl_s <= 0) {
+        expire(fleet, "this node's lease ran out before it was renewed");
+        return;
+    }
+    m->deadline_ms = call->sent_ms + (uint64_t)call->lease.ttl_s * 1000;
+    pthread_mutex_lock(&fleet->lock);
+    fleet->stat.renewals++;
+    pthread_mutex_unlock(&fleet->lock);
+    poll_records(fleet);
+}
+
+static void renew(void *arg) {
+    struct gb_fleet *fleet = arg;
+
+    send(fleet, GB_ETCD_KEEPALIVE, gb_lease_text((int64_t)fleet->own.uuid, false), on_renewed);
+}
+
+/* --- telling of changes ------------------------------------------------------------------------------------------- */
+
+/* More than a twentieth of the device. */
+static bool differs(uint64_t a, uint64_t b, uint64_t of) {
+    return (a > b ? a - b : b - a) > of / 20;
+}
+
+static bool worth_telling(const struct gb_member *m, const struct gb_fleet_alive *now,
+                          const struct gb_fleet_node *node) {
+    bool changed = now->count != m->told.count;
+    size_t i;
+
+    if (now->draining != m->told.draining)
+        return true;
+    for (i = 0; i < now->count && !changed; i++)
+        changed = differs(now->free_bytes[i], m->told.free_bytes[i], node->devices[i].bytes) ||
+                  differs(now->committed_bytes[i], m->told.committed_bytes[i], node->devices[i].bytes);
+    return changed && gb_boot_ms() - m->told_ms >= m->ttl_s * 1000ull;
+}
+
+static void on_told(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+    struct gb_member *m = &fleet->member;
+
+    if (call->error.code != GB_OK || call->refusal != 0 || !call->txn.succeeded) {
+        m->told = (struct gb_fleet_alive){.draining = !atomic_load(&fleet->draining)}; /* with the next renewal */
+        return;
+    }
+    m->alive_revision = call->txn.revision;
+    if (m->told.draining != atomic_load(&fleet->draining))
+        gb_member_tell(fleet);
+}
+
+void gb_member_tell(struct gb_fleet *fleet) {
+    struct gb_member *m = &fleet->member;
+    struct gb_fleet_alive now;
+    struct gb_fleet_node node;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    char *text;
+
+    if (!m->held || m->write.open)
+        return;
+    describe(fleet, &now, &node);
+    if (!worth_telling(m, &now, &node))
+        return;
+    text = gb_fleet_alive_write(&now, m->old_alive, NULL);
+    if (!text)
+        return;
+    m->told = now;
+    m->told_ms = gb_boot_ms();
+    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, m->alive_revision);
+    gb_txn_put(&txn, key, text, (int64_t)fleet->own.uuid);
+    m->write.arg = fleet;
+    m->write.done = on_told;
+    gb_etcd_send(&fleet->etcd, &m->write, GB_ETCD_TXN, gb_txn_finish(&txn), deadline(), false, true);
+    free(text);
+}
+
+/* --- the beginning and the end ------------------------------------------------------------------------------------ */
+
+void gb_member_start(struct gb_fleet *fleet) {
+    uint64_t third = fleet->member.ttl_s * 1000ull / 3;
+
+    fleet->etcd.most_ms = (unsigned)(third > 30000 ? 30000 : third);
+    look(fleet);
+}
+
+void gb_member_cancel(struct gb_fleet *fleet) {
+    gb_timer_clear(&fleet->timers, &fleet->member.timer);
+    let_go(fleet);
+}
+
+void gb_member_done(struct gb_fleet *fleet) {
+    free(fleet->member.old_node);
+    free(fleet->member.old_alive);
+}

@@ -1,0 +1,510 @@
+/* Sessions of this node in the directory: registering, unregistering, and putting right what a crash left. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/digest.h"
+#include "fleet/internal.h"
+
+#define TRIES_MAX 4
+
+/* --- registering -------------------------------------------------------------------------------------------------- */
+
+struct registering {
+    struct gb_job job;
+    struct gb_fleet_session session;
+    struct gb_fleet_node owner;
+    char *record;
+    int64_t replaces; /* the revision of this node's own record, which is to be unregistered; 0: none */
+    unsigned tries;
+    bool made;
+    bool left;
+};
+
+static void attempt(struct registering *r);
+
+static void give_registered(struct gb_job *job, struct gb_fleet_ask *ask) {
+    struct registering *r = gb_container_of(job, struct registering, job);
+    struct gb_fleet_register *to = gb_container_of(ask, struct gb_fleet_register, ask);
+
+    to->session = r->session;
+    to->owner = r->owner;
+}
+
+static void see_left(struct gb_job *job) {
+    gb_container_of(job, struct registering, job)->left = !job->asks;
+}
+
+/* One that has been left is not wanted: its claim is known to no one. */
+static void free_registering(struct gb_job *job) {
+    struct registering *r = gb_container_of(job, struct registering, job);
+
+    if (r->left && r->made)
+        gb_fleet_unregister(job->fleet, &r->session.name, r->session.claim);
+    free(r->record);
+}
+
+static void on_owner(struct gb_etcd_call *call) {
+    struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
+    const struct gb_kvs *node = gb_txn_result(&call->txn, 1);
+    const struct gb_kvs *alive = gb_txn_result(&call->txn, 2);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_job_check(&r->job) < 0)
+        return;
+    r->owner.name = r->session.node;
+    if (node->count > 0)
+        gb_fleet_node_of(r->session.node.s, &node->items[0], alive->count > 0 ? &alive->items[0] : NULL, &r->owner,
+                         NULL);
+    gb_error_set(&err, GB_ERR_SESSION_EXISTS, "node \"%s\" of the fleet has a session \"%s\"", r->session.node.s,
+                 r->session.name.s);
+    gb_job_fail(&r->job, &err);
+}
+
+/* Another node has it: says which. */
+static void exists(struct registering *r) {
+    struct gb_fleet *fleet = r->job.fleet;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_read_meta(fleet, &txn, true);
+    gb_fleet_key(fleet, "nodes", r->session.node.s, NULL, key);
+    gb_fleet_get(&txn, key, true);
+    gb_fleet_key(fleet, "alive", r->session.node.s, NULL, key);
+    gb_fleet_get(&txn, key, true);
+    gb_job_txn(&r->job, &txn, true, on_owner);
+}
+
+static void registered(struct registering *r) {
+    struct gb_fleet *fleet = r->job.fleet;
+
+    r->made = true;
+    pthread_mutex_lock(&fleet->lock);
+    gb_find_cache_forget(fleet->finds, &r->session.name);
+    pthread_mutex_unlock(&fleet->lock);
+    gb_job_end(&r->job);
+}
+
+/* Nobody can tell whether it was carried out: what it may have made is taken out when the directory answers again. */
+static void give_up(struct registering *r, const struct gb_error *why, bool carried) {
+    if (carried)
+        gb_fleet_unregister(r->job.fleet, &r->session.name, r->session.claim);
+    gb_job_fail(&r->job, why);
+}
+
+/* The directory has another record there, or refused for a reason that may have passed. */
+static void refused(struct registering *r, const struct gb_kvs *session, const struct gb_kvs *alive) {
+    struct gb_fleet *fleet = r->job.fleet;
+    struct gb_fleet_session there = {.name = r->session.name};
+    struct gb_fleet_alive record;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (session->count > 0) {
+        const struct gb_kv *kv = &session->items[0];
+
+        if (gb_fleet_session_read(kv->value, kv->bytes, &there, &err) < 0) {
+            gb_job_fail(&r->job, &err);
+        } else if (strcmp(there.claim, r->session.claim) == 0) {
+            registered(r); /* the first answer was lost */
+        } else if (gb_name_equal(&there.node, &fleet->own.name) && gb_unregister_waits(fleet, there.claim)) {
+            r->replaces = kv->mod_revision;
+            attempt(r);
+        } else {
+            r->session = there;
+            exists(r);
+        }
+        return;
+    }
+    r->replaces = 0;
+    if (alive->count > 0 && gb_fleet_alive_read(alive->items[0].value, alive->items[0].bytes, &record, &err) == 0 &&
+        record.incarnation == fleet->member.incarnation && r->tries < TRIES_MAX) {
+        /* Its record was written anew in between. */
+        fleet->member.alive_revision = alive->items[0].mod_revision;
+        attempt(r);
+        return;
+    }
+    err = GB_ERROR_INIT;
+    gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node has just lost its place in the fleet");
+    gb_job_fail(&r->job, &err);
+}
+
+static void on_registered(struct gb_etcd_call *call) {
+    struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
+    struct gb_error err = call->error;
+
+    if (err.code != GB_OK) {
+        /* Sent once more, it succeeds, or fails and shows this claim or none. */
+        if (call->carried && r->tries < TRIES_MAX && gb_boot_ms() < r->job.deadline_ms)
+            attempt(r);
+        else
+            give_up(r, &err, call->carried || r->tries > 1);
+    } else if (call->refusal == 0 && call->txn.succeeded) {
+        registered(r);
+    } else if (gb_fleet_check_meta(r->job.fleet, gb_txn_result(&call->txn, 0), &err) < 0) {
+        gb_job_fail(&r->job, &err);
+    } else {
+        refused(r, gb_txn_result(&call->txn, 1), gb_txn_result(&call->txn, 2));
+    }
+}
+
+static void attempt(struct registering *r) {
+    struct gb_fleet *fleet = r->job.fleet;
+    struct gb_txn txn = {0};
+    char session_key[GB_FLEET_KEY_SIZE];
+    char alive_key[GB_FLEET_KEY_SIZE];
+    char owned_key[GB_FLEET_KEY_SIZE];
+
+    r->tries++;
+    gb_fleet_key(fleet, "sessions", r->session.name.s, NULL, session_key);
+    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, alive_key);
+    gb_fleet_key(fleet, "owned", fleet->own.name.s, r->session.name.s, owned_key);
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, session_key, r->replaces);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, alive_key, fleet->member.alive_revision);
+    gb_txn_put(&txn, session_key, r->record, 0);
+    gb_txn_put(&txn, owned_key, "", 0);
+    gb_txn_else(&txn);
+    gb_fleet_read_meta(fleet, &txn, false);
+    gb_fleet_get(&txn, session_key, false);
+    gb_fleet_get(&txn, alive_key, false);
+    r->job.call.done = on_registered;
+    gb_etcd_send(&fleet->etcd, &r->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), r->job.deadline_ms, false, r->tries > 1);
+}
+
+static void start_registering(struct gb_job *job) {
+    struct registering *r = gb_container_of(job, struct registering, job);
+    struct gb_fleet *fleet = job->fleet;
+    struct gb_error err = GB_ERROR_INIT;
+    uint64_t chance = 0;
+
+    if (!fleet->member.held || fleet->stat.state != GB_FLEET_JOINED) {
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node is not joined to the fleet");
+        gb_job_fail(job, &err);
+        return;
+    }
+    if (gb_random(&chance, sizeof(chance), &err) < 0) {
+        gb_job_fail(job, &err);
+        return;
+    }
+    r->session.node = fleet->own.name;
+    r->session.epoch = 1;
+    /* The first half tells what this process has made from what one before it left. */
+    snprintf(r->session.claim, sizeof(r->session.claim), "%016" PRIx64 "-%016" PRIx64, fleet->member.incarnation,
+             chance);
+    r->record = gb_fleet_session_write(&r->session, &err);
+    if (r->record)
+        attempt(r);
+    else
+        gb_job_fail(job, &err);
+}
+
+void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session) {
+    struct registering *r = gb_job_new(fleet, sizeof(*r), start_registering);
+
+    if (r) {
+        r->session = session->session;
+        r->job.give = give_registered;
+        r->job.ending = see_left;
+        r->job.free = free_registering;
+    }
+    gb_job_ask(fleet, r ? &r->job : NULL, &session->ask);
+}
+
+/* --- unregistering ------------------------------------------------------------------------------------------------ */
+
+int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
+    struct gb_unregister *one = calloc(1, sizeof(*one));
+    struct gb_unregister **at;
+
+    if (!one)
+        return -1;
+    one->session = *session;
+    snprintf(one->claim, sizeof(one->claim), "%s", claim);
+    pthread_mutex_lock(&fleet->lock);
+    for (at = &fleet->unregisters; *at; at = &(*at)->next)
+        ;
+    *at = one;
+    pthread_mutex_unlock(&fleet->lock);
+    return 0;
+}
+
+bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim) {
+    struct gb_unregister *one;
+
+    pthread_mutex_lock(&fleet->lock);
+    for (one = fleet->unregisters; one && strcmp(one->claim, claim) != 0; one = one->next)
+        ;
+    pthread_mutex_unlock(&fleet->lock);
+    return one != NULL;
+}
+
+/* The first is done with. */
+static void swept(struct gb_fleet *fleet) {
+    struct gb_unregister *one;
+
+    pthread_mutex_lock(&fleet->lock);
+    one = fleet->unregisters;
+    fleet->unregisters = one->next;
+    gb_find_cache_forget(fleet->finds, &one->session);
+    pthread_mutex_unlock(&fleet->lock);
+    free(one);
+    gb_unregister_sweep(fleet);
+}
+
+static void on_unregistered(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+
+    if (call->error.code != GB_OK)
+        return; /* taken up with the next renewal */
+    if (call->refusal == 0 && call->txn.succeeded)
+        swept(fleet);
+    else
+        gb_unregister_sweep(fleet); /* changed in between: looks again */
+}
+
+/* Adds the deletion of a session's two keys, if the record is as it was read. */
+static void delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node, const char *session,
+                           int64_t revision) {
+    char session_key[GB_FLEET_KEY_SIZE];
+    char owned_key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_key(fleet, "sessions", session, NULL, session_key);
+    gb_fleet_key(fleet, "owned", node, session, owned_key);
+    gb_fleet_compare_meta(fleet, txn);
+    gb_txn_compare(txn, GB_TXN_MODIFIED, session_key, revision);
+    if (revision > 0)
+        gb_txn_delete(txn, session_key);
+    gb_txn_delete(txn, owned_key);
+}
+
+static void on_sweep_read(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
+    struct gb_unregister *one = fleet->unregisters; /* this thread alone takes the first */
+    struct gb_fleet_session there = {.name = one->session};
+    struct gb_txn txn = {0};
+
+    if (call->error.code != GB_OK || gb_fleet_check_meta(fleet, gb_txn_result(&call->txn, 0), NULL) < 0)
+        return;
+    if (kvs->count == 0 || gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0 ||
+        strcmp(there.claim, one->claim) != 0 || !gb_name_equal(&there.node, &fleet->own.name)) {
+        swept(fleet);
+        return;
+    }
+    delete_session(fleet, &txn, fleet->own.name.s, one->session.s, kvs->items[0].mod_revision);
+    call->done = on_unregistered;
+    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true, false);
+}
+
+void gb_unregister_sweep(struct gb_fleet *fleet) {
+    struct gb_unregister *one;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    pthread_mutex_lock(&fleet->lock);
+    one = fleet->unregisters;
+    pthread_mutex_unlock(&fleet->lock);
+    if (!one || fleet->sweep.open || !fleet->member.held)
+        return;
+    gb_fleet_read_meta(fleet, &txn, false);
+    gb_fleet_key(fleet, "sessions", one->session.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    fleet->sweep.arg = fleet;
+    fleet->sweep.done = on_sweep_read;
+    gb_etcd_send(&fleet->etcd, &fleet->sweep, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
+                 false);
+}
+
+static void start_sweep(struct gb_job *job) {
+    struct gb_fleet *fleet = job->fleet;
+
+    gb_job_end(job);
+    gb_unregister_sweep(fleet);
+}
+
+void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
+    struct gb_job *job;
+
+    /* Without memory it stays until this node starts again, which looks for such. */
+    if (gb_unregister_add(fleet, session, claim) < 0)
+        return;
+    job = gb_job_new(fleet, sizeof(*job), start_sweep);
+    if (job) /* else the next renewal takes it up */
+        gb_job_ask(fleet, job, NULL);
+}
+
+/* --- what a crash left -------------------------------------------------------------------------------------------- */
+
+#define PAGE 64
+
+struct gb_reconcile {
+    struct gb_fleet *fleet;
+    struct gb_etcd_call call;
+    void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why);
+    struct gb_name names[PAGE];
+    size_t count;
+    size_t at;
+    bool more;
+    char after[GB_FLEET_KEY_SIZE];
+    bool drop[PAGE];
+    int64_t revision[PAGE]; /* of the session's record; 0: there is none */
+};
+
+static void read_page(struct gb_reconcile *r);
+static void next_one(struct gb_reconcile *r);
+
+void gb_reconcile_cancel(struct gb_reconcile *reconcile) {
+    if (!reconcile)
+        return;
+    gb_etcd_cancel(&reconcile->call);
+    free(reconcile);
+}
+
+static void reconcile_end(struct gb_reconcile *r, const struct gb_error *why) {
+    struct gb_error copy = why ? *why : GB_ERROR_INIT;
+    struct gb_fleet *fleet = r->fleet;
+    void (*done)(struct gb_fleet * fleet, bool ok, const struct gb_error *why) = r->done;
+
+    gb_reconcile_cancel(r);
+    done(fleet, copy.code == GB_OK, &copy);
+}
+
+static void reconcile_send(struct gb_reconcile *r, struct gb_txn *txn, void (*done)(struct gb_etcd_call *call)) {
+    r->call.arg = r;
+    r->call.done = done;
+    gb_etcd_send(&r->fleet->etcd, &r->call, GB_ETCD_TXN, gb_txn_finish(txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
+                 true);
+}
+
+static void on_deleted(struct gb_etcd_call *call) {
+    struct gb_reconcile *r = call->arg;
+
+    if (call->error.code != GB_OK)
+        reconcile_end(r, &call->error);
+    else
+        next_one(r); /* one that has changed in between is another's now */
+}
+
+/* Whether the session of that record is to stay: it is this node's, and the node has it or makes it now. */
+static bool stays(const struct gb_reconcile *r, const struct gb_name *session, const struct gb_kvs *kvs) {
+    struct gb_fleet *fleet = r->fleet;
+    struct gb_fleet_session there = {.name = *session};
+    char made_now[20];
+
+    if (gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0)
+        return true; /* of a later version, perhaps */
+    snprintf(made_now, sizeof(made_now), "%016" PRIx64 "-", fleet->member.incarnation);
+    if (!gb_name_equal(&there.node, &fleet->own.name) || strncmp(there.claim, made_now, strlen(made_now)) == 0)
+        return true;
+    return fleet->has && fleet->has(fleet->app, &there.name, there.claim);
+}
+
+static void next_one(struct gb_reconcile *r) {
+    for (; r->at < r->count; r->at++) {
+        struct gb_txn txn = {0};
+
+        if (!r->drop[r->at])
+            continue;
+        delete_session(r->fleet, &txn, r->fleet->own.name.s, r->names[r->at].s, r->revision[r->at]);
+        r->at++;
+        reconcile_send(r, &txn, on_deleted);
+        return;
+    }
+    if (r->more)
+        read_page(r);
+    else
+        reconcile_end(r, NULL);
+}
+
+static void on_records(struct gb_etcd_call *call) {
+    struct gb_reconcile *r = call->arg;
+    struct gb_error err = call->error;
+    size_t i;
+
+    if (err.code == GB_OK)
+        gb_fleet_check_meta(r->fleet, gb_txn_result(&call->txn, 0), &err);
+    if (err.code == GB_OK && call->txn.count != r->count + 1)
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory answers less than it was asked");
+    if (err.code != GB_OK) {
+        reconcile_end(r, &err);
+        return;
+    }
+    for (i = 0; i < r->count; i++) {
+        const struct gb_kvs *kvs = gb_txn_result(&call->txn, i + 1);
+
+        r->drop[i] = kvs->count == 0 || !stays(r, &r->names[i], kvs);
+        r->revision[i] = kvs->count > 0 ? kvs->items[0].mod_revision : 0;
+    }
+    r->at = 0;
+    next_one(r);
+}
+
+static void read_records(struct gb_reconcile *r) {
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    size_t i;
+
+    gb_fleet_read_meta(r->fleet, &txn, false);
+    for (i = 0; i < r->count; i++) {
+        gb_fleet_key(r->fleet, "sessions", r->names[i].s, NULL, key);
+        gb_fleet_get(&txn, key, false);
+    }
+    reconcile_send(r, &txn, on_records);
+}
+
+static void on_page(struct gb_etcd_call *call) {
+    struct gb_reconcile *r = call->arg;
+    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
+    struct gb_error err = call->error;
+    char prefix[GB_FLEET_KEY_SIZE];
+    size_t i;
+
+    if (err.code == GB_OK)
+        gb_fleet_check_meta(r->fleet, gb_txn_result(&call->txn, 0), &err);
+    if (err.code != GB_OK) {
+        reconcile_end(r, &err);
+        return;
+    }
+    gb_fleet_key(r->fleet, "owned", r->fleet->own.name.s, "", prefix);
+    r->count = 0;
+    r->more = kvs->more && kvs->count > 0;
+    for (i = 0; i < kvs->count && r->count < PAGE; i++)
+        if (gb_fleet_name_of(kvs->items[i].key, prefix, &r->names[r->count]))
+            r->count++;
+    if (kvs->count > 0)
+        snprintf(r->after, sizeof(r->after), "%s", kvs->items[kvs->count - 1].key);
+    if (r->count > 0)
+        read_records(r);
+    else if (r->more)
+        read_page(r);
+    else
+        reconcile_end(r, NULL);
+}
+
+static void read_page(struct gb_reconcile *r) {
+    struct gb_txn txn = {0};
+    struct gb_txn_range range = {.limit = PAGE, .keys_only = true, .after = r->after[0] != '\0'};
+    char prefix[GB_FLEET_KEY_SIZE];
+    char end[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_key(r->fleet, "owned", r->fleet->own.name.s, "", prefix);
+    gb_prefix_end(prefix, end, sizeof(end));
+    gb_fleet_read_meta(r->fleet, &txn, false);
+    range.key = r->after[0] ? r->after : prefix;
+    range.end = end;
+    gb_txn_get(&txn, &range);
+    reconcile_send(r, &txn, on_page);
+}
+
+struct gb_reconcile *gb_reconcile_start(struct gb_fleet *fleet,
+                                        void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why)) {
+    struct gb_reconcile *r = calloc(1, sizeof(*r));
+
+    if (!r)
+        return NULL;
+    r->fleet = fleet;
+    r->done = done;
+    read_page(r);
+    return r;
+}

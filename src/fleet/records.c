@@ -1,0 +1,438 @@
+#include "fleet/records.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/parse.h"
+#include "fleet/messages.h"
+#include "model/model.h"
+
+static int malformed(struct gb_error *err, const char *what) {
+    return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory's record of %s is malformed", what);
+}
+
+/* --- checks ------------------------------------------------------------------------------------------------------- */
+
+bool gb_fleet_url_is_valid(const char *url) {
+    const char *at = url;
+    size_t host;
+
+    if (strncmp(url, "http://", 7) == 0)
+        at += 7;
+    else if (strncmp(url, "https://", 8) == 0)
+        at += 8;
+    else
+        return false;
+    host = strcspn(at, "/");
+    if (host == 0 || memchr(at, '@', host) || strlen(url) >= GB_FLEET_URL_SIZE)
+        return false;
+    for (; *at; at++)
+        if (*at <= ' ' || *at > '~' || strchr("\"<>\\^`{|}?#", *at))
+            return false;
+    return true;
+}
+
+static bool all_texts(const json_t *object) {
+    const char *key;
+    json_t *value;
+
+    if (!json_is_object(object))
+        return false;
+    json_object_foreach((json_t *)object, key, value) if (!json_is_string(value)) return false;
+    return true;
+}
+
+bool gb_fleet_labels_are_valid(const char *labels) {
+    json_t *root = strlen(labels) < GB_FLEET_LABELS_SIZE ? json_loads(labels, 0, NULL) : NULL;
+    bool ret = root && all_texts(root);
+
+    json_decref(root);
+    return ret;
+}
+
+bool gb_fleet_labels_match(const char *labels, const char *select) {
+    json_t *want;
+    json_t *have;
+    bool ret;
+    const char *key;
+    json_t *value;
+
+    if (select[0] == '\0')
+        return true;
+    want = json_loads(select, 0, NULL);
+    have = json_loads(labels[0] ? labels : "{}", 0, NULL);
+    ret = json_is_object(want) && json_is_object(have);
+    if (ret)
+        json_object_foreach(want, key, value) ret = ret && json_equal(json_object_get(have, key), value);
+    json_decref(want);
+    json_decref(have);
+    return ret;
+}
+
+/* --- members ------------------------------------------------------------------------------------------------------ */
+
+static json_t *load(const char *text, size_t n) {
+    json_t *root = json_loadb(text, n, 0, NULL);
+
+    if (root && !json_is_object(root)) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
+/* The record that is there, or an empty one. */
+static json_t *begin(const char *old) {
+    json_t *root = old ? load(old, strlen(old)) : NULL;
+
+    return root ? root : json_object();
+}
+
+static char *end(json_t *root, int failed, size_t most, const char *what, struct gb_error *err) {
+    char *text = failed ? NULL : json_dumps(root, JSON_COMPACT);
+
+    json_decref(root);
+    if (!text) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the record of %s", what);
+    } else if (strlen(text) > most) {
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                     "the record of %s is %zu bytes, %zu are permitted: its labels are too long", what, strlen(text),
+                     most);
+        free(text);
+        text = NULL;
+    }
+    return text;
+}
+
+/* A text that fits, without control characters; one that is left out is "". */
+static bool read_text(const json_t *object, const char *key, char *ret, size_t size) {
+    const json_t *value = json_object_get(object, key);
+    const char *text = value ? json_string_value(value) : "";
+    size_t i;
+
+    if (!text || strlen(text) >= size)
+        return false;
+    for (i = 0; text[i]; i++)
+        if ((unsigned char)text[i] < ' ' || text[i] == 127)
+            return false;
+    memcpy(ret, text, i + 1);
+    return true;
+}
+
+static bool read_name(const json_t *value, struct gb_name *ret) {
+    struct gb_error ignored = GB_ERROR_INIT;
+    const char *text = json_string_value(value);
+
+    return text && gb_name_parse("name", text, strlen(text), ret, &ignored) == 0;
+}
+
+static bool read_number(const json_t *value, uint64_t *ret) {
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return false;
+    *ret = (uint64_t)json_integer_value(value);
+    return true;
+}
+
+/* A number as text, since programs that read JSON round numbers of 64 bits. */
+static bool read_uuid(const json_t *object, uint64_t *ret) {
+    const char *text = json_string_value(json_object_get(object, "uuid"));
+
+    return text && gb_parse_u64(text, strlen(text), ret) == GB_PARSE_OK && *ret > 0 && *ret <= INT64_MAX;
+}
+
+static int set_uuid(json_t *root, uint64_t uuid) {
+    char text[24];
+
+    snprintf(text, sizeof(text), "%" PRIu64, uuid);
+    return json_object_set_new(root, "uuid", json_string(text));
+}
+
+static bool read_labels(const json_t *object, char ret[GB_FLEET_LABELS_SIZE]) {
+    const json_t *labels = json_object_get(object, "labels");
+    size_t n;
+
+    strcpy(ret, "{}");
+    if (!labels)
+        return true;
+    if (!all_texts(labels))
+        return false;
+    n = json_dumpb(labels, ret, GB_FLEET_LABELS_SIZE - 1, JSON_COMPACT);
+    if (n == 0 || n >= GB_FLEET_LABELS_SIZE)
+        return false;
+    ret[n] = '\0';
+    return true;
+}
+
+static int set_labels(json_t *root, const char *labels) {
+    return json_object_set_new(root, "labels", json_loads(labels[0] ? labels : "{}", 0, NULL));
+}
+
+/* --- nodes -------------------------------------------------------------------------------------------------------- */
+
+static bool read_urls(const json_t *urls, struct gb_fleet_node *ret) {
+    const char *network;
+    json_t *value;
+
+    if (urls && !json_is_object(urls))
+        return false;
+    json_object_foreach((json_t *)urls, network, value) {
+        struct gb_fleet_url *url = &ret->urls[ret->url_count];
+        struct gb_error ignored = GB_ERROR_INIT;
+        const char *text = json_string_value(value);
+
+        if (ret->url_count == GB_FLEET_NETWORKS_MAX)
+            return false;
+        if (gb_name_parse("network", network, strlen(network), &url->network, &ignored) < 0)
+            return false;
+        if (!text || !gb_fleet_url_is_valid(text))
+            return false;
+        strcpy(url->url, text);
+        ret->url_count++;
+    }
+    return true;
+}
+
+static bool read_devices(const json_t *list, struct gb_fleet_node *ret) {
+    size_t i;
+
+    if (list && (!json_is_array(list) || json_array_size(list) > GB_FLEET_DEVICES_MAX))
+        return false;
+    for (i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        struct gb_fleet_device *device = &ret->devices[i];
+
+        if (!json_is_object(one) || !read_text(one, "uuid", device->uuid, sizeof(device->uuid)) ||
+            !read_text(one, "name", device->name, sizeof(device->name)) ||
+            !read_number(json_object_get(one, "bytes"), &device->bytes))
+            return false;
+    }
+    ret->device_count = i;
+    return true;
+}
+
+int gb_fleet_node_read(const char *text, size_t n, struct gb_fleet_node *ret, struct gb_error *err) {
+    struct gb_name name = ret->name;
+    json_t *root = load(text, n);
+    bool valid;
+
+    *ret = (struct gb_fleet_node){.name = name};
+    valid = root && read_uuid(root, &ret->uuid) && read_text(root, "version", ret->version, sizeof(ret->version)) &&
+            read_labels(root, ret->labels) && read_urls(json_object_get(root, "urls"), ret) &&
+            read_devices(json_object_get(root, "devices"), ret);
+    json_decref(root);
+    if (valid)
+        return 0;
+    *ret = (struct gb_fleet_node){.name = name};
+    return malformed(err, "a node");
+}
+
+static json_t *urls_of(const struct gb_fleet_node *node) {
+    json_t *urls = json_object();
+    size_t i;
+
+    for (i = 0; i < node->url_count; i++)
+        if (json_object_set_new(urls, node->urls[i].network.s, json_string(node->urls[i].url)) < 0) {
+            json_decref(urls);
+            return NULL;
+        }
+    return urls;
+}
+
+static json_t *devices_of(const struct gb_fleet_node *node) {
+    json_t *list = json_array();
+    size_t i;
+
+    for (i = 0; i < node->device_count; i++) {
+        const struct gb_fleet_device *device = &node->devices[i];
+        json_int_t bytes = (json_int_t)(device->bytes > INT64_MAX ? INT64_MAX : device->bytes);
+
+        if (json_array_append_new(
+                list, json_pack("{s:s,s:s,s:I}", "uuid", device->uuid, "name", device->name, "bytes", bytes)) < 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+char *gb_fleet_node_write(const struct gb_fleet_node *node, const char *old, struct gb_error *err) {
+    json_t *root = begin(old);
+    int failed = set_uuid(root, node->uuid);
+
+    failed |= json_object_set_new(root, "urls", urls_of(node));
+    failed |= set_labels(root, node->labels);
+    failed |= json_object_set_new(root, "version", json_string(node->version));
+    failed |= json_object_set_new(root, "schema", json_pack("[ii]", 1, 1));
+    failed |= json_object_set_new(root, "devices", devices_of(node));
+    return end(root, failed, GB_FLEET_NODE_RECORD_MAX, "the node", err);
+}
+
+const char *gb_fleet_url_on(const struct gb_fleet_node *node, const struct gb_name *network) {
+    size_t i;
+
+    for (i = 0; i < node->url_count; i++)
+        if (gb_name_equal(&node->urls[i].network, network))
+            return node->urls[i].url;
+    return NULL;
+}
+
+/* --- that are alive ----------------------------------------------------------------------------------------------- */
+
+static bool read_numbers(const json_t *list, uint64_t *ret, size_t *ret_count) {
+    size_t i;
+
+    *ret_count = json_array_size(list);
+    if (*ret_count > GB_FLEET_DEVICES_MAX)
+        return false;
+    for (i = 0; i < *ret_count; i++)
+        if (!read_number(json_array_get(list, i), &ret[i]))
+            return false;
+    return !list || json_is_array(list);
+}
+
+int gb_fleet_alive_read(const char *text, size_t n, struct gb_fleet_alive *ret, struct gb_error *err) {
+    json_t *root = load(text, n);
+    const char *state = json_string_value(json_object_get(root, "state"));
+    size_t committed;
+    bool valid;
+
+    *ret = (struct gb_fleet_alive){0};
+    valid =
+        root && read_uuid(root, &ret->uuid) && read_number(json_object_get(root, "incarnation"), &ret->incarnation) &&
+        ret->incarnation > 0 && state && read_numbers(json_object_get(root, "free"), ret->free_bytes, &ret->count) &&
+        read_numbers(json_object_get(root, "committed"), ret->committed_bytes, &committed) && committed == ret->count;
+    /* A state of a later version is one that takes no sessions, for all that this one knows. */
+    ret->draining = valid && strcmp(state, "ready") != 0;
+    json_decref(root);
+    if (valid)
+        return 0;
+    *ret = (struct gb_fleet_alive){0};
+    return malformed(err, "a node that is alive");
+}
+
+static json_t *numbers_of(const uint64_t *values, size_t n) {
+    json_t *list = json_array();
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        if (json_array_append_new(list, json_integer((json_int_t)(values[i] > INT64_MAX ? INT64_MAX : values[i]))) <
+            0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+char *gb_fleet_alive_write(const struct gb_fleet_alive *alive, const char *old, struct gb_error *err) {
+    json_t *root = begin(old);
+    int failed = set_uuid(root, alive->uuid);
+
+    failed |= json_object_set_new(root, "incarnation", json_integer((json_int_t)alive->incarnation));
+    failed |= json_object_set_new(root, "state", json_string(alive->draining ? "draining" : "ready"));
+    failed |= json_object_set_new(root, "free", numbers_of(alive->free_bytes, alive->count));
+    failed |= json_object_set_new(root, "committed", numbers_of(alive->committed_bytes, alive->count));
+    return end(root, failed, GB_FLEET_NODE_RECORD_MAX, "the node", err);
+}
+
+void gb_fleet_node_set_alive(struct gb_fleet_node *node, const struct gb_fleet_alive *alive) {
+    size_t i;
+
+    /* A lease of another machine with that name says nothing of this one. */
+    if (alive->uuid != node->uuid)
+        return;
+    node->alive = true;
+    node->incarnation = alive->incarnation;
+    node->draining = alive->draining;
+    for (i = 0; i < node->device_count && i < alive->count; i++) {
+        node->devices[i].free_bytes = alive->free_bytes[i];
+        node->devices[i].committed_bytes = alive->committed_bytes[i];
+    }
+}
+
+/* --- sessions ----------------------------------------------------------------------------------------------------- */
+
+int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *ret, struct gb_error *err) {
+    struct gb_name name = ret->name;
+    json_t *root = load(text, n);
+    const json_t *quota = json_object_get(root, "quota");
+    char on[8];
+    bool valid;
+
+    *ret = (struct gb_fleet_session){.name = name, .quota_bytes = GB_UNLIMITED};
+    valid = root && read_name(json_object_get(root, "node"), &ret->node) &&
+            read_number(json_object_get(root, "epoch"), &ret->epoch) && ret->epoch > 0 &&
+            read_text(root, "claim", ret->claim, sizeof(ret->claim)) && read_labels(root, ret->labels) &&
+            read_text(root, "on_partition", on, sizeof(on)) && (!strcmp(on, "serve") || !strcmp(on, "stop")) &&
+            (!quota || json_is_null(quota) || read_number(quota, &ret->quota_bytes));
+    if (valid)
+        ret->on_partition = strcmp(on, "stop") == 0 ? GB_ON_PARTITION_STOP : GB_ON_PARTITION_SERVE;
+    json_decref(root);
+    if (valid)
+        return 0;
+    *ret = (struct gb_fleet_session){.name = name};
+    return malformed(err, "a session");
+}
+
+char *gb_fleet_session_write(const struct gb_fleet_session *session, struct gb_error *err) {
+    json_t *root = json_object();
+    json_t *quota = session->quota_bytes <= INT64_MAX ? json_integer((json_int_t)session->quota_bytes) : json_null();
+    const char *on = session->on_partition == GB_ON_PARTITION_STOP ? "stop" : "serve";
+    int failed = json_object_set_new(root, "node", json_string(session->node.s));
+
+    failed |= json_object_set_new(root, "epoch", json_integer((json_int_t)session->epoch));
+    failed |= json_object_set_new(root, "claim", json_string(session->claim));
+    failed |= json_object_set_new(root, "on_partition", json_string(on));
+    failed |= set_labels(root, session->labels);
+    failed |= json_object_set_new(root, "quota", quota);
+    failed |= json_object_set_new(root, "state", json_string("live"));
+    return end(root, failed, GB_FLEET_SESSION_RECORD_MAX, "the session", err);
+}
+
+/* --- others ------------------------------------------------------------------------------------------------------- */
+
+int gb_fleet_meta_read(const char *text, size_t n, char ret_uuid[40], struct gb_error *err) {
+    json_t *root = load(text, n);
+    uint64_t schema = 0;
+    bool valid = root && read_text(root, "uuid", ret_uuid, 40) && ret_uuid[0] &&
+                 read_number(json_object_get(root, "schema"), &schema);
+
+    json_decref(root);
+    if (!valid)
+        return malformed(err, "the fleet");
+    if (schema != 1)
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                            "the fleet's records are of schema %" PRIu64 ", and this daemon knows 1", schema);
+    return 0;
+}
+
+int gb_fleet_key_read(const char *text, size_t n, unsigned char ret_key[32], int64_t *ret_made_s) {
+    json_t *root = load(text, n);
+    const char *key = json_string_value(json_object_get(root, "key"));
+    uint64_t made = 0;
+    char *bytes = NULL;
+    size_t count = 0;
+    int r = -1;
+
+    if (key && read_number(json_object_get(root, "made"), &made) &&
+        gb_base64_read(key, strlen(key), false, &bytes, &count) && count == 32) {
+        memcpy(ret_key, bytes, 32);
+        *ret_made_s = (int64_t)made;
+        r = 0;
+    }
+    free(bytes);
+    json_decref(root);
+    return r;
+}
+
+char *gb_fleet_key_write(const unsigned char key[32], int64_t made_s) {
+    char *bytes = gb_base64(key, 32, false);
+    json_t *root = json_pack("{s:s,s:I}", "key", bytes ? bytes : "", "made", (json_int_t)made_s);
+    char *text = bytes && root ? json_dumps(root, JSON_COMPACT) : NULL;
+
+    free(bytes);
+    json_decref(root);
+    return text;
+}

@@ -1,0 +1,181 @@
+/* KID.EXPIRES.WHO.SIGNATURE, the last two as base64 of URLs. */
+#include "fleet/ticket.h"
+
+#include <gnutls/crypto.h>
+#include <gnutls/gnutls.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/parse.h"
+#include "fleet/messages.h"
+
+#define MAC_BYTES 32
+
+void gb_ticket_keys_add(struct gb_ticket_keys *keys, const struct gb_ticket_key *key) {
+    size_t at;
+
+    for (at = 0; at < keys->count && keys->keys[at].id < key->id; at++)
+        ;
+    if (at < keys->count && keys->keys[at].id == key->id) {
+        keys->keys[at] = *key;
+        return;
+    }
+    if (keys->count == GB_TICKET_KEYS_MAX) {
+        if (at == 0)
+            return;
+        memmove(keys->keys, keys->keys + 1, (keys->count - 1) * sizeof(*keys->keys));
+        keys->count--;
+        at--;
+    }
+    memmove(keys->keys + at + 1, keys->keys + at, (keys->count - at) * sizeof(*keys->keys));
+    keys->keys[at] = *key;
+    keys->count++;
+}
+
+/* The newest that others know too, or the oldest of those that they may not know yet. */
+static const struct gb_ticket_key *signing_key(const struct gb_ticket_keys *keys, int64_t now_s) {
+    size_t i;
+
+    for (i = keys->count; i > 1; i--)
+        if (keys->keys[i - 1].made_s + GB_TICKET_SETTLE_S <= now_s)
+            return &keys->keys[i - 1];
+    return keys->count > 0 ? &keys->keys[0] : NULL;
+}
+
+static const struct gb_ticket_key *find_key(const struct gb_ticket_keys *keys, uint64_t id) {
+    size_t i;
+
+    for (i = 0; i < keys->count; i++)
+        if (keys->keys[i].id == id)
+            return &keys->keys[i];
+    return NULL;
+}
+
+/* A part with its length before it, so that no two lists of parts give the same bytes. */
+static int add(gnutls_hmac_hd_t mac, const char *part) {
+    char length[24];
+    int n = snprintf(length, sizeof(length), "%zu:", strlen(part));
+
+    if (gnutls_hmac(mac, length, (size_t)n) < 0)
+        return -1;
+    return gnutls_hmac(mac, part, strlen(part));
+}
+
+static int sign(const struct gb_ticket_key *key, const struct gb_ticket_scope *scope, const char *expires,
+                const char *who, unsigned char ret[MAC_BYTES]) {
+    gnutls_hmac_hd_t mac;
+    int r;
+
+    if (gnutls_hmac_init(&mac, GNUTLS_MAC_SHA256, key->key, sizeof(key->key)) < 0)
+        return -1;
+    r = add(mac, "gpubuf ticket 1");
+    r = r < 0 ? r : add(mac, scope->method);
+    r = r < 0 ? r : add(mac, scope->path);
+    r = r < 0 ? r : add(mac, scope->query ? scope->query : "");
+    r = r < 0 ? r : add(mac, scope->node);
+    r = r < 0 ? r : add(mac, expires);
+    r = r < 0 ? r : add(mac, who);
+    gnutls_hmac_deinit(mac, ret);
+    return r < 0 ? -1 : 0;
+}
+
+int gb_ticket_make(const struct gb_ticket_keys *keys, int64_t now_s, const struct gb_ticket_scope *scope,
+                   const char *who, char ret[GB_FLEET_TICKET_SIZE], struct gb_error *err) {
+    const struct gb_ticket_key *key = signing_key(keys, now_s);
+    unsigned char mac[MAC_BYTES];
+    char expires[24];
+    char *who_text;
+    char *mac_text;
+    int n = -1;
+
+    if (!key)
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the fleet's keys for tickets are not known yet");
+    if (strlen(who) > GB_NAME_MAX)
+        return gb_error_set(err, GB_ERR_INTERNAL, "the name of the token is too long for a ticket");
+    snprintf(expires, sizeof(expires), "%" PRId64, now_s + GB_TICKET_LIFE_S);
+    if (sign(key, scope, expires, who, mac) < 0)
+        return gb_error_set(err, GB_ERR_INTERNAL, "GnuTLS signs no ticket");
+    who_text = gb_base64(who, strlen(who), true);
+    mac_text = gb_base64(mac, sizeof(mac), true);
+    if (who_text && mac_text)
+        n = snprintf(ret, GB_FLEET_TICKET_SIZE, "%" PRIu64 ".%s.%s.%s", key->id, expires, who_text, mac_text);
+    free(who_text);
+    free(mac_text);
+    if (n < 0 || n >= GB_FLEET_TICKET_SIZE)
+        return gb_error_set(err, GB_ERR_INTERNAL, "no memory for a ticket");
+    return 0;
+}
+
+/* --- checking ----------------------------------------------------------------------------------------------------- */
+
+struct parts {
+    uint64_t id;
+    char expires[24];
+    uint64_t expires_s;
+    char *who;
+    char *mac;
+    size_t who_bytes;
+    size_t mac_bytes;
+};
+
+/* Takes the part up to the next dot, or to the end for the last. */
+static bool next_part(const char **at, bool last, const char **ret, size_t *ret_n) {
+    size_t n = strcspn(*at, ".");
+
+    if (((*at)[n] == '\0') != last)
+        return false;
+    *ret = *at;
+    *ret_n = n;
+    *at += last ? n : n + 1;
+    return true;
+}
+
+static bool split(const char *ticket, struct parts *ret) {
+    const char *part;
+    size_t n;
+
+    if (strlen(ticket) >= GB_FLEET_TICKET_SIZE)
+        return false;
+    if (!next_part(&ticket, false, &part, &n) || gb_parse_u64(part, n, &ret->id) != GB_PARSE_OK)
+        return false;
+    if (!next_part(&ticket, false, &part, &n) || n >= sizeof(ret->expires) ||
+        gb_parse_u64(part, n, &ret->expires_s) != GB_PARSE_OK || ret->expires_s > INT64_MAX)
+        return false;
+    snprintf(ret->expires, sizeof(ret->expires), "%.*s", (int)n, part);
+    if (!next_part(&ticket, false, &part, &n) || !gb_base64_read(part, n, true, &ret->who, &ret->who_bytes))
+        return false;
+    return next_part(&ticket, true, &part, &n) && gb_base64_read(part, n, true, &ret->mac, &ret->mac_bytes) &&
+           ret->mac_bytes == MAC_BYTES && strlen(ret->who) == ret->who_bytes;
+}
+
+static int check(const struct gb_ticket_keys *keys, int64_t now_s, const struct gb_ticket_scope *scope,
+                 const struct parts *parts, struct gb_error *err) {
+    const struct gb_ticket_key *key = find_key(keys, parts->id);
+    unsigned char mac[MAC_BYTES];
+
+    if (!key || sign(key, scope, parts->expires, parts->who, mac) < 0 || gnutls_memcmp(mac, parts->mac, MAC_BYTES) != 0)
+        return gb_error_set(err, GB_ERR_TICKET_INVALID, "the ticket is not for this request at this node");
+    if ((int64_t)parts->expires_s < now_s)
+        return gb_error_set(err, GB_ERR_TICKET_INVALID, "the ticket has expired; ask the first node again");
+    if ((int64_t)parts->expires_s - now_s > 2 * GB_TICKET_LIFE_S)
+        return gb_error_set(err, GB_ERR_TICKET_INVALID, "the ticket is of a time to come: the clocks are apart");
+    return 0;
+}
+
+int gb_ticket_check(const struct gb_ticket_keys *keys, int64_t now_s, const struct gb_ticket_scope *scope,
+                    const char *ticket, char *ret_who, size_t who_size, struct gb_error *err) {
+    struct parts parts = {0};
+    int r;
+
+    if (split(ticket, &parts))
+        r = check(keys, now_s, scope, &parts, err);
+    else
+        r = gb_error_set(err, GB_ERR_TICKET_INVALID, "this is no ticket");
+    if (r == 0)
+        snprintf(ret_who, who_size, "%s", parts.who);
+    free(parts.who);
+    free(parts.mac);
+    return r;
+}

@@ -1,0 +1,39 @@
+/* Tickets: what was permitted at one node, for another, signed with a key that all nodes of the fleet have. Pure. */
+#ifndef GB_FLEET_TICKET_H
+#define GB_FLEET_TICKET_H
+
+#include "fleet/fleet.h"
+
+#define GB_TICKET_KEYS_MAX 4
+#define GB_TICKET_LIFE_S 300
+#define GB_TICKET_SLOT_S 86400 /* a new key each day */
+/* A new key signs once all others have had the time to learn it. */
+#define GB_TICKET_SETTLE_S 60
+
+struct gb_ticket_key {
+    uint64_t id; /* the day that it was made for, as all count them */
+    int64_t made_s;
+    unsigned char key[32];
+};
+
+struct gb_ticket_keys {
+    struct gb_ticket_key keys[GB_TICKET_KEYS_MAX]; /* the oldest first */
+    size_t count;
+};
+
+/* Adds one; the oldest goes if there are too many. */
+void gb_ticket_keys_add(struct gb_ticket_keys *keys, const struct gb_ticket_key *key);
+
+struct gb_ticket_scope {
+    const char *method;
+    const char *path;
+    const char *query; /* without the ticket; NULL: "" */
+    const char *node;
+};
+
+int gb_ticket_make(const struct gb_ticket_keys *keys, int64_t now_s, const struct gb_ticket_scope *scope,
+                   const char *who, char ret[GB_FLEET_TICKET_SIZE], struct gb_error *err);
+int gb_ticket_check(const struct gb_ticket_keys *keys, int64_t now_s, const struct gb_ticket_scope *scope,
+                    const char *ticket, char *ret_who, size_t who_size, struct gb_error *err);
+
+#endif
