@@ -1,5 +1,5 @@
-/* GET /, GET /fleet and GET /ui/{file}. These need no token: the files are the same for every daemon. The page asks the interface
- * for all that it shows, with the token that its reader gives it. */
+/* GET /, GET /fleet and GET /ui/{file}. These need no token: the files are the same for every daemon. The pages ask
+ * the interface for all that they show, with the token that their reader gives them. */
 #include "api/resources/web.h"
 
 #include <stdio.h>
