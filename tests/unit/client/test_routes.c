@@ -103,6 +103,7 @@ static int hear(void *arg, const struct gpubuf_news *news) {
 /* Routes without a function, with the reason. */
 static const char *const excepted[][2] = {
     {"GET /", "the page is for browsers"},
+    {"GET /fleet", "a page, too"},
     {"GET /ui/{file}", "a part of the page"},
     {"PATCH /v1/sessions/{s}/buffers/{b}/data", "PUT with an offset or a slice writes the same bytes"},
     {"POST /v1/sessions/{s}/buffers/{b}/map", "gpubuf_map() asks over a UNIX socket: test_client_map"},
