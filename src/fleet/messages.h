@@ -75,7 +75,7 @@ struct gb_txn_answer {
 
 struct gb_lease_answer {
     uint64_t cluster_id;
-    int64_t ttl_s; /* 0 or -1: there is no such lease */
+    int64_t ttl_s; /* -1, or 0 of keepalive: there is no such lease */
     int64_t granted_s;
     char **keys;
     size_t key_count;
