@@ -1,12 +1,12 @@
-/* A fleet as the command line sees it: the node that a command asks, the nodes as hosts, and the first record in etcd. */
+/* A fleet as the command line sees it: the node that a command asks, the nodes as hosts, the first record in etcd. */
 #ifndef GB_CLI_FLEET_H
 #define GB_CLI_FLEET_H
 
 #include "cli/cli.h"
 #include "cli/hosts.h"
 
-/* Of GPUBUF_FLEET, "URL,URL,...": sets cli->node to the owner of the command's session if that takes the token, else to
- * the first node that answers, else to the first; leaves it where there is no GPUBUF_FLEET, or where the command names a
+/* Of GPUBUF_FLEET, "URL,URL,...": sets cli->node to the owner of the command's session if that takes the token, else
+ * to the first node that answers, else to the first; leaves it if there is no GPUBUF_FLEET, or if the command names a
  * daemon. 0, or -1 with cli->error: an address is none. */
 int gb_cli_fleet_choose(struct gb_cli *cli);
 

@@ -1,10 +1,13 @@
 """Nodes of a fleet that answer as gpubufd does to what its clients ask, and no more: redirects with tickets, look-ups, refusals."""
 import json
+import os
 import secrets
 import threading
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+WEB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "web")
+TYPES = {"html": "text/html; charset=utf-8", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 DTYPE = {"Gpubuf-Dtype": "uint8", "ETag": '"1.1.6f1c2a90"', "Gpubuf-Generation": "1"}
 
 
@@ -73,13 +76,15 @@ class Handler(BaseHTTPRequestHandler):
         way = [urllib.parse.unquote(w) for w in parts.path.split("/")[1:]]
         if parts.path in ("/livez",):
             return self.reply(200, body=b"ok\n")
+        if way[0] == "ui" or parts.path in ("/", "/fleet"):
+            return self.page_file({"/": "index.html", "/fleet": "fleet.html"}.get(parts.path, way[-1]))
         ticket = query.get("ticket", [None])[0]
         if ticket is not None:
             if fleet.tickets.pop(ticket, None) != (self.command, parts.path, node.name):
                 return self.problem(401, "ticket_invalid")
         elif node.token is not None and self.headers.get("Authorization") != "Bearer " + node.token:
             return self.problem(401, "unauthenticated")
-        if node.silent:
+        if node.silent and way != ["v1", "fleet"]:
             return self.problem(503, "directory_unavailable", headers={"Retry-After": "0"})
         if way[:2] == ["v1", "fleet"]:
             return self.fleet_route(way[2:], query)
@@ -98,10 +103,16 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.wfile.flush()
 
+    def page_file(self, name):
+        with open(os.path.join(WEB, name), "rb") as f:
+            self.reply(200, body=f.read(), headers={"Content-Type": TYPES[name.rpartition(".")[2]]})
+
     def fleet_route(self, way, query):
         node, fleet = self.server.node, self.server.node.fleet
+        if not way and node.lonely:
+            return self.reply(200, {"state": "none"})
         if not way:
-            return self.reply(200, {"state": "joined", "since": "2026-11-25T20:00:00Z", "why": None, "fleet": "main", "node": node.name,
+            return self.reply(200, {"state": node.state, "since": "2026-11-25T20:00:00Z", "why": node.why, "fleet": "main", "node": node.name,
                                     "uuid": "1", "incarnation": 1, "cluster_id": "7", "urls": node.urls(), "labels": node.labels,
                                     "draining": node.draining})
         if way == ["nodes"]:
@@ -203,6 +214,7 @@ class Node:
     def __init__(self, fleet, name, token, labels):
         self.fleet, self.name, self.token, self.labels = fleet, name, token, labels
         self.requests, self.data = [], {}
+        self.state, self.why, self.lonely = "joined", None, False
         self.alive, self.draining, self.silent, self.unknowing = True, False, False, False
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.node = self

@@ -18,13 +18,13 @@ def ask(daemon, path, **headers):
 
 def files(daemon):
     """All files that the page loads, found by following its references."""
-    found, todo = set(), ["/"]
+    found, todo = set(), ["/", "/fleet"]
     while todo:
         text = ask(daemon, todo.pop()).body.decode()
         names = re.findall(r'(?:src|href)="/ui/([\w.]+)"', text) + re.findall(r"^import .* from '\./([\w.]+)'", text, re.M)
         todo += ["/ui/" + name for name in names if name not in found]
         found.update(names)
-    return sorted("/ui/" + name for name in found) + ["/", "/ui/index.html"]
+    return sorted("/ui/" + name for name in found) + ["/", "/fleet", "/ui/index.html", "/ui/fleet.html"]
 
 
 def test_plain_and_packed(daemon):
@@ -43,7 +43,7 @@ def test_plain_and_packed(daemon):
         assert (head.status, head.body, head.headers["Content-Length"]) == (200, b"", str(len(plain.body)))
 
 
-@pytest.mark.parametrize("path", ["/", "/ui/app.js"])
+@pytest.mark.parametrize("path", ["/", "/fleet", "/ui/app.js"])
 def test_nothing_from_elsewhere(daemon, path):
     headers = ask(daemon, path).headers
     policy = dict((p.split(None, 1) + [""])[:2] for p in headers["Content-Security-Policy"].split("; "))
@@ -55,9 +55,10 @@ def test_nothing_from_elsewhere(daemon, path):
 
 
 def test_no_script_or_style_within(daemon):
-    text = ask(daemon, "/").body.decode()
-    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|https?://", text)
-    assert re.findall(r"<script[^>]*>([^<]*)</script>", text) == ["", ""]
+    for path, scripts in (("/", 2), ("/fleet", 1)):
+        text = ask(daemon, path).body.decode()
+        assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|https?://", text)
+        assert re.findall(r"<script[^>]*>([^<]*)</script>", text) == [""] * scripts
     for path in files(daemon):
         if path.endswith(".js") and path != "/ui/chart.js":
             assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", ask(daemon, path).body.decode()), path
@@ -66,7 +67,7 @@ def test_no_script_or_style_within(daemon):
 def test_other_names_and_methods(daemon):
     for path in ("/ui/none.js", "/ui/..%2fstyle.css", "/ui/", "/ui"):
         ask(daemon, path).problem(404, "no_route")
-    for path in ("/", "/ui/app.js"):
+    for path in ("/", "/fleet", "/ui/app.js"):
         assert daemon.ask("POST", path).problem(405, "method_not_allowed")
         daemon.ask("GET", path + "?x=1").problem(400, "unknown_parameter")
 
@@ -74,7 +75,7 @@ def test_other_names_and_methods(daemon):
 def test_the_page_needs_no_token_its_numbers_do(start, tmp_path):
     token(tmp_path, "add", "reader", "--scope", "read")
     d = start(state=str(tmp_path))
-    for path in ("/", "/ui/app.js"):
+    for path in ("/", "/fleet", "/ui/app.js"):
         ask(d, path).expect(200)
     ask(d, "/v1/stats").problem(401, "unauthenticated")
 
@@ -91,7 +92,7 @@ LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch
 
 def test_links_from_elsewhere(daemon):
     """Links of other origins may lead to the page only; a request without browser headers comes from no page."""
-    for path in ("/", "/?from=elsewhere", "/ui/app.js"):
+    for path in ("/", "/?from=elsewhere", "/fleet", "/ui/app.js"):
         assert daemon.ask("GET", path, headers=LINK).status == (400 if "?" in path else 200), path
         daemon.ask("GET", path, headers={**LINK, "Sec-Fetch-Dest": "iframe"}).problem(403, "cross_origin")
         daemon.ask("GET", path, headers={**LINK, "Sec-Fetch-Mode": "no-cors"}).problem(403, "cross_origin")

@@ -17,7 +17,7 @@ from values import payload
 # Routes without a method, with the reason. Client.request reaches them.
 EXCEPT = {
     "livez": "for supervisors", "readyz": "for supervisors", "openapi": "for people and tools", "metrics": "for Prometheus",
-    "web_page": "for browsers", "web_file": "for browsers",
+    "web_page": "for browsers", "web_fleet": "for browsers", "web_file": "for browsers",
     "allocation_list": "a file for RMM's tools", "memory_snapshot": "a file for PyTorch's memory_viz",
     "data_patch": "put with offset or slice", "data_post": "for appends", "upload_list": "for clients that break off",
     "upload_create": "the same", "upload_get": "the same", "upload_append": "the same", "upload_delete": "the same",

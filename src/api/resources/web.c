@@ -1,5 +1,5 @@
-/* GET / and GET /ui/{file}. These need no token: the files are the same for every daemon. The page asks the interface
- * for all that it shows, with the token that its reader gives it. */
+/* GET /, GET /fleet and GET /ui/{file}. These need no token: the files are the same for every daemon. The pages ask
+ * the interface for all that they show, with the token that their reader gives them. */
 #include "api/resources/web.h"
 
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include "http/message/conditions.h"
 
 #define INDEX "index.html"
+#define FLEET "fleet.html"
 
 /* The page loads only what this daemon serves: no inline script or style, no other host, no frame around it. Pictures
  * of tensors are drawn, not loaded. */
@@ -18,7 +19,7 @@
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "   \
     "form-action 'none'; frame-ancestors 'none'"
 
-const char *const gb_api_pages[] = {"/", "/ui/"};
+const char *const gb_api_pages[] = {"/", "/fleet", "/ui/"};
 const size_t gb_api_page_count = sizeof(gb_api_pages) / sizeof(gb_api_pages[0]);
 
 static const struct gb_web_file *find(const char *name, size_t n) {
@@ -103,6 +104,11 @@ static enum gb_step send_file(const struct gb_http_request *request, const struc
 
 enum gb_step gb_api_web_page(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     return send_file(request, find(INDEX, strlen(INDEX)), response, err);
+}
+
+enum gb_step gb_api_web_fleet(struct gb_http_request *request, struct gb_http_response *response,
+                              struct gb_error *err) {
+    return send_file(request, find(FLEET, strlen(FLEET)), response, err);
 }
 
 enum gb_step gb_api_web_file(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
