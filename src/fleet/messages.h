@@ -1,7 +1,7 @@
 /* The texts that the JSON gateway of etcd takes and gives. Pure: no connection, no clock.
  *
- * Keys and values are base64, numbers of 64 bits are texts, and a member that has its default value is left out. All
- * reading and changing of keys is by transactions, whose first range or comparison is that of the fleet's own record. */
+ * Keys and values are base64, numbers of 64 bits are texts, and a member that has its default value is left out. Keys
+ * are read and changed by transactions alone, whose first range or comparison is that of the fleet's own record. */
 #ifndef GB_FLEET_MESSAGES_H
 #define GB_FLEET_MESSAGES_H
 

@@ -86,7 +86,7 @@ static void registered(struct registering *r) {
     gb_job_end(&r->job);
 }
 
-/* Nobody can tell whether it was carried out: what it may have made is taken out when the directory answers again. */
+/* Whether it was carried out is not known: what it may have made is taken out when the directory answers again. */
 static void give_up(struct registering *r, const struct gb_error *why, bool carried) {
     if (carried)
         gb_fleet_unregister(r->job.fleet, &r->session.name, r->session.claim);

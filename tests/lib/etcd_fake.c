@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -56,8 +55,8 @@ struct etcd_fake {
     size_t count;
     struct lease leases[LEASES_MAX];
     int64_t revision;
-    uint64_t cluster_id;
-    int64_t date_s;
+    uint64_t cluster;
+    int64_t date;
     bool silent;
     bool stopping;
     int status;
@@ -191,7 +190,7 @@ static char *plain(const json_t *object, const char *key, size_t *bytes) {
 static json_t *header(struct etcd_fake *f) {
     char cluster[24];
 
-    snprintf(cluster, sizeof(cluster), "%" PRIu64, f->cluster_id);
+    snprintf(cluster, sizeof(cluster), "%" PRIu64, f->cluster);
     return json_pack("{s:s,s:s,s:o,s:s}", "cluster_id", cluster, "member_id", "1", "revision", text_of(f->revision),
                      "raft_term", "2");
 }
@@ -409,7 +408,7 @@ static bool loses(struct etcd_fake *f, const char *body) {
 static bool send_answer(struct etcd_fake *f, int fd, int status, const char *text) {
     char date[64];
     char head[256];
-    time_t now = time(NULL) + f->date_s;
+    time_t now = time(NULL) + f->date;
     struct tm tm;
     size_t n = strlen(text);
 
@@ -532,7 +531,7 @@ struct etcd_fake *etcd_fake_start(void) {
     snprintf(f->url, sizeof(f->url), "http://127.0.0.1:%d", ntohs(address.sin_port));
     ck_assert_int_eq(pipe(f->wake), 0);
     f->revision = 1;
-    f->cluster_id = 14841639068965178418ull;
+    f->cluster = 14841639068965178418ull;
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->counted, NULL);
     ck_assert_int_eq(pthread_create(&f->thread, NULL, run, f), 0);
@@ -550,8 +549,6 @@ void etcd_fake_stop(struct etcd_fake *f) {
     close(f->wake[0]);
     close(f->wake[1]);
     free(f->answer);
-    pthread_cond_destroy(&f->counted);
-    pthread_mutex_destroy(&f->lock);
     free(f);
 }
 
@@ -642,17 +639,16 @@ bool etcd_fake_has_lease(struct etcd_fake *f, int64_t id) {
     return ret;
 }
 
-void etcd_fake_set_silent(struct etcd_fake *f, bool silent) {
-    pthread_mutex_lock(&f->lock);
-    f->silent = silent;
-    pthread_mutex_unlock(&f->lock);
-}
-
-void etcd_fake_set_status(struct etcd_fake *f, int status) {
-    pthread_mutex_lock(&f->lock);
-    f->status = status;
-    pthread_mutex_unlock(&f->lock);
-}
+#define SETTER(name, type)                                                                                             \
+    void etcd_fake_set_##name(struct etcd_fake *f, type value) {                                                       \
+        pthread_mutex_lock(&f->lock);                                                                                  \
+        f->name = value;                                                                                               \
+        pthread_mutex_unlock(&f->lock);                                                                                \
+    }
+SETTER(silent, bool)
+SETTER(status, int)
+SETTER(cluster, uint64_t)
+SETTER(date, int64_t)
 
 void etcd_fake_lose_answers(struct etcd_fake *f, const char *has, unsigned n) {
     pthread_mutex_lock(&f->lock);
@@ -665,18 +661,6 @@ void etcd_fake_set_answer(struct etcd_fake *f, const char *text) {
     pthread_mutex_lock(&f->lock);
     free(f->answer);
     f->answer = text ? strdup(text) : NULL;
-    pthread_mutex_unlock(&f->lock);
-}
-
-void etcd_fake_set_cluster(struct etcd_fake *f, uint64_t cluster_id) {
-    pthread_mutex_lock(&f->lock);
-    f->cluster_id = cluster_id;
-    pthread_mutex_unlock(&f->lock);
-}
-
-void etcd_fake_set_date(struct etcd_fake *f, int64_t offset_s) {
-    pthread_mutex_lock(&f->lock);
-    f->date_s = offset_s;
     pthread_mutex_unlock(&f->lock);
 }
 

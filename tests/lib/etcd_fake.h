@@ -33,8 +33,8 @@ void etcd_fake_set_status(struct etcd_fake *fake, int status);  /* of all answer
 void etcd_fake_lose_answers(struct etcd_fake *fake, const char *has,
                             unsigned n);                             /* to transactions whose body has it */
 void etcd_fake_set_answer(struct etcd_fake *fake, const char *text); /* to all, with 200; NULL: as it should be */
-void etcd_fake_set_cluster(struct etcd_fake *fake, uint64_t cluster_id);
-void etcd_fake_set_date(struct etcd_fake *fake, int64_t offset_s); /* of its clock */
+void etcd_fake_set_cluster(struct etcd_fake *fake, uint64_t id);
+void etcd_fake_set_date(struct etcd_fake *fake, int64_t offset_s);
 void etcd_fake_wipe(struct etcd_fake *fake);
 
 /* Requests to that path so far, and waiting until there are that many. */

@@ -23,6 +23,14 @@ void fleet_teardown(void) {
     etcd_fake_stop(etcd);
 }
 
+void fleet_add_b(bool alive) {
+    etcd_fake_put(etcd, "/gpubuf/main/nodes/b", NODE_B, 0);
+    if (alive)
+        etcd_fake_put(etcd, "/gpubuf/main/alive/b", ALIVE_B, 0);
+    etcd_fake_put(etcd, "/gpubuf/main/sessions/s", SESSION_OF_B, 0);
+    etcd_fake_put(etcd, "/gpubuf/main/owned/b/s", "", 0);
+}
+
 struct gb_name name_of(const char *text) {
     struct gb_name name = {{0}};
 
@@ -146,6 +154,14 @@ void node_wait_seen(struct node *node, enum gb_fleet_state state) {
     while (!(node->seen & 1u << state))
         pthread_cond_wait(&node->moved, &node->lock);
     pthread_mutex_unlock(&node->lock);
+}
+
+void node_open_long(struct node *node, const char *name, uint64_t uuid) {
+    struct gb_fleet_config config = config_of(node, name, uuid);
+
+    config.ttl_s = 3600;
+    node_open_with(node, &config);
+    node_wait(node, GB_FLEET_JOINED);
 }
 
 /* --- asks --------------------------------------------------------------------------------------------------------- */

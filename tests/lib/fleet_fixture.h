@@ -9,7 +9,7 @@
 
 #define NODE_UUID 4242
 
-/* What a node's callbacks say, and who waits for them. */
+/* What a node's callbacks say, and their count. */
 struct node {
     struct gb_fleet *fleet;
     pthread_mutex_t lock;
@@ -25,12 +25,20 @@ extern struct gb_error err;
 
 void fleet_setup(void); /* an etcd with the fleet "main" */
 void fleet_teardown(void);
+/* Another node's records: b, which owns the session s. */
+#define SESSION_OF_B                                                                                                   \
+    "{\"node\":\"b\",\"epoch\":3,\"claim\":\"6\",\"on_partition\":\"stop\",\"quota\":4096,\"labels\":{\"k\":\"v\"}}"
+#define NODE_B "{\"uuid\":\"77\",\"urls\":{\"default\":\"http://10.0.0.2:7070\"},\"labels\":{\"site\":\"y\"}}"
+#define ALIVE_B "{\"uuid\":\"77\",\"incarnation\":6,\"state\":\"ready\",\"free\":[],\"committed\":[]}"
+void fleet_add_b(bool alive);
 
 struct gb_name name_of(const char *text);
 /* A configuration of that name and uuid, with the fake as the directory, a lease of 2 s, one URL and one device. */
 struct gb_fleet_config config_of(struct node *node, const char *name, uint64_t uuid);
 void node_open(struct node *node, const char *name, uint64_t uuid);
 void node_open_with(struct node *node, const struct gb_fleet_config *config);
+/* With a lease of an hour, and waits: what the node does by itself is over when it has joined. */
+void node_open_long(struct node *node, const char *name, uint64_t uuid);
 void node_close(struct node *node);
 /* Waits until it has come about. The test's own time-out is the bound. */
 void node_wait(struct node *node, enum gb_fleet_state state);
