@@ -13,6 +13,7 @@
 #include "api/middleware/hook.h"
 #include "api/middleware/longpoll.h"
 #include "api/middleware/operations.h"
+#include "api/middleware/redirect.h"
 #include "api/observe/audit.h"
 #include "api/observe/feed.h"
 #include "api/observe/metrics.h"
@@ -25,6 +26,7 @@
 #include "base/json_writer.h"
 #include "base/process.h"
 #include "base/thread.h"
+#include "fleet/fleet.h"
 
 static const struct gb_http_route routes[] = {
 #define GB_ROUTE(method, path, name, body, access, target, reach, key, operation, query)                               \
@@ -78,6 +80,7 @@ static void render_root(struct gb_json_writer *out, const struct gb_api *api, co
     gb_json_open(out, "links", '{');
     gb_json_put_string(out, "devices", "/v1/devices");
     gb_json_put_string(out, "sessions", "/v1/sessions");
+    gb_json_put_string(out, "fleet", "/v1/fleet");
     gb_json_put_string(out, "operations", "/v1/operations");
     gb_json_put_string(out, "stats", "/v1/stats");
     gb_json_put_string(out, "feed", "/v1/feed");
@@ -186,6 +189,21 @@ void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers) 
     api->map_peers = *peers;
 }
 
+static void gone(void *arg, const struct gb_name *name, const char *claim) {
+    gb_fleet_unregister(arg, name, claim);
+}
+
+void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is) {
+    api->fleet = fleet;
+    api->fleet_is = *is;
+    gb_core_set_gone(api->core, gone, fleet);
+}
+
+void gb_api_leave_fleet(struct gb_api *api) {
+    gb_core_set_gone(api->core, NULL, NULL);
+    api->fleet = NULL;
+}
+
 void gb_api_set_draining(struct gb_api *api) {
     atomic_store(&api->draining, true);
     gb_polls_end(api->polls);
@@ -214,7 +232,9 @@ void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config) {
     config->route_count = api->route_count;
     config->authorize = gb_bounds_authorize;
     config->in_force = gb_api_in_force;
-    config->around = gb_api_pipeline;
+    config->around = api->fleet ? gb_redirect_around : gb_api_pipeline;
+    config->asides = gb_redirect_asides;
+    config->aside_count = api->fleet ? GB_ASIDES : 0;
     config->ended = gb_audit_never(api->core) ? NULL : gb_api_audit_ended;
     config->begin_turn = begin_turn;
     config->end_turn = end_turn;

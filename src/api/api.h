@@ -16,6 +16,8 @@ extern const size_t gb_openapi_json_len;
 
 /* gb_http_server_config.app of a server with these routes. */
 struct gb_api;
+struct gb_fleet;
+struct gb_fleet_device;
 
 /* What GET /v1 says of the daemon. */
 struct gb_api_about {
@@ -41,6 +43,17 @@ void gb_api_free(struct gb_api *api);
 /* Both copy their argument and are called before the server starts. Without them the defaults of options.def hold. */
 void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits);
 void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers);
+
+/* The node is in that fleet; both are borrowed until the server has stopped. Called before gb_api_serve. The sessions
+ * that are registered and gone are told to the fleet until gb_api_leave_fleet, which is due before the fleet is
+ * closed. */
+void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is);
+void gb_api_leave_fleet(struct gb_api *api);
+
+/* For gb_fleet_config: what the node tells of its devices, and whether it has a session registered under that claim.
+ * [any thread, never blocks] */
+size_t gb_api_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret); /* GB_FLEET_DEVICES_MAX at most */
+bool gb_api_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim);
 
 /* Sets app, the routes, the pages and all hooks of config. config then points into api. */
 void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config);

@@ -1,10 +1,14 @@
 #include "api/auth.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "api/context.h"
 #include "api/route.h"
+#include "base/map.h"
+#include "fleet/fleet.h"
 
 /* --- identity ----------------------------------------------------------------------------------------------------- */
 
@@ -63,6 +67,77 @@ static int identify(const struct gb_http_request *request, struct gb_token_found
     return r == 0 || gb_tokens_by_secret(gb_api_of(request)->core, secret, ret, err) == 0 ? 1 : -1;
 }
 
+/* --- tickets ------------------------------------------------------------------------------------------------------ */
+
+/* The caller of a request with a ticket is the highest number less what its token may: a bit for each scope, and one
+ * for a token that is bound to the session of the path. Grants never come near. */
+#define TICKET_BOUND (1u << GB_SCOPE_COUNT)
+#define TICKET_RIGHTS (2 * TICKET_BOUND - 1)
+#define TICKET_PREFIX "ticket:"
+
+static bool is_ticket(uint64_t caller) {
+    return caller >= UINT64_MAX - TICKET_RIGHTS;
+}
+
+static unsigned ticket_rights(const struct gb_http_request *request) {
+    return (unsigned)(UINT64_MAX - request->caller);
+}
+
+static const char *ticket_session(const struct gb_http_request *request) {
+    bool bound = (ticket_rights(request) & TICKET_BOUND) != 0;
+
+    return bound && gb_route_of(request)->target >= GB_TARGET_SESSION ? request->param[0].s : "";
+}
+
+static int ticket_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
+                         struct gb_error *err) {
+    const char *bound = ticket_session(request);
+
+    if (!gb_scopes_include(ticket_rights(request) & (TICKET_BOUND - 1), scope))
+        return gb_error_set(err, GB_ERR_FORBIDDEN, "the ticket's token has no scope that permits this; it needs scope %s",
+                            gb_scope_name(scope));
+    if (session && bound[0] != '\0' && strcmp(session, bound) != 0)
+        return gb_error_set(err, GB_ERR_FORBIDDEN, "the ticket's token is only good for session \"%s\"", bound);
+    return 0;
+}
+
+/* "RIGHTS:NAME", with the rights in hexadecimal. */
+static int read_who(struct gb_http_request *request, const char *who, struct gb_error *err) {
+    const char *colon = strchr(who, ':');
+    unsigned long rights = colon ? strtoul(who, NULL, 16) : TICKET_RIGHTS + 1ul;
+
+    if (rights > TICKET_RIGHTS)
+        return gb_error_set(err, GB_ERR_TICKET_INVALID, "the ticket is of another version of gpubufd");
+    request->caller = UINT64_MAX - rights;
+    request->by.token = 0;
+    snprintf(request->by.name.s, sizeof(request->by.name.s), TICKET_PREFIX "%.*s",
+             (int)(GB_NAME_MAX - strlen(TICKET_PREFIX)), colon + 1);
+    return 0;
+}
+
+/* What the ticket was made for: the path, and the query as it was before the ticket was added. */
+static int by_ticket(struct gb_http_request *request, struct gb_error *err) {
+    const struct gb_http_text *via = &request->aside[GB_ASIDE_VIA];
+    const char *shown = request->shown.s;
+    const char *question = strchr(shown, '?');
+    char who[GB_TICKET_WHO_SIZE];
+    char *path = strndup(shown, strcspn(shown, "?"));
+    char *query = NULL;
+    int r;
+
+    if (asprintf(&query, "%s%s%s%s", question ? question + 1 : "", question && via->s ? "&" : "", via->s ? "via=" : "",
+                 via->s ? via->s : "") < 0)
+        query = NULL;
+    if (!path || !query)
+        r = gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    else
+        r = gb_fleet_ticket_check(gb_api_of(request)->fleet, request->aside[GB_ASIDE_TICKET].s,
+                                  gb_http_method_name(request->method), path, query, who, sizeof(who), err);
+    free(path);
+    free(query);
+    return r < 0 ? -1 : read_who(request, who, err);
+}
+
 /* The grant that authorization found, or would find now. Returns as identify. */
 static int grant_of(const struct gb_http_request *request, uint64_t *ret, struct gb_error *err) {
     struct gb_token_found found;
@@ -79,9 +154,14 @@ static int grant_of(const struct gb_http_request *request, uint64_t *ret, struct
 
 int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, struct gb_error *err) {
     uint64_t grant;
-    int r = grant_of(request, &grant, err);
+    int r;
 
     *ret_token = 0;
+    if (is_ticket(request->caller)) {
+        *ret_token = INT64_MIN + gb_map_hash(request->by.name.s); /* apart from all tokens of this node */
+        return 0;
+    }
+    r = grant_of(request, &grant, err);
     return r > 0 ? gb_tokens_id(gb_api_of(request)->core, grant, ret_token, err) : r;
 }
 
@@ -90,25 +170,36 @@ int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, str
 int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
                   struct gb_error *err) {
     uint64_t grant;
-    int r = grant_of(request, &grant, err);
+    int r;
 
+    if (is_ticket(request->caller))
+        return ticket_permit(request, scope, session, err);
+    r = grant_of(request, &grant, err);
     return r > 0 ? gb_tokens_permit(gb_api_of(request)->core, grant, scope, session, err) : r;
 }
 
 int gb_api_bound(const struct gb_http_request *request, enum gb_scope scope, struct gb_name *ret,
                  struct gb_error *err) {
     uint64_t grant;
-    int r = grant_of(request, &grant, err);
+    int r;
 
     *ret = (struct gb_name){""};
+    if (is_ticket(request->caller)) {
+        snprintf(ret->s, sizeof(ret->s), "%s", ticket_session(request));
+        return ticket_permit(request, scope, NULL, err);
+    }
+    r = grant_of(request, &grant, err);
     return r > 0 ? gb_tokens_session(gb_api_of(request)->core, grant, scope, ret, err) : r;
 }
 
 int gb_api_prefix(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
     uint64_t grant;
-    int r = grant_of(request, &grant, err);
+    int r;
 
     *ret = (struct gb_name){""};
+    if (is_ticket(request->caller))
+        return 0; /* tokens with one give no tickets */
+    r = grant_of(request, &grant, err);
     return r > 0 ? gb_tokens_prefix(gb_api_of(request)->core, grant, ret, err) : r;
 }
 
@@ -174,15 +265,15 @@ static bool in_session(const struct gb_route *route, enum gb_scope scope) {
     return route->target >= GB_TARGET_MEMBER || (route->target == GB_TARGET_SESSION && scope <= GB_SCOPE_READ);
 }
 
-static int check_scope(const struct gb_http_request *request, uint64_t grant, struct gb_error *err) {
+/* The request has its caller. */
+static int check_scope(const struct gb_http_request *request, struct gb_error *err) {
     const struct gb_route *route = gb_route_of(request);
-    struct gb_core *core = gb_api_of(request)->core;
     enum gb_scope scope = scope_of(route->access);
     const char *session = in_session(route, scope) ? request->param[0].s : "";
 
-    if (route->access == GB_ACCESS_OWN_SEE && gb_tokens_permit(core, grant, GB_SCOPE_MAP, NULL, NULL) == 0)
+    if (route->access == GB_ACCESS_OWN_SEE && gb_api_permit(request, GB_SCOPE_MAP, NULL, NULL) == 0)
         return 0;
-    return gb_tokens_permit(core, grant, scope, route->access >= GB_ACCESS_OWN_VERIFY ? NULL : session, err);
+    return gb_api_permit(request, scope, route->access >= GB_ACCESS_OWN_VERIFY ? NULL : session, err);
 }
 
 static void note_use(const struct gb_http_request *request, uint64_t grant) {
@@ -200,6 +291,8 @@ int gb_api_authorize(void *app, struct gb_http_request *request, struct gb_error
     request->caller = 0;
     if (gb_route_of(request)->access == GB_ACCESS_OPEN)
         return 0;
+    if (request->aside[GB_ASIDE_TICKET].s && gb_api_of(request)->fleet)
+        return by_ticket(request, err) < 0 ? -1 : check_scope(request, err);
     r = identify(request, &found, err);
     if (r <= 0)
         return r;
@@ -207,7 +300,7 @@ int gb_api_authorize(void *app, struct gb_http_request *request, struct gb_error
     request->by = found.by;
     if (found.unnoted)
         note_use(request, found.grant);
-    if (check_scope(request, found.grant, err) < 0)
+    if (check_scope(request, err) < 0)
         return -1;
     return found.has_prefix ? check_reach(request, found.grant, err) : 0;
 }
@@ -215,5 +308,32 @@ int gb_api_authorize(void *app, struct gb_http_request *request, struct gb_error
 bool gb_api_in_force(void *app, uint64_t caller) {
     const struct gb_api *api = app;
 
-    return !gb_tokens_required(api->core) || gb_tokens_in_force(api->core, caller);
+    return is_ticket(caller) || !gb_tokens_required(api->core) || gb_tokens_in_force(api->core, caller);
+}
+
+bool gb_api_ticket_who(const struct gb_http_request *request, char ret[GB_TICKET_WHO_SIZE]) {
+    struct gb_core *core = gb_api_of(request)->core;
+    const char *name = request->by.name.s;
+    struct gb_name prefix = {""};
+    struct gb_name session = {""};
+    unsigned rights = 0;
+    int scope;
+
+    if (is_ticket(request->caller)) {
+        rights = ticket_rights(request);
+        name += strlen(TICKET_PREFIX);
+    } else {
+        if (request->caller == 0 || gb_api_prefix(request, &prefix, NULL) < 0 || prefix.s[0] != '\0')
+            return false;
+        for (scope = 0; scope < GB_SCOPE_COUNT; scope++) {
+            if (gb_tokens_session(core, request->caller, (enum gb_scope)scope, &session, NULL) == 0)
+                rights |= 1u << scope;
+        }
+        if (session.s[0] != '\0' && (gb_route_of(request)->target < GB_TARGET_SESSION ||
+                                     strcmp(session.s, request->param[0].s) != 0))
+            return false;
+        rights |= session.s[0] != '\0' ? TICKET_BOUND : 0;
+    }
+    snprintf(ret, GB_TICKET_WHO_SIZE, "%x:%.*s", rights, GB_NAME_MAX, name);
+    return true;
 }

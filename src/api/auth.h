@@ -6,6 +6,9 @@
 #include "core/core.h"
 #include "http/http.h"
 
+/* Query parameters that are set apart: gb_http_request.aside. */
+enum { GB_ASIDE_VIA, GB_ASIDE_TICKET, GB_ASIDES };
+
 /* gb_http_server_config.authorize: checks the request's token against the columns of its route, notes that it was used,
  * and makes its grant the request's caller. app is ignored. [now] Returns 0, or -1 with UNAUTHENTICATED, FORBIDDEN or
  * MALFORMED_REQUEST. */
@@ -21,6 +24,12 @@ int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, co
 /* Identifies the token. *ret_token: its id, 0 while no token is needed. Returns 0, or -1 with UNAUTHENTICATED, or with
  * MALFORMED_REQUEST when the header is there twice. */
 int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, struct gb_error *err);
+
+/* A ticket stands for a token that another node of the fleet has checked: what it may is told with it. Writes that for
+ * a ticket that this request's token gives to the same path elsewhere. False: it gives none, because it is limited in a
+ * way that only this node knows, or no token is needed here. */
+#define GB_TICKET_WHO_SIZE (GB_NAME_MAX + 8)
+bool gb_api_ticket_who(const struct gb_http_request *request, char ret[GB_TICKET_WHO_SIZE]);
 
 /* Finds the session that the token is bound to. *ret: "" when it is bound to none. Returns 0, or -1 with
  * UNAUTHENTICATED or FORBIDDEN. */

@@ -3,7 +3,10 @@
 #define GB_API_LIMITS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include "base/name.h"
 
 /* What requests may take. */
 struct gb_api_limits {
@@ -28,6 +31,20 @@ struct gb_id_list {
 struct gb_map_peers {
     struct gb_id_list uids;
     struct gb_id_list gids;
+};
+
+struct gb_fleet_url;
+
+/* What the options say of the fleet that the node is in. Texts are borrowed. */
+struct gb_api_fleet {
+    const char *name;
+    struct gb_name node;
+    uint64_t uuid;
+    const char *labels;              /* a JSON object */
+    const struct gb_name *networks;  /* of each listener; "": of none (a UNIX socket) */
+    size_t network_count;
+    const struct gb_fleet_url *urls; /* of the node; GB_FLEET_NETWORKS_MAX at most */
+    size_t url_count;
 };
 
 #endif

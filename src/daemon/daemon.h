@@ -26,6 +26,8 @@ enum gb_exit {
     GB_EXIT_CONFIG = 78    /* the options are well-formed but must not or cannot work */
 };
 
+struct gb_daemon_fleet;
+
 /* What is in force of the cage. */
 struct gb_daemon_cage {
     int landlock; /* the version; 0: none */
@@ -58,6 +60,7 @@ struct gb_daemon {
     struct gb_default_pools default_pools;
     struct gb_http_bounds bounds;
     struct gb_http_server *server;
+    struct gb_daemon_fleet *fleet; /* NULL: it is in none */
     struct gb_listeners listeners;
     struct gb_tls_context *tls;    /* NULL: no listener is for TLS */
     char tls_seen[17];             /* stands for the files that it was read from */
@@ -163,6 +166,20 @@ int gb_daemon_read_bounds(const struct gb_options *options, struct gb_http_bound
 void gb_daemon_free_bounds(struct gb_http_bounds *bounds);
 /* Refuses an option --host-name that no Host could equal. INVALID_ARGUMENT. */
 int gb_daemon_check_host_names(const struct gb_options *options, struct gb_error *err);
+
+/* Reads the options of the fleet, before anything is opened. daemon->fleet stays NULL without --fleet.
+ * INVALID_ARGUMENT. */
+int gb_daemon_read_fleet(struct gb_daemon *daemon, struct gb_error *err);
+/* Joins it, when the sockets are open and the API is there. INVALID_ARGUMENT. */
+int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err);
+/* The names accepted in Host: --host-name, and those of --advertise. */
+const char *const *gb_daemon_hosts(const struct gb_daemon *daemon, size_t *ret_count);
+/* Logs what has become of it since the last call, as is done when it changes. */
+void gb_daemon_check_fleet(struct gb_daemon *daemon);
+/* It stops: no session is placed here any more. */
+void gb_daemon_drain_fleet(struct gb_daemon *daemon);
+/* Leaves it, when the server has stopped. */
+void gb_daemon_close_fleet(struct gb_daemon *daemon);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);

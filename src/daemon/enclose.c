@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/cage/calls.h"
 #include "daemon/cage/files.h"
 #include "daemon/cage/privileges.h"
 #include "daemon/daemon.h"
@@ -98,6 +99,9 @@ static int files_of(const struct gb_daemon *daemon, struct files *ret, struct gb
     if (add_list(ret, &o->tls_cert, err) != 0 || add_list(ret, &o->tls_key, err) != 0 ||
         files_add_reread(ret, o->tls_client_ca, err) != 0 || files_add_reread(ret, o->tokens_file, err) != 0)
         return -1;
+    if (files_add_reread(ret, o->fleet_ca, err) != 0 || files_add_reread(ret, o->fleet_cert, err) != 0 ||
+        files_add_reread(ret, o->fleet_key, err) != 0)
+        return -1;
     if (daemon->data_dir != NULL && files_add(ret, daemon->data_dir, GB_LANDLOCK_STATE, err) != 0)
         return -1;
     if (o->audit_file[0] != '\0' && files_add_folder(ret, o->audit_file, GB_LANDLOCK_STATE, err) != 0)
@@ -133,6 +137,11 @@ static bool instrumented(void) {
 #endif
 }
 
+static unsigned sets_of(const struct gb_daemon *daemon) {
+    return (may_be_cuda(daemon->options.backend) ? GB_CAGE_CUDA : 0u) |
+           (daemon->options.fleet[0] != '\0' ? GB_CAGE_FLEET : 0u);
+}
+
 static int enter_files(struct gb_daemon *daemon, struct gb_error *err) {
     bool cuda = may_be_cuda(daemon->options.backend);
     struct files files = {.count = 0};
@@ -147,7 +156,7 @@ static int enter_files(struct gb_daemon *daemon, struct gb_error *err) {
     if (rc == 0 && setenv("SQLITE_TMPDIR", daemon->state_dir, 0) != 0)
         rc = gb_error_errno(err, GB_ERR_INTERNAL, "setenv", errno);
     if (rc == 0)
-        rc = gb_cage_files(files.items, files.count, cuda, &daemon->cage.landlock, err);
+        rc = gb_cage_files(files.items, files.count, sets_of(daemon), &daemon->cage.landlock, err);
     files_done(&files);
     return rc;
 }
@@ -201,7 +210,7 @@ int gb_daemon_filter(struct gb_daemon *daemon, struct gb_error *err) {
     struct gb_daemon_cage *cage = &daemon->cage;
     char landlock[32] = "none";
 
-    if (gb_seccomp_enter(seccomp_mode(daemon, cuda), cuda, &daemon->log, &cage->seccomp, err) != 0)
+    if (gb_seccomp_enter(seccomp_mode(daemon, cuda), sets_of(daemon), &daemon->log, &cage->seccomp, err) != 0)
         return -1;
     if (cage->landlock > 0)
         snprintf(landlock, sizeof landlock, "version %d", cage->landlock);

@@ -81,6 +81,25 @@ static bool is_loopback(const union address *a) {
     return IN6_IS_ADDR_LOOPBACK(&a->in6.sin6_addr) || memcmp(&a->in6.sin6_addr, mapped, sizeof mapped) == 0;
 }
 
+static bool is_wildcard(const union address *a) {
+    if (a->any.sa_family == AF_INET)
+        return a->in.sin_addr.s_addr == htonl(INADDR_ANY);
+    return IN6_IS_ADDR_UNSPECIFIED(&a->in6.sin6_addr);
+}
+
+const char *gb_listen_network(const char *spec, const char *option, struct gb_name *ret, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    size_t n = strcspn(spec, "=/:[");
+
+    *ret = (struct gb_name){"default"};
+    if (spec[n] != '=')
+        return spec;
+    if (gb_name_parse("name of the network", spec, n, ret, &why) == 0)
+        return spec + n + 1;
+    gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--%s: \"%.80s\": %.200s", option, spec, why.detail);
+    return NULL;
+}
+
 /* Fills what a listener says of itself from its socket's own address. */
 static int describe(struct gb_feed_listener *listener, struct gb_error *err) {
     union address a = {.storage = {0}};
@@ -109,18 +128,22 @@ static int describe(struct gb_feed_listener *listener, struct gb_error *err) {
                             a.any.sa_family);
     }
     listener->beyond_loopback = !is_loopback(&a);
+    listener->wildcard = is_wildcard(&a);
     return 0;
 }
 
 int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, struct gb_error *err) {
     struct gb_feed_listener *listener = next_slot(listeners, err);
+    const char *address;
+    struct gb_name network;
     const char *call = "socket";
     union address a;
     socklen_t len = 0;
     int yes = 1;
     int fd;
 
-    if (listener == NULL || parse_spec(spec, tls, &a, &len, err) != 0)
+    address = gb_listen_network(spec, tls ? "tls-listen" : "listen", &network, err);
+    if (listener == NULL || address == NULL || parse_spec(address, tls, &a, &len, err) != 0)
         return -1;
     fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -136,6 +159,7 @@ int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, st
         goto fail;
     listener->fd = fd;
     listener->is_tls = tls;
+    listener->network = network;
     if (describe(listener, err) != 0) {
         close(fd);
         return -1;
@@ -267,6 +291,8 @@ int gb_listen_adopt(struct gb_listeners *listeners, int fd, struct gb_error *err
     listener->fd = fd;
     if (describe(listener, err) != 0)
         return -1;
+    if (!listener->is_unix)
+        listener->network = (struct gb_name){"default"};
     if (listener->is_unix)
         take_no_descriptors(fd);
     listeners->count++;

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "base/name.h"
 #include "daemon/options.h"
 
 #define GB_LISTEN_TEXT_SIZE 160
@@ -18,6 +19,8 @@ struct gb_feed_listener {
     bool is_tls;
     bool made_path;                 /* the socket's file is ours to remove */
     bool beyond_loopback;           /* other machines may reach it */
+    bool wildcard;                  /* it is of all addresses of the machine */
+    struct gb_name network;         /* that it is in; "": a UNIX socket */
     char text[GB_LISTEN_TEXT_SIZE]; /* "127.0.0.1:7070", "[::1]:7070", "tls:127.0.0.1:7443" or "unix:PATH" */
 };
 
@@ -27,7 +30,11 @@ struct gb_listeners {
     size_t count;
 };
 
-/* Opens one TCP socket: "ADDR:PORT", "[ADDR]:PORT", "localhost:PORT". Numeric addresses only: no name is looked up.
+/* Splits "NETWORK=REST". *ret: the network, "default" where none is named. Returns REST, or NULL with
+ * INVALID_ARGUMENT. option: for the error. */
+const char *gb_listen_network(const char *spec, const char *option, struct gb_name *ret, struct gb_error *err);
+
+/* Opens one TCP socket: "[NETWORK=]ADDR:PORT", "[ADDR]:PORT", "localhost:PORT". Numeric addresses only: no name is looked up.
  * tls: its connections begin with a handshake. INVALID_ARGUMENT for a malformed spec, INTERNAL with errno when the
  * address cannot be had. */
 int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, struct gb_error *err);

@@ -158,6 +158,7 @@ static void stop_in_order(struct gb_daemon *daemon) {
     gb_systemd_notify("STOPPING=1");
     gb_log(&daemon->log, GB_LOG_INFO, "stopping", "running requests may go on for %llu s",
            (unsigned long long)daemon->options.stop_timeout);
+    gb_daemon_drain_fleet(daemon);
     gb_api_set_draining(daemon->api);
     gb_holds_release(daemon->core);
     gb_selftests_stop(daemon->core);
@@ -201,6 +202,7 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
         check_store(daemon);
         check_disk(daemon);
         gb_daemon_check_audit(daemon);
+        gb_daemon_check_fleet(daemon);
         if (check_device(daemon)) {
             status = GB_EXIT_DEVICE;
             break;

@@ -35,9 +35,11 @@ static unsigned or_by_cores(uint64_t given, unsigned least, unsigned most) {
 static const struct gb_log *access_log;
 
 static void ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end) {
+    const struct gb_http_text *shown = request->shown.s ? &request->shown : &request->target;
+
     gb_api_ended(app, request, end);
     gb_log(access_log, GB_LOG_DEBUG, "request", "%s %s %.*s %d %.3f ms", request->id,
-           gb_http_method_name(request->method), (int)request->target.len, request->target.s, end->status,
+           gb_http_method_name(request->method), (int)shown->len, shown->s, end->status,
            (double)end->ns / 1e6);
 }
 
@@ -253,8 +255,6 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .tls = daemon->tls,
         .hsts_s = o->hsts,
         .listen_fd_count = daemon->listeners.count,
-        .hosts = (const char *const *)o->host_name.items,
-        .host_count = o->host_name.count,
         .loops = or_by_cores(o->http_threads, 1, 8),
         .bulk_loops = or_by_cores(o->bulk_threads, 4, 16),
         .connections_max = (unsigned)o->max_connections,
@@ -274,6 +274,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .bounds = daemon->bounds,
     };
 
+    config.hosts = gb_daemon_hosts(daemon, &config.host_count);
     gb_api_serve(daemon->api, &config);
     if (daemon->log.level >= GB_LOG_DEBUG)
         config.ended = ended;
@@ -385,7 +386,8 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     if (gb_daemon_read_ids(&o->map_uids, "--map-uids", &daemon->map_peers.uids, err) != 0 ||
         gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0 ||
         gb_daemon_read_default_pools(o, &daemon->default_pools, err) != 0 ||
-        gb_daemon_read_bounds(o, &daemon->bounds, err) != 0 || gb_daemon_check_host_names(o, err) != 0)
+        gb_daemon_read_bounds(o, &daemon->bounds, err) != 0 || gb_daemon_check_host_names(o, err) != 0 ||
+        gb_daemon_read_fleet(daemon, err) != 0)
         return GB_EXIT_USAGE;
     if (open_paths(daemon, err) != 0)
         return GB_EXIT_CONFIG;
@@ -415,6 +417,9 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         gb_daemon_log_tokens(daemon, &tokens);
     if (open_api(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
+    /* The sockets listen, and others may send clients here from now on: they are served in a moment. */
+    if (gb_daemon_open_fleet(daemon, err) != 0)
+        return exit_of(err);
     if (start_server(daemon, err) != 0 || gb_daemon_write_listen(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
     gb_audit_started(daemon->core);
@@ -434,6 +439,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     if (served)
         gb_core_set_outside(daemon->core, NULL, NULL);
     gb_http_server_stop(daemon->server, 0);
+    gb_daemon_close_fleet(daemon);
     if (served)
         gb_audit_stopped(daemon->core);
     gb_daemon_free_bounds(&daemon->bounds);

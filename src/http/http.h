@@ -73,6 +73,7 @@ struct gb_http_route {
 #define GB_HTTP_PARAMS_MAX 4
 #define GB_HTTP_QUERY_MAX 16
 #define GB_HTTP_HEADERS_MAX 64
+#define GB_HTTP_ASIDES_MAX 2
 
 /* Percent-decoded text. NUL-terminated, but may contain a NUL from %00: len tells. */
 struct gb_http_text {
@@ -172,8 +173,11 @@ struct gb_http_request {
     void *app; /* gb_http_server_config.app */
     enum gb_http_method method;
     const struct gb_http_route *route;
-    struct gb_http_text target;                    /* as received, for "instance" */
+    struct gb_http_text target;                    /* as received */
+    struct gb_http_text shown;                     /* the same without the asides; s is NULL where there are none */
     struct gb_http_text param[GB_HTTP_PARAMS_MAX]; /* captures of the route, in order */
+    struct gb_http_text aside[GB_HTTP_ASIDES_MAX]; /* values of gb_http_server_config.asides, in order; s is NULL where
+                                                      there is none */
     struct gb_http_pair query[GB_HTTP_QUERY_MAX];
     unsigned queries;
     struct gb_http_pair header[GB_HTTP_HEADERS_MAX];
@@ -185,6 +189,7 @@ struct gb_http_request {
     bool chunked;                                  /* Transfer-Encoding: chunked; the length is not known */
     bool expect_continue;                          /* the client waits for 100 Continue */
     bool secure;                                   /* it came over TLS */
+    unsigned listener;                             /* which of gb_http_server_config.listen_fds it came by */
     const struct gb_http_names *names;             /* NULL: it came without TLS */
     bool local;                                    /* it came over the UNIX socket, and not by a proxy on it */
     struct gb_http_address from;                   /* of the connection, or behind a trusted proxy of the client */
@@ -332,6 +337,7 @@ struct gb_http_response {
     unsigned headers;
     char text[GB_HTTP_RESPONSE_TEXT_SIZE]; /* header values */
     size_t text_used;
+    char *long_value; /* one more, which does not fit there; malloc'd, owned */
 
     /* With GB_STEP_ERROR: further members of the problem document. */
     const char *problem_type; /* static; NULL: that of the error */
@@ -358,6 +364,9 @@ struct gb_http_response {
  * if it does not fit. */
 int gb_http_response_header(struct gb_http_response *response, struct gb_error *err, const char *name, const char *fmt,
                             ...) __attribute__((format(printf, 4, 5)));
+/* The same with a malloc'd value of any length, which is taken also on failure; one for a response. */
+int gb_http_response_long_header(struct gb_http_response *response, struct gb_error *err, const char *name,
+                                 char *value);
 /* Takes a malloc'd body. */
 void gb_http_response_take(struct gb_http_response *response, char *body, size_t n);
 /* Takes malloc'd members for the problem document, for the case that the request ends in one. NULL: none. */
@@ -521,6 +530,10 @@ struct gb_http_server_config {
     uint64_t hsts_s;            /* Strict-Transport-Security of their replies; 0: none */
     const char *const *hosts;   /* names accepted in Host besides IP literals and localhost, without port */
     size_t host_count;
+    /* Query parameters that every route takes and no handler sees: they are set apart (gb_http_request.aside) and shown
+     * nowhere. Static. */
+    const char *const *asides;
+    size_t aside_count;
     const char *const *pages; /* the only paths to which pages of other origins may link; "/x/": all below it */
     size_t page_count;
     unsigned loops;            /* HTTP loops */

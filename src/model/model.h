@@ -51,6 +51,8 @@ struct gb_quota {
     uint64_t stored_bytes; /* on disk: of durable buffers, and of those that were spilled */
 };
 
+#define GB_FLEET_CLAIM_MAX 63
+
 struct gb_session_rec {
     int64_t id; /* never reused */
     struct gb_name name;
@@ -62,6 +64,9 @@ struct gb_session_rec {
     int64_t pool_id;        /* its current pool; 0, or a pool that is gone: the device's own */
     struct gb_text *labels; /* a reference */
     int64_t version;        /* raised by every change of this record */
+    int64_t fleet_epoch;    /* of its record in the fleet's directory; 0: it is not registered */
+    char fleet_claim[GB_FLEET_CLAIM_MAX + 1]; /* which tells that record from a later one of the same name */
+    bool stops_on_partition;
     int64_t created_at_us;
     int64_t updated_at_us;
 };

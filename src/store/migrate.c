@@ -235,6 +235,10 @@ static const char *const steps[] = {
     "ALTER TABLE sessions ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN quota_stored_bytes INTEGER;"
     "INSERT INTO identity VALUES(1, lower(hex(randomblob(16))));",
+
+    "ALTER TABLE sessions ADD COLUMN fleet_epoch INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sessions ADD COLUMN fleet_claim TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE sessions ADD COLUMN on_partition TEXT NOT NULL DEFAULT 'serve';",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -140,7 +140,7 @@ void gb_api_audit_ended(void *app, const struct gb_http_request *request, const 
     rec.text[GB_AUDIT_ERROR] = end->code != GB_OK ? gb_code_slug(end->code) : NULL;
     rec.text[GB_AUDIT_REQUEST_ID] = request->id;
     rec.text[GB_AUDIT_ADDRESS] = or_none(note.address);
-    rec.text[GB_AUDIT_TOKEN] = request->by.token ? request->by.name.s : NULL;
+    rec.text[GB_AUDIT_TOKEN] = or_none(request->by.name.s);
     rec.text[GB_AUDIT_CERTIFICATE] = request->certificate ? gb_http_certificate_text(request->certificate) : NULL;
     rec.text[GB_AUDIT_SESSION] = or_none(note.session.s);
     rec.text[GB_AUDIT_OBJECT] = or_none(note.object.s);

@@ -6,9 +6,25 @@
 #include "base/digits.h"
 
 void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view) {
+    gb_json_open(out, key, '{');
+    gb_render_session_members(out, view);
+    gb_json_close(out, '}');
+}
+
+static void render_registration(struct gb_json_writer *out, const struct gb_session_rec *rec) {
+    if (rec->fleet_epoch == 0) {
+        gb_json_put_null(out, "fleet");
+        return;
+    }
+    gb_json_open(out, "fleet", '{');
+    gb_json_put_i64(out, "epoch", rec->fleet_epoch);
+    gb_json_put_string(out, "on_partition", rec->stops_on_partition ? "stop" : "serve");
+    gb_json_close(out, '}');
+}
+
+void gb_render_session_members(struct gb_json_writer *out, const struct gb_session_view *view) {
     const struct gb_session_rec *rec = &view->rec;
 
-    gb_json_open(out, key, '{');
     gb_json_put_string(out, "name", rec->name.s);
     gb_json_put_raw(out, "labels", gb_labels_text(rec->labels));
     gb_json_open(out, "quota", '{');
@@ -28,7 +44,7 @@ void gb_render_session(struct gb_json_writer *out, const char *key, const struct
     gb_json_put_u64(out, "buffers", view->buffers);
     gb_json_put_time(out, "created_at", rec->created_at_us);
     gb_json_put_time(out, "updated_at", rec->updated_at_us);
-    gb_json_close(out, '}');
+    render_registration(out, rec);
 }
 
 void gb_render_device_id(struct gb_json_writer *out, const char *key, const struct gb_api *api, int device) {

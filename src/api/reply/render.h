@@ -7,6 +7,7 @@
 #include "core/core.h"
 
 void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view);
+void gb_render_session_members(struct gb_json_writer *out, const struct gb_session_view *view);
 void gb_render_buffer(struct gb_json_writer *out, const char *key, const struct gb_api *api, const char *session,
                       const struct gb_buffer_rec *rec);
 void gb_render_pool(struct gb_json_writer *out, const char *key, const struct gb_api *api,

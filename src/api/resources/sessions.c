@@ -13,6 +13,8 @@
 #include "api/request/body.h"
 #include "api/request/json.h"
 #include "api/request/query.h"
+#include "api/resources/register.h"
+#include "api/middleware/redirect.h"
 #include "api/route.h"
 
 static int read_quota(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
@@ -92,26 +94,50 @@ static enum gb_step reply_session(struct gb_http_request *request, const void *r
     const struct gb_session_call *call = result;
     char etag[GB_ETAG_SIZE];
 
-    (void)request;
     if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_session(&call->session, etag)) < 0)
         return GB_STEP_ERROR;
     if (call->created &&
         gb_http_response_header(response, err, "Location", "/v1/sessions/%s", call->session.rec.name.s) < 0)
         return GB_STEP_ERROR;
+    if (call->created && gb_api_of(request)->fleet)
+        gb_redirect_epoch(request, call->session.rec.fleet_epoch, response);
     return send_session(&call->session, call->created ? 201 : 200, response, err);
 }
 
-static int read_create(const struct gb_http_request *request, struct gb_session_params *params, struct gb_error *err) {
+/* How a session is registered. Without "fleet", "on_partition" has no meaning. */
+static int read_fleet(const json_t *body, struct gb_session_params *params, bool *ret_registers,
+                      struct gb_error *err) {
+    const char *word = "serve";
+    int r = gb_json_bool(body, "fleet", ret_registers, err);
+
+    if (r >= 0)
+        r = gb_json_string(body, "on_partition", &word, err);
+    if (r < 0)
+        return -1;
+    params->stops_on_partition = strcmp(word, "stop") == 0;
+    if (!params->stops_on_partition && strcmp(word, "serve") != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "'on_partition' is serve or stop");
+    if (r > 0 && !*ret_registers)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "'on_partition' is for sessions that are registered: give \"fleet\": true");
+    return 0;
+}
+
+static int read_create(const struct gb_http_request *request, struct gb_session_params *params, bool *ret_registers,
+                       struct gb_error *err) {
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "name labels quota idle_ttl_s durability spill priority", false, &body, err) < 0)
+    if (gb_body_object(request, "name labels quota idle_ttl_s durability spill priority fleet on_partition", false,
+                       &body, err) < 0)
         return -1;
     r = gb_json_name(body, "name", &params->name, err);
     if (r == 0)
         r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
     if (r > 0)
         r = read_fields(body, NULL, params, err);
+    if (r == 0)
+        r = read_fleet(body, params, ret_registers, err);
     json_decref(body);
     return r;
 }
@@ -119,16 +145,12 @@ static int read_create(const struct gb_http_request *request, struct gb_session_
 enum gb_step gb_api_session_create(struct gb_http_request *request, struct gb_http_response *response,
                                    struct gb_error *err) {
     struct gb_session_params params = {.has_labels = false};
-    struct gb_session_call *call;
+    bool registers = false;
 
-    call = read_create(request, &params, err) < 0 ? NULL : gb_async_begin(request, sizeof(*call), err);
-    if (!call) {
-        gb_text_unref(params.labels);
-        return GB_STEP_ERROR;
-    }
-    gb_session_create(gb_api_of(request)->core, &params, call);
+    if (read_create(request, &params, &registers, err) == 0)
+        return gb_register_session(request, response, &params, registers, reply_session, err);
     gb_text_unref(params.labels);
-    return gb_async_end(request, response, reply_session, 0, err);
+    return GB_STEP_ERROR;
 }
 
 static bool same_session(struct gb_core *core, const struct gb_http_request *request, const char *tag) {

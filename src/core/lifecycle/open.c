@@ -106,6 +106,7 @@ static void free_core(struct gb_core *core) {
     pthread_mutex_destroy(&core->blank_lock);
     pthread_mutex_destroy(&core->objects_lock);
     pthread_mutex_destroy(&core->sessions_lock);
+    pthread_mutex_destroy(&core->gone_lock);
     free(core);
 }
 
@@ -128,6 +129,7 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     atomic_init(&core->sequence, 1);
     gb_pinned_init(&core->pinned, config->pinned_bytes_max);
     gb_mutex_init(&core->sessions_lock);
+    gb_mutex_init(&core->gone_lock);
     gb_mutex_init(&core->objects_lock);
     gb_mutex_init(&core->blank_lock);
     pthread_cond_init(&core->objects_gone, NULL);

@@ -306,6 +306,13 @@ void gb_feed_health(struct gb_core *core, int device, const char *detail) {
     gb_notice_post(core, &n);
 }
 
+void gb_feed_say(struct gb_core *core, enum gb_notice_type type, const char *detail) {
+    struct gb_notice n = gb_notice_new(type);
+
+    snprintf(n.detail, sizeof(n.detail), "%s", detail);
+    gb_notice_post(core, &n);
+}
+
 void gb_feed_stopping(struct gb_core *core, unsigned timeout_ms) {
     struct gb_notice stopping = gb_notice_new(GB_NOTICE_DAEMON_STOPPING);
     struct timespec until = gb_after_ms(timeout_ms);

@@ -52,6 +52,8 @@ void gb_feed_fetch(struct gb_core *core, struct gb_feed_piece *piece, struct gb_
 
 /* Posts device.health: a change of a device's health, in a few words. [any thread, never blocks] */
 void gb_feed_health(struct gb_core *core, int device, const char *detail);
+/* Posts an event of the daemon itself. [any thread, never blocks] */
+void gb_feed_say(struct gb_core *core, enum gb_notice_type type, const char *detail);
 
 /* Posts daemon.stopping and waits until it can be read, for timeout_ms at most. */
 void gb_feed_stopping(struct gb_core *core, unsigned timeout_ms);

@@ -10,7 +10,8 @@ struct gb_core;
 /* Reads (get, list, statistics) do not reset a session's idle timer, so that a polling dashboard keeps no session
  * alive. Every other call that names the session does, and so does every running transfer. */
 
-/* Creates a session. Result: call->session. Errors: SESSION_EXISTS, LIMIT_REACHED. */
+/* Creates a session. Result: call->session. Errors: SESSION_EXISTS, LIMIT_REACHED. One with a fleet_epoch that fails is
+ * told to gb_core_set_gone's function. */
 void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_session_call *call);
 /* [now] Reads a session. *ret holds a reference, which gb_session_rec_done(&ret->rec) drops. Errors:
  * SESSION_NOT_FOUND. */
@@ -23,6 +24,13 @@ void gb_session_patch(struct gb_core *core, const struct gb_name *name, const st
  * SESSION_NOT_FOUND. Errors: SESSION_PROTECTED for "default". */
 void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
                        struct gb_call *call);
+/* Sets what is called for each registered session (fleet_epoch > 0) that is gone for good, or was not made after all.
+ * [any thread, must not block] NULL: nothing. Returns when the former function is not running any more. */
+void gb_core_set_gone(struct gb_core *core, void (*gone)(void *arg, const struct gb_name *name, const char *claim),
+                      void *arg);
+/* [now] The epoch of a live session's record in the fleet's directory; 0: it is not registered, -1: there is no such
+ * session. */
+int64_t gb_session_epoch(struct gb_core *core, const char *name);
 /* [now] Resets the idle timer. *ret as for gb_session_get. */
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err);

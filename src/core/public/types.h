@@ -139,6 +139,10 @@ struct gb_session_params {
     uint64_t idle_ttl_s;
     struct gb_name pool;    /* patch only: the current pool from now on; "default": none but the devices' own */
     struct gb_text *labels; /* borrowed: the core takes a reference to what it keeps */
+    /* Create only: of its record in the fleet's directory; epoch 0: there is none. */
+    int64_t fleet_epoch;
+    char fleet_claim[GB_FLEET_CLAIM_MAX + 1];
+    bool stops_on_partition;
 };
 
 struct gb_session_view {

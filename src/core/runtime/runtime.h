@@ -95,6 +95,11 @@ struct gb_core {
     struct gb_map sessions;        /* by name, those being made and deleted included */
     struct gb_idlist sessions_by_id;
     struct gb_session_pools *pool_sessions;
+
+    pthread_mutex_t gone_lock; /* a leaf, for the two below */
+    void (*gone)(void *arg, const struct gb_name *name, const char *claim);
+    void *gone_arg;
+
     _Atomic int64_t last_session_id;
     _Atomic int64_t last_buffer_id;
     _Atomic int64_t last_pool_id;

@@ -19,6 +19,7 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     s->core = core;
     s->id = rec->id;
     s->name = rec->name;
+    s->fleet_epoch = rec->fleet_epoch;
     s->standard = gb_session_stream_new(s, &standard, 0);
     if (!s->standard) {
         free(s);
@@ -188,6 +189,18 @@ struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *n
     if (!s)
         gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", name->s);
     return s;
+}
+
+int64_t gb_session_epoch(struct gb_core *core, const char *name) {
+    const struct gb_session *s;
+    int64_t epoch = -1;
+
+    pthread_mutex_lock(&core->sessions_lock);
+    s = gb_map_get(&core->sessions, name);
+    if (s && atomic_load(&s->state) == GB_SESSION_LIVE)
+        epoch = s->fleet_epoch;
+    pthread_mutex_unlock(&core->sessions_lock);
+    return epoch;
 }
 
 struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err) {

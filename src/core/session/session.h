@@ -23,6 +23,7 @@ struct gb_session {
     struct gb_core *core;
     int64_t id;
     struct gb_name name;
+    int64_t fleet_epoch; /* as in rec, where it never changes */
     _Atomic int state;
     _Atomic uint64_t touched_ns; /* last call that names the session, monotonic; reads do not count */
     atomic_uint transfers;       /* running: the session is not idle meanwhile */

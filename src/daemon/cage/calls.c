@@ -5,7 +5,7 @@
 
 struct call {
     unsigned number;
-    bool cuda;
+    unsigned sets; /* of which one is needed; 0: none is */
 };
 
 struct name {
@@ -17,7 +17,9 @@ enum group_set {
 #define GB_CALL_GROUP(group, set, why) GROUP_##group = SET_##set,
 #define GB_CALL(name, group)
 #define SET_ALL 0
-#define SET_CUDA 1
+#define SET_CUDA GB_CAGE_CUDA
+#define SET_FLEET GB_CAGE_FLEET
+#define SET_EITHER (GB_CAGE_CUDA | GB_CAGE_FLEET)
 #include "daemon/cage/calls.def"
 #undef GB_CALL
 #undef GB_CALL_GROUP
@@ -25,7 +27,7 @@ enum group_set {
 
 static const struct call calls[] = {
 #define GB_CALL_GROUP(group, set, why)
-#define GB_CALL(name, group) {SYS_##name, GROUP_##group == SET_CUDA},
+#define GB_CALL(name, group) {SYS_##name, GROUP_##group},
 #include "daemon/cage/calls.def"
 #undef GB_CALL
 #undef GB_CALL_GROUP
@@ -45,12 +47,12 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-size_t gb_calls_permitted(bool cuda, unsigned *ret, size_t room) {
+size_t gb_calls_permitted(unsigned sets, unsigned *ret, size_t room) {
     size_t count = 0;
     size_t i;
 
     for (i = 0; i < sizeof calls / sizeof calls[0] && count < room; i++)
-        if (cuda || !calls[i].cuda)
+        if (calls[i].sets == 0 || (calls[i].sets & sets) != 0)
             ret[count++] = calls[i].number;
     qsort(ret, count, sizeof *ret, ascending);
     return count;

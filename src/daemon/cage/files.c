@@ -8,16 +8,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/cage/calls.h"
+
 /* The rules in force: what they name stays open with them. */
 static struct gb_landlock *in_force;
 
 struct entry {
-    bool cuda;
+    unsigned set; /* 0: all */
     struct gb_cage_file file;
 };
 
-#define SET_ALL false
-#define SET_CUDA true
+#define SET_ALL 0
+#define SET_CUDA GB_CAGE_CUDA
+#define SET_FLEET GB_CAGE_FLEET
 #define GB_CAGE_PATH(set, right, path, why) {SET_##set, {path, GB_LANDLOCK_##right}},
 static const struct entry entries[] = {
 #include "daemon/cage/paths.def"
@@ -86,7 +89,7 @@ static int permit_self(struct gb_landlock *landlock, struct gb_error *err) {
     return gb_landlock_permit(landlock, path, GB_LANDLOCK_READ, err);
 }
 
-static int permit_all(struct gb_landlock *landlock, const struct gb_cage_file *files, size_t count, bool cuda,
+static int permit_all(struct gb_landlock *landlock, const struct gb_cage_file *files, size_t count, unsigned sets,
                       struct gb_error *err) {
     size_t i;
 
@@ -94,11 +97,11 @@ static int permit_all(struct gb_landlock *landlock, const struct gb_cage_file *f
         if (gb_landlock_permit(landlock, files[i].path, files[i].right, err) != 0)
             return -1;
     for (i = 0; i < sizeof entries / sizeof entries[0]; i++)
-        if ((cuda || !entries[i].cuda) && permit_pattern(landlock, &entries[i].file, err) != 0)
+        if ((entries[i].set == 0 || (entries[i].set & sets) != 0) && permit_pattern(landlock, &entries[i].file, err) != 0)
             return -1;
     if (permit_list(landlock, "LD_LIBRARY_PATH", err) != 0)
         return -1;
-    return cuda ? permit_self(landlock, err) : 0;
+    return (sets & GB_CAGE_CUDA) != 0 ? permit_self(landlock, err) : 0;
 }
 
 /* A service manager's socket may be an abstract one; CUDA's driver has such sockets between processes. */
@@ -108,7 +111,7 @@ static bool needs_abstract(bool cuda) {
     return cuda || (manager != NULL && manager[0] == '@');
 }
 
-int gb_cage_files(const struct gb_cage_file *files, size_t count, bool cuda, int *ret_abi, struct gb_error *err) {
+int gb_cage_files(const struct gb_cage_file *files, size_t count, unsigned sets, int *ret_abi, struct gb_error *err) {
     struct gb_landlock *landlock;
     int abi = gb_landlock_abi();
     int rc;
@@ -116,10 +119,10 @@ int gb_cage_files(const struct gb_cage_file *files, size_t count, bool cuda, int
     *ret_abi = abi;
     if (abi == 0)
         return 0;
-    landlock = gb_landlock_new(needs_abstract(cuda), err);
+    landlock = gb_landlock_new(needs_abstract((sets & GB_CAGE_CUDA) != 0), (sets & GB_CAGE_FLEET) != 0, err);
     if (landlock == NULL)
         return -1;
-    rc = permit_all(landlock, files, count, cuda, err);
+    rc = permit_all(landlock, files, count, sets, err);
     if (rc == 0)
         rc = gb_landlock_enter(landlock, err);
     if (rc == 0)

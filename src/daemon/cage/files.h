@@ -13,8 +13,9 @@ struct gb_cage_file {
     enum gb_landlock_right right;
 };
 
-/* Opens from now on only what files[0..count) and the table paths.def permit. cuda: also what CUDA's driver needs.
+/* Opens from now on only what files[0..count) and the table paths.def permit. sets: GB_CAGE_CUDA and so on
+ * (calls.h).
  * *ret_abi: the version in force; 0: this kernel has no Landlock, and nothing is forbidden. */
-int gb_cage_files(const struct gb_cage_file *files, size_t count, bool cuda, int *ret_abi, struct gb_error *err);
+int gb_cage_files(const struct gb_cage_file *files, size_t count, unsigned sets, int *ret_abi, struct gb_error *err);
 
 #endif

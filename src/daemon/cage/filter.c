@@ -27,7 +27,7 @@
 #define OTHER_NAMESPACES                                                                                               \
     (CLONE_NEWCGROUP | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUSER | CLONE_NEWUTS)
 
-enum rule_set { HOST, CUDA, BOTH };
+enum rule_set { HOST, CUDA, BOTH, FLEET };
 
 /* Permits a call if its argument number `at`, of which the mask says what counts, has the value. */
 struct rule {
@@ -52,6 +52,9 @@ static const struct rule rules[] = {
     {SYS_prctl, 0, ALL_BITS, PR_SET_NAME, BOTH},
     {SYS_prctl, 0, ALL_BITS, PR_SET_TIMERSLACK, BOTH},
     {SYS_socket, 0, ALL_BITS, AF_UNIX, BOTH},
+    {SYS_socket, 0, ALL_BITS, AF_INET, FLEET},
+    {SYS_socket, 0, ALL_BITS, AF_INET6, FLEET},
+    {SYS_socket, 0, ALL_BITS, AF_NETLINK, FLEET}, /* which addresses this machine has, for the order of those of a name */
     {SYS_socketpair, 0, ALL_BITS, AF_UNIX, BOTH},
     {SYS_tgkill, 0, ALL_BITS, OWN_PROCESS, BOTH}, /* abort() */
 };
@@ -89,8 +92,10 @@ static size_t low_half(unsigned argument) {
     return at;
 }
 
-static bool applies(const struct rule *rule, bool cuda) {
-    return rule->set == BOTH || (rule->set == CUDA) == cuda;
+static bool applies(const struct rule *rule, unsigned sets) {
+    if (rule->set == FLEET)
+        return (sets & GB_CAGE_FLEET) != 0;
+    return rule->set == BOTH || (rule->set == CUDA) == ((sets & GB_CAGE_CUDA) != 0);
 }
 
 /* The argument is an int in all of these: its upper half is not looked at, by the kernel either. */
@@ -117,9 +122,9 @@ static void add_range(struct gb_filter *f, unsigned first, unsigned last) {
     give(f, SECCOMP_RET_ALLOW);
 }
 
-static void add_calls(struct gb_filter *f, bool cuda) {
+static void add_calls(struct gb_filter *f, unsigned sets) {
     unsigned calls[CALLS_MAX];
-    size_t count = gb_calls_permitted(cuda, calls, CALLS_MAX);
+    size_t count = gb_calls_permitted(sets, calls, CALLS_MAX);
     size_t first = 0;
     size_t i;
 
@@ -131,7 +136,7 @@ static void add_calls(struct gb_filter *f, bool cuda) {
     }
 }
 
-bool gb_filter_build(bool cuda, uint32_t unknown, struct gb_filter *ret) {
+bool gb_filter_build(unsigned sets, uint32_t unknown, struct gb_filter *ret) {
     size_t i;
 
     *ret = (struct gb_filter){.length = 0};
@@ -143,9 +148,9 @@ bool gb_filter_build(bool cuda, uint32_t unknown, struct gb_filter *ret) {
     emit(ret, BPF_JMP | BPF_JGE | BPF_K, 0, 1, X32_BIT);
     give(ret, SECCOMP_RET_KILL_PROCESS);
 #endif
-    add_calls(ret, cuda);
+    add_calls(ret, sets);
     for (i = 0; i < sizeof rules / sizeof rules[0]; i++)
-        if (applies(&rules[i], cuda))
+        if (applies(&rules[i], sets))
             add_rule(ret, &rules[i]);
     if (unknown == SECCOMP_RET_USER_NOTIF)
         for (i = 0; i < sizeof supervisor_rules / sizeof supervisor_rules[0]; i++)

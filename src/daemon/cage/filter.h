@@ -15,6 +15,6 @@ struct gb_filter {
 
 /* Permits what calls.def and the rules here permit; every other call gets the action `unknown` (SECCOMP_RET_...).
  * False: this processor is not known. */
-bool gb_filter_build(bool cuda, uint32_t unknown, struct gb_filter *ret);
+bool gb_filter_build(unsigned sets, uint32_t unknown, struct gb_filter *ret);
 
 #endif

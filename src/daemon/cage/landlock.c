@@ -61,7 +61,7 @@ int gb_landlock_abi(void) {
     return abi > 0 ? (int)abi : 0;
 }
 
-static struct ruleset known(int abi, bool abstract) {
+static struct ruleset known(int abi, bool abstract, bool connects) {
     struct ruleset rules = {.files = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
 
     if (abi >= 2)
@@ -69,7 +69,7 @@ static struct ruleset known(int abi, bool abstract) {
     if (abi >= 3)
         rules.files |= ACCESS_TRUNCATE;
     if (abi >= 4)
-        rules.net = ACCESS_NET_BIND_TCP | ACCESS_NET_CONNECT_TCP;
+        rules.net = ACCESS_NET_BIND_TCP | (connects ? 0 : ACCESS_NET_CONNECT_TCP);
     if (abi >= 5)
         rules.files |= ACCESS_IOCTL_DEV;
     if (abi >= 6)
@@ -77,8 +77,8 @@ static struct ruleset known(int abi, bool abstract) {
     return rules;
 }
 
-struct gb_landlock *gb_landlock_new(bool abstract, struct gb_error *err) {
-    struct ruleset rules = known(gb_landlock_abi(), abstract);
+struct gb_landlock *gb_landlock_new(bool abstract, bool connects, struct gb_error *err) {
+    struct ruleset rules = known(gb_landlock_abi(), abstract, connects);
     struct gb_landlock *landlock = calloc(1, sizeof *landlock);
 
     if (landlock == NULL) {

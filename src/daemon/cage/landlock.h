@@ -20,9 +20,10 @@ struct gb_landlock;
 /* The version of Landlock that the kernel has; 0: none, or it is switched off. */
 int gb_landlock_abi(void);
 
-/* A set of rules that permits nothing: no file, no TCP bind or connect (from version 4), no signals to processes
+/* A set of rules that permits nothing: no file, no TCP bind or connect (from version 4) unless
+ * connects permits the latter, no signals to processes
  * outside (from version 6), and no abstract UNIX sockets of theirs unless abstract says so. NULL: *err is set. */
-struct gb_landlock *gb_landlock_new(bool abstract, struct gb_error *err);
+struct gb_landlock *gb_landlock_new(bool abstract, bool connects, struct gb_error *err);
 /* NULL is accepted. Rules in force stay so. */
 void gb_landlock_free(struct gb_landlock *landlock);
 

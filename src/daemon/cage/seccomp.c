@@ -26,22 +26,22 @@ const char *gb_seccomp_name(enum gb_seccomp mode) {
 }
 
 /* Threads of CUDA's driver may block the signal, and would end the process: there, the kernel's log has the calls. */
-static uint32_t action(enum gb_seccomp mode, bool cuda) {
+static uint32_t action(enum gb_seccomp mode, unsigned sets) {
     if (mode == GB_SECCOMP_LOG)
         return SECCOMP_RET_LOG;
     if (mode == GB_SECCOMP_KILL)
         return SECCOMP_RET_KILL_PROCESS;
-    return cuda ? SECCOMP_RET_ERRNO | EPERM : SECCOMP_RET_TRAP;
+    return sets ? SECCOMP_RET_ERRNO | EPERM : SECCOMP_RET_TRAP;
 }
 
 /* For all threads. Without SPEC_ALLOW, kernels before 5.16 also switch off the speculation of stores, at a cost to
  * every thread; that is for programs that run foreign code. Returns 0, the listener's descriptor, or -1 with errno. */
-static int install(bool cuda, uint32_t unknown, unsigned long flags) {
+static int install(unsigned sets, uint32_t unknown, unsigned long flags) {
     struct gb_filter filter;
     struct sock_fprog program = {0, filter.code};
     long rc;
 
-    if (!gb_filter_build(cuda, unknown, &filter)) {
+    if (!gb_filter_build(sets, unknown, &filter)) {
         errno = ENOSYS;
         return -1;
     }
@@ -56,10 +56,10 @@ static int install(bool cuda, uint32_t unknown, unsigned long flags) {
 }
 
 /* 0: no kernel for it; 1: in force. */
-static int install_alone(enum gb_seccomp mode, bool cuda, const struct gb_log *log, struct gb_error *err) {
-    if (mode == GB_SECCOMP_ERRNO && !cuda && gb_refusal_prepare(log, err) != 0)
+static int install_alone(enum gb_seccomp mode, unsigned sets, const struct gb_log *log, struct gb_error *err) {
+    if (mode == GB_SECCOMP_ERRNO && !sets && gb_refusal_prepare(log, err) != 0)
         return -1;
-    if (install(cuda, action(mode, cuda), 0) == 0)
+    if (install(sets, action(mode, sets), 0) == 0)
         return 1;
     /* The kernel lacks it, or a sandbox around this process forbids it. */
     return errno == ENOSYS || errno == EINVAL || errno == EPERM
@@ -67,7 +67,7 @@ static int install_alone(enum gb_seccomp mode, bool cuda, const struct gb_log *l
                : gb_error_errno(err, GB_ERR_INTERNAL, "seccomp", errno);
 }
 
-int gb_seccomp_enter(enum gb_seccomp mode, bool cuda, const struct gb_log *log, enum gb_seccomp *ret_mode,
+int gb_seccomp_enter(enum gb_seccomp mode, unsigned sets, const struct gb_log *log, enum gb_seccomp *ret_mode,
                      struct gb_error *err) {
     int rc = 1;
     int fd = -1;
@@ -79,11 +79,11 @@ int gb_seccomp_enter(enum gb_seccomp mode, bool cuda, const struct gb_log *log, 
         return -1;
     /* A filter around this process may have taken the one listener that there can be; then the kernel logs. */
     if (mode == GB_SECCOMP_LOG)
-        fd = install(cuda, SECCOMP_RET_USER_NOTIF, SUPERVISED);
+        fd = install(sets, SECCOMP_RET_USER_NOTIF, SUPERVISED);
     if (fd >= 0)
         rc = gb_supervisor_start(fd, err) == 0 ? 1 : -1;
     else
-        rc = install_alone(mode, cuda, log, err);
+        rc = install_alone(mode, sets, log, err);
     if (rc > 0)
         *ret_mode = mode;
     return rc < 0 ? -1 : 0;

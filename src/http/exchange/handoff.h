@@ -18,6 +18,7 @@ struct gb_handoff {
     struct gb_source *source; /* of a TCP socket; its count goes along */
     struct gb_http_address from;
     bool secure;            /* of a listener for TLS */
+    unsigned listener;      /* which one it came by */
     struct gb_tls *tls;     /* owned, goes along; NULL: plain, or the handshake has not begun */
     struct gb_front *front; /* while libmicrohttpd takes one end of its pair */
     bool squeezed;          /* admitted beyond the limit: the loop ends a quiet connection for it, or refuses it */

@@ -7,6 +7,8 @@ static void copy_head(struct gb_http_request *to, const struct gb_http_request *
     to->method = from->method;
     to->route = from->route;
     to->target = from->target;
+    to->shown = from->shown;
+    memcpy(to->aside, from->aside, sizeof(to->aside));
     memcpy(to->param, from->param, sizeof(to->param));
     memcpy(to->query, from->query, from->queries * sizeof(to->query[0]));
     to->queries = from->queries;

@@ -140,6 +140,54 @@ static int add_query(struct gb_http_request *request, struct gb_text_arena *text
     return 0;
 }
 
+/* Copies the target without the parameters whose bits are set, in their order. */
+static int cut_target(struct gb_http_request *request, struct gb_text_arena *texts, unsigned cut,
+                      struct gb_error *err) {
+    char *copy = gb_text_arena_copy(texts, request->target.s, request->target.len);
+    char *to = copy ? strchr(copy, '?') : NULL;
+    const char *from = to ? to + 1 : "";
+    char separator = '?';
+
+    if (!to)
+        return gb_error_set(err, GB_ERR_URI_TOO_LONG, "the URI is longer than this daemon reads");
+    while (*from) {
+        size_t n = strcspn(from, "&");
+        const char *next = from + n + (from[n] != '\0');
+
+        if (n > 0 && (cut & 1) == 0) {
+            *to++ = separator;
+            memmove(to, from, n);
+            to += n;
+            separator = '&';
+        }
+        cut >>= n > 0;
+        from = next;
+    }
+    *to = '\0';
+    request->shown = (struct gb_http_text){.s = copy, .len = strlen(copy)};
+    return 0;
+}
+
+int gb_request_set_aside(struct gb_http_request *request, struct gb_text_arena *texts, const char *const *names,
+                         size_t count, struct gb_error *err) {
+    unsigned kept = 0;
+    unsigned cut = 0;
+    unsigned i;
+    size_t k;
+
+    for (i = 0; i < request->queries; i++) {
+        for (k = 0; k < count && strcmp(names[k], request->query[i].name.s) != 0; k++)
+            ;
+        if (k < count)
+            request->aside[k] = request->query[i].value;
+        else
+            request->query[kept++] = request->query[i];
+        cut |= (unsigned)(k < count) << i;
+    }
+    request->queries = kept;
+    return cut ? cut_target(request, texts, cut, err) : 0;
+}
+
 int gb_request_parse_target(struct gb_http_request *request, struct gb_text_arena *texts, struct gb_http_text *ret_path,
                             struct gb_error *err) {
     const char *s = request->target.s;

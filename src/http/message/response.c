@@ -40,6 +40,20 @@ int gb_http_response_header(struct gb_http_response *response, struct gb_error *
     return 0;
 }
 
+int gb_http_response_long_header(struct gb_http_response *response, struct gb_error *err, const char *name,
+                                 char *value) {
+    if (!value || response->headers == GB_HTTP_RESPONSE_HEADERS_MAX) {
+        free(value);
+        return gb_error_set(err, GB_ERR_INTERNAL, "the header %s does not fit into the reply", name);
+    }
+    free(response->long_value);
+    response->long_value = value;
+    response->header[response->headers].name = name;
+    response->header[response->headers].value = value;
+    response->headers++;
+    return 0;
+}
+
 void gb_http_response_take(struct gb_http_response *response, char *body, size_t n) {
     free(response->body);
     response->body = body;
@@ -104,6 +118,7 @@ void gb_response_drop_listener(struct gb_http_response *response) {
 
 void gb_http_response_done(struct gb_http_response *response) {
     free(response->body);
+    free(response->long_value);
     gb_http_response_close(response);
     gb_http_response_problem(response, NULL, NULL, 0);
     gb_http_canned_unref(response->canned);
@@ -111,6 +126,7 @@ void gb_http_response_done(struct gb_http_response *response) {
         response->source->free(response->source, false);
     gb_response_drop_listener(response);
     response->body = NULL;
+    response->long_value = NULL;
     response->body_len = 0;
     response->canned = NULL;
     response->source = NULL;

@@ -86,11 +86,14 @@ static enum gb_http_method method_of(const char *word) {
 }
 
 static int find_route(struct gb_exchange *ex, struct gb_error *err) {
+    const struct gb_http_server_config *config = &ex->server->config;
     struct gb_http_text path;
     char allow[GB_ROUTER_ALLOW_SIZE];
 
     allow[0] = '\0';
     if (gb_request_parse_target(&ex->req, &ex->texts, &path, err) == 0 &&
+        (config->aside_count == 0 ||
+         gb_request_set_aside(&ex->req, &ex->texts, config->asides, config->aside_count, err) == 0) &&
         gb_router_match(&ex->server->router, &ex->req, &ex->texts, path, allow, err) == 0)
         return 0;
     gb_exchange_refused(ex, err);
@@ -134,6 +137,7 @@ void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, c
     ex->req.http10 = strcmp(version, "HTTP/1.0") == 0;
     ex->req.from = ex->info->from;
     ex->req.secure = ex->info->secure;
+    ex->req.listener = ex->info->listener;
     ex->req.names = gb_front_names(ex->info);
     ex->req.certificate = gb_front_certificate(ex->info);
     ex->req.peer = ex->peer && !ex->req.http10 ? &ex->peer->seen : NULL;

@@ -68,6 +68,7 @@ static void started(struct gb_loop *loop, struct MHD_Connection *mhd, void **soc
     c->peer = handoff->peer;
     c->source = handoff->source;
     c->secure = handoff->secure;
+    c->listener = handoff->listener;
     c->front = handoff->front;
     if (c->front)
         gb_front_opened(c);

@@ -24,6 +24,7 @@ struct gb_conn {
     struct gb_peer *peer;     /* NULL: a TCP socket, or it has left with the connection */
     struct gb_source *source; /* NULL: a UNIX socket, or it has left with the connection */
     struct gb_http_address from;
+    unsigned listener;      /* as in gb_handoff */
     bool secure;            /* its socket is one end of the pair of a front, and its place is the front's */
     struct gb_front *front; /* NULL: it is not secure, or the front has ended */
     uint32_t last_target;   /* a hash of what the last request asked for */

@@ -51,6 +51,7 @@ struct gb_handoff gb_mhd_describe(const struct gb_exchange *ex) {
                                .peer = c->peer,
                                .source = c->source,
                                .from = c->from,
+                               .listener = c->listener,
                                .returning = c->returning,
                                .counted = header && !c->local && !ex->req.chunked,
                                .taken = c->base + c->consumed + (header ? header->header_size : 0)};

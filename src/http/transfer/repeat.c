@@ -63,6 +63,7 @@ static void take_up(struct gb_transfer_loop *loop, struct gb_http_transfer *t, s
     gb_exchange_start(ex, exchanges, t->from.peer);
     ex->req.from = t->from.from;
     ex->req.secure = t->from.secure;
+    ex->req.listener = t->from.listener;
     ex->req.certificate = gb_server_certificate(loop->server, t->from.tls);
     ex->req.peer = ex->peer ? &ex->peer->seen : NULL;
     gb_exchange_resolve(ex);

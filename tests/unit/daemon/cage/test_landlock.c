@@ -176,7 +176,7 @@ END_TEST
 /* A path that does not exist is no error: few machines have all. */
 START_TEST(test_missing) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_landlock *landlock = gb_landlock_abi() > 0 ? gb_landlock_new(false, &err) : NULL;
+    struct gb_landlock *landlock = gb_landlock_abi() > 0 ? gb_landlock_new(false, false, &err) : NULL;
 
     if (landlock == NULL)
         return;

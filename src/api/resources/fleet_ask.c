@@ -1,0 +1,151 @@
+#include "api/resources/fleet_ask.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/middleware/redirect.h"
+#include "base/container.h"
+
+#define SILENT_RETRY_S 5
+
+/* --- asking ------------------------------------------------------------------------------------------------------- */
+
+static void done(struct gb_fleet_ask *ask) {
+    struct gb_asking *asking = gb_container_of(ask, struct gb_asking, of.ask);
+
+    atomic_store(&asking->done, true);
+    gb_http_wake(asking->request);
+}
+
+static void asking_free(void *state) {
+    struct gb_asking *asking = state;
+
+    gb_fleet_leave(asking->fleet, &asking->of.ask);
+    if (asking->kind == GB_ASKING_NODES)
+        free(asking->of.nodes.items);
+    else if (asking->kind == GB_ASKING_SESSIONS)
+        free(asking->of.sessions.items);
+    free(asking);
+}
+
+int gb_fleet_needed(const struct gb_http_request *request, struct gb_error *err) {
+    if (gb_api_of(request)->fleet)
+        return 0;
+    return gb_error_set(err, GB_ERR_UNSUPPORTED, "the daemon is in no fleet; --fleet puts it into one");
+}
+
+struct gb_asking *gb_asking_begin(struct gb_http_request *request, gb_http_handler *next, struct gb_error *err) {
+    struct gb_asking *asking;
+
+    if (gb_fleet_needed(request, err) < 0)
+        return NULL;
+    asking = calloc(1, sizeof(*asking));
+    if (!asking) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return NULL;
+    }
+    asking->request = request;
+    asking->fleet = gb_api_of(request)->fleet;
+    asking->next = next;
+    asking->of.ask.done = done;
+    if (request->state_free)
+        request->state_free(request->state);
+    request->state = asking;
+    request->state_free = asking_free;
+    return asking;
+}
+
+static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_asking *asking = request->state;
+
+    if (!atomic_load(&asking->done) && !request->timed_out)
+        return GB_STEP_WAIT;
+    if (!atomic_load(&asking->done)) {
+        gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the fleet's directory has not answered in the permitted time");
+        return gb_redirect_later(response, SILENT_RETRY_S, err);
+    }
+    if (asking->of.ask.error.code == GB_OK)
+        return asking->next(request, response, err);
+    *err = asking->of.ask.error;
+    if (err->code == GB_ERR_DIRECTORY_UNAVAILABLE)
+        gb_redirect_later(response, SILENT_RETRY_S, err);
+    return GB_STEP_ERROR;
+}
+
+enum gb_step gb_asking_wait(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    request->resume = resume;
+    request->deadline_ns = 0;
+    return resume(request, response, err);
+}
+
+enum gb_step gb_ask_nodes(struct gb_http_request *request, gb_http_handler *next, struct gb_http_response *response,
+                          struct gb_error *err) {
+    struct gb_asking *asking = gb_asking_begin(request, next, err);
+
+    if (!asking)
+        return GB_STEP_ERROR;
+    asking->kind = GB_ASKING_NODES;
+    gb_fleet_list_nodes(asking->fleet, &asking->of.nodes);
+    return gb_asking_wait(request, response, err);
+}
+
+/* --- nodes -------------------------------------------------------------------------------------------------------- */
+
+const struct gb_fleet_node *gb_fleet_pick(const struct gb_fleet_nodes *nodes, const struct gb_name *name,
+                                          struct gb_error *err) {
+    size_t i;
+
+    for (i = 0; i < nodes->count; i++) {
+        if (gb_name_equal(&nodes->items[i].name, name))
+            return &nodes->items[i];
+    }
+    gb_error_set(err, GB_ERR_NODE_NOT_FOUND, "no node named \"%s\" is registered in the fleet", name->s);
+    return NULL;
+}
+
+static void render_devices(struct gb_json_writer *out, const struct gb_fleet_node *node) {
+    size_t i;
+
+    gb_json_open(out, "devices", '[');
+    for (i = 0; i < node->device_count; i++) {
+        const struct gb_fleet_device *device = &node->devices[i];
+
+        gb_json_open(out, NULL, '{');
+        gb_json_put_untrusted(out, "uuid", device->uuid, SIZE_MAX);
+        gb_json_put_untrusted(out, "name", device->name, SIZE_MAX);
+        gb_json_put_u64(out, "bytes", device->bytes);
+        gb_json_put_u64(out, "free_bytes", device->free_bytes);
+        gb_json_put_u64(out, "committed_bytes", device->committed_bytes);
+        gb_json_close(out, '}');
+    }
+    gb_json_close(out, ']');
+}
+
+void gb_render_node(struct gb_json_writer *out, const char *key, const struct gb_fleet_node *node) {
+    char uuid[24];
+    size_t i;
+
+    snprintf(uuid, sizeof(uuid), "%" PRIu64, node->uuid);
+    gb_json_open(out, key, '{');
+    gb_json_put_string(out, "name", node->name.s);
+    gb_json_put_bool(out, "alive", node->alive);
+    gb_json_put_bool(out, "draining", node->draining);
+    gb_json_put_untrusted(out, "version", node->version, SIZE_MAX);
+    gb_json_put_raw(out, "labels", node->labels[0] != '\0' ? node->labels : "{}");
+    gb_json_open(out, "urls", '{');
+    for (i = 0; i < node->url_count; i++)
+        gb_json_put_untrusted(out, node->urls[i].network.s, node->urls[i].url, SIZE_MAX);
+    gb_json_close(out, '}');
+    render_devices(out, node);
+    gb_json_put_string(out, "uuid", uuid); /* more than a number of JavaScript holds */
+    if (node->alive)
+        gb_json_put_u64(out, "incarnation", node->incarnation);
+    else
+        gb_json_put_null(out, "incarnation");
+    gb_json_close(out, '}');
+}
+
+const char *gb_on_partition_word(enum gb_on_partition on) {
+    return on == GB_ON_PARTITION_STOP ? "stop" : "serve";
+}

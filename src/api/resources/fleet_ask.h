@@ -1,0 +1,48 @@
+/* Waiting for an answer of the fleet's directory: one way for all handlers below /v1/fleet. */
+#ifndef GB_API_RESOURCES_FLEET_ASK_H
+#define GB_API_RESOURCES_FLEET_ASK_H
+
+#include <stdatomic.h>
+
+#include "api/context.h"
+#include "base/json_writer.h"
+#include "fleet/fleet.h"
+#include "http/http.h"
+
+/* request->state while a handler asks; of one of the kinds, which all begin with ask. */
+struct gb_asking {
+    struct gb_http_request *request;
+    struct gb_fleet *fleet;
+    gb_http_handler *next;
+    atomic_bool done;
+    union {
+        struct gb_fleet_ask ask;
+        struct gb_fleet_find find;
+        struct gb_fleet_nodes nodes;
+        struct gb_fleet_sessions sessions;
+        struct gb_fleet_forget forget;
+    } of;
+    enum { GB_ASKING_ONE, GB_ASKING_NODES, GB_ASKING_SESSIONS } kind; /* the items of the latter are freed with it */
+};
+
+/* Returns the question, zeroed but for what it needs to be asked; NULL with SATURATED, or UNSUPPORTED if the node is in
+ * no fleet. next runs when there is an answer without an error; it finds the question in request->state. */
+struct gb_asking *gb_asking_begin(struct gb_http_request *request, gb_http_handler *next, struct gb_error *err);
+/* The question was asked. */
+enum gb_step gb_asking_wait(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err);
+
+/* Asks for all nodes. */
+enum gb_step gb_ask_nodes(struct gb_http_request *request, gb_http_handler *next, struct gb_http_response *response,
+                          struct gb_error *err);
+
+/* UNSUPPORTED if the node is in no fleet. */
+int gb_fleet_needed(const struct gb_http_request *request, struct gb_error *err);
+
+/* The node of that name; NULL with NODE_NOT_FOUND. */
+const struct gb_fleet_node *gb_fleet_pick(const struct gb_fleet_nodes *nodes, const struct gb_name *name,
+                                          struct gb_error *err);
+
+void gb_render_node(struct gb_json_writer *out, const char *key, const struct gb_fleet_node *node);
+const char *gb_on_partition_word(enum gb_on_partition on);
+
+#endif

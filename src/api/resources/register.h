@@ -1,0 +1,16 @@
+/* A new session of a node that is in a fleet: its name is made sure of in the directory before it is made here. */
+#ifndef GB_API_RESOURCES_REGISTER_H
+#define GB_API_RESOURCES_REGISTER_H
+
+#include "api/middleware/async.h"
+#include "core/core.h"
+#include "http/http.h"
+
+/* Makes the session, as gb_session_create; the reply of success is made by `reply`. The reference to params->labels is taken,
+ * also on failure. registers: it is put into the directory first; else it is only refused if the directory, when the
+ * node is joined, has one of that name elsewhere. SESSION_EXISTS comes with the Location of the other one. */
+enum gb_step gb_register_session(struct gb_http_request *request, struct gb_http_response *response,
+                                 const struct gb_session_params *params, bool registers, gb_async_reply *reply,
+                                 struct gb_error *err);
+
+#endif
