@@ -19,6 +19,7 @@
 #include "api/observe/metrics.h"
 #include "api/reply/response_cache.h"
 #include "api/resources/devices.h"
+#include "api/resources/fleet_self.h"
 #include "api/resources/web.h"
 #include "api/route.h"
 #include "api/share/share.h"
@@ -212,6 +213,14 @@ void gb_api_set_draining(struct gb_api *api) {
 void gb_api_tokens_changed(struct gb_api *api) {
     gb_leases_recheck(api->core);
     gb_polls_recheck(api->polls);
+}
+
+size_t gb_api_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret) {
+    return gb_fleet_devices(api, ret);
+}
+
+bool gb_api_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim) {
+    return gb_fleet_has(api, name, claim);
 }
 
 static void begin_turn(void *app) {

@@ -94,7 +94,8 @@ static int ticket_permit(const struct gb_http_request *request, enum gb_scope sc
     const char *bound = ticket_session(request);
 
     if (!gb_scopes_include(ticket_rights(request) & (TICKET_BOUND - 1), scope))
-        return gb_error_set(err, GB_ERR_FORBIDDEN, "the ticket's token has no scope that permits this; it needs scope %s",
+        return gb_error_set(err, GB_ERR_FORBIDDEN,
+                            "the ticket's token has no scope that permits this; it needs scope %s",
                             gb_scope_name(scope));
     if (session && bound[0] != '\0' && strcmp(session, bound) != 0)
         return gb_error_set(err, GB_ERR_FORBIDDEN, "the ticket's token is only good for session \"%s\"", bound);
@@ -329,8 +330,8 @@ bool gb_api_ticket_who(const struct gb_http_request *request, char ret[GB_TICKET
             if (gb_tokens_session(core, request->caller, (enum gb_scope)scope, &session, NULL) == 0)
                 rights |= 1u << scope;
         }
-        if (session.s[0] != '\0' && (gb_route_of(request)->target < GB_TARGET_SESSION ||
-                                     strcmp(session.s, request->param[0].s) != 0))
+        if (session.s[0] != '\0' &&
+            (gb_route_of(request)->target < GB_TARGET_SESSION || strcmp(session.s, request->param[0].s) != 0))
             return false;
         rights |= session.s[0] != '\0' ? TICKET_BOUND : 0;
     }

@@ -51,9 +51,9 @@ struct gb_api {
     struct gb_digests *digests;
     struct gb_operations *operations;
     struct gb_polls *polls;
-    struct gb_fleet *fleet;        /* borrowed; NULL: the node is in none */
-    struct gb_api_fleet fleet_is;  /* what the options say of it */
-    _Atomic uint64_t redirects;    /* answers 307 */
+    struct gb_fleet *fleet;       /* borrowed; NULL: the node is in none */
+    struct gb_api_fleet fleet_is; /* what the options say of it */
+    _Atomic uint64_t redirects;   /* answers 307 */
 };
 
 static inline struct gb_api *gb_api_of(const struct gb_http_request *request) {

@@ -1,4 +1,4 @@
-/* The daemon as a node of a fleet: joins when it listens, tells the log and the feed how that goes, leaves at the end. */
+/* The daemon as a node of a fleet: joins when it listens, tells log and feed how that goes, leaves at the end. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -34,9 +34,9 @@ struct gb_listeners {
  * INVALID_ARGUMENT. option: for the error. */
 const char *gb_listen_network(const char *spec, const char *option, struct gb_name *ret, struct gb_error *err);
 
-/* Opens one TCP socket: "[NETWORK=]ADDR:PORT", "[ADDR]:PORT", "localhost:PORT". Numeric addresses only: no name is looked up.
- * tls: its connections begin with a handshake. INVALID_ARGUMENT for a malformed spec, INTERNAL with errno when the
- * address cannot be had. */
+/* Opens one TCP socket: "[NETWORK=]ADDR:PORT", "[NETWORK=][ADDR]:PORT" or with localhost as ADDR. Numeric addresses
+ * only: no name is looked up. tls: its connections begin with a handshake. INVALID_ARGUMENT for a malformed spec,
+ * INTERNAL with errno when the address cannot be had. */
 int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, struct gb_error *err);
 
 /* Who may connect to a UNIX socket. */

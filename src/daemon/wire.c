@@ -39,8 +39,7 @@ static void ended(void *app, const struct gb_http_request *request, const struct
 
     gb_api_ended(app, request, end);
     gb_log(access_log, GB_LOG_DEBUG, "request", "%s %s %.*s %d %.3f ms", request->id,
-           gb_http_method_name(request->method), (int)shown->len, shown->s, end->status,
-           (double)end->ns / 1e6);
+           gb_http_method_name(request->method), (int)shown->len, shown->s, end->status, (double)end->ns / 1e6);
 }
 
 static void stuck(void *app, const char *text) {

@@ -60,11 +60,11 @@ struct gb_session_rec {
     uint64_t idle_ttl_s;           /* 0: never expires */
     enum gb_durability durability; /* of new buffers that are made without one, as spill */
     enum gb_spill spill;
-    int priority;           /* buffers of a lower one leave memory first */
-    int64_t pool_id;        /* its current pool; 0, or a pool that is gone: the device's own */
-    struct gb_text *labels; /* a reference */
-    int64_t version;        /* raised by every change of this record */
-    int64_t fleet_epoch;    /* of its record in the fleet's directory; 0: it is not registered */
+    int priority;                             /* buffers of a lower one leave memory first */
+    int64_t pool_id;                          /* its current pool; 0, or a pool that is gone: the device's own */
+    struct gb_text *labels;                   /* a reference */
+    int64_t version;                          /* raised by every change of this record */
+    int64_t fleet_epoch;                      /* of its record in the fleet's directory; 0: it is not registered */
     char fleet_claim[GB_FLEET_CLAIM_MAX + 1]; /* which tells that record from a later one of the same name */
     bool stops_on_partition;
     int64_t created_at_us;

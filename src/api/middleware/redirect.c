@@ -55,7 +55,7 @@ const struct gb_name *gb_redirect_network(const struct gb_http_request *request)
 
     if (request->listener < is->network_count && is->networks[request->listener].s[0] != '\0')
         return &is->networks[request->listener];
-    /* Over the UNIX socket: whoever is on this machine reaches what it reaches. */
+    /* Over the UNIX socket: a client on this machine reaches what the daemon reaches. */
     for (i = 0; i < is->network_count; i++) {
         if (is->networks[i].s[0] != '\0')
             return &is->networks[i];
@@ -74,8 +74,8 @@ char *gb_redirect_url(const struct gb_http_request *request, const char *base, c
                       const char *method, const char *path, const char *query) {
     char who[GB_TICKET_WHO_SIZE];
     char ticket[GB_FLEET_TICKET_SIZE];
-    bool has_ticket = gb_api_ticket_who(request, who) &&
-                      gb_fleet_ticket_make(gb_api_of(request)->fleet, method, path, query, node, who, ticket, NULL) == 0;
+    bool has_ticket = gb_api_ticket_who(request, who) && gb_fleet_ticket_make(gb_api_of(request)->fleet, method, path,
+                                                                              query, node, who, ticket, NULL) == 0;
     char *url = NULL;
 
     if (asprintf(&url, "%s%s%s%s%s%s", base, path, query[0] ? "?" : "", query,
@@ -180,8 +180,7 @@ static enum gb_step absent(const struct gb_fleet_find *find, struct gb_http_resp
     gb_json_put_string(&more, "node", find->session.node.s);
     gb_json_put_u64(&more, "absent_s", find->absent_s);
     gb_json_put_u64(&more, "epoch", find->session.epoch);
-    gb_json_put_string(&more, "on_partition",
-                       find->session.on_partition == GB_ON_PARTITION_STOP ? "stop" : "serve");
+    gb_json_put_string(&more, "on_partition", find->session.on_partition == GB_ON_PARTITION_STOP ? "stop" : "serve");
     if (more.failed)
         gb_json_done(&more);
     gb_http_response_problem(response, NULL, more.s, more.used);
@@ -190,9 +189,10 @@ static enum gb_step absent(const struct gb_fleet_find *find, struct gb_http_resp
 
 /* For processes of this machine: memory of another one cannot be mapped. */
 static bool is_local(const struct gb_http_request *request) {
-    gb_http_handler *handler = request->route->handler;
+    const char *path = request->route->path;
 
-    return handler == gb_api_buffer_map || handler == gb_api_buffer_export || handler == gb_api_buffer_adopt;
+    return gb_route_of(request)->access == GB_ACCESS_MAP ||
+           strcmp(path + strlen(path) - strlen("/adopt"), "/adopt") == 0;
 }
 
 static enum gb_step go(struct looking *looking, struct gb_http_response *response, struct gb_error *err) {

@@ -1,8 +1,9 @@
 /* Requests for sessions of other nodes of the fleet, around every handler.
  *
- * A request whose session is here is served, and no node is asked. Another one is looked up before its body is taken and
- * is redirected with 307 to the session's node, with two parameters more: via says what was known when it was redirected
- * and how often it was, and ticket stands for its token, because clients leave Authorization behind on another host. */
+ * A request whose session is here is served, and no node is asked. Another one is looked up before its body is taken,
+ * and is redirected with 307 to the session's node, with two parameters more: via says what was known when it was
+ * redirected and how often it was, and ticket stands for its token, because clients leave Authorization behind on
+ * another host. */
 #ifndef GB_API_MIDDLEWARE_REDIRECT_H
 #define GB_API_MIDDLEWARE_REDIRECT_H
 
@@ -41,8 +42,8 @@ enum gb_redirect_way gb_redirect_way_of(const struct gb_fleet_find *find, const 
 /* The network whose listener took the request. */
 const struct gb_name *gb_redirect_network(const struct gb_http_request *request);
 
-/* The URL of a path, and its query ("": none), at another node, with a ticket if the request's token gives one. NULL when memory is
- * exhausted; the caller frees it. */
+/* The URL of a path, and its query ("": none), at another node, with a ticket if the request's token gives one. NULL
+ * when memory is exhausted; the caller frees it. */
 char *gb_redirect_url(const struct gb_http_request *request, const char *base, const struct gb_name *node,
                       const char *method, const char *path, const char *query);
 

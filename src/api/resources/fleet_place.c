@@ -23,9 +23,9 @@ struct placing {
     struct gb_fleet_call call;
     struct gb_fleet_find find;
     struct gb_name name;
-    char *body;     /* what each node gets; of json_dumps */
-    size_t at;      /* of place.nodes, which is asked */
-    char why[256];  /* what the nodes said that did not take it */
+    char *body;    /* what each node gets; of json_dumps */
+    size_t at;     /* of place.nodes, which is asked */
+    char why[256]; /* what the nodes said that did not take it */
     size_t why_len;
     _Atomic int done; /* how often an answer came */
     int seen;

@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/api.h"
-
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
 static int add_quota(void *arg, const struct gb_session_view *view, struct gb_error *err) {
@@ -25,7 +23,7 @@ static uint64_t committed_bytes(struct gb_core *core) {
     return sum;
 }
 
-size_t gb_api_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret) {
+size_t gb_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret) {
     uint64_t committed = api->devices > 0 ? committed_bytes(api->core) / (uint64_t)api->devices : 0;
     struct gb_device_numbers numbers;
     struct gb_device_rec rec;
@@ -49,7 +47,7 @@ size_t gb_api_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret) {
 
 /* --- sessions ----------------------------------------------------------------------------------------------------- */
 
-bool gb_api_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim) {
+bool gb_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim) {
     struct gb_session_view view;
     bool has;
 
@@ -78,5 +76,5 @@ void gb_fleet_self(struct gb_api *api, struct gb_fleet_node *ret) {
     snprintf(ret->labels, sizeof(ret->labels), "%s", is->labels);
     for (i = 0; i < is->url_count; i++)
         ret->urls[ret->url_count++] = is->urls[i];
-    ret->device_count = gb_api_fleet_devices(api, ret->devices);
+    ret->device_count = gb_fleet_devices(api, ret->devices);
 }

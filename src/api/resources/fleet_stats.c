@@ -19,12 +19,12 @@ static const struct {
     const char *group;
     const char *member;
 } numbers[] = {
-    {"sessions", "sessions", "count"},          {"buffers", "buffers", "count"},
-    {"buffer_bytes", "buffers", "bytes"},       {"lost_buffers", "buffers", "lost"},
-    {"stored_buffers", "buffers", "stored"},    {"pinned_bytes", "pinned", "bytes"},
-    {"uploads", "running", "uploads"},          {"downloads", "running", "downloads"},
-    {"writes", "running", "writes"},            {"leases", "sharing", "leases"},
-    {"allocations", "allocations", "count"},    {"allocation_failures", "allocations", "failures"},
+    {"sessions", "sessions", "count"},       {"buffers", "buffers", "count"},
+    {"buffer_bytes", "buffers", "bytes"},    {"lost_buffers", "buffers", "lost"},
+    {"stored_buffers", "buffers", "stored"}, {"pinned_bytes", "pinned", "bytes"},
+    {"uploads", "running", "uploads"},       {"downloads", "running", "downloads"},
+    {"writes", "running", "writes"},         {"leases", "sharing", "leases"},
+    {"allocations", "allocations", "count"}, {"allocation_failures", "allocations", "failures"},
 };
 #define NUMBERS (sizeof(numbers) / sizeof(numbers[0]))
 
@@ -78,7 +78,8 @@ static void ask_node(struct survey *survey, size_t i) {
     const struct gb_fleet_node *node = &survey->nodes.items[i];
     const char *base = gb_fleet_url_on(node, gb_redirect_network(survey->request));
     struct asked *asked = &survey->asked[i];
-    char *url = base && node->alive ? gb_redirect_url(survey->request, base, &node->name, "GET", "/v1/stats", "") : NULL;
+    char *url =
+        base && node->alive ? gb_redirect_url(survey->request, base, &node->name, "GET", "/v1/stats", "") : NULL;
 
     asked->survey = survey;
     if (!url || strlen(url) >= sizeof(asked->call.url)) {

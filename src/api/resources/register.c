@@ -64,8 +64,7 @@ static void making_leave(void *state) {
 /* --- the answer --------------------------------------------------------------------------------------------------- */
 
 static enum gb_step exists(const struct making *making, const struct gb_fleet_session *session,
-                           const struct gb_fleet_node *owner, struct gb_http_response *response,
-                           struct gb_error *err) {
+                           const struct gb_fleet_node *owner, struct gb_http_response *response, struct gb_error *err) {
     const char *base = gb_fleet_url_on(owner, gb_redirect_network(making->request));
     char *url = NULL;
 
@@ -197,7 +196,8 @@ enum gb_step gb_register_session(struct gb_http_request *request, struct gb_http
     enum gb_step step;
 
     if (!fleet && registers)
-        gb_error_set(err, GB_ERR_UNSUPPORTED, "the daemon is in no fleet (--fleet), so that it can register no session");
+        gb_error_set(err, GB_ERR_UNSUPPORTED,
+                     "the daemon is in no fleet (--fleet), so that it can register no session");
     if ((!fleet && registers) || (fleet && check_here(request, params, err) < 0)) {
         gb_text_unref(params->labels);
         return GB_STEP_ERROR;

@@ -6,9 +6,9 @@
 #include "core/core.h"
 #include "http/http.h"
 
-/* Makes the session, as gb_session_create; the reply of success is made by `reply`. The reference to params->labels is taken,
- * also on failure. registers: it is put into the directory first; else it is only refused if the directory, when the
- * node is joined, has one of that name elsewhere. SESSION_EXISTS comes with the Location of the other one. */
+/* Makes the session, as gb_session_create; the reply of success is made by `reply`. The reference to params->labels is
+ * taken, also on failure. registers: it is put into the directory first; else it is only refused if the directory, when
+ * the node is joined, has one of that name elsewhere. SESSION_EXISTS comes with the Location of the other one. */
 enum gb_step gb_register_session(struct gb_http_request *request, struct gb_http_response *response,
                                  const struct gb_session_params *params, bool registers, gb_async_reply *reply,
                                  struct gb_error *err);

@@ -7,6 +7,7 @@
 #include "api/middleware/conditional.h"
 #include "api/middleware/longpoll.h"
 #include "api/middleware/operations.h"
+#include "api/middleware/redirect.h"
 #include "api/reply/page.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
@@ -14,7 +15,6 @@
 #include "api/request/json.h"
 #include "api/request/query.h"
 #include "api/resources/register.h"
-#include "api/middleware/redirect.h"
 #include "api/route.h"
 
 static int read_quota(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
@@ -105,8 +105,7 @@ static enum gb_step reply_session(struct gb_http_request *request, const void *r
 }
 
 /* How a session is registered. Without "fleet", "on_partition" has no meaning. */
-static int read_fleet(const json_t *body, struct gb_session_params *params, bool *ret_registers,
-                      struct gb_error *err) {
+static int read_fleet(const json_t *body, struct gb_session_params *params, bool *ret_registers, struct gb_error *err) {
     const char *word = "serve";
     int r = gb_json_bool(body, "fleet", ret_registers, err);
 

@@ -97,7 +97,8 @@ static int permit_all(struct gb_landlock *landlock, const struct gb_cage_file *f
         if (gb_landlock_permit(landlock, files[i].path, files[i].right, err) != 0)
             return -1;
     for (i = 0; i < sizeof entries / sizeof entries[0]; i++)
-        if ((entries[i].set == 0 || (entries[i].set & sets) != 0) && permit_pattern(landlock, &entries[i].file, err) != 0)
+        if ((entries[i].set == 0 || (entries[i].set & sets) != 0) &&
+            permit_pattern(landlock, &entries[i].file, err) != 0)
             return -1;
     if (permit_list(landlock, "LD_LIBRARY_PATH", err) != 0)
         return -1;

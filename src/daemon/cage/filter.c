@@ -54,7 +54,7 @@ static const struct rule rules[] = {
     {SYS_socket, 0, ALL_BITS, AF_UNIX, BOTH},
     {SYS_socket, 0, ALL_BITS, AF_INET, FLEET},
     {SYS_socket, 0, ALL_BITS, AF_INET6, FLEET},
-    {SYS_socket, 0, ALL_BITS, AF_NETLINK, FLEET}, /* which addresses this machine has, for the order of those of a name */
+    {SYS_socket, 0, ALL_BITS, AF_NETLINK, FLEET}, /* the resolver asks which addresses this machine has */
     {SYS_socketpair, 0, ALL_BITS, AF_UNIX, BOTH},
     {SYS_tgkill, 0, ALL_BITS, OWN_PROCESS, BOTH}, /* abort() */
 };

@@ -17,8 +17,8 @@ enum gb_seccomp {
 /* "errno". */
 const char *gb_seccomp_name(enum gb_seccomp mode);
 
-/* Puts the filter in force, for good. sets: GB_CAGE_CUDA and so on (calls.h). log is copied. *ret_mode: what is in force;
- * OFF where the kernel or the list lacks this processor. Once in a process. */
+/* Puts the filter in force, for good. sets: GB_CAGE_CUDA and so on (calls.h). log is copied. *ret_mode: what is in
+ * force; OFF where the kernel or the list lacks this processor. Once in a process. */
 int gb_seccomp_enter(enum gb_seccomp mode, unsigned sets, const struct gb_log *log, enum gb_seccomp *ret_mode,
                      struct gb_error *err);
 

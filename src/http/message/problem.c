@@ -41,7 +41,8 @@ void gb_problem_open(struct gb_json_writer *out, const struct gb_error *error, c
 
 static void write_document(struct gb_json_writer *out, const struct gb_http_request *request,
                            const struct gb_http_response *response, const struct gb_error *error) {
-    gb_problem_open(out, error, response->problem_type, request->shown.s ? request->shown.s : request->target.s, request->id);
+    gb_problem_open(out, error, response->problem_type, request->shown.s ? request->shown.s : request->target.s,
+                    request->id);
     if (error->has_numbers) {
         gb_json_put_u64(out, "limit_bytes", error->limit_bytes);
         gb_json_put_u64(out, "used_bytes", error->used_bytes);
@@ -78,9 +79,8 @@ void gb_http_problem(struct gb_http_response *response, const struct gb_http_req
     response->status = gb_code_status(error->code);
     if (response->status == 401)
         gb_http_response_header(response, NULL, "WWW-Authenticate", "Bearer realm=\"gpubufd\"");
-    if (!has_header(response, "Retry-After") &&
-        (response->status == 503 || error->code == GB_ERR_BUFFER_BUSY || error->code == GB_ERR_UPLOAD_BUSY ||
-         error->code == GB_ERR_KEY_IN_USE))
+    if (!has_header(response, "Retry-After") && (response->status == 503 || error->code == GB_ERR_BUFFER_BUSY ||
+                                                 error->code == GB_ERR_UPLOAD_BUSY || error->code == GB_ERR_KEY_IN_USE))
         gb_http_response_header(response, NULL, "Retry-After", "1");
     /* Without memory for the text the status still goes out. */
     write_document(&out, request, response, error);

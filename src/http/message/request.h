@@ -16,8 +16,8 @@ bool gb_http_named(const struct gb_http_pair *header, const char *name, size_t l
 /* Decodes s[0..n) to out, which has room for n + 1 bytes and may be s. Returns -1 if s is malformed. */
 int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n);
 
-/* Moves the query parameters of these names from the query to request->aside, and sets request->shown if there are any. Returns
- * 0, or -1 with URI_TOO_LONG. */
+/* Moves the query parameters of these names from the query to request->aside, and sets request->shown if there are
+ * any. Returns 0, or -1 with URI_TOO_LONG. */
 int gb_request_set_aside(struct gb_http_request *request, struct gb_text_arena *texts, const char *const *names,
                          size_t count, struct gb_error *err);
 

@@ -120,7 +120,8 @@ static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, siz
     for (i = 0; i < BATCH; i++) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
         socklen_t len = sizeof(from);
-        struct gb_handoff handoff = {.local = local, .secure = server->listen_tls[index], .listener = (unsigned)index, .counted = true};
+        struct gb_handoff handoff = {
+            .local = local, .secure = server->listen_tls[index], .listener = (unsigned)index, .counted = true};
 
         handoff.fd = accept4(server->listen_fds[index], local ? NULL : (struct sockaddr *)&from, local ? NULL : &len,
                              SOCK_NONBLOCK | SOCK_CLOEXEC);
