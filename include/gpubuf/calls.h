@@ -108,7 +108,10 @@ struct gpubuf_session_params {
     const char *durability;     /* of new buffers that are made without one: none, behind, sync */
     const char *spill;          /* the same: never, host, disk */
     struct gpubuf_opt priority; /* 0 to 1000: buffers of sessions of a lower one leave memory first */
-    uint64_t room[3];
+    /* Of a new session: it is registered in the daemon's fleet, and this is what the daemon does while it is cut off
+     * from the directory: serve, stop. NULL: the session is the daemon's own. */
+    const char *fleet;
+    uint64_t room[2];
 };
 
 /* Lists sessions. The caller frees *ret with gpubuf_session_list_done(). Returns 0 or -1. Errors: those of every
@@ -117,7 +120,7 @@ int gpubuf_session_list(gpubuf_client *client, const struct gpubuf_page *page, s
                         struct gpubuf_error *err);
 
 /* Creates a session. params may be NULL. Returns 0 or -1. Errors: SESSION_EXISTS, LIMIT_REACHED, INVALID_NAME,
- * INVALID_ARGUMENT. */
+ * INVALID_ARGUMENT; with params->fleet DIRECTORY_UNAVAILABLE and UNSUPPORTED. */
 int gpubuf_session_create(gpubuf_client *client, const char *session, const struct gpubuf_session_params *params,
                           const struct gpubuf_how *how, struct gpubuf_session *ret, struct gpubuf_error *err);
 

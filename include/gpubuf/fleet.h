@@ -98,9 +98,9 @@ struct gpubuf_place {
     uint64_t room[4];
 };
 
-/* Makes a session at a node that has room for its quota, and registers it. params, place may be NULL; params->pool is
- * not for new sessions. Returns 0 or -1. Errors: NO_NODE_FITS, SESSION_EXISTS, DIRECTORY_UNAVAILABLE, INVALID_NAME,
- * INVALID_ARGUMENT, UNSUPPORTED. */
+/* Makes a session at a node that has room for its quota, and registers it. params, place may be NULL; params->pool and
+ * params->fleet are not for it. Returns 0 or -1. Errors: NO_NODE_FITS, SESSION_EXISTS, DIRECTORY_UNAVAILABLE,
+ * INVALID_NAME, INVALID_ARGUMENT, UNSUPPORTED. */
 int gpubuf_fleet_place(gpubuf_client *client, const char *session, const struct gpubuf_session_params *params,
                        const struct gpubuf_place *place, const struct gpubuf_how *how, struct gpubuf_fleet_session *ret,
                        struct gpubuf_error *err);

@@ -19,6 +19,8 @@ json_t *gbc_session_json(struct gbc_request *request, const char *session, const
         gbc_put_text(body, "durability", params->durability);
         gbc_put_text(body, "spill", params->spill);
         gbc_put_opt(body, "priority", params->priority);
+        gbc_put_true(body, "fleet", params->fleet != NULL);
+        gbc_put_text(body, "on_partition", params->fleet);
     }
     if (json_object_size(quota) > 0)
         json_object_set(body, "quota", quota);

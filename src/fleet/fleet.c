@@ -184,6 +184,7 @@ static void leave(struct gb_fleet *fleet) {
 
     gb_member_cancel(fleet);
     gb_etcd_cancel(&fleet->sweep);
+    gb_timer_clear(&fleet->timers, &fleet->sweep_again);
     if (!holds)
         return;
     call->done = on_revoked;

@@ -137,7 +137,7 @@ struct gb_fleet {
     struct gb_job *running;
     struct gb_breaker *breakers;
     struct gb_etcd_call sweep; /* of the first that is to be unregistered */
-    bool sweeping;
+    struct gb_timer sweep_again;
 
     pthread_mutex_t lock; /* a leaf: never held across a call. Guards all below */
     pthread_cond_t delivered;

@@ -260,7 +260,7 @@ static void on_ttl(struct gb_etcd_call *call) {
         retry(fleet, GB_FLEET_ALONE, &call->error);
         return;
     }
-    if (call->lease.ttl_s <= 0) {
+    if (call->lease.ttl_s < 0) { /* 0: it has less than a second */
         grant(fleet);
         return;
     }

@@ -9,6 +9,7 @@ Blocks of `console`, `sh` and `python` are run, all those of one document in ord
 import os
 import re
 import select
+import signal
 import subprocess
 import time
 
@@ -101,7 +102,7 @@ class Shell:
     def __init__(self, folder, environment):
         read_end, self.commands = os.pipe()
         self.process = subprocess.Popen(["bash", "-c", self.LOOP.format(read_end)], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(read_end,))
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(read_end,), start_new_session=True)
         os.close(read_end)
 
     def run(self, command):
@@ -120,6 +121,10 @@ class Shell:
         os.close(self.commands)
         self.process.stdout.close()
         self.process.wait(PATIENCE_S)
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)  # what a document that failed has left in the background
+        except ProcessLookupError:
+            pass
 
 
 def run_blocks(blocks, shell, substitute):

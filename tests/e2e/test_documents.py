@@ -1,8 +1,10 @@
 """README.md and the documents: every command runs as pasted and prints what is shown, and every link leads somewhere."""
+import contextlib
 import glob
 import os
 import re
 import shutil
+import socket
 import sys
 import tempfile
 
@@ -13,6 +15,7 @@ from harness import Daemon, binary, library
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PORT = ":7070"  # in the documents; tests have a daemon of their own
+ETCD_PORTS = (":2379", ":2380")  # the same
 DOCUMENTS = sorted(os.path.relpath(path, ROOT) for pattern in ("*.md", "doc/*.md", "doc/design/*.md")
                    for path in glob.glob(os.path.join(ROOT, pattern)) if not path.endswith(".in.md"))
 # Each document that has commands: how many are run at least, how many outputs are compared at least, and how many blocks
@@ -25,6 +28,12 @@ pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(ROOT, "README.md
 def text_of(name):
     with open(os.path.join(ROOT, name), encoding="utf-8") as f:
         return f.read()
+
+
+def free_ports(count):
+    """Ports of the loopback interface on which nothing listens."""
+    with contextlib.ExitStack() as held:
+        return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
 
 
 @pytest.fixture
@@ -53,7 +62,14 @@ def place():
 def test_it_runs_as_pasted(place, name):
     folder, shell, daemon = place
     blocks = blocks_of(text_of(name), name)
-    ran, compared = run_blocks(blocks, shell, lambda text: text.replace(PORT, f":{daemon.tcp[1]}"))
+    ports = dict(zip(ETCD_PORTS, free_ports(len(ETCD_PORTS))))
+
+    def own_ports(text):
+        for port, own in {PORT: daemon.tcp[1], **ports}.items():
+            text = text.replace(port, f":{own}")
+        return text
+
+    ran, compared = run_blocks(blocks, shell, own_ports)
     at_least, outputs, not_run = COMMANDS[name]
     assert ran >= at_least and compared >= outputs, f"{name}: {ran} commands were run, {compared} outputs compared"
     reasons = [f"{b.where}: {b.reason}" for b in blocks if b.reason]

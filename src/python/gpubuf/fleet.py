@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 import threading
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, TypeVar, Union, cast
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
 
 from . import _tls
 from ._address import Address, of_url
@@ -145,23 +145,24 @@ class Fleet:
         """The node that answered last."""
         return self._nodes[self._first]._transport.address
 
-    def _owner(self, name: str) -> Optional[Address]:
-        """The address of the session's owner if it takes the token; None: requests go by way of the usual node, which redirects."""
+    def _owner(self, name: str) -> Tuple[Optional[Address], bool]:
+        """The address of the session's owner, and whether it takes the token. Without either, requests go by way of the usual node, which
+        redirects."""
         found = self.where(name)
         url = str(found.get("url") or "").partition("/v1/sessions/")[0]
         if not found.get("owner_alive") or not url:
-            return None
+            return None, True
         try:
             there = self._transport(of_url(url))
         except BadArgument:  # the token may not go there over plain http
-            return None
+            return None, False
         try:
             there.ask("HEAD", "/v1").close()
-        except Error:
-            return None
+        except Error as e:
+            return None, e.status != 401
         finally:
             there.close()
-        return there.address
+        return there.address, True
 
 
 class _OwnerTransport(Transport):
@@ -170,25 +171,26 @@ class _OwnerTransport(Transport):
     def __init__(self, fleet: Fleet, session: str) -> None:
         path_of(session)
         self._fleet, self._session = fleet, session
-        self._straight = self._lost = False
+        self._lost = False  # the owner may be another one
+        self._takes = True  # the owner may take the token
         self._moving = threading.Lock()
         self._past: List[Any] = []  # connections of other threads to former owners: they may be in the midst of an answer
         super().__init__(fleet._usual(), fleet._token, fleet._timeout, fleet._nodes[fleet._first]._transport.trust)
         self._resolve()
 
     def _redirected(self) -> None:
-        self._lost = self._straight  # the session has moved: the next request goes there at once
+        self._lost = self._takes  # the session is elsewhere: the next request goes there at once
 
     def _resolve(self) -> None:
         """Finds the owner. Raises what the directory says."""
         with self._moving:
-            owner = self._fleet._owner(self._session)
+            owner, self._takes = self._fleet._owner(self._session)
             address = owner if owner is not None else self._fleet._usual()
             if address != self.address:
                 usual = self._fleet._transport(address)
                 self._past.append(self._local)
                 self.address, self.trust, self._local = address, usual.trust, threading.local()
-            self._straight, self._lost = owner is not None, False
+            self._lost = False
 
     def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None, body: Optional[Sequence[memoryview]] = None,
             progress: Optional[Progress] = None, patience: float = 0) -> Answer:

@@ -86,7 +86,6 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/evict", gpubuf_buffer_evict(c, "{s}", "{b}", NULL, NULL, e))             \
     ROUTE(POST, "/v1/sessions/{s}/evict", gpubuf_session_evict(c, "{s}", NULL, NULL, NULL, e))                         \
     ROUTE(POST, "/v1/sessions/{s}/load", gpubuf_session_load(c, "{s}", NULL, NULL, NULL, e))                           \
-    ROUTE(GET, "/v1/storage", gpubuf_storage_get(c, NULL, e))                                                          \
     ROUTE(GET, "/v1/fleet", gpubuf_fleet_get(c, NULL, e))                                                              \
     ROUTE(GET, "/v1/fleet/nodes", gpubuf_node_list(c, NULL, e))                                                        \
     ROUTE(GET, "/v1/fleet/nodes/{n}", gpubuf_node_get(c, "{n}", NULL, e))                                              \
@@ -96,6 +95,7 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(GET, "/v1/fleet/sessions", gpubuf_fleet_session_list(c, NULL, NULL, NULL, e))                                \
     ROUTE(POST, "/v1/fleet/sessions", gpubuf_fleet_place(c, "{s}", NULL, NULL, NULL, NULL, e))                         \
     ROUTE(GET, "/v1/fleet/sessions/{s}", gpubuf_fleet_find(c, "{s}", NULL, e))                                         \
+    ROUTE(GET, "/v1/storage", gpubuf_storage_get(c, NULL, e))                                                          \
     ROUTE(PUT, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_put(c, "{s}", "{b}", SOURCE, NULL, NULL, e))                \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_upload_begin(c, "{s}", "{b}", SOURCE, 9, NULL, back, e))   \
     ROUTE(GET, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_get(c, "{s}", "{b}", TARGET, NULL, NULL, e))                \
@@ -114,6 +114,8 @@ static const char *const excepted[][2] = {
     {"GET /", "the page is for browsers"},
     {"GET /fleet", "a page, too"},
     {"GET /ui/{file}", "a part of the page"},
+    {"GET /v1/fleet/stats", "sums for people: gpubuf fleet stats prints them, curl brings the JSON"},
+    {"GET /v1/fleet/targets", "a list for Prometheus, which fetches it itself"},
     {"PATCH /v1/sessions/{s}/buffers/{b}/data", "PUT with an offset or a slice writes the same bytes"},
     {"POST /v1/sessions/{s}/buffers/{b}/map", "gpubuf_map() asks over a UNIX socket: test_client_map"},
     {"GET /v1/checkpoints", "not there yet, as all of checkpoints: curl brings the JSON"},
@@ -126,8 +128,6 @@ static const char *const excepted[][2] = {
     {"POST /v1/sessions/{s}/checkpoints", "as the list"},
     {"GET /metrics", "it is for collectors, which bring their own clients; gpubuf_stats_get() gives the same numbers"},
     {"GET /v1/allocations", "a file for RMM's tools and people's scripts: curl brings it"},
-    {"GET /v1/fleet/stats", "numbers for people: gpubuf fleet stats prints them, curl brings the JSON"},
-    {"GET /v1/fleet/targets", "a file for Prometheus, which asks itself"},
     {"GET /v1/audit", "for administrators: gpubuf audit prints it, curl brings the JSON"},
     {"GET /v1/snapshot", "a file for PyTorch's memory_viz page: curl brings it"},
     {"POST /v1/storage/scrub",

@@ -1,0 +1,124 @@
+"""etcd as a child process, and daemons that are nodes of a fleet over it."""
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+
+import pytest
+
+from gpubuf_cli import Cli, environment, program
+from harness import PATIENCE_S, Daemon, until
+
+TTL_S = 3  # of a node's lease: so long an owner that has ended still counts as alive
+
+
+def etcd_program():
+    """The program of Debian's package etcd-server, which ./bootstrap check provides. Without it the test is skipped if
+    GB_E2E_LACKING=skip."""
+    path = shutil.which("etcd")
+    if path is None and os.environ.get("GB_E2E_LACKING") == "skip":
+        pytest.skip("etcd is not installed on this machine")
+    assert path, "etcd is not installed: ./bootstrap deps"
+    return path
+
+
+def free_url():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        return f"http://127.0.0.1:{s.getsockname()[1]}"
+
+
+class Etcd:
+    """One member, whose data stay over a kill and a start."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="gbe-etcd-")
+        self.url, self.peer = free_url(), free_url()
+        self.start()
+
+    def start(self):
+        with open(os.path.join(self.folder, "log"), "ab") as log:
+            self.process = subprocess.Popen(
+                [etcd_program(), "--data-dir", os.path.join(self.folder, "data"), "--listen-client-urls", self.url,
+                 "--advertise-client-urls", self.url, "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer,
+                 "--initial-cluster", f"default={self.peer}"], stdout=log, stderr=log)
+        until("etcd answers", self.healthy)
+
+    def healthy(self):
+        assert self.process.poll() is None, open(os.path.join(self.folder, "log"), errors="replace").read()[-2000:]
+        connection = http.client.HTTPConnection(self.url.partition("//")[2], timeout=PATIENCE_S)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+
+    def end(self):
+        self.kill()
+        shutil.rmtree(self.folder)
+
+
+class Nodes:
+    """Nodes a, b and c over one etcd, with the label site of their own name."""
+
+    def __init__(self, tokens=False):
+        self.etcd = Etcd()
+        self.daemons, self.states, self.tokens = {}, {}, {}
+        try:
+            Cli()("fleet", "init", "--etcd", self.etcd.url).expect()
+            for name in "abc":
+                self.states[name] = tempfile.mkdtemp(prefix="gbe-node-")
+                if tokens:
+                    self.tokens[name] = self.token(name)
+                self.start(name)
+            until("all have joined", self.joined)
+        except BaseException:
+            self.end()
+            raise
+
+    def token(self, name, *more):
+        made = subprocess.run([os.path.join(os.path.dirname(program()), "gpubufd"), "token", "add", "t", "--scope", "admin", "--state-dir",
+                               self.states[name], *more], capture_output=True, text=True, timeout=PATIENCE_S, env=environment())
+        assert made.returncode == 0, made.stderr
+        return made.stdout.strip()
+
+    def start(self, name):
+        self.daemons[name] = Daemon("host:bytes=256M", "--fleet", "etcd:" + self.etcd.url, "--fleet-node", name, "--fleet-label",
+                                    "site=" + name, "--fleet-ttl", str(TTL_S), state=self.states[name])
+
+    def __getitem__(self, name):
+        return self.daemons[name]
+
+    def url(self, name):
+        return self.daemons[name].url("")
+
+    def cli(self, name, session=None, **env):
+        """gpubuf of that node, by its URL."""
+        return Cli(self.url(name), session, **({"GPUBUF_TOKEN": self.tokens[name]} if self.tokens else {}), **env)
+
+    def fleet_cli(self, session=None, names="abc"):
+        """gpubuf with GPUBUF_FLEET, and the token of the first."""
+        return Cli(None, session, GPUBUF_FLEET=",".join(map(self.url, names)), **({"GPUBUF_TOKEN": self.tokens[names[0]]} if self.tokens else {}))
+
+    def state_of(self, name):
+        return self.cli(name).json("fleet")["state"]
+
+    def joined(self):
+        return all(self.state_of(name) == "joined" for name in self.daemons) and all(
+            n["alive"] for n in self.cli("a").json("fleet", "nodes"))
+
+    def end(self):
+        for daemon in self.daemons.values():
+            if daemon.process.poll() is None:
+                daemon.stop()
+            daemon.clean()
+        self.etcd.end()
+        for folder in self.states.values():
+            shutil.rmtree(folder)
