@@ -192,7 +192,7 @@ def test_preconditions(start):
 def test_a_key_under_way(start, tmp_path):
     """409 with Retry-After: another process holds the database's lock, so that the first request does not end."""
     d = start(state=str(tmp_path))
-    keyed = [op for op in operations(d) if op.keyed]
+    keyed = [op for op in operations(d) if op.keyed and not op.route.startswith("/v1/fleet/")]  # without a fleet nothing is begun: test_fleet_api
     assert len(keyed) > 20
     database = sqlite3.connect(next(tmp_path.glob("*.db")), isolation_level=None)
     database.execute("BEGIN IMMEDIATE")

@@ -2,12 +2,14 @@
 import json
 import os
 import re
+import select
+import sqlite3
 import urllib.parse
 
 import pytest
 from conform import interface
 from directory import Fleet, state_of
-from harness import DATA, Daemon, until
+from harness import DATA, PATIENCE_S, Daemon, until
 from test_access import token
 from test_every import operations
 
@@ -252,6 +254,27 @@ def test_place(nodes):
     ask(c, "POST", "/v1/fleet/sessions", {"name": "other"}, key).problem(422, "idempotency_key_reused")
     for d, name in ((a, "put"), (next(x for x in nodes if x.name == one.json()["node"]), "keyed")):
         ask(d, "DELETE", f"/v1/sessions/{name}").expect(204)
+
+
+def test_a_key_under_way(nodes):
+    """409 with Retry-After: another process holds the database's lock, so that the reply of the first is not kept."""
+    a, _, c = nodes
+    database = sqlite3.connect(os.path.join(c.state, "gpubufd.db"), isolation_level=None)
+    database.execute("BEGIN IMMEDIATE")
+    body = json.dumps({"name": "locked", "select": {"site": "x"}}).encode()
+    with c.raw() as first, c.raw() as second:
+        for r in (first, second):
+            r.request("POST", "/v1/fleet/sessions", ["Content-Type: application/json", "Idempotency-Key: locked"], body)
+        heard = select.select([first.sock, second.sock], [], [], PATIENCE_S)[0]
+        early, late = (first, second) if first.sock in heard else (second, first)
+        reply = early.reply()
+        interface(c).check("POST", "/v1/fleet/sessions", reply)
+        reply.problem(409, "idempotency_key_in_use")
+        assert int(reply.headers["Retry-After"]) >= 1
+        database.execute("ROLLBACK")
+        database.close()
+        late.reply().expect(201)
+    ask(a, "DELETE", "/v1/sessions/locked").expect(204)
 
 
 def test_drain(nodes):
