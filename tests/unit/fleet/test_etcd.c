@@ -14,9 +14,19 @@
 #include "fleet_fixture.h"
 #include "gb_test.h"
 
-static pid_t server;
-static char url[64];
-static char dir[] = "/tmp/gb-etcd-XXXXXX";
+#define MEMBERS 3
+
+/* One etcd of a cluster. */
+struct member {
+    pid_t pid;
+    char url[64];
+    char peer[64];
+};
+
+static struct member members[MEMBERS];
+static int member_count;
+static char endpoints[256];
+static char dir[32];
 static struct node a;
 static struct node b;
 
@@ -35,43 +45,72 @@ static int free_port(void) {
     return ntohs(address.sin_port);
 }
 
-static void start_etcd(void) {
-    char peer[64];
+static void start_member(int i) {
+    char name[16];
+    char data[64];
+    char cluster[512] = "";
+    int k;
 
-    server = fork();
-    if (server == 0) {
+    for (k = 0; k < member_count; k++)
+        snprintf(cluster + strlen(cluster), sizeof(cluster) - strlen(cluster), "%sm%d=%s", k > 0 ? "," : "", k,
+                 members[k].peer);
+    snprintf(name, sizeof(name), "m%d", i);
+    snprintf(data, sizeof(data), "%s/%d", dir, i);
+    members[i].pid = fork();
+    if (members[i].pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        snprintf(peer, sizeof(peer), "http://127.0.0.1:%d", free_port());
         ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr));
-        execlp("etcd", "etcd", "--data-dir", dir, "--listen-client-urls", url, "--advertise-client-urls", url,
-               "--listen-peer-urls", peer, "--unsafe-no-fsync", NULL);
+        execlp("etcd", "etcd", "--name", name, "--data-dir", data, "--listen-client-urls", members[i].url,
+               "--advertise-client-urls", members[i].url, "--listen-peer-urls", members[i].peer,
+               "--initial-advertise-peer-urls", members[i].peer, "--initial-cluster", cluster, "--unsafe-no-fsync",
+               NULL);
         _exit(127);
     }
 }
 
-static void stop_etcd(void) {
-    kill(server, SIGKILL);
-    waitpid(server, NULL, 0);
+static void stop_member(int i) {
+    kill(members[i].pid, SIGKILL);
+    waitpid(members[i].pid, NULL, 0);
 }
 
 /* The fixture's own etcd is there too, unused. */
-static void setup(void) {
-    struct gb_fleet_config config = {.fleet = "main", .endpoints = url};
+static void start(int count) {
+    struct gb_fleet_config config = {.fleet = "main", .endpoints = endpoints};
     char uuid[40];
+    int i;
 
     fleet_setup();
+    strcpy(dir, "/tmp/gb-etcd-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(dir));
-    snprintf(url, sizeof(url), "http://127.0.0.1:%d", free_port());
-    start_etcd();
-    while (gb_fleet_init(&config, uuid, &err) < 0) /* until it answers */
+    member_count = count;
+    endpoints[0] = '\0';
+    for (i = 0; i < count; i++) {
+        snprintf(members[i].url, sizeof(members[i].url), "http://127.0.0.1:%d", free_port());
+        snprintf(members[i].peer, sizeof(members[i].peer), "http://127.0.0.1:%d", free_port());
+        snprintf(endpoints + strlen(endpoints), sizeof(endpoints) - strlen(endpoints), "%s%s", i > 0 ? "," : "",
+                 members[i].url);
+    }
+    for (i = 0; i < count; i++)
+        start_member(i);
+    while (gb_fleet_init(&config, uuid, &err) < 0) /* until they answer */
         err = GB_ERROR_INIT;
     ck_assert_int_eq(gb_fleet_init(&config, uuid, &err), 1);
 }
 
+static void setup(void) {
+    start(1);
+}
+
+static void setup_cluster(void) {
+    start(MEMBERS);
+}
+
 static void teardown(void) {
     char command[64];
+    int i;
 
-    stop_etcd();
+    for (i = 0; i < member_count; i++)
+        stop_member(i);
     snprintf(command, sizeof(command), "rm -rf %s", dir);
     ck_assert_int_eq(system(command), 0);
     fleet_teardown();
@@ -80,7 +119,7 @@ static void teardown(void) {
 static void open_node(struct node *node, const char *name, uint64_t uuid, unsigned ttl_s) {
     struct gb_fleet_config config = config_of(node, name, uuid);
 
-    config.endpoints = url;
+    config.endpoints = endpoints;
     config.ttl_s = ttl_s;
     node_open_with(node, &config);
 }
@@ -169,13 +208,13 @@ START_TEST(etcd_is_killed_and_comes_back) {
     node_wait(&a, GB_FLEET_JOINED);
     ck_assert_int_eq(register_session(&a, "s", &made), GB_OK);
     ck_assert_int_eq(find_session(&a, "s", false, NULL), GB_OK);
-    stop_etcd();
+    stop_member(0);
     node_wait(&a, GB_FLEET_ALONE);
     ck_assert_int_eq(find_session(&a, "s", false, &find), GB_OK);
     ck_assert(find.stale);
     ck_assert_int_eq(register_session(&a, "t", NULL), GB_ERR_DIRECTORY_UNAVAILABLE);
     gb_fleet_unregister(a.fleet, &made.session.name, made.session.claim);
-    start_etcd();
+    start_member(0);
     node_wait(&a, GB_FLEET_JOINED);
     while (find_session(&a, "s", true, NULL) != GB_ERR_SESSION_NOT_FOUND)
         ;
@@ -202,6 +241,45 @@ START_TEST(a_killed_process_comes_back) {
 }
 END_TEST
 
+START_TEST(without_a_majority_look_ups_go_on) {
+    struct gb_fleet_find find;
+    struct asked asked;
+
+    open_node(&a, "a", NODE_UUID, 3);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert_int_eq(register_session(&a, "s", NULL), GB_OK);
+    stop_member(_i);
+    stop_member((_i + 1) % MEMBERS);
+    node_wait(&a, GB_FLEET_ALONE);
+    ck_assert_int_eq(find_session(&a, "s", false, &find), GB_OK);
+    ck_assert(!find.stale); /* the member that is left has said so */
+    ck_assert_int_eq(find_session(&a, "t", false, NULL), GB_ERR_DIRECTORY_UNAVAILABLE);
+    ck_assert_int_eq(register_session(&a, "t", NULL), GB_ERR_DIRECTORY_UNAVAILABLE);
+    asked_init(&asked);
+    gb_fleet_list_nodes(a.fleet, &asked.nodes);
+    ck_assert_int_eq(asked_wait(&asked), GB_OK);
+    ck_assert_uint_eq(asked.nodes.count, 1);
+    free(asked.nodes.items);
+    start_member(_i);
+    start_member((_i + 1) % MEMBERS);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert_int_eq(find_session(&a, "t", true, NULL), GB_ERR_SESSION_NOT_FOUND);
+    node_close(&a);
+}
+END_TEST
+
+START_TEST(the_loss_of_one_member_is_not_felt) {
+    open_node(&a, "a", NODE_UUID, 6);
+    node_wait(&a, GB_FLEET_JOINED);
+    stop_member(_i);
+    while (register_session(&a, "s", NULL) == GB_ERR_DIRECTORY_UNAVAILABLE) /* until there is a leader */
+        ;
+    ck_assert_int_eq(find_session(&a, "s", true, NULL), GB_OK);
+    start_member(_i);
+    node_close(&a);
+}
+END_TEST
+
 static TCase *tcase;
 
 static void add(const TTest *test, int times) {
@@ -220,6 +298,14 @@ int main(void) {
         add(a_twin_is_a_duplicate, 2);
         add(etcd_is_killed_and_comes_back, 1);
         add(a_killed_process_comes_back, 2);
+    }
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("cluster");
+    tcase_add_checked_fixture(tcase, setup_cluster, teardown);
+    tcase_set_timeout(tcase, 120);
+    if (is_installed()) {
+        add(without_a_majority_look_ups_go_on, MEMBERS);
+        add(the_loss_of_one_member_is_not_felt, MEMBERS);
     }
     suite_add_tcase(suite, tcase);
     return gb_test_run(suite);
