@@ -145,17 +145,28 @@ static void put(struct gb_cli *cli, const struct verb *verb, json_t *answers) {
     }
 }
 
-/* The exit status. The first that differs is named, unless the JSON says it. */
-static int judge(struct gb_cli *cli, json_t *answers) {
+/* What failed of an answer; NULL: nothing. */
+static const char *failure(const struct verb *verb, json_t *answer) {
+    if (json_is_false(json_object_get(answer, "match")))
+        return "does not have the bytes that were put into it";
+    if (verb->run == restore && gb_cli_number(answer, "skipped_buffers") > 0)
+        return "is restored, and not all of it could be loaded";
+    return NULL;
+}
+
+/* The exit status. The first that failed is named, unless the JSON says it. */
+static int judge(struct gb_cli *cli, const struct verb *verb, json_t *answers) {
     json_t *answer;
     size_t i;
 
     json_array_foreach(answers, i, answer) {
-        if (json_is_false(json_object_get(answer, "match")))
-            return cli->options.json
-                       ? GB_CLI_FAILED
-                       : gb_cli_refused(cli, GB_CLI_FAILED, "%s does not have the bytes that were put into it",
-                                        gb_cli_text(answer, "name"));
+        const char *what = failure(verb, answer);
+
+        if (what != NULL && cli->options.json)
+            return GB_CLI_FAILED;
+        if (what != NULL)
+            return gb_cli_refused(cli, GB_CLI_FAILED, "%s %s",
+                                  gb_cli_text(answer, verb->run == restore ? "checkpoint" : "name"), what);
     }
     return GB_CLI_DONE;
 }
@@ -177,7 +188,7 @@ static int run(struct gb_cli *cli, const struct verb *verb, int argc, char **arg
     }
     if (rc == GB_CLI_DONE) {
         put(cli, verb, answers);
-        rc = judge(cli, answers);
+        rc = judge(cli, verb, answers);
     }
     json_decref(answers);
     return rc;

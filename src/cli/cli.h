@@ -111,6 +111,9 @@ json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action
 /* Prints an array of such answers. */
 void gb_cli_put_swept(json_t *answers);
 
+/* Nothing failed: what was skipped has no place but memory. */
+bool gb_cli_swept_all(json_t *answers);
+
 /* Takes the whole terminal, without echo and lines, and gives it back; top's and the signals'. */
 void gb_cli_terminal_take(struct gb_cli *cli);
 void gb_cli_terminal_give_back(struct gb_cli *cli);

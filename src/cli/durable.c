@@ -143,6 +143,33 @@ json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action
     return answer;
 }
 
+bool gb_cli_swept_all(json_t *answers) {
+    json_t *answer;
+    json_t *skip;
+    size_t i;
+    size_t k;
+
+    json_array_foreach(answers, i, answer) {
+        json_array_foreach(json_object_get(answer, "skipped"), k, skip) {
+            if (strcmp(gb_cli_text(skip, "code"), "invalid_argument") != 0)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* What has no place outside memory is no failure. */
+static void say_why(json_t *skips) {
+    json_t *skip;
+    size_t i;
+
+    json_array_foreach(skips, i, skip) {
+        bool stays = strcmp(gb_cli_text(skip, "code"), "invalid_argument") == 0;
+
+        json_object_set_new(skip, "why", json_string(stays ? "stays in memory" : gb_cli_text(skip, "code")));
+    }
+}
+
 void gb_cli_put_swept(json_t *answers) {
     static const struct gb_cli_column columns[] = {
         {"SESSION", "session", GB_CLI_FORM_TEXT},
@@ -152,7 +179,7 @@ void gb_cli_put_swept(json_t *answers) {
     };
     static const struct gb_cli_column skipped[] = {
         {"SKIPPED", "buffer", GB_CLI_FORM_TEXT},
-        {"WHY", "code", GB_CLI_FORM_TEXT},
+        {"WHY", "why", GB_CLI_FORM_TEXT},
     };
     json_t *answer;
     size_t i;
@@ -163,6 +190,7 @@ void gb_cli_put_swept(json_t *answers) {
 
         if (json_array_size(names) == 0)
             continue;
+        say_why(names);
         putchar('\n');
         gb_cli_table(stdout, skipped, sizeof skipped / sizeof skipped[0], names);
     }

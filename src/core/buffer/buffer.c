@@ -289,6 +289,7 @@ static struct gb_content *clear(struct gb_session *session, struct gb_buffer *bu
 struct gb_content *gb_buffer_clear_locked(struct gb_session *session, struct gb_buffer *buffer) {
     gb_idlist_take(&session->buffers_by_id, buffer->id);
     buffer->id = 0;
+    buffer->sweep = 0;
     return clear(session, buffer);
 }
 

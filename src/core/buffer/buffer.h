@@ -36,6 +36,8 @@ struct gb_buffer {
     struct gb_load *load;               /* brings them into memory, or failed to; core->loads' own. NULL: none */
     bool behind;                        /* its bytes are to be stored within the lag */
     bool leaving;                       /* its bytes are chosen to leave memory, to make room for others */
+    uint64_t sweep;                     /* the loads of many that it is of (durable.h); 0: none under way */
+    bool swept;                         /* its load is over */
     uint64_t since_ns;                  /* when its bytes came into memory or left it; 0: before this process */
     uint64_t used_ns;                   /* when they were read or written last */
     struct gb_fifo_lock fifo;

@@ -15,7 +15,7 @@
 /* How long the reason of a failure is told to those that wanted the bytes meanwhile. */
 #define TELL_NS GB_NS_PER_S
 
-/* How long a load waits for memory that others are about to free. */
+/* How long a load waits for memory that others are about to free. One of many does not: the others have the memory. */
 #define WAIT_MS 10000
 
 /* Bytes that come back within this time had better stayed. */
@@ -259,8 +259,7 @@ static struct gb_upload *make_upload(struct job *job, struct gb_upload_params *p
 }
 
 static int begin(struct job *job, struct gb_error *err) {
-    struct gb_upload_params p = {
-        .session = job->session, .fresh = true, .wait_ms = WAIT_MS, .asked_before = true, .waker = {wake, job}};
+    struct gb_upload_params p = {.session = job->session, .fresh = true, .asked_before = true, .waker = {wake, job}};
     struct gb_buffer *b;
 
     gb_disks_point(job->session->core, GB_DISK_OP_load);
@@ -272,6 +271,7 @@ static int begin(struct job *job, struct gb_error *err) {
     pthread_mutex_lock(&job->session->lock);
     b = gb_buffer_find_locked(job->session, &job->name, NULL);
     p.to_device_side = job->block || (b && b->rec.mirrored);
+    p.wait_ms = b && b->sweep > 0 ? 0 : WAIT_MS;
     pthread_mutex_unlock(&job->session->lock);
     job->upload = make_upload(job, &p, err);
     if (!job->upload)
@@ -412,6 +412,18 @@ int gb_durable_want(struct gb_session *session, struct gb_buffer *b, struct gb_e
     b->load->waiting += err != NULL;
     return gb_error_set(err, GB_ERR_NOT_LOADED, "the bytes of \"%s\" are not in memory and are being loaded; try again",
                         b->name);
+}
+
+uint64_t gb_sweep_number(struct gb_core *core) {
+    return atomic_fetch_add(&core->loads->sweeps, 1) + 1;
+}
+
+void gb_sweep_leave_locked(struct gb_buffer *b) {
+    b->sweep = 0;
+    if (!b->load || !b->load->failed)
+        return;
+    gb_load_unref_locked(b->load);
+    b->load = NULL;
 }
 
 int gb_buffer_load(struct gb_core *core, const struct gb_locator *at, struct gb_buffer_rec *ret, struct gb_error *err) {

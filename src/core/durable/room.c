@@ -110,6 +110,20 @@ static void look_at(struct gb_victims *victims, struct gb_session *s, const stru
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Of the load that asks. */
+static uint64_t sweep_of(const struct gb_content *content) {
+    const struct gb_buffer *b;
+    uint64_t sweep;
+
+    if (!content || !content->buffer)
+        return 0;
+    pthread_mutex_lock(&content->session->lock);
+    b = gb_map_get(&content->session->buffers, content->buffer);
+    sweep = b && b->load ? b->sweep : 0;
+    pthread_mutex_unlock(&content->session->lock);
+    return sweep;
+}
+
 static void collect(struct gb_core *core, const struct gb_room_ask *ask, struct gb_victims *victims) {
     struct gb_error unused = GB_ERROR_INIT;
     bool disk = gb_disk_state_of(core->config.disk, &unused) == GB_DISK_READY;
@@ -132,6 +146,7 @@ static void choose(struct gb_task *task) {
     struct gb_victims victims = {.count = 0};
     size_t i;
 
+    ask->sweep = sweep_of(ask->content);
     collect(ask->device->core, ask, &victims);
     ask->evictable = victims.bytes + victims.later;
     ask->later = ask->evictable >= ask->bytes && victims.bytes < ask->bytes;

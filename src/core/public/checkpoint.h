@@ -80,7 +80,7 @@ struct gb_restore_params {
     struct gb_name prefix; /* goes before the names of the buffers; "": none */
     struct gb_checkpoint_names names;
     bool replace; /* buffers of those names; else they are refused */
-    bool eager;   /* the bytes are loaded before the call ends */
+    bool eager;   /* the bytes are loaded before the call ends, as by gb_session_load */
     bool has_device;
     int device;
 };
@@ -91,7 +91,7 @@ struct gb_restore_call {
     uint64_t buffers;
     uint64_t bytes;
     uint64_t replaced;
-    uint64_t loaded;
+    uint64_t loaded;  /* and in memory at the end */
     uint64_t skipped; /* that were restored, and not loaded */
     size_t told;
     struct gb_sweep_skip tell[GB_SWEEP_TOLD];

@@ -45,7 +45,7 @@ struct gb_sweep_skip {
 struct gb_sweep_call {
     struct gb_call base;
     enum gb_spill to; /* set before gb_session_evict */
-    uint64_t buffers; /* that have moved */
+    uint64_t buffers; /* that have moved; of loads, those that are in memory at their end */
     uint64_t bytes;
     uint64_t skipped;
     size_t told; /* of those skipped, the first ones */
@@ -53,7 +53,9 @@ struct gb_sweep_call {
 };
 
 /* As gb_buffer_evict_to, with call->to, and gb_buffer_load, for all buffers of the session whose names begin with the
- * prefix. A session that sleeps so takes no memory. Errors: SESSION_NOT_FOUND. */
+ * prefix. A session that sleeps so takes no memory. Loads make room at the cost of other buffers alone: those that do
+ * not fit are skipped with OUT_OF_MEMORY or QUOTA_EXCEEDED, and with NOT_LOADED those that have left again meanwhile.
+ * Errors: SESSION_NOT_FOUND. */
 void gb_session_evict(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
                       struct gb_sweep_call *call);
 void gb_session_load(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,

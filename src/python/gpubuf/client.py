@@ -19,7 +19,7 @@ from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, 
 from ._feed import Feed
 from ._transport import Progress, Transport
 from .adoption import Adoption, offer_of, open_adoption, shared_array
-from .errors import BadArgument, BadType, BufferBusy, NotLoaded, TimedOut
+from .errors import BadArgument, BadType, BufferBusy, NotLoaded, TimedOut, error_of
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
 from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Scrub, Storage, Stored, Verified
@@ -331,11 +331,12 @@ class Client(Checkpointing):
     @contextmanager
     def awake(self, prefix: Optional[str] = None) -> Iterator["Client"]:
         """``with client.awake("llama."): ...`` brings the bytes of the session's buffers into memory, or of those whose names begin with
-        prefix, and takes them out of memory at the end. It raises the error of the first buffer that could not be loaded, and takes the others
-        out again."""
+        prefix, and takes them out of memory at the end. It raises the error of the first buffer that could not be loaded, as one that does
+        not fit beside the others, and takes the others out again."""
         try:
             for skipped in self.sessions.load(prefix=prefix)["skipped"]:
-                self.load(skipped["buffer"])
+                detail = f"the bytes of \"{skipped['buffer']}\" could not be brought into memory beside those of the others"
+                raise error_of(0, {"code": skipped["code"], "detail": detail})
             yield self
         finally:
             self.sessions.evict(prefix=prefix)
