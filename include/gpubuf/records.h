@@ -155,6 +155,7 @@ struct gpubuf_buffer {
     char durability[8];         /* none, behind, sync */
     uint64_t stored_generation; /* whose bytes are on disk for good; 0: no generation's are */
     char tier[8];               /* where a read gets the bytes from: device, host, disk; "": they are lost */
+    bool damaged;               /* the bytes on disk were found damaged or missing */
 };
 
 /* Of gpubuf_buffer_store(). */

@@ -26,10 +26,12 @@ static const struct gb_cli_column buffer_columns[] = {
     {"TIER", "tier", GB_CLI_FORM_TEXT},
     {"SPILL", "spill", GB_CLI_FORM_TEXT},
     {"RESIDENT", "resident", GB_CLI_FORM_FLAG},
+    {"DAMAGED", "damaged", GB_CLI_FORM_FLAG},
 };
 
-#define ROOM_COLUMNS 2 /* the last of them; left out where all buffers have the defaults */
-#define DISK_COLUMNS 3 /* those before; left out together with them where no buffer is durable or on disk */
+#define DAMAGE_COLUMNS 1 /* the last of them; left out where no bytes on disk are damaged */
+#define ROOM_COLUMNS 2   /* those before; left out together with them where all buffers have the defaults */
+#define DISK_COLUMNS 3   /* those before; left out together with them where no buffer is durable or on disk */
 
 int gb_cli_buffer_target(struct gb_cli *cli, const char *text, const char *action, char *ret) {
     struct gb_cli_name name;
@@ -61,14 +63,19 @@ static bool is_resident(json_t *buffer) {
 static size_t columns_of(json_t *buffers) {
     size_t count = sizeof buffer_columns / sizeof buffer_columns[0];
     bool disk = false;
+    bool room = false;
     json_t *buffer;
     size_t i;
 
     json_array_foreach(buffers, i, buffer) {
-        if (spills(buffer) || is_resident(buffer))
+        if (json_is_true(json_object_get(buffer, "damaged")))
             return count;
+        room |= spills(buffer) || is_resident(buffer);
         disk |= is_durable(buffer) || strcmp(gb_cli_text(buffer, "tier"), "disk") == 0;
     }
+    count -= DAMAGE_COLUMNS;
+    if (room)
+        return count;
     return count - ROOM_COLUMNS - (disk ? 0 : DISK_COLUMNS);
 }
 

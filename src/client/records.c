@@ -170,6 +170,7 @@ int gbc_record_buffer(const json_t *o, void *ret) {
     TEXT(durability);
     U64(stored_generation);
     TEXT(tier);
+    BOOL(damaged);
     return NAMED(name);
 }
 

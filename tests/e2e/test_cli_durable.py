@@ -40,6 +40,36 @@ def live(start, tmp_path):
     return Lives(start, tmp_path / "state")
 
 
+# --- damage ---------------------------------------------------------------------------------------------------------------
+def spoil(state, text):
+    """Another byte in the file that has the text in its header."""
+    (path,) = [path for path in files(state) if text in open(path, "rb").read(4096)]
+    with open(path, "r+b") as f:
+        f.seek(-1, os.SEEK_END)
+        byte = f.read(1)
+        f.seek(-1, os.SEEK_END)
+        f.write(bytes([byte[0] ^ 1]))
+
+
+def test_a_scrub_names_what_is_damaged(live):
+    cli = live()
+    for name in ("a", "b"):
+        cli("put", "-", name, "--raw", "--durability", "sync", input=FILE).expect()
+    assert "DAMAGED" not in cli("ls").expect().out
+    spoil(live.state, b'"a"')
+    said = cli("storage", "scrub", "--rate", "1G").expect().out  # memory has the bytes
+    assert "damaged: 1\nhealed: 1\n" in said and said.endswith("SESSION  DAMAGED  WHY              HEALED\ndefault  a        content_damaged  yes\n"), said
+    cli = live()
+    spoil(live.state, b'"b"')
+    said = cli("storage", "scrub", "--rate", "1G").expect(FAILED)
+    assert "default  b        content_damaged" in said.out and "1 damaged files could not be written again from memory" in said.err
+    assert [row["buffer"] for row in cli("--json", "storage", "scrub").expect(FAILED).json()["found"]] == ["b"]
+    assert {name: row["DAMAGED"] for name, row in rows(cli).items()} == {"a": "-", "b": "yes"}
+    assert "damaged: true\n" in cli("info", "b").expect().out
+    assert "from 65536 to" in cli("storage", "scrub", "--rate", "1").expect(FAILED).err
+    cli("storage", "--rate", "x").expect(USAGE)
+
+
 # --- put, create, set ---------------------------------------------------------------------------------------------------
 def test_a_durable_upload_outlives_the_daemon(live, tmp_path):
     cli = live()

@@ -190,7 +190,7 @@ def test_a_flipped_bit_of_the_bytes(lives, block):
         load(d, "x").problem(410, "content_damaged")
         event = feed.find("buffer.damaged")
     assert event["buffer"] == "x" and event["generation"] == 1
-    until("the log tells", lambda: "storage: stored bytes did not have their checksum" in d.log())
+    until("the log tells", lambda: "storage: 1 files were found damaged or missing, 1 in all" in d.log())
     load(d, "x").problem(410, "content_damaged")
     others_are_well(d)
     assert d.put("x", payload(SIZE, 7)).expect(200).json()["generation"] == 2

@@ -50,6 +50,7 @@ void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec 
     strcpy(ret->stream.s, gb_text_s(kept->stream));
     ret->labels = kept->labels;
     gb_buffer_look_sides_locked(buffer, ret->sides);
+    ret->damaged = buffer->stored && atomic_load(&buffer->stored->damaged);
     ret->in_host = kept->state == GB_BUFFER_STORED && buffer->stored && buffer->stored->block;
 }
 

@@ -342,6 +342,7 @@ static int step(struct job *job, struct gb_error *err) {
         if (r <= 0)
             return r;
         job->ended = true;
+        gb_stored_note_whole(job->stored);
         if (gb_upload_end(job->upload, err) < 0)
             return -1;
     }

@@ -35,6 +35,8 @@ struct gb_scrubber {
     bool healing;
     struct gb_pace pace;
     struct gb_scrub_numbers numbers;
+    size_t told; /* of the pass */
+    struct gb_scrub_find tell[GB_SCRUB_TOLD];
     struct waiter *waiters;
     uint64_t tried_ns; /* the housekeeper's alone */
 };
@@ -83,7 +85,7 @@ static int stopping(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_DRAINING, "the daemon is stopping");
 }
 
-static int read_block(struct gb_core *core, const struct gb_stored *stored, struct gb_disk_reader *file, size_t index,
+static int read_block(struct gb_core *core, struct gb_stored *stored, struct gb_disk_reader *file, size_t index,
                       unsigned char *room, struct gb_error *err) {
     uint64_t at = (uint64_t)index * GB_STORED_BLOCK_BYTES;
     uint64_t left = stored->rec.bytes - at;
@@ -101,7 +103,7 @@ static int read_block(struct gb_core *core, const struct gb_stored *stored, stru
     return wait_for_pace(scrubber, n) ? 0 : stopping(err);
 }
 
-static int read_file(struct gb_core *core, const struct gb_stored *stored, unsigned char *room, struct gb_error *err) {
+static int read_file(struct gb_core *core, struct gb_stored *stored, unsigned char *room, struct gb_error *err) {
     size_t count = gb_stored_block_count(stored->rec.bytes);
     struct gb_disk_reader *file = NULL;
     size_t i;
@@ -136,8 +138,9 @@ static void healed(void *arg) {
     pthread_mutex_unlock(&scrubber->lock);
 }
 
-/* An end of the daemon is not held up: the call ends by itself. */
-static void heal(struct gb_session *session, const struct gb_name *name, struct gb_stored *stored) {
+/* An end of the daemon is not held up: the call ends by itself. find NULL: one of those that are not told. */
+static void heal(struct gb_session *session, const struct gb_name *name, struct gb_stored *stored,
+                 struct gb_scrub_find *find) {
     struct gb_scrubber *scrubber = session->core->scrubber;
     struct gb_buffer_call *call = gb_call_new(sizeof(*call), healed, scrubber);
 
@@ -151,15 +154,31 @@ static void heal(struct gb_session *session, const struct gb_name *name, struct 
     if (!scrubber->healing && call->base.error.code == GB_OK) {
         scrubber->numbers.pass.healed++;
         scrubber->numbers.healed++;
+        if (find)
+            find->healed = true;
     }
     pthread_mutex_unlock(&scrubber->lock);
     gb_call_unref(&call->base);
+}
+
+static struct gb_scrub_find *note_find_locked(struct gb_scrubber *scrubber, const struct gb_session *session,
+                                              const struct gb_name *name, const struct gb_error *error) {
+    struct gb_scrub_find *find = &scrubber->tell[scrubber->told];
+
+    scrubber->numbers.pass.damaged++;
+    scrubber->numbers.damaged++;
+    if (scrubber->told == GB_SCRUB_TOLD)
+        return NULL;
+    *find = (struct gb_scrub_find){session->name, *name, error->code, false};
+    scrubber->told++;
+    return find;
 }
 
 /* Bytes that were replaced meanwhile do not matter any more. */
 static void found_damage(struct gb_session *session, const struct gb_name *name, struct gb_stored *stored,
                          const struct gb_error *error) {
     struct gb_scrubber *scrubber = session->core->scrubber;
+    struct gb_scrub_find *find;
     const struct gb_buffer *b;
     bool in_memory = false;
     bool current;
@@ -169,18 +188,17 @@ static void found_damage(struct gb_session *session, const struct gb_name *name,
     current = b && b->stored == stored;
     if (current) {
         in_memory = b->rec.state == GB_BUFFER_READY && b->rec.generation == stored->rec.generation;
-        atomic_store(&stored->damaged, true);
+        gb_stored_note_damage(stored);
     }
     pthread_mutex_unlock(&session->lock);
     if (!current)
         return;
     pthread_mutex_lock(&scrubber->lock);
-    scrubber->numbers.pass.damaged++;
-    scrubber->numbers.damaged++;
+    find = note_find_locked(scrubber, session, name, error);
     pthread_mutex_unlock(&scrubber->lock);
     gb_damage_tell(session, name, stored, error, false);
     if (in_memory)
-        heal(session, name, stored);
+        heal(session, name, stored, find);
 }
 
 /* Returns -1 if the pass is to end. */
@@ -197,7 +215,9 @@ static int scrub_file(struct gb_session *session, const struct gb_name *name, st
     scrubber->numbers.pass.files++;
     scrubber->numbers.pass.skipped += r < 0 && !gb_damage_is(&why);
     pthread_mutex_unlock(&scrubber->lock);
-    if (r < 0 && gb_damage_is(&why))
+    if (r == 0)
+        gb_stored_note_whole(stored);
+    else if (gb_damage_is(&why))
         found_damage(session, name, stored, &why);
     return 0;
 }
@@ -246,12 +266,22 @@ static int pass(struct gb_core *core, unsigned char *room, struct gb_error *err)
     return r;
 }
 
-static void finish_calls(struct waiter *waiter, const struct gb_scrub_pass *pass, const struct gb_error *error) {
+/* Under the scrubber's lock: what was found is its own. */
+static void fill_calls_locked(const struct gb_scrubber *scrubber) {
+    const struct waiter *waiter;
+
+    for (waiter = scrubber->waiters; waiter; waiter = waiter->next) {
+        waiter->call->pass = scrubber->numbers.pass;
+        waiter->call->told = scrubber->told;
+        memcpy(waiter->call->tell, scrubber->tell, scrubber->told * sizeof(scrubber->tell[0]));
+    }
+}
+
+static void finish_calls(struct waiter *waiter, const struct gb_error *error) {
     struct waiter *next;
 
     for (; waiter; waiter = next) {
         next = waiter->next;
-        waiter->call->pass = *pass;
         gb_call_finish(&waiter->call->base, error);
         free(waiter);
     }
@@ -260,7 +290,6 @@ static void finish_calls(struct waiter *waiter, const struct gb_scrub_pass *pass
 /* error NULL: the pass came to its end. The scrubber is not touched after its lock is given back. */
 static void end(struct gb_core *core, const struct gb_error *error) {
     struct gb_scrubber *scrubber = core->scrubber;
-    struct gb_scrub_pass pass;
     struct waiter *waiters;
 
     if (!error)
@@ -269,11 +298,11 @@ static void end(struct gb_core *core, const struct gb_error *error) {
     scrubber->numbers.running = false;
     if (!error)
         scrubber->numbers.last_ended_us = gb_wall_us();
-    pass = scrubber->numbers.pass;
+    fill_calls_locked(scrubber);
     waiters = scrubber->waiters;
     scrubber->waiters = NULL;
     pthread_mutex_unlock(&scrubber->lock);
-    finish_calls(waiters, &pass, error);
+    finish_calls(waiters, error);
     gb_core_leave(core);
 }
 
@@ -313,6 +342,7 @@ static int begin_locked(struct gb_core *core, uint64_t rate, struct gb_error *er
     gb_core_enter(core);
     scrubber->pace = (struct gb_pace){.rate = rate > 0 ? rate : core->config.scrub_rate};
     scrubber->numbers.pass = (struct gb_scrub_pass){.began_us = gb_wall_us()};
+    scrubber->told = 0;
     scrubber->numbers.running = scrubber->numbers.known = true;
     if (gb_thread_start(&scrubber->thread, "gb-scrub", run, core, err) == 0) {
         scrubber->made = true;

@@ -90,10 +90,12 @@ static int look_at_disk(struct found *found, struct gb_error *err) {
     for (i = 0; i < found->strays.count; i++) {
         const struct gb_disk_name *name = found->strays.items[i].value;
 
-        if (name->generation == 0) /* of an upload that broke off */
+        if (name->generation == 0) { /* of an upload that broke off */
             gb_disk_remove(disk, name);
-        else
-            gb_disk_set_aside(disk, name, false);
+            continue;
+        }
+        gb_disk_set_aside(disk, name, false);
+        found->core->found.orphans++;
     }
     return 0;
 }
@@ -186,6 +188,7 @@ static int roll_back(struct gb_session *s, struct found *found, struct gb_stored
     notice.generation = rec->generation;
     notice.bytes = rec->bytes;
     gb_notice_post(s->core, &notice);
+    s->core->found.rolled_back++;
     return rolled_back_add(found->rolled, rec, stored) < 0 ? gb_no_memory(err) : 0;
 }
 
@@ -195,6 +198,7 @@ static int restore_stored(struct gb_session *s, struct found *found, struct gb_b
     struct gb_stored *stored = stored_of(&found->stored, rec->id);
 
     *ret = stored && rec->durability != GB_DURABILITY_NONE && (found->all_there || stored->found);
+    s->core->found.missing += stored && !*ret && rec->durability != GB_DURABILITY_NONE;
     if (!*ret)
         return 0;
     if (rec->generation != stored->rec.generation && roll_back(s, found, stored, rec, err) < 0)
@@ -407,9 +411,14 @@ static int load_records(struct gb_core *core, struct gb_error *err) {
         rolled_back_free(rolled);
         return -1;
     }
+    core->found.lost = atomic_load(&core->lost_buffers);
     note_lost(core);
     write_rolled_back(rolled);
     return 0;
+}
+
+void gb_core_found(struct gb_core *core, struct gb_core_found *ret) {
+    *ret = core->found;
 }
 
 int gb_core_restore(struct gb_core *core, struct gb_error *err) {

@@ -22,7 +22,7 @@ from .adoption import Adoption, offer_of, open_adoption, shared_array
 from .errors import BadArgument, BadType, BufferBusy, NotLoaded, TimedOut, error_of
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
-from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Scrub, Storage, Stored, Verified
+from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Scrubbed, Storage, Stored, Verified
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 LOADS_MAX = 3  # loads of one put: the buffer may have to leave memory again before the bytes come
@@ -472,9 +472,10 @@ class Client(Checkpointing):
         """The folder of the bytes of durable buffers: its state, its room, and what was written and loaded. Needs scope admin."""
         return cast(Storage, self._get(path_of("storage")))
 
-    def scrub(self) -> Scrub:
-        """Reads all files of that folder to find damage, and returns at the end. Needs scope admin."""
-        return cast(Scrub, self._post(path_of("storage", "scrub"), patience=SCRUB_S))
+    def scrub(self, *, rate: Optional[int] = None) -> Scrubbed:
+        """Reads all files of that folder to find damage, and returns at the end with the buffers that are damaged. rate: bytes a second at
+        most, by default the daemon's --scrub-rate. Needs scope admin."""
+        return cast(Scrubbed, self._post(path_of("storage", "scrub"), given(rate=rate), patience=SCRUB_S))
 
     def feed(self, *, after: Optional[int] = None, type: Union[str, Sequence[str], None] = None,
              patience: Optional[float] = None) -> Feed:
