@@ -36,6 +36,7 @@ struct gb_cli {
     gpubuf_client *client;
     char *token; /* malloc'd or NULL */
     struct gpubuf_error error;
+    const char *about;       /* the buffer that an error is of, one of several; NULL: not said */
     atomic_int interrupted;  /* the signal that came; 0: none */
     struct termios terminal; /* as it was, where raw */
     atomic_bool raw;

@@ -30,6 +30,12 @@ static bool own_path(const struct gb_cli *cli, json_t *problem) {
     return strcmp(cli->command->name, "call") != 0;
 }
 
+/* One buffer refuses the whole, which an option changes. */
+static bool of_checkpoint(const struct gb_cli *cli, json_t *problem) {
+    (void)problem;
+    return strcmp(cli->command->name, "checkpoints") == 0 && !cli->options.lenient;
+}
+
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
 #define ALWAYS NULL
@@ -37,6 +43,7 @@ static bool own_path(const struct gb_cli *cli, json_t *problem) {
 #define BARRED barred
 #define MAY_PASS may_pass
 #define OWN_PATH own_path
+#define OF_CHECKPOINT of_checkpoint
 
 static const struct {
     int code;

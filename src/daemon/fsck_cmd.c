@@ -12,7 +12,11 @@
 static const struct gb_command_verb verbs[] = {
     {"[--quick] [--json] [OPTION...]",
      "Compares the database with the files of bytes by name, length, header and checksums, while no daemon runs. It "
-     "changes nothing. Prints a line for each finding, and exits with 1 if there is one"}};
+     "changes nothing. Prints a line for each finding, and exits with 1 if there is one. A line `unnamed` is no "
+     "finding: it is a file of no "
+     "record, which the next start takes to orphans/; unfinished files, of uploads that broke off and of spilled "
+     "bytes, are "
+     "counted alone, and the next start removes them"}};
 
 static const struct gb_command_option owns[] = {
     {"--quick", "", "looks at names, lengths and headers alone, and reads no bytes", 1},
@@ -209,11 +213,11 @@ static void report(struct fsck *f) {
     struct gb_json_writer all = {0};
 
     if (!f->json) {
-        printf("%llu findings: %llu buffers with stored bytes, %llu files, %llu bytes read; %llu files without a "
+        printf("%llu finding%s: %llu buffers with stored bytes, %llu files, %llu bytes read; %llu files without a "
                "record, %llu unfinished, %llu in orphans/, %llu in damaged/\n",
-               (unsigned long long)f->findings, (unsigned long long)f->buffers, (unsigned long long)f->files,
-               (unsigned long long)f->read_bytes, (unsigned long long)f->unnamed, (unsigned long long)f->unfinished,
-               (unsigned long long)f->orphans, (unsigned long long)f->damaged);
+               (unsigned long long)f->findings, f->findings == 1 ? "" : "s", (unsigned long long)f->buffers,
+               (unsigned long long)f->files, (unsigned long long)f->read_bytes, (unsigned long long)f->unnamed,
+               (unsigned long long)f->unfinished, (unsigned long long)f->orphans, (unsigned long long)f->damaged);
         return;
     }
     gb_json_open(&all, NULL, '{');

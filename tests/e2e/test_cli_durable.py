@@ -70,6 +70,34 @@ def test_a_scrub_names_what_is_damaged(live):
     cli("storage", "--rate", "x").expect(USAGE)
 
 
+def test_what_to_do_about_lost_bytes(live):
+    cli = live()
+    cli("put", "-", "kept", "--raw", "--durability", "sync", input=FILE).expect()
+    cli("put", "-", "mortal", "--raw", input=SMALL).expect()
+    cli = live()
+    said = cli("get", "mortal", "-").expect(FAILED).err
+    assert "gpubufd fsck" in said and "bytes end with the daemon's process" in said
+    assert "--lenient" in cli("checkpoints", "add", "c").expect(FAILED).err
+    cli("checkpoints", "add", "c", "--lenient").expect()
+
+
+def test_which_of_several(live):
+    """An error names the buffer that it is of, and set takes several."""
+    cli = live()
+    for name in ("n1", "n2", "small"):
+        cli("put", "-", name, "--raw", input=SMALL if name == "small" else FILE).expect()
+    said = cli("evict", "n*", "s*").expect(FAILED)
+    assert said.err.startswith("gpubuf: small: buffers of at most 65536 bytes"), said.err
+    assert {row["NAME"]: row["STATE"] for row in cli("ls").expect().table()} == {"n1": "stored", "n2": "stored", "small": "ready"}
+    assert [b["spill"] for b in cli.json("set", "n*", "--spill", "disk")] == ["disk", "disk"]
+    assert [b["name"] for b in cli.json("set", "n1", "small", "--resident")] == ["n1", "small"]
+    assert cli.json("set", "small", "--labels", "a=b")["labels"] == {"a": "b"}
+    cli("set", "no*", "--resident").expect(NOT_FOUND)
+    cli("sessions", "set", "default", "--max-bytes", "1K").expect()
+    said = cli("put", "-", "more", "--raw", input=FILE).expect(FAILED).err
+    assert said.startswith("gpubuf: more: ") and "gpubuf sessions show" in said
+
+
 # --- put, create, set ---------------------------------------------------------------------------------------------------
 def test_a_durable_upload_outlives_the_daemon(live, tmp_path):
     cli = live()
@@ -86,7 +114,7 @@ def test_a_durable_upload_outlives_the_daemon(live, tmp_path):
     assert cli("get", "big", "-").expect().raw == FILE and cli("get", "small", "-").expect().raw == SMALL
     assert cli("get", "zeros", "-").expect().raw == bytes(100)
     err = cli("get", "mortal", "-").expect(FAILED).err
-    assert "unless they are durable (--durability)" in err
+    assert "A durable buffer (--durability) is lost if its file is missing" in err
 
 
 def test_a_part_of_a_stored_buffer_is_written_at_the_first_try(live):
