@@ -372,6 +372,10 @@ void gb_buffer_note_behind_locked(struct gb_session *session, struct gb_buffer *
     session->behind += behind;
     session->behind -= b->behind;
     b->behind = behind;
+    if (behind && (!b->behind || b->behind_generation != b->rec.stored_generation)) {
+        b->behind_since_us = b->rec.updated_at_us;
+        b->behind_generation = b->rec.stored_generation;
+    }
 }
 
 struct gb_content *gb_buffer_lose_side_locked(struct gb_session *session, struct gb_buffer *buffer, enum gb_side side) {

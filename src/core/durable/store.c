@@ -96,7 +96,7 @@ static size_t list_behind(struct gb_session *s, int64_t before_us, int64_t *id, 
 
     pthread_mutex_lock(&s->lock);
     while (s->behind > 0 && count < max && (b = gb_idlist_after(&s->buffers_by_id, *id, id))) {
-        if (b->live && !b->deleting && b->behind && !b->fifo.taken && b->rec.updated_at_us <= before_us)
+        if (b->live && !b->deleting && b->behind && !b->fifo.taken && b->behind_since_us <= before_us)
             strcpy(names[count++].s, b->name);
     }
     pthread_mutex_unlock(&s->lock);
