@@ -82,7 +82,14 @@ struct gb_storage_numbers {
     struct gb_disk_stat disk;
     bool commits; /* durable changes of the database are taken; else commit_error says why not */
     struct gb_error commit_error;
-    uint64_t buffers; /* whose bytes are on disk alone */
+    uint64_t buffers;       /* whose bytes are on disk alone */
+    uint64_t bytes;         /* of them */
+    uint64_t movable_bytes; /* in memory, and may leave it when others want it */
+    struct {                /* whose latest bytes are to be stored within the lag, as of the latest second */
+        uint64_t buffers;
+        uint64_t bytes;
+        uint64_t ns; /* since the one that waits longest was written */
+    } behind;
     uint64_t loads;
     uint64_t loaded_bytes;
     uint64_t load_failures;
@@ -96,8 +103,8 @@ struct gb_storage_numbers {
         uint64_t kept_bytes; /* page-locked and of no use now */
         uint64_t buffers;
     } host;
-    uint64_t reloads;            /* loads within a minute of leaving memory */
-    uint64_t cold_reads;         /* downloads from the disk itself */
+    uint64_t reloads;    /* loads within a minute of leaving memory */
+    uint64_t cold_reads; /* downloads from the disk itself */
 };
 /* [now, but for statvfs] */
 void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret);
