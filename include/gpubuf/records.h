@@ -64,7 +64,7 @@ struct gpubuf_session {
     char created_at[GPUBUF_TIME_SIZE];
     char updated_at[GPUBUF_TIME_SIZE];
     char durability[8];                   /* of new buffers that are made without one: none, behind, sync */
-    char spill[8];                        /* the same: never, disk */
+    char spill[8];                        /* the same: never, host, disk */
     uint64_t priority;                    /* buffers of sessions of a lower one leave memory first */
     struct gpubuf_opt quota_stored_bytes; /* on disk; not set: no limit */
     uint64_t used_stored_bytes;
@@ -157,8 +157,8 @@ struct gpubuf_buffer {
     char durability[8];         /* none, behind, sync */
     uint64_t stored_generation; /* whose bytes are on disk for good; 0: no generation's are */
     char tier[8];               /* where a read gets the bytes from: device, host, disk; "": they are lost */
-    char spill[8];              /* where bytes that are not durable may go when others want the memory: never, disk */
-    bool resident;              /* the bytes leave memory on request alone */
+    char spill[8]; /* where bytes that are not durable may go when others want the memory: never, host, disk */
+    bool resident; /* the bytes leave memory on request alone */
     uint64_t room[6];
 };
 
@@ -196,9 +196,13 @@ struct gpubuf_storage {
     uint64_t evictions;             /* times that the bytes of a buffer left memory */
     uint64_t evictions_for_room;    /* of them: to make room for others */
     uint64_t reloads_within_minute; /* loads of bytes that had left memory less than a minute before */
+    uint64_t evictions_to_host;     /* of the evictions: to host memory */
+    uint64_t loads_from_host;       /* of the loads: from there */
+    uint64_t host_limit_bytes;      /* host memory for bytes that leave a device; 0: there is none */
+    uint64_t host_used_bytes;
     bool scrubbing;
     char scrub_ended_at[GPUBUF_TIME_SIZE]; /* the latest, of an earlier process too; "": none ever has */
-    uint64_t room[7];
+    uint64_t room[3];
 };
 
 /* Of gpubuf_storage_scrub(). */

@@ -94,8 +94,7 @@ static int read_eviction(const struct gb_http_request *request, struct gb_locato
     json_t *body;
     int r;
 
-    if (gb_path_locator(request, "buffer name", ret_at, err) < 0 ||
-        gb_body_object(request, "to", true, &body, err) < 0)
+    if (gb_path_locator(request, "buffer name", ret_at, err) < 0 || gb_body_object(request, "to", true, &body, err) < 0)
         return -1;
     r = read_to(body, ret_to, err);
     json_decref(body);

@@ -23,11 +23,11 @@ static bool has_bytes(const struct gb_transaction *c) {
            !atomic_load(&stored->damaged);
 }
 
-/* The bytes are where they can be read. */
-static bool readable(const struct gb_transaction *c) {
+/* Host memory alone has the bytes. NULL: it has not. */
+static struct gb_host_block *block_of(const struct gb_transaction *c) {
     const struct gb_stored *stored = c->buffer->stored;
 
-    return c->rec.state == GB_BUFFER_READY || (c->rec.state == GB_BUFFER_STORED && stored && stored->in_host);
+    return !c->brings && c->rec.state == GB_BUFFER_STORED && stored && stored->in_host ? stored->block : NULL;
 }
 
 static void plan_persist_locked(struct gb_transaction *c) {
@@ -35,7 +35,7 @@ static void plan_persist_locked(struct gb_transaction *c) {
 
     c->persist.session = c->session;
     c->persist.content = content ? gb_content_ref((struct gb_content *)(uintptr_t)content) : NULL;
-    c->persist.block = c->rec.state == GB_BUFFER_STORED ? gb_host_block_ref(c->buffer->stored->block) : NULL;
+    c->persist.block = gb_host_block_ref(block_of(c));
     c->persist.rec = &c->rec;
     c->persist.spills = c->spills;
     c->persist.strictly = c->strictly;
@@ -57,7 +57,8 @@ int gb_transaction_plan_disk_locked(struct gb_transaction *c, struct gb_error *e
     c->forgets = stored && !stored->spilled && c->rec.durability == GB_DURABILITY_NONE;
     c->drops = stored && stored->spilled && stored->rec.generation != c->rec.generation;
     c->durable |= stores || c->forgets || c->brings;
-    c->persists = c->brings || ((stores || c->spills) && readable(c) && !has_bytes(c));
+    c->persists =
+        c->brings || ((stores || c->spills) && (c->rec.state == GB_BUFFER_READY || block_of(c)) && !has_bytes(c));
     if (!c->persists)
         return 0;
     c->stored_more = c->warms ? 0 : gb_buffer_more_stored(b, c->rec.bytes);
@@ -77,7 +78,8 @@ void gb_transaction_drop_disk_locked(struct gb_transaction *c) {
 void gb_transaction_take_checksum_locked(struct gb_transaction *c) {
     const struct gb_content *content = bytes_of(c);
 
-    if (!c->persist.stored || c->persist.stored->in_host || (content && (content->pin_writers > 0 || content->tainted || content->owner)))
+    if (!c->persist.stored || c->persist.stored->in_host ||
+        (content && (content->pin_writers > 0 || content->tainted || content->owner)))
         return;
     c->rec.has_crc32c = true;
     c->rec.crc32c = c->persist.stored->rec.crc32c;

@@ -25,8 +25,8 @@ struct job {
     struct gb_task task;
     struct gb_session *session; /* a reference */
     struct gb_name name;
-    struct gb_load *load;     /* shared with the buffer */
-    struct gb_stored *stored; /* a reference */
+    struct gb_load *load;        /* shared with the buffer */
+    struct gb_stored *stored;    /* a reference */
     struct gb_host_block *block; /* has the bytes; a reference. NULL: the disk brings them */
     struct gb_lane *lane;
     atomic_uint refs; /* its own, and a copy's */

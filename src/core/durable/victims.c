@@ -80,8 +80,7 @@ static bool add(struct gb_victims *victims, const struct gb_victim *victim) {
     return true;
 }
 
-void gb_victims_add_locked(struct gb_victims *victims, struct gb_session *s, const struct gb_room_ask *ask,
-                           bool disk) {
+void gb_victims_add_locked(struct gb_victims *victims, struct gb_session *s, const struct gb_room_ask *ask, bool disk) {
     uint64_t now_ns = gb_clock_ns();
     size_t i;
 

@@ -80,8 +80,7 @@ static bool make_parts(struct gb_core *core) {
     core->alloc_log = gb_alloc_log_new(core->config.allocation_log);
     return core->pool_sessions && core->housekeeper && core->holds && core->sampler && core->selftests &&
            core->tokens && core->keys && core->leases && core->feed && core->limiters && core->disks &&
-           core->host_tier && core->loads &&
-           core->scrubber && core->checkpoints && core->alloc_log;
+           core->host_tier && core->loads && core->scrubber && core->checkpoints && core->alloc_log;
 }
 
 static void free_core(struct gb_core *core) {

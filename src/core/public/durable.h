@@ -52,8 +52,8 @@ struct gb_sweep_call {
     struct gb_sweep_skip tell[GB_SWEEP_TOLD];
 };
 
-/* As gb_buffer_evict_to, with call->to, and gb_buffer_load, for all buffers of the session whose names begin with the prefix. A session
- * that sleeps so takes no memory. Errors: SESSION_NOT_FOUND. */
+/* As gb_buffer_evict_to, with call->to, and gb_buffer_load, for all buffers of the session whose names begin with the
+ * prefix. A session that sleeps so takes no memory. Errors: SESSION_NOT_FOUND. */
 void gb_session_evict(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
                       struct gb_sweep_call *call);
 void gb_session_load(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
