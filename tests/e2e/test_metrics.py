@@ -269,7 +269,8 @@ def test_the_rules():
 CONTENTS = {"allocated_current_bytes", "stored_bytes", "evictable_bytes", "storage_free_bytes", "storage_state", "storage_failures_total",
             "storage_damaged_total", "durable_writes_total", "durable_bytes_total", "loads_total", "load_bytes_total", "load_failures_total",
             "cold_reads_total", "disk_write_seconds_bucket", "disk_sync_seconds_bucket", "disk_open_seconds_bucket", "behind_bytes",
-            "behind_seconds", "evictions_total", "reloads_within_minute_total", "scrub_bytes_total", "scrub_damaged_total",
+            "behind_seconds", "evictions_total", "evictions_to_host_total", "loads_from_host_total", "spill_host_bytes",
+            "reloads_within_minute_total", "scrub_bytes_total", "scrub_damaged_total",
             "scrub_healed_total"}
 
 
