@@ -283,7 +283,7 @@ struct gpubuf_buffer_params {
     const char *labels; /* a JSON object of strings */
     bool mirrored;
     const char *durability; /* none, behind, sync; NULL: the session's, and in an update as it is */
-    /* Where bytes that are not durable may go when others want the memory: never, host, disk; NULL: as with durability. */
+    /* Where bytes that are not durable go when others want the memory: never, host, disk; NULL: as with durability. */
     const char *spill;
     struct gpubuf_opt resident; /* 1: the bytes leave memory on request alone; 0: others may take their place */
     uint64_t room[4];
