@@ -313,6 +313,13 @@ void gb_buffer_keep_state_locked(const struct gb_buffer *b, struct gb_buffer_rec
     rec->head = GB_HEAD_UNINITIALIZED;
 }
 
+bool gb_buffer_may_have_left_locked(const struct gb_session *session, const struct gb_name *name,
+                                    const struct gb_stored *stored) {
+    const struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
+
+    return !b || !b->live || b->stored != stored || b->fifo.taken;
+}
+
 bool gb_buffer_on_disk(const struct gb_buffer *b) {
     const struct gb_stored *stored = b->stored;
 

@@ -118,6 +118,11 @@ void gb_buffer_set_stored_locked(struct gb_session *session, struct gb_buffer *b
  * do not count while memory has better ones. */
 bool gb_buffer_on_disk(const struct gb_buffer *buffer);
 
+/* These stored bytes are no longer the buffer's, or a change under way may have taken their row from the database: one
+ * that is not there is no damage then. */
+bool gb_buffer_may_have_left_locked(const struct gb_session *session, const struct gb_name *name,
+                                    const struct gb_stored *stored);
+
 /* How many bytes more the disk holds when a generation of so many takes the place of the one that is there. */
 uint64_t gb_buffer_more_stored(const struct gb_buffer *buffer, uint64_t bytes);
 

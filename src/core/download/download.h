@@ -31,6 +31,7 @@ struct gb_download {
     struct gb_content *content;
     struct gb_stored *stored; /* the bytes, if they are on disk alone; a reference */
     struct gb_cold *cold;     /* reads them */
+    bool replaced;            /* they are gone, because the buffer was written or deleted */
     struct gb_task task;      /* makes the stream's part */
     struct gb_ev *behind;     /* direct: the stream's earlier work */
     bool direct;
