@@ -51,6 +51,8 @@ void gb_checkpoints_drop(struct gb_core *core, const struct gb_name *name);
 /* CHECKPOINT_NOT_FOUND; with complete also CHECKPOINT_INCOMPLETE. */
 int gb_checkpoints_look(struct gb_core *core, const struct gb_name *name, bool complete, struct gb_checkpoint_view *ret,
                         struct gb_error *err);
+/* It is the one that was looked at, and complete: 0, or -1 with CHECKPOINT_NOT_FOUND. */
+int gb_checkpoints_still(struct gb_core *core, const struct gb_checkpoint_view *view, struct gb_error *err);
 /* What the manifest says of the file `index`. Returns false if nothing. */
 bool gb_checkpoints_sum(struct gb_core *core, const struct gb_name *name, size_t index, struct gb_checkpoint_sum *ret);
 /* A file is brought: the checkpoint is made if there is none. manifest: no other file may be. */

@@ -289,6 +289,20 @@ int gb_checkpoints_look(struct gb_core *core, const struct gb_name *name, bool c
     return r;
 }
 
+int gb_checkpoints_still(struct gb_core *core, const struct gb_checkpoint_view *view, struct gb_error *err) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    bool still;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, view->name.s);
+    still = c && c->state == GB_CHECKPOINT_COMPLETE && c->view.number == view->number;
+    pthread_mutex_unlock(&table->lock);
+    return still ? 0
+                 : gb_error_set(err, GB_ERR_CHECKPOINT_NOT_FOUND, "the checkpoint \"%s\" was deleted meanwhile",
+                                view->name.s);
+}
+
 bool gb_checkpoints_sum(struct gb_core *core, const struct gb_name *name, size_t index, struct gb_checkpoint_sum *ret) {
     struct gb_checkpoints *table = core->checkpoints;
     const struct gb_checkpoint *c;
@@ -494,11 +508,11 @@ static int start_removal(struct gb_core *core, const struct gb_name *name, int64
     removal->call = call;
     removal->view.name = *name;
     removal->task.run = remove_folder;
+    r = gb_disks_start(core, err);
     pthread_mutex_lock(&core->checkpoints->lock);
-    r = begin_removal_locked(core->checkpoints, removal, before_us, err);
-    pthread_mutex_unlock(&core->checkpoints->lock);
     if (r == 0)
-        r = gb_disks_start(core, err);
+        r = begin_removal_locked(core->checkpoints, removal, before_us, err);
+    pthread_mutex_unlock(&core->checkpoints->lock);
     if (r < 0) {
         free(removal);
         return -1;
