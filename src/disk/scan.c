@@ -68,13 +68,13 @@ static DIR *open_folder(struct gb_disk *disk, const char *below) {
 }
 
 /* What may be there was not seen, so that nothing may be called lost: the disk is as good as absent. */
-static int not_seen(struct gb_disk *disk, const char *call, int errnum, struct gb_error *err) {
+static int not_seen(struct gb_disk *disk, const char *folder, const char *call, int errnum, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
 
     gb_disk_count_failure(disk);
     gb_error_native(&why, "errno", errnum, strerrorname_np(errnum), call);
-    gb_error_set(&why, GB_ERR_STORAGE_UNAVAILABLE, "the folder of stored bytes cannot be read: %s: %s", call,
-                 strerrordesc_np(errnum) ? strerrordesc_np(errnum) : "unknown error");
+    gb_error_set(&why, GB_ERR_STORAGE_UNAVAILABLE, "\"%s\" in the folder of stored bytes cannot be read: %s: %s",
+                 folder, call, strerrordesc_np(errnum) ? strerrordesc_np(errnum) : "unknown error");
     return gb_disk_set_unavailable(disk, &why, err);
 }
 
@@ -94,7 +94,7 @@ static int visit_entry(struct gb_disk *disk, DIR *dir, const char *folder, const
     if (strcmp(own, folder) != 0 && strlen(folder) == 2)
         return 0;
     if (fstatat(dirfd(dir), base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 0 : not_seen(disk, "fstatat", errno, err);
+        return errno == ENOENT ? 0 : not_seen(disk, folder, "fstatat", errno, err);
     bytes = S_ISREG(st.st_mode) && st.st_size > GB_DISK_DATA_AT ? (uint64_t)st.st_size - GB_DISK_DATA_AT : 0;
     return visit(arg, &name, bytes, err);
 }
@@ -105,13 +105,13 @@ int gb_disk_visit_folder(struct gb_disk *disk, const char *folder, visit_fn visi
     int r = 0;
 
     if (!dir)
-        return errno == ENOENT ? 0 : not_seen(disk, "openat", errno, err);
+        return errno == ENOENT ? 0 : not_seen(disk, folder, "openat", errno, err);
     while (r == 0) {
         errno = 0;
         entry = readdir(dir);
         if (!entry) {
             if (errno != 0)
-                r = not_seen(disk, "readdir", errno, err);
+                r = not_seen(disk, folder, "readdir", errno, err);
             break;
         }
         r = visit_entry(disk, dir, folder, entry->d_name, visit, arg, err);

@@ -371,3 +371,34 @@ def test_a_checkpoint_is_deleted_while_it_is_read(lives, work):
     assert (ended["status"], ended["problem"]["code"]) == (404, "checkpoint_not_found")
     assert {b["name"] for b in d.get("/v1/sessions/default/buffers")["items"]} == set(contents)
     becomes_tidy(d.state)
+
+
+def test_what_is_refused_leaves_no_checkpoint(lives):
+    d = lives()
+    for file, body in (("manifest.json", b"{}"), ("manifest.json", b"")):
+        d.ask("PUT", at("c1", "/files/" + file), body).problem(400, "invalid_argument")
+    leaves = d.raw().put(at("c1", "/files/00001.safetensors"), 1 << 20)
+    leaves.send(b"x" * 1000).reset()
+    until("nothing is left", lambda: d.get("/v1/checkpoints")["items"] == [] and os.listdir(folder(d, "")) == [])
+    d.ask("PUT", at("c1", "/files/00001.safetensors"), b"x").expect(201)
+    d.ask("PUT", at("c1", "/files/manifest.json"), b"{}").problem(400, "invalid_argument")
+    assert [c["state"] for c in d.get("/v1/checkpoints")["items"]] == ["incomplete"], "what came stays"
+
+
+def test_more_checkpoints_than_a_session_may_have(lives):
+    d = lives()
+    d.put("x", b"abc", query=SYNC)
+    files_of = {}
+    for i in range(64):
+        make(d, f"c{i}").expect(201)
+    for file in ("00001.safetensors", "manifest.json"):
+        files_of[file] = d.ask("GET", at("c0", "/files/" + file)).expect(200).body
+    assert 'session "default"' in make(d, "more").problem(507, "limit_reached")["detail"]
+    for i in range(64):
+        d.ask("PUT", at(f"b{i}", "/files/00001.safetensors"), files_of["00001.safetensors"]).expect(201)
+    refused = d.ask("PUT", at("more", "/files/00001.safetensors"), b"x").problem(507, "limit_reached")
+    assert "no manifest yet" in refused["detail"]
+    manifest = json.dumps({**json.loads(files_of["manifest.json"]), "name": "b0"})
+    d.ask("PUT", at("b0", "/files/manifest.json"), manifest).problem(507, "limit_reached")
+    d.ask("DELETE", at("c1")).expect(204)
+    d.ask("PUT", at("b0", "/files/manifest.json"), manifest).expect(201)
