@@ -104,25 +104,25 @@ static void evict(struct gb_room_ask *ask, const struct gb_victim *victim) {
     gb_call_unref(call);
 }
 
-static void look_at(struct gb_victims *victims, struct gb_session *s, const struct gb_room_ask *ask, bool dirty) {
+static void look_at(struct gb_victims *victims, struct gb_session *s, const struct gb_room_ask *ask, bool disk) {
     pthread_mutex_lock(&s->lock);
-    gb_victims_add_locked(victims, s, ask, dirty);
+    gb_victims_add_locked(victims, s, ask, disk);
     pthread_mutex_unlock(&s->lock);
 }
 
 static void collect(struct gb_core *core, const struct gb_room_ask *ask, struct gb_victims *victims) {
     struct gb_error unused = GB_ERROR_INIT;
-    bool dirty = gb_disk_state_of(core->config.disk, &unused) == GB_DISK_READY;
+    bool disk = gb_disk_state_of(core->config.disk, &unused) == GB_DISK_READY;
     struct gb_session *s;
     int64_t id = 0;
 
     if (ask->session) {
-        look_at(victims, ask->session, ask, dirty);
+        look_at(victims, ask->session, ask, disk);
         return;
     }
     while ((s = gb_session_after(core, id))) {
         id = s->id;
-        look_at(victims, s, ask, dirty);
+        look_at(victims, s, ask, disk);
         gb_session_unref(s);
     }
 }
@@ -167,12 +167,16 @@ static void forget(struct gb_room_ask *ask) {
     free(ask);
 }
 
+static uint64_t percent_of(uint64_t bytes, unsigned percent) {
+    return bytes / 100 * percent + bytes % 100 * percent / 100;
+}
+
 /* pool NULL: the device. */
 static void keep_low(struct gb_core_device *device, struct gb_core_pool *pool, uint64_t used, uint64_t limit) {
     const struct gb_core_config *config = &device->core->config;
     struct gb_room_ask *ask;
 
-    if (limit == 0 || used / 100 < limit / 10000 * config->evict_high || atomic_exchange(&device->making_room, true))
+    if (limit == 0 || used <= percent_of(limit, config->evict_high) || atomic_exchange(&device->making_room, true))
         return;
     ask = calloc(1, sizeof(*ask));
     if (!ask) {
@@ -181,7 +185,7 @@ static void keep_low(struct gb_core_device *device, struct gb_core_pool *pool, u
     }
     ask->device = device;
     ask->pool = pool ? gb_core_pool_ref(pool) : NULL;
-    ask->bytes = used - limit / 100 * config->evict_low;
+    ask->bytes = used - percent_of(limit, config->evict_low);
     ask->partly = true;
     ask->ended = forget;
     gb_durable_make_room(device->core, ask);

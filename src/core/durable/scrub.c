@@ -211,7 +211,7 @@ static struct gb_stored *next_file(struct gb_session *session, int64_t *id, stru
 
     pthread_mutex_lock(&session->lock);
     while (!stored && (b = gb_idlist_after(&session->buffers_by_id, *id, id))) {
-        if (!b->live || b->deleting || !b->stored || gb_stored_inline(&b->stored->rec))
+        if (!b->live || b->deleting || !b->stored || !gb_stored_has_file(b->stored))
             continue;
         stored = gb_stored_ref(b->stored);
         strcpy(ret_name->s, b->name);
