@@ -197,7 +197,9 @@ static int scrub_file(struct gb_session *session, const struct gb_name *name, st
     scrubber->numbers.pass.files++;
     scrubber->numbers.pass.skipped += r < 0 && !gb_damage_is(&why);
     pthread_mutex_unlock(&scrubber->lock);
-    if (r < 0 && gb_damage_is(&why))
+    if (r == 0)
+        atomic_store(&stored->damaged, false); /* the file may have been put right */
+    else if (gb_damage_is(&why))
         found_damage(session, name, stored, &why);
     return 0;
 }
