@@ -45,6 +45,31 @@ void gb_disk_set_aside(struct gb_disk *disk, const struct gb_disk_name *name, bo
         gb_disk_count_failure(disk);
 }
 
+int gb_disk_take_back(struct gb_disk *disk, const struct gb_disk_name *name, struct gb_error *err) {
+    enum gb_disk_op op = GB_DISK_OP_mkdir;
+    char text[GB_DISK_NAME_SIZE];
+    char folder_below[4];
+    char orphans[PATH_MAX];
+    char folder[PATH_MAX];
+    char from[PATH_MAX + GB_DISK_NAME_SIZE];
+    char to[PATH_MAX];
+
+    gb_disk_name_folder(name, folder_below);
+    gb_disk_path(disk, folder_below, folder);
+    gb_disk_name_text(name, text);
+    gb_disk_path(disk, text, to);
+    gb_disk_path(disk, GB_DISK_ORPHANS, orphans);
+    snprintf(from, sizeof(from), "%s/%s", orphans, gb_disk_name_base(text));
+    if ((mkdir(folder, 0700) == 0 || errno == EEXIST) && gb_disk_sync_folder(disk, disk->dir, &op) == 0) {
+        op = GB_DISK_OP_rename;
+        if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0 &&
+            gb_disk_sync_folder(disk, folder, &op) == 0)
+            return 0;
+    }
+    gb_disk_explain(op, errno, err);
+    return -1;
+}
+
 /* --- visiting ----------------------------------------------------------------------------------------------------- */
 
 /* Opens a folder below the disk's. Returns NULL with errno. */
@@ -124,6 +149,10 @@ int gb_disk_scan(struct gb_disk *disk, visit_fn visit, void *arg, struct gb_erro
     if (gb_disk_check_there(disk, err) < 0 || gb_disk_check_marker(disk, err) < 0)
         return -1;
     return gb_disk_visit_data(disk, visit, arg, err);
+}
+
+int gb_disk_scan_orphans(struct gb_disk *disk, visit_fn visit, void *arg, struct gb_error *err) {
+    return gb_disk_visit_folder(disk, GB_DISK_ORPHANS, visit, arg, err);
 }
 
 int gb_disk_visit_data(struct gb_disk *disk, visit_fn visit, void *arg, struct gb_error *err) {
