@@ -376,6 +376,8 @@ void gb_buffer_note_behind_locked(struct gb_session *session, struct gb_buffer *
     bool behind = b->live && b->rec.durability != GB_DURABILITY_NONE && b->rec.state == GB_BUFFER_READY &&
                   b->rec.stored_generation != b->rec.generation;
 
+    if (behind && !b->behind)
+        b->behind_ns = gb_clock_ns();
     session->behind += behind;
     session->behind -= b->behind;
     b->behind = behind;

@@ -42,6 +42,7 @@ struct gb_notice_limiters;
 struct gb_persist;
 struct gb_room_ask;
 struct gb_sampler;
+struct gb_behind;
 struct gb_scrubber;
 struct gb_selftests;
 struct gb_session;
@@ -143,6 +144,7 @@ struct gb_core {
     uint64_t orphans_swept_ns; /* the housekeeper's alone */
     int storage_told;          /* the housekeeper's alone: an enum gb_disk_state, which the feed has */
     struct gb_loads *loads;
+    struct gb_behind *behind;
     struct gb_scrubber *scrubber;
     struct gb_checkpoints *checkpoints;
     struct gb_housekeeper *housekeeper;
