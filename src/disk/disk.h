@@ -165,6 +165,12 @@ void gb_disk_times(struct gb_disk *disk, struct gb_disk_times *ret);
 /* A scrub has ended. A failure is counted. */
 void gb_disk_note_scrub(struct gb_disk *disk);
 
+/* As gb_disk_scan, of orphans/. */
+int gb_disk_scan_orphans(struct gb_disk *disk,
+                         int (*visit)(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err),
+                         void *arg, struct gb_error *err);
+/* Moves a file from orphans/ to where a row can name it, and syncs that folder. STORAGE_FAILED, STORAGE_FULL. */
+int gb_disk_take_back(struct gb_disk *disk, const struct gb_disk_name *name, struct gb_error *err);
 /* Removes what has been in orphans/ for longer. */
 void gb_disk_sweep_orphans(struct gb_disk *disk, uint64_t ttl_s);
 

@@ -47,9 +47,9 @@ struct gb_checkpoint_put {
 };
 
 /* Before the client learns the end, so that its next request finds the checkpoint free. */
-static void leave(struct gb_checkpoint_put *put) {
+static void leave(struct gb_checkpoint_put *put, bool brought) {
     if (!put->left)
-        gb_checkpoints_put_end(put->core, &put->name, put->is_manifest);
+        gb_checkpoints_put_end(put->core, &put->name, put->is_manifest, brought);
     put->left = true;
 }
 
@@ -60,7 +60,7 @@ static void put_free(struct gb_checkpoint_put *put) {
     gb_checkpoint_check_done(&put->check);
     gb_manifest_done(&put->manifest);
     gb_disk_put_discard(put->disk);
-    leave(put);
+    leave(put, false);
     for (i = 0; i < BLOCKS; i++)
         free(put->blocks[i].bytes);
     pthread_mutex_destroy(&put->lock);
@@ -117,7 +117,8 @@ static int complete(struct gb_checkpoint_put *put, struct gb_error *err) {
         return incomplete(put, &why, err);
     if (r > 0)
         return 2;
-    if (gb_disk_checkpoint_index(put->core->config.disk, &put->name, &put->manifest, err) < 0 ||
+    if (gb_checkpoints_check_count(put->core, &put->name, &put->manifest.session, err) < 0 ||
+        gb_disk_checkpoint_index(put->core->config.disk, &put->name, &put->manifest, err) < 0 ||
         gb_disk_put_name(put->disk, &put->replaced, err) < 0)
         return -1;
     put->disk = NULL;
@@ -165,8 +166,12 @@ static bool step_locked(struct gb_checkpoint_put *put) {
         return false;
     pthread_mutex_unlock(&put->lock);
     r = work(put, full ? b : NULL, &err);
+    if (r < 0) {
+        gb_disk_put_discard(put->disk);
+        put->disk = NULL;
+    }
     if (r != 2)
-        leave(put);
+        leave(put, r == 1);
     pthread_mutex_lock(&put->lock);
     put->error = err;
     put->done = r == 1;
@@ -233,7 +238,7 @@ int gb_checkpoint_put_begin(struct gb_core *core, const struct gb_checkpoint_put
         return -1;
     put = put_new(core, params);
     if (!put) {
-        gb_checkpoints_put_end(core, &params->name, manifest);
+        gb_checkpoints_put_end(core, &params->name, manifest, true); /* the sweep removes it */
         return gb_no_memory(err);
     }
     gb_core_enter(core);

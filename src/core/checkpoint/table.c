@@ -153,6 +153,7 @@ static int see(void *arg, const struct gb_name *name, bool complete, const struc
     if (!c) {
         c = add_locked(table, name, session, GB_CHECKPOINT_INCOMPLETE);
         if (c) {
+            c->has_files = true;
             c->changed_us = changed_us;
             place_locked(table, c, changed_us);
         }
@@ -192,6 +193,7 @@ static int exists(const struct gb_checkpoint *c, struct gb_error *err) {
                         how[0] ? "" : " is there", how);
 }
 
+/* session "": those of which no manifest has said yet whose they are. */
 static int check_count_locked(const struct gb_checkpoints *table, const struct gb_name *session, struct gb_error *err) {
     const struct gb_checkpoint *c;
     unsigned count = 0;
@@ -199,11 +201,16 @@ static int check_count_locked(const struct gb_checkpoints *table, const struct g
 
     while ((c = gb_map_next(&table->by_name, &at)))
         count += gb_name_equal(&c->view.session, session);
-    return count < GB_CHECKPOINTS_MAX
-               ? 0
-               : gb_error_set(err, GB_ERR_LIMIT_REACHED,
-                              "session \"%s\" has %u checkpoints, the permitted number; delete one", session->s,
-                              GB_CHECKPOINTS_MAX);
+    if (count < GB_CHECKPOINTS_MAX)
+        return 0;
+    if (!session->s[0])
+        return gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                            "%u checkpoints have files and no manifest yet, the permitted number; complete or delete "
+                            "one",
+                            GB_CHECKPOINTS_MAX);
+    return gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                        "session \"%s\" has %u checkpoints, the permitted number; delete one", session->s,
+                        GB_CHECKPOINTS_MAX);
 }
 
 static int reserve_locked(struct gb_checkpoints *table, const struct gb_name *name, const struct gb_name *session,
@@ -289,6 +296,20 @@ int gb_checkpoints_look(struct gb_core *core, const struct gb_name *name, bool c
     return r;
 }
 
+int gb_checkpoints_still(struct gb_core *core, const struct gb_checkpoint_view *view, struct gb_error *err) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    bool still;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, view->name.s);
+    still = c && c->state == GB_CHECKPOINT_COMPLETE && c->view.number == view->number;
+    pthread_mutex_unlock(&table->lock);
+    return still ? 0
+                 : gb_error_set(err, GB_ERR_CHECKPOINT_NOT_FOUND, "the checkpoint \"%s\" was deleted meanwhile",
+                                view->name.s);
+}
+
 bool gb_checkpoints_sum(struct gb_core *core, const struct gb_name *name, size_t index, struct gb_checkpoint_sum *ret) {
     struct gb_checkpoints *table = core->checkpoints;
     const struct gb_checkpoint *c;
@@ -338,15 +359,50 @@ int gb_checkpoints_put_begin(struct gb_core *core, const struct gb_checkpoint_pu
     return r;
 }
 
-void gb_checkpoints_put_end(struct gb_core *core, const struct gb_name *name, bool manifest) {
+int gb_checkpoints_check_count(struct gb_core *core, const struct gb_name *name, const struct gb_name *session,
+                               struct gb_error *err) {
     struct gb_checkpoints *table = core->checkpoints;
-    struct gb_checkpoint *c;
+    const struct gb_checkpoint *c;
+    int r = 0;
 
     pthread_mutex_lock(&table->lock);
     c = gb_map_get(&table->by_name, name->s);
+    if (!gb_name_equal(&c->view.session, session))
+        r = check_count_locked(table, session, err);
+    pthread_mutex_unlock(&table->lock);
+    return r;
+}
+
+/* True: nothing was brought, so that the checkpoint goes. */
+static bool leave_locked(struct gb_checkpoint *c, bool manifest, bool brought) {
     c->puts--;
     if (manifest)
         c->completing = false;
+    c->has_files |= brought;
+    if (c->puts > 0 || c->has_files || c->state != GB_CHECKPOINT_INCOMPLETE)
+        return false;
+    c->state = GB_CHECKPOINT_GOING;
+    return true;
+}
+
+void gb_checkpoints_put_end(struct gb_core *core, const struct gb_name *name, bool manifest, bool brought) {
+    struct gb_checkpoints *table = core->checkpoints;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_checkpoint *c;
+    bool goes;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    goes = leave_locked(c, manifest, brought);
+    pthread_mutex_unlock(&table->lock);
+    if (!goes)
+        return;
+    if (gb_disk_checkpoint_remove(core->config.disk, name, &err) == 0) {
+        gb_checkpoints_drop(core, name);
+        return;
+    }
+    pthread_mutex_lock(&table->lock);
+    c->state = GB_CHECKPOINT_INCOMPLETE; /* until the sweep */
     pthread_mutex_unlock(&table->lock);
 }
 
@@ -494,11 +550,11 @@ static int start_removal(struct gb_core *core, const struct gb_name *name, int64
     removal->call = call;
     removal->view.name = *name;
     removal->task.run = remove_folder;
+    r = gb_disks_start(core, err);
     pthread_mutex_lock(&core->checkpoints->lock);
-    r = begin_removal_locked(core->checkpoints, removal, before_us, err);
-    pthread_mutex_unlock(&core->checkpoints->lock);
     if (r == 0)
-        r = gb_disks_start(core, err);
+        r = begin_removal_locked(core->checkpoints, removal, before_us, err);
+    pthread_mutex_unlock(&core->checkpoints->lock);
     if (r < 0) {
         free(removal);
         return -1;
