@@ -12,7 +12,7 @@ static void read_locked(struct gb_ahead *ahead) {
     const struct gb_backup_file *file = ahead->file;
     unsigned i = ahead->read % GB_AHEAD_PIECES;
     uint64_t left = file->bytes - ahead->at;
-    uint64_t bytes = left < GB_AHEAD_BYTES ? left : GB_AHEAD_BYTES;
+    uint64_t bytes = left < ahead->piece_bytes ? left : ahead->piece_bytes;
     struct gpubuf_error err;
     int rc;
 
@@ -51,6 +51,7 @@ int gb_ahead_init(struct gb_ahead *ahead, const struct gb_origin *origin, gpubuf
 
     memset(ahead, 0, sizeof *ahead);
     ahead->origin = origin;
+    ahead->piece_bytes = origin->folder >= 0 ? GB_AHEAD_FOLDER_BYTES : GB_AHEAD_DAEMON_BYTES;
     for (i = 0; i < GB_AHEAD_PIECES; i++)
         ahead->pieces[i].client = clients[i];
     pthread_mutex_init(&ahead->lock, NULL);

@@ -7,12 +7,15 @@
 #include "cli/backup/origin.h"
 
 #define GB_AHEAD_PIECES 2 /* one is sent, and one is read */
-#define GB_AHEAD_BYTES ((uint64_t)16 << 20)
+/* A piece of a folder's file stays in the processor's cache until it is sent; each of the daemon's is a request. */
+#define GB_AHEAD_FOLDER_BYTES ((uint64_t)1 << 20)
+#define GB_AHEAD_DAEMON_BYTES ((uint64_t)16 << 20)
 
 /* Guarded by the lock, but for the piece that is being read, which is the thread's, and the first one that is here,
  * which is the caller's. */
 struct gb_ahead {
     const struct gb_origin *origin;
+    uint64_t piece_bytes;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
