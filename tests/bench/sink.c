@@ -33,7 +33,7 @@ static const char *header_of(const char *head, const char *name) {
     return NULL;
 }
 
-/* Reads a head with a NUL behind it; returns its length, or 0 at the end of the stream. *ret_have: bytes read in all. */
+/* Reads a head, with a NUL behind it. Its length, or 0 at the end of the stream. *ret_have: bytes that were read. */
 static size_t read_head(int fd, char *head, size_t *ret_have) {
     for (*ret_have = 0; *ret_have < HEAD_MAX;) {
         ssize_t n = recv(fd, head + *ret_have, HEAD_MAX - *ret_have, 0);

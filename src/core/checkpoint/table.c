@@ -354,7 +354,7 @@ void gb_checkpoints_put_end(struct gb_core *core, const struct gb_name *name, bo
     pthread_mutex_unlock(&table->lock);
 }
 
-/* Grows with the files that come about in their order; one far behind them is not kept. NULL then, or without memory. */
+/* Grows with the files, which come about in their order. NULL for one far behind them, and without memory. */
 static struct gb_checkpoint_came *came_locked(struct gb_checkpoint *c, size_t index) {
     size_t count = 2 * c->came_count + 64;
 
