@@ -181,15 +181,22 @@ static int open_file(struct gb_worker *worker, struct way *way, struct gpubuf_er
     return 0;
 }
 
+/* A file system over a network may say what it could not write when the file is closed. */
 static int close_file(struct gb_worker *worker, struct way *way, struct gpubuf_error *err) {
     char *from = temporary_of(worker->crew->place, way->file);
     char *to = gb_place_at(worker->crew->place, way->file->object);
     int rc = from != NULL && to != NULL ? fsync(way->fd) : -1;
 
+    if (rc == 0) {
+        rc = close(way->fd);
+        way->fd = -1;
+    }
     if (rc == 0)
         rc = rename(from, to);
     if (rc < 0)
         gb_store_errno(worker->crew->place, way->file->object, "written", err);
+    if (rc < 0 && way->fd < 0 && from != NULL)
+        unlink(from);
     free(from);
     free(to);
     return rc;
