@@ -1,4 +1,4 @@
-/* A server of HTTP on a thread, which gives the answers of a script, one for each request, and keeps what it was asked. */
+/* A server of HTTP on a thread: gives the answers of a script, one for each request, and keeps what it was asked. */
 #ifndef GB_SCRIPTED_SERVER_H
 #define GB_SCRIPTED_SERVER_H
 

@@ -1,5 +1,5 @@
-/* Uploads to S3 in parts: what is signed and sent, and how a broken upload is gone on with. That the signature itself is
- * right, the end-to-end tests compute. */
+/* Uploads to S3 in parts: what is signed and sent, and how a broken one is gone on with. The signature itself is looked
+ * at end to end. */
 #include <string.h>
 
 #include "cli/backup/s3.h"
@@ -165,7 +165,7 @@ END_TEST
 #define UPLOADS                                                                                                        \
     {                                                                                                                  \
         .head = "200 OK",                                                                                              \
-        .body = "<L>" UPLOAD(KEY, "older") UPLOAD(KEY ".x", "of another key") UPLOAD(KEY, "newest") "</L>"             \
+        .body = "<L>" UPLOAD(KEY, "older") UPLOAD(KEY, "newest") UPLOAD(KEY ".x", "of another key") "</L>"             \
     }
 
 /* Parts come page by page, the last one shorter. */
