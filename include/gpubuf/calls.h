@@ -106,7 +106,7 @@ struct gpubuf_session_params {
     const char
         *pool; /* in an update: the current pool from now on; "default": none but the devices' own; NULL: as it is */
     const char *durability;     /* of new buffers that are made without one: none, behind, sync */
-    const char *spill;          /* the same: never, disk */
+    const char *spill;          /* the same: never, host, disk */
     struct gpubuf_opt priority; /* 0 to 1000: buffers of sessions of a lower one leave memory first */
     uint64_t room[3];
 };
@@ -413,10 +413,11 @@ int gpubuf_buffer_store(gpubuf_client *client, const char *session, const char *
 int gpubuf_buffer_load(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_how *how,
                        struct gpubuf_buffer *ret, struct gpubuf_error *err);
 
-/* Takes the bytes of a buffer out of memory, so that they are on disk alone. Bytes of a durable buffer that are not on
- * disk yet are stored first. Other bytes end with the daemon's process. Returns 0 or -1. Errors: BUFFER_NOT_FOUND,
- * INVALID_ARGUMENT for at most 64 KiB that are not durable, CONTENT_LOST, BUFFER_PARTIAL, BUFFER_BUSY, MAPPED, ESCAPED,
- * ADOPTED, PRECONDITION_FAILED, STORAGE_FULL, STORAGE_FAILED, STORAGE_UNAVAILABLE, UNSUPPORTED. */
+/* Takes the bytes of a buffer out of memory, to where how.to says. Bytes of a durable buffer that are not on disk yet
+ * are stored first. Other bytes end with the daemon's process. Returns 0 or -1. Errors: BUFFER_NOT_FOUND,
+ * INVALID_ARGUMENT for at most 64 KiB that are not durable and for bytes that cannot go to host memory, CONTENT_LOST,
+ * BUFFER_PARTIAL, BUFFER_BUSY, MAPPED, ESCAPED, ADOPTED, PRECONDITION_FAILED, STORAGE_FULL, STORAGE_FAILED,
+ * STORAGE_UNAVAILABLE, UNSUPPORTED. */
 int gpubuf_buffer_evict(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_how *how,
                         struct gpubuf_buffer *ret, struct gpubuf_error *err);
 

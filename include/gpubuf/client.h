@@ -168,7 +168,8 @@ struct gpubuf_how {
     uint32_t wait_s;             /* Prefer: wait=N; 0: not sent */
     bool async;                  /* Prefer: respond-async. Then ret_operation gets an id, or "" when it is done */
     char *ret_operation; /* GPUBUF_ID_SIZE bytes; needed with async. Where it gets an id, no other ret is written */
-    uint64_t room[4];
+    const char *to;      /* of evictions: host or disk; NULL: where the spill of the buffer says, else disk */
+    uint64_t room[3];
 };
 
 /* The last answer that a client got. Texts are "" where there was none of it. */

@@ -142,7 +142,7 @@ struct gpubuf_put_params {
     void *progress_arg;
     struct gpubuf_how how;
     const char *durability; /* none, behind, sync; NULL: as the buffer has it, and of a new one its session's */
-    const char *spill;      /* never, disk; NULL: the same */
+    const char *spill;      /* never, host, disk; NULL: the same */
     uint64_t room[6];
 };
 

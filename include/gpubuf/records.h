@@ -64,7 +64,7 @@ struct gpubuf_session {
     char created_at[GPUBUF_TIME_SIZE];
     char updated_at[GPUBUF_TIME_SIZE];
     char durability[8]; /* of new buffers that are made without one: none, behind, sync */
-    char spill[8];      /* the same: never, disk */
+    char spill[8];      /* the same: never, host, disk */
     uint64_t priority;  /* buffers of sessions of a lower one leave memory first */
     uint64_t room[5];
 };
@@ -191,7 +191,11 @@ struct gpubuf_storage {
     uint64_t evictions;             /* times that the bytes of a buffer left memory */
     uint64_t evictions_for_room;    /* of them: to make room for others */
     uint64_t reloads_within_minute; /* loads of bytes that had left memory less than a minute before */
-    uint64_t room[13];
+    uint64_t evictions_to_host;     /* of the evictions: to host memory */
+    uint64_t loads_from_host;       /* of the loads: from there */
+    uint64_t host_limit_bytes;      /* host memory for bytes that leave a device; 0: there is none */
+    uint64_t host_used_bytes;
+    uint64_t room[9];
 };
 
 /* The last upload or download of at least 1 MiB of the bytes that a buffer has now. */

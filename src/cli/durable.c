@@ -65,18 +65,23 @@ static void put_evicted(const char *text, json_t *buffer) {
 
     gb_cli_put(stdout, text);
     printf("  %s  ", gb_cli_bytes_text((uint64_t)gb_cli_number(buffer, "bytes"), size));
-    if (strcmp(gb_cli_text(buffer, "tier"), "disk") != 0)
+    if (strcmp(gb_cli_text(buffer, "state"), "stored") != 0)
         puts("in memory: it was mapped meanwhile");
+    else if (strcmp(gb_cli_text(buffer, "tier"), "host") == 0)
+        puts(kept ? "in host memory and on disk" : "in host memory until the daemon ends");
     else
         puts(kept ? "on disk" : "on disk until the daemon ends");
 }
 
 static int evict_one(struct gb_cli *cli, const char *text, void *arg) {
+    json_t *body = cli->options.to != NULL ? json_pack("{s:s}", "to", cli->options.to) : json_object();
     char target[GB_CLI_PATH];
     json_t *answer = NULL;
 
     if (gb_cli_buffer_target(cli, text, "/evict", target) == 0)
-        answer = gb_cli_request(cli, "POST", target, json_object());
+        answer = gb_cli_request(cli, "POST", target, body);
+    else
+        json_decref(body);
     if (answer == NULL)
         return gb_cli_failed(cli);
     if (!cli->options.json && !cli->options.quiet)
@@ -127,7 +132,7 @@ json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action
 
     if (gb_cli_target(cli, target, "/v1/sessions/{}/{}", session, action) < 0)
         return NULL;
-    body = json_pack("{s:s}", "prefix", prefix != NULL ? prefix : "");
+    body = json_pack("{s:s,s:s*}", "prefix", prefix != NULL ? prefix : "", "to", cli->options.to);
     if (body == NULL) {
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the prefix is not UTF-8");
         return NULL;

@@ -44,15 +44,17 @@ int gpubuf_buffer_load(gpubuf_client *client, const char *session, const char *b
 int gpubuf_buffer_evict(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_how *how,
                         struct gpubuf_buffer *ret, struct gpubuf_error *err) {
     struct gbc_request request;
+    json_t *body = json_object();
 
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/evict", session, buffer);
     gbc_how(&request, how);
-    gbc_json(&request, json_object());
+    gbc_put_text(body, "to", how ? how->to : NULL);
+    gbc_json(&request, body);
     return gbc_call(client, &request, how, gbc_record_buffer, ret, err);
 }
 
-static int sweep(gpubuf_client *client, const char *path, const char *session, const char *prefix,
+static int sweep(gpubuf_client *client, const char *path, const char *session, const char *prefix, const char *to,
                  const struct gpubuf_how *how, struct gpubuf_swept *ret, struct gpubuf_error *err) {
     struct gbc_request request;
     json_t *body = json_object();
@@ -63,18 +65,19 @@ static int sweep(gpubuf_client *client, const char *path, const char *session, c
     if (request.wait_s == 0)
         request.wait_s = SWEEP_S;
     gbc_put_text(body, "prefix", prefix);
+    gbc_put_text(body, "to", to);
     gbc_json(&request, body);
     return gbc_call(client, &request, how, gbc_record_swept, ret, err);
 }
 
 int gpubuf_session_evict(gpubuf_client *client, const char *session, const char *prefix, const struct gpubuf_how *how,
                          struct gpubuf_swept *ret, struct gpubuf_error *err) {
-    return sweep(client, "/v1/sessions/%/evict", session, prefix, how, ret, err);
+    return sweep(client, "/v1/sessions/%/evict", session, prefix, how ? how->to : NULL, how, ret, err);
 }
 
 int gpubuf_session_load(gpubuf_client *client, const char *session, const char *prefix, const struct gpubuf_how *how,
                         struct gpubuf_swept *ret, struct gpubuf_error *err) {
-    return sweep(client, "/v1/sessions/%/load", session, prefix, how, ret, err);
+    return sweep(client, "/v1/sessions/%/load", session, prefix, NULL, how, ret, err);
 }
 
 int gpubuf_storage_get(gpubuf_client *client, struct gpubuf_storage *ret, struct gpubuf_error *err) {

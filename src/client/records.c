@@ -210,6 +210,10 @@ int gbc_record_storage(const json_t *o, void *ret) {
     U64(evictions);
     U64(evictions_for_room);
     U64(reloads_within_minute);
+    U64(evictions_to_host);
+    U64(loads_from_host);
+    r->host_limit_bytes = gbc_read_u64(json_object_get(o, "host"), "limit_bytes");
+    r->host_used_bytes = gbc_read_u64(json_object_get(o, "host"), "used_bytes");
     return NAMED(state);
 }
 

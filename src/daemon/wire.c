@@ -162,6 +162,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .min_resident_ms = o->min_resident_ms,
         .evict_high = (unsigned)o->evict_high,
         .evict_low = (unsigned)o->evict_low,
+        .spill_host_bytes = o->spill_host_bytes,
         .slots_bytes = o->slots_bytes,
         .slot_bytes = o->slot_bytes,
         .pinned_bytes_max = pinned_bytes(daemon),

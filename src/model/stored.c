@@ -9,7 +9,8 @@ const char *gb_durability_name(enum gb_durability durability) {
     return (unsigned)durability < GB_DURABILITY_COUNT ? names[durability] : "unknown";
 }
 
-static const char *const spills[GB_SPILL_COUNT] = {[GB_SPILL_NEVER] = "never", [GB_SPILL_DISK] = "disk"};
+static const char *const spills[GB_SPILL_COUNT] = {
+    [GB_SPILL_NEVER] = "never", [GB_SPILL_HOST] = "host", [GB_SPILL_DISK] = "disk"};
 
 const char *gb_spill_name(enum gb_spill spill) {
     return (unsigned)spill < GB_SPILL_COUNT ? spills[spill] : "unknown";

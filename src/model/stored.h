@@ -20,10 +20,12 @@ const char *gb_durability_name(enum gb_durability durability);
 /* Returns 0, or -1 with INVALID_ARGUMENT. */
 int gb_durability_parse(const char *name, size_t len, enum gb_durability *ret, struct gb_error *err);
 
-/* Where bytes that are not durable may go when memory is wanted for others. */
+/* Where bytes that are not durable may go when memory is wanted for others, until they are wanted again or the process
+ * ends. */
 enum gb_spill {
     GB_SPILL_NEVER, /* they stay in memory */
-    GB_SPILL_DISK,  /* to the disk, until they are wanted again or the process ends */
+    GB_SPILL_HOST,  /* to host memory while that has room, else to the disk */
+    GB_SPILL_DISK,  /* to the disk */
     GB_SPILL_COUNT
 };
 const char *gb_spill_name(enum gb_spill spill);

@@ -136,6 +136,31 @@ def test_links_are_independent_of_their_buffers(lives):
     assert all(os.stat(path).st_nlink == 1 for path in files(d.state).values())
 
 
+@pytest.mark.parametrize("found_by", ["scrub", "read"])
+def test_no_checkpoint_is_made_of_damaged_files(lives, found_by):
+    d = lives()
+    fill(d)
+    names = ["linked", "edge"]
+    d = lives()
+    path = file_of(d, "linked")
+    with open(path, "rb") as f:
+        good = f.read()
+    with open(path, "r+b") as f:
+        f.seek(5000)
+        f.write(b"rot")
+    if found_by == "scrub":
+        assert d.ask("POST", "/v1/storage/scrub", {}).expect(200).json()["damaged"] == 1
+    else:
+        d.data("linked").problem(410, "content_damaged")
+    assert code(make(d, "c1", names=names), 410) == "content_damaged"
+    made = make(d, "c1", names=names, lenient=True).expect(201).json()
+    assert made["skipped"] == [{"buffer": "linked", "code": "content_damaged"}] and verified(d, "c1")["match"] is True
+    with open(path, "wb") as f:
+        f.write(good)
+    assert d.ask("POST", "/v1/storage/scrub", {}).expect(200).json()["damaged"] == 0
+    assert make(d, "c2", names=names).expect(201).json()["buffers"] == 2 and verified(d, "c2")["match"] is True
+
+
 def test_a_restore_is_all_or_none(lives):
     d = lives()
     contents = fill(d)

@@ -136,7 +136,7 @@ def test_spill_and_resident(live, tmp_path):
     assert cli("set", "x", "--no-resident").expect().out.endswith("generation 1  durability sync\n")
     assert cli.json("set", "y", "--no-resident")["resident"] is False
     assert "SPILL" not in cli("ls").expect().out and "DURABILITY" in cli("ls").expect().out
-    assert "permitted are never, disk" in cli("set", "x", "--spill", "host").expect(FAILED).err
+    assert "permitted are never, host, disk" in cli("set", "x", "--spill", "tape").expect(FAILED).err
     err = cli("set", "x", "--resident", "--no-resident").expect(USAGE).err
     assert "exclude each other" in err and cli.json("info", "x")["resident"] is False
     assert "--spill" in cli("set", "x").expect(USAGE).err
@@ -166,7 +166,7 @@ def test_a_full_quota_makes_room(live):
     assert {n: r["TIER"] for n, r in rows(cli).items()} == {"a": "disk", "b": "device", "c": "device"}
     cli("load", "a").expect()
     out = cli("storage").expect().out
-    assert "evictions_for_room: 2\nreloads_within_minute: 1\n" in out, out
+    assert "evictions_for_room: 2\nevictions_to_host: 0\nreloads_within_minute: 1\n" in out, out
     cli("set", "a", "--resident").expect()
     cli("set", "c", "--resident").expect()
     assert rows(cli)["b"]["TIER"] == "disk" and "quota" in cli("load", "b").expect(FAILED).err
@@ -298,7 +298,7 @@ def test_words_are_completed(live):
     cli = live()
     cli("create", "x.1", "--bytes", 10).expect()
     assert cli("complete", "--", "put", "--durability", "").expect().out.split() == ["none", "behind", "sync"]
-    assert cli("complete", "--", "set", "--spill", "").expect().out.split() == ["never", "disk"]
+    assert cli("complete", "--", "set", "--spill", "").expect().out.split() == ["never", "host", "disk"]
     assert cli("complete", "--", "load", "x").expect().out.split() == ["x.1"]
     assert cli("complete", "--", "evict", "x").expect().out.split() == ["x.1"]
     assert cli("complete", "--", "sessions", "ev").expect().out.split() == ["evict"]

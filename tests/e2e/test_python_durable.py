@@ -134,7 +134,7 @@ def test_what_may_leave_memory(live):
         big = np.arange(9 << 20, dtype=np.uint32)
         assert c.put("parts", big, spill="disk", connections=3)["spill"] == "disk"
         with pytest.raises(gpubuf.InvalidArgument, match="spill"):
-            c.put("x", ARRAY, spill="host")
+            c.put("x", ARRAY, spill="tape")
 
 
 def test_a_full_quota_makes_room(live):
@@ -206,6 +206,18 @@ def test_evict(live):
         c.evict("x")
     with live() as c:
         assert {b["name"]: b["tier"] for b in c.list()} == {"x": None, "kept": "disk", "small": None}
+
+
+def test_evict_to_host_memory(live):
+    with live("--spill-host-bytes", "64M") as c:
+        c.put("x", ARRAY, spill="host")
+        assert c.evict("x")["tier"] == "host" == c.info("x")["tier"] and c.storage()["host"]["buffers"] == 1
+        assert (c.get("x") == ARRAY).all()
+        assert c.evict("x", to="disk")["tier"] == "disk"
+        c.load("x")
+        assert c.sessions.evict(to="host")["buffers"] == 1 and c.storage()["evictions_to_host"] == 2
+        with pytest.raises(gpubuf.BadRequest, match="host"):
+            c.evict("x", to="tape")
 
 
 def test_a_session_sleeps_and_wakes(live):

@@ -133,7 +133,7 @@ def test_the_order(place):
     low.patch("", {"priority": "high"}, 400)
     low.patch("", {"spill": "moon"}, 400)
     low.patch("buffers/new0", {"resident": 1}, 400)
-    low.ask("PUT", "buffers/x/data?spill=host", b"x").problem(400, "invalid_argument")
+    low.ask("PUT", "buffers/x/data?spill=tape", b"x").problem(400, "invalid_argument")
     low.ask("PATCH", "buffers/new0/data?offset=0&spill=disk", b"x").problem(400, "unknown_parameter")
 
 

@@ -77,7 +77,7 @@ static void render_tier(struct gb_json_writer *out, const struct gb_buffer_rec *
         rec->mirrored ? rec->head == GB_HEAD_HOST : rec->kind == GB_KIND_PINNED || rec->kind == GB_KIND_PAGEABLE;
 
     if (rec->state == GB_BUFFER_STORED)
-        gb_json_put_string(out, "tier", "disk");
+        gb_json_put_string(out, "tier", rec->in_host ? "host" : "disk");
     else if (rec->state == GB_BUFFER_LOST)
         gb_json_put_null(out, "tier");
     else

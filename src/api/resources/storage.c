@@ -76,9 +76,49 @@ enum gb_step gb_api_buffer_load(struct gb_http_request *request, struct gb_http_
     return gb_reply_json(&out, 200, response, err);
 }
 
+/* Where to, of an eviction: "host" or "disk". Absent: NEVER. */
+static int read_to(const json_t *body, enum gb_spill *ret, struct gb_error *err) {
+    const char *text;
+    int r = gb_json_string(body, "to", &text, err);
+
+    *ret = GB_SPILL_NEVER;
+    if (r <= 0)
+        return r;
+    if (gb_spill_parse(text, strlen(text), ret, NULL) < 0 || *ret == GB_SPILL_NEVER)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "to is \"%.40s\"; it is \"host\" or \"disk\"", text);
+    return 0;
+}
+
+static int read_eviction(const struct gb_http_request *request, struct gb_locator *ret_at, enum gb_spill *ret_to,
+                         struct gb_error *err) {
+    json_t *body;
+    int r;
+
+    if (gb_path_locator(request, "buffer name", ret_at, err) < 0 || gb_body_object(request, "to", true, &body, err) < 0)
+        return -1;
+    r = read_to(body, ret_to, err);
+    json_decref(body);
+    return r;
+}
+
 enum gb_step gb_api_buffer_evict(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
-    return gb_path_buffer_call(request, response, gb_buffer_evict, gb_reply_buffer, err);
+    struct gb_conditions *conditions;
+    struct gb_buffer_check check;
+    struct gb_buffer_call *call;
+    struct gb_locator at;
+    enum gb_spill to;
+
+    if (read_eviction(request, &at, &to, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    check = gb_conditions_buffer_check(conditions);
+    gb_buffer_evict_to(gb_api_of(request)->core, &at, &check, to, call);
+    return gb_async_end(request, response, gb_reply_buffer, 0, err);
 }
 
 /* --- a session ---------------------------------------------------------------------------------------------------- */
@@ -110,31 +150,42 @@ typedef void sweep_fn(struct gb_core *core, const struct gb_name *session, const
                       struct gb_sweep_call *call);
 
 /* A prefix is a name, or "" for all buffers. */
-static int read_prefix(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
-    json_t *body;
+static int read_prefix(const json_t *body, struct gb_name *ret, struct gb_error *err) {
     const char *text;
-    int r;
+    int r = gb_json_string(body, "prefix", &text, err);
 
-    if (gb_body_object(request, "prefix", true, &body, err) < 0)
-        return -1;
-    r = gb_json_string(body, "prefix", &text, err);
     if (r > 0 && text[0] != '\0')
         r = gb_name_parse("prefix", text, strlen(text), ret, err);
-    json_decref(body);
     return r < 0 ? -1 : 0;
+}
+
+/* to NULL: nothing is evicted. */
+static int read_sweep(const struct gb_http_request *request, struct gb_name *ret_prefix, enum gb_spill *to,
+                      struct gb_error *err) {
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, to ? "prefix to" : "prefix", true, &body, err) < 0)
+        return -1;
+    r = read_prefix(body, ret_prefix, err) < 0 || (to && read_to(body, to, err) < 0) ? -1 : 0;
+    json_decref(body);
+    return r;
 }
 
 static enum gb_step sweep(struct gb_http_request *request, struct gb_http_response *response, sweep_fn *fn,
                           struct gb_error *err) {
     struct gb_name prefix = {.s = ""};
+    enum gb_spill to = GB_SPILL_NEVER;
     struct gb_sweep_call *call;
     struct gb_name session;
 
-    if (gb_path_session(request, &session, err) < 0 || read_prefix(request, &prefix, err) < 0)
+    if (gb_path_session(request, &session, err) < 0 ||
+        read_sweep(request, &prefix, fn == gb_session_evict ? &to : NULL, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
+    call->to = to;
     fn(gb_api_of(request)->core, &session, &prefix, call);
     return gb_async_end(request, response, reply_sweep, 0, err);
 }
@@ -164,6 +215,15 @@ static void put_time(struct gb_json_writer *out, const char *key, int64_t wall_u
         gb_json_put_time(out, key, wall_us);
     else
         gb_json_put_null(out, key);
+}
+
+static void render_host(struct gb_json_writer *out, const struct gb_storage_numbers *n) {
+    gb_json_open(out, "host", '{');
+    gb_json_put_u64(out, "limit_bytes", n->host.limit_bytes);
+    gb_json_put_u64(out, "used_bytes", n->host.used_bytes);
+    gb_json_put_u64(out, "kept_bytes", n->host.kept_bytes);
+    gb_json_put_u64(out, "buffers", n->host.buffers);
+    gb_json_close(out, '}');
 }
 
 static void render_scrub(struct gb_json_writer *out, const struct gb_scrub_numbers *n) {
@@ -197,11 +257,14 @@ static void render(struct gb_json_writer *out, const struct gb_api *api, const s
     gb_json_put_u64(out, "damaged", n->disk.damaged);
     gb_json_put_u64(out, "loads", n->loads);
     gb_json_put_u64(out, "loaded_bytes", n->loaded_bytes);
+    gb_json_put_u64(out, "loads_from_host", n->loads_from_host);
     gb_json_put_u64(out, "load_failures", n->load_failures);
     gb_json_put_u64(out, "evictions", n->evictions);
     gb_json_put_u64(out, "evictions_for_room", n->evictions_for_room);
+    gb_json_put_u64(out, "evictions_to_host", n->evictions_to_host);
     gb_json_put_u64(out, "reloads_within_minute", n->reloads);
     gb_json_put_u64(out, "cold_reads", n->cold_reads);
+    render_host(out, n);
     if (n->present)
         render_scrub(out, scrub);
     gb_json_close(out, '}');

@@ -50,6 +50,7 @@ void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec 
     strcpy(ret->stream.s, gb_text_s(kept->stream));
     ret->labels = kept->labels;
     gb_buffer_look_sides_locked(buffer, ret->sides);
+    ret->in_host = kept->state == GB_BUFFER_STORED && buffer->stored && buffer->stored->block;
 }
 
 void gb_buffer_copy_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *rec) {
@@ -311,6 +312,25 @@ void gb_buffer_keep_state_locked(const struct gb_buffer *b, struct gb_buffer_rec
         return;
     rec->state = b->rec.state;
     rec->head = GB_HEAD_UNINITIALIZED;
+}
+
+void gb_buffer_warm_locked(struct gb_buffer *b, struct gb_stored *in_host) {
+    struct gb_stored *stored = b->stored;
+
+    if (in_host && stored && !stored->in_host && !stored->block && stored->rec.generation == in_host->rec.generation)
+        stored->block = gb_host_block_ref(in_host->block);
+    gb_stored_unref(in_host);
+}
+
+void gb_buffer_cool_locked(struct gb_session *session, struct gb_buffer *b) {
+    if (!b->stored || !b->stored->block)
+        return;
+    if (b->stored->in_host) {
+        gb_buffer_drop_stored_locked(session, b);
+        return;
+    }
+    gb_host_block_unref(b->stored->block);
+    b->stored->block = NULL;
 }
 
 bool gb_buffer_on_disk(const struct gb_buffer *b) {

@@ -114,6 +114,12 @@ void gb_buffer_keep_state_locked(const struct gb_buffer *buffer, struct gb_buffe
  * condemned. Takes over the reference. */
 void gb_buffer_set_stored_locked(struct gb_session *session, struct gb_buffer *buffer, struct gb_stored *stored);
 
+/* Host memory has the bytes of the generation that the disk has. Takes over the reference; NULL is accepted. */
+void gb_buffer_warm_locked(struct gb_buffer *buffer, struct gb_stored *in_host);
+
+/* The bytes have come into memory: host memory need not have them any more. */
+void gb_buffer_cool_locked(struct gb_session *session, struct gb_buffer *buffer);
+
 /* The disk has the bytes that the buffer has now, and as long as its durability says. Those that a scrub found damaged
  * do not count while memory has better ones. */
 bool gb_buffer_on_disk(const struct gb_buffer *buffer);

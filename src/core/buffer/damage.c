@@ -8,12 +8,13 @@ bool gb_damage_is(const struct gb_error *error) {
     return error->code == GB_ERR_CONTENT_DAMAGED || error->code == GB_ERR_CONTENT_LOST;
 }
 
-void gb_damage_tell(struct gb_session *session, const struct gb_name *buffer, const struct gb_stored *stored,
+void gb_damage_tell(struct gb_session *session, const struct gb_name *buffer, struct gb_stored *stored,
                     const struct gb_error *error, bool often) {
     struct gb_notice notice = gb_notice_of(session, GB_NOTICE_BUFFER_DAMAGED);
 
     if (!gb_damage_is(error))
         return;
+    atomic_store(&stored->damaged, true);
     notice.buffer = *buffer;
     notice.generation = stored->rec.generation;
     snprintf(notice.detail, sizeof(notice.detail), "%.120s", error->detail);

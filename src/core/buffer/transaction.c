@@ -401,6 +401,11 @@ static void persist_group(struct gb_transaction_group *g) {
     one_persisted(g, NULL);
 }
 
+static void drop_request(struct gb_persist *persist) {
+    gb_content_drop_later(persist->content);
+    gb_host_block_unref(persist->block);
+}
+
 /* The first `count` members were validated in vain. */
 static void refuse_persists(struct gb_transaction_group *g, size_t count) {
     size_t i;
@@ -409,7 +414,7 @@ static void refuse_persists(struct gb_transaction_group *g, size_t count) {
         struct gb_transaction *c = g->transactions[i];
 
         if (c->persists)
-            gb_content_drop_later(c->persist.content);
+            drop_request(&c->persist);
         c->persists = false;
     }
 }

@@ -36,7 +36,9 @@ struct gb_transaction {
                                        * borrowed until end. NULL: none */
     int64_t new_id;                   /* reserved for a new buffer; 0: none */
     gb_persist_fn *brings;            /* writes the bytes instead of core->persist; NULL: that does */
-    bool spills;                      /* the bytes go to disk, where they end with the process */
+    enum gb_spill spills;             /* the bytes go there, where they end with the process; NEVER: they do not */
+    bool strictly;                    /* as of struct gb_persist */
+    bool warms;                       /* the disk has the bytes and keeps them, beside what spills has made */
     bool stores;                      /* the bytes go to disk, also if they are those that it has */
     bool unrecorded;                  /* the database learns nothing of it */
 

@@ -15,8 +15,19 @@ static const struct gb_content *bytes_of(const struct gb_transaction *c) {
 static bool has_bytes(const struct gb_transaction *c) {
     const struct gb_stored *stored = c->buffer->stored;
 
+    if (c->warms)
+        return stored && stored->block;
+    if (stored && stored->in_host)
+        return false;
     return stored && stored->rec.generation == c->rec.generation && (c->spills || !stored->spilled) &&
            !atomic_load(&stored->damaged);
+}
+
+/* Host memory alone has the bytes. NULL: it has not. */
+static struct gb_host_block *block_of(const struct gb_transaction *c) {
+    const struct gb_stored *stored = c->buffer->stored;
+
+    return !c->brings && c->rec.state == GB_BUFFER_STORED && stored && stored->in_host ? stored->block : NULL;
 }
 
 static void plan_persist_locked(struct gb_transaction *c) {
@@ -24,8 +35,10 @@ static void plan_persist_locked(struct gb_transaction *c) {
 
     c->persist.session = c->session;
     c->persist.content = content ? gb_content_ref((struct gb_content *)(uintptr_t)content) : NULL;
+    c->persist.block = gb_host_block_ref(block_of(c));
     c->persist.rec = &c->rec;
     c->persist.spills = c->spills;
+    c->persist.strictly = c->strictly;
     c->persist.tee = c->tee && gb_tee_buffer_id(c->tee) == c->rec.id ? c->tee : NULL;
 }
 
@@ -44,10 +57,11 @@ int gb_transaction_plan_disk_locked(struct gb_transaction *c, struct gb_error *e
     c->forgets = stored && !stored->spilled && c->rec.durability == GB_DURABILITY_NONE;
     c->drops = stored && stored->spilled && stored->rec.generation != c->rec.generation;
     c->durable |= stores || c->forgets || c->brings;
-    c->persists = c->brings || ((stores || c->spills) && c->rec.state == GB_BUFFER_READY && !has_bytes(c));
+    c->persists =
+        c->brings || ((stores || c->spills) && (c->rec.state == GB_BUFFER_READY || block_of(c)) && !has_bytes(c));
     if (!c->persists)
         return 0;
-    c->stored_more = gb_buffer_more_stored(b, c->rec.bytes);
+    c->stored_more = c->warms ? 0 : gb_buffer_more_stored(b, c->rec.bytes);
     if (gb_quota_take_stored_locked(c->session, c->stored_more, err) < 0) {
         c->stored_more = 0;
         return -1;
@@ -64,7 +78,8 @@ void gb_transaction_drop_disk_locked(struct gb_transaction *c) {
 void gb_transaction_take_checksum_locked(struct gb_transaction *c) {
     const struct gb_content *content = bytes_of(c);
 
-    if (!c->persist.stored || (content && (content->pin_writers > 0 || content->tainted || content->owner)))
+    if (!c->persist.stored || c->persist.stored->in_host ||
+        (content && (content->pin_writers > 0 || content->tainted || content->owner)))
         return;
     c->rec.has_crc32c = true;
     c->rec.crc32c = c->persist.stored->rec.crc32c;
@@ -84,7 +99,10 @@ void gb_transaction_publish_stored_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
     gb_transaction_drop_disk_locked(c);
-    if (c->persist.stored || c->forgets || c->drops || c->removes) {
+    if (c->warms) {
+        gb_buffer_warm_locked(b, c->persist.stored);
+        c->persist.stored = NULL;
+    } else if (c->persist.stored || c->forgets || c->drops || c->removes) {
         gb_buffer_set_stored_locked(c->session, b, c->persist.stored);
         c->persist.stored = NULL;
     }

@@ -233,7 +233,7 @@ static int begin_copy(struct job *job, const struct gb_checkpoint_item *item, st
         c->block = NULL;
         return gb_no_memory(err);
     }
-    if (gb_disk_read_open(disk, &item->stored->name, item->rec.bytes, &c->from, err) < 0)
+    if (!item->stored->in_host && gb_disk_read_open(disk, &item->stored->name, item->rec.bytes, &c->from, err) < 0)
         return -1;
     return gb_disk_create(disk, &c->name, item->rec.bytes, &c->to, err);
 }
@@ -243,9 +243,12 @@ static int copy_block(struct copying *c, const struct gb_checkpoint_item *item, 
     size_t n = left < GB_STORED_BLOCK_BYTES ? (size_t)left : GB_STORED_BLOCK_BYTES;
     size_t index = (size_t)(c->done / GB_STORED_BLOCK_BYTES);
 
-    if (gb_disk_read(c->from, c->block, n, c->done, err) < 0 ||
-        gb_stored_check_block(item->stored, index, gb_crc32c(0, c->block, n), err) < 0 ||
-        gb_disk_write(c->to, c->block, n, err) < 0)
+    if (item->stored->in_host)
+        memcpy(c->block, (const char *)item->stored->block->ptr + c->done, n);
+    else if (gb_disk_read(c->from, c->block, n, c->done, err) < 0 ||
+             gb_stored_check_block(item->stored, index, gb_crc32c(0, c->block, n), err) < 0)
+        return -1;
+    if (gb_disk_write(c->to, c->block, n, err) < 0)
         return -1;
     c->done += n;
     return 0;
@@ -254,14 +257,15 @@ static int copy_block(struct copying *c, const struct gb_checkpoint_item *item, 
 /* The file gets its last name by a link, as any other; what it was written as goes. */
 static int end_copy(struct job *job, const struct gb_checkpoint_item *item, struct gb_error *err) {
     const struct gb_disk_meta meta = {job->session->name.s, &item->rec};
+    struct gb_stored_rec rec = item->stored->rec; /* host memory has no checksums */
     struct copying *c = &job->copying;
-    uint32_t crc;
     int r;
 
-    if (gb_disk_complete(c->to, &meta, &crc, c->blocks, err) < 0)
+    if (gb_disk_complete(c->to, &meta, &rec.crc32c, c->blocks, err) < 0)
         return -1;
     c->to = NULL;
-    r = link_file(job, item, &item->stored->rec, &c->name, false, err);
+    rec.blocks = c->blocks;
+    r = link_file(job, item, &rec, &c->name, false, err);
     gb_disk_remove(job->core->config.disk, &c->name);
     return r == 0 ? no_links(err) : r;
 }
@@ -270,7 +274,7 @@ static int end_copy(struct job *job, const struct gb_checkpoint_item *item, stru
 static int copy_some(struct job *job, const struct gb_checkpoint_item *item, struct gb_error *err) {
     int i;
 
-    if (!job->copying.from && begin_copy(job, item, err) < 0)
+    if (!job->copying.to && begin_copy(job, item, err) < 0)
         return -1;
     for (i = 0; i < STEPS && job->copying.done < item->rec.bytes; i++) {
         if (copy_block(&job->copying, item, err) < 0)

@@ -45,6 +45,8 @@ static int hold_locked(struct gb_session *s, const struct gb_checkpoint_params *
         return -1;
     if (b->rec.state != GB_BUFFER_STORED && !has_file(b))
         return gb_buffer_hold_locked(s, name, &ret->rec, &ret->content, err);
+    if (atomic_load(&b->stored->damaged))
+        return gb_error_set(err, GB_ERR_CONTENT_DAMAGED, "the stored bytes are damaged: upload the buffer again");
     ret->way = way_of(b->stored);
     ret->stored = gb_stored_ref(b->stored);
     gb_buffer_copy_locked(b, &ret->rec);

@@ -187,6 +187,11 @@ int gb_download_cold(struct gb_download *d, const void **ret_ptr, size_t *ret_n,
     const struct block *b;
     int r;
 
+    if (d->block) {
+        *ret_ptr = (const char *)d->block->ptr + at;
+        *ret_n = left < GB_STORED_BLOCK_BYTES ? (size_t)left : GB_STORED_BLOCK_BYTES;
+        return 1;
+    }
     if (!d->cold)
         d->cold = make(d, err);
     if (!d->cold || read_ahead(d->cold, first, last, err) < 0)

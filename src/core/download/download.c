@@ -11,6 +11,7 @@ static void destroy(struct gb_core_transfer *t) {
 
     gb_content_drop_later(d->content); /* this may be a backend's thread */
     gb_stored_unref(d->stored);
+    gb_host_block_unref(d->block);
     if (d->behind)
         gb_event_pool_give(&t->device->events, d->behind);
     gb_core_transfer_done(t);
@@ -34,7 +35,7 @@ static void set_road(struct gb_download *d) {
 /* Bytes that are read for the second time within this time are wanted in memory. */
 #define AGAIN_NS (60 * GB_NS_PER_S)
 
-/* Bytes that are on disk alone are sent from there. Returns false if there are none of that name. */
+/* Bytes that are on disk or in host memory alone are sent from there. Returns false if there are none of that name. */
 static bool hold_stored_locked(struct gb_download *d, const struct gb_name *name) {
     struct gb_buffer *b = gb_buffer_find_locked(d->t.session, name, NULL);
     uint64_t now_ns = gb_clock_ns();
@@ -43,6 +44,7 @@ static bool hold_stored_locked(struct gb_download *d, const struct gb_name *name
     if (!b || b->rec.state != GB_BUFFER_STORED)
         return false;
     d->stored = gb_stored_ref(b->stored);
+    d->block = gb_host_block_ref(b->stored->block);
     gb_buffer_copy_locked(b, &d->rec);
     before_ns = atomic_exchange(&b->stored->read_ns, now_ns);
     if (before_ns > 0 && now_ns - before_ns < AGAIN_NS) /* the clock may have begun less than that ago */

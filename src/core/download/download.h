@@ -29,10 +29,11 @@ struct gb_download {
     struct gb_core_transfer t; /* first */
     struct gb_buffer_rec rec;
     struct gb_content *content;
-    struct gb_stored *stored; /* the bytes, if they are on disk alone; a reference */
-    struct gb_cold *cold;     /* reads them */
-    struct gb_task task;      /* makes the stream's part */
-    struct gb_ev *behind;     /* direct: the stream's earlier work */
+    struct gb_stored *stored;    /* the bytes, if no memory of the buffer's has them; a reference */
+    struct gb_host_block *block; /* where they are in host memory; a reference. NULL: not there */
+    struct gb_cold *cold;        /* reads them */
+    struct gb_task task;         /* makes the stream's part */
+    struct gb_ev *behind;        /* direct: the stream's earlier work */
     bool direct;
     bool started;
     bool silent;                 /* no client downloads: not counted */

@@ -31,8 +31,9 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
     gb_buffer_copy_locked(b, &transaction->rec);
     transaction->rec.has_crc32c = true;
     transaction->rec.crc32c = heal->stored->rec.crc32c;
-    transaction->spills = transaction->unrecorded = heal->stored->spilled;
-    transaction->stores = !transaction->spills;
+    transaction->spills = heal->stored->spilled ? GB_SPILL_DISK : GB_SPILL_NEVER;
+    transaction->unrecorded = heal->stored->spilled;
+    transaction->stores = !heal->stored->spilled;
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /* Bytes on disk into memory: an upload whose payload one thread of the disk brings. Nothing is visible before each
- * block has its checksum. */
+ * block has its checksum. Bytes in host memory are copied by the device instead. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,9 +25,11 @@ struct job {
     struct gb_task task;
     struct gb_session *session; /* a reference */
     struct gb_name name;
-    struct gb_load *load;     /* shared with the buffer */
-    struct gb_stored *stored; /* a reference */
+    struct gb_load *load;        /* shared with the buffer */
+    struct gb_stored *stored;    /* a reference */
+    struct gb_host_block *block; /* has the bytes; a reference. NULL: the disk brings them */
     struct gb_lane *lane;
+    atomic_uint refs; /* its own, and a copy's */
     atomic_bool posted;
     bool over;
     struct gb_upload *upload; /* NULL: not begun */
@@ -39,6 +41,15 @@ struct job {
 };
 
 static void run(struct gb_task *task);
+
+static void unref(struct job *job) {
+    if (atomic_fetch_sub(&job->refs, 1) != 1)
+        return;
+    gb_host_block_unref(job->block);
+    gb_session_unref(job->session);
+    free(job->data);
+    free(job);
+}
 
 static void wake(void *arg) {
     struct job *job = arg;
@@ -62,7 +73,8 @@ static int plan(void *owner, const struct gb_upload_params *params, struct gb_up
 
     (void)params;
     draft->bytes = draft->payload = job->stored->rec.bytes;
-    draft->has_crc32c = true;
+    draft->has_crc32c = true; /* the record's: the bytes are those that it is of */
+    draft->by_device = job->block != NULL;
     return check_locked(job, draft->buffer, err);
 }
 
@@ -94,6 +106,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
         u->replaced = gb_buffer_set_locked(u->t.session, b, &transaction->rec, u->content);
     }
     u->content = NULL;
+    gb_buffer_cool_locked(u->t.session, b);
     notice = gb_notice_of_buffer(u->t.session, &transaction->rec, GB_NOTICE_BUFFER_LOADED);
     gb_notice_post(u->t.core, &notice);
 }
@@ -113,13 +126,54 @@ static void complete(struct gb_upload *u) {
 
 static const struct gb_upload_role load_role = {.plan = plan, .complete = complete, .gone = gb_upload_dispose};
 
-/* --- the end ------------------------------------------------------------------------------------------------------ */
+/* --- the same, from host memory ----------------------------------------------------------------------------------- */
 
-static void free_job(struct job *job) {
-    gb_session_unref(job->session);
-    free(job->data);
-    free(job);
+static void copied(void *arg, const struct gb_error *error) {
+    struct gb_upload *u = arg;
+
+    gb_core_report_error(u->t.core, error);
+    pthread_mutex_lock(&u->t.lock);
+    gb_upload_pended_locked(u, error);
+    gb_upload_unlock_advance(u);
+    gb_core_transfer_unref(&u->t);
 }
+
+static int queue(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
+    const struct gb_host_block *block = ((struct job *)u->owner)->block;
+    const struct gb_location from = {GB_KIND_PINNED, block->device, block->ptr};
+    const struct gb_location to = gb_content_location(u->content, 0);
+    struct gb_staged_copy *f = &u->pipe.copies[0];
+    enum gb_copy_way way;
+
+    u->touched = true;
+    if (gb_mem_move(u->t.core->backend, &to, &from, block->bytes, stream, &way, err) < 0 ||
+        gb_staged_copy_close(f, err) < 0)
+        return -1;
+    return gb_upload_watch(u, f->end, copied, u, err);
+}
+
+/* The copy may have outlived the job's own end. */
+static void gone(struct gb_upload *u) {
+    struct job *job = u->owner;
+
+    gb_staged_copy_release(&u->pipe.copies[0]);
+    gb_upload_dispose(u);
+    unref(job);
+}
+
+static const struct gb_upload_role copy_role = {.plan = plan, .queue = queue, .complete = complete, .gone = gone};
+
+static void begin_copy(struct job *job) {
+    struct gb_upload *u = job->upload;
+
+    atomic_fetch_add(&job->refs, 1);
+    job->ended = true;
+    (void)gb_upload_step(u, GB_UPLOAD_ALLOCATING);
+    (void)gb_upload_step(u, GB_UPLOAD_ENDED);
+    gb_upload_run(u, NULL);
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 /* The file is gone, and with it the bytes. A file that is put back heals its buffer at the next start. */
 static void lose_locked(struct job *job, struct gb_buffer *b) {
@@ -158,6 +212,7 @@ static void finish(struct job *job, const struct gb_error *error) {
         gb_damage_tell(job->session, &job->name, job->stored, error, true);
     } else {
         atomic_fetch_add(&core->loads->loaded, 1);
+        atomic_fetch_add(&core->loads->loaded_from_host, job->block != NULL);
         atomic_fetch_add(&core->loads->loaded_bytes, job->stored->rec.bytes);
     }
     pthread_mutex_lock(&job->session->lock);
@@ -168,7 +223,7 @@ static void finish(struct job *job, const struct gb_error *error) {
     gb_core_changed(core);
     gb_core_enter(core); /* the job's session may be its last object */
     if (!atomic_load(&job->posted))
-        free_job(job);
+        unref(job);
     gb_loads_ended(core);
     gb_core_leave(core);
 }
@@ -190,12 +245,13 @@ static int open_bytes(struct job *job, struct gb_error *err) {
 static struct gb_upload *make_upload(struct job *job, struct gb_upload_params *p, struct gb_error *err) {
     struct gb_core *core = job->session->core;
     struct gb_error why = GB_ERROR_INIT;
-    struct gb_upload *u = gb_upload_make(core, p, &load_role, job, &why);
+    const struct gb_upload_role *role = job->block ? &copy_role : &load_role;
+    struct gb_upload *u = gb_upload_make(core, p, role, job, &why);
 
     if (!u && why.code == GB_ERR_DEVICE_NOT_FOUND) {
         why = GB_ERROR_INIT;
         p->buffer.has_device = true;
-        u = gb_upload_make(core, p, &load_role, job, &why);
+        u = gb_upload_make(core, p, role, job, &why);
     }
     if (!u)
         gb_error_move(err, &why);
@@ -208,20 +264,23 @@ static int begin(struct job *job, struct gb_error *err) {
     struct gb_buffer *b;
 
     gb_disks_point(job->session->core, GB_DISK_OP_load);
-    if (open_bytes(job, err) < 0)
+    if (!job->block && open_bytes(job, err) < 0)
         return -1;
     p.buffer.session = job->session->name;
     p.buffer.name = job->name;
     p.buffer.bytes = p.bytes = job->stored->rec.bytes;
     pthread_mutex_lock(&job->session->lock);
     b = gb_buffer_find_locked(job->session, &job->name, NULL);
-    p.to_device_side = b && b->rec.mirrored;
+    p.to_device_side = job->block || (b && b->rec.mirrored);
     pthread_mutex_unlock(&job->session->lock);
     job->upload = make_upload(job, &p, err);
     if (!job->upload)
         return -1;
     gb_core_transfer_silence(&job->upload->t);
-    gb_upload_start(job->upload, NULL);
+    if (job->block)
+        begin_copy(job);
+    else
+        gb_upload_start(job->upload, NULL);
     return 0;
 }
 
@@ -298,7 +357,7 @@ static void run(struct gb_task *task) {
 
     atomic_store(&job->posted, false);
     if (job->over) {
-        free_job(job);
+        unref(job);
         return;
     }
     r = step(job, &err);
@@ -323,6 +382,8 @@ static int start_locked(struct gb_session *session, struct gb_buffer *b, struct 
     strcpy(job->name.s, b->name);
     job->load = b->load = load;
     job->stored = gb_stored_ref(b->stored);
+    job->block = gb_host_block_ref(b->stored->block);
+    atomic_init(&job->refs, 1);
     job->lane = gb_disks_lane(session->core);
     job->task.run = run;
     wake(job);
@@ -349,7 +410,7 @@ int gb_durable_want(struct gb_session *session, struct gb_buffer *b, struct gb_e
     if (!b->load && start_locked(session, b, err) < 0)
         return -1;
     b->load->waiting += err != NULL;
-    return gb_error_set(err, GB_ERR_NOT_LOADED, "the bytes of \"%s\" are on disk and are being loaded; try again",
+    return gb_error_set(err, GB_ERR_NOT_LOADED, "the bytes of \"%s\" are not in memory and are being loaded; try again",
                         b->name);
 }
 

@@ -7,7 +7,11 @@
 #include "base/crc32c.h"
 #include "core/download/download.h"
 #include "core/durable/durable.h"
+#include "core/durable/persist_host.h"
 #include "core/stored/disks.h"
+
+/* Written at once of bytes that are in memory. */
+#define PIECE_BYTES (4u << 20)
 
 struct job {
     struct gb_task task;
@@ -71,6 +75,8 @@ static int begin(struct job *job, struct gb_error *err) {
     job->begun = true;
     job->name = (struct gb_disk_name){p->rec->id, p->rec->generation, atomic_fetch_add(&job->core->file_tags, 1)};
     job->file = p->tee ? gb_tee_take(p->tee) : NULL;
+    if (!job->file && p->block)
+        return open_file(job, err);
     if (!job->file)
         return open_source(job, err) < 0 ? -1 : open_file(job, err);
     gb_disk_name_as(job->file, &job->name);
@@ -90,18 +96,31 @@ static int take(struct job *job, const void *bytes, size_t n, struct gb_error *e
     return 0;
 }
 
+/* 1; 0: wake comes; -1. */
+static int next(struct job *job, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    const struct gb_host_block *block = job->persist->block;
+    uint64_t left = job->persist->rec->bytes - job->written;
+
+    if (!block)
+        return gb_download_next(job->source, ret_ptr, ret_n, err);
+    *ret_ptr = (const char *)block->ptr + job->written;
+    *ret_n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+    return 1;
+}
+
 /* 1: all bytes are written; 0: wake comes; -1. */
 static int move(struct job *job, struct gb_error *err) {
     while (job->written < job->persist->rec->bytes) {
         const void *bytes;
         size_t n;
-        int r = gb_download_next(job->source, &bytes, &n, err);
+        int r = next(job, &bytes, &n, err);
 
         if (r <= 0)
             return r;
         if (take(job, bytes, n, err) < 0)
             return -1;
-        gb_download_sent(job->source, n);
+        if (job->source)
+            gb_download_sent(job->source, n);
         job->written += n;
     }
     return 1;
@@ -172,6 +191,8 @@ static void finish(struct job *job, const struct gb_error *error) {
     gb_disk_discard(job->file);
     job->file = NULL;
     gb_download_free(job->source, error == NULL);
+    gb_host_block_unref(p->block);
+    p->block = NULL;
     if (error) {
         gb_stored_condemn(p->stored);
         gb_stored_unref(p->stored);
@@ -204,24 +225,34 @@ static void run(struct gb_task *task) {
         finish(job, r < 0 ? &err : NULL);
 }
 
-void gb_durable_persist(struct gb_core *core, struct gb_persist *persist) {
-    struct job *job = calloc(1, sizeof(*job));
-    struct gb_error err = GB_ERROR_INIT;
+static int start(struct gb_core *core, struct gb_persist *persist, struct gb_error *err) {
+    struct job *job;
 
-    if (!job || gb_disks_start(core, &err) < 0) {
-        if (!job)
-            gb_no_memory(&err);
-        free(job);
-        gb_content_drop_later(persist->content);
-        persist->content = NULL;
-        persist->error = err;
-        persist->done(persist);
-        return;
-    }
+    if (gb_disks_start(core, err) < 0)
+        return -1;
+    if (persist->spills == GB_SPILL_HOST)
+        return gb_persist_to_host(core, persist, err);
+    job = calloc(1, sizeof(*job));
+    if (!job)
+        return gb_no_memory(err);
     gb_core_enter(core);
     job->core = core;
     job->persist = persist;
     job->lane = gb_disks_lane(core);
     job->task.run = run;
     wake(job);
+    return 0;
+}
+
+void gb_durable_persist(struct gb_core *core, struct gb_persist *persist) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (start(core, persist, &err) == 0)
+        return;
+    gb_content_drop_later(persist->content);
+    gb_host_block_unref(persist->block);
+    persist->content = NULL;
+    persist->block = NULL;
+    persist->error = err;
+    persist->done(persist);
 }

@@ -104,25 +104,25 @@ static void evict(struct gb_room_ask *ask, const struct gb_victim *victim) {
     gb_call_unref(call);
 }
 
-static void look_at(struct gb_victims *victims, struct gb_session *s, const struct gb_room_ask *ask, bool dirty) {
+static void look_at(struct gb_victims *victims, struct gb_session *s, const struct gb_room_ask *ask, bool disk) {
     pthread_mutex_lock(&s->lock);
-    gb_victims_add_locked(victims, s, ask, dirty);
+    gb_victims_add_locked(victims, s, ask, disk);
     pthread_mutex_unlock(&s->lock);
 }
 
 static void collect(struct gb_core *core, const struct gb_room_ask *ask, struct gb_victims *victims) {
     struct gb_error unused = GB_ERROR_INIT;
-    bool dirty = gb_disk_state_of(core->config.disk, &unused) == GB_DISK_READY;
+    bool disk = gb_disk_state_of(core->config.disk, &unused) == GB_DISK_READY;
     struct gb_session *s;
     int64_t id = 0;
 
     if (ask->session) {
-        look_at(victims, ask->session, ask, dirty);
+        look_at(victims, ask->session, ask, disk);
         return;
     }
     while ((s = gb_session_after(core, id))) {
         id = s->id;
-        look_at(victims, s, ask, dirty);
+        look_at(victims, s, ask, disk);
         gb_session_unref(s);
     }
 }

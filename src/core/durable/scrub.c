@@ -197,7 +197,9 @@ static int scrub_file(struct gb_session *session, const struct gb_name *name, st
     scrubber->numbers.pass.files++;
     scrubber->numbers.pass.skipped += r < 0 && !gb_damage_is(&why);
     pthread_mutex_unlock(&scrubber->lock);
-    if (r < 0 && gb_damage_is(&why))
+    if (r == 0)
+        atomic_store(&stored->damaged, false); /* the file may have been put right */
+    else if (gb_damage_is(&why))
         found_damage(session, name, stored, &why);
     return 0;
 }
@@ -211,7 +213,7 @@ static struct gb_stored *next_file(struct gb_session *session, int64_t *id, stru
 
     pthread_mutex_lock(&session->lock);
     while (!stored && (b = gb_idlist_after(&session->buffers_by_id, *id, id))) {
-        if (!b->live || b->deleting || !b->stored || gb_stored_inline(&b->stored->rec))
+        if (!b->live || b->deleting || !b->stored || !gb_stored_has_file(b->stored))
             continue;
         stored = gb_stored_ref(b->stored);
         strcpy(ret_name->s, b->name);

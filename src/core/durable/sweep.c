@@ -79,8 +79,9 @@ static void finish(struct sweep *sweep) {
 
 static bool wanted(const struct sweep *sweep, const struct gb_buffer *b) {
     enum gb_buffer_state state = sweep->loads ? GB_BUFFER_STORED : GB_BUFFER_READY;
+    bool to_disk = !sweep->loads && sweep->call->to == GB_SPILL_DISK && b->stored && b->stored->block;
 
-    return b->live && !b->deleting && b->rec.state == state &&
+    return b->live && !b->deleting && (b->rec.state == state || to_disk) &&
            strncmp(b->name, sweep->prefix.s, strlen(sweep->prefix.s)) == 0;
 }
 
@@ -136,7 +137,7 @@ static void evict_some(struct sweep *sweep) {
         if (item->call) {
             struct gb_call *base = &item->call->base;
 
-            gb_buffer_evict(sweep->core, &at, NULL, item->call);
+            gb_buffer_evict_to(sweep->core, &at, NULL, sweep->call->to, item->call);
             gb_call_unref(base);
             continue;
         }

@@ -26,8 +26,15 @@ static bool in_use(const struct gb_buffer *b) {
     return false;
 }
 
+/* There is a place for the bytes. disk: it takes files. */
+static bool has_place(const struct gb_core *core, const struct gb_buffer *b, bool disk) {
+    return disk || !is_dirty(b) ||
+           (b->rec.durability == GB_DURABILITY_NONE && b->rec.spill == GB_SPILL_HOST &&
+            gb_host_tier_has_room(core, b->rec.bytes));
+}
+
 /* Mapped bytes stay, since how long a mapping lasts is its client's affair. */
-static enum answer ask_buffer(const struct gb_core *core, const struct gb_buffer *b, bool dirty, uint64_t now_ns) {
+static enum answer ask_buffer(const struct gb_core *core, const struct gb_buffer *b, bool disk, uint64_t now_ns) {
     struct gb_error unused = GB_ERROR_INIT;
 
     if (!b->live || b->deleting || b->rec.state != GB_BUFFER_READY || b->rec.resident || b->rec.adopted ||
@@ -36,7 +43,7 @@ static enum answer ask_buffer(const struct gb_core *core, const struct gb_buffer
     if (b->rec.durability == GB_DURABILITY_NONE &&
         (b->rec.spill == GB_SPILL_NEVER || b->rec.bytes <= GB_STORED_INLINE_BYTES))
         return STAYS;
-    if (is_dirty(b) && !dirty)
+    if (!has_place(core, b, disk))
         return STAYS;
     return b->leaving || in_use(b) || now_ns - b->since_ns < core->config.min_resident_ms * GB_NS_PER_MS ? LATER : GOES;
 }
@@ -73,8 +80,7 @@ static bool add(struct gb_victims *victims, const struct gb_victim *victim) {
     return true;
 }
 
-void gb_victims_add_locked(struct gb_victims *victims, struct gb_session *s, const struct gb_room_ask *ask,
-                           bool dirty) {
+void gb_victims_add_locked(struct gb_victims *victims, struct gb_session *s, const struct gb_room_ask *ask, bool disk) {
     uint64_t now_ns = gb_clock_ns();
     size_t i;
 
@@ -82,7 +88,7 @@ void gb_victims_add_locked(struct gb_victims *victims, struct gb_session *s, con
         const struct gb_buffer *b = s->buffers_by_id.items[i].value;
         struct gb_victim victim = {
             .session = s, .id = b->id, .used_ns = b->used_ns, .priority = s->rec.priority, .dirty = is_dirty(b)};
-        enum answer answer = ask_buffer(s->core, b, dirty, now_ns);
+        enum answer answer = ask_buffer(s->core, b, disk, now_ns);
 
         victim.bytes = answer == STAYS ? 0 : gives(b, ask);
         if (victim.bytes > 0 && answer == LATER)

@@ -23,9 +23,9 @@ struct gb_victims {
     uint64_t later; /* bytes of those that are in use, or that came just now */
 };
 
-/* Adds what the session has for the ask. dirty: the disk takes writes. Its lock is held. */
+/* Adds what the session has for the ask. disk: it takes writes. Its lock is held. */
 void gb_victims_add_locked(struct gb_victims *victims, struct gb_session *session, const struct gb_room_ask *ask,
-                           bool dirty);
+                           bool disk);
 
 /* Puts those to the front that go first: of sessions of a low priority, then what the disk has already, then what was
  * not used for longest. Keeps as many as give `bytes`, none if all together give less. */

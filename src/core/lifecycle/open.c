@@ -73,13 +73,14 @@ static bool make_parts(struct gb_core *core) {
     core->feed = gb_feed_new();
     core->limiters = gb_notice_limiters_new();
     core->disks = gb_disks_new(core->config.disk_threads);
+    core->host_tier = gb_host_tier_new(core->config.spill_host_bytes);
     core->loads = gb_loads_new();
     core->scrubber = gb_scrubber_new();
     core->checkpoints = gb_checkpoints_new();
     core->alloc_log = gb_alloc_log_new(core->config.allocation_log);
     return core->pool_sessions && core->housekeeper && core->holds && core->sampler && core->selftests &&
-           core->tokens && core->keys && core->leases && core->feed && core->limiters && core->disks && core->loads &&
-           core->scrubber && core->checkpoints && core->alloc_log;
+           core->tokens && core->keys && core->leases && core->feed && core->limiters && core->disks &&
+           core->host_tier && core->loads && core->scrubber && core->checkpoints && core->alloc_log;
 }
 
 static void free_core(struct gb_core *core) {
@@ -92,6 +93,7 @@ static void free_core(struct gb_core *core) {
     gb_loads_free(core->loads);
     gb_scrubber_free(core->scrubber);
     gb_disks_free(core->disks);
+    gb_host_tier_free(core);
     gb_alloc_log_free(core->alloc_log);
     gb_notice_limiters_free(core->limiters);
     gb_audit_free(core->audit);

@@ -30,6 +30,12 @@ int gb_buffer_load(struct gb_core *core, const struct gb_locator *at, struct gb_
 void gb_buffer_evict(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
                      struct gb_buffer_call *call);
 
+/* The same to where the caller says. HOST: host memory gets the bytes also if the disk has them, so that they come back
+ * faster; STORAGE_FULL when it has no room, INVALID_ARGUMENT for bytes of the host. DISK: not there; what is STORED in
+ * host memory goes to the disk. NEVER: as the buffer's spill says, to the disk if it says nothing. */
+void gb_buffer_evict_to(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                        enum gb_spill to, struct gb_buffer_call *call);
+
 /* What became of a session's buffers. Those that could not be moved are skipped, with the reason. */
 #define GB_SWEEP_TOLD 100
 struct gb_sweep_skip {
@@ -38,6 +44,7 @@ struct gb_sweep_skip {
 };
 struct gb_sweep_call {
     struct gb_call base;
+    enum gb_spill to; /* set before gb_session_evict */
     uint64_t buffers; /* that have moved */
     uint64_t bytes;
     uint64_t skipped;
@@ -45,8 +52,8 @@ struct gb_sweep_call {
     struct gb_sweep_skip tell[GB_SWEEP_TOLD];
 };
 
-/* As gb_buffer_evict and gb_buffer_load, for all buffers of the session whose names begin with the prefix. A session
- * that sleeps so takes no memory. Errors: SESSION_NOT_FOUND. */
+/* As gb_buffer_evict_to, with call->to, and gb_buffer_load, for all buffers of the session whose names begin with the
+ * prefix. A session that sleeps so takes no memory. Errors: SESSION_NOT_FOUND. */
 void gb_session_evict(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
                       struct gb_sweep_call *call);
 void gb_session_load(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
@@ -81,8 +88,16 @@ struct gb_storage_numbers {
     uint64_t load_failures;
     uint64_t evictions;          /* buffers whose bytes have left memory */
     uint64_t evictions_for_room; /* of them, because others wanted the memory */
-    uint64_t reloads;            /* loads within a minute of leaving memory */
-    uint64_t cold_reads;         /* downloads from the disk itself */
+    uint64_t evictions_to_host;  /* of all evictions */
+    uint64_t loads_from_host;    /* of all loads */
+    struct {
+        uint64_t limit_bytes;
+        uint64_t used_bytes;
+        uint64_t kept_bytes; /* page-locked and of no use now */
+        uint64_t buffers;
+    } host;
+    uint64_t reloads;    /* loads within a minute of leaving memory */
+    uint64_t cold_reads; /* downloads from the disk itself */
 };
 /* [now, but for statvfs] */
 void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret);

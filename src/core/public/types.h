@@ -48,6 +48,7 @@ struct gb_core_config {
     uint64_t min_resident_ms;   /* how long bytes stay in memory at least before others take their place */
     unsigned evict_high;        /* percent of a device's or a pool's memory from which room is made; 0: never */
     unsigned evict_low;         /* and down to which */
+    uint64_t spill_host_bytes;  /* host memory for bytes that leave a device; 0: none */
     uint64_t scrub_rate;        /* bytes a second that scrubs read; 0: none but by request */
     uint64_t scrub_interval_s;  /* between passes; 0: none but by request */
     uint64_t slots_bytes;       /* all pinned slots together: the limit on staging memory */

@@ -138,6 +138,7 @@ struct gb_core {
     /* How many bytes of the session's buffers may leave memory. The session's lock is held. */
     uint64_t (*spare)(struct gb_session *session);
     struct gb_disks *disks;
+    struct gb_host_tier *host_tier;
     atomic_uint file_tags;     /* given to files of bytes; the first one is random */
     uint64_t orphans_swept_ns; /* the housekeeper's alone */
     int storage_told;          /* the housekeeper's alone: an enum gb_disk_state, which the feed has */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/thread.h"
+#include "core/stored/host_tier.h"
 
 void gb_load_unref_locked(struct gb_load *load) {
     if (load && --load->refs == 0)
@@ -66,6 +67,9 @@ void gb_loads_ended(struct gb_core *core) {
 }
 
 void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret) {
+    struct gb_host_tier_stat host;
+
+    gb_host_tier_stat(core, &host);
     *ret = (struct gb_storage_numbers){.buffers = atomic_load(&core->stored_buffers),
                                        .loads = atomic_load(&core->loads->loaded),
                                        .loaded_bytes = atomic_load(&core->loads->loaded_bytes),
@@ -73,6 +77,9 @@ void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret) {
                                        .evictions = atomic_load(&core->loads->evicted),
                                        .evictions_for_room = atomic_load(&core->loads->evicted_for_room),
                                        .reloads = atomic_load(&core->loads->reloaded),
+                                       .evictions_to_host = atomic_load(&core->loads->evicted_to_host),
+                                       .loads_from_host = atomic_load(&core->loads->loaded_from_host),
+                                       .host = {host.limit_bytes, host.used_bytes, host.kept_bytes, host.blocks},
                                        .cold_reads = atomic_load(&core->loads->cold_reads)};
     if (core->config.disk) {
         ret->present = true;

@@ -29,6 +29,8 @@ struct gb_loads {
     _Atomic uint64_t loaded_bytes;
     _Atomic uint64_t failed;
     _Atomic uint64_t evicted;
+    _Atomic uint64_t evicted_to_host;  /* of them, those that host memory has */
+    _Atomic uint64_t loaded_from_host; /* of those that were loaded */
     _Atomic uint64_t evicted_for_room; /* of them, because others wanted the memory */
     _Atomic uint64_t reloaded;         /* loaded within a minute of leaving memory */
     _Atomic uint64_t cold_reads;       /* downloads from the disk itself */

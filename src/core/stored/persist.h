@@ -13,8 +13,10 @@ struct gb_persist {
     struct gb_session *session;      /* borrowed until done, as rec */
     struct gb_content *content;      /* a reference, which is given back; NULL: the bytes are zeros */
     const struct gb_buffer_rec *rec; /* the record that they are of: id, generation and run are set */
+    struct gb_host_block *block;     /* the bytes are there instead; a reference, which is given back. NULL: no */
     struct gb_tee *tee;              /* has written the bytes; borrowed. NULL: they are read from the content */
-    bool spills;                     /* the bytes need not outlive the process: they are not synced */
+    enum gb_spill spills;            /* the bytes need not outlive the process: they are not synced. NEVER: they do */
+    bool strictly;                   /* to host memory, or not at all; else the disk takes what has no room there */
     struct gb_stored *stored;        /* the result, with a reference; NULL after an error */
     void *data;                      /* the bytes, if they go to the database; freed with gb_persist_done */
     struct gb_error error;

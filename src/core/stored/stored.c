@@ -21,6 +21,17 @@ struct gb_stored *gb_stored_new(struct gb_core *core, const struct gb_stored_rec
     return stored;
 }
 
+struct gb_stored *gb_stored_new_in_host(struct gb_core *core, const struct gb_stored_rec *rec,
+                                        struct gb_host_block *block) {
+    struct gb_stored *stored = malloc(sizeof(*stored));
+
+    if (!stored)
+        return NULL;
+    *stored = (struct gb_stored){.core = core, .rec = *rec, .spilled = true, .in_host = true, .block = block};
+    atomic_init(&stored->refs, 1);
+    return stored;
+}
+
 struct gb_stored *gb_stored_ref(struct gb_stored *stored) {
     atomic_fetch_add(&stored->refs, 1);
     return stored;
@@ -42,7 +53,8 @@ static void remove_file(struct gb_task *task) {
 void gb_stored_unref(struct gb_stored *stored) {
     if (!stored || atomic_fetch_sub(&stored->refs, 1) != 1)
         return;
-    if (!atomic_load(&stored->condemned) || gb_stored_inline(&stored->rec)) {
+    gb_host_block_unref(stored->block);
+    if (!atomic_load(&stored->condemned) || !gb_stored_has_file(stored)) {
         free(stored);
         return;
     }

@@ -4,6 +4,7 @@
 #define GB_CORE_STORED_STORED_H
 
 #include "core/runtime/runtime.h"
+#include "core/stored/host_tier.h"
 #include "disk/disk.h"
 
 struct gb_stored {
@@ -13,6 +14,10 @@ struct gb_stored {
     struct gb_stored_rec rec; /* its blocks are behind this */
     struct gb_disk_name name; /* of the file, unless gb_stored_inline */
     bool spilled;             /* it ends with the process, and no row names it */
+    bool in_host;             /* spilled, and there is no file: the block has the bytes, without checksums */
+    /* In host memory, too, from where loads and downloads take them; a reference. NULL: not there. Constant if in_host,
+     * else guarded by the lock of the buffer's session. */
+    struct gb_host_block *block;
     atomic_bool damaged;      /* a scrub has found it so: it does not count as having the bytes that memory has */
     atomic_bool set_aside;    /* condemned, its file goes to DIR/damaged */
     bool found;               /* at the start of the process: the bytes are there */
@@ -23,11 +28,19 @@ struct gb_stored {
 
 /* Copies rec with its blocks. Returns it with one reference, or NULL when memory is exhausted. */
 struct gb_stored *gb_stored_new(struct gb_core *core, const struct gb_stored_rec *rec);
+/* The same of bytes that are in a block alone; takes over its reference. rec has no blocks. */
+struct gb_stored *gb_stored_new_in_host(struct gb_core *core, const struct gb_stored_rec *rec,
+                                        struct gb_host_block *block);
 struct gb_stored *gb_stored_ref(struct gb_stored *stored);
 /* NULL is accepted. [any thread, never blocks] */
 void gb_stored_unref(struct gb_stored *stored);
 /* No row names the bytes any more, or none was written. NULL is accepted. [any thread, never blocks] */
 void gb_stored_condemn(struct gb_stored *stored);
+
+/* There is a file. */
+static inline bool gb_stored_has_file(const struct gb_stored *stored) {
+    return !stored->in_host && !gb_stored_inline(&stored->rec);
+}
 
 /* The checksum of block `index` is that of the n bytes at ptr: 0, or -1 with CONTENT_DAMAGED. */
 int gb_stored_check_block(const struct gb_stored *stored, size_t index, uint32_t crc32c, struct gb_error *err);

@@ -22,7 +22,7 @@ class Sessions(Asker):
     def create(self, name: str, *, labels: Optional[Mapping[str, str]] = None, quota: Optional[Quota] = None,
                idle_ttl_s: Optional[int] = None, durability: Optional[str] = None, spill: Optional[str] = None,
                priority: Optional[int] = None, exist_ok: bool = False) -> Session:
-        """Makes a session. durability (none, behind, sync) and spill (never, disk) are those of buffers that are made without one. Buffers
+        """Makes a session. durability (none, behind, sync) and spill (never, host, disk) are those of buffers that are made without one. Buffers
         of sessions of a lower priority (0 to 1000) leave memory first. With exist_ok, returns an existing session unchanged."""
         try:
             body = given(name=name, labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, durability=durability, spill=spill,
@@ -63,18 +63,18 @@ class Sessions(Asker):
         """Waits until all its queued work is done; TimedOut after wait seconds (default 30, at most 60)."""
         self._post(self._below("sync", session=name), headers=conditions(wait=wait), patience=wait or 30)
 
-    def evict(self, name: Optional[str] = None, *, prefix: Optional[str] = None) -> Swept:
+    def evict(self, name: Optional[str] = None, *, prefix: Optional[str] = None, to: Optional[str] = None) -> Swept:
         """Takes the bytes of its buffers out of memory, or of those whose names begin with prefix, as ``Client.evict`` does. Buffers that
         are refused are skipped."""
-        return self._sweep("evict", name, prefix)
+        return self._sweep("evict", name, given(prefix=prefix, to=to))
 
     def load(self, name: Optional[str] = None, *, prefix: Optional[str] = None) -> Swept:
         """Brings the bytes of its buffers from the disk into memory, or of those whose names begin with prefix. Buffers that cannot be loaded
         are skipped."""
-        return self._sweep("load", name, prefix)
+        return self._sweep("load", name, given(prefix=prefix))
 
-    def _sweep(self, action: str, name: Optional[str], prefix: Optional[str]) -> Swept:
-        return cast(Swept, self._post(self._below(action, session=name), given(prefix=prefix), patience=SWEEP_S))
+    def _sweep(self, action: str, name: Optional[str], body: Dict[str, Any]) -> Swept:
+        return cast(Swept, self._post(self._below(action, session=name), body, patience=SWEEP_S))
 
 
 class Pools(Asker):

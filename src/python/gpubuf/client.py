@@ -138,7 +138,8 @@ class Client(Checkpointing):
                 ``behind``: they are there soon after. ``none``: they are in memory alone. Without it an existing buffer keeps its own, and
                 a new one has its session's.
             spill: ``disk``: bytes that are not durable may go to the daemon's disk when others want the memory, and come back when they
-                are needed; they end with its process. ``never``: they stay. Without it as with durability.
+                are needed; they end with its process. ``host``: to its host memory first. ``never``: they stay. Without it as with
+                durability.
             connections: send more than 32 MiB in parts over this many connections at a time, from this call's own threads, also all or
                 nothing. Parts of a buffer, writes in place, a side and ``submit`` use one connection.
 
@@ -320,11 +321,12 @@ class Client(Checkpointing):
         the first one after a start waits for it. The call waits as long as the load takes."""
         return self._load(name)
 
-    def evict(self, name: str, *, if_match: Optional[str] = None) -> Buffer:
-        """Takes the bytes of a buffer out of memory, so that they are on the daemon's disk alone. Bytes of a durable buffer that are not on
-        disk yet are stored first. Other bytes end with the daemon's process; of these, buffers of at most 64 KiB stay in memory."""
+    def evict(self, name: str, *, to: Optional[str] = None, if_match: Optional[str] = None) -> Buffer:
+        """Takes the bytes of a buffer out of memory. to: "disk", or "host" for the host's memory, from where they come back faster; by
+        default where the buffer's spill says, else to the disk. Bytes of a durable buffer that are not on disk yet are stored first. Other
+        bytes end with the daemon's process; of these, buffers of at most 64 KiB stay in memory."""
         path = self._below("buffers", name, "evict")
-        return cast(Buffer, self._tagged("POST", path, None, {}, conditions(if_match), LOAD_S))
+        return cast(Buffer, self._tagged("POST", path, None, given(to=to), conditions(if_match), LOAD_S))
 
     @contextmanager
     def awake(self, prefix: Optional[str] = None) -> Iterator["Client"]:

@@ -36,7 +36,7 @@ class Buffer(TypedDict, total=False):
     tag, else the metadata's, which changes with labels, too. A change accepts either; get accepts the content's. state: ready, partial, lost,
     or stored if the bytes are on disk and not in memory. tier: where a read gets the bytes from: device, host or disk; None if they are lost.
     durability: none, behind or sync. stored_generation: the generation whose bytes are on disk for good; None if there is none.
-    spill: where bytes that are not durable may go when others want the memory: never or disk. resident: True if bytes leave memory on request
+    spill: where bytes that are not durable may go when others want the memory: never, host or disk. resident: True if bytes leave memory on request
     alone."""
 
     name: str
@@ -171,9 +171,21 @@ class Storage(TypedDict, total=False):
     load_failures: int
     evictions: int
     evictions_for_room: int
+    evictions_to_host: int
+    loads_from_host: int
     reloads_within_minute: int
     cold_reads: int
+    host: "HostTier"
     scrub: Scrub
+
+
+class HostTier(TypedDict):
+    """Host memory for bytes that have left a device."""
+
+    limit_bytes: int
+    used_bytes: int
+    kept_bytes: int
+    buffers: int
 
 
 class LastTransfer(TypedDict):
