@@ -310,8 +310,8 @@ int gb_checkpoint_put_result(struct gb_checkpoint_put *put, uint32_t *ret_crc32c
 
     pthread_mutex_lock(&put->lock);
     r = put->error.code != GB_OK ? gb_error_move(err, &put->error) : put->done;
-    *ret_crc32c = put->crc;
-    *ret_replaced = put->replaced;
+    *ret_crc32c = r > 0 ? put->crc : 0; /* both are the lane's until then */
+    *ret_replaced = r > 0 && put->replaced;
     pthread_mutex_unlock(&put->lock);
     return r;
 }
