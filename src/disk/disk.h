@@ -138,6 +138,8 @@ int gb_disk_read_open(struct gb_disk *disk, const struct gb_disk_name *name, uin
 /* Reads n bytes at offset. Past the kernel's cache if ptr, n (but for the end of the file) and offset are aligned. The
  * caller checks checksums. STORAGE_FAILED; CONTENT_DAMAGED if the file ends early. */
 int gb_disk_read(struct gb_disk_reader *reader, void *ptr, size_t n, uint64_t offset, struct gb_error *err);
+/* Another reader of the same open file, for another thread; also if its name is another file's by now. SATURATED. */
+int gb_disk_read_share(const struct gb_disk_reader *reader, struct gb_disk_reader **ret, struct gb_error *err);
 void gb_disk_read_close(struct gb_disk_reader *reader); /* NULL is accepted */
 
 /* Counts a file whose bytes have not their checksums. */

@@ -86,8 +86,8 @@ static int read_manifest(struct gb_checkpoint_put *put, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_FORBIDDEN,
                             "the manifest is of session \"%s\", and the token is good for \"%s\" alone",
                             put->manifest.session.s, put->session.s);
-    put->check =
-        (struct gb_checkpoint_check){.disk = put->core->config.disk, .manifest = &put->manifest, .name = put->name};
+    put->check = (struct gb_checkpoint_check){
+        .core = put->core, .disk = put->core->config.disk, .manifest = &put->manifest, .name = put->name};
     return 0;
 }
 
@@ -135,6 +135,23 @@ static int begin(struct gb_checkpoint_put *put, struct gb_error *err) {
     return gb_disk_put_begin(put->core->config.disk, &put->name, &put->session, put->file, put->size, &put->disk, err);
 }
 
+/* What was computed while the bytes came spares the manifest another read of them. */
+static int give_name(struct gb_checkpoint_put *put, struct gb_error *err) {
+    const struct gb_checkpoint_sum sum = {put->size, put->crc};
+    unsigned naming = 0;
+    size_t index;
+    bool counts = gb_manifest_file_parse(put->file, &index);
+
+    if (counts)
+        naming = gb_checkpoints_naming(put->core, &put->name, index);
+    if (gb_disk_put_name(put->disk, &put->replaced, err) < 0)
+        return -1;
+    put->disk = NULL;
+    if (counts)
+        gb_checkpoints_named(put->core, &put->name, index, naming, &sum);
+    return 0;
+}
+
 /* As complete. */
 static int conclude(struct gb_checkpoint_put *put, struct gb_error *err) {
     if (!put->synced && gb_disk_put_sync(put->disk, &put->crc, err) < 0)
@@ -142,10 +159,7 @@ static int conclude(struct gb_checkpoint_put *put, struct gb_error *err) {
     put->synced = true;
     if (put->is_manifest)
         return complete(put, err);
-    if (gb_disk_put_name(put->disk, &put->replaced, err) < 0)
-        return -1;
-    put->disk = NULL;
-    return 1;
+    return give_name(put, err) < 0 ? -1 : 1;
 }
 
 /* What is to be done next, without the lock; as complete. block NULL: all were written. */
@@ -301,8 +315,8 @@ int gb_checkpoint_put_result(struct gb_checkpoint_put *put, uint32_t *ret_crc32c
 
     pthread_mutex_lock(&put->lock);
     r = put->error.code != GB_OK ? gb_error_move(err, &put->error) : put->done;
-    *ret_crc32c = put->crc;
-    *ret_replaced = put->replaced;
+    *ret_crc32c = r > 0 ? put->crc : 0; /* both are the lane's until then */
+    *ret_replaced = r > 0 && put->replaced;
     pthread_mutex_unlock(&put->lock);
     return r;
 }

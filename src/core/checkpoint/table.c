@@ -32,6 +32,7 @@ struct gb_checkpoints *gb_checkpoints_new(void) {
 
 static void checkpoint_free(struct gb_checkpoint *c) {
     free(c->sums);
+    free(c->came);
     free(c);
 }
 
@@ -123,6 +124,9 @@ static struct gb_checkpoint_sum *sums_of(const struct gb_manifest *manifest) {
 static void fill_locked(struct gb_checkpoints *table, struct gb_checkpoint *c, const struct gb_manifest *manifest,
                         struct gb_checkpoint_sum *sums) {
     free(c->sums);
+    free(c->came);
+    c->came = NULL;
+    c->came_count = 0;
     c->sums = sums;
     c->state = GB_CHECKPOINT_COMPLETE;
     c->view.session = manifest->session;
@@ -404,6 +408,66 @@ void gb_checkpoints_put_end(struct gb_core *core, const struct gb_name *name, bo
     pthread_mutex_lock(&table->lock);
     c->state = GB_CHECKPOINT_INCOMPLETE; /* until the sweep */
     pthread_mutex_unlock(&table->lock);
+}
+
+/* Grows with the files, which come about in their order. NULL for one far behind them, and without memory. */
+static struct gb_checkpoint_came *came_locked(struct gb_checkpoint *c, size_t index) {
+    size_t count = 2 * c->came_count + 64;
+
+    if (index >= c->came_count && index < count) {
+        struct gb_checkpoint_came *more = realloc(c->came, count * sizeof(*more));
+
+        if (!more)
+            return NULL;
+        memset(more + c->came_count, 0, (count - c->came_count) * sizeof(*more));
+        c->came = more;
+        c->came_count = count;
+    }
+    return index < c->came_count ? &c->came[index] : NULL;
+}
+
+unsigned gb_checkpoints_naming(struct gb_core *core, const struct gb_name *name, size_t index) {
+    struct gb_checkpoints *table = core->checkpoints;
+    struct gb_checkpoint_came *came;
+    unsigned naming = 0;
+
+    pthread_mutex_lock(&table->lock);
+    came = came_locked(gb_map_get(&table->by_name, name->s), index);
+    if (came) {
+        came->known = false;
+        naming = ++came->names;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return naming;
+}
+
+void gb_checkpoints_named(struct gb_core *core, const struct gb_name *name, size_t index, unsigned naming,
+                          const struct gb_checkpoint_sum *sum) {
+    struct gb_checkpoints *table = core->checkpoints;
+    struct gb_checkpoint *c;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    if (index < c->came_count) {
+        c->came[index].known = c->came[index].names == naming;
+        c->came[index].sum = *sum;
+    }
+    pthread_mutex_unlock(&table->lock);
+}
+
+bool gb_checkpoints_came(struct gb_core *core, const struct gb_name *name, size_t index,
+                         struct gb_checkpoint_sum *ret) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    bool known;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    known = c && index < c->came_count && c->came[index].known;
+    if (known)
+        *ret = c->came[index].sum;
+    pthread_mutex_unlock(&table->lock);
+    return known;
 }
 
 /* --- views -------------------------------------------------------------------------------------------------------- */
