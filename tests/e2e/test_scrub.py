@@ -212,7 +212,7 @@ def test_a_pass_goes_on_beside_the_request_and_is_joined(lives):
     d.put("x", payload(SIZE), query=SYNC).expect(201)
     op = scrub(d, {"rate": 65536}, {"Prefer": "respond-async"}).expect(202).json()
     until("it runs", lambda: storage(d)["scrub"]["state"] == "running")
-    assert "gb-scrub" in threads(d)
+    until("its thread has its name", lambda: "gb-scrub" in threads(d))
     r = scrub(d).expect(200).json()  # and makes it fast
     assert r["files"] == 1 and r["bytes"] == SIZE
     d.ask("GET", f"/v1/operations/{op['id']}", headers={"Prefer": "wait=10"}).expect(200)

@@ -45,6 +45,8 @@ static int hold_locked(struct gb_session *s, const struct gb_checkpoint_params *
         return -1;
     if (b->rec.state != GB_BUFFER_STORED && !has_file(b))
         return gb_buffer_hold_locked(s, name, &ret->rec, &ret->content, err);
+    if (atomic_load(&b->stored->damaged))
+        return gb_error_set(err, GB_ERR_CONTENT_DAMAGED, "the stored bytes are damaged: upload the buffer again");
     ret->way = way_of(b->stored);
     ret->stored = gb_stored_ref(b->stored);
     gb_buffer_copy_locked(b, &ret->rec);
@@ -153,14 +155,12 @@ int gb_checkpoint_hold(struct gb_session *session, const struct gb_checkpoint_pa
 }
 
 bool gb_checkpoint_still(struct gb_session *session, const struct gb_checkpoint_item *item) {
-    const struct gb_buffer *b;
-    bool same;
+    bool left;
 
     pthread_mutex_lock(&session->lock);
-    b = gb_buffer_find_locked(session, &item->rec.name, NULL);
-    same = b && b->stored == item->stored;
+    left = gb_buffer_may_have_left_locked(session, &item->rec.name, item->stored);
     pthread_mutex_unlock(&session->lock);
-    return same;
+    return !left;
 }
 
 void gb_checkpoint_release(struct gb_checkpoint_item *item) {

@@ -32,6 +32,7 @@ struct gb_checkpoints *gb_checkpoints_new(void) {
 
 static void checkpoint_free(struct gb_checkpoint *c) {
     free(c->sums);
+    free(c->came);
     free(c);
 }
 
@@ -123,6 +124,9 @@ static struct gb_checkpoint_sum *sums_of(const struct gb_manifest *manifest) {
 static void fill_locked(struct gb_checkpoints *table, struct gb_checkpoint *c, const struct gb_manifest *manifest,
                         struct gb_checkpoint_sum *sums) {
     free(c->sums);
+    free(c->came);
+    c->came = NULL;
+    c->came_count = 0;
     c->sums = sums;
     c->state = GB_CHECKPOINT_COMPLETE;
     c->view.session = manifest->session;
@@ -153,6 +157,7 @@ static int see(void *arg, const struct gb_name *name, bool complete, const struc
     if (!c) {
         c = add_locked(table, name, session, GB_CHECKPOINT_INCOMPLETE);
         if (c) {
+            c->has_files = true;
             c->changed_us = changed_us;
             place_locked(table, c, changed_us);
         }
@@ -192,6 +197,7 @@ static int exists(const struct gb_checkpoint *c, struct gb_error *err) {
                         how[0] ? "" : " is there", how);
 }
 
+/* session "": those of which no manifest has said yet whose they are. */
 static int check_count_locked(const struct gb_checkpoints *table, const struct gb_name *session, struct gb_error *err) {
     const struct gb_checkpoint *c;
     unsigned count = 0;
@@ -199,11 +205,16 @@ static int check_count_locked(const struct gb_checkpoints *table, const struct g
 
     while ((c = gb_map_next(&table->by_name, &at)))
         count += gb_name_equal(&c->view.session, session);
-    return count < GB_CHECKPOINTS_MAX
-               ? 0
-               : gb_error_set(err, GB_ERR_LIMIT_REACHED,
-                              "session \"%s\" has %u checkpoints, the permitted number; delete one", session->s,
-                              GB_CHECKPOINTS_MAX);
+    if (count < GB_CHECKPOINTS_MAX)
+        return 0;
+    if (!session->s[0])
+        return gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                            "%u checkpoints have files and no manifest yet, the permitted number; complete or delete "
+                            "one",
+                            GB_CHECKPOINTS_MAX);
+    return gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                        "session \"%s\" has %u checkpoints, the permitted number; delete one", session->s,
+                        GB_CHECKPOINTS_MAX);
 }
 
 static int reserve_locked(struct gb_checkpoints *table, const struct gb_name *name, const struct gb_name *session,
@@ -289,6 +300,20 @@ int gb_checkpoints_look(struct gb_core *core, const struct gb_name *name, bool c
     return r;
 }
 
+int gb_checkpoints_still(struct gb_core *core, const struct gb_checkpoint_view *view, struct gb_error *err) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    bool still;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, view->name.s);
+    still = c && c->state == GB_CHECKPOINT_COMPLETE && c->view.number == view->number;
+    pthread_mutex_unlock(&table->lock);
+    return still ? 0
+                 : gb_error_set(err, GB_ERR_CHECKPOINT_NOT_FOUND, "the checkpoint \"%s\" was deleted meanwhile",
+                                view->name.s);
+}
+
 bool gb_checkpoints_sum(struct gb_core *core, const struct gb_name *name, size_t index, struct gb_checkpoint_sum *ret) {
     struct gb_checkpoints *table = core->checkpoints;
     const struct gb_checkpoint *c;
@@ -338,16 +363,111 @@ int gb_checkpoints_put_begin(struct gb_core *core, const struct gb_checkpoint_pu
     return r;
 }
 
-void gb_checkpoints_put_end(struct gb_core *core, const struct gb_name *name, bool manifest) {
+int gb_checkpoints_check_count(struct gb_core *core, const struct gb_name *name, const struct gb_name *session,
+                               struct gb_error *err) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    int r = 0;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    if (!gb_name_equal(&c->view.session, session))
+        r = check_count_locked(table, session, err);
+    pthread_mutex_unlock(&table->lock);
+    return r;
+}
+
+/* True: nothing was brought, so that the checkpoint goes. */
+static bool leave_locked(struct gb_checkpoint *c, bool manifest, bool brought) {
+    c->puts--;
+    if (manifest)
+        c->completing = false;
+    c->has_files |= brought;
+    if (c->puts > 0 || c->has_files || c->state != GB_CHECKPOINT_INCOMPLETE)
+        return false;
+    c->state = GB_CHECKPOINT_GOING;
+    return true;
+}
+
+void gb_checkpoints_put_end(struct gb_core *core, const struct gb_name *name, bool manifest, bool brought) {
+    struct gb_checkpoints *table = core->checkpoints;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_checkpoint *c;
+    bool goes;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    goes = leave_locked(c, manifest, brought);
+    pthread_mutex_unlock(&table->lock);
+    if (!goes)
+        return;
+    if (gb_disk_checkpoint_remove(core->config.disk, name, &err) == 0) {
+        gb_checkpoints_drop(core, name);
+        return;
+    }
+    pthread_mutex_lock(&table->lock);
+    c->state = GB_CHECKPOINT_INCOMPLETE; /* until the sweep */
+    pthread_mutex_unlock(&table->lock);
+}
+
+/* Grows with the files, which come about in their order. NULL for one far behind them, and without memory. */
+static struct gb_checkpoint_came *came_locked(struct gb_checkpoint *c, size_t index) {
+    size_t count = 2 * c->came_count + 64;
+
+    if (index >= c->came_count && index < count) {
+        struct gb_checkpoint_came *more = realloc(c->came, count * sizeof(*more));
+
+        if (!more)
+            return NULL;
+        memset(more + c->came_count, 0, (count - c->came_count) * sizeof(*more));
+        c->came = more;
+        c->came_count = count;
+    }
+    return index < c->came_count ? &c->came[index] : NULL;
+}
+
+unsigned gb_checkpoints_naming(struct gb_core *core, const struct gb_name *name, size_t index) {
+    struct gb_checkpoints *table = core->checkpoints;
+    struct gb_checkpoint_came *came;
+    unsigned naming = 0;
+
+    pthread_mutex_lock(&table->lock);
+    came = came_locked(gb_map_get(&table->by_name, name->s), index);
+    if (came) {
+        came->known = false;
+        naming = ++came->names;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return naming;
+}
+
+void gb_checkpoints_named(struct gb_core *core, const struct gb_name *name, size_t index, unsigned naming,
+                          const struct gb_checkpoint_sum *sum) {
     struct gb_checkpoints *table = core->checkpoints;
     struct gb_checkpoint *c;
 
     pthread_mutex_lock(&table->lock);
     c = gb_map_get(&table->by_name, name->s);
-    c->puts--;
-    if (manifest)
-        c->completing = false;
+    if (index < c->came_count) {
+        c->came[index].known = c->came[index].names == naming;
+        c->came[index].sum = *sum;
+    }
     pthread_mutex_unlock(&table->lock);
+}
+
+bool gb_checkpoints_came(struct gb_core *core, const struct gb_name *name, size_t index,
+                         struct gb_checkpoint_sum *ret) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    bool known;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    known = c && index < c->came_count && c->came[index].known;
+    if (known)
+        *ret = c->came[index].sum;
+    pthread_mutex_unlock(&table->lock);
+    return known;
 }
 
 /* --- views -------------------------------------------------------------------------------------------------------- */
@@ -494,11 +614,11 @@ static int start_removal(struct gb_core *core, const struct gb_name *name, int64
     removal->call = call;
     removal->view.name = *name;
     removal->task.run = remove_folder;
+    r = gb_disks_start(core, err);
     pthread_mutex_lock(&core->checkpoints->lock);
-    r = begin_removal_locked(core->checkpoints, removal, before_us, err);
-    pthread_mutex_unlock(&core->checkpoints->lock);
     if (r == 0)
-        r = gb_disks_start(core, err);
+        r = begin_removal_locked(core->checkpoints, removal, before_us, err);
+    pthread_mutex_unlock(&core->checkpoints->lock);
     if (r < 0) {
         free(removal);
         return -1;

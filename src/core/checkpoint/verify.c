@@ -9,7 +9,7 @@ struct job {
     struct gb_task task;
     struct gb_core *core;
     struct gb_lane *lane;
-    struct gb_name name;
+    struct gb_checkpoint_view view;
     struct gb_checkpoint_verify_call *call;
     struct gb_manifest manifest;
     struct gb_checkpoint_check check;
@@ -28,11 +28,11 @@ static void finish(struct job *job, const struct gb_error *error) {
 }
 
 static int begin(struct job *job, struct gb_error *err) {
-    if (gb_checkpoint_manifest(job->core, &job->name, &job->manifest, err) < 0)
+    if (gb_checkpoint_manifest(job->core, &job->view.name, &job->manifest, err) < 0)
         return -1;
     job->begun = true;
-    job->check =
-        (struct gb_checkpoint_check){.disk = job->core->config.disk, .manifest = &job->manifest, .name = job->name};
+    job->check = (struct gb_checkpoint_check){
+        .disk = job->core->config.disk, .manifest = &job->manifest, .name = job->view.name};
     return 0;
 }
 
@@ -46,6 +46,8 @@ static int note(struct job *job, int r, const struct gb_error *why, struct gb_er
         return 0;
     if (why->code != GB_ERR_CONTENT_DAMAGED && why->code != GB_ERR_CONTENT_LOST)
         return gb_error_move(err, why);
+    if (gb_checkpoints_still(job->core, &job->view, err) < 0)
+        return -1;
     gb_checkpoint_skip(job->call->tell, &job->call->told, &job->call->damaged, &entry->buffer, why->code);
     return 0;
 }
@@ -89,7 +91,7 @@ void gb_checkpoint_verify(struct gb_core *core, const struct gb_name *name, stru
     }
     gb_core_enter(core);
     job->core = core;
-    job->name = *name;
+    job->view = view;
     job->call = call;
     job->lane = gb_disks_lane(core);
     job->task.run = run;
