@@ -149,14 +149,9 @@ void gb_durable_make_room(struct gb_core *core, struct gb_room_ask *ask) {
 }
 
 uint64_t gb_durable_spare(struct gb_session *s) {
-    struct gb_room_ask ask = {.session = s};
-    struct gb_victims victims = {.count = 0};
-    uint64_t bytes;
+    const struct gb_room_ask ask = {.session = s};
 
-    gb_victims_add_locked(&victims, s, &ask, true);
-    bytes = victims.bytes + victims.later;
-    gb_victims_done(&victims);
-    return bytes;
+    return gb_victims_sum_locked(s, &ask);
 }
 
 /* --- the water marks ---------------------------------------------------------------------------------------------- */
