@@ -229,7 +229,9 @@ int gb_checkpoint_put_begin(struct gb_core *core, const struct gb_checkpoint_put
     struct gb_checkpoint_put *put;
     bool manifest = strcmp(params->file, GB_CHECKPOINT_MANIFEST) == 0;
 
-    if (gb_checkpoint_check_file(params->file, err) < 0 || gb_checkpoints_put_begin(core, params, manifest, err) < 0)
+    if (gb_checkpoint_check_file(params->file, err) < 0 ||
+        (core->config.disk && gb_disk_check_room(core->config.disk, params->size, err) < 0) ||
+        gb_checkpoints_put_begin(core, params, manifest, err) < 0)
         return -1;
     put = put_new(core, params);
     if (!put) {

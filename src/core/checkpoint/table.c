@@ -1,4 +1,5 @@
 /* The table of checkpoints. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "base/container.h"
 #include "base/map.h"
 #include "base/thread.h"
+#include "core/buffer/damage.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/runtime/notices.h"
 #include "core/stored/disks.h"
@@ -116,7 +118,8 @@ static struct gb_checkpoint_sum *sums_of(const struct gb_manifest *manifest) {
     size_t i;
 
     for (i = 0; sums && i < manifest->count; i++)
-        sums[i] = (struct gb_checkpoint_sum){manifest->entries[i].size, manifest->entries[i].file_crc32c};
+        sums[i] =
+            (struct gb_checkpoint_sum){.size = manifest->entries[i].size, .crc32c = manifest->entries[i].file_crc32c};
     return sums;
 }
 
@@ -124,6 +127,8 @@ static void fill_locked(struct gb_checkpoints *table, struct gb_checkpoint *c, c
                         struct gb_checkpoint_sum *sums) {
     free(c->sums);
     c->sums = sums;
+    c->manifest_damage = GB_OK;
+    c->view.damaged_files = 0;
     c->state = GB_CHECKPOINT_COMPLETE;
     c->view.session = manifest->session;
     c->view.complete = true;
@@ -135,36 +140,72 @@ static void fill_locked(struct gb_checkpoints *table, struct gb_checkpoint *c, c
 
 /* --- the start ---------------------------------------------------------------------------------------------------- */
 
+/* One whose manifest is damaged is shown as incomplete: it can be deleted, or be brought anew. The daemon does not
+ * delete it by itself. What says nothing of the manifest may pass. */
+static int judge_manifest(const struct gb_error *why, enum gb_code *ret_damage, struct gb_error *err) {
+    bool medium = why->code == GB_ERR_STORAGE_FAILED && why->native_code == EIO;
+
+    if (!gb_damage_is(why) && !medium)
+        return gb_error_move(err, why);
+    *ret_damage = GB_ERR_CONTENT_DAMAGED;
+    return 0;
+}
+
+/* Takes sums. */
+static struct gb_checkpoint *see_locked(struct gb_checkpoints *table, const struct gb_name *name,
+                                        const struct gb_name *session, int64_t changed_us, enum gb_code damage,
+                                        const struct gb_manifest *manifest, struct gb_checkpoint_sum *sums) {
+    struct gb_checkpoint *c = gb_map_get(&table->by_name, name->s); /* of an earlier try */
+
+    if (!c) {
+        c = add_locked(table, name, session, GB_CHECKPOINT_INCOMPLETE);
+        if (c) {
+            c->changed_us = changed_us;
+            c->manifest_damage = damage;
+            c->view.damaged_files = damage != GB_OK;
+            place_locked(table, c, changed_us);
+        }
+        if (c && sums) {
+            fill_locked(table, c, manifest, sums);
+            return c;
+        }
+    }
+    free(sums);
+    return c;
+}
+
 static int see(void *arg, const struct gb_name *name, bool complete, const struct gb_name *session, int64_t changed_us,
                struct gb_error *err) {
     struct gb_core *core = arg;
     struct gb_checkpoints *table = core->checkpoints;
     struct gb_manifest manifest = {.count = 0};
     struct gb_checkpoint_sum *sums = NULL;
+    struct gb_error why = GB_ERROR_INIT;
+    enum gb_code damage = GB_OK;
     struct gb_checkpoint *c;
 
-    /* One whose manifest cannot be read is shown as incomplete: it can be deleted, or be brought anew. */
-    if (complete && gb_disk_checkpoint_manifest(core->config.disk, name, &manifest, NULL) < 0)
+    if (complete && gb_disk_checkpoint_manifest(core->config.disk, name, &manifest, &why) < 0) {
+        if (judge_manifest(&why, &damage, err) < 0)
+            return -1;
         complete = false;
-    if (complete)
-        sums = sums_of(&manifest);
-    pthread_mutex_lock(&table->lock);
-    c = gb_map_get(&table->by_name, name->s); /* of an earlier try */
-    if (!c) {
-        c = add_locked(table, name, session, GB_CHECKPOINT_INCOMPLETE);
-        if (c) {
-            c->changed_us = changed_us;
-            place_locked(table, c, changed_us);
-        }
-        if (c && sums)
-            fill_locked(table, c, &manifest, sums);
-        if (c)
-            sums = NULL;
     }
+    if (complete) {
+        sums = sums_of(&manifest);
+        if (!sums) {
+            gb_manifest_done(&manifest);
+            return gb_no_memory(err);
+        }
+    }
+    pthread_mutex_lock(&table->lock);
+    c = see_locked(table, name, session, changed_us, damage, &manifest, sums);
     pthread_mutex_unlock(&table->lock);
-    free(sums);
     gb_manifest_done(&manifest);
     return c ? 0 : gb_no_memory(err);
+}
+
+/* What could not be read now is tried again by the tick. */
+static bool may_pass(enum gb_code code) {
+    return code == GB_ERR_STORAGE_UNAVAILABLE || code == GB_ERR_STORAGE_FAILED || code == GB_ERR_SATURATED;
 }
 
 int gb_checkpoints_start(struct gb_core *core, struct gb_error *err) {
@@ -173,7 +214,7 @@ int gb_checkpoints_start(struct gb_core *core, struct gb_error *err) {
     if (!core->config.disk)
         return 0;
     if (gb_disk_checkpoints(core->config.disk, see, core, &why) < 0)
-        return why.code == GB_ERR_STORAGE_UNAVAILABLE ? 0 : gb_error_move(err, &why);
+        return may_pass(why.code) ? 0 : gb_error_move(err, &why);
     pthread_mutex_lock(&core->checkpoints->lock);
     core->checkpoints->known = true;
     pthread_mutex_unlock(&core->checkpoints->lock);
@@ -357,20 +398,30 @@ int gb_checkpoint_get(struct gb_core *core, const struct gb_name *name, struct g
     return gb_checkpoints_look(core, name, false, ret, err);
 }
 
-/* The next one that shows, of that session (NULL: any). */
-static bool next(struct gb_checkpoints *table, int64_t after, const struct gb_name *session,
-                 struct gb_checkpoint_view *ret) {
+bool gb_checkpoints_next(struct gb_core *core, int64_t number, const struct gb_name *session,
+                         struct gb_checkpoint_view *ret) {
+    struct gb_checkpoints *table = core->checkpoints;
     const struct gb_checkpoint *c;
     bool found = false;
 
     pthread_mutex_lock(&table->lock);
-    while (!found && (c = gb_idlist_after(&table->by_number, after, &after))) {
+    while (!found && (c = gb_idlist_after(&table->by_number, number, &number))) {
         found = shows(c) && (!session || gb_name_equal(session, &c->view.session));
         if (found)
             *ret = c->view;
     }
     pthread_mutex_unlock(&table->lock);
     return found;
+}
+
+bool gb_checkpoints_any(struct gb_core *core) {
+    struct gb_checkpoint_view view = {.number = 0};
+
+    while (gb_checkpoints_next(core, view.number, NULL, &view)) {
+        if (view.complete)
+            return true;
+    }
+    return false;
 }
 
 int gb_checkpoint_list(struct gb_core *core, struct gb_page *page, const struct gb_name *session,
@@ -380,7 +431,7 @@ int gb_checkpoint_list(struct gb_core *core, struct gb_page *page, const struct 
     int64_t after = page->after;
     unsigned count = 0;
 
-    while (next(core->checkpoints, after, session, &view)) {
+    while (gb_checkpoints_next(core, after, session, &view)) {
         if (count++ == page->limit) {
             page->more = true;
             break;
@@ -402,6 +453,75 @@ void gb_checkpoints_tell(struct gb_core *core, enum gb_notice_type type, const s
     notice.count = view->buffers;
     snprintf(notice.detail, sizeof(notice.detail), "%.127s", view->name.s);
     gb_notice_post(core, &notice);
+}
+
+/* --- damage ------------------------------------------------------------------------------------------------------- */
+
+static void name_file(size_t index, char ret[GB_MANIFEST_FILE_SIZE]) {
+    if (index == GB_CHECKPOINT_OF_MANIFEST)
+        strcpy(ret, GB_CHECKPOINT_MANIFEST);
+    else
+        gb_manifest_file(index, ret);
+}
+
+bool gb_checkpoints_judge(struct gb_core *core, const struct gb_checkpoint_view *view, size_t index,
+                          enum gb_code code) {
+    struct gb_checkpoints *table = core->checkpoints;
+    struct gb_checkpoint *c;
+    enum gb_code *damage;
+    bool found;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, view->name.s);
+    found = c && c->state == GB_CHECKPOINT_COMPLETE && c->view.number == view->number &&
+            (index == GB_CHECKPOINT_OF_MANIFEST || index < c->view.buffers);
+    if (found) {
+        damage = index == GB_CHECKPOINT_OF_MANIFEST ? &c->manifest_damage : &c->sums[index].damage;
+        c->view.damaged_files += (code != GB_OK) - (*damage != GB_OK);
+        *damage = code;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return found;
+}
+
+void gb_checkpoints_tell_damage(struct gb_core *core, const struct gb_checkpoint_view *view, size_t index,
+                                const struct gb_name *buffer, bool often) {
+    struct gb_notice notice = gb_notice_new(GB_NOTICE_CHECKPOINT_DAMAGED);
+    char file[GB_MANIFEST_FILE_SIZE];
+
+    name_file(index, file);
+    notice.session = view->session;
+    if (buffer)
+        notice.buffer = *buffer;
+    snprintf(notice.detail, sizeof(notice.detail), "%s of %.80s", file, view->name.s);
+    if (often)
+        gb_notice_post_limited(core, &notice);
+    else
+        gb_notice_post(core, &notice);
+}
+
+static void tell_damage(struct gb_checkpoint_damage *ret, size_t index, enum gb_code code) {
+    name_file(index, ret->file);
+    ret->code = code;
+}
+
+size_t gb_checkpoint_damages(struct gb_core *core, const struct gb_name *name,
+                             struct gb_checkpoint_damage ret[GB_SWEEP_TOLD]) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    size_t count = 0;
+    size_t i;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    if (c && c->manifest_damage != GB_OK)
+        tell_damage(&ret[count++], GB_CHECKPOINT_OF_MANIFEST, c->manifest_damage);
+    for (i = 0; c && count < c->view.damaged_files && count < GB_SWEEP_TOLD; i++) {
+        if (c->sums[i].damage != GB_OK)
+            tell_damage(&ret[count++], i, c->sums[i].damage);
+    }
+    pthread_mutex_unlock(&table->lock);
+    return count;
 }
 
 int gb_checkpoint_check_file(const char *file, struct gb_error *err) {
@@ -522,9 +642,9 @@ static void sweep(struct gb_core *core) {
     struct gb_checkpoint_view view;
     int64_t after = 0;
 
-    while (next(core->checkpoints, after, NULL, &view)) {
+    while (gb_checkpoints_next(core, after, NULL, &view)) {
         after = view.number;
-        if (!view.complete)
+        if (!view.complete && view.damaged_files == 0)
             start_removal(core, &view.name, before_us, NULL, NULL);
     }
 }
