@@ -239,3 +239,27 @@ def test_names_that_are_free_are_the_headers(lives):
     d = lives()
     assert {b["name"] for b in d.get("/v1/sessions/default/buffers")["items"]} >= {"x", "y", "z"}
     assert d.data("x").body == payload(SIZE, 0) and d.data("z").body == payload(SIZE, 2)
+
+
+def test_a_linked_orphan_beside_its_namesake(lives):
+    """An older database was put back: the name of the header is another buffer's."""
+    d = lives()
+    d.put("x", payload(SIZE, 1), query=SYNC).expect(201)
+    d.ask("POST", "/v1/sessions/default/checkpoints", {"name": "c1"}).expect(201)
+    d.stop()
+    shutil.copy(os.path.join(d.state, "gpubufd.db"), os.path.join(d.state, "copy"))
+    d = lives()
+    d.put("x", payload(SIZE, 2), query=SYNC).expect(200)
+    d.ask("POST", "/v1/checkpoints/c1/restore", {"prefix": "old."}).expect(200)
+    d.stop()
+    for p in glob.glob(os.path.join(d.state, "gpubufd.db*")):
+        os.unlink(p)
+    os.rename(os.path.join(d.state, "copy"), os.path.join(d.state, "gpubufd.db"))
+    d = lives()  # x's record names a file that is no longer there
+    (linked,) = [n for n in aside(d.state) if int(n.split(".")[1]) >> 62]
+    d.stop()
+    said = offline("recover", d.state, "--apply", status=1)
+    assert "1 recovered, 0 older, 0 damaged, 1 refused" in said, said
+    name = "restored." + linked.split(".")[0]
+    d = lives()
+    assert d.data(name).body == payload(SIZE, 1) and d.meta(name)["generation"] == 1 and d.meta("x")["state"] == "lost"
