@@ -157,7 +157,7 @@ def test_a_quota_too_small_then_enough(lives):
 @pytest.mark.parametrize("size", SIZES)
 def test_a_mapping_has_the_same_bytes(lives, size):
     data = payload(size, 1)
-    d = stored(lives, data=data, query=SYNC + "&kind=shared")
+    d = stored(lives, data=data, query=SYNC + "&kind=pageable")
     with sharing.Local(d.unix) as local, sharing.Memory(local.map("x")) as memory:
         assert memory.bytes() == data
         assert storage(d)["loads"] == 1 and d.data("x").body == data

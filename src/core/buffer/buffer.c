@@ -174,6 +174,7 @@ static bool count_absent(struct gb_session *session, const struct gb_buffer *b, 
         atomic_fetch_add(&session->core->lost_buffers, d);
     } else if (b->rec.state == GB_BUFFER_STORED) {
         atomic_fetch_add(&session->core->stored_buffers, d);
+        atomic_fetch_add(&session->core->stored_bytes, d * b->rec.bytes);
     } else {
         return false;
     }
@@ -191,6 +192,7 @@ static void count_in(struct gb_session *session, const struct gb_buffer *b) {
 
     session->movable += movable(b);
     atomic_fetch_add(&core->movable_buffers, movable(b));
+    atomic_fetch_add(&core->movable_bytes, movable(b) ? b->rec.bytes : 0);
     session->live_buffers++;
     atomic_fetch_add(&core->mirrored_buffers, b->rec.mirrored);
     atomic_fetch_add(&core->live_buffers, 1);
@@ -205,6 +207,7 @@ static void count_out(struct gb_session *session, const struct gb_buffer *b) {
 
     session->movable -= movable(b);
     atomic_fetch_sub(&core->movable_buffers, movable(b));
+    atomic_fetch_sub(&core->movable_bytes, movable(b) ? b->rec.bytes : 0);
     session->live_buffers--;
     atomic_fetch_sub(&core->mirrored_buffers, b->rec.mirrored);
     atomic_fetch_sub(&core->live_buffers, 1);
@@ -369,6 +372,10 @@ void gb_buffer_note_behind_locked(struct gb_session *session, struct gb_buffer *
     bool behind = b->live && b->rec.durability != GB_DURABILITY_NONE && b->rec.state == GB_BUFFER_READY &&
                   b->rec.stored_generation != b->rec.generation;
 
+    if (behind && (!b->behind || b->behind_generation != b->rec.stored_generation)) {
+        b->behind_since_us = b->rec.updated_at_us;
+        b->behind_generation = b->rec.stored_generation;
+    }
     session->behind += behind;
     session->behind -= b->behind;
     b->behind = behind;

@@ -35,6 +35,8 @@ struct gb_buffer {
     struct gb_stored *stored;           /* the bytes on disk, of stored_generation; a reference. NULL: none */
     struct gb_load *load;               /* brings them into memory, or failed to; core->loads' own. NULL: none */
     bool behind;                        /* its bytes are to be stored within the lag */
+    int64_t behind_since_us;            /* when it was, or was stored last: later writes do not put that off */
+    int64_t behind_generation;          /* that was stored then */
     bool leaving;                       /* its bytes are chosen to leave memory, to make room for others */
     uint64_t since_ns;                  /* when its bytes came into memory or left it; 0: before this process */
     uint64_t used_ns;                   /* when they were read or written last */

@@ -96,7 +96,7 @@ static size_t list_behind(struct gb_session *s, int64_t before_us, int64_t *id, 
 
     pthread_mutex_lock(&s->lock);
     while (s->behind > 0 && count < max && (b = gb_idlist_after(&s->buffers_by_id, *id, id))) {
-        if (b->live && !b->deleting && b->behind && !b->fifo.taken && b->rec.updated_at_us <= before_us)
+        if (b->live && !b->deleting && b->behind && !b->fifo.taken && b->behind_since_us <= before_us)
             strcpy(names[count++].s, b->name);
     }
     pthread_mutex_unlock(&s->lock);
@@ -126,6 +126,43 @@ static void store_all(struct gb_core *core, int64_t before_us, struct flush *flu
         gb_session_unref(s);
     }
     free(names);
+}
+
+struct lag {
+    uint64_t buffers;
+    uint64_t bytes;
+    int64_t since_us; /* of the one that waits longest; 0: none */
+};
+
+static void add_lag(struct gb_session *s, struct lag *lag) {
+    struct gb_buffer *b;
+    int64_t id = 0;
+
+    pthread_mutex_lock(&s->lock);
+    while (s->behind > 0 && (b = gb_idlist_after(&s->buffers_by_id, id, &id))) {
+        if (!b->behind)
+            continue;
+        lag->buffers++;
+        lag->bytes += b->rec.bytes;
+        if (lag->since_us == 0 || b->behind_since_us < lag->since_us)
+            lag->since_us = b->behind_since_us;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void note_lag(struct gb_core *core) {
+    struct lag lag = {0};
+    struct gb_session *s;
+    int64_t id = 0;
+
+    while ((s = gb_session_after(core, id))) {
+        id = s->id;
+        add_lag(s, &lag);
+        gb_session_unref(s);
+    }
+    atomic_store(&core->behind_buffers, lag.buffers);
+    atomic_store(&core->behind_bytes, lag.bytes);
+    atomic_store(&core->behind_since_us, lag.since_us);
 }
 
 /* The feed tells when durable writes are refused for another reason than before, or taken again. */
@@ -172,6 +209,7 @@ void gb_durable_tick(struct gb_core *core) {
     sweep_orphans(core);
     gb_durable_keep_room(core);
     store_all(core, gb_wall_us() - (int64_t)lag_ms * 1000, NULL);
+    note_lag(core);
 }
 
 void gb_durable_flush(struct gb_core *core) {

@@ -82,7 +82,14 @@ struct gb_storage_numbers {
     struct gb_disk_stat disk;
     bool commits; /* durable changes of the database are taken; else commit_error says why not */
     struct gb_error commit_error;
-    uint64_t buffers; /* whose bytes are on disk alone */
+    uint64_t buffers;       /* whose bytes are on disk alone */
+    uint64_t bytes;         /* of them */
+    uint64_t movable_bytes; /* in memory, and may leave it when others want it */
+    struct {                /* whose latest bytes are to be stored within the lag, as of the latest second */
+        uint64_t buffers;
+        uint64_t bytes;
+        uint64_t ns; /* since the one that waits longest was written */
+    } behind;
     uint64_t loads;
     uint64_t loaded_bytes;
     uint64_t load_failures;

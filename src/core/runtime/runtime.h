@@ -109,7 +109,12 @@ struct gb_core {
     _Atomic uint64_t buffer_bytes;    /* of buffers that have their bytes */
     _Atomic uint64_t lost_buffers;
     _Atomic uint64_t stored_buffers;  /* whose bytes are on disk alone */
+    _Atomic uint64_t stored_bytes;    /* of them */
     _Atomic uint64_t movable_buffers; /* whose bytes are in memory and may leave it when others want it */
+    _Atomic uint64_t movable_bytes;   /* of them */
+    _Atomic uint64_t behind_buffers;  /* whose latest bytes are to be stored, as of the latest tick */
+    _Atomic uint64_t behind_bytes;    /* of them */
+    _Atomic int64_t behind_since_us;  /* the one that waits longest; 0: none */
     _Atomic uint64_t held_bytes;      /* of pinned contents that no buffer has any more */
     _Atomic uint64_t mirrored_buffers;
     _Atomic uint64_t mirrored_bytes; /* of them: each has its bytes on one side or on both */
