@@ -98,7 +98,7 @@ def test_the_manifest_waits_for_the_other_files(lives):
 def test_a_folder_that_goes_under_an_upload(lives):
     d = kept(lives)
     with begun(d, "c2", 2 << 20, b"x" * (1 << 20)) as s:
-        until("its folder is there", lambda: os.path.exists(folder(d, "c2")))
+        until("its file is there", lambda: os.path.exists(os.path.join(folder(d, "c2"), f".{FILE}.0")))
         shutil.rmtree(folder(d, "c2"))
         s.send(b"x" * (1 << 20))
         assert s.head()[0] == 404
