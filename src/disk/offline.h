@@ -1,5 +1,5 @@
-/* The folder of stored bytes as it is, for commands that look at it while no daemon runs. Only the two functions at the
- * end change anything. */
+/* The folder of stored bytes as it is, for commands that look at it while no daemon runs. Only the function at the
+ * end changes anything. */
 #ifndef GB_DISK_OFFLINE_H
 #define GB_DISK_OFFLINE_H
 
@@ -50,9 +50,6 @@ int gb_disk_checkpoint_examine(struct gb_disk *disk, const struct gb_name *name,
                                struct gb_error *err);
 
 /* --- what changes something --------------------------------------------------------------------------------------- */
-
-/* Moves a file from orphans/ to where a row can name it, and syncs that folder. STORAGE_FAILED, STORAGE_FULL. */
-int gb_disk_take_back(struct gb_disk *disk, const struct gb_disk_name *name, struct gb_error *err);
 
 /* Writes the marker: the folder belongs to the database from now on, and to no other. */
 int gb_disk_take_over(struct gb_disk *disk, struct gb_error *err);

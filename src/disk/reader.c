@@ -168,6 +168,23 @@ static struct gb_disk_reader *reader_new(struct gb_disk *disk, uint64_t at, uint
     return NULL;
 }
 
+int gb_disk_read_share(const struct gb_disk_reader *of, struct gb_disk_reader **ret, struct gb_error *err) {
+    struct gb_disk_reader *r = reader_new(of->disk, of->at, of->bytes, err);
+
+    if (!r)
+        return -1;
+    r->direct = of->direct;
+    r->refused = of->refused;
+    r->fd = fcntl(of->fd, F_DUPFD_CLOEXEC, 0);
+    if (r->fd < 0) {
+        read_failed(of->disk, GB_DISK_OP_open, errno, err);
+        gb_disk_read_close(r);
+        return -1;
+    }
+    *ret = r;
+    return 0;
+}
+
 int gb_disk_read_open_path(struct gb_disk *disk, const char *path, struct gb_disk_reader **ret, uint64_t *ret_bytes,
                            struct gb_error *err) {
     struct gb_disk_reader *r = gb_disk_check_there(disk, err) < 0 ? NULL : reader_new(disk, 0, 0, err);

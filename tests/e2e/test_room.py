@@ -177,6 +177,24 @@ def test_the_water_marks(start, tmp_path):
     until("the pool is at its low mark", lambda: list(states(s).values()).count("ready") * 2 * MIB <= 4 * MIB)
 
 
+def test_the_water_marks_of_a_small_pool(start, tmp_path):
+    """The marks are percents of it, however few bytes that is: what lies below them stays."""
+    s = Session(start("--min-resident-ms", "0", "--evict-high", "50", "--evict-low", "25", state=str(tmp_path)))
+    for name, max_bytes in (("tiny", 8000), ("small", 15000), ("full", 15001)):
+        s.post("pools", {"name": name, "max_bytes": max_bytes}, 201)
+    s.put("in_tiny", payload(1000), "?pool=tiny&durability=sync")
+    s.put("in_small", payload(7500), "?pool=small&durability=sync")
+    s.put("in_full", payload(7600), "?pool=full&durability=sync")
+    until("what is beyond its mark has left", lambda: states(s)["in_full"] == "stored")
+    assert states(s) == {"in_tiny": "ready", "in_small": "ready", "in_full": "stored"}
+
+
+def test_a_low_mark_above_the_high_one(start):
+    d = start("--evict-high", "80", wait=False)
+    assert "--evict-low 85 is above --evict-high 80" in d.finished(78)
+    start("--evict-high", "0").stop()
+
+
 def test_a_disk_that_is_full(place):
     """What must be written first stays, and what the disk has leaves."""
     s = Session(place("--durable-lag", "3600", "--disk-fault", "fallocate@3+=ENOSPC"))

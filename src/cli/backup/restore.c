@@ -39,7 +39,7 @@ static int put_once(struct gb_worker *worker, const struct gb_backup_file *file,
     int rc = gb_fetch_init(&fetch, &worker->web, file, &worker->crew->done, err);
 
     if (rc == 0)
-        rc = gpubuf_request_from(worker->client, "PUT", target, headers,
+        rc = gpubuf_request_from(worker->clients[0], "PUT", target, headers,
                                  gpubuf_from_call(gb_fetch_read, &fetch, file->bytes), err);
     if (rc < 0 && fetch.error.code != GPUBUF_OK)
         *err = fetch.error;

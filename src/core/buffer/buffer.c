@@ -317,6 +317,13 @@ void gb_buffer_keep_state_locked(const struct gb_buffer *b, struct gb_buffer_rec
     rec->head = GB_HEAD_UNINITIALIZED;
 }
 
+bool gb_buffer_may_have_left_locked(const struct gb_session *session, const struct gb_name *name,
+                                    const struct gb_stored *stored) {
+    const struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
+
+    return !b || !b->live || b->stored != stored || b->fifo.taken;
+}
+
 void gb_buffer_warm_locked(struct gb_buffer *b, struct gb_stored *in_host) {
     struct gb_stored *stored = b->stored;
 
@@ -373,7 +380,7 @@ void gb_buffer_note_behind_locked(struct gb_session *session, struct gb_buffer *
                   b->rec.stored_generation != b->rec.generation;
 
     if (behind && (!b->behind || b->behind_generation != b->rec.stored_generation)) {
-        b->behind_since_us = b->rec.updated_at_us;
+        b->behind_ns = gb_clock_ns();
         b->behind_generation = b->rec.stored_generation;
     }
     session->behind += behind;

@@ -5,6 +5,7 @@
 #include "core/checkpoint/checkpoint.h"
 
 struct gb_checkpoint_check {
+    struct gb_core *core; /* not NULL: a file that came to this process is not read again */
     struct gb_disk *disk;
     const struct gb_manifest *manifest; /* borrowed */
     struct gb_name name;                /* of the folder */

@@ -9,20 +9,9 @@
 #include "base/map.h"
 #include "base/thread.h"
 #include "core/buffer/damage.h"
-#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/table.h"
 #include "core/runtime/notices.h"
 #include "core/stored/disks.h"
-
-#define SWEEP_NS (3600 * GB_NS_PER_S)
-#define ORPHAN_TTL_S (24 * 3600)
-
-struct gb_checkpoints {
-    pthread_mutex_t lock;
-    bool known;                 /* the folders were read */
-    struct gb_map by_name;      /* struct gb_checkpoint */
-    struct gb_idlist by_number; /* see place_locked */
-    uint64_t swept_ns;          /* the housekeeper's alone */
-};
 
 struct gb_checkpoints *gb_checkpoints_new(void) {
     struct gb_checkpoints *table = calloc(1, sizeof(*table));
@@ -34,6 +23,7 @@ struct gb_checkpoints *gb_checkpoints_new(void) {
 
 static void checkpoint_free(struct gb_checkpoint *c) {
     free(c->sums);
+    free(c->came);
     free(c);
 }
 
@@ -99,8 +89,8 @@ static bool shows(const struct gb_checkpoint *c) {
     return c->state == GB_CHECKPOINT_INCOMPLETE || c->state == GB_CHECKPOINT_COMPLETE;
 }
 
-static struct gb_checkpoint *find_locked(struct gb_checkpoints *table, const struct gb_name *name,
-                                         struct gb_error *err) {
+struct gb_checkpoint *gb_checkpoints_find_locked(struct gb_checkpoints *table, const struct gb_name *name,
+                                                 struct gb_error *err) {
     struct gb_checkpoint *c = gb_map_get(&table->by_name, name->s);
 
     if (c && shows(c))
@@ -126,6 +116,9 @@ static struct gb_checkpoint_sum *sums_of(const struct gb_manifest *manifest) {
 static void fill_locked(struct gb_checkpoints *table, struct gb_checkpoint *c, const struct gb_manifest *manifest,
                         struct gb_checkpoint_sum *sums) {
     free(c->sums);
+    free(c->came);
+    c->came = NULL;
+    c->came_count = 0;
     c->sums = sums;
     c->manifest_damage = GB_OK;
     c->view.damaged_files = 0;
@@ -160,6 +153,7 @@ static struct gb_checkpoint *see_locked(struct gb_checkpoints *table, const stru
     if (!c) {
         c = add_locked(table, name, session, GB_CHECKPOINT_INCOMPLETE);
         if (c) {
+            c->has_files = true;
             c->changed_us = changed_us;
             c->manifest_damage = damage;
             c->view.damaged_files = damage != GB_OK;
@@ -233,6 +227,7 @@ static int exists(const struct gb_checkpoint *c, struct gb_error *err) {
                         how[0] ? "" : " is there", how);
 }
 
+/* session "": those of which no manifest has said yet whose they are. */
 static int check_count_locked(const struct gb_checkpoints *table, const struct gb_name *session, struct gb_error *err) {
     const struct gb_checkpoint *c;
     unsigned count = 0;
@@ -240,11 +235,16 @@ static int check_count_locked(const struct gb_checkpoints *table, const struct g
 
     while ((c = gb_map_next(&table->by_name, &at)))
         count += gb_name_equal(&c->view.session, session);
-    return count < GB_CHECKPOINTS_MAX
-               ? 0
-               : gb_error_set(err, GB_ERR_LIMIT_REACHED,
-                              "session \"%s\" has %u checkpoints, the permitted number; delete one", session->s,
-                              GB_CHECKPOINTS_MAX);
+    if (count < GB_CHECKPOINTS_MAX)
+        return 0;
+    if (!session->s[0])
+        return gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                            "%u checkpoints have files and no manifest yet, the permitted number; complete or delete "
+                            "one",
+                            GB_CHECKPOINTS_MAX);
+    return gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                        "session \"%s\" has %u checkpoints, the permitted number; delete one", session->s,
+                        GB_CHECKPOINTS_MAX);
 }
 
 static int reserve_locked(struct gb_checkpoints *table, const struct gb_name *name, const struct gb_name *session,
@@ -317,7 +317,7 @@ int gb_checkpoints_look(struct gb_core *core, const struct gb_name *name, bool c
     if (!core->config.disk)
         return gb_error_set(err, GB_ERR_CHECKPOINT_NOT_FOUND, "there is no checkpoint named \"%s\"", name->s);
     pthread_mutex_lock(&table->lock);
-    c = find_locked(table, name, err);
+    c = gb_checkpoints_find_locked(table, name, err);
     if (c && complete && !c->view.complete)
         gb_error_set(err, GB_ERR_CHECKPOINT_INCOMPLETE,
                      "the checkpoint \"%s\" has no manifest yet: bring the rest of its files, manifest.json last",
@@ -328,6 +328,20 @@ int gb_checkpoints_look(struct gb_core *core, const struct gb_name *name, bool c
         *ret = c->view;
     pthread_mutex_unlock(&table->lock);
     return r;
+}
+
+int gb_checkpoints_still(struct gb_core *core, const struct gb_checkpoint_view *view, struct gb_error *err) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    bool still;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, view->name.s);
+    still = c && c->state == GB_CHECKPOINT_COMPLETE && c->view.number == view->number;
+    pthread_mutex_unlock(&table->lock);
+    return still ? 0
+                 : gb_error_set(err, GB_ERR_CHECKPOINT_NOT_FOUND, "the checkpoint \"%s\" was deleted meanwhile",
+                                view->name.s);
 }
 
 bool gb_checkpoints_sum(struct gb_core *core, const struct gb_name *name, size_t index, struct gb_checkpoint_sum *ret) {
@@ -379,16 +393,111 @@ int gb_checkpoints_put_begin(struct gb_core *core, const struct gb_checkpoint_pu
     return r;
 }
 
-void gb_checkpoints_put_end(struct gb_core *core, const struct gb_name *name, bool manifest) {
+int gb_checkpoints_check_count(struct gb_core *core, const struct gb_name *name, const struct gb_name *session,
+                               struct gb_error *err) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    int r = 0;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    if (!gb_name_equal(&c->view.session, session))
+        r = check_count_locked(table, session, err);
+    pthread_mutex_unlock(&table->lock);
+    return r;
+}
+
+/* True: nothing was brought, so that the checkpoint goes. */
+static bool leave_locked(struct gb_checkpoint *c, bool manifest, bool brought) {
+    c->puts--;
+    if (manifest)
+        c->completing = false;
+    c->has_files |= brought;
+    if (c->puts > 0 || c->has_files || c->state != GB_CHECKPOINT_INCOMPLETE)
+        return false;
+    c->state = GB_CHECKPOINT_GOING;
+    return true;
+}
+
+void gb_checkpoints_put_end(struct gb_core *core, const struct gb_name *name, bool manifest, bool brought) {
+    struct gb_checkpoints *table = core->checkpoints;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_checkpoint *c;
+    bool goes;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    goes = leave_locked(c, manifest, brought);
+    pthread_mutex_unlock(&table->lock);
+    if (!goes)
+        return;
+    if (gb_disk_checkpoint_remove(core->config.disk, name, &err) == 0) {
+        gb_checkpoints_drop(core, name);
+        return;
+    }
+    pthread_mutex_lock(&table->lock);
+    c->state = GB_CHECKPOINT_INCOMPLETE; /* until the sweep */
+    pthread_mutex_unlock(&table->lock);
+}
+
+/* Grows with the files, which come about in their order. NULL for one far behind them, and without memory. */
+static struct gb_checkpoint_came *came_locked(struct gb_checkpoint *c, size_t index) {
+    size_t count = 2 * c->came_count + 64;
+
+    if (index >= c->came_count && index < count) {
+        struct gb_checkpoint_came *more = realloc(c->came, count * sizeof(*more));
+
+        if (!more)
+            return NULL;
+        memset(more + c->came_count, 0, (count - c->came_count) * sizeof(*more));
+        c->came = more;
+        c->came_count = count;
+    }
+    return index < c->came_count ? &c->came[index] : NULL;
+}
+
+unsigned gb_checkpoints_naming(struct gb_core *core, const struct gb_name *name, size_t index) {
+    struct gb_checkpoints *table = core->checkpoints;
+    struct gb_checkpoint_came *came;
+    unsigned naming = 0;
+
+    pthread_mutex_lock(&table->lock);
+    came = came_locked(gb_map_get(&table->by_name, name->s), index);
+    if (came) {
+        came->known = false;
+        naming = ++came->names;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return naming;
+}
+
+void gb_checkpoints_named(struct gb_core *core, const struct gb_name *name, size_t index, unsigned naming,
+                          const struct gb_checkpoint_sum *sum) {
     struct gb_checkpoints *table = core->checkpoints;
     struct gb_checkpoint *c;
 
     pthread_mutex_lock(&table->lock);
     c = gb_map_get(&table->by_name, name->s);
-    c->puts--;
-    if (manifest)
-        c->completing = false;
+    if (index < c->came_count) {
+        c->came[index].known = c->came[index].names == naming;
+        c->came[index].sum = *sum;
+    }
     pthread_mutex_unlock(&table->lock);
+}
+
+bool gb_checkpoints_came(struct gb_core *core, const struct gb_name *name, size_t index,
+                         struct gb_checkpoint_sum *ret) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    bool known;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    known = c && index < c->came_count && c->came[index].known;
+    if (known)
+        *ret = c->came[index].sum;
+    pthread_mutex_unlock(&table->lock);
+    return known;
 }
 
 /* --- views -------------------------------------------------------------------------------------------------------- */
@@ -549,120 +658,4 @@ void gb_checkpoint_skip(struct gb_sweep_skip tell[GB_SWEEP_TOLD], size_t *told, 
     if (*told < GB_SWEEP_TOLD)
         tell[(*told)++] = (struct gb_sweep_skip){.name = *name, .code = code};
     ++*count;
-}
-
-/* --- deleting ----------------------------------------------------------------------------------------------------- */
-
-struct removal {
-    struct gb_task task;
-    struct gb_core *core;
-    struct gb_checkpoint_view view;
-    enum gb_checkpoint_state before;
-    struct gb_call *call; /* NULL: its time is over */
-};
-
-static void take_back(struct gb_checkpoints *table, const struct removal *removal) {
-    struct gb_checkpoint *c;
-
-    pthread_mutex_lock(&table->lock);
-    c = gb_map_get(&table->by_name, removal->view.name.s);
-    c->state = removal->before;
-    pthread_mutex_unlock(&table->lock);
-}
-
-static void remove_folder(struct gb_task *task) {
-    struct removal *removal = gb_container_of(task, struct removal, task);
-    struct gb_core *core = removal->core;
-    struct gb_error err = GB_ERROR_INIT;
-
-    if (gb_disk_checkpoint_remove(core->config.disk, &removal->view.name, &err) < 0) {
-        take_back(core->checkpoints, removal);
-    } else {
-        gb_checkpoints_drop(core, &removal->view.name);
-        gb_checkpoints_tell(core, GB_NOTICE_CHECKPOINT_DELETED, &removal->view, NULL);
-    }
-    gb_core_changed(core);
-    if (removal->call)
-        gb_call_finish(removal->call, &err);
-    free(removal);
-    gb_core_leave(core);
-}
-
-/* before_us: only if no file has come since. */
-static int begin_removal_locked(struct gb_checkpoints *table, struct removal *removal, int64_t before_us,
-                                struct gb_error *err) {
-    struct gb_checkpoint *c = find_locked(table, &removal->view.name, err);
-
-    if (!c)
-        return -1;
-    if (c->puts > 0 || c->changed_us > before_us)
-        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "a client brings a file of the checkpoint just now; try again");
-    removal->view = c->view;
-    removal->before = c->state;
-    c->state = GB_CHECKPOINT_GOING;
-    return 0;
-}
-
-static int start_removal(struct gb_core *core, const struct gb_name *name, int64_t before_us, struct gb_call *call,
-                         struct gb_error *err) {
-    struct removal *removal = calloc(1, sizeof(*removal));
-    int r;
-
-    if (!removal)
-        return gb_no_memory(err);
-    removal->core = core;
-    removal->call = call;
-    removal->view.name = *name;
-    removal->task.run = remove_folder;
-    pthread_mutex_lock(&core->checkpoints->lock);
-    r = begin_removal_locked(core->checkpoints, removal, before_us, err);
-    pthread_mutex_unlock(&core->checkpoints->lock);
-    if (r == 0)
-        r = gb_disks_start(core, err);
-    if (r < 0) {
-        free(removal);
-        return -1;
-    }
-    gb_core_enter(core);
-    gb_disks_post(core, &removal->task);
-    return 0;
-}
-
-void gb_checkpoint_delete(struct gb_core *core, const struct gb_name *name, struct gb_call *call) {
-    struct gb_error err = GB_ERROR_INIT;
-
-    if (start_removal(core, name, INT64_MAX, call, &err) < 0)
-        gb_call_finish(call, &err);
-}
-
-/* Those that clients have begun to bring and left. */
-static void sweep(struct gb_core *core) {
-    uint64_t ttl_s = core->config.orphan_ttl_s > 0 ? core->config.orphan_ttl_s : ORPHAN_TTL_S;
-    int64_t before_us = gb_wall_us() - (int64_t)ttl_s * 1000000;
-    struct gb_checkpoint_view view;
-    int64_t after = 0;
-
-    while (gb_checkpoints_next(core, after, NULL, &view)) {
-        after = view.number;
-        if (!view.complete && view.damaged_files == 0)
-            start_removal(core, &view.name, before_us, NULL, NULL);
-    }
-}
-
-void gb_checkpoints_tick(struct gb_core *core) {
-    struct gb_checkpoints *table = core->checkpoints;
-    uint64_t now_ns = gb_clock_ns();
-    bool known;
-
-    if (!core->config.disk)
-        return;
-    pthread_mutex_lock(&table->lock);
-    known = table->known;
-    pthread_mutex_unlock(&table->lock);
-    if (!known)
-        gb_checkpoints_start(core, NULL);
-    if (table->swept_ns > 0 && now_ns - table->swept_ns < SWEEP_NS)
-        return;
-    table->swept_ns = now_ns;
-    sweep(core);
 }

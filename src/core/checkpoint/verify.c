@@ -48,15 +48,19 @@ static int note(struct job *job, const struct gb_error *why, struct gb_error *er
     size_t index = job->check.index - 1;
     const struct gb_manifest_entry *entry = &job->manifest.entries[index];
     struct gb_checkpoint_verify_call *call = job->call;
+    bool there;
 
     call->buffers++;
     call->bytes += entry->bytes;
     if (why->code != GB_OK && !gb_damage_is(why))
         return gb_error_move(err, why);
-    if (gb_checkpoints_judge(job->core, &job->view, index, why->code) && why->code != GB_OK)
-        gb_checkpoints_tell_damage(job->core, &job->view, index, &entry->buffer, true);
+    there = gb_checkpoints_judge(job->core, &job->view, index, why->code);
     if (why->code == GB_OK)
         return 0;
+    if (gb_checkpoints_still(job->core, &job->view, err) < 0)
+        return -1;
+    if (there)
+        gb_checkpoints_tell_damage(job->core, &job->view, index, &entry->buffer, true);
     if (call->told < GB_SWEEP_TOLD)
         call->files[call->told] = index;
     gb_checkpoint_skip(call->tell, &call->told, &call->damaged, &entry->buffer, why->code);

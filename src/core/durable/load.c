@@ -184,6 +184,21 @@ static void lose_locked(struct job *job, struct gb_buffer *b) {
     gb_buffer_lose_locked(job->session, b); /* it has no contents to be dropped */
 }
 
+/* The failure says nothing of the bytes that the buffer has. */
+static bool is_replaced(struct job *job, const struct gb_error *error) {
+    struct gb_session *s = job->session;
+    const struct gb_buffer *b;
+    bool replaced;
+
+    pthread_mutex_lock(&s->lock);
+    b = gb_buffer_find_locked(s, &job->name, NULL);
+    replaced = !b || b->stored != job->stored || b->rec.state != GB_BUFFER_STORED ||
+               (gb_stored_inline(&job->stored->rec) && gb_damage_is(error) &&
+                gb_buffer_may_have_left_locked(s, &job->name, job->stored));
+    pthread_mutex_unlock(&s->lock);
+    return replaced;
+}
+
 /* Those that wanted the bytes learn of it from the buffer. */
 static void tell_locked(struct job *job, const struct gb_error *error) {
     struct gb_load *load = job->load;
@@ -202,19 +217,29 @@ static void tell_locked(struct job *job, const struct gb_error *error) {
     gb_load_unref_locked(load);
 }
 
+static void count(struct job *job, const struct gb_error *error) {
+    struct gb_loads *loads = job->session->core->loads;
+
+    if (error) {
+        atomic_fetch_add(&loads->failed, 1);
+        gb_damage_tell(job->session, &job->name, job->stored, error, true);
+    } else {
+        atomic_fetch_add(&loads->loaded, 1);
+        atomic_fetch_add(&loads->loaded_from_host, job->block != NULL);
+        atomic_fetch_add(&loads->loaded_bytes, job->stored->rec.bytes);
+    }
+}
+
+/* Those that waited for bytes that were replaced look again. */
 static void finish(struct job *job, const struct gb_error *error) {
     struct gb_core *core = job->session->core;
 
     gb_disk_read_close(job->file);
     gb_upload_free(job->upload);
-    if (error) {
-        atomic_fetch_add(&core->loads->failed, 1);
-        gb_damage_tell(job->session, &job->name, job->stored, error, true);
-    } else {
-        atomic_fetch_add(&core->loads->loaded, 1);
-        atomic_fetch_add(&core->loads->loaded_from_host, job->block != NULL);
-        atomic_fetch_add(&core->loads->loaded_bytes, job->stored->rec.bytes);
-    }
+    if (error && is_replaced(job, error))
+        error = NULL;
+    else
+        count(job, error);
     pthread_mutex_lock(&job->session->lock);
     tell_locked(job, error);
     pthread_mutex_unlock(&job->session->lock);

@@ -162,12 +162,16 @@ static void forget(struct gb_room_ask *ask) {
     free(ask);
 }
 
+static uint64_t percent_of(uint64_t bytes, unsigned percent) {
+    return bytes / 100 * percent + bytes % 100 * percent / 100;
+}
+
 /* pool NULL: the device. */
 static void keep_low(struct gb_core_device *device, struct gb_core_pool *pool, uint64_t used, uint64_t limit) {
     const struct gb_core_config *config = &device->core->config;
     struct gb_room_ask *ask;
 
-    if (limit == 0 || used / 100 < limit / 10000 * config->evict_high || atomic_exchange(&device->making_room, true))
+    if (limit == 0 || used <= percent_of(limit, config->evict_high) || atomic_exchange(&device->making_room, true))
         return;
     ask = calloc(1, sizeof(*ask));
     if (!ask) {
@@ -176,7 +180,7 @@ static void keep_low(struct gb_core_device *device, struct gb_core_pool *pool, u
     }
     ask->device = device;
     ask->pool = pool ? gb_core_pool_ref(pool) : NULL;
-    ask->bytes = used - limit / 100 * config->evict_low;
+    ask->bytes = used - percent_of(limit, config->evict_low);
     ask->partly = true;
     ask->ended = forget;
     gb_durable_make_room(device->core, ask);

@@ -78,6 +78,32 @@ static int see_file(void *arg, const struct gb_disk_name *name, uint64_t bytes, 
     return 0;
 }
 
+static bool lacks_files(const struct found *found) {
+    size_t i;
+
+    for (i = 0; i < found->stored.count; i++) {
+        const struct gb_stored *stored = found->stored.items[i].value;
+
+        if (!stored->found)
+            return true;
+    }
+    return false;
+}
+
+/* An older database that was put back for a while did not know the file. No name is used twice, so that it is the one
+ * that the row names. */
+static int see_orphan(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err) {
+    struct found *found = arg;
+    struct gb_stored *stored = stored_of(&found->stored, name->buffer_id);
+    struct gb_error why = GB_ERROR_INIT;
+
+    (void)err;
+    if (stored && !stored->found && stored->name.generation == name->generation && stored->name.run == name->run &&
+        stored->rec.bytes == bytes)
+        stored->found = gb_disk_take_back(found->core->config.disk, name, &why) == 0;
+    return 0;
+}
+
 static int look_at_disk(struct found *found, struct gb_error *err) {
     struct gb_disk *disk = found->core->config.disk;
     struct gb_error why = GB_ERROR_INIT;
@@ -95,6 +121,8 @@ static int look_at_disk(struct found *found, struct gb_error *err) {
         else
             gb_disk_set_aside(disk, name, false);
     }
+    if (lacks_files(found) && gb_disk_scan_orphans(disk, see_orphan, found, &why) < 0)
+        found->all_there = true;
     return 0;
 }
 

@@ -42,6 +42,7 @@ struct gb_notice_limiters;
 struct gb_persist;
 struct gb_room_ask;
 struct gb_sampler;
+struct gb_behind;
 struct gb_scrubber;
 struct gb_selftests;
 struct gb_session;
@@ -114,7 +115,7 @@ struct gb_core {
     _Atomic uint64_t movable_bytes;   /* of them */
     _Atomic uint64_t behind_buffers;  /* whose latest bytes are to be stored, as of the latest tick */
     _Atomic uint64_t behind_bytes;    /* of them */
-    _Atomic int64_t behind_since_us;  /* the one that waits longest; 0: none */
+    _Atomic uint64_t behind_since_ns; /* the one that waits longest; 0: none */
     _Atomic uint64_t held_bytes;      /* of pinned contents that no buffer has any more */
     _Atomic uint64_t mirrored_buffers;
     _Atomic uint64_t mirrored_bytes; /* of them: each has its bytes on one side or on both */
@@ -148,6 +149,7 @@ struct gb_core {
     uint64_t orphans_swept_ns; /* the housekeeper's alone */
     int storage_told;          /* the housekeeper's alone: an enum gb_disk_state, which the feed has */
     struct gb_loads *loads;
+    struct gb_behind *behind;
     struct gb_scrubber *scrubber;
     struct gb_checkpoints *checkpoints;
     struct gb_housekeeper *housekeeper;

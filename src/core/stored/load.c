@@ -68,10 +68,10 @@ void gb_loads_ended(struct gb_core *core) {
 }
 
 static uint64_t behind_ns(struct gb_core *core) {
-    int64_t since_us = atomic_load(&core->behind_since_us);
-    int64_t us = since_us > 0 ? gb_wall_us() - since_us : 0;
+    uint64_t since_ns = atomic_load(&core->behind_since_ns);
+    uint64_t now_ns = gb_clock_ns();
 
-    return us > 0 ? (uint64_t)us * 1000 : 0; /* the wall's clock may be set back */
+    return since_ns > 0 && now_ns > since_ns ? now_ns - since_ns : 0;
 }
 
 void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret) {
