@@ -229,7 +229,8 @@ struct gpubuf_checkpoint {
     uint64_t linked_bytes; /* of files that were linked: nothing was read or written */
     uint64_t written_bytes;
     uint64_t skipped_buffers; /* that were left out */
-    uint64_t room[5];
+    uint64_t damaged_files;   /* that the latest scrub or verify of each found so, since the daemon began */
+    uint64_t room[4];
 };
 
 /* Of gpubuf_checkpoint_verify(). */

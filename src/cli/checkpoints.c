@@ -8,9 +8,10 @@
 #define CHECKPOINT "/v1/checkpoints/{}"
 
 static const struct gb_cli_column listed[] = {
-    {"NAME", "name", GB_CLI_FORM_TEXT},    {"SESSION", "session", GB_CLI_FORM_TEXT},
-    {"STATE", "state", GB_CLI_FORM_TEXT},  {"BUFFERS", "buffers", GB_CLI_FORM_COUNT},
-    {"BYTES", "bytes", GB_CLI_FORM_BYTES}, {"AS OF (UTC)", "as_of", GB_CLI_FORM_TIME},
+    {"NAME", "name", GB_CLI_FORM_TEXT},         {"SESSION", "session", GB_CLI_FORM_TEXT},
+    {"STATE", "state", GB_CLI_FORM_TEXT},       {"BUFFERS", "buffers", GB_CLI_FORM_COUNT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},      {"DAMAGED", "damaged_files", GB_CLI_FORM_COUNT},
+    {"AS OF (UTC)", "as_of", GB_CLI_FORM_TIME},
 };
 static const struct gb_cli_column made[] = {
     {"NAME", "name", GB_CLI_FORM_TEXT},

@@ -251,6 +251,7 @@ int gbc_record_checkpoint(const json_t *o, void *ret) {
     U64(linked_bytes);
     U64(written_bytes);
     U64(skipped_buffers);
+    U64(damaged_files);
     return NAMED(name);
 }
 

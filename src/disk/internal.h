@@ -79,6 +79,9 @@ uint64_t gb_disk_free(struct gb_disk *disk);
 int gb_disk_read_open_path(struct gb_disk *disk, const char *path, struct gb_disk_reader **ret, uint64_t *ret_bytes,
                            struct gb_error *err);
 
+/* As gb_disk_shared, of any file. */
+uint64_t gb_disk_shared_path(const char *path);
+
 /* --- the folder --------------------------------------------------------------------------------------------------- */
 
 /* Whether the marker is there and ours: 0, or -1 with STORAGE_UNAVAILABLE, with INVALID_ARGUMENT for a marker of

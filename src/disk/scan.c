@@ -70,6 +70,25 @@ int gb_disk_take_back(struct gb_disk *disk, const struct gb_disk_name *name, str
     return -1;
 }
 
+/* --- files of several names -------------------------------------------------------------------------------------- */
+
+uint64_t gb_disk_shared_path(const char *path) {
+    struct stat st;
+
+    if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink < 2)
+        return 0;
+    return (uint64_t)st.st_ino & INT64_MAX;
+}
+
+uint64_t gb_disk_shared(struct gb_disk *disk, const struct gb_disk_name *name) {
+    char text[GB_DISK_NAME_SIZE];
+    char path[PATH_MAX];
+
+    gb_disk_name_text(name, text);
+    gb_disk_path(disk, text, path);
+    return gb_disk_shared_path(path);
+}
+
 /* --- visiting ----------------------------------------------------------------------------------------------------- */
 
 /* Opens a folder below the disk's. Returns NULL with errno. */

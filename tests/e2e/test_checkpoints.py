@@ -423,7 +423,10 @@ def test_more_checkpoints_than_a_session_may_have(lives):
         d.ask("PUT", at(f"b{i}", "/files/00001.safetensors"), files_of["00001.safetensors"]).expect(201)
     refused = d.ask("PUT", at("more", "/files/00001.safetensors"), b"x").problem(507, "limit_reached")
     assert "no manifest yet" in refused["detail"]
-    manifest = json.dumps({**json.loads(files_of["manifest.json"]), "name": "b0"})
+    manifest = {**json.loads(files_of["manifest.json"]), "name": "b0"}
+    d.ask("PUT", at("b0", "/files/manifest.json"), json.dumps(manifest)).problem(400, "invalid_argument")
+    del manifest["crc32c"]  # it is of the text with the other name
+    manifest = json.dumps(manifest)
     d.ask("PUT", at("b0", "/files/manifest.json"), manifest).problem(507, "limit_reached")
     d.ask("DELETE", at("c1")).expect(204)
     d.ask("PUT", at("b0", "/files/manifest.json"), manifest).expect(201)

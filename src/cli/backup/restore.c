@@ -118,8 +118,10 @@ static int read_manifest(struct restore *restore) {
     free(text);
     if (rc < 0)
         return -1;
-    if (restore->cli->options.name != NULL)
+    if (restore->cli->options.name != NULL) {
         json_object_set_new(restore->manifest.checkpoint, "name", json_string(restore->cli->options.name));
+        json_object_del(restore->manifest.checkpoint, "crc32c"); /* it was of the text with the other name */
+    }
     restore->name = gb_cli_text(restore->manifest.checkpoint, "name");
     return restore->name[0] != '\0' ? 0 : gb_backup_fail(err, GPUBUF_BAD_ARGUMENT, "give the checkpoint a --name");
 }

@@ -36,9 +36,10 @@ static int begin(struct gb_checkpoint_check *c, struct gb_error *err) {
 
 static int read_some(struct gb_checkpoint_check *c, struct gb_error *err) {
     const struct gb_manifest_entry *entry = &c->manifest->entries[c->index];
-    int i;
+    unsigned steps = c->steps > 0 ? c->steps : STEPS;
+    unsigned i;
 
-    for (i = 0; i < STEPS && c->at < entry->size; i++) {
+    for (i = 0; i < steps && c->at < entry->size; i++) {
         uint64_t left = entry->size - c->at;
         size_t n = left < GB_STORED_BLOCK_BYTES ? (size_t)left : GB_STORED_BLOCK_BYTES;
 

@@ -17,7 +17,11 @@ enum gb_checkpoint_state {
 struct gb_checkpoint_sum {
     uint64_t size;
     uint32_t crc32c;
+    enum gb_code damage; /* what the latest look at it has found; GB_OK: nothing */
 };
+
+/* The file of that index is the manifest. */
+#define GB_CHECKPOINT_OF_MANIFEST SIZE_MAX
 
 /* A file that a client brought to this process. */
 struct gb_checkpoint_came {
@@ -35,6 +39,7 @@ struct gb_checkpoint {
     bool has_files;     /* of an incomplete one: some have come */
     int64_t changed_us; /* when a file last came, of an incomplete one */
     struct gb_checkpoint_sum *sums;
+    enum gb_code manifest_damage;
     struct gb_checkpoint_came *came; /* of an incomplete one, by the file's index */
     size_t came_count;
 };
@@ -65,6 +70,17 @@ int gb_checkpoints_look(struct gb_core *core, const struct gb_name *name, bool c
 int gb_checkpoints_still(struct gb_core *core, const struct gb_checkpoint_view *view, struct gb_error *err);
 /* What the manifest says of the file `index`. Returns false if nothing. */
 bool gb_checkpoints_sum(struct gb_core *core, const struct gb_name *name, size_t index, struct gb_checkpoint_sum *ret);
+/* What a look at the file `index` has come to: GB_OK, CONTENT_DAMAGED or CONTENT_LOST. Returns false if the checkpoint
+ * of that view is not there any more. */
+bool gb_checkpoints_judge(struct gb_core *core, const struct gb_checkpoint_view *view, size_t index, enum gb_code code);
+/* Posts a notice of it. buffer: NULL for the manifest. often: a client may ask for it again and again. */
+void gb_checkpoints_tell_damage(struct gb_core *core, const struct gb_checkpoint_view *view, size_t index,
+                                const struct gb_name *buffer, bool often);
+/* The next one behind the number that shows, of that session (NULL: of any). */
+bool gb_checkpoints_next(struct gb_core *core, int64_t number, const struct gb_name *session,
+                         struct gb_checkpoint_view *ret);
+/* There is a complete one. */
+bool gb_checkpoints_any(struct gb_core *core);
 /* A file is brought: the checkpoint is made if there is none. manifest: no other file may be. */
 int gb_checkpoints_put_begin(struct gb_core *core, const struct gb_checkpoint_put_params *params, bool manifest,
                              struct gb_error *err);

@@ -137,7 +137,7 @@ static int begin(struct gb_checkpoint_put *put, struct gb_error *err) {
 
 /* What was computed while the bytes came spares the manifest another read of them. */
 static int give_name(struct gb_checkpoint_put *put, struct gb_error *err) {
-    const struct gb_checkpoint_sum sum = {put->size, put->crc};
+    const struct gb_checkpoint_sum sum = {.size = put->size, .crc32c = put->crc};
     unsigned naming = 0;
     size_t index;
     bool counts = gb_manifest_file_parse(put->file, &index);
@@ -248,7 +248,9 @@ int gb_checkpoint_put_begin(struct gb_core *core, const struct gb_checkpoint_put
     struct gb_checkpoint_put *put;
     bool manifest = strcmp(params->file, GB_CHECKPOINT_MANIFEST) == 0;
 
-    if (gb_checkpoint_check_file(params->file, err) < 0 || gb_checkpoints_put_begin(core, params, manifest, err) < 0)
+    if (gb_checkpoint_check_file(params->file, err) < 0 ||
+        (core->config.disk && gb_disk_check_room(core->config.disk, params->size, err) < 0) ||
+        gb_checkpoints_put_begin(core, params, manifest, err) < 0)
         return -1;
     put = put_new(core, params);
     if (!put) {

@@ -285,6 +285,20 @@ static int check_device(const struct gb_core *core, const struct gb_restore_para
     return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d", params->device);
 }
 
+/* The session may have been deleted since; the checkpoint outlives it. */
+static struct gb_session *use_session(struct gb_core *core, const struct gb_name *name, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_session *s = gb_session_use(core, name, &why);
+
+    if (!s && why.code == GB_ERR_SESSION_NOT_FOUND)
+        gb_error_set(err, why.code,
+                     "there is no session named \"%s\" to restore into: create it, or name another one with \"into\"",
+                     name->s);
+    else if (!s)
+        gb_error_move(err, &why);
+    return s;
+}
+
 void gb_checkpoint_restore(struct gb_core *core, const struct gb_restore_params *params, struct gb_restore_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_checkpoint_view view;
@@ -293,7 +307,7 @@ void gb_checkpoint_restore(struct gb_core *core, const struct gb_restore_params 
 
     if (gb_core_alive(core, &err) == 0 && gb_checkpoints_look(core, &params->checkpoint, true, &view, &err) == 0 &&
         check_device(core, params, &err) == 0 && gb_disks_start(core, &err) == 0)
-        s = gb_session_use(core, params->into.s[0] ? &params->into : &view.session, &err);
+        s = use_session(core, params->into.s[0] ? &params->into : &view.session, &err);
     if (s) {
         restore = restore_new(params);
         if (!restore)

@@ -13,6 +13,7 @@ struct item {
     struct gb_room_ask *ask;
     struct gb_session *session; /* a reference */
     struct gb_name name;
+    int64_t id; /* of the buffer */
     struct gb_buffer_call *call;
 };
 
@@ -72,14 +73,25 @@ static bool mark(struct item *item, const struct gb_victim *victim) {
     found = b && b->id == victim->id && !b->leaving;
     if (found) {
         b->leaving = true;
+        item->id = b->id;
         strcpy(item->name.s, b->name);
     }
     pthread_mutex_unlock(&victim->session->lock);
     return found;
 }
 
+/* Of the name may be another buffer by now, or the buffer is to stay. */
+static int check_victim(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    const struct item *item = arg;
+
+    if (rec && rec->id == item->id && !rec->resident)
+        return 0;
+    return gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "the buffer is not to leave memory any more");
+}
+
 static void evict(struct gb_room_ask *ask, const struct gb_victim *victim) {
     struct item *item = calloc(1, sizeof(*item));
+    struct gb_buffer_check check = {.check = check_victim, .arg = item};
     struct gb_locator at;
     struct gb_call *call;
 
@@ -100,7 +112,7 @@ static void evict(struct gb_room_ask *ask, const struct gb_victim *victim) {
     at = (struct gb_locator){victim->session->name, item->name};
     atomic_fetch_add(&ask->pending, 1);
     call = &item->call->base; /* the item ends with the call */
-    gb_buffer_evict(victim->session->core, &at, NULL, item->call);
+    gb_buffer_evict(victim->session->core, &at, &check, item->call);
     gb_call_unref(call);
 }
 
@@ -164,14 +176,9 @@ void gb_durable_make_room(struct gb_core *core, struct gb_room_ask *ask) {
 }
 
 uint64_t gb_durable_spare(struct gb_session *s) {
-    struct gb_room_ask ask = {.session = s};
-    struct gb_victims victims = {.count = 0};
-    uint64_t bytes;
+    const struct gb_room_ask ask = {.session = s};
 
-    gb_victims_add_locked(&victims, s, &ask, true);
-    bytes = victims.bytes + victims.later;
-    gb_victims_done(&victims);
-    return bytes;
+    return gb_victims_sum_locked(s, &ask);
 }
 
 /* --- the water marks ---------------------------------------------------------------------------------------------- */

@@ -105,6 +105,20 @@ void gb_victims_add_locked(struct gb_victims *victims, struct gb_session *s, con
     }
 }
 
+uint64_t gb_victims_sum_locked(const struct gb_session *s, const struct gb_room_ask *ask) {
+    uint64_t now_ns = gb_clock_ns();
+    uint64_t bytes = 0;
+    size_t i;
+
+    for (i = 0; i < s->buffers_by_id.count && s->movable > 0; i++) {
+        const struct gb_buffer *b = s->buffers_by_id.items[i].value;
+
+        if (ask_buffer(s->core, b, ask, true, now_ns) != STAYS)
+            bytes += gives(b, ask);
+    }
+    return bytes;
+}
+
 static int before(const void *left, const void *right) {
     const struct gb_victim *a = left;
     const struct gb_victim *b = right;

@@ -95,9 +95,16 @@ class Swept(TypedDict):
     skipped: List[Skipped]
 
 
+class DamagedFile(TypedDict):
+    """A file of a checkpoint. code: content_damaged, or content_lost if it is not there."""
+
+    file: str
+    code: str
+
+
 class Checkpoint(TypedDict):
     """The buffers of a session as they were at one moment. state: complete, or incomplete if clients still bring its files; then as_of is
-    None, and session may be."""
+    None, and session may be. damaged has the first 100 files that the latest scrub or verify of each found so."""
 
     name: str
     session: Optional[str]
@@ -105,6 +112,8 @@ class Checkpoint(TypedDict):
     as_of: Optional[str]
     buffers: int
     bytes: int
+    damaged_files: int
+    damaged: List[DamagedFile]
 
 
 class CheckpointMade(Checkpoint):
@@ -117,6 +126,12 @@ class CheckpointMade(Checkpoint):
     skipped: List[Skipped]
 
 
+class DamagedBuffer(DamagedFile):
+    """A buffer of a checkpoint, and its file there."""
+
+    buffer: str
+
+
 class CheckpointVerified(TypedDict):
     """What a reading of a checkpoint's files found. damaged has the first 100 buffers whose files differ or are missing."""
 
@@ -124,7 +139,7 @@ class CheckpointVerified(TypedDict):
     buffers: int
     bytes: int
     damaged_buffers: int
-    damaged: List[Skipped]
+    damaged: List[DamagedBuffer]
 
 
 class CheckpointRestored(TypedDict):
