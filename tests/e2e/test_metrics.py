@@ -196,7 +196,7 @@ def test_it_says_what_the_statistics_say(start):
     assert value(seen, "gpubufd_fill_bytes_total") == 4000
     # Numbers of the daemon and its pools that are not compared here are missing in /v1/stats.
     more = {name for name, _ in seen} - {name for name, _ in told(d.stats())}
-    assert all(re.match(r"process_|gpubufd_(audit|http|tls|device|session|client|storage|durable|disk|load|loads|cold|evictions|spill|reloads|scrub|behind|evictable)_|gpubufd_stored_bytes$|gpubufd_clients(_pausing)?$|gpubufd_loads_total$|gpubufd_pool_(limit|fragmentation)_bytes$|gpubufd_store_((queue|commit)_duration_|writable$)|gpubufd_(adopted_limit_bytes|build_info)$", name)
+    assert all(re.match(r"process_|gpubufd_(audit|damaged|http|tls|device|session|client|storage|durable|disk|load|loads|cold|evictions|spill|reloads|scrub|behind|evictable)_|gpubufd_stored_bytes$|gpubufd_clients(_pausing)?$|gpubufd_loads_total$|gpubufd_pool_(limit|fragmentation)_bytes$|gpubufd_store_((queue|commit)_duration_|writable$)|gpubufd_(adopted_limit_bytes|build_info)$", name)
                or name.endswith("_failures_total") for name in more), more
 
 
