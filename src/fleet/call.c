@@ -134,6 +134,7 @@ static void start(struct gb_job *job) {
 
     c->http = (struct gb_http_ask){.method = c->method, .url = c->url, .body = c->body};
     c->http.body_bytes = c->body ? strlen(c->body) : 0;
+    c->http.once = strcmp(c->method, "GET") != 0;
     c->http.connect_ms = CONNECT_MS;
     c->http.total_ms = GB_FLEET_CALL_MS;
     c->http.answer_max = ANSWER_MAX;

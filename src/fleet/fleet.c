@@ -184,11 +184,12 @@ static void leave(struct gb_fleet *fleet) {
 
     gb_member_cancel(fleet);
     gb_etcd_cancel(&fleet->sweep);
+    gb_timer_clear(&fleet->timers, &fleet->sweep_again);
     if (!holds)
         return;
     call->done = on_revoked;
     gb_etcd_send(&fleet->etcd, call, GB_ETCD_REVOKE, gb_lease_text((int64_t)fleet->own.uuid, false),
-                 gb_boot_ms() + LEAVE_MS, true, true);
+                 gb_boot_ms() + LEAVE_MS, true, GB_ETCD_PROBE);
     while (call->open)
         gb_http_client_run(fleet->client, gb_timers_run(&fleet->timers, 100));
 }
@@ -392,7 +393,7 @@ static int make_meta(struct gb_fleet *fleet, struct making *making, struct gb_er
     gb_txn_else(&txn);
     gb_fleet_get(&txn, key, false);
     gb_etcd_send(&fleet->etcd, &call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + 2 * GB_ETCD_TOTAL_MS, true,
-                 true);
+                 GB_ETCD_PROBE);
     while (call.open)
         gb_http_client_run(fleet->client, gb_timers_run(&fleet->timers, 100));
     if (making->result < 0)

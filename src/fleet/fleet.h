@@ -7,7 +7,8 @@
  * Keys of the directory, below /gpubuf/FLEET/ (JSON values; members that are not known are kept):
  *
  *   meta          {"uuid","schema":1}, made by gb_fleet_init alone
- *   nodes/N       {"uuid","urls":{"NETWORK":"URL"},"labels","version","schema":[1,1],"devices":[{"uuid","name","bytes"}]}
+ *   nodes/N       {"uuid","urls":{"NETWORK":"URL"},"labels","version","schema":[1,1],
+ *                  "devices":[{"uuid","name","bytes"}]}
  *   alive/N       {"uuid","incarnation","state","free":[..],"committed":[..]}, with the node's lease
  *   sessions/S    {"node","epoch","claim","on_partition","labels","quota","state"}
  *   owned/N/S     "", in the transaction of sessions/S
@@ -67,7 +68,7 @@ struct gb_fleet_config {
     void *app;
     size_t (*devices)(void *app, struct gb_fleet_device ret[GB_FLEET_DEVICES_MAX]);
     /* Whether the node has that session, registered under that claim: one that it has not is taken out of the
-     * directory, since nobody was told of it. */
+     * directory, since no client has had an answer that it was made. */
     bool (*has)(void *app, const struct gb_name *session, const char *claim);
     /* The state has changed. */
     void (*changed)(void *app);
@@ -209,9 +210,9 @@ struct gb_fleet_forget {
 };
 void gb_fleet_forget(struct gb_fleet *fleet, struct gb_fleet_forget *forget);
 
-/* Nodes that would take a session, in the order in which they are to be asked: of those that fit two at random, the one
- * with more free memory first. NO_NODE_FITS with the reasons counted. select: a JSON object of labels that the node has;
- * "": any. */
+/* Nodes that would take a session, in the order in which they are to be asked: of those that fit two at random, the
+ * one with more free memory first. NO_NODE_FITS with the reasons counted. select: a JSON object of labels that the node
+ * has; "": any. */
 struct gb_fleet_place {
     struct gb_fleet_ask ask;
     char select[GB_FLEET_LABELS_SIZE];

@@ -161,6 +161,8 @@ static bool set_options(struct gb_http_ask *ask) {
 #if LIBCURL_VERSION_NUM >= 0x075700
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1l); /* a name server that is silent does not hold up the end */
 #endif
+    if (ask->once)
+        curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1l);
     /* The proxies of a user's environment are not for machines of one fleet. */
     ok = ok && curl_easy_setopt(easy, CURLOPT_NOPROXY, "*") == CURLE_OK;
     ok = ok && curl_easy_setopt(easy, CURLOPT_URL, ask->url) == CURLE_OK;

@@ -31,6 +31,7 @@ struct gb_http_ask {
     const char *body; /* JSON; NULL: none. Borrowed until the end */
     size_t body_bytes;
     const char *const *headers; /* besides Content-Type; ends with NULL. NULL: none */
+    bool once; /* libcurl may not send it again by itself, which it does when an old connection is found closed */
     unsigned connect_ms;
     unsigned total_ms;
     size_t answer_max;

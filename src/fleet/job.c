@@ -86,9 +86,10 @@ void gb_job_fail(struct gb_job *job, const struct gb_error *err) {
     gb_job_end(job);
 }
 
-void gb_job_txn(struct gb_job *job, struct gb_txn *txn, bool repeat, void (*done)(struct gb_etcd_call *call)) {
+void gb_job_txn(struct gb_job *job, struct gb_txn *txn, enum gb_etcd_need need,
+                void (*done)(struct gb_etcd_call *call)) {
     job->call.done = done;
-    gb_etcd_send(&job->fleet->etcd, &job->call, GB_ETCD_TXN, gb_txn_finish(txn), job->deadline_ms, repeat, false);
+    gb_etcd_send(&job->fleet->etcd, &job->call, GB_ETCD_TXN, gb_txn_finish(txn), job->deadline_ms, true, need);
 }
 
 int gb_job_check(struct gb_job *job) {

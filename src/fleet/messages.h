@@ -1,7 +1,7 @@
 /* The texts that the JSON gateway of etcd takes and gives. Pure: no connection, no clock.
  *
- * Keys and values are base64, numbers of 64 bits are texts, and a member that has its default value is left out. All
- * reading and changing of keys is by transactions, whose first range or comparison is that of the fleet's own record. */
+ * Keys and values are base64, numbers of 64 bits are texts, and a member that has its default value is left out. Keys
+ * are read and changed by transactions alone, whose first range or comparison is that of the fleet's own record. */
 #ifndef GB_FLEET_MESSAGES_H
 #define GB_FLEET_MESSAGES_H
 
@@ -75,7 +75,7 @@ struct gb_txn_answer {
 
 struct gb_lease_answer {
     uint64_t cluster_id;
-    int64_t ttl_s; /* 0 or -1: there is no such lease */
+    int64_t ttl_s; /* -1, or 0 of keepalive: there is no such lease */
     int64_t granted_s;
     char **keys;
     size_t key_count;

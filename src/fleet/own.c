@@ -73,7 +73,7 @@ static void exists(struct registering *r) {
     gb_fleet_get(&txn, key, true);
     gb_fleet_key(fleet, "alive", r->session.node.s, NULL, key);
     gb_fleet_get(&txn, key, true);
-    gb_job_txn(&r->job, &txn, true, on_owner);
+    gb_job_txn(&r->job, &txn, GB_ETCD_MEMBER, on_owner);
 }
 
 static void registered(struct registering *r) {
@@ -86,7 +86,7 @@ static void registered(struct registering *r) {
     gb_job_end(&r->job);
 }
 
-/* Nobody can tell whether it was carried out: what it may have made is taken out when the directory answers again. */
+/* Whether it was carried out is not known: what it may have made is taken out when the directory answers again. */
 static void give_up(struct registering *r, const struct gb_error *why, bool carried) {
     if (carried)
         gb_fleet_unregister(r->job.fleet, &r->session.name, r->session.claim);
@@ -169,7 +169,8 @@ static void attempt(struct registering *r) {
     gb_fleet_get(&txn, session_key, false);
     gb_fleet_get(&txn, alive_key, false);
     r->job.call.done = on_registered;
-    gb_etcd_send(&fleet->etcd, &r->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), r->job.deadline_ms, false, r->tries > 1);
+    gb_etcd_send(&fleet->etcd, &r->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), r->job.deadline_ms, false,
+                 r->tries > 1 ? GB_ETCD_PROBE : GB_ETCD_MAJORITY);
 }
 
 static void start_registering(struct gb_job *job) {
@@ -222,6 +223,7 @@ int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, con
     one->session = *session;
     snprintf(one->claim, sizeof(one->claim), "%s", claim);
     pthread_mutex_lock(&fleet->lock);
+    gb_find_cache_forget(fleet->finds, session);
     for (at = &fleet->unregisters; *at; at = &(*at)->next)
         ;
     *at = one;
@@ -252,12 +254,24 @@ static void swept(struct gb_fleet *fleet) {
     gb_unregister_sweep(fleet);
 }
 
+static void sweep(void *arg) {
+    gb_unregister_sweep(arg);
+}
+
+static void sweep_later(struct gb_fleet *fleet) {
+    uint64_t at = gb_boot_ms() + 1000;
+
+    if (fleet->etcd.majority.retry_ms > at)
+        at = fleet->etcd.majority.retry_ms;
+    gb_timer_set(&fleet->timers, &fleet->sweep_again, at, sweep, fleet);
+}
+
 static void on_unregistered(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
 
     if (call->error.code != GB_OK)
-        return; /* taken up with the next renewal */
-    if (call->refusal == 0 && call->txn.succeeded)
+        sweep_later(fleet);
+    else if (call->refusal == 0 && call->txn.succeeded)
         swept(fleet);
     else
         gb_unregister_sweep(fleet); /* changed in between: looks again */
@@ -285,8 +299,10 @@ static void on_sweep_read(struct gb_etcd_call *call) {
     struct gb_fleet_session there = {.name = one->session};
     struct gb_txn txn = {0};
 
-    if (call->error.code != GB_OK || gb_fleet_check_meta(fleet, gb_txn_result(&call->txn, 0), NULL) < 0)
+    if (call->error.code != GB_OK || gb_fleet_check_meta(fleet, gb_txn_result(&call->txn, 0), NULL) < 0) {
+        sweep_later(fleet);
         return;
+    }
     if (kvs->count == 0 || gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0 ||
         strcmp(there.claim, one->claim) != 0 || !gb_name_equal(&there.node, &fleet->own.name)) {
         swept(fleet);
@@ -294,7 +310,8 @@ static void on_sweep_read(struct gb_etcd_call *call) {
     }
     delete_session(fleet, &txn, fleet->own.name.s, one->session.s, kvs->items[0].mod_revision);
     call->done = on_unregistered;
-    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true, false);
+    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
+                 GB_ETCD_MAJORITY);
 }
 
 void gb_unregister_sweep(struct gb_fleet *fleet) {
@@ -313,7 +330,7 @@ void gb_unregister_sweep(struct gb_fleet *fleet) {
     fleet->sweep.arg = fleet;
     fleet->sweep.done = on_sweep_read;
     gb_etcd_send(&fleet->etcd, &fleet->sweep, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 false);
+                 GB_ETCD_MAJORITY);
 }
 
 static void start_sweep(struct gb_job *job) {
@@ -374,7 +391,7 @@ static void reconcile_send(struct gb_reconcile *r, struct gb_txn *txn, void (*do
     r->call.arg = r;
     r->call.done = done;
     gb_etcd_send(&r->fleet->etcd, &r->call, GB_ETCD_TXN, gb_txn_finish(txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 true);
+                 GB_ETCD_PROBE);
 }
 
 static void on_deleted(struct gb_etcd_call *call) {

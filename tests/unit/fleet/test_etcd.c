@@ -1,0 +1,312 @@
+/* The same with a real etcd, where one is installed: what the small one of the other tests only believes. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include "fleet_fixture.h"
+#include "gb_test.h"
+
+#define MEMBERS 3
+
+/* One etcd of a cluster. */
+struct member {
+    pid_t pid;
+    char url[64];
+    char peer[64];
+};
+
+static struct member members[MEMBERS];
+static int member_count;
+static char endpoints[256];
+static char dir[32];
+static struct node a;
+static struct node b;
+
+static bool is_installed(void) {
+    return system("etcd --version >/dev/null 2>&1") == 0;
+}
+
+static int free_port(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, n), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &n), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void start_member(int i) {
+    char name[16];
+    char data[64];
+    char cluster[512] = "";
+    int k;
+
+    for (k = 0; k < member_count; k++)
+        snprintf(cluster + strlen(cluster), sizeof(cluster) - strlen(cluster), "%sm%d=%s", k > 0 ? "," : "", k,
+                 members[k].peer);
+    snprintf(name, sizeof(name), "m%d", i);
+    snprintf(data, sizeof(data), "%s/%d", dir, i);
+    members[i].pid = fork();
+    if (members[i].pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr));
+        execlp("etcd", "etcd", "--name", name, "--data-dir", data, "--listen-client-urls", members[i].url,
+               "--advertise-client-urls", members[i].url, "--listen-peer-urls", members[i].peer,
+               "--initial-advertise-peer-urls", members[i].peer, "--initial-cluster", cluster, "--unsafe-no-fsync",
+               NULL);
+        _exit(127);
+    }
+}
+
+static void stop_member(int i) {
+    kill(members[i].pid, SIGKILL);
+    waitpid(members[i].pid, NULL, 0);
+}
+
+/* The fixture's own etcd is there too, unused. */
+static void start(int count) {
+    struct gb_fleet_config config = {.fleet = "main", .endpoints = endpoints};
+    char uuid[40];
+    int i;
+
+    fleet_setup();
+    strcpy(dir, "/tmp/gb-etcd-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    member_count = count;
+    endpoints[0] = '\0';
+    for (i = 0; i < count; i++) {
+        snprintf(members[i].url, sizeof(members[i].url), "http://127.0.0.1:%d", free_port());
+        snprintf(members[i].peer, sizeof(members[i].peer), "http://127.0.0.1:%d", free_port());
+        snprintf(endpoints + strlen(endpoints), sizeof(endpoints) - strlen(endpoints), "%s%s", i > 0 ? "," : "",
+                 members[i].url);
+    }
+    for (i = 0; i < count; i++)
+        start_member(i);
+    while (gb_fleet_init(&config, uuid, &err) < 0) /* until they answer */
+        err = GB_ERROR_INIT;
+    ck_assert_int_eq(gb_fleet_init(&config, uuid, &err), 1);
+}
+
+static void setup(void) {
+    start(1);
+}
+
+static void setup_cluster(void) {
+    start(MEMBERS);
+}
+
+static void teardown(void) {
+    char command[64];
+    int i;
+
+    for (i = 0; i < member_count; i++)
+        stop_member(i);
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    ck_assert_int_eq(system(command), 0);
+    fleet_teardown();
+}
+
+static void open_node(struct node *node, const char *name, uint64_t uuid, unsigned ttl_s) {
+    struct gb_fleet_config config = config_of(node, name, uuid);
+
+    config.endpoints = endpoints;
+    config.ttl_s = ttl_s;
+    node_open_with(node, &config);
+}
+
+START_TEST(two_nodes_and_a_session) {
+    struct gb_fleet_register made;
+    struct gb_fleet_find find;
+    struct asked asked;
+
+    open_node(&a, "a", 1311768465173141112, 2);
+    open_node(&b, "b", 77, 2);
+    node_wait(&a, GB_FLEET_JOINED);
+    node_wait(&b, GB_FLEET_JOINED);
+    ck_assert_int_eq(find_session(&b, "s", false, NULL), GB_ERR_SESSION_NOT_FOUND);
+    ck_assert_int_eq(register_session(&a, "s", &made), GB_OK);
+    ck_assert_int_eq(find_session(&b, "s", true, &find), GB_OK);
+    ck_assert_str_eq(find.session.node.s, "a");
+    ck_assert_str_eq(find.session.claim, made.session.claim);
+    ck_assert(find.owner.alive);
+    ck_assert_uint_eq(find.owner.incarnation, stat_of(&a).incarnation);
+    ck_assert_int_eq(register_session(&b, "s", &made), GB_ERR_SESSION_EXISTS);
+    asked_init(&asked);
+    gb_fleet_list_nodes(b.fleet, &asked.nodes);
+    ck_assert_int_eq(asked_wait(&asked), GB_OK);
+    ck_assert_uint_eq(asked.nodes.count, 2);
+    ck_assert(asked.nodes.items[0].alive && asked.nodes.items[1].alive);
+    free(asked.nodes.items);
+    asked_init(&asked);
+    asked.forget.node = name_of("a");
+    gb_fleet_forget(b.fleet, &asked.forget);
+    ck_assert_int_eq(asked_wait(&asked), GB_ERR_NODE_ALIVE);
+    node_close(&a);
+    asked_init(&asked);
+    asked.forget.node = name_of("a");
+    gb_fleet_forget(b.fleet, &asked.forget);
+    ck_assert_int_eq(asked_wait(&asked), GB_OK);
+    ck_assert_int_eq(find_session(&b, "s", true, NULL), GB_ERR_SESSION_NOT_FOUND);
+    node_close(&b);
+}
+END_TEST
+
+START_TEST(sessions_by_pages) {
+    struct asked asked;
+    char name[16];
+    int i;
+
+    open_node(&a, "a", NODE_UUID, 2);
+    node_wait(&a, GB_FLEET_JOINED);
+    for (i = 0; i < 70; i++) {
+        snprintf(name, sizeof(name), "s%02d", i);
+        ck_assert_int_eq(register_session(&a, name, NULL), GB_OK);
+    }
+    asked_init(&asked);
+    if (_i == 1)
+        asked.sessions.node = name_of("a");
+    asked.sessions.after = name_of("s01");
+    asked.sessions.limit = 67;
+    gb_fleet_list_sessions(a.fleet, &asked.sessions);
+    ck_assert_int_eq(asked_wait(&asked), GB_OK);
+    ck_assert_uint_eq(asked.sessions.count, 67);
+    ck_assert(asked.sessions.more);
+    ck_assert_str_eq(asked.sessions.items[0].name.s, "s02");
+    ck_assert_str_eq(asked.sessions.items[66].name.s, "s68");
+    free(asked.sessions.items);
+    node_close(&a);
+}
+END_TEST
+
+START_TEST(a_twin_is_a_duplicate) {
+    open_node(&a, "a", NODE_UUID, 2 + 4 * (unsigned)_i);
+    node_wait(&a, GB_FLEET_JOINED);
+    open_node(&b, "a", NODE_UUID, 2 + 4 * (unsigned)_i);
+    node_wait(&b, GB_FLEET_DUPLICATE);
+    ck_assert_int_eq(stat_of(&a).state, GB_FLEET_JOINED);
+    node_close(&b);
+    ck_assert_int_eq(stat_of(&a).state, GB_FLEET_JOINED);
+    node_close(&a);
+}
+END_TEST
+
+START_TEST(etcd_is_killed_and_comes_back) {
+    struct gb_fleet_register made;
+    struct gb_fleet_find find;
+
+    open_node(&a, "a", NODE_UUID, 2);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert_int_eq(register_session(&a, "s", &made), GB_OK);
+    ck_assert_int_eq(find_session(&a, "s", false, NULL), GB_OK);
+    stop_member(0);
+    node_wait(&a, GB_FLEET_ALONE);
+    ck_assert_int_eq(find_session(&a, "s", false, &find), GB_OK);
+    ck_assert(find.stale);
+    ck_assert_int_eq(register_session(&a, "t", NULL), GB_ERR_DIRECTORY_UNAVAILABLE);
+    gb_fleet_unregister(a.fleet, &made.session.name, made.session.claim);
+    start_member(0);
+    node_wait(&a, GB_FLEET_JOINED);
+    while (find_session(&a, "s", true, NULL) != GB_ERR_SESSION_NOT_FOUND)
+        ;
+    node_close(&a);
+}
+END_TEST
+
+/* A process that was killed: its lease is still there. */
+START_TEST(a_killed_process_comes_back) {
+    pid_t child = fork();
+
+    if (child == 0) {
+        open_node(&a, "a", NODE_UUID, 4);
+        node_wait(&a, GB_FLEET_JOINED);
+        ck_assert_int_eq(register_session(&a, "kept", NULL), GB_OK);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    b.has = _i == 1;
+    open_node(&b, "a", NODE_UUID, 4);
+    node_wait(&b, GB_FLEET_JOINED);
+    ck_assert_int_eq(find_session(&b, "kept", true, NULL), _i == 1 ? GB_OK : GB_ERR_SESSION_NOT_FOUND);
+    node_close(&b);
+}
+END_TEST
+
+START_TEST(without_a_majority_look_ups_go_on) {
+    struct gb_fleet_find find;
+    struct asked asked;
+
+    open_node(&a, "a", NODE_UUID, 3);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert_int_eq(register_session(&a, "s", NULL), GB_OK);
+    stop_member(_i);
+    stop_member((_i + 1) % MEMBERS);
+    node_wait(&a, GB_FLEET_ALONE);
+    ck_assert_int_eq(find_session(&a, "s", false, &find), GB_OK);
+    ck_assert(!find.stale); /* the member that is left has said so */
+    ck_assert_int_eq(find_session(&a, "t", false, NULL), GB_ERR_DIRECTORY_UNAVAILABLE);
+    ck_assert_int_eq(register_session(&a, "t", NULL), GB_ERR_DIRECTORY_UNAVAILABLE);
+    asked_init(&asked);
+    gb_fleet_list_nodes(a.fleet, &asked.nodes);
+    ck_assert_int_eq(asked_wait(&asked), GB_OK);
+    ck_assert_uint_eq(asked.nodes.count, 1);
+    free(asked.nodes.items);
+    start_member(_i);
+    start_member((_i + 1) % MEMBERS);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert_int_eq(find_session(&a, "t", true, NULL), GB_ERR_SESSION_NOT_FOUND);
+    node_close(&a);
+}
+END_TEST
+
+START_TEST(the_loss_of_one_member_is_not_felt) {
+    open_node(&a, "a", NODE_UUID, 6);
+    node_wait(&a, GB_FLEET_JOINED);
+    stop_member(_i);
+    while (register_session(&a, "s", NULL) == GB_ERR_DIRECTORY_UNAVAILABLE) /* until there is a leader */
+        ;
+    ck_assert_int_eq(find_session(&a, "s", true, NULL), GB_OK);
+    start_member(_i);
+    node_close(&a);
+}
+END_TEST
+
+static TCase *tcase;
+
+static void add(const TTest *test, int times) {
+    tcase_add_loop_test(tcase, test, 0, times);
+}
+
+int main(void) {
+    Suite *suite = suite_create("etcd");
+
+    tcase = tcase_create("etcd");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_set_timeout(tcase, 120);
+    if (is_installed()) {
+        add(two_nodes_and_a_session, 1);
+        add(sessions_by_pages, 2);
+        add(a_twin_is_a_duplicate, 2);
+        add(etcd_is_killed_and_comes_back, 1);
+        add(a_killed_process_comes_back, 2);
+    }
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("cluster");
+    tcase_add_checked_fixture(tcase, setup_cluster, teardown);
+    tcase_set_timeout(tcase, 120);
+    if (is_installed()) {
+        add(without_a_majority_look_ups_go_on, MEMBERS);
+        add(the_loss_of_one_member_is_not_felt, MEMBERS);
+    }
+    suite_add_tcase(suite, tcase);
+    return gb_test_run(suite);
+}
