@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/digest.h"
@@ -239,6 +240,18 @@ static int take_own(struct gb_fleet *fleet, const struct gb_fleet_config *config
     return 0;
 }
 
+/* Those that are given can be read, so that a wrong name is found at the start. */
+static int check_files(const struct gb_fleet_config *config, struct gb_error *err) {
+    const char *const files[] = {config->ca_file, config->cert_file, config->key_file};
+    size_t i;
+
+    for (i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        if (files[i] && files[i][0] && access(files[i], R_OK) < 0)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "the file \"%s\" for the fleet's directory cannot be read", files[i]);
+    return 0;
+}
+
 static int take_directory(struct gb_fleet *fleet, const struct gb_fleet_config *config, struct gb_error *err) {
     struct gb_http_client_files files = {.ca = config->ca_file, .cert = config->cert_file, .key = config->key_file};
     const char *name = config->fleet && config->fleet[0] ? config->fleet : "main";
@@ -248,6 +261,8 @@ static int take_directory(struct gb_fleet *fleet, const struct gb_fleet_config *
         err->code = GB_ERR_INVALID_ARGUMENT;
         return -1;
     }
+    if (check_files(config, err) < 0)
+        return -1;
     fleet->name = strdup(name);
     fleet->client = gb_http_client_new(&files, err);
     if (!fleet->client)

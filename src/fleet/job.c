@@ -125,10 +125,9 @@ void gb_fleet_leave(struct gb_fleet *fleet, struct gb_fleet_ask *ask) {
 /* --- the thread's side -------------------------------------------------------------------------------------------- */
 
 /* Answers asks that found no memory. */
-static void refuse(struct gb_fleet *fleet) {
+static void refuse(struct gb_fleet *fleet, bool stopping) {
     fleet->refused.error = GB_ERROR_INIT;
-    gb_error_set(&fleet->refused.error, fleet->stopping ? GB_ERR_DRAINING : GB_ERR_SATURATED,
-                 "no memory to ask the fleet");
+    gb_error_set(&fleet->refused.error, stopping ? GB_ERR_DRAINING : GB_ERR_SATURATED, "no memory to ask the fleet");
     answer(&fleet->refused);
 }
 
@@ -158,7 +157,7 @@ bool gb_jobs_take(struct gb_fleet *fleet) {
             job->start(job);
         }
     }
-    refuse(fleet);
+    refuse(fleet, stopping);
     return !stopping;
 }
 
