@@ -22,8 +22,10 @@ static const char *const paths[] = {
     [GB_ETCD_REVOKE] = "/v3/lease/revoke",
 };
 
-/* A member without a leader says so at once, and none keeps a request for long. */
-static const char *const headers[] = {"Grpc-Metadata-hasleader: true", "Grpc-Timeout: 2S", NULL};
+/* No member keeps a request for long, and one without a leader says so at once; but it would refuse reads too, which it
+ * could answer. */
+static const char *const of_member[] = {"Grpc-Timeout: 2S", NULL};
+static const char *const of_majority[] = {"Grpc-Timeout: 2S", "Grpc-Metadata-hasleader: true", NULL};
 
 /* --- endpoints ---------------------------------------------------------------------------------------------------- */
 
@@ -81,16 +83,20 @@ static void learn_offset(struct gb_etcd *etcd, const struct gb_http_ask *ask) {
 /* --- the outcome -------------------------------------------------------------------------------------------------- */
 
 /* Half of the delay is chance, so that nodes that were cut off together do not come back together. */
-static void back_off(struct gb_etcd *etcd) {
+static void back_off(struct gb_etcd_breaker *breaker, unsigned most_ms) {
     uint64_t now = gb_boot_ms();
     uint32_t chance = 0;
-    unsigned next = etcd->backoff_ms > 0 ? 2 * etcd->backoff_ms : BACKOFF_MS;
+    unsigned next = breaker->backoff_ms > 0 ? 2 * breaker->backoff_ms : BACKOFF_MS;
 
-    if (now < etcd->retry_ms)
+    if (now < breaker->retry_ms)
         return; /* others that failed at the same time have had this one */
-    etcd->backoff_ms = next < etcd->most_ms ? next : etcd->most_ms;
+    breaker->backoff_ms = next < most_ms ? next : most_ms;
     gb_random(&chance, sizeof(chance), NULL);
-    etcd->retry_ms = now + etcd->backoff_ms / 2 + chance % (etcd->backoff_ms / 2 + 1);
+    breaker->retry_ms = now + breaker->backoff_ms / 2 + chance % (breaker->backoff_ms / 2 + 1);
+}
+
+static struct gb_etcd_breaker *breaker_of(struct gb_etcd *etcd, enum gb_etcd_need need) {
+    return need == GB_ETCD_MEMBER ? &etcd->member : &etcd->majority;
 }
 
 static void end(struct gb_etcd_call *call) {
@@ -112,7 +118,7 @@ static void fail(struct gb_etcd_call *call) {
     struct gb_etcd *etcd = call->etcd;
 
     atomic_fetch_add(&etcd->failures, 1);
-    back_off(etcd);
+    back_off(breaker_of(etcd, call->need), etcd->most_ms);
     call->txn = (struct gb_txn_answer){0};
     call->lease = (struct gb_lease_answer){0};
     end(call);
@@ -137,7 +143,7 @@ static int attempt(struct gb_etcd_call *call) {
     snprintf(call->url, sizeof(call->url), "%s%s", etcd->endpoints[call->endpoint], paths[call->kind]);
     call->ask = (struct gb_http_ask){.method = "POST", .url = call->url, .body = call->body};
     call->ask.body_bytes = strlen(call->body);
-    call->ask.headers = headers;
+    call->ask.headers = call->need == GB_ETCD_MEMBER ? of_member : of_majority;
     call->ask.connect_ms = total < CONNECT_MS ? total : CONNECT_MS;
     call->ask.total_ms = total;
     call->ask.answer_max = ANSWER_MAX;
@@ -204,8 +210,9 @@ static void on_answer(struct gb_http_ask *ask) {
     if (r == 0) {
         learn_offset(etcd, ask);
         etcd->preferred = call->endpoint;
-        etcd->backoff_ms = 0;
-        etcd->retry_ms = 0;
+        etcd->member = (struct gb_etcd_breaker){0};
+        if (call->need != GB_ETCD_MEMBER)
+            etcd->majority = (struct gb_etcd_breaker){0};
         end(call);
         return;
     }
@@ -231,12 +238,13 @@ static void on_refused(void *arg) {
 }
 
 void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_kind kind, char *body,
-                  uint64_t deadline_ms, bool repeat, bool probe) {
+                  uint64_t deadline_ms, bool repeat, enum gb_etcd_need need) {
     call->etcd = etcd;
     call->kind = kind;
     call->body = body;
     call->deadline_ms = deadline_ms;
     call->repeat = repeat;
+    call->need = need;
     call->attempts = 0;
     call->first = etcd->preferred;
     call->error = GB_ERROR_INIT;
@@ -247,7 +255,7 @@ void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_
     call->open = true;
     if (!body)
         gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "no memory for a request to the directory");
-    else if (!probe && gb_boot_ms() < etcd->retry_ms)
+    else if (need != GB_ETCD_PROBE && gb_boot_ms() < breaker_of(etcd, need)->retry_ms)
         gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory did not answer lately");
     else if (attempt(call) == 0)
         return;

@@ -11,16 +11,28 @@
 #define GB_ETCD_ENDPOINTS_MAX 8
 #define GB_ETCD_TOTAL_MS 3000
 
+/* What a call needs. Without a majority of members, each of them answers reads of what it has. */
+enum gb_etcd_need {
+    GB_ETCD_MEMBER,   /* one of them: serializable reads */
+    GB_ETCD_MAJORITY, /* all else */
+    GB_ETCD_PROBE     /* a majority, and it is tried even if such calls are to fail at once at this time */
+};
+
+struct gb_etcd_breaker {
+    uint64_t retry_ms;   /* by gb_boot_ms: calls before fail at once */
+    unsigned backoff_ms; /* the last one; 0: the last call was answered */
+};
+
 struct gb_etcd {
     struct gb_http_client *client;
     struct gb_timers *timers;
     char *endpoints[GB_ETCD_ENDPOINTS_MAX];
     size_t count;
-    size_t preferred;    /* the one that is asked first */
-    uint64_t cluster_id; /* of the directory; another is no answer. 0: not known yet */
-    uint64_t retry_ms;   /* by gb_boot_ms: calls before fail at once */
-    unsigned backoff_ms; /* the last one; 0: the last call was answered */
-    unsigned most_ms;    /* of the next */
+    size_t preferred;              /* the one that is asked first */
+    uint64_t cluster_id;           /* of the directory; another is no answer. 0: not known yet */
+    struct gb_etcd_breaker member; /* of calls that one member answers */
+    struct gb_etcd_breaker majority;
+    unsigned most_ms; /* of their next delays */
     _Atomic uint64_t requests;
     _Atomic uint64_t failures;
     _Atomic int64_t offset_ms; /* the directory's clock less this one */
@@ -63,6 +75,7 @@ struct gb_etcd_call {
     size_t attempts;
     size_t first; /* the endpoint of the first attempt */
     size_t endpoint;
+    enum gb_etcd_need need;
     bool repeat;
     bool open;
     struct gb_http_ask ask;
@@ -70,9 +83,9 @@ struct gb_etcd_call {
 };
 
 /* Sends body, which it owns, NULL being one for which there was no memory. What may have been carried out is sent again
- * only if it is of leases or reads alone (`repeat`). probe: even if calls are to fail at once at this time. */
+ * only if that does no harm (`repeat`). */
 void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_kind kind, char *body,
-                  uint64_t deadline_ms, bool repeat, bool probe);
+                  uint64_t deadline_ms, bool repeat, enum gb_etcd_need need);
 /* done does not run. One that is not open is accepted. */
 void gb_etcd_cancel(struct gb_etcd_call *call);
 

@@ -255,7 +255,7 @@ static void read_both(struct flight *flight, void (*done)(struct gb_etcd_call *c
         gb_fleet_key(fleet, "alive", flight->guess.s, NULL, key);
         gb_fleet_get(&txn, key, !flight->sure);
     }
-    gb_job_txn(&flight->job, &txn, true, done);
+    gb_job_txn(&flight->job, &txn, flight->sure ? GB_ETCD_MAJORITY : GB_ETCD_MEMBER, done);
 }
 
 /* The owner's records, if it is the one that was guessed. */

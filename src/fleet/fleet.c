@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/digest.h"
@@ -189,7 +190,7 @@ static void leave(struct gb_fleet *fleet) {
         return;
     call->done = on_revoked;
     gb_etcd_send(&fleet->etcd, call, GB_ETCD_REVOKE, gb_lease_text((int64_t)fleet->own.uuid, false),
-                 gb_boot_ms() + LEAVE_MS, true, true);
+                 gb_boot_ms() + LEAVE_MS, true, GB_ETCD_PROBE);
     while (call->open)
         gb_http_client_run(fleet->client, gb_timers_run(&fleet->timers, 100));
 }
@@ -239,6 +240,18 @@ static int take_own(struct gb_fleet *fleet, const struct gb_fleet_config *config
     return 0;
 }
 
+/* Those that are given can be read, so that a wrong name is found at the start. */
+static int check_files(const struct gb_fleet_config *config, struct gb_error *err) {
+    const char *const files[] = {config->ca_file, config->cert_file, config->key_file};
+    size_t i;
+
+    for (i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        if (files[i] && files[i][0] && access(files[i], R_OK) < 0)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "the file \"%s\" for the fleet's directory cannot be read", files[i]);
+    return 0;
+}
+
 static int take_directory(struct gb_fleet *fleet, const struct gb_fleet_config *config, struct gb_error *err) {
     struct gb_http_client_files files = {.ca = config->ca_file, .cert = config->cert_file, .key = config->key_file};
     const char *name = config->fleet && config->fleet[0] ? config->fleet : "main";
@@ -248,6 +261,8 @@ static int take_directory(struct gb_fleet *fleet, const struct gb_fleet_config *
         err->code = GB_ERR_INVALID_ARGUMENT;
         return -1;
     }
+    if (check_files(config, err) < 0)
+        return -1;
     fleet->name = strdup(name);
     fleet->client = gb_http_client_new(&files, err);
     if (!fleet->client)
@@ -393,7 +408,7 @@ static int make_meta(struct gb_fleet *fleet, struct making *making, struct gb_er
     gb_txn_else(&txn);
     gb_fleet_get(&txn, key, false);
     gb_etcd_send(&fleet->etcd, &call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + 2 * GB_ETCD_TOTAL_MS, true,
-                 true);
+                 GB_ETCD_PROBE);
     while (call.open)
         gb_http_client_run(fleet->client, gb_timers_run(&fleet->timers, 100));
     if (making->result < 0)

@@ -48,8 +48,9 @@ void gb_job_queue(struct gb_fleet *fleet, struct gb_job *job);
 void gb_job_end(struct gb_job *job);
 /* Ends it with that error. */
 void gb_job_fail(struct gb_job *job, const struct gb_error *err);
-/* Sends a transaction of the job within its deadline. */
-void gb_job_txn(struct gb_job *job, struct gb_txn *txn, bool repeat, void (*done)(struct gb_etcd_call *call));
+/* Sends a transaction of the job within its deadline; it may be sent twice. */
+void gb_job_txn(struct gb_job *job, struct gb_txn *txn, enum gb_etcd_need need,
+                void (*done)(struct gb_etcd_call *call));
 /* The error of the call, or of a fleet that is not this one: -1, and the job has ended. */
 int gb_job_check(struct gb_job *job);
 /* Starts what was queued and refuses what could not be. Returns false once the fleet stops, which fails all new ones.

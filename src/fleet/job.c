@@ -86,9 +86,10 @@ void gb_job_fail(struct gb_job *job, const struct gb_error *err) {
     gb_job_end(job);
 }
 
-void gb_job_txn(struct gb_job *job, struct gb_txn *txn, bool repeat, void (*done)(struct gb_etcd_call *call)) {
+void gb_job_txn(struct gb_job *job, struct gb_txn *txn, enum gb_etcd_need need,
+                void (*done)(struct gb_etcd_call *call)) {
     job->call.done = done;
-    gb_etcd_send(&job->fleet->etcd, &job->call, GB_ETCD_TXN, gb_txn_finish(txn), job->deadline_ms, repeat, false);
+    gb_etcd_send(&job->fleet->etcd, &job->call, GB_ETCD_TXN, gb_txn_finish(txn), job->deadline_ms, true, need);
 }
 
 int gb_job_check(struct gb_job *job) {
@@ -124,10 +125,9 @@ void gb_fleet_leave(struct gb_fleet *fleet, struct gb_fleet_ask *ask) {
 /* --- the thread's side -------------------------------------------------------------------------------------------- */
 
 /* Answers asks that found no memory. */
-static void refuse(struct gb_fleet *fleet) {
+static void refuse(struct gb_fleet *fleet, bool stopping) {
     fleet->refused.error = GB_ERROR_INIT;
-    gb_error_set(&fleet->refused.error, fleet->stopping ? GB_ERR_DRAINING : GB_ERR_SATURATED,
-                 "no memory to ask the fleet");
+    gb_error_set(&fleet->refused.error, stopping ? GB_ERR_DRAINING : GB_ERR_SATURATED, "no memory to ask the fleet");
     answer(&fleet->refused);
 }
 
@@ -157,7 +157,7 @@ bool gb_jobs_take(struct gb_fleet *fleet) {
             job->start(job);
         }
     }
-    refuse(fleet);
+    refuse(fleet, stopping);
     return !stopping;
 }
 

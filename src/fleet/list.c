@@ -107,7 +107,7 @@ static void read_nodes(struct gb_node_list *list) {
     range.end = end;
     gb_txn_get(&txn, &range);
     job->call.arg = list;
-    gb_job_txn(job, &txn, true, on_nodes);
+    gb_job_txn(job, &txn, GB_ETCD_MEMBER, on_nodes);
 }
 
 void gb_node_list_start(struct gb_node_list *list, struct gb_job *job, void (*done)(struct gb_job *job)) {
@@ -237,7 +237,7 @@ static void read_session_records(struct sessions *s) {
         gb_fleet_key(s->job.fleet, "sessions", s->names[i].s, NULL, key);
         gb_fleet_get(&txn, key, true);
     }
-    gb_job_txn(&s->job, &txn, true, on_session_records);
+    gb_job_txn(&s->job, &txn, GB_ETCD_MEMBER, on_session_records);
 }
 
 /* "/gpubuf/F/sessions/" or "/gpubuf/F/owned/N/". */
@@ -292,7 +292,7 @@ static void read_sessions(struct sessions *s) {
     range.end = end;
     range.limit = left < SESSIONS_PAGE ? left : SESSIONS_PAGE;
     gb_txn_get(&txn, &range);
-    gb_job_txn(&s->job, &txn, true, on_sessions);
+    gb_job_txn(&s->job, &txn, GB_ETCD_MEMBER, on_sessions);
 }
 
 static void start_sessions(struct gb_job *job) {
@@ -364,7 +364,7 @@ static void delete_node(struct forgetting *f) {
     compare_gone(f, &txn);
     gb_fleet_key(f->job.fleet, "nodes", f->node.s, NULL, key);
     gb_txn_delete(&txn, key);
-    gb_job_txn(&f->job, &txn, true, on_node_deleted);
+    gb_job_txn(&f->job, &txn, GB_ETCD_MAJORITY, on_node_deleted);
 }
 
 static void on_page_deleted(struct gb_etcd_call *call) {
@@ -401,7 +401,7 @@ static void delete_page(struct forgetting *f) {
         gb_fleet_key(f->job.fleet, "owned", f->node.s, f->names[i].s, key);
         gb_txn_delete(&txn, key);
     }
-    gb_job_txn(&f->job, &txn, true, on_page_deleted);
+    gb_job_txn(&f->job, &txn, GB_ETCD_MAJORITY, on_page_deleted);
 }
 
 static void on_page_records(struct gb_etcd_call *call) {
@@ -432,7 +432,7 @@ static void read_page_records(struct forgetting *f) {
         gb_fleet_key(f->job.fleet, "sessions", f->names[i].s, NULL, key);
         gb_fleet_get(&txn, key, false);
     }
-    gb_job_txn(&f->job, &txn, true, on_page_records);
+    gb_job_txn(&f->job, &txn, GB_ETCD_MAJORITY, on_page_records);
 }
 
 static void on_forget_page(struct gb_etcd_call *call) {
@@ -481,7 +481,7 @@ static void forget_page(struct forgetting *f) {
     owned.key = key;
     owned.end = end;
     gb_txn_get(&txn, &owned);
-    gb_job_txn(&f->job, &txn, true, on_forget_page);
+    gb_job_txn(&f->job, &txn, GB_ETCD_MAJORITY, on_forget_page);
 }
 
 static void start_forgetting(struct gb_job *job) {

@@ -7,7 +7,7 @@
 #include "base/digest.h"
 #include "fleet/internal.h"
 
-#define SAMPLE_MS 400 /* between two looks at a lease that may be a twin's */
+#define STEP_MAX_MS 30000 /* between two renewals, and between two tries to join */
 
 static void look(void *arg);
 static void renew(void *arg);
@@ -24,12 +24,26 @@ static uint64_t chance(uint64_t below) {
     return below > 0 ? n % below : 0;
 }
 
+/* A third of the lease, but no more than that. */
+static uint64_t third_ms(const struct gb_fleet *fleet) {
+    uint64_t third = fleet->member.ttl_s * 1000ull / 3;
+
+    return third < STEP_MAX_MS ? third : STEP_MAX_MS;
+}
+
+/* Between two looks at a lease that may be a twin's. */
+static uint64_t sample_ms(const struct gb_fleet *fleet) {
+    uint64_t sample = third_ms(fleet) / 8;
+
+    return sample < 200 ? 200 : sample > 1000 ? 1000 : sample;
+}
+
 static void send(struct gb_fleet *fleet, enum gb_etcd_kind kind, char *body, void (*done)(struct gb_etcd_call *call)) {
     struct gb_etcd_call *call = &fleet->member.call;
 
     call->arg = fleet;
     call->done = done;
-    gb_etcd_send(&fleet->etcd, call, kind, body, deadline(), true, true);
+    gb_etcd_send(&fleet->etcd, call, kind, body, deadline(), true, GB_ETCD_PROBE);
 }
 
 /* --- another time ------------------------------------------------------------------------------------------------- */
@@ -53,12 +67,12 @@ static void let_go(struct gb_fleet *fleet) {
 static void retry(struct gb_fleet *fleet, enum gb_fleet_state state, const struct gb_error *why) {
     struct gb_member *m = &fleet->member;
     uint64_t now = gb_boot_ms();
-    uint64_t third = m->ttl_s * 1000ull / 3;
+    uint64_t third = third_ms(fleet);
     uint64_t at = now + third / 2 + chance(third / 2 + 1);
 
     let_go(fleet);
-    if (fleet->etcd.retry_ms > now)
-        at = fleet->etcd.retry_ms;
+    if (fleet->etcd.majority.retry_ms > now)
+        at = fleet->etcd.majority.retry_ms;
     gb_fleet_set_state(fleet, state, why);
     gb_timer_set(&fleet->timers, &m->timer, at, look, fleet);
 }
@@ -250,6 +264,15 @@ static bool has_risen(const struct gb_member *m, const struct gb_etcd_call *call
     return call->sent_ms > m->test_ms && call->lease.ttl_s * 1000 > (m->test_ttl + 1) * 1000 - passed;
 }
 
+/* Joining takes a while now. A node that was a duplicate stays one until the test is over. */
+static void say_tests(struct gb_fleet *fleet) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    gb_error_set(&why, GB_ERR_DIRECTORY_UNAVAILABLE, "waits to see whether another process renews this node's lease");
+    if (fleet->stat.state == GB_FLEET_ALONE)
+        gb_fleet_set_state(fleet, GB_FLEET_ALONE, &why);
+}
+
 static void on_ttl(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
     struct gb_member *m = &fleet->member;
@@ -272,11 +295,12 @@ static void on_ttl(struct gb_etcd_call *call) {
     } else if (m->test_ms == 0) {
         m->test_ms = now;
         m->test_ttl = call->lease.ttl_s;
-        gb_timer_set(&fleet->timers, &m->timer, now + SAMPLE_MS, ask_ttl, fleet);
+        say_tests(fleet);
+        gb_timer_set(&fleet->timers, &m->timer, now + sample_ms(fleet), ask_ttl, fleet);
     } else if (has_risen(m, call)) {
         duplicate(fleet, "another process with the same state folder is joined: was it copied?");
     } else if (now - m->test_ms < ttl * 1000ull / 3 + 1000) {
-        gb_timer_set(&fleet->timers, &m->timer, now + SAMPLE_MS, ask_ttl, fleet);
+        gb_timer_set(&fleet->timers, &m->timer, now + sample_ms(fleet), ask_ttl, fleet);
     } else {
         adopt(fleet);
     }
@@ -457,10 +481,10 @@ static bool rotate_keys(struct gb_fleet *fleet) {
 
 static void renew_later(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
-    uint64_t ttl_ms = m->ttl_s * 1000ull;
+    uint64_t third = third_ms(fleet);
 
     m->rotated = false;
-    gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + ttl_ms / 3 - chance(ttl_ms / 15), renew, fleet);
+    gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + third - chance(third / 5), renew, fleet);
 }
 
 /* The directory did not answer. The lease is tried for as long as it may live; others see the node for as long. */
@@ -475,7 +499,7 @@ static void fail(struct gb_fleet *fleet, const struct gb_error *why) {
     }
     if (m->failing_ms == 0)
         m->failing_ms = now;
-    if (now - m->failing_ms >= m->ttl_s * 1000ull / 3 || !m->reconciled)
+    if (now - m->failing_ms >= third_ms(fleet) || !m->reconciled)
         gb_fleet_set_state(fleet, GB_FLEET_ALONE, why);
     wait = (m->deadline_ms - now) / 3;
     wait = wait > 1000 ? 1000 : wait < 100 ? 100 : wait;
@@ -596,8 +620,9 @@ static bool differs(uint64_t a, uint64_t b, uint64_t of) {
     return (a > b ? a - b : b - a) > of / 20;
 }
 
-static bool worth_telling(const struct gb_member *m, const struct gb_fleet_alive *now,
+static bool worth_telling(const struct gb_fleet *fleet, const struct gb_fleet_alive *now,
                           const struct gb_fleet_node *node) {
+    const struct gb_member *m = &fleet->member;
     bool changed = now->count != m->told.count;
     size_t i;
 
@@ -606,7 +631,7 @@ static bool worth_telling(const struct gb_member *m, const struct gb_fleet_alive
     for (i = 0; i < now->count && !changed; i++)
         changed = differs(now->free_bytes[i], m->told.free_bytes[i], node->devices[i].bytes) ||
                   differs(now->committed_bytes[i], m->told.committed_bytes[i], node->devices[i].bytes);
-    return changed && gb_boot_ms() - m->told_ms >= m->ttl_s * 1000ull;
+    return changed && gb_boot_ms() - m->told_ms >= 3 * third_ms(fleet) / 2;
 }
 
 static void on_told(struct gb_etcd_call *call) {
@@ -633,7 +658,7 @@ void gb_member_tell(struct gb_fleet *fleet) {
     if (!m->held || m->write.open)
         return;
     describe(fleet, &now, &node);
-    if (!worth_telling(m, &now, &node))
+    if (!worth_telling(fleet, &now, &node))
         return;
     text = gb_fleet_alive_write(&now, m->old_alive, NULL);
     if (!text)
@@ -646,16 +671,14 @@ void gb_member_tell(struct gb_fleet *fleet) {
     gb_txn_put(&txn, key, text, (int64_t)fleet->own.uuid);
     m->write.arg = fleet;
     m->write.done = on_told;
-    gb_etcd_send(&fleet->etcd, &m->write, GB_ETCD_TXN, gb_txn_finish(&txn), deadline(), false, true);
+    gb_etcd_send(&fleet->etcd, &m->write, GB_ETCD_TXN, gb_txn_finish(&txn), deadline(), false, GB_ETCD_PROBE);
     free(text);
 }
 
 /* --- the beginning and the end ------------------------------------------------------------------------------------ */
 
 void gb_member_start(struct gb_fleet *fleet) {
-    uint64_t third = fleet->member.ttl_s * 1000ull / 3;
-
-    fleet->etcd.most_ms = (unsigned)(third > 30000 ? 30000 : third);
+    fleet->etcd.most_ms = (unsigned)third_ms(fleet);
     look(fleet);
 }
 

@@ -73,7 +73,7 @@ static void exists(struct registering *r) {
     gb_fleet_get(&txn, key, true);
     gb_fleet_key(fleet, "alive", r->session.node.s, NULL, key);
     gb_fleet_get(&txn, key, true);
-    gb_job_txn(&r->job, &txn, true, on_owner);
+    gb_job_txn(&r->job, &txn, GB_ETCD_MEMBER, on_owner);
 }
 
 static void registered(struct registering *r) {
@@ -169,7 +169,8 @@ static void attempt(struct registering *r) {
     gb_fleet_get(&txn, session_key, false);
     gb_fleet_get(&txn, alive_key, false);
     r->job.call.done = on_registered;
-    gb_etcd_send(&fleet->etcd, &r->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), r->job.deadline_ms, false, r->tries > 1);
+    gb_etcd_send(&fleet->etcd, &r->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), r->job.deadline_ms, false,
+                 r->tries > 1 ? GB_ETCD_PROBE : GB_ETCD_MAJORITY);
 }
 
 static void start_registering(struct gb_job *job) {
@@ -260,8 +261,8 @@ static void sweep(void *arg) {
 static void sweep_later(struct gb_fleet *fleet) {
     uint64_t at = gb_boot_ms() + 1000;
 
-    if (fleet->etcd.retry_ms > at)
-        at = fleet->etcd.retry_ms;
+    if (fleet->etcd.majority.retry_ms > at)
+        at = fleet->etcd.majority.retry_ms;
     gb_timer_set(&fleet->timers, &fleet->sweep_again, at, sweep, fleet);
 }
 
@@ -309,7 +310,8 @@ static void on_sweep_read(struct gb_etcd_call *call) {
     }
     delete_session(fleet, &txn, fleet->own.name.s, one->session.s, kvs->items[0].mod_revision);
     call->done = on_unregistered;
-    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true, false);
+    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
+                 GB_ETCD_MAJORITY);
 }
 
 void gb_unregister_sweep(struct gb_fleet *fleet) {
@@ -328,7 +330,7 @@ void gb_unregister_sweep(struct gb_fleet *fleet) {
     fleet->sweep.arg = fleet;
     fleet->sweep.done = on_sweep_read;
     gb_etcd_send(&fleet->etcd, &fleet->sweep, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 false);
+                 GB_ETCD_MAJORITY);
 }
 
 static void start_sweep(struct gb_job *job) {
@@ -389,7 +391,7 @@ static void reconcile_send(struct gb_reconcile *r, struct gb_txn *txn, void (*do
     r->call.arg = r;
     r->call.done = done;
     gb_etcd_send(&r->fleet->etcd, &r->call, GB_ETCD_TXN, gb_txn_finish(txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 true);
+                 GB_ETCD_PROBE);
 }
 
 static void on_deleted(struct gb_etcd_call *call) {

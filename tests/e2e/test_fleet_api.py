@@ -264,7 +264,7 @@ def test_a_key_under_way(nodes):
     body = json.dumps({"name": "locked", "select": {"site": "x"}}).encode()
     with c.raw() as first, c.raw() as second:
         for r in (first, second):
-            r.request("POST", "/v1/fleet/sessions", ["Content-Type: application/json", "Idempotency-Key: locked"], body)
+            r.request("POST", "/v1/fleet/sessions", ["Content-Type: application/json", f"Content-Length: {len(body)}", "Idempotency-Key: locked"], body)
         heard = select.select([first.sock, second.sock], [], [], PATIENCE_S)[0]
         early, late = (first, second) if first.sock in heard else (second, first)
         reply = early.reply()

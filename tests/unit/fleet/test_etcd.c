@@ -13,10 +13,23 @@
 
 #include "fleet_fixture.h"
 #include "gb_test.h"
+#include "tls_files.h"
 
-static pid_t server;
-static char url[64];
-static char dir[] = "/tmp/gb-etcd-XXXXXX";
+#define MEMBERS 3
+
+/* One etcd of a cluster. */
+struct member {
+    pid_t pid;
+    char url[64];
+    char peer[64];
+};
+
+static struct member members[MEMBERS];
+static int member_count;
+static char endpoints[256];
+static char dir[32];
+static bool over_tls;
+static struct gb_tls_files tls;
 static struct node a;
 static struct node b;
 
@@ -35,52 +48,120 @@ static int free_port(void) {
     return ntohs(address.sin_port);
 }
 
-static void start_etcd(void) {
-    char peer[64];
+/* A file of the test's authority, in one of a few buffers. */
+static const char *file(const char *name) {
+    static char paths[4][GB_TLS_PATH];
+    static unsigned at;
 
-    server = fork();
-    if (server == 0) {
+    return gb_tls_path(&tls, name, paths[at++ % 4]);
+}
+
+static void start_member(int i) {
+    char name[16];
+    char data[64];
+    char cluster[512] = "";
+    int k;
+
+    for (k = 0; k < member_count; k++)
+        snprintf(cluster + strlen(cluster), sizeof(cluster) - strlen(cluster), "%sm%d=%s", k > 0 ? "," : "", k,
+                 members[k].peer);
+    snprintf(name, sizeof(name), "m%d", i);
+    snprintf(data, sizeof(data), "%s/%d", dir, i);
+    members[i].pid = fork();
+    if (members[i].pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        snprintf(peer, sizeof(peer), "http://127.0.0.1:%d", free_port());
         ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr));
-        execlp("etcd", "etcd", "--data-dir", dir, "--listen-client-urls", url, "--advertise-client-urls", url,
-               "--listen-peer-urls", peer, "--unsafe-no-fsync", NULL);
+        if (over_tls)
+            execlp("etcd", "etcd", "--data-dir", data, "--listen-client-urls", members[i].url,
+                   "--advertise-client-urls", members[i].url, "--listen-peer-urls", members[i].peer, "--cert-file",
+                   file("server.pem"), "--key-file", file("server.key"), "--trusted-ca-file", file("root.pem"),
+                   "--client-cert-auth", "--unsafe-no-fsync", NULL);
+        else
+            execlp("etcd", "etcd", "--name", name, "--data-dir", data, "--listen-client-urls", members[i].url,
+                   "--advertise-client-urls", members[i].url, "--listen-peer-urls", members[i].peer,
+                   "--initial-advertise-peer-urls", members[i].peer, "--initial-cluster", cluster, "--unsafe-no-fsync",
+                   NULL);
         _exit(127);
     }
 }
 
-static void stop_etcd(void) {
-    kill(server, SIGKILL);
-    waitpid(server, NULL, 0);
+static void stop_member(int i) {
+    kill(members[i].pid, SIGKILL);
+    waitpid(members[i].pid, NULL, 0);
+}
+
+static void add_files(struct gb_fleet_config *config) {
+    config->ca_file = file("root.pem");
+    config->cert_file = file("client.pem");
+    config->key_file = file("client.key");
 }
 
 /* The fixture's own etcd is there too, unused. */
-static void setup(void) {
-    struct gb_fleet_config config = {.fleet = "main", .endpoints = url};
+static void start(int count) {
+    struct gb_fleet_config config = {.fleet = "main", .endpoints = endpoints};
     char uuid[40];
+    int i;
+
+    if (over_tls)
+        add_files(&config);
 
     fleet_setup();
+    strcpy(dir, "/tmp/gb-etcd-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(dir));
-    snprintf(url, sizeof(url), "http://127.0.0.1:%d", free_port());
-    start_etcd();
-    while (gb_fleet_init(&config, uuid, &err) < 0) /* until it answers */
+    member_count = count;
+    endpoints[0] = '\0';
+    for (i = 0; i < count; i++) {
+        snprintf(members[i].url, sizeof(members[i].url), "%s://127.0.0.1:%d", over_tls ? "https" : "http", free_port());
+        snprintf(members[i].peer, sizeof(members[i].peer), "http://127.0.0.1:%d", free_port());
+        if (over_tls) /* by the name in its certificate */
+            snprintf(endpoints, sizeof(endpoints), "https://localhost:%s", strrchr(members[i].url, ':') + 1);
+        else
+            snprintf(endpoints + strlen(endpoints), sizeof(endpoints) - strlen(endpoints), "%s%s", i > 0 ? "," : "",
+                     members[i].url);
+    }
+    for (i = 0; i < count; i++)
+        start_member(i);
+    while (gb_fleet_init(&config, uuid, &err) < 0) /* until they answer */
         err = GB_ERROR_INIT;
     ck_assert_int_eq(gb_fleet_init(&config, uuid, &err), 1);
 }
 
+static void setup(void) {
+    start(1);
+}
+
+static void setup_cluster(void) {
+    start(MEMBERS);
+}
+
+static void setup_tls(void) {
+    struct gb_tls_wish server = {.dn = "CN=etcd", .dns = "localhost", .from_days = -1, .to_days = 1};
+    struct gb_tls_wish client = {.dn = "O=gpubuf", .from_days = -1, .to_days = 1}; /* without a CN */
+
+    gb_tls_files_init(&tls);
+    gb_tls_issue(&tls, "server", &server, &tls.root, NULL);
+    gb_tls_issue(&tls, "client", &client, &tls.root, NULL);
+    over_tls = true;
+    start(1);
+}
+
 static void teardown(void) {
     char command[64];
+    int i;
 
-    stop_etcd();
+    for (i = 0; i < member_count; i++)
+        stop_member(i);
     snprintf(command, sizeof(command), "rm -rf %s", dir);
     ck_assert_int_eq(system(command), 0);
     fleet_teardown();
+    if (over_tls)
+        gb_tls_files_done(&tls);
 }
 
 static void open_node(struct node *node, const char *name, uint64_t uuid, unsigned ttl_s) {
     struct gb_fleet_config config = config_of(node, name, uuid);
 
-    config.endpoints = url;
+    config.endpoints = endpoints;
     config.ttl_s = ttl_s;
     node_open_with(node, &config);
 }
@@ -169,13 +250,13 @@ START_TEST(etcd_is_killed_and_comes_back) {
     node_wait(&a, GB_FLEET_JOINED);
     ck_assert_int_eq(register_session(&a, "s", &made), GB_OK);
     ck_assert_int_eq(find_session(&a, "s", false, NULL), GB_OK);
-    stop_etcd();
+    stop_member(0);
     node_wait(&a, GB_FLEET_ALONE);
     ck_assert_int_eq(find_session(&a, "s", false, &find), GB_OK);
     ck_assert(find.stale);
     ck_assert_int_eq(register_session(&a, "t", NULL), GB_ERR_DIRECTORY_UNAVAILABLE);
     gb_fleet_unregister(a.fleet, &made.session.name, made.session.claim);
-    start_etcd();
+    start_member(0);
     node_wait(&a, GB_FLEET_JOINED);
     while (find_session(&a, "s", true, NULL) != GB_ERR_SESSION_NOT_FOUND)
         ;
@@ -183,22 +264,88 @@ START_TEST(etcd_is_killed_and_comes_back) {
 }
 END_TEST
 
-/* A process that was killed: its lease is still there. */
+/* A process that could not say that it ends: its lease is still there. */
 START_TEST(a_killed_process_comes_back) {
-    pid_t child = fork();
-
-    if (child == 0) {
-        open_node(&a, "a", NODE_UUID, 4);
-        node_wait(&a, GB_FLEET_JOINED);
-        ck_assert_int_eq(register_session(&a, "kept", NULL), GB_OK);
-        _exit(0);
-    }
-    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    open_node(&a, "a", NODE_UUID, 4);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert_int_eq(register_session(&a, "kept", NULL), GB_OK);
+    stop_member(0);
+    node_close(&a);
+    start_member(0);
     b.has = _i == 1;
     open_node(&b, "a", NODE_UUID, 4);
     node_wait(&b, GB_FLEET_JOINED);
     ck_assert_int_eq(find_session(&b, "kept", true, NULL), _i == 1 ? GB_OK : GB_ERR_SESSION_NOT_FOUND);
     node_close(&b);
+}
+END_TEST
+
+START_TEST(without_a_majority_look_ups_go_on) {
+    struct gb_fleet_find find;
+    struct asked asked;
+
+    open_node(&a, "a", NODE_UUID, 3);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert_int_eq(register_session(&a, "s", NULL), GB_OK);
+    stop_member(_i);
+    stop_member((_i + 1) % MEMBERS);
+    node_wait(&a, GB_FLEET_ALONE);
+    ck_assert_int_eq(find_session(&a, "s", false, &find), GB_OK);
+    ck_assert(!find.stale); /* the member that is left has said so */
+    ck_assert_int_eq(find_session(&a, "t", false, NULL), GB_ERR_DIRECTORY_UNAVAILABLE);
+    ck_assert_int_eq(register_session(&a, "t", NULL), GB_ERR_DIRECTORY_UNAVAILABLE);
+    asked_init(&asked);
+    gb_fleet_list_nodes(a.fleet, &asked.nodes);
+    ck_assert_int_eq(asked_wait(&asked), GB_OK);
+    ck_assert_uint_eq(asked.nodes.count, 1);
+    free(asked.nodes.items);
+    start_member(_i);
+    start_member((_i + 1) % MEMBERS);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert_int_eq(find_session(&a, "t", true, NULL), GB_ERR_SESSION_NOT_FOUND);
+    node_close(&a);
+}
+END_TEST
+
+START_TEST(the_loss_of_one_member_is_not_felt) {
+    open_node(&a, "a", NODE_UUID, 6);
+    node_wait(&a, GB_FLEET_JOINED);
+    stop_member(_i);
+    while (register_session(&a, "s", NULL) == GB_ERR_DIRECTORY_UNAVAILABLE) /* until there is a leader */
+        ;
+    ck_assert_int_eq(find_session(&a, "s", true, NULL), GB_OK);
+    start_member(_i);
+    node_close(&a);
+}
+END_TEST
+
+START_TEST(over_tls_with_a_certificate) {
+    struct gb_fleet_config config = config_of(&a, "a", NODE_UUID);
+
+    config.endpoints = endpoints;
+    add_files(&config);
+    node_open_with(&a, &config);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert_int_eq(register_session(&a, "s", NULL), GB_OK);
+    ck_assert_int_eq(find_session(&a, "s", false, NULL), GB_OK);
+    node_close(&a);
+}
+END_TEST
+
+START_TEST(over_tls_both_show_who_they_are) {
+    struct gb_fleet_config config = config_of(&a, "a", NODE_UUID);
+    char uuid[40];
+
+    config.endpoints = endpoints;
+    add_files(&config);
+    if (_i == 0)
+        config.ca_file = ""; /* the system's, which do not know the server */
+    else if (_i == 1)
+        config.cert_file = config.key_file = NULL;
+    else
+        config.endpoints = members[0].url; /* which its certificate does not name */
+    ck_assert_int_eq(gb_fleet_init(&config, uuid, &err), -1);
+    ck_assert_int_eq(err.code, GB_ERR_DIRECTORY_UNAVAILABLE);
 }
 END_TEST
 
@@ -220,6 +367,22 @@ int main(void) {
         add(a_twin_is_a_duplicate, 2);
         add(etcd_is_killed_and_comes_back, 1);
         add(a_killed_process_comes_back, 2);
+    }
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("cluster");
+    tcase_add_checked_fixture(tcase, setup_cluster, teardown);
+    tcase_set_timeout(tcase, 120);
+    if (is_installed()) {
+        add(without_a_majority_look_ups_go_on, MEMBERS);
+        add(the_loss_of_one_member_is_not_felt, MEMBERS);
+    }
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("tls");
+    tcase_add_checked_fixture(tcase, setup_tls, teardown);
+    tcase_set_timeout(tcase, 120);
+    if (is_installed()) {
+        add(over_tls_with_a_certificate, 1);
+        add(over_tls_both_show_who_they_are, 3);
     }
     suite_add_tcase(suite, tcase);
     return gb_test_run(suite);

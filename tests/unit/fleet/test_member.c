@@ -356,6 +356,9 @@ START_TEST(a_configuration_that_cannot_be) {
     case 6:
         config.fleet = "a/b";
         break;
+    case 7:
+        config.ca_file = "/no/such/file";
+        break;
     default:
         config.url_count = GB_FLEET_NETWORKS_MAX + 1;
     }
@@ -402,7 +405,7 @@ int main(void) {
     add(it_tells_of_changes, 1);
     add(it_learns_the_directorys_clock, 1);
     add(the_next_endpoint_is_asked, 3);
-    add(a_configuration_that_cannot_be, 8);
+    add(a_configuration_that_cannot_be, 9);
     add(making_a_fleet_needs_a_directory, 1);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("closing");
