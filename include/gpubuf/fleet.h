@@ -2,9 +2,9 @@
  *
  * Any node answers these calls. A call with a session that is at another node is redirected there, and the library
  * follows: at most three times, with the ticket that the node gave in place of the token, which is sent to no other
- * host or port. The bytes of an upload are sent again from their begin; those of a pipe cannot be once they were read
- * (INPUT_FAILED). Mappings are never redirected (NOT_HERE). A client that is opened with the URL of
- * gpubuf_fleet_find() asks the owner at once. */
+ * host or port. No redirect from https to http is followed (BAD_ANSWER). The bytes of an upload are sent again from
+ * their begin; those of a pipe cannot be once they were read (INPUT_FAILED). Mappings are never redirected (NOT_HERE).
+ * A client that is opened with the owner_url of gpubuf_fleet_find() asks the owner at once. */
 #ifndef GPUBUF_FLEET_H
 #define GPUBUF_FLEET_H
 

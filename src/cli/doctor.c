@@ -192,6 +192,24 @@ static void check_devices(struct gb_cli_doctor *doctor) {
     json_decref(devices);
 }
 
+/* A daemon that is in no fleet has no such check. */
+static void check_fleet(struct gb_cli_doctor *doctor) {
+    json_t *fleet = gb_cli_request(doctor->cli, "GET", "/v1/fleet", NULL);
+    const char *state = gb_cli_text(fleet, "state");
+    const char *why = gb_cli_text(fleet, "why");
+    bool joined = strcmp(state, "joined") == 0;
+
+    if (state[0] != '\0' && strcmp(state, "none") != 0)
+        gb_cli_doctor_add(
+            doctor, "fleet", joined,
+            strcmp(state, "duplicate") == 0
+                ? "start one of the two with another --fleet-node and a state directory of its own"
+                : "its sessions are served all the same; see that etcd answers at the addresses of --fleet",
+            "node %s of %s is %s%s%s", gb_cli_text(fleet, "node"), gb_cli_text(fleet, "fleet"), state,
+            why[0] != '\0' ? ": " : "", why);
+    json_decref(fleet);
+}
+
 static void show_text(json_t *checks) {
     json_t *check;
     size_t i;
@@ -231,6 +249,7 @@ int gb_cli_run_doctor(struct gb_cli *cli, int argc, char **argv) {
         check_tokens(&doctor);
         check_kernel_tls(&doctor);
         check_storage(&doctor);
+        check_fleet(&doctor);
         check_devices(&doctor);
     }
     gb_cli_doctor_driver(&doctor);

@@ -92,7 +92,8 @@ int gb_cli_fleet_choose(struct gb_cli *cli) {
     char *copy;
     int rc;
 
-    if (list == NULL || list[0] == '\0' || cli->options.url != NULL || cli->options.socket != NULL)
+    if (list == NULL || list[0] == '\0' || cli->options.url != NULL || cli->options.socket != NULL ||
+        cli->options.etcd != NULL)
         return 0;
     copy = strdup(list);
     if (copy == NULL)

@@ -167,6 +167,10 @@ static int told(struct gbc_conn *conn, CURLcode code, struct gpubuf_error *err) 
     case CURLE_PARTIAL_FILE:
         return gbc_error_set(err, GPUBUF_CONNECTION_LOST, "the connection to %s ended before the answer did: %s", url,
                              said);
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CERTPROBLEM:
+        return gbc_error_set(err, GPUBUF_TLS_FAILED, "no connection by TLS (1.2 at least) to %s: %s", url, said);
     case CURLE_OUT_OF_MEMORY:
         return gbc_error_memory(err);
     case CURLE_URL_MALFORMAT:

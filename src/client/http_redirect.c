@@ -26,7 +26,7 @@ const char *gbc_redirect_origin(const struct gbc_conn *conn) {
 }
 
 bool gbc_redirect_away(const struct gbc_conn *conn) {
-    return conn->origin.bytes > 0 && strcmp(conn->origin.data, conn->set->base) != 0;
+    return conn->origin.bytes > 0 && (conn->set->socket || strcmp(conn->origin.data, conn->set->base) != 0);
 }
 
 void gbc_redirect_home(struct gbc_conn *conn) {

@@ -217,6 +217,8 @@ static int take(struct gbc_settings *set, const struct gpubuf_options *options, 
     if (take_url(set, options, err) < 0 || take_socket(set, options->socket, err) < 0 ||
         (set->tls && gbc_trust_take(set, options, err) < 0))
         return -1;
+    if (!set->tls) /* a node of a fleet may redirect to https; files that cannot be used matter only then */
+        gbc_trust_take(set, options, NULL);
     return take_token(set, options, err);
 }
 

@@ -1,5 +1,6 @@
 // The page at /: creates and connects its parts.
 import {byId, count, el, setText, span} from './text.js';
+import {Gone, Refused, get} from './ask.js';
 import * as theme from './theme.js';
 import * as tokens from './token.js';
 import {Charts} from './charts.js';
@@ -70,6 +71,15 @@ function chooseRange() {
   showCharts();
 }
 
+// The link to the nodes of the fleet, if the daemon is in one.
+async function showFleet() {
+  try {
+    byId('fleet').hidden = (await get('/v1/fleet')).value.state === 'none';
+  } catch (error) {
+    if (!(error instanceof Refused || error instanceof Gone)) throw error;
+  }
+}
+
 let connected = false;
 watch.addEventListener('state', () => {
   showState();
@@ -77,6 +87,7 @@ watch.addEventListener('state', () => {
   if (now && !connected) {
     history.due = 0;
     feed.start();
+    showFleet();
   }
   if (now !== connected) showCharts();
   connected = now;

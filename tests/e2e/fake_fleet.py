@@ -211,14 +211,16 @@ class Server(ThreadingHTTPServer):
 
 
 class Node:
-    def __init__(self, fleet, name, token, labels):
+    def __init__(self, fleet, name, token, labels, tls):
         self.fleet, self.name, self.token, self.labels = fleet, name, token, labels
         self.requests, self.data = [], {}
         self.state, self.why, self.lonely = "joined", None, False
         self.alive, self.draining, self.silent, self.unknowing = True, False, False, False
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.node = self
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        if tls:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.server.server_address[1]}"
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self.thread.start()
 
@@ -240,11 +242,11 @@ class Node:
 
 
 class Fleet:
-    """Nodes a, b and c. tokens: one for each, or None."""
+    """Nodes a, b and c. tokens: one for each, or None. tls: names of those that listen for TLS, and their context."""
 
-    def __init__(self, tokens=(None, None, None)):
+    def __init__(self, tokens=(None, None, None), tls=("", None)):
         self.sessions, self.tickets, self.placed = {}, {}, []
-        self.nodes = {name: Node(self, name, token, {"site": site})
+        self.nodes = {name: Node(self, name, token, {"site": site}, tls[1] if name in tls[0] else None)
                       for name, token, site in zip("abc", tokens, ("x", "x", "y"))}
 
     def __getitem__(self, name):

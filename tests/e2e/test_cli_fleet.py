@@ -213,6 +213,24 @@ def test_the_page(nodes, session, browser):  # noqa: F811
         page.close()
 
 
+def test_the_page_of_a_daemon_leads_to_its_fleet(nodes, daemon, browser):  # noqa: F811
+    for node, shown in ((nodes["a"], True), (daemon, False)):
+        page = browser.page(node.url("/"))
+        try:
+            page.until("the page knows", "document.body.dataset.connection === 'connected'")
+            page.until("it has asked", f"performance.getEntriesByName('{node.url('/v1/fleet')}').length > 0")
+            page.until("the link is as it is to be", f"document.getElementById('fleet').hidden !== {str(shown).lower()}")
+            assert page.faults() == []
+        finally:
+            page.close()
+
+
+def test_doctor(nodes, daemon):
+    checks = {c["check"]: c for c in Cli(nodes.url("a")).json("doctor")}
+    assert checks["fleet"]["ok"] and checks["fleet"]["detail"] == "node a of main is joined"
+    assert "fleet" not in {c["check"] for c in Cli(daemon.url("")).json("doctor")}
+
+
 # --- what ends ----------------------------------------------------------------------------------------------------------
 
 

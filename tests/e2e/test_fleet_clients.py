@@ -1,10 +1,12 @@
 """gpubuf and the Python package within a fleet, against nodes that answer as gpubufd does: redirects, tickets, look-ups, refusals."""
 import json
 import os
+import ssl
 import subprocess
 
 import gpubuf
 import pytest
+import secure
 from fake_fleet import Fleet
 from gpubuf_cli import DONE, FAILED, NOT_FOUND, SOME_HOSTS, UNREACHABLE, USAGE, Cli
 from harness import PATIENCE_S
@@ -122,6 +124,40 @@ def test_refusals(fleet):
         fleet["a"].silent = True
         with pytest.raises(gpubuf.DirectoryUnavailable):
             client.list()
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory):
+    """(the authority's file, a context of a server at 127.0.0.1)"""
+    authority = secure.Authority(tmp_path_factory.mktemp("tls"))
+    authority.make("node", "/CN=node", "IP:127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.path("node.pem"), authority.path("node.key"))
+    return authority.cert, context
+
+
+@pytest.mark.parametrize("first, follows", [("ab", True), ("b", True), ("a", False)])
+def test_no_redirect_leads_out_of_tls(certified, first, follows):
+    """first: which of a, the node that is asked, and b, the owner, listen for TLS."""
+    cacert, context = certified
+    fleet = Fleet(TOKENS, (first, context))
+    fleet.sessions["s"] = fleet["b"]
+    fleet["b"].data["s", "x"] = b"abc"
+    try:
+        cli = Cli(fleet["a"].url, "s", GPUBUF_TOKEN="gpb_a", GPUBUF_CACERT=cacert)
+        client = gpubuf.Client(fleet["a"].url, token="gpb_a", session="s", cacert=cacert)
+        if follows:
+            assert cli("get", "x", "-", "--raw").expect().raw == client.get("x", raw=True) == b"abc"
+            assert all("Authorization" not in r.headers for r in fleet["b"].requests)
+            assert Cli(fleet["a"].url, "s", GPUBUF_TOKEN="gpb_a")("ls").status == UNREACHABLE
+        else:
+            assert "redirects out of TLS" in cli("get", "x", "-", "--raw").expect(FAILED).err
+            with pytest.raises(gpubuf.BrokenAnswer, match="out of TLS"):
+                client.get("x", raw=True)
+            assert fleet["b"].requests == []
+        client.close()
+    finally:
+        fleet.stop()
 
 
 # --- gpubuf fleet -------------------------------------------------------------------------------------------------------

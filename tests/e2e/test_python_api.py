@@ -53,6 +53,7 @@ def test_every_route_has_a_method(monkeypatch):
     monkeypatch.setattr("gpubuf._lease.Lease.__init__", lambda *_: None)
     monkeypatch.setattr("gpubuf._lease.Lease.ask", lease)
     c = gpubuf.Client(socket="/nowhere", session="S")
+    f = gpubuf.Fleet("http://nowhere")
     a = np.zeros(1)
     calls = [
         (c.put, "B", a), (c.get, "B"), (c.tensors_put, {"B": a}), (c.tensors_get,), (c.create, "B"), (c.info, "B"), (c.last_transfer, "B"), (c.list,), (c.update, "B"),
@@ -65,15 +66,17 @@ def test_every_route_has_a_method(monkeypatch):
         (c.events.wait, "E"), (c.devices.list,), (c.devices.get, 0), (c.devices.sync, 0), (c.operations.list,), (c.operations.get, "O"),
         (c.operations.wait, "O"), (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"),
         (c.checkpoint, "C"), (c.checkpoints,), (c.checkpoint_info, "C"), (c.verify_checkpoint, "C"), (c.restore, "C"), (c.delete_checkpoint, "C"),
+        (f.about,), (f.nodes,), (f.node, "N"), (f.drain, "N"), (f.undrain, "N"), (f.forget, "N"), (f.stats,), (f.targets,), (f.sessions,),
+        (f.where, "S"), (f.place, "S"), (f.session, "S"),
     ]
     for method, *arguments in calls:
         with pytest.raises(Asked):
             method(*arguments)
-    public = {m for owner in (c, c.sessions, c.pools, c.streams, c.events, c.devices, c.operations, c.leases) for kind in type(owner).__mro__ for m in vars(kind).items()
+    public = {m for owner in (c, c.sessions, c.pools, c.streams, c.events, c.devices, c.operations, c.leases, f) for kind in type(owner).__mro__ for m in vars(kind).items()
               if callable(m[1]) and not m[0].startswith("_")}
     called = {method.__func__ for method, *_ in calls}
     assert {name for name, f in public if f not in called} == {"awake", "close", "with_session", "submit", "request", "shared_array"}
-    names = {"s": "S", "b": "B", "p": "P", "st": "T", "e": "E", "d": "0", "o": "O", "l": "L", "c": "C"}
+    names = {"s": "S", "b": "B", "p": "P", "st": "T", "e": "E", "d": "0", "o": "O", "l": "L", "c": "C", "n": "N"}
     for method, path, handler in routes:
         ours = (method, re.sub(r"{(\w+)}", lambda m: names.get(m[1], "?"), path))
         assert (ours in asked) == (handler not in EXCEPT), (method, path, handler)

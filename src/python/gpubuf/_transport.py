@@ -201,6 +201,7 @@ class Transport:
         self._closed = False
         self._spoken = False  # HTTP has been answered: the scheme of the URL is right
         self._nodes: Dict[Address, "Transport"] = {}  # of a fleet, to which requests were redirected
+        self.files: Tuple[Optional[str], Optional[str], Optional[str]] = (None, None, None)  # of Trust, where a redirect leads to https
 
     def close(self) -> None:
         """Closes the connections of all threads."""
@@ -323,7 +324,7 @@ class Transport:
         with self._lock:
             node = self._nodes.get(address)
         if node is None:
-            trust = (self.trust or _tls.Trust(None, None, None)) if address.tls else None
+            trust = (self.trust or _tls.Trust(*self.files)) if address.tls else None
             node = Transport(address, None, self.timeout, trust)
             self.close_too(node)
             with self._lock:

@@ -64,7 +64,9 @@ class Client(Checkpointing):
         if token is not None and not (plain_token or os.environ.get("GPUBUF_PLAIN_TOKEN") == "1"):
             _tls.check_token_road(address)
         trust = _tls.Trust(cacert, cert, key) if address.tls else None
-        super().__init__(Transport(address, token, timeout, trust), session)
+        transport = Transport(address, token, timeout, trust)
+        transport.files = (cacert, cert, key)
+        super().__init__(transport, session)
         self._socket = map_socket(socket, self._transport.address)
         self._collect()
 

@@ -124,7 +124,9 @@ class Fleet:
     def _transport(self, address: Address) -> Transport:
         if self._token is not None and not self._plain:
             _tls.check_token_road(address)
-        return Transport(address, self._token, self._timeout, _tls.Trust(*self._tls) if address.tls else None)
+        transport = Transport(address, self._token, self._timeout, _tls.Trust(*self._tls) if address.tls else None)
+        transport.files = self._tls
+        return transport
 
     def _any(self, ask: Callable[[Asker], T], once: bool = False) -> T:
         """The answer of the first node that is reached. once: a request that may have been carried out is not repeated."""
@@ -176,6 +178,7 @@ class _OwnerTransport(Transport):
         self._moving = threading.Lock()
         self._past: List[Any] = []  # connections of other threads to former owners: they may be in the midst of an answer
         super().__init__(fleet._usual(), fleet._token, fleet._timeout, fleet._nodes[fleet._first]._transport.trust)
+        self.files = fleet._tls
         self._resolve()
 
     def _redirected(self) -> None:

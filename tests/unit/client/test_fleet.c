@@ -71,16 +71,18 @@ START_TEST(ticket_in_place_of_the_token) {
 }
 END_TEST
 
-/* A client over a UNIX socket goes on over TCP. */
+/* A client over a UNIX socket goes on over TCP, where its token is not sent. */
 START_TEST(from_a_socket) {
     struct gpubuf_session session;
     gpubuf_client *client;
 
     here.local = true;
-    client = begin("/v1/sessions/s?via=1.1", sessions, NULL);
+    client = begin("/v1/sessions/s?via=1.1", sessions, "gpb_secret");
     ck_assert_msg(gpubuf_session_get(client, "s", NULL, &session, &err) == 0, "%s", err.detail);
     end(client);
     ck_assert_uint_eq(there.served, 1);
+    ck_assert_ptr_nonnull(strstr(here.last, "Authorization: Bearer gpb_secret"));
+    ck_assert_ptr_null(strstr(there.last, "Authorization"));
     here.local = false;
 }
 END_TEST
