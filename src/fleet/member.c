@@ -263,7 +263,7 @@ static bool has_foreign_key(const struct gb_fleet *fleet, const struct gb_lease_
 
 /* A lease that has more left than time permits was renewed by another. Seconds are cut, so at first it may have had one
  * more, but never more than its length. Another that renews each third is seen within the test: then at least two
- * thirds less a second are left, which is more than a lease can have that was full and aged for a third and a second. */
+ * thirds less a second are left, which is more than one can have that was full and aged for a third and a second. */
 static bool has_risen(const struct gb_member *m, const struct gb_etcd_call *call) {
     const struct gb_lease_answer *lease = &call->lease;
     int64_t first_s = m->test_ttl + 1 < lease->granted_s ? m->test_ttl + 1 : lease->granted_s;
