@@ -36,6 +36,7 @@ GPUBUF_LIST(buffer);
 GPUBUF_LIST(upload);
 GPUBUF_LIST(operation);
 GPUBUF_LIST(lease);
+GPUBUF_LIST(checkpoint);
 
 /* --- the daemon --------------------------------------------------------------------------------------------------- */
 
@@ -105,9 +106,10 @@ struct gpubuf_session_params {
     struct gpubuf_opt idle_ttl_s; /* 0: never */
     const char
         *pool; /* in an update: the current pool from now on; "default": none but the devices' own; NULL: as it is */
-    const char *durability;     /* of new buffers that are made without one: none, behind, sync */
-    const char *spill;          /* the same: never, host, disk */
-    struct gpubuf_opt priority; /* 0 to 1000: buffers of sessions of a lower one leave memory first */
+    const char *durability;               /* of new buffers that are made without one: none, behind, sync */
+    const char *spill;                    /* the same: never, host, disk */
+    struct gpubuf_opt priority;           /* 0 to 1000: buffers of sessions of a lower one leave memory first */
+    struct gpubuf_opt quota_stored_bytes; /* on disk */
     /* Of a new session: it is registered in the daemon's fleet, and this is what the daemon does while it is cut off
      * from the directory: serve, stop. NULL: the session is the daemon's own. */
     const char *fleet;
@@ -284,7 +286,7 @@ struct gpubuf_buffer_params {
     const char *labels; /* a JSON object of strings */
     bool mirrored;
     const char *durability; /* none, behind, sync; NULL: the session's, and in an update as it is */
-    /* Where bytes that are not durable may go when others want the memory: never, disk; NULL: as with durability. */
+    /* Where bytes that are not durable go when others want the memory: never, host, disk; NULL: as with durability. */
     const char *spill;
     struct gpubuf_opt resident; /* 1: the bytes leave memory on request alone; 0: others may take their place */
     uint64_t room[4];
@@ -438,6 +440,74 @@ int gpubuf_session_load(gpubuf_client *client, const char *session, const char *
 /* Reads the state of the folder of the bytes of durable buffers, which takes scope admin. Returns 0 or -1. Errors:
  * those of every request. */
 int gpubuf_storage_get(gpubuf_client *client, struct gpubuf_storage *ret, struct gpubuf_error *err);
+
+/* Reads all files of buffers' bytes and compares their checksums, which takes scope admin. rate: the most bytes a
+ * second; 0: the daemon's --scrub-rate. A scrub that runs already is joined, and gets the rate. What is damaged is no
+ * error of the call. how.wait_s bounds how long the daemon waits for the end, without it 30 seconds; how.async does not
+ * wait. Returns 0 or -1. Errors: INVALID_ARGUMENT, UNSUPPORTED without a folder of bytes, TIMED_OUT: the scrub goes
+ * on. */
+int gpubuf_storage_scrub(gpubuf_client *client, uint64_t rate, const struct gpubuf_how *how,
+                         struct gpubuf_scrubbed *ret, struct gpubuf_error *err);
+
+/* --- checkpoints -------------------------------------------------------------------------------------------------- */
+
+struct gpubuf_checkpoint_params {
+    const char *prefix;       /* only buffers whose names begin so; NULL: all. This, or names */
+    const char *const *names; /* only these buffers, ended by NULL; NULL: all */
+    bool lenient;             /* leave out buffers that cannot be read */
+    bool unstable;            /* take buffers that a process may be writing as they are */
+    uint64_t room[4];
+};
+
+/* Lists checkpoints in the order of their moments. session: only of that one; NULL: of all. The caller frees *ret with
+ * gpubuf_checkpoint_list_done(). Returns 0 or -1. Errors: those of every request. */
+int gpubuf_checkpoint_list(gpubuf_client *client, const char *session, const struct gpubuf_page *page,
+                           struct gpubuf_checkpoint_list *ret, struct gpubuf_error *err);
+
+/* Keeps the buffers of a session as they are at one moment. checkpoint: the name that it gets; params may be NULL: all
+ * buffers. Bytes that are on disk are linked, others are read and written. how.wait_s: how long that may take; without
+ * it an hour. The first 100 buffers that were left out are in the answer, with their codes. Returns 0 or -1. Errors:
+ * CHECKPOINT_EXISTS, LIMIT_REACHED, BUFFER_NOT_FOUND of names, INVALID_ARGUMENT, CONTENT_LOST, CONTENT_DAMAGED,
+ * BUFFER_PARTIAL, ESCAPED, ADOPTED, STORAGE_FULL, STORAGE_FAILED, STORAGE_UNAVAILABLE, UNSUPPORTED without a folder of
+ * bytes. */
+int gpubuf_checkpoint_create(gpubuf_client *client, const char *session, const char *checkpoint,
+                             const struct gpubuf_checkpoint_params *params, const struct gpubuf_how *how,
+                             struct gpubuf_checkpoint *ret, struct gpubuf_error *err);
+
+/* Reads one checkpoint. With how.if_none_match the reply may be that nothing changed. checkpoint: its name.
+ * Returns 0, -1, or GPUBUF_UNCHANGED if the entity tag still matches. Errors: CHECKPOINT_NOT_FOUND. */
+int gpubuf_checkpoint_get(gpubuf_client *client, const char *checkpoint, const struct gpubuf_how *how,
+                          struct gpubuf_checkpoint *ret, struct gpubuf_error *err);
+
+/* Deletes a checkpoint. checkpoint: its name. Buffers that were restored from it keep their bytes. Returns 0 or -1.
+ * Errors: CHECKPOINT_NOT_FOUND, BUFFER_BUSY while a client brings a file of it. */
+int gpubuf_checkpoint_delete(gpubuf_client *client, const char *checkpoint, const struct gpubuf_how *how,
+                             struct gpubuf_error *err);
+
+/* Reads all files of a checkpoint and compares them with its manifest. checkpoint: its name. how.wait_s: how long that
+ * may take; without it an hour. What is damaged is no error of the call; the first 100 buffers of it are in the answer.
+ * Returns 0 or -1. Errors: CHECKPOINT_NOT_FOUND, CHECKPOINT_INCOMPLETE, STORAGE_UNAVAILABLE. */
+int gpubuf_checkpoint_verify(gpubuf_client *client, const char *checkpoint, const struct gpubuf_how *how,
+                             struct gpubuf_checkpoint_verified *ret, struct gpubuf_error *err);
+
+struct gpubuf_restore_params {
+    const char *into;         /* a session that is there; NULL: that of the checkpoint */
+    const char *prefix;       /* goes before the names of the buffers */
+    const char *const *names; /* only these buffers, ended by NULL; NULL: all */
+    const char *device;       /* an index or a UUID; NULL: see doc/durable.md */
+    bool replace;             /* buffers of those names are replaced; else one that exists refuses all */
+    bool eager;               /* the bytes are in memory when the call returns */
+    uint64_t room[4];
+};
+
+/* Makes the buffers of a checkpoint again, all or none. checkpoint: its name; params may be NULL. The bytes are on disk
+ * alone until they are needed, unless params.eager. how.wait_s: how long that may take; without it an hour. The first
+ * 100 buffers that could not be loaded are in the answer, with their codes. Returns 0 or -1. Errors:
+ * CHECKPOINT_NOT_FOUND, CHECKPOINT_INCOMPLETE, SESSION_NOT_FOUND, BUFFER_EXISTS, BUFFER_NOT_FOUND of names, SEALED,
+ * MAPPED, BUFFER_BUSY, DEVICE_NOT_FOUND, QUOTA_EXCEEDED, LIMIT_REACHED, CONTENT_DAMAGED, STORAGE_FULL, STORAGE_FAILED,
+ * STORAGE_UNAVAILABLE. */
+int gpubuf_checkpoint_restore(gpubuf_client *client, const char *checkpoint, const struct gpubuf_restore_params *params,
+                              const struct gpubuf_how *how, struct gpubuf_restored *ret, struct gpubuf_error *err);
 
 /* --- leases ------------------------------------------------------------------------------------------------------- */
 

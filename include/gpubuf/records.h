@@ -63,10 +63,12 @@ struct gpubuf_session {
     uint64_t buffers;
     char created_at[GPUBUF_TIME_SIZE];
     char updated_at[GPUBUF_TIME_SIZE];
-    char durability[8]; /* of new buffers that are made without one: none, behind, sync */
-    char spill[8];      /* the same: never, host, disk */
-    uint64_t priority;  /* buffers of sessions of a lower one leave memory first */
-    uint64_t room[5];
+    char durability[8];                   /* of new buffers that are made without one: none, behind, sync */
+    char spill[8];                        /* the same: never, host, disk */
+    uint64_t priority;                    /* buffers of sessions of a lower one leave memory first */
+    struct gpubuf_opt quota_stored_bytes; /* on disk; not set: no limit */
+    uint64_t used_stored_bytes;
+    uint64_t room[2];
 };
 
 struct gpubuf_pool {
@@ -155,6 +157,10 @@ struct gpubuf_buffer {
     char durability[8];         /* none, behind, sync */
     uint64_t stored_generation; /* whose bytes are on disk for good; 0: no generation's are */
     char tier[8];               /* where a read gets the bytes from: device, host, disk; "": they are lost */
+    char spill[8]; /* where bytes that are not durable may go when others want the memory: never, host, disk */
+    bool resident; /* the bytes leave memory on request alone */
+    bool damaged;  /* the bytes on disk were found damaged or missing */
+    uint64_t room[6];
 };
 
 /* Of gpubuf_buffer_store(). */
@@ -195,7 +201,57 @@ struct gpubuf_storage {
     uint64_t loads_from_host;       /* of the loads: from there */
     uint64_t host_limit_bytes;      /* host memory for bytes that leave a device; 0: there is none */
     uint64_t host_used_bytes;
-    uint64_t room[9];
+    bool scrubbing;
+    char scrub_ended_at[GPUBUF_TIME_SIZE]; /* the latest, of an earlier process too; "": none ever has */
+    uint64_t room[3];
+};
+
+/* Of gpubuf_storage_scrub(). */
+struct gpubuf_scrubbed {
+    char began[GPUBUF_TIME_SIZE];
+    uint64_t files; /* that were looked at */
+    uint64_t bytes; /* that were read */
+    uint64_t damaged;
+    uint64_t healed;  /* of these: written again from memory */
+    uint64_t skipped; /* could not be read for a reason that is not theirs */
+    uint64_t room[4];
+};
+
+/* The buffers of one session as of one moment. */
+struct gpubuf_checkpoint {
+    char name[GPUBUF_NAME_SIZE];
+    char session[GPUBUF_NAME_SIZE]; /* whose buffers they were; it may be gone. "": not known yet */
+    char state[GPUBUF_WORD_SIZE];   /* complete; incomplete: clients bring its files, and the manifest is missing */
+    char as_of[GPUBUF_TIME_SIZE];   /* the moment; "" while it is incomplete */
+    uint64_t buffers;
+    uint64_t bytes;
+    /* Of what made it. */
+    uint64_t linked_bytes; /* of files that were linked: nothing was read or written */
+    uint64_t written_bytes;
+    uint64_t skipped_buffers; /* that were left out */
+    uint64_t damaged_files;   /* that the latest scrub or verify of each found so, since the daemon began */
+    uint64_t room[4];
+};
+
+/* Of gpubuf_checkpoint_verify(). */
+struct gpubuf_checkpoint_verified {
+    bool match; /* every file has the bytes that the manifest says */
+    uint64_t buffers;
+    uint64_t bytes;
+    uint64_t damaged_buffers;
+    uint64_t room[4];
+};
+
+/* Of gpubuf_checkpoint_restore(). */
+struct gpubuf_restored {
+    char checkpoint[GPUBUF_NAME_SIZE];
+    char session[GPUBUF_NAME_SIZE]; /* that has the buffers now */
+    uint64_t buffers;
+    uint64_t bytes;
+    uint64_t replaced;        /* of the buffers: there before */
+    uint64_t loaded;          /* of the buffers: in memory */
+    uint64_t skipped_buffers; /* restored, and could not be loaded */
+    uint64_t room[4];
 };
 
 /* The last upload or download of at least 1 MiB of the bytes that a buffer has now. */

@@ -26,10 +26,12 @@ static const struct gb_cli_column buffer_columns[] = {
     {"TIER", "tier", GB_CLI_FORM_TEXT},
     {"SPILL", "spill", GB_CLI_FORM_TEXT},
     {"RESIDENT", "resident", GB_CLI_FORM_FLAG},
+    {"DAMAGED", "damaged", GB_CLI_FORM_FLAG},
 };
 
-#define ROOM_COLUMNS 2 /* the last of them; left out where all buffers have the defaults */
-#define DISK_COLUMNS 3 /* those before; left out together with them where no buffer is durable or on disk */
+#define DAMAGE_COLUMNS 1 /* the last of them; left out where no bytes on disk are damaged */
+#define ROOM_COLUMNS 2   /* those before; left out together with them where all buffers have the defaults */
+#define DISK_COLUMNS 3   /* those before; left out together with them where no buffer is durable or on disk */
 
 int gb_cli_buffer_target(struct gb_cli *cli, const char *text, const char *action, char *ret) {
     struct gb_cli_name name;
@@ -61,14 +63,19 @@ static bool is_resident(json_t *buffer) {
 static size_t columns_of(json_t *buffers) {
     size_t count = sizeof buffer_columns / sizeof buffer_columns[0];
     bool disk = false;
+    bool room = false;
     json_t *buffer;
     size_t i;
 
     json_array_foreach(buffers, i, buffer) {
-        if (spills(buffer) || is_resident(buffer))
+        if (json_is_true(json_object_get(buffer, "damaged")))
             return count;
+        room |= spills(buffer) || is_resident(buffer);
         disk |= is_durable(buffer) || strcmp(gb_cli_text(buffer, "tier"), "disk") == 0;
     }
+    count -= DAMAGE_COLUMNS;
+    if (room)
+        return count;
     return count - ROOM_COLUMNS - (disk ? 0 : DISK_COLUMNS);
 }
 
@@ -138,24 +145,6 @@ int gb_cli_run_create(struct gb_cli *cli, int argc, char **argv) {
     return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
 }
 
-int gb_cli_run_set(struct gb_cli *cli, int argc, char **argv) {
-    char target[GB_CLI_PATH];
-    json_t *body = json_object();
-    int rc = GB_CLI_DONE;
-
-    (void)argc;
-    if (gb_cli_buffer_target(cli, argv[0], "", target) < 0 || gb_cli_buffer_settings(cli, body) < 0)
-        rc = gb_cli_failed(cli);
-    else if (json_object_size(body) == 0)
-        rc = gb_cli_refused(cli, GB_CLI_USAGE,
-                            "there is nothing to set: give --labels, --dtype, --shape, --durability, --spill, "
-                            "--resident or --no-resident");
-    if (rc == GB_CLI_DONE)
-        return gb_cli_show_buffer(cli, gb_cli_request(cli, "PATCH", target, body));
-    json_decref(body);
-    return rc;
-}
-
 /* The buffers that a shell's pattern matches, which stands behind SESSION/ or for itself. One that matches none is an
  * error, as it is of rm(1). */
 static int each_matching(struct gb_cli *cli, const char *pattern, gb_cli_buffer_fn *one, void *arg) {
@@ -184,7 +173,9 @@ static int each_matching(struct gb_cli *cli, const char *pattern, gb_cli_buffer_
         if (atomic_load(&cli->interrupted))
             break;
         snprintf(full, sizeof full, "%s/%s", name.session, gb_cli_text(item, "name"));
-        status = one(cli, strchr(pattern, '/') != NULL ? full : gb_cli_text(item, "name"), arg);
+        cli->about = gb_cli_text(item, "name");
+        status = one(cli, strchr(pattern, '/') != NULL ? full : cli->about, arg);
+        cli->about = NULL; /* it ends with the item */
         worst = worst == GB_CLI_DONE ? status : worst;
     }
     json_decref(items);
@@ -197,11 +188,56 @@ int gb_cli_each_buffer(struct gb_cli *cli, int argc, char **argv, gb_cli_buffer_
 
     for (i = 0; i < argc && !atomic_load(&cli->interrupted); i++) {
         bool pattern = strpbrk(argv[i], "*?[") != NULL; /* which no name has */
+
+        cli->about = pattern ? NULL : argv[i];
         int status = pattern ? each_matching(cli, argv[i], one, arg) : one(cli, argv[i], arg);
 
         worst = worst == GB_CLI_DONE ? status : worst;
     }
+    cli->about = NULL;
     return worst == GB_CLI_DONE && atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : worst;
+}
+
+struct change {
+    json_t *body;
+    json_t *answers;
+};
+
+static int set_one(struct gb_cli *cli, const char *text, void *arg) {
+    struct change *change = arg;
+    char target[GB_CLI_PATH];
+    json_t *answer = NULL;
+
+    if (gb_cli_buffer_target(cli, text, "", target) == 0)
+        answer = gb_cli_request(cli, "PATCH", target, json_incref(change->body));
+    if (answer == NULL)
+        return gb_cli_failed(cli);
+    json_array_append(change->answers, answer);
+    if (!cli->options.json)
+        return gb_cli_show_buffer(cli, answer);
+    json_decref(answer);
+    return GB_CLI_DONE;
+}
+
+/* One name gives one JSON object, as it always did; several or a pattern give an array. */
+int gb_cli_run_set(struct gb_cli *cli, int argc, char **argv) {
+    struct change change = {json_object(), json_array()};
+    bool several = argc > 1 || strpbrk(argv[0], "*?[") != NULL;
+    int rc;
+
+    if (gb_cli_buffer_settings(cli, change.body) < 0)
+        rc = gb_cli_failed(cli);
+    else if (json_object_size(change.body) == 0)
+        rc = gb_cli_refused(cli, GB_CLI_USAGE,
+                            "there is nothing to set: give --labels, --dtype, --shape, --durability, --spill, "
+                            "--resident or --no-resident");
+    else
+        rc = gb_cli_each_buffer(cli, argc, argv, set_one, &change);
+    if (rc == GB_CLI_DONE && cli->options.json)
+        gb_cli_json(stdout, several ? change.answers : json_array_get(change.answers, 0));
+    json_decref(change.body);
+    json_decref(change.answers);
+    return rc;
 }
 
 static void put_going(const char *name) {

@@ -8,9 +8,10 @@
 #define CHECKPOINT "/v1/checkpoints/{}"
 
 static const struct gb_cli_column listed[] = {
-    {"NAME", "name", GB_CLI_FORM_TEXT},    {"SESSION", "session", GB_CLI_FORM_TEXT},
-    {"STATE", "state", GB_CLI_FORM_TEXT},  {"BUFFERS", "buffers", GB_CLI_FORM_COUNT},
-    {"BYTES", "bytes", GB_CLI_FORM_BYTES}, {"AS OF (UTC)", "as_of", GB_CLI_FORM_TIME},
+    {"NAME", "name", GB_CLI_FORM_TEXT},         {"SESSION", "session", GB_CLI_FORM_TEXT},
+    {"STATE", "state", GB_CLI_FORM_TEXT},       {"BUFFERS", "buffers", GB_CLI_FORM_COUNT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},      {"DAMAGED", "damaged_files", GB_CLI_FORM_COUNT},
+    {"AS OF (UTC)", "as_of", GB_CLI_FORM_TIME},
 };
 static const struct gb_cli_column made[] = {
     {"NAME", "name", GB_CLI_FORM_TEXT},
@@ -51,13 +52,42 @@ static json_t *add(struct gb_cli *cli, const char *name) {
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the name or the prefix is not UTF-8");
         return NULL;
     }
+    if (gb_cli_only(cli, body) < 0) {
+        json_decref(body);
+        return NULL;
+    }
     return gb_cli_request_long(cli, target, body);
+}
+
+/* Those of a manifest, without the checksums of their blocks, which are for programs. */
+static json_t *entries_of(json_t *manifest) {
+    json_t *entries = json_object_get(manifest, "entries");
+    json_t *entry;
+    size_t i;
+
+    json_array_foreach(entries, i, entry) json_object_del(entry, "blocks");
+    return entries;
 }
 
 static json_t *show(struct gb_cli *cli, const char *name) {
     char target[GB_CLI_PATH];
 
-    return gb_cli_target(cli, target, CHECKPOINT, name) < 0 ? NULL : gb_cli_request(cli, "GET", target, NULL);
+    json_t *checkpoint = NULL;
+    json_t *manifest;
+
+    if (gb_cli_target(cli, target, CHECKPOINT, name) == 0)
+        checkpoint = gb_cli_request(cli, "GET", target, NULL);
+    if (checkpoint == NULL || strcmp(gb_cli_text(checkpoint, "state"), "complete") != 0 ||
+        gb_cli_target(cli, target, CHECKPOINT "/files/manifest.json", name) < 0)
+        return checkpoint;
+    manifest = gb_cli_request(cli, "GET", target, NULL);
+    if (manifest != NULL)
+        json_object_set(checkpoint, "entries", entries_of(manifest));
+    else
+        json_decref(checkpoint);
+    checkpoint = manifest != NULL ? checkpoint : NULL;
+    json_decref(manifest);
+    return checkpoint;
 }
 
 static json_t *verify(struct gb_cli *cli, const char *name) {
@@ -125,6 +155,23 @@ static void put_told(const struct verb *verb, json_t *answer) {
     gb_cli_table(stdout, columns, COUNT(columns), names);
 }
 
+static void put_shown(json_t *checkpoint) {
+    static const struct gb_cli_column columns[] = {
+        {"BUFFER", "buffer", GB_CLI_FORM_TEXT},         {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+        {"GEN", "generation", GB_CLI_FORM_COUNT},       {"DTYPE", "dtype", GB_CLI_FORM_TEXT},
+        {"DURABILITY", "durability", GB_CLI_FORM_TEXT}, {"FILE", "file", GB_CLI_FORM_TEXT},
+    };
+    json_t *entries = json_incref(json_object_get(checkpoint, "entries"));
+
+    json_object_del(checkpoint, "entries");
+    gb_cli_details(stdout, checkpoint);
+    if (json_array_size(entries) > 0) {
+        putchar('\n');
+        gb_cli_table(stdout, columns, COUNT(columns), entries);
+    }
+    json_decref(entries);
+}
+
 static void put(struct gb_cli *cli, const struct verb *verb, json_t *answers) {
     json_t *answer;
     size_t i;
@@ -139,23 +186,34 @@ static void put(struct gb_cli *cli, const struct verb *verb, json_t *answers) {
         if (verb->run == show && i > 0)
             putchar('\n');
         if (verb->run == show)
-            gb_cli_details(stdout, answer);
+            put_shown(answer);
         else if (verb->told != NULL && !cli->options.quiet)
             put_told(verb, answer);
     }
 }
 
-/* The exit status. The first that differs is named, unless the JSON says it. */
-static int judge(struct gb_cli *cli, json_t *answers) {
+/* What failed of an answer; NULL: nothing. */
+static const char *failure(const struct verb *verb, json_t *answer) {
+    if (json_is_false(json_object_get(answer, "match")))
+        return "does not have the bytes that were put into it";
+    if (verb->run == restore && gb_cli_number(answer, "skipped_buffers") > 0)
+        return "is restored, and not all of it could be loaded";
+    return NULL;
+}
+
+/* The exit status. The first that failed is named, unless the JSON says it. */
+static int judge(struct gb_cli *cli, const struct verb *verb, json_t *answers) {
     json_t *answer;
     size_t i;
 
     json_array_foreach(answers, i, answer) {
-        if (json_is_false(json_object_get(answer, "match")))
-            return cli->options.json
-                       ? GB_CLI_FAILED
-                       : gb_cli_refused(cli, GB_CLI_FAILED, "%s does not have the bytes that were put into it",
-                                        gb_cli_text(answer, "name"));
+        const char *what = failure(verb, answer);
+
+        if (what != NULL && cli->options.json)
+            return GB_CLI_FAILED;
+        if (what != NULL)
+            return gb_cli_refused(cli, GB_CLI_FAILED, "%s %s",
+                                  gb_cli_text(answer, verb->run == restore ? "checkpoint" : "name"), what);
     }
     return GB_CLI_DONE;
 }
@@ -177,7 +235,7 @@ static int run(struct gb_cli *cli, const struct verb *verb, int argc, char **arg
     }
     if (rc == GB_CLI_DONE) {
         put(cli, verb, answers);
-        rc = judge(cli, answers);
+        rc = judge(cli, verb, answers);
     }
     json_decref(answers);
     return rc;

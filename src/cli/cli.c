@@ -70,6 +70,19 @@ static void put_native(const struct gpubuf_error *err) {
     fputs(")", stderr);
 }
 
+/* Which of several it is, unless the detail says it. */
+static void put_about(const struct gb_cli *cli, const struct gpubuf_error *err) {
+    char quoted[GPUBUF_NAME_SIZE + 2];
+
+    if (cli->about == NULL)
+        return;
+    snprintf(quoted, sizeof quoted, "\"%s\"", cli->about);
+    if (strstr(err->detail, quoted) != NULL)
+        return;
+    gb_cli_put(stderr, cli->about);
+    fputs(": ", stderr);
+}
+
 int gb_cli_failed(struct gb_cli *cli) {
     struct gpubuf_error *err = &cli->error;
     const char *hint = gb_cli_hint(cli);
@@ -85,6 +98,7 @@ int gb_cli_failed(struct gb_cli *cli) {
     if (cli->options.json)
         gb_cli_json(stdout, json_object_size(problem) > 0 ? problem : json_null());
     fputs("gpubuf: ", stderr);
+    put_about(cli, err);
     gb_cli_put(stderr, err->detail[0] != '\0' ? err->detail : err->title);
     if (err->native_name[0] != '\0')
         put_native(err);

@@ -37,6 +37,7 @@ struct gb_cli {
     char *token; /* malloc'd or NULL */
     char *node;  /* URL of a fleet's node that the command asks, malloc'd; NULL: no fleet is named */
     struct gpubuf_error error;
+    const char *about;       /* the buffer that an error is of, one of several; NULL: not said */
     atomic_int interrupted;  /* the signal that came; 0: none */
     struct termios terminal; /* as it was, where raw */
     atomic_bool raw;
@@ -116,6 +117,9 @@ json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action
 
 /* Prints an array of such answers. */
 void gb_cli_put_swept(json_t *answers);
+
+/* Nothing failed: what was skipped has no place but memory. */
+bool gb_cli_swept_all(json_t *answers);
 
 /* Takes the whole terminal, without echo and lines, and gives it back; top's and the signals'. */
 void gb_cli_terminal_take(struct gb_cli *cli);

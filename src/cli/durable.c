@@ -143,6 +143,33 @@ json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action
     return answer;
 }
 
+bool gb_cli_swept_all(json_t *answers) {
+    json_t *answer;
+    json_t *skip;
+    size_t i;
+    size_t k;
+
+    json_array_foreach(answers, i, answer) {
+        json_array_foreach(json_object_get(answer, "skipped"), k, skip) {
+            if (strcmp(gb_cli_text(skip, "code"), "invalid_argument") != 0)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* What has no place outside memory is no failure. */
+static void say_why(json_t *skips) {
+    json_t *skip;
+    size_t i;
+
+    json_array_foreach(skips, i, skip) {
+        bool stays = strcmp(gb_cli_text(skip, "code"), "invalid_argument") == 0;
+
+        json_object_set_new(skip, "why", json_string(stays ? "stays in memory" : gb_cli_text(skip, "code")));
+    }
+}
+
 void gb_cli_put_swept(json_t *answers) {
     static const struct gb_cli_column columns[] = {
         {"SESSION", "session", GB_CLI_FORM_TEXT},
@@ -152,7 +179,7 @@ void gb_cli_put_swept(json_t *answers) {
     };
     static const struct gb_cli_column skipped[] = {
         {"SKIPPED", "buffer", GB_CLI_FORM_TEXT},
-        {"WHY", "code", GB_CLI_FORM_TEXT},
+        {"WHY", "why", GB_CLI_FORM_TEXT},
     };
     json_t *answer;
     size_t i;
@@ -163,14 +190,52 @@ void gb_cli_put_swept(json_t *answers) {
 
         if (json_array_size(names) == 0)
             continue;
+        say_why(names);
         putchar('\n');
         gb_cli_table(stdout, skipped, sizeof skipped / sizeof skipped[0], names);
     }
 }
 
+static void put_scrubbed(json_t *answer) {
+    static const struct gb_cli_column columns[] = {
+        {"SESSION", "session", GB_CLI_FORM_TEXT},
+        {"DAMAGED", "buffer", GB_CLI_FORM_TEXT},
+        {"WHY", "code", GB_CLI_FORM_TEXT},
+        {"HEALED", "healed", GB_CLI_FORM_FLAG},
+    };
+    json_t *found = json_incref(json_object_get(answer, "found"));
+
+    json_object_del(answer, "found");
+    gb_cli_details(stdout, answer);
+    if (json_array_size(found) > 0) {
+        putchar('\n');
+        gb_cli_table(stdout, columns, sizeof columns / sizeof columns[0], found);
+    }
+    json_decref(found);
+}
+
 /* Waits for the end of the pass, which may take hours. */
 static int scrub(struct gb_cli *cli) {
-    return gb_cli_show(cli, gb_cli_request_long(cli, "/v1/storage/scrub", json_object()), NULL, 0);
+    json_t *body = json_object();
+    json_t *answer;
+    double left;
+
+    if (cli->options.given[GB_CLI_ID_rate])
+        json_object_set_new(body, "rate", json_integer((json_int_t)cli->options.rate));
+    answer = gb_cli_request_long(cli, "/v1/storage/scrub", body);
+    if (answer == NULL)
+        return gb_cli_failed(cli);
+    left = gb_cli_number(answer, "damaged") - gb_cli_number(answer, "healed");
+    if (cli->options.json)
+        gb_cli_json(stdout, answer);
+    else if (!cli->options.quiet)
+        put_scrubbed(answer);
+    json_decref(answer);
+    if (left == 0)
+        return GB_CLI_DONE;
+    return cli->options.json
+               ? GB_CLI_FAILED
+               : gb_cli_refused(cli, GB_CLI_FAILED, "%.0f damaged files could not be written again from memory", left);
 }
 
 int gb_cli_run_storage(struct gb_cli *cli, int argc, char **argv) {

@@ -1,4 +1,4 @@
-/* feed: prints the events of the daemon, one a line, until an interrupt. */
+/* feed: prints the events of the daemon, one a line, until an interrupt or as many as were asked for. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -11,8 +11,10 @@
 
 struct feed {
     struct gb_cli *cli;
+    bool full;      /* as many as --limit says were printed */
     bool unread;    /* the reader of standard output has closed it */
     int failed;     /* errno of it, otherwise */
+    uint64_t count; /* of the events that were printed */
     double lost_at; /* when the last connection ended */
 };
 
@@ -69,8 +71,10 @@ static int hear(void *arg, const struct gpubuf_news *news) {
         gb_cli_json_text(stdout, news->json);
     else
         put_line(stdout, news);
+    feed->count++;
+    feed->full = feed->cli->options.given[GB_CLI_ID_limit] && feed->count >= feed->cli->options.limit;
     if (fflush(stdout) == 0)
-        return 0;
+        return feed->full ? -1 : 0;
     feed->unread = errno == EPIPE;
     feed->failed = feed->unread ? 0 : errno;
     return -1;
@@ -112,6 +116,8 @@ int gb_cli_run_feed(struct gb_cli *cli, int argc, char **argv) {
     (void)argv;
     if (cli->host != NULL)
         return gb_cli_refused(cli, GB_CLI_USAGE, "feed follows one daemon: it does not go with --hosts");
+    if (cli->options.given[GB_CLI_ID_limit] && cli->options.limit == 0)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "--limit is the number of events, 1 or more");
     params.after.set = cli->options.given[GB_CLI_ID_after];
     params.after.value = cli->options.after;
     if (gpubuf_feed_listen(cli->client, &params, hear, &err) < 0) {
@@ -122,6 +128,8 @@ int gb_cli_run_feed(struct gb_cli *cli, int argc, char **argv) {
     }
     if (feed.unread) /* nor is what the stream still holds wanted, which could not be written at the end */
         return freopen("/dev/null", "w", stdout) != NULL ? GB_CLI_DONE : GB_CLI_FAILED;
+    if (feed.full)
+        return GB_CLI_DONE;
     if (feed.failed != 0)
         return gb_cli_refused(cli, GB_CLI_FAILED, "standard output cannot be written: %s", strerror(feed.failed));
     return gb_cli_failed(cli);

@@ -114,8 +114,8 @@ static void help_command(FILE *out, const struct gb_cli_command *command) {
         put_options(out, command, false);
         fputs("\n", out);
     }
-    fputs("Options of all commands:\n", out);
-    put_options(out, NULL, true);
+    fputs("\"gpubuf --help\" lists the options of all commands, such as --url, --session, --json and --timeout.\n",
+          out);
 }
 
 void gb_cli_help(FILE *out, const struct gb_cli_command *command) {

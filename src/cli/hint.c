@@ -35,6 +35,12 @@ static bool of_etcd(const struct gb_cli *cli, json_t *problem) {
     return cli->options.etcd != NULL;
 }
 
+/* One buffer refuses the whole, which an option changes. */
+static bool of_checkpoint(const struct gb_cli *cli, json_t *problem) {
+    (void)problem;
+    return strcmp(cli->command->name, "checkpoints") == 0 && !cli->options.lenient;
+}
+
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
 #define ALWAYS NULL
@@ -43,6 +49,7 @@ static bool of_etcd(const struct gb_cli *cli, json_t *problem) {
 #define MAY_PASS may_pass
 #define OWN_PATH own_path
 #define OF_ETCD of_etcd
+#define OF_CHECKPOINT of_checkpoint
 
 static const struct {
     int code;

@@ -111,8 +111,10 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
     gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), name->name);
     rc = gpubuf_put(cli->client, name->session, name->name, gb_cli_source_of(source), &params, NULL, &cli->error);
     gb_cli_progress_end(&moving.progress, rc == 0);
+    cli->about = name->name;
     if (rc < 0)
         return gb_cli_failed(cli);
+    cli->about = NULL;
     gb_cli_times_put(cli);
     answer = gpubuf_answer_of(cli->client);
     return gb_cli_show_buffer(cli, json_loadb(answer->body, answer->bytes, 0, NULL));

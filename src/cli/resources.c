@@ -365,6 +365,8 @@ static int change(struct gb_cli *cli, const struct thing *thing, const struct ve
     }
     if (rc == GB_CLI_DONE)
         put(cli, thing, verb->shown, answers);
+    if (rc == GB_CLI_DONE && verb->shown == SHOW_SWEPT && !gb_cli_swept_all(answers))
+        rc = cli->options.json ? GB_CLI_FAILED : gb_cli_refused(cli, GB_CLI_FAILED, "not all buffers could be moved");
     json_decref(answers);
     return rc;
 }

@@ -137,11 +137,38 @@ static int set_shape(struct gb_cli *cli, json_t *body) {
     return json_object_set_new(body, "shape", shape);
 }
 
+int gb_cli_only(struct gb_cli *cli, json_t *body) {
+    const char *at = cli->options.only;
+    json_t *names;
+
+    if (at == NULL)
+        return 0;
+    names = json_array();
+    for (;;) {
+        size_t n = strcspn(at, ",");
+        json_t *name = json_stringn(at, n);
+
+        if (n == 0 || name == NULL) {
+            json_decref(name);
+            json_decref(names);
+            return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--only is names with commas between them, such as a,b");
+        }
+        json_array_append_new(names, name);
+        if (at[n] == '\0')
+            break;
+        at += n + 1;
+    }
+    json_object_set_new(body, "names", names);
+    return 0;
+}
+
 int gb_cli_restore_settings(struct gb_cli *cli, json_t *body) {
     const struct gb_cli_options *o = &cli->options;
 
     if (o->load != NULL && strcmp(o->load, "lazy") != 0 && strcmp(o->load, "eager") != 0)
         return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--load is lazy or eager");
+    if (gb_cli_only(cli, body) < 0)
+        return -1;
     set_text(body, "into", o->into);
     set_text(body, "prefix", o->prefix);
     set_text(body, "load", o->load);

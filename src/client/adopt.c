@@ -39,7 +39,7 @@ static void put_handle(struct gbc_request *request, json_t *body, const unsigned
         text[at++] = i + 2 < GBC_HANDLE_BYTES ? digits[bits & 63] : '=';
     }
     text[at] = '\0';
-    gbc_put_text(body, "handle", text);
+    gbc_put_text(&request->wrong, body, "handle", text);
 }
 
 static const char *way_name(enum gpubuf_way way) {
@@ -60,24 +60,24 @@ static char *adopt_json(struct gbc_request *request, const struct gpubuf_adopt_p
     json_t *shape = params->shape ? gbc_shape_json(params->shape) : NULL;
     char *text;
 
-    gbc_put_text(body, "way", way_name(params->way));
-    gbc_put_text(body, "side", params->side);
-    gbc_put_text(body, "dtype", params->dtype);
+    gbc_put_text(&request->wrong, body, "way", way_name(params->way));
+    gbc_put_text(&request->wrong, body, "side", params->side);
+    gbc_put_text(&request->wrong, body, "dtype", params->dtype);
     if (shape)
-        json_object_set_new(body, "shape", shape);
+        gbc_put(&request->wrong, body, "shape", shape);
     else if (params->shape)
         gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "\"%s\" is no shape: give numbers with commas, such as 2,3",
                       params->shape);
     if (params->bytes > 0)
-        gbc_put_opt(body, "bytes", gpubuf_some(params->bytes));
+        gbc_put_opt(&request->wrong, body, "bytes", gpubuf_some(params->bytes));
     if (params->offset > 0)
-        gbc_put_opt(body, "offset", gpubuf_some(params->offset));
+        gbc_put_opt(&request->wrong, body, "offset", gpubuf_some(params->offset));
     if (params->map_bytes > 0)
-        gbc_put_opt(body, "map_bytes", gpubuf_some(params->map_bytes));
+        gbc_put_opt(&request->wrong, body, "map_bytes", gpubuf_some(params->map_bytes));
     if (params->way == GPUBUF_WAY_LEGACY || params->way == GPUBUF_WAY_POOL)
         put_handle(request, body, params->handle);
-    gbc_put_device(body, "device", params->device);
-    text = json_dumps(body, JSON_COMPACT);
+    gbc_put_device(&request->wrong, body, "device", params->device);
+    text = gbc_json_text(body, &request->wrong);
     json_decref(body);
     return text;
 }
@@ -88,9 +88,7 @@ static int ask(gpubuf_client *client, gpubuf_adoption *a, struct gbc_request *re
     char *json = adopt_json(request, params);
     int r = -1;
 
-    if (!json) {
-        gbc_error_memory(err);
-    } else if (request->wrong.code != GPUBUF_OK) {
+    if (request->wrong.code != GPUBUF_OK) {
         gbc_error_set(err, request->wrong.code, "%s", request->wrong.detail);
     } else {
         r = gbc_link_give(a->link, "POST", request->target.data, json,

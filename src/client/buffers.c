@@ -8,23 +8,23 @@ json_t *gbc_buffer_json(struct gbc_request *request, const char *key, const char
     json_t *body = json_object();
     json_t *shape;
 
-    gbc_put_text(body, key, buffer);
+    gbc_put_text(&request->wrong, body, key, buffer);
     if (!params)
         return body;
-    gbc_put_opt(body, "bytes", params->bytes);
-    gbc_put_text(body, "dtype", params->dtype);
-    gbc_put_text(body, "kind", params->kind);
-    gbc_put_text(body, "pool", params->pool);
-    gbc_put_text(body, "stream", params->stream);
-    gbc_put_device(body, "device", params->device);
+    gbc_put_opt(&request->wrong, body, "bytes", params->bytes);
+    gbc_put_text(&request->wrong, body, "dtype", params->dtype);
+    gbc_put_text(&request->wrong, body, "kind", params->kind);
+    gbc_put_text(&request->wrong, body, "pool", params->pool);
+    gbc_put_text(&request->wrong, body, "stream", params->stream);
+    gbc_put_device(&request->wrong, body, "device", params->device);
     gbc_put_json(request, body, "labels", params->labels);
-    gbc_put_true(body, "mirrored", params->mirrored);
-    gbc_put_text(body, "durability", params->durability);
-    gbc_put_text(body, "spill", params->spill);
-    gbc_put_flag(body, "resident", params->resident);
+    gbc_put_true(&request->wrong, body, "mirrored", params->mirrored);
+    gbc_put_text(&request->wrong, body, "durability", params->durability);
+    gbc_put_text(&request->wrong, body, "spill", params->spill);
+    gbc_put_flag(&request->wrong, body, "resident", params->resident);
     shape = params->shape ? gbc_shape_json(params->shape) : NULL;
     if (shape)
-        json_object_set_new(body, "shape", shape);
+        gbc_put(&request->wrong, body, "shape", shape);
     else if (params->shape)
         gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "\"%s\" is no shape: give numbers with commas, such as 2,3",
                       params->shape);
@@ -100,12 +100,12 @@ int gpubuf_buffer_reserve(gpubuf_client *client, const char *session, const char
                           uint64_t bytes, const struct gpubuf_how *how, struct gpubuf_buffer *ret,
                           struct gpubuf_error *err) {
     struct gbc_request request;
-    json_t *body = gbc_json_of("side", json_string(side ? side : ""));
+    json_t *body = gbc_json_of("side", json_string_nocheck(side ? side : ""));
 
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/reserve", session, buffer);
     gbc_how(&request, how);
-    gbc_put_opt(body, "bytes", gpubuf_some(bytes));
+    gbc_put_opt(&request.wrong, body, "bytes", gpubuf_some(bytes));
     gbc_json(&request, body);
     return gbc_call(client, &request, how, gbc_record_buffer, ret, err);
 }
@@ -117,7 +117,7 @@ int gpubuf_buffer_release(gpubuf_client *client, const char *session, const char
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/release", session, buffer);
     gbc_how(&request, how);
-    gbc_json(&request, gbc_json_of("side", json_string(side ? side : "")));
+    gbc_json(&request, gbc_json_of("side", json_string_nocheck(side ? side : "")));
     return gbc_call(client, &request, how, gbc_record_buffer, ret, err);
 }
 

@@ -100,7 +100,12 @@ union any_record {
     struct gpubuf_buffer buffer;
     struct gpubuf_last_transfer last_transfer;
     struct gpubuf_stored stored;
+    struct gpubuf_swept swept;
     struct gpubuf_storage storage;
+    struct gpubuf_scrubbed scrubbed;
+    struct gpubuf_checkpoint checkpoint;
+    struct gpubuf_checkpoint_verified checkpoint_verified;
+    struct gpubuf_restored restored;
     struct gpubuf_verified verified;
     struct gpubuf_operation operation;
     struct gpubuf_upload upload;

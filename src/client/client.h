@@ -127,6 +127,8 @@ void gbc_header(struct gbc_request *request, const char *name, const char *value
 void gbc_how(struct gbc_request *request, const struct gpubuf_how *how);
 /* Takes body over (NULL: no memory); it becomes the request's JSON. */
 void gbc_json(struct gbc_request *request, json_t *body);
+/* The JSON as text, which the caller frees. NULL, with err: body is NULL, memory is lacking, or a text is not UTF-8. */
+char *gbc_json_text(const json_t *body, struct gpubuf_error *err);
 
 /* --- connections -------------------------------------------------------------------------------------------------- */
 
@@ -163,7 +165,7 @@ void gbc_answer_fill(gpubuf_client *client);
 /* "2,3" as a JSON array; NULL where it is not one, or memory is lacking. */
 json_t *gbc_shape_json(const char *shape);
 
-/* An object of one member; takes value over. */
+/* An object of one member; takes value over. NULL: no memory. */
 json_t *gbc_json_of(const char *key, json_t *value);
 
 /* What a buffer is to be; its name goes to key. */
@@ -173,12 +175,21 @@ json_t *gbc_buffer_json(struct gbc_request *request, const char *key, const char
 /* What a session is to be; session NULL: without its name. */
 json_t *gbc_session_json(struct gbc_request *request, const char *session, const struct gpubuf_session_params *params);
 
-/* Adds to a JSON object; value NULL, and what is not set, is left out. */
-void gbc_put_text(json_t *object, const char *key, const char *value);
-void gbc_put_opt(json_t *object, const char *key, struct gpubuf_opt value);  /* GPUBUF_NO_LIMIT is null */
-void gbc_put_flag(json_t *object, const char *key, struct gpubuf_opt value); /* as true or false */
-void gbc_put_true(json_t *object, const char *key, bool value);              /* only where it is */
-void gbc_put_device(json_t *object, const char *key, const char *device);    /* an index as a number */
+/* Adds to a JSON object; value NULL, and what is not set, is left out. Lack of memory goes to wrong, so that no request
+ * leaves without what the caller said. */
+void gbc_put_text(struct gpubuf_error *wrong, json_t *object, const char *key, const char *value);
+/* GPUBUF_NO_LIMIT is null. */
+void gbc_put_opt(struct gpubuf_error *wrong, json_t *object, const char *key, struct gpubuf_opt value);
+/* As true or false. */
+void gbc_put_flag(struct gpubuf_error *wrong, json_t *object, const char *key, struct gpubuf_opt value);
+/* Only where it is. */
+void gbc_put_true(struct gpubuf_error *wrong, json_t *object, const char *key, bool value);
+/* An index as a number. */
+void gbc_put_device(struct gpubuf_error *wrong, json_t *object, const char *key, const char *device);
+/* Take value over; NULL: no memory. gbc_put_some() leaves out what is empty, and NULL. */
+void gbc_put(struct gpubuf_error *wrong, json_t *object, const char *key, json_t *value);
+void gbc_put_some(struct gpubuf_error *wrong, json_t *object, const char *key, json_t *value);
+void gbc_add_text(struct gpubuf_error *wrong, json_t *array, const char *value);
 /* text as JSON: 0, or -1 with BAD_ARGUMENT in the request. */
 void gbc_put_json(struct gbc_request *request, json_t *object, const char *key, const char *text);
 

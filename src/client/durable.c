@@ -1,4 +1,4 @@
-/* Bytes on disk: store, load, evict, and the state of the disk. */
+/* Bytes on disk: store, load, evict, the state of the disk, and its scrubs. */
 #include "client/client.h"
 
 #define SWEEP_S 3600 /* what moves the bytes of a session may take as long */
@@ -49,7 +49,7 @@ int gpubuf_buffer_evict(gpubuf_client *client, const char *session, const char *
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/evict", session, buffer);
     gbc_how(&request, how);
-    gbc_put_text(body, "to", how ? how->to : NULL);
+    gbc_put_text(&request.wrong, body, "to", how ? how->to : NULL);
     gbc_json(&request, body);
     return gbc_call(client, &request, how, gbc_record_buffer, ret, err);
 }
@@ -64,8 +64,8 @@ static int sweep(gpubuf_client *client, const char *path, const char *session, c
     gbc_how(&request, how);
     if (request.wait_s == 0)
         request.wait_s = SWEEP_S;
-    gbc_put_text(body, "prefix", prefix);
-    gbc_put_text(body, "to", to);
+    gbc_put_text(&request.wrong, body, "prefix", prefix);
+    gbc_put_text(&request.wrong, body, "to", to);
     gbc_json(&request, body);
     return gbc_call(client, &request, how, gbc_record_swept, ret, err);
 }
@@ -86,4 +86,18 @@ int gpubuf_storage_get(gpubuf_client *client, struct gpubuf_storage *ret, struct
     gbc_error_init(err);
     gbc_request_init(&request, "GET", "/v1/storage");
     return gbc_call(client, &request, NULL, gbc_record_storage, ret, err);
+}
+
+int gpubuf_storage_scrub(gpubuf_client *client, uint64_t rate, const struct gpubuf_how *how,
+                         struct gpubuf_scrubbed *ret, struct gpubuf_error *err) {
+    struct gbc_request request;
+    json_t *body = json_object();
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "POST", "/v1/storage/scrub");
+    gbc_how(&request, how);
+    if (rate > 0)
+        gbc_put_opt(&request.wrong, body, "rate", gpubuf_some(rate));
+    gbc_json(&request, body);
+    return gbc_call(client, &request, how, gbc_record_scrubbed, ret, err);
 }

@@ -80,7 +80,7 @@ int gpubuf_fleet_place(gpubuf_client *client, const char *session, const struct 
     body = gbc_session_json(&request, session ? session : "", params);
     if (place) {
         gbc_put_json(&request, body, "select", place->select);
-        gbc_put_text(body, "on_partition", place->on_partition);
+        gbc_put_text(&request.wrong, body, "on_partition", place->on_partition);
     }
     gbc_json(&request, body);
     return gbc_call(client, &request, how, gbc_record_placed, ret, err);

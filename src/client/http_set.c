@@ -122,25 +122,32 @@ static int add_headers(struct gbc_conn *conn) {
     return r < 0 ? -1 : 0;
 }
 
-static void set_where(struct gbc_conn *conn, const char *url) {
+/* libcurl copies texts. A request without one of them would go elsewhere, or be another. Returns 0, or -1 without
+ * memory. */
+static int set_text(struct gbc_conn *conn, CURLoption option, const char *text) {
+    return curl_easy_setopt(conn->easy, option, text) == CURLE_OK ? 0 : -1;
+}
+
+static int set_where(struct gbc_conn *conn, const char *url) {
     const struct gbc_settings *set = conn->set;
     bool local = conn->hops > 0 ? gbc_is_loopback(url) : set->local;
+    int r = set_text(conn, CURLOPT_URL, url);
 
-    curl_easy_setopt(conn->easy, CURLOPT_URL, url);
     curl_easy_setopt(conn->easy, CURLOPT_PATH_AS_IS, 1l);
     if (set->socket && conn->hops == 0)
-        curl_easy_setopt(conn->easy, CURLOPT_UNIX_SOCKET_PATH, set->socket);
+        r |= set_text(conn, CURLOPT_UNIX_SOCKET_PATH, set->socket);
     if (local)
-        curl_easy_setopt(conn->easy, CURLOPT_PROXY, "");
+        r |= set_text(conn, CURLOPT_PROXY, "");
     curl_easy_setopt(conn->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(conn->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)set->connect_ms);
-    curl_easy_setopt(conn->easy, CURLOPT_USERAGENT, set->agent);
+    r |= set_text(conn, CURLOPT_USERAGENT, set->agent);
     curl_easy_setopt(conn->easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1l);
     curl_easy_setopt(conn->easy, CURLOPT_NOSIGNAL, 1l);
     curl_easy_setopt(conn->easy, CURLOPT_TCP_NODELAY, 1l);
     curl_easy_setopt(conn->easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
     curl_easy_setopt(conn->easy, CURLOPT_UPLOAD_BUFFERSIZE, BUFFER_BYTES);
     curl_easy_setopt(conn->easy, CURLOPT_ERRORBUFFER, conn->said);
+    return r;
 }
 
 static void set_body(struct gbc_conn *conn) {
@@ -157,21 +164,23 @@ static void set_body(struct gbc_conn *conn) {
 }
 
 /* Where curl cannot take certificates from memory (its GnuTLS flavour), it reads such a folder itself. */
-static void set_tls(struct gbc_conn *conn) {
+static int set_tls(struct gbc_conn *conn) {
     const struct gbc_settings *set = conn->set;
     struct curl_blob folder = {.data = set->ca_text, .len = set->ca_bytes, .flags = CURL_BLOB_NOCOPY};
+    int r = 0;
 
     curl_easy_setopt(conn->easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     if (set->cacert) {
-        curl_easy_setopt(conn->easy, CURLOPT_CAINFO, set->ca_text ? NULL : set->cacert);
+        r |= set_text(conn, CURLOPT_CAINFO, set->ca_text ? NULL : set->cacert);
         curl_easy_setopt(conn->easy, CURLOPT_CAPATH, NULL);
     }
     if (set->ca_text && curl_easy_setopt(conn->easy, CURLOPT_CAINFO_BLOB, &folder) != CURLE_OK)
-        curl_easy_setopt(conn->easy, CURLOPT_CAPATH, set->cacert);
+        r |= set_text(conn, CURLOPT_CAPATH, set->cacert);
     if (set->cert) {
-        curl_easy_setopt(conn->easy, CURLOPT_SSLCERT, set->cert);
-        curl_easy_setopt(conn->easy, CURLOPT_SSLKEY, set->key);
+        r |= set_text(conn, CURLOPT_SSLCERT, set->cert);
+        r |= set_text(conn, CURLOPT_SSLKEY, set->key);
     }
+    return r;
 }
 
 int gbc_conn_set(struct gbc_conn *conn, struct gpubuf_error *err) {
@@ -180,28 +189,27 @@ int gbc_conn_set(struct gbc_conn *conn, struct gpubuf_error *err) {
     bool bare = !request->up && !request->body && request->json.bytes == 0 &&
                 (head || strcmp(request->method, "GET") == 0 || strcmp(request->method, "DELETE") == 0);
     struct gbc_text url = {.data = NULL};
+    int r;
 
     curl_easy_reset(conn->easy);
     if (conn->hops > 0)
         gbc_text_add(&url, conn->hop.data, conn->hop.bytes);
     else
         gbc_text_addf(&url, "%s%s", conn->set->base, request->target.data);
-    if (url.failed || add_headers(conn) < 0) {
-        gbc_text_done(&url);
-        return gbc_error_memory(err);
-    }
-    set_where(conn, url.data);
-    if (strncmp(url.data, "https:", 6) == 0)
-        set_tls(conn);
+    r = url.failed || add_headers(conn) < 0 ? -1 : set_where(conn, url.data);
+    if (r == 0 && strncmp(url.data, "https:", 6) == 0)
+        r = set_tls(conn);
     gbc_text_done(&url);
+    if (r == 0 && !head)
+        r = set_text(conn, CURLOPT_CUSTOMREQUEST, request->method);
+    if (r < 0)
+        return gbc_error_memory(err);
     if (head)
         curl_easy_setopt(conn->easy, CURLOPT_NOBODY, 1l);
     else if (bare)
         conn->sent = true;
     else
         set_body(conn);
-    if (!head)
-        curl_easy_setopt(conn->easy, CURLOPT_CUSTOMREQUEST, request->method);
     conn->sent = conn->sent || head;
     curl_easy_setopt(conn->easy, CURLOPT_HTTPHEADER, conn->headers);
     curl_easy_setopt(conn->easy, CURLOPT_HEADERFUNCTION, on_header);

@@ -37,9 +37,9 @@ int gpubuf_export(gpubuf_client *client, const char *session, const char *buffer
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/export", session, buffer);
     gbc_how(&request, how);
-    gbc_put_text(body, "mode", params && params->write ? "write" : "read");
+    gbc_put_text(&request.wrong, body, "mode", params && params->write ? "write" : "read");
     if (params && params->ttl_s > 0)
-        gbc_put_opt(body, "ttl_s", gpubuf_some(params->ttl_s));
+        gbc_put_opt(&request.wrong, body, "ttl_s", gpubuf_some(params->ttl_s));
     gbc_json(&request, body);
     return gbc_call(client, &request, how, gbc_record_exported, ret, err);
 }

@@ -183,25 +183,28 @@ static int map_given(gpubuf_mapping *m, struct given *g, const struct gbc_link_a
 static char *request_json(gpubuf_client *client, const struct gpubuf_map_params *params,
                           struct gpubuf_error *ret_no_driver) {
     unsigned wanted = params->ways;
+    struct gpubuf_error wrong;
     json_t *body = json_object();
     json_t *list = json_array();
     char *text;
     size_t i;
 
+    gbc_error_init(&wrong);
     gbc_error_init(ret_no_driver);
     if (wanted == 0 && !gbc_link_driver(client->link, ret_no_driver))
         wanted = GPUBUF_WAY_MEMFD;
-    gbc_put_text(body, "mode", params->write ? "write" : "read");
+    gbc_put_text(&wrong, body, "mode", params->write ? "write" : "read");
     for (i = 0; i < GPUBUF_WAYS; i++) {
         if (wanted & ways[i].way)
-            json_array_append_new(list, json_string(ways[i].name));
+            gbc_add_text(&wrong, list, ways[i].name);
     }
     if (wanted != 0)
-        json_object_set(body, "ways", list);
+        gbc_put(&wrong, body, "ways", list);
+    else
+        json_decref(list);
     if (params->finished_event)
-        gbc_put_true(body, "finished_event", true);
-    text = json_dumps(body, JSON_COMPACT);
-    json_decref(list);
+        gbc_put_true(&wrong, body, "finished_event", true);
+    text = wrong.code == GPUBUF_OK ? gbc_json_text(body, &wrong) : NULL;
     json_decref(body);
     return text;
 }
@@ -338,16 +341,18 @@ int gpubuf_mapping_current(gpubuf_mapping *mapping, bool *ret, struct gpubuf_err
 }
 
 static char *load_json(const char *from, uint64_t from_offset, uint64_t offset, uint64_t bytes) {
+    struct gpubuf_error wrong;
     json_t *body = json_object();
     char *text;
 
-    gbc_put_text(body, "from", from);
-    gbc_put_opt(body, "from_offset", gpubuf_some(from_offset));
-    gbc_put_opt(body, "offset", gpubuf_some(offset));
+    gbc_error_init(&wrong);
+    gbc_put_text(&wrong, body, "from", from);
+    gbc_put_opt(&wrong, body, "from_offset", gpubuf_some(from_offset));
+    gbc_put_opt(&wrong, body, "offset", gpubuf_some(offset));
     if (bytes > 0)
-        gbc_put_opt(body, "bytes", gpubuf_some(bytes));
-    gbc_put_true(body, "in_place", true);
-    text = json_dumps(body, JSON_COMPACT);
+        gbc_put_opt(&wrong, body, "bytes", gpubuf_some(bytes));
+    gbc_put_true(&wrong, body, "in_place", true);
+    text = wrong.code == GPUBUF_OK ? gbc_json_text(body, &wrong) : NULL;
     json_decref(body);
     return text;
 }

@@ -3,23 +3,21 @@
 
 GBC_LIST_DONE(pool)
 
-static json_t *params_json(const char *pool, const struct gpubuf_pool_params *params) {
+static json_t *params_json(struct gbc_request *request, const char *pool, const struct gpubuf_pool_params *params) {
     json_t *body = json_object();
     json_t *reuse = json_object();
 
-    gbc_put_text(body, "name", pool);
+    gbc_put_text(&request->wrong, body, "name", pool);
     if (params) {
-        gbc_put_device(body, "device", params->device);
-        gbc_put_opt(body, "max_bytes", params->max_bytes);
-        gbc_put_opt(body, "release_threshold_bytes", params->release_threshold_bytes);
-        gbc_put_flag(reuse, "follow_event_dependencies", params->follow_event_dependencies);
-        gbc_put_flag(reuse, "allow_opportunistic", params->allow_opportunistic);
-        gbc_put_flag(reuse, "allow_internal_dependencies", params->allow_internal_dependencies);
-        gbc_put_flag(body, "exportable", params->exportable);
+        gbc_put_device(&request->wrong, body, "device", params->device);
+        gbc_put_opt(&request->wrong, body, "max_bytes", params->max_bytes);
+        gbc_put_opt(&request->wrong, body, "release_threshold_bytes", params->release_threshold_bytes);
+        gbc_put_flag(&request->wrong, reuse, "follow_event_dependencies", params->follow_event_dependencies);
+        gbc_put_flag(&request->wrong, reuse, "allow_opportunistic", params->allow_opportunistic);
+        gbc_put_flag(&request->wrong, reuse, "allow_internal_dependencies", params->allow_internal_dependencies);
+        gbc_put_flag(&request->wrong, body, "exportable", params->exportable);
     }
-    if (json_object_size(reuse) > 0)
-        json_object_set(body, "reuse", reuse);
-    json_decref(reuse);
+    gbc_put_some(&request->wrong, body, "reuse", reuse);
     return body;
 }
 
@@ -40,7 +38,7 @@ int gpubuf_pool_create(gpubuf_client *client, const char *session, const char *p
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/pools", session);
     gbc_how(&request, how);
-    gbc_json(&request, params_json(pool ? pool : "", params));
+    gbc_json(&request, params_json(&request, pool ? pool : "", params));
     return gbc_call(client, &request, how, gbc_record_pool, ret, err);
 }
 
@@ -61,7 +59,7 @@ int gpubuf_pool_update(gpubuf_client *client, const char *session, const char *p
     gbc_error_init(err);
     gbc_request_init(&request, "PATCH", "/v1/sessions/%/pools/%", session, pool);
     gbc_how(&request, how);
-    gbc_json(&request, params_json(NULL, params));
+    gbc_json(&request, params_json(&request, NULL, params));
     return gbc_call(client, &request, how, gbc_record_pool, ret, err);
 }
 
@@ -106,8 +104,8 @@ int gpubuf_pool_access(gpubuf_client *client, const char *session, const char *p
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/pools/%/access", session, pool);
     gbc_how(&request, how);
-    gbc_put_device(body, "device", device);
-    gbc_put_text(body, "access", access);
+    gbc_put_device(&request.wrong, body, "device", device);
+    gbc_put_text(&request.wrong, body, "access", access);
     gbc_json(&request, body);
     return gbc_call(client, &request, how, gbc_record_pool, ret, err);
 }

@@ -23,7 +23,8 @@ typedef int gbc_record_fn(const json_t *object, void *ret);
 gbc_record_fn gbc_record_daemon, gbc_record_device, gbc_record_session, gbc_record_pool, gbc_record_stream,
     gbc_record_event, gbc_record_buffer, gbc_record_last_transfer, gbc_record_verified, gbc_record_operation,
     gbc_record_upload, gbc_record_part, gbc_record_lease, gbc_record_exported, gbc_record_tensors, gbc_record_batch,
-    gbc_record_stats, gbc_record_stored, gbc_record_swept, gbc_record_storage, gbc_record_fleet, gbc_record_node,
+    gbc_record_stats, gbc_record_stored, gbc_record_swept, gbc_record_storage, gbc_record_scrubbed,
+    gbc_record_checkpoint, gbc_record_checkpoint_verified, gbc_record_restored, gbc_record_fleet, gbc_record_node,
     gbc_record_fleet_session, gbc_record_placed;
 
 #endif

@@ -72,6 +72,8 @@ int gbc_record_session(const json_t *o, void *ret) {
     TEXT(durability);
     TEXT(spill);
     U64(priority);
+    r->quota_stored_bytes = gbc_read_opt(quota, "stored_bytes");
+    U64(used_stored_bytes);
     return NAMED(name);
 }
 
@@ -171,6 +173,9 @@ int gbc_record_buffer(const json_t *o, void *ret) {
     TEXT(durability);
     U64(stored_generation);
     TEXT(tier);
+    TEXT(spill);
+    BOOL(resident);
+    BOOL(damaged);
     return NAMED(name);
 }
 
@@ -193,6 +198,8 @@ int gbc_record_swept(const json_t *o, void *ret) {
 }
 
 int gbc_record_storage(const json_t *o, void *ret) {
+    const json_t *scrub = json_object_get(o, "scrub");
+    char state[GPUBUF_WORD_SIZE];
     RECORD(gpubuf_storage);
 
     TEXT(state);
@@ -215,7 +222,61 @@ int gbc_record_storage(const json_t *o, void *ret) {
     U64(loads_from_host);
     r->host_limit_bytes = gbc_read_u64(json_object_get(o, "host"), "limit_bytes");
     r->host_used_bytes = gbc_read_u64(json_object_get(o, "host"), "used_bytes");
+    gbc_read_text(scrub, "state", state, sizeof(state));
+    r->scrubbing = strcmp(state, "running") == 0;
+    gbc_read_text(scrub, "last_ended", r->scrub_ended_at, sizeof(r->scrub_ended_at));
     return NAMED(state);
+}
+
+int gbc_record_scrubbed(const json_t *o, void *ret) {
+    RECORD(gpubuf_scrubbed);
+
+    TEXT(began);
+    U64(files);
+    U64(bytes);
+    U64(damaged);
+    U64(healed);
+    U64(skipped);
+    return NAMED(began);
+}
+
+int gbc_record_checkpoint(const json_t *o, void *ret) {
+    RECORD(gpubuf_checkpoint);
+
+    TEXT(name);
+    TEXT(session);
+    TEXT(state);
+    TEXT(as_of);
+    U64(buffers);
+    U64(bytes);
+    U64(linked_bytes);
+    U64(written_bytes);
+    U64(skipped_buffers);
+    U64(damaged_files);
+    return NAMED(name);
+}
+
+int gbc_record_checkpoint_verified(const json_t *o, void *ret) {
+    RECORD(gpubuf_checkpoint_verified);
+
+    BOOL(match);
+    U64(buffers);
+    U64(bytes);
+    U64(damaged_buffers);
+    return json_is_boolean(json_object_get(o, "match")) ? 0 : -1;
+}
+
+int gbc_record_restored(const json_t *o, void *ret) {
+    RECORD(gpubuf_restored);
+
+    TEXT(checkpoint);
+    TEXT(session);
+    U64(buffers);
+    U64(bytes);
+    U64(replaced);
+    U64(loaded);
+    U64(skipped_buffers);
+    return NAMED(checkpoint);
 }
 
 int gbc_record_verified(const json_t *o, void *ret) {

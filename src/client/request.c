@@ -89,45 +89,78 @@ void gbc_how(struct gbc_request *request, const struct gpubuf_how *how) {
     }
 }
 
+/* json_dumps() of jansson 2.14 leaves out a key if its buffer cannot grow. Texts in body are not known to be UTF-8:
+ * what has no length a second time has such a text, and does not lack memory. */
+char *gbc_json_text(const json_t *body, struct gpubuf_error *err) {
+    size_t n = json_dumpb(body, NULL, 0, JSON_COMPACT);
+    char *text = n > 0 ? malloc(n + 1) : NULL;
+
+    if (text && json_dumpb(body, text, n, JSON_COMPACT) == n) {
+        text[n] = '\0';
+        return text;
+    }
+    free(text);
+    if (body && n == 0 && json_dumpb(body, NULL, 0, JSON_COMPACT) == 0)
+        gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "a text of the request is not UTF-8");
+    else
+        gbc_error_memory(err);
+    return NULL;
+}
+
 void gbc_json(struct gbc_request *request, json_t *body) {
-    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    char *text = gbc_json_text(body, &request->wrong);
 
     if (text)
         gbc_text_add(&request->json, text, strlen(text));
-    else
-        gbc_error_memory(&request->wrong);
     free(text);
     json_decref(body);
 }
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
-void gbc_put_text(json_t *object, const char *key, const char *value) {
+void gbc_put(struct gpubuf_error *wrong, json_t *object, const char *key, json_t *value) {
+    if (json_object_set_new(object, key, value) < 0)
+        gbc_error_memory(wrong);
+}
+
+void gbc_put_text(struct gpubuf_error *wrong, json_t *object, const char *key, const char *value) {
     if (value)
-        json_object_set_new(object, key, json_string(value));
+        gbc_put(wrong, object, key, json_string_nocheck(value));
 }
 
-void gbc_put_opt(json_t *object, const char *key, struct gpubuf_opt value) {
+void gbc_put_opt(struct gpubuf_error *wrong, json_t *object, const char *key, struct gpubuf_opt value) {
     if (value.set)
-        json_object_set_new(object, key,
-                            value.value == GPUBUF_NO_LIMIT ? json_null() : json_integer((json_int_t)value.value));
+        gbc_put(wrong, object, key,
+                value.value == GPUBUF_NO_LIMIT ? json_null() : json_integer((json_int_t)value.value));
 }
 
-void gbc_put_flag(json_t *object, const char *key, struct gpubuf_opt value) {
+void gbc_put_flag(struct gpubuf_error *wrong, json_t *object, const char *key, struct gpubuf_opt value) {
     if (value.set)
-        json_object_set_new(object, key, json_boolean(value.value != 0));
+        gbc_put(wrong, object, key, json_boolean(value.value != 0));
 }
 
-void gbc_put_true(json_t *object, const char *key, bool value) {
+void gbc_put_true(struct gpubuf_error *wrong, json_t *object, const char *key, bool value) {
     if (value)
-        json_object_set_new(object, key, json_true());
+        gbc_put(wrong, object, key, json_true());
 }
 
-void gbc_put_device(json_t *object, const char *key, const char *device) {
+void gbc_put_device(struct gpubuf_error *wrong, json_t *object, const char *key, const char *device) {
     if (device && device[0] != '\0' && strspn(device, "0123456789") == strlen(device) && strlen(device) < 10)
-        json_object_set_new(object, key, json_integer(atoi(device)));
+        gbc_put(wrong, object, key, json_integer(atoi(device)));
     else
-        gbc_put_text(object, key, device);
+        gbc_put_text(wrong, object, key, device);
+}
+
+void gbc_put_some(struct gpubuf_error *wrong, json_t *object, const char *key, json_t *value) {
+    if (json_object_size(value) + json_array_size(value) > 0)
+        gbc_put(wrong, object, key, value);
+    else
+        json_decref(value);
+}
+
+void gbc_add_text(struct gpubuf_error *wrong, json_t *array, const char *value) {
+    if (json_array_append_new(array, json_string_nocheck(value)) < 0)
+        gbc_error_memory(wrong);
 }
 
 void gbc_put_json(struct gbc_request *request, json_t *object, const char *key, const char *text) {
@@ -140,14 +173,16 @@ void gbc_put_json(struct gbc_request *request, json_t *object, const char *key, 
     if (!value)
         gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "%s is not JSON: %s", key, why.text);
     else
-        json_object_set_new(object, key, value);
+        gbc_put(&request->wrong, object, key, value);
 }
 
 json_t *gbc_json_of(const char *key, json_t *value) {
     json_t *object = json_object();
 
-    json_object_set_new(object, key, value);
-    return object;
+    if (json_object_set_new(object, key, value) == 0)
+        return object;
+    json_decref(object);
+    return NULL;
 }
 
 json_t *gbc_shape_json(const char *shape) {

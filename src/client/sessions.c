@@ -8,23 +8,22 @@ json_t *gbc_session_json(struct gbc_request *request, const char *session, const
     json_t *body = json_object();
     json_t *quota = json_object();
 
-    gbc_put_text(body, "name", session);
+    gbc_put_text(&request->wrong, body, "name", session);
     if (params) {
         gbc_put_json(request, body, "labels", params->labels);
-        gbc_put_opt(quota, "bytes", params->quota_bytes);
-        gbc_put_opt(quota, "buffers", params->quota_buffers);
-        gbc_put_opt(quota, "pinned_bytes", params->quota_pinned_bytes);
-        gbc_put_opt(body, "idle_ttl_s", params->idle_ttl_s);
-        gbc_put_text(body, "pool", params->pool);
-        gbc_put_text(body, "durability", params->durability);
-        gbc_put_text(body, "spill", params->spill);
-        gbc_put_opt(body, "priority", params->priority);
-        gbc_put_true(body, "fleet", params->fleet != NULL);
-        gbc_put_text(body, "on_partition", params->fleet);
+        gbc_put_opt(&request->wrong, quota, "bytes", params->quota_bytes);
+        gbc_put_opt(&request->wrong, quota, "buffers", params->quota_buffers);
+        gbc_put_opt(&request->wrong, quota, "pinned_bytes", params->quota_pinned_bytes);
+        gbc_put_opt(&request->wrong, quota, "stored_bytes", params->quota_stored_bytes);
+        gbc_put_opt(&request->wrong, body, "idle_ttl_s", params->idle_ttl_s);
+        gbc_put_text(&request->wrong, body, "pool", params->pool);
+        gbc_put_text(&request->wrong, body, "durability", params->durability);
+        gbc_put_text(&request->wrong, body, "spill", params->spill);
+        gbc_put_opt(&request->wrong, body, "priority", params->priority);
+        gbc_put_true(&request->wrong, body, "fleet", params->fleet != NULL);
+        gbc_put_text(&request->wrong, body, "on_partition", params->fleet);
     }
-    if (json_object_size(quota) > 0)
-        json_object_set(body, "quota", quota);
-    json_decref(quota);
+    gbc_put_some(&request->wrong, body, "quota", quota);
     return body;
 }
 
@@ -122,8 +121,8 @@ int gpubuf_batch_run(gpubuf_client *client, const char *session, const char *ope
     gbc_request_init(&request, "POST", "/v1/sessions/%/batch", session);
     gbc_how(&request, how);
     gbc_put_json(&request, body, "operations", operations);
-    gbc_put_text(body, "stream", stream);
-    gbc_put_true(body, "atomic", atomic);
+    gbc_put_text(&request.wrong, body, "stream", stream);
+    gbc_put_true(&request.wrong, body, "atomic", atomic);
     gbc_json(&request, body);
     return gbc_call(client, &request, how, gbc_record_batch, ret, err);
 }

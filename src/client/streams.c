@@ -20,7 +20,7 @@ int gpubuf_stream_create(gpubuf_client *client, const char *session, const char 
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/streams", session);
     gbc_how(&request, how);
-    gbc_json(&request, gbc_json_of("name", json_string(stream ? stream : "")));
+    gbc_json(&request, gbc_json_of("name", json_string_nocheck(stream ? stream : "")));
     return gbc_call(client, &request, how, gbc_record_stream, ret, err);
 }
 
@@ -59,7 +59,7 @@ int gpubuf_event_create(gpubuf_client *client, const char *session, const char *
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/events", session);
     gbc_how(&request, how);
-    gbc_json(&request, gbc_json_of("name", json_string(event ? event : "")));
+    gbc_json(&request, gbc_json_of("name", json_string_nocheck(event ? event : "")));
     return gbc_call(client, &request, how, gbc_record_event, ret, err);
 }
 
@@ -101,7 +101,7 @@ int gpubuf_stream_hold(gpubuf_client *client, const char *session, const char *s
     gbc_request_init(&request, "POST", "/v1/sessions/%/streams/%/hold", session, stream);
     gbc_how(&request, how);
     body = gbc_json_of("ms", json_integer(ms > INT64_MAX ? INT64_MAX : (json_int_t)ms));
-    gbc_put_device(body, "device", device);
+    gbc_put_device(&request.wrong, body, "device", device);
     gbc_json(&request, body);
     return gbc_call(client, &request, how, NULL, NULL, err);
 }
@@ -113,7 +113,7 @@ int gpubuf_event_record(gpubuf_client *client, const char *session, const char *
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/events/%/record", session, event);
     gbc_how(&request, how);
-    gbc_json(&request, gbc_json_of("stream", json_string(stream ? stream : "default")));
+    gbc_json(&request, gbc_json_of("stream", json_string_nocheck(stream ? stream : "default")));
     return gbc_call(client, &request, how, gbc_record_event, ret, err);
 }
 
@@ -124,6 +124,6 @@ int gpubuf_event_wait(gpubuf_client *client, const char *session, const char *ev
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/events/%/wait", session, event);
     gbc_how(&request, how);
-    gbc_json(&request, gbc_json_of("stream", json_string(stream ? stream : "default")));
+    gbc_json(&request, gbc_json_of("stream", json_string_nocheck(stream ? stream : "default")));
     return gbc_call(client, &request, how, gbc_record_event, ret, err);
 }

@@ -23,14 +23,14 @@ int gpubuf_buffer_copy(gpubuf_client *client, const char *session, const char *b
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/copy", session, buffer);
     gbc_how(&request, how);
-    gbc_put_text(body, "from", params->from ? params->from : "");
+    gbc_put_text(&request.wrong, body, "from", params->from ? params->from : "");
     if (params->from_offset > 0)
-        gbc_put_opt(body, "from_offset", gpubuf_some(params->from_offset));
-    gbc_put_opt(body, "offset", params->offset);
-    gbc_put_opt(body, "bytes", params->bytes);
-    gbc_put_text(body, "stream", params->stream);
-    gbc_put_text(body, "side", params->side);
-    gbc_put_true(body, "in_place", params->in_place);
+        gbc_put_opt(&request.wrong, body, "from_offset", gpubuf_some(params->from_offset));
+    gbc_put_opt(&request.wrong, body, "offset", params->offset);
+    gbc_put_opt(&request.wrong, body, "bytes", params->bytes);
+    gbc_put_text(&request.wrong, body, "stream", params->stream);
+    gbc_put_text(&request.wrong, body, "side", params->side);
+    gbc_put_true(&request.wrong, body, "in_place", params->in_place);
     gbc_json(&request, body);
     return written(client, &request, how, ret, err);
 }
@@ -46,35 +46,31 @@ int gpubuf_buffer_fill(gpubuf_client *client, const char *session, const char *b
     gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/fill", session, buffer);
     gbc_how(&request, how);
     snprintf(pattern, sizeof(pattern), "0x%" PRIx64, params->pattern);
-    gbc_put_text(body, "pattern", pattern);
+    gbc_put_text(&request.wrong, body, "pattern", pattern);
     if (params->width > 0)
-        gbc_put_opt(body, "width", gpubuf_some(params->width));
-    gbc_put_opt(body, "offset", params->offset);
-    gbc_put_opt(body, "bytes", params->bytes);
-    gbc_put_text(body, "stream", params->stream);
-    gbc_put_text(body, "side", params->side);
-    gbc_put_true(body, "in_place", params->in_place);
+        gbc_put_opt(&request.wrong, body, "width", gpubuf_some(params->width));
+    gbc_put_opt(&request.wrong, body, "offset", params->offset);
+    gbc_put_opt(&request.wrong, body, "bytes", params->bytes);
+    gbc_put_text(&request.wrong, body, "stream", params->stream);
+    gbc_put_text(&request.wrong, body, "side", params->side);
+    gbc_put_true(&request.wrong, body, "in_place", params->in_place);
     gbc_json(&request, body);
     return written(client, &request, how, ret, err);
 }
 
-static json_t *verify_json(const struct gpubuf_verify_params *params) {
+static json_t *verify_json(struct gbc_request *request, const struct gpubuf_verify_params *params) {
     json_t *body = json_object();
     json_t *algorithms = json_array();
     json_t *digest = json_object();
 
     if (params->sha256)
-        json_array_append_new(algorithms, json_string("sha-256"));
+        gbc_add_text(&request->wrong, algorithms, "sha-256");
     if (params->sha512)
-        json_array_append_new(algorithms, json_string("sha-512"));
-    gbc_put_text(digest, "sha-256", params->expect_sha256);
-    gbc_put_text(digest, "sha-512", params->expect_sha512);
-    if (json_array_size(algorithms) > 0)
-        json_object_set(body, "algorithms", algorithms);
-    if (json_object_size(digest) > 0)
-        json_object_set(body, "digest", digest);
-    json_decref(algorithms);
-    json_decref(digest);
+        gbc_add_text(&request->wrong, algorithms, "sha-512");
+    gbc_put_text(&request->wrong, digest, "sha-256", params->expect_sha256);
+    gbc_put_text(&request->wrong, digest, "sha-512", params->expect_sha512);
+    gbc_put_some(&request->wrong, body, "algorithms", algorithms);
+    gbc_put_some(&request->wrong, body, "digest", digest);
     return body;
 }
 
@@ -88,7 +84,7 @@ int gpubuf_buffer_verify(gpubuf_client *client, const char *session, const char 
     gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/verify", session, buffer);
     gbc_how(&request, how);
     gbc_query(&request, "stream", params ? params->stream : NULL);
-    gbc_json(&request, verify_json(params ? params : &none));
+    gbc_json(&request, verify_json(&request, params ? params : &none));
     return gbc_call(client, &request, how, gbc_record_verified, ret, err);
 }
 
@@ -101,8 +97,8 @@ int gpubuf_buffer_sync(gpubuf_client *client, const char *session, const char *b
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/sync", session, buffer);
     gbc_how(&request, how);
-    gbc_put_text(body, "to", to ? to : "");
-    gbc_put_text(body, "stream", stream);
+    gbc_put_text(&request.wrong, body, "to", to ? to : "");
+    gbc_put_text(&request.wrong, body, "stream", stream);
     gbc_json(&request, body);
     return gbc_call(client, &request, how, gbc_record_buffer, ret, err);
 }

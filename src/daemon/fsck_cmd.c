@@ -1,18 +1,19 @@
 /* `gpubufd fsck`: whether the files of bytes are what the database says. Changes nothing. */
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/crc32c.h"
-#include "base/json_writer.h"
-#include "daemon/bytes.h"
 #include "daemon/command.h"
+#include "daemon/fsck.h"
 
 static const struct gb_command_verb verbs[] = {
     {"[--quick] [--json] [OPTION...]",
-     "Compares the database with the files of bytes by name, length, header and checksums, while no daemon runs. It "
-     "changes nothing. Prints a line for each finding, and exits with 1 if there is one"}};
+     "Compares the database with the files of bytes by name, length, header and checksums, and the files of "
+     "checkpoints with their manifests, while no daemon runs. It changes nothing. Prints a line for each finding, and "
+     "exits with 1 if there is one. Lines `unnamed`, `partial` and `unfinished` are no findings"}};
 
 static const struct gb_command_option owns[] = {
     {"--quick", "", "looks at names, lengths and headers alone, and reads no bytes", 1},
@@ -29,29 +30,10 @@ static const struct gb_command about = {.word = "fsck",
                                         .of_daemon = of_daemon,
                                         .of_daemon_count = sizeof of_daemon / sizeof of_daemon[0]};
 
-struct fsck {
-    bool quick;
-    bool json;
-    struct gb_bytes bytes;
-    struct gb_inspection *database;
-    struct gb_known known;
-    struct gb_disk *disk;
-    struct gb_json_writer out; /* with json: the findings */
-    uint64_t findings;
-    uint64_t buffers; /* with stored bytes */
-    uint64_t files;
-    uint64_t read_bytes;
-    uint64_t unnamed; /* files that no row names */
-    uint64_t unfinished;
-    uint64_t orphans;
-    uint64_t damaged; /* in DIR/damaged */
-};
-
 /* --- findings ----------------------------------------------------------------------------------------------------- */
 
-/* b NULL: of no buffer. file: "" where there is none. */
-static void find(struct fsck *f, const char *kind, const struct gb_known_buffer *b, const char *file,
-                 const char *detail) {
+void gb_fsck_tell(struct gb_fsck *f, const char *kind, const struct gb_known_buffer *b, const char *file,
+                  const char *detail) {
     const char *session = b != NULL ? gb_known_session_of(&f->known, b->session_id) : "";
 
     if (!f->json) {
@@ -74,10 +56,31 @@ static void find(struct fsck *f, const char *kind, const struct gb_known_buffer 
     gb_json_close(&f->out, '}');
 }
 
-static const char *kind_of(const struct gb_error *why) {
+const char *gb_fsck_kind(const struct gb_error *why) {
     if (why->code == GB_ERR_CONTENT_LOST)
         return "missing";
     return why->code == GB_ERR_CONTENT_DAMAGED ? "damaged" : "unreadable";
+}
+
+static int by_inode(const void *one, const void *other) {
+    uintptr_t a = (uintptr_t)one;
+    uintptr_t b = (uintptr_t)other;
+
+    return (a > b) - (a < b);
+}
+
+bool gb_fsck_was_read(const struct gb_fsck *f, uint64_t inode) {
+    return inode > 0 && tfind((const void *)(uintptr_t)inode, (void *const *)&f->read, by_inode) != NULL;
+}
+
+/* Where memory is exhausted the file is read once more. */
+void gb_fsck_note_read(struct gb_fsck *f, uint64_t inode) {
+    if (inode > 0)
+        (void)tsearch((const void *)(uintptr_t)inode, &f->read, by_inode);
+}
+
+static void nothing(void *inode) {
+    (void)inode;
 }
 
 /* --- one buffer --------------------------------------------------------------------------------------------------- */
@@ -88,7 +91,7 @@ static int damaged(size_t index, uint32_t has, uint32_t wants, struct gb_error *
                         (unsigned long long)index * GB_STORED_BLOCK_BYTES, has, wants);
 }
 
-static int check_sums(struct fsck *f, const struct gb_stored_rec *rec, struct gb_disk_reader *file,
+static int check_sums(struct gb_fsck *f, const struct gb_stored_rec *rec, struct gb_disk_reader *file,
                       struct gb_error *err) {
     size_t count = gb_stored_block_count(rec->bytes);
     uint32_t *blocks = calloc(count + 1, sizeof(*blocks));
@@ -110,7 +113,7 @@ static int check_sums(struct fsck *f, const struct gb_stored_rec *rec, struct gb
     return r;
 }
 
-static int check_file(struct fsck *f, const struct gb_stored_rec *rec, const struct gb_disk_name *name,
+static int check_file(struct gb_fsck *f, const struct gb_stored_rec *rec, const struct gb_disk_name *name,
                       struct gb_error *err) {
     struct gb_disk_reader *file = NULL;
     struct gb_disk_header header;
@@ -123,10 +126,12 @@ static int check_file(struct fsck *f, const struct gb_stored_rec *rec, const str
     if (r == 0 && !f->quick)
         r = check_sums(f, rec, file, err);
     gb_disk_read_close(file);
+    if (r == 0 && !f->quick)
+        gb_fsck_note_read(f, gb_disk_shared(f->disk, name));
     return r;
 }
 
-static int check_inline(struct fsck *f, const struct gb_stored_rec *rec, struct gb_error *err) {
+static int check_inline(struct gb_fsck *f, const struct gb_stored_rec *rec, struct gb_error *err) {
     unsigned char data[GB_STORED_INLINE_BYTES];
     uint32_t crc;
 
@@ -139,7 +144,7 @@ static int check_inline(struct fsck *f, const struct gb_stored_rec *rec, struct 
     return crc == rec->crc32c ? 0 : damaged(0, crc, rec->crc32c, err);
 }
 
-static void check_buffer(struct fsck *f, const struct gb_known_buffer *b) {
+static void check_buffer(struct gb_fsck *f, const struct gb_known_buffer *b) {
     const struct gb_disk_name name = {b->id, b->stored.file_generation, b->stored.file_tag};
     struct gb_error why = GB_ERROR_INIT;
     char file[GB_DISK_FILE_SIZE] = "";
@@ -157,14 +162,14 @@ static void check_buffer(struct fsck *f, const struct gb_known_buffer *b) {
     if (r == 0)
         return;
     f->findings++;
-    find(f, kind_of(&why), b, file, why.detail);
+    gb_fsck_tell(f, gb_fsck_kind(&why), b, file, why.detail);
 }
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
 
 /* A file that no row names is normal after a crash, so that it is told and is no finding. */
 static int see_file(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err) {
-    struct fsck *f = arg;
+    struct gb_fsck *f = arg;
     char file[GB_DISK_FILE_SIZE];
 
     (void)bytes;
@@ -176,7 +181,7 @@ static int see_file(void *arg, const struct gb_disk_name *name, uint64_t bytes, 
         return 0;
     f->unnamed++;
     gb_disk_file_text(GB_DISK_IN_DATA, name, file);
-    find(f, "unnamed", NULL, file, "no record names it: the next start moves it to orphans/");
+    gb_fsck_tell(f, "unnamed", NULL, file, "no record names it: the next start moves it to orphans/");
     return 0;
 }
 
@@ -190,12 +195,12 @@ static int count(void *arg, const struct gb_disk_name *name, uint64_t bytes, str
     return 0;
 }
 
-static int check_files(struct fsck *f, struct gb_error *err) {
+static int check_files(struct gb_fsck *f, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
 
     if (gb_disk_check_owner(f->disk, &why) < 0) {
         f->findings++;
-        find(f, "marker", NULL, "GPUBUFD-DATA", why.detail);
+        gb_fsck_tell(f, "marker", NULL, "GPUBUFD-DATA", why.detail);
     }
     if (gb_disk_visit(f->disk, GB_DISK_IN_DATA, see_file, f, err) < 0 ||
         gb_disk_visit(f->disk, GB_DISK_IN_ORPHANS, count, &f->orphans, err) < 0)
@@ -205,21 +210,23 @@ static int check_files(struct fsck *f, struct gb_error *err) {
 
 /* --- the command -------------------------------------------------------------------------------------------------- */
 
-static void report(struct fsck *f) {
+static void report(struct gb_fsck *f) {
     struct gb_json_writer all = {0};
 
     if (!f->json) {
-        printf("%llu findings: %llu buffers with stored bytes, %llu files, %llu bytes read; %llu files without a "
-               "record, %llu unfinished, %llu in orphans/, %llu in damaged/\n",
-               (unsigned long long)f->findings, (unsigned long long)f->buffers, (unsigned long long)f->files,
-               (unsigned long long)f->read_bytes, (unsigned long long)f->unnamed, (unsigned long long)f->unfinished,
-               (unsigned long long)f->orphans, (unsigned long long)f->damaged);
+        printf("%llu finding%s: %llu buffers with stored bytes, %llu checkpoints, %llu files, %llu bytes read; %llu "
+               "files without a record, %llu unfinished, %llu in orphans/, %llu in damaged/\n",
+               (unsigned long long)f->findings, f->findings == 1 ? "" : "s", (unsigned long long)f->buffers,
+               (unsigned long long)f->checkpoints, (unsigned long long)f->files, (unsigned long long)f->read_bytes,
+               (unsigned long long)f->unnamed, (unsigned long long)f->unfinished, (unsigned long long)f->orphans,
+               (unsigned long long)f->damaged);
         return;
     }
     gb_json_open(&all, NULL, '{');
     gb_json_put_bool(&all, "quick", f->quick);
     gb_json_put_u64(&all, "findings", f->findings);
     gb_json_put_u64(&all, "buffers", f->buffers);
+    gb_json_put_u64(&all, "checkpoints", f->checkpoints);
     gb_json_put_u64(&all, "files", f->files);
     gb_json_put_u64(&all, "read_bytes", f->read_bytes);
     gb_json_put_u64(&all, "unnamed", f->unnamed);
@@ -236,7 +243,7 @@ static void report(struct fsck *f) {
     gb_json_done(&all);
 }
 
-static int read_database(struct fsck *f, char uuid[GB_STORE_UUID_SIZE], struct gb_error *err) {
+static int read_database(struct gb_fsck *f, char uuid[GB_STORE_UUID_SIZE], struct gb_error *err) {
     if (access(f->bytes.database, F_OK) != 0)
         return gb_error_set(err, GB_ERR_INTERNAL,
                             "there is no database %.200s: \"gpubufd recover\" makes its records again from the files",
@@ -248,7 +255,7 @@ static int read_database(struct fsck *f, char uuid[GB_STORE_UUID_SIZE], struct g
     return gb_inspect_stored(f->database, gb_known_add_stored, &f->known, err);
 }
 
-static int run(struct fsck *f, const struct gb_options *options, struct gb_error *err) {
+static int run(struct gb_fsck *f, const struct gb_options *options, struct gb_error *err) {
     char uuid[GB_STORE_UUID_SIZE];
     size_t i;
 
@@ -258,11 +265,13 @@ static int run(struct fsck *f, const struct gb_options *options, struct gb_error
         return -1;
     for (i = 0; i < f->known.buffer_count; i++)
         check_buffer(f, &f->known.buffers[i]);
+    if (gb_fsck_checkpoints(f, err) < 0)
+        return -1;
     report(f);
     return 0;
 }
 
-static enum gb_exit command(struct gb_options *options, int argc, char **argv, struct fsck *f) {
+static enum gb_exit command(struct gb_options *options, int argc, char **argv, struct gb_fsck *f) {
     struct gb_error err = GB_ERROR_INIT;
     int r = gb_command_flags(&about, options, argc, argv, (bool *const[]){&f->quick, &f->json}, &err);
 
@@ -279,10 +288,11 @@ static enum gb_exit command(struct gb_options *options, int argc, char **argv, s
 }
 
 enum gb_exit gb_fsck_command(struct gb_options *options, int argc, char **argv) {
-    struct fsck f = {.bytes = {.lock_fd = -1}};
+    struct gb_fsck f = {.bytes = {.lock_fd = -1}};
     enum gb_exit status = command(options, argc, argv, &f);
 
     gb_json_done(&f.out);
+    tdestroy(f.read, nothing);
     gb_known_done(&f.known);
     gb_disk_close(f.disk);
     gb_inspect_close(f.database);

@@ -1,4 +1,4 @@
-/* `gpubufd recover`: what its two files share. */
+/* `gpubufd recover`: what its files share. */
 #ifndef GB_DAEMON_RECOVER_H
 #define GB_DAEMON_RECOVER_H
 
@@ -17,7 +17,10 @@ struct gb_stray {
     enum gb_disk_place place;
     struct gb_disk_name name;
     uint64_t bytes;
-    struct gb_disk_header header; /* unless known is false */
+    struct gb_disk_header header; /* unless known is false, as the next three */
+    struct gb_name session;       /* that the buffer gets; see gb_recover_name */
+    struct gb_name buffer;
+    char key[2 * GB_NAME_MAX + 2]; /* gb_recover_name's */
     bool known;
     uint32_t *blocks; /* malloc'd; NULL: the bytes are not whole */
     enum gb_verdict verdict;
@@ -40,6 +43,16 @@ struct gb_recover {
     uint32_t run; /* for entity tags */
     struct gb_quota quota;
 };
+
+/* A restore of a checkpoint linked the file. */
+static inline bool gb_stray_linked(const struct gb_stray *stray) {
+    return (stray->name.generation & GB_DISK_LINKED) != 0;
+}
+
+/* recover_names.c: gives names to the files whose headers are known: that of the header, and where a file was linked
+ * and the name is another buffer's, "restored." and the buffer's number. No two buffers get the same, unless they had
+ * it one after the other. */
+int gb_recover_name(struct gb_recover *recover, struct gb_error *err);
 
 /* recover_apply.c: makes the session, unless it is there, and the buffer's rows, and waits until they are on disk. The
  * verdict becomes RECOVERED or REFUSED. */

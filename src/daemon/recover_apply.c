@@ -79,11 +79,11 @@ static int put_rows(struct gb_recover *r, const struct gb_stray *stray, int64_t 
                                 .run = r->run,
                                 .crc32c = h->crc32c,
                                 .has_crc32c = true,
-                                .generation = stray->name.generation,
+                                .generation = gb_disk_name_generation(&stray->name),
                                 .version = 1,
                                 .created_at_us = gb_wall_us(),
                                 .sealed = h->sealed,
-                                .name = h->buffer,
+                                .name = stray->buffer,
                                 .pool = {"default"},
                                 .stream = {"default"}};
     const struct gb_stored_rec stored = {.buffer_id = rec.id,
@@ -110,10 +110,10 @@ static int put_rows(struct gb_recover *r, const struct gb_stray *stray, int64_t 
 
 /* The file is where a row can name it before the row does. */
 static int adopt(struct gb_recover *r, struct gb_stray *stray, struct gb_error *err) {
-    int64_t session = session_of(r, stray->header.session.s);
+    int64_t session = session_of(r, stray->session.s);
 
     if (session == 0)
-        session = make_session(r, &stray->header.session, err);
+        session = make_session(r, &stray->session, err);
     if (session < 0)
         return -1;
     if (stray->place == GB_DISK_IN_ORPHANS && gb_disk_take_back(r->disk, &stray->name, err) < 0)

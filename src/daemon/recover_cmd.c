@@ -130,28 +130,27 @@ static int by_buffer(const void *one, const void *other) {
     int r = compare(b->known, a->known);
 
     if (r == 0 && a->known)
-        r = strcmp(a->header.session.s, b->header.session.s);
+        r = strcmp(a->session.s, b->session.s);
     if (r == 0 && a->known)
-        r = strcmp(a->header.buffer.s, b->header.buffer.s);
+        r = strcmp(a->buffer.s, b->buffer.s);
     if (r == 0)
         r = compare(b->blocks != NULL, a->blocks != NULL);
     if (r == 0)
         r = compare(b->name.buffer_id, a->name.buffer_id);
     if (r == 0)
-        r = compare(b->name.generation, a->name.generation);
+        r = compare(gb_disk_name_generation(&b->name), gb_disk_name_generation(&a->name));
     return r != 0 ? r : compare(b->name.run, a->name.run);
 }
 
 static bool same_buffer(const struct gb_stray *a, const struct gb_stray *b) {
-    return a->known && b->known && strcmp(a->header.session.s, b->header.session.s) == 0 &&
-           strcmp(a->header.buffer.s, b->header.buffer.s) == 0;
+    return a->known && b->known && strcmp(a->session.s, b->session.s) == 0 && strcmp(a->buffer.s, b->buffer.s) == 0;
 }
 
 /* What the database has is never replaced. */
 static int check_free(struct gb_recover *r, const struct gb_stray *stray, struct gb_error *err) {
     const struct gb_known_buffer *same_id = gb_known_buffer_of(&r->known, stray->name.buffer_id);
 
-    if (gb_known_has(&r->known, stray->header.session.s, stray->header.buffer.s))
+    if (gb_known_has(&r->known, stray->session.s, stray->buffer.s))
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "the database has a buffer of that name; delete it first");
     if (same_id != NULL)
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "its number %lld is that of buffer \"%s\" of session \"%s\"",
@@ -198,7 +197,7 @@ static int refuse_twins(struct gb_recover *r, struct gb_error *err) {
             continue;
         list[i]->verdict = GB_REFUSED;
         gb_error_set(&list[i]->why, GB_ERR_BUFFER_EXISTS, "its number %lld is that of \"%s\" of session \"%s\", too",
-                     (long long)list[i]->name.buffer_id, list[i - 1]->header.buffer.s, list[i - 1]->header.session.s);
+                     (long long)list[i]->name.buffer_id, list[i - 1]->buffer.s, list[i - 1]->session.s);
     }
     free(list);
     return 0;
@@ -212,6 +211,8 @@ static int read_files(struct gb_recover *r, struct gb_error *err) {
         return -1;
     for (i = 0; i < r->count; i++)
         read_stray(r, &r->strays[i], &r->strays[i].why);
+    if (gb_recover_name(r, err) < 0)
+        return -1;
     if (r->count > 0)
         qsort(r->strays, r->count, sizeof(r->strays[0]), by_buffer);
     for (i = 0; i < r->count; i++)
@@ -235,9 +236,12 @@ static void print(const struct gb_stray *stray) {
     printf("%-11s ", words[stray->verdict]);
     if (stray->known) {
         gb_shape_text(&h->shape, shape);
-        printf("%s/%s generation %lld, %llu bytes, %s [%s], %s: ", h->session.s, h->buffer.s,
-               (long long)stray->name.generation, (unsigned long long)h->bytes, gb_dtype_name(h->dtype), shape,
-               stray->blocks != NULL ? "checksum right" : "checksum wrong");
+        printf("%s/%s generation %lld, %llu bytes, %s [%s], %s: ", stray->session.s, stray->buffer.s,
+               (long long)gb_disk_name_generation(&stray->name), (unsigned long long)h->bytes, gb_dtype_name(h->dtype),
+               shape, stray->blocks != NULL ? "checksum right" : "checksum wrong");
+    }
+    if (stray->known && gb_stray_linked(stray)) {
+        printf("restored from %s/%s of a checkpoint: ", h->session.s, h->buffer.s);
     }
     printf("%s%s%s\n", file, stray->why.code != GB_OK ? ": " : "", stray->why.detail);
 }

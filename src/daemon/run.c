@@ -132,10 +132,10 @@ static void check_disk(struct gb_daemon *daemon) {
     daemon->disk_state = state;
     damaged = gb_disk_damaged(daemon->disk);
     if (damaged > daemon->disk_damaged)
-        gb_log(
-            &daemon->log, GB_LOG_ERROR, "storage",
-            "stored bytes did not have their checksum %llu times, %llu in all; requests for them get content_damaged",
-            (unsigned long long)(damaged - daemon->disk_damaged), (unsigned long long)damaged);
+        gb_log(&daemon->log, GB_LOG_ERROR, "storage",
+               "%llu files were found damaged or missing, %llu in all; the feed names each (buffer.damaged), and the "
+               "buffers say so (\"gpubuf ls\")",
+               (unsigned long long)(damaged - daemon->disk_damaged), (unsigned long long)damaged);
     daemon->disk_damaged = damaged;
 }
 
@@ -183,12 +183,27 @@ static void stop_in_order(struct gb_daemon *daemon) {
     }
 }
 
+/* The feed names the buffers. */
+static void tell_found(const struct gb_daemon *daemon) {
+    struct gb_core_found found;
+
+    gb_core_found(daemon->core, &found);
+    if (found.lost + found.rolled_back + found.orphans == 0)
+        return;
+    gb_log(&daemon->log, found.missing > 0 ? GB_LOG_WARNING : GB_LOG_INFO, "start",
+           "%llu buffers are lost, of which %llu are durable and lack their files; %llu have the bytes of an earlier "
+           "generation; %llu files of no buffer were moved to orphans/",
+           (unsigned long long)found.lost, (unsigned long long)found.missing, (unsigned long long)found.rolled_back,
+           (unsigned long long)found.orphans);
+}
+
 enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
     uint64_t watchdog_ms = gb_systemd_watchdog_ms();
     int tick_ms = watchdog_ms != 0 && watchdog_ms / 3 < TICK_MS ? (int)(watchdog_ms / 3) + 1 : TICK_MS;
     enum gb_exit status = GB_EXIT_OK;
 
     gb_log(&daemon->log, GB_LOG_INFO, "ready", "version %s, state in %s", PACKAGE_VERSION, daemon->state_dir);
+    tell_found(daemon);
     gb_systemd_notify("READY=1");
     for (;;) {
         int signal_number = next_signal(daemon, patience_ms(daemon, tick_ms));

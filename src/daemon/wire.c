@@ -57,7 +57,9 @@ static int open_data_dir(struct gb_daemon *daemon, struct gb_error *err) {
     if (daemon->data_dir == NULL)
         return out_of_memory(err);
     if (mkdir(daemon->data_dir, 0700) != 0 && errno != EEXIST)
-        return gb_error_errno(err, GB_ERR_INVALID_ARGUMENT, "mkdir of --data-dir", errno);
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the folder --data-dir %.512s cannot be made: %s; the folders above it must be there",
+                            daemon->data_dir, strerror(errno));
     return 0;
 }
 
@@ -360,6 +362,15 @@ int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err) {
     return written || daemon->listen_unwritten ? 0 : -1;
 }
 
+/* Beyond the one mark, and down to the other. */
+static int check_marks(const struct gb_options *o, struct gb_error *err) {
+    if (o->evict_high == 0 || o->evict_low <= o->evict_high)
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_INVALID_ARGUMENT, "--evict-low %llu is above --evict-high %llu: give --evict-low at most %llu",
+        (unsigned long long)o->evict_low, (unsigned long long)o->evict_high, (unsigned long long)o->evict_high);
+}
+
 static int check_slots(const struct gb_options *o, struct gb_error *err) {
     if (o->slot_bytes > o->slots_bytes)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
@@ -380,7 +391,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     struct gb_token_count tokens;
     enum gb_exit status;
 
-    if (check_slots(o, err) != 0)
+    if (check_slots(o, err) != 0 || check_marks(o, err) != 0)
         return GB_EXIT_CONFIG;
     if (gb_daemon_read_ids(&o->map_uids, "--map-uids", &daemon->map_peers.uids, err) != 0 ||
         gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0 ||

@@ -150,6 +150,15 @@ int gb_disk_checkpoint_index(struct gb_disk *disk, const struct gb_name *name, c
     return r;
 }
 
+uint64_t gb_disk_checkpoint_shared(struct gb_disk *disk, const struct gb_name *name, size_t index) {
+    char file[GB_MANIFEST_FILE_SIZE];
+    char path[PATH_MAX];
+
+    gb_manifest_file(index, file);
+    gb_disk_checkpoint_path(disk, name, false, file, path);
+    return gb_disk_shared_path(path);
+}
+
 /* --- links -------------------------------------------------------------------------------------------------------- */
 
 static int check_size(struct gb_disk *disk, const char *path, uint64_t bytes, struct gb_error *err) {

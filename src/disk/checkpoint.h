@@ -51,6 +51,8 @@ int gb_disk_checkpoint_index(struct gb_disk *disk, const struct gb_name *name, c
  * STORAGE_UNAVAILABLE. */
 int gb_disk_checkpoint_open(struct gb_disk *disk, const struct gb_name *name, const char *file,
                             struct gb_disk_reader **ret, uint64_t *ret_size, struct gb_error *err);
+/* As gb_disk_shared. */
+uint64_t gb_disk_checkpoint_shared(struct gb_disk *disk, const struct gb_name *name, size_t index);
 /* Links a file of so many bytes of the tensor into the folders of stored bytes, and syncs its entry. CONTENT_LOST,
  * CONTENT_DAMAGED. */
 int gb_disk_checkpoint_link_out(struct gb_disk *disk, const struct gb_name *name, size_t index, uint64_t bytes,

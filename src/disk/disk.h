@@ -93,6 +93,8 @@ struct gb_disk_name {
 /* A generation with this bit: the file is a link to one that was written under another name, which its header has. A
  * checkpoint was restored so. */
 #define GB_DISK_LINKED (INT64_C(1) << 62)
+/* The generation without the bit. */
+int64_t gb_disk_name_generation(const struct gb_disk_name *name);
 /* "2a/298.7.0badcafe.safetensors". */
 void gb_disk_name_text(const struct gb_disk_name *name, char ret[GB_DISK_NAME_SIZE]);
 
@@ -138,7 +140,12 @@ int gb_disk_read_open(struct gb_disk *disk, const struct gb_disk_name *name, uin
 /* Reads n bytes at offset. Past the kernel's cache if ptr, n (but for the end of the file) and offset are aligned. The
  * caller checks checksums. STORAGE_FAILED; CONTENT_DAMAGED if the file ends early. */
 int gb_disk_read(struct gb_disk_reader *reader, void *ptr, size_t n, uint64_t offset, struct gb_error *err);
+/* Another reader of the same open file, for another thread; also if its name is another file's by now. SATURATED. */
+int gb_disk_read_share(const struct gb_disk_reader *reader, struct gb_disk_reader **ret, struct gb_error *err);
 void gb_disk_read_close(struct gb_disk_reader *reader); /* NULL is accepted */
+
+/* Tells files that are one: the number that the file system has for the file, if it has several names; else 0. */
+uint64_t gb_disk_shared(struct gb_disk *disk, const struct gb_disk_name *name);
 
 /* Counts a file whose bytes have not their checksums. */
 void gb_disk_note_damage(struct gb_disk *disk);
@@ -165,6 +172,12 @@ void gb_disk_times(struct gb_disk *disk, struct gb_disk_times *ret);
 /* A scrub has ended. A failure is counted. */
 void gb_disk_note_scrub(struct gb_disk *disk);
 
+/* As gb_disk_scan, of orphans/. */
+int gb_disk_scan_orphans(struct gb_disk *disk,
+                         int (*visit)(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err),
+                         void *arg, struct gb_error *err);
+/* Moves a file from orphans/ to where a row can name it, and syncs that folder. STORAGE_FAILED, STORAGE_FULL. */
+int gb_disk_take_back(struct gb_disk *disk, const struct gb_disk_name *name, struct gb_error *err);
 /* Removes what has been in orphans/ for longer. */
 void gb_disk_sweep_orphans(struct gb_disk *disk, uint64_t ttl_s);
 

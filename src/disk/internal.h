@@ -53,7 +53,9 @@ void gb_disk_explain(enum gb_disk_op op, int errnum, struct gb_error *err);
 int gb_disk_fail(struct gb_disk *disk, enum gb_disk_op op, int errnum, uint64_t requested, struct gb_error *err);
 /* Counts a call that has failed and changes no state. */
 void gb_disk_count_failure(struct gb_disk *disk);
-/* Counts a file that is not what it should be. Returns -1 with CONTENT_DAMAGED. */
+/* A file is not what it should be. Returns -1 with CONTENT_DAMAGED. */
+int gb_disk_say_damage(const char *why, struct gb_error *err);
+/* Counts it as well. Damage of buffers' files is counted above, once for each file. */
 int gb_disk_count_damage(struct gb_disk *disk, const char *why, struct gb_error *err);
 /* The folder is not there: sets the state. Returns -1 with *why in err. */
 int gb_disk_set_unavailable(struct gb_disk *disk, const struct gb_error *why, struct gb_error *err);
@@ -76,6 +78,9 @@ uint64_t gb_disk_free(struct gb_disk *disk);
 /* A reader of all bytes of any file below the folder. CONTENT_LOST, CONTENT_DAMAGED, STORAGE_UNAVAILABLE. */
 int gb_disk_read_open_path(struct gb_disk *disk, const char *path, struct gb_disk_reader **ret, uint64_t *ret_bytes,
                            struct gb_error *err);
+
+/* As gb_disk_shared, of any file. */
+uint64_t gb_disk_shared_path(const char *path);
 
 /* --- the folder --------------------------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "base/parse.h"
 
 #define CRC_DIGITS 8
@@ -100,9 +101,12 @@ static void write_entry(struct gb_json_writer *out, const struct gb_manifest_ent
 }
 
 void gb_manifest_write(const struct gb_manifest *manifest, struct gb_json_writer *out) {
+    size_t from = out->used;
+    char crc[CRC_DIGITS + 1];
     size_t i;
 
     gb_json_open(out, NULL, '{');
+    put_hex(out, "crc32c", 0);
     gb_json_put_u64(out, "version", GB_MANIFEST_VERSION);
     gb_json_put_string(out, "name", manifest->name.s);
     gb_json_put_string(out, "session", manifest->session.s);
@@ -114,6 +118,10 @@ void gb_manifest_write(const struct gb_manifest *manifest, struct gb_json_writer
     gb_json_close(out, ']');
     gb_json_close(out, '}');
     gb_json_end(out);
+    if (out->failed)
+        return;
+    snprintf(crc, sizeof(crc), "%08" PRIx32, gb_crc32c(0, out->s + from, out->used - from - 1)); /* not the newline */
+    memcpy(out->s + from + strlen(GB_MANIFEST_OPENING), crc, CRC_DIGITS);
 }
 
 void gb_manifest_write_index(const struct gb_manifest *manifest, struct gb_json_writer *out) {

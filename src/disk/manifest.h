@@ -1,11 +1,15 @@
 /* The manifest of a checkpoint: JSON that says which file has which buffer, and all that makes the buffers again.
  *
- *   {"version": 1, "name", "session", "as_of", "bytes", "entries": [
+ *   {"crc32c", "version": 1, "name", "session", "as_of", "bytes", "entries": [
  *     {"buffer", "file": "00001.safetensors", "id", "generation", "run", "dtype", "shape", "bytes", "crc32c", "size",
  *      "file_crc32c", "kind", "durability", "mirrored", "sealed", "labels", "blocks"}]}
  *
  * Checksums and run are 8 hexadecimal digits. blocks: those of all blocks, one behind the other; only if there are
- * several. The entries are in the order of their files, from 00001 on. Members of later versions are skipped. Pure. */
+ * several. The entries are in the order of their files, from 00001 on. Members of later versions are skipped.
+ *
+ * crc32c, the first member, is of the text without the whitespace between its tokens, and with these eight digits as
+ * zeros: the text may be laid out anew, as by programs that keep it in a JSON file of their own. A text without it, as
+ * one made by hand, is taken as it is. Pure. */
 #ifndef GB_DISK_MANIFEST_H
 #define GB_DISK_MANIFEST_H
 
@@ -13,6 +17,8 @@
 #include "model/model.h"
 
 #define GB_MANIFEST_VERSION 1
+/* What stands before the digits of the checksum. */
+#define GB_MANIFEST_OPENING "{\"crc32c\":\""
 
 struct gb_manifest_entry {
     struct gb_name buffer;

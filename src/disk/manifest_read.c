@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "base/map.h"
 #include "base/parse.h"
 #include "base/timestamp.h"
@@ -404,6 +405,40 @@ static int read_all(struct reader *r, struct gb_manifest *ret, struct gb_error *
     return check_entries(r, ret);
 }
 
+/* The text without the whitespace between its tokens. Returns its length. */
+static size_t pack(const char *text, size_t n, char *ret) {
+    bool quoted = false;
+    size_t used = 0;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        char c = text[i];
+
+        if (!quoted && (c == ' ' || c == '\t' || c == '\r' || c == '\n'))
+            continue;
+        ret[used++] = c;
+        if (c == '"')
+            quoted = !quoted;
+        else if (c == '\\' && quoted && i + 1 < n)
+            ret[used++] = text[++i];
+    }
+    return used;
+}
+
+static int check_sum(struct reader *r, const char *text, size_t n) {
+    static const char opening[] = GB_MANIFEST_OPENING;
+    char *digits = r->room + sizeof(opening) - 1;
+    size_t used = pack(text, n, r->room);
+    uint32_t said;
+
+    if (used < sizeof(opening) - 1 + CRC_DIGITS || memcmp(r->room, opening, sizeof(opening) - 1) != 0)
+        return 0;
+    if (read_hex(digits, &said) < 0)
+        return wrong(r, "crc32c", "must be 8 hexadecimal digits");
+    memset(digits, '0', CRC_DIGITS);
+    return gb_crc32c(0, r->room, used) == said ? 0 : wrong(r, "crc32c", "is not that of the text: it is damaged");
+}
+
 int gb_manifest_parse(const char *text, size_t n, struct gb_manifest *ret, struct gb_error *err) {
     struct gb_manifest manifest = {.count = 0};
     struct gb_error why = GB_ERROR_INIT;
@@ -413,7 +448,7 @@ int gb_manifest_parse(const char *text, size_t n, struct gb_manifest *ret, struc
     if (!r.room)
         return gb_error_set(err, GB_ERR_SATURATED, "no memory for the manifest; try again later");
     r.t = (struct gb_json_text){.at = text, .end = text + n, .out = r.room, .err = &why};
-    failed = read_all(&r, &manifest, &why);
+    failed = check_sum(&r, text, n) < 0 ? -1 : read_all(&r, &manifest, &why);
     free(r.room);
     if (failed < 0) {
         gb_manifest_done(&manifest);

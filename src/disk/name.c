@@ -9,6 +9,10 @@
 #define SUFFIX ".safetensors"
 #define RUN_DIGITS 8
 
+int64_t gb_disk_name_generation(const struct gb_disk_name *name) {
+    return name->generation & ~GB_DISK_LINKED;
+}
+
 void gb_disk_name_text(const struct gb_disk_name *name, char ret[GB_DISK_NAME_SIZE]) {
     snprintf(ret, GB_DISK_NAME_SIZE, "%02x/%" PRId64 ".%" PRId64 ".%08" PRIx32 SUFFIX,
              (unsigned)((uint64_t)name->buffer_id & 0xff), name->buffer_id, name->generation, name->run);

@@ -66,30 +66,6 @@ int gb_disk_examine(struct gb_disk *disk, enum gb_disk_place place, const struct
     return gb_disk_read_open_at(disk, below, name, bytes, ret_header, ret, err);
 }
 
-int gb_disk_take_back(struct gb_disk *disk, const struct gb_disk_name *name, struct gb_error *err) {
-    enum gb_disk_op op = GB_DISK_OP_mkdir;
-    char below[GB_DISK_FILE_SIZE];
-    char folder_below[4];
-    char folder[PATH_MAX];
-    char from[PATH_MAX];
-    char to[PATH_MAX];
-
-    gb_disk_name_folder(name, folder_below);
-    gb_disk_path(disk, folder_below, folder);
-    gb_disk_file_text(GB_DISK_IN_ORPHANS, name, below);
-    gb_disk_path(disk, below, from);
-    gb_disk_file_text(GB_DISK_IN_DATA, name, below);
-    gb_disk_path(disk, below, to);
-    if ((mkdir(folder, 0700) == 0 || errno == EEXIST) && gb_disk_sync_folder(disk, disk->dir, &op) == 0) {
-        op = GB_DISK_OP_rename;
-        if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0 &&
-            gb_disk_sync_folder(disk, folder, &op) == 0)
-            return 0;
-    }
-    gb_disk_explain(op, errno, err);
-    return -1;
-}
-
 int gb_disk_take_over(struct gb_disk *disk, struct gb_error *err) {
     enum gb_disk_op op;
 

@@ -1,9 +1,9 @@
-/* The folder of stored bytes as it is, for commands that look at it while no daemon runs. Only the two functions at the
- * end change anything. */
+/* The folder of stored bytes as it is, for commands that look at it while no daemon runs. Only the function at the
+ * end changes anything. */
 #ifndef GB_DISK_OFFLINE_H
 #define GB_DISK_OFFLINE_H
 
-#include "disk/disk.h"
+#include "disk/checkpoint.h"
 #include "disk/header.h"
 
 /* Opens the folder, without making it or its marker. uuid: of the database. STORAGE_UNAVAILABLE if there is no folder,
@@ -29,8 +29,27 @@ int gb_disk_visit(struct gb_disk *disk, enum gb_disk_place place,
 int gb_disk_examine(struct gb_disk *disk, enum gb_disk_place place, const struct gb_disk_name *name, uint64_t bytes,
                     struct gb_disk_header *ret_header, struct gb_disk_reader **ret, struct gb_error *err);
 
-/* Moves a file from orphans/ to where a row can name it, and syncs that folder. STORAGE_FAILED, STORAGE_FULL. */
-int gb_disk_take_back(struct gb_disk *disk, const struct gb_disk_name *name, struct gb_error *err);
+/* --- checkpoints -------------------------------------------------------------------------------------------------- */
+
+enum gb_disk_checkpoint_kind {
+    GB_DISK_CHECKPOINT_WHOLE,     /* it has a manifest */
+    GB_DISK_CHECKPOINT_PARTIAL,   /* it has none: clients bring its files */
+    GB_DISK_CHECKPOINT_UNFINISHED /* it was being made or removed: the next start removes it */
+};
+
+/* Visits all folders, in no order. folder: "checkpoints/c1", "checkpoints/.c1". */
+int gb_disk_visit_checkpoints(struct gb_disk *disk,
+                              int (*visit)(void *arg, const struct gb_name *name, enum gb_disk_checkpoint_kind kind,
+                                           const char *folder, struct gb_error *err),
+                              void *arg, struct gb_error *err);
+
+/* Opens the file of an entry, whose size and header must be those that the entry says. gb_disk_read then reads from the
+ * first byte of the file on. CONTENT_LOST, CONTENT_DAMAGED. */
+int gb_disk_checkpoint_examine(struct gb_disk *disk, const struct gb_name *name, size_t index,
+                               const struct gb_manifest_entry *entry, struct gb_disk_reader **ret,
+                               struct gb_error *err);
+
+/* --- what changes something --------------------------------------------------------------------------------------- */
 
 /* Writes the marker: the folder belongs to the database from now on, and to no other. */
 int gb_disk_take_over(struct gb_disk *disk, struct gb_error *err);

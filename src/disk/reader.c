@@ -58,7 +58,7 @@ static int get(struct gb_disk_reader *r, unsigned char *ptr, size_t n, size_t ro
         if (done < 0)
             return read_failed(r->disk, GB_DISK_OP_read, errno, err);
         if (done == 0)
-            return gb_disk_count_damage(r->disk, "it ends early", err);
+            return gb_disk_say_damage("it ends early", err);
         got += (size_t)done;
     }
     return 0;
@@ -102,7 +102,7 @@ void gb_disk_read_close(struct gb_disk_reader *r) {
 
 static int fail_to_open(struct gb_disk *disk, int errnum, struct gb_error *err) {
     if (errnum == ELOOP || errnum == ENXIO)
-        return gb_disk_count_damage(disk, "it is no plain file", err);
+        return gb_disk_say_damage("it is no plain file", err);
     if (!disk->offline && !gb_disk_is_shortage(errnum) && gb_disk_check_marker(disk, err) < 0)
         return -1;
     if (errnum == ENOENT || errnum == ENOTDIR)
@@ -116,9 +116,9 @@ static int check_file(struct gb_disk_reader *r, struct gb_error *err) {
     if (fstat(r->fd, &st) < 0)
         return read_failed(r->disk, GB_DISK_OP_open, errno, err);
     if (!S_ISREG(st.st_mode))
-        return gb_disk_count_damage(r->disk, "it is no plain file", err);
+        return gb_disk_say_damage("it is no plain file", err);
     if ((uint64_t)st.st_size != GB_DISK_DATA_AT + r->bytes)
-        return gb_disk_count_damage(r->disk, "it has another size", err);
+        return gb_disk_say_damage("it has another size", err);
     return 0;
 }
 
@@ -129,19 +129,15 @@ static bool is_named(const struct gb_disk_header *header, const struct gb_disk_n
 
 static int check_header(struct gb_disk_reader *r, const struct gb_disk_name *name, struct gb_disk_header *ret,
                         struct gb_error *err) {
-    struct gb_error why = GB_ERROR_INIT;
     struct gb_disk_header header;
 
     set_direct(r, true);
     if (get(r, r->page, GB_DISK_DATA_AT, GB_DISK_DATA_AT, 0, err) < 0)
         return -1;
-    if (gb_disk_header_parse(r->page, &header, &why) < 0) {
-        if (why.code == GB_ERR_CONTENT_DAMAGED)
-            gb_disk_count_damage(r->disk, "", NULL);
-        return gb_error_move(err, &why);
-    }
+    if (gb_disk_header_parse(r->page, &header, err) < 0)
+        return -1;
     if (header.bytes != r->bytes || !(name->generation & GB_DISK_LINKED || is_named(&header, name)))
-        return gb_disk_count_damage(r->disk, "it holds other bytes than its name says", err);
+        return gb_disk_say_damage("it holds other bytes than its name says", err);
     if (ret)
         *ret = header;
     return 0;
@@ -166,6 +162,23 @@ static struct gb_disk_reader *reader_new(struct gb_disk *disk, uint64_t at, uint
     gb_disk_read_close(r);
     gb_error_set(err, GB_ERR_SATURATED, "no memory to read a file of stored bytes; try again later");
     return NULL;
+}
+
+int gb_disk_read_share(const struct gb_disk_reader *of, struct gb_disk_reader **ret, struct gb_error *err) {
+    struct gb_disk_reader *r = reader_new(of->disk, of->at, of->bytes, err);
+
+    if (!r)
+        return -1;
+    r->direct = of->direct;
+    r->refused = of->refused;
+    r->fd = fcntl(of->fd, F_DUPFD_CLOEXEC, 0);
+    if (r->fd < 0) {
+        read_failed(of->disk, GB_DISK_OP_open, errno, err);
+        gb_disk_read_close(r);
+        return -1;
+    }
+    *ret = r;
+    return 0;
 }
 
 int gb_disk_read_open_path(struct gb_disk *disk, const char *path, struct gb_disk_reader **ret, uint64_t *ret_bytes,

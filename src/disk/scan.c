@@ -45,6 +45,50 @@ void gb_disk_set_aside(struct gb_disk *disk, const struct gb_disk_name *name, bo
         gb_disk_count_failure(disk);
 }
 
+int gb_disk_take_back(struct gb_disk *disk, const struct gb_disk_name *name, struct gb_error *err) {
+    enum gb_disk_op op = GB_DISK_OP_mkdir;
+    char text[GB_DISK_NAME_SIZE];
+    char folder_below[4];
+    char orphans[PATH_MAX];
+    char folder[PATH_MAX];
+    char from[PATH_MAX + GB_DISK_NAME_SIZE];
+    char to[PATH_MAX];
+
+    gb_disk_name_folder(name, folder_below);
+    gb_disk_path(disk, folder_below, folder);
+    gb_disk_name_text(name, text);
+    gb_disk_path(disk, text, to);
+    gb_disk_path(disk, GB_DISK_ORPHANS, orphans);
+    snprintf(from, sizeof(from), "%s/%s", orphans, gb_disk_name_base(text));
+    if ((mkdir(folder, 0700) == 0 || errno == EEXIST) && gb_disk_sync_folder(disk, disk->dir, &op) == 0) {
+        op = GB_DISK_OP_rename;
+        if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0 &&
+            gb_disk_sync_folder(disk, folder, &op) == 0)
+            return 0;
+    }
+    gb_disk_explain(op, errno, err);
+    return -1;
+}
+
+/* --- files of several names -------------------------------------------------------------------------------------- */
+
+uint64_t gb_disk_shared_path(const char *path) {
+    struct stat st;
+
+    if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink < 2)
+        return 0;
+    return (uint64_t)st.st_ino & INT64_MAX;
+}
+
+uint64_t gb_disk_shared(struct gb_disk *disk, const struct gb_disk_name *name) {
+    char text[GB_DISK_NAME_SIZE];
+    char path[PATH_MAX];
+
+    gb_disk_name_text(name, text);
+    gb_disk_path(disk, text, path);
+    return gb_disk_shared_path(path);
+}
+
 /* --- visiting ----------------------------------------------------------------------------------------------------- */
 
 /* Opens a folder below the disk's. Returns NULL with errno. */
@@ -68,13 +112,13 @@ static DIR *open_folder(struct gb_disk *disk, const char *below) {
 }
 
 /* What may be there was not seen, so that nothing may be called lost: the disk is as good as absent. */
-static int not_seen(struct gb_disk *disk, const char *call, int errnum, struct gb_error *err) {
+static int not_seen(struct gb_disk *disk, const char *folder, const char *call, int errnum, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
 
     gb_disk_count_failure(disk);
     gb_error_native(&why, "errno", errnum, strerrorname_np(errnum), call);
-    gb_error_set(&why, GB_ERR_STORAGE_UNAVAILABLE, "the folder of stored bytes cannot be read: %s: %s", call,
-                 strerrordesc_np(errnum) ? strerrordesc_np(errnum) : "unknown error");
+    gb_error_set(&why, GB_ERR_STORAGE_UNAVAILABLE, "\"%s\" in the folder of stored bytes cannot be read: %s: %s",
+                 folder, call, strerrordesc_np(errnum) ? strerrordesc_np(errnum) : "unknown error");
     return gb_disk_set_unavailable(disk, &why, err);
 }
 
@@ -94,7 +138,7 @@ static int visit_entry(struct gb_disk *disk, DIR *dir, const char *folder, const
     if (strcmp(own, folder) != 0 && strlen(folder) == 2)
         return 0;
     if (fstatat(dirfd(dir), base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 0 : not_seen(disk, "fstatat", errno, err);
+        return errno == ENOENT ? 0 : not_seen(disk, folder, "fstatat", errno, err);
     bytes = S_ISREG(st.st_mode) && st.st_size > GB_DISK_DATA_AT ? (uint64_t)st.st_size - GB_DISK_DATA_AT : 0;
     return visit(arg, &name, bytes, err);
 }
@@ -105,13 +149,13 @@ int gb_disk_visit_folder(struct gb_disk *disk, const char *folder, visit_fn visi
     int r = 0;
 
     if (!dir)
-        return errno == ENOENT ? 0 : not_seen(disk, "openat", errno, err);
+        return errno == ENOENT ? 0 : not_seen(disk, folder, "openat", errno, err);
     while (r == 0) {
         errno = 0;
         entry = readdir(dir);
         if (!entry) {
             if (errno != 0)
-                r = not_seen(disk, "readdir", errno, err);
+                r = not_seen(disk, folder, "readdir", errno, err);
             break;
         }
         r = visit_entry(disk, dir, folder, entry->d_name, visit, arg, err);
@@ -124,6 +168,10 @@ int gb_disk_scan(struct gb_disk *disk, visit_fn visit, void *arg, struct gb_erro
     if (gb_disk_check_there(disk, err) < 0 || gb_disk_check_marker(disk, err) < 0)
         return -1;
     return gb_disk_visit_data(disk, visit, arg, err);
+}
+
+int gb_disk_scan_orphans(struct gb_disk *disk, visit_fn visit, void *arg, struct gb_error *err) {
+    return gb_disk_visit_folder(disk, GB_DISK_ORPHANS, visit, arg, err);
 }
 
 int gb_disk_visit_data(struct gb_disk *disk, visit_fn visit, void *arg, struct gb_error *err) {

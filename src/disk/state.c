@@ -80,11 +80,13 @@ void gb_disk_count_failure(struct gb_disk *disk) {
     pthread_mutex_unlock(&disk->lock);
 }
 
-int gb_disk_count_damage(struct gb_disk *disk, const char *why, struct gb_error *err) {
-    pthread_mutex_lock(&disk->lock);
-    disk->stat.damaged++;
-    pthread_mutex_unlock(&disk->lock);
+int gb_disk_say_damage(const char *why, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_CONTENT_DAMAGED, "the file of the bytes is damaged: %s", why);
+}
+
+int gb_disk_count_damage(struct gb_disk *disk, const char *why, struct gb_error *err) {
+    gb_disk_note_damage(disk);
+    return gb_disk_say_damage(why, err);
 }
 
 int gb_disk_set_unavailable(struct gb_disk *disk, const struct gb_error *why, struct gb_error *err) {

@@ -84,6 +84,7 @@ struct gb_buffer_rec {
     struct gb_name stream;              /* of the last content write */
     struct gb_text *labels;             /* a reference */
     struct gb_side_rec sides[GB_SIDES]; /* of a mirrored buffer; not persisted */
+    bool damaged;                       /* its bytes on disk were found damaged or missing; not persisted */
     bool in_host;                       /* STORED, and in host memory; not persisted */
 };
 

@@ -66,7 +66,7 @@ export class Look {
       return;
     }
     const b = this.buffer;
-    setText(byId('look-about'), `${b.dtype} ${axes(b.shape)} · ${bytes(b.bytes)} · ${b.kind}${b.mirrored ? ` · head ${b.head}` : ''} · generation ${b.generation} · ${b.state} · in ${places(b)} · durability ${b.durability}${b.spill === 'disk' ? ' · spill disk' : ''}${b.resident ? ' · resident' : ''} · changed ${b.updated_at}`);
+    setText(byId('look-about'), `${b.dtype} ${axes(b.shape)} · ${bytes(b.bytes)} · ${b.kind}${b.mirrored ? ` · head ${b.head}` : ''} · generation ${b.generation} · ${b.state} · in ${places(b)} · durability ${b.durability}${b.spill === 'never' ? '' : ` · spill ${b.spill}`}${b.resident ? ' · resident' : ''} · changed ${b.updated_at}`);
     if (b.state === 'lost') {
       this.say('Its bytes are lost. Upload them again, or delete the buffer.', true);
       return;

@@ -47,12 +47,28 @@ export function shape(axes) {
   return axes.map(count).join(' × ') || 'scalar';
 }
 
-// Where a buffer's bytes are: in memory, on the daemon's disk, or both.
+// Where a buffer's bytes are: in memory of the device or of the host, on the daemon's disk, or both.
 export function places(buffer) {
-  if (buffer.state === 'lost') return '–';
-  if (buffer.state === 'stored') return 'disk';
-  if (buffer.stored_generation === null) return 'memory';
-  return buffer.stored_generation === buffer.generation ? 'memory, disk' : `memory; disk has generation ${buffer.stored_generation}`;
+  const at = buffer.tier ?? '–';
+  if (buffer.tier === null || at === 'disk' || buffer.stored_generation === null) return at;
+  return buffer.stored_generation === buffer.generation ? `${at}, disk` : `${at}; disk has generation ${buffer.stored_generation}`;
+}
+
+// The bytes of each session's buffers by where they are, and of them those that have left their memory. null: not all buffers are listed.
+export function placesOfSessions({buffers, note}) {
+  if (note.buffers) return null;
+  const sums = new Map();
+  for (const b of buffers) {
+    const sum = sums.get(b.session) || {device: 0, host: 0, disk: 0, left: 0};
+    if (b.tier) sum[b.tier] += b.bytes;
+    if (b.state === 'stored') sum.left += b.bytes;
+    sums.set(b.session, sum);
+  }
+  return sums;
+}
+
+export function sums(places) {
+  return places ? ['device', 'host', 'disk'].filter((at) => places[at] > 0).map((at) => `${at} ${bytes(places[at])}`).join(', ') : '';
 }
 
 // A number of a tensor: enough digits to distinguish it from its neighbours.

@@ -1,5 +1,5 @@
 // The present numbers, and the tables of pools, sessions and buffers.
-import {byId, bytes, count, el, places, rate, setText, shape} from './text.js';
+import {byId, bytes, count, el, places, placesOfSessions, rate, setText, shape, sums} from './text.js';
 import {speed} from './rates.js';
 import {Table} from './table.js';
 
@@ -79,16 +79,23 @@ function poolTable(watch) {
   });
 }
 
+// Of its quota, or without one of all its bytes if some have left memory; the light part is those.
+function sessionBar(cell, s) {
+  const left = s.places?.left || 0;
+  bar(cell, {used: s.used_bytes, reserved: left && s.used_bytes + left, peak: 0, total: s.quota.bytes ?? (left && s.used_bytes + left)});
+}
+
 function sessionTable() {
   return new Table(byId('sessions'), {
     caption: 'Sessions', sort: 'used_bytes', id: (s) => s.name,
     columns: [
       named('name', 'Session'),
       {key: 'share', label: 'Of its quota', value: (s) => s.used_bytes / (s.quota.bytes || Infinity), class: 'share', text: () => '',
-        fill: (cell, s) => bar(cell, {used: s.used_bytes, reserved: 0, peak: 0, total: s.quota.bytes ?? 0})},
+        fill: sessionBar},
       sized('used_bytes', 'Size'),
       {key: 'quota', label: 'Quota', number: true, value: (s) => s.quota.bytes ?? Infinity, text: (s) => (s.quota.bytes === null ? 'none' : bytes(s.quota.bytes))},
       sized('buffers', 'Buffers', count), sized('used_pinned_bytes', 'Pinned'),
+      {key: 'places', label: 'Bytes in', value: (s) => s.places?.left || 0, text: (s) => sums(s.places)},
       {key: 'changed', label: 'Changed', value: (s) => s.updated_at, text: (s) => since(s.updated_at)},
     ],
   });
@@ -133,7 +140,8 @@ export class Tables {
 
   show() {
     const {lists} = this.watch;
-    this.sessions.set(lists.sessions, lists.note.sessions);
+    const where = placesOfSessions(lists);
+    this.sessions.set(lists.sessions.map((s) => ({...s, places: where?.get(s.name)})), lists.note.sessions);
     this.buffers.set(lists.buffers, lists.note.buffers);
   }
 

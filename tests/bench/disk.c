@@ -28,6 +28,7 @@ static struct {
     unsigned requests;
     double seconds;
     bool fresh;
+    bool unsynced;
 } options = {.bytes = 64 << 20, .connections = 1, .requests = 1, .seconds = 1.0};
 
 static void print_result(uint64_t requests, uint64_t bytes, double seconds) {
@@ -158,7 +159,8 @@ static void *write_files(void *arg) {
                          options.bytes - at < DIRECT_PIECE_BYTES ? (size_t)(options.bytes - at) : DIRECT_PIECE_BYTES,
                          at);
         direct_wait(&file);
-        direct_sync(&file, options.bytes);
+        if (!options.unsynced)
+            direct_sync(&file, options.bytes);
         direct_close(&file);
         direct_remove(stream->folder, name);
     }
@@ -297,16 +299,15 @@ static const struct {
 
 static void usage(void) {
     bench_die("usage: gb-bench-disk probe --dir DIR\n"
-              "       gb-bench-disk write --dir DIR [--bytes SIZE] [--connections N] [--requests N]\n"
+              "       gb-bench-disk write --dir DIR [--bytes SIZE] [--connections N] [--requests N] [--unsynced]\n"
               "       gb-bench-disk read [--fresh] FILE...\n"
               "       gb-bench-disk commit --dir DIR [--bytes SIZE] [--connections N] [--seconds S]");
 }
 
 static char **parse(int argc, char **argv) {
     static const struct option table[] = {
-        {"dir", 1, NULL, 'd'},      {"bytes", 1, NULL, 'b'},   {"connections", 1, NULL, 'c'},
-        {"requests", 1, NULL, 'n'}, {"seconds", 1, NULL, 's'}, {"fresh", 0, NULL, 'f'},
-        {NULL, 0, NULL, 0}};
+        {"dir", 1, NULL, 'd'},     {"bytes", 1, NULL, 'b'}, {"connections", 1, NULL, 'c'}, {"requests", 1, NULL, 'n'},
+        {"seconds", 1, NULL, 's'}, {"fresh", 0, NULL, 'f'}, {"unsynced", 0, NULL, 'u'},    {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
@@ -322,6 +323,8 @@ static char **parse(int argc, char **argv) {
             options.seconds = atof(optarg);
         else if (c == 'f')
             options.fresh = true;
+        else if (c == 'u')
+            options.unsynced = true;
         else
             usage();
     }

@@ -58,6 +58,8 @@ class Handler(BaseHTTPRequestHandler):
         daemon = self.server
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         parts = [urllib.parse.unquote(p) for p in self.path.strip("/").split("/")]
+        if parts == ["v1", "storage"]:
+            return self.problem(403, "forbidden", "the scope admin is needed")
         assert parts[:2] == ["v1", "checkpoints"], self.path
         name, rest = parts[2], parts[3:]
         with daemon.lock:

@@ -81,3 +81,22 @@ def test_over_the_unix_socket(start, tmp_path):
     cli("backup", "c1", tmp_path / "b").expect()
     cli("restore", tmp_path / "b", "--name", "c2", "--files-only").expect()
     cli("call", "POST", "/v1/checkpoints/c2/verify", "{}").expect()
+
+
+def test_a_session_that_is_not_there(start, tmp_path):
+    """Is said before any byte is moved, and how to go on."""
+    one, two = (Cli(start(state=str(tmp_path / name)).url("")) for name in ("one", "two"))
+    one("sessions", "add", "llm").expect()
+    one("put", "-", "llm/x", "--raw", "--durability", "sync", input=b"bytes").expect()
+    make(one, "c1", "llm")
+    place = str(tmp_path / "place")
+    one("backup", "c1", place).expect()
+    said = two("restore", place).expect(NOT_FOUND).err
+    assert '"llm"' in said and "gpubuf sessions add" in said and two.json("checkpoints") == []
+    two("restore", place, "--files-only").expect()
+    assert '"gpubuf checkpoints restore c1"' in two("restore", place).expect(FAILED).err
+    two("checkpoints", "restore", "c1", "--into", "default").expect()
+    assert two("get", "x", "-").expect().raw == b"bytes"
+    two("sessions", "add", "llm").expect()
+    two("restore", place, "--name", "again").expect()
+    assert two("get", "llm/x", "-").expect().raw == b"bytes"

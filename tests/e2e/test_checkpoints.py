@@ -1,12 +1,13 @@
 """Checkpoints of a session: one moment, on disk for good, and back."""
 import base64
+import contextlib
 import json
 import os
 import threading
 
 import pytest
 
-from durable import INLINE, NONE, SYNC, file_of, files, folder_of, path_of
+from durable import INLINE, NONE, SYNC, becomes_tidy, file_of, files, folder_of, path_of
 from feed import Feed
 from harness import PATIENCE_S, until
 from tensors import safetensors
@@ -368,3 +369,64 @@ def test_the_feed_tells(lives):
         d.ask("DELETE", at("c1")).expect(204)
         for kind in ("created", "restored", "deleted"):
             assert feed.find(f"checkpoint.{kind}")["detail"] == "c1"
+
+
+def opened(d, name):
+    """The daemon has a file of the checkpoint open."""
+    fds = f"/proc/{d.process.pid}/fd"
+    for fd in os.listdir(fds):
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(f"{fds}/{fd}").startswith(os.path.join(folder(d, name), "0")):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("work", ["verify", "restore"])
+def test_a_checkpoint_is_deleted_while_it_is_read(lives, work):
+    """The files are not there any more, which says nothing of damage; another checkpoint of that name has others."""
+    d = lives()
+    contents = fill(d)
+    make(d, "c1").expect(201)
+    d = lives("--disk-fault", {"verify": "read+=delay/100", "restore": "dirsync+=delay/500"}[work])
+    before, body = files(d.state), {"prefix": "back."} if work == "restore" else {}
+    operation = d.ask("POST", at("c1", "/" + work), body, {"Prefer": "respond-async"}).expect(202).headers["Location"]
+    until("files are read", lambda: opened(d, "c1") if work == "verify" else files(d.state) != before)
+    d.ask("DELETE", at("c1")).expect(204)
+    ended = d.ask("GET", operation, None, {"Prefer": "wait=30"}).expect(200).json()
+    assert (ended["status"], ended["problem"]["code"]) == (404, "checkpoint_not_found")
+    assert {b["name"] for b in d.get("/v1/sessions/default/buffers")["items"]} == set(contents)
+    becomes_tidy(d.state)
+
+
+def test_what_is_refused_leaves_no_checkpoint(lives):
+    d = lives()
+    for file, body in (("manifest.json", b"{}"), ("manifest.json", b"")):
+        d.ask("PUT", at("c1", "/files/" + file), body).problem(400, "invalid_argument")
+    leaves = d.raw().put(at("c1", "/files/00001.safetensors"), 1 << 20)
+    leaves.send(b"x" * 1000).reset()
+    until("nothing is left", lambda: d.get("/v1/checkpoints")["items"] == [] and os.listdir(folder(d, "")) == [])
+    d.ask("PUT", at("c1", "/files/00001.safetensors"), b"x").expect(201)
+    d.ask("PUT", at("c1", "/files/manifest.json"), b"{}").problem(400, "invalid_argument")
+    assert [c["state"] for c in d.get("/v1/checkpoints")["items"]] == ["incomplete"], "what came stays"
+
+
+def test_more_checkpoints_than_a_session_may_have(lives):
+    d = lives()
+    d.put("x", b"abc", query=SYNC)
+    files_of = {}
+    for i in range(64):
+        make(d, f"c{i}").expect(201)
+    for file in ("00001.safetensors", "manifest.json"):
+        files_of[file] = d.ask("GET", at("c0", "/files/" + file)).expect(200).body
+    assert 'session "default"' in make(d, "more").problem(507, "limit_reached")["detail"]
+    for i in range(64):
+        d.ask("PUT", at(f"b{i}", "/files/00001.safetensors"), files_of["00001.safetensors"]).expect(201)
+    refused = d.ask("PUT", at("more", "/files/00001.safetensors"), b"x").problem(507, "limit_reached")
+    assert "no manifest yet" in refused["detail"]
+    manifest = {**json.loads(files_of["manifest.json"]), "name": "b0"}
+    d.ask("PUT", at("b0", "/files/manifest.json"), json.dumps(manifest)).problem(400, "invalid_argument")
+    del manifest["crc32c"]  # it is of the text with the other name
+    manifest = json.dumps(manifest)
+    d.ask("PUT", at("b0", "/files/manifest.json"), manifest).problem(507, "limit_reached")
+    d.ask("DELETE", at("c1")).expect(204)
+    d.ask("PUT", at("b0", "/files/manifest.json"), manifest).expect(201)

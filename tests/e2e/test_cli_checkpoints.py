@@ -43,7 +43,13 @@ def test_a_checkpoint_is_added_and_listed(cli):
     assert all(r["AS OF (UTC)"] for r in rows)
     assert [c["name"] for c in cli.json("-s", "team", "checkpoints")] == ["c2"]
     assert "name: c1\nsession: default\nstate: complete\n" in cli("checkpoints", "show", "c1").expect().out
-    assert cli.json("checkpoints", "show", "c1", "c2") == cli.json("checkpoints")
+    shown = cli.json("checkpoints", "show", "c1", "c2")
+    assert [[(e["buffer"], e["bytes"], e["generation"], e["file"]) for e in c.pop("entries")] for c in shown] == [
+        [("w.file", len(FILE), 1, "00001.safetensors"), ("w.mortal", len(MORTAL), 1, "00002.safetensors")], []]
+    assert shown == cli.json("checkpoints")
+    lines = cli("checkpoints", "show", "c1").expect().out.splitlines()
+    assert [line.split() for line in lines[-2:]] == [
+        ["w.file", "293.0", "KiB", "1", "uint8", "sync", "00001.safetensors"], ["w.mortal", "1000", "B", "1", "uint8", "none", "00002.safetensors"]]
 
 
 def test_buffers_come_back(cli):
@@ -60,6 +66,18 @@ def test_buffers_come_back(cli):
     cli("sessions", "add", "team").expect()
     assert cli.json("checkpoints", "restore", "c1", "--into", "team")[0]["session"] == "team"
     assert data(cli, "team/w.file") == FILE
+
+
+def test_some_of_the_buffers(cli):
+    row, = cli("checkpoints", "add", "c1", "--only", "w.file,other").expect().table()
+    assert row["BUFFERS"] == "2"
+    cli("checkpoints", "restore", "c1", "--only", "w.mortal", "--prefix", "old.").expect(NOT_FOUND)
+    row, = cli("checkpoints", "restore", "c1", "--only", "w.file", "--prefix", "old.").expect().table()
+    assert row["BUFFERS"] == "1" and data(cli, "old.w.file") == FILE
+    assert {b["name"] for b in cli.json("ls")} == {"w.file", "w.mortal", "other", "old.w.file"}
+    for names in ("a,", ",a"):
+        assert "--only is names" in cli("checkpoints", "restore", "c1", "--only", names).expect(USAGE).err
+        assert "--only is names" in cli("checkpoints", "add", "c2", "--only", names).expect(USAGE).err
 
 
 def test_a_lost_buffer_refuses_the_checkpoint_or_is_skipped(start, tmp_path):

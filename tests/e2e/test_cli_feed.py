@@ -28,6 +28,16 @@ def own(start):
     return d, Cli(d.url(""))
 
 
+def test_so_many_events(own):
+    d, cli = own
+    d.put("x", b"1").expect(201)
+    said = cli("feed", "--after", 0, "--limit", 2).expect().out.splitlines()
+    assert [line.split()[2] for line in said] == ["daemon.started", "session.created"]
+    said = cli("feed", "--after", 0, "--type", "buffer.", "--limit", 1).expect().out
+    assert said.split()[2] == "buffer.created"
+    assert "--limit" in cli("feed", "--limit", 0).expect(USAGE).err
+
+
 def test_a_line_an_event(own):
     d, cli = own
     p = started(cli)

@@ -88,7 +88,7 @@ def test_the_page_on_memory_touches_nothing_of_the_user(place):
     memory = blocks_of(text_of("doc/memory.md"), "doc/memory.md")
     run_blocks(blocks_of(text_of("README.md"), "README.md"), shell, lambda text: text.replace(PORT, f":{daemon.tcp[1]}"))
     before = left_by(daemon), sorted(os.listdir(folder))
-    assert {name for name, _ in before[0]["sessions/default/buffers"]} == {"w", "x", "y"}
+    assert {name for name, _ in before[0]["sessions/default/buffers"]} == {"kept", "w", "x", "y"}
     for _ in range(2):
         run_blocks(memory, shell, lambda text: text.replace(PORT, f":{daemon.tcp[1]}"))
         assert (left_by(daemon), sorted(os.listdir(folder))) == before

@@ -42,6 +42,7 @@ def test_one_call_fails(lives, call, error):
     assert ready(d)["error"] is None
     new = d.put("x", B).expect(200)
     assert new.headers["ETag"] != first.headers["ETag"] and d.data("x").body == B
+    becomes_tidy(d.state)
     d = lives()
     assert d.data("x").body == B and d.data("x").headers["ETag"] == new.headers["ETag"] and d.data("small").body == b"inline"
     assert aside(d.state) == []

@@ -1,6 +1,7 @@
 """The files: any reader of safetensors opens them, and what became of them outside is found."""
 import json
 import os
+import shutil
 import socket
 
 import pytest
@@ -190,7 +191,7 @@ def test_a_flipped_bit_of_the_bytes(lives, block):
         load(d, "x").problem(410, "content_damaged")
         event = feed.find("buffer.damaged")
     assert event["buffer"] == "x" and event["generation"] == 1
-    until("the log tells", lambda: "storage: stored bytes did not have their checksum" in d.log())
+    until("the log tells", lambda: "storage: 1 files were found damaged or missing, 1 in all" in d.log())
     load(d, "x").problem(410, "content_damaged")
     others_are_well(d)
     assert d.put("x", payload(SIZE, 7)).expect(200).json()["generation"] == 2
@@ -303,3 +304,27 @@ def test_the_folder_of_another_database(lives, start, tmp_path):
     d = lives("--data-dir", at)
     assert d.data("x").body == payload(SIZE, 1)
     assert json.loads(d.ask("GET", "/v1/storage").body)["state"] == "ready"
+
+
+def test_the_newer_database_is_put_back(lives):
+    """What an older one did not know is in orphans/, from where the newer one takes it."""
+    d = lives()
+    d.put("x", payload(SIZE, 1), query=SYNC)
+    d.stop()
+    database = os.path.join(d.state, "gpubufd.db")
+    shutil.copy(database, database + "-older")
+    d = lives()
+    tags = [d.put(n, payload(SIZE, i), query=SYNC).headers["ETag"] for i, n in ((2, "x"), (3, "y"))]
+    d.stop()
+    os.rename(database, database + "-newer")
+    os.rename(database + "-older", database)
+    d = lives()
+    assert d.meta("x")["state"] == "lost" and len(aside(d.state)) == 2
+    d.stop()
+    os.rename(database + "-newer", database)
+    d = lives()
+    assert aside(d.state) == []
+    for i, name in ((2, "x"), (3, "y")):
+        r = d.data(name).expect(200)
+        assert (r.body, r.headers["ETag"]) == (payload(SIZE, i), tags[i - 2])
+    becomes_tidy(d.state)

@@ -4,7 +4,8 @@ import threading
 import pytest
 
 import sharing
-from durable import SIZES, SYNC, becomes_tidy, files, load, path_of, storage
+from durable import NONE, SIZES, SYNC, becomes_tidy, files, load, path_of, storage
+from feed import Feed
 from harness import DATA, PATIENCE_S, until
 from values import payload
 
@@ -100,6 +101,45 @@ def test_a_replacement_during_a_load(lives):
     assert d.data("x").body == new
 
 
+def damaged(d, feed):
+    """What the feed has told so far."""
+    d.put("end", b"").expect(201)
+    events = []
+    while not events or events[-1].get("buffer") != "end":
+        events.append(feed.next())
+    return [e for e in events if e["type"] == "buffer.damaged"]
+
+
+def test_small_bytes_are_replaced_during_a_load(lives):
+    """The database has the former ones no longer, which is no damage: those that wait get the new ones."""
+    d = stored(lives, *HELD, data=b"old")
+    feed, first = Feed(d), begun(d)
+    d.put("x", b"new").expect(200)
+    d.ask("POST", path_of("x") + "/evict", {}).expect(200)
+    second = begun(d)
+    assert (outcome(d, first), outcome(d, second)) == (200, 200)
+    assert d.data("x").body == b"new" and storage(d)["load_failures"] == 0 and damaged(d, feed) == []
+
+
+@pytest.mark.parametrize("then", ["replaced", "deleted"])
+def test_small_bytes_leave_before_a_download_has_them(lives, then):
+    d = lives()
+    d.put("x", b"old", query=SYNC).expect(201)
+    d.put("y", payload(SIZE, 1), query=SYNC).expect(201)
+    d = lives(*HELD, "--disk-threads", "1")
+    feed = Feed(d)
+    load(d, "y", headers=ASYNC).expect(202)  # keeps the thread for a while
+    download = d.raw().request("GET", DATA.format("default", "x"))
+    until("the download has begun", lambda: storage(d)["cold_reads"] == 1)
+    if then == "replaced":
+        d.put("x", b"new", query=NONE).expect(200)
+        assert download.reply().expect(200).body == b"new"
+    else:
+        d.ask("DELETE", path_of("x")).expect(204)
+        download.reply().problem(404, "buffer_not_found")
+    assert damaged(d, feed) == []
+
+
 def test_a_seal_during_a_load(lives):
     d = stored(lives, *HELD)
     operation = begun(d)
@@ -157,7 +197,7 @@ def test_a_quota_too_small_then_enough(lives):
 @pytest.mark.parametrize("size", SIZES)
 def test_a_mapping_has_the_same_bytes(lives, size):
     data = payload(size, 1)
-    d = stored(lives, data=data, query=SYNC + "&kind=shared")
+    d = stored(lives, data=data, query=SYNC + "&kind=pageable")
     with sharing.Local(d.unix) as local, sharing.Memory(local.map("x")) as memory:
         assert memory.bytes() == data
         assert storage(d)["loads"] == 1 and d.data("x").body == data

@@ -108,6 +108,18 @@ def test_behind_comes_to_the_disk_by_itself(lives):
     assert d.data("x").body == payload(SIZES[1]) and d.meta("x")["generation"] == 1
 
 
+def test_behind_comes_to_the_disk_while_writes_go_on(lives):
+    """Each write is younger than the lag."""
+    d = lives("--durable-lag", "1")
+
+    def stored():
+        d.put("x", payload(SIZES[1]), query=BEHIND)
+        return d.meta("x")["stored_generation"]
+
+    first = until("a generation is stored", stored)
+    until("a later one is stored", lambda: stored() > first)
+
+
 def test_an_orderly_end_stores_what_is_behind(lives):
     d = lives("--durable-lag", "3600")
     for i in range(70):

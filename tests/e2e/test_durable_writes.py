@@ -3,7 +3,8 @@ import threading
 
 import pytest
 
-from durable import SIZES, SYNC, becomes_tidy, files, path_of, storage
+import sharing
+from durable import BEHIND, SIZES, SYNC, becomes_tidy, files, path_of, storage
 from harness import DATA, PATIENCE_S, until
 from values import payload
 
@@ -138,3 +139,30 @@ def test_a_delete_during_an_upload(lives):
         assert (d.data("x").body == new) if there else d.data("x").status == 404
         d = lives()
     becomes_tidy(d.state)
+
+
+def test_what_is_written_all_the_time_is_stored_all_the_same(lives):
+    """The lag counts from the first write that the disk has not."""
+    d = lives()
+
+    def written():
+        d.put("x", payload(1000), query=BEHIND)
+        return d.meta("x")["stored_generation"]
+
+    first = until("some generation is stored", written)
+    assert until("a later one is", lambda: written() > first)
+    d = lives()
+    assert d.data("x").expect(200).body == payload(1000)
+
+
+def test_what_cannot_be_stored_holds_up_nothing(lives):
+    d = lives()
+    with sharing.Local(d.unix) as local:
+        for i in range(70):
+            d.put(f"mapped{i}", payload(1000), query=BEHIND + "&kind=shared").expect(201)
+            answer = local.map(f"mapped{i}", mode="write")
+            assert answer.status == 200, answer.body
+            sharing.Memory(answer).close()
+        d.put("x", payload(1000), query=BEHIND).expect(201)
+        until("the last one is stored", lambda: d.meta("x")["stored_generation"] == 1)
+        assert d.meta("mapped0")["stored_generation"] != d.meta("mapped0")["generation"]

@@ -178,3 +178,88 @@ def test_older_files(lives):
     assert "1 recovered, 1 older, 0 damaged, 0 refused" in offline("recover", d.state, "--apply", "--take-over")
     assert lives().data("x").body == payload(SIZE, 2)
     assert "--take-over goes with --apply" in offline("recover", d.state, "--take-over", status=64)
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------------
+
+
+def restored(lives):
+    """A checkpoint was restored: under another name, in place, and into another session; then one buffer went on. The daemon has been killed."""
+    d = lives()
+    for i, n in enumerate("xyz"):
+        d.put(n, payload(SIZE, i), query=SYNC).expect(201)
+    d.ask("POST", "/v1/sessions/default/checkpoints", {"name": "c1"}).expect(201)
+    d.ask("POST", "/v1/sessions", {"name": "other"}).expect(201)
+    for body in ({"prefix": "old."}, {"names": ["z"], "replace": True}, {"names": ["y"], "into": "other"}):
+        d.ask("POST", "/v1/checkpoints/c1/restore", body).expect(200)
+    d.put("x", payload(SIZE, 7), query=SYNC).expect(200)
+    d.put("old.y", payload(SIZE, 8), query=SYNC).expect(200)
+    becomes_tidy(d.state)
+    d.kill()
+    return d
+
+
+def test_restored_buffers_are_clean(lives):
+    d = restored(lives)
+    r = fsck(d.state)
+    assert (r["findings"], r["buffers"], r["unnamed"]) == (0, 7, 0)
+    assert "0 files without a record" in offline("recover", d.state)
+
+
+def test_a_restored_buffer_takes_no_other_name(lives):
+    """The header of a file that a restore linked is that of the checkpoint's buffer."""
+    d = restored(lives)
+    without_database(d)
+    said = offline("recover", d.state, "--apply", "--take-over")
+    assert "7 recovered, 0 older, 0 damaged, 0 refused" in said, said
+    d = lives()
+    found = {b["name"]: b for b in d.get("/v1/sessions/default/buffers")["items"]}
+    guessed = sorted(n for n in found if n.startswith("restored."))
+    assert len(guessed) == 3 and found.keys() - set(guessed) == {"x", "y", "z", "old.y"}
+    assert all(b["generation"] < 10 for b in found.values())
+    assert {n: d.data(n).body for n in ("x", "y", "z", "old.y")} == {
+        "x": payload(SIZE, 7), "y": payload(SIZE, 1), "z": payload(SIZE, 2), "old.y": payload(SIZE, 8)}
+    assert sorted(d.data(n).body for n in guessed) == sorted(payload(SIZE, i) for i in (0, 1, 2))
+    for line in said.splitlines()[:-1]:
+        assert ("restored from default/" in line) == ("/restored." in line or "default/z" in line), line
+    d.put("new", payload(SIZE, 3), query=SYNC).expect(201)
+    becomes_tidy(d.state)
+    d.kill()
+    assert fsck(d.state)["findings"] == 0
+
+
+def test_names_that_are_free_are_the_headers(lives):
+    d = restored(lives)
+    without_database(d)
+    for p, (number, generation, _) in [(p, k) for k, p in files(d.state).items()]:
+        if not generation >> 62:
+            os.unlink(p)
+    said = offline("recover", d.state, "--apply", "--take-over")
+    assert "4 recovered, 0 older, 0 damaged, 0 refused" in said, said
+    d = lives()
+    assert {b["name"] for b in d.get("/v1/sessions/default/buffers")["items"]} >= {"x", "y", "z"}
+    assert d.data("x").body == payload(SIZE, 0) and d.data("z").body == payload(SIZE, 2)
+
+
+def test_a_linked_orphan_beside_its_namesake(lives):
+    """An older database was put back: the name of the header is another buffer's."""
+    d = lives()
+    d.put("x", payload(SIZE, 1), query=SYNC).expect(201)
+    d.ask("POST", "/v1/sessions/default/checkpoints", {"name": "c1"}).expect(201)
+    d.stop()
+    shutil.copy(os.path.join(d.state, "gpubufd.db"), os.path.join(d.state, "copy"))
+    d = lives()
+    d.put("x", payload(SIZE, 2), query=SYNC).expect(200)
+    d.ask("POST", "/v1/checkpoints/c1/restore", {"prefix": "old."}).expect(200)
+    d.stop()
+    for p in glob.glob(os.path.join(d.state, "gpubufd.db*")):
+        os.unlink(p)
+    os.rename(os.path.join(d.state, "copy"), os.path.join(d.state, "gpubufd.db"))
+    d = lives()  # x's record names a file that is no longer there
+    (linked,) = [n for n in aside(d.state) if int(n.split(".")[1]) >> 62]
+    d.stop()
+    said = offline("recover", d.state, "--apply", status=1)
+    assert "1 recovered, 0 older, 0 damaged, 1 refused" in said, said
+    name = "restored." + linked.split(".")[0]
+    d = lives()
+    assert d.data(name).body == payload(SIZE, 1) and d.meta(name)["generation"] == 1 and d.meta("x")["state"] == "lost"

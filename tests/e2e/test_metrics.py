@@ -196,7 +196,7 @@ def test_it_says_what_the_statistics_say(start):
     assert value(seen, "gpubufd_fill_bytes_total") == 4000
     # Numbers of the daemon and its pools that are not compared here are missing in /v1/stats.
     more = {name for name, _ in seen} - {name for name, _ in told(d.stats())}
-    assert all(re.match(r"process_|gpubufd_(audit|http|tls|device|session|client|storage|durable|disk|load|loads|cold|evictions|spill|reloads|scrub)_|gpubufd_clients(_pausing)?$|gpubufd_loads_total$|gpubufd_pool_(limit|fragmentation)_bytes$|gpubufd_store_((queue|commit)_duration_|writable$)|gpubufd_(adopted_limit_bytes|build_info)$", name)
+    assert all(re.match(r"process_|gpubufd_(audit|damaged|http|tls|device|session|client|storage|durable|disk|load|loads|cold|evictions|spill|reloads|scrub|behind|evictable)_|gpubufd_stored_bytes$|gpubufd_clients(_pausing)?$|gpubufd_loads_total$|gpubufd_pool_(limit|fragmentation)_bytes$|gpubufd_store_((queue|commit)_duration_|writable$)|gpubufd_(adopted_limit_bytes|build_info)$", name)
                or name.endswith("_failures_total") for name in more), more
 
 
@@ -265,6 +265,15 @@ def test_the_rules():
     run(promtool, "check", "config", os.path.join(RULES, "prometheus.yml"))
 
 
+# What the row "Contents" of the dashboard and the rules tell of bytes on disk.
+CONTENTS = {"allocated_current_bytes", "stored_bytes", "evictable_bytes", "storage_free_bytes", "storage_state", "storage_failures_total",
+            "storage_damaged_total", "durable_writes_total", "durable_bytes_total", "loads_total", "load_bytes_total", "load_failures_total",
+            "cold_reads_total", "disk_write_seconds_bucket", "disk_sync_seconds_bucket", "disk_open_seconds_bucket", "behind_bytes",
+            "behind_seconds", "evictions_total", "evictions_to_host_total", "loads_from_host_total", "spill_host_bytes",
+            "reloads_within_minute_total", "scrub_bytes_total", "scrub_damaged_total",
+            "scrub_healed_total"}
+
+
 def names_of_health():
     """From the list, because simulated devices have no health (test_health compares the list with a device that has)."""
     with open(os.path.join(os.path.dirname(RULES), "..", "src", "api", "metrics.def")) as f:
@@ -288,6 +297,9 @@ def test_rules_and_dashboard_name_what_there_is(daemon, tmp_path):
     health = {f"gpubufd_device_{x}" for x in ("temperature_celsius", "power_watts", "utilization_ratio", "clock_event",
                                               "ecc_corrected_errors_total", "ecc_uncorrected_errors_total")}
     assert health <= set(re.findall(r"\bgpubufd_\w+", " ".join(queries)))
+    rows = [i for i, p in enumerate(dashboard["panels"]) if p["type"] == "row" and p["title"] == "Contents"]
+    contents = " ".join(t["expr"] for p in dashboard["panels"][rows[0] + 1:] for t in p["targets"])
+    assert {f"gpubufd_{x}" for x in CONTENTS} == set(re.findall(r"\bgpubufd_\w+", contents))
     assert len(panels) >= 8 and all(re.search(r"\b(gpubufd|process)_\w+", q) for q in queries)
     named = set(re.findall(r"\b(?:gpubufd|process)_\w+", " ".join(asked + queries)))
     daemon.get("/v1")

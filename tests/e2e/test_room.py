@@ -177,6 +177,24 @@ def test_the_water_marks(start, tmp_path):
     until("the pool is at its low mark", lambda: list(states(s).values()).count("ready") * 2 * MIB <= 4 * MIB)
 
 
+def test_the_water_marks_of_a_small_pool(start, tmp_path):
+    """The marks are percents of it, however few bytes that is: what lies below them stays."""
+    s = Session(start("--min-resident-ms", "0", "--evict-high", "50", "--evict-low", "25", state=str(tmp_path)))
+    for name, max_bytes in (("tiny", 8000), ("small", 15000), ("full", 15001)):
+        s.post("pools", {"name": name, "max_bytes": max_bytes}, 201)
+    s.put("in_tiny", payload(1000), "?pool=tiny&durability=sync")
+    s.put("in_small", payload(7500), "?pool=small&durability=sync")
+    s.put("in_full", payload(7600), "?pool=full&durability=sync")
+    until("what is beyond its mark has left", lambda: states(s)["in_full"] == "stored")
+    assert states(s) == {"in_tiny": "ready", "in_small": "ready", "in_full": "stored"}
+
+
+def test_a_low_mark_above_the_high_one(start):
+    d = start("--evict-high", "80", wait=False)
+    assert "--evict-low 85 is above --evict-high 80" in d.finished(78)
+    start("--evict-high", "0").stop()
+
+
 def test_a_disk_that_is_full(place):
     """What must be written first stays, and what the disk has leaves."""
     s = Session(place("--durable-lag", "3600", "--disk-fault", "fallocate@3+=ENOSPC"))
@@ -294,3 +312,34 @@ def test_room_is_not_made_beyond_the_quota_on_disk(place):
         put(s, name)
     assert sorted(states(s).values()) == ["ready", "ready", "stored"]
     s.ask("PUT", "buffers/d/data", payload(2 * MIB)).problem(507, "quota_exceeded")
+
+
+@pytest.mark.parametrize("how", ["load", "restore"])
+@pytest.mark.parametrize("what,code", [("pool", "out_of_memory"), ("quota", "quota_exceeded")])
+def test_many_that_do_not_fit_together(place, how, what, code):
+    """Those loaded together take the place of others, and not of each other; what the reply says of memory is so."""
+    s = Session(place())
+    if what == "pool":
+        pool(s, 8)
+    s.patch("", {"durability": "sync", **({"pool": "p"} if what == "pool" else {"quota": {"bytes": 8 * MIB}})})
+    names = [f"b{i}" for i in range(6)]
+    for i, name in enumerate(names):
+        put(s, name, seed=i)
+    s.post("checkpoints", {"name": "c"}, 201)
+    s.post("evict", {})
+    put(s, "x")
+    if how == "load":
+        found = s.post("load", {"prefix": "b"})
+        assert (found["buffers"], found["bytes"]) == (4, 8 * MIB)
+    else:
+        found = s.post("/v1/checkpoints/c/restore", {"load": "eager", "replace": True})
+        assert (found["buffers"], found["loaded"]) == (6, 4)
+    assert found["skipped_buffers"] == 2 and [skip["code"] for skip in found["skipped"]] == [code, code]
+    out = {skip["buffer"] for skip in found["skipped"]}
+    assert states(s) == {"x": "stored", **{name: "stored" if name in out else "ready" for name in names}}
+    assert s.post("load", {"prefix": "b"})["skipped_buffers"] == 2, "those in memory do not make way for the rest"
+    assert {name for name, state in states(s).items() if state == "ready"} == set(names) - out
+    s.post(f"buffers/{min(out)}/load")  # alone it takes another one's place, as always
+    assert states(s)[min(out)] == "ready" and list(states(s).values()).count("ready") == 4
+    for i, name in enumerate(names):
+        assert s.data(name) == payload(2 * MIB, i)

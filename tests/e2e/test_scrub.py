@@ -68,6 +68,7 @@ def test_damage_is_healed_from_memory(lives, kind):
     with Feed(d) as feed:
         r = scrub(d).expect(200).json()
         assert (r["files"], r["damaged"], r["healed"]) == (3, 1, 1)
+        assert [(find["buffer"], find["healed"]) for find in r["found"]] == [("y", True)] and not d.meta("y")["damaged"]
         event = feed.find("buffer.damaged")
         assert event["buffer"] == "y" and event["generation"] == 1
         event = feed.find("buffer.healed")
@@ -95,11 +96,63 @@ def test_damage_without_memory_is_told(lives, kind):
     with Feed(d) as feed:
         r = scrub(d).expect(200).json()
         assert (r["files"], r["damaged"], r["healed"]) == (2, 1, 0)
+        assert r["found"] == [{"session": "default", "buffer": "x", "healed": False,
+                               "code": "content_lost" if kind == "missing" else "content_damaged"}]
         assert feed.find("buffer.damaged")["buffer"] == "x"
+    assert d.meta("x")["damaged"] and not d.meta("y")["damaged"] and metric(d, "gpubufd_damaged_buffers") == 1
+    assert scrub(d).expect(200).json()["damaged"] == 1
+    assert storage(d)["damaged"] == metric(d, "gpubufd_storage_damaged_total") == 1, "a file counts once, however often it is read"
     assert aside(d.state, "damaged") == [] and os.path.exists(path) == (kind != "missing")
     assert d.data("y").body == payload(SIZE, 1)
     assert d.put("x", payload(SIZE, 7)).expect(200).json()["generation"] == 2
+    assert not d.meta("x")["damaged"]
+    until("no bytes are damaged", lambda: metric(d, "gpubufd_damaged_buffers") == 0)
     assert scrub(d).expect(200).json()["damaged"] == 0
+
+
+def test_a_file_that_is_whole_again(lives):
+    d = lives()
+    d.put("x", payload(SIZE), query=SYNC).expect(201)
+    path = file_of(d, "x")
+    d = lives()
+    flip(path, DATA_AT)
+    d.data("x").problem(410, "content_damaged")
+    d.data("x").problem(410, "content_damaged")
+    assert d.meta("x")["damaged"] and storage(d)["damaged"] == 1
+    flip(path, DATA_AT)
+    assert scrub(d).expect(200).json()["found"] == [] and not d.meta("x")["damaged"] and metric(d, "gpubufd_damaged_buffers") == 0
+    flip(path, DATA_AT)
+    d.data("x").problem(410, "content_damaged")
+    flip(path, DATA_AT)
+    until("a load of its own has ended", lambda: d.ask("POST", path_of("x") + "/load").status == 200)
+    assert not d.meta("x")["damaged"] and storage(d)["damaged"] == 2
+
+
+def test_host_memory_has_better_bytes(lives):
+    d = lives("--spill-host-bytes", "64M")
+    d.put("x", payload(SIZE), query=SYNC).expect(201)
+    flip(file_of(d, "x"), DATA_AT)
+    d.ask("POST", path_of("x") + "/evict", {"to": "host"}).expect(200)
+    assert scrub(d).expect(200).json()["damaged"] == 1 and d.meta("x")["damaged"]
+    d.ask("POST", path_of("x") + "/load").expect(200)
+    assert d.data("x").body == payload(SIZE) and d.meta("x")["damaged"]
+    assert scrub(d).expect(200).json()["healed"] == 1 and not d.meta("x")["damaged"]
+    d = lives()
+    assert d.data("x").body == payload(SIZE)
+
+
+def test_the_log_says_what_a_start_has_found(lives):
+    d = lives()
+    for i, n in enumerate("xy"):
+        d.put(n, payload(SIZE, i), query=SYNC).expect(201)
+    d.put("mortal", payload(100)).expect(201)
+    assert "are lost" not in d.log()
+    path = file_of(d, "x")
+    d = lives()
+    assert "start: 1 buffers are lost, of which 0 are durable" in d.log()
+    os.rename(path, path.replace(".safetensors", "0.safetensors"))
+    d = lives()
+    assert "start: 2 buffers are lost, of which 1 are durable and lack their files; 0 have" in d.log()
 
 
 def test_a_damaged_file_does_not_take_the_bytes_out_of_memory(lives):

@@ -118,6 +118,33 @@ def test_a_daemon_that_stores_nothing(start):
     assert b"gpubufd_storage_" not in text and b"gpubufd_disk_" not in text and b"gpubufd_stored_buffers" not in text
 
 
+def numbers(d, *names):
+    lines = dict(line.rsplit(" ", 1) for line in d.ask("GET", "/metrics").expect(200).body.decode().splitlines())
+    return [float(lines["gpubufd_" + name]) for name in names]
+
+
+def test_numbers_of_what_is_behind_and_what_may_leave(place):
+    d = place("--durable-lag", "3600")
+    s = Session(d)
+    behind = ("behind_buffers", "behind_bytes")
+    assert numbers(d, *behind, "behind_seconds", "evictable_bytes", "stored_bytes") == [0] * 5
+    for name in ("a", "b"):
+        s.put(name, payload(LARGE), "?durability=behind")
+    s.put("n", payload(LARGE))
+    s.put("r", payload(LARGE), "?durability=behind")
+    s.ask("PATCH", "buffers/r", {"resident": True}).expect(200)
+    until("three are behind", lambda: numbers(d, *behind) == [3, 3 * LARGE])
+    assert numbers(d, "behind_seconds")[0] > 0
+    assert numbers(d, "evictable_bytes", "stored_bytes") == [2 * LARGE, 0]
+    for name in ("a", "b", "r"):
+        s.post(f"buffers/{name}/store")
+    until("none is behind", lambda: numbers(d, *behind, "behind_seconds") == [0, 0, 0])
+    s.post("buffers/a/evict")
+    until("one has left", lambda: numbers(d, "evictable_bytes", "stored_bytes") == [LARGE, LARGE])
+    s.ask("DELETE", "buffers/a").expect(204)
+    until("none is on disk alone", lambda: numbers(d, "stored_bytes") == [0])
+
+
 def test_a_load_without_room(place, start):
     """Reads that need memory are 507 at the session's quota; those from the disk are answered."""
     d = place()

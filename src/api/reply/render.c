@@ -130,6 +130,7 @@ void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *a
         gb_json_put_i64(out, "stored_generation", rec->stored_generation);
     else
         gb_json_put_null(out, "stored_generation");
+    gb_json_put_bool(out, "damaged", rec->damaged);
     gb_json_put_string(out, "spill", gb_spill_name(rec->spill));
     gb_json_put_bool(out, "resident", rec->resident);
     *gb_digits_hex(crc, rec->crc32c, 8) = '\0';

@@ -35,7 +35,23 @@ int gb_path_checkpoint(const struct gb_http_request *request, enum gb_scope scop
     return gb_error_set(err, GB_ERR_CHECKPOINT_NOT_FOUND, "there is no checkpoint named \"%s\"", name.s);
 }
 
-static void put_members(struct gb_json_writer *out, const struct gb_checkpoint_view *view) {
+static void put_damage(struct gb_json_writer *out, struct gb_core *core, const struct gb_checkpoint_view *view) {
+    struct gb_checkpoint_damage damages[GB_SWEEP_TOLD];
+    size_t count = view->damaged_files > 0 ? gb_checkpoint_damages(core, &view->name, damages) : 0;
+    size_t i;
+
+    gb_json_put_u64(out, "damaged_files", view->damaged_files);
+    gb_json_open(out, "damaged", '[');
+    for (i = 0; i < count; i++) {
+        gb_json_open(out, NULL, '{');
+        gb_json_put_string(out, "file", damages[i].file);
+        gb_json_put_string(out, "code", gb_code_slug(damages[i].code));
+        gb_json_close(out, '}');
+    }
+    gb_json_close(out, ']');
+}
+
+static void put_members(struct gb_json_writer *out, struct gb_core *core, const struct gb_checkpoint_view *view) {
     gb_json_put_string(out, "name", view->name.s);
     if (view->session.s[0])
         gb_json_put_string(out, "session", view->session.s);
@@ -48,6 +64,7 @@ static void put_members(struct gb_json_writer *out, const struct gb_checkpoint_v
         gb_json_put_null(out, "as_of");
     gb_json_put_u64(out, "buffers", view->buffers);
     gb_json_put_u64(out, "bytes", view->bytes);
+    put_damage(out, core, view);
 }
 
 static void put_told(struct gb_json_writer *out, const char *key, const struct gb_sweep_skip *tell, size_t told) {
@@ -71,12 +88,13 @@ enum gb_step gb_api_checkpoint_get(struct gb_http_request *request, struct gb_ht
     if (gb_path_checkpoint(request, GB_SCOPE_VERIFY, &view, err) < 0)
         return GB_STEP_ERROR;
     gb_json_open(&out, NULL, '{');
-    put_members(&out, &view);
+    put_members(&out, gb_api_of(request)->core, &view);
     gb_json_close(&out, '}');
     return gb_reply_tagged(&out, 'k', response, err);
 }
 
 struct listing {
+    struct gb_core *core;
     struct gb_json_writer out;
     int64_t last;
 };
@@ -86,7 +104,7 @@ static int put_item(void *arg, const struct gb_checkpoint_view *view, struct gb_
 
     (void)err;
     gb_json_open(&listing->out, NULL, '{');
-    put_members(&listing->out, view);
+    put_members(&listing->out, listing->core, view);
     gb_json_close(&listing->out, '}');
     listing->last = view->number;
     return 0;
@@ -94,7 +112,7 @@ static int put_item(void *arg, const struct gb_checkpoint_view *view, struct gb_
 
 enum gb_step gb_api_checkpoint_list(struct gb_http_request *request, struct gb_http_response *response,
                                     struct gb_error *err) {
-    struct listing listing = {.last = 0};
+    struct listing listing = {.core = gb_api_of(request)->core};
     const struct gb_name *of = NULL;
     struct gb_name session;
     struct gb_name bound;
@@ -109,7 +127,7 @@ enum gb_step gb_api_checkpoint_list(struct gb_http_request *request, struct gb_h
     else if (bound.s[0])
         of = &bound;
     gb_render_list_open(&listing.out);
-    gb_checkpoint_list(gb_api_of(request)->core, &page, of, put_item, &listing, NULL);
+    gb_checkpoint_list(listing.core, &page, of, put_item, &listing, NULL);
     gb_render_list_close(&listing.out, page.more, listing.last);
     return gb_reply_json(&listing.out, 200, response, err);
 }
@@ -194,9 +212,8 @@ static enum gb_step reply_created(struct gb_http_request *request, const void *r
     const struct gb_checkpoint_call *call = result;
     struct gb_json_writer out = {0};
 
-    (void)request;
     gb_json_open(&out, NULL, '{');
-    put_members(&out, &call->view);
+    put_members(&out, gb_api_of(request)->core, &call->view);
     gb_json_put_u64(&out, "linked_bytes", call->linked_bytes);
     gb_json_put_u64(&out, "written_bytes", call->written_bytes);
     gb_json_put_u64(&out, "skipped_buffers", call->skipped);
@@ -238,7 +255,9 @@ enum gb_step gb_api_checkpoint_delete(struct gb_http_request *request, struct gb
 static enum gb_step reply_verified(struct gb_http_request *request, const void *result,
                                    struct gb_http_response *response, struct gb_error *err) {
     const struct gb_checkpoint_verify_call *call = result;
+    char file[GB_MANIFEST_FILE_SIZE];
     struct gb_json_writer out = {0};
+    size_t i;
 
     (void)request;
     gb_json_open(&out, NULL, '{');
@@ -246,7 +265,16 @@ static enum gb_step reply_verified(struct gb_http_request *request, const void *
     gb_json_put_u64(&out, "buffers", call->buffers);
     gb_json_put_u64(&out, "bytes", call->bytes);
     gb_json_put_u64(&out, "damaged_buffers", call->damaged);
-    put_told(&out, "damaged", call->tell, call->told);
+    gb_json_open(&out, "damaged", '[');
+    for (i = 0; i < call->told; i++) {
+        gb_manifest_file(call->files[i], file);
+        gb_json_open(&out, NULL, '{');
+        gb_json_put_string(&out, "buffer", call->tell[i].name.s);
+        gb_json_put_string(&out, "file", file);
+        gb_json_put_string(&out, "code", gb_code_slug(call->tell[i].code));
+        gb_json_close(&out, '}');
+    }
+    gb_json_close(&out, ']');
     gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }

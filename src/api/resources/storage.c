@@ -287,11 +287,22 @@ static enum gb_step reply_scrubbed(struct gb_http_request *request, const void *
                                    struct gb_http_response *response, struct gb_error *err) {
     const struct gb_scrub_call *call = result;
     struct gb_json_writer out = {0};
+    size_t i;
 
     (void)request;
     gb_json_open(&out, NULL, '{');
     gb_json_put_time(&out, "began", call->pass.began_us);
     put_pass(&out, &call->pass);
+    gb_json_open(&out, "found", '[');
+    for (i = 0; i < call->told; i++) {
+        gb_json_open(&out, NULL, '{');
+        gb_json_put_string(&out, "session", call->tell[i].session.s);
+        gb_json_put_string(&out, "buffer", call->tell[i].buffer.s);
+        gb_json_put_string(&out, "code", gb_code_slug(call->tell[i].code));
+        gb_json_put_bool(&out, "healed", call->tell[i].healed);
+        gb_json_close(&out, '}');
+    }
+    gb_json_close(&out, ']');
     gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }

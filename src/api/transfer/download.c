@@ -6,6 +6,7 @@
 #include "api/context.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/digest.h"
+#include "api/middleware/loading.h"
 #include "api/reply/timing.h"
 #include "api/request/media.h"
 #include "api/request/query.h"
@@ -99,6 +100,17 @@ static enum gb_step send(struct gb_http_request *request, struct gb_http_respons
     return GB_STEP_REPLY;
 }
 
+/* What the buffer has now is sent instead. */
+static enum gb_step begin_anew(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    state_free(request->state);
+    request->state = NULL;
+    request->state_free = NULL;
+    gb_http_response_done(response);
+    *err = GB_ERROR_INIT;
+    return gb_loading_run(gb_api_data_get, request, response, err);
+}
+
 /* Waits for the first block. A failure of the device then still becomes the status, and short downloads know their
  * times. */
 static enum gb_step first_block(struct gb_http_request *request, struct gb_http_response *response,
@@ -116,6 +128,8 @@ static enum gb_step first_block(struct gb_http_request *request, struct gb_http_
         return GB_STEP_WAIT;
     if (r == 0)
         gb_error_set(err, GB_ERR_TIMED_OUT, "the device did not give the first bytes in the permitted time");
+    if (r < 0 && !request->timed_out && gb_download_replaced(d->core))
+        return begin_anew(request, response, err);
     return fail(response);
 }
 

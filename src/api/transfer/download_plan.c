@@ -12,16 +12,18 @@
 #include "format/slice.h"
 #include "http/message/conditions.h"
 
+static const char *why_lost(const struct gb_buffer_rec *rec) {
+    if (rec->adopted)
+        return "were in memory of another process, whose connection has ended; adopt or upload them again";
+    if (rec->durability == GB_DURABILITY_SYNC)
+        return "are lost, as their file is missing or has another length; upload them again, or put the file back and "
+               "start the daemon anew";
+    return "died with an earlier process, with the device or with their pool; upload them again";
+}
+
 static int check_state(const struct gb_buffer_rec *rec, struct gb_error *err) {
     if (rec->state == GB_BUFFER_LOST)
-        return gb_error_set(
-            err, GB_ERR_CONTENT_LOST,
-            rec->adopted
-                ? "the bytes of '%s' were in memory of another process, whose connection has ended; adopt or upload "
-                  "them again"
-                : "the bytes of '%s' died with an earlier process, with the device or with their pool; upload "
-                  "them again",
-            rec->name.s);
+        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of '%s' %s", rec->name.s, why_lost(rec));
     if (rec->state == GB_BUFFER_PARTIAL)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL, "an in-place upload of '%s' broke off; upload it again",
                             rec->name.s);

@@ -17,6 +17,7 @@ struct backup {
     const char *checkpoint;
     struct gb_place place;
     struct gb_web web;
+    struct gb_origin origin;
     struct gb_backup_manifest manifest;
     struct gb_backup_manifest before; /* what the place held; count 0: nothing */
     struct gb_send_result result;
@@ -177,6 +178,12 @@ static int show(const struct backup *backup) {
     return GB_CLI_DONE;
 }
 
+static int send_files(struct backup *backup, uint64_t part_bytes) {
+    gb_origin_open(backup->cli, backup->checkpoint, backup->manifest.checkpoint, &backup->origin);
+    return gb_send(backup->cli, &backup->origin, &backup->place, &backup->manifest, part_bytes, &backup->result,
+                   &backup->cli->error);
+}
+
 static int run(struct backup *backup, const char *destination) {
     struct gb_cli *cli = backup->cli;
     uint64_t bytes;
@@ -186,8 +193,7 @@ static int run(struct backup *backup, const char *destination) {
                             "with --hosts each host needs a place of its own: put %%h into DEST");
     if (part_bytes(cli, &bytes, &cli->error) < 0 || gb_place_read(cli, destination, &backup->place, &cli->error) < 0 ||
         gb_web_init(&backup->web, cli, &backup->place, NULL, &cli->error) < 0 || read_checkpoint(backup) < 0 ||
-        read_before(backup) < 0 || gb_store_prepare(&backup->place, &cli->error) < 0 ||
-        gb_send(cli, backup->checkpoint, &backup->place, &backup->manifest, bytes, &backup->result, &cli->error) < 0 ||
+        read_before(backup) < 0 || gb_store_prepare(&backup->place, &cli->error) < 0 || send_files(backup, bytes) < 0 ||
         commit(backup) < 0)
         return -1;
     remove_old(backup);
@@ -195,10 +201,11 @@ static int run(struct backup *backup, const char *destination) {
 }
 
 int gb_cli_run_backup(struct gb_cli *cli, int argc, char **argv) {
-    struct backup backup = {.cli = cli, .checkpoint = argv[0]};
+    struct backup backup = {.cli = cli, .checkpoint = argv[0], .origin.folder = -1};
     int rc = run(&backup, argv[argc - 1]);
 
     rc = rc < 0 ? gb_cli_failed(cli) : show(&backup);
+    gb_origin_close(&backup.origin);
     gb_backup_manifest_done(&backup.manifest);
     gb_backup_manifest_done(&backup.before);
     gb_web_done(&backup.web);

@@ -48,11 +48,13 @@ static void *run(void *arg) {
 /* A thread has connections of its own. */
 static int start(struct gb_worker *worker, struct gpubuf_error *err) {
     struct gb_crew *crew = worker->crew;
+    unsigned i;
 
-    if (gb_cli_open(crew->cli, NULL, NULL, &worker->client) < 0) {
-        *err = crew->cli->error;
-        return -1;
-    }
+    for (i = 0; i < GB_CREW_CLIENTS; i++)
+        if (gb_cli_open(crew->cli, NULL, NULL, &worker->clients[i]) < 0) {
+            *err = crew->cli->error;
+            return -1;
+        }
     if (gb_web_init(&worker->web, crew->cli, crew->place, &crew->stopped, err) < 0)
         return -1;
     pthread_mutex_lock(&crew->lock);
@@ -85,8 +87,8 @@ static void watch(struct gb_crew *crew, struct gb_worker *workers, unsigned coun
         pthread_cond_timedwait(&crew->changed, &crew->lock, &look);
         if (atomic_load(&crew->cli->interrupted) != 0 && !atomic_exchange(&crew->stopped, true))
             pthread_cond_broadcast(&crew->changed);
-        for (i = 0; i < count && atomic_load(&crew->stopped); i++)
-            gpubuf_interrupt(workers[i].client);
+        for (i = 0; i < count * GB_CREW_CLIENTS && atomic_load(&crew->stopped); i++)
+            gpubuf_interrupt(workers[i / GB_CREW_CLIENTS].clients[i % GB_CREW_CLIENTS]);
         gb_cli_progress_move(&progress, atomic_load(&crew->done), crew->total);
     }
     pthread_mutex_unlock(&crew->lock);
@@ -97,6 +99,7 @@ int gb_crew_run(struct gb_crew *crew, unsigned threads, struct gpubuf_error *err
     struct gb_worker workers[GB_CREW_MAX];
     unsigned started = 0;
     unsigned i;
+    unsigned k;
     int rc = 0;
 
     memset(workers, 0, sizeof workers);
@@ -118,7 +121,8 @@ int gb_crew_run(struct gb_crew *crew, unsigned threads, struct gpubuf_error *err
         if (i < started)
             pthread_join(workers[i].thread, NULL);
         gb_web_done(&workers[i].web);
-        gpubuf_close(workers[i].client);
+        for (k = 0; k < GB_CREW_CLIENTS; k++)
+            gpubuf_close(workers[i].clients[k]);
     }
     if (rc == 0 && crew->failed) {
         *err = crew->error;

@@ -1,4 +1,4 @@
-/* Threads that move files, each with a connection to the daemon and one to the place of backups. The command's own
+/* Threads that move files, each with connections to the daemon and one to the place of backups. The command's own
  * thread draws progress, and passes interrupts on. */
 #ifndef GB_CLI_BACKUP_CREW_H
 #define GB_CLI_BACKUP_CREW_H
@@ -9,12 +9,13 @@
 
 #define GB_CREW_MAX 64
 #define GB_CREW_USUAL 4
+#define GB_CREW_CLIENTS 2 /* of a thread: it uses the second to read on meanwhile */
 
 struct gb_crew;
 
 struct gb_worker {
     struct gb_crew *crew;
-    gpubuf_client *client;
+    gpubuf_client *clients[GB_CREW_CLIENTS];
     struct gb_web web;
     pthread_t thread;
 };

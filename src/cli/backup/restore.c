@@ -39,7 +39,7 @@ static int put_once(struct gb_worker *worker, const struct gb_backup_file *file,
     int rc = gb_fetch_init(&fetch, &worker->web, file, &worker->crew->done, err);
 
     if (rc == 0)
-        rc = gpubuf_request_from(worker->client, "PUT", target, headers,
+        rc = gpubuf_request_from(worker->clients[0], "PUT", target, headers,
                                  gpubuf_from_call(gb_fetch_read, &fetch, file->bytes), err);
     if (rc < 0 && fetch.error.code != GPUBUF_OK)
         *err = fetch.error;
@@ -118,8 +118,10 @@ static int read_manifest(struct restore *restore) {
     free(text);
     if (rc < 0)
         return -1;
-    if (restore->cli->options.name != NULL)
+    if (restore->cli->options.name != NULL) {
         json_object_set_new(restore->manifest.checkpoint, "name", json_string(restore->cli->options.name));
+        json_object_del(restore->manifest.checkpoint, "crc32c"); /* it was of the text with the other name */
+    }
     restore->name = gb_cli_text(restore->manifest.checkpoint, "name");
     return restore->name[0] != '\0' ? 0 : gb_backup_fail(err, GPUBUF_BAD_ARGUMENT, "give the checkpoint a --name");
 }
@@ -139,9 +141,29 @@ static int check_free(struct restore *restore) {
     complete = strcmp(gb_cli_text(there, "state"), "complete") == 0;
     json_decref(there);
     return complete ? gb_cli_error(cli, GPUBUF_OUTPUT_FAILED,
-                                   "the daemon has a checkpoint \"%s\" already; --name gives this one another name",
-                                   restore->name)
+                                   "the daemon has a checkpoint \"%s\" already: \"gpubuf checkpoints restore %s\" "
+                                   "restores its buffers, and --name gives this one another name",
+                                   restore->name, restore->name)
                     : 0;
+}
+
+/* A session that is not there would refuse the last step; this says so before any byte is moved. Whatever else may be
+ * wrong with it is said there. */
+static int check_session(struct restore *restore) {
+    struct gb_cli *cli = restore->cli;
+    const char *into = cli->options.into;
+    char target[GB_CLI_PATH];
+    json_t *there;
+
+    if (cli->options.files_only)
+        return 0;
+    if (into == NULL)
+        into = gb_cli_text(restore->manifest.checkpoint, "session");
+    if (gb_cli_target(cli, target, "/v1/sessions/{}", into) < 0)
+        return -1;
+    there = gb_cli_request(cli, "GET", target, NULL);
+    json_decref(there);
+    return there == NULL && strcmp(cli->error.slug, "session_not_found") == 0 ? -1 : 0;
 }
 
 static int put_json(struct restore *restore, const char *file, json_t *value) {
@@ -215,10 +237,10 @@ static int check_options(struct gb_cli *cli) {
     json_t *checked;
     int rc;
 
-    if (o->files_only && (o->into != NULL || o->prefix != NULL || o->replace || o->load != NULL))
+    if (o->files_only && (o->into != NULL || o->prefix != NULL || o->only != NULL || o->replace || o->load != NULL))
         return gb_cli_error(
             cli, GPUBUF_BAD_ARGUMENT,
-            "--files-only restores no buffers, so that --into, --prefix, --replace and --load mean nothing");
+            "--files-only restores no buffers, so that --into, --prefix, --only, --replace and --load mean nothing");
     checked = json_object();
     rc = gb_cli_restore_settings(cli, checked); /* before any byte is moved */
     json_decref(checked);
@@ -230,7 +252,7 @@ static int run(struct restore *restore, const char *source) {
 
     if (check_options(cli) < 0 || gb_place_read(cli, source, &restore->place, &cli->error) < 0 ||
         gb_web_init(&restore->web, cli, &restore->place, NULL, &cli->error) < 0 || read_manifest(restore) < 0 ||
-        check_free(restore) < 0 || put_files(restore) < 0 || commit(restore) < 0)
+        check_free(restore) < 0 || check_session(restore) < 0 || put_files(restore) < 0 || commit(restore) < 0)
         return -1;
     return cli->options.files_only ? 0 : take_back(restore);
 }

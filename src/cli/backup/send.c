@@ -9,11 +9,10 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "cli/backup/ahead.h"
 #include "cli/backup/crew.h"
 #include "cli/backup/s3.h"
 #include "cli/backup/store.h"
-
-#define PIECE_BYTES ((uint64_t)16 << 20) /* that are read of the daemon at a time for an upload in one stream */
 
 enum state { WAITING, OPENING, OPEN, ENDED };
 
@@ -31,39 +30,13 @@ struct way {
 
 struct send {
     struct gb_crew crew;
-    const char *checkpoint;
+    const struct gb_origin *origin;
     uint64_t part_bytes;
     struct way *ways;
     size_t count;
     size_t first; /* those before it have ended, or all their parts are taken */
     struct gb_send_result result;
 };
-
-/* --- from the daemon ---------------------------------------------------------------------------------------------- */
-
-/* Part of a file; it stays in the client until its next request. */
-static int read_piece(struct gb_worker *worker, const struct send *send, const struct gb_backup_file *file,
-                      uint64_t offset, uint64_t bytes, const char **ret, struct gpubuf_error *err) {
-    const struct gpubuf_answer *answer;
-    const char *headers[2] = {NULL, NULL};
-    char target[GB_CLI_PATH];
-    char name[GB_CLI_PATH / 4];
-    char range[64];
-
-    snprintf(range, sizeof range, "Range: bytes=%" PRIu64 "-%" PRIu64, offset, offset + bytes - 1);
-    headers[0] = range;
-    if (gpubuf_escape(send->checkpoint, name, sizeof name) < 0)
-        return gb_backup_fail(err, GPUBUF_BAD_ARGUMENT, "the checkpoint's name is too long");
-    snprintf(target, sizeof target, "/v1/checkpoints/%s/files/%s", name, file->file);
-    if (gpubuf_request(worker->client, "GET", target, headers, NULL, 0, err) < 0)
-        return -1;
-    answer = gpubuf_answer_of(worker->client);
-    if (answer->bytes != bytes)
-        return gb_backup_fail(err, GPUBUF_BAD_ANSWER, "%" PRIu64 " bytes of the file %s were asked for, and %zu came",
-                              bytes, file->file, answer->bytes);
-    *ret = answer->body;
-    return 0;
-}
 
 static int differs(const struct gb_backup_file *file, uint32_t crc, struct gpubuf_error *err) {
     return gb_backup_fail(err, GPUBUF_CHECK_FAILED,
@@ -94,14 +67,14 @@ static int write_part(struct gb_worker *worker, struct way *way, uint64_t offset
     return 0;
 }
 
-static int move_part(struct gb_worker *worker, struct send *send, struct way *way, size_t number,
-                     struct gpubuf_error *err) {
+static int move_part(struct gb_worker *worker, struct gb_piece *piece, struct send *send, struct way *way,
+                     size_t number, struct gpubuf_error *err) {
     uint64_t offset = send->part_bytes * number;
     uint64_t bytes = part_of(send, way, number);
     struct gb_s3_part *part = &way->parts[number];
     const char *data;
 
-    if (read_piece(worker, send, way->file, offset, bytes, &data, err) < 0)
+    if (gb_origin_read(send->origin, piece, way->file, offset, bytes, &data, err) < 0)
         return -1;
     part->crc = gb_crc32c(0, data, bytes);
     if (worker->crew->place->kind == GB_PLACE_FOLDER)
@@ -117,25 +90,24 @@ static int move_part(struct gb_worker *worker, struct send *send, struct way *wa
 /* What libcurl reads from while it sends. */
 struct stream {
     struct gb_worker *worker;
-    const struct send *send;
+    struct gb_ahead *ahead;
     const struct gb_backup_file *file;
     const char *data; /* of the piece that is sent */
     uint64_t left;    /* of it */
-    uint64_t at;      /* bytes that were read of the daemon */
+    uint64_t at;      /* bytes of the pieces that were taken */
     uint32_t crc;
     struct gpubuf_error error;
 };
 
 static int next_piece(struct stream *stream) {
-    uint64_t left = stream->file->bytes - stream->at;
+    int64_t n = gb_ahead_next(stream->ahead, &stream->data, &stream->error);
 
-    left = left < PIECE_BYTES ? left : PIECE_BYTES;
-    if (read_piece(stream->worker, stream->send, stream->file, stream->at, left, &stream->data, &stream->error) < 0)
+    if (n < 0)
         return -1;
-    stream->crc = gb_crc32c(stream->crc, stream->data, left);
-    stream->at += left;
-    stream->left = left;
-    atomic_fetch_add(&stream->worker->crew->done, left);
+    stream->left = (uint64_t)n;
+    stream->at += stream->left;
+    stream->crc = gb_crc32c(stream->crc, stream->data, stream->left);
+    atomic_fetch_add(&stream->worker->crew->done, stream->left);
     if (stream->at == stream->file->bytes && stream->crc != stream->file->crc) /* the end is never sent */
         return differs(stream->file, stream->crc, &stream->error);
     return 0;
@@ -161,13 +133,15 @@ static int rewind_stream(void *arg) {
     atomic_fetch_sub(&stream->worker->crew->done, stream->at);
     stream->at = stream->left = 0;
     stream->crc = 0;
+    memset(&stream->error, 0, sizeof stream->error);
+    gb_ahead_begin(stream->ahead, stream->file);
     return 0;
 }
 
-static int move_stream(struct gb_worker *worker, const struct send *send, const struct gb_backup_file *file,
+static int move_stream(struct gb_worker *worker, struct gb_ahead *ahead, const struct gb_backup_file *file,
                        struct gpubuf_error *err) {
     static const char *const headers[] = {"Content-Type: application/octet-stream", NULL};
-    struct stream stream = {.worker = worker, .send = send, .file = file};
+    struct stream stream = {.worker = worker, .ahead = ahead, .file = file};
     char *url = gb_place_at(worker->crew->place, file->object);
     const struct gb_web_request request = {.method = "PUT",
                                            .object = file->object,
@@ -207,15 +181,22 @@ static int open_file(struct gb_worker *worker, struct way *way, struct gpubuf_er
     return 0;
 }
 
+/* A file system over a network may say what it could not write when the file is closed. */
 static int close_file(struct gb_worker *worker, struct way *way, struct gpubuf_error *err) {
     char *from = temporary_of(worker->crew->place, way->file);
     char *to = gb_place_at(worker->crew->place, way->file->object);
     int rc = from != NULL && to != NULL ? fsync(way->fd) : -1;
 
+    if (rc == 0) {
+        rc = close(way->fd);
+        way->fd = -1;
+    }
     if (rc == 0)
         rc = rename(from, to);
     if (rc < 0)
         gb_store_errno(worker->crew->place, way->file->object, "written", err);
+    if (rc < 0 && way->fd < 0 && from != NULL)
+        unlink(from);
     free(from);
     free(to);
     return rc;
@@ -348,14 +329,15 @@ static int begin_way(struct gb_worker *worker, struct send *send, struct way *wa
     return whole ? end_way(worker, send, way, err) : rc;
 }
 
-static int move(struct gb_worker *worker, struct send *send, struct way *way, size_t number, struct gpubuf_error *err) {
+static int move(struct gb_worker *worker, struct gb_ahead *ahead, struct send *send, struct way *way, size_t number,
+                struct gpubuf_error *err) {
     bool last;
     int rc;
 
     if (worker->crew->place->kind == GB_PLACE_HTTP) {
-        rc = move_stream(worker, send, way->file, err);
+        rc = move_stream(worker, ahead, way->file, err);
     } else {
-        rc = move_part(worker, send, way, number, err);
+        rc = move_part(worker, &ahead->pieces[0], send, way, number, err);
         if (rc == 0)
             atomic_fetch_add(&send->crew.done, part_of(send, way, number));
     }
@@ -367,8 +349,7 @@ static int move(struct gb_worker *worker, struct send *send, struct way *way, si
     return last ? end_way(worker, send, way, err) : 0;
 }
 
-static int work(struct gb_worker *worker, void *arg, struct gpubuf_error *err) {
-    struct send *send = arg;
+static int work_on(struct gb_worker *worker, struct gb_ahead *ahead, struct send *send, struct gpubuf_error *err) {
     size_t part = 0;
     bool begins = false;
     struct way *way;
@@ -379,9 +360,21 @@ static int work(struct gb_worker *worker, void *arg, struct gpubuf_error *err) {
         pthread_mutex_unlock(&send->crew.lock);
         if (way == NULL)
             return atomic_load(&send->crew.stopped) ? gb_backup_fail(err, GPUBUF_INTERRUPTED, "interrupted") : 0;
-        if ((begins ? begin_way(worker, send, way, err) : move(worker, send, way, part, err)) < 0)
+        if ((begins ? begin_way(worker, send, way, err) : move(worker, ahead, send, way, part, err)) < 0)
             return -1;
     }
+}
+
+static int work(struct gb_worker *worker, void *arg, struct gpubuf_error *err) {
+    struct send *send = arg;
+    struct gb_ahead ahead;
+    int rc;
+
+    if (gb_ahead_init(&ahead, send->origin, worker->clients, err) < 0)
+        return -1;
+    rc = work_on(worker, &ahead, send, err);
+    gb_ahead_done(&ahead);
+    return rc;
 }
 
 /* --- all of it ---------------------------------------------------------------------------------------------------- */
@@ -423,10 +416,10 @@ static void tidy(struct send *send, bool give_up) {
     free(send->ways);
 }
 
-int gb_send(struct gb_cli *cli, const char *checkpoint, const struct gb_place *place,
+int gb_send(struct gb_cli *cli, const struct gb_origin *origin, const struct gb_place *place,
             const struct gb_backup_manifest *manifest, uint64_t part_bytes, struct gb_send_result *ret,
             struct gpubuf_error *err) {
-    struct send send = {.checkpoint = checkpoint, .part_bytes = part_bytes, .count = manifest->count};
+    struct send send = {.origin = origin, .part_bytes = part_bytes, .count = manifest->count};
     unsigned threads;
     size_t i;
     int rc;
@@ -442,7 +435,7 @@ int gb_send(struct gb_cli *cli, const char *checkpoint, const struct gb_place *p
     send.crew.place = place;
     send.crew.work = work;
     send.crew.arg = &send;
-    send.crew.label = checkpoint;
+    send.crew.label = origin->checkpoint;
     send.crew.total = manifest->bytes;
     rc = gb_crew_run(&send.crew, threads, err);
     *ret = send.result;

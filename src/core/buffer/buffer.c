@@ -50,6 +50,7 @@ void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec 
     strcpy(ret->stream.s, gb_text_s(kept->stream));
     ret->labels = kept->labels;
     gb_buffer_look_sides_locked(buffer, ret->sides);
+    ret->damaged = buffer->stored && atomic_load(&buffer->stored->damaged);
     ret->in_host = kept->state == GB_BUFFER_STORED && buffer->stored && buffer->stored->block;
 }
 
@@ -174,6 +175,7 @@ static bool count_absent(struct gb_session *session, const struct gb_buffer *b, 
         atomic_fetch_add(&session->core->lost_buffers, d);
     } else if (b->rec.state == GB_BUFFER_STORED) {
         atomic_fetch_add(&session->core->stored_buffers, d);
+        atomic_fetch_add(&session->core->stored_bytes, d * b->rec.bytes);
     } else {
         return false;
     }
@@ -191,6 +193,7 @@ static void count_in(struct gb_session *session, const struct gb_buffer *b) {
 
     session->movable += movable(b);
     atomic_fetch_add(&core->movable_buffers, movable(b));
+    atomic_fetch_add(&core->movable_bytes, movable(b) ? b->rec.bytes : 0);
     session->live_buffers++;
     atomic_fetch_add(&core->mirrored_buffers, b->rec.mirrored);
     atomic_fetch_add(&core->live_buffers, 1);
@@ -205,6 +208,7 @@ static void count_out(struct gb_session *session, const struct gb_buffer *b) {
 
     session->movable -= movable(b);
     atomic_fetch_sub(&core->movable_buffers, movable(b));
+    atomic_fetch_sub(&core->movable_bytes, movable(b) ? b->rec.bytes : 0);
     session->live_buffers--;
     atomic_fetch_sub(&core->mirrored_buffers, b->rec.mirrored);
     atomic_fetch_sub(&core->live_buffers, 1);
@@ -289,6 +293,7 @@ static struct gb_content *clear(struct gb_session *session, struct gb_buffer *bu
 struct gb_content *gb_buffer_clear_locked(struct gb_session *session, struct gb_buffer *buffer) {
     gb_idlist_take(&session->buffers_by_id, buffer->id);
     buffer->id = 0;
+    buffer->sweep = 0;
     return clear(session, buffer);
 }
 
@@ -312,6 +317,13 @@ void gb_buffer_keep_state_locked(const struct gb_buffer *b, struct gb_buffer_rec
         return;
     rec->state = b->rec.state;
     rec->head = GB_HEAD_UNINITIALIZED;
+}
+
+bool gb_buffer_may_have_left_locked(const struct gb_session *session, const struct gb_name *name,
+                                    const struct gb_stored *stored) {
+    const struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
+
+    return !b || !b->live || b->stored != stored || b->fifo.taken;
 }
 
 void gb_buffer_warm_locked(struct gb_buffer *b, struct gb_stored *in_host) {
@@ -369,6 +381,10 @@ void gb_buffer_note_behind_locked(struct gb_session *session, struct gb_buffer *
     bool behind = b->live && b->rec.durability != GB_DURABILITY_NONE && b->rec.state == GB_BUFFER_READY &&
                   b->rec.stored_generation != b->rec.generation;
 
+    if (behind && (!b->behind || b->behind_generation != b->rec.stored_generation)) {
+        b->behind_ns = gb_clock_ns();
+        b->behind_generation = b->rec.stored_generation;
+    }
     session->behind += behind;
     session->behind -= b->behind;
     b->behind = behind;

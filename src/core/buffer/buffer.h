@@ -35,7 +35,12 @@ struct gb_buffer {
     struct gb_stored *stored;           /* the bytes on disk, of stored_generation; a reference. NULL: none */
     struct gb_load *load;               /* brings them into memory, or failed to; core->loads' own. NULL: none */
     bool behind;                        /* its bytes are to be stored within the lag */
+    bool storing;                       /* because of that, they are just being stored */
+    uint64_t behind_ns;                 /* since when, or since it was stored last; other writes do not change it */
+    int64_t behind_generation;          /* that was stored then */
     bool leaving;                       /* its bytes are chosen to leave memory, to make room for others */
+    uint64_t sweep;                     /* the loads of many that it is of (durable.h); 0: none under way */
+    bool swept;                         /* its load is over */
     uint64_t since_ns;                  /* when its bytes came into memory or left it; 0: before this process */
     uint64_t used_ns;                   /* when they were read or written last */
     struct gb_fifo_lock fifo;
@@ -123,6 +128,11 @@ void gb_buffer_cool_locked(struct gb_session *session, struct gb_buffer *buffer)
 /* The disk has the bytes that the buffer has now, and as long as its durability says. Those that a scrub found damaged
  * do not count while memory has better ones. */
 bool gb_buffer_on_disk(const struct gb_buffer *buffer);
+
+/* These stored bytes are no longer the buffer's, or a change under way may have taken their row from the database: one
+ * that is not there is no damage then. */
+bool gb_buffer_may_have_left_locked(const struct gb_session *session, const struct gb_name *name,
+                                    const struct gb_stored *stored);
 
 /* How many bytes more the disk holds when a generation of so many takes the place of the one that is there. */
 uint64_t gb_buffer_more_stored(const struct gb_buffer *buffer, uint64_t bytes);

@@ -14,7 +14,7 @@ void gb_damage_tell(struct gb_session *session, const struct gb_name *buffer, st
 
     if (!gb_damage_is(error))
         return;
-    atomic_store(&stored->damaged, true);
+    gb_stored_note_damage(stored);
     notice.buffer = *buffer;
     notice.generation = stored->rec.generation;
     snprintf(notice.detail, sizeof(notice.detail), "%.120s", error->detail);

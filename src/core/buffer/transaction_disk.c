@@ -19,8 +19,9 @@ static bool has_bytes(const struct gb_transaction *c) {
         return stored && stored->block;
     if (stored && stored->in_host)
         return false;
+    /* A load has no better bytes than the disk has, until it has ended. */
     return stored && stored->rec.generation == c->rec.generation && (c->spills || !stored->spilled) &&
-           !atomic_load(&stored->damaged);
+           (c->buffer->rec.state == GB_BUFFER_STORED || !atomic_load(&stored->damaged));
 }
 
 /* Host memory alone has the bytes. NULL: it has not. */

@@ -170,13 +170,23 @@ static int bring(struct gb_restore_item *item, struct gb_persist *p, struct gb_e
     return gb_no_memory(err);
 }
 
-/* On a thread of the disk. */
+static void give_up(struct gb_persist *p) {
+    gb_stored_condemn(p->stored);
+    gb_stored_unref(p->stored);
+    p->stored = NULL;
+}
+
+/* On a thread of the disk. A checkpoint that was deleted meanwhile may have another one in its place, whose files are
+ * others. */
 static void run(struct gb_task *task) {
     struct gb_restore_item *item = gb_container_of(task, struct gb_restore_item, task);
     struct gb_persist *p = &item->transaction.persist;
     struct gb_error err = GB_ERROR_INIT;
+    int r = bring(item, p, &err);
 
-    if (bring(item, p, &err) < 0)
+    if (gb_checkpoints_still(item->restore->core, &item->restore->view, &p->error) < 0)
+        give_up(p);
+    else if (r < 0)
         gb_error_set(&p->error, err.code, "\"%s\": %.250s", item->transaction.name.s, err.detail);
     p->done(p);
 }

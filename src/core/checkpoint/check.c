@@ -9,6 +9,7 @@
 
 static int begin(struct gb_checkpoint_check *c, struct gb_error *err) {
     const struct gb_manifest_entry *entry = &c->manifest->entries[c->index];
+    struct gb_checkpoint_sum came;
     char file[GB_MANIFEST_FILE_SIZE];
     uint64_t size;
 
@@ -21,6 +22,11 @@ static int begin(struct gb_checkpoint_check *c, struct gb_error *err) {
         return -1;
     c->at = 0;
     c->crc = 0;
+    if (size == entry->size && c->core && gb_checkpoints_came(c->core, &c->name, c->index, &came) &&
+        came.size == size) {
+        c->at = size;
+        c->crc = came.crc32c;
+    }
     if (size == entry->size)
         return 0;
     gb_disk_note_damage(c->disk);
@@ -30,9 +36,10 @@ static int begin(struct gb_checkpoint_check *c, struct gb_error *err) {
 
 static int read_some(struct gb_checkpoint_check *c, struct gb_error *err) {
     const struct gb_manifest_entry *entry = &c->manifest->entries[c->index];
-    int i;
+    unsigned steps = c->steps > 0 ? c->steps : STEPS;
+    unsigned i;
 
-    for (i = 0; i < STEPS && c->at < entry->size; i++) {
+    for (i = 0; i < steps && c->at < entry->size; i++) {
         uint64_t left = entry->size - c->at;
         size_t n = left < GB_STORED_BLOCK_BYTES ? (size_t)left : GB_STORED_BLOCK_BYTES;
 

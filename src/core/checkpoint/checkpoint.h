@@ -17,6 +17,17 @@ enum gb_checkpoint_state {
 struct gb_checkpoint_sum {
     uint64_t size;
     uint32_t crc32c;
+    enum gb_code damage; /* what the latest look at it has found; GB_OK: nothing */
+};
+
+/* The file of that index is the manifest. */
+#define GB_CHECKPOINT_OF_MANIFEST SIZE_MAX
+
+/* A file that a client brought to this process. */
+struct gb_checkpoint_came {
+    unsigned names; /* how many times a file got this name, or was about to */
+    bool known;
+    struct gb_checkpoint_sum sum;
 };
 
 /* Guarded by the table's lock. */
@@ -25,8 +36,12 @@ struct gb_checkpoint {
     enum gb_checkpoint_state state;
     unsigned puts;      /* files that clients bring just now */
     bool completing;    /* one of them is the manifest */
+    bool has_files;     /* of an incomplete one: some have come */
     int64_t changed_us; /* when a file last came, of an incomplete one */
     struct gb_checkpoint_sum *sums;
+    enum gb_code manifest_damage;
+    struct gb_checkpoint_came *came; /* of an incomplete one, by the file's index */
+    size_t came_count;
 };
 
 struct gb_checkpoints *gb_checkpoints_new(void); /* NULL when memory is exhausted */
@@ -51,12 +66,38 @@ void gb_checkpoints_drop(struct gb_core *core, const struct gb_name *name);
 /* CHECKPOINT_NOT_FOUND; with complete also CHECKPOINT_INCOMPLETE. */
 int gb_checkpoints_look(struct gb_core *core, const struct gb_name *name, bool complete, struct gb_checkpoint_view *ret,
                         struct gb_error *err);
+/* It is the one that was looked at, and complete: 0, or -1 with CHECKPOINT_NOT_FOUND. */
+int gb_checkpoints_still(struct gb_core *core, const struct gb_checkpoint_view *view, struct gb_error *err);
 /* What the manifest says of the file `index`. Returns false if nothing. */
 bool gb_checkpoints_sum(struct gb_core *core, const struct gb_name *name, size_t index, struct gb_checkpoint_sum *ret);
+/* What a look at the file `index` has come to: GB_OK, CONTENT_DAMAGED or CONTENT_LOST. Returns false if the checkpoint
+ * of that view is not there any more. */
+bool gb_checkpoints_judge(struct gb_core *core, const struct gb_checkpoint_view *view, size_t index, enum gb_code code);
+/* Posts a notice of it. buffer: NULL for the manifest. often: a client may ask for it again and again. */
+void gb_checkpoints_tell_damage(struct gb_core *core, const struct gb_checkpoint_view *view, size_t index,
+                                const struct gb_name *buffer, bool often);
+/* The next one behind the number that shows, of that session (NULL: of any). */
+bool gb_checkpoints_next(struct gb_core *core, int64_t number, const struct gb_name *session,
+                         struct gb_checkpoint_view *ret);
+/* There is a complete one. */
+bool gb_checkpoints_any(struct gb_core *core);
 /* A file is brought: the checkpoint is made if there is none. manifest: no other file may be. */
 int gb_checkpoints_put_begin(struct gb_core *core, const struct gb_checkpoint_put_params *params, bool manifest,
                              struct gb_error *err);
-void gb_checkpoints_put_end(struct gb_core *core, const struct gb_name *name, bool manifest);
+/* brought: the file is there. A checkpoint that has none by then is removed. [blocks for the disk, unless brought] */
+void gb_checkpoints_put_end(struct gb_core *core, const struct gb_name *name, bool manifest, bool brought);
+/* LIMIT_REACHED if the session has as many as are permitted beside this one. */
+int gb_checkpoints_check_count(struct gb_core *core, const struct gb_name *name, const struct gb_name *session,
+                               struct gb_error *err);
+/* The file that is brought is about to get its name: what is known of the file `index` is so no longer. Returns what
+ * gb_checkpoints_named wants. */
+unsigned gb_checkpoints_naming(struct gb_core *core, const struct gb_name *name, size_t index);
+/* It has its name, and is on disk. If another upload of the file has got the name meanwhile, nothing is known. */
+void gb_checkpoints_named(struct gb_core *core, const struct gb_name *name, size_t index, unsigned naming,
+                          const struct gb_checkpoint_sum *sum);
+/* What was computed while the file came. Returns false if nothing is known, as of a file that came to an earlier
+ * process. */
+bool gb_checkpoints_came(struct gb_core *core, const struct gb_name *name, size_t index, struct gb_checkpoint_sum *ret);
 
 /* Posts a notice about a checkpoint. session: NULL for its own. */
 void gb_checkpoints_tell(struct gb_core *core, enum gb_notice_type type, const struct gb_checkpoint_view *view,

@@ -167,7 +167,7 @@ static int leave_out(struct job *job, struct gb_checkpoint_item *item, const str
 /* --- small bytes of the database ---------------------------------------------------------------------------------- */
 
 static int read_small(struct job *job, const struct gb_checkpoint_item *item, struct gb_error *err) {
-    const struct gb_stored *stored = item->stored;
+    struct gb_stored *stored = item->stored;
     char *data = malloc((size_t)stored->rec.bytes + 1);
     int r;
 

@@ -155,14 +155,12 @@ int gb_checkpoint_hold(struct gb_session *session, const struct gb_checkpoint_pa
 }
 
 bool gb_checkpoint_still(struct gb_session *session, const struct gb_checkpoint_item *item) {
-    const struct gb_buffer *b;
-    bool same;
+    bool left;
 
     pthread_mutex_lock(&session->lock);
-    b = gb_buffer_find_locked(session, &item->rec.name, NULL);
-    same = b && b->stored == item->stored;
+    left = gb_buffer_may_have_left_locked(session, &item->rec.name, item->stored);
     pthread_mutex_unlock(&session->lock);
-    return same;
+    return !left;
 }
 
 void gb_checkpoint_release(struct gb_checkpoint_item *item) {

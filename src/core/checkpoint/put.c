@@ -47,9 +47,9 @@ struct gb_checkpoint_put {
 };
 
 /* Before the client learns the end, so that its next request finds the checkpoint free. */
-static void leave(struct gb_checkpoint_put *put) {
+static void leave(struct gb_checkpoint_put *put, bool brought) {
     if (!put->left)
-        gb_checkpoints_put_end(put->core, &put->name, put->is_manifest);
+        gb_checkpoints_put_end(put->core, &put->name, put->is_manifest, brought);
     put->left = true;
 }
 
@@ -60,7 +60,7 @@ static void put_free(struct gb_checkpoint_put *put) {
     gb_checkpoint_check_done(&put->check);
     gb_manifest_done(&put->manifest);
     gb_disk_put_discard(put->disk);
-    leave(put);
+    leave(put, false);
     for (i = 0; i < BLOCKS; i++)
         free(put->blocks[i].bytes);
     pthread_mutex_destroy(&put->lock);
@@ -86,8 +86,8 @@ static int read_manifest(struct gb_checkpoint_put *put, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_FORBIDDEN,
                             "the manifest is of session \"%s\", and the token is good for \"%s\" alone",
                             put->manifest.session.s, put->session.s);
-    put->check =
-        (struct gb_checkpoint_check){.disk = put->core->config.disk, .manifest = &put->manifest, .name = put->name};
+    put->check = (struct gb_checkpoint_check){
+        .core = put->core, .disk = put->core->config.disk, .manifest = &put->manifest, .name = put->name};
     return 0;
 }
 
@@ -117,7 +117,8 @@ static int complete(struct gb_checkpoint_put *put, struct gb_error *err) {
         return incomplete(put, &why, err);
     if (r > 0)
         return 2;
-    if (gb_disk_checkpoint_index(put->core->config.disk, &put->name, &put->manifest, err) < 0 ||
+    if (gb_checkpoints_check_count(put->core, &put->name, &put->manifest.session, err) < 0 ||
+        gb_disk_checkpoint_index(put->core->config.disk, &put->name, &put->manifest, err) < 0 ||
         gb_disk_put_name(put->disk, &put->replaced, err) < 0)
         return -1;
     put->disk = NULL;
@@ -134,6 +135,23 @@ static int begin(struct gb_checkpoint_put *put, struct gb_error *err) {
     return gb_disk_put_begin(put->core->config.disk, &put->name, &put->session, put->file, put->size, &put->disk, err);
 }
 
+/* What was computed while the bytes came spares the manifest another read of them. */
+static int give_name(struct gb_checkpoint_put *put, struct gb_error *err) {
+    const struct gb_checkpoint_sum sum = {.size = put->size, .crc32c = put->crc};
+    unsigned naming = 0;
+    size_t index;
+    bool counts = gb_manifest_file_parse(put->file, &index);
+
+    if (counts)
+        naming = gb_checkpoints_naming(put->core, &put->name, index);
+    if (gb_disk_put_name(put->disk, &put->replaced, err) < 0)
+        return -1;
+    put->disk = NULL;
+    if (counts)
+        gb_checkpoints_named(put->core, &put->name, index, naming, &sum);
+    return 0;
+}
+
 /* As complete. */
 static int conclude(struct gb_checkpoint_put *put, struct gb_error *err) {
     if (!put->synced && gb_disk_put_sync(put->disk, &put->crc, err) < 0)
@@ -141,10 +159,7 @@ static int conclude(struct gb_checkpoint_put *put, struct gb_error *err) {
     put->synced = true;
     if (put->is_manifest)
         return complete(put, err);
-    if (gb_disk_put_name(put->disk, &put->replaced, err) < 0)
-        return -1;
-    put->disk = NULL;
-    return 1;
+    return give_name(put, err) < 0 ? -1 : 1;
 }
 
 /* What is to be done next, without the lock; as complete. block NULL: all were written. */
@@ -165,8 +180,12 @@ static bool step_locked(struct gb_checkpoint_put *put) {
         return false;
     pthread_mutex_unlock(&put->lock);
     r = work(put, full ? b : NULL, &err);
+    if (r < 0) {
+        gb_disk_put_discard(put->disk);
+        put->disk = NULL;
+    }
     if (r != 2)
-        leave(put);
+        leave(put, r == 1);
     pthread_mutex_lock(&put->lock);
     put->error = err;
     put->done = r == 1;
@@ -229,11 +248,13 @@ int gb_checkpoint_put_begin(struct gb_core *core, const struct gb_checkpoint_put
     struct gb_checkpoint_put *put;
     bool manifest = strcmp(params->file, GB_CHECKPOINT_MANIFEST) == 0;
 
-    if (gb_checkpoint_check_file(params->file, err) < 0 || gb_checkpoints_put_begin(core, params, manifest, err) < 0)
+    if (gb_checkpoint_check_file(params->file, err) < 0 ||
+        (core->config.disk && gb_disk_check_room(core->config.disk, params->size, err) < 0) ||
+        gb_checkpoints_put_begin(core, params, manifest, err) < 0)
         return -1;
     put = put_new(core, params);
     if (!put) {
-        gb_checkpoints_put_end(core, &params->name, manifest);
+        gb_checkpoints_put_end(core, &params->name, manifest, true); /* the sweep removes it */
         return gb_no_memory(err);
     }
     gb_core_enter(core);
@@ -296,8 +317,8 @@ int gb_checkpoint_put_result(struct gb_checkpoint_put *put, uint32_t *ret_crc32c
 
     pthread_mutex_lock(&put->lock);
     r = put->error.code != GB_OK ? gb_error_move(err, &put->error) : put->done;
-    *ret_crc32c = put->crc;
-    *ret_replaced = put->replaced;
+    *ret_crc32c = r > 0 ? put->crc : 0; /* both are the lane's until then */
+    *ret_replaced = r > 0 && put->replaced;
     pthread_mutex_unlock(&put->lock);
     return r;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "core/durable/durable.h"
 #include "core/stored/disks.h"
 
 /* Buffers that are loaded at a time. */
@@ -44,6 +45,56 @@ static void wake(void *arg) {
     gb_lane_post(gb_core_compute_lane(restore->core), &restore->task);
 }
 
+static void skip(struct gb_restore *restore, const struct gb_restore_item *item, enum gb_code code) {
+    gb_checkpoint_skip(restore->call->tell, &restore->call->told, &restore->call->skipped, &item->transaction.name,
+                       code);
+}
+
+/* None of the buffers takes the place of another one in memory. */
+static void cover(struct gb_restore *restore) {
+    size_t i;
+
+    restore->sweep = gb_sweep_number(restore->core);
+    pthread_mutex_lock(&restore->session->lock);
+    for (i = 0; i < restore->count; i++) {
+        struct gb_buffer *b = gb_buffer_find_locked(restore->session, &restore->items[i].transaction.name, NULL);
+
+        if (b)
+            b->sweep = restore->sweep;
+    }
+    pthread_mutex_unlock(&restore->session->lock);
+}
+
+/* Returns false if the bytes have left memory again. */
+static bool uncover(struct gb_restore *restore, const struct gb_restore_item *item) {
+    struct gb_buffer *b;
+    bool left;
+
+    pthread_mutex_lock(&restore->session->lock);
+    b = gb_buffer_find_locked(restore->session, &item->transaction.name, NULL);
+    left = b && b->rec.state == GB_BUFFER_STORED;
+    if (b && b->sweep == restore->sweep)
+        gb_sweep_leave_locked(b);
+    pthread_mutex_unlock(&restore->session->lock);
+    return !left;
+}
+
+/* What is in memory now counts. */
+static void end_loads(struct gb_restore *restore) {
+    size_t i;
+
+    for (i = 0; i < restore->count; i++) {
+        const struct gb_restore_item *item = &restore->items[i];
+        bool in_memory = uncover(restore, item);
+
+        if (item->loaded && in_memory)
+            restore->call->loaded++;
+        else if (item->loaded)
+            skip(restore, item, GB_ERR_NOT_LOADED);
+    }
+    finish(restore, NULL);
+}
+
 static void load_one(struct gb_restore *restore, struct gb_restore_item *item) {
     const struct gb_locator at = {restore->session->name, item->transaction.name};
     struct gb_error err = GB_ERROR_INIT;
@@ -51,14 +102,13 @@ static void load_one(struct gb_restore *restore, struct gb_restore_item *item) {
 
     if (gb_buffer_load(restore->core, &at, &rec, &err) == 0) {
         gb_buffer_rec_done(&rec);
-        restore->call->loaded++;
+        item->loaded = true;
     } else if (err.code == GB_ERR_NOT_LOADED) {
         return;
     } else {
-        gb_checkpoint_skip(restore->call->tell, &restore->call->told, &restore->call->skipped, &item->transaction.name,
-                           err.code);
+        skip(restore, item, err.code);
     }
-    item->loaded = true;
+    item->over = true;
 }
 
 /* True: none of the next few is under way. */
@@ -68,9 +118,9 @@ static bool load_some(struct gb_restore *restore) {
     size_t i;
 
     for (i = restore->next; i < end; i++) {
-        if (!restore->items[i].loaded)
+        if (!restore->items[i].over)
             load_one(restore, &restore->items[i]);
-        all = all && restore->items[i].loaded;
+        all = all && restore->items[i].over;
     }
     if (all)
         restore->next = end;
@@ -86,7 +136,7 @@ static void run_loads(struct gb_task *task) {
         if (!load_some(restore) && gb_loads_wait(restore->core, sequence, &restore->waiter))
             return;
     }
-    finish(restore, NULL);
+    end_loads(restore);
 }
 
 /* --- the commit --------------------------------------------------------------------------------------------------- */
@@ -114,10 +164,12 @@ static void end(struct gb_transaction_group *group) {
         gb_content_drop_all(restore->items[i].gone);
     if (error.code == GB_OK)
         count(restore);
-    if (error.code == GB_OK && restore->params.eager)
-        wake(restore);
-    else
+    if (error.code != GB_OK || !restore->params.eager) {
         finish(restore, &error);
+        return;
+    }
+    cover(restore);
+    wake(restore);
 }
 
 /* --- the plan ----------------------------------------------------------------------------------------------------- */
@@ -233,6 +285,20 @@ static int check_device(const struct gb_core *core, const struct gb_restore_para
     return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d", params->device);
 }
 
+/* The session may have been deleted since; the checkpoint outlives it. */
+static struct gb_session *use_session(struct gb_core *core, const struct gb_name *name, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_session *s = gb_session_use(core, name, &why);
+
+    if (!s && why.code == GB_ERR_SESSION_NOT_FOUND)
+        gb_error_set(err, why.code,
+                     "there is no session named \"%s\" to restore into: create it, or name another one with \"into\"",
+                     name->s);
+    else if (!s)
+        gb_error_move(err, &why);
+    return s;
+}
+
 void gb_checkpoint_restore(struct gb_core *core, const struct gb_restore_params *params, struct gb_restore_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_checkpoint_view view;
@@ -241,7 +307,7 @@ void gb_checkpoint_restore(struct gb_core *core, const struct gb_restore_params 
 
     if (gb_core_alive(core, &err) == 0 && gb_checkpoints_look(core, &params->checkpoint, true, &view, &err) == 0 &&
         check_device(core, params, &err) == 0 && gb_disks_start(core, &err) == 0)
-        s = gb_session_use(core, params->into.s[0] ? &params->into : &view.session, &err);
+        s = use_session(core, params->into.s[0] ? &params->into : &view.session, &err);
     if (s) {
         restore = restore_new(params);
         if (!restore)

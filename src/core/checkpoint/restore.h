@@ -16,7 +16,8 @@ struct gb_restore_item {
     size_t index; /* of the entry */
     bool counted; /* in the session's quota of buffers */
     bool replaced;
-    bool loaded; /* or skipped */
+    bool over; /* its load, or it was skipped */
+    bool loaded;
     struct gb_content *gone;
 };
 
@@ -31,7 +32,8 @@ struct gb_restore {
     struct gb_manifest manifest;
     struct gb_restore_item *items;
     size_t count;
-    size_t next; /* to be loaded */
+    size_t next;    /* to be loaded */
+    uint64_t sweep; /* the loads' number */
     struct gb_load_waiter waiter;
     struct gb_transaction_group group;
 };

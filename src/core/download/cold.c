@@ -159,23 +159,45 @@ static int read_ahead(struct gb_cold *cold, size_t first, size_t last, struct gb
     return r;
 }
 
+/* Small bytes lie in the database until the buffer has others. */
+static bool is_replaced(struct gb_download *d, const struct gb_error *error) {
+    struct gb_session *s = d->t.session;
+    bool left;
+
+    if (!gb_stored_inline(&d->stored->rec) || !gb_damage_is(error))
+        return false;
+    pthread_mutex_lock(&s->lock);
+    left = gb_buffer_may_have_left_locked(s, &d->rec.name, d->stored);
+    pthread_mutex_unlock(&s->lock);
+    return left;
+}
+
+static int fail(struct gb_download *d, const struct gb_error *error, struct gb_error *err) {
+    if (is_replaced(d, error)) {
+        d->replaced = true;
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "\"%s\" was written or deleted meanwhile; try again",
+                            d->rec.name.s);
+    }
+    gb_damage_tell(d->t.session, &d->rec.name, d->stored, error, true);
+    return gb_error_move(err, error);
+}
+
 /* 1: the block is here; 0: wake comes; -1. */
 static int look(struct gb_download *d, size_t index, const struct block **ret, struct gb_error *err) {
     struct gb_cold *cold = d->cold;
     const struct block *b = &cold->blocks[index % AHEAD];
-    int r = 0;
+    bool here;
 
     pthread_mutex_lock(&d->t.lock);
     d->t.want_wake = true;
     pthread_mutex_unlock(&d->t.lock);
     pthread_mutex_lock(&cold->lock);
-    if (b->state == HERE && b->index == index)
-        r = b->error.code == GB_OK ? 1 : gb_error_move(err, &b->error);
+    here = b->state == HERE && b->index == index;
     pthread_mutex_unlock(&cold->lock);
     *ret = b;
-    if (r < 0)
-        gb_damage_tell(d->t.session, &d->rec.name, d->stored, &b->error, true);
-    return r;
+    if (here && b->error.code != GB_OK)
+        return fail(d, &b->error, err);
+    return here;
 }
 
 int gb_download_cold(struct gb_download *d, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {

@@ -233,6 +233,10 @@ int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t 
     return r;
 }
 
+bool gb_download_replaced(const struct gb_download *download) {
+    return download->replaced;
+}
+
 void gb_download_sent(struct gb_download *download, size_t n) {
     struct gb_block *b = &download->blocks[download->first];
 

@@ -32,6 +32,7 @@ struct gb_download {
     struct gb_stored *stored;    /* the bytes, if no memory of the buffer's has them; a reference */
     struct gb_host_block *block; /* where they are in host memory; a reference. NULL: not there */
     struct gb_cold *cold;        /* reads them */
+    bool replaced;               /* they are gone, because the buffer was written or deleted */
     struct gb_task task;         /* makes the stream's part */
     struct gb_ev *behind;        /* direct: the stream's earlier work */
     bool direct;

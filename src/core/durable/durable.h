@@ -13,6 +13,13 @@ gb_persist_fn gb_durable_persist;
 /* core->want. */
 int gb_durable_want(struct gb_session *session, struct gb_buffer *buffer, struct gb_error *err);
 
+/* Loads of many buffers have a number, which their buffers get and lose again (gb_buffer.sweep): none of them leaves
+ * memory to make room for another one. */
+uint64_t gb_sweep_number(struct gb_core *core);
+/* The loads are over. A failure among them, as that all did not fit together, is not told to requests that come later.
+ */
+void gb_sweep_leave_locked(struct gb_buffer *buffer);
+
 /* core->make_room and core->spare. */
 void gb_durable_make_room(struct gb_core *core, struct gb_room_ask *ask);
 uint64_t gb_durable_spare(struct gb_session *session);

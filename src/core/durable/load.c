@@ -15,7 +15,7 @@
 /* How long the reason of a failure is told to those that wanted the bytes meanwhile. */
 #define TELL_NS GB_NS_PER_S
 
-/* How long a load waits for memory that others are about to free. */
+/* How long a load waits for memory that others are about to free. One of many does not: the others have the memory. */
 #define WAIT_MS 10000
 
 /* Bytes that come back within this time had better stayed. */
@@ -184,6 +184,21 @@ static void lose_locked(struct job *job, struct gb_buffer *b) {
     gb_buffer_lose_locked(job->session, b); /* it has no contents to be dropped */
 }
 
+/* The failure says nothing of the bytes that the buffer has. */
+static bool is_replaced(struct job *job, const struct gb_error *error) {
+    struct gb_session *s = job->session;
+    const struct gb_buffer *b;
+    bool replaced;
+
+    pthread_mutex_lock(&s->lock);
+    b = gb_buffer_find_locked(s, &job->name, NULL);
+    replaced = !b || b->stored != job->stored || b->rec.state != GB_BUFFER_STORED ||
+               (gb_stored_inline(&job->stored->rec) && gb_damage_is(error) &&
+                gb_buffer_may_have_left_locked(s, &job->name, job->stored));
+    pthread_mutex_unlock(&s->lock);
+    return replaced;
+}
+
 /* Those that wanted the bytes learn of it from the buffer. */
 static void tell_locked(struct job *job, const struct gb_error *error) {
     struct gb_load *load = job->load;
@@ -202,19 +217,29 @@ static void tell_locked(struct job *job, const struct gb_error *error) {
     gb_load_unref_locked(load);
 }
 
+static void count(struct job *job, const struct gb_error *error) {
+    struct gb_loads *loads = job->session->core->loads;
+
+    if (error) {
+        atomic_fetch_add(&loads->failed, 1);
+        gb_damage_tell(job->session, &job->name, job->stored, error, true);
+    } else {
+        atomic_fetch_add(&loads->loaded, 1);
+        atomic_fetch_add(&loads->loaded_from_host, job->block != NULL);
+        atomic_fetch_add(&loads->loaded_bytes, job->stored->rec.bytes);
+    }
+}
+
+/* Those that waited for bytes that were replaced look again. */
 static void finish(struct job *job, const struct gb_error *error) {
     struct gb_core *core = job->session->core;
 
     gb_disk_read_close(job->file);
     gb_upload_free(job->upload);
-    if (error) {
-        atomic_fetch_add(&core->loads->failed, 1);
-        gb_damage_tell(job->session, &job->name, job->stored, error, true);
-    } else {
-        atomic_fetch_add(&core->loads->loaded, 1);
-        atomic_fetch_add(&core->loads->loaded_from_host, job->block != NULL);
-        atomic_fetch_add(&core->loads->loaded_bytes, job->stored->rec.bytes);
-    }
+    if (error && is_replaced(job, error))
+        error = NULL;
+    else
+        count(job, error);
     pthread_mutex_lock(&job->session->lock);
     tell_locked(job, error);
     pthread_mutex_unlock(&job->session->lock);
@@ -259,8 +284,7 @@ static struct gb_upload *make_upload(struct job *job, struct gb_upload_params *p
 }
 
 static int begin(struct job *job, struct gb_error *err) {
-    struct gb_upload_params p = {
-        .session = job->session, .fresh = true, .wait_ms = WAIT_MS, .asked_before = true, .waker = {wake, job}};
+    struct gb_upload_params p = {.session = job->session, .fresh = true, .asked_before = true, .waker = {wake, job}};
     struct gb_buffer *b;
 
     gb_disks_point(job->session->core, GB_DISK_OP_load);
@@ -272,6 +296,7 @@ static int begin(struct job *job, struct gb_error *err) {
     pthread_mutex_lock(&job->session->lock);
     b = gb_buffer_find_locked(job->session, &job->name, NULL);
     p.to_device_side = job->block || (b && b->rec.mirrored);
+    p.wait_ms = b && b->sweep > 0 ? 0 : WAIT_MS;
     pthread_mutex_unlock(&job->session->lock);
     job->upload = make_upload(job, &p, err);
     if (!job->upload)
@@ -342,6 +367,7 @@ static int step(struct job *job, struct gb_error *err) {
         if (r <= 0)
             return r;
         job->ended = true;
+        gb_stored_note_whole(job->stored);
         if (gb_upload_end(job->upload, err) < 0)
             return -1;
     }
@@ -412,6 +438,18 @@ int gb_durable_want(struct gb_session *session, struct gb_buffer *b, struct gb_e
     b->load->waiting += err != NULL;
     return gb_error_set(err, GB_ERR_NOT_LOADED, "the bytes of \"%s\" are not in memory and are being loaded; try again",
                         b->name);
+}
+
+uint64_t gb_sweep_number(struct gb_core *core) {
+    return atomic_fetch_add(&core->loads->sweeps, 1) + 1;
+}
+
+void gb_sweep_leave_locked(struct gb_buffer *b) {
+    b->sweep = 0;
+    if (!b->load || !b->load->failed)
+        return;
+    gb_load_unref_locked(b->load);
+    b->load = NULL;
 }
 
 int gb_buffer_load(struct gb_core *core, const struct gb_locator *at, struct gb_buffer_rec *ret, struct gb_error *err) {

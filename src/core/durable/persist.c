@@ -165,8 +165,11 @@ static int complete(struct job *job, struct gb_error *err) {
         rec.crc32c = job->blocks[0] = gb_crc32c(0, p->data, (size_t)p->rec->bytes);
     }
     p->stored = gb_stored_new(job->core, &rec);
-    if (!p->stored)
-        return gb_no_memory(err); /* a file without a sync is gone with the process, another is an orphan */
+    if (!p->stored) {
+        if (!p->data)
+            gb_disk_remove(job->core->config.disk, p->spills ? &spilled : &job->name);
+        return gb_no_memory(err);
+    }
     if (p->spills) {
         p->stored->spilled = true;
         p->stored->name = spilled;

@@ -13,6 +13,7 @@ struct item {
     struct gb_room_ask *ask;
     struct gb_session *session; /* a reference */
     struct gb_name name;
+    int64_t id; /* of the buffer */
     struct gb_buffer_call *call;
 };
 
@@ -72,14 +73,25 @@ static bool mark(struct item *item, const struct gb_victim *victim) {
     found = b && b->id == victim->id && !b->leaving;
     if (found) {
         b->leaving = true;
+        item->id = b->id;
         strcpy(item->name.s, b->name);
     }
     pthread_mutex_unlock(&victim->session->lock);
     return found;
 }
 
+/* Of the name may be another buffer by now, or the buffer is to stay. */
+static int check_victim(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    const struct item *item = arg;
+
+    if (rec && rec->id == item->id && !rec->resident)
+        return 0;
+    return gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "the buffer is not to leave memory any more");
+}
+
 static void evict(struct gb_room_ask *ask, const struct gb_victim *victim) {
     struct item *item = calloc(1, sizeof(*item));
+    struct gb_buffer_check check = {.check = check_victim, .arg = item};
     struct gb_locator at;
     struct gb_call *call;
 
@@ -100,7 +112,7 @@ static void evict(struct gb_room_ask *ask, const struct gb_victim *victim) {
     at = (struct gb_locator){victim->session->name, item->name};
     atomic_fetch_add(&ask->pending, 1);
     call = &item->call->base; /* the item ends with the call */
-    gb_buffer_evict(victim->session->core, &at, NULL, item->call);
+    gb_buffer_evict(victim->session->core, &at, &check, item->call);
     gb_call_unref(call);
 }
 
@@ -108,6 +120,20 @@ static void look_at(struct gb_victims *victims, struct gb_session *s, const stru
     pthread_mutex_lock(&s->lock);
     gb_victims_add_locked(victims, s, ask, disk);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* Of the load that asks. */
+static uint64_t sweep_of(const struct gb_content *content) {
+    const struct gb_buffer *b;
+    uint64_t sweep;
+
+    if (!content || !content->buffer)
+        return 0;
+    pthread_mutex_lock(&content->session->lock);
+    b = gb_map_get(&content->session->buffers, content->buffer);
+    sweep = b && b->load ? b->sweep : 0;
+    pthread_mutex_unlock(&content->session->lock);
+    return sweep;
 }
 
 static void collect(struct gb_core *core, const struct gb_room_ask *ask, struct gb_victims *victims) {
@@ -132,6 +158,7 @@ static void choose(struct gb_task *task) {
     struct gb_victims victims = {.count = 0};
     size_t i;
 
+    ask->sweep = sweep_of(ask->content);
     collect(ask->device->core, ask, &victims);
     ask->evictable = victims.bytes + victims.later;
     ask->later = ask->evictable >= ask->bytes && victims.bytes < ask->bytes;
@@ -149,14 +176,9 @@ void gb_durable_make_room(struct gb_core *core, struct gb_room_ask *ask) {
 }
 
 uint64_t gb_durable_spare(struct gb_session *s) {
-    struct gb_room_ask ask = {.session = s};
-    struct gb_victims victims = {.count = 0};
-    uint64_t bytes;
+    const struct gb_room_ask ask = {.session = s};
 
-    gb_victims_add_locked(&victims, s, &ask, true);
-    bytes = victims.bytes + victims.later;
-    gb_victims_done(&victims);
-    return bytes;
+    return gb_victims_sum_locked(s, &ask);
 }
 
 /* --- the water marks ---------------------------------------------------------------------------------------------- */
@@ -167,12 +189,16 @@ static void forget(struct gb_room_ask *ask) {
     free(ask);
 }
 
+static uint64_t percent_of(uint64_t bytes, unsigned percent) {
+    return bytes / 100 * percent + bytes % 100 * percent / 100;
+}
+
 /* pool NULL: the device. */
 static void keep_low(struct gb_core_device *device, struct gb_core_pool *pool, uint64_t used, uint64_t limit) {
     const struct gb_core_config *config = &device->core->config;
     struct gb_room_ask *ask;
 
-    if (limit == 0 || used / 100 < limit / 10000 * config->evict_high || atomic_exchange(&device->making_room, true))
+    if (limit == 0 || used <= percent_of(limit, config->evict_high) || atomic_exchange(&device->making_room, true))
         return;
     ask = calloc(1, sizeof(*ask));
     if (!ask) {
@@ -181,7 +207,7 @@ static void keep_low(struct gb_core_device *device, struct gb_core_pool *pool, u
     }
     ask->device = device;
     ask->pool = pool ? gb_core_pool_ref(pool) : NULL;
-    ask->bytes = used - limit / 100 * config->evict_low;
+    ask->bytes = used - percent_of(limit, config->evict_low);
     ask->partly = true;
     ask->ended = forget;
     gb_durable_make_room(device->core, ask);

@@ -1,19 +1,13 @@
-/* Storing the bytes that a buffer has: on request, and what is behind within the lag. */
+/* Storing the bytes that a buffer has on request, and what is to be done once a second. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
-#include "base/thread.h"
 #include "core/buffer/guard.h"
 #include "core/buffer/op.h"
+#include "core/durable/behind.h"
 #include "core/durable/durable.h"
 #include "core/public/durable.h"
-#include "core/session/session.h"
 #include "core/stored/disks.h"
-
-/* Other buffers are stored by later ticks: the disk is one for all. */
-#define STORES_AT_ONCE 64
 
 #define SWEEP_NS (3600 * GB_NS_PER_S)
 #define ORPHAN_TTL_S (24 * 3600)
@@ -55,77 +49,43 @@ void gb_buffer_store(struct gb_core *core, const struct gb_locator *at, const st
     gb_buffer_op_run(core, at, check, call, validate_locked, publish_locked);
 }
 
-/* --- what is behind ----------------------------------------------------------------------------------------------- */
+/* --- once a second ----------------------------------------------------------------------------------------------- */
 
-/* Stores that are waited for at the end of the process. */
-struct flush {
-    pthread_mutex_t lock;
-    pthread_cond_t none;
-    size_t running;
+struct lag {
+    uint64_t buffers;
+    uint64_t bytes;
+    uint64_t since_ns; /* of the one that waits longest; 0: none */
 };
 
-static void flushed(void *arg) {
-    struct flush *flush = arg;
-
-    pthread_mutex_lock(&flush->lock);
-    if (--flush->running == 0)
-        pthread_cond_signal(&flush->none);
-    pthread_mutex_unlock(&flush->lock);
-}
-
-/* flush NULL: nothing waits for it. */
-static void store_one(struct gb_session *s, const struct gb_name *name, struct flush *flush) {
-    struct gb_buffer_call *call = gb_call_new(sizeof(*call), flush ? flushed : NULL, flush);
-    const struct gb_locator at = {s->name, *name};
-
-    if (!call) /* another time */
-        return;
-    if (flush) {
-        pthread_mutex_lock(&flush->lock);
-        flush->running++;
-        pthread_mutex_unlock(&flush->lock);
-    }
-    gb_buffer_store(s->core, &at, NULL, call);
-    gb_call_unref(&call->base);
-}
-
-/* Names of buffers that are behind and free, as a change under way would have them wait, and that come after the id. */
-static size_t list_behind(struct gb_session *s, int64_t before_us, int64_t *id, struct gb_name *names, size_t max) {
+static void add_lag(struct gb_session *s, struct lag *lag) {
     struct gb_buffer *b;
-    size_t count = 0;
+    int64_t id = 0;
 
     pthread_mutex_lock(&s->lock);
-    while (s->behind > 0 && count < max && (b = gb_idlist_after(&s->buffers_by_id, *id, id))) {
-        if (b->live && !b->deleting && b->behind && !b->fifo.taken && b->rec.updated_at_us <= before_us)
-            strcpy(names[count++].s, b->name);
+    while (s->behind > 0 && (b = gb_idlist_after(&s->buffers_by_id, id, &id))) {
+        if (!b->behind)
+            continue;
+        lag->buffers++;
+        lag->bytes += b->rec.bytes;
+        if (lag->since_ns == 0 || b->behind_ns < lag->since_ns)
+            lag->since_ns = b->behind_ns;
     }
     pthread_mutex_unlock(&s->lock);
-    return count;
 }
 
-static void store_session(struct gb_session *s, int64_t before_us, struct gb_name *names, struct flush *flush) {
-    int64_t id = 0;
-    size_t count;
-    size_t i;
-
-    do {
-        count = list_behind(s, before_us, &id, names, STORES_AT_ONCE);
-        for (i = 0; i < count; i++)
-            store_one(s, &names[i], flush);
-    } while (flush && count > 0);
-}
-
-static void store_all(struct gb_core *core, int64_t before_us, struct flush *flush) {
-    struct gb_name *names = malloc(STORES_AT_ONCE * sizeof(*names));
+static void note_lag(struct gb_core *core) {
+    struct lag lag = {0};
     struct gb_session *s;
     int64_t id = 0;
 
-    while (names && (s = gb_session_after(core, id))) {
+    while ((s = gb_session_after(core, id))) {
         id = s->id;
-        store_session(s, before_us, names, flush);
+        add_lag(s, &lag);
         gb_session_unref(s);
     }
-    free(names);
+    atomic_store(&core->behind_buffers, lag.buffers);
+    atomic_store(&core->behind_bytes, lag.bytes);
+    atomic_store(&core->behind_since_ns, lag.since_ns);
 }
 
 /* The feed tells when durable writes are refused for another reason than before, or taken again. */
@@ -164,29 +124,11 @@ static void sweep_orphans(struct gb_core *core) {
 }
 
 void gb_durable_tick(struct gb_core *core) {
-    uint64_t lag_ms = core->config.durable_lag_ms > 0 ? core->config.durable_lag_ms : 1000;
-
     if (!core->config.disk)
         return;
     look_after_disk(core);
     sweep_orphans(core);
     gb_durable_keep_room(core);
-    store_all(core, gb_wall_us() - (int64_t)lag_ms * 1000, NULL);
-}
-
-void gb_durable_flush(struct gb_core *core) {
-    struct flush flush = {.running = 1};
-
-    if (!core->config.disk)
-        return;
-    gb_mutex_init(&flush.lock);
-    pthread_cond_init(&flush.none, NULL);
-    store_all(core, INT64_MAX, &flush);
-    flushed(&flush);
-    pthread_mutex_lock(&flush.lock);
-    while (flush.running > 0)
-        pthread_cond_wait(&flush.none, &flush.lock);
-    pthread_mutex_unlock(&flush.lock);
-    pthread_cond_destroy(&flush.none);
-    pthread_mutex_destroy(&flush.lock);
+    gb_behind_tick(core);
+    note_lag(core);
 }

@@ -27,7 +27,8 @@ struct sweep {
     struct gb_name prefix;
     struct gb_sweep_call *call;
     bool loads;
-    int64_t after; /* the id of the last one listed */
+    uint64_t number; /* of the loads */
+    int64_t after;   /* the id of the last one listed */
     struct gb_load_waiter waiter;
     struct item items[AT_ONCE];
     size_t count;
@@ -46,6 +47,17 @@ static void post(void *arg) {
 
 /* --- results ------------------------------------------------------------------------------------------------------ */
 
+static void skip(struct gb_sweep_call *call, const char *name, enum gb_code code) {
+    struct gb_sweep_skip *tell = &call->tell[call->told];
+
+    call->skipped++;
+    if (call->told == GB_SWEEP_TOLD)
+        return;
+    strcpy(tell->name.s, name);
+    tell->code = code;
+    call->told++;
+}
+
 /* error GB_OK: the bytes have moved, or were there. */
 static void note(struct sweep *sweep, const struct gb_name *name, uint64_t bytes, bool moved,
                  const struct gb_error *error) {
@@ -53,14 +65,35 @@ static void note(struct sweep *sweep, const struct gb_name *name, uint64_t bytes
 
     pthread_mutex_lock(&sweep->lock);
     if (error->code != GB_OK) {
-        if (call->told < GB_SWEEP_TOLD)
-            call->tell[call->told++] = (struct gb_sweep_skip){.name = *name, .code = error->code};
-        call->skipped++;
+        skip(call, name->s, error->code);
     } else if (moved) {
         call->buffers++;
         call->bytes += bytes;
     }
     pthread_mutex_unlock(&sweep->lock);
+}
+
+/* The loads are over: what is in memory now counts, and is as free to leave it as any other buffer. */
+static void count_loaded(struct sweep *sweep) {
+    struct gb_session *s = sweep->session;
+    struct gb_sweep_call *call = sweep->call;
+    struct gb_buffer *b;
+    int64_t id = 0;
+
+    pthread_mutex_lock(&s->lock);
+    while ((b = gb_idlist_after(&s->buffers_by_id, id, &id))) {
+        if (b->sweep != sweep->number)
+            continue;
+        if (b->swept && b->rec.state == GB_BUFFER_STORED) {
+            skip(call, b->name, GB_ERR_NOT_LOADED);
+        } else if (b->swept) {
+            call->buffers++;
+            call->bytes += b->rec.bytes;
+        }
+        gb_sweep_leave_locked(b);
+        b->swept = false;
+    }
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void finish(struct sweep *sweep) {
@@ -77,12 +110,32 @@ static void finish(struct sweep *sweep) {
 
 /* --- the next few ------------------------------------------------------------------------------------------------- */
 
+static bool is_covered(const struct sweep *sweep, const struct gb_buffer *b) {
+    return b->live && !b->deleting && strncmp(b->name, sweep->prefix.s, strlen(sweep->prefix.s)) == 0;
+}
+
 static bool wanted(const struct sweep *sweep, const struct gb_buffer *b) {
     enum gb_buffer_state state = sweep->loads ? GB_BUFFER_STORED : GB_BUFFER_READY;
     bool to_disk = !sweep->loads && sweep->call->to == GB_SPILL_DISK && b->stored && b->stored->block;
 
-    return b->live && !b->deleting && (b->rec.state == state || to_disk) &&
-           strncmp(b->name, sweep->prefix.s, strlen(sweep->prefix.s)) == 0;
+    return is_covered(sweep, b) && (b->rec.state == state || to_disk);
+}
+
+/* Those that are in memory already, too: one that is loaded does not take their place. */
+static void cover(struct sweep *sweep) {
+    struct gb_session *s = sweep->session;
+    struct gb_buffer *b;
+    int64_t id = 0;
+
+    sweep->number = gb_sweep_number(sweep->core);
+    pthread_mutex_lock(&s->lock);
+    while ((b = gb_idlist_after(&s->buffers_by_id, id, &id))) {
+        if (is_covered(sweep, b)) {
+            b->sweep = sweep->number;
+            b->swept = false;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void list(struct sweep *sweep) {
@@ -150,6 +203,17 @@ static void evict_some(struct sweep *sweep) {
 
 /* --- in ----------------------------------------------------------------------------------------------------------- */
 
+static void note_loaded(struct sweep *sweep, const struct gb_name *name) {
+    struct gb_session *s = sweep->session;
+    struct gb_buffer *b;
+
+    pthread_mutex_lock(&s->lock);
+    b = gb_buffer_find_locked(s, name, NULL);
+    if (b && b->sweep == sweep->number)
+        b->swept = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* Returns false while some of them are under way. */
 static bool load_some(struct sweep *sweep) {
     bool all = true;
@@ -167,8 +231,10 @@ static bool load_some(struct sweep *sweep) {
             gb_buffer_rec_done(&rec);
         item->done = err.code != GB_ERR_NOT_LOADED;
         all = all && item->done;
-        if (item->done)
-            note(sweep, &item->name, err.code == GB_OK ? rec.bytes : 0, true, &err);
+        if (err.code == GB_OK)
+            note_loaded(sweep, &item->name);
+        else if (item->done)
+            note(sweep, &item->name, 0, false, &err);
     }
     return all;
 }
@@ -186,12 +252,15 @@ static void run_loads(struct sweep *sweep) {
         if (sweep->count == 0)
             break;
     }
+    count_loaded(sweep);
     finish(sweep);
 }
 
 static void run(struct gb_task *task) {
     struct sweep *sweep = gb_container_of(task, struct sweep, task);
 
+    if (sweep->loads && sweep->number == 0)
+        cover(sweep);
     if (sweep->loads) {
         run_loads(sweep);
         return;

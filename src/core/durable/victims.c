@@ -33,12 +33,19 @@ static bool has_place(const struct gb_core *core, const struct gb_buffer *b, boo
             gb_host_tier_has_room(core, b->rec.bytes));
 }
 
+/* Many buffers that are loaded together do not take each other's place, and no watermark undoes what is not over. */
+static bool is_spared(const struct gb_buffer *b, const struct gb_room_ask *ask) {
+    return b->sweep > 0 && (ask->partly || b->sweep == ask->sweep);
+}
+
 /* Mapped bytes stay, since how long a mapping lasts is its client's affair. */
-static enum answer ask_buffer(const struct gb_core *core, const struct gb_buffer *b, bool disk, uint64_t now_ns) {
+static enum answer ask_buffer(const struct gb_core *core, const struct gb_buffer *b, const struct gb_room_ask *ask,
+                              bool disk, uint64_t now_ns) {
     struct gb_error unused = GB_ERROR_INIT;
 
-    if (!b->live || b->deleting || b->rec.state != GB_BUFFER_READY || b->rec.resident || b->rec.adopted ||
-        gb_guard_check_unmapped_locked(b, "", &unused) < 0 || gb_guard_check_writers_locked(b, &unused) < 0)
+    if (is_spared(b, ask) || !b->live || b->deleting || b->rec.state != GB_BUFFER_READY || b->rec.resident ||
+        b->rec.adopted || gb_guard_check_unmapped_locked(b, "", &unused) < 0 ||
+        gb_guard_check_writers_locked(b, &unused) < 0)
         return STAYS;
     if (b->rec.durability == GB_DURABILITY_NONE &&
         (b->rec.spill == GB_SPILL_NEVER || b->rec.bytes <= GB_STORED_INLINE_BYTES))
@@ -88,7 +95,7 @@ void gb_victims_add_locked(struct gb_victims *victims, struct gb_session *s, con
         const struct gb_buffer *b = s->buffers_by_id.items[i].value;
         struct gb_victim victim = {
             .session = s, .id = b->id, .used_ns = b->used_ns, .priority = s->rec.priority, .dirty = is_dirty(b)};
-        enum answer answer = ask_buffer(s->core, b, disk, now_ns);
+        enum answer answer = ask_buffer(s->core, b, ask, disk, now_ns);
 
         victim.bytes = answer == STAYS ? 0 : gives(b, ask);
         if (victim.bytes > 0 && answer == LATER)
@@ -96,6 +103,20 @@ void gb_victims_add_locked(struct gb_victims *victims, struct gb_session *s, con
         else if (victim.bytes > 0 && !add(victims, &victim))
             return;
     }
+}
+
+uint64_t gb_victims_sum_locked(const struct gb_session *s, const struct gb_room_ask *ask) {
+    uint64_t now_ns = gb_clock_ns();
+    uint64_t bytes = 0;
+    size_t i;
+
+    for (i = 0; i < s->buffers_by_id.count && s->movable > 0; i++) {
+        const struct gb_buffer *b = s->buffers_by_id.items[i].value;
+
+        if (ask_buffer(s->core, b, ask, true, now_ns) != STAYS)
+            bytes += gives(b, ask);
+    }
+    return bytes;
 }
 
 static int before(const void *left, const void *right) {

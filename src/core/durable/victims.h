@@ -27,6 +27,9 @@ struct gb_victims {
 void gb_victims_add_locked(struct gb_victims *victims, struct gb_session *session, const struct gb_room_ask *ask,
                            bool disk);
 
+/* How many bytes the session could give, now or soon, if the disk takes writes. Its lock is held. */
+uint64_t gb_victims_sum_locked(const struct gb_session *session, const struct gb_room_ask *ask);
+
 /* Puts those to the front that go first: of sessions of a low priority, then what the disk has already, then what was
  * not used for longest. Keeps as many as give `bytes`, none if all together give less. */
 void gb_victims_choose(struct gb_victims *victims, uint64_t bytes);

@@ -9,12 +9,12 @@
 #include "core/buffer/buffer.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/durable/durable.h"
-#include "core/durable/scrub.h"
 #include "core/lifecycle/open.h"
 #include "core/multipart/internal.h"
 #include "core/observe/audit.h"
 #include "core/observe/health.h"
 #include "core/observe/sampler.h"
+#include "core/scrub/scrub.h"
 #include "core/share/lease_table.h"
 
 #define SAVE_NS (10 * GB_NS_PER_S)

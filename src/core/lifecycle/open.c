@@ -10,8 +10,8 @@
 #include "core/access/tokens.h"
 #include "core/buffer/buffer.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/durable/behind.h"
 #include "core/durable/durable.h"
-#include "core/durable/scrub.h"
 #include "core/lifecycle/housekeeper.h"
 #include "core/memory/alloc_log.h"
 #include "core/multipart/internal.h"
@@ -23,6 +23,7 @@
 #include "core/ops/hold.h"
 #include "core/public/lifecycle.h"
 #include "core/runtime/notices.h"
+#include "core/scrub/scrub.h"
 #include "core/session/pools.h"
 #include "core/share/lease_table.h"
 #include "core/stored/disks.h"
@@ -75,12 +76,13 @@ static bool make_parts(struct gb_core *core) {
     core->disks = gb_disks_new(core->config.disk_threads);
     core->host_tier = gb_host_tier_new(core->config.spill_host_bytes);
     core->loads = gb_loads_new();
+    core->behind = gb_behind_new(core);
     core->scrubber = gb_scrubber_new();
     core->checkpoints = gb_checkpoints_new();
     core->alloc_log = gb_alloc_log_new(core->config.allocation_log);
     return core->pool_sessions && core->housekeeper && core->holds && core->sampler && core->selftests &&
            core->tokens && core->keys && core->leases && core->feed && core->limiters && core->disks &&
-           core->host_tier && core->loads && core->scrubber && core->checkpoints && core->alloc_log;
+           core->host_tier && core->loads && core->behind && core->scrubber && core->checkpoints && core->alloc_log;
 }
 
 static void free_core(struct gb_core *core) {
@@ -91,6 +93,7 @@ static void free_core(struct gb_core *core) {
     gb_leases_free(core->leases);
     gb_checkpoints_free(core->checkpoints);
     gb_loads_free(core->loads);
+    gb_behind_free(core->behind);
     gb_scrubber_free(core->scrubber);
     gb_disks_free(core->disks);
     gb_host_tier_free(core);

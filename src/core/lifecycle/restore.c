@@ -78,6 +78,32 @@ static int see_file(void *arg, const struct gb_disk_name *name, uint64_t bytes, 
     return 0;
 }
 
+static bool lacks_files(const struct found *found) {
+    size_t i;
+
+    for (i = 0; i < found->stored.count; i++) {
+        const struct gb_stored *stored = found->stored.items[i].value;
+
+        if (!stored->found)
+            return true;
+    }
+    return false;
+}
+
+/* An older database that was put back for a while did not know the file. No name is used twice, so that it is the one
+ * that the row names. */
+static int see_orphan(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err) {
+    struct found *found = arg;
+    struct gb_stored *stored = stored_of(&found->stored, name->buffer_id);
+    struct gb_error why = GB_ERROR_INIT;
+
+    (void)err;
+    if (stored && !stored->found && stored->name.generation == name->generation && stored->name.run == name->run &&
+        stored->rec.bytes == bytes)
+        stored->found = gb_disk_take_back(found->core->config.disk, name, &why) == 0;
+    return 0;
+}
+
 static int look_at_disk(struct found *found, struct gb_error *err) {
     struct gb_disk *disk = found->core->config.disk;
     struct gb_error why = GB_ERROR_INIT;
@@ -90,11 +116,15 @@ static int look_at_disk(struct found *found, struct gb_error *err) {
     for (i = 0; i < found->strays.count; i++) {
         const struct gb_disk_name *name = found->strays.items[i].value;
 
-        if (name->generation == 0) /* of an upload that broke off */
+        if (name->generation == 0) { /* of an upload that broke off */
             gb_disk_remove(disk, name);
-        else
-            gb_disk_set_aside(disk, name, false);
+            continue;
+        }
+        gb_disk_set_aside(disk, name, false);
+        found->core->found.orphans++;
     }
+    if (lacks_files(found) && gb_disk_scan_orphans(disk, see_orphan, found, &why) < 0)
+        found->all_there = true;
     return 0;
 }
 
@@ -186,6 +216,7 @@ static int roll_back(struct gb_session *s, struct found *found, struct gb_stored
     notice.generation = rec->generation;
     notice.bytes = rec->bytes;
     gb_notice_post(s->core, &notice);
+    s->core->found.rolled_back++;
     return rolled_back_add(found->rolled, rec, stored) < 0 ? gb_no_memory(err) : 0;
 }
 
@@ -195,6 +226,7 @@ static int restore_stored(struct gb_session *s, struct found *found, struct gb_b
     struct gb_stored *stored = stored_of(&found->stored, rec->id);
 
     *ret = stored && rec->durability != GB_DURABILITY_NONE && (found->all_there || stored->found);
+    s->core->found.missing += stored && !*ret && rec->durability != GB_DURABILITY_NONE;
     if (!*ret)
         return 0;
     if (rec->generation != stored->rec.generation && roll_back(s, found, stored, rec, err) < 0)
@@ -407,9 +439,14 @@ static int load_records(struct gb_core *core, struct gb_error *err) {
         rolled_back_free(rolled);
         return -1;
     }
+    core->found.lost = atomic_load(&core->lost_buffers);
     note_lost(core);
     write_rolled_back(rolled);
     return 0;
+}
+
+void gb_core_found(struct gb_core *core, struct gb_core_found *ret) {
+    *ret = core->found;
 }
 
 int gb_core_restore(struct gb_core *core, struct gb_error *err) {

@@ -33,7 +33,7 @@ static uint64_t missing_quota(struct gb_content *c) {
 static void ask(struct gb_alloc *a, bool at_quota) {
     struct gb_content *c = a->content;
 
-    a->room = (struct gb_room_ask){.device = c->device, .bytes = a->missing, .ended = ended};
+    a->room = (struct gb_room_ask){.device = c->device, .content = c, .bytes = a->missing, .ended = ended};
     if (at_quota) {
         a->room.session = c->session;
         a->room.bytes = missing_quota(c);

@@ -19,6 +19,8 @@ struct gb_room_ask {
     struct gb_core_device *device;          /* where memory is wanted */
     struct gb_core_pool *pool;              /* of this one alone; NULL: of any */
     struct gb_session *session;             /* of the quota of this one alone; NULL: of any */
+    const struct gb_content *content;       /* that it is for; NULL: for whatever comes */
+    uint64_t sweep;                         /* buffers of this one stay (core/buffer/buffer.h); 0: of none */
     bool partly;                            /* less than that is of use, too */
     uint64_t bytes;                         /* that are missing */
     void (*ended)(struct gb_room_ask *ask); /* on the device's lane; the ask is the caller's again */

@@ -35,6 +35,7 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     ret->buffers = atomic_load(&core->live_buffers);
     ret->buffer_bytes = atomic_load(&core->buffer_bytes);
     ret->lost_buffers = atomic_load(&core->lost_buffers);
+    ret->damaged_buffers = atomic_load(&core->damaged_buffers);
     ret->stored_buffers = atomic_load(&core->stored_buffers);
     ret->mirrored_buffers = atomic_load(&core->mirrored_buffers);
     ret->mirrored_bytes = atomic_load(&core->mirrored_bytes);

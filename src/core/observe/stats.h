@@ -24,7 +24,8 @@ struct gb_core_stats {
     uint64_t buffers;
     uint64_t buffer_bytes;
     uint64_t lost_buffers;
-    uint64_t stored_buffers; /* whose bytes are on disk alone */
+    uint64_t damaged_buffers; /* whose bytes on disk were found so */
+    uint64_t stored_buffers;  /* whose bytes are on disk alone */
     uint64_t mirrored_buffers;
     uint64_t mirrored_bytes; /* of these, which have them on one side or on both */
     uint64_t leases;         /* granted, not ended */

@@ -15,6 +15,7 @@ struct gb_checkpoint_view {
     int64_t as_of_us; /* the four of a complete one */
     uint64_t buffers;
     uint64_t bytes;
+    uint64_t damaged_files; /* that the latest look at each has found so, since the daemon began */
 };
 
 /* Which buffers: those of the names, else all. names are borrowed during the call. */
@@ -54,6 +55,14 @@ void gb_checkpoint_create(struct gb_core *core, const struct gb_checkpoint_param
 /* [now] Errors: CHECKPOINT_NOT_FOUND. */
 int gb_checkpoint_get(struct gb_core *core, const struct gb_name *name, struct gb_checkpoint_view *ret,
                       struct gb_error *err);
+/* Files that a scrub, or gb_checkpoint_verify, has found to be damaged. */
+struct gb_checkpoint_damage {
+    char file[GB_MANIFEST_FILE_SIZE];
+    enum gb_code code; /* CONTENT_DAMAGED, CONTENT_LOST */
+};
+/* [now] The first ones, at most GB_SWEEP_TOLD. Returns how many; 0 also if the checkpoint is not there. */
+size_t gb_checkpoint_damages(struct gb_core *core, const struct gb_name *name,
+                             struct gb_checkpoint_damage ret[GB_SWEEP_TOLD]);
 /* [now] Visits at most page->limit checkpoints with number > page->after. session NULL: of all. */
 int gb_checkpoint_list(struct gb_core *core, struct gb_page *page, const struct gb_name *session,
                        int (*visit)(void *arg, const struct gb_checkpoint_view *view, struct gb_error *err), void *arg,
@@ -69,6 +78,7 @@ struct gb_checkpoint_verify_call {
     uint64_t damaged;
     size_t told;
     struct gb_sweep_skip tell[GB_SWEEP_TOLD]; /* CONTENT_DAMAGED, CONTENT_LOST */
+    size_t files[GB_SWEEP_TOLD];              /* of those, counted from 0 */
 };
 /* Reads all files and compares their checksums. Errors: CHECKPOINT_NOT_FOUND, CHECKPOINT_INCOMPLETE, CONTENT_DAMAGED
  * for the manifest. */
@@ -80,7 +90,7 @@ struct gb_restore_params {
     struct gb_name prefix; /* goes before the names of the buffers; "": none */
     struct gb_checkpoint_names names;
     bool replace; /* buffers of those names; else they are refused */
-    bool eager;   /* the bytes are loaded before the call ends */
+    bool eager;   /* the bytes are loaded before the call ends, as by gb_session_load */
     bool has_device;
     int device;
 };
@@ -91,7 +101,7 @@ struct gb_restore_call {
     uint64_t buffers;
     uint64_t bytes;
     uint64_t replaced;
-    uint64_t loaded;
+    uint64_t loaded;  /* and in memory at the end */
     uint64_t skipped; /* that were restored, and not loaded */
     size_t told;
     struct gb_sweep_skip tell[GB_SWEEP_TOLD];
@@ -136,7 +146,7 @@ struct gb_checkpoint_put_params {
     struct gb_waker waker;
 };
 /* [now] CHECKPOINT_EXISTS if it is complete, or another session's; INVALID_ARGUMENT for a name that no file has;
- * BUFFER_BUSY. */
+ * BUFFER_BUSY; those of gb_disk_check_room. */
 int gb_checkpoint_put_begin(struct gb_core *core, const struct gb_checkpoint_put_params *params,
                             struct gb_checkpoint_put **ret, struct gb_error *err);
 /* As those of an upload. */

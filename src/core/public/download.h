@@ -26,6 +26,9 @@ int gb_download_start_view(struct gb_download *download, const struct gb_view *v
 /* Gives the next bytes; the copy of the block after them is in flight meanwhile. Returns 1 with *ret_n > 0 bytes at
  * *ret_ptr, valid until gb_download_sent covers them; 0: wait for wake; -1. */
 int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
+/* After a failure: the buffer was written or deleted before its bytes could be read; another download gets what it has
+ * now. */
+bool gb_download_replaced(const struct gb_download *download);
 void gb_download_sent(struct gb_download *download, size_t n);
 /* The client reads nothing now. If other transfers wait for slots, the download releases its own and copies their
  * blocks again later. The bytes that gb_download_next gave are no longer valid. */

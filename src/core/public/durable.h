@@ -45,7 +45,7 @@ struct gb_sweep_skip {
 struct gb_sweep_call {
     struct gb_call base;
     enum gb_spill to; /* set before gb_session_evict */
-    uint64_t buffers; /* that have moved */
+    uint64_t buffers; /* that have moved; of loads, those that are in memory at their end */
     uint64_t bytes;
     uint64_t skipped;
     size_t told; /* of those skipped, the first ones */
@@ -53,7 +53,9 @@ struct gb_sweep_call {
 };
 
 /* As gb_buffer_evict_to, with call->to, and gb_buffer_load, for all buffers of the session whose names begin with the
- * prefix. A session that sleeps so takes no memory. Errors: SESSION_NOT_FOUND. */
+ * prefix. A session that sleeps so takes no memory. Loads make room at the cost of other buffers alone: those that do
+ * not fit are skipped with OUT_OF_MEMORY or QUOTA_EXCEEDED, and with NOT_LOADED those that have left again meanwhile.
+ * Errors: SESSION_NOT_FOUND. */
 void gb_session_evict(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
                       struct gb_sweep_call *call);
 void gb_session_load(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
@@ -82,7 +84,14 @@ struct gb_storage_numbers {
     struct gb_disk_stat disk;
     bool commits; /* durable changes of the database are taken; else commit_error says why not */
     struct gb_error commit_error;
-    uint64_t buffers; /* whose bytes are on disk alone */
+    uint64_t buffers;       /* whose bytes are on disk alone */
+    uint64_t bytes;         /* of them */
+    uint64_t movable_bytes; /* in memory, and may leave it when others want it */
+    struct {                /* whose latest bytes are to be stored within the lag, as of the latest second */
+        uint64_t buffers;
+        uint64_t bytes;
+        uint64_t ns; /* since the one that waits longest was written */
+    } behind;
     uint64_t loads;
     uint64_t loaded_bytes;
     uint64_t load_failures;

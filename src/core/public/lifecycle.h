@@ -7,8 +7,18 @@
 struct gb_core;
 
 /* Opens the core: loads sessions and buffer records, makes the session "default" if it is absent, pins the slots and
- * starts the threads. Every loaded buffer is LOST, because its bytes ended with the earlier process. */
+ * starts the threads. A loaded buffer is LOST unless the disk has its bytes: others ended with the earlier process. */
 int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, struct gb_error *err);
+
+/* What became of the buffers that the process before this one had. */
+struct gb_core_found {
+    uint64_t lost;        /* without their bytes now, those that were lost before included */
+    uint64_t missing;     /* of them: durable, and their file is not there as it should be */
+    uint64_t rolled_back; /* with bytes of an earlier generation */
+    uint64_t orphans;     /* files that no record names, which are in orphans/ now */
+};
+/* [now] */
+void gb_core_found(struct gb_core *core, struct gb_core_found *ret);
 
 /* Closes the core: frees device memory, saves the counters and joins the threads. All calls and transfers must have
  * ended. NULL is accepted. */

@@ -3,6 +3,7 @@
 #define GB_CORE_PUBLIC_SCRUB_H
 
 #include "core/public/call.h"
+#include "core/public/types.h"
 
 struct gb_core;
 
@@ -28,9 +29,20 @@ struct gb_scrub_numbers {
 /* [now] */
 void gb_scrub_stat(struct gb_core *core, struct gb_scrub_numbers *ret);
 
+/* A buffer whose file was damaged. */
+struct gb_scrub_find {
+    struct gb_name session;
+    struct gb_name buffer;
+    enum gb_code code; /* CONTENT_DAMAGED; CONTENT_LOST: the file is missing */
+    bool healed;
+};
+#define GB_SCRUB_TOLD 100
+
 struct gb_scrub_call {
     struct gb_call base;
     struct gb_scrub_pass pass; /* as it ended */
+    size_t told;               /* of the damaged ones, the first */
+    struct gb_scrub_find tell[GB_SCRUB_TOLD];
 };
 
 /* Begins a pass, or joins the one that runs; rate is the most bytes a second from now on, 0: as configured. The call

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "base/map.h"
+#include "core/public/lifecycle.h"
 #include "core/public/types.h"
 #include "core/runtime/call.h"
 #include "core/util/counters.h"
@@ -42,6 +43,7 @@ struct gb_notice_limiters;
 struct gb_persist;
 struct gb_room_ask;
 struct gb_sampler;
+struct gb_behind;
 struct gb_scrubber;
 struct gb_selftests;
 struct gb_session;
@@ -113,8 +115,14 @@ struct gb_core {
     _Atomic uint64_t counted_buffers; /* live and reserved, against buffers_max */
     _Atomic uint64_t buffer_bytes;    /* of buffers that have their bytes */
     _Atomic uint64_t lost_buffers;
+    _Atomic uint64_t damaged_buffers; /* whose bytes on disk were found damaged or missing */
     _Atomic uint64_t stored_buffers;  /* whose bytes are on disk alone */
+    _Atomic uint64_t stored_bytes;    /* of them */
     _Atomic uint64_t movable_buffers; /* whose bytes are in memory and may leave it when others want it */
+    _Atomic uint64_t movable_bytes;   /* of them */
+    _Atomic uint64_t behind_buffers;  /* whose latest bytes are to be stored, as of the latest tick */
+    _Atomic uint64_t behind_bytes;    /* of them */
+    _Atomic uint64_t behind_since_ns; /* the one that waits longest; 0: none */
     _Atomic uint64_t held_bytes;      /* of pinned contents that no buffer has any more */
     _Atomic uint64_t mirrored_buffers;
     _Atomic uint64_t mirrored_bytes; /* of them: each has its bytes on one side or on both */
@@ -144,10 +152,12 @@ struct gb_core {
     uint64_t (*spare)(struct gb_session *session);
     struct gb_disks *disks;
     struct gb_host_tier *host_tier;
-    atomic_uint file_tags;     /* given to files of bytes; the first one is random */
-    uint64_t orphans_swept_ns; /* the housekeeper's alone */
-    int storage_told;          /* the housekeeper's alone: an enum gb_disk_state, which the feed has */
+    atomic_uint file_tags;      /* given to files of bytes; the first one is random */
+    uint64_t orphans_swept_ns;  /* the housekeeper's alone */
+    int storage_told;           /* the housekeeper's alone: an enum gb_disk_state, which the feed has */
+    struct gb_core_found found; /* constant after the start */
     struct gb_loads *loads;
+    struct gb_behind *behind;
     struct gb_scrubber *scrubber;
     struct gb_checkpoints *checkpoints;
     struct gb_housekeeper *housekeeper;

@@ -191,7 +191,7 @@ int gb_quota_check_stored_locked(struct gb_session *session, uint64_t bytes, boo
     gb_error_numbers(err, limit, used, bytes);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
                         "session \"%s\" may have %llu bytes on disk, has %llu, and %llu more are to be stored: delete "
-                        "durable buffers, or use durability \"none\"",
+                        "buffers that are durable or were evicted, or raise the quota",
                         session->name.s, (unsigned long long)limit, (unsigned long long)used,
                         (unsigned long long)bytes);
 }

@@ -71,9 +71,10 @@ void gb_disks_post(struct gb_core *core, struct gb_task *task) {
 int gb_disks_check_durability(const struct gb_core *core, enum gb_durability durability, struct gb_error *err) {
     if (durability == GB_DURABILITY_NONE || core->config.disk)
         return 0;
-    return gb_error_set(err, GB_ERR_UNSUPPORTED,
-                        "the daemon has no folder for the bytes of durable buffers: start it with --data-dir, or use "
-                        "durability \"none\"");
+    return gb_error_set(
+        err, GB_ERR_UNSUPPORTED,
+        "the daemon has no folder for bytes, and no buffer can be durable or leave memory: start it with "
+        "--data-dir");
 }
 
 int gb_disks_check_room(struct gb_core *core, enum gb_durability durability, uint64_t bytes, struct gb_error *err) {

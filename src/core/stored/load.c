@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/thread.h"
 #include "core/stored/host_tier.h"
 
@@ -66,21 +67,32 @@ void gb_loads_ended(struct gb_core *core) {
     pthread_mutex_unlock(&loads->lock);
 }
 
+static uint64_t behind_ns(struct gb_core *core) {
+    uint64_t since_ns = atomic_load(&core->behind_since_ns);
+    uint64_t now_ns = gb_clock_ns();
+
+    return since_ns > 0 && now_ns > since_ns ? now_ns - since_ns : 0;
+}
+
 void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret) {
     struct gb_host_tier_stat host;
 
     gb_host_tier_stat(core, &host);
-    *ret = (struct gb_storage_numbers){.buffers = atomic_load(&core->stored_buffers),
-                                       .loads = atomic_load(&core->loads->loaded),
-                                       .loaded_bytes = atomic_load(&core->loads->loaded_bytes),
-                                       .load_failures = atomic_load(&core->loads->failed),
-                                       .evictions = atomic_load(&core->loads->evicted),
-                                       .evictions_for_room = atomic_load(&core->loads->evicted_for_room),
-                                       .reloads = atomic_load(&core->loads->reloaded),
-                                       .evictions_to_host = atomic_load(&core->loads->evicted_to_host),
-                                       .loads_from_host = atomic_load(&core->loads->loaded_from_host),
-                                       .host = {host.limit_bytes, host.used_bytes, host.kept_bytes, host.blocks},
-                                       .cold_reads = atomic_load(&core->loads->cold_reads)};
+    *ret = (struct gb_storage_numbers){
+        .buffers = atomic_load(&core->stored_buffers),
+        .bytes = atomic_load(&core->stored_bytes),
+        .movable_bytes = atomic_load(&core->movable_bytes),
+        .behind = {atomic_load(&core->behind_buffers), atomic_load(&core->behind_bytes), behind_ns(core)},
+        .loads = atomic_load(&core->loads->loaded),
+        .loaded_bytes = atomic_load(&core->loads->loaded_bytes),
+        .load_failures = atomic_load(&core->loads->failed),
+        .evictions = atomic_load(&core->loads->evicted),
+        .evictions_for_room = atomic_load(&core->loads->evicted_for_room),
+        .reloads = atomic_load(&core->loads->reloaded),
+        .evictions_to_host = atomic_load(&core->loads->evicted_to_host),
+        .loads_from_host = atomic_load(&core->loads->loaded_from_host),
+        .host = {host.limit_bytes, host.used_bytes, host.kept_bytes, host.blocks},
+        .cold_reads = atomic_load(&core->loads->cold_reads)};
     if (core->config.disk) {
         ret->present = true;
         gb_disk_stat(core->config.disk, &ret->disk);

@@ -33,6 +33,7 @@ struct gb_loads {
     _Atomic uint64_t loaded_from_host; /* of those that were loaded */
     _Atomic uint64_t evicted_for_room; /* of them, because others wanted the memory */
     _Atomic uint64_t reloaded;         /* loaded within a minute of leaving memory */
+    _Atomic uint64_t sweeps;           /* loads of many, which have these numbers */
     _Atomic uint64_t cold_reads;       /* downloads from the disk itself */
 };
 

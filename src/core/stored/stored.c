@@ -37,6 +37,19 @@ struct gb_stored *gb_stored_ref(struct gb_stored *stored) {
     return stored;
 }
 
+void gb_stored_note_damage(struct gb_stored *stored) {
+    if (atomic_exchange(&stored->damaged, true))
+        return;
+    atomic_fetch_add(&stored->core->damaged_buffers, 1);
+    if (stored->core->config.disk)
+        gb_disk_note_damage(stored->core->config.disk);
+}
+
+void gb_stored_note_whole(struct gb_stored *stored) {
+    if (atomic_load(&stored->damaged) && atomic_exchange(&stored->damaged, false))
+        atomic_fetch_sub(&stored->core->damaged_buffers, 1);
+}
+
 /* On a thread of the disk. */
 static void remove_file(struct gb_task *task) {
     struct gb_stored *stored = gb_container_of(task, struct gb_stored, task);
@@ -53,6 +66,7 @@ static void remove_file(struct gb_task *task) {
 void gb_stored_unref(struct gb_stored *stored) {
     if (!stored || atomic_fetch_sub(&stored->refs, 1) != 1)
         return;
+    gb_stored_note_whole(stored); /* no buffer has it any more */
     gb_host_block_unref(stored->block);
     if (!atomic_load(&stored->condemned) || !gb_stored_has_file(stored)) {
         free(stored);
@@ -68,11 +82,10 @@ void gb_stored_condemn(struct gb_stored *stored) {
         atomic_store(&stored->condemned, true);
 }
 
-int gb_stored_check_block(const struct gb_stored *stored, size_t index, uint32_t crc32c, struct gb_error *err) {
+int gb_stored_check_block(struct gb_stored *stored, size_t index, uint32_t crc32c, struct gb_error *err) {
     if (crc32c == stored->blocks[index])
         return 0;
-    if (stored->core->config.disk)
-        gb_disk_note_damage(stored->core->config.disk);
+    gb_stored_note_damage(stored);
     return gb_error_set(err, GB_ERR_CONTENT_DAMAGED,
                         "the stored bytes from offset %llu have the checksum %08x and should have %08x: upload the "
                         "buffer again",

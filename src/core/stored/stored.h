@@ -18,7 +18,7 @@ struct gb_stored {
     /* In host memory, too, from where loads and downloads take them; a reference. NULL: not there. Constant if in_host,
      * else guarded by the lock of the buffer's session. */
     struct gb_host_block *block;
-    atomic_bool damaged;      /* a scrub has found it so: it does not count as having the bytes that memory has */
+    atomic_bool damaged;      /* was found so: it does not count as having the bytes that memory has */
     atomic_bool set_aside;    /* condemned, its file goes to DIR/damaged */
     bool found;               /* at the start of the process: the bytes are there */
     _Atomic uint64_t read_ns; /* when a download last began to read them */
@@ -42,7 +42,12 @@ static inline bool gb_stored_has_file(const struct gb_stored *stored) {
     return !stored->in_host && !gb_stored_inline(&stored->rec);
 }
 
-/* The checksum of block `index` is that of the n bytes at ptr: 0, or -1 with CONTENT_DAMAGED. */
-int gb_stored_check_block(const struct gb_stored *stored, size_t index, uint32_t crc32c, struct gb_error *err);
+/* The bytes were found damaged or missing, or were found whole. Counted once, until the other is the case. [any thread,
+ * never blocks] */
+void gb_stored_note_damage(struct gb_stored *stored);
+void gb_stored_note_whole(struct gb_stored *stored);
+
+/* The checksum of block `index` is that of the n bytes at ptr: 0, or -1 with CONTENT_DAMAGED, which is noted. */
+int gb_stored_check_block(struct gb_stored *stored, size_t index, uint32_t crc32c, struct gb_error *err);
 
 #endif

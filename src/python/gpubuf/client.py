@@ -19,10 +19,10 @@ from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, 
 from ._feed import Feed
 from ._transport import Progress, Transport
 from .adoption import Adoption, offer_of, open_adoption, shared_array
-from .errors import BadArgument, BadType, BufferBusy, NotLoaded, TimedOut
+from .errors import BadArgument, BadType, BufferBusy, NotLoaded, TimedOut, error_of
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
-from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Scrub, Storage, Stored, Verified
+from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Scrubbed, Storage, Stored, Verified
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 LOADS_MAX = 3  # loads of one put: the buffer may have to leave memory again before the bytes come
@@ -333,11 +333,12 @@ class Client(Checkpointing):
     @contextmanager
     def awake(self, prefix: Optional[str] = None) -> Iterator["Client"]:
         """``with client.awake("llama."): ...`` brings the bytes of the session's buffers into memory, or of those whose names begin with
-        prefix, and takes them out of memory at the end. It raises the error of the first buffer that could not be loaded, and takes the others
-        out again."""
+        prefix, and takes them out of memory at the end. It raises the error of the first buffer that could not be loaded, as one that does
+        not fit beside the others, and takes the others out again."""
         try:
             for skipped in self.sessions.load(prefix=prefix)["skipped"]:
-                self.load(skipped["buffer"])
+                detail = f"the bytes of \"{skipped['buffer']}\" could not be brought into memory beside those of the others"
+                raise error_of(0, {"code": skipped["code"], "detail": detail})
             yield self
         finally:
             self.sessions.evict(prefix=prefix)
@@ -473,9 +474,10 @@ class Client(Checkpointing):
         """The folder of the bytes of durable buffers: its state, its room, and what was written and loaded. Needs scope admin."""
         return cast(Storage, self._get(path_of("storage")))
 
-    def scrub(self) -> Scrub:
-        """Reads all files of that folder to find damage, and returns at the end. Needs scope admin."""
-        return cast(Scrub, self._post(path_of("storage", "scrub"), patience=SCRUB_S))
+    def scrub(self, *, rate: Optional[int] = None) -> Scrubbed:
+        """Reads all files of that folder to find damage, and returns at the end with the buffers that are damaged. rate: bytes a second at
+        most, by default the daemon's --scrub-rate. Needs scope admin."""
+        return cast(Scrubbed, self._post(path_of("storage", "scrub"), given(rate=rate), patience=SCRUB_S))
 
     def feed(self, *, after: Optional[int] = None, type: Union[str, Sequence[str], None] = None,
              patience: Optional[float] = None) -> Feed:

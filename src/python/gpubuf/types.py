@@ -36,7 +36,7 @@ class Buffer(TypedDict, total=False):
     tag, else the metadata's, which changes with labels, too. A change accepts either; get accepts the content's. state: ready, partial, lost,
     or stored if the bytes are on disk and not in memory. tier: where a read gets the bytes from: device, host or disk; None if they are lost.
     durability: none, behind or sync. stored_generation: the generation whose bytes are on disk for good; None if there is none.
-    spill: where bytes that are not durable may go when others want the memory: never, host or disk. resident: True if bytes leave memory on request
+    damaged: True if the bytes on disk were found damaged or missing. spill: where bytes that are not durable may go when others want the memory: never, host or disk. resident: True if bytes leave memory on request
     alone."""
 
     name: str
@@ -52,6 +52,7 @@ class Buffer(TypedDict, total=False):
     generation: int
     durability: str
     stored_generation: Optional[int]
+    damaged: bool
     tier: Optional[str]
     spill: str
     resident: bool
@@ -94,9 +95,16 @@ class Swept(TypedDict):
     skipped: List[Skipped]
 
 
+class DamagedFile(TypedDict):
+    """A file of a checkpoint. code: content_damaged, or content_lost if it is not there."""
+
+    file: str
+    code: str
+
+
 class Checkpoint(TypedDict):
     """The buffers of a session as they were at one moment. state: complete, or incomplete if clients still bring its files; then as_of is
-    None, and session may be."""
+    None, and session may be. damaged has the first 100 files that the latest scrub or verify of each found so."""
 
     name: str
     session: Optional[str]
@@ -104,6 +112,8 @@ class Checkpoint(TypedDict):
     as_of: Optional[str]
     buffers: int
     bytes: int
+    damaged_files: int
+    damaged: List[DamagedFile]
 
 
 class CheckpointMade(Checkpoint):
@@ -116,6 +126,12 @@ class CheckpointMade(Checkpoint):
     skipped: List[Skipped]
 
 
+class DamagedBuffer(DamagedFile):
+    """A buffer of a checkpoint, and its file there."""
+
+    buffer: str
+
+
 class CheckpointVerified(TypedDict):
     """What a reading of a checkpoint's files found. damaged has the first 100 buffers whose files differ or are missing."""
 
@@ -123,7 +139,7 @@ class CheckpointVerified(TypedDict):
     buffers: int
     bytes: int
     damaged_buffers: int
-    damaged: List[Skipped]
+    damaged: List[DamagedBuffer]
 
 
 class CheckpointRestored(TypedDict):
@@ -151,6 +167,27 @@ class Scrub(TypedDict):
     healed: int
     skipped: int
     last_ended: Optional[str]
+
+
+class ScrubFind(TypedDict):
+    """A damaged file, by its buffer. code: content_damaged, or content_lost if the file is missing."""
+
+    session: str
+    buffer: str
+    code: str
+    healed: bool
+
+
+class Scrubbed(TypedDict):
+    """What a scrub found. found has the first 100 damaged files; healed were written again from memory."""
+
+    began: str
+    files: int
+    bytes: int
+    damaged: int
+    healed: int
+    skipped: int
+    found: List[ScrubFind]
 
 
 class Storage(TypedDict, total=False):

@@ -136,8 +136,9 @@ class Disk(Server):
             os.unlink(entry.path)
         time.sleep(self.case.rest_s)
 
-    def write(self, requests):
-        return self.tool("write", "--dir", self.folder, "--bytes", self.case.bytes, "--connections", self.case.connections, "--requests", requests)
+    def write(self, requests, *more):
+        return self.tool("write", "--dir", self.folder, "--bytes", self.case.bytes, "--connections", self.case.connections, "--requests", requests,
+                         *more)
 
     def commit(self, seconds):
         return self.tool("commit", "--dir", self.folder, "--bytes", self.case.bytes, "--connections", self.case.connections, "--seconds", seconds)

@@ -240,11 +240,14 @@ class Daemon(Server):
     def state(self):
         return os.path.join(self.folder, "state")
 
+    def backend(self):
+        return self.settings.backend
+
     def begin(self):
         listen = os.path.join(self.state(), "listen")
         self.spawn([self.program(), "--listen", "127.0.0.1:0", "--socket", self.socket() if self.case.unix else "none",
                     *(["--tls-listen", "127.0.0.1:0"] if self.case.tls else []), *self.tls_args(), "--state-dir", self.state(),
-                    "--backend", self.settings.backend, "--log-level", "warning", *self.case.daemon_args, *self.own_args,
+                    "--backend", self.backend(), "--log-level", "warning", *self.case.daemon_args, *self.own_args,
                     *self.settings.daemon_args])
         self.wait_until(lambda: os.path.exists(listen) and self.read_port(listen), "the file `listen`", 60)
 

@@ -96,6 +96,13 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(POST, "/v1/fleet/sessions", gpubuf_fleet_place(c, "{s}", NULL, NULL, NULL, NULL, e))                         \
     ROUTE(GET, "/v1/fleet/sessions/{s}", gpubuf_fleet_find(c, "{s}", NULL, e))                                         \
     ROUTE(GET, "/v1/storage", gpubuf_storage_get(c, NULL, e))                                                          \
+    ROUTE(POST, "/v1/storage/scrub", gpubuf_storage_scrub(c, 0, NULL, NULL, e))                                        \
+    ROUTE(GET, "/v1/checkpoints", gpubuf_checkpoint_list(c, NULL, NULL, NULL, e))                                      \
+    ROUTE(GET, "/v1/checkpoints/{c}", gpubuf_checkpoint_get(c, "{c}", NULL, NULL, e))                                  \
+    ROUTE(DELETE, "/v1/checkpoints/{c}", gpubuf_checkpoint_delete(c, "{c}", NULL, e))                                  \
+    ROUTE(POST, "/v1/checkpoints/{c}/verify", gpubuf_checkpoint_verify(c, "{c}", NULL, NULL, e))                       \
+    ROUTE(POST, "/v1/checkpoints/{c}/restore", gpubuf_checkpoint_restore(c, "{c}", NULL, NULL, NULL, e))               \
+    ROUTE(POST, "/v1/sessions/{s}/checkpoints", gpubuf_checkpoint_create(c, "{s}", "{c}", NULL, NULL, NULL, e))        \
     ROUTE(PUT, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_put(c, "{s}", "{b}", SOURCE, NULL, NULL, e))                \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_upload_begin(c, "{s}", "{b}", SOURCE, 9, NULL, back, e))   \
     ROUTE(GET, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_get(c, "{s}", "{b}", TARGET, NULL, NULL, e))                \
@@ -118,20 +125,12 @@ static const char *const excepted[][2] = {
     {"GET /v1/fleet/targets", "a list for Prometheus, which fetches it itself"},
     {"PATCH /v1/sessions/{s}/buffers/{b}/data", "PUT with an offset or a slice writes the same bytes"},
     {"POST /v1/sessions/{s}/buffers/{b}/map", "gpubuf_map() asks over a UNIX socket: test_client_map"},
-    {"GET /v1/checkpoints", "not there yet, as all of checkpoints: curl brings the JSON"},
-    {"GET /v1/checkpoints/{c}", "as the list"},
-    {"DELETE /v1/checkpoints/{c}", "as the list"},
-    {"POST /v1/checkpoints/{c}/verify", "as the list"},
-    {"POST /v1/checkpoints/{c}/restore", "as the list"},
     {"GET /v1/checkpoints/{c}/files/{file}", "a file for backups: curl brings it"},
     {"PUT /v1/checkpoints/{c}/files/{file}", "a file for backups: curl sends it"},
-    {"POST /v1/sessions/{s}/checkpoints", "as the list"},
     {"GET /metrics", "it is for collectors, which bring their own clients; gpubuf_stats_get() gives the same numbers"},
     {"GET /v1/allocations", "a file for RMM's tools and people's scripts: curl brings it"},
     {"GET /v1/audit", "for administrators: gpubuf audit prints it, curl brings the JSON"},
     {"GET /v1/snapshot", "a file for PyTorch's memory_viz page: curl brings it"},
-    {"POST /v1/storage/scrub",
-     "for administrators: gpubuf storage scrub, and the daemon does so once a week by itself"},
     {"POST /v1/devices/{d}/selftest", "tables for people: gpubuf selftest prints them, curl brings the JSON"},
     {"GET /v1/devices/{d}/stats", "gpubuf_device_get() gives these numbers; their past is for dashboards"},
     {"GET /v1/sessions/{s}/pools/{p}/stats", "gpubuf_pool_get() gives these numbers; their past is for dashboards"},

@@ -151,7 +151,7 @@ START_TEST(test_not_in_memory) {
     ck_assert_uint_eq(scrubbed.damaged, 2);
     ck_assert_uint_eq(scrubbed.healed, 0);
     gb_storage_stat(f.core, &numbers);
-    ck_assert_uint_eq(numbers.disk.damaged, 2);
+    ck_assert_uint_eq(numbers.disk.damaged, 1);
     core_fixture_done(&f);
 }
 END_TEST

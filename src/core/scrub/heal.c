@@ -2,7 +2,7 @@
  * those that it had, which their checksum shows. */
 #include "core/buffer/guard.h"
 #include "core/buffer/op.h"
-#include "core/durable/scrub.h"
+#include "core/scrub/scrub.h"
 #include "core/session/notices.h"
 
 struct heal {

@@ -1,6 +1,6 @@
-/* Scrubs: each file of buffers' bytes is read and compared with the checksums of its blocks, at a bounded rate. The
- * thread holds no lock while it reads or waits. */
-#include "core/durable/scrub.h"
+/* Scrubs: each file of buffers' bytes is read and compared with the checksums of its blocks, at a bounded rate; then
+ * those of checkpoints (checkpoints.c). The thread holds no lock while it reads or waits. */
+#include "core/scrub/scrub.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,15 +11,14 @@
 #include "base/thread.h"
 #include "core/buffer/buffer.h"
 #include "core/buffer/damage.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/scrub/pass.h"
 #include "core/session/session.h"
 #include "core/stored/disks.h"
 #include "core/util/pace.h"
 
 /* A pass that cannot begin, or breaks off, is tried again no sooner. */
 #define RETRY_S 3600
-
-/* What the opening of a file counts for: many small files are not to take more of the CPU than few large ones. */
-#define OPENING_BYTES (256u * 1024u)
 
 struct waiter {
     struct gb_scrub_call *call;
@@ -35,6 +34,8 @@ struct gb_scrubber {
     bool healing;
     struct gb_pace pace;
     struct gb_scrub_numbers numbers;
+    size_t told; /* of the pass */
+    struct gb_scrub_find tell[GB_SCRUB_TOLD];
     struct waiter *waiters;
     uint64_t tried_ns; /* the housekeeper's alone */
 };
@@ -83,46 +84,92 @@ static int stopping(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_DRAINING, "the daemon is stopping");
 }
 
-static int read_block(struct gb_core *core, const struct gb_stored *stored, struct gb_disk_reader *file, size_t index,
+int gb_scrub_wait(struct gb_core *core, uint64_t bytes, struct gb_error *err) {
+    return wait_for_pace(core->scrubber, bytes) ? 0 : stopping(err);
+}
+
+int gb_scrub_took(struct gb_core *core, uint64_t bytes, struct gb_error *err) {
+    struct gb_scrubber *scrubber = core->scrubber;
+
+    pthread_mutex_lock(&scrubber->lock);
+    scrubber->numbers.pass.bytes += bytes;
+    scrubber->numbers.bytes += bytes;
+    pthread_mutex_unlock(&scrubber->lock);
+    return gb_scrub_wait(core, bytes, err);
+}
+
+static int read_block(struct gb_core *core, struct gb_stored *stored, struct gb_disk_reader *file, size_t index,
                       unsigned char *room, struct gb_error *err) {
     uint64_t at = (uint64_t)index * GB_STORED_BLOCK_BYTES;
     uint64_t left = stored->rec.bytes - at;
     size_t n = left < GB_STORED_BLOCK_BYTES ? (size_t)left : GB_STORED_BLOCK_BYTES;
-    struct gb_scrubber *scrubber = core->scrubber;
 
     if (gb_disk_read(file, room, n, at, err) < 0)
         return -1;
-    pthread_mutex_lock(&scrubber->lock);
-    scrubber->numbers.pass.bytes += n;
-    scrubber->numbers.bytes += n;
-    pthread_mutex_unlock(&scrubber->lock);
-    if (gb_stored_check_block(stored, index, gb_crc32c(0, room, n), err) < 0)
+    if (gb_stored_check_block(stored, index, gb_crc32c(0, room, n), err) < 0) {
+        gb_scrub_took(core, n, NULL);
         return -1;
-    return wait_for_pace(scrubber, n) ? 0 : stopping(err);
+    }
+    return gb_scrub_took(core, n, err);
 }
 
-static int read_file(struct gb_core *core, const struct gb_stored *stored, unsigned char *room, struct gb_error *err) {
+static int read_file(struct gb_core *core, struct gb_stored *stored, unsigned char *room, struct gb_error *err) {
     size_t count = gb_stored_block_count(stored->rec.bytes);
     struct gb_disk_reader *file = NULL;
     size_t i;
     int r = gb_disk_read_open(core->config.disk, &stored->name, stored->rec.bytes, &file, err);
 
-    if (r == 0 && !wait_for_pace(core->scrubber, OPENING_BYTES))
-        r = stopping(err);
+    if (r == 0)
+        r = gb_scrub_wait(core, GB_SCRUB_OPENING_BYTES, err);
     for (i = 0; i < count && r == 0; i++)
         r = read_block(core, stored, file, i, room, err);
     gb_disk_read_close(file);
     return r;
 }
 
+bool gb_scrub_was_read(const struct gb_scrub *scrub, uint64_t inode) {
+    int64_t found;
+
+    return inode > 0 && gb_idlist_after(&scrub->read, (int64_t)inode - 1, &found) && found == (int64_t)inode;
+}
+
+void gb_scrub_note_sound(struct gb_scrub *scrub, uint64_t inode) {
+    if (inode > 0 && !gb_scrub_was_read(scrub, inode))
+        gb_idlist_put(&scrub->read, (int64_t)inode, scrub);
+}
+
 /* What the medium does not give back is as good as damaged. */
-static void judge(struct gb_error *error) {
+static void take_for_damage(struct gb_error *error) {
     struct gb_error why = *error;
 
     if (why.code != GB_ERR_STORAGE_FAILED || why.native_code != EIO)
         return;
     *error = GB_ERROR_INIT;
     gb_error_set(error, GB_ERR_CONTENT_DAMAGED, "%.200s", why.detail);
+}
+
+int gb_scrub_judge(struct gb_core *core, struct gb_error *why, struct gb_error *err) {
+    struct gb_scrubber *scrubber = core->scrubber;
+    bool damaged;
+
+    take_for_damage(why);
+    if (why->code == GB_ERR_DRAINING || why->code == GB_ERR_STORAGE_UNAVAILABLE)
+        return gb_error_move(err, why);
+    damaged = gb_damage_is(why);
+    pthread_mutex_lock(&scrubber->lock);
+    scrubber->numbers.pass.files++;
+    scrubber->numbers.pass.skipped += why->code != GB_OK && !damaged;
+    pthread_mutex_unlock(&scrubber->lock);
+    return damaged;
+}
+
+void gb_scrub_count_damage(struct gb_core *core) {
+    struct gb_scrubber *scrubber = core->scrubber;
+
+    pthread_mutex_lock(&scrubber->lock);
+    scrubber->numbers.pass.damaged++;
+    scrubber->numbers.damaged++;
+    pthread_mutex_unlock(&scrubber->lock);
 }
 
 /* --- damage ------------------------------------------------------------------------------------------------------- */
@@ -136,8 +183,9 @@ static void healed(void *arg) {
     pthread_mutex_unlock(&scrubber->lock);
 }
 
-/* An end of the daemon is not held up: the call ends by itself. */
-static void heal(struct gb_session *session, const struct gb_name *name, struct gb_stored *stored) {
+/* An end of the daemon is not held up: the call ends by itself. find NULL: one of those that are not told. */
+static void heal(struct gb_session *session, const struct gb_name *name, struct gb_stored *stored,
+                 struct gb_scrub_find *find) {
     struct gb_scrubber *scrubber = session->core->scrubber;
     struct gb_buffer_call *call = gb_call_new(sizeof(*call), healed, scrubber);
 
@@ -151,15 +199,31 @@ static void heal(struct gb_session *session, const struct gb_name *name, struct 
     if (!scrubber->healing && call->base.error.code == GB_OK) {
         scrubber->numbers.pass.healed++;
         scrubber->numbers.healed++;
+        if (find)
+            find->healed = true;
     }
     pthread_mutex_unlock(&scrubber->lock);
     gb_call_unref(&call->base);
+}
+
+static struct gb_scrub_find *note_find_locked(struct gb_scrubber *scrubber, const struct gb_session *session,
+                                              const struct gb_name *name, const struct gb_error *error) {
+    struct gb_scrub_find *find = &scrubber->tell[scrubber->told];
+
+    scrubber->numbers.pass.damaged++;
+    scrubber->numbers.damaged++;
+    if (scrubber->told == GB_SCRUB_TOLD)
+        return NULL;
+    *find = (struct gb_scrub_find){session->name, *name, error->code, false};
+    scrubber->told++;
+    return find;
 }
 
 /* Bytes that were replaced meanwhile do not matter any more. */
 static void found_damage(struct gb_session *session, const struct gb_name *name, struct gb_stored *stored,
                          const struct gb_error *error) {
     struct gb_scrubber *scrubber = session->core->scrubber;
+    struct gb_scrub_find *find;
     const struct gb_buffer *b;
     bool in_memory = false;
     bool current;
@@ -169,39 +233,39 @@ static void found_damage(struct gb_session *session, const struct gb_name *name,
     current = b && b->stored == stored;
     if (current) {
         in_memory = b->rec.state == GB_BUFFER_READY && b->rec.generation == stored->rec.generation;
-        atomic_store(&stored->damaged, true);
+        gb_stored_note_damage(stored);
     }
     pthread_mutex_unlock(&session->lock);
     if (!current)
         return;
     pthread_mutex_lock(&scrubber->lock);
-    scrubber->numbers.pass.damaged++;
-    scrubber->numbers.damaged++;
+    find = note_find_locked(scrubber, session, name, error);
     pthread_mutex_unlock(&scrubber->lock);
     gb_damage_tell(session, name, stored, error, false);
     if (in_memory)
-        heal(session, name, stored);
+        heal(session, name, stored, find);
 }
 
 /* Returns -1 if the pass is to end. */
-static int scrub_file(struct gb_session *session, const struct gb_name *name, struct gb_stored *stored,
-                      unsigned char *room, struct gb_error *err) {
-    struct gb_scrubber *scrubber = session->core->scrubber;
+static int scrub_file(struct gb_scrub *scrub, struct gb_session *session, const struct gb_name *name,
+                      struct gb_stored *stored, struct gb_error *err) {
+    uint64_t inode = gb_disk_shared(scrub->core->config.disk, &stored->name);
     struct gb_error why = GB_ERROR_INIT;
-    int r = read_file(session->core, stored, room, &why);
+    int r;
 
-    judge(&why);
-    if (why.code == GB_ERR_DRAINING || why.code == GB_ERR_STORAGE_UNAVAILABLE)
-        return gb_error_move(err, &why);
-    pthread_mutex_lock(&scrubber->lock);
-    scrubber->numbers.pass.files++;
-    scrubber->numbers.pass.skipped += r < 0 && !gb_damage_is(&why);
-    pthread_mutex_unlock(&scrubber->lock);
-    if (r == 0)
-        atomic_store(&stored->damaged, false); /* the file may have been put right */
-    else if (gb_damage_is(&why))
+    if (gb_scrub_was_read(scrub, inode)) {
+        gb_stored_note_whole(stored);
+        return 0;
+    }
+    read_file(scrub->core, stored, scrub->room, &why);
+    r = gb_scrub_judge(scrub->core, &why, err);
+    if (why.code == GB_OK) {
+        gb_stored_note_whole(stored); /* the file may have been put right */
+        gb_scrub_note_sound(scrub, inode);
+    }
+    if (r > 0)
         found_damage(session, name, stored, &why);
-    return 0;
+    return r < 0 ? -1 : 0;
 }
 
 /* --- a pass ------------------------------------------------------------------------------------------------------- */
@@ -222,38 +286,48 @@ static struct gb_stored *next_file(struct gb_session *session, int64_t *id, stru
     return stored;
 }
 
-static int scrub_session(struct gb_session *session, unsigned char *room, struct gb_error *err) {
+static int scrub_session(struct gb_scrub *scrub, struct gb_session *session, struct gb_error *err) {
     struct gb_stored *stored;
     struct gb_name name;
     int64_t id = 0;
     int r = 0;
 
     while (r == 0 && (stored = next_file(session, &id, &name))) {
-        r = scrub_file(session, &name, stored, room, err);
+        r = scrub_file(scrub, session, &name, stored, err);
         gb_stored_unref(stored);
     }
     return r;
 }
 
-static int pass(struct gb_core *core, unsigned char *room, struct gb_error *err) {
+static int pass(struct gb_scrub *scrub, struct gb_error *err) {
     struct gb_session *s;
     int64_t id = 0;
     int r = 0;
 
-    while (r == 0 && (s = gb_session_after(core, id))) {
+    while (r == 0 && (s = gb_session_after(scrub->core, id))) {
         id = s->id;
-        r = scrub_session(s, room, err);
+        r = scrub_session(scrub, s, err);
         gb_session_unref(s);
     }
-    return r;
+    return r < 0 ? -1 : gb_scrub_checkpoints(scrub, err);
 }
 
-static void finish_calls(struct waiter *waiter, const struct gb_scrub_pass *pass, const struct gb_error *error) {
+/* Under the scrubber's lock: what was found is its own. */
+static void fill_calls_locked(const struct gb_scrubber *scrubber) {
+    const struct waiter *waiter;
+
+    for (waiter = scrubber->waiters; waiter; waiter = waiter->next) {
+        waiter->call->pass = scrubber->numbers.pass;
+        waiter->call->told = scrubber->told;
+        memcpy(waiter->call->tell, scrubber->tell, scrubber->told * sizeof(scrubber->tell[0]));
+    }
+}
+
+static void finish_calls(struct waiter *waiter, const struct gb_error *error) {
     struct waiter *next;
 
     for (; waiter; waiter = next) {
         next = waiter->next;
-        waiter->call->pass = *pass;
         gb_call_finish(&waiter->call->base, error);
         free(waiter);
     }
@@ -262,7 +336,6 @@ static void finish_calls(struct waiter *waiter, const struct gb_scrub_pass *pass
 /* error NULL: the pass came to its end. The scrubber is not touched after its lock is given back. */
 static void end(struct gb_core *core, const struct gb_error *error) {
     struct gb_scrubber *scrubber = core->scrubber;
-    struct gb_scrub_pass pass;
     struct waiter *waiters;
 
     if (!error)
@@ -271,21 +344,22 @@ static void end(struct gb_core *core, const struct gb_error *error) {
     scrubber->numbers.running = false;
     if (!error)
         scrubber->numbers.last_ended_us = gb_wall_us();
-    pass = scrubber->numbers.pass;
+    fill_calls_locked(scrubber);
     waiters = scrubber->waiters;
     scrubber->waiters = NULL;
     pthread_mutex_unlock(&scrubber->lock);
-    finish_calls(waiters, &pass, error);
+    finish_calls(waiters, error);
     gb_core_leave(core);
 }
 
 static void *run(void *arg) {
     struct gb_core *core = arg;
+    struct gb_scrub scrub = {.core = core, .room = aligned_alloc(GB_DISK_ALIGN, GB_STORED_BLOCK_BYTES)};
     struct gb_error err = GB_ERROR_INIT;
-    unsigned char *room = aligned_alloc(GB_DISK_ALIGN, GB_STORED_BLOCK_BYTES);
-    int r = room ? pass(core, room, &err) : gb_no_memory(&err);
+    int r = scrub.room ? pass(&scrub, &err) : gb_no_memory(&err);
 
-    free(room);
+    gb_idlist_done(&scrub.read);
+    free(scrub.room);
     end(core, r < 0 ? &err : NULL);
     return NULL;
 }
@@ -315,6 +389,7 @@ static int begin_locked(struct gb_core *core, uint64_t rate, struct gb_error *er
     gb_core_enter(core);
     scrubber->pace = (struct gb_pace){.rate = rate > 0 ? rate : core->config.scrub_rate};
     scrubber->numbers.pass = (struct gb_scrub_pass){.began_us = gb_wall_us()};
+    scrubber->told = 0;
     scrubber->numbers.running = scrubber->numbers.known = true;
     if (gb_thread_start(&scrubber->thread, "gb-scrub", run, core, err) == 0) {
         scrubber->made = true;
@@ -392,7 +467,7 @@ static bool is_due(struct gb_core *core) {
     if (gb_wall_us() - since_us < (int64_t)interval_s * 1000000)
         return false;
     scrubber->tried_ns = now_ns;
-    return has_files(core);
+    return has_files(core) || gb_checkpoints_any(core);
 }
 
 void gb_scrub_tick(struct gb_core *core) {

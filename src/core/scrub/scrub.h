@@ -1,6 +1,6 @@
 /* The scrubber: one thread, which exists while a pass runs. */
-#ifndef GB_CORE_DURABLE_SCRUB_H
-#define GB_CORE_DURABLE_SCRUB_H
+#ifndef GB_CORE_SCRUB_SCRUB_H
+#define GB_CORE_SCRUB_SCRUB_H
 
 #include "core/public/scrub.h"
 #include "core/runtime/runtime.h"
