@@ -113,7 +113,7 @@ struct gpubuf_session_params {
     /* Of a new session: it is registered in the daemon's fleet, and this is what the daemon does while it is cut off
      * from the directory: serve, stop. NULL: the session is the daemon's own. */
     const char *fleet;
-    uint64_t room[2];
+    uint64_t room[1];
 };
 
 /* Lists sessions. The caller frees *ret with gpubuf_session_list_done(). Returns 0 or -1. Errors: those of every

@@ -181,7 +181,7 @@ static void on_revoked(struct gb_etcd_call *call) {
 /* Gives the lease back, unless the directory is silent anyway. */
 static void leave(struct gb_fleet *fleet) {
     struct gb_etcd_call *call = &fleet->member.call;
-    bool holds = fleet->member.deadline_ms > gb_boot_ms() && fleet->member.failing_ms == 0;
+    bool holds = fleet->member.held && fleet->member.deadline_ms > gb_boot_ms() && fleet->member.failing_ms == 0;
 
     gb_member_cancel(fleet);
     gb_etcd_cancel(&fleet->sweep);

@@ -103,6 +103,12 @@ void gb_member_done(struct gb_fleet *fleet);
 /* Sets the state and why; runs changed. */
 void gb_fleet_set_state(struct gb_fleet *fleet, enum gb_fleet_state state, const struct gb_error *why);
 
+/* What keys/ says. */
+void gb_keys_learn(struct gb_fleet *fleet, const struct gb_kvs *kvs);
+/* The transaction that makes today's key, if none has been made; the caller frees. NULL: there is no need, or no
+ * memory. */
+char *gb_keys_rotation(struct gb_fleet *fleet);
+
 /* Takes keys of sessions out that this node owns and has not. done runs once on the thread; ok: all were looked at. */
 struct gb_reconcile *gb_reconcile_start(struct gb_fleet *fleet,
                                         void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why));

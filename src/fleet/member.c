@@ -13,10 +13,6 @@ static void look(void *arg);
 static void renew(void *arg);
 static void poll_records(struct gb_fleet *fleet);
 
-static uint64_t deadline(void) {
-    return gb_boot_ms() + GB_ETCD_TOTAL_MS;
-}
-
 static uint64_t chance(uint64_t below) {
     uint32_t n = 0;
 
@@ -31,6 +27,14 @@ static uint64_t third_ms(const struct gb_fleet *fleet) {
     return third < STEP_MAX_MS ? third : STEP_MAX_MS;
 }
 
+/* Of one call: what hangs does not take the time of the next try. */
+static uint64_t deadline(const struct gb_fleet *fleet) {
+    uint64_t most = third_ms(fleet);
+
+    most = most < 1000 ? 1000 : most > GB_ETCD_TOTAL_MS ? GB_ETCD_TOTAL_MS : most;
+    return gb_boot_ms() + most;
+}
+
 /* Between two looks at a lease that may be a twin's. */
 static uint64_t sample_ms(const struct gb_fleet *fleet) {
     uint64_t sample = third_ms(fleet) / 8;
@@ -43,7 +47,7 @@ static void send(struct gb_fleet *fleet, enum gb_etcd_kind kind, char *body, voi
 
     call->arg = fleet;
     call->done = done;
-    gb_etcd_send(&fleet->etcd, call, kind, body, deadline(), true, GB_ETCD_PROBE);
+    gb_etcd_send(&fleet->etcd, call, kind, body, deadline(fleet), true, GB_ETCD_PROBE);
 }
 
 /* --- another time ------------------------------------------------------------------------------------------------- */
@@ -278,6 +282,7 @@ static void on_ttl(struct gb_etcd_call *call) {
     struct gb_member *m = &fleet->member;
     uint64_t now = gb_boot_ms();
     unsigned ttl = m->ttl_s;
+    uint64_t end;
 
     if (call->error.code != GB_OK) {
         retry(fleet, GB_FLEET_ALONE, &call->error);
@@ -290,6 +295,7 @@ static void on_ttl(struct gb_etcd_call *call) {
     m->foreign = has_foreign_key(fleet, &call->lease);
     if (call->lease.granted_s > ttl)
         ttl = call->lease.granted_s < 3600 ? (unsigned)call->lease.granted_s : 3600;
+    end = m->test_ms + ttl * 1000ull / 3 + 1000;
     if (m->held) {
         adopt(fleet);
     } else if (m->test_ms == 0) {
@@ -299,8 +305,9 @@ static void on_ttl(struct gb_etcd_call *call) {
         gb_timer_set(&fleet->timers, &m->timer, now + sample_ms(fleet), ask_ttl, fleet);
     } else if (has_risen(m, call)) {
         duplicate(fleet, "another process with the same state folder is joined: was it copied?");
-    } else if (now - m->test_ms < ttl * 1000ull / 3 + 1000) {
-        gb_timer_set(&fleet->timers, &m->timer, now + sample_ms(fleet), ask_ttl, fleet);
+    } else if (now < end) {
+        gb_timer_set(&fleet->timers, &m->timer, end - now < sample_ms(fleet) ? end : now + sample_ms(fleet), ask_ttl,
+                     fleet);
     } else {
         adopt(fleet);
     }
@@ -407,76 +414,6 @@ static void enter(struct gb_fleet *fleet) {
     free(alive_text);
 }
 
-/* --- the keys of tickets ------------------------------------------------------------------------------------------ */
-
-static void learn_keys(struct gb_fleet *fleet, const struct gb_kvs *kvs) {
-    struct gb_ticket_keys keys = {0};
-    struct gb_ticket_key key;
-    struct gb_name id;
-    char prefix[GB_FLEET_KEY_SIZE];
-    size_t i;
-
-    gb_fleet_key(fleet, "keys", "", NULL, prefix);
-    for (i = 0; i < kvs->count; i++) {
-        const struct gb_kv *kv = &kvs->items[i];
-
-        if (!gb_fleet_name_of(kv->key, prefix, &id) ||
-            gb_fleet_key_read(kv->value, kv->bytes, key.key, &key.made_s) < 0)
-            continue;
-        key.id = strtoull(id.s, NULL, 10);
-        gb_ticket_keys_add(&keys, &key);
-    }
-    pthread_mutex_lock(&fleet->lock);
-    fleet->keys = keys;
-    pthread_mutex_unlock(&fleet->lock);
-}
-
-static void on_rotated(struct gb_etcd_call *call) {
-    poll_records(call->arg);
-}
-
-static void delete_old_keys(struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_ticket_keys *keys) {
-    char key[GB_FLEET_KEY_SIZE];
-    char id[24];
-    size_t i;
-
-    for (i = 0; i + 1 < keys->count; i++) {
-        snprintf(id, sizeof(id), "%llu", (unsigned long long)keys->keys[i].id);
-        gb_fleet_key(fleet, "keys", id, NULL, key);
-        gb_txn_delete(txn, key);
-    }
-}
-
-/* Makes today's key if no one has. Returns true if it was asked for. */
-static bool rotate_keys(struct gb_fleet *fleet) {
-    int64_t now_s = gb_etcd_now_s(&fleet->etcd);
-    uint64_t slot = (uint64_t)now_s / GB_TICKET_SLOT_S;
-    struct gb_ticket_keys keys = fleet->keys; /* this thread alone changes them */
-    struct gb_txn txn = {0};
-    unsigned char bytes[32];
-    char key[GB_FLEET_KEY_SIZE];
-    char id[24];
-    char *value;
-
-    if (fleet->member.rotated || (keys.count > 0 && keys.keys[keys.count - 1].id >= slot))
-        return false;
-    if (gb_random(bytes, sizeof(bytes), NULL) < 0)
-        return false;
-    value = gb_fleet_key_write(bytes, now_s);
-    if (!value)
-        return false;
-    fleet->member.rotated = true;
-    snprintf(id, sizeof(id), "%llu", (unsigned long long)slot);
-    gb_fleet_key(fleet, "keys", id, NULL, key);
-    gb_fleet_compare_meta(fleet, &txn);
-    gb_txn_compare(&txn, GB_TXN_CREATED, key, 0);
-    gb_txn_put(&txn, key, value, 0);
-    delete_old_keys(fleet, &txn, &keys);
-    send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_rotated);
-    free(value);
-    return true;
-}
-
 /* --- renewing ----------------------------------------------------------------------------------------------------- */
 
 static void renew_later(struct gb_fleet *fleet) {
@@ -537,11 +474,16 @@ static void hold(struct gb_fleet *fleet) {
     }
 }
 
+static void on_rotated(struct gb_etcd_call *call) {
+    poll_records(call->arg);
+}
+
 static void on_polled(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
     struct gb_member *m = &fleet->member;
     const struct gb_kvs *alive = gb_txn_result(&call->txn, 1);
     struct gb_error err = GB_ERROR_INIT;
+    char *rotation;
     int own;
 
     if (call->error.code != GB_OK) {
@@ -566,9 +508,14 @@ static void on_polled(struct gb_etcd_call *call) {
     }
     if (!m->write.open)
         m->alive_revision = alive->items[0].mod_revision;
-    learn_keys(fleet, gb_txn_result(&call->txn, 2));
-    if (!rotate_keys(fleet))
+    gb_keys_learn(fleet, gb_txn_result(&call->txn, 2));
+    rotation = m->rotated ? NULL : gb_keys_rotation(fleet);
+    if (rotation) {
+        m->rotated = true;
+        send(fleet, GB_ETCD_TXN, rotation, on_rotated);
+    } else {
         hold(fleet);
+    }
 }
 
 static void poll_records(struct gb_fleet *fleet) {
@@ -671,7 +618,7 @@ void gb_member_tell(struct gb_fleet *fleet) {
     gb_txn_put(&txn, key, text, (int64_t)fleet->own.uuid);
     m->write.arg = fleet;
     m->write.done = on_told;
-    gb_etcd_send(&fleet->etcd, &m->write, GB_ETCD_TXN, gb_txn_finish(&txn), deadline(), false, GB_ETCD_PROBE);
+    gb_etcd_send(&fleet->etcd, &m->write, GB_ETCD_TXN, gb_txn_finish(&txn), deadline(fleet), false, GB_ETCD_PROBE);
     free(text);
 }
 

@@ -18,6 +18,7 @@ struct registering {
     char *record;
     int64_t replaces; /* the revision of this node's own record, which is to be unregistered; 0: none */
     unsigned tries;
+    bool asked_again;
     bool made;
     bool left;
 };
@@ -109,6 +110,11 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
             registered(r); /* the first answer was lost */
         } else if (gb_name_equal(&there.node, &fleet->own.name) && gb_unregister_waits(fleet, there.claim)) {
             r->replaces = kv->mod_revision;
+            attempt(r);
+        } else if (gb_name_equal(&there.node, &fleet->own.name) && !r->asked_again) {
+            /* It may have been unregistered between that reading and now. */
+            r->asked_again = true;
+            r->replaces = 0;
             attempt(r);
         } else {
             r->session = there;

@@ -149,6 +149,8 @@ def test_nothing_there(start):
     d = start()
     for op in operations(d):
         # A file that is brought makes its checkpoint; 404 hides that of another session.
+        if op.route.startswith("/v1/fleet/"):
+            continue  # without a fleet 501: test_fleet_api
         if "404" in op.statuses and (op.method, op.route) != ("PUT", "/v1/checkpoints/{c}/files/{file}"):
             op.answered(d, 404, op.path(s="none", d="99", o="none", u="none"))
 
@@ -190,7 +192,7 @@ def test_preconditions(start):
 def test_a_key_under_way(start, tmp_path):
     """409 with Retry-After: another process holds the database's lock, so that the first request does not end."""
     d = start(state=str(tmp_path))
-    keyed = [op for op in operations(d) if op.keyed]
+    keyed = [op for op in operations(d) if op.keyed and not op.route.startswith("/v1/fleet/")]  # without a fleet nothing is begun: test_fleet_api
     assert len(keyed) > 20
     database = sqlite3.connect(next(tmp_path.glob("*.db")), isolation_level=None)
     database.execute("BEGIN IMMEDIATE")

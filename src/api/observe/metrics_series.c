@@ -80,6 +80,22 @@ static void fill_SCRUB(struct gb_series_list *list, const struct gb_metrics_snap
         add(list, &spare, &snapshot->daemon.scrub);
 }
 
+static void fill_FLEET(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    struct gb_series spare;
+
+    if (snapshot->fleet.present)
+        add(list, &spare, &snapshot->fleet);
+}
+
+static void fill_FLEET_STATE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    struct gb_series spare;
+    int i;
+
+    for (i = 0; snapshot->fleet.present && i < GB_FLEET_STATES; i++)
+        gb_series_label(add(list, &spare, &snapshot->fleet_states[i]), "state",
+                        gb_fleet_state_name((enum gb_fleet_state)i));
+}
+
 static void fill_STORAGE_STATE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     int i;

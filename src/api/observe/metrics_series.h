@@ -13,6 +13,8 @@
     GB_SCOPE(STORAGE, struct gb_storage_numbers)                                                                       \
     GB_SCOPE(SCRUB, struct gb_scrub_numbers)                                                                           \
     GB_SCOPE(STORAGE_STATE, uint64_t)                                                                                  \
+    GB_SCOPE(FLEET, struct gb_fleet_numbers)                                                                           \
+    GB_SCOPE(FLEET_STATE, uint64_t)                                                                                    \
     GB_SCOPE(EVICTION, uint64_t)                                                                                       \
     GB_SCOPE(LIMIT, uint64_t)                                                                                          \
     GB_SCOPE(FAILURE, uint64_t)                                                                                        \

@@ -189,11 +189,26 @@ static int read_sessions(struct gb_metrics_snapshot *snapshot, const struct gb_a
     return r;
 }
 
+static void read_fleet(struct gb_metrics_snapshot *snapshot, const struct gb_api *api) {
+    struct gb_fleet_numbers *fleet = &snapshot->fleet;
+    int64_t offset_ms;
+
+    fleet->present = api->fleet != NULL;
+    if (!fleet->present)
+        return;
+    gb_fleet_stat(api->fleet, &fleet->stat);
+    offset_ms = fleet->stat.clock_offset_ms;
+    fleet->redirects = atomic_load(&api->redirects);
+    fleet->offset_ns = (uint64_t)(offset_ms < 0 ? -offset_ms : offset_ms) * GB_NS_PER_MS;
+    snapshot->fleet_states[fleet->stat.state] = 1;
+}
+
 int gb_metrics_snapshot_read(struct gb_metrics_snapshot *snapshot, struct gb_api *api, struct gb_http_server *server,
                              struct gb_error *err) {
     *snapshot = (struct gb_metrics_snapshot){.pool_count = 0};
     gb_core_stats(api->core, &snapshot->daemon.core);
     read_storage(snapshot, api);
+    read_fleet(snapshot, api);
     gb_key_stats(api->core, &snapshot->daemon.keys);
     gb_http_server_stat(server, &snapshot->daemon.http);
     gb_api_process(api, &snapshot->daemon.process);

@@ -6,6 +6,7 @@
 #include "api/context.h"
 #include "api/middleware/operations.h"
 #include "base/process.h"
+#include "fleet/fleet.h"
 #include "format/exposition.h"
 
 /* The types of v in the lines of metrics.def. */
@@ -60,11 +61,22 @@ struct gb_metrics_snapshot_health {
     uint64_t others_bytes;
 };
 
+/* Of a node that is in a fleet. */
+struct gb_fleet_numbers {
+    bool present;
+    struct gb_fleet_stat stat;
+    uint64_t redirects;
+    uint64_t offset_ns; /* of the directory's clock, whichever is ahead */
+};
+#define GB_FLEET_STATES (GB_FLEET_DUPLICATE + 1)
+
 #define GB_STORAGE_STATES (GB_DISK_UNAVAILABLE + 1)
 
 struct gb_metrics_snapshot {
     struct gb_daemon_numbers daemon;
     uint64_t storage_states[GB_STORAGE_STATES]; /* 1 for the present state, else 0 */
+    struct gb_fleet_numbers fleet;
+    uint64_t fleet_states[GB_FLEET_STATES]; /* the same */
     uint64_t evictions_on_request;
     const char *version; /* borrowed, as the next two */
     const char *backend;

@@ -165,7 +165,7 @@ static enum gb_step drain(struct gb_http_request *request, bool draining, struct
     struct gb_fleet_node self;
     struct gb_name name;
 
-    if (read_node(request, &name, err) < 0 || gb_body_no_fields(request, err) < 0)
+    if (gb_body_no_fields(request, err) < 0 || read_node(request, &name, err) < 0)
         return GB_STEP_ERROR;
     if (!gb_name_equal(&name, &api->fleet_is.node) && request->aside[GB_ASIDE_VIA].s) {
         gb_error_set(err, GB_ERR_OWNER_UNKNOWN, "the request was sent here for the node \"%s\", and this is \"%s\"",

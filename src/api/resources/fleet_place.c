@@ -253,10 +253,13 @@ enum gb_step gb_api_fleet_session_place(struct gb_http_request *request, struct 
     int r;
 
     (void)response;
-    if (gb_fleet_needed(request, err) < 0 ||
-        gb_body_object(request, "name labels quota idle_ttl_s durability spill priority select on_partition", false,
+    if (gb_body_object(request, "name labels quota idle_ttl_s durability spill priority select on_partition", false,
                        &body, err) < 0)
         return GB_STEP_ERROR;
+    if (gb_fleet_needed(request, err) < 0) {
+        json_decref(body);
+        return GB_STEP_ERROR;
+    }
     placing = calloc(1, sizeof(*placing));
     r = placing ? read_body(body, placing, err)
                 : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");

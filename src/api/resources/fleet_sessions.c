@@ -121,8 +121,8 @@ enum gb_step gb_api_fleet_session_get(struct gb_http_request *request, struct gb
     struct gb_asking *asking;
     struct gb_name name;
 
-    if (gb_fleet_needed(request, err) < 0 || gb_param_name(request, 0, "session name", &name, err) < 0 ||
-        gb_api_permit(request, GB_SCOPE_VERIFY, name.s, err) < 0)
+    if (gb_param_name(request, 0, "session name", &name, err) < 0 ||
+        gb_api_permit(request, GB_SCOPE_VERIFY, name.s, err) < 0 || gb_fleet_needed(request, err) < 0)
         return GB_STEP_ERROR;
     if (is_here(request, &name, &here))
         return reply_where(&here, gb_fleet_own_url(gb_api_of(request)->fleet, gb_redirect_network(request)), response,

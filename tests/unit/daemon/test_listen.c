@@ -65,6 +65,11 @@ static const struct {
     {"[::1:0", NULL, false},
     {"[]:0", NULL, false},
     {"example.com:0", NULL, false},
+    {"lan=127.0.0.1:0", "127.0.0.1:", false},
+    {"lan=[::1]:0", "[::1]:", false},
+    {"=127.0.0.1:0", NULL, false},
+    {"l/n=127.0.0.1:0", NULL, false},
+    {"lan=", NULL, false},
 };
 
 START_TEST(test_spec) {

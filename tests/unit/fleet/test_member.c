@@ -262,6 +262,21 @@ START_TEST(it_puts_right_what_a_crash_left) {
 }
 END_TEST
 
+START_TEST(keys_of_tickets_are_made_anew_each_day) {
+    static const char key[] = "{\"key\":\"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\",\"made\":77}";
+
+    etcd_fake_put(etcd, KEY("keys/1"), key, 0);
+    etcd_fake_put(etcd, KEY("keys/2"), key, 0);
+    etcd_fake_put(etcd, KEY("keys/3"), "{\"key\":\"short\"}", 0);
+    node_open(&a, "a", NODE_UUID);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert_ptr_null(etcd_fake_get(etcd, KEY("keys/1")));
+    ck_assert_ptr_nonnull(etcd_fake_get(etcd, KEY("keys/2"))); /* what it signed is good for a while */
+    ck_assert_uint_eq(etcd_fake_count(etcd, KEY("keys/")), 3);
+    node_close(&a);
+}
+END_TEST
+
 /* Waits until alive/a has that in it. */
 static void wait_told(const char *what) {
     while (!strstr(etcd_fake_get(etcd, KEY("alive/a")), what))
@@ -403,6 +418,7 @@ int main(void) {
     add(another_directory_is_left_alone, 4);
     add(it_puts_right_what_a_crash_left, 2);
     add(it_tells_of_changes, 1);
+    add(keys_of_tickets_are_made_anew_each_day, 1);
     add(it_learns_the_directorys_clock, 1);
     add(the_next_endpoint_is_asked, 3);
     add(a_configuration_that_cannot_be, 9);

@@ -10,13 +10,14 @@
 #include "gb_test.h"
 #include "store_fixture.h"
 
-#define SCHEMA_NEWEST 13
+#define SCHEMA_NEWEST 14
 
 /* What the newest migration adds. */
 #define UNDO_13                                                                                                        \
     "ALTER TABLE buffers DROP COLUMN spill; ALTER TABLE buffers DROP COLUMN resident;"                                 \
     "ALTER TABLE sessions DROP COLUMN spill; ALTER TABLE sessions DROP COLUMN priority;"                               \
-    "ALTER TABLE sessions DROP COLUMN quota_stored_bytes;"
+    "ALTER TABLE sessions DROP COLUMN quota_stored_bytes; ALTER TABLE sessions DROP COLUMN fleet_epoch;"               \
+    "ALTER TABLE sessions DROP COLUMN fleet_claim; ALTER TABLE sessions DROP COLUMN on_partition;"
 
 /* Asserts that opening is refused with INTERNAL and a sentence that contains `word`. */
 static void assert_refused(const struct store_fixture *f, const char *word) {
