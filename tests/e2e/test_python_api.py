@@ -23,7 +23,6 @@ EXCEPT = {
     "upload_create": "the same", "upload_get": "the same", "upload_append": "the same", "upload_delete": "the same",
     "upload_part": "the same", "upload_complete": "the same",
     **dict.fromkeys(("fleet_get", "fleet_nodes", "fleet_node_get", "fleet_node_delete", "fleet_node_drain", "fleet_node_undrain", "fleet_sessions",
-                     "fleet_session_place", "fleet_session_get", "fleet_stats", "fleet_targets"), "of gpubuf.Fleet: test_fleet_clients"),
     "checkpoint_file_get": "for gpubuf backup", "checkpoint_file_put": "for gpubuf restore",
 }
 
