@@ -22,7 +22,6 @@ EXCEPT = {
     "data_patch": "put with offset or slice", "data_post": "for appends", "upload_list": "for clients that break off",
     "upload_create": "the same", "upload_get": "the same", "upload_append": "the same", "upload_delete": "the same",
     "upload_part": "the same", "upload_complete": "the same",
-    **dict.fromkeys(("fleet_get", "fleet_nodes", "fleet_node_get", "fleet_node_delete", "fleet_node_drain", "fleet_node_undrain", "fleet_sessions",
     "checkpoint_file_get": "for gpubuf backup", "checkpoint_file_put": "for gpubuf restore",
 }
 
