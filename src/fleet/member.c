@@ -261,11 +261,14 @@ static bool has_foreign_key(const struct gb_fleet *fleet, const struct gb_lease_
     return lease->granted_s != fleet->member.ttl_s;
 }
 
-/* A lease that has more left than time permits was renewed by another. Seconds are cut, so one is allowed for. */
+/* A lease that has more left than time permits was renewed by another. Seconds are cut, so at first it may have had one
+ * more, but never more than its length. Another that renews each third is seen within the test: then at least two
+ * thirds less a second are left, which is more than one can have that was full and aged for a third and a second. */
 static bool has_risen(const struct gb_member *m, const struct gb_etcd_call *call) {
-    int64_t passed = (int64_t)(call->sent_ms - m->test_ms);
+    const struct gb_lease_answer *lease = &call->lease;
+    int64_t first_s = m->test_ttl + 1 < lease->granted_s ? m->test_ttl + 1 : lease->granted_s;
 
-    return call->sent_ms > m->test_ms && call->lease.ttl_s * 1000 > (m->test_ttl + 1) * 1000 - passed;
+    return call->sent_ms > m->test_ms && lease->ttl_s * 1000 > first_s * 1000 - (int64_t)(call->sent_ms - m->test_ms);
 }
 
 /* Joining takes a while now. A node that was a duplicate stays one until the test is over. */

@@ -416,7 +416,7 @@ static bool send_answer(struct etcd_fake *f, int fd, int status, const char *tex
     snprintf(head, sizeof(head),
              "HTTP/1.1 %d X\r\nContent-Type: application/json\r\nDate: %s\r\nContent-Length: %zu\r\n\r\n", status, date,
              n);
-    return send(fd, head, strlen(head), MSG_NOSIGNAL) == (ssize_t)strlen(head) &&
+    return send(fd, head, strlen(head), MSG_NOSIGNAL | MSG_MORE) == (ssize_t)strlen(head) &&
            send(fd, text, n, MSG_NOSIGNAL) == (ssize_t)n;
 }
 
