@@ -228,10 +228,11 @@ def b64(text):
 
 class Fleet:
     """A node for each letter of `names`, with the label site of its own name. Nodes of `relayed` reach etcd by way of the relay
-    to_etcd[name], and those of `advertised` are reached by way of the relay to_node[name]."""
+    to_etcd[name], and those of `advertised` are reached by way of the relay to_node[name]. env: of some nodes,
+    by their names."""
 
-    def __init__(self, names="abc", members=1, relayed="", advertised="", tokens=False, **more):
-        self.etcd, self.states, self.daemons, self.tokens, self.more = Cluster(members), {}, {}, {}, more
+    def __init__(self, names="abc", members=1, relayed="", advertised="", tokens=False, env=None):
+        self.etcd, self.states, self.daemons, self.tokens, self.env = Cluster(members), {}, {}, {}, env or {}
         self.to_etcd, self.to_node = {}, {}
         try:
             Cli()("fleet", "init", "--etcd", self.etcd.url).expect()
@@ -254,7 +255,8 @@ class Fleet:
                    "--fleet-label", "site=" + name, "--fleet-ttl", str(TTL_S)]
         if name in self.to_node:
             options += ["--advertise", self.to_node[name].url]
-        self.daemons[name] = Daemon("host:bytes=64M", *options, state=self.states[name], wait=False, **self.more)
+        self.daemons[name] = Daemon("host:bytes=64M", *options, state=self.states[name], wait=False,
+                                     env=self.env.get(name))
 
     def ready(self, name):
         self.daemons[name].addresses = self.daemons[name].wait_ready()
