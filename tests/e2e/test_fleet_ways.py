@@ -1,5 +1,6 @@
 """A fleet over one etcd that is away, lost, or cannot be reached: what is here is served, what is elsewhere is refused with the reason, and
 in the end the directory and the nodes agree."""
+import json
 import shutil
 import threading
 
@@ -78,6 +79,21 @@ def test_a_session_that_may_have_been_made_is_taken_back(fleet, session):  # noq
     fleet.to_etcd["b"].set("pass")
     until("the directory has forgotten it", lambda: session not in fleet.etcd.read("sessions"))
     fleet.make("c", session)
+
+
+def test_a_session_whose_node_ends_before_it_is_made(fleet, session):  # noqa: F811
+    """The directory has it, and no client has been told; the node takes it out when it starts again."""
+    fleet.to_etcd["b"].set("deaf")
+    raw, body = fleet["b"].raw(), json.dumps({"name": session, "fleet": True}).encode()
+    raw.request("POST", "/v1/sessions", ["Content-Type: application/json", f"Content-Length: {len(body)}"], body)
+    until("the directory has it", lambda: session in fleet.etcd.read("sessions"))
+    fleet.kill("b")
+    raw.close()
+    fleet.to_etcd["b"].set("pass")
+    assert fleet.etcd.read("sessions")[session]["node"] == "b"
+    fleet.start("b")
+    fleet.joined("b")
+    assert session not in fleet.etcd.read("sessions") and f"b/{session}" not in fleet.etcd.read("owned")
 
 
 # --- etcd ---------------------------------------------------------------------------------------------------------------
