@@ -286,9 +286,14 @@ class Fleet:
     def ask(self, name, method, target, body=None, headers=None):
         return self.daemons[name].ask(method, target, body, headers, self.tokens.get(name))
 
-    def make(self, name, session, **more):
-        """A registered session of that node."""
-        return self.ask(name, "POST", "/v1/sessions", {"name": session, "fleet": True, **more}).expect(201).json()
+    def make(self, name, session, patience_s=PATIENCE_S, **more):
+        """A registered session of that node. What is refused since etcd does not answer just now is tried again, as clients do."""
+
+        def made():
+            reply = self.ask(name, "POST", "/v1/sessions", {"name": session, "fleet": True, **more})
+            return reply.json() if reply.status == 201 else reply.problem(503, "directory_unavailable") and None
+
+        return until("the session is made", made, patience_s)
 
     def state(self, name):
         return self.ask(name, "GET", "/v1/fleet").expect(200).json()["state"]

@@ -128,24 +128,13 @@ def redirected(fleet, name, session):
     return fleet.ask(name, "GET", DATA.format(session, "x")).expect(307).headers["Gpubuf-Owner"] == "b"
 
 
-def made_within(fleet, node, session, promised_s):
-    """A client that tries again what is refused with 503 has its session by then."""
-
-    def made():
-        reply = fleet.ask(node, "POST", "/v1/sessions", {"name": session, "fleet": True})
-        return reply.status == 201 or not reply.problem(503, "directory_unavailable")
-
-    until("a session is made", made, within(promised_s))
-    assert fleet.etcd.read("sessions")[session]["node"] == node
-
-
 def test_the_leader_is_killed(fleet, session):
     fleet.make("b", session)
     leader = until("etcd has a leader", fleet.etcd.leader)
     leader.kill()
     until("the others have a leader", fleet.etcd.leader)
     fleet.joined(patience_s=within(TTL_S + 3))
-    made_within(fleet, "c", session + ".2", TTL_S + 3)
+    fleet.make("c", session + ".2", within(TTL_S + 3))
     assert redirected(fleet, "a", session)
     leader.start()
 
