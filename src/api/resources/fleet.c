@@ -104,9 +104,9 @@ static enum gb_step reply_node(struct gb_http_request *request, struct gb_http_r
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* A name that is none is refused before the directory is asked. */
+/* A name that is none is refused before anything is asked. */
 static int read_node(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
-    return gb_fleet_needed(request, err) < 0 ? -1 : gb_param_name(request, 0, "node name", ret, err);
+    return gb_param_name(request, 0, "node name", ret, err) < 0 ? -1 : gb_fleet_needed(request, err);
 }
 
 enum gb_step gb_api_fleet_node_get(struct gb_http_request *request, struct gb_http_response *response,

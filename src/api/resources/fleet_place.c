@@ -10,6 +10,7 @@
 #include "api/request/body.h"
 #include "api/request/json.h"
 #include "api/resources/fleet_ask.h"
+#include "api/resources/register.h"
 #include "api/route.h"
 #include "base/container.h"
 
@@ -242,7 +243,7 @@ static int read_select(json_t *body, char ret[GB_FLEET_LABELS_SIZE], struct gb_e
     return 0;
 }
 
-/* Its other fields are for the node to judge. */
+/* Its other fields go to the node as they are. */
 static int read_body(json_t *body, struct placing *placing, struct gb_error *err) {
     const json_t *quota = NULL;
     uint64_t bytes = GB_UNLIMITED;
@@ -273,15 +274,13 @@ enum gb_step gb_api_fleet_session_place(struct gb_http_request *request, struct 
     if (gb_body_object(request, "name labels quota idle_ttl_s durability spill priority select on_partition", false,
                        &body, err) < 0)
         return GB_STEP_ERROR;
-    if (gb_fleet_needed(request, err) < 0) {
-        json_decref(body);
-        return GB_STEP_ERROR;
-    }
     placing = calloc(1, sizeof(*placing));
     r = placing ? read_body(body, placing, err)
                 : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    if (r == 0)
+        r = gb_session_fields_check(body, err);
     json_decref(body);
-    if (r < 0) {
+    if (r < 0 || gb_fleet_needed(request, err) < 0) {
         free(placing ? placing->body : NULL);
         free(placing);
         return GB_STEP_ERROR;

@@ -53,9 +53,8 @@ enum gb_step gb_api_fleet_sessions(struct gb_http_request *request, struct gb_ht
     unsigned n = GB_PAGE_LIMIT;
     struct gb_asking *asking;
 
-    if (gb_fleet_needed(request, err) < 0 || gb_query_name(request, "node", &node, err) < 0 ||
-        gb_query_name(request, "cursor", &after, err) < 0 ||
-        (limit && gb_limit_parse(limit->s, limit->len, &n, err) < 0))
+    if (gb_query_name(request, "node", &node, err) < 0 || gb_query_name(request, "cursor", &after, err) < 0 ||
+        (limit && gb_limit_parse(limit->s, limit->len, &n, err) < 0) || gb_fleet_needed(request, err) < 0)
         return GB_STEP_ERROR;
     asking = gb_asking_begin(request, reply_list, err);
     if (!asking)

@@ -2,6 +2,8 @@
 #ifndef GB_API_RESOURCES_REGISTER_H
 #define GB_API_RESOURCES_REGISTER_H
 
+#include <jansson.h>
+
 #include "api/middleware/async.h"
 #include "core/core.h"
 #include "http/http.h"
@@ -12,5 +14,8 @@
 enum gb_step gb_register_session(struct gb_http_request *request, struct gb_http_response *response,
                                  const struct gb_session_params *params, bool registers, gb_async_reply *reply,
                                  struct gb_error *err);
+
+/* Whether the fields of a body make a session: 0, or -1 with the reason why not. */
+int gb_session_fields_check(const json_t *body, struct gb_error *err);
 
 #endif

@@ -122,6 +122,25 @@ static int read_fleet(const json_t *body, struct gb_session_params *params, bool
     return 0;
 }
 
+static int read_new(const json_t *body, struct gb_session_params *params, bool *ret_registers, struct gb_error *err) {
+    int r = gb_json_name(body, "name", &params->name, err);
+
+    if (r == 0)
+        r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
+    if (r > 0)
+        r = read_fields(body, NULL, params, err);
+    return r < 0 ? -1 : read_fleet(body, params, ret_registers, err);
+}
+
+int gb_session_fields_check(const json_t *body, struct gb_error *err) {
+    struct gb_session_params params = {.has_labels = false};
+    bool registers = false;
+    int r = read_new(body, &params, &registers, err);
+
+    gb_text_unref(params.labels);
+    return r;
+}
+
 static int read_create(const struct gb_http_request *request, struct gb_session_params *params, bool *ret_registers,
                        struct gb_error *err) {
     json_t *body;
@@ -130,13 +149,7 @@ static int read_create(const struct gb_http_request *request, struct gb_session_
     if (gb_body_object(request, "name labels quota idle_ttl_s durability spill priority fleet on_partition", false,
                        &body, err) < 0)
         return -1;
-    r = gb_json_name(body, "name", &params->name, err);
-    if (r == 0)
-        r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
-    if (r > 0)
-        r = read_fields(body, NULL, params, err);
-    if (r == 0)
-        r = read_fleet(body, params, ret_registers, err);
+    r = read_new(body, params, ret_registers, err);
     json_decref(body);
     return r;
 }
