@@ -29,20 +29,36 @@ def free_url():
         return f"http://127.0.0.1:{s.getsockname()[1]}"
 
 
+def token(state, *args):
+    """What "gpubufd token" prints for the daemon with that state folder, which need not run."""
+    run = subprocess.run([os.path.join(os.path.dirname(program()), "gpubufd"), "token", *args, "--state-dir", state], capture_output=True,
+                         text=True, timeout=PATIENCE_S, env=environment())
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
 class Etcd:
-    """One member, whose data stay over a kill and a start."""
+    """One member, whose data stay over a kill and a start, for which they need not be on the disk. peers: the URLs of all members by
+    their names; without them it is the only one."""
 
-    def __init__(self):
+    def __init__(self, peers=None, name="default"):
         self.folder = tempfile.mkdtemp(prefix="gbe-etcd-")
-        self.url, self.peer = free_url(), free_url()
-        self.start()
+        self.data = os.path.join(self.folder, "data")
+        self.name, self.url, self.peers = name, free_url(), peers or {name: free_url()}
+        self.launch()
+        if peers is None:
+            until("etcd answers", self.healthy)
 
-    def start(self):
+    def launch(self):
+        peer = self.peers[self.name]
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self.process = subprocess.Popen(
-                [etcd_program(), "--data-dir", os.path.join(self.folder, "data"), "--listen-client-urls", self.url,
-                 "--advertise-client-urls", self.url, "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer,
-                 "--initial-cluster", f"default={self.peer}"], stdout=log, stderr=log)
+                [etcd_program(), "--unsafe-no-fsync", "--name", self.name, "--data-dir", self.data, "--listen-client-urls", self.url,
+                 "--advertise-client-urls", self.url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+                 "--initial-cluster", ",".join(f"{name}={url}" for name, url in self.peers.items())], stdout=log, stderr=log)
+
+    def start(self):
+        self.launch()
         until("etcd answers", self.healthy)
 
     def healthy(self):
@@ -76,18 +92,12 @@ class Nodes:
             for name in "abc":
                 self.states[name] = tempfile.mkdtemp(prefix="gbe-node-")
                 if tokens:
-                    self.tokens[name] = self.token(name)
+                    self.tokens[name] = token(self.states[name], "add", "t", "--scope", "admin")
                 self.start(name)
             until("all have joined", self.joined)
         except BaseException:
             self.end()
             raise
-
-    def token(self, name, *more):
-        made = subprocess.run([os.path.join(os.path.dirname(program()), "gpubufd"), "token", "add", "t", "--scope", "admin", "--state-dir",
-                               self.states[name], *more], capture_output=True, text=True, timeout=PATIENCE_S, env=environment())
-        assert made.returncode == 0, made.stderr
-        return made.stdout.strip()
 
     def start(self, name):
         self.daemons[name] = Daemon("host:bytes=256M", "--fleet", "etcd:" + self.etcd.url, "--fleet-node", name, "--fleet-label",

@@ -105,10 +105,11 @@ def test_drain(nodes):
     row, = cli("fleet", "drain", "b").expect().table()
     try:
         assert (row["NODE"], row["STATE"]) == ("b", "draining")
-        assert cli.json("fleet", "nodes")[1]["draining"]
+        until("others know", lambda: cli.json("fleet", "nodes")[1]["draining"])
         cli("fleet", "place", "d1", "--select", "site=b").expect(FAILED)
     finally:
         assert cli.json("fleet", "undrain", "b")["draining"] is False
+        until("others know", lambda: not cli.json("fleet", "nodes")[1]["draining"])
     cli("fleet", "drain", "none").expect(NOT_FOUND)
     cli("fleet", "forget", "b").expect(FAILED)
 

@@ -27,6 +27,7 @@ struct placing {
     size_t at;     /* of place.nodes, which is asked */
     char why[256]; /* what the nodes said that did not take it */
     size_t why_len;
+    size_t silent;    /* of the nodes that were asked: how many cannot register it, since the directory is silent */
     _Atomic int done; /* how often an answer came */
     int seen;
 };
@@ -155,6 +156,15 @@ static bool is_refusal(const struct gb_fleet_call *call) {
     return ret;
 }
 
+static bool lacks_directory(const struct gb_fleet_call *call) {
+    json_t *problem = call->status == 503 && call->answer ? json_loadb(call->answer, call->bytes, 0, NULL) : NULL;
+    const char *code = json_string_value(json_object_get(problem, "code"));
+    bool lacks = code && strcmp(code, gb_code_slug(GB_ERR_DIRECTORY_UNAVAILABLE)) == 0;
+
+    json_decref(problem);
+    return lacks;
+}
+
 /* Whether another node may take it; notes why this one did not. */
 static bool goes_on(struct placing *placing) {
     const struct gb_fleet_call *call = &placing->call;
@@ -168,6 +178,7 @@ static bool goes_on(struct placing *placing) {
         n = snprintf(placing->why + placing->why_len, room, "; %.40s answered %d", node, call->status);
     else
         return false;
+    placing->silent += call->ask.error.code == GB_OK && lacks_directory(call);
     placing->why_len += (size_t)n < room ? (size_t)n : room - 1;
     return true;
 }
@@ -176,6 +187,12 @@ static enum gb_step after_call(struct placing *placing, struct gb_http_response 
     if (goes_on(placing)) {
         if (++placing->at < placing->place.count)
             return call_next(placing, err) < 0 ? GB_STEP_ERROR : GB_STEP_WAIT;
+        if (placing->silent == placing->at) {
+            gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                         "the directory did not answer the nodes that were to register the session \"%s\"",
+                         placing->name.s);
+            return gb_redirect_later(response, SILENT_RETRY_S, err);
+        }
         gb_error_set(err, GB_ERR_NO_NODE_FITS, "no node took the session \"%s\": %s", placing->name.s,
                      placing->why + 2);
         return GB_STEP_ERROR;

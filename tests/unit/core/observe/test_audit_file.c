@@ -55,6 +55,8 @@ static int lines(const char *path, const char *text) {
     if (!in)
         return -1;
     while (fgets(line, sizeof(line), in)) {
+        if (!strchr(line, '\n'))
+            break; /* it is being written */
         ck_assert(line[0] == '{' && strcmp(line + strlen(line) - 2, "}\n") == 0);
         n += strstr(line, text) != NULL;
     }
