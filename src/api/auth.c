@@ -8,7 +8,6 @@
 #include "api/context.h"
 #include "api/route.h"
 #include "base/map.h"
-#include "fleet/fleet.h"
 
 /* --- identity ----------------------------------------------------------------------------------------------------- */
 

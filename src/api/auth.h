@@ -4,6 +4,7 @@
 #define GB_API_AUTH_H
 
 #include "core/core.h"
+#include "fleet/fleet.h"
 #include "http/http.h"
 
 /* Query parameters that are set apart: gb_http_request.aside. */
@@ -28,7 +29,7 @@ int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, str
 /* A ticket stands for a token that another node of the fleet has checked: what it may is told with it. Writes that for
  * a ticket that this request's token gives to the same path elsewhere. False: it gives none, because it is limited in a
  * way that only this node knows, or no token is needed here. */
-#define GB_TICKET_WHO_SIZE (GB_NAME_MAX + 8)
+#define GB_TICKET_WHO_SIZE (GB_TICKET_WHO_MAX + 1)
 bool gb_api_ticket_who(const struct gb_http_request *request, char ret[GB_TICKET_WHO_SIZE]);
 
 /* Finds the session that the token is bound to. *ret: "" when it is bound to none. Returns 0, or -1 with

@@ -195,18 +195,6 @@ void gb_fleet_url_host(const char *url, char *ret) {
 
 /* --- labels ------------------------------------------------------------------------------------------------------- */
 
-/* Prometheus takes the keys as names of labels; node and version it gets anyway. */
-static bool is_key(const char *text, size_t n) {
-    size_t i;
-
-    if (n == 0 || isdigit((unsigned char)text[0]) || (n >= 2 && memcmp(text, "__", 2) == 0))
-        return false;
-    for (i = 0; i < n; i++)
-        if (!isalnum((unsigned char)text[i]) && text[i] != '_')
-            return false;
-    return !(n == 4 && memcmp(text, "node", n) == 0) && !(n == 7 && memcmp(text, "version", n) == 0);
-}
-
 static int read_labels(const struct gb_text_list *list, char *ret, struct gb_error *err) {
     struct gb_json_writer out = gb_json_fixed(ret, GB_FLEET_LABELS_SIZE);
     size_t i;
@@ -218,7 +206,7 @@ static int read_labels(const struct gb_text_list *list, char *ret, struct gb_err
         size_t n = strcspn(text, "=");
         char key[GB_NAME_MAX + 1];
 
-        if (text[n] != '=' || n >= sizeof key || !is_key(text, n))
+        if (text[n] != '=' || n >= sizeof key || !gb_fleet_label_key_is_valid(text, n))
             return wrong("fleet-label", text,
                          "KEY=VALUE, where KEY is letters, digits and _, and neither node nor version", err);
         for (k = 0; k < i; k++)

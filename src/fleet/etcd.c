@@ -118,7 +118,8 @@ static void fail(struct gb_etcd_call *call) {
     struct gb_etcd *etcd = call->etcd;
 
     atomic_fetch_add(&etcd->failures, 1);
-    back_off(breaker_of(etcd, call->need), etcd->most_ms);
+    if (!call->ask.too_long) /* an answer is no silence */
+        back_off(breaker_of(etcd, call->need), etcd->most_ms);
     call->txn = (struct gb_txn_answer){0};
     call->lease = (struct gb_lease_answer){0};
     end(call);
@@ -219,7 +220,7 @@ static void on_answer(struct gb_http_ask *ask) {
     first = call->error;
     if (etcd->preferred == call->endpoint)
         etcd->preferred = (etcd->preferred + 1) % etcd->count;
-    if ((call->repeat || !call->carried) && call->attempts < etcd->count) {
+    if ((call->repeat || !call->carried) && !ask->too_long && call->attempts < etcd->count) {
         call->error = GB_ERROR_INIT;
         if (attempt(call) == 0)
             return;
@@ -246,6 +247,7 @@ void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_
     call->repeat = repeat;
     call->need = need;
     call->attempts = 0;
+    call->ask.too_long = false;
     call->first = etcd->preferred;
     call->error = GB_ERROR_INIT;
     call->carried = false;

@@ -72,6 +72,15 @@ bool gb_fleet_name_of(const char *key, const char *prefix, struct gb_name *ret) 
     return strncmp(key, prefix, n) == 0 && gb_name_parse("name", key + n, strlen(key + n), ret, &ignored) == 0;
 }
 
+void gb_fleet_behind(const char *key, char ret[GB_FLEET_KEY_SIZE]) {
+    char cut[GB_FLEET_KEY_SIZE];
+
+    if (snprintf(cut, sizeof(cut), "%s", key) < (int)sizeof(cut))
+        memcpy(ret, cut, sizeof(cut));
+    else
+        gb_prefix_end(cut, ret, GB_FLEET_KEY_SIZE);
+}
+
 int gb_fleet_node_of(const char *name, const struct gb_kv *node, const struct gb_kv *alive, struct gb_fleet_node *ret,
                      struct gb_error *err) {
     struct gb_fleet_alive record;

@@ -127,6 +127,9 @@ struct gb_fleet_node {
     struct gb_fleet_device devices[GB_FLEET_DEVICES_MAX]; /* free and committed as told last, 0 unless alive */
     size_t device_count;
 };
+/* Whether a label of a node may have that key: one that Prometheus takes as the name of a label, and that is not given
+ * to all nodes anyway ("node", "version"). */
+bool gb_fleet_label_key_is_valid(const char *key, size_t n);
 /* NULL: the node is in no network that both know. */
 const char *gb_fleet_url_on(const struct gb_fleet_node *node, const struct gb_name *network);
 
@@ -241,6 +244,7 @@ void gb_fleet_call(struct gb_fleet *fleet, struct gb_fleet_call *call);
 /* A ticket lets one request through at one node for five minutes: it was permitted at another. It is bound to the
  * method, the path, the query without the ticket, and the node. who: the name of the token, for the audit. */
 #define GB_FLEET_TICKET_SIZE 320
+#define GB_TICKET_WHO_MAX (GB_NAME_MAX + 7) /* a name and what comes before it */
 /* Returns 0, or -1 with DIRECTORY_UNAVAILABLE: no key is known yet. */
 int gb_fleet_ticket_make(struct gb_fleet *fleet, const char *method, const char *path, const char *query,
                          const struct gb_name *node, const char *who, char ret[GB_FLEET_TICKET_SIZE],

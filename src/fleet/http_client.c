@@ -76,6 +76,7 @@ static size_t on_write(char *data, size_t one, size_t n, void *arg) {
 
     (void)one;
     if (n > ask->answer_max - ask->bytes) {
+        ask->too_long = true;
         snprintf(ask->why, sizeof(ask->why), "an answer of more than %zu bytes", ask->answer_max);
         return 0;
     }
@@ -186,6 +187,7 @@ int gb_http_client_start(struct gb_http_client *client, struct gb_http_ask *ask,
     ask->status = 0;
     ask->sent = false;
     ask->why[0] = '\0';
+    ask->too_long = false;
     ask->answer = NULL;
     ask->bytes = 0;
     ask->room = 0;

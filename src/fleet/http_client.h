@@ -41,6 +41,7 @@ struct gb_http_ask {
     int status;    /* 0: no answer */
     bool sent;     /* something of the request may have arrived */
     char why[160]; /* unless there is a status */
+    bool too_long; /* the answer had more than answer_max bytes */
     char *answer;  /* NUL-terminated; freed by the owner */
     size_t bytes;
     int64_t date_s;  /* of the answer, seconds since the epoch; 0: none */

@@ -172,6 +172,10 @@ void gb_fleet_compare_meta(const struct gb_fleet *fleet, struct gb_txn *txn);
 int gb_fleet_check_meta(const struct gb_fleet *fleet, const struct gb_kvs *meta, struct gb_error *err);
 void gb_fleet_get(struct gb_txn *txn, const char *key, bool serializable);
 
+/* The key behind which the next page of a range begins: the last that was read, or, of one that is longer than any of a
+ * record, the end of all that begin as it does. */
+void gb_fleet_behind(const char *key, char ret[GB_FLEET_KEY_SIZE]);
+
 /* A node out of its two records; alive may be NULL. */
 int gb_fleet_node_of(const char *name, const struct gb_kv *node, const struct gb_kv *alive, struct gb_fleet_node *ret,
                      struct gb_error *err);
@@ -199,6 +203,7 @@ struct gb_node_list {
     struct gb_fleet_node *items;
     size_t count;
     size_t room;
+    size_t page;      /* keys that are asked for at a time */
     int64_t revision; /* of the first page, and so of all */
     char after[GB_FLEET_KEY_SIZE];
     bool alive; /* reads alive/, nodes/ has been read */

@@ -65,6 +65,11 @@ static void on_nodes(struct gb_etcd_call *call) {
     char prefix[GB_FLEET_KEY_SIZE];
     size_t i;
 
+    if (call->ask.too_long && list->page > 1) { /* something among them is no record */
+        list->page /= 2;
+        read_nodes(list);
+        return;
+    }
     if (err.code == GB_OK)
         gb_fleet_check_meta(list->job->fleet, gb_txn_result(&call->txn, 0), &err);
     gb_fleet_key(list->job->fleet, list->alive ? "alive" : "nodes", "", NULL, prefix);
@@ -81,7 +86,7 @@ static void on_nodes(struct gb_etcd_call *call) {
     if (list->revision == 0)
         list->revision = call->txn.revision;
     if (kvs->more && kvs->count > 0) {
-        snprintf(list->after, sizeof(list->after), "%s", kvs->items[kvs->count - 1].key);
+        gb_fleet_behind(kvs->items[kvs->count - 1].key, list->after);
         read_nodes(list);
     } else if (!list->alive) {
         list->alive = true;
@@ -95,7 +100,7 @@ static void on_nodes(struct gb_etcd_call *call) {
 static void read_nodes(struct gb_node_list *list) {
     struct gb_job *job = list->job;
     struct gb_txn txn = {0};
-    struct gb_txn_range range = {.limit = NODES_PAGE, .revision = list->revision, .serializable = true};
+    struct gb_txn_range range = {.limit = list->page, .revision = list->revision, .serializable = true};
     char prefix[GB_FLEET_KEY_SIZE];
     char end[GB_FLEET_KEY_SIZE];
 
@@ -111,7 +116,7 @@ static void read_nodes(struct gb_node_list *list) {
 }
 
 void gb_node_list_start(struct gb_node_list *list, struct gb_job *job, void (*done)(struct gb_job *job)) {
-    *list = (struct gb_node_list){.job = job, .done = done};
+    *list = (struct gb_node_list){.job = job, .done = done, .page = NODES_PAGE};
     read_nodes(list);
 }
 
@@ -159,9 +164,10 @@ void gb_fleet_list_nodes(struct gb_fleet *fleet, struct gb_fleet_nodes *nodes) {
 
 struct sessions {
     struct gb_job job;
-    struct gb_name after;
+    char after[GB_FLEET_KEY_SIZE]; /* the key that was read last */
     struct gb_name node;
     size_t limit;
+    size_t page;                    /* keys that are asked for at a time */
     struct gb_fleet_session *items; /* limit of them */
     size_t count;
     bool more;
@@ -255,15 +261,20 @@ static void on_sessions(struct gb_etcd_call *call) {
     struct gb_name name;
     size_t i;
 
+    if (call->ask.too_long && s->page > 1) {
+        s->page /= 2;
+        read_sessions(s);
+        return;
+    }
     if (gb_job_check(&s->job) < 0)
         return;
     sessions_prefix(s, prefix);
     s->name_count = 0;
     s->page_more = kvs->more && kvs->count > 0;
     for (i = 0; i < kvs->count && i < SESSIONS_PAGE && s->count < s->limit; i++) {
+        gb_fleet_behind(kvs->items[i].key, s->after); /* even if it is no name, or the next page is this one again */
         if (!gb_fleet_name_of(kvs->items[i].key, prefix, &name))
             continue;
-        s->after = name;
         if (s->node.s[0])
             s->names[s->name_count++] = name;
         else
@@ -281,16 +292,14 @@ static void read_sessions(struct sessions *s) {
     struct gb_txn txn = {0};
     char prefix[GB_FLEET_KEY_SIZE];
     char end[GB_FLEET_KEY_SIZE];
-    char key[2 * GB_FLEET_KEY_SIZE];
 
     sessions_prefix(s, prefix);
     gb_prefix_end(prefix, end, sizeof(end));
-    snprintf(key, sizeof(key), "%s%s", prefix, s->after.s);
     gb_fleet_read_meta(s->job.fleet, &txn, true);
-    range.key = key;
-    range.after = s->after.s[0] != '\0';
+    range.after = s->after[0] != '\0';
+    range.key = range.after ? s->after : prefix;
     range.end = end;
-    range.limit = left < SESSIONS_PAGE ? left : SESSIONS_PAGE;
+    range.limit = left < s->page ? left : s->page;
     gb_txn_get(&txn, &range);
     gb_job_txn(&s->job, &txn, GB_ETCD_MEMBER, on_sessions);
 }
@@ -315,8 +324,12 @@ void gb_fleet_list_sessions(struct gb_fleet *fleet, struct gb_fleet_sessions *se
     sessions->count = 0;
     sessions->more = false;
     if (s) {
-        s->after = sessions->after;
         s->node = sessions->node;
+        s->page = SESSIONS_PAGE;
+        if (sessions->after.s[0] && s->node.s[0])
+            gb_fleet_key(fleet, "owned", s->node.s, sessions->after.s, s->after);
+        else if (sessions->after.s[0])
+            gb_fleet_key(fleet, "sessions", sessions->after.s, NULL, s->after);
         s->limit = sessions->limit == 0 || sessions->limit > SESSIONS_MAX ? SESSIONS_MAX : sessions->limit;
         s->job.give = give_sessions;
         s->job.free = free_sessions;

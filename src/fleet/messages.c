@@ -103,6 +103,8 @@ void gb_txn_delete(struct gb_txn *txn, const char *key) {
 void gb_prefix_end(const char *prefix, char *ret, size_t size) {
     size_t n = strlen(prefix);
 
+    while (n > 1 && (unsigned char)prefix[n - 1] == 255) /* nothing is greater in that place */
+        n--;
     snprintf(ret, size, "%.*s%c", (int)n - 1, prefix, prefix[n - 1] + 1);
 }
 

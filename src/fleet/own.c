@@ -496,7 +496,7 @@ static void on_page(struct gb_etcd_call *call) {
         if (gb_fleet_name_of(kvs->items[i].key, prefix, &r->names[r->count]))
             r->count++;
     if (kvs->count > 0)
-        snprintf(r->after, sizeof(r->after), "%s", kvs->items[kvs->count - 1].key);
+        gb_fleet_behind(kvs->items[kvs->count - 1].key, r->after);
     if (r->count > 0)
         read_records(r);
     else if (r->more)

@@ -45,6 +45,19 @@ static bool all_texts(const json_t *object) {
     return true;
 }
 
+bool gb_fleet_label_key_is_valid(const char *key, size_t n) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+    static const char digits[] = "0123456789";
+    size_t i;
+
+    if (n == 0 || memchr(digits, key[0], 10) || (n >= 2 && memcmp(key, "__", 2) == 0))
+        return false;
+    for (i = 0; i < n; i++)
+        if (!memchr(letters, key[i], sizeof(letters) - 1) && !memchr(digits, key[i], 10))
+            return false;
+    return !(n == 4 && memcmp(key, "node", n) == 0) && !(n == 7 && memcmp(key, "version", n) == 0);
+}
+
 bool gb_fleet_labels_are_valid(const char *labels) {
     json_t *root = strlen(labels) < GB_FLEET_LABELS_SIZE ? json_loads(labels, 0, NULL) : NULL;
     bool ret = root && all_texts(root);
@@ -74,8 +87,11 @@ bool gb_fleet_labels_match(const char *labels, const char *select) {
 
 /* --- members ------------------------------------------------------------------------------------------------------ */
 
+/* One of this daemon, or of a later one that says more in it; parsed, a long text takes many times its length. */
+#define TEXT_MAX (16 * GB_FLEET_NODE_RECORD_MAX)
+
 static json_t *load(const char *text, size_t n) {
-    json_t *root = json_loadb(text, n, 0, NULL);
+    json_t *root = n <= TEXT_MAX ? json_loadb(text, n, 0, NULL) : NULL;
 
     if (root && !json_is_object(root)) {
         json_decref(root);

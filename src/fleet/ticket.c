@@ -92,7 +92,7 @@ int gb_ticket_make(const struct gb_ticket_keys *keys, int64_t now_s, const struc
 
     if (!key)
         return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the fleet's keys for tickets are not known yet");
-    if (strlen(who) > GB_NAME_MAX)
+    if (strlen(who) > GB_TICKET_WHO_MAX)
         return gb_error_set(err, GB_ERR_INTERNAL, "the name of the token is too long for a ticket");
     snprintf(expires, sizeof(expires), "%" PRId64, now_s + GB_TICKET_LIFE_S);
     if (sign(key, scope, expires, who, mac) < 0)

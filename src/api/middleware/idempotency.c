@@ -92,6 +92,7 @@ static int identify(const struct gb_http_request *request, struct gb_key *ret, s
     struct gb_session_view view = {.rec = {.id = 0}};
     struct hash id = {.text = {0}};
     struct hash fingerprint = {.text = {0}};
+    const struct gb_http_text *target;
     char number[24];
     char token[24];
     struct gb_name name;
@@ -110,7 +111,9 @@ static int identify(const struct gb_http_request *request, struct gb_key *ret, s
     add(&id, number, strlen(number));
     add(&id, key, len);
     add(&fingerprint, method, strlen(method));
-    add(&fingerprint, request->target.s, request->target.len);
+    /* Without the ticket and the way through the fleet, which are others when it is sent again. */
+    target = request->shown.s ? &request->shown : &request->target;
+    add(&fingerprint, target->s, target->len);
     add(&fingerprint, request->body, request->body_len);
     if (end_hash(&id, ret->id, err) < 0) {
         gb_json_done(&fingerprint.text);

@@ -1,5 +1,6 @@
 /* /v1/fleet, its nodes, and the list of targets for Prometheus. */
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -192,15 +193,18 @@ enum gb_step gb_api_fleet_node_undrain(struct gb_http_request *request, struct g
 
 /* --- targets ------------------------------------------------------------------------------------------------------ */
 
-/* The labels of a node as further members. */
+/* The labels of a node as further members. One that no daemon would give itself is left out: Prometheus refuses the
+ * whole list for a name that is none, and takes some names for instructions. */
 static void render_labels(struct gb_json_writer *out, const char *labels) {
-    char text[GB_FLEET_LABELS_SIZE] = ",";
-    size_t n = strlen(labels);
+    json_t *root = json_loads(labels, 0, NULL);
+    const char *key;
+    json_t *value;
 
-    if (n <= 2 || n >= sizeof(text))
-        return;
-    memcpy(text + 1, labels + 1, n - 2);
-    gb_json_put_members(out, text, n - 1);
+    json_object_foreach(root, key, value) {
+        if (gb_fleet_label_key_is_valid(key, strlen(key)))
+            gb_json_put_untrusted(out, key, json_string_value(value), SIZE_MAX);
+    }
+    json_decref(root);
 }
 
 /* "http://HOST:PORT" as Prometheus wants it: the host and the port, which may stand for the scheme's own. */

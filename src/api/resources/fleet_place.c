@@ -90,12 +90,15 @@ static enum gb_step reply_made(struct placing *placing, struct gb_http_response 
     const struct gb_fleet_node *node = &placing->place.nodes[placing->at];
     const char *base = gb_fleet_url_on(node, &placing->place.network);
     json_t *session = json_loadb(placing->call.answer ? placing->call.answer : "", placing->call.bytes, 0, NULL);
+    const char *name;
     char *url = NULL;
     char *text = NULL;
 
     if (asprintf(&url, "%s/v1/sessions/%s", base, placing->name.s) < 0)
         url = NULL;
-    if (json_is_object(session) && url && json_object_set_new(session, "node", json_string(node->name.s)) == 0 &&
+    name = json_string_value(json_object_get(session, "name"));
+    if (name && strcmp(name, placing->name.s) == 0 && url &&
+        json_object_set_new(session, "node", json_string(node->name.s)) == 0 &&
         json_object_set_new(session, "url", json_string(url)) == 0)
         text = json_dumps(session, JSON_COMPACT);
     json_decref(session);
@@ -116,11 +119,6 @@ static enum gb_step reply_made(struct placing *placing, struct gb_http_response 
 
 /* What the node has against it, which another node would have too. */
 static enum gb_step reply_refused(struct placing *placing, struct gb_http_response *response, struct gb_error *err) {
-    if (!placing->call.answer) {
-        gb_error_set(err, GB_ERR_NODE_UNREACHABLE, "the node \"%s\" answered %d",
-                     placing->place.nodes[placing->at].name.s, placing->call.status);
-        return GB_STEP_ERROR;
-    }
     response->status = placing->call.status;
     gb_http_response_take(response, placing->call.answer, placing->call.bytes);
     placing->call.answer = NULL;
@@ -148,6 +146,17 @@ static enum gb_step reply_exists(struct placing *placing, struct gb_http_respons
 
 /* --- between ------------------------------------------------------------------------------------------------------ */
 
+/* A refusal as gpubufd writes it. Anything else is of another program at that address, or of a proxy before it. */
+static bool is_refusal(const struct gb_fleet_call *call) {
+    json_t *problem = call->status >= 400 && call->status < 600 && call->answer
+                          ? json_loadb(call->answer, call->bytes, 0, NULL)
+                          : NULL;
+    bool ret = json_is_string(json_object_get(problem, "code"));
+
+    json_decref(problem);
+    return ret;
+}
+
 static bool lacks_directory(const struct gb_fleet_call *call) {
     json_t *problem = call->status == 503 && call->answer ? json_loadb(call->answer, call->bytes, 0, NULL) : NULL;
     const char *code = json_string_value(json_object_get(problem, "code"));
@@ -166,7 +175,7 @@ static bool goes_on(struct placing *placing) {
 
     if (call->ask.error.code != GB_OK)
         n = snprintf(placing->why + placing->why_len, room, "; %.40s: %.80s", node, call->ask.error.detail);
-    else if (call->status == 507 || call->status == 503)
+    else if (call->status == 507 || call->status == 503 || (call->status != 201 && !is_refusal(call)))
         n = snprintf(placing->why + placing->why_len, room, "; %.40s answered %d", node, call->status);
     else
         return false;

@@ -73,6 +73,8 @@ START_TEST(the_end_of_a_prefix) {
 
     gb_prefix_end("/gpubuf/f/nodes/", end, sizeof(end));
     ck_assert_str_eq(end, "/gpubuf/f/nodes0");
+    gb_prefix_end("/gpubuf/f/nodes/a\377\377", end, sizeof(end));
+    ck_assert_str_eq(end, "/gpubuf/f/nodes/b");
 }
 END_TEST
 
