@@ -3,6 +3,7 @@ import errno
 import http.server
 import json
 import os
+import socket
 import re
 import resource
 import subprocess
@@ -52,6 +53,12 @@ class Sink(http.server.ThreadingHTTPServer):
             if self.command != "HEAD":
                 self.wfile.write(body)
 
+        def linger(self):
+            """Bytes that nobody reads would reset the connection, and take the answer with them."""
+            self.connection.shutdown(socket.SHUT_WR)
+            while self.rfile.read(MIB):
+                pass
+
         def do_PUT(self):
             sink, left, parts = self.server, int(self.headers["Content-Length"]), []
             with sink.lock:
@@ -67,6 +74,7 @@ class Sink(http.server.ThreadingHTTPServer):
                     self.close_connection = True
                     if status:
                         self.answer(status, Connection="close", **sink.headers)
+                        self.linger()
                     return
             sink.files[self.path] = b"".join(parts)
             self.answer(201)
