@@ -124,6 +124,14 @@ static json_t *act(struct gb_cli *cli, const struct thing *thing, const char *me
     return gb_cli_request(cli, method, target, body);
 }
 
+/* In the directory of the daemon's fleet. */
+static void put_registration(const struct gb_cli_options *o, json_t *body) {
+    if (o->fleet)
+        json_object_set_new(body, "fleet", json_true());
+    if (o->on_partition != NULL)
+        json_object_set_new(body, "on_partition", json_string(o->on_partition));
+}
+
 static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char *name) {
     char target[GB_CLI_PATH];
     json_t *body;
@@ -146,6 +154,8 @@ static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char
         json_decref(body);
         return NULL;
     }
+    if (thing == &sessions)
+        put_registration(&cli->options, body);
     return gb_cli_request(cli, "POST", target, body);
 }
 
@@ -153,6 +163,9 @@ static json_t *set_one(struct gb_cli *cli, const struct thing *thing, const char
     json_t *body = json_object();
     int rc = thing->fill(cli, body);
 
+    if (rc == 0 && (cli->options.fleet || cli->options.on_partition != NULL))
+        rc = gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
+                          "a session is registered in a fleet when it is made: \"gpubuf sessions add NAME --fleet\"");
     if (rc == 0 && json_object_size(body) == 0)
         rc = gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "there is nothing to set; \"gpubuf %s --help\" lists the options",
                           cli->command->name);
