@@ -58,6 +58,12 @@ static bool left_nothing(const struct gb_cli *cli) {
            !o->slice;
 }
 
+bool gb_cli_is_of_owner(const struct gb_cli *cli) {
+    const char *url = cli->found.owner_url;
+
+    return cli->error.code == GPUBUF_CANNOT_CONNECT && url[0] != '\0' && strstr(cli->error.detail, url) != NULL;
+}
+
 static void put_native(const struct gpubuf_error *err) {
     fputs(" (", stderr);
     gb_cli_put(stderr, err->native_call);
@@ -83,6 +89,17 @@ static void put_about(const struct gb_cli *cli, const struct gpubuf_error *err) 
     fputs(": ", stderr);
 }
 
+/* A user of a fleet knows the session and the node, not the address. */
+static void put_owner(const struct gb_cli *cli) {
+    if (!gb_cli_is_of_owner(cli))
+        return;
+    fputs("session \"", stderr);
+    gb_cli_put(stderr, cli->found.name);
+    fputs("\" is at node \"", stderr);
+    gb_cli_put(stderr, cli->found.node);
+    fputs("\": ", stderr);
+}
+
 int gb_cli_failed(struct gb_cli *cli) {
     struct gpubuf_error *err = &cli->error;
     const char *hint = gb_cli_hint(cli);
@@ -98,6 +115,7 @@ int gb_cli_failed(struct gb_cli *cli) {
     if (cli->options.json)
         gb_cli_json(stdout, json_object_size(problem) > 0 ? problem : json_null());
     fputs("gpubuf: ", stderr);
+    put_owner(cli);
     put_about(cli, err);
     gb_cli_put(stderr, err->detail[0] != '\0' ? err->detail : err->title);
     if (err->native_name[0] != '\0')

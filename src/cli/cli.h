@@ -36,6 +36,7 @@ struct gb_cli {
     gpubuf_client *client;
     char *token; /* malloc'd or NULL */
     char *node;  /* URL of a fleet's node that the command asks, malloc'd; NULL: no fleet is named */
+    struct gpubuf_fleet_session found; /* the command's session and its owner, as the fleet says; no name: not asked */
     struct gpubuf_error error;
     const char *about;       /* the buffer that an error is of, one of several; NULL: not said */
     atomic_int interrupted;  /* the signal that came; 0: none */
@@ -64,6 +65,8 @@ int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_
 
 /* Says what went wrong, from cli->error. The exit status, so that commands can return it. */
 int gb_cli_failed(struct gb_cli *cli);
+/* Whether cli->error is that the owner of the session, which the fleet has named, cannot be reached. */
+bool gb_cli_is_of_owner(const struct gb_cli *cli);
 /* The same of an error that only this program can detect. */
 int gb_cli_refused(struct gb_cli *cli, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Sets cli->error without a word. -1. */

@@ -39,7 +39,7 @@ static bool lets_in(struct gb_cli *cli, const char *url) {
 /* 1: it answers; *ret_owner is a URL to be freed, or NULL. 0: it does not. -1 with cli->error. */
 static int ask(struct gb_cli *cli, const char *url, char **ret_owner) {
     bool named = strcmp(cli->session, "default") != 0 && strcmp(cli->command->name, "fleet") != 0;
-    struct gpubuf_fleet_session found;
+    struct gpubuf_fleet_session *found = &cli->found;
     struct gpubuf_error err;
     gpubuf_client *client;
     int rc;
@@ -48,11 +48,11 @@ static int ask(struct gb_cli *cli, const char *url, char **ret_owner) {
     if (open_hasty(cli, url, &client) < 0)
         return -1;
     if (named)
-        rc = gpubuf_fleet_find(client, cli->session, &found, &err);
+        rc = gpubuf_fleet_find(client, cli->session, found, &err);
     else
         rc = gpubuf_live(client, &err);
-    if (named && rc == 0 && found.owner_alive && found.owner_url[0] != '\0')
-        *ret_owner = strdup(found.owner_url);
+    if (named && rc == 0 && found->owner_alive && found->owner_url[0] != '\0')
+        *ret_owner = strdup(found->owner_url);
     gpubuf_close(client);
     return rc == 0 || !is_silent(&err);
 }

@@ -35,6 +35,29 @@ static bool of_etcd(const struct gb_cli *cli, json_t *problem) {
     return cli->options.etcd != NULL;
 }
 
+/* The owner of the session had been found, and does not answer. */
+static bool of_owner(const struct gb_cli *cli, json_t *problem) {
+    (void)problem;
+    return gb_cli_is_of_owner(cli);
+}
+
+/* Nothing says where the fleet is. */
+static bool of_no_node(const struct gb_cli *cli, json_t *problem) {
+    (void)problem;
+    return strcmp(cli->command->name, "fleet") == 0 && cli->node == NULL && cli->options.url == NULL &&
+           getenv("GPUBUF_URL") == NULL;
+}
+
+static bool of_fleet(const struct gb_cli *cli, json_t *problem) {
+    (void)problem;
+    return strcmp(cli->command->name, "fleet") == 0 || cli->node != NULL;
+}
+
+static bool of_copy(const struct gb_cli *cli, json_t *problem) {
+    (void)problem;
+    return strcmp(cli->command->name, "cp") == 0;
+}
+
 /* One buffer refuses the whole, which an option changes. */
 static bool of_checkpoint(const struct gb_cli *cli, json_t *problem) {
     (void)problem;
@@ -49,6 +72,10 @@ static bool of_checkpoint(const struct gb_cli *cli, json_t *problem) {
 #define MAY_PASS may_pass
 #define OWN_PATH own_path
 #define OF_ETCD of_etcd
+#define OF_OWNER of_owner
+#define OF_NO_NODE of_no_node
+#define OF_FLEET of_fleet
+#define OF_COPY of_copy
 #define OF_CHECKPOINT of_checkpoint
 
 static const struct {

@@ -79,7 +79,7 @@ def test_what_is_listed(nodes, session):
     assert nodes.cli("a").json("fleet", "sessions", "--node", "c") == []
     found = nodes.cli("c").json("fleet", "where", session)
     assert (found["node"], found["epoch"], found["owner_alive"], found["url"]) == ("b", 1, True, f"{nodes.url('b')}/v1/sessions/{session}")
-    nodes.cli("c")("fleet", "where", "none").expect(NOT_FOUND)
+    assert "\"gpubuf fleet place SESSION\" makes one" in nodes.cli("c")("fleet", "where", "none").expect(NOT_FOUND).err
     stats = nodes.cli("a").json("fleet", "stats")
     assert [n["node"] for n in stats["nodes"]] == ["a", "b", "c"] and stats["missing"] == []
     assert {t["labels"]["node"]: t["targets"] for t in nodes.cli("a").json("fleet", "targets")} == {
@@ -98,6 +98,30 @@ def test_placement(nodes):
     finally:
         cli("sessions", "rm", "p1").expect()
     until("it is not registered any more", lambda: nodes.cli("b")("fleet", "where", "p1").status == NOT_FOUND)
+
+
+def test_sessions_add_registers(nodes):
+    cli = nodes.cli("a")
+    cli("sessions", "add", "added", "--fleet", "--on-partition", "stop").expect()
+    try:
+        found = nodes.cli("b").json("fleet", "where", "added")
+        assert (found["node"], found["on_partition"]) == ("a", "stop")
+        assert "when it is made" in cli("sessions", "set", "added", "--fleet").expect(USAGE).err
+        cli("sessions", "add", "local").expect()
+        nodes.cli("c")("fleet", "where", "local").expect(NOT_FOUND)
+    finally:
+        cli("sessions", "rm", "added", "local").expect()
+
+
+def test_a_copy_stays_within_one_node(nodes, session):
+    nodes.cli("b", session)("put", "-", "x", "--raw", input=b"abc").expect()
+    said = nodes.cli("a")("cp", f"{session}/x", "default/x").expect(NOT_FOUND)
+    assert "within one node" in said.err and "sessions add" not in said.err
+
+
+def test_no_node_is_named(tmp_path):
+    said = Cli(GPUBUF_SOCKET=str(tmp_path / "none"))("fleet", "nodes").expect(UNREACHABLE)
+    assert "GPUBUF_FLEET" in said.err
 
 
 def test_drain(nodes):
@@ -242,6 +266,8 @@ def test_an_owner_that_is_gone_and_comes_back(mortal):
     with gpubuf.Fleet([mortal.url("a")]) as f, f.session("s") as client:
         assert client.get("kept", raw=True) == b"abc"
         mortal["b"].kill()
+        said = cli("get", "kept", "-", "--raw")  # its lease may have run out already
+        assert said.status in (FAILED, UNREACHABLE) and "\"s\"" in said.err and "\"b\"" in said.err and "comes back with its node" in said.err
         until("the lease has run out", lambda: not f.where("s")["owner_alive"])
         assert f.stats()["missing"][0]["node"] == "b"
         with pytest.raises(gpubuf.OwnerAbsent):
