@@ -54,7 +54,7 @@ class Sink(http.server.ThreadingHTTPServer):
                 self.wfile.write(body)
 
         def linger(self):
-            """Bytes that nobody reads would reset the connection, and take the answer with them."""
+            """Bytes that are left unread would reset the connection, and take the answer with them."""
             self.connection.shutdown(socket.SHUT_WR)
             while self.rfile.read(MIB):
                 pass
