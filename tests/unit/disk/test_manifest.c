@@ -306,6 +306,7 @@ int main(void) {
     Suite *suite = suite_create("manifest");
     TCase *tc = tcase_create("once");
 
+    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, what_is_written_is_read);
     tcase_add_test(tc, each_bit_counts);
     tcase_add_test(tc, it_may_be_laid_out_anew);
