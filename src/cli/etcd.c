@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/base64.h"
 #include "cli/fleet.h"
 
 #define CONNECT_S 2
@@ -16,56 +17,23 @@
 
 /* --- base64 ------------------------------------------------------------------------------------------------------- */
 
-static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
 static json_t *encoded(const char *text) {
-    size_t bytes = strlen(text);
-    char *out = malloc((bytes + 2) / 3 * 4 + 1);
-    json_t *value;
-    size_t n = 0;
-    size_t i;
+    char *out = gb_base64(text, strlen(text), false);
+    json_t *value = out != NULL ? json_string(out) : NULL;
 
-    if (out == NULL)
-        return NULL;
-    for (i = 0; i < bytes; i += 3) {
-        size_t left = bytes - i;
-        unsigned three = (unsigned)(unsigned char)text[i] << 16 |
-                         (left > 1 ? (unsigned)(unsigned char)text[i + 1] << 8 : 0) |
-                         (left > 2 ? (unsigned)(unsigned char)text[i + 2] : 0);
-
-        out[n++] = letters[three >> 18];
-        out[n++] = letters[three >> 12 & 63];
-        out[n++] = left > 1 ? letters[three >> 6 & 63] : '=';
-        out[n++] = left > 2 ? letters[three & 63] : '=';
-    }
-    value = json_stringn(out, n);
     free(out);
     return value;
 }
 
 /* The JSON that stands in base64; NULL: it is none. */
 static json_t *decoded(const char *text) {
-    char *out = text != NULL ? malloc(strlen(text) + 1) : NULL;
-    unsigned bits = 0;
-    unsigned have = 0;
-    size_t n = 0;
+    size_t bytes;
     json_t *value;
+    char *out;
 
-    if (out == NULL)
+    if (text == NULL || !gb_base64_read(text, strlen(text), false, &out, &bytes))
         return NULL;
-    for (; *text != '\0' && *text != '='; text++) {
-        const char *letter = strchr(letters, *text);
-
-        if (letter == NULL)
-            break;
-        bits = bits << 6 | (unsigned)(letter - letters);
-        have += 6;
-        if (have >= 8) {
-            have -= 8;
-            out[n++] = (char)(bits >> have & 255);
-        }
-    }
-    value = json_loadb(out, n, 0, NULL);
+    value = json_loadb(out, bytes, 0, NULL);
     free(out);
     return value;
 }

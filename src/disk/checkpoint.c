@@ -20,6 +20,11 @@
 typedef int (*visit_fn)(void *arg, const struct gb_name *name, bool complete, const struct gb_name *session,
                         int64_t changed_us, struct gb_error *err);
 
+struct visiting {
+    visit_fn visit;
+    void *arg;
+};
+
 /* Absent, or no name: it has no owner. */
 static void read_owner(struct gb_disk *disk, const struct gb_name *name, struct gb_name *ret) {
     char text[GB_NAME_MAX + 1];
@@ -38,7 +43,8 @@ static void read_owner(struct gb_disk *disk, const struct gb_name *name, struct 
     close(fd);
 }
 
-static int visit_one(struct gb_disk *disk, const char *base, visit_fn visit, void *arg, struct gb_error *err) {
+static int visit_one(struct gb_disk *disk, const char *base, void *arg, struct gb_error *err) {
+    const struct visiting *to = arg;
     struct gb_name session = {""};
     struct gb_name name;
     char path[PATH_MAX];
@@ -61,29 +67,32 @@ static int visit_one(struct gb_disk *disk, const char *base, visit_fn visit, voi
         return 0;
     if (!complete)
         read_owner(disk, &name, &session);
-    return visit(arg, &name, complete, &session, (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000, err);
+    return to->visit(to->arg, &name, complete, &session,
+                     (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000, err);
 }
 
-int gb_disk_checkpoints(struct gb_disk *disk, visit_fn visit, void *arg, struct gb_error *err) {
+int gb_disk_checkpoints_each(struct gb_disk *disk, gb_disk_base_fn *see, void *arg, struct gb_error *err) {
     char path[PATH_MAX];
     struct dirent *entry;
     DIR *dir;
     int r = 0;
 
-    if (gb_disk_check_there(disk, err) < 0)
-        return -1;
     gb_disk_path(disk, GB_DISK_CHECKPOINTS, path);
     dir = opendir(path);
     if (!dir && errno == ENOENT)
         return 0;
     if (!dir)
         return gb_error_errno(err, GB_ERR_STORAGE_UNAVAILABLE, "opendir", errno);
-    while (r == 0 && (entry = readdir(dir))) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            r = visit_one(disk, entry->d_name, visit, arg, err);
-    }
+    while (r == 0 && (entry = readdir(dir)))
+        r = see(disk, entry->d_name, arg, err);
     closedir(dir);
     return r;
+}
+
+int gb_disk_checkpoints(struct gb_disk *disk, visit_fn visit, void *arg, struct gb_error *err) {
+    struct visiting to = {visit, arg};
+
+    return gb_disk_check_there(disk, err) < 0 ? -1 : gb_disk_checkpoints_each(disk, visit_one, &to, err);
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */

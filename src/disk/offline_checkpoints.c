@@ -1,6 +1,4 @@
 /* The folders of checkpoints as they are. */
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,7 +11,13 @@
 typedef int (*visit_fn)(void *arg, const struct gb_name *name, enum gb_disk_checkpoint_kind kind, const char *folder,
                         struct gb_error *err);
 
-static int visit_one(struct gb_disk *disk, const char *base, visit_fn visit, void *arg, struct gb_error *err) {
+struct visiting {
+    visit_fn visit;
+    void *arg;
+};
+
+static int visit_one(struct gb_disk *disk, const char *base, void *arg, struct gb_error *err) {
+    const struct visiting *to = arg;
     enum gb_disk_checkpoint_kind kind = GB_DISK_CHECKPOINT_UNFINISHED;
     bool hidden = base[0] == '.';
     char folder[FOLDER_SIZE];
@@ -31,25 +35,13 @@ static int visit_one(struct gb_disk *disk, const char *base, visit_fn visit, voi
         kind = lstat(path, &st) == 0 ? GB_DISK_CHECKPOINT_WHOLE : GB_DISK_CHECKPOINT_PARTIAL;
     }
     snprintf(folder, sizeof(folder), GB_DISK_CHECKPOINTS "/%s%s", hidden ? "." : "", name.s);
-    return visit(arg, &name, kind, folder, err);
+    return to->visit(to->arg, &name, kind, folder, err);
 }
 
 int gb_disk_visit_checkpoints(struct gb_disk *disk, visit_fn visit, void *arg, struct gb_error *err) {
-    char path[PATH_MAX];
-    struct dirent *entry;
-    DIR *dir;
-    int r = 0;
+    struct visiting to = {visit, arg};
 
-    gb_disk_path(disk, GB_DISK_CHECKPOINTS, path);
-    dir = opendir(path);
-    if (!dir && errno == ENOENT)
-        return 0;
-    if (!dir)
-        return gb_error_errno(err, GB_ERR_STORAGE_UNAVAILABLE, "opendir", errno);
-    while (r == 0 && (entry = readdir(dir)))
-        r = visit_one(disk, entry->d_name, visit, arg, err);
-    closedir(dir);
-    return r;
+    return gb_disk_checkpoints_each(disk, visit_one, &to, err);
 }
 
 /* What the header says of the tensor. The buffer's number may be another daemon's. */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base64.h"
+
 /* --- transactions ------------------------------------------------------------------------------------------------- */
 
 static void put_number(struct gb_json_writer *out, const char *key, int64_t value) {

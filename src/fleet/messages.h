@@ -95,11 +95,4 @@ int gb_refusal_read(const char *text, size_t n, char *ret_text, size_t size);
 /* The result at that index, or an empty one. */
 const struct gb_kvs *gb_txn_result(const struct gb_txn_answer *answer, size_t index);
 
-/* --- base64 ------------------------------------------------------------------------------------------------------- */
-
-/* Standard with padding, or of URLs without. The caller frees; NULL when memory is exhausted. */
-char *gb_base64(const void *bytes, size_t n, bool url);
-/* The caller frees *ret, which has a NUL behind. Returns false if it is not exactly that, or memory is exhausted. */
-bool gb_base64_read(const char *text, size_t n, bool url, char **ret, size_t *ret_bytes);
-
 #endif

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "base/map.h"
 #include "fleet/http_client.h"
 #include "fleet/messages.h"

@@ -16,9 +16,12 @@ void *aligned_alloc(size_t alignment, size_t size);
 int posix_memalign(void **ret, size_t alignment, size_t size);
 
 atomic_long gb_allocations = -1;
+__thread long gb_allocations_here = -1;
 
 static bool fails_now(void) {
-    if (atomic_load(&gb_allocations) < 0 || atomic_fetch_sub(&gb_allocations, 1) != 0)
+    bool here = gb_allocations_here >= 0 && gb_allocations_here-- == 0;
+
+    if (!here && (atomic_load(&gb_allocations) < 0 || atomic_fetch_sub(&gb_allocations, 1) != 0))
         return false;
     errno = ENOMEM;
     return true;

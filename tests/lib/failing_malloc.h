@@ -10,6 +10,8 @@
 
 /* How many allocations succeed, on whatever thread, before one fails; negative: none fails. check itself allocates. */
 extern atomic_long gb_allocations;
+/* The same of the calling thread alone. */
+extern __thread long gb_allocations_here;
 #endif
 
 #endif

@@ -118,22 +118,33 @@ enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_respon
     return gb_async_end(request, response, gb_reply_nothing, 0, err);
 }
 
+struct gb_buffer_call *gb_buffer_call_begin(struct gb_http_request *request, struct gb_buffer_check *ret_check,
+                                            struct gb_error *err) {
+    struct gb_conditions *conditions;
+    struct gb_buffer_call *call;
+
+    if (gb_conditions_read(request, &conditions, err) < 0)
+        return NULL;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return NULL;
+    }
+    *ret_check = gb_conditions_buffer_check(conditions);
+    return call;
+}
+
 enum gb_step gb_path_buffer_call(struct gb_http_request *request, struct gb_http_response *response, gb_buffer_fn *fn,
                                  gb_async_reply *reply, struct gb_error *err) {
-    struct gb_conditions *conditions;
     struct gb_buffer_check check;
     struct gb_buffer_call *call;
     struct gb_locator at;
 
-    if (gb_path_locator(request, "buffer name", &at, err) < 0 || gb_body_no_fields(request, err) < 0 ||
-        gb_conditions_read(request, &conditions, err) < 0)
+    if (gb_path_locator(request, "buffer name", &at, err) < 0 || gb_body_no_fields(request, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, sizeof(*call), err);
-    if (!call) {
-        gb_conditions_free(conditions);
+    call = gb_buffer_call_begin(request, &check, err);
+    if (!call)
         return GB_STEP_ERROR;
-    }
-    check = gb_conditions_buffer_check(conditions);
     fn(gb_api_of(request)->core, &at, &check, call);
     return gb_async_end(request, response, reply, 0, err);
 }

@@ -42,6 +42,11 @@ enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_respon
 typedef void gb_buffer_fn(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
                           struct gb_buffer_call *call);
 
+/* The call of a handler on a buffer, under the conditions of the request, which go to *ret_check. NULL: err
+ * says why not. */
+struct gb_buffer_call *gb_buffer_call_begin(struct gb_http_request *request, struct gb_buffer_check *ret_check,
+                                            struct gb_error *err);
+
 /* The whole handler of a call on the buffer that the path names, under the conditions of the request, without a field
  * in the body. */
 enum gb_step gb_path_buffer_call(struct gb_http_request *request, struct gb_http_response *response, gb_buffer_fn *fn,

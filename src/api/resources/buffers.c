@@ -336,20 +336,15 @@ static int read_when(const struct gb_http_request *request, bool *ret_unmapped, 
 enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_buffer_check check;
-    struct gb_conditions *conditions;
     struct gb_buffer_call *call;
     struct gb_locator at;
     bool when_unmapped;
 
-    if (read_path(request, &at, err) < 0 || read_when(request, &when_unmapped, err) < 0 ||
-        gb_conditions_read(request, &conditions, err) < 0)
+    if (read_path(request, &at, err) < 0 || read_when(request, &when_unmapped, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, sizeof(*call), err);
-    if (!call) {
-        gb_conditions_free(conditions);
+    call = gb_buffer_call_begin(request, &check, err);
+    if (!call)
         return GB_STEP_ERROR;
-    }
-    check = gb_conditions_buffer_check(conditions);
     if (when_unmapped)
         gb_buffer_delete_when_unmapped(gb_api_of(request)->core, &at, &check, call);
     else

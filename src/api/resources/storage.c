@@ -103,20 +103,16 @@ static int read_eviction(const struct gb_http_request *request, struct gb_locato
 
 enum gb_step gb_api_buffer_evict(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
-    struct gb_conditions *conditions;
     struct gb_buffer_check check;
     struct gb_buffer_call *call;
     struct gb_locator at;
     enum gb_spill to;
 
-    if (read_eviction(request, &at, &to, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+    if (read_eviction(request, &at, &to, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, sizeof(*call), err);
-    if (!call) {
-        gb_conditions_free(conditions);
+    call = gb_buffer_call_begin(request, &check, err);
+    if (!call)
         return GB_STEP_ERROR;
-    }
-    check = gb_conditions_buffer_check(conditions);
     gb_buffer_evict_to(gb_api_of(request)->core, &at, &check, to, call);
     return gb_async_end(request, response, gb_reply_buffer, 0, err);
 }

@@ -273,6 +273,14 @@ static struct gb_content *empty(struct gb_buffer *buffer) {
     return list;
 }
 
+static void set_behind(struct gb_session *session, struct gb_buffer *b, bool behind) {
+    session->behind += behind;
+    session->behind -= b->behind;
+    atomic_fetch_add(&session->core->behind_buffers, behind);
+    atomic_fetch_sub(&session->core->behind_buffers, b->behind);
+    b->behind = behind;
+}
+
 /* All but the list. */
 static struct gb_content *clear(struct gb_session *session, struct gb_buffer *buffer) {
     struct gb_content *content = empty(buffer);
@@ -282,8 +290,7 @@ static struct gb_content *clear(struct gb_session *session, struct gb_buffer *bu
     gb_buffer_drop_stored_locked(session, buffer);
     gb_load_unref_locked(buffer->load); /* it finds another buffer, or none */
     buffer->load = NULL;
-    session->behind -= buffer->behind;
-    buffer->behind = false;
+    set_behind(session, buffer, false);
     buffer->live = false;
     buffer->deleting = false;
     buffer->in_place = false;
@@ -385,9 +392,7 @@ void gb_buffer_note_behind_locked(struct gb_session *session, struct gb_buffer *
         b->behind_ns = gb_clock_ns();
         b->behind_generation = b->rec.stored_generation;
     }
-    session->behind += behind;
-    session->behind -= b->behind;
-    b->behind = behind;
+    set_behind(session, b, behind);
 }
 
 struct gb_content *gb_buffer_lose_side_locked(struct gb_session *session, struct gb_buffer *buffer, enum gb_side side) {

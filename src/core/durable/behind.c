@@ -58,18 +58,24 @@ static void post(struct gb_behind *behind) {
 
 /* --- one buffer --------------------------------------------------------------------------------------------------- */
 
+/* Gives back the reference to the session. */
+static void over(struct gb_session *s, const struct gb_name *name) {
+    struct gb_buffer *b;
+
+    pthread_mutex_lock(&s->lock);
+    b = gb_map_get(&s->buffers, name->s);
+    if (b)
+        b->storing = false;
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+}
+
 static void ended(void *arg) {
     struct item *item = arg;
     struct gb_behind *behind = item->behind;
     struct gb_core *core = behind->core;
-    struct gb_buffer *b;
 
-    pthread_mutex_lock(&item->session->lock);
-    b = gb_map_get(&item->session->buffers, item->name.s);
-    if (b)
-        b->storing = false;
-    pthread_mutex_unlock(&item->session->lock);
-    gb_session_unref(item->session);
+    over(item->session, &item->name);
     free(item);
     atomic_fetch_sub(&behind->storing, 1);
     if (atomic_load(&behind->passing))
@@ -119,14 +125,12 @@ static void store(struct gb_behind *behind, struct gb_session *s, const struct g
     const struct gb_locator at = {s->name, *name};
     struct gb_buffer_call *call;
 
-    atomic_fetch_add(&behind->storing, 1);
-    gb_core_enter(behind->core);
     if (!item) {
-        atomic_fetch_sub(&behind->storing, 1);
-        gb_session_unref(s);
-        gb_core_leave(behind->core);
+        over(s, name);
         return;
     }
+    atomic_fetch_add(&behind->storing, 1);
+    gb_core_enter(behind->core);
     *item = (struct item){.behind = behind, .session = s, .name = *name};
     call = gb_call_new(sizeof(*call), ended, item);
     if (!call) {
@@ -167,7 +171,7 @@ void gb_behind_tick(struct gb_core *core) {
     struct gb_behind *behind = core->behind;
     uint64_t lag_ms = core->config.durable_lag_ms > 0 ? core->config.durable_lag_ms : 1000;
 
-    if (atomic_load(&behind->passing) || !takes_bytes(core))
+    if (atomic_load(&core->behind_buffers) == 0 || atomic_load(&behind->passing) || !takes_bytes(core))
         return;
     if (!behind->lane)
         behind->lane = gb_core_compute_lane(core);

@@ -52,7 +52,6 @@ void gb_buffer_store(struct gb_core *core, const struct gb_locator *at, const st
 /* --- once a second ----------------------------------------------------------------------------------------------- */
 
 struct lag {
-    uint64_t buffers;
     uint64_t bytes;
     uint64_t since_ns; /* of the one that waits longest; 0: none */
 };
@@ -65,7 +64,6 @@ static void add_lag(struct gb_session *s, struct lag *lag) {
     while (s->behind > 0 && (b = gb_idlist_after(&s->buffers_by_id, id, &id))) {
         if (!b->behind)
             continue;
-        lag->buffers++;
         lag->bytes += b->rec.bytes;
         if (lag->since_ns == 0 || b->behind_ns < lag->since_ns)
             lag->since_ns = b->behind_ns;
@@ -78,12 +76,11 @@ static void note_lag(struct gb_core *core) {
     struct gb_session *s;
     int64_t id = 0;
 
-    while ((s = gb_session_after(core, id))) {
+    while (atomic_load(&core->behind_buffers) > 0 && (s = gb_session_after(core, id))) {
         id = s->id;
         add_lag(s, &lag);
         gb_session_unref(s);
     }
-    atomic_store(&core->behind_buffers, lag.buffers);
     atomic_store(&core->behind_bytes, lag.bytes);
     atomic_store(&core->behind_since_ns, lag.since_ns);
 }

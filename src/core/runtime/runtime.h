@@ -120,7 +120,7 @@ struct gb_core {
     _Atomic uint64_t stored_bytes;    /* of them */
     _Atomic uint64_t movable_buffers; /* whose bytes are in memory and may leave it when others want it */
     _Atomic uint64_t movable_bytes;   /* of them */
-    _Atomic uint64_t behind_buffers;  /* whose latest bytes are to be stored, as of the latest tick */
+    _Atomic uint64_t behind_buffers;  /* whose latest bytes are to be stored; the two below as of the latest tick */
     _Atomic uint64_t behind_bytes;    /* of them */
     _Atomic uint64_t behind_since_ns; /* the one that waits longest; 0: none */
     _Atomic uint64_t held_bytes;      /* of pinned contents that no buffer has any more */

@@ -1,42 +1,13 @@
 /* libgpubuf when malloc fails: every allocation of the calling thread fails once, in turn. No request leaves without a
  * part of what the caller said. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client_fixture.h"
+#include "failing_malloc.h"
 
-/* Sanitizers bring a malloc of their own. */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *old, size_t size);
-void *malloc(size_t size);
-void *calloc(size_t count, size_t size);
-void *realloc(void *old, size_t size);
-
-static __thread long until_failure = -1; /* negative: none fails */
-
-static bool fails_now(void) {
-    if (until_failure < 0 || until_failure-- != 0)
-        return false;
-    errno = ENOMEM;
-    return true;
-}
-
-void *malloc(size_t size) {
-    return fails_now() ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size) {
-    return fails_now() ? NULL : __libc_calloc(count, size);
-}
-
-void *realloc(void *old, size_t size) {
-    return fails_now() ? NULL : __libc_realloc(old, size);
-}
+#ifdef GB_OWN_MALLOC
 
 #define ALLOCATIONS 2000 /* more than any of the calls makes */
 
@@ -106,10 +77,10 @@ START_TEST(every_allocation) {
         int r;
 
         fake.last[0] = '\0';
-        until_failure = i;
+        gb_allocations_here = i;
         r = run(_i, client, &err);
-        failed = until_failure < 0;
-        until_failure = -1;
+        failed = gb_allocations_here < 0;
+        gb_allocations_here = -1;
         if (r < 0) {
             ck_assert_msg(failed, "%s: %s", err.slug, err.detail);
             ck_assert_msg(err.code == GPUBUF_NO_MEMORY || err.code >= GPUBUF_CANNOT_CONNECT, "%s: %s", err.slug,
@@ -156,7 +127,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("client_nomem");
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifdef GB_OWN_MALLOC
     gb_test_add_loop(suite, "every_allocation", every_allocation, 60, (int)(sizeof(calls) / sizeof(calls[0])));
 #endif
     gb_test_add(suite, "no_utf8", no_utf8, 20);

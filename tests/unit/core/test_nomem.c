@@ -1,45 +1,16 @@
 /* The core when malloc fails: every allocation of a few use cases, on whatever thread, fails once, in turn. A use case
  * may be refused then; nothing may crash or hang, nothing may be left over, and all goes on afterwards. */
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "failing_malloc.h"
 #include "gb_test.h"
 #include "lease_fixture.h"
 #include "upload_group_fixture.h"
 
-/* Sanitizers bring a malloc of their own. */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *ptr, size_t size);
-void *malloc(size_t size);
-void *calloc(size_t count, size_t size);
-void *realloc(void *ptr, size_t size);
-
-static atomic_long until_failure = -1; /* negative: none fails */
-
-static bool fails_now(void) {
-    if (atomic_load(&until_failure) < 0 || atomic_fetch_sub(&until_failure, 1) != 0)
-        return false;
-    errno = ENOMEM;
-    return true;
-}
-
-void *malloc(size_t size) {
-    return fails_now() ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size) {
-    return fails_now() ? NULL : __libc_calloc(count, size);
-}
-
-void *realloc(void *ptr, size_t size) {
-    return fails_now() ? NULL : __libc_realloc(ptr, size);
-}
+#ifdef GB_OWN_MALLOC
 
 #define BYTES (3 * CORE_SLOT_BYTES + 100)
 
@@ -149,10 +120,10 @@ START_TEST(each_allocation_fails_once) {
         unsigned failed;
 
         core_fixture_init(&f, specs[_i]);
-        atomic_store(&until_failure, n);
+        atomic_store(&gb_allocations, n);
         failed = play(&f, (unsigned)n);
         failed += failed == 0 ? share(&f) : 0;
-        atomic_store(&until_failure, -1);
+        atomic_store(&gb_allocations, -1);
         refused += failed;
         tidy(&f, (unsigned)n);
         ck_assert_msg(play(&f, 1000) == 0 && share(&f) == 0, "allocation %ld: does not recover", n);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "fleet/messages.h"
 #include "gb_test.h"
 

@@ -1,46 +1,15 @@
 /* The host backend when malloc fails. Every allocation that a use case makes on the calling thread fails once, in turn.
  * The call may then fail with INTERNAL or OUT_OF_MEMORY. It must not crash, and objects made before it can still be
  * freed. */
-#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/backend.h"
+#include "failing_malloc.h"
 #include "gb_test.h"
 
-/* Sanitizers replace malloc themselves. */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *ptr, size_t size);
-void *malloc(size_t size);
-void *calloc(size_t count, size_t size);
-void *realloc(void *ptr, size_t size);
-
-static __thread long until_failure = -1; /* negative: none fails */
-static __thread bool has_failed;
-
-static bool fails_now(void) {
-    if (until_failure < 0 || until_failure-- > 0)
-        return false;
-    has_failed = true;
-    errno = ENOMEM;
-    return true;
-}
-
-void *malloc(size_t size) {
-    return fails_now() ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size) {
-    return fails_now() ? NULL : __libc_calloc(count, size);
-}
-
-void *realloc(void *ptr, size_t size) {
-    return fails_now() ? NULL : __libc_realloc(ptr, size);
-}
+#ifdef GB_OWN_MALLOC
 
 static void nothing(void *arg) {
     (void)arg;
@@ -137,13 +106,12 @@ START_TEST(every_allocation_may_fail) {
         struct gb_error err = GB_ERROR_INIT;
         int r;
 
-        has_failed = false;
-        until_failure = n;
+        gb_allocations_here = n;
         r = use(&things, &err);
-        until_failure = -1;
-        more = has_failed;
+        more = gb_allocations_here < 0;
+        gb_allocations_here = -1;
         if (r < 0) {
-            ck_assert_msg(has_failed, "a call refused without cause: %s", err.detail);
+            ck_assert_msg(more, "a call refused without cause: %s", err.detail);
             ck_assert_msg(err.code == GB_ERR_INTERNAL || err.code == GB_ERR_OUT_OF_MEMORY, "%s", err.detail);
             ck_assert_str_ne(err.detail, "");
             refused++;

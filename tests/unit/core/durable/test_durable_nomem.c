@@ -1,6 +1,5 @@
 /* Durable buffers when malloc fails: every allocation of an upload, a restart and a load, on whatever thread, fails
  * once, in turn. What was acknowledged is there afterwards, and nothing else is left on the disk. */
-#include <errno.h>
 #include <glob.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,32 +7,10 @@
 #include <string.h>
 
 #include "core_fixture.h"
+#include "failing_malloc.h"
 #include "gb_test.h"
 
-/* Sanitizers bring a malloc of their own. */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *malloc(size_t size);
-void *calloc(size_t count, size_t size);
-
-static atomic_long until_failure = -1; /* negative: none fails */
-
-static bool fails_now(void) {
-    if (atomic_load(&until_failure) < 0 || atomic_fetch_sub(&until_failure, 1) != 0)
-        return false;
-    errno = ENOMEM;
-    return true;
-}
-
-void *malloc(size_t size) {
-    return fails_now() ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size) {
-    return fails_now() ? NULL : __libc_calloc(count, size);
-}
+#ifdef GB_OWN_MALLOC
 
 #define BYTES (GB_STORED_INLINE_BYTES + 3 * CORE_SLOT_BYTES + 100)
 #define ALLOCATIONS 150
@@ -88,10 +65,10 @@ static unsigned play(const char *spec, long at) {
     core_fixture_open(&f);
     gb_assert_ok(put(&f, "large", 0, BYTES, &err[0]), err[0]);
     gb_assert_ok(put(&f, "small", 0, 1000, &err[0]), err[0]);
-    atomic_store(&until_failure, at);
+    atomic_store(&gb_allocations, at);
     large = !refused(put(&f, "large", 1, BYTES, &err[0]), &err[0]);
     small = !refused(put(&f, "small", 1, 1000, &err[1]), &err[1]);
-    atomic_store(&until_failure, -1);
+    atomic_store(&gb_allocations, -1);
     check(&f, "large", BYTES, large, at);
     core_fixture_close(&f);
     core_fixture_open(&f);
@@ -129,9 +106,9 @@ START_TEST(each_allocation_of_a_read_fails_once) {
     for (at = 0; at < ALLOCATIONS / 2; at++) {
         core_fixture_close(&f);
         core_fixture_open(&f);
-        atomic_store(&until_failure, at);
+        atomic_store(&gb_allocations, at);
         failed += refused(core_download(f.core, "default", "large", 0, BYTES, back, &err), &err);
-        atomic_store(&until_failure, -1);
+        atomic_store(&gb_allocations, -1);
         err = GB_ERROR_INIT;
         check(&f, "large", BYTES, true, at);
     }

@@ -1,8 +1,8 @@
-/* Base64 of whole texts. */
+#include "base/base64.h"
+
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "fleet/messages.h"
 
 static const char standard[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 static const char of_urls[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
