@@ -128,7 +128,8 @@ void gb_scripted_start(struct gb_scripted *server, const struct gb_scripted_answ
 
     memset(server, 0, sizeof(*server));
     ck_assert_uint_le(length, GB_SCRIPTED_MAX);
-    memcpy(server->script, script, length * sizeof(*script));
+    if (length > 0)
+        memcpy(server->script, script, length * sizeof(*script));
     server->length = length;
     pthread_mutex_init(&server->lock, NULL);
     server->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
