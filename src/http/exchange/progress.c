@@ -11,6 +11,9 @@
 #include "base/clock.h"
 #include "http/http.h"
 
+/* Looks come each second, more often, or a moment later. */
+#define LOOK_MAX_NS (2 * GB_NS_PER_S)
+
 uint64_t gb_socket_queued(int fd) {
     int bytes = 0;
 
@@ -50,9 +53,21 @@ void gb_progress_begin(struct gb_progress *p, uint64_t now_ns) {
     *p = (struct gb_progress){.counted = true, .began_ns = now_ns, .moved_ns = now_ns, .looked_ns = now_ns};
 }
 
+/* The rest of a time without a look does not count: the loop was late, and may have given the client nothing. */
+static void forgive(struct gb_progress *p, uint64_t now_ns) {
+    uint64_t late_ns = now_ns - p->looked_ns;
+
+    if (p->looked_ns == 0 || late_ns <= LOOK_MAX_NS)
+        return;
+    late_ns -= LOOK_MAX_NS;
+    p->began_ns += late_ns;
+    p->moved_ns += late_ns;
+}
+
 void gb_progress_look(struct gb_progress *p, int fd, bool local, uint64_t now_ns) {
     int64_t at = reading(p, fd, local);
 
+    forgive(p, now_ns);
     if (!p->looked && (!p->counted || at < 0)) {
         /* Nothing is known of the time before: neither the first reading, nor how much of the queue an earlier reply
          * has left. */

@@ -24,7 +24,8 @@ struct gb_progress {
 
 /* Begins, for a reply whose sender counts. */
 void gb_progress_begin(struct gb_progress *p, uint64_t now_ns);
-/* Asks the kernel, with one system call. local: a UNIX socket. */
+/* Asks the kernel, with one system call. local: a UNIX socket. Expected each second or more often: where looks come
+ * later, two seconds count of the time between. */
 void gb_progress_look(struct gb_progress *p, int fd, bool local, uint64_t now_ns);
 /* The time since the last look does not count against the client: there was nothing that it could take. */
 void gb_progress_excuse(struct gb_progress *p, uint64_t now_ns);

@@ -63,7 +63,14 @@ static enum gb_step on_grow(struct gb_http_request *request, struct gb_http_resp
     return on_memory(request, response, err);
 }
 
+/* A handler that keeps its loop for longer than the stall time-out of three seconds. */
+static enum gb_step on_late(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    usleep(3500000);
+    return on_memory(request, response, err);
+}
+
 static const struct gb_http_route routes[] = {
+    {GB_HTTP_GET, "/late/{n}", on_late, GB_BODY_NONE, 0, ""},
     {GB_HTTP_GET, "/memory/{n}", on_memory, GB_BODY_NONE, 0, ""},
     {GB_HTTP_POST, "/memory/{n}", on_memory, GB_BODY_JSON, 0, ""},
     {GB_HTTP_POST, "/grow/{n}", on_grow, GB_BODY_JSON, 0, ""},
@@ -307,6 +314,38 @@ START_TEST(a_slow_client_gets_all) {
 }
 END_TEST
 
+/* The time that the loop needs is not the client's: before the first byte, and while it answers another. */
+START_TEST(a_late_loop_blames_no_client) {
+    struct reader readers[4];
+    size_t left = 4;
+    size_t i;
+
+    start(1, 0, 3);
+    for (i = 0; i < 4; i++) {
+        readers[i] = (struct reader){.what = "late", .target = "/late/8388608", .bytes = LARGE, .pipelined = true};
+        begin(&readers[i]);
+    }
+    while (left > 0) {
+        usleep(1000);
+        for (i = 0; i < 4; i++) {
+            struct reader *r = &readers[i];
+
+            if (r->whole)
+                continue;
+            read_some(r, 65536);
+            ck_assert_msg(!r->over, "%s: ended after %zu bytes", r->what, r->used);
+            r->whole = has_all(r);
+            left -= r->whole;
+        }
+    }
+    for (i = 0; i < 4; i++) {
+        close(readers[i].fd);
+        free(readers[i].got);
+    }
+    stop();
+}
+END_TEST
+
 /* Size over rate is more time than either client needs for the whole body. */
 START_TEST(a_client_below_the_rate_is_dropped) {
     struct reader readers[] = {
@@ -395,6 +434,7 @@ int main(void) {
 
     gb_test_add(suite, "nothing is read", a_client_that_takes_nothing_is_gone, 60);
     gb_test_add(suite, "slow", a_slow_client_gets_all, 120);
+    gb_test_add(suite, "late loop", a_late_loop_blames_no_client, 60);
     gb_test_add(suite, "too slow", a_client_below_the_rate_is_dropped, 60);
     gb_test_add(suite, "budget", replies_have_a_budget, 60);
     return gb_test_run(suite);
