@@ -50,10 +50,14 @@ void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers);
 void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is);
 void gb_api_leave_fleet(struct gb_api *api);
 
-/* For gb_fleet_config: what the node tells of its devices, and whether it has a session registered under that claim.
- * [any thread, never blocks] */
+/* For gb_fleet_config: what the node tells of its devices, and of its registered sessions, and what becomes of one that
+ * the directory says something else of. [any thread, never blocks] */
 size_t gb_api_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret); /* GB_FLEET_DEVICES_MAX at most */
 bool gb_api_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim);
+size_t gb_api_fleet_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_session *ret, size_t max);
+bool gb_api_fleet_session(struct gb_api *api, const struct gb_name *name, struct gb_fleet_session *ret);
+void gb_api_fleet_settle(struct gb_api *api, const struct gb_fleet_session *mine, enum gb_fleet_verdict verdict,
+                         uint64_t epoch);
 
 /* Sets app, the routes, the pages and all hooks of config. config then points into api. */
 void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config);
