@@ -122,7 +122,7 @@ static struct gb_session *next(struct gb_behind *behind, struct gb_name *ret) {
 /* Takes over the reference to the session. Without memory it is another pass's. */
 static void store(struct gb_behind *behind, struct gb_session *s, const struct gb_name *name) {
     struct item *item = calloc(1, sizeof(*item));
-    const struct gb_locator at = {s->name, *name};
+    const struct gb_locator at = {*gb_session_name(s), *name};
     struct gb_buffer_call *call;
 
     if (!item) {
@@ -202,7 +202,7 @@ static void flushed(void *arg) {
 
 static void flush_one(struct gb_session *s, const struct gb_name *name, struct flush *flush) {
     struct gb_buffer_call *call = gb_call_new(sizeof(*call), flushed, flush);
-    const struct gb_locator at = {s->name, *name};
+    const struct gb_locator at = {*gb_session_name(s), *name};
 
     if (!call)
         return;

@@ -290,7 +290,7 @@ static int begin(struct job *job, struct gb_error *err) {
     gb_disks_point(job->session->core, GB_DISK_OP_load);
     if (!job->block && open_bytes(job, err) < 0)
         return -1;
-    p.buffer.session = job->session->name;
+    p.buffer.session = *gb_session_name(job->session);
     p.buffer.name = job->name;
     p.buffer.bytes = p.bytes = job->stored->rec.bytes;
     pthread_mutex_lock(&job->session->lock);

@@ -109,7 +109,7 @@ static void evict(struct gb_room_ask *ask, const struct gb_victim *victim) {
         free(item);
         return;
     }
-    at = (struct gb_locator){victim->session->name, item->name};
+    at = (struct gb_locator){*gb_session_name(victim->session), item->name};
     atomic_fetch_add(&ask->pending, 1);
     call = &item->call->base; /* the item ends with the call */
     gb_buffer_evict(victim->session->core, &at, &check, item->call);

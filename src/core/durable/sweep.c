@@ -184,7 +184,7 @@ static void evict_some(struct sweep *sweep) {
     sweep->pending = sweep->count + 1;
     for (i = 0; i < sweep->count; i++) {
         struct item *item = &sweep->items[i];
-        const struct gb_locator at = {sweep->session->name, item->name};
+        const struct gb_locator at = {*gb_session_name(sweep->session), item->name};
 
         item->call = gb_call_new(sizeof(*item->call), evicted, item);
         if (item->call) {
@@ -221,7 +221,7 @@ static bool load_some(struct sweep *sweep) {
 
     for (i = 0; i < sweep->count; i++) {
         struct item *item = &sweep->items[i];
-        const struct gb_locator at = {sweep->session->name, item->name};
+        const struct gb_locator at = {*gb_session_name(sweep->session), item->name};
         struct gb_error err = GB_ERROR_INIT;
         struct gb_buffer_rec rec;
 

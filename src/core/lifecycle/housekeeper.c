@@ -63,7 +63,7 @@ static void expire(struct gb_session *s) {
     }
     *e = (struct expiry){.core = s->core, .call = call};
     call->arg = e;
-    gb_session_delete(s->core, &s->name, &check, call);
+    gb_session_delete(s->core, gb_session_name(s), &check, call);
     gb_call_unref(call);
 }
 
@@ -76,7 +76,8 @@ static void expire_idle(struct gb_core *core) {
 
         id = s->id;
         pthread_mutex_lock(&s->lock);
-        idle = atomic_load(&s->state) == GB_SESSION_LIVE && gb_session_idle(s) && strcmp(s->name.s, "default") != 0;
+        idle = atomic_load(&s->state) == GB_SESSION_LIVE && gb_session_idle(s) &&
+               strcmp(gb_session_name(s)->s, "default") != 0;
         pthread_mutex_unlock(&s->lock);
         gb_multiparts_expire(s);
         if (idle)

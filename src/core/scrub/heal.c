@@ -60,7 +60,7 @@ static void end(struct gb_transaction *transaction) {
 
 void gb_scrub_heal(struct gb_session *session, const struct gb_name *buffer, struct gb_stored *stored,
                    struct gb_buffer_call *call) {
-    const struct gb_locator at = {session->name, *buffer};
+    const struct gb_locator at = {*gb_session_name(session), *buffer};
     struct heal *heal = gb_buffer_op_new(sizeof(*heal), session->core, &at, NULL, call);
 
     if (!heal)

@@ -18,8 +18,9 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     atomic_init(&s->refs, 1);
     s->core = core;
     s->id = rec->id;
-    s->name = rec->name;
-    s->fleet_epoch = rec->fleet_epoch;
+    s->names[0] = rec->name;
+    atomic_init(&s->called, &s->names[0]);
+    atomic_init(&s->fleet_epoch, rec->fleet_epoch);
     s->standard = gb_session_stream_new(s, &standard, 0);
     if (!s->standard) {
         free(s);
@@ -107,7 +108,7 @@ void gb_session_drop_pools(struct gb_idlist *pools) {
 int gb_session_alive(struct gb_session *session, struct gb_error *err) {
     if (atomic_load(&session->state) == GB_SESSION_LIVE)
         return 0;
-    return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", session->name.s);
+    return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", gb_session_name(session)->s);
 }
 
 /* --- idle time ---------------------------------------------------------------------------------------------------- */
@@ -149,15 +150,15 @@ int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error 
     int r = -1;
 
     pthread_mutex_lock(&core->sessions_lock);
-    if (gb_map_get(&core->sessions, session->name.s))
-        gb_error_set(err, GB_ERR_SESSION_EXISTS, "a session named \"%s\" exists", session->name.s);
+    if (gb_map_get(&core->sessions, gb_session_name(session)->s))
+        gb_error_set(err, GB_ERR_SESSION_EXISTS, "a session named \"%s\" exists", gb_session_name(session)->s);
     else if (core->sessions.count >= max)
         gb_error_set(err, GB_ERR_LIMIT_REACHED, "there are %zu sessions, the permitted number (--max-sessions)",
                      core->sessions.count);
     else if (gb_idlist_put(&core->sessions_by_id, session->id, session) < 0)
         gb_no_memory(err);
     else
-        r = gb_map_put(&core->sessions, session->name.s, session);
+        r = gb_map_put(&core->sessions, gb_session_name(session)->s, session);
     if (r < 0) {
         gb_idlist_take(&core->sessions_by_id, session->id);
         gb_no_memory(err); /* unless it was something else */
@@ -170,7 +171,7 @@ void gb_session_withdraw(struct gb_session *session) {
     struct gb_core *core = session->core;
 
     pthread_mutex_lock(&core->sessions_lock);
-    gb_map_take(&core->sessions, session->name.s);
+    gb_map_take(&core->sessions, gb_session_name(session)->s);
     gb_idlist_take(&core->sessions_by_id, session->id);
     pthread_mutex_unlock(&core->sessions_lock);
     gb_session_unref(session);
@@ -192,13 +193,13 @@ struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *n
 }
 
 int64_t gb_session_epoch(struct gb_core *core, const char *name) {
-    const struct gb_session *s;
+    struct gb_session *s;
     int64_t epoch = -1;
 
     pthread_mutex_lock(&core->sessions_lock);
     s = gb_map_get(&core->sessions, name);
     if (s && atomic_load(&s->state) == GB_SESSION_LIVE)
-        epoch = s->fleet_epoch;
+        epoch = atomic_load(&s->fleet_epoch);
     pthread_mutex_unlock(&core->sessions_lock);
     return epoch;
 }

@@ -22,8 +22,9 @@ struct gb_session {
     atomic_uint refs; /* the map's, and one for each content, transfer and call */
     struct gb_core *core;
     int64_t id;
-    struct gb_name name;
-    int64_t fleet_epoch; /* as in rec, where it never changes */
+    struct gb_name names[2]; /* the second: that which it gets when it is set aside */
+    _Atomic(const struct gb_name *) called;
+    _Atomic int64_t fleet_epoch; /* as in rec */
     _Atomic int state;
     _Atomic uint64_t touched_ns; /* last call that names the session, monotonic; reads do not count */
     atomic_uint transfers;       /* running: the session is not idle meanwhile */
@@ -70,6 +71,12 @@ struct gb_session {
 /* Copies rec. Returns the session with one reference, in no map. NULL if memory is exhausted. */
 struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state);
 struct gb_session *gb_session_ref(struct gb_session *session);
+
+/* Its name at this moment. It changes once at most, when the session is set aside; what was returned before stays valid
+ * as long as the session. [any thread, no lock] */
+static inline const struct gb_name *gb_session_name(const struct gb_session *session) {
+    return atomic_load(&session->called);
+}
 
 /* gb_session_use and gb_session_unref: core/public/session.h. The last reference takes the streams down. */
 
