@@ -228,17 +228,20 @@ bool gb_api_fleet_has(struct gb_api *api, const struct gb_name *name, const char
     return gb_fleet_has(api, name, claim);
 }
 
-size_t gb_api_fleet_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_session *ret, size_t max) {
+size_t gb_api_fleet_own_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_session *ret, size_t max) {
     return gb_fleet_sessions(api, cursor, ret, max);
 }
 
-bool gb_api_fleet_session(struct gb_api *api, const struct gb_name *name, struct gb_fleet_session *ret) {
+bool gb_api_fleet_own_session(struct gb_api *api, const struct gb_name *name, struct gb_fleet_session *ret) {
     return gb_fleet_session(api, name, ret);
 }
 
-void gb_api_fleet_settle(struct gb_api *api, const struct gb_fleet_session *mine, enum gb_fleet_verdict verdict,
-                         uint64_t epoch) {
-    gb_fleet_settle(api, mine, verdict, epoch);
+void gb_api_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uint64_t epoch) {
+    gb_fleet_raise(api, mine, epoch);
+}
+
+void gb_api_fleet_set_aside(struct gb_api *api, const struct gb_fleet_session *mine) {
+    gb_fleet_set_aside(api, mine);
 }
 
 static void begin_turn(void *app) {

@@ -124,24 +124,26 @@ static bool has(void *app, const struct gb_name *session, const char *claim) {
 }
 
 static size_t sessions(void *app, int64_t *cursor, struct gb_fleet_session *ret, size_t max) {
-    return gb_api_fleet_sessions(((struct gb_daemon_fleet *)app)->daemon->api, cursor, ret, max);
+    return gb_api_fleet_own_sessions(((struct gb_daemon_fleet *)app)->daemon->api, cursor, ret, max);
 }
 
 static bool session(void *app, const struct gb_name *name, struct gb_fleet_session *ret) {
-    return gb_api_fleet_session(((struct gb_daemon_fleet *)app)->daemon->api, name, ret);
+    return gb_api_fleet_own_session(((struct gb_daemon_fleet *)app)->daemon->api, name, ret);
 }
 
 static void settle(void *app, const struct gb_fleet_session *mine, enum gb_fleet_verdict verdict, uint64_t epoch) {
     struct gb_daemon_fleet *f = app;
 
-    if (verdict == GB_FLEET_RAISED)
+    if (verdict == GB_FLEET_RAISED) {
         gb_log(&f->daemon->log, GB_LOG_INFO, "fleet", "session %s is at epoch %llu, it was at %llu", mine->name.s,
                (unsigned long long)epoch, (unsigned long long)mine->epoch);
-    else
-        gb_log(&f->daemon->log, GB_LOG_WARNING, "fleet",
-               "session %s: at epoch %llu it is another node's, or was deleted; what is here, of epoch %llu, is set aside",
-               mine->name.s, (unsigned long long)epoch, (unsigned long long)mine->epoch);
-    gb_api_fleet_settle(f->daemon->api, mine, verdict, epoch);
+        gb_api_fleet_raise(f->daemon->api, mine, epoch);
+        return;
+    }
+    gb_log(&f->daemon->log, GB_LOG_WARNING, "fleet",
+           "session %s: at epoch %llu it is another node's, or was deleted; what is here, of epoch %llu, is set aside",
+           mine->name.s, (unsigned long long)epoch, (unsigned long long)mine->epoch);
+    gb_api_fleet_set_aside(f->daemon->api, mine);
 }
 
 /* Once for a state folder, and again when a node without registered sessions goes to another fleet. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/context.h"
+#include "core/core.h"
 #include "api/middleware/hook.h"
 #include "api/middleware/redirect.h"
 #include "api/route.h"

@@ -13,7 +13,7 @@ static void describe(const struct gb_api *api, const struct gb_session_view *vie
     ret->epoch = (uint64_t)view->rec.fleet_epoch;
     ret->on_partition = view->rec.stops_on_partition ? GB_ON_PARTITION_STOP : GB_ON_PARTITION_SERVE;
     ret->quota_bytes = view->rec.quota.bytes;
-    snprintf(ret->claim, sizeof(ret->claim), "%s", view->rec.fleet_claim);
+    snprintf(ret->claim, sizeof(ret->claim), "%.*s", GB_FLEET_CLAIM_SIZE - 1, view->rec.fleet_claim);
     /* A change of labels may have made them longer than a record holds. */
     snprintf(ret->labels, sizeof(ret->labels), "%s", strlen(labels) < sizeof(ret->labels) ? labels : "{}");
 }
@@ -83,21 +83,35 @@ static void settled(void *arg) {
     free(s);
 }
 
-/* Without memory the next joining finds it; until then its requests are refused. */
-void gb_fleet_settle(struct gb_api *api, const struct gb_fleet_session *mine, enum gb_fleet_verdict verdict,
-                     uint64_t epoch) {
+/* A call whose end is told to the fleet. Without memory there is none: the next joining finds the session, and until then
+ * its requests are refused. */
+static struct gb_session_call *begin(struct gb_api *api, const struct gb_fleet_session *mine) {
     struct settling *s = malloc(sizeof(*s));
     struct gb_session_call *call = gb_call_new(sizeof(*call), settled, s);
 
     if (!s || !call) {
         free(s);
         free(call);
-        return;
+        return NULL;
     }
     *s = (struct settling){.api = api, .name = mine->name, .call = call};
-    if (verdict == GB_FLEET_RAISED)
-        gb_session_raise(api->core, &mine->name, mine->claim, (int64_t)epoch, call);
-    else
-        gb_session_set_aside(api->core, &mine->name, mine->claim, api->fleet_is.orphan_ttl_s, call);
+    return call;
+}
+
+void gb_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uint64_t epoch) {
+    struct gb_session_call *call = begin(api, mine);
+
+    if (!call)
+        return;
+    gb_session_raise(api->core, &mine->name, mine->claim, (int64_t)epoch, call);
+    gb_call_unref(&call->base);
+}
+
+void gb_fleet_set_aside(struct gb_api *api, const struct gb_fleet_session *mine) {
+    struct gb_session_call *call = begin(api, mine);
+
+    if (!call)
+        return;
+    gb_session_set_aside(api->core, &mine->name, mine->claim, api->fleet_is.orphan_ttl_s, call);
     gb_call_unref(&call->base);
 }
