@@ -22,11 +22,13 @@
 
 /* --- idle sessions ------------------------------------------------------------------------------------------------ */
 
+/* The name may be another session's by now. */
 static int still_idle(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
     struct gb_session *s = arg;
 
-    (void)rec;
-    return gb_session_idle(s) ? 0 : gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "the session is not idle");
+    return rec->id == s->id && gb_session_idle(s)
+               ? 0
+               : gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "the session is not idle");
 }
 
 /* The check holds the session. */
