@@ -10,6 +10,7 @@
 #include "model/model.h"
 
 #define KEY(rest) "/gpubuf/main/" rest
+#define TXN "/v3/kv/txn"
 #define MINE_MAX 64
 
 static struct node a;
@@ -239,6 +240,7 @@ END_TEST
 
 START_TEST(a_doubt_that_the_directory_denies) {
     struct gb_name s = name_s();
+    unsigned seen;
 
     etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "2", "9-9"), 0);
     etcd_fake_put(etcd, KEY("owned/a/s"), "", 0);
@@ -246,10 +248,11 @@ START_TEST(a_doubt_that_the_directory_denies) {
     join();
     ck_assert(!gb_fleet_doubts(a.fleet, "s"));
     etcd_fake_set_silent(etcd, true);
+    seen = etcd_fake_requests(etcd, TXN);
     gb_fleet_doubt(a.fleet, &s, 9);
     ck_assert(gb_fleet_doubts(a.fleet, "s"));
     ck_assert(!gb_fleet_doubts(a.fleet, "t"));
-    etcd_fake_wait_requests(etcd, "/v3/kv/txn", etcd_fake_requests(etcd, "/v3/kv/txn") + 1);
+    etcd_fake_wait_requests(etcd, TXN, seen + 1);
     ck_assert(gb_fleet_doubts(a.fleet, "s")); /* it was not denied */
     etcd_fake_set_silent(etcd, false);
     while (gb_fleet_doubts(a.fleet, "s"))
@@ -278,6 +281,7 @@ END_TEST
 
 START_TEST(what_has_changed_is_written) {
     struct gb_name s = name_s();
+    unsigned seen;
 
     etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "2", "9-9"), 0);
     etcd_fake_put(etcd, KEY("owned/a/s"), "", 0);
@@ -289,8 +293,9 @@ START_TEST(what_has_changed_is_written) {
     pthread_mutex_unlock(&a.lock);
     gb_fleet_refresh(a.fleet, &s);
     ck_assert(!gb_fleet_doubts(a.fleet, "s")); /* it is served meanwhile */
-    while (!strstr(etcd_fake_get(etcd, KEY("sessions/s")), "\"quota\":77"))
-        etcd_fake_wait_requests(etcd, "/v3/kv/txn", etcd_fake_requests(etcd, "/v3/kv/txn") + 1);
+    for (seen = etcd_fake_requests(etcd, TXN); !strstr(etcd_fake_get(etcd, KEY("sessions/s")), "\"quota\":77");
+         seen = etcd_fake_requests(etcd, TXN))
+        etcd_fake_wait_requests(etcd, TXN, seen + 1);
     ck_assert_ptr_nonnull(strstr(etcd_fake_get(etcd, KEY("sessions/s")), "\"epoch\":2"));
     ck_assert_ptr_nonnull(strstr(etcd_fake_get(etcd, KEY("sessions/s")), "{\"k\":\"v\"}"));
     ck_assert_uint_eq(told_count, 0);
