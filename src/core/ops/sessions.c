@@ -223,7 +223,8 @@ static int validate_locked(struct session_op *op, struct gb_error *err) {
         return validate_removal_locked(op, err);
     if (op->what != PATCHES)
         return validate_registered_locked(op, err);
-    if (op->params.has_durability && gb_disks_check_durability(s->core, op->params.durability, err) < 0)
+    if (gb_session_changeable_locked(s, err) < 0 ||
+        (op->params.has_durability && gb_disks_check_durability(s->core, op->params.durability, err) < 0))
         return -1;
     gb_session_rec_set(&op->rec, &s->rec);
     merge_params(&op->params, &op->rec);
