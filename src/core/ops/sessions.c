@@ -273,6 +273,7 @@ static void was_set_aside(void *arg, const struct gb_error *error) {
     if (error) {
         gb_session_free_name(s);
     } else {
+        gb_disks_point(s->core, GB_DISK_OP_after_commit);
         gb_session_touch(s);
         gb_session_rename(s, &op->rec);
     }
@@ -300,6 +301,7 @@ static void set_aside(struct session_op *op) {
         return;
     }
     op->rec.name = s->names[1];
+    gb_disks_point(s->core, GB_DISK_OP_before_commit);
     gb_store_put_session(s->core->store, &op->rec, gb_call_mark(op->base.call), was_set_aside, op);
 }
 
