@@ -70,6 +70,7 @@ static int validate_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
     if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 ||
+        (!c->upkeep && gb_session_changeable_locked(c->session, &c->error) < 0) ||
         gb_core_alive(c->session->core, &c->error) < 0)
         return -1;
     if (c->validate_locked(c, b->live ? b : NULL, &c->error) < 0 || prepare_names_locked(c) < 0 || number_locked(c) < 0)

@@ -96,11 +96,10 @@ static void end_loads(struct gb_restore *restore) {
 }
 
 static void load_one(struct gb_restore *restore, struct gb_restore_item *item) {
-    const struct gb_locator at = {*gb_session_name(restore->session), item->transaction.name};
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
 
-    if (gb_buffer_load(restore->core, &at, &rec, &err) == 0) {
+    if (gb_buffer_load_in(restore->session, &item->transaction.name, &rec, &err) == 0) {
         gb_buffer_rec_done(&rec);
         item->loaded = true;
     } else if (err.code == GB_ERR_NOT_LOADED) {

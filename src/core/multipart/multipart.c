@@ -33,7 +33,7 @@ static int enroll_locked(struct gb_session *s, struct gb_multipart *multipart, s
                          struct gb_error *err) {
     uint64_t max = s->core->config.multiparts_max ? s->core->config.multiparts_max : GB_MULTIPARTS_MAX;
 
-    if (gb_session_alive(s, err) < 0)
+    if (gb_session_changeable_locked(s, err) < 0)
         return -1;
     if (s->multiparts_open >= max)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED,

@@ -121,7 +121,7 @@ static struct gb_core_event *make_locked(struct gb_session *s, const struct gb_n
     uint64_t max = s->core->config.events_max ? s->core->config.events_max : GB_EVENTS_MAX;
     struct gb_core_event *e;
 
-    if (gb_session_alive(s, err) < 0)
+    if (gb_session_changeable_locked(s, err) < 0)
         return NULL;
     if (gb_map_get(&s->events, name->s)) {
         gb_error_set(err, GB_ERR_EVENT_EXISTS, "session \"%s\" has an event named \"%s\"", gb_session_name(s)->s,

@@ -79,7 +79,7 @@ static int reserve_locked(struct gb_pool_op *op, const struct gb_pool_params *pa
     struct gb_core_pool *p;
     struct gb_pool_rec rec;
 
-    if (gb_session_alive(s, err) < 0 || check_name(s, &params->name, err) < 0)
+    if (gb_session_changeable_locked(s, err) < 0 || check_name(s, &params->name, err) < 0)
         return -1;
     if (s->pools.count >= max)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED,

@@ -223,7 +223,8 @@ static int validate_locked(struct session_op *op, struct gb_error *err) {
         return validate_removal_locked(op, err);
     if (op->what != PATCHES)
         return validate_registered_locked(op, err);
-    if (op->params.has_durability && gb_disks_check_durability(s->core, op->params.durability, err) < 0)
+    if (gb_session_changeable_locked(s, err) < 0 ||
+        (op->params.has_durability && gb_disks_check_durability(s->core, op->params.durability, err) < 0))
         return -1;
     gb_session_rec_set(&op->rec, &s->rec);
     merge_params(&op->params, &op->rec);
@@ -272,6 +273,7 @@ static void was_set_aside(void *arg, const struct gb_error *error) {
     if (error) {
         gb_session_free_name(s);
     } else {
+        gb_disks_point(s->core, GB_DISK_OP_after_commit);
         gb_session_touch(s);
         gb_session_rename(s, &op->rec);
     }
@@ -299,6 +301,7 @@ static void set_aside(struct session_op *op) {
         return;
     }
     op->rec.name = s->names[1];
+    gb_disks_point(s->core, GB_DISK_OP_before_commit);
     gb_store_put_session(s->core->store, &op->rec, gb_call_mark(op->base.call), was_set_aside, op);
 }
 

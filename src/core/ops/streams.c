@@ -96,7 +96,7 @@ static struct gb_core_stream *make_locked(struct gb_session *s, const struct gb_
     uint64_t max = s->core->config.streams_max ? s->core->config.streams_max : GB_STREAMS_MAX;
     struct gb_core_stream *st;
 
-    if (gb_session_alive(s, err) < 0)
+    if (gb_session_changeable_locked(s, err) < 0)
         return NULL;
     if (strcmp(name->s, "default") == 0 || gb_map_get(&s->streams, name->s)) {
         gb_error_set(err, GB_ERR_STREAM_EXISTS, "session \"%s\" has a stream named \"%s\"", gb_session_name(s)->s,

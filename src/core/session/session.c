@@ -226,16 +226,19 @@ bool gb_session_bond(struct gb_core *core, const char *name, struct gb_session_b
 
     pthread_mutex_lock(&core->sessions_lock);
     s = live_locked(core, name);
-    if (s) {
-        pthread_mutex_lock(&s->lock);
-        ret->epoch = s->rec.fleet_epoch;
-        ret->aside_epoch = s->rec.aside_epoch;
-        memcpy(ret->claim, s->rec.fleet_claim, sizeof(ret->claim));
-        ret->stops_on_partition = s->rec.stops_on_partition;
-        pthread_mutex_unlock(&s->lock);
-    }
+    if (s)
+        gb_session_ref(s);
     pthread_mutex_unlock(&core->sessions_lock);
-    return s != NULL;
+    if (!s)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    ret->epoch = s->rec.fleet_epoch;
+    ret->aside_epoch = s->rec.aside_epoch;
+    memcpy(ret->claim, s->rec.fleet_claim, sizeof(ret->claim));
+    ret->stops_on_partition = s->rec.stops_on_partition;
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    return true;
 }
 
 struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err) {
@@ -273,7 +276,9 @@ struct gb_session *gb_session_after(struct gb_core *core, int64_t id) {
 
 /* --- another name ------------------------------------------------------------------------------------------------- */
 
-#define SUFFIX_SIZE 64 /* ".superseded-", two numbers and a dash */
+#define SUFFIX_SIZE 64                        /* ".superseded-", two numbers and a dash */
+#define ASIDE_MAX (GB_NOTICE_DETAIL_SIZE - 1) /* the notice has the name */
+_Static_assert(ASIDE_MAX <= GB_NAME_MAX && ASIDE_MAX > SUFFIX_SIZE, "a name that is cut is one");
 
 /* The name is cut where the whole would be too long. */
 static void superseded(const struct gb_name *name, int64_t epoch, unsigned number, struct gb_name *ret) {
@@ -285,8 +290,8 @@ static void superseded(const struct gb_name *name, int64_t epoch, unsigned numbe
         len = snprintf(suffix, sizeof(suffix), ".superseded-%lld-%u", (long long)epoch, number);
     else
         len = snprintf(suffix, sizeof(suffix), ".superseded-%lld", (long long)epoch);
-    if (n > GB_NAME_MAX - (size_t)len)
-        n = GB_NAME_MAX - (size_t)len;
+    if (n > ASIDE_MAX - (size_t)len)
+        n = ASIDE_MAX - (size_t)len;
     memcpy(ret->s, name->s, n);
     memcpy(ret->s + n, suffix, (size_t)len + 1);
 }
