@@ -121,11 +121,11 @@ struct gb_fleet_stat {
     uint64_t failures; /* of them */
     uint64_t renewals;
     uint64_t lookups;
-    uint64_t lookups_cached; /* of them, answered without the directory */
-    uint64_t lookups_failed; /* of them, neither found nor confirmed to be absent */
+    uint64_t lookups_cached;   /* of them, answered without the directory */
+    uint64_t lookups_failed;   /* of them, neither found nor confirmed to be absent */
     uint64_t registered_again; /* sessions of this node that the directory had lost */
     uint64_t superseded;       /* sessions of this node that another has now */
-    int64_t clock_offset_ms; /* the directory's clock less this one; by the Date of its answers */
+    int64_t clock_offset_ms;   /* the directory's clock less this one; by the Date of its answers */
 };
 void gb_fleet_stat(struct gb_fleet *fleet, struct gb_fleet_stat *ret);
 
@@ -276,7 +276,7 @@ struct gb_fleet_call {
 };
 void gb_fleet_call(struct gb_fleet *fleet, struct gb_fleet_call *call);
 
-/* --- this node's sessions ------------------------------------------------------------------------------------------ */
+/* --- this node's sessions ----------------------------------------------------------------------------------------- */
 
 /* Whether no other node can have been made the owner of a session of this one by itself, which is so until two seconds,
  * or a third of the lease, before the lease may run out. */

@@ -109,7 +109,7 @@ void gb_keys_learn(struct gb_fleet *fleet, const struct gb_kvs *kvs);
  * memory. */
 char *gb_keys_rotation(struct gb_fleet *fleet);
 
-/* --- this node's sessions ------------------------------------------------------------------------------------------ */
+/* --- this node's sessions ----------------------------------------------------------------------------------------- */
 
 enum gb_settled {
     GB_SETTLED,

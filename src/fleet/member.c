@@ -7,7 +7,7 @@
 #include "base/digest.h"
 #include "fleet/internal.h"
 
-#define STEP_MAX_MS 30000   /* between two renewals, and between two tries to join */
+#define STEP_MAX_MS 30000  /* between two renewals, and between two tries to join */
 #define MARGIN_MAX_MS 2000 /* before the end of the lease, in which the node is not sure of its sessions any more */
 
 static void look(void *arg);
@@ -58,8 +58,8 @@ static void be_sure(struct gb_fleet *fleet) {
 
     if (margin > MARGIN_MAX_MS)
         margin = MARGIN_MAX_MS;
-    atomic_store(&fleet->sure_until_ms, m->held && m->reconciled && m->deadline_ms > margin ? m->deadline_ms - margin
-                                                                                           : 0);
+    atomic_store(&fleet->sure_until_ms,
+                 m->held && m->reconciled && m->deadline_ms > margin ? m->deadline_ms - margin : 0);
 }
 
 bool gb_fleet_is_sure(struct gb_fleet *fleet) {
@@ -137,10 +137,11 @@ static int check_known(const struct gb_fleet *fleet, const char *uuid, struct gb
     if (fleet->known_uuid[0] == '\0' || strcmp(fleet->known_uuid, uuid) == 0 || !fleet->sessions ||
         fleet->sessions(fleet->app, &cursor, &one, 1) == 0)
         return 0;
-    return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
-                        "this node has sessions of the fleet %s, and the directory is of the fleet %s; if the first was "
-                        "lost, empty the directory and run gpubuf fleet init --rebuild --uuid %s",
-                        fleet->known_uuid, uuid, fleet->known_uuid);
+    return gb_error_set(
+        err, GB_ERR_DIRECTORY_UNAVAILABLE,
+        "this node has sessions of the fleet %s, and the directory is of the fleet %s; if the first was "
+        "lost, empty the directory and run gpubuf fleet init --rebuild --uuid %s",
+        fleet->known_uuid, uuid, fleet->known_uuid);
 }
 
 static int learn_fleet(struct gb_fleet *fleet, const struct gb_kvs *meta, struct gb_error *err) {

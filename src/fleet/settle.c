@@ -1,4 +1,4 @@
-/* One session of this node against its record in the directory: which of them is right, and what follows.
+/* One session of this node against its record in the directory: which of them is right, and what is done.
  *
  * A claim tells a session from every other one of its name. The record of a session with the same claim is this node's
  * own, of an earlier or a later moment. One with another claim is another session, and of two sessions with one name
@@ -114,7 +114,7 @@ static void write_record(struct gb_settling *s, uint64_t epoch, int64_t revision
                  GB_ETCD_PROBE);
 }
 
-/* --- who is right ------------------------------------------------------------------------------------------------- */
+/* --- which is right ----------------------------------------------------------------------------------------------- */
 
 static bool same_text(const struct gb_fleet_session *a, const struct gb_fleet_session *b) {
     const char *labels_a = a->labels[0] ? a->labels : "{}";

@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "api/context.h"
-#include "core/core.h"
 #include "api/middleware/hook.h"
 #include "api/middleware/redirect.h"
 #include "api/route.h"
 #include "base/json_writer.h"
 #include "base/parse.h"
+#include "core/core.h"
 #include "fleet/fleet.h"
 
 #define UNCERTAIN_RETRY_S 1
@@ -40,10 +40,11 @@ static int read_epoch(const struct gb_http_request *request, uint64_t *ret, stru
 static int check_aside(const struct gb_http_request *request, struct gb_error *err) {
     if (gb_route_reads(gb_route_of(request)) || request->method == GB_HTTP_DELETE)
         return 0;
-    return gb_error_set(err, GB_ERR_SUPERSEDED,
-                        "the session \"%s\" was set aside, since another node has its name: it can be read and deleted, "
-                        "and not changed",
-                        request->param[0].s);
+    return gb_error_set(
+        err, GB_ERR_SUPERSEDED,
+        "the session \"%s\" was set aside, since another node has its name: it can be read and deleted, "
+        "and not changed",
+        request->param[0].s);
 }
 
 static int check_own(const struct gb_http_request *request, const struct gb_session_bond *bond,
@@ -52,8 +53,8 @@ static int check_own(const struct gb_http_request *request, const struct gb_sess
     struct gb_name name;
     uint64_t known;
 
-    if (read_epoch(request, &known, err) < 0 || gb_name_parse("session name", request->param[0].s,
-                                                              request->param[0].len, &name, err) < 0)
+    if (read_epoch(request, &known, err) < 0 ||
+        gb_name_parse("session name", request->param[0].s, request->param[0].len, &name, err) < 0)
         return -1;
     if (known > (uint64_t)bond->epoch)
         gb_fleet_doubt(fleet, &name, known);

@@ -83,8 +83,8 @@ static void settled(void *arg) {
     free(s);
 }
 
-/* A call whose end is told to the fleet. Without memory there is none: the next joining finds the session, and until then
- * its requests are refused. */
+/* A call whose end is told to the fleet. Without memory there is none: the next joining finds the session, and until
+ * then its requests are refused. */
 static struct gb_session_call *begin(struct gb_api *api, const struct gb_fleet_session *mine) {
     struct settling *s = malloc(sizeof(*s));
     struct gb_session_call *call = gb_call_new(sizeof(*call), settled, s);

@@ -21,9 +21,10 @@ static int read_take(const struct gb_http_request *request, struct gb_error *err
     json_decref(body);
     if (r < 0 || force)
         return r < 0 ? -1 : 0;
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                        "'force' must be true: the session begins anew and empty here, and what its former node still has "
-                        "of it is set aside there when that comes back");
+    return gb_error_set(
+        err, GB_ERR_INVALID_ARGUMENT,
+        "'force' must be true: the session begins anew and empty here, and what its former node still has "
+        "of it is set aside there when that comes back");
 }
 
 enum gb_step gb_api_fleet_session_take(struct gb_http_request *request, struct gb_http_response *response,
@@ -51,10 +52,11 @@ enum gb_step gb_api_fleet_session_delete(struct gb_http_request *request, struct
     if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_query_flag(request, "force", &force, err) < 0)
         return GB_STEP_ERROR;
     if (!force) {
-        gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                     "force=true is needed: the session is deleted while its node is away; DELETE /v1/sessions/%s deletes "
-                     "it where its node is there",
-                     name.s);
+        gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "force=true is needed: the session is deleted while its node is away; DELETE /v1/sessions/%s deletes "
+            "it where its node is there",
+            name.s);
         return GB_STEP_ERROR;
     }
     asking = gb_asking_begin(request, buried, err);

@@ -93,8 +93,7 @@ static int take_over(struct gb_session_params *params, const struct gb_fleet_ses
         return 0;
     params->labels = gb_text_new(session->labels, strlen(session->labels));
     params->has_labels = params->labels != NULL;
-    return params->labels ? 0
-                          : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    return params->labels ? 0 : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
 }
 
 /* The session is in the directory, so from here on the core says when it is not made. */
