@@ -31,8 +31,8 @@ enum gb_step gb_api_fleet_session_take(struct gb_http_request *request, struct g
                                        struct gb_error *err) {
     struct gb_session_params params = {.has_labels = false};
 
-    if (gb_param_name(request, 0, "session name", &params.name, err) < 0 || read_take(request, err) < 0 ||
-        gb_fleet_needed(request, err) < 0)
+    if (gb_param_name(request, 0, "session name", &params.name, err) < 0 || gb_fleet_needed(request, err) < 0 ||
+        read_take(request, err) < 0)
         return GB_STEP_ERROR;
     return gb_register_session(request, response, &params, GB_REGISTER_TAKE, gb_session_reply, err);
 }
@@ -49,7 +49,8 @@ enum gb_step gb_api_fleet_session_delete(struct gb_http_request *request, struct
     struct gb_name name;
     bool force = false;
 
-    if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_query_flag(request, "force", &force, err) < 0)
+    if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_fleet_needed(request, err) < 0 ||
+        gb_query_flag(request, "force", &force, err) < 0)
         return GB_STEP_ERROR;
     if (!force) {
         gb_error_set(
