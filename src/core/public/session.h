@@ -40,15 +40,16 @@ struct gb_session_bond {
 };
 /* [now] Returns false if there is no live session of that name. */
 bool gb_session_bond(struct gb_core *core, const char *name, struct gb_session_bond *ret);
-/* The directory has a higher epoch for the registered session of that name and claim: that is the session's from now on. One
- * that is not higher changes nothing. Result: call->session. Errors: SESSION_NOT_FOUND, also for another claim. */
+/* Gives the registered session of that name and claim the epoch that the directory has for it. One that is not higher
+ * changes nothing. Result: call->session. Errors: SESSION_NOT_FOUND, also for another claim. */
 void gb_session_raise(struct gb_core *core, const struct gb_name *name, const char *claim, int64_t epoch,
                       struct gb_session_call *call);
-/* Another node has the name of the registered session of that name and claim: the session becomes a local one, named
- * "NAME.superseded-EPOCH", which clients can read and delete. Its buffers, pools, streams and leases stay. Its multipart
- * uploads end, and so does what clients are changing in it, with SUPERSEDED. idle_ttl_s: as of a patch. It is not told to
- * gb_core_set_gone's function. Result: call->session, as it is afterwards. Errors: SESSION_NOT_FOUND, also for another
- * claim; those of the database, and the session is what it was then. */
+/* Sets the registered session of that name and claim aside, because another node has the name: the session becomes a
+ * local one with the name "NAME.superseded-EPOCH" ("-2" and so on behind it if that is taken), which clients can read
+ * and delete. Its buffers, pools, streams and leases stay. Its multipart uploads, and what clients are changing in it,
+ * end with SUPERSEDED. idle_ttl_s: as of a patch. It is not told to gb_core_set_gone's function. Result: call->session,
+ * as it is afterwards. Errors: SESSION_NOT_FOUND, also for another claim; those of the database, after which the
+ * session is what it was. */
 void gb_session_set_aside(struct gb_core *core, const struct gb_name *name, const char *claim, uint64_t idle_ttl_s,
                           struct gb_session_call *call);
 /* [now] Resets the idle timer. *ret as for gb_session_get. */

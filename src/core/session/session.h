@@ -86,8 +86,8 @@ static inline const struct gb_name *gb_session_name(const struct gb_session *ses
 int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error *err);
 void gb_session_withdraw(struct gb_session *session); /* and drops the map's reference */
 
-/* A second name for a registered session, "NAME.superseded-EPOCH", which is not found by it yet, and which no other gets.
- * Returns 0 or -1. One call at a time (the fifo lock). */
+/* Reserves another name for a registered session, "NAME.superseded-EPOCH": no other session gets it, and this one is
+ * not found by it yet. The caller has the session's fifo lock. Returns 0 or -1. */
 int gb_session_reserve_name(struct gb_session *session, struct gb_error *err);
 void gb_session_free_name(struct gb_session *session); /* gives the reserved name back */
 /* From now on the session has the reserved name and rec, which no longer is of a registered one. Cannot fail. */
@@ -96,8 +96,8 @@ void gb_session_rename(struct gb_session *session, const struct gb_session_rec *
 /* A live session with a reference, or NULL with SESSION_NOT_FOUND. */
 struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
 
-/* The session that the caller holds (NULL: the one of that name) with a reference of its own, as gb_session_use. If it has
- * another name now, it is not found: a request for the one name writes nothing into a session that was set aside. */
+/* The session that the caller holds (NULL: the one of that name) with a reference of its own, as gb_session_use. If it
+ * has another name now, it is not found: a request for the one name writes nothing into one that was set aside. */
 struct gb_session *gb_session_use_held(struct gb_core *core, struct gb_session *held, const struct gb_name *name,
                                        struct gb_error *err);
 void gb_session_touch(struct gb_session *session);

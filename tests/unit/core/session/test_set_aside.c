@@ -543,7 +543,7 @@ static int count_session(void *arg, const struct gb_session_view *view, struct g
     return gb_buffer_list(sum->f->core, &view->rec.name, &page, count_written, &sum->written, err);
 }
 
-/* Whoever was told that it is written, it is in one of the sessions. */
+/* Each upload that succeeded is in one of the sessions. */
 START_TEST(a_name_changes_under_its_users) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
