@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/digest.h"
 #include "fleet/internal.h"
 
 /* --- a node ------------------------------------------------------------------------------------------------------- */
@@ -180,8 +179,6 @@ void gb_fleet_forget(struct gb_fleet *fleet, struct gb_fleet_forget *forget) {
 
 /* --- a session ---------------------------------------------------------------------------------------------------- */
 
-#define TOMBSTONE_S (90 * 24 * 3600u)
-
 struct burying {
     struct gb_job job;
     struct gb_name name;
@@ -231,44 +228,30 @@ static void on_lease(struct gb_etcd_call *call) {
     struct gb_error err = call->error;
     struct gb_txn txn = {0};
     char alive_key[GB_FLEET_KEY_SIZE];
-    char key[GB_FLEET_KEY_SIZE];
-    char *text;
 
+    gb_fleet_key(fleet, "alive", b->session.node.s, NULL, alive_key);
     if (err.code == GB_OK && call->refusal != 0)
         gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory gives no lease; try again");
-    b->session.deleted = true;
-    text = err.code == GB_OK ? gb_fleet_session_write(&b->session, &err) : NULL;
-    if (!text) {
+    if (err.code == GB_OK) {
+        gb_txn_compare(&txn, GB_TXN_CREATED, alive_key, 0);
+        gb_bury_session(fleet, &txn, &b->session, b->lease, b->revision, &err);
+    }
+    if (err.code != GB_OK) {
+        free(gb_txn_finish(&txn));
         gb_job_fail(&b->job, &err);
         return;
     }
-    gb_fleet_compare_meta(fleet, &txn);
-    gb_fleet_key(fleet, "alive", b->session.node.s, NULL, alive_key);
-    gb_txn_compare(&txn, GB_TXN_CREATED, alive_key, 0);
-    gb_fleet_key(fleet, "sessions", b->name.s, NULL, key);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, b->revision);
-    gb_txn_put(&txn, key, text, b->lease);
-    gb_fleet_key(fleet, "owned", b->session.node.s, b->name.s, key);
-    gb_txn_delete(&txn, key);
     gb_txn_else(&txn);
     gb_fleet_get(&txn, alive_key, false);
-    free(text);
     b->job.call.done = on_buried;
     gb_etcd_send(&fleet->etcd, &b->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), b->job.deadline_ms, false,
                  GB_ETCD_MAJORITY);
 }
 
 static void take_lease(struct burying *b) {
-    struct gb_error err = GB_ERROR_INIT;
-    uint64_t id = 0;
-
-    if (gb_random(&id, sizeof(id), &err) < 0) {
-        gb_job_fail(&b->job, &err);
-        return;
-    }
-    b->lease = (int64_t)(id >> 1 | 1);
+    b->lease = gb_tombstone_lease();
     b->job.call.done = on_lease;
-    gb_etcd_send(&b->job.fleet->etcd, &b->job.call, GB_ETCD_GRANT, gb_lease_grant_text(b->lease, TOMBSTONE_S),
+    gb_etcd_send(&b->job.fleet->etcd, &b->job.call, GB_ETCD_GRANT, gb_lease_grant_text(b->lease, GB_TOMBSTONE_S),
                  b->job.deadline_ms, false, GB_ETCD_MAJORITY);
 }
 

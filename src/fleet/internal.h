@@ -185,6 +185,9 @@ struct gb_fleet {
     struct gb_breaker *breakers;
     struct gb_etcd_call sweep; /* of the first that is to be unregistered */
     struct gb_timer sweep_again;
+    struct gb_fleet_session burying; /* its record, as it was read */
+    int64_t sweep_revision;
+    int64_t sweep_lease;
     struct gb_settling *doubting; /* of the doubt that is looked at; NULL: there was none yet */
     struct gb_timer doubt_again;
 
@@ -237,6 +240,12 @@ void gb_find_cache_forget(struct gb_find_cache *cache, const struct gb_name *ses
 /* An ask has left the job, of any kind. */
 void gb_find_count_left(struct gb_fleet *fleet, const struct gb_job *job);
 
+/* Of a tombstone: how long it is kept, and a number for its lease. */
+#define GB_TOMBSTONE_S (90 * 24 * 3600u)
+int64_t gb_tombstone_lease(void);
+/* Adds what makes a tombstone of a session's record, if that is as it was read, and deletes its other key. */
+int gb_bury_session(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_fleet_session *session,
+                    int64_t lease, int64_t revision, struct gb_error *err);
 /* Adds the deletion of a session's two keys, if the record is as it was read. */
 void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node, const char *session,
                        int64_t revision);

@@ -1,4 +1,4 @@
-/* Sessions of this node in the directory: registering, taking over from a node that is away, unregistering. */
+/* Sessions of this node in the directory: registering, and taking over from a node that is away. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +106,17 @@ static int set_epoch(struct registering *r, uint64_t epoch, struct gb_error *err
     return r->record ? 0 : -1;
 }
 
+/* A record of a session that is gone: this one begins above the epochs that clients may have seen of it. */
+static void replace(struct registering *r, const struct gb_fleet_session *there, int64_t revision) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    r->replaces = revision;
+    if (set_epoch(r, there->deleted || there->epoch > 1 ? there->epoch + 1 : 1, &err) < 0)
+        gb_job_fail(&r->job, &err);
+    else
+        attempt(r);
+}
+
 /* The directory has another record there, or refused for a reason that may have passed. */
 static void refused(struct registering *r, const struct gb_kvs *session, const struct gb_kvs *alive) {
     struct gb_fleet *fleet = r->job.fleet;
@@ -123,14 +134,9 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
         } else if (r->takes) {
             read_taken(r);
         } else if (there.deleted) {
-            r->replaces = kv->mod_revision;
-            if (set_epoch(r, there.epoch + 1, &err) < 0)
-                gb_job_fail(&r->job, &err);
-            else
-                attempt(r);
+            replace(r, &there, kv->mod_revision);
         } else if (gb_name_equal(&there.node, &fleet->own.name) && gb_unregister_waits(fleet, there.claim)) {
-            r->replaces = kv->mod_revision;
-            attempt(r);
+            replace(r, &there, kv->mod_revision);
         } else if (gb_name_equal(&there.node, &fleet->own.name) && !r->asked_again) {
             /* It may have been unregistered between that reading and now. */
             r->asked_again = true;
@@ -322,142 +328,4 @@ static void start_taking(struct gb_job *job) {
 
 void gb_fleet_take(struct gb_fleet *fleet, struct gb_fleet_register *session) {
     ask(fleet, session, start_taking);
-}
-
-/* --- unregistering ------------------------------------------------------------------------------------------------ */
-
-int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
-    struct gb_unregister *one = calloc(1, sizeof(*one));
-    struct gb_unregister **at;
-
-    if (!one)
-        return -1;
-    one->session = *session;
-    snprintf(one->claim, sizeof(one->claim), "%s", claim);
-    pthread_mutex_lock(&fleet->lock);
-    gb_find_cache_forget(fleet->finds, session);
-    for (at = &fleet->unregisters; *at; at = &(*at)->next)
-        ;
-    *at = one;
-    pthread_mutex_unlock(&fleet->lock);
-    return 0;
-}
-
-bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim) {
-    struct gb_unregister *one;
-
-    pthread_mutex_lock(&fleet->lock);
-    for (one = fleet->unregisters; one && strcmp(one->claim, claim) != 0; one = one->next)
-        ;
-    pthread_mutex_unlock(&fleet->lock);
-    return one != NULL;
-}
-
-/* The first is done with. */
-static void swept(struct gb_fleet *fleet) {
-    struct gb_unregister *one;
-
-    pthread_mutex_lock(&fleet->lock);
-    one = fleet->unregisters;
-    fleet->unregisters = one->next;
-    gb_find_cache_forget(fleet->finds, &one->session);
-    pthread_mutex_unlock(&fleet->lock);
-    free(one);
-    gb_unregister_sweep(fleet);
-}
-
-static void sweep(void *arg) {
-    gb_unregister_sweep(arg);
-}
-
-static void sweep_later(struct gb_fleet *fleet) {
-    uint64_t at = gb_boot_ms() + 1000;
-
-    if (fleet->etcd.majority.retry_ms > at)
-        at = fleet->etcd.majority.retry_ms;
-    gb_timer_set(&fleet->timers, &fleet->sweep_again, at, sweep, fleet);
-}
-
-static void on_unregistered(struct gb_etcd_call *call) {
-    struct gb_fleet *fleet = call->arg;
-
-    if (call->error.code != GB_OK)
-        sweep_later(fleet);
-    else if (call->refusal == 0 && call->txn.succeeded)
-        swept(fleet);
-    else
-        gb_unregister_sweep(fleet); /* changed in between: looks again */
-}
-
-void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node, const char *session,
-                       int64_t revision) {
-    char session_key[GB_FLEET_KEY_SIZE];
-    char owned_key[GB_FLEET_KEY_SIZE];
-
-    gb_fleet_key(fleet, "sessions", session, NULL, session_key);
-    gb_fleet_key(fleet, "owned", node, session, owned_key);
-    gb_fleet_compare_meta(fleet, txn);
-    gb_txn_compare(txn, GB_TXN_MODIFIED, session_key, revision);
-    if (revision > 0)
-        gb_txn_delete(txn, session_key);
-    gb_txn_delete(txn, owned_key);
-}
-
-static void on_sweep_read(struct gb_etcd_call *call) {
-    struct gb_fleet *fleet = call->arg;
-    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
-    struct gb_unregister *one = fleet->unregisters; /* this thread alone takes the first */
-    struct gb_fleet_session there = {.name = one->session};
-    struct gb_txn txn = {0};
-
-    if (call->error.code != GB_OK || gb_fleet_check_meta(fleet, gb_txn_result(&call->txn, 0), NULL) < 0) {
-        sweep_later(fleet);
-        return;
-    }
-    if (kvs->count == 0 || gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0 ||
-        there.deleted || strcmp(there.claim, one->claim) != 0 || !gb_name_equal(&there.node, &fleet->own.name)) {
-        swept(fleet);
-        return;
-    }
-    gb_delete_session(fleet, &txn, fleet->own.name.s, one->session.s, kvs->items[0].mod_revision);
-    call->done = on_unregistered;
-    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 GB_ETCD_MAJORITY);
-}
-
-void gb_unregister_sweep(struct gb_fleet *fleet) {
-    struct gb_unregister *one;
-    struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
-
-    pthread_mutex_lock(&fleet->lock);
-    one = fleet->unregisters;
-    pthread_mutex_unlock(&fleet->lock);
-    if (!one || fleet->sweep.open || !fleet->member.held)
-        return;
-    gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_key(fleet, "sessions", one->session.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
-    fleet->sweep.arg = fleet;
-    fleet->sweep.done = on_sweep_read;
-    gb_etcd_send(&fleet->etcd, &fleet->sweep, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 GB_ETCD_MAJORITY);
-}
-
-static void start_sweep(struct gb_job *job) {
-    struct gb_fleet *fleet = job->fleet;
-
-    gb_job_end(job);
-    gb_unregister_sweep(fleet);
-}
-
-void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
-    struct gb_job *job;
-
-    /* Without memory it stays until this node starts again, which looks for such. */
-    if (gb_unregister_add(fleet, session, claim) < 0)
-        return;
-    job = gb_job_new(fleet, sizeof(*job), start_sweep);
-    if (job) /* else the next renewal takes it up */
-        gb_job_ask(fleet, job, NULL);
 }

@@ -78,7 +78,9 @@ static bool stays(const struct gb_reconcile *r, const struct gb_name *session, c
     snprintf(made_now, sizeof(made_now), "%016" PRIx64 "-", fleet->member.incarnation);
     if (!gb_name_equal(&there.node, &fleet->own.name) || strncmp(there.claim, made_now, strlen(made_now)) == 0)
         return true;
-    return fleet->has && fleet->has(fleet->app, &there.name, there.claim);
+    if (there.deleted || (fleet->has && fleet->has(fleet->app, &there.name, there.claim)))
+        return true;
+    return there.epoch > 1 && gb_unregister_add(fleet, &there.name, there.claim) == 0; /* which keeps its epoch */
 }
 
 static void next_one(struct gb_reconcile *r) {

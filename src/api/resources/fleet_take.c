@@ -10,6 +10,7 @@
 
 /* --- taking over -------------------------------------------------------------------------------------------------- */
 
+/* What is wrong with the body is said of any daemon. */
 static int read_take(const struct gb_http_request *request, struct gb_error *err) {
     bool force = false;
     json_t *body;
@@ -19,8 +20,10 @@ static int read_take(const struct gb_http_request *request, struct gb_error *err
         return -1;
     r = gb_json_bool(body, "force", &force, err);
     json_decref(body);
-    if (r < 0 || force)
-        return r < 0 ? -1 : 0;
+    if (r < 0 || gb_fleet_needed(request, err) < 0)
+        return -1;
+    if (force)
+        return 0;
     return gb_error_set(
         err, GB_ERR_INVALID_ARGUMENT,
         "'force' must be true: the session begins anew and empty here, and what its former node still has "
@@ -31,8 +34,7 @@ enum gb_step gb_api_fleet_session_take(struct gb_http_request *request, struct g
                                        struct gb_error *err) {
     struct gb_session_params params = {.has_labels = false};
 
-    if (gb_param_name(request, 0, "session name", &params.name, err) < 0 || gb_fleet_needed(request, err) < 0 ||
-        read_take(request, err) < 0)
+    if (gb_param_name(request, 0, "session name", &params.name, err) < 0 || read_take(request, err) < 0)
         return GB_STEP_ERROR;
     return gb_register_session(request, response, &params, GB_REGISTER_TAKE, gb_session_reply, err);
 }

@@ -412,6 +412,41 @@ START_TEST(a_session_is_deleted) {
 }
 END_TEST
 
+/* Clients that have seen a higher epoch of the former session are not to take the next one for an older. */
+START_TEST(epochs_rise_beyond_the_end_of_a_session) {
+    struct gb_fleet_register made;
+    unsigned seen;
+
+    join();
+    fleet_add_b(false);
+    ck_assert_int_eq(take("s"), GB_OK);
+    gb_fleet_unregister(a.fleet, &asked.registration.session.name, asked.registration.session.claim);
+    if (_i == 1) /* otherwise its record may be there still */
+        for (seen = etcd_fake_requests(etcd, TXN); !strstr(etcd_fake_get(etcd, KEY("sessions/s")), "deleted");
+             seen = etcd_fake_requests(etcd, TXN))
+            etcd_fake_wait_requests(etcd, TXN, seen + 1);
+    ck_assert_int_eq(register_session(&a, "s", &made), GB_OK);
+    ck_assert_uint_eq(made.session.epoch, 5);
+    ck_assert_uint_eq(etcd_fake_count(etcd, KEY("owned/a/")), 1);
+    node_close(&a);
+}
+END_TEST
+
+/* What a crash left of a session is buried, too. */
+START_TEST(epochs_rise_beyond_a_crash) {
+    struct gb_fleet_register made;
+
+    fleet_add_b(false);
+    etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "7", "7-7"), 0);
+    etcd_fake_delete(etcd, KEY("owned/b/s"));
+    etcd_fake_put(etcd, KEY("owned/a/s"), "", 0);
+    join();
+    ck_assert_int_eq(register_session(&a, "s", &made), GB_OK);
+    ck_assert_uint_eq(made.session.epoch, 8);
+    node_close(&a);
+}
+END_TEST
+
 START_TEST(a_session_of_a_living_node_is_not_deleted) {
     join();
     fleet_add_b(true);
@@ -482,6 +517,8 @@ int main(void) {
     tcase_add_loop_test(cases, a_session_is_taken, 0, 3);
     tcase_add_test(cases, one_of_two_takes_it);
     tcase_add_test(cases, a_session_is_deleted);
+    tcase_add_loop_test(cases, epochs_rise_beyond_the_end_of_a_session, 0, 2);
+    tcase_add_test(cases, epochs_rise_beyond_a_crash);
     tcase_add_test(cases, a_session_of_a_living_node_is_not_deleted);
     tcase_add_test(cases, a_directory_is_made_anew);
     tcase_add_loop_test(cases, a_node_with_sessions_of_another_fleet, 0, 2);
