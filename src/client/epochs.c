@@ -175,8 +175,8 @@ void gbc_epochs_answer(struct gbc_epochs *epochs, const char *method, const char
     }
     if (reply->epoch.set)
         gbc_epochs_raise(epochs, session, reply->epoch.value);
-    /* A session that is made under the name later begins with 1. What is not found by a POST may be another session,
-     * the source of a copy. */
+    /* A session that is made under the name later may be one of another fleet or of none. What is not found by a POST
+     * may be another session, the source of a copy. */
     if ((code == GPUBUF_SESSION_NOT_FOUND && strcmp(method, "POST") != 0) ||
         (deletes && rest && rest[0] != '/' && reply->status >= 200 && reply->status < 300))
         forget(epochs, session);
