@@ -6,14 +6,22 @@
 #include "fleet/internal.h"
 
 #define DOUBTS_MAX 4096
+#define DENIED_MAX_MS 10000 /* for which a denial is believed, but for a third of the lease at most */
 
 struct gb_doubt {
     struct gb_name session;
     uint64_t epoch; /* that someone knows of; 0: none */
     enum gb_doubt_why why;
-    bool looked;  /* the directory was asked since it was added */
+    bool looked; /* the directory was asked since it was added */
+    uint64_t denied_ms;
     uint64_t seq; /* in the order in which they came */
 };
+
+static bool is_denied(const struct gb_fleet *fleet, const struct gb_doubt *doubt, uint64_t now_ms) {
+    uint64_t third = fleet->member.ttl_s * 1000ull / 3;
+
+    return doubt->why == GB_DOUBT_DENIED && now_ms - doubt->denied_ms < (third < DENIED_MAX_MS ? third : DENIED_MAX_MS);
+}
 
 static struct gb_doubt *new_doubt(struct gb_fleet *fleet, const struct gb_name *session) {
     struct gb_doubt *doubt;
@@ -126,14 +134,31 @@ static void look_again(struct gb_fleet *fleet, const char *session) {
 }
 
 /* The directory agrees with the node, or what it says was told: one that was superseded stays until that is seen to,
- * and one that was added meanwhile is looked at anew. */
+ * and one that was added meanwhile is looked at anew. A denial is remembered: a client that is wrong asks again. */
 static void resolve(struct gb_fleet *fleet, const char *session) {
     struct gb_doubt *doubt;
 
     pthread_mutex_lock(&fleet->lock);
     doubt = gb_map_get(&fleet->doubts, session);
-    if (doubt && doubt->looked && doubt->why != GB_DOUBT_SUPERSEDED)
+    if (doubt && doubt->looked && doubt->why == GB_DOUBT_EPOCH) {
+        doubt->why = GB_DOUBT_DENIED;
+        doubt->denied_ms = gb_boot_ms();
+    } else if (doubt && doubt->looked && doubt->why == GB_DOUBT_CHANGED) {
         drop_locked(fleet, session);
+    }
+    pthread_mutex_unlock(&fleet->lock);
+}
+
+/* Forgets denials that are not believed any more. */
+static void forget_denials(struct gb_fleet *fleet) {
+    uint64_t now = gb_boot_ms();
+    struct gb_doubt *one;
+    size_t at = 0;
+
+    pthread_mutex_lock(&fleet->lock);
+    while ((one = gb_map_next(&fleet->doubts, &at)))
+        if (one->why == GB_DOUBT_DENIED && !is_denied(fleet, one, now))
+            drop_locked(fleet, one->session.s);
     pthread_mutex_unlock(&fleet->lock);
 }
 
@@ -155,6 +180,7 @@ void gb_doubts_sweep(struct gb_fleet *fleet) {
 
     if (!fleet->member.held || fleet->member.reconcile || (s && s->open))
         return;
+    forget_denials(fleet);
     if (!s)
         s = fleet->doubting = calloc(1, sizeof(*s));
     if (!s) {
@@ -196,8 +222,17 @@ static void add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t 
         gb_job_ask(fleet, job, NULL);
 }
 
-void gb_fleet_doubt(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch) {
-    add(fleet, session, epoch, GB_DOUBT_EPOCH);
+bool gb_fleet_doubt(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch) {
+    const struct gb_doubt *doubt;
+    bool denied;
+
+    pthread_mutex_lock(&fleet->lock);
+    doubt = gb_map_get(&fleet->doubts, session->s);
+    denied = doubt && epoch <= doubt->epoch && is_denied(fleet, doubt, gb_boot_ms());
+    pthread_mutex_unlock(&fleet->lock);
+    if (!denied)
+        add(fleet, session, epoch, GB_DOUBT_EPOCH);
+    return !denied;
 }
 
 void gb_fleet_refresh(struct gb_fleet *fleet, const struct gb_name *session) {

@@ -283,8 +283,9 @@ void gb_fleet_call(struct gb_fleet *fleet, struct gb_fleet_call *call);
 bool gb_fleet_is_sure(struct gb_fleet *fleet);
 
 /* Someone knows of a higher epoch of a session of this node. The directory is asked, and until it has denied that, or
- * gb_fleet_settled was called, gb_fleet_doubts says so. */
-void gb_fleet_doubt(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch);
+ * gb_fleet_settled was called, gb_fleet_doubts says so. Returns whether that is so now: what was denied is not asked
+ * for some seconds. */
+bool gb_fleet_doubt(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch);
 bool gb_fleet_doubts(struct gb_fleet *fleet, const char *session);
 /* What settle has asked for is done. */
 void gb_fleet_settled(struct gb_fleet *fleet, const struct gb_name *session);

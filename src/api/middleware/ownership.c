@@ -56,9 +56,7 @@ static int check_own(const struct gb_http_request *request, const struct gb_sess
     if (read_epoch(request, &known, err) < 0 ||
         gb_name_parse("session name", request->param[0].s, request->param[0].len, &name, err) < 0)
         return -1;
-    if (known > (uint64_t)bond->epoch)
-        gb_fleet_doubt(fleet, &name, known);
-    if (known > (uint64_t)bond->epoch || gb_fleet_doubts(fleet, name.s)) {
+    if ((known > (uint64_t)bond->epoch && gb_fleet_doubt(fleet, &name, known)) || gb_fleet_doubts(fleet, name.s)) {
         tell_epoch(request, bond->epoch, response);
         return gb_error_set(err, GB_ERR_SUPERSEDED,
                             "another node may have the session \"%s\" by now, at an epoch above %" PRId64

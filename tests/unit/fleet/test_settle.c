@@ -260,6 +260,10 @@ START_TEST(a_doubt_that_the_directory_denies) {
     while (gb_fleet_doubts(a.fleet, "s"))
         usleep(1000);
     ck_assert_uint_eq(told_count, 0);
+    ck_assert(!gb_fleet_doubt(a.fleet, &s, 9)); /* that is known to be wrong */
+    ck_assert(!gb_fleet_doubts(a.fleet, "s"));
+    ck_assert(gb_fleet_doubt(a.fleet, &s, 10));
+    ck_assert(gb_fleet_doubts(a.fleet, "s"));
     node_close(&a);
 }
 END_TEST
