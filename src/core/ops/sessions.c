@@ -166,8 +166,8 @@ static void condemn_stored_locked(struct gb_session *s) {
         gb_stored_condemn(b->stored);
 }
 
-static int not_found(const struct session_op *op, struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", op->name.s);
+static int not_found(const struct gb_name *name, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", name->s);
 }
 
 static int validate_removal_locked(struct session_op *op, struct gb_error *err) {
@@ -216,7 +216,7 @@ static int validate_locked(struct session_op *op, struct gb_error *err) {
     if (gb_session_alive(s, err) < 0)
         return -1;
     if (!gb_name_equal(gb_session_name(s), &op->name))
-        return not_found(op, err);
+        return not_found(&op->name, err);
     if (op->check.check && op->check.check(op->check.arg, &s->rec, err) < 0)
         return -1;
     if (op->what == REMOVES)
@@ -457,26 +457,31 @@ void gb_session_set_aside(struct gb_core *core, const struct gb_name *name, cons
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
 
-static int look(struct gb_session *s, struct gb_session_view *ret) {
+/* name: by which it was found, as whatever has that name is meant; NULL: any. Takes over the reference. */
+static int look(struct gb_session *s, const struct gb_name *name, struct gb_session_view *ret, struct gb_error *err) {
+    bool named;
+
     if (!s)
         return -1;
     pthread_mutex_lock(&s->lock);
-    gb_session_view_locked(s, ret);
+    named = !name || gb_name_equal(gb_session_name(s), name);
+    if (named)
+        gb_session_view_locked(s, ret);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
-    return 0;
+    return named ? 0 : not_found(name, err);
 }
 
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                    struct gb_error *err) {
     ret->rec.labels = NULL;
-    return look(gb_session_find(core, name, err), ret);
+    return look(gb_session_find(core, name, err), name, ret, err);
 }
 
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err) {
     ret->rec.labels = NULL;
-    return look(gb_session_use(core, name, err), ret);
+    return look(gb_session_use(core, name, err), name, ret, err);
 }
 
 /* The next one that can be seen. */
@@ -486,7 +491,7 @@ static bool after(struct gb_core *core, int64_t id, struct gb_session_view *ret)
     while ((s = gb_session_after(core, id))) {
         id = s->id;
         if (atomic_load(&s->state) == GB_SESSION_LIVE) {
-            look(s, ret);
+            look(s, NULL, ret, NULL);
             return true;
         }
         gb_session_unref(s);

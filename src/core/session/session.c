@@ -223,6 +223,7 @@ int64_t gb_session_epoch(struct gb_core *core, const char *name) {
 
 bool gb_session_bond(struct gb_core *core, const char *name, struct gb_session_bond *ret) {
     struct gb_session *s;
+    bool named;
 
     pthread_mutex_lock(&core->sessions_lock);
     s = live_locked(core, name);
@@ -232,13 +233,16 @@ bool gb_session_bond(struct gb_core *core, const char *name, struct gb_session_b
     if (!s)
         return false;
     pthread_mutex_lock(&s->lock);
-    ret->epoch = s->rec.fleet_epoch;
-    ret->aside_epoch = s->rec.aside_epoch;
-    memcpy(ret->claim, s->rec.fleet_claim, sizeof(ret->claim));
-    ret->stops_on_partition = s->rec.stops_on_partition;
+    named = strcmp(gb_session_name(s)->s, name) == 0; /* it changes under this lock */
+    if (named) {
+        ret->epoch = s->rec.fleet_epoch;
+        ret->aside_epoch = s->rec.aside_epoch;
+        memcpy(ret->claim, s->rec.fleet_claim, sizeof(ret->claim));
+        ret->stops_on_partition = s->rec.stops_on_partition;
+    }
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
-    return true;
+    return named;
 }
 
 struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err) {

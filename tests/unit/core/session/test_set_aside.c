@@ -501,10 +501,15 @@ static void *reads(void *arg) {
         struct gb_session *held = gb_session_use(user->f->core, &s, &err);
         const struct gb_name *name = held ? gb_session_name(held) : &s;
         struct gb_session_bond bond;
+        struct gb_session_view view;
 
         ck_assert(strcmp(name->s, "s") == 0 || strncmp(name->s, ASIDE, strlen(ASIDE)) == 0);
         if (gb_session_bond(user->f->core, "s", &bond))
             ck_assert(bond.epoch == 3 && bond.aside_epoch == 0);
+        if (gb_session_get(user->f->core, &s, &view, &err) == 0) {
+            ck_assert(view.rec.fleet_epoch == 3 && strcmp(view.rec.name.s, "s") == 0);
+            gb_session_rec_done(&view.rec);
+        }
         core_download(user->f->core, "s", "b", 0, BYTES, got, &err);
         gb_session_unref(held);
     }
