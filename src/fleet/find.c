@@ -275,21 +275,24 @@ static void on_read(struct gb_etcd_call *call) {
     struct flight *flight = gb_container_of((struct gb_job *)call->arg, struct flight, job);
     const struct gb_kvs *session = gb_txn_result(&call->txn, 1);
     struct gb_error err = GB_ERROR_INIT;
+    bool there;
 
     if (gb_job_check(&flight->job) < 0)
         return;
-    if (session->count == 0 && flight->sure) {
+    flight->found = (struct gb_fleet_session){.name = flight->session};
+    if (session->count > 0 &&
+        gb_fleet_session_read(session->items[0].value, session->items[0].bytes, &flight->found, &err) < 0) {
+        gb_job_fail(&flight->job, &err);
+        return;
+    }
+    there = session->count > 0 && !flight->found.deleted;
+    if (!there && flight->sure) {
         absent(flight);
         return;
     }
-    if (session->count == 0) { /* the member that was asked may be behind */
+    if (!there) { /* the member that was asked may be behind */
         flight->sure = true;
         read_both(flight, on_read);
-        return;
-    }
-    flight->found.name = flight->session;
-    if (gb_fleet_session_read(session->items[0].value, session->items[0].bytes, &flight->found, &err) < 0) {
-        gb_job_fail(&flight->job, &err);
         return;
     }
     if (!gb_name_equal(&flight->found.node, &flight->guess)) {

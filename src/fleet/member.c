@@ -7,7 +7,8 @@
 #include "base/digest.h"
 #include "fleet/internal.h"
 
-#define STEP_MAX_MS 30000 /* between two renewals, and between two tries to join */
+#define STEP_MAX_MS 30000  /* between two renewals, and between two tries to join */
+#define MARGIN_MAX_MS 2000 /* before the end of the lease, in which the node is not sure of its sessions any more */
 
 static void look(void *arg);
 static void renew(void *arg);
@@ -50,6 +51,21 @@ static void send(struct gb_fleet *fleet, enum gb_etcd_kind kind, char *body, voi
     gb_etcd_send(&fleet->etcd, call, kind, body, deadline(fleet), true, GB_ETCD_PROBE);
 }
 
+/* Publishes until when the node is sure of its sessions. */
+static void be_sure(struct gb_fleet *fleet) {
+    const struct gb_member *m = &fleet->member;
+    uint64_t margin = m->ttl_s * 1000ull / 3;
+
+    if (margin > MARGIN_MAX_MS)
+        margin = MARGIN_MAX_MS;
+    atomic_store(&fleet->sure_until_ms,
+                 m->held && m->reconciled && m->deadline_ms > margin ? m->deadline_ms - margin : 0);
+}
+
+bool gb_fleet_is_sure(struct gb_fleet *fleet) {
+    return gb_boot_ms() < atomic_load(&fleet->sure_until_ms);
+}
+
 /* --- another time ------------------------------------------------------------------------------------------------- */
 
 /* No lease is held any more, as far as this node knows. */
@@ -59,10 +75,12 @@ static void let_go(struct gb_fleet *fleet) {
     gb_etcd_cancel(&m->call);
     gb_etcd_cancel(&m->write);
     gb_reconcile_cancel(m->reconcile);
+    gb_doubts_cancel(fleet);
     m->reconcile = NULL;
     m->held = false;
     m->reconciled = false;
     m->deadline_ms = 0;
+    be_sure(fleet);
     m->failing_ms = 0;
     m->test_ms = 0;
 }
@@ -111,23 +129,49 @@ static int keep(const struct gb_kvs *kvs, char **ret_text, int64_t *ret_revision
     return *ret_text ? 0 : -1;
 }
 
-/* Learns whose directory this is, or checks that it is still the same. */
+/* A node that has sessions of one fleet is in no other. One that has none may be. */
+static int check_known(const struct gb_fleet *fleet, const char *uuid, struct gb_error *err) {
+    struct gb_fleet_session one;
+    int64_t cursor = 0;
+
+    if (fleet->known_uuid[0] == '\0' || strcmp(fleet->known_uuid, uuid) == 0 || !fleet->sessions ||
+        fleet->sessions(fleet->app, &cursor, &one, 1) == 0)
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_DIRECTORY_UNAVAILABLE,
+        "this node has sessions of the fleet %s, and the directory is of the fleet %s; if the first was "
+        "lost, empty the directory and run gpubuf fleet init --rebuild --uuid %s",
+        fleet->known_uuid, uuid, fleet->known_uuid);
+}
+
+static int learn_fleet(struct gb_fleet *fleet, const struct gb_kvs *meta, struct gb_error *err) {
+    char uuid[40];
+
+    if (meta->count == 0)
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                            "the directory has no fleet \"%s\"; gpubuf fleet init makes it", fleet->name);
+    if (gb_fleet_meta_read(meta->items[0].value, meta->items[0].bytes, uuid, err) < 0 ||
+        check_known(fleet, uuid, err) < 0)
+        return -1;
+    memcpy(fleet->member.meta_uuid, uuid, sizeof(uuid));
+    pthread_mutex_lock(&fleet->lock);
+    memcpy(fleet->stat.fleet_uuid, uuid, sizeof(uuid));
+    pthread_mutex_unlock(&fleet->lock);
+    if (strcmp(uuid, fleet->known_uuid) != 0 && fleet->learned)
+        fleet->learned(fleet->app, uuid);
+    memcpy(fleet->known_uuid, uuid, sizeof(uuid));
+    return 0;
+}
+
+/* Learns whose directory this is, or checks that it is still that fleet's. It may be another one by now, which was
+ * restored or made anew. */
 static int check_fleet(struct gb_fleet *fleet, const struct gb_etcd_call *call, struct gb_error *err) {
     struct gb_member *m = &fleet->member;
     const struct gb_kvs *meta = gb_txn_result(&call->txn, 0);
 
-    if (m->meta_uuid[0] == '\0') {
-        if (meta->count == 0)
-            return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
-                                "the directory has no fleet \"%s\"; gpubuf fleet init makes it", fleet->name);
-        if (gb_fleet_meta_read(meta->items[0].value, meta->items[0].bytes, m->meta_uuid, err) < 0) {
-            m->meta_uuid[0] = '\0';
-            return -1;
-        }
-        fleet->etcd.cluster_id = call->txn.cluster_id;
-    }
-    if (gb_fleet_check_meta(fleet, meta, err) < 0)
+    if ((m->meta_uuid[0] == '\0' && learn_fleet(fleet, meta, err) < 0) || gb_fleet_check_meta(fleet, meta, err) < 0)
         return -1;
+    fleet->etcd.cluster_id = call->txn.cluster_id;
     m->meta_created = meta->items[0].create_revision;
     return 0;
 }
@@ -200,6 +244,7 @@ static void look(void *arg) {
     char key[GB_FLEET_KEY_SIZE];
     char end[GB_FLEET_KEY_SIZE];
 
+    fleet->etcd.cluster_id = 0;
     gb_fleet_read_meta(fleet, &txn, false);
     gb_fleet_key(fleet, "nodes", fleet->own.name.s, NULL, key);
     gb_fleet_get(&txn, key, false);
@@ -451,9 +496,11 @@ static void on_reconciled(struct gb_fleet *fleet, bool ok, const struct gb_error
 
     m->reconcile = NULL;
     m->reconciled = ok;
+    be_sure(fleet);
     if (ok) {
         gb_fleet_set_state(fleet, GB_FLEET_JOINED, NULL);
         gb_unregister_sweep(fleet);
+        gb_doubts_sweep(fleet);
     } else {
         gb_fleet_set_state(fleet, GB_FLEET_ALONE, why); /* the next renewal takes it up again */
     }
@@ -470,6 +517,7 @@ static void hold(struct gb_fleet *fleet) {
     if (m->reconciled) {
         gb_fleet_set_state(fleet, GB_FLEET_JOINED, NULL);
         gb_unregister_sweep(fleet);
+        gb_doubts_sweep(fleet);
     } else if (!m->reconcile) {
         m->reconcile = gb_reconcile_start(fleet, on_reconciled);
         if (!m->reconcile && gb_error_set(&err, GB_ERR_SATURATED, "no memory to join") < 0)
@@ -551,6 +599,7 @@ static void on_renewed(struct gb_etcd_call *call) {
         return;
     }
     m->deadline_ms = call->sent_ms + (uint64_t)call->lease.ttl_s * 1000;
+    be_sure(fleet);
     pthread_mutex_lock(&fleet->lock);
     fleet->stat.renewals++;
     pthread_mutex_unlock(&fleet->lock);

@@ -1,4 +1,4 @@
-/* Sessions of this node in the directory: registering, unregistering, and putting right what a crash left. */
+/* Sessions of this node in the directory: registering, taking over from a node that is away, unregistering. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,10 @@ struct registering {
     struct gb_fleet_session session;
     struct gb_fleet_node owner;
     char *record;
-    int64_t replaces; /* the revision of this node's own record, which is to be unregistered; 0: none */
+    int64_t replaces; /* the revision of a record that may go: this node's own, which is to be unregistered, that of a
+                       * session that was deleted, or the one that is taken over; 0: none */
+    bool takes;
+    struct gb_name from; /* takes: the node that has it, and must not be alive */
     unsigned tries;
     bool asked_again;
     bool made;
@@ -24,6 +27,7 @@ struct registering {
 };
 
 static void attempt(struct registering *r);
+static void read_taken(struct registering *r);
 
 static void give_registered(struct gb_job *job, struct gb_fleet_ask *ask) {
     struct registering *r = gb_container_of(job, struct registering, job);
@@ -94,6 +98,14 @@ static void give_up(struct registering *r, const struct gb_error *why, bool carr
     gb_job_fail(&r->job, why);
 }
 
+/* The record is written for that epoch. */
+static int set_epoch(struct registering *r, uint64_t epoch, struct gb_error *err) {
+    r->session.epoch = epoch;
+    free(r->record);
+    r->record = gb_fleet_session_write(&r->session, err);
+    return r->record ? 0 : -1;
+}
+
 /* The directory has another record there, or refused for a reason that may have passed. */
 static void refused(struct registering *r, const struct gb_kvs *session, const struct gb_kvs *alive) {
     struct gb_fleet *fleet = r->job.fleet;
@@ -108,6 +120,14 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
             gb_job_fail(&r->job, &err);
         } else if (strcmp(there.claim, r->session.claim) == 0) {
             registered(r); /* the first answer was lost */
+        } else if (r->takes) {
+            read_taken(r);
+        } else if (there.deleted) {
+            r->replaces = kv->mod_revision;
+            if (set_epoch(r, there.epoch + 1, &err) < 0)
+                gb_job_fail(&r->job, &err);
+            else
+                attempt(r);
         } else if (gb_name_equal(&there.node, &fleet->own.name) && gb_unregister_waits(fleet, there.claim)) {
             r->replaces = kv->mod_revision;
             attempt(r);
@@ -120,6 +140,10 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
             r->session = there;
             exists(r);
         }
+        return;
+    }
+    if (r->takes) {
+        read_taken(r);
         return;
     }
     r->replaces = 0;
@@ -160,6 +184,7 @@ static void attempt(struct registering *r) {
     char session_key[GB_FLEET_KEY_SIZE];
     char alive_key[GB_FLEET_KEY_SIZE];
     char owned_key[GB_FLEET_KEY_SIZE];
+    char from_key[GB_FLEET_KEY_SIZE];
 
     r->tries++;
     gb_fleet_key(fleet, "sessions", r->session.name.s, NULL, session_key);
@@ -168,6 +193,12 @@ static void attempt(struct registering *r) {
     gb_fleet_compare_meta(fleet, &txn);
     gb_txn_compare(&txn, GB_TXN_MODIFIED, session_key, r->replaces);
     gb_txn_compare(&txn, GB_TXN_MODIFIED, alive_key, fleet->member.alive_revision);
+    if (r->takes) {
+        gb_fleet_key(fleet, "alive", r->from.s, NULL, from_key);
+        gb_txn_compare(&txn, GB_TXN_CREATED, from_key, 0);
+        gb_fleet_key(fleet, "owned", r->from.s, r->session.name.s, from_key);
+        gb_txn_delete(&txn, from_key);
+    }
     gb_txn_put(&txn, session_key, r->record, 0);
     gb_txn_put(&txn, owned_key, "", 0);
     gb_txn_else(&txn);
@@ -179,35 +210,34 @@ static void attempt(struct registering *r) {
                  r->tries > 1 ? GB_ETCD_PROBE : GB_ETCD_MAJORITY);
 }
 
-static void start_registering(struct gb_job *job) {
-    struct registering *r = gb_container_of(job, struct registering, job);
-    struct gb_fleet *fleet = job->fleet;
-    struct gb_error err = GB_ERROR_INIT;
+/* Gives the session to this node, under a new claim. */
+static int begin(struct registering *r, uint64_t epoch, struct gb_error *err) {
+    struct gb_fleet *fleet = r->job.fleet;
     uint64_t chance = 0;
 
-    if (!fleet->member.held || fleet->stat.state != GB_FLEET_JOINED) {
-        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node is not joined to the fleet");
-        gb_job_fail(job, &err);
-        return;
-    }
-    if (gb_random(&chance, sizeof(chance), &err) < 0) {
-        gb_job_fail(job, &err);
-        return;
-    }
+    if (!fleet->member.held || fleet->stat.state != GB_FLEET_JOINED)
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node is not joined to the fleet");
+    if (gb_random(&chance, sizeof(chance), err) < 0)
+        return -1;
     r->session.node = fleet->own.name;
-    r->session.epoch = 1;
     /* The first half tells what this process has made from what one before it left. */
     snprintf(r->session.claim, sizeof(r->session.claim), "%016" PRIx64 "-%016" PRIx64, fleet->member.incarnation,
              chance);
-    r->record = gb_fleet_session_write(&r->session, &err);
-    if (r->record)
-        attempt(r);
-    else
-        gb_job_fail(job, &err);
+    return set_epoch(r, epoch, err);
 }
 
-void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session) {
-    struct registering *r = gb_job_new(fleet, sizeof(*r), start_registering);
+static void start_registering(struct gb_job *job) {
+    struct registering *r = gb_container_of(job, struct registering, job);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (begin(r, 1, &err) < 0)
+        gb_job_fail(job, &err);
+    else
+        attempt(r);
+}
+
+static void ask(struct gb_fleet *fleet, struct gb_fleet_register *session, void (*start)(struct gb_job *job)) {
+    struct registering *r = gb_job_new(fleet, sizeof(*r), start);
 
     if (r) {
         r->session = session->session;
@@ -216,6 +246,82 @@ void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session
         r->job.free = free_registering;
     }
     gb_job_ask(fleet, r ? &r->job : NULL, &session->ask);
+}
+
+void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session) {
+    ask(fleet, session, start_registering);
+}
+
+/* --- taking over -------------------------------------------------------------------------------------------------- */
+
+static void on_taken_owner(struct gb_etcd_call *call) {
+    struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_job_check(&r->job) < 0)
+        return;
+    if (gb_txn_result(&call->txn, 1)->count > 0)
+        gb_error_set(&err, GB_ERR_NODE_ALIVE, "the session \"%s\" is on the node \"%s\", which is alive",
+                     r->session.name.s, r->from.s);
+    else if (r->tries >= TRIES_MAX)
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the record of the session changes all the time; try again");
+    if (err.code != GB_OK || begin(r, r->session.epoch + 1, &err) < 0)
+        gb_job_fail(&r->job, &err);
+    else
+        attempt(r);
+}
+
+static void on_taken(struct gb_etcd_call *call) {
+    struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
+    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
+    struct gb_fleet_session there = {.name = r->session.name};
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    if (gb_job_check(&r->job) < 0)
+        return;
+    if (kvs->count > 0 && gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, &err) < 0) {
+        gb_job_fail(&r->job, &err);
+        return;
+    }
+    if (kvs->count == 0 || there.deleted)
+        gb_error_set(&err, GB_ERR_SESSION_NOT_FOUND, "the fleet has no session \"%s\"", r->session.name.s);
+    else if (r->from.s[0] && there.epoch >= r->session.epoch)
+        gb_error_set(&err, GB_ERR_SUPERSEDED, "the node \"%s\" has taken the session \"%s\" first", there.node.s,
+                     there.name.s);
+    if (err.code != GB_OK) {
+        gb_job_fail(&r->job, &err);
+        return;
+    }
+    r->session = there;
+    r->from = there.node;
+    r->replaces = kvs->items[0].mod_revision;
+    gb_fleet_read_meta(r->job.fleet, &txn, false);
+    gb_fleet_key(r->job.fleet, "alive", r->from.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_job_txn(&r->job, &txn, GB_ETCD_MAJORITY, on_taken_owner);
+}
+
+static void read_taken(struct registering *r) {
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_read_meta(r->job.fleet, &txn, false);
+    gb_fleet_key(r->job.fleet, "sessions", r->session.name.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_job_txn(&r->job, &txn, GB_ETCD_MAJORITY, on_taken);
+}
+
+static void start_taking(struct gb_job *job) {
+    struct registering *r = gb_container_of(job, struct registering, job);
+
+    r->takes = true;
+    read_taken(r);
+}
+
+void gb_fleet_take(struct gb_fleet *fleet, struct gb_fleet_register *session) {
+    ask(fleet, session, start_taking);
 }
 
 /* --- unregistering ------------------------------------------------------------------------------------------------ */
@@ -283,9 +389,8 @@ static void on_unregistered(struct gb_etcd_call *call) {
         gb_unregister_sweep(fleet); /* changed in between: looks again */
 }
 
-/* Adds the deletion of a session's two keys, if the record is as it was read. */
-static void delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node, const char *session,
-                           int64_t revision) {
+void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node, const char *session,
+                       int64_t revision) {
     char session_key[GB_FLEET_KEY_SIZE];
     char owned_key[GB_FLEET_KEY_SIZE];
 
@@ -310,11 +415,11 @@ static void on_sweep_read(struct gb_etcd_call *call) {
         return;
     }
     if (kvs->count == 0 || gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0 ||
-        strcmp(there.claim, one->claim) != 0 || !gb_name_equal(&there.node, &fleet->own.name)) {
+        there.deleted || strcmp(there.claim, one->claim) != 0 || !gb_name_equal(&there.node, &fleet->own.name)) {
         swept(fleet);
         return;
     }
-    delete_session(fleet, &txn, fleet->own.name.s, one->session.s, kvs->items[0].mod_revision);
+    gb_delete_session(fleet, &txn, fleet->own.name.s, one->session.s, kvs->items[0].mod_revision);
     call->done = on_unregistered;
     gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
                  GB_ETCD_MAJORITY);
@@ -355,179 +460,4 @@ void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, 
     job = gb_job_new(fleet, sizeof(*job), start_sweep);
     if (job) /* else the next renewal takes it up */
         gb_job_ask(fleet, job, NULL);
-}
-
-/* --- what a crash left -------------------------------------------------------------------------------------------- */
-
-#define PAGE 64
-
-struct gb_reconcile {
-    struct gb_fleet *fleet;
-    struct gb_etcd_call call;
-    void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why);
-    struct gb_name names[PAGE];
-    size_t count;
-    size_t at;
-    bool more;
-    char after[GB_FLEET_KEY_SIZE];
-    bool drop[PAGE];
-    int64_t revision[PAGE]; /* of the session's record; 0: there is none */
-};
-
-static void read_page(struct gb_reconcile *r);
-static void next_one(struct gb_reconcile *r);
-
-void gb_reconcile_cancel(struct gb_reconcile *reconcile) {
-    if (!reconcile)
-        return;
-    gb_etcd_cancel(&reconcile->call);
-    free(reconcile);
-}
-
-static void reconcile_end(struct gb_reconcile *r, const struct gb_error *why) {
-    struct gb_error copy = why ? *why : GB_ERROR_INIT;
-    struct gb_fleet *fleet = r->fleet;
-    void (*done)(struct gb_fleet * fleet, bool ok, const struct gb_error *why) = r->done;
-
-    gb_reconcile_cancel(r);
-    done(fleet, copy.code == GB_OK, &copy);
-}
-
-static void reconcile_send(struct gb_reconcile *r, struct gb_txn *txn, void (*done)(struct gb_etcd_call *call)) {
-    r->call.arg = r;
-    r->call.done = done;
-    gb_etcd_send(&r->fleet->etcd, &r->call, GB_ETCD_TXN, gb_txn_finish(txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 GB_ETCD_PROBE);
-}
-
-static void on_deleted(struct gb_etcd_call *call) {
-    struct gb_reconcile *r = call->arg;
-
-    if (call->error.code != GB_OK)
-        reconcile_end(r, &call->error);
-    else
-        next_one(r); /* one that has changed in between is another's now */
-}
-
-/* Whether the session of that record is to stay: it is this node's, and the node has it or makes it now. */
-static bool stays(const struct gb_reconcile *r, const struct gb_name *session, const struct gb_kvs *kvs) {
-    struct gb_fleet *fleet = r->fleet;
-    struct gb_fleet_session there = {.name = *session};
-    char made_now[20];
-
-    if (gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0)
-        return true; /* of a later version, perhaps */
-    snprintf(made_now, sizeof(made_now), "%016" PRIx64 "-", fleet->member.incarnation);
-    if (!gb_name_equal(&there.node, &fleet->own.name) || strncmp(there.claim, made_now, strlen(made_now)) == 0)
-        return true;
-    return fleet->has && fleet->has(fleet->app, &there.name, there.claim);
-}
-
-static void next_one(struct gb_reconcile *r) {
-    for (; r->at < r->count; r->at++) {
-        struct gb_txn txn = {0};
-
-        if (!r->drop[r->at])
-            continue;
-        delete_session(r->fleet, &txn, r->fleet->own.name.s, r->names[r->at].s, r->revision[r->at]);
-        r->at++;
-        reconcile_send(r, &txn, on_deleted);
-        return;
-    }
-    if (r->more)
-        read_page(r);
-    else
-        reconcile_end(r, NULL);
-}
-
-static void on_records(struct gb_etcd_call *call) {
-    struct gb_reconcile *r = call->arg;
-    struct gb_error err = call->error;
-    size_t i;
-
-    if (err.code == GB_OK)
-        gb_fleet_check_meta(r->fleet, gb_txn_result(&call->txn, 0), &err);
-    if (err.code == GB_OK && call->txn.count != r->count + 1)
-        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory answers less than it was asked");
-    if (err.code != GB_OK) {
-        reconcile_end(r, &err);
-        return;
-    }
-    for (i = 0; i < r->count; i++) {
-        const struct gb_kvs *kvs = gb_txn_result(&call->txn, i + 1);
-
-        r->drop[i] = kvs->count == 0 || !stays(r, &r->names[i], kvs);
-        r->revision[i] = kvs->count > 0 ? kvs->items[0].mod_revision : 0;
-    }
-    r->at = 0;
-    next_one(r);
-}
-
-static void read_records(struct gb_reconcile *r) {
-    struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
-    size_t i;
-
-    gb_fleet_read_meta(r->fleet, &txn, false);
-    for (i = 0; i < r->count; i++) {
-        gb_fleet_key(r->fleet, "sessions", r->names[i].s, NULL, key);
-        gb_fleet_get(&txn, key, false);
-    }
-    reconcile_send(r, &txn, on_records);
-}
-
-static void on_page(struct gb_etcd_call *call) {
-    struct gb_reconcile *r = call->arg;
-    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
-    struct gb_error err = call->error;
-    char prefix[GB_FLEET_KEY_SIZE];
-    size_t i;
-
-    if (err.code == GB_OK)
-        gb_fleet_check_meta(r->fleet, gb_txn_result(&call->txn, 0), &err);
-    if (err.code != GB_OK) {
-        reconcile_end(r, &err);
-        return;
-    }
-    gb_fleet_key(r->fleet, "owned", r->fleet->own.name.s, "", prefix);
-    r->count = 0;
-    r->more = kvs->more && kvs->count > 0;
-    for (i = 0; i < kvs->count && r->count < PAGE; i++)
-        if (gb_fleet_name_of(kvs->items[i].key, prefix, &r->names[r->count]))
-            r->count++;
-    if (kvs->count > 0)
-        gb_fleet_behind(kvs->items[kvs->count - 1].key, r->after);
-    if (r->count > 0)
-        read_records(r);
-    else if (r->more)
-        read_page(r);
-    else
-        reconcile_end(r, NULL);
-}
-
-static void read_page(struct gb_reconcile *r) {
-    struct gb_txn txn = {0};
-    struct gb_txn_range range = {.limit = PAGE, .keys_only = true, .after = r->after[0] != '\0'};
-    char prefix[GB_FLEET_KEY_SIZE];
-    char end[GB_FLEET_KEY_SIZE];
-
-    gb_fleet_key(r->fleet, "owned", r->fleet->own.name.s, "", prefix);
-    gb_prefix_end(prefix, end, sizeof(end));
-    gb_fleet_read_meta(r->fleet, &txn, false);
-    range.key = r->after[0] ? r->after : prefix;
-    range.end = end;
-    gb_txn_get(&txn, &range);
-    reconcile_send(r, &txn, on_page);
-}
-
-struct gb_reconcile *gb_reconcile_start(struct gb_fleet *fleet,
-                                        void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why)) {
-    struct gb_reconcile *r = calloc(1, sizeof(*r));
-
-    if (!r)
-        return NULL;
-    r->fleet = fleet;
-    r->done = done;
-    read_page(r);
-    return r;
 }

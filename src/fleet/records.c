@@ -384,8 +384,12 @@ int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *r
             read_text(root, "claim", ret->claim, sizeof(ret->claim)) && read_labels(root, ret->labels) &&
             read_text(root, "on_partition", on, sizeof(on)) && (!strcmp(on, "serve") || !strcmp(on, "stop")) &&
             (!quota || json_is_null(quota) || read_number(quota, &ret->quota_bytes));
-    if (valid)
+    if (valid) {
+        const char *state = json_string_value(json_object_get(root, "state"));
+
         ret->on_partition = strcmp(on, "stop") == 0 ? GB_ON_PARTITION_STOP : GB_ON_PARTITION_SERVE;
+        ret->deleted = state && strcmp(state, "deleted") == 0;
+    }
     json_decref(root);
     if (valid)
         return 0;
@@ -404,7 +408,7 @@ char *gb_fleet_session_write(const struct gb_fleet_session *session, struct gb_e
     failed |= json_object_set_new(root, "on_partition", json_string(on));
     failed |= set_labels(root, session->labels);
     failed |= json_object_set_new(root, "quota", quota);
-    failed |= json_object_set_new(root, "state", json_string("live"));
+    failed |= json_object_set_new(root, "state", json_string(session->deleted ? "deleted" : "live"));
     return end(root, failed, GB_FLEET_SESSION_RECORD_MAX, "the session", err);
 }
 

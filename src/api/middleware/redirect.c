@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "api/context.h"
-#include "api/middleware/hook.h"
+#include "api/middleware/ownership.h"
 #include "api/reply/reply_json.h"
 #include "api/request/query.h"
 #include "api/route.h"
@@ -241,7 +241,7 @@ static enum gb_step serve(struct gb_http_request *request, struct gb_http_respon
         gb_error_set(err, GB_ERR_OWNER_UNKNOWN, "the session \"%s\" was made just now; try again", request->param[0].s);
         return GB_STEP_ERROR;
     }
-    return gb_api_pipeline(request->route->handler, request, response, err);
+    return gb_ownership_pipeline(request->route->handler, request, response, err);
 }
 
 static enum gb_step answer(struct gb_http_request *request, struct gb_http_response *response, bool waited,
@@ -323,7 +323,7 @@ enum gb_step gb_redirect_around(gb_http_handler *handler, struct gb_http_request
     else if (handler == request->route->handler && elsewhere(request, &name))
         return look_up(request, &name, response, err);
     else
-        step = gb_api_pipeline(handler, request, response, err);
+        step = gb_ownership_pipeline(handler, request, response, err);
     if ((step == GB_STEP_REPLY || step == GB_STEP_ERROR) && gb_route_of(request)->target >= GB_TARGET_SESSION &&
         response->status != 307)
         gb_redirect_epoch(request, gb_session_epoch(gb_api_of(request)->core, request->param[0].s), response);
