@@ -28,9 +28,10 @@ def aside(session, epoch=1):
 
 
 def hide(fleet, name, mode="hole"):
-    """The node loses its way to etcd, until its lease has run out."""
+    """The node loses its way to etcd, until its lease has run out, which it knows."""
     fleet.to_etcd[name].set(mode)
     until("the lease has run out", lambda: name not in fleet.etcd.read("alive"))
+    until("it knows that it is alone", lambda: fleet.state(name) == "alone")
 
 
 def heal(fleet, *names):
@@ -131,7 +132,7 @@ class Ledger:
             may_be = {w.data for w in writes[last:]}  # what was not acknowledged may have been carried out
             places = [session] if session not in self.taken else [
                 session, *(s for s in self.fleet.superseded_at(node) if re.fullmatch(re.escape(session) + r"\.superseded-\d+(-\d+)?", s))]
-            there = [self.fleet.ask(node, "GET", DATA.format(s, buffer)) for s in places]
+            there = [certain(self.fleet, node, DATA.format(s, buffer)) for s in places]
             if not any(r.status == 200 and r.body in may_be for r in there):
                 found.append((session, node, buffer, writes[last], list(zip(places, there))))
         return found
@@ -203,8 +204,10 @@ def one_writer_each(fleet, sessions):
     """At each session of the directory its owner alone writes, at the epoch of the directory."""
     records = fleet.records()
     for session in sessions:
-        writing = {name: epoch for name in fleet.living if (epoch := takes_writes(fleet, name, session))}
         record = records.get(session)
+        if record and record["node"] in fleet.living:
+            certain(fleet, record["node"], "/v1/sessions/" + session)
+        writing = {name: epoch for name in fleet.living if (epoch := takes_writes(fleet, name, session))}
         assert writing == ({record["node"]: record["epoch"]} if record and record["node"] in fleet.living else {}), (session, writing, record)
 
 
@@ -233,10 +236,22 @@ def ledger(fleet, session):
 
 
 def superseded(reply):
-    """The problem of one that is not this node's any more."""
+    """The problem of one that is not this node's any more, as far as it knows. It says what it has."""
     problem = reply.problem(409, "superseded")
-    assert not problem["retryable"] and isinstance(problem["epoch"], int), problem
+    assert not problem["retryable"] and isinstance(problem["epoch"], int) and problem["node"], problem
     return problem
+
+
+def read_only(reply):
+    """The answer to what would change a session that was set aside."""
+    problem = reply.problem(409, "superseded")
+    assert not problem["retryable"] and "set aside" in problem["detail"], problem
+    return problem
+
+
+def certain(fleet, name, target):
+    """The answer to a GET, once the node knows whether the session is its own: it may be joined and not have renewed its lease just now."""
+    return until("the node knows", lambda: (r := fleet.ask(name, "GET", target)).status != 503 and r)
 
 
 def uncertain(reply):
@@ -251,7 +266,7 @@ def is_set_aside(fleet, name, session, epoch=1):
     until("it is set aside", lambda: fleet.superseded_at(name).get(new) == epoch)
     shown = fleet.ask(name, "GET", "/v1/sessions/" + new).expect(200)
     assert shown.json()["fleet"] == {"superseded": True, "epoch": epoch} and "Gpubuf-Epoch" not in shown.headers
-    superseded(fleet.ask(name, "PUT", DATA.format(new, "new"), b"abc"))
+    read_only(fleet.ask(name, "PUT", DATA.format(new, "new"), b"abc"))
     assert session not in fleet.fleet_of(name)
     return new
 
@@ -263,7 +278,7 @@ def metric(fleet, name, metric):
 
 def events(fleet, name, kind):
     """Of the feed, from its beginning."""
-    page = fleet.ask(name, "GET", "/v1/feed?type=" + kind, headers={"Accept": "application/json"}).expect(200).json()
+    page = fleet.ask(name, "GET", f"/v1/feed?type={kind}&after=0&limit=1000", headers={"Accept": "application/json"}).expect(200).json()
     return page["items"]
 
 

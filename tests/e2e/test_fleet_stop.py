@@ -6,7 +6,7 @@ import pytest
 
 from fleet import REJOIN_S, fleet, session, within  # noqa: F401
 from harness import DATA, until
-from ownership import heal, hide, is_set_aside, leave, ledger, shared, superseded, uncertain  # noqa: F401
+from ownership import certain, heal, hide, is_set_aside, leave, ledger, shared, superseded, uncertain  # noqa: F401
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]
 
@@ -25,7 +25,7 @@ def refuses(fleet, session):  # noqa: F811
             ("GET", at, None), ("GET", at + "/buffers", None), ("GET", DATA.format(session, "x"), None), ("PUT", DATA.format(session, "x"), b"new"),
             ("PATCH", DATA.format(session, "x") + "?offset=0", b"n"), ("PATCH", at, {"labels": {"k": "v"}}), ("DELETE", at, None),
             ("DELETE", at + "/buffers/x", None), ("POST", at + "/buffers", {"name": "y", "dtype": "uint8", "shape": [4]}),
-            ("POST", at + "/uploads", {"name": "m", "dtype": "uint8", "shape": [8]})]:
+            ("POST", at + "/uploads", {"buffer": "m", "dtype": "uint8", "shape": [8]})]:
         uncertain(fleet.ask("b", method, target, body, {"Content-Type": "application/json"} if isinstance(body, dict) else None))
     head = fleet.ask("b", "HEAD", DATA.format(session, "x")).expect(503)
     assert head.headers["Retry-After"] == "1"
@@ -174,7 +174,7 @@ def test_a_directory_that_sleeps(fleet, ledger, session):  # noqa: F811
         etcd.send_signal(signal.SIGCONT)
     fleet.joined()
     for name in "abc":
-        reply = fleet.ask(name, "GET", DATA.format(f"{session}.{name}", "x")).expect(200)
+        reply = certain(fleet, name, DATA.format(f"{session}.{name}", "x")).expect(200)
         assert (reply.body, reply.headers["Gpubuf-Epoch"]) == (b"abc", "1")
 
 
