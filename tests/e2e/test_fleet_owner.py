@@ -389,7 +389,7 @@ def test_a_session_of_an_absent_node_is_deleted(fleet, ledger, session):  # noqa
     assert (record["state"], record["epoch"]) == ("deleted", 1) and f"b/{session}" not in fleet.etcd.read("owned")
     assert lease_days(fleet, session) == 90
     made = fleet.make("c", session)
-    assert made["fleet"]["epoch"] == 2 == fleet.records()[session]["epoch"]
+    assert made["fleet"]["epoch"] == 2 == fleet.records()[session]["epoch"] and lease_days(fleet, session) == 0
     heal(fleet)
     new = is_set_aside(fleet, "b", session)
     assert fleet.ask("b", "GET", DATA.format(new, "x")).expect(200).body == b"abc"
