@@ -1,12 +1,13 @@
 """A directory that lost its data, was rebuilt, is that of another fleet, or was restored from an old backup; and records that were changed by
 hand, as such a backup would have them."""
+import base64
 import shutil
 
 import pytest
 
 from fleet import fleet, session  # noqa: F401
 from harness import DATA, until
-from ownership import aside, cli, heal, hide, is_set_aside, leave, ledger, metric, shared  # noqa: F401
+from ownership import aside, cli, heal, hide, is_set_aside, leave, ledger, metric, range_of, shared  # noqa: F401
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]
 
@@ -51,6 +52,10 @@ def uuid_of(fleet):  # noqa: F811
     return uuids.pop()
 
 
+def keys(fleet):  # noqa: F811
+    return {base64.b64decode(kv["key"]).decode().removeprefix("/gpubuf/main/") for kv in range_of(fleet)}
+
+
 def rejoin(fleet, name, change):  # noqa: F811
     """The node is alone while change() is done to the directory."""
     fleet.to_etcd[name].set("hole")
@@ -76,13 +81,15 @@ def test_a_directory_that_is_rebuilt(fleet, ledger, session, way):  # noqa: F811
     assert fleet.etcd.read("nodes") and before[session + ".c"]["epoch"] == 2
     again = {name: metric(fleet, name, "gpubufd_fleet_registered_again_total") for name in "abc"}
     wipe(fleet)
-    assert uuid_of(fleet) == uuid and fleet.etcd.read("sessions") == {}
-    if way == "record":
-        fleet.etcd.put("meta", {"uuid": uuid, "schema": 1})
-    elif way == "command":
-        cli(fleet)("fleet", "init", "--rebuild", "--etcd", fleet.etcd.url).expect()
-    else:
-        cli(fleet)("fleet", "init", "--rebuild", "--uuid", uuid, "--etcd", fleet.etcd.url).expect()
+    try:
+        assert uuid_of(fleet) == uuid and fleet.etcd.read("sessions") == {}
+        if way == "command":
+            cli(fleet)("fleet", "init", "--rebuild", "--etcd", fleet.etcd.url).expect()
+        elif way == "named":
+            cli(fleet)("fleet", "init", "--rebuild", "--uuid", uuid, "--etcd", fleet.etcd.url).expect()
+    finally:  # as the command does
+        if way == "record" or "meta" not in keys(fleet):
+            fleet.etcd.put("meta", {"uuid": uuid, "schema": 1})
     fleet.joined()
     fleet.agree()
     after = fleet.records()
