@@ -30,15 +30,15 @@ def test_a_request_may_say_the_epoch_that_it_knows(fleet, ledger, session):  # n
 
 
 def test_a_higher_epoch_that_the_directory_denies(fleet, ledger, session):  # noqa: F811
-    """One client is wrong; all others go on as soon as the directory has said so."""
+    """One client is wrong; all go on as soon as the directory has said so, and that one too."""
     fleet.make("b", session)
     ledger.put("b", session, b"abc").expect(201)
     problem = superseded(ledger.put("b", session, b"ABC", epoch=9))
     assert problem["node"] == "b"
     until("it was denied", lambda: fleet.ask("b", "GET", "/v1/sessions/" + session).status == 200)
     assert fleet.ask("b", "GET", DATA.format(session, "x")).expect(200).body == b"abc"
-    superseded(with_epoch(fleet, "b", session, 9))
-    superseded(with_epoch(fleet, "b", session, 9, "DELETE"))
+    until("it is served as well", lambda: with_epoch(fleet, "b", session, 9).status == 200)
+    superseded(with_epoch(fleet, "b", session, 10, "DELETE"))
     until("it was denied again", lambda: with_epoch(fleet, "b", session, 1).status == 200)
     assert fleet.registered_at("b")[session] == 1 == fleet.records()[session]["epoch"]
 
@@ -57,6 +57,20 @@ def test_a_higher_epoch_of_the_directory(fleet, ledger, session):  # noqa: F811
     fleet.kill("b")
     fleet.start("b")
     assert with_epoch(fleet, "b", session, 5).expect(200).headers["Gpubuf-Epoch"] == "5", "it is kept over a restart"
+
+
+def test_the_epochs_of_a_name_rise(fleet, ledger, session):  # noqa: F811
+    """A client that has met one session of the name is served by the next, wherever that is."""
+    fleet.make("b", session)
+    leave(fleet, "b")
+    ledger.take("a", session)
+    fleet.start("b")
+    heal(fleet)
+    fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
+    until("it is forgotten", lambda: session not in fleet.records())
+    made = fleet.make("c", session)
+    assert made["fleet"]["epoch"] > 2
+    ledger.put("c", session, b"abc", epoch=2).expect(201)
 
 
 def test_a_higher_epoch_while_the_directory_is_silent(fleet, ledger, session):  # noqa: F811
