@@ -41,11 +41,10 @@ static int check_aside(const struct gb_http_request *request, struct gb_error *e
     if (gb_route_reads(gb_route_of(request)) ||
         (request->method == GB_HTTP_DELETE && strcmp(request->route->path, "/v1/sessions/{s}") == 0))
         return 0;
-    return gb_error_set(
-        err, GB_ERR_SUPERSEDED,
-        "the session \"%s\" was set aside, since another node has its name: it can be read, "
+    return gb_error_set(err, GB_ERR_SUPERSEDED,
+                        "the session \"%s\" was set aside, since another node has its name: it can be read, "
                         "and deleted as a whole",
-        request->param[0].s);
+                        request->param[0].s);
 }
 
 static int check_own(const struct gb_http_request *request, const struct gb_session_bond *bond,
