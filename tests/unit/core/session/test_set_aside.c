@@ -177,9 +177,10 @@ END_TEST
 
 /* --- another name ------------------------------------------------------------------------------------------------- */
 
-static void count_gone(void *arg, const struct gb_name *name, const char *claim) {
+static void count_gone(void *arg, const struct gb_name *name, const char *claim, bool made) {
     (void)name;
     (void)claim;
+    (void)made;
     atomic_fetch_add((atomic_int *)arg, 1);
 }
 
