@@ -193,8 +193,8 @@ void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers) 
     api->map_peers = *peers;
 }
 
-static void gone(void *arg, const struct gb_name *name, const char *claim) {
-    gb_fleet_unregister(arg, name, claim);
+static void gone(void *arg, const struct gb_name *name, const char *claim, bool made) {
+    gb_fleet_unregister(arg, name, claim, made);
 }
 
 void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is) {

@@ -11,7 +11,8 @@
  *                  "devices":[{"uuid","name","bytes"}]}
  *   alive/N       {"uuid","incarnation","state","free":[..],"committed":[..]}, with the node's lease
  *   sessions/S    {"node","epoch","claim","on_partition","labels","quota","state":"live"}; of one that was deleted
- *                 while its node was away, for 90 days {...,"state":"deleted"}
+ *                 while its node was away, for 90 days {...,"state":"deleted"}; of one that is being taken over
+ *                 {...,"former":{"node","epoch","claim"}}
  *   owned/N/S     "", in the transaction of sessions/S
  *   keys/KID      {"key","made"}: of tickets
  */
@@ -158,6 +159,13 @@ const char *gb_fleet_url_on(const struct gb_fleet_node *node, const struct gb_na
 
 enum gb_on_partition { GB_ON_PARTITION_SERVE, GB_ON_PARTITION_STOP };
 
+/* Of a session that is being taken over: what its record said before, until it is made at its new node. */
+struct gb_fleet_former {
+    struct gb_name node; /* "": none */
+    uint64_t epoch;
+    char claim[GB_FLEET_CLAIM_SIZE];
+};
+
 struct gb_fleet_session {
     struct gb_name name;
     struct gb_name node;
@@ -167,6 +175,7 @@ struct gb_fleet_session {
     char labels[GB_FLEET_LABELS_SIZE];
     uint64_t quota_bytes; /* GB_UNLIMITED: none */
     bool deleted;         /* nothing is left but its epoch */
+    struct gb_fleet_former former;
 };
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */
@@ -205,8 +214,9 @@ struct gb_fleet_register {
     struct gb_fleet_node owner;
 };
 void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session);
-/* The same of one that this node owns by that claim: forgets it. One that another owns stays. */
-void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
+/* The same of one that this node owns by that claim: forgets it. One that another owns stays. made: it was there; else
+ * one that was taken over is given back. */
+void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made);
 
 /* Makes this node the owner of a session whose owner is not alive, at the next epoch with a new claim; what the record
  * says of it is set in session->session, whose name alone is given. SESSION_NOT_FOUND, NODE_ALIVE, SUPERSEDED (another

@@ -154,6 +154,7 @@ struct gb_unregister {
     struct gb_unregister *next;
     struct gb_name session;
     char claim[GB_FLEET_CLAIM_SIZE];
+    bool made;
 };
 
 /* --- the fleet ---------------------------------------------------------------------------------------------------- */
@@ -251,7 +252,7 @@ void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const c
                        int64_t revision);
 /* Takes unregisters up, if the directory answers. [the thread] */
 void gb_unregister_sweep(struct gb_fleet *fleet);
-int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
+int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made);
 bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim);
 
 /* The nodes of the fleet for a job: reads all, then runs done on the thread, with the job's error set or not. */

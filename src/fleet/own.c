@@ -46,7 +46,7 @@ static void free_registering(struct gb_job *job) {
     struct registering *r = gb_container_of(job, struct registering, job);
 
     if (r->left && r->made)
-        gb_fleet_unregister(job->fleet, &r->session.name, r->session.claim);
+        gb_fleet_unregister(job->fleet, &r->session.name, r->session.claim, false);
     free(r->record);
 }
 
@@ -94,7 +94,7 @@ static void registered(struct registering *r) {
 /* Whether it was carried out is not known: what it may have made is taken out when the directory answers again. */
 static void give_up(struct registering *r, const struct gb_error *why, bool carried) {
     if (carried)
-        gb_fleet_unregister(r->job.fleet, &r->session.name, r->session.claim);
+        gb_fleet_unregister(r->job.fleet, &r->session.name, r->session.claim, false);
     gb_job_fail(&r->job, why);
 }
 
@@ -301,6 +301,8 @@ static void on_taken(struct gb_etcd_call *call) {
         return;
     }
     r->session = there;
+    r->session.former = (struct gb_fleet_former){.node = there.node, .epoch = there.epoch};
+    memcpy(r->session.former.claim, there.claim, sizeof(there.claim));
     r->from = there.node;
     r->replaces = kvs->items[0].mod_revision;
     gb_fleet_read_meta(r->job.fleet, &txn, false);

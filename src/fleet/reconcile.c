@@ -80,7 +80,8 @@ static bool stays(const struct gb_reconcile *r, const struct gb_name *session, c
         return true;
     if (there.deleted || (fleet->has && fleet->has(fleet->app, &there.name, there.claim)))
         return true;
-    return there.epoch > 1 && gb_unregister_add(fleet, &there.name, there.claim) == 0; /* which keeps its epoch */
+    return there.epoch > 1 &&
+           gb_unregister_add(fleet, &there.name, there.claim, false) == 0; /* which keeps its epoch */
 }
 
 static void next_one(struct gb_reconcile *r) {

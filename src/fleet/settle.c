@@ -120,7 +120,8 @@ static bool same_text(const struct gb_fleet_session *a, const struct gb_fleet_se
     const char *labels_a = a->labels[0] ? a->labels : "{}";
     const char *labels_b = b->labels[0] ? b->labels : "{}";
 
-    return a->on_partition == b->on_partition && a->quota_bytes == b->quota_bytes && strcmp(labels_a, labels_b) == 0;
+    return !a->former.node.s[0] && !b->former.node.s[0] && a->on_partition == b->on_partition &&
+           a->quota_bytes == b->quota_bytes && strcmp(labels_a, labels_b) == 0;
 }
 
 bool gb_settle_agrees(const struct gb_fleet *fleet, const struct gb_fleet_session *mine, const struct gb_kvs *kvs) {

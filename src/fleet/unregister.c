@@ -33,13 +33,14 @@ int gb_bury_session(const struct gb_fleet *fleet, struct gb_txn *txn, const stru
     return 0;
 }
 
-int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
+int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made) {
     struct gb_unregister *one = calloc(1, sizeof(*one));
     struct gb_unregister **at;
 
     if (!one)
         return -1;
     one->session = *session;
+    one->made = made;
     snprintf(one->claim, sizeof(one->claim), "%s", claim);
     pthread_mutex_lock(&fleet->lock);
     gb_find_cache_forget(fleet->finds, session);
@@ -132,6 +133,36 @@ static void bury(struct gb_fleet *fleet, struct gb_etcd_call *call) {
                  gb_boot_ms() + GB_ETCD_TOTAL_MS, false, GB_ETCD_MAJORITY);
 }
 
+/* The session was taken over, and then not made here: its record is what it was. */
+static void give_back(struct gb_fleet *fleet, struct gb_etcd_call *call) {
+    struct gb_fleet_session former = fleet->burying;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    char *text;
+
+    former.node = former.former.node;
+    former.epoch = former.former.epoch;
+    memcpy(former.claim, former.former.claim, sizeof(former.claim));
+    former.former = (struct gb_fleet_former){.epoch = 0};
+    text = gb_fleet_session_write(&former, NULL);
+    if (!text) {
+        sweep_later(fleet);
+        return;
+    }
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_fleet_key(fleet, "sessions", former.name.s, NULL, key);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, fleet->sweep_revision);
+    gb_txn_put(&txn, key, text, 0);
+    gb_fleet_key(fleet, "owned", former.node.s, former.name.s, key);
+    gb_txn_put(&txn, key, "", 0);
+    gb_fleet_key(fleet, "owned", fleet->own.name.s, former.name.s, key);
+    gb_txn_delete(&txn, key);
+    free(text);
+    call->done = on_unregistered;
+    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
+                 GB_ETCD_MAJORITY);
+}
+
 static void on_sweep_read(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
@@ -150,6 +181,10 @@ static void on_sweep_read(struct gb_etcd_call *call) {
     }
     fleet->burying = there;
     fleet->sweep_revision = kvs->items[0].mod_revision;
+    if (!one->made && there.former.node.s[0]) {
+        give_back(fleet, call);
+        return;
+    }
     if (there.epoch > 1) {
         bury(fleet, call);
         return;
@@ -186,11 +221,11 @@ static void start_sweep(struct gb_job *job) {
     gb_unregister_sweep(fleet);
 }
 
-void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
+void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made) {
     struct gb_job *job;
 
     /* Without memory it stays until this node starts again, which looks for such. */
-    if (gb_unregister_add(fleet, session, claim) < 0)
+    if (gb_unregister_add(fleet, session, claim, made) < 0)
         return;
     job = gb_job_new(fleet, sizeof(*job), start_sweep);
     if (job) /* else the next renewal takes it up */

@@ -36,15 +36,15 @@ static int read_epoch(const struct gb_http_request *request, uint64_t *ret, stru
                         "Gpubuf-Epoch is a whole number: the highest that an answer for the session has had");
 }
 
-/* What is left of a session that another node has now can be read, and freed piece by piece. */
+/* What is left of a session that another node has now can be read, and deleted as a whole. */
 static int check_aside(const struct gb_http_request *request, struct gb_error *err) {
-    if (gb_route_reads(gb_route_of(request)) || request->method == GB_HTTP_DELETE)
+    if (gb_route_reads(gb_route_of(request)) ||
+        (request->method == GB_HTTP_DELETE && strcmp(request->route->path, "/v1/sessions/{s}") == 0))
         return 0;
-    return gb_error_set(
-        err, GB_ERR_SUPERSEDED,
-        "the session \"%s\" was set aside, since another node has its name: it can be read and deleted, "
-        "and not changed",
-        request->param[0].s);
+    return gb_error_set(err, GB_ERR_SUPERSEDED,
+                        "the session \"%s\" was set aside, since another node has its name: it can be read, "
+                        "and deleted as a whole",
+                        request->param[0].s);
 }
 
 static int check_own(const struct gb_http_request *request, const struct gb_session_bond *bond,

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/middleware/operations.h"
+
 /* --- which there are ---------------------------------------------------------------------------------------------- */
 
 static void describe(const struct gb_api *api, const struct gb_session_view *view, struct gb_fleet_session *ret) {
@@ -66,6 +68,7 @@ size_t gb_fleet_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_se
 
 struct settling {
     struct gb_api *api;
+    bool aside;
     struct gb_name name;
     struct gb_session_call *call;
 };
@@ -80,12 +83,15 @@ static void settled(void *arg) {
     else if (s->api->fleet) /* the disk did not take it: it is compared again */
         gb_fleet_refresh(s->api->fleet, &s->name);
     pthread_mutex_unlock(&s->api->fleet_lock);
+    /* The next session of the name has operations of its own. */
+    if (s->aside && s->call->base.error.code == GB_OK)
+        gb_operations_session_gone(s->api->operations, s->name.s);
     free(s);
 }
 
 /* A call whose end is told to the fleet. Without memory there is none: the next joining finds the session, and until
  * then its requests are refused. */
-static struct gb_session_call *begin(struct gb_api *api, const struct gb_fleet_session *mine) {
+static struct gb_session_call *begin(struct gb_api *api, const struct gb_fleet_session *mine, bool aside) {
     struct settling *s = malloc(sizeof(*s));
     struct gb_session_call *call = gb_call_new(sizeof(*call), settled, s);
 
@@ -94,12 +100,12 @@ static struct gb_session_call *begin(struct gb_api *api, const struct gb_fleet_s
         free(call);
         return NULL;
     }
-    *s = (struct settling){.api = api, .name = mine->name, .call = call};
+    *s = (struct settling){.api = api, .aside = aside, .name = mine->name, .call = call};
     return call;
 }
 
 void gb_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uint64_t epoch) {
-    struct gb_session_call *call = begin(api, mine);
+    struct gb_session_call *call = begin(api, mine, false);
 
     if (!call)
         return;
@@ -108,7 +114,7 @@ void gb_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uin
 }
 
 void gb_fleet_set_aside(struct gb_api *api, const struct gb_fleet_session *mine) {
-    struct gb_session_call *call = begin(api, mine);
+    struct gb_session_call *call = begin(api, mine, true);
 
     if (!call)
         return;

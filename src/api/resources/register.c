@@ -40,7 +40,7 @@ static void answered(struct making *making) {
         return;
     }
     if (making->registers && making->entry.ask.error.code == GB_OK)
-        gb_fleet_unregister(making->fleet, &making->entry.session.name, making->entry.session.claim);
+        gb_fleet_unregister(making->fleet, &making->entry.session.name, making->entry.session.claim, false);
     gb_http_request_unref(request);
     making_free(making);
 }
@@ -106,12 +106,13 @@ static enum gb_step make_registered(struct making *making, struct gb_http_respon
     memcpy(making->params.fleet_claim, session->claim, sizeof(session->claim));
     making->params.stops_on_partition = session->on_partition == GB_ON_PARTITION_STOP;
     if (making->registers == GB_REGISTER_TAKE && take_over(&making->params, session, err) < 0) {
-        gb_fleet_unregister(making->fleet, &session->name, session->claim);
+        gb_fleet_unregister(making->fleet, &session->name, session->claim, false);
         return GB_STEP_ERROR;
     }
     step = make(request, response, &making->params, making->reply, err);
     if (step == GB_STEP_ERROR && !request->state)
-        gb_fleet_unregister(making->fleet, &session->name, session->claim); /* there was no memory for the call */
+        /* There was no memory for the call. */
+        gb_fleet_unregister(making->fleet, &session->name, session->claim, false);
     return step;
 }
 

@@ -99,7 +99,8 @@ enum gb_step gb_session_reply(struct gb_http_request *request, const void *resul
     if (call->created &&
         gb_http_response_header(response, err, "Location", "/v1/sessions/%s", call->session.rec.name.s) < 0)
         return GB_STEP_ERROR;
-    if (!call->created && gb_api_of(request)->fleet && call->session.rec.fleet_epoch > 0)
+    /* What was taken over is this node's for good from now on; what was changed is to be told. */
+    if (gb_api_of(request)->fleet && call->session.rec.fleet_epoch > (call->created ? 1 : 0))
         gb_fleet_refresh(gb_api_of(request)->fleet, &call->session.rec.name);
     if (call->created && gb_api_of(request)->fleet)
         gb_redirect_epoch(request, call->session.rec.fleet_epoch, response);

@@ -57,20 +57,20 @@ static void merge_params(const struct gb_session_params *p, struct gb_session_re
 
 /* --- registered ones ---------------------------------------------------------------------------------------------- */
 
-void gb_core_set_gone(struct gb_core *core, void (*gone)(void *arg, const struct gb_name *name, const char *claim),
-                      void *arg) {
+void gb_core_set_gone(struct gb_core *core,
+                      void (*gone)(void *arg, const struct gb_name *name, const char *claim, bool made), void *arg) {
     pthread_mutex_lock(&core->gone_lock);
     core->gone = gone;
     core->gone_arg = arg;
     pthread_mutex_unlock(&core->gone_lock);
 }
 
-static void tell_gone(struct gb_core *core, const struct gb_session_rec *rec) {
+static void tell_gone(struct gb_core *core, const struct gb_session_rec *rec, bool made) {
     if (rec->fleet_epoch == 0)
         return;
     pthread_mutex_lock(&core->gone_lock);
     if (core->gone)
-        core->gone(core->gone_arg, &rec->name, rec->fleet_claim);
+        core->gone(core->gone_arg, &rec->name, rec->fleet_claim, made);
     pthread_mutex_unlock(&core->gone_lock);
 }
 
@@ -82,7 +82,7 @@ static void created(void *arg, const struct gb_error *error) {
 
     if (error) {
         atomic_store(&s->state, GB_SESSION_DEAD);
-        tell_gone(s->core, &s->rec);
+        tell_gone(s->core, &s->rec, false);
         gb_session_withdraw(s);
         op_end(op, error);
         return;
@@ -118,14 +118,14 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
     }
     op = gb_op_new(sizeof(*op), s, &call->base, NULL, NULL, &err);
     if (!op) {
-        tell_gone(core, &rec);
+        tell_gone(core, &rec, false);
         gb_session_rec_done(&rec);
         return;
     }
     op->ret = &call->session;
     call->base.free_result = gb_session_call_done;
     if (gb_session_enroll(gb_session_ref(s), core->config.sessions_max, &err) < 0) {
-        tell_gone(core, &rec);
+        tell_gone(core, &rec, false);
         gb_session_rec_done(&rec);
         gb_session_unref(s);
         gb_op_end(&op->base, &err);
@@ -353,7 +353,7 @@ static void deleted(void *arg, const struct gb_error *error) {
         gb_content_drop_all(contents);
         gb_session_drop_pools(&pools);
         atomic_fetch_sub(&s->core->live_sessions, 1);
-        tell_gone(s->core, &s->rec);
+        tell_gone(s->core, &s->rec, true);
         gb_session_withdraw(s); /* op has a reference too */
         gb_notice_post(s->core, &notice);
         op->task.run = behind_frees;

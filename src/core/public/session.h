@@ -24,10 +24,10 @@ void gb_session_patch(struct gb_core *core, const struct gb_name *name, const st
  * SESSION_NOT_FOUND. Errors: SESSION_PROTECTED for "default". */
 void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
                        struct gb_call *call);
-/* Sets what is called for each registered session (fleet_epoch > 0) that is gone for good, or was not made after all.
+/* Sets what is called for each registered session (fleet_epoch > 0) that is gone for good, or was not `made` after all.
  * [any thread, must not block] NULL: nothing. Returns when the former function is not running any more. */
-void gb_core_set_gone(struct gb_core *core, void (*gone)(void *arg, const struct gb_name *name, const char *claim),
-                      void *arg);
+void gb_core_set_gone(struct gb_core *core,
+                      void (*gone)(void *arg, const struct gb_name *name, const char *claim, bool made), void *arg);
 /* [now] The epoch of a live session's record in the fleet's directory; 0: it is not registered, -1: there is no such
  * session. */
 int64_t gb_session_epoch(struct gb_core *core, const char *name);

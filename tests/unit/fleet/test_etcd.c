@@ -255,7 +255,7 @@ START_TEST(etcd_is_killed_and_comes_back) {
     ck_assert_int_eq(find_session(&a, "s", false, &find), GB_OK);
     ck_assert(find.stale);
     ck_assert_int_eq(register_session(&a, "t", NULL), GB_ERR_DIRECTORY_UNAVAILABLE);
-    gb_fleet_unregister(a.fleet, &made.session.name, made.session.claim);
+    gb_fleet_unregister(a.fleet, &made.session.name, made.session.claim, true);
     start_member(0);
     node_wait(&a, GB_FLEET_JOINED);
     while (find_session(&a, "s", true, NULL) != GB_ERR_SESSION_NOT_FOUND)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fleet/records.h"
 #include "fleet_fixture.h"
 #include "gb_test.h"
 #include "model/model.h"
@@ -361,6 +362,56 @@ START_TEST(a_session_is_taken) {
 }
 END_TEST
 
+/* What was taken and then not made is given back; also what a crash left so. */
+START_TEST(a_takeover_is_given_back) {
+    struct gb_fleet_session before = {.name = name_s()};
+    struct gb_fleet_session after = {.name = name_s()};
+    unsigned seen;
+
+    fleet_add_b(false);
+    gb_assert_ok(gb_fleet_session_read(SESSION_OF_B, strlen(SESSION_OF_B), &before, &err), err);
+    join();
+    ck_assert_int_eq(take("s"), GB_OK);
+    ck_assert_ptr_nonnull(strstr(etcd_fake_get(etcd, KEY("sessions/s")), "\"former\""));
+    if (_i == 0) {
+        gb_fleet_unregister(a.fleet, &asked.registration.session.name, asked.registration.session.claim, false);
+    } else {
+        node_close(&a);
+        join();
+    }
+    for (seen = etcd_fake_requests(etcd, TXN); etcd_fake_get(etcd, KEY("owned/a/s"));
+         seen = etcd_fake_requests(etcd, TXN))
+        etcd_fake_wait_requests(etcd, TXN, seen + 1);
+    gb_assert_ok(gb_fleet_session_read(etcd_fake_get(etcd, KEY("sessions/s")),
+                                       strlen(etcd_fake_get(etcd, KEY("sessions/s"))), &after, &err),
+                 err);
+    ck_assert_mem_eq(&before, &after, sizeof(before));
+    ck_assert_ptr_nonnull(etcd_fake_get(etcd, KEY("owned/b/s")));
+    node_close(&a);
+}
+END_TEST
+
+/* Once it is made, there is no way back. */
+START_TEST(a_takeover_is_confirmed) {
+    struct gb_name s = name_s();
+    unsigned seen;
+
+    fleet_add_b(false);
+    join();
+    ck_assert_int_eq(take("s"), GB_OK);
+    pthread_mutex_lock(&a.lock);
+    mine[mine_count++] = asked.registration.session;
+    memset(&mine[0].former, 0, sizeof(mine[0].former));
+    pthread_mutex_unlock(&a.lock);
+    gb_fleet_refresh(a.fleet, &s);
+    for (seen = etcd_fake_requests(etcd, TXN); strstr(etcd_fake_get(etcd, KEY("sessions/s")), "former");
+         seen = etcd_fake_requests(etcd, TXN))
+        etcd_fake_wait_requests(etcd, TXN, seen + 1);
+    ck_assert_ptr_nonnull(strstr(etcd_fake_get(etcd, KEY("sessions/s")), "\"epoch\":4"));
+    node_close(&a);
+}
+END_TEST
+
 START_TEST(one_of_two_takes_it) {
     struct node c = {0};
     struct asked other;
@@ -424,7 +475,7 @@ START_TEST(epochs_rise_beyond_the_end_of_a_session) {
     join();
     fleet_add_b(false);
     ck_assert_int_eq(take("s"), GB_OK);
-    gb_fleet_unregister(a.fleet, &asked.registration.session.name, asked.registration.session.claim);
+    gb_fleet_unregister(a.fleet, &asked.registration.session.name, asked.registration.session.claim, true);
     if (_i == 1) /* otherwise its record may be there still */
         for (seen = etcd_fake_requests(etcd, TXN); !strstr(etcd_fake_get(etcd, KEY("sessions/s")), "deleted");
              seen = etcd_fake_requests(etcd, TXN))
@@ -519,6 +570,8 @@ int main(void) {
     tcase_add_test(cases, what_has_changed_is_written);
     tcase_add_test(cases, a_node_is_sure_while_its_lease_lives);
     tcase_add_loop_test(cases, a_session_is_taken, 0, 3);
+    tcase_add_loop_test(cases, a_takeover_is_given_back, 0, 2);
+    tcase_add_test(cases, a_takeover_is_confirmed);
     tcase_add_test(cases, one_of_two_takes_it);
     tcase_add_test(cases, a_session_is_deleted);
     tcase_add_loop_test(cases, epochs_rise_beyond_the_end_of_a_session, 0, 2);

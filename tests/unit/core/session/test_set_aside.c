@@ -177,9 +177,10 @@ END_TEST
 
 /* --- another name ------------------------------------------------------------------------------------------------- */
 
-static void count_gone(void *arg, const struct gb_name *name, const char *claim) {
+static void count_gone(void *arg, const struct gb_name *name, const char *claim, bool made) {
     (void)name;
     (void)claim;
+    (void)made;
     atomic_fetch_add((atomic_int *)arg, 1);
 }
 
@@ -343,6 +344,40 @@ START_TEST(uploads_of_before_end) {
     gb_assert_ok(core_session_delete(f.core, ASIDE, &err), err);
     core_until_idle(&f);
     core_wake_done(&w);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* The calls of a batch name their session one by one: some may have found the one, and the others that which has the
+ * name now. A commit is of one session. */
+START_TEST(a_batch_is_of_one_session) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_error second = GB_ERROR_INIT;
+    struct gb_transaction_batch *batch;
+    struct gb_locator at[2] = {core_at("s", "b"), core_at("s", "c")};
+    struct core_pending calls[2];
+    bool atomic = _i == 1;
+    int i;
+
+    begin(&f);
+    batch = gb_transaction_batch_new(2, atomic, NULL);
+    for (i = 0; i < 2; i++) {
+        core_pending_init(&calls[i]);
+        gb_transaction_batch_add(batch, calls[i].call.base);
+        gb_buffer_delete(f.core, &at[i], NULL, calls[i].call.buffer);
+        if (i == 1)
+            break;
+        gb_assert_ok(set_aside(f.core, "s", CLAIM, NULL, &err), err);
+        gb_assert_ok(create(f.core, "s", 9, &err), err);
+        put(f.core, "s", "c");
+    }
+    gb_transaction_batch_unref(batch);
+    gb_assert_fails(core_pending_end(&calls[0], NULL, &err), err,
+                    atomic ? GB_ERR_SESSION_NOT_FOUND : GB_ERR_SUPERSEDED);
+    ck_assert_int_eq(core_pending_end(&calls[1], NULL, &second), atomic ? -1 : 0);
+    expect(f.core, ASIDE, "b");
+    ck_assert_int_eq(core_download(f.core, "s", "c", 0, BYTES, back, &err), atomic ? 0 : -1);
     core_fixture_done(&f);
 }
 END_TEST
@@ -582,7 +617,7 @@ END_TEST
 
 int main(void) {
     Suite *suite = suite_create("core_set_aside");
-    TCase *tc = tcase_create("kills");
+    TCase *tc = tcase_create("variants");
 
     gb_test_add(suite, "epoch", an_epoch_only_rises, 60);
     gb_test_add(suite, "name", the_old_name_is_free_and_the_new_one_has_all, 60);
@@ -597,6 +632,7 @@ int main(void) {
 #endif
     gb_test_add(suite, "users", a_name_changes_under_its_users, 120);
     tcase_add_loop_test(tc, a_killed_process_leaves_one_name, 0, 2);
+    tcase_add_loop_test(tc, a_batch_is_of_one_session, 0, 2);
     tcase_set_timeout(tc, 60);
     suite_add_tcase(suite, tc);
     return gb_test_run(suite);
