@@ -74,7 +74,7 @@ def test_the_epochs_of_a_name_rise(fleet, ledger, session):  # noqa: F811
 
 
 def test_a_higher_epoch_while_the_directory_is_silent(fleet, ledger, session):  # noqa: F811
-    """Nobody can deny it: the session is refused to all until the directory answers."""
+    """The directory cannot deny it: the session is refused to all until the directory answers."""
     fleet.make("b", session)
     fleet.make("b", session + ".2")
     ledger.put("b", session, b"abc").expect(201)
@@ -192,8 +192,7 @@ def test_taken_and_taken_back(fleet, ledger, session):  # noqa: F811
 
 
 def test_who_remembers_the_former_owner(fleet, ledger, session):  # noqa: F811
-    """A node that knows from before who has the session, or that nobody can be asked, learns of the new owner, and never says that there is
-    none."""
+    """A node that has looked the session up before learns of the new owner, and never says that there is no session."""
     fleet.make("b", session)
     assert fleet.ask("c", "GET", "/v1/sessions/" + session).expect(307).headers["Gpubuf-Owner"] == "b"
     leave(fleet, "b")

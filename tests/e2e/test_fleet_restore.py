@@ -173,7 +173,7 @@ def test_an_old_backup(fleet, ledger, session, backup, quick):  # noqa: F811
     old.restore(quick)
     assert quick or names["new"] not in fleet.records()
     fleet.joined()
-    until("what is there agrees", lambda: not fleet.disagreements())
+    fleet.agree()
     records = fleet.records()
     assert {n: records[s]["node"] for n, s in names.items() if s in records} == {"same": "b", "new": "c", "changed": "b", "taken": "a"}
     assert records[names["same"]]["epoch"] == 1 and records[names["new"]]["epoch"] == 2 and records[names["taken"]]["epoch"] == 3
