@@ -117,6 +117,7 @@ void gb_fleet_set_state(struct gb_fleet *fleet, enum gb_fleet_state state, const
     if (changed)
         fleet->stat.since_ns = gb_clock_ns();
     fleet->stat.state = state;
+    atomic_store(&fleet->joined, state == GB_FLEET_JOINED);
     fleet->stat.why = why ? *why : GB_ERROR_INIT;
     if (fleet->etcd.cluster_id != 0)
         snprintf(fleet->stat.cluster_id, sizeof(fleet->stat.cluster_id), "%llu",
@@ -134,6 +135,10 @@ void gb_fleet_stat(struct gb_fleet *fleet, struct gb_fleet_stat *ret) {
     ret->requests = atomic_load(&fleet->etcd.requests);
     ret->failures = atomic_load(&fleet->etcd.failures);
     ret->clock_offset_ms = atomic_load(&fleet->etcd.offset_ms);
+}
+
+bool gb_fleet_is_joined(struct gb_fleet *fleet) {
+    return atomic_load(&fleet->joined);
 }
 
 const char *gb_fleet_own_url(const struct gb_fleet *fleet, const struct gb_name *network) {

@@ -130,6 +130,9 @@ struct gb_fleet_stat {
 };
 void gb_fleet_stat(struct gb_fleet *fleet, struct gb_fleet_stat *ret);
 
+/* Whether the state is GB_FLEET_JOINED, without a lock. */
+bool gb_fleet_is_joined(struct gb_fleet *fleet);
+
 /* The URL of this node on that network, or NULL. Constant while the fleet is open. */
 const char *gb_fleet_own_url(const struct gb_fleet *fleet, const struct gb_name *network);
 

@@ -72,6 +72,7 @@ struct gb_member {
     bool held;            /* alive/N is this process's; the lease is renewed */
     bool reconciled;      /* since it is held */
     bool rotated;         /* a key was made since the last renewal */
+    uint64_t polled_ms;   /* when the records were read last */
     uint64_t deadline_ms; /* the lease lives until then at least, unless the directory lost it; 0: no lease */
     uint64_t failing_ms;  /* since when renewals fail; 0: they do not */
 
@@ -207,6 +208,7 @@ struct gb_fleet {
     size_t open_finds;
     struct gb_ticket_keys keys;
     _Atomic bool draining;
+    _Atomic bool joined;
     _Atomic size_t doubt_count;
     _Atomic uint64_t sure_until_ms; /* gb_fleet_is_sure, by gb_boot_ms */
 };

@@ -559,6 +559,7 @@ static void on_polled(struct gb_etcd_call *call) {
     }
     if (!m->write.open)
         m->alive_revision = alive->items[0].mod_revision;
+    m->polled_ms = gb_boot_ms();
     gb_keys_learn(fleet, gb_txn_result(&call->txn, 2));
     rotation = m->rotated ? NULL : gb_keys_rotation(fleet);
     if (rotation) {
@@ -603,7 +604,11 @@ static void on_renewed(struct gb_etcd_call *call) {
     pthread_mutex_lock(&fleet->lock);
     fleet->stat.renewals++;
     pthread_mutex_unlock(&fleet->lock);
-    poll_records(fleet);
+    /* The records cost the directory twice what the lease does, and change rarely. */
+    if (m->reconciled && m->failing_ms == 0 && gb_boot_ms() - m->polled_ms < 2 * third_ms(fleet))
+        hold(fleet);
+    else
+        poll_records(fleet);
 }
 
 static void renew(void *arg) {

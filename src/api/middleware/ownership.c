@@ -90,21 +90,19 @@ static enum gb_step check_answer(const struct gb_http_request *request, const st
 }
 
 enum gb_step gb_ownership_pipeline(gb_http_handler *handler, struct gb_http_request *request,
-                                   struct gb_http_response *response, struct gb_error *err) {
-    struct gb_session_bond bond;
+                                   const struct gb_session_bond *bond, struct gb_http_response *response,
+                                   struct gb_error *err) {
     enum gb_step step;
 
-    if (gb_route_of(request)->target < GB_TARGET_SESSION ||
-        !gb_session_bond(gb_api_of(request)->core, request->param[0].s, &bond) ||
-        (bond.epoch == 0 && bond.aside_epoch == 0))
+    if (!bond || (bond->epoch == 0 && bond->aside_epoch == 0))
         return gb_api_pipeline(handler, request, response, err);
     if (handler == request->route->handler) {
-        if (bond.aside_epoch > 0 && check_aside(request, err) < 0)
+        if (bond->aside_epoch > 0 && check_aside(request, err) < 0)
             return GB_STEP_ERROR;
-        if (bond.epoch > 0 &&
-            (check_own(request, &bond, response, err) < 0 || check_sure(request, &bond, response, err) < 0))
+        if (bond->epoch > 0 &&
+            (check_own(request, bond, response, err) < 0 || check_sure(request, bond, response, err) < 0))
             return GB_STEP_ERROR;
     }
     step = gb_api_pipeline(handler, request, response, err);
-    return step == GB_STEP_REPLY && bond.epoch > 0 ? check_answer(request, &bond, response, err) : step;
+    return step == GB_STEP_REPLY && bond->epoch > 0 ? check_answer(request, bond, response, err) : step;
 }
