@@ -340,6 +340,7 @@ static int prepare(struct gb_fleet *fleet, const struct gb_fleet_config *config,
     fleet->settle = config->settle;
     fleet->learned = config->learned;
     snprintf(fleet->known_uuid, sizeof(fleet->known_uuid), "%s", config->known_uuid ? config->known_uuid : "");
+    memcpy(fleet->stat.fleet_uuid, fleet->known_uuid, sizeof(fleet->known_uuid));
     fleet->changed = config->changed;
     fleet->stat.incarnation = fleet->member.incarnation;
     fleet->stat.since_ns = gb_clock_ns();

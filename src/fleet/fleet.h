@@ -226,6 +226,10 @@ void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, 
  * was faster). */
 void gb_fleet_take(struct gb_fleet *fleet, struct gb_fleet_register *session);
 
+/* The directory says that this node has the session, and it has not: it is taken out in a while, unless it is here by
+ * then. */
+void gb_fleet_lacks(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
+
 /* Registered nodes, by their names. The caller frees ret with free(). */
 struct gb_fleet_nodes {
     struct gb_fleet_ask ask;

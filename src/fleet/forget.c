@@ -212,9 +212,11 @@ static void on_buried(struct gb_etcd_call *call) {
         gb_job_end(&b->job);
         return;
     }
-    if (call->error.code != GB_OK)
-        b->why = call->error; /* if it was carried out, the tombstone goes with its lease, and the session is deleted */
-    else if (gb_txn_result(&call->txn, 0)->count > 0)
+    if (call->error.code != GB_OK) { /* it may have been carried out: then the tombstone needs its lease */
+        gb_job_fail(&b->job, &call->error);
+        return;
+    }
+    if (gb_txn_result(&call->txn, 0)->count > 0)
         gb_error_set(&b->why, GB_ERR_NODE_ALIVE, "node \"%s\" has come back; delete the session there",
                      b->session.node.s);
     else

@@ -73,6 +73,7 @@ struct gb_member {
     bool reconciled;      /* since it is held */
     bool rotated;         /* a key was made since the last renewal */
     uint64_t polled_ms;   /* when the records were read last */
+    int64_t revision;     /* of the directory then: it never goes back, unless the directory was restored */
     uint64_t deadline_ms; /* the lease lives until then at least, unless the directory lost it; 0: no lease */
     uint64_t failing_ms;  /* since when renewals fail; 0: they do not */
 
@@ -156,6 +157,7 @@ struct gb_unregister {
     struct gb_name session;
     char claim[GB_FLEET_CLAIM_SIZE];
     bool made;
+    uint64_t not_before_ms; /* unless the node has it by then, 0: whether or not */
 };
 
 /* --- the fleet ---------------------------------------------------------------------------------------------------- */
@@ -188,6 +190,7 @@ struct gb_fleet {
     struct gb_etcd_call sweep; /* of the first that is to be unregistered */
     struct gb_timer sweep_again;
     struct gb_fleet_session burying; /* its record, as it was read */
+    struct gb_unregister *sweeping; /* the one that `sweep` is of */
     int64_t sweep_revision;
     int64_t sweep_lease;
     struct gb_settling *doubting; /* of the doubt that is looked at; NULL: there was none yet */
@@ -255,6 +258,8 @@ void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const c
 /* Takes unregisters up, if the directory answers. [the thread] */
 void gb_unregister_sweep(struct gb_fleet *fleet);
 int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made);
+/* The same of one that the node has not, and perhaps makes at this moment: in a while, unless it is there by then. */
+int gb_unregister_add_lacking(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
 bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim);
 
 /* The nodes of the fleet for a job: reads all, then runs done on the thread, with the job's error set or not. */

@@ -560,6 +560,11 @@ static void on_polled(struct gb_etcd_call *call) {
     if (!m->write.open)
         m->alive_revision = alive->items[0].mod_revision;
     m->polled_ms = gb_boot_ms();
+    if (call->txn.revision < m->revision && m->reconciled) { /* it was restored, with this node's lease in it */
+        m->reconciled = false;
+        be_sure(fleet);
+    }
+    m->revision = call->txn.revision;
     gb_keys_learn(fleet, gb_txn_result(&call->txn, 2));
     rotation = m->rotated ? NULL : gb_keys_rotation(fleet);
     if (rotation) {

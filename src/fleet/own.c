@@ -296,14 +296,22 @@ static void on_taken(struct gb_etcd_call *call) {
     else if (r->from.s[0] && there.epoch >= r->session.epoch)
         gb_error_set(&err, GB_ERR_SUPERSEDED, "the node \"%s\" has taken the session \"%s\" first", there.node.s,
                      there.name.s);
+    /* A takeover of this node before, which is to be given back, is gone on with. */
+    else if (gb_name_equal(&there.node, &r->job.fleet->own.name) &&
+             (!there.former.node.s[0] || !gb_unregister_waits(r->job.fleet, there.claim)))
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                     "the directory says that this node has the session \"%s\", which is being put right; try again",
+                     there.name.s);
     if (err.code != GB_OK) {
         gb_job_fail(&r->job, &err);
         return;
     }
     r->session = there;
-    r->session.former = (struct gb_fleet_former){.node = there.node, .epoch = there.epoch};
-    memcpy(r->session.former.claim, there.claim, sizeof(there.claim));
-    r->from = there.node;
+    if (!gb_name_equal(&there.node, &r->job.fleet->own.name)) {
+        r->session.former = (struct gb_fleet_former){.node = there.node, .epoch = there.epoch};
+        memcpy(r->session.former.claim, there.claim, sizeof(there.claim));
+    }
+    r->from = r->session.former.node;
     r->replaces = kvs->items[0].mod_revision;
     gb_fleet_read_meta(r->job.fleet, &txn, false);
     gb_fleet_key(r->job.fleet, "alive", r->from.s, NULL, key);

@@ -76,10 +76,11 @@ static bool stays(const struct gb_reconcile *r, const struct gb_name *session, c
     if (gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0)
         return true; /* of a later version, perhaps */
     snprintf(made_now, sizeof(made_now), "%016" PRIx64 "-", fleet->member.incarnation);
-    if (!gb_name_equal(&there.node, &fleet->own.name) || strncmp(there.claim, made_now, strlen(made_now)) == 0)
+    if (!gb_name_equal(&there.node, &fleet->own.name) || there.deleted ||
+        (fleet->has && fleet->has(fleet->app, &there.name, there.claim)))
         return true;
-    if (there.deleted || (fleet->has && fleet->has(fleet->app, &there.name, there.claim)))
-        return true;
+    if (strncmp(there.claim, made_now, strlen(made_now)) == 0) /* it may be made at this moment */
+        return gb_unregister_add_lacking(fleet, &there.name, there.claim) == 0;
     return there.epoch > 1 &&
            gb_unregister_add(fleet, &there.name, there.claim, false) == 0; /* which keeps its epoch */
 }

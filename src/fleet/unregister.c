@@ -33,7 +33,10 @@ int gb_bury_session(const struct gb_fleet *fleet, struct gb_txn *txn, const stru
     return 0;
 }
 
-int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made) {
+#define LACKING_MS 10000 /* more than the making of a session takes */
+
+static int add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made,
+               uint64_t not_before_ms) {
     struct gb_unregister *one = calloc(1, sizeof(*one));
     struct gb_unregister **at;
 
@@ -41,6 +44,7 @@ int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, con
         return -1;
     one->session = *session;
     one->made = made;
+    one->not_before_ms = not_before_ms;
     snprintf(one->claim, sizeof(one->claim), "%s", claim);
     pthread_mutex_lock(&fleet->lock);
     gb_find_cache_forget(fleet->finds, session);
@@ -49,6 +53,14 @@ int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, con
     *at = one;
     pthread_mutex_unlock(&fleet->lock);
     return 0;
+}
+
+int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made) {
+    return add(fleet, session, claim, made, 0);
+}
+
+int gb_unregister_add_lacking(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
+    return gb_unregister_waits(fleet, claim) ? 0 : add(fleet, session, claim, false, gb_boot_ms() + LACKING_MS);
 }
 
 bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim) {
@@ -61,13 +73,15 @@ bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim) {
     return one != NULL;
 }
 
-/* The first is done with. */
+/* The one that was looked at is done with. */
 static void swept(struct gb_fleet *fleet) {
-    struct gb_unregister *one;
+    struct gb_unregister *one = fleet->sweeping;
+    struct gb_unregister **at;
 
     pthread_mutex_lock(&fleet->lock);
-    one = fleet->unregisters;
-    fleet->unregisters = one->next;
+    for (at = &fleet->unregisters; *at != one; at = &(*at)->next)
+        ;
+    *at = one->next;
     gb_find_cache_forget(fleet->finds, &one->session);
     pthread_mutex_unlock(&fleet->lock);
     free(one);
@@ -150,6 +164,8 @@ static void give_back(struct gb_fleet *fleet, struct gb_etcd_call *call) {
         return;
     }
     gb_fleet_compare_meta(fleet, &txn);
+    gb_fleet_key(fleet, "alive", former.node.s, NULL, key);
+    gb_txn_compare(&txn, GB_TXN_CREATED, key, 0);
     gb_fleet_key(fleet, "sessions", former.name.s, NULL, key);
     gb_txn_compare(&txn, GB_TXN_MODIFIED, key, fleet->sweep_revision);
     gb_txn_put(&txn, key, text, 0);
@@ -163,10 +179,34 @@ static void give_back(struct gb_fleet *fleet, struct gb_etcd_call *call) {
                  GB_ETCD_MAJORITY);
 }
 
+/* A former owner that is back has seen the takeover, and set the session aside: it takes nothing back. */
+static void on_former(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+
+    if (call->error.code != GB_OK || gb_fleet_check_meta(fleet, gb_txn_result(&call->txn, 0), NULL) < 0)
+        sweep_later(fleet);
+    else if (gb_txn_result(&call->txn, 1)->count > 0)
+        bury(fleet, call);
+    else
+        give_back(fleet, call);
+}
+
+static void look_at_former(struct gb_fleet *fleet, struct gb_etcd_call *call) {
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_read_meta(fleet, &txn, false);
+    gb_fleet_key(fleet, "alive", fleet->burying.former.node.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    call->done = on_former;
+    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
+                 GB_ETCD_MAJORITY);
+}
+
 static void on_sweep_read(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
-    struct gb_unregister *one = fleet->unregisters; /* this thread alone takes the first */
+    const struct gb_unregister *one = fleet->sweeping;
     struct gb_fleet_session there = {.name = one->session};
     struct gb_txn txn = {0};
 
@@ -182,7 +222,7 @@ static void on_sweep_read(struct gb_etcd_call *call) {
     fleet->burying = there;
     fleet->sweep_revision = kvs->items[0].mod_revision;
     if (!one->made && there.former.node.s[0]) {
-        give_back(fleet, call);
+        look_at_former(fleet, call);
         return;
     }
     if (there.epoch > 1) {
@@ -195,16 +235,36 @@ static void on_sweep_read(struct gb_etcd_call *call) {
                  GB_ETCD_MAJORITY);
 }
 
+/* The first whose time has come; NULL, and when to look again if there is another. */
+static struct gb_unregister *next_due(struct gb_fleet *fleet) {
+    uint64_t now = gb_boot_ms();
+    uint64_t next_ms = 0;
+    struct gb_unregister *one;
+
+    pthread_mutex_lock(&fleet->lock);
+    for (one = fleet->unregisters; one && one->not_before_ms > now; one = one->next)
+        if (next_ms == 0 || one->not_before_ms < next_ms)
+            next_ms = one->not_before_ms;
+    pthread_mutex_unlock(&fleet->lock);
+    if (!one && next_ms > 0)
+        gb_timer_set(&fleet->timers, &fleet->sweep_again, next_ms, sweep, fleet);
+    return one;
+}
+
 void gb_unregister_sweep(struct gb_fleet *fleet) {
     struct gb_unregister *one;
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
 
-    pthread_mutex_lock(&fleet->lock);
-    one = fleet->unregisters;
-    pthread_mutex_unlock(&fleet->lock);
-    if (!one || fleet->sweep.open || !fleet->member.held)
+    if (fleet->sweep.open || !fleet->member.held)
         return;
+    one = fleet->sweeping = next_due(fleet);
+    if (!one)
+        return;
+    if (one->not_before_ms > 0 && fleet->has && fleet->has(fleet->app, &one->session, one->claim)) {
+        swept(fleet);
+        return;
+    }
     gb_fleet_read_meta(fleet, &txn, false);
     gb_fleet_key(fleet, "sessions", one->session.s, NULL, key);
     gb_fleet_get(&txn, key, false);
@@ -229,5 +289,15 @@ void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, 
         return;
     job = gb_job_new(fleet, sizeof(*job), start_sweep);
     if (job) /* else the next renewal takes it up */
+        gb_job_ask(fleet, job, NULL);
+}
+
+void gb_fleet_lacks(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
+    struct gb_job *job;
+
+    if (gb_unregister_add_lacking(fleet, session, claim) < 0)
+        return;
+    job = gb_job_new(fleet, sizeof(*job), start_sweep);
+    if (job)
         gb_job_ask(fleet, job, NULL);
 }

@@ -211,6 +211,7 @@ static enum gb_step go(struct looking *looking, struct gb_http_response *respons
     case GB_REDIRECT_ABSENT:
         return absent(find, response, err);
     case GB_REDIRECT_HERE:
+        gb_fleet_lacks(looking->fleet, &find->session.name, find->session.claim);
         gb_error_set(err, GB_ERR_OWNER_UNKNOWN,
                      "the fleet's directory says that this node has the session \"%s\", and it has not", name);
         break;
