@@ -201,11 +201,20 @@ static void give_back(struct burying *b) {
                  true, GB_ETCD_PROBE);
 }
 
+/* The request was sent twice, and the first had been carried out. */
+static bool is_buried(const struct burying *b) {
+    const struct gb_kvs *kvs = gb_txn_result(&b->job.call.txn, 1);
+    struct gb_fleet_session there = {.name = b->name};
+
+    return kvs->count > 0 && gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) == 0 &&
+           there.deleted && strcmp(there.claim, b->session.claim) == 0;
+}
+
 static void on_buried(struct gb_etcd_call *call) {
     struct burying *b = gb_container_of((struct gb_job *)call->arg, struct burying, job);
     struct gb_fleet *fleet = b->job.fleet;
 
-    if (call->error.code == GB_OK && call->refusal == 0 && call->txn.succeeded) {
+    if (call->error.code == GB_OK && call->refusal == 0 && (call->txn.succeeded || is_buried(b))) {
         pthread_mutex_lock(&fleet->lock);
         gb_find_cache_forget(fleet->finds, &b->name);
         pthread_mutex_unlock(&fleet->lock);
@@ -244,6 +253,8 @@ static void on_lease(struct gb_etcd_call *call) {
         return;
     }
     gb_txn_else(&txn);
+    gb_fleet_get(&txn, alive_key, false);
+    gb_fleet_key(fleet, "sessions", b->name.s, NULL, alive_key);
     gb_fleet_get(&txn, alive_key, false);
     b->job.call.done = on_buried;
     gb_etcd_send(&fleet->etcd, &b->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), b->job.deadline_ms, false,

@@ -163,12 +163,25 @@ static int learn_fleet(struct gb_fleet *fleet, const struct gb_kvs *meta, struct
     return 0;
 }
 
+/* A node without registered sessions may go to another fleet. */
+static bool may_go(const struct gb_fleet *fleet, const struct gb_kvs *meta) {
+    struct gb_fleet_session one;
+    char uuid[40];
+    int64_t cursor = 0;
+
+    return fleet->sessions && meta->count > 0 &&
+           gb_fleet_meta_read(meta->items[0].value, meta->items[0].bytes, uuid, NULL) == 0 &&
+           strcmp(uuid, fleet->member.meta_uuid) != 0 && fleet->sessions(fleet->app, &cursor, &one, 1) == 0;
+}
+
 /* Learns whose directory this is, or checks that it is still that fleet's. It may be another one by now, which was
  * restored or made anew. */
 static int check_fleet(struct gb_fleet *fleet, const struct gb_etcd_call *call, struct gb_error *err) {
     struct gb_member *m = &fleet->member;
     const struct gb_kvs *meta = gb_txn_result(&call->txn, 0);
 
+    if (m->meta_uuid[0] != '\0' && may_go(fleet, meta))
+        m->meta_uuid[0] = '\0';
     if ((m->meta_uuid[0] == '\0' && learn_fleet(fleet, meta, err) < 0) || gb_fleet_check_meta(fleet, meta, err) < 0)
         return -1;
     fleet->etcd.cluster_id = call->txn.cluster_id;
