@@ -98,6 +98,12 @@ struct gb_member {
 };
 
 void gb_member_start(struct gb_fleet *fleet);
+/* A third of the lease, thirty seconds at most: between two renewals. */
+uint64_t gb_member_third_ms(const struct gb_fleet *fleet);
+/* Of one call: what hangs does not take the time of the next try. */
+uint64_t gb_member_deadline(const struct gb_fleet *fleet);
+/* What alive/N is to say now. */
+void gb_member_describe(struct gb_fleet *fleet, struct gb_fleet_alive *ret, struct gb_fleet_node *node);
 /* Tells of a change at once. */
 void gb_member_tell(struct gb_fleet *fleet);
 void gb_member_cancel(struct gb_fleet *fleet);
@@ -190,7 +196,7 @@ struct gb_fleet {
     struct gb_etcd_call sweep; /* of the first that is to be unregistered */
     struct gb_timer sweep_again;
     struct gb_fleet_session burying; /* its record, as it was read */
-    struct gb_unregister *sweeping; /* the one that `sweep` is of */
+    struct gb_unregister *sweeping;  /* the one that `sweep` is of */
     int64_t sweep_revision;
     int64_t sweep_lease;
     struct gb_settling *doubting; /* of the doubt that is looked at; NULL: there was none yet */

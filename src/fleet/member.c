@@ -21,16 +21,14 @@ static uint64_t chance(uint64_t below) {
     return below > 0 ? n % below : 0;
 }
 
-/* A third of the lease, but no more than that. */
-static uint64_t third_ms(const struct gb_fleet *fleet) {
+uint64_t gb_member_third_ms(const struct gb_fleet *fleet) {
     uint64_t third = fleet->member.ttl_s * 1000ull / 3;
 
     return third < STEP_MAX_MS ? third : STEP_MAX_MS;
 }
 
-/* Of one call: what hangs does not take the time of the next try. */
-static uint64_t deadline(const struct gb_fleet *fleet) {
-    uint64_t most = third_ms(fleet);
+uint64_t gb_member_deadline(const struct gb_fleet *fleet) {
+    uint64_t most = gb_member_third_ms(fleet);
 
     most = most < 1000 ? 1000 : most > GB_ETCD_TOTAL_MS ? GB_ETCD_TOTAL_MS : most;
     return gb_boot_ms() + most;
@@ -38,7 +36,7 @@ static uint64_t deadline(const struct gb_fleet *fleet) {
 
 /* Between two looks at a lease that may be a twin's. */
 static uint64_t sample_ms(const struct gb_fleet *fleet) {
-    uint64_t sample = third_ms(fleet) / 8;
+    uint64_t sample = gb_member_third_ms(fleet) / 8;
 
     return sample < 200 ? 200 : sample > 1000 ? 1000 : sample;
 }
@@ -48,7 +46,7 @@ static void send(struct gb_fleet *fleet, enum gb_etcd_kind kind, char *body, voi
 
     call->arg = fleet;
     call->done = done;
-    gb_etcd_send(&fleet->etcd, call, kind, body, deadline(fleet), true, GB_ETCD_PROBE);
+    gb_etcd_send(&fleet->etcd, call, kind, body, gb_member_deadline(fleet), true, GB_ETCD_PROBE);
 }
 
 /* Publishes until when the node is sure of its sessions. */
@@ -89,7 +87,7 @@ static void let_go(struct gb_fleet *fleet) {
 static void retry(struct gb_fleet *fleet, enum gb_fleet_state state, const struct gb_error *why) {
     struct gb_member *m = &fleet->member;
     uint64_t now = gb_boot_ms();
-    uint64_t third = third_ms(fleet);
+    uint64_t third = gb_member_third_ms(fleet);
     uint64_t at = now + third / 2 + chance(third / 2 + 1);
 
     let_go(fleet);
@@ -400,21 +398,6 @@ static void grant(struct gb_fleet *fleet) {
     send(fleet, GB_ETCD_GRANT, gb_lease_grant_text((int64_t)fleet->own.uuid, fleet->member.ttl_s), on_granted);
 }
 
-/* What alive/N is to say now. */
-static void describe(struct gb_fleet *fleet, struct gb_fleet_alive *ret, struct gb_fleet_node *node) {
-    size_t i;
-
-    *node = fleet->own;
-    node->device_count = fleet->devices ? fleet->devices(fleet->app, node->devices) : 0;
-    *ret = (struct gb_fleet_alive){.uuid = fleet->own.uuid, .incarnation = fleet->member.incarnation};
-    ret->draining = atomic_load(&fleet->draining);
-    ret->count = node->device_count;
-    for (i = 0; i < ret->count; i++) {
-        ret->free_bytes[i] = node->devices[i].free_bytes;
-        ret->committed_bytes[i] = node->devices[i].committed_bytes;
-    }
-}
-
 static void on_entered(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
     struct gb_member *m = &fleet->member;
@@ -451,7 +434,7 @@ static void enter(struct gb_fleet *fleet) {
     char *node_text;
     char *alive_text;
 
-    describe(fleet, &m->told, &node);
+    gb_member_describe(fleet, &m->told, &node);
     node_text = gb_fleet_node_write(&node, m->old_node, &err);
     alive_text = gb_fleet_alive_write(&m->told, m->old_alive, &err);
     if (!node_text || !alive_text) {
@@ -479,7 +462,7 @@ static void enter(struct gb_fleet *fleet) {
 
 static void renew_later(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
-    uint64_t third = third_ms(fleet);
+    uint64_t third = gb_member_third_ms(fleet);
 
     m->rotated = false;
     gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + third - chance(third / 5), renew, fleet);
@@ -497,7 +480,7 @@ static void fail(struct gb_fleet *fleet, const struct gb_error *why) {
     }
     if (m->failing_ms == 0)
         m->failing_ms = now;
-    if (now - m->failing_ms >= third_ms(fleet) || !m->reconciled)
+    if (now - m->failing_ms >= gb_member_third_ms(fleet) || !m->reconciled)
         gb_fleet_set_state(fleet, GB_FLEET_ALONE, why);
     wait = (m->deadline_ms - now) / 3;
     wait = wait > 1000 ? 1000 : wait < 100 ? 100 : wait;
@@ -623,7 +606,7 @@ static void on_renewed(struct gb_etcd_call *call) {
     fleet->stat.renewals++;
     pthread_mutex_unlock(&fleet->lock);
     /* The records cost the directory twice what the lease does, and change rarely. */
-    if (m->reconciled && m->failing_ms == 0 && gb_boot_ms() - m->polled_ms < 2 * third_ms(fleet))
+    if (m->reconciled && m->failing_ms == 0 && gb_boot_ms() - m->polled_ms < 2 * gb_member_third_ms(fleet))
         hold(fleet);
     else
         poll_records(fleet);
@@ -635,72 +618,10 @@ static void renew(void *arg) {
     send(fleet, GB_ETCD_KEEPALIVE, gb_lease_text((int64_t)fleet->own.uuid, false), on_renewed);
 }
 
-/* --- telling of changes ------------------------------------------------------------------------------------------- */
-
-/* More than a twentieth of the device. */
-static bool differs(uint64_t a, uint64_t b, uint64_t of) {
-    return (a > b ? a - b : b - a) > of / 20;
-}
-
-static bool worth_telling(const struct gb_fleet *fleet, const struct gb_fleet_alive *now,
-                          const struct gb_fleet_node *node) {
-    const struct gb_member *m = &fleet->member;
-    bool changed = now->count != m->told.count;
-    size_t i;
-
-    if (now->draining != m->told.draining)
-        return true;
-    for (i = 0; i < now->count && !changed; i++)
-        changed = differs(now->free_bytes[i], m->told.free_bytes[i], node->devices[i].bytes) ||
-                  differs(now->committed_bytes[i], m->told.committed_bytes[i], node->devices[i].bytes);
-    return changed && gb_boot_ms() - m->told_ms >= 3 * third_ms(fleet) / 2;
-}
-
-static void on_told(struct gb_etcd_call *call) {
-    struct gb_fleet *fleet = call->arg;
-    struct gb_member *m = &fleet->member;
-
-    if (call->error.code != GB_OK || call->refusal != 0 || !call->txn.succeeded) {
-        m->told = (struct gb_fleet_alive){.draining = !atomic_load(&fleet->draining)}; /* with the next renewal */
-        return;
-    }
-    m->alive_revision = call->txn.revision;
-    if (m->told.draining != atomic_load(&fleet->draining))
-        gb_member_tell(fleet);
-}
-
-void gb_member_tell(struct gb_fleet *fleet) {
-    struct gb_member *m = &fleet->member;
-    struct gb_fleet_alive now;
-    struct gb_fleet_node node;
-    struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
-    char *text;
-
-    if (!m->held || m->write.open)
-        return;
-    describe(fleet, &now, &node);
-    if (!worth_telling(fleet, &now, &node))
-        return;
-    text = gb_fleet_alive_write(&now, m->old_alive, NULL);
-    if (!text)
-        return;
-    m->told = now;
-    m->told_ms = gb_boot_ms();
-    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
-    gb_fleet_compare_meta(fleet, &txn);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, m->alive_revision);
-    gb_txn_put(&txn, key, text, (int64_t)fleet->own.uuid);
-    m->write.arg = fleet;
-    m->write.done = on_told;
-    gb_etcd_send(&fleet->etcd, &m->write, GB_ETCD_TXN, gb_txn_finish(&txn), deadline(fleet), false, GB_ETCD_PROBE);
-    free(text);
-}
-
 /* --- the beginning and the end ------------------------------------------------------------------------------------ */
 
 void gb_member_start(struct gb_fleet *fleet) {
-    fleet->etcd.most_ms = (unsigned)third_ms(fleet);
+    fleet->etcd.most_ms = (unsigned)gb_member_third_ms(fleet);
     look(fleet);
 }
 

@@ -280,8 +280,8 @@ START_TEST(a_killed_process_comes_back) {
 }
 END_TEST
 
-/* Waits until that member has what the others have: a reading of the majority through it comes behind. A second "a" joins
- * nothing. */
+/* Waits until that member has what the others have: a reading of the majority through it comes behind. A second "a"
+ * joins nothing. */
 static void catch_up(int member, const char *session) {
     struct gb_fleet_config config = config_of(&b, "a", 77);
 
