@@ -4,7 +4,12 @@
  * follows: at most three times, with the ticket that the node gave in place of the token, which is sent to no other
  * host or port. No redirect from https to http is followed (BAD_ANSWER). The bytes of an upload are sent again from
  * their begin; those of a pipe cannot be once they were read (INPUT_FAILED). Mappings are never redirected (NOT_HERE).
- * A client that is opened with the owner_url of gpubuf_fleet_find() asks the owner at once. */
+ * A client that is opened with the owner_url of gpubuf_fleet_find() asks the owner at once.
+ *
+ * Each time that a session gets another owner its epoch rises. Answers tell it, and a client remembers the highest of
+ * each session, of at most 64, and sends it along. A former owner that does not know of the other one refuses such a
+ * request, and nothing is done (SUPERSEDED): find the owner again. The memory is of one client; gpubuf_fleet_expect()
+ * gives it to another. */
 #ifndef GPUBUF_FLEET_H
 #define GPUBUF_FLEET_H
 
@@ -26,6 +31,7 @@ struct gpubuf_fleet {
     char cluster_id[24];          /* of the directory */
     uint64_t incarnation;         /* of the daemon's process */
     bool draining;                /* no new session is placed there */
+    char fleet_uuid[40];          /* of the fleet; "": the node does not know it yet */
     uint64_t room[4];
 };
 
@@ -104,6 +110,23 @@ struct gpubuf_place {
 int gpubuf_fleet_place(gpubuf_client *client, const char *session, const struct gpubuf_session_params *params,
                        const struct gpubuf_place *place, const struct gpubuf_how *how, struct gpubuf_fleet_session *ret,
                        struct gpubuf_error *err);
+
+/* Tells a client the epoch of a session, as gpubuf_fleet_find() of another client said it. One that is not higher than
+ * what the client knows changes nothing. Any thread. */
+void gpubuf_fleet_expect(gpubuf_client *client, const char *session, uint64_t epoch);
+
+/* Makes the client's node the owner of a session whose owner is not alive. The session is empty: bytes stay with the
+ * former owner, which sets its session aside when it is back. Scope admin. ret: url and owner_url are "", node too
+ * unless the answer names it. Returns 0 or -1. Errors: SESSION_NOT_FOUND, NODE_ALIVE (ask the owner itself),
+ * SESSION_EXISTS (one of that name is at the node), SUPERSEDED (another node was faster), DIRECTORY_UNAVAILABLE,
+ * UNSUPPORTED. */
+int gpubuf_fleet_take(gpubuf_client *client, const char *session, struct gpubuf_fleet_session *ret,
+                      struct gpubuf_error *err);
+
+/* Takes a session whose owner is not alive out of the directory for good: the owner sets it aside when it is back. A
+ * new one of that name may be made at once. Scope admin. Returns 0 or -1. Errors: SESSION_NOT_FOUND, NODE_ALIVE,
+ * DIRECTORY_UNAVAILABLE, UNSUPPORTED. */
+int gpubuf_fleet_delete(gpubuf_client *client, const char *session, struct gpubuf_error *err);
 
 #ifdef __cplusplus
 }

@@ -20,6 +20,7 @@
 #include "api/reply/response_cache.h"
 #include "api/resources/devices.h"
 #include "api/resources/fleet_self.h"
+#include "api/resources/fleet_settle.h"
 #include "api/resources/web.h"
 #include "api/route.h"
 #include "api/share/share.h"
@@ -137,6 +138,7 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
     api->started_us = stats.started_at_us;
     atomic_init(&api->draining, false);
     gb_mutex_init(&api->process.lock);
+    gb_mutex_init(&api->fleet_lock);
     api->process_started_ns = gb_process_started_ns();
     gb_api_set_limits(api, &(struct gb_api_limits){.expanded_bytes = 64ull << 30,
                                                    .decoders = 64,
@@ -169,6 +171,7 @@ void gb_api_free(struct gb_api *api) {
     gb_http_canned_unref(api->root[1]);
     gb_http_canned_unref(api->openapi);
     pthread_mutex_destroy(&api->process.lock);
+    pthread_mutex_destroy(&api->fleet_lock);
     gb_response_cache_free(api->stats);
     gb_metrics_free(api->metrics);
     gb_digests_free(api->digests);
@@ -190,8 +193,8 @@ void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers) 
     api->map_peers = *peers;
 }
 
-static void gone(void *arg, const struct gb_name *name, const char *claim) {
-    gb_fleet_unregister(arg, name, claim);
+static void gone(void *arg, const struct gb_name *name, const char *claim, bool made) {
+    gb_fleet_unregister(arg, name, claim, made);
 }
 
 void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is) {
@@ -202,7 +205,9 @@ void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct g
 
 void gb_api_leave_fleet(struct gb_api *api) {
     gb_core_set_gone(api->core, NULL, NULL);
+    pthread_mutex_lock(&api->fleet_lock);
     api->fleet = NULL;
+    pthread_mutex_unlock(&api->fleet_lock);
 }
 
 void gb_api_set_draining(struct gb_api *api) {
@@ -221,6 +226,22 @@ size_t gb_api_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret) {
 
 bool gb_api_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim) {
     return gb_fleet_has(api, name, claim);
+}
+
+size_t gb_api_fleet_own_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_session *ret, size_t max) {
+    return gb_fleet_sessions(api, cursor, ret, max);
+}
+
+bool gb_api_fleet_own_session(struct gb_api *api, const struct gb_name *name, struct gb_fleet_session *ret) {
+    return gb_fleet_session(api, name, ret);
+}
+
+void gb_api_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uint64_t epoch) {
+    gb_fleet_raise(api, mine, epoch);
+}
+
+void gb_api_fleet_set_aside(struct gb_api *api, const struct gb_fleet_session *mine) {
+    gb_fleet_set_aside(api, mine);
 }
 
 static void begin_turn(void *app) {

@@ -18,6 +18,7 @@ extern const size_t gb_openapi_json_len;
 struct gb_api;
 struct gb_fleet;
 struct gb_fleet_device;
+struct gb_fleet_session;
 
 /* What GET /v1 says of the daemon. */
 struct gb_api_about {
@@ -50,10 +51,14 @@ void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers);
 void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is);
 void gb_api_leave_fleet(struct gb_api *api);
 
-/* For gb_fleet_config: what the node tells of its devices, and whether it has a session registered under that claim.
- * [any thread, never blocks] */
+/* For gb_fleet_config: what the node tells of its devices, and of its registered sessions, and what becomes of one that
+ * the directory says something else of. [any thread, never blocks] */
 size_t gb_api_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret); /* GB_FLEET_DEVICES_MAX at most */
 bool gb_api_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim);
+size_t gb_api_fleet_own_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_session *ret, size_t max);
+bool gb_api_fleet_own_session(struct gb_api *api, const struct gb_name *name, struct gb_fleet_session *ret);
+void gb_api_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uint64_t epoch);
+void gb_api_fleet_set_aside(struct gb_api *api, const struct gb_fleet_session *mine);
 
 /* Sets app, the routes, the pages and all hooks of config. config then points into api. */
 void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config);

@@ -52,6 +52,7 @@ struct gb_api {
     struct gb_operations *operations;
     struct gb_polls *polls;
     struct gb_fleet *fleet;       /* borrowed; NULL: the node is in none */
+    pthread_mutex_t fleet_lock;   /* against its end, where the core tells it something */
     struct gb_api_fleet fleet_is; /* what the options say of it */
     _Atomic uint64_t redirects;   /* answers 307 */
 };

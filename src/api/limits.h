@@ -45,6 +45,7 @@ struct gb_api_fleet {
     size_t network_count;
     const struct gb_fleet_url *urls; /* of the node; GB_FLEET_NETWORKS_MAX at most */
     size_t url_count;
+    uint64_t orphan_ttl_s; /* of sessions that were set aside */
 };
 
 #endif

@@ -116,6 +116,15 @@ static int put_answer(struct gb_cli *cli, const struct gpubuf_answer *answer) {
     return GB_CLI_DONE;
 }
 
+static int ask(struct gb_cli *cli, char **argv, const char *const *headers, const char *body, size_t bytes) {
+    int rc;
+
+    do
+        rc = gpubuf_request(cli->client, argv[0], argv[1], headers, body, bytes, &cli->error);
+    while (rc < 0 && gb_cli_again(cli));
+    return rc;
+}
+
 int gb_cli_run_call(struct gb_cli *cli, int argc, char **argv) {
     const char *headers[3] = {cli->options.header, NULL, NULL};
     char *body = NULL;
@@ -124,7 +133,7 @@ int gb_cli_run_call(struct gb_cli *cli, int argc, char **argv) {
 
     if (body != NULL && !names_type(cli))
         headers[headers[0] != NULL] = "Content-Type: application/json";
-    if (rc == 0 && gpubuf_request(cli->client, argv[0], argv[1], headers, body, bytes, &cli->error) < 0) {
+    if (rc == 0 && ask(cli, argv, headers, body, bytes) < 0) {
         /* The problem document is the body that was received. */
         cli->options.json |= cli->error.status >= 400 && cli->host == NULL && !isatty(STDOUT_FILENO);
         rc = gb_cli_failed(cli);

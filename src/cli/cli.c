@@ -207,6 +207,35 @@ int gb_cli_flush(struct gb_cli *cli, int status) {
     return gb_cli_refused(cli, GB_CLI_FAILED, "standard output cannot be written: %s", strerror(error));
 }
 
+/* Opens a client of the node that was chosen. */
+static int open_chosen(struct gb_cli *cli) {
+    gpubuf_client *client;
+
+    if (gb_cli_open(cli, NULL, NULL, &client) < 0)
+        return -1;
+    if (cli->node != NULL && cli->found.name[0] != '\0') /* an owner that this one followed is to refuse */
+        gpubuf_fleet_expect(client, cli->found.name, cli->found.epoch);
+    cli->opened[cli->opened[0] != NULL] = client;
+    cli->client = client;
+    if (atomic_load(&cli->interrupted)) /* it was told to the former one */
+        gpubuf_interrupt(client);
+    return 0;
+}
+
+bool gb_cli_again(struct gb_cli *cli) {
+    struct gpubuf_error told = cli->error;
+
+    if (told.code != GPUBUF_SUPERSEDED || cli->node == NULL || cli->again || cli->client != cli->opened[0])
+        return false;
+    cli->again = true; /* the first one stays open: the thread of signals may be using it */
+    if (cli->options.verbose)
+        trace(NULL, "the session has another owner: the fleet is asked again");
+    if (gb_cli_fleet_choose(cli) == 0 && open_chosen(cli) == 0)
+        return true;
+    cli->error = told;
+    return false;
+}
+
 int gb_cli_begin(struct gb_cli *cli) {
     int rc = read_token(cli);
 
@@ -215,14 +244,15 @@ int gb_cli_begin(struct gb_cli *cli) {
     cli->session = cli->options.session != NULL ? cli->options.session : getenv("GPUBUF_SESSION");
     if (cli->session == NULL || cli->session[0] == '\0')
         cli->session = "default";
-    if (gb_cli_fleet_choose(cli) < 0 || gb_cli_open(cli, NULL, NULL, &cli->client) < 0)
+    if (gb_cli_fleet_choose(cli) < 0 || open_chosen(cli) < 0)
         return gb_cli_failed(cli);
     return GB_CLI_DONE;
 }
 
 void gb_cli_end(struct gb_cli *cli) {
-    gpubuf_close(cli->client);
-    cli->client = NULL;
+    gpubuf_close(cli->opened[0]);
+    gpubuf_close(cli->opened[1]);
+    cli->client = cli->opened[0] = cli->opened[1] = NULL;
     free(cli->token);
     cli->token = NULL;
     free(cli->node);

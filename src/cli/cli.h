@@ -31,17 +31,19 @@ enum gb_cli_exit {
 struct gb_cli {
     struct gb_cli_options options;
     const struct gb_cli_command *command;
-    const char *session; /* of names without one */
-    const char *host;    /* of --hosts; NULL without */
-    gpubuf_client *client;
-    char *token; /* malloc'd or NULL */
-    char *node;  /* URL of a fleet's node that the command asks, malloc'd; NULL: no fleet is named */
+    const char *session;           /* of names without one */
+    const char *host;              /* of --hosts; NULL without */
+    gpubuf_client *_Atomic client; /* the thread of signals reads it */
+    gpubuf_client *opened[2];      /* of the node that was chosen, and of the one that was chosen again; NULL: none */
+    char *token;                   /* malloc'd or NULL */
+    char *node;                    /* URL of a fleet's node that the command asks, malloc'd; NULL: no fleet is named */
     struct gpubuf_fleet_session found; /* the command's session and its owner, as the fleet says; no name: not asked */
     struct gpubuf_error error;
     const char *about;       /* the buffer that an error is of, one of several; NULL: not said */
     atomic_int interrupted;  /* the signal that came; 0: none */
     struct termios terminal; /* as it was, where raw */
     atomic_bool raw;
+    bool again; /* the fleet was asked for the owner a second time */
 };
 
 /* What the shell would report of a program that the signal had ended, where one came and that ended the command:
@@ -59,6 +61,10 @@ int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv);
  * what was said. gb_cli_end() undoes it in either case. */
 int gb_cli_begin(struct gb_cli *cli);
 void gb_cli_end(struct gb_cli *cli);
+
+/* After an error: whether a request is to be made once more, because its session has another owner now. The fleet has
+ * been asked again then, and cli->client is another one. True once in a run. */
+bool gb_cli_again(struct gb_cli *cli);
 
 /* Makes a client: url and socket NULL for those of the options. */
 int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_client **ret);

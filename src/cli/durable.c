@@ -38,13 +38,19 @@ int gb_cli_run_store(struct gb_cli *cli, int argc, char **argv) {
 }
 
 static int load_one(struct gb_cli *cli, const char *text, void *arg) {
-    const struct gpubuf_answer *told = gpubuf_answer_of(cli->client);
+    const struct gpubuf_answer *told;
     struct gb_cli_name name;
     json_t *answer;
+    int rc = gb_cli_name(cli, text, &name);
 
-    if (gb_cli_name(cli, text, &name) < 0 ||
-        gpubuf_buffer_load(cli->client, name.session, name.name, NULL, NULL, &cli->error) < 0)
+    if (rc == 0) {
+        do
+            rc = gpubuf_buffer_load(cli->client, name.session, name.name, NULL, NULL, &cli->error);
+        while (rc < 0 && gb_cli_again(cli));
+    }
+    if (rc < 0)
         return gb_cli_failed(cli);
+    told = gpubuf_answer_of(cli->client);
     answer = json_loadb(told->body, told->bytes, 0, NULL);
     json_array_append(arg, answer);
     if (!cli->options.json)

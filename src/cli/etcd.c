@@ -146,15 +146,15 @@ static json_t *ask_any(struct gb_cli *cli, const char *endpoints, const char *bo
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
 
-static int make_uuid(char ret[37]) {
+static int make_uuid(char ret[GB_CLI_UUID_SIZE]) {
     unsigned char b[16];
 
     if (getrandom(b, sizeof b, 0) != sizeof b)
         return -1;
     b[6] = (unsigned char)((b[6] & 0x0f) | 0x40); /* RFC 4122: at random */
     b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
-    snprintf(ret, 37, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3],
-             b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    snprintf(ret, GB_CLI_UUID_SIZE, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
     return 0;
 }
 
@@ -188,11 +188,12 @@ static json_t *record_there(struct gb_cli *cli, json_t *answer) {
     return record;
 }
 
-json_t *gb_cli_etcd_init(struct gb_cli *cli, const char *endpoints, const char *fleet, bool *ret_made) {
+json_t *gb_cli_etcd_init(struct gb_cli *cli, const char *endpoints, const char *fleet, const char *known,
+                         bool *ret_made) {
     size_t n = strlen(fleet);
     json_t *answer = NULL;
     json_t *record = NULL;
-    char uuid[37];
+    char uuid[GB_CLI_UUID_SIZE];
     char *body;
 
     if (n == 0 || n > NAME_MAX_BYTES || strspn(fleet, NAME_LETTERS) != n || fleet[0] == '.') {
@@ -201,7 +202,9 @@ json_t *gb_cli_etcd_init(struct gb_cli *cli, const char *endpoints, const char *
                      NAME_MAX_BYTES);
         return NULL;
     }
-    if (make_uuid(uuid) < 0) {
+    if (known != NULL) {
+        snprintf(uuid, sizeof uuid, "%s", known);
+    } else if (make_uuid(uuid) < 0) {
         gb_cli_error(cli, GPUBUF_INPUT_FAILED, "the kernel gives no random bytes: %s", strerror(errno));
         return NULL;
     }

@@ -1,4 +1,4 @@
-/* The fleet: show, init, nodes, sessions, where, place, stats, targets, drain, undrain, forget. */
+/* The fleet: show, init, nodes, sessions, where, place, take, rm, stats, targets, drain, undrain, forget. */
 #include "cli/fleet.h"
 
 #include <string.h>
@@ -110,23 +110,8 @@ static int show(struct gb_cli *cli, const char *name) {
 }
 
 static int init(struct gb_cli *cli, const char *name) {
-    const char *fleet = cli->options.fleet_name != NULL ? cli->options.fleet_name : "main";
-    bool made = false;
-    json_t *meta;
-
     (void)name;
-    if (cli->options.etcd == NULL)
-        return gb_cli_refused(cli, GB_CLI_USAGE, "fleet init takes --etcd URL[,URL], the addresses of etcd");
-    meta = gb_cli_etcd_init(cli, cli->options.etcd, fleet, &made);
-    if (meta == NULL)
-        return gb_cli_failed(cli);
-    json_object_set_new(meta, "fleet", json_string(fleet));
-    json_object_set_new(meta, "made", json_boolean(made));
-    if (cli->options.json)
-        return gb_cli_show(cli, meta, NULL, 0);
-    printf("fleet %s %s: %s\n", fleet, made ? "is made" : "was there and stays as it is", gb_cli_text(meta, "uuid"));
-    json_decref(meta);
-    return GB_CLI_DONE;
+    return gb_cli_fleet_init(cli);
 }
 
 static int nodes(struct gb_cli *cli, const char *name) {
@@ -191,6 +176,55 @@ static int place(struct gb_cli *cli, const char *name) {
                     COUNT(placed_columns));
 }
 
+static int take(struct gb_cli *cli, const char *name) {
+    char target[GB_CLI_PATH];
+    json_t *taken;
+
+    if (!cli->options.force)
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "fleet take needs --force, because its bytes are lost to clients: session \"%s\" begins "
+                              "empty at this node. What the former owner has it sets aside when it is back, to be read "
+                              "for an hour (its --fleet-orphan-ttl)",
+                              name);
+    if (gb_cli_target(cli, target, "/v1/fleet/sessions/{}/take", name) < 0)
+        return gb_cli_failed(cli);
+    taken = gb_cli_request(cli, "POST", target, json_pack("{s:b}", "force", 1));
+    if (taken == NULL || cli->options.json)
+        return gb_cli_show(cli, taken, NULL, 0);
+    if (!cli->options.quiet) {
+        fputs("session ", stdout);
+        gb_cli_put(stdout, name);
+        printf(" is at %s, at epoch %.0f, and empty\n", gpubuf_url(cli->client), gb_cli_number(taken, "fleet.epoch"));
+    }
+    json_decref(taken);
+    return GB_CLI_DONE;
+}
+
+/* A request without an answer to show. */
+static int remove_one(struct gb_cli *cli, const char *format, const char *name) {
+    char target[GB_CLI_PATH];
+    json_t *answer;
+
+    if (gb_cli_target(cli, target, format, name) < 0)
+        return gb_cli_failed(cli);
+    answer = gb_cli_request(cli, "DELETE", target, NULL);
+    if (answer == NULL)
+        return gb_cli_failed(cli);
+    if (cli->options.json)
+        gb_cli_json(stdout, answer);
+    json_decref(answer);
+    return GB_CLI_DONE;
+}
+
+static int rm(struct gb_cli *cli, const char *name) {
+    if (!cli->options.force)
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "fleet rm needs --force, because bytes are lost: when its owner is back it sets session "
+                              "\"%s\" aside, to be read for an hour (its --fleet-orphan-ttl), and frees it",
+                              name);
+    return remove_one(cli, "/v1/fleet/sessions/{}?force=true", name);
+}
+
 static int stats(struct gb_cli *cli, const char *name) {
     json_t *answer = gb_cli_request(cli, "GET", "/v1/fleet/stats", NULL);
     json_t *missing = json_object_get(answer, "missing");
@@ -241,18 +275,7 @@ static int undrain(struct gb_cli *cli, const char *name) {
 }
 
 static int forget(struct gb_cli *cli, const char *name) {
-    char target[GB_CLI_PATH];
-    json_t *answer;
-
-    if (gb_cli_target(cli, target, NODE, name) < 0)
-        return gb_cli_failed(cli);
-    answer = gb_cli_request(cli, "DELETE", target, NULL);
-    if (answer == NULL)
-        return gb_cli_failed(cli);
-    if (cli->options.json)
-        gb_cli_json(stdout, answer);
-    json_decref(answer);
-    return GB_CLI_DONE;
+    return remove_one(cli, NODE, name);
 }
 
 /* wants: what its name is of; NULL: it takes none. */
@@ -261,9 +284,10 @@ static const struct verb {
     const char *wants;
     int (*run)(struct gb_cli *cli, const char *name);
 } verbs[] = {
-    {"show", NULL, show},        {"init", NULL, init},         {"nodes", NULL, nodes},     {"sessions", NULL, sessions},
-    {"where", "SESSION", where}, {"place", "SESSION", place},  {"stats", NULL, stats},     {"targets", NULL, targets},
-    {"drain", "NODE", drain},    {"undrain", "NODE", undrain}, {"forget", "NODE", forget},
+    {"show", NULL, show},        {"init", NULL, init},        {"nodes", NULL, nodes},    {"sessions", NULL, sessions},
+    {"where", "SESSION", where}, {"place", "SESSION", place}, {"take", "SESSION", take}, {"rm", "SESSION", rm},
+    {"stats", NULL, stats},      {"targets", NULL, targets},  {"drain", "NODE", drain},  {"undrain", "NODE", undrain},
+    {"forget", "NODE", forget},
 };
 
 int gb_cli_run_fleet(struct gb_cli *cli, int argc, char **argv) {

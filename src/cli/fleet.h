@@ -19,8 +19,18 @@ const char *gb_cli_fleet_url(json_t *fleet, json_t *node, const char *own);
 /* "KEY=VALUE,..." as an object of texts. NULL with cli->error; option: what it stands in. */
 json_t *gb_cli_labels(struct gb_cli *cli, const char *option, const char *text);
 
-/* Makes the record by which nodes know their fleet, in etcd. ret_made: false if it was there. The record; NULL with
- * cli->error. */
-json_t *gb_cli_etcd_init(struct gb_cli *cli, const char *endpoints, const char *fleet, bool *ret_made);
+/* Opens a client that gives one node no more than a few seconds. 0, or -1 with cli->error. */
+int gb_cli_fleet_open(struct gb_cli *cli, const char *url, gpubuf_client **ret);
+
+/* fleet init: makes the record that a fleet begins with, or with --rebuild the one of a directory that lost it. The
+ * exit status. */
+int gb_cli_fleet_init(struct gb_cli *cli);
+
+#define GB_CLI_UUID_SIZE 37 /* 8-4-4-4-12 hexadecimal digits, and a NUL */
+
+/* Makes the record by which nodes know their fleet, in etcd. known: its uuid; NULL: a new one. ret_made: false if a
+ * record was there, perhaps with another uuid. The record; NULL with cli->error. */
+json_t *gb_cli_etcd_init(struct gb_cli *cli, const char *endpoints, const char *fleet, const char *known,
+                         bool *ret_made);
 
 #endif

@@ -11,7 +11,7 @@ static bool is_silent(const struct gpubuf_error *err) {
            err->code == GPUBUF_CLIENT_TIMEOUT || err->code == GPUBUF_TLS_FAILED;
 }
 
-static int open_hasty(struct gb_cli *cli, const char *url, gpubuf_client **ret) {
+int gb_cli_fleet_open(struct gb_cli *cli, const char *url, gpubuf_client **ret) {
     double usual = cli->options.timeout;
     int rc;
 
@@ -29,7 +29,7 @@ static bool lets_in(struct gb_cli *cli, const char *url) {
     gpubuf_client *client;
     bool in;
 
-    if (open_hasty(cli, url, &client) < 0)
+    if (gb_cli_fleet_open(cli, url, &client) < 0)
         return false;
     in = gpubuf_request(client, "HEAD", "/v1", NULL, NULL, 0, &err) == 0;
     gpubuf_close(client);
@@ -45,7 +45,7 @@ static int ask(struct gb_cli *cli, const char *url, char **ret_owner) {
     int rc;
 
     *ret_owner = NULL;
-    if (open_hasty(cli, url, &client) < 0)
+    if (gb_cli_fleet_open(cli, url, &client) < 0)
         return -1;
     if (named)
         rc = gpubuf_fleet_find(client, cli->session, found, &err);

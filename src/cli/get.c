@@ -89,7 +89,9 @@ static int get_buffer(struct gb_cli *cli, const struct gb_cli_name *name, const 
     if (!sink.seeks)
         params.connections = 0;
     gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), name->name);
-    rc = gpubuf_get(cli->client, name->session, name->name, gb_cli_target_of(&sink), &params, &got, &cli->error);
+    do
+        rc = gpubuf_get(cli->client, name->session, name->name, gb_cli_target_of(&sink), &params, &got, &cli->error);
+    while (rc < 0 && !sink.given && gb_cli_again(cli));
     gb_cli_progress_end(&progress, rc == 0);
     ended = gb_cli_sink_close(cli, &sink, rc == 0);
     if (rc < 0)
@@ -119,7 +121,9 @@ static int get_tensors(struct gb_cli *cli, const char *names, const char *path) 
     params.progress = moved;
     params.progress_arg = &progress;
     gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), names);
-    rc = gpubuf_tensors_get(cli->client, cli->session, gb_cli_target_of(&sink), &params, &bytes, &cli->error);
+    do
+        rc = gpubuf_tensors_get(cli->client, cli->session, gb_cli_target_of(&sink), &params, &bytes, &cli->error);
+    while (rc < 0 && !sink.given && gb_cli_again(cli));
     gb_cli_progress_end(&progress, rc == 0);
     ended = gb_cli_sink_close(cli, &sink, rc == 0);
     free(prefix);

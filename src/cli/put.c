@@ -109,7 +109,9 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
     params.progress = moved;
     params.progress_arg = &moving;
     gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), name->name);
-    rc = gpubuf_put(cli->client, name->session, name->name, gb_cli_source_of(source), &params, NULL, &cli->error);
+    do
+        rc = gpubuf_put(cli->client, name->session, name->name, gb_cli_source_of(source), &params, NULL, &cli->error);
+    while (rc < 0 && !source->taken && gb_cli_again(cli));
     gb_cli_progress_end(&moving.progress, rc == 0);
     cli->about = name->name;
     if (rc < 0)
@@ -137,7 +139,9 @@ static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const c
     params.progress = moved;
     params.progress_arg = &moving;
     gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), label);
-    rc = gpubuf_tensors_put(cli->client, cli->session, gb_cli_source_of(source), &params, &tensors, &cli->error);
+    do
+        rc = gpubuf_tensors_put(cli->client, cli->session, gb_cli_source_of(source), &params, &tensors, &cli->error);
+    while (rc < 0 && !source->taken && gb_cli_again(cli));
     gb_cli_progress_end(&moving.progress, rc == 0);
     if (rc < 0)
         return gb_cli_failed(cli);

@@ -80,7 +80,9 @@ json_t *gb_cli_request_with(struct gb_cli *cli, const char *method, const char *
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the arguments cannot be written as JSON: they must be UTF-8");
         return NULL;
     }
-    rc = gpubuf_request(cli->client, method, target, headers, text, text != NULL ? strlen(text) : 0, &cli->error);
+    do
+        rc = gpubuf_request(cli->client, method, target, headers, text, text != NULL ? strlen(text) : 0, &cli->error);
+    while (rc < 0 && gb_cli_again(cli));
     free(text);
     if (rc < 0)
         return NULL;

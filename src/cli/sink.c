@@ -109,6 +109,7 @@ static int write_pipe(void *arg, const void *data, size_t bytes) {
     struct pollfd ready = {.fd = sink->fd, .events = POLLOUT};
     const char *at = data;
 
+    sink->given = true;
     while (bytes > 0) {
         ssize_t n = write(sink->fd, at, bytes);
 

@@ -7,6 +7,7 @@
 struct gb_cli_sink {
     const struct gb_cli *cli;
     int fd;
+    bool given;      /* to a pipe: bytes that cannot be taken back */
     bool seeks;      /* bytes may come in any order */
     char *path;      /* of the finished file; NULL where there is none to be named */
     char *temporary; /* its name until then */

@@ -37,6 +37,7 @@ static int64_t next_bytes(void *arg, void *data, size_t size) {
     struct gb_cli_source *source = arg;
     size_t n = source->front_bytes - source->front_at;
 
+    source->taken = true;
     if (n == 0)
         return read_pipe(source, data, size);
     n = n < size ? n : size;
@@ -140,6 +141,7 @@ static int spool(struct gb_cli_source *source) {
     gb_cli_source_close(source);
     source->fd = fd;
     source->pipe = false;
+    source->taken = false;
     source->bytes = bytes;
     return 0;
 }

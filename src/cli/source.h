@@ -11,6 +11,7 @@ struct gb_cli_source {
     int fd;
     double until;                     /* while it is being opened: when to give up; 0: never */
     bool pipe;                        /* read front first */
+    bool taken;                       /* of a pipe: bytes that cannot be given again */
     bool device;                      /* of characters: a terminal, or what may have no end */
     unsigned char front[GB_CLI_PEEK]; /* read already, to see what comes */
     size_t front_bytes;

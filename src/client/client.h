@@ -10,6 +10,8 @@
 #include "client/read.h"
 #include "client/text.h"
 
+struct gbc_epochs;
+
 /* What a client was opened with; read only from then on, by the threads of a transfer too. */
 struct gbc_settings {
     char *url;
@@ -34,6 +36,7 @@ struct gbc_settings {
     atomic_int interrupted; /* written from signal handlers */
     atomic_int spoken;      /* HTTP has been answered: the scheme of the URL is right */
     atomic_int let_in;      /* the token has been accepted */
+    struct gbc_epochs *epochs;
 };
 
 struct gbc_conn;
@@ -105,6 +108,7 @@ struct gbc_reply {
     struct gpubuf_opt whole;  /* of Content-Range */
     struct gpubuf_opt range_first;
     struct gpubuf_opt upload_offset;
+    struct gpubuf_opt epoch; /* of a session that is registered in a fleet */
     bool upload_complete;
     bool rate_limited; /* RateLimit names a rate */
     int retry_after_s;

@@ -1,5 +1,6 @@
 /* The fleet: its nodes, and where sessions are. */
 #include "client/client.h"
+#include "client/epochs.h"
 #include "client/list.h"
 
 GBC_LIST_DONE(node)
@@ -61,18 +62,55 @@ int gpubuf_fleet_session_list(gpubuf_client *client, const char *node, const str
 
 int gpubuf_fleet_find(gpubuf_client *client, const char *session, struct gpubuf_fleet_session *ret,
                       struct gpubuf_error *err) {
+    struct gpubuf_fleet_session found;
     struct gbc_request request;
 
     gbc_error_init(err);
     gbc_request_init(&request, "GET", "/v1/fleet/sessions/%", session);
-    return gbc_call(client, &request, NULL, gbc_record_fleet_session, ret, err);
+    if (gbc_call(client, &request, NULL, gbc_record_fleet_session, &found, err) < 0)
+        return -1;
+    gpubuf_fleet_expect(client, session, found.epoch);
+    if (ret)
+        *ret = found;
+    return 0;
+}
+
+void gpubuf_fleet_expect(gpubuf_client *client, const char *session, uint64_t epoch) {
+    gbc_epochs_raise(client->set.epochs, session, epoch);
+}
+
+int gpubuf_fleet_take(gpubuf_client *client, const char *session, struct gpubuf_fleet_session *ret,
+                      struct gpubuf_error *err) {
+    struct gpubuf_fleet_session taken;
+    struct gbc_request request;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "POST", "/v1/fleet/sessions/%/take", session);
+    gbc_json(&request, gbc_json_of("force", json_true()));
+    if (gbc_call(client, &request, NULL, gbc_record_taken, &taken, err) < 0)
+        return -1;
+    gpubuf_fleet_expect(client, session, taken.epoch);
+    if (ret)
+        *ret = taken;
+    return 0;
+}
+
+int gpubuf_fleet_delete(gpubuf_client *client, const char *session, struct gpubuf_error *err) {
+    struct gbc_request request;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "DELETE", "/v1/fleet/sessions/%", session);
+    gbc_query_true(&request, "force", true);
+    return gbc_call(client, &request, NULL, NULL, NULL, err);
 }
 
 int gpubuf_fleet_place(gpubuf_client *client, const char *session, const struct gpubuf_session_params *params,
                        const struct gpubuf_place *place, const struct gpubuf_how *how, struct gpubuf_fleet_session *ret,
                        struct gpubuf_error *err) {
+    struct gpubuf_fleet_session placed = {.epoch = 0};
     struct gbc_request request;
     json_t *body;
+    int r;
 
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/fleet/sessions");
@@ -83,5 +121,11 @@ int gpubuf_fleet_place(gpubuf_client *client, const char *session, const struct 
         gbc_put_text(&request.wrong, body, "on_partition", place->on_partition);
     }
     gbc_json(&request, body);
-    return gbc_call(client, &request, how, gbc_record_placed, ret, err);
+    r = gbc_call(client, &request, how, gbc_record_placed, &placed, err);
+    if (r == 0 && placed.epoch > 0) {
+        gbc_epochs_made(client->set.epochs, placed.name, placed.epoch);
+        if (ret)
+            *ret = placed;
+    }
+    return r;
 }

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "client/client.h"
+#include "client/epochs.h"
 #include "client/http_peer.h"
 #include "client/socket.h"
 
@@ -261,8 +262,13 @@ static int attempt(struct gbc_conn *conn, struct gbc_request *request, struct gp
     if (r < 0)
         return -1;
     if (conn->answered && gbc_redirect_is(&conn->reply))
-        return REDIRECTED;
-    return code == CURLE_OK ? judge(conn, err) : told(conn, code, err);
+        r = REDIRECTED;
+    else
+        r = code == CURLE_OK ? judge(conn, err) : told(conn, code, err);
+    if (conn->answered)
+        gbc_epochs_answer(conn->set->epochs, request->method, request->target.data, &conn->reply,
+                          r < 0 ? err->code : GPUBUF_OK);
+    return r;
 }
 
 /* --- and again ---------------------------------------------------------------------------------------------------- */
@@ -281,6 +287,11 @@ static bool takes_long(int code) {
            code == GPUBUF_NODE_UNREACHABLE;
 }
 
+/* It may have been carried out. An owner that became uncertain says so in place of the answer to a change. */
+static bool is_unknown(const struct gpubuf_error *why) {
+    return why->code == GPUBUF_CONNECTION_LOST || why->code == GPUBUF_OWNER_UNCERTAIN;
+}
+
 /* The request was not carried out and may succeed later, or its outcome is unknown and it is idempotent. A load is
  * waited for in another way: gpubuf_buffer_load(). */
 static bool may_repeat(const struct gbc_conn *conn, const struct gpubuf_error *why) {
@@ -296,9 +307,11 @@ static bool may_repeat(const struct gbc_conn *conn, const struct gpubuf_error *w
         return false;
     if (why->status == 429 && !may_pass(conn, why))
         return false;
+    if (is_unknown(why))
+        return reads || request->keyed || !request->conditional;
     if (why->status == 503 || why->status == 429)
         return why->retryable && !takes_long(why->code);
-    return why->code == GPUBUF_CONNECTION_LOST && (reads || request->keyed || !request->conditional);
+    return false;
 }
 
 static bool rewound(struct gbc_request *request) {
@@ -401,7 +414,7 @@ int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubu
                 *err = why;
             return -1;
         }
-        lost = lost || why.code == GPUBUF_CONNECTION_LOST;
+        lost = lost || is_unknown(&why);
         pause_ms = pause_ms * 4 < PAUSE_MAX_MS ? pause_ms * 4 : PAUSE_MAX_MS;
     }
 }

@@ -78,6 +78,8 @@ static void take(struct gbc_reply *reply, const char *name, const char *value) {
         reply->generation = decimal(value);
     else if (strcasecmp(name, "Gpubuf-Crc32c") == 0)
         reply->crc32c = hexadecimal(value);
+    else if (strcasecmp(name, "Gpubuf-Epoch") == 0)
+        reply->epoch = decimal(value);
     else if (strcasecmp(name, "Upload-Offset") == 0)
         reply->upload_offset = decimal(value);
     else if (strcasecmp(name, "Upload-Complete") == 0)

@@ -1,7 +1,10 @@
 /* The options and callbacks of curl for one request. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+#include "client/epochs.h"
 #include "client/http.h"
 
 #define BUFFER_BYTES (512l << 10) /* curl's own, each way */
@@ -99,14 +102,29 @@ static int add_header(struct gbc_conn *conn, const char *line) {
     return 0;
 }
 
+/* The caller of gpubuf_request() may give another. */
+static int add_epoch(struct gbc_conn *conn, bool given) {
+    uint64_t epoch = given ? 0 : gbc_epochs_of(conn->set->epochs, conn->request->target.data);
+    char line[48];
+
+    if (epoch == 0)
+        return 0;
+    snprintf(line, sizeof(line), "Gpubuf-Epoch: %llu", (unsigned long long)epoch);
+    return add_header(conn, line);
+}
+
 static int add_headers(struct gbc_conn *conn) {
     const struct gbc_request *request = conn->request;
     struct gbc_text line = {.data = NULL};
+    bool given = false;
     size_t at;
     int r = 0;
 
-    for (at = 0; at < request->headers.bytes; at += strlen(request->headers.data + at) + 1)
+    for (at = 0; at < request->headers.bytes; at += strlen(request->headers.data + at) + 1) {
+        given = given || strncasecmp(request->headers.data + at, "Gpubuf-Epoch:", 13) == 0;
         r |= add_header(conn, request->headers.data + at);
+    }
+    r |= add_epoch(conn, given);
     if (conn->set->token && !gbc_redirect_away(conn)) {
         gbc_text_addf(&line, "Authorization: Bearer %s", conn->set->token);
         r |= line.failed ? -1 : add_header(conn, line.data);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/client.h"
+#include "client/epochs.h"
 #include "client/trust.h"
 #include "client/unix_conn.h"
 
@@ -230,6 +231,7 @@ static void settings_done(struct gbc_settings *set) {
     gbc_trust_done(set);
     free(set->token);
     free(set->agent);
+    gbc_epochs_unref(set->epochs);
 }
 
 /* --- clients ------------------------------------------------------------------------------------------------------ */
@@ -244,6 +246,11 @@ int gpubuf_open(const struct gpubuf_options *options, gpubuf_client **ret, struc
         return gbc_error_memory(err);
     if (gbc_http_begin() < 0) {
         free(client);
+        return gbc_error_memory(err);
+    }
+    client->set.epochs = gbc_epochs_new();
+    if (!client->set.epochs) {
+        gpubuf_close(client);
         return gbc_error_memory(err);
     }
     if (take(&client->set, options ? options : &none, err) < 0 || !(client->conn = gbc_conn_new(&client->set, err))) {

@@ -459,6 +459,7 @@ int gbc_record_fleet(const json_t *o, void *ret) {
     TEXT(cluster_id);
     U64(incarnation);
     BOOL(draining);
+    TEXT(fleet_uuid);
     return NAMED(state);
 }
 
@@ -513,8 +514,8 @@ int gbc_record_fleet_session(const json_t *o, void *ret) {
     return r->node[0] != '\0' ? NAMED(name) : -1;
 }
 
-/* A session with its node: what is of the fleet stands apart. */
-int gbc_record_placed(const json_t *o, void *ret) {
+/* A session, perhaps with its node: what is of the fleet stands apart. */
+int gbc_record_taken(const json_t *o, void *ret) {
     const json_t *fleet = json_object_get(o, "fleet");
     RECORD(gpubuf_fleet_session);
 
@@ -526,5 +527,11 @@ int gbc_record_placed(const json_t *o, void *ret) {
     TEXT(url);
     read_owner_url(r);
     r->owner_alive = true;
-    return r->node[0] != '\0' ? NAMED(name) : -1;
+    return NAMED(name);
+}
+
+int gbc_record_placed(const json_t *o, void *ret) {
+    const struct gpubuf_fleet_session *r = ret;
+
+    return gbc_record_taken(o, ret) == 0 && r->node[0] != '\0' ? 0 : -1;
 }

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/epochs.h"
 #include "client/socket.h"
 
 #define LOOK_MS 100
@@ -26,6 +27,7 @@ struct gbc_link {
     char *token;
     char *agent;
     uint64_t answer_ms;
+    struct gbc_epochs *epochs;
     struct gbc_driver *driver;
 };
 
@@ -83,6 +85,7 @@ struct gbc_link *gbc_link_new(const struct gbc_settings *set, struct gpubuf_erro
     link->token = set->token ? strdup(set->token) : NULL;
     link->agent = strdup(set->agent);
     link->answer_ms = set->answer_ms;
+    link->epochs = gbc_epochs_ref(set->epochs);
     if (!link->socket || !link->agent || (set->token && !link->token))
         gbc_error_memory(err);
     else if (dial(link, set, err) == 0)
@@ -106,6 +109,7 @@ void gbc_link_leave(struct gbc_link *link) {
     free(link->socket);
     free(link->token);
     free(link->agent);
+    gbc_epochs_unref(link->epochs);
     free(link);
 }
 
@@ -313,12 +317,15 @@ static int body(struct exchange *x) {
 }
 
 static int exchange(struct exchange *x, const char *method, const char *target, const char *json, uint32_t wait_s) {
+    uint64_t epoch = gbc_epochs_of(x->link->epochs, target);
     struct gbc_text text = {.data = NULL};
     int r;
 
     gbc_text_addf(&text, "%s %s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: %s\r\n", method, target, x->link->agent);
     if (x->link->token)
         gbc_text_addf(&text, "Authorization: Bearer %s\r\n", x->link->token);
+    if (epoch > 0)
+        gbc_text_addf(&text, "Gpubuf-Epoch: %llu\r\n", (unsigned long long)epoch);
     if (wait_s > 0)
         gbc_text_addf(&text, "Prefer: wait=%u\r\n", (unsigned)wait_s);
     if (json)
@@ -363,6 +370,8 @@ int gbc_link_give(struct gbc_link *link, const char *method, const char *target,
     gbc_text_done(&x.got);
     if (r == 0 && ret->reply.status >= 400)
         r = gbc_error_problem(&why, ret->reply.status, ret->reply.body.data, ret->reply.body.bytes);
+    if (ret->reply.status > 0)
+        gbc_epochs_answer(link->epochs, method, target, &ret->reply, why.code);
     if (r < 0 && err && err->code == GPUBUF_OK)
         *err = why;
     return r;

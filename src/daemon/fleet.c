@@ -123,6 +123,38 @@ static bool has(void *app, const struct gb_name *session, const char *claim) {
     return gb_api_fleet_has(((struct gb_daemon_fleet *)app)->daemon->api, session, claim);
 }
 
+static size_t sessions(void *app, int64_t *cursor, struct gb_fleet_session *ret, size_t max) {
+    return gb_api_fleet_own_sessions(((struct gb_daemon_fleet *)app)->daemon->api, cursor, ret, max);
+}
+
+static bool session(void *app, const struct gb_name *name, struct gb_fleet_session *ret) {
+    return gb_api_fleet_own_session(((struct gb_daemon_fleet *)app)->daemon->api, name, ret);
+}
+
+static void settle(void *app, const struct gb_fleet_session *mine, enum gb_fleet_verdict verdict, uint64_t epoch) {
+    struct gb_daemon_fleet *f = app;
+
+    if (verdict == GB_FLEET_RAISED) {
+        gb_log(&f->daemon->log, GB_LOG_INFO, "fleet", "session %s is at epoch %llu, it was at %llu", mine->name.s,
+               (unsigned long long)epoch, (unsigned long long)mine->epoch);
+        gb_api_fleet_raise(f->daemon->api, mine, epoch);
+        return;
+    }
+    gb_log(&f->daemon->log, GB_LOG_WARNING, "fleet",
+           "session %s: at epoch %llu it is another node's, or was deleted; what is here, of epoch %llu, is set aside",
+           mine->name.s, (unsigned long long)epoch, (unsigned long long)mine->epoch);
+    gb_api_fleet_set_aside(f->daemon->api, mine);
+}
+
+/* Once for a state folder, and again when a node without registered sessions goes to another fleet. */
+static void learned(void *app, const char *uuid) {
+    struct gb_daemon_fleet *f = app;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_store_set_fleet(f->daemon->store, uuid, &err) < 0)
+        gb_log(&f->daemon->log, GB_LOG_WARNING, "fleet", "which fleet this node is in is not noted: %s", err.detail);
+}
+
 /* Of the database, so that it stays after a restart and goes with a copy, which others can tell by it. */
 static int read_uuid(struct gb_daemon *daemon, uint64_t *ret, struct gb_error *err) {
     char text[GB_STORE_UUID_SIZE];
@@ -144,12 +176,14 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
     struct gb_fleet *fleet;
     struct gb_api_fleet is;
     struct gb_fleet_config config;
+    char known[GB_STORE_FLEET_SIZE];
     uint64_t uuid;
     size_t i;
 
     if (f == NULL)
         return 0;
-    if (gb_fleet_options_listen(&f->options, &daemon->listeners, err) != 0 || read_uuid(daemon, &uuid, err) != 0)
+    if (gb_fleet_options_listen(&f->options, &daemon->listeners, err) != 0 || read_uuid(daemon, &uuid, err) != 0 ||
+        gb_store_fleet(daemon->store, known, err) != 0)
         return -1;
     for (i = 0; i < daemon->listeners.count; i++)
         f->networks[i] = daemon->listeners.items[i].network;
@@ -160,7 +194,8 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
                                .networks = f->networks,
                                .network_count = daemon->listeners.count,
                                .urls = f->options.urls,
-                               .url_count = f->options.url_count};
+                               .url_count = f->options.url_count,
+                               .orphan_ttl_s = (uint64_t)o->fleet_orphan_ttl};
     config = (struct gb_fleet_config){.endpoints = f->options.endpoints,
                                       .ca_file = o->fleet_ca,
                                       .cert_file = o->fleet_cert,
@@ -175,7 +210,12 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
                                       .ttl_s = (unsigned)o->fleet_ttl,
                                       .app = f,
                                       .devices = devices,
+                                      .known_uuid = known,
                                       .has = has,
+                                      .sessions = sessions,
+                                      .session = session,
+                                      .settle = settle,
+                                      .learned = learned,
                                       .changed = on_change};
     if (gb_fleet_open(&config, &fleet, err) != 0)
         return -1;

@@ -35,6 +35,7 @@ struct flight {
     struct gb_name guess; /* the node that is read at the same time; "": none */
     struct gb_fleet_session found;
     struct gb_fleet_node owner;
+    bool borrowed; /* the owner is as it was read for another session */
     bool stale;
     uint64_t absent_s;
 };
@@ -221,7 +222,8 @@ static void found(struct flight *flight) {
 
     pthread_mutex_lock(&fleet->lock);
     remember_session(fleet->finds, &flight->found, true);
-    remember_node(fleet->finds, &flight->owner);
+    if (!flight->borrowed)
+        remember_node(fleet->finds, &flight->owner);
     if (recall(fleet->finds, &flight->session, USABLE_MS, USABLE_MS, &flight->found, &flight->owner,
                &flight->absent_s) != 1)
         flight->absent_s = flight->owner.alive ? 0 : 1;
@@ -271,30 +273,52 @@ static int read_owner(struct flight *flight, struct gb_error *err) {
                             &flight->owner, err);
 }
 
+/* What was read of the owner a moment ago, for another session, is good for this one. */
+static bool knows_owner(struct flight *flight) {
+    struct gb_fleet *fleet = flight->job.fleet;
+    struct node_entry *entry;
+    bool knows;
+
+    pthread_mutex_lock(&fleet->lock);
+    entry = gb_map_get(&fleet->finds->nodes, flight->guess.s);
+    knows = !flight->surely && entry && gb_boot_ms() - entry->at_ms < NODE_FRESH_MS;
+    if (knows)
+        flight->owner = entry->node;
+    flight->borrowed = knows;
+    pthread_mutex_unlock(&fleet->lock);
+    return knows;
+}
+
 static void on_read(struct gb_etcd_call *call) {
     struct flight *flight = gb_container_of((struct gb_job *)call->arg, struct flight, job);
     const struct gb_kvs *session = gb_txn_result(&call->txn, 1);
     struct gb_error err = GB_ERROR_INIT;
+    bool there;
 
     if (gb_job_check(&flight->job) < 0)
         return;
-    if (session->count == 0 && flight->sure) {
+    flight->found = (struct gb_fleet_session){.name = flight->session};
+    if (session->count > 0 &&
+        gb_fleet_session_read(session->items[0].value, session->items[0].bytes, &flight->found, &err) < 0) {
+        gb_job_fail(&flight->job, &err);
+        return;
+    }
+    there = session->count > 0 && !flight->found.deleted;
+    if (!there && flight->sure) {
         absent(flight);
         return;
     }
-    if (session->count == 0) { /* the member that was asked may be behind */
+    if (!there) { /* the member that was asked may be behind */
         flight->sure = true;
         read_both(flight, on_read);
         return;
     }
-    flight->found.name = flight->session;
-    if (gb_fleet_session_read(session->items[0].value, session->items[0].bytes, &flight->found, &err) < 0) {
-        gb_job_fail(&flight->job, &err);
-        return;
-    }
     if (!gb_name_equal(&flight->found.node, &flight->guess)) {
         flight->guess = flight->found.node;
-        read_both(flight, on_read);
+        if (knows_owner(flight))
+            found(flight);
+        else
+            read_both(flight, on_read);
         return;
     }
     if (read_owner(flight, &err) < 0)

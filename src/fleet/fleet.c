@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/parse.h"
 #include "base/thread.h"
 #include "fleet/internal.h"
 
@@ -116,6 +117,7 @@ void gb_fleet_set_state(struct gb_fleet *fleet, enum gb_fleet_state state, const
     if (changed)
         fleet->stat.since_ns = gb_clock_ns();
     fleet->stat.state = state;
+    atomic_store(&fleet->joined, state == GB_FLEET_JOINED);
     fleet->stat.why = why ? *why : GB_ERROR_INIT;
     if (fleet->etcd.cluster_id != 0)
         snprintf(fleet->stat.cluster_id, sizeof(fleet->stat.cluster_id), "%llu",
@@ -133,6 +135,10 @@ void gb_fleet_stat(struct gb_fleet *fleet, struct gb_fleet_stat *ret) {
     ret->requests = atomic_load(&fleet->etcd.requests);
     ret->failures = atomic_load(&fleet->etcd.failures);
     ret->clock_offset_ms = atomic_load(&fleet->etcd.offset_ms);
+}
+
+bool gb_fleet_is_joined(struct gb_fleet *fleet) {
+    return atomic_load(&fleet->joined);
 }
 
 const char *gb_fleet_own_url(const struct gb_fleet *fleet, const struct gb_name *network) {
@@ -290,6 +296,7 @@ static void destroy(struct gb_fleet *fleet) {
         free(one);
     }
     gb_breakers_free(fleet);
+    gb_doubts_free(fleet);
     gb_find_cache_free(fleet->finds);
     gb_etcd_done(&fleet->etcd);
     gb_http_client_free(fleet->client);
@@ -328,6 +335,12 @@ static int prepare(struct gb_fleet *fleet, const struct gb_fleet_config *config,
     fleet->app = config->app;
     fleet->devices = config->devices;
     fleet->has = config->has;
+    fleet->sessions = config->sessions;
+    fleet->session = config->session;
+    fleet->settle = config->settle;
+    fleet->learned = config->learned;
+    snprintf(fleet->known_uuid, sizeof(fleet->known_uuid), "%s", config->known_uuid ? config->known_uuid : "");
+    memcpy(fleet->stat.fleet_uuid, fleet->known_uuid, sizeof(fleet->known_uuid));
     fleet->changed = config->changed;
     fleet->stat.incarnation = fleet->member.incarnation;
     fleet->stat.since_ns = gb_clock_ns();
@@ -402,14 +415,27 @@ static void on_made(struct gb_etcd_call *call) {
         memcpy(making->uuid, uuid, sizeof(uuid));
 }
 
-static int make_meta(struct gb_fleet *fleet, struct making *making, struct gb_error *err) {
+static bool is_uuid(const char *s) {
+    size_t i;
+
+    for (i = 0; s[i] && i < 37; i++)
+        if ((i == 8 || i == 13 || i == 18 || i == 23) ? s[i] != '-' : gb_parse_hex(s[i]) < 0)
+            return false;
+    return i == 36;
+}
+
+static int make_meta(struct gb_fleet *fleet, const char *uuid, struct making *making, struct gb_error *err) {
     struct gb_etcd_call call = {.arg = making, .done = on_made};
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
     char value[80];
 
-    if (make_uuid(making->uuid, err) < 0)
+    if (uuid && !is_uuid(uuid))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "\"%s\" is no uuid", uuid);
+    if (!uuid && make_uuid(making->uuid, err) < 0)
         return -1;
+    if (uuid)
+        memcpy(making->uuid, uuid, 37);
     gb_fleet_key(fleet, "meta", NULL, NULL, key);
     snprintf(value, sizeof(value), "{\"uuid\":\"%s\",\"schema\":1}", making->uuid);
     gb_txn_compare(&txn, GB_TXN_CREATED, key, 0);
@@ -425,7 +451,7 @@ static int make_meta(struct gb_fleet *fleet, struct making *making, struct gb_er
     return making->result;
 }
 
-int gb_fleet_init(const struct gb_fleet_config *config, char ret_uuid[40], struct gb_error *err) {
+int gb_fleet_init(const struct gb_fleet_config *config, const char *uuid, char ret_uuid[40], struct gb_error *err) {
     struct gb_fleet *fleet = make();
     struct making making = {0};
     int r = -1;
@@ -433,7 +459,7 @@ int gb_fleet_init(const struct gb_fleet_config *config, char ret_uuid[40], struc
     if (!fleet)
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the fleet");
     if (take_directory(fleet, config, err) == 0)
-        r = make_meta(fleet, &making, err);
+        r = make_meta(fleet, uuid, &making, err);
     if (r >= 0)
         memcpy(ret_uuid, making.uuid, sizeof(making.uuid));
     destroy(fleet);

@@ -10,7 +10,9 @@
  *   nodes/N       {"uuid","urls":{"NETWORK":"URL"},"labels","version","schema":[1,1],
  *                  "devices":[{"uuid","name","bytes"}]}
  *   alive/N       {"uuid","incarnation","state","free":[..],"committed":[..]}, with the node's lease
- *   sessions/S    {"node","epoch","claim","on_partition","labels","quota","state"}
+ *   sessions/S    {"node","epoch","claim","on_partition","labels","quota","state":"live"}; of one that was deleted
+ *                 while its node was away, for 90 days {...,"state":"deleted"}; of one that is being taken over
+ *                 {...,"former":{"node","epoch","claim"}}
  *   owned/N/S     "", in the transaction of sessions/S
  *   keys/KID      {"key","made"}: of tickets
  */
@@ -50,6 +52,12 @@ struct gb_fleet_device {
     uint64_t committed_bytes; /* quotas of its sessions, those without one counted by what they use */
 };
 
+enum gb_fleet_verdict {
+    GB_FLEET_RAISED,    /* it is this node's, at that epoch from now on */
+    GB_FLEET_SUPERSEDED /* it is not this node's any more: at that epoch another has the name, or it was deleted */
+};
+struct gb_fleet_session;
+
 struct gb_fleet_config {
     const char *endpoints; /* "http://HOST:2379[,...]", or https; copied */
     const char *ca_file;   /* of their certificates; NULL or "": the system's. Copied, as the two below */
@@ -63,13 +71,26 @@ struct gb_fleet_config {
     const char *labels;  /* a JSON object of texts; copied */
     const char *version; /* copied */
     unsigned ttl_s;      /* of the lease; 0: 30. 2 at least */
+    /* The uuid of the fleet that this node's registered sessions are of, as `learned` has told; NULL or "": of none. A
+     * node that has such sessions joins no other fleet. Copied. */
+    const char *known_uuid;
 
-    /* Asked by the fleet's thread; must not block. */
+    /* Asked by the fleet's thread; must not block. Those that are NULL are not asked. */
     void *app;
     size_t (*devices)(void *app, struct gb_fleet_device ret[GB_FLEET_DEVICES_MAX]);
     /* Whether the node has that session, registered under that claim: one that it has not is taken out of the
      * directory, since no client has had an answer that it was made. */
     bool (*has)(void *app, const struct gb_name *session, const char *claim);
+    /* Registered sessions of this node, `max` at most from *cursor on, which is 0 at first and moved on; 0: no more.
+     * What is wrong with a name is left to the next call. */
+    size_t (*sessions)(void *app, int64_t *cursor, struct gb_fleet_session *ret, size_t max);
+    /* The one of that name. False: the node has none. */
+    bool (*session)(void *app, const struct gb_name *name, struct gb_fleet_session *ret);
+    /* The directory says something else of a session than the node. It is the application's to see to that, and to call
+     * gb_fleet_settled when that is done. */
+    void (*settle)(void *app, const struct gb_fleet_session *mine, enum gb_fleet_verdict verdict, uint64_t epoch);
+    /* The node has joined the fleet of that uuid for the first time. */
+    void (*learned)(void *app, const char *uuid);
     /* The state has changed. */
     void (*changed)(void *app);
 };
@@ -93,6 +114,7 @@ struct gb_fleet_stat {
     enum gb_fleet_state state;
     uint64_t since_ns;    /* gb_clock_ns of its beginning */
     struct gb_error why;  /* unless JOINED */
+    char fleet_uuid[40];  /* "": not known yet */
     char cluster_id[24];  /* of the directory, decimal; "": not known yet */
     uint64_t incarnation; /* of this process */
     bool draining;
@@ -100,11 +122,16 @@ struct gb_fleet_stat {
     uint64_t failures; /* of them */
     uint64_t renewals;
     uint64_t lookups;
-    uint64_t lookups_cached; /* of them, answered without the directory */
-    uint64_t lookups_failed; /* of them, neither found nor confirmed to be absent */
-    int64_t clock_offset_ms; /* the directory's clock less this one; by the Date of its answers */
+    uint64_t lookups_cached;   /* of them, answered without the directory */
+    uint64_t lookups_failed;   /* of them, neither found nor confirmed to be absent */
+    uint64_t registered_again; /* sessions of this node that the directory had lost */
+    uint64_t superseded;       /* sessions of this node that another has now */
+    int64_t clock_offset_ms;   /* the directory's clock less this one; by the Date of its answers */
 };
 void gb_fleet_stat(struct gb_fleet *fleet, struct gb_fleet_stat *ret);
+
+/* Whether the state is GB_FLEET_JOINED, without a lock. */
+bool gb_fleet_is_joined(struct gb_fleet *fleet);
 
 /* The URL of this node on that network, or NULL. Constant while the fleet is open. */
 const char *gb_fleet_own_url(const struct gb_fleet *fleet, const struct gb_name *network);
@@ -135,6 +162,13 @@ const char *gb_fleet_url_on(const struct gb_fleet_node *node, const struct gb_na
 
 enum gb_on_partition { GB_ON_PARTITION_SERVE, GB_ON_PARTITION_STOP };
 
+/* Of a session that is being taken over: what its record said before, until it is made at its new node. */
+struct gb_fleet_former {
+    struct gb_name node; /* "": none */
+    uint64_t epoch;
+    char claim[GB_FLEET_CLAIM_SIZE];
+};
+
 struct gb_fleet_session {
     struct gb_name name;
     struct gb_name node;
@@ -143,6 +177,8 @@ struct gb_fleet_session {
     enum gb_on_partition on_partition;
     char labels[GB_FLEET_LABELS_SIZE];
     uint64_t quota_bytes; /* GB_UNLIMITED: none */
+    bool deleted;         /* nothing is left but its epoch */
+    struct gb_fleet_former former;
 };
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */
@@ -181,8 +217,18 @@ struct gb_fleet_register {
     struct gb_fleet_node owner;
 };
 void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session);
-/* The same of one that this node owns by that claim: forgets it. One that another owns stays. */
-void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
+/* The same of one that this node owns by that claim: forgets it. One that another owns stays. made: it was there; else
+ * one that was taken over is given back. */
+void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made);
+
+/* Makes this node the owner of a session whose owner is not alive, at the next epoch with a new claim; what the record
+ * says of it is set in session->session, whose name alone is given. SESSION_NOT_FOUND, NODE_ALIVE, SUPERSEDED (another
+ * was faster). */
+void gb_fleet_take(struct gb_fleet *fleet, struct gb_fleet_register *session);
+
+/* The directory says that this node has the session, and it has not: it is taken out in a while, unless it is here by
+ * then. */
+void gb_fleet_lacks(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
 
 /* Registered nodes, by their names. The caller frees ret with free(). */
 struct gb_fleet_nodes {
@@ -213,6 +259,14 @@ struct gb_fleet_forget {
 };
 void gb_fleet_forget(struct gb_fleet *fleet, struct gb_fleet_forget *forget);
 
+/* Deletes a session whose owner is not alive. Its epoch is kept for 90 days, so that the owner sets it aside when it
+ * comes back. SESSION_NOT_FOUND, NODE_ALIVE. */
+struct gb_fleet_bury {
+    struct gb_fleet_ask ask;
+    struct gb_name session;
+};
+void gb_fleet_bury(struct gb_fleet *fleet, struct gb_fleet_bury *bury);
+
 /* Nodes that would take a session, in the order in which they are to be asked: of those that fit two at random, the
  * one with more free memory first. NO_NODE_FITS with the reasons counted. select: a JSON object of labels that the node
  * has; "": any. */
@@ -239,6 +293,22 @@ struct gb_fleet_call {
 };
 void gb_fleet_call(struct gb_fleet *fleet, struct gb_fleet_call *call);
 
+/* --- this node's sessions ----------------------------------------------------------------------------------------- */
+
+/* Whether no other node can have been made the owner of a session of this one by itself, which is so until two seconds,
+ * or a third of the lease, before the lease may run out. */
+bool gb_fleet_is_sure(struct gb_fleet *fleet);
+
+/* Someone knows of a higher epoch of a session of this node. The directory is asked, and until it has denied that, or
+ * gb_fleet_settled was called, gb_fleet_doubts says so. Returns whether that is so now: what was denied is not asked
+ * for some seconds. */
+bool gb_fleet_doubt(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch);
+bool gb_fleet_doubts(struct gb_fleet *fleet, const char *session);
+/* What settle has asked for is done. */
+void gb_fleet_settled(struct gb_fleet *fleet, const struct gb_name *session);
+/* Labels or quota of a session of this node have changed: its record is to say the same, as soon as it can. */
+void gb_fleet_refresh(struct gb_fleet *fleet, const struct gb_name *session);
+
 /* --- tickets ------------------------------------------------------------------------------------------------------ */
 
 /* A ticket lets one request through at one node for five minutes: it was permitted at another. It is bound to the
@@ -255,8 +325,9 @@ int gb_fleet_ticket_check(struct gb_fleet *fleet, const char *ticket, const char
 
 /* --- without a daemon --------------------------------------------------------------------------------------------- */
 
-/* [blocks] Makes the fleet's meta record in an empty directory. 1: it was there. -1: DIRECTORY_UNAVAILABLE. Only the
- * endpoints, files and name of config are used. */
-int gb_fleet_init(const struct gb_fleet_config *config, char ret_uuid[40], struct gb_error *err);
+/* [blocks] Makes the fleet's meta record in an empty directory. uuid: of a fleet whose directory was lost, which its
+ * nodes will take for the same; NULL: a new one. 1: there is one, of ret_uuid. -1: DIRECTORY_UNAVAILABLE, and
+ * INVALID_ARGUMENT for what is no uuid. Only the endpoints, files and name of config are used. */
+int gb_fleet_init(const struct gb_fleet_config *config, const char *uuid, char ret_uuid[40], struct gb_error *err);
 
 #endif

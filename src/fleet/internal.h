@@ -72,6 +72,8 @@ struct gb_member {
     bool held;            /* alive/N is this process's; the lease is renewed */
     bool reconciled;      /* since it is held */
     bool rotated;         /* a key was made since the last renewal */
+    uint64_t polled_ms;   /* when the records were read last */
+    int64_t revision;     /* of the directory then: it never goes back, unless the directory was restored */
     uint64_t deadline_ms; /* the lease lives until then at least, unless the directory lost it; 0: no lease */
     uint64_t failing_ms;  /* since when renewals fail; 0: they do not */
 
@@ -96,6 +98,12 @@ struct gb_member {
 };
 
 void gb_member_start(struct gb_fleet *fleet);
+/* A third of the lease, thirty seconds at most: between two renewals. */
+uint64_t gb_member_third_ms(const struct gb_fleet *fleet);
+/* Of one call: what hangs does not take the time of the next try. */
+uint64_t gb_member_deadline(const struct gb_fleet *fleet);
+/* What alive/N is to say now. */
+void gb_member_describe(struct gb_fleet *fleet, struct gb_fleet_alive *ret, struct gb_fleet_node *node);
 /* Tells of a change at once. */
 void gb_member_tell(struct gb_fleet *fleet);
 void gb_member_cancel(struct gb_fleet *fleet);
@@ -109,7 +117,42 @@ void gb_keys_learn(struct gb_fleet *fleet, const struct gb_kvs *kvs);
  * memory. */
 char *gb_keys_rotation(struct gb_fleet *fleet);
 
-/* Takes keys of sessions out that this node owns and has not. done runs once on the thread; ok: all were looked at. */
+/* --- this node's sessions ----------------------------------------------------------------------------------------- */
+
+enum gb_settled {
+    GB_SETTLED,
+    GB_SETTLED_LATER /* the directory does not answer, or the records change all the time */
+};
+/* The comparison of one session with its record, embedded by its owner. A zeroed one is not open. */
+struct gb_settling {
+    struct gb_fleet_session mine; /* given */
+    struct gb_error error;
+    bool open;
+
+    struct gb_fleet *fleet;
+    void (*done)(struct gb_settling *s, enum gb_settled outcome);
+    struct gb_etcd_call call;
+    struct gb_fleet_session record; /* as it is written */
+    bool again;                     /* the directory had lost it */
+    unsigned tries;
+};
+/* Makes record and session the same, or tells the application. done runs once, never within this. */
+void gb_settle_start(struct gb_settling *s, struct gb_fleet *fleet,
+                     void (*done)(struct gb_settling *s, enum gb_settled outcome));
+void gb_settle_cancel(struct gb_settling *s);
+/* Whether there is nothing to settle, by what was read of the record. */
+bool gb_settle_agrees(const struct gb_fleet *fleet, const struct gb_fleet_session *mine, const struct gb_kvs *kvs);
+
+/* Why a session is to be compared, or that it was; requests for it are refused from GB_DOUBT_EPOCH on. */
+enum gb_doubt_why { GB_DOUBT_DENIED, GB_DOUBT_CHANGED, GB_DOUBT_EPOCH, GB_DOUBT_SUPERSEDED };
+void gb_doubt_add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch, enum gb_doubt_why why);
+/* Takes doubts up, if the directory answers. [the thread] */
+void gb_doubts_sweep(struct gb_fleet *fleet);
+void gb_doubts_cancel(struct gb_fleet *fleet);
+void gb_doubts_free(struct gb_fleet *fleet);
+
+/* Takes keys of sessions out that this node owns and has not, and settles those that it has. done runs once on the
+ * thread; ok: all were looked at. */
 struct gb_reconcile *gb_reconcile_start(struct gb_fleet *fleet,
                                         void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why));
 void gb_reconcile_cancel(struct gb_reconcile *reconcile); /* frees it; NULL is accepted */
@@ -119,6 +162,8 @@ struct gb_unregister {
     struct gb_unregister *next;
     struct gb_name session;
     char claim[GB_FLEET_CLAIM_SIZE];
+    bool made;
+    uint64_t not_before_ms; /* unless the node has it by then, 0: whether or not */
 };
 
 /* --- the fleet ---------------------------------------------------------------------------------------------------- */
@@ -132,7 +177,12 @@ struct gb_fleet {
     char *name;
     void *app;
     size_t (*devices)(void *app, struct gb_fleet_device ret[GB_FLEET_DEVICES_MAX]);
+    char known_uuid[40];
     bool (*has)(void *app, const struct gb_name *session, const char *claim);
+    size_t (*sessions)(void *app, int64_t *cursor, struct gb_fleet_session *ret, size_t max);
+    bool (*session)(void *app, const struct gb_name *name, struct gb_fleet_session *ret);
+    void (*settle)(void *app, const struct gb_fleet_session *mine, enum gb_fleet_verdict verdict, uint64_t epoch);
+    void (*learned)(void *app, const char *uuid);
     void (*changed)(void *app);
     pthread_t thread;
 
@@ -145,6 +195,12 @@ struct gb_fleet {
     struct gb_breaker *breakers;
     struct gb_etcd_call sweep; /* of the first that is to be unregistered */
     struct gb_timer sweep_again;
+    struct gb_fleet_session burying; /* its record, as it was read */
+    struct gb_unregister *sweeping;  /* the one that `sweep` is of */
+    int64_t sweep_revision;
+    int64_t sweep_lease;
+    struct gb_settling *doubting; /* of the doubt that is looked at; NULL: there was none yet */
+    struct gb_timer doubt_again;
 
     pthread_mutex_t lock; /* a leaf: never held across a call. Guards all below */
     pthread_cond_t delivered;
@@ -153,12 +209,17 @@ struct gb_fleet {
     struct gb_job refused;           /* asks that found no memory for a job */
     struct gb_fleet_ask *delivering; /* whose done runs */
     struct gb_unregister *unregisters;
+    struct gb_map doubts; /* by name: struct gb_doubt */
+    uint64_t doubt_seq;
     bool stopping;
     struct gb_fleet_stat stat; /* but for the counters of etcd */
     struct gb_find_cache *finds;
     size_t open_finds;
     struct gb_ticket_keys keys;
     _Atomic bool draining;
+    _Atomic bool joined;
+    _Atomic size_t doubt_count;
+    _Atomic uint64_t sure_until_ms; /* gb_fleet_is_sure, by gb_boot_ms */
 };
 
 /* "/gpubuf/FLEET/KIND/NAME" or, with below, "/gpubuf/FLEET/KIND/NAME/BELOW"; "" for a prefix. */
@@ -191,9 +252,20 @@ void gb_find_cache_forget(struct gb_find_cache *cache, const struct gb_name *ses
 /* An ask has left the job, of any kind. */
 void gb_find_count_left(struct gb_fleet *fleet, const struct gb_job *job);
 
+/* Of a tombstone: how long it is kept, and a number for its lease. */
+#define GB_TOMBSTONE_S (90 * 24 * 3600u)
+int64_t gb_tombstone_lease(void);
+/* Adds what makes a tombstone of a session's record, if that is as it was read, and deletes its other key. */
+int gb_bury_session(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_fleet_session *session,
+                    int64_t lease, int64_t revision, struct gb_error *err);
+/* Adds the deletion of a session's two keys, if the record is as it was read. */
+void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node, const char *session,
+                       int64_t revision);
 /* Takes unregisters up, if the directory answers. [the thread] */
 void gb_unregister_sweep(struct gb_fleet *fleet);
-int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
+int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made);
+/* The same of one that the node has not, and perhaps makes at this moment: in a while, unless it is there by then. */
+int gb_unregister_add_lacking(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
 bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim);
 
 /* The nodes of the fleet for a job: reads all, then runs done on the thread, with the job's error set or not. */

@@ -7,7 +7,8 @@
 #include "base/digest.h"
 #include "fleet/internal.h"
 
-#define STEP_MAX_MS 30000 /* between two renewals, and between two tries to join */
+#define STEP_MAX_MS 30000  /* between two renewals, and between two tries to join */
+#define MARGIN_MAX_MS 2000 /* before the end of the lease, in which the node is not sure of its sessions any more */
 
 static void look(void *arg);
 static void renew(void *arg);
@@ -20,16 +21,14 @@ static uint64_t chance(uint64_t below) {
     return below > 0 ? n % below : 0;
 }
 
-/* A third of the lease, but no more than that. */
-static uint64_t third_ms(const struct gb_fleet *fleet) {
+uint64_t gb_member_third_ms(const struct gb_fleet *fleet) {
     uint64_t third = fleet->member.ttl_s * 1000ull / 3;
 
     return third < STEP_MAX_MS ? third : STEP_MAX_MS;
 }
 
-/* Of one call: what hangs does not take the time of the next try. */
-static uint64_t deadline(const struct gb_fleet *fleet) {
-    uint64_t most = third_ms(fleet);
+uint64_t gb_member_deadline(const struct gb_fleet *fleet) {
+    uint64_t most = gb_member_third_ms(fleet);
 
     most = most < 1000 ? 1000 : most > GB_ETCD_TOTAL_MS ? GB_ETCD_TOTAL_MS : most;
     return gb_boot_ms() + most;
@@ -37,7 +36,7 @@ static uint64_t deadline(const struct gb_fleet *fleet) {
 
 /* Between two looks at a lease that may be a twin's. */
 static uint64_t sample_ms(const struct gb_fleet *fleet) {
-    uint64_t sample = third_ms(fleet) / 8;
+    uint64_t sample = gb_member_third_ms(fleet) / 8;
 
     return sample < 200 ? 200 : sample > 1000 ? 1000 : sample;
 }
@@ -47,7 +46,22 @@ static void send(struct gb_fleet *fleet, enum gb_etcd_kind kind, char *body, voi
 
     call->arg = fleet;
     call->done = done;
-    gb_etcd_send(&fleet->etcd, call, kind, body, deadline(fleet), true, GB_ETCD_PROBE);
+    gb_etcd_send(&fleet->etcd, call, kind, body, gb_member_deadline(fleet), true, GB_ETCD_PROBE);
+}
+
+/* Publishes until when the node is sure of its sessions. */
+static void be_sure(struct gb_fleet *fleet) {
+    const struct gb_member *m = &fleet->member;
+    uint64_t margin = m->ttl_s * 1000ull / 3;
+
+    if (margin > MARGIN_MAX_MS)
+        margin = MARGIN_MAX_MS;
+    atomic_store(&fleet->sure_until_ms,
+                 m->held && m->reconciled && m->deadline_ms > margin ? m->deadline_ms - margin : 0);
+}
+
+bool gb_fleet_is_sure(struct gb_fleet *fleet) {
+    return gb_boot_ms() < atomic_load(&fleet->sure_until_ms);
 }
 
 /* --- another time ------------------------------------------------------------------------------------------------- */
@@ -59,10 +73,12 @@ static void let_go(struct gb_fleet *fleet) {
     gb_etcd_cancel(&m->call);
     gb_etcd_cancel(&m->write);
     gb_reconcile_cancel(m->reconcile);
+    gb_doubts_cancel(fleet);
     m->reconcile = NULL;
     m->held = false;
     m->reconciled = false;
     m->deadline_ms = 0;
+    be_sure(fleet);
     m->failing_ms = 0;
     m->test_ms = 0;
 }
@@ -71,7 +87,7 @@ static void let_go(struct gb_fleet *fleet) {
 static void retry(struct gb_fleet *fleet, enum gb_fleet_state state, const struct gb_error *why) {
     struct gb_member *m = &fleet->member;
     uint64_t now = gb_boot_ms();
-    uint64_t third = third_ms(fleet);
+    uint64_t third = gb_member_third_ms(fleet);
     uint64_t at = now + third / 2 + chance(third / 2 + 1);
 
     let_go(fleet);
@@ -111,23 +127,62 @@ static int keep(const struct gb_kvs *kvs, char **ret_text, int64_t *ret_revision
     return *ret_text ? 0 : -1;
 }
 
-/* Learns whose directory this is, or checks that it is still the same. */
+/* A node that has sessions of one fleet is in no other. One that has none may be. */
+static int check_known(const struct gb_fleet *fleet, const char *uuid, struct gb_error *err) {
+    struct gb_fleet_session one;
+    int64_t cursor = 0;
+
+    if (fleet->known_uuid[0] == '\0' || strcmp(fleet->known_uuid, uuid) == 0 || !fleet->sessions ||
+        fleet->sessions(fleet->app, &cursor, &one, 1) == 0)
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_DIRECTORY_UNAVAILABLE,
+        "this node has sessions of the fleet %s, and the directory is of the fleet %s; if the first was "
+        "lost, empty the directory and run gpubuf fleet init --rebuild --uuid %s",
+        fleet->known_uuid, uuid, fleet->known_uuid);
+}
+
+static int learn_fleet(struct gb_fleet *fleet, const struct gb_kvs *meta, struct gb_error *err) {
+    char uuid[40];
+
+    if (meta->count == 0)
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                            "the directory has no fleet \"%s\"; gpubuf fleet init makes it", fleet->name);
+    if (gb_fleet_meta_read(meta->items[0].value, meta->items[0].bytes, uuid, err) < 0 ||
+        check_known(fleet, uuid, err) < 0)
+        return -1;
+    memcpy(fleet->member.meta_uuid, uuid, sizeof(uuid));
+    pthread_mutex_lock(&fleet->lock);
+    memcpy(fleet->stat.fleet_uuid, uuid, sizeof(uuid));
+    pthread_mutex_unlock(&fleet->lock);
+    if (strcmp(uuid, fleet->known_uuid) != 0 && fleet->learned)
+        fleet->learned(fleet->app, uuid);
+    memcpy(fleet->known_uuid, uuid, sizeof(uuid));
+    return 0;
+}
+
+/* A node without registered sessions may go to another fleet. */
+static bool may_go(const struct gb_fleet *fleet, const struct gb_kvs *meta) {
+    struct gb_fleet_session one;
+    char uuid[40];
+    int64_t cursor = 0;
+
+    return fleet->sessions && meta->count > 0 &&
+           gb_fleet_meta_read(meta->items[0].value, meta->items[0].bytes, uuid, NULL) == 0 &&
+           strcmp(uuid, fleet->member.meta_uuid) != 0 && fleet->sessions(fleet->app, &cursor, &one, 1) == 0;
+}
+
+/* Learns whose directory this is, or checks that it is still that fleet's. It may be another one by now, which was
+ * restored or made anew. */
 static int check_fleet(struct gb_fleet *fleet, const struct gb_etcd_call *call, struct gb_error *err) {
     struct gb_member *m = &fleet->member;
     const struct gb_kvs *meta = gb_txn_result(&call->txn, 0);
 
-    if (m->meta_uuid[0] == '\0') {
-        if (meta->count == 0)
-            return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
-                                "the directory has no fleet \"%s\"; gpubuf fleet init makes it", fleet->name);
-        if (gb_fleet_meta_read(meta->items[0].value, meta->items[0].bytes, m->meta_uuid, err) < 0) {
-            m->meta_uuid[0] = '\0';
-            return -1;
-        }
-        fleet->etcd.cluster_id = call->txn.cluster_id;
-    }
-    if (gb_fleet_check_meta(fleet, meta, err) < 0)
+    if (m->meta_uuid[0] != '\0' && may_go(fleet, meta))
+        m->meta_uuid[0] = '\0';
+    if ((m->meta_uuid[0] == '\0' && learn_fleet(fleet, meta, err) < 0) || gb_fleet_check_meta(fleet, meta, err) < 0)
         return -1;
+    fleet->etcd.cluster_id = call->txn.cluster_id;
     m->meta_created = meta->items[0].create_revision;
     return 0;
 }
@@ -200,6 +255,7 @@ static void look(void *arg) {
     char key[GB_FLEET_KEY_SIZE];
     char end[GB_FLEET_KEY_SIZE];
 
+    fleet->etcd.cluster_id = 0;
     gb_fleet_read_meta(fleet, &txn, false);
     gb_fleet_key(fleet, "nodes", fleet->own.name.s, NULL, key);
     gb_fleet_get(&txn, key, false);
@@ -342,21 +398,6 @@ static void grant(struct gb_fleet *fleet) {
     send(fleet, GB_ETCD_GRANT, gb_lease_grant_text((int64_t)fleet->own.uuid, fleet->member.ttl_s), on_granted);
 }
 
-/* What alive/N is to say now. */
-static void describe(struct gb_fleet *fleet, struct gb_fleet_alive *ret, struct gb_fleet_node *node) {
-    size_t i;
-
-    *node = fleet->own;
-    node->device_count = fleet->devices ? fleet->devices(fleet->app, node->devices) : 0;
-    *ret = (struct gb_fleet_alive){.uuid = fleet->own.uuid, .incarnation = fleet->member.incarnation};
-    ret->draining = atomic_load(&fleet->draining);
-    ret->count = node->device_count;
-    for (i = 0; i < ret->count; i++) {
-        ret->free_bytes[i] = node->devices[i].free_bytes;
-        ret->committed_bytes[i] = node->devices[i].committed_bytes;
-    }
-}
-
 static void on_entered(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
     struct gb_member *m = &fleet->member;
@@ -393,7 +434,7 @@ static void enter(struct gb_fleet *fleet) {
     char *node_text;
     char *alive_text;
 
-    describe(fleet, &m->told, &node);
+    gb_member_describe(fleet, &m->told, &node);
     node_text = gb_fleet_node_write(&node, m->old_node, &err);
     alive_text = gb_fleet_alive_write(&m->told, m->old_alive, &err);
     if (!node_text || !alive_text) {
@@ -421,7 +462,7 @@ static void enter(struct gb_fleet *fleet) {
 
 static void renew_later(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
-    uint64_t third = third_ms(fleet);
+    uint64_t third = gb_member_third_ms(fleet);
 
     m->rotated = false;
     gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + third - chance(third / 5), renew, fleet);
@@ -439,7 +480,7 @@ static void fail(struct gb_fleet *fleet, const struct gb_error *why) {
     }
     if (m->failing_ms == 0)
         m->failing_ms = now;
-    if (now - m->failing_ms >= third_ms(fleet) || !m->reconciled)
+    if (now - m->failing_ms >= gb_member_third_ms(fleet) || !m->reconciled)
         gb_fleet_set_state(fleet, GB_FLEET_ALONE, why);
     wait = (m->deadline_ms - now) / 3;
     wait = wait > 1000 ? 1000 : wait < 100 ? 100 : wait;
@@ -451,9 +492,11 @@ static void on_reconciled(struct gb_fleet *fleet, bool ok, const struct gb_error
 
     m->reconcile = NULL;
     m->reconciled = ok;
+    be_sure(fleet);
     if (ok) {
         gb_fleet_set_state(fleet, GB_FLEET_JOINED, NULL);
         gb_unregister_sweep(fleet);
+        gb_doubts_sweep(fleet);
     } else {
         gb_fleet_set_state(fleet, GB_FLEET_ALONE, why); /* the next renewal takes it up again */
     }
@@ -470,6 +513,7 @@ static void hold(struct gb_fleet *fleet) {
     if (m->reconciled) {
         gb_fleet_set_state(fleet, GB_FLEET_JOINED, NULL);
         gb_unregister_sweep(fleet);
+        gb_doubts_sweep(fleet);
     } else if (!m->reconcile) {
         m->reconcile = gb_reconcile_start(fleet, on_reconciled);
         if (!m->reconcile && gb_error_set(&err, GB_ERR_SATURATED, "no memory to join") < 0)
@@ -511,6 +555,12 @@ static void on_polled(struct gb_etcd_call *call) {
     }
     if (!m->write.open)
         m->alive_revision = alive->items[0].mod_revision;
+    m->polled_ms = gb_boot_ms();
+    if (call->txn.revision < m->revision && m->reconciled) { /* it was restored, with this node's lease in it */
+        m->reconciled = false;
+        be_sure(fleet);
+    }
+    m->revision = call->txn.revision;
     gb_keys_learn(fleet, gb_txn_result(&call->txn, 2));
     rotation = m->rotated ? NULL : gb_keys_rotation(fleet);
     if (rotation) {
@@ -551,10 +601,15 @@ static void on_renewed(struct gb_etcd_call *call) {
         return;
     }
     m->deadline_ms = call->sent_ms + (uint64_t)call->lease.ttl_s * 1000;
+    be_sure(fleet);
     pthread_mutex_lock(&fleet->lock);
     fleet->stat.renewals++;
     pthread_mutex_unlock(&fleet->lock);
-    poll_records(fleet);
+    /* The records cost the directory twice what the lease does, and change rarely. */
+    if (m->reconciled && m->failing_ms == 0 && gb_boot_ms() - m->polled_ms < 2 * gb_member_third_ms(fleet))
+        hold(fleet);
+    else
+        poll_records(fleet);
 }
 
 static void renew(void *arg) {
@@ -563,72 +618,10 @@ static void renew(void *arg) {
     send(fleet, GB_ETCD_KEEPALIVE, gb_lease_text((int64_t)fleet->own.uuid, false), on_renewed);
 }
 
-/* --- telling of changes ------------------------------------------------------------------------------------------- */
-
-/* More than a twentieth of the device. */
-static bool differs(uint64_t a, uint64_t b, uint64_t of) {
-    return (a > b ? a - b : b - a) > of / 20;
-}
-
-static bool worth_telling(const struct gb_fleet *fleet, const struct gb_fleet_alive *now,
-                          const struct gb_fleet_node *node) {
-    const struct gb_member *m = &fleet->member;
-    bool changed = now->count != m->told.count;
-    size_t i;
-
-    if (now->draining != m->told.draining)
-        return true;
-    for (i = 0; i < now->count && !changed; i++)
-        changed = differs(now->free_bytes[i], m->told.free_bytes[i], node->devices[i].bytes) ||
-                  differs(now->committed_bytes[i], m->told.committed_bytes[i], node->devices[i].bytes);
-    return changed && gb_boot_ms() - m->told_ms >= 3 * third_ms(fleet) / 2;
-}
-
-static void on_told(struct gb_etcd_call *call) {
-    struct gb_fleet *fleet = call->arg;
-    struct gb_member *m = &fleet->member;
-
-    if (call->error.code != GB_OK || call->refusal != 0 || !call->txn.succeeded) {
-        m->told = (struct gb_fleet_alive){.draining = !atomic_load(&fleet->draining)}; /* with the next renewal */
-        return;
-    }
-    m->alive_revision = call->txn.revision;
-    if (m->told.draining != atomic_load(&fleet->draining))
-        gb_member_tell(fleet);
-}
-
-void gb_member_tell(struct gb_fleet *fleet) {
-    struct gb_member *m = &fleet->member;
-    struct gb_fleet_alive now;
-    struct gb_fleet_node node;
-    struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
-    char *text;
-
-    if (!m->held || m->write.open)
-        return;
-    describe(fleet, &now, &node);
-    if (!worth_telling(fleet, &now, &node))
-        return;
-    text = gb_fleet_alive_write(&now, m->old_alive, NULL);
-    if (!text)
-        return;
-    m->told = now;
-    m->told_ms = gb_boot_ms();
-    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
-    gb_fleet_compare_meta(fleet, &txn);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, m->alive_revision);
-    gb_txn_put(&txn, key, text, (int64_t)fleet->own.uuid);
-    m->write.arg = fleet;
-    m->write.done = on_told;
-    gb_etcd_send(&fleet->etcd, &m->write, GB_ETCD_TXN, gb_txn_finish(&txn), deadline(fleet), false, GB_ETCD_PROBE);
-    free(text);
-}
-
 /* --- the beginning and the end ------------------------------------------------------------------------------------ */
 
 void gb_member_start(struct gb_fleet *fleet) {
-    fleet->etcd.most_ms = (unsigned)third_ms(fleet);
+    fleet->etcd.most_ms = (unsigned)gb_member_third_ms(fleet);
     look(fleet);
 }
 

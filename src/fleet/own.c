@@ -1,4 +1,4 @@
-/* Sessions of this node in the directory: registering, unregistering, and putting right what a crash left. */
+/* Sessions of this node in the directory: registering, and taking over from a node that is away. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,10 @@ struct registering {
     struct gb_fleet_session session;
     struct gb_fleet_node owner;
     char *record;
-    int64_t replaces; /* the revision of this node's own record, which is to be unregistered; 0: none */
+    int64_t replaces; /* the revision of a record that may go: this node's own, which is to be unregistered, that of a
+                       * session that was deleted, or the one that is taken over; 0: none */
+    bool takes;
+    struct gb_name from; /* takes: the node that has it, and must not be alive */
     unsigned tries;
     bool asked_again;
     bool made;
@@ -24,6 +27,7 @@ struct registering {
 };
 
 static void attempt(struct registering *r);
+static void read_taken(struct registering *r);
 
 static void give_registered(struct gb_job *job, struct gb_fleet_ask *ask) {
     struct registering *r = gb_container_of(job, struct registering, job);
@@ -42,7 +46,7 @@ static void free_registering(struct gb_job *job) {
     struct registering *r = gb_container_of(job, struct registering, job);
 
     if (r->left && r->made)
-        gb_fleet_unregister(job->fleet, &r->session.name, r->session.claim);
+        gb_fleet_unregister(job->fleet, &r->session.name, r->session.claim, false);
     free(r->record);
 }
 
@@ -90,8 +94,27 @@ static void registered(struct registering *r) {
 /* Whether it was carried out is not known: what it may have made is taken out when the directory answers again. */
 static void give_up(struct registering *r, const struct gb_error *why, bool carried) {
     if (carried)
-        gb_fleet_unregister(r->job.fleet, &r->session.name, r->session.claim);
+        gb_fleet_unregister(r->job.fleet, &r->session.name, r->session.claim, false);
     gb_job_fail(&r->job, why);
+}
+
+/* The record is written for that epoch. */
+static int set_epoch(struct registering *r, uint64_t epoch, struct gb_error *err) {
+    r->session.epoch = epoch;
+    free(r->record);
+    r->record = gb_fleet_session_write(&r->session, err);
+    return r->record ? 0 : -1;
+}
+
+/* A record of a session that is gone: this one begins above the epochs that clients may have seen of it. */
+static void replace(struct registering *r, const struct gb_fleet_session *there, int64_t revision) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    r->replaces = revision;
+    if (set_epoch(r, there->deleted || there->epoch > 1 ? there->epoch + 1 : 1, &err) < 0)
+        gb_job_fail(&r->job, &err);
+    else
+        attempt(r);
 }
 
 /* The directory has another record there, or refused for a reason that may have passed. */
@@ -108,9 +131,12 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
             gb_job_fail(&r->job, &err);
         } else if (strcmp(there.claim, r->session.claim) == 0) {
             registered(r); /* the first answer was lost */
+        } else if (r->takes) {
+            read_taken(r);
+        } else if (there.deleted) {
+            replace(r, &there, kv->mod_revision);
         } else if (gb_name_equal(&there.node, &fleet->own.name) && gb_unregister_waits(fleet, there.claim)) {
-            r->replaces = kv->mod_revision;
-            attempt(r);
+            replace(r, &there, kv->mod_revision);
         } else if (gb_name_equal(&there.node, &fleet->own.name) && !r->asked_again) {
             /* It may have been unregistered between that reading and now. */
             r->asked_again = true;
@@ -120,6 +146,10 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
             r->session = there;
             exists(r);
         }
+        return;
+    }
+    if (r->takes) {
+        read_taken(r);
         return;
     }
     r->replaces = 0;
@@ -160,6 +190,7 @@ static void attempt(struct registering *r) {
     char session_key[GB_FLEET_KEY_SIZE];
     char alive_key[GB_FLEET_KEY_SIZE];
     char owned_key[GB_FLEET_KEY_SIZE];
+    char from_key[GB_FLEET_KEY_SIZE];
 
     r->tries++;
     gb_fleet_key(fleet, "sessions", r->session.name.s, NULL, session_key);
@@ -168,6 +199,12 @@ static void attempt(struct registering *r) {
     gb_fleet_compare_meta(fleet, &txn);
     gb_txn_compare(&txn, GB_TXN_MODIFIED, session_key, r->replaces);
     gb_txn_compare(&txn, GB_TXN_MODIFIED, alive_key, fleet->member.alive_revision);
+    if (r->takes) {
+        gb_fleet_key(fleet, "alive", r->from.s, NULL, from_key);
+        gb_txn_compare(&txn, GB_TXN_CREATED, from_key, 0);
+        gb_fleet_key(fleet, "owned", r->from.s, r->session.name.s, from_key);
+        gb_txn_delete(&txn, from_key);
+    }
     gb_txn_put(&txn, session_key, r->record, 0);
     gb_txn_put(&txn, owned_key, "", 0);
     gb_txn_else(&txn);
@@ -179,35 +216,34 @@ static void attempt(struct registering *r) {
                  r->tries > 1 ? GB_ETCD_PROBE : GB_ETCD_MAJORITY);
 }
 
-static void start_registering(struct gb_job *job) {
-    struct registering *r = gb_container_of(job, struct registering, job);
-    struct gb_fleet *fleet = job->fleet;
-    struct gb_error err = GB_ERROR_INIT;
+/* Gives the session to this node, under a new claim. */
+static int begin(struct registering *r, uint64_t epoch, struct gb_error *err) {
+    struct gb_fleet *fleet = r->job.fleet;
     uint64_t chance = 0;
 
-    if (!fleet->member.held || fleet->stat.state != GB_FLEET_JOINED) {
-        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node is not joined to the fleet");
-        gb_job_fail(job, &err);
-        return;
-    }
-    if (gb_random(&chance, sizeof(chance), &err) < 0) {
-        gb_job_fail(job, &err);
-        return;
-    }
+    if (!fleet->member.held || fleet->stat.state != GB_FLEET_JOINED)
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node is not joined to the fleet");
+    if (gb_random(&chance, sizeof(chance), err) < 0)
+        return -1;
     r->session.node = fleet->own.name;
-    r->session.epoch = 1;
     /* The first half tells what this process has made from what one before it left. */
     snprintf(r->session.claim, sizeof(r->session.claim), "%016" PRIx64 "-%016" PRIx64, fleet->member.incarnation,
              chance);
-    r->record = gb_fleet_session_write(&r->session, &err);
-    if (r->record)
-        attempt(r);
-    else
-        gb_job_fail(job, &err);
+    return set_epoch(r, epoch, err);
 }
 
-void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session) {
-    struct registering *r = gb_job_new(fleet, sizeof(*r), start_registering);
+static void start_registering(struct gb_job *job) {
+    struct registering *r = gb_container_of(job, struct registering, job);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (begin(r, 1, &err) < 0)
+        gb_job_fail(job, &err);
+    else
+        attempt(r);
+}
+
+static void ask(struct gb_fleet *fleet, struct gb_fleet_register *session, void (*start)(struct gb_job *job)) {
+    struct registering *r = gb_job_new(fleet, sizeof(*r), start);
 
     if (r) {
         r->session = session->session;
@@ -218,316 +254,88 @@ void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session
     gb_job_ask(fleet, r ? &r->job : NULL, &session->ask);
 }
 
-/* --- unregistering ------------------------------------------------------------------------------------------------ */
-
-int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
-    struct gb_unregister *one = calloc(1, sizeof(*one));
-    struct gb_unregister **at;
-
-    if (!one)
-        return -1;
-    one->session = *session;
-    snprintf(one->claim, sizeof(one->claim), "%s", claim);
-    pthread_mutex_lock(&fleet->lock);
-    gb_find_cache_forget(fleet->finds, session);
-    for (at = &fleet->unregisters; *at; at = &(*at)->next)
-        ;
-    *at = one;
-    pthread_mutex_unlock(&fleet->lock);
-    return 0;
+void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session) {
+    ask(fleet, session, start_registering);
 }
 
-bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim) {
-    struct gb_unregister *one;
+/* --- taking over -------------------------------------------------------------------------------------------------- */
 
-    pthread_mutex_lock(&fleet->lock);
-    for (one = fleet->unregisters; one && strcmp(one->claim, claim) != 0; one = one->next)
-        ;
-    pthread_mutex_unlock(&fleet->lock);
-    return one != NULL;
-}
+static void on_taken_owner(struct gb_etcd_call *call) {
+    struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
+    struct gb_error err = GB_ERROR_INIT;
 
-/* The first is done with. */
-static void swept(struct gb_fleet *fleet) {
-    struct gb_unregister *one;
-
-    pthread_mutex_lock(&fleet->lock);
-    one = fleet->unregisters;
-    fleet->unregisters = one->next;
-    gb_find_cache_forget(fleet->finds, &one->session);
-    pthread_mutex_unlock(&fleet->lock);
-    free(one);
-    gb_unregister_sweep(fleet);
-}
-
-static void sweep(void *arg) {
-    gb_unregister_sweep(arg);
-}
-
-static void sweep_later(struct gb_fleet *fleet) {
-    uint64_t at = gb_boot_ms() + 1000;
-
-    if (fleet->etcd.majority.retry_ms > at)
-        at = fleet->etcd.majority.retry_ms;
-    gb_timer_set(&fleet->timers, &fleet->sweep_again, at, sweep, fleet);
-}
-
-static void on_unregistered(struct gb_etcd_call *call) {
-    struct gb_fleet *fleet = call->arg;
-
-    if (call->error.code != GB_OK)
-        sweep_later(fleet);
-    else if (call->refusal == 0 && call->txn.succeeded)
-        swept(fleet);
+    if (gb_job_check(&r->job) < 0)
+        return;
+    if (gb_txn_result(&call->txn, 1)->count > 0)
+        gb_error_set(&err, GB_ERR_NODE_ALIVE, "the session \"%s\" is on the node \"%s\", which is alive",
+                     r->session.name.s, r->from.s);
+    else if (r->tries >= TRIES_MAX)
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the record of the session changes all the time; try again");
+    if (err.code != GB_OK || begin(r, r->session.epoch + 1, &err) < 0)
+        gb_job_fail(&r->job, &err);
     else
-        gb_unregister_sweep(fleet); /* changed in between: looks again */
+        attempt(r);
 }
 
-/* Adds the deletion of a session's two keys, if the record is as it was read. */
-static void delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node, const char *session,
-                           int64_t revision) {
-    char session_key[GB_FLEET_KEY_SIZE];
-    char owned_key[GB_FLEET_KEY_SIZE];
-
-    gb_fleet_key(fleet, "sessions", session, NULL, session_key);
-    gb_fleet_key(fleet, "owned", node, session, owned_key);
-    gb_fleet_compare_meta(fleet, txn);
-    gb_txn_compare(txn, GB_TXN_MODIFIED, session_key, revision);
-    if (revision > 0)
-        gb_txn_delete(txn, session_key);
-    gb_txn_delete(txn, owned_key);
-}
-
-static void on_sweep_read(struct gb_etcd_call *call) {
-    struct gb_fleet *fleet = call->arg;
+static void on_taken(struct gb_etcd_call *call) {
+    struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
-    struct gb_unregister *one = fleet->unregisters; /* this thread alone takes the first */
-    struct gb_fleet_session there = {.name = one->session};
-    struct gb_txn txn = {0};
-
-    if (call->error.code != GB_OK || gb_fleet_check_meta(fleet, gb_txn_result(&call->txn, 0), NULL) < 0) {
-        sweep_later(fleet);
-        return;
-    }
-    if (kvs->count == 0 || gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0 ||
-        strcmp(there.claim, one->claim) != 0 || !gb_name_equal(&there.node, &fleet->own.name)) {
-        swept(fleet);
-        return;
-    }
-    delete_session(fleet, &txn, fleet->own.name.s, one->session.s, kvs->items[0].mod_revision);
-    call->done = on_unregistered;
-    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 GB_ETCD_MAJORITY);
-}
-
-void gb_unregister_sweep(struct gb_fleet *fleet) {
-    struct gb_unregister *one;
+    struct gb_fleet_session there = {.name = r->session.name};
+    struct gb_error err = GB_ERROR_INIT;
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
 
-    pthread_mutex_lock(&fleet->lock);
-    one = fleet->unregisters;
-    pthread_mutex_unlock(&fleet->lock);
-    if (!one || fleet->sweep.open || !fleet->member.held)
+    if (gb_job_check(&r->job) < 0)
         return;
-    gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_key(fleet, "sessions", one->session.s, NULL, key);
+    if (kvs->count > 0 && gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, &err) < 0) {
+        gb_job_fail(&r->job, &err);
+        return;
+    }
+    if (kvs->count == 0 || there.deleted)
+        gb_error_set(&err, GB_ERR_SESSION_NOT_FOUND, "the fleet has no session \"%s\"", r->session.name.s);
+    else if (r->from.s[0] && there.epoch >= r->session.epoch)
+        gb_error_set(&err, GB_ERR_SUPERSEDED, "the node \"%s\" has taken the session \"%s\" first", there.node.s,
+                     there.name.s);
+    /* A takeover of this node before, which is to be given back, is gone on with. */
+    else if (gb_name_equal(&there.node, &r->job.fleet->own.name) &&
+             (!there.former.node.s[0] || !gb_unregister_waits(r->job.fleet, there.claim)))
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                     "the directory says that this node has the session \"%s\", which is being put right; try again",
+                     there.name.s);
+    if (err.code != GB_OK) {
+        gb_job_fail(&r->job, &err);
+        return;
+    }
+    r->session = there;
+    if (!gb_name_equal(&there.node, &r->job.fleet->own.name)) {
+        r->session.former = (struct gb_fleet_former){.node = there.node, .epoch = there.epoch};
+        memcpy(r->session.former.claim, there.claim, sizeof(there.claim));
+    }
+    r->from = r->session.former.node;
+    r->replaces = kvs->items[0].mod_revision;
+    gb_fleet_read_meta(r->job.fleet, &txn, false);
+    gb_fleet_key(r->job.fleet, "alive", r->from.s, NULL, key);
     gb_fleet_get(&txn, key, false);
-    fleet->sweep.arg = fleet;
-    fleet->sweep.done = on_sweep_read;
-    gb_etcd_send(&fleet->etcd, &fleet->sweep, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 GB_ETCD_MAJORITY);
+    gb_job_txn(&r->job, &txn, GB_ETCD_MAJORITY, on_taken_owner);
 }
 
-static void start_sweep(struct gb_job *job) {
-    struct gb_fleet *fleet = job->fleet;
-
-    gb_job_end(job);
-    gb_unregister_sweep(fleet);
-}
-
-void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
-    struct gb_job *job;
-
-    /* Without memory it stays until this node starts again, which looks for such. */
-    if (gb_unregister_add(fleet, session, claim) < 0)
-        return;
-    job = gb_job_new(fleet, sizeof(*job), start_sweep);
-    if (job) /* else the next renewal takes it up */
-        gb_job_ask(fleet, job, NULL);
-}
-
-/* --- what a crash left -------------------------------------------------------------------------------------------- */
-
-#define PAGE 64
-
-struct gb_reconcile {
-    struct gb_fleet *fleet;
-    struct gb_etcd_call call;
-    void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why);
-    struct gb_name names[PAGE];
-    size_t count;
-    size_t at;
-    bool more;
-    char after[GB_FLEET_KEY_SIZE];
-    bool drop[PAGE];
-    int64_t revision[PAGE]; /* of the session's record; 0: there is none */
-};
-
-static void read_page(struct gb_reconcile *r);
-static void next_one(struct gb_reconcile *r);
-
-void gb_reconcile_cancel(struct gb_reconcile *reconcile) {
-    if (!reconcile)
-        return;
-    gb_etcd_cancel(&reconcile->call);
-    free(reconcile);
-}
-
-static void reconcile_end(struct gb_reconcile *r, const struct gb_error *why) {
-    struct gb_error copy = why ? *why : GB_ERROR_INIT;
-    struct gb_fleet *fleet = r->fleet;
-    void (*done)(struct gb_fleet * fleet, bool ok, const struct gb_error *why) = r->done;
-
-    gb_reconcile_cancel(r);
-    done(fleet, copy.code == GB_OK, &copy);
-}
-
-static void reconcile_send(struct gb_reconcile *r, struct gb_txn *txn, void (*done)(struct gb_etcd_call *call)) {
-    r->call.arg = r;
-    r->call.done = done;
-    gb_etcd_send(&r->fleet->etcd, &r->call, GB_ETCD_TXN, gb_txn_finish(txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 GB_ETCD_PROBE);
-}
-
-static void on_deleted(struct gb_etcd_call *call) {
-    struct gb_reconcile *r = call->arg;
-
-    if (call->error.code != GB_OK)
-        reconcile_end(r, &call->error);
-    else
-        next_one(r); /* one that has changed in between is another's now */
-}
-
-/* Whether the session of that record is to stay: it is this node's, and the node has it or makes it now. */
-static bool stays(const struct gb_reconcile *r, const struct gb_name *session, const struct gb_kvs *kvs) {
-    struct gb_fleet *fleet = r->fleet;
-    struct gb_fleet_session there = {.name = *session};
-    char made_now[20];
-
-    if (gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0)
-        return true; /* of a later version, perhaps */
-    snprintf(made_now, sizeof(made_now), "%016" PRIx64 "-", fleet->member.incarnation);
-    if (!gb_name_equal(&there.node, &fleet->own.name) || strncmp(there.claim, made_now, strlen(made_now)) == 0)
-        return true;
-    return fleet->has && fleet->has(fleet->app, &there.name, there.claim);
-}
-
-static void next_one(struct gb_reconcile *r) {
-    for (; r->at < r->count; r->at++) {
-        struct gb_txn txn = {0};
-
-        if (!r->drop[r->at])
-            continue;
-        delete_session(r->fleet, &txn, r->fleet->own.name.s, r->names[r->at].s, r->revision[r->at]);
-        r->at++;
-        reconcile_send(r, &txn, on_deleted);
-        return;
-    }
-    if (r->more)
-        read_page(r);
-    else
-        reconcile_end(r, NULL);
-}
-
-static void on_records(struct gb_etcd_call *call) {
-    struct gb_reconcile *r = call->arg;
-    struct gb_error err = call->error;
-    size_t i;
-
-    if (err.code == GB_OK)
-        gb_fleet_check_meta(r->fleet, gb_txn_result(&call->txn, 0), &err);
-    if (err.code == GB_OK && call->txn.count != r->count + 1)
-        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory answers less than it was asked");
-    if (err.code != GB_OK) {
-        reconcile_end(r, &err);
-        return;
-    }
-    for (i = 0; i < r->count; i++) {
-        const struct gb_kvs *kvs = gb_txn_result(&call->txn, i + 1);
-
-        r->drop[i] = kvs->count == 0 || !stays(r, &r->names[i], kvs);
-        r->revision[i] = kvs->count > 0 ? kvs->items[0].mod_revision : 0;
-    }
-    r->at = 0;
-    next_one(r);
-}
-
-static void read_records(struct gb_reconcile *r) {
+static void read_taken(struct registering *r) {
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
-    size_t i;
 
-    gb_fleet_read_meta(r->fleet, &txn, false);
-    for (i = 0; i < r->count; i++) {
-        gb_fleet_key(r->fleet, "sessions", r->names[i].s, NULL, key);
-        gb_fleet_get(&txn, key, false);
-    }
-    reconcile_send(r, &txn, on_records);
+    gb_fleet_read_meta(r->job.fleet, &txn, false);
+    gb_fleet_key(r->job.fleet, "sessions", r->session.name.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_job_txn(&r->job, &txn, GB_ETCD_MAJORITY, on_taken);
 }
 
-static void on_page(struct gb_etcd_call *call) {
-    struct gb_reconcile *r = call->arg;
-    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
-    struct gb_error err = call->error;
-    char prefix[GB_FLEET_KEY_SIZE];
-    size_t i;
+static void start_taking(struct gb_job *job) {
+    struct registering *r = gb_container_of(job, struct registering, job);
 
-    if (err.code == GB_OK)
-        gb_fleet_check_meta(r->fleet, gb_txn_result(&call->txn, 0), &err);
-    if (err.code != GB_OK) {
-        reconcile_end(r, &err);
-        return;
-    }
-    gb_fleet_key(r->fleet, "owned", r->fleet->own.name.s, "", prefix);
-    r->count = 0;
-    r->more = kvs->more && kvs->count > 0;
-    for (i = 0; i < kvs->count && r->count < PAGE; i++)
-        if (gb_fleet_name_of(kvs->items[i].key, prefix, &r->names[r->count]))
-            r->count++;
-    if (kvs->count > 0)
-        gb_fleet_behind(kvs->items[kvs->count - 1].key, r->after);
-    if (r->count > 0)
-        read_records(r);
-    else if (r->more)
-        read_page(r);
-    else
-        reconcile_end(r, NULL);
+    r->takes = true;
+    read_taken(r);
 }
 
-static void read_page(struct gb_reconcile *r) {
-    struct gb_txn txn = {0};
-    struct gb_txn_range range = {.limit = PAGE, .keys_only = true, .after = r->after[0] != '\0'};
-    char prefix[GB_FLEET_KEY_SIZE];
-    char end[GB_FLEET_KEY_SIZE];
-
-    gb_fleet_key(r->fleet, "owned", r->fleet->own.name.s, "", prefix);
-    gb_prefix_end(prefix, end, sizeof(end));
-    gb_fleet_read_meta(r->fleet, &txn, false);
-    range.key = r->after[0] ? r->after : prefix;
-    range.end = end;
-    gb_txn_get(&txn, &range);
-    reconcile_send(r, &txn, on_page);
-}
-
-struct gb_reconcile *gb_reconcile_start(struct gb_fleet *fleet,
-                                        void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why)) {
-    struct gb_reconcile *r = calloc(1, sizeof(*r));
-
-    if (!r)
-        return NULL;
-    r->fleet = fleet;
-    r->done = done;
-    read_page(r);
-    return r;
+void gb_fleet_take(struct gb_fleet *fleet, struct gb_fleet_register *session) {
+    ask(fleet, session, start_taking);
 }

@@ -371,6 +371,14 @@ void gb_fleet_node_set_alive(struct gb_fleet_node *node, const struct gb_fleet_a
 
 /* --- sessions ----------------------------------------------------------------------------------------------------- */
 
+/* One that is not as it should be is none. */
+static void read_former(const json_t *former, struct gb_fleet_former *ret) {
+    if (!former || !read_name(json_object_get(former, "node"), &ret->node) ||
+        !read_number(json_object_get(former, "epoch"), &ret->epoch) || ret->epoch == 0 ||
+        !read_text(former, "claim", ret->claim, sizeof(ret->claim)))
+        *ret = (struct gb_fleet_former){.epoch = 0};
+}
+
 int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *ret, struct gb_error *err) {
     struct gb_name name = ret->name;
     json_t *root = load(text, n);
@@ -384,8 +392,13 @@ int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *r
             read_text(root, "claim", ret->claim, sizeof(ret->claim)) && read_labels(root, ret->labels) &&
             read_text(root, "on_partition", on, sizeof(on)) && (!strcmp(on, "serve") || !strcmp(on, "stop")) &&
             (!quota || json_is_null(quota) || read_number(quota, &ret->quota_bytes));
-    if (valid)
+    if (valid) {
+        const char *state = json_string_value(json_object_get(root, "state"));
+
         ret->on_partition = strcmp(on, "stop") == 0 ? GB_ON_PARTITION_STOP : GB_ON_PARTITION_SERVE;
+        ret->deleted = state && strcmp(state, "deleted") == 0;
+        read_former(json_object_get(root, "former"), &ret->former);
+    }
     json_decref(root);
     if (valid)
         return 0;
@@ -404,7 +417,11 @@ char *gb_fleet_session_write(const struct gb_fleet_session *session, struct gb_e
     failed |= json_object_set_new(root, "on_partition", json_string(on));
     failed |= set_labels(root, session->labels);
     failed |= json_object_set_new(root, "quota", quota);
-    failed |= json_object_set_new(root, "state", json_string("live"));
+    failed |= json_object_set_new(root, "state", json_string(session->deleted ? "deleted" : "live"));
+    if (session->former.node.s[0] != '\0')
+        failed |= json_object_set_new(root, "former",
+                                      json_pack("{s:s,s:I,s:s}", "node", session->former.node.s, "epoch",
+                                                (json_int_t)session->former.epoch, "claim", session->former.claim));
     return end(root, failed, GB_FLEET_SESSION_RECORD_MAX, "the session", err);
 }
 

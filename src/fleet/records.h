@@ -26,6 +26,7 @@ char *gb_fleet_node_write(const struct gb_fleet_node *node, const char *old, str
 int gb_fleet_alive_read(const char *text, size_t n, struct gb_fleet_alive *ret, struct gb_error *err);
 char *gb_fleet_alive_write(const struct gb_fleet_alive *alive, const char *old, struct gb_error *err);
 int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *ret, struct gb_error *err);
+/* Writes a tombstone if session->deleted. */
 char *gb_fleet_session_write(const struct gb_fleet_session *session, struct gb_error *err);
 
 /* Adds what alive/N says to the node. */

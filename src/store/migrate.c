@@ -239,6 +239,9 @@ static const char *const steps[] = {
     "ALTER TABLE sessions ADD COLUMN fleet_epoch INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN fleet_claim TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE sessions ADD COLUMN on_partition TEXT NOT NULL DEFAULT 'serve';",
+
+    "ALTER TABLE sessions ADD COLUMN aside_epoch INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE identity ADD COLUMN fleet TEXT NOT NULL DEFAULT '';",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -9,12 +9,12 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_PUT_SESSION] =
         "INSERT INTO sessions(id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version,"
         " created_at_us, updated_at_us, pool_id, durability, spill, priority, quota_stored_bytes, fleet_epoch,"
-        " fleet_claim, on_partition)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)"
+        " fleet_claim, on_partition, aside_epoch)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)"
         " ON CONFLICT(id) DO UPDATE SET name = ?2, quota_bytes = ?3, quota_buffers = ?4, quota_pinned_bytes = ?5,"
         " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10, pool_id = ?11,"
         " durability = ?12, spill = ?13, priority = ?14, quota_stored_bytes = ?15, fleet_epoch = ?16,"
-        " fleet_claim = ?17, on_partition = ?18",
+        " fleet_claim = ?17, on_partition = ?18, aside_epoch = ?19",
     [GB_ROW_PUT_BUFFER] =
         "INSERT INTO buffers(id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation,"
         " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head, sealed, durability,"
@@ -73,8 +73,8 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
 
 const char gb_row_get_sessions_sql[] =
     "SELECT id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version, created_at_us,"
-    " updated_at_us, pool_id, durability, spill, priority, quota_stored_bytes, fleet_epoch, fleet_claim, on_partition"
-    " FROM sessions ORDER BY id";
+    " updated_at_us, pool_id, durability, spill, priority, quota_stored_bytes, fleet_epoch, fleet_claim, on_partition,"
+    " aside_epoch FROM sessions ORDER BY id";
 
 const char gb_row_get_buffers_sql[] =
     "SELECT id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation, version, crc32c,"
@@ -169,6 +169,7 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     bind_i64(&b, rec->fleet_epoch);
     bind_text(&b, rec->fleet_claim);
     bind_text(&b, rec->stops_on_partition ? "stop" : "serve");
+    bind_i64(&b, rec->aside_epoch);
     return b.result;
 }
 
@@ -416,6 +417,7 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
     ret->fleet_epoch = read_i64(&r);
     copy_text(&r, ret->fleet_claim, sizeof(ret->fleet_claim));
     ret->stops_on_partition = read_stops(&r);
+    ret->aside_epoch = read_i64(&r);
     if (r.bad) {
         gb_session_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of session %lld cannot be understood",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/parse.h"
 #include "store/audit.h"
 #include "store/db.h"
 #include "store/feed.h"
@@ -51,14 +52,28 @@ static int read_uuid(sqlite3 *db, char ret[GB_STORE_UUID_SIZE], struct gb_error 
     return 0;
 }
 
+static int fleet_row(void *arg, sqlite3_stmt *row, struct gb_error *err) {
+    const char *text = (const char *)sqlite3_column_text(row, 0);
+
+    (void)err;
+    snprintf(arg, GB_STORE_FLEET_SIZE, "%s", text ? text : "");
+    return 0;
+}
+
+static int read_fleet(sqlite3 *db, char ret[GB_STORE_FLEET_SIZE], struct gb_error *err) {
+    ret[0] = '\0';
+    return gb_db_each_row(db, "SELECT fleet FROM identity WHERE id = 1", fleet_row, ret, err) < 0 ? -1 : 0;
+}
+
 /* The uuid that the copy has is known to others by now. The file may have got its own only as it was opened. */
 static int keep_uuid(struct gb_store *s, sqlite3 *file, struct gb_error *err) {
     char uuid[GB_STORE_UUID_SIZE];
-    char sql[128];
+    char fleet[GB_STORE_FLEET_SIZE];
+    char sql[160];
 
-    if (read_uuid(s->db, uuid, err) < 0)
+    if (read_uuid(s->db, uuid, err) < 0 || read_fleet(s->db, fleet, err) < 0)
         return -1;
-    snprintf(sql, sizeof(sql), "UPDATE identity SET uuid = '%s' WHERE uuid <> '%s'", uuid, uuid);
+    snprintf(sql, sizeof(sql), "UPDATE identity SET uuid = '%s', fleet = '%s'", uuid, fleet);
     return gb_db_exec(file, sql, err);
 }
 
@@ -254,6 +269,30 @@ int gb_store_last_ids(struct gb_store *s, struct gb_store_ids *ret, struct gb_er
 
     gb_writer_enter(s->writer);
     r = read_last_ids(s->db, ret, err);
+    gb_writer_leave(s->writer);
+    return r;
+}
+
+int gb_store_fleet(struct gb_store *s, char ret[GB_STORE_FLEET_SIZE], struct gb_error *err) {
+    int r;
+
+    gb_writer_enter(s->writer);
+    r = read_fleet(s->db, ret, err);
+    gb_writer_leave(s->writer);
+    return r;
+}
+
+int gb_store_set_fleet(struct gb_store *s, const char *uuid, struct gb_error *err) {
+    char sql[128];
+    size_t i;
+    int r;
+
+    for (i = 0; uuid[i]; i++)
+        if (gb_parse_hex(uuid[i]) < 0 && uuid[i] != '-')
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "\"%s\" is no uuid", uuid);
+    snprintf(sql, sizeof(sql), "UPDATE identity SET fleet = '%.*s'", GB_STORE_FLEET_SIZE - 1, uuid);
+    gb_writer_enter(s->writer);
+    r = gb_db_exec(s->db, sql, err);
     gb_writer_leave(s->writer);
     return r;
 }

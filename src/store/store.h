@@ -83,6 +83,11 @@ int gb_store_last_ids(struct gb_store *store, struct gb_store_ids *ret, struct g
 /* The database's own number, 32 hexadecimal digits, made with it: tells which files of bytes are its. */
 #define GB_STORE_UUID_SIZE 33
 int gb_store_uuid(struct gb_store *store, char ret[GB_STORE_UUID_SIZE], struct gb_error *err);
+/* The uuid of the fleet that the registered sessions are of; "": none is known. Both wait for a commit that is under
+ * way. */
+#define GB_STORE_FLEET_SIZE 40
+int gb_store_fleet(struct gb_store *store, char ret[GB_STORE_FLEET_SIZE], struct gb_error *err);
+int gb_store_set_fleet(struct gb_store *store, const char *uuid, struct gb_error *err);
 
 /* --- stored bytes ------------------------------------------------------------------------------------------------- */
 

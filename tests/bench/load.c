@@ -32,6 +32,7 @@ static void usage(void) {
           "  --tls-priority T    GnuTLS's priority string (TLS 1.3, AES-128-GCM, X25519)\n"
           "  --resume            with --tls --fresh: each connection resumes the one before\n"
           "  --etag              poll with If-None-Match\n"
+          "  --status N          what polls are answered with (200)\n"
           "  --method M --json T what the post mode sends (POST {})\n"
           "  --idle N --pid PID  idle mode: connections to hold, process whose memory is read\n",
           stderr);
@@ -127,6 +128,9 @@ static void take(struct load_options *options, int option, const char *value) {
     case 'e':
         options->etag = true;
         break;
+    case 'a':
+        options->status = (int)bench_parse_size(value, "status");
+        break;
     case 'i':
         options->idle = (unsigned)bench_parse_size(value, "idle");
         break;
@@ -147,7 +151,7 @@ static void parse(int argc, char **argv, struct load_options *options) {
         {"host", 1, NULL, 'h'},    {"method", 1, NULL, 'm'}, {"json", 1, NULL, 'j'},
         {"body", 1, NULL, 'B'},    {"header", 1, NULL, 'H'}, {"socket", 1, NULL, 'S'},
         {"tls", 0, NULL, 'T'},     {"resume", 0, NULL, 'r'}, {"tls-priority", 1, NULL, 'P'},
-        {NULL, 0, NULL, 0}};
+        {"status", 1, NULL, 'a'},  {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1)
@@ -165,6 +169,7 @@ int main(int argc, char **argv) {
                                    .json = "{}",
                                    .header = "",
                                    .tls_priority = BENCH_TLS_PRIORITY,
+                                   .status = 200,
                                    .connections = 1,
                                    .bytes = 64 << 20,
                                    .piece_bytes = 256 << 10,

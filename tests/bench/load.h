@@ -29,6 +29,7 @@ struct load_options {
     const char *method;         /* post mode */
     const char *json;           /* its body */
     bool etag;                  /* If-None-Match with the first reply's tag; 304 is expected */
+    int status;                 /* poll mode: what is expected without that tag */
     unsigned idle;              /* idle connections to hold */
     pid_t pid;                  /* the process whose memory is measured */
 };

@@ -52,7 +52,7 @@ static void get_plan(const struct load_options *options, struct poll_plan *ret) 
     ret->options = options;
     ret->steps = 1;
     ret->request = get_request;
-    ret->status[0] = 200;
+    ret->status[0] = options->status;
     if (options->etag) {
         struct bench_wire wire;
 

@@ -28,6 +28,7 @@ class Request:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+    epoch = None  # of the session that the request is for, as this node has it
 
     def log_message(self, *_):
         pass
@@ -38,6 +39,8 @@ class Handler(BaseHTTPRequestHandler):
     def reply(self, status, document=None, headers=(), body=None):
         body = body if body is not None else b"" if document is None else json.dumps(document).encode()
         self.send_response(status)
+        if self.epoch is not None:
+            self.send_header("Gpubuf-Epoch", str(self.epoch))
         for name, value in dict(headers).items():
             self.send_header(name, value)
         if document is not None:
@@ -49,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def problem(self, status, code, detail="of the test", headers=(), **more):
         self.reply(status, {"type": "urn:gpubuf:error:" + code, "title": code, "status": status, "code": code, "detail": detail,
-                            "retryable": status in (503, 507), "request_id": "r", **more}, headers)
+                            "retryable": status in (503, 507), "request_id": "r", **more}, {**dict(headers), "Connection": "close"})
         self.close_connection = True
 
     def take_body(self):
@@ -66,6 +69,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def any(self):
         node, fleet = self.server.node, self.server.node.fleet
+        self.epoch = None
         if not node.alive:
             self.close_connection = True  # one that was open before it stopped
             return None
@@ -114,7 +118,7 @@ class Handler(BaseHTTPRequestHandler):
         if not way:
             return self.reply(200, {"state": node.state, "since": "2026-11-25T20:00:00Z", "why": node.why, "fleet": "main", "node": node.name,
                                     "uuid": "1", "incarnation": 1, "cluster_id": "7", "urls": node.urls(), "labels": node.labels,
-                                    "draining": node.draining})
+                                    "draining": node.draining, "fleet_uuid": node.fleet_uuid})
         if way == ["nodes"]:
             return self.reply(200, {"items": [n.record() for n in fleet.nodes.values()]})
         if way[0] == "nodes":
@@ -158,12 +162,42 @@ class Handler(BaseHTTPRequestHandler):
         if way == ["targets"]:
             return self.reply(200, [{"targets": [n.url.partition("//")[2]], "labels": {"node": n.name, **n.labels}}
                                     for n in fleet.nodes.values()])
-        owner = fleet.sessions.get(way[1])
+        if way[0] == "sessions" and (self.command, way[2:]) in (("POST", ["take"]), ("DELETE", [])):
+            return self.force(way[1], query)
+        owner, epoch = node.remembers.pop() if node.remembers else (fleet.sessions.get(way[1]), fleet.epochs.get(way[1], 1))
         if owner is None:
             return self.problem(404, "session_not_found")
-        return self.reply(200, {"name": way[1], "node": owner.name, "epoch": 1, "on_partition": "serve", "labels": {},
+        return self.reply(200, {"name": way[1], "node": owner.name, "epoch": epoch, "on_partition": "serve", "labels": {},
                                 "url": f"{owner.url}/v1/sessions/{way[1]}", "owner_alive": owner.alive,
                                 "absent_s": 0 if owner.alive else 12, "stale": False})
+
+    def force(self, session, query):
+        """Takes the session here, or out of the directory."""
+        node, fleet = self.server.node, self.server.node.fleet
+        takes = self.command == "POST"
+        if not (json.loads(self.take_body()).get("force") if takes else query.get("force") == ["true"]):
+            return self.problem(400, "invalid_argument")
+        owner = fleet.sessions.get(session)
+        if owner is None:
+            return self.problem(404, "session_not_found")
+        if owner.alive:
+            return self.problem(409, "node_alive")
+        if not takes:
+            del fleet.sessions[session]
+            return self.reply(204)
+        fleet.sessions[session], self.epoch = node, fleet.epochs.get(session, 1) + 1
+        fleet.epochs[session] = self.epoch
+        return self.reply(201, {"name": session, "quota": {}, "labels": {}, "fleet": {"epoch": self.epoch, "on_partition": "serve"}},
+                          {"Location": f"/v1/sessions/{session}"})
+
+    def superseded(self, request, session):
+        """Whether this node has been told that the session, which it has, is another's. It is not told by an epoch that is no higher than its
+        own."""
+        node = self.server.node
+        if int(request.headers.get("Gpubuf-Epoch", 0)) > node.had[session] or node.told_after == 0:
+            node.told.add(session)
+        node.told_after -= 1
+        return session in node.told
 
     def session_route(self, request, session, way, parts):
         node, fleet = self.server.node, self.server.node.fleet
@@ -172,12 +206,27 @@ class Handler(BaseHTTPRequestHandler):
             return self.problem(404, "session_not_found")
         if node.unknowing:
             return self.problem(503, "owner_unknown")
+        if session in node.had:
+            self.epoch, owner = node.had[session], node
+            if self.superseded(request, session):
+                if node.late or not self.headers.get("Expect"):
+                    self.take_body()
+                return self.problem(409, "superseded", node=node.name, epoch=self.epoch)
+        elif owner is not None:
+            self.epoch = fleet.epochs.get(session, 1)
         if owner is not None and owner is not node:
-            if not owner.alive:
+            if not owner.alive or node.misses:
+                node.misses = False
                 return self.problem(503, "owner_absent", headers={"Retry-After": "10"}, node=owner.name, absent_s=12)
             if way and way[-1] == "map":
                 return self.problem(409, "not_here", node=owner.name)
             return self.redirect(owner, parts)
+        if node.uncertain:
+            node.uncertain -= 1
+            return self.problem(503, "owner_uncertain", headers={"Retry-After": "0"})
+        if not way and self.command == "DELETE":
+            del fleet.sessions[session]
+            return self.reply(204)
         if way[:1] == ["buffers"] and way[-1] == "data":
             return self.data_route(request, session, way[1])
         if way == ["buffers"]:
@@ -214,7 +263,13 @@ class Node:
     def __init__(self, fleet, name, token, labels, tls):
         self.fleet, self.name, self.token, self.labels = fleet, name, token, labels
         self.requests, self.data = [], {}
-        self.state, self.why, self.lonely = "joined", None, False
+        self.state, self.why, self.lonely, self.fleet_uuid = "joined", None, False, "0f4b6a52-2b1c-4d4e-9a51-3f0c5d7e8a90"
+        self.had, self.told = {}, set()  # sessions that it takes for its own, with their epochs; those that it was told are others'
+        self.told_after = -1  # so many more requests for such sessions; -1: it is not told by itself
+        self.remembers = []  # (owner, epoch) of its next look-ups, when it remembers wrongly
+        self.late = False  # it refuses as superseded after it has read the body
+        self.misses = False  # the next request finds the owner absent
+        self.uncertain = 0  # so many requests find it uncertain
         self.alive, self.draining, self.silent, self.unknowing = True, False, False, False
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.node = self
@@ -245,7 +300,7 @@ class Fleet:
     """Nodes a, b and c. tokens: one for each, or None. tls: names of those that listen for TLS, and their context."""
 
     def __init__(self, tokens=(None, None, None), tls=("", None)):
-        self.sessions, self.tickets, self.placed = {}, {}, []
+        self.sessions, self.tickets, self.placed, self.epochs = {}, {}, [], {}
         self.nodes = {name: Node(self, name, token, {"site": site}, tls[1] if name in tls[0] else None)
                       for name, token, site in zip("abc", tokens, ("x", "x", "y"))}
 

@@ -1,6 +1,7 @@
 """Fleets for tests that hurt them: etcd of one member or several, daemons, relays before etcd and before nodes, what the directory has,
 and what must hold of it in the end."""
 import base64
+import collections
 import json
 import os
 import select
@@ -49,10 +50,11 @@ class _Link:
 class Relay:
     """TCP between clients and a target, which a test may break. mode: "pass"; "cut": connections are reset; "hole": they are accepted, and
     what is sent gets lost without a word; "deaf": requests reach the target, and no answer comes back. What is held back goes on when the
-    mode is "pass" again. accepted counts connections; dropped, answers that were not passed on."""
+    mode is "pass" again. accepted counts connections; dropped, answers that were not passed on. A watch is asked for the action with each
+    request: "drop" has it carried out and its connection reset instead of an answer, "stop" resets it before the request is passed on."""
 
     def __init__(self, target=None):
-        self.target, self.mode, self.accepted, self.dropped, self.drop = target, "pass", 0, 0, None
+        self.target, self.mode, self.accepted, self.dropped, self.watch = target, "pass", 0, 0, None
         self.changed, self.links, self.ending = threading.Condition(), set(), False
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self.listener.getsockname()[1]
@@ -69,7 +71,14 @@ class Relay:
 
     def drop_answer(self, request):
         """The next request for which request(bytes so far) is true is carried out, and its connection is reset instead of an answer."""
-        self.drop = request
+
+        def watch(asked):
+            if request(asked):
+                self.watch = None
+                return "drop"
+            return None
+
+        self.watch = watch
 
     def close(self):
         self.ending = True
@@ -138,8 +147,10 @@ class Relay:
         data = source.recv(1 << 16)
         if up:
             link.asked += data
-            if self.drop and data and self.drop(link.asked):
-                self.drop, link.doomed = None, True
+            action = self.watch(link.asked) if self.watch and data else None
+            if action == "stop":
+                return self._end(link)
+            link.doomed = link.doomed or action == "drop"
         elif link.doomed:
             self.dropped += 1
             return self._end(link)
@@ -209,7 +220,7 @@ class Cluster:
                 for kv in answer.get("kvs", [])}
 
     def put(self, key, document):
-        self.call("/v3/kv/put", {"key": b64("/gpubuf/main/" + key), "value": b64(json.dumps(document))})
+        self.call("/v3/kv/put", {"key": b64("/gpubuf/main/" + key), "value": b64(json.dumps(document) if document != "" else "")})
 
     def delete(self, key):
         self.call("/v3/kv/deleterange", {"key": b64("/gpubuf/main/" + key)})
@@ -228,12 +239,12 @@ def b64(text):
 
 class Fleet:
     """A node for each letter of `names`, with the label site of its own name. Nodes of `relayed` reach etcd by way of the relay
-    to_etcd[name], and those of `advertised` are reached by way of the relay to_node[name]. env: of some nodes,
-    by their names."""
+    to_etcd[name], and those of `advertised` are reached by way of the relay to_node[name]. env and options: of some nodes, by
+    their names. lives counts how often a node was started."""
 
-    def __init__(self, names="abc", members=1, relayed="", advertised="", tokens=False, env=None):
+    def __init__(self, names="abc", members=1, relayed="", advertised="", tokens=False, env=None, options=None):
         self.etcd, self.states, self.daemons, self.tokens, self.env = Cluster(members), {}, {}, {}, env or {}
-        self.to_etcd, self.to_node = {}, {}
+        self.to_etcd, self.to_node, self.options, self.lives = {}, {}, options or {}, collections.Counter()
         try:
             Cli()("fleet", "init", "--etcd", self.etcd.url).expect()
             self.to_etcd = {name: Relay(address(self.etcd.members[0].url)) for name in relayed}
@@ -255,8 +266,9 @@ class Fleet:
                    "--fleet-label", "site=" + name, "--fleet-ttl", str(TTL_S)]
         if name in self.to_node:
             options += ["--advertise", self.to_node[name].url]
-        self.daemons[name] = Daemon("host:bytes=64M", *options, state=self.states[name], wait=False,
-                                     env=self.env.get(name))
+        self.lives[name] += 1
+        self.daemons[name] = Daemon("host:bytes=64M", *options, *self.options.get(name, ()), state=self.states[name], wait=False,
+                                    env=self.env.get(name))
 
     def ready(self, name):
         self.daemons[name].addresses = self.daemons[name].wait_ready()
@@ -304,14 +316,26 @@ class Fleet:
     def joined(self, names=None, patience_s=PATIENCE_S):
         until("all have joined", lambda: self.states_are("joined", names), patience_s)
 
+    def fleet_of(self, name):
+        """{session: its "fleet"} of the living node, for those that have or had a place in the directory."""
+        items = self.ask(name, "GET", "/v1/sessions?limit=1000").expect(200).json()["items"]
+        return {s["name"]: s["fleet"] for s in items if s["fleet"]}
+
     def registered_at(self, name):
         """Of the living node, with their epochs."""
-        items = self.ask(name, "GET", "/v1/sessions?limit=1000").expect(200).json()["items"]
-        return {s["name"]: s["fleet"]["epoch"] for s in items if s["fleet"]}
+        return {session: f["epoch"] for session, f in self.fleet_of(name).items() if not f.get("superseded")}
+
+    def superseded_at(self, name):
+        """The same of those that were set aside, under their new names."""
+        return {session: f["epoch"] for session, f in self.fleet_of(name).items() if f.get("superseded")}
+
+    def records(self):
+        """Of the directory, without those of deleted sessions."""
+        return {name: s for name, s in self.etcd.read("sessions").items() if s["state"] == "live"}
 
     def disagreements(self):
         """Between the directory and the nodes that live."""
-        sessions, owned, found = self.etcd.read("sessions"), self.etcd.read("owned"), []
+        sessions, owned, found = self.records(), self.etcd.read("owned"), []
         here = {name: self.registered_at(name) for name in self.living}
         if sorted(owned) != sorted(f"{s['node']}/{name}" for name, s in sessions.items()):
             found.append(f"owned/ is not of sessions/: {sorted(owned)}")

@@ -1,5 +1,6 @@
 """gpubuf, the Python package, curl and the page within a fleet of real daemons over a real etcd."""
 import os
+import shutil
 import subprocess
 
 import gpubuf
@@ -305,4 +306,65 @@ def test_without_etcd_what_is_known_goes_on(mortal):
     cli("-s", "default", "ls").expect()
     mortal.etcd.start()
     until("all have joined again", mortal.joined)
+    assert cli("get", "x", "-", "--raw").expect().raw == b"abc"
+
+
+def test_a_session_of_a_node_that_is_gone_is_taken(mortal):
+    cli = mortal.fleet_cli("s", "ac")
+    cli.json("fleet", "place", "s", "--select", "site=b")
+    cli("put", "-", "x", "--raw", "--durability", "sync", input=b"old").expect()
+    assert "begins empty" in cli("fleet", "take", "s").expect(USAGE).err
+    assert "Stop its gpubufd first" in mortal.cli("a")("fleet", "take", "s", "--force").expect(FAILED).err
+    with gpubuf.Client(mortal.url("a"), session="s") as client, gpubuf.Fleet(mortal.url("c")) as f, f.session("s") as straight:
+        assert [b["name"] for b in client.list()] == [b["name"] for b in straight.list()] == ["x"]
+        mortal["b"].kill()
+        until("the lease has run out", lambda: not f.where("s")["owner_alive"])
+        assert mortal.cli("a")("fleet", "take", "s", "--force").expect().out == f"session s is at {mortal.url('a')}, at epoch 2, and empty\n"
+        until("node c has looked it up again", lambda: f.where("s")["epoch"] == 2)
+        straight.put("y", numpy.zeros(3, "uint8"))  # it finds the new owner
+        assert straight.url == mortal.url("a") and [b["name"] for b in client.list()] == ["y"]
+        mortal["b"].clean()
+        mortal.start("b")
+        until("its session was set aside", lambda: [s["name"] for s in mortal.cli("b").json("sessions")] == ["default", "s.superseded-1"])
+        old = mortal.cli("b", "s.superseded-1")
+        assert old("get", "x", "-", "--raw").expect().raw == b"old"
+        assert old("put", "-", "x", "--raw", input=b"new").expect(FAILED).err
+        with gpubuf.Client(mortal.url("b"), session="s.superseded-1") as aside, pytest.raises(gpubuf.Superseded):
+            aside.delete("x")
+        assert [b["name"] for b in mortal.cli("b", "s").json("ls")] == ["y"]  # redirected to a
+    with gpubuf.Fleet(mortal.url("b")) as f:
+        mortal["a"].kill()
+        until("the lease has run out", lambda: not f.where("s")["owner_alive"])
+        assert f.take("s")["fleet"]["epoch"] == 3 and f.where("s")["node"] == "b"
+
+
+def test_a_session_of_a_node_that_is_gone_is_removed(mortal):
+    cli = mortal.fleet_cli(None, "ac")
+    cli.json("fleet", "place", "s", "--select", "site=b")
+    cli.json("fleet", "place", "t", "--select", "site=b")
+    cli("fleet", "rm", "s", "--force").expect(FAILED)
+    mortal["b"].kill()
+    until("the lease has run out", lambda: cli("fleet", "rm", "s", "--force").status == 0)
+    with gpubuf.Fleet(mortal.url("a")) as f:
+        f.delete("t")
+    cli("fleet", "where", "s").expect(NOT_FOUND)
+    assert cli.json("fleet", "sessions") == []
+    mortal["b"].clean()
+    mortal.start("b")
+    until("its sessions were set aside", lambda: [s["name"] for s in mortal.cli("b").json("sessions")] == ["default", "s.superseded-1", "t.superseded-1"])
+
+
+def test_the_record_of_a_lost_directory_is_made_again(mortal):
+    cli = mortal.fleet_cli("s")
+    cli.json("fleet", "place", "s", "--select", "site=b")
+    cli("put", "-", "x", "--raw", input=b"abc").expect()
+    uuid = cli.json("fleet")["fleet_uuid"]
+    mortal.etcd.kill()
+    shutil.rmtree(mortal.etcd.data)
+    mortal.etcd.start()
+    until("the nodes have noticed", lambda: all(mortal.state_of(n) != "joined" for n in "abc"))
+    said = cli("fleet", "init", "--rebuild", "--etcd", mortal.etcd.url).expect()
+    assert said.out.startswith(f"fleet main is made again: {uuid}\n")
+    until("all have joined again", mortal.joined)
+    until("the session is registered again", lambda: [(s["name"], s["node"], s["epoch"]) for s in cli.json("fleet", "sessions")] == [("s", "b", 2)])
     assert cli("get", "x", "-", "--raw").expect().raw == b"abc"

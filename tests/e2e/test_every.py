@@ -15,7 +15,7 @@ from values import one
 
 S = "/v1/sessions/default"
 NAMES = {"d": "0", "s": "default", "p": "default", "st": "default", "e": "e", "b": "b"}
-SAMPLES = {"from": "q/b", "pattern": 1, "to": "host", "side": "host", "bytes": 4, "stream": "default", "device": 0, "buffer": "n"}
+SAMPLES = {"force": True, "from": "q/b", "pattern": 1, "to": "host", "side": "host", "bytes": 4, "stream": "default", "device": 0, "buffer": "n"}
 QUERY = {("PATCH", "/v1/sessions/{s}/buffers/{b}/data"): ["offset=0"]}  # one of these parameters is needed
 HEADERS = {"Upload-Complete": "?1", "Upload-Offset": "0"}  # required parameters of an operation
 
@@ -40,7 +40,7 @@ class Operation:
 
     def path(self, query="", **names):
         """The target with the required parameters, and query."""
-        needed = [f"{p['name']}=0" for p in map(self.described.resolve, self.item.get("parameters", []))
+        needed = [f"{p['name']}={int(p['schema'].get('type') == 'boolean')}" for p in map(self.described.resolve, self.item.get("parameters", []))
                   if p["in"] == "query" and p.get("required")] + QUERY.get((self.method, self.route), [])
         path = re.sub(r"{(\w+)}", lambda m: {**NAMES, **names}.get(m.group(1), "x"), self.route)
         return path + "?" * bool(needed or query) + "&".join(needed + [query] * bool(query))

@@ -216,7 +216,7 @@ def test_stats_and_targets(fleet):
     assert cli("fleet", "targets").expect().json() == cli.json("fleet", "targets") != []
 
 
-@pytest.mark.parametrize("words", [["bad"], ["where"], ["where", "a", "b"], ["nodes", "a"], ["drain"], ["init"]])
+@pytest.mark.parametrize("words", [["bad"], ["where"], ["where", "a", "b"], ["nodes", "a"], ["drain"], ["init"], ["take"], ["rm", "a", "b"]])
 def test_words_that_are_none(fleet, words):
     Cli(fleet["a"].url)("fleet", *words).expect(USAGE)
     assert fleet["a"].requests == []

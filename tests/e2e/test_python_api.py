@@ -67,7 +67,7 @@ def test_every_route_has_a_method(monkeypatch):
         (c.operations.wait, "O"), (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"),
         (c.checkpoint, "C"), (c.checkpoints,), (c.checkpoint_info, "C"), (c.verify_checkpoint, "C"), (c.restore, "C"), (c.delete_checkpoint, "C"),
         (f.about,), (f.nodes,), (f.node, "N"), (f.drain, "N"), (f.undrain, "N"), (f.forget, "N"), (f.stats,), (f.targets,), (f.sessions,),
-        (f.where, "S"), (f.place, "S"), (f.session, "S"),
+        (f.where, "S"), (f.place, "S"), (f.take, "S"), (f.delete, "S"), (f.session, "S"),
     ]
     for method, *arguments in calls:
         with pytest.raises(Asked):

@@ -148,7 +148,7 @@ static bool idle(void *arg) {
         pthread_mutex_lock(&s->lock);
         used |= s->used_bytes != 0 || s->used_pinned_bytes != 0 || s->counted_buffers != s->live_buffers;
         pthread_mutex_unlock(&s->lock);
-        gb_pool_list(f->core, &s->name, &page, count_used, &used, NULL);
+        gb_pool_list(f->core, gb_session_name(s), &page, count_used, &used, NULL);
         gb_session_unref(s);
     }
     return !used;

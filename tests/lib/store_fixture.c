@@ -79,6 +79,7 @@ struct gb_session_rec store_session(int64_t id, const char *name) {
         .fleet_epoch = 2,
         .fleet_claim = "0123456789abcdef",
         .stops_on_partition = true,
+        .aside_epoch = 7,
         .labels = store_labels("{\"who\":\"me\"}"),
         .version = 3,
         .created_at_us = 1700000000000001,

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "api/context.h"
-#include "api/middleware/hook.h"
+#include "api/middleware/ownership.h"
 #include "api/reply/reply_json.h"
 #include "api/request/query.h"
 #include "api/route.h"
@@ -141,6 +141,8 @@ void gb_redirect_epoch(const struct gb_http_request *request, int64_t epoch, str
     if (epoch <= 0)
         return;
     gb_http_response_header(response, NULL, "Gpubuf-Epoch", "%" PRId64, epoch);
+    if (gb_fleet_is_joined(gb_api_of(request)->fleet))
+        return;
     gb_fleet_stat(gb_api_of(request)->fleet, &stat);
     if (stat.state != GB_FLEET_JOINED)
         gb_http_response_header(response, NULL, "Gpubuf-Fleet", "alone; since=%llu",
@@ -209,6 +211,7 @@ static enum gb_step go(struct looking *looking, struct gb_http_response *respons
     case GB_REDIRECT_ABSENT:
         return absent(find, response, err);
     case GB_REDIRECT_HERE:
+        gb_fleet_lacks(looking->fleet, &find->session.name, find->session.claim);
         gb_error_set(err, GB_ERR_OWNER_UNKNOWN,
                      "the fleet's directory says that this node has the session \"%s\", and it has not", name);
         break;
@@ -235,13 +238,14 @@ static enum gb_step go(struct looking *looking, struct gb_http_response *respons
 /* The directory has no such session, or names this node: it may have been made here meanwhile. */
 static enum gb_step serve(struct gb_http_request *request, struct gb_http_response *response, bool waited,
                           struct gb_error *err) {
-    bool here = gb_session_epoch(gb_api_of(request)->core, request->param[0].s) >= 0;
+    struct gb_session_bond bond;
+    bool here = gb_session_bond(gb_api_of(request)->core, request->param[0].s, &bond);
 
     if (waited && here && request->route->body == GB_BODY_STREAM) {
         gb_error_set(err, GB_ERR_OWNER_UNKNOWN, "the session \"%s\" was made just now; try again", request->param[0].s);
         return GB_STEP_ERROR;
     }
-    return gb_api_pipeline(request->route->handler, request, response, err);
+    return gb_ownership_pipeline(request->route->handler, request, here ? &bond : NULL, response, err);
 }
 
 static enum gb_step answer(struct gb_http_request *request, struct gb_http_response *response, bool waited,
@@ -308,24 +312,24 @@ static enum gb_step look_up(struct gb_http_request *request, const struct gb_nam
 
 /* The session may be another node's. A name that is none is for the handler to refuse. */
 static bool elsewhere(const struct gb_http_request *request, struct gb_name *ret) {
-    return gb_route_of(request)->target >= GB_TARGET_SESSION &&
-           gb_name_parse("session name", request->param[0].s, request->param[0].len, ret, NULL) == 0 &&
-           gb_session_epoch(gb_api_of(request)->core, ret->s) < 0;
+    return gb_name_parse("session name", request->param[0].s, request->param[0].len, ret, NULL) == 0;
 }
 
 enum gb_step gb_redirect_around(gb_http_handler *handler, struct gb_http_request *request,
                                 struct gb_http_response *response, struct gb_error *err) {
+    struct gb_session_bond bond;
+    bool names = gb_route_of(request)->target >= GB_TARGET_SESSION;
+    bool here = names && gb_session_bond(gb_api_of(request)->core, request->param[0].s, &bond);
     struct gb_name name;
     enum gb_step step;
 
     if (handler == looked_up)
         step = looked_up(request, response, err);
-    else if (handler == request->route->handler && elsewhere(request, &name))
+    else if (names && !here && handler == request->route->handler && elsewhere(request, &name))
         return look_up(request, &name, response, err);
     else
-        step = gb_api_pipeline(handler, request, response, err);
-    if ((step == GB_STEP_REPLY || step == GB_STEP_ERROR) && gb_route_of(request)->target >= GB_TARGET_SESSION &&
-        response->status != 307)
-        gb_redirect_epoch(request, gb_session_epoch(gb_api_of(request)->core, request->param[0].s), response);
+        step = gb_ownership_pipeline(handler, request, here ? &bond : NULL, response, err);
+    if (here && (step == GB_STEP_REPLY || step == GB_STEP_ERROR) && response->status != 307)
+        gb_redirect_epoch(request, bond.epoch, response);
     return step;
 }

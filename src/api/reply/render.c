@@ -12,13 +12,16 @@ void gb_render_session(struct gb_json_writer *out, const char *key, const struct
 }
 
 static void render_registration(struct gb_json_writer *out, const struct gb_session_rec *rec) {
-    if (rec->fleet_epoch == 0) {
+    if (rec->fleet_epoch == 0 && rec->aside_epoch == 0) {
         gb_json_put_null(out, "fleet");
         return;
     }
     gb_json_open(out, "fleet", '{');
-    gb_json_put_i64(out, "epoch", rec->fleet_epoch);
-    gb_json_put_string(out, "on_partition", rec->stops_on_partition ? "stop" : "serve");
+    if (rec->fleet_epoch == 0)
+        gb_json_put_bool(out, "superseded", true);
+    gb_json_put_i64(out, "epoch", rec->fleet_epoch == 0 ? rec->aside_epoch : rec->fleet_epoch);
+    if (rec->fleet_epoch > 0)
+        gb_json_put_string(out, "on_partition", rec->stops_on_partition ? "stop" : "serve");
     gb_json_close(out, '}');
 }
 

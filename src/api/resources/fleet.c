@@ -37,6 +37,10 @@ static void render_state(struct gb_json_writer *out, struct gb_api *api) {
     gb_json_put_string(out, "node", is->node.s);
     gb_json_put_string(out, "uuid", uuid);
     gb_json_put_u64(out, "incarnation", stat.incarnation);
+    if (stat.fleet_uuid[0] != '\0')
+        gb_json_put_untrusted(out, "fleet_uuid", stat.fleet_uuid, SIZE_MAX);
+    else
+        gb_json_put_null(out, "fleet_uuid");
     if (stat.cluster_id[0] != '\0')
         gb_json_put_string(out, "cluster_id", stat.cluster_id);
     else

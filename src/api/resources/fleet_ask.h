@@ -21,6 +21,7 @@ struct gb_asking {
         struct gb_fleet_nodes nodes;
         struct gb_fleet_sessions sessions;
         struct gb_fleet_forget forget;
+        struct gb_fleet_bury bury;
     } of;
     enum { GB_ASKING_ONE, GB_ASKING_NODES, GB_ASKING_SESSIONS } kind; /* the items of the latter are freed with it */
 };

@@ -45,19 +45,6 @@ size_t gb_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret) {
     return count;
 }
 
-/* --- sessions ----------------------------------------------------------------------------------------------------- */
-
-bool gb_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim) {
-    struct gb_session_view view;
-    bool has;
-
-    if (gb_session_get(api->core, name, &view, NULL) < 0)
-        return false;
-    has = view.rec.fleet_epoch > 0 && strcmp(view.rec.fleet_claim, claim) == 0;
-    gb_session_rec_done(&view.rec);
-    return has;
-}
-
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
 void gb_fleet_self(struct gb_api *api, struct gb_fleet_node *ret) {

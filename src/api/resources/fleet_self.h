@@ -6,7 +6,6 @@
 #include "fleet/fleet.h"
 
 size_t gb_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret);
-bool gb_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim);
 
 /* This node as others see it, without asking the directory. The node is in a fleet. */
 void gb_fleet_self(struct gb_api *api, struct gb_fleet_node *ret);

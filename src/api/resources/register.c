@@ -19,7 +19,7 @@ struct making {
     struct gb_http_request *request;
     struct gb_session_params params; /* with a reference to the labels */
     gb_async_reply *reply;
-    bool registers;
+    enum gb_registers registers;
     _Atomic int phase;
 };
 enum { ASKED, ANSWERED, ABANDONED };
@@ -40,7 +40,7 @@ static void answered(struct making *making) {
         return;
     }
     if (making->registers && making->entry.ask.error.code == GB_OK)
-        gb_fleet_unregister(making->fleet, &making->entry.session.name, making->entry.session.claim);
+        gb_fleet_unregister(making->fleet, &making->entry.session.name, making->entry.session.claim, false);
     gb_http_request_unref(request);
     making_free(making);
 }
@@ -85,6 +85,17 @@ static enum gb_step make(struct gb_http_request *request, struct gb_http_respons
     return gb_async_end(request, response, reply, 0, err);
 }
 
+/* What the record says of a session is all that is known of it here. */
+static int take_over(struct gb_session_params *params, const struct gb_fleet_session *session, struct gb_error *err) {
+    params->has_quota_bytes = session->quota_bytes != GB_UNLIMITED;
+    params->quota.bytes = session->quota_bytes;
+    if (session->labels[0] == '\0' || strcmp(session->labels, "{}") == 0)
+        return 0;
+    params->labels = gb_text_new(session->labels, strlen(session->labels));
+    params->has_labels = params->labels != NULL;
+    return params->labels ? 0 : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+}
+
 /* The session is in the directory, so from here on the core says when it is not made. */
 static enum gb_step make_registered(struct making *making, struct gb_http_response *response, struct gb_error *err) {
     struct gb_http_request *request = making->request;
@@ -94,9 +105,14 @@ static enum gb_step make_registered(struct making *making, struct gb_http_respon
     making->params.fleet_epoch = (int64_t)session->epoch;
     memcpy(making->params.fleet_claim, session->claim, sizeof(session->claim));
     making->params.stops_on_partition = session->on_partition == GB_ON_PARTITION_STOP;
+    if (making->registers == GB_REGISTER_TAKE && take_over(&making->params, session, err) < 0) {
+        gb_fleet_unregister(making->fleet, &session->name, session->claim, false);
+        return GB_STEP_ERROR;
+    }
     step = make(request, response, &making->params, making->reply, err);
     if (step == GB_STEP_ERROR && !request->state)
-        gb_fleet_unregister(making->fleet, &session->name, session->claim); /* there was no memory for the call */
+        /* There was no memory for the call. */
+        gb_fleet_unregister(making->fleet, &session->name, session->claim, false);
     return step;
 }
 
@@ -177,7 +193,10 @@ static enum gb_step ask(struct making *making, struct gb_http_response *response
     request->deadline_ns = 0;
     gb_http_request_ref(request);
     if (making->registers) {
-        gb_fleet_register(making->fleet, &making->entry);
+        if (making->registers == GB_REGISTER_TAKE)
+            gb_fleet_take(making->fleet, &making->entry);
+        else
+            gb_fleet_register(making->fleet, &making->entry);
         return GB_STEP_WAIT;
     }
     making->find.ask.done = found;
@@ -189,8 +208,8 @@ static enum gb_step ask(struct making *making, struct gb_http_response *response
 }
 
 enum gb_step gb_register_session(struct gb_http_request *request, struct gb_http_response *response,
-                                 const struct gb_session_params *params, bool registers, gb_async_reply *reply,
-                                 struct gb_error *err) {
+                                 const struct gb_session_params *params, enum gb_registers registers,
+                                 gb_async_reply *reply, struct gb_error *err) {
     struct gb_fleet *fleet = gb_api_of(request)->fleet;
     struct making *making;
     enum gb_step step;

@@ -89,8 +89,8 @@ static enum gb_step send_session(const struct gb_session_view *view, int status,
     return gb_reply_json(&out, status, response, err);
 }
 
-static enum gb_step reply_session(struct gb_http_request *request, const void *result,
-                                  struct gb_http_response *response, struct gb_error *err) {
+enum gb_step gb_session_reply(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                              struct gb_error *err) {
     const struct gb_session_call *call = result;
     char etag[GB_ETAG_SIZE];
 
@@ -99,6 +99,9 @@ static enum gb_step reply_session(struct gb_http_request *request, const void *r
     if (call->created &&
         gb_http_response_header(response, err, "Location", "/v1/sessions/%s", call->session.rec.name.s) < 0)
         return GB_STEP_ERROR;
+    /* What was taken over is this node's for good from now on; what was changed is to be told. */
+    if (gb_api_of(request)->fleet && call->session.rec.fleet_epoch > (call->created ? 1 : 0))
+        gb_fleet_refresh(gb_api_of(request)->fleet, &call->session.rec.name);
     if (call->created && gb_api_of(request)->fleet)
         gb_redirect_epoch(request, call->session.rec.fleet_epoch, response);
     return send_session(&call->session, call->created ? 201 : 200, response, err);
@@ -160,7 +163,8 @@ enum gb_step gb_api_session_create(struct gb_http_request *request, struct gb_ht
     bool registers = false;
 
     if (read_create(request, &params, &registers, err) == 0)
-        return gb_register_session(request, response, &params, registers, reply_session, err);
+        return gb_register_session(request, response, &params, registers ? GB_REGISTER_NEW : GB_REGISTER_NOT,
+                                   gb_session_reply, err);
     gb_text_unref(params.labels);
     return GB_STEP_ERROR;
 }
@@ -254,7 +258,7 @@ enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_htt
     gb_async_retry(request, gb_api_session_patch);
     gb_session_patch(gb_api_of(request)->core, &name, &params, &check, call);
     gb_text_unref(params.labels);
-    return gb_async_end(request, response, reply_session, 0, err);
+    return gb_async_end(request, response, gb_session_reply, 0, err);
 }
 
 static enum gb_step reply_deleted(struct gb_http_request *request, const void *result,

@@ -123,7 +123,8 @@ struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct
 
     if (b && b->live && !b->deleting)
         return b;
-    gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"", session->name.s, name->s);
+    gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"", gb_session_name(session)->s,
+                 name->s);
     return NULL;
 }
 

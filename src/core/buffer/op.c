@@ -2,11 +2,11 @@
 
 #include "core/buffer/buffer.h"
 
-void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_locator *at,
-                       const struct gb_buffer_check *check, struct gb_buffer_call *call) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_buffer_op *op = gb_op_new(size, gb_op_session(core, &at->session, &err), &call->base,
-                                        check ? check->free_arg : NULL, check ? check->arg : NULL, &err);
+/* Takes over the reference to the session; NULL: err says why. */
+static void *make(size_t size, struct gb_session *session, const struct gb_name *name,
+                  const struct gb_buffer_check *check, struct gb_buffer_call *call, struct gb_error *err) {
+    struct gb_buffer_op *op =
+        gb_op_new(size, session, &call->base, check ? check->free_arg : NULL, check ? check->arg : NULL, err);
 
     if (!op)
         return NULL;
@@ -16,8 +16,23 @@ void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_locato
         op->check = *check;
     op->transaction.session = op->base.session;
     op->transaction.call = &call->base;
-    op->transaction.name = at->name;
+    op->transaction.name = *name;
     return op;
+}
+
+void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_locator *at,
+                       const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    return make(size, gb_op_session(core, &at->session, &err), &at->name, check, call, &err);
+}
+
+void *gb_buffer_op_new_in(size_t size, struct gb_session *session, const struct gb_name *name,
+                          const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_session_touch(session);
+    return make(size, session, name, check, call, &err);
 }
 
 void gb_buffer_op_end(struct gb_buffer_op *op, const struct gb_error *error) {
@@ -29,7 +44,7 @@ void gb_buffer_op_end(struct gb_buffer_op *op, const struct gb_error *error) {
 int gb_buffer_op_check_locked(const struct gb_buffer_op *op, const struct gb_buffer *b, struct gb_error *err) {
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
-                            op->base.session->name.s, op->transaction.name.s);
+                            gb_session_name(op->base.session)->s, op->transaction.name.s);
     return gb_buffer_check_locked(&op->check, b, err);
 }
 
@@ -37,14 +52,17 @@ static void end(struct gb_transaction *transaction) {
     gb_buffer_op_end(gb_buffer_op_of(transaction), &transaction->error);
 }
 
-void gb_buffer_op_run(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
-                      struct gb_buffer_call *call, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked) {
-    struct gb_buffer_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
-
+void gb_buffer_op_start(struct gb_buffer_op *op, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked) {
     if (!op)
         return;
     op->transaction.validate_locked = validate_locked;
     op->transaction.publish_locked = publish_locked;
     op->transaction.end = end;
     gb_transaction_start(&op->transaction);
+}
+
+void gb_buffer_op_run(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                      struct gb_buffer_call *call, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked) {
+    gb_buffer_op_start(gb_buffer_op_new(sizeof(struct gb_buffer_op), core, at, check, call), validate_locked,
+                       publish_locked);
 }

@@ -19,7 +19,14 @@ struct gb_buffer_op {
 void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_locator *at,
                        const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
-/* Runs an operation that has nothing of its own but these two functions of its transaction. */
+/* The same in a session that is held already: takes over the reference. */
+void *gb_buffer_op_new_in(size_t size, struct gb_session *session, const struct gb_name *name,
+                          const struct gb_buffer_check *check, struct gb_buffer_call *call);
+
+/* Starts an operation that has nothing of its own but these two functions of its transaction. NULL is accepted. */
+void gb_buffer_op_start(struct gb_buffer_op *op, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked);
+
+/* Makes and starts an operation that has nothing of its own but these two functions of its transaction. */
 void gb_buffer_op_run(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
                       struct gb_buffer_call *call, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked);
 

@@ -70,6 +70,7 @@ static int validate_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
     if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 ||
+        (!c->upkeep && gb_session_changeable_locked(c->session, &c->error) < 0) ||
         gb_core_alive(c->session->core, &c->error) < 0)
         return -1;
     if (c->validate_locked(c, b->live ? b : NULL, &c->error) < 0 || prepare_names_locked(c) < 0 || number_locked(c) < 0)
@@ -523,8 +524,8 @@ int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_
     if (!b)
         return gb_no_memory(err);
     if (b->live && !b->deleting)
-        return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "session \"%s\" has a buffer named \"%s\"", session->name.s,
-                            transaction->name.s);
+        return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "session \"%s\" has a buffer named \"%s\"",
+                            gb_session_name(session)->s, transaction->name.s);
     if (b->fifo.taken)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the name \"%s\" is just being made or deleted; try again",
                             transaction->name.s);

@@ -40,6 +40,7 @@ struct gb_transaction {
     bool strictly;                    /* as of struct gb_persist */
     bool warms;                       /* the disk has the bytes and keeps them, beside what spills has made */
     bool stores;                      /* the bytes go to disk, also if they are those that it has */
+    bool upkeep;                      /* no client's change: a session that was set aside takes it too */
     bool unrecorded;                  /* the database learns nothing of it */
 
     /* The transaction's own: */

@@ -108,6 +108,17 @@ static void group_end(struct gb_transaction_group *group) {
         end_all(g, &group->error);
 }
 
+/* They were asked for by one name, which another session may have got meanwhile. */
+static bool in_one_session(const struct gb_transaction_batch *g) {
+    size_t i;
+
+    for (i = 1; i < g->count; i++) {
+        if (g->transactions[i]->session != g->transactions[0]->session)
+            return false;
+    }
+    return true;
+}
+
 /* All are there, or never will be. */
 static void go(struct gb_transaction_batch *g) {
     struct gb_error error = GB_ERROR_INIT;
@@ -118,6 +129,12 @@ static void go(struct gb_transaction_batch *g) {
     if (g->atomic && g->failed) {
         no_other(&error);
         end_all(g, &error);
+        return;
+    }
+    if (!in_one_session(g)) {
+        gb_error_set(&error, GB_ERR_SESSION_NOT_FOUND, "the session went while the batch ran");
+        g->group.error = error;
+        group_end(&g->group);
         return;
     }
     g->group.session = g->transactions[0]->session;

@@ -96,11 +96,10 @@ static void end_loads(struct gb_restore *restore) {
 }
 
 static void load_one(struct gb_restore *restore, struct gb_restore_item *item) {
-    const struct gb_locator at = {restore->session->name, item->transaction.name};
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
 
-    if (gb_buffer_load(restore->core, &at, &rec, &err) == 0) {
+    if (gb_buffer_load_in(restore->session, &item->transaction.name, &rec, &err) == 0) {
         gb_buffer_rec_done(&rec);
         item->loaded = true;
     } else if (err.code == GB_ERR_NOT_LOADED) {
@@ -152,7 +151,8 @@ static void count(struct gb_restore *restore) {
     }
     restore->view.buffers = call->buffers;
     restore->view.bytes = call->bytes;
-    gb_checkpoints_tell(restore->core, GB_NOTICE_CHECKPOINT_RESTORED, &restore->view, &restore->session->name);
+    gb_checkpoints_tell(restore->core, GB_NOTICE_CHECKPOINT_RESTORED, &restore->view,
+                        gb_session_name(restore->session));
 }
 
 static void end(struct gb_transaction_group *group) {
@@ -325,7 +325,7 @@ void gb_checkpoint_restore(struct gb_core *core, const struct gb_restore_params 
     restore->call = call;
     restore->view = view;
     restore->waiter.waker = (struct gb_waker){wake, restore};
-    call->session = s->name;
+    call->session = *gb_session_name(s);
     restore->task.run = run;
     gb_disks_post(core, &restore->task);
 }

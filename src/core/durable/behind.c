@@ -122,7 +122,6 @@ static struct gb_session *next(struct gb_behind *behind, struct gb_name *ret) {
 /* Takes over the reference to the session. Without memory it is another pass's. */
 static void store(struct gb_behind *behind, struct gb_session *s, const struct gb_name *name) {
     struct item *item = calloc(1, sizeof(*item));
-    const struct gb_locator at = {s->name, *name};
     struct gb_buffer_call *call;
 
     if (!item) {
@@ -137,7 +136,7 @@ static void store(struct gb_behind *behind, struct gb_session *s, const struct g
         ended(item);
         return;
     }
-    gb_buffer_store(behind->core, &at, NULL, call);
+    gb_buffer_store_in(s, name, call);
     gb_call_unref(&call->base);
 }
 
@@ -202,14 +201,13 @@ static void flushed(void *arg) {
 
 static void flush_one(struct gb_session *s, const struct gb_name *name, struct flush *flush) {
     struct gb_buffer_call *call = gb_call_new(sizeof(*call), flushed, flush);
-    const struct gb_locator at = {s->name, *name};
 
     if (!call)
         return;
     pthread_mutex_lock(&flush->lock);
     flush->running++;
     pthread_mutex_unlock(&flush->lock);
-    gb_buffer_store(s->core, &at, NULL, call);
+    gb_buffer_store_in(s, name, call);
     gb_call_unref(&call->base);
 }
 

@@ -20,6 +20,13 @@ uint64_t gb_sweep_number(struct gb_core *core);
  */
 void gb_sweep_leave_locked(struct gb_buffer *buffer);
 
+/* gb_buffer_store, gb_buffer_evict_to and gb_buffer_load in a session that the caller holds, whatever its name is. */
+void gb_buffer_store_in(struct gb_session *session, const struct gb_name *name, struct gb_buffer_call *call);
+void gb_buffer_evict_in(struct gb_session *session, const struct gb_name *name, const struct gb_buffer_check *check,
+                        enum gb_spill to, struct gb_buffer_call *call);
+int gb_buffer_load_in(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret,
+                      struct gb_error *err);
+
 /* core->make_room and core->spare. */
 void gb_durable_make_room(struct gb_core *core, struct gb_room_ask *ask);
 uint64_t gb_durable_spare(struct gb_session *session);

@@ -141,17 +141,25 @@ static void end(struct gb_transaction *transaction) {
     gb_content_drop_list(op->gone, gone, op);
 }
 
-void gb_buffer_evict_to(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
-                        enum gb_spill to, struct gb_buffer_call *call) {
-    struct evict_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
-
+static void start(struct evict_op *op, enum gb_spill to) {
     if (!op)
         return;
     op->to = to;
     op->base.transaction.validate_locked = validate_locked;
     op->base.transaction.publish_locked = publish_locked;
     op->base.transaction.end = end;
+    op->base.transaction.upkeep = true;
     gb_transaction_start(&op->base.transaction);
+}
+
+void gb_buffer_evict_to(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                        enum gb_spill to, struct gb_buffer_call *call) {
+    start(gb_buffer_op_new(sizeof(struct evict_op), core, at, check, call), to);
+}
+
+void gb_buffer_evict_in(struct gb_session *session, const struct gb_name *name, const struct gb_buffer_check *check,
+                        enum gb_spill to, struct gb_buffer_call *call) {
+    start(gb_buffer_op_new_in(sizeof(struct evict_op), gb_session_ref(session), name, check, call), to);
 }
 
 void gb_buffer_evict(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,

@@ -124,7 +124,8 @@ static void complete(struct gb_upload *u) {
     gb_upload_hand_back(u, commit);
 }
 
-static const struct gb_upload_role load_role = {.plan = plan, .complete = complete, .gone = gb_upload_dispose};
+static const struct gb_upload_role load_role = {
+    .plan = plan, .complete = complete, .gone = gb_upload_dispose, .upkeep = true};
 
 /* --- the same, from host memory ----------------------------------------------------------------------------------- */
 
@@ -161,7 +162,8 @@ static void gone(struct gb_upload *u) {
     unref(job);
 }
 
-static const struct gb_upload_role copy_role = {.plan = plan, .queue = queue, .complete = complete, .gone = gone};
+static const struct gb_upload_role copy_role = {
+    .plan = plan, .queue = queue, .complete = complete, .gone = gone, .upkeep = true};
 
 static void begin_copy(struct job *job) {
     struct gb_upload *u = job->upload;
@@ -290,7 +292,6 @@ static int begin(struct job *job, struct gb_error *err) {
     gb_disks_point(job->session->core, GB_DISK_OP_load);
     if (!job->block && open_bytes(job, err) < 0)
         return -1;
-    p.buffer.session = job->session->name;
     p.buffer.name = job->name;
     p.buffer.bytes = p.bytes = job->stored->rec.bytes;
     pthread_mutex_lock(&job->session->lock);
@@ -452,18 +453,26 @@ void gb_sweep_leave_locked(struct gb_buffer *b) {
     b->load = NULL;
 }
 
-int gb_buffer_load(struct gb_core *core, const struct gb_locator *at, struct gb_buffer_rec *ret, struct gb_error *err) {
-    struct gb_session *s = gb_core_alive(core, err) < 0 ? NULL : gb_session_use(core, &at->session, err);
+int gb_buffer_load_in(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret,
+                      struct gb_error *err) {
     struct gb_content *content = NULL;
     int r;
 
     ret->labels = NULL;
-    if (!s)
+    if (gb_core_alive(session->core, err) < 0)
         return -1;
-    pthread_mutex_lock(&s->lock);
-    r = gb_session_alive(s, err) < 0 ? -1 : gb_buffer_hold_locked(s, &at->name, ret, &content, err);
-    pthread_mutex_unlock(&s->lock);
+    gb_session_touch(session);
+    pthread_mutex_lock(&session->lock);
+    r = gb_session_alive(session, err) < 0 ? -1 : gb_buffer_hold_locked(session, name, ret, &content, err);
+    pthread_mutex_unlock(&session->lock);
     gb_content_drop(content, NULL, NULL);
+    return r;
+}
+
+int gb_buffer_load(struct gb_core *core, const struct gb_locator *at, struct gb_buffer_rec *ret, struct gb_error *err) {
+    struct gb_session *s = gb_core_alive(core, err) < 0 ? NULL : gb_session_use(core, &at->session, err);
+    int r = s ? gb_buffer_load_in(s, &at->name, ret, err) : -1;
+
     gb_session_unref(s);
     return r;
 }

@@ -145,7 +145,7 @@ static int complete_file(struct job *job, const struct gb_disk_meta *meta, uint3
 
 static int complete(struct job *job, struct gb_error *err) {
     struct gb_persist *p = job->persist;
-    const struct gb_disk_meta meta = {p->session->name.s, p->rec};
+    const struct gb_disk_meta meta = {gb_session_name(p->session)->s, p->rec};
     struct gb_stored_rec rec = {.buffer_id = p->rec->id,
                                 .generation = p->rec->generation,
                                 .run = p->rec->run,

@@ -92,7 +92,6 @@ static int check_victim(void *arg, const struct gb_buffer_rec *rec, struct gb_er
 static void evict(struct gb_room_ask *ask, const struct gb_victim *victim) {
     struct item *item = calloc(1, sizeof(*item));
     struct gb_buffer_check check = {.check = check_victim, .arg = item};
-    struct gb_locator at;
     struct gb_call *call;
 
     if (!item || !mark(item, victim)) {
@@ -109,10 +108,9 @@ static void evict(struct gb_room_ask *ask, const struct gb_victim *victim) {
         free(item);
         return;
     }
-    at = (struct gb_locator){victim->session->name, item->name};
     atomic_fetch_add(&ask->pending, 1);
     call = &item->call->base; /* the item ends with the call */
-    gb_buffer_evict(victim->session->core, &at, &check, item->call);
+    gb_buffer_evict_in(victim->session, &item->name, &check, GB_SPILL_NEVER, item->call);
     gb_call_unref(call);
 }
 

@@ -44,9 +44,19 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     gb_notice_post(transaction->session->core, &notice);
 }
 
+static void start(struct gb_buffer_op *op) {
+    if (op)
+        op->transaction.upkeep = true;
+    gb_buffer_op_start(op, validate_locked, publish_locked);
+}
+
 void gb_buffer_store(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
                      struct gb_buffer_call *call) {
-    gb_buffer_op_run(core, at, check, call, validate_locked, publish_locked);
+    start(gb_buffer_op_new(sizeof(struct gb_buffer_op), core, at, check, call));
+}
+
+void gb_buffer_store_in(struct gb_session *session, const struct gb_name *name, struct gb_buffer_call *call) {
+    start(gb_buffer_op_new_in(sizeof(struct gb_buffer_op), gb_session_ref(session), name, NULL, call));
 }
 
 /* --- once a second ----------------------------------------------------------------------------------------------- */

@@ -184,13 +184,12 @@ static void evict_some(struct sweep *sweep) {
     sweep->pending = sweep->count + 1;
     for (i = 0; i < sweep->count; i++) {
         struct item *item = &sweep->items[i];
-        const struct gb_locator at = {sweep->session->name, item->name};
 
         item->call = gb_call_new(sizeof(*item->call), evicted, item);
         if (item->call) {
             struct gb_call *base = &item->call->base;
 
-            gb_buffer_evict_to(sweep->core, &at, NULL, sweep->call->to, item->call);
+            gb_buffer_evict_in(sweep->session, &item->name, NULL, sweep->call->to, item->call);
             gb_call_unref(base);
             continue;
         }
@@ -221,13 +220,12 @@ static bool load_some(struct sweep *sweep) {
 
     for (i = 0; i < sweep->count; i++) {
         struct item *item = &sweep->items[i];
-        const struct gb_locator at = {sweep->session->name, item->name};
         struct gb_error err = GB_ERROR_INIT;
         struct gb_buffer_rec rec;
 
         if (item->done)
             continue;
-        if (gb_buffer_load(sweep->core, &at, &rec, &err) == 0)
+        if (gb_buffer_load_in(sweep->session, &item->name, &rec, &err) == 0)
             gb_buffer_rec_done(&rec);
         item->done = err.code != GB_ERR_NOT_LOADED;
         all = all && item->done;

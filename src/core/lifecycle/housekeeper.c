@@ -22,11 +22,13 @@
 
 /* --- idle sessions ------------------------------------------------------------------------------------------------ */
 
+/* The name may be another session's by now. */
 static int still_idle(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
     struct gb_session *s = arg;
 
-    (void)rec;
-    return gb_session_idle(s) ? 0 : gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "the session is not idle");
+    return rec->id == s->id && gb_session_idle(s)
+               ? 0
+               : gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "the session is not idle");
 }
 
 /* The check holds the session. */
@@ -63,7 +65,7 @@ static void expire(struct gb_session *s) {
     }
     *e = (struct expiry){.core = s->core, .call = call};
     call->arg = e;
-    gb_session_delete(s->core, &s->name, &check, call);
+    gb_session_delete(s->core, gb_session_name(s), &check, call);
     gb_call_unref(call);
 }
 
@@ -76,7 +78,8 @@ static void expire_idle(struct gb_core *core) {
 
         id = s->id;
         pthread_mutex_lock(&s->lock);
-        idle = atomic_load(&s->state) == GB_SESSION_LIVE && gb_session_idle(s) && strcmp(s->name.s, "default") != 0;
+        idle = atomic_load(&s->state) == GB_SESSION_LIVE && gb_session_idle(s) &&
+               strcmp(gb_session_name(s)->s, "default") != 0;
         pthread_mutex_unlock(&s->lock);
         gb_multiparts_expire(s);
         if (idle)

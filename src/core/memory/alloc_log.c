@@ -65,7 +65,7 @@ static void add_locked(struct gb_alloc_log *t, const struct gb_content *c, enum 
             .kind = c->kind,
             .action = action,
         };
-        cut(e->session, c->session->name.s);
+        cut(e->session, gb_session_name(c->session)->s);
         cut(e->buffer, c->buffer);
     }
     t->next++;
@@ -168,7 +168,7 @@ static void copy_block(const struct gb_alloc_log_link *link, struct gb_alloc_log
         .device = c->device->index,
         .kind = c->kind,
         .leaving = atomic_load(&c->left),
-        .session = c->session->name,
+        .session = *gb_session_name(c->session),
     };
     strcpy(out->buffer.s, c->buffer);
     if (pool_sessions)

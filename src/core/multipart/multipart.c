@@ -33,12 +33,12 @@ static int enroll_locked(struct gb_session *s, struct gb_multipart *multipart, s
                          struct gb_error *err) {
     uint64_t max = s->core->config.multiparts_max ? s->core->config.multiparts_max : GB_MULTIPARTS_MAX;
 
-    if (gb_session_alive(s, err) < 0)
+    if (gb_session_changeable_locked(s, err) < 0)
         return -1;
     if (s->multiparts_open >= max)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED,
-                            "session \"%s\" has %llu open uploads, the permitted number (--max-uploads)", s->name.s,
-                            (unsigned long long)s->multiparts_open);
+                            "session \"%s\" has %llu open uploads, the permitted number (--max-uploads)",
+                            gb_session_name(s)->s, (unsigned long long)s->multiparts_open);
     if (gb_idlist_put(&s->multiparts, multipart->number, multipart) < 0)
         return gb_no_memory(err);
     s->multiparts_open++;

@@ -122,7 +122,7 @@ static void add_session(struct sweep *w, struct gb_session *s) {
     sample->counter[GB_COUNTER_covered_s] = seconds(s->past.looked_ns, w->at_ns);
     s->past.looked_ns = w->at_ns;
     sample->key.id = s->id;
-    memcpy(sample->session, s->name.s, sizeof(sample->session));
+    memcpy(sample->session, gb_session_name(s)->s, sizeof(sample->session));
     pthread_mutex_lock(&s->lock);
     sample->gauge[GB_GAUGE_buffers] = (double)s->live_buffers;
     sample->gauge[GB_GAUGE_buffer_bytes] = (double)s->used_bytes;
@@ -145,7 +145,7 @@ static void add_sessions(struct sweep *w, struct gb_pool_stat *sums) {
             add_session(w, s);
         while ((p = gb_session_pool_after(s, &pool_id))) {
             if (atomic_load(&p->state) == GB_POOL_LIVE && p->device)
-                add_pool(w, p, s->name.s, &sums[p->device->index]);
+                add_pool(w, p, gb_session_name(s)->s, &sums[p->device->index]);
             gb_core_pool_unref(p);
         }
         gb_session_unref(s);

@@ -131,7 +131,8 @@ static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
     struct gb_session *s = op->base.base.session;
     struct gb_core_pool *pool;
 
-    if (gb_session_alive(s, err) < 0 || gb_core_stream_use_locked(s, &op->params.stream, &op->stream, err) < 0)
+    if (gb_session_changeable_locked(s, err) < 0 ||
+        gb_core_stream_use_locked(s, &op->params.stream, &op->stream, err) < 0)
         return -1;
     pool = gb_kind_pool_locked(s, &op->params, err);
     if (!pool || gb_kind_check_source(op->params.kind, pool, err) < 0 ||

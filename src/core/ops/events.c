@@ -40,7 +40,8 @@ static struct gb_core_event *find_locked(struct gb_session *s, const struct gb_n
     struct gb_core_event *e = gb_map_get(&s->events, name->s);
 
     if (!e)
-        gb_error_set(err, GB_ERR_EVENT_NOT_FOUND, "session \"%s\" has no event named \"%s\"", s->name.s, name->s);
+        gb_error_set(err, GB_ERR_EVENT_NOT_FOUND, "session \"%s\" has no event named \"%s\"", gb_session_name(s)->s,
+                     name->s);
     return e;
 }
 
@@ -120,15 +121,16 @@ static struct gb_core_event *make_locked(struct gb_session *s, const struct gb_n
     uint64_t max = s->core->config.events_max ? s->core->config.events_max : GB_EVENTS_MAX;
     struct gb_core_event *e;
 
-    if (gb_session_alive(s, err) < 0)
+    if (gb_session_changeable_locked(s, err) < 0)
         return NULL;
     if (gb_map_get(&s->events, name->s)) {
-        gb_error_set(err, GB_ERR_EVENT_EXISTS, "session \"%s\" has an event named \"%s\"", s->name.s, name->s);
+        gb_error_set(err, GB_ERR_EVENT_EXISTS, "session \"%s\" has an event named \"%s\"", gb_session_name(s)->s,
+                     name->s);
         return NULL;
     }
     if (s->events.count >= max) {
         gb_error_set(err, GB_ERR_LIMIT_REACHED, "session \"%s\" has %zu events, the permitted number (--max-events)",
-                     s->name.s, s->events.count);
+                     gb_session_name(s)->s, s->events.count);
         return NULL;
     }
     e = calloc(1, sizeof(*e));

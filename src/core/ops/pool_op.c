@@ -88,11 +88,11 @@ static int validate_locked(struct gb_pool_op *op, struct gb_error *err) {
     struct gb_core_pool *p = op->pool;
     uint64_t occupants = atomic_load(&p->occupants);
 
-    if (gb_session_alive(op->base.session, err) < 0)
+    if (gb_session_changeable_locked(op->base.session, err) < 0)
         return -1;
     if (atomic_load(&p->state) != GB_POOL_LIVE)
         return gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"",
-                            op->base.session->name.s, p->rec.name.s);
+                            gb_session_name(op->base.session)->s, p->rec.name.s);
     if (op->check.check && op->check.check(op->check.arg, &p->rec, err) < 0)
         return -1;
     if (op->what == GB_POOL_PATCHES) {

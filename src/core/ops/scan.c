@@ -72,6 +72,7 @@ static void filled_in(struct gb_transaction *transaction) {
 static void fill_in(struct scan *s) {
     s->transaction = (struct gb_transaction){.session = s->session,
                                              .name = s->call->buffer.name,
+                                             .upkeep = true,
                                              .validate_locked = validate_locked,
                                              .publish_locked = publish_locked,
                                              .end = filled_in};
@@ -113,8 +114,8 @@ static int open_bytes(struct scan *s, const struct gb_scan_params *p, struct gb_
     if (gb_core_alive(s->core, err) < 0)
         return -1;
     s->session = gb_session_use(s->core, &p->session, err);
-    if (!s->session || gb_download_open(s->core, &p->session, &p->name, &p->stream,
-                                        (struct gb_waker){gb_hash_reader_wake, r}, &r->download, err) < 0)
+    if (!s->session || gb_download_open_in(s->session, &p->name, &p->stream, (struct gb_waker){gb_hash_reader_wake, r},
+                                           &r->download, err) < 0)
         return -1;
     r->download->silent = true;
     rec = gb_download_record(r->download);

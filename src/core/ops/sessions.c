@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -7,15 +8,19 @@
 #include "core/session/op.h"
 #include "core/stored/disks.h"
 
+enum what { PATCHES, REMOVES, RAISES, SETS_ASIDE };
+
 /* One call that changes a session. */
 struct session_op {
     struct gb_op base; /* first */
     struct gb_fifo_waiter waiter;
     struct gb_session_view *ret; /* part of the call; NULL: a deletion has no result */
+    struct gb_name name;         /* by which it was asked for */
     struct gb_session_params params;
     struct gb_session_check check;
-    bool removes;
-    bool durable; /* removes: buffers with bytes on disk go with it */
+    enum what what;
+    bool unchanged; /* there is nothing to do */
+    bool durable;   /* removes: buffers with bytes on disk go with it */
     struct gb_session_rec rec;
     struct gb_task task; /* removes: goes through the lanes, behind the frees */
     int lane;
@@ -52,20 +57,20 @@ static void merge_params(const struct gb_session_params *p, struct gb_session_re
 
 /* --- registered ones ---------------------------------------------------------------------------------------------- */
 
-void gb_core_set_gone(struct gb_core *core, void (*gone)(void *arg, const struct gb_name *name, const char *claim),
-                      void *arg) {
+void gb_core_set_gone(struct gb_core *core,
+                      void (*gone)(void *arg, const struct gb_name *name, const char *claim, bool made), void *arg) {
     pthread_mutex_lock(&core->gone_lock);
     core->gone = gone;
     core->gone_arg = arg;
     pthread_mutex_unlock(&core->gone_lock);
 }
 
-static void tell_gone(struct gb_core *core, const struct gb_session_rec *rec) {
+static void tell_gone(struct gb_core *core, const struct gb_session_rec *rec, bool made) {
     if (rec->fleet_epoch == 0)
         return;
     pthread_mutex_lock(&core->gone_lock);
     if (core->gone)
-        core->gone(core->gone_arg, &rec->name, rec->fleet_claim);
+        core->gone(core->gone_arg, &rec->name, rec->fleet_claim, made);
     pthread_mutex_unlock(&core->gone_lock);
 }
 
@@ -77,7 +82,7 @@ static void created(void *arg, const struct gb_error *error) {
 
     if (error) {
         atomic_store(&s->state, GB_SESSION_DEAD);
-        tell_gone(s->core, &s->rec);
+        tell_gone(s->core, &s->rec, false);
         gb_session_withdraw(s);
         op_end(op, error);
         return;
@@ -113,14 +118,14 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
     }
     op = gb_op_new(sizeof(*op), s, &call->base, NULL, NULL, &err);
     if (!op) {
-        tell_gone(core, &rec);
+        tell_gone(core, &rec, false);
         gb_session_rec_done(&rec);
         return;
     }
     op->ret = &call->session;
     call->base.free_result = gb_session_call_done;
     if (gb_session_enroll(gb_session_ref(s), core->config.sessions_max, &err) < 0) {
-        tell_gone(core, &rec);
+        tell_gone(core, &rec, false);
         gb_session_rec_done(&rec);
         gb_session_unref(s);
         gb_op_end(&op->base, &err);
@@ -161,19 +166,65 @@ static void condemn_stored_locked(struct gb_session *s) {
         gb_stored_condemn(b->stored);
 }
 
+static int not_found(const struct gb_name *name, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", name->s);
+}
+
+static int validate_removal_locked(struct session_op *op, struct gb_error *err) {
+    struct gb_session *s = op->base.session;
+
+    if (gb_guard_check_session_locked(s, err) < 0)
+        return -1;
+    atomic_store(&s->state, GB_SESSION_DELETING);
+    op->durable = has_durable_locked(s);
+    return 0;
+}
+
+static void set_aside_locked(struct session_op *op) {
+    op->rec.fleet_epoch = 0;
+    op->rec.fleet_claim[0] = '\0';
+    op->rec.stops_on_partition = false;
+    op->rec.aside_epoch = op->base.session->rec.fleet_epoch;
+    op->rec.idle_ttl_s = op->params.idle_ttl_s;
+    op->base.session->aside = true;
+}
+
+static int validate_registered_locked(struct session_op *op, struct gb_error *err) {
+    struct gb_session *s = op->base.session;
+
+    if (s->rec.fleet_epoch == 0 || strcmp(s->rec.fleet_claim, op->params.fleet_claim) != 0)
+        return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "no session \"%s\" is registered by that claim", op->name.s);
+    if (op->what == RAISES && op->params.fleet_epoch <= s->rec.fleet_epoch) {
+        op->unchanged = true;
+        gb_session_view_locked(s, op->ret);
+        return 0;
+    }
+    gb_session_rec_set(&op->rec, &s->rec);
+    if (op->what == RAISES)
+        op->rec.fleet_epoch = op->params.fleet_epoch;
+    else
+        set_aside_locked(op);
+    op->rec.version++;
+    op->rec.updated_at_us = gb_wall_us();
+    return 0;
+}
+
+/* It may have been set aside while the call stood in line: what was asked of the one name is not done to the other. */
 static int validate_locked(struct session_op *op, struct gb_error *err) {
     struct gb_session *s = op->base.session;
 
-    if (gb_session_alive(s, err) < 0 || (op->check.check && op->check.check(op->check.arg, &s->rec, err) < 0))
+    if (gb_session_alive(s, err) < 0)
         return -1;
-    if (op->removes) {
-        if (gb_guard_check_session_locked(s, err) < 0)
-            return -1;
-        atomic_store(&s->state, GB_SESSION_DELETING);
-        op->durable = has_durable_locked(s);
-        return 0;
-    }
-    if (op->params.has_durability && gb_disks_check_durability(s->core, op->params.durability, err) < 0)
+    if (!gb_name_equal(gb_session_name(s), &op->name))
+        return not_found(&op->name, err);
+    if (op->check.check && op->check.check(op->check.arg, &s->rec, err) < 0)
+        return -1;
+    if (op->what == REMOVES)
+        return validate_removal_locked(op, err);
+    if (op->what != PATCHES)
+        return validate_registered_locked(op, err);
+    if (gb_session_changeable_locked(s, err) < 0 ||
+        (op->params.has_durability && gb_disks_check_durability(s->core, op->params.durability, err) < 0))
         return -1;
     gb_session_rec_set(&op->rec, &s->rec);
     merge_params(&op->params, &op->rec);
@@ -192,6 +243,7 @@ static void patched(void *arg, const struct gb_error *error) {
     pthread_mutex_lock(&s->lock);
     if (!error) {
         gb_session_rec_set(&s->rec, &op->rec);
+        atomic_store(&s->fleet_epoch, op->rec.fleet_epoch);
         gb_session_view_locked(s, op->ret);
     }
     next = release_locked(s);
@@ -200,6 +252,57 @@ static void patched(void *arg, const struct gb_error *error) {
         gb_notice_post_session(s, GB_NOTICE_SESSION_CHANGED);
     op_end(op, error);
     run(next);
+}
+
+static void end_multiparts(struct gb_session *s) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    pthread_mutex_lock(&s->lock);
+    gb_session_changeable_locked(s, &why);
+    pthread_mutex_unlock(&s->lock);
+    gb_multiparts_end(s, &why);
+}
+
+/* The notice has the name that clients knew. What the session is from now on counts its idle time anew. */
+static void was_set_aside(void *arg, const struct gb_error *error) {
+    struct session_op *op = arg;
+    struct gb_session *s = op->base.session;
+    struct gb_notice notice = gb_notice_of(s, GB_NOTICE_SESSION_SUPERSEDED);
+    struct session_op *next;
+
+    if (error) {
+        gb_session_free_name(s);
+    } else {
+        gb_disks_point(s->core, GB_DISK_OP_after_commit);
+        gb_session_touch(s);
+        gb_session_rename(s, &op->rec);
+    }
+    pthread_mutex_lock(&s->lock);
+    s->aside = !error;
+    if (!error)
+        gb_session_view_locked(s, op->ret);
+    next = release_locked(s);
+    pthread_mutex_unlock(&s->lock);
+    if (!error) {
+        end_multiparts(s);
+        strcpy(notice.detail, gb_session_name(s)->s);
+        gb_notice_post(s->core, &notice);
+    }
+    op_end(op, error);
+    run(next);
+}
+
+static void set_aside(struct session_op *op) {
+    struct gb_session *s = op->base.session;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_session_reserve_name(s, &err) < 0) {
+        was_set_aside(op, &err);
+        return;
+    }
+    op->rec.name = s->names[1];
+    gb_disks_point(s->core, GB_DISK_OP_before_commit);
+    gb_store_put_session(s->core->store, &op->rec, gb_call_mark(op->base.call), was_set_aside, op);
 }
 
 /* When this has been through every lane, the session's frees have been queued there, and the ends of its pools, which
@@ -217,13 +320,6 @@ static void behind_frees(struct gb_task *task) {
         }
     }
     op_end(op, NULL);
-}
-
-static void end_multiparts(struct gb_session *s) {
-    struct gb_error why = GB_ERROR_INIT;
-
-    gb_session_alive(s, &why);
-    gb_multiparts_end(s, &why);
 }
 
 static void deleted(void *arg, const struct gb_error *error) {
@@ -257,7 +353,7 @@ static void deleted(void *arg, const struct gb_error *error) {
         gb_content_drop_all(contents);
         gb_session_drop_pools(&pools);
         atomic_fetch_sub(&s->core->live_sessions, 1);
-        tell_gone(s->core, &s->rec);
+        tell_gone(s->core, &s->rec, true);
         gb_session_withdraw(s); /* op has a reference too */
         gb_notice_post(s->core, &notice);
         op->task.run = behind_frees;
@@ -277,21 +373,24 @@ static void run(struct session_op *op) {
 
         pthread_mutex_lock(&s->lock);
         r = validate_locked(op, &err);
-        next = r < 0 ? release_locked(s) : NULL;
+        next = r < 0 || op->unchanged ? release_locked(s) : NULL;
         pthread_mutex_unlock(&s->lock);
-        if (r < 0)
+        if (r < 0 || op->unchanged)
             op_end(op, &err);
-        else if (op->removes)
+        else if (op->what == REMOVES)
             gb_store_delete_session(s->core->store, s->id, op->durable, gb_call_mark(op->base.call), deleted, op);
+        else if (op->what == SETS_ASIDE)
+            set_aside(op);
         else
             gb_store_put_session(s->core->store, &op->rec, gb_call_mark(op->base.call), patched, op);
     }
 }
 
-/* Takes over the reference to the session; NULL: err says why. ret: part of the call; NULL: none. */
-static void transaction(struct gb_session *s, const struct gb_session_params *params,
-                        const struct gb_session_check *check, struct gb_error *err, struct gb_call *call,
-                        struct gb_session_view *ret) {
+/* Takes over the reference to the session; NULL: err says why. params: borrowed; only the name for what has no others.
+ * ret: part of the call; NULL: none. */
+static void transaction(struct gb_session *s, enum what what, const struct gb_name *name,
+                        const struct gb_session_params *params, const struct gb_session_check *check,
+                        struct gb_error *err, struct gb_call *call, struct gb_session_view *ret) {
     struct session_op *op =
         gb_op_new(sizeof(*op), s, call, check ? check->free_arg : NULL, check ? check->arg : NULL, err);
     bool mine;
@@ -301,7 +400,8 @@ static void transaction(struct gb_session *s, const struct gb_session_params *pa
     op->ret = ret;
     if (ret)
         call->free_result = gb_session_call_done;
-    op->removes = !params;
+    op->what = what;
+    op->name = *name;
     if (params)
         op->params = *params;
     gb_text_ref(op->params.labels);
@@ -318,7 +418,7 @@ void gb_session_patch(struct gb_core *core, const struct gb_name *name, const st
                       const struct gb_session_check *check, struct gb_session_call *call) {
     struct gb_error err = GB_ERROR_INIT;
 
-    transaction(gb_session_use(core, name, &err), params, check, &err, &call->base, &call->session);
+    transaction(gb_session_use(core, name, &err), PATCHES, name, params, check, &err, &call->base, &call->session);
 }
 
 void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
@@ -330,31 +430,58 @@ void gb_session_delete(struct gb_core *core, const struct gb_name *name, const s
         gb_error_set(&err, GB_ERR_SESSION_PROTECTED, "the session \"default\" always exists");
     else
         s = gb_session_find(core, name, &err);
-    transaction(s, NULL, check, &err, call, NULL);
+    transaction(s, REMOVES, name, NULL, check, &err, call, NULL);
+}
+
+static void change_registered(struct gb_core *core, enum what what, const struct gb_name *name, const char *claim,
+                              struct gb_session_params *params, struct gb_session_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    snprintf(params->fleet_claim, sizeof(params->fleet_claim), "%s", claim);
+    transaction(gb_session_find(core, name, &err), what, name, params, NULL, &err, &call->base, &call->session);
+}
+
+void gb_session_raise(struct gb_core *core, const struct gb_name *name, const char *claim, int64_t epoch,
+                      struct gb_session_call *call) {
+    struct gb_session_params params = {.fleet_epoch = epoch};
+
+    change_registered(core, RAISES, name, claim, &params, call);
+}
+
+void gb_session_set_aside(struct gb_core *core, const struct gb_name *name, const char *claim, uint64_t idle_ttl_s,
+                          struct gb_session_call *call) {
+    struct gb_session_params params = {.idle_ttl_s = idle_ttl_s};
+
+    change_registered(core, SETS_ASIDE, name, claim, &params, call);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
 
-static int look(struct gb_session *s, struct gb_session_view *ret) {
+/* name: by which it was found, as whatever has that name is meant; NULL: any. Takes over the reference. */
+static int look(struct gb_session *s, const struct gb_name *name, struct gb_session_view *ret, struct gb_error *err) {
+    bool named;
+
     if (!s)
         return -1;
     pthread_mutex_lock(&s->lock);
-    gb_session_view_locked(s, ret);
+    named = !name || gb_name_equal(gb_session_name(s), name);
+    if (named)
+        gb_session_view_locked(s, ret);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
-    return 0;
+    return named ? 0 : not_found(name, err);
 }
 
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                    struct gb_error *err) {
     ret->rec.labels = NULL;
-    return look(gb_session_find(core, name, err), ret);
+    return look(gb_session_find(core, name, err), name, ret, err);
 }
 
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err) {
     ret->rec.labels = NULL;
-    return look(gb_session_use(core, name, err), ret);
+    return look(gb_session_use(core, name, err), name, ret, err);
 }
 
 /* The next one that can be seen. */
@@ -364,7 +491,7 @@ static bool after(struct gb_core *core, int64_t id, struct gb_session_view *ret)
     while ((s = gb_session_after(core, id))) {
         id = s->id;
         if (atomic_load(&s->state) == GB_SESSION_LIVE) {
-            look(s, ret);
+            look(s, NULL, ret, NULL);
             return true;
         }
         gb_session_unref(s);

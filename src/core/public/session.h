@@ -24,13 +24,34 @@ void gb_session_patch(struct gb_core *core, const struct gb_name *name, const st
  * SESSION_NOT_FOUND. Errors: SESSION_PROTECTED for "default". */
 void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
                        struct gb_call *call);
-/* Sets what is called for each registered session (fleet_epoch > 0) that is gone for good, or was not made after all.
+/* Sets what is called for each registered session (fleet_epoch > 0) that is gone for good, or was not `made` after all.
  * [any thread, must not block] NULL: nothing. Returns when the former function is not running any more. */
-void gb_core_set_gone(struct gb_core *core, void (*gone)(void *arg, const struct gb_name *name, const char *claim),
-                      void *arg);
+void gb_core_set_gone(struct gb_core *core,
+                      void (*gone)(void *arg, const struct gb_name *name, const char *claim, bool made), void *arg);
 /* [now] The epoch of a live session's record in the fleet's directory; 0: it is not registered, -1: there is no such
  * session. */
 int64_t gb_session_epoch(struct gb_core *core, const char *name);
+/* What binds a session to the fleet. */
+struct gb_session_bond {
+    int64_t epoch;       /* as gb_session_epoch */
+    int64_t aside_epoch; /* > 0: it was set aside, and was registered at that epoch */
+    char claim[GB_FLEET_CLAIM_MAX + 1];
+    bool stops_on_partition;
+};
+/* [now] Returns false if there is no live session of that name. */
+bool gb_session_bond(struct gb_core *core, const char *name, struct gb_session_bond *ret);
+/* Gives the registered session of that name and claim the epoch that the directory has for it. One that is not higher
+ * changes nothing. Result: call->session. Errors: SESSION_NOT_FOUND, also for another claim. */
+void gb_session_raise(struct gb_core *core, const struct gb_name *name, const char *claim, int64_t epoch,
+                      struct gb_session_call *call);
+/* Sets the registered session of that name and claim aside, because another node has the name: the session becomes a
+ * local one with the name "NAME.superseded-EPOCH" ("-2" and so on behind it if that is taken), which clients can read
+ * and delete. Its buffers, pools, streams and leases stay. Its multipart uploads, and what clients are changing in it,
+ * end with SUPERSEDED. idle_ttl_s: as of a patch. It is not told to gb_core_set_gone's function. Result: call->session,
+ * as it is afterwards. Errors: SESSION_NOT_FOUND, also for another claim; those of the database, after which the
+ * session is what it was. */
+void gb_session_set_aside(struct gb_core *core, const struct gb_name *name, const char *claim, uint64_t idle_ttl_s,
+                          struct gb_session_call *call);
 /* [now] Resets the idle timer. *ret as for gb_session_get. */
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err);

@@ -99,7 +99,7 @@ struct gb_core {
     struct gb_session_pools *pool_sessions;
 
     pthread_mutex_t gone_lock; /* a leaf, for the two below */
-    void (*gone)(void *arg, const struct gb_name *name, const char *claim);
+    void (*gone)(void *arg, const struct gb_name *name, const char *claim, bool made);
     void *gone_arg;
 
     _Atomic int64_t last_session_id;

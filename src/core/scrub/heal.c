@@ -60,8 +60,7 @@ static void end(struct gb_transaction *transaction) {
 
 void gb_scrub_heal(struct gb_session *session, const struct gb_name *buffer, struct gb_stored *stored,
                    struct gb_buffer_call *call) {
-    const struct gb_locator at = {session->name, *buffer};
-    struct heal *heal = gb_buffer_op_new(sizeof(*heal), session->core, &at, NULL, call);
+    struct heal *heal = gb_buffer_op_new_in(sizeof(*heal), gb_session_ref(session), buffer, NULL, call);
 
     if (!heal)
         return;
@@ -69,5 +68,6 @@ void gb_scrub_heal(struct gb_session *session, const struct gb_name *buffer, str
     heal->base.transaction.validate_locked = validate_locked;
     heal->base.transaction.publish_locked = publish_locked;
     heal->base.transaction.end = end;
+    heal->base.transaction.upkeep = true;
     gb_transaction_start(&heal->base.transaction);
 }

@@ -214,7 +214,7 @@ static struct gb_scrub_find *note_find_locked(struct gb_scrubber *scrubber, cons
     scrubber->numbers.damaged++;
     if (scrubber->told == GB_SCRUB_TOLD)
         return NULL;
-    *find = (struct gb_scrub_find){session->name, *name, error->code, false};
+    *find = (struct gb_scrub_find){*gb_session_name(session), *name, error->code, false};
     scrubber->told++;
     return find;
 }

@@ -58,7 +58,8 @@ struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const 
     p = gb_map_get(&session->pools, name->s);
     if (p && atomic_load(&p->state) == GB_POOL_LIVE)
         return p;
-    gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"", session->name.s, name->s);
+    gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"", gb_session_name(session)->s,
+                 name->s);
     return NULL;
 }
 
@@ -195,7 +196,7 @@ int gb_pool_list_owned(struct gb_core *core, unsigned limit,
             pthread_mutex_unlock(&s->lock);
             gb_core_pool_unref(p);
             if (seen)
-                r = visit(arg, &s->name, &view, err);
+                r = visit(arg, gb_session_name(s), &view, err);
         }
         gb_session_unref(s);
     }

@@ -1,5 +1,6 @@
 #include "core/session/session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,14 +19,16 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     atomic_init(&s->refs, 1);
     s->core = core;
     s->id = rec->id;
-    s->name = rec->name;
-    s->fleet_epoch = rec->fleet_epoch;
+    s->names[0] = rec->name;
+    atomic_init(&s->called, &s->names[0]);
+    atomic_init(&s->fleet_epoch, rec->fleet_epoch);
     s->standard = gb_session_stream_new(s, &standard, 0);
     if (!s->standard) {
         free(s);
         return NULL;
     }
     gb_session_rec_set(&s->rec, rec);
+    s->aside = rec->aside_epoch > 0;
     atomic_init(&s->state, state);
     atomic_init(&s->touched_ns, gb_clock_ns());
     s->past.looked_ns = gb_clock_ns();
@@ -107,7 +110,17 @@ void gb_session_drop_pools(struct gb_idlist *pools) {
 int gb_session_alive(struct gb_session *session, struct gb_error *err) {
     if (atomic_load(&session->state) == GB_SESSION_LIVE)
         return 0;
-    return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", session->name.s);
+    return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", gb_session_name(session)->s);
+}
+
+int gb_session_changeable_locked(struct gb_session *session, struct gb_error *err) {
+    if (gb_session_alive(session, err) < 0)
+        return -1;
+    if (!session->aside)
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_SUPERSEDED,
+        "another node of the fleet has the session now; what this one had of it can be read and deleted");
 }
 
 /* --- idle time ---------------------------------------------------------------------------------------------------- */
@@ -149,15 +162,15 @@ int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error 
     int r = -1;
 
     pthread_mutex_lock(&core->sessions_lock);
-    if (gb_map_get(&core->sessions, session->name.s))
-        gb_error_set(err, GB_ERR_SESSION_EXISTS, "a session named \"%s\" exists", session->name.s);
+    if (gb_map_get(&core->sessions, gb_session_name(session)->s))
+        gb_error_set(err, GB_ERR_SESSION_EXISTS, "a session named \"%s\" exists", gb_session_name(session)->s);
     else if (core->sessions.count >= max)
         gb_error_set(err, GB_ERR_LIMIT_REACHED, "there are %zu sessions, the permitted number (--max-sessions)",
                      core->sessions.count);
     else if (gb_idlist_put(&core->sessions_by_id, session->id, session) < 0)
         gb_no_memory(err);
     else
-        r = gb_map_put(&core->sessions, session->name.s, session);
+        r = gb_map_put(&core->sessions, gb_session_name(session)->s, session);
     if (r < 0) {
         gb_idlist_take(&core->sessions_by_id, session->id);
         gb_no_memory(err); /* unless it was something else */
@@ -170,21 +183,26 @@ void gb_session_withdraw(struct gb_session *session) {
     struct gb_core *core = session->core;
 
     pthread_mutex_lock(&core->sessions_lock);
-    gb_map_take(&core->sessions, session->name.s);
+    gb_map_take(&core->sessions, gb_session_name(session)->s);
     gb_idlist_take(&core->sessions_by_id, session->id);
     pthread_mutex_unlock(&core->sessions_lock);
     gb_session_unref(session);
+}
+
+/* The map has the name that one is about to get, too. core->sessions_lock is held. */
+static struct gb_session *live_locked(struct gb_core *core, const char *name) {
+    struct gb_session *s = gb_map_get(&core->sessions, name);
+
+    return s && atomic_load(&s->state) == GB_SESSION_LIVE && strcmp(gb_session_name(s)->s, name) == 0 ? s : NULL;
 }
 
 struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *name, struct gb_error *err) {
     struct gb_session *s;
 
     pthread_mutex_lock(&core->sessions_lock);
-    s = gb_map_get(&core->sessions, name->s);
-    if (s && atomic_load(&s->state) == GB_SESSION_LIVE)
+    s = live_locked(core, name->s);
+    if (s)
         gb_session_ref(s);
-    else
-        s = NULL;
     pthread_mutex_unlock(&core->sessions_lock);
     if (!s)
         gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", name->s);
@@ -192,15 +210,39 @@ struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *n
 }
 
 int64_t gb_session_epoch(struct gb_core *core, const char *name) {
-    const struct gb_session *s;
+    struct gb_session *s;
     int64_t epoch = -1;
 
     pthread_mutex_lock(&core->sessions_lock);
-    s = gb_map_get(&core->sessions, name);
-    if (s && atomic_load(&s->state) == GB_SESSION_LIVE)
-        epoch = s->fleet_epoch;
+    s = live_locked(core, name);
+    if (s)
+        epoch = atomic_load(&s->fleet_epoch);
     pthread_mutex_unlock(&core->sessions_lock);
     return epoch;
+}
+
+bool gb_session_bond(struct gb_core *core, const char *name, struct gb_session_bond *ret) {
+    struct gb_session *s;
+    bool named;
+
+    pthread_mutex_lock(&core->sessions_lock);
+    s = live_locked(core, name);
+    if (s)
+        gb_session_ref(s);
+    pthread_mutex_unlock(&core->sessions_lock);
+    if (!s)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    named = strcmp(gb_session_name(s)->s, name) == 0; /* it changes under this lock */
+    if (named) {
+        ret->epoch = s->rec.fleet_epoch;
+        ret->aside_epoch = s->rec.aside_epoch;
+        memcpy(ret->claim, s->rec.fleet_claim, sizeof(ret->claim));
+        ret->stops_on_partition = s->rec.stops_on_partition;
+    }
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    return named;
 }
 
 struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err) {
@@ -217,6 +259,10 @@ struct gb_session *gb_session_use_held(struct gb_core *core, struct gb_session *
         return gb_session_use(core, name, err);
     if (gb_session_alive(held, err) < 0)
         return NULL;
+    if (!gb_name_equal(gb_session_name(held), name)) {
+        gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\" here any more", name->s);
+        return NULL;
+    }
     gb_session_touch(held);
     return gb_session_ref(held);
 }
@@ -230,4 +276,63 @@ struct gb_session *gb_session_after(struct gb_core *core, int64_t id) {
         gb_session_ref(s);
     pthread_mutex_unlock(&core->sessions_lock);
     return s;
+}
+
+/* --- another name ------------------------------------------------------------------------------------------------- */
+
+#define SUFFIX_SIZE 64                        /* ".superseded-", two numbers and a dash */
+#define ASIDE_MAX (GB_NOTICE_DETAIL_SIZE - 1) /* the notice has the name */
+_Static_assert(ASIDE_MAX <= GB_NAME_MAX && ASIDE_MAX > SUFFIX_SIZE, "a name that is cut is one");
+
+/* The name is cut where the whole would be too long. */
+static void superseded(const struct gb_name *name, int64_t epoch, unsigned number, struct gb_name *ret) {
+    char suffix[SUFFIX_SIZE];
+    size_t n = strlen(name->s);
+    int len;
+
+    if (number > 1)
+        len = snprintf(suffix, sizeof(suffix), ".superseded-%lld-%u", (long long)epoch, number);
+    else
+        len = snprintf(suffix, sizeof(suffix), ".superseded-%lld", (long long)epoch);
+    if (n > ASIDE_MAX - (size_t)len)
+        n = ASIDE_MAX - (size_t)len;
+    memcpy(ret->s, name->s, n);
+    memcpy(ret->s + n, suffix, (size_t)len + 1);
+}
+
+/* There are fewer sessions than numbers. */
+int gb_session_reserve_name(struct gb_session *session, struct gb_error *err) {
+    struct gb_core *core = session->core;
+    struct gb_name *name = &session->names[1];
+    unsigned number = 1;
+    int r;
+
+    pthread_mutex_lock(&core->sessions_lock);
+    do
+        superseded(&session->names[0], atomic_load(&session->fleet_epoch), number++, name);
+    while (gb_map_get(&core->sessions, name->s));
+    r = gb_map_put(&core->sessions, name->s, session);
+    pthread_mutex_unlock(&core->sessions_lock);
+    return r < 0 ? gb_no_memory(err) : 0;
+}
+
+void gb_session_free_name(struct gb_session *session) {
+    struct gb_core *core = session->core;
+
+    pthread_mutex_lock(&core->sessions_lock);
+    gb_map_take(&core->sessions, session->names[1].s);
+    pthread_mutex_unlock(&core->sessions_lock);
+}
+
+void gb_session_rename(struct gb_session *session, const struct gb_session_rec *rec) {
+    struct gb_core *core = session->core;
+
+    pthread_mutex_lock(&core->sessions_lock);
+    pthread_mutex_lock(&session->lock);
+    gb_map_take(&core->sessions, session->names[0].s);
+    gb_session_rec_set(&session->rec, rec);
+    atomic_store(&session->fleet_epoch, rec->fleet_epoch);
+    atomic_store(&session->called, &session->names[1]);
+    pthread_mutex_unlock(&session->lock);
+    pthread_mutex_unlock(&core->sessions_lock);
 }

@@ -22,8 +22,9 @@ struct gb_session {
     atomic_uint refs; /* the map's, and one for each content, transfer and call */
     struct gb_core *core;
     int64_t id;
-    struct gb_name name;
-    int64_t fleet_epoch; /* as in rec, where it never changes */
+    struct gb_name names[2]; /* the second: that which it gets when it is set aside */
+    _Atomic(const struct gb_name *) called;
+    _Atomic int64_t fleet_epoch; /* as in rec */
     _Atomic int state;
     _Atomic uint64_t touched_ns; /* last call that names the session, monotonic; reads do not count */
     atomic_uint transfers;       /* running: the session is not idle meanwhile */
@@ -36,6 +37,7 @@ struct gb_session {
 
     pthread_mutex_t lock; /* for all below */
     struct gb_session_rec rec;
+    bool aside; /* it is set aside, or about to be: clients change nothing in it */
     struct gb_fifo_lock fifo;
     uint64_t used_bytes; /* of all contents, reserved ones included */
     uint64_t used_pinned_bytes;
@@ -71,6 +73,12 @@ struct gb_session {
 struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state);
 struct gb_session *gb_session_ref(struct gb_session *session);
 
+/* Its name at this moment. It changes once at most, when the session is set aside; what was returned before stays valid
+ * as long as the session. [any thread, no lock] */
+static inline const struct gb_name *gb_session_name(const struct gb_session *session) {
+    return atomic_load(&session->called);
+}
+
 /* gb_session_use and gb_session_unref: core/public/session.h. The last reference takes the streams down. */
 
 /* Puts the session into map and list if there are fewer than max; on success the map takes the reference.
@@ -78,10 +86,18 @@ struct gb_session *gb_session_ref(struct gb_session *session);
 int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error *err);
 void gb_session_withdraw(struct gb_session *session); /* and drops the map's reference */
 
+/* Reserves another name for a registered session, "NAME.superseded-EPOCH": no other session gets it, and this one is
+ * not found by it yet. The caller has the session's fifo lock. Returns 0 or -1. */
+int gb_session_reserve_name(struct gb_session *session, struct gb_error *err);
+void gb_session_free_name(struct gb_session *session); /* gives the reserved name back */
+/* From now on the session has the reserved name and rec, which no longer is of a registered one. Cannot fail. */
+void gb_session_rename(struct gb_session *session, const struct gb_session_rec *rec);
+
 /* A live session with a reference, or NULL with SESSION_NOT_FOUND. */
 struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
 
-/* The session that the caller holds (NULL: the one of that name) with a reference of its own, as gb_session_use. */
+/* The session that the caller holds (NULL: the one of that name) with a reference of its own, as gb_session_use. If it
+ * has another name now, it is not found: a request for the one name writes nothing into one that was set aside. */
 struct gb_session *gb_session_use_held(struct gb_core *core, struct gb_session *held, const struct gb_name *name,
                                        struct gb_error *err);
 void gb_session_touch(struct gb_session *session);
@@ -91,6 +107,8 @@ struct gb_session *gb_session_after(struct gb_core *core, int64_t id);
 
 /* SESSION_NOT_FOUND unless live. */
 int gb_session_alive(struct gb_session *session, struct gb_error *err);
+/* The same, and SUPERSEDED if it was set aside: for what a client changes. The session's lock is held. */
+int gb_session_changeable_locked(struct gb_session *session, struct gb_error *err);
 /* ret->rec is zeroed, or has a record, whose labels it gives back; it holds a reference. The session's lock is held. */
 void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret);
 

@@ -33,8 +33,8 @@ int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *
     if (name->s[0] != '\0' && strcmp(name->s, "default") != 0)
         st = gb_map_get(&session->streams, name->s);
     if (!st)
-        return gb_error_set(err, GB_ERR_STREAM_NOT_FOUND, "session \"%s\" has no stream named \"%s\"", session->name.s,
-                            name->s);
+        return gb_error_set(err, GB_ERR_STREAM_NOT_FOUND, "session \"%s\" has no stream named \"%s\"",
+                            gb_session_name(session)->s, name->s);
     atomic_fetch_add(&st->users, 1);
     *ret = gb_core_stream_ref(st);
     return 0;

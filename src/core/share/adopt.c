@@ -273,7 +273,7 @@ static int reserve_locked(struct adopt_op *op, struct gb_error *err) {
     struct gb_session *s = op->base.base.session;
     const struct gb_buffer *b = gb_buffer_find_locked(s, &op->params.name, NULL);
 
-    if (gb_session_alive(s, err) < 0 || check_name(&op->params, b, err) < 0 ||
+    if (gb_session_changeable_locked(s, err) < 0 || check_name(&op->params, b, err) < 0 ||
         (!b && gb_quota_take_locked(s, 0, 1, err) < 0))
         return -1;
     op->counted = !b;

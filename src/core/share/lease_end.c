@@ -147,7 +147,7 @@ static bool close_locked(struct gb_lease *lease, bool outside, bool *ret_commit)
 
 void gb_lease_leave(struct gb_lease *lease, bool commit) {
     static const struct gb_transaction how = {
-        .validate_locked = validate_locked, .publish_locked = gb_lease_apply_locked, .end = left};
+        .upkeep = true, .validate_locked = validate_locked, .publish_locked = gb_lease_apply_locked, .end = left};
 
     if (commit)
         gb_lease_commit(lease, &how);

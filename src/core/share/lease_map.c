@@ -21,7 +21,8 @@ static int hold_locked(struct gb_lease *lease, struct gb_buffer_rec *ret_rec, st
     struct gb_session *s = lease->session;
     struct gb_buffer *b;
 
-    if (gb_session_alive(s, err) < 0 || gb_buffer_hold_locked(s, &lease->buffer, ret_rec, &lease->content, err) < 0)
+    if ((lease->pin.write ? gb_session_changeable_locked(s, err) : gb_session_alive(s, err)) < 0 ||
+        gb_buffer_hold_locked(s, &lease->buffer, ret_rec, &lease->content, err) < 0)
         return -1;
     if (!lease->content)
         return gb_error_set(err, GB_ERR_UNSUPPORTED,

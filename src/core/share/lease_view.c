@@ -3,7 +3,7 @@
 
 static void view_of(const struct gb_lease *lease, enum gb_lease_state state, struct gb_lease_view *ret) {
     *ret = (struct gb_lease_view){.id = lease->pin.id,
-                                  .session = lease->session->name,
+                                  .session = *gb_session_name(lease->session),
                                   .buffer = lease->buffer,
                                   .write = lease->pin.write,
                                   .way = lease->way,

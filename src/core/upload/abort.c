@@ -111,6 +111,7 @@ static void destroy(struct gb_upload *u, const struct gb_error *error) {
     gb_transaction_done(&u->transaction);
     u->transaction = (struct gb_transaction){.session = u->t.session,
                                              .name = u->plan.buffer.name,
+                                             .upkeep = true,
                                              .validate_locked = decide_break_locked,
                                              .publish_locked = apply_break_locked,
                                              .end = break_end};

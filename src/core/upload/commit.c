@@ -212,6 +212,7 @@ bool gb_upload_ready(struct gb_upload *u, const struct gb_error *error,
     gb_transaction_done(&u->transaction);
     u->transaction = (struct gb_transaction){.session = u->t.session,
                                              .name = u->plan.buffer.name,
+                                             .upkeep = u->role->upkeep,
                                              .tee = u->disk.tee,
                                              .new_id = u->disk.new_id,
                                              .validate_locked = validate_locked,

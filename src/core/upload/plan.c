@@ -284,7 +284,7 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
 
     *draft = (struct gb_upload_draft){.buffer = b, .kind = choose_kind(s->core, p, b)};
     draft->mirrored = b ? b->rec.mirrored : p->buffer.mirrored && !p->partial;
-    if (gb_session_alive(s, err) < 0)
+    if ((role->upkeep ? gb_session_alive(s, err) : gb_session_changeable_locked(s, err)) < 0)
         return -1;
     if (gb_buffer_check_locked(&p->check, b, err) < 0)
         return -1;

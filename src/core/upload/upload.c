@@ -161,7 +161,8 @@ struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_pa
 
     if (gb_core_alive(core, err) < 0)
         return NULL;
-    s = gb_session_use_held(core, params->session, &params->buffer.session, err);
+    s = gb_session_use_held(core, params->session,
+                            role->upkeep ? gb_session_name(params->session) : &params->buffer.session, err);
     if (!s)
         return NULL;
     u = gb_upload_new(sizeof(*u), role);

@@ -106,6 +106,7 @@ struct gb_upload_role {
     /* Releases what the role holds and calls gb_upload_dispose. Nothing else uses the upload any more. */
     void (*gone)(struct gb_upload *upload);
     bool from_client; /* a client brings the payload */
+    bool upkeep;      /* as of its transaction; the session is held, and its name does not matter */
 };
 
 extern const struct gb_upload_role gb_upload_plain;

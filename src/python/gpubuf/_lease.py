@@ -15,6 +15,7 @@ import threading
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ._address import Address, why_not
+from ._epochs import Epochs
 from .errors import BadArgument, BrokenAnswer, Error, Unreachable, error_of
 
 JSON = "Content-Type: application/json"
@@ -26,13 +27,14 @@ END_S = 10.0  # the longest wait for the end of a lease; the lease ends in any c
 class Lease:
     """A connection and the grant over it: the document, and descriptors, which the new owner takes with take_fd."""
 
-    def __init__(self, address: Address, token: Optional[str], timeout: float) -> None:
+    def __init__(self, address: Address, token: Optional[str], timeout: float, epochs: Epochs) -> None:
         assert address.unix is not None
-        self._path, self._token = address.unix, token
+        self._path, self._token, self._epochs = address.unix, token, epochs
         # Reentrant: the garbage collector may free the last array in the thread that holds it.
         self._pid, self._lock, self._buffer = os.getpid(), threading.RLock(), b""
         self._fds: List[int] = []
         self._give: Optional[int] = None
+        self._asked = ("", "")  # method and path of the last request
         self.document: Dict[str, Any] = {}
         self._sock: Optional[socket.socket] = socket.socket(socket.AF_UNIX)
         try:
@@ -107,7 +109,9 @@ class Lease:
     def _send(self, method: str, path: str, body: bytes, fields: List[str]) -> None:
         assert self._sock is not None
         token = [f"Authorization: Bearer {self._token}"] if self._token is not None else []
-        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *token, *fields, "", ""]
+        self._asked = method, path
+        epoch = [f"{name}: {value}" for name, value in self._epochs.fields(path).items()]
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *token, *epoch, *fields, "", ""]
         self._sock.sendall("\r\n".join(lines).encode("latin-1") + body)
 
     def _more(self) -> None:
@@ -139,7 +143,9 @@ class Lease:
             status = int(words[1])
             if status >= 200:
                 break
-        length = http.client.parse_headers(io.BytesIO(rest + b"\r\n\r\n")).get("Content-Length", "0" if status == 204 else "")
+        fields = http.client.parse_headers(io.BytesIO(rest + b"\r\n\r\n"))
+        self._epochs.take(*self._asked, status, fields)
+        length = fields.get("Content-Length", "0" if status == 204 else "")
         if not length.isdigit() or int(length) > BODY_MAX:
             raise BrokenAnswer(f"{what}: the answer has a Content-Length of {length!r}")
         while len(self._buffer) < int(length):

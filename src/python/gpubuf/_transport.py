@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from . import _tls
 from ._address import Address, of_url, why_not
+from ._epochs import Epochs
 from .errors import BadArgument, BodyTooLarge, BrokenAnswer, Closed, Error, OwnerUnknown, TicketInvalid, Unauthenticated, Unreachable, error_of
 
 Progress = Callable[[int, int], None]
@@ -199,6 +200,7 @@ class Transport:
         self._all: "weakref.WeakSet[Closable]" = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
+        self.epochs = Epochs()
         self._spoken = False  # HTTP has been answered: the scheme of the URL is right
         self._nodes: Dict[Address, "Transport"] = {}  # of a fleet, to which requests were redirected
         self.files: Tuple[Optional[str], Optional[str], Optional[str]] = (None, None, None)  # of Trust, where a redirect leads to https
@@ -215,6 +217,7 @@ class Transport:
         """A separate connection to the same daemon, which belongs to no thread; only one thread may use it at a time."""
         other = Transport(self.address, self.token, self.timeout, self.trust)
         other._local = types.SimpleNamespace()
+        other.epochs = self.epochs
         return other
 
     def close_too(self, thing: Closable) -> None:
@@ -326,6 +329,7 @@ class Transport:
         if node is None:
             trust = (self.trust or _tls.Trust(*self.files)) if address.tls else None
             node = Transport(address, None, self.timeout, trust)
+            node.epochs = self.epochs
             self.close_too(node)
             with self._lock:
                 node = self._nodes.setdefault(address, node)
@@ -339,7 +343,7 @@ class Transport:
             connection, used = self._connection()
             connection.sock.settimeout(self.timeout + patience)
             try:
-                response = self._exchange(connection, method, target, dict(headers or {}), body, progress)
+                response = self._exchange(connection, method, target, self.epochs.fields(shown, headers), body, progress)
                 break
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as e:
                 self.drop()
@@ -367,8 +371,11 @@ class Transport:
         answer = Answer(self, response, what)
         self._spoken |= response.status != 400
         if response.status == 304 or 200 <= response.status < 300 or _elsewhere(response) is not None:
+            self.epochs.take(method, shown, response.status, response.headers)
             return answer
-        raise self._refusal(answer, method)
+        error = self._refusal(answer, method)
+        self.epochs.take(method, shown, response.status, response.headers, error.code)
+        raise error
 
     def _explain(self, error: Exception, used: bool) -> None:
         """Raises TlsFailed if a connection that was new failed for TLS."""

@@ -15,6 +15,7 @@ from . import _arrays, _cuda
 from ._address import Address
 from ._arrays import Array
 from ._asker import given
+from ._epochs import Epochs
 from ._lease import Lease
 from .errors import BadArgument, BadType
 from .types import Buffer
@@ -142,9 +143,9 @@ class Adoption:
         self._owner = None
 
 
-def open_adoption(address: Address, token: Optional[str], timeout: float, path: str, offer: Offer,
+def open_adoption(address: Address, token: Optional[str], timeout: float, epochs: Epochs, path: str, offer: Offer,
                   wait: Optional[float]) -> Adoption:
     """Opens a connection and hands the offered memory over."""
-    lease = Lease(address, token, timeout)
+    lease = Lease(address, token, timeout, epochs)
     lease.ask(path + "/adopt", given(**offer.body), wait, offer.fd)
     return Adoption(lease, path, offer.owner, offer.body.get("side"))

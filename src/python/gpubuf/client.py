@@ -384,7 +384,7 @@ class Client(Checkpointing):
         end = time.monotonic() + (wait if wait is not None else BUSY_S)
         while True:
             try:
-                return open_mapping(where, t.token, t.timeout, self._below("buffers", name, "map"), body, wait, access_devices)
+                return open_mapping(where, t.token, t.timeout, t.epochs, self._below("buffers", name, "map"), body, wait, access_devices)
             except BufferBusy:
                 if time.monotonic() + pause > end:
                     raise
@@ -424,7 +424,7 @@ class Client(Checkpointing):
                                        map_bytes=map_bytes, device=device, side=side,
                                        handle=None if handle is None else base64.b64encode(handle).decode()))
         t = self._transport
-        return open_adoption(of_socket(self._map_socket()), t.token, t.timeout, self._below("buffers", name), offer, wait)
+        return open_adoption(of_socket(self._map_socket()), t.token, t.timeout, t.epochs, self._below("buffers", name), offer, wait)
 
     @staticmethod
     def shared_array(shape: Sequence[int], dtype: str = "uint8") -> Array:

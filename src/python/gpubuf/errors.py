@@ -26,7 +26,7 @@ __all__ = [
     "Adopted", "CannotAdopt", "StorageFull", "StoreUnavailable", "StorageFailed", "StorageUnavailable", "ContentDamaged", "NotLoaded",
     "CheckpointNotFound", "CheckpointExists", "CheckpointIncomplete",
     "OwnerAbsent", "OwnerUnknown", "DirectoryUnavailable", "NodeUnreachable", "NoNodeFits", "TicketInvalid", "NodeNotFound",
-    "NodeAlive", "NotHere",
+    "NodeAlive", "NotHere", "OwnerUncertain", "Superseded",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -276,3 +276,5 @@ class TicketInvalid(AccessDenied, code="ticket_invalid", status=401): """The tic
 class NodeNotFound(NotFound, code="node_not_found", status=404): """No such node"""
 class NodeAlive(Conflict, code="node_alive", status=409): """The node is alive"""
 class NotHere(Conflict, code="not_here", status=409): """The session is at another node"""
+class OwnerUncertain(Unavailable, code="owner_uncertain", status=503, retryable=True): """The node does not know whether the session is still its own"""
+class Superseded(Conflict, code="superseded", status=409): """Another node has the session now"""

@@ -9,10 +9,11 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Type
 from . import _tls
 from ._address import Address, of_url
 from ._asker import Asker, given, path_of
+from ._epochs import Epochs
 from ._transport import SAFE, Answer, Progress, Transport
 from .client import Client
-from .errors import BadArgument, Error, OwnerUnknown, Unreachable
-from .types import FleetSession, FleetState, FleetStats, Node, Owner, Placed, Quota, Target
+from .errors import BadArgument, Error, OwnerAbsent, OwnerUnknown, Superseded, Unreachable
+from .types import FleetSession, FleetState, FleetStats, Node, Owner, Placed, Quota, Session, Target
 
 T = TypeVar("T")
 PLACE_S = 10.0  # as many seconds as the node that places may wait for others
@@ -39,6 +40,7 @@ class Fleet:
         self._token = token if token is not None else os.environ.get("GPUBUF_TOKEN") or None
         self._plain = plain_token or os.environ.get("GPUBUF_PLAIN_TOKEN") == "1"
         self._timeout, self._tls = timeout, (cacert, cert, key)
+        self._epochs = Epochs()  # clients of sessions have them, too
         self._nodes = [Asker(self._transport(of_url(url)), "default") for url in listed]
         self._first = 0
 
@@ -99,7 +101,9 @@ class Fleet:
 
     def where(self, name: str) -> Owner:
         """The owner of a session. Raises SessionNotFound only if the directory confirms it."""
-        return cast(Owner, self._any(lambda node: node._get(path_of("fleet", "sessions", name))))
+        found = cast(Owner, self._any(lambda node: node._get(path_of("fleet", "sessions", name))))
+        self._epochs.rise(name, found.get("epoch") or 0)
+        return found
 
     def place(self, name: str, *, select: Optional[Mapping[str, str]] = None, quota: Optional[Quota] = None,
               labels: Optional[Mapping[str, str]] = None, idle_ttl_s: Optional[int] = None, durability: Optional[str] = None,
@@ -112,11 +116,27 @@ class Fleet:
             quota, labels, idle_ttl_s, durability, spill, priority: as of ``Client.sessions.create``."""
         body = given(name=name, select=select, quota=quota, labels=labels, idle_ttl_s=idle_ttl_s, durability=durability, spill=spill,
                      priority=priority, on_partition=on_partition)
-        return cast(Placed, self._any(lambda node: node._post(path_of("fleet", "sessions"), body, patience=PLACE_S), once=True))
+        placed = cast(Placed, self._any(lambda node: node._post(path_of("fleet", "sessions"), body, patience=PLACE_S), once=True))
+        self._epochs.made(name, (placed.get("fleet") or {}).get("epoch") or 0)
+        return placed
+
+    def take(self, name: str) -> Session:
+        """Makes a node the owner of a session whose owner is not alive: the first node of this fleet that answers, so that
+        ``Fleet(url).take(name)`` says which it is. The session is empty: bytes stay with the former owner, which sets its session aside when
+        it is back. Raises NodeAlive if the owner is alive. Needs scope admin."""
+        path = path_of("fleet", "sessions", name, "take")
+        taken = cast(Session, self._any(lambda node: node._post(path, {"force": True}), once=True))
+        self._epochs.rise(name, (taken.get("fleet") or {}).get("epoch") or 0)
+        return taken
+
+    def delete(self, name: str) -> None:
+        """Takes a session whose owner is not alive out of the directory for good: the owner sets it aside when it is back. Raises NodeAlive if
+        the owner is alive: ``session(name).sessions.delete()`` asks that. Needs scope admin."""
+        self._any(lambda node: node._json("DELETE", path_of("fleet", "sessions", name), {"force": True}))
 
     def session(self, name: str) -> Client:
-        """A client of the session's owner. It asks the directory again if the owner redirects, is not reached, or does not have the session;
-        a request whose outcome is unknown is repeated only if it reads. Mappings take the UNIX socket of a daemon on this machine."""
+        """A client of the session's owner. It asks the directory again if the owner redirects, is not reached, was superseded, or does not have
+        the session, and makes the request once more; one whose outcome is unknown is repeated only if it reads. Mappings take the UNIX socket of a daemon on this machine."""
         return _client_of(_OwnerTransport(self, name), name)
 
     # --- within ---------------------------------------------------------------------------------------------------------
@@ -125,7 +145,7 @@ class Fleet:
         if self._token is not None and not self._plain:
             _tls.check_token_road(address)
         transport = Transport(address, self._token, self._timeout, _tls.Trust(*self._tls) if address.tls else None)
-        transport.files = self._tls
+        transport.files, transport.epochs = self._tls, self._epochs
         return transport
 
     def _any(self, ask: Callable[[Asker], T], once: bool = False) -> T:
@@ -178,7 +198,7 @@ class _OwnerTransport(Transport):
         self._moving = threading.Lock()
         self._past: List[Any] = []  # connections of other threads to former owners: they may be in the midst of an answer
         super().__init__(fleet._usual(), fleet._token, fleet._timeout, fleet._nodes[fleet._first]._transport.trust)
-        self.files = fleet._tls
+        self.files, self.epochs = fleet._tls, fleet._epochs
         self._resolve()
 
     def _redirected(self) -> None:
@@ -201,7 +221,7 @@ class _OwnerTransport(Transport):
             self._resolve()
         try:
             return super().ask(method, target, headers, body, progress, patience)
-        except OwnerUnknown:
+        except (OwnerUnknown, OwnerAbsent, Superseded):  # nothing was done
             self._resolve()
         except Unreachable as e:
             if e.asked and method not in SAFE:

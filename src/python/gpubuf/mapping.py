@@ -11,6 +11,7 @@ import numpy as np
 from . import _arrays, _dlpack
 from ._address import Address
 from ._arrays import Array
+from ._epochs import Epochs
 from ._lease import Lease
 from ._regions import DeviceRegion, HostRegion, Region, open_region
 from .errors import BadArgument, BadType
@@ -218,9 +219,9 @@ class Mapping:
                 "version": 3, "strides": None, "stream": 1}
 
 
-def open_mapping(address: Address, token: Optional[str], timeout: float, path: str, body: Fields[str, Any],
+def open_mapping(address: Address, token: Optional[str], timeout: float, epochs: Epochs, path: str, body: Fields[str, Any],
                  wait: Optional[float], access: Sequence[int] = ()) -> Mapping:
     """Takes a lease and maps the granted memory; access: other devices that are to reach it."""
-    lease = Lease(address, token, timeout)
+    lease = Lease(address, token, timeout, epochs)
     lease.ask(path, body, wait)
     return Mapping(lease, open_region(lease, access))

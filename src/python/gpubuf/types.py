@@ -246,7 +246,8 @@ class Quota(TypedDict, total=False):
 
 class Session(TypedDict, total=False):
     """A namespace with an owner. Its durability and spill are those of buffers that are made without. Buffers of sessions of a lower priority
-    leave memory first."""
+    leave memory first. fleet: of one that is registered, with ``epoch`` and ``on_partition``; of one that was set aside because another node
+    has its name now, with ``superseded`` and the ``epoch`` that it had."""
 
     name: str
     labels: Dict[str, str]
@@ -263,6 +264,7 @@ class Session(TypedDict, total=False):
     created_at: str
     updated_at: str
     etag: str
+    fleet: Dict[str, Any]
 
 
 class Reuse(TypedDict, total=False):
@@ -481,7 +483,8 @@ class PassedOver(TypedDict):
 
 
 class FleetState(TypedDict, total=False):
-    """A daemon within its fleet. state: joined, alone, expired or duplicate; none, and nothing else, without a fleet."""
+    """A daemon within its fleet. state: joined, alone, expired or duplicate; none, and nothing else, without a fleet. fleet_uuid: None if
+    the node does not know it yet."""
 
     state: str
     since: Optional[str]
@@ -494,6 +497,7 @@ class FleetState(TypedDict, total=False):
     urls: Dict[str, str]
     labels: Dict[str, str]
     draining: bool
+    fleet_uuid: Optional[str]
 
 
 class NodeDevice(TypedDict, total=False):
@@ -546,7 +550,6 @@ class Placed(Session, total=False):
 
     node: str
     url: str
-    fleet: Dict[str, Any]
 
 
 class FleetStats(TypedDict, total=False):

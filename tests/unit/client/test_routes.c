@@ -95,6 +95,8 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(GET, "/v1/fleet/sessions", gpubuf_fleet_session_list(c, NULL, NULL, NULL, e))                                \
     ROUTE(POST, "/v1/fleet/sessions", gpubuf_fleet_place(c, "{s}", NULL, NULL, NULL, NULL, e))                         \
     ROUTE(GET, "/v1/fleet/sessions/{s}", gpubuf_fleet_find(c, "{s}", NULL, e))                                         \
+    ROUTE(DELETE, "/v1/fleet/sessions/{s}", gpubuf_fleet_delete(c, "{s}", e))                                          \
+    ROUTE(POST, "/v1/fleet/sessions/{s}/take", gpubuf_fleet_take(c, "{s}", NULL, e))                                   \
     ROUTE(GET, "/v1/storage", gpubuf_storage_get(c, NULL, e))                                                          \
     ROUTE(POST, "/v1/storage/scrub", gpubuf_storage_scrub(c, 0, NULL, NULL, e))                                        \
     ROUTE(GET, "/v1/checkpoints", gpubuf_checkpoint_list(c, NULL, NULL, NULL, e))                                      \

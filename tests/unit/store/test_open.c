@@ -10,14 +10,15 @@
 #include "gb_test.h"
 #include "store_fixture.h"
 
-#define SCHEMA_NEWEST 14
+#define SCHEMA_NEWEST 15
 
-/* What the newest migration adds. */
+/* What the newest migration adds, and what the two before it do. */
+#define UNDO_14 "ALTER TABLE sessions DROP COLUMN aside_epoch;"
 #define UNDO_13                                                                                                        \
     "ALTER TABLE buffers DROP COLUMN spill; ALTER TABLE buffers DROP COLUMN resident;"                                 \
     "ALTER TABLE sessions DROP COLUMN spill; ALTER TABLE sessions DROP COLUMN priority;"                               \
     "ALTER TABLE sessions DROP COLUMN quota_stored_bytes; ALTER TABLE sessions DROP COLUMN fleet_epoch;"               \
-    "ALTER TABLE sessions DROP COLUMN fleet_claim; ALTER TABLE sessions DROP COLUMN on_partition;"
+    "ALTER TABLE sessions DROP COLUMN fleet_claim; ALTER TABLE sessions DROP COLUMN on_partition;" UNDO_14
 
 /* Asserts that opening is refused with INTERNAL and a sentence that contains `word`. */
 static void assert_refused(const struct store_fixture *f, const char *word) {
@@ -262,6 +263,33 @@ START_TEST(a_database_without_stored_bytes_is_migrated) {
 }
 END_TEST
 
+static int see_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
+    (void)err;
+    gb_session_rec_set(arg, rec);
+    return 0;
+}
+
+/* A database of the schema before sessions were set aside. */
+START_TEST(no_session_of_before_was_set_aside) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec session = store_session(1, "s");
+    struct gb_session_rec seen = {.labels = NULL};
+
+    store_fixture_init(&f);
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    store_fixture_close(&f);
+    store_sql_exec(f.path, UNDO_14 "PRAGMA user_version = 14");
+    store_fixture_open(&f);
+    ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), SCHEMA_NEWEST);
+    gb_assert_ok(gb_store_load_sessions(f.store, see_session, &seen, &err), err);
+    ck_assert_int_eq(seen.fleet_epoch, session.fleet_epoch);
+    ck_assert_int_eq(seen.aside_epoch, 0);
+    gb_session_rec_done(&seen);
+    store_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(a_missing_counter_is_added) {
     struct store_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -408,6 +436,7 @@ int main(void) {
     gb_test_add(suite, "newer", a_newer_schema_is_refused, 60);
     gb_test_add(suite, "older", an_older_schema_is_migrated, 60);
     gb_test_add(suite, "stored", a_database_without_stored_bytes_is_migrated, 60);
+    gb_test_add(suite, "none aside", no_session_of_before_was_set_aside, 60);
     gb_test_add(suite, "counter", a_missing_counter_is_added, 60);
     gb_test_add(suite, "tables made anew", tables_made_anew_are_what_they_were, 60);
     gb_test_add(suite, "second", a_second_opener_is_refused, 60);

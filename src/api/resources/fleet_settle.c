@@ -1,0 +1,123 @@
+#include "api/resources/fleet_settle.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/middleware/operations.h"
+
+/* --- which there are ---------------------------------------------------------------------------------------------- */
+
+static void describe(const struct gb_api *api, const struct gb_session_view *view, struct gb_fleet_session *ret) {
+    const char *labels = gb_labels_text(view->rec.labels);
+
+    *ret = (struct gb_fleet_session){.name = view->rec.name, .node = api->fleet_is.node};
+    ret->epoch = (uint64_t)view->rec.fleet_epoch;
+    ret->on_partition = view->rec.stops_on_partition ? GB_ON_PARTITION_STOP : GB_ON_PARTITION_SERVE;
+    ret->quota_bytes = view->rec.quota.bytes;
+    snprintf(ret->claim, sizeof(ret->claim), "%.*s", GB_FLEET_CLAIM_SIZE - 1, view->rec.fleet_claim);
+    /* A change of labels may have made them longer than a record holds. */
+    snprintf(ret->labels, sizeof(ret->labels), "%s", strlen(labels) < sizeof(ret->labels) ? labels : "{}");
+}
+
+bool gb_fleet_session(struct gb_api *api, const struct gb_name *name, struct gb_fleet_session *ret) {
+    struct gb_session_view view;
+
+    if (gb_session_get(api->core, name, &view, NULL) < 0)
+        return false;
+    describe(api, &view, ret);
+    gb_session_rec_done(&view.rec);
+    return ret->epoch > 0;
+}
+
+bool gb_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim) {
+    struct gb_fleet_session session;
+
+    return gb_fleet_session(api, name, &session) && strcmp(session.claim, claim) == 0;
+}
+
+struct walk {
+    struct gb_api *api;
+    int64_t *cursor;
+    struct gb_fleet_session *ret;
+    size_t count;
+    size_t max;
+};
+
+static int add(void *arg, const struct gb_session_view *view, struct gb_error *err) {
+    struct walk *walk = arg;
+
+    (void)err;
+    if (walk->count == walk->max)
+        return -1;
+    *walk->cursor = view->rec.id;
+    if (view->rec.fleet_epoch > 0)
+        describe(walk->api, view, &walk->ret[walk->count++]);
+    return 0;
+}
+
+size_t gb_fleet_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_session *ret, size_t max) {
+    struct walk walk = {.api = api, .cursor = cursor, .ret = ret, .max = max};
+    struct gb_page page = {.after = *cursor, .limit = UINT32_MAX};
+
+    gb_session_list(api->core, &page, add, &walk, NULL);
+    return walk.count;
+}
+
+/* --- what follows ------------------------------------------------------------------------------------------------- */
+
+struct settling {
+    struct gb_api *api;
+    bool aside;
+    struct gb_name name;
+    struct gb_session_call *call;
+};
+
+/* The fleet may be closed by then. */
+static void settled(void *arg) {
+    struct settling *s = arg;
+
+    pthread_mutex_lock(&s->api->fleet_lock);
+    if (s->api->fleet && (s->call->base.error.code == GB_OK || s->call->base.error.code == GB_ERR_SESSION_NOT_FOUND))
+        gb_fleet_settled(s->api->fleet, &s->name);
+    else if (s->api->fleet) /* the disk did not take it: it is compared again */
+        gb_fleet_refresh(s->api->fleet, &s->name);
+    pthread_mutex_unlock(&s->api->fleet_lock);
+    /* The next session of the name has operations of its own. */
+    if (s->aside && s->call->base.error.code == GB_OK)
+        gb_operations_session_gone(s->api->operations, s->name.s);
+    free(s);
+}
+
+/* A call whose end is told to the fleet. Without memory there is none: the next joining finds the session, and until
+ * then its requests are refused. */
+static struct gb_session_call *begin(struct gb_api *api, const struct gb_fleet_session *mine, bool aside) {
+    struct settling *s = malloc(sizeof(*s));
+    struct gb_session_call *call = gb_call_new(sizeof(*call), settled, s);
+
+    if (!s || !call) {
+        free(s);
+        free(call);
+        return NULL;
+    }
+    *s = (struct settling){.api = api, .aside = aside, .name = mine->name, .call = call};
+    return call;
+}
+
+void gb_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uint64_t epoch) {
+    struct gb_session_call *call = begin(api, mine, false);
+
+    if (!call)
+        return;
+    gb_session_raise(api->core, &mine->name, mine->claim, (int64_t)epoch, call);
+    gb_call_unref(&call->base);
+}
+
+void gb_fleet_set_aside(struct gb_api *api, const struct gb_fleet_session *mine) {
+    struct gb_session_call *call = begin(api, mine, true);
+
+    if (!call)
+        return;
+    gb_session_set_aside(api->core, &mine->name, mine->claim, api->fleet_is.orphan_ttl_s, call);
+    gb_call_unref(&call->base);
+}

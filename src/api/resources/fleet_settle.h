@@ -1,0 +1,14 @@
+/* What the fleet asks of the sessions of this node, and tells of them; see api.h. */
+#ifndef GB_API_RESOURCES_FLEET_SETTLE_H
+#define GB_API_RESOURCES_FLEET_SETTLE_H
+
+#include "api/context.h"
+#include "fleet/fleet.h"
+
+bool gb_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim);
+size_t gb_fleet_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_session *ret, size_t max);
+bool gb_fleet_session(struct gb_api *api, const struct gb_name *name, struct gb_fleet_session *ret);
+void gb_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uint64_t epoch);
+void gb_fleet_set_aside(struct gb_api *api, const struct gb_fleet_session *mine);
+
+#endif
