@@ -200,7 +200,7 @@ static void gone(void *arg, const struct gb_name *name, const char *claim, bool 
 void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is) {
     api->fleet = fleet;
     api->fleet_is = *is;
-    gb_core_set_gone(api->core, gone, fleet);
+    gb_core_set_gone(api->core, fleet ? gone : NULL, fleet);
 }
 
 void gb_api_leave_fleet(struct gb_api *api) {

@@ -45,9 +45,9 @@ void gb_api_free(struct gb_api *api);
 void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits);
 void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers);
 
-/* The node is in that fleet; both are borrowed until the server has stopped. Called before gb_api_serve. The sessions
- * that are registered and gone are told to the fleet until gb_api_leave_fleet, which is due before the fleet is
- * closed. */
+/* The node is in that fleet; NULL: it will be. Both are borrowed until the server has stopped. Called before
+ * gb_api_serve. The sessions that are registered and gone are told to the fleet until gb_api_leave_fleet, which is due
+ * before the fleet is closed. */
 void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is);
 void gb_api_leave_fleet(struct gb_api *api);
 

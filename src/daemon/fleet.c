@@ -217,6 +217,7 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
                                       .settle = settle,
                                       .learned = learned,
                                       .changed = on_change};
+    gb_api_set_fleet(daemon->api, NULL, &is); /* which the fleet's thread asks for */
     if (gb_fleet_open(&config, &fleet, err) != 0)
         return -1;
     atomic_store(&f->fleet, fleet);

@@ -46,12 +46,15 @@ void gb_doubt_add(struct gb_fleet *fleet, const struct gb_name *session, uint64_
     if (!doubt)
         doubt = new_doubt(fleet, session);
     if (doubt) { /* else the next joining finds it */
+        /* One that is being looked at is not looked at anew for what is known. */
+        if (why == GB_DOUBT_CHANGED || why > doubt->why || epoch > doubt->epoch) {
+            doubt->looked = why == GB_DOUBT_SUPERSEDED; /* that is what the look has found */
+            doubt->seq = ++fleet->doubt_seq;
+        }
         if (why > doubt->why)
             doubt->why = why;
         if (epoch > doubt->epoch)
             doubt->epoch = epoch;
-        doubt->looked = false;
-        doubt->seq = ++fleet->doubt_seq;
     }
     atomic_store(&fleet->doubt_count, fleet->doubts.count);
     pthread_mutex_unlock(&fleet->lock);
@@ -86,9 +89,18 @@ bool gb_fleet_doubts(struct gb_fleet *fleet, const char *session) {
 }
 
 void gb_fleet_settled(struct gb_fleet *fleet, const struct gb_name *session) {
+    const struct gb_doubt *doubt;
+
     pthread_mutex_lock(&fleet->lock);
-    drop_locked(fleet, session->s);
+    doubt = gb_map_get(&fleet->doubts, session->s);
+    if (doubt && doubt->why == GB_DOUBT_SUPERSEDED)
+        drop_locked(fleet, session->s);
     pthread_mutex_unlock(&fleet->lock);
+}
+
+/* The next renewal takes it up: a disk that takes nothing now does not either a moment later. */
+void gb_fleet_unsettled(struct gb_fleet *fleet, const struct gb_name *session) {
+    gb_doubt_add(fleet, session, 0, GB_DOUBT_CHANGED);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
@@ -103,6 +115,12 @@ static void sweep_later(struct gb_fleet *fleet) {
     if (fleet->etcd.majority.retry_ms > at)
         at = fleet->etcd.majority.retry_ms;
     gb_timer_set(&fleet->timers, &fleet->doubt_again, at, sweep, fleet);
+}
+
+static void drop(struct gb_fleet *fleet, const struct gb_name *session) {
+    pthread_mutex_lock(&fleet->lock);
+    drop_locked(fleet, session->s);
+    pthread_mutex_unlock(&fleet->lock);
 }
 
 /* Of those that were not looked at, the one that has waited longest. */
@@ -128,8 +146,10 @@ static void look_again(struct gb_fleet *fleet, const char *session) {
 
     pthread_mutex_lock(&fleet->lock);
     doubt = gb_map_get(&fleet->doubts, session);
-    if (doubt)
+    if (doubt) {
         doubt->looked = false;
+        doubt->seq = ++fleet->doubt_seq; /* behind the others */
+    }
     pthread_mutex_unlock(&fleet->lock);
 }
 
@@ -192,7 +212,7 @@ void gb_doubts_sweep(struct gb_fleet *fleet) {
             gb_settle_start(s, fleet, on_settled);
             return;
         }
-        gb_fleet_settled(fleet, &name); /* it is gone, or another's already */
+        drop(fleet, &name); /* it is gone, or another's already */
     }
 }
 

@@ -304,8 +304,9 @@ bool gb_fleet_is_sure(struct gb_fleet *fleet);
  * for some seconds. */
 bool gb_fleet_doubt(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch);
 bool gb_fleet_doubts(struct gb_fleet *fleet, const char *session);
-/* What settle has asked for is done. */
+/* What settle has asked for is done, or could not be. */
 void gb_fleet_settled(struct gb_fleet *fleet, const struct gb_name *session);
+void gb_fleet_unsettled(struct gb_fleet *fleet, const struct gb_name *session);
 /* Labels or quota of a session of this node have changed: its record is to say the same, as soon as it can. */
 void gb_fleet_refresh(struct gb_fleet *fleet, const struct gb_name *session);
 

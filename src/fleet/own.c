@@ -111,10 +111,22 @@ static void replace(struct registering *r, const struct gb_fleet_session *there,
     struct gb_error err = GB_ERROR_INIT;
 
     r->replaces = revision;
-    if (set_epoch(r, there->deleted || there->epoch > 1 ? there->epoch + 1 : 1, &err) < 0)
+    if (r->tries >= TRIES_MAX)
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the record of the session changes all the time; try again");
+    if (err.code != GB_OK || set_epoch(r, there->deleted || there->epoch > 1 ? there->epoch + 1 : 1, &err) < 0)
         gb_job_fail(&r->job, &err);
     else
         attempt(r);
+}
+
+/* The node's own record may have been written anew in between. */
+static void learn_alive(struct gb_fleet *fleet, const struct gb_kvs *alive) {
+    struct gb_fleet_alive record;
+
+    if (alive->count > 0 && !fleet->member.write.open &&
+        gb_fleet_alive_read(alive->items[0].value, alive->items[0].bytes, &record, NULL) == 0 &&
+        record.incarnation == fleet->member.incarnation)
+        fleet->member.alive_revision = alive->items[0].mod_revision;
 }
 
 /* The directory has another record there, or refused for a reason that may have passed. */
@@ -124,6 +136,7 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
     struct gb_fleet_alive record;
     struct gb_error err = GB_ERROR_INIT;
 
+    learn_alive(fleet, alive);
     if (session->count > 0) {
         const struct gb_kv *kv = &session->items[0];
 

@@ -195,7 +195,8 @@ static void on_own(struct gb_settling *s, enum gb_settled outcome) {
         return;
     }
     if (outcome == GB_SETTLED_LATER)
-        gb_doubt_add(r->fleet, &s->mine.name, 0, GB_DOUBT_CHANGED);
+        gb_doubt_add(r->fleet, &s->mine.name, 0,
+                     s->mine.on_partition == GB_ON_PARTITION_STOP ? GB_DOUBT_EPOCH : GB_DOUBT_CHANGED);
     next_own(r);
 }
 

@@ -46,6 +46,16 @@ static void tell(struct gb_settling *s, enum gb_fleet_verdict verdict, uint64_t 
         fleet->settle(fleet->app, &s->mine, verdict, epoch);
 }
 
+/* What is compared may have changed since it was listed. */
+static bool is_still_here(struct gb_settling *s) {
+    struct gb_fleet *fleet = s->fleet;
+    struct gb_fleet_session now;
+
+    if (!fleet->session)
+        return true;
+    return fleet->session(fleet->app, &s->mine.name, &now) && strcmp(now.claim, s->mine.claim) == 0;
+}
+
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
 static void on_written(struct gb_etcd_call *call) {
@@ -66,6 +76,11 @@ static void on_written(struct gb_etcd_call *call) {
         return;
     }
     forget_found(s);
+    if (!is_still_here(s)) { /* it was deleted meanwhile, when there was no record to delete */
+        gb_unregister_add_lacking(fleet, &s->mine.name, s->mine.claim);
+        finish(s, GB_SETTLED);
+        return;
+    }
     if (s->again) {
         pthread_mutex_lock(&fleet->lock);
         fleet->stat.registered_again++;
@@ -154,6 +169,10 @@ static void on_record(struct gb_etcd_call *call) {
     int64_t revision = kvs->count > 0 ? kvs->items[0].mod_revision : 0;
 
     s->error = call->error;
+    if (!is_still_here(s)) {
+        finish(s, GB_SETTLED);
+        return;
+    }
     if (s->error.code == GB_OK)
         gb_fleet_check_meta(fleet, gb_txn_result(&call->txn, 0), &s->error);
     if (s->error.code == GB_OK && kvs->count > 0)

@@ -59,15 +59,25 @@ int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, con
     return add(fleet, session, claim, made, 0);
 }
 
+static bool is_listed(struct gb_fleet *fleet, const char *claim) {
+    const struct gb_unregister *one;
+
+    pthread_mutex_lock(&fleet->lock);
+    for (one = fleet->unregisters; one && strcmp(one->claim, claim) != 0; one = one->next)
+        ;
+    pthread_mutex_unlock(&fleet->lock);
+    return one != NULL;
+}
+
 int gb_unregister_add_lacking(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
-    return gb_unregister_waits(fleet, claim) ? 0 : add(fleet, session, claim, false, gb_boot_ms() + LACKING_MS);
+    return is_listed(fleet, claim) ? 0 : add(fleet, session, claim, false, gb_boot_ms() + LACKING_MS);
 }
 
 bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim) {
     struct gb_unregister *one;
 
     pthread_mutex_lock(&fleet->lock);
-    for (one = fleet->unregisters; one && strcmp(one->claim, claim) != 0; one = one->next)
+    for (one = fleet->unregisters; one && (one->not_before_ms > 0 || strcmp(one->claim, claim) != 0); one = one->next)
         ;
     pthread_mutex_unlock(&fleet->lock);
     return one != NULL;
@@ -108,7 +118,7 @@ static void on_unregistered(struct gb_etcd_call *call) {
     else if (call->refusal == 0 && call->txn.succeeded)
         swept(fleet);
     else
-        gb_unregister_sweep(fleet); /* changed in between: looks again */
+        sweep_later(fleet); /* changed in between: looks again */
 }
 
 void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node, const char *session,
@@ -155,7 +165,7 @@ static void give_back(struct gb_fleet *fleet, struct gb_etcd_call *call) {
     char *text;
 
     former.node = former.former.node;
-    former.epoch = former.former.epoch;
+    /* At this epoch: clients may have seen it. The claim tells the former owner that it is its own. */
     memcpy(former.claim, former.former.claim, sizeof(former.claim));
     former.former = (struct gb_fleet_former){.epoch = 0};
     text = gb_fleet_session_write(&former, NULL);
@@ -216,6 +226,10 @@ static void on_sweep_read(struct gb_etcd_call *call) {
     }
     if (kvs->count == 0 || gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0 ||
         there.deleted || strcmp(there.claim, one->claim) != 0 || !gb_name_equal(&there.node, &fleet->own.name)) {
+        swept(fleet);
+        return;
+    }
+    if (one->not_before_ms > 0 && fleet->has && fleet->has(fleet->app, &one->session, one->claim)) {
         swept(fleet);
         return;
     }

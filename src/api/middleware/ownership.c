@@ -66,15 +66,20 @@ static int check_own(const struct gb_http_request *request, const struct gb_sess
     return 0;
 }
 
-static int check_sure(const struct gb_http_request *request, const struct gb_session_bond *bond,
-                      struct gb_http_response *response, struct gb_error *err) {
-    if (!bond->stops_on_partition || gb_fleet_is_sure(gb_api_of(request)->fleet))
-        return 0;
+static enum gb_step refuse_uncertain(const struct gb_http_request *request, struct gb_http_response *response,
+                                     struct gb_error *err) {
     gb_error_set(err, GB_ERR_OWNER_UNCERTAIN,
                  "the node \"%s\" has no word from its fleet's directory, and the session \"%s\" stops then "
                  "(on_partition); try again later",
                  gb_api_of(request)->fleet_is.node.s, request->param[0].s);
-    gb_redirect_later(response, UNCERTAIN_RETRY_S, err);
+    return gb_redirect_later(response, UNCERTAIN_RETRY_S, err);
+}
+
+static int check_sure(const struct gb_http_request *request, const struct gb_session_bond *bond,
+                      struct gb_http_response *response, struct gb_error *err) {
+    if (!bond->stops_on_partition || gb_fleet_is_sure(gb_api_of(request)->fleet))
+        return 0;
+    refuse_uncertain(request, response, err);
     return -1;
 }
 
@@ -82,11 +87,11 @@ static int check_sure(const struct gb_http_request *request, const struct gb_ses
 static enum gb_step check_answer(const struct gb_http_request *request, const struct gb_session_bond *bond,
                                  struct gb_http_response *response, struct gb_error *err) {
     if (gb_route_reads(gb_route_of(request)) || response->status >= 400 || !bond->stops_on_partition ||
-        gb_fleet_is_sure(gb_api_of(request)->fleet))
+        (gb_fleet_is_sure(gb_api_of(request)->fleet) &&
+         !gb_fleet_doubts(gb_api_of(request)->fleet, request->param[0].s)))
         return GB_STEP_REPLY;
     gb_http_response_done(response);
-    check_sure(request, bond, response, err);
-    return GB_STEP_ERROR;
+    return refuse_uncertain(request, response, err);
 }
 
 enum gb_step gb_ownership_pipeline(gb_http_handler *handler, struct gb_http_request *request,

@@ -101,7 +101,8 @@ static bool is_here(const struct gb_http_request *request, const struct gb_name 
     const struct gb_api *api = gb_api_of(request);
     struct gb_session_view view;
 
-    if (gb_session_epoch(api->core, name->s) <= 0 || gb_session_get(api->core, name, &view, NULL) < 0)
+    if (gb_session_epoch(api->core, name->s) <= 0 || gb_fleet_doubts(api->fleet, name->s) ||
+        gb_session_get(api->core, name, &view, NULL) < 0)
         return false;
     find->session.name = *name;
     find->session.node = api->fleet_is.node;

@@ -78,10 +78,10 @@ static void settled(void *arg) {
     struct settling *s = arg;
 
     pthread_mutex_lock(&s->api->fleet_lock);
-    if (s->api->fleet && (s->call->base.error.code == GB_OK || s->call->base.error.code == GB_ERR_SESSION_NOT_FOUND))
+    if (s->api->fleet && s->call->base.error.code != GB_OK && s->call->base.error.code != GB_ERR_SESSION_NOT_FOUND)
+        gb_fleet_unsettled(s->api->fleet, &s->name);
+    else if (s->api->fleet && s->aside)
         gb_fleet_settled(s->api->fleet, &s->name);
-    else if (s->api->fleet) /* the disk did not take it: it is compared again */
-        gb_fleet_refresh(s->api->fleet, &s->name);
     pthread_mutex_unlock(&s->api->fleet_lock);
     /* The next session of the name has operations of its own. */
     if (s->aside && s->call->base.error.code == GB_OK)

@@ -288,13 +288,17 @@ START_TEST(who_has_not_joined_registers_nothing) {
 }
 END_TEST
 
-START_TEST(labels_that_are_too_long) {
+START_TEST(labels_of_the_greatest_length) {
+    struct gb_fleet_find find;
+
     memset(asked.registration.session.labels, 'x', GB_FLEET_LABELS_SIZE);
     memcpy(asked.registration.session.labels, "{\"k\":\"", 6);
-    strcpy(asked.registration.session.labels + 1000, "\"}");
+    strcpy(asked.registration.session.labels + GB_FLEET_LABELS_SIZE - 3, "\"}");
     asked.registration.session.name = name_of("s");
     gb_fleet_register(a.fleet, &asked.registration);
-    ck_assert_int_eq(asked_wait(&asked), GB_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(asked_wait(&asked), GB_OK);
+    ck_assert_int_eq(find_session(&a, "s", true, &find), GB_OK);
+    ck_assert_str_eq(find.session.labels, asked.registration.session.labels);
 }
 END_TEST
 
@@ -450,7 +454,7 @@ static void add_registrations(void) {
     add(an_answer_that_is_lost, 2);
     add(all_answers_are_lost_and_nothing_stays, 1);
     add(who_has_not_joined_registers_nothing, 1);
-    add(labels_that_are_too_long, 1);
+    add(labels_of_the_greatest_length, 1);
     add(the_nodes_own_record_may_have_changed, 1);
     add(a_registration_that_is_left_is_taken_back, 1);
     add(a_session_is_unregistered_by_its_claim, 1);

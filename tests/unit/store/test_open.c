@@ -279,7 +279,7 @@ START_TEST(no_session_of_before_was_set_aside) {
     store_fixture_init(&f);
     gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
     store_fixture_close(&f);
-    store_sql_exec(f.path, UNDO_14 "PRAGMA user_version = 14");
+    store_sql_exec(f.path, "ALTER TABLE identity DROP COLUMN fleet;" UNDO_14 "PRAGMA user_version = 14");
     store_fixture_open(&f);
     ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), SCHEMA_NEWEST);
     gb_assert_ok(gb_store_load_sessions(f.store, see_session, &seen, &err), err);
