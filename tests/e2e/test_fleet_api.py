@@ -203,6 +203,18 @@ def test_every_operation_of_a_session_is_redirected(elsewhere):
     assert count > 50 and isinstance(described, type(interface(a)))
 
 
+def test_every_operation_of_a_session_is_superseded(elsewhere):
+    """Each request knows of a higher epoch than the one before, which the directory may have denied by then."""
+    a, _, _ = elsewhere
+    ask(a, "POST", "/v1/sessions", {"name": "stale", "fleet": True}).expect(201)
+    asked = [op for op in operations(a) if op.route.startswith("/v1/sessions/{s}")]
+    for epoch, op in enumerate(asked, 2):
+        reply = op.told(a, op.path(s="stale"), [f"Gpubuf-Epoch: {epoch}"])
+        assert reply.status == 409 and (op.method == "HEAD" or reply.problem(409, "superseded")["epoch"] == 1), (op.method, op.route, reply)
+    assert len(asked) > 50
+    until("it was denied", lambda: ask(a, "DELETE", "/v1/sessions/stale").status == 204)
+
+
 def test_bytes_through_another_node(elsewhere):
     a, b, c = elsewhere
     data = os.urandom(3 << 20)
