@@ -51,8 +51,7 @@ enum gb_step gb_api_fleet_session_delete(struct gb_http_request *request, struct
     struct gb_name name;
     bool force = false;
 
-    if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_fleet_needed(request, err) < 0 ||
-        gb_query_flag(request, "force", &force, err) < 0)
+    if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_query_flag(request, "force", &force, err) < 0)
         return GB_STEP_ERROR;
     if (!force) {
         gb_error_set(
