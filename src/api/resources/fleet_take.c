@@ -20,10 +20,10 @@ static int read_take(const struct gb_http_request *request, struct gb_error *err
         return -1;
     r = gb_json_bool(body, "force", &force, err);
     json_decref(body);
-    if (r < 0 || gb_fleet_needed(request, err) < 0)
+    if (r < 0)
         return -1;
     if (force)
-        return 0;
+        return gb_fleet_needed(request, err);
     return gb_error_set(
         err, GB_ERR_INVALID_ARGUMENT,
         "'force' must be true: the session begins anew and empty here, and what its former node still has "

@@ -220,7 +220,7 @@ START_TEST(a_node_that_must_say_first_that_it_has_it_not) {
 END_TEST
 
 START_TEST(more_sessions_than_a_page) {
-    char name[8];
+    char name[16];
     int i;
 
     for (i = 0; i < 50; i++) {
