@@ -110,11 +110,7 @@ static void sweep(void *arg) {
 }
 
 static void sweep_later(struct gb_fleet *fleet) {
-    uint64_t at = gb_boot_ms() + 1000;
-
-    if (fleet->etcd.majority.retry_ms > at)
-        at = fleet->etcd.majority.retry_ms;
-    gb_timer_set(&fleet->timers, &fleet->doubt_again, at, sweep, fleet);
+    gb_timer_set(&fleet->timers, &fleet->doubt_again, gb_etcd_again_ms(&fleet->etcd), sweep, fleet);
 }
 
 static void drop(struct gb_fleet *fleet, const struct gb_name *session) {

@@ -70,6 +70,12 @@ void gb_etcd_done(struct gb_etcd *etcd) {
         free(etcd->endpoints[--etcd->count]);
 }
 
+uint64_t gb_etcd_again_ms(const struct gb_etcd *etcd) {
+    uint64_t at = gb_boot_ms() + 1000;
+
+    return etcd->majority.retry_ms > at ? etcd->majority.retry_ms : at;
+}
+
 int64_t gb_etcd_now_s(const struct gb_etcd *etcd) {
     return (gb_wall_us() / 1000 + atomic_load(&etcd->offset_ms)) / 1000;
 }

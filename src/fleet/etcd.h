@@ -43,6 +43,9 @@ int gb_etcd_init(struct gb_etcd *etcd, const char *endpoints, struct gb_http_cli
                  struct gb_error *err);
 void gb_etcd_done(struct gb_etcd *etcd);
 
+/* When what failed may be tried again, by gb_boot_ms: in a second, or later if calls are to fail at once until then. */
+uint64_t gb_etcd_again_ms(const struct gb_etcd *etcd);
+
 /* The time by the directory's clock, seconds since the epoch. [any thread] */
 int64_t gb_etcd_now_s(const struct gb_etcd *etcd);
 

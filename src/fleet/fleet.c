@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
-#include "base/parse.h"
 #include "base/thread.h"
 #include "fleet/internal.h"
 
@@ -415,27 +414,14 @@ static void on_made(struct gb_etcd_call *call) {
         memcpy(making->uuid, uuid, sizeof(uuid));
 }
 
-static bool is_uuid(const char *s) {
-    size_t i;
-
-    for (i = 0; s[i] && i < 37; i++)
-        if ((i == 8 || i == 13 || i == 18 || i == 23) ? s[i] != '-' : gb_parse_hex(s[i]) < 0)
-            return false;
-    return i == 36;
-}
-
-static int make_meta(struct gb_fleet *fleet, const char *uuid, struct making *making, struct gb_error *err) {
+static int make_meta(struct gb_fleet *fleet, struct making *making, struct gb_error *err) {
     struct gb_etcd_call call = {.arg = making, .done = on_made};
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
     char value[80];
 
-    if (uuid && !is_uuid(uuid))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "\"%s\" is no uuid", uuid);
-    if (!uuid && make_uuid(making->uuid, err) < 0)
+    if (make_uuid(making->uuid, err) < 0)
         return -1;
-    if (uuid)
-        memcpy(making->uuid, uuid, 37);
     gb_fleet_key(fleet, "meta", NULL, NULL, key);
     snprintf(value, sizeof(value), "{\"uuid\":\"%s\",\"schema\":1}", making->uuid);
     gb_txn_compare(&txn, GB_TXN_CREATED, key, 0);
@@ -451,7 +437,7 @@ static int make_meta(struct gb_fleet *fleet, const char *uuid, struct making *ma
     return making->result;
 }
 
-int gb_fleet_init(const struct gb_fleet_config *config, const char *uuid, char ret_uuid[40], struct gb_error *err) {
+int gb_fleet_init(const struct gb_fleet_config *config, char ret_uuid[40], struct gb_error *err) {
     struct gb_fleet *fleet = make();
     struct making making = {0};
     int r = -1;
@@ -459,7 +445,7 @@ int gb_fleet_init(const struct gb_fleet_config *config, const char *uuid, char r
     if (!fleet)
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the fleet");
     if (take_directory(fleet, config, err) == 0)
-        r = make_meta(fleet, uuid, &making, err);
+        r = make_meta(fleet, &making, err);
     if (r >= 0)
         memcpy(ret_uuid, making.uuid, sizeof(making.uuid));
     destroy(fleet);

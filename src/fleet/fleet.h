@@ -326,9 +326,8 @@ int gb_fleet_ticket_check(struct gb_fleet *fleet, const char *ticket, const char
 
 /* --- without a daemon --------------------------------------------------------------------------------------------- */
 
-/* [blocks] Makes the fleet's meta record in an empty directory. uuid: of a fleet whose directory was lost, which its
- * nodes will take for the same; NULL: a new one. 1: there is one, of ret_uuid. -1: DIRECTORY_UNAVAILABLE, and
- * INVALID_ARGUMENT for what is no uuid. Only the endpoints, files and name of config are used. */
-int gb_fleet_init(const struct gb_fleet_config *config, const char *uuid, char ret_uuid[40], struct gb_error *err);
+/* [blocks] Makes the fleet's meta record in an empty directory. 1: it was there. -1: DIRECTORY_UNAVAILABLE. Only the
+ * endpoints, files and name of config are used. */
+int gb_fleet_init(const struct gb_fleet_config *config, char ret_uuid[40], struct gb_error *err);
 
 #endif

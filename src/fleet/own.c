@@ -119,24 +119,24 @@ static void replace(struct registering *r, const struct gb_fleet_session *there,
         attempt(r);
 }
 
-/* The node's own record may have been written anew in between. */
-static void learn_alive(struct gb_fleet *fleet, const struct gb_kvs *alive) {
+/* The node's own record may have been written anew in between. Returns whether it is there. */
+static bool learn_alive(struct gb_fleet *fleet, const struct gb_kvs *alive) {
     struct gb_fleet_alive record;
 
-    if (alive->count > 0 && !fleet->member.write.open &&
-        gb_fleet_alive_read(alive->items[0].value, alive->items[0].bytes, &record, NULL) == 0 &&
-        record.incarnation == fleet->member.incarnation)
-        fleet->member.alive_revision = alive->items[0].mod_revision;
+    if (alive->count == 0 || gb_fleet_alive_read(alive->items[0].value, alive->items[0].bytes, &record, NULL) < 0 ||
+        record.incarnation != fleet->member.incarnation)
+        return false;
+    fleet->member.alive_revision = alive->items[0].mod_revision;
+    return true;
 }
 
 /* The directory has another record there, or refused for a reason that may have passed. */
 static void refused(struct registering *r, const struct gb_kvs *session, const struct gb_kvs *alive) {
     struct gb_fleet *fleet = r->job.fleet;
     struct gb_fleet_session there = {.name = r->session.name};
-    struct gb_fleet_alive record;
     struct gb_error err = GB_ERROR_INIT;
+    bool is_alive = learn_alive(fleet, alive);
 
-    learn_alive(fleet, alive);
     if (session->count > 0) {
         const struct gb_kv *kv = &session->items[0];
 
@@ -146,9 +146,8 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
             registered(r); /* the first answer was lost */
         } else if (r->takes) {
             read_taken(r);
-        } else if (there.deleted) {
-            replace(r, &there, kv->mod_revision);
-        } else if (gb_name_equal(&there.node, &fleet->own.name) && gb_unregister_waits(fleet, there.claim)) {
+        } else if (there.deleted ||
+                   (gb_name_equal(&there.node, &fleet->own.name) && gb_unregister_waits(fleet, there.claim))) {
             replace(r, &there, kv->mod_revision);
         } else if (gb_name_equal(&there.node, &fleet->own.name) && !r->asked_again) {
             /* It may have been unregistered between that reading and now. */
@@ -166,14 +165,10 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
         return;
     }
     r->replaces = 0;
-    if (alive->count > 0 && gb_fleet_alive_read(alive->items[0].value, alive->items[0].bytes, &record, &err) == 0 &&
-        record.incarnation == fleet->member.incarnation && r->tries < TRIES_MAX) {
-        /* Its record was written anew in between. */
-        fleet->member.alive_revision = alive->items[0].mod_revision;
+    if (is_alive && r->tries < TRIES_MAX) {
         attempt(r);
         return;
     }
-    err = GB_ERROR_INIT;
     gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node has just lost its place in the fleet");
     gb_job_fail(&r->job, &err);
 }

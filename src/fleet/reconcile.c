@@ -58,6 +58,20 @@ static void reconcile_send(struct gb_reconcile *r, struct gb_txn *txn, void (*do
                  GB_ETCD_PROBE);
 }
 
+/* Ends with the reason if that is no answer of the fleet's directory with `count` results behind meta. */
+static bool is_answer(struct gb_reconcile *r, size_t count) {
+    struct gb_error err = r->call.error;
+
+    if (err.code == GB_OK)
+        gb_fleet_check_meta(r->fleet, gb_txn_result(&r->call.txn, 0), &err);
+    if (err.code == GB_OK && r->call.txn.count != count + 1)
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory answers less than it was asked");
+    if (err.code == GB_OK)
+        return true;
+    reconcile_end(r, &err);
+    return false;
+}
+
 static void on_deleted(struct gb_etcd_call *call) {
     struct gb_reconcile *r = call->arg;
 
@@ -67,7 +81,8 @@ static void on_deleted(struct gb_etcd_call *call) {
         next_one(r); /* one that has changed in between is another's now */
 }
 
-/* Whether the session of that record is to stay: it is this node's, and the node has it or makes it now. */
+/* Whether the record stays for now: it is another's, or the node has the session. One that the node may be making, or
+ * whose epoch is to be kept, stays until it is unregistered. */
 static bool stays(const struct gb_reconcile *r, const struct gb_name *session, const struct gb_kvs *kvs) {
     struct gb_fleet *fleet = r->fleet;
     struct gb_fleet_session there = {.name = *session};
@@ -104,17 +119,10 @@ static void next_one(struct gb_reconcile *r) {
 
 static void on_records(struct gb_etcd_call *call) {
     struct gb_reconcile *r = call->arg;
-    struct gb_error err = call->error;
     size_t i;
 
-    if (err.code == GB_OK)
-        gb_fleet_check_meta(r->fleet, gb_txn_result(&call->txn, 0), &err);
-    if (err.code == GB_OK && call->txn.count != r->count + 1)
-        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory answers less than it was asked");
-    if (err.code != GB_OK) {
-        reconcile_end(r, &err);
+    if (!is_answer(r, r->count))
         return;
-    }
     for (i = 0; i < r->count; i++) {
         const struct gb_kvs *kvs = gb_txn_result(&call->txn, i + 1);
 
@@ -125,7 +133,8 @@ static void on_records(struct gb_etcd_call *call) {
     next_one(r);
 }
 
-static void read_records(struct gb_reconcile *r) {
+/* Reads the records of names. */
+static void read_records(struct gb_reconcile *r, void (*done)(struct gb_etcd_call *call)) {
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
     size_t i;
@@ -135,22 +144,17 @@ static void read_records(struct gb_reconcile *r) {
         gb_fleet_key(r->fleet, "sessions", r->names[i].s, NULL, key);
         gb_fleet_get(&txn, key, false);
     }
-    reconcile_send(r, &txn, on_records);
+    reconcile_send(r, &txn, done);
 }
 
 static void on_page(struct gb_etcd_call *call) {
     struct gb_reconcile *r = call->arg;
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
-    struct gb_error err = call->error;
     char prefix[GB_FLEET_KEY_SIZE];
     size_t i;
 
-    if (err.code == GB_OK)
-        gb_fleet_check_meta(r->fleet, gb_txn_result(&call->txn, 0), &err);
-    if (err.code != GB_OK) {
-        reconcile_end(r, &err);
+    if (!is_answer(r, 1))
         return;
-    }
     gb_fleet_key(r->fleet, "owned", r->fleet->own.name.s, "", prefix);
     r->count = 0;
     r->more = kvs->more && kvs->count > 0;
@@ -160,7 +164,7 @@ static void on_page(struct gb_etcd_call *call) {
     if (kvs->count > 0)
         gb_fleet_behind(kvs->items[kvs->count - 1].key, r->after);
     if (r->count > 0)
-        read_records(r);
+        read_records(r, on_records);
     else if (r->more)
         read_page(r);
     else
@@ -213,39 +217,28 @@ static void next_own(struct gb_reconcile *r) {
 
 static void on_own_records(struct gb_etcd_call *call) {
     struct gb_reconcile *r = call->arg;
-    struct gb_error err = call->error;
     size_t i;
 
-    if (err.code == GB_OK)
-        gb_fleet_check_meta(r->fleet, gb_txn_result(&call->txn, 0), &err);
-    if (err.code != GB_OK) {
-        reconcile_end(r, &err);
+    if (!is_answer(r, r->count))
         return;
-    }
     for (i = 0; i < r->count; i++)
         r->drop[i] = !gb_settle_agrees(r->fleet, &r->own[i], gb_txn_result(&call->txn, i + 1));
     r->at = 0;
     next_own(r);
 }
 
-/* Reads the records of the next ones, of which most are as they should be. */
+/* Of the next ones, of which most are as they should be. */
 static void own_page(struct gb_reconcile *r) {
     struct gb_fleet *fleet = r->fleet;
-    struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     size_t i;
 
     r->count = fleet->sessions ? fleet->sessions(fleet->app, &r->cursor, r->own, OWN_PAGE) : 0;
-    if (r->count == 0) {
+    for (i = 0; i < r->count; i++)
+        r->names[i] = r->own[i].name;
+    if (r->count > 0)
+        read_records(r, on_own_records);
+    else
         reconcile_end(r, NULL);
-        return;
-    }
-    gb_fleet_read_meta(fleet, &txn, false);
-    for (i = 0; i < r->count; i++) {
-        gb_fleet_key(fleet, "sessions", r->own[i].name.s, NULL, key);
-        gb_fleet_get(&txn, key, false);
-    }
-    reconcile_send(r, &txn, on_own_records);
 }
 
 /* --- the beginning ------------------------------------------------------------------------------------------------ */

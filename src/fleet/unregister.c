@@ -59,28 +59,24 @@ int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, con
     return add(fleet, session, claim, made, 0);
 }
 
-static bool is_listed(struct gb_fleet *fleet, const char *claim) {
+/* lacking: those count, too, that may be here after all. */
+static bool is_listed(struct gb_fleet *fleet, const char *claim, bool lacking) {
     const struct gb_unregister *one;
 
     pthread_mutex_lock(&fleet->lock);
-    for (one = fleet->unregisters; one && strcmp(one->claim, claim) != 0; one = one->next)
-        ;
+    one = fleet->unregisters;
+    while (one && (strcmp(one->claim, claim) != 0 || (one->not_before_ms > 0 && !lacking)))
+        one = one->next;
     pthread_mutex_unlock(&fleet->lock);
     return one != NULL;
 }
 
 int gb_unregister_add_lacking(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
-    return is_listed(fleet, claim) ? 0 : add(fleet, session, claim, false, gb_boot_ms() + LACKING_MS);
+    return is_listed(fleet, claim, true) ? 0 : add(fleet, session, claim, false, gb_boot_ms() + LACKING_MS);
 }
 
 bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim) {
-    struct gb_unregister *one;
-
-    pthread_mutex_lock(&fleet->lock);
-    for (one = fleet->unregisters; one && (one->not_before_ms > 0 || strcmp(one->claim, claim) != 0); one = one->next)
-        ;
-    pthread_mutex_unlock(&fleet->lock);
-    return one != NULL;
+    return is_listed(fleet, claim, false);
 }
 
 /* The one that was looked at is done with. */
@@ -103,22 +99,23 @@ static void sweep(void *arg) {
 }
 
 static void sweep_later(struct gb_fleet *fleet) {
-    uint64_t at = gb_boot_ms() + 1000;
+    gb_timer_set(&fleet->timers, &fleet->sweep_again, gb_etcd_again_ms(&fleet->etcd), sweep, fleet);
+}
 
-    if (fleet->etcd.majority.retry_ms > at)
-        at = fleet->etcd.majority.retry_ms;
-    gb_timer_set(&fleet->timers, &fleet->sweep_again, at, sweep, fleet);
+static void send(struct gb_fleet *fleet, struct gb_txn *txn, void (*done)(struct gb_etcd_call *call)) {
+    fleet->sweep.arg = fleet;
+    fleet->sweep.done = done;
+    gb_etcd_send(&fleet->etcd, &fleet->sweep, GB_ETCD_TXN, gb_txn_finish(txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
+                 GB_ETCD_MAJORITY);
 }
 
 static void on_unregistered(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
 
-    if (call->error.code != GB_OK)
-        sweep_later(fleet);
-    else if (call->refusal == 0 && call->txn.succeeded)
+    if (call->error.code == GB_OK && call->refusal == 0 && call->txn.succeeded)
         swept(fleet);
     else
-        sweep_later(fleet); /* changed in between: looks again */
+        sweep_later(fleet); /* it may have changed in between: looks again */
 }
 
 void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node, const char *session,
@@ -145,9 +142,7 @@ static void on_sweep_lease(struct gb_etcd_call *call) {
         sweep_later(fleet);
         return;
     }
-    call->done = on_unregistered;
-    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 GB_ETCD_MAJORITY);
+    send(fleet, &txn, on_unregistered);
 }
 
 static void bury(struct gb_fleet *fleet, struct gb_etcd_call *call) {
@@ -158,7 +153,7 @@ static void bury(struct gb_fleet *fleet, struct gb_etcd_call *call) {
 }
 
 /* The session was taken over, and then not made here: its record is what it was. */
-static void give_back(struct gb_fleet *fleet, struct gb_etcd_call *call) {
+static void give_back(struct gb_fleet *fleet) {
     struct gb_fleet_session former = fleet->burying;
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
@@ -184,9 +179,7 @@ static void give_back(struct gb_fleet *fleet, struct gb_etcd_call *call) {
     gb_fleet_key(fleet, "owned", fleet->own.name.s, former.name.s, key);
     gb_txn_delete(&txn, key);
     free(text);
-    call->done = on_unregistered;
-    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 GB_ETCD_MAJORITY);
+    send(fleet, &txn, on_unregistered);
 }
 
 /* A former owner that is back has seen the takeover, and set the session aside: it takes nothing back. */
@@ -198,19 +191,21 @@ static void on_former(struct gb_etcd_call *call) {
     else if (gb_txn_result(&call->txn, 1)->count > 0)
         bury(fleet, call);
     else
-        give_back(fleet, call);
+        give_back(fleet);
 }
 
-static void look_at_former(struct gb_fleet *fleet, struct gb_etcd_call *call) {
+static void look_at_former(struct gb_fleet *fleet) {
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(fleet, &txn, false);
     gb_fleet_key(fleet, "alive", fleet->burying.former.node.s, NULL, key);
     gb_fleet_get(&txn, key, false);
-    call->done = on_former;
-    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 GB_ETCD_MAJORITY);
+    send(fleet, &txn, on_former);
+}
+
+static bool is_here_after_all(const struct gb_fleet *fleet, const struct gb_unregister *one) {
+    return one->not_before_ms > 0 && fleet->has && fleet->has(fleet->app, &one->session, one->claim);
 }
 
 static void on_sweep_read(struct gb_etcd_call *call) {
@@ -225,18 +220,15 @@ static void on_sweep_read(struct gb_etcd_call *call) {
         return;
     }
     if (kvs->count == 0 || gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0 ||
-        there.deleted || strcmp(there.claim, one->claim) != 0 || !gb_name_equal(&there.node, &fleet->own.name)) {
-        swept(fleet);
-        return;
-    }
-    if (one->not_before_ms > 0 && fleet->has && fleet->has(fleet->app, &one->session, one->claim)) {
+        there.deleted || strcmp(there.claim, one->claim) != 0 || !gb_name_equal(&there.node, &fleet->own.name) ||
+        is_here_after_all(fleet, one)) {
         swept(fleet);
         return;
     }
     fleet->burying = there;
     fleet->sweep_revision = kvs->items[0].mod_revision;
     if (!one->made && there.former.node.s[0]) {
-        look_at_former(fleet, call);
+        look_at_former(fleet);
         return;
     }
     if (there.epoch > 1) {
@@ -244,9 +236,7 @@ static void on_sweep_read(struct gb_etcd_call *call) {
         return;
     }
     gb_delete_session(fleet, &txn, fleet->own.name.s, one->session.s, kvs->items[0].mod_revision);
-    call->done = on_unregistered;
-    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 GB_ETCD_MAJORITY);
+    send(fleet, &txn, on_unregistered);
 }
 
 /* The first whose time has come; NULL, and when to look again if there is another. */
@@ -275,17 +265,10 @@ void gb_unregister_sweep(struct gb_fleet *fleet) {
     one = fleet->sweeping = next_due(fleet);
     if (!one)
         return;
-    if (one->not_before_ms > 0 && fleet->has && fleet->has(fleet->app, &one->session, one->claim)) {
-        swept(fleet);
-        return;
-    }
     gb_fleet_read_meta(fleet, &txn, false);
     gb_fleet_key(fleet, "sessions", one->session.s, NULL, key);
     gb_fleet_get(&txn, key, false);
-    fleet->sweep.arg = fleet;
-    fleet->sweep.done = on_sweep_read;
-    gb_etcd_send(&fleet->etcd, &fleet->sweep, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
-                 GB_ETCD_MAJORITY);
+    send(fleet, &txn, on_sweep_read);
 }
 
 static void start_sweep(struct gb_job *job) {
@@ -295,23 +278,21 @@ static void start_sweep(struct gb_job *job) {
     gb_unregister_sweep(fleet);
 }
 
-void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made) {
-    struct gb_job *job;
+/* Without memory the next renewal does it. */
+static void sweep_soon(struct gb_fleet *fleet) {
+    struct gb_job *job = gb_job_new(fleet, sizeof(*job), start_sweep);
 
-    /* Without memory it stays until this node starts again, which looks for such. */
-    if (gb_unregister_add(fleet, session, claim, made) < 0)
-        return;
-    job = gb_job_new(fleet, sizeof(*job), start_sweep);
-    if (job) /* else the next renewal takes it up */
+    if (job)
         gb_job_ask(fleet, job, NULL);
 }
 
-void gb_fleet_lacks(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
-    struct gb_job *job;
+void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made) {
+    /* Without memory it stays until this node starts again, which looks for such. */
+    if (gb_unregister_add(fleet, session, claim, made) == 0)
+        sweep_soon(fleet);
+}
 
-    if (gb_unregister_add_lacking(fleet, session, claim) < 0)
-        return;
-    job = gb_job_new(fleet, sizeof(*job), start_sweep);
-    if (job)
-        gb_job_ask(fleet, job, NULL);
+void gb_fleet_lacks(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
+    if (gb_unregister_add_lacking(fleet, session, claim) == 0)
+        sweep_soon(fleet);
 }

@@ -6,6 +6,8 @@ import threading
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pytest
+
 WEB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "web")
 TYPES = {"html": "text/html; charset=utf-8", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 DTYPE = {"Gpubuf-Dtype": "uint8", "ETag": '"1.1.6f1c2a90"', "Gpubuf-Generation": "1"}
@@ -310,3 +312,12 @@ class Fleet:
     def stop(self):
         for node in list(self.nodes.values()):
             node.stop()
+
+
+@pytest.fixture
+def fleet():
+    """Session s is at b."""
+    fleet = Fleet()
+    fleet.sessions["s"] = fleet["b"]
+    yield fleet
+    fleet.stop()

@@ -7,7 +7,7 @@ import subprocess
 import gpubuf
 import pytest
 import secure
-from fake_fleet import Fleet
+from fake_fleet import Fleet, fleet  # noqa: F401
 from gpubuf_cli import DONE, FAILED, NOT_FOUND, SOME_HOSTS, UNREACHABLE, USAGE, Cli
 from harness import PATIENCE_S
 
@@ -15,14 +15,6 @@ numpy = pytest.importorskip("numpy")
 pytestmark = pytest.mark.once  # no memory is looked at
 
 TOKENS = ("gpb_a", "gpb_b", "gpb_c")
-
-
-@pytest.fixture
-def fleet():
-    fleet = Fleet()
-    fleet.sessions["s"] = fleet["b"]
-    yield fleet
-    fleet.stop()
 
 
 @pytest.fixture

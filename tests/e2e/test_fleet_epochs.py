@@ -7,7 +7,7 @@ import threading
 import gpubuf
 import pytest
 from etcd_run import Etcd
-from fake_fleet import Fleet
+from fake_fleet import Fleet, fleet  # noqa: F401
 from gpubuf_cli import DONE, FAILED, NOT_FOUND, UNREACHABLE, USAGE, Cli
 
 numpy = pytest.importorskip("numpy")
@@ -16,14 +16,6 @@ pytestmark = pytest.mark.once  # no memory is looked at
 DATA = "/v1/sessions/s/buffers/x/data"
 UUID = "0f4b6a52-2b1c-4d4e-9a51-3f0c5d7e8a90"
 OTHER = "ffffffff-2b1c-4d4e-9a51-3f0c5d7e8a90"
-
-
-@pytest.fixture
-def fleet():
-    fleet = Fleet()
-    fleet.sessions["s"] = fleet["b"]
-    yield fleet
-    fleet.stop()
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ void fleet_setup(void) {
     etcd = etcd_fake_start();
     err = GB_ERROR_INIT;
     config.endpoints = etcd_fake_url(etcd);
-    gb_assert_ok(gb_fleet_init(&config, NULL, uuid, &err), err);
+    gb_assert_ok(gb_fleet_init(&config, uuid, &err), err);
 }
 
 void fleet_teardown(void) {

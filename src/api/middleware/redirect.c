@@ -251,9 +251,10 @@ static enum gb_step serve(struct gb_http_request *request, struct gb_http_respon
 static enum gb_step answer(struct gb_http_request *request, struct gb_http_response *response, bool waited,
                            struct gb_error *err) {
     struct looking *looking = request->state;
+    struct gb_session_bond bond;
     enum gb_code code = looking->find.ask.error.code;
     bool here = code == GB_OK && gb_name_equal(&looking->find.session.node, &gb_api_of(request)->fleet_is.node) &&
-                gb_session_epoch(gb_api_of(request)->core, request->param[0].s) >= 0;
+                gb_session_bond(gb_api_of(request)->core, request->param[0].s, &bond);
     enum gb_step step = GB_STEP_ERROR;
 
     request->state = NULL;

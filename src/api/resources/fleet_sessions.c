@@ -8,6 +8,7 @@
 #include "api/reply/reply_json.h"
 #include "api/request/query.h"
 #include "api/resources/fleet_ask.h"
+#include "api/resources/fleet_settle.h"
 #include "api/route.h"
 
 /* --- all ---------------------------------------------------------------------------------------------------------- */
@@ -96,23 +97,12 @@ static enum gb_step found(struct gb_http_request *request, struct gb_http_respon
     return reply_where(find, gb_fleet_url_on(&find->owner, gb_redirect_network(request)), response, err);
 }
 
-/* What is registered here needs no directory. */
+/* What is registered here, and not doubted, needs no directory. */
 static bool is_here(const struct gb_http_request *request, const struct gb_name *name, struct gb_fleet_find *find) {
-    const struct gb_api *api = gb_api_of(request);
-    struct gb_session_view view;
+    struct gb_api *api = gb_api_of(request);
 
-    if (gb_session_epoch(api->core, name->s) <= 0 || gb_fleet_doubts(api->fleet, name->s) ||
-        gb_session_get(api->core, name, &view, NULL) < 0)
-        return false;
-    find->session.name = *name;
-    find->session.node = api->fleet_is.node;
-    find->session.epoch = (uint64_t)view.rec.fleet_epoch;
-    find->session.on_partition = view.rec.stops_on_partition ? GB_ON_PARTITION_STOP : GB_ON_PARTITION_SERVE;
-    snprintf(find->session.labels, sizeof(find->session.labels), "%.*s", GB_FLEET_LABELS_SIZE - 1,
-             strlen(gb_labels_text(view.rec.labels)) < GB_FLEET_LABELS_SIZE ? gb_labels_text(view.rec.labels) : "{}");
     find->owner.alive = true;
-    gb_session_rec_done(&view.rec);
-    return true;
+    return !gb_fleet_doubts(api->fleet, name->s) && gb_fleet_session(api, name, &find->session);
 }
 
 enum gb_step gb_api_fleet_session_get(struct gb_http_request *request, struct gb_http_response *response,

@@ -175,16 +175,11 @@ static int fill_entry(struct making *making, struct gb_error *err) {
 /* A name that is taken here is refused before the directory is asked. */
 static int check_here(const struct gb_http_request *request, const struct gb_session_params *params,
                       struct gb_error *err) {
-    if (gb_session_epoch(gb_api_of(request)->core, params->name.s) < 0)
+    struct gb_session_bond bond;
+
+    if (!gb_session_bond(gb_api_of(request)->core, params->name.s, &bond))
         return 0;
     return gb_error_set(err, GB_ERR_SESSION_EXISTS, "a session named \"%s\" exists", params->name.s);
-}
-
-static bool is_joined(struct gb_fleet *fleet) {
-    struct gb_fleet_stat stat;
-
-    gb_fleet_stat(fleet, &stat);
-    return stat.state == GB_FLEET_JOINED;
 }
 
 /* The making is the request's from here on. */
@@ -225,7 +220,7 @@ enum gb_step gb_register_session(struct gb_http_request *request, struct gb_http
         gb_text_unref(params->labels);
         return GB_STEP_ERROR;
     }
-    if (!fleet || (!registers && !is_joined(fleet))) {
+    if (!fleet || (!registers && !gb_fleet_is_joined(fleet))) {
         step = make(request, response, params, reply, err);
         gb_text_unref(params->labels);
         return step;

@@ -243,7 +243,6 @@ static void patched(void *arg, const struct gb_error *error) {
     pthread_mutex_lock(&s->lock);
     if (!error) {
         gb_session_rec_set(&s->rec, &op->rec);
-        atomic_store(&s->fleet_epoch, op->rec.fleet_epoch);
         gb_session_view_locked(s, op->ret);
     }
     next = release_locked(s);

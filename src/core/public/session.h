@@ -28,14 +28,10 @@ void gb_session_delete(struct gb_core *core, const struct gb_name *name, const s
  * [any thread, must not block] NULL: nothing. Returns when the former function is not running any more. */
 void gb_core_set_gone(struct gb_core *core,
                       void (*gone)(void *arg, const struct gb_name *name, const char *claim, bool made), void *arg);
-/* [now] The epoch of a live session's record in the fleet's directory; 0: it is not registered, -1: there is no such
- * session. */
-int64_t gb_session_epoch(struct gb_core *core, const char *name);
 /* What binds a session to the fleet. */
 struct gb_session_bond {
-    int64_t epoch;       /* as gb_session_epoch */
+    int64_t epoch;       /* of its record in the fleet's directory; 0: it is not registered */
     int64_t aside_epoch; /* > 0: it was set aside, and was registered at that epoch */
-    char claim[GB_FLEET_CLAIM_MAX + 1];
     bool stops_on_partition;
 };
 /* [now] Returns false if there is no live session of that name. */

@@ -21,7 +21,6 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     s->id = rec->id;
     s->names[0] = rec->name;
     atomic_init(&s->called, &s->names[0]);
-    atomic_init(&s->fleet_epoch, rec->fleet_epoch);
     s->standard = gb_session_stream_new(s, &standard, 0);
     if (!s->standard) {
         free(s);
@@ -209,18 +208,6 @@ struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *n
     return s;
 }
 
-int64_t gb_session_epoch(struct gb_core *core, const char *name) {
-    struct gb_session *s;
-    int64_t epoch = -1;
-
-    pthread_mutex_lock(&core->sessions_lock);
-    s = live_locked(core, name);
-    if (s)
-        epoch = atomic_load(&s->fleet_epoch);
-    pthread_mutex_unlock(&core->sessions_lock);
-    return epoch;
-}
-
 bool gb_session_bond(struct gb_core *core, const char *name, struct gb_session_bond *ret) {
     struct gb_session *s;
     bool named;
@@ -237,7 +224,6 @@ bool gb_session_bond(struct gb_core *core, const char *name, struct gb_session_b
     if (named) {
         ret->epoch = s->rec.fleet_epoch;
         ret->aside_epoch = s->rec.aside_epoch;
-        memcpy(ret->claim, s->rec.fleet_claim, sizeof(ret->claim));
         ret->stops_on_partition = s->rec.stops_on_partition;
     }
     pthread_mutex_unlock(&s->lock);
@@ -309,7 +295,7 @@ int gb_session_reserve_name(struct gb_session *session, struct gb_error *err) {
 
     pthread_mutex_lock(&core->sessions_lock);
     do
-        superseded(&session->names[0], atomic_load(&session->fleet_epoch), number++, name);
+        superseded(&session->names[0], session->rec.fleet_epoch, number++, name);
     while (gb_map_get(&core->sessions, name->s));
     r = gb_map_put(&core->sessions, name->s, session);
     pthread_mutex_unlock(&core->sessions_lock);
@@ -320,7 +306,8 @@ void gb_session_free_name(struct gb_session *session) {
     struct gb_core *core = session->core;
 
     pthread_mutex_lock(&core->sessions_lock);
-    gb_map_take(&core->sessions, session->names[1].s);
+    if (gb_map_get(&core->sessions, session->names[1].s) == session) /* else it could not be reserved */
+        gb_map_take(&core->sessions, session->names[1].s);
     pthread_mutex_unlock(&core->sessions_lock);
 }
 
@@ -331,7 +318,6 @@ void gb_session_rename(struct gb_session *session, const struct gb_session_rec *
     pthread_mutex_lock(&session->lock);
     gb_map_take(&core->sessions, session->names[0].s);
     gb_session_rec_set(&session->rec, rec);
-    atomic_store(&session->fleet_epoch, rec->fleet_epoch);
     atomic_store(&session->called, &session->names[1]);
     pthread_mutex_unlock(&session->lock);
     pthread_mutex_unlock(&core->sessions_lock);

@@ -24,7 +24,6 @@ struct gb_session {
     int64_t id;
     struct gb_name names[2]; /* the second: that which it gets when it is set aside */
     _Atomic(const struct gb_name *) called;
-    _Atomic int64_t fleet_epoch; /* as in rec */
     _Atomic int state;
     _Atomic uint64_t touched_ns; /* last call that names the session, monotonic; reads do not count */
     atomic_uint transfers;       /* running: the session is not idle meanwhile */

@@ -121,9 +121,9 @@ static void start(int count) {
     }
     for (i = 0; i < count; i++)
         start_member(i);
-    while (gb_fleet_init(&config, NULL, uuid, &err) < 0) /* until they answer */
+    while (gb_fleet_init(&config, uuid, &err) < 0) /* until they answer */
         err = GB_ERROR_INIT;
-    ck_assert_int_eq(gb_fleet_init(&config, NULL, uuid, &err), 1);
+    ck_assert_int_eq(gb_fleet_init(&config, uuid, &err), 1);
 }
 
 static void setup(void) {
@@ -357,7 +357,7 @@ START_TEST(over_tls_both_show_who_they_are) {
         config.cert_file = config.key_file = NULL;
     else
         config.endpoints = members[0].url; /* which its certificate does not name */
-    ck_assert_int_eq(gb_fleet_init(&config, NULL, uuid, &err), -1);
+    ck_assert_int_eq(gb_fleet_init(&config, uuid, &err), -1);
     ck_assert_int_eq(err.code, GB_ERR_DIRECTORY_UNAVAILABLE);
 }
 END_TEST

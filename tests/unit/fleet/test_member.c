@@ -55,8 +55,8 @@ START_TEST(without_a_fleet_it_is_alone_until_there_is_one) {
     ck_assert_int_eq(stat_of(&a).state, GB_FLEET_ALONE);
     ck_assert_ptr_nonnull(strstr(stat_of(&a).why.detail, "gpubuf fleet init"));
     ck_assert_uint_eq(etcd_fake_count(etcd, "/gpubuf/other/"), 0);
-    ck_assert_int_eq(gb_fleet_init(&config, NULL, uuid, &err), 0);
-    ck_assert_int_eq(gb_fleet_init(&config, NULL, again, &err), 1);
+    ck_assert_int_eq(gb_fleet_init(&config, uuid, &err), 0);
+    ck_assert_int_eq(gb_fleet_init(&config, again, &err), 1);
     ck_assert_str_eq(uuid, again);
     node_wait(&a, GB_FLEET_JOINED);
     node_close(&a);
@@ -385,7 +385,7 @@ START_TEST(making_a_fleet_needs_a_directory) {
     char uuid[40];
 
     etcd_fake_set_status(etcd, 503);
-    gb_assert_fails(gb_fleet_init(&config, NULL, uuid, &err), err, GB_ERR_DIRECTORY_UNAVAILABLE);
+    gb_assert_fails(gb_fleet_init(&config, uuid, &err), err, GB_ERR_DIRECTORY_UNAVAILABLE);
 }
 END_TEST
 

@@ -13,6 +13,9 @@
 #define KEY(rest) "/gpubuf/main/" rest
 #define TXN "/v3/kv/txn"
 #define MINE_MAX 64
+#define RECORD(node, epoch, claim)                                                                                     \
+    "{\"node\":\"" node "\",\"epoch\":" epoch ",\"claim\":\"" claim "\",\"on_partition\":\"serve\",\"labels\":{},"     \
+    "\"quota\":null,\"state\":\"live\"}"
 
 static struct node a;
 static struct asked asked;
@@ -108,6 +111,25 @@ static void join(void) {
     node_wait(&a, GB_FLEET_JOINED);
 }
 
+/* The same with a session that the directory has as well. */
+static void join_with_s(void) {
+    etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "2", "9-9"), 0);
+    etcd_fake_put(etcd, KEY("owned/a/s"), "", 0);
+    have("s");
+    join();
+}
+
+/* Waits until what is at the key has the text, or has it not. */
+static void wait_record(const char *key, const char *text, bool has_it) {
+    unsigned seen = etcd_fake_requests(etcd, TXN);
+    const char *is;
+
+    while (is = etcd_fake_get(etcd, key), (is && strstr(is, text)) != has_it) {
+        etcd_fake_wait_requests(etcd, TXN, seen + 1);
+        seen = etcd_fake_requests(etcd, TXN);
+    }
+}
+
 /* Waits until the node was told that often. */
 static void wait_told(size_t n) {
     pthread_mutex_lock(&a.lock);
@@ -132,10 +154,6 @@ static struct gb_name name_s(void) {
 }
 
 /* --- coming back -------------------------------------------------------------------------------------------------- */
-
-#define RECORD(node, epoch, claim)                                                                                     \
-    "{\"node\":\"" node "\",\"epoch\":" epoch ",\"claim\":\"" claim "\",\"on_partition\":\"serve\",\"labels\":{},"     \
-    "\"quota\":null,\"state\":\"live\"}"
 
 static const struct {
     const char *what;
@@ -245,10 +263,7 @@ START_TEST(a_doubt_that_the_directory_denies) {
     struct gb_name s = name_s();
     unsigned seen;
 
-    etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "2", "9-9"), 0);
-    etcd_fake_put(etcd, KEY("owned/a/s"), "", 0);
-    have("s");
-    join();
+    join_with_s();
     ck_assert(!gb_fleet_doubts(a.fleet, "s"));
     etcd_fake_set_silent(etcd, true);
     seen = etcd_fake_requests(etcd, TXN);
@@ -272,9 +287,7 @@ END_TEST
 START_TEST(a_doubt_that_is_right) {
     struct gb_name s = name_s();
 
-    etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "2", "9-9"), 0);
-    have("s");
-    join();
+    join_with_s();
     etcd_fake_put(etcd, KEY("sessions/s"), RECORD("b", "3", "6"), 0);
     gb_fleet_doubt(a.fleet, &s, 3);
     wait_told(1);
@@ -288,21 +301,15 @@ END_TEST
 
 START_TEST(what_has_changed_is_written) {
     struct gb_name s = name_s();
-    unsigned seen;
 
-    etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "2", "9-9"), 0);
-    etcd_fake_put(etcd, KEY("owned/a/s"), "", 0);
-    have("s");
-    join();
+    join_with_s();
     pthread_mutex_lock(&a.lock);
     mine[0].quota_bytes = 77;
     strcpy(mine[0].labels, "{\"k\":\"v\"}");
     pthread_mutex_unlock(&a.lock);
     gb_fleet_refresh(a.fleet, &s);
     ck_assert(!gb_fleet_doubts(a.fleet, "s")); /* it is served meanwhile */
-    for (seen = etcd_fake_requests(etcd, TXN); !strstr(etcd_fake_get(etcd, KEY("sessions/s")), "\"quota\":77");
-         seen = etcd_fake_requests(etcd, TXN))
-        etcd_fake_wait_requests(etcd, TXN, seen + 1);
+    wait_record(KEY("sessions/s"), "\"quota\":77", true);
     ck_assert_ptr_nonnull(strstr(etcd_fake_get(etcd, KEY("sessions/s")), "\"epoch\":2"));
     ck_assert_ptr_nonnull(strstr(etcd_fake_get(etcd, KEY("sessions/s")), "{\"k\":\"v\"}"));
     ck_assert_uint_eq(told_count, 0);
@@ -366,7 +373,6 @@ END_TEST
 START_TEST(a_takeover_is_given_back) {
     struct gb_fleet_session before = {.name = name_s()};
     struct gb_fleet_session after = {.name = name_s()};
-    unsigned seen;
 
     fleet_add_b(false);
     gb_assert_ok(gb_fleet_session_read(SESSION_OF_B, strlen(SESSION_OF_B), &before, &err), err);
@@ -379,9 +385,7 @@ START_TEST(a_takeover_is_given_back) {
         node_close(&a);
         join();
     }
-    for (seen = etcd_fake_requests(etcd, TXN); etcd_fake_get(etcd, KEY("owned/a/s"));
-         seen = etcd_fake_requests(etcd, TXN))
-        etcd_fake_wait_requests(etcd, TXN, seen + 1);
+    wait_record(KEY("owned/a/s"), "", false);
     gb_assert_ok(gb_fleet_session_read(etcd_fake_get(etcd, KEY("sessions/s")),
                                        strlen(etcd_fake_get(etcd, KEY("sessions/s"))), &after, &err),
                  err);
@@ -396,7 +400,6 @@ END_TEST
 /* Once it is made, there is no way back. */
 START_TEST(a_takeover_is_confirmed) {
     struct gb_name s = name_s();
-    unsigned seen;
 
     fleet_add_b(false);
     join();
@@ -406,9 +409,7 @@ START_TEST(a_takeover_is_confirmed) {
     memset(&mine[0].former, 0, sizeof(mine[0].former));
     pthread_mutex_unlock(&a.lock);
     gb_fleet_refresh(a.fleet, &s);
-    for (seen = etcd_fake_requests(etcd, TXN); strstr(etcd_fake_get(etcd, KEY("sessions/s")), "former");
-         seen = etcd_fake_requests(etcd, TXN))
-        etcd_fake_wait_requests(etcd, TXN, seen + 1);
+    wait_record(KEY("sessions/s"), "former", false);
     ck_assert_ptr_nonnull(strstr(etcd_fake_get(etcd, KEY("sessions/s")), "\"epoch\":4"));
     node_close(&a);
 }
@@ -472,16 +473,13 @@ END_TEST
 /* Clients that have seen a higher epoch of the former session are not to take the next one for an older. */
 START_TEST(epochs_rise_beyond_the_end_of_a_session) {
     struct gb_fleet_register made;
-    unsigned seen;
 
     join();
     fleet_add_b(false);
     ck_assert_int_eq(take("s"), GB_OK);
     gb_fleet_unregister(a.fleet, &asked.registration.session.name, asked.registration.session.claim, true);
     if (_i == 1) /* otherwise its record may be there still */
-        for (seen = etcd_fake_requests(etcd, TXN); !strstr(etcd_fake_get(etcd, KEY("sessions/s")), "deleted");
-             seen = etcd_fake_requests(etcd, TXN))
-            etcd_fake_wait_requests(etcd, TXN, seen + 1);
+        wait_record(KEY("sessions/s"), "deleted", true);
     ck_assert_int_eq(register_session(&a, "s", &made), GB_OK);
     ck_assert_uint_eq(made.session.epoch, 5);
     ck_assert_uint_eq(etcd_fake_count(etcd, KEY("owned/a/")), 1);
@@ -516,8 +514,7 @@ END_TEST
 /* --- a directory that was lost ------------------------------------------------------------------------------------ */
 
 START_TEST(a_directory_is_made_anew) {
-    struct gb_fleet_config config = config_of(&a, "a", NODE_UUID);
-    char uuid[40];
+    char meta[80];
 
     have("s");
     open_node(2, NULL);
@@ -527,10 +524,8 @@ START_TEST(a_directory_is_made_anew) {
     etcd_fake_wipe(etcd);
     etcd_fake_set_cluster(etcd, 7);
     node_wait(&a, GB_FLEET_ALONE);
-    gb_assert_fails(gb_fleet_init(&config, "something", uuid, &err), err, GB_ERR_INVALID_ARGUMENT);
-    err = GB_ERROR_INIT;
-    gb_assert_ok(gb_fleet_init(&config, learned_uuid, uuid, &err), err);
-    ck_assert_str_eq(uuid, learned_uuid);
+    snprintf(meta, sizeof(meta), "{\"uuid\":\"%s\",\"schema\":1}", learned_uuid);
+    etcd_fake_put(etcd, KEY("meta"), meta, 0);
     node_wait(&a, GB_FLEET_JOINED);
     ck_assert_uint_eq(told_count, 2);
     ck_assert_uint_eq(told[1].epoch, 4);

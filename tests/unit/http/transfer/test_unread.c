@@ -265,6 +265,26 @@ static bool has_all(const struct reader *r) {
     return true;
 }
 
+/* Each reads so many bytes every so many microseconds, until it has its first reply whole. */
+static void read_all(struct reader *readers, size_t count, size_t bytes, unsigned pause_us) {
+    size_t left = count;
+    size_t i;
+
+    while (left > 0) {
+        usleep(pause_us);
+        for (i = 0; i < count; i++) {
+            struct reader *r = &readers[i];
+
+            if (r->whole)
+                continue;
+            read_some(r, bytes);
+            ck_assert_msg(!r->over, "%s: ended after %zu bytes", r->what, r->used);
+            r->whole = has_all(r);
+            left -= r->whole;
+        }
+    }
+}
+
 /* The client reads slowly, for longer than the stall time-out and more than the kernel keeps; then the connection goes
  * on. */
 START_TEST(a_slow_client_gets_all) {
@@ -277,25 +297,12 @@ START_TEST(a_slow_client_gets_all) {
         {.what = "pipelined, UNIX", .target = "/memory/8388608", .bytes = LARGE, .local = true, .pipelined = true},
     };
     size_t count = sizeof(readers) / sizeof(readers[0]);
-    size_t left = count;
     size_t i;
 
     start(100000, 0, 3);
     for (i = 0; i < count; i++)
         begin(&readers[i]);
-    while (left > 0) {
-        usleep(20000);
-        for (i = 0; i < count; i++) {
-            struct reader *r = &readers[i];
-
-            if (r->whole)
-                continue;
-            read_some(r, 32768);
-            ck_assert_msg(!r->over, "%s: ended after %zu bytes", r->what, r->used);
-            r->whole = has_all(r);
-            left -= r->whole;
-        }
-    }
+    read_all(readers, count, 32768, 20000);
     for (i = 0; i < count; i++) {
         struct reader *r = &readers[i];
 
@@ -317,7 +324,6 @@ END_TEST
 /* The time that the loop needs is not the client's: before the first byte, and while it answers another. */
 START_TEST(a_late_loop_blames_no_client) {
     struct reader readers[4];
-    size_t left = 4;
     size_t i;
 
     start(1, 0, 3);
@@ -325,19 +331,7 @@ START_TEST(a_late_loop_blames_no_client) {
         readers[i] = (struct reader){.what = "late", .target = "/late/8388608", .bytes = LARGE, .pipelined = true};
         begin(&readers[i]);
     }
-    while (left > 0) {
-        usleep(1000);
-        for (i = 0; i < 4; i++) {
-            struct reader *r = &readers[i];
-
-            if (r->whole)
-                continue;
-            read_some(r, 65536);
-            ck_assert_msg(!r->over, "%s: ended after %zu bytes", r->what, r->used);
-            r->whole = has_all(r);
-            left -= r->whole;
-        }
-    }
+    read_all(readers, 4, 65536, 1000);
     for (i = 0; i < 4; i++) {
         close(readers[i].fd);
         free(readers[i].got);
