@@ -330,14 +330,20 @@ int gpubuf_buffer_delete(gpubuf_client *client, const char *session, const char 
                          const struct gpubuf_how *how, struct gpubuf_error *err);
 
 struct gpubuf_copy_params {
-    const char *from; /* "session/buffer", or "buffer" of the same session */
+    /* "session/buffer", or "buffer" of the same session; or the URL of a buffer of another daemon
+     * (http[s]://HOST[:PORT]/v1/sessions/SESSION/buffers/BUFFER), which this one may copy from: all of it then, and
+     * offset, bytes, side and in_place are not set. */
+    const char *from;
     uint64_t from_offset;
     struct gpubuf_opt offset; /* where it is written; set: into the buffer as it is */
     struct gpubuf_opt bytes;  /* not set: as many as there are */
     const char *stream;
     const char *side;
     bool in_place;
-    uint64_t room[4];
+    unsigned source_connections; /* this and the next two: of a URL. 0: the daemon's default */
+    const char *source_token;    /* of that daemon; NULL: none */
+    const char *source_if_match; /* the entity tag that its bytes must have; NULL: any */
+    uint64_t room[2];
 };
 
 struct gpubuf_fill_params {
@@ -352,7 +358,8 @@ struct gpubuf_fill_params {
 };
 
 /* Copies bytes of another buffer on the device. Without params.offset the buffer is made or replaced. Returns 0 or
- * -1. Errors: BUFFER_NOT_FOUND, CONTENT_LOST, SEALED, MAPPED, BUFFER_BUSY, QUOTA_EXCEEDED, OUT_OF_MEMORY. */
+ * -1. Errors: BUFFER_NOT_FOUND, CONTENT_LOST, SEALED, MAPPED, BUFFER_BUSY, QUOTA_EXCEEDED, OUT_OF_MEMORY; with a URL
+ * SOURCE_NOT_PERMITTED, SOURCE_UNREACHABLE, SOURCE_REFUSED, SOURCE_CHANGED. */
 int gpubuf_buffer_copy(gpubuf_client *client, const char *session, const char *buffer,
                        const struct gpubuf_copy_params *params, const struct gpubuf_how *how, struct gpubuf_buffer *ret,
                        struct gpubuf_error *err);

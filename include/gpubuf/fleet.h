@@ -123,6 +123,34 @@ void gpubuf_fleet_expect(gpubuf_client *client, const char *session, uint64_t ep
 int gpubuf_fleet_take(gpubuf_client *client, const char *session, struct gpubuf_fleet_session *ret,
                       struct gpubuf_error *err);
 
+/* How a session went to another node. */
+struct gpubuf_moved {
+    char name[GPUBUF_NAME_SIZE];
+    char node[GPUBUF_NAME_SIZE];        /* that has it now */
+    uint64_t epoch;                     /* there */
+    char url[GPUBUF_URL_SIZE];          /* of the session there */
+    char former_node[GPUBUF_NAME_SIZE]; /* that had it; the same: it was there already */
+    uint64_t former_epoch;
+    uint64_t buffers;
+    uint64_t bytes;           /* of them */
+    uint64_t pulled_bytes;    /* with those that were brought again, as they had changed */
+    uint64_t rounds;          /* how often the list of buffers was gone through; 0: it was there already */
+    double frozen_ms;         /* how long writers waited */
+    uint64_t skipped_buffers; /* whose bytes the former node had not; the JSON names the first ones */
+    uint64_t room[4];
+};
+
+/* Brings a session to another node, with pools, streams and buffers. Its owner serves on meanwhile; writers wait for a
+ * moment, five seconds at most (SESSION_MOVING), and entity tags begin anew. to: the node; NULL: the fleet chooses one
+ * that is not draining. select: a JSON object of labels that the node must have, which does not go with to; NULL: any.
+ * Blocks until the session is there, which may take minutes. Scope admin. Returns 0 or -1. Errors: SESSION_NOT_FOUND,
+ * OWNER_ABSENT, NODE_NOT_FOUND, NODE_UNREACHABLE, NO_NODE_FITS; MAPPED, ADOPTED, BUFFER_BUSY (what is done with its
+ * buffers does not permit it); SESSION_MOVING (it is moved already, or its writers did not pause); SESSION_EXISTS (the
+ * node has a local one of that name); QUOTA_EXCEEDED, OUT_OF_MEMORY, SOURCE_UNREACHABLE, DIRECTORY_UNAVAILABLE,
+ * UNSUPPORTED. After an error the session is where it was, unless the connection broke. */
+int gpubuf_fleet_move(gpubuf_client *client, const char *session, const char *to, const char *select,
+                      struct gpubuf_moved *ret, struct gpubuf_error *err);
+
 /* Takes a session whose owner is not alive out of the directory for good: the owner sets it aside when it is back. A
  * new one of that name may be made at once. Scope admin. Returns 0 or -1. Errors: SESSION_NOT_FOUND, NODE_ALIVE,
  * DIRECTORY_UNAVAILABLE, UNSUPPORTED. */

@@ -21,6 +21,7 @@
 #include "api/resources/devices.h"
 #include "api/resources/fleet_self.h"
 #include "api/resources/fleet_settle.h"
+#include "api/resources/handover.h"
 #include "api/resources/web.h"
 #include "api/route.h"
 #include "api/share/share.h"
@@ -155,8 +156,10 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
     api->digests = gb_digests_new();
     api->operations = gb_operations_new(&api->limits);
     api->polls = gb_polls_new(core);
-    if (!api->stats || !api->metrics || !api->digests || !api->operations || !api->polls || !api->version ||
-        !api->backend_name || !api->data_dir || gb_api_read_devices(api, backend) < 0 || prepare(api, about) < 0) {
+    api->handovers = gb_handovers_new();
+    if (!api->handovers || !api->stats || !api->metrics || !api->digests || !api->operations || !api->polls ||
+        !api->version || !api->backend_name || !api->data_dir || gb_api_read_devices(api, backend) < 0 ||
+        prepare(api, about) < 0) {
         gb_api_free(api);
         return NULL;
     }
@@ -177,6 +180,7 @@ void gb_api_free(struct gb_api *api) {
     gb_digests_free(api->digests);
     gb_operations_free(api->operations);
     gb_polls_free(api->polls);
+    gb_handovers_free(api->handovers);
     free(api->uuid);
     free(api->peers);
     free(api->version);
@@ -197,9 +201,24 @@ static void gone(void *arg, const struct gb_name *name, const char *claim, bool 
     gb_fleet_unregister(arg, name, claim, made);
 }
 
+void gb_api_set_pulls(struct gb_api *api, struct gb_pulls *pulls, const char *const *origins, size_t count) {
+    api->pulls = pulls;
+    api->pull_from = origins;
+    api->pull_from_count = count;
+}
+
+void gb_api_set_moves(struct gb_api *api, struct gb_moves *moves) {
+    pthread_mutex_lock(&api->fleet_lock);
+    api->moves = moves;
+    pthread_mutex_unlock(&api->fleet_lock);
+}
+
 void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is) {
+    if (!api->fleet_is.name) /* once: the fleet's thread may be reading it */
+        api->fleet_is = *is;
+    pthread_mutex_lock(&api->fleet_lock);
     api->fleet = fleet;
-    api->fleet_is = *is;
+    pthread_mutex_unlock(&api->fleet_lock);
     gb_core_set_gone(api->core, fleet ? gone : NULL, fleet);
 }
 

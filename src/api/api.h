@@ -19,6 +19,8 @@ struct gb_api;
 struct gb_fleet;
 struct gb_fleet_device;
 struct gb_fleet_session;
+struct gb_moves;
+struct gb_pulls;
 
 /* What GET /v1 says of the daemon. */
 struct gb_api_about {
@@ -44,6 +46,13 @@ void gb_api_free(struct gb_api *api);
 /* Both copy their argument and are called before the server starts. Without them the defaults of options.def hold. */
 void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits);
 void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers);
+
+/* Buffers are pulled from those origins, and from nodes of the fleet. All is borrowed until the server has stopped.
+ * Called before gb_api_serve; without it nothing is pulled. */
+void gb_api_set_pulls(struct gb_api *api, struct gb_pulls *pulls, const char *const *origins, size_t count);
+
+/* Sessions of other nodes are brought here by those. Borrowed until the server has stopped. */
+void gb_api_set_moves(struct gb_api *api, struct gb_moves *moves);
 
 /* The node is in that fleet; NULL: it will be. Both are borrowed until the server has stopped. Called before
  * gb_api_serve. The sessions that are registered and gone are told to the fleet until gb_api_leave_fleet, which is due

@@ -19,9 +19,12 @@ struct gb_process_look {
 
 struct gb_digests;
 struct gb_fleet;
+struct gb_handovers;
 struct gb_metrics;
+struct gb_moves;
 struct gb_operations;
 struct gb_polls;
+struct gb_pulls;
 struct gb_response_cache;
 
 /* gb_http_request.app. A folder above owns what it keeps behind a pointer here, and knows it alone. */
@@ -51,7 +54,12 @@ struct gb_api {
     struct gb_digests *digests;
     struct gb_operations *operations;
     struct gb_polls *polls;
-    struct gb_fleet *fleet;       /* borrowed; NULL: the node is in none */
+    struct gb_pulls *pulls;       /* borrowed; NULL: nothing is pulled */
+    const char *const *pull_from; /* origins that options name */
+    size_t pull_from_count;
+    struct gb_fleet *fleet; /* borrowed; NULL: the node is in none */
+    struct gb_moves *moves; /* borrowed; NULL: likewise */
+    struct gb_handovers *handovers;
     pthread_mutex_t fleet_lock;   /* against its end, where the core tells it something */
     struct gb_api_fleet fleet_is; /* what the options say of it */
     _Atomic uint64_t redirects;   /* answers 307 */

@@ -140,24 +140,31 @@ int gb_cli_refused(struct gb_cli *cli, int status, const char *format, ...) {
     return gb_cli_failed(cli) == GB_CLI_INTERRUPTED ? GB_CLI_INTERRUPTED : status;
 }
 
-static int read_token(struct gb_cli *cli) {
+char *gb_cli_read_token(const char *path, const char **ret_why) {
     char text[TOKEN_BYTES + 1];
-    ssize_t n;
-    int fd;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, TOKEN_BYTES);
+    char *token = NULL;
+
+    if (n > 0) {
+        text[n] = '\0';
+        token = strndup(text, strcspn(text, " \t\r\n"));
+    }
+    if (token == NULL)
+        *ret_why = n == 0 ? "the file is empty" : strerror(errno);
+    if (fd >= 0)
+        close(fd);
+    return token;
+}
+
+static int read_token(struct gb_cli *cli) {
+    const char *why;
 
     if (cli->options.token_file == NULL)
         return 0;
-    fd = open(cli->options.token_file, O_RDONLY | O_CLOEXEC);
-    n = fd < 0 ? -1 : read(fd, text, TOKEN_BYTES);
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
-        return gb_cli_refused(cli, GB_CLI_USAGE, "--token-file %s: %s", cli->options.token_file,
-                              n < 0 ? strerror(errno) : "the file is empty");
-    text[n] = '\0';
-    text[strcspn(text, " \t\r\n")] = '\0';
-    cli->token = strdup(text);
-    return cli->token != NULL ? 0 : gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
+    cli->token = gb_cli_read_token(cli->options.token_file, &why);
+    return cli->token != NULL ? 0
+                              : gb_cli_refused(cli, GB_CLI_USAGE, "--token-file %s: %s", cli->options.token_file, why);
 }
 
 static void trace(void *arg, const char *line) {

@@ -66,6 +66,9 @@ void gb_cli_end(struct gb_cli *cli);
  * been asked again then, and cli->client is another one. True once in a run. */
 bool gb_cli_again(struct gb_cli *cli);
 
+/* The token that a file has in its first line, malloc'd. NULL with the reason. */
+char *gb_cli_read_token(const char *path, const char **ret_why);
+
 /* Makes a client: url and socket NULL for those of the options. */
 int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_client **ret);
 
@@ -106,6 +109,9 @@ json_t *gb_cli_request_with(struct gb_cli *cli, const char *method, const char *
 
 /* The same of a POST that may take long: waits for the operation that it becomes, and gives its result. */
 json_t *gb_cli_request_long(struct gb_cli *cli, const char *target, json_t *body);
+
+/* The result of an operation, once it has ended. NULL with cli->error set. The caller's. */
+json_t *gb_cli_result(struct gb_cli *cli, const char *id);
 
 /* All items of a list, over all its pages; and of one that has none. */
 json_t *gb_cli_list(struct gb_cli *cli, const char *target);

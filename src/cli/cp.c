@@ -1,4 +1,4 @@
-/* cp: between buffers on the device, or between a buffer and a file. */
+/* cp: between buffers on the device, between a buffer and a file, or from another daemon. */
 #include <string.h>
 #include <unistd.h>
 
@@ -61,6 +61,14 @@ int gb_cli_run_cp(struct gb_cli *cli, int argc, char **argv) {
     bool to_file = gb_cli_is_file(argv[1]);
 
     (void)argc;
+    if (gb_cli_is_url(argv[1]))
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "TARGET is a buffer of the daemon that is asked, and a URL can be SOURCE alone: --url "
+                              "says which daemon");
+    if (gb_cli_is_url(argv[0]) && to_file)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "a URL is copied into a buffer; gpubuf --url URL get brings a file");
+    if (gb_cli_is_url(argv[0]))
+        return gb_cli_pull(cli, argv[0], argv[1]);
     if (from_file && to_file)
         return gb_cli_refused(cli, GB_CLI_USAGE, "cp copies from or to a buffer; for two files there is cp(1)");
     if (from_file)

@@ -104,30 +104,29 @@ int gb_cli_run_evict(struct gb_cli *cli, int argc, char **argv) {
 
 /* --- a session ---------------------------------------------------------------------------------------------------- */
 
-/* The result of the operation that the answer tells of, once it has ended. Takes the answer over. */
-static json_t *result_of(struct gb_cli *cli, json_t *answer) {
-    const struct gpubuf_answer *told = gpubuf_answer_of(cli->client);
+json_t *gb_cli_result(struct gb_cli *cli, const char *id) {
+    const struct gpubuf_answer *told;
     json_t *operation;
     json_t *result;
 
-    if (told->status != 202)
-        return answer;
-    if (gpubuf_operation_wait(cli->client, gb_cli_text(answer, "id"), (uint32_t)(cli->options.timeout + 0.999), NULL,
-                              &cli->error) < 0) {
-        json_decref(answer);
+    if (gpubuf_operation_wait(cli->client, id, (uint32_t)(cli->options.timeout + 0.999), NULL, &cli->error) < 0)
         return NULL;
-    }
+    told = gpubuf_answer_of(cli->client);
     operation = json_loadb(told->body, told->bytes, 0, NULL);
     result = json_incref(json_object_get(operation, "result"));
     json_decref(operation);
-    json_decref(answer);
     return result;
 }
 
 json_t *gb_cli_request_long(struct gb_cli *cli, const char *target, json_t *body) {
     json_t *answer = gb_cli_request_with(cli, "POST", target, "Prefer: respond-async", body);
+    json_t *result;
 
-    return answer != NULL ? result_of(cli, answer) : NULL;
+    if (answer == NULL || gpubuf_answer_of(cli->client)->status != 202)
+        return answer;
+    result = gb_cli_result(cli, gb_cli_text(answer, "id"));
+    json_decref(answer);
+    return result;
 }
 
 json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action) {

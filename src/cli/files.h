@@ -12,6 +12,11 @@ int gb_cli_put_file(struct gb_cli *cli, const char *path, const char *name);
 /* Downloads; path - or NULL is standard output. A file appears when all of it is there. */
 int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *path);
 
+/* Whether text is meant as the URL of a buffer of another daemon. */
+bool gb_cli_is_url(const char *text);
+/* Has the daemon copy it. The exit status. */
+int gb_cli_pull(struct gb_cli *cli, const char *url, const char *target);
+
 /* Path with %h replaced by the host of --hosts, malloc'd. */
 char *gb_cli_host_path(const struct gb_cli *cli, const char *path);
 

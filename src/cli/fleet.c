@@ -1,4 +1,4 @@
-/* The fleet: show, init, nodes, sessions, where, place, take, rm, stats, targets, drain, undrain, forget. */
+/* The fleet: show, init, nodes, sessions, where, place, move, take, rm, stats, targets, drain, undrain, forget. */
 #include "cli/fleet.h"
 
 #include <string.h>
@@ -254,6 +254,124 @@ static int targets(struct gb_cli *cli, const char *name) {
     return GB_CLI_DONE;
 }
 
+/* --- moving ------------------------------------------------------------------------------------------------------- */
+
+/* NULL with cli->error. */
+static json_t *move_body(struct gb_cli *cli) {
+    const struct gb_cli_options *o = &cli->options;
+    json_t *select = o->select != NULL ? gb_cli_labels(cli, "--select", o->select) : NULL;
+    json_t *body = json_pack("{s:s*}", "to", o->node);
+
+    if ((o->select != NULL && select == NULL) || body == NULL) {
+        if (body == NULL)
+            gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the name of the node is not UTF-8");
+        json_decref(select);
+        json_decref(body);
+        return NULL;
+    }
+    if (select != NULL)
+        json_object_set_new(body, "select", select);
+    return body;
+}
+
+static void put_moved(json_t *moved) {
+    char size[24];
+
+    fputs("session ", stdout);
+    gb_cli_put(stdout, gb_cli_text(moved, "name"));
+    if (gb_cli_number(moved, "rounds") == 0) {
+        fputs(" is on node ", stdout);
+        gb_cli_put(stdout, gb_cli_text(moved, "node"));
+        puts(" already");
+        return;
+    }
+    fputs(" is at ", stdout);
+    gb_cli_put(stdout, gb_cli_text(moved, "url"));
+    printf(", at epoch %.0f: %.0f buffers, %s; its writers waited %.0f ms\n", gb_cli_number(moved, "epoch"),
+           gb_cli_number(moved, "buffers"), gb_cli_bytes_text((uint64_t)gb_cli_number(moved, "bytes"), size),
+           gb_cli_number(moved, "frozen_ms"));
+}
+
+/* Their bytes were lost before. */
+static void warn_skipped(json_t *moved) {
+    json_t *skipped = json_object_get(moved, "skipped");
+    double count = gb_cli_number(moved, "skipped_buffers");
+    json_t *one;
+    size_t i;
+
+    json_array_foreach(skipped, i, one) {
+        fputs("gpubuf: ", stderr);
+        gb_cli_put(stderr, gb_cli_text(one, "name"));
+        fprintf(stderr, " was left out: %s\n", gb_cli_text(one, "code"));
+    }
+    if (count > (double)json_array_size(skipped))
+        fprintf(stderr, "gpubuf: %.0f more were left out\n", count - (double)json_array_size(skipped));
+}
+
+/* The answer; NULL with cli->error. Takes body over. */
+static json_t *move_one(struct gb_cli *cli, const char *name, json_t *body) {
+    char target[GB_CLI_PATH];
+    json_t *moved = NULL;
+
+    if (gb_cli_target(cli, target, "/v1/fleet/sessions/{}/move", name) == 0)
+        moved = gb_cli_request(cli, "POST", target, body);
+    else
+        json_decref(body);
+    if (moved == NULL)
+        return NULL;
+    warn_skipped(moved);
+    if (!cli->options.json && !cli->options.quiet)
+        put_moved(moved);
+    return moved;
+}
+
+static int move(struct gb_cli *cli, const char *name) {
+    json_t *body = move_body(cli);
+    json_t *moved = body != NULL ? move_one(cli, name, body) : NULL;
+
+    if (moved == NULL)
+        return gb_cli_failed(cli);
+    if (cli->options.json)
+        return gb_cli_show(cli, moved, NULL, 0);
+    json_decref(moved);
+    return GB_CLI_DONE;
+}
+
+/* One that is gone, or elsewhere, by now needs no move. The status of the command so far. */
+static int move_listed(struct gb_cli *cli, const char *name, json_t *answers, int status) {
+    json_t *moved = move_one(cli, name, json_object());
+
+    if (moved != NULL) {
+        json_array_append_new(answers, moved);
+        return status;
+    }
+    if (cli->error.code == GPUBUF_SESSION_NOT_FOUND)
+        return status;
+    return gb_cli_failed(cli);
+}
+
+/* All that are registered there, one after another. */
+static int move_all(struct gb_cli *cli, const char *node) {
+    json_t *answers = json_array();
+    char target[GB_CLI_PATH];
+    json_t *items;
+    json_t *item;
+    size_t i;
+    int status = GB_CLI_DONE;
+
+    items = gb_cli_target(cli, target, "/v1/fleet/sessions?node={}", node) == 0 ? gb_cli_items(cli, target) : NULL;
+    if (items == NULL)
+        status = gb_cli_failed(cli);
+    json_array_foreach(items, i, item) status = move_listed(cli, gb_cli_text(item, "name"), answers, status);
+    json_decref(items);
+    if (cli->options.json)
+        gb_cli_json(stdout, answers);
+    json_decref(answers);
+    return status;
+}
+
+/* --- nodes -------------------------------------------------------------------------------------------------------- */
+
 static int set_draining(struct gb_cli *cli, const char *name, bool draining) {
     char target[GB_CLI_PATH];
     json_t *node;
@@ -267,7 +385,18 @@ static int set_draining(struct gb_cli *cli, const char *name, bool draining) {
 }
 
 static int drain(struct gb_cli *cli, const char *name) {
-    return set_draining(cli, name, true);
+    char target[GB_CLI_PATH];
+    json_t *node;
+
+    if (!cli->options.move)
+        return set_draining(cli, name, true);
+    if (gb_cli_target(cli, target, NODE "/drain", name) < 0)
+        return gb_cli_failed(cli);
+    node = gb_cli_request(cli, "POST", target, json_object());
+    if (node == NULL)
+        return gb_cli_failed(cli);
+    json_decref(node);
+    return move_all(cli, name);
 }
 
 static int undrain(struct gb_cli *cli, const char *name) {
@@ -284,10 +413,10 @@ static const struct verb {
     const char *wants;
     int (*run)(struct gb_cli *cli, const char *name);
 } verbs[] = {
-    {"show", NULL, show},        {"init", NULL, init},        {"nodes", NULL, nodes},    {"sessions", NULL, sessions},
-    {"where", "SESSION", where}, {"place", "SESSION", place}, {"take", "SESSION", take}, {"rm", "SESSION", rm},
-    {"stats", NULL, stats},      {"targets", NULL, targets},  {"drain", "NODE", drain},  {"undrain", "NODE", undrain},
-    {"forget", "NODE", forget},
+    {"show", NULL, show},         {"init", NULL, init},        {"nodes", NULL, nodes},     {"sessions", NULL, sessions},
+    {"where", "SESSION", where},  {"place", "SESSION", place}, {"move", "SESSION", move},  {"take", "SESSION", take},
+    {"rm", "SESSION", rm},        {"stats", NULL, stats},      {"targets", NULL, targets}, {"drain", "NODE", drain},
+    {"undrain", "NODE", undrain}, {"forget", "NODE", forget},
 };
 
 int gb_cli_run_fleet(struct gb_cli *cli, int argc, char **argv) {

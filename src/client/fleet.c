@@ -95,6 +95,25 @@ int gpubuf_fleet_take(gpubuf_client *client, const char *session, struct gpubuf_
     return 0;
 }
 
+int gpubuf_fleet_move(gpubuf_client *client, const char *session, const char *to, const char *select,
+                      struct gpubuf_moved *ret, struct gpubuf_error *err) {
+    struct gpubuf_moved moved;
+    struct gbc_request request;
+    json_t *body = json_object();
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "POST", "/v1/fleet/sessions/%/move", session);
+    gbc_put_text(&request.wrong, body, "to", to);
+    gbc_put_json(&request, body, "select", select);
+    gbc_json(&request, body);
+    if (gbc_call(client, &request, NULL, gbc_record_moved, &moved, err) < 0)
+        return -1;
+    gpubuf_fleet_expect(client, session, moved.epoch);
+    if (ret)
+        *ret = moved;
+    return 0;
+}
+
 int gpubuf_fleet_delete(gpubuf_client *client, const char *session, struct gpubuf_error *err) {
     struct gbc_request request;
 

@@ -25,6 +25,6 @@ gbc_record_fn gbc_record_daemon, gbc_record_device, gbc_record_session, gbc_reco
     gbc_record_upload, gbc_record_part, gbc_record_lease, gbc_record_exported, gbc_record_tensors, gbc_record_batch,
     gbc_record_stats, gbc_record_stored, gbc_record_swept, gbc_record_storage, gbc_record_scrubbed,
     gbc_record_checkpoint, gbc_record_checkpoint_verified, gbc_record_restored, gbc_record_fleet, gbc_record_node,
-    gbc_record_fleet_session, gbc_record_placed, gbc_record_taken;
+    gbc_record_fleet_session, gbc_record_moved, gbc_record_placed, gbc_record_taken;
 
 #endif

@@ -530,6 +530,25 @@ int gbc_record_taken(const json_t *o, void *ret) {
     return NAMED(name);
 }
 
+int gbc_record_moved(const json_t *o, void *ret) {
+    const json_t *former = json_object_get(o, "former");
+    RECORD(gpubuf_moved);
+
+    TEXT(name);
+    TEXT(node);
+    TEXT(url);
+    r->epoch = gbc_read_u64(o, "epoch");
+    gbc_read_text(former, "node", r->former_node, sizeof(r->former_node));
+    r->former_epoch = gbc_read_u64(former, "epoch");
+    r->buffers = gbc_read_u64(o, "buffers");
+    r->bytes = gbc_read_u64(o, "bytes");
+    r->pulled_bytes = gbc_read_u64(o, "pulled_bytes");
+    r->rounds = gbc_read_u64(o, "rounds");
+    r->frozen_ms = json_number_value(json_object_get(o, "frozen_ms"));
+    r->skipped_buffers = gbc_read_u64(o, "skipped_buffers");
+    return NAMED(name);
+}
+
 int gbc_record_placed(const json_t *o, void *ret) {
     const struct gpubuf_fleet_session *r = ret;
 

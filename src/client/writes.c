@@ -3,6 +3,9 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
+
+#define PULL_S (7 * 86400) /* a copy from another daemon may take */
 
 /* What wrote a buffer tells by its status whether it made it. */
 static int written(gpubuf_client *client, struct gbc_request *request, const struct gpubuf_how *how,
@@ -14,6 +17,25 @@ static int written(gpubuf_client *client, struct gbc_request *request, const str
     return r;
 }
 
+/* A daemon that copies from another one answers when all is there. */
+static void put_source(struct gbc_request *request, json_t *body, const struct gpubuf_copy_params *params) {
+    const char *text = params->from ? params->from : "";
+    json_t *from;
+
+    if (strncmp(text, "http://", 7) != 0 && strncmp(text, "https://", 8) != 0) {
+        gbc_put_text(&request->wrong, body, "from", text);
+        return;
+    }
+    from = json_object();
+    gbc_put_text(&request->wrong, from, "url", text);
+    gbc_put_text(&request->wrong, from, "token", params->source_token);
+    gbc_put_text(&request->wrong, from, "if_match", params->source_if_match);
+    if (params->source_connections > 0)
+        gbc_put_opt(&request->wrong, from, "parts", gpubuf_some(params->source_connections));
+    gbc_put_some(&request->wrong, body, "from", from);
+    request->wait_s = PULL_S;
+}
+
 int gpubuf_buffer_copy(gpubuf_client *client, const char *session, const char *buffer,
                        const struct gpubuf_copy_params *params, const struct gpubuf_how *how, struct gpubuf_buffer *ret,
                        struct gpubuf_error *err) {
@@ -23,7 +45,7 @@ int gpubuf_buffer_copy(gpubuf_client *client, const char *session, const char *b
     gbc_error_init(err);
     gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/copy", session, buffer);
     gbc_how(&request, how);
-    gbc_put_text(&request.wrong, body, "from", params->from ? params->from : "");
+    put_source(&request, body, params);
     if (params->from_offset > 0)
         gbc_put_opt(&request.wrong, body, "from_offset", gpubuf_some(params->from_offset));
     gbc_put_opt(&request.wrong, body, "offset", params->offset);

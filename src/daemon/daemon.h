@@ -27,6 +27,8 @@ enum gb_exit {
 };
 
 struct gb_daemon_fleet;
+struct gb_daemon_pulls;
+struct gb_pulls;
 
 /* What is in force of the cage. */
 struct gb_daemon_cage {
@@ -61,6 +63,7 @@ struct gb_daemon {
     struct gb_http_bounds bounds;
     struct gb_http_server *server;
     struct gb_daemon_fleet *fleet; /* NULL: it is in none */
+    struct gb_daemon_pulls *pulls; /* NULL: nothing is copied from other daemons */
     struct gb_listeners listeners;
     struct gb_tls_context *tls;    /* NULL: no listener is for TLS */
     char tls_seen[17];             /* stands for the files that it was read from */
@@ -178,8 +181,18 @@ const char *const *gb_daemon_hosts(const struct gb_daemon *daemon, size_t *ret_c
 void gb_daemon_check_fleet(struct gb_daemon *daemon);
 /* It stops: no session is placed here any more. */
 void gb_daemon_drain_fleet(struct gb_daemon *daemon);
+/* Gives up what is brought here from other nodes, when the server has stopped. Before the pulls are closed. */
+void gb_daemon_close_moves(struct gb_daemon *daemon);
 /* Leaves it, when the server has stopped. */
 void gb_daemon_close_fleet(struct gb_daemon *daemon);
+
+/* Reads from where buffers may be copied, before anything is opened. daemon->pulls stays NULL if from nowhere.
+ * INVALID_ARGUMENT. */
+int gb_daemon_read_pulls(struct gb_daemon *daemon, struct gb_error *err);
+int gb_daemon_open_pulls(struct gb_daemon *daemon, struct gb_error *err);
+struct gb_pulls *gb_daemon_pulls_of(const struct gb_daemon *daemon); /* NULL: there are none */
+/* Gives up those that run, when the server has stopped. */
+void gb_daemon_close_pulls(struct gb_daemon *daemon);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);

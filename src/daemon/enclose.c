@@ -100,7 +100,7 @@ static int files_of(const struct gb_daemon *daemon, struct files *ret, struct gb
         files_add_reread(ret, o->tls_client_ca, err) != 0 || files_add_reread(ret, o->tokens_file, err) != 0)
         return -1;
     if (files_add_reread(ret, o->fleet_ca, err) != 0 || files_add_reread(ret, o->fleet_cert, err) != 0 ||
-        files_add_reread(ret, o->fleet_key, err) != 0)
+        files_add_reread(ret, o->fleet_key, err) != 0 || files_add_reread(ret, o->pull_ca, err) != 0)
         return -1;
     if (daemon->data_dir != NULL && files_add(ret, daemon->data_dir, GB_LANDLOCK_STATE, err) != 0)
         return -1;
@@ -138,8 +138,7 @@ static bool instrumented(void) {
 }
 
 static unsigned sets_of(const struct gb_daemon *daemon) {
-    return (may_be_cuda(daemon->options.backend) ? GB_CAGE_CUDA : 0u) |
-           (daemon->options.fleet[0] != '\0' ? GB_CAGE_FLEET : 0u);
+    return (may_be_cuda(daemon->options.backend) ? GB_CAGE_CUDA : 0u) | (daemon->pulls != NULL ? GB_CAGE_OUTWARD : 0u);
 }
 
 static int enter_files(struct gb_daemon *daemon, struct gb_error *err) {

@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "daemon/daemon.h"
 #include "daemon/fleet_options.h"
+#include "move/move.h"
 
 #define PATIENCE_NS (2 * GB_NS_PER_S)
 
@@ -21,6 +22,7 @@ struct gb_daemon_fleet {
     const char **host; /* those of --host-name, then these */
     size_t host_count;
     struct gb_fleet *_Atomic fleet;
+    struct gb_moves *moves;
     pthread_mutex_t lock; /* for those below; held while the log is written */
     enum gb_fleet_state told;
     bool told_alone; /* that it has begun alone and stays so */
@@ -170,6 +172,20 @@ static int read_uuid(struct gb_daemon *daemon, uint64_t *ret, struct gb_error *e
     return 0;
 }
 
+static int open_moves(struct gb_daemon_fleet *f, struct gb_error *err) {
+    const struct gb_moves_config config = {.core = f->daemon->core,
+                                           .fleet = f->fleet,
+                                           .pulls = gb_daemon_pulls_of(f->daemon),
+                                           .node = f->options.node,
+                                           .urls = f->options.urls,
+                                           .url_count = f->options.url_count};
+
+    if (gb_moves_open(&config, &f->moves, err) != 0)
+        return -1;
+    gb_api_set_moves(f->daemon->api, f->moves);
+    return 0;
+}
+
 int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
     struct gb_daemon_fleet *f = daemon->fleet;
@@ -222,7 +238,16 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
         return -1;
     atomic_store(&f->fleet, fleet);
     gb_api_set_fleet(daemon->api, fleet, &is);
-    return 0;
+    return open_moves(f, err);
+}
+
+void gb_daemon_close_moves(struct gb_daemon *daemon) {
+    if (daemon->fleet == NULL)
+        return;
+    if (daemon->fleet->moves != NULL)
+        gb_api_set_moves(daemon->api, NULL);
+    gb_moves_close(daemon->fleet->moves);
+    daemon->fleet->moves = NULL;
 }
 
 void gb_daemon_check_fleet(struct gb_daemon *daemon) {

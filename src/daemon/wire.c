@@ -397,7 +397,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0 ||
         gb_daemon_read_default_pools(o, &daemon->default_pools, err) != 0 ||
         gb_daemon_read_bounds(o, &daemon->bounds, err) != 0 || gb_daemon_check_host_names(o, err) != 0 ||
-        gb_daemon_read_fleet(daemon, err) != 0)
+        gb_daemon_read_fleet(daemon, err) != 0 || gb_daemon_read_pulls(daemon, err) != 0)
         return GB_EXIT_USAGE;
     if (open_paths(daemon, err) != 0)
         return GB_EXIT_CONFIG;
@@ -428,7 +428,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     if (open_api(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
     /* The sockets listen, and others may send clients here from now on: they are served in a moment. */
-    if (gb_daemon_open_fleet(daemon, err) != 0)
+    if (gb_daemon_open_pulls(daemon, err) != 0 || gb_daemon_open_fleet(daemon, err) != 0)
         return exit_of(err);
     if (start_server(daemon, err) != 0 || gb_daemon_write_listen(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
@@ -449,6 +449,8 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     if (served)
         gb_core_set_outside(daemon->core, NULL, NULL);
     gb_http_server_stop(daemon->server, 0);
+    gb_daemon_close_moves(daemon);
+    gb_daemon_close_pulls(daemon);
     gb_daemon_close_fleet(daemon);
     if (served)
         gb_audit_stopped(daemon->core);

@@ -119,6 +119,13 @@ void gb_disk_name_as(struct gb_disk_writer *writer, const struct gb_disk_name *n
 /* Appends. ptr and n may be anything; pieces of whole blocks of GB_DISK_ALIGN at aligned addresses go straight. After a
  * failure only gb_disk_discard may follow. */
 int gb_disk_write(struct gb_disk_writer *writer, const void *ptr, size_t n, struct gb_error *err);
+/* Pieces that several threads may write side by side, in any order: those that begin with a block of
+ * GB_STORED_BLOCK_BYTES and end with one or with the bytes, at an aligned address. */
+bool gb_disk_is_piece(const struct gb_disk_writer *writer, const void *ptr, size_t n, uint64_t at);
+/* Writes such a piece, of bytes that no other piece has. When all that were begun have ended and their bytes have no
+ * gap, gb_disk_write may go on behind them, and no more pieces follow. After a failure only gb_disk_discard may follow,
+ * once the others have ended. */
+int gb_disk_write_piece(struct gb_disk_writer *writer, const void *ptr, size_t n, uint64_t at, struct gb_error *err);
 /* All bytes are there: writes the header, cuts the file to its exact length, syncs file and folder, closes. *ret_crc32c
  * is of all bytes; blocks gets gb_stored_block_count(bytes) checksums. On failure the file is given up: it is never
  * synced again, is removed, and only gb_disk_discard may follow. On success the writer is gone. */

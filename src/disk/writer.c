@@ -1,12 +1,14 @@
 /* Writing a file: the bytes first, then the header, then both syncs. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "base/thread.h"
 #include "disk/header.h"
 #include "disk/internal.h"
 
@@ -19,13 +21,14 @@ struct gb_disk_writer {
     char text[GB_DISK_NAME_SIZE];
     struct gb_disk_name as; /* when it is complete; buffer_id 0: it has its name */
     uint64_t bytes;         /* that the file will have */
+    pthread_mutex_t lock;   /* of the next three, and of filled, while several threads write */
     uint64_t taken;         /* of the caller, and in the checksums */
     uint64_t written;       /* a multiple of GB_DISK_ALIGN until the tail is written */
     uint64_t promised;
     uint64_t started_ns;
     int folder; /* the file's, so that the one that has the entry is synced; -1 */
     int fd;     /* -1: given up */
-    bool direct;
+    atomic_bool direct;
     unsigned char *bounce; /* BOUNCE_BYTES, aligned */
     size_t filled;         /* of it: bytes that are not written yet */
     uint32_t *blocks;      /* a checksum each */
@@ -34,12 +37,13 @@ struct gb_disk_writer {
 /* --- ending ------------------------------------------------------------------------------------------------------- */
 
 static void redeem(struct gb_disk_writer *w, uint64_t bytes) {
+    pthread_mutex_lock(&w->lock);
     if (bytes > w->promised)
         bytes = w->promised;
-    if (bytes == 0)
-        return;
     w->promised -= bytes;
-    gb_disk_redeem(w->disk, bytes);
+    pthread_mutex_unlock(&w->lock);
+    if (bytes > 0)
+        gb_disk_redeem(w->disk, bytes);
 }
 
 static void close_fds(struct gb_disk_writer *w) {
@@ -56,10 +60,11 @@ static void give_up(struct gb_disk_writer *w) {
     if (w->fd >= 0 && gb_disk_call_unlink(w->disk->plan, w->folder, gb_disk_name_base(w->text)) < 0 && errno != ENOENT)
         gb_disk_count_failure(w->disk);
     close_fds(w);
-    redeem(w, w->promised);
+    redeem(w, UINT64_MAX);
 }
 
 static void writer_free(struct gb_disk_writer *w) {
+    pthread_mutex_destroy(&w->lock);
     free(w->bounce);
     free(w->blocks);
     free(w);
@@ -152,7 +157,7 @@ static int open_file(struct gb_disk_writer *w, struct gb_error *err) {
 /* Takes the room at once where the file system can; otherwise the promise stands until the bytes are written. */
 static int allocate(struct gb_disk_writer *w, struct gb_error *err) {
     if (gb_disk_call_fallocate(w->disk->plan, w->fd, GB_DISK_DATA_AT + w->bytes) == 0) {
-        redeem(w, w->promised);
+        redeem(w, UINT64_MAX);
         return 0;
     }
     if (errno == EOPNOTSUPP || errno == ENOSYS)
@@ -167,6 +172,7 @@ static struct gb_disk_writer *writer_new(struct gb_disk *disk, const struct gb_d
         return NULL;
     *w = (struct gb_disk_writer){
         .disk = disk, .name = *name, .bytes = bytes, .started_ns = gb_clock_ns(), .folder = -1, .fd = -1};
+    gb_mutex_init(&w->lock);
     gb_disk_name_text(name, w->text);
     w->bounce = aligned_alloc(GB_DISK_ALIGN, BOUNCE_BYTES);
     w->blocks = calloc(gb_stored_block_count(bytes) + 1, sizeof(w->blocks[0]));
@@ -312,6 +318,44 @@ int gb_disk_write(struct gb_disk_writer *w, const void *ptr, size_t n, struct gb
     return 0;
 }
 
+/* --- pieces side by side ------------------------------------------------------------------------------------------ */
+
+bool gb_disk_is_piece(const struct gb_disk_writer *w, const void *ptr, size_t n, uint64_t at) {
+    return is_aligned(ptr) && at % GB_STORED_BLOCK_BYTES == 0 && (n % GB_STORED_BLOCK_BYTES == 0 || at + n == w->bytes);
+}
+
+static void sum_piece(struct gb_disk_writer *w, const unsigned char *ptr, size_t n, uint64_t at) {
+    uint32_t *block = &w->blocks[at / GB_STORED_BLOCK_BYTES];
+
+    for (; n > 0; block++) {
+        size_t part = n < GB_STORED_BLOCK_BYTES ? n : GB_STORED_BLOCK_BYTES;
+
+        *block = gb_crc32c(0, ptr, part);
+        ptr += part;
+        n -= part;
+    }
+}
+
+/* The last page, if it is no whole one, waits for the end as others do. */
+int gb_disk_write_piece(struct gb_disk_writer *w, const void *ptr, size_t n, uint64_t at, struct gb_error *err) {
+    size_t over = n % GB_DISK_ALIGN;
+
+    if (w->fd < 0 || at > w->bytes || n > w->bytes - at || !gb_disk_is_piece(w, ptr, n, at))
+        return gb_error_set(err, GB_ERR_INTERNAL, "the file of stored bytes does not take that piece");
+    sum_piece(w, ptr, n, at);
+    if (put(w, ptr, n - over, GB_DISK_DATA_AT + at, err) < 0)
+        return -1;
+    pthread_mutex_lock(&w->lock);
+    w->taken += n;
+    w->written += n - over;
+    if (over > 0) {
+        memcpy(w->bounce, (const char *)ptr + n - over, over);
+        w->filled = over;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return 0;
+}
+
 /* --- completing --------------------------------------------------------------------------------------------------- */
 
 /* The last page goes out whole, as O_DIRECT asks; the file is cut to its length afterwards. */
@@ -398,7 +442,7 @@ static int write_rest(struct gb_disk_writer *w, const struct gb_disk_meta *meta,
 
 static void end(struct gb_disk_writer *w, uint32_t *blocks) {
     memcpy(blocks, w->blocks, gb_stored_block_count(w->bytes) * sizeof(blocks[0]));
-    redeem(w, w->promised);
+    redeem(w, UINT64_MAX);
     close_fds(w);
     writer_free(w);
 }

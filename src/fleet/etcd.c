@@ -154,6 +154,8 @@ static int attempt(struct gb_etcd_call *call) {
     call->ask.connect_ms = total < CONNECT_MS ? total : CONNECT_MS;
     call->ask.total_ms = total;
     call->ask.answer_max = ANSWER_MAX;
+    /* Else libcurl sends it again when an old connection breaks, and what then fails to connect seems never sent. */
+    call->ask.once = !call->repeat;
     call->ask.done = on_answer;
     call->sent_ms = now;
     atomic_fetch_add(&etcd->requests, 1);

@@ -175,6 +175,17 @@ int gb_fleet_ticket_make(struct gb_fleet *fleet, const char *method, const char 
     return gb_ticket_make(&keys, gb_etcd_now_s(&fleet->etcd), &scope, who, ret, err);
 }
 
+char *gb_fleet_ticket_query(struct gb_fleet *fleet, const char *method, const char *path, const struct gb_name *node,
+                            const char *who) {
+    char ticket[GB_FLEET_TICKET_SIZE];
+    char *query;
+
+    if (gb_fleet_ticket_make(fleet, method, path, "", node, who, ticket, NULL) < 0 ||
+        asprintf(&query, "ticket=%s", ticket) < 0)
+        return NULL;
+    return query;
+}
+
 int gb_fleet_ticket_check(struct gb_fleet *fleet, const char *ticket, const char *method, const char *path,
                           const char *query, char *ret_who, size_t who_size, struct gb_error *err) {
     struct gb_ticket_scope scope = {.method = method, .path = path, .query = query, .node = fleet->own.name.s};

@@ -178,6 +178,7 @@ struct gb_fleet_session {
     char labels[GB_FLEET_LABELS_SIZE];
     uint64_t quota_bytes; /* GB_UNLIMITED: none */
     bool deleted;         /* nothing is left but its epoch */
+    bool given;           /* not of records: this node was giving it away when the process before this one ended */
     struct gb_fleet_former former;
 };
 
@@ -225,6 +226,22 @@ void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, 
  * says of it is set in session->session, whose name alone is given. SESSION_NOT_FOUND, NODE_ALIVE, SUPERSEDED (another
  * was faster). */
 void gb_fleet_take(struct gb_fleet *fleet, struct gb_fleet_register *session);
+
+/* A claim that no other session has. Returns 0, or -1 with INTERNAL. */
+int gb_fleet_claim_make(struct gb_fleet *fleet, char ret[GB_FLEET_CLAIM_SIZE], struct gb_error *err);
+
+/* Makes another node the owner of a session of this one, at the next epoch with the claim that it has chosen; both are
+ * alive. What is set in session->session has that node and epoch. SUPERSEDED; NODE_UNREACHABLE: that node is not alive.
+ * As long as the directory does not say whether the session was given away, there is no answer, and gb_fleet_doubts
+ * says that it may have been. undecided, with DRAINING: so it was when the fleet was closed. */
+struct gb_fleet_hand {
+    struct gb_fleet_ask ask;
+    struct gb_fleet_session session; /* name and claim are given: this node's */
+    struct gb_name to;
+    char claim[GB_FLEET_CLAIM_SIZE];
+    bool undecided;
+};
+void gb_fleet_hand(struct gb_fleet *fleet, struct gb_fleet_hand *hand);
 
 /* The directory says that this node has the session, and it has not: it is taken out in a while, unless it is here by
  * then. */
@@ -275,6 +292,7 @@ struct gb_fleet_place {
     char select[GB_FLEET_LABELS_SIZE];
     uint64_t bytes;         /* of memory that one of its devices has free and uncommitted; 0: any */
     struct gb_name network; /* on which this node can reach it */
+    struct gb_name without; /* a node that is not meant; "": none */
     struct gb_fleet_node nodes[GB_FLEET_HOPS_MAX];
     size_t count;
 };
@@ -320,6 +338,9 @@ void gb_fleet_refresh(struct gb_fleet *fleet, const struct gb_name *session);
 int gb_fleet_ticket_make(struct gb_fleet *fleet, const char *method, const char *path, const char *query,
                          const struct gb_name *node, const char *who, char ret[GB_FLEET_TICKET_SIZE],
                          struct gb_error *err);
+/* The same of a request without a query, as a query of its own: "ticket=...". The caller frees; NULL: there is none. */
+char *gb_fleet_ticket_query(struct gb_fleet *fleet, const char *method, const char *path, const struct gb_name *node,
+                            const char *who);
 /* Returns 0 with the name of the token, or -1 with TICKET_INVALID: false, expired, or for something else. */
 int gb_fleet_ticket_check(struct gb_fleet *fleet, const char *ticket, const char *method, const char *path,
                           const char *query, char *ret_who, size_t who_size, struct gb_error *err);

@@ -6,7 +6,7 @@
 #include "base/digest.h"
 #include "fleet/internal.h"
 
-enum reason { FITS, ABSENT, DRAINING, UNREACHABLE, LABELS, MEMORY, REASONS };
+enum reason { FITS, ABSENT, DRAINING, UNREACHABLE, LABELS, MEMORY, LEFT_OUT, REASONS };
 
 static uint64_t room_of(const struct gb_fleet_device *device) {
     uint64_t uncommitted = device->bytes > device->committed_bytes ? device->bytes - device->committed_bytes : 0;
@@ -26,6 +26,8 @@ static uint64_t most_room(const struct gb_fleet_node *node) {
 }
 
 static enum reason judge(const struct gb_fleet_node *node, const struct gb_place_wish *wish) {
+    if (wish->without && gb_name_equal(&node->name, wish->without))
+        return LEFT_OUT;
     if (!node->alive)
         return ABSENT;
     if (node->draining)
@@ -42,7 +44,8 @@ static void explain(size_t count, const size_t reasons[REASONS], struct gb_error
         err, GB_ERR_NO_NODE_FITS,
         "of %zu nodes %zu are not alive, %zu drain, %zu are not in this network, %zu lack the labels, %zu lack "
         "the memory",
-        count, reasons[ABSENT], reasons[DRAINING], reasons[UNREACHABLE], reasons[LABELS], reasons[MEMORY]);
+        count - reasons[LEFT_OUT], reasons[ABSENT], reasons[DRAINING], reasons[UNREACHABLE], reasons[LABELS],
+        reasons[MEMORY]);
 }
 
 size_t gb_place_choose(const struct gb_fleet_node *nodes, size_t count, const struct gb_place_wish *wish,
@@ -91,6 +94,7 @@ struct placing {
     char select[GB_FLEET_LABELS_SIZE];
     uint64_t bytes;
     struct gb_name network;
+    struct gb_name without;
     const struct gb_fleet_node *chosen[GB_FLEET_HOPS_MAX];
     size_t count;
 };
@@ -119,7 +123,8 @@ static void free_placing(struct gb_job *job) {
 
 static void choose(struct gb_job *job) {
     struct placing *p = gb_container_of(job, struct placing, job);
-    struct gb_place_wish wish = {.select = p->select, .bytes = p->bytes, .network = &p->network};
+    struct gb_place_wish wish = {
+        .select = p->select, .bytes = p->bytes, .network = &p->network, .without = &p->without};
 
     if (job->error.code == GB_OK)
         p->count = gb_place_choose(p->list.items, p->list.count, &wish, chance, NULL, p->chosen, &job->error);
@@ -138,6 +143,7 @@ void gb_fleet_place(struct gb_fleet *fleet, struct gb_fleet_place *place) {
         snprintf(p->select, sizeof(p->select), "%s", place->select);
         p->bytes = place->bytes;
         p->network = place->network;
+        p->without = place->without;
         p->job.give = give;
         p->job.free = free_placing;
     }

@@ -8,6 +8,7 @@ struct gb_place_wish {
     const char *select; /* labels that the node has; "": any */
     uint64_t bytes;     /* that a device has free and uncommitted; 0: any */
     const struct gb_name *network;
+    const struct gb_name *without; /* a node that is not meant; NULL: none */
 };
 
 /* Puts up to GB_FLEET_HOPS_MAX of the nodes that fit into ret: of two at random the one with more free memory, then the

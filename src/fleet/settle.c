@@ -144,7 +144,7 @@ bool gb_settle_agrees(const struct gb_fleet *fleet, const struct gb_fleet_sessio
 
     return kvs->count > 0 && gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) == 0 &&
            !there.deleted && gb_name_equal(&there.node, &fleet->own.name) && strcmp(there.claim, mine->claim) == 0 &&
-           there.epoch == mine->epoch && same_text(&there, mine);
+           there.epoch == mine->epoch && same_text(&there, mine) && !mine->given;
 }
 
 /* The record is of this very session. */
@@ -152,6 +152,9 @@ static void settle_own(struct gb_settling *s, const struct gb_fleet_session *the
     if (there->epoch < s->mine.epoch) { /* the directory was restored */
         s->again = true;
         write_record(s, s->mine.epoch + 1, revision, NULL);
+    } else if (s->mine.given) {
+        /* It was not given, and cannot be any more by what was sent before. */
+        write_record(s, there->epoch + 1, revision, NULL);
     } else if (!same_text(there, &s->mine)) {
         write_record(s, there->epoch, revision, NULL);
     } else {

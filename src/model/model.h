@@ -67,6 +67,7 @@ struct gb_session_rec {
     int64_t fleet_epoch;                      /* of its record in the fleet's directory; 0: it is not registered */
     char fleet_claim[GB_FLEET_CLAIM_MAX + 1]; /* which tells that record from a later one of the same name */
     bool stops_on_partition;
+    bool given;          /* it may be another node's by now: it was being given away when the process ended */
     int64_t aside_epoch; /* > 0: it was registered at that epoch, and set aside when another node had its name */
     int64_t created_at_us;
     int64_t updated_at_us;

@@ -148,6 +148,9 @@ int gb_row_bind_token_use(sqlite3_stmt *stmt, const struct gb_token_use *use) {
     return b.result;
 }
 
+/* By given, and by stops_on_partition. */
+static const char *const partition_words[2][2] = {{"serve", "stop"}, {"serve given", "stop given"}};
+
 int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     struct binder b = {.stmt = stmt};
 
@@ -168,7 +171,7 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     bind_u64(&b, rec->quota.stored_bytes);
     bind_i64(&b, rec->fleet_epoch);
     bind_text(&b, rec->fleet_claim);
-    bind_text(&b, rec->stops_on_partition ? "stop" : "serve");
+    bind_text(&b, partition_words[rec->given][rec->stops_on_partition]);
     bind_i64(&b, rec->aside_epoch);
     return b.result;
 }
@@ -379,13 +382,16 @@ static enum gb_spill read_spill(struct reader *r) {
     return spill;
 }
 
-static bool read_stops(struct reader *r) {
+static void read_partition(struct reader *r, struct gb_session_rec *ret) {
     size_t len;
     const char *text = read_text(r, &len);
-    bool stops = strcmp(text, "stop") == 0;
+    int i;
 
-    r->bad |= !stops && strcmp(text, "serve") != 0;
-    return stops;
+    for (i = 0; i < 4 && strcmp(text, partition_words[i / 2][i % 2]) != 0; i++)
+        ;
+    r->bad |= i == 4;
+    ret->given = i / 2 == 1;
+    ret->stops_on_partition = i % 2 == 1;
 }
 
 static uint32_t read_u32(struct reader *r) {
@@ -416,7 +422,7 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
     ret->quota.stored_bytes = read_u64(&r);
     ret->fleet_epoch = read_i64(&r);
     copy_text(&r, ret->fleet_claim, sizeof(ret->fleet_claim));
-    ret->stops_on_partition = read_stops(&r);
+    read_partition(&r, ret);
     ret->aside_epoch = read_i64(&r);
     if (r.bad) {
         gb_session_rec_done(ret);

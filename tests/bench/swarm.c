@@ -323,7 +323,7 @@ int main(int argc, char **argv) {
         bench_die("no memory");
     config.endpoints = swarm.options.etcd;
     config.fleet = swarm.options.fleet;
-    if (gb_fleet_init(&config, NULL, uuid, &err) < 0)
+    if (gb_fleet_init(&config, uuid, &err) < 0)
         bench_die("%s", err.detail);
     run(&swarm);
     i = swarm.joined;

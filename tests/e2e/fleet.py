@@ -237,6 +237,15 @@ def b64(text):
 # --- fleets -------------------------------------------------------------------------------------------------------------
 
 
+def with_tokens():
+    """Of a module's fixture: a fleet whose nodes have a token each, which is the admin's."""
+    fleet = Fleet(tokens=True)
+    fleet.joined()
+    yield fleet
+    fleet.agree()
+    fleet.end()
+
+
 class Fleet:
     """A node for each letter of `names`, with the label site of its own name. Nodes of `relayed` reach etcd by way of the relay
     to_etcd[name], and those of `advertised` are reached by way of the relay to_node[name]. env and options: of some nodes, by

@@ -324,7 +324,7 @@ def test_a_session_that_takes_long_to_sleep(live):
 def test_a_load_takes_longer_than_a_request_may_wait(live):
     cli = live()
     cli("put", "-", "x", "--raw", "--durability", "sync", input=payload(3 << 20, 4)).expect()
-    cli = live("--wait-max", "1", "--disk-fault", "read=delay/500")
+    cli = live("--wait-max", "1", "--disk-fault", "read=delay/1500")
     said = cli("-v", "load", "x").expect()
     assert said.err.count("503 timed_out") >= 1 and "-> 200" in said.err, said.err
     assert rows(cli)["x"]["STATE"] == "ready"

@@ -114,10 +114,13 @@ def test_sessions_add_registers(nodes):
         cli("sessions", "rm", "added", "local").expect()
 
 
-def test_a_copy_stays_within_one_node(nodes, session):
+def test_a_copy_from_another_node(nodes, session):
     nodes.cli("b", session)("put", "-", "x", "--raw", input=b"abc").expect()
-    said = nodes.cli("a")("cp", f"{session}/x", "default/x").expect(NOT_FOUND)
-    assert "within one node" in said.err and "sessions add" not in said.err
+    nodes.cli("a")("cp", f"{session}/x", "default/copied").expect()
+    assert nodes.cli("a")("get", "default/copied", "-", "--raw").expect().out == "abc"
+    nodes.cli("a")("rm", "default/copied").expect()
+    said = nodes.cli("a")("cp", "nowhere/x", "default/x").expect(NOT_FOUND)
+    assert "by its URL" in said.err and "sessions add" not in said.err
 
 
 def test_no_node_is_named(tmp_path):

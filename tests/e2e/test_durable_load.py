@@ -4,7 +4,7 @@ import threading
 import pytest
 
 import sharing
-from durable import NONE, SIZES, SYNC, becomes_tidy, files, load, path_of, storage
+from durable import BEHIND, NONE, SIZES, SYNC, becomes_tidy, files, load, path_of, storage
 from feed import Feed
 from harness import DATA, PATIENCE_S, until
 from values import payload
@@ -218,6 +218,9 @@ def test_fewer_devices(lives, simulated):
         assert d.meta(name)["state"] == "stored" and d.data(name).body == payload(SIZE, seed)
         assert load(d, name).expect(200).json()["device"]["index"] == 0
         assert d.data(name).body == payload(SIZE, seed)
+    assert d.ask("GET", S + "/pools/p").expect(200).json()["state"] == "lost"
+    d.put("z", payload(SIZE), query=BEHIND).expect(201)
+    until("the housekeeper has looked for room", lambda: d.meta("z")["stored_generation"] == 1)
     d = lives(spec=two)
     assert d.meta("x")["state"] == "stored" and d.data("y").headers["ETag"] == tag
 

@@ -1,4 +1,5 @@
 """Uploads on their way to the disk: clients that leave, disks that are slow, and several writers of one name."""
+import os
 import threading
 
 import pytest
@@ -99,6 +100,23 @@ def test_many_slow_uploads_leave_slots_to_others(lives):
     becomes_tidy(d.state)
 
 
+def test_few_bytes_go_to_the_database_as_they_came(lives):
+    """Nothing is read back from memory for them, so that no thread of the disk is needed."""
+    d = lives()
+
+    def threads():
+        return {open(f"/proc/{d.process.pid}/task/{t}/comm").read().strip() for t in os.listdir(f"/proc/{d.process.pid}/task")}
+
+    for n in (1, 1000, 65536):
+        d.put("x", payload(n), query=SYNC).expect(201 if n == 1 else 200)
+        assert d.meta("x")["stored_generation"] == d.meta("x")["generation"]
+    assert "gb-disk" not in threads()
+    d.put("x", payload(65537), query=SYNC).expect(200)
+    assert "gb-disk" in threads()
+    d = lives()
+    assert d.data("x").expect(200).body == payload(65537)
+
+
 def test_two_clients_of_one_name(lives):
     """Each is answered, and the buffer has the bytes of one of them, in memory and on disk."""
     d = lives("--disk-fault", "write=delay/2")
@@ -162,7 +180,8 @@ def test_what_cannot_be_stored_holds_up_nothing(lives):
             d.put(f"mapped{i}", payload(1000), query=BEHIND + "&kind=shared").expect(201)
             answer = local.map(f"mapped{i}", mode="write")
             assert answer.status == 200, answer.body
-            sharing.Memory(answer).close()
+            for fd in answer.fds:
+                os.close(fd)
         d.put("x", payload(1000), query=BEHIND).expect(201)
         until("the last one is stored", lambda: d.meta("x")["stored_generation"] == 1)
         assert d.meta("mapped0")["stored_generation"] != d.meta("mapped0")["generation"]

@@ -15,7 +15,8 @@ from values import one
 
 S = "/v1/sessions/default"
 NAMES = {"d": "0", "s": "default", "p": "default", "st": "default", "e": "e", "b": "b"}
-SAMPLES = {"force": True, "from": "q/b", "pattern": 1, "to": "host", "side": "host", "bytes": 4, "stream": "default", "device": 0, "buffer": "n"}
+SAMPLES = {"force": True, "from": "q/b", "pattern": 1, "to": "host", "side": "host", "bytes": 4, "stream": "default", "device": 0, "buffer": "n",
+           "step": "freeze", "epoch": 1}
 QUERY = {("PATCH", "/v1/sessions/{s}/buffers/{b}/data"): ["offset=0"]}  # one of these parameters is needed
 HEADERS = {"Upload-Complete": "?1", "Upload-Offset": "0"}  # required parameters of an operation
 
@@ -46,8 +47,10 @@ class Operation:
         return path + "?" * bool(needed or query) + "&".join(needed + [query] * bool(query))
 
     def sample(self):
-        """A body of the described form, if one is needed."""
+        """A body of the described form, or of the first of several, if one is needed."""
         schema = self.described.resolve(self.schema)
+        if "anyOf" in schema:
+            schema = self.described.resolve(schema["anyOf"][0])
         more = {"bytes": 4} if self.route.endswith(("/buffers", "/uploads")) else {}
         return {**{name: SAMPLES.get(name, "n") for name in schema.get("required", [])}, **more}
 

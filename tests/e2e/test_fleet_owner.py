@@ -477,11 +477,11 @@ def test_what_is_changed_while_the_directory_is_silent(fleet, ledger, session, r
     fleet.to_etcd["b"].set("hole")
     until("it knows that it is alone", lambda: fleet.state("b") == "alone")
     fleet.ask("b", "PATCH", "/v1/sessions/" + session, {"labels": {"k": "later"}}).expect(200)
+    assert fleet.records()[session]["labels"] == {}
     if restart:
         fleet.kill("b")
         fleet.to_etcd["b"].set("pass")
         fleet.start("b")
-    assert fleet.records()[session]["labels"] == {}
     heal(fleet)
     until("the directory has it", lambda: fleet.records()[session]["labels"] == {"k": "later"})
 

@@ -11,7 +11,7 @@ import urllib.parse
 import pytest
 
 from etcd_run import token
-from fleet import Fleet
+from fleet import with_tokens
 from harness import DATA, PATIENCE_S, Daemon, until
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]
@@ -19,14 +19,7 @@ pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]
 BIG = os.urandom(5_000_000)
 
 
-@pytest.fixture(scope="module")
-def fleet():
-    """Its nodes have a token each."""
-    fleet = Fleet(tokens=True)
-    fleet.joined()
-    yield fleet
-    fleet.agree()
-    fleet.end()
+fleet = pytest.fixture(scope="module")(with_tokens)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ EXCEPT = {
     "upload_create": "the same", "upload_get": "the same", "upload_append": "the same", "upload_delete": "the same",
     "upload_part": "the same", "upload_complete": "the same",
     "checkpoint_file_get": "for gpubuf backup", "checkpoint_file_put": "for gpubuf restore",
+    "fleet_session_handover": "nodes ask it of each other",
 }
 
 
@@ -67,7 +68,7 @@ def test_every_route_has_a_method(monkeypatch):
         (c.operations.wait, "O"), (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"),
         (c.checkpoint, "C"), (c.checkpoints,), (c.checkpoint_info, "C"), (c.verify_checkpoint, "C"), (c.restore, "C"), (c.delete_checkpoint, "C"),
         (f.about,), (f.nodes,), (f.node, "N"), (f.drain, "N"), (f.undrain, "N"), (f.forget, "N"), (f.stats,), (f.targets,), (f.sessions,),
-        (f.where, "S"), (f.place, "S"), (f.take, "S"), (f.delete, "S"), (f.session, "S"),
+        (f.where, "S"), (f.place, "S"), (f.move, "S"), (f.take, "S"), (f.delete, "S"), (f.session, "S"),
     ]
     for method, *arguments in calls:
         with pytest.raises(Asked):

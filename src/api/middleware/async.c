@@ -96,8 +96,7 @@ enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_respon
     wait->reply = reply;
     request->resume = resume;
     /* A call that is tried again cannot be cancelled by this one. */
-    if (!request->detached)
-        request->cancel = wait->retry ? NULL : cancel;
+    gb_request_hooks_offer(request, wait->retry ? NULL : cancel);
     request->deadline_ns = deadline_ns;
     return resume(request, response, err);
 }

@@ -16,6 +16,7 @@ struct gb_request_hooks {
     struct gb_operation *op; /* reserved, or that of a detached request */
     struct gb_name stream;
 
+    bool stays;   /* the client does not leave yet */
     bool claimed; /* the key is to be kept or given up */
     bool began;   /* work may be under way */
     bool done;    /* the work was carried out */
@@ -28,6 +29,10 @@ struct gb_request_hooks {
 
 /* Tells the operation which stream the work of the request is queued on. */
 void gb_request_hooks_stream(const struct gb_http_request *request, const struct gb_name *stream);
+/* What the handler waits for decides where the request goes: its client gets no operation before that is known. */
+void gb_request_hooks_stay(struct gb_http_request *request, bool stays);
+/* From now on the work of the request is cancelled by that; NULL: it cannot be. Sets request->cancel. */
+void gb_request_hooks_offer(struct gb_http_request *request, bool (*cancel)(struct gb_http_request *request, bool act));
 /* gb_request_hooks_mark returns the mark that the call carries into the database (key "": none). gb_request_hooks_done
  * says that the work of the request has been carried out. */
 struct gb_store_mark gb_request_hooks_mark(const struct gb_http_request *request);

@@ -159,6 +159,15 @@ void gb_operation_attach(struct gb_operations *ops, struct gb_operation *op, str
     pthread_mutex_unlock(&ops->lock);
 }
 
+void gb_operation_offer(struct gb_operations *ops, struct gb_operation *op, struct gb_http_request *request,
+                        bool (*cancel)(struct gb_http_request *request, bool act)) {
+    pthread_mutex_lock(&ops->lock);
+    request->cancel = cancel;
+    if (cancel && op->session_gone)
+        cancel(request, true);
+    pthread_mutex_unlock(&ops->lock);
+}
+
 static enum gb_operation_state outcome(const struct gb_operation *op, const struct gb_error *error) {
     if (error->code == GB_OK)
         return GB_OPERATION_DONE;

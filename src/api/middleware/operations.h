@@ -107,6 +107,9 @@ int gb_operation_publish(struct gb_operations *ops, struct gb_operation *op, con
                          struct gb_error *err);
 /* Attaches the detached request, unless the operation has ended. */
 void gb_operation_attach(struct gb_operations *ops, struct gb_operation *op, struct gb_http_request *request);
+/* Sets request->cancel of a detached request, and cancels at once if the session is gone. */
+void gb_operation_offer(struct gb_operations *ops, struct gb_operation *op, struct gb_http_request *request,
+                        bool (*cancel)(struct gb_http_request *request, bool act));
 /* Ends the operation with the reply to its request, whose body it takes. error: GB_OK means success. Drops the
  * reference. */
 void gb_operation_end(struct gb_operations *ops, struct gb_operation *op, struct gb_http_response *response,

@@ -47,6 +47,14 @@ static int check_aside(const struct gb_http_request *request, struct gb_error *e
                         request->param[0].s);
 }
 
+/* What has come so far can be read. */
+static int check_arriving(const struct gb_http_request *request, struct gb_error *err) {
+    if (gb_route_reads(gb_route_of(request)))
+        return 0;
+    return gb_error_set(err, GB_ERR_SESSION_MOVING, "the session \"%s\" is being brought here from another node",
+                        request->param[0].s);
+}
+
 static int check_own(const struct gb_http_request *request, const struct gb_session_bond *bond,
                      struct gb_http_response *response, struct gb_error *err) {
     struct gb_fleet *fleet = gb_api_of(request)->fleet;
@@ -99,10 +107,11 @@ enum gb_step gb_ownership_pipeline(gb_http_handler *handler, struct gb_http_requ
                                    struct gb_error *err) {
     enum gb_step step;
 
-    if (!bond || (bond->epoch == 0 && bond->aside_epoch == 0))
+    if (!bond || (bond->epoch == 0 && bond->aside_epoch == 0 && !bond->arrives))
         return gb_api_pipeline(handler, request, response, err);
     if (handler == request->route->handler) {
-        if (bond->aside_epoch > 0 && check_aside(request, err) < 0)
+        if ((bond->aside_epoch > 0 && check_aside(request, err) < 0) ||
+            (bond->arrives && check_arriving(request, err) < 0))
             return GB_STEP_ERROR;
         if (bond->epoch > 0 &&
             (check_own(request, bond, response, err) < 0 || check_sure(request, bond, response, err) < 0))

@@ -34,6 +34,22 @@ void gb_request_hooks_stream(const struct gb_http_request *request, const struct
         ((struct gb_request_hooks *)request->hooks)->stream = *stream;
 }
 
+void gb_request_hooks_stay(struct gb_http_request *request, bool stays) {
+    if (request->hooks)
+        ((struct gb_request_hooks *)request->hooks)->stays = stays;
+}
+
+/* Work that begins when the client has left already, as of a request that asked the fleet's directory first. */
+void gb_request_hooks_offer(struct gb_http_request *request,
+                            bool (*cancel)(struct gb_http_request *request, bool act)) {
+    struct gb_request_hooks *hooks = request->hooks;
+
+    if (!request->detached)
+        request->cancel = cancel;
+    else if (hooks && hooks->op)
+        gb_operation_offer(hooks->api->operations, hooks->op, request, cancel);
+}
+
 struct gb_store_mark gb_request_hooks_mark(const struct gb_http_request *request) {
     struct gb_request_hooks *hooks = request->hooks;
 
@@ -204,7 +220,7 @@ enum gb_step gb_api_pipeline(gb_http_handler *handler, struct gb_http_request *r
     /* A client that leaves does not end the work of its key: it will ask again. */
     if (hooks->claimed && !hooks->op && !request->detached)
         request->cancel = NULL;
-    if (!hooks->op || request->detached)
+    if (!hooks->op || request->detached || hooks->stays)
         return step;
     return leave(hooks, request, response, err);
 }

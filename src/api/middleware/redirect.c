@@ -197,21 +197,19 @@ static bool is_local(const struct gb_http_request *request) {
            strcmp(path + strlen(path) - strlen("/adopt"), "/adopt") == 0;
 }
 
-static enum gb_step go(struct looking *looking, struct gb_http_response *response, struct gb_error *err) {
-    const struct gb_http_request *request = looking->request;
-    const struct gb_name *network = gb_redirect_network(request);
-    const struct gb_fleet_find *find = &looking->find;
+enum gb_step gb_redirect_refuse(const struct gb_http_request *request, const struct gb_fleet_find *find,
+                                enum gb_redirect_way way, const struct gb_name *network,
+                                struct gb_http_response *response, struct gb_error *err) {
     const char *name = find->session.name.s;
     const char *node = find->session.node.s;
 
-    switch (gb_redirect_way_of(find, &gb_api_of(request)->fleet_is.node, network, &looking->via, is_local(request))) {
+    switch (way) {
     case GB_REDIRECT_GO:
-        return gb_redirect_to(request, response, &find->session.node, gb_fleet_url_on(&find->owner, network),
-                              find->session.epoch, looking->via.hops + 1, err);
+        break;
     case GB_REDIRECT_ABSENT:
         return absent(find, response, err);
     case GB_REDIRECT_HERE:
-        gb_fleet_lacks(looking->fleet, &find->session.name, find->session.claim);
+        gb_fleet_lacks(gb_api_of(request)->fleet, &find->session.name, find->session.claim);
         gb_error_set(err, GB_ERR_OWNER_UNKNOWN,
                      "the fleet's directory says that this node has the session \"%s\", and it has not", name);
         break;
@@ -233,6 +231,19 @@ static enum gb_step go(struct looking *looking, struct gb_http_response *respons
         break;
     }
     return GB_STEP_ERROR;
+}
+
+static enum gb_step go(struct looking *looking, struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_http_request *request = looking->request;
+    const struct gb_name *network = gb_redirect_network(request);
+    const struct gb_fleet_find *find = &looking->find;
+    enum gb_redirect_way way =
+        gb_redirect_way_of(find, &gb_api_of(request)->fleet_is.node, network, &looking->via, is_local(request));
+
+    if (way != GB_REDIRECT_GO)
+        return gb_redirect_refuse(request, find, way, network, response, err);
+    return gb_redirect_to(request, response, &find->session.node, gb_fleet_url_on(&find->owner, network),
+                          find->session.epoch, looking->via.hops + 1, err);
 }
 
 /* The directory has no such session, or names this node: it may have been made here meanwhile. */

@@ -39,6 +39,11 @@ enum gb_redirect_way {
 enum gb_redirect_way gb_redirect_way_of(const struct gb_fleet_find *find, const struct gb_name *self,
                                         const struct gb_name *network, const struct gb_via *via, bool is_local);
 
+/* The reply where the way is none to the session's node. */
+enum gb_step gb_redirect_refuse(const struct gb_http_request *request, const struct gb_fleet_find *find,
+                                enum gb_redirect_way way, const struct gb_name *network,
+                                struct gb_http_response *response, struct gb_error *err);
+
 /* The network whose listener took the request. */
 const struct gb_name *gb_redirect_network(const struct gb_http_request *request);
 

@@ -87,6 +87,13 @@ static void fill_FLEET(struct gb_series_list *list, const struct gb_metrics_snap
         add(list, &spare, &snapshot->fleet);
 }
 
+static void fill_PULLS(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    struct gb_series spare;
+
+    if (snapshot->pulls.present)
+        add(list, &spare, &snapshot->pulls);
+}
+
 static void fill_FLEET_STATE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     int i;

@@ -209,6 +209,9 @@ int gb_metrics_snapshot_read(struct gb_metrics_snapshot *snapshot, struct gb_api
     gb_core_stats(api->core, &snapshot->daemon.core);
     read_storage(snapshot, api);
     read_fleet(snapshot, api);
+    snapshot->pulls.present = api->pulls != NULL;
+    if (api->pulls)
+        gb_pulls_stat(api->pulls, &snapshot->pulls.stat);
     gb_key_stats(api->core, &snapshot->daemon.keys);
     gb_http_server_stat(server, &snapshot->daemon.http);
     gb_api_process(api, &snapshot->daemon.process);

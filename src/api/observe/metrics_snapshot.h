@@ -8,6 +8,7 @@
 #include "base/process.h"
 #include "fleet/fleet.h"
 #include "format/exposition.h"
+#include "pull/pull.h"
 
 /* The types of v in the lines of metrics.def. */
 struct gb_daemon_numbers {
@@ -70,6 +71,12 @@ struct gb_fleet_numbers {
 };
 #define GB_FLEET_STATES (GB_FLEET_DUPLICATE + 1)
 
+/* Of a daemon that may copy from others. */
+struct gb_pulls_numbers {
+    bool present;
+    struct gb_pulls_stat stat;
+};
+
 #define GB_STORAGE_STATES (GB_DISK_UNAVAILABLE + 1)
 
 struct gb_metrics_snapshot {
@@ -77,6 +84,7 @@ struct gb_metrics_snapshot {
     uint64_t storage_states[GB_STORAGE_STATES]; /* 1 for the present state, else 0 */
     struct gb_fleet_numbers fleet;
     uint64_t fleet_states[GB_FLEET_STATES]; /* the same */
+    struct gb_pulls_numbers pulls;
     uint64_t evictions_on_request;
     const char *version; /* borrowed, as the next two */
     const char *backend;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/request/json.h"
+#include "pull/pull.h"
 
 /* Reads "session/buffer", or "buffer" of the same session. */
 static int read_from(const json_t *body, struct gb_device_write_params *params, struct gb_error *err) {
@@ -16,6 +17,9 @@ static int read_from(const json_t *body, struct gb_device_write_params *params, 
         return gb_error_set(
             err, GB_ERR_INVALID_ARGUMENT,
             "give 'from': the buffer to copy, as \"session/buffer\" or, within the session, \"buffer\"");
+    if (gb_pull_url_is(text))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "a URL as the source goes with POST .../copy alone, and not in a batch");
     slash = strchr(text, '/');
     params->from_session = params->session;
     if (slash && gb_name_parse("from (its session)", text, (size_t)(slash - text), &params->from_session, err) < 0)

@@ -57,6 +57,19 @@ int gb_buffer_place_read(const json_t *body, struct gb_buffer_params *params, st
     return r < 0 ? -1 : 0;
 }
 
+int gb_buffer_memory_read(const struct gb_api *api, const json_t *body, struct gb_buffer_params *params,
+                          struct gb_error *err) {
+    int r = gb_json_kind(body, "kind", &params->kind, err);
+
+    params->has_kind = r > 0;
+    if (r < 0 || gb_json_name(body, "pool", &params->pool, err) < 0 ||
+        gb_json_name(body, "stream", &params->stream, err) < 0 || read_device(api, body, params, err) < 0)
+        return -1;
+    r = gb_json_durability(body, "durability", &params->durability, err);
+    params->has_durability = r > 0;
+    return r < 0 ? -1 : 0;
+}
+
 int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const char *key,
                           struct gb_buffer_params *params, struct gb_error *err) {
     int r = gb_json_name(body, key, &params->name, err);
@@ -65,16 +78,8 @@ int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const ch
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field '%s' is needed", key);
     if (r < 0 || gb_buffer_layout_read(body, params, err) < 0)
         return -1;
-    r = gb_json_kind(body, "kind", &params->kind, err);
-    params->has_kind = r > 0;
-    if (r < 0 || gb_json_name(body, "pool", &params->pool, err) < 0 ||
-        gb_json_name(body, "stream", &params->stream, err) < 0 ||
-        gb_json_bool(body, "mirrored", &params->mirrored, err) < 0 || read_device(api, body, params, err) < 0)
+    if (gb_json_bool(body, "mirrored", &params->mirrored, err) < 0 || gb_buffer_memory_read(api, body, params, err) < 0)
         return -1;
-    r = gb_json_durability(body, "durability", &params->durability, err);
-    if (r < 0)
-        return -1;
-    params->has_durability = r > 0;
     if (gb_buffer_place_read(body, params, err) < 0)
         return -1;
     r = gb_json_take_labels(body, "labels", NULL, &params->labels, err);

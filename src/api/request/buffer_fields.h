@@ -11,6 +11,10 @@
 int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const char *key,
                           struct gb_buffer_params *params, struct gb_error *err);
 
+/* Reads kind, pool, device, stream and durability: where the bytes lie. Returns 0 or -1. */
+int gb_buffer_memory_read(const struct gb_api *api, const json_t *body, struct gb_buffer_params *params,
+                          struct gb_error *err);
+
 /* Reads spill and resident, which say whether the bytes may leave memory by themselves. Returns 0 or -1. */
 int gb_buffer_place_read(const json_t *body, struct gb_buffer_params *params, struct gb_error *err);
 

@@ -145,22 +145,11 @@ enum gb_step gb_api_fleet_node_delete(struct gb_http_request *request, struct gb
 
 static enum gb_step redirect_to_node(struct gb_http_request *request, struct gb_http_response *response,
                                      struct gb_error *err) {
-    const struct gb_name *network = gb_redirect_network(request);
-    const struct gb_fleet_node *node;
     struct gb_name name;
-    const char *base;
 
     if (gb_param_name(request, 0, "node name", &name, err) < 0)
         return GB_STEP_ERROR;
-    node = gb_fleet_pick(nodes_of(request), &name, err);
-    if (!node)
-        return GB_STEP_ERROR;
-    base = gb_fleet_url_on(node, network);
-    if (base)
-        return gb_redirect_to(request, response, &name, base, 0, 1, err);
-    gb_error_set(err, GB_ERR_NODE_UNREACHABLE, "the node \"%s\" has no address in the network \"%s\"", name.s,
-                 network->s);
-    return GB_STEP_ERROR;
+    return gb_redirect_to_node(request, response, nodes_of(request), &name, err);
 }
 
 static enum gb_step drain(struct gb_http_request *request, bool draining, struct gb_http_response *response,

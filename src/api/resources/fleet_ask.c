@@ -3,8 +3,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/middleware/redirect.h"
+#include "api/request/json.h"
 #include "base/container.h"
 
 #define SILENT_RETRY_S 5
@@ -79,6 +81,13 @@ enum gb_step gb_asking_wait(struct gb_http_request *request, struct gb_http_resp
     return resume(request, response, err);
 }
 
+void gb_asking_end(struct gb_http_request *request) {
+    if (request->state_free)
+        request->state_free(request->state);
+    request->state = NULL;
+    request->state_free = NULL;
+}
+
 enum gb_step gb_ask_nodes(struct gb_http_request *request, gb_http_handler *next, struct gb_http_response *response,
                           struct gb_error *err) {
     struct gb_asking *asking = gb_asking_begin(request, next, err);
@@ -102,6 +111,33 @@ const struct gb_fleet_node *gb_fleet_pick(const struct gb_fleet_nodes *nodes, co
     }
     gb_error_set(err, GB_ERR_NODE_NOT_FOUND, "no node named \"%s\" is registered in the fleet", name->s);
     return NULL;
+}
+
+int gb_fleet_read_select(const json_t *body, char ret[GB_FLEET_LABELS_SIZE], struct gb_error *err) {
+    char text[GB_LABELS_MAX];
+    int r = gb_json_labels(body, "select", NULL, text, err);
+
+    if (r <= 0)
+        return r;
+    if (strlen(text) >= GB_FLEET_LABELS_SIZE)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "'select' has at most %d bytes as JSON",
+                            GB_FLEET_LABELS_SIZE - 1);
+    strcpy(ret, text);
+    return 0;
+}
+
+enum gb_step gb_redirect_to_node(struct gb_http_request *request, struct gb_http_response *response,
+                                 const struct gb_fleet_nodes *nodes, const struct gb_name *name, struct gb_error *err) {
+    const struct gb_name *network = gb_redirect_network(request);
+    const struct gb_fleet_node *node = gb_fleet_pick(nodes, name, err);
+    const char *base = node ? gb_fleet_url_on(node, network) : NULL;
+
+    if (base)
+        return gb_redirect_to(request, response, name, base, 0, 1, err);
+    if (node)
+        gb_error_set(err, GB_ERR_NODE_UNREACHABLE, "the node \"%s\" has no address in the network \"%s\"", name->s,
+                     network->s);
+    return GB_STEP_ERROR;
 }
 
 static void render_devices(struct gb_json_writer *out, const struct gb_fleet_node *node) {

@@ -2,6 +2,7 @@
 #ifndef GB_API_RESOURCES_FLEET_ASK_H
 #define GB_API_RESOURCES_FLEET_ASK_H
 
+#include <jansson.h>
 #include <stdatomic.h>
 
 #include "api/context.h"
@@ -22,6 +23,7 @@ struct gb_asking {
         struct gb_fleet_sessions sessions;
         struct gb_fleet_forget forget;
         struct gb_fleet_bury bury;
+        struct gb_fleet_place place;
     } of;
     enum { GB_ASKING_ONE, GB_ASKING_NODES, GB_ASKING_SESSIONS } kind; /* the items of the latter are freed with it */
 };
@@ -31,6 +33,9 @@ struct gb_asking {
 struct gb_asking *gb_asking_begin(struct gb_http_request *request, gb_http_handler *next, struct gb_error *err);
 /* The question was asked. */
 enum gb_step gb_asking_wait(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err);
+
+/* What was asked is known; what waits next has a state of its own. None may be open. */
+void gb_asking_end(struct gb_http_request *request);
 
 /* Asks for all nodes. */
 enum gb_step gb_ask_nodes(struct gb_http_request *request, gb_http_handler *next, struct gb_http_response *response,
@@ -42,6 +47,13 @@ int gb_fleet_needed(const struct gb_http_request *request, struct gb_error *err)
 /* The node of that name; NULL with NODE_NOT_FOUND. */
 const struct gb_fleet_node *gb_fleet_pick(const struct gb_fleet_nodes *nodes, const struct gb_name *name,
                                           struct gb_error *err);
+
+/* The field "select" of a body: labels that the node must have; *ret stays "" without it. Returns 0 or -1. */
+int gb_fleet_read_select(const json_t *body, char ret[GB_FLEET_LABELS_SIZE], struct gb_error *err);
+
+/* Redirects to the node of that name. */
+enum gb_step gb_redirect_to_node(struct gb_http_request *request, struct gb_http_response *response,
+                                 const struct gb_fleet_nodes *nodes, const struct gb_name *name, struct gb_error *err);
 
 void gb_render_node(struct gb_json_writer *out, const char *key, const struct gb_fleet_node *node);
 const char *gb_on_partition_word(enum gb_on_partition on);

@@ -239,19 +239,6 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
 
 /* --- the beginning ------------------------------------------------------------------------------------------------ */
 
-static int read_select(json_t *body, char ret[GB_FLEET_LABELS_SIZE], struct gb_error *err) {
-    char text[GB_LABELS_MAX];
-    int r = gb_json_labels(body, "select", NULL, text, err);
-
-    if (r <= 0)
-        return r;
-    if (strlen(text) >= GB_FLEET_LABELS_SIZE)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "'select' has at most %d bytes as JSON",
-                            GB_FLEET_LABELS_SIZE - 1);
-    strcpy(ret, text);
-    return 0;
-}
-
 /* Its other fields go to the node as they are. */
 static int read_body(json_t *body, struct placing *placing, struct gb_error *err) {
     const json_t *quota = NULL;
@@ -260,7 +247,7 @@ static int read_body(json_t *body, struct placing *placing, struct gb_error *err
 
     if (r == 0)
         r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
-    if (r < 0 || read_select(body, placing->place.select, err) < 0)
+    if (r < 0 || gb_fleet_read_select(body, placing->place.select, err) < 0)
         return -1;
     r = gb_json_child(body, "quota", &quota, err);
     if (r < 0 || (r > 0 && gb_json_limit(quota, "bytes", &bytes, err) < 0))

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/middleware/operations.h"
+#include "move/move.h"
 
 /* --- which there are ---------------------------------------------------------------------------------------------- */
 
@@ -15,6 +16,7 @@ static void describe(const struct gb_api *api, const struct gb_session_view *vie
     ret->epoch = (uint64_t)view->rec.fleet_epoch;
     ret->on_partition = view->rec.stops_on_partition ? GB_ON_PARTITION_STOP : GB_ON_PARTITION_SERVE;
     ret->quota_bytes = view->rec.quota.bytes;
+    ret->given = view->rec.given;
     snprintf(ret->claim, sizeof(ret->claim), "%.*s", GB_FLEET_CLAIM_SIZE - 1, view->rec.fleet_claim);
     /* A change of labels may have made them longer than a record holds. */
     snprintf(ret->labels, sizeof(ret->labels), "%s", strlen(labels) < sizeof(ret->labels) ? labels : "{}");
@@ -28,12 +30,6 @@ bool gb_fleet_session(struct gb_api *api, const struct gb_name *name, struct gb_
     describe(api, &view, ret);
     gb_session_rec_done(&view.rec);
     return ret->epoch > 0;
-}
-
-bool gb_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim) {
-    struct gb_fleet_session session;
-
-    return gb_fleet_session(api, name, &session) && strcmp(session.claim, claim) == 0;
 }
 
 struct walk {
@@ -71,11 +67,14 @@ struct settling {
     bool aside;
     struct gb_name name;
     struct gb_session_call *call;
+    void (*done)(void *arg, const struct gb_name *aside); /* NULL: none */
+    void *arg;
 };
 
 /* The fleet may be closed by then. */
 static void settled(void *arg) {
     struct settling *s = arg;
+    bool is_aside = s->aside && s->call->base.error.code == GB_OK;
 
     pthread_mutex_lock(&s->api->fleet_lock);
     if (s->api->fleet && s->call->base.error.code != GB_OK && s->call->base.error.code != GB_ERR_SESSION_NOT_FOUND)
@@ -84,8 +83,10 @@ static void settled(void *arg) {
         gb_fleet_settled(s->api->fleet, &s->name);
     pthread_mutex_unlock(&s->api->fleet_lock);
     /* The next session of the name has operations of its own. */
-    if (s->aside && s->call->base.error.code == GB_OK)
+    if (is_aside)
         gb_operations_session_gone(s->api->operations, s->name.s);
+    if (s->done)
+        s->done(s->arg, is_aside ? &s->call->session.rec.name : &(struct gb_name){""});
     free(s);
 }
 
@@ -113,11 +114,95 @@ void gb_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uin
     gb_call_unref(&call->base);
 }
 
-void gb_fleet_set_aside(struct gb_api *api, const struct gb_fleet_session *mine) {
-    struct gb_session_call *call = begin(api, mine, true);
+/* --- one that arrives --------------------------------------------------------------------------------------------- */
 
-    if (!call)
+struct search {
+    const char *claim;
+    struct gb_name found; /* "": none */
+};
+
+static int is_that(void *arg, const struct gb_session_view *view, struct gb_error *err) {
+    struct search *search = arg;
+
+    (void)err;
+    if (view->rec.fleet_epoch > 0 || strcmp(view->rec.fleet_claim, search->claim) != 0)
+        return 0;
+    search->found = view->rec.name;
+    return -1;
+}
+
+/* Its epoch here is the least: the directory has the right one. */
+static void has_arrived(void *arg) {
+    struct settling *s = arg;
+
+    pthread_mutex_lock(&s->api->fleet_lock);
+    if (s->api->fleet && s->call->base.error.code == GB_OK)
+        gb_fleet_refresh(s->api->fleet, &s->name);
+    pthread_mutex_unlock(&s->api->fleet_lock);
+    free(s);
+}
+
+/* The directory gives this node a session that was being brought here when its process ended. */
+static bool arrive(struct gb_api *api, const struct gb_name *name, const char *claim) {
+    struct gb_session_params params = {.name = *name, .fleet_epoch = 1};
+    struct search search = {.claim = claim};
+    struct gb_page page = {.limit = UINT32_MAX};
+    struct gb_session_call *call;
+    struct settling *s;
+
+    gb_session_list(api->core, &page, is_that, &search, NULL);
+    if (search.found.s[0] == '\0')
+        return false;
+    s = malloc(sizeof(*s));
+    call = gb_call_new(sizeof(*call), has_arrived, s);
+    if (!s || !call) {
+        free(s);
+        free(call);
+        return true; /* it is asked for again */
+    }
+    *s = (struct settling){.api = api, .name = *name, .call = call};
+    snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", claim);
+    gb_session_arrive(api->core, &search.found, &params, call);
+    gb_call_unref(&call->base);
+    return true;
+}
+
+static bool is_moved_here(struct gb_api *api, const struct gb_name *name) {
+    bool moved;
+
+    pthread_mutex_lock(&api->fleet_lock);
+    moved = gb_moves_have(api->moves, name);
+    pthread_mutex_unlock(&api->fleet_lock);
+    return moved;
+}
+
+bool gb_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim) {
+    struct gb_fleet_session session;
+
+    if (gb_fleet_session(api, name, &session) && strcmp(session.claim, claim) == 0)
+        return true;
+    return claim[0] != '\0' && (is_moved_here(api, name) || arrive(api, name, claim));
+}
+
+/* --- one that goes ------------------------------------------------------------------------------------------------ */
+
+void gb_fleet_give_aside(struct gb_api *api, const struct gb_fleet_session *mine,
+                         void (*done)(void *arg, const struct gb_name *aside), void *arg) {
+    struct gb_session_call *call = begin(api, mine, true);
+    struct settling *s;
+
+    if (!call) {
+        if (done)
+            done(arg, &(struct gb_name){""});
         return;
+    }
+    s = call->base.arg;
+    s->done = done;
+    s->arg = arg;
     gb_session_set_aside(api->core, &mine->name, mine->claim, api->fleet_is.orphan_ttl_s, call);
     gb_call_unref(&call->base);
+}
+
+void gb_fleet_set_aside(struct gb_api *api, const struct gb_fleet_session *mine) {
+    gb_fleet_give_aside(api, mine, NULL, NULL);
 }

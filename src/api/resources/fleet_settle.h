@@ -10,5 +10,8 @@ size_t gb_fleet_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_se
 bool gb_fleet_session(struct gb_api *api, const struct gb_name *name, struct gb_fleet_session *ret);
 void gb_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uint64_t epoch);
 void gb_fleet_set_aside(struct gb_api *api, const struct gb_fleet_session *mine);
+/* The same; done runs once, with the name that it has now, "" if it was not set aside. */
+void gb_fleet_give_aside(struct gb_api *api, const struct gb_fleet_session *mine,
+                         void (*done)(void *arg, const struct gb_name *aside), void *arg);
 
 #endif

@@ -1,4 +1,7 @@
-/* POST /v1/sessions/{s}/buffers/{b}/{copy,fill}: writes that the device makes. */
+/* POST /v1/sessions/{s}/buffers/{b}/{copy,fill}: writes that the device makes. pulls.c has copies from other
+ * daemons. */
+#include "api/resources/writes.h"
+
 #include <string.h>
 
 #include "api/auth.h"
@@ -13,23 +16,13 @@
 #include "api/request/body.h"
 #include "api/request/path_params.h"
 #include "api/request/wait.h"
+#include "api/resources/pulls.h"
 #include "api/route.h"
 #include "api/share/share.h"
 
-static int read_body(const struct gb_http_request *request, struct gb_device_write_params *params,
-                     struct gb_error *err) {
-    json_t *body;
-    int r;
-
-    if (gb_body_object(request, params->copy ? GB_COPY_FIELDS : GB_FILL_FIELDS, false, &body, err) < 0)
-        return -1;
-    r = gb_action_read_write(body, params, err);
-    json_decref(body);
-    return r;
-}
-
-static enum gb_step reply_written(struct gb_http_request *request, const struct gb_buffer_call *call, bool copy,
-                                  struct gb_http_response *response, struct gb_error *err) {
+enum gb_step gb_reply_written(struct gb_http_request *request, const struct gb_buffer_call *call,
+                              void (*more)(struct gb_json_writer *out, const void *call),
+                              struct gb_http_response *response, struct gb_error *err) {
     struct gb_json_writer out = {0};
     char etag[GB_ETAG_SIZE];
 
@@ -40,20 +33,24 @@ static enum gb_step reply_written(struct gb_http_request *request, const struct 
         return GB_STEP_ERROR;
     gb_json_open(&out, NULL, '{');
     gb_render_buffer_members(&out, gb_api_of(request), request->param[0].s, &call->buffer);
-    if (copy)
-        gb_json_put_string(&out, "way", gb_copy_way_name(call->way));
+    if (more)
+        more(&out, call);
     gb_json_close(&out, '}');
     return gb_reply_json(&out, call->created ? 201 : 200, response, err);
 }
 
+static void render_way(struct gb_json_writer *out, const void *call) {
+    gb_json_put_string(out, "way", gb_copy_way_name(((const struct gb_buffer_call *)call)->way));
+}
+
 static enum gb_step reply_copied(struct gb_http_request *request, const void *result, struct gb_http_response *response,
                                  struct gb_error *err) {
-    return reply_written(request, result, true, response, err);
+    return gb_reply_written(request, result, render_way, response, err);
 }
 
 static enum gb_step reply_filled(struct gb_http_request *request, const void *result, struct gb_http_response *response,
                                  struct gb_error *err) {
-    return reply_written(request, result, false, response, err);
+    return gb_reply_written(request, result, NULL, response, err);
 }
 
 static enum gb_step write(struct gb_http_request *request, struct gb_device_write_params *params,
@@ -81,24 +78,46 @@ static int read_path(const struct gb_http_request *request, struct gb_device_wri
     return gb_path_names(request, "buffer name", &params->session, &params->name, err);
 }
 
-enum gb_step gb_api_buffer_copy(struct gb_http_request *request, struct gb_http_response *response,
-                                struct gb_error *err) {
+/* From a buffer of this daemon, or of the node of its fleet that has the session. */
+static enum gb_step copy(struct gb_http_request *request, const json_t *body, struct gb_http_response *response,
+                         struct gb_error *err) {
     struct gb_device_write_params params = {.copy = true};
+    struct gb_session_bond bond;
 
-    if (read_path(request, &params, err) < 0 || read_body(request, &params, err) < 0)
+    if (read_path(request, &params, err) < 0 || gb_json_known(body, "copy", GB_COPY_FIELDS, err) < 0 ||
+        gb_action_read_write(body, &params, err) < 0)
         return GB_STEP_ERROR;
     /* The route needs scope write in its own session; the source is read in its session. */
     if (gb_api_permit(request, GB_SCOPE_READ, params.from_session.s, err) < 0 ||
         gb_api_reach(request, params.from.s, err) < 0)
         return GB_STEP_ERROR;
+    if (gb_api_of(request)->fleet && !gb_session_bond(gb_api_of(request)->core, params.from_session.s, &bond))
+        return gb_api_buffer_pull_session(request, &params.from_session, response, err);
     return write(request, &params, response, err);
+}
+
+enum gb_step gb_api_buffer_copy(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    enum gb_step step;
+    json_t *body;
+
+    if (gb_body_object(request, GB_COPY_OR_PULL_FIELDS, false, &body, err) < 0)
+        return GB_STEP_ERROR;
+    step =
+        gb_pull_is_asked(body) ? gb_api_buffer_pull(request, body, response, err) : copy(request, body, response, err);
+    json_decref(body);
+    return step;
 }
 
 enum gb_step gb_api_buffer_fill(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct gb_device_write_params params = {.copy = false};
+    json_t *body;
+    int r;
 
-    if (read_path(request, &params, err) < 0 || read_body(request, &params, err) < 0)
+    if (read_path(request, &params, err) < 0 || gb_body_object(request, GB_FILL_FIELDS, false, &body, err) < 0)
         return GB_STEP_ERROR;
-    return write(request, &params, response, err);
+    r = gb_action_read_write(body, &params, err);
+    json_decref(body);
+    return r < 0 ? GB_STEP_ERROR : write(request, &params, response, err);
 }

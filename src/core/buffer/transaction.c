@@ -53,9 +53,23 @@ static void publish_names_locked(struct gb_transaction *c) {
 
 /* --- one transaction ---------------------------------------------------------------------------------------------- */
 
+static void count_locked(struct gb_transaction *c, bool counted) {
+    if (counted != c->counted)
+        c->session->changing += counted ? 1 : (uint64_t)-1;
+    c->counted = counted;
+}
+
+static int takes_locked(struct gb_transaction *c) {
+    if (c->upkeep)
+        return 0;
+    return c->begun ? gb_session_open_locked(c->session, &c->error)
+                    : gb_session_changeable_locked(c->session, &c->error);
+}
+
 static void rollback_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
+    count_locked(c, false);
     b->deleting = false;
     gb_transaction_drop_disk_locked(c);
     if (!b->live && b->id != 0) {
@@ -69,8 +83,7 @@ static void rollback_locked(struct gb_transaction *c) {
 static int validate_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
-    if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 ||
-        (!c->upkeep && gb_session_changeable_locked(c->session, &c->error) < 0) ||
+    if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 || takes_locked(c) < 0 ||
         gb_core_alive(c->session->core, &c->error) < 0)
         return -1;
     if (c->validate_locked(c, b->live ? b : NULL, &c->error) < 0 || prepare_names_locked(c) < 0 || number_locked(c) < 0)
@@ -81,6 +94,7 @@ static int validate_locked(struct gb_transaction *c) {
     }
     if (c->removes)
         b->deleting = true;
+    count_locked(c, !c->upkeep);
     return 0;
 }
 
@@ -189,6 +203,7 @@ static struct gb_content *publish_locked(struct gb_transaction *c) {
     struct before before = look_before(c->buffer);
     struct gb_content *lost;
 
+    count_locked(c, false);
     gb_guard_tell_locked(c->buffer, &c->rec);
     publish_names_locked(c);
     gb_transaction_publish_stored_locked(c);
@@ -515,6 +530,8 @@ void gb_transaction_done(struct gb_transaction *transaction) {
     gb_buffer_rec_done(&transaction->rec);
     gb_text_set(&transaction->pool, NULL);
     gb_text_set(&transaction->stream, NULL);
+    free(transaction->kept);
+    transaction->kept = NULL;
 }
 
 int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_error *err) {

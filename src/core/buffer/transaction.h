@@ -34,6 +34,8 @@ struct gb_transaction {
     const struct gb_content *content; /* the bytes that the buffer is to have; NULL: those that it has. Borrowed */
     struct gb_tee *tee;               /* has those bytes on disk, if the buffer is the one that it was begun for;
                                        * borrowed until end. NULL: none */
+    void *kept;                       /* those bytes, of so few that the database takes them; NULL: they are read
+                                       * from the content. Freed with gb_transaction_done */
     int64_t new_id;                   /* reserved for a new buffer; 0: none */
     gb_persist_fn *brings;            /* writes the bytes instead of core->persist; NULL: that does */
     enum gb_spill spills;             /* the bytes go there, where they end with the process; NEVER: they do not */
@@ -41,6 +43,7 @@ struct gb_transaction {
     bool warms;                       /* the disk has the bytes and keeps them, beside what spills has made */
     bool stores;                      /* the bytes go to disk, also if they are those that it has */
     bool upkeep;                      /* no client's change: a session that was set aside takes it too */
+    bool begun;                       /* the buffer has the bytes already: a session that is frozen takes it too */
     bool unrecorded;                  /* the database learns nothing of it */
 
     /* The transaction's own: */
@@ -49,7 +52,8 @@ struct gb_transaction {
     bool drops;           /* the same of bytes that were spilled */
     uint64_t stored_more; /* reserved in the quota of bytes on disk */
     bool persists;
-    bool asked; /* the database was given the change: if that fails, it may have it */
+    bool counted; /* among the session's changes that are on the way */
+    bool asked;   /* the database was given the change: if that fails, it may have it */
     struct gb_persist persist;
     struct gb_store_edit edit;
 

@@ -41,6 +41,10 @@ static void plan_persist_locked(struct gb_transaction *c) {
     c->persist.spills = c->spills;
     c->persist.strictly = c->strictly;
     c->persist.tee = c->tee && gb_tee_buffer_id(c->tee) == c->rec.id ? c->tee : NULL;
+    if (!c->spills) {
+        c->persist.data = c->kept;
+        c->kept = NULL;
+    }
 }
 
 int gb_transaction_plan_disk_locked(struct gb_transaction *c, struct gb_error *err) {

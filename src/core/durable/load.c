@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "core/buffer/damage.h"
 #include "core/durable/durable.h"
+#include "core/stored/block_reader.h"
 #include "core/stored/disks.h"
 #include "core/stored/load.h"
 #include "core/upload/upload.h"
@@ -18,8 +19,17 @@
 /* How long a load waits for memory that others are about to free. One of many does not: the others have the memory. */
 #define WAIT_MS 10000
 
+/* Read at once into memory that the CPU reaches. */
+#define ROOM_BYTES (32u << 20)
+
 /* Bytes that come back within this time had better stayed. */
 #define THRASH_NS (60 * GB_NS_PER_S)
+
+struct room {
+    struct gb_block_reader reader;
+    size_t n;   /* bytes; 0: no thread reads into it */
+    bool given; /* it is the one that gb_upload_room gave last */
+};
 
 struct job {
     struct gb_task task;
@@ -36,8 +46,11 @@ struct job {
     struct gb_disk_reader *file;
     char *data; /* the bytes, if they come from the database */
     uint64_t read;
-    uint32_t crc; /* of the block that is being read */
-    bool ended;   /* the payload */
+    uint32_t crc;          /* of the block that is being read */
+    struct room rooms[2];  /* those that several threads read into, in turns */
+    unsigned turn;         /* of the room that is reported next */
+    struct gb_error error; /* the first failure, while other threads read still */
+    bool ended;            /* the payload */
 };
 
 static void run(struct gb_task *task);
@@ -124,8 +137,12 @@ static void complete(struct gb_upload *u) {
     gb_upload_hand_back(u, commit);
 }
 
-static const struct gb_upload_role load_role = {
-    .plan = plan, .complete = complete, .gone = gb_upload_dispose, .upkeep = true};
+static const struct gb_upload_role load_role = {.plan = plan,
+                                                .complete = complete,
+                                                .gone = gb_upload_dispose,
+                                                .upkeep = true,
+                                                .summed = true,
+                                                .room_bytes = ROOM_BYTES};
 
 /* --- the same, from host memory ----------------------------------------------------------------------------------- */
 
@@ -236,6 +253,8 @@ static void count(struct job *job, const struct gb_error *error) {
 static void finish(struct job *job, const struct gb_error *error) {
     struct gb_core *core = job->session->core;
 
+    gb_block_reader_close(&job->rooms[0].reader);
+    gb_block_reader_close(&job->rooms[1].reader);
     gb_disk_read_close(job->file);
     gb_upload_free(job->upload);
     if (error && is_replaced(job, error))
@@ -338,18 +357,86 @@ static int check_bytes(struct job *job, const char *bytes, size_t n, struct gb_e
     return 0;
 }
 
-/* 1: the payload is complete; 0: wake comes; -1. */
-static int move(struct job *job, struct gb_error *err) {
-    while (job->read < job->stored->rec.bytes) {
-        void *room;
-        size_t n;
-        int r = gb_upload_room(job->upload, &room, &n, err);
+/* Has several threads read into a room. */
+static void share(struct job *job, struct room *room, void *ptr, size_t n, uint64_t at) {
+    if (!room->reader.core)
+        gb_block_reader_init(&room->reader, job->session->core, job->stored, job->file, wake, job);
+    room->n = n;
+    gb_block_reader_begin(&room->reader, ptr, n, at);
+}
 
+/* While the others read into one room this thread begins with the next. A failure is found in its turn. */
+static void share_ahead(struct job *job) {
+    const struct room *now = &job->rooms[job->turn];
+    struct room *ahead = &job->rooms[!job->turn];
+    void *ptr;
+    size_t n;
+
+    if (ahead->n == 0 && gb_upload_room_ahead(job->upload, &ptr, &n) &&
+        gb_block_reader_is_worth(job->stored, job->read + now->n, n))
+        share(job, ahead, ptr, n, job->read + now->n);
+}
+
+/* 1: the room whose turn it is has its bytes, *ret_n of them; 0: wake comes; -1. */
+static int bring(struct job *job, size_t *ret_n, struct gb_error *err) {
+    struct room *room = &job->rooms[job->turn];
+    void *ptr;
+    int r;
+
+    if (!room->given) {
+        r = gb_upload_room(job->upload, &ptr, ret_n, err);
         if (r <= 0)
             return r;
-        if (fetch(job, room, n, err) < 0 || check_bytes(job, room, n, err) < 0 ||
-            gb_upload_fill(job->upload, n, err) < 0)
-            return -1;
+        room->given = true;
+    }
+    if (room->n == 0) {
+        if (!gb_block_reader_is_worth(job->stored, job->read, *ret_n))
+            return fetch(job, ptr, *ret_n, err) < 0 || check_bytes(job, ptr, *ret_n, err) < 0 ? -1 : 1;
+        share(job, room, ptr, *ret_n, job->read);
+    }
+    *ret_n = room->n;
+    return gb_block_reader_result(&room->reader, err);
+}
+
+/* The bytes of the room whose turn it is are reported. */
+static int take(struct job *job, size_t n, struct gb_error *err) {
+    struct room *room = &job->rooms[job->turn];
+
+    job->read += room->n;
+    room->n = 0;
+    room->given = false;
+    job->turn = !job->turn;
+    return gb_upload_fill(job->upload, n, err);
+}
+
+/* 0: some thread reads still, and wake comes; -1 with the first failure. */
+static int break_off(struct job *job, struct gb_error *err) {
+    int i;
+
+    if (job->error.code == GB_OK)
+        job->error = *err;
+    *err = GB_ERROR_INIT;
+    for (i = 0; i < 2; i++) {
+        if (job->rooms[i].n > 0 && gb_block_reader_result(&job->rooms[i].reader, NULL) == 0)
+            return 0;
+    }
+    return gb_error_move(err, &job->error);
+}
+
+/* 1: the payload is complete; 0: wake comes; -1, and no thread reads. */
+static int move(struct job *job, struct gb_error *err) {
+    if (job->error.code != GB_OK)
+        return break_off(job, err);
+    while (job->read < job->stored->rec.bytes) {
+        size_t n;
+        int r = bring(job, &n, err);
+
+        if (r == 0) {
+            share_ahead(job);
+            return 0;
+        }
+        if (r < 0 || take(job, n, err) < 0)
+            return break_off(job, err);
     }
     return 1;
 }

@@ -39,6 +39,10 @@ static void wake(void *arg) {
 
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
 
+static struct gb_disk_name new_name(struct gb_core *core, const struct gb_buffer_rec *rec) {
+    return (struct gb_disk_name){rec->id, rec->generation, atomic_fetch_add(&core->file_tags, 1)};
+}
+
 static int open_source(struct job *job, struct gb_error *err) {
     struct gb_persist *p = job->persist;
     struct gb_content *c = p->content;
@@ -73,7 +77,7 @@ static int begin(struct job *job, struct gb_error *err) {
     struct gb_persist *p = job->persist;
 
     job->begun = true;
-    job->name = (struct gb_disk_name){p->rec->id, p->rec->generation, atomic_fetch_add(&job->core->file_tags, 1)};
+    job->name = new_name(job->core, p->rec);
     job->file = p->tee ? gb_tee_take(p->tee) : NULL;
     if (!job->file && p->block)
         return open_file(job, err);
@@ -143,18 +147,23 @@ static int complete_file(struct job *job, const struct gb_disk_meta *meta, uint3
     return gb_disk_complete(job->file, meta, ret_crc32c, job->blocks, err);
 }
 
+static struct gb_stored_rec stored_rec(const struct gb_buffer_rec *rec, const struct gb_disk_name *name,
+                                       const uint32_t *blocks) {
+    return (struct gb_stored_rec){.buffer_id = rec->id,
+                                  .generation = rec->generation,
+                                  .run = rec->run,
+                                  .file_generation = name->generation,
+                                  .file_tag = name->run,
+                                  .bytes = rec->bytes,
+                                  .dtype = rec->dtype,
+                                  .shape = rec->shape,
+                                  .blocks = blocks};
+}
+
 static int complete(struct job *job, struct gb_error *err) {
     struct gb_persist *p = job->persist;
     const struct gb_disk_meta meta = {gb_session_name(p->session)->s, p->rec};
-    struct gb_stored_rec rec = {.buffer_id = p->rec->id,
-                                .generation = p->rec->generation,
-                                .run = p->rec->run,
-                                .file_generation = job->name.generation,
-                                .file_tag = job->name.run,
-                                .bytes = p->rec->bytes,
-                                .dtype = p->rec->dtype,
-                                .shape = p->rec->shape,
-                                .blocks = job->blocks};
+    struct gb_stored_rec rec = stored_rec(p->rec, &job->name, job->blocks);
     struct gb_disk_name spilled = {0};
 
     if (job->file) {
@@ -228,6 +237,21 @@ static void run(struct gb_task *task) {
         finish(job, r < 0 ? &err : NULL);
 }
 
+/* The bytes are here already, and the database takes them: no thread is needed. */
+static void persist_kept(struct gb_core *core, struct gb_persist *p) {
+    const struct gb_disk_name name = new_name(core, p->rec);
+    uint32_t crc32c = gb_crc32c(0, p->data, (size_t)p->rec->bytes);
+    struct gb_stored_rec rec = stored_rec(p->rec, &name, &crc32c);
+
+    rec.crc32c = crc32c;
+    gb_content_drop_later(p->content);
+    p->content = NULL;
+    p->stored = gb_stored_new(core, &rec);
+    if (!p->stored)
+        gb_no_memory(&p->error);
+    p->done(p);
+}
+
 static int start(struct gb_core *core, struct gb_persist *persist, struct gb_error *err) {
     struct job *job;
 
@@ -250,6 +274,10 @@ static int start(struct gb_core *core, struct gb_persist *persist, struct gb_err
 void gb_durable_persist(struct gb_core *core, struct gb_persist *persist) {
     struct gb_error err = GB_ERROR_INIT;
 
+    if (persist->data) {
+        persist_kept(core, persist);
+        return;
+    }
     if (start(core, persist, &err) == 0)
         return;
     gb_content_drop_later(persist->content);

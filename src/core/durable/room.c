@@ -225,7 +225,8 @@ static void keep_pools_low(struct gb_session *s) {
     for (i = 0; i < s->pools_by_id.count; i++) {
         struct gb_core_pool *pool = s->pools_by_id.items[i].value;
 
-        keep_low(pool->device, pool, in_memory(&pool->memory), pool->rec.config.max_bytes);
+        if (pool->device) /* that of a lost pool may not be there */
+            keep_low(pool->device, pool, in_memory(&pool->memory), pool->rec.config.max_bytes);
     }
     pthread_mutex_unlock(&s->lock);
 }

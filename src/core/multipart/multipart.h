@@ -35,8 +35,8 @@ struct gb_multipart_call {
 };
 
 /* Begins a multipart upload and allocates all of params->bytes. params->waker is not used. Takes params->check, which
- * is evaluated at the beginning and again at the commit. The call ends when parts can be received. Result:
- * call->multipart. Errors: as gb_upload_begin; LIMIT_REACHED. */
+ * is evaluated at the beginning and again at the commit. The call ends when parts can be received, and can be cancelled
+ * while it waits for memory. Result: call->multipart. Errors: as gb_upload_begin; LIMIT_REACHED. */
 void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart_call *call);
 
 /* [now] Reads a multipart upload. Errors: SESSION_NOT_FOUND, UPLOAD_NOT_FOUND. */

@@ -27,6 +27,7 @@ void gb_multipart_drained_locked(struct gb_multipart *multipart, struct gb_multi
 
 void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_multipart_call *call,
                               const struct gb_error *error) {
+    (void)gb_call_withdraw(&call->base, NULL);
     pthread_mutex_lock(&multipart->lock);
     gb_multipart_view_locked(multipart, &call->multipart);
     pthread_mutex_unlock(&multipart->lock);
@@ -278,32 +279,6 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
 
 /* --- begin -------------------------------------------------------------------------------------------------------- */
 
-void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart_call *call) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_multipart *multipart = NULL;
-
-    gb_core_enter(core);
-    if (gb_multipart_new(core, params, false, &multipart, &err) == 0) {
-        multipart->call = call;
-        if (gb_multipart_target_start(multipart, params, &err) == 0) {
-            gb_multipart_unref(multipart);
-            return;
-        }
-        pthread_mutex_lock(&multipart->lock);
-        call = multipart->call; /* unless it was told already: the session has ended */
-        multipart->call = NULL;
-        pthread_mutex_unlock(&multipart->lock);
-        gb_multipart_end(multipart, &err);
-        gb_multipart_unref(multipart);
-    }
-    if (params->check.free_arg)
-        params->check.free_arg(params->check.arg);
-    if (call)
-        gb_call_finish(&call->base, &err);
-    if (call)
-        gb_core_leave(core);
-}
-
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 /* Fails and wakes every part and append under way. */
@@ -336,7 +311,8 @@ static bool end_locked(struct gb_multipart *multipart, const struct gb_error *wh
     return true;
 }
 
-void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why) {
+/* Returns false without effect if it is done, has ended or, with opening, waits for no memory any more. */
+static bool end(struct gb_multipart *multipart, const struct gb_error *why, bool opening) {
     struct gb_multipart_waiter *drain_waiters = NULL;
     struct gb_error gone = GB_ERROR_INIT;
     struct gb_upload *target = NULL;
@@ -344,7 +320,7 @@ void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why
     bool ends;
 
     pthread_mutex_lock(&multipart->lock);
-    ends = end_locked(multipart, why);
+    ends = (!opening || multipart->state == GB_MULTIPART_OPENING) && end_locked(multipart, why);
     if (ends) {
         target = multipart->target;
         multipart->target = NULL;
@@ -355,7 +331,7 @@ void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why
     }
     pthread_mutex_unlock(&multipart->lock);
     if (!ends)
-        return;
+        return false;
     gb_multipart_withdraw(multipart);
     gb_upload_free(target);
     /* Status queries get 404; writers get the cause. */
@@ -364,7 +340,67 @@ void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why
     if (call)
         gb_multipart_finish_call(multipart, call, why);
     gb_core_changed(multipart->core);
+    return true;
 }
+
+void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why) {
+    (void)end(multipart, why, false);
+}
+
+/* --- the beginning ------------------------------------------------------------------------------------------------ */
+
+static bool hold(void *arg) {
+    gb_multipart_ref(arg);
+    return true;
+}
+
+/* While it waits for memory. */
+static bool cancel_opening(void *arg, bool act) {
+    struct gb_multipart *multipart = arg;
+    struct gb_error why = GB_ERROR_INIT;
+    bool r;
+
+    gb_cancelled(&why);
+    if (act) {
+        r = end(multipart, &why, true);
+    } else {
+        pthread_mutex_lock(&multipart->lock);
+        r = multipart->state == GB_MULTIPART_OPENING;
+        pthread_mutex_unlock(&multipart->lock);
+    }
+    gb_multipart_unref(multipart);
+    return r;
+}
+
+void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_multipart *multipart = NULL;
+
+    gb_core_enter(core);
+    if (gb_multipart_new(core, params, false, &multipart, &err) == 0) {
+        multipart->call = call;
+        gb_call_offer(&call->base, hold, cancel_opening, multipart);
+        if (gb_multipart_target_start(multipart, params, &err) == 0) {
+            gb_multipart_unref(multipart);
+            return;
+        }
+        pthread_mutex_lock(&multipart->lock);
+        call = multipart->call; /* unless it was told already: the session has ended */
+        multipart->call = NULL;
+        pthread_mutex_unlock(&multipart->lock);
+        gb_multipart_end(multipart, &err);
+        gb_multipart_unref(multipart);
+    }
+    if (params->check.free_arg)
+        params->check.free_arg(params->check.arg);
+    if (call) {
+        (void)gb_call_withdraw(&call->base, NULL);
+        gb_call_finish(&call->base, &err);
+        gb_core_leave(core);
+    }
+}
+
+/* --- deletion ----------------------------------------------------------------------------------------------------- */
 
 /* 1: the call waits until the memory is free; 0: there is none; -1. */
 static int start_delete(struct gb_multipart *multipart, struct gb_multipart_call *call, struct gb_error *err) {

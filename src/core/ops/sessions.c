@@ -8,7 +8,7 @@
 #include "core/session/op.h"
 #include "core/stored/disks.h"
 
-enum what { PATCHES, REMOVES, RAISES, SETS_ASIDE };
+enum what { PATCHES, REMOVES, RAISES, SETS_ASIDE, ARRIVES, GIVES, REGAINS };
 
 /* One call that changes a session. */
 struct session_op {
@@ -19,8 +19,9 @@ struct session_op {
     struct gb_session_params params;
     struct gb_session_check check;
     enum what what;
-    bool unchanged; /* there is nothing to do */
-    bool durable;   /* removes: buffers with bytes on disk go with it */
+    uint64_t freeze; /* of those that give and regain */
+    bool unchanged;  /* there is nothing to do */
+    bool durable;    /* removes: buffers with bytes on disk go with it */
     struct gb_session_rec rec;
     struct gb_task task; /* removes: goes through the lanes, behind the frees */
     int lane;
@@ -173,7 +174,7 @@ static int not_found(const struct gb_name *name, struct gb_error *err) {
 static int validate_removal_locked(struct session_op *op, struct gb_error *err) {
     struct gb_session *s = op->base.session;
 
-    if (gb_guard_check_session_locked(s, err) < 0)
+    if (gb_guard_check_session_locked(s, err) < 0 || (!s->aside && gb_session_changeable_locked(s, err) < 0))
         return -1;
     atomic_store(&s->state, GB_SESSION_DELETING);
     op->durable = has_durable_locked(s);
@@ -184,9 +185,40 @@ static void set_aside_locked(struct session_op *op) {
     op->rec.fleet_epoch = 0;
     op->rec.fleet_claim[0] = '\0';
     op->rec.stops_on_partition = false;
+    op->rec.given = false;
     op->rec.aside_epoch = op->base.session->rec.fleet_epoch;
     op->rec.idle_ttl_s = op->params.idle_ttl_s;
     op->base.session->aside = true;
+}
+
+/* What is given away does not end in between: the time is over only when it is regained. */
+static int validate_giving_locked(struct session_op *op, struct gb_error *err) {
+    struct gb_session *s = op->base.session;
+
+    if (op->what == GIVES) {
+        if (gb_session_check_frozen_locked(s, op->freeze, err) < 0)
+            return -1;
+        s->frozen_until_ns = UINT64_MAX;
+    } else if (!s->given || s->frozen != op->freeze) {
+        return gb_error_set(err, GB_ERR_SESSION_MOVING, "the session \"%s\" is not being given away", op->name.s);
+    }
+    gb_session_rec_set(&op->rec, &s->rec);
+    op->rec.given = op->what == GIVES;
+    return 0;
+}
+
+static int validate_arrival_locked(struct session_op *op, struct gb_error *err) {
+    struct gb_session *s = op->base.session;
+
+    if (s->rec.fleet_epoch > 0 || s->rec.fleet_claim[0] == '\0' ||
+        strcmp(s->rec.fleet_claim, op->params.fleet_claim) != 0)
+        return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "no session \"%s\" is to arrive by that claim", op->name.s);
+    gb_session_rec_set(&op->rec, &s->rec);
+    op->rec.name = op->params.name;
+    op->rec.fleet_epoch = op->params.fleet_epoch;
+    op->rec.version++;
+    op->rec.updated_at_us = gb_wall_us();
+    return 0;
 }
 
 static int validate_registered_locked(struct session_op *op, struct gb_error *err) {
@@ -200,10 +232,12 @@ static int validate_registered_locked(struct session_op *op, struct gb_error *er
         return 0;
     }
     gb_session_rec_set(&op->rec, &s->rec);
-    if (op->what == RAISES)
+    if (op->what == RAISES) {
         op->rec.fleet_epoch = op->params.fleet_epoch;
-    else
+        op->rec.given = s->given;
+    } else {
         set_aside_locked(op);
+    }
     op->rec.version++;
     op->rec.updated_at_us = gb_wall_us();
     return 0;
@@ -221,6 +255,10 @@ static int validate_locked(struct session_op *op, struct gb_error *err) {
         return -1;
     if (op->what == REMOVES)
         return validate_removal_locked(op, err);
+    if (op->what == ARRIVES)
+        return validate_arrival_locked(op, err);
+    if (op->what == GIVES || op->what == REGAINS)
+        return validate_giving_locked(op, err);
     if (op->what != PATCHES)
         return validate_registered_locked(op, err);
     if (gb_session_changeable_locked(s, err) < 0 ||
@@ -242,13 +280,34 @@ static void patched(void *arg, const struct gb_error *error) {
 
     pthread_mutex_lock(&s->lock);
     if (!error) {
+        if (s->rec.given && op->what == RAISES)
+            s->frozen = 0;
         gb_session_rec_set(&s->rec, &op->rec);
+        s->rec.given = false;
         gb_session_view_locked(s, op->ret);
     }
     next = release_locked(s);
     pthread_mutex_unlock(&s->lock);
     if (!error)
         gb_notice_post_session(s, GB_NOTICE_SESSION_CHANGED);
+    op_end(op, error);
+    run(next);
+}
+
+/* The record has its mark in the database alone. */
+static void given(void *arg, const struct gb_error *error) {
+    struct session_op *op = arg;
+    struct gb_session *s = op->base.session;
+    bool gives = op->what == GIVES;
+    struct session_op *next;
+
+    pthread_mutex_lock(&s->lock);
+    if (!error)
+        s->given = gives;
+    if (gives == (error != NULL)) /* one that was not taken down, or one that is regained */
+        s->frozen = 0;
+    next = release_locked(s);
+    pthread_mutex_unlock(&s->lock);
     op_end(op, error);
     run(next);
 }
@@ -299,9 +358,44 @@ static void set_aside(struct session_op *op) {
         was_set_aside(op, &err);
         return;
     }
-    op->rec.name = s->names[1];
+    op->rec.name = *gb_session_next_name(s);
     gb_disks_point(s->core, GB_DISK_OP_before_commit);
     gb_store_put_session(s->core->store, &op->rec, gb_call_mark(op->base.call), was_set_aside, op);
+}
+
+/* The notice has the name that clients knew before, if they knew one. */
+static void has_arrived(void *arg, const struct gb_error *error) {
+    struct session_op *op = arg;
+    struct gb_session *s = op->base.session;
+    struct gb_session_view *view = op->ret;
+    struct session_op *next;
+    struct gb_notice notice;
+
+    if (!error) {
+        gb_session_touch(s);
+        gb_session_rename(s, &op->rec);
+    }
+    pthread_mutex_lock(&s->lock);
+    if (!error)
+        gb_session_view_locked(s, view);
+    next = release_locked(s);
+    pthread_mutex_unlock(&s->lock);
+    if (!error) {
+        notice = gb_notice_of(s, GB_NOTICE_SESSION_ARRIVED);
+        gb_notice_post(s->core, &notice);
+    }
+    op_end(op, error);
+    run(next);
+}
+
+static void arrive(struct session_op *op) {
+    struct gb_session *s = op->base.session;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_session_reserve(s, &op->params.name, &err) < 0)
+        has_arrived(op, &err);
+    else
+        gb_store_put_session(s->core->store, &op->rec, gb_call_mark(op->base.call), has_arrived, op);
 }
 
 /* When this has been through every lane, the session's frees have been queued there, and the ends of its pools, which
@@ -380,6 +474,10 @@ static void run(struct session_op *op) {
             gb_store_delete_session(s->core->store, s->id, op->durable, gb_call_mark(op->base.call), deleted, op);
         else if (op->what == SETS_ASIDE)
             set_aside(op);
+        else if (op->what == ARRIVES)
+            arrive(op);
+        else if (op->what == GIVES || op->what == REGAINS)
+            gb_store_put_session(s->core->store, &op->rec, gb_call_mark(op->base.call), given, op);
         else
             gb_store_put_session(s->core->store, &op->rec, gb_call_mark(op->base.call), patched, op);
     }
@@ -387,15 +485,14 @@ static void run(struct session_op *op) {
 
 /* Takes over the reference to the session; NULL: err says why. params: borrowed; only the name for what has no others.
  * ret: part of the call; NULL: none. */
-static void transaction(struct gb_session *s, enum what what, const struct gb_name *name,
-                        const struct gb_session_params *params, const struct gb_session_check *check,
-                        struct gb_error *err, struct gb_call *call, struct gb_session_view *ret) {
+static struct session_op *begin(struct gb_session *s, enum what what, const struct gb_name *name,
+                                const struct gb_session_params *params, const struct gb_session_check *check,
+                                struct gb_error *err, struct gb_call *call, struct gb_session_view *ret) {
     struct session_op *op =
         gb_op_new(sizeof(*op), s, call, check ? check->free_arg : NULL, check ? check->arg : NULL, err);
-    bool mine;
 
     if (!op)
-        return;
+        return NULL;
     op->ret = ret;
     if (ret)
         call->free_result = gb_session_call_done;
@@ -406,11 +503,27 @@ static void transaction(struct gb_session *s, enum what what, const struct gb_na
     gb_text_ref(op->params.labels);
     if (check)
         op->check = *check;
+    return op;
+}
+
+static void take_turn(struct session_op *op) {
+    struct gb_session *s = op->base.session;
+    bool mine;
+
     pthread_mutex_lock(&s->lock);
     mine = gb_fifo_lock_acquire(&s->fifo, &op->waiter);
     pthread_mutex_unlock(&s->lock);
     if (mine)
         run(op);
+}
+
+static void transaction(struct gb_session *s, enum what what, const struct gb_name *name,
+                        const struct gb_session_params *params, const struct gb_session_check *check,
+                        struct gb_error *err, struct gb_call *call, struct gb_session_view *ret) {
+    struct session_op *op = begin(s, what, name, params, check, err, call, ret);
+
+    if (op)
+        take_turn(op);
 }
 
 void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,
@@ -452,6 +565,51 @@ void gb_session_set_aside(struct gb_core *core, const struct gb_name *name, cons
     struct gb_session_params params = {.idle_ttl_s = idle_ttl_s};
 
     change_registered(core, SETS_ASIDE, name, claim, &params, call);
+}
+
+static void change_frozen(struct gb_session *s, enum what what, const struct gb_session_params *params, uint64_t freeze,
+                          struct gb_error *err, struct gb_session_call *call) {
+    struct session_op *op = begin(s, what, &params->name, params, NULL, err, &call->base, NULL);
+
+    if (!op)
+        return;
+    op->freeze = freeze;
+    take_turn(op);
+}
+
+void gb_session_give(struct gb_core *core, const struct gb_name *name, uint64_t freeze, struct gb_session_call *call) {
+    struct gb_session_params params = {.name = *name};
+    struct gb_error err = GB_ERROR_INIT;
+
+    change_frozen(gb_session_find(core, name, &err), GIVES, &params, freeze, &err, call);
+}
+
+void gb_session_regain(struct gb_core *core, const struct gb_name *name, uint64_t freeze,
+                       struct gb_session_call *call) {
+    struct gb_session_params params = {.name = *name};
+    struct gb_error err = GB_ERROR_INIT;
+
+    change_frozen(gb_session_find(core, name, &err), REGAINS, &params, freeze, &err, call);
+}
+
+int gb_session_expect(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                      struct gb_error *err) {
+    struct gb_session *s = gb_session_use(core, session, err);
+    int r;
+
+    if (!s)
+        return -1;
+    r = gb_session_reserve(s, name, err);
+    gb_session_unref(s);
+    return r;
+}
+
+void gb_session_arrive(struct gb_core *core, const struct gb_name *session, const struct gb_session_params *params,
+                       struct gb_session_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    transaction(gb_session_find(core, session, &err), ARRIVES, session, params, NULL, &err, &call->base,
+                &call->session);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */

@@ -32,12 +32,14 @@ void gb_core_set_gone(struct gb_core *core,
 struct gb_session_bond {
     int64_t epoch;       /* of its record in the fleet's directory; 0: it is not registered */
     int64_t aside_epoch; /* > 0: it was set aside, and was registered at that epoch */
+    bool arrives;        /* it is brought from another node, under a name of its own until it is here */
     bool stops_on_partition;
 };
 /* [now] Returns false if there is no live session of that name. */
 bool gb_session_bond(struct gb_core *core, const char *name, struct gb_session_bond *ret);
 /* Gives the registered session of that name and claim the epoch that the directory has for it. One that is not higher
- * changes nothing. Result: call->session. Errors: SESSION_NOT_FOUND, also for another claim. */
+ * changes nothing. A session that was being given away when the process before this one ended is not frozen any more.
+ * Result: call->session. Errors: SESSION_NOT_FOUND, also for another claim. */
 void gb_session_raise(struct gb_core *core, const struct gb_name *name, const char *claim, int64_t epoch,
                       struct gb_session_call *call);
 /* Sets the registered session of that name and claim aside, because another node has the name: the session becomes a
@@ -48,6 +50,43 @@ void gb_session_raise(struct gb_core *core, const struct gb_name *name, const ch
  * session is what it was. */
 void gb_session_set_aside(struct gb_core *core, const struct gb_name *name, const char *claim, uint64_t idle_ttl_s,
                           struct gb_session_call *call);
+
+/* --- from node to node -------------------------------------------------------------------------------------------- */
+
+/* At the node that has a session: clients change nothing in it for a while (SESSION_MOVING), and read on. Changes that
+ * had begun end; after that nothing of the session changes. */
+
+/* [now] Freezes the registered session of that name and claim for so long. *ret_freeze: its number. Errors:
+ * SESSION_NOT_FOUND, also for another claim; SESSION_MOVING: it is frozen; MAPPED, ADOPTED, BUFFER_BUSY (uploads in
+ * parts are open), while which it cannot be moved. */
+int gb_session_freeze(struct gb_core *core, const struct gb_name *name, const char *claim, unsigned ms,
+                      uint64_t *ret_freeze, struct gb_error *err);
+/* [now] Whether all changes have ended. Errors: SESSION_NOT_FOUND; SESSION_MOVING: that freeze is over. */
+int gb_session_frozen(struct gb_core *core, const struct gb_name *name, uint64_t freeze, bool *ret_quiet,
+                      struct gb_error *err);
+/* [now] Ends the freeze, unless it is over or the session is being given away. */
+void gb_session_thaw(struct gb_core *core, const struct gb_name *name, uint64_t freeze);
+/* The session is about to be given away: the freeze lasts until gb_session_regain or gb_session_set_aside, and the
+ * database knows it. If the process ends before, the session is frozen in the next one until gb_session_raise or
+ * gb_session_set_aside, since another node may have it. Result: none. Errors: as above; BUFFER_BUSY while changes have
+ * not ended; MAPPED, ADOPTED; those of the database, after which the freeze is over. */
+void gb_session_give(struct gb_core *core, const struct gb_name *name, uint64_t freeze, struct gb_session_call *call);
+/* It was not given away, and will not be: ends the freeze. Result: none. Errors: SESSION_NOT_FOUND, SESSION_MOVING (it
+ * is not being given away); those of the database, after which the session stays frozen. */
+void gb_session_regain(struct gb_core *core, const struct gb_name *name, uint64_t freeze, struct gb_session_call *call);
+
+/* At the node that is to have it: gb_session_create with a fleet_claim and without a fleet_epoch makes a session that
+ * is to arrive. It is freed when nothing has been done in it for a day. */
+
+/* [now] Keeps the name for the session. Errors: SESSION_NOT_FOUND, SESSION_EXISTS. */
+int gb_session_expect(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                      struct gb_error *err);
+/* The session has arrived: it has that name from now on, and is registered at params->fleet_epoch. params: name,
+ * fleet_claim, which is the session's, fleet_epoch. Result: call->session. Errors:
+ * SESSION_NOT_FOUND, also for another claim; SESSION_EXISTS; those of the database, after which it is what it was. */
+void gb_session_arrive(struct gb_core *core, const struct gb_name *session, const struct gb_session_params *params,
+                       struct gb_session_call *call);
+
 /* [now] Resets the idle timer. *ret as for gb_session_get. */
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err);

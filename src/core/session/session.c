@@ -8,6 +8,8 @@
 #include "base/thread.h"
 #include "core/session/streams.h"
 
+#define STRANDED_TTL_S (24 * 3600)
+
 /* --- one session -------------------------------------------------------------------------------------------------- */
 
 struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state) {
@@ -28,6 +30,10 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     }
     gb_session_rec_set(&s->rec, rec);
     s->aside = rec->aside_epoch > 0;
+    if (rec->given) {
+        s->frozen = gb_clock_ns();
+        s->frozen_until_ns = UINT64_MAX;
+    }
     atomic_init(&s->state, state);
     atomic_init(&s->touched_ns, gb_clock_ns());
     s->past.looked_ns = gb_clock_ns();
@@ -112,7 +118,7 @@ int gb_session_alive(struct gb_session *session, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", gb_session_name(session)->s);
 }
 
-int gb_session_changeable_locked(struct gb_session *session, struct gb_error *err) {
+int gb_session_open_locked(struct gb_session *session, struct gb_error *err) {
     if (gb_session_alive(session, err) < 0)
         return -1;
     if (!session->aside)
@@ -122,17 +128,38 @@ int gb_session_changeable_locked(struct gb_session *session, struct gb_error *er
         "another node of the fleet has the session now; what this one had of it can be read and deleted");
 }
 
+int gb_session_changeable_locked(struct gb_session *session, struct gb_error *err) {
+    if (gb_session_open_locked(session, err) < 0)
+        return -1;
+    if (session->frozen == 0 || gb_clock_ns() >= session->frozen_until_ns)
+        return 0;
+    if (session->rec.given)
+        return gb_error_set(err, GB_ERR_SESSION_MOVING,
+                            "the session \"%s\" was being handed to another node of the fleet when this one ended; "
+                            "it can be changed when the fleet's directory has said which has it",
+                            gb_session_name(session)->s);
+    return gb_error_set(err, GB_ERR_SESSION_MOVING,
+                        "the session \"%s\" is being handed to another node of the fleet; try again in a second",
+                        gb_session_name(session)->s);
+}
+
 /* --- idle time ---------------------------------------------------------------------------------------------------- */
 
 void gb_session_touch(struct gb_session *session) {
     atomic_store(&session->touched_ns, gb_clock_ns());
 }
 
+/* One that was to arrive and has not, when the process ended in between. */
+static bool is_stranded(const struct gb_session_rec *rec) {
+    return rec->fleet_epoch == 0 && rec->fleet_claim[0] != '\0';
+}
+
 bool gb_session_idle(struct gb_session *session) {
     uint64_t idle_ns = gb_clock_ns() - atomic_load(&session->touched_ns);
+    uint64_t ttl_s = is_stranded(&session->rec) ? STRANDED_TTL_S : session->rec.idle_ttl_s;
 
-    return session->rec.idle_ttl_s > 0 && atomic_load(&session->transfers) == 0 && session->leases == 0 &&
-           session->adopted == 0 && idle_ns / GB_NS_PER_S >= session->rec.idle_ttl_s;
+    return ttl_s > 0 && atomic_load(&session->transfers) == 0 && session->leases == 0 && session->adopted == 0 &&
+           idle_ns / GB_NS_PER_S >= ttl_s;
 }
 
 void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret) {
@@ -152,6 +179,25 @@ void gb_session_view_locked(struct gb_session *session, struct gb_session_view *
     if (session->rec.idle_ttl_s > 0 && session->rec.idle_ttl_s < INT64_MAX / 4000000)
         ret->expires_at_us = gb_wall_us() + (int64_t)session->rec.idle_ttl_s * 1000000 -
                              (int64_t)((now_ns - (seen_ns < now_ns ? seen_ns : now_ns)) / 1000);
+}
+
+/* --- its next name ------------------------------------------------------------------------------------------------ */
+
+/* One that is set aside gets no other name. */
+static struct gb_name *next_name(struct gb_session *session) {
+    return &session->names[gb_session_name(session) - session->names + 1];
+}
+
+/* core->sessions_lock is held. */
+static void free_name_locked(struct gb_session *session) {
+    struct gb_core *core = session->core;
+    const struct gb_name *name;
+
+    if (session->rec.aside_epoch > 0)
+        return;
+    name = next_name(session);
+    if (name->s[0] != '\0' && gb_map_get(&core->sessions, name->s) == session) /* else it was not reserved */
+        gb_map_take(&core->sessions, name->s);
 }
 
 /* --- all sessions ------------------------------------------------------------------------------------------------- */
@@ -183,6 +229,7 @@ void gb_session_withdraw(struct gb_session *session) {
 
     pthread_mutex_lock(&core->sessions_lock);
     gb_map_take(&core->sessions, gb_session_name(session)->s);
+    free_name_locked(session);
     gb_idlist_take(&core->sessions_by_id, session->id);
     pthread_mutex_unlock(&core->sessions_lock);
     gb_session_unref(session);
@@ -224,6 +271,7 @@ bool gb_session_bond(struct gb_core *core, const char *name, struct gb_session_b
     if (named) {
         ret->epoch = s->rec.fleet_epoch;
         ret->aside_epoch = s->rec.aside_epoch;
+        ret->arrives = is_stranded(&s->rec);
         ret->stops_on_partition = s->rec.stops_on_partition;
     }
     pthread_mutex_unlock(&s->lock);
@@ -289,26 +337,47 @@ static void superseded(const struct gb_name *name, int64_t epoch, unsigned numbe
 /* There are fewer sessions than numbers. */
 int gb_session_reserve_name(struct gb_session *session, struct gb_error *err) {
     struct gb_core *core = session->core;
-    struct gb_name *name = &session->names[1];
+    struct gb_name *name = next_name(session);
     unsigned number = 1;
     int r;
 
     pthread_mutex_lock(&core->sessions_lock);
     do
-        superseded(&session->names[0], session->rec.fleet_epoch, number++, name);
+        superseded(gb_session_name(session), session->rec.fleet_epoch, number++, name);
     while (gb_map_get(&core->sessions, name->s));
     r = gb_map_put(&core->sessions, name->s, session);
     pthread_mutex_unlock(&core->sessions_lock);
     return r < 0 ? gb_no_memory(err) : 0;
 }
 
+int gb_session_reserve(struct gb_session *session, const struct gb_name *wanted, struct gb_error *err) {
+    struct gb_core *core = session->core;
+    struct gb_name *name = next_name(session);
+    struct gb_session *other;
+    int r = 0;
+
+    pthread_mutex_lock(&core->sessions_lock);
+    other = gb_map_get(&core->sessions, wanted->s);
+    if (other && other != session)
+        r = gb_error_set(err, GB_ERR_SESSION_EXISTS, "this node has a session \"%s\" of its own", wanted->s);
+    else if (!other) {
+        *name = *wanted;
+        r = gb_map_put(&core->sessions, name->s, session) < 0 ? gb_no_memory(err) : 0;
+    }
+    pthread_mutex_unlock(&core->sessions_lock);
+    return r;
+}
+
 void gb_session_free_name(struct gb_session *session) {
     struct gb_core *core = session->core;
 
     pthread_mutex_lock(&core->sessions_lock);
-    if (gb_map_get(&core->sessions, session->names[1].s) == session) /* else it could not be reserved */
-        gb_map_take(&core->sessions, session->names[1].s);
+    free_name_locked(session);
     pthread_mutex_unlock(&core->sessions_lock);
+}
+
+const struct gb_name *gb_session_next_name(const struct gb_session *session) {
+    return atomic_load(&session->called) + 1;
 }
 
 void gb_session_rename(struct gb_session *session, const struct gb_session_rec *rec) {
@@ -316,9 +385,9 @@ void gb_session_rename(struct gb_session *session, const struct gb_session_rec *
 
     pthread_mutex_lock(&core->sessions_lock);
     pthread_mutex_lock(&session->lock);
-    gb_map_take(&core->sessions, session->names[0].s);
+    gb_map_take(&core->sessions, gb_session_name(session)->s);
     gb_session_rec_set(&session->rec, rec);
-    atomic_store(&session->called, &session->names[1]);
+    atomic_store(&session->called, next_name(session));
     pthread_mutex_unlock(&session->lock);
     pthread_mutex_unlock(&core->sessions_lock);
 }

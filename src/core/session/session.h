@@ -22,7 +22,7 @@ struct gb_session {
     atomic_uint refs; /* the map's, and one for each content, transfer and call */
     struct gb_core *core;
     int64_t id;
-    struct gb_name names[2]; /* the second: that which it gets when it is set aside */
+    struct gb_name names[3]; /* the next: that which it gets when it arrives, or is set aside */
     _Atomic(const struct gb_name *) called;
     _Atomic int state;
     _Atomic uint64_t touched_ns; /* last call that names the session, monotonic; reads do not count */
@@ -36,7 +36,11 @@ struct gb_session {
 
     pthread_mutex_t lock; /* for all below */
     struct gb_session_rec rec;
-    bool aside; /* it is set aside, or about to be: clients change nothing in it */
+    bool aside;               /* it is set aside, or about to be: clients change nothing in it */
+    uint64_t frozen;          /* clients change nothing in it for a moment: the number of the freeze; 0: they do */
+    uint64_t frozen_until_ns; /* UINT64_MAX: it is being given away, or was when a process before this one ended */
+    bool given;               /* the database says so, of this process: rec.given is of the one before */
+    uint64_t changing;        /* clients' changes that are on the way to the database */
     struct gb_fifo_lock fifo;
     uint64_t used_bytes; /* of all contents, reserved ones included */
     uint64_t used_pinned_bytes;
@@ -72,8 +76,8 @@ struct gb_session {
 struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state);
 struct gb_session *gb_session_ref(struct gb_session *session);
 
-/* Its name at this moment. It changes once at most, when the session is set aside; what was returned before stays valid
- * as long as the session. [any thread, no lock] */
+/* Its name at this moment. It changes when the session arrives from another node, and when it is set aside; what was
+ * returned before stays valid as long as the session. [any thread, no lock] */
 static inline const struct gb_name *gb_session_name(const struct gb_session *session) {
     return atomic_load(&session->called);
 }
@@ -88,8 +92,12 @@ void gb_session_withdraw(struct gb_session *session); /* and drops the map's ref
 /* Reserves another name for a registered session, "NAME.superseded-EPOCH": no other session gets it, and this one is
  * not found by it yet. The caller has the session's fifo lock. Returns 0 or -1. */
 int gb_session_reserve_name(struct gb_session *session, struct gb_error *err);
+/* The same of that name, for a session that arrives: SESSION_EXISTS. It may be reserved already. */
+int gb_session_reserve(struct gb_session *session, const struct gb_name *name, struct gb_error *err);
 void gb_session_free_name(struct gb_session *session); /* gives the reserved name back */
-/* From now on the session has the reserved name and rec, which no longer is of a registered one. Cannot fail. */
+/* The reserved name. */
+const struct gb_name *gb_session_next_name(const struct gb_session *session);
+/* From now on the session has the reserved name and rec. Cannot fail. */
 void gb_session_rename(struct gb_session *session, const struct gb_session_rec *rec);
 
 /* A live session with a reference, or NULL with SESSION_NOT_FOUND. */
@@ -106,8 +114,14 @@ struct gb_session *gb_session_after(struct gb_core *core, int64_t id);
 
 /* SESSION_NOT_FOUND unless live. */
 int gb_session_alive(struct gb_session *session, struct gb_error *err);
-/* The same, and SUPERSEDED if it was set aside: for what a client changes. The session's lock is held. */
+/* The same, and SUPERSEDED if it was set aside: for a change that had begun before it was frozen. The session's lock is
+ * held. */
+int gb_session_open_locked(struct gb_session *session, struct gb_error *err);
+/* The same, and SESSION_MOVING while it is frozen: for what a client changes. The session's lock is held. */
 int gb_session_changeable_locked(struct gb_session *session, struct gb_error *err);
+/* Whether that freeze is in force, all changes have ended and nothing keeps the session here: for giving it away. The
+ * caller has its turn. SESSION_MOVING, BUFFER_BUSY, MAPPED, ADOPTED. The session's lock is held. */
+int gb_session_check_frozen_locked(struct gb_session *session, uint64_t freeze, struct gb_error *err);
 /* ret->rec is zeroed, or has a record, whose labels it gives back; it holds a reference. The session's lock is held. */
 void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret);
 

@@ -64,6 +64,10 @@ struct gb_lane *gb_disks_lane(struct gb_core *core) {
     return &core->disks->lanes[atomic_fetch_add(&core->disks->number, 1) % core->disks->count];
 }
 
+unsigned gb_disks_count(const struct gb_core *core) {
+    return core->disks->count;
+}
+
 void gb_disks_post(struct gb_core *core, struct gb_task *task) {
     gb_lane_post(gb_disks_lane(core), task);
 }

@@ -18,6 +18,9 @@ void gb_disks_free(struct gb_disks *disks); /* runs what is queued; NULL is acce
 /* Queues the task on the next thread in turn. After gb_disks_start. [any thread, never blocks] */
 void gb_disks_post(struct gb_core *core, struct gb_task *task);
 
+/* How many there are. */
+unsigned gb_disks_count(const struct gb_core *core);
+
 /* One of the threads, in turn, for tasks that are to run one after the other. After gb_disks_start. */
 struct gb_lane *gb_disks_lane(struct gb_core *core);
 

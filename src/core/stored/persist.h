@@ -18,7 +18,8 @@ struct gb_persist {
     enum gb_spill spills;            /* the bytes need not outlive the process: they are not synced. NEVER: they do */
     bool strictly;                   /* to host memory, or not at all; else the disk takes what has no room there */
     struct gb_stored *stored;        /* the result, with a reference; NULL after an error */
-    void *data;                      /* the bytes, if they go to the database; freed with gb_persist_done */
+    void *data;                      /* the bytes, if they go to the database: given, or a result. Freed with
+                                      * gb_persist_done */
     struct gb_error error;
     void (*done)(struct gb_persist *persist); /* once, on any thread, without locks */
     void *job;                                /* the writer's own */

@@ -1,6 +1,7 @@
 /* A file that is written while its bytes come: each piece of an upload goes to the device and, by a tee, to the disk.
  *
- * The file has a name of its own until the commit, which knows the generation. */
+ * Several threads of the disk write: the checksums of one piece are computed while another is written. The file has a
+ * name of its own until the commit, which knows the generation. */
 #ifndef GB_CORE_STORED_TEE_H
 #define GB_CORE_STORED_TEE_H
 
@@ -9,11 +10,13 @@
 
 struct gb_tee;
 
-/* A piece of the bytes, in their order. The owner embeds it and keeps the memory until done. */
+/* A piece of the bytes. The owner embeds it and keeps the memory until done. Pieces that are none of
+ * gb_disk_is_piece come in their order. */
 struct gb_tee_piece {
     const void *ptr;
     size_t n;
-    /* On a thread of the disk, without locks. error NULL: it is written. */
+    uint64_t at; /* of the bytes */
+    /* On a thread of the disk, without locks; others may be done before. error NULL: it is written. */
     void (*done)(struct gb_tee_piece *piece, const struct gb_error *error);
     struct gb_tee_piece *next;
 };

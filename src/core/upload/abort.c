@@ -48,6 +48,7 @@ void gb_upload_dispose(struct gb_upload *u) {
     struct gb_session *s = u->t.session;
 
     gb_tee_free(u->disk.tee);
+    free(u->disk.kept);
     gb_content_drop_later(u->content); /* this may be a backend's thread */
     gb_content_drop_later(u->base);
     if (u->counted) {

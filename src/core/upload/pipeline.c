@@ -148,6 +148,8 @@ static int copy(struct gb_upload *u, struct gb_staged_copy *f, struct gb_error *
 }
 
 static void sum_up(struct gb_upload *u, struct gb_staged_copy *f) {
+    if (u->role->summed)
+        return;
     u->crc = gb_crc32c(u->crc, (char *)f->slot + f->summed, f->bytes - f->summed);
     f->summed = f->bytes;
 }
@@ -166,7 +168,8 @@ static int send(struct gb_upload *u, struct gb_error *err) {
     pthread_mutex_unlock(&u->t.lock);
     gb_core_transfer_ref(&u->t);
     if (u->disk.tee) {
-        f->piece = (struct gb_tee_piece){.ptr = f->slot, .n = f->bytes, .done = stored};
+        f->piece = (struct gb_tee_piece){.ptr = f->slot, .n = f->bytes, .at = u->disk.sent, .done = stored};
+        u->disk.sent += f->bytes;
         gb_core_transfer_ref(&u->t);
         gb_tee_write(u->disk.tee, &f->piece);
     }
@@ -199,8 +202,8 @@ void gb_upload_pipeline_init(struct gb_upload *u) {
         u->pipe.copies[i].transfer = &u->t;
 }
 
-bool gb_upload_begin_slot_locked(struct gb_upload *u) {
-    struct gb_slots *slots = &u->t.core->slots;
+/* A slot for one more copy. wait: in line, if none is free. */
+static struct gb_staged_copy *take_slot_locked(struct gb_upload *u, bool wait) {
     struct gb_staged_copy *f = NULL;
     unsigned i;
 
@@ -209,19 +212,36 @@ bool gb_upload_begin_slot_locked(struct gb_upload *u) {
             f = &u->pipe.copies[i];
     }
     if (!f)
-        return false;
-    if (u->disk.tee && !gb_write_through_may_take(u))
-        return false;
-    f->slot = u->pipe.in_flight > 0 ? gb_slots_try(slots) : gb_core_transfer_slot_locked(&u->t);
+        return NULL;
+    f->slot = wait ? gb_core_transfer_slot_locked(&u->t) : gb_slots_try(&u->t.core->slots);
     if (!f->slot)
-        return false;
+        return NULL;
     f->busy = true;
     f->bytes = 0;
     f->summed = 0;
+    return f;
+}
+
+bool gb_upload_begin_slot_locked(struct gb_upload *u) {
+    struct gb_staged_copy *f = u->pipe.ahead;
+
+    u->pipe.ahead = NULL;
+    if (!f && u->disk.tee && !gb_write_through_may_take(u))
+        return false;
+    if (!f)
+        f = take_slot_locked(u, u->pipe.in_flight == 0);
+    if (!f)
+        return false;
     u->pipe.filling = f;
     u->pipe.filling_ns = gb_clock_ns();
-    u->pipe.filling_max = u->plan.scattered ? gb_scatter_slot(u) : slots->slot_bytes;
+    u->pipe.filling_max = u->plan.scattered ? gb_scatter_slot(u) : u->t.core->slots.slot_bytes;
     return true;
+}
+
+bool gb_upload_begin_ahead_locked(struct gb_upload *u) {
+    if (!u->pipe.ahead && gb_slots_plenty(&u->t.core->slots))
+        u->pipe.ahead = take_slot_locked(u, false);
+    return u->pipe.ahead != NULL;
 }
 
 int gb_upload_fill_slot(struct gb_upload *u, size_t n, struct gb_error *err) {
@@ -240,14 +260,17 @@ int gb_upload_flush(struct gb_upload *u, struct gb_error *err) {
     return u->pipe.filling && u->pipe.filling->bytes > 0 ? send(u, err) : 0;
 }
 
-void gb_upload_drop_slot(struct gb_upload *u) {
-    struct gb_staged_copy *f = u->pipe.filling;
-
-    u->pipe.filling = NULL;
+static void drop(struct gb_upload *u, struct gb_staged_copy *f) {
     if (!f)
         return;
     gb_staged_copy_release(f);
     pthread_mutex_lock(&u->t.lock);
     f->busy = false;
     pthread_mutex_unlock(&u->t.lock);
+}
+
+void gb_upload_drop_slot(struct gb_upload *u) {
+    drop(u, u->pipe.filling);
+    drop(u, u->pipe.ahead);
+    u->pipe.filling = u->pipe.ahead = NULL;
 }

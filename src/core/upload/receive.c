@@ -17,6 +17,10 @@ static size_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
+static size_t at_once(const struct gb_upload *u) {
+    return u->role->room_bytes > 0 ? u->role->room_bytes : ROOM_BYTES;
+}
+
 static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err) {
     uint64_t left = u->plan.payload - u->filled;
     struct gb_staged_copy *f;
@@ -32,7 +36,7 @@ static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err
         return gb_scatter_room_locked(u, ret_ptr, err);
     if (u->plan.direct) {
         *ret_ptr = (char *)u->content->ptr + u->plan.at + u->filled;
-        u->room = least(left, ROOM_BYTES);
+        u->room = least(left, at_once(u));
         u->touched = true;
         return 1;
     }
@@ -61,11 +65,41 @@ int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, stru
     return r;
 }
 
+bool gb_upload_room_ahead(struct gb_upload *u, void **ret_ptr, size_t *ret_n) {
+    uint64_t at = u->filled + u->room;
+    bool given;
+
+    if (at >= u->plan.payload || u->plan.scattered || u->room == 0)
+        return false;
+    if (u->plan.direct) {
+        *ret_ptr = (char *)u->content->ptr + u->plan.at + at;
+        *ret_n = least(u->plan.payload - at, at_once(u));
+        return true;
+    }
+    pthread_mutex_lock(&u->t.lock);
+    given = u->pipe.filling->bytes + u->room == u->pipe.filling_max && gb_upload_begin_ahead_locked(u);
+    pthread_mutex_unlock(&u->t.lock);
+    if (!given)
+        return false;
+    *ret_ptr = u->pipe.ahead->slot;
+    *ret_n = least(u->plan.payload - at, u->pipe.filling_max);
+    return true;
+}
+
+/* Where the room is that was given last; not of one whose bytes are scattered. */
+static const char *room_ptr(const struct gb_upload *u) {
+    const struct gb_staged_copy *f = u->pipe.filling;
+
+    return f ? (char *)f->slot + f->bytes : (char *)u->content->ptr + u->plan.at + u->filled;
+}
+
 int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
     uint64_t at = upload->plan.at + upload->filled;
 
     if (n > upload->room)
         return gb_error_set(err, GB_ERR_INTERNAL, "%zu bytes were filled into a room of %zu", n, upload->room);
+    if (upload->disk.kept)
+        gb_write_through_keep(upload, room_ptr(upload), n);
     upload->filled += n;
     upload->room -= n;
     if (upload->pipe.filling)
@@ -74,7 +108,8 @@ int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
         upload->crc = gb_crc32c(upload->crc, upload->scratch + upload->scratch_n, n);
         gb_scatter_fill(upload, n);
     } else {
-        upload->crc = gb_crc32c(upload->crc, (char *)upload->content->ptr + at, n);
+        if (!upload->role->summed)
+            upload->crc = gb_crc32c(upload->crc, (char *)upload->content->ptr + at, n);
         if (upload->disk.tee)
             gb_write_through_filled(upload);
     }

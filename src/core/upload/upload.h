@@ -105,8 +105,10 @@ struct gb_upload_role {
     void (*committed)(struct gb_upload *upload);
     /* Releases what the role holds and calls gb_upload_dispose. Nothing else uses the upload any more. */
     void (*gone)(struct gb_upload *upload);
-    bool from_client; /* a client brings the payload */
-    bool upkeep;      /* as of its transaction; the session is held, and its name does not matter */
+    bool from_client;  /* a client brings the payload */
+    bool upkeep;       /* as of its transaction; the session is held, and its name does not matter */
+    bool summed;       /* the checksum of the payload is known: the bytes are not read for it */
+    size_t room_bytes; /* at once, where the CPU reaches the memory; 0: as much as suits a socket */
 };
 
 extern const struct gb_upload_role gb_upload_plain;
@@ -189,6 +191,13 @@ void gb_upload_opened_locked(struct gb_upload *upload);
 bool gb_upload_complete_locked(struct gb_upload *upload);
 /* Unlocks t.lock, which is held. Completes the upload if that is possible; else wakes the caller. */
 void gb_upload_unlock_advance(struct gb_upload *upload);
+
+/* --- receive.c ---------------------------------------------------------------------------------------------------- */
+
+/* The room behind that which gb_upload_room has given, for a caller that fills both before it reports the first one.
+ * The next gb_upload_room gives the same. False: there is none at present, and no wake comes for it. [the caller's
+ * thread] */
+bool gb_upload_room_ahead(struct gb_upload *upload, void **ret_ptr, size_t *ret_n);
 
 /* --- scatter.c: a payload whose bytes are not contiguous ---------------------------------------------------------- */
 

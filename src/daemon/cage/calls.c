@@ -18,8 +18,8 @@ enum group_set {
 #define GB_CALL(name, group)
 #define SET_ALL 0
 #define SET_CUDA GB_CAGE_CUDA
-#define SET_FLEET GB_CAGE_FLEET
-#define SET_EITHER (GB_CAGE_CUDA | GB_CAGE_FLEET)
+#define SET_OUTWARD GB_CAGE_OUTWARD
+#define SET_EITHER (GB_CAGE_CUDA | GB_CAGE_OUTWARD)
 #include "daemon/cage/calls.def"
 #undef GB_CALL
 #undef GB_CALL_GROUP

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 /* What the daemon needs beyond the rest: of calls, rules and files. */
-enum { GB_CAGE_CUDA = 1, GB_CAGE_FLEET = 2 };
+enum { GB_CAGE_CUDA = 1, GB_CAGE_OUTWARD = 2 };
 
 /* Numbers of the permitted calls, ascending, without those that rules of their own permit. Returns how many; at most
  * `room` are written. */

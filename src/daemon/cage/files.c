@@ -20,7 +20,7 @@ struct entry {
 
 #define SET_ALL 0
 #define SET_CUDA GB_CAGE_CUDA
-#define SET_FLEET GB_CAGE_FLEET
+#define SET_OUTWARD GB_CAGE_OUTWARD
 #define GB_CAGE_PATH(set, right, path, why) {SET_##set, {path, GB_LANDLOCK_##right}},
 static const struct entry entries[] = {
 #include "daemon/cage/paths.def"
@@ -120,7 +120,7 @@ int gb_cage_files(const struct gb_cage_file *files, size_t count, unsigned sets,
     *ret_abi = abi;
     if (abi == 0)
         return 0;
-    landlock = gb_landlock_new(needs_abstract((sets & GB_CAGE_CUDA) != 0), (sets & GB_CAGE_FLEET) != 0, err);
+    landlock = gb_landlock_new(needs_abstract((sets & GB_CAGE_CUDA) != 0), (sets & GB_CAGE_OUTWARD) != 0, err);
     if (landlock == NULL)
         return -1;
     rc = permit_all(landlock, files, count, sets, err);

@@ -27,7 +27,7 @@
 #define OTHER_NAMESPACES                                                                                               \
     (CLONE_NEWCGROUP | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUSER | CLONE_NEWUTS)
 
-enum rule_set { HOST, CUDA, BOTH, FLEET };
+enum rule_set { HOST, CUDA, BOTH, OUTWARD };
 
 /* Permits a call if its argument number `at`, of which the mask says what counts, has the value. */
 struct rule {
@@ -52,9 +52,9 @@ static const struct rule rules[] = {
     {SYS_prctl, 0, ALL_BITS, PR_SET_NAME, BOTH},
     {SYS_prctl, 0, ALL_BITS, PR_SET_TIMERSLACK, BOTH},
     {SYS_socket, 0, ALL_BITS, AF_UNIX, BOTH},
-    {SYS_socket, 0, ALL_BITS, AF_INET, FLEET},
-    {SYS_socket, 0, ALL_BITS, AF_INET6, FLEET},
-    {SYS_socket, 0, ALL_BITS, AF_NETLINK, FLEET}, /* the resolver asks which addresses this machine has */
+    {SYS_socket, 0, ALL_BITS, AF_INET, OUTWARD},
+    {SYS_socket, 0, ALL_BITS, AF_INET6, OUTWARD},
+    {SYS_socket, 0, ALL_BITS, AF_NETLINK, OUTWARD}, /* the resolver asks which addresses this machine has */
     {SYS_socketpair, 0, ALL_BITS, AF_UNIX, BOTH},
     {SYS_tgkill, 0, ALL_BITS, OWN_PROCESS, BOTH}, /* abort() */
 };
@@ -93,8 +93,8 @@ static size_t low_half(unsigned argument) {
 }
 
 static bool applies(const struct rule *rule, unsigned sets) {
-    if (rule->set == FLEET)
-        return (sets & GB_CAGE_FLEET) != 0;
+    if (rule->set == OUTWARD)
+        return (sets & GB_CAGE_OUTWARD) != 0;
     return rule->set == BOTH || (rule->set == CUDA) == ((sets & GB_CAGE_CUDA) != 0);
 }
 

@@ -28,6 +28,7 @@ BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry 
 LOADS_MAX = 3  # loads of one put: the buffer may have to leave memory again before the bytes come
 LOAD_S = 60  # a store may take as long, and so may the daemon's wait for a load
 SCRUB_S = 24 * 3600.0
+PULL_S = 7 * 86400  # a copy from another daemon is answered when all is there
 RAW = {"Content-Type": "application/octet-stream"}
 
 
@@ -282,11 +283,21 @@ class Client(Checkpointing):
 
     def copy(self, source: str, name: str, *, from_offset: Optional[int] = None, offset: Optional[int] = None,
              bytes: Optional[int] = None, stream: Optional[str] = None, in_place: bool = False, side: Optional[str] = None,
-             wait: Optional[float] = None, if_match: Optional[str] = None) -> Buffer:
-        """Copies a buffer (``name`` or ``session/name``), or bytes of it, on the device. Makes the target if it does not exist."""
-        body = {"from": source, **given(from_offset=from_offset, offset=offset, bytes=bytes, stream=stream, side=side,
-                                        in_place=True if in_place else None)}
-        return self._write(name, "copy", body, if_match, wait)
+             wait: Optional[float] = None, if_match: Optional[str] = None, token: Optional[str] = None,
+             source_if_match: Optional[str] = None, connections: Optional[int] = None, digest: Optional[Mapping[str, str]] = None,
+             kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
+             durability: Optional[str] = None) -> Buffer:
+        """Copies a buffer (``name`` or ``session/name``), or bytes of it, on the device. Makes the target if it does not exist.
+
+        source may be the URL of a buffer of another daemon, which this one may copy from: all of it then. It goes over several connections,
+        and its checksum is compared. With a URL go: token, of that daemon; source_if_match, the tag that its bytes must have; digest, such as
+        ``{"sha-256": base64}``; and for a new buffer kind, pool, device and durability."""
+        body = given(from_offset=from_offset, offset=offset, bytes=bytes, stream=stream, side=side, in_place=True if in_place else None,
+                     kind=kind, pool=pool, device=device, durability=durability)
+        if "://" not in source:
+            return self._write(name, "copy", {"from": source, **body}, if_match, wait)
+        body["from"] = {"url": source, **given(token=token, if_match=source_if_match, parts=connections, digest=digest)}
+        return self._write(name, "copy", body, if_match, wait, PULL_S)
 
     def fill(self, name: str, pattern: Union[int, str], width: int = 1, *, offset: Optional[int] = None,
              bytes: Optional[int] = None, stream: Optional[str] = None, in_place: bool = False, side: Optional[str] = None,
@@ -351,9 +362,10 @@ class Client(Checkpointing):
             except TimedOut:  # the daemon's longest wait of a request is over; the load goes on
                 continue
 
-    def _write(self, name: str, action: str, body: Mapping[str, Any], if_match: Optional[str], wait: Optional[float]) -> Buffer:
+    def _write(self, name: str, action: str, body: Mapping[str, Any], if_match: Optional[str], wait: Optional[float],
+               patience: float = 0) -> Buffer:
         path = self._below("buffers", name, action)
-        return cast(Buffer, self._tagged("POST", path, None, body, conditions(if_match, wait=wait), wait or 0))
+        return cast(Buffer, self._tagged("POST", path, None, body, conditions(if_match, wait=wait), patience or wait or 0))
 
     def verify(self, name: str, *, digest: Optional[Mapping[str, str]] = None, algorithms: Optional[Sequence[str]] = None,
                stream: Optional[str] = None, wait: Optional[float] = None) -> Verified:

@@ -27,6 +27,8 @@ __all__ = [
     "CheckpointNotFound", "CheckpointExists", "CheckpointIncomplete",
     "OwnerAbsent", "OwnerUnknown", "DirectoryUnavailable", "NodeUnreachable", "NoNodeFits", "TicketInvalid", "NodeNotFound",
     "NodeAlive", "NotHere", "OwnerUncertain", "Superseded",
+    "SourceUnreachable", "SourceRefused", "SourceChanged", "SourceNotPermitted",
+    "SessionMoving",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -278,3 +280,8 @@ class NodeAlive(Conflict, code="node_alive", status=409): """The node is alive""
 class NotHere(Conflict, code="not_here", status=409): """The session is at another node"""
 class OwnerUncertain(Unavailable, code="owner_uncertain", status=503, retryable=True): """The node does not know whether the session is still its own"""
 class Superseded(Conflict, code="superseded", status=409): """Another node has the session now"""
+class SourceUnreachable(Unavailable, code="source_unreachable", status=502, retryable=True): """The source of the copy does not answer"""
+class SourceRefused(ServerError, code="source_refused", status=502): """The source of the copy does not give the bytes"""
+class SourceChanged(Conflict, code="source_changed", status=409, retryable=True): """The source of the copy has changed"""
+class SourceNotPermitted(AccessDenied, code="source_not_permitted", status=403): """The daemon may not copy from there"""
+class SessionMoving(Unavailable, code="session_moving", status=503, retryable=True): """The session is being handed to another node"""

@@ -13,10 +13,11 @@ from ._epochs import Epochs
 from ._transport import SAFE, Answer, Progress, Transport
 from .client import Client
 from .errors import BadArgument, Error, OwnerAbsent, OwnerUnknown, Superseded, Unreachable
-from .types import FleetSession, FleetState, FleetStats, Node, Owner, Placed, Quota, Session, Target
+from .types import FleetSession, FleetState, FleetStats, Moved, Node, Owner, Placed, Quota, Session, Target
 
 T = TypeVar("T")
 PLACE_S = 10.0  # as many seconds as the node that places may wait for others
+MOVE_S = 3600
 
 
 class Fleet:
@@ -119,6 +120,18 @@ class Fleet:
         placed = cast(Placed, self._any(lambda node: node._post(path_of("fleet", "sessions"), body, patience=PLACE_S), once=True))
         self._epochs.made(name, (placed.get("fleet") or {}).get("epoch") or 0)
         return placed
+
+    def move(self, name: str, to: Optional[str] = None, *, select: Optional[Mapping[str, str]] = None) -> Moved:
+        """Brings a session to another node, with pools, streams and buffers, and returns when it is there, which may take minutes. Its owner
+        serves on meanwhile. Writers wait for a moment, five seconds at most, and get SessionMoving; entity tags begin anew. Needs scope admin.
+
+        Args:
+            to: the node; None: the fleet chooses one that does not drain.
+            select: labels that the node must have, without ``to``."""
+        path = path_of("fleet", "sessions", name, "move")
+        moved = cast(Moved, self._any(lambda node: node._post(path, given(to=to, select=select), patience=MOVE_S), once=True))
+        self._epochs.rise(name, moved.get("epoch") or 0)
+        return moved
 
     def take(self, name: str) -> Session:
         """Makes a node the owner of a session whose owner is not alive: the first node of this fleet that answers, so that

@@ -552,6 +552,25 @@ class Placed(Session, total=False):
     url: str
 
 
+class Moved(TypedDict, total=False):
+    """A session that went to another node. former: the ``node`` and ``epoch`` that it had; pulled_bytes: with those that were brought again, as
+    they had changed; rounds: 0 if it was there already; frozen_ms: how long writers waited; skipped: buffers whose bytes the former node had
+    not, the first ones of skipped_buffers, each with ``name`` and ``code``."""
+
+    name: str
+    node: str
+    epoch: int
+    url: str
+    former: Dict[str, Any]
+    buffers: int
+    bytes: int
+    pulled_bytes: int
+    rounds: int
+    frozen_ms: float
+    skipped_buffers: int
+    skipped: List[Dict[str, str]]
+
+
 class FleetStats(TypedDict, total=False):
     """Numbers of all nodes. nodes: each with ``node``, ``age_s`` and ``stats``; missing: those that did not answer, with ``why``."""
 

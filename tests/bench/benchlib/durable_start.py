@@ -50,13 +50,13 @@ class Start(Case):
                 values = [own.get(name, name) for name in columns]
                 db.execute(f"WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < {self.count - 1})"
                            f" INSERT INTO {table}({', '.join(columns)}) SELECT {', '.join(values)} FROM {table}, t")
-            names = db.execute("SELECT buffer_id, generation, run FROM stored").fetchall()
+            names = db.execute("SELECT buffer_id, file_generation, file_tag FROM stored").fetchall()
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.close()
-        for buffer, generation, run in names if self.bytes > INLINE_BYTES else []:
+        for buffer, generation, tag in names if self.bytes > INLINE_BYTES else []:
             folder = os.path.join(server.state(), "data", f"{buffer & 255:02x}")
             os.makedirs(folder, 0o700, exist_ok=True)
-            fd = os.open(os.path.join(folder, f"{buffer}.{generation}.{run:08x}.safetensors"), os.O_WRONLY | os.O_CREAT, 0o600)
+            fd = os.open(os.path.join(folder, f"{buffer}.{generation}.{tag:08x}.safetensors"), os.O_WRONLY | os.O_CREAT, 0o600)
             os.truncate(fd, 4096 + self.bytes)
             os.close(fd)
         os.sync()

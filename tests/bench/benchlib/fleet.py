@@ -9,6 +9,7 @@ import re
 import socket
 import statistics
 import subprocess
+import threading
 import time
 
 from . import measure, servers
@@ -155,8 +156,14 @@ class Fleet(Case):
             if len(running) < len(self.kinds):
                 return []
             sides = self.sides(settings, *running.values())
-            measure.interleave(sides, settings.rounds)
+            try:
+                measure.interleave(sides, settings.rounds)
+            finally:
+                self.end()
         return sides
+
+    def end(self):
+        """Before the servers do."""
 
     def extra(self, ours):
         return {"p99, us": ours.median("p99_us")}
@@ -272,9 +279,77 @@ class Register(Fleet):
                 Side(outside.name, outside, lambda: self.local(outside.port), "us")]
 
 
+class Writer(threading.Thread):
+    """A client that writes 4 KiB fifty times a second, wherever the session is. gap: the longest time between two answers of success."""
+
+    def __init__(self, ports):
+        super().__init__(daemon=True)
+        self.askers, self.at, self.ended, self.gap, self.last = [Asker(port) for port in ports], 0, threading.Event(), 0, None
+        self.start()
+
+    def put(self):
+        http = self.askers[self.at].http
+        http.request("PUT", f"/v1/sessions/{SESSION}/buffers/small/data", bytes(4 * KIB))
+        reply = http.getresponse()
+        reply.read()
+        return reply.status < 300
+
+    def run(self):
+        while not self.ended.is_set():
+            if not self.put():  # the session is at the other node by now, or on the way there
+                self.at = 1 - self.at
+                self.ended.wait(0.001)
+                continue
+            now = time.perf_counter()
+            self.gap = max(self.gap, now - (self.last or now))
+            self.last = now
+            self.ended.wait(0.02)
+
+    def lasts(self):
+        """The gap since this was asked last."""
+        gap, self.gap = self.gap, 0
+        return gap
+
+
+class Move(Fleet):
+    """A session of 1 GiB that goes from node to node, and back, while a client writes. What counts is how long its writers wait."""
+
+    unit = "ms"
+    lower_is_better = True
+    kinds = (Etcd, Node, Owner)
+    buffers, bytes = 16, 64 * KIB * KIB
+
+    def sides(self, settings, _, node, owner):
+        owner.make_session(SESSION)
+        for i in range(self.buffers):
+            owner.asker.ask("POST", f"/v1/sessions/{SESSION}/buffers", {"name": f"x{i}", "bytes": self.bytes})
+            owner.asker.ask("POST", f"/v1/sessions/{SESSION}/buffers/x{i}/fill", {"pattern": i})
+        nodes, writer = [node, owner], Writer([owner.port, node.port])
+
+        def turn():
+            to, began = nodes[0], time.perf_counter()
+            nodes.reverse()
+            _, data = to.asker.ask("POST", f"/v1/fleet/sessions/{SESSION}/move", {"to": to.node})
+            moved, seconds = json.loads(data), time.perf_counter() - began
+            writer.ended.wait(0.1)  # so that a write is answered behind it
+            return {"ms": moved["frozen_ms"], "seconds": seconds, "bytes": self.buffers * self.bytes, "gap_ms": 1000 * writer.lasts(),
+                    "gb_per_s": self.buffers * self.bytes / seconds / 1e9, "errors": moved["skipped_buffers"]}
+
+        self.writer = writer
+        return [Side("ours", node, turn, "ms")]
+
+    def end(self):
+        self.writer.ended.set()
+        self.writer.join(START_S)
+
+    def extra(self, ours):
+        return {"a writer's longest wait, ms": ours.median("gap_ms"), "whole move, GB/s": ours.median("gb_per_s")}
+
+
 def fleet_cases():
     yield Own("fleet-polls", "GET of a session's metadata in a fleet, 64 connections", {"without fleet": 0.98}, mode="poll", tail="")
     yield Own("fleet-puts", "PUT 4 KiB in a fleet, 64 connections", {"without fleet": 0.98}, mode="puts", tail="/buffers/bench-%d/data")
     yield Redirect("fleet-redirect", "307 for a session that is remembered", {"ours": 300})
     yield LookUp("fleet-lookup", "307 for a session that is looked up", {"ours": 1000})
     yield Register("fleet-register", "session made and registered", {})
+    yield Move("fleet-move", "session of 1 GiB moved: its writers wait", {"ours": 1000})

@@ -4,7 +4,7 @@ import json
 from . import measure
 
 CEILINGS = ("raw", "libmicrohttpd", "own 200", "own polls", "raw-recorded", "bare commit", "raw-durable", "O_DIRECT read",
-            "O_DIRECT write", "link", "copy", "own alone", "without fleet", "owner", "etcd")
+            "O_DIRECT write", "link", "copy", "own alone", "without fleet", "owner", "etcd", "sockets")
 SCALE = {"GB/s": 1e9, "k/s": 1e3}
 
 

@@ -96,6 +96,7 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(POST, "/v1/fleet/sessions", gpubuf_fleet_place(c, "{s}", NULL, NULL, NULL, NULL, e))                         \
     ROUTE(GET, "/v1/fleet/sessions/{s}", gpubuf_fleet_find(c, "{s}", NULL, e))                                         \
     ROUTE(DELETE, "/v1/fleet/sessions/{s}", gpubuf_fleet_delete(c, "{s}", e))                                          \
+    ROUTE(POST, "/v1/fleet/sessions/{s}/move", gpubuf_fleet_move(c, "{s}", NULL, NULL, NULL, e))                       \
     ROUTE(POST, "/v1/fleet/sessions/{s}/take", gpubuf_fleet_take(c, "{s}", NULL, e))                                   \
     ROUTE(GET, "/v1/storage", gpubuf_storage_get(c, NULL, e))                                                          \
     ROUTE(POST, "/v1/storage/scrub", gpubuf_storage_scrub(c, 0, NULL, NULL, e))                                        \
@@ -124,6 +125,7 @@ static const char *const excepted[][2] = {
     {"GET /fleet", "a page, too"},
     {"GET /ui/{file}", "a part of the page"},
     {"GET /v1/fleet/stats", "sums for people: gpubuf fleet stats prints them, curl brings the JSON"},
+    {"POST /v1/fleet/sessions/{s}/handover", "nodes ask it of each other"},
     {"GET /v1/fleet/targets", "a list for Prometheus, which fetches it itself"},
     {"PATCH /v1/sessions/{s}/buffers/{b}/data", "PUT with an offset or a slice writes the same bytes"},
     {"POST /v1/sessions/{s}/buffers/{b}/map", "gpubuf_map() asks over a UNIX socket: test_client_map"},

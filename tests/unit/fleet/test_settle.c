@@ -57,6 +57,14 @@ static bool session(void *app, const struct gb_name *name, struct gb_fleet_sessi
     return found;
 }
 
+static struct gb_fleet_session raised(const struct gb_fleet_session *one, uint64_t epoch) {
+    struct gb_fleet_session ret = *one;
+
+    ret.epoch = epoch;
+    ret.given = false;
+    return ret;
+}
+
 static void settle(void *app, const struct gb_fleet_session *one, enum gb_fleet_verdict verdict, uint64_t epoch) {
     struct node *node = app;
     size_t i;
@@ -67,7 +75,7 @@ static void settle(void *app, const struct gb_fleet_session *one, enum gb_fleet_
     told[told_count++].epoch = epoch;
     for (i = 0; i < mine_count; i++)
         if (gb_name_equal(&mine[i].name, &one->name))
-            mine[i].epoch = verdict == GB_FLEET_RAISED ? epoch : mine[i].epoch;
+            mine[i] = verdict == GB_FLEET_RAISED ? raised(&mine[i], epoch) : mine[i];
     node->changes++;
     pthread_cond_broadcast(&node->moved);
     pthread_mutex_unlock(&node->lock);
@@ -152,6 +160,22 @@ static void teardown(void) {
 static struct gb_name name_s(void) {
     return name_of("s");
 }
+
+/* It was being given away when the process before this one ended, and is this node's still: what was sent then cannot
+ * be carried out any more. */
+START_TEST(one_that_was_not_given) {
+    etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "2", "9-9"), 0);
+    etcd_fake_put(etcd, KEY("owned/a/s"), "", 0);
+    have("s");
+    mine[0].given = true;
+    join();
+    wait_told(1);
+    ck_assert_int_eq(told[0].verdict, GB_FLEET_RAISED);
+    ck_assert_uint_eq(told[0].epoch, 3);
+    ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), RECORD("a", "3", "9-9"));
+    node_close(&a);
+}
+END_TEST
 
 /* --- coming back -------------------------------------------------------------------------------------------------- */
 
@@ -278,6 +302,7 @@ START_TEST(a_doubt_that_the_directory_denies) {
     ck_assert_uint_eq(told_count, 0);
     ck_assert(!gb_fleet_doubt(a.fleet, &s, 9)); /* that is known to be wrong */
     ck_assert(!gb_fleet_doubts(a.fleet, "s"));
+    etcd_fake_set_silent(etcd, true); /* else it may be denied before it is looked at */
     ck_assert(gb_fleet_doubt(a.fleet, &s, 10));
     ck_assert(gb_fleet_doubts(a.fleet, "s"));
     node_close(&a);
@@ -560,6 +585,7 @@ int main(void) {
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_set_timeout(cases, 60);
     tcase_add_loop_test(cases, a_node_that_comes_back, 0, (int)RETURNS);
+    tcase_add_test(cases, one_that_was_not_given);
     tcase_add_test(cases, a_node_that_must_say_first_that_it_has_it_not);
     tcase_add_test(cases, more_sessions_than_a_page);
     tcase_add_test(cases, a_doubt_that_the_directory_denies);

@@ -1,0 +1,387 @@
+/* POST /v1/sessions/{s}/buffers/{b}/copy with a URL as its source: a buffer of another daemon is pulled. */
+#include "api/resources/pulls.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
+#include "api/middleware/conditional.h"
+#include "api/middleware/digest_set.h"
+#include "api/middleware/redirect.h"
+#include "api/reply/render.h"
+#include "api/request/body.h"
+#include "api/request/buffer_fields.h"
+#include "api/request/path_params.h"
+#include "api/request/wait.h"
+#include "api/resources/fleet_ask.h"
+#include "api/resources/writes.h"
+#include "pull/pull.h"
+
+#define SOURCE_FIELDS "url token if_match parts digest"
+#define TOKEN_MAX 1024
+
+bool gb_pull_is_asked(const json_t *body) {
+    const json_t *from = json_object_get(body, "from");
+
+    return json_is_object(from) || (json_is_string(from) && gb_pull_url_is(json_string_value(from)));
+}
+
+/* --- the body ----------------------------------------------------------------------------------------------------- */
+
+/* Both go into lines of a request as they are. */
+static bool is_printable(const char *text, bool spaces) {
+    for (; *text; text++)
+        if ((unsigned char)*text < (spaces ? ' ' : '!') || (unsigned char)*text > '~')
+            return false;
+    return true;
+}
+
+static int read_token(const json_t *from, struct gb_pull_params *ret, struct gb_error *err) {
+    int r = gb_json_string(from, "token", &ret->token, err);
+
+    if (r <= 0)
+        return r;
+    if (ret->token[0] != '\0' && strlen(ret->token) <= TOKEN_MAX && is_printable(ret->token, false))
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'token' must be the secret of a token of the source");
+}
+
+static int read_if_match(const json_t *from, struct gb_pull_params *ret, struct gb_error *err) {
+    int r = gb_json_string(from, "if_match", &ret->if_match, err);
+    size_t n;
+
+    if (r <= 0)
+        return r;
+    n = strlen(ret->if_match);
+    if (n >= 3 && n < GB_PULL_TAG_SIZE && ret->if_match[0] == '"' && ret->if_match[n - 1] == '"' &&
+        is_printable(ret->if_match, false))
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "the field 'if_match' must be one entity tag as the source's .../data gives it, with its "
+                        "quotes: \"\\\"1.1.a1544387\\\"\"");
+}
+
+static int read_parts(const json_t *from, struct gb_pull_params *ret, struct gb_error *err) {
+    uint64_t parts;
+    int r = gb_json_u64(from, "parts", &parts, err);
+
+    if (r <= 0)
+        return r;
+    ret->connections = parts <= GB_PULL_CONNECTIONS_MAX ? (unsigned)parts : 0;
+    if (ret->connections > 0)
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'parts' must be 1 to %d", GB_PULL_CONNECTIONS_MAX);
+}
+
+static int read_from(const json_t *body, struct gb_pull_params *ret, struct gb_error *err) {
+    const json_t *from = json_object_get(body, "from");
+    const char *url;
+    int r;
+
+    if (json_is_string(from))
+        return gb_pull_url_read(json_string_value(from), &ret->from, err);
+    if (gb_json_known(from, "from", SOURCE_FIELDS, err) < 0)
+        return -1;
+    r = gb_json_string(from, "url", &url, err);
+    if (r == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'url' within 'from': the URL of the buffer to copy");
+    if (r < 0 || gb_pull_url_read(url, &ret->from, err) < 0)
+        return -1;
+    if (read_token(from, ret, err) < 0 || read_if_match(from, ret, err) < 0 || read_parts(from, ret, err) < 0)
+        return -1;
+    return gb_digest_set_read(from, &ret->digests, err);
+}
+
+/* All of a source is pulled, into memory of its own. */
+static int refuse_parts(const json_t *body, struct gb_error *err) {
+    static const char *const fields[] = {"from_offset", "offset", "bytes", "in_place", "side"};
+    size_t i;
+
+    for (i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        if (json_object_get(body, fields[i]))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "the field '%s' does not go with a URL or a session of another node: all bytes of the "
+                                "source are copied, into new memory",
+                                fields[i]);
+    return 0;
+}
+
+/* What the target is to be. */
+static int read_target(const struct gb_http_request *request, const json_t *body, struct gb_pull_params *ret,
+                       struct gb_error *err) {
+    struct gb_buffer_params *to = &ret->to;
+
+    to->kind = GB_KIND_DEVICE;
+    strcpy(to->stream.s, "default");
+    ret->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
+    if (gb_path_names(request, "buffer name", &to->session, &to->name, err) < 0 || refuse_parts(body, err) < 0)
+        return -1;
+    return gb_buffer_memory_read(gb_api_of(request), body, to, err);
+}
+
+static int read(const struct gb_http_request *request, const json_t *body, struct gb_pull_params *ret,
+                struct gb_error *err) {
+    return read_from(body, ret, err) < 0 ? -1 : read_target(request, body, ret, err);
+}
+
+/* --- the reply ---------------------------------------------------------------------------------------------------- */
+
+static void render_pulled(struct gb_json_writer *out, const void *result) {
+    const struct gb_pull_numbers *numbers = &((const struct gb_pull_call *)result)->numbers;
+
+    gb_json_put_string(out, "way", "pull");
+    gb_json_open(out, "pulled", '{');
+    gb_json_put_untrusted(out, "etag", numbers->tag, SIZE_MAX);
+    gb_json_put_u64(out, "generation", numbers->generation);
+    gb_json_put_u64(out, "bytes", numbers->bytes);
+    gb_json_put_u64(out, "received_bytes", numbers->received_bytes);
+    gb_json_put_u64(out, "parts", numbers->connections);
+    gb_json_put_u64(out, "resumed", numbers->resumed);
+    gb_json_put_u64(out, "begun_again", numbers->begun_again);
+    gb_json_put_bool(out, "verified", numbers->verified);
+    gb_json_close(out, '}');
+}
+
+static enum gb_step reply_pulled(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    const struct gb_pull_call *call = result;
+
+    return gb_reply_written(request, &call->written, render_pulled, response, err);
+}
+
+static enum gb_step start(struct gb_http_request *request, struct gb_pull_params *params,
+                          struct gb_http_response *response, struct gb_error *err) {
+    struct gb_conditions *conditions;
+    struct gb_pull_call *call = NULL;
+
+    if (gb_conditions_read(request, &conditions, err) == 0) {
+        call = gb_async_begin(request, sizeof(*call), err);
+        if (!call)
+            gb_conditions_free(conditions);
+    }
+    if (!call) {
+        if (params->ticket.free_arg)
+            params->ticket.free_arg(params->ticket.arg);
+        return GB_STEP_ERROR;
+    }
+    params->check = gb_conditions_buffer_check(conditions);
+    gb_pull_start(gb_api_of(request)->pulls, params, call);
+    return gb_async_end(request, response, reply_pulled, 0, err);
+}
+
+/* --- sources that options name ------------------------------------------------------------------------------------ */
+
+static bool is_listed(const struct gb_api *api, const char *origin) {
+    size_t i;
+
+    for (i = 0; i < api->pull_from_count; i++)
+        if (strcmp(api->pull_from[i], origin) == 0)
+            return true;
+    return false;
+}
+
+static enum gb_step not_permitted(const struct gb_api *api, const char *origin, struct gb_error *err) {
+    gb_error_set(err, GB_ERR_SOURCE_NOT_PERMITTED, "this daemon may not copy from %s: --pull-from %s permits it%s",
+                 origin, origin, api->fleet ? "; no node of its fleet has that URL" : "");
+    return GB_STEP_ERROR;
+}
+
+/* --- nodes of the fleet ------------------------------------------------------------------------------------------- */
+
+struct tickets {
+    struct gb_fleet *fleet;
+    struct gb_name node;
+    char who[GB_TICKET_WHO_SIZE];
+};
+
+static char *make_ticket(void *arg, const char *method, const char *path) {
+    const struct tickets *tickets = arg;
+
+    return gb_fleet_ticket_query(tickets->fleet, method, path, &tickets->node, tickets->who);
+}
+
+/* The client may read there what it may read here, as a redirect would have it. */
+static int take_ticket(const struct gb_http_request *request, const struct gb_name *node, struct gb_pull_params *params,
+                       struct gb_error *err) {
+    char who[GB_TICKET_WHO_SIZE];
+    struct tickets *tickets;
+
+    if (params->token) /* which tells there what the client may */
+        return 0;
+    if (gb_api_permit(request, GB_SCOPE_READ, params->from.session.s, err) < 0 ||
+        gb_api_reach(request, params->from.buffer.s, err) < 0)
+        return -1;
+    if (!gb_api_ticket_who(request, who))
+        return 0;
+    tickets = calloc(1, sizeof(*tickets));
+    if (!tickets)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    tickets->fleet = gb_api_of(request)->fleet;
+    tickets->node = *node;
+    strcpy(tickets->who, who);
+    params->ticket = (struct gb_pull_ticket){make_ticket, tickets, free};
+    return 0;
+}
+
+static const struct gb_fleet_node *node_at(const struct gb_fleet_nodes *nodes, const char *origin) {
+    char own[GB_PULL_ORIGIN_SIZE];
+    size_t i;
+    size_t j;
+
+    for (i = 0; i < nodes->count; i++)
+        for (j = 0; j < nodes->items[i].url_count; j++)
+            if (gb_pull_origin_read(nodes->items[i].urls[j].url, own, NULL) == 0 && strcmp(own, origin) == 0)
+                return &nodes->items[i];
+    return NULL;
+}
+
+/* The origins of all nodes, and those that options name: one block of memory. NULL: none is left. */
+static char **gather(const struct gb_api *api, const struct gb_fleet_nodes *nodes, size_t *ret_count) {
+    size_t most = api->pull_from_count + nodes->count * GB_FLEET_NETWORKS_MAX;
+    char **list = calloc(1, (most + 1) * (sizeof(char *) + GB_PULL_ORIGIN_SIZE));
+    char *text = (char *)(list + most + 1);
+    size_t n = 0;
+    size_t i;
+    size_t j;
+
+    if (!list)
+        return NULL;
+    for (i = 0; i < api->pull_from_count; i++, text += GB_PULL_ORIGIN_SIZE)
+        list[n++] = strcpy(text, api->pull_from[i]);
+    for (i = 0; i < nodes->count; i++)
+        for (j = 0; j < nodes->items[i].url_count; j++)
+            if (gb_pull_origin_read(nodes->items[i].urls[j].url, text, NULL) == 0) {
+                list[n++] = text;
+                text += GB_PULL_ORIGIN_SIZE;
+            }
+    *ret_count = n;
+    return list;
+}
+
+static enum gb_step start_at_node(struct gb_http_request *request, const struct gb_fleet_nodes *nodes,
+                                  struct gb_pull_params *params, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    const struct gb_fleet_node *node = node_at(nodes, params->from.origin);
+    enum gb_step step = GB_STEP_ERROR;
+    char **permitted;
+
+    if (!node)
+        return not_permitted(gb_api_of(request), params->from.origin, err);
+    permitted = gather(gb_api_of(request), nodes, &params->permitted_count);
+    if (!permitted) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return GB_STEP_ERROR;
+    }
+    params->permitted = (const char *const *)permitted;
+    if (take_ticket(request, &node->name, params, err) == 0)
+        step = start(request, params, response, err);
+    free(permitted);
+    return step;
+}
+
+static enum gb_step known(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_asking *asking = request->state;
+    struct gb_fleet_nodes nodes = asking->of.nodes;
+    struct gb_pull_params params = {.wait_ms = 0};
+    enum gb_step step = GB_STEP_ERROR;
+    json_t *body;
+
+    asking->of.nodes.items = NULL;
+    gb_asking_end(request);
+    if (gb_body_object(request, GB_COPY_OR_PULL_FIELDS, false, &body, err) == 0) {
+        if (read(request, body, &params, err) == 0)
+            step = start_at_node(request, &nodes, &params, response, err);
+        json_decref(body);
+    }
+    free(nodes.items);
+    return step;
+}
+
+/* --- sessions of other nodes -------------------------------------------------------------------------------------- */
+
+/* One in which this node reaches that one; where there is none, one of its own. */
+static const struct gb_name *network_between(const struct gb_http_request *request, const struct gb_fleet_node *node) {
+    const struct gb_api_fleet *is = &gb_api_of(request)->fleet_is;
+    size_t i;
+
+    for (i = 0; i < is->url_count; i++)
+        if (gb_fleet_url_on(node, &is->urls[i].network))
+            return &is->urls[i].network;
+    return gb_redirect_network(request);
+}
+
+/* The names of the source. Returns 0 or -1. */
+static int read_names(const json_t *body, struct gb_pull_params *ret, struct gb_error *err) {
+    struct gb_device_write_params names = {.copy = true, .session = ret->to.session};
+
+    if (gb_action_read_write(body, &names, err) < 0)
+        return -1;
+    ret->from.session = names.from_session;
+    ret->from.buffer = names.from;
+    return 0;
+}
+
+static enum gb_step start_at_owner(struct gb_http_request *request, const struct gb_fleet_find *find,
+                                   const json_t *body, struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_name *network = network_between(request, &find->owner);
+    struct gb_pull_params params = {.permitted_count = 1};
+    const char *origin = params.from.origin;
+    enum gb_redirect_way way =
+        gb_redirect_way_of(find, &gb_api_of(request)->fleet_is.node, network, &(struct gb_via){0}, false);
+
+    if (read_target(request, body, &params, err) < 0 || read_names(body, &params, err) < 0)
+        return GB_STEP_ERROR;
+    if (way != GB_REDIRECT_GO)
+        return gb_redirect_refuse(request, find, way, network, response, err);
+    params.permitted = &origin;
+    if (gb_pull_origin_read(gb_fleet_url_on(&find->owner, network), params.from.origin, err) < 0 ||
+        take_ticket(request, &find->session.node, &params, err) < 0)
+        return GB_STEP_ERROR;
+    return start(request, &params, response, err);
+}
+
+static enum gb_step found(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_fleet_find find = ((struct gb_asking *)request->state)->of.find;
+    enum gb_step step;
+    json_t *body;
+
+    gb_asking_end(request);
+    if (gb_body_object(request, GB_COPY_FIELDS, false, &body, err) < 0)
+        return GB_STEP_ERROR;
+    step = start_at_owner(request, &find, body, response, err);
+    json_decref(body);
+    return step;
+}
+
+enum gb_step gb_api_buffer_pull_session(struct gb_http_request *request, const struct gb_name *session,
+                                        struct gb_http_response *response, struct gb_error *err) {
+    struct gb_asking *asking = gb_asking_begin(request, found, err);
+
+    if (!asking)
+        return GB_STEP_ERROR;
+    if (gb_fleet_find(asking->fleet, session, false, &asking->of.find))
+        atomic_store(&asking->done, true);
+    return gb_asking_wait(request, response, err);
+}
+
+/* --- the handler -------------------------------------------------------------------------------------------------- */
+
+enum gb_step gb_api_buffer_pull(struct gb_http_request *request, const json_t *body, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_api *api = gb_api_of(request);
+    struct gb_pull_params params = {.wait_ms = 0};
+
+    if (read(request, body, &params, err) < 0)
+        return GB_STEP_ERROR;
+    if (api->pulls && is_listed(api, params.from.origin)) {
+        params.permitted = api->pull_from;
+        params.permitted_count = api->pull_from_count;
+        return start(request, &params, response, err);
+    }
+    if (api->pulls && api->fleet)
+        return gb_ask_nodes(request, known, response, err);
+    return not_permitted(api, params.from.origin, err);
+}

@@ -1,0 +1,261 @@
+/* The session that arrives: made as its owner describes it, under a name of its own, and given its name at the end. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "move/internal.h"
+
+/* --- what the owner says ------------------------------------------------------------------------------------------ */
+
+/* null is no limit. */
+static uint64_t limit_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+
+    return json_is_integer(value) && json_integer_value(value) >= 0 ? (uint64_t)json_integer_value(value)
+                                                                    : GB_UNLIMITED;
+}
+
+static struct gb_text *labels_of(const json_t *object) {
+    char *text = json_dumps(json_object_get(object, "labels"), JSON_COMPACT);
+    struct gb_text *labels = text && strcmp(text, "{}") != 0 ? gb_text_new(text, strlen(text)) : NULL;
+
+    free(text);
+    return labels;
+}
+
+/* Words that this node does not know are left to what a new session has. */
+static void read_session(const json_t *root, struct gb_session_params *ret) {
+    const json_t *quota = json_object_get(root, "quota");
+    const char *durability = gb_move_text(root, "durability");
+    const char *spill = gb_move_text(root, "spill");
+
+    ret->has_quota_bytes = ret->has_quota_buffers = ret->has_quota_pinned = ret->has_quota_stored = true;
+    ret->quota.bytes = limit_of(quota, "bytes");
+    ret->quota.buffers = limit_of(quota, "buffers");
+    ret->quota.pinned_bytes = limit_of(quota, "pinned_bytes");
+    ret->quota.stored_bytes = limit_of(quota, "stored_bytes");
+    ret->has_idle_ttl = true;
+    ret->idle_ttl_s = (uint64_t)json_integer_value(json_object_get(root, "idle_ttl_s"));
+    ret->has_durability = gb_durability_parse(durability, strlen(durability), &ret->durability, NULL) == 0;
+    ret->has_spill = gb_spill_parse(spill, strlen(spill), &ret->spill, NULL) == 0;
+    ret->has_priority = true;
+    ret->priority = (int)json_integer_value(json_object_get(root, "priority"));
+    ret->labels = labels_of(root);
+    ret->has_labels = true;
+}
+
+/* What of the record is the session's own, as a text that can be compared. */
+static char *describe(json_t *root) {
+    static const char *const others[] = {
+        "used_bytes", "used_pinned_bytes", "used_stored_bytes", "buffers", "updated_at", "expires_at", "pool"};
+    size_t i;
+
+    for (i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        json_object_del(root, others[i]);
+    return json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+}
+
+/* --- pools and streams -------------------------------------------------------------------------------------------- */
+
+static int device_of(const struct gb_move *move, const json_t *item) {
+    json_int_t device = json_integer_value(json_object_get(json_object_get(item, "device"), "index"));
+    struct gb_device_rec rec;
+
+    return device >= 0 && device < INT32_MAX && gb_device_get(move->core, (int)device, &rec, NULL) == 0 ? (int)device
+                                                                                                        : 0;
+}
+
+/* A device's own pool has no time at which it was made. */
+static int make_pool(struct gb_move *move, const json_t *item, struct gb_error *err) {
+    const json_t *reuse = json_object_get(item, "reuse");
+    const char *name = gb_move_text(item, "name");
+    struct gb_pool_params params = {.session = move->stage, .device = device_of(move, item)};
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_move_wait wait;
+    struct gb_pool_call *call;
+    uint64_t max = limit_of(item, "max_bytes");
+    int r;
+
+    if (!json_is_string(json_object_get(item, "created_at")) ||
+        gb_name_parse("pool name", name, strlen(name), &params.name, NULL) < 0)
+        return 0;
+    params.config = (struct gb_pool_config){
+        .max_bytes = max == GB_UNLIMITED ? 0 : max,
+        .release_threshold_bytes = limit_of(item, "release_threshold_bytes"),
+        .follow_event_dependencies = json_is_true(json_object_get(reuse, "follow_event_dependencies")),
+        .allow_opportunistic = json_is_true(json_object_get(reuse, "allow_opportunistic")),
+        .allow_internal_dependencies = json_is_true(json_object_get(reuse, "allow_internal_dependencies")),
+        .exportable = json_is_true(json_object_get(item, "exportable"))};
+    params.has_threshold = params.has_follow = params.has_opportunistic = params.has_internal = true;
+    call = gb_move_call_new(move, sizeof(*call), &wait, err);
+    if (!call)
+        return -1;
+    gb_pool_make(move->core, &params, call);
+    r = gb_move_call_wait(&wait, &call->base, &why);
+    gb_call_unref(&call->base);
+    return r == 0 || why.code == GB_ERR_POOL_EXISTS ? 0 : gb_error_move(err, &why);
+}
+
+static int make_stream(struct gb_move *move, const json_t *item, struct gb_error *err) {
+    const char *name = gb_move_text(item, "name");
+    struct gb_locator at = {.session = move->stage};
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_move_wait wait;
+    struct gb_stream_call *call;
+    int r;
+
+    if (strcmp(name, "default") == 0 || gb_name_parse("stream name", name, strlen(name), &at.name, NULL) < 0)
+        return 0;
+    call = gb_move_call_new(move, sizeof(*call), &wait, err);
+    if (!call)
+        return -1;
+    gb_stream_make(move->core, &at, call);
+    r = gb_move_call_wait(&wait, &call->base, &why);
+    gb_call_unref(&call->base);
+    return r == 0 || why.code == GB_ERR_STREAM_EXISTS ? 0 : gb_error_move(err, &why);
+}
+
+/* The pool from which the session's new buffers come; one of a device is the same here as there. */
+static void choose_pool(struct gb_move *move, const json_t *root, struct gb_session_params *params) {
+    const char *name = gb_move_text(root, "pool");
+    struct gb_pool_view view;
+    struct gb_locator at = {.session = move->stage};
+
+    params->has_pool = gb_name_parse("pool name", name, strlen(name), &at.name, NULL) == 0 &&
+                       gb_pool_get(move->core, &at, &view, NULL) == 0;
+    params->pool = at.name;
+}
+
+/* --- the session -------------------------------------------------------------------------------------------------- */
+
+static json_t *ask_session(struct gb_move *move, struct gb_error *err) {
+    char path[64 + GB_NAME_MAX];
+
+    snprintf(path, sizeof(path), "/v1/sessions/%s", move->session.s);
+    return gb_move_get(move, path, "", err);
+}
+
+/* What is left of a move that broke off. */
+static void remove_old(struct gb_move *move) {
+    struct gb_move_wait wait;
+    struct gb_call *call = gb_move_call_new(move, sizeof(*call), &wait, NULL);
+
+    if (!call)
+        return;
+    gb_session_delete(move->core, &move->stage, NULL, call);
+    gb_move_call_wait(&wait, call, NULL);
+    gb_call_unref(call);
+}
+
+static int create(struct gb_move *move, const struct gb_session_params *params, struct gb_error *err) {
+    struct gb_move_wait wait;
+    struct gb_session_call *call = gb_move_call_new(move, sizeof(*call), &wait, err);
+    int r;
+
+    if (!call)
+        return -1;
+    gb_session_create(move->core, params, call);
+    r = gb_move_call_wait(&wait, &call->base, err);
+    gb_call_unref(&call->base);
+    return r;
+}
+
+static int patch(struct gb_move *move, const struct gb_session_params *params, struct gb_error *err) {
+    struct gb_move_wait wait;
+    struct gb_session_call *call = gb_move_call_new(move, sizeof(*call), &wait, err);
+    int r;
+
+    if (!call)
+        return -1;
+    gb_session_patch(move->core, &move->stage, params, NULL, call);
+    r = gb_move_call_wait(&wait, &call->base, err);
+    gb_call_unref(&call->base);
+    return r;
+}
+
+/* "NAME.arriving-EPOCH", cut where the whole would be too long. */
+static void name_stage(struct gb_move *move) {
+    char suffix[48];
+    int n = snprintf(suffix, sizeof(suffix), ".arriving-%" PRIu64, move->there.epoch + 1);
+
+    snprintf(move->stage.s, sizeof(move->stage.s), "%.*s%s", GB_NAME_MAX - n, move->session.s, suffix);
+}
+
+int gb_move_stage(struct gb_move *move, struct gb_error *err) {
+    struct gb_session_params params = {.stops_on_partition = move->there.on_partition == GB_ON_PARTITION_STOP};
+    struct gb_error why = GB_ERROR_INIT;
+    json_t *root;
+    int r;
+
+    if (gb_fleet_claim_make(move->fleet, move->claim, err) < 0)
+        return -1;
+    root = ask_session(move, err);
+    if (!root)
+        return -1;
+    name_stage(move);
+    params.name = move->stage;
+    read_session(root, &params);
+    snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", move->claim);
+    move->described = describe(root);
+    json_decref(root);
+    r = create(move, &params, &why);
+    if (r < 0 && why.code == GB_ERR_SESSION_EXISTS) {
+        why = GB_ERROR_INIT;
+        remove_old(move);
+        r = create(move, &params, &why);
+    }
+    gb_text_unref(params.labels);
+    if (r < 0)
+        return gb_error_move(err, &why);
+    if (gb_session_expect(move->core, &move->stage, &move->session, err) < 0) {
+        gb_move_unstage(move);
+        return -1;
+    }
+    return 0;
+}
+
+int gb_move_stage_again(struct gb_move *move, struct gb_error *err) {
+    struct gb_session_params params = {.has_pool = false};
+    json_t *root = NULL;
+    char *text;
+    int r = 0;
+
+    if (gb_move_each(move, "pools", make_pool, err) == 0 && gb_move_each(move, "streams", make_stream, err) == 0)
+        root = ask_session(move, err);
+    if (!root)
+        return -1;
+    read_session(root, &params);
+    choose_pool(move, root, &params);
+    text = describe(root);
+    json_decref(root);
+    if (params.has_pool || !text || !move->described || strcmp(text, move->described) != 0)
+        r = patch(move, &params, err);
+    gb_text_unref(params.labels);
+    free(move->described);
+    move->described = text;
+    return r;
+}
+
+void gb_move_unstage(struct gb_move *move) {
+    remove_old(move);
+}
+
+int gb_move_unveil(struct gb_move *move, struct gb_error *err) {
+    struct gb_session_params params = {.name = move->session, .fleet_epoch = (int64_t)move->call->epoch};
+    struct gb_move_wait wait;
+    struct gb_session_call *call = gb_move_call_new(move, sizeof(*call), &wait, err);
+    int r;
+
+    if (!call)
+        return -1;
+    snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", move->claim);
+    gb_session_arrive(move->core, &move->stage, &params, call);
+    r = gb_move_call_wait(&wait, &call->base, err);
+    if (r == 0) {
+        move->call->buffers = call->session.buffers;
+        move->call->bytes = call->session.used_bytes;
+    }
+    gb_call_unref(&call->base);
+    return r;
+}

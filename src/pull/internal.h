@@ -1,0 +1,203 @@
+/* A pull, for the files that implement it: pulls.c has the queue and the threads, pull.c the steps of one pull,
+ * source.c what the source says of itself, part.c one range, request.c a request with its redirects, connection.c
+ * bytes.
+ *
+ * All waits of a pull look at two descriptors besides what they wait for: `stop` is readable once the pull is to end,
+ * `halt` once the attempt is to end, because one of its parts has failed. */
+#ifndef GB_PULL_INTERNAL_H
+#define GB_PULL_INTERNAL_H
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "pull/head.h"
+#include "pull/pull.h"
+
+#define GB_PULL_TARGET_SIZE 2048
+#define GB_PULL_BEGIN_AGAIN_MAX 3
+#define GB_PULL_STALL_MS 10000  /* without a byte of a body */
+#define GB_PULL_ANSWER_MS 60000 /* without an answer: the source may read its disk first */
+#define GB_PULL_CONNECT_MS 3000
+
+struct gb_pull;
+
+/* How a step ended. */
+enum gb_pull_outcome {
+    GB_PULL_OK,
+    GB_PULL_BROKEN,  /* may be tried again */
+    GB_PULL_CHANGED, /* the source has other bytes now */
+    GB_PULL_FAILED,
+    GB_PULL_STOPPED
+};
+
+/* --- connection.c ------------------------------------------------------------------------------------------------- */
+
+struct gb_pull_conn {
+    struct gb_pull *pull;
+    CURL *easy; /* NULL: there is no connection */
+    int fd;
+    char origin[GB_PULL_ORIGIN_SIZE];
+    bool used;   /* an answer came over it */
+    int mark;    /* the least that wakes; 0: any byte */
+    size_t have; /* bytes of `ahead` */
+    size_t taken;
+    char said[CURL_ERROR_SIZE];
+    char ahead[GB_PULL_HEAD_MAX]; /* a head, and what came behind it */
+};
+
+void gb_pull_conn_init(struct gb_pull_conn *conn, struct gb_pull *pull);
+void gb_pull_conn_close(struct gb_pull_conn *conn);
+/* Connects, unless it is connected to that origin. */
+enum gb_pull_outcome gb_pull_conn_open(struct gb_pull_conn *conn, const char *origin, struct gb_error *err);
+enum gb_pull_outcome gb_pull_conn_send(struct gb_pull_conn *conn, const char *bytes, size_t n, struct gb_error *err);
+/* Reads the next head that is none of an interim answer. */
+enum gb_pull_outcome gb_pull_conn_head(struct gb_pull_conn *conn, struct gb_pull_head *ret, struct gb_error *err);
+/* Receives what is there. *ret: how many bytes; 0: none at present. */
+enum gb_pull_outcome gb_pull_conn_recv(struct gb_pull_conn *conn, void *room, size_t n, size_t *ret,
+                                       struct gb_error *err);
+/* Waits until bytes come. BROKEN after ms without. */
+enum gb_pull_outcome gb_pull_conn_wait(struct gb_pull_conn *conn, short events, int ms, struct gb_error *err);
+/* Whether an answer may go on: what a source sends may never end. */
+enum gb_pull_outcome gb_pull_conn_in_time(const struct gb_pull_conn *conn, uint64_t end_ns, struct gb_error *err);
+/* Wakes for many bytes at once: never more than are still to come. */
+void gb_pull_conn_mark(struct gb_pull_conn *conn, uint64_t remaining);
+
+/* Waits for a descriptor (-1: none), for ms at most (-1: for ever). 1: it is ready; 0: time is up; -1: the pull or the
+ * attempt is to end. */
+int gb_pull_poll(const struct gb_pull *pull, int fd, short events, int ms);
+
+/* --- request.c ---------------------------------------------------------------------------------------------------- */
+
+struct gb_pull_ask {
+    const char *method;
+    bool data; /* the bytes; else the record */
+    bool ranged;
+    uint64_t first;
+    uint64_t last;
+    const char *if_match; /* NULL: none */
+};
+
+/* Asks, and follows redirects to permitted origins. OK: *ret is the head of an answer, whose body comes next. */
+enum gb_pull_outcome gb_pull_request(struct gb_pull_conn *conn, const struct gb_pull_ask *ask, struct gb_pull_head *ret,
+                                     struct gb_error *err);
+/* Reads a body of at most `most` bytes, NUL-terminated, for free(). */
+enum gb_pull_outcome gb_pull_body(struct gb_pull_conn *conn, const struct gb_pull_head *head, size_t most, char **ret,
+                                  size_t *ret_n, struct gb_error *err);
+/* What an answer comes to that is not the one hoped for: BROKEN, CHANGED or FAILED, with the source's own words in
+ * err. */
+enum gb_pull_outcome gb_pull_refusal(struct gb_pull_conn *conn, const struct gb_pull_ask *ask,
+                                     const struct gb_pull_head *head, struct gb_error *err);
+
+/* Failures in a row. */
+struct gb_pull_patience {
+    unsigned failures;
+    unsigned most;
+};
+/* Waits before the next attempt, for longer if the source asks for it. False: there were too many, or the pull is to
+ * end. */
+bool gb_pull_again(const struct gb_pull *pull, struct gb_pull_patience *patience, unsigned retry_after_s);
+
+/* --- source.c ----------------------------------------------------------------------------------------------------- */
+
+struct gb_pull_source {
+    char tag[GB_PULL_TAG_SIZE];
+    uint64_t generation;
+    uint64_t bytes;
+    enum gb_dtype dtype;
+    struct gb_shape shape;
+    struct gb_text *labels; /* a reference */
+    bool has_crc32c;
+    uint32_t crc32c;
+};
+
+/* Asks the source for its record and the version of its bytes. */
+enum gb_pull_outcome gb_pull_look(struct gb_pull_conn *conn, struct gb_pull_source *ret, struct gb_error *err);
+/* The source's own answer is JSON. Pure. Returns 0, or -1 with SOURCE_REFUSED. */
+int gb_pull_record_read(const char *text, size_t n, struct gb_pull_source *ret, struct gb_error *err);
+
+/* --- part.c ------------------------------------------------------------------------------------------------------- */
+
+struct gb_pull_part {
+    struct gb_pull *pull;
+    struct gb_pull_conn *conn; /* its own, or the one that looked */
+    uint64_t at;
+    uint64_t bytes;
+    pthread_t thread;
+    bool started;
+    int wake; /* there may be room */
+    struct gb_upload *upload;
+    uint64_t got; /* bytes of the range */
+    uint64_t received;
+    unsigned resumed;
+    enum gb_pull_outcome outcome;
+    struct gb_error error;
+};
+
+/* Brings all of its range. Sets outcome and error, and ends the attempt unless that is OK. [a thread of its own] */
+void gb_pull_part_run(struct gb_pull_part *part);
+
+/* --- pull.c ------------------------------------------------------------------------------------------------------- */
+
+struct gb_pull {
+    struct gb_pull *next; /* in the list of pulls that it is in */
+    struct gb_pulls *pulls;
+    atomic_uint refs;
+    pthread_t thread;
+    struct gb_pull_call *call;
+    struct gb_pull_params params;
+    char *token;
+    char *if_match;
+    char **permitted;
+    int stop;
+    int halt;
+    atomic_bool stopped;
+    atomic_bool halted;
+
+    /* The lock of pulls: */
+    enum { GB_PULL_WAITS, GB_PULL_RUNS, GB_PULL_COMMITS, GB_PULL_ENDED } state;
+    enum gb_code why; /* it was stopped: CANCELLED or DRAINING */
+
+    /* The pull's thread: */
+    struct gb_pull_conn conn;
+    struct gb_pull_source source;
+    char multipart[GB_MULTIPART_ID_SIZE];
+    struct gb_pull_numbers numbers;
+};
+
+/* The pull or the attempt is to end. */
+static inline bool gb_pull_ends(const struct gb_pull *pull) {
+    return atomic_load(&pull->stopped) || atomic_load(&pull->halted);
+}
+
+/* All steps of a pull. Returns 0 with call->written set, or -1. [the pull's thread] */
+int gb_pull_run(struct gb_pull *pull, struct gb_error *err);
+
+/* --- pulls.c ------------------------------------------------------------------------------------------------------ */
+
+struct gb_pulls {
+    struct gb_core *core;
+    char *ca_file;
+    char *agent;
+    unsigned running_max;
+    uint64_t rate;
+
+    pthread_mutex_t lock;
+    pthread_cond_t idle;
+    bool closing;
+    struct gb_pull *queue;
+    struct gb_pull *runs;
+    struct gb_pull *ended; /* whose threads are to be joined */
+    struct gb_pulls_stat stat;
+    uint64_t free_at_ns; /* when the next byte may come */
+    _Atomic uint64_t received;
+};
+
+void gb_pull_unref(struct gb_pull *pull);
+
+/* The pull may not be cancelled from now on. False: it is to end. */
+bool gb_pull_commits(struct gb_pull *pull);
+/* n bytes were received. Returns the milliseconds that the rate demands to wait; 0: none. */
+int gb_pulls_owe(struct gb_pull *pull, size_t n);
+
+#endif

@@ -1,0 +1,317 @@
+/* The steps of one pull: the source is looked at, memory is taken, the parts come, the whole is committed. */
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "core/runtime/call.h"
+#include "pull/internal.h"
+
+#define PART_LEAST_BYTES (8u << 20) /* for each connection */
+#define PART_ALIGN (1u << 20)
+#define LOOK_FAILURES_MAX 3
+
+/* --- calls of the core -------------------------------------------------------------------------------------------- */
+
+static void call_done(void *arg) {
+    (void)eventfd_write(*(int *)arg, 1);
+}
+
+/* *ret_fd is readable when the call has ended. NULL with err. */
+static struct gb_multipart_call *call_new(int *ret_fd, struct gb_error *err) {
+    struct gb_multipart_call *call = NULL;
+
+    *ret_fd = eventfd(0, EFD_CLOEXEC);
+    if (*ret_fd >= 0)
+        call = gb_call_new(sizeof(*call), call_done, ret_fd);
+    if (call)
+        return call;
+    if (*ret_fd >= 0)
+        close(*ret_fd);
+    gb_error_set(err, GB_ERR_SATURATED, "no memory for the pull; try again later");
+    return NULL;
+}
+
+/* A pull that is to end cancels the wait for memory. What else the core does ends by itself. */
+static int call_wait(struct gb_pull *pull, struct gb_multipart_call *call, int fd, struct gb_error *err) {
+    eventfd_t n;
+
+    if (gb_pull_poll(pull, fd, POLLIN, -1) < 0)
+        (void)gb_call_cancel(&call->base, true);
+    (void)eventfd_read(fd, &n);
+    close(fd);
+    return call->base.error.code == GB_OK ? 0 : gb_error_move(err, &call->base.error);
+}
+
+/* --- the multipart upload ----------------------------------------------------------------------------------------- */
+
+/* The precondition of the destination, for as many multipart uploads as it takes. */
+static int check(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    const struct gb_buffer_check *given = &((struct gb_pull *)arg)->params.check;
+
+    return given->check ? given->check(given->arg, rec, err) : 0;
+}
+
+static void check_free(void *arg) {
+    gb_pull_unref(arg);
+}
+
+static int begin(struct gb_pull *pull, struct gb_error *err) {
+    const struct gb_pull_source *source = &pull->source;
+    struct gb_upload_params params = {.buffer = pull->params.to, .bytes = source->bytes};
+    struct gb_multipart_call *call;
+    int fd;
+    int r;
+
+    params.buffer.bytes = source->bytes;
+    params.buffer.dtype = source->dtype;
+    params.buffer.shape = source->shape;
+    params.buffer.has_shape = true;
+    params.buffer.labels = source->labels;
+    params.buffer.has_labels = true;
+    params.wait_ms = pull->params.wait_ms;
+    params.check = (struct gb_buffer_check){check, pull, check_free};
+    atomic_fetch_add(&pull->refs, 1);
+    call = call_new(&fd, err);
+    if (!call) {
+        gb_pull_unref(pull);
+        return -1;
+    }
+    gb_multipart_begin(pull->pulls->core, &params, call);
+    r = call_wait(pull, call, fd, err);
+    if (r == 0)
+        strcpy(pull->multipart, call->multipart.id);
+    gb_call_unref(&call->base);
+    return r;
+}
+
+static void give_up(struct gb_pull *pull) {
+    struct gb_multipart_call *call;
+    int fd;
+
+    if (pull->multipart[0] == '\0')
+        return;
+    call = call_new(&fd, NULL);
+    if (!call)
+        return; /* it ends by its own time limit */
+    gb_multipart_delete(pull->pulls->core, &pull->params.to.session, pull->multipart, call);
+    call_wait(pull, call, fd, NULL);
+    gb_call_unref(&call->base);
+    pull->multipart[0] = '\0';
+}
+
+static void take_result(struct gb_pull *pull, struct gb_multipart_call *call) {
+    struct gb_buffer_call *written = &pull->call->written;
+
+    written->base.free_result = gb_buffer_call_done;
+    written->buffer = call->buffer;
+    written->created = call->created;
+    written->times = call->times;
+    memset(&call->buffer, 0, sizeof(call->buffer)); /* its references are the other's now */
+}
+
+/* The record is complete, so the words for clients that send parts do not fit. */
+static int mismatch(const struct gb_pull *pull, const struct gb_error *why, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_DIGEST_MISMATCH, "what came from the source %s is thrown away: %.*s",
+                        pull->params.from.origin, (int)strcspn(why->detail, ";"), why->detail);
+}
+
+static int check_crc32c(const struct gb_pull *pull, struct gb_error *err) {
+    const struct gb_pull_source *source = &pull->source;
+    uint32_t crc = 0;
+
+    if (!source->has_crc32c || source->bytes == 0 ||
+        !gb_multipart_arrived(pull->pulls->core, &pull->params.to.session, pull->multipart, 0, source->bytes, &crc) ||
+        crc == source->crc32c)
+        return 0;
+    return gb_error_set(err, GB_ERR_SOURCE_REFUSED,
+                        "the bytes that came from the source %s have the CRC32C %08x, and it says %08x: they are "
+                        "thrown away",
+                        pull->params.from.origin, crc, source->crc32c);
+}
+
+static int complete(struct gb_pull *pull, struct gb_error *err) {
+    struct gb_multipart_expected expected = {.digests = pull->params.digests};
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_multipart_call *call;
+    int fd;
+    int r;
+
+    call = check_crc32c(pull, err) < 0 ? NULL : call_new(&fd, err);
+    if (!call)
+        return -1;
+    call->base.mark = pull->call->written.base.mark;
+    gb_multipart_complete(pull->pulls->core, &pull->params.to.session, pull->multipart, NULL, &expected, call);
+    r = call_wait(pull, call, fd, &why);
+    if (r == 0 && !call->multipart.completed)
+        r = gb_error_set(err, GB_ERR_INTERNAL, "the pull has not brought all bytes");
+    else if (r == 0)
+        take_result(pull, call);
+    else if (why.code == GB_ERR_DIGEST_MISMATCH)
+        mismatch(pull, &why, err);
+    else
+        gb_error_move(err, &why);
+    gb_call_unref(&call->base);
+    return r;
+}
+
+/* --- the parts ---------------------------------------------------------------------------------------------------- */
+
+static void *part_main(void *arg) {
+    gb_pull_part_run(arg);
+    return NULL;
+}
+
+static unsigned plan(struct gb_pull *pull, struct gb_pull_part parts[GB_PULL_CONNECTIONS_MAX]) {
+    uint64_t most = (pull->source.bytes + PART_LEAST_BYTES - 1) / PART_LEAST_BYTES;
+    unsigned count = pull->params.connections > 0 ? pull->params.connections : GB_PULL_CONNECTIONS;
+    uint64_t each;
+    uint64_t at;
+    unsigned n = 0;
+
+    count = count < most ? count : (unsigned)most;
+    if (count == 0)
+        return 0;
+    each = (pull->source.bytes + count - 1) / count;
+    each = (each + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    for (at = 0; at < pull->source.bytes; at += each) {
+        uint64_t left = pull->source.bytes - at;
+
+        parts[n++] = (struct gb_pull_part){.pull = pull, .at = at, .bytes = left < each ? left : each};
+    }
+    return n;
+}
+
+/* The first runs on this thread, over the connection that looked. So does one for which no thread can be had. */
+static void run_parts(struct gb_pull_part *parts, struct gb_pull_conn *conns, unsigned count) {
+    struct gb_pull *pull = parts[0].pull;
+    unsigned i;
+
+    parts[0].conn = &pull->conn;
+    for (i = 1; i < count; i++) {
+        parts[i].conn = &conns[i - 1];
+        gb_pull_conn_init(parts[i].conn, pull);
+        parts[i].started = gb_thread_start(&parts[i].thread, "gb-pull-part", part_main, &parts[i], NULL) == 0;
+    }
+    for (i = 0; i < count; i++) {
+        if (!parts[i].started)
+            gb_pull_part_run(&parts[i]);
+    }
+    for (i = 0; i < count; i++) {
+        if (parts[i].started)
+            pthread_join(parts[i].thread, NULL);
+    }
+}
+
+/* The first that failed by itself says why. */
+static enum gb_pull_outcome outcome_of(struct gb_pull *pull, const struct gb_pull_part *parts, unsigned count,
+                                       struct gb_error *err) {
+    enum gb_pull_outcome ret = GB_PULL_OK;
+    unsigned i;
+
+    for (i = 0; i < count; i++) {
+        pull->numbers.received_bytes += parts[i].received;
+        pull->numbers.resumed += parts[i].resumed;
+        if (parts[i].outcome == GB_PULL_OK || (parts[i].outcome == GB_PULL_STOPPED && ret != GB_PULL_OK))
+            continue;
+        if (ret == GB_PULL_OK || ret == GB_PULL_STOPPED) {
+            ret = parts[i].outcome;
+            *err = parts[i].error;
+        }
+    }
+    return ret;
+}
+
+static enum gb_pull_outcome bring(struct gb_pull *pull, struct gb_error *err) {
+    struct gb_pull_part parts[GB_PULL_CONNECTIONS_MAX];
+    unsigned count = plan(pull, parts);
+    struct gb_error why = GB_ERROR_INIT;
+    enum gb_pull_outcome outcome;
+    struct gb_pull_conn *conns;
+    eventfd_t n;
+
+    pull->numbers.connections = count;
+    if (count == 0)
+        return GB_PULL_OK;
+    conns = calloc(count, sizeof(*conns));
+    if (!conns) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the pull; try again later");
+        return GB_PULL_FAILED;
+    }
+    run_parts(parts, conns, count);
+    free(conns);
+    outcome = outcome_of(pull, parts, count, &why);
+    if (atomic_exchange(&pull->halted, false))
+        (void)eventfd_read(pull->halt, &n);
+    if (outcome != GB_PULL_OK)
+        gb_error_move(err, &why);
+    return outcome;
+}
+
+/* --- the pull ----------------------------------------------------------------------------------------------------- */
+
+static enum gb_pull_outcome look(struct gb_pull *pull, struct gb_error *err) {
+    struct gb_pull_patience patience = {.most = LOOK_FAILURES_MAX};
+    struct gb_error why;
+    enum gb_pull_outcome outcome;
+
+    do {
+        why = GB_ERROR_INIT;
+        outcome = gb_pull_look(&pull->conn, &pull->source, &why);
+        if (outcome == GB_PULL_BROKEN)
+            gb_pull_conn_close(&pull->conn);
+    } while (outcome == GB_PULL_BROKEN && gb_pull_again(pull, &patience, 0));
+    if (outcome == GB_PULL_OK && pull->if_match && strcmp(pull->if_match, pull->source.tag) != 0) {
+        gb_error_set(&why, GB_ERR_SOURCE_CHANGED, "the source has the entity tag %s, and %s was asked for",
+                     pull->source.tag, pull->if_match);
+        outcome = GB_PULL_FAILED;
+    }
+    if (outcome != GB_PULL_OK)
+        gb_error_move(err, &why);
+    return outcome;
+}
+
+static void note_source(struct gb_pull *pull) {
+    strcpy(pull->numbers.tag, pull->source.tag);
+    pull->numbers.generation = pull->source.generation;
+    pull->numbers.bytes = pull->source.bytes;
+    pull->numbers.verified = pull->source.has_crc32c;
+}
+
+static enum gb_pull_outcome attempt(struct gb_pull *pull, struct gb_error *err) {
+    enum gb_pull_outcome outcome = look(pull, err);
+
+    if (outcome != GB_PULL_OK)
+        return outcome == GB_PULL_CHANGED ? GB_PULL_FAILED : outcome;
+    note_source(pull);
+    if (begin(pull, err) < 0)
+        return GB_PULL_FAILED;
+    outcome = bring(pull, err);
+    if (outcome != GB_PULL_OK)
+        return outcome;
+    if (!gb_pull_commits(pull))
+        return GB_PULL_STOPPED;
+    return complete(pull, err) < 0 ? GB_PULL_FAILED : GB_PULL_OK;
+}
+
+int gb_pull_run(struct gb_pull *pull, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    enum gb_pull_outcome outcome;
+
+    gb_pull_conn_init(&pull->conn, pull);
+    outcome = attempt(pull, &why);
+    while (outcome == GB_PULL_CHANGED && !pull->if_match && pull->numbers.begun_again < GB_PULL_BEGIN_AGAIN_MAX) {
+        give_up(pull);
+        why = GB_ERROR_INIT;
+        pull->numbers.begun_again++;
+        outcome = attempt(pull, &why);
+    }
+    gb_pull_conn_close(&pull->conn);
+    gb_text_unref(pull->source.labels);
+    if (outcome == GB_PULL_OK)
+        return 0;
+    give_up(pull);
+    return gb_error_move(err, &why);
+}

@@ -1,0 +1,159 @@
+/* What the source says of itself: the record of the buffer, and the version of its bytes. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pull/internal.h"
+
+#define RECORD_MAX (1u << 20)
+#define LOOKS_MAX 4 /* while a writer replaces it between two requests */
+
+/* --- the record --------------------------------------------------------------------------------------------------- */
+
+static int malformed(const char *what, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_SOURCE_REFUSED,
+                        "the source answers with no record of a buffer: %s; is it a gpubufd?", what);
+}
+
+static int read_shape(const json_t *list, struct gb_pull_source *ret, struct gb_error *err) {
+    size_t i;
+
+    if (!json_is_array(list) || json_array_size(list) > GB_DIMS_MAX)
+        return malformed("its shape", err);
+    ret->shape.dims = (unsigned)json_array_size(list);
+    for (i = 0; i < json_array_size(list); i++) {
+        json_int_t n = json_integer_value(json_array_get(list, i));
+
+        if (!json_is_integer(json_array_get(list, i)) || n < 0)
+            return malformed("its shape", err);
+        ret->shape.dim[i] = (uint64_t)n;
+    }
+    return 0;
+}
+
+static int read_labels(const json_t *labels, struct gb_pull_source *ret, struct gb_error *err) {
+    char *text;
+    int r;
+
+    if (!json_is_object(labels))
+        return malformed("its labels", err);
+    text = json_dumps(labels, JSON_COMPACT);
+    if (!text || strlen(text) >= GB_LABELS_MAX) {
+        free(text);
+        return malformed("its labels are too long", err);
+    }
+    r = gb_labels_make(text, &ret->labels, err);
+    free(text);
+    return r;
+}
+
+static int read_members(const json_t *root, struct gb_pull_source *ret, struct gb_error *err) {
+    const char *dtype = json_string_value(json_object_get(root, "dtype"));
+    json_int_t generation = json_integer_value(json_object_get(root, "generation"));
+    json_int_t bytes = json_integer_value(json_object_get(root, "bytes"));
+    uint64_t of_shape;
+
+    if (!json_is_integer(json_object_get(root, "bytes")) || bytes < 0)
+        return malformed("its bytes", err);
+    if (!dtype || gb_dtype_parse(dtype, strlen(dtype), &ret->dtype, NULL) < 0)
+        return malformed("its dtype is not known here", err);
+    if (read_shape(json_object_get(root, "shape"), ret, err) < 0)
+        return -1;
+    if (gb_shape_bytes(&ret->shape, ret->dtype, &of_shape, NULL) < 0 || of_shape != (uint64_t)bytes)
+        return malformed("its shape and its bytes contradict each other", err);
+    ret->bytes = (uint64_t)bytes;
+    ret->generation = generation > 0 ? (uint64_t)generation : 0;
+    return read_labels(json_object_get(root, "labels"), ret, err);
+}
+
+int gb_pull_record_read(const char *text, size_t n, struct gb_pull_source *ret, struct gb_error *err) {
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    int r;
+
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return malformed("it is no JSON object", err);
+    }
+    r = read_members(root, ret, err);
+    json_decref(root);
+    return r;
+}
+
+/* --- looking ------------------------------------------------------------------------------------------------------ */
+
+static enum gb_pull_outcome look_at_record(struct gb_pull_conn *conn, struct gb_pull_source *ret,
+                                           struct gb_error *err) {
+    struct gb_pull_ask ask = {.method = "GET"};
+    enum gb_pull_outcome outcome;
+    struct gb_pull_head head;
+    char *body;
+    size_t n;
+    int r;
+
+    outcome = gb_pull_request(conn, &ask, &head, err);
+    if (outcome == GB_PULL_OK && head.status != 200)
+        outcome = gb_pull_refusal(conn, &ask, &head, err);
+    if (outcome == GB_PULL_OK)
+        outcome = gb_pull_body(conn, &head, RECORD_MAX, &body, &n, err);
+    if (outcome != GB_PULL_OK)
+        return outcome;
+    r = gb_pull_record_read(body, n, ret, err);
+    free(body);
+    return r < 0 ? GB_PULL_FAILED : GB_PULL_OK;
+}
+
+/* A refused HEAD has no words: GET says why. */
+static enum gb_pull_outcome ask_why(struct gb_pull_conn *conn, struct gb_error *err) {
+    struct gb_pull_ask ask = {.method = "GET", .data = true};
+    enum gb_pull_outcome outcome;
+    struct gb_pull_head head;
+
+    outcome = gb_pull_request(conn, &ask, &head, err);
+    if (outcome == GB_PULL_OK && head.status != 200)
+        return gb_pull_refusal(conn, &ask, &head, err);
+    gb_pull_conn_close(conn);
+    return outcome == GB_PULL_OK ? GB_PULL_CHANGED : outcome;
+}
+
+static enum gb_pull_outcome look_at_bytes(struct gb_pull_conn *conn, struct gb_pull_source *ret, struct gb_error *err) {
+    struct gb_pull_ask ask = {.method = "HEAD", .data = true};
+    enum gb_pull_outcome outcome;
+    struct gb_pull_head head;
+
+    outcome = gb_pull_request(conn, &ask, &head, err);
+    if (outcome != GB_PULL_OK)
+        return outcome;
+    if (head.closes)
+        gb_pull_conn_close(conn);
+    if (head.status != 200)
+        return ask_why(conn, err);
+    if (head.tag[0] == '\0' || !head.has_length || head.coded) {
+        malformed("its bytes have no entity tag, or no length", err);
+        return GB_PULL_FAILED;
+    }
+    if (head.length != ret->bytes || !head.has_generation || head.generation != ret->generation)
+        return GB_PULL_CHANGED;
+    strcpy(ret->tag, head.tag);
+    ret->has_crc32c = head.has_crc32c;
+    ret->crc32c = head.crc32c;
+    return GB_PULL_OK;
+}
+
+enum gb_pull_outcome gb_pull_look(struct gb_pull_conn *conn, struct gb_pull_source *ret, struct gb_error *err) {
+    enum gb_pull_outcome outcome = GB_PULL_CHANGED;
+    unsigned looks;
+
+    for (looks = 0; looks < LOOKS_MAX && outcome == GB_PULL_CHANGED; looks++) {
+        gb_text_unref(ret->labels);
+        *ret = (struct gb_pull_source){.bytes = 0};
+        outcome = look_at_record(conn, ret, err);
+        if (outcome == GB_PULL_OK)
+            outcome = look_at_bytes(conn, ret, err);
+    }
+    if (outcome == GB_PULL_CHANGED)
+        gb_error_set(err, GB_ERR_SOURCE_CHANGED, "the source %s is replaced faster than it can be looked at",
+                     conn->pull->params.from.origin);
+    return outcome;
+}
