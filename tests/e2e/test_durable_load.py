@@ -4,9 +4,10 @@ import threading
 import pytest
 
 import sharing
-from durable import BEHIND, NONE, SIZES, SYNC, becomes_tidy, files, load, path_of, storage
+from durable import BEHIND, NONE, SIZES, SYNC, becomes_tidy, file_of, files, load, path_of, storage
 from feed import Feed
 from harness import DATA, PATIENCE_S, until
+from test_durable_files import flip
 from values import payload
 
 pytestmark = pytest.mark.once  # what memory there is makes no difference to a load; test_durable_kill.py has both
@@ -15,6 +16,7 @@ HELD = ("--disk-fault", "load=delay/300")  # a load begins so late
 ASYNC = {"Prefer": "respond-async"}
 SIZE = SIZES[2]
 S = "/v1/sessions/default"
+MIB = 1 << 20
 
 
 def stored(lives, *options, data=payload(SIZE, 1), query=SYNC, **more):
@@ -99,6 +101,41 @@ def test_a_replacement_during_a_load(lives):
     becomes_tidy(d.state)
     d = lives()
     assert d.data("x").body == new
+
+
+SLOTS = ("--slots-bytes", "8M", "--slot-bytes", "1M")  # as large as a block: several threads of the disk fill one each
+
+
+@pytest.mark.parametrize("size", [MIB - 1, MIB, MIB + 1, 3 * MIB, 4 * MIB + 17, 21 * MIB + 5])
+def test_slots_are_read_side_by_side(lives, size):
+    data = payload(size, 1)
+    d = stored(lives, *SLOTS, data=data, spec="host:discrete")
+    load(d, "x").expect(200)
+    assert d.meta("x")["state"] == "ready" and d.data("x").body == data and storage(d)["loads"] == 1
+
+
+@pytest.mark.parametrize("block", [0, 1, 2, 3, 4, 20, 21])
+def test_one_of_them_is_damaged(lives, block):
+    """Nothing becomes visible, and the other blocks are served from the file."""
+    data = payload(21 * MIB + 5, 1)
+    d = stored(lives, *SLOTS, data=data, spec="host:discrete")
+    flip(file_of(d, "x"), (4096 + block * MIB) * 8)
+    load(d, "x").problem(410, "content_damaged")
+    assert d.meta("x")["state"] == "stored" and storage(d)["loads"] == 0
+    other = (block + 1) % 21
+    r = d.ask("GET", DATA.format("default", "x"), None, {"Range": f"bytes={other * MIB}-{other * MIB + 9}"}).expect(206)
+    assert r.body == data[other * MIB:other * MIB + 10]
+
+
+def test_many_loads_share_the_slots(lives):
+    """There are fewer slots than loads would fill."""
+    d = lives()
+    for i in range(12):
+        d.put(f"x{i}", payload(6 * MIB + i, i), query=SYNC).expect(201)
+    d = lives(*SLOTS, spec="host:discrete")
+    assert [r.status for r in together(*[lambda i=i: load(d, f"x{i}") for i in range(12)])] == [200] * 12
+    for i in range(12):
+        assert d.data(f"x{i}").body == payload(6 * MIB + i, i)
 
 
 def damaged(d, feed):

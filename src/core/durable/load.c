@@ -25,6 +25,10 @@
 /* Bytes that come back within this time had better stayed. */
 #define THRASH_NS (60 * GB_NS_PER_S)
 
+/* Read side by side where rooms are slots, one block each. Larger ones are read by several threads each, two at a
+ * time. */
+#define ROOMS (1 + GB_UPLOAD_AHEAD)
+
 struct room {
     struct gb_block_reader reader;
     size_t n;   /* bytes; 0: no thread reads into it */
@@ -46,11 +50,11 @@ struct job {
     struct gb_disk_reader *file;
     char *data; /* the bytes, if they come from the database */
     uint64_t read;
-    uint32_t crc;          /* of the block that is being read */
-    struct room rooms[2];  /* those that several threads read into, in turns */
-    unsigned turn;         /* of the room that is reported next */
-    struct gb_error error; /* the first failure, while other threads read still */
-    bool ended;            /* the payload */
+    uint32_t crc;             /* of the block that is being read */
+    struct room rooms[ROOMS]; /* those that several threads read into, in turns */
+    unsigned turn;            /* of the room that is reported next */
+    struct gb_error error;    /* the first failure, while other threads read still */
+    bool ended;               /* the payload */
 };
 
 static void run(struct gb_task *task);
@@ -252,9 +256,10 @@ static void count(struct job *job, const struct gb_error *error) {
 /* Those that waited for bytes that were replaced look again. */
 static void finish(struct job *job, const struct gb_error *error) {
     struct gb_core *core = job->session->core;
+    int i;
 
-    gb_block_reader_close(&job->rooms[0].reader);
-    gb_block_reader_close(&job->rooms[1].reader);
+    for (i = 0; i < ROOMS; i++)
+        gb_block_reader_close(&job->rooms[i].reader);
     gb_disk_read_close(job->file);
     gb_upload_free(job->upload);
     if (error && is_replaced(job, error))
@@ -357,29 +362,47 @@ static int check_bytes(struct job *job, const char *bytes, size_t n, struct gb_e
     return 0;
 }
 
-/* Has several threads read into a room. */
-static void share(struct job *job, struct room *room, void *ptr, size_t n, uint64_t at) {
-    if (!room->reader.core)
-        gb_block_reader_init(&room->reader, job->session->core, job->stored, job->file, wake, job);
-    room->n = n;
-    gb_block_reader_begin(&room->reader, ptr, n, at);
+/* The room whose turn comes after so many others. */
+static struct room *room_after(struct job *job, unsigned others) {
+    return &job->rooms[(job->turn + others) % ROOMS];
 }
 
-/* While the others read into one room this thread begins with the next. A failure is found in its turn. */
-static void share_ahead(struct job *job) {
-    const struct room *now = &job->rooms[job->turn];
-    struct room *ahead = &job->rooms[!job->turn];
-    void *ptr;
-    size_t n;
+static void prepare(struct job *job, struct room *room, size_t n) {
+    if (!room->reader.core)
+        gb_block_reader_init(&room->reader, job->session->core, job->stored, job->file, job->lane, wake, job);
+    room->n = n;
+}
 
-    if (ahead->n == 0 && gb_upload_room_ahead(job->upload, &ptr, &n) &&
-        gb_block_reader_is_worth(job->stored, job->read + now->n, n))
-        share(job, ahead, ptr, n, job->read + now->n);
+/* Has the rooms behind the present one, which has n bytes, read as well. If that is small, other threads read one each;
+ * else all read one, and this thread with them. A failure is found in the room's turn. */
+static void share_ahead(struct job *job, size_t n) {
+    bool small = n <= GB_STORED_BLOCK_BYTES;
+    unsigned count = small ? GB_UPLOAD_AHEAD : 1;
+    uint64_t at = job->read + n;
+    void *ptr;
+    unsigned i;
+
+    for (i = 1; i <= count; i++, at += n) {
+        struct room *room = room_after(job, i);
+
+        if (room->n > 0) {
+            n = room->n;
+            continue;
+        }
+        if (!gb_upload_room_ahead(job->upload, i, &ptr, &n) || !gb_block_reader_may(job->stored, at, n))
+            return;
+        prepare(job, room, n);
+        if (small)
+            gb_block_reader_post(&room->reader, ptr, n, at);
+        else
+            gb_block_reader_begin(&room->reader, ptr, n, at);
+    }
 }
 
 /* 1: the room whose turn it is has its bytes, *ret_n of them; 0: wake comes; -1. */
 static int bring(struct job *job, size_t *ret_n, struct gb_error *err) {
     struct room *room = &job->rooms[job->turn];
+    bool small;
     void *ptr;
     int r;
 
@@ -389,13 +412,21 @@ static int bring(struct job *job, size_t *ret_n, struct gb_error *err) {
             return r;
         room->given = true;
     }
+    if (room->n > 0)
+        *ret_n = room->n;
+    else if (!gb_block_reader_may(job->stored, job->read, *ret_n))
+        return fetch(job, ptr, *ret_n, err) < 0 || check_bytes(job, ptr, *ret_n, err) < 0 ? -1 : 1;
+    small = *ret_n <= GB_STORED_BLOCK_BYTES;
+    if (small)
+        share_ahead(job, *ret_n);
     if (room->n == 0) {
-        if (!gb_block_reader_is_worth(job->stored, job->read, *ret_n))
-            return fetch(job, ptr, *ret_n, err) < 0 || check_bytes(job, ptr, *ret_n, err) < 0 ? -1 : 1;
-        share(job, room, ptr, *ret_n, job->read);
+        prepare(job, room, *ret_n);
+        gb_block_reader_begin(&room->reader, ptr, *ret_n, job->read);
     }
-    *ret_n = room->n;
-    return gb_block_reader_result(&room->reader, err);
+    r = gb_block_reader_result(&room->reader, err);
+    if (r == 0 && !small)
+        share_ahead(job, *ret_n);
+    return r;
 }
 
 /* The bytes of the room whose turn it is are reported. */
@@ -405,7 +436,7 @@ static int take(struct job *job, size_t n, struct gb_error *err) {
     job->read += room->n;
     room->n = 0;
     room->given = false;
-    job->turn = !job->turn;
+    job->turn = (job->turn + 1) % ROOMS;
     return gb_upload_fill(job->upload, n, err);
 }
 
@@ -416,7 +447,7 @@ static int break_off(struct job *job, struct gb_error *err) {
     if (job->error.code == GB_OK)
         job->error = *err;
     *err = GB_ERROR_INIT;
-    for (i = 0; i < 2; i++) {
+    for (i = 0; i < ROOMS; i++) {
         if (job->rooms[i].n > 0 && gb_block_reader_result(&job->rooms[i].reader, NULL) == 0)
             return 0;
     }
@@ -431,10 +462,8 @@ static int move(struct job *job, struct gb_error *err) {
         size_t n;
         int r = bring(job, &n, err);
 
-        if (r == 0) {
-            share_ahead(job);
+        if (r == 0)
             return 0;
-        }
         if (r < 0 || take(job, n, err) < 0)
             return break_off(job, err);
     }

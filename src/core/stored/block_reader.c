@@ -10,10 +10,10 @@
 static void run(struct gb_task *task);
 
 void gb_block_reader_init(struct gb_block_reader *r, struct gb_core *core, struct gb_stored *stored,
-                          struct gb_disk_reader *file, void (*done)(void *arg), void *arg) {
+                          struct gb_disk_reader *file, const struct gb_lane *lane, void (*done)(void *arg), void *arg) {
     unsigned i;
 
-    *r = (struct gb_block_reader){.core = core, .stored = stored, .file = file, .done = done, .arg = arg};
+    *r = (struct gb_block_reader){.core = core, .stored = stored, .file = file, .lane = lane, .done = done, .arg = arg};
     gb_mutex_init(&r->lock);
     for (i = 0; i < GB_BLOCK_READER_THREADS; i++)
         r->workers[i] = (struct gb_block_reader_worker){.task = {.run = run}, .owner = r};
@@ -30,8 +30,8 @@ void gb_block_reader_close(struct gb_block_reader *r) {
     r->core = NULL;
 }
 
-bool gb_block_reader_is_worth(const struct gb_stored *stored, uint64_t at, size_t n) {
-    return !gb_stored_inline(&stored->rec) && n > GB_STORED_BLOCK_BYTES && at % GB_STORED_BLOCK_BYTES == 0 &&
+bool gb_block_reader_may(const struct gb_stored *stored, uint64_t at, size_t n) {
+    return !gb_stored_inline(&stored->rec) && at % GB_STORED_BLOCK_BYTES == 0 &&
            (n % GB_STORED_BLOCK_BYTES == 0 || at + n == stored->rec.bytes);
 }
 
@@ -115,7 +115,8 @@ static unsigned divide(struct gb_block_reader *r) {
     return count;
 }
 
-void gb_block_reader_begin(struct gb_block_reader *r, void *ptr, size_t n, uint64_t at) {
+/* Has other threads read, from that worker on. */
+static void start(struct gb_block_reader *r, void *ptr, size_t n, uint64_t at, unsigned first) {
     unsigned count;
     unsigned i;
 
@@ -126,9 +127,17 @@ void gb_block_reader_begin(struct gb_block_reader *r, void *ptr, size_t n, uint6
     r->error = GB_ERROR_INIT;
     count = divide(r);
     r->running = count;
-    for (i = 1; i < count; i++)
-        gb_disks_post(r->core, &r->workers[i].task);
+    for (i = first; i < count; i++)
+        gb_disks_post_beside(r->core, r->lane, &r->workers[i].task);
+}
+
+void gb_block_reader_begin(struct gb_block_reader *r, void *ptr, size_t n, uint64_t at) {
+    start(r, ptr, n, at, 1);
     read_on(&r->workers[0], false);
+}
+
+void gb_block_reader_post(struct gb_block_reader *r, void *ptr, size_t n, uint64_t at) {
+    start(r, ptr, n, at, 0);
 }
 
 int gb_block_reader_result(struct gb_block_reader *r, struct gb_error *err) {

@@ -72,6 +72,12 @@ void gb_disks_post(struct gb_core *core, struct gb_task *task) {
     gb_lane_post(gb_disks_lane(core), task);
 }
 
+void gb_disks_post_beside(struct gb_core *core, const struct gb_lane *lane, struct gb_task *task) {
+    struct gb_lane *other = gb_disks_lane(core);
+
+    gb_lane_post(other == lane ? gb_disks_lane(core) : other, task);
+}
+
 int gb_disks_check_durability(const struct gb_core *core, enum gb_durability durability, struct gb_error *err) {
     if (durability == GB_DURABILITY_NONE || core->config.disk)
         return 0;

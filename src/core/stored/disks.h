@@ -17,6 +17,8 @@ void gb_disks_free(struct gb_disks *disks); /* runs what is queued; NULL is acce
 
 /* Queues the task on the next thread in turn. After gb_disks_start. [any thread, never blocks] */
 void gb_disks_post(struct gb_core *core, struct gb_task *task);
+/* The same on another thread than this lane's, if there is one. */
+void gb_disks_post_beside(struct gb_core *core, const struct gb_lane *lane, struct gb_task *task);
 
 /* How many there are. */
 unsigned gb_disks_count(const struct gb_core *core);

@@ -1,6 +1,8 @@
 /* Slots of an upload: filled, sent, taken back. */
 #include "core/upload/pipeline.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/container.h"
 #include "base/crc32c.h"
@@ -222,10 +224,19 @@ static struct gb_staged_copy *take_slot_locked(struct gb_upload *u, bool wait) {
     return f;
 }
 
-bool gb_upload_begin_slot_locked(struct gb_upload *u) {
-    struct gb_staged_copy *f = u->pipe.ahead;
+static struct gb_staged_copy *take_ahead(struct gb_upload *u) {
+    struct gb_staged_copy *f = u->pipe.ahead[0];
 
-    u->pipe.ahead = NULL;
+    if (u->pipe.ahead_count == 0)
+        return NULL;
+    u->pipe.ahead_count--;
+    memmove(&u->pipe.ahead[0], &u->pipe.ahead[1], u->pipe.ahead_count * sizeof(u->pipe.ahead[0]));
+    return f;
+}
+
+bool gb_upload_begin_slot_locked(struct gb_upload *u) {
+    struct gb_staged_copy *f = take_ahead(u);
+
     if (!f && u->disk.tee && !gb_write_through_may_take(u))
         return false;
     if (!f)
@@ -238,10 +249,16 @@ bool gb_upload_begin_slot_locked(struct gb_upload *u) {
     return true;
 }
 
-bool gb_upload_begin_ahead_locked(struct gb_upload *u) {
-    if (!u->pipe.ahead && gb_slots_plenty(&u->t.core->slots))
-        u->pipe.ahead = take_slot_locked(u, false);
-    return u->pipe.ahead != NULL;
+bool gb_upload_begin_ahead_locked(struct gb_upload *u, unsigned count) {
+    struct gb_staged_copy *f;
+
+    while (u->pipe.ahead_count < count && gb_slots_plenty(&u->t.core->slots)) {
+        f = take_slot_locked(u, false);
+        if (!f)
+            return false;
+        u->pipe.ahead[u->pipe.ahead_count++] = f;
+    }
+    return u->pipe.ahead_count >= count;
 }
 
 int gb_upload_fill_slot(struct gb_upload *u, size_t n, struct gb_error *err) {
@@ -271,6 +288,7 @@ static void drop(struct gb_upload *u, struct gb_staged_copy *f) {
 
 void gb_upload_drop_slot(struct gb_upload *u) {
     drop(u, u->pipe.filling);
-    drop(u, u->pipe.ahead);
-    u->pipe.filling = u->pipe.ahead = NULL;
+    u->pipe.filling = NULL;
+    while (u->pipe.ahead_count > 0)
+        drop(u, take_ahead(u));
 }

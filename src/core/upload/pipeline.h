@@ -10,14 +10,16 @@
 #include "core/transfer/transfer.h"
 
 #define GB_UPLOAD_COPIES 4 /* one slot fills while the other copies are under way */
+#define GB_UPLOAD_AHEAD (GB_UPLOAD_COPIES - 1)
 
 struct gb_upload;
 
 /* Used by the caller's thread, except where a lock is named. */
 struct gb_upload_pipeline {
     struct gb_staged_copy copies[GB_UPLOAD_COPIES];
-    struct gb_staged_copy *filling;   /* the slot that is being filled; NULL: none */
-    struct gb_staged_copy *ahead;     /* the slot that is filled after it, of a caller that fills both; NULL: none */
+    struct gb_staged_copy *filling;                /* the slot that is being filled; NULL: none */
+    struct gb_staged_copy *ahead[GB_UPLOAD_AHEAD]; /* slots that are filled after it, of a caller that fills all */
+    unsigned ahead_count;
     size_t filling_max;               /* bytes that it is to hold */
     uint64_t filling_ns;              /* when it began to fill */
     struct gb_staged_copy *unwatched; /* queued and not watched; the oldest first */
@@ -34,13 +36,14 @@ void gb_upload_pipeline_init(struct gb_upload *upload);
 /* Takes a slot to fill. While copies are under way the upload does not wait in line for a slot, because the end of a
  * copy wakes it. The transfer's lock is held. Returns false if no slot is free; wake follows. */
 bool gb_upload_begin_slot_locked(struct gb_upload *upload);
-/* Takes the slot that is filled after that one, unless others may need it. The transfer's lock is held. */
-bool gb_upload_begin_ahead_locked(struct gb_upload *upload);
+/* Takes slots that are filled after that one, up to so many, unless others may need them. The transfer's lock is held.
+ * Returns whether there are so many. */
+bool gb_upload_begin_ahead_locked(struct gb_upload *upload, unsigned count);
 /* Adds n bytes of the slot being filled to the checksum, and queues the copy of a full slot. Returns 0 or -1. */
 int gb_upload_fill_slot(struct gb_upload *upload, size_t n, struct gb_error *err);
 /* Queues the copy of the slot being filled, if it holds bytes. Returns 0 or -1. */
 int gb_upload_flush(struct gb_upload *upload, struct gb_error *err);
-/* Gives back the slot being filled, and the one after it, and drops their bytes. */
+/* Gives back the slot being filled, and those after it, and drops their bytes. */
 void gb_upload_drop_slot(struct gb_upload *upload);
 /* Takes back the slots whose copies are done. */
 void gb_upload_reap(struct gb_upload *upload);

@@ -65,24 +65,25 @@ int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, stru
     return r;
 }
 
-bool gb_upload_room_ahead(struct gb_upload *u, void **ret_ptr, size_t *ret_n) {
-    uint64_t at = u->filled + u->room;
+bool gb_upload_room_ahead(struct gb_upload *u, unsigned number, void **ret_ptr, size_t *ret_n) {
+    size_t each = u->plan.direct ? at_once(u) : u->pipe.filling_max;
+    uint64_t at = u->filled + u->room + (number - 1) * (uint64_t)each;
     bool given;
 
     if (at >= u->plan.payload || u->plan.scattered || u->room == 0)
         return false;
     if (u->plan.direct) {
         *ret_ptr = (char *)u->content->ptr + u->plan.at + at;
-        *ret_n = least(u->plan.payload - at, at_once(u));
+        *ret_n = least(u->plan.payload - at, each);
         return true;
     }
     pthread_mutex_lock(&u->t.lock);
-    given = u->pipe.filling->bytes + u->room == u->pipe.filling_max && gb_upload_begin_ahead_locked(u);
+    given = u->pipe.filling->bytes + u->room == each && gb_upload_begin_ahead_locked(u, number);
     pthread_mutex_unlock(&u->t.lock);
     if (!given)
         return false;
-    *ret_ptr = u->pipe.ahead->slot;
-    *ret_n = least(u->plan.payload - at, u->pipe.filling_max);
+    *ret_ptr = u->pipe.ahead[number - 1]->slot;
+    *ret_n = least(u->plan.payload - at, each);
     return true;
 }
 

@@ -194,10 +194,10 @@ void gb_upload_unlock_advance(struct gb_upload *upload);
 
 /* --- receive.c ---------------------------------------------------------------------------------------------------- */
 
-/* The room behind that which gb_upload_room has given, for a caller that fills both before it reports the first one.
- * The next gb_upload_room gives the same. False: there is none at present, and no wake comes for it. [the caller's
- * thread] */
-bool gb_upload_room_ahead(struct gb_upload *upload, void **ret_ptr, size_t *ret_n);
+/* Rooms behind that which gb_upload_room has given, for a caller that fills several before it reports the first one.
+ * number: 1 for the next one, which the next gb_upload_room gives; up to GB_UPLOAD_AHEAD. False: there is none at
+ * present, and no wake comes for it. [the caller's thread] */
+bool gb_upload_room_ahead(struct gb_upload *upload, unsigned number, void **ret_ptr, size_t *ret_n);
 
 /* --- scatter.c: a payload whose bytes are not contiguous ---------------------------------------------------------- */
 
