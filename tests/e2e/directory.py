@@ -2,7 +2,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import urllib.request
@@ -11,14 +10,9 @@ import pytest
 
 from gpubuf_cli import Cli
 from harness import PATIENCE_S, Daemon, until
+from ports import free_port
 
 SMALL = ("--slots-bytes", "1M", "--fleet-ttl", "6")
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Etcd:

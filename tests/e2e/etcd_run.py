@@ -2,7 +2,6 @@
 import http.client
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 
@@ -10,6 +9,7 @@ import pytest
 
 from gpubuf_cli import Cli, environment, program
 from harness import PATIENCE_S, Daemon, until
+from ports import free_url
 
 TTL_S = 3  # of a node's lease: so long an owner that has ended still counts as alive
 
@@ -22,11 +22,6 @@ def etcd_program():
         pytest.skip("etcd is not installed on this machine")
     assert path, "etcd is not installed: ./bootstrap deps"
     return path
-
-
-def free_url():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return f"http://127.0.0.1:{s.getsockname()[1]}"
 
 
 def token(state, *args):

@@ -14,9 +14,10 @@ import urllib.error
 import urllib.request
 
 import pytest
-from etcd_run import TTL_S, Etcd, free_url, token
+from etcd_run import TTL_S, Etcd, token
 from gpubuf_cli import Cli
 from harness import DATA, PATIENCE_S, Daemon, until
+from ports import free_url
 
 # What a promise may take longer on a machine with other work. Time is asserted where it is itself the promise, and by this alone.
 SLACK_S = 7

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from harness import PATIENCE_S, until
+from ports import free_ports
 
 NGINX = """
 daemon off;
@@ -86,17 +87,6 @@ def program(name):
         pytest.skip(f"{name} is not installed on this machine")
     assert path, f"{name} is not installed: ./bootstrap deps"
     return path
-
-
-def free_ports(n):
-    sockets = [socket.socket() for _ in range(n)]
-    try:
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
 
 
 class Proxy:

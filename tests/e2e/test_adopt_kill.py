@@ -5,6 +5,8 @@ import signal
 import socket
 import time
 
+import pytest
+
 from badclient import Footprint
 from harness import DATA, ROUNDS, SLOT, Client, until
 from owning import Owned, Owner
@@ -14,6 +16,8 @@ from values import payload
 SIZE = SLOT + 96
 A = payload(SIZE, 1)
 OWNERS, AT_A_TIME, NAMES = 100 * ROUNDS, 12, 6
+
+pytestmark = pytest.mark.timeout(120 + 120 * ROUNDS)
 
 
 def owner(path, session, seed):

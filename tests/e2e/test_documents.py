@@ -1,10 +1,8 @@
 """README.md and the documents: every command runs as pasted and prints what is shown, and every link leads somewhere."""
-import contextlib
 import glob
 import os
 import re
 import shutil
-import socket
 import sys
 import tempfile
 
@@ -12,6 +10,7 @@ import pytest
 
 from documents import RUN, Shell, alike, anchors_of, blocks_of, links_of, run_blocks
 from harness import Daemon, binary, library
+from ports import free_ports
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PORT = ":7070"  # in the documents; tests have a daemon of their own
@@ -28,12 +27,6 @@ pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(ROOT, "README.md
 def text_of(name):
     with open(os.path.join(ROOT, name), encoding="utf-8") as f:
         return f.read()
-
-
-def free_ports(count):
-    """Ports of the loopback interface on which nothing listens."""
-    with contextlib.ExitStack() as held:
-        return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import urllib.request
 
 import pytest
 
-from etcd_run import free_url
 from fleet import Fleet
 from harness import PATIENCE_S, until
+from ports import free_url
 from proxies import program
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]

@@ -32,9 +32,10 @@ def test_goes_on(held):
     assert held == []
 """
 NEIGHBOURS = {
-    "test_a.py": "import pytest\n@pytest.fixture(scope='module')\ndef m():\n    yield 1\n"
+    "test_copy.py": "import pytest\n@pytest.fixture(scope='module')\ndef m():\n    yield 1\n"
                  "def test_1(m): pass\n@pytest.mark.once\ndef test_2(m, backend): pass\ndef test_3(m, backend): pass\n",
     "test_b.py": "def test_1(): pass\n",
+    "test_d.py": "def test_1(backend): pass\n",
     "test_c.py": "import pytest\n@pytest.fixture(scope='module')\ndef m():\n    yield 1\ndef test_1(m): pass\ndef test_2(m): pass\n",
 }
 
@@ -85,7 +86,7 @@ def test_one_that_is_terminated_says_where_it_stood(tmp_path):
     assert not runs(child.read_text().strip())
 
 
-@pytest.mark.parametrize("taken", [(), ("once-test_a",), ("once-test_b",), ("host-test_a", "once-test_b"), ("once-test_a", "host-test_a")])
+@pytest.mark.parametrize("taken", [(), ("once-test_copy",), ("once-test_b",), ("host-test_copy", "once-test_b"), ("once-test_d",), ("once-test_copy", "host-test_copy")])
 def test_shares_run_what_nobody_else_claimed(tmp_path, taken):
     """Whichever tests another share runs, each module's fixture is created for its tests, and ends before the next file."""
     claims = tmp_path / "claims"
@@ -95,6 +96,7 @@ def test_shares_run_what_nobody_else_claimed(tmp_path, taken):
     p = begin(tmp_path, NEIGHBOURS, GB_E2E_CLAIMS=str(claims), GB_E2E_OUTCOMES=str(tmp_path / "outcomes"))
     out = finished(p)
     ran = {re.sub(r"\[.*", "", line.split("/")[-1].split()[-1]) for line in (tmp_path / "outcomes").read_text().splitlines()}
-    claimed = {"test_a.py::test_1": "once-test_a", "test_a.py::test_2": "once-test_a", "test_a.py::test_3": "host-test_a",
-               "test_b.py::test_1": "once-test_b", "test_c.py::test_1": "once-test_c", "test_c.py::test_2": "once-test_c"}
+    claimed = {"test_copy.py::test_1": "once-test_copy", "test_copy.py::test_2": "once-test_copy", "test_copy.py::test_3": "host-test_copy",
+               "test_b.py::test_1": "once-test_b", "test_d.py::test_1": "once-test_d",
+               "test_c.py::test_1": "once-test_c", "test_c.py::test_2": "once-test_c"}
     assert p.returncode == 0 and ran == {test for test, name in claimed.items() if name not in taken}, out

@@ -3,7 +3,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -11,6 +10,7 @@ import urllib.request
 import pytest
 
 from harness import PATIENCE_S, until
+from ports import free_port
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RULES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "etc", "prometheus")
@@ -310,12 +310,6 @@ def test_rules_and_dashboard_name_what_there_is(daemon, tmp_path):
     rules = [{"record": "q", "expr": q.replace("$__rate_interval", "5m"), "labels": {"n": str(i)}} for i, q in enumerate(queries)]
     (tmp_path / "queries.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     run(promtool, "check", "rules", str(tmp_path / "queries.yml"))
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def test_a_prometheus_server_scrapes_it(daemon, session, tmp_path):

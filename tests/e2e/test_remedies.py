@@ -4,7 +4,8 @@ import pickle
 
 import pytest
 from gpubuf_cli import DONE, FAILED, UNREAD, USAGE, Cli
-from proxies import free_ports, program
+from ports import free_port
+from proxies import program
 from pyclient import gpubuf
 
 from harness import PATIENCE_S, until
@@ -193,7 +194,7 @@ def test_a_certificate_without_its_key(tmp_path):
 
 def test_a_proxy_that_bounds_bodies(start, tmp_path):
     d = start()
-    port = free_ports(1)[0]
+    port = free_port()
     folder = tmp_path / "nginx"
     folder.mkdir()
     (folder / "conf").write_text(f"daemon off; master_process off; pid {folder}/pid; error_log {folder}/errors;\nevents {{}}\nhttp {{ access_log off;\n"

@@ -52,7 +52,7 @@ def sharing_of(daemon, session):
     return daemon.get(f"/v1/sessions/{session}/stats")["sharing"]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(120 + 120 * ROUNDS)
 def test_importers_killed_at_random(daemon, session):
     daemon.put("x", A, session, MAPPABLE).expect(201)
     daemon.put("big", bytes(4 << 20), session, MAPPABLE).expect(201)

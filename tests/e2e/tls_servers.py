@@ -8,7 +8,8 @@ import subprocess
 import pytest
 
 from harness import PATIENCE_S, binary, until
-from proxies import free_ports, program
+from ports import free_port, free_ports
+from proxies import program
 
 NGINX = """
 daemon off;
@@ -148,7 +149,7 @@ class Strict(Process):
     """openssl s_server: it refuses a client without a certificate of that authority within the handshake, and answers none."""
 
     def __init__(self, authority, *args):
-        self.port = free_ports(1)[0]
+        self.port = free_port()
         self.url = f"https://127.0.0.1:{self.port}"
         pair = authority.server
         super().__init__([tool("openssl"), "s_server", "-accept", f"127.0.0.1:{self.port}", "-cert", pair[0], "-key", pair[1], "-CAfile",
