@@ -25,8 +25,8 @@
 /* Bytes that come back within this time had better stayed. */
 #define THRASH_NS (60 * GB_NS_PER_S)
 
-/* Read side by side where rooms are slots, one block each. Larger ones are read by several threads each, two at a
- * time. */
+/* Read side by side where rooms are slots, one block each; one or two wait in each thread's queue, which this one serves
+ * in between. Larger ones are read by several threads each, two at a time. */
 #define ROOMS (1 + GB_UPLOAD_AHEAD)
 
 struct room {
@@ -146,6 +146,7 @@ static const struct gb_upload_role load_role = {.plan = plan,
                                                 .gone = gb_upload_dispose,
                                                 .upkeep = true,
                                                 .summed = true,
+                                                .many_slots = true,
                                                 .room_bytes = ROOM_BYTES};
 
 /* --- the same, from host memory ----------------------------------------------------------------------------------- */
@@ -373,11 +374,9 @@ static void prepare(struct job *job, struct room *room, size_t n) {
     room->n = n;
 }
 
-/* Has the rooms behind the present one, which has n bytes, read as well. If that is small, other threads read one each;
- * else all read one, and this thread with them. A failure is found in the room's turn. */
-static void share_ahead(struct job *job, size_t n) {
-    bool small = n <= GB_STORED_BLOCK_BYTES;
-    unsigned count = small ? GB_UPLOAD_AHEAD : 1;
+/* Has the rooms behind the present one, which has n bytes, read as well, up to `count` of them: by other threads, or by
+ * several and this one. A failure is found in the room's turn. */
+static void share_ahead(struct job *job, size_t n, unsigned count, bool others) {
     uint64_t at = job->read + n;
     void *ptr;
     unsigned i;
@@ -392,7 +391,7 @@ static void share_ahead(struct job *job, size_t n) {
         if (!gb_upload_room_ahead(job->upload, i, &ptr, &n) || !gb_block_reader_may(job->stored, at, n))
             return;
         prepare(job, room, n);
-        if (small)
+        if (others)
             gb_block_reader_post(&room->reader, ptr, n, at);
         else
             gb_block_reader_begin(&room->reader, ptr, n, at);
@@ -418,15 +417,16 @@ static int bring(struct job *job, size_t *ret_n, struct gb_error *err) {
         return fetch(job, ptr, *ret_n, err) < 0 || check_bytes(job, ptr, *ret_n, err) < 0 ? -1 : 1;
     small = *ret_n <= GB_STORED_BLOCK_BYTES;
     if (small)
-        share_ahead(job, *ret_n);
+        share_ahead(job, *ret_n, GB_UPLOAD_AHEAD - 1, true);
     if (room->n == 0) {
         prepare(job, room, *ret_n);
         gb_block_reader_begin(&room->reader, ptr, *ret_n, job->read);
     }
     r = gb_block_reader_result(&room->reader, err);
-    if (r == 0 && !small)
-        share_ahead(job, *ret_n);
-    return r;
+    if (r != 0)
+        return r;
+    share_ahead(job, *ret_n, small ? GB_UPLOAD_AHEAD : 1, false);
+    return gb_block_reader_result(&room->reader, err);
 }
 
 /* The bytes of the room whose turn it is are reported. */

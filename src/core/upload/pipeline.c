@@ -200,16 +200,17 @@ static int send(struct gb_upload *u, struct gb_error *err) {
 void gb_upload_pipeline_init(struct gb_upload *u) {
     unsigned i;
 
-    for (i = 0; i < GB_UPLOAD_COPIES; i++)
+    for (i = 0; i < GB_UPLOAD_COPIES_MAX; i++)
         u->pipe.copies[i].transfer = &u->t;
 }
 
 /* A slot for one more copy. wait: in line, if none is free. */
 static struct gb_staged_copy *take_slot_locked(struct gb_upload *u, bool wait) {
+    unsigned count = u->role->many_slots ? GB_UPLOAD_COPIES_MAX : GB_UPLOAD_COPIES;
     struct gb_staged_copy *f = NULL;
     unsigned i;
 
-    for (i = 0; i < GB_UPLOAD_COPIES && !f; i++) {
+    for (i = 0; i < count && !f; i++) {
         if (!u->pipe.copies[i].busy)
             f = &u->pipe.copies[i];
     }

@@ -9,14 +9,15 @@
 
 #include "core/transfer/transfer.h"
 
-#define GB_UPLOAD_COPIES 4 /* one slot fills while the other copies are under way */
-#define GB_UPLOAD_AHEAD (GB_UPLOAD_COPIES - 1)
+#define GB_UPLOAD_COPIES 4     /* one slot fills while the other copies are under way */
+#define GB_UPLOAD_COPIES_MAX 8 /* of a role that has several slots filled side by side */
+#define GB_UPLOAD_AHEAD 5      /* of them, behind the one whose turn it is */
 
 struct gb_upload;
 
 /* Used by the caller's thread, except where a lock is named. */
 struct gb_upload_pipeline {
-    struct gb_staged_copy copies[GB_UPLOAD_COPIES];
+    struct gb_staged_copy copies[GB_UPLOAD_COPIES_MAX];
     struct gb_staged_copy *filling;                /* the slot that is being filled; NULL: none */
     struct gb_staged_copy *ahead[GB_UPLOAD_AHEAD]; /* slots that are filled after it, of a caller that fills all */
     unsigned ahead_count;

@@ -108,6 +108,7 @@ struct gb_upload_role {
     bool from_client;  /* a client brings the payload */
     bool upkeep;       /* as of its transaction; the session is held, and its name does not matter */
     bool summed;       /* the checksum of the payload is known: the bytes are not read for it */
+    bool many_slots;   /* GB_UPLOAD_COPIES_MAX instead of GB_UPLOAD_COPIES */
     size_t room_bytes; /* at once, where the CPU reaches the memory; 0: as much as suits a socket */
 };
 
