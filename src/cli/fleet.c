@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "cli/hint.h"
 #include "cli/settings.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -337,6 +338,21 @@ static int move(struct gb_cli *cli, const char *name) {
     return GB_CLI_DONE;
 }
 
+/* The status of the command. */
+static int stays(struct gb_cli *cli, const char *name, json_t *answers) {
+    const struct gpubuf_error *err = &cli->error;
+
+    if (err->code == GPUBUF_INTERRUPTED)
+        return gb_cli_failed(cli);
+    json_array_append_new(answers, json_pack("{s:s, s:o}", "name", name, "problem", gb_cli_problem(cli)));
+    fputs("gpubuf: session ", stderr);
+    gb_cli_put(stderr, name);
+    fputs(" stays where it is: ", stderr);
+    gb_cli_put(stderr, err->detail[0] != '\0' ? err->detail : err->title);
+    fputs("\n", stderr);
+    return gb_cli_status_of(err);
+}
+
 /* One that is gone, or elsewhere, by now needs no move. The status of the command so far. */
 static int move_listed(struct gb_cli *cli, const char *name, json_t *answers, int status) {
     json_t *moved = move_one(cli, name, json_object());
@@ -347,7 +363,7 @@ static int move_listed(struct gb_cli *cli, const char *name, json_t *answers, in
     }
     if (cli->error.code == GPUBUF_SESSION_NOT_FOUND)
         return status;
-    return gb_cli_failed(cli);
+    return stays(cli, name, answers);
 }
 
 /* All that are registered there, one after another. */

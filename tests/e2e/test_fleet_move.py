@@ -91,8 +91,9 @@ class Client(threading.Thread):
     """Writes a buffer of its own again and again, wherever the session is; the body is a number and filler. `acknowledged` is the highest
     number that was."""
 
-    def __init__(self, fleet, session, buffer, at="a", bytes=4096, in_place=False):
+    def __init__(self, fleet, session, buffer, at="a", bytes=4096, in_place=False, pause_s=0):
         super().__init__(daemon=True)
+        self.pause_s = pause_s
         self.fleet, self.session, self.buffer, self.at, self.bytes, self.in_place = fleet, session, buffer, at, bytes, in_place
         self.ended, self.acknowledged, self.sent, self.codes, self.waits = threading.Event(), 0, 0, set(), 0
         self.start()
@@ -112,6 +113,7 @@ class Client(threading.Thread):
                 continue
             if reply.status in (200, 201):
                 self.acknowledged = self.sent
+                self.ended.wait(self.pause_s)
             elif reply.status == 307:
                 owner = reply.headers["Gpubuf-Owner"]
                 self.at = owner if owner in self.fleet.living else self.at
@@ -615,6 +617,38 @@ def test_gpubuf(fleet, session):
         with py.session(session) as client:
             assert bytes(client.get("x").tobytes()) == b"1234"
     fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
+
+
+def test_drain_while_clients_write(fleet, session):
+    """Each session has a client that writes some 50 times a second. One is mapped besides: it stays, and is named."""
+    names = [f"{session}.{i:02}" for i in range(5 * ROUNDS)]
+    for name in names:
+        fleet.make("a", name)
+    fleet.ask("a", "PUT", DATA.format(names[3], "m") + "?kind=pageable", bytes(4096)).expect(201)
+    clients = [Client(fleet, name, "w", in_place=i % 2 == 1, pause_s=0.02) for i, name in enumerate(names)]
+    run = cli(fleet)
+    try:
+        for c in clients:
+            c.goes_on(3)
+        with Process(fleet["a"], names[3], "m", "read"):
+            r = run("--json", "fleet", "drain", "a", "--move").expect(1)
+            assert re.match(rf'gpubuf: session {names[3]} stays where it is: "m" is mapped on the node "a"', r.err), r.err
+        said = json.loads(r.out)
+        assert [m["name"] for m in said] == names and said[3]["problem"]["code"] == "mapped", said
+        assert all(m["frozen_ms"] < 5000 for m in said[:3] + said[4:]), said
+        for c in clients:
+            c.goes_on(3)
+    finally:
+        for c in clients:
+            c.end()
+        run("fleet", "undrain", "a").expect()
+    records = fleet.records()
+    for name, c in zip(names, clients):
+        c.is_there(records[name]["node"])
+        assert (records[name]["node"] == "a") == (name == names[3])
+    one_writer_each(fleet, names)
+    for name in names:
+        fleet.ask(records[name]["node"], "DELETE", "/v1/sessions/" + name).expect(204)
 
 
 def test_drain(fleet, session):
