@@ -134,10 +134,12 @@ int gb_session_changeable_locked(struct gb_session *session, struct gb_error *er
     if (session->frozen == 0 || gb_clock_ns() >= session->frozen_until_ns)
         return 0;
     if (session->rec.given)
-        return gb_error_set(err, GB_ERR_SESSION_MOVING,
-                            "the session \"%s\" was being handed to another node of the fleet when this one ended; "
-                            "it can be changed when the fleet's directory has said which has it",
-                            gb_session_name(session)->s);
+        return gb_error_set(
+            err, GB_ERR_SESSION_MOVING,
+            "the session \"%s\" was being handed to another node of the fleet when this one ended; "
+            "it can be changed when the fleet's directory has said which has it, which a daemon asks that "
+            "runs with --fleet",
+            gb_session_name(session)->s);
     return gb_error_set(err, GB_ERR_SESSION_MOVING,
                         "the session \"%s\" is being handed to another node of the fleet; try again in a second",
                         gb_session_name(session)->s);
