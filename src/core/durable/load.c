@@ -25,8 +25,8 @@
 /* Bytes that come back within this time had better stayed. */
 #define THRASH_NS (60 * GB_NS_PER_S)
 
-/* Read side by side where rooms are slots, one block each; one or two wait in each thread's queue, which this one serves
- * in between. Larger ones are read by several threads each, two at a time. */
+/* Read side by side where rooms are slots, one block each: some wait in the queues of other threads, and this one reads
+ * one when it would wait. Larger ones are read by several threads each, two at a time. */
 #define ROOMS (1 + GB_UPLOAD_AHEAD)
 
 struct room {
