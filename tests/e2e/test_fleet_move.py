@@ -14,7 +14,7 @@ from etcd_run import token
 from fleet import Fleet, fleet, session, shared, with_tokens, within  # noqa: F401
 from gpubuf_cli import NOT_FOUND
 from harness import DATA, ROUNDS, until
-from ownership import cli, one_writer_each
+from ownership import cli, one_writer_each, takes_writes
 from sharing import Process
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]
@@ -558,6 +558,8 @@ def test_killed_at_any_moment(shared, session):
         fleet.joined()
         fleet.agree()
         record = fleet.records()[name]
+        # An owner whose target was killed lets clients change nothing until the five seconds are over.
+        until("the owner takes writes", lambda: takes_writes(fleet, record["node"], name), within(5))
         one_writer_each(fleet, [name])
         if record["node"] != victim:
             client.is_there(record["node"])
