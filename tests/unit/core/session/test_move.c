@@ -55,23 +55,35 @@ static void thaw(uint64_t number) {
 
 typedef void frozen_fn(struct gb_core *core, const struct gb_name *name, uint64_t freeze, struct gb_session_call *call);
 
-static int change(frozen_fn *fn, uint64_t number) {
-    struct gb_name s = core_name("s");
+static struct gb_session_call *make_call(struct core_wake *w) {
     struct gb_session_call *call;
-    struct core_wake w;
-    int r;
 
     err = GB_ERROR_INIT;
-    core_wake_init(&w);
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    fn(f.core, &s, number, call);
-    core_wake_wait(&w);
+    core_wake_init(w);
+    call = gb_call_new(sizeof(*call), core_wake, w);
+    ck_assert_ptr_nonnull(call);
+    return call;
+}
+
+static int wait_for(struct gb_session_call *call, struct core_wake *w) {
+    int r;
+
+    core_wake_wait(w);
     r = call->base.error.code == GB_OK ? 0 : -1;
     if (r < 0)
         err = call->base.error;
     gb_call_unref(&call->base);
-    core_wake_done(&w);
+    core_wake_done(w);
     return r;
+}
+
+static int change(frozen_fn *fn, uint64_t number) {
+    struct gb_name s = core_name("s");
+    struct core_wake w;
+    struct gb_session_call *call = make_call(&w);
+
+    fn(f.core, &s, number, call);
+    return wait_for(call, &w);
 }
 
 static int give(uint64_t number) {
@@ -85,23 +97,12 @@ static int regain(uint64_t number) {
 static int arrive(const char *session, const char *name, const char *claim) {
     struct gb_session_params p = {.name = core_name(name), .fleet_epoch = 7};
     struct gb_name from = core_name(session);
-    struct gb_session_call *call;
     struct core_wake w;
-    int r;
+    struct gb_session_call *call = make_call(&w);
 
-    err = GB_ERROR_INIT;
     strcpy(p.fleet_claim, claim);
-    core_wake_init(&w);
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    ck_assert_ptr_nonnull(call);
     gb_session_arrive(f.core, &from, &p, call);
-    core_wake_wait(&w);
-    r = call->base.error.code == GB_OK ? 0 : -1;
-    if (r < 0)
-        err = call->base.error;
-    gb_call_unref(&call->base);
-    core_wake_done(&w);
-    return r;
+    return wait_for(call, &w);
 }
 
 static int expect_name(const char *session, const char *name) {
