@@ -213,6 +213,12 @@ void gb_api_set_moves(struct gb_api *api, struct gb_moves *moves) {
     pthread_mutex_unlock(&api->fleet_lock);
 }
 
+void gb_api_set_replicas(struct gb_api *api, struct gb_replicas *replicas) {
+    pthread_mutex_lock(&api->fleet_lock);
+    api->replicas = replicas;
+    pthread_mutex_unlock(&api->fleet_lock);
+}
+
 void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is) {
     if (!api->fleet_is.name) /* once: the fleet's thread may be reading it */
         api->fleet_is = *is;

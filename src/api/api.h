@@ -20,6 +20,7 @@ struct gb_fleet;
 struct gb_fleet_device;
 struct gb_fleet_session;
 struct gb_moves;
+struct gb_replicas;
 struct gb_pulls;
 
 /* What GET /v1 says of the daemon. */
@@ -53,6 +54,9 @@ void gb_api_set_pulls(struct gb_api *api, struct gb_pulls *pulls, const char *co
 
 /* Sessions of other nodes are brought here by those. Borrowed until the server has stopped. */
 void gb_api_set_moves(struct gb_api *api, struct gb_moves *moves);
+void gb_api_set_replicas(struct gb_api *api, struct gb_replicas *replicas);
+/* In whose name this node asks another for what no client has asked for: of gb_replicas_config, cut to the size. */
+void gb_api_node_who(const struct gb_name *node, char *ret, size_t size);
 
 /* The node is in that fleet; NULL: it will be. Both are borrowed until the server has stopped. Called before
  * gb_api_serve. The sessions that are registered and gone are told to the fleet until gb_api_leave_fleet, which is due

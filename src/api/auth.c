@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/api.h"
 #include "api/context.h"
 #include "api/route.h"
 #include "base/map.h"
@@ -113,6 +114,10 @@ static int read_who(struct gb_http_request *request, const char *who, struct gb_
     snprintf(request->by.name.s, sizeof(request->by.name.s), TICKET_PREFIX "%.*s",
              (int)(GB_NAME_MAX - strlen(TICKET_PREFIX)), colon + 1);
     return 0;
+}
+
+void gb_api_node_who(const struct gb_name *node, char *ret, size_t size) {
+    snprintf(ret, size, "%x:node:%s", TICKET_BOUND - 1, node->s);
 }
 
 /* What the ticket was made for: the path, and the query as it was before the ticket was added. */

@@ -25,6 +25,7 @@ struct gb_moves;
 struct gb_operations;
 struct gb_polls;
 struct gb_pulls;
+struct gb_replicas;
 struct gb_response_cache;
 
 /* gb_http_request.app. A folder above owns what it keeps behind a pointer here, and knows it alone. */
@@ -59,6 +60,7 @@ struct gb_api {
     size_t pull_from_count;
     struct gb_fleet *fleet; /* borrowed; NULL: the node is in none */
     struct gb_moves *moves; /* borrowed; NULL: likewise */
+    struct gb_replicas *replicas;
     struct gb_handovers *handovers;
     pthread_mutex_t fleet_lock;   /* against its end, where the core tells it something */
     struct gb_api_fleet fleet_is; /* what the options say of it */

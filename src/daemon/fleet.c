@@ -11,6 +11,7 @@
 #include "daemon/daemon.h"
 #include "daemon/fleet_options.h"
 #include "move/move.h"
+#include "replica/replica.h"
 
 #define PATIENCE_NS (2 * GB_NS_PER_S)
 
@@ -23,6 +24,7 @@ struct gb_daemon_fleet {
     size_t host_count;
     struct gb_fleet *_Atomic fleet;
     struct gb_moves *moves;
+    struct gb_replicas *replicas;
     pthread_mutex_t lock; /* for those below; held while the log is written */
     enum gb_fleet_state told;
     bool told_alone; /* that it has begun alone and stays so */
@@ -172,8 +174,26 @@ static int read_uuid(struct gb_daemon *daemon, uint64_t *ret, struct gb_error *e
     return 0;
 }
 
+/* Unless the options say how many, copies may take as many bytes as all devices have: they are no more than what owners
+ * ask for, who look for nodes with free memory. */
+static uint64_t replica_bytes(struct gb_daemon_fleet *f) {
+    const struct gb_options *o = &f->daemon->options;
+    struct gb_fleet_device list[GB_FLEET_DEVICES_MAX];
+    uint64_t bytes = 0;
+    size_t count;
+    size_t i;
+
+    if (o->source[GB_OPTION_ID_fleet_replica_bytes] > GB_SOURCE_DEFAULT)
+        return (uint64_t)o->fleet_replica_bytes;
+    count = devices(f, list);
+    for (i = 0; i < count; i++)
+        bytes += list[i].bytes;
+    return bytes;
+}
+
 static int open_moves(struct gb_daemon_fleet *f, struct gb_error *err) {
-    const struct gb_moves_config config = {.core = f->daemon->core,
+    struct gb_replicas_config replicas = {.bytes_max = replica_bytes(f)};
+    const struct gb_arrival_config config = {.core = f->daemon->core,
                                            .fleet = f->fleet,
                                            .pulls = gb_daemon_pulls_of(f->daemon),
                                            .node = f->options.node,
@@ -183,6 +203,11 @@ static int open_moves(struct gb_daemon_fleet *f, struct gb_error *err) {
     if (gb_moves_open(&config, &f->moves, err) != 0)
         return -1;
     gb_api_set_moves(f->daemon->api, f->moves);
+    replicas.arrival = config;
+    gb_api_node_who(&f->options.node, replicas.who, sizeof replicas.who);
+    if (gb_replicas_open(&replicas, &f->replicas, err) != 0)
+        return -1;
+    gb_api_set_replicas(f->daemon->api, f->replicas);
     return 0;
 }
 
@@ -244,6 +269,10 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
 void gb_daemon_close_moves(struct gb_daemon *daemon) {
     if (daemon->fleet == NULL)
         return;
+    if (daemon->fleet->replicas != NULL)
+        gb_api_set_replicas(daemon->api, NULL);
+    gb_replicas_close(daemon->fleet->replicas);
+    daemon->fleet->replicas = NULL;
     if (daemon->fleet->moves != NULL)
         gb_api_set_moves(daemon->api, NULL);
     gb_moves_close(daemon->fleet->moves);

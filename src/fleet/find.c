@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digest.h"
 #include "fleet/internal.h"
 
 #define SESSIONS_MAX 4096
@@ -35,6 +36,7 @@ struct flight {
     struct gb_name guess; /* the node that is read at the same time; "": none */
     struct gb_fleet_session found;
     struct gb_fleet_node owner;
+    struct gb_fleet_node stand;
     bool borrowed; /* the owner is as it was read for another session */
     bool stale;
     uint64_t absent_s;
@@ -170,7 +172,8 @@ static int recall(struct gb_find_cache *cache, const struct gb_name *session, ui
     *ret = entry->session;
     *ret_owner = node->node;
     *ret_absent_s = absent_s(node);
-    return 1;
+    /* Who stands in for one that is away is asked anew, while the directory answers. */
+    return !node->node.alive && entry->session.holder_count > 0 && session_ms < USABLE_MS ? -1 : 1;
 }
 
 /* --- flights ------------------------------------------------------------------------------------------------------ */
@@ -192,6 +195,7 @@ static void give(struct gb_job *job, struct gb_fleet_ask *ask) {
     }
     find->session = flight->found;
     find->owner = flight->owner;
+    find->stand = flight->stand;
     find->stale = flight->stale;
     find->absent_s = flight->absent_s;
 }
@@ -217,7 +221,7 @@ void gb_find_count_left(struct gb_fleet *fleet, const struct gb_job *job) {
 }
 
 /* Remembers what was found, and ends. */
-static void found(struct flight *flight) {
+static void end_found(struct flight *flight) {
     struct gb_fleet *fleet = flight->job.fleet;
 
     pthread_mutex_lock(&fleet->lock);
@@ -229,6 +233,62 @@ static void found(struct flight *flight) {
         flight->absent_s = flight->owner.alive ? 0 : 1;
     pthread_mutex_unlock(&fleet->lock);
     gb_job_end(&flight->job);
+}
+
+/* This node if it is one; else one that is alive, any of them as likely as another. */
+static void choose_stand(struct flight *flight) {
+    const struct gb_name *self = &flight->job.fleet->own.name;
+    struct gb_fleet_node one;
+    uint32_t seen = 0;
+    uint32_t chance;
+    size_t i;
+
+    for (i = 0; i < flight->found.holder_count; i++) {
+        const struct gb_name *name = &flight->found.holders[i].node;
+        const struct gb_kvs *node = gb_txn_result(&flight->job.call.txn, 1 + 2 * i);
+        const struct gb_kvs *alive = gb_txn_result(&flight->job.call.txn, 2 + 2 * i);
+
+        if (node->count == 0 || alive->count == 0 ||
+            gb_fleet_node_of(name->s, &node->items[0], &alive->items[0], &one, NULL) < 0 || !one.alive)
+            continue;
+        if (gb_name_equal(name, self)) {
+            flight->stand = one;
+            return;
+        }
+        seen++;
+        if (gb_random(&chance, sizeof(chance), NULL) == 0 && chance % seen == 0)
+            flight->stand = one;
+    }
+}
+
+static void on_stands(struct gb_etcd_call *call) {
+    struct flight *flight = gb_container_of((struct gb_job *)call->arg, struct flight, job);
+
+    if (gb_job_check(&flight->job) < 0)
+        return;
+    choose_stand(flight);
+    end_found(flight);
+}
+
+/* While the owner is away, those that have copies are looked up too. */
+static void found(struct flight *flight) {
+    struct gb_fleet *fleet = flight->job.fleet;
+    char key[GB_FLEET_KEY_SIZE];
+    struct gb_txn txn = {0};
+    size_t i;
+
+    if (flight->owner.alive || flight->found.holder_count == 0) {
+        end_found(flight);
+        return;
+    }
+    gb_fleet_read_meta(fleet, &txn, !flight->sure);
+    for (i = 0; i < flight->found.holder_count; i++) {
+        gb_fleet_key(fleet, "nodes", flight->found.holders[i].node.s, NULL, key);
+        gb_fleet_get(&txn, key, !flight->sure);
+        gb_fleet_key(fleet, "alive", flight->found.holders[i].node.s, NULL, key);
+        gb_fleet_get(&txn, key, !flight->sure);
+    }
+    gb_job_txn(&flight->job, &txn, flight->sure ? GB_ETCD_MAJORITY : GB_ETCD_MEMBER, on_stands);
 }
 
 static void absent(struct flight *flight) {
@@ -391,6 +451,7 @@ bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool s
     find->ask.what = NULL;
     find->ask.next = NULL;
     find->stale = false;
+    find->stand = (struct gb_fleet_node){.alive = false};
     pthread_mutex_lock(&fleet->lock);
     fleet->stat.lookups++;
     if (!surely)

@@ -10,10 +10,12 @@
  *   nodes/N       {"uuid","urls":{"NETWORK":"URL"},"labels","version","schema":[1,1],
  *                  "devices":[{"uuid","name","bytes"}]}
  *   alive/N       {"uuid","incarnation","state","free":[..],"committed":[..]}, with the node's lease
- *   sessions/S    {"node","epoch","claim","on_partition","labels","quota","state":"live"}; of one that was deleted
+ *   sessions/S    {"node","epoch","claim","on_partition","failover_after_s","labels","quota","replicas",
+ *                 "holders":[{"node","number"}],"state":"live"}; of one that was deleted
  *                 while its node was away, for 90 days {...,"state":"deleted"}; of one that is being taken over
  *                 {...,"former":{"node","epoch","claim"}}
  *   owned/N/S     "", in the transaction of sessions/S
+ *   held/N/S      "", in the transaction that makes N a holder of sessions/S; N takes it out when it has let go
  *   keys/KID      {"key","made"}: of tickets
  */
 #ifndef GB_FLEET_FLEET_H
@@ -162,6 +164,13 @@ const char *gb_fleet_url_on(const struct gb_fleet_node *node, const struct gb_na
 
 enum gb_on_partition { GB_ON_PARTITION_SERVE, GB_ON_PARTITION_STOP };
 
+/* A node that may have copies of a session's sealed buffers, since the listing of that number. */
+#define GB_FLEET_HOLDERS_MAX 8
+struct gb_fleet_holder {
+    struct gb_name node;
+    uint64_t number;
+};
+
 /* Of a session that is being taken over: what its record said before, until it is made at its new node. */
 struct gb_fleet_former {
     struct gb_name node; /* "": none */
@@ -179,8 +188,18 @@ struct gb_fleet_session {
     uint64_t quota_bytes; /* GB_UNLIMITED: none */
     bool deleted;         /* nothing is left but its epoch */
     bool given;           /* not of records: this node was giving it away when the process before this one ended */
+    uint64_t failover_after_s; /* 0: no node takes it over by itself */
+    unsigned replicas;         /* nodes that are to have copies */
+    struct gb_fleet_holder holders[GB_FLEET_HOLDERS_MAX];
+    size_t holder_count;
     struct gb_fleet_former former;
 };
+/* The holder of that name, or NULL. */
+const struct gb_fleet_holder *gb_fleet_holder_of(const struct gb_fleet_session *session, const struct gb_name *node);
+/* Holders as "NODE:NUMBER,...", which the caller frees; "" if there are none. NULL: no memory. */
+char *gb_fleet_holders_text(const struct gb_fleet_session *session);
+/* Sets the holders. False: the text is not of that form. */
+bool gb_fleet_holders_read(const char *text, struct gb_fleet_session *ret);
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */
 
@@ -205,6 +224,7 @@ struct gb_fleet_find {
     struct gb_fleet_ask ask;
     struct gb_fleet_session session;
     struct gb_fleet_node owner; /* as the directory has it */
+    struct gb_fleet_node stand; /* while the owner is not alive: a node that is, and has copies; name "": none */
     bool stale;
     uint64_t absent_s; /* how long the owner has not been alive, as far as this node knows; 0: it is */
 };
@@ -214,8 +234,9 @@ bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool s
  * SESSION_EXISTS with the owner in session->owner. A transaction whose answer is lost is looked up by its claim. */
 struct gb_fleet_register {
     struct gb_fleet_ask ask;
-    struct gb_fleet_session session; /* name, on_partition, labels, quota_bytes are given */
+    struct gb_fleet_session session; /* name, on_partition, failover_after_s, labels, quota_bytes, replicas are given */
     struct gb_fleet_node owner;
+    bool holds; /* a takeover by a node that has copies: the claim is given, and the other holders stay */
 };
 void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session);
 /* The same of one that this node owns by that claim: forgets it. One that another owns stays. made: it was there; else
@@ -223,7 +244,8 @@ void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session
 void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made);
 
 /* Makes this node the owner of a session whose owner is not alive, at the next epoch with a new claim; what the record
- * says of it is set in session->session, whose name alone is given. SESSION_NOT_FOUND, NODE_ALIVE, SUPERSEDED (another
+ * says of it is set in session->session, whose name alone is given; holders are none, unless it holds.
+ * SESSION_NOT_FOUND, NODE_ALIVE, SUPERSEDED (another
  * was faster). */
 void gb_fleet_take(struct gb_fleet *fleet, struct gb_fleet_register *session);
 
@@ -242,6 +264,27 @@ struct gb_fleet_hand {
     bool undecided;
 };
 void gb_fleet_hand(struct gb_fleet *fleet, struct gb_fleet_hand *hand);
+
+/* Writes which nodes may have copies of a session of this node: name, claim and holders are given. SUPERSEDED. Whether
+ * it was written is not known if the directory does not answer. */
+struct gb_fleet_hold {
+    struct gb_fleet_ask ask;
+    struct gb_fleet_session session;
+};
+void gb_fleet_hold(struct gb_fleet *fleet, struct gb_fleet_hold *hold);
+/* Sessions of which this node may have copies, as their owners have written; the caller frees names with free(). */
+struct gb_fleet_held {
+    struct gb_fleet_ask ask;
+    struct gb_name *names;
+    size_t count;
+};
+void gb_fleet_list_held(struct gb_fleet *fleet, struct gb_fleet_held *held);
+/* This node has no copies of the session any more, and looks for it in that list no longer. */
+struct gb_fleet_let_go {
+    struct gb_fleet_ask ask;
+    struct gb_name session;
+};
+void gb_fleet_let_go(struct gb_fleet *fleet, struct gb_fleet_let_go *let_go);
 
 /* The directory says that this node has the session, and it has not: it is taken out in a while, unless it is here by
  * then. */

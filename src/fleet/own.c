@@ -19,6 +19,8 @@ struct registering {
     int64_t replaces; /* the revision of a record that may go: this node's own, which is to be unregistered, that of a
                        * session that was deleted, or the one that is taken over; 0: none */
     bool takes;
+    bool holds;
+    char claim[GB_FLEET_CLAIM_SIZE]; /* holds: the given one */
     struct gb_name from; /* takes: the node that has it, and must not be alive */
     unsigned tries;
     bool asked_again;
@@ -234,6 +236,10 @@ static int begin(struct registering *r, uint64_t epoch, struct gb_error *err) {
     if (gb_random(&chance, sizeof(chance), err) < 0)
         return -1;
     r->session.node = fleet->own.name;
+    if (r->holds) {
+        memcpy(r->session.claim, r->claim, sizeof(r->claim));
+        return set_epoch(r, epoch, err);
+    }
     /* The first half tells what this process has made from what one before it left. */
     snprintf(r->session.claim, sizeof(r->session.claim), "%016" PRIx64 "-%016" PRIx64, fleet->member.incarnation,
              chance);
@@ -255,6 +261,8 @@ static void ask(struct gb_fleet *fleet, struct gb_fleet_register *session, void 
 
     if (r) {
         r->session = session->session;
+        r->holds = session->holds;
+        memcpy(r->claim, session->session.claim, sizeof(r->claim));
         r->job.give = give_registered;
         r->job.ending = see_left;
         r->job.free = free_registering;
@@ -283,6 +291,23 @@ static void on_taken_owner(struct gb_etcd_call *call) {
         gb_job_fail(&r->job, &err);
     else
         attempt(r);
+}
+
+/* The node that takes it over from what it holds is its owner from then on. */
+static bool leave_holders(struct registering *r, struct gb_fleet_session *there, struct gb_error *err) {
+    const struct gb_name *self = &r->job.fleet->own.name;
+    size_t i = 0;
+
+    while (i < there->holder_count && !gb_name_equal(&there->holders[i].node, self))
+        i++;
+    if (i == there->holder_count && !gb_name_equal(&there->node, self)) {
+        gb_error_set(err, GB_ERR_SUPERSEDED, "this node is no holder of copies for the session \"%s\" any more",
+                     there->name.s);
+        return false;
+    }
+    if (i < there->holder_count)
+        there->holders[i] = there->holders[--there->holder_count];
+    return true;
 }
 
 static void on_taken(struct gb_etcd_call *call) {
@@ -314,6 +339,12 @@ static void on_taken(struct gb_etcd_call *call) {
         gb_job_fail(&r->job, &err);
         return;
     }
+    if (r->holds && !leave_holders(r, &there, &err)) {
+        gb_job_fail(&r->job, &err);
+        return;
+    }
+    if (!r->holds)
+        there.holder_count = 0; /* it begins empty: what they have is no part of it */
     r->session = there;
     if (!gb_name_equal(&there.node, &r->job.fleet->own.name)) {
         r->session.former = (struct gb_fleet_former){.node = there.node, .epoch = there.epoch};

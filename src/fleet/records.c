@@ -379,10 +379,80 @@ static void read_former(const json_t *former, struct gb_fleet_former *ret) {
         *ret = (struct gb_fleet_former){.epoch = 0};
 }
 
+static bool read_holders(const json_t *list, struct gb_fleet_session *ret) {
+    size_t i;
+
+    if (list && (!json_is_array(list) || json_array_size(list) > GB_FLEET_HOLDERS_MAX))
+        return false;
+    for (i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        struct gb_fleet_holder *holder = &ret->holders[ret->holder_count++];
+
+        if (!read_name(json_object_get(one, "node"), &holder->node) ||
+            !read_number(json_object_get(one, "number"), &holder->number))
+            return false;
+    }
+    return true;
+}
+
+static json_t *holders_of(const struct gb_fleet_session *session) {
+    json_t *list = json_array();
+    size_t i;
+
+    for (i = 0; i < session->holder_count; i++)
+        if (json_array_append_new(list, json_pack("{s:s,s:I}", "node", session->holders[i].node.s, "number",
+                                                  (json_int_t)session->holders[i].number)) < 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+const struct gb_fleet_holder *gb_fleet_holder_of(const struct gb_fleet_session *session, const struct gb_name *node) {
+    size_t i;
+
+    for (i = 0; i < session->holder_count; i++)
+        if (gb_name_equal(&session->holders[i].node, node))
+            return &session->holders[i];
+    return NULL;
+}
+
+char *gb_fleet_holders_text(const struct gb_fleet_session *session) {
+    size_t room = session->holder_count * (GB_NAME_MAX + 24) + 1;
+    char *text = calloc(1, room);
+    size_t used = 0;
+    size_t i;
+
+    for (i = 0; text && i < session->holder_count; i++)
+        used += (size_t)snprintf(text + used, room - used, "%s%s:%" PRIu64, i > 0 ? "," : "",
+                                 session->holders[i].node.s, session->holders[i].number);
+    return text;
+}
+
+bool gb_fleet_holders_read(const char *text, struct gb_fleet_session *ret) {
+    const char *at = text;
+
+    for (ret->holder_count = 0; *at != '\0'; ret->holder_count++) {
+        size_t n = strcspn(at, ",");
+        const char *colon = memchr(at, ':', n);
+        struct gb_fleet_holder *holder = &ret->holders[ret->holder_count];
+
+        if (ret->holder_count == GB_FLEET_HOLDERS_MAX || !colon ||
+            gb_name_parse("node", at, (size_t)(colon - at), &holder->node, NULL) < 0 ||
+            gb_parse_u64(colon + 1, n - (size_t)(colon + 1 - at), &holder->number) != GB_PARSE_OK)
+            return false;
+        at += n + (at[n] == ',');
+    }
+    return true;
+}
+
 int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *ret, struct gb_error *err) {
     struct gb_name name = ret->name;
     json_t *root = load(text, n);
     const json_t *quota = json_object_get(root, "quota");
+    const json_t *failover = json_object_get(root, "failover_after_s");
+    const json_t *replicas = json_object_get(root, "replicas");
+    uint64_t wanted = 0;
     char on[8];
     bool valid;
 
@@ -391,13 +461,16 @@ int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *r
             read_number(json_object_get(root, "epoch"), &ret->epoch) && ret->epoch > 0 &&
             read_text(root, "claim", ret->claim, sizeof(ret->claim)) && read_labels(root, ret->labels) &&
             read_text(root, "on_partition", on, sizeof(on)) && (!strcmp(on, "serve") || !strcmp(on, "stop")) &&
-            (!quota || json_is_null(quota) || read_number(quota, &ret->quota_bytes));
+            (!quota || json_is_null(quota) || read_number(quota, &ret->quota_bytes)) &&
+            (!failover || json_is_null(failover) || read_number(failover, &ret->failover_after_s)) &&
+            (!replicas || read_number(replicas, &wanted)) && read_holders(json_object_get(root, "holders"), ret);
     if (valid) {
         const char *state = json_string_value(json_object_get(root, "state"));
 
         ret->on_partition = strcmp(on, "stop") == 0 ? GB_ON_PARTITION_STOP : GB_ON_PARTITION_SERVE;
         ret->deleted = state && strcmp(state, "deleted") == 0;
         read_former(json_object_get(root, "former"), &ret->former);
+        ret->replicas = wanted < GB_FLEET_HOLDERS_MAX ? (unsigned)wanted : GB_FLEET_HOLDERS_MAX;
     }
     json_decref(root);
     if (valid)
@@ -417,6 +490,12 @@ char *gb_fleet_session_write(const struct gb_fleet_session *session, struct gb_e
     failed |= json_object_set_new(root, "on_partition", json_string(on));
     failed |= set_labels(root, session->labels);
     failed |= json_object_set_new(root, "quota", quota);
+    if (session->failover_after_s > 0)
+        failed |= json_object_set_new(root, "failover_after_s", json_integer((json_int_t)session->failover_after_s));
+    if (session->replicas > 0)
+        failed |= json_object_set_new(root, "replicas", json_integer((json_int_t)session->replicas));
+    if (session->holder_count > 0)
+        failed |= json_object_set_new(root, "holders", holders_of(session));
     failed |= json_object_set_new(root, "state", json_string(session->deleted ? "deleted" : "live"));
     if (session->former.node.s[0] != '\0')
         failed |= json_object_set_new(root, "former",

@@ -6,7 +6,7 @@
 #include "fleet/fleet.h"
 
 #define GB_FLEET_NODE_RECORD_MAX 4096
-#define GB_FLEET_SESSION_RECORD_MAX 2048
+#define GB_FLEET_SESSION_RECORD_MAX 4096
 
 /* What alive/N says. */
 struct gb_fleet_alive {

@@ -136,7 +136,8 @@ static bool same_text(const struct gb_fleet_session *a, const struct gb_fleet_se
     const char *labels_b = b->labels[0] ? b->labels : "{}";
 
     return !a->former.node.s[0] && !b->former.node.s[0] && a->on_partition == b->on_partition &&
-           a->quota_bytes == b->quota_bytes && strcmp(labels_a, labels_b) == 0;
+           a->quota_bytes == b->quota_bytes && a->replicas == b->replicas &&
+           a->failover_after_s == b->failover_after_s && strcmp(labels_a, labels_b) == 0;
 }
 
 bool gb_settle_agrees(const struct gb_fleet *fleet, const struct gb_fleet_session *mine, const struct gb_kvs *kvs) {
@@ -149,6 +150,10 @@ bool gb_settle_agrees(const struct gb_fleet *fleet, const struct gb_fleet_sessio
 
 /* The record is of this very session. */
 static void settle_own(struct gb_settling *s, const struct gb_fleet_session *there, int64_t revision) {
+    if (there->epoch >= s->mine.epoch) { /* holders are written by gb_fleet_hold alone */
+        memcpy(s->mine.holders, there->holders, sizeof(there->holders));
+        s->mine.holder_count = there->holder_count;
+    }
     if (there->epoch < s->mine.epoch) { /* the directory was restored */
         s->again = true;
         write_record(s, s->mine.epoch + 1, revision, NULL);

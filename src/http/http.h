@@ -169,6 +169,8 @@ struct gb_http_names {
     size_t count;
 };
 
+#define GB_HTTP_INSTEAD_SIZE 192
+
 struct gb_http_request {
     void *app; /* gb_http_server_config.app */
     enum gb_http_method method;
@@ -176,6 +178,7 @@ struct gb_http_request {
     struct gb_http_text target;                    /* as received */
     struct gb_http_text shown;                     /* the same without the asides; s is NULL where there are none */
     struct gb_http_text param[GB_HTTP_PARAMS_MAX]; /* captures of the route, in order */
+    char instead[GB_HTTP_INSTEAD_SIZE];            /* room for a capture that the application replaces */
     struct gb_http_text aside[GB_HTTP_ASIDES_MAX]; /* values of gb_http_server_config.asides, in order; s is NULL where
                                                       there is none */
     struct gb_http_pair query[GB_HTTP_QUERY_MAX];

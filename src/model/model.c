@@ -7,15 +7,19 @@
 static const char *const head_names[GB_HEAD_COUNT] = {"uninitialized", "host", "device", "synced"};
 
 void gb_session_rec_set(struct gb_session_rec *rec, const struct gb_session_rec *from) {
-    struct gb_text *old = rec->labels;
+    struct gb_text *labels = rec->labels;
+    struct gb_text *holders = rec->holders;
 
     *rec = *from;
     gb_text_ref(rec->labels);
-    gb_text_unref(old);
+    gb_text_ref(rec->holders);
+    gb_text_unref(labels);
+    gb_text_unref(holders);
 }
 
 void gb_session_rec_done(struct gb_session_rec *rec) {
     gb_text_set(&rec->labels, NULL);
+    gb_text_set(&rec->holders, NULL);
 }
 
 void gb_buffer_rec_set(struct gb_buffer_rec *rec, const struct gb_buffer_rec *from) {

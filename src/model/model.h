@@ -67,13 +67,16 @@ struct gb_session_rec {
     int64_t fleet_epoch;                      /* of its record in the fleet's directory; 0: it is not registered */
     char fleet_claim[GB_FLEET_CLAIM_MAX + 1]; /* which tells that record from a later one of the same name */
     bool stops_on_partition;
+    uint64_t failover_after_s; /* a node with copies takes it over when its owner was away for so long; 0: none does */
+    unsigned replicas;         /* nodes that are to have copies of its sealed buffers */
+    struct gb_text *holders;   /* a reference; those that may have: "NODE:NUMBER,..."; NULL: none */
     bool given;          /* it may be another node's by now: it was being given away when the process ended */
     int64_t aside_epoch; /* > 0: it was registered at that epoch, and set aside when another node had its name */
     int64_t created_at_us;
     int64_t updated_at_us;
 };
 
-/* rec is zeroed, or has a record, whose labels it gives back. [any thread] */
+/* rec is zeroed, or has a record, whose labels and holders it gives back. [any thread] */
 void gb_session_rec_set(struct gb_session_rec *rec, const struct gb_session_rec *from);
 void gb_session_rec_done(struct gb_session_rec *rec);
 

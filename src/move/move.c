@@ -1,5 +1,7 @@
 /* The steps of one move: where the session is, what of it is brought while its owner serves on, the moment in which
  * nothing changes, and the decision. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,41 +18,19 @@
 
 /* --- where it is -------------------------------------------------------------------------------------------------- */
 
-static const char *url_of_owner(const struct gb_moves_config *is, const struct gb_fleet_node *owner) {
-    const char *url = NULL;
-    size_t i;
-
-    for (i = 0; i < is->url_count && !url; i++)
-        url = gb_fleet_url_on(owner, &is->urls[i].network);
-    return url;
-}
-
 /* 1: it is here already. */
 static int locate(struct gb_move *move, struct gb_error *err) {
-    const struct gb_moves_config *is = &move->moves->config;
+    struct gb_arrival *arrival = &move->arrival;
     struct gb_move_call *call = move->call;
-    struct gb_fleet_find find;
-    const char *url;
+    int r = gb_arrival_locate(arrival, err);
 
-    if (gb_move_find(move, &find, err) < 0)
+    if (r < 0)
         return -1;
-    move->there = find.session;
-    move->owner = find.owner;
-    call->session = move->session;
-    call->former = find.session.node;
-    call->former_epoch = call->epoch = find.session.epoch;
-    if (gb_name_equal(&find.session.node, &is->node))
-        return 1;
-    if (!find.owner.alive)
-        return gb_error_set(err, GB_ERR_OWNER_ABSENT, "the node \"%s\", which has the session \"%s\", is not there",
-                            find.session.node.s, move->session.s);
-    url = url_of_owner(is, &find.owner);
-    if (!url)
-        return gb_error_set(err, GB_ERR_NODE_UNREACHABLE,
-                            "the node \"%s\", which has the session \"%s\", is in no network of this one",
-                            find.session.node.s, move->session.s);
-    strcpy(move->base, url);
-    return gb_pull_origin_read(url, move->origin, err);
+    call->session = arrival->session;
+    call->former = arrival->there.node;
+    call->former_epoch = call->epoch = arrival->there.epoch;
+    snprintf(arrival->suffix, sizeof(arrival->suffix), ".arriving-%" PRIu64, arrival->there.epoch + 1);
+    return r;
 }
 
 /* --- at rest ------------------------------------------------------------------------------------------------------ */
@@ -60,15 +40,15 @@ static int await_quiet(struct gb_move *move, struct gb_move_freeze *freeze, stru
     uint64_t end = gb_clock_ns() + QUIET_MS * GB_NS_PER_MS;
 
     while (!freeze->quiet && gb_clock_ns() < end) {
-        if (!gb_move_pause(move, QUIET_PAUSE_MS))
-            return gb_move_stopped_error(move, err);
-        if (gb_move_look_frozen(move, freeze, err) < 0)
+        if (!gb_arrival_pause(&move->arrival, QUIET_PAUSE_MS))
+            return gb_arrival_stopped_error(&move->arrival, err);
+        if (gb_move_look_frozen(&move->arrival, freeze, err) < 0)
             return -1;
     }
     if (freeze->quiet)
         return 0;
     return gb_error_set(err, GB_ERR_SESSION_MOVING,
-                        "changes of the session \"%s\" did not end in %d ms; it stays where it is", move->session.s,
+                        "changes of the session \"%s\" did not end in %d ms; it stays where it is", move->arrival.session.s,
                         QUIET_MS);
 }
 
@@ -76,22 +56,22 @@ static int await_quiet(struct gb_move *move, struct gb_move_freeze *freeze, stru
 static int begin_decision(struct gb_move *move, struct gb_error *err) {
     bool stopped;
 
-    pthread_mutex_lock(&move->lock);
-    stopped = move->stopped;
-    move->decides = !stopped;
-    pthread_mutex_unlock(&move->lock);
-    return stopped ? gb_move_stopped_error(move, err) : 0;
+    pthread_mutex_lock(&move->arrival.lock);
+    stopped = move->arrival.stopped;
+    move->arrival.decides = !stopped;
+    pthread_mutex_unlock(&move->arrival.lock);
+    return stopped ? gb_arrival_stopped_error(&move->arrival, err) : 0;
 }
 
 /* Whether the directory gives the session to this node. -1: it does not answer. */
 static int is_given(struct gb_move *move, bool *ret_owner_alive, struct gb_error *err) {
     struct gb_fleet_find find;
 
-    if (gb_move_find(move, &find, err) < 0)
+    if (gb_arrival_find(&move->arrival, &find, err) < 0)
         return -1;
     *ret_owner_alive = find.owner.alive;
     move->call->epoch = find.session.epoch;
-    return strcmp(find.session.claim, move->claim) == 0 ? 1 : 0;
+    return strcmp(find.session.claim, move->arrival.claim) == 0 ? 1 : 0;
 }
 
 /* The owner decides, and says so. If its answer is lost, the directory tells; if neither says anything, the session is
@@ -105,7 +85,7 @@ static int decide(struct gb_move *move, const struct gb_move_freeze *freeze, str
     for (;;) {
         struct gb_error why = GB_ERROR_INIT;
 
-        told = gb_move_give(move, freeze, &why);
+        told = gb_move_give(&move->arrival, freeze, &why);
         given = is_given(move, &owner_alive, &unknown);
         if (given > 0)
             return 0;
@@ -114,8 +94,8 @@ static int decide(struct gb_move *move, const struct gb_move_freeze *freeze, str
             return told < 0 ? gb_error_move(err, &why)
                             : gb_error_set(err, GB_ERR_OWNER_ABSENT, "the session's node went away in the midst");
         unknown = GB_ERROR_INIT;
-        if (!gb_move_pause(move, AGAIN_MS))
-            return gb_move_stopped_error(move, err);
+        if (!gb_arrival_pause(&move->arrival, AGAIN_MS))
+            return gb_arrival_stopped_error(&move->arrival, err);
     }
 }
 
@@ -126,24 +106,24 @@ static int hand_over(struct gb_move *move, struct gb_error *err) {
     struct gb_move_freeze freeze;
     int r;
 
-    if (gb_move_freeze(move, &freeze, err) < 0)
+    if (gb_move_freeze(&move->arrival, &freeze, err) < 0)
         return -1;
     r = await_quiet(move, &freeze, &why);
     if (r == 0)
-        r = gb_move_stage_again(move, &why);
+        r = gb_arrival_stage_again(&move->arrival, &why);
     if (r == 0)
-        r = gb_move_bring(move, false, &why);
+        r = gb_arrival_bring(&move->arrival, false, &why);
     if (r == 0)
         r = begin_decision(move, &why);
     if (r < 0) {
-        gb_move_thaw(move, &freeze);
+        gb_move_thaw(&move->arrival, &freeze);
         return gb_error_move(err, &why);
     }
     r = decide(move, &freeze, &why);
     move->call->frozen_ns = gb_clock_ns() - begun;
-    pthread_mutex_lock(&move->lock);
-    move->decides = r == 0 || move->stopped;
-    pthread_mutex_unlock(&move->lock);
+    pthread_mutex_lock(&move->arrival.lock);
+    move->arrival.decides = r == 0 || move->arrival.stopped;
+    pthread_mutex_unlock(&move->arrival.lock);
     if (r < 0 && why.code == GB_ERR_SESSION_MOVING)
         return 1; /* the freeze was over before all was here */
     return r < 0 ? gb_error_move(err, &why) : 0;
@@ -155,9 +135,9 @@ static int bring_most(struct gb_move *move, struct gb_error *err) {
     unsigned rounds = 0;
 
     do {
-        if (gb_move_bring(move, true, err) < 0)
+        if (gb_arrival_bring(&move->arrival, true, err) < 0)
             return -1;
-    } while (move->changed_bytes > SMALL_BYTES && ++rounds < ROUNDS_MAX);
+    } while (move->arrival.changed_bytes > SMALL_BYTES && ++rounds < ROUNDS_MAX);
     return 0;
 }
 
@@ -165,7 +145,7 @@ static int bring_all(struct gb_move *move, struct gb_error *err) {
     unsigned freezes;
     int r = 1;
 
-    if (gb_move_stage_again(move, err) < 0)
+    if (gb_arrival_stage_again(&move->arrival, err) < 0)
         return -1;
     for (freezes = 0; r > 0 && freezes < FREEZES_MAX; freezes++) {
         if (bring_most(move, err) < 0)
@@ -177,32 +157,50 @@ static int bring_all(struct gb_move *move, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SESSION_MOVING,
                         "in %d ms without writers not all came that they had changed of the session \"%s\"; it stays "
                         "where it is",
-                        GB_MOVE_FREEZE_MS, move->session.s);
+                        GB_MOVE_FREEZE_MS, move->arrival.session.s);
 }
 
 static void count_skipped(struct gb_move *move) {
     struct gb_move_call *call = move->call;
-    const struct gb_move_item *item;
+    const struct gb_arrival_item *item;
     size_t at = 0;
 
-    while ((item = gb_map_next(&move->items, &at))) {
+    while ((item = gb_map_next(&move->arrival.items, &at))) {
         if (item->skipped == GB_OK)
             continue;
         if (call->told < GB_MOVE_SKIPPED_TOLD)
             call->tell[call->told++] = (struct gb_move_skip){item->name, item->skipped};
         call->skipped++;
     }
-    call->rounds = move->round;
+    call->rounds = move->arrival.round;
 }
 
 /* A daemon that stops while it is not decided keeps what has come: the directory says afterwards whose it is. */
 static bool is_open(struct gb_move *move) {
     bool open;
 
-    pthread_mutex_lock(&move->lock);
-    open = move->decides;
-    pthread_mutex_unlock(&move->lock);
+    pthread_mutex_lock(&move->arrival.lock);
+    open = move->arrival.decides;
+    pthread_mutex_unlock(&move->arrival.lock);
     return open;
+}
+
+static int unveil(struct gb_move *move, struct gb_error *err) {
+    struct gb_move_call *call = move->call;
+    struct gb_session_view view = {.used_bytes = 0};
+    char *text = gb_fleet_holders_text(&move->arrival.there);
+    struct gb_text *holders = text && text[0] ? gb_text_new(text, strlen(text)) : NULL;
+    int r = gb_arrival_unveil(&move->arrival, call->epoch, holders, &view, err);
+
+    free(text);
+    gb_text_unref(holders);
+    if (r < 0)
+        return -1;
+    call->buffers = view.buffers;
+    call->bytes = view.used_bytes;
+    call->pulled_bytes = move->arrival.pulled_bytes;
+    gb_session_rec_done(&view.rec);
+    return 0;
 }
 
 int gb_move_run(struct gb_move *move, struct gb_error *err) {
@@ -210,18 +208,18 @@ int gb_move_run(struct gb_move *move, struct gb_error *err) {
 
     if (r != 0)
         return r < 0 ? -1 : 0;
-    if (gb_move_stage(move, err) < 0)
+    if (gb_arrival_stage(&move->arrival, err) < 0)
         return -1;
     r = bring_all(move, err);
     if (r == 0)
-        r = gb_move_unveil(move, err);
+        r = unveil(move, err);
     if (r == 0) {
         count_skipped(move);
-        gb_fleet_refresh(move->fleet, &move->session);
-        gb_move_tell_arrived(move);
+        gb_fleet_refresh(move->moves->config.fleet, &move->arrival.session);
+        gb_move_tell_arrived(&move->arrival);
         return 0;
     }
     if (!is_open(move))
-        gb_move_unstage(move);
+        gb_arrival_unstage(&move->arrival);
     return -1;
 }

@@ -6,26 +6,15 @@
 #ifndef GB_MOVE_MOVE_H
 #define GB_MOVE_MOVE_H
 
-#include "core/core.h"
-#include "fleet/fleet.h"
-#include "pull/pull.h"
+#include "arrival/arrival.h"
 
 #define GB_MOVES_MAX 4
 #define GB_MOVE_SKIPPED_TOLD 16
 
 struct gb_moves;
 
-struct gb_moves_config {
-    struct gb_core *core; /* all borrowed until gb_moves_close */
-    struct gb_fleet *fleet;
-    struct gb_pulls *pulls;
-    struct gb_name node;             /* this one */
-    const struct gb_fleet_url *urls; /* of this node: by which networks it may reach others */
-    size_t url_count;
-};
-
-/* Returns 0, or -1 with INTERNAL. */
-int gb_moves_open(const struct gb_moves_config *config, struct gb_moves **ret, struct gb_error *err);
+/* What config points to is borrowed until gb_moves_close. Returns 0, or -1 with INTERNAL. */
+int gb_moves_open(const struct gb_arrival_config *config, struct gb_moves **ret, struct gb_error *err);
 /* Ends those that run with DRAINING, and waits for their threads. Before the pulls, the fleet and the core are closed.
  * NULL is accepted. */
 void gb_moves_close(struct gb_moves *moves);

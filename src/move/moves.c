@@ -1,7 +1,5 @@
 /* Moves that run and have ended. Each has a thread, which is joined when the next one begins. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/thread.h"
 #include "core/runtime/call.h"
@@ -12,10 +10,7 @@
 static void move_unref(struct gb_move *move) {
     if (atomic_fetch_sub(&move->refs, 1) != 1)
         return;
-    gb_move_items_free(move);
-    free(move->described);
-    pthread_cond_destroy(&move->woken);
-    pthread_mutex_destroy(&move->lock);
+    gb_arrival_done(&move->arrival);
     free(move);
 }
 
@@ -27,13 +22,8 @@ static struct gb_move *move_new(struct gb_moves *moves, const struct gb_name *se
         return NULL;
     atomic_init(&move->refs, 1);
     move->moves = moves;
-    move->core = moves->config.core;
-    move->fleet = moves->config.fleet;
     move->call = call;
-    move->session = *session;
-    snprintf(move->who, sizeof(move->who), "%s", who);
-    pthread_mutex_init(&move->lock, NULL);
-    gb_cond_init(&move->woken);
+    gb_arrival_init(&move->arrival, &moves->config, session, who);
     return move;
 }
 
@@ -53,24 +43,10 @@ static bool hold(void *arg) {
     return true;
 }
 
-static bool stop(struct gb_move *move, enum gb_code why, bool act) {
-    bool r;
-
-    pthread_mutex_lock(&move->lock);
-    r = why == GB_ERR_DRAINING || !move->decides;
-    if (r && act) {
-        move->why = move->stopped ? move->why : why;
-        move->stopped = true;
-        pthread_cond_broadcast(&move->woken);
-    }
-    pthread_mutex_unlock(&move->lock);
-    return r;
-}
-
 /* Without act: whether it waits for others, which no move does. */
 static bool cancel(void *arg, bool act) {
     struct gb_move *move = arg;
-    bool r = act && stop(move, GB_ERR_CANCELLED, true);
+    bool r = act && gb_arrival_stop(&move->arrival, GB_ERR_CANCELLED, true);
 
     move_unref(move);
     return r;
@@ -119,9 +95,9 @@ static int admit_locked(struct gb_moves *moves, struct gb_move *move, struct gb_
     if (moves->closing)
         return gb_error_set(err, GB_ERR_DRAINING, "the daemon is stopping");
     for (other = moves->runs; other; other = other->next)
-        if (gb_name_equal(&other->session, &move->session))
+        if (gb_name_equal(&other->arrival.session, &move->arrival.session))
             return gb_error_set(err, GB_ERR_SESSION_MOVING, "the session \"%s\" is being brought here already",
-                                move->session.s);
+                                move->arrival.session.s);
     if (moves->running >= GB_MOVES_MAX)
         return gb_error_set(err, GB_ERR_SATURATED, "%d sessions are being brought here already; try again later",
                             GB_MOVES_MAX);
@@ -162,7 +138,7 @@ bool gb_moves_have(struct gb_moves *moves, const struct gb_name *session) {
     if (!moves)
         return false;
     pthread_mutex_lock(&moves->lock);
-    for (move = moves->runs; move && !gb_name_equal(&move->session, session); move = move->next)
+    for (move = moves->runs; move && !gb_name_equal(&move->arrival.session, session); move = move->next)
         ;
     pthread_mutex_unlock(&moves->lock);
     return move != NULL;
@@ -170,7 +146,7 @@ bool gb_moves_have(struct gb_moves *moves, const struct gb_name *session) {
 
 /* --- all moves ---------------------------------------------------------------------------------------------------- */
 
-int gb_moves_open(const struct gb_moves_config *config, struct gb_moves **ret, struct gb_error *err) {
+int gb_moves_open(const struct gb_arrival_config *config, struct gb_moves **ret, struct gb_error *err) {
     struct gb_moves *moves = calloc(1, sizeof(*moves));
 
     if (!moves)
@@ -190,7 +166,7 @@ void gb_moves_close(struct gb_moves *moves) {
     pthread_mutex_lock(&moves->lock);
     moves->closing = true;
     for (move = moves->runs; move; move = move->next)
-        (void)stop(move, GB_ERR_DRAINING, true);
+        (void)gb_arrival_stop(&move->arrival, GB_ERR_DRAINING, true);
     while (moves->running > 0)
         pthread_cond_wait(&moves->idle, &moves->lock);
     pthread_mutex_unlock(&moves->lock);

@@ -9,12 +9,13 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_PUT_SESSION] =
         "INSERT INTO sessions(id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version,"
         " created_at_us, updated_at_us, pool_id, durability, spill, priority, quota_stored_bytes, fleet_epoch,"
-        " fleet_claim, on_partition, aside_epoch)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)"
+        " fleet_claim, on_partition, aside_epoch, failover_after_s, replicas, holders)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)"
         " ON CONFLICT(id) DO UPDATE SET name = ?2, quota_bytes = ?3, quota_buffers = ?4, quota_pinned_bytes = ?5,"
         " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10, pool_id = ?11,"
         " durability = ?12, spill = ?13, priority = ?14, quota_stored_bytes = ?15, fleet_epoch = ?16,"
-        " fleet_claim = ?17, on_partition = ?18, aside_epoch = ?19",
+        " fleet_claim = ?17, on_partition = ?18, aside_epoch = ?19, failover_after_s = ?20, replicas = ?21,"
+        " holders = ?22",
     [GB_ROW_PUT_BUFFER] =
         "INSERT INTO buffers(id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation,"
         " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head, sealed, durability,"
@@ -74,7 +75,7 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
 const char gb_row_get_sessions_sql[] =
     "SELECT id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version, created_at_us,"
     " updated_at_us, pool_id, durability, spill, priority, quota_stored_bytes, fleet_epoch, fleet_claim, on_partition,"
-    " aside_epoch FROM sessions ORDER BY id";
+    " aside_epoch, failover_after_s, replicas, holders FROM sessions ORDER BY id";
 
 const char gb_row_get_buffers_sql[] =
     "SELECT id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation, version, crc32c,"
@@ -173,6 +174,9 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     bind_text(&b, rec->fleet_claim);
     bind_text(&b, partition_words[rec->given][rec->stops_on_partition]);
     bind_i64(&b, rec->aside_epoch);
+    bind_u64(&b, rec->failover_after_s);
+    bind_i64(&b, rec->replicas);
+    bind_text(&b, rec->holders ? gb_labels_text(rec->holders) : "");
     return b.result;
 }
 
@@ -401,6 +405,15 @@ static uint32_t read_u32(struct reader *r) {
     return (uint32_t)value;
 }
 
+static struct gb_text *read_holders(struct reader *r) {
+    size_t len;
+    const char *text = read_text(r, &len);
+    struct gb_text *holders = len > 0 ? gb_text_new(text, len) : NULL;
+
+    r->bad |= len > 0 && !holders;
+    return holders;
+}
+
 int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct gb_error *err) {
     struct reader r = {.stmt = stmt};
 
@@ -424,6 +437,9 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
     copy_text(&r, ret->fleet_claim, sizeof(ret->fleet_claim));
     read_partition(&r, ret);
     ret->aside_epoch = read_i64(&r);
+    ret->failover_after_s = read_u64(&r);
+    ret->replicas = read_u32(&r);
+    ret->holders = read_holders(&r);
     if (r.bad) {
         gb_session_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of session %lld cannot be understood",

@@ -13,6 +13,9 @@
 #include "base/clock.h"
 #include "base/json_writer.h"
 #include "base/parse.h"
+#include "replica/replica.h"
+
+_Static_assert(GB_HTTP_INSTEAD_SIZE > GB_NAME_MAX, "a name has room in place of another");
 
 #define ABSENT_RETRY_S 10
 #define SILENT_RETRY_S 5
@@ -233,13 +236,64 @@ enum gb_step gb_redirect_refuse(const struct gb_http_request *request, const str
     return GB_STEP_ERROR;
 }
 
+/* Sealed bytes are the same wherever they are. */
+static bool may_stand_in(const struct gb_http_request *request) {
+    return (request->method == GB_HTTP_GET || request->method == GB_HTTP_HEAD) &&
+           (strcmp(request->route->path, "/v1/sessions/{s}/buffers/{b}/data") == 0 ||
+            strcmp(request->route->path, "/v1/sessions/{s}/buffers/{b}") == 0);
+}
+
+/* The copy that this node has of the buffer, sealed; it takes the place of the session that was asked for. */
+static bool has_copy(struct gb_http_request *request, const struct gb_fleet_find *find, struct gb_name *ret) {
+    struct gb_api *api = gb_api_of(request);
+    const struct gb_fleet_holder *holder = gb_fleet_holder_of(&find->session, &api->fleet_is.node);
+    struct gb_buffer_rec rec = {.labels = NULL};
+    struct gb_locator at;
+    bool sealed;
+
+    if (!holder || !api->replicas || find->stale ||
+        !gb_replicas_stage(api->replicas, &find->session.name, holder->number, ret) ||
+        gb_name_parse("buffer name", request->param[1].s, request->param[1].len, &at.name, NULL) < 0)
+        return false;
+    at.session = *ret;
+    if (gb_buffer_get(api->core, &at, &rec, NULL) < 0)
+        return false;
+    sealed = rec.sealed;
+    gb_buffer_rec_done(&rec);
+    return sealed;
+}
+
+/* While the owner is away. The entity tags are this node's: Repr-Digest tells that the bytes are the same. */
+static enum gb_step stand_in(struct looking *looking, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_http_request *request = looking->request;
+    const struct gb_name *network = gb_redirect_network(request);
+    const struct gb_fleet_find *find = &looking->find;
+    const char *url = gb_fleet_url_on(&find->stand, network);
+    struct gb_session_bond bond;
+    struct gb_name stage;
+
+    if (has_copy(request, find, &stage) && gb_session_bond(gb_api_of(request)->core, stage.s, &bond)) {
+        snprintf(request->instead, sizeof(request->instead), "%s", stage.s);
+        request->param[0] = (struct gb_http_text){.s = request->instead, .len = strlen(request->instead)};
+        return gb_ownership_pipeline(request->route->handler, request, &bond, response, err);
+    }
+    if (looking->via.given && looking->via.hops >= GB_FLEET_HOPS_MAX)
+        return absent(find, response, err);
+    if (find->stale || !url || gb_name_equal(&find->stand.name, &gb_api_of(request)->fleet_is.node))
+        return absent(find, response, err);
+    gb_http_response_header(response, NULL, "Gpubuf-Replica", "true");
+    return gb_redirect_to(request, response, &find->stand.name, url, find->session.epoch, looking->via.hops + 1, err);
+}
+
 static enum gb_step go(struct looking *looking, struct gb_http_response *response, struct gb_error *err) {
-    const struct gb_http_request *request = looking->request;
+    struct gb_http_request *request = looking->request;
     const struct gb_name *network = gb_redirect_network(request);
     const struct gb_fleet_find *find = &looking->find;
     enum gb_redirect_way way =
         gb_redirect_way_of(find, &gb_api_of(request)->fleet_is.node, network, &looking->via, is_local(request));
 
+    if (!find->owner.alive && find->session.holder_count > 0 && may_stand_in(request))
+        return stand_in(looking, response, err);
     if (way != GB_REDIRECT_GO)
         return gb_redirect_refuse(request, find, way, network, response, err);
     return gb_redirect_to(request, response, &find->session.node, gb_fleet_url_on(&find->owner, network),
@@ -338,9 +392,11 @@ enum gb_step gb_redirect_around(gb_http_handler *handler, struct gb_http_request
     if (handler == looked_up)
         step = looked_up(request, response, err);
     else if (names && !here && handler == request->route->handler && elsewhere(request, &name))
-        return look_up(request, &name, response, err);
+        step = look_up(request, &name, response, err);
     else
         step = gb_ownership_pipeline(handler, request, here ? &bond : NULL, response, err);
+    if (request->instead[0] != '\0' && step == GB_STEP_REPLY && response->status != 307)
+        gb_http_response_header(response, NULL, "Gpubuf-Replica", "true");
     if (here && (step == GB_STEP_REPLY || step == GB_STEP_ERROR) && response->status != 307)
         gb_redirect_epoch(request, bond.epoch, response);
     return step;

@@ -1,5 +1,8 @@
 #include "api/reply/render.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "api/context.h"
 #include "api/reply/stats_json.h"
 #include "api/request/query.h"
@@ -9,6 +12,32 @@ void gb_render_session(struct gb_json_writer *out, const char *key, const struct
     gb_json_open(out, key, '{');
     gb_render_session_members(out, view);
     gb_json_close(out, '}');
+}
+
+/* "NODE:NUMBER,..." as a list of names. */
+static void render_holders(struct gb_json_writer *out, const char *text) {
+    const char *at = text;
+    char name[GB_NAME_MAX + 1];
+
+    gb_json_open(out, "holders", '[');
+    while (*at != '\0') {
+        size_t n = strcspn(at, ",");
+
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ":,"), at);
+        gb_json_put_string(out, NULL, name);
+        at += n + (at[n] == ',');
+    }
+    gb_json_close(out, ']');
+}
+
+static void render_owned(struct gb_json_writer *out, const struct gb_session_rec *rec) {
+    gb_json_put_string(out, "on_partition", rec->stops_on_partition ? "stop" : "serve");
+    if (rec->failover_after_s > 0)
+        gb_json_put_u64(out, "failover_after_s", rec->failover_after_s);
+    else
+        gb_json_put_null(out, "failover_after_s");
+    gb_json_put_u64(out, "replicas", rec->replicas);
+    render_holders(out, rec->holders ? gb_labels_text(rec->holders) : "");
 }
 
 static void render_registration(struct gb_json_writer *out, const struct gb_session_rec *rec) {
@@ -21,7 +50,7 @@ static void render_registration(struct gb_json_writer *out, const struct gb_sess
         gb_json_put_bool(out, "superseded", true);
     gb_json_put_i64(out, "epoch", rec->fleet_epoch == 0 ? rec->aside_epoch : rec->fleet_epoch);
     if (rec->fleet_epoch > 0)
-        gb_json_put_string(out, "on_partition", rec->stops_on_partition ? "stop" : "serve");
+        render_owned(out, rec);
     gb_json_close(out, '}');
 }
 

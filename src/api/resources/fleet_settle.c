@@ -15,6 +15,10 @@ static void describe(const struct gb_api *api, const struct gb_session_view *vie
     *ret = (struct gb_fleet_session){.name = view->rec.name, .node = api->fleet_is.node};
     ret->epoch = (uint64_t)view->rec.fleet_epoch;
     ret->on_partition = view->rec.stops_on_partition ? GB_ON_PARTITION_STOP : GB_ON_PARTITION_SERVE;
+    ret->failover_after_s = view->rec.failover_after_s;
+    ret->replicas = view->rec.replicas;
+    if (view->rec.holders)
+        gb_fleet_holders_read(gb_labels_text(view->rec.holders), ret);
     ret->quota_bytes = view->rec.quota.bytes;
     ret->given = view->rec.given;
     snprintf(ret->claim, sizeof(ret->claim), "%.*s", GB_FLEET_CLAIM_SIZE - 1, view->rec.fleet_claim);

@@ -93,6 +93,8 @@ static enum gb_step make(struct gb_http_request *request, struct gb_http_respons
 static int take_over(struct gb_session_params *params, const struct gb_fleet_session *session, struct gb_error *err) {
     params->has_quota_bytes = session->quota_bytes != GB_UNLIMITED;
     params->quota.bytes = session->quota_bytes;
+    params->has_replicas = true;
+    params->replicas = session->replicas;
     if (session->labels[0] == '\0' || strcmp(session->labels, "{}") == 0)
         return 0;
     params->labels = gb_text_new(session->labels, strlen(session->labels));
@@ -109,6 +111,7 @@ static enum gb_step make_registered(struct making *making, struct gb_http_respon
     making->params.fleet_epoch = (int64_t)session->epoch;
     memcpy(making->params.fleet_claim, session->claim, sizeof(session->claim));
     making->params.stops_on_partition = session->on_partition == GB_ON_PARTITION_STOP;
+    making->params.failover_after_s = session->failover_after_s;
     if (making->registers == GB_REGISTER_TAKE && take_over(&making->params, session, err) < 0) {
         gb_fleet_unregister(making->fleet, &session->name, session->claim, false);
         return GB_STEP_ERROR;
@@ -167,6 +170,8 @@ static int fill_entry(struct making *making, struct gb_error *err) {
     session->name = params->name;
     session->on_partition = params->stops_on_partition ? GB_ON_PARTITION_STOP : GB_ON_PARTITION_SERVE;
     strcpy(session->labels, labels);
+    session->failover_after_s = params->failover_after_s;
+    session->replicas = params->replicas;
     session->quota_bytes = params->has_quota_bytes ? params->quota.bytes : GB_UNLIMITED;
     making->entry.ask.done = registered;
     return 0;

@@ -16,6 +16,8 @@
 #include "api/request/query.h"
 #include "api/resources/register.h"
 #include "api/route.h"
+#include "fleet/fleet.h"
+#include "replica/replica.h"
 
 static int read_quota(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
     const json_t *quota;
@@ -57,6 +59,22 @@ static int read_priority(const json_t *body, struct gb_session_params *params, s
     return 0;
 }
 
+static int read_replicas(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
+    uint64_t replicas = 0;
+    int r = gb_json_u64(body, "replicas", &replicas, err);
+
+    if (r < 0)
+        return -1;
+    if (replicas > GB_FLEET_HOLDERS_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "'replicas' is a whole number from 0 to %d: nodes that are to have copies of the sealed "
+                            "buffers",
+                            GB_FLEET_HOLDERS_MAX);
+    params->has_replicas = r > 0;
+    params->replicas = (unsigned)replicas;
+    return 0;
+}
+
 /* The fields that create and patch share. old_labels: the labels that the given ones are merged into; NULL for none. */
 static int read_fields(const json_t *body, const char *old_labels, struct gb_session_params *params,
                        struct gb_error *err) {
@@ -73,7 +91,7 @@ static int read_fields(const json_t *body, const char *old_labels, struct gb_ses
         return -1;
     params->has_durability = r > 0;
     r = gb_json_spill(body, "spill", &params->spill, err);
-    if (r < 0 || read_priority(body, params, err) < 0)
+    if (r < 0 || read_priority(body, params, err) < 0 || read_replicas(body, params, err) < 0)
         return -1;
     params->has_spill = r > 0;
     r = gb_json_take_labels(body, "labels", old_labels, &params->labels, err);
@@ -102,12 +120,32 @@ enum gb_step gb_session_reply(struct gb_http_request *request, const void *resul
     /* What was taken over is this node's for good from now on; what was changed is to be told. */
     if (gb_api_of(request)->fleet && call->session.rec.fleet_epoch > (call->created ? 1 : 0))
         gb_fleet_refresh(gb_api_of(request)->fleet, &call->session.rec.name);
+    if (gb_api_of(request)->replicas && call->session.rec.replicas > 0)
+        gb_replicas_wake(gb_api_of(request)->replicas);
     if (call->created && gb_api_of(request)->fleet)
         gb_redirect_epoch(request, call->session.rec.fleet_epoch, response);
     return send_session(&call->session, call->created ? 201 : 200, response, err);
 }
 
-/* How a session is registered. Without "fleet", "on_partition" has no meaning. */
+/* What has a meaning for sessions that are registered alone. */
+static int refuse_local(const char *field, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "'%s' is for sessions that are registered: give \"fleet\": true", field);
+}
+
+static int read_failover(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
+    int r = gb_json_u64(body, "failover_after_s", &params->failover_after_s, err);
+
+    if (r < 0)
+        return -1;
+    if (params->failover_after_s == 0 || params->stops_on_partition)
+        return r;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "'failover_after_s' goes with \"on_partition\": \"stop\": else the owner may serve on while "
+                        "another node has taken the session over");
+}
+
+/* How a session is registered. */
 static int read_fleet(const json_t *body, struct gb_session_params *params, bool *ret_registers, struct gb_error *err) {
     const char *word = "serve";
     int r = gb_json_bool(body, "fleet", ret_registers, err);
@@ -120,9 +158,13 @@ static int read_fleet(const json_t *body, struct gb_session_params *params, bool
     if (!params->stops_on_partition && strcmp(word, "serve") != 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "'on_partition' is serve or stop");
     if (r > 0 && !*ret_registers)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "'on_partition' is for sessions that are registered: give \"fleet\": true");
-    return 0;
+        return refuse_local("on_partition", err);
+    r = read_failover(body, params, err);
+    if (r > 0 && !*ret_registers)
+        return refuse_local("failover_after_s", err);
+    if (params->replicas > 0 && !*ret_registers)
+        return refuse_local("replicas", err);
+    return r < 0 ? -1 : 0;
 }
 
 static int read_new(const json_t *body, struct gb_session_params *params, bool *ret_registers, struct gb_error *err) {
@@ -149,8 +191,8 @@ static int read_create(const struct gb_http_request *request, struct gb_session_
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "name labels quota idle_ttl_s durability spill priority fleet on_partition", false,
-                       &body, err) < 0)
+    if (gb_body_object(request, "name labels quota idle_ttl_s durability spill priority fleet on_partition "
+                       "failover_after_s replicas", false, &body, err) < 0)
         return -1;
     r = read_new(body, params, ret_registers, err);
     json_decref(body);
@@ -219,17 +261,20 @@ static int read_pool(const json_t *body, struct gb_session_params *params, struc
 /* Labels are merged into the present ones; the check for an equal text then guards the merge. */
 static int read_patch(const struct gb_http_request *request, const struct gb_name *name,
                       struct gb_session_params *params, struct gb_conditions *conditions, struct gb_error *err) {
-    struct gb_session_view view = {.rec = {.labels = NULL}};
+    struct gb_session_view view = {.rec = {.labels = NULL, .holders = NULL}};
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "labels quota idle_ttl_s pool durability spill priority", false, &body, err) < 0)
+    if (gb_body_object(request, "labels quota idle_ttl_s pool durability spill priority replicas", false, &body, err) < 0)
         return -1;
     r = read_pool(body, params, err);
     if (r == 0)
         r = gb_session_get(gb_api_of(request)->core, name, &view, err);
     if (r == 0)
         r = read_fields(body, gb_labels_text(view.rec.labels), params, err);
+    if (r == 0 && params->replicas > 0 && view.rec.fleet_epoch == 0)
+        r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                         "other nodes keep copies for sessions that are registered in a fleet, and this one is not");
     if (r == 0 && params->has_labels)
         r = gb_conditions_labels(conditions, gb_labels_text(view.rec.labels), err);
     gb_session_rec_done(&view.rec);

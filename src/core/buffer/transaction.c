@@ -7,6 +7,7 @@
 #include "base/container.h"
 #include "core/buffer/guard.h"
 #include "core/buffer/transaction_disk.h"
+#include "core/session/copies.h"
 #include "core/stored/disks.h"
 
 /* If the session is gone, that is reported instead of an earlier error. */
@@ -84,7 +85,8 @@ static int validate_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
     if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 || takes_locked(c) < 0 ||
-        gb_core_alive(c->session->core, &c->error) < 0)
+        gb_core_alive(c->session->core, &c->error) < 0 ||
+        (!b->live && gb_copies_check_name_locked(c->session, b->name, &c->error) < 0))
         return -1;
     if (c->validate_locked(c, b->live ? b : NULL, &c->error) < 0 || prepare_names_locked(c) < 0 || number_locked(c) < 0)
         return -1;
@@ -148,6 +150,7 @@ static uint64_t side_bytes(const struct gb_buffer *b, int side) {
 /* What a buffer was before the transaction. */
 struct before {
     bool live;
+    bool sealed;
     int64_t generation;
     int64_t version;
     uint64_t side[GB_SIDES];
@@ -155,6 +158,7 @@ struct before {
 
 static struct before look_before(const struct gb_buffer *b) {
     return (struct before){.live = b->live,
+                           .sealed = b->live && b->rec.sealed,
                            .generation = b->rec.generation,
                            .version = b->rec.version,
                            .side = {side_bytes(b, GB_SIDE_HOST), side_bytes(b, GB_SIDE_DEVICE)}};
@@ -210,6 +214,7 @@ static struct gb_content *publish_locked(struct gb_transaction *c) {
     c->publish_locked(c, c->buffer);
     gb_buffer_note_behind_locked(c->session, c->buffer);
     note_locked(c, &before);
+    gb_copies_note_locked(c->session, c->buffer->name, before.sealed, !c->removes && c->rec.sealed);
     lost = lose_missing_locked(c->session, c->buffer);
     gb_content_list_add(&lost, lose_homeless_locked(c->session, c->buffer));
     gb_guard_tell_locked(c->buffer, &c->rec);

@@ -62,6 +62,8 @@ static int create_decide_locked(struct gb_transaction *transaction, struct gb_bu
     rec->updated_at_us = rec->created_at_us;
     if (p->kind == GB_KIND_DEVICE)
         rec->pool = op->pool->rec.name;
+    if (p->lost)
+        rec->state = GB_BUFFER_LOST;
     transaction->content = op->content;
     return gb_disks_check_durability(s->core, rec->durability, err);
 }
@@ -141,7 +143,7 @@ static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
         return -1;
     op->pool = gb_core_pool_ref(pool);
     if (gb_quota_take_locked(s, 0, 1, err) == 0) {
-        if (op->params.mirrored || gb_content_new_locked(s, pool, op->params.kind, op->stream, &op->params.name,
+        if (op->params.mirrored || op->params.lost || gb_content_new_locked(s, pool, op->params.kind, op->stream, &op->params.name,
                                                          op->params.bytes, &op->content, err) == 0) {
             op->counted = true;
             return 0;
@@ -167,7 +169,7 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
     pthread_mutex_unlock(&s->lock);
     if (r < 0)
         return -1;
-    if (!op->content) { /* a mirrored buffer: each side comes when it is needed */
+    if (!op->content) { /* one without bytes, or a mirrored one, whose sides come when they are needed */
         gb_transaction_proceed(&op->base.transaction);
         return 0;
     }

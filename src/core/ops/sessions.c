@@ -5,10 +5,11 @@
 #include "base/container.h"
 #include "core/buffer/guard.h"
 #include "core/multipart/internal.h"
+#include "core/session/copies.h"
 #include "core/session/op.h"
 #include "core/stored/disks.h"
 
-enum what { PATCHES, REMOVES, RAISES, SETS_ASIDE, ARRIVES, GIVES, REGAINS };
+enum what { PATCHES, REMOVES, RAISES, SETS_ASIDE, ARRIVES, GIVES, REGAINS, HOLDS };
 
 /* One call that changes a session. */
 struct session_op {
@@ -32,6 +33,7 @@ static void op_end(struct session_op *op, const struct gb_error *error) {
     gb_core_changed(op->base.session->core);
     gb_session_rec_done(&op->rec);
     gb_text_unref(op->params.labels);
+    gb_text_unref(op->params.holders);
     gb_op_end(&op->base, error);
 }
 
@@ -54,6 +56,8 @@ static void merge_params(const struct gb_session_params *p, struct gb_session_re
         rec->spill = p->spill;
     if (p->has_priority)
         rec->priority = p->priority;
+    if (p->has_replicas)
+        rec->replicas = p->replicas;
 }
 
 /* --- registered ones ---------------------------------------------------------------------------------------------- */
@@ -109,6 +113,7 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
     rec.fleet_epoch = params->fleet_epoch;
     memcpy(rec.fleet_claim, params->fleet_claim, sizeof(rec.fleet_claim));
     rec.stops_on_partition = params->stops_on_partition;
+    rec.failover_after_s = params->failover_after_s;
     rec.id = atomic_fetch_add(&core->last_session_id, 1) + 1;
     rec.created_at_us = gb_wall_us();
     rec.updated_at_us = rec.created_at_us;
@@ -185,6 +190,9 @@ static void set_aside_locked(struct session_op *op) {
     op->rec.fleet_epoch = 0;
     op->rec.fleet_claim[0] = '\0';
     op->rec.stops_on_partition = false;
+    op->rec.failover_after_s = 0;
+    op->rec.replicas = 0;
+    gb_text_set(&op->rec.holders, NULL);
     op->rec.given = false;
     op->rec.aside_epoch = op->base.session->rec.fleet_epoch;
     op->rec.idle_ttl_s = op->params.idle_ttl_s;
@@ -216,6 +224,8 @@ static int validate_arrival_locked(struct session_op *op, struct gb_error *err) 
     gb_session_rec_set(&op->rec, &s->rec);
     op->rec.name = op->params.name;
     op->rec.fleet_epoch = op->params.fleet_epoch;
+    if (op->params.holders)
+        gb_text_set(&op->rec.holders, op->params.holders);
     op->rec.version++;
     op->rec.updated_at_us = gb_wall_us();
     return 0;
@@ -232,6 +242,11 @@ static int validate_registered_locked(struct session_op *op, struct gb_error *er
         return 0;
     }
     gb_session_rec_set(&op->rec, &s->rec);
+    if (op->what == HOLDS) {
+        gb_text_set(&op->rec.holders, op->params.holders);
+        op->rec.given = s->given;
+        return 0;
+    }
     if (op->what == RAISES) {
         op->rec.fleet_epoch = op->params.fleet_epoch;
         op->rec.given = s->given;
@@ -284,11 +299,12 @@ static void patched(void *arg, const struct gb_error *error) {
             s->frozen = 0;
         gb_session_rec_set(&s->rec, &op->rec);
         s->rec.given = false;
+        gb_copies_set_locked(s, false);
         gb_session_view_locked(s, op->ret);
     }
     next = release_locked(s);
     pthread_mutex_unlock(&s->lock);
-    if (!error)
+    if (!error && op->what != HOLDS)
         gb_notice_post_session(s, GB_NOTICE_SESSION_CHANGED);
     op_end(op, error);
     run(next);
@@ -376,8 +392,10 @@ static void has_arrived(void *arg, const struct gb_error *error) {
         gb_session_rename(s, &op->rec);
     }
     pthread_mutex_lock(&s->lock);
-    if (!error)
+    if (!error) {
+        gb_copies_set_locked(s, true);
         gb_session_view_locked(s, view);
+    }
     next = release_locked(s);
     pthread_mutex_unlock(&s->lock);
     if (!error) {
@@ -501,6 +519,7 @@ static struct session_op *begin(struct gb_session *s, enum what what, const stru
     if (params)
         op->params = *params;
     gb_text_ref(op->params.labels);
+    gb_text_ref(op->params.holders);
     if (check)
         op->check = *check;
     return op;
@@ -558,6 +577,13 @@ void gb_session_raise(struct gb_core *core, const struct gb_name *name, const ch
     struct gb_session_params params = {.fleet_epoch = epoch};
 
     change_registered(core, RAISES, name, claim, &params, call);
+}
+
+void gb_session_hold(struct gb_core *core, const struct gb_name *name, const char *claim, struct gb_text *holders,
+                     struct gb_session_call *call) {
+    struct gb_session_params params = {.holders = holders};
+
+    change_registered(core, HOLDS, name, claim, &params, call);
 }
 
 void gb_session_set_aside(struct gb_core *core, const struct gb_name *name, const char *claim, uint64_t idle_ttl_s,
@@ -631,13 +657,13 @@ static int look(struct gb_session *s, const struct gb_name *name, struct gb_sess
 
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                    struct gb_error *err) {
-    ret->rec.labels = NULL;
+    ret->rec.labels = ret->rec.holders = NULL;
     return look(gb_session_find(core, name, err), name, ret, err);
 }
 
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err) {
-    ret->rec.labels = NULL;
+    ret->rec.labels = ret->rec.holders = NULL;
     return look(gb_session_use(core, name, err), name, ret, err);
 }
 

@@ -82,10 +82,29 @@ void gb_session_regain(struct gb_core *core, const struct gb_name *name, uint64_
 int gb_session_expect(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                       struct gb_error *err);
 /* The session has arrived: it has that name from now on, and is registered at params->fleet_epoch. params: name,
- * fleet_claim, which is the session's, fleet_epoch. Result: call->session. Errors:
+ * fleet_claim, which is the session's, fleet_epoch, holders. Result: call->session. Errors:
  * SESSION_NOT_FOUND, also for another claim; SESSION_EXISTS; those of the database, after which it is what it was. */
 void gb_session_arrive(struct gb_core *core, const struct gb_name *session, const struct gb_session_params *params,
                        struct gb_session_call *call);
+
+/* --- copies at other nodes ---------------------------------------------------------------------------------------- */
+
+/* Other nodes may have copies of the sealed buffers of a registered session. A name that such a buffer had is given to
+ * no other bytes (COPIES_REMAIN) until all of them have let go of it. What they have is told by editions: a session's
+ * edition rises whenever one of its sealed buffers comes or goes. */
+
+/* Notes which nodes may have copies of buffers of the session of that name and claim, before they are told of any:
+ * "NODE:NUMBER,...", borrowed during the call; NULL: none. Without any, all names are free. Result: call->session.
+ * Errors: SESSION_NOT_FOUND, also for another claim; those of the database. */
+void gb_session_hold(struct gb_core *core, const struct gb_name *name, const char *claim, struct gb_text *holders,
+                     struct gb_session_call *call);
+/* [now] The edition of a session; 0: there is none of that name. */
+uint64_t gb_session_edition(struct gb_core *core, const struct gb_name *name);
+/* [now] All holders have what belongs to that edition and nothing else: names that were given up by then are free. */
+void gb_session_let_go(struct gb_core *core, const struct gb_name *name, uint64_t edition);
+/* Sets what is called when an edition has risen. [any thread, with locks held: it must not block and call nothing of
+ * the core] NULL: nothing. Returns when the former function is not running any more. */
+void gb_core_set_copied(struct gb_core *core, void (*copied)(void *arg), void *arg);
 
 /* [now] Resets the idle timer. *ret as for gb_session_get. */
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,

@@ -131,10 +131,11 @@ struct gb_session_check {
 struct gb_session_params {
     struct gb_name name; /* create only */
     bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels, has_pool, has_durability;
-    bool has_spill, has_priority, has_quota_stored;
+    bool has_spill, has_priority, has_quota_stored, has_replicas;
     enum gb_durability durability;
     enum gb_spill spill;
     int priority;
+    unsigned replicas;
     struct gb_quota quota;
     uint64_t idle_ttl_s;
     struct gb_name pool;    /* patch only: the current pool from now on; "default": none but the devices' own */
@@ -143,6 +144,8 @@ struct gb_session_params {
     int64_t fleet_epoch;
     char fleet_claim[GB_FLEET_CLAIM_MAX + 1];
     bool stops_on_partition;
+    uint64_t failover_after_s;
+    struct gb_text *holders; /* gb_session_arrive alone: as of a record; borrowed as labels */
 };
 
 struct gb_session_view {
@@ -179,6 +182,7 @@ struct gb_buffer_params {
     enum gb_spill spill;
     bool has_resident;
     bool resident;
+    bool lost;              /* create: without memory, as if its bytes had been lost */
     struct gb_text *labels; /* borrowed: the core takes a reference to what it keeps */
 };
 

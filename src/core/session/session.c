@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "core/session/copies.h"
 #include "core/session/streams.h"
 
 #define STRANDED_TTL_S (24 * 3600)
@@ -34,6 +35,8 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
         s->frozen = gb_clock_ns();
         s->frozen_until_ns = UINT64_MAX;
     }
+    if (rec->holders)
+        gb_copies_set_locked(s, true); /* what they have is not known to this process */
     atomic_init(&s->state, state);
     atomic_init(&s->touched_ns, gb_clock_ns());
     s->past.looked_ns = gb_clock_ns();
@@ -61,6 +64,7 @@ void gb_session_release(struct gb_session *s) {
     gb_map_done(&s->events);
     gb_idlist_done(&s->events_by_id);
     gb_idlist_done(&s->multiparts);
+    gb_copies_done(s);
     pthread_mutex_destroy(&s->lock);
     gb_session_rec_done(&s->rec);
     free(s);

@@ -18,6 +18,13 @@ enum gb_session_state {
     GB_SESSION_DEAD
 };
 
+/* Of sealed buffers that other nodes have copies of (copies.h). */
+struct gb_copies {
+    uint64_t edition;       /* rises whenever a sealed buffer comes or goes; 0: nobody has asked yet */
+    uint64_t all;           /* every name that is not taken is withheld until the holders know this edition; 0: none */
+    struct gb_map withheld; /* by name: until they know that of its deletion */
+};
+
 struct gb_session {
     atomic_uint refs; /* the map's, and one for each content, transfer and call */
     struct gb_core *core;
@@ -68,6 +75,8 @@ struct gb_session {
     struct gb_idlist multiparts; /* each with a reference; completed ones are remembered for a while */
     uint64_t multiparts_open;
     uint64_t multipart_bytes;
+
+    struct gb_copies copies;
 
     atomic_uint streams_open; /* while it is taken down */
 };

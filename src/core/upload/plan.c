@@ -3,6 +3,7 @@
 
 #include "base/parse.h"
 #include "core/buffer/guard.h"
+#include "core/session/copies.h"
 #include "core/stored/disks.h"
 #include "core/upload/upload.h"
 
@@ -286,7 +287,8 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
     draft->mirrored = b ? b->rec.mirrored : p->buffer.mirrored && !p->partial;
     if ((role->upkeep ? gb_session_alive(s, err) : gb_session_changeable_locked(s, err)) < 0)
         return -1;
-    if (gb_buffer_check_locked(&p->check, b, err) < 0)
+    if (gb_buffer_check_locked(&p->check, b, err) < 0 ||
+        (!b && gb_copies_check_name_locked(s, p->buffer.name.s, err) < 0))
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "move/internal.h"
+#include "arrival/arrival.h"
 
 /* --- what the owner says ------------------------------------------------------------------------------------------ */
 
@@ -27,8 +27,8 @@ static struct gb_text *labels_of(const json_t *object) {
 /* Words that this node does not know are left to what a new session has. */
 static void read_session(const json_t *root, struct gb_session_params *ret) {
     const json_t *quota = json_object_get(root, "quota");
-    const char *durability = gb_move_text(root, "durability");
-    const char *spill = gb_move_text(root, "spill");
+    const char *durability = gb_arrival_text(root, "durability");
+    const char *spill = gb_arrival_text(root, "spill");
 
     ret->has_quota_bytes = ret->has_quota_buffers = ret->has_quota_pinned = ret->has_quota_stored = true;
     ret->quota.bytes = limit_of(quota, "bytes");
@@ -41,6 +41,10 @@ static void read_session(const json_t *root, struct gb_session_params *ret) {
     ret->has_spill = gb_spill_parse(spill, strlen(spill), &ret->spill, NULL) == 0;
     ret->has_priority = true;
     ret->priority = (int)json_integer_value(json_object_get(root, "priority"));
+    ret->has_replicas = true;
+    ret->replicas = (unsigned)json_integer_value(json_object_get(json_object_get(root, "fleet"), "replicas"));
+    ret->failover_after_s =
+        (uint64_t)json_integer_value(json_object_get(json_object_get(root, "fleet"), "failover_after_s"));
     ret->labels = labels_of(root);
     ret->has_labels = true;
 }
@@ -58,21 +62,21 @@ static char *describe(json_t *root) {
 
 /* --- pools and streams -------------------------------------------------------------------------------------------- */
 
-static int device_of(const struct gb_move *move, const json_t *item) {
+static int device_of(const struct gb_arrival *arrival, const json_t *item) {
     json_int_t device = json_integer_value(json_object_get(json_object_get(item, "device"), "index"));
     struct gb_device_rec rec;
 
-    return device >= 0 && device < INT32_MAX && gb_device_get(move->core, (int)device, &rec, NULL) == 0 ? (int)device
+    return device >= 0 && device < INT32_MAX && gb_device_get(arrival->config.core, (int)device, &rec, NULL) == 0 ? (int)device
                                                                                                         : 0;
 }
 
 /* A device's own pool has no time at which it was made. */
-static int make_pool(struct gb_move *move, const json_t *item, struct gb_error *err) {
+static int make_pool(struct gb_arrival *arrival, const json_t *item, struct gb_error *err) {
     const json_t *reuse = json_object_get(item, "reuse");
-    const char *name = gb_move_text(item, "name");
-    struct gb_pool_params params = {.session = move->stage, .device = device_of(move, item)};
+    const char *name = gb_arrival_text(item, "name");
+    struct gb_pool_params params = {.session = arrival->stage, .device = device_of(arrival, item)};
     struct gb_error why = GB_ERROR_INIT;
-    struct gb_move_wait wait;
+    struct gb_arrival_wait wait;
     struct gb_pool_call *call;
     uint64_t max = limit_of(item, "max_bytes");
     int r;
@@ -88,173 +92,175 @@ static int make_pool(struct gb_move *move, const json_t *item, struct gb_error *
         .allow_internal_dependencies = json_is_true(json_object_get(reuse, "allow_internal_dependencies")),
         .exportable = json_is_true(json_object_get(item, "exportable"))};
     params.has_threshold = params.has_follow = params.has_opportunistic = params.has_internal = true;
-    call = gb_move_call_new(move, sizeof(*call), &wait, err);
+    call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
     if (!call)
         return -1;
-    gb_pool_make(move->core, &params, call);
-    r = gb_move_call_wait(&wait, &call->base, &why);
+    gb_pool_make(arrival->config.core, &params, call);
+    r = gb_arrival_call_wait(&wait, &call->base, &why);
     gb_call_unref(&call->base);
     return r == 0 || why.code == GB_ERR_POOL_EXISTS ? 0 : gb_error_move(err, &why);
 }
 
-static int make_stream(struct gb_move *move, const json_t *item, struct gb_error *err) {
-    const char *name = gb_move_text(item, "name");
-    struct gb_locator at = {.session = move->stage};
+static int make_stream(struct gb_arrival *arrival, const json_t *item, struct gb_error *err) {
+    const char *name = gb_arrival_text(item, "name");
+    struct gb_locator at = {.session = arrival->stage};
     struct gb_error why = GB_ERROR_INIT;
-    struct gb_move_wait wait;
+    struct gb_arrival_wait wait;
     struct gb_stream_call *call;
     int r;
 
     if (strcmp(name, "default") == 0 || gb_name_parse("stream name", name, strlen(name), &at.name, NULL) < 0)
         return 0;
-    call = gb_move_call_new(move, sizeof(*call), &wait, err);
+    call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
     if (!call)
         return -1;
-    gb_stream_make(move->core, &at, call);
-    r = gb_move_call_wait(&wait, &call->base, &why);
+    gb_stream_make(arrival->config.core, &at, call);
+    r = gb_arrival_call_wait(&wait, &call->base, &why);
     gb_call_unref(&call->base);
     return r == 0 || why.code == GB_ERR_STREAM_EXISTS ? 0 : gb_error_move(err, &why);
 }
 
 /* The pool from which the session's new buffers come; one of a device is the same here as there. */
-static void choose_pool(struct gb_move *move, const json_t *root, struct gb_session_params *params) {
-    const char *name = gb_move_text(root, "pool");
+static void choose_pool(struct gb_arrival *arrival, const json_t *root, struct gb_session_params *params) {
+    const char *name = gb_arrival_text(root, "pool");
     struct gb_pool_view view;
-    struct gb_locator at = {.session = move->stage};
+    struct gb_locator at = {.session = arrival->stage};
 
     params->has_pool = gb_name_parse("pool name", name, strlen(name), &at.name, NULL) == 0 &&
-                       gb_pool_get(move->core, &at, &view, NULL) == 0;
+                       gb_pool_get(arrival->config.core, &at, &view, NULL) == 0;
     params->pool = at.name;
 }
 
 /* --- the session -------------------------------------------------------------------------------------------------- */
 
-static json_t *ask_session(struct gb_move *move, struct gb_error *err) {
+static json_t *ask_session(struct gb_arrival *arrival, struct gb_error *err) {
     char path[64 + GB_NAME_MAX];
 
-    snprintf(path, sizeof(path), "/v1/sessions/%s", move->session.s);
-    return gb_move_get(move, path, "", err);
+    snprintf(path, sizeof(path), "/v1/sessions/%s", arrival->session.s);
+    return gb_arrival_get(arrival, path, "", err);
 }
 
-/* What is left of a move that broke off. */
-static void remove_old(struct gb_move *move) {
-    struct gb_move_wait wait;
-    struct gb_call *call = gb_move_call_new(move, sizeof(*call), &wait, NULL);
+/* What is left of an arrival that broke off. */
+static void remove_old(struct gb_arrival *arrival) {
+    struct gb_arrival_wait wait;
+    struct gb_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, NULL);
 
     if (!call)
         return;
-    gb_session_delete(move->core, &move->stage, NULL, call);
-    gb_move_call_wait(&wait, call, NULL);
+    gb_session_delete(arrival->config.core, &arrival->stage, NULL, call);
+    gb_arrival_call_wait(&wait, call, NULL);
     gb_call_unref(call);
 }
 
-static int create(struct gb_move *move, const struct gb_session_params *params, struct gb_error *err) {
-    struct gb_move_wait wait;
-    struct gb_session_call *call = gb_move_call_new(move, sizeof(*call), &wait, err);
+static int create(struct gb_arrival *arrival, const struct gb_session_params *params, struct gb_error *err) {
+    struct gb_arrival_wait wait;
+    struct gb_session_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
     int r;
 
     if (!call)
         return -1;
-    gb_session_create(move->core, params, call);
-    r = gb_move_call_wait(&wait, &call->base, err);
+    gb_session_create(arrival->config.core, params, call);
+    r = gb_arrival_call_wait(&wait, &call->base, err);
     gb_call_unref(&call->base);
     return r;
 }
 
-static int patch(struct gb_move *move, const struct gb_session_params *params, struct gb_error *err) {
-    struct gb_move_wait wait;
-    struct gb_session_call *call = gb_move_call_new(move, sizeof(*call), &wait, err);
+static int patch(struct gb_arrival *arrival, const struct gb_session_params *params, struct gb_error *err) {
+    struct gb_arrival_wait wait;
+    struct gb_session_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
     int r;
 
     if (!call)
         return -1;
-    gb_session_patch(move->core, &move->stage, params, NULL, call);
-    r = gb_move_call_wait(&wait, &call->base, err);
+    gb_session_patch(arrival->config.core, &arrival->stage, params, NULL, call);
+    r = gb_arrival_call_wait(&wait, &call->base, err);
     gb_call_unref(&call->base);
     return r;
 }
 
-/* "NAME.arriving-EPOCH", cut where the whole would be too long. */
-static void name_stage(struct gb_move *move) {
-    char suffix[48];
-    int n = snprintf(suffix, sizeof(suffix), ".arriving-%" PRIu64, move->there.epoch + 1);
+/* Cut where the whole would be too long. */
+static void name_stage(struct gb_arrival *arrival) {
+    int room = GB_NAME_MAX - (int)strlen(arrival->suffix);
 
-    snprintf(move->stage.s, sizeof(move->stage.s), "%.*s%s", GB_NAME_MAX - n, move->session.s, suffix);
+    snprintf(arrival->stage.s, sizeof(arrival->stage.s), "%.*s%s", room, arrival->session.s, arrival->suffix);
 }
 
-int gb_move_stage(struct gb_move *move, struct gb_error *err) {
-    struct gb_session_params params = {.stops_on_partition = move->there.on_partition == GB_ON_PARTITION_STOP};
+int gb_arrival_stage(struct gb_arrival *arrival, struct gb_error *err) {
+    struct gb_session_params params = {.stops_on_partition = arrival->there.on_partition == GB_ON_PARTITION_STOP};
     struct gb_error why = GB_ERROR_INIT;
     json_t *root;
     int r;
 
-    if (gb_fleet_claim_make(move->fleet, move->claim, err) < 0)
+    if (gb_fleet_claim_make(arrival->config.fleet, arrival->claim, err) < 0)
         return -1;
-    root = ask_session(move, err);
+    root = ask_session(arrival, err);
     if (!root)
         return -1;
-    name_stage(move);
-    params.name = move->stage;
+    name_stage(arrival);
+    params.name = arrival->stage;
     read_session(root, &params);
-    snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", move->claim);
-    move->described = describe(root);
+    snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", arrival->claim);
+    arrival->described = describe(root);
     json_decref(root);
-    r = create(move, &params, &why);
+    r = create(arrival, &params, &why);
     if (r < 0 && why.code == GB_ERR_SESSION_EXISTS) {
         why = GB_ERROR_INIT;
-        remove_old(move);
-        r = create(move, &params, &why);
+        remove_old(arrival);
+        r = create(arrival, &params, &why);
     }
     gb_text_unref(params.labels);
     if (r < 0)
         return gb_error_move(err, &why);
-    if (gb_session_expect(move->core, &move->stage, &move->session, err) < 0) {
-        gb_move_unstage(move);
+    if (!arrival->only_sealed &&
+        gb_session_expect(arrival->config.core, &arrival->stage, &arrival->session, err) < 0) {
+        gb_arrival_unstage(arrival);
         return -1;
     }
     return 0;
 }
 
-int gb_move_stage_again(struct gb_move *move, struct gb_error *err) {
+int gb_arrival_stage_again(struct gb_arrival *arrival, struct gb_error *err) {
     struct gb_session_params params = {.has_pool = false};
     json_t *root = NULL;
     char *text;
     int r = 0;
 
-    if (gb_move_each(move, "pools", make_pool, err) == 0 && gb_move_each(move, "streams", make_stream, err) == 0)
-        root = ask_session(move, err);
+    if (gb_arrival_each(arrival, "pools", make_pool, err) == 0 && gb_arrival_each(arrival, "streams", make_stream, err) == 0)
+        root = ask_session(arrival, err);
     if (!root)
         return -1;
     read_session(root, &params);
-    choose_pool(move, root, &params);
+    choose_pool(arrival, root, &params);
     text = describe(root);
     json_decref(root);
-    if (params.has_pool || !text || !move->described || strcmp(text, move->described) != 0)
-        r = patch(move, &params, err);
+    if (params.has_pool || !text || !arrival->described || strcmp(text, arrival->described) != 0)
+        r = patch(arrival, &params, err);
     gb_text_unref(params.labels);
-    free(move->described);
-    move->described = text;
+    free(arrival->described);
+    arrival->described = text;
     return r;
 }
 
-void gb_move_unstage(struct gb_move *move) {
-    remove_old(move);
+void gb_arrival_unstage(struct gb_arrival *arrival) {
+    remove_old(arrival);
 }
 
-int gb_move_unveil(struct gb_move *move, struct gb_error *err) {
-    struct gb_session_params params = {.name = move->session, .fleet_epoch = (int64_t)move->call->epoch};
-    struct gb_move_wait wait;
-    struct gb_session_call *call = gb_move_call_new(move, sizeof(*call), &wait, err);
+int gb_arrival_unveil(struct gb_arrival *arrival, uint64_t epoch, struct gb_text *holders, struct gb_session_view *ret,
+                      struct gb_error *err) {
+    struct gb_session_params params = {.name = arrival->session, .fleet_epoch = (int64_t)epoch, .holders = holders};
+    struct gb_arrival_wait wait;
+    struct gb_session_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
     int r;
 
     if (!call)
         return -1;
-    snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", move->claim);
-    gb_session_arrive(move->core, &move->stage, &params, call);
-    r = gb_move_call_wait(&wait, &call->base, err);
-    if (r == 0) {
-        move->call->buffers = call->session.buffers;
-        move->call->bytes = call->session.used_bytes;
+    snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", arrival->claim);
+    gb_session_arrive(arrival->config.core, &arrival->stage, &params, call);
+    r = gb_arrival_call_wait(&wait, &call->base, err);
+    if (r == 0 && ret) {
+        gb_session_rec_set(&ret->rec, &call->session.rec);
+        ret->buffers = call->session.buffers;
+        ret->used_bytes = call->session.used_bytes;
     }
     gb_call_unref(&call->base);
     return r;

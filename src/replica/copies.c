@@ -1,0 +1,515 @@
+/* Copies that this node keeps for the owners of sessions elsewhere. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/runtime/call.h"
+#include "replica/internal.h"
+
+enum { DROP = 1, OWNER = GB_TAKEN };
+
+#define LIST_MS 30000  /* between two readings of what this node is to keep */
+#define WATCH_MS 2000  /* of a session that is taken over when its owner is away */
+#define AGAIN_MS 5000  /* after something failed */
+
+/* --- one of them -------------------------------------------------------------------------------------------------- */
+
+static struct gb_copy *copy_new(struct gb_replicas *r, const struct gb_name *session) {
+    struct gb_copy *copy = calloc(1, sizeof(*copy));
+    bool stopping;
+
+    if (!copy)
+        return NULL;
+    gb_arrival_init(&copy->arrival, &r->config.arrival, session, r->config.who);
+    strcpy(copy->arrival.suffix, GB_REPLICA_SUFFIX);
+    copy->arrival.only_sealed = true;
+    copy->told.session = *session;
+    pthread_mutex_lock(&r->lock);
+    stopping = r->stopping;
+    if (!stopping && gb_map_put(&r->copies, copy->told.session.s, copy) == 0) {
+        pthread_mutex_unlock(&r->lock);
+        return copy;
+    }
+    pthread_mutex_unlock(&r->lock);
+    gb_arrival_done(&copy->arrival);
+    free(copy);
+    return NULL;
+}
+
+static void copy_free(struct gb_copy *copy) {
+    gb_arrival_done(&copy->arrival);
+    free(copy);
+}
+
+void gb_replica_free_copies(struct gb_replicas *r) {
+    struct gb_copy *copy;
+    size_t at = 0;
+    void *name;
+
+    while ((copy = gb_map_next(&r->copies, &at)))
+        copy_free(copy);
+    gb_map_done(&r->copies);
+    for (at = 0; (name = gb_map_next(&r->wanted, &at));)
+        free(name);
+    gb_map_done(&r->wanted);
+}
+
+/* What others see of it from now on. */
+static void tell(struct gb_replicas *r, struct gb_copy *copy, bool current, const char *problem) {
+    pthread_mutex_lock(&r->lock);
+    copy->told.owner = copy->arrival.there.node;
+    copy->told.stage = copy->arrival.stage;
+    copy->told.buffers = copy->arrival.here;
+    copy->told.bytes = copy->arrival.bytes;
+    copy->told.current = current;
+    copy->told_number = copy->number;
+    snprintf(copy->told.problem, sizeof(copy->told.problem), "%s", problem);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Nothing is left of what came under the former number. */
+static void empty(struct gb_replicas *r, struct gb_copy *copy) {
+    struct gb_arrival *arrival = &copy->arrival;
+
+    copy->number = copy->edition = 0;
+    tell(r, copy, false, "");
+    if (arrival->stage.s[0] != '\0')
+        gb_arrival_unstage(arrival);
+    gb_arrival_items_free(arrival);
+    free(arrival->described);
+    arrival->described = NULL;
+    arrival->stage.s[0] = '\0';
+    arrival->here = arrival->bytes = 0;
+    tell(r, copy, false, "");
+}
+
+struct letting_go {
+    struct gb_fleet_let_go ask;
+    struct gb_arrival_wait wait;
+};
+
+static void let_go_ended(struct gb_fleet_ask *ask) {
+    gb_arrival_wake(&gb_container_of(ask, struct letting_go, ask.ask)->wait);
+}
+
+/* The session is none of those for which copies are kept here. */
+static void forget(struct gb_replicas *r, const struct gb_name *session) {
+    struct letting_go go = {.ask = {.ask = {.done = let_go_ended}, .session = *session},
+                            .wait = {.arrival = &r->list_wait}};
+
+    gb_fleet_let_go(r->config.arrival.fleet, &go.ask);
+    (void)gb_arrival_ask_wait(&go.wait, &go.ask.ask, NULL); /* else it is listed again, and let go again */
+}
+
+static void drop(struct gb_replicas *r, struct gb_copy *copy) {
+    struct gb_name session = copy->told.session;
+
+    empty(r, copy);
+    pthread_mutex_lock(&r->lock);
+    gb_map_take(&r->copies, session.s);
+    pthread_mutex_unlock(&r->lock);
+    copy_free(copy);
+    forget(r, &session);
+}
+
+/* --- what the owner has ------------------------------------------------------------------------------------------- */
+
+static uint64_t others_bytes(struct gb_replicas *r, const struct gb_copy *without) {
+    const struct gb_copy *copy;
+    uint64_t bytes = 0;
+    size_t at = 0;
+
+    pthread_mutex_lock(&r->lock);
+    while ((copy = gb_map_next(&r->copies, &at)))
+        bytes += copy != without ? copy->told.bytes : 0;
+    pthread_mutex_unlock(&r->lock);
+    return bytes;
+}
+
+static json_t *step(struct gb_copy *copy, json_t *body, struct gb_error *err) {
+    struct gb_arrival *arrival = &copy->arrival;
+    char path[64 + GB_NAME_MAX];
+    bool answered;
+
+    snprintf(path, sizeof(path), "/v1/fleet/sessions/%s/copies", arrival->session.s);
+    return gb_arrival_post(arrival, path, body, &answered, err);
+}
+
+/* *ret: the edition of what the owner has. */
+static int begin(struct gb_copy *copy, uint64_t *ret, struct gb_error *err) {
+    json_t *root = step(copy,
+                        json_pack("{s:s, s:s, s:I}", "step", "begin", "node", copy->arrival.config.node.s, "number",
+                                  (json_int_t)copy->number),
+                        err);
+    const json_t *edition = json_object_get(root, "edition");
+
+    *ret = json_is_integer(edition) ? (uint64_t)json_integer_value(edition) : 0;
+    json_decref(root);
+    if (root && *ret == 0)
+        return gb_error_set(err, GB_ERR_SOURCE_REFUSED, "the answer of the node \"%s\" cannot be read",
+                            copy->arrival.owner.name.s);
+    return root ? 0 : -1;
+}
+
+static int done(struct gb_copy *copy, uint64_t edition, const char *problem, struct gb_error *err) {
+    const struct gb_arrival *arrival = &copy->arrival;
+    json_t *root = step(copy,
+                        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "step", "done", "node",
+                                  arrival->config.node.s, "number", (json_int_t)copy->number, "edition",
+                                  (json_int_t)edition, "buffers", (json_int_t)arrival->here, "bytes",
+                                  (json_int_t)arrival->bytes, "problem", problem),
+                        err);
+
+    json_decref(root);
+    return root ? 0 : -1;
+}
+
+static int bring(struct gb_replicas *r, struct gb_copy *copy, struct gb_error *err) {
+    struct gb_arrival *arrival = &copy->arrival;
+    uint64_t others = others_bytes(r, copy);
+    uint64_t before = arrival->pulled_bytes;
+    int n = 0;
+
+    arrival->bytes_max = others < r->config.bytes_max ? r->config.bytes_max - others : 1;
+    if (arrival->stage.s[0] == '\0' && gb_arrival_stage(arrival, err) < 0) {
+        arrival->stage.s[0] = '\0';
+        return -1;
+    }
+    tell(r, copy, false, "");
+    n = gb_arrival_stage_again(arrival, err);
+    if (n == 0)
+        n = gb_arrival_bring(arrival, true, err);
+    pthread_mutex_lock(&r->lock);
+    r->stat.pulled_bytes += arrival->pulled_bytes - before;
+    pthread_mutex_unlock(&r->lock);
+    return n;
+}
+
+/* The idle time of what clients do not touch does not end it. */
+static void touch(struct gb_copy *copy) {
+    struct gb_session_view view;
+
+    if (copy->arrival.stage.s[0] == '\0' ||
+        gb_session_heartbeat(copy->arrival.config.core, &copy->arrival.stage, &view, NULL) < 0)
+        return;
+    gb_session_rec_done(&view.rec);
+}
+
+/* The owner is there, and this node is its holder. */
+static int compare(struct gb_replicas *r, struct gb_copy *copy, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    uint64_t edition;
+
+    touch(copy);
+    if (begin(copy, &edition, err) < 0)
+        return -1;
+    if (edition == copy->edition)
+        return done(copy, edition, "", err);
+    if (bring(r, copy, &why) < 0) {
+        (void)done(copy, 0, why.detail, NULL); /* it knows no more than before */
+        return gb_error_move(err, &why);
+    }
+    copy->edition = copy->arrival.problem.code == GB_OK ? edition : 0;
+    tell(r, copy, copy->edition > 0, copy->arrival.problem.detail);
+    return done(copy, edition, copy->arrival.problem.detail, err);
+}
+
+/* --- whether it is a holder --------------------------------------------------------------------------------------- */
+
+static bool is_asked_for(struct gb_replicas *r, struct gb_copy *copy) {
+    bool wanted;
+
+    pthread_mutex_lock(&r->lock);
+    wanted = copy->wanted;
+    copy->wanted = false;
+    pthread_mutex_unlock(&r->lock);
+    return wanted;
+}
+
+/* What this node kept of the session is the session's. */
+static void retire(struct gb_replicas *r, struct gb_copy *copy) {
+    struct gb_name session = copy->told.session;
+
+    pthread_mutex_lock(&r->lock);
+    gb_map_take(&r->copies, session.s);
+    r->stat.takeovers++;
+    pthread_mutex_unlock(&r->lock);
+    copy_free(copy);
+    forget(r, &session);
+    gb_replicas_wake(r);
+}
+
+/* Returns DROP if there is nothing to be kept, OWNER if the session is this node's, 0 if all is well, -1. */
+static int look_at(struct gb_replicas *r, struct gb_copy *copy, struct gb_error *err) {
+    struct gb_arrival *arrival = &copy->arrival;
+    const struct gb_fleet_holder *listed;
+    struct gb_error why = GB_ERROR_INIT;
+    int there = gb_arrival_locate(arrival, &why);
+
+    if (there > 0 && copy->taken)
+        return gb_takeover(r, copy, err);
+    if (there > 0 || why.code == GB_ERR_SESSION_NOT_FOUND)
+        return DROP;
+    if (there < 0 && why.code != GB_ERR_OWNER_ABSENT)
+        return gb_error_move(err, &why);
+    listed = gb_fleet_holder_of(&arrival->there, &arrival->config.node);
+    if (!listed)
+        return DROP;
+    if (listed->number != copy->number) {
+        empty(r, copy);
+        copy->number = listed->number;
+    }
+    if (there == 0)
+        return compare(r, copy, err);
+    return arrival->stage.s[0] != '\0' ? gb_takeover(r, copy, err) : 0;
+}
+
+static bool is_watched(const struct gb_copy *copy) {
+    return copy->arrival.there.failover_after_s > 0;
+}
+
+static bool is_due(struct gb_replicas *r, struct gb_copy *copy, uint64_t now) {
+    uint64_t since = now - copy->looked_ms;
+    unsigned ms = is_watched(copy) ? WATCH_MS : copy->told.problem[0] != '\0' ? AGAIN_MS : GB_REPLICA_LOOK_MS;
+
+    return is_asked_for(r, copy) || copy->looked_ms == 0 || since >= ms;
+}
+
+static void look(struct gb_replicas *r, struct gb_copy *copy) {
+    struct gb_error err = GB_ERROR_INIT;
+    int n;
+
+    copy->looked_ms = gb_replicas_now_ms();
+    n = look_at(r, copy, &err);
+    if (n == DROP) {
+        drop(r, copy);
+    } else if (n == OWNER) {
+        retire(r, copy);
+    } else if (n < 0) {
+        copy->edition = 0;
+        tell(r, copy, false, err.detail);
+    }
+}
+
+/* --- all of them -------------------------------------------------------------------------------------------------- */
+
+struct listing {
+    struct gb_fleet_held held;
+    struct gb_arrival_wait wait;
+};
+
+static void listed(struct gb_fleet_ask *ask) {
+    gb_arrival_wake(&gb_container_of(ask, struct listing, held.ask)->wait);
+}
+
+static struct gb_copy *find(struct gb_replicas *r, const char *session) {
+    struct gb_copy *copy;
+
+    pthread_mutex_lock(&r->lock);
+    copy = gb_map_get(&r->copies, session);
+    pthread_mutex_unlock(&r->lock);
+    return copy;
+}
+
+/* What the directory says that this node keeps. */
+static void read_list(struct gb_replicas *r) {
+    struct listing l = {.held = {.ask = {.done = listed}}, .wait = {.arrival = &r->list_wait}};
+    size_t i;
+
+    gb_fleet_list_held(r->config.arrival.fleet, &l.held);
+    if (gb_arrival_ask_wait(&l.wait, &l.held.ask, NULL) == 0) {
+        for (i = 0; i < l.held.count; i++)
+            if (!find(r, l.held.names[i].s))
+                copy_new(r, &l.held.names[i]);
+        r->listed_ms = gb_replicas_now_ms();
+    }
+    free(l.held.names);
+}
+
+/* What owners have called for. */
+static void take_wanted(struct gb_replicas *r) {
+    struct gb_map wanted;
+    struct gb_copy *copy;
+    struct gb_name *name;
+    size_t at = 0;
+
+    pthread_mutex_lock(&r->lock);
+    wanted = r->wanted;
+    r->wanted = (struct gb_map){0};
+    pthread_mutex_unlock(&r->lock);
+    while ((name = gb_map_next(&wanted, &at))) {
+        copy = find(r, name->s);
+        if (!copy)
+            copy = copy_new(r, name);
+        if (copy)
+            copy->looked_ms = 0;
+        free(name);
+    }
+    gb_map_done(&wanted);
+}
+
+/* Copies of the process before this one: what is in them cannot be told from what has changed since. */
+struct leftovers {
+    struct gb_name names[16];
+    char claims[16][GB_FLEET_CLAIM_SIZE];
+    size_t count;
+};
+
+static int note_leftover(void *arg, const struct gb_session_view *view, struct gb_error *err) {
+    struct leftovers *left = arg;
+    const char *name = view->rec.name.s;
+    size_t n = strlen(name);
+    size_t suffix = strlen(GB_REPLICA_SUFFIX);
+
+    (void)err;
+    if (left->count == 16 || view->rec.fleet_epoch > 0 || view->rec.fleet_claim[0] == '\0' || n <= suffix ||
+        strcmp(name + n - suffix, GB_REPLICA_SUFFIX) != 0)
+        return 0;
+    snprintf(left->claims[left->count], GB_FLEET_CLAIM_SIZE, "%.*s", GB_FLEET_CLAIM_SIZE - 1, view->rec.fleet_claim);
+    left->names[left->count++] = view->rec.name;
+    return 0;
+}
+
+/* One that was taken over when the process ended arrives by itself: it is not of those that are deleted. */
+static bool is_taken_over(struct gb_replicas *r, const struct gb_name *stage, const char *claim) {
+    struct gb_arrival probe;
+    struct gb_fleet_find found;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_name session;
+    bool taken;
+
+    snprintf(session.s, sizeof(session.s), "%.*s", (int)(strlen(stage->s) - strlen(GB_REPLICA_SUFFIX)), stage->s);
+    gb_arrival_init(&probe, &r->config.arrival, &session, r->config.who);
+    taken = gb_arrival_find(&probe, &found, &err) == 0 ? strcmp(found.session.claim, claim) == 0
+                                                      : err.code != GB_ERR_SESSION_NOT_FOUND;
+    gb_arrival_done(&probe);
+    return taken;
+}
+
+static void remove_leftovers(struct gb_replicas *r) {
+    struct leftovers left = {.count = 0};
+    struct gb_page page = {.limit = UINT32_MAX};
+    struct gb_arrival_wait wait;
+    struct gb_call *call;
+    size_t i;
+
+    gb_session_list(r->config.arrival.core, &page, note_leftover, &left, NULL);
+    for (i = 0; i < left.count; i++) {
+        if (is_taken_over(r, &left.names[i], left.claims[i]))
+            continue;
+        call = gb_arrival_call_new(&r->list_wait, sizeof(*call), &wait, NULL);
+        if (!call)
+            return;
+        gb_session_delete(r->config.arrival.core, &left.names[i], NULL, call);
+        (void)gb_arrival_call_wait(&wait, call, NULL);
+        gb_call_unref(call);
+    }
+    r->cleaned = left.count == 0;
+}
+
+/* As they are now: looking at one may drop it, and no other. */
+static struct gb_copy **all_copies(struct gb_replicas *r, size_t *ret_count) {
+    struct gb_copy **all;
+    struct gb_copy *copy;
+    size_t at = 0;
+
+    *ret_count = 0;
+    pthread_mutex_lock(&r->lock);
+    all = calloc(r->copies.count + 1, sizeof(*all));
+    while (all && (copy = gb_map_next(&r->copies, &at)))
+        all[(*ret_count)++] = copy;
+    pthread_mutex_unlock(&r->lock);
+    return all;
+}
+
+void gb_replica_look(struct gb_replicas *r) {
+    uint64_t now = gb_replicas_now_ms();
+    struct gb_copy **all;
+    size_t count;
+    size_t i;
+
+    if (!gb_fleet_is_joined(r->config.arrival.fleet))
+        return;
+    if (!r->cleaned && r->copies.count == 0)
+        remove_leftovers(r);
+    if (r->listed_ms == 0 || now - r->listed_ms >= LIST_MS)
+        read_list(r);
+    take_wanted(r);
+    all = all_copies(r, &count);
+    for (i = 0; i < count; i++)
+        if (is_due(r, all[i], now))
+            look(r, all[i]);
+    free(all);
+}
+
+unsigned gb_replica_pause_ms(struct gb_replicas *r) {
+    const struct gb_copy *copy;
+    unsigned ms = GB_REPLICA_LOOK_MS;
+    size_t at = 0;
+
+    pthread_mutex_lock(&r->lock);
+    if (!gb_fleet_is_joined(r->config.arrival.fleet))
+        ms = 1000;
+    while ((copy = gb_map_next(&r->copies, &at))) {
+        if (is_watched(copy))
+            ms = ms < WATCH_MS ? ms : WATCH_MS;
+        else if (copy->told.problem[0] != '\0')
+            ms = ms < AGAIN_MS ? ms : AGAIN_MS;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return ms;
+}
+
+/* --- asked from outside ------------------------------------------------------------------------------------------- */
+
+int gb_replicas_want(struct gb_replicas *r, const struct gb_name *session, struct gb_error *err) {
+    struct gb_name *name;
+    int n = 0;
+
+    if (r->config.bytes_max == 0)
+        return gb_error_set(err, GB_ERR_LIMIT_REACHED, "the node \"%s\" keeps no copies (--fleet-replica-bytes)",
+                            r->config.arrival.node.s);
+    pthread_mutex_lock(&r->lock);
+    name = gb_map_get(&r->wanted, session->s) ? NULL : malloc(sizeof(*name));
+    if (name) {
+        *name = *session;
+        n = gb_map_put(&r->wanted, name->s, name);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (n < 0)
+        free(name);
+    gb_replicas_wake(r);
+    return 0;
+}
+
+bool gb_replicas_stage(struct gb_replicas *r, const struct gb_name *session, uint64_t number, struct gb_name *ret) {
+    const struct gb_copy *copy;
+    bool has;
+
+    pthread_mutex_lock(&r->lock);
+    copy = gb_map_get(&r->copies, session->s);
+    has = copy && copy->told_number == number && number > 0 && copy->told.stage.s[0] != '\0';
+    if (has)
+        *ret = copy->told.stage;
+    pthread_mutex_unlock(&r->lock);
+    return has;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const struct gb_replica_copies *)a)->session.s, ((const struct gb_replica_copies *)b)->session.s);
+}
+
+size_t gb_replicas_list(struct gb_replicas *r, struct gb_replica_copies **ret) {
+    const struct gb_copy *copy;
+    size_t count = 0;
+    size_t at = 0;
+
+    pthread_mutex_lock(&r->lock);
+    *ret = calloc(r->copies.count + 1, sizeof(**ret));
+    while (*ret && (copy = gb_map_next(&r->copies, &at)))
+        (*ret)[count++] = copy->told;
+    pthread_mutex_unlock(&r->lock);
+    if (count > 1)
+        qsort(*ret, count, sizeof(**ret), compare_names);
+    return count;
+}

@@ -1,0 +1,111 @@
+/* For the files of this folder: replicas.c has the threads, copies.c what this node keeps for others, takeover.c a
+ * session whose owner is away, holders.c who keeps what for the sessions of this node, choose.c which nodes do. */
+#ifndef GB_REPLICA_INTERNAL_H
+#define GB_REPLICA_INTERNAL_H
+
+#include "replica/replica.h"
+
+#define GB_REPLICA_SUFFIX ".copies"
+#define GB_REPLICA_LOOK_MS 10000 /* at what has not changed as far as is known */
+
+/* Copies of one session. The thread "gb-replica" alone changes them; told is for all, by the lock of the replicas. */
+struct gb_copy {
+    struct gb_arrival arrival;
+    uint64_t number;    /* of the listing under which they came; 0: none did yet */
+    uint64_t edition;   /* that the owner knows to be here, complete; 0: none */
+    uint64_t looked_ms; /* when the owner was asked last */
+    uint64_t taken;     /* the epoch at which this node has taken the session over; 0: it has not */
+    bool wanted;        /* the owner has called; by the lock, as told */
+    struct gb_replica_copies told;
+    uint64_t told_number;
+};
+
+/* A holder of a session of this node. */
+struct gb_holding {
+    struct gb_fleet_holder is;
+    uint64_t begun;     /* the edition that was told when it began; 0: it has not */
+    uint64_t known;     /* the edition that it knows */
+    bool complete;      /* and has all of */
+    uint64_t heard_ms;  /* when it said something last */
+    uint64_t called_ms; /* when it was called last */
+    uint64_t buffers;
+    uint64_t bytes;
+    char problem[GB_REPLICA_PROBLEM_SIZE];
+};
+
+/* A session of this node that has holders, or is to have. By the lock but for what the thread "gb-holders" alone
+ * uses. */
+struct gb_kept {
+    struct gb_name session;
+    char claim[GB_FLEET_CLAIM_SIZE];
+    struct gb_holding holders[GB_FLEET_HOLDERS_MAX];
+    size_t count;
+    bool written;       /* the directory has these holders */
+    unsigned round;     /* in which the session was seen last */
+    uint64_t chosen_ms; /* when nodes were looked for last; of the thread */
+};
+
+/* A node that has refused. */
+struct gb_refusal {
+    struct gb_name node;
+    uint64_t at_ms;
+};
+#define GB_REFUSALS_MAX 32
+
+struct gb_replicas {
+    struct gb_replicas_config config;
+    pthread_t holder;
+    pthread_t owner;
+    struct gb_arrival waiter;    /* of the owner's thread: what it waits for */
+    struct gb_arrival list_wait; /* of the holder's */
+
+    pthread_mutex_t lock; /* a leaf, for the rest */
+    pthread_cond_t woken;
+    bool stopping;
+    unsigned wakes;     /* rise */
+    struct gb_map copies; /* by name: struct gb_copy */
+    struct gb_map kept;   /* by name: struct gb_kept */
+    struct gb_map wanted; /* by name: struct gb_name */
+    struct gb_replica_stat stat;
+
+    uint64_t listed_ms; /* of the holder's thread: when it read what it is to keep; 0: never */
+    bool cleaned;       /* nothing is left of the process before this one */
+    struct gb_refusal refusals[GB_REFUSALS_MAX]; /* of the owner's thread, oldest first */
+    size_t refusal_count;
+    unsigned round;
+};
+
+/* Waits until something has changed since *seen, or for so long. Returns false when all ends. */
+bool gb_replicas_await(struct gb_replicas *replicas, unsigned *seen, unsigned ms);
+uint64_t gb_replicas_now_ms(void);
+
+/* --- copies.c ----------------------------------------------------------------------------------------------------- */
+
+/* Looks at all that this node keeps. [gb-replica] */
+void gb_replica_look(struct gb_replicas *replicas);
+/* How long until the next look. */
+unsigned gb_replica_pause_ms(struct gb_replicas *replicas);
+void gb_replica_free_copies(struct gb_replicas *replicas);
+
+/* --- takeover.c --------------------------------------------------------------------------------------------------- */
+
+/* The owner is away. Returns GB_TAKEN if the session is this node's from now on, 0 if it stays as it is, -1. [gb-replica] */
+#define GB_TAKEN 2
+int gb_takeover(struct gb_replicas *replicas, struct gb_copy *copy, struct gb_error *err);
+
+/* --- holders.c ---------------------------------------------------------------------------------------------------- */
+
+/* Sees to the holders of all sessions of this node. Returns how long until the next time. [gb-holders] */
+unsigned gb_holders_tend(struct gb_replicas *replicas);
+void gb_holders_free(struct gb_replicas *replicas);
+
+/* --- choose.c ----------------------------------------------------------------------------------------------------- */
+
+/* A node for one more holder of the session: alive, within reach, with room for the bytes, in another zone than the
+ * others if there is one, of two at random the one with more memory. NULL: none. */
+const struct gb_fleet_node *gb_holder_choose(const struct gb_fleet_node *nodes, size_t count,
+                                             const struct gb_arrival_config *is, const struct gb_kept *kept,
+                                             const struct gb_refusal *refusals, size_t refusal_count, uint64_t bytes,
+                                             uint32_t (*random)(void *arg), void *arg);
+
+#endif
