@@ -113,8 +113,10 @@ struct gpubuf_session_params {
     /* Of a new session: it is registered in the daemon's fleet, and this is what the daemon does while it is cut off
      * from the directory: serve, stop. NULL: the session is the daemon's own. */
     const char *fleet;
-    uint64_t room[1];
+    uint32_t failover_after_s; /* with fleet "stop": a node with copies takes it over from then on; 0: none does */
+    uint32_t replicas;         /* nodes that are to have copies, of one that is registered; 0: as it is */
 };
+#define GPUBUF_NO_REPLICAS UINT32_MAX /* none from now on */
 
 /* Lists sessions. The caller frees *ret with gpubuf_session_list_done(). Returns 0 or -1. Errors: those of every
  * request. */

@@ -213,6 +213,10 @@ void gb_api_set_moves(struct gb_api *api, struct gb_moves *moves) {
     pthread_mutex_unlock(&api->fleet_lock);
 }
 
+void gb_api_node_who(const struct gb_name *node, char *ret, size_t size) {
+    gb_ticket_node_who(node, ret, size);
+}
+
 void gb_api_set_replicas(struct gb_api *api, struct gb_replicas *replicas) {
     pthread_mutex_lock(&api->fleet_lock);
     api->replicas = replicas;

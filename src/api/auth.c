@@ -5,7 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "api/api.h"
 #include "api/context.h"
 #include "api/route.h"
 #include "base/map.h"
@@ -116,7 +115,7 @@ static int read_who(struct gb_http_request *request, const char *who, struct gb_
     return 0;
 }
 
-void gb_api_node_who(const struct gb_name *node, char *ret, size_t size) {
+void gb_ticket_node_who(const struct gb_name *node, char *ret, size_t size) {
     snprintf(ret, size, "%x:node:%s", TICKET_BOUND - 1, node->s);
 }
 

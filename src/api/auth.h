@@ -31,6 +31,8 @@ int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, str
  * way that only this node knows, or no token is needed here. */
 #define GB_TICKET_WHO_SIZE (GB_TICKET_WHO_MAX + 1)
 bool gb_api_ticket_who(const struct gb_http_request *request, char ret[GB_TICKET_WHO_SIZE]);
+/* The same of a node, which asks others for what no client has asked for; cut to the size. */
+void gb_ticket_node_who(const struct gb_name *node, char *ret, size_t size);
 
 /* Finds the session that the token is bound to. *ret: "" when it is bound to none. Returns 0, or -1 with
  * UNAUTHENTICATED or FORBIDDEN. */

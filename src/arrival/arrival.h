@@ -43,8 +43,8 @@ struct gb_arrival {
 
     struct gb_fleet_session there; /* as the directory has it */
     struct gb_fleet_node owner;
-    uint64_t absent_s;             /* for how long the owner has not been alive; 0: it is */
-    char base[GB_FLEET_URL_SIZE];  /* "": it is in no network of this node */
+    uint64_t absent_s;            /* for how long the owner has not been alive; 0: it is */
+    char base[GB_FLEET_URL_SIZE]; /* "": it is in no network of this node */
     char origin[GB_PULL_ORIGIN_SIZE];
     struct gb_name stage; /* the session here; "": there is none */
     char claim[GB_FLEET_CLAIM_SIZE];

@@ -315,8 +315,7 @@ static int look_at_sealed(struct gb_arrival *arrival, struct gb_arrival_item *it
         return 1;
     if (item->to_seal)
         gb_error_set(&arrival->problem, GB_ERR_QUOTA_EXCEEDED,
-                     "\"%s\" has no room beside the copies that this node keeps (--fleet-replica-bytes)",
-                     item->name.s);
+                     "\"%s\" has no room beside the copies that this node keeps (--fleet-replica-bytes)", item->name.s);
     free(item->facts);
     item->facts = facts_of(record);
     return clear(arrival, item, record, err);

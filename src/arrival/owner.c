@@ -49,8 +49,8 @@ static int write_url(struct gb_arrival *arrival, const char *method, const char 
     char ticket[GB_FLEET_TICKET_SIZE] = "";
     int n;
 
-    if (arrival->who[0] != '\0' &&
-        gb_fleet_ticket_make(arrival->config.fleet, method, path, query, &arrival->owner.name, arrival->who, ticket, err) < 0)
+    if (arrival->who[0] != '\0' && gb_fleet_ticket_make(arrival->config.fleet, method, path, query,
+                                                        &arrival->owner.name, arrival->who, ticket, err) < 0)
         return -1;
     n = snprintf(call->url, sizeof(call->url), "%s%s%s%s%s%s", arrival->base, path, query[0] || ticket[0] ? "?" : "",
                  query,

@@ -66,8 +66,9 @@ static int device_of(const struct gb_arrival *arrival, const json_t *item) {
     json_int_t device = json_integer_value(json_object_get(json_object_get(item, "device"), "index"));
     struct gb_device_rec rec;
 
-    return device >= 0 && device < INT32_MAX && gb_device_get(arrival->config.core, (int)device, &rec, NULL) == 0 ? (int)device
-                                                                                                        : 0;
+    return device >= 0 && device < INT32_MAX && gb_device_get(arrival->config.core, (int)device, &rec, NULL) == 0
+               ? (int)device
+               : 0;
 }
 
 /* A device's own pool has no time at which it was made. */
@@ -211,8 +212,7 @@ int gb_arrival_stage(struct gb_arrival *arrival, struct gb_error *err) {
     gb_text_unref(params.labels);
     if (r < 0)
         return gb_error_move(err, &why);
-    if (!arrival->only_sealed &&
-        gb_session_expect(arrival->config.core, &arrival->stage, &arrival->session, err) < 0) {
+    if (!arrival->only_sealed && gb_session_expect(arrival->config.core, &arrival->stage, &arrival->session, err) < 0) {
         gb_arrival_unstage(arrival);
         return -1;
     }
@@ -225,7 +225,8 @@ int gb_arrival_stage_again(struct gb_arrival *arrival, struct gb_error *err) {
     char *text;
     int r = 0;
 
-    if (gb_arrival_each(arrival, "pools", make_pool, err) == 0 && gb_arrival_each(arrival, "streams", make_stream, err) == 0)
+    if (gb_arrival_each(arrival, "pools", make_pool, err) == 0 &&
+        gb_arrival_each(arrival, "streams", make_stream, err) == 0)
         root = ask_session(arrival, err);
     if (!root)
         return -1;

@@ -1,9 +1,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arrival/arrival.h"
 #include "base/thread.h"
 #include "core/runtime/call.h"
-#include "arrival/arrival.h"
 
 /* --- waking ------------------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* The fleet: show, init, nodes, sessions, where, place, move, take, rm, stats, targets, drain, undrain, forget. */
+/* gpubuf fleet: what the daemon is in its fleet, nodes, sessions, moves, copies, takeovers. */
 #include "cli/fleet.h"
 
 #include <string.h>
@@ -180,22 +180,31 @@ static int place(struct gb_cli *cli, const char *name) {
 static int take(struct gb_cli *cli, const char *name) {
     char target[GB_CLI_PATH];
     json_t *taken;
+    json_t *body;
 
     if (!cli->options.force)
         return gb_cli_refused(cli, GB_CLI_USAGE,
-                              "fleet take needs --force, because its bytes are lost to clients: session \"%s\" begins "
-                              "empty at this node. What the former owner has it sets aside when it is back, to be read "
+                              "fleet take needs --force, because bytes are lost to clients: session \"%s\" begins "
+                              "with the copies that this node has, or empty. What the former owner has it sets aside "
+                              "when it is back, to be read "
                               "for an hour (its --fleet-orphan-ttl)",
                               name);
     if (gb_cli_target(cli, target, "/v1/fleet/sessions/{}/take", name) < 0)
         return gb_cli_failed(cli);
-    taken = gb_cli_request(cli, "POST", target, json_pack("{s:b}", "force", 1));
+    body = json_pack("{s:b}", "force", 1);
+    if (cli->options.empty)
+        json_object_set_new(body, "empty", json_true());
+    taken = gb_cli_request(cli, "POST", target, body);
     if (taken == NULL || cli->options.json)
         return gb_cli_show(cli, taken, NULL, 0);
     if (!cli->options.quiet) {
         fputs("session ", stdout);
         gb_cli_put(stdout, name);
-        printf(" is at %s, at epoch %.0f, and empty\n", gpubuf_url(cli->client), gb_cli_number(taken, "fleet.epoch"));
+        printf(" is at %s, at epoch %.0f, ", gpubuf_url(cli->client), gb_cli_number(taken, "fleet.epoch"));
+        if (gb_cli_number(taken, "buffers") > 0)
+            printf("with %.0f buffers\n", gb_cli_number(taken, "buffers"));
+        else
+            puts("and empty");
     }
     json_decref(taken);
     return GB_CLI_DONE;
@@ -253,6 +262,39 @@ static int targets(struct gb_cli *cli, const char *name) {
     gb_cli_json(stdout, answer);
     json_decref(answer);
     return GB_CLI_DONE;
+}
+
+/* --- copies ------------------------------------------------------------------------------------------------------- */
+
+static const struct gb_cli_column holder_columns[] = {
+    {"NODE", "node", GB_CLI_FORM_TEXT},        {"STATE", "state", GB_CLI_FORM_TEXT},
+    {"BUFFERS", "buffers", GB_CLI_FORM_COUNT}, {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+    {"PROBLEM", "problem", GB_CLI_FORM_TEXT},
+};
+static const struct gb_cli_column kept_columns[] = {
+    {"SESSION", "session", GB_CLI_FORM_TEXT}, {"OWNER", "owner", GB_CLI_FORM_TEXT},
+    {"STATE", "state", GB_CLI_FORM_TEXT},     {"BUFFERS", "buffers", GB_CLI_FORM_COUNT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},    {"PROBLEM", "problem", GB_CLI_FORM_TEXT},
+};
+
+/* Of a session: the nodes that have copies. Without one: the copies that the node that is asked has. */
+static int copies(struct gb_cli *cli, const char *name) {
+    char target[GB_CLI_PATH] = "/v1/fleet/copies";
+    json_t *answer;
+    json_t *item;
+    size_t i;
+
+    if (name != NULL && gb_cli_target(cli, target, "/v1/sessions/{}/copies", name) < 0)
+        return gb_cli_failed(cli);
+    answer = gb_cli_request(cli, "GET", target, NULL);
+    if (answer == NULL || cli->options.json)
+        return gb_cli_show(cli, answer, NULL, 0);
+    json_array_foreach(json_object_get(answer, "items"), i, item) json_object_set_new(
+        item, "state", json_string(json_is_true(json_object_get(item, "current")) ? "current" : "behind"));
+    item = json_incref(json_object_get(answer, "items"));
+    json_decref(answer);
+    return name != NULL ? gb_cli_show(cli, item, holder_columns, COUNT(holder_columns))
+                        : gb_cli_show(cli, item, kept_columns, COUNT(kept_columns));
 }
 
 /* --- moving ------------------------------------------------------------------------------------------------------- */
@@ -429,10 +471,11 @@ static const struct verb {
     const char *wants;
     int (*run)(struct gb_cli *cli, const char *name);
 } verbs[] = {
-    {"show", NULL, show},         {"init", NULL, init},        {"nodes", NULL, nodes},     {"sessions", NULL, sessions},
-    {"where", "SESSION", where},  {"place", "SESSION", place}, {"move", "SESSION", move},  {"take", "SESSION", take},
-    {"rm", "SESSION", rm},        {"stats", NULL, stats},      {"targets", NULL, targets}, {"drain", "NODE", drain},
-    {"undrain", "NODE", undrain}, {"forget", "NODE", forget},
+    {"show", NULL, show},         {"init", NULL, init},         {"nodes", NULL, nodes},
+    {"sessions", NULL, sessions}, {"where", "SESSION", where},  {"place", "SESSION", place},
+    {"move", "SESSION", move},    {"take", "SESSION", take},    {"copies", "[SESSION]", copies},
+    {"rm", "SESSION", rm},        {"stats", NULL, stats},       {"targets", NULL, targets},
+    {"drain", "NODE", drain},     {"undrain", "NODE", undrain}, {"forget", "NODE", forget},
 };
 
 int gb_cli_run_fleet(struct gb_cli *cli, int argc, char **argv) {
@@ -445,7 +488,7 @@ int gb_cli_run_fleet(struct gb_cli *cli, int argc, char **argv) {
 
         if (strcmp(argv[0], verb->name) != 0)
             continue;
-        if ((verb->wants != NULL) != (argc == 2) || argc > 2)
+        if (argc > 2 || (verb->wants == NULL ? argc == 2 : argc < 2 && verb->wants[0] != '['))
             return gb_cli_refused(cli, GB_CLI_USAGE, "it is gpubuf fleet %s%s%s", verb->name,
                                   verb->wants != NULL ? " " : "", verb->wants != NULL ? verb->wants : "");
         return verb->run(cli, argc == 2 ? argv[1] : NULL);

@@ -59,6 +59,10 @@ int gb_cli_session_settings(struct gb_cli *cli, json_t *body) {
     set_text(body, "spill", o->spill);
     if (o->given[GB_CLI_ID_priority])
         json_object_set_new(body, "priority", json_integer((json_int_t)o->priority));
+    if (o->given[GB_CLI_ID_replicas])
+        json_object_set_new(body, "replicas", json_integer((json_int_t)o->replicas));
+    if (o->given[GB_CLI_ID_failover_after])
+        json_object_set_new(body, "failover_after_s", json_integer((json_int_t)o->failover_after));
     set_text(body, "pool", o->pool);
     return set_labels(cli, body);
 }

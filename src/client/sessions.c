@@ -22,6 +22,11 @@ json_t *gbc_session_json(struct gbc_request *request, const char *session, const
         gbc_put_opt(&request->wrong, body, "priority", params->priority);
         gbc_put_true(&request->wrong, body, "fleet", params->fleet != NULL);
         gbc_put_text(&request->wrong, body, "on_partition", params->fleet);
+        if (params->failover_after_s > 0)
+            gbc_put_some(&request->wrong, body, "failover_after_s", json_integer(params->failover_after_s));
+        if (params->replicas > 0)
+            gbc_put_some(&request->wrong, body, "replicas",
+                         json_integer(params->replicas == GPUBUF_NO_REPLICAS ? 0 : params->replicas));
     }
     gbc_put_some(&request->wrong, body, "quota", quota);
     return body;

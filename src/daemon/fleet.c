@@ -194,11 +194,11 @@ static uint64_t replica_bytes(struct gb_daemon_fleet *f) {
 static int open_moves(struct gb_daemon_fleet *f, struct gb_error *err) {
     struct gb_replicas_config replicas = {.bytes_max = replica_bytes(f)};
     const struct gb_arrival_config config = {.core = f->daemon->core,
-                                           .fleet = f->fleet,
-                                           .pulls = gb_daemon_pulls_of(f->daemon),
-                                           .node = f->options.node,
-                                           .urls = f->options.urls,
-                                           .url_count = f->options.url_count};
+                                             .fleet = f->fleet,
+                                             .pulls = gb_daemon_pulls_of(f->daemon),
+                                             .node = f->options.node,
+                                             .urls = f->options.urls,
+                                             .url_count = f->options.url_count};
 
     if (gb_moves_open(&config, &f->moves, err) != 0)
         return -1;

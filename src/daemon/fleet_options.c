@@ -228,11 +228,11 @@ static int read_labels(const struct gb_text_list *list, char *ret, struct gb_err
 
 /* An option of a fleet without one is most likely a mistake. */
 static int check_none(const struct gb_options *o, struct gb_error *err) {
-    static const enum gb_option_id ids[] = {
-        GB_OPTION_ID_fleet_name,  GB_OPTION_ID_fleet_node, GB_OPTION_ID_fleet_ttl,
-        GB_OPTION_ID_fleet_ca,    GB_OPTION_ID_fleet_cert, GB_OPTION_ID_fleet_key,
-        GB_OPTION_ID_fleet_label, GB_OPTION_ID_advertise,  GB_OPTION_ID_fleet_orphan_ttl,
-        GB_OPTION_ID_fleet_replica_bytes};
+    static const enum gb_option_id ids[] = {GB_OPTION_ID_fleet_name,       GB_OPTION_ID_fleet_node,
+                                            GB_OPTION_ID_fleet_ttl,        GB_OPTION_ID_fleet_ca,
+                                            GB_OPTION_ID_fleet_cert,       GB_OPTION_ID_fleet_key,
+                                            GB_OPTION_ID_fleet_label,      GB_OPTION_ID_advertise,
+                                            GB_OPTION_ID_fleet_orphan_ttl, GB_OPTION_ID_fleet_replica_bytes};
     size_t i;
 
     for (i = 0; i < sizeof ids / sizeof ids[0]; i++)

@@ -15,7 +15,7 @@
  *                 while its node was away, for 90 days {...,"state":"deleted"}; of one that is being taken over
  *                 {...,"former":{"node","epoch","claim"}}
  *   owned/N/S     "", in the transaction of sessions/S
- *   held/N/S      "", in the transaction that makes N a holder of sessions/S; N takes it out when it has let go
+ *   held/N/S      "", in the transaction that makes N a holder of sessions/S; N takes it out when it has none any more
  *   keys/KID      {"key","made"}: of tickets
  */
 #ifndef GB_FLEET_FLEET_H
@@ -185,9 +185,9 @@ struct gb_fleet_session {
     char claim[GB_FLEET_CLAIM_SIZE]; /* told to none but the owner */
     enum gb_on_partition on_partition;
     char labels[GB_FLEET_LABELS_SIZE];
-    uint64_t quota_bytes; /* GB_UNLIMITED: none */
-    bool deleted;         /* nothing is left but its epoch */
-    bool given;           /* not of records: this node was giving it away when the process before this one ended */
+    uint64_t quota_bytes;      /* GB_UNLIMITED: none */
+    bool deleted;              /* nothing is left but its epoch */
+    bool given;                /* not of records: this node was giving it away when the process before this one ended */
     uint64_t failover_after_s; /* 0: no node takes it over by itself */
     unsigned replicas;         /* nodes that are to have copies */
     struct gb_fleet_holder holders[GB_FLEET_HOLDERS_MAX];
@@ -237,6 +237,7 @@ struct gb_fleet_register {
     struct gb_fleet_session session; /* name, on_partition, failover_after_s, labels, quota_bytes, replicas are given */
     struct gb_fleet_node owner;
     bool holds; /* a takeover by a node that has copies: the claim is given, and the other holders stay */
+    bool empty; /* a takeover though other nodes have copies, which are dropped */
 };
 void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session);
 /* The same of one that this node owns by that claim: forgets it. One that another owns stays. made: it was there; else
@@ -244,7 +245,8 @@ void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session
 void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made);
 
 /* Makes this node the owner of a session whose owner is not alive, at the next epoch with a new claim; what the record
- * says of it is set in session->session, whose name alone is given; holders are none, unless it holds.
+ * says of it is set in session->session, whose name alone is given; holders are none, unless it holds. COPIES_REMAIN:
+ * other nodes have copies, and this one would begin empty.
  * SESSION_NOT_FOUND, NODE_ALIVE, SUPERSEDED (another
  * was faster). */
 void gb_fleet_take(struct gb_fleet *fleet, struct gb_fleet_register *session);
@@ -280,11 +282,11 @@ struct gb_fleet_held {
 };
 void gb_fleet_list_held(struct gb_fleet *fleet, struct gb_fleet_held *held);
 /* This node has no copies of the session any more, and looks for it in that list no longer. */
-struct gb_fleet_let_go {
+struct gb_fleet_unhold {
     struct gb_fleet_ask ask;
     struct gb_name session;
 };
-void gb_fleet_let_go(struct gb_fleet *fleet, struct gb_fleet_let_go *let_go);
+void gb_fleet_unhold(struct gb_fleet *fleet, struct gb_fleet_unhold *unhold);
 
 /* The directory says that this node has the session, and it has not: it is taken out in a while, unless it is here by
  * then. */

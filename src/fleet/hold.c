@@ -190,35 +190,35 @@ void gb_fleet_list_held(struct gb_fleet *fleet, struct gb_fleet_held *held) {
     gb_job_ask(fleet, l ? &l->job : NULL, &held->ask);
 }
 
-struct letting_go {
+struct unholding {
     struct gb_job job;
     struct gb_name session;
 };
 
-static void on_let_go(struct gb_etcd_call *call) {
+static void on_unheld(struct gb_etcd_call *call) {
     struct gb_job *job = call->arg;
 
     if (gb_job_check(job) == 0)
         gb_job_end(job);
 }
 
-static void start_letting_go(struct gb_job *job) {
-    struct letting_go *l = gb_container_of(job, struct letting_go, job);
+static void start_unholding(struct gb_job *job) {
+    struct unholding *l = gb_container_of(job, struct unholding, job);
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(job->fleet, &txn, false);
     gb_fleet_key(job->fleet, "held", job->fleet->own.name.s, l->session.s, key);
     gb_txn_delete(&txn, key);
-    gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_let_go);
+    gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_unheld);
 }
 
-void gb_fleet_let_go(struct gb_fleet *fleet, struct gb_fleet_let_go *let_go) {
-    struct letting_go *l = gb_job_new(fleet, sizeof(*l), start_letting_go);
+void gb_fleet_unhold(struct gb_fleet *fleet, struct gb_fleet_unhold *unhold) {
+    struct unholding *l = gb_job_new(fleet, sizeof(*l), start_unholding);
 
     if (l) {
-        l->session = let_go->session;
+        l->session = unhold->session;
         l->job.give = give_nothing;
     }
-    gb_job_ask(fleet, l ? &l->job : NULL, &let_go->ask);
+    gb_job_ask(fleet, l ? &l->job : NULL, &unhold->ask);
 }

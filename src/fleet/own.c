@@ -20,8 +20,9 @@ struct registering {
                        * session that was deleted, or the one that is taken over; 0: none */
     bool takes;
     bool holds;
+    bool empty;
     char claim[GB_FLEET_CLAIM_SIZE]; /* holds: the given one */
-    struct gb_name from; /* takes: the node that has it, and must not be alive */
+    struct gb_name from;             /* takes: the node that has it, and must not be alive */
     unsigned tries;
     bool asked_again;
     bool made;
@@ -262,6 +263,7 @@ static void ask(struct gb_fleet *fleet, struct gb_fleet_register *session, void 
     if (r) {
         r->session = session->session;
         r->holds = session->holds;
+        r->empty = session->empty;
         memcpy(r->claim, session->session.claim, sizeof(r->claim));
         r->job.give = give_registered;
         r->job.ending = see_left;
@@ -310,6 +312,22 @@ static bool leave_holders(struct registering *r, struct gb_fleet_session *there,
     return true;
 }
 
+static bool has_copies(const struct gb_fleet_session *there, struct gb_error *err) {
+    char names[256] = "";
+    size_t used = 0;
+    size_t i;
+
+    for (i = 0; i < there->holder_count && used < sizeof(names); i++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s\"%s\"", i > 0 ? ", " : "",
+                                 there->holders[i].node.s);
+    if (there->holder_count > 0)
+        gb_error_set(err, GB_ERR_COPIES_REMAIN,
+                     "copies of sealed buffers of the session \"%s\" are at %s: take it over there, or say that it is "
+                     "to be empty",
+                     there->name.s, names);
+    return there->holder_count > 0;
+}
+
 static void on_taken(struct gb_etcd_call *call) {
     struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
@@ -340,6 +358,10 @@ static void on_taken(struct gb_etcd_call *call) {
         return;
     }
     if (r->holds && !leave_holders(r, &there, &err)) {
+        gb_job_fail(&r->job, &err);
+        return;
+    }
+    if (!r->holds && !r->empty && has_copies(&there, &err)) {
         gb_job_fail(&r->job, &err);
         return;
     }

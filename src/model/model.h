@@ -70,8 +70,8 @@ struct gb_session_rec {
     uint64_t failover_after_s; /* a node with copies takes it over when its owner was away for so long; 0: none does */
     unsigned replicas;         /* nodes that are to have copies of its sealed buffers */
     struct gb_text *holders;   /* a reference; those that may have: "NODE:NUMBER,..."; NULL: none */
-    bool given;          /* it may be another node's by now: it was being given away when the process ended */
-    int64_t aside_epoch; /* > 0: it was registered at that epoch, and set aside when another node had its name */
+    bool given;                /* it may be another node's by now: it was being given away when the process ended */
+    int64_t aside_epoch;       /* > 0: it was registered at that epoch, and set aside when another node had its name */
     int64_t created_at_us;
     int64_t updated_at_us;
 };

@@ -10,7 +10,8 @@ static json_t *hand(struct gb_arrival *arrival, json_t *body, bool *ret_answered
     return gb_arrival_post(arrival, path, body, ret_answered, err);
 }
 
-static int read_freeze(const struct gb_arrival *arrival, json_t *root, struct gb_move_freeze *ret, struct gb_error *err) {
+static int read_freeze(const struct gb_arrival *arrival, json_t *root, struct gb_move_freeze *ret,
+                       struct gb_error *err) {
     const json_t *number = json_object_get(root, "freeze");
 
     if (!root)
@@ -21,7 +22,8 @@ static int read_freeze(const struct gb_arrival *arrival, json_t *root, struct gb
     json_decref(root);
     if (ret->number > 0)
         return 0;
-    return gb_error_set(err, GB_ERR_SOURCE_REFUSED, "the answer of the node \"%s\" cannot be read", arrival->owner.name.s);
+    return gb_error_set(err, GB_ERR_SOURCE_REFUSED, "the answer of the node \"%s\" cannot be read",
+                        arrival->owner.name.s);
 }
 
 int gb_move_freeze(struct gb_arrival *arrival, struct gb_move_freeze *ret, struct gb_error *err) {

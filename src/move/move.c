@@ -48,8 +48,8 @@ static int await_quiet(struct gb_move *move, struct gb_move_freeze *freeze, stru
     if (freeze->quiet)
         return 0;
     return gb_error_set(err, GB_ERR_SESSION_MOVING,
-                        "changes of the session \"%s\" did not end in %d ms; it stays where it is", move->arrival.session.s,
-                        QUIET_MS);
+                        "changes of the session \"%s\" did not end in %d ms; it stays where it is",
+                        move->arrival.session.s, QUIET_MS);
 }
 
 /* From then on the move goes on until it is decided. */

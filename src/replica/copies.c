@@ -8,9 +8,9 @@
 
 enum { DROP = 1, OWNER = GB_TAKEN };
 
-#define LIST_MS 30000  /* between two readings of what this node is to keep */
-#define WATCH_MS 2000  /* of a session that is taken over when its owner is away */
-#define AGAIN_MS 5000  /* after something failed */
+#define LIST_MS 30000 /* between two readings of what this node is to keep */
+#define WATCH_MS 2000 /* of a session that is taken over when its owner is away */
+#define AGAIN_MS 5000 /* after something failed */
 
 /* --- one of them -------------------------------------------------------------------------------------------------- */
 
@@ -39,19 +39,6 @@ static struct gb_copy *copy_new(struct gb_replicas *r, const struct gb_name *ses
 static void copy_free(struct gb_copy *copy) {
     gb_arrival_done(&copy->arrival);
     free(copy);
-}
-
-void gb_replica_free_copies(struct gb_replicas *r) {
-    struct gb_copy *copy;
-    size_t at = 0;
-    void *name;
-
-    while ((copy = gb_map_next(&r->copies, &at)))
-        copy_free(copy);
-    gb_map_done(&r->copies);
-    for (at = 0; (name = gb_map_next(&r->wanted, &at));)
-        free(name);
-    gb_map_done(&r->wanted);
 }
 
 /* What others see of it from now on. */
@@ -83,22 +70,22 @@ static void empty(struct gb_replicas *r, struct gb_copy *copy) {
     tell(r, copy, false, "");
 }
 
-struct letting_go {
-    struct gb_fleet_let_go ask;
+struct unholding {
+    struct gb_fleet_unhold ask;
     struct gb_arrival_wait wait;
 };
 
-static void let_go_ended(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct letting_go, ask.ask)->wait);
+static void unhold_ended(struct gb_fleet_ask *ask) {
+    gb_arrival_wake(&gb_container_of(ask, struct unholding, ask.ask)->wait);
 }
 
 /* The session is none of those for which copies are kept here. */
 static void forget(struct gb_replicas *r, const struct gb_name *session) {
-    struct letting_go go = {.ask = {.ask = {.done = let_go_ended}, .session = *session},
-                            .wait = {.arrival = &r->list_wait}};
+    struct unholding go = {.ask = {.ask = {.done = unhold_ended}, .session = *session},
+                           .wait = {.arrival = &r->list_wait}};
 
-    gb_fleet_let_go(r->config.arrival.fleet, &go.ask);
-    (void)gb_arrival_ask_wait(&go.wait, &go.ask.ask, NULL); /* else it is listed again, and let go again */
+    gb_fleet_unhold(r->config.arrival.fleet, &go.ask);
+    (void)gb_arrival_ask_wait(&go.wait, &go.ask.ask, NULL); /* else it is listed again, and given up again */
 }
 
 static void drop(struct gb_replicas *r, struct gb_copy *copy) {
@@ -154,10 +141,9 @@ static int begin(struct gb_copy *copy, uint64_t *ret, struct gb_error *err) {
 static int done(struct gb_copy *copy, uint64_t edition, const char *problem, struct gb_error *err) {
     const struct gb_arrival *arrival = &copy->arrival;
     json_t *root = step(copy,
-                        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "step", "done", "node",
-                                  arrival->config.node.s, "number", (json_int_t)copy->number, "edition",
-                                  (json_int_t)edition, "buffers", (json_int_t)arrival->here, "bytes",
-                                  (json_int_t)arrival->bytes, "problem", problem),
+                        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "step", "done", "node", arrival->config.node.s,
+                                  "number", (json_int_t)copy->number, "edition", (json_int_t)edition, "buffers",
+                                  (json_int_t)arrival->here, "bytes", (json_int_t)arrival->bytes, "problem", problem),
                         err);
 
     json_decref(root);
@@ -226,14 +212,48 @@ static bool is_asked_for(struct gb_replicas *r, struct gb_copy *copy) {
     return wanted;
 }
 
+static bool is_forced(struct gb_replicas *r, struct gb_copy *copy) {
+    bool forced;
+
+    pthread_mutex_lock(&r->lock);
+    forced = copy->take != NULL;
+    pthread_mutex_unlock(&r->lock);
+    return forced;
+}
+
+/* Tells the operator what has become of it. */
+static void answer_take(struct gb_replicas *r, struct gb_copy *copy, const struct gb_error *why) {
+    struct gb_error none = GB_ERROR_INIT;
+    struct gb_session_call *call;
+
+    pthread_mutex_lock(&r->lock);
+    call = copy->take;
+    copy->take = NULL;
+    pthread_mutex_unlock(&r->lock);
+    if (!call)
+        return;
+    if (!why)
+        gb_error_set(&none, GB_ERR_SESSION_NOT_FOUND, "this node has no copies for the session any more");
+    gb_call_finish(&call->base, why ? why : &none);
+}
+
 /* What this node kept of the session is the session's. */
 static void retire(struct gb_replicas *r, struct gb_copy *copy) {
     struct gb_name session = copy->told.session;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_call *call;
 
     pthread_mutex_lock(&r->lock);
     gb_map_take(&r->copies, session.s);
     r->stat.takeovers++;
+    call = copy->take;
+    copy->take = NULL;
     pthread_mutex_unlock(&r->lock);
+    if (call) {
+        call->base.free_result = gb_session_call_done;
+        call->created = gb_session_get(r->config.arrival.core, &session, &call->session, &err) == 0;
+        gb_call_finish(&call->base, call->created ? NULL : &err);
+    }
     copy_free(copy);
     forget(r, &session);
     gb_replicas_wake(r);
@@ -247,7 +267,7 @@ static int look_at(struct gb_replicas *r, struct gb_copy *copy, struct gb_error 
     int there = gb_arrival_locate(arrival, &why);
 
     if (there > 0 && copy->taken)
-        return gb_takeover(r, copy, err);
+        return gb_takeover(r, copy, false, err);
     if (there > 0 || why.code == GB_ERR_SESSION_NOT_FOUND)
         return DROP;
     if (there < 0 && why.code != GB_ERR_OWNER_ABSENT)
@@ -259,9 +279,48 @@ static int look_at(struct gb_replicas *r, struct gb_copy *copy, struct gb_error 
         empty(r, copy);
         copy->number = listed->number;
     }
+    if (there == 0 && is_forced(r, copy))
+        return gb_error_set(err, GB_ERR_NODE_ALIVE, "the session \"%s\" is on the node \"%s\", which is alive",
+                            arrival->session.s, arrival->owner.name.s);
     if (there == 0)
         return compare(r, copy, err);
-    return arrival->stage.s[0] != '\0' ? gb_takeover(r, copy, err) : 0;
+    return arrival->stage.s[0] != '\0' ? gb_takeover(r, copy, is_forced(r, copy), err) : 0;
+}
+
+bool gb_replicas_have(struct gb_replicas *r, const struct gb_name *session) {
+    const struct gb_copy *copy;
+    bool has;
+
+    if (!r)
+        return false;
+    pthread_mutex_lock(&r->lock);
+    copy = gb_map_get(&r->copies, session->s);
+    has = copy && copy->told.stage.s[0] != '\0';
+    pthread_mutex_unlock(&r->lock);
+    return has;
+}
+
+void gb_replicas_take(struct gb_replicas *r, const struct gb_name *session, struct gb_session_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_copy *copy;
+
+    pthread_mutex_lock(&r->lock);
+    copy = gb_map_get(&r->copies, session->s);
+    if (r->stopping)
+        gb_error_set(&err, GB_ERR_DRAINING, "the daemon is stopping");
+    else if (!copy)
+        gb_error_set(&err, GB_ERR_SESSION_NOT_FOUND, "this node has no copies for the session \"%s\"", session->s);
+    else if (copy->take)
+        gb_error_set(&err, GB_ERR_SATURATED, "the session \"%s\" is being taken over already", session->s);
+    else
+        copy->take = call;
+    if (err.code == GB_OK)
+        copy->wanted = true;
+    pthread_mutex_unlock(&r->lock);
+    if (err.code == GB_OK)
+        gb_replicas_wake(r);
+    else
+        gb_call_finish(&call->base, &err);
 }
 
 static bool is_watched(const struct gb_copy *copy) {
@@ -282,12 +341,14 @@ static void look(struct gb_replicas *r, struct gb_copy *copy) {
     copy->looked_ms = gb_replicas_now_ms();
     n = look_at(r, copy, &err);
     if (n == DROP) {
+        answer_take(r, copy, NULL);
         drop(r, copy);
     } else if (n == OWNER) {
         retire(r, copy);
     } else if (n < 0) {
         copy->edition = 0;
         tell(r, copy, false, err.detail);
+        answer_take(r, copy, &err);
     }
 }
 
@@ -381,7 +442,7 @@ static bool is_taken_over(struct gb_replicas *r, const struct gb_name *stage, co
     snprintf(session.s, sizeof(session.s), "%.*s", (int)(strlen(stage->s) - strlen(GB_REPLICA_SUFFIX)), stage->s);
     gb_arrival_init(&probe, &r->config.arrival, &session, r->config.who);
     taken = gb_arrival_find(&probe, &found, &err) == 0 ? strcmp(found.session.claim, claim) == 0
-                                                      : err.code != GB_ERR_SESSION_NOT_FOUND;
+                                                       : err.code != GB_ERR_SESSION_NOT_FOUND;
     gb_arrival_done(&probe);
     return taken;
 }
@@ -458,6 +519,23 @@ unsigned gb_replica_pause_ms(struct gb_replicas *r) {
     }
     pthread_mutex_unlock(&r->lock);
     return ms;
+}
+
+void gb_replica_free_copies(struct gb_replicas *r) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_copy *copy;
+    size_t at = 0;
+    void *name;
+
+    gb_error_set(&err, GB_ERR_DRAINING, "the daemon is stopping");
+    while ((copy = gb_map_next(&r->copies, &at))) {
+        answer_take(r, copy, &err);
+        copy_free(copy);
+    }
+    gb_map_done(&r->copies);
+    for (at = 0; (name = gb_map_next(&r->wanted, &at));)
+        free(name);
+    gb_map_done(&r->wanted);
 }
 
 /* --- asked from outside ------------------------------------------------------------------------------------------- */

@@ -227,7 +227,8 @@ static int call_holder(struct gb_replicas *r, const struct gb_kept *kept, const 
     return status;
 }
 
-static const struct gb_fleet_node *node_of(const struct gb_fleet_node *nodes, size_t count, const struct gb_name *name) {
+static const struct gb_fleet_node *node_of(const struct gb_fleet_node *nodes, size_t count,
+                                           const struct gb_name *name) {
     size_t i;
 
     for (i = 0; i < count; i++)
@@ -346,7 +347,7 @@ static void release(struct gb_replicas *r, const struct gb_kept *kept) {
             least = kept->holders[i].known;
     pthread_mutex_unlock(&r->lock);
     if (kept->count > 0 && least > 0)
-        gb_session_let_go(r->config.arrival.core, &kept->session, least);
+        gb_session_unheld(r->config.arrival.core, &kept->session, least);
 }
 
 /* Returns whether there is more to be done soon. */
@@ -418,8 +419,8 @@ static int note(void *arg, const struct gb_session_view *view, struct gb_error *
     if (kept) {
         take_record(kept, rec);
         kept->round = walk->replicas->round;
-        walk->items[walk->count++] = (struct one){
-            .name = rec->name, .plan = {.wanted = rec->replicas, .bytes = view->used_bytes}};
+        walk->items[walk->count++] =
+            (struct one){.name = rec->name, .plan = {.wanted = rec->replicas, .bytes = view->used_bytes}};
     }
     pthread_mutex_unlock(&walk->replicas->lock);
     return 0;
@@ -462,8 +463,8 @@ unsigned gb_holders_tend(struct gb_replicas *r) {
 /* --- what they say ------------------------------------------------------------------------------------------------ */
 
 static int no_holder(const struct gb_name *session, const struct gb_name *node, struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_SUPERSEDED, "the node \"%s\" is no holder of copies for the session \"%s\" any more",
-                        node->s, session->s);
+    return gb_error_set(err, GB_ERR_SUPERSEDED,
+                        "the node \"%s\" is no holder of copies for the session \"%s\" any more", node->s, session->s);
 }
 
 int gb_replicas_begin(struct gb_replicas *r, const struct gb_name *session, const struct gb_name *node, uint64_t number,

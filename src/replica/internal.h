@@ -11,11 +11,12 @@
 /* Copies of one session. The thread "gb-replica" alone changes them; told is for all, by the lock of the replicas. */
 struct gb_copy {
     struct gb_arrival arrival;
-    uint64_t number;    /* of the listing under which they came; 0: none did yet */
-    uint64_t edition;   /* that the owner knows to be here, complete; 0: none */
-    uint64_t looked_ms; /* when the owner was asked last */
-    uint64_t taken;     /* the epoch at which this node has taken the session over; 0: it has not */
-    bool wanted;        /* the owner has called; by the lock, as told */
+    uint64_t number;              /* of the listing under which they came; 0: none did yet */
+    uint64_t edition;             /* that the owner knows to be here, complete; 0: none */
+    uint64_t looked_ms;           /* when the owner was asked last */
+    uint64_t taken;               /* the epoch at which this node has taken the session over; 0: it has not */
+    bool wanted;                  /* the owner has called; by the lock, as those below */
+    struct gb_session_call *take; /* an operator wants it taken over; NULL: none does */
     struct gb_replica_copies told;
     uint64_t told_number;
 };
@@ -62,14 +63,14 @@ struct gb_replicas {
     pthread_mutex_t lock; /* a leaf, for the rest */
     pthread_cond_t woken;
     bool stopping;
-    unsigned wakes;     /* rise */
+    unsigned wakes;       /* rise */
     struct gb_map copies; /* by name: struct gb_copy */
     struct gb_map kept;   /* by name: struct gb_kept */
     struct gb_map wanted; /* by name: struct gb_name */
     struct gb_replica_stat stat;
 
-    uint64_t listed_ms; /* of the holder's thread: when it read what it is to keep; 0: never */
-    bool cleaned;       /* nothing is left of the process before this one */
+    uint64_t listed_ms;                          /* of the holder's thread: when it read what it is to keep; 0: never */
+    bool cleaned;                                /* nothing is left of the process before this one */
     struct gb_refusal refusals[GB_REFUSALS_MAX]; /* of the owner's thread, oldest first */
     size_t refusal_count;
     unsigned round;
@@ -89,9 +90,10 @@ void gb_replica_free_copies(struct gb_replicas *replicas);
 
 /* --- takeover.c --------------------------------------------------------------------------------------------------- */
 
-/* The owner is away. Returns GB_TAKEN if the session is this node's from now on, 0 if it stays as it is, -1. [gb-replica] */
+/* The owner is away. Returns GB_TAKEN if the session is this node's from now on, 0 if it stays as it is, -1.
+ * [gb-replica] */
 #define GB_TAKEN 2
-int gb_takeover(struct gb_replicas *replicas, struct gb_copy *copy, struct gb_error *err);
+int gb_takeover(struct gb_replicas *replicas, struct gb_copy *copy, bool forced, struct gb_error *err);
 
 /* --- holders.c ---------------------------------------------------------------------------------------------------- */
 

@@ -38,6 +38,13 @@ int gb_replicas_want(struct gb_replicas *replicas, const struct gb_name *session
 bool gb_replicas_stage(struct gb_replicas *replicas, const struct gb_name *session, uint64_t number,
                        struct gb_name *ret);
 
+/* Whether this node has copies for that session. */
+bool gb_replicas_have(struct gb_replicas *replicas, const struct gb_name *session);
+/* Makes this node the owner of a session whose owner is away, with the copies that it has. Result: call->session.
+ * Errors: SESSION_NOT_FOUND, also without copies here; NODE_ALIVE, SUPERSEDED, DIRECTORY_UNAVAILABLE, SATURATED (one is
+ * asked for already), DRAINING; those of gb_session_arrive. */
+void gb_replicas_take(struct gb_replicas *replicas, const struct gb_name *session, struct gb_session_call *call);
+
 struct gb_replica_copies {
     struct gb_name session;
     struct gb_name owner;

@@ -62,17 +62,17 @@ static int become_owner(struct gb_copy *copy, struct gb_error *err) {
     return GB_TAKEN;
 }
 
-int gb_takeover(struct gb_replicas *r, struct gb_copy *copy, struct gb_error *err) {
+int gb_takeover(struct gb_replicas *r, struct gb_copy *copy, bool forced, struct gb_error *err) {
     struct gb_arrival *arrival = &copy->arrival;
     const struct gb_fleet_session *there = &arrival->there;
 
     (void)r;
     if (copy->taken > 0)
         return become_owner(copy, err);
-    if (there->on_partition != GB_ON_PARTITION_STOP || there->failover_after_s == 0 ||
-        arrival->absent_s < there->failover_after_s)
+    if (!forced && (there->on_partition != GB_ON_PARTITION_STOP || there->failover_after_s == 0 ||
+                    arrival->absent_s < there->failover_after_s))
         return 0;
-    if (check_silent(arrival, err) < 0 || take(copy, err) < 0)
+    if ((!forced && check_silent(arrival, err) < 0) || take(copy, err) < 0)
         return -1;
     return become_owner(copy, err);
 }

@@ -68,6 +68,7 @@ class Ledger:
         self.fleet, self.moments = fleet, itertools.count(1)
         self.writes = collections.defaultdict(list)  # by session, node, buffer
         self.taken, self.gone = {}, set()
+        self.surely = {}  # moment and epoch of the last takeover that was acknowledged
         self.known = collections.Counter()  # the highest epoch that an answer had
         self.writers = []
 
@@ -88,7 +89,9 @@ class Ledger:
         if reply.status in (201, 503):  # it may have been carried out
             self.taken[session] = (next(self.moments), node)
         if reply.status == 201:
-            self.known[session] = max(self.known[session], int(reply.headers["Gpubuf-Epoch"]))
+            epoch = int(reply.headers["Gpubuf-Epoch"])
+            self.surely[session] = (next(self.moments), epoch)
+            self.known[session] = max(self.known[session], epoch)
         return reply
 
     def take(self, node, session):
@@ -117,9 +120,9 @@ class Ledger:
         return [w for writes in self.writes.values() for w in writes if w.epoch and w.told and w.epoch < w.told]
 
     def both(self, session):
-        """Writes that the former owner took though they were sent when there was a new one."""
-        moment, node = self.taken[session]
-        return [w for w in self.acknowledged(session) if w.sent > moment and w.node != node]
+        """Writes that a former owner took though they were sent when there was a new one, which had said so."""
+        moment, epoch = self.surely.get(session, (0, 0))
+        return [w for w in self.acknowledged(session) if w.sent > moment and w.epoch < epoch]
 
     def missing(self):
         """Acknowledged writes whose node has lived on, and does not have them: under the session's name, or, if that was taken by force,

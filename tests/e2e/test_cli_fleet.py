@@ -316,7 +316,7 @@ def test_a_session_of_a_node_that_is_gone_is_taken(mortal):
     cli = mortal.fleet_cli("s", "ac")
     cli.json("fleet", "place", "s", "--select", "site=b")
     cli("put", "-", "x", "--raw", "--durability", "sync", input=b"old").expect()
-    assert "begins empty" in cli("fleet", "take", "s").expect(USAGE).err
+    assert "or empty" in cli("fleet", "take", "s").expect(USAGE).err
     assert "Stop its gpubufd first" in mortal.cli("a")("fleet", "take", "s", "--force").expect(FAILED).err
     with gpubuf.Client(mortal.url("a"), session="s") as client, gpubuf.Fleet(mortal.url("c")) as f, f.session("s") as straight:
         assert [b["name"] for b in client.list()] == [b["name"] for b in straight.list()] == ["x"]

@@ -16,7 +16,7 @@ from values import one
 S = "/v1/sessions/default"
 NAMES = {"d": "0", "s": "default", "p": "default", "st": "default", "e": "e", "b": "b"}
 SAMPLES = {"force": True, "from": "q/b", "pattern": 1, "to": "host", "side": "host", "bytes": 4, "stream": "default", "device": 0, "buffer": "n",
-           "step": "freeze", "epoch": 1}
+           "step": "freeze", "epoch": 1, "number": 1}
 QUERY = {("PATCH", "/v1/sessions/{s}/buffers/{b}/data"): ["offset=0"]}  # one of these parameters is needed
 HEADERS = {"Upload-Complete": "?1", "Upload-Offset": "0"}  # required parameters of an operation
 
@@ -52,7 +52,12 @@ class Operation:
         if "anyOf" in schema:
             schema = self.described.resolve(schema["anyOf"][0])
         more = {"bytes": 4} if self.route.endswith(("/buffers", "/uploads")) else {}
-        return {**{name: SAMPLES.get(name, "n") for name in schema.get("required", [])}, **more}
+        return {**{name: self.value(schema["properties"][name], name) for name in schema.get("required", [])}, **more}
+
+    def value(self, described, name):
+        """SAMPLES has it, unless others are listed."""
+        listed = self.described.resolve(described).get("enum")
+        return SAMPLES.get(name, "n") if not listed or SAMPLES.get(name) in listed else listed[0]
 
     def ask(self, r, target, headers=(), host="localhost"):
         body = json.dumps(self.sample()).encode() if self.schema else b""

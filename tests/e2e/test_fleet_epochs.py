@@ -113,7 +113,7 @@ def test_an_owner_that_is_uncertain_is_asked_again(fleet):
 def test_take(fleet):
     cli = Cli(fleet["c"].url)
     said = cli("fleet", "take", "s").expect(USAGE)
-    assert "begins empty" in said.err and fleet["c"].requests == []
+    assert "or empty" in said.err and fleet["c"].requests == []
     cli("fleet", "take", "s", "--force").expect(FAILED)
     cli("fleet", "take", "none", "--force").expect(NOT_FOUND)
     fleet["b"].stop()

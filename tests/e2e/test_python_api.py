@@ -23,7 +23,7 @@ EXCEPT = {
     "upload_create": "the same", "upload_get": "the same", "upload_append": "the same", "upload_delete": "the same",
     "upload_part": "the same", "upload_complete": "the same",
     "checkpoint_file_get": "for gpubuf backup", "checkpoint_file_put": "for gpubuf restore",
-    "fleet_session_handover": "nodes ask it of each other",
+    "fleet_session_handover": "nodes ask it of each other", "fleet_session_copies": "the same", "fleet_copies_wanted": "the same",
 }
 
 
@@ -59,7 +59,7 @@ def test_every_route_has_a_method(monkeypatch):
     calls = [
         (c.put, "B", a), (c.get, "B"), (c.tensors_put, {"B": a}), (c.tensors_get,), (c.create, "B"), (c.info, "B"), (c.last_transfer, "B"), (c.list,), (c.update, "B"),
         (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.reserve, "B", 9, "host"), (c.release, "B", "all"), (c.seal, "B"), (c.store, "B"), (c.load, "B"), (c.evict, "B"), (c.storage,), (c.scrub,), (c.verify, "B"),
-        (c.map, "B"), (c.adopt, "B", c.shared_array((4,))), (c.export, "B"), (c.batch, []), (c.feed,), (c.stats,), (c.audit,), (c.about,), (c.sessions.list,), (c.sessions.create, "S"), (c.sessions.get,),
+        (c.map, "B"), (c.adopt, "B", c.shared_array((4,))), (c.export, "B"), (c.batch, []), (c.feed,), (c.stats,), (c.audit,), (c.about,), (c.sessions.list,), (c.sessions.copies,), (c.sessions.create, "S"), (c.sessions.get,),
         (c.sessions.update,), (c.sessions.delete,), (c.sessions.heartbeat,), (c.sessions.stats,), (c.sessions.sync,), (c.sessions.evict,), (c.sessions.load,), (c.pools.list,),
         (c.pools.create, "P"), (c.pools.get, "P"), (c.pools.update, "P"), (c.pools.delete, "P"), (c.pools.trim, "P"), (c.pools.reset_peak, "P"),
         (c.pools.access, "P", 0, "none"), (c.pools.stats, "P"), (c.devices.stats, 0), (c.streams.list,), (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"),
@@ -68,7 +68,7 @@ def test_every_route_has_a_method(monkeypatch):
         (c.operations.wait, "O"), (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"),
         (c.checkpoint, "C"), (c.checkpoints,), (c.checkpoint_info, "C"), (c.verify_checkpoint, "C"), (c.restore, "C"), (c.delete_checkpoint, "C"),
         (f.about,), (f.nodes,), (f.node, "N"), (f.drain, "N"), (f.undrain, "N"), (f.forget, "N"), (f.stats,), (f.targets,), (f.sessions,),
-        (f.where, "S"), (f.place, "S"), (f.move, "S"), (f.take, "S"), (f.delete, "S"), (f.session, "S"),
+        (f.copies,), (f.where, "S"), (f.place, "S"), (f.move, "S"), (f.take, "S"), (f.delete, "S"), (f.session, "S"),
     ]
     for method, *arguments in calls:
         with pytest.raises(Asked):

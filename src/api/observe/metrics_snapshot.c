@@ -197,6 +197,7 @@ static void read_fleet(struct gb_metrics_snapshot *snapshot, const struct gb_api
     if (!fleet->present)
         return;
     gb_fleet_stat(api->fleet, &fleet->stat);
+    gb_replicas_stat(api->replicas, &fleet->copies);
     offset_ms = fleet->stat.clock_offset_ms;
     fleet->redirects = atomic_load(&api->redirects);
     fleet->offset_ns = (uint64_t)(offset_ms < 0 ? -offset_ms : offset_ms) * GB_NS_PER_MS;

@@ -9,6 +9,7 @@
 #include "fleet/fleet.h"
 #include "format/exposition.h"
 #include "pull/pull.h"
+#include "replica/replica.h"
 
 /* The types of v in the lines of metrics.def. */
 struct gb_daemon_numbers {
@@ -66,6 +67,7 @@ struct gb_metrics_snapshot_health {
 struct gb_fleet_numbers {
     bool present;
     struct gb_fleet_stat stat;
+    struct gb_replica_stat copies;
     uint64_t redirects;
     uint64_t offset_ns; /* of the directory's clock, whichever is ahead */
 };

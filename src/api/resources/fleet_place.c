@@ -267,8 +267,10 @@ enum gb_step gb_api_fleet_session_place(struct gb_http_request *request, struct 
     int r;
 
     (void)response;
-    if (gb_body_object(request, "name labels quota idle_ttl_s durability spill priority select on_partition "
-                       "failover_after_s replicas", false, &body, err) < 0)
+    if (gb_body_object(request,
+                       "name labels quota idle_ttl_s durability spill priority select on_partition "
+                       "failover_after_s replicas",
+                       false, &body, err) < 0)
         return GB_STEP_ERROR;
     placing = calloc(1, sizeof(*placing));
     r = placing ? read_body(body, placing, err)

@@ -112,7 +112,7 @@ static enum gb_step make_registered(struct making *making, struct gb_http_respon
     memcpy(making->params.fleet_claim, session->claim, sizeof(session->claim));
     making->params.stops_on_partition = session->on_partition == GB_ON_PARTITION_STOP;
     making->params.failover_after_s = session->failover_after_s;
-    if (making->registers == GB_REGISTER_TAKE && take_over(&making->params, session, err) < 0) {
+    if (making->registers >= GB_REGISTER_TAKE && take_over(&making->params, session, err) < 0) {
         gb_fleet_unregister(making->fleet, &session->name, session->claim, false);
         return GB_STEP_ERROR;
     }
@@ -197,7 +197,8 @@ static enum gb_step ask(struct making *making, struct gb_http_response *response
     request->deadline_ns = 0;
     gb_http_request_ref(request);
     if (making->registers) {
-        if (making->registers == GB_REGISTER_TAKE)
+        making->entry.empty = making->registers == GB_REGISTER_TAKE_EMPTY;
+        if (making->registers >= GB_REGISTER_TAKE)
             gb_fleet_take(making->fleet, &making->entry);
         else
             gb_fleet_register(making->fleet, &making->entry);

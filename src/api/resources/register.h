@@ -9,9 +9,10 @@
 #include "http/http.h"
 
 enum gb_registers {
-    GB_REGISTER_NOT, /* it is only refused if the directory, when the node is joined, has one of that name elsewhere */
-    GB_REGISTER_NEW, /* it is put into the directory first */
-    GB_REGISTER_TAKE /* it is taken over from a node that is away, with labels and quota; params has the name alone */
+    GB_REGISTER_NOT,  /* it is only refused if the directory, when the node is joined, has one of that name elsewhere */
+    GB_REGISTER_NEW,  /* it is put into the directory first */
+    GB_REGISTER_TAKE, /* it is taken over from a node that is away, with labels and quota; params has the name alone */
+    GB_REGISTER_TAKE_EMPTY /* the same, though nodes have copies of its sealed buffers */
 };
 
 /* Makes the session, as gb_session_create; the reply of success is made by `reply`. The reference to params->labels is

@@ -129,8 +129,8 @@ enum gb_step gb_session_reply(struct gb_http_request *request, const void *resul
 
 /* What has a meaning for sessions that are registered alone. */
 static int refuse_local(const char *field, struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                        "'%s' is for sessions that are registered: give \"fleet\": true", field);
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "'%s' is for sessions that are registered: give \"fleet\": true",
+                        field);
 }
 
 static int read_failover(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
@@ -191,8 +191,10 @@ static int read_create(const struct gb_http_request *request, struct gb_session_
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "name labels quota idle_ttl_s durability spill priority fleet on_partition "
-                       "failover_after_s replicas", false, &body, err) < 0)
+    if (gb_body_object(request,
+                       "name labels quota idle_ttl_s durability spill priority fleet on_partition "
+                       "failover_after_s replicas",
+                       false, &body, err) < 0)
         return -1;
     r = read_new(body, params, ret_registers, err);
     json_decref(body);
@@ -265,7 +267,8 @@ static int read_patch(const struct gb_http_request *request, const struct gb_nam
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "labels quota idle_ttl_s pool durability spill priority replicas", false, &body, err) < 0)
+    if (gb_body_object(request, "labels quota idle_ttl_s pool durability spill priority replicas", false, &body, err) <
+        0)
         return -1;
     r = read_pool(body, params, err);
     if (r == 0)

@@ -143,8 +143,9 @@ static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
         return -1;
     op->pool = gb_core_pool_ref(pool);
     if (gb_quota_take_locked(s, 0, 1, err) == 0) {
-        if (op->params.mirrored || op->params.lost || gb_content_new_locked(s, pool, op->params.kind, op->stream, &op->params.name,
-                                                         op->params.bytes, &op->content, err) == 0) {
+        if (op->params.mirrored || op->params.lost ||
+            gb_content_new_locked(s, pool, op->params.kind, op->stream, &op->params.name, op->params.bytes,
+                                  &op->content, err) == 0) {
             op->counted = true;
             return 0;
         }

@@ -242,14 +242,13 @@ static int validate_registered_locked(struct session_op *op, struct gb_error *er
         return 0;
     }
     gb_session_rec_set(&op->rec, &s->rec);
+    op->rec.given = s->given;
     if (op->what == HOLDS) {
         gb_text_set(&op->rec.holders, op->params.holders);
-        op->rec.given = s->given;
         return 0;
     }
     if (op->what == RAISES) {
         op->rec.fleet_epoch = op->params.fleet_epoch;
-        op->rec.given = s->given;
     } else {
         set_aside_locked(op);
     }

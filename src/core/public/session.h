@@ -90,10 +90,10 @@ void gb_session_arrive(struct gb_core *core, const struct gb_name *session, cons
 /* --- copies at other nodes ---------------------------------------------------------------------------------------- */
 
 /* Other nodes may have copies of the sealed buffers of a registered session. A name that such a buffer had is given to
- * no other bytes (COPIES_REMAIN) until all of them have let go of it. What they have is told by editions: a session's
+ * no other bytes (COPIES_REMAIN) until all of them have dropped it. What they have is told by editions: a session's
  * edition rises whenever one of its sealed buffers comes or goes. */
 
-/* Notes which nodes may have copies of buffers of the session of that name and claim, before they are told of any:
+/* Notes which nodes may have copies of buffers of the session of that name and claim, before those learn of any buffer:
  * "NODE:NUMBER,...", borrowed during the call; NULL: none. Without any, all names are free. Result: call->session.
  * Errors: SESSION_NOT_FOUND, also for another claim; those of the database. */
 void gb_session_hold(struct gb_core *core, const struct gb_name *name, const char *claim, struct gb_text *holders,
@@ -101,7 +101,7 @@ void gb_session_hold(struct gb_core *core, const struct gb_name *name, const cha
 /* [now] The edition of a session; 0: there is none of that name. */
 uint64_t gb_session_edition(struct gb_core *core, const struct gb_name *name);
 /* [now] All holders have what belongs to that edition and nothing else: names that were given up by then are free. */
-void gb_session_let_go(struct gb_core *core, const struct gb_name *name, uint64_t edition);
+void gb_session_unheld(struct gb_core *core, const struct gb_name *name, uint64_t edition);
 /* Sets what is called when an edition has risen. [any thread, with locks held: it must not block and call nothing of
  * the core] NULL: nothing. Returns when the former function is not running any more. */
 void gb_core_set_copied(struct gb_core *core, void (*copied)(void *arg), void *arg);

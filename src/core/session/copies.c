@@ -35,7 +35,7 @@ int gb_copies_check_name_locked(struct gb_session *s, const char *name, struct g
         return 0;
     return gb_error_set(err, GB_ERR_COPIES_REMAIN,
                         "nodes that hold copies for the session \"%s\" may have sealed bytes under the name \"%s\"; "
-                        "it is free when they have let go, or when the fleet has struck them",
+                        "it is free when they have dropped those, or when the fleet has struck them",
                         gb_session_name(s)->s, name);
 }
 
@@ -111,7 +111,7 @@ uint64_t gb_session_edition(struct gb_core *core, const struct gb_name *name) {
     return edition;
 }
 
-void gb_session_let_go(struct gb_core *core, const struct gb_name *name, uint64_t edition) {
+void gb_session_unheld(struct gb_core *core, const struct gb_name *name, uint64_t edition) {
     struct gb_session *s = gb_session_find(core, name, NULL);
     struct withheld *one;
     size_t at = 0;

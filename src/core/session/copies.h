@@ -1,5 +1,5 @@
 /* Names of sealed buffers of which other nodes may have copies. Such a name is given to no other bytes until those
- * nodes have let go of what it named: a copy is then never served under a name that means something else. */
+ * nodes have dropped what it named: a copy is then never served under a name that means something else. */
 #ifndef GB_CORE_SESSION_COPIES_H
 #define GB_CORE_SESSION_COPIES_H
 

@@ -20,7 +20,7 @@ enum gb_session_state {
 
 /* Of sealed buffers that other nodes have copies of (copies.h). */
 struct gb_copies {
-    uint64_t edition;       /* rises whenever a sealed buffer comes or goes; 0: nobody has asked yet */
+    uint64_t edition;       /* rises whenever a sealed buffer comes or goes; 0: it was not asked for yet */
     uint64_t all;           /* every name that is not taken is withheld until the holders know this edition; 0: none */
     struct gb_map withheld; /* by name: until they know that of its deletion */
 };

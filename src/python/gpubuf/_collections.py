@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Union, cast
 
 from ._asker import Asker, Moment, conditions, given, path_of, span
 from .errors import Cancelled, SessionExists, TimedOut, error_of
-from .types import Device, Event, Exported, Hold, Lease, Operation, Pool, Quota, Reuse, Session, Stream, Swept
+from .types import Device, Event, Exported, Hold, Holder, Lease, Operation, Pool, Quota, Reuse, Session, Stream, Swept
 
 WAIT_S = 60  # the daemon's longest wait of one request
 SWEEP_S = 3600  # what moves the bytes of a session may take as long
@@ -22,18 +22,24 @@ class Sessions(Asker):
     def create(self, name: str, *, labels: Optional[Mapping[str, str]] = None, quota: Optional[Quota] = None,
                idle_ttl_s: Optional[int] = None, durability: Optional[str] = None, spill: Optional[str] = None,
                priority: Optional[int] = None, fleet: Optional[bool] = None, on_partition: Optional[str] = None,
-               exist_ok: bool = False) -> Session:
+               failover_after_s: Optional[int] = None, replicas: Optional[int] = None, exist_ok: bool = False) -> Session:
         """Makes a session. fleet: registers it in the daemon's fleet; on_partition (serve, stop) is what the daemon does while it is cut off
-        from the directory. durability (none, behind, sync) and spill (never, host, disk) are those of buffers that are made without one. Buffers
+        from the directory. replicas: nodes that are to have copies of its sealed buffers; with on_partition="stop" one of them takes it over when
+        the daemon was away for failover_after_s seconds. durability (none, behind, sync) and spill (never, host, disk) are those of buffers that are made without one. Buffers
         of sessions of a lower priority (0 to 1000) leave memory first. With exist_ok, returns an existing session unchanged."""
         try:
             body = given(name=name, labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, durability=durability, spill=spill,
-                         priority=priority, fleet=fleet, on_partition=on_partition)
+                         priority=priority, fleet=fleet, on_partition=on_partition, failover_after_s=failover_after_s,
+                         replicas=replicas)
             return cast(Session, self._tagged("POST", path_of("sessions"), None, body))
         except SessionExists:
             if not exist_ok:
                 raise
             return self.get(name)
+
+    def copies(self, name: Optional[str] = None) -> List[Holder]:
+        """The nodes of the fleet that have copies of its sealed buffers, or are about to."""
+        return cast(List[Holder], self._get(self._below("copies", session=name))["items"])
 
     def get(self, name: Optional[str] = None) -> Session:
         """One session."""
@@ -42,10 +48,11 @@ class Sessions(Asker):
     def update(self, name: Optional[str] = None, *, labels: Optional[Mapping[str, Optional[str]]] = None,
                quota: Optional[Quota] = None, idle_ttl_s: Optional[int] = None, pool: Optional[str] = None,
                durability: Optional[str] = None, spill: Optional[str] = None, priority: Optional[int] = None,
-               if_match: Optional[str] = None) -> Session:
+               replicas: Optional[int] = None, if_match: Optional[str] = None) -> Session:
         """Changes the given settings; a label of None is removed. pool: the session's current pool; "default": none. durability, spill: of
-        buffers that are made from now on without one."""
-        body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, pool=pool, durability=durability, spill=spill, priority=priority)
+        buffers that are made from now on without one. replicas: nodes that are to have copies of the sealed buffers."""
+        body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, pool=pool, durability=durability, spill=spill, priority=priority,
+                     replicas=replicas)
         return cast(Session, self._tagged("PATCH", self._below(session=name), None, body, conditions(if_match)))
 
     def delete(self, name: Optional[str] = None, *, if_match: Optional[str] = None) -> None:

@@ -13,7 +13,7 @@ from ._epochs import Epochs
 from ._transport import SAFE, Answer, Progress, Transport
 from .client import Client
 from .errors import BadArgument, Error, OwnerAbsent, OwnerUnknown, Superseded, Unreachable
-from .types import FleetSession, FleetState, FleetStats, Moved, Node, Owner, Placed, Quota, Session, Target
+from .types import FleetSession, FleetState, FleetStats, Kept, Moved, Node, Owner, Placed, Quota, Session, Target
 
 T = TypeVar("T")
 PLACE_S = 10.0  # as many seconds as the node that places may wait for others
@@ -106,17 +106,22 @@ class Fleet:
         self._epochs.rise(name, found.get("epoch") or 0)
         return found
 
+    def copies(self) -> List[Kept]:
+        """What the node that answers keeps of other nodes' sessions. ``Client.sessions.copies`` gives the nodes that keep some of one."""
+        return cast(List[Kept], self._any(lambda node: node._get(path_of("fleet", "copies")))["items"])
+
     def place(self, name: str, *, select: Optional[Mapping[str, str]] = None, quota: Optional[Quota] = None,
               labels: Optional[Mapping[str, str]] = None, idle_ttl_s: Optional[int] = None, durability: Optional[str] = None,
-              spill: Optional[str] = None, priority: Optional[int] = None, on_partition: Optional[str] = None) -> Placed:
+              spill: Optional[str] = None, priority: Optional[int] = None, on_partition: Optional[str] = None,
+              failover_after_s: Optional[int] = None, replicas: Optional[int] = None) -> Placed:
         """Makes a session at a node that has room for its quota, and registers it. ``session`` gives a client of it.
 
         Args:
             select: labels that the node must have.
             on_partition: what the owner does while it is cut off from the directory: ``serve`` (the default) or ``stop``.
-            quota, labels, idle_ttl_s, durability, spill, priority: as of ``Client.sessions.create``."""
+            failover_after_s, replicas, quota, labels, idle_ttl_s, durability, spill, priority: as of ``Client.sessions.create``."""
         body = given(name=name, select=select, quota=quota, labels=labels, idle_ttl_s=idle_ttl_s, durability=durability, spill=spill,
-                     priority=priority, on_partition=on_partition)
+                     priority=priority, on_partition=on_partition, failover_after_s=failover_after_s, replicas=replicas)
         placed = cast(Placed, self._any(lambda node: node._post(path_of("fleet", "sessions"), body, patience=PLACE_S), once=True))
         self._epochs.made(name, (placed.get("fleet") or {}).get("epoch") or 0)
         return placed
@@ -133,12 +138,13 @@ class Fleet:
         self._epochs.rise(name, moved.get("epoch") or 0)
         return moved
 
-    def take(self, name: str) -> Session:
+    def take(self, name: str, *, empty: bool = False) -> Session:
         """Makes a node the owner of a session whose owner is not alive: the first node of this fleet that answers, so that
-        ``Fleet(url).take(name)`` says which it is. The session is empty: bytes stay with the former owner, which sets its session aside when
-        it is back. Raises NodeAlive if the owner is alive. Needs scope admin."""
+        ``Fleet(url).take(name)`` says which it is. The session begins with the copies of sealed buffers that the node has, else empty; if
+        others have some, it raises CopiesRemain unless ``empty`` is true. The former owner sets aside what it has when it is back. Raises NodeAlive
+        if the owner is alive. Needs scope admin."""
         path = path_of("fleet", "sessions", name, "take")
-        taken = cast(Session, self._any(lambda node: node._post(path, {"force": True}), once=True))
+        taken = cast(Session, self._any(lambda node: node._post(path, given(force=True, empty=empty or None)), once=True))
         self._epochs.rise(name, (taken.get("fleet") or {}).get("epoch") or 0)
         return taken
 

@@ -246,7 +246,8 @@ class Quota(TypedDict, total=False):
 
 class Session(TypedDict, total=False):
     """A namespace with an owner. Its durability and spill are those of buffers that are made without. Buffers of sessions of a lower priority
-    leave memory first. fleet: of one that is registered, with ``epoch`` and ``on_partition``; of one that was set aside because another node
+    leave memory first. fleet: of one that is registered, with ``epoch`` and ``on_partition``, and with
+    ``replicas`` and ``holders`` if other nodes are to have copies; of one that was set aside because another node
     has its name now, with ``superseded`` and the ``epoch`` that it had."""
 
     name: str
@@ -524,6 +525,28 @@ class Node(TypedDict, total=False):
     incarnation: Optional[int]
 
 
+class Holder(TypedDict):
+    """A node that keeps copies of a session's sealed buffers. current: it has all. problem: why something did not come; None: nothing."""
+
+    node: str
+    current: bool
+    buffers: int
+    bytes: int
+    problem: Optional[str]
+
+
+class Kept(TypedDict):
+    """Copies that a node keeps. owner: the node that has the session. local: the session there in which they are; None: there is none yet."""
+
+    session: str
+    owner: str
+    local: Optional[str]
+    current: bool
+    buffers: int
+    bytes: int
+    problem: Optional[str]
+
+
 class FleetSession(TypedDict, total=False):
     """A session that is registered in the fleet."""
 
@@ -531,6 +554,9 @@ class FleetSession(TypedDict, total=False):
     node: str
     epoch: int
     on_partition: str
+    failover_after_s: int
+    replicas: int
+    holders: List[str]
     labels: Dict[str, str]
     quota: Dict[str, Optional[int]]
 
