@@ -10,6 +10,8 @@ enum { DROP = 1, OWNER = GB_TAKEN };
 
 #define LIST_MS 30000 /* between two readings of what this node is to keep */
 #define WATCH_MS 2000 /* of a session that is taken over when its owner is away */
+#define SHED_MS 60000 /* what gave way to something else is not brought again for so long */
+#define SHED "the memory was wanted for something else"
 #define AGAIN_MS 5000 /* after something failed */
 
 /* --- one of them -------------------------------------------------------------------------------------------------- */
@@ -43,6 +45,7 @@ static void copy_free(struct gb_copy *copy) {
 
 /* What others see of it from now on. */
 static void tell(struct gb_replicas *r, struct gb_copy *copy, bool current, const char *problem) {
+    gb_core_keep_copies(r->config.arrival.core, true); /* until the process ends: the rest is asked of this thread */
     pthread_mutex_lock(&r->lock);
     copy->told.owner = copy->arrival.there.node;
     copy->told.stage = copy->arrival.stage;
@@ -100,6 +103,17 @@ static void drop(struct gb_replicas *r, struct gb_copy *copy) {
 }
 
 /* --- what the owner has ------------------------------------------------------------------------------------------- */
+
+/* The number stays: as a holder it has nothing, for now. */
+static void make_one_way(struct gb_replicas *r, struct gb_copy *copy) {
+    uint64_t number = copy->number;
+
+    empty(r, copy);
+    copy->number = number;
+    copy->shed_ms = gb_replicas_now_ms();
+    copy->looked_ms = 0; /* the owner is told */
+    tell(r, copy, false, SHED);
+}
 
 static uint64_t others_bytes(struct gb_replicas *r, const struct gb_copy *without) {
     const struct gb_copy *copy;
@@ -181,6 +195,11 @@ static void touch(struct gb_copy *copy) {
     gb_session_rec_done(&view.rec);
 }
 
+/* Memory that was short a moment ago would be short again. */
+static bool is_shed(const struct gb_copy *copy) {
+    return copy->shed_ms > 0 && gb_replicas_now_ms() - copy->shed_ms < SHED_MS;
+}
+
 /* The owner is there, and this node is its holder. */
 static int compare(struct gb_replicas *r, struct gb_copy *copy, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
@@ -191,6 +210,8 @@ static int compare(struct gb_replicas *r, struct gb_copy *copy, struct gb_error 
         return -1;
     if (edition == copy->edition)
         return done(copy, edition, "", err);
+    if (is_shed(copy))
+        return done(copy, edition, SHED, err);
     if (bring(r, copy, &why) < 0) {
         (void)done(copy, 0, why.detail, NULL); /* it knows no more than before */
         return gb_error_move(err, &why);
@@ -468,6 +489,33 @@ static void remove_leftovers(struct gb_replicas *r) {
     r->cleaned = left.count == 0;
 }
 
+/* The largest first, until there is as much as something else lacks. */
+static void make_way(struct gb_replicas *r) {
+    struct gb_copy *largest;
+    struct gb_copy *copy;
+    uint64_t lacking;
+    uint64_t bytes;
+    size_t at;
+
+    pthread_mutex_lock(&r->lock);
+    lacking = r->lacking_bytes;
+    r->lacking_bytes = 0;
+    pthread_mutex_unlock(&r->lock);
+    while (lacking > 0) {
+        largest = NULL;
+        pthread_mutex_lock(&r->lock);
+        for (at = 0; (copy = gb_map_next(&r->copies, &at));)
+            if (copy->told.bytes > 0 && (!largest || copy->told.bytes > largest->told.bytes))
+                largest = copy;
+        pthread_mutex_unlock(&r->lock);
+        if (!largest)
+            return;
+        bytes = largest->told.bytes;
+        make_one_way(r, largest);
+        lacking = bytes < lacking ? lacking - bytes : 0;
+    }
+}
+
 /* As they are now: looking at one may drop it, and no other. */
 static struct gb_copy **all_copies(struct gb_replicas *r, size_t *ret_count) {
     struct gb_copy **all;
@@ -496,6 +544,7 @@ void gb_replica_look(struct gb_replicas *r) {
     if (r->listed_ms == 0 || now - r->listed_ms >= LIST_MS)
         read_list(r);
     take_wanted(r);
+    make_way(r);
     all = all_copies(r, &count);
     for (i = 0; i < count; i++)
         if (is_due(r, all[i], now))

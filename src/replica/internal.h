@@ -14,6 +14,7 @@ struct gb_copy {
     uint64_t number;              /* of the listing under which they came; 0: none did yet */
     uint64_t edition;             /* that the owner knows to be here, complete; 0: none */
     uint64_t looked_ms;           /* when the owner was asked last */
+    uint64_t shed_ms;             /* when it gave way to something else; 0: it did not */
     uint64_t taken;               /* the epoch at which this node has taken the session over; 0: it has not */
     bool wanted;                  /* the owner has called; by the lock, as those below */
     struct gb_session_call *take; /* an operator wants it taken over; NULL: none does */
@@ -63,10 +64,11 @@ struct gb_replicas {
     pthread_mutex_t lock; /* a leaf, for the rest */
     pthread_cond_t woken;
     bool stopping;
-    unsigned wakes;       /* rise */
-    struct gb_map copies; /* by name: struct gb_copy */
-    struct gb_map kept;   /* by name: struct gb_kept */
-    struct gb_map wanted; /* by name: struct gb_name */
+    uint64_t lacking_bytes; /* of a device, for something else than copies; 0: none */
+    unsigned wakes;         /* rise */
+    struct gb_map copies;   /* by name: struct gb_copy */
+    struct gb_map kept;     /* by name: struct gb_kept */
+    struct gb_map wanted;   /* by name: struct gb_name */
     struct gb_replica_stat stat;
 
     uint64_t listed_ms;                          /* of the holder's thread: when it read what it is to keep; 0: never */

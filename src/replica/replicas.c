@@ -57,6 +57,25 @@ static void wake(void *arg) {
     gb_replicas_wake(arg);
 }
 
+static bool make_room(void *arg, uint64_t bytes) {
+    struct gb_replicas *r = arg;
+    const struct gb_copy *copy;
+    uint64_t held = 0;
+    size_t at = 0;
+
+    pthread_mutex_lock(&r->lock);
+    while ((copy = gb_map_next(&r->copies, &at)))
+        held += copy->told.bytes;
+    if (held > 0 && bytes > r->lacking_bytes)
+        r->lacking_bytes = bytes;
+    if (held > 0) {
+        r->wakes++;
+        pthread_cond_broadcast(&r->woken);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return held > 0;
+}
+
 /* What both threads do ends soon after this. */
 static void stop(struct gb_replicas *r) {
     struct gb_copy *copy;
@@ -104,7 +123,7 @@ int gb_replicas_open(const struct gb_replicas_config *config, struct gb_replicas
         replicas_free(r);
         return -1;
     }
-    gb_core_set_copied(config->arrival.core, wake, r);
+    gb_core_set_copied(config->arrival.core, wake, make_room, r);
     *ret = r;
     return 0;
 }
@@ -112,7 +131,7 @@ int gb_replicas_open(const struct gb_replicas_config *config, struct gb_replicas
 void gb_replicas_close(struct gb_replicas *r) {
     if (!r)
         return;
-    gb_core_set_copied(r->config.arrival.core, NULL, NULL);
+    gb_core_set_copied(r->config.arrival.core, NULL, NULL, NULL);
     stop(r);
     pthread_join(r->holder, NULL);
     pthread_join(r->owner, NULL);

@@ -126,6 +126,23 @@ def test_a_node_that_keeps_none(session):  # noqa: F811
         fleet.end()
 
 
+def test_copies_give_way(session):  # noqa: F811
+    """What the node's own clients want goes before copies, which come again when there is room for a while."""
+    fleet = Fleet("ab")
+    try:
+        fleet.joined()
+        fleet.make("a", session, replicas=1)
+        put(fleet, "a", session, "x", bytes(40 << 20))
+        put(fleet, "a", session, "y", bytes(4 << 20))
+        assert settled(fleet, "a", session, 1, 2) == ["b"]
+        fleet.ask("b", "PUT", DATA.format("default", "own"), bytes(60 << 20)).expect(201)
+        copies = until("the copies have given way", lambda: (c := kept(fleet, "b")[session]) and c["buffers"] == 0 and c)
+        assert "wanted for something else" in copies["problem"]
+        until("the owner knows", lambda: holders(fleet, "a", session)["b"]["problem"])
+    finally:
+        fleet.end()
+
+
 def test_other_zones_come_first(session):  # noqa: F811
     """Of three nodes that could, the one in another zone is taken each time."""
     fleet = Fleet("abcd", options={n: ["--fleet-label", "zone=" + ("far" if n == "d" else "near")] for n in "abcd"})

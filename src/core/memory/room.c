@@ -44,10 +44,35 @@ static void ask(struct gb_alloc *a, bool at_quota) {
     c->device->core->make_room(c->device->core, &a->room);
 }
 
+/* What this node keeps for others goes first, but not for more of the same. */
+static bool copies_go(const struct gb_alloc *a) {
+    struct gb_core *core = a->content->device->core;
+    struct gb_session *s = a->content->session;
+    bool goes = false;
+    bool is_copy;
+
+    if (!atomic_load(&core->keeps_copies) || atomic_load(&a->cancelled))
+        return false;
+    pthread_mutex_lock(&s->lock);
+    is_copy = s->rec.fleet_epoch == 0 && s->rec.fleet_claim[0] != '\0';
+    pthread_mutex_unlock(&s->lock);
+    if (is_copy)
+        return false;
+    pthread_mutex_lock(&core->gone_lock);
+    if (core->shortage)
+        goes = core->shortage(core->copied_arg, a->missing);
+    pthread_mutex_unlock(&core->gone_lock);
+    return goes;
+}
+
 bool gb_room_hope(struct gb_alloc *a, bool at_quota) {
     struct gb_core *core = a->content->device->core;
     uint64_t now_ns;
 
+    if (!at_quota && copies_go(a)) {
+        a->room_until_ns = a->room_until_ns == 0 ? gb_clock_ns() + PATIENCE_NS : a->room_until_ns;
+        return gb_clock_ns() < a->room_until_ns;
+    }
     if (!core->make_room || atomic_load(&core->movable_buffers) == 0 || atomic_load(&a->cancelled) ||
         (a->room_state == GB_ROOM_ENDED && !a->room.made && !a->room.later))
         return false;

@@ -98,11 +98,13 @@ struct gb_core {
     struct gb_idlist sessions_by_id;
     struct gb_session_pools *pool_sessions;
 
-    pthread_mutex_t gone_lock; /* a leaf, for the four below */
+    pthread_mutex_t gone_lock; /* a leaf, for those below */
     void (*gone)(void *arg, const struct gb_name *name, const char *claim, bool made);
     void *gone_arg;
     void (*copied)(void *arg);
+    bool (*shortage)(void *arg, uint64_t bytes);
     void *copied_arg;
+    atomic_bool keeps_copies; /* shortage is worth asking */
 
     _Atomic int64_t last_session_id;
     _Atomic int64_t last_buffer_id;

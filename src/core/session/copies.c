@@ -89,9 +89,15 @@ void gb_copies_done(struct gb_session *s) {
 
 /* --- the public ones ---------------------------------------------------------------------------------------------- */
 
-void gb_core_set_copied(struct gb_core *core, void (*copied)(void *arg), void *arg) {
+void gb_core_keep_copies(struct gb_core *core, bool keeps) {
+    atomic_store(&core->keeps_copies, keeps);
+}
+
+void gb_core_set_copied(struct gb_core *core, void (*copied)(void *arg), bool (*shortage)(void *arg, uint64_t bytes),
+                        void *arg) {
     pthread_mutex_lock(&core->gone_lock);
     core->copied = copied;
+    core->shortage = shortage;
     core->copied_arg = arg;
     pthread_mutex_unlock(&core->gone_lock);
 }
