@@ -199,6 +199,11 @@ static const char *const no_sessions[] = {
     "{\"node\":\"a\",\"epoch\":1,\"claim\":\"c\",\"on_partition\":\"maybe\"}",
     "{\"node\":\"a\",\"epoch\":1,\"claim\":\"c\",\"on_partition\":\"serve\",\"quota\":\"7\"}",
     "{\"node\":\"a\",\"epoch\":1,\"claim\":\"c\",\"on_partition\":\"serve\",\"labels\":7}",
+    "{\"node\":\"a\",\"epoch\":1,\"claim\":\"c\",\"on_partition\":\"serve\",\"holders\":7}",
+    "{\"node\":\"a\",\"epoch\":1,\"claim\":\"c\",\"on_partition\":\"serve\",\"holders\":[7]}",
+    "{\"node\":\"a\",\"epoch\":1,\"claim\":\"c\",\"on_partition\":\"serve\",\"holders\":[{\"node\":\"b\"}]}",
+    "{\"node\":\"a\",\"epoch\":1,\"claim\":\"c\",\"on_partition\":\"serve\",\"replicas\":-1}",
+    "{\"node\":\"a\",\"epoch\":1,\"claim\":\"c\",\"on_partition\":\"serve\",\"failover_after_s\":\"8\"}",
 };
 
 START_TEST(what_is_no_session) {
@@ -244,6 +249,51 @@ START_TEST(labels_match) {
 }
 END_TEST
 
+/* As many as there may be, with the longest names. */
+START_TEST(holders_there_and_back) {
+    struct gb_fleet_session session = {.epoch = 1, .quota_bytes = 5, .failover_after_s = 8, .replicas = 2};
+    struct gb_fleet_session back = {.epoch = 0};
+    struct gb_fleet_session listed = {.epoch = 0};
+    char *record;
+    char *text;
+    size_t i;
+
+    strcpy(session.node.s, "a");
+    strcpy(session.claim, "1-1");
+    memset(session.labels, ' ', sizeof(session.labels) - 1);
+    memcpy(session.labels, "{", 1);
+    session.labels[sizeof(session.labels) - 2] = '}';
+    for (i = 0; i < GB_FLEET_HOLDERS_MAX; i++) {
+        memset(session.holders[i].node.s, 'n', GB_NAME_MAX);
+        session.holders[i].node.s[0] = (char)('a' + i);
+        session.holders[i].number = INT64_MAX - i;
+    }
+    session.holder_count = GB_FLEET_HOLDERS_MAX;
+    record = gb_fleet_session_write(&session, &err);
+    ck_assert_ptr_nonnull(record);
+    ck_assert_int_eq(gb_fleet_session_read(record, strlen(record), &back, &err), 0);
+    text = gb_fleet_holders_text(&session);
+    ck_assert(gb_fleet_holders_read(text, &listed));
+    ck_assert_uint_eq(back.holder_count, GB_FLEET_HOLDERS_MAX);
+    ck_assert_uint_eq(listed.holder_count, GB_FLEET_HOLDERS_MAX);
+    ck_assert_uint_eq(back.failover_after_s, 8);
+    ck_assert_uint_eq(back.replicas, 2);
+    for (i = 0; i < GB_FLEET_HOLDERS_MAX; i++) {
+        ck_assert_str_eq(back.holders[i].node.s, session.holders[i].node.s);
+        ck_assert_uint_eq(back.holders[i].number, session.holders[i].number);
+        ck_assert_str_eq(listed.holders[i].node.s, session.holders[i].node.s);
+        ck_assert_uint_eq(listed.holders[i].number, session.holders[i].number);
+        ck_assert_ptr_eq(gb_fleet_holder_of(&back, &session.holders[i].node), &back.holders[i]);
+    }
+    ck_assert_ptr_null(gb_fleet_holder_of(&back, &session.node));
+    ck_assert(gb_fleet_holders_read("", &listed) && listed.holder_count == 0);
+    ck_assert(!gb_fleet_holders_read("a", &listed) && !gb_fleet_holders_read("a:x", &listed));
+    ck_assert(!gb_fleet_holders_read(":1", &listed) && !gb_fleet_holders_read("a:1,,b:2", &listed));
+    free(record);
+    free(text);
+}
+END_TEST
+
 #define LOOP(test, list) tcase_add_loop_test(tcase, test, 0, sizeof(list) / sizeof((list)[0]))
 
 int main(void) {
@@ -259,6 +309,7 @@ int main(void) {
     LOOP(what_is_no_node, no_nodes);
     LOOP(what_is_not_alive, no_alives);
     LOOP(what_is_no_session, no_sessions);
+    tcase_add_test(tcase, holders_there_and_back);
     tcase_add_test(tcase, meta_and_keys);
     tcase_add_test(tcase, labels_match);
     suite_add_tcase(suite, tcase);
