@@ -45,6 +45,8 @@ static void read_session(const json_t *root, struct gb_session_params *ret) {
     ret->replicas = (unsigned)json_integer_value(json_object_get(json_object_get(root, "fleet"), "replicas"));
     ret->failover_after_s =
         (uint64_t)json_integer_value(json_object_get(json_object_get(root, "fleet"), "failover_after_s"));
+    gb_name_parse("tenant", gb_arrival_text(json_object_get(root, "fleet"), "tenant"),
+                  strlen(gb_arrival_text(json_object_get(root, "fleet"), "tenant")), &ret->tenant, NULL);
     ret->labels = labels_of(root);
     ret->has_labels = true;
 }

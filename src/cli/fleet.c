@@ -297,6 +297,47 @@ static int copies(struct gb_cli *cli, const char *name) {
                         : gb_cli_show(cli, item, kept_columns, COUNT(kept_columns));
 }
 
+/* --- tenants ------------------------------------------------------------------------------------------------------ */
+
+static const struct gb_cli_column tenant_columns[] = {
+    {"TENANT", "name", GB_CLI_FORM_TEXT},
+    {"LIMIT", "limit_bytes", GB_CLI_FORM_BYTES},
+    {"QUOTAS", "used_bytes", GB_CLI_FORM_BYTES},
+    {"SESSIONS", "sessions", GB_CLI_FORM_COUNT},
+};
+
+static int tenants(struct gb_cli *cli, const char *name) {
+    json_t *answer = gb_cli_request(cli, "GET", "/v1/fleet/tenants", NULL);
+    json_t *items;
+
+    (void)name;
+    if (answer == NULL || cli->options.json)
+        return gb_cli_show(cli, answer, NULL, 0);
+    items = json_incref(json_object_get(answer, "items"));
+    json_decref(answer);
+    return gb_cli_show(cli, items, tenant_columns, COUNT(tenant_columns));
+}
+
+/* With a limit it is made, or changed. */
+static int tenant(struct gb_cli *cli, const char *name) {
+    const struct gb_cli_options *o = &cli->options;
+    bool sets = o->given[GB_CLI_ID_max_bytes];
+    char target[GB_CLI_PATH];
+    json_t *body = NULL;
+
+    if (gb_cli_target(cli, target, "/v1/fleet/tenants/{}", name) < 0)
+        return gb_cli_failed(cli);
+    if (sets)
+        body = json_pack("{s:o}", "limit_bytes",
+                         o->max_bytes > INT64_MAX ? json_null() : json_integer((json_int_t)o->max_bytes));
+    return show_one(cli, gb_cli_request(cli, sets ? "PUT" : "GET", target, body), tenant_columns,
+                    COUNT(tenant_columns));
+}
+
+static int tenant_rm(struct gb_cli *cli, const char *name) {
+    return remove_one(cli, "/v1/fleet/tenants/{}", name);
+}
+
 /* --- moving ------------------------------------------------------------------------------------------------------- */
 
 /* NULL with cli->error. */
@@ -476,6 +517,7 @@ static const struct verb {
     {"move", "SESSION", move},    {"take", "SESSION", take},    {"copies", "[SESSION]", copies},
     {"rm", "SESSION", rm},        {"stats", NULL, stats},       {"targets", NULL, targets},
     {"drain", "NODE", drain},     {"undrain", "NODE", undrain}, {"forget", "NODE", forget},
+    {"tenants", NULL, tenants},   {"tenant", "TENANT", tenant}, {"tenant-rm", "TENANT", tenant_rm},
 };
 
 int gb_cli_run_fleet(struct gb_cli *cli, int argc, char **argv) {

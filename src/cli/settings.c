@@ -59,6 +59,7 @@ int gb_cli_session_settings(struct gb_cli *cli, json_t *body) {
     set_text(body, "spill", o->spill);
     if (o->given[GB_CLI_ID_priority])
         json_object_set_new(body, "priority", json_integer((json_int_t)o->priority));
+    set_text(body, "tenant", o->tenant);
     if (o->given[GB_CLI_ID_replicas])
         json_object_set_new(body, "replicas", json_integer((json_int_t)o->replicas));
     if (o->given[GB_CLI_ID_failover_after])

@@ -138,6 +138,7 @@ int gpubuf_fleet_place(gpubuf_client *client, const char *session, const struct 
     if (place) {
         gbc_put_json(&request, body, "select", place->select);
         gbc_put_text(&request.wrong, body, "on_partition", place->on_partition);
+        gbc_put_text(&request.wrong, body, "tenant", place->tenant);
     }
     gbc_json(&request, body);
     r = gbc_call(client, &request, how, gbc_record_placed, &placed, err);

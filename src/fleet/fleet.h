@@ -15,6 +15,8 @@
  *                 while its node was away, for 90 days {...,"state":"deleted"}; of one that is being taken over
  *                 {...,"former":{"node","epoch","claim"}}
  *   owned/N/S     "", in the transaction of sessions/S
+ *   quota/T       {"limit"}: bytes that the sessions of a tenant may have together; left out: as many as they want
+ *   tenants/T/S   the quota of a session in bytes, decimal, in the transaction of sessions/S
  *   held/N/S      "", in the transaction that makes N a holder of sessions/S; N takes it out when it has none any more
  *   keys/KID      {"key","made"}: of tickets
  */
@@ -192,6 +194,7 @@ struct gb_fleet_session {
     unsigned replicas;         /* nodes that are to have copies */
     struct gb_fleet_holder holders[GB_FLEET_HOLDERS_MAX];
     size_t holder_count;
+    struct gb_name tenant; /* "": none */
     struct gb_fleet_former former;
 };
 /* The holder of that name, or NULL. */
@@ -217,6 +220,37 @@ struct gb_fleet_ask {
  * asked for may be made all the same, but for a registration, which is taken back. */
 void gb_fleet_leave(struct gb_fleet *fleet, struct gb_fleet_ask *ask);
 
+/* A tenant: the quotas of its sessions have a limit together. */
+struct gb_fleet_tenant {
+    struct gb_name name;
+    uint64_t limit_bytes; /* GB_UNLIMITED: none */
+    uint64_t used_bytes;  /* sum of the quotas of its sessions */
+    size_t sessions;
+};
+/* All tenants by their names, or that one: TENANT_NOT_FOUND. The caller frees items with free(). */
+struct gb_fleet_tenants {
+    struct gb_fleet_ask ask;
+    struct gb_name only; /* "": all */
+    struct gb_fleet_tenant *items;
+    size_t count;
+};
+void gb_fleet_list_tenants(struct gb_fleet *fleet, struct gb_fleet_tenants *tenants);
+/* Makes or changes a tenant, or removes it: its sessions stay. */
+struct gb_fleet_tenant_set {
+    struct gb_fleet_ask ask;
+    struct gb_name name;
+    uint64_t limit_bytes;
+    bool remove;
+};
+void gb_fleet_set_tenant(struct gb_fleet *fleet, struct gb_fleet_tenant_set *set);
+/* Gives a session of this node and of a tenant a larger quota in the directory: name, claim, tenant and quota_bytes are
+ * given. TENANT_NOT_FOUND, TENANT_QUOTA_EXCEEDED. */
+struct gb_fleet_resize {
+    struct gb_fleet_ask ask;
+    struct gb_fleet_session session;
+};
+void gb_fleet_resize(struct gb_fleet *fleet, struct gb_fleet_resize *resize);
+
 /* Who owns the session. SESSION_NOT_FOUND only if the directory has confirmed it. Sessions that are found are
  * remembered for 10 s, and for 10 minutes while the directory does not answer (`stale`); one that is not there for 1 s.
  * surely: asks a majority of the directory, whatever is remembered. At most 64 look-ups are open: SATURATED beyond. */
@@ -231,10 +265,11 @@ struct gb_fleet_find {
 bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool surely, struct gb_fleet_find *find);
 
 /* Makes this node the owner of a session that none has, at epoch 1 with a new claim; both are set in session->session.
- * SESSION_EXISTS with the owner in session->owner. A transaction whose answer is lost is looked up by its claim. */
+ * SESSION_EXISTS with the owner in session->owner; of a tenant TENANT_NOT_FOUND, TENANT_QUOTA_EXCEEDED. A transaction whose answer is lost is looked up by its claim. */
 struct gb_fleet_register {
     struct gb_fleet_ask ask;
-    struct gb_fleet_session session; /* name, on_partition, failover_after_s, labels, quota_bytes, replicas are given */
+    struct gb_fleet_session
+        session; /* name, on_partition, failover_after_s, labels, quota_bytes, replicas, tenant are given */
     struct gb_fleet_node owner;
     bool holds; /* a takeover by a node that has copies: the claim is given, and the other holders stay */
     bool empty; /* a takeover though other nodes have copies, which are dropped */

@@ -7,12 +7,13 @@
 
 /* --- a node ------------------------------------------------------------------------------------------------------- */
 
-#define FORGET_PAGE 30 /* of a transaction's 128 operations, two a session and two comparisons */
+#define FORGET_PAGE 30 /* of a transaction's 128 operations, three a session and two comparisons */
 
 struct forgetting {
     struct gb_job job;
     struct gb_name node;
     struct gb_name names[FORGET_PAGE];
+    struct gb_name tenants[FORGET_PAGE];
     int64_t revision[FORGET_PAGE]; /* of the session's record; 0: it is not this node's */
     size_t count;
 };
@@ -81,6 +82,8 @@ static void delete_page(struct forgetting *f) {
             gb_txn_delete(&txn, key);
         gb_fleet_key(f->job.fleet, "owned", f->node.s, f->names[i].s, key);
         gb_txn_delete(&txn, key);
+        if (f->revision[i] > 0)
+            gb_tenant_erase(f->job.fleet, &txn, &f->tenants[i], f->names[i].s);
     }
     gb_job_txn(&f->job, &txn, GB_ETCD_MAJORITY, on_page_deleted);
 }
@@ -99,6 +102,7 @@ static void on_page_records(struct gb_etcd_call *call) {
         if (kvs->count > 0 && gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) == 0 &&
             gb_name_equal(&there.node, &f->node))
             f->revision[i] = kvs->items[0].mod_revision;
+        f->tenants[i] = there.tenant;
     }
     delete_page(f);
 }

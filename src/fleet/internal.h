@@ -252,15 +252,35 @@ void gb_find_cache_forget(struct gb_find_cache *cache, const struct gb_name *ses
 /* An ask has left the job, of any kind. */
 void gb_find_count_left(struct gb_fleet *fleet, const struct gb_job *job);
 
+/* What was read of a tenant, for the transaction that depends on it. */
+struct gb_tenant_guard {
+    int64_t revision;
+    uint64_t limit_bytes;
+};
+/* Adds the session to its tenant's, or takes it out; one without a tenant is accepted. */
+void gb_tenant_note(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_fleet_session *session);
+void gb_tenant_erase(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_name *tenant,
+                     const char *session);
+/* Reads a tenant: two results. */
+void gb_tenant_read(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_name *tenant);
+/* Whether its tenant has room for the session, by what was read. TENANT_NOT_FOUND, TENANT_QUOTA_EXCEEDED. */
+int gb_tenant_check(const struct gb_fleet *fleet, const struct gb_kvs *quota, const struct gb_kvs *sessions,
+                    const struct gb_fleet_session *session, struct gb_tenant_guard *ret, struct gb_error *err);
+/* Adds the comparison to a transaction, and the change that others compare. */
+void gb_tenant_guard(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_name *tenant,
+                     const struct gb_tenant_guard *guard);
+void gb_tenant_touch(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_name *tenant,
+                     const struct gb_tenant_guard *guard);
+
 /* Of a tombstone: how long it is kept, and a number for its lease. */
 #define GB_TOMBSTONE_S (90 * 24 * 3600u)
 int64_t gb_tombstone_lease(void);
 /* Adds what makes a tombstone of a session's record, if that is as it was read, and deletes its other key. */
 int gb_bury_session(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_fleet_session *session,
                     int64_t lease, int64_t revision, struct gb_error *err);
-/* Adds the deletion of a session's two keys, if the record is as it was read. */
-void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node, const char *session,
-                       int64_t revision);
+/* Adds the deletion of a session's keys, if the record is as it was read: name and tenant are given. */
+void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node,
+                       const struct gb_fleet_session *session, int64_t revision);
 /* Takes unregisters up, if the directory answers. [the thread] */
 void gb_unregister_sweep(struct gb_fleet *fleet);
 int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made);

@@ -23,6 +23,7 @@ struct registering {
     bool empty;
     char claim[GB_FLEET_CLAIM_SIZE]; /* holds: the given one */
     struct gb_name from;             /* takes: the node that has it, and must not be alive */
+    struct gb_tenant_guard guard;    /* of its tenant */
     unsigned tries;
     bool asked_again;
     bool made;
@@ -195,7 +196,12 @@ static void on_registered(struct gb_etcd_call *call) {
     }
 }
 
-static void attempt(struct registering *r) {
+/* One that is taken over is its tenant's already. */
+static bool has_guard(const struct registering *r) {
+    return !r->takes && r->session.tenant.s[0] != '\0';
+}
+
+static void send_attempt(struct registering *r) {
     struct gb_fleet *fleet = r->job.fleet;
     struct gb_txn txn = {0};
     char session_key[GB_FLEET_KEY_SIZE];
@@ -216,8 +222,13 @@ static void attempt(struct registering *r) {
         gb_fleet_key(fleet, "owned", r->from.s, r->session.name.s, from_key);
         gb_txn_delete(&txn, from_key);
     }
+    if (has_guard(r))
+        gb_tenant_guard(fleet, &txn, &r->session.tenant, &r->guard);
     gb_txn_put(&txn, session_key, r->record, 0);
     gb_txn_put(&txn, owned_key, "", 0);
+    gb_tenant_note(fleet, &txn, &r->session);
+    if (has_guard(r))
+        gb_tenant_touch(fleet, &txn, &r->session.tenant, &r->guard);
     gb_txn_else(&txn);
     gb_fleet_read_meta(fleet, &txn, false);
     gb_fleet_get(&txn, session_key, false);
@@ -225,6 +236,32 @@ static void attempt(struct registering *r) {
     r->job.call.done = on_registered;
     gb_etcd_send(&fleet->etcd, &r->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), r->job.deadline_ms, false,
                  r->tries > 1 ? GB_ETCD_PROBE : GB_ETCD_MAJORITY);
+}
+
+static void on_tenant(struct gb_etcd_call *call) {
+    struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_job_check(&r->job) < 0)
+        return;
+    if (gb_tenant_check(r->job.fleet, gb_txn_result(&call->txn, 1), gb_txn_result(&call->txn, 2), &r->session,
+                        &r->guard, &err) < 0)
+        give_up(r, &err, r->tries > 0);
+    else
+        send_attempt(r);
+}
+
+/* What its tenant may have is read anew each time: it may be the reason why the attempt before was refused. */
+static void attempt(struct registering *r) {
+    struct gb_txn txn = {0};
+
+    if (!has_guard(r)) {
+        send_attempt(r);
+        return;
+    }
+    gb_fleet_read_meta(r->job.fleet, &txn, false);
+    gb_tenant_read(r->job.fleet, &txn, &r->session.tenant);
+    gb_job_txn(&r->job, &txn, GB_ETCD_MAJORITY, on_tenant);
 }
 
 /* Gives the session to this node, under a new claim. */

@@ -17,6 +17,7 @@ struct gb_reconcile {
     struct gb_etcd_call call;
     void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why);
     struct gb_name names[PAGE];
+    struct gb_name tenants[PAGE]; /* of those that are dropped */
     size_t count;
     size_t at;
     bool more;
@@ -102,11 +103,12 @@ static bool stays(const struct gb_reconcile *r, const struct gb_name *session, c
 
 static void next_one(struct gb_reconcile *r) {
     for (; r->at < r->count; r->at++) {
+        struct gb_fleet_session gone = {.name = r->names[r->at], .tenant = r->tenants[r->at]};
         struct gb_txn txn = {0};
 
         if (!r->drop[r->at])
             continue;
-        gb_delete_session(r->fleet, &txn, r->fleet->own.name.s, r->names[r->at].s, r->revision[r->at]);
+        gb_delete_session(r->fleet, &txn, r->fleet->own.name.s, &gone, r->revision[r->at]);
         r->at++;
         reconcile_send(r, &txn, on_deleted);
         return;
@@ -126,7 +128,12 @@ static void on_records(struct gb_etcd_call *call) {
     for (i = 0; i < r->count; i++) {
         const struct gb_kvs *kvs = gb_txn_result(&call->txn, i + 1);
 
+        struct gb_fleet_session there = {.name = r->names[i]};
+
         r->drop[i] = kvs->count == 0 || !stays(r, &r->names[i], kvs);
+        r->tenants[i] = (struct gb_name){""};
+        if (kvs->count > 0 && gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) == 0)
+            r->tenants[i] = there.tenant;
         r->revision[i] = kvs->count > 0 ? kvs->items[0].mod_revision : 0;
     }
     r->at = 0;

@@ -452,6 +452,7 @@ int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *r
     const json_t *quota = json_object_get(root, "quota");
     const json_t *failover = json_object_get(root, "failover_after_s");
     const json_t *replicas = json_object_get(root, "replicas");
+    const json_t *tenant = json_object_get(root, "tenant");
     uint64_t wanted = 0;
     char on[8];
     bool valid;
@@ -463,7 +464,8 @@ int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *r
             read_text(root, "on_partition", on, sizeof(on)) && (!strcmp(on, "serve") || !strcmp(on, "stop")) &&
             (!quota || json_is_null(quota) || read_number(quota, &ret->quota_bytes)) &&
             (!failover || json_is_null(failover) || read_number(failover, &ret->failover_after_s)) &&
-            (!replicas || read_number(replicas, &wanted)) && read_holders(json_object_get(root, "holders"), ret);
+            (!replicas || read_number(replicas, &wanted)) && (!tenant || read_name(tenant, &ret->tenant)) &&
+            read_holders(json_object_get(root, "holders"), ret);
     if (valid) {
         const char *state = json_string_value(json_object_get(root, "state"));
 
@@ -492,6 +494,8 @@ char *gb_fleet_session_write(const struct gb_fleet_session *session, struct gb_e
     failed |= json_object_set_new(root, "quota", quota);
     if (session->failover_after_s > 0)
         failed |= json_object_set_new(root, "failover_after_s", json_integer((json_int_t)session->failover_after_s));
+    if (session->tenant.s[0] != '\0')
+        failed |= json_object_set_new(root, "tenant", json_string(session->tenant.s));
     if (session->replicas > 0)
         failed |= json_object_set_new(root, "replicas", json_integer((json_int_t)session->replicas));
     if (session->holder_count > 0)
@@ -502,6 +506,27 @@ char *gb_fleet_session_write(const struct gb_fleet_session *session, struct gb_e
                                       json_pack("{s:s,s:I,s:s}", "node", session->former.node.s, "epoch",
                                                 (json_int_t)session->former.epoch, "claim", session->former.claim));
     return end(root, failed, GB_FLEET_SESSION_RECORD_MAX, "the session", err);
+}
+
+/* --- tenants ------------------------------------------------------------------------------------------------------ */
+
+int gb_fleet_tenant_read(const char *text, size_t n, struct gb_fleet_tenant *ret, struct gb_error *err) {
+    json_t *root = load(text, n);
+    const json_t *limit = json_object_get(root, "limit");
+    bool valid = root && (!limit || json_is_null(limit) || read_number(limit, &ret->limit_bytes));
+
+    if (valid && (!limit || json_is_null(limit)))
+        ret->limit_bytes = GB_UNLIMITED;
+    json_decref(root);
+    return valid ? 0 : malformed(err, "a tenant");
+}
+
+char *gb_fleet_tenant_write(uint64_t limit_bytes) {
+    json_t *root = limit_bytes > INT64_MAX ? json_object() : json_pack("{s:I}", "limit", (json_int_t)limit_bytes);
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+
+    json_decref(root);
+    return text;
 }
 
 /* --- others ------------------------------------------------------------------------------------------------------- */

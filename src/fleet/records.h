@@ -29,6 +29,10 @@ int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *r
 /* Writes a tombstone if session->deleted. */
 char *gb_fleet_session_write(const struct gb_fleet_session *session, struct gb_error *err);
 
+/* Of quota/T: sets the limit. */
+int gb_fleet_tenant_read(const char *text, size_t n, struct gb_fleet_tenant *ret, struct gb_error *err);
+char *gb_fleet_tenant_write(uint64_t limit_bytes);
+
 /* Adds what alive/N says to the node. */
 void gb_fleet_node_set_alive(struct gb_fleet_node *node, const struct gb_fleet_alive *alive);
 

@@ -119,6 +119,7 @@ static void write_record(struct gb_settling *s, uint64_t epoch, int64_t revision
     gb_txn_put(&txn, key, text, 0);
     gb_fleet_key(fleet, "owned", fleet->own.name.s, s->mine.name.s, key);
     gb_txn_put(&txn, key, "", 0);
+    gb_tenant_note(fleet, &txn, &s->record);
     if (from) {
         gb_fleet_key(fleet, "owned", from->s, s->mine.name.s, key);
         gb_txn_delete(&txn, key);

@@ -29,6 +29,7 @@ int gb_bury_session(const struct gb_fleet *fleet, struct gb_txn *txn, const stru
     gb_txn_put(txn, key, text, lease);
     gb_fleet_key(fleet, "owned", session->node.s, session->name.s, key);
     gb_txn_delete(txn, key);
+    gb_tenant_erase(fleet, txn, &session->tenant, session->name.s);
     free(text);
     return 0;
 }
@@ -118,18 +119,19 @@ static void on_unregistered(struct gb_etcd_call *call) {
         sweep_later(fleet); /* it may have changed in between: looks again */
 }
 
-void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node, const char *session,
-                       int64_t revision) {
+void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node,
+                       const struct gb_fleet_session *session, int64_t revision) {
     char session_key[GB_FLEET_KEY_SIZE];
     char owned_key[GB_FLEET_KEY_SIZE];
 
-    gb_fleet_key(fleet, "sessions", session, NULL, session_key);
-    gb_fleet_key(fleet, "owned", node, session, owned_key);
+    gb_fleet_key(fleet, "sessions", session->name.s, NULL, session_key);
+    gb_fleet_key(fleet, "owned", node, session->name.s, owned_key);
     gb_fleet_compare_meta(fleet, txn);
     gb_txn_compare(txn, GB_TXN_MODIFIED, session_key, revision);
     if (revision > 0)
         gb_txn_delete(txn, session_key);
     gb_txn_delete(txn, owned_key);
+    gb_tenant_erase(fleet, txn, &session->tenant, session->name.s);
 }
 
 /* Clients have seen epochs above the first: they are kept, so that a session that is made next is above them, too. */
@@ -235,7 +237,7 @@ static void on_sweep_read(struct gb_etcd_call *call) {
         bury(fleet, call);
         return;
     }
-    gb_delete_session(fleet, &txn, fleet->own.name.s, one->session.s, kvs->items[0].mod_revision);
+    gb_delete_session(fleet, &txn, fleet->own.name.s, &there, kvs->items[0].mod_revision);
     send(fleet, &txn, on_unregistered);
 }
 

@@ -68,6 +68,7 @@ struct gb_session_rec {
     char fleet_claim[GB_FLEET_CLAIM_MAX + 1]; /* which tells that record from a later one of the same name */
     bool stops_on_partition;
     uint64_t failover_after_s; /* a node with copies takes it over when its owner was away for so long; 0: none does */
+    struct gb_name tenant;     /* of the fleet, whose sessions have a limit together; "": none */
     unsigned replicas;         /* nodes that are to have copies of its sealed buffers */
     struct gb_text *holders;   /* a reference; those that may have: "NODE:NUMBER,..."; NULL: none */
     bool given;                /* it may be another node's by now: it was being given away when the process ended */

@@ -245,7 +245,8 @@ static const char *const steps[] = {
 
     "ALTER TABLE sessions ADD COLUMN failover_after_s INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN replicas INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE sessions ADD COLUMN holders TEXT NOT NULL DEFAULT '';",
+    "ALTER TABLE sessions ADD COLUMN holders TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE sessions ADD COLUMN tenant TEXT NOT NULL DEFAULT '';",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -9,13 +9,13 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_PUT_SESSION] =
         "INSERT INTO sessions(id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version,"
         " created_at_us, updated_at_us, pool_id, durability, spill, priority, quota_stored_bytes, fleet_epoch,"
-        " fleet_claim, on_partition, aside_epoch, failover_after_s, replicas, holders)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)"
+        " fleet_claim, on_partition, aside_epoch, failover_after_s, replicas, holders, tenant)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)"
         " ON CONFLICT(id) DO UPDATE SET name = ?2, quota_bytes = ?3, quota_buffers = ?4, quota_pinned_bytes = ?5,"
         " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10, pool_id = ?11,"
         " durability = ?12, spill = ?13, priority = ?14, quota_stored_bytes = ?15, fleet_epoch = ?16,"
         " fleet_claim = ?17, on_partition = ?18, aside_epoch = ?19, failover_after_s = ?20, replicas = ?21,"
-        " holders = ?22",
+        " holders = ?22, tenant = ?23",
     [GB_ROW_PUT_BUFFER] =
         "INSERT INTO buffers(id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation,"
         " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head, sealed, durability,"
@@ -75,7 +75,7 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
 const char gb_row_get_sessions_sql[] =
     "SELECT id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version, created_at_us,"
     " updated_at_us, pool_id, durability, spill, priority, quota_stored_bytes, fleet_epoch, fleet_claim, on_partition,"
-    " aside_epoch, failover_after_s, replicas, holders FROM sessions ORDER BY id";
+    " aside_epoch, failover_after_s, replicas, holders, tenant FROM sessions ORDER BY id";
 
 const char gb_row_get_buffers_sql[] =
     "SELECT id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation, version, crc32c,"
@@ -177,6 +177,7 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     bind_u64(&b, rec->failover_after_s);
     bind_i64(&b, rec->replicas);
     bind_text(&b, rec->holders ? gb_labels_text(rec->holders) : "");
+    bind_text(&b, rec->tenant.s);
     return b.result;
 }
 
@@ -440,6 +441,7 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
     ret->failover_after_s = read_u64(&r);
     ret->replicas = read_u32(&r);
     ret->holders = read_holders(&r);
+    copy_text(&r, ret->tenant.s, sizeof(ret->tenant.s));
     if (r.bad) {
         gb_session_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of session %lld cannot be understood",

@@ -24,6 +24,7 @@ EXCEPT = {
     "upload_part": "the same", "upload_complete": "the same",
     "checkpoint_file_get": "for gpubuf backup", "checkpoint_file_put": "for gpubuf restore",
     "fleet_session_handover": "nodes ask it of each other", "fleet_session_copies": "the same", "fleet_copies_wanted": "the same",
+    "fleet_tenant_get": "tenants() has it",
 }
 
 
@@ -68,7 +69,7 @@ def test_every_route_has_a_method(monkeypatch):
         (c.operations.wait, "O"), (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"),
         (c.checkpoint, "C"), (c.checkpoints,), (c.checkpoint_info, "C"), (c.verify_checkpoint, "C"), (c.restore, "C"), (c.delete_checkpoint, "C"),
         (f.about,), (f.nodes,), (f.node, "N"), (f.drain, "N"), (f.undrain, "N"), (f.forget, "N"), (f.stats,), (f.targets,), (f.sessions,),
-        (f.copies,), (f.where, "S"), (f.place, "S"), (f.move, "S"), (f.take, "S"), (f.delete, "S"), (f.session, "S"),
+        (f.copies,), (f.tenants,), (f.set_tenant, "N", 1), (f.delete_tenant, "N"), (f.where, "S"), (f.place, "S"), (f.move, "S"), (f.take, "S"), (f.delete, "S"), (f.session, "S"),
     ]
     for method, *arguments in calls:
         with pytest.raises(Asked):
@@ -77,7 +78,7 @@ def test_every_route_has_a_method(monkeypatch):
               if callable(m[1]) and not m[0].startswith("_")}
     called = {method.__func__ for method, *_ in calls}
     assert {name for name, f in public if f not in called} == {"awake", "close", "with_session", "submit", "request", "shared_array"}
-    names = {"s": "S", "b": "B", "p": "P", "st": "T", "e": "E", "d": "0", "o": "O", "l": "L", "c": "C", "n": "N"}
+    names = {"s": "S", "b": "B", "p": "P", "st": "T", "e": "E", "d": "0", "o": "O", "l": "L", "c": "C", "n": "N", "t": "N"}
     for method, path, handler in routes:
         ours = (method, re.sub(r"{(\w+)}", lambda m: names.get(m[1], "?"), path))
         assert (ours in asked) == (handler not in EXCEPT), (method, path, handler)

@@ -34,6 +34,8 @@ static void render_owned(struct gb_json_writer *out, const struct gb_session_rec
     gb_json_put_string(out, "on_partition", rec->stops_on_partition ? "stop" : "serve");
     if (rec->failover_after_s > 0)
         gb_json_put_u64(out, "failover_after_s", rec->failover_after_s);
+    if (rec->tenant.s[0] != '\0')
+        gb_json_put_string(out, "tenant", rec->tenant.s);
     if (rec->replicas == 0 && !rec->holders)
         return;
     gb_json_put_u64(out, "replicas", rec->replicas);

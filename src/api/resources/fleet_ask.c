@@ -28,6 +28,8 @@ static void asking_free(void *state) {
         free(asking->of.nodes.items);
     else if (asking->kind == GB_ASKING_SESSIONS)
         free(asking->of.sessions.items);
+    if (asking->kind == GB_ASKING_TENANTS)
+        free(asking->of.tenants.items);
     free(asking);
 }
 

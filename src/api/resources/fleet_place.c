@@ -166,6 +166,16 @@ static bool lacks_directory(const struct gb_fleet_call *call) {
     return lacks;
 }
 
+/* Of its tenant: no other node would take it. */
+static bool lacks_quota(const struct gb_fleet_call *call) {
+    json_t *problem = call->status == 507 && call->answer ? json_loadb(call->answer, call->bytes, 0, NULL) : NULL;
+    const char *code = json_string_value(json_object_get(problem, "code"));
+    bool lacks = code && strcmp(code, gb_code_slug(GB_ERR_TENANT_QUOTA_EXCEEDED)) == 0;
+
+    json_decref(problem);
+    return lacks;
+}
+
 /* Whether another node may take it; notes why this one did not. */
 static bool goes_on(struct placing *placing) {
     const struct gb_fleet_call *call = &placing->call;
@@ -175,7 +185,8 @@ static bool goes_on(struct placing *placing) {
 
     if (call->ask.error.code != GB_OK)
         n = snprintf(placing->why + placing->why_len, room, "; %.40s: %.80s", node, call->ask.error.detail);
-    else if (call->status == 507 || call->status == 503 || (call->status != 201 && !is_refusal(call)))
+    else if ((call->status == 507 && !lacks_quota(call)) || call->status == 503 ||
+             (call->status != 201 && !is_refusal(call)))
         n = snprintf(placing->why + placing->why_len, room, "; %.40s answered %d", node, call->status);
     else
         return false;
@@ -269,7 +280,7 @@ enum gb_step gb_api_fleet_session_place(struct gb_http_request *request, struct 
     (void)response;
     if (gb_body_object(request,
                        "name labels quota idle_ttl_s durability spill priority select on_partition "
-                       "failover_after_s replicas",
+                       "failover_after_s replicas tenant",
                        false, &body, err) < 0)
         return GB_STEP_ERROR;
     placing = calloc(1, sizeof(*placing));

@@ -23,6 +23,8 @@ static void render_entry(struct gb_json_writer *out, const struct gb_fleet_sessi
     if (session->failover_after_s > 0)
         gb_json_put_u64(out, "failover_after_s", session->failover_after_s);
     gb_json_put_raw(out, "labels", session->labels[0] != '\0' ? session->labels : "{}");
+    if (session->tenant.s[0] != '\0')
+        gb_json_put_string(out, "tenant", session->tenant.s);
     if (session->replicas == 0 && session->holder_count == 0)
         return;
     gb_json_put_u64(out, "replicas", session->replicas);

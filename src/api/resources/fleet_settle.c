@@ -17,6 +17,7 @@ static void describe(const struct gb_api *api, const struct gb_session_view *vie
     ret->on_partition = view->rec.stops_on_partition ? GB_ON_PARTITION_STOP : GB_ON_PARTITION_SERVE;
     ret->failover_after_s = view->rec.failover_after_s;
     ret->replicas = view->rec.replicas;
+    ret->tenant = view->rec.tenant;
     if (view->rec.holders)
         gb_fleet_holders_read(gb_labels_text(view->rec.holders), ret);
     ret->quota_bytes = view->rec.quota.bytes;

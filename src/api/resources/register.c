@@ -95,6 +95,7 @@ static int take_over(struct gb_session_params *params, const struct gb_fleet_ses
     params->quota.bytes = session->quota_bytes;
     params->has_replicas = true;
     params->replicas = session->replicas;
+    params->tenant = session->tenant;
     if (session->labels[0] == '\0' || strcmp(session->labels, "{}") == 0)
         return 0;
     params->labels = gb_text_new(session->labels, strlen(session->labels));
@@ -172,6 +173,7 @@ static int fill_entry(struct making *making, struct gb_error *err) {
     strcpy(session->labels, labels);
     session->failover_after_s = params->failover_after_s;
     session->replicas = params->replicas;
+    session->tenant = params->tenant;
     session->quota_bytes = params->has_quota_bytes ? params->quota.bytes : GB_UNLIMITED;
     making->entry.ask.done = registered;
     return 0;

@@ -5,6 +5,7 @@
 #include "api/context.h"
 #include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
+#include "api/middleware/hook.h"
 #include "api/middleware/longpoll.h"
 #include "api/middleware/operations.h"
 #include "api/middleware/redirect.h"
@@ -14,6 +15,8 @@
 #include "api/request/body.h"
 #include "api/request/json.h"
 #include "api/request/query.h"
+#include "api/resources/fleet_ask.h"
+#include "api/resources/fleet_settle.h"
 #include "api/resources/register.h"
 #include "api/route.h"
 #include "fleet/fleet.h"
@@ -42,6 +45,8 @@ static int read_quota(const json_t *body, struct gb_session_params *params, stru
 }
 
 #define PRIORITY_MAX 1000
+
+#define PATCH_FIELDS "labels quota idle_ttl_s pool durability spill priority replicas"
 
 static int read_priority(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
     uint64_t priority = 0;
@@ -145,6 +150,17 @@ static int read_failover(const json_t *body, struct gb_session_params *params, s
                         "another node has taken the session over");
 }
 
+/* The quotas of a tenant's sessions have a limit together, so each must have one. */
+static int read_tenant(const json_t *body, struct gb_session_params *params, bool registers, struct gb_error *err) {
+    int r = gb_json_name(body, "tenant", &params->tenant, err);
+
+    if (r > 0 && !registers)
+        return refuse_local("tenant", err);
+    if (r > 0 && (!params->has_quota_bytes || params->quota.bytes == GB_UNLIMITED))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a session of a tenant needs 'quota' with 'bytes'");
+    return r < 0 ? -1 : 0;
+}
+
 /* How a session is registered. */
 static int read_fleet(const json_t *body, struct gb_session_params *params, bool *ret_registers, struct gb_error *err) {
     const char *word = "serve";
@@ -164,7 +180,7 @@ static int read_fleet(const json_t *body, struct gb_session_params *params, bool
         return refuse_local("failover_after_s", err);
     if (params->replicas > 0 && !*ret_registers)
         return refuse_local("replicas", err);
-    return r < 0 ? -1 : 0;
+    return r < 0 ? -1 : read_tenant(body, params, *ret_registers, err);
 }
 
 static int read_new(const json_t *body, struct gb_session_params *params, bool *ret_registers, struct gb_error *err) {
@@ -193,7 +209,7 @@ static int read_create(const struct gb_http_request *request, struct gb_session_
 
     if (gb_body_object(request,
                        "name labels quota idle_ttl_s durability spill priority fleet on_partition "
-                       "failover_after_s replicas",
+                       "failover_after_s replicas tenant",
                        false, &body, err) < 0)
         return -1;
     r = read_new(body, params, ret_registers, err);
@@ -267,8 +283,7 @@ static int read_patch(const struct gb_http_request *request, const struct gb_nam
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "labels quota idle_ttl_s pool durability spill priority replicas", false, &body, err) <
-        0)
+    if (gb_body_object(request, PATCH_FIELDS, false, &body, err) < 0)
         return -1;
     r = read_pool(body, params, err);
     if (r == 0)
@@ -285,8 +300,7 @@ static int read_patch(const struct gb_http_request *request, const struct gb_nam
     return r;
 }
 
-enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_http_response *response,
-                                  struct gb_error *err) {
+static enum gb_step patch(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_session_params params = {.has_labels = false};
     struct gb_session_check check;
     struct gb_conditions *conditions;
@@ -303,10 +317,57 @@ enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_htt
         return GB_STEP_ERROR;
     }
     check = gb_conditions_session_check(conditions);
-    gb_async_retry(request, gb_api_session_patch);
+    gb_async_retry(request, patch);
     gb_session_patch(gb_api_of(request)->core, &name, &params, &check, call);
     gb_text_unref(params.labels);
     return gb_async_end(request, response, gb_session_reply, 0, err);
+}
+
+/* The tenant has room for it. */
+static enum gb_step resized(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    gb_asking_end(request);
+    gb_request_hooks_stay(request, false);
+    return patch(request, response, err);
+}
+
+/* A larger quota of a session of a tenant is the tenant's to give: the directory is asked before it is true here. */
+static enum gb_step ask_tenant(struct gb_http_request *request, const struct gb_fleet_session *mine, uint64_t bytes,
+                               struct gb_http_response *response, struct gb_error *err) {
+    struct gb_asking *asking;
+
+    gb_request_hooks_stay(request, true);
+    asking = gb_asking_begin(request, resized, err);
+    if (!asking)
+        return GB_STEP_ERROR;
+    asking->of.resize.session = *mine;
+    asking->of.resize.session.quota_bytes = bytes;
+    gb_fleet_resize(asking->fleet, &asking->of.resize);
+    return gb_asking_wait(request, response, err);
+}
+
+enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    struct gb_session_params params = {.has_labels = false};
+    struct gb_fleet_session mine;
+    struct gb_name name;
+    json_t *body;
+    int r;
+
+    if (!gb_api_of(request)->fleet || gb_param_name(request, 0, "session name", &name, NULL) < 0 ||
+        !gb_fleet_session(gb_api_of(request), &name, &mine) || mine.tenant.s[0] == '\0')
+        return patch(request, response, err);
+    if (gb_body_object(request, PATCH_FIELDS, false, &body, err) < 0)
+        return GB_STEP_ERROR;
+    r = read_quota(body, &params, err);
+    json_decref(body);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    if (!params.has_quota_bytes || params.quota.bytes <= mine.quota_bytes)
+        return patch(request, response, err);
+    if (params.quota.bytes != GB_UNLIMITED)
+        return ask_tenant(request, &mine, params.quota.bytes, response, err);
+    gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a session of a tenant needs 'quota' with 'bytes'");
+    return GB_STEP_ERROR;
 }
 
 static enum gb_step reply_deleted(struct gb_http_request *request, const void *result,

@@ -114,6 +114,7 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
     memcpy(rec.fleet_claim, params->fleet_claim, sizeof(rec.fleet_claim));
     rec.stops_on_partition = params->stops_on_partition;
     rec.failover_after_s = params->failover_after_s;
+    rec.tenant = params->tenant;
     rec.id = atomic_fetch_add(&core->last_session_id, 1) + 1;
     rec.created_at_us = gb_wall_us();
     rec.updated_at_us = rec.created_at_us;
@@ -191,6 +192,7 @@ static void set_aside_locked(struct session_op *op) {
     op->rec.fleet_claim[0] = '\0';
     op->rec.stops_on_partition = false;
     op->rec.failover_after_s = 0;
+    op->rec.tenant.s[0] = '\0';
     op->rec.replicas = 0;
     gb_text_set(&op->rec.holders, NULL);
     op->rec.given = false;

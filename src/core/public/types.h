@@ -145,6 +145,7 @@ struct gb_session_params {
     char fleet_claim[GB_FLEET_CLAIM_MAX + 1];
     bool stops_on_partition;
     uint64_t failover_after_s;
+    struct gb_name tenant;
     struct gb_text *holders; /* gb_session_arrive alone: as of a record; borrowed as labels */
 };
 

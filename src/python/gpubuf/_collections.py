@@ -22,15 +22,16 @@ class Sessions(Asker):
     def create(self, name: str, *, labels: Optional[Mapping[str, str]] = None, quota: Optional[Quota] = None,
                idle_ttl_s: Optional[int] = None, durability: Optional[str] = None, spill: Optional[str] = None,
                priority: Optional[int] = None, fleet: Optional[bool] = None, on_partition: Optional[str] = None,
-               failover_after_s: Optional[int] = None, replicas: Optional[int] = None, exist_ok: bool = False) -> Session:
+               failover_after_s: Optional[int] = None, replicas: Optional[int] = None, tenant: Optional[str] = None,
+               exist_ok: bool = False) -> Session:
         """Makes a session. fleet: registers it in the daemon's fleet; on_partition (serve, stop) is what the daemon does while it is cut off
         from the directory. replicas: nodes that are to have copies of its sealed buffers; with on_partition="stop" one of them takes it over when
-        the daemon was away for failover_after_s seconds. durability (none, behind, sync) and spill (never, host, disk) are those of buffers that are made without one. Buffers
+        the daemon was away for failover_after_s seconds. tenant: whose it is, of the fleet's tenants; it needs quota["bytes"]. durability (none, behind, sync) and spill (never, host, disk) are those of buffers that are made without one. Buffers
         of sessions of a lower priority (0 to 1000) leave memory first. With exist_ok, returns an existing session unchanged."""
         try:
             body = given(name=name, labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, durability=durability, spill=spill,
                          priority=priority, fleet=fleet, on_partition=on_partition, failover_after_s=failover_after_s,
-                         replicas=replicas)
+                         replicas=replicas, tenant=tenant)
             return cast(Session, self._tagged("POST", path_of("sessions"), None, body))
         except SessionExists:
             if not exist_ok:

@@ -13,7 +13,7 @@ from ._epochs import Epochs
 from ._transport import SAFE, Answer, Progress, Transport
 from .client import Client
 from .errors import BadArgument, Error, OwnerAbsent, OwnerUnknown, Superseded, Unreachable
-from .types import FleetSession, FleetState, FleetStats, Kept, Moved, Node, Owner, Placed, Quota, Session, Target
+from .types import FleetSession, FleetState, FleetStats, Kept, Moved, Node, Owner, Placed, Quota, Session, Target, Tenant
 
 T = TypeVar("T")
 PLACE_S = 10.0  # as many seconds as the node that places may wait for others
@@ -106,6 +106,19 @@ class Fleet:
         self._epochs.rise(name, found.get("epoch") or 0)
         return found
 
+    def tenants(self) -> List[Tenant]:
+        """The tenants, whose sessions have a limit together: the sum of their quotas."""
+        return cast(List[Tenant], self._any(lambda node: node._get(path_of("fleet", "tenants")))["items"])
+
+    def set_tenant(self, name: str, limit_bytes: Optional[int]) -> Tenant:
+        """Makes a tenant, or changes its limit; None: there is none. Needs scope admin."""
+        path = path_of("fleet", "tenants", name)
+        return cast(Tenant, self._any(lambda node: node._json("PUT", path, None, {"limit_bytes": limit_bytes})[1]))
+
+    def delete_tenant(self, name: str) -> None:
+        """Removes a tenant; its sessions stay. Needs scope admin."""
+        self._any(lambda node: node._json("DELETE", path_of("fleet", "tenants", name)))
+
     def copies(self) -> List[Kept]:
         """What the node that answers keeps of other nodes' sessions. ``Client.sessions.copies`` gives the nodes that keep some of one."""
         return cast(List[Kept], self._any(lambda node: node._get(path_of("fleet", "copies")))["items"])
@@ -113,15 +126,16 @@ class Fleet:
     def place(self, name: str, *, select: Optional[Mapping[str, str]] = None, quota: Optional[Quota] = None,
               labels: Optional[Mapping[str, str]] = None, idle_ttl_s: Optional[int] = None, durability: Optional[str] = None,
               spill: Optional[str] = None, priority: Optional[int] = None, on_partition: Optional[str] = None,
-              failover_after_s: Optional[int] = None, replicas: Optional[int] = None) -> Placed:
+              failover_after_s: Optional[int] = None, replicas: Optional[int] = None, tenant: Optional[str] = None) -> Placed:
         """Makes a session at a node that has room for its quota, and registers it. ``session`` gives a client of it.
 
         Args:
             select: labels that the node must have.
             on_partition: what the owner does while it is cut off from the directory: ``serve`` (the default) or ``stop``.
-            failover_after_s, replicas, quota, labels, idle_ttl_s, durability, spill, priority: as of ``Client.sessions.create``."""
+            failover_after_s, replicas, tenant, quota, labels, idle_ttl_s, durability, spill, priority: as of ``Client.sessions.create``."""
         body = given(name=name, select=select, quota=quota, labels=labels, idle_ttl_s=idle_ttl_s, durability=durability, spill=spill,
-                     priority=priority, on_partition=on_partition, failover_after_s=failover_after_s, replicas=replicas)
+                     priority=priority, on_partition=on_partition, failover_after_s=failover_after_s, replicas=replicas,
+                     tenant=tenant)
         placed = cast(Placed, self._any(lambda node: node._post(path_of("fleet", "sessions"), body, patience=PLACE_S), once=True))
         self._epochs.made(name, (placed.get("fleet") or {}).get("epoch") or 0)
         return placed

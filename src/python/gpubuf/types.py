@@ -535,6 +535,15 @@ class Holder(TypedDict):
     problem: Optional[str]
 
 
+class Tenant(TypedDict):
+    """Sessions of the fleet whose quotas have a limit together. limit_bytes: None: there is none. used_bytes: the sum of the quotas."""
+
+    name: str
+    limit_bytes: Optional[int]
+    used_bytes: int
+    sessions: int
+
+
 class Kept(TypedDict):
     """Copies that a node keeps. owner: the node that has the session. local: the session there in which they are; None: there is none yet."""
 
@@ -555,6 +564,7 @@ class FleetSession(TypedDict, total=False):
     epoch: int
     on_partition: str
     failover_after_s: int
+    tenant: str
     replicas: int
     holders: List[str]
     labels: Dict[str, str]

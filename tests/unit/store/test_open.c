@@ -10,10 +10,13 @@
 #include "gb_test.h"
 #include "store_fixture.h"
 
-#define SCHEMA_NEWEST 15
+#define SCHEMA_NEWEST 16
 
 /* What the newest migration adds, and what the two before it do. */
-#define UNDO_14 "ALTER TABLE sessions DROP COLUMN aside_epoch;"
+#define UNDO_15                                                                                                        \
+    "ALTER TABLE sessions DROP COLUMN failover_after_s; ALTER TABLE sessions DROP COLUMN replicas;"                    \
+    "ALTER TABLE sessions DROP COLUMN holders; ALTER TABLE sessions DROP COLUMN tenant;"
+#define UNDO_14 UNDO_15 "ALTER TABLE sessions DROP COLUMN aside_epoch;"
 #define UNDO_13                                                                                                        \
     "ALTER TABLE buffers DROP COLUMN spill; ALTER TABLE buffers DROP COLUMN resident;"                                 \
     "ALTER TABLE sessions DROP COLUMN spill; ALTER TABLE sessions DROP COLUMN priority;"                               \
