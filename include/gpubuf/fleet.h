@@ -101,7 +101,7 @@ int gpubuf_fleet_find(gpubuf_client *client, const char *session, struct gpubuf_
 struct gpubuf_place {
     const char *select;       /* a JSON object of labels that the node has; NULL: any node */
     const char *on_partition; /* serve, stop: what the owner does while it is cut off; NULL: serve */
-    const char *tenant;       /* whose it is: of the fleet's tenants; NULL: nobody's */
+    const char *tenant;       /* whose it is: of the fleet's tenants; NULL: of none */
     uint64_t room[3];
 };
 

@@ -265,7 +265,8 @@ struct gb_fleet_find {
 bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool surely, struct gb_fleet_find *find);
 
 /* Makes this node the owner of a session that none has, at epoch 1 with a new claim; both are set in session->session.
- * SESSION_EXISTS with the owner in session->owner; of a tenant TENANT_NOT_FOUND, TENANT_QUOTA_EXCEEDED. A transaction whose answer is lost is looked up by its claim. */
+ * SESSION_EXISTS with the owner in session->owner; of a tenant TENANT_NOT_FOUND, TENANT_QUOTA_EXCEEDED.
+ * A transaction whose answer is lost is looked up by its claim. */
 struct gb_fleet_register {
     struct gb_fleet_ask ask;
     struct gb_fleet_session

@@ -191,9 +191,8 @@ static void set_aside_locked(struct session_op *op) {
     op->rec.fleet_epoch = 0;
     op->rec.fleet_claim[0] = '\0';
     op->rec.stops_on_partition = false;
-    op->rec.failover_after_s = 0;
+    op->rec.failover_after_s = op->rec.replicas = 0;
     op->rec.tenant.s[0] = '\0';
-    op->rec.replicas = 0;
     gb_text_set(&op->rec.holders, NULL);
     op->rec.given = false;
     op->rec.aside_epoch = op->base.session->rec.fleet_epoch;
@@ -249,11 +248,10 @@ static int validate_registered_locked(struct session_op *op, struct gb_error *er
         gb_text_set(&op->rec.holders, op->params.holders);
         return 0;
     }
-    if (op->what == RAISES) {
+    if (op->what == RAISES)
         op->rec.fleet_epoch = op->params.fleet_epoch;
-    } else {
+    else
         set_aside_locked(op);
-    }
     op->rec.version++;
     op->rec.updated_at_us = gb_wall_us();
     return 0;
