@@ -12,6 +12,7 @@
 #define CALL_MS 2000     /* between two calls of one holder */
 #define CHOOSE_MS 10000  /* between two searches for nodes that are missing */
 #define REFUSED_MS 60000 /* a node that has refused is not asked again for so long */
+#define NODES_MS 3000
 #define IDLE_MS 60000
 
 /* --- what is known ------------------------------------------------------------------------------------------------ */
@@ -23,6 +24,7 @@ void gb_holders_free(struct gb_replicas *r) {
     while ((kept = gb_map_next(&r->kept, &at)))
         free(kept);
     gb_map_done(&r->kept);
+    free(r->nodes);
 }
 
 static struct gb_kept *kept_of(struct gb_replicas *r, const struct gb_name *session) {
@@ -127,16 +129,20 @@ static void listed(struct gb_fleet_ask *ask) {
     gb_arrival_wake(&gb_container_of(ask, struct list_ask, nodes.ask)->wait);
 }
 
-/* The caller frees nodes. */
-static int list_nodes(struct gb_replicas *r, struct gb_fleet_node **ret, size_t *ret_count) {
+/* A list serves for some seconds: a fleet may have thousands of nodes, and many buffers are sealed in a row. */
+static int list_nodes(struct gb_replicas *r) {
     struct list_ask l = {.nodes = {.ask = {.done = listed}}, .wait = {.arrival = &r->waiter}};
-    int n;
 
+    if (r->nodes && gb_replicas_now_ms() - r->nodes_ms < NODES_MS)
+        return 0;
     gb_fleet_list_nodes(r->config.arrival.fleet, &l.nodes);
-    n = gb_arrival_ask_wait(&l.wait, &l.nodes.ask, NULL);
-    *ret = n == 0 ? l.nodes.items : NULL;
-    *ret_count = n == 0 ? l.nodes.count : 0;
-    return n;
+    if (gb_arrival_ask_wait(&l.wait, &l.nodes.ask, NULL) < 0)
+        return -1;
+    free(r->nodes);
+    r->nodes = l.nodes.items;
+    r->node_count = l.nodes.count;
+    r->nodes_ms = gb_replicas_now_ms();
+    return r->nodes ? 0 : -1;
 }
 
 /* --- one session -------------------------------------------------------------------------------------------------- */
@@ -266,6 +272,11 @@ static bool is_behind(const struct gb_holding *holder, const struct plan *plan) 
     return holder->known < plan->edition;
 }
 
+/* For each edition at once, and then again in a while. */
+static bool is_to_be_called(const struct gb_holding *holder, const struct plan *plan, uint64_t now) {
+    return is_behind(holder, plan) && (holder->called < plan->edition || now - holder->called_ms >= CALL_MS);
+}
+
 static bool needs_nodes(struct gb_replicas *r, const struct gb_kept *kept, const struct plan *plan, uint64_t now) {
     struct gb_holding holder;
     size_t i;
@@ -274,7 +285,7 @@ static bool needs_nodes(struct gb_replicas *r, const struct gb_kept *kept, const
         return true;
     for (i = 0; i < kept->count; i++) {
         holder = seen(r, kept, i);
-        if (now - holder.heard_ms >= SILENT_MS || (is_behind(&holder, plan) && now - holder.called_ms >= CALL_MS))
+        if (now - holder.heard_ms >= SILENT_MS || is_to_be_called(&holder, plan, now))
             return true;
     }
     return kept->count > plan->wanted;
@@ -321,9 +332,11 @@ static void call_some(struct gb_replicas *r, struct gb_kept *kept, const struct 
         bool due;
 
         pthread_mutex_lock(&r->lock);
-        due = is_behind(holder, plan) && now - holder->called_ms >= CALL_MS;
-        if (due)
+        due = is_to_be_called(holder, plan, now);
+        if (due) {
             holder->called_ms = now;
+            holder->called = plan->edition;
+        }
         pthread_mutex_unlock(&r->lock);
         node = due ? node_of(nodes, count, &holder->is.node) : NULL;
         if (node && node->alive && call_holder(r, kept, node) == 507) {
@@ -353,8 +366,6 @@ static void release(struct gb_replicas *r, const struct gb_kept *kept) {
 /* Returns whether there is more to be done soon. */
 static bool tend(struct gb_replicas *r, struct gb_kept *kept, const struct plan *plan) {
     struct gb_fleet_session session;
-    struct gb_fleet_node *nodes;
-    size_t count;
     size_t i;
 
     if (!kept->written && kept->count > 0) {
@@ -363,16 +374,15 @@ static bool tend(struct gb_replicas *r, struct gb_kept *kept, const struct plan 
             return true;
         kept->written = true;
     }
-    if (needs_nodes(r, kept, plan, gb_replicas_now_ms()) && list_nodes(r, &nodes, &count) == 0) {
-        strike_some(r, kept, plan, nodes, count);
+    if (needs_nodes(r, kept, plan, gb_replicas_now_ms()) && list_nodes(r) == 0) {
+        strike_some(r, kept, plan, r->nodes, r->node_count);
         if (kept->count < plan->wanted)
-            add_some(r, kept, plan, nodes, count);
+            add_some(r, kept, plan, r->nodes, r->node_count);
         session = session_of(kept);
         if (!kept->written && write_directory(r, &session, NULL) == 0)
             kept->written = true;
         if (kept->written)
-            call_some(r, kept, plan, nodes, count);
-        free(nodes);
+            call_some(r, kept, plan, r->nodes, r->node_count);
     }
     release(r, kept);
     for (i = 0; i < kept->count; i++) {

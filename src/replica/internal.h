@@ -30,6 +30,7 @@ struct gb_holding {
     bool complete;      /* and has all of */
     uint64_t heard_ms;  /* when it said something last */
     uint64_t called_ms; /* when it was called last */
+    uint64_t called;    /* for that edition */
     uint64_t buffers;
     uint64_t bytes;
     char problem[GB_REPLICA_PROBLEM_SIZE];
@@ -71,8 +72,11 @@ struct gb_replicas {
     struct gb_map wanted;   /* by name: struct gb_name */
     struct gb_replica_stat stat;
 
-    uint64_t listed_ms;                          /* of the holder's thread: when it read what it is to keep; 0: never */
-    bool cleaned;                                /* nothing is left of the process before this one */
+    uint64_t listed_ms;          /* of the holder's thread: when it read what it is to keep; 0: never */
+    bool cleaned;                /* nothing is left of the process before this one */
+    struct gb_fleet_node *nodes; /* of the owner's thread, as they were listed last; NULL: never */
+    size_t node_count;
+    uint64_t nodes_ms;
     struct gb_refusal refusals[GB_REFUSALS_MAX]; /* of the owner's thread, oldest first */
     size_t refusal_count;
     unsigned round;
