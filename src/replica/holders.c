@@ -291,6 +291,14 @@ static bool needs_nodes(struct gb_replicas *r, const struct gb_kept *kept, const
     return kept->count > plan->wanted;
 }
 
+/* One that is there and says nothing may not be in the directory's list, if that was restored: it is written anew. */
+static void write_again(struct gb_replicas *r, struct gb_kept *kept, size_t i) {
+    pthread_mutex_lock(&r->lock);
+    kept->holders[i].heard_ms = gb_replicas_now_ms();
+    pthread_mutex_unlock(&r->lock);
+    kept->written = false;
+}
+
 /* Those beyond the number, those that are away or drain, and this node itself. */
 static void strike_some(struct gb_replicas *r, struct gb_kept *kept, const struct plan *plan,
                         const struct gb_fleet_node *nodes, size_t count) {
@@ -303,6 +311,8 @@ static void strike_some(struct gb_replicas *r, struct gb_kept *kept, const struc
         bool gone = !node || (!node->alive && now - holder.heard_ms >= SILENT_MS) || node->draining ||
                     gb_name_equal(&holder.is.node, &r->config.arrival.node);
 
+        if (!gone && now - holder.heard_ms >= SILENT_MS)
+            write_again(r, kept, i);
         if ((!gone && kept->count <= plan->wanted) || strike(r, kept, i) < 0)
             i++;
     }

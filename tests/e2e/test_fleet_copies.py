@@ -1,6 +1,7 @@
 """Copies of sealed buffers at other nodes: who gets them, what they are good for, and that no name ever means two things."""
 import hashlib
 import os
+import signal
 
 import pytest
 
@@ -215,6 +216,20 @@ def test_a_holder_that_is_away_is_replaced(fleet, session):  # noqa: F811
     fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
 
 
+def test_a_directory_that_forgot_the_holders(fleet, session):  # noqa: F811
+    """As after a restore of a backup from before: the owner writes them again."""
+    fleet.make("a", session, replicas=1)
+    put(fleet, "a", session, "x", b"abc")
+    (one,) = settled(fleet, "a", session, 1, 1)
+    record = fleet.etcd.read("sessions")[session]
+    fleet.etcd.put("sessions/" + session, {k: v for k, v in record.items() if k != "holders"})
+    fleet.etcd.delete(f"held/{one}/{session}")
+    until("the holder has dropped its copies", lambda: session not in kept(fleet, one))
+    until("they are written again", lambda: "holders" in fleet.etcd.read("sessions")[session])
+    assert settled(fleet, "a", session, 1, 1) == [one]
+    fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
+
+
 # --- names --------------------------------------------------------------------------------------------------------------
 
 
@@ -229,7 +244,7 @@ def test_a_name_is_given_again_when_the_copies_are_gone(fleet, session):  # noqa
     assert fleet.ask(one, "GET", DATA.format(kept(fleet, one)[session]["local"], "x")).body == b"second"
     # The holder is stopped: what it still has is not known, until the owner has struck it.
     pid = fleet[one].process
-    pid.send_signal(19)
+    pid.send_signal(signal.SIGSTOP)
     try:
         fleet.ask("a", "DELETE", f"/v1/sessions/{session}/buffers/x").expect(204)
         for _ in range(3):
@@ -237,7 +252,7 @@ def test_a_name_is_given_again_when_the_copies_are_gone(fleet, session):  # noqa
             fleet.ask("a", "POST", f"/v1/sessions/{session}/buffers", {"name": "x", "bytes": 8}).problem(409, "copies_remain")
         fleet.ask("a", "PUT", DATA.format(session, "other"), b"is free").expect(201)
     finally:
-        pid.send_signal(18)
+        pid.send_signal(signal.SIGCONT)
     until("the name is free", lambda: fleet.ask("a", "PUT", DATA.format(session, "x"), b"third").status == 201)
     fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
 
@@ -247,7 +262,7 @@ def test_names_after_a_restart_of_the_owner(fleet, session):  # noqa: F811
     fleet.make("a", session, replicas=1)
     put(fleet, "a", session, "x", b"first")
     (one,) = settled(fleet, "a", session, 1, 1)
-    fleet[one].process.send_signal(19)
+    fleet[one].process.send_signal(signal.SIGSTOP)
     try:
         fleet.ask("a", "DELETE", f"/v1/sessions/{session}/buffers/x").expect(204)
         fleet.kill("a")
@@ -256,7 +271,7 @@ def test_names_after_a_restart_of_the_owner(fleet, session):  # noqa: F811
         fleet.ask("a", "PUT", DATA.format(session, "x"), b"second").problem(409, "copies_remain")
         fleet.ask("a", "PUT", DATA.format(session, "new"), b"second").problem(409, "copies_remain")
     finally:
-        fleet[one].process.send_signal(18)
+        fleet[one].process.send_signal(signal.SIGCONT)
     until("names are free", lambda: fleet.ask("a", "PUT", DATA.format(session, "x"), b"second").status == 201)
     fleet.ask("a", "PUT", DATA.format(session, "new"), b"second").expect(201)
     fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
@@ -289,6 +304,41 @@ def test_a_session_is_taken_over_by_a_holder(fleet, session):  # noqa: F811
     assert fleet.ask("a", "GET", DATA.format(session, "x")).status == 307
     settled(fleet, owner, session, 2, 1)
     fleet.ask(owner, "DELETE", S).expect(204)
+
+
+def test_an_owner_that_slept(fleet, session):  # noqa: F811
+    """When it wakes another node is the owner: it takes no write any more."""
+    fleet.make("a", session, replicas=1, on_partition="stop", failover_after_s=TTL_S + 1)
+    put(fleet, "a", session, "x", b"sealed")
+    settled(fleet, "a", session, 1, 1)
+    fleet["a"].process.send_signal(signal.SIGSTOP)
+    try:
+        owner = until("it has a new owner", lambda: (r := fleet.etcd.read("sessions")[session])["node"] != "a" and r["node"])
+    finally:
+        fleet["a"].process.send_signal(signal.SIGCONT)
+    assert fleet.ask("a", "PUT", DATA.format(session, "y"), b"late").status in (307, 409, 503)
+    until("it is set aside", lambda: session + ".superseded-1" in [s["name"] for s in fleet.ask("a", "GET", "/v1/sessions").json()["items"]])
+    assert fleet.ask(owner, "GET", DATA.format(session, "x")).expect(200).body == b"sealed"
+    fleet.ask(owner, "DELETE", "/v1/sessions/" + session).expect(204)
+
+
+def test_an_owner_that_lives_is_not_replaced(session):
+    """Its lease has run out, since it does not reach etcd; but it answers."""
+    fleet = Fleet("abc", relayed="a")
+    try:
+        fleet.joined()
+        fleet.make("a", session, replicas=1, on_partition="stop", failover_after_s=TTL_S + 1)
+        put(fleet, "a", session, "x", b"sealed")
+        (one,) = settled(fleet, "a", session, 1, 1)
+        fleet.to_etcd["a"].set("cut")
+        copies = until("the holder has asked it", lambda: (c := kept(fleet, one)[session]) and "answers" in (c["problem"] or "") and c)
+        assert copies["local"] and fleet.etcd.read("sessions")[session]["node"] == "a"
+        fleet.to_etcd["a"].set("pass")
+        fleet.joined()
+        settled(fleet, "a", session, 1, 1)
+        assert fleet.etcd.read("sessions")[session]["epoch"] == 1
+    finally:
+        fleet.end()
 
 
 def test_an_operator_takes_a_session_over(fleet, session):  # noqa: F811
