@@ -43,7 +43,10 @@ def settled(fleet, owner, session, count, buffers):
         good = len(there) == count and all(h["current"] and h["buffers"] == buffers for h in there.values())
         return there if good else None
 
-    there = until(f"{count} holders have {buffers} buffers", all_current)
+    try:
+        there = until(f"{count} holders have {buffers} buffers", all_current)
+    except AssertionError as e:
+        raise AssertionError(holders(fleet, owner, session)) from e
     for name in there:
         assert kept(fleet, name)[session]["buffers"] == buffers
     return sorted(there)
@@ -107,6 +110,25 @@ def test_what_is_refused(fleet, session):  # noqa: F811
         fleet.ask("a", "POST", f"/v1/fleet/sessions/{session}/copies", body).problem(400, "invalid_argument")
     fleet.ask("a", "POST", f"/v1/fleet/sessions/{session}/copies",
               {"step": "done", "node": "b", "number": 1, "edition": 1}).problem(409, "superseded")
+
+
+def test_what_a_holder_says(fleet, session):  # noqa: F811
+    """As nodes say it to each other."""
+    fleet.make("a", session, replicas=1)
+    put(fleet, "a", session, "x", b"abc")
+    (one,) = settled(fleet, "a", session, 1, 1)
+    (listed,) = fleet.etcd.read("sessions")[session]["holders"]
+    assert listed["node"] == one
+    say = f"/v1/fleet/sessions/{session}/copies"
+    begun = fleet.ask("a", "POST", say, {"step": "begin", **listed}).expect(200).json()
+    assert begun["edition"] > 0
+    fleet.ask("a", "POST", say, {"step": "done", **listed, "edition": begun["edition"], "buffers": 1, "bytes": 3, "problem": "x"}).expect(200)
+    assert holders(fleet, "a", session)[one]["problem"] == "x"
+    fleet.ask("a", "POST", say, {"step": "begin", "node": one, "number": listed["number"] + 1}).problem(409, "superseded")
+    fleet.ask(one, "POST", "/v1/fleet/copies", {"session": session}).expect(200)
+    settled(fleet, "a", session, 1, 1)
+    fleet.ask("a", "GET", COPIES.format("none")).problem(404, "session_not_found")
+    fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
 
 
 def test_a_node_that_keeps_none(session):  # noqa: F811

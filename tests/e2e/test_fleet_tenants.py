@@ -48,6 +48,7 @@ def test_the_limit_is_of_all_together(fleet, session):  # noqa: F811
     placed = fleet.ask("c", "POST", "/v1/fleet/sessions", {"name": session + ".3", "tenant": t, "quota": {"bytes": 6 * MB}}).expect(201).json()
     assert [item["tenant"] for item in fleet.ask("a", "GET", "/v1/fleet/sessions").json()["items"] if item["name"] == session + ".3"] == [t]
     assert look(fleet, t)["sessions"] == 2
+    assert look(fleet, t) in fleet.ask("c", "GET", "/v1/fleet/tenants").expect(200).json()["items"]
     # A move takes nothing of it.
     to = next(n for n in "abc" if n != placed["node"])
     fleet.ask(to, "POST", f"/v1/fleet/sessions/{session}.3/move", {"to": to}).expect(200)

@@ -139,8 +139,10 @@ struct gb_alloc {
     enum gb_room_state room_state;
     uint64_t room_until_ns; /* 0: room was not asked for */
     uint64_t room_next_ns;
-    bool room_made; /* unused memory of the pools was asked for */
-    bool anywhere;  /* done asks the device for nothing, so it may run on the caller's thread */
+    uint64_t copies_went_ns;  /* when copies for other nodes gave way last; 0: they did not */
+    uint64_t copies_until_ns; /* until when that is waited for at most */
+    bool room_made;           /* unused memory of the pools was asked for */
+    bool anywhere;            /* done asks the device for nothing, so it may run on the caller's thread */
     void (*done)(struct gb_alloc *alloc,
                  const struct gb_error *error); /* on the lane, or see anywhere; error NULL: there it is */
 };

@@ -10,6 +10,7 @@
 /* How long an allocation goes on asking, and how often at most. */
 #define PATIENCE_NS (10 * GB_NS_PER_S)
 #define AGAIN_NS (20 * GB_NS_PER_MS)
+#define COPIES_NS GB_NS_PER_S /* after copies have given way */
 
 static void ended(struct gb_room_ask *ask) {
     struct gb_alloc *a = gb_container_of(ask, struct gb_alloc, room);
@@ -65,14 +66,23 @@ static bool copies_go(const struct gb_alloc *a) {
     return goes;
 }
 
+/* Their memory comes back in stream order, some time after they have gone. */
+static bool wait_for_copies(struct gb_alloc *a) {
+    uint64_t now_ns = gb_clock_ns();
+
+    if (copies_go(a)) {
+        a->copies_until_ns = a->copies_until_ns == 0 ? now_ns + PATIENCE_NS : a->copies_until_ns;
+        a->copies_went_ns = now_ns;
+    }
+    return a->copies_went_ns > 0 && now_ns - a->copies_went_ns < COPIES_NS && now_ns < a->copies_until_ns;
+}
+
 bool gb_room_hope(struct gb_alloc *a, bool at_quota) {
     struct gb_core *core = a->content->device->core;
     uint64_t now_ns;
 
-    if (!at_quota && copies_go(a)) {
-        a->room_until_ns = a->room_until_ns == 0 ? gb_clock_ns() + PATIENCE_NS : a->room_until_ns;
-        return gb_clock_ns() < a->room_until_ns;
-    }
+    if (!at_quota && wait_for_copies(a))
+        return true;
     if (!core->make_room || atomic_load(&core->movable_buffers) == 0 || atomic_load(&a->cancelled) ||
         (a->room_state == GB_ROOM_ENDED && !a->room.made && !a->room.later))
         return false;

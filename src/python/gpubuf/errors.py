@@ -28,7 +28,7 @@ __all__ = [
     "OwnerAbsent", "OwnerUnknown", "DirectoryUnavailable", "NodeUnreachable", "NoNodeFits", "TicketInvalid", "NodeNotFound",
     "NodeAlive", "NotHere", "OwnerUncertain", "Superseded",
     "SourceUnreachable", "SourceRefused", "SourceChanged", "SourceNotPermitted",
-    "SessionMoving",
+    "SessionMoving", "CopiesRemain", "TenantNotFound", "TenantQuotaExceeded",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -285,3 +285,6 @@ class SourceRefused(ServerError, code="source_refused", status=502): """The sour
 class SourceChanged(Conflict, code="source_changed", status=409, retryable=True): """The source of the copy has changed"""
 class SourceNotPermitted(AccessDenied, code="source_not_permitted", status=403): """The daemon may not copy from there"""
 class SessionMoving(Unavailable, code="session_moving", status=503, retryable=True): """The session is being handed to another node"""
+class CopiesRemain(Conflict, code="copies_remain", status=409, retryable=True): """Other nodes may have copies of what had the name"""
+class TenantNotFound(NotFound, code="tenant_not_found", status=404): """No such tenant"""
+class TenantQuotaExceeded(NoMemory, code="tenant_quota_exceeded", status=507): """The tenant's quota is exceeded"""
