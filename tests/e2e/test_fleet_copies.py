@@ -156,8 +156,7 @@ def test_copies_give_way(session):  # noqa: F811
         fleet.joined()
         fleet.make("a", session, replicas=1)
         put(fleet, "a", session, "x", bytes(40 << 20))
-        put(fleet, "a", session, "y", bytes(4 << 20))
-        assert settled(fleet, "a", session, 1, 2) == ["b"]
+        assert settled(fleet, "a", session, 1, 1) == ["b"]
         fleet.ask("b", "PUT", DATA.format("default", "own"), bytes(60 << 20)).expect(201)
         copies = until("the copies have given way", lambda: (c := kept(fleet, "b")[session]) and c["buffers"] == 0 and c)
         assert "wanted for something else" in copies["problem"]
