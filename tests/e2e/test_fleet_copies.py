@@ -103,7 +103,6 @@ def test_sealed_buffers_are_copied(fleet, session):  # noqa: F811
 def test_what_is_refused(fleet, session):  # noqa: F811
     fleet.ask("a", "POST", "/v1/sessions", {"name": session, "replicas": 1}).problem(400, "invalid_argument")
     fleet.ask("a", "POST", "/v1/sessions", {"name": session, "fleet": True, "replicas": 9}).problem(400, "invalid_argument")
-    fleet.ask("a", "POST", "/v1/sessions", {"name": session, "fleet": True, "failover_after_s": 8}).problem(400, "invalid_argument")
     fleet.ask("a", "PATCH", "/v1/sessions/default", {"replicas": 1}).problem(400, "invalid_argument")
     fleet.ask("a", "POST", "/v1/fleet/copies", {}).problem(400, "invalid_argument")
     for body in ({}, {"step": "end"}, {"step": "begin", "node": "b"}, {"step": "begin", "number": 1}):

@@ -283,17 +283,13 @@ enum gb_step gb_api_fleet_session_place(struct gb_http_request *request, struct 
                        "failover_after_s replicas tenant",
                        false, &body, err) < 0)
         return GB_STEP_ERROR;
-    if (gb_fleet_needed(request, err) < 0) {
-        json_decref(body);
-        return GB_STEP_ERROR;
-    }
     placing = calloc(1, sizeof(*placing));
     r = placing ? read_body(body, placing, err)
                 : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
     if (r == 0)
         r = gb_session_fields_check(body, err);
     json_decref(body);
-    if (r < 0) {
+    if (r < 0 || gb_fleet_needed(request, err) < 0) {
         free(placing ? placing->body : NULL);
         free(placing);
         return GB_STEP_ERROR;

@@ -143,21 +143,17 @@ static int read_failover(const json_t *body, struct gb_session_params *params, s
 
     if (r < 0)
         return -1;
-    if (params->failover_after_s == 0 || params->stops_on_partition)
-        return r;
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                        "'failover_after_s' goes with \"on_partition\": \"stop\": else the owner may serve on while "
-                        "another node has taken the session over");
+    if (!params->stops_on_partition) /* an owner that serves on is never replaced by itself */
+        params->failover_after_s = 0;
+    return r;
 }
 
-/* The quotas of a tenant's sessions have a limit together, so each must have one. */
+/* A session without a quota counts as one that takes all. */
 static int read_tenant(const json_t *body, struct gb_session_params *params, bool registers, struct gb_error *err) {
     int r = gb_json_name(body, "tenant", &params->tenant, err);
 
     if (r > 0 && !registers)
         return refuse_local("tenant", err);
-    if (r > 0 && (!params->has_quota_bytes || params->quota.bytes == GB_UNLIMITED))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a session of a tenant needs 'quota' with 'bytes'");
     return r < 0 ? -1 : 0;
 }
 
