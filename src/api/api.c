@@ -253,8 +253,8 @@ size_t gb_api_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret) {
     return gb_fleet_devices(api, ret);
 }
 
-bool gb_api_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim) {
-    return gb_fleet_has(api, name, claim);
+bool gb_api_fleet_has(struct gb_api *api, const struct gb_fleet_session *record) {
+    return gb_fleet_has(api, record);
 }
 
 size_t gb_api_fleet_own_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_session *ret, size_t max) {

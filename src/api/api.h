@@ -67,7 +67,7 @@ void gb_api_leave_fleet(struct gb_api *api);
 /* For gb_fleet_config: what the node tells of its devices, and of its registered sessions, and what becomes of one that
  * the directory says something else of. [any thread, never blocks] */
 size_t gb_api_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret); /* GB_FLEET_DEVICES_MAX at most */
-bool gb_api_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim);
+bool gb_api_fleet_has(struct gb_api *api, const struct gb_fleet_session *record);
 size_t gb_api_fleet_own_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_session *ret, size_t max);
 bool gb_api_fleet_own_session(struct gb_api *api, const struct gb_name *name, struct gb_fleet_session *ret);
 void gb_api_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uint64_t epoch);

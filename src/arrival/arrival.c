@@ -7,7 +7,7 @@
 
 void gb_arrival_init(struct gb_arrival *arrival, const struct gb_arrival_config *config, const struct gb_name *session,
                      const char *who) {
-    *arrival = (struct gb_arrival){.config = *config, .session = *session};
+    *arrival = (struct gb_arrival){.config = *config, .session = *session, .bytes_max = UINT64_MAX};
     snprintf(arrival->who, sizeof(arrival->who), "%s", who);
     pthread_mutex_init(&arrival->lock, NULL);
     gb_cond_init(&arrival->woken);

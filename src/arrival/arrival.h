@@ -33,7 +33,7 @@ struct gb_arrival {
     char who[GB_TICKET_WHO_MAX + 1]; /* in whose name the owner is asked; "": no tokens are in force */
     char suffix[48];                 /* of the name under which it arrives, behind the session's */
     bool only_sealed;                /* the others stay where they are */
-    uint64_t bytes_max;              /* of its buffers here; 0: as many as there are */
+    uint64_t bytes_max;              /* of its buffers here */
 
     pthread_mutex_t lock; /* for the four below */
     pthread_cond_t woken;
@@ -109,6 +109,8 @@ int gb_arrival_request(struct gb_arrival *arrival, struct gb_fleet_call *ret, st
 
 /* --- owner.c ------------------------------------------------------------------------------------------------------ */
 
+/* Where this node reaches that one: its URL in the first network that both know; NULL: in none. */
+const char *gb_arrival_url(const struct gb_arrival_config *config, const struct gb_fleet_node *node);
 /* Learns where the session is: there, owner, base. Returns 1 if it is this node's, 0 or -1 with OWNER_ABSENT,
  * NODE_UNREACHABLE, SESSION_NOT_FOUND, DIRECTORY_UNAVAILABLE. */
 int gb_arrival_locate(struct gb_arrival *arrival, struct gb_error *err);
@@ -131,10 +133,9 @@ int gb_arrival_stage(struct gb_arrival *arrival, struct gb_error *err);
 /* Makes it what the owner says now, with pools and streams. */
 int gb_arrival_stage_again(struct gb_arrival *arrival, struct gb_error *err);
 void gb_arrival_unstage(struct gb_arrival *arrival);
-/* It has arrived: the session is this node's at that epoch, with that name. holders: of its
- * record; NULL: none. *ret, unless it is NULL: as gb_session_get. */
-int gb_arrival_unveil(struct gb_arrival *arrival, uint64_t epoch, struct gb_text *holders, struct gb_session_view *ret,
-                      struct gb_error *err);
+/* It has arrived: the session is this node's at that epoch, with that name. Its holders are
+ * those of there. *ret, unless it is NULL: as gb_session_get. */
+int gb_arrival_unveil(struct gb_arrival *arrival, uint64_t epoch, struct gb_session_view *ret, struct gb_error *err);
 
 /* --- buffers.c ---------------------------------------------------------------------------------------------------- */
 

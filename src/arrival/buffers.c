@@ -289,7 +289,7 @@ static bool has_room(const struct gb_arrival *arrival, const struct gb_arrival_i
     uint64_t others = arrival->bytes - (item->generation > 0 ? item->bytes : 0);
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(record, "bytes"));
 
-    return arrival->bytes_max == 0 || (others <= arrival->bytes_max && bytes <= arrival->bytes_max - others);
+    return others <= arrival->bytes_max && bytes <= arrival->bytes_max - others;
 }
 
 /* Bytes that the owner has not. A copy of sealed ones that it had once is good. */

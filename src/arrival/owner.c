@@ -9,12 +9,12 @@
 
 /* --- where it is -------------------------------------------------------------------------------------------------- */
 
-static const char *url_of_owner(const struct gb_arrival_config *is, const struct gb_fleet_node *owner) {
+const char *gb_arrival_url(const struct gb_arrival_config *config, const struct gb_fleet_node *node) {
     const char *url = NULL;
     size_t i;
 
-    for (i = 0; i < is->url_count && !url; i++)
-        url = gb_fleet_url_on(owner, &is->urls[i].network);
+    for (i = 0; i < config->url_count && !url; i++)
+        url = gb_fleet_url_on(node, &config->urls[i].network);
     return url;
 }
 
@@ -29,7 +29,7 @@ int gb_arrival_locate(struct gb_arrival *arrival, struct gb_error *err) {
     arrival->absent_s = find.absent_s;
     if (gb_name_equal(&find.session.node, &arrival->config.node))
         return 1;
-    url = url_of_owner(&arrival->config, &find.owner);
+    url = gb_arrival_url(&arrival->config, &find.owner);
     snprintf(arrival->base, sizeof(arrival->base), "%s", url ? url : "");
     if (!find.owner.alive)
         return gb_error_set(err, GB_ERR_OWNER_ABSENT, "the node \"%s\", which has the session \"%s\", is not there",

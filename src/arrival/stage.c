@@ -248,17 +248,22 @@ void gb_arrival_unstage(struct gb_arrival *arrival) {
     remove_old(arrival);
 }
 
-int gb_arrival_unveil(struct gb_arrival *arrival, uint64_t epoch, struct gb_text *holders, struct gb_session_view *ret,
-                      struct gb_error *err) {
-    struct gb_session_params params = {.name = arrival->session, .fleet_epoch = (int64_t)epoch, .holders = holders};
+int gb_arrival_unveil(struct gb_arrival *arrival, uint64_t epoch, struct gb_session_view *ret, struct gb_error *err) {
+    struct gb_session_params params = {.name = arrival->session, .fleet_epoch = (int64_t)epoch};
     struct gb_arrival_wait wait;
-    struct gb_session_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
+    struct gb_session_call *call;
     int r;
 
-    if (!call)
+    if (gb_fleet_holders_text(&arrival->there, &params.holders) < 0)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory to bring the session; try again later");
+    call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
+    if (!call) {
+        gb_text_unref(params.holders);
         return -1;
+    }
     snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", arrival->claim);
     gb_session_arrive(arrival->config.core, &arrival->stage, &params, call);
+    gb_text_unref(params.holders);
     r = gb_arrival_call_wait(&wait, &call->base, err);
     if (r == 0 && ret) {
         gb_session_rec_set(&ret->rec, &call->session.rec);

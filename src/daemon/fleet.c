@@ -123,8 +123,8 @@ static size_t devices(void *app, struct gb_fleet_device ret[GB_FLEET_DEVICES_MAX
     return gb_api_fleet_devices(((struct gb_daemon_fleet *)app)->daemon->api, ret);
 }
 
-static bool has(void *app, const struct gb_name *session, const char *claim) {
-    return gb_api_fleet_has(((struct gb_daemon_fleet *)app)->daemon->api, session, claim);
+static bool has(void *app, const struct gb_fleet_session *record) {
+    return gb_api_fleet_has(((struct gb_daemon_fleet *)app)->daemon->api, record);
 }
 
 static size_t sessions(void *app, int64_t *cursor, struct gb_fleet_session *ret, size_t max) {

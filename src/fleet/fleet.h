@@ -30,6 +30,7 @@
 
 #include "base/error.h"
 #include "base/name.h"
+#include "base/text.h"
 
 #define GB_FLEET_URL_SIZE 256
 #define GB_FLEET_NETWORKS_MAX 4
@@ -82,9 +83,9 @@ struct gb_fleet_config {
     /* Asked by the fleet's thread; must not block. Those that are NULL are not asked. */
     void *app;
     size_t (*devices)(void *app, struct gb_fleet_device ret[GB_FLEET_DEVICES_MAX]);
-    /* Whether the node has that session, registered under that claim: one that it has not is taken out of the
-     * directory, since no client has had an answer that it was made. */
-    bool (*has)(void *app, const struct gb_name *session, const char *claim);
+    /* Whether the node has the session of that record, registered under its claim: one that it has not is taken out of
+     * the directory, since no client has had an answer that it was made. */
+    bool (*has)(void *app, const struct gb_fleet_session *record);
     /* Registered sessions of this node, `max` at most from *cursor on, which is 0 at first and moved on; 0: no more.
      * What is wrong with a name is left to the next call. */
     size_t (*sessions)(void *app, int64_t *cursor, struct gb_fleet_session *ret, size_t max);
@@ -199,8 +200,8 @@ struct gb_fleet_session {
 };
 /* The holder of that name, or NULL. */
 const struct gb_fleet_holder *gb_fleet_holder_of(const struct gb_fleet_session *session, const struct gb_name *node);
-/* Holders as "NODE:NUMBER,...", which the caller frees; "" if there are none. NULL: no memory. */
-char *gb_fleet_holders_text(const struct gb_fleet_session *session);
+/* Sets *ret to the holders as "NODE:NUMBER,...", with one reference; to NULL if there are none. -1: no memory. */
+int gb_fleet_holders_text(const struct gb_fleet_session *session, struct gb_text **ret);
 /* Sets the holders. False: the text is not of that form. */
 bool gb_fleet_holders_read(const char *text, struct gb_fleet_session *ret);
 

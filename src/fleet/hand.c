@@ -144,9 +144,8 @@ static int check_owner(struct handing *h, const struct gb_fleet_session *there, 
     struct gb_fleet *fleet = h->job.fleet;
     struct gb_fleet_alive record;
 
-    if (!gb_name_equal(&there->node, &fleet->own.name) || strcmp(there->claim, h->session.claim) != 0)
-        return gb_error_set(err, GB_ERR_SUPERSEDED, "the directory gives the session \"%s\" to the node \"%s\"",
-                            there->name.s, there->node.s);
+    if (gb_own_record_check(fleet, there, h->session.claim, err) < 0)
+        return -1;
     if (own->count == 0 || gb_fleet_alive_read(own->items[0].value, own->items[0].bytes, &record, NULL) < 0 ||
         record.incarnation != fleet->member.incarnation)
         return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node has just lost its place in the fleet");
@@ -160,7 +159,7 @@ static void on_records(struct gb_etcd_call *call) {
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
     const struct gb_kvs *own = gb_txn_result(&call->txn, 2);
     const struct gb_kvs *to = gb_txn_result(&call->txn, 3);
-    struct gb_fleet_session there = {.name = h->session.name};
+    struct gb_fleet_session there;
     struct gb_error err = GB_ERROR_INIT;
 
     if (h->undecided && call->error.code != GB_OK) {
@@ -169,11 +168,7 @@ static void on_records(struct gb_etcd_call *call) {
     }
     if (gb_job_check(&h->job) < 0)
         return;
-    if (kvs->count > 0)
-        gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, &err);
-    else
-        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE,
-                     "the directory has lost the session \"%s\", which is being put right; try again", there.name.s);
+    gb_own_record_read(kvs, &h->session.name, &there, &err);
     if (err.code == GB_OK && strcmp(there.claim, h->claim) == 0) {
         h->epoch = there.epoch;
         handed(h); /* the first answer was lost */

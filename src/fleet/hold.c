@@ -74,20 +74,13 @@ static void write_record(struct holding *h, const struct gb_fleet_session *there
 static void on_record(struct gb_etcd_call *call) {
     struct holding *h = gb_container_of((struct gb_job *)call->arg, struct holding, job);
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
-    struct gb_fleet_session there = {.name = h->session.name};
+    struct gb_fleet_session there;
     struct gb_error err = GB_ERROR_INIT;
 
     if (gb_job_check(&h->job) < 0)
         return;
-    if (kvs->count == 0)
-        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE,
-                     "the directory has lost the session \"%s\", which is being put right; try again", there.name.s);
-    else
-        gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, &err);
-    if (err.code == GB_OK && strcmp(there.claim, h->session.claim) != 0)
-        gb_error_set(&err, GB_ERR_SUPERSEDED, "the directory gives the session \"%s\" to the node \"%s\"", there.name.s,
-                     there.node.s);
-    if (err.code == GB_OK)
+    if (gb_own_record_read(kvs, &h->session.name, &there, &err) == 0 &&
+        gb_own_record_check(h->job.fleet, &there, h->session.claim, &err) == 0)
         write_record(h, &there, kvs->items[0].mod_revision);
     else
         gb_job_fail(&h->job, &err);
@@ -108,18 +101,11 @@ static void start_holding(struct gb_job *job) {
     read_record(gb_container_of(job, struct holding, job));
 }
 
-static void give_nothing(struct gb_job *job, struct gb_fleet_ask *ask) {
-    (void)job;
-    (void)ask;
-}
-
 void gb_fleet_hold(struct gb_fleet *fleet, struct gb_fleet_hold *hold) {
     struct holding *h = gb_job_new(fleet, sizeof(*h), start_holding);
 
-    if (h) {
+    if (h)
         h->session = hold->session;
-        h->job.give = give_nothing;
-    }
     gb_job_ask(fleet, h ? &h->job : NULL, &hold->ask);
 }
 
@@ -195,7 +181,7 @@ struct unholding {
     struct gb_name session;
 };
 
-static void on_unheld(struct gb_etcd_call *call) {
+static void on_unhold(struct gb_etcd_call *call) {
     struct gb_job *job = call->arg;
 
     if (gb_job_check(job) == 0)
@@ -210,15 +196,13 @@ static void start_unholding(struct gb_job *job) {
     gb_fleet_read_meta(job->fleet, &txn, false);
     gb_fleet_key(job->fleet, "held", job->fleet->own.name.s, l->session.s, key);
     gb_txn_delete(&txn, key);
-    gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_unheld);
+    gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_unhold);
 }
 
 void gb_fleet_unhold(struct gb_fleet *fleet, struct gb_fleet_unhold *unhold) {
     struct unholding *l = gb_job_new(fleet, sizeof(*l), start_unholding);
 
-    if (l) {
+    if (l)
         l->session = unhold->session;
-        l->job.give = give_nothing;
-    }
     gb_job_ask(fleet, l ? &l->job : NULL, &unhold->ask);
 }

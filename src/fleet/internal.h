@@ -178,7 +178,7 @@ struct gb_fleet {
     void *app;
     size_t (*devices)(void *app, struct gb_fleet_device ret[GB_FLEET_DEVICES_MAX]);
     char known_uuid[40];
-    bool (*has)(void *app, const struct gb_name *session, const char *claim);
+    bool (*has)(void *app, const struct gb_fleet_session *record);
     size_t (*sessions)(void *app, int64_t *cursor, struct gb_fleet_session *ret, size_t max);
     bool (*session)(void *app, const struct gb_name *name, struct gb_fleet_session *ret);
     void (*settle)(void *app, const struct gb_fleet_session *mine, enum gb_fleet_verdict verdict, uint64_t epoch);
@@ -251,6 +251,13 @@ void gb_find_cache_free(struct gb_find_cache *cache);
 void gb_find_cache_forget(struct gb_find_cache *cache, const struct gb_name *session);
 /* An ask has left the job, of any kind. */
 void gb_find_count_left(struct gb_fleet *fleet, const struct gb_job *job);
+
+/* What was read of the record of a session of this node. DIRECTORY_UNAVAILABLE: it is not there, or malformed. */
+int gb_own_record_read(const struct gb_kvs *kvs, const struct gb_name *session, struct gb_fleet_session *ret,
+                       struct gb_error *err);
+/* SUPERSEDED if it is not this node's, of that claim. */
+int gb_own_record_check(const struct gb_fleet *fleet, const struct gb_fleet_session *there, const char *claim,
+                        struct gb_error *err);
 
 /* What was read of a tenant, for the transaction that depends on it. */
 struct gb_tenant_guard {

@@ -9,6 +9,23 @@
 
 #define TRIES_MAX 4
 
+int gb_own_record_read(const struct gb_kvs *kvs, const struct gb_name *session, struct gb_fleet_session *ret,
+                       struct gb_error *err) {
+    *ret = (struct gb_fleet_session){.name = *session};
+    if (kvs->count > 0)
+        return gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, ret, err);
+    return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                        "the directory has lost the session \"%s\", which is being put right; try again", session->s);
+}
+
+int gb_own_record_check(const struct gb_fleet *fleet, const struct gb_fleet_session *there, const char *claim,
+                        struct gb_error *err) {
+    if (gb_name_equal(&there->node, &fleet->own.name) && strcmp(there->claim, claim) == 0)
+        return 0;
+    return gb_error_set(err, GB_ERR_SUPERSEDED, "the directory gives the session \"%s\" to the node \"%s\"",
+                        there->name.s, there->node.s);
+}
+
 /* --- registering -------------------------------------------------------------------------------------------------- */
 
 struct registering {

@@ -93,7 +93,7 @@ static bool stays(const struct gb_reconcile *r, const struct gb_name *session, c
         return true; /* of a later version, perhaps */
     snprintf(made_now, sizeof(made_now), "%016" PRIx64 "-", fleet->member.incarnation);
     if (!gb_name_equal(&there.node, &fleet->own.name) || there.deleted ||
-        (fleet->has && fleet->has(fleet->app, &there.name, there.claim)))
+        (fleet->has && fleet->has(fleet->app, &there)))
         return true;
     if (strncmp(there.claim, made_now, strlen(made_now)) == 0) /* it may be made at this moment */
         return gb_unregister_add_lacking(fleet, &there.name, there.claim) == 0;

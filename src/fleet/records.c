@@ -417,16 +417,16 @@ const struct gb_fleet_holder *gb_fleet_holder_of(const struct gb_fleet_session *
     return NULL;
 }
 
-char *gb_fleet_holders_text(const struct gb_fleet_session *session) {
-    size_t room = session->holder_count * (GB_NAME_MAX + 24) + 1;
-    char *text = calloc(1, room);
+int gb_fleet_holders_text(const struct gb_fleet_session *session, struct gb_text **ret) {
+    char text[GB_FLEET_HOLDERS_MAX * (GB_NAME_MAX + 24) + 1];
     size_t used = 0;
     size_t i;
 
-    for (i = 0; text && i < session->holder_count; i++)
-        used += (size_t)snprintf(text + used, room - used, "%s%s:%" PRIu64, i > 0 ? "," : "",
+    for (i = 0; i < session->holder_count; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s:%" PRIu64, i > 0 ? "," : "",
                                  session->holders[i].node.s, session->holders[i].number);
-    return text;
+    *ret = used > 0 ? gb_text_new(text, used) : NULL;
+    return used > 0 && !*ret ? -1 : 0;
 }
 
 bool gb_fleet_holders_read(const char *text, struct gb_fleet_session *ret) {

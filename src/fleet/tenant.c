@@ -222,11 +222,6 @@ struct setting {
     bool remove;
 };
 
-static void give_nothing(struct gb_job *job, struct gb_fleet_ask *ask) {
-    (void)job;
-    (void)ask;
-}
-
 static void on_set(struct gb_etcd_call *call) {
     struct setting *s = gb_container_of((struct gb_job *)call->arg, struct setting, job);
     struct gb_error err = call->error;
@@ -264,7 +259,6 @@ void gb_fleet_set_tenant(struct gb_fleet *fleet, struct gb_fleet_tenant_set *set
         s->name = set->name;
         s->limit_bytes = set->limit_bytes;
         s->remove = set->remove;
-        s->job.give = give_nothing;
     }
     gb_job_ask(fleet, s ? &s->job : NULL, &set->ask);
 }
@@ -326,20 +320,16 @@ static void write_resized(struct resizing *r, struct gb_fleet_session *there, in
 static void on_read_resized(struct gb_etcd_call *call) {
     struct resizing *r = gb_container_of((struct gb_job *)call->arg, struct resizing, job);
     const struct gb_kvs *record = gb_txn_result(&call->txn, 1);
-    struct gb_fleet_session there = {.name = r->session.name};
+    struct gb_fleet_session there;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_tenant_guard guard;
 
     if (gb_job_check(&r->job) < 0)
         return;
-    if (record->count > 0)
-        gb_fleet_session_read(record->items[0].value, record->items[0].bytes, &there, &err);
-    if (err.code == GB_OK && (record->count == 0 || strcmp(there.claim, r->session.claim) != 0))
-        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE,
-                     "the directory says something else of the session \"%s\", which is being put right; try again",
-                     there.name.s);
-    if (err.code != GB_OK || gb_tenant_check(r->job.fleet, gb_txn_result(&call->txn, 2), gb_txn_result(&call->txn, 3),
-                                             &r->session, &guard, &err) < 0)
+    if (gb_own_record_read(record, &r->session.name, &there, &err) < 0 ||
+        gb_own_record_check(r->job.fleet, &there, r->session.claim, &err) < 0 ||
+        gb_tenant_check(r->job.fleet, gb_txn_result(&call->txn, 2), gb_txn_result(&call->txn, 3), &r->session, &guard,
+                        &err) < 0)
         gb_job_fail(&r->job, &err);
     else
         write_resized(r, &there, record->items[0].mod_revision, &guard);
@@ -364,9 +354,7 @@ static void start_resizing(struct gb_job *job) {
 void gb_fleet_resize(struct gb_fleet *fleet, struct gb_fleet_resize *resize) {
     struct resizing *r = gb_job_new(fleet, sizeof(*r), start_resizing);
 
-    if (r) {
+    if (r)
         r->session = resize->session;
-        r->job.give = give_nothing;
-    }
     gb_job_ask(fleet, r ? &r->job : NULL, &resize->ask);
 }

@@ -206,8 +206,9 @@ static void look_at_former(struct gb_fleet *fleet) {
     send(fleet, &txn, on_former);
 }
 
-static bool is_here_after_all(const struct gb_fleet *fleet, const struct gb_unregister *one) {
-    return one->not_before_ms > 0 && fleet->has && fleet->has(fleet->app, &one->session, one->claim);
+static bool is_here_after_all(const struct gb_fleet *fleet, const struct gb_unregister *one,
+                              const struct gb_fleet_session *there) {
+    return one->not_before_ms > 0 && fleet->has && fleet->has(fleet->app, there);
 }
 
 static void on_sweep_read(struct gb_etcd_call *call) {
@@ -223,7 +224,7 @@ static void on_sweep_read(struct gb_etcd_call *call) {
     }
     if (kvs->count == 0 || gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0 ||
         there.deleted || strcmp(there.claim, one->claim) != 0 || !gb_name_equal(&there.node, &fleet->own.name) ||
-        is_here_after_all(fleet, one)) {
+        is_here_after_all(fleet, one, &there)) {
         swept(fleet);
         return;
     }

@@ -71,6 +71,7 @@ static int is_given(struct gb_move *move, bool *ret_owner_alive, struct gb_error
         return -1;
     *ret_owner_alive = find.owner.alive;
     move->call->epoch = find.session.epoch;
+    move->arrival.there = find.session; /* with the holders that it has by now */
     return strcmp(find.session.claim, move->arrival.claim) == 0 ? 1 : 0;
 }
 
@@ -188,13 +189,8 @@ static bool is_open(struct gb_move *move) {
 static int unveil(struct gb_move *move, struct gb_error *err) {
     struct gb_move_call *call = move->call;
     struct gb_session_view view = {.used_bytes = 0};
-    char *text = gb_fleet_holders_text(&move->arrival.there);
-    struct gb_text *holders = text && text[0] ? gb_text_new(text, strlen(text)) : NULL;
-    int r = gb_arrival_unveil(&move->arrival, call->epoch, holders, &view, err);
 
-    free(text);
-    gb_text_unref(holders);
-    if (r < 0)
+    if (gb_arrival_unveil(&move->arrival, call->epoch, &view, err) < 0)
         return -1;
     call->buffers = view.buffers;
     call->bytes = view.used_bytes;

@@ -5,14 +5,15 @@
 #include "replica/internal.h"
 
 #define ZONE "zone"
+#define ZONE_SIZE 64
 
 /* "" if it has none. */
-static void zone_of(const struct gb_fleet_node *node, char ret[64]) {
+static void zone_of(const struct gb_fleet_node *node, char ret[ZONE_SIZE]) {
     json_t *labels = json_loads(node->labels, 0, NULL);
     const char *zone = json_string_value(json_object_get(labels, ZONE));
 
     ret[0] = '\0';
-    if (zone && strlen(zone) < 64)
+    if (zone && strlen(zone) < ZONE_SIZE)
         strcpy(ret, zone);
     json_decref(labels);
 }
@@ -35,16 +36,6 @@ static bool has_refused(const struct gb_refusal *refusals, size_t count, const s
     return false;
 }
 
-/* It is the holder that connects, by one of the networks that both know. */
-static bool is_near(const struct gb_arrival_config *is, const struct gb_fleet_node *node) {
-    size_t i;
-
-    for (i = 0; i < is->url_count; i++)
-        if (gb_fleet_url_on(node, &is->urls[i].network))
-            return true;
-    return false;
-}
-
 static uint64_t free_bytes(const struct gb_fleet_node *node) {
     uint64_t most = 0;
     size_t i;
@@ -55,22 +46,30 @@ static uint64_t free_bytes(const struct gb_fleet_node *node) {
     return most;
 }
 
-/* Whether none of the nodes that have the session is in that zone. */
-static bool is_other_zone(const struct gb_fleet_node *nodes, size_t count, const struct gb_arrival_config *is,
-                          const struct gb_kept *kept, const char *zone) {
-    char theirs[64];
+/* Zones in which the session is by now: its owner's and its holders'. */
+struct zones {
+    char names[GB_FLEET_HOLDERS_MAX + 1][ZONE_SIZE];
+    size_t count;
+};
+
+static void gather_zones(const struct gb_fleet_node *nodes, size_t count, const struct gb_arrival_config *is,
+                         const struct gb_kept *kept, struct zones *ret) {
     size_t i;
 
-    if (zone[0] == '\0')
-        return false;
-    for (i = 0; i < count; i++) {
-        if (!is_of(kept, is, &nodes[i].name))
-            continue;
-        zone_of(&nodes[i], theirs);
-        if (strcmp(theirs, zone) == 0)
-            return false;
-    }
-    return true;
+    ret->count = 0;
+    for (i = 0; i < count && ret->count <= GB_FLEET_HOLDERS_MAX; i++)
+        if (is_of(kept, is, &nodes[i].name))
+            zone_of(&nodes[i], ret->names[ret->count++]);
+}
+
+static bool is_other_zone(const struct gb_fleet_node *node, const struct zones *zones) {
+    char zone[ZONE_SIZE];
+    size_t i = 0;
+
+    zone_of(node, zone);
+    while (i < zones->count && strcmp(zones->names[i], zone) != 0)
+        i++;
+    return zone[0] != '\0' && i == zones->count;
 }
 
 const struct gb_fleet_node *gb_holder_choose(const struct gb_fleet_node *nodes, size_t count,
@@ -78,21 +77,21 @@ const struct gb_fleet_node *gb_holder_choose(const struct gb_fleet_node *nodes, 
                                              const struct gb_refusal *refusals, size_t refusal_count, uint64_t bytes,
                                              uint32_t (*random)(void *arg), void *arg) {
     const struct gb_fleet_node *two[2] = {NULL, NULL};
+    struct zones zones;
     bool best_zone = false;
-    char zone[64];
     uint32_t seen = 0;
     size_t i;
 
+    gather_zones(nodes, count, is, kept, &zones);
     for (i = 0; i < count; i++) {
         const struct gb_fleet_node *node = &nodes[i];
         bool other;
         uint32_t at;
 
-        if (!node->alive || node->draining || is_of(kept, is, &node->name) || !is_near(is, node) ||
+        if (!node->alive || node->draining || is_of(kept, is, &node->name) || !gb_arrival_url(is, node) ||
             has_refused(refusals, refusal_count, &node->name) || free_bytes(node) < bytes)
             continue;
-        zone_of(node, zone);
-        other = is_other_zone(nodes, count, is, kept, zone);
+        other = is_other_zone(node, &zones);
         if (best_zone && !other)
             continue;
         if (other && !best_zone) { /* from here on those of another zone alone */

@@ -18,7 +18,7 @@ enum { DROP = 1, OWNER = GB_TAKEN };
 
 static struct gb_copy *copy_new(struct gb_replicas *r, const struct gb_name *session) {
     struct gb_copy *copy = calloc(1, sizeof(*copy));
-    bool stopping;
+    bool kept;
 
     if (!copy)
         return NULL;
@@ -27,12 +27,12 @@ static struct gb_copy *copy_new(struct gb_replicas *r, const struct gb_name *ses
     copy->arrival.only_sealed = true;
     copy->told.session = *session;
     pthread_mutex_lock(&r->lock);
-    stopping = r->stopping;
-    if (!stopping && gb_map_put(&r->copies, copy->told.session.s, copy) == 0) {
-        pthread_mutex_unlock(&r->lock);
+    kept = !r->stopping && gb_map_put(&r->copies, copy->told.session.s, copy) == 0;
+    pthread_mutex_unlock(&r->lock);
+    if (kept) {
+        gb_core_keep_copies(r->config.arrival.core); /* whether there are any left is asked here */
         return copy;
     }
-    pthread_mutex_unlock(&r->lock);
     gb_arrival_done(&copy->arrival);
     free(copy);
     return NULL;
@@ -45,7 +45,6 @@ static void copy_free(struct gb_copy *copy) {
 
 /* What others see of it from now on. */
 static void tell(struct gb_replicas *r, struct gb_copy *copy, bool current, const char *problem) {
-    gb_core_keep_copies(r->config.arrival.core, true); /* until the process ends: the rest is asked of this thread */
     pthread_mutex_lock(&r->lock);
     copy->told.owner = copy->arrival.there.node;
     copy->told.stage = copy->arrival.stage;
@@ -104,17 +103,6 @@ static void drop(struct gb_replicas *r, struct gb_copy *copy) {
 
 /* --- what the owner has ------------------------------------------------------------------------------------------- */
 
-/* The number stays: as a holder it has nothing, for now. */
-static void make_one_way(struct gb_replicas *r, struct gb_copy *copy) {
-    uint64_t number = copy->number;
-
-    empty(r, copy);
-    copy->number = number;
-    copy->shed_ms = gb_replicas_now_ms();
-    copy->looked_ms = 0; /* the owner is told */
-    tell(r, copy, false, SHED);
-}
-
 static uint64_t others_bytes(struct gb_replicas *r, const struct gb_copy *without) {
     const struct gb_copy *copy;
     uint64_t bytes = 0;
@@ -170,7 +158,7 @@ static int bring(struct gb_replicas *r, struct gb_copy *copy, struct gb_error *e
     uint64_t before = arrival->pulled_bytes;
     int n = 0;
 
-    arrival->bytes_max = others < r->config.bytes_max ? r->config.bytes_max - others : 1;
+    arrival->bytes_max = others < r->config.bytes_max ? r->config.bytes_max - others : 0;
     if (arrival->stage.s[0] == '\0' && gb_arrival_stage(arrival, err) < 0) {
         arrival->stage.s[0] = '\0';
         return -1;
@@ -222,16 +210,6 @@ static int compare(struct gb_replicas *r, struct gb_copy *copy, struct gb_error 
 }
 
 /* --- whether it is a holder --------------------------------------------------------------------------------------- */
-
-static bool is_asked_for(struct gb_replicas *r, struct gb_copy *copy) {
-    bool wanted;
-
-    pthread_mutex_lock(&r->lock);
-    wanted = copy->wanted;
-    copy->wanted = false;
-    pthread_mutex_unlock(&r->lock);
-    return wanted;
-}
 
 static bool is_forced(struct gb_replicas *r, struct gb_copy *copy) {
     bool forced;
@@ -288,7 +266,7 @@ static int look_at(struct gb_replicas *r, struct gb_copy *copy, struct gb_error 
     int there = gb_arrival_locate(arrival, &why);
 
     if (there > 0 && copy->taken)
-        return gb_takeover(r, copy, false, err);
+        return gb_takeover(copy, false, err);
     if (there > 0 || why.code == GB_ERR_SESSION_NOT_FOUND)
         return DROP;
     if (there < 0 && why.code != GB_ERR_OWNER_ABSENT)
@@ -305,54 +283,18 @@ static int look_at(struct gb_replicas *r, struct gb_copy *copy, struct gb_error 
                             arrival->session.s, arrival->owner.name.s);
     if (there == 0)
         return compare(r, copy, err);
-    return arrival->stage.s[0] != '\0' ? gb_takeover(r, copy, is_forced(r, copy), err) : 0;
-}
-
-bool gb_replicas_have(struct gb_replicas *r, const struct gb_name *session) {
-    const struct gb_copy *copy;
-    bool has;
-
-    if (!r)
-        return false;
-    pthread_mutex_lock(&r->lock);
-    copy = gb_map_get(&r->copies, session->s);
-    has = copy && copy->told.stage.s[0] != '\0';
-    pthread_mutex_unlock(&r->lock);
-    return has;
-}
-
-void gb_replicas_take(struct gb_replicas *r, const struct gb_name *session, struct gb_session_call *call) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_copy *copy;
-
-    pthread_mutex_lock(&r->lock);
-    copy = gb_map_get(&r->copies, session->s);
-    if (r->stopping)
-        gb_error_set(&err, GB_ERR_DRAINING, "the daemon is stopping");
-    else if (!copy)
-        gb_error_set(&err, GB_ERR_SESSION_NOT_FOUND, "this node has no copies for the session \"%s\"", session->s);
-    else if (copy->take)
-        gb_error_set(&err, GB_ERR_SATURATED, "the session \"%s\" is being taken over already", session->s);
-    else
-        copy->take = call;
-    if (err.code == GB_OK)
-        copy->wanted = true;
-    pthread_mutex_unlock(&r->lock);
-    if (err.code == GB_OK)
-        gb_replicas_wake(r);
-    else
-        gb_call_finish(&call->base, &err);
+    return arrival->stage.s[0] != '\0' ? gb_takeover(copy, is_forced(r, copy), err) : 0;
 }
 
 static bool is_watched(const struct gb_copy *copy) {
     return copy->arrival.there.failover_after_s > 0;
 }
 
-static bool is_due(struct gb_replicas *r, struct gb_copy *copy, uint64_t now) {
+static bool is_due(const struct gb_copy *copy, uint64_t now) {
     uint64_t since = now - copy->looked_ms;
     unsigned ms = is_watched(copy) ? WATCH_MS : copy->told.problem[0] != '\0' ? AGAIN_MS : GB_REPLICA_LOOK_MS;
 
-    return is_asked_for(r, copy) || copy->looked_ms == 0 || since >= ms;
+    return copy->looked_ms == 0 || since >= ms;
 }
 
 static void look(struct gb_replicas *r, struct gb_copy *copy) {
@@ -489,6 +431,17 @@ static void remove_leftovers(struct gb_replicas *r) {
     r->cleaned = left.count == 0;
 }
 
+/* The number stays: as a holder it has nothing, for now. */
+static void make_one_way(struct gb_replicas *r, struct gb_copy *copy) {
+    uint64_t number = copy->number;
+
+    empty(r, copy);
+    copy->number = number;
+    copy->shed_ms = gb_replicas_now_ms();
+    copy->looked_ms = 0; /* the owner is told */
+    tell(r, copy, false, SHED);
+}
+
 /* The largest first, until there is as much as something else lacks. */
 static void make_way(struct gb_replicas *r) {
     struct gb_copy *largest;
@@ -547,7 +500,7 @@ void gb_replica_look(struct gb_replicas *r) {
     make_way(r);
     all = all_copies(r, &count);
     for (i = 0; i < count; i++)
-        if (is_due(r, all[i], now))
+        if (is_due(all[i], now))
             look(r, all[i]);
     free(all);
 }
@@ -589,24 +542,62 @@ void gb_replica_free_copies(struct gb_replicas *r) {
 
 /* --- asked from outside ------------------------------------------------------------------------------------------- */
 
-int gb_replicas_want(struct gb_replicas *r, const struct gb_name *session, struct gb_error *err) {
-    struct gb_name *name;
-    int n = 0;
+/* Is looked at without delay. Without memory its time comes. */
+static void want_locked(struct gb_replicas *r, const struct gb_name *session) {
+    struct gb_name *name = gb_map_get(&r->wanted, session->s) ? NULL : malloc(sizeof(*name));
 
+    if (!name)
+        return;
+    *name = *session;
+    if (gb_map_put(&r->wanted, name->s, name) < 0)
+        free(name);
+}
+
+int gb_replicas_want(struct gb_replicas *r, const struct gb_name *session, struct gb_error *err) {
     if (r->config.bytes_max == 0)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED, "the node \"%s\" keeps no copies (--fleet-replica-bytes)",
                             r->config.arrival.node.s);
     pthread_mutex_lock(&r->lock);
-    name = gb_map_get(&r->wanted, session->s) ? NULL : malloc(sizeof(*name));
-    if (name) {
-        *name = *session;
-        n = gb_map_put(&r->wanted, name->s, name);
-    }
+    want_locked(r, session);
     pthread_mutex_unlock(&r->lock);
-    if (n < 0)
-        free(name);
     gb_replicas_wake(r);
     return 0;
+}
+
+bool gb_replicas_have(struct gb_replicas *r, const struct gb_name *session) {
+    const struct gb_copy *copy;
+    bool has;
+
+    if (!r)
+        return false;
+    pthread_mutex_lock(&r->lock);
+    copy = gb_map_get(&r->copies, session->s);
+    has = copy && copy->told.stage.s[0] != '\0';
+    pthread_mutex_unlock(&r->lock);
+    return has;
+}
+
+void gb_replicas_take(struct gb_replicas *r, const struct gb_name *session, struct gb_session_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_copy *copy;
+
+    pthread_mutex_lock(&r->lock);
+    copy = gb_map_get(&r->copies, session->s);
+    if (r->stopping)
+        gb_error_set(&err, GB_ERR_DRAINING, "the daemon is stopping");
+    else if (!copy)
+        gb_error_set(&err, GB_ERR_SESSION_NOT_FOUND, "this node has no copies for the session \"%s\"", session->s);
+    else if (copy->take)
+        gb_error_set(&err, GB_ERR_SATURATED, "the session \"%s\" is being taken over already", session->s);
+    else
+        copy->take = call;
+    if (err.code == GB_OK)
+        want_locked(r, session);
+    pthread_mutex_unlock(&r->lock);
+    if (err.code == GB_OK)
+        gb_replicas_wake(r);
+    else
+        gb_call_finish(&call->base, &err);
 }
 
 bool gb_replicas_stage(struct gb_replicas *r, const struct gb_name *session, uint64_t number, struct gb_name *ret) {

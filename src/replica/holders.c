@@ -57,7 +57,7 @@ static void take_record(struct gb_kept *kept, const struct gb_session_rec *rec) 
     struct gb_holding holders[GB_FLEET_HOLDERS_MAX] = {{.begun = 0}};
     size_t i;
 
-    if (rec->holders && !gb_fleet_holders_read(gb_labels_text(rec->holders), &is))
+    if (!gb_fleet_holders_read(gb_text_s(rec->holders), &is))
         is.holder_count = 0;
     for (i = 0; i < is.holder_count; i++) {
         const struct gb_holding *known = holding_of(kept, &is.holders[i].node, is.holders[i].number);
@@ -93,13 +93,12 @@ static int write_directory(struct gb_replicas *r, const struct gb_fleet_session 
 }
 
 static int write_record(struct gb_replicas *r, const struct gb_fleet_session *session, struct gb_error *err) {
-    char *text = gb_fleet_holders_text(session);
-    struct gb_text *holders = text && text[0] ? gb_text_new(text, strlen(text)) : NULL;
+    struct gb_text *holders;
     struct gb_arrival_wait wait;
     struct gb_session_call *call = NULL;
     int n = -1;
 
-    if (text && (holders || text[0] == '\0'))
+    if (gb_fleet_holders_text(session, &holders) == 0)
         call = gb_arrival_call_new(&r->waiter, sizeof(*call), &wait, err);
     if (call) {
         gb_session_hold(r->config.arrival.core, &session->name, session->claim, holders, call);
@@ -107,7 +106,6 @@ static int write_record(struct gb_replicas *r, const struct gb_fleet_session *se
         gb_call_unref(&call->base);
     }
     gb_text_unref(holders);
-    free(text);
     return n;
 }
 
@@ -212,14 +210,11 @@ static int call_holder(struct gb_replicas *r, const struct gb_kept *kept, const 
     static const char path[] = "/v1/fleet/copies";
     const struct gb_arrival_config *is = &r->config.arrival;
     struct calling c = {.call = {.ask = {.done = called}, .method = "POST"}, .wait = {.arrival = &r->waiter}};
-    const char *url = NULL;
+    const char *url = gb_arrival_url(is, node);
     char *query = gb_fleet_ticket_query(is->fleet, "POST", path, &node->name, r->config.who);
     char body[GB_NAME_MAX + 32];
-    size_t i;
     int status = 0;
 
-    for (i = 0; i < is->url_count && !url; i++)
-        url = gb_fleet_url_on(node, &is->urls[i].network);
     snprintf(body, sizeof(body), "{\"session\":\"%s\"}", kept->session.s);
     c.call.body = body;
     if (url && query &&
@@ -331,31 +326,36 @@ static void add_some(struct gb_replicas *r, struct gb_kept *kept, const struct p
     }
 }
 
+/* Notes it, too. */
+static bool is_called_now(struct gb_replicas *r, struct gb_holding *holder, const struct plan *plan) {
+    uint64_t now = gb_replicas_now_ms();
+    bool due;
+
+    pthread_mutex_lock(&r->lock);
+    due = is_to_be_called(holder, plan, now);
+    if (due) {
+        holder->called_ms = now;
+        holder->called = plan->edition;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return due;
+}
+
 static void call_some(struct gb_replicas *r, struct gb_kept *kept, const struct plan *plan,
                       const struct gb_fleet_node *nodes, size_t count) {
-    const struct gb_fleet_node *node;
     size_t i = 0;
 
     while (i < kept->count) {
-        struct gb_holding *holder = &kept->holders[i++];
-        uint64_t now = gb_replicas_now_ms();
-        bool due;
+        const struct gb_fleet_node *node =
+            is_called_now(r, &kept->holders[i], plan) ? node_of(nodes, count, &kept->holders[i].is.node) : NULL;
+        bool refuses = node && node->alive && call_holder(r, kept, node) == 507;
 
-        pthread_mutex_lock(&r->lock);
-        due = is_to_be_called(holder, plan, now);
-        if (due) {
-            holder->called_ms = now;
-            holder->called = plan->edition;
-        }
-        pthread_mutex_unlock(&r->lock);
-        node = due ? node_of(nodes, count, &holder->is.node) : NULL;
-        if (node && node->alive && call_holder(r, kept, node) == 507) {
+        if (refuses) {
             note_refusal(r, &node->name);
-            if (strike(r, kept, i - 1) == 0) {
-                i--;
-                kept->chosen_ms = 0;
-            }
+            kept->chosen_ms = 0;
         }
+        if (!refuses || strike(r, kept, i) < 0)
+            i++; /* else another holder has its place */
     }
 }
 
@@ -370,7 +370,7 @@ static void release(struct gb_replicas *r, const struct gb_kept *kept) {
             least = kept->holders[i].known;
     pthread_mutex_unlock(&r->lock);
     if (kept->count > 0 && least > 0)
-        gb_session_unheld(r->config.arrival.core, &kept->session, least);
+        gb_session_release_names(r->config.arrival.core, &kept->session, least);
 }
 
 /* Returns whether there is more to be done soon. */

@@ -16,8 +16,7 @@ struct gb_copy {
     uint64_t looked_ms;           /* when the owner was asked last */
     uint64_t shed_ms;             /* when it gave way to something else; 0: it did not */
     uint64_t taken;               /* the epoch at which this node has taken the session over; 0: it has not */
-    bool wanted;                  /* the owner has called; by the lock, as those below */
-    struct gb_session_call *take; /* an operator wants it taken over; NULL: none does */
+    struct gb_session_call *take; /* an operator wants it taken over; NULL: none does. By the lock, as told */
     struct gb_replica_copies told;
     uint64_t told_number;
 };
@@ -99,7 +98,7 @@ void gb_replica_free_copies(struct gb_replicas *replicas);
 /* The owner is away. Returns GB_TAKEN if the session is this node's from now on, 0 if it stays as it is, -1.
  * [gb-replica] */
 #define GB_TAKEN 2
-int gb_takeover(struct gb_replicas *replicas, struct gb_copy *copy, bool forced, struct gb_error *err);
+int gb_takeover(struct gb_copy *copy, bool forced, struct gb_error *err);
 
 /* --- holders.c ---------------------------------------------------------------------------------------------------- */
 

@@ -48,25 +48,17 @@ static int take(struct gb_copy *copy, struct gb_error *err) {
 /* What is here becomes the session. The directory says so already: until it has, it is tried again. */
 static int become_owner(struct gb_copy *copy, struct gb_error *err) {
     struct gb_arrival *arrival = &copy->arrival;
-    char *text = gb_fleet_holders_text(&arrival->there);
-    struct gb_text *holders = text && text[0] ? gb_text_new(text, strlen(text)) : NULL;
-    int r = gb_arrival_mourn(arrival, err);
 
-    if (r == 0)
-        r = gb_arrival_unveil(arrival, copy->taken, holders, NULL, err);
-    free(text);
-    gb_text_unref(holders);
-    if (r < 0)
+    if (gb_arrival_mourn(arrival, err) < 0 || gb_arrival_unveil(arrival, copy->taken, NULL, err) < 0)
         return -1;
     gb_fleet_refresh(arrival->config.fleet, &arrival->session);
     return GB_TAKEN;
 }
 
-int gb_takeover(struct gb_replicas *r, struct gb_copy *copy, bool forced, struct gb_error *err) {
+int gb_takeover(struct gb_copy *copy, bool forced, struct gb_error *err) {
     struct gb_arrival *arrival = &copy->arrival;
     const struct gb_fleet_session *there = &arrival->there;
 
-    (void)r;
     if (copy->taken > 0)
         return become_owner(copy, err);
     if (!forced && (there->on_partition != GB_ON_PARTITION_STOP || there->failover_after_s == 0 ||

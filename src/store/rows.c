@@ -177,7 +177,7 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     bind_i64(&b, rec->aside_epoch);
     bind_u64(&b, rec->failover_after_s);
     bind_i64(&b, rec->replicas);
-    bind_text(&b, rec->holders ? gb_labels_text(rec->holders) : "");
+    bind_text(&b, gb_text_s(rec->holders));
     bind_text(&b, rec->tenant.s);
     return b.result;
 }

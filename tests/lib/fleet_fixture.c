@@ -50,11 +50,10 @@ static size_t devices(void *app, struct gb_fleet_device ret[GB_FLEET_DEVICES_MAX
     return 1;
 }
 
-static bool has(void *app, const struct gb_name *session, const char *claim) {
+static bool has(void *app, const struct gb_fleet_session *record) {
     const struct node *node = app;
 
-    (void)session;
-    (void)claim;
+    (void)record;
     return node->has;
 }
 

@@ -244,10 +244,10 @@ static bool may_stand_in(const struct gb_http_request *request) {
 }
 
 /* The copy that this node has of the buffer, sealed; it takes the place of the session that was asked for. */
-static bool has_copy(struct gb_http_request *request, const struct gb_fleet_find *find, struct gb_name *ret) {
+static bool has_copy(const struct gb_http_request *request, const struct gb_fleet_find *find, struct gb_name *ret) {
     struct gb_api *api = gb_api_of(request);
     const struct gb_fleet_holder *holder = gb_fleet_holder_of(&find->session, &api->fleet_is.node);
-    struct gb_buffer_rec rec = {.labels = NULL};
+    struct gb_buffer_rec rec;
     struct gb_locator at;
     bool sealed;
 

@@ -1,8 +1,5 @@
 #include "api/reply/render.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "api/context.h"
 #include "api/reply/stats_json.h"
 #include "api/request/query.h"
@@ -14,32 +11,29 @@ void gb_render_session(struct gb_json_writer *out, const char *key, const struct
     gb_json_close(out, '}');
 }
 
-/* "NODE:NUMBER,..." as a list of names. */
-static void render_holders(struct gb_json_writer *out, const char *text) {
-    const char *at = text;
-    char name[GB_NAME_MAX + 1];
+void gb_render_owned(struct gb_json_writer *out, const struct gb_fleet_session *session) {
+    size_t i;
 
+    if (session->failover_after_s > 0)
+        gb_json_put_u64(out, "failover_after_s", session->failover_after_s);
+    if (session->tenant.s[0] != '\0')
+        gb_json_put_string(out, "tenant", session->tenant.s);
+    if (session->replicas == 0 && session->holder_count == 0)
+        return;
+    gb_json_put_u64(out, "replicas", session->replicas);
     gb_json_open(out, "holders", '[');
-    while (*at != '\0') {
-        size_t n = strcspn(at, ",");
-
-        snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ":,"), at);
-        gb_json_put_string(out, NULL, name);
-        at += n + (at[n] == ',');
-    }
+    for (i = 0; i < session->holder_count; i++)
+        gb_json_put_string(out, NULL, session->holders[i].node.s);
     gb_json_close(out, ']');
 }
 
-static void render_owned(struct gb_json_writer *out, const struct gb_session_rec *rec) {
+static void render_registered(struct gb_json_writer *out, const struct gb_session_rec *rec) {
+    struct gb_fleet_session is = {
+        .failover_after_s = rec->failover_after_s, .tenant = rec->tenant, .replicas = rec->replicas};
+
     gb_json_put_string(out, "on_partition", rec->stops_on_partition ? "stop" : "serve");
-    if (rec->failover_after_s > 0)
-        gb_json_put_u64(out, "failover_after_s", rec->failover_after_s);
-    if (rec->tenant.s[0] != '\0')
-        gb_json_put_string(out, "tenant", rec->tenant.s);
-    if (rec->replicas == 0 && !rec->holders)
-        return;
-    gb_json_put_u64(out, "replicas", rec->replicas);
-    render_holders(out, rec->holders ? gb_labels_text(rec->holders) : "");
+    gb_fleet_holders_read(gb_text_s(rec->holders), &is);
+    gb_render_owned(out, &is);
 }
 
 static void render_registration(struct gb_json_writer *out, const struct gb_session_rec *rec) {
@@ -52,7 +46,7 @@ static void render_registration(struct gb_json_writer *out, const struct gb_sess
         gb_json_put_bool(out, "superseded", true);
     gb_json_put_i64(out, "epoch", rec->fleet_epoch == 0 ? rec->aside_epoch : rec->fleet_epoch);
     if (rec->fleet_epoch > 0)
-        render_owned(out, rec);
+        render_registered(out, rec);
     gb_json_close(out, '}');
 }
 

@@ -5,9 +5,12 @@
 #include "api/context.h"
 #include "base/json_writer.h"
 #include "core/core.h"
+#include "fleet/fleet.h"
 
 void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view);
 void gb_render_session_members(struct gb_json_writer *out, const struct gb_session_view *view);
+/* Adds what the directory has of a session besides its owner, as far as it is set: failover, tenant, copies. */
+void gb_render_owned(struct gb_json_writer *out, const struct gb_fleet_session *session);
 void gb_render_buffer(struct gb_json_writer *out, const char *key, const struct gb_api *api, const char *session,
                       const struct gb_buffer_rec *rec);
 void gb_render_pool(struct gb_json_writer *out, const char *key, const struct gb_api *api,

@@ -28,12 +28,8 @@ struct gb_asking {
         struct gb_fleet_tenant_set tenant;
         struct gb_fleet_resize resize;
     } of;
-    enum {
-        GB_ASKING_ONE,
-        GB_ASKING_NODES,
-        GB_ASKING_SESSIONS,
-        GB_ASKING_TENANTS
-    } kind; /* the items of the latter are freed with it */
+    /* The items of the latter three are freed with it. */
+    enum { GB_ASKING_ONE, GB_ASKING_NODES, GB_ASKING_SESSIONS, GB_ASKING_TENANTS } kind;
 };
 
 /* Returns the question, zeroed but for what it needs to be asked; NULL with SATURATED, or UNSUPPORTED if the node is in

@@ -157,23 +157,18 @@ static bool is_refusal(const struct gb_fleet_call *call) {
     return ret;
 }
 
-static bool lacks_directory(const struct gb_fleet_call *call) {
-    json_t *problem = call->status == 503 && call->answer ? json_loadb(call->answer, call->bytes, 0, NULL) : NULL;
-    const char *code = json_string_value(json_object_get(problem, "code"));
-    bool lacks = code && strcmp(code, gb_code_slug(GB_ERR_DIRECTORY_UNAVAILABLE)) == 0;
+static bool refused_with(const struct gb_fleet_call *call, enum gb_code code) {
+    json_t *problem = call->answer ? json_loadb(call->answer, call->bytes, 0, NULL) : NULL;
+    const char *slug = json_string_value(json_object_get(problem, "code"));
+    bool ret = slug && strcmp(slug, gb_code_slug(code)) == 0;
 
     json_decref(problem);
-    return lacks;
+    return ret;
 }
 
 /* Of its tenant: no other node would take it. */
 static bool lacks_quota(const struct gb_fleet_call *call) {
-    json_t *problem = call->status == 507 && call->answer ? json_loadb(call->answer, call->bytes, 0, NULL) : NULL;
-    const char *code = json_string_value(json_object_get(problem, "code"));
-    bool lacks = code && strcmp(code, gb_code_slug(GB_ERR_TENANT_QUOTA_EXCEEDED)) == 0;
-
-    json_decref(problem);
-    return lacks;
+    return call->status == 507 && refused_with(call, GB_ERR_TENANT_QUOTA_EXCEEDED);
 }
 
 /* Whether another node may take it; notes why this one did not. */
@@ -190,7 +185,8 @@ static bool goes_on(struct placing *placing) {
         n = snprintf(placing->why + placing->why_len, room, "; %.40s answered %d", node, call->status);
     else
         return false;
-    placing->silent += call->ask.error.code == GB_OK && lacks_directory(call);
+    placing->silent +=
+        call->ask.error.code == GB_OK && call->status == 503 && refused_with(call, GB_ERR_DIRECTORY_UNAVAILABLE);
     placing->why_len += (size_t)n < room ? (size_t)n : room - 1;
     return true;
 }

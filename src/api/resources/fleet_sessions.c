@@ -14,24 +14,12 @@
 /* --- all ---------------------------------------------------------------------------------------------------------- */
 
 static void render_entry(struct gb_json_writer *out, const struct gb_fleet_session *session) {
-    size_t i;
-
     gb_json_put_string(out, "name", session->name.s);
     gb_json_put_string(out, "node", session->node.s);
     gb_json_put_u64(out, "epoch", session->epoch);
     gb_json_put_string(out, "on_partition", gb_on_partition_word(session->on_partition));
-    if (session->failover_after_s > 0)
-        gb_json_put_u64(out, "failover_after_s", session->failover_after_s);
     gb_json_put_raw(out, "labels", session->labels[0] != '\0' ? session->labels : "{}");
-    if (session->tenant.s[0] != '\0')
-        gb_json_put_string(out, "tenant", session->tenant.s);
-    if (session->replicas == 0 && session->holder_count == 0)
-        return;
-    gb_json_put_u64(out, "replicas", session->replicas);
-    gb_json_open(out, "holders", '[');
-    for (i = 0; i < session->holder_count; i++)
-        gb_json_put_string(out, NULL, session->holders[i].node.s);
-    gb_json_close(out, ']');
+    gb_render_owned(out, session);
 }
 
 static enum gb_step reply_list(struct gb_http_request *request, struct gb_http_response *response,

@@ -18,8 +18,7 @@ static void describe(const struct gb_api *api, const struct gb_session_view *vie
     ret->failover_after_s = view->rec.failover_after_s;
     ret->replicas = view->rec.replicas;
     ret->tenant = view->rec.tenant;
-    if (view->rec.holders)
-        gb_fleet_holders_read(gb_labels_text(view->rec.holders), ret);
+    gb_fleet_holders_read(gb_text_s(view->rec.holders), ret);
     ret->quota_bytes = view->rec.quota.bytes;
     ret->given = view->rec.given;
     snprintf(ret->claim, sizeof(ret->claim), "%.*s", GB_FLEET_CLAIM_SIZE - 1, view->rec.fleet_claim);
@@ -148,9 +147,9 @@ static void has_arrived(void *arg) {
 }
 
 /* The directory gives this node a session that was being brought here when its process ended. */
-static bool arrive(struct gb_api *api, const struct gb_name *name, const char *claim) {
-    struct gb_session_params params = {.name = *name, .fleet_epoch = 1};
-    struct search search = {.claim = claim};
+static bool arrive(struct gb_api *api, const struct gb_fleet_session *record) {
+    struct gb_session_params params = {.name = record->name, .fleet_epoch = 1};
+    struct search search = {.claim = record->claim};
     struct gb_page page = {.limit = UINT32_MAX};
     struct gb_session_call *call;
     struct settling *s;
@@ -160,14 +159,15 @@ static bool arrive(struct gb_api *api, const struct gb_name *name, const char *c
         return false;
     s = malloc(sizeof(*s));
     call = gb_call_new(sizeof(*call), has_arrived, s);
-    if (!s || !call) {
+    if (!s || !call || gb_fleet_holders_text(record, &params.holders) < 0) {
         free(s);
         free(call);
         return true; /* it is asked for again */
     }
-    *s = (struct settling){.api = api, .name = *name, .call = call};
-    snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", claim);
+    *s = (struct settling){.api = api, .name = record->name, .call = call};
+    snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", record->claim);
     gb_session_arrive(api->core, &search.found, &params, call);
+    gb_text_unref(params.holders);
     gb_call_unref(&call->base);
     return true;
 }
@@ -181,12 +181,12 @@ static bool is_moved_here(struct gb_api *api, const struct gb_name *name) {
     return moved;
 }
 
-bool gb_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim) {
+bool gb_fleet_has(struct gb_api *api, const struct gb_fleet_session *record) {
     struct gb_fleet_session session;
 
-    if (gb_fleet_session(api, name, &session) && strcmp(session.claim, claim) == 0)
+    if (gb_fleet_session(api, &record->name, &session) && strcmp(session.claim, record->claim) == 0)
         return true;
-    return claim[0] != '\0' && (is_moved_here(api, name) || arrive(api, name, claim));
+    return record->claim[0] != '\0' && (is_moved_here(api, &record->name) || arrive(api, record));
 }
 
 /* --- one that goes ------------------------------------------------------------------------------------------------ */

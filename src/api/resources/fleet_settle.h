@@ -5,7 +5,7 @@
 #include "api/context.h"
 #include "fleet/fleet.h"
 
-bool gb_fleet_has(struct gb_api *api, const struct gb_name *name, const char *claim);
+bool gb_fleet_has(struct gb_api *api, const struct gb_fleet_session *record);
 size_t gb_fleet_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_session *ret, size_t max);
 bool gb_fleet_session(struct gb_api *api, const struct gb_name *name, struct gb_fleet_session *ret);
 void gb_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uint64_t epoch);

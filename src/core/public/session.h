@@ -101,14 +101,14 @@ void gb_session_hold(struct gb_core *core, const struct gb_name *name, const cha
 /* [now] The edition of a session; 0: there is none of that name. */
 uint64_t gb_session_edition(struct gb_core *core, const struct gb_name *name);
 /* [now] All holders have what belongs to that edition and nothing else: names that were given up by then are free. */
-void gb_session_unheld(struct gb_core *core, const struct gb_name *name, uint64_t edition);
+void gb_session_release_names(struct gb_core *core, const struct gb_name *name, uint64_t edition);
 /* Sets what is called when an edition has risen. [any thread, with locks held: it must not block and call nothing of
  * the core] NULL: nothing. Returns when the former function is not running any more. */
 void gb_core_set_copied(struct gb_core *core, void (*copied)(void *arg), bool (*shortage)(void *arg, uint64_t bytes),
                         void *arg);
-/* [now] Whether this node keeps copies of other nodes' buffers, in sessions that are to arrive. Then shortage is called
+/* [now] From now on this node keeps copies of other nodes' buffers, in sessions that are to arrive. Shortage is called
  * when a device lacks so many bytes for anything else, as copied is; it returns whether copies will give way. */
-void gb_core_keep_copies(struct gb_core *core, bool keeps);
+void gb_core_keep_copies(struct gb_core *core);
 
 /* [now] Resets the idle timer. *ret as for gb_session_get. */
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,

@@ -1,6 +1,5 @@
 #include "core/session/copies.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,8 +88,8 @@ void gb_copies_done(struct gb_session *s) {
 
 /* --- the public ones ---------------------------------------------------------------------------------------------- */
 
-void gb_core_keep_copies(struct gb_core *core, bool keeps) {
-    atomic_store(&core->keeps_copies, keeps);
+void gb_core_keep_copies(struct gb_core *core) {
+    atomic_store(&core->keeps_copies, true);
 }
 
 void gb_core_set_copied(struct gb_core *core, void (*copied)(void *arg), bool (*shortage)(void *arg, uint64_t bytes),
@@ -117,7 +116,7 @@ uint64_t gb_session_edition(struct gb_core *core, const struct gb_name *name) {
     return edition;
 }
 
-void gb_session_unheld(struct gb_core *core, const struct gb_name *name, uint64_t edition) {
+void gb_session_release_names(struct gb_core *core, const struct gb_name *name, uint64_t edition) {
     struct gb_session *s = gb_session_find(core, name, NULL);
     struct withheld *one;
     size_t at = 0;

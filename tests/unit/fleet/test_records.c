@@ -255,7 +255,7 @@ START_TEST(holders_there_and_back) {
     struct gb_fleet_session back = {.epoch = 0};
     struct gb_fleet_session listed = {.epoch = 0};
     char *record;
-    char *text;
+    struct gb_text *text;
     size_t i;
 
     strcpy(session.node.s, "a");
@@ -272,8 +272,8 @@ START_TEST(holders_there_and_back) {
     record = gb_fleet_session_write(&session, &err);
     ck_assert_ptr_nonnull(record);
     ck_assert_int_eq(gb_fleet_session_read(record, strlen(record), &back, &err), 0);
-    text = gb_fleet_holders_text(&session);
-    ck_assert(gb_fleet_holders_read(text, &listed));
+    ck_assert_int_eq(gb_fleet_holders_text(&session, &text), 0);
+    ck_assert(gb_fleet_holders_read(gb_text_s(text), &listed));
     ck_assert_uint_eq(back.holder_count, GB_FLEET_HOLDERS_MAX);
     ck_assert_uint_eq(listed.holder_count, GB_FLEET_HOLDERS_MAX);
     ck_assert_uint_eq(back.failover_after_s, 8);
@@ -290,7 +290,7 @@ START_TEST(holders_there_and_back) {
     ck_assert(!gb_fleet_holders_read("a", &listed) && !gb_fleet_holders_read("a:x", &listed));
     ck_assert(!gb_fleet_holders_read(":1", &listed) && !gb_fleet_holders_read("a:1,,b:2", &listed));
     free(record);
-    free(text);
+    gb_text_unref(text);
 }
 END_TEST
 

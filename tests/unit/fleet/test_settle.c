@@ -86,10 +86,10 @@ static void learned(void *app, const char *uuid) {
     snprintf(learned_uuid, sizeof(learned_uuid), "%s", uuid);
 }
 
-static bool has(void *app, const struct gb_name *name, const char *claim) {
+static bool has(void *app, const struct gb_fleet_session *record) {
     struct gb_fleet_session one;
 
-    return session(app, name, &one) && strcmp(one.claim, claim) == 0;
+    return session(app, &record->name, &one) && strcmp(one.claim, record->claim) == 0;
 }
 
 /* The node has that session, at epoch 2 under the claim "9-9". */
