@@ -19,6 +19,7 @@
 #include "api/observe/metrics.h"
 #include "api/reply/response_cache.h"
 #include "api/resources/devices.h"
+#include "api/resources/fleet_orders.h"
 #include "api/resources/fleet_self.h"
 #include "api/resources/fleet_settle.h"
 #include "api/resources/handover.h"
@@ -29,7 +30,6 @@
 #include "base/json_writer.h"
 #include "base/process.h"
 #include "base/thread.h"
-#include "fleet/fleet.h"
 
 static const struct gb_http_route routes[] = {
 #define GB_ROUTE(method, path, name, body, access, target, reach, key, operation, query)                               \
@@ -221,6 +221,15 @@ void gb_api_set_replicas(struct gb_api *api, struct gb_replicas *replicas) {
     pthread_mutex_lock(&api->fleet_lock);
     api->replicas = replicas;
     pthread_mutex_unlock(&api->fleet_lock);
+}
+
+void gb_api_set_hub(struct gb_api *api, struct gb_hub *hub) {
+    api->hub = hub;
+}
+
+bool gb_api_fleet_follow(struct gb_api *api, enum gb_order_what what, const struct gb_name *session,
+                         gb_fleet_followed *failed, void *arg) {
+    return gb_fleet_follow(api, what, session, failed, arg);
 }
 
 void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is) {

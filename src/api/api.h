@@ -8,6 +8,7 @@
 #include "api/limits.h"
 #include "base/error.h"
 #include "core/core.h"
+#include "fleet/fleet.h"
 #include "http/http.h"
 
 /* etc/openapi.json, embedded by the build. */
@@ -16,9 +17,7 @@ extern const size_t gb_openapi_json_len;
 
 /* gb_http_server_config.app of a server with these routes. */
 struct gb_api;
-struct gb_fleet;
-struct gb_fleet_device;
-struct gb_fleet_session;
+struct gb_hub;
 struct gb_moves;
 struct gb_replicas;
 struct gb_pulls;
@@ -55,6 +54,8 @@ void gb_api_set_pulls(struct gb_api *api, struct gb_pulls *pulls, const char *co
 /* Sessions of other nodes are brought here by those. Borrowed until the server has stopped. */
 void gb_api_set_moves(struct gb_api *api, struct gb_moves *moves);
 void gb_api_set_replicas(struct gb_api *api, struct gb_replicas *replicas);
+/* This node passes requests of others on by that. Borrowed likewise; NULL: no longer. */
+void gb_api_set_hub(struct gb_api *api, struct gb_hub *hub);
 /* In whose name this node asks another for what no client has asked for: of gb_replicas_config, cut to the size. */
 void gb_api_node_who(const struct gb_name *node, char *ret, size_t size);
 
@@ -63,6 +64,11 @@ void gb_api_node_who(const struct gb_name *node, char *ret, size_t size);
  * before the fleet is closed. */
 void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is);
 void gb_api_leave_fleet(struct gb_api *api);
+/* Does what the directory tells this node to do. Returns false if it cannot yet: it is to be told again. failed: what
+ * came of it, unless all went well, at any time on any thread before the moves and the replicas are closed. */
+typedef void gb_fleet_followed(void *arg, const struct gb_name *session, const struct gb_error *err);
+bool gb_api_fleet_follow(struct gb_api *api, enum gb_order_what what, const struct gb_name *session,
+                         gb_fleet_followed *failed, void *arg);
 
 /* For gb_fleet_config: what the node tells of its devices, and of its registered sessions, and what becomes of one that
  * the directory says something else of. [any thread, never blocks] */

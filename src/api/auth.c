@@ -68,9 +68,10 @@ static int identify(const struct gb_http_request *request, struct gb_token_found
 
 /* --- tickets ------------------------------------------------------------------------------------------------------ */
 
-/* The caller of a request with a ticket is the highest number less what its token may: a bit for each scope, and one
- * for a token that is bound to the session of the path. Grants never come near. */
-#define TICKET_BOUND (1u << GB_SCOPE_COUNT)
+/* The caller of a request with a ticket is the highest number less what its token may: a bit for each scope up to admin,
+ * and one for a token that is bound to the session of the path. Grants never come near. Nodes of other versions read
+ * the same bits; a ticket never has scope fleet. */
+#define TICKET_BOUND (1u << (GB_SCOPE_ADMIN + 1))
 #define TICKET_RIGHTS (2 * TICKET_BOUND - 1)
 #define TICKET_PREFIX "ticket:"
 
@@ -256,6 +257,8 @@ static enum gb_scope scope_of(enum gb_access access) {
         return GB_SCOPE_MAP;
     case GB_ACCESS_ADMIN:
         return GB_SCOPE_ADMIN;
+    case GB_ACCESS_FLEET:
+        return GB_SCOPE_FLEET;
     case GB_ACCESS_WRITE:
     case GB_ACCESS_OWN_WRITE:
         break;
@@ -329,7 +332,7 @@ bool gb_api_ticket_who(const struct gb_http_request *request, char ret[GB_TICKET
     } else {
         if (request->caller == 0 || gb_api_prefix(request, &prefix, NULL) < 0 || prefix.s[0] != '\0')
             return false;
-        for (scope = 0; scope < GB_SCOPE_COUNT; scope++) {
+        for (scope = 0; scope <= GB_SCOPE_ADMIN; scope++) {
             if (gb_tokens_session(core, request->caller, (enum gb_scope)scope, &session, NULL) == 0)
                 rights |= 1u << scope;
         }

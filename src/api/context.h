@@ -20,6 +20,7 @@ struct gb_process_look {
 struct gb_digests;
 struct gb_fleet;
 struct gb_handovers;
+struct gb_hub;
 struct gb_metrics;
 struct gb_moves;
 struct gb_operations;
@@ -61,6 +62,7 @@ struct gb_api {
     struct gb_fleet *fleet; /* borrowed; NULL: the node is in none */
     struct gb_moves *moves; /* borrowed; NULL: likewise */
     struct gb_replicas *replicas;
+    struct gb_hub *hub; /* borrowed; NULL: the node is none */
     struct gb_handovers *handovers;
     pthread_mutex_t fleet_lock;   /* against its end, where the core tells it something */
     struct gb_api_fleet fleet_is; /* what the options say of it */

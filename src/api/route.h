@@ -15,6 +15,7 @@ enum gb_access {
     GB_ACCESS_WRITE,
     GB_ACCESS_MAP,
     GB_ACCESS_ADMIN,
+    GB_ACCESS_FLEET,
     GB_ACCESS_OWN_VERIFY,
     GB_ACCESS_OWN_SEE,
     GB_ACCESS_OWN_WRITE,
@@ -58,6 +59,7 @@ static inline bool gb_route_reads(const struct gb_route *route) {
     case GB_ACCESS_WRITE:
     case GB_ACCESS_MAP:
     case GB_ACCESS_ADMIN:
+    case GB_ACCESS_FLEET:
     case GB_ACCESS_OWN_WRITE:
     case GB_ACCESS_OWN_MAP:
         break;

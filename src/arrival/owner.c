@@ -15,6 +15,9 @@ const char *gb_arrival_url(const struct gb_arrival_config *config, const struct 
 
     for (i = 0; i < config->url_count && !url; i++)
         url = gb_fleet_url_on(node, &config->urls[i].network);
+    /* One that none can reach is in no network that has a name, and may reach any. */
+    if (config->url_count == 0 && node->url_count > 0)
+        url = node->urls[0].url;
     return url;
 }
 

@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "daemon/daemon.h"
 #include "daemon/fleet_options.h"
+#include "hub/hub.h"
 #include "move/move.h"
 #include "replica/replica.h"
 
@@ -25,6 +26,7 @@ struct gb_daemon_fleet {
     struct gb_fleet *_Atomic fleet;
     struct gb_moves *moves;
     struct gb_replicas *replicas;
+    struct gb_hub *hub;   /* NULL: this node is none */
     pthread_mutex_t lock; /* for those below; held while the log is written */
     enum gb_fleet_state told;
     bool told_alone; /* that it has begun alone and stays so */
@@ -159,6 +161,21 @@ static void learned(void *app, const char *uuid) {
         gb_log(&f->daemon->log, GB_LOG_WARNING, "fleet", "which fleet this node is in is not noted: %s", err.detail);
 }
 
+static void not_done(void *arg, const struct gb_name *name, const struct gb_error *err) {
+    struct gb_daemon_fleet *f = arg;
+
+    gb_log(&f->daemon->log, GB_LOG_WARNING, "fleet", "what the directory wants for session %s is not done: %s", name->s,
+           err->detail);
+}
+
+static bool follow(void *app, enum gb_order_what what, const struct gb_name *name) {
+    struct gb_daemon_fleet *f = app;
+
+    gb_log(&f->daemon->log, GB_LOG_INFO, "fleet", "told by the directory to %s%s%s", gb_order_word(what),
+           name->s[0] != '\0' ? " session " : "", name->s);
+    return gb_api_fleet_follow(f->daemon->api, what, name, not_done, f);
+}
+
 /* Of the database, so that it stays after a restart and goes with a copy, which others can tell by it. */
 static int read_uuid(struct gb_daemon *daemon, uint64_t *ret, struct gb_error *err) {
     char text[GB_STORE_UUID_SIZE];
@@ -211,6 +228,17 @@ static int open_moves(struct gb_daemon_fleet *f, struct gb_error *err) {
     return 0;
 }
 
+static int open_hub(struct gb_daemon_fleet *f, struct gb_error *err) {
+    struct gb_hub_config config = {.fleet = f->fleet, .name = f->options.fleet.s};
+
+    if (!f->daemon->options.fleet_hub)
+        return 0;
+    if (gb_hub_open(&config, &f->hub, err) != 0)
+        return -1;
+    gb_api_set_hub(f->daemon->api, f->hub);
+    return 0;
+}
+
 int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
     struct gb_daemon_fleet *f = daemon->fleet;
@@ -238,6 +266,8 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
                                .url_count = f->options.url_count,
                                .orphan_ttl_s = (uint64_t)o->fleet_orphan_ttl};
     config = (struct gb_fleet_config){.endpoints = f->options.endpoints,
+                                      .hubs = f->options.hubs,
+                                      .secret = f->options.secret,
                                       .ca_file = o->fleet_ca,
                                       .cert_file = o->fleet_cert,
                                       .key_file = o->fleet_key,
@@ -257,13 +287,14 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
                                       .session = session,
                                       .settle = settle,
                                       .learned = learned,
-                                      .changed = on_change};
+                                      .changed = on_change,
+                                      .order = follow};
     gb_api_set_fleet(daemon->api, NULL, &is); /* which the fleet's thread asks for */
     if (gb_fleet_open(&config, &fleet, err) != 0)
         return -1;
     atomic_store(&f->fleet, fleet);
     gb_api_set_fleet(daemon->api, fleet, &is);
-    return open_moves(f, err);
+    return open_moves(f, err) != 0 ? -1 : open_hub(f, err);
 }
 
 void gb_daemon_close_moves(struct gb_daemon *daemon) {
@@ -285,8 +316,11 @@ void gb_daemon_check_fleet(struct gb_daemon *daemon) {
 }
 
 void gb_daemon_drain_fleet(struct gb_daemon *daemon) {
-    if (daemon->fleet != NULL)
-        gb_fleet_set_draining(daemon->fleet->fleet, true);
+    if (daemon->fleet == NULL)
+        return;
+    gb_fleet_set_draining(daemon->fleet->fleet, true);
+    if (daemon->fleet->hub != NULL)
+        gb_hub_drain(daemon->fleet->hub);
 }
 
 void gb_daemon_close_fleet(struct gb_daemon *daemon) {
@@ -294,6 +328,9 @@ void gb_daemon_close_fleet(struct gb_daemon *daemon) {
 
     if (f == NULL)
         return;
+    if (f->hub != NULL)
+        gb_api_set_hub(daemon->api, NULL);
+    gb_hub_close(f->hub);
     if (f->fleet != NULL) {
         gb_api_leave_fleet(daemon->api);
         gb_fleet_close(f->fleet);

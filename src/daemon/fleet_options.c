@@ -60,11 +60,13 @@ static bool is_authority(const char *text, size_t n) {
     return port > 0 && port <= 65535 && strcspn(text, "/?#@ \\\"'<>") >= n;
 }
 
-static int check_endpoints(const char *spec, struct gb_error *err) {
-    const char *at = spec + strlen(ENGINE);
+/* "etcd:URL,URL", or URLs of hubs. */
+static int read_endpoints(const char *spec, struct gb_fleet_options *ret, struct gb_error *err) {
+    const char *at = spec;
 
-    if (strncmp(spec, ENGINE, strlen(ENGINE)) != 0)
-        return wrong("fleet", spec, gb_option_specs[GB_OPTION_ID_fleet].permitted, err);
+    ret->hubs = strncmp(spec, ENGINE, strlen(ENGINE)) != 0;
+    at += ret->hubs ? 0 : strlen(ENGINE);
+    ret->endpoints = at;
     while (true) {
         size_t n = strcspn(at, ",");
         const char *host = after_scheme(at);
@@ -108,12 +110,18 @@ static int read_advertise(const char *text, struct gb_fleet_options *ret, struct
     const char *host = given != NULL ? after_scheme(given) : NULL;
     size_t n = given != NULL ? strlen(given) : 0;
 
+    if (strcmp(text, "none") == 0 && ret->url_count == 0) {
+        ret->unreachable = true;
+        return 0;
+    }
     if (given == NULL)
         return -1;
     n -= n > 0 && given[n - 1] == '/';
     if (host == NULL || n < (size_t)(host - given) || !is_authority(host, n - (size_t)(host - given)) ||
         n >= sizeof url->url)
         return wrong("advertise", text, gb_option_specs[GB_OPTION_ID_advertise].permitted, err);
+    if (ret->unreachable)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--advertise none goes with no other");
     if (has_network(ret, &network))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--advertise: the network \"%s\" is given twice", network.s);
     url = add_url(ret, &network, err);
@@ -125,7 +133,7 @@ static int read_advertise(const char *text, struct gb_fleet_options *ret, struct
 
 static int check_wildcard(const struct gb_fleet_options *options, const struct gb_name *network, const char *address,
                           struct gb_error *err) {
-    if (has_network(options, network))
+    if (options->unreachable || has_network(options, network))
         return 0;
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                         "the listener %.80s takes connections on all addresses, so others of the fleet cannot be told "
@@ -163,7 +171,7 @@ int gb_fleet_options_listen(struct gb_fleet_options *options, const struct gb_li
                             struct gb_error *err) {
     size_t i;
 
-    for (i = 0; i < listeners->count; i++) {
+    for (i = 0; i < listeners->count && !options->unreachable; i++) {
         const struct gb_feed_listener *listener = &listeners->items[i];
         const char *address = listener->is_tls ? listener->text + strlen("tls:") : listener->text;
         struct gb_fleet_url *url;
@@ -177,10 +185,12 @@ int gb_fleet_options_listen(struct gb_fleet_options *options, const struct gb_li
             return -1;
         snprintf(url->url, sizeof url->url, "%s://%s", listener->is_tls ? "https" : "http", address);
     }
-    if (options->url_count > 0)
+    if (options->unreachable || options->url_count > 0)
         return 0;
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                        "--fleet: others cannot reach this node: it listens on no address, and --advertise names none");
+    return gb_error_set(
+        err, GB_ERR_INVALID_ARGUMENT,
+        "--fleet: others cannot reach this node: it listens on no address, and --advertise names no URL; "
+        "if that is meant, say --advertise none");
 }
 
 void gb_fleet_url_host(const char *url, char *ret) {
@@ -232,7 +242,8 @@ static int check_none(const struct gb_options *o, struct gb_error *err) {
                                             GB_OPTION_ID_fleet_ttl,        GB_OPTION_ID_fleet_ca,
                                             GB_OPTION_ID_fleet_cert,       GB_OPTION_ID_fleet_key,
                                             GB_OPTION_ID_fleet_label,      GB_OPTION_ID_advertise,
-                                            GB_OPTION_ID_fleet_orphan_ttl, GB_OPTION_ID_fleet_replica_bytes};
+                                            GB_OPTION_ID_fleet_orphan_ttl, GB_OPTION_ID_fleet_replica_bytes,
+                                            GB_OPTION_ID_fleet_hub,        GB_OPTION_ID_fleet_token};
     size_t i;
 
     for (i = 0; i < sizeof ids / sizeof ids[0]; i++)
@@ -241,13 +252,48 @@ static int check_none(const struct gb_options *o, struct gb_error *err) {
     return 0;
 }
 
+/* The first line of the file, without blanks around it. */
+static int read_secret(const char *path, char *ret, struct gb_error *err) {
+    FILE *f = fopen(path, "re");
+    char line[GB_FLEET_SECRET_SIZE + 2] = "";
+    char *at = line;
+    size_t n;
+    bool read;
+
+    if (f == NULL)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--fleet-token: %s: %m", path);
+    read = fgets(line, sizeof line, f) != NULL;
+    fclose(f);
+    at += strspn(at, " \t");
+    n = strcspn(at, " \t\r\n");
+    if (!read || n == 0 || n >= GB_FLEET_SECRET_SIZE || at[n + strspn(at + n, " \t\r\n")] != '\0')
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "--fleet-token: %s has no secret in its first line, as \"gpubufd token add\" prints it",
+                            path);
+    snprintf(ret, GB_FLEET_SECRET_SIZE, "%.*s", (int)n, at);
+    return 0;
+}
+
+/* A hub speaks to the directory itself, and only hubs know tokens. */
+static int check_hubs(const struct gb_options *o, struct gb_fleet_options *ret, struct gb_error *err) {
+    if (ret->hubs && o->fleet_hub)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "--fleet-hub: a hub speaks to etcd itself, by --fleet etcd:URL; --fleet names hubs here");
+    if (o->fleet_token[0] == '\0')
+        return 0;
+    if (!ret->hubs)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--fleet-token is for hubs, and --fleet names etcd");
+    return read_secret(o->fleet_token, ret->secret, err);
+}
+
 int gb_fleet_options_read(const struct gb_options *o, struct gb_fleet_options *ret, struct gb_error *err) {
     size_t i;
 
-    *ret = (struct gb_fleet_options){.endpoints = o->fleet + strlen(ENGINE)};
+    *ret = (struct gb_fleet_options){.endpoints = o->fleet};
     if (o->fleet[0] == '\0')
         return check_none(o, err);
-    if (check_endpoints(o->fleet, err) != 0 || read_name("fleet-name", o->fleet_name, &ret->fleet, err) != 0 ||
+    if (read_endpoints(o->fleet, ret, err) != 0 || check_hubs(o, ret, err) != 0 ||
+        read_name("fleet-name", o->fleet_name, &ret->fleet, err) != 0 ||
         read_node(o->fleet_node, &ret->node, err) != 0 || read_labels(&o->fleet_label, ret->labels, err) != 0)
         return -1;
     if ((o->fleet_cert[0] == '\0') != (o->fleet_key[0] == '\0'))

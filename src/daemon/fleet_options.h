@@ -6,8 +6,13 @@
 #include "daemon/options.h"
 #include "fleet/fleet.h"
 
+#define GB_FLEET_SECRET_SIZE 256
+
 struct gb_fleet_options {
     const char *endpoints; /* within --fleet */
+    bool hubs;             /* they are hubs */
+    bool unreachable;      /* --advertise none */
+    char secret[GB_FLEET_SECRET_SIZE];
     struct gb_name fleet;
     struct gb_name node;
     char labels[GB_FLEET_LABELS_SIZE];

@@ -33,7 +33,7 @@ static const struct gb_command_verb helps[VERBS] = {
 /* Each goes with one verb. */
 static const struct gb_command_option owns[OWNS] = {
     [SCOPE] = {"--scope", "WORD[,...]",
-               "verify, read (the default), write, map, map-write, admin, or several between commas", 1u << ADD},
+               "verify, read (the default), write, map, map-write, admin, fleet, or several between commas", 1u << ADD},
     [SESSION] = {"--session", "SESSION", "the name of a session: the token is good there only", 1u << ADD},
     [PREFIX] = {"--prefix", "PREFIX", "what the names of its buffers begin with: it is good for these only", 1u << ADD},
     [EXPIRES] = {"--expires", "WHEN", "how long, as 90s, 15m, 12h, 30d or 2w, or a time such as 2030-01-02T03:04:05Z",

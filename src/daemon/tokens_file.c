@@ -105,8 +105,9 @@ static int make_id(const struct gb_name *name, int64_t *ret, struct gb_error *er
 /* The word that is none is not repeated: it may be a secret that stands in the wrong place. */
 static int read_scopes(const char *text, unsigned *ret, struct gb_error *err) {
     if (text && gb_scopes_parse(text, strlen(text), ret, NULL) != 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "scope must be verify, read, write, map, map-write or admin, or several between commas");
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "scope must be verify, read, write, map, map-write, admin or fleet, or several between commas");
     return 0;
 }
 

@@ -20,6 +20,15 @@ static const char *const paths[] = {
     [GB_ETCD_KEEPALIVE] = "/v3/lease/keepalive",
     [GB_ETCD_TIMETOLIVE] = "/v3/lease/timetolive",
     [GB_ETCD_REVOKE] = "/v3/lease/revoke",
+    [GB_ETCD_WAIT] = "",
+};
+static const char *const hub_paths[] = {
+    [GB_ETCD_TXN] = "/v1/fleet/directory/txn",
+    [GB_ETCD_GRANT] = "/v1/fleet/directory/grant",
+    [GB_ETCD_KEEPALIVE] = "/v1/fleet/directory/keepalive",
+    [GB_ETCD_TIMETOLIVE] = "/v1/fleet/directory/timetolive",
+    [GB_ETCD_REVOKE] = "/v1/fleet/directory/revoke",
+    [GB_ETCD_WAIT] = "/v1/fleet/directory/wait",
 };
 
 /* No member keeps a request for long, and one without a leader says so at once; but it would refuse reads too, which it
@@ -37,8 +46,7 @@ static int add_endpoint(struct gb_etcd *etcd, const char *text, size_t n, struct
     while (n > 0 && url[n - 1] == '/')
         url[--n] = '\0';
     if (etcd->count == GB_ETCD_ENDPOINTS_MAX || !gb_fleet_url_is_valid(url)) {
-        gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                     "\"%s\" is no endpoint: etcd:http://HOST:2379 or https, at most %d with commas between", url,
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "\"%s\" is no endpoint: a URL, at most %d with commas between", url,
                      GB_ETCD_ENDPOINTS_MAX);
         free(url);
         return -1;
@@ -68,6 +76,18 @@ int gb_etcd_init(struct gb_etcd *etcd, const char *endpoints, struct gb_http_cli
 void gb_etcd_done(struct gb_etcd *etcd) {
     while (etcd->count > 0)
         free(etcd->endpoints[--etcd->count]);
+    free(etcd->as);
+    free(etcd->authorization);
+}
+
+int gb_etcd_by_hubs(struct gb_etcd *etcd, const char *node, const char *secret, struct gb_error *err) {
+    if (asprintf(&etcd->as, "?node=%s", node) < 0)
+        etcd->as = NULL;
+    if (secret && secret[0] != '\0' && asprintf(&etcd->authorization, "Authorization: Bearer %s", secret) < 0)
+        etcd->authorization = NULL;
+    if (!etcd->as || (secret && secret[0] != '\0' && !etcd->authorization))
+        return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the fleet");
+    return 0;
 }
 
 uint64_t gb_etcd_again_ms(const struct gb_etcd *etcd) {
@@ -135,6 +155,14 @@ static void fail(struct gb_etcd_call *call) {
 
 static void on_answer(struct gb_http_ask *ask);
 
+static const char *const *headers_of(struct gb_etcd_call *call) {
+    if (!call->etcd->as)
+        return call->need == GB_ETCD_MEMBER ? of_member : of_majority;
+    call->headers[0] = call->etcd->authorization;
+    call->headers[1] = NULL;
+    return call->headers;
+}
+
 static int attempt(struct gb_etcd_call *call) {
     struct gb_etcd *etcd = call->etcd;
     uint64_t now = gb_boot_ms();
@@ -144,13 +172,15 @@ static int attempt(struct gb_etcd_call *call) {
     if (left == 0 || total == 0)
         return gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory did not answer in time");
     /* A silent endpoint leaves time for those behind it. */
-    total = left > 1 && total / left < total ? total / (unsigned)left : total;
+    if (call->kind != GB_ETCD_WAIT && left > 1)
+        total = total / (unsigned)left > 0 ? total / (unsigned)left : 1;
     call->endpoint = (call->first + call->attempts) % etcd->count;
     call->attempts++;
-    snprintf(call->url, sizeof(call->url), "%s%s", etcd->endpoints[call->endpoint], paths[call->kind]);
+    snprintf(call->url, sizeof(call->url), "%s%s%s", etcd->endpoints[call->endpoint],
+             etcd->as ? hub_paths[call->kind] : paths[call->kind], etcd->as ? etcd->as : "");
     call->ask = (struct gb_http_ask){.method = "POST", .url = call->url, .body = call->body};
     call->ask.body_bytes = strlen(call->body);
-    call->ask.headers = call->need == GB_ETCD_MEMBER ? of_member : of_majority;
+    call->ask.headers = headers_of(call);
     call->ask.connect_ms = total < CONNECT_MS ? total : CONNECT_MS;
     call->ask.total_ms = total;
     call->ask.answer_max = ANSWER_MAX;
@@ -187,15 +217,21 @@ static int read_answer(struct gb_etcd_call *call) {
     if (ask->status == 0)
         return gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "%s: %s", call->etcd->endpoints[call->endpoint],
                             ask->why);
+    if (call->raw && ask->status < 500) {
+        call->status = ask->status;
+        call->answer = call->ask.answer;
+        call->ask.answer = NULL;
+        return 0;
+    }
     if (ask->status != 200)
         return read_refusal(call, text, ask->bytes);
-    if (call->kind == GB_ETCD_TXN)
+    if (call->kind == GB_ETCD_TXN || call->kind == GB_ETCD_WAIT)
         r = gb_txn_read(text, ask->bytes, &call->txn, &call->error);
     else
         r = gb_lease_read(text, ask->bytes, &call->lease, &call->error);
     if (r < 0)
         return -1;
-    cluster = call->kind == GB_ETCD_TXN ? call->txn.cluster_id : call->lease.cluster_id;
+    cluster = call->txn.cluster_id != 0 ? call->txn.cluster_id : call->lease.cluster_id;
     if (call->etcd->cluster_id == 0 || cluster == call->etcd->cluster_id)
         return 0;
     gb_txn_answer_done(&call->txn);
@@ -260,6 +296,8 @@ void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_
     call->error = GB_ERROR_INIT;
     call->carried = false;
     call->refusal = 0;
+    call->status = 0;
+    call->answer = NULL;
     call->txn = (struct gb_txn_answer){0};
     call->lease = (struct gb_lease_answer){0};
     call->open = true;

@@ -1,4 +1,5 @@
-/* The directory: calls to etcd's gateway, one endpoint after the other. All on one thread, but for the counters. */
+/* The directory: calls to etcd's gateway, or to hubs that pass them on, one endpoint after the other. All on one thread,
+ * but for the counters. */
 #ifndef GB_FLEET_ETCD_H
 #define GB_FLEET_ETCD_H
 
@@ -29,6 +30,8 @@ struct gb_etcd {
     char *endpoints[GB_ETCD_ENDPOINTS_MAX];
     size_t count;
     size_t preferred;              /* the one that is asked first */
+    char *as;                      /* of hubs: "?node=NAME"; NULL: etcd itself is asked */
+    char *authorization;           /* of hubs: a header; NULL: none */
     uint64_t cluster_id;           /* of the directory; another is no answer. 0: not known yet */
     struct gb_etcd_breaker member; /* of calls that one member answers */
     struct gb_etcd_breaker majority;
@@ -42,6 +45,9 @@ struct gb_etcd {
 int gb_etcd_init(struct gb_etcd *etcd, const char *endpoints, struct gb_http_client *client, struct gb_timers *timers,
                  struct gb_error *err);
 void gb_etcd_done(struct gb_etcd *etcd);
+/* The endpoints are hubs, which are asked as that node. secret: of its token there; NULL or "": it has none. Returns 0,
+ * or -1 with INTERNAL. */
+int gb_etcd_by_hubs(struct gb_etcd *etcd, const char *node, const char *secret, struct gb_error *err);
 
 /* When what failed may be tried again, by gb_boot_ms: in a second, or later if calls are to fail at once until then. */
 uint64_t gb_etcd_again_ms(const struct gb_etcd *etcd);
@@ -49,7 +55,14 @@ uint64_t gb_etcd_again_ms(const struct gb_etcd *etcd);
 /* The time by the directory's clock, seconds since the epoch. [any thread] */
 int64_t gb_etcd_now_s(const struct gb_etcd *etcd);
 
-enum gb_etcd_kind { GB_ETCD_TXN, GB_ETCD_GRANT, GB_ETCD_KEEPALIVE, GB_ETCD_TIMETOLIVE, GB_ETCD_REVOKE };
+enum gb_etcd_kind {
+    GB_ETCD_TXN,
+    GB_ETCD_GRANT,
+    GB_ETCD_KEEPALIVE,
+    GB_ETCD_TIMETOLIVE,
+    GB_ETCD_REVOKE,
+    GB_ETCD_WAIT /* of hubs: for orders to this node; answered as a txn with one range */
+};
 
 /* Numbers of refusals that are answers. */
 #define GB_ETCD_NO_LEASE 5
@@ -59,6 +72,7 @@ enum gb_etcd_kind { GB_ETCD_TXN, GB_ETCD_GRANT, GB_ETCD_KEEPALIVE, GB_ETCD_TIMET
 struct gb_etcd_call {
     void *arg;
     void (*done)(struct gb_etcd_call *call); /* once, on the thread, never within gb_etcd_send */
+    bool raw; /* what is answered is not read: `status` is below 500, and `answer` the owner's to free */
 
     /* The outcome: error.code GB_OK and either `refusal` or one of the two answers, which are freed when done has
      * returned. Or DIRECTORY_UNAVAILABLE. */
@@ -66,6 +80,8 @@ struct gb_etcd_call {
     bool carried;     /* with an error: it may have been carried out all the same */
     int refusal;      /* 0: none */
     uint64_t sent_ms; /* by gb_boot_ms: when the request that was answered went out */
+    int status;
+    char *answer;
     struct gb_txn_answer txn;
     struct gb_lease_answer lease;
 
@@ -73,7 +89,8 @@ struct gb_etcd_call {
     struct gb_etcd *etcd;
     enum gb_etcd_kind kind;
     char *body;
-    char url[320];
+    char url[512];
+    const char *headers[2];
     uint64_t deadline_ms;
     size_t attempts;
     size_t first; /* the endpoint of the first attempt */

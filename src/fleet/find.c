@@ -255,6 +255,8 @@ static void choose_stand(struct flight *flight) {
             flight->stand = one;
             return;
         }
+        if (one.url_count == 0) /* no client can be sent there */
+            continue;
         seen++;
         if (gb_random(&chance, sizeof(chance), NULL) == 0 && chance % seen == 0)
             flight->stand = one;

@@ -140,6 +140,10 @@ bool gb_fleet_is_joined(struct gb_fleet *fleet) {
     return atomic_load(&fleet->joined);
 }
 
+int64_t gb_fleet_now_s(const struct gb_fleet *fleet) {
+    return gb_etcd_now_s(&fleet->etcd);
+}
+
 const char *gb_fleet_own_url(const struct gb_fleet *fleet, const struct gb_name *network) {
     return gb_fleet_url_on(&fleet->own, network);
 }
@@ -209,6 +213,7 @@ static void leave(struct gb_fleet *fleet) {
     bool holds = fleet->member.held && fleet->member.deadline_ms > gb_boot_ms() && fleet->member.failing_ms == 0;
 
     gb_member_cancel(fleet);
+    gb_orders_cancel(fleet);
     gb_etcd_cancel(&fleet->sweep);
     gb_timer_clear(&fleet->timers, &fleet->sweep_again);
     if (!holds)
@@ -225,6 +230,7 @@ static void *run(void *arg) {
     bool ended = false;
 
     gb_member_start(fleet);
+    gb_orders_start(fleet);
     while (gb_jobs_take(fleet))
         gb_http_client_run(fleet->client, gb_timers_run(&fleet->timers, 60000));
     gb_jobs_drain(fleet);
@@ -294,7 +300,9 @@ static int take_directory(struct gb_fleet *fleet, const struct gb_fleet_config *
         return -1;
     if (!fleet->name)
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the fleet");
-    return gb_etcd_init(&fleet->etcd, config->endpoints, fleet->client, &fleet->timers, err);
+    if (gb_etcd_init(&fleet->etcd, config->endpoints, fleet->client, &fleet->timers, err) < 0)
+        return -1;
+    return config->hubs ? gb_etcd_by_hubs(&fleet->etcd, config->node.s, config->secret, err) : 0;
 }
 
 static void destroy(struct gb_fleet *fleet) {
@@ -352,6 +360,7 @@ static int prepare(struct gb_fleet *fleet, const struct gb_fleet_config *config,
     snprintf(fleet->known_uuid, sizeof(fleet->known_uuid), "%s", config->known_uuid ? config->known_uuid : "");
     memcpy(fleet->stat.fleet_uuid, fleet->known_uuid, sizeof(fleet->known_uuid));
     fleet->changed = config->changed;
+    fleet->order = config->order;
     fleet->stat.incarnation = fleet->member.incarnation;
     fleet->stat.since_ns = gb_clock_ns();
     gb_error_set(&fleet->stat.why, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory has not answered yet");

@@ -1,4 +1,4 @@
-/* One daemon as a node of a fleet, by way of a directory (etcd): what it tells others of itself, and what it learns of
+/* One daemon as a node of a fleet, by way of a directory (etcd, or hubs that speak to it): what it tells others of itself, and what it learns of
  * them. The directory is never on the path of a request that the node can serve itself.
  *
  * Knows nothing of sessions in memory, HTTP servers or tokens. One thread, "gb-fleet", speaks to the directory and to
@@ -18,6 +18,7 @@
  *   quota/T       {"limit"}: bytes that the sessions of a tenant may have together; left out: as many as they want
  *   tenants/T/S   the quota of a session in bytes, decimal, in the transaction of sessions/S
  *   held/N/S      "", in the transaction that makes N a holder of sessions/S; N takes it out when it has none any more
+ *   ctl/N/ID      {"op","session"}: an order to a node that has no URL; N takes it out when it has heard it
  *   keys/KID      {"key","made"}: of tickets
  */
 #ifndef GB_FLEET_FLEET_H
@@ -63,15 +64,26 @@ enum gb_fleet_verdict {
 };
 struct gb_fleet_session;
 
+/* What a node that has no address is to do: it finds that in the directory, below ctl/. */
+enum gb_order_what {
+    GB_ORDER_DRAIN,
+    GB_ORDER_UNDRAIN,
+    GB_ORDER_MOVE, /* bring that session here */
+    GB_ORDER_HOLD  /* keep copies of that session */
+};
+const char *gb_order_word(enum gb_order_what what);
+
 struct gb_fleet_config {
     const char *endpoints; /* "http://HOST:2379[,...]", or https; copied */
+    bool hubs;             /* they are of hubs, which pass requests on */
+    const char *secret;    /* of this node's token at the hubs; NULL or "": none. Copied */
     const char *ca_file;   /* of their certificates; NULL or "": the system's. Copied, as the two below */
     const char *cert_file; /* of a client; NULL or "": none */
     const char *key_file;
     const char *fleet; /* its name, part of the keys; copied */
     struct gb_name node;
     uint64_t uuid; /* 1 to INT64_MAX, of the state folder: the same after a restart, another on another machine */
-    const struct gb_fleet_url *urls; /* under which others reach this node; copied */
+    const struct gb_fleet_url *urls; /* under which others reach this node; none: they cannot. Copied */
     size_t url_count;
     const char *labels;  /* a JSON object of texts; copied */
     const char *version; /* copied */
@@ -98,6 +110,8 @@ struct gb_fleet_config {
     void (*learned)(void *app, const char *uuid);
     /* The state has changed. */
     void (*changed)(void *app);
+    /* An order has come to this node, which has no URL; it may come twice. False: not now, it comes again. */
+    bool (*order)(void *app, enum gb_order_what what, const struct gb_name *session);
 };
 
 /* Starts the thread, which joins. Returns 0, or -1 with INVALID_ARGUMENT or INTERNAL; a directory that does not answer
@@ -379,6 +393,31 @@ struct gb_fleet_place {
     size_t count;
 };
 void gb_fleet_place(struct gb_fleet *fleet, struct gb_fleet_place *place);
+
+/* Gives an order to a node that has no URL and is alive. NODE_UNREACHABLE: it is not. */
+struct gb_fleet_order {
+    struct gb_fleet_ask ask;
+    struct gb_name node;
+    enum gb_order_what what;
+    struct gb_name session; /* "": none */
+};
+void gb_fleet_order(struct gb_fleet *fleet, struct gb_fleet_order *order);
+
+/* A request of another node for the directory, as etcd's gateway takes it; the caller has checked it. It is sent once,
+ * unless that does no harm. */
+enum gb_fleet_relay_op { GB_RELAY_TXN, GB_RELAY_GRANT, GB_RELAY_KEEPALIVE, GB_RELAY_TIMETOLIVE, GB_RELAY_REVOKE };
+struct gb_fleet_relay {
+    struct gb_fleet_ask ask;
+    enum gb_fleet_relay_op op;
+    const char *body;  /* JSON, copied */
+    bool reads;        /* a transaction that changes nothing */
+    bool serializable; /* and that one member answers */
+    int status;        /* below 500 */
+    char *answer;      /* NUL-terminated; freed by the caller with free() */
+};
+void gb_fleet_relay(struct gb_fleet *fleet, struct gb_fleet_relay *relay);
+/* The directory's clock, seconds since the epoch, as far as it is known here. */
+int64_t gb_fleet_now_s(const struct gb_fleet *fleet);
 
 /* A small request to another node. connect 1 s, in all 3 s; after 3 failures in a row the node is not asked for 5 s:
  * NODE_UNREACHABLE. The answer is at most 1 MiB. */

@@ -46,6 +46,8 @@ static void delete_node(struct forgetting *f) {
     compare_gone(f, &txn);
     gb_fleet_key(f->job.fleet, "nodes", f->node.s, NULL, key);
     gb_txn_delete(&txn, key);
+    gb_fleet_key(f->job.fleet, "ctl", f->node.s, "", key);
+    gb_txn_delete_below(&txn, key);
     gb_job_txn(&f->job, &txn, GB_ETCD_MAJORITY, on_node_deleted);
 }
 

@@ -9,6 +9,8 @@
 
 #include "base/clock.h"
 
+#define DIRECTORY_TIME "gpubuf-directory-time:"
+
 struct gb_http_client {
     CURLM *multi;
     bool begun;
@@ -100,6 +102,16 @@ static size_t on_header(char *line, size_t one, size_t n, void *arg) {
     char text[64];
 
     (void)one;
+    /* A hub tells the directory's time as it knows it; its own says nothing. */
+    if (n > strlen(DIRECTORY_TIME) && n < sizeof(text) &&
+        strncasecmp(line, DIRECTORY_TIME, strlen(DIRECTORY_TIME)) == 0) {
+        snprintf(text, sizeof(text), "%.*s", (int)(n - strlen(DIRECTORY_TIME)), line + strlen(DIRECTORY_TIME));
+        ask->date_s = strtoll(text, NULL, 10);
+        ask->date_told = true;
+        return n;
+    }
+    if (ask->date_told)
+        return n;
     if (n > 5 && n < sizeof(text) && strncasecmp(line, "date:", 5) == 0) {
         time_t date;
 
@@ -192,6 +204,7 @@ int gb_http_client_start(struct gb_http_client *client, struct gb_http_ask *ask,
     ask->bytes = 0;
     ask->room = 0;
     ask->date_s = 0;
+    ask->date_told = false;
     ask->header_list = NULL;
     ask->easy = curl_easy_init();
     if (ask->easy && set_options(ask) && curl_multi_add_handle(client->multi, ask->easy) == CURLM_OK)

@@ -45,6 +45,7 @@ struct gb_http_ask {
     char *answer;  /* NUL-terminated; freed by the owner */
     size_t bytes;
     int64_t date_s;  /* of the answer, seconds since the epoch; 0: none */
+    bool date_told;  /* by a hub, of the directory */
     int64_t wall_us; /* when the answer had arrived */
 
     /* The client's. */

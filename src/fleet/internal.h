@@ -166,6 +166,14 @@ struct gb_unregister {
     uint64_t not_before_ms; /* unless the node has it by then, 0: whether or not */
 };
 
+/* Orders to this node, if it has no URL. */
+struct gb_orders {
+    struct gb_etcd_call call;
+    struct gb_timer timer;
+};
+void gb_orders_start(struct gb_fleet *fleet);
+void gb_orders_cancel(struct gb_fleet *fleet);
+
 /* --- the fleet ---------------------------------------------------------------------------------------------------- */
 
 struct gb_breaker;
@@ -184,6 +192,7 @@ struct gb_fleet {
     void (*settle)(void *app, const struct gb_fleet_session *mine, enum gb_fleet_verdict verdict, uint64_t epoch);
     void (*learned)(void *app, const char *uuid);
     void (*changed)(void *app);
+    bool (*order)(void *app, enum gb_order_what what, const struct gb_name *session);
     pthread_t thread;
 
     /* The thread's. */
@@ -193,6 +202,7 @@ struct gb_fleet {
     struct gb_member member;
     struct gb_job *running;
     struct gb_breaker *breakers;
+    struct gb_orders orders;
     struct gb_etcd_call sweep; /* of the first that is to be unregistered */
     struct gb_timer sweep_again;
     struct gb_fleet_session burying; /* its record, as it was read */

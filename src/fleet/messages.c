@@ -54,17 +54,23 @@ static void operation_end(struct gb_txn *txn) {
     gb_json_close(&txn->out, '}');
 }
 
-void gb_txn_compare(struct gb_txn *txn, enum gb_txn_target target, const char *key, int64_t revision) {
-    /* A key that is not there has no revision of changes to compare. */
-    bool created = target == GB_TXN_CREATED || revision == 0;
-
+static void compare(struct gb_txn *txn, bool created, const char *key, const char *result, int64_t revision) {
     enter(txn, 'c');
     gb_json_open(&txn->out, NULL, '{');
     put_base64(&txn->out, "key", key);
     gb_json_put_string(&txn->out, "target", created ? "CREATE" : "MOD");
-    gb_json_put_string(&txn->out, "result", "EQUAL");
+    gb_json_put_string(&txn->out, "result", result);
     put_number(&txn->out, created ? "create_revision" : "mod_revision", revision);
     gb_json_close(&txn->out, '}');
+}
+
+void gb_txn_compare(struct gb_txn *txn, enum gb_txn_target target, const char *key, int64_t revision) {
+    /* A key that is not there has no revision of changes to compare. */
+    compare(txn, target == GB_TXN_CREATED || revision == 0, key, "EQUAL", revision);
+}
+
+void gb_txn_compare_there(struct gb_txn *txn, const char *key) {
+    compare(txn, true, key, "GREATER", 0);
 }
 
 void gb_txn_else(struct gb_txn *txn) {
@@ -99,6 +105,16 @@ void gb_txn_put(struct gb_txn *txn, const char *key, const char *value, int64_t 
 void gb_txn_delete(struct gb_txn *txn, const char *key) {
     operation(txn, "request_delete_range");
     put_base64(&txn->out, "key", key);
+    operation_end(txn);
+}
+
+void gb_txn_delete_below(struct gb_txn *txn, const char *prefix) {
+    char end[512];
+
+    gb_prefix_end(prefix, end, sizeof(end));
+    operation(txn, "request_delete_range");
+    put_base64(&txn->out, "key", prefix);
+    put_base64(&txn->out, "range_end", end);
     operation_end(txn);
 }
 

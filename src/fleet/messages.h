@@ -25,6 +25,8 @@ enum gb_txn_target { GB_TXN_CREATED, GB_TXN_MODIFIED };
 
 /* The key's revision of that kind is this one; 0: there is no such key. */
 void gb_txn_compare(struct gb_txn *txn, enum gb_txn_target target, const char *key, int64_t revision);
+/* There is such a key. */
+void gb_txn_compare_there(struct gb_txn *txn, const char *key);
 /* What follows is done if a comparison fails; what stood before, if none does. */
 void gb_txn_else(struct gb_txn *txn);
 
@@ -40,6 +42,7 @@ struct gb_txn_range {
 void gb_txn_get(struct gb_txn *txn, const struct gb_txn_range *range);
 void gb_txn_put(struct gb_txn *txn, const char *key, const char *value, int64_t lease); /* lease 0: none */
 void gb_txn_delete(struct gb_txn *txn, const char *key);
+void gb_txn_delete_below(struct gb_txn *txn, const char *prefix); /* all keys that begin with it; it ends with '/' */
 /* The end of the keys that begin with the prefix, which ends with '/'. */
 void gb_prefix_end(const char *prefix, char *ret, size_t size);
 /* The request, which the caller frees; NULL when memory was exhausted. The transaction is empty again. */

@@ -529,6 +529,28 @@ char *gb_fleet_tenant_write(uint64_t limit_bytes) {
     return text;
 }
 
+/* --- orders ------------------------------------------------------------------------------------------------------- */
+
+char *gb_fleet_order_write(const char *what, const struct gb_name *session) {
+    json_t *root = session->s[0] != '\0' ? json_pack("{s:s,s:s}", "op", what, "session", session->s)
+                                         : json_pack("{s:s}", "op", what);
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+
+    json_decref(root);
+    return text;
+}
+
+bool gb_fleet_order_read(const char *text, size_t n, char *ret_what, size_t size, struct gb_name *ret_session) {
+    json_t *root = load(text, n);
+    const json_t *session = json_object_get(root, "session");
+    bool valid = root && read_text(root, "op", ret_what, size);
+
+    *ret_session = (struct gb_name){""};
+    valid = valid && (!session || read_name(session, ret_session));
+    json_decref(root);
+    return valid;
+}
+
 /* --- others ------------------------------------------------------------------------------------------------------- */
 
 int gb_fleet_meta_read(const char *text, size_t n, char ret_uuid[40], struct gb_error *err) {

@@ -33,6 +33,10 @@ char *gb_fleet_session_write(const struct gb_fleet_session *session, struct gb_e
 int gb_fleet_tenant_read(const char *text, size_t n, struct gb_fleet_tenant *ret, struct gb_error *err);
 char *gb_fleet_tenant_write(uint64_t limit_bytes);
 
+/* Of ctl/N/ID: what N is to do. session "": of none. NULL: no memory. */
+char *gb_fleet_order_write(const char *what, const struct gb_name *session);
+bool gb_fleet_order_read(const char *text, size_t n, char *ret_what, size_t size, struct gb_name *ret_session);
+
 /* Adds what alive/N says to the node. */
 void gb_fleet_node_set_alive(struct gb_fleet_node *node, const struct gb_fleet_alive *alive);
 

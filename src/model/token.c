@@ -4,7 +4,8 @@
 
 #include "model/word.h"
 
-static const char *const scope_names[GB_SCOPE_COUNT] = {"verify", "read", "write", "map", "map-write", "admin"};
+static const char *const scope_names[GB_SCOPE_COUNT] = {"verify",    "read",  "write", "map",
+                                                        "map-write", "admin", "fleet"};
 
 const char *gb_scope_name(enum gb_scope scope) {
     return (unsigned)scope < GB_SCOPE_COUNT ? scope_names[scope] : "unknown";
@@ -60,6 +61,7 @@ bool gb_scopes_include(unsigned scopes, enum gb_scope scope) {
         [GB_SCOPE_WRITE] = 1u << GB_SCOPE_WRITE,
         [GB_SCOPE_MAP] = 1u << GB_SCOPE_MAP | 1u << GB_SCOPE_MAP_WRITE,
         [GB_SCOPE_MAP_WRITE] = 1u << GB_SCOPE_MAP_WRITE,
+        [GB_SCOPE_FLEET] = 1u << GB_SCOPE_FLEET,
     };
 
     return (scopes & (by[scope] | 1u << GB_SCOPE_ADMIN)) != 0;

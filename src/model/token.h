@@ -18,6 +18,7 @@ enum gb_scope {
     GB_SCOPE_MAP,
     GB_SCOPE_MAP_WRITE,
     GB_SCOPE_ADMIN,
+    GB_SCOPE_FLEET, /* to ask a hub for the directory, as the node that the token is named after */
     GB_SCOPE_COUNT
 };
 const char *gb_scope_name(enum gb_scope scope);

@@ -27,6 +27,11 @@ static bool is_of(const struct gb_kept *kept, const struct gb_arrival_config *is
     return gb_name_equal(&is->node, node);
 }
 
+/* A holder comes to the owner: it is called there, or, if none can call it, told by the directory. */
+static bool can_come(const struct gb_arrival_config *is, const struct gb_fleet_node *node) {
+    return is->url_count > 0 && (node->url_count == 0 || gb_arrival_url(is, node));
+}
+
 static bool has_refused(const struct gb_refusal *refusals, size_t count, const struct gb_name *node) {
     size_t i;
 
@@ -88,7 +93,7 @@ const struct gb_fleet_node *gb_holder_choose(const struct gb_fleet_node *nodes, 
         bool other;
         uint32_t at;
 
-        if (!node->alive || node->draining || is_of(kept, is, &node->name) || !gb_arrival_url(is, node) ||
+        if (!node->alive || node->draining || is_of(kept, is, &node->name) || !can_come(is, node) ||
             has_refused(refusals, refusal_count, &node->name) || free_bytes(node) < bytes)
             continue;
         other = is_other_zone(node, &zones);

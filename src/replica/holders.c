@@ -205,6 +205,24 @@ static void drop_old_refusals(struct gb_replicas *r) {
     r->refusal_count -= old;
 }
 
+struct ordering {
+    struct gb_fleet_order order;
+    struct gb_arrival_wait wait;
+};
+
+static void ordered(struct gb_fleet_ask *ask) {
+    gb_arrival_wake(&gb_container_of(ask, struct ordering, order.ask)->wait);
+}
+
+static void order_holder(struct gb_replicas *r, const struct gb_kept *kept, const struct gb_fleet_node *node) {
+    struct ordering o = {
+        .order = {.ask = {.done = ordered}, .node = node->name, .what = GB_ORDER_HOLD, .session = kept->session},
+        .wait = {.arrival = &r->waiter}};
+
+    gb_fleet_order(r->config.arrival.fleet, &o.order);
+    (void)gb_arrival_ask_wait(&o.wait, &o.order.ask, NULL); /* else it is told again */
+}
+
 /* Returns the status, 0 if it did not answer. */
 static int call_holder(struct gb_replicas *r, const struct gb_kept *kept, const struct gb_fleet_node *node) {
     static const char path[] = "/v1/fleet/copies";
@@ -215,6 +233,11 @@ static int call_holder(struct gb_replicas *r, const struct gb_kept *kept, const 
     char body[GB_NAME_MAX + 32];
     int status = 0;
 
+    if (node->url_count == 0) {
+        free(query);
+        order_holder(r, kept, node);
+        return 0;
+    }
     snprintf(body, sizeof(body), "{\"session\":\"%s\"}", kept->session.s);
     c.call.body = body;
     if (url && query &&

@@ -61,6 +61,8 @@ int gb_takeover(struct gb_copy *copy, bool forced, struct gb_error *err) {
 
     if (copy->taken > 0)
         return become_owner(copy, err);
+    if (!forced && arrival->config.url_count == 0)
+        return 0; /* none could reach the session here */
     if (!forced && (there->on_partition != GB_ON_PARTITION_STOP || there->failover_after_s == 0 ||
                     arrival->absent_s < there->failover_after_s))
         return 0;

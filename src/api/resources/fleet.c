@@ -11,6 +11,7 @@
 #include "api/request/body.h"
 #include "api/request/query.h"
 #include "api/resources/fleet_ask.h"
+#include "api/resources/fleet_orders.h"
 #include "api/resources/fleet_self.h"
 #include "api/route.h"
 #include "base/clock.h"
@@ -143,13 +144,23 @@ enum gb_step gb_api_fleet_node_delete(struct gb_http_request *request, struct gb
 
 /* --- drain -------------------------------------------------------------------------------------------------------- */
 
-static enum gb_step redirect_to_node(struct gb_http_request *request, struct gb_http_response *response,
-                                     struct gb_error *err) {
-    struct gb_name name;
+static enum gb_step send(struct gb_http_request *request, enum gb_order_what what, struct gb_http_response *response,
+                         struct gb_error *err) {
+    struct gb_fleet_order order = {.what = what};
 
-    if (gb_param_name(request, 0, "node name", &name, err) < 0)
+    if (gb_param_name(request, 0, "node name", &order.node, err) < 0)
         return GB_STEP_ERROR;
-    return gb_redirect_to_node(request, response, nodes_of(request), &name, err);
+    return gb_send_to_node(request, response, &order, err);
+}
+
+static enum gb_step send_drain(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    return send(request, GB_ORDER_DRAIN, response, err);
+}
+
+static enum gb_step send_undrain(struct gb_http_request *request, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    return send(request, GB_ORDER_UNDRAIN, response, err);
 }
 
 static enum gb_step drain(struct gb_http_request *request, bool draining, struct gb_http_response *response,
@@ -167,7 +178,7 @@ static enum gb_step drain(struct gb_http_request *request, bool draining, struct
         return GB_STEP_ERROR;
     }
     if (!gb_name_equal(&name, &api->fleet_is.node))
-        return gb_ask_nodes(request, redirect_to_node, response, err);
+        return gb_ask_nodes(request, draining ? send_drain : send_undrain, response, err);
     gb_fleet_set_draining(api->fleet, draining);
     gb_fleet_self(api, &self);
     gb_render_node(&out, NULL, &self);

@@ -129,16 +129,14 @@ int gb_fleet_read_select(const json_t *body, char ret[GB_FLEET_LABELS_SIZE], str
 }
 
 enum gb_step gb_redirect_to_node(struct gb_http_request *request, struct gb_http_response *response,
-                                 const struct gb_fleet_nodes *nodes, const struct gb_name *name, struct gb_error *err) {
+                                 const struct gb_fleet_node *node, struct gb_error *err) {
     const struct gb_name *network = gb_redirect_network(request);
-    const struct gb_fleet_node *node = gb_fleet_pick(nodes, name, err);
-    const char *base = node ? gb_fleet_url_on(node, network) : NULL;
+    const char *base = gb_fleet_url_on(node, network);
 
     if (base)
-        return gb_redirect_to(request, response, name, base, 0, 1, err);
-    if (node)
-        gb_error_set(err, GB_ERR_NODE_UNREACHABLE, "the node \"%s\" has no address in the network \"%s\"", name->s,
-                     network->s);
+        return gb_redirect_to(request, response, &node->name, base, 0, 1, err);
+    gb_error_set(err, GB_ERR_NODE_UNREACHABLE, "the node \"%s\" has no address in the network \"%s\"", node->name.s,
+                 network->s);
     return GB_STEP_ERROR;
 }
 

@@ -27,6 +27,7 @@ struct gb_asking {
         struct gb_fleet_tenants tenants;
         struct gb_fleet_tenant_set tenant;
         struct gb_fleet_resize resize;
+        struct gb_fleet_order order;
     } of;
     /* The items of the latter three are freed with it. */
     enum { GB_ASKING_ONE, GB_ASKING_NODES, GB_ASKING_SESSIONS, GB_ASKING_TENANTS } kind;
@@ -55,9 +56,9 @@ const struct gb_fleet_node *gb_fleet_pick(const struct gb_fleet_nodes *nodes, co
 /* The field "select" of a body: labels that the node must have; *ret stays "" without it. Returns 0 or -1. */
 int gb_fleet_read_select(const json_t *body, char ret[GB_FLEET_LABELS_SIZE], struct gb_error *err);
 
-/* Redirects to the node of that name. */
+/* Redirects to that node. NODE_UNREACHABLE: it has no URL in the network of the request. */
 enum gb_step gb_redirect_to_node(struct gb_http_request *request, struct gb_http_response *response,
-                                 const struct gb_fleet_nodes *nodes, const struct gb_name *name, struct gb_error *err);
+                                 const struct gb_fleet_node *node, struct gb_error *err);
 
 void gb_render_node(struct gb_json_writer *out, const char *key, const struct gb_fleet_node *node);
 const char *gb_on_partition_word(enum gb_on_partition on);

@@ -11,6 +11,7 @@
 #include "api/request/json.h"
 #include "api/request/query.h"
 #include "api/resources/fleet_ask.h"
+#include "api/resources/fleet_orders.h"
 #include "api/route.h"
 #include "move/move.h"
 
@@ -99,14 +100,16 @@ static enum gb_step start(struct gb_http_request *request, const struct gb_name 
 
 /* --- elsewhere ---------------------------------------------------------------------------------------------------- */
 
-static enum gb_step redirect_named(struct gb_http_request *request, struct gb_http_response *response,
-                                   struct gb_error *err) {
-    const struct gb_asking *asking = request->state;
+static enum gb_step send_named(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct gb_fleet_order order = {.what = GB_ORDER_MOVE};
     struct moving moving;
 
     if (read_moving(request, &moving, err) < 0)
         return GB_STEP_ERROR;
-    return gb_redirect_to_node(request, response, &asking->of.nodes, &moving.to, err);
+    order.node = moving.to;
+    order.session = moving.session;
+    return gb_send_to_node(request, response, &order, err);
 }
 
 static enum gb_step chosen(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
@@ -168,6 +171,6 @@ enum gb_step gb_api_fleet_session_move(struct gb_http_request *request, struct g
         return GB_STEP_ERROR;
     }
     if (moving.to.s[0] != '\0')
-        return gb_ask_nodes(request, redirect_named, response, err);
+        return gb_ask_nodes(request, send_named, response, err);
     return choose(request, &moving, response, err);
 }

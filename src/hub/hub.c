@@ -1,0 +1,362 @@
+#include "hub/hub.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/thread.h"
+#include "hub/internal.h"
+
+uint64_t gb_hub_now_ms(void) {
+    return gb_clock_ns() / GB_NS_PER_MS;
+}
+
+/* --- lists -------------------------------------------------------------------------------------------------------- */
+
+void gb_hub_list_init(struct gb_hub_list *list) {
+    list->first = NULL;
+    list->end = &list->first;
+}
+
+void gb_hub_list_add(struct gb_hub_list *list, struct gb_hub_item *item) {
+    item->next = NULL;
+    *list->end = item;
+    list->end = &item->next;
+}
+
+struct gb_hub_item *gb_hub_list_take(struct gb_hub_list *list) {
+    struct gb_hub_item *item = list->first;
+
+    if (!item)
+        return NULL;
+    list->first = item->next;
+    if (!list->first)
+        list->end = &list->first;
+    return item;
+}
+
+/* --- items -------------------------------------------------------------------------------------------------------- */
+
+struct gb_hub_item *gb_hub_item_new(struct gb_hub *hub) {
+    struct gb_hub_item *item = calloc(1, sizeof(*item));
+
+    if (!item)
+        return NULL;
+    item->hub = hub;
+    gb_hub_list_init(&item->together);
+    return item;
+}
+
+void gb_hub_item_free(struct gb_hub_item *item) {
+    json_decref(item->body);
+    free(item->text);
+    free(item->answer);
+    free(item->relay.answer);
+    free(item);
+}
+
+void gb_hub_answer(struct gb_hub_item *item) {
+    struct gb_hub *hub = item->hub;
+    struct gb_hub_ask *ask;
+
+    pthread_mutex_lock(&hub->lock);
+    ask = item->ask;
+    if (ask) {
+        ask->error = item->error;
+        ask->status = item->status;
+        ask->answer = item->answer;
+        item->answer = NULL;
+        ask->item = NULL;
+        hub->delivering = ask;
+    }
+    hub->stat.refused += item->error.code == GB_ERR_FORBIDDEN || item->error.code == GB_ERR_INVALID_ARGUMENT;
+    pthread_mutex_unlock(&hub->lock);
+    if (ask) {
+        ask->done(ask);
+        pthread_mutex_lock(&hub->lock);
+        hub->delivering = NULL;
+        pthread_cond_broadcast(&hub->delivered);
+        pthread_mutex_unlock(&hub->lock);
+    }
+    gb_hub_item_free(item);
+}
+
+void gb_hub_fail(struct gb_hub_item *item, const struct gb_error *err) {
+    item->error = *err;
+    gb_hub_answer(item);
+}
+
+/* --- going on ----------------------------------------------------------------------------------------------------- */
+
+/* On the fleet's thread. */
+static void on_relayed(struct gb_fleet_ask *ask) {
+    struct gb_hub_item *item = gb_container_of(ask, struct gb_hub_item, relay.ask);
+    struct gb_hub *hub = item->hub;
+
+    pthread_mutex_lock(&hub->lock);
+    gb_hub_list_add(&hub->relayed, item);
+    pthread_cond_signal(&hub->woken);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+void gb_hub_relay(struct gb_hub_item *item, enum gb_fleet_relay_op op, const char *text, bool reads, bool serializable,
+                  void (*relayed)(struct gb_hub_item *item)) {
+    struct gb_hub *hub = item->hub;
+
+    item->relayed = relayed;
+    item->relay = (struct gb_fleet_relay){
+        .ask = {.done = on_relayed}, .op = op, .body = text ? text : "", .reads = reads, .serializable = serializable};
+    pthread_mutex_lock(&hub->lock);
+    hub->open++;
+    hub->stat.sent++;
+    pthread_mutex_unlock(&hub->lock);
+    gb_fleet_relay(hub->fleet, &item->relay);
+}
+
+static void passed(struct gb_hub_item *item) {
+    item->error = item->relay.ask.error;
+    item->status = item->relay.status;
+    item->answer = item->relay.answer;
+    item->relay.answer = NULL;
+    gb_hub_answer(item);
+}
+
+void gb_hub_pass(struct gb_hub_item *item) {
+    static const enum gb_fleet_relay_op ops[] = {
+        [GB_HUB_TXN] = GB_RELAY_TXN,
+        [GB_HUB_GRANT] = GB_RELAY_GRANT,
+        [GB_HUB_KEEPALIVE] = GB_RELAY_KEEPALIVE,
+        [GB_HUB_TIMETOLIVE] = GB_RELAY_TIMETOLIVE,
+        [GB_HUB_REVOKE] = GB_RELAY_REVOKE,
+    };
+
+    gb_hub_relay(item, ops[item->is.op], item->text, item->is.reads, item->is.serializable, passed);
+}
+
+static void begin(struct gb_hub_item *item) {
+    if (item->is.op == GB_HUB_WAIT)
+        gb_hub_wait_begin(item);
+    else if (item->is.op != GB_HUB_TXN)
+        gb_hub_lease_begin(item);
+    else if (item->is.reads && !item->is.serializable && item->is.ops > 0)
+        gb_hub_gather(item);
+    else
+        gb_hub_pass(item);
+}
+
+/* --- the thread --------------------------------------------------------------------------------------------------- */
+
+/* Waits for something to do, until that time at most. Returns false when all ends. */
+static bool await(struct gb_hub *hub, uint64_t due_ms, struct gb_hub_list *ret_queue, struct gb_hub_list *ret_relayed) {
+    uint64_t now_ms = gb_hub_now_ms();
+    bool stopping;
+
+    gb_hub_list_init(ret_queue);
+    gb_hub_list_init(ret_relayed);
+    pthread_mutex_lock(&hub->lock);
+    if (!hub->stopping && !hub->queue.first && !hub->relayed.first && due_ms > now_ms) {
+        struct timespec until = gb_after_ms(due_ms == UINT64_MAX ? 60000 : due_ms - now_ms);
+
+        pthread_cond_timedwait(&hub->woken, &hub->lock, &until);
+    }
+    stopping = hub->stopping;
+    if (hub->queue.first) {
+        *ret_queue = hub->queue;
+        gb_hub_list_init(&hub->queue);
+    }
+    if (hub->relayed.first) {
+        *ret_relayed = hub->relayed;
+        gb_hub_list_init(&hub->relayed);
+    }
+    pthread_mutex_unlock(&hub->lock);
+    return !stopping;
+}
+
+static void follow(struct gb_hub *hub, struct gb_hub_list *relayed) {
+    struct gb_hub_item *item;
+
+    while ((item = gb_hub_list_take(relayed))) {
+        pthread_mutex_lock(&hub->lock);
+        hub->open--;
+        pthread_mutex_unlock(&hub->lock);
+        item->relayed(item);
+    }
+}
+
+static void fail_all(struct gb_hub_list *list) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_hub_item *item;
+
+    gb_error_set(&err, GB_ERR_DRAINING, "the hub stops");
+    while ((item = gb_hub_list_take(list)))
+        gb_hub_fail(item, &err);
+}
+
+/* What is with the directory is waited for: it answers in some seconds. */
+static void wind_up(struct gb_hub *hub) {
+    struct gb_hub_list queue;
+    struct gb_hub_list relayed;
+    size_t open;
+
+    do {
+        pthread_mutex_lock(&hub->lock);
+        while (hub->open > 0 && !hub->relayed.first)
+            pthread_cond_wait(&hub->woken, &hub->lock);
+        queue = hub->queue;
+        relayed = hub->relayed;
+        if (!queue.first)
+            gb_hub_list_init(&queue);
+        if (!relayed.first)
+            gb_hub_list_init(&relayed);
+        gb_hub_list_init(&hub->queue);
+        gb_hub_list_init(&hub->relayed);
+        pthread_mutex_unlock(&hub->lock);
+        follow(hub, &relayed);
+        fail_all(&queue);
+        fail_all(&hub->reads);
+        fail_all(&hub->waits);
+        pthread_mutex_lock(&hub->lock);
+        open = hub->open;
+        pthread_mutex_unlock(&hub->lock);
+    } while (open > 0);
+}
+
+static void *run(void *arg) {
+    struct gb_hub *hub = arg;
+    struct gb_hub_list queue;
+    struct gb_hub_list relayed;
+    uint64_t due_ms = UINT64_MAX;
+
+    while (await(hub, due_ms, &queue, &relayed)) {
+        struct gb_hub_item *item;
+        uint64_t now_ms;
+        uint64_t waits_ms;
+        bool draining;
+
+        follow(hub, &relayed);
+        while ((item = gb_hub_list_take(&queue)))
+            begin(item);
+        pthread_mutex_lock(&hub->lock);
+        draining = hub->draining;
+        hub->stat.waiting = hub->waiting;
+        pthread_mutex_unlock(&hub->lock);
+        now_ms = gb_hub_now_ms();
+        due_ms = gb_hub_gather_run(hub, now_ms);
+        waits_ms = gb_hub_waits_run(hub, now_ms, draining);
+        due_ms = waits_ms < due_ms ? waits_ms : due_ms;
+    }
+    follow(hub, &relayed);
+    fail_all(&queue);
+    wind_up(hub);
+    return NULL;
+}
+
+/* --- requests ----------------------------------------------------------------------------------------------------- */
+
+static struct gb_hub_item *item_of(struct gb_hub *hub, struct gb_hub_ask *ask, struct gb_error *err) {
+    struct gb_hub_item *item = gb_hub_item_new(hub);
+
+    if (!item) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return NULL;
+    }
+    item->ask = ask;
+    item->node = ask->node;
+    if (gb_hub_check(hub->name, &ask->node, ask->op, ask->body, &item->is, &item->body, err) == 0) {
+        item->text = strdup(ask->body);
+        if (item->text)
+            return item;
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    }
+    gb_hub_item_free(item);
+    return NULL;
+}
+
+int gb_hub_send(struct gb_hub *hub, struct gb_hub_ask *ask, struct gb_error *err) {
+    struct gb_hub_item *item = item_of(hub, ask, err);
+
+    ask->error = GB_ERROR_INIT;
+    ask->status = 0;
+    ask->answer = NULL;
+    ask->item = item;
+    pthread_mutex_lock(&hub->lock);
+    hub->stat.requests++;
+    hub->stat.refused += !item;
+    if (item)
+        gb_hub_list_add(&hub->queue, item);
+    pthread_cond_signal(&hub->woken);
+    pthread_mutex_unlock(&hub->lock);
+    return item ? 0 : -1;
+}
+
+void gb_hub_leave(struct gb_hub *hub, struct gb_hub_ask *ask) {
+    pthread_mutex_lock(&hub->lock);
+    if (ask->item)
+        ((struct gb_hub_item *)ask->item)->ask = NULL;
+    ask->item = NULL;
+    while (hub->delivering == ask)
+        pthread_cond_wait(&hub->delivered, &hub->lock);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+void gb_hub_drain(struct gb_hub *hub) {
+    pthread_mutex_lock(&hub->lock);
+    hub->draining = true;
+    pthread_cond_signal(&hub->woken);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+void gb_hub_stat(struct gb_hub *hub, struct gb_hub_stat *ret) {
+    pthread_mutex_lock(&hub->lock);
+    *ret = hub->stat;
+    pthread_mutex_unlock(&hub->lock);
+}
+
+/* --- the beginning and the end ------------------------------------------------------------------------------------ */
+
+static void destroy(struct gb_hub *hub) {
+    gb_hub_leases_free(hub);
+    json_decref(hub->header);
+    pthread_cond_destroy(&hub->delivered);
+    pthread_cond_destroy(&hub->woken);
+    pthread_mutex_destroy(&hub->lock);
+    free(hub->name);
+    free(hub);
+}
+
+int gb_hub_open(const struct gb_hub_config *config, struct gb_hub **ret, struct gb_error *err) {
+    struct gb_hub *hub = calloc(1, sizeof(*hub));
+
+    *ret = NULL;
+    if (!hub)
+        return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the hub");
+    hub->fleet = config->fleet;
+    hub->name = strdup(config->name);
+    gb_hub_list_init(&hub->reads);
+    gb_hub_list_init(&hub->waits);
+    gb_hub_list_init(&hub->queue);
+    gb_hub_list_init(&hub->relayed);
+    gb_mutex_init(&hub->lock);
+    gb_cond_init(&hub->woken);
+    gb_cond_init(&hub->delivered);
+    if (!hub->name)
+        gb_error_set(err, GB_ERR_INTERNAL, "no memory for the hub");
+    if (!hub->name || gb_thread_start(&hub->thread, "gb-hub", run, hub, err) < 0) {
+        destroy(hub);
+        return -1;
+    }
+    *ret = hub;
+    return 0;
+}
+
+void gb_hub_close(struct gb_hub *hub) {
+    if (!hub)
+        return;
+    pthread_mutex_lock(&hub->lock);
+    hub->stopping = true;
+    pthread_cond_signal(&hub->woken);
+    pthread_mutex_unlock(&hub->lock);
+    pthread_join(hub->thread, NULL);
+    destroy(hub);
+}
