@@ -66,7 +66,6 @@ void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct g
 void gb_api_leave_fleet(struct gb_api *api);
 /* Does what the directory tells this node to do. Returns false if it cannot yet: it is to be told again. failed: what
  * came of it, unless all went well, at any time on any thread before the moves and the replicas are closed. */
-typedef void gb_fleet_followed(void *arg, const struct gb_name *session, const struct gb_error *err);
 bool gb_api_fleet_follow(struct gb_api *api, enum gb_order_what what, const struct gb_name *session,
                          gb_fleet_followed *failed, void *arg);
 

@@ -72,6 +72,8 @@ enum gb_order_what {
     GB_ORDER_HOLD  /* keep copies of that session */
 };
 const char *gb_order_word(enum gb_order_what what);
+/* What came of one that did not go well. */
+typedef void gb_fleet_followed(void *arg, const struct gb_name *session, const struct gb_error *err);
 
 struct gb_fleet_config {
     const char *endpoints; /* "http://HOST:2379[,...]", or https; copied */

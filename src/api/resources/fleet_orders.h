@@ -2,7 +2,6 @@
 #ifndef GB_API_RESOURCES_FLEET_ORDERS_H
 #define GB_API_RESOURCES_FLEET_ORDERS_H
 
-#include "api/api.h"
 #include "api/context.h"
 #include "fleet/fleet.h"
 
