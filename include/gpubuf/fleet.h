@@ -144,7 +144,8 @@ struct gpubuf_moved {
 /* Brings a session to another node, with pools, streams and buffers. Its owner serves on meanwhile; writers wait for a
  * moment, five seconds at most (SESSION_MOVING), and entity tags begin anew. to: the node; NULL: the fleet chooses one
  * that is not draining. select: a JSON object of labels that the node must have, which does not go with to; NULL: any.
- * Blocks until the session is there, which may take minutes. Scope admin. Returns 0 or -1. Errors: SESSION_NOT_FOUND,
+ * Blocks until the session is there, which may take minutes; a node that has no address is told to bring it, and ret
+ * has its name and epoch 0 then. Scope admin. Returns 0 or -1. Errors: SESSION_NOT_FOUND,
  * OWNER_ABSENT, NODE_NOT_FOUND, NODE_UNREACHABLE, NO_NODE_FITS; MAPPED, ADOPTED, BUFFER_BUSY (what is done with its
  * buffers does not permit it); SESSION_MOVING (it is moved already, or its writers did not pause); SESSION_EXISTS (the
  * node has a local one of that name); QUOTA_EXCEEDED, OUT_OF_MEMORY, SOURCE_UNREACHABLE, DIRECTORY_UNAVAILABLE,

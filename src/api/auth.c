@@ -68,9 +68,9 @@ static int identify(const struct gb_http_request *request, struct gb_token_found
 
 /* --- tickets ------------------------------------------------------------------------------------------------------ */
 
-/* The caller of a request with a ticket is the highest number less what its token may: a bit for each scope up to admin,
- * and one for a token that is bound to the session of the path. Grants never come near. Nodes of other versions read
- * the same bits; a ticket never has scope fleet. */
+/* The caller of a request with a ticket is the highest number less what its token may: a bit for each scope up to
+ * admin, and one for a token that is bound to the session of the path. Grants never come near. Nodes of other versions
+ * read the same bits; a ticket never has scope fleet. */
 #define TICKET_BOUND (1u << (GB_SCOPE_ADMIN + 1))
 #define TICKET_RIGHTS (2 * TICKET_BOUND - 1)
 #define TICKET_PREFIX "ticket:"

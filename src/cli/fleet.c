@@ -358,9 +358,30 @@ static json_t *move_body(struct gb_cli *cli) {
     return body;
 }
 
+/* The answer of a node that has no address: it is told, and does it when it has heard that. */
+static bool is_order(const json_t *answer) {
+    return json_object_get(answer, "order") != NULL;
+}
+
+static void put_order(json_t *order) {
+    const char *what = gb_cli_text(order, "order");
+
+    fputs("node ", stdout);
+    gb_cli_put(stdout, gb_cli_text(order, "node"));
+    fputs(strcmp(what, "move") == 0 ? ", which has no address, is told to bring session "
+                                    : ", which has no address, is told to ",
+          stdout);
+    gb_cli_put(stdout, strcmp(what, "move") == 0 ? gb_cli_text(order, "session") : what);
+    puts("");
+}
+
 static void put_moved(json_t *moved) {
     char size[24];
 
+    if (is_order(moved)) {
+        put_order(moved);
+        return;
+    }
     fputs("session ", stdout);
     gb_cli_put(stdout, gb_cli_text(moved, "name"));
     if (gb_cli_number(moved, "rounds") == 0) {
@@ -480,6 +501,12 @@ static int set_draining(struct gb_cli *cli, const char *name, bool draining) {
     node = gb_cli_request(cli, "POST", target, json_object());
     if (node == NULL || cli->options.json)
         return gb_cli_show(cli, node, NULL, 0);
+    if (is_order(node)) {
+        if (!cli->options.quiet)
+            put_order(node);
+        json_decref(node);
+        return GB_CLI_DONE;
+    }
     return show_nodes(cli, json_pack("[o]", node));
 }
 

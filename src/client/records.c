@@ -534,7 +534,7 @@ int gbc_record_moved(const json_t *o, void *ret) {
     const json_t *former = json_object_get(o, "former");
     RECORD(gpubuf_moved);
 
-    TEXT(name);
+    gbc_read_text(o, json_object_get(o, "order") ? "session" : "name", r->name, sizeof(r->name));
     TEXT(node);
     TEXT(url);
     r->epoch = gbc_read_u64(o, "epoch");

@@ -1,5 +1,5 @@
-/* The directory: calls to etcd's gateway, or to hubs that pass them on, one endpoint after the other. All on one thread,
- * but for the counters. */
+/* The directory: calls to etcd's gateway, or to hubs that pass them on, one endpoint after the other. All on one
+ * thread, but for the counters. */
 #ifndef GB_FLEET_ETCD_H
 #define GB_FLEET_ETCD_H
 

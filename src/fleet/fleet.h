@@ -1,5 +1,5 @@
-/* One daemon as a node of a fleet, by way of a directory (etcd, or hubs that speak to it): what it tells others of itself, and what it learns of
- * them. The directory is never on the path of a request that the node can serve itself.
+/* One daemon as a node of a fleet, by way of a directory (etcd, or hubs that speak to it): what it tells others of
+ * itself, and what it learns of them. The directory is never on the path of a request that the node can serve itself.
  *
  * Knows nothing of sessions in memory, HTTP servers or tokens. One thread, "gb-fleet", speaks to the directory and to
  * other nodes; nothing here blocks but gb_fleet_open and gb_fleet_close. All functions may be called on any thread.

@@ -45,7 +45,7 @@ static void on_written(struct gb_etcd_call *call) {
     gb_job_fail(&o->job, &err);
 }
 
-/* A node that is not there would do it when nobody expects it any more. */
+/* A node that is not there would do it when none expects it any more. */
 static void start_ordering(struct gb_job *job) {
     struct ordering *o = gb_container_of(job, struct ordering, job);
     struct gb_fleet *fleet = job->fleet;

@@ -1,5 +1,5 @@
-/* Readings of many nodes as one transaction: what a request costs etcd is mostly the request. The first goes on at once;
- * those that come within a moment behind it go together. */
+/* Readings of many nodes as one transaction: what a request costs etcd is mostly the request. The first goes on at
+ * once; those that come within a moment behind it go together. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Whose a lease is. A node uses its own alone: else any could keep one that is dead in the fleet, or put out one that is
- * not. A node's lease has the number of its uuid; a grave's is used by none but the one that granted it. */
+/* Whose a lease is. A node uses its own alone: else any could keep one that is dead in the fleet, or put out one that
+ * is not. A node's lease has the number of its uuid; a grave's is used by none but the one that granted it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -19,6 +19,10 @@
 
 struct options {
     const char *etcd;
+    const char *hubs; /* NULL: the members speak to etcd themselves */
+    pid_t hub_pid[8];
+    unsigned hub_count;
+    bool hidden; /* the members have no address: each waits for orders at a hub */
     const char *fleet;
     pid_t pid;
     unsigned members;
@@ -42,6 +46,7 @@ struct meter {
     uint64_t at_ns;
     double etcd_s;
     double own_s;
+    double hubs_s[8];
     uint64_t requests;
 };
 
@@ -90,20 +95,48 @@ static double resident_mib(pid_t pid) {
     return (double)pages * (double)sysconf(_SC_PAGESIZE) / (1 << 20);
 }
 
-/* The pid of a shell around etcd would give figures too. */
-static void check_is_etcd(pid_t pid) {
+/* The pid of a shell around the program would give figures too. */
+static void check_is(pid_t pid, const char *program) {
     char path[64], name[32] = "";
     FILE *f;
 
     snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
     f = fopen(path, "re");
-    if (!f || !fgets(name, sizeof name, f) || strcmp(name, "etcd\n") != 0)
-        bench_die("process %d is not etcd", (int)pid);
+    if (!f || !fgets(name, sizeof name, f) || strncmp(name, program, strlen(program)) != 0)
+        bench_die("process %d is not %s", (int)pid, program);
     fclose(f);
 }
 
 static struct meter meter(const struct swarm *swarm) {
-    return (struct meter){bench_now_ns(), cpu_s(swarm->options.pid), cpu_s(0), swarm->requests};
+    struct meter m = {bench_now_ns(), cpu_s(swarm->options.pid), cpu_s(0), {0}, swarm->requests};
+    unsigned i;
+
+    for (i = 0; i < swarm->options.hub_count; i++)
+        m.hubs_s[i] = cpu_s(swarm->options.hub_pid[i]);
+    return m;
+}
+
+/* Of the hub that had most to do. */
+static double busiest_s(const struct swarm *swarm, const struct meter *from, const struct meter *to) {
+    double most = 0;
+    unsigned i;
+
+    for (i = 0; i < swarm->options.hub_count; i++)
+        if (to->hubs_s[i] - from->hubs_s[i] > most)
+            most = to->hubs_s[i] - from->hubs_s[i];
+    return most;
+}
+
+static double largest_hub_mib(const struct swarm *swarm) {
+    double most = 0;
+    unsigned i;
+
+    for (i = 0; i < swarm->options.hub_count; i++) {
+        double mib = resident_mib(swarm->options.hub_pid[i]);
+
+        most = mib > most ? mib : most;
+    }
+    return most;
 }
 
 /* --- members ------------------------------------------------------------------------------------------------------ */
@@ -115,13 +148,30 @@ static size_t device(void *app, struct gb_fleet_device ret[GB_FLEET_DEVICES_MAX]
     return 1;
 }
 
+/* Members begin with different hubs, as daemons that name them in different orders. */
+static const char *rotate(const char *list, unsigned by, char *ret, size_t size) {
+    unsigned count = 1;
+    const char *at = list;
+
+    for (; *at; at++)
+        count += *at == ',';
+    at = list;
+    for (by %= count; by > 0; by--)
+        at = strchr(at, ',') + 1;
+    snprintf(ret, size, "%s%s%.*s", at, at > list ? "," : "", at > list ? (int)(at - list - 1) : 0, list);
+    return ret;
+}
+
 static void open_member(struct swarm *swarm, unsigned i) {
+    const struct options *o = &swarm->options;
     struct gb_fleet_url url = {.network.s = "default"};
-    struct gb_fleet_config config = {.endpoints = swarm->options.etcd,
+    char hubs[1024];
+    struct gb_fleet_config config = {.endpoints = o->hubs ? rotate(o->hubs, i, hubs, sizeof hubs) : o->etcd,
+                                     .hubs = o->hubs != NULL,
                                      .fleet = swarm->options.fleet,
                                      .uuid = FIRST_UUID + i,
                                      .urls = &url,
-                                     .url_count = 1,
+                                     .url_count = o->hidden ? 0 : 1,
                                      .labels = "{\"site\":\"swarm\"}",
                                      .version = "swarm",
                                      .ttl_s = swarm->options.ttl_s,
@@ -224,6 +274,8 @@ static void report(const struct swarm *swarm, const struct meter *from) {
     struct meter now = meter(swarm); /* before the list, which is work for both */
     double s = (double)(now.at_ns - from->at_ns) / 1e9;
 
+    if (swarm->options.hub_count > 0)
+        printf("{\"hub_core\": %.4f, \"hub_mib\": %.1f}\n", busiest_s(swarm, from, &now) / s, largest_hub_mib(swarm));
     printf(
         "{\"s\": %.0f, \"over_s\": %.0f, \"open\": %u, \"joined\": %u, \"alive\": %ld, \"restarted\": %u, "
         "\"false_expiries\": %u, \"failed_requests\": %" PRIu64 ", \"renewals\": %" PRIu64
@@ -265,6 +317,9 @@ static void run(struct swarm *swarm) {
 static void usage(void) {
     fputs("usage: gb-bench-swarm --etcd URL --pid PID [options]\n"
           "  --pid PID        etcd's process\n"
+          "  --hubs URL,...   members speak to these, of the same fleet\n"
+          "  --hub-pid PID    of one of them; given once for each\n"
+          "  --hidden         members have no address, and wait for orders\n"
           "  --fleet NAME     made if the directory has none of it (swarm)\n"
           "  --members N      (1000)\n"
           "  --ttl S          of their leases (30)\n"
@@ -277,9 +332,10 @@ static void usage(void) {
 }
 
 static void parse(int argc, char **argv, struct options *o) {
-    static const struct option table[] = {{"etcd", 1, NULL, 'e'},    {"pid", 1, NULL, 'p'},     {"fleet", 1, NULL, 'f'},
-                                          {"members", 1, NULL, 'n'}, {"ttl", 1, NULL, 't'},     {"join", 1, NULL, 'j'},
-                                          {"seconds", 1, NULL, 's'}, {"restart", 0, NULL, 'r'}, {NULL, 0, NULL, 0}};
+    static const struct option table[] = {
+        {"hubs", 1, NULL, 'h'}, {"hub-pid", 1, NULL, 'P'}, {"hidden", 0, NULL, 'H'},  {"etcd", 1, NULL, 'e'},
+        {"pid", 1, NULL, 'p'},  {"fleet", 1, NULL, 'f'},   {"members", 1, NULL, 'n'}, {"ttl", 1, NULL, 't'},
+        {"join", 1, NULL, 'j'}, {"seconds", 1, NULL, 's'}, {"restart", 0, NULL, 'r'}, {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
@@ -287,6 +343,12 @@ static void parse(int argc, char **argv, struct options *o) {
             o->etcd = optarg;
         else if (c == 'f')
             o->fleet = optarg;
+        else if (c == 'h')
+            o->hubs = optarg;
+        else if (c == 'H')
+            o->hidden = true;
+        else if (c == 'P' && o->hub_count < 8)
+            o->hub_pid[o->hub_count++] = (pid_t)bench_parse_size(optarg, "hub-pid");
         else if (c == 'p')
             o->pid = (pid_t)bench_parse_size(optarg, "pid");
         else if (c == 'n')
@@ -316,7 +378,9 @@ int main(int argc, char **argv) {
     unsigned i;
 
     parse(argc, argv, &swarm.options);
-    check_is_etcd(swarm.options.pid);
+    check_is(swarm.options.pid, "etcd");
+    for (i = 0; i < swarm.options.hub_count; i++)
+        check_is(swarm.options.hub_pid[i], "gpubufd");
     bench_raise_nofile();
     swarm.members = calloc(swarm.options.members, sizeof *swarm.members);
     if (!swarm.members)

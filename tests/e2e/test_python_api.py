@@ -24,6 +24,7 @@ EXCEPT = {
     "upload_part": "the same", "upload_complete": "the same",
     "checkpoint_file_get": "for gpubuf backup", "checkpoint_file_put": "for gpubuf restore",
     "fleet_session_handover": "nodes ask it of each other", "fleet_session_copies": "the same", "fleet_copies_wanted": "the same",
+    "fleet_directory": "nodes ask it of hubs",
     "fleet_tenant_get": "tenants() has it",
 }
 

@@ -1,5 +1,5 @@
-/* POST /v1/fleet/directory/{op}: what nodes of the fleet ask this one, a hub, to ask the directory. The bodies are those
- * of etcd's gateway. */
+/* POST /v1/fleet/directory/{op}: what nodes of the fleet ask this one, a hub, to ask the directory. The bodies are
+ * those of etcd's gateway. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Orders to nodes that have no address: given here for a client's request, and followed by the node that they are for. */
+/* Orders to nodes that have no address: given here for a client's request, and followed by the node that they are
+ * for. */
 #include "api/resources/fleet_orders.h"
 
 #include <stdlib.h>

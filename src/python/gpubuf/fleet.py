@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from types import TracebackType
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
 
@@ -12,12 +13,13 @@ from ._asker import Asker, given, path_of
 from ._epochs import Epochs
 from ._transport import SAFE, Answer, Progress, Transport
 from .client import Client
-from .errors import BadArgument, Error, OwnerAbsent, OwnerUnknown, Superseded, Unreachable
+from .errors import BadArgument, Error, NodeUnreachable, OwnerAbsent, OwnerUnknown, Superseded, Unreachable
 from .types import FleetSession, FleetState, FleetStats, Kept, Moved, Node, Owner, Placed, Quota, Session, Target, Tenant
 
 T = TypeVar("T")
 PLACE_S = 10.0  # as many seconds as the node that places may wait for others
 MOVE_S = 3600
+ORDER_S = 60.0  # in which a node that has no address hears what it is told
 
 
 class Fleet:
@@ -76,11 +78,27 @@ class Fleet:
 
     def drain(self, name: str) -> Node:
         """Has new sessions placed elsewhere. Needs scope admin."""
-        return cast(Node, self._any(lambda node: node._post(path_of("fleet", "nodes", name, "drain"))))
+        return self._set_draining(name, True)
 
     def undrain(self, name: str) -> Node:
         """Ends the effect of drain. Needs scope admin."""
-        return cast(Node, self._any(lambda node: node._post(path_of("fleet", "nodes", name, "undrain"))))
+        return self._set_draining(name, False)
+
+    def _set_draining(self, name: str, draining: bool) -> Node:
+        path = path_of("fleet", "nodes", name, "drain" if draining else "undrain")
+        node = self._any(lambda asked: asked._post(path))
+        if "order" not in node:
+            return cast(Node, node)
+        return self._heard(lambda: self.node(name), lambda told: told["draining"] == draining, ORDER_S, name)
+
+    def _heard(self, look: Callable[[], T], done: Callable[[T], bool], within_s: float, name: str) -> T:
+        """What a node that has no address does when it has heard an order."""
+        end = time.monotonic() + within_s
+        while not done(seen := look()):
+            if time.monotonic() > end:
+                raise NodeUnreachable(f"the node {name!r} was told, and has not done it in {within_s:.0f} s")
+            time.sleep(0.2)
+        return seen
 
     def forget(self, name: str) -> None:
         """Takes a node that is not alive, and its sessions, out of the directory. Needs scope admin."""
@@ -149,6 +167,9 @@ class Fleet:
             select: labels that the node must have, without ``to``."""
         path = path_of("fleet", "sessions", name, "move")
         moved = cast(Moved, self._any(lambda node: node._post(path, given(to=to, select=select), patience=MOVE_S), once=True))
+        if "order" in moved:
+            there = self._heard(lambda: self.where(name), lambda found: found["node"] == to, MOVE_S, str(to))
+            moved = Moved(name=name, node=there["node"], epoch=there["epoch"])
         self._epochs.rise(name, moved.get("epoch") or 0)
         return moved
 

@@ -128,6 +128,7 @@ static const char *const excepted[][2] = {
     {"POST /v1/fleet/sessions/{s}/handover", "nodes ask it of each other"},
     {"POST /v1/fleet/sessions/{s}/copies", "the same"},
     {"POST /v1/fleet/copies", "the same"},
+    {"POST /v1/fleet/directory/{op}", "nodes ask it of hubs"},
     {"GET /v1/fleet/tenants", "for operators: gpubuf fleet tenants"},
     {"GET /v1/fleet/tenants/{t}", "the same"},
     {"PUT /v1/fleet/tenants/{t}", "the same"},
