@@ -60,13 +60,17 @@ static size_t on_write(char *data, size_t one, size_t bytes, void *arg) {
     return bytes;
 }
 
-static CURLcode post(struct gb_cli *cli, const char *url, const char *body, struct answer *ret) {
+/* authorization: a header; NULL: none. */
+static CURLcode post(struct gb_cli *cli, const char *url, const char *authorization, const char *body,
+                     struct answer *ret) {
     const struct gb_cli_options *o = &cli->options;
     struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+    struct curl_slist *more =
+        headers != NULL && authorization != NULL ? curl_slist_append(headers, authorization) : headers;
     CURL *easy = curl_easy_init();
     CURLcode code = CURLE_OUT_OF_MEMORY;
 
-    if (easy != NULL && headers != NULL) {
+    if (easy != NULL && more != NULL) {
         curl_easy_setopt(easy, CURLOPT_URL, url);
         curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
         curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body);
@@ -93,8 +97,9 @@ static CURLcode post(struct gb_cli *cli, const char *url, const char *body, stru
     return code;
 }
 
-/* Asks one endpoint. NULL with cli->error: CANNOT_CONNECT if another one may know more. */
-static json_t *ask(struct gb_cli *cli, const char *endpoint, const char *body) {
+/* What the endpoint answers. NULL with cli->error: CANNOT_CONNECT if another one may know more. */
+static json_t *ask_path(struct gb_cli *cli, const char *endpoint, const char *path, const char *authorization,
+                        const char *body) {
     struct answer answer = {.text = NULL};
     size_t n = strlen(endpoint);
     json_t *value = NULL;
@@ -103,8 +108,8 @@ static json_t *ask(struct gb_cli *cli, const char *endpoint, const char *body) {
 
     while (n > 0 && endpoint[n - 1] == '/')
         n--;
-    snprintf(url, sizeof url, "%.*s/v3/kv/txn", (int)n, endpoint);
-    code = post(cli, url, body, &answer);
+    snprintf(url, sizeof url, "%.*s%s", (int)n, endpoint, path);
+    code = post(cli, url, authorization, body, &answer);
     if (code != CURLE_OK)
         gb_cli_error(cli, GPUBUF_CANNOT_CONNECT, "etcd at %s does not answer: %s", endpoint, answer.said);
     else
@@ -122,6 +127,50 @@ static json_t *ask(struct gb_cli *cli, const char *endpoint, const char *body) {
         value = NULL;
     }
     free(answer.text);
+    return value;
+}
+
+/* The header of the user that --etcd-user names. NULL with cli->error. */
+static char *log_in(struct gb_cli *cli, const char *endpoint) {
+    const char *path = cli->options.etcd_user;
+    const char *why = NULL;
+    char *user = gb_cli_read_token(path, &why);
+    char *colon = user != NULL ? strchr(user, ':') : NULL;
+    json_t *body = NULL;
+    json_t *answer = NULL;
+    char *header = NULL;
+    char *text = NULL;
+
+    if (colon != NULL) {
+        *colon = '\0';
+        body = json_pack("{s:s, s:s}", "name", user, "password", colon + 1);
+        text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+    }
+    if (text != NULL)
+        answer = ask_path(cli, endpoint, "/v3/auth/authenticate", NULL, text);
+    else
+        gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--etcd-user %s: %s", path,
+                     user == NULL ? why : "the first line is not NAME:PASSWORD");
+    if (answer != NULL && asprintf(&header, "Authorization: %s", gb_cli_text(answer, "token")) < 0)
+        header = NULL;
+    json_decref(answer);
+    json_decref(body);
+    free(text);
+    free(user);
+    return header;
+}
+
+static json_t *ask(struct gb_cli *cli, const char *endpoint, const char *body) {
+    char *header = NULL;
+    json_t *value;
+
+    if (cli->options.etcd_user != NULL) {
+        header = log_in(cli, endpoint);
+        if (header == NULL)
+            return NULL;
+    }
+    value = ask_path(cli, endpoint, "/v3/kv/txn", header, body);
+    free(header);
     return value;
 }
 

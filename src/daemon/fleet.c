@@ -268,6 +268,7 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
     config = (struct gb_fleet_config){.endpoints = f->options.endpoints,
                                       .hubs = f->options.hubs,
                                       .secret = f->options.secret,
+                                      .user = f->options.user,
                                       .ca_file = o->fleet_ca,
                                       .cert_file = o->fleet_cert,
                                       .key_file = o->fleet_key,

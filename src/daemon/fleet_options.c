@@ -243,7 +243,8 @@ static int check_none(const struct gb_options *o, struct gb_error *err) {
                                             GB_OPTION_ID_fleet_cert,       GB_OPTION_ID_fleet_key,
                                             GB_OPTION_ID_fleet_label,      GB_OPTION_ID_advertise,
                                             GB_OPTION_ID_fleet_orphan_ttl, GB_OPTION_ID_fleet_replica_bytes,
-                                            GB_OPTION_ID_fleet_hub,        GB_OPTION_ID_fleet_token};
+                                            GB_OPTION_ID_fleet_hub,        GB_OPTION_ID_fleet_token,
+                                            GB_OPTION_ID_fleet_user};
     size_t i;
 
     for (i = 0; i < sizeof ids / sizeof ids[0]; i++)
@@ -253,7 +254,7 @@ static int check_none(const struct gb_options *o, struct gb_error *err) {
 }
 
 /* The first line of the file, without blanks around it. */
-static int read_secret(const char *path, char *ret, struct gb_error *err) {
+static int read_secret(const char *option, const char *path, const char *what, char *ret, struct gb_error *err) {
     FILE *f = fopen(path, "re");
     char line[GB_FLEET_SECRET_SIZE + 2] = "";
     char *at = line;
@@ -261,15 +262,13 @@ static int read_secret(const char *path, char *ret, struct gb_error *err) {
     bool read;
 
     if (f == NULL)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--fleet-token: %s: %m", path);
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--%s: %s: %m", option, path);
     read = fgets(line, sizeof line, f) != NULL;
     fclose(f);
     at += strspn(at, " \t");
     n = strcspn(at, " \t\r\n");
     if (!read || n == 0 || n >= GB_FLEET_SECRET_SIZE || at[n + strspn(at + n, " \t\r\n")] != '\0')
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "--fleet-token: %s has no secret in its first line, as \"gpubufd token add\" prints it",
-                            path);
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--%s: %s has no %s in its first line", option, path, what);
     snprintf(ret, GB_FLEET_SECRET_SIZE, "%.*s", (int)n, at);
     return 0;
 }
@@ -279,11 +278,15 @@ static int check_hubs(const struct gb_options *o, struct gb_fleet_options *ret, 
     if (ret->hubs && o->fleet_hub)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "--fleet-hub: a hub speaks to etcd itself, by --fleet etcd:URL; --fleet names hubs here");
-    if (o->fleet_token[0] == '\0')
-        return 0;
-    if (!ret->hubs)
+    if (ret->hubs && o->fleet_user[0] != '\0')
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--fleet-user is for etcd, and --fleet names hubs");
+    if (!ret->hubs && o->fleet_token[0] != '\0')
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--fleet-token is for hubs, and --fleet names etcd");
-    return read_secret(o->fleet_token, ret->secret, err);
+    if (o->fleet_user[0] != '\0')
+        return read_secret("fleet-user", o->fleet_user, "NAME:PASSWORD", ret->user, err);
+    return o->fleet_token[0] == '\0' ? 0
+                                     : read_secret("fleet-token", o->fleet_token,
+                                                   "secret, as \"gpubufd token add\" prints it,", ret->secret, err);
 }
 
 int gb_fleet_options_read(const struct gb_options *o, struct gb_fleet_options *ret, struct gb_error *err) {

@@ -13,6 +13,7 @@ struct gb_fleet_options {
     bool hubs;             /* they are hubs */
     bool unreachable;      /* --advertise none */
     char secret[GB_FLEET_SECRET_SIZE];
+    char user[GB_FLEET_SECRET_SIZE]; /* "": none */
     struct gb_name fleet;
     struct gb_name node;
     char labels[GB_FLEET_LABELS_SIZE];

@@ -33,8 +33,8 @@ static const char *const hub_paths[] = {
 
 /* No member keeps a request for long, and one without a leader says so at once; but it would refuse reads too, which it
  * could answer. */
-static const char *const of_member[] = {"Grpc-Timeout: 2S", NULL};
-static const char *const of_majority[] = {"Grpc-Timeout: 2S", "Grpc-Metadata-hasleader: true", NULL};
+#define TIMEOUT_HEADER "Grpc-Timeout: 2S"
+#define LEADER_HEADER "Grpc-Metadata-hasleader: true"
 
 /* --- endpoints ---------------------------------------------------------------------------------------------------- */
 
@@ -76,6 +76,7 @@ int gb_etcd_init(struct gb_etcd *etcd, const char *endpoints, struct gb_http_cli
 void gb_etcd_done(struct gb_etcd *etcd) {
     while (etcd->count > 0)
         free(etcd->endpoints[--etcd->count]);
+    gb_etcd_login_done(&etcd->login);
     free(etcd->as);
     free(etcd->authorization);
 }
@@ -156,10 +157,21 @@ static void fail(struct gb_etcd_call *call) {
 static void on_answer(struct gb_http_ask *ask);
 
 static const char *const *headers_of(struct gb_etcd_call *call) {
-    if (!call->etcd->as)
-        return call->need == GB_ETCD_MEMBER ? of_member : of_majority;
-    call->headers[0] = call->etcd->authorization;
-    call->headers[1] = NULL;
+    const struct gb_etcd *etcd = call->etcd;
+    size_t n = 0;
+
+    if (etcd->as) {
+        if (etcd->authorization)
+            call->headers[n++] = etcd->authorization;
+    } else {
+        call->headers[n++] = TIMEOUT_HEADER;
+        if (call->need != GB_ETCD_MEMBER)
+            call->headers[n++] = LEADER_HEADER;
+        if (etcd->login.header)
+            call->headers[n++] = etcd->login.header;
+        call->header_used = etcd->login.header_number;
+    }
+    call->headers[n] = NULL;
     return call->headers;
 }
 
@@ -169,6 +181,10 @@ static int attempt(struct gb_etcd_call *call) {
     size_t left = etcd->count - call->attempts;
     unsigned total = call->deadline_ms > now ? (unsigned)(call->deadline_ms - now) : 0;
 
+    if (etcd->login.body && !etcd->login.header) {
+        gb_etcd_login_wait(etcd, call);
+        return 0;
+    }
     if (left == 0 || total == 0)
         return gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory did not answer in time");
     /* A silent endpoint leaves time for those behind it. */
@@ -241,12 +257,39 @@ static int read_answer(struct gb_etcd_call *call) {
                         call->etcd->endpoints[call->endpoint], cluster, call->etcd->cluster_id);
 }
 
+void gb_etcd_go_on(struct gb_etcd_call *call, const struct gb_error *err) {
+    if (err)
+        call->error = *err;
+    else if (attempt(call) == 0)
+        return;
+    fail(call);
+}
+
+/* Nothing was done: it is sent again, once, with another token. */
+static bool log_in_again(struct gb_etcd_call *call) {
+    struct gb_http_ask *ask = &call->ask;
+
+    if (!call->etcd->login.body || call->logged_in_again ||
+        !gb_etcd_login_is_over(ask->status, ask->answer ? ask->answer : "", ask->bytes))
+        return false;
+    free(ask->answer);
+    ask->answer = NULL;
+    call->logged_in_again = true;
+    call->attempts--;
+    gb_etcd_login_drop(call->etcd, call);
+    if (attempt(call) < 0)
+        fail(call);
+    return true;
+}
+
 static void on_answer(struct gb_http_ask *ask) {
     struct gb_etcd_call *call = gb_container_of(ask, struct gb_etcd_call, ask);
     struct gb_etcd *etcd = call->etcd;
     struct gb_error first;
     int r;
 
+    if (log_in_again(call))
+        return;
     call->error = GB_ERROR_INIT;
     call->carried = call->carried || ask->sent;
     r = read_answer(call);
@@ -292,6 +335,7 @@ void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_
     call->need = need;
     call->attempts = 0;
     call->ask.too_long = false;
+    call->logged_in_again = false;
     call->first = etcd->preferred;
     call->error = GB_ERROR_INIT;
     call->carried = false;
@@ -313,6 +357,7 @@ void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_
 void gb_etcd_cancel(struct gb_etcd_call *call) {
     if (!call->open)
         return;
+    gb_etcd_login_leave(call->etcd, call);
     gb_http_client_cancel(&call->ask);
     gb_timer_clear(call->etcd->timers, &call->timer);
     free(call->body);

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "fleet/http_client.h"
+#include "fleet/login.h"
 #include "fleet/messages.h"
 #include "fleet/timer.h"
 
@@ -29,7 +30,8 @@ struct gb_etcd {
     struct gb_timers *timers;
     char *endpoints[GB_ETCD_ENDPOINTS_MAX];
     size_t count;
-    size_t preferred;              /* the one that is asked first */
+    size_t preferred; /* the one that is asked first */
+    struct gb_etcd_login login;
     char *as;                      /* of hubs: "?node=NAME"; NULL: etcd itself is asked */
     char *authorization;           /* of hubs: a header; NULL: none */
     uint64_t cluster_id;           /* of the directory; another is no answer. 0: not known yet */
@@ -90,7 +92,11 @@ struct gb_etcd_call {
     enum gb_etcd_kind kind;
     char *body;
     char url[512];
-    const char *headers[2];
+    const char *headers[4];
+    unsigned header_used; /* of the login */
+    bool logged_in_again;
+    bool waits; /* for the login */
+    struct gb_etcd_call *next_waiting;
     uint64_t deadline_ms;
     size_t attempts;
     size_t first; /* the endpoint of the first attempt */
@@ -106,6 +112,8 @@ struct gb_etcd_call {
  * only if that does no harm (`repeat`). */
 void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_kind kind, char *body,
                   uint64_t deadline_ms, bool repeat, enum gb_etcd_need need);
+/* What has waited for the login: err says why there is none. [login.c] */
+void gb_etcd_go_on(struct gb_etcd_call *call, const struct gb_error *err);
 /* done does not run. One that is not open is accepted. */
 void gb_etcd_cancel(struct gb_etcd_call *call);
 

@@ -302,6 +302,8 @@ static int take_directory(struct gb_fleet *fleet, const struct gb_fleet_config *
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the fleet");
     if (gb_etcd_init(&fleet->etcd, config->endpoints, fleet->client, &fleet->timers, err) < 0)
         return -1;
+    if (config->user && config->user[0] && gb_etcd_login_init(&fleet->etcd.login, config->user, err) < 0)
+        return -1;
     return config->hubs ? gb_etcd_by_hubs(&fleet->etcd, config->node.s, config->secret, err) : 0;
 }
 

@@ -79,6 +79,7 @@ struct gb_fleet_config {
     const char *endpoints; /* "http://HOST:2379[,...]", or https; copied */
     bool hubs;             /* they are of hubs, which pass requests on */
     const char *secret;    /* of this node's token at the hubs; NULL or "": none. Copied */
+    const char *user;      /* "NAME:PASSWORD" of etcd; NULL or "": it asks for none. Copied */
     const char *ca_file;   /* of their certificates; NULL or "": the system's. Copied, as the two below */
     const char *cert_file; /* of a client; NULL or "": none */
     const char *key_file;
@@ -190,6 +191,8 @@ struct gb_fleet_holder {
     uint64_t number;
 };
 
+#define GB_FLEET_LATER_SIZE 512
+
 /* Of a session that is being taken over: what its record said before, until it is made at its new node. */
 struct gb_fleet_former {
     struct gb_name node; /* "": none */
@@ -213,6 +216,8 @@ struct gb_fleet_session {
     size_t holder_count;
     struct gb_name tenant; /* "": none */
     struct gb_fleet_former former;
+    char
+        later[GB_FLEET_LATER_SIZE]; /* members of its record that this version does not know, a JSON object; "": none */
 };
 /* The holder of that name, or NULL. */
 const struct gb_fleet_holder *gb_fleet_holder_of(const struct gb_fleet_session *session, const struct gb_name *node);

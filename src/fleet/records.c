@@ -446,6 +446,33 @@ bool gb_fleet_holders_read(const char *text, struct gb_fleet_session *ret) {
     return true;
 }
 
+/* What another version has written, which stays there. */
+static void read_later(const json_t *root, char ret[GB_FLEET_LATER_SIZE]) {
+    static const char *const known[] = {"node",     "epoch",   "claim",  "on_partition",
+                                        "labels",   "quota",   "tenant", "failover_after_s",
+                                        "replicas", "holders", "former", "state"};
+    json_t *rest = json_copy((json_t *)root);
+    char *text = NULL;
+    size_t i;
+
+    for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        json_object_del(rest, known[i]);
+    if (json_object_size(rest) > 0)
+        text = json_dumps(rest, JSON_COMPACT);
+    if (text && strlen(text) < GB_FLEET_LATER_SIZE)
+        strcpy(ret, text);
+    free(text);
+    json_decref(rest);
+}
+
+static int set_later(json_t *root, const char *later) {
+    json_t *rest = later[0] != '\0' ? load(later, strlen(later)) : NULL;
+    int failed = rest ? json_object_update_missing(root, rest) : 0;
+
+    json_decref(rest);
+    return failed;
+}
+
 int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *ret, struct gb_error *err) {
     struct gb_name name = ret->name;
     json_t *root = load(text, n);
@@ -473,6 +500,7 @@ int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *r
         ret->deleted = state && strcmp(state, "deleted") == 0;
         read_former(json_object_get(root, "former"), &ret->former);
         ret->replicas = wanted < GB_FLEET_HOLDERS_MAX ? (unsigned)wanted : GB_FLEET_HOLDERS_MAX;
+        read_later(root, ret->later);
     }
     json_decref(root);
     if (valid)
@@ -505,6 +533,7 @@ char *gb_fleet_session_write(const struct gb_fleet_session *session, struct gb_e
         failed |= json_object_set_new(root, "former",
                                       json_pack("{s:s,s:I,s:s}", "node", session->former.node.s, "epoch",
                                                 (json_int_t)session->former.epoch, "claim", session->former.claim));
+    failed |= set_later(root, session->later);
     return end(root, failed, GB_FLEET_SESSION_RECORD_MAX, "the session", err);
 }
 

@@ -155,6 +155,7 @@ static void settle_own(struct gb_settling *s, const struct gb_fleet_session *the
         memcpy(s->mine.holders, there->holders, sizeof(there->holders));
         s->mine.holder_count = there->holder_count;
     }
+    memcpy(s->mine.later, there->later, sizeof(there->later));
     if (there->epoch < s->mine.epoch) { /* the directory was restored */
         s->again = true;
         write_record(s, s->mine.epoch + 1, revision, NULL);

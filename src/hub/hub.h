@@ -10,8 +10,8 @@
 #ifndef GB_HUB_HUB_H
 #define GB_HUB_HUB_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/error.h"
 #include "base/name.h"

@@ -87,6 +87,13 @@ static void fill_FLEET(struct gb_series_list *list, const struct gb_metrics_snap
         add(list, &spare, &snapshot->fleet);
 }
 
+static void fill_HUB(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    struct gb_series spare;
+
+    if (snapshot->hub.present)
+        add(list, &spare, &snapshot->hub);
+}
+
 static void fill_PULLS(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
 

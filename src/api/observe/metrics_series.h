@@ -15,6 +15,7 @@
     GB_SCOPE(STORAGE_STATE, uint64_t)                                                                                  \
     GB_SCOPE(FLEET, struct gb_fleet_numbers)                                                                           \
     GB_SCOPE(FLEET_STATE, uint64_t)                                                                                    \
+    GB_SCOPE(HUB, struct gb_hub_numbers)                                                                               \
     GB_SCOPE(PULLS, struct gb_pulls_numbers)                                                                           \
     GB_SCOPE(EVICTION, uint64_t)                                                                                       \
     GB_SCOPE(LIMIT, uint64_t)                                                                                          \

@@ -210,6 +210,9 @@ int gb_metrics_snapshot_read(struct gb_metrics_snapshot *snapshot, struct gb_api
     gb_core_stats(api->core, &snapshot->daemon.core);
     read_storage(snapshot, api);
     read_fleet(snapshot, api);
+    snapshot->hub.present = api->hub != NULL;
+    if (api->hub)
+        gb_hub_stat(api->hub, &snapshot->hub.stat);
     snapshot->pulls.present = api->pulls != NULL;
     if (api->pulls)
         gb_pulls_stat(api->pulls, &snapshot->pulls.stat);

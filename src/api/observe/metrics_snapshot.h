@@ -8,6 +8,7 @@
 #include "base/process.h"
 #include "fleet/fleet.h"
 #include "format/exposition.h"
+#include "hub/hub.h"
 #include "pull/pull.h"
 #include "replica/replica.h"
 
@@ -73,6 +74,12 @@ struct gb_fleet_numbers {
 };
 #define GB_FLEET_STATES (GB_FLEET_DUPLICATE + 1)
 
+/* Of a node that passes requests of others on. */
+struct gb_hub_numbers {
+    bool present;
+    struct gb_hub_stat stat;
+};
+
 /* Of a daemon that may copy from others. */
 struct gb_pulls_numbers {
     bool present;
@@ -86,6 +93,7 @@ struct gb_metrics_snapshot {
     uint64_t storage_states[GB_STORAGE_STATES]; /* 1 for the present state, else 0 */
     struct gb_fleet_numbers fleet;
     uint64_t fleet_states[GB_FLEET_STATES]; /* the same */
+    struct gb_hub_numbers hub;
     struct gb_pulls_numbers pulls;
     uint64_t evictions_on_request;
     const char *version; /* borrowed, as the next two */

@@ -52,6 +52,7 @@ static void render_state(struct gb_json_writer *out, struct gb_api *api) {
     gb_json_close(out, '}');
     gb_json_put_raw(out, "labels", is->labels);
     gb_json_put_bool(out, "draining", stat.draining);
+    gb_json_put_bool(out, "hub", api->hub != NULL);
 }
 
 enum gb_step gb_api_fleet_get(struct gb_http_request *request, struct gb_http_response *response,

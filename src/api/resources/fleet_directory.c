@@ -5,6 +5,7 @@
 
 #include "api/auth.h"
 #include "api/middleware/redirect.h"
+#include "api/request/body.h"
 #include "api/request/query.h"
 #include "api/resources/fleet_ask.h"
 #include "api/route.h"
@@ -73,17 +74,26 @@ static int read_node(const struct gb_http_request *request, struct gb_name *ret,
                         request->by.name.s, ret->s);
 }
 
+/* What is wrong with a request is said by a node that is no hub as well. */
+static int no_hub(const struct gb_http_request *request, struct gb_error *err) {
+    json_t *body;
+
+    if (gb_body_object(request, "compare success failure ID TTL keys wait_ms", false, &body, err) < 0)
+        return -1;
+    json_decref(body);
+    if (gb_fleet_needed(request, err) < 0)
+        return -1;
+    return gb_error_set(err, GB_ERR_UNSUPPORTED, "this node is no hub of its fleet; --fleet-hub makes it one");
+}
+
 enum gb_step gb_api_fleet_directory(struct gb_http_request *request, struct gb_http_response *response,
                                     struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
     struct passing *passing;
+    struct gb_name node;
 
-    if (gb_fleet_needed(request, err) < 0)
+    if (read_node(request, &node, err) < 0 || (!api->hub && no_hub(request, err) < 0))
         return GB_STEP_ERROR;
-    if (!api->hub) {
-        gb_error_set(err, GB_ERR_UNSUPPORTED, "this node is no hub of its fleet; --fleet-hub makes it one");
-        return GB_STEP_ERROR;
-    }
     passing = calloc(1, sizeof(*passing));
     if (!passing) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
@@ -91,6 +101,7 @@ enum gb_step gb_api_fleet_directory(struct gb_http_request *request, struct gb_h
     }
     passing->request = request;
     passing->hub = api->hub;
+    passing->ask.node = node;
     passing->ask.op = request->param[0].s;
     passing->ask.body = request->body ? request->body : "";
     passing->ask.done = done;
@@ -99,7 +110,7 @@ enum gb_step gb_api_fleet_directory(struct gb_http_request *request, struct gb_h
     request->resume = resume;
     request->park = strcmp(request->param[0].s, "wait") == 0;
     request->deadline_ns = gb_clock_ns() + ANSWER_MS * GB_NS_PER_MS;
-    if (read_node(request, &passing->ask.node, err) < 0 || gb_hub_send(api->hub, &passing->ask, err) < 0)
+    if (gb_hub_send(api->hub, &passing->ask, err) < 0)
         return GB_STEP_ERROR;
     return resume(request, response, err);
 }

@@ -498,6 +498,7 @@ class FleetState(TypedDict, total=False):
     urls: Dict[str, str]
     labels: Dict[str, str]
     draining: bool
+    hub: bool
     fleet_uuid: Optional[str]
 
 

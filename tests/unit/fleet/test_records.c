@@ -48,6 +48,28 @@ START_TEST(a_node_there_and_back) {
 }
 END_TEST
 
+START_TEST(members_of_a_session_of_later_versions_are_kept) {
+    static const char record[] =
+        "{\"node\":\"a\",\"epoch\":3,\"claim\":\"1-1\",\"on_partition\":\"serve\",\"labels\":{},"
+        "\"quota\":null,\"state\":\"live\",\"later\":{\"a\":[1]},\"color\":\"red\"}";
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_fleet_session session;
+    char *text;
+
+    gb_assert_ok(gb_fleet_session_read(record, strlen(record), &session, &err), err);
+    session.epoch = 4;
+    text = gb_fleet_session_write(&session, &err);
+    ck_assert_ptr_nonnull(strstr(text, "\"epoch\":4"));
+    ck_assert_ptr_nonnull(strstr(text, "\"later\":{\"a\":[1]}"));
+    ck_assert_ptr_nonnull(strstr(text, "\"color\":\"red\""));
+    free(text);
+    session.later[0] = '\0';
+    text = gb_fleet_session_write(&session, &err);
+    ck_assert_ptr_null(strstr(text, "red"));
+    free(text);
+}
+END_TEST
+
 START_TEST(members_of_later_versions_are_kept) {
     struct gb_fleet_node node = a_node();
     struct gb_fleet_alive alive = {.uuid = 7, .incarnation = 9};
@@ -303,6 +325,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, NULL);
     tcase_add_test(tcase, a_node_there_and_back);
     tcase_add_test(tcase, members_of_later_versions_are_kept);
+    tcase_add_test(tcase, members_of_a_session_of_later_versions_are_kept);
     tcase_add_test(tcase, the_longest_record_fits);
     tcase_add_test(tcase, alive_there_and_back);
     tcase_add_loop_test(tcase, a_session_there_and_back, 0, 2);
