@@ -258,3 +258,13 @@ int gb_hub_check(const char *fleet, const struct gb_name *node, const char *op, 
         *body = root;
     return r;
 }
+
+int gb_hub_would_take(const char *fleet, const struct gb_name *node, const char *op, const char *body,
+                      struct gb_error *err) {
+    struct gb_hub_checked checked;
+    json_t *root;
+    int r = gb_hub_check(fleet, node, op, body, &checked, &root, err);
+
+    json_decref(root);
+    return r;
+}

@@ -45,6 +45,9 @@ struct gb_hub_ask {
 };
 /* Returns 0, or -1 with INVALID_ARGUMENT, FORBIDDEN or SATURATED: done does not run. [any thread] */
 int gb_hub_send(struct gb_hub *hub, struct gb_hub_ask *ask, struct gb_error *err);
+/* Whether a hub of that fleet would take it. Returns 0, or -1 with INVALID_ARGUMENT or FORBIDDEN. Pure. */
+int gb_hub_would_take(const char *fleet, const struct gb_name *node, const char *op, const char *body,
+                      struct gb_error *err);
 /* The answer is not wanted any more: done does not run after this. A done that runs now is waited for. */
 void gb_hub_leave(struct gb_hub *hub, struct gb_hub_ask *ask);
 

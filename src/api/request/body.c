@@ -3,6 +3,18 @@
 #include "api/request/json.h"
 #include "api/request/media.h"
 
+static int check_media(const struct gb_http_request *request, struct gb_error *err) {
+    return gb_media_encoding(gb_http_header(request, "Content-Encoding"), err) < 0
+               ? -1
+               : gb_media_json(gb_http_header(request, "Content-Type"), err);
+}
+
+int gb_body_json(const struct gb_http_request *request, struct gb_error *err) {
+    if (request->body_len == 0)
+        return gb_error_set(err, GB_ERR_MALFORMED_JSON, "a JSON object is needed as the body");
+    return check_media(request, err);
+}
+
 int gb_body_object(const struct gb_http_request *request, const char *fields, bool optional, json_t **ret,
                    struct gb_error *err) {
     if (request->body_len == 0 && optional) {
@@ -12,8 +24,7 @@ int gb_body_object(const struct gb_http_request *request, const char *fields, bo
     if (request->body_len == 0)
         return gb_error_set(err, GB_ERR_MALFORMED_JSON, "a JSON object is needed as the body%s%s",
                             fields[0] ? "; its fields: " : "", fields);
-    if (gb_media_encoding(gb_http_header(request, "Content-Encoding"), err) < 0 ||
-        gb_media_json(gb_http_header(request, "Content-Type"), err) < 0)
+    if (check_media(request, err) < 0)
         return -1;
     return gb_json_object(request->body, request->body_len, fields, ret, err);
 }

@@ -10,6 +10,9 @@
 int gb_body_object(const struct gb_http_request *request, const char *fields, bool optional, json_t **ret,
                    struct gb_error *err);
 
+/* Checks that there is a body, and that its headers say JSON; it is not read. Returns 0 or -1. */
+int gb_body_json(const struct gb_http_request *request, struct gb_error *err);
+
 /* Checks that the body is missing or {}. Returns 0 or -1. */
 int gb_body_no_fields(const struct gb_http_request *request, struct gb_error *err);
 

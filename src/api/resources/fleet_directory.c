@@ -75,13 +75,11 @@ static int read_node(const struct gb_http_request *request, struct gb_name *ret,
 }
 
 /* What is wrong with a request is said by a node that is no hub as well. */
-static int no_hub(const struct gb_http_request *request, struct gb_error *err) {
-    json_t *body;
+static int no_hub(const struct gb_http_request *request, const struct gb_name *node, struct gb_error *err) {
+    const char *fleet = gb_api_of(request)->fleet_is.name;
 
-    if (gb_body_object(request, "compare success failure ID TTL keys wait_ms", false, &body, err) < 0)
-        return -1;
-    json_decref(body);
-    if (gb_fleet_needed(request, err) < 0)
+    if (gb_hub_would_take(fleet ? fleet : "", node, request->param[0].s, request->body, err) < 0 ||
+        gb_fleet_needed(request, err) < 0)
         return -1;
     return gb_error_set(err, GB_ERR_UNSUPPORTED, "this node is no hub of its fleet; --fleet-hub makes it one");
 }
@@ -92,7 +90,8 @@ enum gb_step gb_api_fleet_directory(struct gb_http_request *request, struct gb_h
     struct passing *passing;
     struct gb_name node;
 
-    if (read_node(request, &node, err) < 0 || (!api->hub && no_hub(request, err) < 0))
+    if (gb_body_json(request, err) < 0 || read_node(request, &node, err) < 0 ||
+        (!api->hub && no_hub(request, &node, err) < 0))
         return GB_STEP_ERROR;
     passing = calloc(1, sizeof(*passing));
     if (!passing) {
@@ -103,7 +102,7 @@ enum gb_step gb_api_fleet_directory(struct gb_http_request *request, struct gb_h
     passing->hub = api->hub;
     passing->ask.node = node;
     passing->ask.op = request->param[0].s;
-    passing->ask.body = request->body ? request->body : "";
+    passing->ask.body = request->body;
     passing->ask.done = done;
     request->state = passing;
     request->state_free = passing_free;
