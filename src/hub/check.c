@@ -13,6 +13,7 @@ struct rules {
     char prefix[PREFIX_SIZE]; /* "/gpubuf/FLEET/" */
     size_t prefix_bytes;
     const struct gb_name *node;
+    const json_t *compares; /* that hold where the operation is carried out; NULL: none */
 };
 
 static int refuse(struct gb_error *err, enum gb_code code, const char *what, const char *key) {
@@ -22,6 +23,15 @@ static int refuse(struct gb_error *err, enum gb_code code, const char *what, con
 
 static int malformed(struct gb_error *err, const char *what) {
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a request to the directory has %s", what);
+}
+
+/* etcd takes names in two spellings, "range_end" and "rangeEnd": what is not known here must not reach it. */
+static bool has_only(const json_t *object, const char *const names[]) {
+    size_t known = 0;
+
+    for (; *names; names++)
+        known += json_object_get(object, *names) != NULL;
+    return json_is_object(object) && json_object_size(object) == known;
 }
 
 /* --- keys --------------------------------------------------------------------------------------------------------- */
@@ -59,24 +69,71 @@ static bool is_own(const struct rules *rules, const char *name) {
     return strncmp(name, rules->node->s, n) == 0 && (name[n] == '\0' || name[n] == '/');
 }
 
+/* Whether one of the comparisons is that the node whose name begins there is not alive. */
+static bool is_said_to_be_gone(const struct rules *rules, const char *name) {
+    int bytes = (int)strcspn(name, "/");
+    char key[PREFIX_SIZE + GB_NAME_MAX + 8];
+    size_t i;
+
+    if (bytes > GB_NAME_MAX)
+        return false;
+    snprintf(key, sizeof(key), "%salive/%.*s", rules->prefix, bytes, name);
+    for (i = 0; i < json_array_size(rules->compares); i++) {
+        const json_t *compare = json_array_get(rules->compares, i);
+        const char *target = json_string_value(json_object_get(compare, "target"));
+        const char *result = json_string_value(json_object_get(compare, "result"));
+        const char *revision = json_string_value(json_object_get(compare, "create_revision"));
+        size_t n = 0;
+        char *there = read_bytes(compare, "key", &n);
+        bool same = there && n == strlen(key) && memcmp(there, key, n) == 0;
+
+        free(there);
+        if (same && target && strcmp(target, "CREATE") == 0 && result && strcmp(result, "EQUAL") == 0 && revision &&
+            strcmp(revision, "0") == 0)
+            return true;
+    }
+    return false;
+}
+
 /* A node is trusted with sessions, whose every change depends on what it was before; with its own records alone, and
  * with the fleet's own not at all. A node that is gone may be taken out by any: the transaction says that it is. */
-static int check_write(const struct rules *rules, const char *key, bool deletes, struct gb_error *err) {
+static int check_put(const struct rules *rules, const char *key, struct gb_error *err) {
     const char *rest = key + rules->prefix_bytes;
     const char *name;
 
     if (strcmp(rest, "meta") == 0)
         return refuse(err, GB_ERR_FORBIDDEN, "would change the fleet's own record", key);
-    if (((name = of_kind(rest, "nodes")) || (name = of_kind(rest, "alive"))) && !deletes && !is_own(rules, name))
+    if (((name = of_kind(rest, "nodes")) || (name = of_kind(rest, "alive"))) && !is_own(rules, name))
         return refuse(err, GB_ERR_FORBIDDEN, "would write another node's record", key);
-    if (of_kind(rest, "alive") && deletes && !is_own(rules, of_kind(rest, "alive")))
-        return refuse(err, GB_ERR_FORBIDDEN, "would delete another node's record", key);
     return 0;
+}
+
+static int check_delete(const struct rules *rules, const char *key, struct gb_error *err) {
+    const char *rest = key + rules->prefix_bytes;
+    const char *name;
+
+    if (strcmp(rest, "meta") == 0)
+        return refuse(err, GB_ERR_FORBIDDEN, "would delete the fleet's own record", key);
+    if ((name = of_kind(rest, "alive")) && !is_own(rules, name))
+        return refuse(err, GB_ERR_FORBIDDEN, "would delete another node's record", key);
+    if (((name = of_kind(rest, "nodes")) || (name = of_kind(rest, "ctl"))) && !is_own(rules, name) &&
+        !is_said_to_be_gone(rules, name))
+        return refuse(err, GB_ERR_FORBIDDEN, "would delete what is of another node, which may be alive", key);
+    return 0;
+}
+
+/* All orders of one node, "ctl/NODE/" to "ctl/NODE0", and no other range. */
+static bool is_orders(const struct rules *rules, const char *key, const char *end, size_t n, size_t end_n) {
+    const char *name = of_kind(key + rules->prefix_bytes, "ctl");
+
+    return name && end && strcspn(name, "/") > 0 && name + strcspn(name, "/") == key + n - 1 && end_n == n &&
+           memcmp(key, end, n - 1) == 0 && end[n - 1] == '/' + 1;
 }
 
 /* --- transactions ------------------------------------------------------------------------------------------------- */
 
 static int check_range(const struct rules *rules, const json_t *range, bool *serializable, struct gb_error *err) {
+    static const char *const names[] = {"key", "range_end", "limit", "revision", "serializable", "keys_only", NULL};
     size_t n = 0;
     size_t end_n = 0;
     char *key = read_bytes(range, "key", &n);
@@ -87,23 +144,28 @@ static int check_range(const struct rules *rules, const json_t *range, bool *ser
     *serializable &= json_is_true(json_object_get(range, "serializable"));
     free(key);
     free(end);
+    if (!has_only(range, names))
+        return malformed(err, "a range with members that are unknown");
     return valid ? 0 : refuse(err, GB_ERR_FORBIDDEN, "reads keys that are none of the fleet", "");
 }
 
 static int check_change(const struct rules *rules, const json_t *change, bool deletes, struct gb_error *err) {
+    static const char *const puts[] = {"key", "value", "lease", NULL};
+    static const char *const ranges[] = {"key", "range_end", NULL};
     size_t n = 0;
     size_t end_n = 0;
     char *key = read_bytes(change, "key", &n);
     char *end = read_bytes(change, "range_end", &end_n);
     int r;
 
-    if (!key || !begins(rules, key, n) || strlen(key) != n)
+    if (!has_only(change, deletes ? ranges : puts))
+        r = malformed(err, "a change with members that are unknown");
+    else if (!key || !begins(rules, key, n) || strlen(key) != n)
         r = refuse(err, GB_ERR_FORBIDDEN, "changes keys that are none of the fleet", "");
-    else if (json_object_get(change, "range_end") && (!end || !deletes || !of_kind(key + rules->prefix_bytes, "ctl") ||
-                                                      end_n != n || memcmp(key, end, n - 1) != 0))
+    else if (json_object_get(change, "range_end") && !is_orders(rules, key, end, n, end_n))
         r = refuse(err, GB_ERR_FORBIDDEN, "changes many keys at once", "");
     else
-        r = check_write(rules, key, deletes, err);
+        r = deletes ? check_delete(rules, key, err) : check_put(rules, key, err);
     free(key);
     free(end);
     return r;
@@ -140,6 +202,7 @@ static int check_operations(const struct rules *rules, const json_t *list, struc
 
 static int check_compares(const struct rules *rules, const json_t *list, struct gb_hub_checked *ret,
                           struct gb_error *err) {
+    static const char *const names[] = {"key", "target", "result", "create_revision", "mod_revision", NULL};
     size_t i;
 
     if (list && !json_is_array(list))
@@ -149,26 +212,32 @@ static int check_compares(const struct rules *rules, const json_t *list, struct 
         const json_t *compare = json_array_get(list, i);
         size_t n = 0;
         char *key = read_bytes(compare, "key", &n);
-        bool valid = key && begins(rules, key, n) && !json_object_get(compare, "range_end");
+        bool valid = key && begins(rules, key, n);
 
         free(key);
+        if (!has_only(compare, names))
+            return malformed(err, "a comparison with members that are unknown");
         if (!valid)
             return refuse(err, GB_ERR_FORBIDDEN, "compares keys that are none of the fleet", "");
     }
     return 0;
 }
 
-static int check_txn(const struct rules *rules, const json_t *root, struct gb_hub_checked *ret, struct gb_error *err) {
+static int check_txn(struct rules *rules, const json_t *root, struct gb_hub_checked *ret, struct gb_error *err) {
+    static const char *const names[] = {"compare", "success", "failure", NULL};
     const json_t *compare = json_object_get(root, "compare");
-    const json_t *success = json_object_get(root, "success");
     const json_t *failure = json_object_get(root, "failure");
-    size_t known = (compare != NULL) + (success != NULL) + (failure != NULL);
 
-    if (json_object_size(root) != known)
+    if (!has_only(root, names))
         return malformed(err, "members that are unknown");
     ret->reads = ret->serializable = true;
-    if (check_compares(rules, compare, ret, err) < 0 || check_operations(rules, success, ret, err) < 0 ||
-        check_operations(rules, failure, ret, err) < 0)
+    if (check_compares(rules, compare, ret, err) < 0)
+        return -1;
+    rules->compares = compare;
+    if (check_operations(rules, json_object_get(root, "success"), ret, err) < 0)
+        return -1;
+    rules->compares = NULL;
+    if (check_operations(rules, failure, ret, err) < 0)
         return -1;
     if (ret->ops > GB_HUB_OPS_MAX)
         return malformed(err, "more operations than etcd takes");
@@ -194,8 +263,12 @@ static bool read_id(const json_t *value, int64_t *ret) {
 }
 
 static int check_lease(const json_t *root, struct gb_hub_checked *ret, struct gb_error *err) {
+    static const char *const grants[] = {"ID", "TTL", NULL};
+    static const char *const others[] = {"ID", "keys", NULL};
     int64_t ttl = 0;
 
+    if (!has_only(root, ret->op == GB_HUB_GRANT ? grants : others))
+        return malformed(err, "members that are unknown");
     if (!read_id(json_object_get(root, "ID"), &ret->lease))
         return malformed(err, "no number of a lease");
     if (ret->op == GB_HUB_GRANT && (!read_id(json_object_get(root, "TTL"), &ttl) || ttl > LEASE_S_MAX))
@@ -204,8 +277,11 @@ static int check_lease(const json_t *root, struct gb_hub_checked *ret, struct gb
 }
 
 static int check_wait(const json_t *root, struct gb_hub_checked *ret, struct gb_error *err) {
+    static const char *const names[] = {"wait_ms", NULL};
     int64_t ms = 0;
 
+    if (!has_only(root, names))
+        return malformed(err, "members that are unknown");
     if (!read_id(json_object_get(root, "wait_ms"), &ms) || ms > GB_HUB_WAIT_MS)
         return malformed(err, "no time to wait for orders, or too much");
     ret->wait_ms = (uint64_t)ms;
