@@ -145,7 +145,8 @@ static void fail(struct gb_etcd_call *call) {
     struct gb_etcd *etcd = call->etcd;
 
     atomic_fetch_add(&etcd->failures, 1);
-    if (!call->ask.too_long) /* an answer is no silence */
+    /* An answer is no silence, and a wait that a hub has broken off says nothing of the others. */
+    if (!call->ask.too_long && call->kind != GB_ETCD_WAIT)
         back_off(breaker_of(etcd, call->need), etcd->most_ms);
     call->txn = (struct gb_txn_answer){0};
     call->lease = (struct gb_lease_answer){0};
@@ -307,7 +308,9 @@ static void on_answer(struct gb_http_ask *ask) {
     first = call->error;
     if (etcd->preferred == call->endpoint)
         etcd->preferred = (etcd->preferred + 1) % etcd->count;
-    if ((call->repeat || !call->carried) && !ask->too_long && call->attempts < etcd->count) {
+    /* A wait has no time left for a whole one elsewhere. */
+    if ((call->repeat || !call->carried) && !ask->too_long && call->attempts < etcd->count &&
+        call->kind != GB_ETCD_WAIT) {
         call->error = GB_ERROR_INIT;
         if (attempt(call) == 0)
             return;

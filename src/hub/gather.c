@@ -39,14 +39,29 @@ static void give(struct gb_hub_item *item, const struct gb_hub_item *of, const j
     gb_hub_answer(item);
 }
 
-/* An answer that is no 200, as it is; a 200 in parts. */
+/* What came of one of them is for all: a range that cannot be read, or results that are too long together. Each is sent
+ * by itself, so that none has what another asked for. */
+static void send_each(struct gb_hub_item *item) {
+    struct gb_hub_item *one;
+
+    while ((one = gb_hub_list_take(&item->together)))
+        gb_hub_pass(one);
+    gb_hub_item_free(item);
+}
+
+/* A 200 in parts. What else is answered is that of the one that it is for. */
 static void gathered(struct gb_hub_item *item) {
+    bool several = item->together.first && item->together.first->next;
     struct gb_hub_item *one;
     json_t *root = item->relay.ask.error.code == GB_OK && item->relay.status == 200
                        ? json_loads(item->relay.answer ? item->relay.answer : "", 0, NULL)
                        : NULL;
     size_t from = 0;
 
+    if (!root && several) {
+        send_each(item);
+        return;
+    }
     if (item->relay.ask.error.code == GB_OK && item->relay.status == 200 && !root)
         gb_error_set(&item->relay.ask.error, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory's answer cannot be read");
     while ((one = gb_hub_list_take(&item->together))) {

@@ -60,6 +60,9 @@ void gb_hub_answer(struct gb_hub_item *item) {
     struct gb_hub *hub = item->hub;
     struct gb_hub_ask *ask;
 
+    if (item->error.code == GB_OK && !item->answer)
+        gb_error_set(&item->error, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory answered %d without a word",
+                     item->status);
     pthread_mutex_lock(&hub->lock);
     ask = item->ask;
     if (ask) {

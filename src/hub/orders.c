@@ -130,11 +130,12 @@ static void looked(struct gb_hub_item *item) {
     const json_t *response = json_array_get(json_object_get(root, "responses"), 0);
     const json_t *kvs = json_object_get(json_object_get(response, "response_range"), "kvs");
 
+    /* Those that wait are not told of a directory that is silent by now. */
+    json_decref(hub->header);
+    hub->header = json_incref(json_object_get(root, "header"));
     if (root) {
         struct gb_map map = sort(hub, kvs);
 
-        json_decref(hub->header);
-        hub->header = json_incref(json_object_get(root, "header"));
         if (map.count > 0)
             sweep(hub, &map, gb_hub_now_ms(), false);
         map_free(&map);

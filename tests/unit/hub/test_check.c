@@ -394,52 +394,52 @@ END_TEST
 
 /* --- members that are unknown ------------------------------------------------------------------------------------- */
 
-/* etcd takes "rangeEnd" for "range_end": what is not looked at must not go on. K is a key of a session, E the end of all
+/* etcd takes "rangeEnd" for "range_end": what is not looked at must not go on. # is a key of a session, @ the end of all
  * keys that there are. */
 static const char *const unknown[] = {
-    "{\"success\":[{\"request_range\":{\"key\":\"K\",\"rangeEnd\":\"E\"}}]}",
-    "{\"success\":[{\"request_delete_range\":{\"key\":\"K\",\"rangeEnd\":\"E\"}}]}",
-    "{\"success\":[{\"request_put\":{\"key\":\"K\",\"rangeEnd\":\"E\"}}]}",
-    "{\"success\":[{\"request_put\":{\"key\":\"K\",\"range_end\":\"E\"}}]}",
-    "{\"compare\":[{\"key\":\"K\",\"rangeEnd\":\"E\"}]}",
-    "{\"compare\":[{\"key\":\"K\",\"range_end\":\"E\"}]}",
-    "{\"compare\":[{\"key\":\"K\",\"value\":\"E\"}]}",
-    "{\"success\":[{\"requestRange\":{\"key\":\"K\"}}]}",
-    "{\"success\":[{\"requestPut\":{\"key\":\"K\"}}]}",
-    "{\"success\":[{\"request_range\":{\"key\":\"K\"},\"request_put\":{\"key\":\"K\"}}]}",
-    "{\"success\":[{\"request_range\":{\"key\":\"K\"},\"requestPut\":{\"key\":\"K\"}}]}",
-    "{\"success\":[{\"request_txn\":{\"success\":[{\"request_range\":{\"key\":\"K\"}}]}}]}",
-    "{\"success\":[{\"request_range\":{\"key\":\"K\",\"count_only\":true}}]}",
+    "{\"success\":[{\"request_range\":{\"key\":\"#\",\"rangeEnd\":\"@\"}}]}",
+    "{\"success\":[{\"request_delete_range\":{\"key\":\"#\",\"rangeEnd\":\"@\"}}]}",
+    "{\"success\":[{\"request_put\":{\"key\":\"#\",\"rangeEnd\":\"@\"}}]}",
+    "{\"success\":[{\"request_put\":{\"key\":\"#\",\"range_end\":\"@\"}}]}",
+    "{\"compare\":[{\"key\":\"#\",\"rangeEnd\":\"@\"}]}",
+    "{\"compare\":[{\"key\":\"#\",\"range_end\":\"@\"}]}",
+    "{\"compare\":[{\"key\":\"#\",\"value\":\"@\"}]}",
+    "{\"success\":[{\"requestRange\":{\"key\":\"#\"}}]}",
+    "{\"success\":[{\"requestPut\":{\"key\":\"#\"}}]}",
+    "{\"success\":[{\"request_range\":{\"key\":\"#\"},\"request_put\":{\"key\":\"#\"}}]}",
+    "{\"success\":[{\"request_range\":{\"key\":\"#\"},\"requestPut\":{\"key\":\"#\"}}]}",
+    "{\"success\":[{\"request_txn\":{\"success\":[{\"request_range\":{\"key\":\"#\"}}]}}]}",
+    "{\"success\":[{\"request_range\":{\"key\":\"#\",\"count_only\":true}}]}",
     "{\"success\":[{}]}",
     "{\"success\":[[]]}",
     "{\"success\":[null]}",
     "{\"success\":[{\"request_range\":null}]}",
     "{\"success\":[{\"request_range\":[\"key\"]}]}",
-    "{\"success\":{\"request_range\":{\"key\":\"K\"}}}",
-    "{\"success\":\"K\"}",
+    "{\"success\":{\"request_range\":{\"key\":\"#\"}}}",
+    "{\"success\":\"#\"}",
     "{\"success\":null}",
-    "{\"compare\":{\"key\":\"K\"}}",
+    "{\"compare\":{\"key\":\"#\"}}",
     "{\"compare\":[null]}",
     "{\"failure\":[{\"request_txn\":{}}]}",
     "{\"more\":1}",
-    "{\"success\":[{\"request_range\":{\"key\":\"K\"}}],\"more\":[]}",
+    "{\"success\":[{\"request_range\":{\"key\":\"#\"}}],\"more\":[]}",
     "{\"compares\":[]}",
     /* Which of two the gateway takes is its affair. */
-    "{\"success\":[{\"request_range\":{\"key\":\"K\",\"key\":\"E\"}}]}",
+    "{\"success\":[{\"request_range\":{\"key\":\"#\",\"key\":\"@\"}}]}",
     "{\"success\":[],\"success\":[]}",
-    "{\"success\":[{\"request_range\":{\"key\":\"K\"}}]} {}",
+    "{\"success\":[{\"request_range\":{\"key\":\"#\"}}]} {}",
     "",
     " ",
     "[]",
     "null",
     "1",
-    "\"K\"",
-    "{\"success\":[{\"request_range\":{\"key\":\"K\"}}]",
+    "\"#\"",
+    "{\"success\":[{\"request_range\":{\"key\":\"#\"}}]",
     "{'success':[]}",
-    "{\"success\":[{\"request_range\":{\"key\":\"K\",\"x\\u0000\":1}}]}",
+    "{\"success\":[{\"request_range\":{\"key\":\"#\",\"x\\u0000\":1}}]}",
 };
 
-/* The form with its letters replaced. */
+/* The form with its two signs replaced. */
 static void fill(const char *form, char *ret, size_t size) {
     const char *key = key_of(KEY("sessions/s"));
     const char *end = b64("\0", 1);
@@ -447,7 +447,7 @@ static void fill(const char *form, char *ret, size_t size) {
 
     for (; *form; form++) {
         const char one[] = {*form, '\0'};
-        const char *part = *form == 'K' ? key : *form == 'E' ? end : one;
+        const char *part = *form == '#' ? key : *form == '@' ? end : one;
 
         ck_assert_uint_lt(used + strlen(part), size);
         memcpy(ret + used, part, strlen(part) + 1);
