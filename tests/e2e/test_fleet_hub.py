@@ -313,11 +313,11 @@ def test_the_command_line(fleet, session):
     assert rows["n"]["STATE"] == "ready" and rows["m"]["URL"] == fleet.url("m")
     fleet.make("m", session)
     assert cli.json("fleet", "where", session)["node"] == "m"
-    assert cli("fleet", "drain", "n").expect().out == "node n is told to drain\n"
+    assert cli("fleet", "drain", "n").expect().out == "node n, which has no address, is told to drain\n"
     until("it is draining", lambda: fleet.nodes()["n"]["draining"])
     cli("fleet", "undrain", "n").expect()
     until("it takes sessions again", lambda: not fleet.nodes()["n"]["draining"])
-    assert cli("fleet", "move", session, "--node", "n").expect().out == f"node n is told to move session {session}\n"
+    assert cli("fleet", "move", session, "--node", "n").expect().out == f"node n, which has no address, is told to bring session {session}\n"
     until("it has come", lambda: fleet.etcd.read("sessions")[session]["node"] == "n")
     assert cli.json("fleet", "where", session)["node"] == "n"
     assert 'the node "n"' in cli("fleet", "move", session, "--node", "m").expect(FAILED).err
