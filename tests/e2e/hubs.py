@@ -1,9 +1,10 @@
 """Fleets some of whose nodes speak to hubs instead of etcd, and the requests of such a node."""
 import base64
+import time
 
 from etcd_run import TTL_S
 from fleet import Fleet
-from harness import Daemon, until
+from harness import Daemon
 from ports import free_port
 
 ASK = "/v1/fleet/directory/{}?node={}"
@@ -32,13 +33,14 @@ class Hubs(Fleet):
 
     def __init__(self, names="ahkmn", hubs="hk", hidden="n", members="m", known=None, **more):
         self.hub_ports = {name: free_port() for name in hubs}
-        self.hidden, self.members, self.known = hidden, members, known or {}
+        self.hidden, self.members, self.known, self.names = hidden, members, known or {}, {}
         super().__init__(names, **more)
 
     def hub_urls(self, hubs=None):
         return ",".join(f"http://127.0.0.1:{self.hub_ports[name]}" for name in hubs or self.hub_ports)
 
     def launch(self, name, node=None):
+        self.names[name] = node or name
         by_hubs = name in self.hidden or name in self.members or name in self.known
         options = ["--fleet", self.hub_urls(self.known.get(name)) if by_hubs else "etcd:" + self.etcd.url, "--fleet-node", node or name,
                    "--fleet-label", "site=" + name, "--fleet-ttl", str(TTL_S)]
@@ -71,20 +73,11 @@ class Hubs(Fleet):
         answer = self.etcd.call("/v3/kv/range", {"key": key64(b"\0"), "range_end": key64(b"\0")})
         return {base64.b64decode(kv["key"]).decode(): kv.get("value", "") for kv in answer.get("kvs", []) if b"/alive/" not in base64.b64decode(kv["key"])}
 
-    def ttl(self, name):
-        """Seconds that the node's lease has left; -1: it is gone."""
-        return int(self.etcd.call("/v3/lease/timetolive", {"ID": self.etcd.read("nodes")[name]["uuid"]})["TTL"])
-
-    def renews(self, name, times=2):
-        """Its lease has become longer that often: each time a request of it has reached etcd."""
-        for _ in range(times):
-            least = TTL_S
-
-            def risen():
-                nonlocal least
-                now = self.ttl(name)
-                assert now >= 0, "the lease is gone"
-                least = min(least, now)
-                return now > least
-
-            until("the lease is renewed", risen)
+    def stays(self, *names):
+        """For longer than a lease lasts that is not renewed, they have theirs and have joined."""
+        end = time.monotonic() + TTL_S + 1
+        while time.monotonic() < end:
+            alive = self.etcd.read("alive")
+            for name in names:
+                assert self.names.get(name, name) in alive and self.state(name) == "joined", (name, self.ask(name, "GET", "/v1/fleet").json())
+            time.sleep(0.05)

@@ -93,7 +93,7 @@ def test_other_tokens(fleet):
 
 
 def test_what_is_no_request(fleet):
-    for node in ("", "a b", "x" * 200, "a/b", "%00"):
+    for node in ("", "a%20b", "x" * 200, "a/b", "%00"):
         reply = fleet.as_("root", "txn", get("/gpubuf/main/meta"), node)
         assert reply.status == 400, reply
     fleet["h"].ask("POST", "/v1/fleet/directory/txn", {}, None, fleet.secrets["root"]).problem(400, "invalid_argument")
@@ -257,7 +257,8 @@ def test_options_that_do_not_go_together(tmp_path):
         assert "--advertise" in said, said
     for wrong in ("http://", "http://a b", "127.0.0.1:7070", "etcd:http://127.0.0.1:1,127.0.0.1:2", "http://127.0.0.1:1,etcd:http://127.0.0.1:1", "hub:http://a:1",
                   "http://127.0.0.1:1,", ",", "ftp://a:1", ",".join(f"http://127.0.0.1:{i}" for i in range(1, 10))):
-        assert "fleet" in refused(tmp_path, "--fleet", wrong), wrong
+        said = refused(tmp_path, "--fleet", wrong)
+        assert "--fleet" in said or "no endpoint" in said, (wrong, said)
 
 
 @pytest.mark.parametrize("text", [None, "", "\n", "  \n", "two words\n", "a\tb", "x" * 300 + "\n", "\nabc\n"],
@@ -268,7 +269,8 @@ def test_files_that_have_no_secret(tmp_path, text):
         path.write_text(text)
     said = refused(tmp_path, "--fleet", "http://127.0.0.1:1", "--fleet-token", str(path))
     assert "--fleet-token" in said and str(path) in said
-    assert not text or text.strip() not in said or not text.strip()
+    if text and text.strip():
+        assert text.strip() not in said
 
 
 @pytest.mark.parametrize("text", ["no token of that hub\n".replace(" ", ""), None], ids=["a wrong one", "none"])
