@@ -130,7 +130,7 @@ static void looked(struct gb_hub_item *item) {
     const json_t *response = json_array_get(json_object_get(root, "responses"), 0);
     const json_t *kvs = json_object_get(json_object_get(response, "response_range"), "kvs");
 
-    /* Those that wait are not told of a directory that is silent by now. */
+    /* A wait that ends later is refused while the directory is silent: an old header would say that it was read. */
     json_decref(hub->header);
     hub->header = json_incref(json_object_get(root, "header"));
     if (root) {
