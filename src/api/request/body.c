@@ -1,5 +1,7 @@
 #include "api/request/body.h"
 
+#include <string.h>
+
 #include "api/request/json.h"
 #include "api/request/media.h"
 
@@ -12,6 +14,8 @@ static int check_media(const struct gb_http_request *request, struct gb_error *e
 int gb_body_json(const struct gb_http_request *request, struct gb_error *err) {
     if (request->body_len == 0)
         return gb_error_set(err, GB_ERR_MALFORMED_JSON, "a JSON object is needed as the body");
+    if (strlen(request->body) != request->body_len)
+        return gb_error_set(err, GB_ERR_MALFORMED_JSON, "the body has a NUL");
     return check_media(request, err);
 }
 
