@@ -1,7 +1,6 @@
 """Nodes that know hubs alone, with and without a way to them: FLEET's row 22."""
 import os
 import shutil
-import tempfile
 import threading
 
 import pytest
@@ -412,14 +411,13 @@ def test_a_hub_that_is_told_to_stop(fleet):
 
 
 @pytest.mark.parametrize("copied", [True, False], ids=["a copied folder", "another folder"])
-def test_two_of_one_name_at_different_hubs(copied):
+def test_two_of_one_name_at_different_hubs(tmp_path, copied):
     fleet = Hubs("ahkx", members="", hidden="", known={"x": "h", "y": "k"})
     try:
         fleet.joined()
         if copied:
             fleet.kill("x")
-        folder = tempfile.mkdtemp(prefix="gbe-node-")
-        fleet.states["y"] = os.path.join(folder, "state")
+        fleet.states["y"] = str(tmp_path / "state")
         if copied:
             shutil.copytree(fleet.states["x"], fleet.states["y"], ignore=shutil.ignore_patterns("listen", "lock", "*.sock"))
             until("the lease has run out", lambda: "x" not in fleet.etcd.read("alive"))
