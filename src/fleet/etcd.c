@@ -46,7 +46,8 @@ static int add_endpoint(struct gb_etcd *etcd, const char *text, size_t n, struct
     while (n > 0 && url[n - 1] == '/')
         url[--n] = '\0';
     if (etcd->count == GB_ETCD_ENDPOINTS_MAX || !gb_fleet_url_is_valid(url)) {
-        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "\"%s\" is no endpoint: a URL, at most %d with commas between", url,
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                     "--fleet: \"%s\" is no endpoint: a URL, at most %d with commas between", url,
                      GB_ETCD_ENDPOINTS_MAX);
         free(url);
         return -1;

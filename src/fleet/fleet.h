@@ -401,10 +401,12 @@ struct gb_fleet_place {
 };
 void gb_fleet_place(struct gb_fleet *fleet, struct gb_fleet_place *place);
 
-/* Gives an order to a node that has no URL and is alive. NODE_UNREACHABLE: it is not. */
+/* Gives an order to a node that has no URL and is alive. It goes with the node's lease. NODE_UNREACHABLE: the node is
+ * not there. */
 struct gb_fleet_order {
     struct gb_fleet_ask ask;
     struct gb_name node;
+    uint64_t uuid; /* of the node */
     enum gb_order_what what;
     struct gb_name session; /* "": none */
 };

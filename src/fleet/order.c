@@ -27,6 +27,7 @@ const char *gb_order_word(enum gb_order_what what) {
 struct ordering {
     struct gb_job job;
     struct gb_name node;
+    int64_t lease;
     char *record;
 };
 
@@ -45,7 +46,7 @@ static void on_written(struct gb_etcd_call *call) {
     gb_job_fail(&o->job, &err);
 }
 
-/* A node that is not there would do it when none expects it any more. */
+/* A node that is not there, or goes before it has heard it, would do it when none expects it any more. */
 static void start_ordering(struct gb_job *job) {
     struct ordering *o = gb_container_of(job, struct ordering, job);
     struct gb_fleet *fleet = job->fleet;
@@ -65,7 +66,7 @@ static void start_ordering(struct gb_job *job) {
     gb_txn_compare_there(&txn, key);
     snprintf(id, sizeof(id), "%016" PRIx64, number);
     gb_fleet_key(fleet, "ctl", o->node.s, id, key);
-    gb_txn_put(&txn, key, o->record, 0);
+    gb_txn_put(&txn, key, o->record, o->lease);
     job->call.done = on_written;
     gb_etcd_send(&fleet->etcd, &job->call, GB_ETCD_TXN, gb_txn_finish(&txn), job->deadline_ms, true, GB_ETCD_MAJORITY);
 }
@@ -75,6 +76,7 @@ void gb_fleet_order(struct gb_fleet *fleet, struct gb_fleet_order *order) {
 
     if (o) {
         o->node = order->node;
+        o->lease = (int64_t)order->uuid;
         o->record = gb_fleet_order_write(words[order->what], &order->session);
         o->job.free = free_ordering;
     }

@@ -76,7 +76,8 @@ static void gathered(struct gb_hub_item *item) {
 
 /* --- the request -------------------------------------------------------------------------------------------------- */
 
-static void send_all(struct gb_hub *hub) {
+/* Returns false if there is no memory: they go on in a moment. */
+static bool send_all(struct gb_hub *hub) {
     struct gb_hub_item *item = gb_hub_item_new(hub);
     json_t *root = json_object();
     json_t *list = json_array();
@@ -98,7 +99,7 @@ static void send_all(struct gb_hub *hub) {
     json_decref(list);
     json_decref(root);
     if (!item)
-        return; /* again in a moment */
+        return false;
     if (count > 1) {
         pthread_mutex_lock(&hub->lock);
         hub->stat.gathered += count;
@@ -106,6 +107,7 @@ static void send_all(struct gb_hub *hub) {
     }
     gb_hub_relay(item, GB_RELAY_TXN, text ? text : "", true, false, gathered);
     free(text);
+    return true;
 }
 
 void gb_hub_gather(struct gb_hub_item *item) {
@@ -116,7 +118,8 @@ void gb_hub_gather(struct gb_hub_item *item) {
 uint64_t gb_hub_gather_run(struct gb_hub *hub, uint64_t now_ms) {
     while (hub->reads.first && (now_ms >= hub->gathered_ms + GATHER_MS || hub->read_ops >= GB_HUB_OPS_MAX)) {
         hub->gathered_ms = now_ms;
-        send_all(hub);
+        if (!send_all(hub))
+            break;
     }
     return hub->reads.first ? hub->gathered_ms + GATHER_MS : UINT64_MAX;
 }

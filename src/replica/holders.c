@@ -215,9 +215,12 @@ static void ordered(struct gb_fleet_ask *ask) {
 }
 
 static void order_holder(struct gb_replicas *r, const struct gb_kept *kept, const struct gb_fleet_node *node) {
-    struct ordering o = {
-        .order = {.ask = {.done = ordered}, .node = node->name, .what = GB_ORDER_HOLD, .session = kept->session},
-        .wait = {.arrival = &r->waiter}};
+    struct ordering o = {.order = {.ask = {.done = ordered},
+                                   .node = node->name,
+                                   .uuid = node->uuid,
+                                   .what = GB_ORDER_HOLD,
+                                   .session = kept->session},
+                         .wait = {.arrival = &r->waiter}};
 
     gb_fleet_order(r->config.arrival.fleet, &o.order);
     (void)gb_arrival_ask_wait(&o.wait, &o.order.ask, NULL); /* else it is told again */

@@ -22,7 +22,8 @@ struct options {
     const char *hubs; /* NULL: the members speak to etcd themselves */
     pid_t hub_pid[8];
     unsigned hub_count;
-    bool hidden; /* the members have no address: each waits for orders at a hub */
+    unsigned first; /* number of the first member: others are another process's */
+    bool hidden;    /* the members have no address: each waits for orders at a hub */
     const char *fleet;
     pid_t pid;
     unsigned members;
@@ -169,7 +170,7 @@ static void open_member(struct swarm *swarm, unsigned i) {
     struct gb_fleet_config config = {.endpoints = o->hubs ? rotate(o->hubs, i, hubs, sizeof hubs) : o->etcd,
                                      .hubs = o->hubs != NULL,
                                      .fleet = swarm->options.fleet,
-                                     .uuid = FIRST_UUID + i,
+                                     .uuid = FIRST_UUID + o->first + i,
                                      .urls = &url,
                                      .url_count = o->hidden ? 0 : 1,
                                      .labels = "{\"site\":\"swarm\"}",
@@ -178,8 +179,8 @@ static void open_member(struct swarm *swarm, unsigned i) {
                                      .devices = device};
     struct gb_error err = GB_ERROR_INIT;
 
-    snprintf(config.node.s, sizeof config.node.s, "swarm-%u", i);
-    snprintf(url.url, sizeof url.url, "http://swarm-%u:7070", i);
+    snprintf(config.node.s, sizeof config.node.s, "swarm-%u", o->first + i);
+    snprintf(url.url, sizeof url.url, "http://swarm-%u:7070", o->first + i);
     if (gb_fleet_open(&config, &swarm->members[i].fleet, &err) < 0)
         bench_die("member %u: %s", i, err.detail);
 }
@@ -319,6 +320,7 @@ static void usage(void) {
           "  --pid PID        etcd's process\n"
           "  --hubs URL,...   members speak to these, of the same fleet\n"
           "  --hub-pid PID    of one of them; given once for each\n"
+          "  --first N        number of the first member, where several processes have some each (0)\n"
           "  --hidden         members have no address, and wait for orders\n"
           "  --fleet NAME     made if the directory has none of it (swarm)\n"
           "  --members N      (1000)\n"
@@ -332,10 +334,11 @@ static void usage(void) {
 }
 
 static void parse(int argc, char **argv, struct options *o) {
-    static const struct option table[] = {
-        {"hubs", 1, NULL, 'h'}, {"hub-pid", 1, NULL, 'P'}, {"hidden", 0, NULL, 'H'},  {"etcd", 1, NULL, 'e'},
-        {"pid", 1, NULL, 'p'},  {"fleet", 1, NULL, 'f'},   {"members", 1, NULL, 'n'}, {"ttl", 1, NULL, 't'},
-        {"join", 1, NULL, 'j'}, {"seconds", 1, NULL, 's'}, {"restart", 0, NULL, 'r'}, {NULL, 0, NULL, 0}};
+    static const struct option table[] = {{"hubs", 1, NULL, 'h'},  {"hub-pid", 1, NULL, 'P'}, {"hidden", 0, NULL, 'H'},
+                                          {"first", 1, NULL, 'F'}, {"etcd", 1, NULL, 'e'},    {"pid", 1, NULL, 'p'},
+                                          {"fleet", 1, NULL, 'f'}, {"members", 1, NULL, 'n'}, {"ttl", 1, NULL, 't'},
+                                          {"join", 1, NULL, 'j'},  {"seconds", 1, NULL, 's'}, {"restart", 0, NULL, 'r'},
+                                          {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
@@ -347,6 +350,8 @@ static void parse(int argc, char **argv, struct options *o) {
             o->hubs = optarg;
         else if (c == 'H')
             o->hidden = true;
+        else if (c == 'F')
+            o->first = (unsigned)bench_parse_size(optarg, "first");
         else if (c == 'P' && o->hub_count < 8)
             o->hub_pid[o->hub_count++] = (pid_t)bench_parse_size(optarg, "hub-pid");
         else if (c == 'p')

@@ -33,15 +33,18 @@ enum gb_step gb_send_to_node(struct gb_http_request *request, struct gb_http_res
     const struct gb_fleet_nodes *nodes = &((struct gb_asking *)request->state)->of.nodes;
     const struct gb_fleet_node *node = gb_fleet_pick(nodes, &order->node, err);
     struct gb_asking *asking;
+    uint64_t uuid;
 
     if (!node)
         return GB_STEP_ERROR;
     if (node->url_count > 0)
         return gb_redirect_to_node(request, response, node, err);
-    asking = gb_asking_begin(request, given, err);
+    uuid = node->uuid;
+    asking = gb_asking_begin(request, given, err); /* which frees the nodes */
     if (!asking)
         return GB_STEP_ERROR;
     asking->of.order.node = order->node;
+    asking->of.order.uuid = uuid;
     asking->of.order.what = order->what;
     asking->of.order.session = order->session;
     gb_fleet_order(asking->fleet, &asking->of.order);

@@ -85,13 +85,26 @@ END_TEST
 START_TEST(what_does_not_fit) {
     nodes[1].alive = false;
     nodes[2].draining = true;
-    nodes[3].url_count = 0;
+    strcpy(nodes[3].urls[0].network.s, "other");
     strcpy(refusals[0].node.s, "e");
     refused = 1;
     ck_assert_ptr_eq(choose(600), &nodes[5]);
     ck_assert_ptr_null(choose(601)); /* it has not so much */
     kept.holders[0].is.node = nodes[5].name;
     kept.count = 1;
+    ck_assert_ptr_null(choose(0));
+}
+END_TEST
+
+/* The directory tells a node that has no address; but a node comes to the owner's. */
+START_TEST(nodes_without_an_address) {
+    size_t i;
+
+    for (i = 1; i < 6; i++)
+        nodes[i].url_count = i == 3 ? 0 : 1;
+    nodes[1].alive = nodes[2].alive = nodes[4].alive = nodes[5].alive = false;
+    ck_assert_ptr_eq(choose(0), &nodes[3]);
+    is.url_count = 0;
     ck_assert_ptr_null(choose(0));
 }
 END_TEST
@@ -104,6 +117,7 @@ int main(void) {
     tcase_add_test(tcase, of_two_the_one_with_more_memory);
     tcase_add_test(tcase, another_zone_first);
     tcase_add_test(tcase, what_does_not_fit);
+    tcase_add_test(tcase, nodes_without_an_address);
     suite_add_tcase(suite, tcase);
     return gb_test_run(suite);
 }
