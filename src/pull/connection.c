@@ -99,6 +99,7 @@ enum gb_pull_outcome gb_pull_conn_open(struct gb_pull_conn *conn, const char *or
     gb_pull_conn_close(conn);
     snprintf(conn->origin, sizeof(conn->origin), "%s", origin);
     conn->easy = curl_easy_init();
+    conn->silent = false;
     conn->said[0] = '\0';
     if (!conn->easy || !set_options(conn, origin)) {
         unreachable(conn, "no memory for a connection", err);
@@ -139,6 +140,7 @@ enum gb_pull_outcome gb_pull_conn_wait(struct gb_pull_conn *conn, short events, 
     }
     if (r != 0)
         return r < 0 ? GB_PULL_STOPPED : GB_PULL_OK;
+    conn->silent = true;
     snprintf(why, sizeof(why), "nothing came for %d s", ms / 1000);
     return unreachable(conn, why, err);
 }

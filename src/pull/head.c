@@ -131,6 +131,8 @@ static bool read_field(struct line name, struct line value, struct gb_pull_head 
         read_retry_after(value, ret);
     else if (same(name, "Gpubuf-Crc32c"))
         read_crc32c(value, ret);
+    else if (same(name, "Gpubuf-Epoch") || same(name, "Gpubuf-Replica"))
+        ret->registered = true;
     else if (same(name, "Gpubuf-Generation"))
         ret->has_generation = gb_parse_u64(value.s, value.n, &ret->generation) == GB_PARSE_OK;
     return true;

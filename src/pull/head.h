@@ -26,6 +26,7 @@ struct gb_pull_head {
     uint32_t crc32c;
     bool has_generation;
     uint64_t generation;
+    bool registered; /* of a session that a fleet knows, or of a copy of it */
 };
 
 /* Reads a head that begins at bytes[0]. Returns its length; 0: it is not whole yet; -1: it is no head of HTTP/1.x, or

@@ -1,6 +1,6 @@
 /* A pull, for the files that implement it: pulls.c has the queue and the threads, pull.c the steps of one pull,
- * source.c what the source says of itself, part.c one range, request.c a request with its redirects, connection.c
- * bytes.
+ * source.c what the source says of itself, elsewhere.c where the pull goes on when that is lost, part.c one range,
+ * request.c a request with its redirects, connection.c bytes.
  *
  * All waits of a pull look at two descriptors besides what they wait for: `stop` is readable once the pull is to end,
  * `halt` once the attempt is to end, because one of its parts has failed. */
@@ -20,7 +20,14 @@
 #define GB_PULL_ANSWER_MS 60000 /* without an answer: the source may read its disk first */
 #define GB_PULL_CONNECT_MS 3000
 
-struct gb_pull;
+/* Where the bytes come from: the source, then where the pull has gone on. Nothing of it changes while parts run, so
+ * that they read it without a lock. */
+struct gb_pull_place {
+    struct gb_pull_place *former;
+    char origin[GB_PULL_ORIGIN_SIZE];
+    struct gb_pull_ticket ticket;
+    char tag[GB_PULL_TAG_SIZE]; /* of the bytes there */
+};
 
 /* How a step ended. */
 enum gb_pull_outcome {
@@ -39,6 +46,7 @@ struct gb_pull_conn {
     int fd;
     char origin[GB_PULL_ORIGIN_SIZE];
     bool used;   /* an answer came over it */
+    bool silent; /* it was open, and nothing came for too long; until the next is opened */
     int mark;    /* the least that wakes; 0: any byte */
     size_t have; /* bytes of `ahead` */
     size_t taken;
@@ -70,6 +78,7 @@ int gb_pull_poll(const struct gb_pull *pull, int fd, short events, int ms);
 /* --- request.c ---------------------------------------------------------------------------------------------------- */
 
 struct gb_pull_ask {
+    const struct gb_pull_place *place;
     const char *method;
     bool data; /* the bytes; else the record */
     bool ranged;
@@ -93,6 +102,7 @@ enum gb_pull_outcome gb_pull_refusal(struct gb_pull_conn *conn, const struct gb_
 struct gb_pull_patience {
     unsigned failures;
     unsigned most;
+    unsigned more; /* while another place may be found yet */
 };
 /* Waits before the next attempt, for longer if the source asks for it. False: there were too many, or the pull is to
  * end. */
@@ -109,12 +119,36 @@ struct gb_pull_source {
     struct gb_text *labels; /* a reference */
     bool has_crc32c;
     uint32_t crc32c;
+    bool sealed;
+    bool registered; /* its session is one that a fleet knows */
 };
 
-/* Asks the source for its record and the version of its bytes. */
-enum gb_pull_outcome gb_pull_look(struct gb_pull_conn *conn, struct gb_pull_source *ret, struct gb_error *err);
+/* Asks the source at that place for its record and the version of its bytes. */
+enum gb_pull_outcome gb_pull_look(struct gb_pull_conn *conn, const struct gb_pull_place *place,
+                                  struct gb_pull_source *ret, struct gb_error *err);
+/* Whether both are one sealed buffer's bytes, so that what has come of one can be gone on with from the other: both
+ * tell the same checksum, or all bytes will be compared with a digest in the end. Pure. */
+bool gb_pull_same_bytes(const struct gb_pull_source *a, const struct gb_pull_source *b, bool has_digest);
 /* The source's own answer is JSON. Pure. Returns 0, or -1 with SOURCE_REFUSED. */
 int gb_pull_record_read(const char *text, size_t n, struct gb_pull_source *ret, struct gb_error *err);
+
+/* --- elsewhere.c -------------------------------------------------------------------------------------------------- */
+
+/* Whether a pull that has lost its source may be able to go on elsewhere. */
+bool gb_pull_may_leave(const struct gb_pull *pull);
+/* Whether what was looked at there is the session that is meant: at a place that the directory names, one that it
+ * knows. False with SOURCE_REFUSED. */
+bool gb_pull_is_meant(const struct gb_pull *pull, const struct gb_pull_place *place,
+                      const struct gb_pull_source *source, struct gb_error *err);
+/* What becomes of a part that has lost its place, by `how`: BROKEN or CHANGED. OK: pull->place is another one with the
+ * same bytes. CHANGED: the pull is to begin again, maybe at another place. Else err is told what is known besides, and
+ * patience may grow. One part at a time looks for another place; the others are BROKEN meanwhile. */
+enum gb_pull_outcome gb_pull_leave(struct gb_pull_conn *conn, const struct gb_pull_place *lost,
+                                   enum gb_pull_outcome how, struct gb_pull_patience *patience, struct gb_error *err);
+/* The same of a pull that has no bytes yet: pull->place is set if there is another. [the pull's thread] */
+void gb_pull_begin_elsewhere(struct gb_pull *pull, struct gb_pull_patience *patience, struct gb_error *err);
+unsigned gb_pull_failovers(const struct gb_pull *pull);
+void gb_pull_places_free(struct gb_pull *pull);
 
 /* --- part.c ------------------------------------------------------------------------------------------------------- */
 
@@ -153,6 +187,9 @@ struct gb_pull {
     int halt;
     atomic_bool stopped;
     atomic_bool halted;
+    struct gb_pull_place first;
+    struct gb_pull_place *_Atomic place; /* the present one */
+    atomic_bool leaves;                  /* a part looks for another place */
 
     /* The lock of pulls: */
     enum { GB_PULL_WAITS, GB_PULL_RUNS, GB_PULL_COMMITS, GB_PULL_ENDED } state;

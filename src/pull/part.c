@@ -1,5 +1,5 @@
 /* One range of the source: its bytes go from the socket into the memory or the slots of a part of the multipart
- * upload. A connection that breaks is made again, and the range goes on behind its last byte. */
+ * upload. A connection that breaks is made again, and the range goes on behind its last byte, maybe elsewhere. */
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -85,13 +85,15 @@ static bool is_range(const struct gb_pull_part *part, const struct gb_pull_head 
            head->last == part->at + part->bytes - 1 && head->total == part->pull->source.bytes;
 }
 
-static enum gb_pull_outcome attempt(struct gb_pull_part *part, unsigned *ret_retry_after_s) {
-    struct gb_pull_ask ask = {.method = "GET",
+static enum gb_pull_outcome attempt(struct gb_pull_part *part, const struct gb_pull_place *place,
+                                    unsigned *ret_retry_after_s) {
+    struct gb_pull_ask ask = {.place = place,
+                              .method = "GET",
                               .data = true,
                               .ranged = true,
                               .first = part->at + part->got,
                               .last = part->at + part->bytes - 1,
-                              .if_match = part->pull->source.tag};
+                              .if_match = place->tag};
     enum gb_pull_outcome outcome;
     struct gb_pull_head head;
 
@@ -102,7 +104,7 @@ static enum gb_pull_outcome attempt(struct gb_pull_part *part, unsigned *ret_ret
     *ret_retry_after_s = head.retry_after_s;
     if (head.status != 200 && head.status != 206)
         return gb_pull_refusal(part->conn, &ask, &head, &part->error);
-    if (strcmp(head.tag, part->pull->source.tag) != 0) {
+    if (strcmp(head.tag, place->tag) != 0) {
         gb_error_set(&part->error, GB_ERR_SOURCE_CHANGED, "the source %s answers with other bytes than those asked for",
                      part->conn->origin);
         return GB_PULL_CHANGED;
@@ -118,21 +120,26 @@ static enum gb_pull_outcome attempt(struct gb_pull_part *part, unsigned *ret_ret
 
 static enum gb_pull_outcome bring(struct gb_pull_part *part) {
     struct gb_pull_patience patience = {.most = FAILURES_MAX};
+    const struct gb_pull_place *place;
     unsigned retry_after_s;
     enum gb_pull_outcome outcome;
     uint64_t before;
 
     for (;;) {
         before = part->got;
-        outcome = attempt(part, &retry_after_s);
-        if (outcome != GB_PULL_BROKEN)
+        place = atomic_load(&part->pull->place);
+        outcome = attempt(part, place, &retry_after_s);
+        if (outcome != GB_PULL_BROKEN && outcome != GB_PULL_CHANGED)
             return outcome;
         gb_pull_conn_close(part->conn);
         gb_upload_pause(part->upload, true);
         if (part->got > before)
             patience.failures = 0;
-        if (!gb_pull_again(part->pull, &patience, retry_after_s))
-            return patience.failures > patience.most ? GB_PULL_FAILED : GB_PULL_STOPPED;
+        outcome = gb_pull_leave(part->conn, place, outcome, &patience, &part->error);
+        if (outcome != GB_PULL_OK && outcome != GB_PULL_BROKEN)
+            return outcome;
+        if (outcome == GB_PULL_BROKEN && !gb_pull_again(part->pull, &patience, retry_after_s))
+            return patience.failures > patience.most + patience.more ? GB_PULL_FAILED : GB_PULL_STOPPED;
         part->error = GB_ERROR_INIT;
         part->resumed++;
     }

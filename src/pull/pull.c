@@ -254,21 +254,29 @@ static enum gb_pull_outcome bring(struct gb_pull *pull, struct gb_error *err) {
 
 static enum gb_pull_outcome look(struct gb_pull *pull, struct gb_error *err) {
     struct gb_pull_patience patience = {.most = LOOK_FAILURES_MAX};
+    struct gb_pull_place *place;
     struct gb_error why;
     enum gb_pull_outcome outcome;
 
     do {
         why = GB_ERROR_INIT;
-        outcome = gb_pull_look(&pull->conn, &pull->source, &why);
-        if (outcome == GB_PULL_BROKEN)
+        place = atomic_load(&pull->place);
+        outcome = gb_pull_look(&pull->conn, place, &pull->source, &why);
+        if (outcome == GB_PULL_BROKEN) {
             gb_pull_conn_close(&pull->conn);
+            gb_pull_begin_elsewhere(pull, &patience, &why);
+        }
     } while (outcome == GB_PULL_BROKEN && gb_pull_again(pull, &patience, 0));
+    if (outcome == GB_PULL_OK && !gb_pull_is_meant(pull, place, &pull->source, &why))
+        outcome = GB_PULL_FAILED;
     if (outcome == GB_PULL_OK && pull->if_match && strcmp(pull->if_match, pull->source.tag) != 0) {
         gb_error_set(&why, GB_ERR_SOURCE_CHANGED, "the source has the entity tag %s, and %s was asked for",
                      pull->source.tag, pull->if_match);
         outcome = GB_PULL_FAILED;
     }
-    if (outcome != GB_PULL_OK)
+    if (outcome == GB_PULL_OK)
+        strcpy(place->tag, pull->source.tag); /* no part runs */
+    else
         gb_error_move(err, &why);
     return outcome;
 }
@@ -310,6 +318,7 @@ int gb_pull_run(struct gb_pull *pull, struct gb_error *err) {
     }
     gb_pull_conn_close(&pull->conn);
     gb_text_unref(pull->source.labels);
+    pull->numbers.failovers = gb_pull_failovers(pull);
     if (outcome == GB_PULL_OK)
         return 0;
     give_up(pull);

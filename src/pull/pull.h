@@ -3,8 +3,9 @@
  * A pull reads the source's record, makes a multipart upload of that size, and receives ranges of the source over
  * several connections, each straight into the memory or the slots of a part. All ranges are of one version of the
  * source: they ask for its entity tag. A connection that breaks is made again and goes on at its last byte. A source
- * that was changed meanwhile is pulled from the beginning. The checksum of all bytes is compared with the source's, and
- * the new bytes become visible in one step.
+ * that was changed meanwhile is pulled from the beginning. Where the caller knows other places with the same sealed
+ * bytes, a pull whose source is lost goes on there. The checksum of all bytes is compared with the source's, and the
+ * new bytes become visible in one step.
  *
  * Knows the core, HTTP/1.1 as a client, and TLS by libcurl. Each pull that runs has a thread, and one for each
  * connection besides; without a pull there is none. */
@@ -79,6 +80,28 @@ struct gb_pull_ticket {
     void (*free_arg)(void *arg); /* when the pull has ended */
 };
 
+struct gb_pull;
+
+/* Another place that has the source's buffer under the same path. */
+struct gb_pull_stand {
+    char origin[GB_PULL_ORIGIN_SIZE];
+    struct gb_pull_ticket ticket; /* for it; taken */
+};
+
+/* Where else the source's session is, or copies of its sealed buffers. A pull that loses its source asks. */
+struct gb_pull_elsewhere {
+    /* lost: the origin that does not answer; "": the one at hand answers, with another entity tag. registered: the
+     * source has said that the directory knows its session. Returns 1; 0 with err: nowhere as yet, which may change;
+     * -1 with err: nowhere. [one of the pull's threads at a time; may block in gb_pull_wait] */
+    int (*find)(void *arg, struct gb_pull *pull, const char *lost, bool registered, struct gb_pull_stand *ret,
+                struct gb_error *err);
+    void *arg;
+    void (*free_arg)(void *arg); /* when the pull has ended */
+    bool registered;             /* the source's session is one of the directory: what is local to a node is another */
+};
+/* Waits until the descriptor is readable. False: the pull is to end. */
+bool gb_pull_wait(const struct gb_pull *pull, int fd);
+
 struct gb_pull_params {
     struct gb_pull_url from;
     const char *token;            /* shown to the source's origin alone; NULL: none. Copied */
@@ -87,10 +110,11 @@ struct gb_pull_params {
     struct gb_digest_set digests; /* that the bytes must have */
     const char *const *permitted; /* origins to which the source may redirect; copied */
     size_t permitted_count;
-    struct gb_pull_ticket ticket; /* taken in every case */
-    struct gb_buffer_params to;   /* session and name; kind, pool, device and durability where they are set */
-    unsigned wait_ms;             /* how long to wait for memory to become free */
-    struct gb_buffer_check check; /* of the destination; taken in every case */
+    struct gb_pull_ticket ticket;       /* taken in every case */
+    struct gb_pull_elsewhere elsewhere; /* taken in every case; without find: nowhere */
+    struct gb_buffer_params to;         /* session and name; kind, pool, device and durability where they are set */
+    unsigned wait_ms;                   /* how long to wait for memory to become free */
+    struct gb_buffer_check check;       /* of the destination; taken in every case */
 };
 
 struct gb_pull_numbers {
@@ -101,6 +125,7 @@ struct gb_pull_numbers {
     unsigned connections;
     unsigned resumed;     /* connections that went on after a break */
     unsigned begun_again; /* because the source had changed */
+    unsigned failovers;   /* times that it went on at another place */
     bool verified;        /* the source told a checksum, and it is that of the bytes */
 };
 

@@ -34,6 +34,16 @@ static bool withdraw(struct gb_pull **list, struct gb_pull *pull) {
 
 /* --- one pull ----------------------------------------------------------------------------------------------------- */
 
+/* Frees what params hand over. */
+static void let_go(const struct gb_pull_params *params) {
+    if (params->ticket.free_arg)
+        params->ticket.free_arg(params->ticket.arg);
+    if (params->elsewhere.free_arg)
+        params->elsewhere.free_arg(params->elsewhere.arg);
+    if (params->check.free_arg)
+        params->check.free_arg(params->check.arg);
+}
+
 void gb_pull_unref(struct gb_pull *pull) {
     size_t i;
 
@@ -42,10 +52,8 @@ void gb_pull_unref(struct gb_pull *pull) {
     for (i = 0; pull->permitted && i < pull->params.permitted_count; i++)
         free(pull->permitted[i]);
     free(pull->permitted);
-    if (pull->params.ticket.free_arg)
-        pull->params.ticket.free_arg(pull->params.ticket.arg);
-    if (pull->params.check.free_arg)
-        pull->params.check.free_arg(pull->params.check.arg);
+    gb_pull_places_free(pull);
+    let_go(&pull->params);
     if (pull->stop >= 0)
         close(pull->stop);
     if (pull->halt >= 0)
@@ -78,10 +86,7 @@ static struct gb_pull *pull_new(struct gb_pulls *pulls, const struct gb_pull_par
     struct gb_pull *pull = calloc(1, sizeof(*pull));
 
     if (!pull) {
-        if (params->ticket.free_arg)
-            params->ticket.free_arg(params->ticket.arg);
-        if (params->check.free_arg)
-            params->check.free_arg(params->check.arg);
+        let_go(params);
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the pull; try again later");
         return NULL;
     }
@@ -89,6 +94,9 @@ static struct gb_pull *pull_new(struct gb_pulls *pulls, const struct gb_pull_par
     pull->pulls = pulls;
     pull->call = call;
     pull->params = *params;
+    strcpy(pull->first.origin, params->from.origin);
+    pull->first.ticket = params->ticket;
+    atomic_init(&pull->place, &pull->first);
     pull->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pull->halt = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (copy_permitted(pull, params) && copy_text(params->token, &pull->token) &&

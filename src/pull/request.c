@@ -23,7 +23,7 @@ struct place {
 /* --- places ------------------------------------------------------------------------------------------------------- */
 
 static int first_place(struct gb_pull *pull, const struct gb_pull_ask *ask, struct place *ret, struct gb_error *err) {
-    const struct gb_pull_ticket *ticket = &pull->params.ticket;
+    const struct gb_pull_ticket *ticket = &ask->place->ticket;
     const struct gb_pull_url *from = &pull->params.from;
     char path[PATH_SIZE];
     char *query;
@@ -34,17 +34,21 @@ static int first_place(struct gb_pull *pull, const struct gb_pull_ask *ask, stru
     query = ticket->make ? ticket->make(ticket->arg, ask->method, path) : NULL;
     n = snprintf(ret->target, sizeof(ret->target), "%s%s%s", path, query ? "?" : "", query ? query : "");
     free(query);
-    strcpy(ret->origin, from->origin);
+    strcpy(ret->origin, ask->place->origin);
     if (n >= 0 && (size_t)n < sizeof(ret->target))
         return 0;
     return gb_error_set(err, GB_ERR_INTERNAL, "the path of the source has more than %zu bytes", sizeof(ret->target));
 }
 
 static bool is_permitted(const struct gb_pull *pull, const char *origin) {
+    const struct gb_pull_place *place;
     size_t i;
 
     for (i = 0; i < pull->params.permitted_count; i++)
         if (strcmp(pull->permitted[i], origin) == 0)
+            return true;
+    for (place = atomic_load(&pull->place); place; place = place->former)
+        if (strcmp(place->origin, origin) == 0)
             return true;
     return false;
 }
@@ -69,7 +73,7 @@ static enum gb_pull_outcome next_place(struct gb_pull *pull, const char *locatio
         gb_error_set(err, GB_ERR_SOURCE_NOT_PERMITTED,
                      "the source %s redirects to %s, from which this daemon may not pull: --pull-from permits it",
                      place->origin, origin);
-        return GB_PULL_FAILED;
+        return gb_pull_may_leave(pull) ? GB_PULL_BROKEN : GB_PULL_FAILED; /* the directory may name that one as well */
     }
     strcpy(place->origin, origin);
     strcpy(place->target, rest);
@@ -235,7 +239,7 @@ bool gb_pull_again(const struct gb_pull *pull, struct gb_pull_patience *patience
     size_t last = sizeof(delays_ms) / sizeof(delays_ms[0]) - 1;
     int ms = delays_ms[patience->failures < last ? patience->failures : last];
 
-    if (patience->failures++ >= patience->most)
+    if (patience->failures++ >= patience->most + patience->more)
         return false;
     if (retry_after_s > 0 && ms < (int)(retry_after_s < 10 ? retry_after_s : 10) * 1000)
         ms = (int)(retry_after_s < 10 ? retry_after_s : 10) * 1000;

@@ -65,6 +65,7 @@ static int read_members(const json_t *root, struct gb_pull_source *ret, struct g
         return malformed("its shape and its bytes contradict each other", err);
     ret->bytes = (uint64_t)bytes;
     ret->generation = generation > 0 ? (uint64_t)generation : 0;
+    ret->sealed = json_is_true(json_object_get(root, "sealed"));
     return read_labels(json_object_get(root, "labels"), ret, err);
 }
 
@@ -83,9 +84,9 @@ int gb_pull_record_read(const char *text, size_t n, struct gb_pull_source *ret, 
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
 
-static enum gb_pull_outcome look_at_record(struct gb_pull_conn *conn, struct gb_pull_source *ret,
-                                           struct gb_error *err) {
-    struct gb_pull_ask ask = {.method = "GET"};
+static enum gb_pull_outcome look_at_record(struct gb_pull_conn *conn, const struct gb_pull_place *place,
+                                           struct gb_pull_source *ret, struct gb_error *err) {
+    struct gb_pull_ask ask = {.place = place, .method = "GET"};
     enum gb_pull_outcome outcome;
     struct gb_pull_head head;
     char *body;
@@ -105,8 +106,9 @@ static enum gb_pull_outcome look_at_record(struct gb_pull_conn *conn, struct gb_
 }
 
 /* A refused HEAD has no words: GET says why. */
-static enum gb_pull_outcome ask_why(struct gb_pull_conn *conn, struct gb_error *err) {
-    struct gb_pull_ask ask = {.method = "GET", .data = true};
+static enum gb_pull_outcome ask_why(struct gb_pull_conn *conn, const struct gb_pull_place *place,
+                                    struct gb_error *err) {
+    struct gb_pull_ask ask = {.place = place, .method = "GET", .data = true};
     enum gb_pull_outcome outcome;
     struct gb_pull_head head;
 
@@ -117,8 +119,9 @@ static enum gb_pull_outcome ask_why(struct gb_pull_conn *conn, struct gb_error *
     return outcome == GB_PULL_OK ? GB_PULL_CHANGED : outcome;
 }
 
-static enum gb_pull_outcome look_at_bytes(struct gb_pull_conn *conn, struct gb_pull_source *ret, struct gb_error *err) {
-    struct gb_pull_ask ask = {.method = "HEAD", .data = true};
+static enum gb_pull_outcome look_at_bytes(struct gb_pull_conn *conn, const struct gb_pull_place *place,
+                                          struct gb_pull_source *ret, struct gb_error *err) {
+    struct gb_pull_ask ask = {.place = place, .method = "HEAD", .data = true};
     enum gb_pull_outcome outcome;
     struct gb_pull_head head;
 
@@ -128,7 +131,7 @@ static enum gb_pull_outcome look_at_bytes(struct gb_pull_conn *conn, struct gb_p
     if (head.closes)
         gb_pull_conn_close(conn);
     if (head.status != 200)
-        return ask_why(conn, err);
+        return ask_why(conn, place, err);
     if (head.tag[0] == '\0' || !head.has_length || head.coded) {
         malformed("its bytes have no entity tag, or no length", err);
         return GB_PULL_FAILED;
@@ -138,22 +141,31 @@ static enum gb_pull_outcome look_at_bytes(struct gb_pull_conn *conn, struct gb_p
     strcpy(ret->tag, head.tag);
     ret->has_crc32c = head.has_crc32c;
     ret->crc32c = head.crc32c;
+    ret->registered = head.registered;
     return GB_PULL_OK;
 }
 
-enum gb_pull_outcome gb_pull_look(struct gb_pull_conn *conn, struct gb_pull_source *ret, struct gb_error *err) {
+enum gb_pull_outcome gb_pull_look(struct gb_pull_conn *conn, const struct gb_pull_place *place,
+                                  struct gb_pull_source *ret, struct gb_error *err) {
     enum gb_pull_outcome outcome = GB_PULL_CHANGED;
     unsigned looks;
 
     for (looks = 0; looks < LOOKS_MAX && outcome == GB_PULL_CHANGED; looks++) {
         gb_text_unref(ret->labels);
         *ret = (struct gb_pull_source){.bytes = 0};
-        outcome = look_at_record(conn, ret, err);
+        outcome = look_at_record(conn, place, ret, err);
         if (outcome == GB_PULL_OK)
-            outcome = look_at_bytes(conn, ret, err);
+            outcome = look_at_bytes(conn, place, ret, err);
     }
     if (outcome == GB_PULL_CHANGED)
         gb_error_set(err, GB_ERR_SOURCE_CHANGED, "the source %s is replaced faster than it can be looked at",
-                     conn->pull->params.from.origin);
+                     place->origin);
     return outcome;
+}
+
+bool gb_pull_same_bytes(const struct gb_pull_source *a, const struct gb_pull_source *b, bool has_digest) {
+    if (!a->sealed || !b->sealed || a->bytes != b->bytes || a->dtype != b->dtype ||
+        !gb_shape_equal(&a->shape, &b->shape))
+        return false;
+    return a->has_crc32c && b->has_crc32c ? a->crc32c == b->crc32c : has_digest;
 }

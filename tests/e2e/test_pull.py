@@ -89,7 +89,8 @@ def test_a_buffer_comes_with_what_it_is(pair):
     assert r.headers["Location"] == "/v1/sessions/default/buffers/y" and y["way"] == "pull"
     assert r.headers["ETag"] == sb.ask("GET", "buffers/y/data").headers["ETag"]
     assert y["pulled"] == {"etag": sa.ask("HEAD", "buffers/x/data").headers["ETag"], "generation": 1, "bytes": array.nbytes,
-                           "received_bytes": array.nbytes, "parts": 1, "resumed": 0, "begun_again": 0, "verified": True}
+                           "received_bytes": array.nbytes, "parts": 1, "resumed": 0, "begun_again": 0, "failovers": 0,
+                           "verified": True}
     assert y["crc32c"] == sa.meta("x")["crc32c"] and sb.data("y") == array.tobytes()
     sa.put("x", b"other")
     assert sb.data("y") == array.tobytes()

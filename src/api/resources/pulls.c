@@ -17,6 +17,7 @@
 #include "api/request/path_params.h"
 #include "api/request/wait.h"
 #include "api/resources/fleet_ask.h"
+#include "api/resources/pull_nodes.h"
 #include "api/resources/writes.h"
 #include "pull/pull.h"
 
@@ -141,6 +142,7 @@ static void render_pulled(struct gb_json_writer *out, const void *result) {
     gb_json_put_u64(out, "parts", numbers->connections);
     gb_json_put_u64(out, "resumed", numbers->resumed);
     gb_json_put_u64(out, "begun_again", numbers->begun_again);
+    gb_json_put_u64(out, "failovers", numbers->failovers);
     gb_json_put_bool(out, "verified", numbers->verified);
     gb_json_close(out, '}');
 }
@@ -163,8 +165,7 @@ static enum gb_step start(struct gb_http_request *request, struct gb_pull_params
             gb_conditions_free(conditions);
     }
     if (!call) {
-        if (params->ticket.free_arg)
-            params->ticket.free_arg(params->ticket.arg);
+        gb_pull_nodes_drop(params);
         return GB_STEP_ERROR;
     }
     params->check = gb_conditions_buffer_check(conditions);
@@ -191,92 +192,22 @@ static enum gb_step not_permitted(const struct gb_api *api, const char *origin, 
 
 /* --- nodes of the fleet ------------------------------------------------------------------------------------------- */
 
-struct tickets {
-    struct gb_fleet *fleet;
-    struct gb_name node;
-    char who[GB_TICKET_WHO_SIZE];
-};
-
-static char *make_ticket(void *arg, const char *method, const char *path) {
-    const struct tickets *tickets = arg;
-
-    return gb_fleet_ticket_query(tickets->fleet, method, path, &tickets->node, tickets->who);
-}
-
-/* The client may read there what it may read here, as a redirect would have it. */
-static int take_ticket(const struct gb_http_request *request, const struct gb_name *node, struct gb_pull_params *params,
-                       struct gb_error *err) {
-    char who[GB_TICKET_WHO_SIZE];
-    struct tickets *tickets;
-
-    if (params->token) /* which tells there what the client may */
-        return 0;
-    if (gb_api_permit(request, GB_SCOPE_READ, params->from.session.s, err) < 0 ||
-        gb_api_reach(request, params->from.buffer.s, err) < 0)
-        return -1;
-    if (!gb_api_ticket_who(request, who))
-        return 0;
-    tickets = calloc(1, sizeof(*tickets));
-    if (!tickets)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
-    tickets->fleet = gb_api_of(request)->fleet;
-    tickets->node = *node;
-    strcpy(tickets->who, who);
-    params->ticket = (struct gb_pull_ticket){make_ticket, tickets, free};
-    return 0;
-}
-
-static const struct gb_fleet_node *node_at(const struct gb_fleet_nodes *nodes, const char *origin) {
-    char own[GB_PULL_ORIGIN_SIZE];
-    size_t i;
-    size_t j;
-
-    for (i = 0; i < nodes->count; i++)
-        for (j = 0; j < nodes->items[i].url_count; j++)
-            if (gb_pull_origin_read(nodes->items[i].urls[j].url, own, NULL) == 0 && strcmp(own, origin) == 0)
-                return &nodes->items[i];
-    return NULL;
-}
-
-/* The origins of all nodes, and those that options name: one block of memory. NULL: none is left. */
-static char **gather(const struct gb_api *api, const struct gb_fleet_nodes *nodes, size_t *ret_count) {
-    size_t most = api->pull_from_count + nodes->count * GB_FLEET_NETWORKS_MAX;
-    char **list = calloc(1, (most + 1) * (sizeof(char *) + GB_PULL_ORIGIN_SIZE));
-    char *text = (char *)(list + most + 1);
-    size_t n = 0;
-    size_t i;
-    size_t j;
-
-    if (!list)
-        return NULL;
-    for (i = 0; i < api->pull_from_count; i++, text += GB_PULL_ORIGIN_SIZE)
-        list[n++] = strcpy(text, api->pull_from[i]);
-    for (i = 0; i < nodes->count; i++)
-        for (j = 0; j < nodes->items[i].url_count; j++)
-            if (gb_pull_origin_read(nodes->items[i].urls[j].url, text, NULL) == 0) {
-                list[n++] = text;
-                text += GB_PULL_ORIGIN_SIZE;
-            }
-    *ret_count = n;
-    return list;
-}
-
 static enum gb_step start_at_node(struct gb_http_request *request, const struct gb_fleet_nodes *nodes,
                                   struct gb_pull_params *params, struct gb_http_response *response,
                                   struct gb_error *err) {
-    const struct gb_fleet_node *node = node_at(nodes, params->from.origin);
+    const struct gb_fleet_node *node = gb_pull_node_at(nodes, params->from.origin);
     enum gb_step step = GB_STEP_ERROR;
     char **permitted;
 
     if (!node)
         return not_permitted(gb_api_of(request), params->from.origin, err);
-    permitted = gather(gb_api_of(request), nodes, &params->permitted_count);
+    permitted = gb_pull_origins(gb_api_of(request), nodes, &params->permitted_count);
     if (!permitted) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
         return GB_STEP_ERROR;
     }
     params->permitted = (const char *const *)permitted;
-    if (take_ticket(request, &node->name, params, err) == 0)
+    if (gb_pull_nodes_take(request, &node->name, false, params, err) == 0)
         step = start(request, params, response, err);
     free(permitted);
     return step;
@@ -302,17 +233,6 @@ static enum gb_step known(struct gb_http_request *request, struct gb_http_respon
 
 /* --- sessions of other nodes -------------------------------------------------------------------------------------- */
 
-/* One in which this node reaches that one; where there is none, one of its own. */
-static const struct gb_name *network_between(const struct gb_http_request *request, const struct gb_fleet_node *node) {
-    const struct gb_api_fleet *is = &gb_api_of(request)->fleet_is;
-    size_t i;
-
-    for (i = 0; i < is->url_count; i++)
-        if (gb_fleet_url_on(node, &is->urls[i].network))
-            return &is->urls[i].network;
-    return gb_redirect_network(request);
-}
-
 /* The names of the source. Returns 0 or -1. */
 static int read_names(const json_t *body, struct gb_pull_params *ret, struct gb_error *err) {
     struct gb_device_write_params names = {.copy = true, .session = ret->to.session};
@@ -324,21 +244,32 @@ static int read_names(const json_t *body, struct gb_pull_params *ret, struct gb_
     return 0;
 }
 
+/* The node that is asked: while the owner is away one that has copies, which are of sealed buffers. */
+static const struct gb_fleet_node *at_work(const struct gb_fleet_find *find) {
+    return !find->owner.alive && !find->stale && find->stand.name.s[0] != '\0' ? &find->stand : &find->owner;
+}
+
 static enum gb_step start_at_owner(struct gb_http_request *request, const struct gb_fleet_find *find,
                                    const json_t *body, struct gb_http_response *response, struct gb_error *err) {
-    const struct gb_name *network = network_between(request, &find->owner);
-    struct gb_pull_params params = {.permitted_count = 1};
-    const char *origin = params.from.origin;
+    const struct gb_fleet_node *node = at_work(find);
+    const struct gb_name *network = gb_pull_network(request, node);
+    const char *url = gb_fleet_url_on(&find->owner, network);
+    struct gb_pull_params params = {.permitted_count = 0};
+    char owner[GB_PULL_ORIGIN_SIZE];
+    const char *permitted = owner; /* to which another one redirects once it is there */
     enum gb_redirect_way way =
         gb_redirect_way_of(find, &gb_api_of(request)->fleet_is.node, network, &(struct gb_via){0}, false);
 
     if (read_target(request, body, &params, err) < 0 || read_names(body, &params, err) < 0)
         return GB_STEP_ERROR;
+    if (way == GB_REDIRECT_ABSENT && node != &find->owner && gb_fleet_url_on(node, network))
+        way = GB_REDIRECT_GO;
     if (way != GB_REDIRECT_GO)
         return gb_redirect_refuse(request, find, way, network, response, err);
-    params.permitted = &origin;
-    if (gb_pull_origin_read(gb_fleet_url_on(&find->owner, network), params.from.origin, err) < 0 ||
-        take_ticket(request, &find->session.node, &params, err) < 0)
+    params.permitted = &permitted;
+    params.permitted_count = url && gb_pull_origin_read(url, owner, NULL) == 0;
+    if (gb_pull_origin_read(gb_fleet_url_on(node, network), params.from.origin, err) < 0 ||
+        gb_pull_nodes_take(request, &node->name, true, &params, err) < 0)
         return GB_STEP_ERROR;
     return start(request, &params, response, err);
 }

@@ -24,7 +24,15 @@ START_TEST(a_range) {
     ck_assert(head.has_generation && head.generation == 7);
     ck_assert_str_eq(head.tag, "\"1.1.a\"");
     ck_assert_uint_eq(head.retry_after_s, 3);
-    ck_assert(!head.coded && !head.closes);
+    ck_assert(!head.coded && !head.closes && !head.registered);
+}
+END_TEST
+
+START_TEST(of_a_registered_session) {
+    ck_assert_int_gt(take("HTTP/1.1 200 OK\r\nGpubuf-Epoch: 3\r\n\r\n"), 0);
+    ck_assert(head.registered);
+    ck_assert_int_gt(take("HTTP/1.1 200 OK\r\nGpubuf-Replica: true\r\n\r\n"), 0);
+    ck_assert(head.registered);
 }
 END_TEST
 
@@ -123,6 +131,7 @@ int main(void) {
     TCase *tcase = tcase_create("head");
 
     tcase_add_test(tcase, a_range);
+    tcase_add_test(tcase, of_a_registered_session);
     tcase_add_test(tcase, whole_or_not_yet);
     tcase_add_loop_test(tcase, what_it_says, 0, sizeof(said) / sizeof(said[0]));
     tcase_add_loop_test(tcase, what_is_none, 0, sizeof(none) / sizeof(none[0]));

@@ -88,7 +88,54 @@ START_TEST(a_record) {
     ck_assert_int_eq(source.dtype, GB_DTYPE_FLOAT32);
     ck_assert(source.shape.dims == 2 && source.shape.dim[1] == 3);
     ck_assert_str_eq(gb_labels_text(source.labels), "{\"a\":\"b\"}");
+    ck_assert(!source.sealed);
     gb_text_unref(source.labels);
+}
+END_TEST
+
+START_TEST(a_record_of_sealed_bytes) {
+    static const char text[] = "{\"bytes\":1,\"dtype\":\"uint8\",\"shape\":[1],\"labels\":{},\"sealed\":true}";
+    struct gb_pull_source source = {.bytes = 0};
+
+    ck_assert_int_eq(gb_pull_record_read(text, sizeof(text) - 1, &source, &err), 0);
+    ck_assert(source.sealed);
+    gb_text_unref(source.labels);
+}
+END_TEST
+
+static const struct gb_pull_source whole = {.bytes = 8,
+                                            .dtype = GB_DTYPE_UINT8,
+                                            .shape = {.dims = 1, .dim = {8}},
+                                            .sealed = true,
+                                            .has_crc32c = true,
+                                            .crc32c = 1};
+
+START_TEST(the_same_bytes) {
+    struct gb_pull_source other = whole;
+
+    strcpy(other.tag, "\"9.9.b\""); /* each daemon has its own, and generations too */
+    other.generation = 9;
+    ck_assert(gb_pull_same_bytes(&whole, &other, false));
+    other.has_crc32c = false;
+    ck_assert(!gb_pull_same_bytes(&whole, &other, false));
+    ck_assert(!gb_pull_same_bytes(&other, &whole, false));
+    ck_assert(gb_pull_same_bytes(&whole, &other, true)); /* the digest is compared with all bytes in the end */
+}
+END_TEST
+
+START_TEST(other_bytes) {
+    struct gb_pull_source others[] = {whole, whole, whole, whole, whole};
+    size_t i;
+
+    others[0].sealed = false;
+    others[1].bytes = 9;
+    others[2].dtype = GB_DTYPE_INT8;
+    others[3].shape = (struct gb_shape){.dims = 2, .dim = {2, 4}};
+    others[4].crc32c = 2;
+    for (i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        ck_assert(!gb_pull_same_bytes(&whole, &others[i], true));
+        ck_assert(!gb_pull_same_bytes(&others[i], &whole, true));
+    }
 }
 END_TEST
 
@@ -124,6 +171,9 @@ int main(void) {
     tcase_add_loop_test(tcase, urls_of_nothing, 0, sizeof(wrong) / sizeof(wrong[0]));
     tcase_add_test(tcase, origins);
     tcase_add_test(tcase, a_record);
+    tcase_add_test(tcase, a_record_of_sealed_bytes);
+    tcase_add_test(tcase, the_same_bytes);
+    tcase_add_test(tcase, other_bytes);
     tcase_add_loop_test(tcase, no_record, 0, sizeof(records) / sizeof(records[0]));
     suite_add_tcase(suite, tcase);
     return gb_test_run(suite);
