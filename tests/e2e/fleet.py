@@ -51,11 +51,13 @@ class _Link:
 class Relay:
     """TCP between clients and a target, which a test may break. mode: "pass"; "cut": connections are reset; "hole": they are accepted, and
     what is sent gets lost without a word; "deaf": requests reach the target, and no answer comes back. What is held back goes on when the
-    mode is "pass" again. accepted counts connections; dropped, answers that were not passed on. A watch is asked for the action with each
+    mode is "pass" again. accepted counts connections; dropped, answers that were not passed on; passed, bytes of the target. When `left` of
+    these have passed, the mode is "hole". A watch is asked for the action with each
     request: "drop" has it carried out and its connection reset instead of an answer, "stop" resets it before the request is passed on."""
 
     def __init__(self, target=None):
         self.target, self.mode, self.accepted, self.dropped, self.watch = target, "pass", 0, 0, None
+        self.passed, self.left = 0, None
         self.changed, self.links, self.ending = threading.Condition(), set(), False
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self.listener.getsockname()[1]
@@ -141,6 +143,14 @@ class Relay:
                 link.client.close()
                 link.server.close()
 
+    def _count(self, n):
+        with self.changed:
+            self.passed += n
+            if self.left is not None:
+                self.left -= n
+                if self.left <= 0:
+                    self.mode, self.left = "hole", None
+
     def _step(self, link, source, sink, up):
         while not select.select([source], [], [], 0.05)[0]:
             if link.ended:
@@ -159,6 +169,8 @@ class Relay:
             link.asked = b""
         if not self._waits(link, up):
             return self._end(link)
+        if not up:
+            self._count(len(data))
         if not data:
             sink.shutdown(socket.SHUT_WR)
             return False
