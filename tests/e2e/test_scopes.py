@@ -12,7 +12,7 @@ from test_every import Operation
 from values import one
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SCOPES = ["verify", "read", "write", "map", "map-write", "admin"]
+SCOPES = ["verify", "read", "write", "map", "map-write", "admin", "fleet"]
 S = "/v1/sessions/q"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 # What a request says whose required fields do not do.
