@@ -256,6 +256,8 @@ int gb_refusal_read(const char *text, size_t n, char *ret_text, size_t size) {
 
     if (!message)
         message = json_string_value(json_object_get(root, "error"));
+    if (!message) /* of a hub */
+        message = json_string_value(json_object_get(root, "detail"));
     snprintf(ret_text, size, "%s", message ? message : "no reason");
     if (json_is_integer(code) && json_integer_value(code) > 0 && json_integer_value(code) < 100)
         ret = (int)json_integer_value(code);

@@ -146,8 +146,9 @@ static void fail(struct gb_etcd_call *call) {
     struct gb_etcd *etcd = call->etcd;
 
     atomic_fetch_add(&etcd->failures, 1);
-    /* An answer is no silence, and a wait that a hub has broken off says nothing of the others. */
-    if (!call->ask.too_long && call->kind != GB_ETCD_WAIT)
+    /* An answer is no silence, and a wait that a hub has broken off says nothing of the others; nor does what another
+     * node's request has met. */
+    if (!call->ask.too_long && call->kind != GB_ETCD_WAIT && !(call->raw && call->ask.status > 0))
         back_off(breaker_of(etcd, call->need), etcd->most_ms);
     call->txn = (struct gb_txn_answer){0};
     call->lease = (struct gb_lease_answer){0};
@@ -284,10 +285,17 @@ static bool log_in_again(struct gb_etcd_call *call) {
     return true;
 }
 
+/* A hub that has too much to do: its nodes would be too much for the others, too. */
+static bool is_busy(const struct gb_etcd_call *call) {
+    return call->etcd->as && call->ask.status == 503 && call->ask.answer &&
+           strstr(call->ask.answer, "\"saturated\"") != NULL;
+}
+
 static void on_answer(struct gb_http_ask *ask) {
     struct gb_etcd_call *call = gb_container_of(ask, struct gb_etcd_call, ask);
     struct gb_etcd *etcd = call->etcd;
     struct gb_error first;
+    bool busy = is_busy(call);
     int r;
 
     if (log_in_again(call))
@@ -307,10 +315,10 @@ static void on_answer(struct gb_http_ask *ask) {
         return;
     }
     first = call->error;
-    if (etcd->preferred == call->endpoint)
+    if (etcd->preferred == call->endpoint && !busy)
         etcd->preferred = (etcd->preferred + 1) % etcd->count;
     /* A wait has no time left for a whole one elsewhere. */
-    if ((call->repeat || !call->carried) && !ask->too_long && call->attempts < etcd->count &&
+    if ((call->repeat || !call->carried) && !ask->too_long && !busy && call->attempts < etcd->count &&
         call->kind != GB_ETCD_WAIT) {
         call->error = GB_ERROR_INIT;
         if (attempt(call) == 0)

@@ -472,6 +472,8 @@ static void renew_later(struct gb_fleet *fleet) {
 static void fail(struct gb_fleet *fleet, const struct gb_error *why) {
     struct gb_member *m = &fleet->member;
     uint64_t now = gb_boot_ms();
+    /* Behind a hub are many nodes, and one that has too much to do has it for all of them. */
+    uint64_t most = fleet->etcd.as ? gb_member_third_ms(fleet) / 2 : 1000;
     uint64_t wait;
 
     if (now >= m->deadline_ms) {
@@ -483,8 +485,8 @@ static void fail(struct gb_fleet *fleet, const struct gb_error *why) {
     if (now - m->failing_ms >= gb_member_third_ms(fleet) || !m->reconciled)
         gb_fleet_set_state(fleet, GB_FLEET_ALONE, why);
     wait = (m->deadline_ms - now) / 3;
-    wait = wait > 1000 ? 1000 : wait < 100 ? 100 : wait;
-    gb_timer_set(&fleet->timers, &m->timer, now + wait, renew, fleet);
+    wait = wait > most ? most : wait < 100 ? 100 : wait;
+    gb_timer_set(&fleet->timers, &m->timer, now + wait / 2 + chance(wait / 2 + 1), renew, fleet);
 }
 
 static void on_reconciled(struct gb_fleet *fleet, bool ok, const struct gb_error *why) {

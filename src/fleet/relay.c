@@ -57,7 +57,7 @@ static void start(struct gb_job *job) {
     job->call.raw = true;
     job->call.done = on_answer;
     gb_etcd_send(&job->fleet->etcd, &job->call, kinds[r->op], body, job->deadline_ms, repeat,
-                 r->serializable ? GB_ETCD_MEMBER : GB_ETCD_MAJORITY);
+                 GB_ETCD_PROBE); /* what went wrong for one node says nothing of the next one's */
 }
 
 void gb_fleet_relay(struct gb_fleet *fleet, struct gb_fleet_relay *relay) {

@@ -53,6 +53,7 @@ void gb_hub_item_free(struct gb_hub_item *item) {
     free(item->text);
     free(item->answer);
     free(item->relay.answer);
+    free(item->held);
     free(item);
 }
 
@@ -103,18 +104,53 @@ static void on_relayed(struct gb_fleet_ask *ask) {
     pthread_mutex_unlock(&hub->lock);
 }
 
-void gb_hub_relay(struct gb_hub_item *item, enum gb_fleet_relay_op op, const char *text, bool reads, bool serializable,
-                  void (*relayed)(struct gb_hub_item *item)) {
+static void send(struct gb_hub_item *item, const char *text) {
     struct gb_hub *hub = item->hub;
 
-    item->relayed = relayed;
-    item->relay = (struct gb_fleet_relay){
-        .ask = {.done = on_relayed}, .op = op, .body = text ? text : "", .reads = reads, .serializable = serializable};
+    item->relay.body = text;
+    hub->relays++;
     pthread_mutex_lock(&hub->lock);
     hub->open++;
     hub->stat.sent++;
     pthread_mutex_unlock(&hub->lock);
     gb_fleet_relay(hub->fleet, &item->relay);
+}
+
+/* An etcd that has too much to do answers all too late, if all that is asked is sent to it. */
+static void hold(struct gb_hub_item *item, const char *text) {
+    item->held = strdup(text);
+    item->held_ms = gb_hub_now_ms();
+    gb_hub_list_add(&item->hub->held, item);
+}
+
+void gb_hub_relay(struct gb_hub_item *item, enum gb_fleet_relay_op op, const char *text, bool reads, bool serializable,
+                  void (*relayed)(struct gb_hub_item *item)) {
+    struct gb_hub *hub = item->hub;
+
+    item->relayed = relayed;
+    item->relay =
+        (struct gb_fleet_relay){.ask = {.done = on_relayed}, .op = op, .reads = reads, .serializable = serializable};
+    if (hub->relays < GB_HUB_RELAYS_MAX && !hub->held.first)
+        send(item, text ? text : "");
+    else
+        hold(item, text ? text : "");
+}
+
+static void send_held(struct gb_hub *hub) {
+    struct gb_hub_item *item;
+
+    while (hub->relays < GB_HUB_RELAYS_MAX && (item = gb_hub_list_take(&hub->held))) {
+        char *text = item->held;
+
+        item->held = NULL;
+        if (text && gb_hub_now_ms() - item->held_ms < GB_HUB_HELD_MS) {
+            send(item, text);
+        } else {
+            gb_error_set(&item->relay.ask.error, GB_ERR_SATURATED, "the hub has too much to do; try again later");
+            item->relayed(item);
+        }
+        free(text);
+    }
 }
 
 static void passed(struct gb_hub_item *item) {
@@ -183,6 +219,7 @@ static void follow(struct gb_hub *hub, struct gb_hub_list *relayed) {
         pthread_mutex_lock(&hub->lock);
         hub->open--;
         pthread_mutex_unlock(&hub->lock);
+        hub->relays--;
         item->relayed(item);
     }
 }
@@ -216,6 +253,7 @@ static void wind_up(struct gb_hub *hub) {
         gb_hub_list_init(&hub->relayed);
         pthread_mutex_unlock(&hub->lock);
         follow(hub, &relayed);
+        send_held(hub);
         fail_all(&queue);
         fail_all(&hub->reads);
         fail_all(&hub->waits);
@@ -238,6 +276,7 @@ static void *run(void *arg) {
         bool draining;
 
         follow(hub, &relayed);
+        send_held(hub);
         while ((item = gb_hub_list_take(&queue)))
             begin(item);
         pthread_mutex_lock(&hub->lock);
@@ -336,6 +375,7 @@ int gb_hub_open(const struct gb_hub_config *config, struct gb_hub **ret, struct 
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the hub");
     hub->fleet = config->fleet;
     hub->name = strdup(config->name);
+    gb_hub_list_init(&hub->held);
     gb_hub_list_init(&hub->reads);
     gb_hub_list_init(&hub->waits);
     gb_hub_list_init(&hub->queue);

@@ -13,6 +13,8 @@
 
 #define GB_HUB_OPS_MAX 128       /* of a transaction: etcd takes no more */
 #define GB_HUB_WAIT_MS 30000     /* at most, for orders */
+#define GB_HUB_RELAYS_MAX 48     /* requests with the directory at a time: more would only wait there */
+#define GB_HUB_HELD_MS 2000      /* one that has waited for so long is refused: its node asks again by then */
 #define GB_HUB_LEASES_MAX 100000 /* that are known here */
 
 enum gb_hub_op { GB_HUB_TXN, GB_HUB_GRANT, GB_HUB_KEEPALIVE, GB_HUB_TIMETOLIVE, GB_HUB_REVOKE, GB_HUB_WAIT };
@@ -55,6 +57,8 @@ struct gb_hub_item {
     uint64_t since;              /* the look at orders that is the first for it */
     struct gb_hub_list together; /* of one that goes on for several: these */
     struct gb_fleet_relay relay;
+    char *held; /* the text of one that waits to go on */
+    uint64_t held_ms;
     void (*relayed)(struct gb_hub_item *item); /* on the thread, with relay.ask.error */
 };
 /* Whose a lease is. */
@@ -69,6 +73,8 @@ struct gb_hub {
     pthread_t thread;
 
     /* The thread's. */
+    size_t relays;            /* that are open */
+    struct gb_hub_list held;  /* that wait until there are less */
     struct gb_map leases;     /* by key: struct gb_hub_lease */
     struct gb_hub_list reads; /* that wait to go on together */
     size_t read_ops;
