@@ -355,8 +355,10 @@ def test_no_hub_is_left(fleet, session):
         assert fleet.ask(name, "PUT", DATA.format("default", "x"), b"abc").status in (200, 201)
         assert fleet.ask(name, "GET", DATA.format(f"{session}.{name}", "x")).expect(200).body == b"abc"
         fleet.ask(name, "PUT", DATA.format(f"{session}.{name}", "x"), b"new").expect(200)
+        stops = f"/v1/sessions/{session}.{name}.stop"
+        until("its lease may have run out", lambda stops=stops, name=name: fleet.ask(name, "GET", stops).status == 503)
         for method in ("GET", "DELETE"):
-            fleet.ask(name, method, f"/v1/sessions/{session}.{name}.stop").problem(503, "owner_uncertain")
+            fleet.ask(name, method, stops).problem(503, "owner_uncertain")
         fleet.ask(name, "POST", "/v1/sessions", {"name": session + ".more", "fleet": True}).problem(503, "directory_unavailable")
         fleet.ask(name, "GET", "/v1/sessions/none").problem(503, "directory_unavailable")
     assert fleet.state("a") == "joined"

@@ -74,6 +74,13 @@ def test_the_right_token_joins(fleet):
         fleet.as_("root", "txn", get("/gpubuf/main/meta"), node).expect(200)
 
 
+def test_what_etcd_refuses_is_passed_on(fleet):
+    """A record with a lease that is not there; nothing is written."""
+    before = fleet.written()
+    answer = fleet.as_("n", "txn", put("/gpubuf/main/nodes/n", lease="4242")).expect(404).json()
+    assert answer["code"] == 5 and "lease not found" in answer["message"] and fleet.written() == before
+
+
 def test_other_tokens(fleet):
     body = get("/gpubuf/main/meta")
     for op in ("txn", "grant", "keepalive", "timetolive", "revoke", "wait", "nothing"):

@@ -225,8 +225,11 @@ START_TEST(sets_of_scopes) {
         {"map-write", "map-write", {false, false, false, true, true}},
         {"map,read", "read,map", {true, true, false, true}},
         {"write,map-write,write", "write,map-write", {true, true, true, true, true}},
-        {"admin", "admin", {true, true, true, true, true, true}},
-        {"read,write,map,map-write,admin", "read,write,map,map-write,admin", {true, true, true, true, true, true}},
+        {"admin", "admin", {true, true, true, true, true, true, true}},
+        {"fleet", "fleet", {false, false, false, false, false, false, true}},
+        {"read,write,map,map-write,admin",
+         "read,write,map,map-write,admin",
+         {true, true, true, true, true, true, true}},
     };
     static const char *const bad[] = {"", ",", "read,", ",read", "read, map", "map_write", "read,god"};
     struct gb_error err = GB_ERROR_INIT;
@@ -250,7 +253,7 @@ END_TEST
 START_TEST(words) {
     static const char *const kinds[] = {"device", "shared", "managed", "pinned", "pageable", "ipc"};
     static const char *const ways[] = {"vmm", "pool", "legacy", "memfd"};
-    static const char *const scopes[] = {"verify", "read", "write", "map", "map-write", "admin"};
+    static const char *const scopes[] = {"verify", "read", "write", "map", "map-write", "admin", "fleet"};
     struct gb_error err = GB_ERROR_INIT;
     enum gb_kind kind = GB_KIND_COUNT;
     enum gb_export_way way = GB_EXPORT_WAYS;
