@@ -423,6 +423,7 @@ struct gb_fleet_relay {
     bool serializable; /* and that one member answers */
     int status;        /* below 500 */
     char *answer;      /* NUL-terminated; freed by the caller with free() */
+    bool too_long;     /* with an error: the answer had more bytes than are read */
 };
 void gb_fleet_relay(struct gb_fleet *fleet, struct gb_fleet_relay *relay);
 /* The directory's clock, seconds since the epoch, as far as it is known here. */

@@ -12,6 +12,7 @@ struct relaying {
     char *body;
     int status;
     char *answer;
+    bool too_long;
 };
 
 static void give(struct gb_job *job, struct gb_fleet_ask *ask) {
@@ -20,6 +21,7 @@ static void give(struct gb_job *job, struct gb_fleet_ask *ask) {
 
     to->status = r->status;
     to->answer = r->answer;
+    to->too_long = r->too_long;
     r->answer = NULL;
 }
 
@@ -36,6 +38,7 @@ static void on_answer(struct gb_etcd_call *call) {
 
     r->job.error = call->error;
     r->status = call->status;
+    r->too_long = call->ask.too_long;
     r->answer = call->answer;
     call->answer = NULL;
     gb_job_end(&r->job);

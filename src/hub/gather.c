@@ -58,7 +58,8 @@ static void gathered(struct gb_hub_item *item) {
                        : NULL;
     size_t from = 0;
 
-    if (!root && several) {
+    /* A directory that is silent, or has too much to do, would have even more. */
+    if (!root && several && (item->relay.ask.error.code == GB_OK || item->relay.too_long)) {
         send_each(item);
         return;
     }
