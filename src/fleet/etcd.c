@@ -359,7 +359,7 @@ void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_
     call->open = true;
     if (!body)
         gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "no memory for a request to the directory");
-    else if (need != GB_ETCD_PROBE && gb_boot_ms() < breaker_of(etcd, need)->retry_ms)
+    else if (need != GB_ETCD_PROBE && !call->raw && gb_boot_ms() < breaker_of(etcd, need)->retry_ms)
         gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory did not answer lately");
     else if (attempt(call) == 0)
         return;

@@ -74,7 +74,9 @@ enum gb_etcd_kind {
 struct gb_etcd_call {
     void *arg;
     void (*done)(struct gb_etcd_call *call); /* once, on the thread, never within gb_etcd_send */
-    bool raw; /* what is answered is not read: `status` is below 500, and `answer` the owner's to free */
+    /* Another node's: what is answered is not read (`status` is below 500, and `answer` the owner's to free), and it is
+     * tried even if such calls are to fail at once: what went wrong for one node says nothing of the next one's. */
+    bool raw;
 
     /* The outcome: error.code GB_OK and either `refusal` or one of the two answers, which are freed when done has
      * returned. Or DIRECTORY_UNAVAILABLE. */

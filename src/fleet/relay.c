@@ -60,7 +60,7 @@ static void start(struct gb_job *job) {
     job->call.raw = true;
     job->call.done = on_answer;
     gb_etcd_send(&job->fleet->etcd, &job->call, kinds[r->op], body, job->deadline_ms, repeat,
-                 GB_ETCD_PROBE); /* what went wrong for one node says nothing of the next one's */
+                 r->serializable ? GB_ETCD_MEMBER : GB_ETCD_MAJORITY);
 }
 
 void gb_fleet_relay(struct gb_fleet *fleet, struct gb_fleet_relay *relay) {

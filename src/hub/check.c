@@ -6,11 +6,10 @@
 #include "base/parse.h"
 #include "hub/internal.h"
 
-#define PREFIX_SIZE (GB_NAME_MAX + 16)
 #define LEASE_S_MAX (100 * 24 * 3600) /* of a grave */
 
 struct rules {
-    char prefix[PREFIX_SIZE]; /* "/gpubuf/FLEET/" */
+    char prefix[GB_HUB_KEY_SIZE]; /* "/gpubuf/FLEET/" */
     size_t prefix_bytes;
     const struct gb_name *node;
     const json_t *compares; /* that hold where the operation is carried out; NULL: none */
@@ -72,7 +71,7 @@ static bool is_own(const struct rules *rules, const char *name) {
 /* Whether one of the comparisons is that the node whose name begins there is not alive. */
 static bool is_said_to_be_gone(const struct rules *rules, const char *name) {
     int bytes = (int)strcspn(name, "/");
-    char key[PREFIX_SIZE + GB_NAME_MAX + 8];
+    char key[GB_HUB_KEY_SIZE + GB_NAME_MAX + 8];
     size_t i;
 
     if (bytes > GB_NAME_MAX)
@@ -267,11 +266,11 @@ static int check_lease(const json_t *root, struct gb_hub_checked *ret, struct gb
     static const char *const others[] = {"ID", "keys", NULL};
     int64_t ttl = 0;
 
-    if (!has_only(root, ret->op == GB_HUB_GRANT ? grants : others))
+    if (!has_only(root, ret->op == GB_RELAY_GRANT ? grants : others))
         return malformed(err, "members that are unknown");
     if (!read_id(json_object_get(root, "ID"), &ret->lease))
         return malformed(err, "no number of a lease");
-    if (ret->op == GB_HUB_GRANT && (!read_id(json_object_get(root, "TTL"), &ttl) || ttl > LEASE_S_MAX))
+    if (ret->op == GB_RELAY_GRANT && (!read_id(json_object_get(root, "TTL"), &ttl) || ttl > LEASE_S_MAX))
         return malformed(err, "a lease without a length, or one of too many seconds");
     return 0;
 }
@@ -288,23 +287,23 @@ static int check_wait(const json_t *root, struct gb_hub_checked *ret, struct gb_
     return 0;
 }
 
-static bool read_op(const char *text, enum gb_hub_op *ret) {
+static bool read_op(const char *text, struct gb_hub_checked *ret) {
     static const char *const words[] = {
-        [GB_HUB_TXN] = "txn",
-        [GB_HUB_GRANT] = "grant",
-        [GB_HUB_KEEPALIVE] = "keepalive",
-        [GB_HUB_TIMETOLIVE] = "timetolive",
-        [GB_HUB_REVOKE] = "revoke",
-        [GB_HUB_WAIT] = "wait",
+        [GB_RELAY_TXN] = "txn",
+        [GB_RELAY_GRANT] = "grant",
+        [GB_RELAY_KEEPALIVE] = "keepalive",
+        [GB_RELAY_TIMETOLIVE] = "timetolive",
+        [GB_RELAY_REVOKE] = "revoke",
     };
     size_t i;
 
     for (i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcmp(words[i], text) == 0) {
-            *ret = (enum gb_hub_op)i;
+            ret->op = (enum gb_fleet_relay_op)i;
             return true;
         }
-    return false;
+    ret->waits = strcmp(text, "wait") == 0;
+    return ret->waits;
 }
 
 int gb_hub_check(const char *fleet, const struct gb_name *node, const char *op, const char *text,
@@ -313,10 +312,11 @@ int gb_hub_check(const char *fleet, const struct gb_name *node, const char *op, 
     json_t *root;
     int r;
 
-    *ret = (struct gb_hub_checked){.op = GB_HUB_TXN};
+    *ret = (struct gb_hub_checked){.op = GB_RELAY_TXN};
     *body = NULL;
-    rules.prefix_bytes = (size_t)snprintf(rules.prefix, sizeof(rules.prefix), "/gpubuf/%s/", fleet);
-    if (!read_op(op, &ret->op))
+    gb_hub_key(fleet, "", "", rules.prefix);
+    rules.prefix_bytes = strlen(rules.prefix);
+    if (!read_op(op, ret))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the directory knows txn, grant, keepalive, timetolive, revoke and wait");
     root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
@@ -324,10 +324,10 @@ int gb_hub_check(const char *fleet, const struct gb_name *node, const char *op, 
         json_decref(root);
         return malformed(err, "a body that is no JSON object");
     }
-    if (ret->op == GB_HUB_TXN)
-        r = check_txn(&rules, root, ret, err);
+    if (ret->waits)
+        r = check_wait(root, ret, err);
     else
-        r = ret->op == GB_HUB_WAIT ? check_wait(root, ret, err) : check_lease(root, ret, err);
+        r = ret->op == GB_RELAY_TXN ? check_txn(&rules, root, ret, err) : check_lease(root, ret, err);
     if (r < 0)
         json_decref(root);
     else

@@ -1,5 +1,6 @@
 #include "hub/hub.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,10 @@
 
 uint64_t gb_hub_now_ms(void) {
     return gb_clock_ns() / GB_NS_PER_MS;
+}
+
+void gb_hub_key(const char *fleet, const char *kind, const char *name, char ret[GB_HUB_KEY_SIZE]) {
+    snprintf(ret, GB_HUB_KEY_SIZE, "/gpubuf/%s/%s%s", fleet, kind, name);
 }
 
 /* --- lists -------------------------------------------------------------------------------------------------------- */
@@ -86,6 +91,14 @@ void gb_hub_answer(struct gb_hub_item *item) {
     gb_hub_item_free(item);
 }
 
+void gb_hub_answer_relayed(struct gb_hub_item *item) {
+    item->error = item->relay.ask.error;
+    item->status = item->relay.status;
+    item->answer = item->relay.answer;
+    item->relay.answer = NULL;
+    gb_hub_answer(item);
+}
+
 void gb_hub_fail(struct gb_hub_item *item, const struct gb_error *err) {
     item->error = *err;
     gb_hub_answer(item);
@@ -110,7 +123,6 @@ static void send(struct gb_hub_item *item, const char *text) {
     item->relay.body = text;
     hub->relays++;
     pthread_mutex_lock(&hub->lock);
-    hub->open++;
     hub->stat.sent++;
     pthread_mutex_unlock(&hub->lock);
     gb_fleet_relay(hub->fleet, &item->relay);
@@ -153,30 +165,14 @@ static void send_held(struct gb_hub *hub) {
     }
 }
 
-static void passed(struct gb_hub_item *item) {
-    item->error = item->relay.ask.error;
-    item->status = item->relay.status;
-    item->answer = item->relay.answer;
-    item->relay.answer = NULL;
-    gb_hub_answer(item);
-}
-
 void gb_hub_pass(struct gb_hub_item *item) {
-    static const enum gb_fleet_relay_op ops[] = {
-        [GB_HUB_TXN] = GB_RELAY_TXN,
-        [GB_HUB_GRANT] = GB_RELAY_GRANT,
-        [GB_HUB_KEEPALIVE] = GB_RELAY_KEEPALIVE,
-        [GB_HUB_TIMETOLIVE] = GB_RELAY_TIMETOLIVE,
-        [GB_HUB_REVOKE] = GB_RELAY_REVOKE,
-    };
-
-    gb_hub_relay(item, ops[item->is.op], item->text, item->is.reads, item->is.serializable, passed);
+    gb_hub_relay(item, item->is.op, item->text, item->is.reads, item->is.serializable, gb_hub_answer_relayed);
 }
 
 static void begin(struct gb_hub_item *item) {
-    if (item->is.op == GB_HUB_WAIT)
+    if (item->is.waits)
         gb_hub_wait_begin(item);
-    else if (item->is.op != GB_HUB_TXN)
+    else if (item->is.op != GB_RELAY_TXN)
         gb_hub_lease_begin(item);
     else if (item->is.reads && !item->is.serializable && item->is.ops > 0)
         gb_hub_gather(item);
@@ -186,13 +182,19 @@ static void begin(struct gb_hub_item *item) {
 
 /* --- the thread --------------------------------------------------------------------------------------------------- */
 
+/* `to` is empty. */
+static void move_all(struct gb_hub_list *from, struct gb_hub_list *to) {
+    if (!from->first)
+        return;
+    *to = *from;
+    gb_hub_list_init(from);
+}
+
 /* Waits for something to do, until that time at most. Returns false when all ends. */
-static bool await(struct gb_hub *hub, uint64_t due_ms, struct gb_hub_list *ret_queue, struct gb_hub_list *ret_relayed) {
+static bool await(struct gb_hub *hub, uint64_t due_ms, struct gb_hub_list *queue, struct gb_hub_list *relayed) {
     uint64_t now_ms = gb_hub_now_ms();
     bool stopping;
 
-    gb_hub_list_init(ret_queue);
-    gb_hub_list_init(ret_relayed);
     pthread_mutex_lock(&hub->lock);
     if (!hub->stopping && !hub->queue.first && !hub->relayed.first && due_ms > now_ms) {
         struct timespec until = gb_after_ms(due_ms == UINT64_MAX ? 60000 : due_ms - now_ms);
@@ -200,14 +202,8 @@ static bool await(struct gb_hub *hub, uint64_t due_ms, struct gb_hub_list *ret_q
         pthread_cond_timedwait(&hub->woken, &hub->lock, &until);
     }
     stopping = hub->stopping;
-    if (hub->queue.first) {
-        *ret_queue = hub->queue;
-        gb_hub_list_init(&hub->queue);
-    }
-    if (hub->relayed.first) {
-        *ret_relayed = hub->relayed;
-        gb_hub_list_init(&hub->relayed);
-    }
+    move_all(&hub->queue, queue);
+    move_all(&hub->relayed, relayed);
     pthread_mutex_unlock(&hub->lock);
     return !stopping;
 }
@@ -216,9 +212,6 @@ static void follow(struct gb_hub *hub, struct gb_hub_list *relayed) {
     struct gb_hub_item *item;
 
     while ((item = gb_hub_list_take(relayed))) {
-        pthread_mutex_lock(&hub->lock);
-        hub->open--;
-        pthread_mutex_unlock(&hub->lock);
         hub->relays--;
         item->relayed(item);
     }
@@ -234,33 +227,21 @@ static void fail_all(struct gb_hub_list *list) {
 }
 
 /* What is with the directory is waited for: it answers in some seconds. */
-static void wind_up(struct gb_hub *hub) {
-    struct gb_hub_list queue;
-    struct gb_hub_list relayed;
-    size_t open;
-
-    do {
-        pthread_mutex_lock(&hub->lock);
-        while (hub->open > 0 && !hub->relayed.first)
-            pthread_cond_wait(&hub->woken, &hub->lock);
-        queue = hub->queue;
-        relayed = hub->relayed;
-        if (!queue.first)
-            gb_hub_list_init(&queue);
-        if (!relayed.first)
-            gb_hub_list_init(&relayed);
-        gb_hub_list_init(&hub->queue);
-        gb_hub_list_init(&hub->relayed);
-        pthread_mutex_unlock(&hub->lock);
-        follow(hub, &relayed);
+static void wind_up(struct gb_hub *hub, struct gb_hub_list *queue, struct gb_hub_list *relayed) {
+    for (;;) {
+        follow(hub, relayed);
         send_held(hub);
-        fail_all(&queue);
+        fail_all(queue);
         fail_all(&hub->reads);
         fail_all(&hub->waits);
+        if (hub->relays == 0)
+            return;
         pthread_mutex_lock(&hub->lock);
-        open = hub->open;
+        while (!hub->relayed.first)
+            pthread_cond_wait(&hub->woken, &hub->lock);
         pthread_mutex_unlock(&hub->lock);
-    } while (open > 0);
+        await(hub, 0, queue, relayed);
+    }
 }
 
 static void *run(void *arg) {
@@ -269,6 +250,8 @@ static void *run(void *arg) {
     struct gb_hub_list relayed;
     uint64_t due_ms = UINT64_MAX;
 
+    gb_hub_list_init(&queue);
+    gb_hub_list_init(&relayed);
     while (await(hub, due_ms, &queue, &relayed)) {
         struct gb_hub_item *item;
         uint64_t now_ms;
@@ -288,9 +271,7 @@ static void *run(void *arg) {
         waits_ms = gb_hub_waits_run(hub, now_ms, draining);
         due_ms = waits_ms < due_ms ? waits_ms : due_ms;
     }
-    follow(hub, &relayed);
-    fail_all(&queue);
-    wind_up(hub);
+    wind_up(hub, &queue, &relayed);
     return NULL;
 }
 

@@ -17,11 +17,10 @@
 #define GB_HUB_HELD_MS 2000      /* one that has waited for so long is refused: its node asks again by then */
 #define GB_HUB_LEASES_MAX 100000 /* that are known here */
 
-enum gb_hub_op { GB_HUB_TXN, GB_HUB_GRANT, GB_HUB_KEEPALIVE, GB_HUB_TIMETOLIVE, GB_HUB_REVOKE, GB_HUB_WAIT };
-
 /* What a request is. */
 struct gb_hub_checked {
-    enum gb_hub_op op;
+    bool waits; /* for orders; else op goes on */
+    enum gb_fleet_relay_op op;
     bool reads;        /* changes nothing */
     bool serializable; /* and is answered by one member */
     size_t ops;        /* of one that reads */
@@ -73,7 +72,7 @@ struct gb_hub {
     pthread_t thread;
 
     /* The thread's. */
-    size_t relays;            /* that are open */
+    size_t relays;            /* that have not been answered */
     struct gb_hub_list held;  /* that wait until there are less */
     struct gb_map leases;     /* by key: struct gb_hub_lease */
     struct gb_hub_list reads; /* that wait to go on together */
@@ -93,11 +92,14 @@ struct gb_hub {
     struct gb_hub_list queue;
     struct gb_hub_list relayed;
     struct gb_hub_ask *delivering;
-    size_t open; /* relays that have not been answered */
     bool draining;
     bool stopping;
     struct gb_hub_stat stat;
 };
+
+/* "/gpubuf/FLEET/" and what is behind it. */
+#define GB_HUB_KEY_SIZE (2 * GB_NAME_MAX + 32)
+void gb_hub_key(const char *fleet, const char *kind, const char *name, char ret[GB_HUB_KEY_SIZE]);
 
 /* The time of gb_clock_ns, in milliseconds. */
 uint64_t gb_hub_now_ms(void);
@@ -109,6 +111,8 @@ void gb_hub_relay(struct gb_hub_item *item, enum gb_fleet_relay_op op, const cha
                   void (*relayed)(struct gb_hub_item *item));
 /* Gives item->status and item->answer, or item->error, and frees the item. */
 void gb_hub_answer(struct gb_hub_item *item);
+/* The same with what the directory has answered. */
+void gb_hub_answer_relayed(struct gb_hub_item *item);
 void gb_hub_fail(struct gb_hub_item *item, const struct gb_error *err);
 /* Sends a request on as it came. */
 void gb_hub_pass(struct gb_hub_item *item);

@@ -50,13 +50,9 @@ void gb_hub_leases_free(struct gb_hub *hub) {
 /* --- granting ----------------------------------------------------------------------------------------------------- */
 
 static void granted(struct gb_hub_item *item) {
-    item->error = item->relay.ask.error;
-    item->status = item->relay.status;
-    item->answer = item->relay.answer;
-    item->relay.answer = NULL;
-    if (item->error.code == GB_OK && item->status == 200)
+    if (item->relay.ask.error.code == GB_OK && item->relay.status == 200)
         remember(item->hub, item->is.lease, &item->node);
-    gb_hub_answer(item);
+    gb_hub_answer_relayed(item);
 }
 
 /* --- using -------------------------------------------------------------------------------------------------------- */
@@ -99,10 +95,10 @@ static void on_record(struct gb_hub_item *item) {
 static void ask_record(struct gb_hub_item *item) {
     struct gb_txn_range range = {.key = NULL};
     struct gb_txn txn = {0};
-    char key[2 * GB_NAME_MAX + 32];
+    char key[GB_HUB_KEY_SIZE];
     char *text;
 
-    snprintf(key, sizeof(key), "/gpubuf/%s/nodes/%s", item->hub->name, item->node.s);
+    gb_hub_key(item->hub->name, "nodes/", item->node.s, key);
     range.key = key;
     gb_txn_get(&txn, &range);
     text = gb_txn_finish(&txn);
@@ -111,9 +107,9 @@ static void ask_record(struct gb_hub_item *item) {
 }
 
 void gb_hub_lease_begin(struct gb_hub_item *item) {
-    if (item->is.op == GB_HUB_GRANT)
+    if (item->is.op == GB_RELAY_GRANT)
         gb_hub_relay(item, GB_RELAY_GRANT, item->text, false, false, granted);
-    else if (item->is.op == GB_HUB_TIMETOLIVE || is_known(item->hub, item->is.lease, &item->node))
+    else if (item->is.op == GB_RELAY_TIMETOLIVE || is_known(item->hub, item->is.lease, &item->node))
         gb_hub_pass(item);
     else
         ask_record(item);

@@ -10,10 +10,6 @@
 #define LOOK_MS 500 /* between two looks */
 #define LIST_MAX 4096
 
-static void write_prefix(const struct gb_hub *hub, char *ret, size_t size) {
-    snprintf(ret, size, "/gpubuf/%s/ctl/", hub->name);
-}
-
 /* --- answering ---------------------------------------------------------------------------------------------------- */
 
 /* As a transaction that reads the node's orders would be answered. kvs NULL: there are none. */
@@ -64,10 +60,10 @@ static void add(struct gb_map *map, const char *node, json_t *kv) {
 /* By node. */
 static struct gb_map sort(const struct gb_hub *hub, const json_t *kvs) {
     struct gb_map map = {0};
-    char prefix[GB_NAME_MAX + 32];
+    char prefix[GB_HUB_KEY_SIZE];
     size_t i;
 
-    write_prefix(hub, prefix, sizeof(prefix));
+    gb_hub_key(hub->name, "ctl/", "", prefix);
     for (i = 0; i < json_array_size(kvs); i++) {
         json_t *kv = json_array_get(kvs, i);
         const char *text = json_string_value(json_object_get(kv, "key"));
@@ -148,15 +144,15 @@ static void looked(struct gb_hub_item *item) {
 static void look(struct gb_hub *hub) {
     struct gb_txn_range range = {.limit = LIST_MAX, .serializable = true};
     struct gb_txn txn = {0};
-    char prefix[GB_NAME_MAX + 32];
-    char end[GB_NAME_MAX + 32];
+    char prefix[GB_HUB_KEY_SIZE];
+    char end[GB_HUB_KEY_SIZE];
     char *text;
 
     hub->look = gb_hub_item_new(hub);
     if (!hub->look)
         return;
     hub->looks++;
-    write_prefix(hub, prefix, sizeof(prefix));
+    gb_hub_key(hub->name, "ctl/", "", prefix);
     gb_prefix_end(prefix, end, sizeof(end));
     range.key = prefix;
     range.end = end;

@@ -370,6 +370,15 @@ class Fleet:
                     found.append(f"{node} has {name} at epoch {epoch}; the directory says {sessions.get(name)}")
         return found
 
+    def restore(self):
+        """All that a test has ended runs again, and has joined."""
+        if self.etcd.members[0].process.poll() is not None:
+            self.etcd.members[0].start()
+        for name in self.states:
+            if name not in self.living:
+                self.start(name)
+        self.joined()
+
     def agree(self):
         """Each session has one owner, which has it, and no key is of a session that is not there. What is deleted goes from the directory a
         little later, so that this waits."""
@@ -408,12 +417,7 @@ def fleet(shared):
     """Whole at the beginning; at the end each session has one owner again."""
     for relay in [*shared.to_etcd.values(), *shared.to_node.values()]:
         relay.set("pass")
-    if shared.etcd.members[0].process.poll() is not None:
-        shared.etcd.members[0].start()
-    for name in shared.states:
-        if name not in shared.living:
-            shared.start(name)
-    shared.joined()
+    shared.restore()
     yield shared
     for relay in shared.to_etcd.values():
         relay.set("pass")

@@ -26,12 +26,7 @@ def shared():
 @pytest.fixture
 def fleet(shared):
     """Whole at the beginning, and at one in the end."""
-    if shared.etcd.members[0].process.poll() is not None:
-        shared.etcd.members[0].start()
-    for name in shared.states:
-        if name not in shared.living:
-            shared.start(name)
-    shared.joined()
+    shared.restore()
     yield shared
     shared.joined()
     shared.agree()

@@ -87,15 +87,21 @@ def failed(daemon):
     return float(line[0].split()[1])
 
 
+def registered(start):
+    """A node that has joined, with the registered session "kept"."""
+    daemon = start("node:second")
+    until("it has joined", lambda: state(daemon)["state"] == "joined")
+    daemon.ask("POST", "/v1/sessions", {"name": "kept", "fleet": True}).expect(201)
+    return daemon
+
+
 def test_a_node_logs_in_and_again(place):
     """After a restart of etcd, which forgets its tokens."""
     etcd, users, start, write = place
     assert "user name is empty" in Cli()("fleet", "init", "--etcd", etcd.url).err
     assert "authentication failed" in Cli()("fleet", "init", "--etcd", etcd.url, "--etcd-user", write("node:wrong")).err
     Cli()("fleet", "init", "--etcd", etcd.url, "--etcd-user", write("node:second")).expect()
-    daemon = start("node:second")
-    until("it has joined", lambda: state(daemon)["state"] == "joined")
-    daemon.ask("POST", "/v1/sessions", {"name": "kept", "fleet": True}).expect(201)
+    daemon = registered(start)
     etcd.kill()
     etcd.start()
     until("a session can be registered", lambda: daemon.ask("POST", "/v1/sessions", {"name": "later", "fleet": True}).status == 201)
@@ -107,9 +113,7 @@ def test_a_user_that_is_deleted(place):
     """The node is alone, says why, asks seldom, and joins when the user is back."""
     etcd, users, start, write = place
     Cli()("fleet", "init", "--etcd", etcd.url, "--etcd-user", write("node:second")).expect()
-    daemon = start("node:second")
-    until("it has joined", lambda: state(daemon)["state"] == "joined")
-    daemon.ask("POST", "/v1/sessions", {"name": "kept", "fleet": True}).expect(201)
+    daemon = registered(start)
     users.ask("user/delete", {"name": "node"})
     until("it is alone", lambda: state(daemon)["state"] == "alone")
     assert "does not let the user in" in state(daemon)["why"]

@@ -73,6 +73,12 @@ enum gb_step gb_redirect_later(struct gb_http_response *response, unsigned secon
     return GB_STEP_ERROR;
 }
 
+enum gb_step gb_redirect_silent(struct gb_http_response *response, struct gb_error *err) {
+    if (err->code != GB_ERR_DIRECTORY_UNAVAILABLE)
+        gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the fleet's directory has not answered in the permitted time");
+    return gb_redirect_later(response, SILENT_RETRY_S, err);
+}
+
 char *gb_redirect_url(const struct gb_http_request *request, const char *base, const struct gb_name *node,
                       const char *method, const char *path, const char *query) {
     char who[GB_TICKET_WHO_SIZE];
@@ -333,7 +339,7 @@ static enum gb_step answer(struct gb_http_request *request, struct gb_http_respo
     else
         *err = looking->find.ask.error;
     if (code == GB_ERR_DIRECTORY_UNAVAILABLE)
-        step = gb_redirect_later(response, SILENT_RETRY_S, err);
+        step = gb_redirect_silent(response, err);
     looking_free(looking);
     return step;
 }
@@ -346,8 +352,7 @@ static enum gb_step looked_up(struct gb_http_request *request, struct gb_http_re
         return answer(request, response, true, err);
     if (!request->timed_out)
         return GB_STEP_WAIT;
-    gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the fleet's directory has not answered in the permitted time");
-    return gb_redirect_later(response, SILENT_RETRY_S, err);
+    return gb_redirect_silent(response, err);
 }
 
 static enum gb_step look_up(struct gb_http_request *request, const struct gb_name *name,

@@ -60,6 +60,9 @@ enum gb_step gb_redirect_to(const struct gb_http_request *request, struct gb_htt
 /* Sets err and the reply's Retry-After. Returns GB_STEP_ERROR. */
 enum gb_step gb_redirect_later(struct gb_http_response *response, unsigned seconds, struct gb_error *err);
 
+/* The same of a directory that does not answer; err stays what it is if it says so already. */
+enum gb_step gb_redirect_silent(struct gb_http_response *response, struct gb_error *err);
+
 /* Adds Gpubuf-Epoch, and Gpubuf-Fleet while the node is alone. epoch 0: nothing. */
 void gb_redirect_epoch(const struct gb_http_request *request, int64_t epoch, struct gb_http_response *response);
 

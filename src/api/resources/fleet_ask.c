@@ -9,8 +9,6 @@
 #include "api/request/json.h"
 #include "base/container.h"
 
-#define SILENT_RETRY_S 5
-
 /* --- asking ------------------------------------------------------------------------------------------------------- */
 
 static void done(struct gb_fleet_ask *ask) {
@@ -65,15 +63,13 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
 
     if (!atomic_load(&asking->done) && !request->timed_out)
         return GB_STEP_WAIT;
-    if (!atomic_load(&asking->done)) {
-        gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the fleet's directory has not answered in the permitted time");
-        return gb_redirect_later(response, SILENT_RETRY_S, err);
-    }
+    if (!atomic_load(&asking->done))
+        return gb_redirect_silent(response, err);
     if (asking->of.ask.error.code == GB_OK)
         return asking->next(request, response, err);
     *err = asking->of.ask.error;
     if (err->code == GB_ERR_DIRECTORY_UNAVAILABLE)
-        gb_redirect_later(response, SILENT_RETRY_S, err);
+        gb_redirect_silent(response, err);
     return GB_STEP_ERROR;
 }
 

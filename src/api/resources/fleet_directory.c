@@ -13,7 +13,6 @@
 #include "base/container.h"
 #include "hub/hub.h"
 
-#define SILENT_RETRY_S 5
 #define ANSWER_MS 40000 /* more than any wait for orders */
 
 struct passing {
@@ -43,12 +42,10 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
 
     if (!atomic_load(&passing->done) && !request->timed_out)
         return GB_STEP_WAIT;
-    if (!atomic_load(&passing->done))
-        gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the fleet's directory has not answered in the permitted time");
-    else if (passing->ask.error.code != GB_OK)
+    if (passing->ask.error.code != GB_OK)
         *err = passing->ask.error;
-    if (err->code == GB_ERR_DIRECTORY_UNAVAILABLE)
-        return gb_redirect_later(response, SILENT_RETRY_S, err);
+    if (!atomic_load(&passing->done) || err->code == GB_ERR_DIRECTORY_UNAVAILABLE)
+        return gb_redirect_silent(response, err);
     if (err->code != GB_OK || gb_http_response_header(response, err, "Content-Type", "application/json") < 0 ||
         gb_http_response_header(response, err, "Gpubuf-Directory-Time", "%lld",
                                 (long long)gb_fleet_now_s(gb_api_of(request)->fleet)) < 0)

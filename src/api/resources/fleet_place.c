@@ -14,8 +14,6 @@
 #include "api/route.h"
 #include "base/container.h"
 
-#define SILENT_RETRY_S 5
-
 struct placing {
     struct gb_http_request *request;
     struct gb_fleet *fleet;
@@ -199,7 +197,7 @@ static enum gb_step after_call(struct placing *placing, struct gb_http_response 
             gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
                          "the directory did not answer the nodes that were to register the session \"%s\"",
                          placing->name.s);
-            return gb_redirect_later(response, SILENT_RETRY_S, err);
+            return gb_redirect_silent(response, err);
         }
         gb_error_set(err, GB_ERR_NO_NODE_FITS, "no node took the session \"%s\": %s", placing->name.s,
                      placing->why + 2);
@@ -222,7 +220,7 @@ static enum gb_step after_place(struct placing *placing, struct gb_http_response
     *err = placing->place.ask.error;
     gb_error_set(err, GB_ERR_NO_NODE_FITS, "no node of the fleet fits");
     if (err->code == GB_ERR_DIRECTORY_UNAVAILABLE)
-        gb_redirect_later(response, SILENT_RETRY_S, err);
+        gb_redirect_silent(response, err);
     return GB_STEP_ERROR;
 }
 

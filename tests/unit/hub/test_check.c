@@ -80,7 +80,7 @@ START_TEST(readings_pass) {
     get(&txn, KEY("nodes/other"), NULL, false);
     gb_txn_get(&txn, &page);
     ck_assert_int_eq(check_txn(&txn), GB_OK);
-    ck_assert_int_eq(is.op, GB_HUB_TXN);
+    ck_assert_int_eq(is.op, GB_RELAY_TXN);
     ck_assert(is.reads);
     ck_assert(!is.serializable);
     ck_assert_uint_eq(is.ops, 3);
@@ -216,12 +216,12 @@ END_TEST
 
 START_TEST(leases_pass) {
     static const char *const ops[] = {"keepalive", "timetolive", "revoke"};
-    static const enum gb_hub_op is_op[] = {GB_HUB_KEEPALIVE, GB_HUB_TIMETOLIVE, GB_HUB_REVOKE};
+    static const enum gb_fleet_relay_op is_op[] = {GB_RELAY_KEEPALIVE, GB_RELAY_TIMETOLIVE, GB_RELAY_REVOKE};
     char *text = gb_lease_grant_text(4242, 30);
     size_t i;
 
     ck_assert_int_eq(check("grant", text), GB_OK);
-    ck_assert_int_eq(is.op, GB_HUB_GRANT);
+    ck_assert_int_eq(is.op, GB_RELAY_GRANT);
     ck_assert_int_eq(is.lease, 4242);
     free(text);
     text = gb_lease_grant_text(INT64_MAX, 100 * 24 * 3600);
@@ -242,7 +242,7 @@ END_TEST
 
 START_TEST(a_wait_passes) {
     ck_assert_int_eq(check("wait", "{\"wait_ms\":10000}"), GB_OK);
-    ck_assert_int_eq(is.op, GB_HUB_WAIT);
+    ck_assert(is.waits);
     ck_assert_uint_eq(is.wait_ms, 10000);
     ck_assert_int_eq(check("wait", "{\"wait_ms\":30000}"), GB_OK);
     ck_assert_int_eq(check("wait", "{\"wait_ms\":1}"), GB_OK);
