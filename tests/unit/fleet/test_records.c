@@ -52,7 +52,6 @@ START_TEST(members_of_a_session_of_later_versions_are_kept) {
     static const char record[] =
         "{\"node\":\"a\",\"epoch\":3,\"claim\":\"1-1\",\"on_partition\":\"serve\",\"labels\":{},"
         "\"quota\":null,\"state\":\"live\",\"later\":{\"a\":[1]},\"color\":\"red\"}";
-    struct gb_error err = GB_ERROR_INIT;
     struct gb_fleet_session session;
     char *text;
 
