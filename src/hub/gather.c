@@ -101,11 +101,8 @@ static bool send_all(struct gb_hub *hub) {
     json_decref(root);
     if (!item)
         return false;
-    if (count > 1) {
-        pthread_mutex_lock(&hub->lock);
-        hub->stat.gathered += count;
-        pthread_mutex_unlock(&hub->lock);
-    }
+    if (count > 1)
+        gb_hub_count_gathered(hub, count);
     gb_hub_relay(item, GB_RELAY_TXN, text ? text : "", true, false, gathered);
     free(text);
     return true;

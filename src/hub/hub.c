@@ -165,6 +165,12 @@ static void send_held(struct gb_hub *hub) {
     }
 }
 
+void gb_hub_count_gathered(struct gb_hub *hub, size_t count) {
+    pthread_mutex_lock(&hub->lock);
+    hub->stat.gathered += count;
+    pthread_mutex_unlock(&hub->lock);
+}
+
 void gb_hub_pass(struct gb_hub_item *item) {
     gb_hub_relay(item, item->is.op, item->text, item->is.reads, item->is.serializable, gb_hub_answer_relayed);
 }
@@ -233,6 +239,7 @@ static void wind_up(struct gb_hub *hub, struct gb_hub_list *queue, struct gb_hub
         send_held(hub);
         fail_all(queue);
         fail_all(&hub->reads);
+        fail_all(&hub->renewals);
         fail_all(&hub->waits);
         if (hub->relays == 0)
             return;
@@ -255,6 +262,7 @@ static void *run(void *arg) {
     while (await(hub, due_ms, &queue, &relayed)) {
         struct gb_hub_item *item;
         uint64_t now_ms;
+        uint64_t renew_ms;
         uint64_t waits_ms;
         bool draining;
 
@@ -268,7 +276,9 @@ static void *run(void *arg) {
         pthread_mutex_unlock(&hub->lock);
         now_ms = gb_hub_now_ms();
         due_ms = gb_hub_gather_run(hub, now_ms);
+        renew_ms = gb_hub_renew_run(hub, now_ms);
         waits_ms = gb_hub_waits_run(hub, now_ms, draining);
+        due_ms = renew_ms < due_ms ? renew_ms : due_ms;
         due_ms = waits_ms < due_ms ? waits_ms : due_ms;
     }
     wind_up(hub, &queue, &relayed);
@@ -358,6 +368,7 @@ int gb_hub_open(const struct gb_hub_config *config, struct gb_hub **ret, struct 
     hub->name = strdup(config->name);
     gb_hub_list_init(&hub->held);
     gb_hub_list_init(&hub->reads);
+    gb_hub_list_init(&hub->renewals);
     gb_hub_list_init(&hub->waits);
     gb_hub_list_init(&hub->queue);
     gb_hub_list_init(&hub->relayed);

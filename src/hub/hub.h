@@ -54,7 +54,7 @@ void gb_hub_leave(struct gb_hub *hub, struct gb_hub_ask *ask);
 struct gb_hub_stat {
     uint64_t requests; /* since the start, as all but waiting */
     uint64_t refused;
-    uint64_t gathered; /* requests that went on within a transaction of several */
+    uint64_t gathered; /* requests that went on within one of several */
     uint64_t sent;     /* requests to the directory */
     uint64_t waiting;  /* nodes that wait for orders */
 };

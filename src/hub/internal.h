@@ -1,6 +1,6 @@
 /* For the files of this folder: hub.c has the thread and the requests, check.c what may pass, leases.c whose a lease
- * is, gather.c readings that go on together, orders.c nodes that wait for orders. All but gb_hub_check, on the
- * thread. */
+ * is, gather.c readings that go on together, renew.c renewals that do, orders.c nodes that wait for orders. All but
+ * gb_hub_check, on the thread. */
 #ifndef GB_HUB_INTERNAL_H
 #define GB_HUB_INTERNAL_H
 
@@ -77,7 +77,10 @@ struct gb_hub {
     struct gb_map leases;     /* by key: struct gb_hub_lease */
     struct gb_hub_list reads; /* that wait to go on together */
     size_t read_ops;
-    uint64_t gathered_ms; /* when some went on last */
+    uint64_t gathered_ms;        /* when some went on last */
+    struct gb_hub_list renewals; /* likewise */
+    size_t renewal_count;
+    uint64_t renewed_ms;
     struct gb_hub_list waits;
     size_t waiting;
     uint64_t wait_due_ms;     /* when one of them is to be answered, or orders are to be looked at */
@@ -114,6 +117,8 @@ void gb_hub_answer(struct gb_hub_item *item);
 /* The same with what the directory has answered. */
 void gb_hub_answer_relayed(struct gb_hub_item *item);
 void gb_hub_fail(struct gb_hub_item *item, const struct gb_error *err);
+/* So many went on as one. */
+void gb_hub_count_gathered(struct gb_hub *hub, size_t count);
 /* Sends a request on as it came. */
 void gb_hub_pass(struct gb_hub_item *item);
 
@@ -124,6 +129,10 @@ void gb_hub_leases_free(struct gb_hub *hub);
 void gb_hub_gather(struct gb_hub_item *item);
 /* Sends what it is time for. Returns when the next is due; UINT64_MAX: nothing is. */
 uint64_t gb_hub_gather_run(struct gb_hub *hub, uint64_t now_ms);
+
+/* The same for a renewal of a lease that is the node's. */
+void gb_hub_renew(struct gb_hub_item *item);
+uint64_t gb_hub_renew_run(struct gb_hub *hub, uint64_t now_ms);
 
 void gb_hub_wait_begin(struct gb_hub_item *item);
 uint64_t gb_hub_waits_run(struct gb_hub *hub, uint64_t now_ms, bool draining);

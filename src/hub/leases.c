@@ -73,6 +73,13 @@ static bool is_of_node(const struct gb_hub_item *item) {
     return same;
 }
 
+static void go_on(struct gb_hub_item *item) {
+    if (item->is.op == GB_RELAY_KEEPALIVE)
+        gb_hub_renew(item);
+    else
+        gb_hub_pass(item);
+}
+
 static void on_record(struct gb_hub_item *item) {
     struct gb_error err = item->relay.ask.error;
     bool same = err.code == GB_OK && is_of_node(item);
@@ -81,7 +88,7 @@ static void on_record(struct gb_hub_item *item) {
     item->relay.answer = NULL;
     if (same) {
         remember(item->hub, item->is.lease, &item->node);
-        gb_hub_pass(item);
+        go_on(item);
         return;
     }
     if (err.code == GB_OK)
@@ -110,7 +117,7 @@ void gb_hub_lease_begin(struct gb_hub_item *item) {
     if (item->is.op == GB_RELAY_GRANT)
         gb_hub_relay(item, GB_RELAY_GRANT, item->text, false, false, granted);
     else if (item->is.op == GB_RELAY_TIMETOLIVE || is_known(item->hub, item->is.lease, &item->node))
-        gb_hub_pass(item);
+        go_on(item);
     else
         ask_record(item);
 }

@@ -20,7 +20,7 @@
 #include "fleet/messages.h"
 
 #define KEYS_MAX 2048
-#define LEASES_MAX 16
+#define LEASES_MAX 64
 #define CONNS_MAX 64
 #define PATHS_MAX 8
 
@@ -380,6 +380,35 @@ static json_t *respond(struct etcd_fake *f, const char *path, const json_t *body
     return refusal("no", *status == 412 ? 9 : 5);
 }
 
+/* The gateway takes renewals as a stream, of which it has read so much when it answers. The caller frees. */
+#define STREAM_READS 512
+
+static char *respond_all(struct etcd_fake *f, const char *path, const char *body, int *status) {
+    size_t left = strlen(body) < STREAM_READS ? strlen(body) : STREAM_READS;
+    bool streams = strcmp(path, "/v3/lease/keepalive") == 0;
+    char *ret = strdup("");
+    json_error_t at;
+    json_t *root;
+
+    while ((root = json_loadb(body, streams ? left : strlen(body), JSON_DISABLE_EOF_CHECK, &at))) {
+        json_t *answer = respond(f, path, root, status);
+        char *text = json_dumps(answer, JSON_COMPACT);
+        char *all;
+
+        ck_assert_int_ge(asprintf(&all, "%s%s\n", ret, text), 0);
+        free(ret);
+        ret = all;
+        free(text);
+        json_decref(answer);
+        json_decref(root);
+        body += at.position;
+        left -= streams ? (size_t)at.position : 0;
+        if (!streams)
+            break;
+    }
+    return ret;
+}
+
 /* --- HTTP --------------------------------------------------------------------------------------------------------- */
 
 static void count(struct etcd_fake *f, const char *path) {
@@ -423,13 +452,10 @@ static bool send_answer(struct etcd_fake *f, int fd, int status, const char *tex
 
 /* Returns false when the connection is to be closed. */
 static bool serve(struct etcd_fake *f, int fd, const char *path, const char *body) {
-    json_t *root = json_loads(body, 0, NULL);
-    json_t *answer = NULL;
     char *text = NULL;
     int status = 0;
     bool ret = false;
 
-    ck_assert_ptr_nonnull(root);
     pthread_mutex_lock(&f->lock);
     expire_old(f);
     count(f, path);
@@ -440,15 +466,11 @@ static bool serve(struct etcd_fake *f, int fd, const char *path, const char *bod
     else if (f->answer)
         ret = send_answer(f, fd, 200, f->answer);
     else
-        answer = respond(f, path, root, &status);
-    if (answer) {
-        text = json_dumps(answer, JSON_COMPACT);
+        text = respond_all(f, path, body, &status);
+    if (text)
         ret = !loses(f, body) && send_answer(f, fd, status, text);
-    }
     pthread_mutex_unlock(&f->lock);
     free(text);
-    json_decref(answer);
-    json_decref(root);
     return ret;
 }
 

@@ -1,6 +1,7 @@
 /* Requests through a hub: who gets which answer, whose leases are used, and the end of what is open. */
 #include "hub/hub.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -328,6 +329,101 @@ START_TEST(a_lease_that_was_granted_here_is_known) {
 }
 END_TEST
 
+enum { NODES = 40 };
+
+static char node_names[NODES][8];
+static char renewals[NODES][64];
+
+/* Leases of so many nodes, from that number on. */
+static void grant_all(int64_t first, int count) {
+    struct sent sent;
+    char text[64];
+    int i;
+
+    for (i = 0; i < count; i++) {
+        snprintf(node_names[i], sizeof(node_names[i]), "m%d", i);
+        snprintf(renewals[i], sizeof(renewals[i]), "{\"ID\":\"%" PRId64 "\"}", first + i);
+        snprintf(text, sizeof(text), "{\"ID\":\"%" PRId64 "\",\"TTL\":\"30\"}", first + i);
+        send(&sent, node_names[i], "grant", text);
+        ck_assert_int_eq(wait_for(&sent), GB_OK);
+        free(sent.ask.answer);
+    }
+}
+
+static void renew_all(struct sent *sent, int count) {
+    int i;
+
+    for (i = 0; i < count; i++)
+        send(&sent[i], node_names[i], "keepalive", renewals[i]);
+}
+
+/* Each node has its own answer, though one request has those of many; the longest numbers fit into what the gateway
+ * reads of a body, so that none is sent twice. */
+START_TEST(renewals_go_on_together) {
+    const int64_t first = _i == 0 ? 1000 : INT64_MAX - NODES;
+    struct sent sent[NODES];
+    unsigned before;
+    int i;
+
+    grant_all(first, NODES);
+    etcd_fake_expire(etcd, first + 7);
+    before = etcd_fake_requests(etcd, KEEPALIVE);
+    renew_all(sent, NODES);
+    for (i = 0; i < NODES; i++) {
+        struct gb_lease_answer answer = {0};
+        char id[32];
+
+        ck_assert_msg(wait_for(&sent[i]) == GB_OK, "%s", sent[i].ask.error.detail);
+        gb_assert_ok(gb_lease_read(sent[i].ask.answer, strlen(sent[i].ask.answer), &answer, &err), err);
+        ck_assert_int_eq(answer.ttl_s, i == 7 ? 0 : 30);
+        snprintf(id, sizeof(id), "\"%" PRId64 "\"", first + i);
+        ck_assert_ptr_nonnull(strstr(sent[i].ask.answer, id));
+        gb_lease_answer_done(&answer);
+        free(sent[i].ask.answer);
+    }
+    ck_assert_uint_lt(etcd_fake_requests(etcd, KEEPALIVE) - before, NODES / 2);
+    ck_assert_uint_gt(stat_of_hub().gathered, NODES / 2);
+}
+END_TEST
+
+/* An answer that is no renewal's, or that ends early: the others are asked for one by one. */
+START_TEST(renewals_without_an_answer_go_on_one_by_one) {
+    struct sent sent[4];
+    unsigned before;
+    int i;
+
+    grant_all(1000, 4);
+    etcd_fake_set_answer(etcd, "{\"result\":{\"ID\":\"1\",\"TTL\":\"30\"}}\n{\"error\":{\"message\":\"no\"}}");
+    before = etcd_fake_requests(etcd, KEEPALIVE);
+    renew_all(sent, 4);
+    for (i = 0; i < 4; i++) {
+        ck_assert_int_eq(wait_for(&sent[i]), GB_OK);
+        ck_assert_ptr_nonnull(strstr(sent[i].ask.answer, "\"error\"")); /* as etcd said to it alone */
+        free(sent[i].ask.answer);
+    }
+    ck_assert_uint_gt(etcd_fake_requests(etcd, KEEPALIVE) - before, 4);
+}
+END_TEST
+
+START_TEST(a_refusal_is_for_all_whose_renewals_went_on_together) {
+    struct sent sent[NODES];
+    unsigned before;
+    int i;
+
+    grant_all(1000, NODES);
+    etcd_fake_set_status(etcd, 503);
+    before = etcd_fake_requests(etcd, KEEPALIVE);
+    renew_all(sent, NODES);
+    for (i = 0; i < NODES; i++) {
+        wait_for(&sent[i]);
+        ck_assert_msg(sent[i].ask.error.code != GB_OK || sent[i].ask.status == 503, "%d", sent[i].ask.status);
+        free(sent[i].ask.answer);
+    }
+    ck_assert_uint_lt(etcd_fake_requests(etcd, KEEPALIVE) - before, NODES);
+    etcd_fake_set_status(etcd, 0);
+}
+END_TEST
+
 /* --- orders ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(orders_go_to_the_node_that_they_are_for) {
@@ -482,6 +578,9 @@ int main(void) {
     tcase_add_test(tcase, what_is_refused_is_not_sent);
     tcase_add_loop_test(tcase, a_lease_of_another_is_not_used, 0, 2);
     tcase_add_test(tcase, a_lease_that_was_granted_here_is_known);
+    tcase_add_loop_test(tcase, renewals_go_on_together, 0, 2);
+    tcase_add_test(tcase, renewals_without_an_answer_go_on_one_by_one);
+    tcase_add_test(tcase, a_refusal_is_for_all_whose_renewals_went_on_together);
     tcase_add_test(tcase, orders_go_to_the_node_that_they_are_for);
     tcase_add_test(tcase, a_wait_ends);
     tcase_add_test(tcase, waits_end_when_the_hub_is_to_stop);
