@@ -36,10 +36,12 @@ class Etcd:
     """One member, whose data stay over a kill and a start, for which they need not be on the disk. peers: the URLs of all members by
     their names; without them it is the only one."""
 
+    scheme, options = "http", ()
+
     def __init__(self, peers=None, name="default"):
         self.folder = tempfile.mkdtemp(prefix="gbe-etcd-")
         self.data = os.path.join(self.folder, "data")
-        self.name, self.url, self.peers = name, free_url(), peers or {name: free_url()}
+        self.name, self.url, self.peers = name, free_url(self.scheme), peers or {name: free_url()}
         self.launch()
         if peers is None:
             until("etcd answers", self.healthy)
@@ -50,7 +52,7 @@ class Etcd:
             self.process = subprocess.Popen(
                 [etcd_program(), "--unsafe-no-fsync", "--name", self.name, "--data-dir", self.data, "--listen-client-urls", self.url,
                  "--advertise-client-urls", self.url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-                 "--initial-cluster", ",".join(f"{name}={url}" for name, url in self.peers.items())], stdout=log, stderr=log)
+                 "--initial-cluster", ",".join(f"{name}={url}" for name, url in self.peers.items()), *self.options], stdout=log, stderr=log)
 
     def start(self):
         self.launch()

@@ -259,6 +259,10 @@ def with_tokens():
     fleet.end()
 
 
+# Another build of the daemon. With it, fleets are mixed: every second node is of it, and each is of the other one after its next start.
+OTHER = os.environ.get("GB_E2E_OTHER")
+
+
 class Fleet:
     """A node for each letter of `names`, with the label site of its own name. Nodes of `relayed` reach etcd by way of the relay
     to_etcd[name], and those of `advertised` are reached by way of the relay to_node[name]. env and options: of some nodes, by
@@ -290,7 +294,10 @@ class Fleet:
             options += ["--advertise", self.to_node[name].url]
         self.lives[name] += 1
         self.daemons[name] = Daemon("host:bytes=64M", *options, *self.options.get(name, ()), state=self.states[name], wait=False,
-                                    env=self.env.get(name))
+                                    env=self.env.get(name), program=self.build(name))
+
+    def build(self, name):
+        return [OTHER] if OTHER and (ord(name[0]) + self.lives[name]) % 2 else None
 
     def ready(self, name):
         self.daemons[name].addresses = self.daemons[name].wait_ready()

@@ -31,10 +31,10 @@ class Hubs(Fleet):
     """Nodes of `hubs` are hubs, at ports that they keep. Those of `hidden` and `members` know the hubs alone, and none can reach those of
     `hidden`. The others know etcd alone. known: to some nodes, other hubs than all."""
 
-    def __init__(self, names="ahkmn", hubs="hk", hidden="n", members="m", known=None, **more):
+    def __init__(self, names="ahkmn", hubs="hk", hidden="n", members="m", known=None, of_etcd=1, **more):
         self.hub_ports = {name: free_port() for name in hubs}
         self.hidden, self.members, self.known, self.names = hidden, members, known or {}, {}
-        super().__init__(names, **more)
+        super().__init__(names, of_etcd, **more)
 
     def hub_urls(self, hubs=None):
         return ",".join(f"http://127.0.0.1:{self.hub_ports[name]}" for name in hubs or self.hub_ports)
@@ -52,7 +52,7 @@ class Hubs(Fleet):
             more["listen"] = ("--listen", f"127.0.0.1:{self.hub_ports[name]}")
         self.lives[name] += 1
         self.daemons[name] = Daemon("host:bytes=64M", *options, *self.options.get(name, ()), state=self.states[name], wait=False,
-                                    env=self.env.get(name), **more)
+                                    env=self.env.get(name), program=self.build(name), **more)
 
     def nodes(self, at="a"):
         return {n["name"]: n for n in self.ask(at, "GET", "/v1/fleet/nodes").expect(200).json()["items"]}

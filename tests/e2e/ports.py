@@ -30,5 +30,5 @@ def free_port():
     return free_ports(1)[0]
 
 
-def free_url():
-    return f"http://127.0.0.1:{free_port()}"
+def free_url(scheme="http"):
+    return f"{scheme}://127.0.0.1:{free_port()}"
