@@ -48,7 +48,7 @@ def curl(fleet, name, target, *args, input=None):
 def test_an_upload_by_curl_reaches_the_owner(fleet, session, tmp_path, way, name):
     (tmp_path / "x").write_bytes(BIG)
     args = {"file": ["-T", tmp_path / "x"], "chunked": ["-T", tmp_path / "x", "-H", "Transfer-Encoding: chunked"], "stdin": ["-T", "-"],
-            "binary": ["-X", "PUT", "--data-binary", f"@{tmp_path}/x"]}[way]
+            "binary": ["-X", "PUT", "-H", "Content-Type: application/octet-stream", "--data-binary", f"@{tmp_path}/x"]}[way]
     target = DATA.format(session, "x") + f"?dtype=uint8&shape={len(BIG)}"
     status, redirects, _ = curl(fleet, name, target, *args, input=BIG if way == "stdin" else None)
     assert (status, redirects) == (201, int(name != "b"))
@@ -61,7 +61,8 @@ def test_other_requests_by_curl_reach_the_owner(fleet, session, name):
     data = DATA.format(session, "x")
     fleet.ask("b", "PUT", data, b"0123456789").expect(201)
     assert curl(fleet, name, data, "-r", "2-4") == (206, 1, b"234")
-    assert curl(fleet, name, data + "?offset=1", "-X", "PATCH", "--data-binary", "ab")[:2] == (200, 1)
+    assert curl(fleet, name, data + "?offset=1", "-X", "PATCH", "-H", "Content-Type: application/octet-stream", "--data-binary",
+                "ab")[:2] == (200, 1)
     assert fleet.ask("b", "GET", data).expect(200).body == b"0ab3456789"
     assert curl(fleet, name, f"/v1/sessions/{session}/buffers/x", "-X", "PATCH", "-H", "Content-Type: application/json", "-d",
                 '{"labels":{"k":"v"}}')[:2] == (200, 1)

@@ -29,18 +29,30 @@ static int refused(const char *header, const char *value, const char *permitted,
 int gb_media_json(const char *content_type, struct gb_error *err) {
     size_t n = content_type ? type_len(content_type) : 0;
 
-    if (!content_type || is(content_type, n, "application/json") ||
-        is(content_type, n, "application/x-www-form-urlencoded"))
+    if (!content_type || is(content_type, n, "application/json") || is(content_type, n, GB_MEDIA_FORM))
         return 0;
     if (n > 5 && strncasecmp(content_type + n - 5, "+json", 5) == 0)
         return 0;
     return refused("Content-Type", content_type, "application/json", err);
 }
 
+int gb_media_bytes(const char *content_type, struct gb_error *err) {
+    size_t n = content_type ? type_len(content_type) : 0;
+
+    if (!content_type || (!is(content_type, n, GB_MEDIA_FORM) && !is(content_type, n, GB_MEDIA_FORM_PARTS)))
+        return 0;
+    return gb_error_set(err, GB_ERR_UNSUPPORTED_MEDIA_TYPE,
+                        "a form (%.*s) does not have the bytes of a file as they are; send them with curl -T FILE, or "
+                        "with the Content-Type " GB_MEDIA_RAW,
+                        (int)n, content_type);
+}
+
 int gb_media_tensor(const char *content_type, enum gb_form *ret, struct gb_error *err) {
     size_t n = content_type ? type_len(content_type) : 0;
 
-    if (!content_type || is(content_type, n, GB_MEDIA_RAW) || is(content_type, n, "application/x-www-form-urlencoded"))
+    if (gb_media_bytes(content_type, err) < 0)
+        return -1;
+    if (!content_type || is(content_type, n, GB_MEDIA_RAW))
         *ret = GB_FORM_RAW;
     else if (is(content_type, n, GB_MEDIA_NPY))
         *ret = GB_FORM_NPY;

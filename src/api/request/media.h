@@ -9,6 +9,9 @@
 #define GB_MEDIA_RAW "application/octet-stream"
 #define GB_MEDIA_NPY "application/x-npy"
 #define GB_MEDIA_SAFETENSORS "application/x-safetensors"
+/* What curl -d and -F say, and browsers' forms. */
+#define GB_MEDIA_FORM "application/x-www-form-urlencoded"
+#define GB_MEDIA_FORM_PARTS "multipart/form-data"
 /* Taken as well: no type is registered for safetensors. */
 #define GB_MEDIA_SAFETENSORS_VENDOR "application/vnd.safetensors"
 
@@ -18,6 +21,10 @@ enum gb_form { GB_FORM_RAW, GB_FORM_NPY, GB_FORM_SAFETENSORS, GB_FORM_COUNT };
 /* Checks the Content-Type of a JSON body (NULL: absent): application/json, anything+json, or the type that curl -d
  * sends. Returns 0, or -1 with UNSUPPORTED_MEDIA_TYPE. */
 int gb_media_json(const char *content_type, struct gb_error *err);
+
+/* Checks the Content-Type (NULL: absent) of bytes that are stored as they come. Returns 0, or -1 with
+ * UNSUPPORTED_MEDIA_TYPE for a form: curl -d takes line ends and NULs out of a file, and -F puts text around it. */
+int gb_media_bytes(const char *content_type, struct gb_error *err);
 
 /* Reads the Content-Type of a tensor (NULL: absent). *ret: the form that it names, RAW when it names none. Returns 0,
  * or -1 with UNSUPPORTED_MEDIA_TYPE. */

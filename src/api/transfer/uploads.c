@@ -21,6 +21,7 @@
 #include "api/request/body.h"
 #include "api/request/buffer_fields.h"
 #include "api/request/json.h"
+#include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/request/wait.h"
 #include "api/route.h"
@@ -57,7 +58,8 @@ int gb_uploads_filters(const struct gb_http_request *request, bool digests, stru
                        struct gb_filters *ret, struct gb_error *err) {
     unsigned i;
 
-    if (gb_filters_read(request, response, ret, err) < 0)
+    if (gb_media_bytes(gb_http_header(request, "Content-Type"), err) < 0 ||
+        gb_filters_read(request, response, ret, err) < 0)
         return -1;
     if (ret->coded)
         return gb_error_set(err, GB_ERR_UNSUPPORTED_MEDIA_TYPE,

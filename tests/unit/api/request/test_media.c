@@ -16,7 +16,7 @@ static const struct {
     {"application/json", true, false, GB_FORM_RAW},
     {"Application/JSON; charset=utf-8", true, false, GB_FORM_RAW},
     {"application/merge-patch+json", true, false, GB_FORM_RAW},
-    {"application/x-www-form-urlencoded", true, true, GB_FORM_RAW},
+    {"application/x-www-form-urlencoded", true, false, GB_FORM_RAW},
     {"application/octet-stream", false, true, GB_FORM_RAW},
     {"application/octet-stream ; x=y", false, true, GB_FORM_RAW},
     {"application/x-npy", false, true, GB_FORM_NPY},
