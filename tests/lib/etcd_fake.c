@@ -16,6 +16,7 @@
 
 #include "base/base64.h"
 #include "base/map.h"
+#include "etcd_values.h"
 #include "fleet/http_client.h"
 #include "fleet/messages.h"
 
@@ -154,82 +155,45 @@ static bool grant(struct etcd_fake *f, int64_t id, int64_t ttl_s) {
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
-static int64_t number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-
-    return json_is_string(value) ? strtoll(json_string_value(value), NULL, 10) : json_integer_value(value);
-}
-
-static json_t *text_of(int64_t n) {
-    char text[24];
-
-    snprintf(text, sizeof(text), "%" PRId64, n);
-    return json_string(text);
-}
-
-static json_t *base64_of(const char *value) {
-    char *text = gb_base64(value, strlen(value), false);
-    json_t *ret = json_string(text);
-
-    free(text);
-    return ret;
-}
-
-/* The text of a member that is base64; bytes may be NULL. NULL if there is none. The caller frees. */
-static char *plain(const json_t *object, const char *key, size_t *bytes) {
-    const char *text = json_string_value(json_object_get(object, key));
-    char *ret = NULL;
-    size_t n = 0;
-
-    if (text)
-        ck_assert(gb_base64_read(text, strlen(text), false, &ret, &n));
-    if (bytes)
-        *bytes = n;
-    return ret;
-}
-
 static json_t *header(struct etcd_fake *f) {
-    char cluster[24];
-
-    snprintf(cluster, sizeof(cluster), "%" PRIu64, f->cluster);
-    return json_pack("{s:s,s:s,s:o,s:s}", "cluster_id", cluster, "member_id", "1", "revision", text_of(f->revision),
-                     "raft_term", "2");
+    return json_pack("{s:o,s:s,s:o,s:s}", "cluster_id", json_sprintf("%" PRIu64, f->cluster), "member_id", "1",
+                     "revision", etcd_text(f->revision), "raft_term", "2");
 }
 
 static json_t *kv_of(const struct key *k, bool keys_only) {
-    json_t *kv = json_pack("{s:o,s:o,s:o,s:o}", "key", base64_of(k->key), "create_revision", text_of(k->create),
-                           "mod_revision", text_of(k->mod), "version", text_of(k->version));
+    json_t *kv = json_pack("{s:o,s:o,s:o,s:o}", "key", etcd_base64(k->key), "create_revision", etcd_text(k->create),
+                           "mod_revision", etcd_text(k->mod), "version", etcd_text(k->version));
 
     if (!keys_only && k->value[0])
-        json_object_set_new(kv, "value", base64_of(k->value));
+        json_object_set_new(kv, "value", etcd_base64(k->value));
     if (k->lease != 0)
-        json_object_set_new(kv, "lease", text_of(k->lease));
+        json_object_set_new(kv, "lease", etcd_text(k->lease));
     return kv;
 }
 
 /* --- transactions ------------------------------------------------------------------------------------------------- */
 
 static bool holds(struct etcd_fake *f, const json_t *compare) {
-    char *key = plain(compare, "key", NULL);
+    char *key = etcd_plain(compare, "key", NULL);
     const struct key *k = find(f, key);
     const char *target = json_string_value(json_object_get(compare, "target"));
     bool ret;
 
     ck_assert_str_eq(json_string_value(json_object_get(compare, "result")), "EQUAL");
     if (strcmp(target, "CREATE") == 0)
-        ret = (k ? k->create : 0) == number(compare, "create_revision");
+        ret = (k ? k->create : 0) == etcd_number(compare, "create_revision");
     else
-        ret = (k ? k->mod : 0) == number(compare, "mod_revision");
+        ret = (k ? k->mod : 0) == etcd_number(compare, "mod_revision");
     free(key);
     return ret;
 }
 
 static json_t *range(struct etcd_fake *f, const json_t *op) {
     size_t bytes;
-    char *key = plain(op, "key", &bytes);
-    char *end = plain(op, "range_end", NULL);
+    char *key = etcd_plain(op, "key", &bytes);
+    char *end = etcd_plain(op, "range_end", NULL);
     bool after = bytes > strlen(key);
-    size_t limit = (size_t)number(op, "limit");
+    size_t limit = (size_t)etcd_number(op, "limit");
     json_t *kvs = json_array();
     json_t *ret = json_pack("{s:o}", "header", header(f));
     size_t n = 0;
@@ -247,7 +211,7 @@ static json_t *range(struct etcd_fake *f, const json_t *op) {
     }
     if (n > 0) {
         json_object_set(ret, "kvs", kvs);
-        json_object_set_new(ret, "count", text_of((int64_t)n));
+        json_object_set_new(ret, "count", etcd_text((int64_t)n));
     }
     if (limit > 0 && n > limit)
         json_object_set_new(ret, "more", json_true());
@@ -270,15 +234,15 @@ static json_t *operate(struct etcd_fake *f, const json_t *op, bool *changed) {
     f->revision += !*changed;
     *changed = true;
     if (write) {
-        key = plain(write, "key", NULL);
-        value = plain(write, "value", NULL);
-        put(f, key, value ? value : "", number(write, "lease"));
+        key = etcd_plain(write, "key", NULL);
+        value = etcd_plain(write, "value", NULL);
+        put(f, key, value ? value : "", etcd_number(write, "lease"));
         free(key);
         free(value);
         return json_pack("{s:{s:o}}", "response_put", "header", header(f));
     }
     ck_assert_ptr_nonnull(gone);
-    key = plain(gone, "key", NULL);
+    key = etcd_plain(gone, "key", NULL);
     if (find(f, key))
         drop(f, find(f, key));
     free(key);
@@ -290,7 +254,7 @@ static bool leases_live(struct etcd_fake *f, const json_t *ops) {
     size_t i;
 
     for (i = 0; i < json_array_size(ops); i++) {
-        int64_t id = number(json_object_get(json_array_get(ops, i), "request_put"), "lease");
+        int64_t id = etcd_number(json_object_get(json_array_get(ops, i), "request_put"), "lease");
 
         if (id != 0 && !find_lease(f, id))
             return false;
@@ -333,16 +297,16 @@ static json_t *txn(struct etcd_fake *f, const json_t *body, int *status) {
 /* --- leases ------------------------------------------------------------------------------------------------------- */
 
 static json_t *time_to_live(struct etcd_fake *f, const struct lease *lease, int64_t id) {
-    json_t *ret = json_pack("{s:o,s:o}", "header", header(f), "ID", text_of(id));
+    json_t *ret = json_pack("{s:o,s:o}", "header", header(f), "ID", etcd_text(id));
     json_t *keys = json_array();
     size_t i;
 
-    json_object_set_new(ret, "TTL", text_of(lease ? (int64_t)(lease->end_ms - gb_boot_ms()) / 1000 : -1));
+    json_object_set_new(ret, "TTL", etcd_text(lease ? (int64_t)(lease->end_ms - gb_boot_ms()) / 1000 : -1));
     if (lease) {
-        json_object_set_new(ret, "grantedTTL", text_of(lease->ttl_s));
+        json_object_set_new(ret, "grantedTTL", etcd_text(lease->ttl_s));
         for (i = 0; i < f->count; i++)
             if (f->keys[i].lease == id)
-                json_array_append_new(keys, base64_of(f->keys[i].key));
+                json_array_append_new(keys, etcd_base64(f->keys[i].key));
         json_object_set(ret, "keys", keys);
     }
     json_decref(keys);
@@ -350,17 +314,17 @@ static json_t *time_to_live(struct etcd_fake *f, const struct lease *lease, int6
 }
 
 static json_t *keepalive(struct etcd_fake *f, struct lease *lease, int64_t id) {
-    json_t *result = json_pack("{s:o,s:o}", "header", header(f), "ID", text_of(id));
+    json_t *result = json_pack("{s:o,s:o}", "header", header(f), "ID", etcd_text(id));
 
     if (lease) {
         lease->end_ms = gb_boot_ms() + (uint64_t)lease->ttl_s * 1000;
-        json_object_set_new(result, "TTL", text_of(lease->ttl_s));
+        json_object_set_new(result, "TTL", etcd_text(lease->ttl_s));
     }
     return json_pack("{s:o}", "result", result);
 }
 
 static json_t *respond(struct etcd_fake *f, const char *path, const json_t *body, int *status) {
-    int64_t id = number(body, "ID");
+    int64_t id = etcd_number(body, "ID");
     struct lease *lease = find_lease(f, id);
 
     *status = 200;
@@ -374,8 +338,9 @@ static json_t *respond(struct etcd_fake *f, const char *path, const json_t *body
         end_lease(f, lease);
         return json_pack("{s:o}", "header", header(f));
     }
-    if (strcmp(path, "/v3/lease/grant") == 0 && grant(f, id, number(body, "TTL")))
-        return json_pack("{s:o,s:o,s:o}", "header", header(f), "ID", text_of(id), "TTL", text_of(number(body, "TTL")));
+    if (strcmp(path, "/v3/lease/grant") == 0 && grant(f, id, etcd_number(body, "TTL")))
+        return json_pack("{s:o,s:o,s:o}", "header", header(f), "ID", etcd_text(id), "TTL",
+                         etcd_text(etcd_number(body, "TTL")));
     *status = strcmp(path, "/v3/lease/grant") == 0 ? 412 : 404;
     return refusal("no", *status == 412 ? 9 : 5);
 }
@@ -384,28 +349,23 @@ static json_t *respond(struct etcd_fake *f, const char *path, const json_t *body
 #define STREAM_READS 512
 
 static char *respond_all(struct etcd_fake *f, const char *path, const char *body, int *status) {
-    size_t left = strlen(body) < STREAM_READS ? strlen(body) : STREAM_READS;
     bool streams = strcmp(path, "/v3/lease/keepalive") == 0;
-    char *ret = strdup("");
+    size_t n = strlen(body);
+    const char *end = body + (streams && n > STREAM_READS ? STREAM_READS : n);
+    char *ret;
+    FILE *out = open_memstream(&ret, &n);
     json_error_t at;
     json_t *root;
 
-    while ((root = json_loadb(body, streams ? left : strlen(body), JSON_DISABLE_EOF_CHECK, &at))) {
+    while ((root = json_loadb(body, (size_t)(end - body), JSON_DISABLE_EOF_CHECK, &at))) {
         json_t *answer = respond(f, path, root, status);
-        char *text = json_dumps(answer, JSON_COMPACT);
-        char *all;
 
-        ck_assert_int_ge(asprintf(&all, "%s%s\n", ret, text), 0);
-        free(ret);
-        ret = all;
-        free(text);
+        json_dumpf(answer, out, JSON_COMPACT);
         json_decref(answer);
         json_decref(root);
-        body += at.position;
-        left -= streams ? (size_t)at.position : 0;
-        if (!streams)
-            break;
+        body = streams ? body + at.position : end;
     }
+    fclose(out);
     return ret;
 }
 
@@ -699,10 +659,9 @@ void etcd_fake_wipe(struct etcd_fake *f) {
 static unsigned requests(const struct etcd_fake *f, const char *path) {
     size_t i;
 
-    for (i = 0; i < PATHS_MAX; i++)
-        if (strcmp(f->paths[i].path, path) == 0)
-            return f->paths[i].n;
-    return 0;
+    for (i = 0; i < PATHS_MAX && strcmp(f->paths[i].path, path) != 0; i++)
+        ;
+    return i < PATHS_MAX ? f->paths[i].n : 0;
 }
 
 unsigned etcd_fake_requests(struct etcd_fake *f, const char *path) {

@@ -22,7 +22,7 @@ enum gb_step gb_multipart_finish(struct gb_http_request *request, const char *id
                                  const struct gb_multipart_expected *expected, struct gb_http_response *response,
                                  struct gb_error *err);
 
-/* Reads Content-Type, Content-Encoding and digests of a body that is not the whole, and refuses those that cannot be checked. Returns
+/* Reads Content-Type, Content-Encoding and digests of a body that is not the whole, and refuses what is wrong. Returns
  * 0 or -1. */
 struct gb_filters;
 int gb_uploads_filters(const struct gb_http_request *request, bool digests, struct gb_http_response *response,
