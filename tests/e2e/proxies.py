@@ -114,10 +114,12 @@ class Proxy:
         return self.spawn(conf)
 
     def spawn(self, conf):
-        args = ["-p", self.folder, "-c", conf, "-e", os.path.join(self.folder, "errors")] if self.name == "nginx" else ["-db", "-f", conf]
-        out = "output" if self.name == "nginx" else "forwarded"  # HAProxy prints its log
+        args = {"nginx": ["-p", self.folder, "-c", conf, "-e", os.path.join(self.folder, "errors")], "haproxy": ["-db", "-f", conf],
+                "caddy": ["run", "--adapter", "caddyfile", "--config", conf]}[self.name]
+        out = "forwarded" if self.name == "haproxy" else "output"  # HAProxy prints its log
+        own = {**os.environ, "XDG_DATA_HOME": self.folder, "XDG_CONFIG_HOME": self.folder}  # where Caddy keeps what it makes
         with open(os.path.join(self.folder, out), "wb") as f, open(os.path.join(self.folder, "stderr"), "wb") as errors:
-            return subprocess.Popen([self.program, *args], stdin=subprocess.DEVNULL, stdout=f, stderr=errors)
+            return subprocess.Popen([self.program, *args], stdin=subprocess.DEVNULL, stdout=f, stderr=errors, env=own)
 
     def listens(self):
         try:

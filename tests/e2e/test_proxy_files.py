@@ -1,4 +1,4 @@
-"""The configurations of nginx and HAProxy in etc/proxy, as they stand but for addresses, files and users."""
+"""The configurations of nginx, HAProxy and Caddy in etc/proxy, as they stand but for addresses, files and users."""
 import http.client
 import json
 import os
@@ -17,7 +17,7 @@ from values import payload
 pytestmark = pytest.mark.once
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 NAME, CLIENT = "gpubuf.example", "127.0.0.7"
-FILES = {"nginx": "nginx.conf", "haproxy": "haproxy.cfg"}
+FILES = {"nginx": "nginx.conf", "haproxy": "haproxy.cfg", "caddy": "Caddyfile"}
 LIES = {"X-Forwarded-For": "192.0.2.66", "Forwarded": "for=192.0.2.66", "X-Real-IP": "192.0.2.66"}
 
 
@@ -50,7 +50,9 @@ class Shipped(Proxy):
                       ("/etc/ssl/gpubuf.pem", self.pair[0]), ("/etc/ssl/gpubuf.key", self.pair[1]),
                       ("http {\n", "http {\n" + paths)],
             "haproxy": [("    user haproxy\n    group haproxy\n    chroot /var/lib/haproxy\n", "    nbthread 1\n"),
-                        ("/dev/log", "stdout format raw"), ("bind :443 ", f"bind 127.0.0.1:{self.ports[0]} "), ("/etc/ssl/gpubuf.both", self.pair[2])]}[self.name]
+                        ("/dev/log", "stdout format raw"), ("bind :443 ", f"bind 127.0.0.1:{self.ports[0]} "), ("/etc/ssl/gpubuf.both", self.pair[2])],
+            "caddy": [(":443 {", f":{self.ports[0]} {{\n\tbind 127.0.0.1"), ("/etc/ssl/gpubuf.pem", self.pair[0]), ("/etc/ssl/gpubuf.key", self.pair[1]),
+                      ("/var/log/caddy/", self.folder + "/"), ("admin off", "admin off\n\tauto_https disable_redirects")]}[self.name]
         for old, new in [*own, ("127.0.0.1:7070" + end, tcp + end), *self.changes]:
             assert old in text, old
             text = text.replace(old, new)
@@ -180,10 +182,24 @@ def test_other_names_and_no_token(behind, name):
 
 
 @pytest.mark.parametrize("name,short", [("nginx", [("timeout 20s", "timeout 1s"), ("timeout 60s", "timeout 1s")]),
-                                        ("haproxy", [("timeout client 60s", "timeout client 1s")])], ids=FILES)
+                                        ("haproxy", [("timeout client 60s", "timeout client 1s")]),
+                                        ("caddy", [("read_header 20s", "read_header 1s"), ("idle 60s", "idle 1s")])], ids=FILES)
 def test_a_wait_may_last_longer_than_the_bounds_of_clients(behind, name, short):
     b = behind(name, short)
     assert b.ask("PUT", DATA.format("default", "x"), b"1")[0] == 201
     target = "/v1/sessions/default/buffers/x"
     tag = b.ask("GET", target)[1]["ETag"]
     assert b.ask("GET", target, None, {"If-None-Match": tag, "Prefer": "wait=3"})[0] == 304
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_client_may_wait_before_it_sends_a_body(behind, name):
+    b, x = behind(name), DATA.format("default", "x")
+    with b.connect() as sock:
+        lines = [f"PUT {x} HTTP/1.1", "Host: " + NAME, "Content-Length: 5", "Expect: 100-continue",
+                 "Authorization: Bearer " + b.secrets["write"], "", ""]
+        sock.sendall("\r\n".join(lines).encode())
+        assert sock.recv(1000).startswith(b"HTTP/1.1 100 Continue\r\n")
+        sock.sendall(b"bytes")
+        assert sock.recv(12) == b"HTTP/1.1 201"
+    assert b.ask("GET", x)[2] == b"bytes"
