@@ -2,38 +2,11 @@
 import {byId, bytes, count, edge, el, places, setText, shape as axes, value as shown} from './text.js';
 import {ask, bufferPath, get} from './ask.js';
 import {decode, histogram, summary, width} from './decode.js';
+import {coloured, layout, proportion, suggest} from './geometry.js';
 import {paint} from './picture.js';
 import {colour} from './theme.js';
 
-const SIDE = 512; // elements of an axis that are shown by default
 const READ_MAX = 8 << 20; // bytes
-const LINE = 256; // elements in a row of a tensor with one axis
-
-const coloured = (shape) => shape.length >= 3 && [3, 4].includes(shape[shape.length - 1]);
-
-// Every n-th element of the last two axes (in a colour picture: of the two before), and the first of all other axes.
-export function suggest(shape, dtype) {
-  if (shape.length === 0) return '';
-  if (shape.length === 1) return `0:${Math.min(shape[0], SIDE * SIDE)}`;
-  const picture = coloured(shape) && dtype === 'uint8' ? 3 : 2;
-  return shape.map((n, axis) => {
-    if (axis < shape.length - picture) return '0';
-    if (picture === 3 && axis === shape.length - 1) return ':';
-    return n <= SIDE ? ':' : `::${Math.ceil(n / SIDE)}`;
-  }).join(',');
-}
-
-// [rows, columns, depth] of a picture of these elements.
-export function layout(shape, mode) {
-  const n = shape.reduce((a, b) => a * b, 1);
-  if (mode === 'rgb' && coloured(shape)) {
-    const [columns, depth] = shape.slice(-2);
-    return [n / (columns * depth), columns, depth];
-  }
-  if (shape.length >= 2) return [n / shape[shape.length - 1], shape[shape.length - 1], 1];
-  const columns = Math.min(n, LINE);
-  return [Math.ceil(n / columns), columns, 1];
-}
 
 export class Look {
   constructor() {
@@ -122,7 +95,7 @@ export class Look {
     try {
       const {data, shape, generation} = await this.bytesOf(slice);
       if (asked !== `${this.session}/${this.name}`) return;
-      Object.assign(this, {values: decode(this.buffer.dtype, data), shape});
+      Object.assign(this, {values: decode(this.buffer.dtype, data), shape, slice});
       this.numbers = summary(this.values);
       this.total = this.buffer.shape.reduce((n, x) => n * x, 1);
       const n = this.values.length;
@@ -163,7 +136,9 @@ export class Look {
     this.canvas.width = columns;
     this.canvas.height = rows;
     this.canvas.getContext('2d').putImageData(new ImageData(pixels, columns, rows), 0, 0);
-    this.canvas.classList.toggle('narrow', columns < rows);
+    const {ratio, stretched} = proportion(this.shape, this.slice, this.buffer.shape.length, mode);
+    this.canvas.style.setProperty('--ratio', ratio);
+    byId('look-stretched').hidden = !stretched;
     this.canvas.setAttribute('aria-label', `Picture of ${rows} by ${columns} elements, from ${shown(this.numbers.min)} to ${shown(this.numbers.max)}. Arrow keys select single elements.`);
   }
 

@@ -1,6 +1,7 @@
 """The page's view of a tensor: correct pixels and counts, and only a slice of a large one."""
 import json
 
+import pytest
 from harness import library
 from pages import browser, look, npy, numpy, open_page  # noqa: F401
 
@@ -50,6 +51,43 @@ def test_a_picture_and_its_histogram(start, open_page):
     assert all("slice=" in u for u in page.urls[asked:] if "/data" in u)
     assert sum(counts(page).values()) == int(page.text("#look-elements").replace("\u202f", "")) < array.size * 10000
     page.keep("picture")
+
+
+BOX = "(r => [r.x, r.y, r.width, r.height])(document.getElementById('look-picture').getBoundingClientRect())"
+INSIDE = ("(([p, f]) => p.left >= f.left && p.right <= f.right && p.top >= f.top && p.bottom <= f.bottom)(['#look-picture', '.frame']"
+          ".map(s => document.querySelector(s).getBoundingClientRect()))")
+
+
+@pytest.mark.once
+def test_a_picture_keeps_the_proportions_of_its_tensor(start, open_page):
+    """Also where the steps of the axes differ, on a narrow screen, and for a picture of colours; the last element is at its corner."""
+    d = start()
+    shapes = {"wide": (40, 1200), "tall": (1200, 40), "flat": (200, 300), "square": (700, 700), "stack": (2, 30, 30), "rgb": (20, 50, 3)}
+    for name, shape in shapes.items():
+        d.put(name, npy((numpy.arange(numpy.prod(shape)) % 251).astype("u1").reshape(shape))).expect(201)
+    d.put("line", npy(numpy.arange(200, dtype="i2"))).expect(201)
+    for size in ((1280, 900), (360, 740)):
+        page = open_page(d, *size)
+        for name, shape in shapes.items():
+            look(page, name)
+            x, y, width, height = page.js(BOX)
+            rows_, columns = shape[:2] if name == "rgb" else shape[-2:]
+            assert abs(width / height / (columns / rows_) - 1) < 0.03 and page.js(INSIDE), (name, width, height)
+            assert not page.js("document.getElementById('look-stretched').checkVisibility()")
+            shown = page.js("[document.getElementById('look-picture').height, document.getElementById('look-picture').width]")
+            page.js(f"document.getElementById('look-picture').dispatchEvent(new PointerEvent('pointermove', "
+                    f"{{clientX: {x + width - 0.1}, clientY: {y + height - 0.1}}}))")
+            assert page.text("#look-point").startswith(f"[{shown[0] - 1}, {shown[1] - 1}] = "), (name, page.text("#look-point"))
+            page.click("#look-close")
+        look(page, "wide")
+        page.fill("#look-slice", "0:20:2,..., ::10")
+        page.click("#look-form button")
+        page.until("the slice was read", "document.getElementById('look-read').textContent.includes('10 × 120')")
+        assert page.js(BOX)[2] / page.js(BOX)[3] == pytest.approx(32, 0.03)
+        assert page.js("document.getElementById('look-stretched').checkVisibility()")
+        page.click("#look-close")
+        look(page, "line")
+        assert page.js("document.getElementById('look-stretched').checkVisibility()") and page.js(INSIDE)
 
 
 def test_a_slice_that_is_wrong_or_too_large(start, open_page):
