@@ -1,6 +1,8 @@
 // The page at /: creates and connects its parts.
 import {byId, count, el, setText, span} from './text.js';
+import * as address from './address.js';
 import {Gone, Refused, get} from './ask.js';
+import * as foot from './foot.js';
 import * as theme from './theme.js';
 import * as tokens from './token.js';
 import {Charts} from './charts.js';
@@ -8,6 +10,7 @@ import {Devices} from './devices.js';
 import {Feed} from './feed.js';
 import {History, RANGES} from './history.js';
 import {Look} from './look.js';
+import {SessionView} from './session.js';
 import {Tables, Tiles} from './views.js';
 import {Upload} from './upload.js';
 import {Watch} from './watch.js';
@@ -17,9 +20,10 @@ const history = new History(watch);
 const charts = new Charts(byId('charts'), history);
 const tiles = new Tiles();
 const devices = new Devices();
-const look = new Look();
-const tables = new Tables(watch, (session, name) => look.open(session, name));
-const feed = new Feed((event) => watch.heard(event), (following) => watch.follows(following));
+const look = new Look(() => watch.soon());
+const session = new SessionView(watch, openBuffer, () => history.range);
+const tables = new Tables(watch, openSession, openBuffer);
+const feed = new Feed((event) => watch.heard(event), (following) => watch.follows(following), (group) => address.change({feed: group}));
 new Upload(watch, () => watch.soon());
 
 const SAID = {
@@ -66,9 +70,52 @@ async function showCharts() {
   }
 }
 
-function chooseRange() {
-  history.choose(Number(byId('range').value));
-  showCharts();
+function openSession(name) {
+  address.change({session: name}, {step: true});
+  apply(address.shown());
+}
+
+function openBuffer(of, name) {
+  address.change({buffer: `${of}/${name}`}, {step: true});
+  apply(address.shown());
+}
+
+// A dialog was closed, by its reader or because the address no longer has it.
+function closed(part) {
+  if (!address.shown()[part]) return;
+  address.change({[part]: ''}, {step: true});
+  apply(address.shown());
+}
+
+// Times are shown in another zone.
+function showTimes() {
+  feed.retime();
+  tables.show();
+  session.update();
+  charts.draw();
+}
+
+// Shows what the address says.
+function apply(shown) {
+  const range = RANGES.some(([s]) => String(s) === shown.range) ? Number(shown.range) : RANGES[0][0];
+  if (range !== history.range) {
+    history.choose(range);
+    showCharts();
+  }
+  byId('range').value = range;
+  byId('filter').value = shown.filter;
+  tables.filter(shown.filter);
+  feed.choose(shown.feed);
+  if (byId('time').value !== shown.time) {
+    foot.showZone(shown.time);
+    showTimes();
+  }
+  if (shown.session) session.open(shown.session);
+  else session.close();
+  const [of, name] = shown.buffer.split('/');
+  if (of && name) look.open(of, name);
+  else look.close();
+  document.title = [shown.buffer || shown.session, location.host, 'gpubufd'].filter(Boolean).join(' · ');
 }
 
 // The link to the nodes of the fleet, if the daemon is in one.
@@ -96,20 +143,40 @@ watch.addEventListener('tick', () => {
   if (document.hidden) return;
   showState();
   showCharts();
+  session.tick();
 });
 watch.addEventListener('lists', () => {
   tables.show();
   tables.showPools();
+  session.update();
 });
 
 byId('range').append(...RANGES.map(([s, label]) => el('option', {value: s}, label)));
-byId('range').addEventListener('change', chooseRange);
-byId('filter').addEventListener('input', (event) => tables.filter(event.target.value));
+byId('range').addEventListener('change', (event) => {
+  address.change({range: event.target.value === String(RANGES[0][0]) ? '' : event.target.value}, {step: true});
+  apply(address.shown());
+});
+byId('filter').addEventListener('input', (event) => {
+  tables.filter(event.target.value);
+  address.change({filter: event.target.value});
+});
+for (const [id, part] of [['session', 'session'], ['look', 'buffer']]) {
+  byId(id).addEventListener('close', () => byId(id).open || closed(part));
+}
 byId('no-charts').hidden = Boolean(window.Chart);
-theme.start(() => charts.draw());
+theme.start(() => {
+  charts.draw();
+  session.update();
+});
+foot.start((time) => {
+  address.change({time});
+  showTimes();
+});
 tokens.start(() => {
   connected = false;
   history.due = 0;
   watch.restart();
+  look.again();
 });
+address.start(apply);
 watch.start();

@@ -5,10 +5,28 @@ const PATIENCE_MS = 15000;
 
 let needed = () => {};
 
-// An error reply of the daemon, or Gone.
+// What a reader of the page can do, where the daemon's own words do not say it.
+const REMEDIES = {
+  unauthenticated: 'Press Token to give one',
+  forbidden: 'Press Token to give one that permits it',
+  precondition_failed: 'It has changed since it was shown: close it and open it again',
+  mapped: 'It can be done when no process maps it for writing',
+  content_lost: 'Upload it again, or delete it',
+  content_damaged: 'Upload it again, or delete it',
+  owner_absent: 'The page /fleet shows which nodes are there',
+};
+
+function sentenceOf(status, problem) {
+  const said = problem.detail || problem.title || `the daemon answered ${status}`;
+  const wait_s = problem.limit?.retry_after_s;
+  const remedy = REMEDIES[problem.code] || (wait_s ? `Wait ${wait_s} s` : problem.retryable ? 'Trying again later may help' : '');
+  return remedy ? `${said.replace(/\.$/, '')}. ${remedy}` : said;
+}
+
+// An error reply of the daemon. The message has its remedy.
 export class Refused extends Error {
   constructor(status, problem) {
-    super(problem.detail || problem.title || `the daemon answered ${status}`);
+    super(sentenceOf(status, problem));
     this.status = status;
     this.code = problem.code || '';
   }
@@ -68,14 +86,14 @@ export async function ask(path, {method = 'GET', more = {}, signal} = {}) {
 
 const held = new Map();
 
-// {value, changed}: JSON at that path, requested with the entity tag of the last value. wait_s: the longest time that the daemon may
+// {value, changed, etag}: JSON at that path, requested with the entity tag of the last value. wait_s: the longest time that the daemon may
 // hold the reply while the value is unchanged.
 export async function get(path, {wait_s = 0, signal} = {}) {
   const before = held.get(path);
   const more = before ? {'If-None-Match': before.etag} : {};
   if (before && wait_s) more.Prefer = `wait=${wait_s}`;
   const response = await ask(path, {more, signal});
-  if (response.status === 304 && before) return {value: before.value, changed: false};
+  if (response.status === 304 && before) return {value: before.value, changed: false, etag: before.etag};
   let value;
   try {
     value = await response.json();
@@ -84,7 +102,7 @@ export async function get(path, {wait_s = 0, signal} = {}) {
   }
   const etag = response.headers.get('ETag');
   if (etag) held.set(path, {etag, value});
-  return {value, changed: true};
+  return {value, changed: true, etag};
 }
 
 export function forget() {

@@ -67,14 +67,14 @@ function optionsOf(spec) {
     plugins: {
       legend: {align: 'end', labels: {boxWidth: 8, boxHeight: 8, padding: 8}},
       tooltip: {callbacks: {
-        title: (items) => (items.length ? clock(new Date(items[0].parsed.x)) : ''),
+        title: (items) => (items.length ? clock(items[0].parsed.x) : ''),
         label: (item) => ` ${item.dataset.label} ${spec.show(item.parsed.y)}`,
       }},
     },
   };
 }
 
-class Plot {
+export class Plot {
   constructor(parent, spec) {
     this.spec = spec;
     this.canvas = el('canvas', {role: 'img', id: `chart-${spec.id}`});

@@ -57,9 +57,15 @@ function sentence(event) {
   return parts.filter(Boolean).join(' · ');
 }
 
+function timeOf(at) {
+  const ms = Date.parse(at);
+  return Number.isNaN(ms) ? '' : clock(ms);
+}
+
 export class Feed {
-  // heard(event) is called with every event; followed(connected) when the feed connects and when it disconnects.
-  constructor(heard, followed) {
+  // heard(event) is called with every event; followed(connected) when the feed connects and when it disconnects; chosen(group) when the
+  // reader wants other events.
+  constructor(heard, followed, chosen) {
     Object.assign(this, {heard, followed});
     this.last = '';
     this.paused = false;
@@ -67,7 +73,10 @@ export class Feed {
     this.stop = null;
     this.log = byId('feed');
     byId('feed-type').append(...GROUPS.map((g) => el('option', {value: g}, g)));
-    byId('feed-type').addEventListener('change', () => this.filter());
+    byId('feed-type').addEventListener('change', () => {
+      chosen(this.group === GROUPS[0] ? '' : this.group);
+      this.filter();
+    });
     byId('feed-pause').addEventListener('click', () => this.pause());
   }
 
@@ -84,9 +93,23 @@ export class Feed {
     setText(byId('feed-state'), this.paused ? `Paused; ${this.waiting.length} new` : text || '');
   }
 
+  get group() {
+    return byId('feed-type').value;
+  }
+
+  choose(group) {
+    byId('feed-type').value = GROUPS.includes(group) ? group : GROUPS[0];
+    this.filter();
+  }
+
+  // The zone of times is another one.
+  retime() {
+    for (const item of this.log.children) setText(item.firstChild, timeOf(item.firstChild.dateTime));
+  }
+
   shown(item) {
-    const group = byId('feed-type').value;
-    return group === 'all' || item.dataset.type.startsWith(`${group}.`);
+    const {group} = this;
+    return group === GROUPS[0] || item.dataset.type.startsWith(`${group}.`);
   }
 
   filter() {
@@ -94,9 +117,8 @@ export class Feed {
   }
 
   add(event) {
-    const at = new Date(event.at);
     const item = el('li', {'data-type': event.type, 'data-id': event.id ?? null, class: BAD.test(event.type) ? 'bad' : null},
-      el('time', {datetime: event.at}, Number.isNaN(at.getTime()) ? '' : clock(at)), ' ', el('b', {}, event.type), ' ', sentence(event));
+      el('time', {datetime: event.at}, timeOf(event.at)), ' ', el('b', {}, event.type), ' ', sentence(event));
     item.hidden = !this.shown(item);
     this.log.prepend(item);
     while (this.log.children.length > KEEP) this.log.lastChild.remove();

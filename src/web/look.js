@@ -1,5 +1,6 @@
 // A tensor as a picture and a histogram. Of a large tensor the page reads only a slice, which the device gathers.
-import {byId, bytes, count, edge, el, places, setText, shape as axes, value as shown} from './text.js';
+import {byId, bytes, count, dated, edge, el, places, setText, shape as axes, value as shown} from './text.js';
+import {Actions} from './actions.js';
 import {ask, bufferPath, get} from './ask.js';
 import {decode, histogram, summary, width} from './decode.js';
 import {coloured, layout, proportion, suggest} from './geometry.js';
@@ -8,9 +9,26 @@ import {colour} from './theme.js';
 
 const READ_MAX = 8 << 20; // bytes
 
+function aboutOf(b) {
+  return [`${b.dtype} ${axes(b.shape)}`, bytes(b.bytes), b.kind, b.mirrored && `head ${b.head}`, `generation ${b.generation}`, b.sealed && 'sealed', b.state,
+    `in ${places(b)}`, `durability ${b.durability}`, b.spill !== 'never' && `spill ${b.spill}`, b.resident && 'resident',
+    `changed ${dated(b.updated_at)}`].filter(Boolean).join(' · ');
+}
+
 export class Look {
-  constructor() {
+  // changed() is called when the reader has changed the buffer or deleted it.
+  constructor(changed) {
     this.dialog = byId('look');
+    this.actions = new Actions({
+      changed: async () => {
+        changed();
+        await this.describe();
+      },
+      gone: () => {
+        changed();
+        this.dialog.close();
+      },
+    });
     this.canvas = byId('look-picture');
     this.at = [0, 0];
     byId('look-close').addEventListener('click', () => this.dialog.close());
@@ -26,20 +44,23 @@ export class Look {
   }
 
   async open(session, name) {
+    if (this.session === session && this.name === name && this.dialog.open) return;
     Object.assign(this, {session, name, values: null, buffer: null});
     setText(byId('h-look'), `${session}/${name}`);
     for (const id of ['look-about', 'look-read']) setText(byId(id), '');
     this.blank();
+    this.actions.show(null);
+    this.actions.say('');
     byId('look-form').hidden = true;
     if (!this.dialog.open) this.dialog.showModal();
     try {
-      this.buffer = (await get(bufferPath(session, name))).value;
+      await this.describe();
     } catch (error) {
       this.say(error.message, true);
       return;
     }
     const b = this.buffer;
-    setText(byId('look-about'), `${b.dtype} ${axes(b.shape)} · ${bytes(b.bytes)} · ${b.kind}${b.mirrored ? ` · head ${b.head}` : ''} · generation ${b.generation} · ${b.state} · in ${places(b)} · durability ${b.durability}${b.spill === 'never' ? '' : ` · spill ${b.spill}`}${b.resident ? ' · resident' : ''} · changed ${b.updated_at}`);
+    if (!b) return;
     if (b.state === 'lost') {
       this.say('Its bytes are lost. Upload them again, or delete the buffer.', true);
       return;
@@ -49,6 +70,28 @@ export class Look {
     if (coloured(b.shape) && b.dtype === 'uint8') byId('look-mode').value = 'rgb';
     else if (byId('look-mode').value === 'rgb') byId('look-mode').value = 'viridis';
     await this.read();
+  }
+
+  // Requests carry another token: what could not be read is tried once more.
+  again() {
+    const {session, name} = this;
+    if (!this.dialog.open || this.buffer) return;
+    this.name = '';
+    this.open(session, name);
+  }
+
+  close() {
+    if (this.dialog.open) this.dialog.close();
+  }
+
+  // Reads what the daemon says of the buffer.
+  async describe() {
+    const {session, name} = this;
+    const {value, etag} = await get(bufferPath(session, name));
+    if (session !== this.session || name !== this.name) return;
+    this.buffer = value;
+    setText(byId('look-about'), aboutOf(value));
+    this.actions.show(value, value.adopted || value.escaped ? null : etag); // theirs is not stable
   }
 
   say(text, bad = false) {

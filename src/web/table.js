@@ -1,10 +1,11 @@
 // A table with sorting and filtering. Rows keep their elements, so that the focus stays while numbers change.
 import {el, setText} from './text.js';
 
-// columns: {key, label, value(row), text(row), number, fill(cell, row), wide}; id(row) identifies a row.
+// columns: {key, label, value(row), text(row), number, fill(cell, row), wide}; id(row) identifies a row. open(row): the row leads somewhere;
+// its first cell is a button, described by hint(row).
 export class Table {
-  constructor(parent, {caption, columns, id, sort, ascending = false, limit = 100, empty}) {
-    Object.assign(this, {columns, id, sort, ascending, limit, empty, rows: [], words: [], kept: new Map()});
+  constructor(parent, {caption, columns, id, sort, ascending = false, limit = 100, empty, open, hint}) {
+    Object.assign(this, {columns, id, sort, ascending, limit, empty, open, hint, rows: [], words: [], kept: new Map()});
     this.caption = el('caption', {});
     this.title = caption;
     this.body = el('tbody');
@@ -55,11 +56,28 @@ export class Table {
     let kept = this.kept.get(key);
     if (!kept) {
       const cells = this.columns.map((c, i) => el(i === 0 ? 'th' : 'td', {class: c.class || (c.number ? 'number' : null), scope: i === 0 ? 'row' : null}));
-      kept = {tr: el('tr', {}, ...cells), cells};
+      kept = {tr: el('tr', {class: this.open ? 'opens' : null}, ...cells), cells};
+      if (this.open) kept.tr.addEventListener('click', () => this.clicked(kept.item));
       this.kept.set(key, kept);
     }
-    this.columns.forEach((c, i) => (c.fill ? c.fill(kept.cells[i], item) : setText(kept.cells[i], c.text(item))));
+    kept.item = item;
+    this.columns.forEach((c, i) => {
+      if (i === 0 && this.open) this.lead(kept.cells[i], c.text(item), this.hint(item));
+      else if (c.fill) c.fill(kept.cells[i], item);
+      else setText(kept.cells[i], c.text(item));
+    });
     return kept.tr;
+  }
+
+  lead(cell, text, title) {
+    if (!cell.firstChild) cell.append(el('button', {type: 'button', class: 'link'}));
+    setText(cell.firstChild, text);
+    cell.firstChild.title = title;
+  }
+
+  // A click that ends a selection of text opens nothing.
+  clicked(item) {
+    if (getSelection().isCollapsed) this.open(item);
   }
 
   draw() {

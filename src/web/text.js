@@ -103,19 +103,45 @@ function two(n) {
   return String(n).padStart(2, '0');
 }
 
-export function clock(date) {
-  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+let utc = false;
+
+export function setZone(name) {
+  utc = name === 'utc';
+}
+
+// As in 'UTC+02:00': of the times that the page shows now, or at that moment.
+export function zone(ms = Date.now()) {
+  const minutes = utc ? 0 : -new Date(ms).getTimezoneOffset();
+  const size = Math.abs(minutes);
+  return minutes ? `UTC${minutes < 0 ? '-' : '+'}${two(Math.floor(size / 60))}:${two(size % 60)}` : 'UTC';
+}
+
+// [year, month, day, hours, minutes, seconds] in the chosen zone, each of two digits but the year.
+function parts(ms) {
+  const at = new Date(utc ? ms : ms - 60000 * new Date(ms).getTimezoneOffset());
+  const [day, time] = at.toISOString().split('T');
+  return [...day.split('-'), ...time.slice(0, 8).split(':')];
+}
+
+export function clock(ms) {
+  return parts(ms).slice(3).join(':');
+}
+
+// As 2026-11-22 13:20:00, of what the daemon says in UTC.
+export function dated(at) {
+  const ms = Date.parse(at);
+  return Number.isNaN(ms) ? '' : `${parts(ms).slice(0, 3).join('-')} ${clock(ms)}`;
 }
 
 // The time in a table of values; rows of one range always differ.
 export function stamp(ms, range_s) {
-  const d = new Date(ms);
-  return range_s > 2 * 86400 ? `${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}` : moment(ms, range_s);
+  const [, month, day, hours, minutes] = parts(ms);
+  return range_s > 2 * 86400 ? `${month}-${day} ${hours}:${minutes}` : moment(ms, range_s);
 }
 
 // The time on an axis of the given length in seconds.
 export function moment(ms, range_s) {
-  const d = new Date(ms);
-  if (range_s > 2 * 86400) return `${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}h`;
-  return range_s > 7200 ? `${two(d.getHours())}:${two(d.getMinutes())}` : clock(d);
+  const [, month, day, hours, minutes] = parts(ms);
+  if (range_s > 2 * 86400) return `${month}-${day} ${hours}h`;
+  return range_s > 7200 ? `${hours}:${minutes}` : clock(ms);
 }

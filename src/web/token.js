@@ -39,5 +39,6 @@ export function start(changed) {
   // If the dialog is closed without a token, it stays closed until the button is pressed.
   dialog.addEventListener('close', () => {
     declined = byId('token-value').value === '';
+    byId('token-value').value = '';
   });
 }

@@ -1,5 +1,5 @@
 // The present numbers, and the tables of pools, sessions and buffers.
-import {byId, bytes, count, el, places, placesOfSessions, rate, setText, shape, sums} from './text.js';
+import {byId, bytes, count, dated, el, places, placesOfSessions, rate, setText, shape, sums} from './text.js';
 import {speed} from './rates.js';
 import {Table} from './table.js';
 
@@ -53,16 +53,12 @@ function state(cell, text) {
 const sized = (key, label, show = bytes) => ({key, label, number: true, value: (x) => x[key], text: (x) => show(x[key])});
 const named = (key, label) => ({key, label, value: (x) => x[key] || '', text: (x) => x[key] || '', class: 'name'});
 
-function since(at) {
-  return new Date(at).toLocaleString('sv'); // as 2026-11-22 13:20:00, in the reader's zone
-}
-
 function limitOf(pool, watch) {
   return pool.max_bytes ?? watch.devices.find((d) => d.index === pool.device.index)?.total_bytes ?? 0;
 }
 
-function poolTable(watch) {
-  return new Table(byId('pools'), {
+export function poolTable(parent, watch) {
+  return new Table(parent, {
     caption: 'Pools', sort: 'used_bytes', id: (p) => `${p.session}/${p.name}/${p.device.index}`,
     columns: [
       {...named('name', 'Pool'), text: (p) => (p.session ? p.name : `${p.name} of device ${p.device.index}`)},
@@ -85,9 +81,10 @@ function sessionBar(cell, s) {
   bar(cell, {used: s.used_bytes, reserved: left && s.used_bytes + left, peak: 0, total: s.quota.bytes ?? (left && s.used_bytes + left)});
 }
 
-function sessionTable() {
+// open(session)
+function sessionTable(open) {
   return new Table(byId('sessions'), {
-    caption: 'Sessions', sort: 'used_bytes', id: (s) => s.name,
+    caption: 'Sessions', sort: 'used_bytes', id: (s) => s.name, open: (s) => open(s.name), hint: (s) => `Open the session ${s.name}`,
     columns: [
       named('name', 'Session'),
       {key: 'share', label: 'Of its quota', value: (s) => s.used_bytes / (s.quota.bytes || Infinity), class: 'share', text: () => '',
@@ -96,28 +93,24 @@ function sessionTable() {
       {key: 'quota', label: 'Quota', number: true, value: (s) => s.quota.bytes ?? Infinity, text: (s) => (s.quota.bytes === null ? 'none' : bytes(s.quota.bytes))},
       sized('buffers', 'Buffers', count), sized('used_pinned_bytes', 'Pinned'),
       {key: 'places', label: 'Bytes in', value: (s) => s.places?.left || 0, text: (s) => sums(s.places)},
-      {key: 'changed', label: 'Changed', value: (s) => s.updated_at, text: (s) => since(s.updated_at)},
+      {key: 'changed', label: 'Changed', value: (s) => s.updated_at, text: (s) => dated(s.updated_at)},
     ],
   });
 }
 
-function bufferTable(look) {
-  return new Table(byId('buffers'), {
-    caption: 'Buffers', sort: 'bytes', id: (b) => `${b.session}/${b.name}`, empty: 'No buffers yet: drop a .npy file here, or press Upload',
+// look(session, name)
+export function bufferTable(parent, look, empty) {
+  return new Table(parent, {
+    caption: 'Buffers', sort: 'bytes', id: (b) => `${b.session}/${b.name}`, empty,
+    open: (b) => look(b.session, b.name), hint: (b) => `Look at ${b.session}/${b.name}`,
     columns: [
-      {...named('name', 'Buffer'), fill: (cell, b) => {
-        if (!cell.firstChild) cell.append(el('button', {type: 'button', class: 'link'}));
-        const button = cell.firstChild;
-        setText(button, b.name);
-        button.title = `Look at ${b.session}/${b.name}`;
-        button.onclick = () => look(b.session, b.name);
-      }},
+      named('name', 'Buffer'),
       named('session', 'Session'), sized('bytes', 'Size'), named('dtype', 'Type'),
       {key: 'shape', label: 'Shape', value: (b) => b.shape.reduce((n, x) => n * x, 1), text: (b) => shape(b.shape), class: 'name'},
-      {key: 'kind', label: 'Kind', value: (b) => b.kind, text: (b) => (b.mirrored ? `${b.kind}, mirrored` : b.kind)},
+      {key: 'kind', label: 'Kind', value: (b) => b.kind, text: (b) => [b.kind, b.mirrored && 'mirrored', b.sealed && 'sealed'].filter(Boolean).join(', ')},
       {key: 'head', label: 'Head', value: (b) => b.head || '', text: (b) => b.head || '–'},
       sized('generation', 'Generation', count), sized('leases', 'Leases', count),
-      {key: 'changed', label: 'Changed', value: (b) => b.updated_at, text: (b) => since(b.updated_at)},
+      {key: 'changed', label: 'Changed', value: (b) => b.updated_at, text: (b) => dated(b.updated_at)},
       {key: 'state', label: 'State', value: (b) => b.state, text: (b) => b.state, fill: (cell, b) => state(cell, b.state)},
       {key: 'places', label: 'Bytes in', value: places, text: places},
       named('durability', 'Durability'),
@@ -126,11 +119,11 @@ function bufferTable(look) {
 }
 
 export class Tables {
-  constructor(watch, look) {
+  constructor(watch, open, look) {
     this.watch = watch;
-    this.pools = poolTable(watch);
-    this.sessions = sessionTable();
-    this.buffers = bufferTable(look);
+    this.pools = poolTable(byId('pools'), watch);
+    this.sessions = sessionTable(open);
+    this.buffers = bufferTable(byId('buffers'), look, 'No buffers yet: drop a .npy file here, or press Upload');
   }
 
   showPools() {

@@ -33,8 +33,8 @@ def open_page(browser, backend):
     """Opens the page of a daemon and waits for its numbers. At the end there must be no complaints but the permitted ones."""
     with contextlib.ExitStack() as end:
 
-        def go(daemon, *size, wait="connected", permitted=(), **more):
-            page = browser.page(daemon.url("/"), *size, **more)
+        def go(daemon, *size, wait="connected", permitted=(), at="", **more):
+            page = browser.page(daemon.url("/") + at, *size, **more)
             end.callback(page.close)
 
             def check():
@@ -81,3 +81,8 @@ def look(page, name):
     page.until("the buffer is listed", f"[...document.querySelectorAll('#buffers tbody button')].some(b => b.textContent === {json.dumps(name)})")
     page.js(f"[...document.querySelectorAll('#buffers tbody button')].find(b => b.textContent === {json.dumps(name)}).click()")
     page.until("it was read", "document.getElementById('look-read').textContent.startsWith('Read ')")
+
+
+def said(text, bad=False):
+    """An expression: the dialog of a buffer says that text."""
+    return f"document.querySelector('#look-said{'.bad' if bad else ':not(.bad)'}')?.textContent.includes({json.dumps(text)})"
