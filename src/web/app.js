@@ -10,6 +10,7 @@ import {Devices} from './devices.js';
 import {Feed} from './feed.js';
 import {History, RANGES} from './history.js';
 import {Look} from './look.js';
+import {warnings} from './room.js';
 import {SessionView} from './session.js';
 import {Tables, Tiles} from './views.js';
 import {Upload} from './upload.js';
@@ -45,6 +46,13 @@ function alarm() {
   return parts.length ? `Memory is lost: ${parts.join('; ')}.` : '';
 }
 
+// A reader of the screen hears it again only when it has changed.
+function showRoom(sentences) {
+  const room = byId('room');
+  room.hidden = !sentences.length;
+  if (room.textContent !== sentences.join('')) room.replaceChildren(...sentences.map((s) => el('p', {}, s)));
+}
+
 function showState() {
   const {root} = watch;
   document.body.dataset.connection = watch.connection;
@@ -56,7 +64,9 @@ function showState() {
   setText(byId('alarm-for'), after && span((Date.now() - watch.since) / 1000));
   setText(byId('alarm-after'), after);
   if (root) setText(byId('about'), `${root.version} · ${location.host} · ${root.backend.name} · up ${span((Date.now() - Date.parse(root.started_at)) / 1000)}`);
-  if (!watch.stats || watch.connection !== 'connected') return;
+  const known = watch.stats && watch.connection === 'connected';
+  showRoom(known ? warnings(watch) : []);
+  if (!known) return;
   tables.showPools();
   tiles.show(watch);
   devices.show(watch);
