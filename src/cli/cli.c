@@ -163,6 +163,11 @@ static int read_token(struct gb_cli *cli) {
     if (cli->options.token_file == NULL)
         return 0;
     cli->token = gb_cli_read_token(cli->options.token_file, &why);
+    if (cli->token == NULL && strncmp(cli->options.token_file, "gpb_", 4) == 0)
+        return gb_cli_refused(
+            cli, GB_CLI_USAGE,
+            "--token-file takes the name of a file, not the token, which other users of this machine "
+            "can see among the arguments: revoke it, and give its successor in a file or GPUBUF_TOKEN");
     return cli->token != NULL ? 0
                               : gb_cli_refused(cli, GB_CLI_USAGE, "--token-file %s: %s", cli->options.token_file, why);
 }

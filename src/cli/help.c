@@ -1,7 +1,7 @@
 /* The help text, from the two lists. */
 #include <string.h>
 
-#include "cli/options.h"
+#include "cli/cli.h"
 
 static const struct {
     const char *command;
@@ -137,4 +137,16 @@ void gb_cli_help(FILE *out, const struct gb_cli_command *command) {
     fputs("\nExit status: 0 done; 1 refused or failed; 2 usage; 3 the daemon cannot be reached; 4 not found;\n"
           "130 interrupted, 143 terminated; with --hosts 6 done on some of them, 7 on none. gpubuf(1) has the rest.\n",
           out);
+}
+
+/* Needs no daemon: cli->client is NULL. */
+int gb_cli_run_help(struct gb_cli *cli, int argc, char **argv) {
+    const struct gb_cli_command *command = argc > 0 ? gb_cli_command_find(argv[0]) : NULL;
+
+    if (argc > 0 && command == NULL) {
+        gb_cli_command_unknown(argv[0]);
+        return GB_CLI_USAGE;
+    }
+    gb_cli_help(stdout, command);
+    return gb_cli_flush(cli, GB_CLI_DONE);
 }

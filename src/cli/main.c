@@ -22,15 +22,17 @@ int main(int argc, char **argv) {
     }
     if (cli.command == NULL) {
         if (first < argc)
-            fprintf(stderr, "gpubuf: there is no command \"%s\"; \"gpubuf --help\" lists them\n", argv[first]);
+            gb_cli_command_unknown(argv[first]);
         else
             gb_cli_help(stderr, NULL);
         return GB_CLI_USAGE;
     }
-    gb_cli_signals_block();
     argc -= first + 1;
     argv += first + 1;
     if (gb_cli_options_check(&cli.options, cli.command, argc) < 0)
         return GB_CLI_USAGE;
+    if (cli.command->run == gb_cli_run_help)
+        return gb_cli_run_help(&cli, argc, argv);
+    gb_cli_signals_block();
     return cli.options.hosts != NULL ? gb_cli_run_hosts(&cli, argc, argv) : gb_cli_run(&cli, argc, argv);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "cli/cli.h"
 
 #define LONG_ONLY 256 /* value of the first option without a letter */
@@ -33,6 +34,19 @@ const struct gb_cli_command *gb_cli_command_find(const char *name) {
         if (strcmp(gb_cli_commands[i].name, name) == 0)
             return &gb_cli_commands[i];
     return NULL;
+}
+
+void gb_cli_command_unknown(const char *name) {
+    struct gb_nearest nearest;
+    size_t i;
+
+    gb_nearest_begin(&nearest, name);
+    for (i = 0; i < gb_cli_commands_count; i++)
+        gb_nearest_try(&nearest, gb_cli_commands[i].name);
+    fputs("gpubuf: there is no command \"", stderr);
+    gb_cli_put(stderr, name);
+    fprintf(stderr, "\"%s%s%s; \"gpubuf --help\" lists them\n", nearest.name != NULL ? "; is " : "",
+            nearest.name != NULL ? nearest.name : "", nearest.name != NULL ? " meant?" : "");
 }
 
 bool gb_cli_has_word(const char *words, const char *word) {
@@ -136,10 +150,74 @@ static int refuse_number(char **argv, int digit) {
     return -1;
 }
 
+/* Options whose value or effect concerns a secret. A word that only begins like one of them is not taken for it: the
+ * value behind that word may be meant for another. */
+static bool exact(int id) {
+    static const int ids[] = {
+        GB_CLI_ID_token_file, GB_CLI_ID_plain_token, GB_CLI_ID_cert,   GB_CLI_ID_key,
+        GB_CLI_ID_token,      GB_CLI_ID_etcd_user,   GB_CLI_ID_header, GB_CLI_ID_source_token_file};
+    size_t i;
+
+    for (i = 0; i < sizeof ids / sizeof ids[0]; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Whether argv's word is all of the option's name. */
+static bool is_whole(const char *word, int id) {
+    const char *name = gb_cli_options_all[id].name;
+    size_t n = strlen(name);
+
+    return strncmp(word, "--", 2) == 0 && strncmp(word + 2, name, n) == 0 &&
+           (word[2 + n] == '\0' || word[2 + n] == '=');
+}
+
+/* A long option that there is not, or that several begin with. */
+static void refuse_word(const char *word) {
+    int length = (int)strcspn(word, "=");
+    char name[GB_NEAREST_MAX + 2]; /* one more than is near to anything */
+    struct gb_nearest nearest;
+    int found = 0;
+    int i;
+
+    fprintf(stderr, "gpubuf: there is no option \"--%.*s\"", length, word);
+    for (i = 0; i < GB_CLI_IDS; i++)
+        if (length > 0 && strncmp(gb_cli_options_all[i].name, word, (size_t)length) == 0)
+            fprintf(stderr, "%s--%s", found++ == 0 ? "; it could be " : ", ", gb_cli_options_all[i].name);
+    snprintf(name, sizeof name, "%.*s", length, word);
+    gb_nearest_begin(&nearest, name);
+    for (i = 0; i < GB_CLI_IDS; i++)
+        gb_nearest_try(&nearest, gb_cli_options_all[i].name);
+    if (found == 0 && nearest.name != NULL)
+        fprintf(stderr, "; is --%s meant?", nearest.name);
+    fputs("; \"gpubuf COMMAND --help\" lists those of a command\n", stderr);
+}
+
+/* Instead of getopt's own words, which repeat what stands behind the =, and that may be a secret. */
+static int refuse_option(const char *word, int c) {
+    const struct gb_cli_option_spec *spec = NULL;
+    int i;
+
+    for (i = 0; i < GB_CLI_IDS; i++)
+        if (optopt != 0 && (optopt == LONG_ONLY + i || optopt == gb_cli_options_all[i].letter))
+            spec = &gb_cli_options_all[i];
+    if (spec != NULL && c == ':')
+        fprintf(stderr, "gpubuf: --%s needs a value: %s\n", spec->name, spec->argument);
+    else if (spec != NULL)
+        fprintf(stderr, "gpubuf: --%s takes no value\n", spec->name);
+    else if (optopt != 0)
+        fprintf(stderr, "gpubuf: there is no option \"-%c\"; \"gpubuf --help\" lists them\n", optopt);
+    else
+        refuse_word(word + 2);
+    return -1;
+}
+
 int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *ret_first) {
     struct option longs[GB_CLI_IDS + 1];
-    char shorts[3 * GB_CLI_IDS + sizeof DIGITS] = DIGITS;
-    char *at = shorts + strlen(DIGITS);
+    char shorts[3 * GB_CLI_IDS + sizeof DIGITS + 1] = ":" DIGITS;
+    char *at = shorts + strlen(shorts);
+    const char *word;
     int c;
     int i;
 
@@ -155,15 +233,22 @@ int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *
             at += sprintf(at, "%c%s", spec->letter, spec->type == GB_CLI_FLAG ? "" : ":");
     }
     *at = '\0';
+    opterr = 0;
     optind = 0; /* start anew: tests parse more than once */
     while ((c = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
-        if (c == '?')
-            return -1;
+        word = argv[optarg != NULL && optarg == argv[optind - 1] ? optind - 2 : optind - 1];
+        if (c == '?' || c == ':')
+            return refuse_option(argv[optind - 1], c);
         if (c >= '0' && c <= '9')
             return refuse_number(argv, c);
         for (i = 0; i < GB_CLI_IDS; i++)
             if (c == LONG_ONLY + i || c == gb_cli_options_all[i].letter)
                 break;
+        if (i < GB_CLI_IDS && c >= LONG_ONLY && exact(i) && !is_whole(word, i)) {
+            fprintf(stderr, "gpubuf: \"%.*s\" is not all of --%s, which is taken only in full\n",
+                    (int)strcspn(word, "="), word, gb_cli_options_all[i].name);
+            return -1;
+        }
         if (i < GB_CLI_IDS && set(ret, (enum gb_cli_option_id)i, optarg != NULL ? optarg : "") < 0)
             return -1;
     }

@@ -61,6 +61,9 @@ extern const size_t gb_cli_commands_count;
 
 const struct gb_cli_command *gb_cli_command_find(const char *name);
 
+/* Says on standard error that there is no such command, and which may be meant. */
+void gb_cli_command_unknown(const char *name);
+
 /* Whether every command takes the option, or this one does. command may be NULL. */
 bool gb_cli_option_common(enum gb_cli_option_id id);
 bool gb_cli_option_taken(const struct gb_cli_command *command, enum gb_cli_option_id id);

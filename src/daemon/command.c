@@ -3,8 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WORD_MAX 40
-#define FAR 3 /* changes of letters, from which on two words have nothing to do with each other */
+#include "base/nearest.h"
 
 static bool taken(const struct gb_command_option *option, int verb) {
     return verb == GB_COMMAND_ALL || (option->verbs & 1u << verb) != 0;
@@ -58,74 +57,39 @@ void gb_command_help(FILE *out, const struct gb_command *command, int verb) {
 
 /* --- errors ------------------------------------------------------------------------------------------------------- */
 
-static int least(int a, int b) {
-    return a < b ? a : b;
-}
-
-/* How many letters must come, go or change to make one word of the other. */
-static int distance(const char *a, const char *b) {
-    int row[WORD_MAX + 1];
-    size_t n = strlen(b);
-    size_t i;
-    size_t j;
-
-    if (n > WORD_MAX)
-        return FAR;
-    for (j = 0; j <= n; j++)
-        row[j] = (int)j;
-    for (i = 0; a[i] != '\0'; i++) {
-        int corner = row[0]++;
-
-        for (j = 1; j <= n; j++) {
-            int above = row[j];
-
-            row[j] = least(least(above, row[j - 1]) + 1, corner + (a[i] != b[j - 1]));
-            corner = above;
-        }
-    }
-    return row[n];
-}
-
-static void try_name(const char *word, const char *name, int *best, char ret[WORD_MAX + 3]) {
-    int d = distance(word, name);
-
-    if (d >= *best)
-        return;
-    *best = d;
-    snprintf(ret, WORD_MAX + 3, "--%s", name);
-}
-
-static void find_nearest(const struct gb_command *command, int verb, const char *word, char ret[WORD_MAX + 3]) {
-    int best = FAR;
+static const char *find_nearest(const struct gb_command *command, int verb, const char *word) {
+    struct gb_nearest nearest;
     int i;
 
+    gb_nearest_begin(&nearest, word);
     for (i = 0; i < command->option_count; i++) {
         if (taken(&command->options[i], verb))
-            try_name(word, command->options[i].name + 2, &best, ret);
+            gb_nearest_try(&nearest, command->options[i].name + 2);
     }
     for (i = 0; i < GB_OPTION_IDS; i++)
-        try_name(word, gb_option_specs[i].name, &best, ret);
+        gb_nearest_try(&nearest, gb_option_specs[i].name);
+    return nearest.name;
 }
 
 int gb_command_unknown(const struct gb_command *command, int verb, const char *word, struct gb_error *err) {
-    char nearest[WORD_MAX + 3] = "";
-    char hint[WORD_MAX + 20] = "";
+    char hint[GB_NEAREST_MAX + 20] = "";
+    const char *nearest;
     char of[32] = "";
     char own[256] = "";
-    char name[WORD_MAX + 1];
+    char name[GB_NEAREST_MAX + 2]; /* one more than is near to anything */
     size_t at = 0;
     int i;
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
-    find_nearest(command, verb, name + strspn(name, "-"), nearest);
+    nearest = find_nearest(command, verb, name + strspn(name, "-"));
     for (i = 0; i < command->option_count && at < sizeof own; i++) {
         if (taken(&command->options[i], verb))
             at += (size_t)snprintf(own + at, sizeof own - at, "%s, ", command->options[i].name);
     }
     if (verb >= 0 && command->verb_count > 1)
         snprintf(of, sizeof of, " %.*s", (int)strcspn(command->verbs[verb].usage, " "), command->verbs[verb].usage);
-    if (nearest[0] != '\0')
-        snprintf(hint, sizeof hint, "; is %s meant?", nearest);
+    if (nearest != NULL)
+        snprintf(hint, sizeof hint, "; is --%s meant?", nearest);
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                         "%s%s: there is no option \"%s\"%s; permitted: %sand the daemon's options", command->word, of,
                         name, hint, own);

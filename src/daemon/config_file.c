@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "daemon/options.h"
 
 /* Cuts the comment and the space around: returns the first character that counts. */
@@ -21,12 +22,15 @@ static char *trim(char *line) {
     return line;
 }
 
-static int take_line(struct gb_options *options, const char *path, unsigned number, char *line, struct gb_error *err) {
+int gb_options_line(struct gb_options *options, const char *path, unsigned number, char *line,
+                    const struct gb_option_spec **ret_spec, struct gb_error *err) {
     const struct gb_option_spec *spec;
     char *key = trim(line);
     char *value = strchr(key, '=');
+    char hint[GB_NEAREST_MAX + 20];
     char where[192];
 
+    *ret_spec = NULL;
     if (key[0] == '\0')
         return 0;
     if (value == NULL)
@@ -38,14 +42,16 @@ static int take_line(struct gb_options *options, const char *path, unsigned numb
     spec = gb_option_find(key, strlen(key));
     if (spec == NULL || spec == &gb_option_specs[GB_OPTION_ID_config] || spec == &gb_option_specs[GB_OPTION_ID_help] ||
         spec == &gb_option_specs[GB_OPTION_ID_version])
-        return gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "%.128s:%u: there is no option \"%.64s\" for a file", path,
-                            number, key);
+        return gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "%.128s:%u: there is no option \"%.64s\" for a file%s", path,
+                            number, key, spec == NULL ? gb_option_hint(key, "", hint, sizeof hint) : "");
+    *ret_spec = spec;
     snprintf(where, sizeof where, "%.128s:%u: %s", path, number, spec->name);
     return gb_option_set(options, spec, GB_SOURCE_FILE, where, value, err);
 }
 
 int gb_options_file(struct gb_options *options, const char *path, struct gb_error *err) {
     FILE *file = fopen(path, "re");
+    const struct gb_option_spec *spec;
     unsigned number = 0;
     char *line = NULL;
     size_t size = 0;
@@ -54,7 +60,7 @@ int gb_options_file(struct gb_options *options, const char *path, struct gb_erro
     if (file == NULL)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--config %.128s cannot be read: %s", path, strerror(errno));
     while (rc == 0 && getline(&line, &size, file) >= 0)
-        rc = take_line(options, path, ++number, line, err);
+        rc = gb_options_line(options, path, ++number, line, &spec, err);
     if (rc == 0 && ferror(file))
         rc = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--config %.128s cannot be read: %s", path, strerror(errno));
     free(line);

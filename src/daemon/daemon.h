@@ -160,6 +160,8 @@ int gb_daemon_filter(struct gb_daemon *daemon, struct gb_error *err);
 
 /* Reads certificates and keys, if a listener is for TLS; refuses options that do not go together. */
 int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err);
+/* Whether the options of TLS go together. Reads no file. INVALID_ARGUMENT. */
+int gb_daemon_check_tls(const struct gb_options *options, struct gb_error *err);
 /* Reads them again if a file has changed, or asked is set. What cannot be read is logged; what is in force stays. */
 void gb_daemon_reload_tls(struct gb_daemon *daemon, bool asked);
 
@@ -209,6 +211,9 @@ enum gb_exit gb_selftest_command(struct gb_options *options, int argc, char **ar
 /* `gpubufd fsck ...` and `gpubufd recover ...`, which look at stored bytes. As gb_token_command. */
 enum gb_exit gb_fsck_command(struct gb_options *options, int argc, char **argv);
 enum gb_exit gb_recover_command(struct gb_options *options, int argc, char **argv);
+
+/* `gpubufd check FILE`: argv[0] is "check". As gb_token_command. */
+enum gb_exit gb_check_command(struct gb_options *options, int argc, char **argv);
 
 /* Prints an error of the options with what is permitted. Returns GB_EXIT_USAGE. */
 enum gb_exit gb_usage_error(const struct gb_error *err);

@@ -132,6 +132,15 @@ static int describe(struct gb_feed_listener *listener, struct gb_error *err) {
     return 0;
 }
 
+int gb_listen_check(const char *spec, bool tls, struct gb_error *err) {
+    struct gb_name network;
+    union address a;
+    socklen_t len;
+    const char *address = gb_listen_network(spec, tls ? "tls-listen" : "listen", &network, err);
+
+    return address != NULL ? parse_spec(address, tls, &a, &len, err) : -1;
+}
+
 int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, struct gb_error *err) {
     struct gb_feed_listener *listener = next_slot(listeners, err);
     const char *address;

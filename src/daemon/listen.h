@@ -39,6 +39,9 @@ const char *gb_listen_network(const char *spec, const char *option, struct gb_na
  * INTERNAL with errno when the address cannot be had. */
 int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, struct gb_error *err);
 
+/* Whether such a spec is well-formed. Opens nothing. INVALID_ARGUMENT. */
+int gb_listen_check(const char *spec, bool tls, struct gb_error *err);
+
 /* Who may connect to a UNIX socket. */
 struct gb_socket_rights {
     mode_t mode;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
+#include "base/nearest.h"
 #include "daemon/daemon.h"
 
 enum gb_exit gb_usage_error(const struct gb_error *err) {
@@ -90,15 +91,13 @@ static enum gb_exit serve(struct gb_daemon *daemon) {
 
 typedef enum gb_exit command_fn(struct gb_options *options, int argc, char **argv);
 
+static const struct {
+    const char *word;
+    command_fn *run;
+} commands[] = {{"token", gb_token_command}, {"tls", gb_tls_command},         {"selftest", gb_selftest_command},
+                {"fsck", gb_fsck_command},   {"recover", gb_recover_command}, {"check", gb_check_command}};
+
 static command_fn *find_command(const char *word) {
-    static const struct {
-        const char *word;
-        command_fn *run;
-    } commands[] = {{"token", gb_token_command},
-                    {"tls", gb_tls_command},
-                    {"selftest", gb_selftest_command},
-                    {"fsck", gb_fsck_command},
-                    {"recover", gb_recover_command}};
     size_t i;
 
     for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
@@ -106,6 +105,22 @@ static command_fn *find_command(const char *word) {
             return commands[i].run;
     }
     return NULL;
+}
+
+static void no_command(const char *word, struct gb_error *err) {
+    char hint[GB_NEAREST_MAX + 20] = "";
+    struct gb_nearest nearest;
+    size_t i;
+
+    gb_nearest_begin(&nearest, word);
+    for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        gb_nearest_try(&nearest, commands[i].word);
+    if (nearest.name)
+        snprintf(hint, sizeof hint, "; is %s meant?", nearest.name);
+    gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                 "there is no command \"%.64s\"%s permitted: token, tls, selftest, fsck, recover, check, or none to "
+                 "serve",
+                 word, hint[0] ? hint : ";");
 }
 
 int main(int argc, char **argv) {
@@ -130,9 +145,7 @@ int main(int argc, char **argv) {
         return status;
     }
     if (taken == 0)
-        gb_error_set(&err, GB_ERR_INVALID_ARGUMENT,
-                     "there is no command \"%.64s\"; permitted: token, tls, selftest, fsck, recover, or none to serve",
-                     argv[at]);
+        no_command(argv[at], &err);
     if (taken != 1)
         status = gb_usage_error(&err);
     else if (daemon.options.help)

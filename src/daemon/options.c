@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "base/parse.h"
 
 const struct gb_option_spec gb_option_specs[GB_OPTION_IDS] = {
@@ -42,6 +43,19 @@ const struct gb_option_spec *gb_option_find(const char *name, size_t len) {
         if (strlen(gb_option_specs[i].name) == len && memcmp(gb_option_specs[i].name, name, len) == 0)
             return &gb_option_specs[i];
     return NULL;
+}
+
+char *gb_option_hint(const char *name, const char *before, char *text, size_t size) {
+    struct gb_nearest nearest;
+    size_t i;
+
+    gb_nearest_begin(&nearest, name);
+    for (i = 0; i < GB_OPTION_IDS; i++)
+        gb_nearest_try(&nearest, gb_option_specs[i].name);
+    text[0] = '\0';
+    if (nearest.name != NULL)
+        snprintf(text, size, "; is %s%s meant?", before, nearest.name);
+    return text;
 }
 
 static int no_memory(struct gb_error *err) {

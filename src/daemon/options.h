@@ -68,6 +68,10 @@ extern const struct gb_option_spec gb_option_specs[GB_OPTION_IDS];
 
 void gb_options_done(struct gb_options *options);
 
+/* "; is --listen meant?" in text[size] if an option is called nearly so, else "". before: "--", or "" in a file.
+ * Returns text. */
+char *gb_option_hint(const char *name, const char *before, char *text, size_t size);
+
 /* Finds an option by name[0..len). NULL when there is none. */
 const struct gb_option_spec *gb_option_find(const char *name, size_t len);
 
@@ -82,6 +86,13 @@ int gb_options_take(struct gb_options *options, int argc, char **argv, int *at, 
 
 /* Adds the environment, the file that --config names and the defaults. */
 int gb_options_finish(struct gb_options *options, struct gb_error *err);
+
+/* Adds the options that are not set, as they are without being given. */
+int gb_options_defaults(struct gb_options *options, struct gb_error *err);
+
+/* Adds one line of the file `path`, which it changes. *ret_spec: the option that it sets; NULL: it is empty. */
+int gb_options_line(struct gb_options *options, const char *path, unsigned number, char *line,
+                    const struct gb_option_spec **ret_spec, struct gb_error *err);
 
 /* Adds the lines of a file. */
 int gb_options_file(struct gb_options *options, const char *path, struct gb_error *err);

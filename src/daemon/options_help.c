@@ -61,6 +61,7 @@ void gb_options_help(FILE *out) {
           "       gpubufd selftest ...   what copies of the device reach, see gpubufd selftest --help\n"
           "       gpubufd fsck ...   whether stored bytes are sound, see gpubufd fsck --help\n"
           "       gpubufd recover ...   records made again from files of bytes, see gpubufd recover --help\n"
+          "       gpubufd check FILE   whether a configuration file has mistakes, see gpubufd check --help\n"
           "\n"
           "Gives out the GPU memory of this machine by name over HTTP.\n"
           "\n",

@@ -1,27 +1,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "daemon/options.h"
 
 int gb_options_take(struct gb_options *options, int argc, char **argv, int *at, struct gb_error *err) {
     const char *text = argv[*at];
     const struct gb_option_spec *spec;
     const char *value;
+    char name[GB_NEAREST_MAX + 2]; /* one more than is near to anything */
+    char hint[GB_NEAREST_MAX + 20];
     char where[64];
     size_t len;
     int taken = 1;
 
     if (strcmp(text, "-h") == 0)
         text = "--help";
+    if (strcmp(text, "-V") == 0)
+        text = "--version";
     if (strncmp(text, "--", 2) != 0 || text[2] == '\0')
         return text[0] == '-' && text[1] != '\0'
                    ? gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "there is no option \"%.64s\"", text)
                    : 0;
     len = strcspn(text + 2, "=");
     spec = gb_option_find(text + 2, len);
-    if (spec == NULL)
-        return gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "there is no option \"--%.*s\"", len > 64 ? 64 : (int)len,
-                            text + 2);
+    if (spec == NULL) {
+        snprintf(name, sizeof name, "%.*s", (int)len, text + 2);
+        return gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "there is no option \"--%.*s\"%s", len > 64 ? 64 : (int)len,
+                            text + 2, gb_option_hint(name, "--", hint, sizeof hint));
+    }
     snprintf(where, sizeof where, "--%s", spec->name);
     if (text[2 + len] == '=') {
         value = text + 3 + len;
@@ -75,7 +82,7 @@ static int add_environment(struct gb_options *options, struct gb_error *err) {
     return 0;
 }
 
-static int add_defaults(struct gb_options *options, struct gb_error *err) {
+int gb_options_defaults(struct gb_options *options, struct gb_error *err) {
     size_t i;
 
     for (i = 0; i < GB_OPTION_IDS; i++) {
@@ -93,5 +100,5 @@ int gb_options_finish(struct gb_options *options, struct gb_error *err) {
         return -1;
     if (options->config != NULL && options->config[0] != '\0' && gb_options_file(options, options->config, err) != 0)
         return -1;
-    return add_defaults(options, err);
+    return gb_options_defaults(options, err);
 }

@@ -17,7 +17,7 @@ static int wrong(struct gb_error *err, const char *text) {
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s", text);
 }
 
-static int check(const struct gb_options *o, struct gb_error *err) {
+int gb_daemon_check_tls(const struct gb_options *o, struct gb_error *err) {
     if (o->tls_listen.count > 0 && o->tls_cert.count == 0)
         return wrong(err, "--tls-listen needs a certificate: give --tls-cert FILE and --tls-key FILE");
     if (o->tls_listen.count == 0 && (o->tls_cert.count > 0 || o->tls_key.count > 0 || o->tls_client_ca[0]))
@@ -90,7 +90,7 @@ static void log_expiry(const struct gb_daemon *daemon) {
 int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
 
-    if (check(o, err) != 0)
+    if (gb_daemon_check_tls(o, err) != 0)
         return -1;
     if (o->tls_listen.count == 0)
         return 0;

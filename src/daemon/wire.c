@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/daemon.h"
+#include "daemon/options_check.h"
 #include "daemon/overtime.h"
 #include "daemon/state_dir.h"
 #include "daemon/systemd.h"
@@ -362,28 +363,6 @@ int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err) {
     return written || daemon->listen_unwritten ? 0 : -1;
 }
 
-/* Beyond the one mark, and down to the other. */
-static int check_marks(const struct gb_options *o, struct gb_error *err) {
-    if (o->evict_high == 0 || o->evict_low <= o->evict_high)
-        return 0;
-    return gb_error_set(
-        err, GB_ERR_INVALID_ARGUMENT, "--evict-low %llu is above --evict-high %llu: give --evict-low at most %llu",
-        (unsigned long long)o->evict_low, (unsigned long long)o->evict_high, (unsigned long long)o->evict_high);
-}
-
-static int check_slots(const struct gb_options *o, struct gb_error *err) {
-    if (o->slot_bytes > o->slots_bytes)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "--slot-bytes is larger than --slots-bytes, which holds the slots");
-    if (o->max_pinned_bytes == 0 || o->slots_bytes <= o->max_pinned_bytes)
-        return 0;
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                        "--slots-bytes %llu is more than --max-pinned-bytes %llu, which the slots count against: give "
-                        "--max-pinned-bytes at least %llu, or fewer --slots-bytes",
-                        (unsigned long long)o->slots_bytes, (unsigned long long)o->max_pinned_bytes,
-                        (unsigned long long)o->slots_bytes);
-}
-
 enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
     const uint64_t connections = o->max_connections;
@@ -391,14 +370,9 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     struct gb_token_count tokens;
     enum gb_exit status;
 
-    if (check_slots(o, err) != 0 || check_marks(o, err) != 0)
-        return GB_EXIT_CONFIG;
-    if (gb_daemon_read_ids(&o->map_uids, "--map-uids", &daemon->map_peers.uids, err) != 0 ||
-        gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0 ||
-        gb_daemon_read_default_pools(o, &daemon->default_pools, err) != 0 ||
-        gb_daemon_read_bounds(o, &daemon->bounds, err) != 0 || gb_daemon_check_host_names(o, err) != 0 ||
-        gb_daemon_read_fleet(daemon, err) != 0 || gb_daemon_read_pulls(daemon, err) != 0)
-        return GB_EXIT_USAGE;
+    status = gb_daemon_check_options(daemon, err);
+    if (status != GB_EXIT_OK)
+        return status;
     if (open_paths(daemon, err) != 0)
         return GB_EXIT_CONFIG;
     if (gb_store_lock(daemon->database, &daemon->lock_fd, err) != 0)

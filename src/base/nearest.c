@@ -1,0 +1,54 @@
+#include "base/nearest.h"
+
+#include <string.h>
+
+#define FAR 3 /* changes, from which on two words have nothing to do with each other */
+
+static int least(int a, int b) {
+    return a < b ? a : b;
+}
+
+void gb_nearest_begin(struct gb_nearest *nearest, const char *word) {
+    int length = (int)strnlen(word, GB_NEAREST_MAX + 1);
+
+    nearest->word = word;
+    nearest->name = NULL;
+    /* Every word of two letters is two changes from every other. */
+    nearest->changes = length > GB_NEAREST_MAX ? 0 : least(FAR, length);
+}
+
+/* The optimal string alignment, from three rows of its table. */
+static int distance(const char *a, const char *b) {
+    int rows[3][GB_NEAREST_MAX + 1];
+    int n = (int)strlen(b);
+    int i;
+    int j;
+
+    for (j = 0; j <= n; j++)
+        rows[0][j] = j;
+    for (i = 1; a[i - 1] != '\0'; i++) {
+        int *row = rows[i % 3];
+        const int *above = rows[(i + 2) % 3];
+        const int *before = rows[(i + 1) % 3];
+
+        row[0] = i;
+        for (j = 1; j <= n; j++) {
+            row[j] = least(least(above[j], row[j - 1]) + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = least(row[j], before[j - 2] + 1);
+        }
+    }
+    return rows[(i + 2) % 3][n];
+}
+
+void gb_nearest_try(struct gb_nearest *nearest, const char *name) {
+    int changes;
+
+    if (nearest->changes == 0 || strlen(name) > GB_NEAREST_MAX)
+        return;
+    changes = distance(nearest->word, name);
+    if (changes >= nearest->changes)
+        return;
+    nearest->changes = changes;
+    nearest->name = name;
+}
