@@ -1,6 +1,5 @@
 /* What is done with buffers as a whole: ls, info, create, set, rm, fill, reserve, release, seal, verify, export. */
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +8,7 @@
 #define BUFFER "/v1/sessions/{}/buffers/{}"
 
 static const struct gb_cli_column buffer_columns[] = {
+    {"SESSION", "session", GB_CLI_FORM_TEXT}, /* left out where one is listed */
     {"NAME", "name", GB_CLI_FORM_TEXT},
     {"DTYPE", "dtype", GB_CLI_FORM_TEXT},
     {"SHAPE", "shape", GB_CLI_FORM_SHAPE},
@@ -79,26 +79,33 @@ static size_t columns_of(json_t *buffers) {
     return count - ROOM_COLUMNS - (disk ? 0 : DISK_COLUMNS);
 }
 
-static void keep_matching(json_t *items, const char *pattern) {
-    size_t i = 0;
+/* Names alone, of sessions that were asked for with these before them. */
+static int show_names(struct gb_cli *cli, json_t *items, bool of_sessions) {
+    json_t *item;
+    size_t i;
 
-    while (i < json_array_size(items))
-        if (fnmatch(pattern, gb_cli_text(json_array_get(items, i), "name"), 0) == 0)
-            i++;
-        else
-            json_array_remove(items, i);
+    if (items == NULL)
+        return gb_cli_failed(cli);
+    json_array_foreach(items, i, item) {
+        if (of_sessions) {
+            gb_cli_put(stdout, gb_cli_text(item, "session"));
+            putchar('/');
+        }
+        gb_cli_put(stdout, gb_cli_text(item, "name"));
+        putchar('\n');
+    }
+    json_decref(items);
+    return GB_CLI_DONE;
 }
 
 int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
-    char target[GB_CLI_PATH];
-    json_t *items;
+    const char *pattern = argc > 0 ? argv[0] : "*";
+    bool of_sessions = strchr(pattern, '/') != NULL;
+    json_t *items = gb_cli_matching(cli, pattern);
 
-    if (gb_cli_target(cli, target, "/v1/sessions/{}/buffers", cli->session) < 0)
-        return gb_cli_failed(cli);
-    items = gb_cli_list(cli, target);
-    if (items != NULL && argc > 0)
-        keep_matching(items, argv[0]);
-    return gb_cli_show(cli, items, buffer_columns, columns_of(items));
+    if (cli->options.quiet && !cli->options.json)
+        return show_names(cli, items, of_sessions);
+    return gb_cli_show(cli, items, buffer_columns + !of_sessions, columns_of(items) - !of_sessions);
 }
 
 /* The daemon, whether it is ready, and its devices. */
@@ -133,6 +140,7 @@ int gb_cli_run_create(struct gb_cli *cli, int argc, char **argv) {
     struct gb_cli_name name;
     char target[GB_CLI_PATH];
     json_t *body = json_object();
+    json_t *answer;
 
     (void)argc;
     if (gb_cli_name(cli, argv[0], &name) < 0 ||
@@ -142,60 +150,11 @@ int gb_cli_run_create(struct gb_cli *cli, int argc, char **argv) {
         return gb_cli_failed(cli);
     }
     json_object_set_new(body, "name", json_string(name.name));
-    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
-}
-
-/* The buffers that a shell's pattern matches, which stands behind SESSION/ or for itself. One that matches none is an
- * error, as it is of rm(1). */
-static int each_matching(struct gb_cli *cli, const char *pattern, gb_cli_buffer_fn *one, void *arg) {
-    char target[GB_CLI_PATH];
-    char full[2 * GPUBUF_NAME_SIZE];
-    struct gb_cli_name name;
-    int worst = GB_CLI_DONE;
-    json_t *items = NULL;
-    json_t *item;
-    size_t i;
-
-    if (gb_cli_name(cli, pattern, &name) < 0 ||
-        gb_cli_target(cli, target, "/v1/sessions/{}/buffers", name.session) < 0 ||
-        (items = gb_cli_list(cli, target)) == NULL)
-        return gb_cli_failed(cli);
-    keep_matching(items, name.name);
-    if (json_array_size(items) == 0) {
-        json_decref(items);
-        gb_cli_error(cli, GPUBUF_BUFFER_NOT_FOUND, "no buffer of session \"%s\" matches %s", name.session, name.name);
-        cli->error.status = 404;
-        return gb_cli_failed(cli);
-    }
-    json_array_foreach(items, i, item) {
-        int status;
-
-        if (atomic_load(&cli->interrupted))
-            break;
-        snprintf(full, sizeof full, "%s/%s", name.session, gb_cli_text(item, "name"));
-        cli->about = gb_cli_text(item, "name");
-        status = one(cli, strchr(pattern, '/') != NULL ? full : cli->about, arg);
-        cli->about = NULL; /* it ends with the item */
-        worst = worst == GB_CLI_DONE ? status : worst;
-    }
-    json_decref(items);
-    return worst;
-}
-
-int gb_cli_each_buffer(struct gb_cli *cli, int argc, char **argv, gb_cli_buffer_fn *one, void *arg) {
-    int worst = GB_CLI_DONE;
-    int i;
-
-    for (i = 0; i < argc && !atomic_load(&cli->interrupted); i++) {
-        bool pattern = strpbrk(argv[i], "*?[") != NULL; /* which no name has */
-
-        cli->about = pattern ? NULL : argv[i];
-        int status = pattern ? each_matching(cli, argv[i], one, arg) : one(cli, argv[i], arg);
-
-        worst = worst == GB_CLI_DONE ? status : worst;
-    }
-    cli->about = NULL;
-    return worst == GB_CLI_DONE && atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : worst;
+    answer = gb_cli_request(cli, "POST", target, body);
+    if (answer == NULL && cli->options.exist_ok && cli->error.code == GPUBUF_BUFFER_EXISTS &&
+        gb_cli_buffer_target(cli, argv[0], "", target) == 0)
+        answer = gb_cli_request(cli, "GET", target, NULL);
+    return gb_cli_show_buffer(cli, answer);
 }
 
 struct change {
@@ -222,7 +181,7 @@ static int set_one(struct gb_cli *cli, const char *text, void *arg) {
 /* One name gives one JSON object, as it always did; several or a pattern give an array. */
 int gb_cli_run_set(struct gb_cli *cli, int argc, char **argv) {
     struct change change = {json_object(), json_array()};
-    bool several = argc > 1 || strpbrk(argv[0], "*?[") != NULL;
+    bool several = argc > 1 || gb_cli_is_pattern(argv[0]);
     int rc;
 
     if (gb_cli_buffer_settings(cli, change.body) < 0)
@@ -263,8 +222,10 @@ static int remove_one(struct gb_cli *cli, const char *text, void *arg) {
 
 int gb_cli_run_rm(struct gb_cli *cli, int argc, char **argv) {
     json_t *gone = json_array();
-    int worst = gb_cli_each_buffer(cli, argc, argv, remove_one, gone);
+    int worst = gb_cli_confirm(cli, argc, argv, "delete");
 
+    if (worst == GB_CLI_DONE)
+        worst = gb_cli_each_buffer(cli, argc, argv, remove_one, gone);
     if (cli->options.json && worst == GB_CLI_DONE)
         gb_cli_json(stdout, gone);
     json_decref(gone);

@@ -43,7 +43,8 @@ struct gb_cli {
     atomic_int interrupted;  /* the signal that came; 0: none */
     struct termios terminal; /* as it was, where raw */
     atomic_bool raw;
-    bool again; /* the fleet was asked for the owner a second time */
+    json_t *several; /* where gb_cli_show() puts JSON instead of printing it; NULL: nowhere */
+    bool again;      /* the fleet was asked for the owner a second time */
 };
 
 /* What the shell would report of a program that the signal had ended, where one came and that ended the command:
@@ -92,6 +93,17 @@ int gb_cli_name(struct gb_cli *cli, const char *text, struct gb_cli_name *ret);
 
 /* The target of a buffer, "[SESSION/]NAME", with what comes behind its name. -1 with cli->error set. */
 int gb_cli_buffer_target(struct gb_cli *cli, const char *text, const char *action, char *ret);
+
+/* Whether text has a shell's wildcards. */
+bool gb_cli_is_pattern(const char *text);
+
+/* The buffers that match "[SESSION/]NAME", whose parts may have wildcards, each with its session; "SESSION/" all of
+ * one. NULL with cli->error set. The caller's. */
+json_t *gb_cli_matching(struct gb_cli *cli, const char *pattern);
+
+/* Asks on the terminal before buffers of several sessions change, unless --yes is given; without a terminal it refuses.
+ * what: "delete". The exit status of what was said, GB_CLI_DONE to go on. */
+int gb_cli_confirm(struct gb_cli *cli, int argc, char **argv, const char *what);
 
 /* Calls one for each NAME, and for each buffer that a NAME with a shell's wildcards matches; one says what went wrong.
  * All are tried. The exit status of the first that failed. */

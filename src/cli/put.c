@@ -1,9 +1,11 @@
 /* put: from a file or a pipe into a buffer. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/files.h"
 #include "cli/progress.h"
+#include "cli/settings.h"
 #include "cli/source.h"
 #include "cli/times.h"
 
@@ -99,6 +101,19 @@ static void put_params(const struct gb_cli_options *o, struct gpubuf_put_params 
         ret->offset = gpubuf_some(o->offset);
 }
 
+/* An upload has none: they are set once the buffer is there. */
+static int set_labels(struct gb_cli *cli, const struct gb_cli_name *name) {
+    json_t *body = json_object();
+    char target[GB_CLI_PATH];
+
+    if (gb_cli_label_settings(cli, body) < 0 ||
+        gb_cli_target(cli, target, "/v1/sessions/{}/buffers/{}", name->session, name->name) < 0) {
+        json_decref(body);
+        return gb_cli_failed(cli);
+    }
+    return gb_cli_show_buffer(cli, gb_cli_request(cli, "PATCH", target, body));
+}
+
 static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const struct gb_cli_name *name) {
     struct gpubuf_put_params params = {0};
     struct moving moving = {.expected = expected_bytes(&cli->options)};
@@ -118,6 +133,8 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
         return gb_cli_failed(cli);
     cli->about = NULL;
     gb_cli_times_put(cli);
+    if (cli->options.labels != NULL)
+        return set_labels(cli, name);
     answer = gpubuf_answer_of(cli->client);
     return gb_cli_show_buffer(cli, json_loadb(answer->body, answer->bytes, 0, NULL));
 }
@@ -160,6 +177,12 @@ static int refuse_of_one(struct gb_cli *cli) {
     const char *durability = cli->options.durability;
     const char *option = durability != NULL ? "--durability" : "--spill";
 
+    if (cli->options.labels != NULL)
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "--labels is of one buffer: \"gpubuf set 'NAME*' --labels %s\" gives them to the tensors "
+                              "of a file",
+                              cli->options.labels);
+
     return gb_cli_refused(
         cli, GB_CLI_USAGE,
         "%s is of one buffer; the tensors of a file have that of their session: \"gpubuf sessions set "
@@ -180,7 +203,7 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
         free(path);
         return gb_cli_refused(cli, GB_CLI_USAGE, "--side is of one buffer: gpubuf put FILE NAME --side SIDE");
     }
-    if (many && (cli->options.durability != NULL || cli->options.spill != NULL)) {
+    if (many && (cli->options.durability != NULL || cli->options.spill != NULL || cli->options.labels != NULL)) {
         free(path);
         return refuse_of_one(cli);
     }
@@ -199,6 +222,63 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
     return rc;
 }
 
+/* "SESSION/", into which files go by their own names. */
+static bool is_session(const char *text) {
+    const char *slash = strchr(text, '/');
+
+    return slash != NULL && slash != text && slash[1] == '\0' && text[0] != '.';
+}
+
+/* Of "put *.npy" where two files match, the second is not meant as a name. */
+static bool looks_like_file(const char *file, const char *name) {
+    const char *dot = strrchr(file, '.');
+    struct stat info;
+
+    return dot != NULL && strchr(dot, '/') == NULL && gb_cli_ends_in(name, dot) && stat(name, &info) == 0 &&
+           S_ISREG(info.st_mode);
+}
+
+/* All are tried. The exit status of the first that failed. */
+static int put_several(struct gb_cli *cli, int argc, char **argv) {
+    const char *own = cli->session;
+    char session[GPUBUF_NAME_SIZE];
+    int worst = GB_CLI_DONE;
+    int i;
+
+    if (is_session(argv[argc - 1])) {
+        snprintf(session, sizeof session, "%.*s", (int)strcspn(argv[argc - 1], "/"), argv[argc - 1]);
+        cli->session = session;
+        argc--;
+    }
+    cli->several = json_array();
+    for (i = 0; i < argc && !atomic_load(&cli->interrupted); i++) {
+        int status = gb_cli_put_file(cli, argv[i], NULL);
+
+        worst = worst == GB_CLI_DONE ? status : worst;
+    }
+    if (cli->options.json && worst == GB_CLI_DONE)
+        gb_cli_json(stdout, cli->several);
+    json_decref(cli->several);
+    cli->several = NULL;
+    cli->session = own;
+    return worst;
+}
+
 int gb_cli_run_put(struct gb_cli *cli, int argc, char **argv) {
-    return gb_cli_put_file(cli, argv[0], argc > 1 ? argv[1] : NULL);
+    bool named = argc == 2 && !is_session(argv[1]) && (strcmp(argv[1], "-") == 0 || !gb_cli_is_file(argv[1]));
+
+    json_t *labels = json_object();
+    int rc = gb_cli_label_settings(cli, labels);
+
+    json_decref(labels);
+    if (rc < 0) /* before anything is uploaded */
+        return gb_cli_failed(cli);
+    if (named && looks_like_file(argv[0], argv[1]))
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "%s is a file here, and as the second word it would be the buffer's name: with a "
+                              "session behind them both are uploaded, \"gpubuf put %s %s %s/\"",
+                              argv[1], argv[0], argv[1], cli->session);
+    if (argc == 1 || named)
+        return gb_cli_put_file(cli, argv[0], argc > 1 ? argv[1] : NULL);
+    return put_several(cli, argc, argv);
 }

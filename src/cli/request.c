@@ -152,7 +152,9 @@ json_t *gb_cli_items(struct gb_cli *cli, const char *target) {
 int gb_cli_show(struct gb_cli *cli, json_t *value, const struct gb_cli_column *columns, size_t count) {
     if (value == NULL)
         return gb_cli_failed(cli);
-    if (cli->options.json)
+    if (cli->options.json && cli->several != NULL)
+        json_array_append(cli->several, value);
+    else if (cli->options.json)
         gb_cli_json(stdout, value);
     else if (columns != NULL)
         gb_cli_table(stdout, columns, count, value);

@@ -132,6 +132,17 @@ static void put_registration(const struct gb_cli_options *o, json_t *body) {
         json_object_set_new(body, "on_partition", json_string(o->on_partition));
 }
 
+/* With --exist-ok the one that is there, as it is. */
+static json_t *or_existing(struct gb_cli *cli, const struct thing *thing, const char *name, json_t *answer) {
+    int code = cli->error.code;
+
+    if (answer != NULL || !cli->options.exist_ok ||
+        (code != GPUBUF_SESSION_EXISTS && code != GPUBUF_POOL_EXISTS && code != GPUBUF_STREAM_EXISTS &&
+         code != GPUBUF_EVENT_EXISTS))
+        return answer;
+    return act(cli, thing, "GET", name, "", NULL);
+}
+
 static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char *name) {
     char target[GB_CLI_PATH];
     json_t *body;
@@ -156,7 +167,7 @@ static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char
     }
     if (thing == &sessions)
         put_registration(&cli->options, body);
-    return gb_cli_request(cli, "POST", target, body);
+    return or_existing(cli, thing, name, gb_cli_request(cli, "POST", target, body));
 }
 
 static json_t *set_one(struct gb_cli *cli, const struct thing *thing, const char *name) {

@@ -20,7 +20,7 @@ static void set_text(json_t *body, const char *key, const char *text) {
 }
 
 /* "K=V,K=V"; a key without = takes the label away. */
-static int set_labels(struct gb_cli *cli, json_t *body) {
+int gb_cli_label_settings(struct gb_cli *cli, json_t *body) {
     const char *at = cli->options.labels;
     json_t *labels;
 
@@ -65,7 +65,7 @@ int gb_cli_session_settings(struct gb_cli *cli, json_t *body) {
     if (o->given[GB_CLI_ID_failover_after])
         json_object_set_new(body, "failover_after_s", json_integer((json_int_t)o->failover_after));
     set_text(body, "pool", o->pool);
-    return set_labels(cli, body);
+    return gb_cli_label_settings(cli, body);
 }
 
 /* The policies that are named are on, the others off. */
@@ -211,5 +211,5 @@ int gb_cli_buffer_settings(struct gb_cli *cli, json_t *body) {
         json_object_set_new(body, "device", gb_cli_device(o->device));
     if (o->mirrored)
         json_object_set_new(body, "mirrored", json_true());
-    return set_resident(cli, body) < 0 || set_shape(cli, body) < 0 ? -1 : set_labels(cli, body);
+    return set_resident(cli, body) < 0 || set_shape(cli, body) < 0 ? -1 : gb_cli_label_settings(cli, body);
 }

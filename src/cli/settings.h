@@ -8,6 +8,7 @@
 int gb_cli_session_settings(struct gb_cli *cli, json_t *body);
 int gb_cli_pool_settings(struct gb_cli *cli, json_t *body);
 int gb_cli_buffer_settings(struct gb_cli *cli, json_t *body);
+int gb_cli_label_settings(struct gb_cli *cli, json_t *body);
 int gb_cli_only(struct gb_cli *cli, json_t *body); /* the names of --only */
 int gb_cli_restore_settings(struct gb_cli *cli, json_t *body);
 

@@ -1,0 +1,175 @@
+/* Buffers by a shell's patterns: "[SESSION/]NAME", in which both parts may have wildcards. */
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+bool gb_cli_is_pattern(const char *text) {
+    return strpbrk(text, "*?[") != NULL; /* which no name has */
+}
+
+/* Whether the part before the slash is one. */
+static bool is_of_sessions(const char *text) {
+    const char *slash = strchr(text, '/');
+    const char *wild = strpbrk(text, "*?[");
+
+    return slash != NULL && wild != NULL && wild < slash;
+}
+
+static void keep_matching(json_t *items, const char *pattern) {
+    size_t i = 0;
+
+    while (i < json_array_size(items))
+        if (fnmatch(pattern, gb_cli_text(json_array_get(items, i), "name"), 0) == 0)
+            i++;
+        else
+            json_array_remove(items, i);
+}
+
+/* Adds what matches in one session. -1 with cli->error set. */
+static int add_session(struct gb_cli *cli, json_t *found, const char *session, const char *pattern) {
+    char target[GB_CLI_PATH];
+    json_t *items = NULL;
+    json_t *item;
+    size_t i;
+
+    if (gb_cli_target(cli, target, "/v1/sessions/{}/buffers", session) == 0)
+        items = gb_cli_list(cli, target);
+    if (items == NULL)
+        return -1;
+    keep_matching(items, pattern);
+    json_array_foreach(items, i, item) {
+        json_object_set_new(item, "session", json_string(session));
+    }
+    json_array_extend(found, items);
+    json_decref(items);
+    return 0;
+}
+
+/* A session that goes meanwhile has no buffers. */
+static int add_sessions(struct gb_cli *cli, json_t *found, const char *sessions, const char *pattern) {
+    json_t *items = gb_cli_list(cli, "/v1/sessions");
+    json_t *item;
+    int rc = items != NULL ? 0 : -1;
+    size_t i;
+
+    if (items != NULL)
+        keep_matching(items, sessions);
+    json_array_foreach(items, i, item) {
+        if (rc == 0)
+            rc = add_session(cli, found, gb_cli_text(item, "name"), pattern);
+        if (rc < 0 && cli->error.code == GPUBUF_SESSION_NOT_FOUND)
+            rc = 0;
+    }
+    json_decref(items);
+    return rc;
+}
+
+json_t *gb_cli_matching(struct gb_cli *cli, const char *pattern) {
+    const char *slash = strchr(pattern, '/');
+    json_t *found = json_array();
+    char text[2 * GPUBUF_NAME_SIZE];
+    struct gb_cli_name name;
+    int rc;
+
+    /* "SESSION/": all of it */
+    snprintf(text, sizeof text, "%s%s", pattern, slash != NULL && slash[1] == '\0' ? "*" : "");
+    rc = gb_cli_name(cli, text, &name);
+    if (rc == 0)
+        rc = is_of_sessions(text) ? add_sessions(cli, found, name.session, name.name)
+                                  : add_session(cli, found, name.session, name.name);
+    if (rc == 0)
+        return found;
+    json_decref(found);
+    return NULL;
+}
+
+/* --- several ------------------------------------------------------------------------------------------------------ */
+
+/* A pattern that matches none is an error, as it is of rm(1). */
+static int each_matching(struct gb_cli *cli, const char *pattern, gb_cli_buffer_fn *one, void *arg) {
+    char full[2 * GPUBUF_NAME_SIZE];
+    struct gb_cli_name name;
+    int worst = GB_CLI_DONE;
+    json_t *items;
+    json_t *item;
+    size_t i;
+
+    if (gb_cli_name(cli, pattern, &name) < 0 || (items = gb_cli_matching(cli, pattern)) == NULL)
+        return gb_cli_failed(cli);
+    if (json_array_size(items) == 0) {
+        json_decref(items);
+        gb_cli_error(cli, GPUBUF_BUFFER_NOT_FOUND, "no buffer of session \"%s\" matches %s", name.session, name.name);
+        cli->error.status = 404;
+        return gb_cli_failed(cli);
+    }
+    json_array_foreach(items, i, item) {
+        int status;
+
+        if (atomic_load(&cli->interrupted))
+            break;
+        snprintf(full, sizeof full, "%s/%s", gb_cli_text(item, "session"), gb_cli_text(item, "name"));
+        cli->about = gb_cli_text(item, "name");
+        status = one(cli, strchr(pattern, '/') != NULL ? full : cli->about, arg);
+        cli->about = NULL; /* it ends with the item */
+        worst = worst == GB_CLI_DONE ? status : worst;
+    }
+    json_decref(items);
+    return worst;
+}
+
+int gb_cli_each_buffer(struct gb_cli *cli, int argc, char **argv, gb_cli_buffer_fn *one, void *arg) {
+    int worst = GB_CLI_DONE;
+    int i;
+
+    for (i = 0; i < argc && !atomic_load(&cli->interrupted); i++) {
+        bool pattern = gb_cli_is_pattern(argv[i]);
+        int status;
+
+        cli->about = pattern ? NULL : argv[i];
+        status = pattern ? each_matching(cli, argv[i], one, arg) : one(cli, argv[i], arg);
+        worst = worst == GB_CLI_DONE ? status : worst;
+    }
+    cli->about = NULL;
+    return worst == GB_CLI_DONE && atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : worst;
+}
+
+/* --- the question ------------------------------------------------------------------------------------------------- */
+
+static bool says_yes(void) {
+    char line[16];
+
+    return fgets(line, sizeof line, stdin) != NULL && (line[0] == 'y' || line[0] == 'Y');
+}
+
+/* Of one pattern. */
+static int confirm(struct gb_cli *cli, const char *pattern, const char *what) {
+    json_t *items = gb_cli_matching(cli, pattern);
+    unsigned long long count = json_array_size(items);
+
+    if (items == NULL)
+        return gb_cli_failed(cli);
+    json_decref(items);
+    if (count == 0) /* which is said when it is done */
+        return GB_CLI_DONE;
+    if (!isatty(STDIN_FILENO))
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "%s matches %llu buffers, in all sessions that match: add --yes to %s them", pattern,
+                              count, what);
+    fprintf(stderr, "gpubuf: %s %llu buffers that match %s? [y/N] ", what, count, pattern);
+    if (says_yes())
+        return GB_CLI_DONE;
+    return gb_cli_refused(cli, GB_CLI_FAILED, "nothing was done");
+}
+
+int gb_cli_confirm(struct gb_cli *cli, int argc, char **argv, const char *what) {
+    int rc = GB_CLI_DONE;
+    int i;
+
+    for (i = 0; i < argc && rc == GB_CLI_DONE && !cli->options.yes; i++)
+        if (is_of_sessions(argv[i]))
+            rc = confirm(cli, argv[i], what);
+    return rc;
+}
