@@ -170,6 +170,7 @@ struct gb_http_names {
 };
 
 #define GB_HTTP_INSTEAD_SIZE 192
+#define GB_HTTP_ID_MAX 128 /* bytes of a request id */
 
 struct gb_http_request {
     void *app; /* gb_http_server_config.app */
@@ -201,9 +202,9 @@ struct gb_http_request {
     struct gb_http_peer *peer; /* of the UNIX socket; NULL where local is not set, and in HTTP/1.0 (no 1xx there) */
     const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;
-    uint64_t started_ns; /* gb_clock_ns() when the headers were complete */
-    char id[17];         /* request_id of problem documents */
-    struct gb_caller by; /* whose token it has, as authorize has found */
+    uint64_t started_ns;         /* gb_clock_ns() when the headers were complete */
+    char id[GB_HTTP_ID_MAX + 1]; /* X-Request-Id of the answer, and request_id of problem documents */
+    struct gb_caller by;         /* whose token it has, as authorize has found */
 
     /* The handler's own, from the first call to the last; freed by state_free with the request. */
     void *state;
@@ -321,8 +322,8 @@ void gb_http_fd_mailbox_free(struct gb_http_fd_mailbox *fd_mailbox);
 #define GB_HTTP_RESPONSE_TEXT_SIZE 1024
 #define GB_HTTP_RESPONSE_FDS_MAX 4
 
-/* A prepared answer shared by many requests. Status, headers and body are fixed, and the reply costs no allocation. If
- * it has an etag, a request whose If-None-Match holds that gets 304. Reference counted, thread-safe. */
+/* A prepared answer shared by many requests. Status, headers and body are fixed, and the body is not copied. If it has
+ * an etag, a request whose If-None-Match holds that gets 304. Reference counted, thread-safe. */
 struct gb_http_canned;
 struct gb_http_canned *gb_http_canned_new(int status, const char *content_type, const char *etag, const void *body,
                                           size_t n); /* copies; NULL when memory is exhausted */

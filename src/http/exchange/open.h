@@ -4,7 +4,7 @@
 
 #include "http/exchange/exchange_loop.h"
 
-/* Numbers the request and notes when it began and over which connection. peer: a reference is taken; NULL: TCP. */
+/* Gives the request an id and notes when it began and over which connection. peer: a reference is taken; NULL: TCP. */
 void gb_exchange_start(struct gb_exchange *ex, struct gb_exchange_loop *loop, struct gb_peer *peer);
 
 /* The head is read and the route found: asks for permission, makes the place for the body, and calls the handler of a

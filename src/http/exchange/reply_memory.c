@@ -96,7 +96,8 @@ void gb_reply_release(struct gb_exchange *ex) {
     ex->charged = 0;
 }
 
-bool gb_reply_pledges(const struct gb_exchange *ex) {
+/* Whether the reply has Strict-Transport-Security: a browser then does not ask this host without TLS any more. */
+static bool pledges(const struct gb_exchange *ex) {
     return ex->server->config.hsts_s > 0 && ex->req.secure;
 }
 
@@ -105,7 +106,7 @@ static void add_transport_security(struct gb_exchange *ex) {
     static const char name[] = "Strict-Transport-Security";
     unsigned i;
 
-    if (!gb_reply_pledges(ex))
+    if (!pledges(ex))
         return;
     for (i = 0; i < ex->resp.headers; i++) {
         if (ex->resp.header[i].name == name)

@@ -15,9 +15,6 @@ void gb_reply_admit(struct gb_exchange *ex);
 /* Counts other memory that is allocated for the reply. False: the response is the refusal. */
 bool gb_reply_charge(struct gb_exchange *ex, size_t bytes);
 void gb_reply_release(struct gb_exchange *ex);
-/* Whether the reply has Strict-Transport-Security, even if it is a canned one: a browser then does not ask this host
- * without TLS any more. */
-bool gb_reply_pledges(const struct gb_exchange *ex);
 /* Returns the bytes of the body in memory that is to be sent; of a canned one that is not long, at most. */
 size_t gb_reply_bytes(const struct gb_exchange *ex);
 

@@ -5,8 +5,8 @@
 
 #define CACHE_LINE 64 /* the kernel copies faster if the source begins with one */
 
-struct gb_http_canned *gb_canned_make(int status, const char *content_type, const char *etag, const void *body,
-                                      size_t n) {
+struct gb_http_canned *gb_http_canned_new(int status, const char *content_type, const char *etag, const void *body,
+                                          size_t n) {
     struct gb_http_canned *c = calloc(1, sizeof(*c));
 
     if (!c)
@@ -34,10 +34,7 @@ struct gb_http_canned *gb_http_canned_ref(struct gb_http_canned *canned) {
 void gb_http_canned_unref(struct gb_http_canned *canned) {
     if (!canned || atomic_fetch_sub_explicit(&canned->refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (canned->prepared)
-        canned->release(canned->prepared);
-    else
-        free(canned->body);
+    free(canned->body);
     free(canned->type);
     free(canned->etag);
     free(canned);

@@ -85,6 +85,7 @@ size_t gb_head_write(const struct gb_http_request *request, const struct gb_http
 
     add_status(&o, status);
     add_field(&o, "Date", date());
+    add_field(&o, GB_REPLY_ID, request->id);
     if (gb_reply_is_read(request))
         add(&o, GB_EVERY_REPLY_LINES);
     for (i = 0; i < response->headers; i++)

@@ -81,6 +81,15 @@ unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fal
     return wait_s;
 }
 
+void gb_request_take_id(struct gb_http_request *request) {
+    static const char permitted[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    const char *own = gb_http_header(request, "X-Request-Id");
+    size_t n = own ? strspn(own, permitted) : 0;
+
+    if (n > 0 && n <= GB_HTTP_ID_MAX && own[n] == '\0')
+        memcpy(request->id, own, n + 1);
+}
+
 int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n) {
     size_t used = 0;
     size_t i;

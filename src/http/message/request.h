@@ -13,6 +13,10 @@ int gb_request_parse_target(struct gb_http_request *request, struct gb_text_aren
 /* Whether the header has that name, whatever the case of its letters. */
 bool gb_http_named(const struct gb_http_pair *header, const char *name, size_t len);
 
+/* Makes the request's id what its X-Request-Id says: 1 to GB_HTTP_ID_MAX letters, digits, '-', '_' and '.'. Without the
+ * field, and with any other value, the id stays. */
+void gb_request_take_id(struct gb_http_request *request);
+
 /* Decodes s[0..n) to out, which has room for n + 1 bytes and may be s. Returns -1 if s is malformed. */
 int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n);
 

@@ -12,6 +12,7 @@ static inline bool gb_reply_is_read(const struct gb_http_request *request) {
 #define GB_EVERY_REPLY(FIELD)                                                                                          \
     FIELD("X-Content-Type-Options", "nosniff")                                                                         \
     FIELD("Cross-Origin-Resource-Policy", "same-origin")
+#define GB_REPLY_ID "X-Request-Id" /* of every reply */
 #define GB_EVERY_REPLY_LINE(name, value) name ": " value "\r\n"
 #define GB_EVERY_REPLY_LINES GB_EVERY_REPLY(GB_EVERY_REPLY_LINE)
 

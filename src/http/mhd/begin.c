@@ -121,6 +121,7 @@ static int read_head(struct gb_exchange *ex, const char *method, const char *url
     if (!gb_head_end(&head, ex))
         return malformed(err);
     ex->head_at = head.at ? head.begin : NULL;
+    gb_request_take_id(&ex->req);
     gb_exchange_resolve(ex);
     return gb_request_check(&ex->req, &ex->server->rules, err);
 }

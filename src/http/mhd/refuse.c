@@ -66,8 +66,8 @@ void gb_refuse(struct gb_loop *loop, const struct gb_handoff *handoff, enum gb_r
     status = gb_code_status(error.code);
     n = snprintf(head, sizeof(head),
                  "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\n" GB_EVERY_REPLY_LINES
-                 "Cache-Control: no-store\r\n%sConnection: close\r\nContent-Length: %zu\r\n\r\n",
-                 status, gb_http_reason(status), is_plain ? "" : "Retry-After: 1\r\n", out.used);
+                 "Cache-Control: no-store\r\n" GB_REPLY_ID ": %s\r\n%sConnection: close\r\nContent-Length: %zu\r\n\r\n",
+                 status, gb_http_reason(status), id, is_plain ? "" : "Retry-After: 1\r\n", out.used);
     atomic_fetch_add(&server->refused, 1);
     if (why == GB_REFUSAL_SOURCE)
         atomic_fetch_add(&server->refused_source, 1);

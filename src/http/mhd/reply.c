@@ -4,8 +4,8 @@
 
 #include "http/exchange/reply_memory.h"
 #include "http/exchange/server_state.h"
+#include "http/message/canned.h"
 #include "http/message/response.h"
-#include "http/mhd/canned.h"
 #include "http/mhd/stream.h"
 
 /* Never called: stands for the body that a reply to HEAD, or a 304, describes but does not send. */
@@ -17,7 +17,7 @@ static ssize_t no_body(void *cls, uint64_t pos, char *buf, size_t max) {
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
-/* A canned answer with a field of its own. */
+/* The exchange's reference keeps the body until libmicrohttpd has sent it. */
 static struct MHD_Response *make_canned(struct gb_exchange *ex) {
     size_t whole = ex->resp.canned->body_len;
     const char *body;
@@ -26,7 +26,7 @@ static struct MHD_Response *make_canned(struct gb_exchange *ex) {
     gb_response_unpack(&ex->resp, &ex->req, &body, &n);
     if (ex->resp.status == 304)
         return MHD_create_response_from_callback(whole, 1024, no_body, NULL, NULL);
-    return MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
+    return MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, MHD_RESPMEM_PERSISTENT);
 }
 
 static struct MHD_Response *make_response(struct gb_exchange *ex) {
@@ -54,7 +54,14 @@ static struct MHD_Response *make_response(struct gb_exchange *ex) {
     return r;
 }
 
-static int queue(struct gb_exchange *ex) {
+/* Adds the fields that every reply to a request that reads has. */
+static bool add_every(struct MHD_Response *response) {
+#define ADD(name, value) &&MHD_add_response_header(response, name, value) == MHD_YES
+    return true GB_EVERY_REPLY(ADD);
+#undef ADD
+}
+
+int gb_mhd_reply(struct gb_exchange *ex) {
     struct MHD_Response *r = make_response(ex);
     enum MHD_Result ok;
     unsigned i;
@@ -62,7 +69,9 @@ static int queue(struct gb_exchange *ex) {
     if (!r)
         return -1;
     /* Each field costs libmicrohttpd three allocations. */
-    ok = !gb_reply_is_read(&ex->req) || gb_mhd_add_every(r) ? MHD_YES : MHD_NO;
+    ok = !gb_reply_is_read(&ex->req) || add_every(r) ? MHD_YES : MHD_NO;
+    if (ok == MHD_YES)
+        ok = MHD_add_response_header(r, GB_REPLY_ID, ex->req.id);
     for (i = 0; i < ex->resp.headers && ok == MHD_YES; i++)
         ok = MHD_add_response_header(r, ex->resp.header[i].name, ex->resp.header[i].value);
     if (ok == MHD_YES && (ex->close || atomic_load(&ex->server->draining)))
@@ -71,14 +80,4 @@ static int queue(struct gb_exchange *ex) {
         ok = MHD_queue_response(ex->conn, (unsigned)ex->resp.status, r);
     MHD_destroy_response(r);
     return ok == MHD_YES ? 0 : -1;
-}
-
-int gb_mhd_reply(struct gb_exchange *ex) {
-    struct gb_http_canned *canned = ex->resp.canned;
-
-    if (!canned || gb_reply_bytes(ex) > GB_LONG_REPLY || gb_reply_pledges(ex))
-        return queue(ex);
-    /* libmicrohttpd sends no body with a 304, and the length in its header is then that of the 200, as it should be. */
-    ex->resp.status = gb_http_canned_known(canned, &ex->req) ? 304 : canned->status;
-    return MHD_queue_response(ex->conn, (unsigned)ex->resp.status, gb_mhd_canned(canned)) == MHD_YES ? 0 : -1;
 }

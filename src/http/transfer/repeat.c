@@ -10,6 +10,7 @@
 #include "http/exchange/peer.h"
 #include "http/exchange/repeat.h"
 #include "http/exchange/step.h"
+#include "http/message/request.h"
 #include "http/tls/tls.h"
 
 /* Longer heads are parsed. */
@@ -66,6 +67,7 @@ static void take_up(struct gb_transfer_loop *loop, struct gb_http_transfer *t, s
     ex->req.listener = t->from.listener;
     ex->req.certificate = gb_server_certificate(loop->server, t->from.tls);
     ex->req.peer = ex->peer ? &ex->peer->seen : NULL;
+    gb_request_take_id(&ex->req);
     gb_exchange_resolve(ex);
     gb_exchange_open(ex);
     if (ex->phase == GB_PHASE_HEAD)

@@ -27,6 +27,7 @@ static void begin(void) {
     memset(&request, 0, sizeof(request));
     memset(&response, 0, sizeof(response));
     request.method = GB_HTTP_PUT;
+    strcpy(request.id, "7f");
     response.status = 200;
     present = 784111777;
 }
@@ -40,7 +41,8 @@ static void expect(uint64_t body_len, bool close, const char *wanted) {
     ck_assert_str_eq(out, wanted);
 }
 
-#define DATE "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
+#define ID "X-Request-Id: 7f\r\n"
+#define DATE "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n" ID
 
 /* The example of RFC 9110, the first second, a leap day, and the first and last of a year. One thread writes them all:
  * what it keeps of one second is not sent in another. */
@@ -59,7 +61,8 @@ START_TEST(dates) {
 
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         present = cases[i].at;
-        snprintf(wanted, sizeof(wanted), "HTTP/1.1 200 OK\r\nDate: %s\r\nContent-Length: 0\r\n\r\n", cases[i].date);
+        snprintf(wanted, sizeof(wanted), "HTTP/1.1 200 OK\r\nDate: %s\r\n" ID "Content-Length: 0\r\n\r\n",
+                 cases[i].date);
         expect(0, false, wanted);
     }
 }
@@ -76,7 +79,7 @@ START_TEST(days) {
         present = 1672531200 + (time_t)day * 86400 + (day * 977) % 86400;
         gmtime_r(&present, &tm);
         strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
-        snprintf(wanted, sizeof(wanted), "HTTP/1.1 200 OK\r\nDate: %s\r\nContent-Length: 0\r\n\r\n", date);
+        snprintf(wanted, sizeof(wanted), "HTTP/1.1 200 OK\r\nDate: %s\r\n" ID "Content-Length: 0\r\n\r\n", date);
         expect(0, false, wanted);
     }
 }
