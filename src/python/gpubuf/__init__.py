@@ -17,7 +17,8 @@ from .client import Client
 from .errors import *  # noqa: F401,F403
 from .fleet import Fleet
 from .mapping import Mapping
+from .tensors import DeviceArray
 
 __version__ = "0.1.0"
-__all__ = ["Adoption", "Client", "Devices", "Events", "Feed", "Fleet", "Leases", "Mapping", "Operations", "Pools", "Sessions", "Streams", "errors"]
+__all__ = ["Adoption", "Client", "DeviceArray", "Devices", "Events", "Feed", "Fleet", "Leases", "Mapping", "Operations", "Pools", "Sessions", "Streams", "errors"]
 __all__ += errors.__all__

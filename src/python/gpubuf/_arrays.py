@@ -7,7 +7,8 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 import numpy as np
 import numpy.typing as npt
 
-from . import _dlpack
+from . import _dlpack, _torch
+from ._transport import Piece
 from .errors import BadArgument, BadType
 
 NUMPY = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
@@ -25,7 +26,7 @@ Key = Union[str, int, slice, Tuple[Any, ...]]
 class Payload(NamedTuple):
     """Bytes to send. owner keeps their memory alive."""
 
-    view: memoryview
+    view: Piece
     dtype: str
     shape: Tuple[int, ...]
     owner: Any
@@ -73,13 +74,12 @@ def payload_of(source: Any) -> Payload:
     if isinstance(source, (bytes, bytearray)):
         view = memoryview(source)
         return Payload(view, "uint8", (len(view),), source)
-    if not isinstance(source, (np.ndarray, np.generic)):
-        if getattr(source, "__cuda_array_interface__", None) is not None:
-            raise BadType("the array is on a GPU: copy it to the host first (tensor.cpu(), cupy.asnumpy), or copy it on the "
-                            "device into what map(name, 'write') gives")
+    source, named = _torch.plain(source)
     array = _as_array(source)
     if array is None:
         return _of_dlpack(source)
+    if named:
+        return Payload(bytes_of(np.ascontiguousarray(array)), named, array.shape, array)
     name = dtype_name(array.dtype)
     if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and not np.little_endian):
         array = array.astype(array.dtype.newbyteorder("<"))
@@ -106,8 +106,7 @@ def _as_array(source: Any) -> Optional[Array]:
 def _of_dlpack(source: Any) -> Payload:
     tensor = _dlpack.take(source)
     if tensor.device[0] not in _dlpack.HOST_DEVICES:
-        raise BadType(f"the tensor is on device {tensor.device}: copy it to the host first, or copy it on the device into what "
-                        "map(name, 'write') gives")
+        raise BadType(f"the tensor is on device {tensor.device} of DLPack, which is neither the host nor CUDA: copy it to the host first")
     if not tensor.contiguous:
         raise BadType("the elements of the tensor do not lie in C order: give tensor.contiguous()")
     width(tensor.dtype)

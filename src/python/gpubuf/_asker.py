@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, cast
 from urllib.parse import quote, urlencode
 
-from ._transport import Answer, Progress, Transport
+from ._transport import Answer, Piece, Progress, Transport
 from .errors import BadArgument, BadType
 from .types import Operation
 
@@ -97,7 +97,7 @@ class Asker:
               headers: Optional[Mapping[str, str]] = None, patience: float = 0) -> Tuple[Answer, Any]:
         """The answer and its JSON; None if it has no body."""
         fields = dict(headers or {})
-        data: Optional[List[memoryview]] = None
+        data: Optional[List[Piece]] = None
         if body is not None:
             try:
                 data = [memoryview(json.dumps(body).encode())]
@@ -108,7 +108,7 @@ class Asker:
         text = answer.read()
         return answer, answer.parse(text) if text or answer.status not in (202, 204, 304) else None
 
-    def _ask(self, method: str, target: str, headers: Mapping[str, str], body: Optional[Sequence[memoryview]] = None,
+    def _ask(self, method: str, target: str, headers: Mapping[str, str], body: Optional[Sequence[Piece]] = None,
              progress: Optional[Progress] = None, patience: float = 0) -> Answer:
         """Sends a request. All requests of this package except mappings go through here. Raises Left if the operation continues in the
         daemon."""

@@ -18,6 +18,7 @@ HANDLE_POSIX_FD = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 LOCATION_DEVICE = 1
 ACCESS_READ, ACCESS_READ_WRITE = 1, 3
 LAZY_PEER_ACCESS = 1
+ATTRIBUTE_BUFFER = 7  # CU_POINTER_ATTRIBUTE_BUFFER_ID: no two allocations of a process have the same
 ATTRIBUTE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 HANDLE_BYTES = 64
 
@@ -64,15 +65,26 @@ FUNCTIONS: Dict[str, Tuple[Any, ...]] = {
     "cuMemPoolGetAccess": (POINTER(c_int), c_void_p, POINTER(Location)),
     "cuMemPoolSetAccess": (c_void_p, POINTER(Access), c_size_t),
     "cuMemPoolDestroy": (c_void_p,),
+    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
     "cuMemFree_v2": (c_uint64,),
+    "cuMemFreeHost": (c_void_p,),
+    "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
+    "cuMemcpyDtoDAsync_v2": (c_uint64, c_uint64, c_size_t, c_void_p),
+    "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
+    "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
     "cuIpcGetMemHandle": (POINTER(Handle), c_uint64),
     "cuMemGetAddressRange_v2": (POINTER(c_uint64), POINTER(c_size_t), c_uint64),
     "cuPointerGetAttribute": (c_void_p, c_int, c_uint64),
     "cuIpcOpenMemHandle_v2": (POINTER(c_uint64), Handle, c_uint),
     "cuIpcCloseMemHandle": (c_uint64,),
     "cuIpcOpenEventHandle": (POINTER(c_void_p), Handle),
+    "cuEventCreate": (POINTER(c_void_p), c_uint),
+    "cuEventSynchronize": (c_void_p,),
     "cuEventDestroy_v2": (c_void_p,),
     "cuEventRecord": (c_void_p, c_void_p),
+    "cuStreamCreate": (POINTER(c_void_p), c_uint),
+    "cuStreamDestroy_v2": (c_void_p,),
+    "cuStreamSynchronize": (c_void_p,),
     "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
 }
 
@@ -91,7 +103,7 @@ class Driver:
         self.uuids: List[str] = []
         for ordinal in range(count.value):
             found = Uuid()
-            self._call("cuDeviceGetUuid_v2", byref(found), self._device(ordinal))
+            self._call("cuDeviceGetUuid_v2", byref(found), self.device(ordinal))
             self.uuids.append(str(uuid.UUID(bytes=ctypes.string_at(byref(found), 16))))
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -111,7 +123,8 @@ class Driver:
             raise DeviceError(problem={"detail": f"the driver of this process refused {name}: {word} ({code})", "status": 500,
                                        "cuda": {"name": word, "code": code, "call": name, "domain": "cuda"}})
 
-    def _device(self, ordinal: int) -> int:
+    def device(self, ordinal: int) -> int:
+        """The driver's own number of a device."""
         device = c_int()
         self._call("cuDeviceGet", byref(device), ordinal)
         return device.value
@@ -123,12 +136,27 @@ class Driver:
             raise Unsupported(f"the buffer is on device {identity}, which this process does not see (CUDA_VISIBLE_DEVICES?)")
         return self.uuids.index(bare)
 
+    def name_of(self, ordinal: int) -> str:
+        """The device's UUID, as the daemon writes it."""
+        return f"GPU-{self.uuids[ordinal]}"
+
+    def ordinal_at(self, pointer: int) -> int:
+        """The device that the memory is on."""
+        ordinal = c_int()
+        self._call("cuPointerGetAttribute", byref(ordinal), ATTRIBUTE_ORDINAL, pointer)
+        return ordinal.value
+
+    def allocation_at(self, pointer: int) -> int:
+        """A number of the allocation that the pointer is into; an allocation at the same address later has another."""
+        number = c_ulonglong()
+        self._call("cuPointerGetAttribute", byref(number), ATTRIBUTE_BUFFER, pointer)
+        return number.value
+
     def give_legacy(self, pointer: int, nbytes: int) -> Tuple[bytes, int, str]:
         """Exports memory of this process: the handle of the allocation, the offset of the memory in it, and the device's name. Waits for
         the device's work."""
-        ordinal, base, size, handle = c_int(), c_uint64(), c_size_t(), Handle()
-        self._call("cuPointerGetAttribute", byref(ordinal), ATTRIBUTE_ORDINAL, pointer)
-        memory = Memory(self, self._device(ordinal.value))
+        ordinal, base, size, handle = self.ordinal_at(pointer), c_uint64(), c_size_t(), Handle()
+        memory = Memory(self, self.device(ordinal))
         try:
             memory.enter()
             try:
@@ -140,14 +168,14 @@ class Driver:
             memory.close()
         if pointer + nbytes > base.value + size.value:
             raise BadArgument("the tensor ends beyond the memory that the driver knows there")
-        return bytes(bytearray(handle)), pointer - base.value, f"GPU-{self.uuids[ordinal.value]}"
+        return bytes(bytearray(handle)), pointer - base.value, self.name_of(ordinal)
 
     def open(self, way: str, ordinal: int, fd: Optional[int], handle: bytes, map_bytes: int, offset: int, writable: bool,
              pool: Optional[str] = None, access: Sequence[int] = ()) -> "Memory":
         """Imports memory. The caller closes fd. pool: its id, by which it is imported once. access: other devices that are to reach it."""
         if access and way == "legacy":
             raise BadArgument("memory of kind ipc is opened to other devices by the program (cuCtxEnablePeerAccess), not by access_devices")
-        memory = Memory(self, self._device(ordinal))
+        memory = Memory(self, self.device(ordinal))
         try:
             memory.enter()
             try:

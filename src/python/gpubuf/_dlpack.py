@@ -13,8 +13,9 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from .errors import BadType
 
-CPU, CUDA, CUDA_HOST = 1, 2, 3
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 HOST_DEVICES = (CPU, CUDA_HOST)
+GPU_DEVICES = (CUDA, CUDA_MANAGED)
 READ_ONLY = 1
 VERSION = (1, 0)
 
@@ -152,6 +153,7 @@ class Taken(NamedTuple):
     """A tensor of another library; guard releases it."""
 
     view: memoryview
+    pointer: int
     dtype: str
     shape: Tuple[int, ...]
     device: Tuple[int, int]
@@ -168,9 +170,13 @@ class _Guard:
             ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._deleter)(self._address)
 
 
-def take(source: Any) -> Taken:
-    """The tensor that source exports. view is empty if the memory is not on the host, or not in C order."""
-    capsule = source.__dlpack__()
+def take(source: Any, stream: Optional[int] = None) -> Taken:
+    """The tensor that source exports. view is empty if the memory is not on the host, or not in C order. stream: of a device, the stream
+    that source makes wait for its own work."""
+    try:
+        capsule = source.__dlpack__() if stream is None else source.__dlpack__(stream=stream)
+    except (BufferError, RuntimeError, TypeError, ValueError, NotImplementedError) as e:
+        raise BadType(f"{type(source).__name__}.__dlpack__() refuses: {e}") from e
     if not _capsule_named(capsule, b"dltensor"):
         raise BadType(f"{type(source).__name__}.__dlpack__() does not return a tensor")
     address = _capsule_pointer(capsule, b"dltensor")
@@ -190,4 +196,4 @@ def take(source: Any) -> Taken:
     size = math.prod(shape) * (t.dtype.bits // 8)
     here = contiguous and size > 0 and t.device.type in HOST_DEVICES
     memory = (ctypes.c_ubyte * size).from_address(t.data + t.byte_offset) if here else bytearray(0)
-    return Taken(memoryview(memory).cast("B"), name, shape, (t.device.type, t.device.id), contiguous, guard)
+    return Taken(memoryview(memory).cast("B"), (t.data or 0) + t.byte_offset, name, shape, (t.device.type, t.device.id), contiguous, guard)

@@ -138,7 +138,7 @@ def put(asker: Asker, name: str, payload: Payload, what: Mapping[str, Any], head
     except BaseException:
         _drop(asker, place)
         raise
-    return tagged(answer, document)
+    return {**tagged(answer, document), "road": "host"}
 
 
 def _drop(asker: Asker, place: str) -> None:

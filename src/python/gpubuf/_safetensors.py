@@ -7,7 +7,7 @@ import struct
 from typing import Any, Dict, List, Mapping, Tuple
 
 from ._arrays import Array, Payload, bytes_of, empty
-from ._transport import Answer
+from ._transport import Answer, Piece
 from .errors import BadType
 
 TYPE = "application/x-safetensors"
@@ -22,7 +22,7 @@ _OF: Dict[str, str] = {
 _DTYPE = {word: dtype for dtype, word in _OF.items()}
 
 
-def pieces_of(payloads: Mapping[str, Payload]) -> List[memoryview]:
+def pieces_of(payloads: Mapping[str, Payload]) -> List[Piece]:
     """Makes a file of arrays: its header, then the bytes of each array, without a copy."""
     header: Dict[str, Any] = {}
     at = 0

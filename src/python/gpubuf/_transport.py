@@ -10,7 +10,7 @@ import threading
 import time
 import types
 import weakref
-from typing import Any, Callable, Dict, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Protocol, Sequence, Tuple, Union
 from urllib.parse import urlsplit, urlunsplit
 
 from . import _tls
@@ -36,6 +36,19 @@ def _elsewhere(response: http.client.HTTPResponse) -> Optional[str]:
     parts = urlsplit(location)
     named = any(pair.startswith("via=") for pair in parts.query.split("&"))
     return location if named and parts.scheme in ("http", "https") and parts.hostname and not parts.username else None
+
+
+class Source(Protocol):
+    """Bytes that are not in host memory, such as those of a GPU. They come view by view when they are sent, each time from the beginning."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: slice) -> "Source": ...
+
+    def views(self) -> Iterator[memoryview]: ...
+
+
+Piece = Union[memoryview, Source]  # of a body
 
 
 class Closable(Protocol):
@@ -186,7 +199,7 @@ class Answer:
         self._response.close()  # the response owns the socket if the daemon announced that it closes
 
 
-_Request = Tuple[str, Optional[Mapping[str, str]], Optional[Sequence[memoryview]], Optional[Progress], float]
+_Request = Tuple[str, Optional[Mapping[str, str]], Optional[Sequence[Piece]], Optional[Progress], float]
 
 
 class Transport:
@@ -288,7 +301,7 @@ class Transport:
         self._local.held = held
         return fresh, False
 
-    def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None, body: Optional[Sequence[memoryview]] = None,
+    def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None, body: Optional[Sequence[Piece]] = None,
             progress: Optional[Progress] = None, patience: float = 0) -> Answer:
         """Sends a request, and again to the node of a fleet that has the session. Returns the answer if it is 2xx or 304, else raises the
         error that the problem document describes.
@@ -335,7 +348,7 @@ class Transport:
                 node = self._nodes.setdefault(address, node)
         return node
 
-    def _ask_here(self, target: str, method: str, headers: Optional[Mapping[str, str]], body: Optional[Sequence[memoryview]],
+    def _ask_here(self, target: str, method: str, headers: Optional[Mapping[str, str]], body: Optional[Sequence[Piece]],
                   progress: Optional[Progress], patience: float, shown: str) -> Answer:
         """Sends a request to this address. Also returns a redirect within a fleet. shown: the target in texts, without a ticket."""
         what = f"{method} {shown}"
@@ -387,7 +400,7 @@ class Transport:
             _tls.explain_plain(self.address)
 
     def _exchange(self, connection: http.client.HTTPConnection, method: str, target: str, headers: Dict[str, str],
-                  body: Optional[Sequence[memoryview]], progress: Optional[Progress]) -> http.client.HTTPResponse:
+                  body: Optional[Sequence[Piece]], progress: Optional[Progress]) -> http.client.HTTPResponse:
         length = sum(map(len, body or ()))
         expect = length >= EXPECT_BYTES and not self.address.tls
         connection.putrequest(method, target, skip_accept_encoding=True)
@@ -456,10 +469,18 @@ class Transport:
         return error_of(answer.status, {"detail": f"{method}: status {answer.status} {text}".rstrip()}, answer.header("Retry-After"))
 
 
-def _send(connection: http.client.HTTPConnection, body: Sequence[memoryview], total: int, progress: Optional[Progress],
+def _views(body: Sequence[Piece]) -> Iterator[memoryview]:
+    for piece in body:
+        if isinstance(piece, memoryview):
+            yield piece
+        else:
+            yield from piece.views()
+
+
+def _send(connection: http.client.HTTPConnection, body: Sequence[Piece], total: int, progress: Optional[Progress],
           tls: bool) -> None:
     done = 0
-    for piece in body:
+    for piece in _views(body):
         step = STEP if progress or tls else max(len(piece), 1)  # OpenSSL takes less than 2 GiB at a time
         for at in range(0, len(piece), step):
             part = piece[at : at + step]

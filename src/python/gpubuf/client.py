@@ -10,7 +10,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type, Union, cast
 
-from . import _arrays, _parts, _safetensors, _tls
+from . import _arrays, _gpu, _parts, _roads, _safetensors, _tls
 from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key
 from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged
@@ -68,7 +68,10 @@ class Client(Checkpointing):
         transport = Transport(address, token, timeout, trust)
         transport.files = (cacert, cert, key)
         super().__init__(transport, session)
-        self._socket = map_socket(socket, self._transport.address)
+        self._begin(map_socket(socket, self._transport.address))
+
+    def _begin(self, socket: Optional[str]) -> None:
+        self._socket, self._roads = socket, _roads.Roads()
         self._collect()
 
     def _collect(self) -> None:
@@ -93,6 +96,7 @@ class Client(Checkpointing):
 
     def close(self) -> None:
         """Closes the connections of all threads. Mappings have their own connections and stay."""
+        self._roads.lending.close()
         self._transport.close()
 
     @property
@@ -124,8 +128,9 @@ class Client(Checkpointing):
         """Uploads an array, which makes the buffer or replaces its content, all or nothing.
 
         Args:
-            array: a numpy array, a tensor in host memory, or any object with a buffer (bytes, memoryview, mmap). It is sent without a copy
-                if its elements are in C order and little-endian.
+            array: a numpy array, a tensor of another library, or any object with a buffer (bytes, memoryview, mmap). It is sent without a
+                copy if its elements are in C order and little-endian. An array on a GPU is copied on the device if the daemon is on this
+                machine, else it goes through pinned memory of the host; ``road`` of the result says which (``device``, ``host``).
             stream: the stream whose order the write keeps.
             wait: seconds to wait for memory if none is free.
             in_place: overwrite the present memory instead of filling new memory and swapping it in.
@@ -150,14 +155,23 @@ class Client(Checkpointing):
             The buffer's new metadata; ``etag`` and ``generation`` are those of this content.
         """
         _parts.check(connections)
-        payload = _arrays.payload_of(array)
-        what = _arrays.layout(payload, dtype, shape) if offset is None and slice is None else {}
+        payload = _gpu.payload_of(array)
+        whole = offset is None and slice is None
+        what = _arrays.layout(payload, dtype, shape) if whole else {}
+        if whole and side is None and not mirrored and isinstance(payload.owner, _gpu.Tensor):
+            memory = _roads.Memory(what, stream, if_match, if_none_match, wait, in_place, kind=kind, pool=pool, device=device,
+                                   durability=durability, spill=spill)
+            done = _roads.put(self, name, payload.owner, memory)
+            if done is not None:
+                if progress:
+                    progress(payload.owner.nbytes, payload.owner.nbytes)
+                return done
         headers = conditions(if_match, if_none_match, wait)
         if connections > 1 and len(payload.view) > _parts.PART_BYTES and what and not in_place and side is None and not self._submits:
-            memory = given(stream=stream, kind=kind, pool=pool, device=device, mirrored=mirrored, durability=durability,
+            fields = given(stream=stream, kind=kind, pool=pool, device=device, mirrored=mirrored, durability=durability,
                            spill=spill)
             layout = {"dtype": what["dtype"], "shape": list(_arrays.shape_of(what["shape"]))}
-            return cast(Buffer, _parts.put(self, name, payload, {**layout, **memory}, headers, wait or 0, connections, progress))
+            return cast(Buffer, _parts.put(self, name, payload, {**layout, **fields}, headers, wait or 0, connections, progress))
         query = query_of({"format": "raw", **what, **given(
             stream=stream, offset=offset, slice=None if slice is None else _arrays.slice_text(slice), kind=kind, pool=pool,
             device=device, mirrored=mirrored, side=side, durability=durability, spill=spill, in_place=True if in_place else None)})
@@ -171,16 +185,18 @@ class Client(Checkpointing):
                 if loads_left == 0:
                     raise
                 self._load(name)
-        return cast(Buffer, tagged(answer, answer.json()))
+        made = cast(Buffer, tagged(answer, answer.json()))
+        made["road"] = "host"
+        return made
 
     def get(self, name: str, *, slice: Optional[Key] = None, out: Optional[Array] = None, raw: bool = False,
             offset: Optional[int] = None, length: Optional[int] = None, stream: Optional[str] = None,
-            if_match: Optional[str] = None, progress: Optional[Progress] = None, connections: int = 1) -> Any:
+            if_match: Optional[str] = None, progress: Optional[Progress] = None, connections: int = 1, device: Any = None) -> Any:
         """Downloads a buffer, or a part of it, straight into an array.
 
         Args:
             slice: only these elements; numpy's basic indexing with steps of at least 1, as text or as Python objects.
-            out: receive into this array, which must have the dtype and shape of the result.
+            out: receive into this array, which must have the dtype and shape of the result. It may be on a GPU.
             raw: return bytes instead of an array, for types that numpy lacks if ml_dtypes is not installed.
             offset, length: only these bytes; needs raw.
             stream: read after the queued work of this stream.
@@ -188,9 +204,11 @@ class Client(Checkpointing):
             progress: called with the bytes received and the total; an exception of it ends the download.
             connections: fetch more than 32 MiB in parts of one generation over this many connections at a time. A buffer that is replaced
                 meanwhile, or that another process maps for writing, comes over one connection.
+            device: ``"cuda"``, ``"cuda:1"`` or a torch.device: to memory on this GPU. On the daemon's machine the bytes stay on the device,
+                else they come through pinned memory of the host. connections and raw are of the host.
 
         Returns:
-            A numpy array; bytes with raw.
+            A numpy array; bytes with raw; :class:`gpubuf.DeviceArray` with device; out if it was given.
         """
         if raw and out is not None:
             raise BadArgument("raw gives bytes: it takes no out")
@@ -199,6 +217,12 @@ class Client(Checkpointing):
         query = query_of(given(format="raw", stream=stream, offset=offset, length=length,
                                slice=None if slice is None else _arrays.slice_text(slice)))
         _parts.check(connections)
+        where = _gpu.ordinal_of(out) if device is None else _gpu.device_of(device)
+        if where is not None:
+            if raw:
+                raise BadArgument("raw gives bytes on the host: it takes neither a device nor an array on one")
+            there = _roads.Download(self, name, query, slice is not None, stream, if_match, progress).get(where, out)
+            return there if out is None else out
         if connections > 1 and offset is None and length is None:
             whole = _parts.get(self, name, query, out, raw, if_match, connections, progress)
             if whole is not None:
@@ -224,7 +248,7 @@ class Client(Checkpointing):
                     kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
                     wait: Optional[float] = None, progress: Optional[Progress] = None) -> List[Buffer]:
         """Uploads many arrays in one request: all of them become visible, or none. prefix is put before each name."""
-        pieces = _safetensors.pieces_of({name: _arrays.payload_of(array) for name, array in arrays.items()})
+        pieces = _safetensors.pieces_of({name: _gpu.payload_of(array) for name, array in arrays.items()})
         query = query_of(given(prefix=prefix, stream=stream, kind=kind, pool=pool, device=device))
         headers = {"Content-Type": _safetensors.TYPE, **conditions(wait=wait)}
         answer = self._ask("PUT", self._below("tensors") + query, headers, pieces, progress, wait or 0)

@@ -11,7 +11,7 @@ from . import _tls
 from ._address import Address, of_url
 from ._asker import Asker, given, path_of
 from ._epochs import Epochs
-from ._transport import SAFE, Answer, Progress, Transport
+from ._transport import SAFE, Answer, Piece, Progress, Transport
 from .client import Client
 from .errors import BadArgument, Error, NodeUnreachable, OwnerAbsent, OwnerUnknown, Superseded, Unreachable
 from .types import FleetSession, FleetState, FleetStats, Kept, Moved, Node, Owner, Placed, Quota, Session, Target, Tenant
@@ -269,7 +269,7 @@ class _OwnerTransport(Transport):
                 self.address, self.trust, self._local = address, usual.trust, threading.local()
             self._lost = False
 
-    def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None, body: Optional[Sequence[memoryview]] = None,
+    def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None, body: Optional[Sequence[Piece]] = None,
             progress: Optional[Progress] = None, patience: float = 0) -> Answer:
         if self._lost:
             self._resolve()
@@ -289,6 +289,5 @@ def _client_of(transport: Transport, session: str) -> Client:
     """A client with these connections."""
     client = Client.__new__(Client)
     Asker.__init__(client, transport, session)
-    client._socket = os.environ.get("GPUBUF_SOCKET") or None
-    client._collect()
+    client._begin(os.environ.get("GPUBUF_SOCKET") or None)
     return client

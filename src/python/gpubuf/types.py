@@ -37,7 +37,7 @@ class Buffer(TypedDict, total=False):
     or stored if the bytes are on disk and not in memory. tier: where a read gets the bytes from: device, host or disk; None if they are lost.
     durability: none, behind or sync. stored_generation: the generation whose bytes are on disk for good; None if there is none.
     damaged: True if the bytes on disk were found damaged or missing. spill: where bytes that are not durable may go when others want the memory: never, host or disk. resident: True if bytes leave memory on request
-    alone."""
+    alone. road: of put alone, how the bytes went: device, or host."""
 
     name: str
     session: str
@@ -68,6 +68,7 @@ class Buffer(TypedDict, total=False):
     created_at: str
     updated_at: str
     etag: str
+    road: str
     attributes: Dict[str, Any]
 
 

@@ -1,0 +1,78 @@
+"""Arrays on a GPU that the client has received."""
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Tuple
+
+import numpy as np
+
+from . import _arrays, _dlpack, _torch
+from ._gpu import Tensor, lane
+from .errors import BadArgument, BadType
+
+
+class DeviceArray:
+    """An array on a GPU; made by ``Client.get(name, device="cuda:0")``.
+
+    ``torch.from_dlpack(a)``, ``cupy.from_dlpack(a)`` and ``jax.dlpack.from_dlpack(a)`` take it without a copy, and so does every consumer of
+    DLPack or ``__cuda_array_interface__``. It is this process's own memory: later writes of the buffer do not change it. The memory lives as
+    long as this object or an array that was made of it. The bytes are complete; no stream has to wait.
+
+    Attributes:
+        dtype, shape, nbytes: of the array; the dtype by the daemon's name, such as ``bfloat16``.
+        pointer: its address in this process. ordinal: its device, by CUDA's number in this process.
+        etag: of the content.
+        road: how the bytes came: ``device`` or ``mapping`` (on the device alone), or ``host`` (through pinned memory).
+    """
+
+    def __init__(self, tensor: Tensor, road: str, etag: str) -> None:
+        self._tensor = tensor
+        self.dtype, self.shape, self.nbytes = tensor.dtype, tensor.shape, tensor.nbytes
+        self.pointer, self.ordinal, self.road, self.etag = tensor.pointer, tensor.ordinal, road, etag
+
+    def __repr__(self) -> str:
+        return f"<gpubuf.DeviceArray {self.dtype}{list(self.shape)} on cuda:{self.ordinal}>"
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        """Kind and number of the device: (2, n) for CUDA's device n of this process."""
+        return (_dlpack.CUDA, self.ordinal)
+
+    def __dlpack__(self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
+                   dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
+        """A DLPack capsule. No stream has to wait, because the bytes are complete."""
+        if copy:
+            raise BufferError("a copy is the consumer's business: copy the resulting array")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the memory is on DLPack device {self.__dlpack_device__()}, not {tuple(dl_device)}: give device= to Client.get")
+        if stream == 0:
+            raise BufferError("stream 0 is ambiguous; give 1 for the legacy default stream, 2 for the thread's")
+        return _dlpack.give(self._tensor, self.pointer, self.__dlpack_device__(), self.dtype, self.shape, False, max_version)
+
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        if self.dtype not in _arrays.NUMPY:
+            raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}; DLPack does: torch.from_dlpack")
+        return {"shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": (self.pointer, False), "version": 3, "strides": None,
+                "stream": None}
+
+    def torch(self) -> Any:
+        """A tensor of torch over this memory, also of float8 types, which torch's DLPack may lack."""
+        torch = _torch.module()
+        if torch is None:
+            raise BadType("a tensor needs torch: import torch first")
+        kind = _torch.dtype_of(self.dtype)
+        raw = DeviceArray(self._tensor._replace(dtype="uint8", shape=(self.nbytes,)), self.road, self.etag)
+        if self.nbytes == 0:
+            return torch.empty(self.shape, dtype=kind, device=f"cuda:{self.ordinal}")
+        return torch.from_dlpack(raw).view(kind).reshape(self.shape)
+
+    def numpy(self) -> _arrays.Array:
+        """A copy on the host; bfloat16 and float8 need ml_dtypes."""
+        array = _arrays.empty(self.dtype, self.shape, None)
+        view, at = _arrays.bytes_of(array), 0
+        if self.nbytes != len(view):
+            raise BadArgument(f"{self.nbytes} bytes are no {self.dtype} {self.shape}")
+        with lane(self.ordinal) as here:
+            for piece in here.down(self.pointer, self.nbytes):
+                view[at : at + len(piece)] = piece
+                at += len(piece)
+        return array
