@@ -78,7 +78,7 @@ def test_every_route_has_a_method(monkeypatch):
     public = {m for owner in (c, c.sessions, c.pools, c.streams, c.events, c.devices, c.operations, c.leases, f) for kind in type(owner).__mro__ for m in vars(kind).items()
               if callable(m[1]) and not m[0].startswith("_")}
     called = {method.__func__ for method, *_ in calls}
-    assert {name for name, f in public if f not in called} == {"awake", "close", "with_session", "submit", "request", "shared_array"}
+    assert {name for name, f in public if f not in called} == {"awake", "close", "with_session", "submit", "request", "shared_array", "put_state_dict", "get_state_dict"}
     names = {"s": "S", "b": "B", "p": "P", "st": "T", "e": "E", "d": "0", "o": "O", "l": "L", "c": "C", "n": "N", "t": "N"}
     for method, path, handler in routes:
         ours = (method, re.sub(r"{(\w+)}", lambda m: names.get(m[1], "?"), path))

@@ -113,18 +113,30 @@ def _of_dlpack(source: Any) -> Payload:
     return Payload(tensor.view, tensor.dtype, tensor.shape, tensor)
 
 
-def empty(dtype: str, shape: Tuple[int, ...], out: Optional[Array]) -> Array:
-    """Returns out if it fits, or a new array if out is None."""
+def empty(dtype: str, shape: Tuple[int, ...], out: Any) -> Array:
+    """Returns out if it fits, or a new array if out is None. Of a tensor of another library, the array is of its bytes."""
+    if out is not None and not isinstance(out, np.ndarray):
+        return _bytes_of_tensor(dtype, shape, out)
     wanted = numpy_dtype(dtype)
     if out is None:
         return np.empty(shape, wanted)
-    if not isinstance(out, np.ndarray):
-        raise BadType("out must be a numpy array")
     if out.dtype != wanted or out.shape != shape:
         raise BadArgument(f"out is {out.dtype} {out.shape}; the data is {dtype} {shape}")
     if not out.flags.c_contiguous or not out.flags.writeable:
         raise BadArgument("out must be writable and in C order")
     return out
+
+
+def _bytes_of_tensor(dtype: str, shape: Tuple[int, ...], out: Any) -> Array:
+    if not hasattr(out, "__dlpack__"):
+        raise BadType("out must be a numpy array, or a tensor that speaks DLPack")
+    plain, named = _torch.plain(out)
+    taken = _dlpack.take(plain)
+    if taken.device[0] not in _dlpack.HOST_DEVICES or not taken.contiguous:
+        raise BadArgument("out must be in host memory, or that of a GPU of CUDA, and in C order")
+    if (named or taken.dtype, taken.shape) != (dtype, shape):
+        raise BadArgument(f"out is {named or taken.dtype} {taken.shape}; the data is {dtype} {shape}")
+    return np.frombuffer(taken.view, np.uint8)  # the caller keeps out alive, and out its memory
 
 
 def shape_of(text: Optional[str]) -> Tuple[int, ...]:

@@ -149,7 +149,7 @@ def _drop(asker: Asker, place: str) -> None:
         pass
 
 
-def get(asker: Asker, name: str, query: str, out: Optional[Array], raw: bool, if_match: Optional[str], connections: int,
+def get(asker: Asker, name: str, query: str, out: Any, raw: bool, if_match: Optional[str], connections: int,
         progress: Optional[Progress]) -> Optional[Array]:
     """A download in ranges of one generation. Returns None if it is unsuitable for parts, or refused (a HEAD has no reason), or if the
     buffer was replaced meanwhile and the caller gave no etag."""

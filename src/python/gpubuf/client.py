@@ -10,7 +10,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type, Union, cast
 
-from . import _arrays, _gpu, _parts, _roads, _safetensors, _tls
+from . import _arrays, _gpu, _parts, _roads, _safetensors, _state, _tls
 from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key
 from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged
@@ -189,7 +189,7 @@ class Client(Checkpointing):
         made["road"] = "host"
         return made
 
-    def get(self, name: str, *, slice: Optional[Key] = None, out: Optional[Array] = None, raw: bool = False,
+    def get(self, name: str, *, slice: Optional[Key] = None, out: Any = None, raw: bool = False,
             offset: Optional[int] = None, length: Optional[int] = None, stream: Optional[str] = None,
             if_match: Optional[str] = None, progress: Optional[Progress] = None, connections: int = 1, device: Any = None) -> Any:
         """Downloads a buffer, or a part of it, straight into an array.
@@ -226,7 +226,7 @@ class Client(Checkpointing):
         if connections > 1 and offset is None and length is None:
             whole = _parts.get(self, name, query, out, raw, if_match, connections, progress)
             if whole is not None:
-                return whole.tobytes() if raw else whole
+                return whole.tobytes() if raw else whole if out is None else out
         answer = self._ask("GET", self._below("buffers", name, "data") + query, conditions(if_match))
         if raw and progress is None:
             return answer.read()
@@ -242,7 +242,7 @@ class Client(Checkpointing):
             raise
         answer.read_into(_arrays.bytes_of(array), progress)
         answer.finish()
-        return array.tobytes() if raw else array
+        return array.tobytes() if raw else array if out is None else out
 
     def tensors_put(self, arrays: Mapping[str, Any], *, prefix: Optional[str] = None, stream: Optional[str] = None,
                     kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
@@ -263,6 +263,23 @@ class Client(Checkpointing):
         query = query_of(given(names=None if names is None else ",".join(names), prefix=prefix, label=label, stream=stream))
         answer = self._ask("GET", self._below("tensors") + query, {"Accept": _safetensors.TYPE})
         return _safetensors.read(answer)
+
+    def put_state_dict(self, tensors: Mapping[str, Any], *, prefix: str = "", threads: int = 4, stream: Optional[str] = None,
+                       kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
+                       durability: Optional[str] = None, wait: Optional[float] = None) -> List[Buffer]:
+        """Puts each tensor of a torch module's ``state_dict()`` as a buffer, several at a time; see ``put``. Tensors on a GPU stay there.
+
+        prefix is put before each name. The names are those of PUT /tensors: characters that a name may not have become ``_``, and then
+        the label ``safetensors.name`` has the tensor's own. Each tensor is replaced whole or not at all, but not all of them in one step;
+        ``tensors_put`` does that, by way of the host."""
+        more = given(stream=stream, kind=kind, pool=pool, device=device, durability=durability, wait=wait)
+        return _state.put(self, tensors, prefix, threads, more)
+
+    def get_state_dict(self, *, prefix: str = "", device: Any = "cpu", out: Optional[Mapping[str, Any]] = None,
+                       threads: int = 4) -> Dict[str, Any]:
+        """The tensors that ``put_state_dict`` has put, or PUT /tensors, for a module's ``load_state_dict``. With out, a ``state_dict()``, the
+        tensors of those names are filled in place, and nothing is allocated."""
+        return _state.get(self, prefix, device, out, threads)
 
     # --- buffers --------------------------------------------------------------------------------------------------------
 

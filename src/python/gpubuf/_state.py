@@ -1,0 +1,99 @@
+"""State dicts of torch as buffers, one for each tensor, several at a time.
+
+The names are those that an upload of a safetensors file gives: a buffer has its tensor's name, with _ for characters that a name may not
+have. Where the names differ, the tensor's own is the label safetensors.name.
+"""
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, TypeVar, cast
+
+from . import _torch
+from .errors import BadArgument, BadType
+from .types import Buffer
+
+if TYPE_CHECKING:
+    from .client import Client
+
+LABEL = "safetensors.name"
+THREADS_MAX = 64
+T = TypeVar("T")
+
+
+def buffer_name(name: str, prefix: str) -> str:
+    """The buffer's name of a tensor."""
+    full = re.sub(r"[^A-Za-z0-9._-]", "_", prefix + name)
+    return full if full[:1].isalnum() else "x" + full
+
+
+def own_name(buffer: Buffer) -> str:
+    """The tensor's name of a buffer."""
+    return buffer["labels"].get(LABEL) or buffer["name"]
+
+
+def each(work: Callable[..., T], jobs: Iterable[Tuple[Any, ...]], threads: int) -> List[T]:
+    """work(*job) of each job, in order, by several threads. After an error the jobs that have not begun are left out, and it is raised."""
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= THREADS_MAX:
+        raise BadArgument(f"threads is a whole number from 1 to {THREADS_MAX}, not {threads!r}")
+    failed: List[BaseException] = []
+
+    def one(job: Tuple[Any, ...]) -> Optional[T]:
+        try:
+            return work(*job) if not failed else None
+        except BaseException as e:
+            failed.append(e)
+            return None
+
+    with ThreadPoolExecutor(threads, "gpubuf-state") as pool:
+        done = list(pool.map(one, jobs))
+    if failed:
+        raise failed[0]
+    return cast(List[T], done)
+
+
+def put(client: "Client", tensors: Mapping[str, Any], prefix: str, threads: int, more: Dict[str, Any]) -> List[Buffer]:
+    names = {name: buffer_name(name, prefix) for name in tensors}
+    twice = [name for name, used in names.items() if list(names.values()).count(used) > 1] if len(set(names.values())) < len(names) else []
+    if twice:
+        raise BadArgument(f"{' and '.join(map(repr, twice[:2]))} would be one buffer, \"{names[twice[0]]}\": rename one of them")
+    for name, tensor in tensors.items():
+        if not hasattr(tensor, "__dlpack__") and not hasattr(tensor, "__array__"):
+            raise BadType(f"{name!r} is a {type(tensor).__name__} and no tensor: put what is no tensor apart, as of get_extra_state")
+
+    def one(name: str, tensor: Any) -> Buffer:
+        made = client.put(names[name], tensor.contiguous() if _torch.is_tensor(tensor) else tensor, **more)
+        label = name if name != names[name] else None
+        if made["labels"].get(LABEL) != label:
+            road = made["road"]
+            made = client.update(names[name], labels={LABEL: label})
+            made["road"] = road
+        return made
+
+    return each(one, tensors.items(), threads)
+
+
+def get(client: "Client", prefix: str, device: Any, out: Optional[Mapping[str, Any]], threads: int) -> Dict[str, Any]:
+    found = [buffer for buffer in client.list() if buffer["name"].startswith(buffer_name("", prefix) if prefix else "")]
+    by_name = {own_name(buffer): buffer for buffer in found}
+    if out is not None:
+        missing = [name for name in out if name not in by_name and prefix + name not in by_name]
+        if missing:
+            raise BadArgument(f"the session \"{client.session}\" has no tensor {missing[0]!r} below {prefix!r}, which out has, and "
+                              f"{len(missing) - 1} more: put them, or leave them out")
+
+    def one(name: str, buffer: Buffer) -> Tuple[str, Any]:
+        target = None if out is None else out[name]
+        if target is None:
+            target = _torch.empty(buffer["dtype"], tuple(buffer["shape"]), device)
+        elif _torch.is_tensor(target):
+            target = target.detach()
+        client.get(buffer["name"], out=target)
+        return name, target if out is None else out[name]
+
+    if out is None:
+        _torch.dtype_of("uint8")  # says that torch is missing, also if there are no tensors
+        jobs = [(name, by_name[name]) for name in by_name]
+    else:
+        jobs = [(name, by_name[name] if name in by_name else by_name[prefix + name]) for name in out]
+    return dict(each(one, jobs, threads))

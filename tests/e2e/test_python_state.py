@@ -1,0 +1,100 @@
+"""State dicts in the Python client: with numpy arrays everywhere, with torch where it is installed."""
+import numpy as np
+import pytest
+from pyclient import client_of, gpubuf
+from gpubuf import _state
+
+from values import array_of
+
+
+@pytest.fixture
+def c(daemon, session):
+    with client_of(daemon, session) as client:
+        yield client
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="torch is not installed on this machine")
+
+
+ARRAYS = {"layer.0/weight": array_of("float32", (7, 3)), "layer.0/bias": array_of("float32", (3,), 1), "n": np.array(5)}
+
+
+def test_the_names_are_those_of_a_safetensors_file(c):
+    """Both ways of putting give the same buffers, and either's are read by the other."""
+    mine = c.put_state_dict(ARRAYS, prefix="m.")
+    with_tensors = c.with_session(c.session)
+    seen = {b["name"]: b["labels"] for b in mine}
+    for b in mine:
+        c.delete(b["name"])
+    theirs = {b["name"]: b["labels"] for b in with_tensors.tensors_put(ARRAYS, prefix="m.")}
+    assert seen == theirs
+    c.put_state_dict(ARRAYS, prefix="m.")
+    got = c.tensors_get(prefix="m.")
+    assert got.keys() == ARRAYS.keys() and all((got[name] == ARRAYS[name]).all() for name in ARRAYS)
+
+
+def test_arrays_are_filled_in_place(c):
+    c.put_state_dict(ARRAYS, prefix="m.", threads=2)
+    out = {name: np.zeros_like(array) for name, array in ARRAYS.items()}
+    got = c.get_state_dict(prefix="m.", out=out)
+    assert all(got[name] is out[name] and (out[name] == ARRAYS[name]).all() for name in ARRAYS)
+    with pytest.raises(gpubuf.BadArgument, match="no tensor 'absent'"):
+        c.get_state_dict(prefix="m.", out={"absent": np.zeros(1)})
+    with pytest.raises(gpubuf.BadArgument, match="the data is float32"):
+        c.get_state_dict(prefix="m.", out={"layer.0/bias": np.zeros(3)})
+
+
+def test_what_is_wrong(c):
+    with pytest.raises(gpubuf.BadArgument, match="would be one buffer"):
+        c.put_state_dict({"a/b": np.zeros(1), "a_b": np.zeros(1)})
+    with pytest.raises(gpubuf.BadType, match="'extra' is a dict"):
+        c.put_state_dict({"a": np.zeros(1), "extra": {}})
+    for threads in (0, True, 65, "4"):
+        with pytest.raises(gpubuf.BadArgument, match="threads is a whole number"):
+            c.put_state_dict({"a": np.zeros(1)}, threads=threads)
+    assert c.list() == []
+
+
+def test_the_first_error_ends_it():
+    begun = []
+
+    def work(i):
+        begun.append(i)
+        if i == 1:
+            raise gpubuf.OutOfMemory("full")
+
+    with pytest.raises(gpubuf.OutOfMemory):
+        _state.each(work, [(i,) for i in range(9)], 1)
+    assert begun == [0, 1], "what had not begun is left out"
+    assert _state.each(lambda a, b: a + b, [(1, 2), (3, 4)], 2) == [3, 7]
+
+
+def test_a_module_of_torch(c, torch):
+    torch.manual_seed(1)
+    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Conv2d(1, 2, 3)).to(memory_format=torch.channels_last)
+    for kind in (torch.float32, torch.bfloat16, torch.float16):
+        state = {name: t.to(kind) if t.is_floating_point() else t for name, t in module.state_dict().items()}
+        c.put_state_dict(state, prefix="net.")
+        got = c.get_state_dict(prefix="net.")
+        assert got.keys() <= {"net." + name for name in state} | state.keys() and len(got) == len(state)
+        for name, tensor in state.items():
+            mine = got.get(name, got.get("net." + name))
+            assert mine.dtype == tensor.dtype and mine.shape == tensor.shape and torch.equal(mine, tensor)
+        out = {name: torch.zeros_like(t, memory_format=torch.contiguous_format) for name, t in state.items()}
+        c.get_state_dict(prefix="net.", out=out)
+        assert all(torch.equal(out[name], tensor) for name, tensor in state.items())
+    other = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Conv2d(1, 2, 3))
+    c.put_state_dict(module.state_dict(), prefix="net.")
+    other.load_state_dict(c.get_state_dict(prefix="net."))
+    assert all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), other.state_dict().values()))
+
+
+def test_types_of_torch(c, torch):
+    for kind in (torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.bool, torch.complex64, torch.int64):
+        tensor = torch.arange(12, dtype=torch.float32).reshape(3, 4).to(kind)
+        c.put_state_dict({"t": tensor})
+        (got,) = c.get_state_dict().values()
+        raw = (lambda t: t.contiguous().view(torch.uint8))
+        assert got.dtype == kind and got.shape == (3, 4) and torch.equal(raw(got), raw(tensor))
