@@ -29,6 +29,7 @@ enum gb_exit {
 struct gb_daemon_fleet;
 struct gb_daemon_pulls;
 struct gb_pulls;
+struct gb_request_log;
 
 /* What is in force of the cage. */
 struct gb_daemon_cage {
@@ -58,6 +59,7 @@ struct gb_daemon {
     struct gb_closer *closer;
     struct gb_core *core;
     struct gb_api *api;
+    struct gb_request_log *requests;
     struct gb_map_peers map_peers;
     struct gb_default_pools default_pools;
     struct gb_http_bounds bounds;

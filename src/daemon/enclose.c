@@ -12,6 +12,7 @@
 #include "daemon/cage/files.h"
 #include "daemon/cage/privileges.h"
 #include "daemon/daemon.h"
+#include "daemon/request_log.h"
 
 /* Sockets, and of each file of TLS two folders. */
 #define FILES_MAX (GB_LISTEN_MAX + 160)
@@ -105,6 +106,8 @@ static int files_of(const struct gb_daemon *daemon, struct files *ret, struct gb
     if (daemon->data_dir != NULL && files_add(ret, daemon->data_dir, GB_LANDLOCK_STATE, err) != 0)
         return -1;
     if (o->audit_file[0] != '\0' && files_add_folder(ret, o->audit_file, GB_LANDLOCK_STATE, err) != 0)
+        return -1;
+    if (gb_request_log_is_file(o->access_log) && files_add_folder(ret, o->access_log, GB_LANDLOCK_STATE, err) != 0)
         return -1;
     return add_sockets(ret, &daemon->listeners, err);
 }

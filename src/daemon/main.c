@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
+#include "base/lines.h"
 #include "base/nearest.h"
 #include "daemon/daemon.h"
 
@@ -72,7 +73,9 @@ static enum gb_exit serve(struct gb_daemon *daemon) {
     gb_daemon_hide(daemon);
     mallopt(M_ARENA_MAX, 4);
     mallopt(M_TRIM_THRESHOLD, 4 << 20);
-    daemon->log = (struct gb_log){.fd = STDERR_FILENO, .json = strcmp(daemon->options.log_format, "json") == 0};
+    daemon->log = (struct gb_log){.fd = STDERR_FILENO,
+                                  .json = strcmp(daemon->options.log_format, "json") == 0,
+                                  .journal = gb_lines_is_journal(STDERR_FILENO)};
     gb_log_level_parse(daemon->options.log_level, &daemon->log.level);
     daemon->signal_fd = block_signals();
     if (daemon->signal_fd < 0) {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "daemon/daemon.h"
+#include "daemon/request_log.h"
 #include "daemon/systemd.h"
 
 #define TICK_MS 500
@@ -211,12 +212,15 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
         if (signal_number == SIGTERM || signal_number == SIGINT)
             break;
         reload_tokens(daemon, signal_number == SIGHUP);
-        if (signal_number == SIGHUP)
+        if (signal_number == SIGHUP) {
             gb_audit_reopen(daemon->core);
+            gb_request_log_reopen(daemon->requests);
+        }
         gb_daemon_reload_tls(daemon, signal_number == SIGHUP);
         check_store(daemon);
         check_disk(daemon);
         gb_daemon_check_audit(daemon);
+        gb_request_log_check(daemon->requests);
         gb_daemon_check_fleet(daemon);
         if (check_device(daemon)) {
             status = GB_EXIT_DEVICE;

@@ -8,6 +8,7 @@
 #include "daemon/daemon.h"
 #include "daemon/options_check.h"
 #include "daemon/overtime.h"
+#include "daemon/request_log.h"
 #include "daemon/state_dir.h"
 #include "daemon/systemd.h"
 #include "http/tls/context.h"
@@ -32,20 +33,12 @@ static unsigned or_by_cores(uint64_t given, unsigned least, unsigned most) {
     return cores > (long)most ? most : (unsigned)cores;
 }
 
-/* The server hands its hooks the api as app; the log has to come from here. Set before the server starts. */
-static const struct gb_log *access_log;
-
-static void ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end) {
-    const struct gb_http_text *shown = request->shown.s ? &request->shown : &request->target;
-
-    gb_api_ended(app, request, end);
-    gb_log(access_log, GB_LOG_DEBUG, "request", "%s %s %.*s %d %.3f ms", request->id,
-           gb_http_method_name(request->method), (int)shown->len, shown->s, end->status, (double)end->ns / 1e6);
-}
+/* The hook has no place for the log. Set before the server starts. */
+static const struct gb_log *server_log;
 
 static void stuck(void *app, const char *text) {
     (void)app;
-    gb_log(access_log, GB_LOG_WARNING, "stuck", "%s", text);
+    gb_log(server_log, GB_LOG_WARNING, "stuck", "%s", text);
 }
 
 /* The folder is there before the cage, which permits what is there. */
@@ -278,13 +271,12 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
 
     config.hosts = gb_daemon_hosts(daemon, &config.host_count);
     gb_api_serve(daemon->api, &config);
-    if (daemon->log.level >= GB_LOG_DEBUG)
-        config.ended = ended;
+    config.ended = gb_request_log_ended;
     for (i = 0; i < daemon->listeners.count; i++) {
         fds[i] = daemon->listeners.items[i].fd;
         listen_tls[i] = daemon->listeners.items[i].is_tls;
     }
-    access_log = &daemon->log;
+    server_log = &daemon->log;
     if (gb_http_server_start(&config, &daemon->server, err) != 0)
         return -1;
     gb_feed_watch(daemon->core, (struct gb_waker){tell, daemon->server});
@@ -399,7 +391,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return exit_of(err);
     if (tokens.all > 0)
         gb_daemon_log_tokens(daemon, &tokens);
-    if (open_api(daemon, err) != 0)
+    if (open_api(daemon, err) != 0 || gb_request_log_open(o, &daemon->log, &daemon->requests, err) != 0)
         return GB_EXIT_SOFTWARE;
     /* The sockets listen, and others may send clients here from now on: they are served in a moment. */
     if (gb_daemon_open_pulls(daemon, err) != 0 || gb_daemon_open_fleet(daemon, err) != 0)
@@ -423,6 +415,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     if (served)
         gb_core_set_outside(daemon->core, NULL, NULL);
     gb_http_server_stop(daemon->server, 0);
+    gb_request_log_close(daemon->requests);
     gb_daemon_close_moves(daemon);
     gb_daemon_close_pulls(daemon);
     gb_daemon_close_fleet(daemon);

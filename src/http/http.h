@@ -254,6 +254,10 @@ int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_erro
 /* Whether the peer was in that group when it connected. The request must have a peer. */
 bool gb_http_peer_in_group(const struct gb_http_request *request, gid_t gid);
 
+/* Where the request comes from: an address, "unix:1000" (the user's number), or "unix" where the user is not known. peer:
+ * of its UNIX socket, or NULL. ret: GB_HTTP_ADDRESS_SIZE bytes. */
+void gb_http_client_text(const struct gb_http_request *request, const struct gb_http_peer *peer, char *ret);
+
 /* Returns the value of the first header of that name (whatever its case), or NULL. */
 const char *gb_http_header(const struct gb_http_request *request, const char *name);
 
@@ -455,8 +459,9 @@ struct gb_http_end {
     int status;        /* 0: the connection ended before the answer was out */
     enum gb_code code; /* of its problem document; OK: none */
     uint64_t ns;       /* since its headers were complete */
+    uint64_t body_ns;  /* of that, until the last bytes of its body; 0: it had none, or a short one */
     uint64_t received; /* bytes of its body */
-    uint64_t sent;     /* bytes of the reply's body, as announced; 0: a canned one */
+    uint64_t sent;     /* bytes of the reply's body that went to the kernel */
     const struct gb_http_response *response;
     const struct gb_http_peer *peer; /* of a UNIX socket, in HTTP/1.0 as well; NULL: TCP */
 };

@@ -7,13 +7,10 @@
 #include "api/observe/audit.h"
 #include "api/route.h"
 #include "base/clock.h"
-#include "base/digits.h"
-
-#define UNIX_SIZE (sizeof("unix:") + GB_DIGITS_MAX)
 
 /* What the texts of a record are made of. */
 struct note {
-    char address[GB_HTTP_ADDRESS_SIZE > UNIX_SIZE ? GB_HTTP_ADDRESS_SIZE : UNIX_SIZE];
+    char address[GB_HTTP_ADDRESS_SIZE];
     struct gb_name session;
     struct gb_name object;
 };
@@ -55,17 +52,6 @@ static bool wanted(struct gb_core *core, const struct gb_http_request *request, 
                (!is_safe(request) && (!request->route || !reads(request) || code == GB_ERR_TOO_MANY_REQUESTS));
     default:
         return false;
-    }
-}
-
-static void write_address(struct note *note, const struct gb_http_request *request, const struct gb_http_peer *peer) {
-    if (request->from.family != 0) {
-        gb_http_address_text(&request->from, note->address);
-    } else if (peer) {
-        memcpy(note->address, "unix:", 5);
-        *gb_digits(note->address + 5, peer->uid) = '\0';
-    } else {
-        strcpy(note->address, "unix");
     }
 }
 
@@ -127,7 +113,7 @@ void gb_api_audit_ended(void *app, const struct gb_http_request *request, const 
     if (!wanted(core, request, end->code))
         return;
     note.session.s[0] = note.object.s[0] = '\0';
-    write_address(&note, request, end->peer);
+    gb_http_client_text(request, end->peer, note.address);
     if (request->route)
         write_names(&note, request, end);
     rec = (struct gb_audit_rec){.at_us = gb_wall_us(),

@@ -12,17 +12,30 @@
 #include "http/exchange/client.h"
 #include "http/exchange/exchange_loop.h"
 #include "http/exchange/peer.h"
+#include "http/exchange/reply_memory.h"
 #include "http/tls/tls.h"
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
+
+/* libmicrohttpd tells only whether all went out. */
+static uint64_t bytes_sent(const struct gb_exchange *ex) {
+    const struct gb_http_response *resp = &ex->resp;
+
+    if (ex->transfer)
+        return ex->body_sent;
+    if (ex->broken || ex->req.method == GB_HTTP_HEAD || resp->status == 304)
+        return 0;
+    return resp->source_len > 0 ? resp->source_len : gb_reply_bytes(ex);
+}
 
 static void tell(const struct gb_http_server_config *config, const struct gb_exchange *ex, int status, uint64_t ns) {
     const struct gb_http_response *resp = &ex->resp;
     const struct gb_http_end end = {.status = status,
                                     .code = ex->err.code,
                                     .ns = ns,
+                                    .body_ns = ex->moved_ns > 0 ? ex->moved_ns - ex->req.started_ns : 0,
                                     .received = ex->body_received,
-                                    .sent = resp->source_len ? resp->source_len : resp->body_len,
+                                    .sent = bytes_sent(ex),
                                     .response = resp,
                                     .peer = ex->peer ? &ex->peer->seen : NULL};
 

@@ -33,3 +33,15 @@ void gb_http_address_text(const struct gb_http_address *address, char *ret) {
     else if (address->family != 0)
         inet_ntop(AF_INET6, bytes, ret, GB_HTTP_ADDRESS_SIZE);
 }
+
+void gb_http_client_text(const struct gb_http_request *request, const struct gb_http_peer *peer, char *ret) {
+    _Static_assert(GB_HTTP_ADDRESS_SIZE >= sizeof("unix:") + GB_DIGITS_MAX, "a user's number fits");
+
+    if (request->from.family != 0) {
+        gb_http_address_text(&request->from, ret);
+        return;
+    }
+    strcpy(ret, "unix");
+    if (peer)
+        *gb_digits(stpcpy(ret + 4, ":"), peer->uid) = '\0';
+}

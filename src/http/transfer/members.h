@@ -47,6 +47,7 @@ struct gb_http_transfer {
     bool close;             /* after the reply */
     char head[GB_HTTP_RESPONSE_TEXT_SIZE + 1024];
     size_t head_len;
+    size_t joined; /* bytes of the reply's body that stand behind the head there */
     const char *block;
     size_t block_len;
     uint64_t out_len; /* bytes of the reply's body */

@@ -63,6 +63,7 @@ static void join_block(struct gb_http_transfer *t) {
     if (t->block_len > 0)
         memcpy(t->head + t->head_len, t->block, t->block_len);
     t->head_len += t->block_len;
+    t->joined = t->block_len;
     t->out_len -= t->block_len;
     t->block_len = 0;
 }
@@ -88,7 +89,7 @@ static bool begin_reply(struct gb_transfer_loop *loop, struct gb_http_transfer *
         t->out_len = resp->unsent_len;
     t->head_len = gb_head_write(&ex->req, resp, t->out_len, t->close, t->head, sizeof(t->head));
     ex->phase = GB_PHASE_DONE;
-    t->sent = 0;
+    t->sent = t->joined = 0;
     t->began_ns = t->moved_ns = gb_clock_ns();
     gb_progress_begin(&t->progress, t->began_ns);
     if (t->head_len > 0 && ex->req.method != GB_HTTP_HEAD && t->block_len <= sizeof(t->head) - t->head_len)
@@ -115,6 +116,7 @@ static enum gb_transfer_outcome send_head(struct gb_transfer_loop *loop, struct 
         t->sent += (uint64_t)n;
     }
     t->sent = 0;
+    t->ex->body_sent = t->joined;
     if (!has_body)
         t->out_len = t->block_len = 0;
     t->state = t->ex->resp.source && has_body ? GB_HTTP_TRANSFER_SOURCE : GB_HTTP_TRANSFER_BLOCK;
@@ -161,7 +163,7 @@ static enum gb_transfer_outcome send_block(struct gb_transfer_loop *loop, struct
         }
         if (n == 0)
             return GB_TRANSFER_LATER;
-        t->sent += (uint64_t)n;
+        t->ex->body_sent = t->sent += (uint64_t)n;
         turn += (uint64_t)n;
     }
     return finish(loop, t);
@@ -195,7 +197,7 @@ static enum gb_transfer_outcome send_source(struct gb_transfer_loop *loop, struc
         }
         if (n == 0)
             return GB_TRANSFER_LATER;
-        t->sent += (uint64_t)n;
+        t->ex->body_sent = t->sent += (uint64_t)n;
         turn += (uint64_t)n;
         source->sent(source, (size_t)n);
     }
