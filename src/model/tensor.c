@@ -117,6 +117,34 @@ int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, 
                         reason);
 }
 
+/* numpy takes a descr without its byte order too. ml_dtypes writes "<f1" and "<V2", of which only the whole says the
+ * type. */
+static int parse_short(const char *name, size_t len, enum gb_dtype *ret_dtype) {
+    char descr[8] = "<";
+
+    if (len < 2 || len > sizeof(descr) - 2 || !strchr("biufc", name[0]) || memcmp(name, "f1", len) == 0)
+        return -1;
+    memcpy(descr + 1, name, len);
+    return gb_dtype_parse_npy(descr, len + 1, ret_dtype, NULL);
+}
+
+int gb_dtype_read(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
+    static const char torch[] = "torch.";
+    size_t prefix = sizeof(torch) - 1;
+
+    if (len > prefix && memcmp(name, torch, prefix) == 0)
+        return gb_dtype_parse(name + prefix, len - prefix, ret_dtype, err);
+    if (gb_dtype_parse_safetensors(name, len, ret_dtype, NULL) == 0 ||
+        gb_dtype_parse_npy(name, len, ret_dtype, NULL) == 0 || parse_short(name, len, ret_dtype) == 0)
+        return 0;
+    if (len > 1 && name[0] == '>')
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the dtype is big-endian; convert the array to little-endian, and give \"<%.*s\"",
+                            (int)(len < 8 ? len - 1 : 7),
+                            gb_word_quote(name + 1, len - 1, (char[GB_WORD_QUOTE_SIZE]){0}));
+    return gb_dtype_parse(name, len, ret_dtype, err);
+}
+
 /* A dimension of zero empties the array; the others are held to the same bound, as strides are products of them. */
 int gb_shape_bytes(const struct gb_shape *shape, enum gb_dtype dtype, uint64_t *ret_bytes, struct gb_error *err) {
     uint64_t bytes = gb_dtype_bytes(dtype);

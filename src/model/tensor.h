@@ -36,6 +36,10 @@ int gb_dtype_parse_safetensors(const char *name, size_t len, enum gb_dtype *ret_
 /* By numpy's name. Returns 0, or -1 with INVALID_ARGUMENT listing the permitted names. */
 int gb_dtype_parse(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err);
 
+/* By that, or by what others call the type: numpy ("f4", "<f4"), torch ("torch.float32"), safetensors ("F32"). Returns
+ * 0, or -1 with INVALID_ARGUMENT listing numpy's names. */
+int gb_dtype_read(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err);
+
 /* By a .npy descr such as "<f4". Big-endian and object types are refused with UNSUPPORTED_ARRAY. Returns 0 or -1. */
 int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err);
 

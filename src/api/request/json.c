@@ -214,7 +214,7 @@ int gb_json_dtype(const json_t *object, const char *key, enum gb_dtype *ret, str
 
     if (r <= 0)
         return r;
-    return gb_dtype_parse(text, strlen(text), ret, err) < 0 ? -1 : 1;
+    return gb_dtype_read(text, strlen(text), ret, err) < 0 ? -1 : 1;
 }
 
 int gb_json_durability(const json_t *object, const char *key, enum gb_durability *ret, struct gb_error *err) {

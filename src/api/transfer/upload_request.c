@@ -37,7 +37,7 @@ static int read_layout(const struct gb_http_request *request, struct gb_upload_r
     struct gb_buffer_params *buffer = &plan->params.buffer;
 
     buffer->dtype = GB_DTYPE_UINT8;
-    if (dtype && gb_dtype_parse(dtype->s, dtype->len, &buffer->dtype, err) < 0)
+    if (dtype && gb_dtype_read(dtype->s, dtype->len, &buffer->dtype, err) < 0)
         return -1;
     if (shape && gb_shape_parse(shape->s, shape->len, &buffer->shape, err) < 0)
         return -1;

@@ -46,6 +46,52 @@ START_TEST(unknown_dtypes_are_told_the_known) {
 }
 END_TEST
 
+START_TEST(dtypes_by_the_names_of_others) {
+    static const struct {
+        const char *name;
+        enum gb_dtype dtype;
+    } given[] = {{"float32", GB_DTYPE_FLOAT32},
+                 {"f4", GB_DTYPE_FLOAT32},
+                 {"<f4", GB_DTYPE_FLOAT32},
+                 {"=f4", GB_DTYPE_FLOAT32},
+                 {"torch.float32", GB_DTYPE_FLOAT32},
+                 {"F32", GB_DTYPE_FLOAT32},
+                 {"BF16", GB_DTYPE_BFLOAT16},
+                 {"torch.bfloat16", GB_DTYPE_BFLOAT16},
+                 {"<V2", GB_DTYPE_BFLOAT16},
+                 {"F8_E4M3", GB_DTYPE_FLOAT8_E4M3FN},
+                 {"float8_e4m3", GB_DTYPE_FLOAT8_E4M3},
+                 {"torch.float8_e4m3fn", GB_DTYPE_FLOAT8_E4M3FN},
+                 {"<f1", GB_DTYPE_FLOAT8_E5M2},
+                 {"u1", GB_DTYPE_UINT8},
+                 {"|u1", GB_DTYPE_UINT8},
+                 {">u1", GB_DTYPE_UINT8},
+                 {"b1", GB_DTYPE_BOOL},
+                 {"BOOL", GB_DTYPE_BOOL},
+                 {"c16", GB_DTYPE_COMPLEX128},
+                 {"C64", GB_DTYPE_COMPLEX64}};
+    static const char *const bad[] = {"",     "torch.", "torch.F32", "torch.f4", "f1",   "V2",           "f3",
+                                      "f4 ",  "f",      "<",         "4f",       "O8",   "f32",          "torch",
+                                      "bf16", ">f4",    ">",         "<>f4",     "c16x", "numpy.float32"};
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_dtype dtype;
+    size_t i;
+
+    for (i = 0; i < sizeof(given) / sizeof(given[0]); i++) {
+        dtype = GB_DTYPE_COUNT;
+        gb_assert_ok(gb_dtype_read(given[i].name, strlen(given[i].name), &dtype, &err), err);
+        ck_assert_msg(dtype == given[i].dtype, "%s is %s", given[i].name, gb_dtype_name(dtype));
+    }
+    dtype = GB_DTYPE_COUNT;
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        gb_assert_fails(gb_dtype_read(bad[i], strlen(bad[i]), &dtype, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_dtype_read("f4\0", 3, &dtype, &err), err, GB_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(dtype, GB_DTYPE_COUNT);
+    gb_dtype_read(">f4", 3, &dtype, &err);
+    ck_assert_ptr_nonnull(strstr(err.detail, "give \"<f4\""));
+}
+END_TEST
+
 START_TEST(dtypes_by_safetensors_name) {
     static const char *const bad[] = {"", "f32", "F3", "F32 ", "F4", "F6_E2M3", "C128"};
     struct gb_error err = GB_ERROR_INIT;
@@ -345,6 +391,7 @@ int main(void) {
     Suite *suite = suite_create("model");
 
     gb_test_add(suite, "dtypes", dtypes_by_name, 30);
+    gb_test_add(suite, "dtypes of others", dtypes_by_the_names_of_others, 10);
     gb_test_add(suite, "unknown_dtypes", unknown_dtypes_are_told_the_known, 30);
     gb_test_add(suite, "safetensors", dtypes_by_safetensors_name, 30);
     gb_test_add(suite, "npy", dtypes_by_npy_descr, 30);
