@@ -44,7 +44,7 @@ struct gb_lines {
     bool is_regular;
     bool torn; /* a line was written in part */
     struct text batch;
-    uint64_t missing; /* lines that no gap has told of yet */
+    uint64_t missing; /* lost lines that no gap counts yet */
 
     pthread_mutex_t lock; /* for all below; a leaf */
     struct text pending;

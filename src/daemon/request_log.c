@@ -97,7 +97,7 @@ static const char *or_none(const char *text) {
     return text[0] ? text : NULL;
 }
 
-/* Without the query, which may have what is nobody else's business. */
+/* Without the query, whose values may be secret. */
 static void copy_path(const struct gb_http_request *request, char *ret) {
     size_t n = request->target.s ? strcspn(request->target.s, "?") : 0;
 

@@ -254,8 +254,8 @@ int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_erro
 /* Whether the peer was in that group when it connected. The request must have a peer. */
 bool gb_http_peer_in_group(const struct gb_http_request *request, gid_t gid);
 
-/* Where the request comes from: an address, "unix:1000" (the user's number), or "unix" where the user is not known. peer:
- * of its UNIX socket, or NULL. ret: GB_HTTP_ADDRESS_SIZE bytes. */
+/* Where the request comes from: an address, "unix:1000" (the user's number), or "unix" where the user is not known.
+ * peer: of its UNIX socket, or NULL. ret: GB_HTTP_ADDRESS_SIZE bytes. */
 void gb_http_client_text(const struct gb_http_request *request, const struct gb_http_peer *peer, char *ret);
 
 /* Returns the value of the first header of that name (whatever its case), or NULL. */

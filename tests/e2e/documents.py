@@ -26,6 +26,7 @@ CHANGING = [(re.compile(pattern), word) for pattern, word in (
     (r'"(\d+)\.(\d+)\.[0-9a-f]{8}"', r'"\1.\2.RUN"'),
     (r"\b[0-9a-f]{8}-(\d+)\b", r"RUN-\1"),
     (r'("request_id": ?")[0-9a-f]{16}"', r'\1ID"'),
+    (r"(X-Request-Id: )[0-9a-f]{16}\b", r"\1ID"),
     (r"\b1[67]\d{14}\b", "LEASE"),
     (r"\bprocess \d+ of user \d+", "process PID of user UID"),
     (r"\bgpb_([0-9a-f]{64}|\.\.\.)", "SECRET"),

@@ -52,7 +52,7 @@ struct gb_exchange {
     struct gb_error err;
     unsigned checked; /* server->rechecks when the caller was last found in force */
     uint64_t body_received;
-    uint64_t body_sent; /* by a transfer loop */
+    uint64_t body_sent;        /* by a transfer loop */
     struct gb_chunked framing; /* of a chunked body */
     char *early;               /* bytes behind the header that libmicrohttpd had read; malloc'd, or NULL */
     size_t early_len;

@@ -1,4 +1,4 @@
-/* Lines: in their order, in the old file and the new one, lost where nobody reads, and sent to a journal. */
+/* Lines: in their order, in the old file and the new one, lost without a reader, and sent to a journal. */
 #include "base/lines.h"
 
 #include <fcntl.h>
@@ -110,7 +110,7 @@ static uint64_t lost_of(struct gb_lines *l) {
     return gb_lines_lost(l, &why);
 }
 
-/* Putting goes on while nobody reads; the first lines and the gap are there for a reader that comes late. */
+/* Putting goes on without a reader; one that comes late finds the first lines and the gap. */
 START_TEST(lines_beyond_the_bound_are_lost_and_told) {
     char line[1001];
     struct gb_lines *l;
