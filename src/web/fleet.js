@@ -1,5 +1,6 @@
 // The page at /fleet: the nodes of the fleet and the sessions that are registered, as the node that serves the page knows them.
 import {Gone, Refused, forget, get, list} from './ask.js';
+import * as address from './address.js';
 import {byId, bytes, count, el, setText, span} from './text.js';
 import {Table} from './table.js';
 import * as theme from './theme.js';
@@ -24,6 +25,7 @@ const sized = (key, label, of) => ({key, label, number: true, value: of, text: (
 
 let sessionsOf = new Map(); // number of sessions of each node
 let own = {}; // the URLs of this node, by networks
+let absent = new Set(); // names of nodes
 
 // The node's address in the network in which the reader has reached this one.
 function urlOf(node) {
@@ -63,10 +65,21 @@ const sessions = new Table(byId('sessions'), {
     named('name', 'Session'), named('node', 'Node'),
     {key: 'epoch', label: 'Epoch', number: true, value: (s) => s.epoch, text: (s) => count(s.epoch)},
     {key: 'quota', label: 'Quota', number: true, value: (s) => s.quota?.bytes ?? Infinity, text: (s) => (s.quota?.bytes === null || s.quota?.bytes === undefined ? 'none' : bytes(s.quota.bytes))},
+    {key: 'copies', label: 'Copies at', value: (s) => s.holders?.length || 0, text: copiesOf, class: 'name', fill: (cell, s) => {
+      setText(cell, copiesOf(s));
+      cell.classList.toggle('bad', (s.holders || []).some((name) => absent.has(name)) || (s.replicas || 0) > (s.holders || []).length);
+    }},
     named('on_partition', 'When cut off'),
     {key: 'labels', label: 'Labels', value: (s) => labelsText(s.labels), text: (s) => labelsText(s.labels), class: 'name'},
   ],
 });
+
+// The nodes that have copies of a session's sealed buffers, or are about to; how many more there are to be.
+function copiesOf({holders = [], replicas = 0}) {
+  const at = holders.map((name) => (absent.has(name) ? `${name} (absent)` : name)).join(', ');
+  const lacking = Math.max(0, replicas - holders.length);
+  return [at, lacking && `${count(lacking)} wanted`].filter(Boolean).join(', ');
+}
 
 function say(connection, alarm) {
   document.body.dataset.connection = connection;
@@ -99,6 +112,7 @@ async function read() {
   let why = '';
   try {
     listed = (await get('/v1/fleet/nodes')).value.items;
+    absent = new Set(listed.filter((n) => !n.alive).map((n) => n.name));
     const registered = await list('/v1/fleet/sessions', SESSIONS_MAX);
     sessionsOf = registered.items.reduce((of, s) => of.set(s.node, (of.get(s.node) || 0) + 1), new Map());
     nodes.set(listed);
@@ -132,7 +146,15 @@ async function round() {
   }
 }
 
-byId('filter').addEventListener('input', (event) => [nodes, sessions].forEach((table) => table.filter(event.target.value)));
+byId('filter').addEventListener('input', (event) => {
+  [nodes, sessions].forEach((table) => table.filter(event.target.value));
+  address.change({filter: event.target.value});
+});
+address.start((shown) => {
+  byId('filter').value = shown.filter;
+  [nodes, sessions].forEach((table) => table.filter(shown.filter));
+});
+document.title = `${location.host} · gpubufd fleet`;
 document.addEventListener('visibilitychange', () => document.hidden || round());
 theme.start(() => {});
 tokens.start(() => {

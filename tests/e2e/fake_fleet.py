@@ -154,7 +154,7 @@ class Handler(BaseHTTPRequestHandler):
         if way == ["sessions"]:
             wanted = query.get("node", [None])[0]
             return self.reply(200, {"items": [{"name": s, "node": n.name, "epoch": 1, "on_partition": "serve", "labels": {"a": "b"},
-                                               "quota": {"bytes": 1 << 20}}
+                                               "quota": {"bytes": 1 << 20}, **fleet.copies.get(s, {})}
                                               for s, n in sorted(fleet.sessions.items()) if wanted in (None, n.name)],
                                     "next_cursor": None})
         if way == ["stats"]:
@@ -303,6 +303,7 @@ class Fleet:
 
     def __init__(self, tokens=(None, None, None), tls=("", None)):
         self.sessions, self.tickets, self.placed, self.epochs = {}, {}, [], {}
+        self.copies = {}  # session: replicas and holders of its entry
         self.nodes = {name: Node(self, name, token, {"site": site}, tls[1] if name in tls[0] else None)
                       for name, token, site in zip("abc", tokens, ("x", "x", "y"))}
 

@@ -120,6 +120,18 @@ def test_links():
     assert len(DOCUMENTS) >= 12 and count >= 40, f"{count} links in {len(DOCUMENTS)} documents"
 
 
+def test_pictures():
+    """Each is shown by a document, and small; README.md shows one. That none is missing is said by test_links."""
+    shown = {os.path.normpath(os.path.join(os.path.dirname(name), link)): name for name in DOCUMENTS
+             for link in links_of(text_of(name)) if link.endswith(".png")}
+    there = {os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, "doc", "**", "*.png"), recursive=True)}
+    assert there == set(shown) and "README.md" in shown.values(), there ^ set(shown)
+    for name in there:
+        with open(os.path.join(ROOT, name), "rb") as f:
+            data = f.read()
+        assert data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) <= 150 << 10, f"{name}: {len(data)} bytes"
+
+
 def test_files_that_are_named_are_there():
     """In code font: paths from the top of the tree, or of a source below src."""
     count = 0

@@ -49,12 +49,26 @@ def test_nodes_and_sessions(fleet, open_fleet):
         ["a", "draining", "", "1.00 GiB", "1.00 MiB", "4.00 GiB", "1", "0", "site=x", "0.1.0"],
         ["b", "ready", "", "1.00 GiB", "1.00 MiB", "4.00 GiB", "1", "2", "site=x", "0.1.0"],
         ["c", "ready", "", "1.00 GiB", "1.00 MiB", "4.00 GiB", "1", "1", "site=y", "0.1.0"]]
-    assert rows(page, "sessions")[2] == ["u", "c", "1", "1.00 MiB", "serve", "a=b"]
+    assert rows(page, "sessions")[2] == ["u", "c", "1", "1.00 MiB", "", "serve", "a=b"]
     assert page.js("[...document.querySelectorAll('#nodes tbody .bar .used')].map(b => b.style.width)") == ["75%"] * 3
     assert page.js("[...document.querySelectorAll('#nodes tbody a')].map(a => a.href)") == [fleet[n].url + "/fleet" for n in "abc"]
     assert page.js("document.getElementById('about').textContent") == "main · node b · joined" and alarm(page) == ""
     page.js("document.getElementById('filter').value = 'site=y'; document.getElementById('filter').dispatchEvent(new Event('input'))")
     assert [row[0] for row in rows(page, "nodes")] == ["c"]
+    assert page.js("location.hash") == "#filter=site%3Dy"
+    page.call("Page.reload")
+    page.until("the filter stays", "document.querySelectorAll('#nodes tbody tr').length === 1")
+
+
+def test_copies(fleet, open_fleet):
+    """Where the copies of a session are, and that one is lacking or its node is absent."""
+    fleet.copies.update(s={"replicas": 2, "holders": ["a", "c"]}, t={"replicas": 2, "holders": ["a"]})
+    page = open_fleet(fleet["b"])
+    page.until("they are there", "document.querySelectorAll('#sessions tbody tr').length === 3")
+    assert [row[4] for row in rows(page, "sessions")] == ["a, c", "a, 1 wanted", ""]
+    assert page.js("[...document.querySelectorAll('#sessions td.bad')].map(c => c.textContent)") == ["a, 1 wanted"]
+    fleet["c"].stop()
+    page.until("the absent one is named", "document.querySelector('#sessions tbody td.bad')?.textContent === 'a, c (absent)'")
 
 
 def test_an_absent_node(fleet, open_fleet):
