@@ -190,6 +190,10 @@ int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_
     options.cacert = cli->options.cacert;
     options.cert = cli->options.cert;
     options.key = cli->options.key;
+    if (cli->options.given[GB_CLI_ID_retry])
+        options.retries = cli->options.retry == 0          ? UINT32_MAX
+                          : cli->options.retry < INT32_MAX ? (uint32_t)cli->options.retry
+                                                           : INT32_MAX;
     options.plain_token = cli->options.plain_token;
     if (cli->options.timeout > 0)
         options.answer_timeout_s = options.stall_timeout_s = options.connect_timeout_s =

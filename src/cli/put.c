@@ -5,6 +5,7 @@
 
 #include "cli/files.h"
 #include "cli/progress.h"
+#include "cli/resume.h"
 #include "cli/settings.h"
 #include "cli/source.h"
 #include "cli/times.h"
@@ -118,25 +119,34 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
     struct gpubuf_put_params params = {0};
     struct moving moving = {.expected = expected_bytes(&cli->options)};
     const struct gpubuf_answer *answer;
+    json_t *buffer = NULL;
     int rc;
 
     put_params(&cli->options, &params);
     params.progress = moved;
     params.progress_arg = &moving;
     gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), name->name);
-    do
-        rc = gpubuf_put(cli->client, name->session, name->name, gb_cli_source_of(source), &params, NULL, &cli->error);
-    while (rc < 0 && !source->taken && gb_cli_again(cli));
+    if (gb_cli_resumes(cli, source)) {
+        buffer = gb_cli_put_resumable(cli, source, name, &params, &moving.progress);
+        rc = buffer != NULL ? 0 : -1;
+    } else {
+        do
+            rc = gpubuf_put(cli->client, name->session, name->name, gb_cli_source_of(source), &params, NULL,
+                            &cli->error);
+        while (rc < 0 && !source->taken && gb_cli_again(cli));
+    }
     gb_cli_progress_end(&moving.progress, rc == 0);
     cli->about = name->name;
     if (rc < 0)
         return gb_cli_failed(cli);
     cli->about = NULL;
     gb_cli_times_put(cli);
-    if (cli->options.labels != NULL)
+    if (cli->options.labels != NULL) {
+        json_decref(buffer);
         return set_labels(cli, name);
+    }
     answer = gpubuf_answer_of(cli->client);
-    return gb_cli_show_buffer(cli, json_loadb(answer->body, answer->bytes, 0, NULL));
+    return gb_cli_show_buffer(cli, buffer != NULL ? buffer : json_loadb(answer->body, answer->bytes, 0, NULL));
 }
 
 static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const char *label) {

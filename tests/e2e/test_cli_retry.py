@@ -1,0 +1,128 @@
+"""gpubuf put and get --retry: transfers over connections that are cut, and what goes on from where."""
+import os
+import re
+import threading
+
+import pytest
+
+from fleet import Relay
+from gpubuf_cli import DONE, INTERRUPTED, UNREACHABLE, Cli, Terminal, interrupt
+from harness import PATIENCE_S, until
+
+BYTES = 8 << 20
+PART = 1 << 20  # bytes between two cuts
+
+
+class Cutter(Relay):
+    """Resets a connection when PART bytes of one request, or of its answer, have passed: so often."""
+
+    def __init__(self, target, up=0, down=0):
+        super().__init__(target)
+        self.up, self.down, self.watch = up, down, self.look
+
+    def look(self, asked):
+        if self.up > 0 and len(asked) > PART:
+            self.up -= 1
+            return "stop"
+        return None
+
+    def _step(self, link, source, sink, up):
+        before = self.passed
+        going = super()._step(link, source, sink, up)
+        if not up:
+            link.sent = getattr(link, "sent", 0) + self.passed - before
+            if going and self.down > 0 and link.sent > PART:
+                self.down -= 1
+                return self._end(link)
+        return going
+
+
+@pytest.fixture
+def relay(daemon):
+    relays = []
+
+    def make(**cuts):
+        relays.append(Cutter(daemon.tcp, **cuts))
+        return relays[-1]
+
+    yield make
+    for r in relays:
+        r.close()
+
+
+@pytest.fixture
+def file(tmp_path):
+    data = os.urandom(BYTES)
+    (tmp_path / "x.bin").write_bytes(data)
+    return tmp_path / "x.bin", data
+
+
+def uploads(daemon, session):
+    return [u for u in daemon.get(f"/v1/sessions/{session}/uploads")["items"] if u["state"] == "open"]
+
+
+def test_an_upload_goes_on_where_it_broke_off(daemon, session, relay, file):
+    path, data = file
+    r = relay(up=3)
+    said = Cli(r.url, session)("put", path, "--retry", 3, "-v", "--json").expect()
+    assert said.json()["bytes"] == BYTES and r.up == 0
+    assert daemon.data("x", session).body == data
+    assert len(re.findall(r"PATCH \S+ -> ", said.err)) == 4 and "HEAD" in said.err
+    assert not uploads(daemon, session)
+
+
+def test_a_npy_goes_on_too(daemon, session, relay, tmp_path):
+    np = pytest.importorskip("numpy")
+    array = np.arange(BYTES // 4, dtype=np.float32).reshape(2, -1)
+    np.save(tmp_path / "a.npy", array)
+    made = Cli(relay(up=2).url, session).json("put", tmp_path / "a.npy", "--retry", 2, "--labels", "k=v")
+    assert (made["dtype"], made["shape"], made["labels"]) == ("float32", list(array.shape), {"k": "v"})
+    assert daemon.data("a", session).body == array.tobytes()
+
+
+def test_retries_are_counted_and_nothing_is_left(daemon, session, relay, file):
+    said = Cli(relay(up=3).url, session)("put", file[0], "--retry", 2).expect(UNREACHABLE)
+    assert "gpubuf: " in said.err
+    until("no upload is open", lambda: not uploads(daemon, session))
+    assert Cli(daemon.url(""), session).json("ls") == []
+
+
+def test_an_answer_that_is_lost_is_no_failure(daemon, session, relay, file):
+    r = relay()
+    r.drop_answer(lambda asked: len(asked) >= BYTES)
+    assert Cli(r.url, session).json("put", file[0], "--retry", 1)["bytes"] == BYTES
+    assert r.dropped == 1 and daemon.data("x", session).body == file[1]
+
+
+def test_a_download_goes_on_where_it_broke_off(daemon, session, relay, file, tmp_path):
+    daemon.put("x", file[1], session).expect(201)
+    r = relay(down=5)
+    said = Cli(r.url, session)("get", "x", tmp_path / "y", "--retry", 5).expect()
+    assert (tmp_path / "y").read_bytes() == file[1] and r.down == 0 and said.err == ""
+    assert Cli(relay(down=4).url, session)("get", "x", "--retry", 4).expect().raw == file[1]
+    assert Cli(relay(down=1).url, session)("get", "x", tmp_path / "z", "--retry", 0).status == UNREACHABLE
+    assert not (tmp_path / "z").exists()
+
+
+def test_the_progress_is_of_the_whole(daemon, session, relay, file):
+    t = Terminal(Cli(relay(up=2).url, session), "put", file[0], "--retry", 2)
+    t.end(DONE)
+    assert b"8.0 MiB  100 %" in t.text and b"gpubuf:" not in t.text
+
+
+def test_an_interrupt_leaves_no_upload(daemon, session, relay, file):
+    r, seen, held = relay(), threading.Event(), threading.Event()
+
+    def hold(asked):
+        if len(asked) > PART:
+            seen.set()
+            held.wait(PATIENCE_S)
+
+    r.watch = hold
+    p = Cli(r.url, session).start("put", file[0], "--retry", 9)
+    try:
+        assert seen.wait(PATIENCE_S)
+        assert "nothing is half-done" in interrupt(p).expect(INTERRUPTED).err
+    finally:
+        held.set()
+    until("no upload is open", lambda: not uploads(daemon, session))
