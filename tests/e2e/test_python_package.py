@@ -15,7 +15,7 @@ from harness import library
 
 FILES = sorted(glob.glob(os.path.join(SOURCE, "gpubuf", "*.py")))
 PUBLIC = [gpubuf.Client, gpubuf.Mapping, gpubuf.Sessions, gpubuf.Pools, gpubuf.Streams, gpubuf.Events, gpubuf.Devices, gpubuf.Operations,
-          gpubuf.Leases, gpubuf.Feed]
+          gpubuf.Leases, gpubuf.Feed, gpubuf.DeviceArray, gpubuf.AsyncClient]
 
 
 def python(*args, **more):

@@ -10,8 +10,10 @@ array([1., 1., 1., 1.], dtype=float32)
 ... t = torch.from_dlpack(m)
 """
 from . import errors
+from ._aio import AsyncClient
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
 from ._feed import Feed
+from ._kinds import StoredAsBytes
 from .adoption import Adoption
 from .client import Client
 from .errors import *  # noqa: F401,F403
@@ -20,5 +22,5 @@ from .mapping import Mapping
 from .tensors import DeviceArray
 
 __version__ = "0.1.0"
-__all__ = ["Adoption", "Client", "DeviceArray", "Devices", "Events", "Feed", "Fleet", "Leases", "Mapping", "Operations", "Pools", "Sessions", "Streams", "errors"]
+__all__ = ["Adoption", "AsyncClient", "Client", "DeviceArray", "Devices", "Events", "Feed", "Fleet", "Leases", "Mapping", "Operations", "Pools", "Sessions", "StoredAsBytes", "Streams", "errors"]
 __all__ += errors.__all__

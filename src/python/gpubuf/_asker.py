@@ -104,12 +104,30 @@ class Asker:
             except (TypeError, ValueError) as e:
                 raise BadType(f"an argument cannot be written as JSON: {e}") from e
             fields["Content-Type"] = "application/json"
-        answer = self._ask(method, path + query_of(query or {}), fields, data, patience=patience)
-        text = answer.read()
-        return answer, answer.parse(text) if text or answer.status not in (202, 204, 304) else None
+        return self._exchange(method, path + query_of(query or {}), fields, data, patience=patience)
+
+    def _exchange(self, method: str, target: str, headers: Mapping[str, str], body: Optional[Sequence[Piece]] = None,
+                  progress: Optional[Progress] = None, patience: float = 0) -> Tuple[Answer, Any]:
+        """A request whose answer is JSON, and which is repeated if the answer breaks off."""
+        retry = self._transport.retry
+        fields = retry.fields(method, headers)
+
+        def once() -> Tuple[Answer, Any]:
+            answer = self._once(method, target, fields, body, progress, patience)
+            text = answer.read()
+            return answer, answer.parse(text) if text or answer.status not in (202, 204, 304) else None
+
+        return retry.run(once, retry.repeatable(method, fields))
 
     def _ask(self, method: str, target: str, headers: Mapping[str, str], body: Optional[Sequence[Piece]] = None,
              progress: Optional[Progress] = None, patience: float = 0) -> Answer:
+        """Sends a request; the caller reads the answer."""
+        retry = self._transport.retry
+        fields = retry.fields(method, headers)
+        return retry.run(lambda: self._once(method, target, fields, body, progress, patience), retry.repeatable(method, fields))
+
+    def _once(self, method: str, target: str, headers: Mapping[str, str], body: Optional[Sequence[Piece]] = None,
+              progress: Optional[Progress] = None, patience: float = 0) -> Answer:
         """Sends a request. All requests of this package except mappings go through here. Raises Left if the operation continues in the
         daemon."""
         fields = dict(headers)

@@ -174,10 +174,14 @@ def get(asker: Asker, name: str, query: str, out: Any, raw: bool, if_match: Opti
 
     def fetch(part: Part, moved: Progress) -> None:
         fields = {"Range": f"bytes={part.offset}-{part.offset + part.length - 1}", **conditions(tag)}
-        answer = asker._ask("GET", target, fields)
-        _expect(answer, part)
-        answer.read_into(view[part.offset : part.offset + part.length], moved)
-        answer.finish()
+
+        def once() -> None:
+            answer = asker._ask("GET", target, fields)
+            _expect(answer, part)
+            answer.read_into(view[part.offset : part.offset + part.length], moved)
+            answer.finish()
+
+        asker._transport.retry.run(once)
 
     try:
         Crew(cut(total), fetch).run(connections, progress)

@@ -251,7 +251,7 @@ class Download(NamedTuple):
                 if self.progress:
                     self.progress(tensor.nbytes, tensor.nbytes)
                 return name
-        self._by_host(tensor, head)
+        self.client._transport.retry.run(lambda: self._by_host(tensor, head))
         return "host"
 
     def _by_loan(self, tensor: Tensor, head: Head) -> bool:

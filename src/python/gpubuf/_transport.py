@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from . import _tls
 from ._address import Address, of_url, why_not
 from ._epochs import Epochs
+from ._retry import Retry, SAFE
 from .errors import BadArgument, BodyTooLarge, BrokenAnswer, Closed, Error, OwnerUnknown, TicketInvalid, Unauthenticated, Unreachable, error_of
 
 Progress = Callable[[int, int], None]
@@ -24,7 +25,6 @@ STEP = 4 << 20  # bytes between two calls of a progress function
 # it saves.
 EXPECT_BYTES = 4 << 20
 CONTINUE_S = 2.0  # for a server that never sends it
-SAFE = ("GET", "HEAD")
 HOPS_MAX = 3  # redirects of one request within a fleet
 
 
@@ -118,6 +118,7 @@ class Answer:
         self._transport = transport
         self._response = response
         self._request = request
+        self.received = 0  # bytes that the last read_into has received
         self.status = response.status
 
     def header(self, name: str) -> Optional[str]:
@@ -147,14 +148,15 @@ class Answer:
 
     def read_into(self, view: memoryview, progress: Optional[Progress] = None) -> None:
         """Fills the view with the next bytes of the body."""
-        have, total = 0, len(view)
-        step = STEP if progress or self._transport.trust else max(total, 1)
+        have, total, self.received = 0, len(view), 0
+        step = STEP if progress or self._transport.trust or self._transport.retry.retries else max(total, 1)
         try:
             while have < total:
                 n = self._response.readinto(view[have : have + step])
                 if n <= 0:
                     raise self.ended(f"the answer ended after {have} of {total} bytes")
                 have += n
+                self.received = have
                 if progress:
                     _tell(progress, have, total)
         except (http.client.HTTPException, OSError) as e:
@@ -205,7 +207,8 @@ _Request = Tuple[str, Optional[Mapping[str, str]], Optional[Sequence[Piece]], Op
 class Transport:
     """Sends requests to one address. Any thread may use it: each has its own connection."""
 
-    def __init__(self, address: Address, token: Optional[str], timeout: float, trust: Optional[_tls.Trust] = None) -> None:
+    def __init__(self, address: Address, token: Optional[str], timeout: float, trust: Optional[_tls.Trust] = None,
+                 retries: int = 0) -> None:
         if token is not None and (not token or any(c.isspace() for c in token)):
             raise BadArgument("a token is one word")
         self.address, self.token, self.timeout, self.trust = address, token, timeout, trust
@@ -214,6 +217,7 @@ class Transport:
         self._lock = threading.Lock()
         self._closed = False
         self.epochs = Epochs()
+        self.retry = Retry(retries)
         self._spoken = False  # HTTP has been answered: the scheme of the URL is right
         self._nodes: Dict[Address, "Transport"] = {}  # of a fleet, to which requests were redirected
         self.files: Tuple[Optional[str], Optional[str], Optional[str]] = (None, None, None)  # of Trust, where a redirect leads to https

@@ -10,16 +10,16 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type, Union, cast
 
-from . import _arrays, _gpu, _parts, _roads, _safetensors, _state, _tls
+from . import _arrays, _gpu, _kinds, _parts, _resume, _roads, _safetensors, _state, _tls
 from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key
 from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged
-from ._checkpoints import Checkpointing
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
 from ._feed import Feed
+from ._names import Names
 from ._transport import Progress, Transport
 from .adoption import Adoption, offer_of, open_adoption, shared_array
-from .errors import BadArgument, BadType, BufferBusy, NotLoaded, TimedOut, error_of
+from .errors import BadArgument, BadType, BufferBusy, BufferNotFound, NotLoaded, TimedOut, error_of
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
 from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Scrubbed, Storage, Stored, Verified
@@ -32,7 +32,7 @@ PULL_S = 7 * 86400  # a copy from another daemon is answered when all is there
 RAW = {"Content-Type": "application/octet-stream"}
 
 
-class Client(Checkpointing):
+class Client(Names):
     """A daemon, and one of its sessions.
 
     Args:
@@ -45,6 +45,9 @@ class Client(Checkpointing):
             default ``GPUBUF_CACERT``.
         cert, key: of https: this client's certificate and its key, in PEM; default ``GPUBUF_CERT`` and ``GPUBUF_KEY``. Without a key it
             is in the certificate's file.
+        retries: how often a request is repeated after an error that says that it may succeed later, and after a connection that broke; by
+            default not at all. The daemon's Retry-After is kept. A broken upload or download of more than 4 MiB goes on where it stood. What
+            was carried out is not carried out again, because repetitions have the same Idempotency-Key.
         plain_token: permits the token over plain http to other machines; default ``GPUBUF_PLAIN_TOKEN=1``.
 
     Without url and socket, requests go to ``GPUBUF_URL``, else ``GPUBUF_SOCKET``, else the default UNIX socket of a daemon on this machine,
@@ -59,13 +62,13 @@ class Client(Checkpointing):
 
     def __init__(self, url: Optional[str] = None, socket: Optional[str] = None, token: Optional[str] = None,
                  session: str = "default", *, timeout: float = 120.0, cacert: Optional[str] = None, cert: Optional[str] = None,
-                 key: Optional[str] = None, plain_token: bool = False) -> None:
+                 key: Optional[str] = None, plain_token: bool = False, retries: int = 0) -> None:
         token = token if token is not None else os.environ.get("GPUBUF_TOKEN") or None
         address = choose(url, socket)
         if token is not None and not (plain_token or os.environ.get("GPUBUF_PLAIN_TOKEN") == "1"):
             _tls.check_token_road(address)
         trust = _tls.Trust(cacert, cert, key) if address.tls else None
-        transport = Transport(address, token, timeout, trust)
+        transport = Transport(address, token, timeout, trust, retries)
         transport.files = (cacert, cert, key)
         super().__init__(transport, session)
         self._begin(map_socket(socket, self._transport.address))
@@ -130,7 +133,8 @@ class Client(Checkpointing):
         Args:
             array: a numpy array, a tensor of another library, or any object with a buffer (bytes, memoryview, mmap). It is sent without a
                 copy if its elements are in C order and little-endian. An array on a GPU is copied on the device if the daemon is on this
-                machine, else it goes through pinned memory of the host; ``road`` of the result says which (``device``, ``host``).
+                machine, else it goes through pinned memory of the host; ``road`` of the result says which (``device``, ``host``). The bytes of
+                an .npz, a .pt, a pickle or a zip archive are stored as they are, with a warning (StoredAsBytes).
             stream: the stream whose order the write keeps.
             wait: seconds to wait for memory if none is free.
             in_place: overwrite the present memory instead of filling new memory and swapping it in.
@@ -155,6 +159,7 @@ class Client(Checkpointing):
             The buffer's new metadata; ``etag`` and ``generation`` are those of this content.
         """
         _parts.check(connections)
+        _kinds.warn(array, dtype)
         payload = _gpu.payload_of(array)
         whole = offset is None and slice is None
         what = _arrays.layout(payload, dtype, shape) if whole else {}
@@ -175,17 +180,21 @@ class Client(Checkpointing):
         query = query_of({"format": "raw", **what, **given(
             stream=stream, offset=offset, slice=None if slice is None else _arrays.slice_text(slice), kind=kind, pool=pool,
             device=device, mirrored=mirrored, side=side, durability=durability, spill=spill, in_place=True if in_place else None)})
-        request = ("PUT", self._below("buffers", name, "data") + query, {**RAW, **headers}, [payload.view], progress, wait or 0)
+        target = self._below("buffers", name, "data") + query
+        if whole and not in_place and side is None and not self._submits and self._transport.retry.retries and \
+                len(payload.view) > _resume.RESUME_BYTES:
+            sent = _resume.Upload(self, target, {**RAW, **headers}, payload.view, progress, wait or 0).run()
+            return cast(Buffer, {**(sent or self.info(name)), "road": "host"})
+        request = ("PUT", target, {**RAW, **headers}, [payload.view], progress, wait or 0)
         for loads_left in reversed(range(LOADS_MAX + 1)):
             try:
-                answer = self._ask(*request)
+                made = cast(Buffer, tagged(*self._exchange(*request)))
                 break
             except NotLoaded:
                 # A write into a part of a buffer whose bytes are on disk alone: the daemon began to load them.
                 if loads_left == 0:
                     raise
                 self._load(name)
-        made = cast(Buffer, tagged(answer, answer.json()))
         made["road"] = "host"
         return made
 
@@ -227,8 +236,9 @@ class Client(Checkpointing):
             whole = _parts.get(self, name, query, out, raw, if_match, connections, progress)
             if whole is not None:
                 return whole.tobytes() if raw else whole if out is None else out
-        answer = self._ask("GET", self._below("buffers", name, "data") + query, conditions(if_match))
-        if raw and progress is None:
+        target, fields = self._below("buffers", name, "data") + query, conditions(if_match)
+        answer = self._ask("GET", target, fields)
+        if raw and progress is None and not self._transport.retry.retries:
             return answer.read()
         try:
             if raw:
@@ -240,8 +250,7 @@ class Client(Checkpointing):
         except BaseException:
             answer.close()
             raise
-        answer.read_into(_arrays.bytes_of(array), progress)
-        answer.finish()
+        _resume.receive(self, target, fields, answer, _arrays.bytes_of(array), progress)
         return array.tobytes() if raw else array if out is None else out
 
     def tensors_put(self, arrays: Mapping[str, Any], *, prefix: Optional[str] = None, stream: Optional[str] = None,
@@ -251,8 +260,8 @@ class Client(Checkpointing):
         pieces = _safetensors.pieces_of({name: _gpu.payload_of(array) for name, array in arrays.items()})
         query = query_of(given(prefix=prefix, stream=stream, kind=kind, pool=pool, device=device))
         headers = {"Content-Type": _safetensors.TYPE, **conditions(wait=wait)}
-        answer = self._ask("PUT", self._below("tensors") + query, headers, pieces, progress, wait or 0)
-        return cast(List[Buffer], answer.json()["items"])
+        made = self._exchange("PUT", self._below("tensors") + query, headers, pieces, progress, wait or 0)[1]
+        return cast(List[Buffer], made["items"])
 
     def tensors_get(self, names: Optional[Sequence[str]] = None, *, prefix: Optional[str] = None, label: Optional[str] = None,
                     stream: Optional[str] = None) -> Dict[str, Array]:
@@ -303,10 +312,6 @@ class Client(Checkpointing):
         """The times of the last upload or download of at least 1 MiB of the bytes that the buffer has now. None if there was none."""
         return cast(Optional[LastTransfer], self._json("GET", self._below("buffers", name), {"last_transfer": True})[1]["last_transfer"])
 
-    def list(self) -> List[Buffer]:
-        """All buffers of the session."""
-        return cast(List[Buffer], self._all(self._below("buffers")))
-
     def update(self, name: str, *, labels: Optional[Mapping[str, Optional[str]]] = None, dtype: Optional[str] = None,
                shape: Optional[Sequence[int]] = None, durability: Optional[str] = None, spill: Optional[str] = None,
                resident: Optional[bool] = None, if_match: Optional[str] = None) -> Buffer:
@@ -316,10 +321,15 @@ class Client(Checkpointing):
                      spill=spill, resident=resident)
         return cast(Buffer, self._tagged("PATCH", self._below("buffers", name), None, body, conditions(if_match)))
 
-    def delete(self, name: str, *, when: Optional[str] = None, if_match: Optional[str] = None) -> bool:
+    def delete(self, name: str, *, when: Optional[str] = None, if_match: Optional[str] = None, missing_ok: bool = False) -> bool:
         """Removes a buffer. Raises Mapped while another process maps it. With when="unmapped" the name is removed at once, the memory is
-        freed at the last unmap, and the result is False."""
-        answer, _ = self._json("DELETE", self._below("buffers", name), given(when=when), headers=conditions(if_match))
+        freed at the last unmap, and the result is False. missing_ok: a buffer that does not exist is no error."""
+        try:
+            answer, _ = self._json("DELETE", self._below("buffers", name), given(when=when), headers=conditions(if_match))
+        except BufferNotFound:
+            if not missing_ok:
+                raise
+            return True
         return answer.status != 202
 
     def copy(self, source: str, name: str, *, from_offset: Optional[int] = None, offset: Optional[int] = None,

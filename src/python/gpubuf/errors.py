@@ -46,7 +46,7 @@ class Error(Exception):
         cuda: ``{"name", "code", "call"}`` for an error of the device's driver, else None.
         limit_bytes, used_bytes, requested_bytes: the numbers of a limit if the daemon gave them, else None.
         retry_after: seconds after which the daemon takes the request again (``Retry-After``), as of ``TooManyRequests``; None if it did not say.
-            This package does not repeat such a request: gpubuf and libgpubuf do where the bound is a rate, after that time.
+            ``Client(retries=N)`` repeats such a request after that time.
         holders: with ``Mapped``, the processes that map the bytes: ``[{"lease", "pid", "uid", "since", "mode"}]``; else empty.
         request_id: the request's id in the daemon's log; None without an answer.
         problem: the whole problem document (RFC 9457); empty without one.

@@ -11,7 +11,8 @@ from . import _tls
 from ._address import Address, of_url
 from ._asker import Asker, given, path_of
 from ._epochs import Epochs
-from ._transport import SAFE, Answer, Piece, Progress, Transport
+from ._retry import SAFE
+from ._transport import Answer, Piece, Progress, Transport
 from .client import Client
 from .errors import BadArgument, Error, NodeUnreachable, OwnerAbsent, OwnerUnknown, Superseded, Unreachable
 from .types import FleetSession, FleetState, FleetStats, Kept, Moved, Node, Owner, Placed, Quota, Session, Target, Tenant

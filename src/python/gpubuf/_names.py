@@ -1,0 +1,78 @@
+"""What makes a client like a mapping of names, and what pickles it."""
+from __future__ import annotations
+
+import html
+from typing import Any, Dict, Iterator, List, Optional, Tuple, cast
+
+from . import _tls
+from ._address import Address
+from ._checkpoints import Checkpointing
+from ._transport import Transport
+from .errors import BadType, BufferNotFound
+from .types import Buffer
+
+SHOWN_MAX = 100  # buffers of a table
+
+
+class Names(Checkpointing):
+    """Part of the client."""
+
+    _socket: Optional[str]
+
+    def list(self, *, prefix: str = "") -> List[Buffer]:
+        """All buffers of the session, or those whose names begin with prefix."""
+        return [buffer for buffer in cast(List[Buffer], self._all(self._below("buffers"))) if buffer["name"].startswith(prefix)]
+
+    def __contains__(self, name: object) -> bool:
+        """``"x" in client``: the session has a buffer of that name."""
+        if not isinstance(name, str):
+            return False
+        try:
+            self._get(self._below("buffers", name))
+        except BufferNotFound:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the session's buffers."""
+        return (str(buffer["name"]) for buffer in self._pages(self._below("buffers")))
+
+    def _repr_html_(self) -> str:
+        """A table of the buffers, for notebooks."""
+        buffers, cells = self.list(), ("name", "dtype", "shape", "bytes", "kind", "state", "generation")
+        head = "".join(f"<th>{cell}</th>" for cell in cells)
+        rows = "".join("<tr>" + "".join(f"<td>{html.escape(_cell(buffer, cell))}</td>" for cell in cells) + "</tr>" for buffer in buffers[:SHOWN_MAX])
+        more = f" (the first {SHOWN_MAX})" if len(buffers) > SHOWN_MAX else ""
+        title = f"session {self._session} at {self._transport.address}: {len(buffers)} buffers, {sum(b['bytes'] for b in buffers):,} bytes{more}"
+        return f"<table><caption>{html.escape(title)}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        """Pickled, a client is where it goes to, with its token: the copy connects anew. Mappings and what is lent stay behind."""
+        t = self._transport
+        if type(t) is not Transport:
+            raise BadType("a client of a fleet's session is not pickled: pickle the fleet's addresses, and call Fleet(urls).session(name) there")
+        return _again, (type(self), tuple(t.address), t.token, t.timeout, t.files, t.retry.retries, self._session, self._socket)
+
+    def __copy__(self) -> Any:
+        """Shares the connections, unlike a pickled copy."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def _begin(self, socket: Optional[str]) -> None:
+        raise NotImplementedError
+
+
+def _cell(buffer: Buffer, cell: str) -> str:
+    value = cast(Dict[str, Any], buffer)[cell]
+    return f"{value:,}" if cell == "bytes" else str(value)
+
+
+def _again(cls: Any, address: Any, token: Optional[str], timeout: float, files: Any, retries: int, session: str, socket: Optional[str]) -> Any:
+    where = Address(*address)
+    transport = Transport(where, token, timeout, _tls.Trust(*files) if where.tls else None, retries)
+    transport.files = files
+    client = cls.__new__(cls)
+    Checkpointing.__init__(client, transport, session)
+    client._begin(socket)
+    return client

@@ -1,0 +1,261 @@
+"""The Python client as a mapping of names, pickled, in asyncio and as a file system; and the warnings about files."""
+import asyncio
+import copy
+import io
+import mmap
+import multiprocessing
+import pickle
+import subprocess
+import sys
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+from pyclient import SOURCE, client_of, gpubuf
+
+from harness import library
+from values import array_of, payload
+
+BIG = 13 << 20
+
+
+@pytest.fixture
+def c(daemon, session):
+    with client_of(daemon, session) as client:
+        yield client
+
+
+# --- names --------------------------------------------------------------------------------------------------------------
+
+
+def test_names(c):
+    assert list(c) == [] and "x" not in c and 3 not in c
+    for name in ("a.1", "a.2", "b"):
+        c.put(name, array_of("float32", (2, 3)))
+    assert list(c) == ["a.1", "a.2", "b"] and "b" in c and [b["name"] for b in c.list(prefix="a.")] == ["a.1", "a.2"]
+    assert c.delete("b") is True and c.delete("b", missing_ok=True) is True
+    with pytest.raises(gpubuf.BufferNotFound):
+        c.delete("b")
+    with pytest.raises(gpubuf.SessionNotFound):
+        c.with_session("none").delete("b", missing_ok=True)
+    with pytest.raises(gpubuf.SessionNotFound):
+        "x" in c.with_session("none")
+
+
+def test_a_table_for_notebooks(c):
+    c.put("a.1", array_of("float32", (2, 3)))
+    c.update("a.1", labels={"x": "<b>"})
+    table = c._repr_html_()
+    assert table.startswith("<table>") and "<td>a.1</td><td>float32</td><td>[2, 3]</td><td>24</td>" in table
+    assert f"session {c.session} at" in table and "1 buffers, 24 bytes" in table
+
+
+def test_pickled(c):
+    c.put("x", array_of("int32", (5,)))
+    again = pickle.loads(pickle.dumps(c))
+    assert (again.url, again.session, again._socket, again._transport.timeout) == (c.url, c.session, c._socket, c._transport.timeout)
+    assert again._transport is not c._transport and (again.get("x") == c.get("x")).all() and again.pools.list() == c.pools.list()
+    assert copy.copy(c)._transport is c._transport and c.with_session("other")._transport is c._transport
+    again.close()
+    keyed = gpubuf.Client("http://127.0.0.1:1", token="secret", retries=5, timeout=7)
+    other = pickle.loads(pickle.dumps(keyed))
+    assert (other._transport.token, other._transport.retry.retries, other._transport.timeout) == ("secret", 5, 7)
+
+
+def test_in_a_worker_that_is_spawned(c):
+    """As a DataLoader's worker gets it, by fork or spawn."""
+    c.put("x", np.arange(9))
+    program = f"import sys, pickle; sys.path.insert(0, {SOURCE!r}); print(pickle.load(sys.stdin.buffer).get('x').sum())"
+    run = subprocess.run([sys.executable, "-c", program], input=pickle.dumps(c), capture_output=True, timeout=60)
+    assert run.stdout.strip() == b"36", run.stderr
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert [a.sum() for a in pool.map(c.get, ["x"] * 4)] == [36] * 4
+
+
+def test_a_fleets_client_is_not_pickled():
+    class Owner(gpubuf.client.Transport):
+        pass
+
+    client = gpubuf.Client("http://127.0.0.1:1")
+    client._transport.__class__ = Owner
+    with pytest.raises(gpubuf.BadType, match=r"Fleet\(urls\)"):
+        pickle.dumps(client)
+
+
+# --- files that hold arrays ---------------------------------------------------------------------------------------------
+
+
+def npz():
+    f = io.BytesIO()
+    np.savez(f, a=np.zeros(3), b=np.ones(2))
+    return f.getvalue()
+
+
+def zipped(*names):
+    f = io.BytesIO()
+    with zipfile.ZipFile(f, "w") as z:
+        for name in names:
+            z.writestr(name, "x" * 100)
+    return f.getvalue()
+
+
+@pytest.mark.parametrize("data, said", [(npz(), r"tensors_put\(dict\(numpy.load"), (zipped("m/data.pkl", "m/data/0"), "torch.load"),
+                                        (zipped("a.txt"), "unpack it"), (zipped("a")[:50], "unpack it"), (pickle.dumps([1, 2]), "pickle")],
+                         ids=["npz", "pt", "zip", "cut", "pickle"])
+def test_a_file_that_holds_arrays(c, data, said):
+    with pytest.warns(gpubuf.StoredAsBytes, match=said) as seen:
+        made = c.put("x", data)
+    assert (made["dtype"], c.get("x", raw=True)) == ("uint8", data) and seen[0].filename == __file__
+    with mmap.mmap(-1, len(data)) as mapped:
+        mapped[:] = data
+        with pytest.warns(gpubuf.StoredAsBytes, match=said):
+            c.put("x", mapped)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        c.put("x", data, dtype="uint8")
+
+
+@pytest.mark.parametrize("data", [b"", b"P", b"PK", payload(1000), b"\x80\x02", b"\x80\x04abc", bytearray(b"\x80\x04" + bytes(9))], ids=repr)
+def test_other_bytes(c, data):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        c.put("x", data)
+        c.put("x", np.frombuffer(npz(), np.uint8))
+
+
+# --- asyncio ------------------------------------------------------------------------------------------------------------
+
+
+def test_asyncio(c):
+    async def go():
+        async with gpubuf.AsyncClient(c, threads=4) as a:
+            arrays = [array_of("float32", (100 + i, 7), i) for i in range(9)]
+            await asyncio.gather(*(a.put(f"x{i}", array) for i, array in enumerate(arrays)))
+            got = await asyncio.gather(*(a.get(f"x{i}") for i in range(9)))
+            assert all((mine == array).all() for mine, array in zip(got, arrays))
+            assert len(await a.list(prefix="x")) == 9 and (await a.info("x1"))["name"] == "x1"
+            assert len(await a.run(a.client.streams.list)) == 1
+            told = []
+            await a.put("big", np.zeros(BIG, np.uint8), progress=lambda *n: told.append(n))
+            assert told[-1] == (BIG, BIG)
+            with pytest.raises(gpubuf.BufferNotFound):
+                await a.get("none")
+
+    asyncio.run(go())
+    with pytest.raises(gpubuf.Closed):
+        c.list()
+    with pytest.raises(gpubuf.BadType):
+        gpubuf.AsyncClient("http://127.0.0.1")
+
+
+def test_a_cancelled_transfer_ends(c):
+    async def go():
+        a = gpubuf.AsyncClient(c)
+        loop, begun = asyncio.get_running_loop(), asyncio.Event()
+        goes_on = __import__("threading").Event()
+
+        def progress(done, total):
+            loop.call_soon_threadsafe(begun.set)
+            assert goes_on.wait(60)
+
+        task = asyncio.create_task(a.put("x", np.zeros(BIG, np.uint8), progress=progress))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        goes_on.set()
+        await asyncio.get_running_loop().run_in_executor(None, a._pool.shutdown)
+        assert c.list() == []
+        c.close()
+
+    asyncio.run(go())
+
+
+def test_a_feed_in_asyncio(c):
+    async def go():
+        a = gpubuf.AsyncClient(c)
+        seen = []
+
+        async def listen(feed):
+            async for event in feed:
+                seen.append((event["type"], event.get("buffer")))
+                if event.get("buffer") == "last":
+                    return
+
+        after = c.feed().last_id
+        feed = a.feed(after=after if after is not None else 0, type="buffer.")
+        task = asyncio.create_task(listen(feed))
+        await a.put("first", np.zeros(3))
+        await a.put("last", np.zeros(3))
+        await task
+        await feed.aclose()
+        assert seen and seen[-1][1] == "last"
+        await a.close()
+
+    asyncio.run(go())
+
+
+# --- fsspec -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fs(c):
+    library("fsspec")
+    from gpubuf.filesystem import FileSystem
+
+    return FileSystem(url=c.url, skip_instance_cache=True)
+
+
+def test_files(c, fs):
+    where = f"gpubuf://{c.session}/"
+    data = payload(100_000)
+    with fs.open(where + "x", "wb") as f:
+        f.write(data[:1000])
+        f.write(data[1000:])
+        assert "x" not in c, "it appears whole"
+    assert c.get("x", raw=True) == data and fs.size(where + "x") == len(data) and fs.exists(where + "x") and not fs.exists(where + "none")
+    with fs.open(where + "x", "rb", block_size=4096) as f:
+        assert f.read(10) == data[:10]
+        f.seek(50_000)
+        assert f.read(5000) == data[50_000:55_000] and f.seek(-5, 2) and f.read() == data[-5:]
+    assert fs.cat(where + "x") == data and fs.cat_file(where + "x", -10) == data[-10:] and fs.cat_file(where + "x", 3, 9) == data[3:9]
+    c.put("y", np.zeros((2, 3)))
+    assert fs.ls(where, detail=False) == [f"{c.session}/x", f"{c.session}/y"] and fs.isdir(where) and fs.isfile(where + "x")
+    assert c.session in fs.ls("", detail=False) and fs.glob(where + "*") == [f"{c.session}/x", f"{c.session}/y"]
+    fs.cp(where + "x", where + "y")
+    fs.mv(where + "x", where + "z")
+    assert fs.cat(where + "y") == data == fs.cat(where + "z") and "x" not in c and fs.info(where + "y")["shape"] == [len(data)]
+    fs.rm(where + "y")
+    fs.pipe(where + "p", b"123")
+    assert c.get("p", raw=True) == b"123" and fs.modified(where + "p") >= fs.created(where + "p")
+    for wrong in (lambda: fs.cat(where + "none"), lambda: fs.rm(where + "none"), lambda: fs.ls("gpubuf://none"), lambda: fs.info(where + "none"),
+                  lambda: fs.open(where + "none", "rb")):
+        with pytest.raises(FileNotFoundError):
+            wrong()
+    with pytest.raises(gpubuf.BadArgument, match="SESSION/NAME"):
+        fs.open("gpubuf://only", "wb")
+    with pytest.raises(gpubuf.BadArgument, match="rb or wb"):
+        fs.open(where + "x", "ab")
+
+
+def test_a_file_that_is_replaced_while_it_is_read(c, fs):
+    c.put("x", payload(50_000))
+    with fs.open(f"gpubuf://{c.session}/x", "rb", block_size=1000) as f:
+        f.read(100)
+        c.put("x", bytes(50_000))
+        f.seek(40_000)
+        with pytest.raises(gpubuf.PreconditionFailed):
+            f.read(100)
+
+
+def test_pandas(c, fs):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed on this machine")
+    import fsspec
+    from gpubuf.filesystem import FileSystem
+
+    fsspec.register_implementation("gpubuf", FileSystem, clobber=True)
+    frame = pandas.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"]})
+    options = {"url": c.url}
+    frame.to_csv(f"gpubuf://{c.session}/t.csv", index=False, storage_options=options)
+    assert pandas.read_csv(f"gpubuf://{c.session}/t.csv", storage_options=options).equals(frame)
