@@ -53,7 +53,8 @@ def numpy_dtype(dtype: str) -> "np.dtype[Any]":
     found = getattr(library, dtype, None)
     if found is None:
         raise BadType(f"this ml_dtypes ({library.__version__}) has no {dtype}: install a newer one, or take the bytes with raw=True")
-    return np.dtype(found)
+    kind: "np.dtype[Any]" = np.dtype(found)
+    return kind
 
 
 def dtype_name(dtype: "np.dtype[Any]") -> str:
