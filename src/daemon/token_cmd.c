@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +13,10 @@
 #include "daemon/token_list.h"
 
 #define SECRET_BYTES 32
-#define SECRET_SIZE (sizeof "gpb_" + 2 * SECRET_BYTES)
+#define SECRET_SIZE 1024 /* of one that is given, with its newline and NUL */
 
 enum verb { ADD, LIST, REVOKE, ROTATE, VERBS };
-enum own { SCOPE, SESSION, PREFIX, EXPIRES, SUBJECT, OVERLAP, JSON, OWNS };
+enum own { SCOPE, SESSION, PREFIX, EXPIRES, SUBJECT, OVERLAP, SECRET_FILE, JSON, OWNS };
 
 static const struct {
     const char *word;
@@ -30,7 +31,6 @@ static const struct gb_command_verb helps[VERBS] = {
     [ROTATE] = {"rotate NAME [--overlap DURATION] [OPTION...]", "Gives a token another secret and prints it, once"},
 };
 
-/* Each goes with one verb. */
 static const struct gb_command_option owns[OWNS] = {
     [SCOPE] = {"--scope", "WORD[,...]",
                "verify, read (the default), write, map, map-write, admin, fleet, or several between commas", 1u << ADD},
@@ -45,6 +45,9 @@ static const struct gb_command_option owns[OWNS] = {
          1u << ADD},
     [OVERLAP] = {"--overlap", "DURATION", "how long the former secret is good, such as 30m (default 1h); 0: no longer",
                  1u << ROTATE},
+    [SECRET_FILE] = {"--secret-file", "FILE",
+                     "file whose first line is the secret, - for standard input; without it one is made and printed",
+                     1u << ADD | 1u << ROTATE},
     [JSON] = {"--json", "", "one JSON object", 1u << LIST},
 };
 
@@ -125,8 +128,31 @@ static int make_secret(char *out, struct gb_error *err) {
     return 0;
 }
 
-static int new_secret(char secret[SECRET_SIZE], char *ret_hash, struct gb_error *err) {
-    if (make_secret(secret, err) != 0)
+/* The first line. */
+static int read_secret(const char *path, char secret[SECRET_SIZE], struct gb_error *err) {
+    bool standard = strcmp(path, "-") == 0;
+    FILE *file = standard ? stdin : fopen(path, "re");
+    size_t n;
+
+    if (file == NULL)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--secret-file %.128s cannot be read: %s", path,
+                            strerror(errno));
+    setvbuf(file, NULL, _IONBF, 0); /* no copy of it stays in memory */
+    if (fgets(secret, SECRET_SIZE, file) == NULL)
+        secret[0] = '\0';
+    if (!standard)
+        fclose(file);
+    n = strcspn(secret, "\r\n");
+    if (secret[n] == '\0' && n + 1 == SECRET_SIZE)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--secret-file: a secret has at most %d bytes",
+                            SECRET_SIZE - 2);
+    secret[n] = '\0';
+    return gb_token_secret_check(secret, err);
+}
+
+/* path: NULL: it is made. */
+static int new_secret(const char *path, char secret[SECRET_SIZE], char *ret_hash, struct gb_error *err) {
+    if (path != NULL ? read_secret(path, secret, err) : make_secret(secret, err))
         return -1;
     return gb_sha256_hex(secret, strlen(secret), ret_hash, err);
 }
@@ -252,12 +278,13 @@ static void note_session(struct gb_token_store *tokens, const char *session) {
 
 static int add(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
                struct gb_error *err) {
+    const char *given = command->own[SECRET_FILE];
     struct gb_token_rec rec = {.scopes = 1u << GB_SCOPE_READ};
     char scopes[GB_SCOPES_SIZE];
     char time[GB_RFC3339_SIZE];
     char secret[SECRET_SIZE];
 
-    if (read_token(command, &rec, err) != 0 || new_secret(secret, rec.sha256_hex, err) != 0)
+    if (read_token(command, &rec, err) != 0 || new_secret(given, secret, rec.sha256_hex, err) != 0)
         return -1;
     rec.created_at_us = gb_wall_us();
     if (check_file(options, &rec, err) != 0 || gb_token_add(tokens, &rec, err) != 0)
@@ -268,8 +295,11 @@ static int add(const struct gb_options *options, struct gb_token_store *tokens, 
     say_word("prefix", rec.prefix);
     say_word("subject", rec.subject);
     say_word("until", rec.expires_at_us > 0 ? gb_rfc3339(rec.expires_at_us, time) : "");
-    fputs("; its secret is shown this once, and a running daemon knows it within a second:\n", stderr);
-    puts(secret);
+    fputs(given ? "; its secret is the one that was given, and a running daemon knows it within a second\n"
+                : "; its secret is shown this once, and a running daemon knows it within a second:\n",
+          stderr);
+    if (given == NULL)
+        puts(secret);
     note_session(tokens, rec.session);
     explicit_bzero(secret, sizeof secret);
     return 0;
@@ -277,6 +307,7 @@ static int add(const struct gb_options *options, struct gb_token_store *tokens, 
 
 static int rotate(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
                   struct gb_error *err) {
+    const char *given = command->own[SECRET_FILE];
     const char *overlap = command->own[OVERLAP] ? command->own[OVERLAP] : "1h";
     struct gb_error why = GB_ERROR_INIT;
     char hash[GB_SHA256_HEX_SIZE];
@@ -292,14 +323,16 @@ static int rotate(const struct gb_options *options, struct gb_token_store *token
                             overlap);
     if (seconds > 0)
         until_us = gb_wall_us() + (int64_t)seconds * 1000000;
-    if (new_secret(secret, hash, err) != 0)
+    if (new_secret(given, secret, hash, err) != 0)
         return -1;
     if (gb_token_rotate(tokens, command->words[1], hash, until_us, &why) != 0)
         return not_found(options, command->words[1], &why, "give another secret or hash there", err);
     gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_ROTATED, command->words[1], NULL);
-    fprintf(stderr, "token %s has another secret, which is shown this once; the former one is good %s%s:\n",
-            command->words[1], seconds > 0 ? "until " : "no longer", seconds > 0 ? gb_rfc3339(until_us, time) : "");
-    puts(secret);
+    fprintf(stderr, "token %s has another secret, which is %s; the former one is good %s%s%s\n", command->words[1],
+            given ? "the one that was given" : "shown this once", seconds > 0 ? "until " : "no longer",
+            seconds > 0 ? gb_rfc3339(until_us, time) : "", given ? "" : ":");
+    if (given == NULL)
+        puts(secret);
     explicit_bzero(secret, sizeof secret);
     return 0;
 }

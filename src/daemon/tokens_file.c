@@ -14,9 +14,15 @@
 
 #define MODE_MAX 0640
 #define BYTES_MAX (4u << 20)
-#define SECRET_LEAST 16 /* bytes */
 /* Between two looks half a second apart, of which a clock may say a little less. */
 #define SETTLED_NS (450 * GB_NS_PER_MS)
+
+int gb_token_secret_check(const char *secret, struct gb_error *err) {
+    if (strlen(secret) >= GB_TOKEN_SECRET_LEAST && secret[strcspn(secret, " \t\r\n")] == '\0')
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a secret has at least %d bytes, and no blank",
+                        GB_TOKEN_SECRET_LEAST);
+}
 
 static const char *const keys[GB_TOKEN_KEYS] = {"name",    "secret", "hash",    "scope",
                                                 "session", "prefix", "expires", "subject"};
@@ -39,7 +45,7 @@ int gb_token_key_find(const char *text, size_t len, struct gb_error *err) {
             return (int)i;
     }
     /* Secrets are longer. */
-    if (len > 0 && len < SECRET_LEAST && strspn(text, "abcdefghijklmnopqrstuvwxyz_-") >= len)
+    if (len > 0 && len < GB_TOKEN_SECRET_LEAST && strspn(text, "abcdefghijklmnopqrstuvwxyz_-") >= len)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "there is no key \"%.*s\"; permitted: name, secret, hash, scope, session, prefix, expires, "
                             "subject",
@@ -56,8 +62,8 @@ static int read_secret(const struct gb_token_entry *e, struct gb_token_rec *rec,
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give secret or hash, not both");
     if (!secret && !hash && !e->value[GB_TOKEN_SUBJECT])
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give secret, hash or subject: nothing else opens a token");
-    if (secret && (strlen(secret) < SECRET_LEAST || secret[strcspn(secret, " \t\r\n")] != '\0'))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a secret has at least %d bytes, and no blank", SECRET_LEAST);
+    if (secret && gb_token_secret_check(secret, err) != 0)
+        return -1;
     if (secret)
         return gb_sha256_hex(secret, strlen(secret), rec->sha256_hex, err);
     if (!hash)

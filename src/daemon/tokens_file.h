@@ -76,4 +76,9 @@ typedef int gb_token_entry_fn(void *arg, unsigned line, const struct gb_token_en
 int gb_tokens_file_json(const char *text, size_t len, gb_token_entry_fn *visit, void *arg, unsigned *ret_line,
                         struct gb_error *err);
 
+#define GB_TOKEN_SECRET_LEAST 16 /* bytes */
+
+/* Whether text may be the secret of a token: long enough, without blanks. INVALID_ARGUMENT. */
+int gb_token_secret_check(const char *secret, struct gb_error *err);
+
 #endif

@@ -280,3 +280,31 @@ def test_ages_that_are_refused(start):
             for fd in got.fds:
                 os.close(fd)
         assert "--max-lease-age" in c.map("x", max_age=61).json()["detail"]
+
+
+# --- secrets from elsewhere -----------------------------------------------------------------------------------------------
+
+
+def given(state, *args, text=""):
+    return subprocess.run([binary(), "token", *args, "--state-dir", str(state)], input=text, capture_output=True, text=True, timeout=90)
+
+
+def test_a_secret_that_was_made_elsewhere(start, tmp_path):
+    first, second = "made-elsewhere-0123456789", "and-another-0123456789"
+    out = given(tmp_path, "add", "x", "--scope", "admin", "--secret-file", "-", text=first + "\nnot this\n")
+    assert out.returncode == 0 and out.stdout == "" and first not in out.stderr, out
+    d = start(state=str(tmp_path))
+    d.ask("GET", "/v1", token=first).expect(200)
+    (tmp_path / "secret").write_text(second)
+    out = given(tmp_path, "rotate", "x", "--overlap", "0", "--secret-file", str(tmp_path / "secret"))
+    assert out.returncode == 0 and out.stdout == "" and second not in out.stderr, out
+    until("the new one is known", lambda: d.ask("GET", "/v1", token=second).status == 200)
+    until("the former one is over", lambda: d.ask("GET", "/v1", token=first).status == 401)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "short", "with blanks in its middle", "x" * 1023])
+def test_secrets_that_are_none(tmp_path, text):
+    out = given(tmp_path, "add", "x", "--secret-file", "-", text=text)
+    assert out.returncode == 64 and "a secret has at " in out.stderr and out.stdout == "", out
+    out = given(tmp_path, "add", "x", "--secret-file", str(tmp_path / "none"))
+    assert out.returncode == 64 and "cannot be read" in out.stderr
