@@ -225,6 +225,7 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
         rc = gb_cli_source_open(cli, path, cli->options.shape != NULL || cli->options.slice != NULL,
                                 expected_bytes(&cli->options), &source);
     if (rc == 0) {
+        gb_cli_warn_archive(cli, &source, path);
         rc = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target);
         gb_cli_source_close(&source);
     }

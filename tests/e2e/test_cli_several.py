@@ -110,3 +110,17 @@ def test_exist_ok(cli, daemon, session):
     cli("sessions", "add", session, "--exist-ok").expect()
     cli("sessions", "add", session).expect(FAILED)
     cli("create", "y", "--bytes", "8", "--kind", "nonsense", "--exist-ok").expect(FAILED)
+
+
+# --- archives -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name,front,what", [
+    ("a.npz", b"PK\x03\x04", "a .npz archive"), ("m.pt", b"PK\x03\x04", "a zip archive"), ("m.pkl", b"\x80\x04", "a pickle"),
+    ("m.bin", b"\x80\x09", None), ("x.raw", b"\x80\x04", None), ("s.pkl", b"\x80", None)])
+def test_archives_are_stored_as_bytes_with_a_warning(cli, tmp_path, name, front, what):
+    data = front + bytes(60) if front != b"\x80" else front
+    (tmp_path / name).write_bytes(data)
+    said = cli("put", name, "x", "--json", cwd=tmp_path).expect()
+    assert said.json()["dtype"] == "uint8" and cli("get", "x").expect().raw == data
+    assert (f"{name} is {what}" in said.err and "safetensors or .npy" in said.err) if what else said.err == ""
+    for option in ("--raw", "--quiet"):
+        assert cli("put", name, "x", option, cwd=tmp_path).expect().err == ""
