@@ -143,7 +143,9 @@ struct gpubuf_put_params {
     struct gpubuf_how how;
     const char *durability; /* none, behind, sync; NULL: as the buffer has it, and of a new one its session's */
     const char *spill;      /* never, host, disk; NULL: the same */
-    uint64_t room[6];
+    /* The most bytes that the upload may bring. Of a source of unknown length, memory for them is reserved at once. */
+    struct gpubuf_opt max_bytes;
+    uint64_t room[4];
 };
 
 /* Uploads: makes the buffer or replaces it, at once when the last byte has arrived. source is read by the calling

@@ -97,6 +97,8 @@ static void put_params(const struct gb_cli_options *o, struct gpubuf_put_params 
     ret->mirrored = o->mirrored;
     ret->in_place = o->in_place;
     ret->slice = o->slice;
+    if (o->given[GB_CLI_ID_max_bytes] && o->max_bytes <= INT64_MAX)
+        ret->max_bytes = gpubuf_some(o->max_bytes);
     ret->connections = (uint32_t)o->connections;
     if (o->given[GB_CLI_ID_offset])
         ret->offset = gpubuf_some(o->offset);

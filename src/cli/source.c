@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "cli/progress.h"
@@ -100,28 +99,17 @@ static int open_spool(void) {
     return fd;
 }
 
-/* How much may be kept: what leaves others a tenth of the room. */
-static uint64_t spool_limit(const struct gb_cli_source *source, int fd) {
-    struct statvfs room;
-
-    if (source->device)
-        return DEVICE_BYTES;
-    if (fstatvfs(fd, &room) != 0)
-        return UINT64_MAX;
-    return (uint64_t)room.f_bavail * room.f_frsize / 10 * 9;
-}
-
-/* Puts all that comes into that file, which then is the source. -1 with errno; EFBIG: more comes than may be kept. */
+/* Puts all that comes of a device into that file, which then is the source. -1 with errno; EFBIG: more comes than may be
+ * kept. */
 static int spool(struct gb_cli_source *source) {
     unsigned char *data = malloc(SPOOL_BYTES);
     int fd = open_spool();
     int64_t n = fd < 0 || data == NULL ? -1 : 1;
-    uint64_t limit = fd >= 0 ? spool_limit(source, fd) : 0;
     uint64_t bytes = 0;
 
     while (n > 0) {
         n = next_bytes(source, data, SPOOL_BYTES);
-        if (n > 0 && (uint64_t)n > limit - bytes) {
+        if (n > 0 && (uint64_t)n > DEVICE_BYTES - bytes) {
             errno = EFBIG;
             n = -1;
         }
@@ -151,24 +139,21 @@ static int unread(struct gb_cli_source *source, const char *path) {
 
     if (errno != EFBIG)
         return gb_cli_refused(source->cli, GB_CLI_FAILED, "%s cannot be read: %s", path, strerror(errno));
-    if (source->device)
-        gb_cli_bytes_text(DEVICE_BYTES, size);
-    else
-        snprintf(size, sizeof size, "%s", "there is room for");
     return gb_cli_refused(source->cli, GB_CLI_FAILED,
-                          "%s gives more than %s%s%s and does not say how much: give --shape and --dtype, or its "
+                          "%s gives more than %s and does not say how much: give --shape and --dtype, or its "
                           "beginning by head -c BYTES %s | gpubuf put - NAME",
-                          path, size, source->device ? "" : " in ", source->device ? "" : spool_folder(), path);
+                          path, gb_cli_bytes_text(DEVICE_BYTES, size), path);
 }
 
-/* What is no file: the length is told by the caller, or by what comes first, or by keeping it until its end. */
+/* What is no file. The end of a pipe says how much it was. A device may have no end, so that it is kept before any of it
+ * is sent, unless the caller, or what comes first, says how much it is. */
 static int open_pipe(struct gb_cli_source *source, const char *path, bool knows_length, uint64_t expected) {
     source->pipe = true;
     if (source->device)
         source->bytes = expected;
     if (peek(source) < 0)
         return unread(source, path);
-    if (!knows_length && (source->cli->options.raw || !tells_length(source)) && spool(source) < 0)
+    if (source->device && !knows_length && (source->cli->options.raw || !tells_length(source)) && spool(source) < 0)
         return unread(source, path);
     source->until = 0; /* from here the library counts */
     if (!source->pipe)

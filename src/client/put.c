@@ -20,6 +20,8 @@ void gbc_put_query(struct gbc_request *request, const struct gpubuf_put_params *
     gbc_query(request, "spill", params->spill);
     gbc_query_true(request, "mirrored", params->mirrored);
     gbc_query_true(request, "in_place", params->in_place);
+    if (params->max_bytes.set)
+        gbc_query_u64(request, "max_bytes", params->max_bytes.value);
     if (params->offset.set)
         gbc_query_u64(request, "offset", params->offset.value);
     gbc_header(request, "Content-Encoding", params->content_encoding);
@@ -111,7 +113,7 @@ static bool in_parts(const struct gpubuf_source *source, const struct gpubuf_put
     bool said = params->dtype || params->shape || (params->format && !tensor);
 
     return params->connections > 1 && gbc_source_random(source) && said && !tensor && !params->offset.set &&
-           !params->slice && !params->in_place && !params->content_encoding && !params->how.async && !params->side;
+           !params->slice && !params->in_place && !params->content_encoding && !params->how.async && !params->side && !params->max_bytes.set;
 }
 
 int gpubuf_put(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,

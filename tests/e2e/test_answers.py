@@ -180,8 +180,8 @@ def test_left_to_itself(start, backend):
         assert s.ask("GET", r.headers["Location"], None, {"Prefer": "wait=30"}).expect(200).json()["state"] == "done"
 
 
-CHUNKED = [("PATCH", "/buffers/b/data?offset=0", (), 411), ("PUT", "/buffers/n/data", (), 411),
-           ("POST", "/buffers/n/data", ("Upload-Complete: ?1",), 411)]
+CHUNKED = [("PATCH", "/buffers/b/data?offset=6", (), 422), ("PUT", "/buffers/n/data?max_bytes=2", (), 413),
+           ("PUT", "/buffers/n/data?dtype=uint16", (), 422), ("POST", "/buffers/n/data?dtype=uint16", ("Upload-Complete: ?1",), 422)]
 HUGE = struct.pack("<Q", 1 << 40) + b"{" * 8  # the header of a safetensors file
 REFUSED = [("PATCH", "/buffers/none/data?offset=0", b"1", {}, 404), ("PATCH", "/buffers/b/data?slice=99", b"1", {}, 416),
            ("PUT", "/buffers/b/data?slice=99", b"1", {}, 416), ("PATCH", "/buffers/b/data?slice=0:2", b"123", {}, 422),

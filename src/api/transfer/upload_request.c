@@ -70,7 +70,8 @@ static int read_device(const struct gb_http_request *request, struct gb_buffer_p
 
 static int read_placement(const struct gb_http_request *request, struct gb_upload_params *params,
                           struct gb_error *err) {
-    static const char *const fixed[] = {"dtype", "shape", "kind", "pool", "device", "mirrored", "durability", "spill"};
+    static const char *const fixed[] = {"dtype",    "shape",      "kind",  "pool",     "device",
+                                        "mirrored", "durability", "spill", "max_bytes"};
     const struct gb_http_text *spill = gb_http_query(request, "spill");
     const struct gb_http_text *durability = gb_http_query(request, "durability");
     const struct gb_http_text *kind = gb_http_query(request, "kind");
@@ -163,6 +164,15 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     return 0;
 }
 
+static int read_max(const struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
+    int r = gb_query_u64(request, "max_bytes", &plan->max_bytes, err);
+
+    plan->has_max = r > 0;
+    if (r >= 0 && plan->max_bytes > INT64_MAX)
+        r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "max_bytes is more than 2^63 - 1");
+    return r < 0 ? -1 : 0;
+}
+
 int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
     struct gb_upload_params *params = &plan->params;
 
@@ -171,8 +181,10 @@ int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_req
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
     if (gb_param_name(request, 0, "session name", &params->buffer.session, err) < 0 ||
         gb_param_name(request, 1, "buffer name", &params->buffer.name, err) < 0 ||
-        read_format(request, plan, err) < 0 || read_layout(request, plan, err) < 0)
+        read_format(request, plan, err) < 0 || read_layout(request, plan, err) < 0 ||
+        read_max(request, plan, err) < 0)
         return -1;
+    plan->chunked = request->chunked;
     params->partial = gb_http_query(request, "offset") || gb_http_query(request, "slice");
     if (read_existing(request, plan, err) < 0 || read_placement(request, params, err) < 0)
         return -1;
@@ -184,19 +196,37 @@ int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_req
 
 static int length_required(const struct gb_upload_request *plan, struct gb_error *err) {
     if (plan->params.partial)
-        return gb_error_set(err, GB_ERR_LENGTH_REQUIRED, "%s",
-                            plan->coded ? "send the bytes as they are, with Content-Length: that of an encoded body "
-                                          "does not tell how many bytes are to be written"
-                                        : "send Content-Length: nothing else tells how many bytes are to be written");
-    if (plan->coded)
-        return gb_error_set(
-            err, GB_ERR_LENGTH_REQUIRED,
-            "give ?shape= (and ?dtype=), or send a .npy or safetensors: the Content-Length of an encoded body does not "
-            "tell how large the buffer is to be");
+        return gb_error_set(err, GB_ERR_LENGTH_REQUIRED,
+                            "send Content-Length, or a chunked body: nothing else tells how many bytes are to be "
+                            "written");
     return gb_error_set(
         err, GB_ERR_LENGTH_REQUIRED,
-        "send Content-Length (for an upload in several requests Upload-Length), or ?dtype= and ?shape=, or a .npy or "
-        "safetensors: without one of them nothing tells how large the buffer is to be");
+        "send Content-Length (for an upload in several requests Upload-Length), or a chunked body in one request, or "
+        "?dtype= and ?shape=, or a .npy or safetensors: without one of them nothing tells how large the buffer is to "
+        "be");
+}
+
+/* Bytes written in place are as many as the buffer has. */
+static bool keeps_size(const struct gb_upload_request *plan) {
+    return plan->exists && !plan->params.partial && (plan->params.in_place || plan->adopted);
+}
+
+bool gb_upload_request_open(struct gb_upload_request *plan) {
+    struct gb_upload_params *params = &plan->params;
+
+    if ((!plan->coded && !plan->chunked) || plan->sliced || (plan->has_shape && !params->partial) || keeps_size(plan))
+        return false;
+    params->open_ended = true;
+    params->reserve = plan->has_max;
+    params->bytes = plan->has_max ? plan->max_bytes : INT64_MAX;
+    return true;
+}
+
+int gb_upload_request_permit(const struct gb_upload_request *plan, struct gb_error *err) {
+    if (!plan->has_max || plan->params.bytes <= plan->max_bytes)
+        return 0;
+    return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "the body brings %llu bytes, and max_bytes permits %llu",
+                        (unsigned long long)plan->params.bytes, (unsigned long long)plan->max_bytes);
 }
 
 int gb_upload_request_raw(struct gb_upload_request *plan, bool has_length, uint64_t length, struct gb_error *err) {
@@ -205,6 +235,10 @@ int gb_upload_request_raw(struct gb_upload_request *plan, bool has_length, uint6
     size_t width = gb_dtype_bytes(buffer->dtype);
     uint64_t bytes;
 
+    if (!has_length && (plan->coded || plan->chunked) && !plan->has_shape && keeps_size(plan)) {
+        has_length = true;
+        length = plan->existing_bytes;
+    }
     if (!has_length && (params->partial || !plan->has_shape) && !plan->sliced)
         return length_required(plan, err);
     if (has_length && length > INT64_MAX)

@@ -12,6 +12,9 @@ struct gb_upload_request {
     enum gb_form said; /* by ?format= or Content-Type; RAW when neither names a form */
     bool may_say;      /* its first bytes decide: .npy and safetensors have dtype and shape */
     bool coded;        /* Content-Length is that of the coded bytes: see filters.h */
+    bool chunked;      /* the body ends where it says so */
+    bool has_max;      /* ?max_bytes= */
+    uint64_t max_bytes;
     bool has_shape;
     bool sliced;           /* ?slice= */
     struct gb_shape slice; /* the shape of the slice */
@@ -28,6 +31,11 @@ int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_req
 /* Completes a request of raw bytes: fills bytes and shape from the length of the body, or checks the given ones against
  * it. Returns 0, or -1 with SHAPE_MISMATCH or LENGTH_REQUIRED. */
 int gb_upload_request_raw(struct gb_upload_request *plan, bool has_length, uint64_t length, struct gb_error *err);
+/* Completes a request of raw bytes whose length nothing tells: the body is coded or chunked, and its end decides.
+ * Returns false if another description must decide; the request is unchanged. */
+bool gb_upload_request_open(struct gb_upload_request *plan);
+/* Checks the length of a complete request against ?max_bytes=. Returns 0, or -1 with BODY_TOO_LARGE. */
+int gb_upload_request_permit(const struct gb_upload_request *plan, struct gb_error *err);
 /* Completes a request by a form that has dtype and shape. what: the name of the form, for errors. length: of the
  * payload. Returns 0 or -1. */
 int gb_upload_request_described(struct gb_upload_request *plan, const char *what, enum gb_dtype dtype,

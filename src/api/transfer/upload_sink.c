@@ -46,7 +46,10 @@ static int no_memory(struct gb_error *err) {
 
 /* Begins the upload of a complete request. */
 static int begin(struct sink *s, struct gb_error *err) {
-    if (s->plan.coded && gb_filters_permit(s->api, s->plan.params.bytes, err) < 0)
+    bool open_ended = s->plan.params.open_ended;
+
+    if (gb_upload_request_permit(&s->plan, err) < 0 ||
+        (s->plan.coded && !open_ended && gb_filters_permit(s->api, s->plan.params.bytes, err) < 0))
         return -1;
     if (gb_upload_begin(s->core, &s->plan.params, &s->upload, err) < 0)
         return -1;
@@ -57,7 +60,8 @@ static int begin(struct sink *s, struct gb_error *err) {
 
 /* Begins a raw upload with the bytes gathered so far as payload. */
 static int begin_raw(struct sink *s, struct gb_error *err) {
-    if (gb_upload_request_raw(&s->plan, s->has_length, s->length, err) < 0)
+    if ((s->has_length || !gb_upload_request_open(&s->plan)) &&
+        gb_upload_request_raw(&s->plan, s->has_length, s->length, err) < 0)
         return -1;
     s->spill = s->head_used;
     return begin(s, err);
@@ -147,7 +151,7 @@ static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, s
     r = push_spill(s, err);
     if (r <= 0)
         return r;
-    if (s->payload == s->plan.params.bytes)
+    if (s->payload == s->plan.params.bytes && !s->plan.params.open_ended)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, the body has more",
                             (unsigned long long)s->plan.params.bytes);
     r = gb_upload_room(s->upload, ret_ptr, ret_n, err);
@@ -195,7 +199,7 @@ static int conclude(struct sink *s, struct gb_error *err) {
     r = push_spill(s, err);
     if (r <= 0)
         return r;
-    if (s->payload != s->plan.params.bytes)
+    if (s->payload != s->plan.params.bytes && !s->plan.params.open_ended)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, the body has %llu",
                             (unsigned long long)s->plan.params.bytes, (unsigned long long)s->payload);
     if (gb_upload_end(s->upload, err) < 0)

@@ -312,6 +312,7 @@ void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms) {
     alloc->missing = alloc->content->bytes;
     alloc->room_state = GB_ROOM_UNASKED;
     alloc->room_until_ns = alloc->room_next_ns = 0;
+    alloc->copies_went_ns = alloc->copies_until_ns = 0;
     if (!allocate_at_once(alloc))
         gb_lane_post(lane, &alloc->task);
 }

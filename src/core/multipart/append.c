@@ -279,9 +279,7 @@ int gb_append_end(struct gb_append *a, struct gb_error *err) {
 
     if (r <= 0)
         return r;
-    if (gb_upload_flush(a->part, err) < 0 || gb_upload_end(a->part, err) < 0)
-        return -1;
-    return 1;
+    return gb_upload_end(a->part, err) < 0 ? -1 : 1;
 }
 
 int gb_append_result(struct gb_append *append, struct gb_multipart_view *ret, struct gb_error *err) {

@@ -201,7 +201,11 @@ struct gb_place {
 struct gb_upload_params {
     struct gb_session *session;     /* held by the caller during the call; NULL: buffer.session names it */
     struct gb_buffer_params buffer; /* what the upload makes; partial: only session, name, stream */
-    uint64_t bytes;                 /* of the payload */
+    uint64_t bytes;                 /* of the payload; open_ended: the most that it may have */
+    /* The payload's length is not known. partial: it ends where the buffer ends at the latest; bytes does not matter.
+     * Else the memory grows with it, and the buffer gets one dimension; buffer.bytes and shape do not matter. */
+    bool open_ended;
+    bool reserve; /* open_ended, not partial: memory for `bytes` at once */
     bool partial;                   /* write the payload at offset of an existing buffer, which keeps its shape */
     uint64_t offset;
     /* partial: the view places the payload. view.bytes is the payload's length, offset is 0, and buffer.shape is the

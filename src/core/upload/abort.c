@@ -51,6 +51,7 @@ void gb_upload_dispose(struct gb_upload *u) {
     free(u->disk.kept);
     gb_content_drop_later(u->content); /* this may be a backend's thread */
     gb_content_drop_later(u->base);
+    gb_upload_drop_segments(u);
     if (u->counted) {
         pthread_mutex_lock(&s->lock);
         gb_quota_give_locked(s, 0, 1);

@@ -225,12 +225,22 @@ bool gb_upload_ready(struct gb_upload *u, const struct gb_error *error,
 
 /* --- the end, for the caller -------------------------------------------------------------------------------------- */
 
+/* Sends what is in a slot that would hold more. */
+static int flush(struct gb_upload *u, struct gb_error *err) {
+    if (gb_upload_flush(u, err) < 0)
+        return -1;
+    gb_upload_drop_slot(u);
+    return 0;
+}
+
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     bool complete = false;
     int r;
 
     gb_upload_reap(upload);
-    if (gb_upload_watch_rest(upload, err) < 0)
+    if (upload->plan.open_ended && flush(upload, err) < 0)
+        return -1;
+    if (gb_upload_watch_rest(upload, err) < 0 || (upload->role->ended && upload->role->ended(upload, err) < 0))
         return -1;
     pthread_mutex_lock(&upload->t.lock);
     r = gb_upload_alive_locked(upload, err);
@@ -271,19 +281,26 @@ int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bo
 
 /* --- a plain upload ----------------------------------------------------------------------------------------------- */
 
-static void commit(struct gb_upload *u, const struct gb_error *error) {
+void gb_upload_commit(struct gb_upload *u, const struct gb_error *error) {
     if (gb_upload_ready(u, error, gb_upload_commit_end))
         gb_transaction_start(&u->transaction);
 }
 
 static void complete(struct gb_upload *u) {
-    gb_upload_hand_back(u, commit);
+    gb_upload_hand_back(u, gb_upload_commit);
 }
 
-static void gone(struct gb_upload *u) {
+static int ended(struct gb_upload *u, struct gb_error *err) {
+    (void)err;
+    if (u->plan.open_ended)
+        gb_upload_plan_of(u)->payload = u->filled;
+    return 0;
+}
+
+void gb_upload_gone(struct gb_upload *u) {
     gb_upload_count_failure(u);
     gb_upload_dispose(u);
 }
 
 const struct gb_upload_role gb_upload_plain = {
-    .complete = complete, .committed = gb_upload_count, .gone = gone, .from_client = true};
+    .ended = ended, .complete = complete, .committed = gb_upload_count, .gone = gb_upload_gone, .from_client = true};

@@ -138,7 +138,7 @@ void gb_upload_reap(struct gb_upload *u) {
 /* --- sending ------------------------------------------------------------------------------------------------------ */
 
 static int copy(struct gb_upload *u, struct gb_staged_copy *f, struct gb_error *err) {
-    struct gb_location dst = gb_content_location(u->content, u->plan.at + u->filled - f->bytes);
+    struct gb_location dst = gb_content_location(u->content, gb_upload_offset(u, u->filled - f->bytes));
 
     if (f->bytes == u->plan.payload)
         gb_staged_copy_whole(f, GB_COPY_TO_DEVICE, f->bytes);
@@ -235,6 +235,15 @@ static struct gb_staged_copy *take_ahead(struct gb_upload *u) {
     return f;
 }
 
+static size_t slot_room(const struct gb_upload *u) {
+    uint64_t left = gb_upload_reach(u) - u->filled;
+    size_t most = u->t.core->slots.slot_bytes;
+
+    if (u->plan.scattered)
+        return gb_scatter_slot(u);
+    return u->role->grows && left < most ? left : most; /* what is in a slot goes into one segment */
+}
+
 bool gb_upload_begin_slot_locked(struct gb_upload *u) {
     struct gb_staged_copy *f = take_ahead(u);
 
@@ -246,7 +255,7 @@ bool gb_upload_begin_slot_locked(struct gb_upload *u) {
         return false;
     u->pipe.filling = f;
     u->pipe.filling_ns = gb_clock_ns();
-    u->pipe.filling_max = u->plan.scattered ? gb_scatter_slot(u) : u->t.core->slots.slot_bytes;
+    u->pipe.filling_max = slot_room(u);
     return true;
 }
 

@@ -103,14 +103,19 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_upload_draft
     if (p->offset > b->rec.bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the offset %llu lies beyond the %llu bytes of the buffer",
                             (unsigned long long)p->offset, (unsigned long long)b->rec.bytes);
+    draft->at = p->offset;
+    draft->bytes = b->rec.bytes;
+    if (p->open_ended) {
+        draft->payload = b->rec.bytes - p->offset;
+        draft->open_ended = draft->merge = true; /* it may be none of them */
+        return gb_upload_check_merge(draft, err);
+    }
     if (!gb_add_u64(p->offset, p->bytes, &end) || end > b->rec.bytes)
         return gb_error_set(
             err, GB_ERR_SHAPE_MISMATCH, "%llu bytes at offset %llu do not fit into the %llu bytes of the buffer",
             (unsigned long long)p->bytes, (unsigned long long)p->offset, (unsigned long long)b->rec.bytes);
     if (p->scattered && check_view(p, b, err) < 0)
         return -1;
-    draft->bytes = b->rec.bytes;
-    draft->at = p->offset;
     draft->payload = p->bytes;
     draft->merge = p->bytes != b->rec.bytes;
     return gb_upload_check_merge(draft, err);

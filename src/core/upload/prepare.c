@@ -12,7 +12,7 @@ static void usable(void *arg, const struct gb_error *error) {
     pthread_mutex_lock(&u->t.lock);
     gb_upload_pended_locked(u, error);
     if (u->plan.direct) { /* else it was opened without waiting for this */
-        u->t.queue_ns = gb_clock_ns() - u->prepared_ns;
+        u->t.queue_ns += gb_clock_ns() - u->prepared_ns;
         gb_upload_opened_locked(u);
     }
     gb_upload_unlock_advance(u);
@@ -23,9 +23,10 @@ static void usable(void *arg, const struct gb_error *error) {
 static int queue_rest(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     struct gb_content *c = u->content;
-    /* A scattered payload may go anywhere: it is written over the copied bytes. */
-    uint64_t at = u->plan.scattered ? u->plan.bytes : u->plan.at;
-    uint64_t end = u->plan.scattered ? u->plan.bytes : u->plan.at + u->plan.payload;
+    /* A scattered payload may go anywhere, and an open-ended one end anywhere: they are written over the copied bytes. */
+    bool all = u->plan.scattered || u->plan.open_ended;
+    uint64_t at = all ? u->plan.bytes : u->plan.at;
+    uint64_t end = all ? u->plan.bytes : u->plan.at + u->plan.payload;
     enum gb_copy_way way;
 
     if (!u->base && !u->plan.zero)
@@ -51,7 +52,8 @@ static int watch(struct gb_upload *u, struct gb_stream *stream, bool *ret_watche
     struct gb_backend *be = u->t.core->backend;
     bool done = true;
 
-    u->usable = gb_event_pool_take(&u->t.device->events, err);
+    if (!u->usable) /* else it is the last segment's */
+        u->usable = gb_event_pool_take(&u->t.device->events, err);
     if (!u->usable || gb_event_record(be, u->usable->event, stream, err) < 0 ||
         gb_event_query(be, u->usable->event, &done, err) < 0)
         return -1;
@@ -152,6 +154,13 @@ static void prepare(struct gb_upload *u) {
 
 void gb_upload_prepare(struct gb_task *task) {
     prepare(gb_container_of(task, struct gb_upload, task));
+}
+
+void gb_upload_allocate(struct gb_upload *u) {
+    u->alloc.content = u->content;
+    u->alloc.done = gb_upload_allocated;
+    u->alloc.anywhere = !u->base && !u->plan.zero && !u->role->queue && !u->plan.direct;
+    gb_alloc_start(&u->alloc, u->plan.wait_ms);
 }
 
 void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error) {

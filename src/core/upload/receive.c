@@ -21,21 +21,35 @@ static size_t at_once(const struct gb_upload *u) {
     return u->role->room_bytes > 0 ? u->role->room_bytes : ROOM_BYTES;
 }
 
+static char *ptr_of(const struct gb_upload *u, uint64_t at) {
+    return (char *)u->content->ptr + gb_upload_offset(u, at);
+}
+
+static int too_long(const struct gb_upload *u, struct gb_error *err) {
+    if (u->plan.open_ended && u->plan.partial)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                            "the buffer has %llu bytes from offset %llu on, and the body has more",
+                            (unsigned long long)u->plan.payload, (unsigned long long)u->plan.at);
+    return gb_error_set(err, GB_ERR_BODY_TOO_LARGE,
+                        u->role->grows ? "the upload may bring %llu bytes, and the body has more"
+                                       : "the payload has %llu bytes and no more",
+                        (unsigned long long)u->plan.payload);
+}
+
 static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err) {
-    uint64_t left = u->plan.payload - u->filled;
+    uint64_t left = gb_upload_reach(u) - u->filled;
     struct gb_staged_copy *f;
 
     if (gb_upload_alive_locked(u, err) < 0)
         return -1;
     if (left == 0 || u->state > GB_UPLOAD_OPEN)
-        return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "the payload has %llu bytes and no more",
-                            (unsigned long long)u->plan.payload);
+        return too_long(u, err);
     if (u->state != GB_UPLOAD_OPEN)
         return 0;
     if (u->plan.direct && u->plan.scattered)
         return gb_scatter_room_locked(u, ret_ptr, err);
     if (u->plan.direct) {
-        *ret_ptr = (char *)u->content->ptr + u->plan.at + u->filled;
+        *ret_ptr = ptr_of(u, u->filled);
         u->room = least(left, at_once(u));
         u->touched = true;
         return 1;
@@ -53,6 +67,8 @@ int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, stru
 
     if (!upload->pipe.filling)
         gb_upload_reap(upload);
+    if (upload->role->grows && gb_upload_grow(upload, err) < 0)
+        return -1;
     pthread_mutex_lock(&upload->t.lock);
     upload->room = 0;
     r = room_locked(upload, ret_ptr, err);
@@ -70,11 +86,11 @@ bool gb_upload_room_ahead(struct gb_upload *u, unsigned number, void **ret_ptr, 
     uint64_t at = u->filled + u->room + (number - 1) * (uint64_t)each;
     bool given;
 
-    if (at >= u->plan.payload || u->plan.scattered || u->room == 0)
+    if (at >= gb_upload_reach(u) || u->plan.scattered || u->room == 0)
         return false;
     if (u->plan.direct) {
-        *ret_ptr = (char *)u->content->ptr + u->plan.at + at;
-        *ret_n = least(u->plan.payload - at, each);
+        *ret_ptr = ptr_of(u, at);
+        *ret_n = least(gb_upload_reach(u) - at, each);
         return true;
     }
     pthread_mutex_lock(&u->t.lock);
@@ -83,7 +99,7 @@ bool gb_upload_room_ahead(struct gb_upload *u, unsigned number, void **ret_ptr, 
     if (!given)
         return false;
     *ret_ptr = u->pipe.ahead[number - 1]->slot;
-    *ret_n = least(u->plan.payload - at, each);
+    *ret_n = least(gb_upload_reach(u) - at, each);
     return true;
 }
 
@@ -91,11 +107,11 @@ bool gb_upload_room_ahead(struct gb_upload *u, unsigned number, void **ret_ptr, 
 static const char *room_ptr(const struct gb_upload *u) {
     const struct gb_staged_copy *f = u->pipe.filling;
 
-    return f ? (char *)f->slot + f->bytes : (char *)u->content->ptr + u->plan.at + u->filled;
+    return f ? (char *)f->slot + f->bytes : ptr_of(u, u->filled);
 }
 
 int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
-    uint64_t at = upload->plan.at + upload->filled;
+    uint64_t at = upload->filled;
 
     if (n > upload->room)
         return gb_error_set(err, GB_ERR_INTERNAL, "%zu bytes were filled into a room of %zu", n, upload->room);
@@ -110,7 +126,7 @@ int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
         gb_scatter_fill(upload, n);
     } else {
         if (!upload->role->summed)
-            upload->crc = gb_crc32c(upload->crc, (char *)upload->content->ptr + at, n);
+            upload->crc = gb_crc32c(upload->crc, ptr_of(upload, at), n);
         if (upload->disk.tee)
             gb_write_through_filled(upload);
     }

@@ -8,12 +8,12 @@
 
 #define TO(state) (1u << (state))
 
-/* The steps that are permitted. A part is OPEN at once; a device write has ENDED before its memory is there; a commit
- * that changed nothing may be tried again. */
+/* The steps that are permitted. A part is OPEN at once; an upload that grows allocates again; a device write has ENDED
+ * before its memory is there; a commit that changed nothing may be tried again. */
 static const unsigned permitted[GB_UPLOAD_STATES] = {
     [GB_UPLOAD_PLANNED] = TO(GB_UPLOAD_ALLOCATING) | TO(GB_UPLOAD_OPEN),
     [GB_UPLOAD_ALLOCATING] = TO(GB_UPLOAD_OPEN) | TO(GB_UPLOAD_ENDED) | TO(GB_UPLOAD_FAILED),
-    [GB_UPLOAD_OPEN] = TO(GB_UPLOAD_ENDED) | TO(GB_UPLOAD_FAILED),
+    [GB_UPLOAD_OPEN] = TO(GB_UPLOAD_ALLOCATING) | TO(GB_UPLOAD_ENDED) | TO(GB_UPLOAD_FAILED),
     [GB_UPLOAD_ENDED] = TO(GB_UPLOAD_COMMITTING) | TO(GB_UPLOAD_FAILED),
     [GB_UPLOAD_COMMITTING] = TO(GB_UPLOAD_DONE) | TO(GB_UPLOAD_OPEN) | TO(GB_UPLOAD_FAILED),
     [GB_UPLOAD_DONE] = 0,

@@ -120,6 +120,7 @@ static void plan_draft_locked(struct gb_upload_plan *plan, const struct gb_uploa
     plan->bytes = draft->bytes;
     plan->at = draft->at;
     plan->payload = draft->payload;
+    plan->open_ended = draft->open_ended;
     plan->partial = params->partial && b;
     plan->merge = draft->merge;
     plan->zero = draft->zero;
@@ -147,6 +148,7 @@ static int plan_locked(struct gb_upload *u, const struct gb_upload_params *param
         return -1;
     u->t.device = u->content->device;
     plan_draft_locked(plan, params, &draft);
+    u->segments.until = draft.bytes;
     plan->direct = !draft.by_device && gb_kind_direct_in(u->t.device, draft.kind);
     u->crc = draft.crc32c;
     gb_write_through_begin_locked(u, &draft);
@@ -206,10 +208,7 @@ void gb_upload_run(struct gb_upload *u, _Atomic uint64_t *running) {
         gb_lane_post(&u->t.device->lane, &u->task);
         return;
     }
-    u->alloc.content = u->content;
-    u->alloc.done = gb_upload_allocated;
-    u->alloc.anywhere = !u->base && !u->plan.zero && !u->role->queue && !u->plan.direct;
-    gb_alloc_start(&u->alloc, u->plan.wait_ms);
+    gb_upload_allocate(u);
 }
 
 void gb_upload_start(struct gb_upload *u, _Atomic uint64_t *running) {
@@ -219,8 +218,12 @@ void gb_upload_start(struct gb_upload *u, _Atomic uint64_t *running) {
 
 int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_upload **ret,
                     struct gb_error *err) {
-    struct gb_upload *u = gb_upload_make(core, params, &gb_upload_plain, NULL, err);
+    bool grows = params->open_ended && !params->partial;
+    struct gb_upload_params p = *params;
+    struct gb_upload *u;
 
+    p.fresh = p.fresh || grows; /* no memory that is there has the size */
+    u = gb_upload_make(core, &p, grows ? &gb_upload_growing : &gb_upload_plain, NULL, err);
     if (!u)
         return -1;
     gb_upload_start(u, &core->uploads_running);

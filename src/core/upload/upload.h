@@ -3,8 +3,9 @@
  * takes bytes, prepare.c queues the work before the payload, commit.c commits, abort.c cleans up, plan.c plans,
  * upload.c begins.
  *
- * What differs between uploads is their role: a plain upload (commit.c), a member of a group (group.c), a device write
- * (device_write.c), and two in multipart/: the target, which owns the memory, and a part, which writes into it. */
+ * What differs between uploads is their role: a plain upload (commit.c), an upload of unknown length (grow.c), a member
+ * of a group (group.c), a device write (device_write.c), and two in multipart/: the target, which owns the memory, and a
+ * part, which writes into it. */
 #ifndef GB_CORE_UPLOAD_UPLOAD_H
 #define GB_CORE_UPLOAD_UPLOAD_H
 
@@ -15,7 +16,8 @@
 
 /* --- the plan ----------------------------------------------------------------------------------------------------- */
 
-/* What the upload writes and where. Made once, under the session's lock; constant afterwards. */
+/* What the upload writes and where. Made once, under the session's lock; constant afterwards, but for the numbers that
+ * an open-ended payload leaves open: the role's ended sets them. */
 struct gb_upload_plan {
     struct gb_buffer_params buffer; /* what the upload makes; a partial write: only session, name, stream */
     struct gb_view view;            /* scattered: where the payload goes */
@@ -25,7 +27,7 @@ struct gb_upload_plan {
     uint64_t bytes;   /* of the buffer */
     uint64_t at;      /* where in the buffer the payload begins */
     uint64_t payload; /* bytes */
-    bool open_ended;  /* the payload may end earlier */
+    bool open_ended;  /* the payload may end earlier; payload is the most that is taken */
     bool partial;     /* the buffer keeps its shape */
     bool scattered;
     bool merge;      /* bytes of the buffer outside the payload stay */
@@ -52,6 +54,7 @@ struct gb_upload_draft {
     uint64_t bytes;
     uint64_t at;
     uint64_t payload;
+    bool open_ended;
     bool merge;
     bool zero;
     bool in_place;
@@ -90,8 +93,8 @@ enum gb_upload_state {
 
 /* --- the role ----------------------------------------------------------------------------------------------------- */
 
-/* The functions that differ between uploads. Three may be NULL. Without plan, params alone determine the plan. Without
- * queue, the caller brings the payload. Without committed, nothing is counted. */
+/* The functions that differ between uploads. Four may be NULL. Without plan, params alone determine the plan. Without
+ * queue, the caller brings the payload. Without ended, the plan says all. Without committed, nothing is counted. */
 struct gb_upload_role {
     /* Plans how many bytes are written and where. draft->buffer, kind and mirrored are set. The session's lock is held.
      * Returns 0 or -1. */
@@ -99,6 +102,9 @@ struct gb_upload_role {
                 struct gb_error *err);
     /* Queues the payload and watches it. Runs on the lane, after gb_staged_copy_open of copies[0]. Returns 0 or -1. */
     int (*queue)(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
+    /* The caller has ended the payload, and upload->filled bytes came. Sets what the plan left open. Runs on the caller's
+     * thread, without locks. Returns 0 or -1. */
+    int (*ended)(struct gb_upload *upload, struct gb_error *err);
     /* Commits the upload, which is COMMITTING. Takes over a reference. Runs on any thread, without locks. */
     void (*complete)(struct gb_upload *upload);
     /* Counts the upload after its commit, when the replaced content is gone. Runs without locks; DONE follows. */
@@ -106,6 +112,7 @@ struct gb_upload_role {
     /* Releases what the role holds and calls gb_upload_dispose. Nothing else uses the upload any more. */
     void (*gone)(struct gb_upload *upload);
     bool from_client;  /* a client brings the payload */
+    bool grows;        /* its memory is a list of segments: see grow.c */
     bool upkeep;       /* as of its transaction; the session is held, and its name does not matter */
     bool summed;       /* the checksum of the payload is known: the bytes are not read for it */
     bool many_slots;   /* GB_UPLOAD_COPIES_MAX instead of GB_UPLOAD_COPIES */
@@ -113,8 +120,18 @@ struct gb_upload_role {
 };
 
 extern const struct gb_upload_role gb_upload_plain;
+extern const struct gb_upload_role gb_upload_growing; /* grow.c */
 
 /* --- the upload --------------------------------------------------------------------------------------------------- */
+
+/* The memory of an upload that grows. Its content is the segment that fills; the full ones are in the list. Only the
+ * caller's thread changes these fields before the payload has ended, and only while no other thread uses them. */
+struct gb_upload_segments {
+    struct gb_content *full; /* linked by next, in the order of their bytes */
+    struct gb_content *last;
+    uint64_t from;  /* content has the payload's bytes from here */
+    uint64_t until; /* up to here */
+};
 
 struct gb_upload {
     struct gb_core_transfer t; /* first */
@@ -126,6 +143,7 @@ struct gb_upload {
     struct gb_content *content; /* a reference; the buffer's own after the commit */
     struct gb_content *base;    /* merge: the old bytes, until their copy is queued or done */
     struct gb_content *replaced;
+    struct gb_upload_segments segments;
     struct gb_alloc alloc;
     struct gb_task task;
     struct gb_ev *usable;
@@ -158,6 +176,16 @@ struct gb_upload {
 
 static inline struct gb_upload *gb_upload_of(struct gb_core_transfer *transfer) {
     return (struct gb_upload *)transfer;
+}
+
+/* The number of payload bytes, from the first one on, that there is memory for. */
+static inline uint64_t gb_upload_reach(const struct gb_upload *upload) {
+    return upload->role->grows ? upload->segments.until : upload->plan.payload;
+}
+
+/* Where the payload's byte `at` lies in content. */
+static inline uint64_t gb_upload_offset(const struct gb_upload *upload, uint64_t at) {
+    return upload->plan.at + at - upload->segments.from;
 }
 
 /* --- state.c ------------------------------------------------------------------------------------------------------ */
@@ -211,6 +239,8 @@ int gb_scatter_queue(struct gb_upload *upload, struct gb_staged_copy *copy, stru
 
 /* --- prepare.c ---------------------------------------------------------------------------------------------------- */
 
+/* Allocates the memory of content, then prepares it. Takes over a reference, the lane's. [any thread] */
+void gb_upload_allocate(struct gb_upload *upload);
 /* Queue the work that comes before the payload, when the memory is allocated. Run on the lane. */
 void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error);
 void gb_upload_prepare(struct gb_task *task);
@@ -218,6 +248,14 @@ void gb_upload_prepare(struct gb_task *task);
  * failed. For other memory `then` runs at once. */
 void gb_upload_hand_back(struct gb_upload *upload,
                          void (*then)(struct gb_upload *upload, const struct gb_error *error));
+
+/* --- grow.c: a payload of unknown length -------------------------------------------------------------------------- */
+
+/* Gets more memory, if all is full and the payload may go on. Returns 0, also while memory is being allocated, or -1.
+ * [the caller's thread, without locks] */
+int gb_upload_grow(struct gb_upload *upload, struct gb_error *err);
+/* Lets go of the full segments. [any thread] */
+void gb_upload_drop_segments(struct gb_upload *upload);
 
 /* --- commit.c ----------------------------------------------------------------------------------------------------- */
 
@@ -229,6 +267,10 @@ bool gb_upload_ready(struct gb_upload *upload, const struct gb_error *error,
 void gb_upload_commit_end(struct gb_transaction *transaction);
 /* Finishes the upload after its commit; the role's committed follows. */
 void gb_upload_committed(struct gb_upload *upload);
+/* Starts the commit as it is with a plain upload: for a role's complete, after gb_upload_hand_back. */
+void gb_upload_commit(struct gb_upload *upload, const struct gb_error *error);
+/* For a role's gone: counts a failure and disposes of the upload. */
+void gb_upload_gone(struct gb_upload *upload);
 /* For a role's committed: counts the bytes and times of an upload. */
 void gb_upload_count(struct gb_upload *upload);
 /* True if the memory that the upload writes in place is still the buffer's. The session's lock is held. */

@@ -31,6 +31,26 @@ static unsigned step(int r, struct gb_error *err) {
     return 1;
 }
 
+/* Nothing tells its length. */
+static int upload_open(struct core_fixture *f, struct gb_error *err) {
+    struct gb_upload_params p = core_upload_params("default", "x", INT64_MAX);
+    struct gb_upload *upload = NULL;
+    struct core_wake w;
+    int r;
+
+    core_wake_init(&w);
+    p.open_ended = true;
+    p.waker = core_waker(&w);
+    r = gb_upload_begin(f->core, &p, &upload, err);
+    if (r == 0)
+        r = core_upload_send(upload, &w, data, BYTES, err);
+    if (r == 0)
+        r = core_upload_finish(upload, &w, NULL, err);
+    gb_upload_free(upload);
+    core_wake_done(&w);
+    return r;
+}
+
 /* Each use case that allocates, on a session and a buffer that are there. Names are new each time, so that the maps and
  * lists grow. */
 static unsigned play(struct core_fixture *f, unsigned round) {
@@ -49,6 +69,8 @@ static unsigned play(struct core_fixture *f, unsigned round) {
     failed += step(core_buffer_create(f->core, "default", name, 1000, 0, &err), &err);
     if (failed == 0)
         failed += step(core_upload(f->core, &p, data, NULL, &err), &err);
+    if (failed == 0)
+        failed += step(upload_open(f, &err), &err);
     if (failed == 0)
         failed += step(core_download(f->core, "default", "x", 0, BYTES, back, &err), &err);
     if (failed == 0)

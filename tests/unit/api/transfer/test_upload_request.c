@@ -59,6 +59,65 @@ START_TEST(test_raw) {
 }
 END_TEST
 
+/* Which bodies may have any length. */
+START_TEST(test_open) {
+    static const struct {
+        struct gb_upload_request plan;
+        bool open;
+        uint64_t bytes;
+    } asked[] = {
+        {{.chunked = false}, false, 0},
+        {{.chunked = true}, true, INT64_MAX},
+        {{.coded = true}, true, INT64_MAX},
+        {{.chunked = true, .has_max = true, .max_bytes = 7}, true, 7},
+        {{.chunked = true, .has_shape = true}, false, 0},
+        {{.chunked = true, .sliced = true}, false, 0},
+        {{.chunked = true, .params = {.partial = true}}, true, INT64_MAX},
+        {{.chunked = true, .exists = true, .params = {.in_place = true}}, false, 0},
+        {{.chunked = true, .params = {.in_place = true}}, true, INT64_MAX},
+        {{.chunked = true, .exists = true, .adopted = true}, false, 0},
+    };
+    struct gb_upload_request *plan = malloc(sizeof(*plan));
+
+    *plan = asked[_i].plan;
+    ck_assert_int_eq(gb_upload_request_open(plan), asked[_i].open);
+    ck_assert_int_eq(plan->params.open_ended, asked[_i].open);
+    ck_assert_int_eq(plan->params.reserve, asked[_i].plan.has_max);
+    ck_assert_uint_eq(plan->params.bytes, asked[_i].bytes);
+    free(plan);
+}
+END_TEST
+
+/* A chunked body that is written in place has the size of what is there. */
+START_TEST(test_in_place) {
+    struct gb_upload_request *plan = calloc(1, sizeof(*plan));
+    struct gb_error err = GB_ERROR_INIT;
+
+    plan->chunked = plan->exists = plan->params.in_place = true;
+    plan->existing_bytes = 12;
+    plan->params.buffer.dtype = GB_DTYPE_FLOAT32;
+    gb_assert_ok(gb_upload_request_raw(plan, false, 0, &err), err);
+    ck_assert_uint_eq(plan->params.bytes, 12);
+    ck_assert_uint_eq(plan->params.buffer.shape.dim[0], 3);
+    free(plan);
+}
+END_TEST
+
+START_TEST(test_max) {
+    struct gb_upload_request *plan = calloc(1, sizeof(*plan));
+    struct gb_error err = GB_ERROR_INIT;
+
+    plan->params.bytes = 8;
+    gb_assert_ok(gb_upload_request_permit(plan, &err), err);
+    plan->has_max = true;
+    plan->max_bytes = 8;
+    gb_assert_ok(gb_upload_request_permit(plan, &err), err);
+    plan->max_bytes = 7;
+    gb_assert_fails(gb_upload_request_permit(plan, &err), err, GB_ERR_BODY_TOO_LARGE);
+    free(plan);
+}
+END_TEST
+
 START_TEST(test_npy) {
     struct gb_npy npy = {.dtype = GB_DTYPE_FLOAT32, .shape = {.dims = 2, .dim = {2, 3}}};
     struct gb_upload_request *plan = calloc(1, sizeof(*plan));
@@ -91,7 +150,10 @@ int main(void) {
     TCase *tables = tcase_create("tables");
 
     tcase_add_loop_test(tables, test_raw, 0, sizeof(raws) / sizeof(raws[0]));
+    tcase_add_loop_test(tables, test_open, 0, 10);
     suite_add_tcase(suite, tables);
     gb_test_add(suite, "npy", test_npy, 4);
+    gb_test_add(suite, "in place", test_in_place, 4);
+    gb_test_add(suite, "max", test_max, 4);
     return gb_test_run(suite);
 }

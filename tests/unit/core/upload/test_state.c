@@ -9,7 +9,7 @@
 /* A row for each state; '1': the step into the state of that column is permitted. */
 static const char *const table[GB_UPLOAD_STATES] = {
     /* planned allocating open ended committing done failed */
-    [GB_UPLOAD_PLANNED] = "0110000", [GB_UPLOAD_ALLOCATING] = "0011001", [GB_UPLOAD_OPEN] = "0001001",
+    [GB_UPLOAD_PLANNED] = "0110000", [GB_UPLOAD_ALLOCATING] = "0011001", [GB_UPLOAD_OPEN] = "0101001",
     [GB_UPLOAD_ENDED] = "0000101",   [GB_UPLOAD_COMMITTING] = "0010011", [GB_UPLOAD_DONE] = "0000000",
     [GB_UPLOAD_FAILED] = "0000000",
 };

@@ -1,0 +1,243 @@
+/* An upload whose payload has an unknown length. Its memory is a list of segments, each of which is as large as all
+ * before it together, within bounds. A segment is allocated when the one before is full, so that a byte is not moved
+ * before the payload has ended. Then the device copies all segments into memory of the exact size, which becomes the
+ * buffer's. Memory that is exact already, because the caller reserved it, is not copied. */
+#include "base/container.h"
+#include "core/buffer/guard.h"
+#include "core/upload/upload.h"
+#include "core/util/look.h"
+
+#define SEGMENT_BYTES_MIN (1u << 20)
+#define SEGMENT_BYTES_MAX (256u << 20)
+
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+static int plan(void *owner, const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    (void)owner;
+    if (draft->buffer && gb_guard_check_unsealed_locked(draft->buffer, err) < 0)
+        return -1;
+    draft->has_crc32c = true;
+    draft->open_ended = true;
+    draft->payload = p->bytes;
+    draft->bytes = p->reserve ? p->bytes : least(p->bytes, SEGMENT_BYTES_MIN);
+    return 0;
+}
+
+/* --- more memory -------------------------------------------------------------------------------------------------- */
+
+static void append(struct gb_upload *u, struct gb_content *segment) {
+    struct gb_upload_segments *s = &u->segments;
+
+    if (s->last)
+        s->last->next = segment;
+    else
+        s->full = segment;
+    s->last = segment;
+}
+
+/* A segment that the quota has no room for may still fit if it is smaller. */
+static uint64_t size_locked(const struct gb_upload *u) {
+    struct gb_session *s = u->t.session;
+    uint64_t held = u->segments.until;
+    uint64_t bytes = held > SEGMENT_BYTES_MIN ? least(held, SEGMENT_BYTES_MAX) : SEGMENT_BYTES_MIN;
+
+    bytes = least(bytes, u->plan.payload - held);
+    while (bytes > SEGMENT_BYTES_MIN &&
+           (gb_quota_check_locked(s, bytes, 0, false, NULL) < 0 ||
+            (u->content->kind == GB_KIND_PINNED && gb_quota_check_pinned_locked(s, bytes, false, NULL) < 0)))
+        bytes = bytes / 2 > SEGMENT_BYTES_MIN ? bytes / 2 : SEGMENT_BYTES_MIN;
+    return bytes;
+}
+
+/* Reserves memory of the upload's kind. bytes NULL: that of the next segment. */
+static int reserve(struct gb_upload *u, const uint64_t *bytes, struct gb_content **ret, struct gb_error *err) {
+    struct gb_session *s = u->t.session;
+    struct gb_content *c = u->content;
+    int r;
+
+    pthread_mutex_lock(&s->lock);
+    r = gb_session_alive(s, err);
+    if (r == 0)
+        r = gb_kind_check_source(c->kind, c->pool, err);
+    if (r == 0)
+        r = gb_content_new_locked(s, c->pool, c->kind, u->t.stream, &u->plan.buffer.name,
+                                  bytes ? *bytes : size_locked(u), ret, err);
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
+/* True if all memory is full and the payload may go on. */
+static bool is_full(struct gb_upload *u) {
+    bool full;
+
+    pthread_mutex_lock(&u->t.lock);
+    full = u->state == GB_UPLOAD_OPEN && u->filled == u->segments.until && u->filled < u->plan.payload;
+    pthread_mutex_unlock(&u->t.lock);
+    return full;
+}
+
+int gb_upload_grow(struct gb_upload *u, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_content *next;
+    bool goes_on;
+
+    if (!is_full(u))
+        return 0;
+    if (reserve(u, NULL, &next, &why) < 0) {
+        gb_upload_fail(u, &why);
+        return gb_error_move(err, &why);
+    }
+    pthread_mutex_lock(&u->t.lock);
+    goes_on = u->state == GB_UPLOAD_OPEN;
+    if (goes_on) {
+        append(u, u->content);
+        u->content = next;
+        u->attached = false;
+        u->segments.from = u->segments.until;
+        u->segments.until += next->bytes;
+        (void)gb_upload_step_locked(u, GB_UPLOAD_ALLOCATING);
+        gb_upload_pend_locked(u);
+    }
+    pthread_mutex_unlock(&u->t.lock);
+    if (!goes_on) { /* it has failed meanwhile */
+        gb_content_drop(next, NULL, NULL);
+        return 0;
+    }
+    gb_core_transfer_ref(&u->t); /* the lane's */
+    gb_upload_allocate(u);
+    return 0;
+}
+
+void gb_upload_drop_segments(struct gb_upload *u) {
+    struct gb_content *c = u->segments.full;
+    struct gb_content *next;
+
+    u->segments.full = u->segments.last = NULL;
+    for (; c; c = next) {
+        next = c->next;
+        gb_content_drop_later(c);
+    }
+}
+
+/* --- the length is known ------------------------------------------------------------------------------------------ */
+
+static int ended(struct gb_upload *u, struct gb_error *err) {
+    struct gb_upload_plan *p = gb_upload_plan_of(u);
+    size_t width = gb_dtype_bytes(p->buffer.dtype);
+
+    if (u->filled % width != 0)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                            "the body has %llu bytes, which is no whole number of %s with %zu each",
+                            (unsigned long long)u->filled, gb_dtype_name(p->buffer.dtype), width);
+    p->payload = p->bytes = p->buffer.bytes = u->filled;
+    p->buffer.shape = (struct gb_shape){.dims = 1, .dim = {u->filled / width}};
+    p->buffer.has_shape = true;
+    return 0;
+}
+
+/* --- one piece of memory out of all ------------------------------------------------------------------------------- */
+
+static void dropped(void *arg) {
+    gb_upload_commit(arg, NULL);
+}
+
+/* On the lane: the segments have left the quota before the buffer is there. */
+static void drop(struct gb_task *task) {
+    struct gb_upload *u = gb_container_of(task, struct gb_upload, task);
+    struct gb_content *segments = u->segments.full;
+
+    u->segments.full = u->segments.last = NULL;
+    gb_content_drop_list(segments, dropped, u);
+}
+
+static void gathered(void *arg, const struct gb_error *error) {
+    struct gb_upload *u = arg;
+
+    if (error) {
+        gb_upload_commit(u, error);
+        return;
+    }
+    u->task.run = drop;
+    gb_lane_post(&u->t.device->lane, &u->task);
+}
+
+/* The CPU has written into managed memory; the device is to read it. */
+static int detach(struct gb_upload *u, const struct gb_content *segment, struct gb_stream *stream,
+                  struct gb_error *err) {
+    struct gb_location place = gb_content_location(segment, 0);
+
+    if (!u->plan.direct || !segment->ptr || !gb_kind_attaches(u->t.device, segment->kind))
+        return 0;
+    return gb_mem_attach(u->t.core->backend, &place, false, stream, err);
+}
+
+static int queue(struct gb_upload *u, struct gb_error *err) {
+    struct gb_stream *stream = gb_core_transfer_part(&u->t);
+    struct gb_backend *be = u->t.core->backend;
+    struct gb_content *c;
+    enum gb_copy_way way;
+    uint64_t at = 0;
+    uint64_t n;
+
+    for (c = u->segments.full; c; c = c->next, at += n) {
+        n = least(c->bytes, u->filled - at);
+        if (detach(u, c, stream, err) < 0 || gb_content_move(u->content, at, c, 0, n, stream, &way, err) < 0)
+            return -1;
+    }
+    if (!u->usable)
+        u->usable = gb_event_pool_take(&u->t.device->events, err);
+    if (!u->usable || gb_event_record(be, u->usable->event, stream, err) < 0)
+        return -1;
+    return gb_look_watch(be, u->usable->event, gathered, u, err);
+}
+
+/* Memory that is freed after a failure is freed in the order of the stream, behind what is queued. */
+static void allocated(struct gb_alloc *alloc, const struct gb_error *error) {
+    struct gb_upload *u = gb_container_of(alloc, struct gb_upload, alloc);
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (error)
+        why = *error;
+    if (error || queue(u, &why) < 0)
+        gb_upload_commit(u, &why);
+}
+
+static void gather(struct gb_task *task) {
+    struct gb_upload *u = gb_container_of(task, struct gb_upload, task);
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_content *exact;
+
+    if (reserve(u, &u->plan.bytes, &exact, &why) < 0) {
+        gb_error_append(&why, GB_ERR_QUOTA_EXCEEDED,
+                        "; the end of a body of unknown length needs its bytes twice: send Content-Length");
+        gb_upload_commit(u, &why);
+        return;
+    }
+    append(u, u->content);
+    u->content = exact;
+    u->attached = false;
+    u->alloc.content = exact;
+    u->alloc.done = allocated;
+    u->alloc.anywhere = false;
+    gb_alloc_start(&u->alloc, u->plan.wait_ms);
+}
+
+/* Nothing is pending, so that task and alloc are free. */
+static void complete(struct gb_upload *u) {
+    if (!u->segments.full && u->content->bytes == u->plan.bytes) {
+        gb_upload_hand_back(u, gb_upload_commit);
+        return;
+    }
+    u->task.run = gather;
+    gb_lane_post(&u->t.device->lane, &u->task);
+}
+
+const struct gb_upload_role gb_upload_growing = {.plan = plan,
+                                                 .ended = ended,
+                                                 .complete = complete,
+                                                 .committed = gb_upload_count,
+                                                 .gone = gb_upload_gone,
+                                                 .from_client = true,
+                                                 .grows = true};
