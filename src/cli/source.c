@@ -99,8 +99,8 @@ static int open_spool(void) {
     return fd;
 }
 
-/* Puts all that comes of a device into that file, which then is the source. -1 with errno; EFBIG: more comes than may be
- * kept. */
+/* Puts all that comes of a device into that file, which then is the source. -1 with errno; EFBIG: more comes than may
+ * be kept. */
 static int spool(struct gb_cli_source *source) {
     unsigned char *data = malloc(SPOOL_BYTES);
     int fd = open_spool();
@@ -145,8 +145,8 @@ static int unread(struct gb_cli_source *source, const char *path) {
                           path, gb_cli_bytes_text(DEVICE_BYTES, size), path);
 }
 
-/* What is no file. The end of a pipe says how much it was. A device may have no end, so that it is kept before any of it
- * is sent, unless the caller, or what comes first, says how much it is. */
+/* What is no file. The end of a pipe says how much it was. A device may have no end, so that it is kept before any of
+ * it is sent, unless the caller, or what comes first, says how much it is. */
 static int open_pipe(struct gb_cli_source *source, const char *path, bool knows_length, uint64_t expected) {
     source->pipe = true;
     if (source->device)

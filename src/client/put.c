@@ -113,7 +113,8 @@ static bool in_parts(const struct gpubuf_source *source, const struct gpubuf_put
     bool said = params->dtype || params->shape || (params->format && !tensor);
 
     return params->connections > 1 && gbc_source_random(source) && said && !tensor && !params->offset.set &&
-           !params->slice && !params->in_place && !params->content_encoding && !params->how.async && !params->side && !params->max_bytes.set;
+           !params->slice && !params->in_place && !params->content_encoding && !params->how.async && !params->side &&
+           !params->max_bytes.set;
 }
 
 int gpubuf_put(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,

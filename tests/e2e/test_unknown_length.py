@@ -7,7 +7,7 @@ import pytest
 
 from conform import Session
 from durable import BEHIND, INLINE, SYNC, memory
-from harness import DATA, SLOT, until
+from harness import DATA, SLOT, SMALL_SLOTS, until
 from values import crc32c, npy, payload
 
 MIB = 1 << 20
@@ -27,7 +27,7 @@ def holds(daemon, session, name, data):
     made = daemon.meta(name, session)
     assert (made["bytes"], made["crc32c"], made["state"]) == (len(data), crc32c(data), "ready")
     assert daemon.data(name, session).body == data
-    assert used(daemon, session) == len(data)
+    until("no other bytes are held", lambda: used(daemon, session) == len(data))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -42,14 +42,15 @@ def test_every_size(daemon, session, size):
 
 
 def test_100_mib_never_lie_in_host_memory(start, simulated):
-    d = start("--slots", "8", "--slot-size", "256K", spec=simulated("bytes=512M"))
+    d = start(*SMALL_SLOTS, spec=simulated("bytes=512M"))
     data = payload(100 * MIB, 3)
     before = d.rss_anon()
     d.put("x", pieces(data, MIB)).expect(201)
     holds(d, "default", "x", data)
     pool = d.get("/v1/sessions/default/pools/default")
     assert pool["used_bytes"] == len(data)
-    assert d.rss_anon() - before < 300 * MIB  # the host's arena is this device's memory: 128 and 100 MiB, and no more
+    # The simulated device's memory is the host's: the segments and the buffer lie there, and nothing more.
+    assert d.rss_anon() - before < 216 * MIB
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "managed", "pinned", "pageable", "ipc"])
@@ -109,7 +110,7 @@ def test_max_bytes(daemon, session):
     daemon.put("x", data, session, "?max_bytes=5").problem(413, "body_too_large")
     daemon.put("x", npy(np.zeros(10)), session, "?max_bytes=79").problem(413, "body_too_large")
     daemon.put("x", data, session, f"?max_bytes={1 << 50}").expect(200)  # Content-Length tells more
-    daemon.put("x", pieces(data), session, f"?max_bytes={1 << 50}").problem(507, "quota_exceeded")
+    daemon.put("x", pieces(data), session, f"?max_bytes={1 << 50}").problem(507, "out_of_memory")
     daemon.put("x", b"1", session, "?offset=0&max_bytes=1").problem(400, "invalid_argument")
     daemon.settled()
     holds(daemon, session, "x", data)
@@ -182,7 +183,7 @@ def test_a_sealed_buffer_is_refused(daemon, session):
     s = Session(daemon, session)
     daemon.put("x", b"abc", session).expect(201)
     s.ask("POST", "buffers/x/seal", {}).expect(200)
-    daemon.put("x", pieces(payload(MIB)), session).problem(409, "buffer_sealed")
+    daemon.put("x", pieces(payload(MIB)), session).problem(409, "sealed")
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -208,7 +209,7 @@ def test_a_part_ends_where_the_buffer_ends(daemon, session, method, query):
         assert str(size - 10) in p["detail"]
         assert daemon.data("x", session).body == bytes(want)
     write(size + 1, b"").problem(422, "shape_mismatch")
-    assert used(daemon, session) == size
+    until("what was refused is given back", lambda: used(daemon, session) == size)
 
 
 def test_a_slice_needs_all_of_its_bytes(daemon, session):

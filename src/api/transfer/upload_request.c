@@ -181,8 +181,7 @@ int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_req
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
     if (gb_param_name(request, 0, "session name", &params->buffer.session, err) < 0 ||
         gb_param_name(request, 1, "buffer name", &params->buffer.name, err) < 0 ||
-        read_format(request, plan, err) < 0 || read_layout(request, plan, err) < 0 ||
-        read_max(request, plan, err) < 0)
+        read_format(request, plan, err) < 0 || read_layout(request, plan, err) < 0 || read_max(request, plan, err) < 0)
         return -1;
     plan->chunked = request->chunked;
     params->partial = gb_http_query(request, "offset") || gb_http_query(request, "slice");

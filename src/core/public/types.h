@@ -206,7 +206,7 @@ struct gb_upload_params {
      * Else the memory grows with it, and the buffer gets one dimension; buffer.bytes and shape do not matter. */
     bool open_ended;
     bool reserve; /* open_ended, not partial: memory for `bytes` at once */
-    bool partial;                   /* write the payload at offset of an existing buffer, which keeps its shape */
+    bool partial; /* write the payload at offset of an existing buffer, which keeps its shape */
     uint64_t offset;
     /* partial: the view places the payload. view.bytes is the payload's length, offset is 0, and buffer.shape is the
      * shape that the view was made for. */

@@ -23,7 +23,7 @@ static void usable(void *arg, const struct gb_error *error) {
 static int queue_rest(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     struct gb_content *c = u->content;
-    /* A scattered payload may go anywhere, and an open-ended one end anywhere: they are written over the copied bytes. */
+    /* A scattered payload may go anywhere, and an open-ended one end anywhere: it is written over the copied bytes. */
     bool all = u->plan.scattered || u->plan.open_ended;
     uint64_t at = all ? u->plan.bytes : u->plan.at;
     uint64_t end = all ? u->plan.bytes : u->plan.at + u->plan.payload;

@@ -4,8 +4,8 @@
  * upload.c begins.
  *
  * What differs between uploads is their role: a plain upload (commit.c), an upload of unknown length (grow.c), a member
- * of a group (group.c), a device write (device_write.c), and two in multipart/: the target, which owns the memory, and a
- * part, which writes into it. */
+ * of a group (group.c), a device write (device_write.c), and two in multipart/: the target, which owns the memory, and
+ * a part, which writes into it. */
 #ifndef GB_CORE_UPLOAD_UPLOAD_H
 #define GB_CORE_UPLOAD_UPLOAD_H
 
@@ -102,8 +102,8 @@ struct gb_upload_role {
                 struct gb_error *err);
     /* Queues the payload and watches it. Runs on the lane, after gb_staged_copy_open of copies[0]. Returns 0 or -1. */
     int (*queue)(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
-    /* The caller has ended the payload, and upload->filled bytes came. Sets what the plan left open. Runs on the caller's
-     * thread, without locks. Returns 0 or -1. */
+    /* The caller has ended the payload, and upload->filled bytes came. Sets what the plan left open. Runs on the
+     * caller's thread, without locks. Returns 0 or -1. */
     int (*ended)(struct gb_upload *upload, struct gb_error *err);
     /* Commits the upload, which is COMMITTING. Takes over a reference. Runs on any thread, without locks. */
     void (*complete)(struct gb_upload *upload);
@@ -254,7 +254,7 @@ void gb_upload_hand_back(struct gb_upload *upload,
 /* Gets more memory, if all is full and the payload may go on. Returns 0, also while memory is being allocated, or -1.
  * [the caller's thread, without locks] */
 int gb_upload_grow(struct gb_upload *upload, struct gb_error *err);
-/* Lets go of the full segments. [any thread] */
+/* Drops the full segments. [any thread] */
 void gb_upload_drop_segments(struct gb_upload *upload);
 
 /* --- commit.c ----------------------------------------------------------------------------------------------------- */
