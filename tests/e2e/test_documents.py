@@ -126,6 +126,23 @@ def test_no_command_stands_elsewhere():
             assert not ready, ready
 
 
+ENDS = re.compile(r"--fail-with-body|curl -sSI|curl -\w*f")  # of commands whose status is that of the answer
+
+
+def test_curl_ends_with_a_status():
+    """A command of curl fails if the answer is an error, unless the error is what the document shows, or is nothing to it."""
+    count = 0
+    for name in COMMANDS:
+        for block in blocks_of(text_of(name), name):
+            for where, command, want in block.steps() if block.language in RUN else ():
+                lines = [line for line in command.split("\n") if re.search(r"\bcurl -", line)]
+                shows = re.search(r"urn:gpubuf:error|^4\d\d$|\"detail\"", want or "", re.M)
+                for line in lines:
+                    assert ENDS.search(line) or shows or ">/dev/null" in line, f"{where}: add --fail-with-body"
+                count += len(lines)
+    assert count >= 100, count
+
+
 def test_links():
     count = 0
     for name in DOCUMENTS:
