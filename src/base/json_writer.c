@@ -159,6 +159,17 @@ void gb_json_put_string(struct gb_json_writer *out, const char *key, const char 
     put_text(out, value);
 }
 
+/* The same of a character of n bytes, 0: that is no UTF-8. C1 controls are two bytes, and a terminal obeys them. */
+static size_t escape_untrusted(const char *value, size_t n, char ret[8]) {
+    unsigned char last = (unsigned char)(n == 2 ? value[1] : 0);
+
+    if (n == 0)
+        return (size_t)snprintf(ret, 8, "\\ufffd");
+    if (n == 2 && (unsigned char)value[0] == 0xc2 && last < 0xa0)
+        return (size_t)snprintf(ret, 8, "\\u%04x", last);
+    return escape((unsigned char)*value, ret);
+}
+
 void gb_json_put_untrusted(struct gb_json_writer *out, const char *key, const char *value, size_t max) {
     char text[8];
 
@@ -166,7 +177,7 @@ void gb_json_put_untrusted(struct gb_json_writer *out, const char *key, const ch
     put(out, "\"", 1);
     while (*value) {
         size_t n = gb_utf8_len(value);
-        size_t escaped = n > 0 ? escape((unsigned char)*value, text) : (size_t)snprintf(text, sizeof(text), "\\ufffd");
+        size_t escaped = escape_untrusted(value, n, text);
         size_t written = escaped > 0 ? escaped : n;
 
         if (written > max)

@@ -40,8 +40,8 @@ void gb_json_put_number(struct gb_json_writer *out, const char *key, double valu
 void gb_json_put_seconds(struct gb_json_writer *out, const char *key, uint64_t ns);
 /* Microseconds since the epoch as RFC 3339. */
 void gb_json_put_time(struct gb_json_writer *out, const char *key, int64_t wall_us);
-/* Text that a client or a library chose: a byte that is no UTF-8 becomes U+FFFD, and at most max bytes are written
- * between the quotes, whole characters all. */
+/* Text that a client or a library chose: a byte that is no UTF-8 becomes U+FFFD, controls (C0, DEL, C1) are escaped,
+ * and at most max bytes are written between the quotes, whole characters all. */
 void gb_json_put_untrusted(struct gb_json_writer *out, const char *key, const char *value, size_t max);
 /* Text that is JSON already. */
 void gb_json_put_raw(struct gb_json_writer *out, const char *key, const char *json);

@@ -94,6 +94,8 @@ START_TEST(test_untrusted) {
         {"ab\xc3\xa9", 4, "\"ab\xc3\xa9\""},
         {"ab\xc3\xa9", 3, "\"ab\""},
         {"ab\xc3", 8, "\"ab\\ufffd\""},
+        {"\xc2\x9b[2J\x7f", 99, "\"\\u009b[2J\\u007f\""}, /* which clears a terminal */
+        {"\xc2\xa0", 2, "\"\xc2\xa0\""},
         {"a\"b", 2, "\"a\""},
         {"", 0, "\"\""},
     };
