@@ -21,9 +21,10 @@
 /* While lines come, so that a write has many of them. */
 #define TICK_MS 25
 #define FILE_PIECE 65536
-/* A reader that does not read is looked at so often, and at the end waited for so many times. */
+/* A reader that does not read is looked at so often, and at the end waited for so long. */
 #define LOOK_MS 100
-#define LAST_LOOKS 10
+#define JOURNAL_LOOK_MS 10
+#define LAST_MS 1000
 
 struct text {
     char *s; /* PENDING_MAX bytes; NULL until it is needed */
@@ -88,14 +89,24 @@ static void close_target(struct gb_lines *l) {
         l->fd = -1;
 }
 
-/* Waits until the target takes something. False: the daemon stops, and the reader does not read. */
-static bool wait_for_room(struct gb_lines *l, unsigned *looks) {
+/* It was waited for the reader. False: the daemon stops, and the reader does not read. */
+static bool may_wait(struct gb_lines *l, unsigned ms, unsigned *waited_ms) {
+    if (!atomic_load(&l->stopping))
+        return true;
+    *waited_ms += ms;
+    if (*waited_ms < LAST_MS)
+        return true;
+    errno = ETIMEDOUT;
+    return false;
+}
+
+/* Waits until the target takes something. */
+static bool wait_for_room(struct gb_lines *l, unsigned *waited_ms) {
     struct pollfd pfd = {.fd = l->fd, .events = POLLOUT};
 
-    while (poll(&pfd, 1, LOOK_MS) == 0) {
-        if (atomic_load(&l->stopping) && ++*looks >= LAST_LOOKS)
+    while (poll(&pfd, 1, LOOK_MS) == 0)
+        if (!may_wait(l, LOOK_MS, waited_ms))
             return false;
-    }
     return true;
 }
 
@@ -107,48 +118,42 @@ static size_t piece_of(const struct gb_lines *l, const char *s, size_t n) {
     return end ? (size_t)(end - s) + 1 : n > max ? max : n;
 }
 
-static ssize_t write_piece(struct gb_lines *l, const char *s, size_t n, unsigned *looks) {
+static ssize_t write_piece(struct gb_lines *l, const char *s, size_t n, unsigned *waited_ms) {
     ssize_t r;
 
     do {
-        if (!l->is_regular && !wait_for_room(l, looks)) {
-            errno = ETIMEDOUT;
+        if (!l->is_regular && !wait_for_room(l, waited_ms))
             return -1;
-        }
         r = write(l->fd, s, n);
     } while (r < 0 && (errno == EINTR || errno == EAGAIN));
     return r;
 }
 
-/* One line, "<6>text\n", as a datagram. */
-static ssize_t send_line(struct gb_lines *l, const char *s, size_t n, unsigned *looks) {
+/* One line, "<6>text\n", as a datagram. A socket that is not connected is writable while the journal's queue is full,
+ * so that poll does not wait for it. */
+static ssize_t send_line(struct gb_lines *l, const char *s, size_t n, unsigned *waited_ms) {
     char message[GB_LINE_MAX + 128];
     int len = snprintf(message, sizeof(message), "PRIORITY=%c\nSYSLOG_IDENTIFIER=gpubufd\nMESSAGE=%.*s", s[1],
                        (int)(n - 3), s + 3);
-    ssize_t r;
 
-    while ((r = sendto(l->fd, message, (size_t)len, MSG_NOSIGNAL, (const struct sockaddr *)&l->journal,
-                       sizeof(l->journal))) < 0 &&
-           (errno == EINTR || errno == EAGAIN)) {
-        if (!wait_for_room(l, looks)) {
-            errno = ETIMEDOUT;
+    while (sendto(l->fd, message, (size_t)len, MSG_NOSIGNAL, (const struct sockaddr *)&l->journal, sizeof(l->journal)) <
+           0) {
+        if ((errno != EINTR && errno != EAGAIN) || !may_wait(l, JOURNAL_LOOK_MS, waited_ms))
             return -1;
-        }
-        if (poll(NULL, 0, 1) < 0) /* an unconnected socket is writable while the journal's queue is full */
-            continue;
+        poll(NULL, 0, JOURNAL_LOOK_MS);
     }
-    return r < 0 ? -1 : (ssize_t)n;
+    return (ssize_t)n;
 }
 
 static int write_all(struct gb_lines *l, const char *s, size_t n, size_t *ret_written, struct gb_error *err) {
     bool journal = l->journal.sun_family == AF_UNIX;
-    unsigned looks = 0;
+    unsigned waited_ms = 0;
 
     for (*ret_written = 0; *ret_written < n;) {
         const char *at = s + *ret_written;
         size_t left = n - *ret_written;
-        ssize_t r = journal ? send_line(l, at, (size_t)((const char *)memchr(at, '\n', left) - at) + 1, &looks)
-                            : write_piece(l, at, piece_of(l, at, left), &looks);
+        ssize_t r = journal ? send_line(l, at, (size_t)((const char *)memchr(at, '\n', left) - at) + 1, &waited_ms)
+                            : write_piece(l, at, piece_of(l, at, left), &waited_ms);
 
         if (r < 0)
             return gb_error_errno(err, GB_ERR_INTERNAL, journal ? "sendto" : "write", errno);

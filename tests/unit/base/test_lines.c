@@ -181,15 +181,34 @@ START_TEST(a_full_disk_loses_lines) {
 }
 END_TEST
 
-START_TEST(a_journal_gets_priorities) {
+static int bind_journal(void) {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    memcpy(at.sun_path, path, strlen(path) + 1);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    return fd;
+}
+
+/* Nor does a journal whose queue is full. */
+START_TEST(a_journal_that_hangs_does_not_hold_up_the_end) {
+    int fd = bind_journal();
+    struct gb_lines *l = open_lines((struct gb_lines_to){.journal = path});
+    int i;
+
+    for (i = 0; i < 5000; i++)
+        gb_lines_put(l, 6, "{}\n", 3);
+    gb_lines_free(l);
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_journal_gets_priorities) {
+    int fd = bind_journal();
     struct gb_lines *l;
     char text[200];
     ssize_t n;
 
-    memcpy(at.sun_path, path, strlen(path) + 1);
-    ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
     l = open_lines((struct gb_lines_to){.journal = path});
     gb_lines_put(l, 4, "{\"a\":1}\n", 8);
     n = recv(fd, text, sizeof(text) - 1, 0);
@@ -241,6 +260,7 @@ int main(void) {
     tcase_add_test(tcase, a_renamed_file_is_opened_again_when_asked);
     tcase_add_test(tcase, lines_beyond_the_bound_are_lost_and_told);
     tcase_add_test(tcase, a_reader_that_never_reads_does_not_hold_up_the_end);
+    tcase_add_test(tcase, a_journal_that_hangs_does_not_hold_up_the_end);
     tcase_add_test(tcase, a_full_disk_loses_lines);
     tcase_add_test(tcase, a_journal_gets_priorities);
     tcase_add_test(tcase, what_cannot_be_opened_is_said);
