@@ -87,9 +87,8 @@ static bool send_all(struct gb_hub *hub) {
     size_t count = 0;
     char *text = NULL;
 
-    while (item && (one = hub->reads.first) && ops + one->is.ops <= GB_HUB_OPS_MAX) {
-        (void)gb_hub_list_take(&hub->reads);
-        hub->read_ops -= one->is.ops;
+    while (item && (one = hub->reads.items.first) && ops + one->is.ops <= GB_HUB_OPS_MAX) {
+        (void)gb_hub_batch_take(&hub->reads, one->is.ops);
         ops += one->is.ops;
         count++;
         json_array_extend(list, json_object_get(one->body, "success"));
@@ -109,15 +108,9 @@ static bool send_all(struct gb_hub *hub) {
 }
 
 void gb_hub_gather(struct gb_hub_item *item) {
-    gb_hub_list_add(&item->hub->reads, item);
-    item->hub->read_ops += item->is.ops;
+    gb_hub_batch_add(&item->hub->reads, item, item->is.ops);
 }
 
 uint64_t gb_hub_gather_run(struct gb_hub *hub, uint64_t now_ms) {
-    while (hub->reads.first && (now_ms >= hub->gathered_ms + GATHER_MS || hub->read_ops >= GB_HUB_OPS_MAX)) {
-        hub->gathered_ms = now_ms;
-        if (!send_all(hub))
-            break;
-    }
-    return hub->reads.first ? hub->gathered_ms + GATHER_MS : UINT64_MAX;
+    return gb_hub_batch_run(hub, &hub->reads, now_ms, GATHER_MS, GB_HUB_OPS_MAX, send_all);
 }

@@ -41,6 +41,28 @@ struct gb_hub_item *gb_hub_list_take(struct gb_hub_list *list) {
     return item;
 }
 
+void gb_hub_batch_add(struct gb_hub_batch *batch, struct gb_hub_item *item, size_t size) {
+    gb_hub_list_add(&batch->items, item);
+    batch->size += size;
+}
+
+struct gb_hub_item *gb_hub_batch_take(struct gb_hub_batch *batch, size_t size) {
+    struct gb_hub_item *item = gb_hub_list_take(&batch->items);
+
+    batch->size -= item ? size : 0;
+    return item;
+}
+
+uint64_t gb_hub_batch_run(struct gb_hub *hub, struct gb_hub_batch *batch, uint64_t now_ms, uint64_t every_ms,
+                          size_t max, bool (*send)(struct gb_hub *hub)) {
+    while (batch->items.first && (now_ms >= batch->sent_ms + every_ms || batch->size >= max)) {
+        batch->sent_ms = now_ms;
+        if (!send(hub))
+            break;
+    }
+    return batch->items.first ? batch->sent_ms + every_ms : UINT64_MAX;
+}
+
 /* --- items -------------------------------------------------------------------------------------------------------- */
 
 struct gb_hub_item *gb_hub_item_new(struct gb_hub *hub) {
@@ -238,8 +260,8 @@ static void wind_up(struct gb_hub *hub, struct gb_hub_list *queue, struct gb_hub
         follow(hub, relayed);
         send_held(hub);
         fail_all(queue);
-        fail_all(&hub->reads);
-        fail_all(&hub->renewals);
+        fail_all(&hub->reads.items);
+        fail_all(&hub->renewals.items);
         fail_all(&hub->waits);
         if (hub->relays == 0)
             return;
@@ -367,8 +389,8 @@ int gb_hub_open(const struct gb_hub_config *config, struct gb_hub **ret, struct 
     hub->fleet = config->fleet;
     hub->name = strdup(config->name);
     gb_hub_list_init(&hub->held);
-    gb_hub_list_init(&hub->reads);
-    gb_hub_list_init(&hub->renewals);
+    gb_hub_list_init(&hub->reads.items);
+    gb_hub_list_init(&hub->renewals.items);
     gb_hub_list_init(&hub->waits);
     gb_hub_list_init(&hub->queue);
     gb_hub_list_init(&hub->relayed);

@@ -40,6 +40,19 @@ void gb_hub_list_init(struct gb_hub_list *list);
 void gb_hub_list_add(struct gb_hub_list *list, struct gb_hub_item *item);
 struct gb_hub_item *gb_hub_list_take(struct gb_hub_list *list);
 
+/* Requests that wait to go on together. */
+struct gb_hub_batch {
+    struct gb_hub_list items;
+    size_t size;      /* what they make together, in what a request may have so many of */
+    uint64_t sent_ms; /* when some went on last */
+};
+void gb_hub_batch_add(struct gb_hub_batch *batch, struct gb_hub_item *item, size_t size);
+struct gb_hub_item *gb_hub_batch_take(struct gb_hub_batch *batch, size_t size); /* that of the first */
+/* Sends what it is time for: some each every_ms, and those that make max at once. send takes some from the batch, and
+ * returns false if there is no memory: they go on in a moment. Returns when the next is due; UINT64_MAX: none is. */
+uint64_t gb_hub_batch_run(struct gb_hub *hub, struct gb_hub_batch *batch, uint64_t now_ms, uint64_t every_ms,
+                          size_t max, bool (*send)(struct gb_hub *hub));
+
 /* A request on its way. */
 struct gb_hub_item {
     struct gb_hub_item *next;
@@ -72,15 +85,11 @@ struct gb_hub {
     pthread_t thread;
 
     /* The thread's. */
-    size_t relays;            /* that have not been answered */
-    struct gb_hub_list held;  /* that wait until there are less */
-    struct gb_map leases;     /* by key: struct gb_hub_lease */
-    struct gb_hub_list reads; /* that wait to go on together */
-    size_t read_ops;
-    uint64_t gathered_ms;        /* when some went on last */
-    struct gb_hub_list renewals; /* likewise */
-    size_t renewal_count;
-    uint64_t renewed_ms;
+    size_t relays;           /* that have not been answered */
+    struct gb_hub_list held; /* that wait until there are less */
+    struct gb_map leases;    /* by key: struct gb_hub_lease */
+    struct gb_hub_batch reads;
+    struct gb_hub_batch renewals;
     struct gb_hub_list waits;
     size_t waiting;
     uint64_t wait_due_ms;     /* when one of them is to be answered, or orders are to be looked at */

@@ -75,7 +75,7 @@ static void take_some(struct gb_hub *hub, struct gb_hub_item *item, char *text) 
     size_t count = 0;
 
     text[0] = '\0';
-    while (count < TOGETHER_MAX && (one = gb_hub_list_take(&hub->renewals))) {
+    while (count < TOGETHER_MAX && (one = gb_hub_batch_take(&hub->renewals, 1))) {
         char *message = gb_lease_text(one->is.lease, false);
 
         strcat(text, message ? message : ""); /* one without memory has no answer, and goes on by itself */
@@ -83,7 +83,6 @@ static void take_some(struct gb_hub *hub, struct gb_hub_item *item, char *text) 
         gb_hub_list_add(&item->together, one);
         count++;
     }
-    hub->renewal_count -= count;
     if (count > 1)
         gb_hub_count_gathered(hub, count);
 }
@@ -101,15 +100,9 @@ static bool send_some(struct gb_hub *hub) {
 }
 
 void gb_hub_renew(struct gb_hub_item *item) {
-    gb_hub_list_add(&item->hub->renewals, item);
-    item->hub->renewal_count++;
+    gb_hub_batch_add(&item->hub->renewals, item, 1);
 }
 
 uint64_t gb_hub_renew_run(struct gb_hub *hub, uint64_t now_ms) {
-    while (hub->renewals.first && (now_ms >= hub->renewed_ms + RENEW_MS || hub->renewal_count >= TOGETHER_MAX)) {
-        hub->renewed_ms = now_ms;
-        if (!send_some(hub))
-            break;
-    }
-    return hub->renewals.first ? hub->renewed_ms + RENEW_MS : UINT64_MAX;
+    return gb_hub_batch_run(hub, &hub->renewals, now_ms, RENEW_MS, TOGETHER_MAX, send_some);
 }
