@@ -5,7 +5,7 @@ import functools
 import numpy as np
 from pyclient import gpubuf
 from gpubuf import _arrays, _cuda, _dlpack, _roads
-from gpubuf.adoption import Offer, open_adoption, shared_array
+from gpubuf.adoption import Offer, _memory_of, shared_array
 
 UUID = bytes(range(16))
 
@@ -21,7 +21,7 @@ class FakeGpu:
         self.driver = _cuda.Driver(self)
         monkeypatch.setattr(_cuda, "load", functools.cache(lambda: self.driver))
         monkeypatch.setattr(_cuda.Driver, "name_of", lambda *_: daemon_device)
-        monkeypatch.setattr(_roads, "_adopt", self._adopt)
+        monkeypatch.setattr(_roads, "legacy_offer", self._offer)
 
     def __getattr__(self, name):
         if not name.startswith("cu"):
@@ -70,19 +70,12 @@ class FakeGpu:
     def _base(self, pointer):
         return next(at for at, array in self.memory.items() if at <= pointer < at + max(array.nbytes, 1))
 
-    def _adopt(self, client, name, tensor, before):
+    def _offer(self, pointer, nbytes, owner, **layout):
         if not self.lends:
-            raise _roads._NotLent
-        array = self.memory[self._base(tensor.pointer)]
-        root = array
-        while isinstance(root.base, np.ndarray):
-            root = root.base
-        memory = root.base.obj if isinstance(root.base, memoryview) else root.base
+            raise gpubuf.CannotAdopt("it has no handle")
+        base = self._base(pointer)
         self.lent += 1
-        body = {"way": "memfd", "bytes": tensor.nbytes + before, "offset": tensor.pointer - before - array.ctypes.data}
-        t = client._transport
-        return open_adoption(_roads.of_socket(client._map_socket()), t.token, t.timeout, t.epochs, client._below("buffers", name),
-                             Offer(body, memory.fd, tensor), None)
+        return Offer({"way": "memfd", "offset": pointer - base, **layout}, _memory_of(self.memory[base]).fd, owner)
 
     def array(self, values, protocol="dlpack", **more):
         """The values on the GPU."""

@@ -72,6 +72,38 @@ def library(name):
         pytest.skip(f"{name} is not installed on this machine", allow_module_level=True)
 
 
+def optional(name):
+    """The module of that name, which no machine has to have: without it the test is skipped."""
+    return pytest.importorskip(name, reason=f"{name} is not installed on this machine")
+
+
+def torch_with_gpu():
+    """torch, if it sees a GPU; else the test is skipped."""
+    torch = optional("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch has no GPU")
+    return torch
+
+
+def accepted(listener):
+    """The connections that come, until the listener is closed."""
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        yield connection
+
+
+def hang_up(sock):
+    """Wakes the threads that wait for it, too, and closes it."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # the other end has closed it
+    sock.close()
+
+
 def until(what, condition, patience_s=PATIENCE_S, every_s=0.01):
     """The first true value of condition(). Fails with an error that names `what` after patience_s."""
     end = time.monotonic() + patience_s

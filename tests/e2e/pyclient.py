@@ -6,6 +6,8 @@ import socket
 import sys
 import threading
 
+from harness import accepted, hang_up
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "python"))
 import gpubuf  # noqa: E402
 
@@ -45,11 +47,7 @@ class Granter:
         self.thread.start()
 
     def _run(self):
-        while True:
-            try:
-                c, _ = self.listener.accept()
-            except OSError:
-                return
+        for c in accepted(self.listener):
             self.connections.append(c)
             threading.Thread(target=self._one, args=(c,), daemon=True).start()
 
@@ -103,27 +101,37 @@ class Granter:
 
     def hang_up(self):
         for c in self.connections:
-            c.shutdown(socket.SHUT_RDWR)
-            c.close()
+            hang_up(c)
 
     def close(self):
         self.listener.close()
-        self.hang_up_quietly()
+        self.hang_up()
         os.close(self.memory)
-
-    def hang_up_quietly(self):
-        for c in self.connections:
-            try:
-                c.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            c.close()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.close()
+
+
+def at_once(n, work):
+    """work(i) in n threads; raises the first error when all have ended."""
+    wrong = []
+
+    def one(i):
+        try:
+            work(i)
+        except BaseException as e:
+            wrong.append(e)
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if wrong:
+        raise wrong[0]
 
 
 def handle(byte):

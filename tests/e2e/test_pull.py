@@ -12,7 +12,7 @@ import secure
 from conform import Session
 from etcd_run import token
 from fleet import Relay
-from harness import DATA, SLOT, until
+from harness import DATA, SLOT, accepted, hang_up, until
 from values import array_of, npy, payload
 
 MIB = 1 << 20
@@ -490,11 +490,7 @@ class Liar:
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
-        while True:
-            try:
-                conn, _ = self.listener.accept()
-            except OSError:
-                return
+        for conn in accepted(self.listener):
             with conn:
                 text = b""
                 while b"\r\n\r\n" not in text:
@@ -507,8 +503,7 @@ class Liar:
                 conn.sendall(self.answers[kind].encode())
 
     def close(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
+        hang_up(self.listener)
 
 
 LIES = {

@@ -7,11 +7,10 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
-from pyclient import ROOT, SOURCE, client_of, gpubuf
+from pyclient import ROOT, SOURCE, at_once, client_of, gpubuf
 
 from harness import library, until
 from values import DTYPES, array_of, payload
@@ -248,23 +247,16 @@ def test_a_refusal_comes_before_the_bytes(c):
 
 def test_one_connection_for_each_thread(c):
     arrays = [array_of("float32", (100 + i, 70), i) for i in range(6)]
-    socks, wrong = set(), []
+    socks = set()
 
     def work(i):
-        try:
-            for turn in range(5):
-                c.put(f"t{i}", arrays[i])
-                same(c.get(f"t{i}"), arrays[i])
-                socks.add((i, id(c._transport._local.held.http.sock)))
-        except BaseException as e:
-            wrong.append(e)
+        for turn in range(5):
+            c.put(f"t{i}", arrays[i])
+            same(c.get(f"t{i}"), arrays[i])
+            socks.add((i, id(c._transport._local.held.http.sock)))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong and len(socks) == 6
+    at_once(6, work)
+    assert len(socks) == 6
     gc.collect()
     assert until("the threads' connections are closed", lambda: gc.collect() or len(c._transport._all) <= 1)
 

@@ -1,11 +1,10 @@
 """Arrays on a GPU in the Python client, with a fake GPU of host memory and a real daemon; no GPU is needed."""
 import gc
-import threading
 
 import numpy as np
 import pytest
 from fake_gpu import Consumer, FakeGpu, OnGpu
-from pyclient import client_of, gpubuf
+from pyclient import at_once, client_of, gpubuf
 from gpubuf import _gpu, _lend, _roads
 
 from harness import library, until
@@ -193,6 +192,24 @@ def test_into_an_array(c, gpu):
         c.get("x", device=0, raw=True)
 
 
+def test_a_download_after_a_put_is_one_copy(c, gpu, monkeypatch):
+    asked, ask = [], c._transport.ask
+    monkeypatch.setattr(c._transport, "ask", lambda method, target, *rest: asked.append(target) or ask(method, target, *rest))
+    for turn in range(3):
+        c.put("x", gpu.array(values(turn)))
+        asked.clear()
+        assert (c.get("x", device=0).numpy() == values(turn)).all()
+        assert len([target for target in asked if target.endswith("/copy")]) == 1
+
+
+def test_a_buffer_that_another_process_may_write(c, gpu):
+    """Its tag is another one in each answer."""
+    c.put("x", values(), kind="shared")
+    with c.map("x", "write"):
+        got = c.get("x", device=0)
+        assert got.road == "host" and (got.numpy() == values()).all()
+
+
 def test_what_is_not_there(c, gpu):
     with pytest.raises(gpubuf.NotFound):
         c.get("none", device=0)
@@ -266,22 +283,14 @@ def test_a_place_that_is_not_aligned(c, gpu):
 
 def test_threads(c, gpu):
     """Puts and gets of several threads; the loans are theirs or shared, and none is left."""
-    arrays, wrong = [gpu.array(values(i)) for i in range(3)], []
+    arrays = [gpu.array(values(i)) for i in range(3)]
 
     def work(i):
-        try:
-            for turn in range(4):
-                c.put(f"t{i}", arrays[turn % 3])
-                assert (c.get(f"t{i}", device=0).numpy() == values(turn % 3)).all()
-        except BaseException as e:
-            wrong.append(e)
+        for turn in range(4):
+            c.put(f"t{i}", arrays[turn % 3])
+            assert (c.get(f"t{i}", device=0).numpy() == values(turn % 3)).all()
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong
+    at_once(4, work)
     until("all is given back", lambda: not lent(c))
 
 

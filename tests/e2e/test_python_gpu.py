@@ -7,7 +7,7 @@ import pytest
 from pyclient import client_of, gpubuf
 from test_python_shared import Other, quiet
 
-from harness import BACKENDS, until
+from harness import BACKENDS, torch_with_gpu, until
 from values import array_of, payload
 
 if "cuda" not in BACKENDS:
@@ -19,10 +19,7 @@ WAYS = ("vmm", "pool", "legacy")
 def torch(backend):
     if backend != "cuda":
         pytest.skip("there is no GPU behind this backend")
-    module = pytest.importorskip("torch", reason="torch is not installed on this machine")
-    if not module.cuda.is_available():
-        pytest.skip("this torch has no GPU")
-    return module
+    return torch_with_gpu()
 
 
 @pytest.fixture

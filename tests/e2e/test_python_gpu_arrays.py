@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pyclient import client_of, gpubuf
 
-from harness import BACKENDS, until
+from harness import BACKENDS, optional, torch_with_gpu, until
 
 if "cuda" not in BACKENDS:
     pytest.skip("no GPU is asked for (GB_E2E_BACKENDS)", allow_module_level=True)
@@ -23,27 +23,20 @@ def c(daemon, session, backend):
         yield client
 
 
-def library_of(name):
-    return pytest.importorskip(name, reason=f"{name} is not installed on this machine")
-
-
 @pytest.fixture
 def torch(c):
-    module = library_of("torch")
-    if not module.cuda.is_available():
-        pytest.skip("this torch has no GPU")
-    return module
+    return torch_with_gpu()
 
 
 @pytest.fixture
 def cupy(c):
-    return library_of("cupy")
+    return optional("cupy")
 
 
 @pytest.fixture
 def jax(c, monkeypatch):
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    module = library_of("jax")
+    module = optional("jax")
     try:
         if not module.devices("gpu"):
             pytest.skip("this jax has no GPU")

@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 import subprocess
 import sys
+import threading
 import warnings
 import zipfile
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from pyclient import SOURCE, client_of, gpubuf
 
-from harness import library
+from harness import library, optional
 from values import array_of, payload
 
 BIG = 13 << 20
@@ -153,7 +154,7 @@ def test_a_cancelled_transfer_ends(c):
     async def go():
         a = gpubuf.AsyncClient(c)
         loop, begun = asyncio.get_running_loop(), asyncio.Event()
-        goes_on = __import__("threading").Event()
+        goes_on = threading.Event()
 
         def progress(done, total):
             loop.call_soon_threadsafe(begun.set)
@@ -250,7 +251,7 @@ def test_a_file_that_is_replaced_while_it_is_read(c, fs):
 
 
 def test_pandas(c, fs):
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed on this machine")
+    pandas = optional("pandas")
     import fsspec
     from gpubuf.filesystem import FileSystem
 

@@ -7,7 +7,7 @@ import pytest
 from pyclient import client_of, gpubuf
 from gpubuf import _retry
 
-from harness import PATIENCE_S
+from harness import PATIENCE_S, accepted, hang_up
 from values import payload
 
 BIG = 13 << 20
@@ -24,11 +24,7 @@ class Breaking:
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
+        for client in accepted(self.listener):
             self.connections += 1
             daemon = socket.socket(socket.AF_UNIX)
             daemon.settimeout(PATIENCE_S)
@@ -48,18 +44,10 @@ class Breaking:
         except OSError:
             pass
         for end in (source, target):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            end.close()
+            hang_up(end)
 
     def close(self):
-        try:
-            self.listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        except OSError:
-            pass
-        self.listener.close()
+        hang_up(self.listener)
 
 
 @pytest.fixture

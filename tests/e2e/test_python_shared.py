@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from pyclient import SOURCE, client_of, gpubuf
+from pyclient import SOURCE, at_once, client_of, gpubuf
 
 from connected import line_of
 from harness import DATA, until
@@ -325,26 +325,19 @@ def test_many_at_once(c, kind):
     arrays = [array_of("float32", (500,), i) for i in range(4)]
     for i, a in enumerate(arrays):
         c.put(f"x{i}", a, kind=kind)
-    wrong, together = [], threading.Barrier(8, timeout=120)
+    together = threading.Barrier(8, timeout=120)
 
     def work(i):
-        try:
-            for turn in range(10):
-                with c.map(f"x{(i + turn) % 4}") as m:
-                    assert np.asarray(m).tobytes() == arrays[(i + turn) % 4].tobytes() == c.get(m.buffer).tobytes()
-            together.wait()
-            for turn in range(10):
-                with c.map("x0", "write") as m:
-                    np.asarray(m)[i] = turn
-        except BaseException as e:
-            wrong.append(e)
+        for turn in range(10):
+            with c.map(f"x{(i + turn) % 4}") as m:
+                assert np.asarray(m).tobytes() == arrays[(i + turn) % 4].tobytes() == c.get(m.buffer).tobytes()
+        together.wait()
+        for turn in range(10):
+            with c.map("x0", "write") as m:
+                np.asarray(m)[i] = turn
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong and quiet(c) and c.get("x0")[:8].tolist() == [9] * 8
+    at_once(8, work)
+    assert quiet(c) and c.get("x0")[:8].tolist() == [9] * 8
 
 
 def test_an_idle_lease_lasts(start):

@@ -4,6 +4,7 @@ import pytest
 from pyclient import client_of, gpubuf
 from gpubuf import _state
 
+from harness import optional
 from values import array_of
 
 
@@ -15,7 +16,7 @@ def c(daemon, session):
 
 @pytest.fixture
 def torch():
-    return pytest.importorskip("torch", reason="torch is not installed on this machine")
+    return optional("torch")
 
 
 ARRAYS = {"layer.0/weight": array_of("float32", (7, 3)), "layer.0/bias": array_of("float32", (3,), 1), "n": np.array(5)}
@@ -24,11 +25,10 @@ ARRAYS = {"layer.0/weight": array_of("float32", (7, 3)), "layer.0/bias": array_o
 def test_the_names_are_those_of_a_safetensors_file(c):
     """Both ways of putting give the same buffers, and either's are read by the other."""
     mine = c.put_state_dict(ARRAYS, prefix="m.")
-    with_tensors = c.with_session(c.session)
     seen = {b["name"]: b["labels"] for b in mine}
     for b in mine:
         c.delete(b["name"])
-    theirs = {b["name"]: b["labels"] for b in with_tensors.tensors_put(ARRAYS, prefix="m.")}
+    theirs = {b["name"]: b["labels"] for b in c.tensors_put(ARRAYS, prefix="m.")}
     assert seen == theirs
     c.put_state_dict(ARRAYS, prefix="m.")
     got = c.tensors_get(prefix="m.")

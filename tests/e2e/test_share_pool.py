@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conform import Session, interface
-from harness import SLOT, library, until
+from harness import SLOT, torch_with_gpu, until
 from pyclient import client_of
 from share_writer import Writer
 from sharing import Local
@@ -182,10 +182,7 @@ def c(daemon, session, torch):
 
 @pytest.fixture
 def t(torch):
-    found = library("torch")
-    if not found.cuda.is_available():
-        pytest.skip("torch sees no GPU")
-    return found
+    return torch_with_gpu()
 
 
 def test_two_mappings_import_a_pool_once(c, t):

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Coroutine, Optional, Sequence, Type, TypeVar, Union
 
-from ._transport import Progress
 from .client import Client
 from .errors import BadType
 from .types import FeedEvent

@@ -140,6 +140,11 @@ def _bytes_of_tensor(dtype: str, shape: Tuple[int, ...], out: Any) -> Array:
     return np.frombuffer(taken.view, np.uint8)  # the caller keeps out alive, and out its memory
 
 
+def in_c_order(kind: "np.dtype[Any]", shape: Tuple[int, ...], strides: Optional[Sequence[int]]) -> bool:
+    """True if elements with these strides lie in C order, as those without strides do."""
+    return strides is None or tuple(strides) == np.empty(0, kind).reshape((0, *shape)).strides[1:]
+
+
 def shape_of(text: Optional[str]) -> Tuple[int, ...]:
     """Parses a shape like 2,3 from a header; the header is absent for a scalar."""
     return tuple(int(n) for n in text.split(",")) if text else ()

@@ -7,8 +7,9 @@ from datetime import datetime, timezone
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, cast
 from urllib.parse import quote, urlencode
 
+from ._retry import SAFE
 from ._transport import Answer, Piece, Progress, Transport
-from .errors import BadArgument, BadType
+from .errors import BadArgument, BadType, Error
 from .types import Operation
 
 Moment = Union[str, float, datetime]
@@ -131,12 +132,19 @@ class Asker:
         """Sends a request. All requests of this package except mappings go through here. Raises Left if the operation continues in the
         daemon."""
         fields = dict(headers)
-        if self._submits and method not in ("GET", "HEAD"):
+        if self._submits and method not in SAFE:
             fields["Prefer"] = ", ".join(filter(None, ("respond-async", fields.get("Prefer"))))
         answer = self._transport.ask(method, target, fields, body, progress, patience)
         if answer.status == 202 and answer.header("Preference-Applied") == "respond-async":
             raise Left(cast(Operation, answer.json()))
         return answer
+
+    def _discard(self, path: str, headers: Optional[Mapping[str, str]] = None) -> None:
+        """Deletes what a call that failed had begun. Its own errors are ignored, because the call's error is raised."""
+        try:
+            self._json("DELETE", path, headers=headers)
+        except Error:
+            pass
 
     def _tagged(self, *request: Any) -> Any:
         """The answer's JSON with its entity tag beside the other keys."""

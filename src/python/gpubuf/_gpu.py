@@ -139,12 +139,18 @@ _free: Dict[Tuple[int, int, int], List[Lane]] = {}
 _lock = threading.RLock()  # reentrant: the garbage collector may free a block in the thread that holds it
 
 
-@contextmanager
-def lane(ordinal: int) -> Iterator[Lane]:
-    """A lane on that device, for this thread alone. At the end its work is done, also after an error."""
+def _driver_of(ordinal: int) -> _cuda.Driver:
+    """The driver, which has such a device."""
     driver = _cuda.load()
     if not 0 <= ordinal < len(driver.uuids):
         raise BadArgument(f"this process sees {len(driver.uuids)} devices of CUDA, and cuda:{ordinal} is none of them (CUDA_VISIBLE_DEVICES?)")
+    return driver
+
+
+@contextmanager
+def lane(ordinal: int) -> Iterator[Lane]:
+    """A lane on that device, for this thread alone. At the end its work is done, also after an error."""
+    driver = _driver_of(ordinal)
     key = (id(driver), os.getpid(), ordinal)
     with _lock:
         kept = _free.setdefault(key, [])
@@ -183,7 +189,10 @@ def ordinal_of(source: Any) -> Optional[int]:
             return None
         return int(number) if int(kind) in _dlpack.GPU_DEVICES else None
     about = getattr(source, "__cuda_array_interface__", None)
-    return _cuda.load().ordinal_at(int(about["data"][0])) if about and about["data"][0] else 0 if about else None
+    if not about:
+        return None
+    pointer = int(about["data"][0] or 0)  # 0 of an array without elements, which any device has
+    return _cuda.load().ordinal_at(pointer) if pointer else 0
 
 
 def take(source: Any, ordinal: int) -> Tensor:
@@ -208,7 +217,7 @@ def _of_interface(here: Lane, source: Any, ordinal: int) -> Tensor:
     kind, shape, strides = np.dtype(about["typestr"]), tuple(about["shape"]), about.get("strides")
     if about.get("mask") is not None:
         raise BadType("the array has a mask, which a buffer cannot have: put the data alone")
-    if strides is not None and tuple(strides) != np.empty(0, kind).reshape((0, *shape)).strides[1:]:
+    if not _arrays.in_c_order(kind, shape, strides):
         raise BadType("the elements of the array do not lie in C order: give cupy.ascontiguousarray(array)")
     # Before version 3 the interface did not say which stream: CUDA's legacy default stream waits for those that block on it.
     stream = about.get("stream") if about.get("version", 0) >= 3 else 1
@@ -288,8 +297,7 @@ class Block:
 def allocate(dtype: str, shape: Sequence[int], ordinal: int) -> Tensor:
     """Memory on a device: of torch's allocator if this process uses torch on a GPU, else of the driver's."""
     nbytes = math.prod(shape) * _arrays.width(dtype)
-    with lane(ordinal):
-        pass  # says that there is such a device
+    _driver_of(ordinal)
     theirs = _torch.memory(nbytes, ordinal)
     if theirs is not None:
         return take(theirs, ordinal)._replace(dtype=dtype, shape=tuple(shape))

@@ -6,11 +6,12 @@ importers have closed it.
 """
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from . import _cuda
 from ._gpu import Tensor
@@ -94,6 +95,11 @@ class Lending:
                 return
         loan.give_back()
 
+    def _pop_idle(self, now: float) -> List[_Loan]:
+        """Takes the loans that no transfer uses and whose time is over. The caller holds the lock."""
+        over = [key for key, loan in self._loans.items() if loan.users == 0 and loan.end <= now]
+        return [self._loans.pop(key) for key in over]
+
     def _watch(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gpubuf-lent", daemon=True)
@@ -104,25 +110,20 @@ class Lending:
         while True:
             with self._changed:
                 now = time.monotonic()
-                over = {key: loan for key, loan in self._loans.items() if loan.users == 0 and loan.end <= now}
-                for key in over:
-                    del self._loans[key]
+                over = self._pop_idle(now)
                 if not over and not self._loans:
                     self._thread = None
                     return
                 if not over:
                     ends = [loan.end for loan in self._loans.values() if loan.users == 0]
                     self._changed.wait(min(ends) - now if ends else None)
-            for loan in over.values():
+            for loan in over:
                 loan.give_back()
-            over.clear()
 
     def close(self) -> None:
         """Gives all back that no transfer uses."""
         with self._changed:
-            idle = {key: loan for key, loan in self._loans.items() if loan.users == 0}
-            for key in idle:
-                del self._loans[key]
+            idle = self._pop_idle(math.inf)
             self._changed.notify_all()
-        for loan in idle.values():
+        for loan in idle:
             loan.give_back()

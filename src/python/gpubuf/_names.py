@@ -59,6 +59,14 @@ class Names(Checkpointing):
         other.__dict__.update(self.__dict__)
         return other
 
+    @classmethod
+    def _over(cls, transport: Transport, session: str, socket: Optional[str]) -> Any:
+        """A client with these connections."""
+        client = cls.__new__(cls)
+        Checkpointing.__init__(client, transport, session)
+        client._begin(socket)
+        return client
+
     def _begin(self, socket: Optional[str]) -> None:
         raise NotImplementedError
 
@@ -72,7 +80,4 @@ def _again(cls: Any, address: Any, token: Optional[str], timeout: float, files: 
     where = Address(*address)
     transport = Transport(where, token, timeout, _tls.Trust(*files) if where.tls else None, retries)
     transport.files = files
-    client = cls.__new__(cls)
-    Checkpointing.__init__(client, transport, session)
-    client._begin(socket)
-    return client
+    return cls._over(transport, session, socket)

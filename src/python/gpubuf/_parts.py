@@ -136,17 +136,9 @@ def put(asker: Asker, name: str, payload: Payload, what: Mapping[str, Any], head
         Crew(cut(len(payload.view)), send).run(connections, progress)
         answer, document = asker._json("POST", place + "/complete", None, {}, headers, patience)
     except BaseException:
-        _drop(asker, place)
+        asker._discard(place)
         raise
     return {**tagged(answer, document), "road": "host"}
-
-
-def _drop(asker: Asker, place: str) -> None:
-    """Deletes the upload; its own errors are ignored, because the first error is already raised."""
-    try:
-        asker._json("DELETE", place)
-    except Error:
-        pass
 
 
 def get(asker: Asker, name: str, query: str, out: Any, raw: bool, if_match: Optional[str], connections: int,

@@ -32,7 +32,7 @@ class Upload:
                 return self._append()
             except Error as e:
                 if not retry.permits(turn, e):
-                    self._drop()
+                    self._asker._discard(self._place)
                     raise
                 retry.pause(turn, e)
                 before = self._at
@@ -40,7 +40,7 @@ class Upload:
                     return None
                 turn = turn + 1 if self._at <= before else 0
             except BaseException:
-                self._drop()
+                self._asker._discard(self._place)
                 raise
 
     def _begin(self) -> None:
@@ -71,12 +71,6 @@ class Upload:
         answer.finish()
         self._at = int(answer.header("Upload-Offset") or 0)
         return answer.header("Upload-Complete") == "?1"
-
-    def _drop(self) -> None:
-        try:
-            self._asker._json("DELETE", self._place)
-        except Error:
-            pass  # the first error says more
 
 
 def receive(asker: Asker, target: str, fields: Dict[str, str], answer: Answer, view: memoryview, progress: Optional[Progress]) -> None:

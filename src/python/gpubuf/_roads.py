@@ -5,18 +5,16 @@ the right to adopt, and memory of cudaMalloc, which torch and CuPy use by defaul
 """
 from __future__ import annotations
 
-import base64
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, ContextManager, Dict, Generic, Mapping, NamedTuple, Optional, Tuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, Generic, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
 from . import _arrays, _cuda, _gpu
-from ._address import of_socket
-from ._asker import conditions, given, tagged
+from ._asker import conditions, given
 from ._gpu import Tensor
 from ._lend import Lending, Lent
 from ._transport import Answer, Progress
-from .adoption import Adoption, Offer, open_adoption
+from .adoption import Adoption, legacy_offer
 from .errors import (AccessDenied, BadArgument, BufferExists, BufferNotFound, BufferPartial, Busy, CannotAdopt, Conflict, ContentLost,
                      DeviceError, Error, InvalidArgument, LimitReached, LocalOnly, MapNotPermitted, NotLoaded, PreconditionFailed,
                      RangeNotSatisfiable, Unreachable, Unsupported)
@@ -80,12 +78,9 @@ def _lends(client: "Client") -> bool:
 
 
 def _adopt(client: "Client", name: str, tensor: Tensor, before: int) -> Adoption:
-    t, path = client._transport, client._below("buffers", name)
+    nbytes = tensor.nbytes + before
     try:
-        handle, offset, device = _cuda.load().give_legacy(tensor.pointer - before, tensor.nbytes + before)
-        body = {"way": "legacy", "bytes": tensor.nbytes + before, "offset": offset, "device": device,
-                "handle": base64.b64encode(handle).decode()}
-        return open_adoption(of_socket(client._map_socket()), t.token, t.timeout, t.epochs, path, Offer(body, None, tensor), None)
+        return client._adopt(name, legacy_offer(tensor.pointer - before, nbytes, tensor, bytes=nbytes))
     except NOT_THIS as e:
         # A daemon without such memory, and one that does not permit it, says the same of any other array.
         if e.problem and isinstance(e, (LocalOnly, MapNotPermitted, Unsupported)):
@@ -154,29 +149,24 @@ def _create(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Mem
     """A new buffer, which is of zeros until the copy is there."""
     if memory.if_match is not None:
         return None
-    where = {} if {"device", "pool"} & memory.memory.keys() else {"device": _cuda.load().name_of(tensor.ordinal)}
-    body = {"name": name, "dtype": memory.dtype, "shape": memory.shape, **where, **memory.memory, **given(stream=memory.stream)}
+    where: Dict[str, Any] = {} if {"device", "pool"} & memory.memory.keys() else {"device": _cuda.load().name_of(tensor.ordinal)}
     try:
-        made = cast(Buffer, client._tagged("POST", client._below("buffers"), None, body, conditions(wait=memory.wait), memory.wait or 0))
+        made = client.create(name, dtype=memory.dtype, shape=memory.shape, stream=memory.stream, wait=memory.wait, **where, **memory.memory)
     except BufferExists:
         return None
     try:
         return _copy(client, name, tensor, lent, memory, made["etag"], True)
     except BaseException:
-        try:
-            client._json("DELETE", client._below("buffers", name), headers=conditions(made["etag"]))
-        except Error:
-            pass  # the first error says more
+        client._discard(client._below("buffers", name), conditions(made["etag"]))
         raise
 
 
 def _copy(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Memory, tag: Optional[str], in_place: bool) -> Buffer:
-    body = {"from": lent.name, "from_offset": lent.at, "bytes": tensor.nbytes, **given(stream=memory.stream, in_place=in_place or None)}
-    path = client._below("buffers", name, "copy")
-    answer, document = client._json("POST", path, None, body, conditions(tag, wait=memory.wait), memory.wait or 0)
-    done = cast(Buffer, tagged(answer, document))
+    done = client.copy(lent.name, name, from_offset=lent.at, bytes=tensor.nbytes, stream=memory.stream, in_place=in_place, wait=memory.wait,
+                       if_match=tag)
     done["road"] = "device"
     client._roads.buffers.set(client, name, done)
+    client._roads.heads.set(client, name, Head(done["dtype"], tuple(done["shape"]), done["bytes"], done["etag"]))
     return done
 
 
@@ -213,13 +203,17 @@ class Download(NamedTuple):
     progress: Optional[Progress]
 
     def get(self, ordinal: int, out: Any) -> DeviceArray:
+        direct = True
         for _ in range(TURNS):
-            head = self._known() or self._head(self.condition)
+            known = self._known()
+            head = known or self._head(self.condition)
             tensor = _gpu.allocate(head.dtype, head.shape, ordinal) if out is None else _gpu.into(out, head.dtype, head.shape)
             try:
-                road = self._fill(tensor, head)
+                road = self._fill(tensor, head, direct)
             except _Replaced:
                 self.client._roads.heads.set(self.client, self.name, None)
+                # A tag that did not hold since a moment ago: other processes may write the buffer, whose every answer has another tag.
+                direct = known is not None
                 continue
             return DeviceArray(tensor, road, head.tag)
         raise PreconditionFailed(f"the buffer \"{self.name}\" was replaced by other clients during each of {TURNS} downloads: try again")
@@ -242,9 +236,9 @@ class Download(NamedTuple):
         answer.finish()
         return Head.of(answer)
 
-    def _fill(self, tensor: Tensor, head: Head) -> str:
-        """Fills the memory, and returns how."""
-        direct = not self.part and head.nbytes >= DIRECT_BYTES and not head.tag.startswith("W/")
+    def _fill(self, tensor: Tensor, head: Head, direct: bool) -> str:
+        """Fills the memory, on the device if direct permits it, and returns how."""
+        direct = direct and not self.part and head.nbytes >= DIRECT_BYTES and not head.tag.startswith("W/")
         for way, name in ((self._by_loan, "device"), (self._by_mapping, "mapping")):
             if direct and _lends(self.client) and way(tensor, head):
                 self.client._roads.heads.set(self.client, self.name, head)
@@ -258,8 +252,7 @@ class Download(NamedTuple):
         """The daemon copies into the memory. False if it does not take it."""
         try:
             with _lend(self.client, tensor) as lent:
-                body = {"from": self.name, "bytes": head.nbytes, "offset": lent.at, "in_place": True, **given(stream=self.stream)}
-                self.client._json("POST", self.client._below("buffers", lent.name, "copy"), None, body)
+                self.client.copy(self.name, lent.name, offset=lent.at, bytes=head.nbytes, stream=self.stream, in_place=True)
             self._head(head.tag)
             return True
         except (_NotLent, AccessDenied, NotLoaded, BufferPartial, ContentLost):

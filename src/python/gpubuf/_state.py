@@ -74,26 +74,21 @@ def put(client: "Client", tensors: Mapping[str, Any], prefix: str, threads: int,
 
 
 def get(client: "Client", prefix: str, device: Any, out: Optional[Mapping[str, Any]], threads: int) -> Dict[str, Any]:
-    found = [buffer for buffer in client.list() if buffer["name"].startswith(buffer_name("", prefix) if prefix else "")]
-    by_name = {own_name(buffer): buffer for buffer in found}
-    if out is not None:
-        missing = [name for name in out if name not in by_name and prefix + name not in by_name]
+    found = {own_name(buffer): buffer for buffer in client.list(prefix=buffer_name("", prefix) if prefix else "")}
+    if out is None:
+        _torch.dtype_of("uint8")  # says that torch is missing, also if there are no tensors
+        wanted = found
+    else:
+        keys = {name: name if name in found else prefix + name for name in out}
+        missing = [name for name, key in keys.items() if key not in found]
         if missing:
             raise BadArgument(f"the session \"{client.session}\" has no tensor {missing[0]!r} below {prefix!r}, which out has, and "
                               f"{len(missing) - 1} more: put them, or leave them out")
+        wanted = {name: found[key] for name, key in keys.items()}
 
     def one(name: str, buffer: Buffer) -> Tuple[str, Any]:
-        target = None if out is None else out[name]
-        if target is None:
-            target = _torch.empty(buffer["dtype"], tuple(buffer["shape"]), device)
-        elif _torch.is_tensor(target):
-            target = target.detach()
+        target = _torch.empty(buffer["dtype"], tuple(buffer["shape"]), device) if out is None else out[name]
         client.get(buffer["name"], out=target)
-        return name, target if out is None else out[name]
+        return name, target
 
-    if out is None:
-        _torch.dtype_of("uint8")  # says that torch is missing, also if there are no tensors
-        jobs = [(name, by_name[name]) for name in by_name]
-    else:
-        jobs = [(name, by_name[name] if name in by_name else by_name[prefix + name]) for name in out]
-    return dict(each(one, jobs, threads))
+    return dict(each(one, wanted.items(), threads))

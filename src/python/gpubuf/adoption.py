@@ -77,12 +77,15 @@ def _of_array(array: Array) -> Offer:
 def _of_device(source: Any, about: Fields[str, Any]) -> Offer:
     kind, shape, strides = np.dtype(about["typestr"]), tuple(about["shape"]), about.get("strides")
     nbytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-    if strides is not None and tuple(strides) != np.empty(0, kind).reshape((0, *shape)).strides[1:]:
+    if not _arrays.in_c_order(kind, shape, strides):
         raise BadArgument("the elements of the tensor do not lie in C order: give tensor.contiguous()")
-    handle, offset, device = _cuda.load().give_legacy(about["data"][0], nbytes)
-    body = {"way": "legacy", "dtype": _arrays.dtype_name(kind), "shape": list(shape), "offset": offset, "device": device,
-            "handle": base64.b64encode(handle).decode()}
-    return Offer(body, None, source)
+    return legacy_offer(about["data"][0], nbytes, source, dtype=_arrays.dtype_name(kind), shape=list(shape))
+
+
+def legacy_offer(pointer: int, nbytes: int, owner: Any, **layout: Any) -> Offer:
+    """The offer of memory of cudaMalloc. layout: its dtype and shape, or its bytes."""
+    handle, offset, device = _cuda.load().give_legacy(pointer, nbytes)
+    return Offer({"way": "legacy", "offset": offset, "device": device, "handle": base64.b64encode(handle).decode(), **layout}, None, owner)
 
 
 def offer_of(source: Any, fields: Dict[str, Any]) -> Offer:

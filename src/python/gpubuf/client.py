@@ -18,7 +18,7 @@ from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, 
 from ._feed import Feed
 from ._names import Names
 from ._transport import Progress, Transport
-from .adoption import Adoption, offer_of, open_adoption, shared_array
+from .adoption import Adoption, Offer, offer_of, open_adoption, shared_array
 from .errors import BadArgument, BadType, BufferBusy, BufferNotFound, NotLoaded, TimedOut, error_of
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
@@ -486,6 +486,9 @@ class Client(Names):
         offer = offer_of(source, given(dtype=dtype, shape=None if shape is None else [*shape], bytes=nbytes, offset=offset, way=way,
                                        map_bytes=map_bytes, device=device, side=side,
                                        handle=None if handle is None else base64.b64encode(handle).decode()))
+        return self._adopt(name, offer, wait)
+
+    def _adopt(self, name: str, offer: Offer, wait: Optional[float] = None) -> Adoption:
         t = self._transport
         return open_adoption(of_socket(self._map_socket()), t.token, t.timeout, t.epochs, self._below("buffers", name), offer, wait)
 

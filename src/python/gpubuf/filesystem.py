@@ -141,10 +141,10 @@ def _moment(text: str) -> Any:
 class _File(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
     """A buffer that is read by ranges of one content, or written whole when it is closed."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, fs: FileSystem, path: str, *args: Any, **more: Any) -> None:
         self._pieces: List[bytes] = []
-        self._client, self._name = self.fs._of(self.path)
+        self._client, self._name = fs._of(path)  # before the file can be closed, which needs them
+        super().__init__(fs, path, *args, **more)
         if self.mode == "rb":
             head = self._client._ask("HEAD", self._client._below("buffers", self._name, "data") + "?format=raw", {})
             head.finish()

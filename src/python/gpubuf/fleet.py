@@ -192,7 +192,7 @@ class Fleet:
     def session(self, name: str) -> Client:
         """A client of the session's owner. It asks the directory again if the owner redirects, is not reached, was superseded, or does not have
         the session, and makes the request once more; one whose outcome is unknown is repeated only if it reads. Mappings take the UNIX socket of a daemon on this machine."""
-        return _client_of(_OwnerTransport(self, name), name)
+        return cast(Client, Client._over(_OwnerTransport(self, name), name, os.environ.get("GPUBUF_SOCKET") or None))
 
     # --- within ---------------------------------------------------------------------------------------------------------
 
@@ -284,11 +284,3 @@ class _OwnerTransport(Transport):
                 raise
             self._resolve()
         return super().ask(method, target, headers, body, progress, patience)
-
-
-def _client_of(transport: Transport, session: str) -> Client:
-    """A client with these connections."""
-    client = Client.__new__(Client)
-    Asker.__init__(client, transport, session)
-    client._begin(os.environ.get("GPUBUF_SOCKET") or None)
-    return client
