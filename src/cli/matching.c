@@ -18,14 +18,8 @@ static bool is_of_sessions(const char *text) {
     return slash != NULL && wild != NULL && wild < slash;
 }
 
-static void keep_matching(json_t *items, const char *pattern) {
-    size_t i = 0;
-
-    while (i < json_array_size(items))
-        if (fnmatch(pattern, gb_cli_text(json_array_get(items, i), "name"), 0) == 0)
-            i++;
-        else
-            json_array_remove(items, i);
+static bool matches(json_t *item, const char *pattern) {
+    return fnmatch(pattern, gb_cli_text(item, "name"), 0) == 0;
 }
 
 /* Adds what matches in one session. -1 with cli->error set. */
@@ -39,11 +33,10 @@ static int add_session(struct gb_cli *cli, json_t *found, const char *session, c
         items = gb_cli_list(cli, target);
     if (items == NULL)
         return -1;
-    keep_matching(items, pattern);
     json_array_foreach(items, i, item) {
-        json_object_set_new(item, "session", json_string(session));
+        if (matches(item, pattern))
+            json_array_append(found, item);
     }
-    json_array_extend(found, items);
     json_decref(items);
     return 0;
 }
@@ -55,11 +48,10 @@ static int add_sessions(struct gb_cli *cli, json_t *found, const char *sessions,
     int rc = items != NULL ? 0 : -1;
     size_t i;
 
-    if (items != NULL)
-        keep_matching(items, sessions);
     json_array_foreach(items, i, item) {
-        if (rc == 0)
-            rc = add_session(cli, found, gb_cli_text(item, "name"), pattern);
+        if (rc < 0 || !matches(item, sessions))
+            continue;
+        rc = add_session(cli, found, gb_cli_text(item, "name"), pattern);
         if (rc < 0 && cli->error.code == GPUBUF_SESSION_NOT_FOUND)
             rc = 0;
     }

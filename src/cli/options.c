@@ -37,16 +37,16 @@ const struct gb_cli_command *gb_cli_command_find(const char *name) {
 }
 
 void gb_cli_command_unknown(const char *name) {
+    char hint[GB_NEAREST_HINT];
     struct gb_nearest nearest;
     size_t i;
 
-    gb_nearest_begin(&nearest, name);
+    gb_nearest_begin(&nearest, name, strlen(name));
     for (i = 0; i < gb_cli_commands_count; i++)
         gb_nearest_try(&nearest, gb_cli_commands[i].name);
     fputs("gpubuf: there is no command \"", stderr);
     gb_cli_put(stderr, name);
-    fprintf(stderr, "\"%s%s%s; \"gpubuf --help\" lists them\n", nearest.name != NULL ? "; is " : "",
-            nearest.name != NULL ? nearest.name : "", nearest.name != NULL ? " meant?" : "");
+    fprintf(stderr, "\"%s; \"gpubuf --help\" lists them\n", gb_nearest_hint(&nearest, "", hint));
 }
 
 bool gb_cli_has_word(const char *words, const char *word) {
@@ -176,7 +176,7 @@ static bool is_whole(const char *word, int id) {
 /* A long option that there is not, or that several begin with. */
 static void refuse_word(const char *word) {
     int length = (int)strcspn(word, "=");
-    char name[GB_NEAREST_MAX + 2]; /* one more than is near to anything */
+    char hint[GB_NEAREST_HINT];
     struct gb_nearest nearest;
     int found = 0;
     int i;
@@ -185,23 +185,28 @@ static void refuse_word(const char *word) {
     for (i = 0; i < GB_CLI_IDS; i++)
         if (length > 0 && strncmp(gb_cli_options_all[i].name, word, (size_t)length) == 0)
             fprintf(stderr, "%s--%s", found++ == 0 ? "; it could be " : ", ", gb_cli_options_all[i].name);
-    snprintf(name, sizeof name, "%.*s", length, word);
-    gb_nearest_begin(&nearest, name);
+    gb_nearest_begin(&nearest, word, (size_t)length);
     for (i = 0; i < GB_CLI_IDS; i++)
         gb_nearest_try(&nearest, gb_cli_options_all[i].name);
-    if (found == 0 && nearest.name != NULL)
-        fprintf(stderr, "; is --%s meant?", nearest.name);
-    fputs("; \"gpubuf COMMAND --help\" lists those of a command\n", stderr);
+    fprintf(stderr, "%s; \"gpubuf COMMAND --help\" lists those of a command\n",
+            found == 0 ? gb_nearest_hint(&nearest, "--", hint) : "");
+}
+
+/* The option of a value of getopt_long(); GB_CLI_IDS: none. */
+static int id_of(int c) {
+    int i;
+
+    for (i = 0; i < GB_CLI_IDS; i++)
+        if (c == LONG_ONLY + i || (c != 0 && c == gb_cli_options_all[i].letter))
+            break;
+    return i;
 }
 
 /* Instead of getopt's own words, which repeat what stands behind the =, and that may be a secret. */
 static int refuse_option(const char *word, int c) {
-    const struct gb_cli_option_spec *spec = NULL;
-    int i;
+    int id = id_of(optopt);
+    const struct gb_cli_option_spec *spec = id < GB_CLI_IDS ? &gb_cli_options_all[id] : NULL;
 
-    for (i = 0; i < GB_CLI_IDS; i++)
-        if (optopt != 0 && (optopt == LONG_ONLY + i || optopt == gb_cli_options_all[i].letter))
-            spec = &gb_cli_options_all[i];
     if (spec != NULL && c == ':')
         fprintf(stderr, "gpubuf: --%s needs a value: %s\n", spec->name, spec->argument);
     else if (spec != NULL)
@@ -241,9 +246,7 @@ int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *
             return refuse_option(argv[optind - 1], c);
         if (c >= '0' && c <= '9')
             return refuse_number(argv, c);
-        for (i = 0; i < GB_CLI_IDS; i++)
-            if (c == LONG_ONLY + i || c == gb_cli_options_all[i].letter)
-                break;
+        i = id_of(c);
         if (i < GB_CLI_IDS && c >= LONG_ONLY && exact(i) && !is_whole(word, i)) {
             fprintf(stderr, "gpubuf: \"%.*s\" is not all of --%s, which is taken only in full\n",
                     (int)strcspn(word, "="), word, gb_cli_options_all[i].name);

@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/nearest.h"
-
 static bool taken(const struct gb_command_option *option, int verb) {
     return verb == GB_COMMAND_ALL || (option->verbs & 1u << verb) != 0;
 }
@@ -57,42 +55,41 @@ void gb_command_help(FILE *out, const struct gb_command *command, int verb) {
 
 /* --- errors ------------------------------------------------------------------------------------------------------- */
 
-static const char *find_nearest(const struct gb_command *command, int verb, const char *word) {
+/* Of word[0..length), without its "--". */
+static char *hint_of(const struct gb_command *command, int verb, const char *word, size_t length,
+                     char text[GB_NEAREST_HINT]) {
     struct gb_nearest nearest;
     int i;
 
-    gb_nearest_begin(&nearest, word);
+    gb_nearest_begin(&nearest, word, length);
     for (i = 0; i < command->option_count; i++) {
         if (taken(&command->options[i], verb))
             gb_nearest_try(&nearest, command->options[i].name + 2);
     }
     for (i = 0; i < GB_OPTION_IDS; i++)
         gb_nearest_try(&nearest, gb_option_specs[i].name);
-    return nearest.name;
+    return gb_nearest_hint(&nearest, "--", text);
 }
 
 int gb_command_unknown(const struct gb_command *command, int verb, const char *word, struct gb_error *err) {
-    char hint[GB_NEAREST_MAX + 20] = "";
-    const char *nearest;
+    size_t length = strcspn(word, "=");
+    size_t dashes = strspn(word, "-");
+    char hint[GB_NEAREST_HINT];
     char of[32] = "";
     char own[256] = "";
-    char name[GB_NEAREST_MAX + 2]; /* one more than is near to anything */
     size_t at = 0;
     int i;
 
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
-    nearest = find_nearest(command, verb, name + strspn(name, "-"));
     for (i = 0; i < command->option_count && at < sizeof own; i++) {
         if (taken(&command->options[i], verb))
             at += (size_t)snprintf(own + at, sizeof own - at, "%s, ", command->options[i].name);
     }
     if (verb >= 0 && command->verb_count > 1)
         snprintf(of, sizeof of, " %.*s", (int)strcspn(command->verbs[verb].usage, " "), command->verbs[verb].usage);
-    if (nearest != NULL)
-        snprintf(hint, sizeof hint, "; is --%s meant?", nearest);
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                        "%s%s: there is no option \"%s\"%s; permitted: %sand the daemon's options", command->word, of,
-                        name, hint, own);
+                        "%s%s: there is no option \"%.*s\"%s; permitted: %sand the daemon's options", command->word, of,
+                        length > 64 ? 64 : (int)length, word,
+                        hint_of(command, verb, word + dashes, length - dashes, hint), own);
 }
 
 int gb_command_take(const struct gb_command *command, int verb, struct gb_options *options, int argc, char **argv,

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/nearest.h"
 #include "daemon/options.h"
 
 /* Cuts the comment and the space around: returns the first character that counts. */
@@ -27,7 +26,7 @@ int gb_options_line(struct gb_options *options, const char *path, unsigned numbe
     const struct gb_option_spec *spec;
     char *key = trim(line);
     char *value = strchr(key, '=');
-    char hint[GB_NEAREST_MAX + 20];
+    char hint[GB_NEAREST_HINT];
     char where[192];
 
     *ret_spec = NULL;
@@ -43,7 +42,7 @@ int gb_options_line(struct gb_options *options, const char *path, unsigned numbe
     if (spec == NULL || spec == &gb_option_specs[GB_OPTION_ID_config] || spec == &gb_option_specs[GB_OPTION_ID_help] ||
         spec == &gb_option_specs[GB_OPTION_ID_version])
         return gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "%.128s:%u: there is no option \"%.64s\" for a file%s", path,
-                            number, key, spec == NULL ? gb_option_hint(key, "", hint, sizeof hint) : "");
+                            number, key, spec == NULL ? gb_option_hint(key, strlen(key), "", hint) : "");
     *ret_spec = spec;
     snprintf(where, sizeof where, "%.128s:%u: %s", path, number, spec->name);
     return gb_option_set(options, spec, GB_SOURCE_FILE, where, value, err);

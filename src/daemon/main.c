@@ -111,19 +111,17 @@ static command_fn *find_command(const char *word) {
 }
 
 static void no_command(const char *word, struct gb_error *err) {
-    char hint[GB_NEAREST_MAX + 20] = "";
+    char hint[GB_NEAREST_HINT];
     struct gb_nearest nearest;
     size_t i;
 
-    gb_nearest_begin(&nearest, word);
+    gb_nearest_begin(&nearest, word, strlen(word));
     for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         gb_nearest_try(&nearest, commands[i].word);
-    if (nearest.name)
-        snprintf(hint, sizeof hint, "; is %s meant?", nearest.name);
     gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                  "there is no command \"%.64s\"%s permitted: token, tls, selftest, fsck, recover, check, or none to "
                  "serve",
-                 word, hint[0] ? hint : ";");
+                 word, nearest.name ? gb_nearest_hint(&nearest, "", hint) : ";");
 }
 
 int main(int argc, char **argv) {

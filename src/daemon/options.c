@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/nearest.h"
 #include "base/parse.h"
 
 const struct gb_option_spec gb_option_specs[GB_OPTION_IDS] = {
@@ -45,17 +44,14 @@ const struct gb_option_spec *gb_option_find(const char *name, size_t len) {
     return NULL;
 }
 
-char *gb_option_hint(const char *name, const char *before, char *text, size_t size) {
+char *gb_option_hint(const char *name, size_t len, const char *before, char text[GB_NEAREST_HINT]) {
     struct gb_nearest nearest;
     size_t i;
 
-    gb_nearest_begin(&nearest, name);
+    gb_nearest_begin(&nearest, name, len);
     for (i = 0; i < GB_OPTION_IDS; i++)
         gb_nearest_try(&nearest, gb_option_specs[i].name);
-    text[0] = '\0';
-    if (nearest.name != NULL)
-        snprintf(text, size, "; is %s%s meant?", before, nearest.name);
-    return text;
+    return gb_nearest_hint(&nearest, before, text);
 }
 
 static int no_memory(struct gb_error *err) {

@@ -1,15 +1,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/nearest.h"
 #include "daemon/options.h"
 
 int gb_options_take(struct gb_options *options, int argc, char **argv, int *at, struct gb_error *err) {
     const char *text = argv[*at];
     const struct gb_option_spec *spec;
     const char *value;
-    char name[GB_NEAREST_MAX + 2]; /* one more than is near to anything */
-    char hint[GB_NEAREST_MAX + 20];
+    char hint[GB_NEAREST_HINT];
     char where[64];
     size_t len;
     int taken = 1;
@@ -24,11 +22,9 @@ int gb_options_take(struct gb_options *options, int argc, char **argv, int *at, 
                    : 0;
     len = strcspn(text + 2, "=");
     spec = gb_option_find(text + 2, len);
-    if (spec == NULL) {
-        snprintf(name, sizeof name, "%.*s", (int)len, text + 2);
+    if (spec == NULL)
         return gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "there is no option \"--%.*s\"%s", len > 64 ? 64 : (int)len,
-                            text + 2, gb_option_hint(name, "--", hint, sizeof hint));
-    }
+                            text + 2, gb_option_hint(text + 2, len, "--", hint));
     snprintf(where, sizeof where, "--%s", spec->name);
     if (text[2 + len] == '=') {
         value = text + 3 + len;

@@ -159,13 +159,15 @@ static size_t write_line(char *at, size_t size, const struct gb_http_request *re
     return out.failed ? 0 : out.used;
 }
 
-static bool is_refusal(int status) {
-    return status == 401 || status == 403;
+/* A want of memory or of room, and a deadline, are no faults: their callers get 503, 507 and so on. */
+static enum gb_log_level level_of(int status) {
+    return status == 500 ? GB_LOG_ERROR : status == 401 || status == 403 ? GB_LOG_WARNING : GB_LOG_DEBUG;
 }
 
 static void log_access(struct gb_request_log *r, const struct gb_http_request *request, const struct gb_http_end *end,
                        const struct shown *shown) {
-    int priority = end->status >= 500 ? 3 : is_refusal(end->status) ? 4 : 6;
+    enum gb_log_level level = level_of(end->status);
+    int priority = gb_log_priority(end->status >= 500 ? GB_LOG_ERROR : level == GB_LOG_DEBUG ? GB_LOG_INFO : level);
     char line[GB_LINE_MAX - 8]; /* room for what the queue puts before it */
     size_t n = write_line(line, sizeof(line), request, end, shown);
 
@@ -173,13 +175,10 @@ static void log_access(struct gb_request_log *r, const struct gb_http_request *r
         gb_lines_put(r->access, priority, line, n);
 }
 
-/* A want of memory or of room, and a deadline, are no faults: their callers get 503, 507 and so on. */
 static void log_event(struct gb_request_log *r, const struct gb_http_request *request, const struct gb_http_end *end,
                       const struct shown *shown) {
-    enum gb_log_level level = end->status == 500        ? GB_LOG_ERROR
-                              : is_refusal(end->status) ? GB_LOG_WARNING
-                                                        : GB_LOG_DEBUG;
-    const char *event = end->status == 500 ? "failed" : is_refusal(end->status) ? "refused" : "request";
+    enum gb_log_level level = level_of(end->status);
+    const char *event = level == GB_LOG_ERROR ? "failed" : level == GB_LOG_WARNING ? "refused" : "request";
     const struct gb_log_field fields[] = {{"request_id", request->id}, {"client", shown->client},
                                           {"token", shown->token},     {"certificate", shown->certificate},
                                           {"method", shown->method},   {"route", shown->route},
@@ -192,7 +191,7 @@ static void log_event(struct gb_request_log *r, const struct gb_http_request *re
 
 void gb_request_log_ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end) {
     struct gb_request_log *r = current;
-    bool tells = end->status == 500 || is_refusal(end->status) || r->log.level >= GB_LOG_DEBUG;
+    bool tells = level_of(end->status) <= r->log.level;
     struct shown shown;
 
     gb_api_ended(app, request, end);

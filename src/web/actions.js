@@ -1,14 +1,9 @@
 // What a reader can do with a buffer: download, seal, delete, and take the line that reads it elsewhere.
-import {byId, bytes, count, el, setText} from './text.js';
+import {byId, bytes, count, el, follow, followHeld, setText} from './text.js';
 import {Refused, ask, bufferPath, token} from './ask.js';
 import {sure} from './sure.js';
 
 const IN_MEMORY_MAX = 1 << 30; // bytes of a download with a token, which the browser keeps until it is whole
-
-function save(href, name) {
-  const link = el('a', {href, download: `${name}.npy`});
-  link.click();
-}
 
 // [label, line]: how a program reads the buffer from this address. The token has a place in it and never stands there itself.
 export function linesOf(session, name) {
@@ -77,16 +72,16 @@ export class Actions {
   // One at a time; what goes wrong is said.
   async run(work) {
     this.enable(true);
-    const {buffer} = this;
+    const {session, name} = this.buffer;
     let said;
     try {
       said = [await work() || ''];
     } catch (error) {
       said = [error.message, true];
     }
-    if (this.buffer !== buffer && this.buffer?.name !== buffer.name) return; // another one is shown meanwhile
+    if (this.buffer?.session !== session || this.buffer.name !== name) return; // another one is shown meanwhile
     this.say(...said);
-    if (this.buffer) this.enable();
+    this.enable();
   }
 
   get path() {
@@ -101,18 +96,17 @@ export class Actions {
   async download() {
     const {name, bytes: size} = this.buffer;
     const data = `${this.path}/data?format=npy`;
+    const file = `${name}.npy`;
     if (token() && size > IN_MEMORY_MAX) throw new Error(`With a token the page downloads ${bytes(IN_MEMORY_MAX)} at most: use the curl line below`);
     if (!token()) {
       await this.ready(data);
-      save(data, name);
-      return `${name}.npy goes to the browser's downloads`;
+      follow({href: data, download: file});
+      return `${file} goes to the browser's downloads`;
     }
     this.say(`Downloading ${bytes(size)}`);
     const response = await ask(data, {signal: new AbortController().signal});
-    const held = URL.createObjectURL(await response.blob());
-    save(held, name);
-    setTimeout(() => URL.revokeObjectURL(held), 60000);
-    return `${name}.npy is in the browser's downloads`;
+    followHeld(await response.blob(), {download: file});
+    return `${file} is in the browser's downloads`;
   }
 
   // Refused, with the daemon's words, if it would not send the bytes. A reply to HEAD has no words.

@@ -80,21 +80,23 @@ async function showCharts() {
   }
 }
 
-function openSession(name) {
-  address.change({session: name}, {step: true});
+// Shows something else, until the back button.
+function go(parts) {
+  address.change(parts, {step: true});
   apply(address.shown());
 }
 
+function openSession(name) {
+  go({session: name});
+}
+
 function openBuffer(of, name) {
-  address.change({buffer: `${of}/${name}`}, {step: true});
-  apply(address.shown());
+  go({buffer: `${of}/${name}`});
 }
 
 // A dialog was closed, by its reader or because the address no longer has it.
 function closed(part) {
-  if (!address.shown()[part]) return;
-  address.change({[part]: ''}, {step: true});
-  apply(address.shown());
+  if (address.shown()[part]) go({[part]: ''});
 }
 
 // Times are shown in another zone.
@@ -162,10 +164,7 @@ watch.addEventListener('lists', () => {
 });
 
 byId('range').append(...RANGES.map(([s, label]) => el('option', {value: s}, label)));
-byId('range').addEventListener('change', (event) => {
-  address.change({range: event.target.value === String(RANGES[0][0]) ? '' : event.target.value}, {step: true});
-  apply(address.shown());
-});
+byId('range').addEventListener('change', (event) => go({range: event.target.value === String(RANGES[0][0]) ? '' : event.target.value}));
 byId('filter').addEventListener('input', (event) => {
   tables.filter(event.target.value);
   address.change({filter: event.target.value});

@@ -1,14 +1,11 @@
 // The foot of a page: the zone of its times, and links to what programs and people read.
-import {byId, setText, setZone, zone} from './text.js';
+import {byId, followHeld, setText, setZone, zone} from './text.js';
 import {ask, token} from './ask.js';
 
 // A link sends no token. With one, the text is read here and opened from memory.
 async function openText(link) {
-  const shown = URL.createObjectURL(new Blob([await (await ask(link.getAttribute('href'))).text()], {type: 'text/plain;charset=utf-8'}));
-  const way = document.createElement('a');
-  Object.assign(way, {href: shown, target: '_blank', rel: 'noopener'});
-  way.click();
-  setTimeout(() => URL.revokeObjectURL(shown), 60000);
+  const text = await (await ask(link.getAttribute('href'))).text();
+  followHeld(new Blob([text], {type: 'text/plain;charset=utf-8'}), {target: '_blank', rel: 'noopener'});
 }
 
 export function showZone(name) {

@@ -15,8 +15,10 @@ function taken(device, pools) {
 }
 
 function ofDevices({devices, lists}) {
-  const largest = [...lists.sessions].sort((a, b) => b.used_bytes - a.used_bytes).filter((s) => s.used_bytes > 0);
-  return devices.filter((d) => taken(d, lists.pools) >= NEARLY).map((d) => `Device ${d.index} is nearly full: ${percent(taken(d, lists.pools))} of `
+  const full = devices.map((d) => [d, taken(d, lists.pools)]).filter(([, part]) => part >= NEARLY);
+  if (!full.length) return [];
+  const largest = lists.sessions.filter((s) => s.used_bytes > 0).sort((a, b) => b.used_bytes - a.used_bytes);
+  return full.map(([d, part]) => `Device ${d.index} is nearly full: ${percent(part)} of `
     + `${bytes(d.total_bytes)} are taken. ${largest.length ? `The largest sessions are ${listed(largest.map((s) => `${s.name} (${bytes(s.used_bytes)})`))}. ` : ''}`
     + 'Delete what is not needed, put sessions to sleep (gpubuf sessions evict NAME), or let buffers leave memory (gpubuf set NAME --spill disk); '
     + 'what finds no room is refused with 507.');

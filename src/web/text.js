@@ -15,6 +15,18 @@ export function el(tag, attributes = {}, ...children) {
   return made;
 }
 
+// Follows a link, as to a download or another tab.
+export function follow(attributes) {
+  el('a', attributes).click();
+}
+
+// The same to bytes that the page holds, which the browser has taken within a minute.
+export function followHeld(blob, attributes) {
+  const href = URL.createObjectURL(blob);
+  follow({...attributes, href});
+  setTimeout(() => URL.revokeObjectURL(href), 60000);
+}
+
 // Writes only differences, so that screen readers do not repeat text and the layout stays.
 export function setText(element, text) {
   const s = String(text);

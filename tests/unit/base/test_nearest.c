@@ -31,7 +31,7 @@ START_TEST(test_nearest) {
     struct gb_nearest nearest;
     size_t i;
 
-    gb_nearest_begin(&nearest, cases[_i].word);
+    gb_nearest_begin(&nearest, cases[_i].word, strlen(cases[_i].word));
     for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         gb_nearest_try(&nearest, names[i]);
     ck_assert_pstr_eq(nearest.name, cases[_i].name);
