@@ -21,7 +21,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 BAD = {400, 405, 411, 413, 414, 417, 422, 431, 501, 505}  # 422: the body is larger than the buffer
 SILENT = {"blank before", "tabs", "method alone", "nothing but blanks"}  # libmicrohttpd ends the connection before any callback
 HUGE = ("16 digits", "2^63")  # chunks whose data includes the following request; data of a broken body is kept
-LOGGED = re.compile(r"request: [0-9a-f]{16} (\S+ .*) (?:\d{3}|0) [\d.]+ ms$")  # 0: the connection ended before the answer was out
+LOGGED = re.compile(r'(?:request|refused|failed): \d+ after .* method=(\S+) .*?path=("?)(.*?)\2(?: code=\S+)?$')  # the path has no query
 
 
 class Exchange:
@@ -232,15 +232,21 @@ class Seam:
     # --- the daemon's actions ----------------------------------------------------------------------------------------------
 
     def requests(self):
-        """Counter of the requests that it has answered since the last call. The log lacks only requests that are still running."""
-        self.ask("GET", "/livez")
-        with open(self.daemon.log_path, "rb") as f:
-            f.seek(self.at)
-            data = f.read()
-        whole = data[:data.rfind(b"\n") + 1]
+        """Counter of the requests that it has answered since the last call. The log lacks only requests that are still running: a thread of
+        its own writes it in order, so it has all that were answered before one of this test's when it has that one."""
+        mark = f"mark-{next(self.tags)}"
+
+        def written():
+            with open(self.daemon.log_path, "rb") as f:
+                f.seek(self.at)
+                data = f.read()
+            return data[:data.rfind(b"\n") + 1] if mark.encode() + b" " in data else None
+
+        self.ask("GET", "/livez", None, {"X-Request-Id": mark})
+        whole = until("the log has the request", written)
         self.at += len(whole)
         found = [LOGGED.search(row) for row in whole.decode("latin-1").split("\n")]
-        return Counter(key(m.group(1)) for m in found if m)
+        return Counter(key(f"{m.group(1)} {m.group(3)}") for m in found if m)
 
     def stored(self, done):
         """Adds a fault if the stored bytes are not the body."""
@@ -262,7 +268,7 @@ def key(row):
     method, _, target = row.partition(" ")
     method = method if method in METHODS else "unknown"  # as in the daemon's log
     named = re.search(r"(?:canary-|innocent\d-|up)?(?<![0-9])\d{6}(?![0-9])|[0-9a-f]{8}-\d+(?![0-9])", target)
-    return f"{method} {named.group() if named else target}"
+    return f"{method} {named.group() if named else target.partition('?')[0]}"
 
 
 assert CANARY.count(TAG) == 1
