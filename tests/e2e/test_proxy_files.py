@@ -199,7 +199,10 @@ def test_a_client_may_wait_before_it_sends_a_body(behind, name):
         lines = [f"PUT {x} HTTP/1.1", "Host: " + NAME, "Content-Length: 5", "Expect: 100-continue",
                  "Authorization: Bearer " + b.secrets["write"], "", ""]
         sock.sendall("\r\n".join(lines).encode())
-        assert sock.recv(1000).startswith(b"HTTP/1.1 100 Continue\r\n")
+        answers = sock.makefile("rb")
+        assert answers.readline() == b"HTTP/1.1 100 Continue\r\n"
         sock.sendall(b"bytes")
-        assert sock.recv(12) == b"HTTP/1.1 201"
+        # A proxy may say it once itself and once for the daemon.
+        status = next(x for x in iter(answers.readline, b"") if x.startswith(b"HTTP/1.1 ") and not x.startswith(b"HTTP/1.1 100 "))
+        assert status.startswith(b"HTTP/1.1 201 ")
     assert b.ask("GET", x)[2] == b"bytes"

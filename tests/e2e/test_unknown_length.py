@@ -133,6 +133,18 @@ def test_the_quota_is_reached_in_the_midst(daemon, session):
     holds(daemon, session, "x", most)
 
 
+def test_a_small_quota_is_used(daemon, session):
+    daemon.ask("PATCH", "/v1/sessions/" + session, {"quota": {"bytes": 700000}}).expect(200)
+    for size in (1, 300000, 340000):
+        data = payload(size, size)
+        daemon.put("x", pieces(data), session).expect(201)
+        holds(daemon, session, "x", data)
+        daemon.ask("DELETE", f"/v1/sessions/{session}/buffers/x").expect(204)
+    p = daemon.put("x", pieces(payload(360000)), session).problem(507, "quota_exceeded")
+    assert "send Content-Length" in p["detail"]
+    until("all is given back", lambda: used(daemon, session) == 0)
+
+
 def test_the_device_has_no_more(start, simulated):
     d = start(spec=simulated("bytes=8M"))
     old = payload(1000, 5)

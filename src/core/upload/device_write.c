@@ -87,9 +87,11 @@ static int plan_there(struct gb_device_write *w, const struct gb_upload_params *
     return gb_upload_check_merge(draft, err);
 }
 
-static int plan(void *owner, const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+static int plan(struct gb_session *s, void *owner, const struct gb_upload_params *p, struct gb_upload_draft *draft,
+                struct gb_error *err) {
     struct gb_device_write *w = owner;
 
+    (void)s;
     draft->by_device = true;
     draft->reserve = w->what == GB_DEVICE_WRITE_RESERVE;
     draft->sync = draft->reserve || w->what == GB_DEVICE_WRITE_SYNC;

@@ -7,6 +7,7 @@
 #include "core/upload/upload.h"
 #include "core/util/look.h"
 
+#define SEGMENT_BYTES_LEAST (4u << 10) /* where the quota is tight */
 #define SEGMENT_BYTES_MIN (1u << 20)
 #define SEGMENT_BYTES_MAX (256u << 20)
 
@@ -14,14 +15,43 @@ static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-static int plan(void *owner, const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+void gb_upload_advise_length(struct gb_error *err) {
+    static const char advice[] = "; the end of a body of unknown length needs its bytes twice: send Content-Length";
+
+    gb_error_append(err, GB_ERR_QUOTA_EXCEEDED, advice);
+    gb_error_append(err, GB_ERR_PINNED_LIMIT, advice);
+    gb_error_append(err, GB_ERR_OUT_OF_MEMORY, advice);
+}
+
+/* Whether the quota has room for one more segment and, at the end, for all bytes in one piece. Returns 0 or -1. */
+static int check_quota_locked(struct gb_session *s, enum gb_kind kind, uint64_t held, uint64_t bytes, bool tell,
+                              struct gb_error *err) {
+    uint64_t more = bytes + held + bytes;
+
+    if (gb_quota_check_locked(s, more, 0, tell, err) < 0)
+        return -1;
+    return kind == GB_KIND_PINNED ? gb_quota_check_pinned_locked(s, more, tell, err) : 0;
+}
+
+/* Of the segment that follows so many bytes, when at most so many come. Where the quota is tight it is smaller. */
+static uint64_t size_locked(struct gb_session *s, enum gb_kind kind, uint64_t held, uint64_t left) {
+    uint64_t bytes = held > SEGMENT_BYTES_MIN ? least(held, SEGMENT_BYTES_MAX) : SEGMENT_BYTES_MIN;
+
+    bytes = least(bytes, left);
+    while (bytes > SEGMENT_BYTES_LEAST && check_quota_locked(s, kind, held, bytes, false, NULL) < 0)
+        bytes = bytes / 2 > SEGMENT_BYTES_LEAST ? bytes / 2 : SEGMENT_BYTES_LEAST;
+    return bytes;
+}
+
+static int plan(struct gb_session *s, void *owner, const struct gb_upload_params *p, struct gb_upload_draft *draft,
+                struct gb_error *err) {
     (void)owner;
     if (draft->buffer && gb_guard_check_unsealed_locked(draft->buffer, err) < 0)
         return -1;
     draft->has_crc32c = true;
     draft->open_ended = true;
     draft->payload = p->bytes;
-    draft->bytes = p->reserve ? p->bytes : least(p->bytes, SEGMENT_BYTES_MIN);
+    draft->bytes = p->reserve ? p->bytes : size_locked(s, draft->kind, 0, p->bytes);
     return 0;
 }
 
@@ -37,34 +67,37 @@ static void append(struct gb_upload *u, struct gb_content *segment) {
     s->last = segment;
 }
 
-/* A segment that the quota has no room for may still fit if it is smaller. */
-static uint64_t size_locked(const struct gb_upload *u) {
+/* A payload that could not end is refused now. */
+static int next_locked(const struct gb_upload *u, uint64_t *bytes, struct gb_error *err) {
     struct gb_session *s = u->t.session;
+    enum gb_kind kind = u->content->kind;
     uint64_t held = u->segments.until;
-    uint64_t bytes = held > SEGMENT_BYTES_MIN ? least(held, SEGMENT_BYTES_MAX) : SEGMENT_BYTES_MIN;
 
-    bytes = least(bytes, u->plan.payload - held);
-    while (bytes > SEGMENT_BYTES_MIN &&
-           (gb_quota_check_locked(s, bytes, 0, false, NULL) < 0 ||
-            (u->content->kind == GB_KIND_PINNED && gb_quota_check_pinned_locked(s, bytes, false, NULL) < 0)))
-        bytes = bytes / 2 > SEGMENT_BYTES_MIN ? bytes / 2 : SEGMENT_BYTES_MIN;
-    return bytes;
+    *bytes = size_locked(s, kind, held, u->plan.payload - held);
+    if (check_quota_locked(s, kind, held, *bytes, true, err) == 0)
+        return 0;
+    gb_quota_denied(s, err);
+    return -1;
 }
 
-/* Reserves memory of the upload's kind. bytes NULL: that of the next segment. */
-static int reserve(struct gb_upload *u, const uint64_t *bytes, struct gb_content **ret, struct gb_error *err) {
+/* Reserves memory of the upload's kind. exact NULL: that of the next segment. err is set if and only if it fails. */
+static int reserve(struct gb_upload *u, const uint64_t *exact, struct gb_content **ret, struct gb_error *err) {
     struct gb_session *s = u->t.session;
     struct gb_content *c = u->content;
+    uint64_t bytes = exact ? *exact : 0;
     int r;
 
     pthread_mutex_lock(&s->lock);
     r = gb_session_alive(s, err);
     if (r == 0)
         r = gb_kind_check_source(c->kind, c->pool, err);
+    if (r == 0 && !exact)
+        r = next_locked(u, &bytes, err);
     if (r == 0)
-        r = gb_content_new_locked(s, c->pool, c->kind, u->t.stream, &u->plan.buffer.name,
-                                  bytes ? *bytes : size_locked(u), ret, err);
+        r = gb_content_new_locked(s, c->pool, c->kind, u->t.stream, &u->plan.buffer.name, bytes, ret, err);
     pthread_mutex_unlock(&s->lock);
+    if (r < 0)
+        gb_upload_advise_length(err);
     return r;
 }
 
@@ -200,6 +233,7 @@ static void allocated(struct gb_alloc *alloc, const struct gb_error *error) {
 
     if (error)
         why = *error;
+    gb_upload_advise_length(&why);
     if (error || queue(u, &why) < 0)
         gb_upload_commit(u, &why);
 }
@@ -210,8 +244,6 @@ static void gather(struct gb_task *task) {
     struct gb_content *exact;
 
     if (reserve(u, &u->plan.bytes, &exact, &why) < 0) {
-        gb_error_append(&why, GB_ERR_QUOTA_EXCEEDED,
-                        "; the end of a body of unknown length needs its bytes twice: send Content-Length");
         gb_upload_commit(u, &why);
         return;
     }

@@ -297,7 +297,7 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    r = role->plan ? role->plan(owner, p, draft, err) : plan_payload(p, draft, err);
+    r = role->plan ? role->plan(s, owner, p, draft, err) : plan_payload(p, draft, err);
     if (r < 0 || check_sides(p, draft, err) < 0 || (draft->merge && gb_buffer_want_locked(s, b, err) < 0))
         return -1;
     if (!p->partial && gb_kind_check_pool(draft->kind, &p->buffer.pool, err) < 0)

@@ -165,12 +165,16 @@ void gb_upload_allocate(struct gb_upload *u) {
 
 void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
     struct gb_upload *u = gb_container_of(alloc, struct gb_upload, alloc);
+    struct gb_error why;
 
     if (!error) {
         prepare(u);
         return;
     }
-    gb_upload_fail(u, error);
+    why = *error;
+    if (u->role->grows)
+        gb_upload_advise_length(&why);
+    gb_upload_fail(u, &why);
     gb_core_transfer_unref(&u->t);
 }
 

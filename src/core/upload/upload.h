@@ -98,8 +98,8 @@ enum gb_upload_state {
 struct gb_upload_role {
     /* Plans how many bytes are written and where. draft->buffer, kind and mirrored are set. The session's lock is held.
      * Returns 0 or -1. */
-    int (*plan)(void *owner, const struct gb_upload_params *params, struct gb_upload_draft *draft,
-                struct gb_error *err);
+    int (*plan)(struct gb_session *session, void *owner, const struct gb_upload_params *params,
+                struct gb_upload_draft *draft, struct gb_error *err);
     /* Queues the payload and watches it. Runs on the lane, after gb_staged_copy_open of copies[0]. Returns 0 or -1. */
     int (*queue)(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
     /* The caller has ended the payload, and upload->filled bytes came. Sets what the plan left open. Runs on the
@@ -254,6 +254,8 @@ void gb_upload_hand_back(struct gb_upload *upload,
 /* Gets more memory, if all is full and the payload may go on. Returns 0, also while memory is being allocated, or -1.
  * [the caller's thread, without locks] */
 int gb_upload_grow(struct gb_upload *upload, struct gb_error *err);
+/* Adds to a refusal for lack of room that a payload of known length needs less of it. */
+void gb_upload_advise_length(struct gb_error *err);
 /* Drops the full segments. [any thread] */
 void gb_upload_drop_segments(struct gb_upload *upload);
 
