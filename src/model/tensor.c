@@ -122,7 +122,7 @@ int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, 
 static int parse_short(const char *name, size_t len, enum gb_dtype *ret_dtype) {
     char descr[8] = "<";
 
-    if (len < 2 || len > sizeof(descr) - 2 || !strchr("biufc", name[0]) || memcmp(name, "f1", len) == 0)
+    if (len < 2 || len > sizeof(descr) - 2 || !strchr("biufc", name[0]) || (len == 2 && memcmp(name, "f1", len) == 0))
         return -1;
     memcpy(descr + 1, name, len);
     return gb_dtype_parse_npy(descr, len + 1, ret_dtype, NULL);

@@ -2,6 +2,7 @@
 import concurrent.futures
 import os
 import signal
+import socket
 import sqlite3
 import time
 
@@ -341,6 +342,14 @@ def test_idle_for_long(daemon, session, unix):
             uploaded(daemon, session, "x", payload(10, seed=20 + i))
 
 
+def listens(d):
+    try:
+        socket.create_connection(d.tcp, 5).close()
+        return True
+    except ConnectionRefusedError:
+        return False
+
+
 @pytest.mark.parametrize("where", ["idle", "body", "head"])
 def test_a_stop(start, unix, where):
     d = start()
@@ -353,7 +362,7 @@ def test_a_stop(start, unix, where):
         r.send(h[:20])
         time.sleep(0.1)
     d.process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    until("the daemon drains", lambda: not listens(d))
     if where == "body":
         answer = r.send(payload(5000)[2000:]).reply()
         assert answer and answer.status == 200 and answer.headers["Connection"] == "close"

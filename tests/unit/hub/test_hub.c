@@ -331,7 +331,7 @@ END_TEST
 
 enum { NODES = 40 };
 
-static char node_names[NODES][8];
+static char node_names[NODES][16];
 static char renewals[NODES][64];
 
 /* Leases of so many nodes, from that number on. */
