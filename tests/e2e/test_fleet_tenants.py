@@ -68,6 +68,10 @@ def test_a_quota_that_is_changed(fleet, session):  # noqa: F811
     fleet.ask("a", "PATCH", S, {"quota": {"bytes": 10 * MB}, "labels": {"k": "v"}}).expect(200)
     assert look(fleet, session)["used_bytes"] == 10 * MB
     fleet.ask("a", "PATCH", S, {"quota": {"bytes": 11 * MB}}).problem(507, "tenant_quota_exceeded")
+    for more, headers, status in (({}, {"If-Match": '"s0.0"'}, 412), ({"labels": 1}, {}, 400), ({"no": 1}, {}, 400)):
+        limit(fleet, session, 12 * MB)
+        fleet.ask("a", "PATCH", S, {"quota": {"bytes": 11 * MB}, **more}, headers).expect(status)
+        assert look(fleet, session)["used_bytes"] == 10 * MB  # the directory was not asked
     now = fleet.ask("a", "GET", S).json()
     assert now["quota"]["bytes"] == 10 * MB and now["labels"] == {"k": "v"}
     fleet.ask("a", "PATCH", S, {"quota": {"bytes": None}}).problem(400, "invalid_argument")

@@ -341,21 +341,37 @@ static enum gb_step ask_tenant(struct gb_http_request *request, const struct gb_
     return gb_asking_wait(request, response, err);
 }
 
+/* What the directory gave stays given: whatever can be refused without it is refused before it is asked. */
+static int check_patch(const struct gb_http_request *request, const struct gb_name *name,
+                       struct gb_session_params *params, struct gb_error *err) {
+    struct gb_session_view view = {.rec = {.labels = NULL, .holders = NULL}};
+    struct gb_conditions *conditions;
+    int r;
+
+    if (gb_conditions_read(request, &conditions, err) < 0)
+        return -1;
+    r = read_patch(request, name, params, conditions, err);
+    if (r == 0)
+        r = gb_session_get(gb_api_of(request)->core, name, &view, err);
+    if (r == 0)
+        r = gb_conditions_session(conditions, &view.rec, err);
+    gb_session_rec_done(&view.rec);
+    gb_conditions_free(conditions);
+    return r;
+}
+
 enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_session_params params = {.has_labels = false};
     struct gb_fleet_session mine;
     struct gb_name name;
-    json_t *body;
     int r;
 
     if (!gb_api_of(request)->fleet || gb_param_name(request, 0, "session name", &name, NULL) < 0 ||
         !gb_fleet_session(gb_api_of(request), &name, &mine) || mine.tenant.s[0] == '\0')
         return patch(request, response, err);
-    if (gb_body_object(request, PATCH_FIELDS, false, &body, err) < 0)
-        return GB_STEP_ERROR;
-    r = read_quota(body, &params, err);
-    json_decref(body);
+    r = check_patch(request, &name, &params, err);
+    gb_text_unref(params.labels);
     if (r < 0)
         return GB_STEP_ERROR;
     if (!params.has_quota_bytes || params.quota.bytes <= mine.quota_bytes)
