@@ -10,9 +10,16 @@
 
 #include "cli/progress.h"
 
+#define PEEK 16                   /* bytes that tell what comes */
+#define FRONT_BYTES (1024 * 1024) /* of a pipe that are read before it is sent */
 #define LOOK_MS 100 /* a pipe from which nothing comes is left so often to see whether an interrupt came */
 #define SPOOL_BYTES (256 * 1024)
 #define DEVICE_BYTES (64ull << 20) /* that are taken of a device before it is thought to have no end */
+
+/* When to give up a source that gives nothing; 0: never. */
+static double deadline(const struct gb_cli *cli) {
+    return cli->options.timeout > 0 ? gb_cli_now() + cli->options.timeout : 0;
+}
 
 /* Reads from a pipe without being deaf to interrupts: how many bytes, 0 at the end, -1 with errno. */
 static ssize_t read_pipe(struct gb_cli_source *source, void *data, size_t size) {
@@ -45,15 +52,20 @@ static int64_t next_bytes(void *arg, void *data, size_t size) {
     return (int64_t)n;
 }
 
-static int peek(struct gb_cli_source *source) {
-    while (source->front_bytes < GB_CLI_PEEK) {
-        ssize_t n = read_pipe(source, source->front + source->front_bytes, GB_CLI_PEEK - source->front_bytes);
+/* Reads up to so many bytes into front; fewer, if the end comes before. -1 with errno. */
+static int fill(struct gb_cli_source *source, size_t size) {
+    source->front = malloc(size);
+    if (source->front == NULL)
+        return -1;
+    while (source->front_bytes < size) {
+        ssize_t n = read_pipe(source, source->front + source->front_bytes, size - source->front_bytes);
 
         if (n < 0)
             return -1;
         if (n == 0)
             break;
         source->front_bytes += (size_t)n;
+        source->until = deadline(source->cli);
     }
     return 0;
 }
@@ -62,7 +74,7 @@ static int peek(struct gb_cli_source *source) {
 static bool tells_length(const struct gb_cli_source *source) {
     static const unsigned char npy[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
-    return source->front_bytes == GB_CLI_PEEK &&
+    return source->front_bytes >= PEEK &&
            (memcmp(source->front, npy, sizeof npy) == 0 || (source->front[7] == 0 && source->front[8] == '{'));
 }
 
@@ -145,14 +157,19 @@ static int unread(struct gb_cli_source *source, const char *path) {
                           path, gb_cli_bytes_text(DEVICE_BYTES, size), path);
 }
 
-/* What is no file. The end of a pipe says how much it was. A device may have no end, so that it is kept before any of
- * it is sent, unless the caller, or what comes first, says how much it is. */
+/* What is no file. The end of a pipe says how much it was: of a short one before it is sent, so that the daemon takes
+ * no more memory than that, unless the caller says it or has the bytes written as they come. A device may have no end,
+ * so that it is kept before any of it is sent, unless the caller, or what comes first, says how much it is. */
 static int open_pipe(struct gb_cli_source *source, const char *path, bool knows_length, uint64_t expected) {
+    bool at_once = source->device || knows_length || source->cli->options.in_place;
+    size_t front = at_once ? PEEK : FRONT_BYTES;
+
     source->pipe = true;
     if (source->device)
         source->bytes = expected;
-    if (peek(source) < 0)
+    if (fill(source, front) < 0)
         return unread(source, path);
+    source->whole = !source->device && source->front_bytes < front;
     if (source->device && !knows_length && (source->cli->options.raw || !tells_length(source)) && spool(source) < 0)
         return unread(source, path);
     source->until = 0; /* from here the library counts */
@@ -163,9 +180,7 @@ static int open_pipe(struct gb_cli_source *source, const char *path, bool knows_
 
 int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, uint64_t expected,
                        struct gb_cli_source *ret) {
-    struct gb_cli_source source = {.cli = cli,
-                                   .bytes = GPUBUF_UNKNOWN,
-                                   .until = cli->options.timeout > 0 ? gb_cli_now() + cli->options.timeout : 0};
+    struct gb_cli_source source = {.cli = cli, .bytes = GPUBUF_UNKNOWN, .until = deadline(cli)};
     struct stat info;
     off_t at = 0;
     int rc = 0;
@@ -195,9 +210,13 @@ void gb_cli_source_close(struct gb_cli_source *source) {
     if (source->fd >= 0)
         close(source->fd);
     source->fd = -1;
+    free(source->front);
+    source->front = NULL;
 }
 
 struct gpubuf_source gb_cli_source_of(struct gb_cli_source *source) {
+    if (source->whole)
+        return gpubuf_from_memory(source->front, source->front_bytes);
     if (source->pipe)
         return gpubuf_from_call(next_bytes, source, source->bytes);
     return gpubuf_from_fd(source->fd, (int64_t)source->front_at, source->bytes);

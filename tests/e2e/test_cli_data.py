@@ -2,6 +2,7 @@
 import io
 import os
 import signal
+import socket
 import subprocess
 
 import numpy as np
@@ -128,8 +129,36 @@ def test_raw_bytes_of_a_pipe_are_sent_as_they_come(cli, daemon, session, tmp_pat
     assert daemon.data("r", session).body == b"012xyz6789abcdefgh"
     cli("put", "-", "r", "--max-bytes", 4, input=b"0123").expect()
     assert daemon.data("r", session).body == b"0123"
-    assert "4 bytes" in cli("put", "-", "r", "--max-bytes", 4, input=b"01234").expect(FAILED).err
+    assert "permits 4" in cli("put", "-", "r", "--max-bytes", 4, input=b"01234").expect(FAILED).err
     assert daemon.data("r", session).body == b"0123"
+
+
+def said_of(*args, data):
+    """The first bytes of the request by which gpubuf sends what comes from a pipe."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_S)
+        p = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").start(*args, stdin=subprocess.PIPE)
+        p.stdin.write(data)
+        p.stdin.close()
+        with server.accept()[0] as conn:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += conn.recv(65536)
+        p.kill()
+        p.wait(PATIENCE_S)
+        p.stdout.close(), p.stderr.close()
+        return head.partition(b"\r\n\r\n")[0].decode().lower()
+
+
+def test_a_short_pipe_goes_with_its_length():
+    """The daemon takes no more memory than that; of a long pipe it learns the length at the end."""
+    array = npy(np.arange(6, dtype="int16"))
+    for data in (b"", b"abc", array, bytes((1 << 20) - 1)):
+        head = said_of("put", "-", "x", data=data)
+        assert f"\r\ncontent-length: {len(data)}" in head and "chunked" not in head, head
+    for args, size in (([], 1 << 20), (["--shape", 100], 100), (["--in-place"], 100)):
+        head = said_of("put", "-", "x", *args, data=bytes(size))
+        assert "transfer-encoding: chunked" in head and "content-length" not in head, head
 
 
 def test_standard_input_that_is_a_file_is_read_from_where_it_stands(cli, daemon, session, tmp_path):
