@@ -160,6 +160,10 @@ char *gb_cli_read_token(const char *path, const char **ret_why) {
 static int read_token(struct gb_cli *cli) {
     const char *why;
 
+    if (cli->options.token_file == NULL && cli->secret != NULL) {
+        cli->token = strdup(cli->secret);
+        return cli->token != NULL ? 0 : gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
+    }
     if (cli->options.token_file == NULL)
         return 0;
     cli->token = gb_cli_read_token(cli->options.token_file, &why);

@@ -27,9 +27,13 @@ enum gb_cli_exit {
 
 #define GB_CLI_TRACE "* " /* stands before the lines of --verbose */
 
+struct gb_cli_config;
+
 /* One run of a command. */
 struct gb_cli {
     struct gb_cli_options options;
+    const struct gb_cli_config *config; /* what the user's file says; borrowed */
+    const char *secret;                 /* a token of that file; NULL: none */
     const struct gb_cli_command *command;
     const char *session;           /* of names without one */
     const char *host;              /* of --hosts; NULL without */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/config/config.h"
 
 #define PATIENCE_S 1 /* the user waits at a prompt */
 
@@ -63,6 +64,15 @@ static void offer_verbs(const char *start, const char *verbs) {
     }
 }
 
+/* Of the configuration file. */
+static void offer_sections(struct gb_cli *cli, const char *start, unsigned kind) {
+    size_t i;
+
+    for (i = 0; i < cli->config->count; i++)
+        if (cli->config->sections[i].kind == kind)
+            offer(start, cli->config->sections[i].name);
+}
+
 static void offer_value(struct gb_cli *cli, const char *start, const char *what) {
     if (strncmp(what, "FILE", 4) == 0 || strcmp(what, "PATH") == 0 || strcmp(what, "SOURCE") == 0 ||
         strcmp(what, "TARGET") == 0)
@@ -89,7 +99,11 @@ static void offer_value(struct gb_cli *cli, const char *start, const char *what)
     else if (strcmp(what, "ITEM") == 0) {
         offer_listed(cli, gb_cli_items, start, "/v1/fleet/nodes", "name");
         offer_names(cli, start, "/v1/fleet/sessions", "name");
-    } else if (strcmp(what, "COMMAND") == 0) {
+    } else if (strcmp(what, "HOST") == 0)
+        offer_sections(cli, start, GB_CLI_CONFIG_HOST);
+    else if (strcmp(what, "GROUP") == 0)
+        offer_sections(cli, start, GB_CLI_CONFIG_GROUP);
+    else if (strcmp(what, "COMMAND") == 0) {
         size_t i;
 
         for (i = 0; i < gb_cli_commands_count; i++)

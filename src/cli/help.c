@@ -135,7 +135,8 @@ void gb_cli_help(FILE *out, const struct gb_cli_command *command) {
     fputs("\nOptions of all commands (\"gpubuf COMMAND --help\" lists the others):\n", out);
     put_options(out, NULL, true);
     fputs("\nExit status: 0 done; 1 refused or failed; 2 usage; 3 the daemon cannot be reached; 4 not found;\n"
-          "130 interrupted, 143 terminated; with --hosts 6 done on some of them, 7 on none. gpubuf(1) has the rest.\n",
+          "130 interrupted, 143 terminated; with --hosts and --group 6 done on some of them, 7 on none. gpubuf(1) has "
+          "the rest.\n",
           out);
 }
 

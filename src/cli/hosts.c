@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/config/config.h"
 #include "cli/fleet.h"
 #include "cli/progress.h"
 #include "cli/signals.h"
@@ -25,6 +26,8 @@
 
 struct fleet {
     struct gb_cli *cli;
+    struct gb_cli_options given;      /* on the command line, without the configuration file */
+    struct gb_cli_config_scope scope; /* of the daemon that is asked for the nodes of its fleet */
     int argc;
     char **argv;
     struct gb_cli_hosts hosts;
@@ -37,8 +40,28 @@ struct fleet {
     sigset_t before;
 };
 
+static bool of_fleet(const struct gb_cli_options *options) {
+    return options->hosts != NULL && options->hosts[0] == '@';
+}
+
+/* What the host's section says; of a node what goes for the daemon that named it; of a group's other hosts the top.
+ * All print alike. */
+static void settle(const struct fleet *fleet, const struct gb_cli_host *host, struct gb_cli *cli) {
+    struct gb_cli_config_scope scope = {.host = host->section, .named = true};
+
+    if (of_fleet(&fleet->given))
+        scope = fleet->scope;
+    else
+        scope.elsewhere = host->section == NULL && fleet->given.group == NULL;
+    gb_cli_config_apply(cli, &scope);
+    cli->options.url = host->url;
+    cli->options.json = fleet->cli->options.json;
+    cli->options.quiet = fleet->cli->options.quiet;
+}
+
 static void be_child(struct fleet *fleet, struct gb_cli_host *host, int out, int err) {
-    struct gb_cli cli = {.options = fleet->cli->options, .command = fleet->cli->command, .host = host->name};
+    struct gb_cli cli = {
+        .options = fleet->given, .config = fleet->cli->config, .command = fleet->cli->command, .host = host->name};
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int rc;
 
@@ -48,7 +71,7 @@ static void be_child(struct fleet *fleet, struct gb_cli_host *host, int out, int
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
     clearerr(stdout); /* the parent's reader may have gone, and not ours */
-    cli.options.url = host->url;
+    settle(fleet, host, &cli);
     rc = gb_cli_run(&cli, fleet->argc, fleet->argv);
     fflush(NULL);
     _exit(rc);
@@ -222,13 +245,45 @@ static int run(struct fleet *fleet) {
     return verdict(fleet);
 }
 
+/* Those of the list that the configuration file has take its URL. -1: no memory. */
+static int know(struct gb_cli *cli, struct gb_cli_hosts *hosts) {
+    size_t i;
+
+    for (i = 0; i < hosts->count; i++) {
+        struct gb_cli_host *host = &hosts->items[i];
+        const char *url;
+
+        host->section = gb_cli_config_find(cli->config, GB_CLI_CONFIG_HOST, host->name);
+        url = host->section != NULL ? host->section->values[GB_CLI_CONFIG_URL] : NULL;
+        if (url == NULL)
+            continue;
+        free(host->url);
+        host->url = strdup(url);
+        if (host->url == NULL)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_group(struct gb_cli *cli, struct gb_cli_hosts *ret) {
+    const struct gb_cli_section *group = gb_cli_config_named(cli, GB_CLI_CONFIG_GROUP, "--group", cli->options.group);
+
+    if (group == NULL)
+        return GB_CLI_USAGE;
+    if (gb_cli_hosts_list(group->values[GB_CLI_CONFIG_HOSTS], ret) < 0 || know(cli, ret) < 0)
+        return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
+    return GB_CLI_DONE;
+}
+
 /* 0, or the exit status of what was said. */
 static int read_hosts(struct gb_cli *cli, struct gb_cli_hosts *ret) {
     const char *text = cli->options.hosts;
     int rc = GB_CLI_DONE;
 
+    if (text == NULL)
+        return read_group(cli, ret);
     if (text[0] != '@') {
-        if (gb_cli_hosts_read(text, ret) < 0)
+        if (gb_cli_hosts_read(text, ret) < 0 || know(cli, ret) < 0)
             rc = gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s: %s", text, strerror(errno));
         return rc;
     }
@@ -239,11 +294,29 @@ static int read_hosts(struct gb_cli *cli, struct gb_cli_hosts *ret) {
     return rc;
 }
 
-int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
-    struct fleet fleet = {.cli = cli, .argc = argc, .argv = argv, .parallel = PARALLEL, .timeout_s = TIMEOUT_S};
-    sigset_t set;
+/* What the configuration file says of all hosts. 0, or the exit status of what was said. */
+static int configure(struct fleet *fleet) {
+    struct gb_cli *cli = fleet->cli;
+    const struct gb_cli_options *o = &cli->options;
     int rc;
 
+    if ((o->hosts != NULL) + (o->group != NULL) + (o->host != NULL && !of_fleet(o)) > 1)
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "--hosts, --group and --host each say which daemons: give one of them");
+    rc = gb_cli_config_scope(cli, &fleet->scope);
+    if (rc == GB_CLI_DONE)
+        gb_cli_config_apply(cli, &fleet->scope);
+    return rc;
+}
+
+int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
+    struct fleet fleet = {
+        .cli = cli, .given = cli->options, .argc = argc, .argv = argv, .parallel = PARALLEL, .timeout_s = TIMEOUT_S};
+    sigset_t set;
+    int rc = configure(&fleet);
+
+    if (rc != GB_CLI_DONE)
+        return rc;
     if (cli->options.given[GB_CLI_ID_parallel])
         fleet.parallel = cli->options.parallel;
     if (fleet.parallel == 0 || fleet.parallel > PARALLEL_MOST)
@@ -260,7 +333,7 @@ int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* who reads along may leave: the hosts behind are still to be asked */
     fleet.signals = signalfd(-1, &set, SFD_CLOEXEC);
     if (fleet.hosts.count == 0)
-        rc = gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s names no host", cli->options.hosts);
+        rc = gb_cli_refused(cli, GB_CLI_USAGE, "%s names no host", cli->options.hosts != NULL ? "--hosts" : "--group");
     else
         rc = run(&fleet);
     close(fleet.signals);

@@ -64,24 +64,34 @@ static int read_file(FILE *file, struct gb_cli_hosts *hosts) {
     return rc == 0 && !ferror(file) ? 0 : -1;
 }
 
-int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret) {
+int gb_cli_hosts_list(const char *text, struct gb_cli_hosts *ret) {
     struct gb_cli_hosts hosts = {0};
-    FILE *file = NULL;
     int rc = 0;
 
-    if (strcmp(text, "-") == 0 || access(text, F_OK) == 0) {
-        file = strcmp(text, "-") == 0 ? stdin : fopen(text, "re");
-        rc = file != NULL ? read_file(file, &hosts) : -1;
-        if (file != NULL && file != stdin)
-            fclose(file);
-    } else {
-        while (rc == 0 && *text != '\0') {
-            size_t n = strcspn(text, ",");
+    while (rc == 0 && *text != '\0') {
+        size_t n = strcspn(text, ",");
 
-            rc = add(&hosts, text, n);
-            text += n + (text[n] == ',');
-        }
+        rc = add(&hosts, text, n);
+        text += n + (text[n] == ',');
     }
+    if (rc < 0)
+        gb_cli_hosts_done(&hosts);
+    else
+        *ret = hosts;
+    return rc;
+}
+
+int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret) {
+    struct gb_cli_hosts hosts = {0};
+    FILE *file;
+    int rc;
+
+    if (strcmp(text, "-") != 0 && access(text, F_OK) != 0)
+        return gb_cli_hosts_list(text, ret);
+    file = strcmp(text, "-") == 0 ? stdin : fopen(text, "re");
+    rc = file != NULL ? read_file(file, &hosts) : -1;
+    if (file != NULL && file != stdin)
+        fclose(file);
     if (rc < 0)
         gb_cli_hosts_done(&hosts);
     else

@@ -3,11 +3,30 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/config/config.h"
 #include "cli/signals.h"
 
+/* With what the configuration file says. */
+static int run(struct gb_cli *cli, int argc, char **argv) {
+    struct gb_cli_config_scope scope;
+    int rc;
+
+    if (cli->command->run == gb_cli_run_config)
+        return gb_cli_run_config(cli, argc, argv);
+    if (cli->options.hosts != NULL || cli->options.group != NULL)
+        return gb_cli_run_hosts(cli, argc, argv);
+    rc = gb_cli_config_scope(cli, &scope);
+    if (rc != GB_CLI_DONE)
+        return rc;
+    gb_cli_config_apply(cli, &scope);
+    return gb_cli_run(cli, argc, argv);
+}
+
 int main(int argc, char **argv) {
-    struct gb_cli cli = {0};
+    struct gb_cli_config config;
+    struct gb_cli cli = {.config = &config};
     int first;
+    int rc;
 
     if (gb_cli_options_read(argc, argv, &cli.options, &first) < 0)
         return GB_CLI_USAGE;
@@ -34,5 +53,9 @@ int main(int argc, char **argv) {
     if (cli.command->run == gb_cli_run_help)
         return gb_cli_run_help(&cli, argc, argv);
     gb_cli_signals_block();
-    return cli.options.hosts != NULL ? gb_cli_run_hosts(&cli, argc, argv) : gb_cli_run(&cli, argc, argv);
+    rc = gb_cli_config_read(&cli, &config);
+    if (rc == GB_CLI_DONE)
+        rc = run(&cli, argc, argv);
+    gb_cli_config_done(&config);
+    return rc;
 }

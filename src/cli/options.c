@@ -102,41 +102,40 @@ static int set_seconds(const char *text, double *ret) {
     return 0;
 }
 
-static int set(struct gb_cli_options *options, enum gb_cli_option_id id, const char *text) {
+const char *gb_cli_option_set(struct gb_cli_options *options, enum gb_cli_option_id id, const char *text) {
     const struct gb_cli_option_spec *spec = &gb_cli_options_all[id];
     void *value = (char *)options + spec->at;
-    int rc = 0;
 
     options->given[id] = true;
     switch (spec->type) {
     case GB_CLI_TEXT:
         *(const char **)value = text;
-        rc = text[0] != '\0' ? 0 : -1;
-        break;
+        return text[0] != '\0' ? NULL : "anything";
     case GB_CLI_FLAG:
         *(bool *)value = true;
-        break;
+        return NULL;
     case GB_CLI_SECONDS:
-        rc = set_seconds(text, value);
-        break;
+        return set_seconds(text, value) == 0 ? NULL : "a number of seconds above 0";
     case GB_CLI_LIMIT:
         *(uint64_t *)value = GB_CLI_NONE;
-        rc = strcmp(text, "none") == 0 || strcmp(text, "unlimited") == 0 ? 0 : gb_cli_size(text, value);
-        break;
+        if (strcmp(text, "none") == 0 || strcmp(text, "unlimited") == 0 || gb_cli_size(text, value) == 0)
+            return NULL;
+        return "a limit: a number, with K, M, G or T behind it if you like, or unlimited";
     case GB_CLI_SIZE:
+        return gb_cli_size(text, value) == 0 ? NULL : "a size: bytes, with K, M, G or T behind them if you like";
     case GB_CLI_COUNT:
-        rc = gb_cli_size(text, value);
-        break;
+        return gb_cli_size(text, value) == 0 ? NULL : "a number";
     }
-    if (rc != 0)
-        fprintf(stderr, "gpubuf: --%s \"%s\" is not %s\n", spec->name, text,
-                spec->type == GB_CLI_SIZE ? "a size: bytes, with K, M, G or T behind them if you like"
-                : spec->type == GB_CLI_LIMIT
-                    ? "a limit: a number, with K, M, G or T behind it if you like, or unlimited"
-                : spec->type == GB_CLI_COUNT   ? "a number"
-                : spec->type == GB_CLI_SECONDS ? "a number of seconds above 0"
-                                               : "anything");
-    return rc;
+    return NULL;
+}
+
+static int set(struct gb_cli_options *options, enum gb_cli_option_id id, const char *text) {
+    const char *wanted = gb_cli_option_set(options, id, text);
+
+    if (wanted == NULL)
+        return 0;
+    fprintf(stderr, "gpubuf: --%s \"%s\" is not %s\n", gb_cli_options_all[id].name, text, wanted);
+    return -1;
 }
 
 /* What is meant for a number would else be reported as an option that is called after its first digit. */

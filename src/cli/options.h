@@ -72,6 +72,9 @@ bool gb_cli_option_taken(const struct gb_cli_command *command, enum gb_cli_optio
  * standard error, with -1. */
 int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *ret_first);
 
+/* Takes the value of an option. NULL, or what it is not: "a number". */
+const char *gb_cli_option_set(struct gb_cli_options *options, enum gb_cli_option_id id, const char *text);
+
 /* Refuses options that the command does not take, and too few or too many arguments. */
 int gb_cli_options_check(const struct gb_cli_options *options, const struct gb_cli_command *command, int argc);
 

@@ -1,43 +1,24 @@
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/conf.h"
 #include "daemon/options.h"
-
-/* Cuts the comment and the space around: returns the first character that counts. */
-static char *trim(char *line) {
-    char *end;
-    char *p;
-
-    for (p = line; *p != '\0'; p++)
-        if (*p == '#' && (p == line || isspace((unsigned char)p[-1])))
-            *p = '\0';
-    while (isspace((unsigned char)*line))
-        line++;
-    end = line + strlen(line);
-    while (end > line && isspace((unsigned char)end[-1]))
-        *--end = '\0';
-    return line;
-}
 
 int gb_options_line(struct gb_options *options, const char *path, unsigned number, char *line,
                     const struct gb_option_spec **ret_spec, struct gb_error *err) {
     const struct gb_option_spec *spec;
-    char *key = trim(line);
-    char *value = strchr(key, '=');
+    char *key = gb_conf_trim(line);
+    char *value;
     char hint[GB_NEAREST_HINT];
     char where[192];
 
     *ret_spec = NULL;
     if (key[0] == '\0')
         return 0;
-    if (value == NULL)
+    if (!gb_conf_split(key, &key, &value))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.128s:%u: \"%.64s\" is not of the form name = value", path,
                             number, key);
-    *value++ = '\0';
-    key = trim(key);
-    value = trim(value);
     spec = gb_option_find(key, strlen(key));
     if (spec == NULL || spec == &gb_option_specs[GB_OPTION_ID_config] || spec == &gb_option_specs[GB_OPTION_ID_help] ||
         spec == &gb_option_specs[GB_OPTION_ID_version])

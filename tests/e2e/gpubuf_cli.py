@@ -26,7 +26,7 @@ def program():
 
 def environment(**more):
     clean = {k: v for k, v in os.environ.items() if not k.startswith("GPUBUF_") and k != "COLUMNS"}
-    return {**clean, **more}
+    return {**clean, "GPUBUF_CONFIG": "none", **more}
 
 
 class Said:
