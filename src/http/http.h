@@ -61,7 +61,7 @@ enum gb_http_body {
 
 struct gb_http_route {
     enum gb_http_method method;
-    const char *path; /* "/v1/sessions/{s}/buffers/{b}": captures are whole segments */
+    const char *path; /* "/v1/sessions/{session}/buffers/{buffer}": captures are whole segments */
     gb_http_handler *handler;
     enum gb_http_body body;
     const void *app;   /* the application's own: the server hands it on with the route */

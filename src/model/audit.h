@@ -24,7 +24,7 @@ enum gb_audit_event gb_audit_event_of(const char *word);
  * keeps their address. */
 enum gb_audit_text {
     GB_AUDIT_METHOD,
-    GB_AUDIT_ROUTE, /* as in the table of routes: "/v1/sessions/{s}" */
+    GB_AUDIT_ROUTE, /* as in the table of routes: "/v1/sessions/{session}" */
     GB_AUDIT_ERROR, /* code of the problem document */
     GB_AUDIT_REQUEST_ID,
     GB_AUDIT_ADDRESS, /* "192.0.2.7", or "unix:UID" */

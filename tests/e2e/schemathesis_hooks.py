@@ -9,7 +9,7 @@ import re
 import schemathesis
 
 NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
-PLURAL = {"p": "pools", "st": "streams", "e": "events"}
+PLURAL = {"pool": "pools", "stream": "streams", "event": "events"}
 _count = itertools.count()
 _log = open(os.environ["GB_E2E_ANSWERS"], "a", buffering=1)
 _address = os.environ["GB_E2E_ADDRESS"].rsplit(":", 1)
@@ -30,12 +30,12 @@ def as_bytes(context, value):
 @schemathesis.hook
 def before_call(context, case, kwargs):
     names = {k: v for k, v in (case.path_parameters or {}).items() if isinstance(v, str) and NAME.match(v)}
-    if next(_count) % 2 or "s" not in names:
+    if next(_count) % 2 or "session" not in names:
         return
-    _ask("POST", "/v1/sessions", json.dumps({"name": names["s"], "quota": {"bytes": 1 << 20}}).encode())
-    base = "/v1/sessions/" + names["s"]
-    if "b" in names:
-        _ask("PUT", f"{base}/buffers/{names['b']}/data?mirrored=true", b"\x93abcdefg")
+    _ask("POST", "/v1/sessions", json.dumps({"name": names["session"], "quota": {"bytes": 1 << 20}}).encode())
+    base = "/v1/sessions/" + names["session"]
+    if "buffer" in names:
+        _ask("PUT", f"{base}/buffers/{names['buffer']}/data?mirrored=true", b"\x93abcdefg")
     for key in set(names) & set(PLURAL):
         _ask("POST", f"{base}/{PLURAL[key]}", json.dumps({"name": names[key]}).encode())
 

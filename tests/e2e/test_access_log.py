@@ -43,7 +43,7 @@ def test_each_request_is_a_line(start, tmp_path):
     asked(d, "PUT", DATA.format("default", "x") + "?dtype=int8&shape=5", "up", b"abcde", secret).expect(201)
     x = known(path, request_id="up")
     assert x["client"] == "127.0.0.1" and x["token"] == "writer" and x["certificate"] is None and x["method"] == "PUT"
-    assert x["route"] == "/v1/sessions/{s}/buffers/{b}/data" and x["path"] == DATA.format("default", "x") and x["code"] is None
+    assert x["route"] == "/v1/sessions/{session}/buffers/{buffer}/data" and x["path"] == DATA.format("default", "x") and x["code"] is None
     assert (x["status"], x["received"]) == (201, 5) and 0 <= x["body_us"] <= x["duration_us"] and x["time"].endswith("Z")
     for own, method, target, status, sent, headers in [
             ("down", "GET", DATA.format("default", "x"), 200, 5, {}), ("part", "GET", DATA.format("default", "x"), 206, 2, {"Range": "bytes=1-2"}),
@@ -143,10 +143,10 @@ def test_refusals_of_rights_are_logged(start, tmp_path, form):
         first, second = map(json.loads, said)
         assert (first["level"], first["event"], first["client"], first["code"]) == ("warning", "refused", "127.0.0.1", "unauthenticated")
         assert (second["token"], second["method"], second["path"]) == ("reader", "DELETE", S + "/buffers/x")
-        assert second["route"] == "/v1/sessions/{s}/buffers/{b}" and second["code"] == "forbidden"
+        assert second["route"] == "/v1/sessions/{session}/buffers/{buffer}" and second["code"] == "forbidden"
     else:
         assert " warning refused: 401 after " in said[0] and " request_id=none-401 client=127.0.0.1 method=GET " in said[0]
-        assert " token=reader method=DELETE route=/v1/sessions/{s}/buffers/{b} " in said[1] and said[1].endswith(" code=forbidden")
+        assert " token=reader method=DELETE route=/v1/sessions/{session}/buffers/{buffer} " in said[1] and said[1].endswith(" code=forbidden")
 
 
 def test_levels_for_the_journal(start, tmp_path):

@@ -77,7 +77,7 @@ def test_who_changed_what(guarded):
     found = known(d, "all changes are recorded", 6, admin)
     assert removed.status == 204
     says = [(r.get("token"), r["method"], r["route"], r.get("session"), r.get("object"), r["status"], r.get("code"), r["bytes"]) for r in found]
-    s, b = "/v1/sessions/{s}", "/v1/sessions/{s}/buffers/{b}"
+    s, b = "/v1/sessions/{session}", "/v1/sessions/{session}/buffers/{buffer}"
     assert says[1] == ("write", "PUT", b + "/data", "mine", "x", 201, None, 4)
     assert says[0][:-1] == ("write", "POST", "/v1/sessions", "mine", None, 201, None)
     assert says[2][:-1] == ("write", "POST", s + "/buffers", "mine", "y", 201, None)
@@ -108,8 +108,8 @@ def test_refusals_are_recorded_on_every_route(guarded):
     found = known(d, "the refusals", 5, secrets["admin"])
     assert [(r["method"], r["route"], r.get("token"), r["code"]) for r in found] == [
         ("GET", "/v1/sessions", None, "unauthenticated"), ("GET", "/v1/stats", None, "unauthenticated"),
-        ("GET", "/v1/snapshot", "read", "forbidden"), ("PUT", "/v1/sessions/{s}/buffers/{b}/data", "read", "forbidden"),
-        ("GET", "/v1/sessions/{s}", "mine", "forbidden")]
+        ("GET", "/v1/snapshot", "read", "forbidden"), ("PUT", "/v1/sessions/{session}/buffers/{buffer}/data", "read", "forbidden"),
+        ("GET", "/v1/sessions/{session}", "mine", "forbidden")]
     # Who may read it: administrators of the whole daemon.
     records(d, token=secrets["admin"])
     for name in ("read", "write", "mine"):
@@ -139,8 +139,8 @@ def test_a_flood_of_refusals_displaces_nothing(start, tmp_path):
     assert len(found) < 40
     assert {r["event"] for r in found} == {"request"} and max(r.get("count", 1) for r in found) > 20
     assert {(r.get("token"), r.get("route"), r["status"]) for r in found} == {
-        (None, "/v1/stats", 401), (None, None, 404), (None, "/v1/sessions/{s}/buffers/{b}/data", 401),
-        ("reader", "/v1/sessions/{s}/buffers/{b}/data", 403)}
+        (None, "/v1/stats", 401), (None, None, 404), (None, "/v1/sessions/{session}/buffers/{buffer}/data", 401),
+        ("reader", "/v1/sessions/{session}/buffers/{buffer}/data", 403)}
     assert [r["object"] for r in requests(d, admin) if r["status"] == 201] == ["x", "y"]
     rows = Cli(url=d.url(""), GPUBUF_TOKEN=admin)("audit", "--status", "401").expect().table()
     assert sum(int(r["COUNT"].replace("-", "1")) for r in rows) == 600
@@ -304,7 +304,7 @@ def test_modes(start, tmp_path):
     d.ask("GET", "/v1/stats").expect(200)
     d.put("x", b"abcd").expect(200)
     d.data("x").expect(200)
-    found = until("all requests", lambda: [r for r in requests(d) if r["route"] == "/v1/sessions/{s}/buffers/{b}/data" and r["method"] == "GET"])
+    found = until("all requests", lambda: [r for r in requests(d) if r["route"] == "/v1/sessions/{session}/buffers/{buffer}/data" and r["method"] == "GET"])
     assert found[0]["bytes"] == 4 and "token" not in found[0]
     past = [r["event"] for r in reversed(records(d)) if not r["event"] == "request"]
     assert past == ["token.added", "daemon.started", "token.revoked", "daemon.stopped", "daemon.started"]

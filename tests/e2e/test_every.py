@@ -14,10 +14,10 @@ from test_access import token
 from values import one
 
 S = "/v1/sessions/default"
-NAMES = {"d": "0", "s": "default", "p": "default", "st": "default", "e": "e", "b": "b", "op": "txn"}
+NAMES = {"device": "0", "session": "default", "pool": "default", "stream": "default", "event": "e", "buffer": "b", "op": "txn"}
 SAMPLES = {"force": True, "from": "q/b", "pattern": 1, "to": "host", "side": "host", "bytes": 4, "stream": "default", "device": 0, "buffer": "n",
            "step": "freeze", "epoch": 1, "number": 1}
-QUERY = {("PATCH", "/v1/sessions/{s}/buffers/{b}/data"): ["offset=0"],  # one of these parameters is needed
+QUERY = {("PATCH", "/v1/sessions/{session}/buffers/{buffer}/data"): ["offset=0"],  # one of these parameters is needed
          ("POST", "/v1/fleet/directory/{op}"): ["node=fleet"]}  # the name of a token that test_scopes makes
 HEADERS = {"Upload-Complete": "?1", "Upload-Offset": "0"}  # required parameters of an operation
 
@@ -163,8 +163,8 @@ def test_nothing_there(start):
             continue  # without a fleet 501: test_fleet_api
         if (op.method, op.route) == ("POST", "/v1/sessions"):
             continue  # of a tenant: test_fleet_tenants
-        if "404" in op.statuses and (op.method, op.route) != ("PUT", "/v1/checkpoints/{c}/files/{file}"):
-            op.answered(d, 404, op.path(s="none", d="99", o="none", u="none"))
+        if "404" in op.statuses and (op.method, op.route) != ("PUT", "/v1/checkpoints/{checkpoint}/files/{file}"):
+            op.answered(d, 404, op.path(session="none", device="99", operation="none", upload="none"))
 
 
 def the_one(daemon):
@@ -192,12 +192,12 @@ def test_preconditions(start):
     """412 for all operations with conditions."""
     d = start()
     for op in operations(d):
-        if "412" in op.statuses and "{u}" not in op.route and not op.route.endswith(("/adopt", "/{op}")):  # test_adopt has that one; etcd's
+        if "412" in op.statuses and "{upload}" not in op.route and not op.route.endswith(("/adopt", "/{op}")):  # test_adopt has that one; etcd's
             d.ask("POST", "/v1/sessions", {"name": "q"})
             mirrored = op.route.endswith(("/sync", "/reserve", "/release"))
             d.put("b", b"abcd", "q", "?mirrored=true" if mirrored else "")
-            left = until("an operation is left", lambda: fill_later(d)) if "{o}" in op.route else {"id": "x"}
-            op.answered(d, 412, op.path(s="q", o=left["id"]), ['If-Match: "no"'])
+            left = until("an operation is left", lambda: fill_later(d)) if "{operation}" in op.route else {"id": "x"}
+            op.answered(d, 412, op.path(session="q", operation=left["id"]), ['If-Match: "no"'])
             d.ask("DELETE", "/v1/sessions/q")
 
 

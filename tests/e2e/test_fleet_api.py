@@ -15,7 +15,7 @@ from test_every import operations
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]  # no memory is looked at
 
-LOCAL = ("/buffers/{b}/map", "/buffers/{b}/export", "/buffers/{b}/adopt")
+LOCAL = ("/buffers/{buffer}/map", "/buffers/{buffer}/export", "/buffers/{buffer}/adopt")
 
 
 def ask(d, method, target, body=None, headers=None, secret=None):
@@ -188,9 +188,9 @@ def test_every_operation_of_a_session_is_redirected(elsewhere):
     described = interface(b)
     count = 0
     for op in operations(b):
-        if not op.route.startswith("/v1/sessions/{s}"):
+        if not op.route.startswith("/v1/sessions/{session}"):
             continue
-        target = op.path(s="there")
+        target = op.path(session="there")
         reply = op.told(b, target)
         if op.route.endswith(LOCAL):
             assert reply.problem(409, "not_here")["detail"].find('"a"') > 0
@@ -207,9 +207,9 @@ def test_every_operation_of_a_session_is_superseded(elsewhere):
     """Each request knows of a higher epoch than the one before, which the directory may have denied by then."""
     a, _, _ = elsewhere
     ask(a, "POST", "/v1/sessions", {"name": "stale", "fleet": True}).expect(201)
-    asked = [op for op in operations(a) if op.route.startswith("/v1/sessions/{s}")]
+    asked = [op for op in operations(a) if op.route.startswith("/v1/sessions/{session}")]
     for epoch, op in enumerate(asked, 2):
-        reply = op.told(a, op.path(s="stale"), [f"Gpubuf-Epoch: {epoch}"])
+        reply = op.told(a, op.path(session="stale"), [f"Gpubuf-Epoch: {epoch}"])
         assert reply.status == 409 and (op.method == "HEAD" or reply.problem(409, "superseded")["epoch"] == 1), (op.method, op.route, reply)
     assert len(asked) > 50
     until("it was denied", lambda: ask(a, "DELETE", "/v1/sessions/stale").status == 204)
@@ -449,7 +449,7 @@ def test_a_silent_directory():
         assert r.problem(503, "directory_unavailable") and r.headers["Retry-After"] == "5"
         for op in operations(b):
             if op.route.startswith("/v1/fleet/") and not op.route.endswith(("/copies", "/{op}")):  # the latter is a hub's
-                reply = op.told(b, op.path(s="none", n="none"))
+                reply = op.told(b, op.path(session="none", node="none"))
                 assert reply.status == 503, (op.method, op.route, reply)
         assert ask(b, "GET", "/v1/sessions/known").status == 307  # remembered
         ask(b, "POST", "/v1/sessions", {"name": "new", "fleet": True}).problem(503, "directory_unavailable")

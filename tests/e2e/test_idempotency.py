@@ -344,7 +344,7 @@ def test_every_operation_hears_a_key(start, tmp_path):
     for op in hearing:
         op.answered(d, 400, op.path(), ["Idempotency-Key: a b"]).problem(400, "invalid_argument")
         op.answered(d, 422, op.path(), ["Idempotency-Key: used"]).problem(422, "idempotency_key_reused")
-    kept = [op for i, op in enumerate(hearing) if op.told(d, op.path(s="default"), [f"Idempotency-Key: every-{i}"]).status < 500]
+    kept = [op for i, op in enumerate(hearing) if op.told(d, op.path(session="default"), [f"Idempotency-Key: every-{i}"]).status < 500]
     d.kill()
     with sqlite3.connect(tmp_path / "gpubufd.db") as db:
         assert db.execute("UPDATE answers SET status = 0, headers = '', body = NULL").rowcount >= len(kept)
@@ -352,7 +352,7 @@ def test_every_operation_hears_a_key(start, tmp_path):
     d = start(state=str(tmp_path))
     for i, op in enumerate(hearing):
         if op in kept:
-            op.answered(d, 409, op.path(s="default"), [f"Idempotency-Key: every-{i}"]).problem(409, "idempotency_answer_lost")
+            op.answered(d, 409, op.path(session="default"), [f"Idempotency-Key: every-{i}"]).problem(409, "idempotency_answer_lost")
 
 
 @pytest.mark.parametrize("unix", [False, True])

@@ -228,7 +228,7 @@ def test_times_by_route(start):
     d.ask("GET", "/v1/sessions/none").expect(404)
     d.ask("GET", "/no/such/route").expect(404)
     d.put("large", b"x" * (6 << 20)).expect(201)
-    one, put = dict(method="GET", route="/v1/sessions/{s}"), dict(method="PUT", route="/v1/sessions/{s}/buffers/{b}/data")
+    one, put = dict(method="GET", route="/v1/sessions/{session}"), dict(method="PUT", route="/v1/sessions/{session}/buffers/{buffer}/data")
     count = "gpubufd_http_request_duration_seconds_count", frozenset(one.items())
 
     def ended():

@@ -79,7 +79,8 @@ def test_every_route_has_a_method(monkeypatch):
               if callable(m[1]) and not m[0].startswith("_")}
     called = {method.__func__ for method, *_ in calls}
     assert {name for name, f in public if f not in called} == {"awake", "close", "with_session", "submit", "request", "shared_array", "put_state_dict", "get_state_dict"}
-    names = {"s": "S", "b": "B", "p": "P", "st": "T", "e": "E", "d": "0", "o": "O", "l": "L", "c": "C", "n": "N", "t": "N"}
+    names = {"session": "S", "buffer": "B", "pool": "P", "stream": "T", "event": "E", "device": "0", "operation": "O", "lease": "L", "checkpoint": "C",
+                 "node": "N", "tenant": "N"}
     for method, path, handler in routes:
         ours = (method, re.sub(r"{(\w+)}", lambda m: names.get(m[1], "?"), path))
         assert (ours in asked) == (handler not in EXCEPT), (method, path, handler)

@@ -66,7 +66,7 @@ def test_refusals(daemon, session):
     several = safetensors.numpy.save({"a": a, "b": b})
     for query in ("", "?format=safetensors"):
         detail = daemon.put("x", several, session, query).problem(422, "unsupported_array")["detail"]
-        assert "/v1/sessions/{s}/tensors" in detail and "?format=raw" in detail
+        assert "/v1/sessions/{session}/tensors" in detail and "?format=raw" in detail
     good = one("U8", (4,), b"abcd")
     said = "?format=safetensors"
     for body, status, code in ((good + b"x", 422, "shape_mismatch"), (good[:-1], 422, "shape_mismatch"),

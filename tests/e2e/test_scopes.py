@@ -43,7 +43,8 @@ class Things:
 
     def __init__(self, daemon, secret):
         self.admin = daemon.client(secret, unix=True)
-        self.names = {"d": "0", "s": "q", "p": "p", "st": "st", "e": "e", "b": "b", "file": "app.js", "u": "x", "o": "x", "l": "x", "c": "c"}
+        self.names = {"device": "0", "session": "q", "pool": "p", "stream": "st", "event": "e", "buffer": "b", "file": "app.js", "upload": "x",
+                      "operation": "x", "lease": "x", "checkpoint": "c"}
         self.holder = Local(daemon.unix, secret)
 
     def make(self, target, body):
@@ -65,22 +66,22 @@ class Things:
         for kind, name in ("pools", "p"), ("streams", "st"), ("events", "e"):
             self.make(f"{S}/{kind}", {"name": name})
         self.admin.ask("PUT", f"{S}/buffers/b/data", b"abcd")
-        if "{u}" in path and not self.there(f"{S}/uploads/{self.names['u']}"):
-            self.names["u"] = self.admin.ask("POST", f"{S}/uploads", {"buffer": "n", "bytes": 4}).expect(201).headers["Location"].split("/")[-1]
+        if "{upload}" in path and not self.there(f"{S}/uploads/{self.names['upload']}"):
+            self.names["upload"] = self.admin.ask("POST", f"{S}/uploads", {"buffer": "n", "bytes": 4}).expect(201).headers["Location"].split("/")[-1]
         for name, query in ("handle", "kind=ipc"), ("file", "kind=pageable"), ("sides", "mirrored=true"), ("durable", "durability=sync"):
             if not self.there(f"{S}/buffers/{name}"):
                 self.admin.ask("PUT", f"{S}/buffers/{name}/data?{query}", b"abcd").expect(201)
-        if "{c}" in path and not self.there("/v1/checkpoints/c"):
+        if "{checkpoint}" in path and not self.there("/v1/checkpoints/c"):
             self.make(f"{S}/checkpoints", {"name": "c", "lenient": True, "unstable": True})
-        if "{o}" in path and not self.there("/v1/operations/" + self.names["o"]):
-            self.names["o"] = until("an operation is left", self.operation)
-        if "{l}" in path and which == "another connection's":
+        if "{operation}" in path and not self.there("/v1/operations/" + self.names["operation"]):
+            self.names["operation"] = until("an operation is left", self.operation)
+        if "{lease}" in path and which == "another connection's":
             self.holder.send("POST", f"{S}/buffers/file/map", {"mode": "read"})
             answer = self.holder.reply("POST")
             assert answer.status == 200, answer.body
-            self.names["l"] = str(answer.json()["lease"])
-        elif "{l}" in path:
-            self.names["l"] = self.exported("write" if which else "read")
+            self.names["lease"] = str(answer.json()["lease"])
+        elif "{lease}" in path:
+            self.names["lease"] = self.exported("write" if which else "read")
 
 
 class Request:
@@ -103,15 +104,15 @@ class Request:
         elif which.startswith("`{"):
             self.body = {**self.body, "mode": "write"}
         elif which == "a pool of the device":
-            self.named["p"] = "default"
+            self.named["pool"] = "default"
         else:
             assert which in ("", "another connection's", "an export to write"), which
 
     def ask(self, daemon, things, secret):
         names = {**things.names, **self.named}
-        if "{c}" in self.path:
+        if "{checkpoint}" in self.path:
             names["file"] = "00001.safetensors"
-        names["b"] = {"map": "file", "export": "handle", "sync": "sides", "reserve": "sides", "release": "sides", "store": "durable", "evict": "durable"}.get(self.path.split("/")[-1], "b")
+        names["buffer"] = {"map": "file", "export": "handle", "sync": "sides", "reserve": "sides", "release": "sides", "store": "durable", "evict": "durable"}.get(self.path.split("/")[-1], "b")
         if self.path == "/v1/sessions":
             self.body = self.body and {"name": "q"}
         c = Local(daemon.unix, secret)
@@ -149,6 +150,6 @@ def test_the_table(start, tmp_path, simulated):
                 proven.add((method, path))
     assert len(proven) > 90
     assert not wrong, "\n".join(wrong)
-    adopt = Request(described, "POST", S.replace("q", "{s}") + "/buffers/{b}/adopt", "")
+    adopt = Request(described, "POST", S.replace("q", "{session}") + "/buffers/{buffer}/adopt", "")
     assert adopt.ask(d, things, secrets["both"]).status == 412
     things.holder.close()

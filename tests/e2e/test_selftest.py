@@ -61,7 +61,7 @@ def test_wrong_words_are_named(args, named):
     assert out.returncode != 0 and named in out.stderr, out.stderr
 
 
-# --- POST /v1/devices/{d}/selftest, gpubuf selftest ---------------------------------------------------------------------
+# --- POST /v1/devices/{device}/selftest, gpubuf selftest ---------------------------------------------------------------------
 PUZZLE = {4096, 59400, 1 << 20, 1980000, 64 << 20}
 
 

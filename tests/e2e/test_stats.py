@@ -16,7 +16,7 @@ def test_the_root_says_which_backend_and_why(daemon, backend):
 def test_openapi_is_served(daemon):
     r = daemon.ask("GET", "/openapi.json").expect(200)
     assert r.headers["Content-Type"].startswith("application/") and r.json()["openapi"].startswith("3.1")
-    assert "/v1/sessions/{s}/buffers/{b}/data" in r.json()["paths"]
+    assert "/v1/sessions/{session}/buffers/{buffer}/data" in r.json()["paths"]
 
 
 def test_health(daemon):

@@ -39,7 +39,7 @@ static int read_epoch(const struct gb_http_request *request, uint64_t *ret, stru
 /* What is left of a session that another node has now can be read, and deleted as a whole. */
 static int check_aside(const struct gb_http_request *request, struct gb_error *err) {
     if (gb_route_reads(gb_route_of(request)) ||
-        (request->method == GB_HTTP_DELETE && strcmp(request->route->path, "/v1/sessions/{s}") == 0))
+        (request->method == GB_HTTP_DELETE && strcmp(request->route->path, "/v1/sessions/{session}") == 0))
         return 0;
     return gb_error_set(err, GB_ERR_SUPERSEDED,
                         "the session \"%s\" was set aside, since another node has its name: it can be read, "

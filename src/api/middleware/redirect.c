@@ -245,8 +245,8 @@ enum gb_step gb_redirect_refuse(const struct gb_http_request *request, const str
 /* Sealed bytes are the same wherever they are. */
 static bool may_stand_in(const struct gb_http_request *request) {
     return (request->method == GB_HTTP_GET || request->method == GB_HTTP_HEAD) &&
-           (strcmp(request->route->path, "/v1/sessions/{s}/buffers/{b}/data") == 0 ||
-            strcmp(request->route->path, "/v1/sessions/{s}/buffers/{b}") == 0);
+           (strcmp(request->route->path, "/v1/sessions/{session}/buffers/{buffer}/data") == 0 ||
+            strcmp(request->route->path, "/v1/sessions/{session}/buffers/{buffer}") == 0);
 }
 
 /* The copy that this node has of the buffer, sealed; it takes the place of the session that was asked for. */

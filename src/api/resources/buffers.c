@@ -1,4 +1,4 @@
-/* /v1/sessions/{s}/buffers: metadata. The bytes are in transfer/upload.c and transfer/download.c. */
+/* /v1/sessions/{session}/buffers: metadata. The bytes are in transfer/upload.c and transfer/download.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

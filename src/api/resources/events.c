@@ -1,4 +1,4 @@
-/* /v1/sessions/{s}/events */
+/* /v1/sessions/{session}/events */
 #include "api/context.h"
 #include "api/middleware/async.h"
 #include "api/reply/page.h"

@@ -1,5 +1,5 @@
-/* POST /v1/fleet/sessions/{s}/move: a session goes to another node, which brings it. Any node is asked; it redirects to
- * the one that is to have the session. */
+/* POST /v1/fleet/sessions/{session}/move: a session goes to another node, which brings it. Any node is asked; it
+ * redirects to the one that is to have the session. */
 #include <string.h>
 
 #include "api/auth.h"

@@ -1,4 +1,4 @@
-/* POST /v1/fleet/sessions/{s}/handover: what the node that is to have a session asks of the one that has it.
+/* POST /v1/fleet/sessions/{session}/handover: what the node that is to have a session asks of the one that has it.
  *
  * "freeze" makes writers wait, "look" asks whether their changes have ended, "thaw" lets them go on. "give" hands the
  * session over: it is this node that asks the directory, so that it alone decides. "arrived" frees what is left. */

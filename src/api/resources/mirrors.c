@@ -1,4 +1,4 @@
-/* POST /v1/sessions/{s}/buffers/{b}/{sync,reserve,release}: the two sides of a mirrored buffer. */
+/* POST /v1/sessions/{session}/buffers/{buffer}/{sync,reserve,release}: the two sides of a mirrored buffer. */
 #include <string.h>
 
 #include "api/context.h"

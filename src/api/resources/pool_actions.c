@@ -1,4 +1,4 @@
-/* POST /v1/sessions/{s}/pools/{p}/{trim,reset-peak,access} */
+/* POST /v1/sessions/{session}/pools/{pool}/{trim,reset-peak,access} */
 #include <string.h>
 
 #include "api/context.h"

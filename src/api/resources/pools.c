@@ -1,4 +1,4 @@
-/* /v1/sessions/{s}/pools. Every session sees the devices' default pools beside its own. */
+/* /v1/sessions/{session}/pools. Every session sees the devices' default pools beside its own. */
 #include <string.h>
 
 #include "api/auth.h"

@@ -1,4 +1,4 @@
-/* POST /v1/sessions/{s}/buffers/{b}/copy with a URL as its source: a buffer of another daemon is pulled. */
+/* POST /v1/sessions/{session}/buffers/{buffer}/copy with a URL as its source: a buffer of another daemon is pulled. */
 #include "api/resources/pulls.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* POST /v1/devices/{d}/selftest: what copies, allocations and pinning cost on this machine. */
+/* POST /v1/devices/{device}/selftest: what copies, allocations and pinning cost on this machine. */
 #include "api/context.h"
 #include "api/middleware/async.h"
 #include "api/reply/render.h"

@@ -1,4 +1,4 @@
-/* /v1/sessions/{s}/streams, and POST /v1/sessions/{s}/sync, which waits for all of them. */
+/* /v1/sessions/{session}/streams, and POST /v1/sessions/{session}/sync, which waits for all of them. */
 #include "api/context.h"
 #include "api/middleware/async.h"
 #include "api/reply/page.h"

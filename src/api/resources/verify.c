@@ -1,4 +1,4 @@
-/* POST /v1/sessions/{s}/buffers/{b}/verify: compares the bytes with their checksum or digests. */
+/* POST /v1/sessions/{session}/buffers/{buffer}/verify: compares the bytes with their checksum or digests. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

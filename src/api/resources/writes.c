@@ -1,4 +1,4 @@
-/* POST /v1/sessions/{s}/buffers/{b}/{copy,fill}: writes that the device makes. pulls.c has copies from other
+/* POST /v1/sessions/{session}/buffers/{buffer}/{copy,fill}: writes that the device makes. pulls.c has copies from other
  * daemons. */
 #include "api/resources/writes.h"
 

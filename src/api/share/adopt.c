@@ -1,4 +1,4 @@
-/* POST /v1/sessions/{s}/buffers/{b}/adopt: memory that the client owns becomes a buffer. */
+/* POST /v1/sessions/{session}/buffers/{buffer}/adopt: memory that the client owns becomes a buffer. */
 #include <stdlib.h>
 #include <string.h>
 

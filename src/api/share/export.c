@@ -1,4 +1,5 @@
-/* POST /v1/sessions/{s}/buffers/{b}/export: CUDA's older handle as JSON, in the form that Triton registers. */
+/* POST /v1/sessions/{session}/buffers/{buffer}/export: CUDA's older handle as JSON, in the form that Triton
+ * registers. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* POST /v1/sessions/{s}/buffers/{b}/map */
+/* POST /v1/sessions/{session}/buffers/{buffer}/map */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* POST /v1/sessions/{s}/batch. Operations run in waves. In one wave no operation needs the result of another; all are
- * queued one after the other, and their changes are committed at once. */
+/* POST /v1/sessions/{session}/batch. Operations run in waves. In one wave no operation needs the result of another; all
+ * are queued one after the other, and their changes are committed at once. */
 #ifndef GB_API_TRANSFER_BATCH_H
 #define GB_API_TRANSFER_BATCH_H
 

@@ -1,4 +1,4 @@
-/* PUT /v1/sessions/{s}/tensors: the headers. */
+/* PUT /v1/sessions/{session}/tensors: the headers. */
 
 #include <string.h>
 

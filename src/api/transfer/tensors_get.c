@@ -1,4 +1,4 @@
-/* GET and HEAD /v1/sessions/{s}/tensors: many buffers as one safetensors file. */
+/* GET and HEAD /v1/sessions/{session}/tensors: many buffers as one safetensors file. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

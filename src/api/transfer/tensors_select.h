@@ -1,4 +1,4 @@
-/* The buffers that GET /v1/sessions/{s}/tensors sends, and the header of the file. */
+/* The buffers that GET /v1/sessions/{session}/tensors sends, and the header of the file. */
 #ifndef GB_API_TRANSFER_TENSORS_SELECT_H
 #define GB_API_TRANSFER_TENSORS_SELECT_H
 

@@ -1,5 +1,5 @@
-/* The body of PUT /v1/sessions/{s}/tensors. Its header is gathered here; every byte after it goes straight into the
- * memory that the core gives. */
+/* The body of PUT /v1/sessions/{session}/tensors. Its header is gathered here; every byte after it goes straight into
+ * the memory that the core gives. */
 #include <stdlib.h>
 #include <string.h>
 

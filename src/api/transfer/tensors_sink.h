@@ -1,4 +1,4 @@
-/* The body of PUT /v1/sessions/{s}/tensors. */
+/* The body of PUT /v1/sessions/{session}/tensors. */
 #ifndef GB_API_TRANSFER_TENSORS_SINK_H
 #define GB_API_TRANSFER_TENSORS_SINK_H
 

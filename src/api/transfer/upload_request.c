@@ -312,7 +312,7 @@ static int plan_one(struct gb_upload_request *plan, const struct gb_safetensors 
     if (file->count != 1)
         return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
                             "the safetensors file holds %zu tensors and this is one buffer; send it to PUT "
-                            "/v1/sessions/{s}/tensors, or store the file as it is with ?format=raw",
+                            "/v1/sessions/{session}/tensors, or store the file as it is with ?format=raw",
                             file->count);
     return gb_upload_request_described(plan, "safetensors file", tensor->dtype, &tensor->shape, has_length, length,
                                        err);

@@ -1,5 +1,5 @@
-/* /v1/sessions/{s}/uploads: one generation of a buffer in several requests. uploads_part.c receives parts, resumable.c
- * appended bytes. */
+/* /v1/sessions/{session}/uploads: one generation of a buffer in several requests. uploads_part.c receives parts,
+ * resumable.c appended bytes. */
 #include "api/transfer/uploads.h"
 
 #include <inttypes.h>

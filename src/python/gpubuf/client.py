@@ -143,7 +143,7 @@ class Client(Names):
             progress: called with the bytes sent and the total; an exception of it ends the upload without a change.
             if_match: upload only if this is the buffer's etag.
             if_none_match: ``"*"``: upload only if no buffer has that name.
-            kind, pool, device, mirrored: of the memory; see POST /v1/sessions/{s}/buffers.
+            kind, pool, device, mirrored: of the memory; see POST /v1/sessions/{session}/buffers.
             side: the side of a mirrored buffer to write.
             dtype, shape: the type of the bytes if the array does not have it (bytes of a bfloat16 tensor, for instance).
             durability: ``sync``: the bytes are on the daemon's disk when the call returns, and survive its process and a power loss.

@@ -28,96 +28,128 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(GET, "/readyz", gpubuf_ready(c, NULL, e))                                                                    \
     ROUTE(GET, "/openapi.json", gpubuf_openapi(c, e))                                                                  \
     ROUTE(GET, "/v1/devices", gpubuf_device_list(c, NULL, e))                                                          \
-    ROUTE(GET, "/v1/devices/{d}", gpubuf_device_get(c, "{d}", NULL, e))                                                \
-    ROUTE(POST, "/v1/devices/{d}/sync", gpubuf_device_sync(c, "{d}", NULL, e))                                         \
+    ROUTE(GET, "/v1/devices/{device}", gpubuf_device_get(c, "{device}", NULL, e))                                      \
+    ROUTE(POST, "/v1/devices/{device}/sync", gpubuf_device_sync(c, "{device}", NULL, e))                               \
     ROUTE(GET, "/v1/feed", gpubuf_feed_listen(c, NULL, hear, e))                                                       \
     ROUTE(GET, "/v1/leases", gpubuf_lease_list(c, NULL, NULL, e))                                                      \
-    ROUTE(GET, "/v1/leases/{l}", gpubuf_lease_get(c, "{l}", NULL, e))                                                  \
-    ROUTE(DELETE, "/v1/leases/{l}", gpubuf_lease_delete(c, "{l}", e))                                                  \
+    ROUTE(GET, "/v1/leases/{lease}", gpubuf_lease_get(c, "{lease}", NULL, e))                                          \
+    ROUTE(DELETE, "/v1/leases/{lease}", gpubuf_lease_delete(c, "{lease}", e))                                          \
     ROUTE(GET, "/v1/operations", gpubuf_operation_list(c, NULL, NULL, NULL, NULL, e))                                  \
-    ROUTE(GET, "/v1/operations/{o}", gpubuf_operation_get(c, "{o}", NULL, NULL, e))                                    \
-    ROUTE(DELETE, "/v1/operations/{o}", gpubuf_operation_cancel(c, "{o}", NULL, NULL, e))                              \
+    ROUTE(GET, "/v1/operations/{operation}", gpubuf_operation_get(c, "{operation}", NULL, NULL, e))                    \
+    ROUTE(DELETE, "/v1/operations/{operation}", gpubuf_operation_cancel(c, "{operation}", NULL, NULL, e))              \
     ROUTE(GET, "/v1/stats", gpubuf_stats_get(c, NULL, NULL, e))                                                        \
     ROUTE(GET, "/v1/sessions", gpubuf_session_list(c, NULL, NULL, e))                                                  \
-    ROUTE(POST, "/v1/sessions", gpubuf_session_create(c, "{s}", NULL, NULL, NULL, e))                                  \
-    ROUTE(GET, "/v1/sessions/{s}", gpubuf_session_get(c, "{s}", NULL, NULL, e))                                        \
-    ROUTE(PATCH, "/v1/sessions/{s}", gpubuf_session_update(c, "{s}", NULL, NULL, NULL, e))                             \
-    ROUTE(DELETE, "/v1/sessions/{s}", gpubuf_session_delete(c, "{s}", NULL, e))                                        \
-    ROUTE(POST, "/v1/sessions/{s}/heartbeat", gpubuf_session_heartbeat(c, "{s}", NULL, NULL, e))                       \
-    ROUTE(GET, "/v1/sessions/{s}/stats", gpubuf_session_stats(c, "{s}", NULL, e))                                      \
-    ROUTE(POST, "/v1/sessions/{s}/sync", gpubuf_session_sync(c, "{s}", NULL, e))                                       \
-    ROUTE(POST, "/v1/sessions/{s}/batch", gpubuf_batch_run(c, "{s}", "[]", NULL, false, NULL, NULL, e))                \
-    ROUTE(GET, "/v1/sessions/{s}/pools", gpubuf_pool_list(c, "{s}", NULL, NULL, e))                                    \
-    ROUTE(POST, "/v1/sessions/{s}/pools", gpubuf_pool_create(c, "{s}", "{p}", NULL, NULL, NULL, e))                    \
-    ROUTE(GET, "/v1/sessions/{s}/pools/{p}", gpubuf_pool_get(c, "{s}", "{p}", NULL, e))                                \
-    ROUTE(PATCH, "/v1/sessions/{s}/pools/{p}", gpubuf_pool_update(c, "{s}", "{p}", NULL, NULL, NULL, e))               \
-    ROUTE(DELETE, "/v1/sessions/{s}/pools/{p}", gpubuf_pool_delete(c, "{s}", "{p}", true, NULL, e))                    \
-    ROUTE(POST, "/v1/sessions/{s}/pools/{p}/trim", gpubuf_pool_trim(c, "{s}", "{p}", 0, NULL, NULL, e))                \
-    ROUTE(POST, "/v1/sessions/{s}/pools/{p}/reset-peak", gpubuf_pool_reset_peak(c, "{s}", "{p}", NULL, NULL, e))       \
-    ROUTE(POST, "/v1/sessions/{s}/pools/{p}/access", gpubuf_pool_access(c, "{s}", "{p}", "0", "none", NULL, NULL, e))  \
-    ROUTE(GET, "/v1/sessions/{s}/streams", gpubuf_stream_list(c, "{s}", NULL, NULL, e))                                \
-    ROUTE(POST, "/v1/sessions/{s}/streams", gpubuf_stream_create(c, "{s}", "{st}", NULL, NULL, e))                     \
-    ROUTE(GET, "/v1/sessions/{s}/streams/{st}", gpubuf_stream_get(c, "{s}", "{st}", NULL, e))                          \
-    ROUTE(DELETE, "/v1/sessions/{s}/streams/{st}", gpubuf_stream_delete(c, "{s}", "{st}", NULL, e))                    \
-    ROUTE(POST, "/v1/sessions/{s}/streams/{st}/sync", gpubuf_stream_sync(c, "{s}", "{st}", NULL, NULL, e))             \
-    ROUTE(POST, "/v1/sessions/{s}/streams/{st}/hold", gpubuf_stream_hold(c, "{s}", "{st}", 1, NULL, NULL, e))          \
-    ROUTE(GET, "/v1/sessions/{s}/events", gpubuf_event_list(c, "{s}", NULL, NULL, e))                                  \
-    ROUTE(POST, "/v1/sessions/{s}/events", gpubuf_event_create(c, "{s}", "{e}", NULL, NULL, e))                        \
-    ROUTE(GET, "/v1/sessions/{s}/events/{e}", gpubuf_event_get(c, "{s}", "{e}", NULL, e))                              \
-    ROUTE(DELETE, "/v1/sessions/{s}/events/{e}", gpubuf_event_delete(c, "{s}", "{e}", NULL, e))                        \
-    ROUTE(POST, "/v1/sessions/{s}/events/{e}/record", gpubuf_event_record(c, "{s}", "{e}", NULL, NULL, NULL, e))       \
-    ROUTE(POST, "/v1/sessions/{s}/events/{e}/wait", gpubuf_event_wait(c, "{s}", "{e}", NULL, NULL, NULL, e))           \
-    ROUTE(GET, "/v1/sessions/{s}/buffers", gpubuf_buffer_list(c, "{s}", NULL, NULL, e))                                \
-    ROUTE(POST, "/v1/sessions/{s}/buffers", gpubuf_buffer_create(c, "{s}", "{b}", NULL, NULL, NULL, e))                \
-    ROUTE(GET, "/v1/sessions/{s}/buffers/{b}", gpubuf_buffer_get(c, "{s}", "{b}", true, NULL, NULL, e))                \
-    ROUTE(PATCH, "/v1/sessions/{s}/buffers/{b}", gpubuf_buffer_update(c, "{s}", "{b}", NULL, NULL, NULL, e))           \
-    ROUTE(DELETE, "/v1/sessions/{s}/buffers/{b}", gpubuf_buffer_delete(c, "{s}", "{b}", true, NULL, e))                \
-    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/copy", gpubuf_buffer_copy(c, "{s}", "{b}", &copy, NULL, NULL, e))        \
-    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/fill", gpubuf_buffer_fill(c, "{s}", "{b}", &fill, NULL, NULL, e))        \
-    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/verify", gpubuf_buffer_verify(c, "{s}", "{b}", NULL, NULL, NULL, e))     \
-    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/sync", gpubuf_buffer_sync(c, "{s}", "{b}", "host", NULL, NULL, NULL, e)) \
-    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/export", gpubuf_export(c, "{s}", "{b}", NULL, NULL, NULL, e))            \
-    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/reserve",                                                                \
-          gpubuf_buffer_reserve(c, "{s}", "{b}", "host", 9, NULL, NULL, e))                                            \
-    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/release", gpubuf_buffer_release(c, "{s}", "{b}", "all", NULL, NULL, e))  \
-    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/seal", gpubuf_buffer_seal(c, "{s}", "{b}", NULL, NULL, e))               \
-    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/store", gpubuf_buffer_store(c, "{s}", "{b}", NULL, NULL, e))             \
-    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/load", gpubuf_buffer_load(c, "{s}", "{b}", NULL, NULL, e))               \
-    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/evict", gpubuf_buffer_evict(c, "{s}", "{b}", NULL, NULL, e))             \
-    ROUTE(POST, "/v1/sessions/{s}/evict", gpubuf_session_evict(c, "{s}", NULL, NULL, NULL, e))                         \
-    ROUTE(POST, "/v1/sessions/{s}/load", gpubuf_session_load(c, "{s}", NULL, NULL, NULL, e))                           \
+    ROUTE(POST, "/v1/sessions", gpubuf_session_create(c, "{session}", NULL, NULL, NULL, e))                            \
+    ROUTE(GET, "/v1/sessions/{session}", gpubuf_session_get(c, "{session}", NULL, NULL, e))                            \
+    ROUTE(PATCH, "/v1/sessions/{session}", gpubuf_session_update(c, "{session}", NULL, NULL, NULL, e))                 \
+    ROUTE(DELETE, "/v1/sessions/{session}", gpubuf_session_delete(c, "{session}", NULL, e))                            \
+    ROUTE(POST, "/v1/sessions/{session}/heartbeat", gpubuf_session_heartbeat(c, "{session}", NULL, NULL, e))           \
+    ROUTE(GET, "/v1/sessions/{session}/stats", gpubuf_session_stats(c, "{session}", NULL, e))                          \
+    ROUTE(POST, "/v1/sessions/{session}/sync", gpubuf_session_sync(c, "{session}", NULL, e))                           \
+    ROUTE(POST, "/v1/sessions/{session}/batch", gpubuf_batch_run(c, "{session}", "[]", NULL, false, NULL, NULL, e))    \
+    ROUTE(GET, "/v1/sessions/{session}/pools", gpubuf_pool_list(c, "{session}", NULL, NULL, e))                        \
+    ROUTE(POST, "/v1/sessions/{session}/pools", gpubuf_pool_create(c, "{session}", "{pool}", NULL, NULL, NULL, e))     \
+    ROUTE(GET, "/v1/sessions/{session}/pools/{pool}", gpubuf_pool_get(c, "{session}", "{pool}", NULL, e))              \
+    ROUTE(PATCH, "/v1/sessions/{session}/pools/{pool}",                                                                \
+          gpubuf_pool_update(c, "{session}", "{pool}", NULL, NULL, NULL, e))                                           \
+    ROUTE(DELETE, "/v1/sessions/{session}/pools/{pool}", gpubuf_pool_delete(c, "{session}", "{pool}", true, NULL, e))  \
+    ROUTE(POST, "/v1/sessions/{session}/pools/{pool}/trim",                                                            \
+          gpubuf_pool_trim(c, "{session}", "{pool}", 0, NULL, NULL, e))                                                \
+    ROUTE(POST, "/v1/sessions/{session}/pools/{pool}/reset-peak",                                                      \
+          gpubuf_pool_reset_peak(c, "{session}", "{pool}", NULL, NULL, e))                                             \
+    ROUTE(POST, "/v1/sessions/{session}/pools/{pool}/access",                                                          \
+          gpubuf_pool_access(c, "{session}", "{pool}", "0", "none", NULL, NULL, e))                                    \
+    ROUTE(GET, "/v1/sessions/{session}/streams", gpubuf_stream_list(c, "{session}", NULL, NULL, e))                    \
+    ROUTE(POST, "/v1/sessions/{session}/streams", gpubuf_stream_create(c, "{session}", "{stream}", NULL, NULL, e))     \
+    ROUTE(GET, "/v1/sessions/{session}/streams/{stream}", gpubuf_stream_get(c, "{session}", "{stream}", NULL, e))      \
+    ROUTE(DELETE, "/v1/sessions/{session}/streams/{stream}",                                                           \
+          gpubuf_stream_delete(c, "{session}", "{stream}", NULL, e))                                                   \
+    ROUTE(POST, "/v1/sessions/{session}/streams/{stream}/sync",                                                        \
+          gpubuf_stream_sync(c, "{session}", "{stream}", NULL, NULL, e))                                               \
+    ROUTE(POST, "/v1/sessions/{session}/streams/{stream}/hold",                                                        \
+          gpubuf_stream_hold(c, "{session}", "{stream}", 1, NULL, NULL, e))                                            \
+    ROUTE(GET, "/v1/sessions/{session}/events", gpubuf_event_list(c, "{session}", NULL, NULL, e))                      \
+    ROUTE(POST, "/v1/sessions/{session}/events", gpubuf_event_create(c, "{session}", "{event}", NULL, NULL, e))        \
+    ROUTE(GET, "/v1/sessions/{session}/events/{event}", gpubuf_event_get(c, "{session}", "{event}", NULL, e))          \
+    ROUTE(DELETE, "/v1/sessions/{session}/events/{event}", gpubuf_event_delete(c, "{session}", "{event}", NULL, e))    \
+    ROUTE(POST, "/v1/sessions/{session}/events/{event}/record",                                                        \
+          gpubuf_event_record(c, "{session}", "{event}", NULL, NULL, NULL, e))                                         \
+    ROUTE(POST, "/v1/sessions/{session}/events/{event}/wait",                                                          \
+          gpubuf_event_wait(c, "{session}", "{event}", NULL, NULL, NULL, e))                                           \
+    ROUTE(GET, "/v1/sessions/{session}/buffers", gpubuf_buffer_list(c, "{session}", NULL, NULL, e))                    \
+    ROUTE(POST, "/v1/sessions/{session}/buffers",                                                                      \
+          gpubuf_buffer_create(c, "{session}", "{buffer}", NULL, NULL, NULL, e))                                       \
+    ROUTE(GET, "/v1/sessions/{session}/buffers/{buffer}",                                                              \
+          gpubuf_buffer_get(c, "{session}", "{buffer}", true, NULL, NULL, e))                                          \
+    ROUTE(PATCH, "/v1/sessions/{session}/buffers/{buffer}",                                                            \
+          gpubuf_buffer_update(c, "{session}", "{buffer}", NULL, NULL, NULL, e))                                       \
+    ROUTE(DELETE, "/v1/sessions/{session}/buffers/{buffer}",                                                           \
+          gpubuf_buffer_delete(c, "{session}", "{buffer}", true, NULL, e))                                             \
+    ROUTE(POST, "/v1/sessions/{session}/buffers/{buffer}/copy",                                                        \
+          gpubuf_buffer_copy(c, "{session}", "{buffer}", &copy, NULL, NULL, e))                                        \
+    ROUTE(POST, "/v1/sessions/{session}/buffers/{buffer}/fill",                                                        \
+          gpubuf_buffer_fill(c, "{session}", "{buffer}", &fill, NULL, NULL, e))                                        \
+    ROUTE(POST, "/v1/sessions/{session}/buffers/{buffer}/verify",                                                      \
+          gpubuf_buffer_verify(c, "{session}", "{buffer}", NULL, NULL, NULL, e))                                       \
+    ROUTE(POST, "/v1/sessions/{session}/buffers/{buffer}/sync",                                                        \
+          gpubuf_buffer_sync(c, "{session}", "{buffer}", "host", NULL, NULL, NULL, e))                                 \
+    ROUTE(POST, "/v1/sessions/{session}/buffers/{buffer}/export",                                                      \
+          gpubuf_export(c, "{session}", "{buffer}", NULL, NULL, NULL, e))                                              \
+    ROUTE(POST, "/v1/sessions/{session}/buffers/{buffer}/reserve",                                                     \
+          gpubuf_buffer_reserve(c, "{session}", "{buffer}", "host", 9, NULL, NULL, e))                                 \
+    ROUTE(POST, "/v1/sessions/{session}/buffers/{buffer}/release",                                                     \
+          gpubuf_buffer_release(c, "{session}", "{buffer}", "all", NULL, NULL, e))                                     \
+    ROUTE(POST, "/v1/sessions/{session}/buffers/{buffer}/seal",                                                        \
+          gpubuf_buffer_seal(c, "{session}", "{buffer}", NULL, NULL, e))                                               \
+    ROUTE(POST, "/v1/sessions/{session}/buffers/{buffer}/store",                                                       \
+          gpubuf_buffer_store(c, "{session}", "{buffer}", NULL, NULL, e))                                              \
+    ROUTE(POST, "/v1/sessions/{session}/buffers/{buffer}/load",                                                        \
+          gpubuf_buffer_load(c, "{session}", "{buffer}", NULL, NULL, e))                                               \
+    ROUTE(POST, "/v1/sessions/{session}/buffers/{buffer}/evict",                                                       \
+          gpubuf_buffer_evict(c, "{session}", "{buffer}", NULL, NULL, e))                                              \
+    ROUTE(POST, "/v1/sessions/{session}/evict", gpubuf_session_evict(c, "{session}", NULL, NULL, NULL, e))             \
+    ROUTE(POST, "/v1/sessions/{session}/load", gpubuf_session_load(c, "{session}", NULL, NULL, NULL, e))               \
     ROUTE(GET, "/v1/fleet", gpubuf_fleet_get(c, NULL, e))                                                              \
     ROUTE(GET, "/v1/fleet/nodes", gpubuf_node_list(c, NULL, e))                                                        \
-    ROUTE(GET, "/v1/fleet/nodes/{n}", gpubuf_node_get(c, "{n}", NULL, e))                                              \
-    ROUTE(DELETE, "/v1/fleet/nodes/{n}", gpubuf_node_forget(c, "{n}", e))                                              \
-    ROUTE(POST, "/v1/fleet/nodes/{n}/drain", gpubuf_node_drain(c, "{n}", true, NULL, e))                               \
-    ROUTE(POST, "/v1/fleet/nodes/{n}/undrain", gpubuf_node_drain(c, "{n}", false, NULL, e))                            \
+    ROUTE(GET, "/v1/fleet/nodes/{node}", gpubuf_node_get(c, "{node}", NULL, e))                                        \
+    ROUTE(DELETE, "/v1/fleet/nodes/{node}", gpubuf_node_forget(c, "{node}", e))                                        \
+    ROUTE(POST, "/v1/fleet/nodes/{node}/drain", gpubuf_node_drain(c, "{node}", true, NULL, e))                         \
+    ROUTE(POST, "/v1/fleet/nodes/{node}/undrain", gpubuf_node_drain(c, "{node}", false, NULL, e))                      \
     ROUTE(GET, "/v1/fleet/sessions", gpubuf_fleet_session_list(c, NULL, NULL, NULL, e))                                \
-    ROUTE(POST, "/v1/fleet/sessions", gpubuf_fleet_place(c, "{s}", NULL, NULL, NULL, NULL, e))                         \
-    ROUTE(GET, "/v1/fleet/sessions/{s}", gpubuf_fleet_find(c, "{s}", NULL, e))                                         \
-    ROUTE(DELETE, "/v1/fleet/sessions/{s}", gpubuf_fleet_delete(c, "{s}", e))                                          \
-    ROUTE(POST, "/v1/fleet/sessions/{s}/move", gpubuf_fleet_move(c, "{s}", NULL, NULL, NULL, e))                       \
-    ROUTE(POST, "/v1/fleet/sessions/{s}/take", gpubuf_fleet_take(c, "{s}", NULL, e))                                   \
+    ROUTE(POST, "/v1/fleet/sessions", gpubuf_fleet_place(c, "{session}", NULL, NULL, NULL, NULL, e))                   \
+    ROUTE(GET, "/v1/fleet/sessions/{session}", gpubuf_fleet_find(c, "{session}", NULL, e))                             \
+    ROUTE(DELETE, "/v1/fleet/sessions/{session}", gpubuf_fleet_delete(c, "{session}", e))                              \
+    ROUTE(POST, "/v1/fleet/sessions/{session}/move", gpubuf_fleet_move(c, "{session}", NULL, NULL, NULL, e))           \
+    ROUTE(POST, "/v1/fleet/sessions/{session}/take", gpubuf_fleet_take(c, "{session}", NULL, e))                       \
     ROUTE(GET, "/v1/storage", gpubuf_storage_get(c, NULL, e))                                                          \
     ROUTE(POST, "/v1/storage/scrub", gpubuf_storage_scrub(c, 0, NULL, NULL, e))                                        \
     ROUTE(GET, "/v1/checkpoints", gpubuf_checkpoint_list(c, NULL, NULL, NULL, e))                                      \
-    ROUTE(GET, "/v1/checkpoints/{c}", gpubuf_checkpoint_get(c, "{c}", NULL, NULL, e))                                  \
-    ROUTE(DELETE, "/v1/checkpoints/{c}", gpubuf_checkpoint_delete(c, "{c}", NULL, e))                                  \
-    ROUTE(POST, "/v1/checkpoints/{c}/verify", gpubuf_checkpoint_verify(c, "{c}", NULL, NULL, e))                       \
-    ROUTE(POST, "/v1/checkpoints/{c}/restore", gpubuf_checkpoint_restore(c, "{c}", NULL, NULL, NULL, e))               \
-    ROUTE(POST, "/v1/sessions/{s}/checkpoints", gpubuf_checkpoint_create(c, "{s}", "{c}", NULL, NULL, NULL, e))        \
-    ROUTE(PUT, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_put(c, "{s}", "{b}", SOURCE, NULL, NULL, e))                \
-    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_upload_begin(c, "{s}", "{b}", SOURCE, 9, NULL, back, e))   \
-    ROUTE(GET, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_get(c, "{s}", "{b}", TARGET, NULL, NULL, e))                \
-    ROUTE(GET, "/v1/sessions/{s}/uploads", gpubuf_upload_list(c, "{s}", NULL, NULL, e))                                \
-    ROUTE(POST, "/v1/sessions/{s}/uploads", gpubuf_upload_create(c, "{s}", "{b}", NULL, NULL, NULL, e))                \
-    ROUTE(GET, "/v1/sessions/{s}/uploads/{u}", gpubuf_upload_get(c, "{s}", "{u}", NULL, e))                            \
-    ROUTE(PATCH, "/v1/sessions/{s}/uploads/{u}", gpubuf_upload_append(c, "{s}", "{u}", 3, true, SOURCE, NULL, e))      \
-    ROUTE(DELETE, "/v1/sessions/{s}/uploads/{u}", gpubuf_upload_delete(c, "{s}", "{u}", e))                            \
-    ROUTE(PUT, "/v1/sessions/{s}/uploads/{u}/parts", gpubuf_upload_part(c, "{s}", "{u}", 3, true, SOURCE, NULL, e))    \
-    ROUTE(POST, "/v1/sessions/{s}/uploads/{u}/complete", gpubuf_upload_complete(c, "{s}", "{u}", none, NULL, NULL, e)) \
-    ROUTE(GET, "/v1/sessions/{s}/tensors", gpubuf_tensors_get(c, "{s}", TARGET, NULL, NULL, e))                        \
-    ROUTE(PUT, "/v1/sessions/{s}/tensors", gpubuf_tensors_put(c, "{s}", SOURCE, NULL, NULL, e))
+    ROUTE(GET, "/v1/checkpoints/{checkpoint}", gpubuf_checkpoint_get(c, "{checkpoint}", NULL, NULL, e))                \
+    ROUTE(DELETE, "/v1/checkpoints/{checkpoint}", gpubuf_checkpoint_delete(c, "{checkpoint}", NULL, e))                \
+    ROUTE(POST, "/v1/checkpoints/{checkpoint}/verify", gpubuf_checkpoint_verify(c, "{checkpoint}", NULL, NULL, e))     \
+    ROUTE(POST, "/v1/checkpoints/{checkpoint}/restore",                                                                \
+          gpubuf_checkpoint_restore(c, "{checkpoint}", NULL, NULL, NULL, e))                                           \
+    ROUTE(POST, "/v1/sessions/{session}/checkpoints",                                                                  \
+          gpubuf_checkpoint_create(c, "{session}", "{checkpoint}", NULL, NULL, NULL, e))                               \
+    ROUTE(PUT, "/v1/sessions/{session}/buffers/{buffer}/data",                                                         \
+          gpubuf_put(c, "{session}", "{buffer}", SOURCE, NULL, NULL, e))                                               \
+    ROUTE(POST, "/v1/sessions/{session}/buffers/{buffer}/data",                                                        \
+          gpubuf_upload_begin(c, "{session}", "{buffer}", SOURCE, 9, NULL, back, e))                                   \
+    ROUTE(GET, "/v1/sessions/{session}/buffers/{buffer}/data",                                                         \
+          gpubuf_get(c, "{session}", "{buffer}", TARGET, NULL, NULL, e))                                               \
+    ROUTE(GET, "/v1/sessions/{session}/uploads", gpubuf_upload_list(c, "{session}", NULL, NULL, e))                    \
+    ROUTE(POST, "/v1/sessions/{session}/uploads",                                                                      \
+          gpubuf_upload_create(c, "{session}", "{buffer}", NULL, NULL, NULL, e))                                       \
+    ROUTE(GET, "/v1/sessions/{session}/uploads/{upload}", gpubuf_upload_get(c, "{session}", "{upload}", NULL, e))      \
+    ROUTE(PATCH, "/v1/sessions/{session}/uploads/{upload}",                                                            \
+          gpubuf_upload_append(c, "{session}", "{upload}", 3, true, SOURCE, NULL, e))                                  \
+    ROUTE(DELETE, "/v1/sessions/{session}/uploads/{upload}", gpubuf_upload_delete(c, "{session}", "{upload}", e))      \
+    ROUTE(PUT, "/v1/sessions/{session}/uploads/{upload}/parts",                                                        \
+          gpubuf_upload_part(c, "{session}", "{upload}", 3, true, SOURCE, NULL, e))                                    \
+    ROUTE(POST, "/v1/sessions/{session}/uploads/{upload}/complete",                                                    \
+          gpubuf_upload_complete(c, "{session}", "{upload}", none, NULL, NULL, e))                                     \
+    ROUTE(GET, "/v1/sessions/{session}/tensors", gpubuf_tensors_get(c, "{session}", TARGET, NULL, NULL, e))            \
+    ROUTE(PUT, "/v1/sessions/{session}/tensors", gpubuf_tensors_put(c, "{session}", SOURCE, NULL, NULL, e))
 
 /* Routes without a function, with the reason. */
 static const char *const excepted[][2] = {
@@ -125,29 +157,30 @@ static const char *const excepted[][2] = {
     {"GET /fleet", "a page, too"},
     {"GET /ui/{file}", "a part of the page"},
     {"GET /v1/fleet/stats", "sums for people: gpubuf fleet stats prints them, curl brings the JSON"},
-    {"POST /v1/fleet/sessions/{s}/handover", "nodes ask it of each other"},
-    {"POST /v1/fleet/sessions/{s}/copies", "the same"},
+    {"POST /v1/fleet/sessions/{session}/handover", "nodes ask it of each other"},
+    {"POST /v1/fleet/sessions/{session}/copies", "the same"},
     {"POST /v1/fleet/copies", "the same"},
     {"POST /v1/fleet/directory/{op}", "nodes ask it of hubs"},
     {"GET /v1/fleet/tenants", "for operators: gpubuf fleet tenants"},
-    {"GET /v1/fleet/tenants/{t}", "the same"},
-    {"PUT /v1/fleet/tenants/{t}", "the same"},
-    {"DELETE /v1/fleet/tenants/{t}", "the same"},
+    {"GET /v1/fleet/tenants/{tenant}", "the same"},
+    {"PUT /v1/fleet/tenants/{tenant}", "the same"},
+    {"DELETE /v1/fleet/tenants/{tenant}", "the same"},
     {"GET /v1/fleet/copies", "for people: gpubuf fleet copies prints it, curl brings the JSON"},
-    {"GET /v1/sessions/{s}/copies", "the same"},
+    {"GET /v1/sessions/{session}/copies", "the same"},
     {"GET /v1/fleet/targets", "a list for Prometheus, which fetches it itself"},
-    {"PATCH /v1/sessions/{s}/buffers/{b}/data", "PUT with an offset or a slice writes the same bytes"},
-    {"POST /v1/sessions/{s}/buffers/{b}/map", "gpubuf_map() asks over a UNIX socket: test_client_map"},
-    {"GET /v1/checkpoints/{c}/files/{file}", "a file for backups: curl brings it"},
-    {"PUT /v1/checkpoints/{c}/files/{file}", "a file for backups: curl sends it"},
+    {"PATCH /v1/sessions/{session}/buffers/{buffer}/data", "PUT with an offset or a slice writes the same bytes"},
+    {"POST /v1/sessions/{session}/buffers/{buffer}/map", "gpubuf_map() asks over a UNIX socket: test_client_map"},
+    {"GET /v1/checkpoints/{checkpoint}/files/{file}", "a file for backups: curl brings it"},
+    {"PUT /v1/checkpoints/{checkpoint}/files/{file}", "a file for backups: curl sends it"},
     {"GET /metrics", "it is for collectors, which bring their own clients; gpubuf_stats_get() gives the same numbers"},
     {"GET /v1/allocations", "a file for RMM's tools and people's scripts: curl brings it"},
     {"GET /v1/audit", "for administrators: gpubuf audit prints it, curl brings the JSON"},
     {"GET /v1/snapshot", "a file for PyTorch's memory_viz page: curl brings it"},
-    {"POST /v1/devices/{d}/selftest", "tables for people: gpubuf selftest prints them, curl brings the JSON"},
-    {"GET /v1/devices/{d}/stats", "gpubuf_device_get() gives these numbers; their past is for dashboards"},
-    {"GET /v1/sessions/{s}/pools/{p}/stats", "gpubuf_pool_get() gives these numbers; their past is for dashboards"},
-    {"POST /v1/sessions/{s}/buffers/{b}/adopt", "gpubuf_adopt() asks over a UNIX socket: test_client_adopt"},
+    {"POST /v1/devices/{device}/selftest", "tables for people: gpubuf selftest prints them, curl brings the JSON"},
+    {"GET /v1/devices/{device}/stats", "gpubuf_device_get() gives these numbers; their past is for dashboards"},
+    {"GET /v1/sessions/{session}/pools/{pool}/stats",
+     "gpubuf_pool_get() gives these numbers; their past is for dashboards"},
+    {"POST /v1/sessions/{session}/buffers/{buffer}/adopt", "gpubuf_adopt() asks over a UNIX socket: test_client_adopt"},
 };
 
 static const char *const asked[] = {

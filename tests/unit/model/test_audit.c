@@ -12,7 +12,7 @@ static struct gb_audit_rec record(void) {
                                  .token_id = 7,
                                  .bytes = 4096,
                                  .text = {[GB_AUDIT_METHOD] = "PUT",
-                                          [GB_AUDIT_ROUTE] = "/v1/sessions/{s}/buffers/{b}/data",
+                                          [GB_AUDIT_ROUTE] = "/v1/sessions/{session}/buffers/{buffer}/data",
                                           [GB_AUDIT_REQUEST_ID] = "0123456789abcdef",
                                           [GB_AUDIT_ADDRESS] = "192.0.2.7",
                                           [GB_AUDIT_TOKEN] = "ci",
@@ -120,7 +120,7 @@ START_TEST(as_json) {
     struct gb_audit_rec gap = {.id = 3, .at_us = 1800000000123456, .event = GB_AUDIT_GAP, .count = 9};
 
     assert_json(&rec, "{\"at\":\"2027-01-15T08:00:00.123Z\",\"event\":\"request\",\"method\":\"PUT\","
-                      "\"route\":\"/v1/sessions/{s}/buffers/{b}/data\",\"request_id\":\"0123456789abcdef\","
+                      "\"route\":\"/v1/sessions/{session}/buffers/{buffer}/data\",\"request_id\":\"0123456789abcdef\","
                       "\"address\":\"192.0.2.7\",\"token\":\"ci\",\"session\":\"s\",\"object\":\"x\",\"token_id\":7,"
                       "\"status\":201,\"bytes\":4096}");
     assert_json(&gap, "{\"id\":3,\"at\":\"2027-01-15T08:00:00.123Z\",\"event\":\"audit.gap\",\"count\":9}");
