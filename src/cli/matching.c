@@ -22,6 +22,18 @@ static bool matches(json_t *item, const char *pattern) {
     return fnmatch(pattern, gb_cli_text(item, "name"), 0) == 0;
 }
 
+/* The list of those that may match: the daemon knows of prefixes alone. What has characters that no name has is
+ * compared here. */
+static int target_of(struct gb_cli *cli, const char *session, const char *pattern, char *ret) {
+    size_t n = strspn(pattern, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    char prefix[GPUBUF_NAME_SIZE];
+
+    if (n == 0 || n >= sizeof prefix || strchr("._-", pattern[0]) != NULL)
+        return gb_cli_target(cli, ret, "/v1/sessions/{}/buffers", session);
+    snprintf(prefix, sizeof prefix, "%.*s", (int)n, pattern);
+    return gb_cli_target(cli, ret, "/v1/sessions/{}/buffers?prefix={}", session, prefix);
+}
+
 /* Adds what matches in one session. -1 with cli->error set. */
 static int add_session(struct gb_cli *cli, json_t *found, const char *session, const char *pattern) {
     char target[GB_CLI_PATH];
@@ -29,7 +41,7 @@ static int add_session(struct gb_cli *cli, json_t *found, const char *session, c
     json_t *item;
     size_t i;
 
-    if (gb_cli_target(cli, target, "/v1/sessions/{}/buffers", session) == 0)
+    if (target_of(cli, session, pattern, target) == 0)
         items = gb_cli_list(cli, target);
     if (items == NULL)
         return -1;

@@ -4,6 +4,7 @@
 
 #include "model/word.h"
 
+static const char *const state_names[GB_BUFFER_STATE_COUNT] = {"ready", "partial", "lost", "stored"};
 static const char *const head_names[GB_HEAD_COUNT] = {"uninitialized", "host", "device", "synced"};
 
 void gb_session_rec_set(struct gb_session_rec *rec, const struct gb_session_rec *from) {
@@ -35,17 +36,16 @@ void gb_buffer_rec_done(struct gb_buffer_rec *rec) {
 }
 
 const char *gb_buffer_state_name(enum gb_buffer_state state) {
-    switch (state) {
-    case GB_BUFFER_READY:
-        return "ready";
-    case GB_BUFFER_PARTIAL:
-        return "partial";
-    case GB_BUFFER_LOST:
-        return "lost";
-    case GB_BUFFER_STORED:
-        return "stored";
-    }
-    return "unknown";
+    return (unsigned)state < GB_BUFFER_STATE_COUNT ? state_names[state] : "unknown";
+}
+
+int gb_buffer_state_parse(const char *name, size_t len, enum gb_buffer_state *ret_state, struct gb_error *err) {
+    size_t index;
+
+    if (gb_word_parse("buffer state", state_names, GB_BUFFER_STATE_COUNT, name, len, &index, err) < 0)
+        return -1;
+    *ret_state = (enum gb_buffer_state)index;
+    return 0;
 }
 
 const char *gb_head_name(enum gb_head head) {

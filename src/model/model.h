@@ -21,9 +21,11 @@ enum gb_buffer_state {
     GB_BUFFER_READY,
     GB_BUFFER_PARTIAL, /* an in-place upload broke off */
     GB_BUFFER_LOST,    /* the bytes died with an earlier process or with the device */
-    GB_BUFFER_STORED   /* the bytes are on disk alone; not persisted, where it is READY */
+    GB_BUFFER_STORED,  /* the bytes are on disk alone; not persisted, where it is READY */
+    GB_BUFFER_STATE_COUNT
 };
 const char *gb_buffer_state_name(enum gb_buffer_state state);
+int gb_buffer_state_parse(const char *name, size_t len, enum gb_buffer_state *ret_state, struct gb_error *err);
 
 /* Which side of a mirrored buffer holds its bytes. */
 enum gb_head { GB_HEAD_UNINITIALIZED, GB_HEAD_HOST, GB_HEAD_DEVICE, GB_HEAD_SYNCED, GB_HEAD_COUNT };

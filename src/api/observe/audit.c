@@ -37,12 +37,11 @@ static int visit(void *arg, const struct gb_audit_rec *rec) {
     return 0;
 }
 
-static void end_page(struct gb_json_writer *out, struct gb_core *core, int64_t next) {
-    char cursor[GB_CURSOR_SIZE];
-
+/* cursor: of the next page, or "". */
+static void end_page(struct gb_json_writer *out, struct gb_core *core, const char *cursor) {
     gb_json_close(out, ']');
-    if (next > 0)
-        gb_json_put_string(out, "next_cursor", gb_cursor_text(next, cursor));
+    if (cursor[0] != '\0')
+        gb_json_put_string(out, "next_cursor", cursor);
     else
         gb_json_put_null(out, "next_cursor");
     gb_json_put_string(out, "mode", mode_words[gb_audit_mode(core)]);
@@ -68,8 +67,10 @@ static int make(struct gb_deferred_report *report, struct gb_error *err) {
 
     gb_render_list_open(&page.out);
     r = gb_audit_read(report->api->core, &query, visit, &page, &next, err);
+    if (r == 0 && next > 0)
+        gb_cursor_text(next, report->next_cursor);
     if (r == 0)
-        end_page(&page.out, report->api->core, next);
+        end_page(&page.out, report->api->core, report->next_cursor);
     if (r < 0 || page.out.failed) {
         gb_json_done(&page.out);
         return -1;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "api/context.h"
+#include "api/list/link.h"
 #include "base/container.h"
 
 /* One reference is the request's, one the work's; the last one frees. */
@@ -54,6 +55,9 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     }
     gb_http_response_take(response, job->report.body, job->report.len);
     job->report.body = NULL;
+    if (job->report.next_cursor[0] != '\0' &&
+        gb_list_link(request, "cursor", job->report.next_cursor, response, err) < 0)
+        return GB_STEP_ERROR;
     if (gb_http_response_header(response, err, "Content-Type", "%s", job->report.content_type) < 0 ||
         gb_http_response_header(response, err, "Cache-Control", "no-store") < 0 ||
         gb_http_response_header(response, err, "Vary", "Accept") < 0)

@@ -4,6 +4,7 @@
 #define GB_API_OBSERVE_DEFERRED_REPORT_H
 
 #include "api/context.h"
+#include "api/request/query.h"
 
 /* Such replies at a time; one more is SATURATED. */
 #define GB_DEFERRED_REPORTS_MAX 4
@@ -17,6 +18,7 @@ struct gb_deferred_report {
     const char *content_type; /* static */
     char *body;               /* malloc'd; the maker's result */
     size_t len;
+    char next_cursor[GB_CURSOR_SIZE]; /* the maker's too, for a Link; "": no page follows */
 };
 
 /* Fills body and len on a thread of the core. Returns 0 or -1. */

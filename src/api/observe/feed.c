@@ -8,6 +8,7 @@
 
 #include "api/auth.h"
 #include "api/context.h"
+#include "api/list/link.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
 #include "api/request/query.h"
@@ -93,8 +94,9 @@ static void page_unref(void *arg) {
     free(page);
 }
 
-static enum gb_step reply_page(const struct gb_api *api, const struct gb_feed_piece *p,
+static enum gb_step reply_page(const struct gb_http_request *request, const struct gb_feed_piece *p,
                                struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_api *api = gb_api_of(request);
     bool unknown = p->after > p->gap_through;
     char cursor[GB_CURSOR_SIZE];
     struct gb_json_writer out = {0};
@@ -116,7 +118,10 @@ static enum gb_step reply_page(const struct gb_api *api, const struct gb_feed_pi
         gb_json_put_null(&out, "next_cursor");
     gb_json_put_i64(&out, "last_id", p->last);
     gb_json_close(&out, '}');
-    return gb_reply_json(&out, 200, response, err);
+    if (p->through >= p->last || gb_list_link(request, "after", cursor, response, err) == 0)
+        return gb_reply_json(&out, 200, response, err);
+    gb_json_done(&out);
+    return GB_STEP_ERROR;
 }
 
 static void fetched(void *arg) {
@@ -137,7 +142,7 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
         return GB_STEP_ERROR;
     }
     if (page->call->error.code == GB_OK)
-        return reply_page(gb_api_of(request), &page->piece, response, err);
+        return reply_page(request, &page->piece, response, err);
     *err = page->call->error;
     return GB_STEP_ERROR;
 }
@@ -150,7 +155,7 @@ static enum gb_step send_page(struct gb_http_request *request, const struct aske
 
     none.through = none.last = gb_feed_last(core);
     if (none.after > none.gap_through)
-        return reply_page(gb_api_of(request), &none, response, err);
+        return reply_page(request, &none, response, err);
     page = calloc(1, sizeof(*page) + a->limit * sizeof(struct gb_notice));
     if (!page) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
@@ -166,7 +171,7 @@ static enum gb_step send_page(struct gb_http_request *request, const struct aske
     request->state_free = page_unref;
     request->resume = resume;
     if (gb_feed_recall(core, &page->piece))
-        return reply_page(gb_api_of(request), &page->piece, response, err);
+        return reply_page(request, &page->piece, response, err);
     page->call = gb_call_new(sizeof(*page->call), fetched, page);
     if (!page->call) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");

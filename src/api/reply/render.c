@@ -2,7 +2,6 @@
 
 #include "api/context.h"
 #include "api/reply/stats_json.h"
-#include "api/request/query.h"
 #include "base/digits.h"
 
 void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view) {
@@ -354,12 +353,10 @@ bool gb_render_list_full(const struct gb_json_writer *out) {
     return out->used >= GB_LIST_BYTES;
 }
 
-void gb_render_list_close(struct gb_json_writer *out, bool more, int64_t last_id) {
-    char cursor[GB_CURSOR_SIZE];
-
+void gb_render_list_close(struct gb_json_writer *out, const char *cursor) {
     gb_json_close(out, ']');
-    if (more)
-        gb_json_put_string(out, "next_cursor", gb_cursor_text(last_id, cursor));
+    if (cursor)
+        gb_json_put_string(out, "next_cursor", cursor);
     else
         gb_json_put_null(out, "next_cursor");
     gb_json_close(out, '}');

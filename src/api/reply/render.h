@@ -39,13 +39,13 @@ void gb_render_counters(struct gb_json_writer *out, const struct gb_counters *co
 void gb_render_sharing(struct gb_json_writer *out, const struct gb_counters *counters, uint64_t leases,
                        uint64_t held_bytes, uint64_t adopted);
 
-/* Opens the object of a list and its "items". gb_render_list_close closes both and adds "next_cursor": last_id when
- * more items follow, else null. */
+/* Opens the object of a list and its "items". gb_render_list_close closes both and adds "next_cursor": that of the
+ * next page; NULL when no items follow. */
 void gb_render_list_open(struct gb_json_writer *out);
 /* A page ends at this size, whatever its limit says. A thousand records of the common kind fit; with labels of 2 KiB
  * each they would take three times as much. */
 #define GB_LIST_BYTES (1u << 20)
 bool gb_render_list_full(const struct gb_json_writer *out);
-void gb_render_list_close(struct gb_json_writer *out, bool more, int64_t last_id);
+void gb_render_list_close(struct gb_json_writer *out, const char *cursor);
 
 #endif

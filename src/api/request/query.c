@@ -53,14 +53,20 @@ int gb_param_name(const struct gb_http_request *request, unsigned n, const char 
     return gb_name_parse(what, request->param[n].s, request->param[n].len, ret, err);
 }
 
+int gb_query_limit(const struct gb_http_request *request, unsigned *ret_limit, struct gb_error *err) {
+    const struct gb_http_text *limit = gb_http_query(request, "limit");
+
+    *ret_limit = GB_PAGE_LIMIT;
+    return limit ? gb_limit_parse(limit->s, limit->len, ret_limit, err) : 0;
+}
+
 int gb_page_read(const struct gb_http_request *request, struct gb_page *ret, struct gb_error *err) {
     const struct gb_http_text *cursor = gb_http_query(request, "cursor");
-    const struct gb_http_text *limit = gb_http_query(request, "limit");
-    struct gb_page page = {.limit = GB_PAGE_LIMIT};
+    struct gb_page page = {.after = 0};
 
     if (cursor && gb_cursor_parse(cursor->s, cursor->len, &page.after, err) < 0)
         return -1;
-    if (limit && gb_limit_parse(limit->s, limit->len, &page.limit, err) < 0)
+    if (gb_query_limit(request, &page.limit, err) < 0)
         return -1;
     *ret = page;
     return 0;

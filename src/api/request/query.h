@@ -26,6 +26,9 @@ int gb_param_name(const struct gb_http_request *request, unsigned n, const char 
 #define GB_PAGE_LIMIT 100 /* items of a page, unless the client asks for another number */
 #define GB_PAGE_LIMIT_MAX 1000
 
+/* Reads ?limit=; without it the limit is GB_PAGE_LIMIT. Returns 0, or -1 with INVALID_ARGUMENT. */
+int gb_query_limit(const struct gb_http_request *request, unsigned *ret_limit, struct gb_error *err);
+
 /* Reads ?cursor= and ?limit=. Returns 0, or -1 with INVALID_ARGUMENT. */
 int gb_page_read(const struct gb_http_request *request, struct gb_page *ret, struct gb_error *err);
 

@@ -5,11 +5,11 @@
 
 #include "api/auth.h"
 #include "api/context.h"
+#include "api/list/page.h"
 #include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/hook.h"
 #include "api/middleware/longpoll.h"
-#include "api/reply/page.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
 #include "api/request/body.h"
@@ -211,15 +211,31 @@ enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_r
     return step;
 }
 
+static int read_state(const char *word, size_t len, int *ret_state, struct gb_error *err) {
+    enum gb_buffer_state state;
+
+    if (gb_buffer_state_parse(word, len, &state, err) < 0)
+        return -1;
+    *ret_state = state;
+    return 0;
+}
+
 static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
     struct gb_walk *walk = arg;
 
+    const struct gb_list_item item = {
+        .id = rec->id,
+        .name = rec->name.s,
+        .buffer = rec->name.s,
+        .labels = gb_labels_text(rec->labels),
+        .state = rec->state,
+        .kind = rec->kind,
+        .sort = {0, (uint64_t)rec->created_at_us, (uint64_t)rec->updated_at_us, rec->bytes}};
+
     (void)err;
-    if (gb_walk_full(walk))
-        return 0;
-    if (gb_walk_takes(walk, rec->id, rec->name.s))
+    if (gb_walk_takes(walk, &item))
         gb_render_buffer(&walk->out, NULL, walk->api, walk->session.s, rec);
-    return 0;
+    return walk->full;
 }
 
 static int list(struct gb_walk *walk, struct gb_error *err) {
@@ -228,7 +244,10 @@ static int list(struct gb_walk *walk, struct gb_error *err) {
 
 enum gb_step gb_api_buffer_list(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    return gb_reply_page(request, response, list, err);
+    static const struct gb_list_offer offer = {
+        .state = read_state, .sorts = {"name", "created_at", "updated_at", "bytes"}, .sort_count = 4};
+
+    return gb_reply_page(request, response, &offer, list, err);
 }
 
 /* --- change ------------------------------------------------------------------------------------------------------- */

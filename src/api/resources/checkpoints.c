@@ -6,6 +6,7 @@
 
 #include "api/auth.h"
 #include "api/context.h"
+#include "api/list/link.h"
 #include "api/middleware/async.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
@@ -114,6 +115,7 @@ enum gb_step gb_api_checkpoint_list(struct gb_http_request *request, struct gb_h
                                     struct gb_error *err) {
     struct listing listing = {.core = gb_api_of(request)->core};
     const struct gb_name *of = NULL;
+    char cursor[GB_CURSOR_SIZE];
     struct gb_name session;
     struct gb_name bound;
     struct gb_page page;
@@ -128,8 +130,7 @@ enum gb_step gb_api_checkpoint_list(struct gb_http_request *request, struct gb_h
         of = &bound;
     gb_render_list_open(&listing.out);
     gb_checkpoint_list(listing.core, &page, of, put_item, &listing, NULL);
-    gb_render_list_close(&listing.out, page.more, listing.last);
-    return gb_reply_json(&listing.out, 200, response, err);
+    return gb_list_reply(request, &listing.out, page.more ? gb_cursor_text(listing.last, cursor) : NULL, response, err);
 }
 
 /* --- bodies ------------------------------------------------------------------------------------------------------- */

@@ -151,7 +151,7 @@ enum gb_step gb_api_device_list(struct gb_http_request *request, struct gb_http_
         }
         render_device(&out, api, &rec);
     }
-    gb_render_list_close(&out, false, 0);
+    gb_render_list_close(&out, NULL);
     return gb_reply_tagged(&out, 'd', response, err);
 }
 

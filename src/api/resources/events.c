@@ -1,7 +1,7 @@
 /* /v1/sessions/{session}/events */
 #include "api/context.h"
+#include "api/list/page.h"
 #include "api/middleware/async.h"
-#include "api/reply/page.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
 #include "api/request/body.h"
@@ -11,12 +11,12 @@
 static int visit(void *arg, const struct gb_event_view *view, struct gb_error *err) {
     struct gb_walk *walk = arg;
 
+    const struct gb_list_item item = {.id = view->id, .name = view->name.s, .sort = {0, (uint64_t)view->created_at_us}};
+
     (void)err;
-    if (gb_walk_full(walk))
-        return 0;
-    gb_render_event(&walk->out, NULL, walk->session.s, view);
-    walk->last_id = view->id;
-    return 0;
+    if (gb_walk_takes(walk, &item))
+        gb_render_event(&walk->out, NULL, walk->session.s, view);
+    return walk->full;
 }
 
 static int list(struct gb_walk *walk, struct gb_error *err) {
@@ -25,7 +25,9 @@ static int list(struct gb_walk *walk, struct gb_error *err) {
 
 enum gb_step gb_api_event_list(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
-    return gb_reply_page(request, response, list, err);
+    static const struct gb_list_offer offer = {.sorts = {"name", "created_at"}, .sort_count = 2};
+
+    return gb_reply_page(request, response, &offer, list, err);
 }
 
 enum gb_step gb_api_event_get(struct gb_http_request *request, struct gb_http_response *response,

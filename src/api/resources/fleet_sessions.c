@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/auth.h"
+#include "api/list/link.h"
 #include "api/middleware/redirect.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
@@ -27,6 +28,7 @@ static enum gb_step reply_list(struct gb_http_request *request, struct gb_http_r
     const struct gb_asking *asking = request->state;
     const struct gb_fleet_sessions *sessions = &asking->of.sessions;
     struct gb_json_writer out = {0};
+    bool more;
     size_t i;
 
     gb_render_list_open(&out);
@@ -38,25 +40,19 @@ static enum gb_step reply_list(struct gb_http_request *request, struct gb_http_r
         gb_json_close(&out, '}');
         gb_json_close(&out, '}');
     }
-    gb_json_close(&out, ']');
-    if (sessions->more && sessions->count > 0)
-        gb_json_put_string(&out, "next_cursor", sessions->items[sessions->count - 1].name.s);
-    else
-        gb_json_put_null(&out, "next_cursor");
-    gb_json_close(&out, '}');
-    return gb_reply_json(&out, 200, response, err);
+    more = sessions->more && sessions->count > 0;
+    return gb_list_reply(request, &out, more ? sessions->items[sessions->count - 1].name.s : NULL, response, err);
 }
 
 enum gb_step gb_api_fleet_sessions(struct gb_http_request *request, struct gb_http_response *response,
                                    struct gb_error *err) {
-    const struct gb_http_text *limit = gb_http_query(request, "limit");
     struct gb_name after = {""};
     struct gb_name node = {""};
-    unsigned n = GB_PAGE_LIMIT;
+    unsigned n;
     struct gb_asking *asking;
 
     if (gb_query_name(request, "node", &node, err) < 0 || gb_query_name(request, "cursor", &after, err) < 0 ||
-        (limit && gb_limit_parse(limit->s, limit->len, &n, err) < 0) || gb_fleet_needed(request, err) < 0)
+        gb_query_limit(request, &n, err) < 0 || gb_fleet_needed(request, err) < 0)
         return GB_STEP_ERROR;
     asking = gb_asking_begin(request, reply_list, err);
     if (!asking)

@@ -5,6 +5,7 @@
 
 #include "api/auth.h"
 #include "api/context.h"
+#include "api/list/link.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/operations.h"
 #include "api/reply/render.h"
@@ -161,6 +162,7 @@ enum gb_step gb_api_operation_list(struct gb_http_request *request, struct gb_ht
     struct gb_name bound;
     struct gb_page page;
     struct gb_json_writer out = {0};
+    char cursor[GB_CURSOR_SIZE];
     int64_t last = 0;
     int own;
     int r = gb_query_name(request, "session", &session, err);
@@ -178,6 +180,5 @@ enum gb_step gb_api_operation_list(struct gb_http_request *request, struct gb_ht
         filter.session = bound.s;
     gb_render_list_open(&out);
     gb_operations_list(api->operations, &filter, &page, &out, &last);
-    gb_render_list_close(&out, page.more, last);
-    return gb_reply_json(&out, 200, response, err);
+    return gb_list_reply(request, &out, page.more ? gb_cursor_text(last, cursor) : NULL, response, err);
 }

@@ -3,8 +3,8 @@
 
 #include "api/auth.h"
 #include "api/context.h"
+#include "api/list/page.h"
 #include "api/middleware/async.h"
-#include "api/reply/page.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
 #include "api/request/body.h"
@@ -14,6 +14,7 @@
 #include "api/request/query.h"
 #include "api/resources/pools.h"
 #include "api/route.h"
+#include "model/word.h"
 
 /* Writes what every reply about a pool says of it. Only these replies ask for the access of other devices; polled
  * statistics do without. */
@@ -63,17 +64,32 @@ int gb_pool_permit(const struct gb_http_request *request, const struct gb_locato
 
 /* --- read --------------------------------------------------------------------------------------------------------- */
 
+static int read_state(const char *word, size_t len, int *ret_lost, struct gb_error *err) {
+    static const char *const names[] = {"ready", "lost"};
+    size_t lost;
+
+    if (gb_word_parse("pool state", names, 2, word, len, &lost, err) < 0)
+        return -1;
+    *ret_lost = (int)lost;
+    return 0;
+}
+
 static int visit(void *arg, const struct gb_pool_view *view, struct gb_error *err) {
     struct gb_walk *walk = arg;
 
+    const struct gb_list_item item = {.id = view->id,
+                                      .name = view->name.s,
+                                      .state = view->lost,
+                                      .sort = {0, (uint64_t)view->created_at_us, view->stat.used_bytes,
+                                               view->stat.reserved_bytes, view->live_buffers}};
+
     (void)err;
-    if (gb_walk_full(walk))
-        return 0;
-    gb_json_open(&walk->out, NULL, '{');
-    render_members(&walk->out, walk->api, &walk->session, view);
-    gb_json_close(&walk->out, '}');
-    walk->last_id = view->id;
-    return 0;
+    if (gb_walk_takes(walk, &item)) {
+        gb_json_open(&walk->out, NULL, '{');
+        render_members(&walk->out, walk->api, &walk->session, view);
+        gb_json_close(&walk->out, '}');
+    }
+    return walk->full;
 }
 
 static int list(struct gb_walk *walk, struct gb_error *err) {
@@ -82,7 +98,12 @@ static int list(struct gb_walk *walk, struct gb_error *err) {
 
 enum gb_step gb_api_pool_list(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
-    return gb_reply_page(request, response, list, err);
+    static const struct gb_list_offer offer = {
+        .state = read_state,
+        .sorts = {"name", "created_at", "used_bytes", "reserved_bytes", "buffers"},
+        .sort_count = 5};
+
+    return gb_reply_page(request, response, &offer, list, err);
 }
 
 enum gb_step gb_api_pool_get(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {

@@ -3,13 +3,13 @@
 #include <string.h>
 
 #include "api/context.h"
+#include "api/list/page.h"
 #include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/hook.h"
 #include "api/middleware/longpoll.h"
 #include "api/middleware/operations.h"
 #include "api/middleware/redirect.h"
-#include "api/reply/page.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
 #include "api/request/body.h"
@@ -433,13 +433,16 @@ enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb
 
 static int visit(void *arg, const struct gb_session_view *view, struct gb_error *err) {
     struct gb_walk *walk = arg;
+    const struct gb_list_item item = {.id = view->rec.id,
+                                      .name = view->rec.name.s,
+                                      .labels = gb_labels_text(view->rec.labels),
+                                      .sort = {0, (uint64_t)view->rec.created_at_us, (uint64_t)view->rec.updated_at_us,
+                                               view->used_bytes, view->buffers}};
 
     (void)err;
-    if (gb_walk_full(walk))
-        return 0;
-    gb_render_session(&walk->out, NULL, view);
-    walk->last_id = view->rec.id;
-    return 0;
+    if (gb_walk_takes(walk, &item))
+        gb_render_session(&walk->out, NULL, view);
+    return walk->full;
 }
 
 static int list(struct gb_walk *walk, struct gb_error *err) {
@@ -448,5 +451,8 @@ static int list(struct gb_walk *walk, struct gb_error *err) {
 
 enum gb_step gb_api_session_list(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
-    return gb_reply_page(request, response, list, err);
+    static const struct gb_list_offer offer = {.sorts = {"name", "created_at", "updated_at", "used_bytes", "buffers"},
+                                               .sort_count = 5};
+
+    return gb_reply_page(request, response, &offer, list, err);
 }

@@ -5,6 +5,7 @@
 
 #include "api/auth.h"
 #include "api/context.h"
+#include "api/list/link.h"
 #include "api/middleware/async.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
@@ -92,6 +93,7 @@ static int fill_page(struct gb_core *core, struct walk *walk, struct gb_error *e
 enum gb_step gb_api_lease_list(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
     struct walk walk = {.session = ""};
+    char cursor[GB_CURSOR_SIZE];
     struct gb_name bound;
     struct gb_page page;
 
@@ -106,8 +108,7 @@ enum gb_step gb_api_lease_list(struct gb_http_request *request, struct gb_http_r
         gb_json_done(&walk.out);
         return GB_STEP_ERROR;
     }
-    gb_render_list_close(&walk.out, walk.more, walk.last_id);
-    return gb_reply_json(&walk.out, 200, response, err);
+    return gb_list_reply(request, &walk.out, walk.more ? gb_cursor_text(walk.last_id, cursor) : NULL, response, err);
 }
 
 /* --- one ---------------------------------------------------------------------------------------------------------- */

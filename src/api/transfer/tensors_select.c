@@ -5,6 +5,7 @@
 
 #include "api/auth.h"
 #include "api/context.h"
+#include "api/request/label.h"
 #include "api/request/query.h"
 #include "api/request/tensor_names.h"
 #include "api/transfer/tensors_select.h"
@@ -26,33 +27,18 @@ static int too_many(struct gb_error *err) {
 struct selection {
     struct gb_name prefix; /* "": any */
     struct gb_name reach;  /* the token's own; "": any */
-    char *label;           /* NULL: any */
-    const char *value;     /* NULL: any */
+    struct gb_label_query label;
     struct gb_name *names;
     size_t count;
     int64_t last_id;
 };
-
-static bool has_label(const struct selection *s, const struct gb_buffer_rec *rec) {
-    json_t *labels;
-    const char *value;
-    bool has;
-
-    if (!s->label)
-        return true;
-    labels = json_loads(gb_labels_text(rec->labels), 0, NULL);
-    value = json_string_value(json_object_get(labels, s->label));
-    has = value && (!s->value || strcmp(value, s->value) == 0);
-    json_decref(labels);
-    return has;
-}
 
 static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
     struct selection *s = arg;
 
     s->last_id = rec->id;
     if (strncmp(rec->name.s, s->prefix.s, strlen(s->prefix.s)) != 0 || !gb_api_has_prefix(&s->reach, rec->name.s) ||
-        !has_label(s, rec))
+        !gb_label_query_fits(&s->label, gb_labels_text(rec->labels)))
         return 0;
     if (s->count == GB_SAFETENSORS_TENSORS_MAX)
         return too_many(err);
@@ -67,25 +53,11 @@ static int by_name(const void *a, const void *b) {
 /* Finds all buffers that match, by name. */
 static int select_matching(const struct gb_http_request *request, const struct gb_name *session, struct selection *s,
                            struct gb_error *err) {
-    const struct gb_http_text *label = gb_http_query(request, "label");
     struct gb_page page = {.limit = GB_PAGE_LIMIT_MAX, .more = true};
-    char *equals;
     int r = 0;
 
-    if (gb_query_name(request, "prefix", &s->prefix, err) < 0)
+    if (gb_query_name(request, "prefix", &s->prefix, err) < 0 || gb_label_query_read(request, &s->label, err) < 0)
         return -1;
-    if (label && (label->len == 0 || strlen(label->s) != label->len || label->s[0] == '='))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "label is a label's name, or name=value");
-    if (label) {
-        s->label = strdup(label->s);
-        if (!s->label)
-            return no_memory(err);
-        equals = strchr(s->label, '=');
-        if (equals) {
-            *equals = '\0';
-            s->value = equals + 1;
-        }
-    }
     while (page.more && r == 0) {
         page.after = s->last_id;
         r = gb_buffer_list(gb_api_of(request)->core, session, &page, visit, s, err);
@@ -143,7 +115,6 @@ int gb_tensors_select(const struct gb_http_request *request, const struct gb_nam
     r = gb_api_prefix(request, &s.reach, err);
     if (r == 0)
         r = named ? select_named(request, &s, err) : select_matching(request, session, &s, err);
-    free(s.label);
     if (r < 0) {
         free(s.names);
         return -1;

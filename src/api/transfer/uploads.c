@@ -10,12 +10,12 @@
 
 #include "api/auth.h"
 #include "api/context.h"
+#include "api/list/page.h"
 #include "api/middleware/async.h"
 #include "api/middleware/bounds.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/digest_set.h"
 #include "api/middleware/filters.h"
-#include "api/reply/page.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
 #include "api/request/body.h"
@@ -249,12 +249,12 @@ enum gb_step gb_api_upload_get(struct gb_http_request *request, struct gb_http_r
 static int visit(void *arg, const struct gb_multipart_view *view, struct gb_error *err) {
     struct gb_walk *walk = arg;
 
+    const struct gb_list_item item = {.id = view->number, .name = view->buffer.s, .buffer = view->buffer.s};
+
     (void)err;
-    if (gb_walk_full(walk))
-        return 0;
-    if (gb_walk_takes(walk, view->number, view->buffer.s))
+    if (gb_walk_takes(walk, &item))
         render(&walk->out, walk->session.s, view);
-    return 0;
+    return walk->full;
 }
 
 static int list(struct gb_walk *walk, struct gb_error *err) {
@@ -263,7 +263,9 @@ static int list(struct gb_walk *walk, struct gb_error *err) {
 
 enum gb_step gb_api_upload_list(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    return gb_reply_page(request, response, list, err);
+    static const struct gb_list_offer offer = {.sort_count = 0};
+
+    return gb_reply_page(request, response, &offer, list, err);
 }
 
 /* --- complete ----------------------------------------------------------------------------------------------------- */

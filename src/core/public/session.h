@@ -114,7 +114,8 @@ void gb_core_keep_copies(struct gb_core *core);
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err);
 /* [now] Visits at most page->limit sessions with id > page->after, in the order of their ids. The visitor is called
- * without locks; if it returns -1, the walk ends. Sets only page->more, and only on success. */
+ * without locks; if it does not return 0, the walk ends, and the list returns that. Sets only page->more, and only if
+ * no visitor ended the walk. */
 int gb_session_list(struct gb_core *core, struct gb_page *page,
                     int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg,
                     struct gb_error *err);

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import html
+import re
 from typing import Any, Dict, Iterator, List, Optional, Tuple, cast
 
 from . import _tls
@@ -12,6 +13,7 @@ from .errors import BadType, BufferNotFound
 from .types import Buffer
 
 SHOWN_MAX = 100  # buffers of a table
+NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class Names(Checkpointing):
@@ -21,7 +23,11 @@ class Names(Checkpointing):
 
     def list(self, *, prefix: str = "") -> List[Buffer]:
         """All buffers of the session, or those whose names begin with prefix."""
-        return [buffer for buffer in cast(List[Buffer], self._all(self._below("buffers"))) if buffer["name"].startswith(prefix)]
+        if not prefix:
+            return cast(List[Buffer], self._all(self._below("buffers")))
+        if not NAME.fullmatch(prefix):
+            return []  # no name begins so
+        return cast(List[Buffer], self._all(self._below("buffers"), {"prefix": prefix}))
 
     def __contains__(self, name: object) -> bool:
         """``"x" in client``: the session has a buffer of that name."""
