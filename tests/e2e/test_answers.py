@@ -205,6 +205,11 @@ def test_what_is_refused_of_the_bytes(start):
             reply = r.reply()
         assert reply.status == status, (method, path, reply)
         interface(d).check(method, target, reply)
+    with d.raw() as r:  # neither a length nor chunks
+        r.request("PATCH", S + "/buffers/b/data?offset=0", [])
+        reply = r.reply()
+    assert reply.problem(411, "length_required")
+    interface(d).check("PATCH", S + "/buffers/b/data?offset=0", reply)
     for method, path, body, headers, status in REFUSED:
         reply = d.ask(method, S + path, body, headers)
         assert reply.status == status, (method, path, reply)
