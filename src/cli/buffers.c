@@ -127,6 +127,8 @@ int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
     char target[GB_CLI_PATH];
     char query[64];
 
+    if (argc == 0 && gb_cli_options_idle(o, "attributes last-transfer", "it is of a buffer: gpubuf info NAME") < 0)
+        return GB_CLI_USAGE;
     if (argc == 0)
         return gb_cli_show(cli, whole(cli), NULL, 0);
     snprintf(query, sizeof query, "%s%s%s", o->attributes || o->last_transfer ? "?" : "",

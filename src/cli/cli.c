@@ -261,7 +261,9 @@ int gb_cli_begin(struct gb_cli *cli) {
 
     if (rc != 0)
         return rc;
-    cli->session = cli->options.session != NULL ? cli->options.session : getenv("GPUBUF_SESSION");
+    cli->session = cli->options.session != NULL ? cli->options.session
+                   : cli->usual != NULL         ? cli->usual
+                                                : getenv("GPUBUF_SESSION");
     if (cli->session == NULL || cli->session[0] == '\0')
         cli->session = "default";
     if (gb_cli_fleet_choose(cli) < 0 || open_chosen(cli) < 0)

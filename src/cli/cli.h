@@ -34,6 +34,7 @@ struct gb_cli {
     struct gb_cli_options options;
     const struct gb_cli_config *config; /* what the user's file says; borrowed */
     const char *secret;                 /* a token of that file; NULL: none */
+    const char *usual;                  /* session of names without one that the file says; NULL: none */
     const struct gb_cli_command *command;
     const char *session;           /* of names without one */
     const char *host;              /* of --hosts; NULL without */

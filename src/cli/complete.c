@@ -145,12 +145,22 @@ static const struct gb_cli_option_spec *option_of(const char *word) {
     return NULL;
 }
 
-static void offer_options(const char *start, const struct gb_cli_command *command) {
+static void offer_words_of(const char *start, const struct gb_cli_command *command) {
+    size_t i;
+
+    for (i = 0; i < gb_cli_verbs_count; i++)
+        if (strcmp(gb_cli_verbs[i].command, command->name) == 0)
+            offer(start, gb_cli_verbs[i].name);
+}
+
+static void offer_options(const char *start, const struct gb_cli_command *command, const struct gb_cli_verb *verb) {
     char name[40];
     int i;
 
     for (i = 0; i < GB_CLI_IDS; i++)
-        if (gb_cli_option_taken(command, (enum gb_cli_option_id)i)) {
+        if (gb_cli_option_taken(command, (enum gb_cli_option_id)i) &&
+            (verb == NULL || gb_cli_option_common((enum gb_cli_option_id)i) ||
+             gb_cli_has_word(verb->options, gb_cli_options_all[i].name))) {
             snprintf(name, sizeof name, "--%s", gb_cli_options_all[i].name);
             offer(start, name);
         }
@@ -158,6 +168,8 @@ static void offer_options(const char *start, const struct gb_cli_command *comman
 
 int gb_cli_run_complete(struct gb_cli *cli, int argc, char **argv) {
     const struct gb_cli_command *command = NULL;
+    const struct gb_cli_command *of = NULL;       /* the command that help is asked on */
+    const struct gb_cli_verb *verb = NULL;        /* of the command */
     const struct gb_cli_option_spec *open = NULL; /* the option whose value comes next */
     char what[96] = "COMMAND";
     const char *last = argc > 0 ? argv[argc - 1] : "";
@@ -176,6 +188,8 @@ int gb_cli_run_complete(struct gb_cli *cli, int argc, char **argv) {
         } else if (command == NULL) {
             command = gb_cli_command_find(argv[i]);
         } else {
+            of = position == 0 ? gb_cli_command_find(argv[i]) : of;
+            verb = position == 0 ? gb_cli_verb_find(command, argv[i]) : verb;
             position++;
         }
     }
@@ -184,7 +198,9 @@ int gb_cli_run_complete(struct gb_cli *cli, int argc, char **argv) {
     else if (open != NULL)
         offer_value(cli, last, open->argument);
     else if (last[0] == '-')
-        offer_options(last, command);
+        offer_options(last, command, verb);
+    else if (command != NULL && command->run == gb_cli_run_help && of != NULL)
+        offer_words_of(last, of);
     else {
         if (command != NULL)
             placeholder(command->arguments, position, what, sizeof what);

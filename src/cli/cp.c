@@ -56,6 +56,24 @@ static int copy_buffer(struct gb_cli *cli, const char *source, const char *targe
     return gb_cli_show_buffer(cli, copied);
 }
 
+/* Options that would be ignored: what is copied says which. */
+static int check_idle(const struct gb_cli *cli, bool from_file, bool to_file, bool from_url) {
+    const char *ignored = "dtype shape raw npy kind pool device connections source-token-file";
+    const char *why = "the copy of a buffer is as its source is; it is for files and other daemons";
+
+    if (from_file) {
+        ignored = "npy from-offset bytes source-token-file";
+        why = "all of a file is uploaded, to --offset of the buffer";
+    } else if (to_file) {
+        ignored = "dtype shape kind pool device in-place from-offset source-token-file";
+        why = "a download reads --bytes from --offset of the buffer on";
+    } else if (from_url) {
+        ignored = "dtype shape raw npy";
+        why = "a buffer of another daemon comes as it is there";
+    }
+    return gb_cli_options_idle(&cli->options, ignored, why);
+}
+
 int gb_cli_run_cp(struct gb_cli *cli, int argc, char **argv) {
     bool from_file = gb_cli_is_file(argv[0]);
     bool to_file = gb_cli_is_file(argv[1]);
@@ -67,6 +85,8 @@ int gb_cli_run_cp(struct gb_cli *cli, int argc, char **argv) {
                               "says which daemon");
     if (gb_cli_is_url(argv[0]) && to_file)
         return gb_cli_refused(cli, GB_CLI_USAGE, "a URL is copied into a buffer; gpubuf --url URL get brings a file");
+    if (!(from_file && to_file) && check_idle(cli, from_file, to_file, gb_cli_is_url(argv[0])) < 0)
+        return GB_CLI_USAGE;
     if (gb_cli_is_url(argv[0]))
         return gb_cli_pull(cli, argv[0], argv[1]);
     if (from_file && to_file)

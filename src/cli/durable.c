@@ -249,5 +249,7 @@ int gb_cli_run_storage(struct gb_cli *cli, int argc, char **argv) {
     if (argc > 0)
         return gb_cli_refused(cli, GB_CLI_USAGE, "storage: there is no word \"%.64s\"; permitted: scrub, or none",
                               argv[0]);
+    if (gb_cli_options_idle(&cli->options, "rate", "it is of a search for damage: gpubuf storage scrub") < 0)
+        return GB_CLI_USAGE;
     return gb_cli_show(cli, gb_cli_request(cli, "GET", "/v1/storage", NULL), NULL, 0);
 }

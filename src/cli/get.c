@@ -150,6 +150,18 @@ static int refuse_target(struct gb_cli *cli, const char *path) {
     return 0;
 }
 
+/* Options that would be ignored, said before anything is asked. */
+static int check_idle(const struct gb_cli *cli, const char *path, bool many) {
+    if (many)
+        return gb_cli_options_idle(&cli->options, "raw npy slice offset bytes connections",
+                                   "several buffers go whole into one safetensors file");
+    if (cli->options.raw)
+        return gb_cli_options_idle(&cli->options, "npy", "--raw asks for the bytes as they are");
+    if (path != NULL && gb_cli_ends_in(path, ".safetensors"))
+        return gb_cli_options_idle(&cli->options, "npy", "the FILE ends in .safetensors, and becomes one");
+    return 0;
+}
+
 int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *given) {
     struct gb_cli_name source;
     char *path = NULL;
@@ -163,7 +175,9 @@ int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *given) {
     if (given != NULL && path == NULL)
         return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
     many = path != NULL && gb_cli_ends_in(path, ".safetensors") && strpbrk(name, "*,") != NULL;
-    if (many)
+    if (check_idle(cli, path, many) < 0)
+        rc = GB_CLI_USAGE;
+    else if (many)
         rc = get_tensors(cli, name, path);
     else if (gb_cli_name(cli, name, &source) < 0)
         rc = gb_cli_failed(cli);

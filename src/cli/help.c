@@ -5,16 +5,6 @@
 
 static const struct {
     const char *command;
-    const char *verb;
-    const char *help;
-} verbs[] = {
-#define GB_CLI_VERB(command, verb, help) {#command, verb, help},
-#include "cli/verbs.def"
-#undef GB_CLI_VERB
-};
-
-static const struct {
-    const char *command;
     enum gb_cli_option_id option;
     const char *help;
 } options_of[] = {
@@ -85,23 +75,38 @@ static void put_options(FILE *out, const struct gb_cli_command *command, bool co
             put_option(out, command, (enum gb_cli_option_id)i);
 }
 
-/* "[add|rm POOL...]": a line for each word. */
-static void put_verbs(FILE *out, const struct gb_cli_command *command) {
+/* "POOL..." of "[add|rm POOL...]". */
+static void put_noun(const struct gb_cli_command *command, const char *before, char *ret, size_t size) {
     const char *noun = strchr(command->arguments, ' ');
+
+    snprintf(ret, size, "%s %.*s", before, noun != NULL ? (int)strcspn(noun + 1, "]") : 0,
+             noun != NULL ? noun + 1 : "");
+}
+
+/* A line for each word. */
+static void put_verbs(FILE *out, const struct gb_cli_command *command) {
+    char before[40];
     char left[64];
     size_t found = 0;
     size_t i;
 
-    for (i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
-        if (strcmp(verbs[i].command, command->name) != 0)
+    for (i = 0; i < gb_cli_verbs_count; i++) {
+        if (strcmp(gb_cli_verbs[i].command, command->name) != 0)
             continue;
-        snprintf(left, sizeof left, "  %s %.*s", verbs[i].verb, noun != NULL ? (int)strcspn(noun + 1, "]") : 0,
-                 noun != NULL ? noun + 1 : "");
-        put_line(out, left, verbs[i].help);
+        snprintf(before, sizeof before, "  %s", gb_cli_verbs[i].name);
+        put_noun(command, before, left, sizeof left);
+        put_line(out, left, gb_cli_verbs[i].help);
         found++;
     }
+    if (found > 0 && command->options[0] != '\0')
+        fprintf(out, "\n\"gpubuf help %s WORD\" lists those of these options that the word takes.\n", command->name);
     if (found > 0)
         fputs("\n", out);
+}
+
+static void put_common(FILE *out) {
+    fputs("\"gpubuf --help\" lists the options of all commands, such as --url, --session, --json and --timeout.\n",
+          out);
 }
 
 static void help_command(FILE *out, const struct gb_cli_command *command) {
@@ -114,14 +119,35 @@ static void help_command(FILE *out, const struct gb_cli_command *command) {
         put_options(out, command, false);
         fputs("\n", out);
     }
-    fputs("\"gpubuf --help\" lists the options of all commands, such as --url, --session, --json and --timeout.\n",
-          out);
+    put_common(out);
 }
 
-void gb_cli_help(FILE *out, const struct gb_cli_command *command) {
+static void help_verb(FILE *out, const struct gb_cli_command *command, const struct gb_cli_verb *verb) {
+    char usage[96];
+    char left[64];
+    int i;
+
+    snprintf(left, sizeof left, "%s %s", command->name, verb->name);
+    put_noun(command, left, usage, sizeof usage);
+    fprintf(out, "Usage: gpubuf %s [OPTION...]\n\n", usage);
+    put_line(out, left, verb->help);
+    fputs("\n", out);
+    for (i = 0; i < GB_CLI_IDS; i++)
+        if (gb_cli_has_word(verb->options, gb_cli_options_all[i].name))
+            put_option(out, command, (enum gb_cli_option_id)i);
+    if (verb->options[0] != '\0')
+        fputs("\n", out);
+    put_common(out);
+}
+
+void gb_cli_help(FILE *out, const struct gb_cli_command *command, const struct gb_cli_verb *verb) {
     char left[128];
     size_t i;
 
+    if (verb != NULL) {
+        help_verb(out, command, verb);
+        return;
+    }
     if (command != NULL) {
         help_command(out, command);
         return;
@@ -143,11 +169,16 @@ void gb_cli_help(FILE *out, const struct gb_cli_command *command) {
 /* Needs no daemon: cli->client is NULL. */
 int gb_cli_run_help(struct gb_cli *cli, int argc, char **argv) {
     const struct gb_cli_command *command = argc > 0 ? gb_cli_command_find(argv[0]) : NULL;
+    const struct gb_cli_verb *verb = NULL;
 
     if (argc > 0 && command == NULL) {
         gb_cli_command_unknown(argv[0]);
         return GB_CLI_USAGE;
     }
-    gb_cli_help(stdout, command);
+    if (argc > 1 && (verb = gb_cli_verb_find(command, argv[1])) == NULL) {
+        gb_cli_verb_unknown(command, argv[1]);
+        return GB_CLI_USAGE;
+    }
+    gb_cli_help(stdout, command, verb);
     return gb_cli_flush(cli, GB_CLI_DONE);
 }

@@ -36,19 +36,19 @@ int main(int argc, char **argv) {
     }
     cli.command = first < argc ? gb_cli_command_find(argv[first]) : NULL;
     if (cli.options.help && (first >= argc || cli.command != NULL)) {
-        gb_cli_help(stdout, cli.command);
+        gb_cli_help(stdout, cli.command, first + 1 < argc ? gb_cli_verb_find(cli.command, argv[first + 1]) : NULL);
         return GB_CLI_DONE;
     }
     if (cli.command == NULL) {
         if (first < argc)
             gb_cli_command_unknown(argv[first]);
         else
-            gb_cli_help(stderr, NULL);
+            gb_cli_help(stderr, NULL, NULL);
         return GB_CLI_USAGE;
     }
     argc -= first + 1;
     argv += first + 1;
-    if (gb_cli_options_check(&cli.options, cli.command, argc) < 0)
+    if (gb_cli_options_check(&cli.options, cli.command, argc, argv) < 0)
         return GB_CLI_USAGE;
     if (cli.command->run == gb_cli_run_help)
         return gb_cli_run_help(&cli, argc, argv);

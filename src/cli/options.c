@@ -27,6 +27,41 @@ const struct gb_cli_command gb_cli_commands[] = {
 #undef GB_CLI_COMMAND
 const size_t gb_cli_commands_count = sizeof gb_cli_commands / sizeof gb_cli_commands[0];
 
+#define GB_CLI_VERB(command, name, options, help) {#command, name, options, help},
+const struct gb_cli_verb gb_cli_verbs[] = {
+#include "cli/verbs.def"
+};
+#undef GB_CLI_VERB
+const size_t gb_cli_verbs_count = sizeof gb_cli_verbs / sizeof gb_cli_verbs[0];
+
+static bool is_of(const struct gb_cli_verb *verb, const struct gb_cli_command *command) {
+    return strcmp(verb->command, command->name) == 0;
+}
+
+const struct gb_cli_verb *gb_cli_verb_find(const struct gb_cli_command *command, const char *name) {
+    size_t i;
+
+    for (i = 0; i < gb_cli_verbs_count; i++)
+        if (is_of(&gb_cli_verbs[i], command) && strcmp(gb_cli_verbs[i].name, name) == 0)
+            return &gb_cli_verbs[i];
+    return NULL;
+}
+
+void gb_cli_verb_unknown(const struct gb_cli_command *command, const char *name) {
+    char hint[GB_NEAREST_HINT];
+    struct gb_nearest nearest;
+    size_t i;
+
+    gb_nearest_begin(&nearest, name, strlen(name));
+    for (i = 0; i < gb_cli_verbs_count; i++)
+        if (is_of(&gb_cli_verbs[i], command))
+            gb_nearest_try(&nearest, gb_cli_verbs[i].name);
+    fprintf(stderr, "gpubuf: %s has no word \"", command->name);
+    gb_cli_put(stderr, name);
+    fprintf(stderr, "\"%s; \"gpubuf help %s\" says what it takes\n", gb_nearest_hint(&nearest, "", hint),
+            command->name);
+}
+
 const struct gb_cli_command *gb_cli_command_find(const char *name) {
     size_t i;
 
@@ -258,20 +293,62 @@ int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *
     return 0;
 }
 
-int gb_cli_options_check(const struct gb_cli_options *options, const struct gb_cli_command *command, int argc) {
+/* Of a command with words, those of the word that is given; without one none. */
+static const char *options_of(const struct gb_cli_command *command, const struct gb_cli_verb *verb) {
+    size_t i;
+
+    for (i = 0; verb == NULL && i < gb_cli_verbs_count; i++)
+        if (is_of(&gb_cli_verbs[i], command))
+            return "";
+    return verb != NULL ? verb->options : command->options;
+}
+
+static int refuse_taken(const struct gb_cli_command *command, const struct gb_cli_verb *verb, int id) {
+    const char *space = verb != NULL ? " " : "";
+    const char *word = verb != NULL ? verb->name : "";
+    const char *name = gb_cli_options_all[id].name;
+
+    if (verb == NULL && gb_cli_option_taken(command, (enum gb_cli_option_id)id))
+        fprintf(stderr,
+                "gpubuf: %s alone takes no --%s, which has an effect with a word behind it; \"gpubuf help %s\" lists "
+                "them\n",
+                command->name, name, command->name);
+    else
+        fprintf(stderr, "gpubuf: %s%s%s takes no --%s; \"gpubuf help %s%s%s\" lists what it takes\n", command->name,
+                space, word, name, command->name, space, word);
+    return -1;
+}
+
+int gb_cli_options_idle(const struct gb_cli_options *options, const char *names, const char *why) {
     int i;
 
     for (i = 0; i < GB_CLI_IDS; i++)
-        if (options->given[i] && !gb_cli_option_taken(command, (enum gb_cli_option_id)i)) {
-            fprintf(stderr, "gpubuf: %s takes no --%s; \"gpubuf %s --help\" lists what it takes\n", command->name,
-                    gb_cli_options_all[i].name, command->name);
+        if (options->given[i] && gb_cli_has_word(names, gb_cli_options_all[i].name)) {
+            fprintf(stderr, "gpubuf: --%s has no effect here: %s\n", gb_cli_options_all[i].name, why);
             return -1;
         }
+    return 0;
+}
+
+int gb_cli_options_check(const struct gb_cli_options *options, const struct gb_cli_command *command, int argc,
+                         char **argv) {
+    const struct gb_cli_verb *verb = argc > 0 ? gb_cli_verb_find(command, argv[0]) : NULL;
+    const char *taken = options_of(command, verb);
+    int i;
+
     if (argc < command->least || (command->most > 0 && argc > command->most) ||
         (argc > 0 && command->arguments[0] == '\0')) {
         fprintf(stderr, "gpubuf: usage: gpubuf %s%s%s [OPTION...]\n", command->name, command->arguments[0] ? " " : "",
                 command->arguments);
         return -1;
     }
+    if (argc > 0 && verb == NULL) /* the command says that there is no such word */
+        taken = command->options;
+    for (i = 0; i < GB_CLI_IDS; i++)
+        if (options->given[i] && !gb_cli_option_common((enum gb_cli_option_id)i) &&
+            !gb_cli_has_word(taken, gb_cli_options_all[i].name))
+            return refuse_taken(command, verb, i);
+    if (options->given[GB_CLI_ID_parallel] && options->hosts == NULL && options->group == NULL)
+        return gb_cli_options_idle(options, "parallel", "it goes with --hosts or --group");
     return 0;
 }

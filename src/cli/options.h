@@ -55,6 +55,22 @@ struct gb_cli_command {
     int (*run)(struct gb_cli *cli, int argc, char **argv); /* the exit status */
 };
 
+/* A word of a command: "add" of pools. */
+struct gb_cli_verb {
+    const char *command;
+    const char *name;
+    const char *options; /* those of the command that it takes */
+    const char *help;
+};
+
+extern const struct gb_cli_verb gb_cli_verbs[];
+extern const size_t gb_cli_verbs_count;
+
+/* NULL: the command has no such word. */
+const struct gb_cli_verb *gb_cli_verb_find(const struct gb_cli_command *command, const char *name);
+/* Says on standard error which words the command has. */
+void gb_cli_verb_unknown(const struct gb_cli_command *command, const char *name);
+
 extern const struct gb_cli_option_spec gb_cli_options_all[GB_CLI_IDS];
 extern const struct gb_cli_command gb_cli_commands[];
 extern const size_t gb_cli_commands_count;
@@ -75,8 +91,13 @@ int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *
 /* Takes the value of an option. NULL, or what it is not: "a number". */
 const char *gb_cli_option_set(struct gb_cli_options *options, enum gb_cli_option_id id, const char *text);
 
-/* Refuses options that the command does not take, and too few or too many arguments. */
-int gb_cli_options_check(const struct gb_cli_options *options, const struct gb_cli_command *command, int argc);
+/* Refuses options that the command or its word does not take, and too few or too many arguments. */
+int gb_cli_options_check(const struct gb_cli_options *options, const struct gb_cli_command *command, int argc,
+                         char **argv);
+
+/* Refuses those of the options, names separated by spaces, that are given and would have no effect: -1 when that was
+ * said, with why: "the buffers of a file have dtypes of their own". */
+int gb_cli_options_idle(const struct gb_cli_options *options, const char *names, const char *why);
 
 /* "64M" as bytes. -1 when it is no size. */
 int gb_cli_size(const char *text, uint64_t *ret);
@@ -84,6 +105,7 @@ int gb_cli_size(const char *text, uint64_t *ret);
 /* Whether word is among the words, which spaces separate. */
 bool gb_cli_has_word(const char *words, const char *word);
 
-void gb_cli_help(FILE *out, const struct gb_cli_command *command);
+/* Of all, of a command (verb NULL), or of a word of it. */
+void gb_cli_help(FILE *out, const struct gb_cli_command *command, const struct gb_cli_verb *verb);
 
 #endif

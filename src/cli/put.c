@@ -185,6 +185,17 @@ static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const c
     return GB_CLI_DONE;
 }
 
+/* Options that would be ignored, said before anything is read. */
+static int check_idle(const struct gb_cli *cli, bool many) {
+    if (many)
+        return gb_cli_options_idle(&cli->options,
+                                   "dtype shape npy mirrored max-bytes in-place offset bytes slice connections",
+                                   "the tensors of a safetensors file become buffers of their own; with a NAME, or "
+                                   "--raw, the file becomes one");
+    return gb_cli_options_idle(&cli->options, "prefix",
+                               "it goes before the names of tensors: a FILE ending in .safetensors, and no NAME");
+}
+
 static int refuse_of_one(struct gb_cli *cli) {
     const char *durability = cli->options.durability;
     const char *option = durability != NULL ? "--durability" : "--spill";
@@ -211,6 +222,10 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
 
     if (path == NULL)
         return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
+    if (check_idle(cli, many) < 0) {
+        free(path);
+        return GB_CLI_USAGE;
+    }
     if (many && cli->options.side != NULL) {
         free(path);
         return gb_cli_refused(cli, GB_CLI_USAGE, "--side is of one buffer: gpubuf put FILE NAME --side SIDE");

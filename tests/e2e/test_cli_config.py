@@ -105,6 +105,15 @@ def test_the_token_of_the_file_goes_to_no_other_address(configured, a, b):
         b.asked.clear()
 
 
+def test_a_session_of_the_file_picks_names_and_not_what_is_shown(configured, a):
+    """As that of the environment: of the commands that show all, only --session picks one."""
+    cli = configured(f"url = {a.url}\nsession = s\n")
+    cli("--json", "stats").expect()
+    cli("--json", "stats", "-s", "t").expect()
+    cli("ls").expect()
+    assert [path for path, _ in a.asked] == ["/v1/stats", "/v1/sessions/t/stats", target("s")]
+
+
 def test_without_a_url_the_name_is_the_address(configured):
     assert settings(configured("[host gpu1]\nsession = s\n"), "--host", "gpu1")["url"] == ("gpu1", "config:1")
 

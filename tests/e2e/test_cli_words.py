@@ -10,8 +10,38 @@ SECRET = "gpb_0123456789abcdef"
 def test_help_is_what_the_option_prints():
     assert cli("help").expect().out == cli("--help").expect().out
     assert cli("help", "put").expect().out == cli("put", "--help").expect().out
-    assert "gpubuf help [COMMAND]" in cli("help", "help").expect().out
+    assert "gpubuf help [COMMAND [WORD]]" in cli("help", "help").expect().out
     assert not cli("help", "put", "get").expect(USAGE).out
+
+
+def test_help_on_a_word_of_a_command():
+    added = cli("help", "pools", "add").expect().out
+    assert added == cli("pools", "add", "--help").expect().out == cli("pools", "add", "x", "-h").expect().out
+    assert "Usage: gpubuf pools add POOL... [OPTION...]" in added and "--reuse" in added and "--force" not in added
+    assert "--force" in cli("help", "pools", "rm").expect().out and '"gpubuf help pools WORD"' in cli("help", "pools").expect().out
+    assert "is grant meant?" in cli("help", "pools", "gramt").expect(USAGE).err
+    assert "reset-peak" in cli("complete", "--", "help", "pools", "re").out.split()
+    assert "--force" not in cli("complete", "--", "pools", "add", "p", "--").out.split()
+
+
+@pytest.mark.parametrize("line,option", [
+    ("put x.safetensors --max-bytes 1", "max-bytes"), ("put x.safetensors --dtype int8", "dtype"), ("put x.safetensors -c 2", "connections"),
+    ("put x y --prefix p", "prefix"), ("get x* all.safetensors --slice 0", "slice"), ("get x x.safetensors --npy", "npy"),
+    ("get x f --raw --npy", "npy"), ("cp a b --kind pinned", "kind"), ("cp a b --source-token-file f", "source-token-file"),
+    ("cp ./f a --bytes 3", "bytes"), ("cp a ./f --from-offset 3", "from-offset"), ("cp http://h/x a --raw", "raw"),
+    ("info --attributes", "attributes"), ("storage --rate 1M", "rate"), ("ls --parallel 3", "parallel")])
+def test_an_option_without_effect_is_refused(line, option):
+    assert f"--{option} has no effect here: " in cli(*line.split()).expect(USAGE).err
+
+
+@pytest.mark.parametrize("line,said", [
+    ("pools rm x --device 0", "pools rm takes no --device"), ("pools set x --exportable", "pools set takes no --exportable"),
+    ("sessions show x --labels a=b", "sessions show takes no --labels"), ("sessions rm x --exist-ok", "sessions rm takes no --exist-ok"),
+    ("checkpoints verify x --only a", "checkpoints verify takes no --only"), ("events rm x --stream s", "events rm takes no --stream"),
+    ("fleet nodes --force", "fleet nodes takes no --force"), ("sessions --max-bytes 1", "sessions alone takes no --max-bytes"),
+    ("fleet --node a", "fleet alone takes no --node"), ("pools rm x --kind a", "pools rm takes no --kind")])
+def test_an_option_of_another_word_is_refused(line, said):
+    assert said in cli(*line.split()).expect(USAGE).err
 
 
 @pytest.mark.parametrize("args,said", [

@@ -80,6 +80,10 @@ void gb_cli_config_apply(struct gb_cli *cli, const struct gb_cli_config_scope *s
             cli->secret = value.text;
             continue;
         }
+        if (id == GB_CLI_CONFIG_SESSION) { /* --session also picks what is shown, as the environment does not */
+            cli->usual = value.text;
+            continue;
+        }
         if (gb_cli_options_all[option].type == GB_CLI_FLAG)
             gb_parse_bool(value.text, strlen(value.text), &on);
         if (on)
