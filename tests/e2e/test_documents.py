@@ -32,7 +32,7 @@ COMMANDS = {
     "doc/memory.md": (24, 24, 0),
     "doc/monitoring.md": (10, 6, 1),
     "doc/operations.md": (8, 8, 2),
-    "doc/packages.md": (0, 0, 5),
+    "doc/packages.md": (0, 0, 6),
     "doc/python.md": (2, 2, 3),
     "doc/sharing.md": (20, 8, 0),
     "doc/tls.md": (4, 4, 4),
