@@ -84,8 +84,8 @@ static int check_locked(const struct job *job, const struct gb_buffer *b, struct
     return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written or deleted meanwhile");
 }
 
-static int plan(struct gb_session *s, void *owner, const struct gb_upload_params *params,
-                struct gb_upload_draft *draft, struct gb_error *err) {
+static int plan(struct gb_session *s, void *owner, const struct gb_upload_params *params, struct gb_upload_draft *draft,
+                struct gb_error *err) {
     struct job *job = owner;
 
     (void)s;
