@@ -37,9 +37,9 @@ def proxy_2(source, extra=b""):
 
 
 def metric(client, name):
-    """The number of one line of /metrics."""
+    """The number of one line of /metrics; 0 without one, as of a counter that has counted nothing."""
     lines = client.ask("GET", "/metrics").expect(200).body.decode().splitlines()
-    return float(next(line for line in lines if line.startswith(name + " ")).split()[-1])
+    return float(next((line for line in lines if line.startswith(name + " ")), "0").split()[-1])
 
 
 def limited(client, limit):

@@ -276,7 +276,8 @@ def is_set_aside(fleet, name, session, epoch=1):
 
 def metric(fleet, name, metric):
     text = fleet.ask(name, "GET", "/metrics").expect(200).body.decode()
-    return float(re.search(rf"^{metric} (\S+)$", text, re.M).group(1))
+    found = re.search(rf"^{metric} (\S+)$", text, re.M)
+    return float(found.group(1)) if found else 0.0  # a counter that has counted nothing
 
 
 def events(fleet, name, kind):

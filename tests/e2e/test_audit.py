@@ -387,7 +387,7 @@ def test_full_disk(start, disk):  # noqa: F811
 
         def dropped():
             text = ask("GET", "/metrics").expect(200).body.decode()
-            return int(next(line.split()[1] for line in text.splitlines() if line.startswith("gpubufd_audit_dropped_total")))
+            return int(next((line.split()[1] for line in text.splitlines() if line.startswith("gpubufd_audit_dropped_total ")), 0))
 
         ask("DELETE", S + "/buffers/before").problem(404, "buffer_not_found")
         until("it is recorded", lambda: any(r.get("object") == "before" for r in ask("GET", "/v1/audit").json()["items"]))
@@ -456,7 +456,7 @@ def test_a_file_that_takes_nothing(start, tmp_path):
 
     def failures():
         text = d.ask("GET", "/metrics").expect(200).body.decode()
-        return int(next(line.split()[1] for line in text.splitlines() if line.startswith("gpubufd_audit_file_failures_total")))
+        return int(next((line.split()[1] for line in text.splitlines() if line.startswith("gpubufd_audit_file_failures_total ")), 0))
 
     for i in range(10):
         d.put(f"b{i}", b"abc").expect(201)

@@ -83,8 +83,8 @@ def state(daemon):
 
 
 def failed(daemon):
-    line = [line for line in daemon.ask("GET", "/metrics").body.decode().splitlines() if line.startswith("gpubufd_fleet_failures_total")]
-    return float(line[0].split()[1])
+    line = [line for line in daemon.ask("GET", "/metrics").body.decode().splitlines() if line.startswith("gpubufd_fleet_failures_total ")]
+    return float(line[0].split()[1]) if line else 0.0
 
 
 def registered(start):

@@ -21,7 +21,7 @@ def agree(d, wanted):
     """wanted: (name, labels): number of /metrics, whose values may be some tenths of a second old."""
     def right():
         now = seen(d)
-        return all(now.get((name, frozenset(labels.items()))) == n for name, labels, n in wanted)
+        return all(now.get((name, frozenset(labels.items())), 0) == n for name, labels, n in wanted)
     until("the metrics say so", right)
 
 

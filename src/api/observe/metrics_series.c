@@ -327,13 +327,17 @@ static void fill_KIND(struct gb_series_list *list, const struct gb_metrics_snaps
     }
 }
 
+/* A kind of memory has series when something was allocated of it, and device always, so that a dashboard has it. */
 static void fill_KIND_MEMORY(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     int kind;
 
-    for (kind = 0; kind < GB_KIND_COUNT; kind++)
-        gb_series_label(add(list, &spare, &snapshot->daemon.core.kind_memory[kind]), "kind",
-                        gb_kind_name((enum gb_kind)kind));
+    for (kind = 0; kind < GB_KIND_COUNT; kind++) {
+        const struct gb_memory_numbers *m = &snapshot->daemon.core.kind_memory[kind];
+
+        if (kind == GB_KIND_DEVICE || m->allocations > 0 || m->retries > 0 || m->trims > 0)
+            gb_series_label(add(list, &spare, m), "kind", gb_kind_name((enum gb_kind)kind));
+    }
 }
 
 static void fill_KIND_FAILURE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {

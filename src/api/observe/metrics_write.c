@@ -29,10 +29,19 @@ GB_SCOPES(GB_SCOPE)
 #undef GB_METRIC
 #undef GB_TIMES
 
+/* The types of metrics.def beside those of families. */
+#define GB_METRIC_FROM_ZERO GB_METRIC_COUNTER
+#define GB_METRIC_PEAK GB_METRIC_GAUGE
+#define LEFT_OUT_GAUGE GB_METRIC_UNKNOWN
+#define LEFT_OUT_COUNTER 0
+#define LEFT_OUT_PEAK 0
+#define LEFT_OUT_FROM_ZERO GB_METRIC_UNKNOWN
+
 struct metric {
     enum gb_scope_of_metric scope;
     struct gb_family family;
     uint64_t (*read)(const void *v);
+    uint64_t left_out; /* beside GB_METRIC_UNKNOWN, the value of which there is no sample */
 };
 
 #define PREFIX(scope) ((scope) == GB_METRIC_OF_PROCESS ? "process_" : "gpubufd_")
@@ -47,12 +56,17 @@ struct writer {
 
 /* --- families ----------------------------------------------------------------------------------------------------- */
 
-/* A family without a known number is left out. */
-static bool known(const struct metric *m, const struct gb_series_list *list) {
+/* Tells whether the value has a sample. */
+static bool shown(const struct metric *m, uint64_t value) {
+    return value != GB_METRIC_UNKNOWN && value != m->left_out;
+}
+
+/* A family without samples is left out. */
+static bool any_shown(const struct metric *m, const struct gb_series_list *list) {
     size_t i;
 
     for (i = 0; i < list->count; i++) {
-        if (m->read(list->items[i].v) != GB_METRIC_UNKNOWN)
+        if (shown(m, m->read(list->items[i].v)))
             return true;
     }
     return false;
@@ -64,7 +78,8 @@ static void write_metrics(const struct writer *w) {
 #define GB_METRIC(scope, type, name, unit, help, value)                                                                \
     {GB_METRIC_OF_##scope,                                                                                             \
      {GB_METRIC_##type, PREFIX(GB_METRIC_OF_##scope), #name, GB_UNIT_##unit, help},                                    \
-     read_##scope##_##name},
+     read_##scope##_##name,                                                                                            \
+     LEFT_OUT_##type},
 #include "api/metrics.def"
 #undef GB_METRIC
 #undef GB_TIMES
@@ -76,12 +91,15 @@ static void write_metrics(const struct writer *w) {
         const struct metric *m = &metrics[i];
         const struct gb_series_list *list = &w->scopes[m->scope];
 
-        if (!known(m, list))
+        if (!any_shown(m, list))
             continue;
         gb_exposition_family(w->out, w->form, &m->family);
-        for (k = 0; k < list->count; k++)
-            gb_exposition_sample(w->out, &m->family, "", list->items[k].labels, m->family.unit,
-                                 m->read(list->items[k].v));
+        for (k = 0; k < list->count; k++) {
+            uint64_t value = m->read(list->items[k].v);
+
+            if (shown(m, value))
+                gb_exposition_sample(w->out, &m->family, "", list->items[k].labels, m->family.unit, value);
+        }
     }
 }
 
@@ -145,7 +163,7 @@ static void write_times(const struct writer *w) {
     for (i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
         const struct gb_histogram *h = times[i].read(&w->snapshot->daemon);
 
-        if (!h)
+        if (!h || gb_histogram_count(h) == 0)
             continue;
         gb_exposition_family(w->out, w->form, &times[i].family);
         write_duration(w, &times[i].family, &none, h);
