@@ -26,6 +26,7 @@ EXCEPT = {
     "fleet_session_handover": "nodes ask it of each other", "fleet_session_copies": "the same", "fleet_copies_wanted": "the same",
     "fleet_directory": "nodes ask it of hubs",
     "fleet_tenant_get": "tenants() has it",
+    "session_put": "create(exist_ok=True)", "pool_put": "create, and get where it exists", "stream_put": "the same",
 }
 
 

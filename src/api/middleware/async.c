@@ -18,6 +18,7 @@ struct wait {
     struct gb_call *call;
     gb_async_reply *reply;
     gb_http_handler *retry; /* NULL: none */
+    enum gb_code retry_on;  /* PRECONDITION_FAILED, or what gb_async_again was given */
     unsigned tries;         /* calls before this one */
 };
 
@@ -62,7 +63,34 @@ void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler) {
     struct wait *wait = request->state;
 
     if (wait->tries < TRIES && !gb_http_header(request, "If-Match") && !gb_http_header(request, "If-None-Match"))
-        wait->retry = handler;
+        *wait = (struct wait){
+            .call = wait->call, .retry = handler, .retry_on = GB_ERR_PRECONDITION_FAILED, .tries = wait->tries};
+}
+
+void gb_async_again(struct gb_http_request *request, gb_http_handler *handler, enum gb_code exists) {
+    struct wait *wait = request->state;
+
+    if (wait->tries < TRIES)
+        *wait = (struct wait){.call = wait->call, .retry = handler, .retry_on = exists, .tries = wait->tries};
+}
+
+static enum gb_step rerun(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                          struct gb_error *err) {
+    (void)result;
+    return ((struct wait *)request->state)->retry(request, response, err);
+}
+
+/* The other request's change is on the way to the database. */
+static enum gb_step await_other(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    gb_http_handler *handler = ((struct wait *)request->state)->retry;
+    struct gb_call *call = gb_async_begin(request, sizeof(*call), err);
+
+    if (!call)
+        return GB_STEP_ERROR;
+    ((struct wait *)request->state)->retry = handler;
+    gb_core_flush(gb_api_of(request)->core, call);
+    return gb_async_end(request, response, rerun, 0, err);
 }
 
 static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
@@ -73,8 +101,9 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
             gb_request_hooks_done(request);
         if (wait->call->error.code == GB_OK)
             return wait->reply(request, wait->call, response, err);
-        if (wait->call->error.code == GB_ERR_PRECONDITION_FAILED && wait->retry && !request->timed_out)
-            return wait->retry(request, response, err);
+        if (wait->retry && wait->call->error.code == wait->retry_on && !request->timed_out)
+            return wait->retry_on == GB_ERR_PRECONDITION_FAILED ? wait->retry(request, response, err)
+                                                                : await_other(request, response, err);
         *err = wait->call->error;
         return GB_STEP_ERROR;
     }

@@ -31,6 +31,10 @@ enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_respon
  * changed and the client set no condition of its own, `handler` runs again from its start, a few times at most. */
 void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler);
 
+/* Marks a call that makes what was not there a moment before, between begin and end. If it fails with `exists`, because
+ * another request makes the same, `handler` runs again from its start when that has ended, a few times at most. */
+void gb_async_again(struct gb_http_request *request, gb_http_handler *handler, enum gb_code exists);
+
 /* A function of the core that acts on a named thing of a session, and has no result. */
 typedef void gb_named_fn(struct gb_core *core, const struct gb_locator *at, struct gb_call *call);
 

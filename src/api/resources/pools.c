@@ -12,6 +12,7 @@
 #include "api/request/json.h"
 #include "api/request/path_params.h"
 #include "api/request/query.h"
+#include "api/resources/confirm.h"
 #include "api/resources/pools.h"
 #include "api/route.h"
 #include "model/word.h"
@@ -120,6 +121,17 @@ enum gb_step gb_api_pool_get(struct gb_http_request *request, struct gb_http_res
 
 /* --- create and change -------------------------------------------------------------------------------------------- */
 
+#define FIELDS "name device max_bytes release_threshold_bytes reuse exportable"
+#define NEW_POOL                                                                                                       \
+    {                                                                                                                  \
+        .config = {                                                                                                    \
+            .release_threshold_bytes = GB_UNLIMITED,                                                                   \
+            .follow_event_dependencies = true,                                                                         \
+            .allow_opportunistic = true,                                                                               \
+            .allow_internal_dependencies = true                                                                        \
+        }                                                                                                              \
+    }
+
 static int read_reuse(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
     const json_t *reuse;
     int r = gb_json_child(body, "reuse", &reuse, err);
@@ -163,16 +175,21 @@ static int read_max_bytes(const json_t *body, struct gb_pool_params *params, str
     return 0;
 }
 
+/* All but the name. */
+static int read_new(const struct gb_api *api, const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
+    if (gb_device_field(api, body, "device", &params->device, err) < 0 || read_max_bytes(body, params, err) < 0 ||
+        gb_json_bool(body, "exportable", &params->config.exportable, err) < 0)
+        return -1;
+    return read_settings(body, params, err);
+}
+
 static int read_create(const struct gb_api *api, const json_t *body, struct gb_pool_params *params,
                        struct gb_error *err) {
     int r = gb_json_name(body, "name", &params->name, err);
 
     if (r == 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
-    if (r < 0 || gb_device_field(api, body, "device", &params->device, err) < 0 ||
-        read_max_bytes(body, params, err) < 0 || gb_json_bool(body, "exportable", &params->config.exportable, err) < 0)
-        return -1;
-    return read_settings(body, params, err);
+    return r < 0 ? -1 : read_new(api, body, params, err);
 }
 
 static enum gb_step reply_pool(struct gb_http_request *request, const void *result, struct gb_http_response *response,
@@ -195,17 +212,13 @@ static enum gb_step reply_pool(struct gb_http_request *request, const void *resu
 
 enum gb_step gb_api_pool_create(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_pool_params params = {.config = {.release_threshold_bytes = GB_UNLIMITED,
-                                               .follow_event_dependencies = true,
-                                               .allow_opportunistic = true,
-                                               .allow_internal_dependencies = true}};
+    struct gb_pool_params params = NEW_POOL;
     struct gb_pool_call *call;
     json_t *body;
     int r;
 
     if (gb_param_name(request, 0, "session name", &params.session, err) < 0 ||
-        gb_body_object(request, "name device max_bytes release_threshold_bytes reuse exportable", false, &body, err) <
-            0)
+        gb_body_object(request, FIELDS, false, &body, err) < 0)
         return GB_STEP_ERROR;
     r = read_create(gb_api_of(request), body, &params, err);
     json_decref(body);
@@ -215,6 +228,70 @@ enum gb_step gb_api_pool_create(struct gb_http_request *request, struct gb_http_
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_make(gb_api_of(request)->core, &params, call);
+    return gb_async_end(request, response, reply_pool, 0, err);
+}
+
+/* Of what the body names. */
+static struct gb_differences compare(const json_t *body, const struct gb_pool_params *params,
+                                     const struct gb_pool_view *view) {
+    const struct gb_pool_config *asked = &params->config;
+    const struct gb_pool_config *is = &view->config;
+    struct gb_differences d = {.fields = ""};
+
+    gb_differ(&d, json_object_get(body, "device") && params->device != view->device, "device");
+    gb_differ(&d, json_object_get(body, "max_bytes") && asked->max_bytes != is->max_bytes, "max_bytes");
+    gb_differ(&d, json_object_get(body, "exportable") && asked->exportable != is->exportable, "exportable");
+    gb_differ(&d, params->has_threshold && asked->release_threshold_bytes != is->release_threshold_bytes,
+              "release_threshold_bytes");
+    gb_differ(&d, params->has_follow && asked->follow_event_dependencies != is->follow_event_dependencies,
+              "follow_event_dependencies");
+    gb_differ(&d, params->has_opportunistic && asked->allow_opportunistic != is->allow_opportunistic,
+              "allow_opportunistic");
+    gb_differ(&d, params->has_internal && asked->allow_internal_dependencies != is->allow_internal_dependencies,
+              "allow_internal_dependencies");
+    return d;
+}
+
+static enum gb_step confirm(struct gb_http_request *request, const struct gb_pool_view *view,
+                            const struct gb_differences *differences, struct gb_http_response *response,
+                            struct gb_error *err) {
+    struct gb_json_writer out = {0};
+
+    if (gb_confirm(request, "pool", &view->name, differences, GB_ERR_POOL_EXISTS, err) < 0)
+        return GB_STEP_ERROR;
+    gb_json_open(&out, NULL, '{');
+    return gb_pool_reply(request, &out, view, 200, response, err);
+}
+
+enum gb_step gb_api_pool_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_core *core = gb_api_of(request)->core;
+    struct gb_pool_params params = NEW_POOL;
+    struct gb_differences differences;
+    struct gb_pool_call *call;
+    struct gb_pool_view view;
+    struct gb_locator at;
+    json_t *body;
+    int r;
+
+    if (gb_path_locator(request, "pool name", &at, err) < 0 || gb_put_read(request, &at.name, FIELDS, &body, err) < 0)
+        return GB_STEP_ERROR;
+    params.session = at.session;
+    params.name = at.name;
+    r = read_new(gb_api_of(request), body, &params, err);
+    if (r == 0 && gb_pool_get(core, &at, &view, err) == 0)
+        differences = compare(body, &params, &view);
+    else
+        view.name.s[0] = '\0';
+    json_decref(body);
+    if (view.name.s[0] != '\0')
+        return confirm(request, &view, &differences, response, err);
+    if (r < 0 || err->code != GB_ERR_POOL_NOT_FOUND)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_async_again(request, gb_api_pool_put, GB_ERR_POOL_EXISTS);
+    gb_pool_make(core, &params, call);
     return gb_async_end(request, response, reply_pool, 0, err);
 }
 
@@ -239,8 +316,7 @@ enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_r
     int r;
 
     if (gb_path_locator(request, "pool name", &at, err) < 0 || gb_pool_permit(request, &at, err) < 0 ||
-        gb_body_object(request, "name device max_bytes release_threshold_bytes reuse exportable", false, &body, err) <
-            0)
+        gb_body_object(request, FIELDS, false, &body, err) < 0)
         return GB_STEP_ERROR;
     params.session = at.session;
     params.name = at.name;

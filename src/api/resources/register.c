@@ -85,6 +85,8 @@ static enum gb_step make(struct gb_http_request *request, struct gb_http_respons
 
     if (!call)
         return GB_STEP_ERROR;
+    if (request->method == GB_HTTP_PUT)
+        gb_async_again(request, request->route->handler, GB_ERR_SESSION_EXISTS);
     gb_session_create(gb_api_of(request)->core, params, call);
     return gb_async_end(request, response, reply, 0, err);
 }

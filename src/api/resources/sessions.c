@@ -15,6 +15,7 @@
 #include "api/request/body.h"
 #include "api/request/json.h"
 #include "api/request/query.h"
+#include "api/resources/confirm.h"
 #include "api/resources/fleet_ask.h"
 #include "api/resources/fleet_settle.h"
 #include "api/resources/register.h"
@@ -179,14 +180,17 @@ static int read_fleet(const json_t *body, struct gb_session_params *params, bool
     return r < 0 ? -1 : read_tenant(body, params, *ret_registers, err);
 }
 
+/* All but the name. */
+static int read_rest(const json_t *body, struct gb_session_params *params, bool *ret_registers, struct gb_error *err) {
+    return read_fields(body, NULL, params, err) < 0 ? -1 : read_fleet(body, params, ret_registers, err);
+}
+
 static int read_new(const json_t *body, struct gb_session_params *params, bool *ret_registers, struct gb_error *err) {
     int r = gb_json_name(body, "name", &params->name, err);
 
     if (r == 0)
-        r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
-    if (r > 0)
-        r = read_fields(body, NULL, params, err);
-    return r < 0 ? -1 : read_fleet(body, params, ret_registers, err);
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
+    return r < 0 ? -1 : read_rest(body, params, ret_registers, err);
 }
 
 int gb_session_fields_check(const json_t *body, struct gb_error *err) {
@@ -198,15 +202,15 @@ int gb_session_fields_check(const json_t *body, struct gb_error *err) {
     return r;
 }
 
+#define FIELDS                                                                                                         \
+    "name labels quota idle_ttl_s durability spill priority fleet on_partition failover_after_s replicas tenant"
+
 static int read_create(const struct gb_http_request *request, struct gb_session_params *params, bool *ret_registers,
                        struct gb_error *err) {
     json_t *body;
     int r;
 
-    if (gb_body_object(request,
-                       "name labels quota idle_ttl_s durability spill priority fleet on_partition "
-                       "failover_after_s replicas tenant",
-                       false, &body, err) < 0)
+    if (gb_body_object(request, FIELDS, false, &body, err) < 0)
         return -1;
     r = read_new(body, params, ret_registers, err);
     json_decref(body);
@@ -224,6 +228,90 @@ enum gb_step gb_api_session_create(struct gb_http_request *request, struct gb_ht
     gb_text_unref(params.labels);
     return GB_STEP_ERROR;
 }
+
+/* --- create or confirm -------------------------------------------------------------------------------------------- */
+
+static bool same_labels(const json_t *labels, const char *text) {
+    json_t *is = json_loads(text, 0, NULL);
+    bool same = json_equal(labels, is);
+
+    json_decref(is);
+    return same;
+}
+
+static void compare_fleet(struct gb_differences *d, const json_t *body, const struct gb_session_params *asked,
+                          bool registers, const struct gb_session_rec *is) {
+    gb_differ(d, json_object_get(body, "fleet") && registers != (is->fleet_epoch > 0), "fleet");
+    gb_differ(d, json_object_get(body, "on_partition") && asked->stops_on_partition != is->stops_on_partition,
+              "on_partition");
+    gb_differ(d, json_object_get(body, "failover_after_s") && asked->failover_after_s != is->failover_after_s,
+              "failover_after_s");
+    gb_differ(d, asked->has_replicas && asked->replicas != is->replicas, "replicas");
+    gb_differ(d, json_object_get(body, "tenant") && !gb_name_equal(&asked->tenant, &is->tenant), "tenant");
+}
+
+/* Of what the body names. */
+static struct gb_differences compare(const json_t *body, const struct gb_session_params *asked, bool registers,
+                                     const struct gb_session_rec *is) {
+    struct gb_differences d = {.fields = ""};
+
+    gb_differ(&d, asked->has_labels && !same_labels(json_object_get(body, "labels"), gb_labels_text(is->labels)),
+              "labels");
+    gb_differ(&d, asked->has_quota_bytes && asked->quota.bytes != is->quota.bytes, "quota.bytes");
+    gb_differ(&d, asked->has_quota_buffers && asked->quota.buffers != is->quota.buffers, "quota.buffers");
+    gb_differ(&d, asked->has_quota_pinned && asked->quota.pinned_bytes != is->quota.pinned_bytes, "quota.pinned_bytes");
+    gb_differ(&d, asked->has_quota_stored && asked->quota.stored_bytes != is->quota.stored_bytes, "quota.stored_bytes");
+    gb_differ(&d, asked->has_idle_ttl && asked->idle_ttl_s != is->idle_ttl_s, "idle_ttl_s");
+    gb_differ(&d, asked->has_durability && asked->durability != is->durability, "durability");
+    gb_differ(&d, asked->has_spill && asked->spill != is->spill, "spill");
+    gb_differ(&d, asked->has_priority && asked->priority != is->priority, "priority");
+    compare_fleet(&d, body, asked, registers, is);
+    return d;
+}
+
+/* Takes the reference to params->labels. */
+static enum gb_step put(struct gb_http_request *request, const json_t *body, const struct gb_session_params *params,
+                        bool registers, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_differences differences;
+    struct gb_session_view view;
+    enum gb_step step = GB_STEP_ERROR;
+    char etag[GB_ETAG_SIZE];
+
+    if (gb_session_get(gb_api_of(request)->core, &params->name, &view, err) < 0) {
+        if (err->code == GB_ERR_SESSION_NOT_FOUND)
+            return gb_register_session(request, response, params, registers ? GB_REGISTER_NEW : GB_REGISTER_NOT,
+                                       gb_session_reply, err);
+        gb_text_unref(params->labels);
+        return GB_STEP_ERROR;
+    }
+    differences = compare(body, params, registers, &view.rec);
+    gb_text_unref(params->labels);
+    if (gb_confirm(request, "session", &params->name, &differences, GB_ERR_SESSION_EXISTS, err) == 0 &&
+        gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_session(&view, etag)) == 0)
+        step = send_session(&view, 200, response, err);
+    gb_session_rec_done(&view.rec);
+    return step;
+}
+
+enum gb_step gb_api_session_put(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_session_params params = {.has_labels = false};
+    enum gb_step step = GB_STEP_ERROR;
+    bool registers = false;
+    json_t *body;
+
+    if (gb_param_name(request, 0, "session name", &params.name, err) < 0 ||
+        gb_put_read(request, &params.name, FIELDS, &body, err) < 0)
+        return GB_STEP_ERROR;
+    if (read_rest(body, &params, &registers, err) == 0)
+        step = put(request, body, &params, registers, response, err);
+    else
+        gb_text_unref(params.labels);
+    json_decref(body);
+    return step;
+}
+
+/* --- read --------------------------------------------------------------------------------------------------------- */
 
 static bool same_session(struct gb_core *core, const struct gb_http_request *request, const char *tag) {
     struct gb_error err = GB_ERROR_INIT;

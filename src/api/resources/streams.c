@@ -8,6 +8,7 @@
 #include "api/request/device_param.h"
 #include "api/request/path_params.h"
 #include "api/request/wait.h"
+#include "api/resources/confirm.h"
 #include "api/route.h"
 
 static int visit(void *arg, const struct gb_stream_view *view, struct gb_error *err) {
@@ -68,6 +69,41 @@ enum gb_step gb_api_stream_create(struct gb_http_request *request, struct gb_htt
     if (!call)
         return GB_STEP_ERROR;
     gb_stream_make(gb_api_of(request)->core, &at, call);
+    return gb_async_end(request, response, reply_created, 0, err);
+}
+
+static enum gb_step confirm(struct gb_http_request *request, const struct gb_name *name,
+                            const struct gb_stream_view *view, struct gb_http_response *response,
+                            struct gb_error *err) {
+    const struct gb_differences none = {.fields = ""};
+    struct gb_json_writer out = {0};
+
+    if (gb_confirm(request, "stream", name, &none, GB_ERR_STREAM_EXISTS, err) < 0)
+        return GB_STEP_ERROR;
+    gb_render_stream(&out, NULL, request->param[0].s, view);
+    return gb_reply_json(&out, 200, response, err);
+}
+
+enum gb_step gb_api_stream_put(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct gb_core *core = gb_api_of(request)->core;
+    struct gb_stream_call *call;
+    struct gb_stream_view view;
+    struct gb_locator at;
+    json_t *body;
+
+    if (gb_path_locator(request, "stream name", &at, err) < 0 || gb_put_read(request, &at.name, "name", &body, err) < 0)
+        return GB_STEP_ERROR;
+    json_decref(body);
+    if (gb_stream_get(core, &at, &view, err) == 0)
+        return confirm(request, &at.name, &view, response, err);
+    if (err->code != GB_ERR_STREAM_NOT_FOUND)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_async_again(request, gb_api_stream_put, GB_ERR_STREAM_EXISTS);
+    gb_stream_make(core, &at, call);
     return gb_async_end(request, response, reply_created, 0, err);
 }
 

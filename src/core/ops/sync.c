@@ -208,3 +208,45 @@ void gb_device_sync_call(struct gb_core *core, int device, struct gb_call *call)
     add(op, NULL, device);
     start(op);
 }
+
+/* --- the core's own work ------------------------------------------------------------------------------------------ */
+
+struct flush {
+    struct gb_core *core;
+    struct gb_call *call;
+    struct gb_task task;
+    int device; /* the next one */
+};
+
+static void flushed(void *arg, const struct gb_error *error) {
+    struct flush *f = arg;
+    struct gb_core *core = f->core;
+
+    gb_call_finish(f->call, error);
+    free(f);
+    gb_core_leave(core);
+}
+
+/* A lane works in order, and a pool goes to the database from there. */
+static void flush_next(struct gb_task *task) {
+    struct flush *f = gb_container_of(task, struct flush, task);
+
+    if (f->device < f->core->device_count)
+        gb_lane_post(&f->core->devices[f->device++].lane, &f->task);
+    else
+        gb_store_flush(f->core->store, flushed, f);
+}
+
+void gb_core_flush(struct gb_core *core, struct gb_call *call) {
+    struct flush *f = calloc(1, sizeof(*f));
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!f) {
+        gb_no_memory(&err);
+        gb_call_finish(call, &err);
+        return;
+    }
+    gb_core_enter(core);
+    *f = (struct flush){.core = core, .call = call, .task = {.run = flush_next}};
+    flush_next(&f->task);
+}

@@ -113,6 +113,10 @@ void gb_core_keep_copies(struct gb_core *core);
 /* [now] Resets the idle timer. *ret as for gb_session_get. */
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err);
+/* Ends when the devices have done what was queued before, and all changes that they made are durable or have failed:
+ * sessions, pools and streams that were being made are there then, or will not be. */
+void gb_core_flush(struct gb_core *core, struct gb_call *call);
+
 /* [now] Visits at most page->limit sessions with id > page->after, in the order of their ids. The visitor is called
  * without locks; if it does not return 0, the walk ends, and the list returns that. Sets only page->more, and only if
  * no visitor ended the walk. */
