@@ -39,6 +39,7 @@ def test_create_only(daemon, session, gone):
         daemon.ask("PUT", target, {}, star).expect(201)
         daemon.ask("PUT", target, {}, star).problem(412, "precondition_failed")
         daemon.ask("PUT", target, {}, {"If-None-Match": '"x"'}).problem(400, "invalid_argument")
+        daemon.ask("PUT", target, {}, {"If-Match": "*"}).problem(412, "precondition_failed")
         daemon.ask("PUT", target, {}).expect(200)
 
 

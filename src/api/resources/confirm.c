@@ -13,6 +13,9 @@ int gb_put_read(const struct gb_http_request *request, const struct gb_name *nam
     const char *none_match = gb_http_header(request, "If-None-Match");
     struct gb_name given = *name;
 
+    if (gb_http_header(request, "If-Match"))
+        return gb_error_set(err, GB_ERR_PRECONDITION_FAILED,
+                            "this PUT changes nothing that exists, and takes no If-Match; PATCH does");
     if (none_match && strcmp(none_match, "*") != 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "If-None-Match of this PUT can only be *, with which nothing that exists is confirmed");

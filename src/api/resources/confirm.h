@@ -12,7 +12,7 @@
 
 /* Reads If-None-Match, which is * or absent: with it nothing is confirmed. Reads the body, which may be empty, and
  * whose 'name' may repeat that of the path. fields: as of POST. *ret: the caller's. Returns 0, or -1 with
- * INVALID_ARGUMENT or an error of the body. */
+ * INVALID_ARGUMENT, PRECONDITION_FAILED for an If-Match, or an error of the body. */
 int gb_put_read(const struct gb_http_request *request, const struct gb_name *name, const char *fields, json_t **ret,
                 struct gb_error *err);
 
