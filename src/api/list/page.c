@@ -1,12 +1,15 @@
 #include "api/list/page.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/auth.h"
 #include "api/list/link.h"
+#include "api/reply/deferred.h"
 #include "api/reply/render.h"
 #include "api/request/query.h"
 #include "api/route.h"
+#include "base/container.h"
 
 /* --- items -------------------------------------------------------------------------------------------------------- */
 
@@ -56,8 +59,7 @@ static bool filters(const struct gb_walk *walk) {
 }
 
 /* Walks the whole list, or until the page is full. */
-static int walk_on(struct gb_walk *walk, int (*list)(struct gb_walk *walk, struct gb_error *err),
-                   struct gb_error *err) {
+static int walk_on(struct gb_walk *walk, gb_list_walk *list, struct gb_error *err) {
     int r;
 
     do {
@@ -68,8 +70,8 @@ static int walk_on(struct gb_walk *walk, int (*list)(struct gb_walk *walk, struc
 }
 
 /* Without filters the core knows whether something follows, and looks at no more than the page. */
-static int fill_by_age(struct gb_walk *walk, int (*list)(struct gb_walk *walk, struct gb_error *err), bool *ret_more,
-                       struct gb_list_place *ret_place, struct gb_error *err) {
+static int fill_by_age(struct gb_walk *walk, gb_list_walk *list, bool *ret_more, struct gb_list_place *ret_place,
+                       struct gb_error *err) {
     int r;
 
     walk->last = (int64_t)walk->after.number;
@@ -87,8 +89,8 @@ static int fill_by_age(struct gb_walk *walk, int (*list)(struct gb_walk *walk, s
 /* --- sorted ------------------------------------------------------------------------------------------------------- */
 
 /* Adds the ranked items. One that is gone meanwhile, or has changed so that it is not asked for, is left out. */
-static int fill_ranked(struct gb_walk *walk, int (*list)(struct gb_walk *walk, struct gb_error *err), bool *ret_more,
-                       struct gb_list_place *ret_place, struct gb_error *err) {
+static int fill_ranked(struct gb_walk *walk, gb_list_walk *list, bool *ret_more, struct gb_list_place *ret_place,
+                       struct gb_error *err) {
     size_t i;
 
     for (i = 0; i < walk->best.count && i < walk->limit && !gb_render_list_full(&walk->out); i++) {
@@ -102,8 +104,8 @@ static int fill_ranked(struct gb_walk *walk, int (*list)(struct gb_walk *walk, s
     return 0;
 }
 
-static int fill_sorted(struct gb_walk *walk, int (*list)(struct gb_walk *walk, struct gb_error *err), bool *ret_more,
-                       struct gb_list_place *ret_place, struct gb_error *err) {
+static int fill_sorted(struct gb_walk *walk, gb_list_walk *list, bool *ret_more, struct gb_list_place *ret_place,
+                       struct gb_error *err) {
     int r = gb_best_init(&walk->best, (size_t)walk->limit + 1, walk->selection.down, err);
 
     if (r == 0)
@@ -117,6 +119,12 @@ static int fill_sorted(struct gb_walk *walk, int (*list)(struct gb_walk *walk, s
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
+
+/* Where a page ends. */
+struct gb_page_end {
+    bool more;
+    struct gb_list_place place;
+};
 
 static int read_query(const struct gb_http_request *request, const struct gb_list_offer *offer, struct gb_walk *walk,
                       struct gb_error *err) {
@@ -132,22 +140,72 @@ static int read_query(const struct gb_http_request *request, const struct gb_lis
     return cursor ? gb_list_cursor_parse(&walk->selection, cursor->s, cursor->len, &walk->after, err) : 0;
 }
 
-enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_response *response,
-                           const struct gb_list_offer *offer, int (*list)(struct gb_walk *walk, struct gb_error *err),
-                           struct gb_error *err) {
-    struct gb_walk walk = {.api = gb_api_of(request)};
-    struct gb_list_place end = {.number = 0};
+static int fill(struct gb_walk *walk, gb_list_walk *list, struct gb_page_end *ret, struct gb_error *err) {
+    gb_render_list_open(&walk->out);
+    return walk->selection.sorted ? fill_sorted(walk, list, &ret->more, &ret->place, err)
+                                  : fill_by_age(walk, list, &ret->more, &ret->place, err);
+}
+
+static enum gb_step reply(const struct gb_http_request *request, struct gb_walk *walk, const struct gb_page_end *end,
+                          struct gb_http_response *response, struct gb_error *err) {
     char cursor[GB_LIST_CURSOR_SIZE];
-    bool more = false;
-    int r;
+
+    return gb_list_reply(request, &walk->out,
+                         end->more ? gb_list_cursor_text(&walk->selection, &end->place, cursor) : NULL, response, err);
+}
+
+/* A page for which any number of items may be looked at. */
+struct job {
+    struct gb_deferred deferred;
+    struct gb_walk walk;
+    gb_list_walk *list;
+    struct gb_page_end end;
+};
+
+static struct job *job_of(struct gb_deferred *deferred) {
+    return gb_container_of(deferred, struct job, deferred);
+}
+
+static int make_later(struct gb_deferred *deferred, struct gb_error *err) {
+    struct job *job = job_of(deferred);
+
+    return fill(&job->walk, job->list, &job->end, err);
+}
+
+static enum gb_step reply_later(struct gb_deferred *deferred, struct gb_http_request *request,
+                                struct gb_http_response *response, struct gb_error *err) {
+    struct job *job = job_of(deferred);
+
+    return reply(request, &job->walk, &job->end, response, err);
+}
+
+static void release(struct gb_deferred *deferred) {
+    struct job *job = job_of(deferred);
+
+    gb_json_done(&job->walk.out);
+    free(job);
+}
+
+enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_response *response,
+                           const struct gb_list_offer *offer, gb_list_walk *list, struct gb_error *err) {
+    struct gb_walk walk = {.api = gb_api_of(request)};
+    struct gb_page_end end = {.more = false};
+    struct job *job;
 
     if (read_query(request, offer, &walk, err) < 0)
         return GB_STEP_ERROR;
-    gb_render_list_open(&walk.out);
-    r = walk.selection.sorted ? fill_sorted(&walk, list, &more, &end, err) : fill_by_age(&walk, list, &more, &end, err);
-    if (r == 0)
-        return gb_list_reply(request, &walk.out, more ? gb_list_cursor_text(&walk.selection, &end, cursor) : NULL,
-                             response, err);
-    gb_json_done(&walk.out);
-    return GB_STEP_ERROR;
+    if (!walk.selection.sorted && !filters(&walk)) {
+        if (fill(&walk, list, &end, err) == 0)
+            return reply(request, &walk, &end, response, err);
+        gb_json_done(&walk.out);
+        return GB_STEP_ERROR;
+    }
+    job = malloc(sizeof(*job));
+    if (!job) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return GB_STEP_ERROR;
+    }
+    *job = (struct job){
+        .deferred = {.make = make_later, .reply = reply_later, .release = release}, .walk = walk, .list = list};
+    return gb_deferred_start(request, &job->deferred);
 }

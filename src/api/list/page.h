@@ -28,11 +28,13 @@ struct gb_walk {
 /* Asks whether the item goes into the page. True: the visit adds it to out. The visit returns walk->full. */
 bool gb_walk_takes(struct gb_walk *walk, const struct gb_list_item *item);
 
-/* The whole handler of a list. list walks the core once by walk->page, which has page.after and page.limit, and returns
- * what the core does. A sorted list is walked twice over: once to rank its items, which copies names and numbers
- * alone, and then for each item of the page. */
+/* Walks the core once by walk->page, which has page.after and page.limit, and returns what the core does. Of the
+ * request it knows what walk has: a list that is filtered or sorted is walked on a thread of the core. */
+typedef int gb_list_walk(struct gb_walk *walk, struct gb_error *err);
+
+/* The whole handler of a list. A sorted list is walked twice over: once to rank its items, which copies names and
+ * numbers alone, and then for each item of the page. */
 enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_response *response,
-                           const struct gb_list_offer *offer, int (*list)(struct gb_walk *walk, struct gb_error *err),
-                           struct gb_error *err);
+                           const struct gb_list_offer *offer, gb_list_walk *list, struct gb_error *err);
 
 #endif

@@ -139,6 +139,7 @@ enum gb_step gb_api_allocation_list(struct gb_http_request *request, struct gb_h
                                         .content_type =
                                             json ? "application/json" : "text/csv; charset=utf-8; header=present"};
 
+    (void)response;
     if (gb_query_u64(request, "since", &report.params[SINCE], err) < 0 ||
         gb_query_u64(request, "limit", &report.params[LIMIT], err) < 0)
         return GB_STEP_ERROR;
@@ -149,5 +150,5 @@ enum gb_step gb_api_allocation_list(struct gb_http_request *request, struct gb_h
     }
     if (report.params[LIMIT] > GB_DEFERRED_REPORT_ENTRIES_MAX)
         report.params[LIMIT] = GB_DEFERRED_REPORT_ENTRIES_MAX;
-    return gb_deferred_report_start(request, response, json ? make_json : make_csv, &report, err);
+    return gb_deferred_report_start(request, json ? make_json : make_csv, &report, err);
 }

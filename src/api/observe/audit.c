@@ -124,6 +124,7 @@ enum gb_step gb_api_audit_list(struct gb_http_request *request, struct gb_http_r
     struct gb_deferred_report report = {.content_type = "application/json"};
     struct gb_page page;
 
+    (void)response;
     if (gb_page_read(request, &page, err) < 0 || read_times(request, report.params, err) < 0 ||
         read_status(request, report.params, err) < 0 ||
         gb_query_name(request, "session", &report.names[SESSION], err) < 0 ||
@@ -131,5 +132,5 @@ enum gb_step gb_api_audit_list(struct gb_http_request *request, struct gb_http_r
         return GB_STEP_ERROR;
     report.params[BEFORE] = (uint64_t)page.after;
     report.params[LIMIT] = page.limit;
-    return gb_deferred_report_start(request, response, make, &report, err);
+    return gb_deferred_report_start(request, make, &report, err);
 }

@@ -1,5 +1,4 @@
-/* Long replies, made on a thread of the core while the request waits, so that no HTTP loop walks thousands of
- * objects. */
+/* Reports that are large: few are made at a time. */
 #ifndef GB_API_OBSERVE_DEFERRED_REPORT_H
 #define GB_API_OBSERVE_DEFERRED_REPORT_H
 
@@ -24,10 +23,9 @@ struct gb_deferred_report {
 /* Fills body and len on a thread of the core. Returns 0 or -1. */
 typedef int gb_deferred_report_make(struct gb_deferred_report *report, struct gb_error *err);
 
-/* The rest of a handler: replies 200 with the text of make, as content_type. The reply varies with Accept. params are
+/* The rest of a handler: replies 200 with the text of makes, as content_type. The reply varies with Accept. params are
  * copied. */
-enum gb_step gb_deferred_report_start(struct gb_http_request *request, struct gb_http_response *response,
-                                      gb_deferred_report_make *make, const struct gb_deferred_report *params,
-                                      struct gb_error *err);
+enum gb_step gb_deferred_report_start(struct gb_http_request *request, gb_deferred_report_make *makes,
+                                      const struct gb_deferred_report *params, struct gb_error *err);
 
 #endif

@@ -240,9 +240,10 @@ enum gb_step gb_api_memory_snapshot(struct gb_http_request *request, struct gb_h
     struct gb_deferred_report report = {.params = {[LIMIT] = GB_DEFERRED_REPORT_ENTRIES_MAX, [JSON] = json},
                                         .content_type = json ? "application/json" : GB_MEDIA_RAW};
 
+    (void)response;
     if (gb_query_u64(request, "limit", &report.params[LIMIT], err) < 0)
         return GB_STEP_ERROR;
     if (report.params[LIMIT] > GB_DEFERRED_REPORT_ENTRIES_MAX)
         report.params[LIMIT] = GB_DEFERRED_REPORT_ENTRIES_MAX;
-    return gb_deferred_report_start(request, response, make, &report, err);
+    return gb_deferred_report_start(request, make, &report, err);
 }
