@@ -84,7 +84,7 @@ def test_a_slow_disk_holds_up_none_but_its_own(lives):
 @pytest.mark.once
 def test_many_slow_uploads_leave_slots_to_others(lives):
     """More of them than there are slots for all."""
-    d = lives("--disk-fault", "write=delay/20")
+    d = lives("--disk-fault", "write=delay/60")
     total = d.stats()["slots"]["total"]
     slow = [threading.Thread(target=d.put, args=(f"slow{i}", payload(4 << 20, i)), kwargs={"query": SYNC}) for i in range(16)]
     for t in slow:

@@ -81,10 +81,13 @@ def test_without_the_fleet_it_is_told(moved):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_what_was_read_of_a_pipe_is_not_sent_to_another(moved, late):
+@pytest.mark.parametrize("size", [3, 3 << 20])
+def test_what_was_read_of_a_pipe_is_not_sent_to_another(moved, late, size):
+    """A short pipe is kept until it is answered, and can be sent again."""
     moved["b"].late = late
-    cli_of(moved)("put", "-", "x", "--dtype", "uint8", "--shape", "3", "--raw", input=b"abc").expect(FAILED if late else DONE)
-    assert len(carried(moved["b"])) == 1 and moved["c"].data == ({} if late else {("s", "x"): b"abc"})
+    lost, data = late and size > 3, bytes(range(1, 4)) * (size // 3)
+    cli_of(moved)("put", "-", "x", "--dtype", "uint8", "--shape", len(data), "--raw", input=data).expect(FAILED if lost else DONE)
+    assert len(carried(moved["b"])) == 1 and moved["c"].data == ({} if lost else {("s", "x"): data})
 
 
 def test_of_several_objects_those_that_are_left_go_to_the_new_owner(fleet):

@@ -126,7 +126,7 @@ class Request:
 def test_the_table(start, tmp_path, simulated):
     secrets = {scope: token(tmp_path, "add", scope, "--scope", scope) for scope in SCOPES}
     secrets["both"] = token(tmp_path, "add", "both", "--scope", "write,map-write")
-    d = start(spec=simulated("legacy=fake"), state=str(tmp_path))
+    d = start("--idle-timeout", "900", spec=simulated("legacy=fake"), state=str(tmp_path))  # of the connection that holds a lease
     described, permitted, wrong, proven = interface(d), table(), [], set()
     things = Things(d, secrets["admin"])
     paths = described.document["paths"]

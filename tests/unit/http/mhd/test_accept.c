@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "gb_test.h"
 #include "http/exchange/server_state.h"
+#include "http/mhd/loop.h"
 #include "http_fixture.h"
 
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -46,6 +47,13 @@ static struct gb_http_server_stat stat_of(void) {
 
 static void await_accepted(uint64_t n) {
     while (stat_of().accepted < n)
+        usleep(1000);
+}
+
+/* A loop has taken it: from now on a later connection has been silent for less long. */
+static void await_first_silent(void) {
+    while (atomic_load(&f.server->loops[0].quiet[false][false].since_ns) == 0 &&
+           atomic_load(&f.server->loops[1].quiet[false][false].since_ns) == 0)
         usleep(1000);
 }
 
@@ -97,6 +105,7 @@ START_TEST(silent_connections_give_way) {
         silent[i] = gb_client(&f);
         gb_client_text(silent[i], i % 2 ? "GET /canned HTTP/1.1\r\nHost: lo" : "");
         await_accepted(i + 1);
+        await_first_silent();
     }
     fd = insist(GET("/canned"));
     ck_assert(gb_client_at_end(silent[0]));
