@@ -173,6 +173,9 @@ int gb_daemon_read_bounds(const struct gb_options *options, struct gb_http_bound
 void gb_daemon_free_bounds(struct gb_http_bounds *bounds);
 /* Refuses an option --host-name that no Host could equal. INVALID_ARGUMENT. */
 int gb_daemon_check_host_names(const struct gb_options *options, struct gb_error *err);
+/* Refuses an option --cors-origin that no Origin of a browser could equal, and those that any page could have.
+ * INVALID_ARGUMENT. */
+int gb_daemon_check_origins(const struct gb_options *options, struct gb_error *err);
 
 /* Reads the options of the fleet, before anything is opened. daemon->fleet stays NULL without --fleet.
  * INVALID_ARGUMENT. */

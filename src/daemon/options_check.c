@@ -50,10 +50,21 @@ static int check_hosts(struct gb_daemon *daemon, struct gb_error *err) {
     return gb_daemon_check_host_names(&daemon->options, err);
 }
 
+static int check_origins(struct gb_daemon *daemon, struct gb_error *err) {
+    return gb_daemon_check_origins(&daemon->options, err);
+}
+
 const struct gb_options_check gb_options_checks[] = {
-    {check_slots, GB_EXIT_CONFIG}, {check_marks, GB_EXIT_CONFIG},         {read_uids, GB_EXIT_USAGE},
-    {read_gids, GB_EXIT_USAGE},    {read_pools, GB_EXIT_USAGE},           {read_bounds, GB_EXIT_USAGE},
-    {check_hosts, GB_EXIT_USAGE},  {gb_daemon_read_fleet, GB_EXIT_USAGE}, {gb_daemon_read_pulls, GB_EXIT_USAGE},
+    {check_slots, GB_EXIT_CONFIG},
+    {check_marks, GB_EXIT_CONFIG},
+    {read_uids, GB_EXIT_USAGE},
+    {read_gids, GB_EXIT_USAGE},
+    {read_pools, GB_EXIT_USAGE},
+    {read_bounds, GB_EXIT_USAGE},
+    {check_hosts, GB_EXIT_USAGE},
+    {check_origins, GB_EXIT_USAGE},
+    {gb_daemon_read_fleet, GB_EXIT_USAGE},
+    {gb_daemon_read_pulls, GB_EXIT_USAGE},
 };
 const size_t gb_options_checks_count = sizeof gb_options_checks / sizeof gb_options_checks[0];
 

@@ -270,6 +270,8 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     };
 
     config.hosts = gb_daemon_hosts(daemon, &config.host_count);
+    config.origins = (const char *const *)daemon->options.cors_origin.items;
+    config.origin_count = daemon->options.cors_origin.count;
     gb_api_serve(daemon->api, &config);
     config.ended = gb_request_log_ended;
     for (i = 0; i < daemon->listeners.count; i++) {

@@ -29,12 +29,13 @@ enum gb_http_method {
     GB_HTTP_PUT,
     GB_HTTP_PATCH,
     GB_HTTP_DELETE,
+    GB_HTTP_OPTIONS, /* answered by the server, of every path that a route has */
     GB_HTTP_METHOD_COUNT
 };
 const char *gb_http_method_name(enum gb_http_method method);
 /* Whether a request of this method changes nothing. */
 static inline bool gb_http_is_safe(enum gb_http_method method) {
-    return method == GB_HTTP_GET || method == GB_HTTP_HEAD;
+    return method == GB_HTTP_GET || method == GB_HTTP_HEAD || method == GB_HTTP_OPTIONS;
 }
 
 struct gb_http_request;
@@ -186,8 +187,10 @@ struct gb_http_request {
     unsigned queries;
     struct gb_http_pair header[GB_HTTP_HEADERS_MAX];
     unsigned headers;
-    bool http10; /* HTTP/1.0 */
-    bool close;  /* the client ends the connection after the reply */
+    bool http10;        /* HTTP/1.0 */
+    bool close;         /* the client ends the connection after the reply */
+    bool by_origin;     /* there are configured origins: replies depend on the page that asks */
+    const char *origin; /* the one of them whose page asks; NULL: none */
     bool has_content_length;
     uint64_t content_length;
     bool chunked;                                  /* Transfer-Encoding: chunked; the length is not known */
@@ -543,6 +546,8 @@ struct gb_http_server_config {
      * nowhere. Static. */
     const char *const *asides;
     size_t aside_count;
+    const char *const *origins; /* of pages that may send requests and read replies: "https://HOST[:PORT]". Borrowed */
+    size_t origin_count;
     const char *const *pages; /* the only paths to which pages of other origins may link; "/x/": all below it */
     size_t page_count;
     unsigned loops;            /* HTTP loops */

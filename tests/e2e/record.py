@@ -7,7 +7,8 @@ LINE = re.compile(rb"^(GET|HEAD|POST|PUT|PATCH|DELETE) (\S+) HTTP/1\.[01]\r?$", 
 # Strict-Transport-Security: of every reply over TLS where it is asked for. Server: of the proxies that tests start.
 COMMON = {"Date", "Strict-Transport-Security", "Server", "Content-Length", "Content-Type", "Connection", "Transfer-Encoding",
           "Cache-Control", "X-Content-Type-Options", "Cross-Origin-Resource-Policy", "Idempotency-Replayed", "Ratelimit", "Ratelimit-Policy",
-          "X-Request-Id", "Gpubuf-Epoch", "Gpubuf-Fleet", "Gpubuf-Replica"}  # the last three of registered sessions
+          "X-Request-Id", "Gpubuf-Epoch", "Gpubuf-Fleet", "Gpubuf-Replica",  # the last three of registered sessions
+          "Vary", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers"}  # with --cors-origin
 
 
 # Headers in replies to reads: they prevent content sniffing, and reading by pages of other origins. A refusal by libmicrohttpd itself is no

@@ -146,7 +146,9 @@ static int copy_config(struct gb_http_server *server, struct gb_error *err) {
     server->rules = (struct gb_request_rules){.hosts = (const char *const *)server->hosts,
                                               .host_count = config->host_count,
                                               .pages = config->pages,
-                                              .page_count = config->page_count};
+                                              .page_count = config->page_count,
+                                              .origins = config->origins,
+                                              .origin_count = config->origin_count};
     return gb_router_init(&server->router, config->routes, config->route_count, err);
 }
 

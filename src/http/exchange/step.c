@@ -21,6 +21,11 @@ void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err) {
     ex->phase = GB_PHASE_REPLY;
 }
 
+void gb_exchange_answer(struct gb_exchange *ex) {
+    gb_exchange_advertise(ex);
+    ex->phase = GB_PHASE_REPLY;
+}
+
 /* A small source is collected, so that libmicrohttpd can send it with keep-alive. HEAD never starts a source. */
 static bool wants_gathering(const struct gb_exchange *ex) {
     return ex->resp.source && ex->req.method != GB_HTTP_HEAD && ex->resp.source_len > 0 &&

@@ -9,6 +9,9 @@
  * or resume). Afterwards the phase is WAIT, BODY, GATHER or REPLY. */
 void gb_exchange_step(struct gb_exchange *ex, gb_http_handler *handler);
 
+/* The response is complete before a handler was called. The phase is REPLY. */
+void gb_exchange_answer(struct gb_exchange *ex);
+
 /* Makes the reply the problem document of *err, in place of any other. The phase is REPLY. */
 void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err);
 

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/digits.h"
+#include "http/message/cors.h"
 #include "http/message/response.h"
 #include "http/message/status.h"
 
@@ -80,7 +81,9 @@ size_t gb_head_write(const struct gb_http_request *request, const struct gb_http
                      bool close, char *out, size_t size) {
     struct out o = {.s = out, .size = size};
     char digits[GB_DIGITS_MAX + 1];
+    struct gb_cors_field cors[GB_CORS_FIELDS];
     int status = response->status;
+    unsigned cors_count;
     unsigned i;
 
     add_status(&o, status);
@@ -88,6 +91,8 @@ size_t gb_head_write(const struct gb_http_request *request, const struct gb_http
     add_field(&o, GB_REPLY_ID, request->id);
     if (gb_reply_is_read(request))
         add(&o, GB_EVERY_REPLY_LINES);
+    for (i = 0, cors_count = gb_cors_fields(request, cors); i < cors_count; i++)
+        add_field(&o, cors[i].name, cors[i].value);
     for (i = 0; i < response->headers; i++)
         add_field(&o, response->header[i].name, response->header[i].value);
     *gb_digits(digits, body_len) = '\0';

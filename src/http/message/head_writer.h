@@ -4,6 +4,7 @@
 
 #include "http/http.h"
 
+#define GB_HEAD_OWN_SIZE 2048        /* room for the fields that are not the response's */
 #define GB_HEAD_UNTIL_END UINT64_MAX /* body_len: the body ends with the connection */
 
 /* Writes the head of this response to out. close: the connection ends after it. Returns its length, or 0 if it does not

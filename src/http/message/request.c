@@ -11,7 +11,7 @@
 #define TARGET_MAX 8000
 
 const char *gb_http_method_name(enum gb_http_method method) {
-    static const char *const names[] = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "unknown"};
+    static const char *const names[] = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "unknown"};
 
     return names[(unsigned)method < GB_HTTP_METHOD_COUNT ? (unsigned)method : GB_HTTP_METHOD_COUNT];
 }

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/parse.h"
+#include "http/message/cors.h"
 #include "http/message/fields.h"
 #include "http/message/request.h"
 
@@ -184,13 +185,13 @@ static int check_site(const struct gb_http_request *request, const struct gb_req
                       struct gb_error *err) {
     const char *site = gb_http_header(request, "Sec-Fetch-Site");
 
-    if (!site || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0 ||
+    if (!site || request->origin || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0 ||
         (gb_http_is_safe(request->method) && is_link(request, rules)))
         return 0;
     return gb_error_set(
         err, GB_ERR_CROSS_ORIGIN,
-        "pages of other origins may not send requests here (Sec-Fetch-Site: %.40s); only the daemon's own page, and "
-        "programs that are not browsers, may",
+        "pages of other origins may not send requests here (Sec-Fetch-Site: %.40s); only the daemon's own page, "
+        "those of --cors-origin, and programs that are not browsers, may",
         site);
 }
 
@@ -198,12 +199,13 @@ static int check_origin(const struct gb_http_request *request, const struct fram
     const char *origin = gb_http_header(request, "Origin");
     const char *at;
 
-    if (!origin || gb_http_is_safe(request->method))
+    if (!origin || request->origin || gb_http_is_safe(request->method))
         return 0;
     at = strstr(origin, "://");
     if (at && f->host && strcasecmp(at + 3, f->host) == 0)
         return 0;
-    return gb_error_set(err, GB_ERR_CROSS_ORIGIN, "pages of the origin '%.80s' may not change anything here", origin);
+    return gb_error_set(err, GB_ERR_CROSS_ORIGIN,
+                        "pages of the origin '%.80s' may not change anything here; --cors-origin permits one", origin);
 }
 
 int gb_request_check(struct gb_http_request *request, const struct gb_request_rules *rules, struct gb_error *err) {
@@ -213,6 +215,7 @@ int gb_request_check(struct gb_http_request *request, const struct gb_request_ru
         return -1;
     if (check_host(request, &f, rules, err) < 0)
         return -1;
+    gb_cors_read(request, rules);
     if (check_site(request, rules, err) < 0)
         return -1;
     return check_origin(request, &f, err);

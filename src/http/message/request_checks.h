@@ -10,10 +10,12 @@ struct gb_request_rules {
     size_t host_count;
     const char *const *pages;
     size_t page_count;
+    const char *const *origins;
+    size_t origin_count;
 };
 
 /* Checks the header fields and reads those that decide about framing and the connection: sets content_length,
- * has_content_length, chunked, expect_continue and close. Returns 0 or -1 with *err. */
+ * has_content_length, chunked, expect_continue, close, origin and by_origin. Returns 0 or -1 with *err. */
 int gb_request_check(struct gb_http_request *request, const struct gb_request_rules *rules, struct gb_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 #include "http/mhd/begin.h"
 
 #include <microhttpd.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -8,6 +9,7 @@
 #include "http/exchange/open.h"
 #include "http/exchange/peer.h"
 #include "http/exchange/step.h"
+#include "http/message/cors.h"
 #include "http/message/request.h"
 #include "http/mhd/front.h"
 #include "http/mhd/loop.h"
@@ -85,6 +87,18 @@ static enum gb_http_method method_of(const char *word) {
     return GB_HTTP_METHOD_COUNT;
 }
 
+/* Nothing of the path's resource is told, so that no token is needed. */
+static int answer_options(struct gb_exchange *ex, char *allow, struct gb_error *err) {
+    size_t used = strlen(allow);
+
+    snprintf(allow + used, GB_ROUTER_ALLOW_SIZE - used, ", %s", gb_http_method_name(GB_HTTP_OPTIONS));
+    if (gb_cors_options(&ex->req, allow, &ex->resp, err) < 0)
+        return -1;
+    gb_exchange_answer(ex);
+    return 1;
+}
+
+/* Returns 0, 1 when the request is answered already, or -1. */
 static int find_route(struct gb_exchange *ex, struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
     struct gb_http_text path;
@@ -96,6 +110,10 @@ static int find_route(struct gb_exchange *ex, struct gb_error *err) {
          gb_request_set_aside(&ex->req, &ex->texts, config->asides, config->aside_count, err) == 0) &&
         gb_router_match(&ex->server->router, &ex->req, &ex->texts, path, allow, err) == 0)
         return 0;
+    if (allow[0] && ex->req.method == GB_HTTP_OPTIONS) {
+        *err = (struct gb_error)GB_ERROR_INIT;
+        return answer_options(ex, allow, err);
+    }
     gb_exchange_refused(ex, err);
     if (allow[0] && err->code != GB_ERR_TOO_MANY_REQUESTS)
         gb_http_response_header(&ex->resp, NULL, "Allow", "%s", allow);
@@ -132,6 +150,7 @@ void gb_mhd_start(struct gb_exchange *ex) {
 
 void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, const char *version) {
     struct gb_error err = GB_ERROR_INIT;
+    int found;
 
     gb_mhd_start(ex);
     ex->req.method = method_of(method);
@@ -150,8 +169,9 @@ void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, c
         return;
     }
     ex->close = ex->req.close || (ex->req.http10 && !keeps_alive(ex));
-    if (find_route(ex, &err) < 0)
+    found = find_route(ex, &err);
+    if (found < 0)
         gb_exchange_fail(ex, &err);
-    else
+    else if (found == 0)
         gb_exchange_open(ex);
 }

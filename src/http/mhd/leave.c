@@ -145,7 +145,7 @@ int gb_mhd_detach(struct gb_loop *loop, struct gb_exchange *ex) {
 #define UNANSWERED_MS 60000
 
 int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {
-    size_t len = ex->resp.body_len + GB_HTTP_RESPONSE_TEXT_SIZE + 1024;
+    size_t len = ex->resp.body_len + GB_HTTP_RESPONSE_TEXT_SIZE + GB_HEAD_OWN_SIZE;
     unsigned unanswered = UNANSWERED_MS;
     struct gb_feed_listener *l = ex->resp.listener;
     struct gb_http_frame *first = malloc(sizeof(*first) + len);

@@ -5,6 +5,7 @@
 #include "http/exchange/reply_memory.h"
 #include "http/exchange/server_state.h"
 #include "http/message/canned.h"
+#include "http/message/cors.h"
 #include "http/message/response.h"
 #include "http/mhd/stream.h"
 
@@ -63,7 +64,9 @@ static bool add_every(struct MHD_Response *response) {
 
 int gb_mhd_reply(struct gb_exchange *ex) {
     struct MHD_Response *r = make_response(ex);
+    struct gb_cors_field cors[GB_CORS_FIELDS];
     enum MHD_Result ok;
+    unsigned cors_count;
     unsigned i;
 
     if (!r)
@@ -72,6 +75,8 @@ int gb_mhd_reply(struct gb_exchange *ex) {
     ok = !gb_reply_is_read(&ex->req) || add_every(r) ? MHD_YES : MHD_NO;
     if (ok == MHD_YES)
         ok = MHD_add_response_header(r, GB_REPLY_ID, ex->req.id);
+    for (i = 0, cors_count = gb_cors_fields(&ex->req, cors); i < cors_count && ok == MHD_YES; i++)
+        ok = MHD_add_response_header(r, cors[i].name, cors[i].value);
     for (i = 0; i < ex->resp.headers && ok == MHD_YES; i++)
         ok = MHD_add_response_header(r, ex->resp.header[i].name, ex->resp.header[i].value);
     if (ok == MHD_YES && (ex->close || atomic_load(&ex->server->draining)))

@@ -10,6 +10,7 @@
 #include "http/exchange/progress.h"
 #include "http/exchange/server_state.h"
 #include "http/exchange/wake_queue.h"
+#include "http/message/head_writer.h"
 
 enum gb_http_transfer_state {
     GB_HTTP_TRANSFER_CONTINUE, /* "100 Continue" is to be sent */
@@ -45,7 +46,7 @@ struct gb_http_transfer {
     bool waits;             /* for the handler, and has been looked at since */
     int mark;               /* the kernel reports so many bytes and not fewer; the tick looks for fewer */
     bool close;             /* after the reply */
-    char head[GB_HTTP_RESPONSE_TEXT_SIZE + 1024];
+    char head[GB_HTTP_RESPONSE_TEXT_SIZE + GB_HEAD_OWN_SIZE];
     size_t head_len;
     size_t joined; /* bytes of the reply's body that stand behind the head there */
     const char *block;

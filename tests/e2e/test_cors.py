@@ -1,0 +1,141 @@
+"""OPTIONS, and pages of other origins: the origins that --cors-origin names may ask and read, all others are refused."""
+import http.server
+import threading
+
+import pytest
+from harness import DATA
+from pages import browser  # noqa: F401
+from test_access import token
+
+GOOD = "https://dash.example"
+CROSS = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
+PREFLIGHT = {**CROSS, "Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "authorization,content-type,if-match"}
+X = DATA.format("default", "x")
+OTHERS = ("null", "https://dash.example.evil.example", "https://evil.example/https://dash.example", "https://DASH.example", "http://dash.example",
+          "https://dash.example:443", "https://dash.example:444", "https://xdash.example", "https://dash.example/", "https://dash.example https://a", "*", "")
+CORS = "access-control-"
+
+
+def cors_of(reply):
+    return {k: v for k, v in reply.headers.items() if k.lower().startswith(CORS)}
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_options(daemon, unix):
+    c = daemon.client(unix=unix)
+    for path, methods in ((X, "GET, HEAD, PUT, PATCH, POST"), ("/v1/sessions", "GET, HEAD, POST"), ("/livez", "GET, HEAD"), ("/v1/sessions/none", None)):
+        reply = c.ask("OPTIONS", path, None, {}).expect(204)
+        assert reply.body == b"" and "OPTIONS" in reply.headers["Allow"].split(", ")
+        assert methods is None or {*reply.headers["Allow"].split(", ")} == {*methods.split(", "), "OPTIONS"}, path
+        assert not cors_of(reply) and "Vary" not in reply.headers
+    c.ask("OPTIONS", "/v1/nothing/here").problem(404, "no_route")
+    assert c.connects == 1
+    daemon.ask("OPTIONS", X, None, {"Origin": GOOD, **PREFLIGHT}).problem(403, "cross_origin")
+
+
+def test_without_the_option_nothing_is_said(daemon, session):
+    daemon.put("x", b"abc", session).expect(201)
+    for method, path in (("GET", "/v1"), ("GET", DATA.format(session, "x")), ("OPTIONS", "/v1"), ("GET", "/v1/none")):
+        reply = daemon.ask(method, path, None, {"Origin": GOOD})
+        assert not cors_of(reply) and "Origin" not in reply.headers.get("Vary", ""), (method, path)
+
+
+def test_an_origin_asks_and_reads(start, backend, tmp_path):
+    token(tmp_path, "add", "other", "--scope", "read")
+    secret = token(tmp_path, "add", "dash", "--scope", "read,write")
+    d = start("--cors-origin", "http://127.0.0.1:3000", "--cors-origin", GOOD, state=str(tmp_path))
+    from_page = {"Origin": GOOD, **CROSS}
+    reply = d.ask("OPTIONS", X, None, {"Origin": GOOD, **PREFLIGHT}).expect(204)  # a preflight has no token
+    assert reply.headers["Access-Control-Allow-Origin"] == GOOD and reply.headers["Vary"] == "Origin"
+    assert {"PUT", "GET"} <= {*reply.headers["Access-Control-Allow-Methods"].split(", ")}
+    assert reply.headers["Access-Control-Allow-Headers"] == PREFLIGHT["Access-Control-Request-Headers"]
+    assert int(reply.headers["Access-Control-Max-Age"]) > 0 and "Access-Control-Allow-Credentials" not in reply.headers
+    there = d.ask("OPTIONS", "/v1/sessions/default", None, {"Origin": GOOD, **PREFLIGHT}).expect(204).headers
+    absent = d.ask("OPTIONS", "/v1/sessions/absent", None, {"Origin": GOOD, **PREFLIGHT}).expect(204).headers
+    assert {**there, "Date": 0, "X-Request-Id": 0} == {**absent, "Date": 0, "X-Request-Id": 0}  # not whether it is there
+    for size in (3, 3 << 20):
+        body = bytes(size)
+        put = d.ask("PUT", X, body, from_page, secret)
+        assert put.status in (200, 201) and put.headers["Access-Control-Allow-Origin"] == GOOD
+        got = d.ask("GET", X, None, from_page, secret).expect(200)
+        assert got.body == body and got.headers["Access-Control-Allow-Origin"] == GOOD and "ETag" in got.headers["Access-Control-Expose-Headers"]
+        assert "Origin" in [v for k, v in got.headers.items() if k == "Vary"] or "Origin" in got.headers["Vary"]
+    for path in ("/v1", "/v1/stats", "/metrics", "/v1/sessions/default/buffers/none"):  # canned ones and errors
+        assert d.ask("GET", path, None, from_page, secret).headers["Access-Control-Allow-Origin"] == GOOD, path
+    assert d.ask("GET", X, None, from_page).expect(401).headers["Access-Control-Allow-Origin"] == GOOD  # the page can read why
+    plain = d.ask("GET", "/v1", None, {}, secret).expect(200)
+    assert not cors_of(plain) and plain.headers["Vary"] == "Origin"
+
+
+@pytest.mark.parametrize("origin", OTHERS)
+def test_others_are_refused(start, origin):
+    d = start("--cors-origin", GOOD)
+    d.put("x", b"abc").expect(201)
+    for method, body, more in (("GET", None, CROSS), ("PUT", b"abc", CROSS), ("OPTIONS", None, PREFLIGHT), ("PUT", b"abc", {}), ("DELETE", None, {})):
+        if origin == "" and not more:
+            continue
+        reply = d.ask(method, X if method != "DELETE" else "/v1/sessions/default", body, {"Origin": origin, **more})
+        assert reply.status == 403 and not cors_of(reply), (method, reply)
+    two = d.raw().request("PUT", X, ["Origin: " + GOOD, "Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "Content-Length: 1"], b"x").reply()
+    assert two.status == 403 and not cors_of(two)
+    assert not cors_of(d.ask("GET", X, None, {"Origin": origin}))
+
+
+class _Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):  # noqa: N802
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><title>elsewhere</title>")
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def elsewhere():
+    """The address of a page of another origin."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_in_a_browser(start, browser, elsewhere, tmp_path):  # noqa: F811
+    secret = token(tmp_path, "add", "dash", "--scope", "admin")
+    d = start("--cors-origin", elsewhere, state=str(tmp_path))
+    page = browser.page(elsewhere + "/")
+    said = page.js(f"""(async () => {{
+        const at = {d.url(X)!r}, headers = {{Authorization: 'Bearer ' + {secret!r}}};
+        const put = await fetch(at, {{method: 'PUT', headers: {{...headers, 'Content-Type': 'application/octet-stream'}}, body: new Uint8Array([1, 2, 3])}});
+        const got = await fetch(at, {{headers}});
+        const none = await fetch(at.replace('/x/', '/none/'), {{headers}});
+        return [put.status, got.status, got.headers.get('ETag'), [...new Uint8Array(await got.arrayBuffer())], none.status, (await none.json()).code];
+    }})()""")
+    assert said[:2] == [201, 200] and said[2] and said[3] == [1, 2, 3] and said[4] == 404, said
+    page.close()
+
+
+def test_in_a_browser_others_are_refused(start, browser, elsewhere):  # noqa: F811
+    d = start("--cors-origin", GOOD)
+    page = browser.page(elsewhere + "/")
+    said = page.js(f"""(async () => {{
+        const ask = (options) => fetch({d.url("/v1/sessions")!r}, options).then((r) => r.status, (e) => e.name);
+        return [await ask({{}}), await ask({{method: 'POST', body: '{{"name": "evil"}}'}}), await ask({{mode: 'no-cors'}}),
+                await ask({{method: 'PUT'}})];
+    }})()""")
+    assert said == ["TypeError"] * 4, said
+    assert [s["name"] for s in d.get("/v1/sessions")["items"]] == ["default"]
+    page.close()
+
+
+@pytest.mark.parametrize("origin,why", [("*", "name the origins"), ("null", "serve the page"), ("dash.example", "begins with"), ("https://Dash.example", "lower case"),
+                                        ("https://dash.example/", "without a path"), ("https://dash.example:443", "usual port"), ("http://a:80", "usual port"),
+                                        ("https://", "names a host"), ("https://*.example", "names a host"), ("https://a:0", "SCHEME"), ("https://a:99999", "SCHEME"),
+                                        ("https://a b", "begins with"), ("https://a:1/x", "SCHEME"), ("ftp://a", "begins with"), ("https://" + "a" * 255, "255")])
+def test_what_is_no_origin(start, origin, why):
+    d = start("--cors-origin", origin, wait=False)
+    assert why in d.finished(64)
