@@ -23,14 +23,17 @@ static void usable(void *arg, const struct gb_error *error) {
 static int queue_rest(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     struct gb_content *c = u->content;
-    /* A scattered payload may go anywhere, and an open-ended one end anywhere: it is written over the copied bytes. */
-    bool all = u->plan.scattered || u->plan.open_ended;
-    uint64_t at = all ? u->plan.bytes : u->plan.at;
-    uint64_t end = all ? u->plan.bytes : u->plan.at + u->plan.payload;
+    uint64_t at = u->plan.at;
+    uint64_t end;
     enum gb_copy_way way;
 
-    if (!u->base && !u->plan.zero)
+    if (!u->base && !u->plan.zero) /* the size of one that grows may be set just now */
         return 0;
+    /* A scattered payload may go anywhere, and an open-ended one end anywhere: it is written over the copied bytes. */
+    if (u->plan.scattered || u->plan.open_ended)
+        at = end = u->plan.bytes;
+    else
+        end = at + u->plan.payload;
     u->touched = u->touched || u->plan.placed;
     if (u->plan.zero) {
         if (gb_content_zero(c, 0, at, stream, err) < 0)
