@@ -129,7 +129,7 @@ def test_replies_have_a_budget(start, unix):
 def test_the_metrics_are_read_while_long_replies_are_not(start):
     d = start(*SMALL_SLOTS, "--max-reply-memory", "1M")
     s = crowd(d)
-    for n in range(20):
+    for n in range(60):
         s.post("/v1/sessions", {"name": f"m{n}"}, 201)
         s.post(f"/v1/sessions/m{n}/pools", {"name": "p"}, 201)
     until("the metrics are a long reply", lambda: len(d.ask("GET", "/metrics").expect(200).body) > 1 << 16)
