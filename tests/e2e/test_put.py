@@ -74,6 +74,7 @@ def test_what_is_refused(daemon, session):
         daemon.ask("PUT", target, {"bytes": 5}).problem(400, "unknown_field")
         daemon.ask("PUT", target.rsplit("/", 1)[0] + "/-", {}).problem(400, "invalid_name")
     daemon.ask("PUT", S + "put", {"quota": {"bytes": -1}}).problem(400, "invalid_argument")
+    daemon.ask("PUT", S + "put", {"fleet": True}).problem(501, "unsupported")
     for missing in (S + "none/pools/p", S + "none/streams/s"):
         daemon.ask("PUT", missing, {}).problem(404, "session_not_found")
 

@@ -266,6 +266,7 @@ static enum gb_step confirm(struct gb_http_request *request, const struct gb_poo
 enum gb_step gb_api_pool_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_core *core = gb_api_of(request)->core;
     struct gb_pool_params params = NEW_POOL;
+    struct gb_error why = GB_ERROR_INIT;
     struct gb_differences differences;
     struct gb_pool_call *call;
     struct gb_pool_view view;
@@ -278,15 +279,17 @@ enum gb_step gb_api_pool_put(struct gb_http_request *request, struct gb_http_res
     params.session = at.session;
     params.name = at.name;
     r = read_new(gb_api_of(request), body, &params, err);
-    if (r == 0 && gb_pool_get(core, &at, &view, err) == 0)
+    if (r == 0 && gb_pool_get(core, &at, &view, &why) == 0)
         differences = compare(body, &params, &view);
-    else
-        view.name.s[0] = '\0';
     json_decref(body);
-    if (view.name.s[0] != '\0')
-        return confirm(request, &view, &differences, response, err);
-    if (r < 0 || err->code != GB_ERR_POOL_NOT_FOUND)
+    if (r < 0)
         return GB_STEP_ERROR;
+    if (why.code == GB_OK)
+        return confirm(request, &view, &differences, response, err);
+    if (why.code != GB_ERR_POOL_NOT_FOUND) {
+        gb_error_move(err, &why);
+        return GB_STEP_ERROR;
+    }
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;

@@ -272,16 +272,18 @@ static struct gb_differences compare(const json_t *body, const struct gb_session
 /* Takes the reference to params->labels. */
 static enum gb_step put(struct gb_http_request *request, const json_t *body, const struct gb_session_params *params,
                         bool registers, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
     struct gb_differences differences;
     struct gb_session_view view;
     enum gb_step step = GB_STEP_ERROR;
     char etag[GB_ETAG_SIZE];
 
-    if (gb_session_get(gb_api_of(request)->core, &params->name, &view, err) < 0) {
-        if (err->code == GB_ERR_SESSION_NOT_FOUND)
+    if (gb_session_get(gb_api_of(request)->core, &params->name, &view, &why) < 0) {
+        if (why.code == GB_ERR_SESSION_NOT_FOUND)
             return gb_register_session(request, response, params, registers ? GB_REGISTER_NEW : GB_REGISTER_NOT,
                                        gb_session_reply, err);
         gb_text_unref(params->labels);
+        gb_error_move(err, &why);
         return GB_STEP_ERROR;
     }
     differences = compare(body, params, registers, &view.rec);

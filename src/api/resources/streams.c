@@ -87,6 +87,7 @@ static enum gb_step confirm(struct gb_http_request *request, const struct gb_nam
 enum gb_step gb_api_stream_put(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
     struct gb_core *core = gb_api_of(request)->core;
+    struct gb_error why = GB_ERROR_INIT;
     struct gb_stream_call *call;
     struct gb_stream_view view;
     struct gb_locator at;
@@ -95,10 +96,12 @@ enum gb_step gb_api_stream_put(struct gb_http_request *request, struct gb_http_r
     if (gb_path_locator(request, "stream name", &at, err) < 0 || gb_put_read(request, &at.name, "name", &body, err) < 0)
         return GB_STEP_ERROR;
     json_decref(body);
-    if (gb_stream_get(core, &at, &view, err) == 0)
+    if (gb_stream_get(core, &at, &view, &why) == 0)
         return confirm(request, &at.name, &view, response, err);
-    if (err->code != GB_ERR_STREAM_NOT_FOUND)
+    if (why.code != GB_ERR_STREAM_NOT_FOUND) {
+        gb_error_move(err, &why);
         return GB_STEP_ERROR;
+    }
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
