@@ -114,6 +114,7 @@ def test_what_the_device_does_not_offer(start, backend):
     answered(d, 501, "unsupported", "PUT", "/buffers/n/data?kind=pinned", b"1")
     answered(d, 501, "unsupported", "PUT", "/tensors?kind=pinned", one("U8", (1,), b"1"))
     answered(d, 501, "unsupported", "POST", "/pools", {"name": "n"})
+    answered(d, 501, "unsupported", "PUT", "/pools/n", {})
     answered(d, 501, "unsupported", "POST", "/buffers/n/data?kind=pinned", b"1", WHOLE)
     answered(d, 501, "unsupported", "POST", "/uploads", {"buffer": "n", "bytes": 4, "kind": "pinned"})
 

@@ -252,7 +252,8 @@ def ends_of(d):
     return [("POST", d.parts + "/complete", None), ("PATCH", d.appends, b"1234", last)]
 
 
-CHANGES = [("POST", "/v1/sessions", {"name": "n"}), ("PATCH", S, {"labels": {"a": "b"}}), ("DELETE", "/v1/sessions/q", None),
+CHANGES = [("POST", "/v1/sessions", {"name": "n"}), ("PUT", "/v1/sessions/n", {}), ("PATCH", S, {"labels": {"a": "b"}}),
+           ("DELETE", "/v1/sessions/q", None), ("PUT", S + "/pools/p", {}),
            ("POST", S + "/pools", {"name": "p"}), ("PATCH", S + "/pools/q", {"release_threshold_bytes": 1}), ("DELETE", S + "/pools/q", None),
            ("POST", S + "/buffers", {"name": "n", "bytes": 4}), ("PATCH", S + "/buffers/b", {"labels": {"a": "b"}}),
            ("PUT", S + "/buffers/b/data", b"1234"), ("PUT", S + "/buffers/n/data", b"1234"),

@@ -4,6 +4,7 @@ import os
 import re
 import select
 import sqlite3
+import threading
 import urllib.parse
 
 import pytest
@@ -125,6 +126,43 @@ def test_the_uuid_stays_with_the_state(fleet, nodes, tmp_path):
     d.stop()
     until("it has left", lambda: not ask(nodes[0], "GET", "/v1/fleet/nodes/again").json()["alive"])
     ask(nodes[0], "DELETE", "/v1/fleet/nodes/again").expect(204)
+
+
+def test_put_confirms_where_the_session_is(nodes):
+    a, b, _ = nodes
+    body = {"fleet": True, "labels": {"k": "v"}, "quota": {"bytes": 4096}}
+    assert ask(a, "PUT", "/v1/sessions/put", body).expect(201).headers["Gpubuf-Epoch"] == "1"
+    ask(a, "PUT", "/v1/sessions/put", body).expect(200)
+    for asked in (body, {}):
+        r = ask(b, "PUT", "/v1/sessions/put", asked).expect(307)
+        assert r.headers["Location"].startswith(a.url("/v1/sessions/put?"))
+    assert ask(a, "PUT", "/v1/sessions/put", {"fleet": False}).problem(409, "session_exists")["detail"].endswith(": fleet")
+    ask(a, "DELETE", "/v1/sessions/put").expect(204)
+    until("it is forgotten", lambda: ask(b, "GET", "/v1/fleet/sessions/put").status == 404)
+    ask(b, "PUT", "/v1/sessions/put", body).expect(201)
+    ask(b, "DELETE", "/v1/sessions/put").expect(204)
+
+
+def test_nodes_that_put_the_same_at_once(nodes):
+    """One of them makes it, the others send there."""
+    for turn in range(5):
+        replies, start, target = [], threading.Barrier(6), f"/v1/sessions/race{turn}"
+
+        def put(node):
+            start.wait()
+            replies.append((node, ask(node, "PUT", target, {"fleet": True})))
+
+        threads = [threading.Thread(target=put, args=(nodes[i % 3],)) for i in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        owner = next(node for node, reply in replies if reply.status == 201)
+        assert [reply.status for _, reply in replies].count(201) == 1
+        for node, reply in replies:
+            assert reply.status in ((200, 201) if node is owner else (307,)), (reply, reply.body)
+            assert node is owner or reply.headers["Location"].startswith(owner.url(target))
+        ask(owner, "DELETE", target).expect(204)
 
 
 def test_register_find_and_delete(nodes):

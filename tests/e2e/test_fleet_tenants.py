@@ -88,6 +88,7 @@ def test_a_quota_that_is_changed(fleet, session):  # noqa: F811
 
 def test_what_is_refused(fleet, session):  # noqa: F811
     make(fleet, "a", session, "nobody", MB).problem(404, "tenant_not_found")
+    fleet.ask("a", "PUT", f"/v1/sessions/{session}", {"fleet": True, "tenant": "nobody"}).problem(404, "tenant_not_found")
     fleet.ask("a", "POST", "/v1/fleet/sessions", {"name": session, "tenant": "nobody", "quota": {"bytes": MB}}).problem(404, "tenant_not_found")
     limit(fleet, session, MB)
     fleet.ask("a", "POST", "/v1/sessions", {"name": session, "fleet": True, "tenant": session}).problem(507, "tenant_quota_exceeded")

@@ -236,3 +236,6 @@ def test_how_many_may_be_set(start):
         for name in names:
             s.post(noun, {"name": name}, 201)
         s.ask("POST", noun, {"name": "z"}).problem(507, "limit_reached")
+        if noun != "events":
+            s.ask("PUT", noun + "/z").problem(507, "limit_reached")
+            s.ask("PUT", noun + "/a").expect(200)

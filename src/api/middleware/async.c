@@ -81,16 +81,29 @@ static enum gb_step rerun(struct gb_http_request *request, const void *result, s
 }
 
 /* The other request's change is on the way to the database. */
-static enum gb_step await_other(struct gb_http_request *request, struct gb_http_response *response,
-                                struct gb_error *err) {
-    gb_http_handler *handler = ((struct wait *)request->state)->retry;
+static enum gb_step await_other(struct gb_http_request *request, gb_http_handler *handler, unsigned tries,
+                                struct gb_http_response *response, struct gb_error *err) {
     struct gb_call *call = gb_async_begin(request, sizeof(*call), err);
+    struct wait *wait = request->state;
 
     if (!call)
         return GB_STEP_ERROR;
-    ((struct wait *)request->state)->retry = handler;
+    wait->retry = handler;
+    wait->tries = tries;
     gb_core_flush(gb_api_of(request)->core, call);
     return gb_async_end(request, response, rerun, 0, err);
+}
+
+unsigned gb_async_tries(const struct gb_http_request *request) {
+    return request->state ? ((const struct wait *)request->state)->tries : 0;
+}
+
+bool gb_async_rerun(struct gb_http_request *request, gb_http_handler *handler, unsigned tries,
+                    struct gb_http_response *response, enum gb_step *ret, struct gb_error *err) {
+    if (tries >= TRIES)
+        return false;
+    *ret = await_other(request, handler, tries + 1, response, err);
+    return true;
 }
 
 static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
@@ -102,8 +115,9 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
         if (wait->call->error.code == GB_OK)
             return wait->reply(request, wait->call, response, err);
         if (wait->retry && wait->call->error.code == wait->retry_on && !request->timed_out)
-            return wait->retry_on == GB_ERR_PRECONDITION_FAILED ? wait->retry(request, response, err)
-                                                                : await_other(request, response, err);
+            return wait->retry_on == GB_ERR_PRECONDITION_FAILED
+                       ? wait->retry(request, response, err)
+                       : await_other(request, wait->retry, wait->tries + 1, response, err);
         *err = wait->call->error;
         return GB_STEP_ERROR;
     }

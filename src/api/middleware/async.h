@@ -35,6 +35,13 @@ void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler);
  * another request makes the same, `handler` runs again from its start when that has ended, a few times at most. */
 void gb_async_again(struct gb_http_request *request, gb_http_handler *handler, enum gb_code exists);
 
+/* The same where no call of the core tells it: `handler` runs again when the changes that are under way have ended.
+ * tries: how often it ran before, by gb_async_tries, which a handler asks before it sets request->state to another thing.
+ * Returns false if it ran too often; else *ret is what the caller returns. */
+bool gb_async_rerun(struct gb_http_request *request, gb_http_handler *handler, unsigned tries,
+                    struct gb_http_response *response, enum gb_step *ret, struct gb_error *err);
+unsigned gb_async_tries(const struct gb_http_request *request);
+
 /* A function of the core that acts on a named thing of a session, and has no result. */
 typedef void gb_named_fn(struct gb_core *core, const struct gb_locator *at, struct gb_call *call);
 

@@ -20,6 +20,7 @@ struct making {
     struct gb_session_params params; /* with a reference to the labels */
     gb_async_reply *reply;
     enum gb_registers registers;
+    unsigned tries; /* of the request before this one */
     _Atomic int phase;
 };
 enum { ASKED, ANSWERED, ABANDONED };
@@ -67,14 +68,31 @@ static void making_leave(void *state) {
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
 
+/* Another request makes it here: a PUT confirms it then. */
+static enum gb_step exists_here(struct gb_http_request *request, const struct gb_name *name, unsigned tries,
+                                struct gb_http_response *response, struct gb_error *err) {
+    enum gb_step step;
+
+    if (request->method == GB_HTTP_PUT && gb_async_rerun(request, request->route->handler, tries, response, &step, err))
+        return step;
+    gb_error_set(err, GB_ERR_SESSION_EXISTS, "a session named \"%s\" exists", name->s);
+    return GB_STEP_ERROR;
+}
+
 static enum gb_step exists(const struct making *making, const struct gb_fleet_session *session,
                            const struct gb_fleet_node *owner, struct gb_http_response *response, struct gb_error *err) {
-    const char *base = gb_fleet_url_on(owner, gb_redirect_network(making->request));
+    struct gb_http_request *request = making->request;
+    const char *base = gb_fleet_url_on(owner, gb_redirect_network(request));
+    struct gb_via via;
     char *url = NULL;
 
+    if (gb_name_equal(&session->node, &gb_api_of(request)->fleet_is.node))
+        return exists_here(request, &making->params.name, making->tries, response, err);
+    if (request->method == GB_HTTP_PUT && base && gb_via_read(request, &via, err) == 0 && via.hops < GB_FLEET_HOPS_MAX)
+        return gb_redirect_to(request, response, &session->node, base, session->epoch, via.hops + 1, err);
     gb_error_set(err, GB_ERR_SESSION_EXISTS, "a session named \"%s\" exists in the fleet, on the node \"%s\"",
                  making->params.name.s, session->node.s[0] != '\0' ? session->node.s : owner->name.s);
-    if (base && asprintf(&url, "%s/v1/sessions/%s", base, making->params.name.s) >= 0)
+    if (base && request->method != GB_HTTP_PUT && asprintf(&url, "%s/v1/sessions/%s", base, making->params.name.s) >= 0)
         gb_http_response_long_header(response, NULL, "Location", url);
     return GB_STEP_ERROR;
 }
@@ -182,19 +200,19 @@ static int fill_entry(struct making *making, struct gb_error *err) {
 }
 
 /* A name that is taken here is refused before the directory is asked. */
-static int check_here(const struct gb_http_request *request, const struct gb_session_params *params,
-                      struct gb_error *err) {
+static bool is_here(const struct gb_http_request *request, const struct gb_session_params *params) {
     struct gb_session_bond bond;
 
-    if (!gb_session_bond(gb_api_of(request)->core, params->name.s, &bond))
-        return 0;
-    return gb_error_set(err, GB_ERR_SESSION_EXISTS, "a session named \"%s\" exists", params->name.s);
+    return gb_session_bond(gb_api_of(request)->core, params->name.s, &bond);
 }
 
 /* The making is the request's from here on. */
 static enum gb_step ask(struct making *making, struct gb_http_response *response, struct gb_error *err) {
     struct gb_http_request *request = making->request;
 
+    making->tries = gb_async_tries(request);
+    if (request->state)
+        request->state_free(request->state);
     request->state = making;
     request->state_free = making_leave;
     request->resume = resume;
@@ -226,9 +244,9 @@ enum gb_step gb_register_session(struct gb_http_request *request, struct gb_http
     if (!fleet && registers)
         gb_error_set(err, GB_ERR_UNSUPPORTED,
                      "the daemon is in no fleet (--fleet), so that it can register no session");
-    if ((!fleet && registers) || (fleet && check_here(request, params, err) < 0)) {
+    if ((!fleet && registers) || (fleet && is_here(request, params))) {
         gb_text_unref(params->labels);
-        return GB_STEP_ERROR;
+        return fleet ? exists_here(request, &params->name, gb_async_tries(request), response, err) : GB_STEP_ERROR;
     }
     if (!fleet || (!registers && !gb_fleet_is_joined(fleet))) {
         step = make(request, response, params, reply, err);
