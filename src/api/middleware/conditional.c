@@ -47,6 +47,13 @@ char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out
     return out;
 }
 
+char *gb_etag_values(const struct gb_buffer_rec *rec, enum gb_notation notation, char *out) {
+    int n = data_tag(rec, out);
+
+    version_tag(rec, notation == GB_NOTATION_JSON ? "json" : "text", out, n);
+    return out;
+}
+
 char *gb_etag_slice(const struct gb_buffer_rec *rec, char *out) {
     int n = data_tag(rec, out);
 
@@ -152,9 +159,9 @@ static int raced(const char *what, struct gb_error *err) {
 
 int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, struct gb_error *err) {
     const struct gb_conditions *c = conditions;
-    char text[GB_FORM_COUNT + 2][GB_ETAG_SIZE];
-    const char *tags[GB_FORM_COUNT + 2];
-    size_t count = rec ? GB_FORM_COUNT + 2 : 0;
+    char text[GB_FORM_COUNT + 4][GB_ETAG_SIZE];
+    const char *tags[GB_FORM_COUNT + 4];
+    size_t count = rec ? GB_FORM_COUNT + 4 : 0;
     int form;
     bool match_failed;
     bool none_match_failed;
@@ -164,6 +171,8 @@ int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, stru
             tags[form] = gb_etag_data(rec, (enum gb_form)form, text[form]);
         tags[GB_FORM_COUNT] = gb_etag_buffer(rec, text[GB_FORM_COUNT]);
         tags[GB_FORM_COUNT + 1] = gb_etag_slice(rec, text[GB_FORM_COUNT + 1]);
+        tags[GB_FORM_COUNT + 2] = gb_etag_values(rec, GB_NOTATION_JSON, text[GB_FORM_COUNT + 2]);
+        tags[GB_FORM_COUNT + 3] = gb_etag_values(rec, GB_NOTATION_TEXT, text[GB_FORM_COUNT + 3]);
         if ((c->labels && strcmp(c->labels, gb_labels_text(rec->labels)) != 0) ||
             (c->generation > 0 && c->generation != rec->generation))
             return raced("buffer", err);

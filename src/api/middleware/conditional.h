@@ -22,6 +22,8 @@ bool gb_etag_holds(const struct gb_buffer_rec *rec);
 
 /* Each writes the tag without quotes and returns out. */
 char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out);
+/* notation: json or text. */
+char *gb_etag_values(const struct gb_buffer_rec *rec, enum gb_notation notation, char *out);
 char *gb_etag_slice(const struct gb_buffer_rec *rec,
                     char *out); /* raw bytes; slices in the other forms have the tags of the whole */
 char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out);

@@ -29,11 +29,12 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
         if (!request->timed_out)
             return GB_STEP_WAIT;
         gb_error_set(err, GB_ERR_TIMED_OUT, "the answer was not ready in the permitted time");
-        return GB_STEP_ERROR;
-    }
-    if (d->error.code == GB_OK)
+    } else if (d->error.code == GB_OK) {
         return d->reply(d, request, response, err);
-    *err = d->error;
+    } else {
+        *err = d->error;
+    }
+    gb_http_response_done(response); /* its headers tell of another answer */
     return GB_STEP_ERROR;
 }
 

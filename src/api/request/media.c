@@ -29,11 +29,11 @@ static int refused(const char *header, const char *value, const char *permitted,
 int gb_media_json(const char *content_type, struct gb_error *err) {
     size_t n = content_type ? type_len(content_type) : 0;
 
-    if (!content_type || is(content_type, n, "application/json") || is(content_type, n, GB_MEDIA_FORM))
+    if (!content_type || is(content_type, n, GB_MEDIA_JSON) || is(content_type, n, GB_MEDIA_FORM))
         return 0;
     if (n > 5 && strncasecmp(content_type + n - 5, "+json", 5) == 0)
         return 0;
-    return refused("Content-Type", content_type, "application/json", err);
+    return refused("Content-Type", content_type, GB_MEDIA_JSON, err);
 }
 
 int gb_media_bytes(const char *content_type, struct gb_error *err) {
@@ -63,7 +63,7 @@ int gb_media_tensor(const char *content_type, enum gb_form *ret, struct gb_error
     return 0;
 }
 
-int gb_media_form(const char *format, enum gb_form *ret, struct gb_error *err) {
+int gb_media_form(const char *format, enum gb_form *ret, enum gb_notation *ret_notation, struct gb_error *err) {
     static const char *const names[GB_FORM_COUNT] = {"raw", "npy", "safetensors"};
     int i;
 
@@ -73,11 +73,20 @@ int gb_media_form(const char *format, enum gb_form *ret, struct gb_error *err) {
             return 0;
         }
     }
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "format must be raw, npy or safetensors");
+    if (ret_notation && (strcmp(format, "json") == 0 || strcmp(format, "text") == 0)) {
+        *ret_notation = format[0] == 'j' ? GB_NOTATION_JSON : GB_NOTATION_TEXT;
+        return 0;
+    }
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "format must be raw, npy%s",
+                        ret_notation ? ", safetensors, json or text" : " or safetensors");
 }
 
 const char *gb_media_type(enum gb_form form) {
     return form == GB_FORM_NPY ? GB_MEDIA_NPY : form == GB_FORM_SAFETENSORS ? GB_MEDIA_SAFETENSORS : GB_MEDIA_RAW;
+}
+
+const char *gb_media_notation_type(enum gb_notation notation) {
+    return notation == GB_NOTATION_JSON ? GB_MEDIA_JSON : "text/plain; charset=utf-8";
 }
 
 int gb_media_encoding(const char *content_encoding, struct gb_error *err) {

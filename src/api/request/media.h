@@ -5,7 +5,9 @@
 #include <stdbool.h>
 
 #include "base/error.h"
+#include "format/number.h"
 
+#define GB_MEDIA_JSON "application/json"
 #define GB_MEDIA_RAW "application/octet-stream"
 #define GB_MEDIA_NPY "application/x-npy"
 #define GB_MEDIA_SAFETENSORS "application/x-safetensors"
@@ -30,9 +32,11 @@ int gb_media_bytes(const char *content_type, struct gb_error *err);
  * or -1 with UNSUPPORTED_MEDIA_TYPE. */
 int gb_media_tensor(const char *content_type, enum gb_form *ret, struct gb_error *err);
 
-/* Reads ?format=: raw, npy or safetensors. Returns 0, or -1 with INVALID_ARGUMENT. */
-int gb_media_form(const char *format, enum gb_form *ret, struct gb_error *err);
+/* Reads ?format=: raw, npy or safetensors; with ret_notation (NULL: of an upload), json or text as well, which leave
+ * *ret as it is. Returns 0, or -1 with INVALID_ARGUMENT. */
+int gb_media_form(const char *format, enum gb_form *ret, enum gb_notation *ret_notation, struct gb_error *err);
 const char *gb_media_type(enum gb_form form);
+const char *gb_media_notation_type(enum gb_notation notation);
 
 /* Checks a Content-Encoding (NULL: absent) that may only be identity. Returns 0, or -1 with UNSUPPORTED_MEDIA_TYPE. */
 int gb_media_encoding(const char *content_encoding, struct gb_error *err);

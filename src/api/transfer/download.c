@@ -13,6 +13,7 @@
 #include "api/route.h"
 #include "api/transfer/download_plan.h"
 #include "api/transfer/download_source.h"
+#include "api/transfer/download_values.h"
 
 static void state_free(void *state) {
     struct download *d = state;
@@ -26,9 +27,9 @@ static void wake(void *arg) {
 
 /* --- the reply ---------------------------------------------------------------------------------------------------- */
 
-/* Digests are kept by entity tag, and a cut or a slice shares the tag of the whole. */
+/* Digests are kept by entity tag, and a cut or a slice shares the tag of the whole. Values are no bytes of it. */
 static bool may_digest(const struct download *d) {
-    return !d->cut && !d->sliced && gb_etag_holds(&d->rec);
+    return !d->cut && !d->sliced && !d->notation && gb_etag_holds(&d->rec);
 }
 
 static int add_vary(struct gb_http_response *response, struct gb_error *err) {
@@ -42,12 +43,14 @@ static int add_headers(const struct download *d, const struct gb_http_request *r
     int r = 0;
 
     gb_shape_text(&d->shape, shape);
-    if (download_several(d))
+    if (d->notation)
+        r |= gb_http_response_header(response, err, "Content-Type", "%s", gb_media_notation_type(d->notation));
+    else if (download_several(d))
         r |= gb_http_response_header(response, err, "Content-Type", "multipart/byteranges; boundary=%s",
                                      d->multipart.boundary);
     else
         r |= gb_http_response_header(response, err, "Content-Type", "%s", gb_media_type(d->form));
-    r |= gb_http_response_header(response, err, "Accept-Ranges", "%s", d->cut ? "none" : "bytes");
+    r |= gb_http_response_header(response, err, "Accept-Ranges", "%s", d->cut || d->notation ? "none" : "bytes");
     r |= add_vary(response, err);
     r |= gb_http_response_header(response, err, "Gpubuf-Dtype", "%s", gb_dtype_name(d->rec.dtype));
     if (d->shape.dims > 0 && !d->cut) /* libmicrohttpd takes no header without a value */
@@ -87,10 +90,15 @@ static enum gb_step fail(struct gb_http_response *response) {
 /* Sends the download: the request's state becomes the response's source. */
 static enum gb_step send(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct download *d = request->state;
+    enum gb_step step;
 
     if (add_headers(d, request, response, err) < 0 ||
         (request->method != GB_HTTP_HEAD && add_timing(d, request, response, err) < 0))
         return fail(response);
+    if (d->notation) {
+        step = gb_download_write(request, err);
+        return step == GB_STEP_ERROR ? fail(response) : step;
+    }
     if (d->body_length > 0) {
         request->state = NULL;
         request->state_free = NULL;
@@ -111,15 +119,14 @@ static enum gb_step begin_anew(struct gb_http_request *request, struct gb_http_r
     return gb_loading_run(gb_api_data_get, request, response, err);
 }
 
-/* Waits for the first block. A failure of the device then still becomes the status, and short downloads know their
- * times. */
+/* Waits for the first block, or for all whose values are written. A failure of the device then still becomes the
+ * status, and short downloads know their times. */
 static enum gb_step first_block(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct download *d = request->state;
-    const void *block;
-    int r;
+    const void *block = NULL;
+    int r = d->notation ? gb_download_collect(d, err) : gb_download_next(d->core, &block, &d->block_n, err);
 
-    r = gb_download_next(d->core, &block, &d->block_n, err);
     if (r > 0) {
         d->block = block;
         return send(request, response, err);
@@ -192,8 +199,8 @@ static enum gb_step await_digest(const struct gb_representation *what, struct gb
 }
 
 /* The route takes scope verify, which sees heads and whether a tag still holds. */
-static int check_content(const struct gb_http_request *request, struct gb_error *err) {
-    if (request->method == GB_HTTP_HEAD)
+static int check_content(const struct download *d, const struct gb_http_request *request, struct gb_error *err) {
+    if (request->method == GB_HTTP_HEAD && !d->notation) /* the length of a text tells of the values */
         return 0;
     return gb_api_permit(request, GB_SCOPE_READ, request->param[0].s, err);
 }
@@ -214,12 +221,12 @@ enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_res
     if (read_record(d, request, err) < 0)
         return GB_STEP_ERROR;
     r = gb_download_plan(d, request, response, err);
-    if (r > 0 && check_content(request, err) < 0)
+    if (r > 0 && check_content(d, request, err) < 0)
         return fail(response);
     missing = r > 0 ? digest_missing(d, request, &what, err) : 0;
     if (missing != 0)
         return missing < 0 ? fail(response) : await_digest(&what, request, response, err);
-    if (r > 0 && request->method != GB_HTTP_HEAD && d->length > 0)
+    if (r > 0 && (request->method != GB_HTTP_HEAD || d->notation) && d->length > 0)
         r = open_bytes(d, request, response, err);
     if (r < 0 || (r == 0 && add_vary(response, err) < 0)) /* a 304 has it as well (RFC 9110, 15.4.5) */
         return GB_STEP_ERROR;

@@ -10,6 +10,7 @@
 #include "format/npy.h"
 #include "format/safetensors.h"
 #include "format/slice.h"
+#include "format/values.h"
 #include "http/message/conditions.h"
 
 static const char *why_lost(const struct gb_buffer_rec *rec) {
@@ -87,15 +88,29 @@ static unsigned offered_forms(const struct download *d) {
     return offered;
 }
 
+static int check_values(const struct download *d, const char *format, struct gb_error *err) {
+    if (d->view.bytes <= GB_VALUES_BYTES_MAX)
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "%" PRIu64
+                        " bytes are too many for format=%s, which writes the values of at most %d; pick some "
+                        "of them with ?slice=, or leave format out",
+                        d->view.bytes, format, GB_VALUES_BYTES_MAX);
+}
+
 static int choose_form(struct download *d, const struct gb_http_request *request, struct gb_error *err) {
     const struct gb_http_text *format = gb_http_query(request, "format");
     unsigned offered = offered_forms(d);
 
+    d->notation = GB_NOTATION_NONE;
+    d->form = GB_FORM_RAW;
     if (!format)
         return gb_media_accept(gb_http_header(request, "Accept"), offered, &d->form, err);
-    if (gb_media_form(format->s, &d->form, err) < 0)
+    if (gb_media_form(format->s, &d->form, &d->notation, err) < 0)
         return -1;
-    if (offered & 1u << d->form)
+    if (d->notation && !d->cut)
+        return check_values(d, format->s, err);
+    if ((offered & 1u << d->form) && !d->notation)
         return 0;
     if (d->cut)
         return gb_error_set(
@@ -157,8 +172,8 @@ static int choose_ranges(struct download *d, const struct gb_http_request *reque
     const char *if_range = gb_http_header(request, "If-Range");
     const char *range = gb_http_header(request, "Range");
 
-    /* Only GET knows ranges (RFC 9110, 14.2). */
-    if (request->method == GB_HTTP_HEAD || (if_range && !gb_etag_if_range(if_range, d->etag)))
+    /* Only GET knows ranges (RFC 9110, 14.2); of values there are none. */
+    if (request->method == GB_HTTP_HEAD || d->notation || (if_range && !gb_etag_if_range(if_range, d->etag)))
         range = NULL;
     d->range_kind = gb_range_parse(range, d->total, &d->ranges);
     if (d->range_kind == GB_RANGE_UNSATISFIABLE) {
@@ -184,7 +199,9 @@ int gb_download_plan(struct download *d, const struct gb_http_request *request, 
     if (check_state(&d->rec, err) < 0 || choose_bytes(d, request, response, err) < 0 ||
         choose_form(d, request, err) < 0)
         return -1;
-    if (d->sliced && d->form == GB_FORM_RAW)
+    if (d->notation)
+        gb_etag_values(&d->rec, d->notation, d->etag);
+    else if (d->sliced && d->form == GB_FORM_RAW)
         gb_etag_slice(&d->rec, d->etag);
     else
         gb_etag_data(&d->rec, d->form, d->etag);
@@ -192,7 +209,7 @@ int gb_download_plan(struct download *d, const struct gb_http_request *request, 
         return -1;
     d->total = d->head_size + d->view.bytes;
     r = gb_conditions_get(request, d->etag, response, err);
-    if (r == 0)
+    if (r == 0 && !d->notation)
         response->unsent_len = d->total;
     if (r <= 0)
         return r;

@@ -1,5 +1,5 @@
 /* A download between the headers and the last byte. download.c is the handler, download_plan.c decides what is sent,
- * download_source.c gives the bytes. */
+ * download_source.c gives the bytes, download_values.c writes them as JSON or text. */
 #ifndef GB_API_TRANSFER_DOWNLOAD_PLAN_H
 #define GB_API_TRANSFER_DOWNLOAD_PLAN_H
 
@@ -21,7 +21,8 @@ struct download {
     struct gb_buffer_rec rec;
 
     /* The plan: */
-    enum gb_form form;
+    enum gb_form form;         /* raw if values are written */
+    enum gb_notation notation; /* of the values in place of the bytes; ranges are of the bytes, and there are none */
     char etag[GB_ETAG_SIZE];
     bool cut;              /* ?offset= or ?length=: bytes that have no shape */
     bool sliced;           /* ?slice= */
@@ -46,6 +47,7 @@ struct download {
     uint64_t left;     /* of the part's bytes */
     const char *block; /* the first block, got before the header went out */
     size_t block_n;
+    char *bytes; /* all of them, if values are written; block_n says how many are there */
 };
 
 static inline bool download_several(const struct download *d) {

@@ -112,6 +112,7 @@ static void source_free(struct gb_http_source *source, bool complete) {
     gb_session_unref(d->session);
     gb_buffer_rec_done(&d->rec);
     free(d->head);
+    free(d->bytes);
     free(d);
 }
 

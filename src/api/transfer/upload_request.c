@@ -20,7 +20,7 @@ static int read_format(const struct gb_http_request *request, struct gb_upload_r
 
     if (gb_media_tensor(gb_http_header(request, "Content-Type"), &plan->said, err) < 0)
         return -1;
-    if (format && gb_media_form(format->s, &plan->said, err) < 0)
+    if (format && gb_media_form(format->s, &plan->said, NULL, err) < 0)
         return -1;
     if (plan->said != GB_FORM_RAW && layout)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,

@@ -51,14 +51,14 @@ START_TEST(test_form) {
     struct gb_error err = GB_ERROR_INIT;
     enum gb_form form = GB_FORM_COUNT;
 
-    gb_assert_ok(gb_media_form("raw", &form, &err), err);
+    gb_assert_ok(gb_media_form("raw", &form, NULL, &err), err);
     ck_assert_int_eq(form, GB_FORM_RAW);
-    gb_assert_ok(gb_media_form("npy", &form, &err), err);
+    gb_assert_ok(gb_media_form("npy", &form, NULL, &err), err);
     ck_assert_int_eq(form, GB_FORM_NPY);
-    gb_assert_ok(gb_media_form("safetensors", &form, &err), err);
+    gb_assert_ok(gb_media_form("safetensors", &form, NULL, &err), err);
     ck_assert_int_eq(form, GB_FORM_SAFETENSORS);
-    gb_assert_fails(gb_media_form("", &form, &err), err, GB_ERR_INVALID_ARGUMENT);
-    gb_assert_fails(gb_media_form("NPY", &form, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_media_form("", &form, NULL, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_media_form("NPY", &form, NULL, &err), err, GB_ERR_INVALID_ARGUMENT);
 }
 END_TEST
 
