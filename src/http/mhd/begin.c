@@ -88,10 +88,7 @@ static enum gb_http_method method_of(const char *word) {
 }
 
 /* Nothing of the path's resource is told, so that no token is needed. */
-static int answer_options(struct gb_exchange *ex, char *allow, struct gb_error *err) {
-    size_t used = strlen(allow);
-
-    snprintf(allow + used, GB_ROUTER_ALLOW_SIZE - used, ", %s", gb_http_method_name(GB_HTTP_OPTIONS));
+static int answer_options(struct gb_exchange *ex, const char *allow, struct gb_error *err) {
     if (gb_cors_options(&ex->req, allow, &ex->resp, err) < 0)
         return -1;
     gb_exchange_answer(ex);
@@ -102,20 +99,22 @@ static int answer_options(struct gb_exchange *ex, char *allow, struct gb_error *
 static int find_route(struct gb_exchange *ex, struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
     struct gb_http_text path;
-    char allow[GB_ROUTER_ALLOW_SIZE];
+    char others[GB_ROUTER_ALLOW_SIZE];
+    char allow[GB_ROUTER_ALLOW_SIZE + 16];
 
-    allow[0] = '\0';
+    others[0] = '\0';
     if (gb_request_parse_target(&ex->req, &ex->texts, &path, err) == 0 &&
         (config->aside_count == 0 ||
          gb_request_set_aside(&ex->req, &ex->texts, config->asides, config->aside_count, err) == 0) &&
-        gb_router_match(&ex->server->router, &ex->req, &ex->texts, path, allow, err) == 0)
+        gb_router_match(&ex->server->router, &ex->req, &ex->texts, path, others, err) == 0)
         return 0;
-    if (allow[0] && ex->req.method == GB_HTTP_OPTIONS) {
+    snprintf(allow, sizeof(allow), "%s, %s", others, gb_http_method_name(GB_HTTP_OPTIONS));
+    if (others[0] && ex->req.method == GB_HTTP_OPTIONS) {
         *err = (struct gb_error)GB_ERROR_INIT;
         return answer_options(ex, allow, err);
     }
     gb_exchange_refused(ex, err);
-    if (allow[0] && err->code != GB_ERR_TOO_MANY_REQUESTS)
+    if (others[0] && err->code != GB_ERR_TOO_MANY_REQUESTS)
         gb_http_response_header(&ex->resp, NULL, "Allow", "%s", allow);
     return -1;
 }
