@@ -362,7 +362,8 @@ void gb_fleet_list_nodes(struct gb_fleet *fleet, struct gb_fleet_nodes *nodes);
  * "". more: there are others behind. */
 struct gb_fleet_sessions {
     struct gb_fleet_ask ask;
-    struct gb_name after;
+    struct gb_name after;  /* has the prefix, or is empty */
+    struct gb_name prefix; /* of their names; "": all */
     struct gb_name node;
     size_t limit;
     struct gb_fleet_session *items;

@@ -166,6 +166,7 @@ struct sessions {
     struct gb_job job;
     char after[GB_FLEET_KEY_SIZE]; /* the key that was read last */
     struct gb_name node;
+    struct gb_name prefix;
     size_t limit;
     size_t page;                    /* keys that are asked for at a time */
     struct gb_fleet_session *items; /* limit of them */
@@ -246,12 +247,12 @@ static void read_session_records(struct sessions *s) {
     gb_job_txn(&s->job, &txn, GB_ETCD_MEMBER, on_session_records);
 }
 
-/* "/gpubuf/F/sessions/" or "/gpubuf/F/owned/N/". */
-static void sessions_prefix(const struct sessions *s, char ret[GB_FLEET_KEY_SIZE]) {
+/* "/gpubuf/F/sessions/" or "/gpubuf/F/owned/N/", with the beginning of a name behind it. */
+static void sessions_prefix(const struct sessions *s, const char *names, char ret[GB_FLEET_KEY_SIZE]) {
     if (s->node.s[0])
-        gb_fleet_key(s->job.fleet, "owned", s->node.s, "", ret);
+        gb_fleet_key(s->job.fleet, "owned", s->node.s, names, ret);
     else
-        gb_fleet_key(s->job.fleet, "sessions", "", NULL, ret);
+        gb_fleet_key(s->job.fleet, "sessions", names, NULL, ret);
 }
 
 static void on_sessions(struct gb_etcd_call *call) {
@@ -268,7 +269,7 @@ static void on_sessions(struct gb_etcd_call *call) {
     }
     if (gb_job_check(&s->job) < 0)
         return;
-    sessions_prefix(s, prefix);
+    sessions_prefix(s, "", prefix);
     s->name_count = 0;
     s->page_more = kvs->more && kvs->count > 0;
     for (i = 0; i < kvs->count && i < SESSIONS_PAGE && s->count < s->limit; i++) {
@@ -293,7 +294,7 @@ static void read_sessions(struct sessions *s) {
     char prefix[GB_FLEET_KEY_SIZE];
     char end[GB_FLEET_KEY_SIZE];
 
-    sessions_prefix(s, prefix);
+    sessions_prefix(s, s->prefix.s, prefix);
     gb_prefix_end(prefix, end, sizeof(end));
     gb_fleet_read_meta(s->job.fleet, &txn, true);
     range.after = s->after[0] != '\0';
@@ -325,6 +326,7 @@ void gb_fleet_list_sessions(struct gb_fleet *fleet, struct gb_fleet_sessions *se
     sessions->more = false;
     if (s) {
         s->node = sessions->node;
+        s->prefix = sessions->prefix;
         s->page = SESSIONS_PAGE;
         if (sessions->after.s[0] && s->node.s[0])
             gb_fleet_key(fleet, "owned", s->node.s, sessions->after.s, s->after);

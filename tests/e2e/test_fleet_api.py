@@ -203,7 +203,14 @@ def test_pages_and_refusals(nodes):
     assert [x["name"] for x in first["items"]] == ["page0", "page1"] and first["next_cursor"] == "page1"
     rest = ask(a, "GET", "/v1/fleet/sessions?node=b&cursor=page1").expect(200).json()
     assert [x["name"] for x in rest["items"]] == ["page2"] and rest["next_cursor"] is None
-    for query in ("limit=0", "node=%2F", "cursor=%2F"):
+    for of in ("", "node=b&"):
+        first = ask(a, "GET", f"/v1/fleet/sessions?{of}prefix=page&limit=1")
+        assert names(first) == ["page0"] and "prefix=page" in first.headers["Link"]
+        assert names(ask(a, "GET", f"/v1/fleet/sessions?{of}prefix=page&cursor=page0")) == ["page1", "page2"]
+        assert names(ask(a, "GET", f"/v1/fleet/sessions?{of}prefix=page2")) == ["page2"]
+        assert names(ask(a, "GET", f"/v1/fleet/sessions?{of}prefix=pagf")) == []
+    assert names(ask(a, "GET", "/v1/fleet/sessions?node=a&prefix=page")) == []
+    for query in ("limit=0", "node=%2F", "cursor=%2F", "prefix=%2F", "prefix=page&cursor=a"):
         assert ask(a, "GET", "/v1/fleet/sessions?" + query).status == 400
     ask(a, "GET", "/v1/fleet/sessions/%2F").problem(400, "invalid_name")
     ask(a, "POST", "/v1/sessions", {"name": "n", "fleet": True, "on_partition": "maybe"}).problem(400, "invalid_argument")

@@ -361,6 +361,11 @@ def test_the_list(s):
     rest = s.get(f"uploads?limit=3&cursor={page['next_cursor']}")
     assert [u["id"] for u in page["items"] + rest["items"]] == [u.state["id"] for u in made]
     assert rest["next_cursor"] is None
+    other = Upload(s, "other", bytes=1)
+    assert [u["buffer"] for u in s.get("uploads?prefix=b&limit=5")["items"]] == [f"b{i}" for i in range(5)]
+    assert [u["buffer"] for u in s.get("uploads?prefix=oth")["items"]] == ["other"]
+    s.ask("GET", f"uploads?prefix=b&cursor={page['next_cursor']}").problem(400, "invalid_argument")
+    other.delete().expect(204)
     for u in made:
         u.delete().expect(204)
     until("it is given back", lambda: s.get("uploads")["items"] == [])

@@ -47,18 +47,25 @@ static enum gb_step reply_list(struct gb_http_request *request, struct gb_http_r
 enum gb_step gb_api_fleet_sessions(struct gb_http_request *request, struct gb_http_response *response,
                                    struct gb_error *err) {
     struct gb_name after = {""};
+    struct gb_name prefix = {""};
     struct gb_name node = {""};
     unsigned n;
     struct gb_asking *asking;
 
-    if (gb_query_name(request, "node", &node, err) < 0 || gb_query_name(request, "cursor", &after, err) < 0 ||
-        gb_query_limit(request, &n, err) < 0 || gb_fleet_needed(request, err) < 0)
+    if (gb_query_name(request, "node", &node, err) < 0 || gb_query_name(request, "prefix", &prefix, err) < 0 ||
+        gb_query_name(request, "cursor", &after, err) < 0 || gb_query_limit(request, &n, err) < 0 ||
+        gb_fleet_needed(request, err) < 0)
         return GB_STEP_ERROR;
+    if (after.s[0] && strncmp(after.s, prefix.s, strlen(prefix.s)) != 0) {
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the cursor is of a list with another prefix; begin without one");
+        return GB_STEP_ERROR;
+    }
     asking = gb_asking_begin(request, reply_list, err);
     if (!asking)
         return GB_STEP_ERROR;
     asking->kind = GB_ASKING_SESSIONS;
     asking->of.sessions.after = after;
+    asking->of.sessions.prefix = prefix;
     asking->of.sessions.node = node;
     asking->of.sessions.limit = n;
     gb_fleet_list_sessions(asking->fleet, &asking->of.sessions);
