@@ -57,19 +57,30 @@ static int open_auto(struct gb_backend **ret, char *ret_note, struct gb_error *e
     return 0;
 }
 
-int gb_backend_open(const char *spec, struct gb_backend **ret, char *ret_note, struct gb_error *err) {
-    const char *colon = strchr(spec, ':');
-    size_t len = colon ? (size_t)(colon - spec) : strlen(spec);
-    const char *args = colon ? colon + 1 : "";
-    const struct entry *entry = entry_of(spec, len);
+static size_t word_length(const char *spec) {
+    return strcspn(spec, ":");
+}
 
+static bool is_cuda(const char *spec) {
+    return word_length(spec) == 4 && memcmp(spec, "cuda", 4) == 0;
+}
+
+int gb_backend_check(const char *spec, struct gb_error *err) {
+    if (strcmp(spec, "auto") == 0 || is_cuda(spec) || entry_of(spec, word_length(spec)))
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "unknown --backend '%.60s'; permitted: " PERMITTED, spec);
+}
+
+int gb_backend_open(const char *spec, struct gb_backend **ret, char *ret_note, struct gb_error *err) {
+    const char *args = spec + word_length(spec) + (spec[word_length(spec)] == ':');
+
+    if (gb_backend_check(spec, err) < 0)
+        return -1;
     if (strcmp(spec, "auto") == 0)
         return open_auto(ret, ret_note, err);
-    if (len == 4 && memcmp(spec, "cuda", 4) == 0)
+    if (is_cuda(spec))
         return open_cuda(args, ret, ret_note, err);
-    if (!entry)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "unknown backend '%.60s'; permitted: " PERMITTED, spec);
-    return entry->open(args, ret, ret_note, err);
+    return entry_of(spec, word_length(spec))->open(args, ret, ret_note, err);
 }
 
 void gb_backend_close(struct gb_backend *be) {

@@ -40,6 +40,9 @@
 #define GB_BACKEND_NOTE_SIZE 256
 int gb_backend_open(const char *spec, struct gb_backend **ret, char *ret_note, struct gb_error *err);
 
+/* Whether the specification begins with such a word; nothing is opened. Returns 0, or -1 with INVALID_ARGUMENT. */
+int gb_backend_check(const char *spec, struct gb_error *err);
+
 /* A handle that the driver does not survive must not reach the daemon: a process of its own opens it first. That is the
  * same program, started again, so every program that imports calls this before all else. -1: this process was not
  * started for that, and goes on; else its exit status. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/standard.h"
 #include "cli/cli.h"
 #include "cli/config/config.h"
 #include "cli/signals.h"
@@ -28,6 +29,7 @@ int main(int argc, char **argv) {
     int first;
     int rc;
 
+    gb_standard_hold();
     if (gb_cli_options_read(argc, argv, &cli.options, &first) < 0)
         return GB_CLI_USAGE;
     if (cli.options.version) {

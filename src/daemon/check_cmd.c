@@ -94,7 +94,7 @@ static int read_file(struct check *check, struct gb_options *options) {
         return -1;
     while (getline(&line, &size, file) >= 0)
         read_line(check, options, line);
-    failed = ferror(file) != 0;
+    failed = !feof(file); /* also when there was no memory for a line */
     free(line);
     fclose(file);
     check->line = 0;
@@ -110,6 +110,20 @@ static void check_listen(struct check *check, const struct gb_text_list *specs, 
         if ((tls || strcmp(specs->items[i], "none") != 0) && gb_listen_check(specs->items[i], tls, &err) != 0)
             put_mistake(check, &err);
     }
+}
+
+static void check_tokens_file(struct check *check, const char *path) {
+    struct gb_tokens_file file = {.recs = NULL};
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (path[0] == '\0')
+        return;
+    if (gb_tokens_file_read(&file, path, &why) != 0) {
+        gb_error_set(&err, why.code, "--tokens-file: %s", why.detail);
+        put_mistake(check, &err);
+    }
+    gb_tokens_file_done(&file);
 }
 
 /* What the start would say of the options together. */
@@ -130,8 +144,9 @@ static void check_all(struct check *check, struct gb_daemon *daemon) {
     if (gb_socket_rights_read(o->socket_mode, o->socket_group, &rights, &err) != 0)
         put_mistake(check, &err);
     err = (struct gb_error)GB_ERROR_INIT;
-    if (gb_daemon_check_tls(o, &err) != 0)
+    if (gb_daemon_try_tls(o, &err) != 0)
         put_mistake(check, &err);
+    check_tokens_file(check, o->tokens_file);
 }
 
 /* --- the command -------------------------------------------------------------------------------------------------- */
@@ -208,7 +223,7 @@ enum gb_exit gb_check_command(struct gb_options *options, int argc, char **argv)
     if (rc != 0)
         fprintf(stderr, "gpubufd: %s cannot be read: %s\n", check.path, strerror(errno));
     else if (!json && check.mistakes == 0)
-        printf("%s: %u options, no mistakes\n", check.path, check.options);
+        printf("%s: %u option%s, no mistakes\n", check.path, check.options, check.options == 1 ? "" : "s");
     gb_daemon_done(&daemon);
     return rc != 0 || check.mistakes > 0 ? GB_EXIT_CONFIG : GB_EXIT_OK;
 }

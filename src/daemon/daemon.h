@@ -164,6 +164,8 @@ int gb_daemon_filter(struct gb_daemon *daemon, struct gb_error *err);
 int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err);
 /* Whether the options of TLS go together. Reads no file. INVALID_ARGUMENT. */
 int gb_daemon_check_tls(const struct gb_options *options, struct gb_error *err);
+/* The same, and whether the files can be read and fit together. */
+int gb_daemon_try_tls(const struct gb_options *options, struct gb_error *err);
 /* Reads them again if a file has changed, or asked is set. What cannot be read is logged; what is in force stays. */
 void gb_daemon_reload_tls(struct gb_daemon *daemon, bool asked);
 

@@ -178,7 +178,10 @@ int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, st
 
 fail:
     gb_error_errno(err, GB_ERR_INTERNAL, call, errno);
-    snprintf(err->detail, sizeof err->detail, "cannot listen on %.80s: %s", spec, strerror(errno));
+    snprintf(err->detail, sizeof err->detail, "cannot listen on %.80s: %s%s", spec, strerror(errno),
+             errno != EADDRINUSE ? ""
+             : tls               ? "; give another port with --tls-listen"
+                                 : "; give another port with --listen");
     if (fd >= 0)
         close(fd);
     return -1;

@@ -8,15 +8,11 @@
 #include "backend/backend.h"
 #include "base/lines.h"
 #include "base/nearest.h"
+#include "base/standard.h"
 #include "daemon/daemon.h"
 
 enum gb_exit gb_usage_error(const struct gb_error *err) {
     fprintf(stderr, "gpubufd: %s\n", err->detail);
-    if (err->code == GB_ERR_UNKNOWN_FIELD) {
-        fputs("permitted: ", stderr);
-        gb_options_names(stderr);
-        fputs("\n", stderr);
-    }
     fputs("gpubufd --help says more\n", stderr);
     return GB_EXIT_USAGE;
 }
@@ -133,8 +129,10 @@ int main(int argc, char **argv) {
     int signal_fd;
     int at = 1;
     int taken = 1;
-    int probed = gb_backend_probe(argc, argv);
+    int probed;
 
+    gb_standard_hold();
+    probed = gb_backend_probe(argc, argv);
     if (probed >= 0)
         return probed;
     while (at < argc && taken == 1)
@@ -144,6 +142,11 @@ int main(int argc, char **argv) {
         status = command(&daemon.options, argc - at, argv + at);
         gb_options_done(&daemon.options);
         return status;
+    }
+    if (taken == 0 && strcmp(argv[at], "help") == 0) {
+        gb_options_help(stdout);
+        gb_options_done(&daemon.options);
+        return GB_EXIT_OK;
     }
     if (taken == 0)
         no_command(argv[at], &err);

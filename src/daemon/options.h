@@ -98,9 +98,8 @@ int gb_options_line(struct gb_options *options, const char *path, unsigned numbe
 /* Adds the lines of a file. */
 int gb_options_file(struct gb_options *options, const char *path, struct gb_error *err);
 
-/* The help text, and all names on one line. */
+/* The help text. */
 void gb_options_help(FILE *out);
-void gb_options_names(FILE *out);
 
 /* The lines of one option, and of any other in the same form. */
 void gb_options_help_of(FILE *out, enum gb_option_id id);

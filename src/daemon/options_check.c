@@ -54,7 +54,12 @@ static int check_origins(struct gb_daemon *daemon, struct gb_error *err) {
     return gb_daemon_check_origins(&daemon->options, err);
 }
 
+static int check_backend(struct gb_daemon *daemon, struct gb_error *err) {
+    return gb_backend_check(daemon->options.backend, err);
+}
+
 const struct gb_options_check gb_options_checks[] = {
+    {check_backend, GB_EXIT_USAGE},
     {check_slots, GB_EXIT_CONFIG},
     {check_marks, GB_EXIT_CONFIG},
     {read_uids, GB_EXIT_USAGE},

@@ -76,10 +76,3 @@ void gb_options_help(FILE *out) {
         "order; 75 device lost; 78 configuration.\n",
         out);
 }
-
-void gb_options_names(FILE *out) {
-    size_t i;
-
-    for (i = 0; i < GB_OPTION_IDS; i++)
-        fprintf(out, "%s--%s", i == 0 ? "" : ", ", gb_option_specs[i].name);
-}

@@ -41,6 +41,18 @@ static int read_context(const struct gb_options *o, struct gb_tls_context **ret,
     return gb_tls_context_new(&config, ret, err);
 }
 
+int gb_daemon_try_tls(const struct gb_options *o, struct gb_error *err) {
+    struct gb_tls_context *context;
+    int rc = gb_daemon_check_tls(o, err);
+
+    if (rc == 0 && o->tls_listen.count > 0) {
+        rc = read_context(o, &context, err);
+        if (rc == 0)
+            gb_tls_context_unref(context);
+    }
+    return rc;
+}
+
 /* --- changes ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t add_file(uint64_t hash, const char *path) {

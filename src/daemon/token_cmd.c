@@ -274,6 +274,31 @@ static void note_session(struct gb_token_store *tokens, const char *session) {
         fprintf(stderr, "there is no session %s yet: the token is good in it as soon as there is\n", session);
 }
 
+static int count_token(void *arg, const struct gb_token_rec *rec, struct gb_error *err) {
+    (void)rec;
+    (void)err;
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+/* Before it, a daemon that listens to this machine alone served everybody on it. */
+static void note_first(const struct gb_options *options, struct gb_token_store *tokens) {
+    unsigned count = 0;
+
+    if (options->tokens_file[0] == '\0' && gb_token_list(tokens, count_token, &count, NULL) == 0 && count == 1)
+        fputs(
+            "gpubufd: it is the only token: from now on the daemon refuses every request without a token, also on its "
+            "UNIX socket\n",
+            stderr);
+}
+
+/* A secret that is shown once must be where its line goes, or the token is of no use. */
+static int show(const char *secret, struct gb_error *err) {
+    if (puts(secret) >= 0 && fflush(stdout) == 0)
+        return 0;
+    return gb_error_set(err, GB_ERR_INTERNAL, "the secret cannot be shown (%s), and is not in force", strerror(errno));
+}
+
 /* --- commands ----------------------------------------------------------------------------------------------------- */
 
 static int add(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
@@ -298,9 +323,12 @@ static int add(const struct gb_options *options, struct gb_token_store *tokens, 
     fputs(given ? "; its secret is the one that was given, and a running daemon knows it within a second\n"
                 : "; its secret is shown this once, and a running daemon knows it within a second:\n",
           stderr);
-    if (given == NULL)
-        puts(secret);
+    if (given == NULL && show(secret, err) != 0) {
+        gb_token_revoke(tokens, rec.name.s, NULL); /* its secret is lost */
+        return -1;
+    }
     note_session(tokens, rec.session);
+    note_first(options, tokens);
     explicit_bzero(secret, sizeof secret);
     return 0;
 }
@@ -325,14 +353,14 @@ static int rotate(const struct gb_options *options, struct gb_token_store *token
         until_us = gb_wall_us() + (int64_t)seconds * 1000000;
     if (new_secret(given, secret, hash, err) != 0)
         return -1;
+    if (given == NULL && show(secret, err) != 0)
+        return -1;
     if (gb_token_rotate(tokens, command->words[1], hash, until_us, &why) != 0)
         return not_found(options, command->words[1], &why, "give another secret or hash there", err);
     gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_ROTATED, command->words[1], NULL);
-    fprintf(stderr, "token %s has another secret, which is %s; the former one is good %s%s%s\n", command->words[1],
+    fprintf(stderr, "token %s has another secret, which is %s; the former one is good %s%s\n", command->words[1],
             given ? "the one that was given" : "shown this once", seconds > 0 ? "until " : "no longer",
-            seconds > 0 ? gb_rfc3339(until_us, time) : "", given ? "" : ":");
-    if (given == NULL)
-        puts(secret);
+            seconds > 0 ? gb_rfc3339(until_us, time) : "");
     explicit_bzero(secret, sizeof secret);
     return 0;
 }
@@ -348,13 +376,6 @@ static int list(struct gb_token_store *tokens, const struct gb_options *options,
         rc = gb_token_list_print(tokens, &file, json, err);
     gb_tokens_file_done(&file);
     return rc;
-}
-
-static int count_token(void *arg, const struct gb_token_rec *rec, struct gb_error *err) {
-    (void)rec;
-    (void)err;
-    ++*(unsigned *)arg;
-    return 0;
 }
 
 /* Without a token, a daemon that listens on this machine alone is open. */

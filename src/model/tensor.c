@@ -128,13 +128,55 @@ static int parse_short(const char *name, size_t len, enum gb_dtype *ret_dtype) {
     return gb_dtype_parse_npy(descr, len + 1, ret_dtype, NULL);
 }
 
+/* What numpy and torch call some types besides. */
+enum { NUMPY = 1, TORCH = 2 };
+
+static const struct {
+    const char *name;
+    enum gb_dtype dtype;
+    unsigned of; /* who calls it so; the others mean another type */
+} others[] = {
+    {"half", GB_DTYPE_FLOAT16, NUMPY | TORCH},
+    {"single", GB_DTYPE_FLOAT32, NUMPY},
+    {"double", GB_DTYPE_FLOAT64, NUMPY | TORCH},
+    {"short", GB_DTYPE_INT16, NUMPY | TORCH},
+    {"long", GB_DTYPE_INT64, NUMPY | TORCH},
+    {"?", GB_DTYPE_BOOL, NUMPY},
+    {"float", GB_DTYPE_FLOAT32, TORCH},
+    {"int", GB_DTYPE_INT32, TORCH},
+    {"byte", GB_DTYPE_UINT8, TORCH},
+    {"char", GB_DTYPE_INT8, TORCH},
+    {"cfloat", GB_DTYPE_COMPLEX64, TORCH},
+    {"cdouble", GB_DTYPE_COMPLEX128, TORCH},
+};
+
+/* Returns 0, or -1 with nothing said: there is no such name, or it does not say which type is meant. */
+static int parse_other(const char *name, size_t len, unsigned of, enum gb_dtype *ret_dtype) {
+    size_t i;
+
+    for (i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if ((others[i].of & of) && strlen(others[i].name) == len && memcmp(others[i].name, name, len) == 0) {
+            *ret_dtype = others[i].dtype;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+/* numpy's float is torch's double. */
+static bool is_ambiguous(const char *name, size_t len) {
+    return (len == 5 && memcmp(name, "float", len) == 0) || (len == 3 && memcmp(name, "int", len) == 0);
+}
+
 int gb_dtype_read(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
     static const char torch[] = "torch.";
     size_t prefix = sizeof(torch) - 1;
 
     if (len > prefix && memcmp(name, torch, prefix) == 0)
-        return gb_dtype_parse(name + prefix, len - prefix, ret_dtype, err);
-    if (gb_dtype_parse_safetensors(name, len, ret_dtype, NULL) == 0 ||
+        return parse_other(name + prefix, len - prefix, TORCH, ret_dtype) == 0
+                   ? 0
+                   : gb_dtype_parse(name + prefix, len - prefix, ret_dtype, err);
+    if (parse_other(name, len, NUMPY, ret_dtype) == 0 || gb_dtype_parse_safetensors(name, len, ret_dtype, NULL) == 0 ||
         gb_dtype_parse_npy(name, len, ret_dtype, NULL) == 0 || parse_short(name, len, ret_dtype) == 0)
         return 0;
     if (len > 1 && name[0] == '>')
@@ -142,6 +184,10 @@ int gb_dtype_read(const char *name, size_t len, enum gb_dtype *ret_dtype, struct
                             "the dtype is big-endian; convert the array to little-endian, and give \"<%.*s\"",
                             (int)(len < 8 ? len - 1 : 7),
                             gb_word_quote(name + 1, len - 1, (char[GB_WORD_QUOTE_SIZE]){0}));
+    if (is_ambiguous(name, len))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the dtype \"%.*s\" has 64 bits in numpy and 32 in torch; give its bits, as \"%.*s32\"",
+                            (int)len, name, (int)len, name);
     return gb_dtype_parse(name, len, ret_dtype, err);
 }
 

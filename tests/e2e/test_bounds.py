@@ -87,7 +87,7 @@ def after_a_flood(c, method, target, status, headers=None):
 
 
 @pytest.mark.parametrize("method,target,status,headers", [
-    ("GET", "/nothing", 404, {}), ("GET", "/v1/nothing/at/all", 404, {}), ("DELETE", "/v1", 405, {}), ("BREW", "/v1", 405, {}),
+    ("GET", "/nothing", 404, {}), ("GET", "/v1/nothing/at/all", 404, {}), ("DELETE", "/v1", 405, {}), ("BREW", "/v1", 405, {}), ("OPTIONS", "/v1", 204, {}),
     ("GET", "/v1?a=1&a=2", 400, {}), ("GET", "/v1", 421, {"Host": "elsewhere.example"}), ("GET", "/v1", 431, {"X-Long": "x" * 9000}),
 ])
 def test_what_is_refused_counts_for_its_address(start, method, target, status, headers):

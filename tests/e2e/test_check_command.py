@@ -55,6 +55,16 @@ def test_each_mistake_has_its_line(conf):
     assert 'there is no option "log-levle"' in gpubufd("--config", path, status=USAGE).stderr
 
 
+def test_what_the_start_would_open(conf, tmp_path):
+    path = conf(f"backend = rocm\ntokens-file = {tmp_path}/none\ntls-listen = 127.0.0.1:0\ntls-cert = {tmp_path}/c\ntls-key = {tmp_path}/k\n")
+    lines = gpubufd("check", path, status=CONFIG).stderr.splitlines()
+    for number, text in ((1, "unknown --backend 'rocm'; permitted: auto"), (2, "--tokens-file: "), (None, f"{tmp_path}/c")):
+        begins = f"{path}:{number}: " if number else f"{path}"
+        assert [line for line in lines if line.startswith(begins) and text in line], (text, lines)
+    assert len(lines) == 3
+    assert gpubufd("check", conf("log-level = info\n")).stdout.endswith(": 1 option, no mistakes\n")
+
+
 def test_mistakes_of_no_line_and_options_of_the_command_line(conf):
     path = conf("tls-listen = 127.0.0.1:0\n")
     assert f"{path}:1: --tls-listen needs a certificate" in gpubufd("check", path, status=CONFIG).stderr
@@ -77,3 +87,4 @@ def test_help_version_and_the_nearest_word():
     assert "is check meant?" in gpubufd("chekc", "x", status=USAGE).stderr
     assert "is --state-dir meant?" in gpubufd("--statedir", "x", status=USAGE).stderr
     assert "meant?" not in gpubufd("--wholly-unknown", status=USAGE).stderr
+    assert gpubufd("help").stdout == gpubufd("--help").stdout

@@ -63,8 +63,24 @@ def test_an_origin_asks_and_reads(start, backend, tmp_path):
     for path in ("/v1", "/v1/stats", "/metrics", "/v1/sessions/default/buffers/none"):  # canned ones and errors
         assert d.ask("GET", path, None, from_page, secret).headers["Access-Control-Allow-Origin"] == GOOD, path
     assert d.ask("GET", X, None, from_page).expect(401).headers["Access-Control-Allow-Origin"] == GOOD  # the page can read why
+    reply = d.ask("GET", "/v1", None, {"Host": "elsewhere.example", **from_page}, secret).expect(421)
+    assert reply.headers["Access-Control-Allow-Origin"] == GOOD
     plain = d.ask("GET", "/v1", None, {}, secret).expect(200)
     assert not cors_of(plain) and plain.headers["Vary"] == "Origin"
+
+
+def test_a_page_may_read_what_is_documented(start):
+    """Of the fields that replies have; a browser gives the usual ones without being told."""
+    d = start("--cors-origin", GOOD)
+    document = d.get("/openapi.json")
+    answers = [*document["components"]["responses"].values(),
+               *(r for path in document["paths"].values() for op in path.values() if isinstance(op, dict) for r in op.get("responses", {}).values())]
+    fields = {name.lower() for answer in answers for name in answer.get("headers", {})}
+    exposed = {name.strip().lower() for name in d.ask("GET", "/v1", None, {"Origin": GOOD}).headers["Access-Control-Expose-Headers"].split(",")}
+    of_nodes = {"gpubuf-directory-time"}
+    assert len(fields) > 20
+    assert {f for f in fields if f.startswith(("gpubuf-", "upload-", "repr-", "idempotency-"))} - of_nodes <= exposed
+    assert {"etag", "link", "location", "retry-after", "server-timing", "accept-ranges", "content-range"} <= fields & exposed
 
 
 @pytest.mark.parametrize("origin", OTHERS)

@@ -124,3 +124,20 @@ def test_pools_streams_and_events(daemon, session, limit):
 def test_a_link_keeps_the_query(daemon, buffers):
     link = daemon.ask("GET", f"{buffers}?label=n%3D0&limit=1&cursor=0.{daemon.get(buffers + '?label=n=0&limit=1')['next_cursor'].split('.')[1]}").headers["Link"]
     assert link.startswith(f"<{buffers}?label=n%3D0&limit=1&cursor=") and link.count("cursor=") == 1
+
+
+def test_a_link_is_one_target(daemon, buffers):
+    """What a client wrote encoded, or wrote although it should be encoded."""
+    first = daemon.ask("GET", f"{buffers}?limit=1&sort=name")
+    link = daemon.ask("GET", f"{buffers}?limit=1&sort=name&%63ursor={first.json()['next_cursor']}").headers["Link"]
+    assert link.count("ursor=") == 1
+    target = link[1:link.index(">")]
+    assert names(daemon.get(target)) != names(first.json())
+    daemon.put("q1", b"a", session=buffers.split("/")[3]).expect(201)
+    daemon.put("q2", b"a", session=buffers.split("/")[3]).expect(201)
+    odd = 'v>;rel="next",<http://evil/>'
+    for name in ("q1", "q2"):
+        daemon.ask("PATCH", f"{buffers}/{name}", {"labels": {"odd": odd}}).expect(200)
+    link = daemon.ask("GET", f"{buffers}?label=odd={odd}&limit=1").expect(200).headers["Link"]
+    assert link.endswith('>; rel="next"') and link.count(">") == link.count("<") == 1 and link.count('"') == 2
+    assert names(daemon.get(link[1:link.index(">")])) == ["q2"]

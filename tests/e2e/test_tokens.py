@@ -308,3 +308,22 @@ def test_secrets_that_are_none(tmp_path, text):
     assert out.returncode == 64 and "a secret has at " in out.stderr and out.stdout == "", out
     out = given(tmp_path, "add", "x", "--secret-file", str(tmp_path / "none"))
     assert out.returncode == 64 and "cannot be read" in out.stderr
+
+
+def test_a_secret_that_cannot_be_shown(start, tmp_path, boss):
+    """It is not in force, and the one before stays."""
+    d, state = start(state=str(tmp_path)), ["--state-dir", str(tmp_path)]
+    for words in (["add", "new"], ["rotate", "boss", "--overlap", "0"]):
+        with open("/dev/full", "w") as full:
+            out = subprocess.run([binary(), "token", *words, *state], stdout=full, stderr=subprocess.PIPE, text=True, timeout=90)
+        assert out.returncode != 0 and "cannot be shown" in out.stderr, words
+    d.ask("GET", "/v1/stats", token=boss).expect(200)
+    assert [t["name"] for t in json.loads(token(tmp_path, "list", "--json"))["tokens"]] == ["boss"]
+
+
+def test_the_first_token_tells_what_it_closes(tmp_path):
+    def add(name):
+        return subprocess.run([binary(), "token", "add", name, "--state-dir", str(tmp_path)], capture_output=True, text=True, timeout=90).stderr
+
+    assert "refuses every request without a token" in add("one")
+    assert "refuses every request" not in add("two")

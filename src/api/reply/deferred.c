@@ -14,7 +14,9 @@ static void run(struct gb_core_task *work) {
     struct gb_http_request *request = d->request;
 
     /* With one reference left the request is over. */
-    if (atomic_load(&d->refs) > 1 && d->make(d, &d->error) < 0 && d->error.code == GB_OK)
+    if (atomic_load(&d->left))
+        gb_error_set(&d->error, GB_ERR_CANCELLED, "the client has gone");
+    else if (atomic_load(&d->refs) > 1 && d->make(d, &d->error) < 0 && d->error.code == GB_OK)
         gb_error_set(&d->error, GB_ERR_SATURATED, "no memory for the reply; try again later");
     atomic_store(&d->finished, true);
     gb_http_wake(request);
@@ -38,8 +40,18 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     return GB_STEP_ERROR;
 }
 
+/* Nothing has changed, so that nothing needs to be undone. */
+static bool cancel(struct gb_http_request *request, bool act) {
+    struct gb_deferred *d = request->state;
+
+    if (act)
+        atomic_store(&d->left, true);
+    return true;
+}
+
 enum gb_step gb_deferred_start(struct gb_http_request *request, struct gb_deferred *deferred) {
     atomic_init(&deferred->refs, 2);
+    atomic_init(&deferred->left, false);
     atomic_init(&deferred->finished, false);
     deferred->api = gb_api_of(request);
     deferred->work.run = run;
@@ -47,6 +59,7 @@ enum gb_step gb_deferred_start(struct gb_http_request *request, struct gb_deferr
     request->state = deferred;
     request->state_free = unref;
     request->resume = resume;
+    request->cancel = cancel;
     gb_core_run_task(deferred->api->core, &deferred->work);
     return GB_STEP_WAIT;
 }

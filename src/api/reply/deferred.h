@@ -22,6 +22,7 @@ struct gb_deferred {
     struct gb_http_request *request; /* a reference, until the work has woken it */
     struct gb_core_task work;
     atomic_int refs;      /* the request's and the work's */
+    atomic_bool left;     /* the client has gone: make need not begin */
     atomic_bool finished; /* error and what make has made may be read */
     struct gb_error error;
 };

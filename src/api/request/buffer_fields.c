@@ -8,16 +8,14 @@ int gb_buffer_layout_read(const json_t *body, struct gb_buffer_params *params, s
     uint64_t bytes = 0;
     uint64_t of_shape;
     int has_bytes = gb_json_u64(body, "bytes", &bytes, err);
-    int has_dtype = has_bytes < 0 ? -1 : gb_json_dtype(body, "dtype", &params->dtype, err);
-    int has_shape = has_dtype < 0 ? -1 : gb_json_shape(body, "shape", &params->shape, err);
+    int r = has_bytes < 0 ? -1 : gb_json_dtype(body, "dtype", &params->dtype, err);
+    int has_shape = r < 0 ? -1 : gb_json_shape(body, "shape", &params->shape, err);
     size_t width;
 
     if (has_shape < 0)
         return -1;
-    if (has_shape && !has_dtype)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'shape' needs 'dtype' beside it");
     if (!has_shape && !has_bytes)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'bytes', or 'dtype' and 'shape'");
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'bytes', or 'shape' and, unless it is uint8, 'dtype'");
     if (!has_shape) {
         width = gb_dtype_bytes(params->dtype);
         if (bytes % width != 0)

@@ -192,12 +192,27 @@ static int choose_ranges(struct download *d, const struct gb_http_request *reque
     return 0;
 }
 
+/* A condition that fails is told before bytes that are not there (RFC 9110, 13.2.2). */
+static int refuse_range(const struct download *d, const struct gb_http_request *request,
+                        struct gb_http_response *response, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    char etag[GB_ETAG_SIZE];
+
+    if (err->code == GB_ERR_RANGE_NOT_SATISFIABLE &&
+        gb_conditions_get(request, gb_etag_data(&d->rec, GB_FORM_RAW, etag), response, &why) < 0)
+        *err = why;
+    return -1;
+}
+
 int gb_download_plan(struct download *d, const struct gb_http_request *request, struct gb_http_response *response,
                      struct gb_error *err) {
     int r;
 
-    if (check_state(&d->rec, err) < 0 || choose_bytes(d, request, response, err) < 0 ||
-        choose_form(d, request, err) < 0)
+    if (check_state(&d->rec, err) < 0)
+        return -1;
+    if (choose_bytes(d, request, response, err) < 0)
+        return refuse_range(d, request, response, err);
+    if (choose_form(d, request, err) < 0)
         return -1;
     if (d->notation)
         gb_etag_values(&d->rec, d->notation, d->etag);

@@ -3,6 +3,7 @@
 
 #include "api/middleware/conditional.h"
 #include "api/middleware/filters.h"
+#include "api/request/media.h"
 #include "api/route.h"
 #include "api/transfer/resumable.h"
 #include "api/transfer/upload_request.h"
@@ -68,6 +69,8 @@ enum gb_step gb_api_data_post(struct gb_http_request *request, struct gb_http_re
                               struct gb_error *err) {
     if (gb_http_header(request, "Upload-Complete"))
         return gb_api_data_put(request, response, err);
+    if (gb_media_bytes(gb_http_header(request, "Content-Type"), err) < 0)
+        return GB_STEP_ERROR;
     gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                  "POST begins an upload that can be resumed: give Upload-Complete: ?0, or ?1; a whole body goes with "
                  "PUT");

@@ -52,7 +52,8 @@ static int start(struct gb_core *core, struct gb_error *err) {
         if (gb_lane_init(&core->compute[i], "gb-compute", gb_lane_no_more, NULL, err) < 0)
             return -1;
     }
-    if (gb_lane_init(&core->inspect, "gb-inspect", gb_lane_no_more, NULL, err) < 0)
+    if (gb_lane_init(&core->inspect, "gb-inspect", gb_lane_no_more, NULL, err) < 0 ||
+        gb_lane_init(&core->report, "gb-report", gb_lane_no_more, NULL, err) < 0)
         return -1;
     if (gb_feed_start(core, err) < 0 || gb_core_restore(core, err) < 0 || gb_checkpoints_start(core, err) < 0)
         return -1;
@@ -195,6 +196,7 @@ void gb_core_close(struct gb_core *core) {
     for (i = 0; i < GB_COMPUTE_LANES; i++)
         gb_lane_done(&core->compute[i]);
     gb_lane_done(&core->inspect);
+    gb_lane_done(&core->report);
     gb_selftests_free(core->selftests);
     core->selftests = NULL;
     gb_sampler_wait(core);

@@ -1,7 +1,7 @@
 /* The core and its devices, as all folders of the core know them. The parts that folders above own lie behind pointers.
  *
- * Threads: three lanes for each device (util/lane.h), the compute lanes, one housekeeper (lifecycle/housekeeper.h), the
- * backend's watch threads, the store's writer, and the callers'.
+ * Threads: three lanes for each device (util/lane.h), the compute lanes, those for inspection and reports, one
+ * housekeeper (lifecycle/housekeeper.h), the backend's watch threads, the store's writer, and the callers'.
  *
  * Locks, in this order: the sessions' map; one session; one transfer; then the leaves (slots, events, lanes, a pool's
  * numbers, tokens). No lock is held across a call of the backend or the store, nor across a caller's callback. The
@@ -140,6 +140,7 @@ struct gb_core {
 
     struct gb_lane compute[GB_COMPUTE_LANES]; /* for work of the CPU that takes long */
     struct gb_lane inspect;                   /* the same, if a change waits for it */
+    struct gb_lane report;                    /* for what clients read: no work of the core waits for it */
     atomic_uint scans[GB_HASH_READER_USES];
     atomic_uint compute_number;
     atomic_bool closing;

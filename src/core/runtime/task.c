@@ -11,5 +11,5 @@ static void run(struct gb_task *task) {
 
 void gb_core_run_task(struct gb_core *core, struct gb_core_task *work) {
     work->task.run = run;
-    gb_lane_post(gb_core_compute_lane(core), &work->task);
+    gb_lane_post(&core->report, &work->task);
 }

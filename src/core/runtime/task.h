@@ -1,4 +1,4 @@
-/* Work of the CPU that takes long, on the compute lanes. Included by core.h. */
+/* Work of the CPU that takes long and that only a client waits for. Included by core.h. */
 #ifndef GB_CORE_RUNTIME_TASK_H
 #define GB_CORE_RUNTIME_TASK_H
 
@@ -6,7 +6,7 @@
 
 struct gb_core;
 
-/* Runs run(work) once, on a compute lane, in turn with others. gb_core_close runs what is left. */
+/* Runs run(work) once, on a lane of its own, after the others. gb_core_close runs what is left. */
 struct gb_core_task {
     struct gb_task task;
     void (*run)(struct gb_core_task *work);

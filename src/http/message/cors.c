@@ -8,9 +8,11 @@
 
 /* What a page may read of a reply besides the fields that it always may. */
 #define EXPOSED                                                                                                        \
-    "Accept-Patch, Accept-Ranges, Allow, Content-Digest, Content-Range, ETag, Gpubuf-Epoch, Link, Location, "          \
-    "Preference-Applied, RateLimit, RateLimit-Policy, Repr-Digest, Retry-After, Server-Timing, Upload-Complete, "      \
-    "Upload-Length, Upload-Limit, Upload-Offset, X-Request-Id"
+    "Accept-Encoding, Accept-Patch, Accept-Ranges, Allow, Content-Digest, Content-Range, ETag, Gpubuf-Crc32c, "        \
+    "Gpubuf-Dtype, Gpubuf-Epoch, Gpubuf-Fleet, Gpubuf-Generation, Gpubuf-Owner, Gpubuf-Replica, Gpubuf-Shape, "        \
+    "Idempotency-Replayed, Link, Location, Preference-Applied, RateLimit, RateLimit-Policy, Repr-Digest, "             \
+    "Retry-After, Server-Timing, Upload-Complete, "                                                                    \
+    "Upload-Length, Upload-Limit, Upload-Offset, WWW-Authenticate, X-Request-Id"
 
 void gb_cors_read(struct gb_http_request *request, const struct gb_request_rules *rules) {
     const char *origin;

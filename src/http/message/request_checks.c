@@ -211,11 +211,11 @@ static int check_origin(const struct gb_http_request *request, const struct fram
 int gb_request_check(struct gb_http_request *request, const struct gb_request_rules *rules, struct gb_error *err) {
     struct framing f = {0};
 
+    gb_cors_read(request, rules); /* first: the page can read why the others refuse */
     if (collect(request, &f, err) < 0 || check_framing(request, &f, err) < 0)
         return -1;
     if (check_host(request, &f, rules, err) < 0)
         return -1;
-    gb_cors_read(request, rules);
     if (check_site(request, rules, err) < 0)
         return -1;
     return check_origin(request, &f, err);

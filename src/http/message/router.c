@@ -123,11 +123,17 @@ static void append_below(char *out, size_t size, const struct gb_http_route *rou
     size_t i;
 
     out[0] = '\0';
-    for (i = 0; i < count && used < size; i++) {
+    for (i = 0; i < count; i++) {
         const char *rest = routes[i].path + n;
 
-        if (routes[i].method == method && strncmp(routes[i].path, path, n) == 0 && *rest == '/' && !strchr(rest, '{'))
-            used += (size_t)snprintf(out + used, size - used, "%s...%s", used ? ", " : "", rest);
+        if (routes[i].method != method || strncmp(routes[i].path, path, n) != 0 || *rest != '/' || strchr(rest, '{'))
+            continue;
+        if (used + strlen(rest) + sizeof(", ..., ...") >
+            size) { /* whole paths alone, with room for what tells of more */
+            strcpy(out + used, used > 0 ? ", ..." : "");
+            return;
+        }
+        used += (size_t)snprintf(out + used, size - used, "%s...%s", used ? ", " : "", rest);
     }
 }
 

@@ -111,7 +111,8 @@ static int find_route(struct gb_exchange *ex, struct gb_error *err) {
     snprintf(allow, sizeof(allow), "%s, %s", others, gb_http_method_name(GB_HTTP_OPTIONS));
     if (others[0] && ex->req.method == GB_HTTP_OPTIONS) {
         *err = (struct gb_error)GB_ERROR_INIT;
-        return answer_options(ex, allow, err);
+        gb_exchange_refused(ex, err); /* it counts for its client, as what is refused does */
+        return err->code == GB_OK ? answer_options(ex, allow, err) : -1;
     }
     gb_exchange_refused(ex, err);
     if (others[0] && err->code != GB_ERR_TOO_MANY_REQUESTS)

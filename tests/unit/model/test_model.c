@@ -69,10 +69,18 @@ START_TEST(dtypes_by_the_names_of_others) {
                  {"b1", GB_DTYPE_BOOL},
                  {"BOOL", GB_DTYPE_BOOL},
                  {"c16", GB_DTYPE_COMPLEX128},
-                 {"C64", GB_DTYPE_COMPLEX64}};
-    static const char *const bad[] = {"",     "torch.", "torch.F32", "torch.f4", "f1",   "V2",           "f3",
-                                      "f4 ",  "f",      "<",         "4f",       "O8",   "f32",          "torch",
-                                      "bf16", ">f4",    ">",         "<>f4",     "c16x", "numpy.float32"};
+                 {"C64", GB_DTYPE_COMPLEX64},
+                 {"half", GB_DTYPE_FLOAT16},
+                 {"double", GB_DTYPE_FLOAT64},
+                 {"?", GB_DTYPE_BOOL},
+                 {"torch.float", GB_DTYPE_FLOAT32},
+                 {"torch.double", GB_DTYPE_FLOAT64},
+                 {"torch.long", GB_DTYPE_INT64},
+                 {"torch.half", GB_DTYPE_FLOAT16}};
+    static const char *const bad[] = {
+        "",      "torch.", "torch.F32", "torch.f4",     "f1",     "V2",  "f3", "f4 ",  "f",    "<",
+        "4f",    "O8",     "f32",       "torch",        "bf16",   ">f4", ">",  "<>f4", "c16x", "numpy.float32",
+        "float", "int",    "byte",      "torch.single", "torch.?"};
     struct gb_error err = GB_ERROR_INIT;
     enum gb_dtype dtype;
     size_t i;
@@ -87,6 +95,9 @@ START_TEST(dtypes_by_the_names_of_others) {
         gb_assert_fails(gb_dtype_read(bad[i], strlen(bad[i]), &dtype, &err), err, GB_ERR_INVALID_ARGUMENT);
     gb_assert_fails(gb_dtype_read("f4\0", 3, &dtype, &err), err, GB_ERR_INVALID_ARGUMENT);
     ck_assert_int_eq(dtype, GB_DTYPE_COUNT);
+    gb_dtype_read("float", 5, &dtype, &err);
+    ck_assert_ptr_nonnull(strstr(err.detail, "as \"float32\""));
+    err = GB_ERROR_INIT;
     gb_dtype_read(">f4", 3, &dtype, &err);
     ck_assert_ptr_nonnull(strstr(err.detail, "give \"<f4\""));
 }
