@@ -47,11 +47,9 @@ int gb_confirm(const struct gb_http_request *request, const char *what, const st
         return gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "a %s named \"%s\" exists, and If-None-Match is *", what,
                             name->s);
     if (differences->fields[0] != '\0')
-        return gb_error_set(
-            err, exists,
-            "a %s named \"%s\" exists, and these properties differ from those asked for (PATCH changes what can be "
-            "changed): %s",
-            what, name->s, differences->fields);
+        return gb_error_set(err, exists,
+                            "a %s named \"%s\" exists, and these properties differ from those asked for: %s", what,
+                            name->s, differences->fields);
     if (gb_param_name(request, 0, "session name", &session, err) < 0 ||
         gb_session_heartbeat(gb_api_of(request)->core, &session, &view, err) < 0)
         return -1;
