@@ -54,8 +54,8 @@ int main(int argc, char **argv) {
         return GB_CLI_USAGE;
     if (cli.command->run == gb_cli_run_help)
         return gb_cli_run_help(&cli, argc, argv);
-    gb_cli_signals_block();
     rc = gb_cli_config_read(&cli, &config);
+    gb_cli_signals_block();
     if (rc == GB_CLI_DONE)
         rc = run(&cli, argc, argv);
     gb_cli_config_done(&config);

@@ -185,7 +185,8 @@ int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, 
     off_t at = 0;
     int rc = 0;
 
-    source.fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
+    /* A FIFO that has no writer is opened at once, and waited for where interrupts are heard. */
+    source.fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (source.fd < 0 || fstat(source.fd, &info) < 0)
         rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be read: %s", path, strerror(errno));
     else if (S_ISDIR(info.st_mode))

@@ -58,6 +58,21 @@ def test_a_pipe_that_gives_more_than_its_shape_is_refused(cli):
 
 
 # --- signals ------------------------------------------------------------------------------------------------------------
+def test_a_fifo_without_a_writer_can_be_left(cli, tmp_path):
+    fifo = str(tmp_path / "fifo")
+    os.mkfifo(fifo)
+
+    def opened(p):
+        return fifo in [os.readlink(f"/proc/{p.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{p.pid}/fd") if os.path.lexists(f"/proc/{p.pid}/fd/{fd}")]
+
+    for args in (["put", fifo, "x"], ["ls", "--config", fifo]):
+        p = cli.start(*args, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        if args[0] == "put":
+            until("it is opened", lambda: opened(p))
+        p.send_signal(signal.SIGINT)
+        assert p.wait(PATIENCE_S) in (INTERRUPTED, -signal.SIGINT)
+
+
 @pytest.mark.parametrize("number,status", [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED), (signal.SIGHUP, 128 + signal.SIGHUP)])
 @pytest.mark.parametrize("what", ["pipe", "upload", "map", "hosts"])
 def test_the_exit_status_names_the_signal(cli, daemon, session, tmp_path, number, status, what):
