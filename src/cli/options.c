@@ -71,7 +71,39 @@ const struct gb_cli_command *gb_cli_command_find(const char *name) {
     return NULL;
 }
 
+/* Words of other programs for what a command does; NULL: none. */
+static const char *command_meant(const char *name) {
+    static const struct {
+        const char *word;
+        const char *hint;
+    } words[] = {
+        {"cat", "\"gpubuf get NAME\" writes a buffer to standard output"},
+        {"download", "is get meant?"},
+        {"fetch", "is get meant?"},
+        {"upload", "is put meant?"},
+        {"push", "is put meant?"},
+        {"delete", "is rm meant?"},
+        {"remove", "is rm meant?"},
+        {"del", "is rm meant?"},
+        {"list", "is ls meant?"},
+        {"dir", "is ls meant?"},
+        {"copy", "is cp meant?"},
+        {"mv", "buffers have no other name later: \"gpubuf cp SOURCE TARGET\" and then rm"},
+        {"move", "buffers have no other name later: \"gpubuf cp SOURCE TARGET\" and then rm"},
+        {"rename", "buffers have no other name later: \"gpubuf cp SOURCE TARGET\" and then rm"},
+        {"token", "\"gpubufd token\" makes, lists and revokes tokens"},
+        {"tokens", "\"gpubufd token\" makes, lists and revokes tokens"},
+    };
+    size_t i;
+
+    for (i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(words[i].word, name) == 0)
+            return words[i].hint;
+    return NULL;
+}
+
 void gb_cli_command_unknown(const char *name) {
+    const char *meant = command_meant(name);
     char hint[GB_NEAREST_HINT];
     struct gb_nearest nearest;
     size_t i;
@@ -81,7 +113,8 @@ void gb_cli_command_unknown(const char *name) {
         gb_nearest_try(&nearest, gb_cli_commands[i].name);
     fputs("gpubuf: there is no command \"", stderr);
     gb_cli_put(stderr, name);
-    fprintf(stderr, "\"%s; \"gpubuf --help\" lists them\n", gb_nearest_hint(&nearest, "", hint));
+    fprintf(stderr, "\"%s%s; \"gpubuf --help\" lists them\n", meant != NULL ? "; " : "",
+            meant != NULL ? meant : gb_nearest_hint(&nearest, "", hint));
 }
 
 bool gb_cli_has_word(const char *words, const char *word) {
