@@ -139,10 +139,14 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
         while (rc < 0 && !source->taken && gb_cli_again(cli));
     }
     gb_cli_progress_end(&moving.progress, rc == 0);
-    cli->about = name->name;
-    if (rc < 0)
-        return gb_cli_failed(cli);
-    cli->about = NULL;
+    if (rc < 0) {
+        int status;
+
+        cli->about = name->name;
+        status = gb_cli_failed(cli);
+        cli->about = NULL; /* it ends with this file */
+        return status;
+    }
     gb_cli_times_put(cli);
     if (cli->options.labels != NULL) {
         json_decref(buffer);

@@ -50,6 +50,21 @@ def test_all_words_are_checked_before_the_first_upload(cli, tmp_path, word, stat
     assert said in told.err and names(cli) == []
 
 
+def test_an_error_is_of_the_file_that_it_is_of(cli, tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"1")
+    (tmp_path / "folder").mkdir()
+    said = cli("put", "a.bin", "./folder", "--shape", "3", cwd=tmp_path).expect(FAILED)
+    assert said.err.startswith("gpubuf: a: ") and "\ngpubuf: ./folder is a folder" in said.err
+
+
+@pytest.mark.parametrize("line,said", [
+    ("ls a b", 'ls takes at most 1 word, and "b" is one more; a pattern'), ("info a b", '"b" is one more'), ("get a b out/", "NAME,NAME or PREFIX*"),
+    ("doctor a", 'doctor takes no words, and "a" is one more'), ("create", "usage: gpubuf create NAME")])
+def test_a_word_too_many(line, said):
+    err = ALONE(*line.split()).expect(USAGE).err
+    assert said in err and f"usage: gpubuf {line.split()[0]}" in err
+
+
 def test_a_missing_name_that_has_an_ending(cli, tmp_path):
     (tmp_path / "f1.txt").write_bytes(b"1")
     cli("put", "f1.txt", cwd=tmp_path).expect()
@@ -178,6 +193,7 @@ def test_errors_speak_of_options(cli, daemon, session, tmp_path):
     (tmp_path / "x.npy").write_bytes(npy(np.arange(3)))
     assert "is --raw here" in cli("put", "x.npy", "a", "--dtype", "float32", cwd=tmp_path).expect(FAILED).err
     cli("put", "x.npy", "a", "--dtype", "uint8", "--raw", cwd=tmp_path).expect()
+    assert "?slice= is --slice here" in cli("get", "a", "y", "--npy", "--offset", "2", cwd=tmp_path).expect(FAILED).err
     assert "--bytes N" in cli("create", "c").expect(USAGE).err
     assert cli.json("create", "c", "--shape", "2,2")["dtype"] == "uint8"
     for pattern in ("1.0", "0x", "0xg", "red", "18446744073709551616", "0x10000000000000000"):
