@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FAR 3 /* changes, from which on two words have nothing to do with each other */
+#define FAR 3   /* changes, from which on two words have nothing to do with each other */
+#define SHORT 6 /* letters; of shorter words two changes make another word: sort, cert */
 
 static int least(int a, int b) {
     return a < b ? a : b;
@@ -14,7 +15,7 @@ void gb_nearest_begin(struct gb_nearest *nearest, const char *word, size_t lengt
     nearest->length = length > GB_NEAREST_MAX ? 0 : (int)length;
     nearest->name = NULL;
     /* Every word of two letters is two changes from every other. */
-    nearest->changes = least(FAR, nearest->length);
+    nearest->changes = least(nearest->length < SHORT ? 2 : FAR, nearest->length);
 }
 
 /* The optimal string alignment of a[0..m) and b, from three rows of its table. */

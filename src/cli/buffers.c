@@ -36,7 +36,7 @@ static const struct gb_cli_column buffer_columns[] = {
 int gb_cli_buffer_target(struct gb_cli *cli, const char *text, const char *action, char *ret) {
     struct gb_cli_name name;
 
-    if (gb_cli_name(cli, text, &name) < 0 || gb_cli_target(cli, ret, BUFFER, name.session, name.name) < 0)
+    if (gb_cli_one_name(cli, text, &name) < 0 || gb_cli_target(cli, ret, BUFFER, name.session, name.name) < 0)
         return -1;
     if (strlen(ret) + strlen(action) < GB_CLI_PATH)
         strcat(ret, action);
@@ -98,11 +98,90 @@ static int show_names(struct gb_cli *cli, json_t *items, bool of_sessions) {
     return GB_CLI_DONE;
 }
 
+/* Whether the buffer has all of the labels; null: whatever the value. */
+static bool has_labels(json_t *buffer, json_t *labels) {
+    json_t *own = json_object_get(buffer, "labels");
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(labels, key, value) {
+        json_t *is = json_object_get(own, key);
+
+        if (is == NULL || (!json_is_null(value) && !json_equal(is, value)))
+            return false;
+    }
+    return true;
+}
+
+/* What list_query() made, and the labels that the daemon is not asked about: it takes one. */
+static json_t *listed(struct gb_cli *cli, const char *pattern, const char *query, json_t *labels) {
+    json_t *items = gb_cli_matching(cli, pattern, query);
+    size_t i = 0;
+
+    while (i < json_array_size(items))
+        if (has_labels(json_array_get(items, i), labels))
+            i++;
+        else
+            json_array_remove(items, i);
+    return items;
+}
+
+/* Adds "&key=value". -1 with cli->error set. */
+static int add_query(struct gb_cli *cli, char *query, const char *key, const char *value) {
+    size_t at = strlen(query);
+    size_t size = GB_CLI_QUERY - at;
+    int n = value != NULL ? snprintf(query + at, size, "&%s=", key) : 0;
+
+    if (value == NULL || (n > 0 && (size_t)n < size && gpubuf_escape(value, query + at + n, size - (size_t)n) == 0))
+        return 0;
+    return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--%s is too long", key);
+}
+
+/* The options that pick and order, as the daemon takes them; *ret_labels, the caller's, are all labels. */
+static int list_query(struct gb_cli *cli, char *query, json_t **ret_labels) {
+    const struct gb_cli_options *o = &cli->options;
+    char *first = o->labels != NULL ? strndup(o->labels, strcspn(o->labels, ",")) : NULL;
+    json_t *body = json_object();
+    int rc = gb_cli_label_settings(cli, body);
+
+    query[0] = '\0';
+    if (rc == 0)
+        rc = add_query(cli, query, "label", first);
+    if (rc == 0)
+        rc = add_query(cli, query, "state", o->state);
+    if (rc == 0)
+        rc = add_query(cli, query, "kind", o->kind);
+    if (rc == 0)
+        rc = add_query(cli, query, "sort", o->sort);
+    *ret_labels = json_incref(json_object_get(body, "labels"));
+    json_decref(body);
+    free(first);
+    return rc;
+}
+
+/* All of a session, which may have none; other patterns and names are of something. */
+static bool names_all(const char *pattern) {
+    const char *slash = strrchr(pattern, '/');
+    const char *name = slash != NULL ? slash + 1 : pattern;
+
+    return name[0] == '\0' || strcmp(name, "*") == 0;
+}
+
 int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
     const char *pattern = argc > 0 ? argv[0] : "*";
     bool of_sessions = strchr(pattern, '/') != NULL;
-    json_t *items = gb_cli_matching(cli, pattern);
+    char query[GB_CLI_QUERY];
+    json_t *labels;
+    json_t *items = NULL;
 
+    if (list_query(cli, query, &labels) == 0)
+        items = listed(cli, pattern, query, labels);
+    json_decref(labels);
+
+    if (items != NULL && json_array_size(items) == 0 && !names_all(pattern)) {
+        json_decref(items);
+        return gb_cli_none_matches(cli, pattern);
+    }
     if (cli->options.quiet && !cli->options.json)
         return show_names(cli, items, of_sessions);
     return gb_cli_show(cli, items, buffer_columns + !of_sessions, columns_of(items) - !of_sessions);
@@ -141,11 +220,19 @@ int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
 int gb_cli_run_create(struct gb_cli *cli, int argc, char **argv) {
     struct gb_cli_name name;
     char target[GB_CLI_PATH];
+    const struct gb_cli_options *o = &cli->options;
     json_t *body = json_object();
     json_t *answer;
 
     (void)argc;
-    if (gb_cli_name(cli, argv[0], &name) < 0 ||
+    if (!o->given[GB_CLI_ID_bytes] && o->shape == NULL) {
+        json_decref(body);
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "create needs a size: --bytes N, or --shape N,N... and --dtype (uint8 without it)");
+    }
+    if (o->dtype == NULL && !o->given[GB_CLI_ID_bytes])
+        json_object_set_new(body, "dtype", json_string("uint8"));
+    if (gb_cli_one_name(cli, argv[0], &name) < 0 ||
         gb_cli_target(cli, target, "/v1/sessions/{}/buffers", name.session) < 0 ||
         gb_cli_buffer_settings(cli, body) < 0) {
         json_decref(body);
@@ -222,12 +309,24 @@ static int remove_one(struct gb_cli *cli, const char *text, void *arg) {
     return GB_CLI_DONE;
 }
 
+/* A pattern does not show what it matches: how many went is said where a user reads it. */
+static void put_count(const struct gb_cli *cli, int argc, char **argv, size_t count) {
+    bool pattern = false;
+    int i;
+
+    for (i = 0; i < argc; i++)
+        pattern |= gb_cli_is_pattern(argv[i]);
+    if (pattern && (gb_cli_draws(cli) || cli->options.verbose))
+        fprintf(stderr, "gpubuf: deleted %zu buffer%s\n", count, count == 1 ? "" : "s");
+}
+
 int gb_cli_run_rm(struct gb_cli *cli, int argc, char **argv) {
     json_t *gone = json_array();
     int worst = gb_cli_confirm(cli, argc, argv, "delete");
 
     if (worst == GB_CLI_DONE)
         worst = gb_cli_each_buffer(cli, argc, argv, remove_one, gone);
+    put_count(cli, argc, argv, json_array_size(gone));
     if (cli->options.json && worst == GB_CLI_DONE)
         gb_cli_json(stdout, gone);
     json_decref(gone);
@@ -239,15 +338,24 @@ static void set_size(json_t *body, const char *key, bool given, uint64_t value) 
         json_object_set_new(body, key, json_integer((json_int_t)value));
 }
 
-/* A number where JSON's integers hold it, hexadecimal text above; what is neither goes to the daemon, which says why
- * not. */
-static json_t *pattern_of(const char *text) {
+/* A number where JSON's integers hold it, hexadecimal text above. NULL with cli->error set: it is neither. */
+static json_t *pattern_of(struct gb_cli *cli, const char *text) {
+    bool decimal = text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
+    bool hexadecimal = strncmp(text, "0x", 2) == 0 && text[2] != '\0' &&
+                       strspn(text + 2, "0123456789abcdefABCDEF") == strlen(text + 2);
     unsigned long long value;
     char hex[24];
 
     errno = 0;
-    value = strtoull(text, NULL, 10);
-    if (text[0] == '\0' || strspn(text, "0123456789") != strlen(text) || errno != 0)
+    value = strtoull(text, NULL, hexadecimal ? 16 : 10);
+    if ((!decimal && !hexadecimal) || errno != 0) {
+        gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
+                     "PATTERN \"%s\" is no integer of at most 8 bytes: decimal, or 0x and hexadecimal digits. It is "
+                     "written as it is, whatever the dtype: 1.0 of float32 is 0x3f800000 with --width 4",
+                     text);
+        return NULL;
+    }
+    if (hexadecimal)
         return json_string(text);
     if (value <= INT64_MAX)
         return json_integer((json_int_t)value);
@@ -257,15 +365,17 @@ static json_t *pattern_of(const char *text) {
 
 int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
     const struct gb_cli_options *o = &cli->options;
-    json_t *body = json_object();
+    json_t *pattern = pattern_of(cli, argv[1]);
+    json_t *body;
     char target[GB_CLI_PATH];
 
     (void)argc;
-    if (gb_cli_buffer_target(cli, argv[0], "/fill", target) < 0) {
-        json_decref(body);
+    if (pattern == NULL || gb_cli_buffer_target(cli, argv[0], "/fill", target) < 0) {
+        json_decref(pattern);
         return gb_cli_failed(cli);
     }
-    json_object_set_new(body, "pattern", pattern_of(argv[1]));
+    body = json_object();
+    json_object_set_new(body, "pattern", pattern);
     json_object_set_new(body, "width", json_integer(o->given[GB_CLI_ID_width] ? (json_int_t)o->width : 1));
     set_size(body, "offset", o->given[GB_CLI_ID_offset], o->offset);
     set_size(body, "bytes", o->given[GB_CLI_ID_bytes], o->bytes);

@@ -83,7 +83,7 @@ static void put_about(const struct gb_cli *cli, const struct gpubuf_error *err) 
     if (cli->about == NULL)
         return;
     snprintf(quoted, sizeof quoted, "\"%s\"", cli->about);
-    if (strstr(err->detail, quoted) != NULL)
+    if (strstr(err->detail, quoted) != NULL || strncmp(err->detail, cli->about, strlen(cli->about)) == 0)
         return;
     gb_cli_put(stderr, cli->about);
     fputs(": ", stderr);

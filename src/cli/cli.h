@@ -96,15 +96,31 @@ struct gb_cli_name {
 /* -1 with cli->error set when it cannot be a name. */
 int gb_cli_name(struct gb_cli *cli, const char *text, struct gb_cli_name *ret);
 
+/* The letters of names; the first is a letter or a digit. */
+#define GB_CLI_NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
+/* Whether the daemon takes text as the name of a buffer: of what is to be known before anything is sent. */
+bool gb_cli_is_name(const char *text);
+
+/* The same of a command that takes one buffer and no pattern: -1 with cli->error set, which says so, when text has a
+ * shell's wildcards or a comma. */
+int gb_cli_one_name(struct gb_cli *cli, const char *text, struct gb_cli_name *ret);
+
 /* The target of a buffer, "[SESSION/]NAME", with what comes behind its name. -1 with cli->error set. */
 int gb_cli_buffer_target(struct gb_cli *cli, const char *text, const char *action, char *ret);
 
 /* Whether text has a shell's wildcards. */
 bool gb_cli_is_pattern(const char *text);
 
+#define GB_CLI_QUERY 1024 /* longest query of gb_cli_matching(), with its NUL */
+
 /* The buffers that match "[SESSION/]NAME", whose parts may have wildcards, each with its session; "SESSION/" all of
- * one. NULL with cli->error set. The caller's. */
-json_t *gb_cli_matching(struct gb_cli *cli, const char *pattern);
+ * one. query: what else picks and orders them in each session, "&state=ready", or "". NULL with cli->error set. The
+ * caller's. */
+json_t *gb_cli_matching(struct gb_cli *cli, const char *pattern, const char *query);
+
+/* Says that no buffer is meant by a name or a pattern. GB_CLI_NOT_FOUND. */
+int gb_cli_none_matches(struct gb_cli *cli, const char *pattern);
 
 /* Asks on the terminal before buffers of several sessions change, unless --yes is given; without a terminal it refuses.
  * what: "delete". The exit status of what was said, GB_CLI_DONE to go on. */

@@ -44,7 +44,7 @@ static int copy_buffer(struct gb_cli *cli, const char *source, const char *targe
     struct gb_cli_name to;
     json_t *copied = NULL;
 
-    if (gb_cli_name(cli, source, &from) < 0 || gb_cli_name(cli, target, &to) < 0 ||
+    if (gb_cli_one_name(cli, source, &from) < 0 || gb_cli_one_name(cli, target, &to) < 0 ||
         gb_cli_target(cli, path, "/v1/sessions/{}/buffers/{}/copy", to.session, to.name) < 0 ||
         (copied = gb_cli_request(cli, "POST", path, copy_body(&cli->options, &from))) == NULL) {
         int status = gb_cli_failed(cli);

@@ -83,10 +83,23 @@ static void put_noun(const struct gb_cli_command *command, const char *before, c
              noun != NULL ? noun + 1 : "");
 }
 
+#define NO_NOUN " (no ITEM)" /* ends the help of a word that stands alone, of a command whose others take one */
+
+/* The help of a word without that, in ret[size]; whether it was there. */
+static bool cut_noun(const struct gb_cli_verb *verb, char *ret, size_t size) {
+    size_t n = strlen(verb->help);
+    size_t m = strlen(NO_NOUN);
+    bool alone = n > m && strcmp(verb->help + n - m, NO_NOUN) == 0;
+
+    snprintf(ret, size, "%.*s", (int)(alone ? n - m : n), verb->help);
+    return alone;
+}
+
 /* A line for each word. */
 static void put_verbs(FILE *out, const struct gb_cli_command *command) {
     char before[40];
     char left[64];
+    char help[256];
     size_t found = 0;
     size_t i;
 
@@ -94,8 +107,11 @@ static void put_verbs(FILE *out, const struct gb_cli_command *command) {
         if (strcmp(gb_cli_verbs[i].command, command->name) != 0)
             continue;
         snprintf(before, sizeof before, "  %s", gb_cli_verbs[i].name);
-        put_noun(command, before, left, sizeof left);
-        put_line(out, left, gb_cli_verbs[i].help);
+        if (cut_noun(&gb_cli_verbs[i], help, sizeof help))
+            snprintf(left, sizeof left, "%s", before);
+        else
+            put_noun(command, before, left, sizeof left);
+        put_line(out, left, help);
         found++;
     }
     if (found > 0 && command->options[0] != '\0')
@@ -125,12 +141,16 @@ static void help_command(FILE *out, const struct gb_cli_command *command) {
 static void help_verb(FILE *out, const struct gb_cli_command *command, const struct gb_cli_verb *verb) {
     char usage[96];
     char left[64];
+    char help[256];
     int i;
 
     snprintf(left, sizeof left, "%s %s", command->name, verb->name);
-    put_noun(command, left, usage, sizeof usage);
+    if (cut_noun(verb, help, sizeof help))
+        snprintf(usage, sizeof usage, "%s", left);
+    else
+        put_noun(command, left, usage, sizeof usage);
     fprintf(out, "Usage: gpubuf %s [OPTION...]\n\n", usage);
-    put_line(out, left, verb->help);
+    put_line(out, left, help);
     fputs("\n", out);
     for (i = 0; i < GB_CLI_IDS; i++)
         if (gb_cli_has_word(verb->options, gb_cli_options_all[i].name))

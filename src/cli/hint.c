@@ -53,6 +53,40 @@ static bool of_fleet(const struct gb_cli *cli, json_t *problem) {
     return strcmp(cli->command->name, "fleet") == 0 || cli->node != NULL;
 }
 
+/* A proxy may have gpubufd below a path; the daemon itself has nothing there. */
+static bool of_path(const struct gb_cli *cli, json_t *problem) {
+    const char *url = gpubuf_url(cli->client);
+    const char *host = strstr(url, "://");
+    const char *path = host != NULL && strncmp(url, "http", 4) == 0 ? strchr(host + 3, '/') : NULL;
+
+    (void)problem;
+    return path != NULL && path[strspn(path, "/")] != '\0';
+}
+
+/* The name that is missed could be that of a file, with its ending: session "s" has no buffer named "x.npy". */
+static bool of_ending(const struct gb_cli *cli, json_t *problem) {
+    const char *named = strstr(cli->error.detail, " named \"");
+    const char *dot = named != NULL ? strrchr(named, '.') : NULL;
+
+    (void)problem;
+    return dot != NULL && strchr(dot, '"') != NULL && dot[1] != '"';
+}
+
+/* The daemon names a parameter of its own, where this program has an option. */
+static bool says(const struct gb_cli *cli, const char *parameter) {
+    return strcmp(cli->command->name, "call") != 0 && strstr(cli->error.detail, parameter) != NULL;
+}
+
+static bool says_format(const struct gb_cli *cli, json_t *problem) {
+    (void)problem;
+    return says(cli, "?format=raw");
+}
+
+static bool says_slice(const struct gb_cli *cli, json_t *problem) {
+    (void)problem;
+    return says(cli, "?slice=");
+}
+
 static bool of_copy(const struct gb_cli *cli, json_t *problem) {
     (void)problem;
     return strcmp(cli->command->name, "cp") == 0;
@@ -76,6 +110,10 @@ static bool of_checkpoint(const struct gb_cli *cli, json_t *problem) {
 #define OF_NO_NODE of_no_node
 #define OF_FLEET of_fleet
 #define OF_COPY of_copy
+#define OF_PATH of_path
+#define OF_ENDING of_ending
+#define SAYS_FORMAT says_format
+#define SAYS_SLICE says_slice
 #define OF_CHECKPOINT of_checkpoint
 
 static const struct {

@@ -74,7 +74,7 @@ int gb_cli_run_map(struct gb_cli *cli, int argc, char **argv) {
     int unshown;
 
     (void)argc;
-    if (gb_cli_name(cli, argv[0], &name) < 0)
+    if (gb_cli_one_name(cli, argv[0], &name) < 0)
         return gb_cli_failed(cli);
     if (o->mode != NULL && strcmp(o->mode, "read") != 0 && strcmp(o->mode, "write") != 0)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--mode is read or write");

@@ -24,24 +24,33 @@ static bool matches(json_t *item, const char *pattern) {
 
 /* The list of those that may match: the daemon knows of prefixes alone. What has characters that no name has is
  * compared here. */
-static int target_of(struct gb_cli *cli, const char *session, const char *pattern, char *ret) {
-    size_t n = strspn(pattern, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+static int target_of(struct gb_cli *cli, const char *session, const char *pattern, const char *query, char *ret) {
+    size_t n = strspn(pattern, GB_CLI_NAME_LETTERS);
     char prefix[GPUBUF_NAME_SIZE];
+    int rc;
 
-    if (n == 0 || n >= sizeof prefix || strchr("._-", pattern[0]) != NULL)
-        return gb_cli_target(cli, ret, "/v1/sessions/{}/buffers", session);
-    snprintf(prefix, sizeof prefix, "%.*s", (int)n, pattern);
-    return gb_cli_target(cli, ret, "/v1/sessions/{}/buffers?prefix={}", session, prefix);
+    if (n == 0 || n >= sizeof prefix || strchr("._-", pattern[0]) != NULL) {
+        rc = gb_cli_target(cli, ret, "/v1/sessions/{}/buffers", session);
+        query += query[0] == '&';
+        if (rc == 0 && query[0] != '\0')
+            strcat(ret, "?");
+    } else {
+        snprintf(prefix, sizeof prefix, "%.*s", (int)n, pattern);
+        rc = gb_cli_target(cli, ret, "/v1/sessions/{}/buffers?prefix={}", session, prefix);
+    }
+    if (rc == 0)
+        strcat(ret, query); /* three names and GB_CLI_QUERY are less than GB_CLI_PATH */
+    return rc;
 }
 
 /* Adds what matches in one session. -1 with cli->error set. */
-static int add_session(struct gb_cli *cli, json_t *found, const char *session, const char *pattern) {
+static int add_session(struct gb_cli *cli, json_t *found, const char *session, const char *pattern, const char *query) {
     char target[GB_CLI_PATH];
     json_t *items = NULL;
     json_t *item;
     size_t i;
 
-    if (target_of(cli, session, pattern, target) == 0)
+    if (target_of(cli, session, pattern, query, target) == 0)
         items = gb_cli_list(cli, target);
     if (items == NULL)
         return -1;
@@ -54,7 +63,8 @@ static int add_session(struct gb_cli *cli, json_t *found, const char *session, c
 }
 
 /* A session that goes meanwhile has no buffers. */
-static int add_sessions(struct gb_cli *cli, json_t *found, const char *sessions, const char *pattern) {
+static int add_sessions(struct gb_cli *cli, json_t *found, const char *sessions, const char *pattern,
+                        const char *query) {
     json_t *items = gb_cli_list(cli, "/v1/sessions");
     json_t *item;
     int rc = items != NULL ? 0 : -1;
@@ -63,7 +73,7 @@ static int add_sessions(struct gb_cli *cli, json_t *found, const char *sessions,
     json_array_foreach(items, i, item) {
         if (rc < 0 || !matches(item, sessions))
             continue;
-        rc = add_session(cli, found, gb_cli_text(item, "name"), pattern);
+        rc = add_session(cli, found, gb_cli_text(item, "name"), pattern, query);
         if (rc < 0 && cli->error.code == GPUBUF_SESSION_NOT_FOUND)
             rc = 0;
     }
@@ -71,7 +81,7 @@ static int add_sessions(struct gb_cli *cli, json_t *found, const char *sessions,
     return rc;
 }
 
-json_t *gb_cli_matching(struct gb_cli *cli, const char *pattern) {
+json_t *gb_cli_matching(struct gb_cli *cli, const char *pattern, const char *query) {
     const char *slash = strchr(pattern, '/');
     json_t *found = json_array();
     char text[2 * GPUBUF_NAME_SIZE];
@@ -82,12 +92,28 @@ json_t *gb_cli_matching(struct gb_cli *cli, const char *pattern) {
     snprintf(text, sizeof text, "%s%s", pattern, slash != NULL && slash[1] == '\0' ? "*" : "");
     rc = gb_cli_name(cli, text, &name);
     if (rc == 0)
-        rc = is_of_sessions(text) ? add_sessions(cli, found, name.session, name.name)
-                                  : add_session(cli, found, name.session, name.name);
+        rc = is_of_sessions(text) ? add_sessions(cli, found, name.session, name.name, query)
+                                  : add_session(cli, found, name.session, name.name, query);
     if (rc == 0)
         return found;
     json_decref(found);
     return NULL;
+}
+
+int gb_cli_none_matches(struct gb_cli *cli, const char *pattern) {
+    struct gb_cli_name name;
+
+    if (gb_cli_name(cli, pattern, &name) < 0)
+        return gb_cli_failed(cli);
+    if (is_of_sessions(pattern))
+        gb_cli_error(cli, GPUBUF_BUFFER_NOT_FOUND, "no buffer of any session matches %s", pattern);
+    else
+        gb_cli_error(cli, GPUBUF_BUFFER_NOT_FOUND,
+                     gb_cli_is_pattern(name.name) ? "no buffer of session \"%s\" matches %s"
+                                                  : "session \"%s\" has no buffer named \"%s\"",
+                     name.session, name.name);
+    cli->error.status = 404;
+    return gb_cli_failed(cli);
 }
 
 /* --- several ------------------------------------------------------------------------------------------------------ */
@@ -95,19 +121,16 @@ json_t *gb_cli_matching(struct gb_cli *cli, const char *pattern) {
 /* A pattern that matches none is an error, as it is of rm(1). */
 static int each_matching(struct gb_cli *cli, const char *pattern, gb_cli_buffer_fn *one, void *arg) {
     char full[2 * GPUBUF_NAME_SIZE];
-    struct gb_cli_name name;
     int worst = GB_CLI_DONE;
-    json_t *items;
+    json_t *items = gb_cli_matching(cli, pattern, "");
     json_t *item;
     size_t i;
 
-    if (gb_cli_name(cli, pattern, &name) < 0 || (items = gb_cli_matching(cli, pattern)) == NULL)
+    if (items == NULL)
         return gb_cli_failed(cli);
     if (json_array_size(items) == 0) {
         json_decref(items);
-        gb_cli_error(cli, GPUBUF_BUFFER_NOT_FOUND, "no buffer of session \"%s\" matches %s", name.session, name.name);
-        cli->error.status = 404;
-        return gb_cli_failed(cli);
+        return gb_cli_none_matches(cli, pattern);
     }
     json_array_foreach(items, i, item) {
         int status;
@@ -150,7 +173,7 @@ static bool says_yes(void) {
 
 /* Of one pattern. */
 static int confirm(struct gb_cli *cli, const char *pattern, const char *what) {
-    json_t *items = gb_cli_matching(cli, pattern);
+    json_t *items = gb_cli_matching(cli, pattern, "");
     unsigned long long count = json_array_size(items);
 
     if (items == NULL)

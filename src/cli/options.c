@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,39 @@ const struct gb_cli_command *gb_cli_command_find(const char *name) {
     return NULL;
 }
 
+/* Words of other programs for what a command does; NULL: none. */
+static const char *command_meant(const char *name) {
+    static const struct {
+        const char *word;
+        const char *hint;
+    } words[] = {
+        {"cat", "\"gpubuf get NAME\" writes a buffer to standard output"},
+        {"download", "is get meant?"},
+        {"fetch", "is get meant?"},
+        {"upload", "is put meant?"},
+        {"push", "is put meant?"},
+        {"delete", "is rm meant?"},
+        {"remove", "is rm meant?"},
+        {"del", "is rm meant?"},
+        {"list", "is ls meant?"},
+        {"dir", "is ls meant?"},
+        {"copy", "is cp meant?"},
+        {"mv", "buffers have no other name later: \"gpubuf cp SOURCE TARGET\" and then rm"},
+        {"move", "buffers have no other name later: \"gpubuf cp SOURCE TARGET\" and then rm"},
+        {"rename", "buffers have no other name later: \"gpubuf cp SOURCE TARGET\" and then rm"},
+        {"token", "\"gpubufd token\" makes, lists and revokes tokens"},
+        {"tokens", "\"gpubufd token\" makes, lists and revokes tokens"},
+    };
+    size_t i;
+
+    for (i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(words[i].word, name) == 0)
+            return words[i].hint;
+    return NULL;
+}
+
 void gb_cli_command_unknown(const char *name) {
+    const char *meant = command_meant(name);
     char hint[GB_NEAREST_HINT];
     struct gb_nearest nearest;
     size_t i;
@@ -81,7 +114,8 @@ void gb_cli_command_unknown(const char *name) {
         gb_nearest_try(&nearest, gb_cli_commands[i].name);
     fputs("gpubuf: there is no command \"", stderr);
     gb_cli_put(stderr, name);
-    fprintf(stderr, "\"%s; \"gpubuf --help\" lists them\n", gb_nearest_hint(&nearest, "", hint));
+    fprintf(stderr, "\"%s%s; \"gpubuf --help\" lists them\n", meant != NULL ? "; " : "",
+            meant != NULL ? meant : gb_nearest_hint(&nearest, "", hint));
 }
 
 bool gb_cli_has_word(const char *words, const char *word) {
@@ -330,18 +364,38 @@ int gb_cli_options_idle(const struct gb_cli_options *options, const char *names,
     return 0;
 }
 
+/* Words that the command takes. */
+static int most_of(const struct gb_cli_command *command) {
+    return command->arguments[0] == '\0' ? 0 : command->most > 0 ? command->most : INT_MAX;
+}
+
+static int refuse_count(const struct gb_cli_command *command, int argc, char **argv) {
+    int most = most_of(command);
+
+    if (argc > most) {
+        fprintf(stderr, "gpubuf: %s takes %s%.0d word%s, and \"", command->name, most == 0 ? "no" : "at most ", most,
+                most == 1 ? "" : "s");
+        gb_cli_put(stderr, argv[most]);
+        fprintf(stderr, "\" is one more%s\n",
+                strstr(command->arguments, "PATTERN") != NULL && most == 1
+                    ? "; a pattern of several names is given in quotes, so that the shell leaves it"
+                : strcmp(command->name, "get") == 0
+                    ? "; several buffers are NAME,NAME or PREFIX*, and a FILE that ends in .safetensors"
+                    : "");
+    }
+    fprintf(stderr, "gpubuf: usage: gpubuf %s%s%s [OPTION...]\n", command->name, command->arguments[0] ? " " : "",
+            command->arguments);
+    return -1;
+}
+
 int gb_cli_options_check(const struct gb_cli_options *options, const struct gb_cli_command *command, int argc,
                          char **argv) {
     const struct gb_cli_verb *verb = argc > 0 ? gb_cli_verb_find(command, argv[0]) : NULL;
     const char *taken = options_of(command, verb);
     int i;
 
-    if (argc < command->least || (command->most > 0 && argc > command->most) ||
-        (argc > 0 && command->arguments[0] == '\0')) {
-        fprintf(stderr, "gpubuf: usage: gpubuf %s%s%s [OPTION...]\n", command->name, command->arguments[0] ? " " : "",
-                command->arguments);
-        return -1;
-    }
+    if (argc < command->least || argc > most_of(command))
+        return refuse_count(command, argc, argv);
     if (argc > 0 && verb == NULL) /* the command says that there is no such word */
         taken = command->options;
     for (i = 0; i < GB_CLI_IDS; i++)

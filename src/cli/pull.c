@@ -133,7 +133,7 @@ int gb_cli_pull(struct gb_cli *cli, const char *url, const char *target) {
     json_t *answer;
     json_t *body;
 
-    if (gb_cli_name(cli, target, &to) < 0 ||
+    if (gb_cli_one_name(cli, target, &to) < 0 ||
         gb_cli_target(cli, path, "/v1/sessions/{}/buffers/{}/copy", to.session, to.name) < 0)
         return gb_cli_failed(cli);
     body = body_of(cli, url);

@@ -1,4 +1,5 @@
 /* put: from a file or a pipe into a buffer. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -138,10 +139,14 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
         while (rc < 0 && !source->taken && gb_cli_again(cli));
     }
     gb_cli_progress_end(&moving.progress, rc == 0);
-    cli->about = name->name;
-    if (rc < 0)
-        return gb_cli_failed(cli);
-    cli->about = NULL;
+    if (rc < 0) {
+        int status;
+
+        cli->about = name->name;
+        status = gb_cli_failed(cli);
+        cli->about = NULL; /* it ends with this file */
+        return status;
+    }
     gb_cli_times_put(cli);
     if (cli->options.labels != NULL) {
         json_decref(buffer);
@@ -213,9 +218,19 @@ static int refuse_of_one(struct gb_cli *cli) {
         option, cli->session, option, durability != NULL ? durability : cli->options.spill);
 }
 
+/* "FILE" of "file:FILE". */
+static const char *path_in(const char *given) {
+    return strncmp(given, "file:", 5) == 0 ? given + 5 : given;
+}
+
+/* Whether a file without a NAME becomes a buffer for each of its tensors. */
+static bool is_tensors(const struct gb_cli *cli, const char *given) {
+    return !cli->options.raw && gb_cli_ends_in(given, ".safetensors");
+}
+
 int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
-    bool many = name == NULL && !cli->options.raw && gb_cli_ends_in(given, ".safetensors");
-    char *path = gb_cli_host_path(cli, strncmp(given, "file:", 5) == 0 ? given + 5 : given);
+    bool many = name == NULL && is_tensors(cli, given);
+    char *path = gb_cli_host_path(cli, path_in(given));
     struct gb_cli_name target;
     struct gb_cli_source source;
     int rc;
@@ -234,7 +249,7 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
         free(path);
         return refuse_of_one(cli);
     }
-    if (!many && (name != NULL ? gb_cli_name(cli, name, &target) : name_from(cli, path, &target)) < 0)
+    if (!many && (name != NULL ? gb_cli_one_name(cli, name, &target) : name_from(cli, path, &target)) < 0)
         rc = gb_cli_failed(cli);
     else if (cli->host != NULL && strcmp(path, "-") == 0)
         rc = gb_cli_refused(cli, GB_CLI_USAGE, "standard input cannot go to several hosts; name a file");
@@ -266,7 +281,52 @@ static bool looks_like_file(const char *file, const char *name) {
            S_ISREG(info.st_mode);
 }
 
-/* All are tried. The exit status of the first that failed. */
+/* One of several files: that it is there, and what its buffer is called. */
+static int check_file(struct gb_cli *cli, const char *given, char *ret_name) {
+    char *path = gb_cli_host_path(cli, path_in(given));
+    struct gb_cli_name name = {.name = ""};
+    struct stat info;
+    int rc = GB_CLI_DONE;
+
+    if (path == NULL)
+        return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
+    if (!is_tensors(cli, given) && name_from(cli, path, &name) < 0)
+        rc = gb_cli_failed(cli);
+    else if (stat(path, &info) < 0)
+        rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be read: %s; nothing was uploaded", path, strerror(errno));
+    else if (name.name[0] != '\0' && !gb_cli_is_name(name.name))
+        rc = gb_cli_refused(cli, GB_CLI_USAGE,
+                            "%s would become the buffer \"%s\", which is no name: letters, digits and, after the "
+                            "first, . _ and -; \"gpubuf put %s NAME\" gives it another. Nothing was uploaded",
+                            path, name.name, path);
+    snprintf(ret_name, GPUBUF_NAME_SIZE, "%s", name.name);
+    free(path);
+    return rc;
+}
+
+/* What is wrong with one of several files is said before any of them is sent: also that two have one name, of which the
+ * second would take the place of the first. */
+static int check_files(struct gb_cli *cli, int argc, char **argv) {
+    char(*names)[GPUBUF_NAME_SIZE] = calloc((size_t)argc, sizeof *names);
+    int rc = names != NULL ? GB_CLI_DONE : gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
+    int i;
+    int j;
+
+    for (i = 0; i < argc && rc == GB_CLI_DONE; i++) {
+        rc = check_file(cli, argv[i], names[i]);
+        for (j = 0; j < i && rc == GB_CLI_DONE; j++)
+            if (names[i][0] != '\0' && strcmp(names[i], names[j]) == 0)
+                rc = gb_cli_refused(cli, GB_CLI_USAGE,
+                                    "%s and %s would both become the buffer \"%s\", called as the file without its "
+                                    "last ending: \"gpubuf put FILE NAME\" gives one another name. Nothing was "
+                                    "uploaded",
+                                    argv[j], argv[i], names[i]);
+    }
+    free(names);
+    return rc;
+}
+
+/* What can be checked is checked of all before; then all are tried. The exit status of the first that failed. */
 static int put_several(struct gb_cli *cli, int argc, char **argv) {
     const char *own = cli->session;
     char session[GPUBUF_NAME_SIZE];
@@ -277,6 +337,11 @@ static int put_several(struct gb_cli *cli, int argc, char **argv) {
         snprintf(session, sizeof session, "%.*s", (int)strcspn(argv[argc - 1], "/"), argv[argc - 1]);
         cli->session = session;
         argc--;
+    }
+    worst = check_files(cli, argc, argv);
+    if (worst != GB_CLI_DONE) {
+        cli->session = own;
+        return worst;
     }
     cli->several = json_array();
     for (i = 0; i < argc && !atomic_load(&cli->interrupted); i++) {

@@ -37,6 +37,27 @@ int gb_cli_name(struct gb_cli *cli, const char *text, struct gb_cli_name *ret) {
     return 0;
 }
 
+bool gb_cli_is_name(const char *text) {
+    size_t n = strspn(text, GB_CLI_NAME_LETTERS);
+
+    return n > 0 && text[n] == '\0' && n < GPUBUF_NAME_SIZE && strchr("._-", text[0]) == NULL;
+}
+
+int gb_cli_one_name(struct gb_cli *cli, const char *text, struct gb_cli_name *ret) {
+    const char *command = cli->command->name;
+
+    if (strcmp(command, "get") == 0 && strpbrk(text, "*?[,") != NULL)
+        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
+                            "\"%s\" is several buffers, which go into one FILE that ends in .safetensors: as a "
+                            "beginning of names with * behind it, or as names with commas between them",
+                            text);
+    if (gb_cli_is_pattern(text))
+        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
+                            "%s takes no pattern: name one buffer (\"gpubuf ls '%s'\" lists those that match)", command,
+                            text);
+    return gb_cli_name(cli, text, ret);
+}
+
 int gb_cli_target(struct gb_cli *cli, char *ret, const char *format, ...) {
     size_t at = 0;
     va_list args;

@@ -20,6 +20,10 @@ int gb_cli_sink_open(struct gb_cli *cli, const char *path, struct gb_cli_sink *r
 int gb_cli_sink_close(struct gb_cli *cli, struct gb_cli_sink *sink, bool good);
 
 /* It holds on to the sink. */
+/* Warns on standard error if the path ends as an archive or a pickle and the bytes that came are none, unless --raw or
+ * --quiet is given. Before gb_cli_sink_close(). */
+void gb_cli_warn_no_archive(const struct gb_cli *cli, const struct gb_cli_sink *sink, const char *path);
+
 struct gpubuf_target gb_cli_target_of(struct gb_cli_sink *sink);
 
 #endif

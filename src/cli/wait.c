@@ -29,7 +29,7 @@ static int sync_side(struct gb_cli *cli, const char *text) {
     struct gb_cli_name name;
     json_t *body;
 
-    if (gb_cli_name(cli, text, &name) < 0 ||
+    if (gb_cli_one_name(cli, text, &name) < 0 ||
         gb_cli_target(cli, target, "/v1/sessions/{}/buffers/{}/sync", name.session, name.name) < 0)
         return gb_cli_failed(cli);
     body = json_pack("{s:s}", "to", cli->options.to != NULL ? cli->options.to : "device");

@@ -72,8 +72,8 @@ static int64_t read_some(struct gbc_reader *r, void *data, size_t size, struct g
     errno = 0;
     n = r->source.read(r->source.arg, data, size);
     if (n < 0 || (uint64_t)n > size)
-        return errno != 0 && n < 0 ? gbc_error_errno(err, GPUBUF_INPUT_FAILED, "the source's function", errno)
-                                   : gbc_error_set(err, GPUBUF_INPUT_FAILED, "the source's function gave up");
+        return errno != 0 && n < 0 ? gbc_error_errno(err, GPUBUF_INPUT_FAILED, "read", errno)
+                                   : gbc_error_set(err, GPUBUF_INPUT_FAILED, "the source's read() gave up");
     return n;
 }
 
@@ -199,8 +199,8 @@ static int write_some(const struct gbc_writer *w, const void *data, size_t bytes
         errno = 0;
         if (w->target.write(w->target.arg, data, bytes) == 0)
             return 0;
-        return errno != 0 ? gbc_error_errno(err, GPUBUF_OUTPUT_FAILED, "the target's function", errno)
-                          : gbc_error_set(err, GPUBUF_OUTPUT_FAILED, "the target's function gave up");
+        return errno != 0 ? gbc_error_errno(err, GPUBUF_OUTPUT_FAILED, "write", errno)
+                          : gbc_error_set(err, GPUBUF_OUTPUT_FAILED, "the target's write() gave up");
     }
     if (w->target.fd >= 0)
         return write_fd(w, data, bytes, err);

@@ -39,7 +39,7 @@ def test_ls_of_names_alone(cli, daemon, session, sessions):
     daemon.put("b", b"1", session).expect(201)
     daemon.put("a", b"1", session).expect(201)
     assert cli("ls", "-q").expect().out == "b\na\n"
-    assert cli("ls", "-q", "a*").expect().out == "a\n" and cli("ls", "-q", "z*").expect().out == ""
+    assert cli("ls", "-q", "a*").expect().out == "a\n" and cli("ls", "-q", "z*").expect(NOT_FOUND).out == ""
     assert cli("ls", "--quiet", f"{sessions}-*/tmp*").expect().out == f"{sessions}-1/tmp1\n{sessions}-2/tmp2\n"
     assert [b["name"] for b in cli.json("ls", "-q")] == ["b", "a"]
 
@@ -75,7 +75,10 @@ def test_several_files_have_names_of_their_own(cli, tmp_path, sessions):
     assert [b["session"] for b in cli.json("put", "a.bin", "b.bin", f"{sessions}-1/", cwd=tmp_path)] == [f"{sessions}-1"] * 2
     assert cli.json("put", "a.bin", f"{sessions}-2/", cwd=tmp_path)[0]["name"] == "a"
     said = cli("put", "a.bin", "gone.bin", "c.bin", cwd=tmp_path).expect(FAILED)
-    assert "gone.bin cannot be read" in said.err and said.out.startswith("a ") and "\nc " in said.out
+    assert "gone.bin cannot be read" in said.err and "nothing was uploaded" in said.err and not said.out
+    (tmp_path / "folder").mkdir()
+    said = cli("put", "a.bin", "./folder", "c.bin", cwd=tmp_path).expect(USAGE)
+    assert "folder is a folder" in said.err and said.out.startswith("a ") and "\nc " in said.out
     assert "standard input has no name" in cli("put", "a.bin", "-", "c.bin", cwd=tmp_path).expect(USAGE).err
 
 

@@ -138,6 +138,12 @@ static char *whole_path(const struct reader *r, const char *path) {
     return asprintf(&ret, "%.*s%s", folder, r->config->path, path) >= 0 ? ret : NULL;
 }
 
+/* A URL with a scheme that no daemon has. */
+static bool is_strange(const char *url) {
+    return strstr(url, "://") != NULL && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0 &&
+           strncmp(url, "unix://", 7) != 0;
+}
+
 /* The value as an option would take it. */
 static int check_value(struct reader *r, const struct gb_cli_config_spec *spec, const char *value) {
     struct gb_cli_options scratch;
@@ -146,6 +152,10 @@ static int check_value(struct reader *r, const struct gb_cli_config_spec *spec, 
 
     if (value[0] == '\0')
         return wrong(r, "%s has no value", spec->name);
+    if (value[0] == '"' || value[0] == '\'')
+        return wrong(r, "%s stands in quotes, which would be part of it: write it without", spec->name);
+    if (spec == &gb_cli_config_specs[GB_CLI_CONFIG_URL] && is_strange(value))
+        return wrong(r, "url \"%.64s\" is no address of a daemon: http[s]://HOST:PORT or unix:///PATH", value);
     if (spec->option < 0)
         return GB_CLI_DONE;
     if (gb_cli_options_all[spec->option].type != GB_CLI_FLAG)
@@ -254,17 +264,27 @@ static char *path_of(const struct gb_cli *cli, bool *ret_usual) {
     return asprintf(&path, "%s/.config/" GB_CLI_CONFIG_FILE, home) >= 0 ? path : NULL;
 }
 
+/* Whether there is no such file for this user. A folder that may not be searched is the home of another, as under sudo;
+ * a file that is seen and cannot be read is the user's own mistake. */
+static bool is_not_there(const char *path, int why) {
+    struct stat info;
+
+    return why == ENOENT || why == ENOTDIR || (why == EACCES && stat(path, &info) < 0 && errno == EACCES);
+}
+
 int gb_cli_config_read(struct gb_cli *cli, struct gb_cli_config *ret) {
     struct reader r = {.cli = cli, .config = ret};
     bool usual;
     FILE *file;
+    int why;
     int rc;
 
     *ret = (struct gb_cli_config){.path = path_of(cli, &usual)};
     file = ret->path != NULL ? fopen(ret->path, "re") : NULL;
-    if (file == NULL && ret->path != NULL && !(usual && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)))
+    why = errno;
+    if (file == NULL && ret->path != NULL && !(usual && is_not_there(ret->path, why)))
         return gb_cli_refused(cli, GB_CLI_USAGE, "the configuration file %s cannot be read: %s", ret->path,
-                              strerror(errno));
+                              strerror(why));
     if (file == NULL) {
         free(ret->path);
         ret->path = NULL;
@@ -316,6 +336,18 @@ const struct gb_cli_section *gb_cli_config_named(struct gb_cli *cli, unsigned ki
                        "%s %s: there is no configuration file; one with [%s %s] is to be ~/.config/" GB_CLI_CONFIG_FILE
                        " or what --config names",
                        option, name, kind_name(kind), name);
+        return NULL;
+    }
+    if (kind == HOST && gb_cli_config_find(config, GROUP, name) != NULL) {
+        gb_cli_refused(cli, GB_CLI_USAGE,
+                       "%s has no [host %s], but a group of this name: --group %s runs the command on "
+                       "each of its hosts",
+                       config->path, name, name);
+        return NULL;
+    }
+    if (kind == GROUP && gb_cli_config_find(config, HOST, name) != NULL) {
+        gb_cli_refused(cli, GB_CLI_USAGE, "%s has no [group %s], but a host of this name: --host %s", config->path,
+                       name, name);
         return NULL;
     }
     gb_nearest_begin(&nearest, name, strlen(name));
