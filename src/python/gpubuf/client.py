@@ -10,11 +10,12 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type, Union, cast
 
-from . import _arrays, _gpu, _kinds, _parts, _resume, _roads, _safetensors, _state, _tls
+from . import _arrays, _gpu, _kinds, _parts, _resume, _roads, _safetensors, _state, _tls, _values
 from ._address import choose, find_socket, map_socket, of_socket
-from ._arrays import Array, Key
+from ._arrays import Array, Key, Payload, Shape, shape_list
 from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
+from ._dtypes import Dtype, given_name, name_of
 from ._feed import Feed
 from ._names import Names
 from ._transport import Progress, Transport
@@ -126,8 +127,9 @@ class Client(Names):
             offset: Optional[int] = None, slice: Optional[Key] = None, progress: Optional[Progress] = None,
             if_match: Optional[str] = None, if_none_match: Optional[str] = None, kind: Optional[str] = None,
             pool: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
-            side: Optional[str] = None, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
-            durability: Optional[str] = None, spill: Optional[str] = None, connections: int = 1) -> Buffer:
+            side: Optional[str] = None, dtype: Optional[Dtype] = None, shape: Optional[Shape] = None,
+            durability: Optional[str] = None, spill: Optional[str] = None, labels: Optional[Mapping[str, str]] = None,
+            connections: int = 1) -> Buffer:
         """Uploads an array, which makes the buffer or replaces its content, all or nothing.
 
         Args:
@@ -140,18 +142,25 @@ class Client(Names):
             in_place: overwrite the present memory instead of filling new memory and swapping it in.
             offset: write at this byte of an existing buffer.
             slice: write these elements of an existing buffer; numpy's basic indexing, as text or as Python objects: ``numpy.s_[0:16, 3]``.
+                The client asks for the buffer's layout first: the array must have its type and the shape of the slice, where axes of length 1
+                do not count (else ShapeMismatch).
             progress: called with the bytes sent and the total; an exception of it ends the upload without a change.
             if_match: upload only if this is the buffer's etag.
             if_none_match: ``"*"``: upload only if no buffer has that name.
             kind, pool, device, mirrored: of the memory; see POST /v1/sessions/{session}/buffers.
             side: the side of a mirrored buffer to write.
-            dtype, shape: the type of the bytes if the array does not have it (bytes of a bfloat16 tensor, for instance).
+            dtype: the type of bytes, or of numbers and lists of numbers, which are converted; BadArgument if a number does not fit. An array
+                has its own, and another one is BadArgument, except that an array of uint8 is bytes if shape is given too. It is a name of
+                the daemon's, numpy's, torch's or safetensors', or an object: ``"bfloat16"``, ``"f4"``, ``"F32"``, ``torch.float32``,
+                ``numpy.float32``.
+            shape: the shape of these elements.
             durability: ``sync``: the bytes are on the daemon's disk when the call returns, and survive its process and a power loss.
                 ``behind``: they are there soon after. ``none``: they are in memory alone. Without it an existing buffer keeps its own, and
                 a new one has its session's.
             spill: ``disk``: bytes that are not durable may go to the daemon's disk when others want the memory, and come back when they
                 are needed; they end with its process. ``host``: to its host memory first. ``never``: they stay. Without it as with
                 durability.
+            labels: are set when the content is there; a label that the buffer has already stays unless it is named.
             connections: send more than 32 MiB in parts over this many connections at a time, from this call's own threads, also all or
                 nothing. Parts of a buffer, writes in place, a side and ``submit`` use one connection.
 
@@ -159,10 +168,16 @@ class Client(Names):
             The buffer's new metadata; ``etag`` and ``generation`` are those of this content.
         """
         _parts.check(connections)
+        if labels is not None:
+            return self._labelled(name, labels, lambda: self.put(
+                name, array, stream=stream, wait=wait, in_place=in_place, offset=offset, slice=slice, progress=progress, if_match=if_match,
+                if_none_match=if_none_match, kind=kind, pool=pool, device=device, mirrored=mirrored, side=side, dtype=dtype, shape=shape,
+                durability=durability, spill=spill, connections=connections))
         _kinds.warn(array, dtype)
-        payload = _gpu.payload_of(array)
+        typed = given_name(dtype)
         whole = offset is None and slice is None
-        what = _arrays.layout(payload, dtype, shape) if whole else {}
+        payload = self._payload(name, array, typed, shape, offset, slice)
+        what = _values.layout(payload, typed, shape) if whole else {}
         if whole and side is None and not mirrored and isinstance(payload.owner, _gpu.Tensor):
             memory = _roads.Memory(what, stream, if_match, if_none_match, wait, in_place, kind=kind, pool=pool, device=device,
                                    durability=durability, spill=spill)
@@ -198,6 +213,21 @@ class Client(Names):
         made["road"] = "host"
         return made
 
+    def _payload(self, name: str, array: Any, dtype: Optional[str], shape: Optional[Shape], offset: Optional[int],
+                 slice: Optional[Key]) -> Payload:
+        """What a put sends."""
+        if slice is not None:
+            _arrays.slice_text(slice)  # says what is no slice before the buffer is asked for
+            return _values.elements_of(self.info(name), slice, array, dtype, shape)
+        return (_values.payload_of if offset is None else _values.bytes_at)(array, dtype, shape)
+
+    def _labelled(self, name: str, labels: Mapping[str, str], put: Callable[[], Buffer]) -> Buffer:
+        """A put, and the labels of what it made."""
+        if self._submits:
+            raise BadArgument("an operation of put sets no labels: give them with update when it is done")
+        made = put()
+        return cast(Buffer, {**self.update(name, labels=labels), "road": made["road"]})
+
     def get(self, name: str, *, slice: Optional[Key] = None, out: Any = None, raw: bool = False,
             offset: Optional[int] = None, length: Optional[int] = None, stream: Optional[str] = None,
             if_match: Optional[str] = None, progress: Optional[Progress] = None, connections: int = 1, device: Any = None) -> Any:
@@ -213,7 +243,7 @@ class Client(Names):
             progress: called with the bytes received and the total; an exception of it ends the download.
             connections: fetch more than 32 MiB in parts of one generation over this many connections at a time. A buffer that is replaced
                 meanwhile, or that another process maps for writing, comes over one connection.
-            device: ``"cuda"``, ``"cuda:1"`` or a torch.device: to memory on this GPU. On the daemon's machine the bytes stay on the device,
+            device: ``"cuda"``, ``"cuda:1"`` or a torch.device: to memory on this GPU; ``"cpu"`` is as without it, for out on the host. On the daemon's machine the bytes stay on the device,
                 else they come through pinned memory of the host. connections and raw are of the host.
 
         Returns:
@@ -226,7 +256,7 @@ class Client(Names):
         query = query_of(given(format="raw", stream=stream, offset=offset, length=length,
                                slice=None if slice is None else _arrays.slice_text(slice)))
         _parts.check(connections)
-        where = _gpu.ordinal_of(out) if device is None else _gpu.device_of(device)
+        where = _gpu.target_of(device, out)
         if where is not None:
             if raw:
                 raise BadArgument("raw gives bytes on the host: it takes neither a device nor an array on one")
@@ -292,14 +322,14 @@ class Client(Names):
 
     # --- buffers --------------------------------------------------------------------------------------------------------
 
-    def create(self, name: str, *, bytes: Optional[int] = None, dtype: Optional[str] = None,
-               shape: Optional[Sequence[int]] = None, kind: Optional[str] = None, pool: Optional[str] = None,
+    def create(self, name: str, *, bytes: Optional[int] = None, dtype: Optional[Dtype] = None,
+               shape: Optional[Shape] = None, kind: Optional[str] = None, pool: Optional[str] = None,
                stream: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
                labels: Optional[Mapping[str, str]] = None, durability: Optional[str] = None, spill: Optional[str] = None,
                resident: Optional[bool] = None, wait: Optional[float] = None) -> Buffer:
         """Makes a buffer of zeros from bytes, or from dtype and shape. durability, spill: see ``put``. resident: the bytes leave memory
         on request alone, never to make room for others."""
-        body = given(name=name, bytes=bytes, dtype=dtype, shape=None if shape is None else list(shape), kind=kind, pool=pool,
+        body = given(name=name, bytes=bytes, dtype=given_name(dtype), shape=None if shape is None else shape_list(shape), kind=kind, pool=pool,
                      stream=stream, device=device, mirrored=mirrored, labels=labels, durability=durability, spill=spill,
                      resident=resident)
         return cast(Buffer, self._tagged("POST", self._below("buffers"), None, body, conditions(wait=wait), wait or 0))
@@ -312,12 +342,12 @@ class Client(Names):
         """The times of the last upload or download of at least 1 MiB of the bytes that the buffer has now. None if there was none."""
         return cast(Optional[LastTransfer], self._json("GET", self._below("buffers", name), {"last_transfer": True})[1]["last_transfer"])
 
-    def update(self, name: str, *, labels: Optional[Mapping[str, Optional[str]]] = None, dtype: Optional[str] = None,
-               shape: Optional[Sequence[int]] = None, durability: Optional[str] = None, spill: Optional[str] = None,
+    def update(self, name: str, *, labels: Optional[Mapping[str, Optional[str]]] = None, dtype: Optional[Dtype] = None,
+               shape: Optional[Shape] = None, durability: Optional[str] = None, spill: Optional[str] = None,
                resident: Optional[bool] = None, if_match: Optional[str] = None) -> Buffer:
         """Changes labels (a label of None is removed), dtype and shape of the same bytes, the durability, spill or resident. With
         durability ``sync`` the bytes are on disk when the call returns."""
-        body = given(labels=labels, dtype=dtype, shape=None if shape is None else [*shape], durability=durability,
+        body = given(labels=labels, dtype=given_name(dtype), shape=None if shape is None else shape_list(shape), durability=durability,
                      spill=spill, resident=resident)
         return cast(Buffer, self._tagged("PATCH", self._below("buffers", name), None, body, conditions(if_match)))
 
@@ -350,13 +380,25 @@ class Client(Names):
         body["from"] = {"url": source, **given(token=token, if_match=source_if_match, parts=connections, digest=digest)}
         return self._write(name, "copy", body, if_match, wait, PULL_S)
 
-    def fill(self, name: str, pattern: Union[int, str], width: int = 1, *, offset: Optional[int] = None,
+    def fill(self, name: str, pattern: Union[int, str, float, complex, Any], width: Optional[int] = None, *, offset: Optional[int] = None,
              bytes: Optional[int] = None, stream: Optional[str] = None, in_place: bool = False, side: Optional[str] = None,
              wait: Optional[float] = None, if_match: Optional[str] = None) -> Buffer:
-        """Repeats a number of 1, 2, 4 or 8 bytes over a buffer, on the device."""
+        """Repeats a pattern over a buffer, on the device.
+
+        Args:
+            pattern: an int, or text such as ``"0xff"``, is a number of width bytes (1, 2, 4 or 8; default 1), whatever the buffer's dtype. A
+                float, a complex number, a bool or a number of numpy's is an element: it is converted to the buffer's dtype, which the client
+                asks for first, and takes no width. ``fill("x", 1.0)`` makes a buffer of ones; ``fill("x", 1)`` makes all its bytes 1.
+            offset, bytes: fill only these bytes."""
+        if _values.is_element(pattern):
+            if width is not None:
+                raise BadArgument("width is the bytes of an int: a float or a number of numpy's is an element of the buffer's dtype")
+            pattern, width = _values.pattern_of(pattern, self.info(name)["dtype"])
+        elif not isinstance(pattern, (int, str)):
+            raise BadType(f"a pattern is a number or text such as \"0xff\", not a {type(pattern).__name__}")
         if isinstance(pattern, int) and pattern >= 1 << 63:
             pattern = hex(pattern)
-        body = {"pattern": pattern, "width": width, **given(offset=offset, bytes=bytes, stream=stream, side=side,
+        body = {"pattern": pattern, "width": 1 if width is None else width, **given(offset=offset, bytes=bytes, stream=stream, side=side,
                                                             in_place=True if in_place else None)}
         return self._write(name, "fill", body, if_match, wait)
 
@@ -468,7 +510,7 @@ class Client(Names):
         body = {"mode": mode, **given(ttl_s=ttl)}
         return cast(Exported, self._post(self._below("buffers", name, "export"), body, headers=conditions(wait=wait), patience=wait or 30))
 
-    def adopt(self, name: str, source: Any, *, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
+    def adopt(self, name: str, source: Any, *, dtype: Optional[Dtype] = None, shape: Optional[Shape] = None,
               nbytes: Optional[int] = None, offset: Optional[int] = None, way: Optional[str] = None, map_bytes: Optional[int] = None,
               device: Union[int, str, None] = None, side: Optional[str] = None, wait: Optional[float] = None,
               handle: Optional[bytes] = None) -> Adoption:
@@ -483,7 +525,7 @@ class Client(Names):
             map_bytes: with way="vmm", the size of the whole allocation if it is larger than the bytes need.
             side: host or device: the memory is that side of a mirrored buffer, which may exist.
         """
-        offer = offer_of(source, given(dtype=dtype, shape=None if shape is None else [*shape], bytes=nbytes, offset=offset, way=way,
+        offer = offer_of(source, given(dtype=given_name(dtype), shape=None if shape is None else shape_list(shape), bytes=nbytes, offset=offset, way=way,
                                        map_bytes=map_bytes, device=device, side=side,
                                        handle=None if handle is None else base64.b64encode(handle).decode()))
         return self._adopt(name, offer, wait)
@@ -493,9 +535,9 @@ class Client(Names):
         return open_adoption(of_socket(self._map_socket()), t.token, t.timeout, t.epochs, self._below("buffers", name), offer, wait)
 
     @staticmethod
-    def shared_array(shape: Sequence[int], dtype: str = "uint8") -> Array:
+    def shared_array(shape: Shape, dtype: Dtype = "uint8") -> Array:
         """A numpy array of zeros in memory that can be adopted."""
-        return shared_array(shape, dtype)
+        return shared_array(shape_list(shape), name_of(dtype))
 
     def _map_socket(self) -> str:
         """The daemon's socket: the given one, or a default socket if the same daemon answers there."""
@@ -513,7 +555,7 @@ class Client(Names):
               wait: Optional[float] = None) -> BatchReply:
         """Many small actions in one request: ``{"op": "create"|"delete"|"copy"|"fill"|"sync"|"release", "buffer": name, ...}``. atomic: all
         or none. The error of a failed action is in its place of ``results`` and not raised."""
-        body = {"operations": [dict(o) for o in operations], **given(atomic=True if atomic else None, stream=stream)}
+        body = {"operations": [_values.named(o) for o in operations], **given(atomic=True if atomic else None, stream=stream)}
         return cast(BatchReply, self._post(self._below("batch"), body, headers=conditions(wait=wait), patience=wait or 0))
 
     def submit(self, method: Callable[..., Any], *args: Any, **more: Any) -> Operation:
