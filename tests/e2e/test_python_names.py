@@ -71,9 +71,12 @@ def test_labels_of_a_put(c):
     assert c.put("x", b"456", labels={"more": "1"})["labels"] == {"of": "test", "more": "1"} == c.put("x", b"789")["labels"]
     with pytest.raises(gpubuf.BadArgument, match="sets no labels"):
         c.submit(c.put, "x", b"1", labels={"a": "b"})
+    for wrong in (["of"], {"of": None}, {1: "a"}):
+        with pytest.raises(gpubuf.BadType):
+            c.put("x", b"1", labels=wrong)
     with pytest.raises(gpubuf.PreconditionFailed):
         c.put("x", b"1", labels={"of": "changed"}, if_match="other")
-    assert c.info("x")["labels"] == {"of": "test", "more": "1"}
+    assert c.info("x")["labels"] == {"of": "test", "more": "1"} and c.get("x", raw=True) == b"789"
 
 
 def test_to_the_host(c):

@@ -5,6 +5,7 @@ import base64
 import copy
 import os
 import time
+from collections.abc import Mapping as MappingType
 from contextlib import contextmanager
 from itertools import islice
 from types import TracebackType
@@ -225,8 +226,12 @@ class Client(Names):
         """A put, and the labels of what it made."""
         if self._submits:
             raise BadArgument("an operation of put sets no labels: give them with update when it is done")
+        if not isinstance(labels, MappingType) or not all(isinstance(text, str) for pair in labels.items() for text in pair):
+            raise BadType(f"labels are names and values, both text, not {labels!r}")
         made = put()
-        return cast(Buffer, {**self.update(name, labels=labels), "road": made["road"]})
+        changed = self.update(name, labels=labels)
+        # The tag and the generation stay those of this content, whoever has replaced it meanwhile.
+        return cast(Buffer, {**made, "labels": changed["labels"], "updated_at": changed["updated_at"]})
 
     def get(self, name: str, *, slice: Optional[Key] = None, out: Any = None, raw: bool = False,
             offset: Optional[int] = None, length: Optional[int] = None, stream: Optional[str] = None,
