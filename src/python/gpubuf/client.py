@@ -21,7 +21,7 @@ from ._feed import Feed
 from ._names import Names
 from ._transport import Progress, Transport
 from .adoption import Adoption, Offer, offer_of, open_adoption, shared_array
-from .errors import BadArgument, BadType, BufferBusy, BufferNotFound, NotLoaded, TimedOut, error_of
+from .errors import BadArgument, BadType, BufferBusy, BufferNotFound, NotLoaded, PreconditionFailed, TimedOut, error_of
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
 from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Scrubbed, Storage, Stored, Verified
@@ -229,9 +229,10 @@ class Client(Names):
         if not isinstance(labels, MappingType) or not all(isinstance(text, str) for pair in labels.items() for text in pair):
             raise BadType(f"labels are names and values, both text, not {labels!r}")
         made = put()
-        changed = self.update(name, labels=labels)
-        # The tag and the generation stay those of this content, whoever has replaced it meanwhile.
-        return cast(Buffer, {**made, "labels": changed["labels"], "updated_at": changed["updated_at"]})
+        try:
+            return cast(Buffer, {**self.update(name, labels=labels, if_match=made["etag"]), "road": made["road"]})
+        except PreconditionFailed:  # another client has replaced it meanwhile; the labels are the buffer's, and the tag stays this content's
+            return cast(Buffer, {**made, "labels": self.update(name, labels=labels)["labels"]})
 
     def get(self, name: str, *, slice: Optional[Key] = None, out: Any = None, raw: bool = False,
             offset: Optional[int] = None, length: Optional[int] = None, stream: Optional[str] = None,
