@@ -6,6 +6,7 @@ import copy
 import os
 import time
 from collections.abc import Mapping as MappingType
+from collections.abc import Sequence as SequenceType
 from contextlib import contextmanager
 from itertools import islice
 from types import TracebackType
@@ -14,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from . import _arrays, _gpu, _kinds, _parts, _resume, _roads, _safetensors, _state, _tls, _values
 from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key, Payload, Shape, shape_list
-from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged
+from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged, words
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
 from ._dtypes import Dtype, given_name, name_of
 from ._feed import Feed
@@ -65,6 +66,11 @@ class Client(Names):
     def __init__(self, url: Optional[str] = None, socket: Optional[str] = None, token: Optional[str] = None,
                  session: str = "default", *, timeout: float = 120.0, cacert: Optional[str] = None, cert: Optional[str] = None,
                  key: Optional[str] = None, plain_token: bool = False, retries: int = 0) -> None:
+        for name, value in (("url", url), ("token", token)):
+            if value is not None and not isinstance(value, str):
+                raise BadType(f"{name} is text, not {value!r}")
+        if socket is not None and not isinstance(socket, (str, os.PathLike)):
+            raise BadType(f"socket is a path, not {socket!r}")
         token = token if token is not None else os.environ.get("GPUBUF_TOKEN") or None
         address = choose(url, socket)
         if token is not None and not (plain_token or os.environ.get("GPUBUF_PLAIN_TOKEN") == "1"):
@@ -293,6 +299,8 @@ class Client(Names):
                     kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
                     wait: Optional[float] = None, progress: Optional[Progress] = None) -> List[Buffer]:
         """Uploads many arrays in one request: all of them become visible, or none. prefix is put before each name."""
+        if not isinstance(arrays, MappingType):
+            raise BadType(f"arrays are names and arrays, not a {type(arrays).__name__}")
         pieces = _safetensors.pieces_of({name: _gpu.payload_of(array) for name, array in arrays.items()})
         query = query_of(given(prefix=prefix, stream=stream, kind=kind, pool=pool, device=device))
         headers = {"Content-Type": _safetensors.TYPE, **conditions(wait=wait)}
@@ -305,7 +313,7 @@ class Client(Names):
         all."""
         if isinstance(names, str):
             raise BadType("names is a list of names; one buffer is had with get")
-        query = query_of(given(names=None if names is None else ",".join(names), prefix=prefix, label=label, stream=stream))
+        query = query_of(given(names=None if names is None else ",".join(words("names", names)), prefix=prefix, label=label, stream=stream))
         answer = self._ask("GET", self._below("tensors") + query, {"Accept": _safetensors.TYPE})
         return _safetensors.read(answer)
 
@@ -381,6 +389,8 @@ class Client(Names):
         ``{"sha-256": base64}``; and for a new buffer kind, pool, device and durability."""
         body = given(from_offset=from_offset, offset=offset, bytes=bytes, stream=stream, side=side, in_place=True if in_place else None,
                      kind=kind, pool=pool, device=device, durability=durability)
+        if not isinstance(source, str):
+            raise BadType(f"the source of a copy is a name or a URL, not {source!r}")
         if "://" not in source:
             return self._write(name, "copy", {"from": source, **body}, if_match, wait)
         body["from"] = {"url": source, **given(token=token, if_match=source_if_match, parts=connections, digest=digest)}
@@ -469,7 +479,7 @@ class Client(Names):
     def verify(self, name: str, *, digest: Optional[Mapping[str, str]] = None, algorithms: Optional[Sequence[str]] = None,
                stream: Optional[str] = None, wait: Optional[float] = None) -> Verified:
         """Reads the bytes and compares them with the recorded checksum, and with digests ({"sha-256": base64}) if given."""
-        body = given(digest=digest, algorithms=None if algorithms is None else [*algorithms])
+        body = given(digest=digest, algorithms=None if algorithms is None else words("algorithms", algorithms))
         return cast(Verified, self._post(self._below("buffers", name, "verify"), body, given(stream=stream),
                                          headers=conditions(wait=wait), patience=wait or 60))
 
@@ -491,7 +501,7 @@ class Client(Names):
         if mode not in ("read", "write"):
             raise BadArgument(f"mode is 'read' or 'write', not {mode!r}")
         t, where, pause = self._transport, of_socket(self._map_socket()), 0.002
-        body = {"mode": mode, **given(ways=None if ways is None else [*ways], finished_event=finished_event or None)}
+        body = {"mode": mode, **given(ways=None if ways is None else words("ways", ways), finished_event=finished_event or None)}
         end = time.monotonic() + (wait if wait is not None else BUSY_S)
         while True:
             try:
@@ -561,6 +571,8 @@ class Client(Names):
               wait: Optional[float] = None) -> BatchReply:
         """Many small actions in one request: ``{"op": "create"|"delete"|"copy"|"fill"|"sync"|"release", "buffer": name, ...}``. atomic: all
         or none. The error of a failed action is in its place of ``results`` and not raised."""
+        if not isinstance(operations, SequenceType) or not all(isinstance(o, MappingType) for o in operations):
+            raise BadType(f"operations are a list of dicts, not {operations!r}")
         body = {"operations": [_values.named(o) for o in operations], **given(atomic=True if atomic else None, stream=stream)}
         return cast(BatchReply, self._post(self._below("batch"), body, headers=conditions(wait=wait), patience=wait or 0))
 
