@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 from pyclient import gpubuf
-from gpubuf import _arrays, _cuda, _dlpack, _roads
+from gpubuf import _cuda, _dlpack, _dtypes, _roads
 from gpubuf.adoption import Offer, _memory_of, shared_array
 
 UUID = bytes(range(16))
@@ -79,7 +79,7 @@ class FakeGpu:
 
     def array(self, values, protocol="dlpack", **more):
         """The values on the GPU."""
-        known = values.dtype.name in _arrays.NUMPY
+        known = values.dtype.name in _dtypes.NUMPY
         mine = self.allocate(values.shape, values.dtype.name) if known else self.allocate((values.nbytes,), "uint8")
         mine.reshape(-1).view(np.uint8)[:] = np.frombuffer(values.tobytes(), np.uint8)
         return (OnGpu if protocol == "dlpack" else Interface)(mine, values.dtype.name, values.shape, **more)
@@ -116,7 +116,7 @@ class Consumer:
     def __init__(self, source):
         taken = _dlpack.take(source, 1)
         self.shape, self.dtype, self.device = taken.shape, taken.dtype, taken.device
-        n = int(np.prod(taken.shape)) * _arrays.width(taken.dtype)
+        n = int(np.prod(taken.shape)) * _dtypes.width(taken.dtype)
         self.bytes = ctypes.string_at(taken.pointer, n)
         self.guard = taken.guard
 

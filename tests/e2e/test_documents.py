@@ -33,7 +33,7 @@ COMMANDS = {
     "doc/monitoring.md": (10, 6, 1),
     "doc/operations.md": (8, 8, 2),
     "doc/packages.md": (0, 0, 6),
-    "doc/python.md": (2, 2, 3),
+    "doc/python.md": (3, 3, 4),
     "doc/sharing.md": (20, 8, 0),
     "doc/tls.md": (4, 4, 4),
     "doc/troubleshooting.md": (10, 6, 0),

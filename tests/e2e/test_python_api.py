@@ -339,6 +339,10 @@ def test_tokens(alone, start, tmp_path):
     d = start(state=state)
     with client_of(d) as c, pytest.raises(gpubuf.Unauthenticated):
         c.list()
+    for more in ({}, {"token": "wrong"}):
+        with pytest.raises(gpubuf.Unauthenticated) as e:
+            client_of(d, **more).list()
+        assert ("give Client(token=...), or set GPUBUF_TOKEN" in e.value.detail) == (not more) and "header" not in e.value.detail
     with client_of(d, token=secret) as c:
         assert c.put("x", b"1")["bytes"] == 1
     alone.setenv("GPUBUF_TOKEN", secret)

@@ -223,7 +223,7 @@ def test_what_is_not_there(c, gpu):
     with pytest.raises(gpubuf.PreconditionFailed):
         c.get("x", device=0, if_match='"other"')
     assert tag and c.list()[-1]["name"] == "x"
-    for device in ("cpu", "cuda:x", 3, "cuda:9"):
+    for device in ("tpu", "cuda:x", 3, "cuda:9"):
         with pytest.raises(gpubuf.BadArgument, match="cuda"):
             c.get("x", device=device)
 

@@ -44,6 +44,59 @@ def test_names(c):
         "x" in c.with_session("none")
 
 
+def test_a_list_of_some(c):
+    c.put("a.1", bytes(9), labels={"model": "llama", "step": "1"})
+    c.put("a.2", bytes(5), labels={"model": "other"}, kind="pageable")
+    c.put("b", bytes(7))
+    assert c.info("a.1")["labels"] == {"model": "llama", "step": "1"}
+
+    def names(**some):
+        return [b["name"] for b in c.list(**some)]
+
+    assert names(sort="-bytes") == ["a.1", "b", "a.2"] and names(sort="bytes", prefix="a.") == ["a.2", "a.1"]
+    assert names(label="model") == ["a.1", "a.2"] and names(label="model=llama") == ["a.1"] and names(label="model", prefix="b") == []
+    assert names(kind="pageable") == ["a.2"] and names(state="ready", sort="-name") == ["b", "a.2", "a.1"] and names(state="lost") == []
+    for prefix in ("a*", "a.?", "[ab]"):
+        with pytest.raises(gpubuf.BadArgument, match="no pattern"):
+            c.list(prefix=prefix)
+    assert c.list(prefix="-") == []
+    with pytest.raises(gpubuf.InvalidArgument):
+        c.list(sort="size")
+
+
+def test_labels_of_a_put(c):
+    made = c.put("x", b"123", labels={"of": "test"})
+    assert (made["labels"], made["road"]) == ({"of": "test"}, "host") and made["etag"] == c.info("x")["etag"]
+    assert c.put("x", b"456", labels={"more": "1"})["labels"] == {"of": "test", "more": "1"} == c.put("x", b"789")["labels"]
+    with pytest.raises(gpubuf.BadArgument, match="sets no labels"):
+        c.submit(c.put, "x", b"1", labels={"a": "b"})
+    for wrong in (["of"], {"of": None}, {1: "a"}):
+        with pytest.raises(gpubuf.BadType):
+            c.put("x", b"1", labels=wrong)
+    with pytest.raises(gpubuf.PreconditionFailed):
+        c.put("x", b"1", labels={"of": "changed"}, if_match="other")
+    assert c.info("x")["labels"] == {"of": "test", "more": "1"} and c.get("x", raw=True) == b"789"
+
+
+def test_labels_of_what_is_replaced_meanwhile(c, monkeypatch):
+    update = c.update
+
+    def replaced(name, **more):
+        if "if_match" in more:
+            c.put("x", b"theirs")
+        return update(name, **more)
+
+    monkeypatch.setattr(c, "update", replaced)
+    made = c.put("x", b"mine", labels={"of": "test"})
+    assert (made["generation"], made["labels"], c.get("x", raw=True), c.info("x")["labels"]) == (1, {"of": "test"}, b"theirs", {"of": "test"})
+
+
+def test_to_the_host(c):
+    c.put("x", np.arange(3))
+    out = np.zeros(3, int)
+    assert (c.get("x", device="cpu") == [0, 1, 2]).all() and c.get("x", device="cpu", out=out) is out and out[2] == 2
+
+
 def test_a_table_for_notebooks(c):
     c.put("a.1", array_of("float32", (2, 3)))
     c.update("a.1", labels={"x": "<b>"})
@@ -70,8 +123,11 @@ def test_in_a_worker_that_is_spawned(c):
     program = f"import sys, pickle; sys.path.insert(0, {SOURCE!r}); print(pickle.load(sys.stdin.buffer).get('x').sum())"
     run = subprocess.run([sys.executable, "-c", program], input=pickle.dumps(c), capture_output=True, timeout=60)
     assert run.stdout.strip() == b"36", run.stderr
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        assert [a.sum() for a in pool.map(c.get, ["x"] * 4)] == [36] * 4
+    pool = multiprocessing.get_context("fork").Pool(2)
+    got = pool.map(c.get, ["x"] * 4)
+    pool.close()  # the workers end by themselves: Pool.terminate may wait for ever for one that it has just begun
+    pool.join()
+    assert [a.sum() for a in got] == [36] * 4
 
 
 def test_a_fleets_client_is_not_pickled():
@@ -135,7 +191,7 @@ def test_asyncio(c):
             await asyncio.gather(*(a.put(f"x{i}", array) for i, array in enumerate(arrays)))
             got = await asyncio.gather(*(a.get(f"x{i}") for i in range(9)))
             assert all((mine == array).all() for mine, array in zip(got, arrays))
-            assert len(await a.list(prefix="x")) == 9 and (await a.info("x1"))["name"] == "x1"
+            assert len(await a.list(prefix="x", sort="-name", kind="device")) == 9 and (await a.info("x1"))["name"] == "x1"
             assert len(await a.run(a.client.streams.list)) == 1
             told = []
             await a.put("big", np.zeros(BIG, np.uint8), progress=lambda *n: told.append(n))
@@ -248,6 +304,47 @@ def test_a_file_that_is_replaced_while_it_is_read(c, fs):
         f.seek(40_000)
         with pytest.raises(gpubuf.PreconditionFailed):
             f.read(100)
+
+
+def test_a_file_that_is_replaced_by_a_shorter_one(c, fs):
+    c.put("x", payload(50_000))
+    with fs.open(f"gpubuf://{c.session}/x", "rb", block_size=1000) as f:
+        f.read(100)
+        c.put("x", bytes(500))
+        f.seek(40_000)
+        with pytest.raises(gpubuf.PreconditionFailed):
+            f.read(100)
+
+
+def test_options_are_checked(c):
+    library("fsspec")
+    from gpubuf.filesystem import FileSystem
+
+    with pytest.raises(gpubuf.BadArgument, match="no option 'sockt'; there are url, address, socket"):
+        FileSystem(url=c.url, sockt="/nope", skip_instance_cache=True)
+    with pytest.raises(gpubuf.BadArgument, match="SESSION/NAME"):
+        FileSystem(session="a", sockett="/nope", skip_instance_cache=True)
+    with pytest.raises(gpubuf.BadArgument, match="one option"):
+        FileSystem(url=c.url, address=c.url, skip_instance_cache=True)
+    fs = FileSystem(address=c.url, use_listings_cache=False, skip_instance_cache=True)
+    assert fs._client.url == c.url and pickle.loads(pickle.dumps(fs))._client.url == c.url
+
+
+def test_a_session_is_made(c, fs):
+    name = c.session + "-made"
+    fs.mkdir(f"gpubuf://{name}")
+    fs.pipe(f"{name}/x", b"12")
+    fs.makedirs(name, exist_ok=True)
+    assert fs.ls(name, detail=False) == [f"{name}/x"]
+    for again in (fs.mkdir, fs.makedirs):
+        with pytest.raises(FileExistsError):
+            again(name)
+    for wrong in (lambda: fs.mkdir(f"{name}/folder"), lambda: fs.makedirs(f"{name}/folder", exist_ok=True), lambda: fs.rmdir(name)):
+        with pytest.raises(gpubuf.BadArgument):
+            wrong()
+    fs.makedirs(name + "-2", exist_ok=True)
+    c.sessions.delete(name + "-2")
+    c.sessions.delete(name)
 
 
 def test_pandas(c, fs):

@@ -189,7 +189,15 @@ def test_a_buffer_that_is_mapped_for_writing(c):
     (lambda c: c.get("x", slice=1.5), TypeError), (lambda c: c.create("x", bytes=1, labels={"a": object()}), TypeError),
     (lambda c: c.map("x", "append"), ValueError), (lambda c: c.submit(len, 1), TypeError), (lambda c: c.tensors_get("x"), TypeError),
     (lambda c: c.with_session(""), ValueError), (lambda c: gpubuf.Client("http://h:99999"), ValueError),
-    (lambda c: gpubuf.Client("h:x"), ValueError), (lambda c: gpubuf.Client(token="a b"), ValueError),
+    (lambda c: c.get("x", slice=np.array([True, False])), TypeError), (lambda c: c.create("x", dtype="int8", shape=1.5), TypeError),
+    (lambda c: c.create("x", dtype="int8", shape="4"), TypeError), (lambda c: c.create("x", dtype=3, shape=1), TypeError),
+    (lambda c: gpubuf.Client(timeout="a"), TypeError), (lambda c: gpubuf.Client(timeout=0), ValueError),
+    (lambda c: c.list(prefix=3), TypeError), (lambda c: gpubuf.Client(5), TypeError), (lambda c: gpubuf.Client(socket=5), TypeError),
+    (lambda c: gpubuf.Client(token=5), TypeError), (lambda c: c.tensors_put([1]), TypeError), (lambda c: c.tensors_get(3), TypeError),
+    (lambda c: c.tensors_get([3]), TypeError), (lambda c: c.copy(3, "x"), TypeError), (lambda c: c.map("x", ways=3), TypeError),
+    (lambda c: c.batch(3), TypeError), (lambda c: c.batch([3]), TypeError), (lambda c: c.feed(type=3), TypeError),
+    (lambda c: c.verify("x", algorithms="md5"), TypeError), (lambda c: c.checkpoint("x", names=3), TypeError),
+    (lambda c: c.put("x", b"1", if_match=3), TypeError), (lambda c: gpubuf.Client("h:x"), ValueError), (lambda c: gpubuf.Client(token="a b"), ValueError),
 ])
 def test_a_wrong_call_is_an_error_of_ours_and_pythons(c, asked, call, builtin):
     with pytest.raises(gpubuf.BadCall) as e:

@@ -1,4 +1,6 @@
 """State dicts in the Python client: with numpy arrays everywhere, with torch where it is installed."""
+import sys
+
 import numpy as np
 import pytest
 from pyclient import client_of, gpubuf
@@ -55,6 +57,59 @@ def test_what_is_wrong(c):
         with pytest.raises(gpubuf.BadArgument, match="threads is a whole number"):
             c.put_state_dict({"a": np.zeros(1)}, threads=threads)
     assert c.list() == []
+
+
+def test_state_dicts_are_not_mixed_up(c):
+    one, ten = ({"w": array_of("float32", (2,), i), "b" + str(i): np.array(i)} for i in range(2))
+    c.put_state_dict(one, prefix="m1.")
+    c.put_state_dict(ten, prefix="m10.")
+    out = {"w": np.zeros(2, np.float32)}
+    for prefix in ("m1", "m"):
+        with pytest.raises(gpubuf.BadArgument, match=r"several state dicts: give one of 'm1\.', 'm10\.'"):
+            c.get_state_dict(prefix=prefix, out=out)
+    with pytest.raises(gpubuf.BadArgument, match=r"\"m1.w\" and \"m10.w\" both have the tensor 'w'.*prefix='m1\.'"):
+        c.get_state_dict(out=out)
+    assert (out["w"] == 0).all()
+    c.put_state_dict({"w": np.full(2, 9, np.float32)}, prefix="m1.inner.")
+    for prefix, state in (("m1.", one), ("m10.", ten)):
+        assert (c.get_state_dict(prefix=prefix, out=out)["w"] == state["w"]).all()
+
+
+def test_a_prefix_of_nothing(c):
+    c.put_state_dict(ARRAYS, prefix="m.")
+    with pytest.raises(gpubuf.BufferNotFound, match='no buffer whose name begins with "n."'):
+        c.get_state_dict(prefix="n.", out={})
+
+
+def test_what_is_no_state_dict(c):
+    class Module:
+        def state_dict(self):
+            return {}
+
+    with pytest.raises(gpubuf.BadType, match=r"give Module.state_dict\(\)"):
+        c.put_state_dict(Module())
+    for wrong in (lambda: c.put_state_dict([np.zeros(1)]), lambda: c.put_state_dict({1: np.zeros(1)}), lambda: c.get_state_dict(prefix=3, out={})):
+        with pytest.raises(gpubuf.BadType):
+            wrong()
+
+
+def test_a_device_that_torch_lacks(c, monkeypatch):
+    class Torch:
+        dtype = type("dtype", (), {})
+        Tensor = type("Tensor", (), {})
+        OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {})
+        uint8 = float32 = dtype()
+
+        @staticmethod
+        def empty(*_, device, **__):
+            raise Torch.OutOfMemoryError("full") if device == "cuda:1" else RuntimeError("Found no NVIDIA driver")
+
+    c.put("w", np.zeros(1, np.float32))
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    with pytest.raises(gpubuf.BadArgument, match="on cuda: Found no NVIDIA driver"):
+        c.get_state_dict(device="cuda")
+    with pytest.raises(gpubuf.OutOfMemory, match="full"):
+        c.get_state_dict(device="cuda:1")
 
 
 def test_the_first_error_ends_it():

@@ -62,14 +62,15 @@ class AsyncClient:
     """A client whose methods are coroutines; those of :class:`gpubuf.Client`, with the same arguments.
 
     Args:
-        client: the client whose calls these are. Its collections are reached by ``run``: ``await a.run(a.client.pools.list)``.
+        client: the client whose calls these are; without one, ``Client()``. Its collections are reached by ``run``: ``await a.run(a.client.pools.list)``.
         threads: as many calls run at a time; others wait. Each thread has its own connection.
 
     ``async with AsyncClient(gpubuf.Client(...)) as a: await a.put("x", array)``. The task that waits for a put or a get may be cancelled: the
     transfer then ends within 4 MiB, and the buffer is unchanged. Other calls run to their end in their thread.
     """
 
-    def __init__(self, client: Client, *, threads: int = THREADS) -> None:
+    def __init__(self, client: Optional[Client] = None, *, threads: int = THREADS) -> None:
+        client = Client() if client is None else client
         if not isinstance(client, Client):
             raise BadType(f"an AsyncClient is made of a gpubuf.Client, not of a {type(client).__name__}")
         self.client = client

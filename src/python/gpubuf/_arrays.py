@@ -1,26 +1,20 @@
 """Conversion between the daemon's dtypes and arrays: bytes to send, arrays to receive into, slices as text."""
 from __future__ import annotations
 
-import importlib
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
+import operator
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _dlpack, _torch
+from ._dtypes import dtype_name, numpy_dtype, width
 from ._transport import Piece
 from .errors import BadArgument, BadType
 
-NUMPY = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
-         "complex64", "complex128")
-# The dtypes that only ml_dtypes has, with the bytes of an element.
-OTHERS: Dict[str, int] = {
-    "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
-    "float8_e3m4": 1, "float8_e4m3": 1, "float8_e4m3b11fnuz": 1,
-}
-
 Array = npt.NDArray[Any]
 Key = Union[str, int, slice, Tuple[Any, ...]]
+Shape = Union[int, Sequence[int]]
 
 
 class Payload(NamedTuple):
@@ -30,38 +24,6 @@ class Payload(NamedTuple):
     dtype: str
     shape: Tuple[int, ...]
     owner: Any
-
-
-def width(dtype: str) -> int:
-    """Bytes of an element."""
-    if dtype in NUMPY:
-        return np.dtype(dtype).itemsize
-    if dtype in OTHERS:
-        return OTHERS[dtype]
-    raise BadType(f"there is no dtype {dtype!r}; there are {', '.join((*NUMPY, *OTHERS))}")
-
-
-def numpy_dtype(dtype: str) -> "np.dtype[Any]":
-    """numpy's or ml_dtypes' dtype of that name. Raises TypeError if the library that has it is not installed."""
-    width(dtype)
-    if dtype in NUMPY:
-        return np.dtype(dtype)
-    try:
-        library = importlib.import_module("ml_dtypes")
-    except ImportError:
-        raise BadType(f"numpy has no {dtype}: install ml_dtypes (pip install ml_dtypes), or take the bytes with raw=True") from None
-    found = getattr(library, dtype, None)
-    if found is None:
-        raise BadType(f"this ml_dtypes ({library.__version__}) has no {dtype}: install a newer one, or take the bytes with raw=True")
-    kind: "np.dtype[Any]" = np.dtype(found)
-    return kind
-
-
-def dtype_name(dtype: "np.dtype[Any]") -> str:
-    """The daemon's name of a dtype. Raises TypeError if the daemon cannot store it."""
-    if dtype.name in NUMPY or (dtype.name in OTHERS and dtype.itemsize == OTHERS[dtype.name]):
-        return dtype.name
-    raise BadType(f"an array of {dtype} cannot be stored; these can: {', '.join((*NUMPY, *OTHERS))}")
 
 
 def bytes_of(array: Array) -> memoryview:
@@ -150,11 +112,16 @@ def shape_of(text: Optional[str]) -> Tuple[int, ...]:
     return tuple(int(n) for n in text.split(",")) if text else ()
 
 
-def shape_text(shape: Sequence[int]) -> str:
+def shape_list(shape: Shape) -> List[int]:
+    """The lengths of a shape; one number is a shape of one axis, as in numpy."""
     try:
-        return ",".join(str(int(n)) for n in shape)
-    except (TypeError, ValueError):
+        return [operator.index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape)]
+    except TypeError:
         raise BadType(f"a shape is whole numbers, not {shape!r}") from None
+
+
+def shape_text(shape: Shape) -> str:
+    return ",".join(map(str, shape_list(shape)))
 
 
 def slice_text(key: Any) -> str:
@@ -178,20 +145,9 @@ def _axis_text(part: Any) -> str:
 
 
 def _whole(n: Any) -> int:
-    if isinstance(n, bool) or not hasattr(n, "__index__"):
-        raise BadType(f"an index is a whole number, a slice or ..., not {n!r}")
-    return int(n.__index__())
-
-
-def layout(payload: Payload, dtype: Optional[str], shape: Optional[Sequence[int]]) -> Dict[str, str]:
-    """The query for a payload: its own dtype and shape, or those that the caller gives."""
-    name = dtype if dtype is not None else payload.dtype
-    if shape is None:
-        if name == payload.dtype:
-            shape = payload.shape
-        else:
-            count, rest = divmod(len(payload.view), width(name))
-            if rest:
-                raise BadArgument(f"{len(payload.view)} bytes are no whole number of {name}")
-            shape = (count,)
-    return {"dtype": name, "shape": shape_text(shape)}
+    try:
+        if not isinstance(n, bool):
+            return operator.index(n)
+    except TypeError:  # an array has the method, too
+        pass
+    raise BadType(f"an index is a whole number, a slice or ..., not {n!r}")

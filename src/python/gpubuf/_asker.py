@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import datetime, timezone
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, cast
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, cast
 from urllib.parse import quote, urlencode
 
 from ._retry import SAFE
@@ -23,6 +23,16 @@ def path_of(*parts: str) -> str:
         if not isinstance(part, str) or not part or part in (".", ".."):
             raise BadArgument(f"{part!r} is no name")
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def words(name: str, value: Any) -> List[str]:
+    """The list of texts that an argument has to be."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise BadType(f"{name} is a list of texts, not {value!r}")
+    found = [*value]
+    if not all(isinstance(one, str) for one in found):
+        raise BadType(f"{name} is a list of texts, not {value!r}")
+    return found
 
 
 def given(**fields: Any) -> Dict[str, Any]:
@@ -62,6 +72,8 @@ def _seconds(wait: float) -> int:
 
 def _tag(value: Optional[str]) -> Optional[str]:
     """Puts an entity tag into quotes if it has none."""
+    if value is not None and not isinstance(value, str):
+        raise BadType(f"an entity tag is text, not {value!r}")
     if value is None or value == "*" or '"' in value:
         return value
     return f'"{value}"'

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import List, Optional, Sequence, Union, cast
 
-from ._asker import Asker, given, path_of
+from ._asker import Asker, given, path_of, words
 from .types import Checkpoint, CheckpointMade, CheckpointRestored, CheckpointVerified
 
 PATIENCE_S = 3600  # the bytes of a whole session may be read and written
@@ -21,7 +21,7 @@ class Checkpointing(Asker):
             prefix: only buffers whose names begin so; names: only these.
             lenient: leaves out buffers whose bytes cannot be read, instead of raising their error.
             unstable: takes buffers as they are that other processes may be writing."""
-        body = given(name=name, prefix=prefix, names=None if names is None else [*names], lenient=True if lenient else None,
+        body = given(name=name, prefix=prefix, names=None if names is None else words("names", names), lenient=True if lenient else None,
                      unstable=True if unstable else None)
         return cast(CheckpointMade, self._post(self._below("checkpoints", session=session), body, patience=PATIENCE_S))
 
@@ -48,7 +48,7 @@ class Checkpointing(Asker):
             replace: they take the place of buffers of those names. Without it one that exists raises BufferExists.
             load: ``eager`` to have the bytes in memory at the return, ``lazy`` (the default) to have them come when they are needed.
             device: of the buffers, by index or UUID."""
-        body = given(into=into, prefix=prefix, names=None if names is None else [*names], replace=True if replace else None, load=load,
+        body = given(into=into, prefix=prefix, names=None if names is None else words("names", names), replace=True if replace else None, load=load,
                      device=device)
         return cast(CheckpointRestored, self._post(path_of("checkpoints", name, "restore"), body, patience=PATIENCE_S))
 

@@ -7,7 +7,7 @@ from collections import deque
 from types import TracebackType
 from typing import Deque, Iterator, List, Optional, Sequence, Type, Union, cast
 
-from ._asker import path_of, query_of
+from ._asker import path_of, query_of, words
 from ._transport import Answer, Transport
 from .errors import BadArgument, BadType, Error, Unreachable
 from .types import FeedEvent
@@ -44,7 +44,7 @@ class Feed(Iterator[FeedEvent]):
             raise BadType(f"after is the id of an event, not {after!r}")
         if after is not None and after < 0:
             raise BadArgument(f"{after} is the id of no event")
-        types = type if type is None or isinstance(type, str) else ",".join(type)
+        types = type if type is None or isinstance(type, str) else ",".join(words("type", type))
         self._target = path_of("feed") + query_of({"type": types})
         transport.close_too(self)
         try:

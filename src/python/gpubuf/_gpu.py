@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 
-from . import _arrays, _cuda, _dlpack, _torch
+from . import _arrays, _cuda, _dlpack, _dtypes, _torch
 from ._arrays import Payload
 from .errors import BadArgument, BadType, Error
 
@@ -204,7 +204,7 @@ def take(source: Any, ordinal: int) -> Tensor:
             if not taken.contiguous:
                 raise BadType(f"the elements of the {type(source).__name__} do not lie in C order: give tensor.contiguous(), or "
                               "cupy.ascontiguousarray(array)")
-            tensor = Tensor(taken.pointer, math.prod(taken.shape) * _arrays.width(taken.dtype), taken.dtype, taken.shape, ordinal,
+            tensor = Tensor(taken.pointer, math.prod(taken.shape) * _dtypes.width(taken.dtype), taken.dtype, taken.shape, ordinal,
                             (taken.guard, source))
         else:
             tensor = _of_interface(here, plain, ordinal)
@@ -224,7 +224,7 @@ def _of_interface(here: Lane, source: Any, ordinal: int) -> Tensor:
     if stream is not None:
         here.wait_for(int(stream))
     nbytes = math.prod(shape) * kind.itemsize
-    return Tensor(int(about["data"][0] or 0), nbytes, _arrays.dtype_name(kind), shape, ordinal, source)
+    return Tensor(int(about["data"][0] or 0), nbytes, _dtypes.dtype_name(kind), shape, ordinal, source)
 
 
 class Staged:
@@ -264,11 +264,23 @@ def device_of(device: Any) -> int:
         return device
     kind, _, number = str(device).partition(":")
     if kind != "cuda" or (number and not number.isdigit()):
-        raise BadArgument(f"device is \"cuda\", \"cuda:N\" or N, not {device!r}; without it the array comes to the host")
+        raise BadArgument(f"device is \"cuda\", \"cuda:N\", N or \"cpu\", not {device!r}")
     if number:
         return int(number)
     current = _torch.current_device()
     return current if current is not None else 0
+
+
+def target_of(device: Any, out: Any) -> Optional[int]:
+    """The GPU that a download is to go to: device's or out's; None for the host."""
+    theirs = ordinal_of(out)
+    if device is None:
+        return theirs
+    if str(device).partition(":")[0] != "cpu":
+        return device_of(device)
+    if theirs is not None:
+        raise BadArgument(f"out is on cuda:{theirs}, and device is {device!r}")
+    return None
 
 
 # --- memory of ours -----------------------------------------------------------------------------------------------------
@@ -296,7 +308,7 @@ class Block:
 
 def allocate(dtype: str, shape: Sequence[int], ordinal: int) -> Tensor:
     """Memory on a device: of torch's allocator if this process uses torch on a GPU, else of the driver's."""
-    nbytes = math.prod(shape) * _arrays.width(dtype)
+    nbytes = math.prod(shape) * _dtypes.width(dtype)
     _driver_of(ordinal)
     theirs = _torch.memory(nbytes, ordinal)
     if theirs is not None:

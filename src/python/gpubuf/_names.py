@@ -7,13 +7,15 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, cast
 
 from . import _tls
 from ._address import Address
+from ._asker import given
 from ._checkpoints import Checkpointing
 from ._transport import Transport
-from .errors import BadType, BufferNotFound
+from .errors import BadArgument, BadType, BufferNotFound
 from .types import Buffer
 
 SHOWN_MAX = 100  # buffers of a table
 NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+PATTERN = re.compile(r"[*?\[]")
 
 
 class Names(Checkpointing):
@@ -21,13 +23,25 @@ class Names(Checkpointing):
 
     _socket: Optional[str]
 
-    def list(self, *, prefix: str = "") -> List[Buffer]:
-        """All buffers of the session, or those whose names begin with prefix."""
-        if not prefix:
-            return cast(List[Buffer], self._all(self._below("buffers")))
-        if not NAME.fullmatch(prefix):
+    def list(self, *, prefix: str = "", sort: Optional[str] = None, label: Optional[str] = None, state: Optional[str] = None,
+             kind: Optional[str] = None) -> List[Buffer]:
+        """All buffers of the session, or those that fit all that is given.
+
+        Args:
+            prefix: their names begin so; it is no pattern.
+            sort: the field of the order: ``name``, ``created_at``, ``updated_at`` or ``bytes``; with ``-`` before it descending. Without it the
+                oldest come first.
+            label: they have this label (``name``), or this value of it (``name=value``).
+            state: ``ready``, ``partial``, ``lost`` or ``stored``.
+            kind: the kind of their memory."""
+        if not isinstance(prefix, str):
+            raise BadType(f"prefix is text, not {prefix!r}")
+        if PATTERN.search(prefix):
+            raise BadArgument(f"prefix is the beginning of the names and no pattern: {PATTERN.split(prefix)[0]!r}, not {prefix!r}")
+        query = given(prefix=prefix or None, sort=sort, label=label, state=state, kind=kind)
+        if prefix and not NAME.fullmatch(prefix):
             return []  # no name begins so
-        return cast(List[Buffer], self._all(self._below("buffers"), {"prefix": prefix}))
+        return cast(List[Buffer], self._all(self._below("buffers"), query))
 
     def __contains__(self, name: object) -> bool:
         """``"x" in client``: the session has a buffer of that name."""

@@ -12,7 +12,7 @@ from typing import Any, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from . import _cuda, _dlpack
-from ._arrays import width
+from ._dtypes import width
 from ._lease import Lease
 from .errors import BrokenAnswer, Error
 

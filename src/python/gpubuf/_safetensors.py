@@ -7,19 +7,12 @@ import struct
 from typing import Any, Dict, List, Mapping, Tuple
 
 from ._arrays import Array, Payload, bytes_of, empty
+from ._dtypes import OF_SAFETENSORS, SAFETENSORS
 from ._transport import Answer, Piece
 from .errors import BadType
 
 TYPE = "application/x-safetensors"
 HEADER_MAX = 16 << 20
-
-_OF: Dict[str, str] = {
-    "bool": "BOOL", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "int8": "I8", "int16": "I16", "int32": "I32",
-    "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64", "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0",
-    "complex64": "C64",
-}
-_DTYPE = {word: dtype for dtype, word in _OF.items()}
 
 
 def pieces_of(payloads: Mapping[str, Payload]) -> List[Piece]:
@@ -27,10 +20,10 @@ def pieces_of(payloads: Mapping[str, Payload]) -> List[Piece]:
     header: Dict[str, Any] = {}
     at = 0
     for name, payload in payloads.items():
-        if payload.dtype not in _OF:
+        if payload.dtype not in SAFETENSORS:
             raise BadType(f"{name}: safetensors has no {payload.dtype}; put it alone")
         end = at + len(payload.view)
-        header[name] = {"dtype": _OF[payload.dtype], "shape": list(payload.shape), "data_offsets": [at, end]}
+        header[name] = {"dtype": SAFETENSORS[payload.dtype], "shape": list(payload.shape), "data_offsets": [at, end]}
         at = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -58,7 +51,7 @@ def read(answer: Answer) -> Dict[str, Array]:
     at = 0
     try:
         for begin, end, name, entry in entries:
-            dtype, shape = _DTYPE.get(entry["dtype"], str(entry["dtype"])), tuple(entry["shape"])
+            dtype, shape = OF_SAFETENSORS.get(entry["dtype"], str(entry["dtype"])), tuple(entry["shape"])
             array = empty(dtype, shape, None)
             if begin != at or end != at + array.nbytes or math.prod(shape) != array.size:
                 raise answer.broken(f"the safetensors file has {name} out of place")

@@ -6,11 +6,12 @@ have. Where the names differ, the tensor's own is the label safetensors.name.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping as MappingType
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, TypeVar, cast
 
 from . import _torch
-from .errors import BadArgument, BadType
+from .errors import BadArgument, BadType, BufferNotFound
 from .types import Buffer
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ def each(work: Callable[..., T], jobs: Iterable[Tuple[Any, ...]], threads: int) 
 
 
 def put(client: "Client", tensors: Mapping[str, Any], prefix: str, threads: int, more: Dict[str, Any]) -> List[Buffer]:
+    if not isinstance(tensors, MappingType):
+        also = f": give {type(tensors).__name__}.state_dict()" if callable(getattr(tensors, "state_dict", None)) else ""
+        raise BadType(f"a state dict has names and tensors, and this is a {type(tensors).__name__}{also}")
+    if not all(isinstance(name, str) for name in (prefix, *tensors)):
+        raise BadType("the prefix and the names of a state dict are text")
     names = {name: buffer_name(name, prefix) for name in tensors}
     twice = [name for name, used in names.items() if list(names.values()).count(used) > 1] if len(set(names.values())) < len(names) else []
     if twice:
@@ -73,8 +79,37 @@ def put(client: "Client", tensors: Mapping[str, Any], prefix: str, threads: int,
     return each(one, tensors.items(), threads)
 
 
+def _put_below(buffer: Buffer) -> str:
+    """The prefix that a buffer was put below, as far as its label says."""
+    label = buffer["labels"].get(LABEL)
+    end = re.sub(r"[^A-Za-z0-9._-]", "_", label) if label else ""
+    return buffer["name"][: -len(end)] if end and buffer["name"].endswith(end) else ""
+
+
+def _found(client: "Client", prefix: str) -> Dict[str, Buffer]:
+    """The buffers by their tensors' names. Raises BadArgument if the prefix is of several state dicts, whose names would be mixed up."""
+    if not isinstance(prefix, str):
+        raise BadType(f"the prefix is text, not {prefix!r}")
+    buffers = client.list(prefix=buffer_name("", prefix) if prefix else "")
+    if prefix and not buffers:
+        raise BufferNotFound(f"the session \"{client.session}\" has no buffer whose name begins with \"{prefix}\"")
+    wanted, below = buffer_name("", prefix), {_put_below(buffer) for buffer in buffers} - {""}
+    if wanted in below:
+        buffers = [buffer for buffer in buffers if _put_below(buffer) in ("", wanted)]
+    elif prefix and len(below) > 1:
+        raise BadArgument(f"the prefix {prefix!r} is of several state dicts: give one of {', '.join(map(repr, sorted(below)))}")
+    found: Dict[str, Buffer] = {}
+    for buffer in buffers:
+        name = own_name(buffer)
+        other = found.setdefault(name, buffer)
+        if other is not buffer:
+            raise BadArgument(f"the buffers \"{other['name']}\" and \"{buffer['name']}\" both have the tensor {name!r}: give the prefix of one of "
+                              f"them (prefix={_put_below(other) or other['name']!r})")
+    return found
+
+
 def get(client: "Client", prefix: str, device: Any, out: Optional[Mapping[str, Any]], threads: int) -> Dict[str, Any]:
-    found = {own_name(buffer): buffer for buffer in client.list(prefix=buffer_name("", prefix) if prefix else "")}
+    found = _found(client, prefix)
     if out is None:
         _torch.dtype_of("uint8")  # says that torch is missing, also if there are no tensors
         wanted = found

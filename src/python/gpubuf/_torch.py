@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Optional, Tuple
 
-from .errors import BadType, Unsupported
+from .errors import BadArgument, BadType, OutOfMemory, Unsupported
 
 
 def module() -> Optional[Any]:
@@ -59,5 +59,11 @@ def dtype_of(name: str) -> Any:
 
 def empty(dtype: str, shape: Tuple[int, ...], device: Any) -> Any:
     """A tensor that is yet to be filled."""
-    kind = dtype_of(dtype)
-    return sys.modules["torch"].empty(shape, dtype=kind, device=device)
+    kind, torch = dtype_of(dtype), sys.modules["torch"]
+    try:
+        return torch.empty(shape, dtype=kind, device=device)
+    except (RuntimeError, AssertionError) as e:  # AssertionError: a torch without CUDA
+        said = f"torch makes no tensor of {dtype} {list(shape)} on {device}: {e}"
+        if isinstance(e, getattr(torch, "OutOfMemoryError", ())):
+            raise OutOfMemory(said) from e
+        raise BadArgument(said) from e

@@ -17,7 +17,7 @@ from . import _tls
 from ._address import Address, of_url, why_not
 from ._epochs import Epochs
 from ._retry import Retry, SAFE
-from .errors import BadArgument, BodyTooLarge, BrokenAnswer, Closed, Error, OwnerUnknown, TicketInvalid, Unauthenticated, Unreachable, error_of
+from .errors import BadArgument, BadType, BodyTooLarge, BrokenAnswer, Closed, Error, OwnerUnknown, TicketInvalid, Unauthenticated, Unreachable, error_of
 
 Progress = Callable[[int, int], None]
 STEP = 4 << 20  # bytes between two calls of a progress function
@@ -25,6 +25,8 @@ STEP = 4 << 20  # bytes between two calls of a progress function
 # it saves.
 EXPECT_BYTES = 4 << 20
 CONTINUE_S = 2.0  # for a server that never sends it
+SEND_TOKEN = "send the header Authorization: Bearer TOKEN"  # of the daemon's text, for a client whose caller writes no headers
+GIVE_TOKEN = "give Client(token=...), or set GPUBUF_TOKEN"
 HOPS_MAX = 3  # redirects of one request within a fleet
 
 
@@ -211,6 +213,10 @@ class Transport:
                  retries: int = 0) -> None:
         if token is not None and (not token or any(c.isspace() for c in token)):
             raise BadArgument("a token is one word")
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+            raise BadType(f"timeout is a number of seconds, not {timeout!r}")
+        if not timeout > 0:
+            raise BadArgument(f"timeout is more than 0 seconds, not {timeout!r}")
         self.address, self.token, self.timeout, self.trust = address, token, timeout, trust
         self._local: Any = threading.local()
         self._all: "weakref.WeakSet[Closable]" = weakref.WeakSet()
@@ -453,6 +459,8 @@ class Transport:
                 self.drop()
                 _tls.explain_plain(self.address)
             if isinstance(problem, dict) and isinstance(problem.get("code"), str):
+                if answer.status == 401 and self.token is None:
+                    problem["detail"] = str(problem.get("detail")).replace(SEND_TOKEN, GIVE_TOKEN)
                 return error_of(answer.status, problem, answer.header("Retry-After"))
         except ValueError:
             pass

@@ -5,21 +5,24 @@ import base64
 import copy
 import os
 import time
+from collections.abc import Mapping as MappingType
+from collections.abc import Sequence as SequenceType
 from contextlib import contextmanager
 from itertools import islice
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type, Union, cast
 
-from . import _arrays, _gpu, _kinds, _parts, _resume, _roads, _safetensors, _state, _tls
+from . import _arrays, _gpu, _kinds, _parts, _resume, _roads, _safetensors, _state, _tls, _values
 from ._address import choose, find_socket, map_socket, of_socket
-from ._arrays import Array, Key
-from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged
+from ._arrays import Array, Key, Payload, Shape, shape_list
+from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged, words
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
+from ._dtypes import Dtype, given_name, name_of
 from ._feed import Feed
 from ._names import Names
 from ._transport import Progress, Transport
 from .adoption import Adoption, Offer, offer_of, open_adoption, shared_array
-from .errors import BadArgument, BadType, BufferBusy, BufferNotFound, NotLoaded, TimedOut, error_of
+from .errors import BadArgument, BadType, BufferBusy, BufferNotFound, NotLoaded, PreconditionFailed, TimedOut, error_of
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
 from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Scrubbed, Storage, Stored, Verified
@@ -63,6 +66,11 @@ class Client(Names):
     def __init__(self, url: Optional[str] = None, socket: Optional[str] = None, token: Optional[str] = None,
                  session: str = "default", *, timeout: float = 120.0, cacert: Optional[str] = None, cert: Optional[str] = None,
                  key: Optional[str] = None, plain_token: bool = False, retries: int = 0) -> None:
+        for name, value in (("url", url), ("token", token)):
+            if value is not None and not isinstance(value, str):
+                raise BadType(f"{name} is text, not {value!r}")
+        if socket is not None and not isinstance(socket, (str, os.PathLike)):
+            raise BadType(f"socket is a path, not {socket!r}")
         token = token if token is not None else os.environ.get("GPUBUF_TOKEN") or None
         address = choose(url, socket)
         if token is not None and not (plain_token or os.environ.get("GPUBUF_PLAIN_TOKEN") == "1"):
@@ -126,8 +134,9 @@ class Client(Names):
             offset: Optional[int] = None, slice: Optional[Key] = None, progress: Optional[Progress] = None,
             if_match: Optional[str] = None, if_none_match: Optional[str] = None, kind: Optional[str] = None,
             pool: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
-            side: Optional[str] = None, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
-            durability: Optional[str] = None, spill: Optional[str] = None, connections: int = 1) -> Buffer:
+            side: Optional[str] = None, dtype: Optional[Dtype] = None, shape: Optional[Shape] = None,
+            durability: Optional[str] = None, spill: Optional[str] = None, labels: Optional[Mapping[str, str]] = None,
+            connections: int = 1) -> Buffer:
         """Uploads an array, which makes the buffer or replaces its content, all or nothing.
 
         Args:
@@ -140,18 +149,25 @@ class Client(Names):
             in_place: overwrite the present memory instead of filling new memory and swapping it in.
             offset: write at this byte of an existing buffer.
             slice: write these elements of an existing buffer; numpy's basic indexing, as text or as Python objects: ``numpy.s_[0:16, 3]``.
+                The client asks for the buffer's layout first: the array must have its type and the shape of the slice, where axes of length 1
+                do not count (else ShapeMismatch).
             progress: called with the bytes sent and the total; an exception of it ends the upload without a change.
             if_match: upload only if this is the buffer's etag.
             if_none_match: ``"*"``: upload only if no buffer has that name.
             kind, pool, device, mirrored: of the memory; see POST /v1/sessions/{session}/buffers.
             side: the side of a mirrored buffer to write.
-            dtype, shape: the type of the bytes if the array does not have it (bytes of a bfloat16 tensor, for instance).
+            dtype: the type of bytes, or of numbers and lists of numbers, which are converted; BadArgument if a number does not fit. An array
+                has its own, and another one is BadArgument, except that an array of uint8 is bytes if shape is given too. It is a name of
+                the daemon's, numpy's, torch's or safetensors', or an object: ``"bfloat16"``, ``"f4"``, ``"F32"``, ``torch.float32``,
+                ``numpy.float32``.
+            shape: the shape of these elements.
             durability: ``sync``: the bytes are on the daemon's disk when the call returns, and survive its process and a power loss.
                 ``behind``: they are there soon after. ``none``: they are in memory alone. Without it an existing buffer keeps its own, and
                 a new one has its session's.
             spill: ``disk``: bytes that are not durable may go to the daemon's disk when others want the memory, and come back when they
                 are needed; they end with its process. ``host``: to its host memory first. ``never``: they stay. Without it as with
                 durability.
+            labels: are set when the content is there; a label that the buffer has already stays unless it is named.
             connections: send more than 32 MiB in parts over this many connections at a time, from this call's own threads, also all or
                 nothing. Parts of a buffer, writes in place, a side and ``submit`` use one connection.
 
@@ -159,10 +175,16 @@ class Client(Names):
             The buffer's new metadata; ``etag`` and ``generation`` are those of this content.
         """
         _parts.check(connections)
+        if labels is not None:
+            return self._labelled(name, labels, lambda: self.put(
+                name, array, stream=stream, wait=wait, in_place=in_place, offset=offset, slice=slice, progress=progress, if_match=if_match,
+                if_none_match=if_none_match, kind=kind, pool=pool, device=device, mirrored=mirrored, side=side, dtype=dtype, shape=shape,
+                durability=durability, spill=spill, connections=connections))
         _kinds.warn(array, dtype)
-        payload = _gpu.payload_of(array)
+        typed = given_name(dtype)
         whole = offset is None and slice is None
-        what = _arrays.layout(payload, dtype, shape) if whole else {}
+        payload = self._payload(name, array, typed, shape, offset, slice)
+        what = _values.layout(payload, typed, shape) if whole else {}
         if whole and side is None and not mirrored and isinstance(payload.owner, _gpu.Tensor):
             memory = _roads.Memory(what, stream, if_match, if_none_match, wait, in_place, kind=kind, pool=pool, device=device,
                                    durability=durability, spill=spill)
@@ -198,6 +220,26 @@ class Client(Names):
         made["road"] = "host"
         return made
 
+    def _payload(self, name: str, array: Any, dtype: Optional[str], shape: Optional[Shape], offset: Optional[int],
+                 slice: Optional[Key]) -> Payload:
+        """What a put sends."""
+        if slice is not None:
+            _arrays.slice_text(slice)  # says what is no slice before the buffer is asked for
+            return _values.elements_of(self.info(name), slice, array, dtype, shape)
+        return (_values.payload_of if offset is None else _values.bytes_at)(array, dtype, shape)
+
+    def _labelled(self, name: str, labels: Mapping[str, str], put: Callable[[], Buffer]) -> Buffer:
+        """A put, and the labels of what it made."""
+        if self._submits:
+            raise BadArgument("an operation of put sets no labels: give them with update when it is done")
+        if not isinstance(labels, MappingType) or not all(isinstance(text, str) for pair in labels.items() for text in pair):
+            raise BadType(f"labels are names and values, both text, not {labels!r}")
+        made = put()
+        try:
+            return cast(Buffer, {**self.update(name, labels=labels, if_match=made["etag"]), "road": made["road"]})
+        except PreconditionFailed:  # another client has replaced it meanwhile; the labels are the buffer's, and the tag stays this content's
+            return cast(Buffer, {**made, "labels": self.update(name, labels=labels)["labels"]})
+
     def get(self, name: str, *, slice: Optional[Key] = None, out: Any = None, raw: bool = False,
             offset: Optional[int] = None, length: Optional[int] = None, stream: Optional[str] = None,
             if_match: Optional[str] = None, progress: Optional[Progress] = None, connections: int = 1, device: Any = None) -> Any:
@@ -213,7 +255,7 @@ class Client(Names):
             progress: called with the bytes received and the total; an exception of it ends the download.
             connections: fetch more than 32 MiB in parts of one generation over this many connections at a time. A buffer that is replaced
                 meanwhile, or that another process maps for writing, comes over one connection.
-            device: ``"cuda"``, ``"cuda:1"`` or a torch.device: to memory on this GPU. On the daemon's machine the bytes stay on the device,
+            device: ``"cuda"``, ``"cuda:1"`` or a torch.device: to memory on this GPU; ``"cpu"`` is as without it, for out on the host. On the daemon's machine the bytes stay on the device,
                 else they come through pinned memory of the host. connections and raw are of the host.
 
         Returns:
@@ -226,7 +268,7 @@ class Client(Names):
         query = query_of(given(format="raw", stream=stream, offset=offset, length=length,
                                slice=None if slice is None else _arrays.slice_text(slice)))
         _parts.check(connections)
-        where = _gpu.ordinal_of(out) if device is None else _gpu.device_of(device)
+        where = _gpu.target_of(device, out)
         if where is not None:
             if raw:
                 raise BadArgument("raw gives bytes on the host: it takes neither a device nor an array on one")
@@ -257,6 +299,8 @@ class Client(Names):
                     kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
                     wait: Optional[float] = None, progress: Optional[Progress] = None) -> List[Buffer]:
         """Uploads many arrays in one request: all of them become visible, or none. prefix is put before each name."""
+        if not isinstance(arrays, MappingType):
+            raise BadType(f"arrays are names and arrays, not a {type(arrays).__name__}")
         pieces = _safetensors.pieces_of({name: _gpu.payload_of(array) for name, array in arrays.items()})
         query = query_of(given(prefix=prefix, stream=stream, kind=kind, pool=pool, device=device))
         headers = {"Content-Type": _safetensors.TYPE, **conditions(wait=wait)}
@@ -269,7 +313,7 @@ class Client(Names):
         all."""
         if isinstance(names, str):
             raise BadType("names is a list of names; one buffer is had with get")
-        query = query_of(given(names=None if names is None else ",".join(names), prefix=prefix, label=label, stream=stream))
+        query = query_of(given(names=None if names is None else ",".join(words("names", names)), prefix=prefix, label=label, stream=stream))
         answer = self._ask("GET", self._below("tensors") + query, {"Accept": _safetensors.TYPE})
         return _safetensors.read(answer)
 
@@ -292,14 +336,14 @@ class Client(Names):
 
     # --- buffers --------------------------------------------------------------------------------------------------------
 
-    def create(self, name: str, *, bytes: Optional[int] = None, dtype: Optional[str] = None,
-               shape: Optional[Sequence[int]] = None, kind: Optional[str] = None, pool: Optional[str] = None,
+    def create(self, name: str, *, bytes: Optional[int] = None, dtype: Optional[Dtype] = None,
+               shape: Optional[Shape] = None, kind: Optional[str] = None, pool: Optional[str] = None,
                stream: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
                labels: Optional[Mapping[str, str]] = None, durability: Optional[str] = None, spill: Optional[str] = None,
                resident: Optional[bool] = None, wait: Optional[float] = None) -> Buffer:
         """Makes a buffer of zeros from bytes, or from dtype and shape. durability, spill: see ``put``. resident: the bytes leave memory
         on request alone, never to make room for others."""
-        body = given(name=name, bytes=bytes, dtype=dtype, shape=None if shape is None else list(shape), kind=kind, pool=pool,
+        body = given(name=name, bytes=bytes, dtype=given_name(dtype), shape=None if shape is None else shape_list(shape), kind=kind, pool=pool,
                      stream=stream, device=device, mirrored=mirrored, labels=labels, durability=durability, spill=spill,
                      resident=resident)
         return cast(Buffer, self._tagged("POST", self._below("buffers"), None, body, conditions(wait=wait), wait or 0))
@@ -312,12 +356,12 @@ class Client(Names):
         """The times of the last upload or download of at least 1 MiB of the bytes that the buffer has now. None if there was none."""
         return cast(Optional[LastTransfer], self._json("GET", self._below("buffers", name), {"last_transfer": True})[1]["last_transfer"])
 
-    def update(self, name: str, *, labels: Optional[Mapping[str, Optional[str]]] = None, dtype: Optional[str] = None,
-               shape: Optional[Sequence[int]] = None, durability: Optional[str] = None, spill: Optional[str] = None,
+    def update(self, name: str, *, labels: Optional[Mapping[str, Optional[str]]] = None, dtype: Optional[Dtype] = None,
+               shape: Optional[Shape] = None, durability: Optional[str] = None, spill: Optional[str] = None,
                resident: Optional[bool] = None, if_match: Optional[str] = None) -> Buffer:
         """Changes labels (a label of None is removed), dtype and shape of the same bytes, the durability, spill or resident. With
         durability ``sync`` the bytes are on disk when the call returns."""
-        body = given(labels=labels, dtype=dtype, shape=None if shape is None else [*shape], durability=durability,
+        body = given(labels=labels, dtype=given_name(dtype), shape=None if shape is None else shape_list(shape), durability=durability,
                      spill=spill, resident=resident)
         return cast(Buffer, self._tagged("PATCH", self._below("buffers", name), None, body, conditions(if_match)))
 
@@ -345,18 +389,32 @@ class Client(Names):
         ``{"sha-256": base64}``; and for a new buffer kind, pool, device and durability."""
         body = given(from_offset=from_offset, offset=offset, bytes=bytes, stream=stream, side=side, in_place=True if in_place else None,
                      kind=kind, pool=pool, device=device, durability=durability)
+        if not isinstance(source, str):
+            raise BadType(f"the source of a copy is a name or a URL, not {source!r}")
         if "://" not in source:
             return self._write(name, "copy", {"from": source, **body}, if_match, wait)
         body["from"] = {"url": source, **given(token=token, if_match=source_if_match, parts=connections, digest=digest)}
         return self._write(name, "copy", body, if_match, wait, PULL_S)
 
-    def fill(self, name: str, pattern: Union[int, str], width: int = 1, *, offset: Optional[int] = None,
+    def fill(self, name: str, pattern: Union[int, str, float, complex, Any], width: Optional[int] = None, *, offset: Optional[int] = None,
              bytes: Optional[int] = None, stream: Optional[str] = None, in_place: bool = False, side: Optional[str] = None,
              wait: Optional[float] = None, if_match: Optional[str] = None) -> Buffer:
-        """Repeats a number of 1, 2, 4 or 8 bytes over a buffer, on the device."""
+        """Repeats a pattern over a buffer, on the device.
+
+        Args:
+            pattern: an int, or text such as ``"0xff"``, is a number of width bytes (1, 2, 4 or 8; default 1), whatever the buffer's dtype. A
+                float, a complex number, a bool or a number of numpy's is an element: it is converted to the buffer's dtype, which the client
+                asks for first, and takes no width. ``fill("x", 1.0)`` makes a buffer of ones; ``fill("x", 1)`` makes all its bytes 1.
+            offset, bytes: fill only these bytes."""
+        if _values.is_element(pattern):
+            if width is not None:
+                raise BadArgument("width is the bytes of an int: a float or a number of numpy's is an element of the buffer's dtype")
+            pattern, width = _values.pattern_of(pattern, self.info(name)["dtype"])
+        elif not isinstance(pattern, (int, str)):
+            raise BadType(f"a pattern is a number or text such as \"0xff\", not a {type(pattern).__name__}")
         if isinstance(pattern, int) and pattern >= 1 << 63:
             pattern = hex(pattern)
-        body = {"pattern": pattern, "width": width, **given(offset=offset, bytes=bytes, stream=stream, side=side,
+        body = {"pattern": pattern, "width": 1 if width is None else width, **given(offset=offset, bytes=bytes, stream=stream, side=side,
                                                             in_place=True if in_place else None)}
         return self._write(name, "fill", body, if_match, wait)
 
@@ -421,7 +479,7 @@ class Client(Names):
     def verify(self, name: str, *, digest: Optional[Mapping[str, str]] = None, algorithms: Optional[Sequence[str]] = None,
                stream: Optional[str] = None, wait: Optional[float] = None) -> Verified:
         """Reads the bytes and compares them with the recorded checksum, and with digests ({"sha-256": base64}) if given."""
-        body = given(digest=digest, algorithms=None if algorithms is None else [*algorithms])
+        body = given(digest=digest, algorithms=None if algorithms is None else words("algorithms", algorithms))
         return cast(Verified, self._post(self._below("buffers", name, "verify"), body, given(stream=stream),
                                          headers=conditions(wait=wait), patience=wait or 60))
 
@@ -443,7 +501,7 @@ class Client(Names):
         if mode not in ("read", "write"):
             raise BadArgument(f"mode is 'read' or 'write', not {mode!r}")
         t, where, pause = self._transport, of_socket(self._map_socket()), 0.002
-        body = {"mode": mode, **given(ways=None if ways is None else [*ways], finished_event=finished_event or None)}
+        body = {"mode": mode, **given(ways=None if ways is None else words("ways", ways), finished_event=finished_event or None)}
         end = time.monotonic() + (wait if wait is not None else BUSY_S)
         while True:
             try:
@@ -468,7 +526,7 @@ class Client(Names):
         body = {"mode": mode, **given(ttl_s=ttl)}
         return cast(Exported, self._post(self._below("buffers", name, "export"), body, headers=conditions(wait=wait), patience=wait or 30))
 
-    def adopt(self, name: str, source: Any, *, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
+    def adopt(self, name: str, source: Any, *, dtype: Optional[Dtype] = None, shape: Optional[Shape] = None,
               nbytes: Optional[int] = None, offset: Optional[int] = None, way: Optional[str] = None, map_bytes: Optional[int] = None,
               device: Union[int, str, None] = None, side: Optional[str] = None, wait: Optional[float] = None,
               handle: Optional[bytes] = None) -> Adoption:
@@ -483,7 +541,7 @@ class Client(Names):
             map_bytes: with way="vmm", the size of the whole allocation if it is larger than the bytes need.
             side: host or device: the memory is that side of a mirrored buffer, which may exist.
         """
-        offer = offer_of(source, given(dtype=dtype, shape=None if shape is None else [*shape], bytes=nbytes, offset=offset, way=way,
+        offer = offer_of(source, given(dtype=given_name(dtype), shape=None if shape is None else shape_list(shape), bytes=nbytes, offset=offset, way=way,
                                        map_bytes=map_bytes, device=device, side=side,
                                        handle=None if handle is None else base64.b64encode(handle).decode()))
         return self._adopt(name, offer, wait)
@@ -493,9 +551,9 @@ class Client(Names):
         return open_adoption(of_socket(self._map_socket()), t.token, t.timeout, t.epochs, self._below("buffers", name), offer, wait)
 
     @staticmethod
-    def shared_array(shape: Sequence[int], dtype: str = "uint8") -> Array:
+    def shared_array(shape: Shape, dtype: Dtype = "uint8") -> Array:
         """A numpy array of zeros in memory that can be adopted."""
-        return shared_array(shape, dtype)
+        return shared_array(shape_list(shape), name_of(dtype))
 
     def _map_socket(self) -> str:
         """The daemon's socket: the given one, or a default socket if the same daemon answers there."""
@@ -513,7 +571,9 @@ class Client(Names):
               wait: Optional[float] = None) -> BatchReply:
         """Many small actions in one request: ``{"op": "create"|"delete"|"copy"|"fill"|"sync"|"release", "buffer": name, ...}``. atomic: all
         or none. The error of a failed action is in its place of ``results`` and not raised."""
-        body = {"operations": [dict(o) for o in operations], **given(atomic=True if atomic else None, stream=stream)}
+        if not isinstance(operations, SequenceType) or not all(isinstance(o, MappingType) for o in operations):
+            raise BadType(f"operations are a list of dicts, not {operations!r}")
+        body = {"operations": [_values.named(o) for o in operations], **given(atomic=True if atomic else None, stream=stream)}
         return cast(BatchReply, self._post(self._below("batch"), body, headers=conditions(wait=wait), patience=wait or 0))
 
     def submit(self, method: Callable[..., Any], *args: Any, **more: Any) -> Operation:

@@ -1,8 +1,8 @@
 """Buffers as files of fsspec, for pandas and other libraries: ``gpubuf://session/name``.
 
 ``pandas.read_parquet("gpubuf://default/table", storage_options={"socket": "/run/gpubufd.sock"})``. The options are the arguments of
-:class:`gpubuf.Client`, and without them its defaults hold. Needs fsspec (``pip install gpubuf[fsspec]``), which finds this module by the
-package's entry point. A session is a folder; a buffer is a file of its bytes. Folders cannot be made in a session.
+:class:`gpubuf.Client`, and without them its defaults hold. Needs fsspec (``pip install './src/python[fsspec]'``), which finds this module by the
+package's entry point. A session is a folder, which ``mkdir`` makes; a buffer is a file of its bytes. There are no folders in a session.
 """
 from __future__ import annotations
 
@@ -11,23 +11,34 @@ from typing import Any, Dict, List, Optional, Tuple, cast
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
 from .client import Client
-from .errors import BadArgument, BufferNotFound, NotFound, SessionNotFound
+from .errors import BadArgument, BufferNotFound, NotFound, PreconditionFailed, RangeNotSatisfiable, SessionExists, SessionNotFound
 from .types import Buffer
 
 PROTOCOL = "gpubuf"
+OPTIONS = ("url", "address", "socket", "token", "timeout", "cacert", "cert", "key", "plain_token", "retries")
+OF_FSSPEC = {"asynchronous", "loop", "batch_size", "use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache"}
 
 
 class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
-    """The sessions and buffers of one daemon. options: those of :class:`gpubuf.Client`; session is of the path."""
+    """The sessions and buffers of one daemon. options: those of :class:`gpubuf.Client`, and those that fsspec takes for every file
+    system; others raise BadArgument. session is of the path. ``address`` is ``url``, for functions such as pandas.read_parquet that have a
+    parameter url themselves."""
 
     protocol = PROTOCOL
     root_marker = ""
 
-    def __init__(self, *args: Any, url: Optional[str] = None, socket: Optional[str] = None, token: Optional[str] = None, timeout: float = 120.0,
+    def __init__(self, *args: Any, url: Optional[str] = None, address: Optional[str] = None, socket: Optional[str] = None, token: Optional[str] = None, timeout: float = 120.0,
                  cacert: Optional[str] = None, cert: Optional[str] = None, key: Optional[str] = None, plain_token: bool = False, retries: int = 3,
                  **more: Any) -> None:
+        wrong = sorted(more.keys() - OF_FSSPEC)
+        if "session" in wrong:
+            raise BadArgument(f"session is no option: it is of the path, {PROTOCOL}://SESSION/NAME")
+        if wrong:
+            raise BadArgument(f"there is no option {wrong[0]!r}; there are {', '.join(OPTIONS)}, and those of fsspec")
+        if url is not None and address is not None:
+            raise BadArgument("url and address are one option: give one of them")
         super().__init__(*args, **more)
-        self._client = Client(url, socket, token, timeout=timeout, cacert=cacert, cert=cert, key=key, plain_token=plain_token, retries=retries)
+        self._client = Client(url if url is not None else address, socket, token, timeout=timeout, cacert=cacert, cert=cert, key=key, plain_token=plain_token, retries=retries)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -123,6 +134,31 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         except NotFound as e:
             raise FileNotFoundError(path) from e
 
+    def mkdir(self, path: str, create_parents: bool = True, **more: Any) -> None:
+        """Makes a session. Raises FileExistsError if it exists, and BadArgument for a folder in a session."""
+        try:
+            self._client.sessions.create(self._folder(path))
+        except SessionExists as e:
+            raise FileExistsError(path) from e
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Makes a session; with exist_ok also if there is one."""
+        session = self._folder(path)
+        if not exist_ok:
+            self.mkdir(path)
+        elif not self.isdir(session):  # a token may be of that session alone
+            self._client.sessions.create(session, exist_ok=True)
+
+    def rmdir(self, path: str) -> None:
+        """Raises BadArgument: a session goes with all that is in it, and that is Client.sessions.delete."""
+        raise BadArgument(f"{path!r} is not removed as a folder: client.sessions.delete removes a session with all its buffers")
+
+    def _folder(self, path: str) -> str:
+        session, name = self._split(path)
+        if not session or name:
+            raise BadArgument(f"{path!r} names no session: write {PROTOCOL}://SESSION; a session has no folders")
+        return session
+
     def created(self, path: str) -> Any:
         """When the buffer was made."""
         return _moment(self.info(path)["created"])
@@ -152,7 +188,12 @@ class _File(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         tag = self._tag if self._tag and not self._tag.startswith("W/") else None
-        return cast(bytes, self._client.get(self._name, raw=True, offset=start, length=end - start, if_match=tag)) if end > start else b""
+        if end <= start:
+            return b""
+        try:
+            return cast(bytes, self._client.get(self._name, raw=True, offset=start, length=end - start, if_match=tag))
+        except RangeNotSatisfiable as e:  # the range lay within the file that was opened
+            raise PreconditionFailed(f"the buffer \"{self._name}\" was replaced by a shorter one while the file was read: open it again") from e
 
     def _initiate_upload(self) -> None:
         self._pieces = []

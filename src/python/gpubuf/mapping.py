@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping as Fields, Optional, Sequence, Tuple
 
 import numpy as np
 
-from . import _arrays, _dlpack
+from . import _dlpack, _dtypes
 from ._address import Address
 from ._arrays import Array
 from ._epochs import Epochs
@@ -135,11 +135,11 @@ class Mapping:
 
     def array(self) -> Array:
         """The memory as a numpy array; bfloat16 and float8 need ml_dtypes."""
-        return np.frombuffer(self._host(), _arrays.numpy_dtype(self.dtype)).reshape(self.shape)
+        return np.frombuffer(self._host(), _dtypes.numpy_dtype(self.dtype)).reshape(self.shape)
 
     @property
     def __array_interface__(self) -> Dict[str, Any]:
-        if self.dtype not in _arrays.NUMPY or not isinstance(self._open(), HostRegion):
+        if self.dtype not in _dtypes.NUMPY or not isinstance(self._open(), HostRegion):
             # numpy then calls __array__, which raises the reason or converts.
             raise AttributeError("__array_interface__")
         view = self._host()
@@ -211,7 +211,7 @@ class Mapping:
             region = self._region
             if not isinstance(region, DeviceRegion):
                 raise AttributeError("__cuda_array_interface__: the memory is the host's, or unmapped")
-            if self.dtype not in _arrays.NUMPY:
+            if self.dtype not in _dtypes.NUMPY:
                 raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}; DLPack does: torch.from_dlpack")
             self._lent = True
         region.ready(1)

@@ -5,7 +5,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 
-from . import _arrays, _dlpack, _torch
+from . import _arrays, _dlpack, _dtypes, _torch
 from ._gpu import Tensor, lane
 from .errors import BadType
 
@@ -49,7 +49,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
-        if self.dtype not in _arrays.NUMPY:
+        if self.dtype not in _dtypes.NUMPY:
             raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}; DLPack does: torch.from_dlpack")
         return {"shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": (self.pointer, False), "version": 3, "strides": None,
                 "stream": None}
