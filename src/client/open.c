@@ -95,6 +95,10 @@ static int take_http(struct gbc_settings *set, struct gpubuf_error *err) {
     const char *host = strstr(set->url, "://");
     size_t n;
 
+    if (strchr(set->url, '@')) /* and what stands before it is not repeated */
+        return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
+                             "an address has no user and no password before an \"@\": give HOST:PORT, and a token by "
+                             "--token-file or GPUBUF_TOKEN");
     if ((strncmp(set->url, "http://", 7) != 0 && strncmp(set->url, "https://", 8) != 0) || !host || host[3] == '\0' ||
         strpbrk(set->url, "?#@ \r\n"))
         return gbc_error_set(

@@ -216,7 +216,8 @@ def test_words_of_the_fleet_that_take_no_item():
 
 # --- the configuration file ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("line,said", [
-    ('url = "http://h:1"', "stands in quotes"), ("session = 'a'", "stands in quotes"), ("url = ftp://x", '"ftp://x" is no address')])
+    ('url = "http://h:1"', "stands in quotes"), ("session = 'a'", "stands in quotes"), ("url = ftp://x", '"ftp://x" is no address'),
+    ("url = http://me:letmein@h:1", "a user or a password")])
 def test_a_value_of_the_file_that_cannot_be_meant(tmp_path, line, said):
     (tmp_path / "config").write_text("\n" + line + "\n")
     err = Cli(GPUBUF_CONFIG=str(tmp_path / "config"))("ls").expect(USAGE).err

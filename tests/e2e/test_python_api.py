@@ -267,6 +267,10 @@ def test_addresses(alone, tmp_path):
     for url in ("", "h:", "h:x", "h:70000", "h:1/below", "/h", "./h", ":1", "u@h:1", "[::1", "[::1]x", "a b", "http:", "h?x", "ftp://h", "unix://host/x", "unix:x", "http://", "http://u:p@h", "http://h?x=1"):
         with pytest.raises(ValueError):
             gpubuf.Client(url)
+    for url in ("http://me:letmein@h", "me:letmein@h:1", "me:letmein@h"):
+        with pytest.raises(ValueError, match="GPUBUF_TOKEN") as e:
+            gpubuf.Client(url)
+        assert "letmein" not in str(e.value)
     alone.setenv("GPUBUF_URL", "http://env:1")
     assert gpubuf.Client().url == "http://env:1" and gpubuf.Client("http://arg:2").url == "http://arg:2"
     assert gpubuf.Client(socket="/s").url == gpubuf.Client(socket="unix:///s").url == "unix:///s"

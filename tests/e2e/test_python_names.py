@@ -330,6 +330,29 @@ def test_options_are_checked(c):
     assert fs._client.url == c.url and pickle.loads(pickle.dumps(fs))._client.url == c.url
 
 
+def test_what_an_exception_breaks_off_is_not_stored(c, fs):
+    path = f"{c.session}/broken"
+    for before in (False, True):
+        with pytest.raises(RuntimeError), fs.open(path, "wb") as f:
+            f.write(b"half")
+            raise RuntimeError
+        assert fs.exists(path) == before
+        fs.pipe(path, b"whole")
+    assert fs.cat(path) == b"whole"
+
+
+def test_all_of_a_session(c, fs):
+    c.sessions.create("files", exist_ok=True)
+    for name in "abc":
+        fs.pipe(f"files/{name}", b"1")
+    with pytest.raises(gpubuf.BadArgument):
+        fs.rm("files")
+    fs.rm("files/a")
+    fs.rm("files", recursive=True)
+    assert fs.ls("files") == [] and fs.isdir("files")
+    c.sessions.delete("files")
+
+
 def test_a_session_is_made(c, fs):
     name = c.session + "-made"
     fs.mkdir(f"gpubuf://{name}")

@@ -154,6 +154,8 @@ static int check_value(struct reader *r, const struct gb_cli_config_spec *spec, 
         return wrong(r, "%s has no value", spec->name);
     if (value[0] == '"' || value[0] == '\'')
         return wrong(r, "%s stands in quotes, which would be part of it: write it without", spec->name);
+    if (spec == &gb_cli_config_specs[GB_CLI_CONFIG_URL] && strstr(value, "://") && strchr(value, '@'))
+        return wrong(r, "%s has a user or a password before \"@\"; a token goes into token-file", spec->name);
     if (spec == &gb_cli_config_specs[GB_CLI_CONFIG_URL] && is_strange(value))
         return wrong(r, "url \"%.64s\" is no address of a daemon: http[s]://HOST:PORT or unix:///PATH", value);
     if (spec->option < 0)

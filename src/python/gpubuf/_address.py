@@ -41,6 +41,8 @@ def of_socket(path: str) -> Address:
 def of_url(url: str) -> Address:
     """Accepts http://HOST[:PORT][/PREFIX], https:// likewise, and unix:///PATH; HOST[:PORT] means
     http://HOST:7070."""
+    if "@" in re.split("[/?#]", url.partition("://")[2] or url)[0]:  # what stands before it is not repeated
+        raise BadArgument("the address has a user or a password before its \"@\"; a token goes into token= or GPUBUF_TOKEN")
     bare = BARE.fullmatch(url)
     parts = urlsplit("http://" + url if bare else url)
     if parts.scheme == "unix":
@@ -49,7 +51,7 @@ def of_url(url: str) -> Address:
         return Address(unquote(parts.path), "localhost", 0, False, "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadArgument(f"{url!r} is no address of a daemon: write [http://]HOST:PORT, https://HOST:PORT or unix:///path/to/gpubufd.sock")
-    if parts.query or parts.fragment or parts.username:
+    if parts.query or parts.fragment:
         raise BadArgument(f"{url!r} has more than scheme, host, port and path; a token goes into token= or GPUBUF_TOKEN")
     tls = parts.scheme == "https"
     try:

@@ -127,6 +127,12 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         except NotFound as e:
             raise FileNotFoundError(path1) from e
 
+    def rm(self, path: Any, recursive: bool = False, maxdepth: Optional[int] = None) -> None:
+        """Deletes buffers. With recursive=True a session loses all of them, and stays."""
+        for one in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
+            if not recursive or self._split(one)[1]:
+                self._rm(one)
+
     def _rm(self, path: str) -> None:
         client, name = self._of(path)
         try:
@@ -177,6 +183,8 @@ def _moment(text: str) -> Any:
 class _File(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
     """A buffer that is read by ranges of one content, or written whole when it is closed."""
 
+    closed: bool
+
     def __init__(self, fs: FileSystem, path: str, *args: Any, **more: Any) -> None:
         self._pieces: List[bytes] = []
         self._client, self._name = fs._of(path)  # before the file can be closed, which needs them
@@ -194,6 +202,13 @@ class _File(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
             return cast(bytes, self._client.get(self._name, raw=True, offset=start, length=end - start, if_match=tag))
         except RangeNotSatisfiable as e:  # the range lay within the file that was opened
             raise PreconditionFailed(f"the buffer \"{self._name}\" was replaced by a shorter one while the file was read: open it again") from e
+
+    def __exit__(self, kind: Any, *more: Any) -> None:
+        if kind is not None and self.mode == "wb" and not self.closed:
+            self.discard()
+            self.closed = True  # what was written before the exception is not whole, and is not put
+        else:
+            super().__exit__(kind, *more)
 
     def _initiate_upload(self) -> None:
         self._pieces = []

@@ -94,6 +94,9 @@ START_TEST(addresses) {
         gpubuf_close(client);
     }
     client = NULL;
+    options = (struct gpubuf_options){.url = "http://me:letmein@h:1"}; /* a secret is not repeated */
+    client_fails(&f, gpubuf_open(&options, &client, &f.err), GPUBUF_BAD_ARGUMENT);
+    ck_assert_ptr_null(strstr(f.err.detail, "letmein"));
     options = (struct gpubuf_options){.url = "http://127.0.0.1:1", .token = "two words"};
     client_fails(&f, gpubuf_open(&options, &client, &f.err), GPUBUF_BAD_ARGUMENT);
     ck_assert_ptr_null(client);
