@@ -213,7 +213,7 @@ def test_what_is_asked(daemon, s, session, owner, memory):
             ({"way": "memfd", "bytes": 8, "handle": "AA"}, "invalid_argument", "legacy"), ({"way": "legacy", "bytes": 8}, "invalid_argument", "handle"),
             ({"way": "legacy", "bytes": 8, "handle": "AA"}, "invalid_argument", "base64"), ({"way": "memfd", "bytes": 8, "mode": "read"}, "unknown_field", "mode"),
             ({"way": "memfd", "bytes": 8, "map_bytes": 8}, "invalid_argument", "vmm"), ({"way": "vmm", "bytes": 8, "map_bytes": 4}, "invalid_argument", "map_bytes"),
-            ({"way": "memfd", "bytes": -1}, "invalid_argument", "bytes"), ({"way": "memfd", "shape": [2]}, "invalid_argument", "dtype")]:
+            ({"way": "memfd", "bytes": -1}, "invalid_argument", "bytes"), ({"way": "memfd", "shape": [-2]}, "invalid_argument", "shape")]:
         detail = told(daemon, owner.ask("POST", target, fields), 400, code).json()["detail"]
         assert word in detail, (fields, detail)
     told(daemon, owner.ask("POST", target, {"way": "memfd", "dtype": "float32", "shape": [3], "bytes": 8}), 422, "shape_mismatch")

@@ -37,10 +37,22 @@ def test_wherever_one_is_given(daemon, name, own):
     daemon.ask("DELETE", S + "/buffers/z").expect(204)
 
 
-@pytest.mark.parametrize("name", ["", "f32", "torch.f4", "V2", "O8", "float"])
+@pytest.mark.parametrize("name", ["", "f32", "torch.f4", "V2", "O8", "floating"])
 def test_others_are_refused(daemon, name):
     p = daemon.ask("POST", S + "/buffers", {"name": "x", "dtype": name, "shape": [2]}).problem(400, "invalid_argument")
     assert "float32, float64" in p["detail"]
+
+
+@pytest.mark.parametrize("name", ["float", "int"])
+def test_what_numpy_and_torch_call_differently(daemon, name):
+    p = daemon.ask("POST", S + "/buffers", {"name": "x", "dtype": name, "shape": [2]}).problem(400, "invalid_argument")
+    assert "64 bits in numpy and 32 in torch" in p["detail"] and f'"{name}32"' in p["detail"]
+
+
+def test_a_shape_alone_is_of_bytes(daemon):
+    made = daemon.ask("POST", S + "/buffers", {"name": "bytes", "shape": [2, 3]}).expect(201).json()
+    assert (made["dtype"], made["bytes"]) == ("uint8", 6)
+    daemon.ask("DELETE", S + "/buffers/bytes").expect(204)
 
 
 def test_big_endian_is_named(daemon):
