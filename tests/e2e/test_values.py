@@ -132,6 +132,15 @@ def test_conditions_and_ranges(daemon):
         daemon.put("x", b"abcd" * 4, query="?in_place=true", headers={"If-Match": tag}).problem(412, "precondition_failed")
 
 
+@pytest.mark.parametrize("query", ("?offset=100&length=5", "?slice=100", "?slice=100&format=json"))
+def test_a_condition_is_told_before_a_range(daemon, query):
+    put(daemon, "x", np.arange(4, dtype="i4"))
+    beyond = daemon.data("x", query=query)
+    assert beyond.problem(416, "range_not_satisfiable") and "ETag" not in beyond.headers
+    failed = daemon.data("x", query=query, headers={"If-Match": '"no"'})
+    assert failed.problem(412, "precondition_failed") and "Content-Range" not in failed.headers
+
+
 def test_what_may_be_seen(start, tmp_path):
     """A length of text tells of values."""
     verify = token(tmp_path, "add", "v", "--scope", "verify")

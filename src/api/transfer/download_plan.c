@@ -195,12 +195,16 @@ static int choose_ranges(struct download *d, const struct gb_http_request *reque
 /* A condition that fails is told before bytes that are not there (RFC 9110, 13.2.2). */
 static int refuse_range(const struct download *d, const struct gb_http_request *request,
                         struct gb_http_response *response, struct gb_error *err) {
+    struct gb_http_response unsent = {.status = 200};
     struct gb_error why = GB_ERROR_INIT;
     char etag[GB_ETAG_SIZE];
 
     if (err->code == GB_ERR_RANGE_NOT_SATISFIABLE &&
-        gb_conditions_get(request, gb_etag_data(&d->rec, GB_FORM_RAW, etag), response, &why) < 0)
+        gb_conditions_get(request, gb_etag_data(&d->rec, GB_FORM_RAW, etag), &unsent, &why) < 0) {
+        gb_http_response_done(response); /* it says which bytes there are */
         *err = why;
+    }
+    gb_http_response_done(&unsent);
     return -1;
 }
 
