@@ -93,14 +93,15 @@ static void add_point(char *text) {
 static void write_float(double value, bool is_single, enum gb_notation notation, char *out) {
     int digits = is_single ? 6 : 15; /* so many always come back */
     bool same;
+    int n;
 
     if (!isfinite(value)) {
         write_special(value, notation, out);
         return;
     }
     do {
-        snprintf(out, GB_NUMBER_SIZE / 2, "%.*g", digits, value);
-        same = is_single ? strtof(out, NULL) == (float)value : strtod(out, NULL) == value;
+        n = snprintf(out, GB_NUMBER_SIZE / 2, "%.*g", digits, value);
+        same = n < GB_NUMBER_SIZE / 2 && (is_single ? strtof(out, NULL) == (float)value : strtod(out, NULL) == value);
     } while (!same && ++digits <= 17);
     add_point(out);
 }
