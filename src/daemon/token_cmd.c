@@ -324,7 +324,9 @@ static int add(const struct gb_options *options, struct gb_token_store *tokens, 
                 : "; its secret is shown this once, and a running daemon knows it within a second:\n",
           stderr);
     if (given == NULL && show(secret, err) != 0) {
-        gb_token_revoke(tokens, rec.name.s, NULL); /* its secret is lost */
+        explicit_bzero(secret, sizeof secret); /* it is lost, and the token with it */
+        if (gb_token_revoke(tokens, rec.name.s, NULL) == 0)
+            gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_REVOKED, rec.name.s, rec.session);
         return -1;
     }
     note_session(tokens, rec.session);
@@ -353,8 +355,10 @@ static int rotate(const struct gb_options *options, struct gb_token_store *token
         until_us = gb_wall_us() + (int64_t)seconds * 1000000;
     if (new_secret(given, secret, hash, err) != 0)
         return -1;
-    if (given == NULL && show(secret, err) != 0)
+    if (given == NULL && show(secret, err) != 0) {
+        explicit_bzero(secret, sizeof secret);
         return -1;
+    }
     if (gb_token_rotate(tokens, command->words[1], hash, until_us, &why) != 0)
         return not_found(options, command->words[1], &why, "give another secret or hash there", err);
     gb_daemon_audit_token(options, tokens, GB_AUDIT_TOKEN_ROTATED, command->words[1], NULL);

@@ -17,17 +17,11 @@ static const char *put_nested(struct gb_json_writer *out, const char *key, enum 
     return at;
 }
 
-static uint64_t elements(const struct gb_shape *shape) {
-    uint64_t n = 1;
-    unsigned i;
+static uint64_t elements(enum gb_dtype dtype, const struct gb_shape *shape) {
+    uint64_t bytes = 0;
 
-    for (i = 0; i < shape->dims; i++) {
-        if (shape->dim[i] == 0)
-            return 0;
-    }
-    for (i = 0; i < shape->dims; i++)
-        n *= shape->dim[i];
-    return n;
+    gb_shape_bytes(shape, dtype, &bytes, NULL);
+    return bytes / gb_dtype_bytes(dtype);
 }
 
 void gb_values_json(struct gb_json_writer *out, enum gb_dtype dtype, const struct gb_shape *shape, const void *bytes) {
@@ -40,7 +34,7 @@ void gb_values_json(struct gb_json_writer *out, enum gb_dtype dtype, const struc
         gb_json_put_u64(out, NULL, shape->dim[i]);
     gb_json_close(out, ']');
     /* A billion empty rows are no more than none. */
-    if (elements(shape) == 0)
+    if (elements(dtype, shape) == 0)
         gb_json_put_raw(out, "values", "[]");
     else
         put_nested(out, "values", dtype, shape, 0, bytes);
@@ -52,7 +46,7 @@ void gb_values_text(struct gb_json_writer *out, enum gb_dtype dtype, const struc
     uint64_t row = shape->dims > 1 ? shape->dim[shape->dims - 1] : 1;
     uint64_t matrix = shape->dims > 2 ? row * shape->dim[shape->dims - 2] : 0;
     size_t width = gb_dtype_bytes(dtype);
-    uint64_t n = elements(shape);
+    uint64_t n = elements(dtype, shape);
     char number[GB_NUMBER_SIZE];
     uint64_t i;
 
