@@ -342,9 +342,9 @@ struct gpubuf_copy_params {
     const char *stream;
     const char *side;
     bool in_place;
-    unsigned source_connections; /* this and the next two: of a URL. 0: the daemon's default */
+    unsigned source_connections; /* this and the next one: of a URL. 0: the daemon's default */
     const char *source_token;    /* of that daemon; NULL: none */
-    const char *source_if_match; /* the entity tag that its bytes must have; NULL: any */
+    const char *source_if_match; /* the entity tag that the source's bytes must have; NULL: any */
     uint64_t room[2];
 };
 

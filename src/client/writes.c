@@ -24,6 +24,7 @@ static void put_source(struct gbc_request *request, json_t *body, const struct g
 
     if (strncmp(text, "http://", 7) != 0 && strncmp(text, "https://", 8) != 0) {
         gbc_put_text(&request->wrong, body, "from", text);
+        gbc_put_text(&request->wrong, body, "from_if_match", params->source_if_match);
         return;
     }
     from = json_object();

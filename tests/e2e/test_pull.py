@@ -174,6 +174,9 @@ def test_an_entity_tag_is_held_against_the_source(pair):
     p = b.ask("POST", "/v1/sessions/default/buffers/y/copy",
               {"from": {"url": place(a), "if_match": tag}}).problem(409, "source_changed")
     assert tag in p["detail"]
+    b.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": place(a), "from_if_match": tag}).problem(409, "source_changed")
+    b.ask("POST", "/v1/sessions/default/buffers/z/copy",
+          {"from": place(a), "from_if_match": a.data("x").headers["ETag"]}).expect(200)
     b.ask("GET", "/v1/sessions/default/buffers/y").problem(404, "buffer_not_found")
 
 
@@ -183,6 +186,7 @@ WRONG = {
     "from_offset": ({"from_offset": 5}, "does not go with a URL"),
     "in_place": ({"in_place": True}, "does not go with a URL"),
     "side": ({"side": "host"}, "does not go with a URL"),
+    "tag outside": ({"from": {}, "from_if_match": '"1.1"'}, "within 'from'"),
     "labels": ({"labels": {}}, "unknown"),
     "parts 0": ({"from": {"parts": 0}}, "1 to 16"),
     "parts 17": ({"from": {"parts": 17}}, "1 to 16"),

@@ -121,6 +121,8 @@ def test_buffers(c):
     assert c.get("a", raw=True)[8:16] == b"\xff" * 8
     c.copy("a", "b")
     c.copy(f"{c.session}/a", "b", from_offset=8, offset=0, bytes=4)
+    with pytest.raises(gpubuf.PreconditionFailed, match="source"):
+        c.copy("a", "b", source_if_match='"0.0"')
     assert c.get("b", raw=True)[:4] == b"\xff" * 4
     found = c.verify("b", algorithms=["sha-256"])
     assert found["match"] is None and set(found["digest"]) == {"sha-256"}, "a part was written: there was nothing to compare with"

@@ -177,13 +177,17 @@ def test_to_the_device(c, gpu):
     assert (c.get("x", device=0).numpy() == np.arange(400_000)).all(), "what was known of it is out of date"
 
 
-def test_into_an_array(c, gpu):
+def test_into_an_array(c, gpu, daemon):
     c.put("x", values())
     out = gpu.array(np.zeros(BIG, np.float32))
     assert c.get("x", out=out) is out and (out.memory == values()).all()
     c.put("x", values(2))
     count = gpu.lent
     assert c.get("x", out=out) is out and (out.memory == values(2)).all() and gpu.lent == count, "it still was lent"
+    with client_of(daemon, c.session) as other:
+        other.put("x", values(3))
+    assert c.get("x", out=out) is out and (out.memory == values(3)).all(), "another client has replaced it"
+    assert gpu.lent == count, "its memory stays lent all the same"
     with pytest.raises(gpubuf.BadArgument, match="out is float64"):
         c.get("x", out=gpu.array(np.zeros(BIG)))
     with pytest.raises(gpubuf.BadType, match="on a GPU"):

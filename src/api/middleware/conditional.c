@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/request/json.h"
 #include "api/request/media.h"
 #include "base/clock.h"
 #include "base/digits.h"
@@ -157,30 +158,52 @@ static int raced(const char *what, struct gb_error *err) {
                         "another request changed the %s at the same time; send it again", what);
 }
 
-int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, struct gb_error *err) {
-    const struct gb_conditions *c = conditions;
+/* Tells whether the list has a tag of the buffer: of its bytes, in any form, or of its metadata. */
+static bool names_buffer(const char *list, bool weak, const struct gb_buffer_rec *rec) {
     char text[GB_FORM_COUNT + 4][GB_ETAG_SIZE];
     const char *tags[GB_FORM_COUNT + 4];
-    size_t count = rec ? GB_FORM_COUNT + 4 : 0;
     int form;
-    bool match_failed;
-    bool none_match_failed;
 
-    if (rec) {
-        for (form = 0; form < GB_FORM_COUNT; form++)
-            tags[form] = gb_etag_data(rec, (enum gb_form)form, text[form]);
-        tags[GB_FORM_COUNT] = gb_etag_buffer(rec, text[GB_FORM_COUNT]);
-        tags[GB_FORM_COUNT + 1] = gb_etag_slice(rec, text[GB_FORM_COUNT + 1]);
-        tags[GB_FORM_COUNT + 2] = gb_etag_values(rec, GB_NOTATION_JSON, text[GB_FORM_COUNT + 2]);
-        tags[GB_FORM_COUNT + 3] = gb_etag_values(rec, GB_NOTATION_TEXT, text[GB_FORM_COUNT + 3]);
-        if ((c->labels && strcmp(c->labels, gb_labels_text(rec->labels)) != 0) ||
-            (c->generation > 0 && c->generation != rec->generation))
-            return raced("buffer", err);
-    }
-    /* "*" matches every resource that exists. */
-    match_failed = c->if_match && (!rec || !gb_etag_list_match(c->if_match, false, tags, count));
-    none_match_failed = c->if_none_match && rec && gb_etag_list_match(c->if_none_match, true, tags, count);
-    return judge("buffer", match_failed, none_match_failed, rec != NULL, err);
+    for (form = 0; form < GB_FORM_COUNT; form++)
+        tags[form] = gb_etag_data(rec, (enum gb_form)form, text[form]);
+    tags[GB_FORM_COUNT] = gb_etag_buffer(rec, text[GB_FORM_COUNT]);
+    tags[GB_FORM_COUNT + 1] = gb_etag_slice(rec, text[GB_FORM_COUNT + 1]);
+    tags[GB_FORM_COUNT + 2] = gb_etag_values(rec, GB_NOTATION_JSON, text[GB_FORM_COUNT + 2]);
+    tags[GB_FORM_COUNT + 3] = gb_etag_values(rec, GB_NOTATION_TEXT, text[GB_FORM_COUNT + 3]);
+    return gb_etag_list_match(list, weak, tags, GB_FORM_COUNT + 4);
+}
+
+int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    const struct gb_conditions *c = conditions;
+
+    if (rec && ((c->labels && strcmp(c->labels, gb_labels_text(rec->labels)) != 0) ||
+                (c->generation > 0 && c->generation != rec->generation)))
+        return raced("buffer", err);
+    return judge("buffer", c->if_match && !(rec && names_buffer(c->if_match, false, rec)),
+                 c->if_none_match && rec && names_buffer(c->if_none_match, true, rec), rec != NULL, err);
+}
+
+static int source_check(void *list, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    if (names_buffer(list, false, rec))
+        return 0;
+    return gb_error_set(err, GB_ERR_PRECONDITION_FAILED,
+                        "from_if_match asks for another version of the source, which has changed since");
+}
+
+int gb_conditions_source(const json_t *body, struct gb_buffer_check *ret, struct gb_error *err) {
+    const char *list;
+    int r = gb_json_string(body, "from_if_match", &list, err);
+
+    *ret = (struct gb_buffer_check){.check = NULL};
+    if (r <= 0)
+        return r;
+    if (gb_etag_list_check("from_if_match", list, NULL) < 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the field 'from_if_match' must be entity tags as the source's ETag gives them, with their "
+                            "quotes: \"\\\"1.1.a1544387\\\"\"");
+    ret->check = source_check;
+    ret->arg = (char *)list;
+    return 0;
 }
 
 /* Tells whether the list holds a tag of this session's record, whatever the session held when the tag was given out. */

@@ -11,6 +11,8 @@
 #ifndef GB_API_MIDDLEWARE_CONDITIONAL_H
 #define GB_API_MIDDLEWARE_CONDITIONAL_H
 
+#include <jansson.h>
+
 #include "api/request/media.h"
 #include "core/core.h"
 #include "http/http.h"
@@ -49,6 +51,8 @@ int gb_conditions_labels(struct gb_conditions *conditions, const char *labels, s
 int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, struct gb_error *err);
 int gb_conditions_session(void *conditions, const struct gb_session_rec *rec, struct gb_error *err);
 struct gb_buffer_check gb_conditions_buffer_check(struct gb_conditions *conditions);
+/* The field from_if_match of a copy: the condition on its source, which points into the body. Returns 0 or -1. */
+int gb_conditions_source(const json_t *body, struct gb_buffer_check *ret, struct gb_error *err);
 struct gb_session_check gb_conditions_session_check(struct gb_conditions *conditions);
 
 /* Adds the ETag header to the reply to a GET of the representation with this tag. Returns 1 to send it, 0 when the

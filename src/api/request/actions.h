@@ -6,7 +6,7 @@
 
 #include "api/context.h"
 
-#define GB_COPY_FIELDS "from from_offset offset bytes stream in_place side"
+#define GB_COPY_FIELDS "from from_offset from_if_match offset bytes stream in_place side"
 #define GB_FILL_FIELDS "pattern width offset bytes stream in_place side"
 
 /* Reads the body of a copy or fill. params->session and copy are set; a stream that is set replaces "default". Returns

@@ -50,8 +50,8 @@ static int read_token(const json_t *from, struct gb_pull_params *ret, struct gb_
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'token' must be the secret of a token of the source");
 }
 
-static int read_if_match(const json_t *from, struct gb_pull_params *ret, struct gb_error *err) {
-    int r = gb_json_string(from, "if_match", &ret->if_match, err);
+static int read_if_match(const json_t *object, const char *field, struct gb_pull_params *ret, struct gb_error *err) {
+    int r = gb_json_string(object, field, &ret->if_match, err);
     size_t n;
 
     if (r <= 0)
@@ -61,8 +61,9 @@ static int read_if_match(const json_t *from, struct gb_pull_params *ret, struct 
         is_printable(ret->if_match, false))
         return 0;
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                        "the field 'if_match' must be one entity tag as the source's .../data gives it, with its "
-                        "quotes: \"\\\"1.1.a1544387\\\"\"");
+                        "the field '%s' must be one entity tag as the source's .../data gives it, with its quotes: "
+                        "\"\\\"1.1.a1544387\\\"\"",
+                        field);
 }
 
 static int read_parts(const json_t *from, struct gb_pull_params *ret, struct gb_error *err) {
@@ -91,9 +92,20 @@ static int read_from(const json_t *body, struct gb_pull_params *ret, struct gb_e
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'url' within 'from': the URL of the buffer to copy");
     if (r < 0 || gb_pull_url_read(url, &ret->from, err) < 0)
         return -1;
-    if (read_token(from, ret, err) < 0 || read_if_match(from, ret, err) < 0 || read_parts(from, ret, err) < 0)
+    if (read_token(from, ret, err) < 0 || read_if_match(from, "if_match", ret, err) < 0 ||
+        read_parts(from, ret, err) < 0)
         return -1;
     return gb_digest_set_read(from, &ret->digests, err);
+}
+
+/* The condition on the source stands in the body if `from` is a text. */
+static int read_condition(const json_t *body, struct gb_pull_params *ret, struct gb_error *err) {
+    if (!json_is_object(json_object_get(body, "from")))
+        return read_if_match(body, "from_if_match", ret, err) < 0 ? -1 : 0;
+    if (json_object_get(body, "from_if_match"))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "give 'if_match' within 'from', and 'from_if_match' where 'from' is a text");
+    return 0;
 }
 
 /* All of a source is pulled, into memory of its own. */
@@ -125,7 +137,9 @@ static int read_target(const struct gb_http_request *request, const json_t *body
 
 static int read(const struct gb_http_request *request, const json_t *body, struct gb_pull_params *ret,
                 struct gb_error *err) {
-    return read_from(body, ret, err) < 0 ? -1 : read_target(request, body, ret, err);
+    if (read_from(body, ret, err) < 0 || read_condition(body, ret, err) < 0)
+        return -1;
+    return read_target(request, body, ret, err);
 }
 
 /* --- the reply ---------------------------------------------------------------------------------------------------- */
@@ -237,7 +251,7 @@ static enum gb_step known(struct gb_http_request *request, struct gb_http_respon
 static int read_names(const json_t *body, struct gb_pull_params *ret, struct gb_error *err) {
     struct gb_device_write_params names = {.copy = true, .session = ret->to.session};
 
-    if (gb_action_read_write(body, &names, err) < 0)
+    if (gb_action_read_write(body, &names, err) < 0 || read_condition(body, ret, err) < 0)
         return -1;
     ret->from.session = names.from_session;
     ret->from.buffer = names.from;

@@ -7,6 +7,7 @@
 
 #include "api/auth.h"
 #include "api/context.h"
+#include "api/middleware/conditional.h"
 #include "api/request/actions.h"
 #include "api/request/body.h"
 #include "api/request/buffer_fields.h"
@@ -58,6 +59,8 @@ static int read_write(const struct gb_batch *batch, const struct gb_batch_item *
                                               .stream = batch->stream,
                                               .copy = item->what == GB_BATCH_COPY,
                                               .wait_ms = batch->wait_ms};
+    if (params->copy && gb_conditions_source(item->body, &params->from_check, err) < 0)
+        return -1;
     return gb_action_read_write(item->body, params, err);
 }
 

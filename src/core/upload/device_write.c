@@ -329,7 +329,7 @@ void gb_device_write_start(struct gb_core *core, struct gb_upload_params *p, str
     gb_core_transfer_unref(&u->t);
 }
 
-/* The source as it is now. */
+/* The source as it is now, if that is the one that is meant. */
 static int hold(struct gb_core *core, const struct gb_device_write_params *p, struct gb_device_write *w,
                 struct gb_error *err) {
     struct gb_session *s = gb_session_use(core, &p->from_session, err);
@@ -340,6 +340,8 @@ static int hold(struct gb_core *core, const struct gb_device_write_params *p, st
     pthread_mutex_lock(&s->lock);
     r = gb_buffer_hold_locked(s, &p->from, &w->source_rec, &w->source, err);
     pthread_mutex_unlock(&s->lock);
+    if (r == 0 && p->from_check.check)
+        r = p->from_check.check(p->from_check.arg, &w->source_rec, err);
     gb_session_unref(s);
     return r;
 }

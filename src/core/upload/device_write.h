@@ -21,12 +21,13 @@ struct gb_device_write_params {
     uint64_t offset;
     bool has_bytes; /* else all bytes of the source from from_offset on; for a fill all of the buffer from offset on */
     uint64_t bytes;
-    bool in_place;                /* as in gb_upload_params */
-    uint64_t holder;              /* as in gb_upload_params */
-    bool to_host_side;            /* of a mirrored buffer; else its device side */
-    bool side_named;              /* refuse a buffer that is not mirrored; to_host_side always does */
-    unsigned wait_ms;             /* how long to wait for memory to become free */
-    struct gb_buffer_check check; /* of the destination */
+    bool in_place;                     /* as in gb_upload_params */
+    uint64_t holder;                   /* as in gb_upload_params */
+    bool to_host_side;                 /* of a mirrored buffer; else its device side */
+    bool side_named;                   /* refuse a buffer that is not mirrored; to_host_side always does */
+    unsigned wait_ms;                  /* how long to wait for memory to become free */
+    struct gb_buffer_check check;      /* of the destination */
+    struct gb_buffer_check from_check; /* of the source; its arg lives until the call below returns */
 };
 
 /* Makes a device write. Without in_place readers see the old bytes or the new, as with an upload. The source's present
@@ -34,7 +35,7 @@ struct gb_device_write_params {
  * does not exist: like the source if all of it is copied, else uint8 of its kind. The call ends when the bytes are
  * written and the record is committed. Result: call->buffer, created, way, times. Errors: INVALID_ARGUMENT for ranges
  * out of bounds and for overlapping in_place ranges of one buffer; BUFFER_NOT_FOUND; BUFFER_BUSY; BUFFER_PARTIAL or
- * CONTENT_LOST of the source, or of a destination that keeps other bytes. */
+ * CONTENT_LOST of the source, or of a destination that keeps other bytes; what the checks say. */
 void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call);
 
 /* --- mirrored buffers --------------------------------------------------------------------------------------------- */

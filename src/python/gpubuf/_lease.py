@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ._address import Address, why_not
 from ._epochs import Epochs
+from ._http import fields_of
 from .errors import BadArgument, BrokenAnswer, Error, Unreachable, error_of
 
 JSON = "Content-Type: application/json"
@@ -143,7 +144,10 @@ class Lease:
             status = int(words[1])
             if status >= 200:
                 break
-        fields = http.client.parse_headers(io.BytesIO(rest + b"\r\n\r\n"))
+        try:
+            fields = fields_of(io.BytesIO(rest + b"\r\n\r\n"))
+        except http.client.HTTPException as e:
+            raise BrokenAnswer(f"{what}: this is no answer of gpubufd: {e!r}") from e
         self._epochs.take(*self._asked, status, fields)
         length = fields.get("Content-Length", "0" if status == 204 else "")
         if not length.isdigit() or int(length) > BODY_MAX:

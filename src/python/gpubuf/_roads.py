@@ -229,12 +229,15 @@ class Download(NamedTuple):
             answer = self.client._ask("HEAD", self._target(), conditions(tag))
         except Error as e:  # a HEAD has no reason
             if e.status == 412:
-                raise PreconditionFailed(f"the buffer \"{self.name}\" has another content than {tag}", problem={"status": 412}) from e
+                raise self._other(tag) from e
             if e.status == 404:
                 self.client.info(self.name)
             raise
         answer.finish()
         return Head.of(answer)
+
+    def _other(self, tag: Optional[str]) -> PreconditionFailed:
+        return PreconditionFailed(f"the buffer \"{self.name}\" has another content than {tag}", problem={"status": 412})
 
     def _fill(self, tensor: Tensor, head: Head, direct: bool) -> str:
         """Fills the memory, on the device if direct permits it, and returns how."""
@@ -250,19 +253,23 @@ class Download(NamedTuple):
 
     def _by_loan(self, tensor: Tensor, head: Head) -> bool:
         """The daemon copies into the memory. False if it does not take it."""
+        other: Optional[PreconditionFailed] = None
         try:
             with _lend(self.client, tensor) as lent:
-                self.client.copy(self.name, lent.name, offset=lent.at, bytes=head.nbytes, stream=self.stream, in_place=True)
-            self._head(head.tag)
-            return True
+                try:
+                    self.client.copy(self.name, lent.name, offset=lent.at, bytes=head.nbytes, stream=self.stream, in_place=True,
+                                     source_if_match=head.tag)
+                except PreconditionFailed as e:  # the memory stays lent: the next turn takes it
+                    other = e
         except (_NotLent, AccessDenied, NotLoaded, BufferPartial, ContentLost):
             return False  # the download has it, or says why not
-        except PreconditionFailed:
-            if self.condition is not None:
-                raise
-            raise _Replaced from None
         except (BufferNotFound, InvalidArgument, RangeNotSatisfiable):
             raise _Replaced from None  # it is gone, or shorter: another look says so
+        if other is not None and self.condition is not None:
+            raise self._other(self.condition) from other
+        if other is not None:
+            raise _Replaced
+        return True
 
     def _by_mapping(self, tensor: Tensor, head: Head) -> bool:
         """Memory that cannot be lent, such as cudaMallocAsync's, is filled from a mapping, if the buffer has one."""

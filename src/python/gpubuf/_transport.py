@@ -13,7 +13,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Protocol, Sequence, Tuple, Union
 from urllib.parse import urlsplit, urlunsplit
 
-from . import _tls
+from . import _http, _tls
 from ._address import Address, of_url, why_not
 from ._epochs import Epochs
 from ._retry import Retry, SAFE
@@ -24,6 +24,7 @@ STEP = 4 << 20  # bytes between two calls of a progress function
 # A longer body waits for the daemon's 100 Continue, so that a refusal comes before the bytes. Below this size the wait would cost more than
 # it saves.
 EXPECT_BYTES = 4 << 20
+JOINED_BYTES = 64 << 10  # a body of so many bytes leaves with the head
 CONTINUE_S = 2.0  # for a server that never sends it
 SEND_TOKEN = "send the header Authorization: Bearer TOKEN"  # of the daemon's text, for a client whose caller writes no headers
 GIVE_TOKEN = "give Client(token=...), or set GPUBUF_TOKEN"
@@ -72,25 +73,10 @@ def _tell(progress: Progress, done: int, total: int) -> None:
         raise _Stopped(e) from e
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        try:
-            self.sock.settimeout(self.timeout)
-            self.sock.connect(self._path)
-        except BaseException:
-            self.close()
-            raise
-
-
 class _Held:
     """The connection of one thread in one process; closed when the thread ends, or with the client."""
 
-    def __init__(self, http_connection: http.client.HTTPConnection) -> None:
+    def __init__(self, http_connection: _http.Connection) -> None:
         self.http = http_connection
         self.sock: Optional[socket.socket] = None  # http.client drops the socket if the daemon announced that it closes
         self.pid = os.getpid()
@@ -283,7 +269,7 @@ class Transport:
         self.drop()
         return BrokenAnswer(text)
 
-    def _connection(self) -> Tuple[http.client.HTTPConnection, bool]:
+    def _connection(self) -> Tuple[_http.Connection, bool]:
         """This thread's connection, and whether it has been used before."""
         held: Optional[_Held] = getattr(self._local, "held", None)
         if held is not None and held.usable() and held.http.sock is not None:
@@ -291,11 +277,11 @@ class Transport:
         self._local.held = None
         a = self.address
         if a.unix is not None:
-            fresh: http.client.HTTPConnection = _UnixConnection(a.unix, self.timeout)
+            fresh: _http.Connection = _http.UnixConnection(a.unix, self.timeout)
         elif self.trust is not None:
-            fresh = http.client.HTTPSConnection(a.host, a.port, timeout=self.timeout, context=self.trust.context)
+            fresh = _http.SecureConnection(a.host, a.port, timeout=self.timeout, context=self.trust.context)
         else:
-            fresh = http.client.HTTPConnection(a.host, a.port, timeout=self.timeout)
+            fresh = _http.Connection(a.host, a.port, timeout=self.timeout)
         held = _Held(fresh)
         self.close_too(held)
         try:
@@ -409,7 +395,7 @@ class Transport:
         elif not self._spoken:
             _tls.explain_plain(self.address)
 
-    def _exchange(self, connection: http.client.HTTPConnection, method: str, target: str, headers: Dict[str, str],
+    def _exchange(self, connection: _http.Connection, method: str, target: str, headers: Dict[str, str],
                   body: Optional[Sequence[Piece]], progress: Optional[Progress]) -> http.client.HTTPResponse:
         length = sum(map(len, body or ()))
         expect = length >= EXPECT_BYTES and not self.address.tls
@@ -428,6 +414,12 @@ class Transport:
         if expect:
             connection.putheader("Expect", "100-continue")
         connection.endheaders()
+        if length <= JOINED_BYTES:
+            connection.flush(b"".join(bytes(view) for view in _views(body or ())))
+            if progress and length:
+                _tell(progress, length, length)
+            return connection.getresponse()
+        connection.flush()
         if body is not None and (not expect or self._goes_on(connection)):
             try:
                 _send(connection, body, length, progress, self.trust is not None)
@@ -436,7 +428,7 @@ class Transport:
         return connection.getresponse()
 
     @staticmethod
-    def _goes_on(connection: http.client.HTTPConnection) -> bool:
+    def _goes_on(connection: _http.Connection) -> bool:
         """True if the daemon sends 100 Continue; False if the final answer came instead."""
         sock, end = connection.sock, time.monotonic() + CONTINUE_S
         poll = select.poll()
@@ -489,7 +481,7 @@ def _views(body: Sequence[Piece]) -> Iterator[memoryview]:
             yield from piece.views()
 
 
-def _send(connection: http.client.HTTPConnection, body: Sequence[Piece], total: int, progress: Optional[Progress],
+def _send(connection: _http.Connection, body: Sequence[Piece], total: int, progress: Optional[Progress],
           tls: bool) -> None:
     done = 0
     for piece in _views(body):

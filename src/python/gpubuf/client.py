@@ -383,16 +383,17 @@ class Client(Names):
              kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
              durability: Optional[str] = None) -> Buffer:
         """Copies a buffer (``name`` or ``session/name``), or bytes of it, on the device. Makes the target if it does not exist.
+        source_if_match: the tag that the source must have.
 
         source may be the URL of a buffer of another daemon, which this one may copy from: all of it then. It goes over several connections,
-        and its checksum is compared. With a URL go: token, of that daemon; source_if_match, the tag that its bytes must have; digest, such as
+        and its checksum is compared. With a URL go: token, of that daemon; digest, such as
         ``{"sha-256": base64}``; and for a new buffer kind, pool, device and durability."""
         body = given(from_offset=from_offset, offset=offset, bytes=bytes, stream=stream, side=side, in_place=True if in_place else None,
                      kind=kind, pool=pool, device=device, durability=durability)
         if not isinstance(source, str):
             raise BadType(f"the source of a copy is a name or a URL, not {source!r}")
         if "://" not in source:
-            return self._write(name, "copy", {"from": source, **body}, if_match, wait)
+            return self._write(name, "copy", {"from": source, **given(from_if_match=source_if_match), **body}, if_match, wait)
         body["from"] = {"url": source, **given(token=token, if_match=source_if_match, parts=connections, digest=digest)}
         return self._write(name, "copy", body, if_match, wait, PULL_S)
 

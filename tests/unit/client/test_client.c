@@ -369,6 +369,9 @@ START_TEST(buffers) {
     client_ok(&f, gpubuf_buffer_release(f.client, "default", "m", "device", NULL, &rec, &f.err));
     client_ok(&f, gpubuf_buffer_copy(f.client, "default", "c", &copy, NULL, &rec, &f.err));
     ck_assert(rec.created && rec.way[0] != '\0');
+    copy.source_if_match = "\"0.0\"";
+    client_fails(&f, gpubuf_buffer_copy(f.client, "default", "c", &copy, NULL, &rec, &f.err),
+                 GPUBUF_PRECONDITION_FAILED);
     client_ok(&f, gpubuf_buffer_verify(f.client, "default", "c", &verify, NULL, &verified, &f.err));
     ck_assert(!verified.compared && !verified.match && verified.bytes == 24); /* the buffer had no checksum yet */
     client_ok(&f, gpubuf_buffer_verify(f.client, "default", "c", &verify, NULL, &verified, &f.err));
