@@ -37,6 +37,16 @@ int gb_cli_hosts_add(struct gb_cli_hosts *hosts, const char *name, const char *u
     return host.name != NULL && host.url != NULL ? 0 : -1;
 }
 
+static bool has(const struct gb_cli_hosts *hosts, const char *name, size_t n) {
+    size_t i;
+
+    for (i = 0; i < hosts->count; i++)
+        if (strlen(hosts->items[i].name) == n && memcmp(hosts->items[i].name, name, n) == 0)
+            return true;
+    return false;
+}
+
+/* A host that is named twice is asked once. */
 static int add(struct gb_cli_hosts *hosts, const char *text, size_t n) {
     char *name;
     int rc;
@@ -47,7 +57,7 @@ static int add(struct gb_cli_hosts *hosts, const char *text, size_t n) {
         text++;
         n--;
     }
-    if (n == 0)
+    if (n == 0 || has(hosts, text, n))
         return 0;
     name = strndup(text, n);
     rc = name != NULL ? gb_cli_hosts_add(hosts, name, NULL) : -1;

@@ -34,12 +34,12 @@ int main(int argc, char **argv) {
         return GB_CLI_USAGE;
     if (cli.options.version) {
         printf("gpubuf %s (libgpubuf %s)\n", GB_CLI_VERSION, gpubuf_version());
-        return GB_CLI_DONE;
+        return gb_cli_flush(&cli, GB_CLI_DONE);
     }
     cli.command = first < argc ? gb_cli_command_find(argv[first]) : NULL;
     if (cli.options.help && (first >= argc || cli.command != NULL)) {
         gb_cli_help(stdout, cli.command, first + 1 < argc ? gb_cli_verb_find(cli.command, argv[first + 1]) : NULL);
-        return GB_CLI_DONE;
+        return gb_cli_flush(&cli, GB_CLI_DONE);
     }
     if (cli.command == NULL) {
         if (first < argc)

@@ -245,11 +245,15 @@ static bool is_whole(const char *word, int id) {
 static void refuse_word(const char *word) {
     int length = (int)strcspn(word, "=");
     char hint[GB_NEAREST_HINT];
+    char shown[128];
     struct gb_nearest nearest;
     int found = 0;
     int i;
 
-    fprintf(stderr, "gpubuf: there is no option \"--%.*s\"", length, word);
+    snprintf(shown, sizeof shown, "%.*s", length, word);
+    fputs("gpubuf: there is no option \"--", stderr);
+    gb_cli_put(stderr, shown);
+    fputc('"', stderr);
     for (i = 0; i < GB_CLI_IDS; i++)
         if (length > 0 && strncmp(gb_cli_options_all[i].name, word, (size_t)length) == 0)
             fprintf(stderr, "%s--%s", found++ == 0 ? "; it could be " : ", ", gb_cli_options_all[i].name);

@@ -1,3 +1,5 @@
+#include <ctype.h>
+#include <errno.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,7 +14,12 @@
 #include "daemon/daemon.h"
 
 enum gb_exit gb_usage_error(const struct gb_error *err) {
-    fprintf(stderr, "gpubufd: %s\n", err->detail);
+    const char *at;
+
+    fputs("gpubufd: ", stderr);
+    for (at = err->detail; *at != '\0'; at++) /* a word of the command line may hold what a terminal obeys */
+        fputc(iscntrl((unsigned char)*at) && *at != '\n' ? '?' : *at, stderr);
+    fputc('\n', stderr);
     fputs("gpubufd --help says more\n", stderr);
     return GB_EXIT_USAGE;
 }
@@ -88,6 +95,18 @@ static enum gb_exit serve(struct gb_daemon *daemon) {
     return status;
 }
 
+/* What is shown is all that was asked for. */
+static enum gb_exit show(bool help) {
+    if (help)
+        gb_options_help(stdout);
+    else
+        puts("gpubufd " PACKAGE_VERSION);
+    if (fflush(stdout) == 0)
+        return GB_EXIT_OK;
+    fprintf(stderr, "gpubufd: standard output cannot be written: %s\n", strerror(errno));
+    return GB_EXIT_SOFTWARE;
+}
+
 typedef enum gb_exit command_fn(struct gb_options *options, int argc, char **argv);
 
 static const struct {
@@ -144,18 +163,15 @@ int main(int argc, char **argv) {
         return status;
     }
     if (taken == 0 && strcmp(argv[at], "help") == 0) {
-        gb_options_help(stdout);
         gb_options_done(&daemon.options);
-        return GB_EXIT_OK;
+        return show(true);
     }
     if (taken == 0)
         no_command(argv[at], &err);
     if (taken != 1)
         status = gb_usage_error(&err);
-    else if (daemon.options.help)
-        gb_options_help(stdout);
-    else if (daemon.options.version)
-        puts("gpubufd " PACKAGE_VERSION);
+    else if (daemon.options.help || daemon.options.version)
+        status = show(daemon.options.help);
     else if (gb_options_finish(&daemon.options, &err) != 0)
         status = gb_usage_error(&err);
     else

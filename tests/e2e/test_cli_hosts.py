@@ -51,12 +51,14 @@ def test_all_in_the_order_of_the_list(fleet):
 
 
 def test_one_at_a_time_and_more_hosts_than_places(fleet):
-    hosts = addresses(fleet) * 20
+    hosts = [f"http://{host}{'/' * n}" for host in addresses(fleet) for n in range(20)]
     for parallel in (1, 7, 1000):
         said = cli("--hosts", ",".join(hosts), "-P", parallel, "--json", "info", "x").expect(DONE)
         assert [line["host"] for line in lines(said)] == hosts
     for wrong in ("0", "100000"):
         cli("--hosts", ",".join(hosts), "-P", wrong, "ls").expect(USAGE)
+    said = cli("--hosts", ",".join([*hosts, *hosts]), "--json", "info", "x").expect(DONE)
+    assert [line["host"] for line in lines(said)] == hosts, "each is asked once"
 
 
 def test_a_command_without_words_says_ok(fleet):
