@@ -344,7 +344,7 @@ struct gpubuf_copy_params {
     bool in_place;
     unsigned source_connections; /* this and the next one: of a URL. 0: the daemon's default */
     const char *source_token;    /* of that daemon; NULL: none */
-    const char *source_if_match; /* the entity tag that the source's bytes must have; NULL: any */
+    const char *source_if_match; /* the entity tag of the bytes that the source must have; NULL: any */
     uint64_t room[2];
 };
 

@@ -322,5 +322,7 @@ int gb_pull_run(struct gb_pull *pull, struct gb_error *err) {
     if (outcome == GB_PULL_OK)
         return 0;
     give_up(pull);
+    if (why.code == GB_ERR_SOURCE_CHANGED && pull->params.tag_is_condition)
+        why.code = GB_ERR_PRECONDITION_FAILED;
     return gb_error_move(err, &why);
 }

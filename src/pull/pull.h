@@ -104,9 +104,10 @@ bool gb_pull_wait(const struct gb_pull *pull, int fd);
 
 struct gb_pull_params {
     struct gb_pull_url from;
-    const char *token;            /* shown to the source's origin alone; NULL: none. Copied */
-    const char *if_match;         /* the entity tag that the source must have, as it gives it; NULL: any. Copied */
-    unsigned connections;         /* 0: GB_PULL_CONNECTIONS */
+    const char *token;     /* shown to the source's origin alone; NULL: none. Copied */
+    const char *if_match;  /* the entity tag that the source must have, as it gives it; NULL: any. Copied */
+    bool tag_is_condition; /* of the client's: PRECONDITION_FAILED if the source has another, not SOURCE_CHANGED */
+    unsigned connections;  /* 0: GB_PULL_CONNECTIONS */
     struct gb_digest_set digests; /* that the bytes must have */
     const char *const *permitted; /* origins to which the source may redirect; copied */
     size_t permitted_count;

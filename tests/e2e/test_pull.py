@@ -174,7 +174,7 @@ def test_an_entity_tag_is_held_against_the_source(pair):
     p = b.ask("POST", "/v1/sessions/default/buffers/y/copy",
               {"from": {"url": place(a), "if_match": tag}}).problem(409, "source_changed")
     assert tag in p["detail"]
-    b.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": place(a), "from_if_match": tag}).problem(409, "source_changed")
+    b.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": place(a), "from_if_match": tag}).problem(412, "precondition_failed")
     b.ask("POST", "/v1/sessions/default/buffers/z/copy",
           {"from": place(a), "from_if_match": a.data("x").headers["ETag"]}).expect(200)
     b.ask("GET", "/v1/sessions/default/buffers/y").problem(404, "buffer_not_found")

@@ -123,6 +123,9 @@ def test_buffers(c):
     c.copy(f"{c.session}/a", "b", from_offset=8, offset=0, bytes=4)
     with pytest.raises(gpubuf.PreconditionFailed, match="source"):
         c.copy("a", "b", source_if_match='"0.0"')
+    for more in ({"token": "t"}, {"connections": 2}, {"digest": {"sha-256": "AAAA"}}):
+        with pytest.raises(gpubuf.BadArgument, match="goes with the URL"):
+            c.copy("a", "b", **more)
     assert c.get("b", raw=True)[:4] == b"\xff" * 4
     found = c.verify("b", algorithms=["sha-256"])
     assert found["match"] is None and set(found["digest"]) == {"sha-256"}, "a part was written: there was nothing to compare with"

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pyclient import gpubuf
+from pyclient import client_of, gpubuf
 
 JSON = b'{"name":"x"}'
 FIELDS = b"Content-Length: %d\r\n" % len(JSON)
@@ -53,6 +53,8 @@ GOOD = {
     "no space": b"HTTP/1.1 200 OK\r\n" + FIELDS.replace(b": ", b":") + b"\r\n" + JSON,
     "spaces": b"HTTP/1.1 200 OK\r\n" + FIELDS.replace(b": ", b": \t ").replace(b"\r\n", b" \r\n") + b"\r\n" + JSON,
     "folded": b"HTTP/1.1 200 OK\r\nX-A: a\r\n\tb\r\n" + FIELDS + b"\r\n" + JSON,
+    "a folded length": b"HTTP/1.1 200 OK\r\nContent-Length:\r\n 12\r\n\r\n" + JSON,
+    "103 before": b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n" + FIELDS + b"\r\n" + JSON,
     "latin": b"HTTP/1.1 200 OK\r\nX-A: \xe9\xff\r\n" + FIELDS + b"\r\n" + JSON,
     "100 before": b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\nHTTP/1.1 200 OK\r\n" + FIELDS + b"\r\n" + JSON,
     "chunked": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\n" + JSON[:5] + b"\r\n7\r\n" + JSON[5:] + b"\r\n0\r\n\r\n",
@@ -88,6 +90,11 @@ BAD = {
     "two lengths": b"HTTP/1.1 200 OK\r\n" + FIELDS + b"Content-Length: 3\r\n\r\n" + JSON,
     "a length that is none": b"HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n\r\n" + JSON,
     "a negative length": b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n" + JSON,
+    "a length of 19 digits": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000000000\r\n\r\n" + JSON,
+    "a length of 5000 digits": b"HTTP/1.1 200 OK\r\nContent-Length: " + b"1" * 5000 + b"\r\n\r\n" + JSON,
+    "CR alone": b"HTTP/1.1 200 OK\r\n" + FIELDS + b"\r\r\n" + JSON,
+    "blanks in a name": b"HTTP/1.1 200 OK\r\nsome words: b\r\n" + FIELDS + b"\r\n" + JSON,
+    "folded without end": b"HTTP/1.1 200 OK\r\nA: b\r\n" + b" c\r\n" * 100 + FIELDS + b"\r\n" + JSON,
     "another encoding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n" + FIELDS + b"\r\n" + JSON,
 }
 
@@ -109,3 +116,50 @@ def test_a_connection_goes_on_after_each_answer(answers):
         c._ask("HEAD", "/b", {}).finish()
         c._ask("GET", "/c", {}).finish()
         assert c.info("x")["name"] == "x"
+
+
+def test_an_answer_without_a_body_that_is_called_chunked(answers):
+    with answers(b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", GOOD["plain"]) as c:
+        c._ask("DELETE", "/a", {}).finish()
+        assert c.info("x")["name"] == "x"
+
+
+def test_after_an_answer_that_was_not_read(daemon, session):
+    """As an interrupt leaves it: the next request takes another connection."""
+    daemon.put("x", b"12345", session).expect(201)
+    with client_of(daemon, session) as c:
+        c._ask("GET", c._below("buffers", "x", "data"), {})
+        assert c.info("x")["bytes"] == 5
+        c._transport._local.held.asking = True
+        assert c.get("x", raw=True) == b"12345"
+
+
+def test_what_cannot_be_sent(daemon):
+    with client_of(daemon) as c:
+        for path in ("/v1/\u20ac", "/v1/a\r\nX: y", "/v1/a b"):
+            with pytest.raises(gpubuf.BadArgument, match="cannot be sent"):
+                c.request("GET", path)
+        assert c.request("GET", "/v1")
+
+
+def test_a_small_body_that_is_refused_before_its_end(tmp_path):
+    """The answer counts, and not that the connection was closed behind it."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "s"))
+    listener.listen()
+    told = threading.Event()
+
+    def serve():
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1)
+            connection.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        told.set()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with gpubuf.Client(socket=str(tmp_path / "s"), timeout=20) as c, pytest.raises(gpubuf.BodyTooLarge):
+        c.put("x", bytes(1 << 16))
+    assert told.wait(20)
+    thread.join(20)
+    listener.close()

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/request/json.h"
+#include "api/request/actions.h"
 #include "api/request/media.h"
 #include "base/clock.h"
 #include "base/digits.h"
@@ -183,26 +183,27 @@ int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, stru
                  c->if_none_match && rec && names_buffer(c->if_none_match, true, rec), rec != NULL, err);
 }
 
-static int source_check(void *list, const struct gb_buffer_rec *rec, struct gb_error *err) {
-    if (names_buffer(list, false, rec))
-        return 0;
-    return gb_error_set(err, GB_ERR_PRECONDITION_FAILED,
-                        "from_if_match asks for another version of the source, which has changed since");
+/* tag: of the source's bytes, with its quotes. */
+static int source_check(void *tag, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    char text[GB_ETAG_SIZE];
+    size_t n = rec ? strlen(gb_etag_data(rec, GB_FORM_RAW, text)) : 0;
+
+    if (!rec || (strlen(tag) == n + 2 && memcmp((const char *)tag + 1, text, n) == 0))
+        return 0; /* that there is none is said later */
+    return gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "the source has the entity tag \"%s\", and %s was asked for%s",
+                        text, (const char *)tag,
+                        gb_etag_holds(rec) ? "" : ": another process may write its bytes, so that no tag holds");
 }
 
 int gb_conditions_source(const json_t *body, struct gb_buffer_check *ret, struct gb_error *err) {
-    const char *list;
-    int r = gb_json_string(body, "from_if_match", &list, err);
+    const char *tag;
+    int r = gb_action_read_tag(body, "from_if_match", &tag, err);
 
     *ret = (struct gb_buffer_check){.check = NULL};
     if (r <= 0)
         return r;
-    if (gb_etag_list_check("from_if_match", list, NULL) < 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "the field 'from_if_match' must be entity tags as the source's ETag gives them, with their "
-                            "quotes: \"\\\"1.1.a1544387\\\"\"");
     ret->check = source_check;
-    ret->arg = (char *)list;
+    ret->arg = (char *)tag;
     return 0;
 }
 

@@ -82,6 +82,24 @@ int gb_action_read_write(const json_t *body, struct gb_device_write_params *para
     return r < 0 ? -1 : read_target(body, params, err);
 }
 
+int gb_action_read_tag(const json_t *object, const char *field, const char **ret, struct gb_error *err) {
+    int r = gb_json_string(object, field, ret, err);
+    const char *at = *ret;
+
+    if (r <= 0)
+        return r;
+    if (*at++ == '"') {
+        while (*at > ' ' && *at <= '~' && *at != '"')
+            at++;
+        if (at - *ret > 1 && at - *ret < GB_PULL_TAG_SIZE - 1 && strcmp(at, "\"") == 0)
+            return 1;
+    }
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "the field '%s' must be one entity tag as the source's .../data gives it, with its quotes: "
+                        "\"\\\"1.1.a1544387\\\"\"",
+                        field);
+}
+
 /* Reads the field `key`: host, device or, where that makes sense, all. */
 int gb_action_read_sides(const json_t *body, const char *key, bool all, struct gb_sides *ret, struct gb_error *err) {
     const char *word = "";

@@ -13,6 +13,10 @@
  * 0 or -1. */
 int gb_action_read_write(const json_t *body, struct gb_device_write_params *params, struct gb_error *err);
 
+/* Reads the entity tag of a source's bytes, with its quotes; the text is the body's. Returns 1 when the field is given,
+ * 0 when it is not, or -1. */
+int gb_action_read_tag(const json_t *object, const char *field, const char **ret, struct gb_error *err);
+
 struct gb_sides {
     bool host;
     bool device;

@@ -32,10 +32,10 @@ bool gb_pull_is_asked(const json_t *body) {
 
 /* --- the body ----------------------------------------------------------------------------------------------------- */
 
-/* Both go into lines of a request as they are. */
-static bool is_printable(const char *text, bool spaces) {
+/* It goes into a line of a request as it is. */
+static bool is_printable(const char *text) {
     for (; *text; text++)
-        if ((unsigned char)*text < (spaces ? ' ' : '!') || (unsigned char)*text > '~')
+        if ((unsigned char)*text < '!' || (unsigned char)*text > '~')
             return false;
     return true;
 }
@@ -45,25 +45,9 @@ static int read_token(const json_t *from, struct gb_pull_params *ret, struct gb_
 
     if (r <= 0)
         return r;
-    if (ret->token[0] != '\0' && strlen(ret->token) <= TOKEN_MAX && is_printable(ret->token, false))
+    if (ret->token[0] != '\0' && strlen(ret->token) <= TOKEN_MAX && is_printable(ret->token))
         return 0;
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'token' must be the secret of a token of the source");
-}
-
-static int read_if_match(const json_t *object, const char *field, struct gb_pull_params *ret, struct gb_error *err) {
-    int r = gb_json_string(object, field, &ret->if_match, err);
-    size_t n;
-
-    if (r <= 0)
-        return r;
-    n = strlen(ret->if_match);
-    if (n >= 3 && n < GB_PULL_TAG_SIZE && ret->if_match[0] == '"' && ret->if_match[n - 1] == '"' &&
-        is_printable(ret->if_match, false))
-        return 0;
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                        "the field '%s' must be one entity tag as the source's .../data gives it, with its quotes: "
-                        "\"\\\"1.1.a1544387\\\"\"",
-                        field);
 }
 
 static int read_parts(const json_t *from, struct gb_pull_params *ret, struct gb_error *err) {
@@ -92,7 +76,7 @@ static int read_from(const json_t *body, struct gb_pull_params *ret, struct gb_e
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'url' within 'from': the URL of the buffer to copy");
     if (r < 0 || gb_pull_url_read(url, &ret->from, err) < 0)
         return -1;
-    if (read_token(from, ret, err) < 0 || read_if_match(from, "if_match", ret, err) < 0 ||
+    if (read_token(from, ret, err) < 0 || gb_action_read_tag(from, "if_match", &ret->if_match, err) < 0 ||
         read_parts(from, ret, err) < 0)
         return -1;
     return gb_digest_set_read(from, &ret->digests, err);
@@ -100,8 +84,13 @@ static int read_from(const json_t *body, struct gb_pull_params *ret, struct gb_e
 
 /* The condition on the source stands in the body if `from` is a text. */
 static int read_condition(const json_t *body, struct gb_pull_params *ret, struct gb_error *err) {
-    if (!json_is_object(json_object_get(body, "from")))
-        return read_if_match(body, "from_if_match", ret, err) < 0 ? -1 : 0;
+    int r;
+
+    if (!json_is_object(json_object_get(body, "from"))) {
+        r = gb_action_read_tag(body, "from_if_match", &ret->if_match, err);
+        ret->tag_is_condition = r > 0;
+        return r < 0 ? -1 : 0;
+    }
     if (json_object_get(body, "from_if_match"))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "give 'if_match' within 'from', and 'from_if_match' where 'from' is a text");

@@ -333,15 +333,17 @@ void gb_device_write_start(struct gb_core *core, struct gb_upload_params *p, str
 static int hold(struct gb_core *core, const struct gb_device_write_params *p, struct gb_device_write *w,
                 struct gb_error *err) {
     struct gb_session *s = gb_session_use(core, &p->from_session, err);
+    const struct gb_buffer *b;
     int r;
 
     if (!s)
         return -1;
     pthread_mutex_lock(&s->lock);
-    r = gb_buffer_hold_locked(s, &p->from, &w->source_rec, &w->source, err);
+    b = gb_buffer_find_locked(s, &p->from, err);
+    r = b ? gb_buffer_check_locked(&p->from_check, b, err) : -1; /* before bytes are loaded for nothing */
+    if (r == 0)
+        r = gb_buffer_hold_locked(s, &p->from, &w->source_rec, &w->source, err);
     pthread_mutex_unlock(&s->lock);
-    if (r == 0 && p->from_check.check)
-        r = p->from_check.check(p->from_check.arg, &w->source_rec, err);
     gb_session_unref(s);
     return r;
 }

@@ -8,6 +8,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 LINE_MAX = 64 << 10
 FIELDS_MAX = 100
+LENGTH_DIGITS = 18
 
 
 def _line(fp: Any) -> bytes:
@@ -31,22 +32,24 @@ def _status(fp: Any) -> Tuple[int, int, str]:
 def fields_of(fp: Any) -> http.client.HTTPMessage:
     """The fields of a head, from behind its first line to the empty line; raises HTTPException."""
     found: List[Tuple[str, str]] = []
+    lines = 0
     while True:
         line = _line(fp)
         if line in (b"\r\n", b"\n"):
             break
         if not line:
             raise http.client.HTTPException("the head of the answer is cut off")
-        text = line.decode("latin-1").rstrip("\r\n")
+        lines += 1
+        if lines > FIELDS_MAX:
+            raise http.client.HTTPException(f"got more than {FIELDS_MAX} headers")
+        text = line.decode("latin-1")
         if text[0] in " \t" and found:  # a folded value
-            found[-1] = found[-1][0], f"{found[-1][1]} {text.strip()}"
+            found[-1] = found[-1][0], f"{found[-1][1]} {text.strip()}".strip()
             continue
         name, colon, value = text.partition(":")
-        if not colon or not name or name != name.strip():
+        if not colon or name.split() != [name]:
             raise http.client.HTTPException(f"a field of the head is no field: {text[:100]!r}")
         found.append((name, value.strip()))
-        if len(found) > FIELDS_MAX:
-            raise http.client.HTTPException(f"got more than {FIELDS_MAX} headers")
     message = http.client.HTTPMessage()
     for name, value in found:
         message.set_raw(name, value)
@@ -64,17 +67,17 @@ class Response(http.client.HTTPResponse):
         if self.headers is not None:
             return
         self.version, self.status, self.reason = _status(self.fp)
-        while self.status == http.client.CONTINUE:
+        while self.status < 200 and self.status != http.client.SWITCHING_PROTOCOLS:  # the answer is still to come
             fields_of(self.fp)
             self.version, self.status, self.reason = _status(self.fp)
         self.code = self.status
         self.headers = self.msg = fields_of(self.fp)
         self.chunked = self._only("Transfer-Encoding", lambda value: value.lower() == "chunked") is not None
         self.chunk_left = None
-        length = self._only("Content-Length", str.isdecimal)
+        length = self._only("Content-Length", lambda value: value.isdecimal() and len(value) <= LENGTH_DIGITS)
         self.length = int(length) if length is not None and not self.chunked else None
         if self._bodiless or self.status < 200 or self.status in (http.client.NO_CONTENT, http.client.NOT_MODIFIED):
-            self.length = 0
+            self.length, self.chunked = 0, False
         self.will_close = self._closes() or (self.length is None and not self.chunked)
 
     def _only(self, name: str, fits: Callable[[str], bool]) -> Optional[str]:

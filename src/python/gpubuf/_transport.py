@@ -79,6 +79,8 @@ class _Held:
     def __init__(self, http_connection: _http.Connection) -> None:
         self.http = http_connection
         self.sock: Optional[socket.socket] = None  # http.client drops the socket if the daemon announced that it closes
+        self.answer: Optional[http.client.HTTPResponse] = None
+        self.asking = False  # from a request to the head of its answer
         self.pid = os.getpid()
 
     def __del__(self) -> None:
@@ -88,8 +90,8 @@ class _Held:
         self.http.close()
 
     def usable(self) -> bool:
-        """False if the daemon has closed it, or if it belongs to the parent of this forked process."""
-        if self.pid != os.getpid():
+        """False if the daemon has closed it, if it belongs to the parent of this forked process, or if an exchange was interrupted."""
+        if self.pid != os.getpid() or self.asking or not (self.answer is None or self.answer.isclosed()):
             return False
         if self.http.sock is None:
             return True
@@ -269,11 +271,11 @@ class Transport:
         self.drop()
         return BrokenAnswer(text)
 
-    def _connection(self) -> Tuple[_http.Connection, bool]:
+    def _connection(self) -> Tuple[_Held, bool]:
         """This thread's connection, and whether it has been used before."""
         held: Optional[_Held] = getattr(self._local, "held", None)
         if held is not None and held.usable() and held.http.sock is not None:
-            return held.http, True
+            return held, True
         self._local.held = None
         a = self.address
         if a.unix is not None:
@@ -295,7 +297,7 @@ class Transport:
             raise error from e
         held.sock = fresh.sock
         self._local.held = held
-        return fresh, False
+        return held, False
 
     def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None, body: Optional[Sequence[Piece]] = None,
             progress: Optional[Progress] = None, patience: float = 0) -> Answer:
@@ -349,10 +351,13 @@ class Transport:
         """Sends a request to this address. Also returns a redirect within a fleet. shown: the target in texts, without a ticket."""
         what = f"{method} {shown}"
         while True:
-            connection, used = self._connection()
+            held, used = self._connection()
+            connection = held.http
             connection.sock.settimeout(self.timeout + patience)
+            held.asking = True
             try:
-                response = self._exchange(connection, method, target, self.epochs.fields(shown, headers), body, progress)
+                held.answer = response = self._exchange(connection, method, target, self.epochs.fields(shown, headers), body, progress)
+                held.asking = False
                 break
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as e:
                 self.drop()
@@ -399,7 +404,10 @@ class Transport:
                   body: Optional[Sequence[Piece]], progress: Optional[Progress]) -> http.client.HTTPResponse:
         length = sum(map(len, body or ()))
         expect = length >= EXPECT_BYTES and not self.address.tls
-        connection.putrequest(method, target, skip_accept_encoding=True)
+        try:
+            connection.putrequest(method, target, skip_accept_encoding=True)
+        except (TypeError, ValueError, http.client.InvalidURL) as e:
+            raise BadArgument(f"the path {target!r} cannot be sent: {e}") from e
         try:
             if self.token is not None:
                 connection.putheader("Authorization", "Bearer " + self.token)
@@ -415,7 +423,12 @@ class Transport:
             connection.putheader("Expect", "100-continue")
         connection.endheaders()
         if length <= JOINED_BYTES:
-            connection.flush(b"".join(bytes(view) for view in _views(body or ())))
+            try:
+                connection.flush(b"".join(bytes(view) for view in _views(body or ())))
+            except (BrokenPipeError, ConnectionResetError):
+                if not length:
+                    raise
+                # refused during the body: the answer may be readable
             if progress and length:
                 _tell(progress, length, length)
             return connection.getresponse()

@@ -383,7 +383,7 @@ class Client(Names):
              kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
              durability: Optional[str] = None) -> Buffer:
         """Copies a buffer (``name`` or ``session/name``), or bytes of it, on the device. Makes the target if it does not exist.
-        source_if_match: the tag that the source must have.
+        source_if_match: the tag that the source's bytes must have, as ``put`` returns it.
 
         source may be the URL of a buffer of another daemon, which this one may copy from: all of it then. It goes over several connections,
         and its checksum is compared. With a URL go: token, of that daemon; digest, such as
@@ -393,6 +393,9 @@ class Client(Names):
         if not isinstance(source, str):
             raise BadType(f"the source of a copy is a name or a URL, not {source!r}")
         if "://" not in source:
+            for word, value in (("token", token), ("connections", connections), ("digest", digest)):
+                if value is not None:
+                    raise BadArgument(f"{word} goes with the URL of a buffer, and {source!r} is a name")
             return self._write(name, "copy", {"from": source, **given(from_if_match=source_if_match), **body}, if_match, wait)
         body["from"] = {"url": source, **given(token=token, if_match=source_if_match, parts=connections, digest=digest)}
         return self._write(name, "copy", body, if_match, wait, PULL_S)
