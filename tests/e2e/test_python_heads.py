@@ -22,6 +22,7 @@ def answers():
             connection, _ = listener.accept()
         except OSError:
             return
+        listener.close()  # the client may look whether TLS is spoken here
         with connection:
             for answer in given:
                 asked = b""
