@@ -679,6 +679,6 @@ int main(void) {
     gb_test_add(suite, "bad change", a_bad_durable_change_fails_alone, 60);
     gb_test_add(suite, "full", a_full_disk_is_no_failed_sync, 60);
     gb_test_add(suite, "writes", writes_that_fail_leave_it_open, 60);
-    gb_test_add(suite, "checkpoint", a_failed_sync_of_a_checkpoint_counts, 60);
+    gb_test_add(suite, "checkpoint", a_failed_sync_of_a_checkpoint_counts, 300);
     return gb_test_run(suite);
 }
