@@ -95,6 +95,17 @@ def accepted(listener):
         yield connection
 
 
+def asked(connection):
+    """The head of the next request, with what came behind it; cut off where the connection ends."""
+    text = b""
+    while b"\r\n\r\n" not in text:
+        piece = connection.recv(65536)
+        if not piece:
+            break
+        text += piece
+    return text
+
+
 def hang_up(sock):
     """Wakes the threads that wait for it, too, and closes it."""
     try:

@@ -124,13 +124,13 @@ def test_a_target_that_is_full(cli, daemon, session, tmp_path):
         _, err = p.communicate(timeout=PATIENCE_S)
     assert p.returncode == FAILED and err == b"gpubuf: standard output cannot be written: No space left on device\n"
     for name, status, *words in (("gpubuf", FAILED, "--version"), ("gpubuf", FAILED, "ls", "--help"), ("gpubuf", FAILED, "help"),
-                                    ("gpubufd", 70, "--version"), ("gpubufd", 70, "--help"), ("gpubufd", 70, "help")):
+                                 ("gpubufd", 70, "--version"), ("gpubufd", 70, "--help"), ("gpubufd", 70, "help")):
         with open("/dev/full", "wb") as full:
             run = subprocess.run([PROGRAMS[name], *words], stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE_S)
         assert (run.returncode, run.stderr) == (status, name.encode() + b": standard output cannot be written: No space left on device\n"), words
 
 
-def test_words_that_a_terminal_obeys(cli):
+def test_words_that_a_terminal_obeys():
     """They are not repeated as they are."""
     for file in PROGRAMS.values():
         run = subprocess.run([file, "--a\x1b]0;b\x07c"], capture_output=True, timeout=PATIENCE_S)

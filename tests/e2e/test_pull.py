@@ -12,7 +12,7 @@ import secure
 from conform import Session
 from etcd_run import token
 from fleet import Relay
-from harness import DATA, SLOT, accepted, hang_up, until
+from harness import DATA, SLOT, accepted, asked, hang_up, until
 from values import array_of, npy, payload
 
 MIB = 1 << 20
@@ -496,12 +496,7 @@ class Liar:
     def serve(self):
         for conn in accepted(self.listener):
             with conn:
-                text = b""
-                while b"\r\n\r\n" not in text:
-                    piece = conn.recv(4096)
-                    if not piece:
-                        break
-                    text += piece
+                text = asked(conn)
                 self.requests.append(text.decode())
                 kind = "head" if text.startswith(b"HEAD") else "part" if b"/data" in text.split(b"\r\n")[0] else "record"
                 conn.sendall(self.answers[kind].encode())

@@ -307,7 +307,6 @@ def test_a_file_that_is_replaced_while_it_is_read(c, fs, size):
             f.read(100)
 
 
-
 def test_options_are_checked(c):
     library("fsspec")
     from gpubuf.filesystem import FileSystem

@@ -186,10 +186,10 @@ int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, stru
 /* tag: of the source's bytes, with its quotes. */
 static int source_check(void *tag, const struct gb_buffer_rec *rec, struct gb_error *err) {
     char text[GB_ETAG_SIZE];
-    size_t n = rec ? strlen(gb_etag_data(rec, GB_FORM_RAW, text)) : 0;
+    size_t n = strlen(gb_etag_data(rec, GB_FORM_RAW, text));
 
-    if (!rec || (strlen(tag) == n + 2 && memcmp((const char *)tag + 1, text, n) == 0))
-        return 0; /* that there is none is said later */
+    if (strlen(tag) == n + 2 && memcmp((const char *)tag + 1, text, n) == 0)
+        return 0;
     return gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "the source has the entity tag \"%s\", and %s was asked for%s",
                         text, (const char *)tag,
                         gb_etag_holds(rec) ? "" : ": another process may write its bytes, so that no tag holds");

@@ -27,7 +27,7 @@ struct gb_device_write_params {
     bool side_named;                   /* refuse a buffer that is not mirrored; to_host_side always does */
     unsigned wait_ms;                  /* how long to wait for memory to become free */
     struct gb_buffer_check check;      /* of the destination */
-    struct gb_buffer_check from_check; /* of the source; its arg lives until the call below returns */
+    struct gb_buffer_check from_check; /* of the source, which is there; its arg lives until the call below returns */
 };
 
 /* Makes a device write. Without in_place readers see the old bytes or the new, as with an upload. The source's present

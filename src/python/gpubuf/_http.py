@@ -19,7 +19,6 @@ def _line(fp: Any) -> bytes:
 
 
 def _status(fp: Any) -> Tuple[int, int, str]:
-    """Version (10 or 11), status and reason of a status line."""
     line = _line(fp)
     if not line:
         raise http.client.RemoteDisconnected("the connection ended without an answer")
@@ -29,8 +28,7 @@ def _status(fp: Any) -> Tuple[int, int, str]:
     return (10 if words[0] == "HTTP/1.0" else 11), int(words[1]), (words[2].strip() if len(words) > 2 else "")
 
 
-def fields_of(fp: Any) -> http.client.HTTPMessage:
-    """The fields of a head, from behind its first line to the empty line; raises HTTPException."""
+def _fields(fp: Any) -> http.client.HTTPMessage:
     found: List[Tuple[str, str]] = []
     lines = 0
     while True:
@@ -56,6 +54,11 @@ def fields_of(fp: Any) -> http.client.HTTPMessage:
     return message
 
 
+def head_of(fp: Any) -> Tuple[int, int, str, http.client.HTTPMessage]:
+    """Version (10 or 11), status, reason and fields of an answer; raises HTTPException."""
+    return (*_status(fp), _fields(fp))
+
+
 class Response(http.client.HTTPResponse):
     """An answer whose head is parsed here."""
 
@@ -66,12 +69,11 @@ class Response(http.client.HTTPResponse):
     def begin(self) -> None:
         if self.headers is not None:
             return
-        self.version, self.status, self.reason = _status(self.fp)
+        self.version, self.status, self.reason, fields = head_of(self.fp)
         while self.status < 200 and self.status != http.client.SWITCHING_PROTOCOLS:  # the answer is still to come
-            fields_of(self.fp)
-            self.version, self.status, self.reason = _status(self.fp)
+            self.version, self.status, self.reason, fields = head_of(self.fp)
         self.code = self.status
-        self.headers = self.msg = fields_of(self.fp)
+        self.headers = self.msg = fields
         self.chunked = self._only("Transfer-Encoding", lambda value: value.lower() == "chunked") is not None
         self.chunk_left = None
         length = self._only("Content-Length", lambda value: value.isdecimal() and len(value) <= LENGTH_DIGITS)

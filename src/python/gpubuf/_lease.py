@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ._address import Address, why_not
 from ._epochs import Epochs
-from ._http import fields_of
+from ._http import head_of
 from .errors import BadArgument, BrokenAnswer, Error, Unreachable, error_of
 
 JSON = "Content-Type: application/json"
@@ -137,17 +137,12 @@ class Lease:
                     raise BrokenAnswer(f"{what}: the answer's head does not end")
                 self._more()
             head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
-            line, _, rest = head.partition(b"\r\n")
-            words = line.split(None, 2)
-            if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-                raise BrokenAnswer(f"{what}: this is no answer of gpubufd: {line[:100]!r}")
-            status = int(words[1])
+            try:
+                _, status, _, fields = head_of(io.BytesIO(head + b"\r\n\r\n"))
+            except http.client.HTTPException as e:
+                raise BrokenAnswer(f"{what}: this is no answer of gpubufd: {e!r}") from e
             if status >= 200:
                 break
-        try:
-            fields = fields_of(io.BytesIO(rest + b"\r\n\r\n"))
-        except http.client.HTTPException as e:
-            raise BrokenAnswer(f"{what}: this is no answer of gpubufd: {e!r}") from e
         self._epochs.take(*self._asked, status, fields)
         length = fields.get("Content-Length", "0" if status == 204 else "")
         if not length.isdigit() or int(length) > BODY_MAX:

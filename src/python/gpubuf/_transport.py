@@ -80,7 +80,6 @@ class _Held:
         self.http = http_connection
         self.sock: Optional[socket.socket] = None  # http.client drops the socket if the daemon announced that it closes
         self.answer: Optional[http.client.HTTPResponse] = None
-        self.asking = False  # from a request to the head of its answer
         self.pid = os.getpid()
 
     def __del__(self) -> None:
@@ -91,7 +90,7 @@ class _Held:
 
     def usable(self) -> bool:
         """False if the daemon has closed it, if it belongs to the parent of this forked process, or if an exchange was interrupted."""
-        if self.pid != os.getpid() or self.asking or not (self.answer is None or self.answer.isclosed()):
+        if self.pid != os.getpid() or not (self.answer is None or self.answer.isclosed()):
             return False
         if self.http.sock is None:
             return True
@@ -354,10 +353,8 @@ class Transport:
             held, used = self._connection()
             connection = held.http
             connection.sock.settimeout(self.timeout + patience)
-            held.asking = True
             try:
                 held.answer = response = self._exchange(connection, method, target, self.epochs.fields(shown, headers), body, progress)
-                held.asking = False
                 break
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as e:
                 self.drop()
