@@ -31,7 +31,8 @@ static int falling(const void *a, const void *b) {
 }
 
 void gb_best_end(struct gb_best *best) {
-    qsort(best->items, best->count, sizeof(*best->items), best->down ? falling : rising);
+    if (best->count > 0) /* else there may be no array */
+        qsort(best->items, best->count, sizeof(*best->items), best->down ? falling : rising);
     if (best->count > best->keep)
         best->count = best->keep;
 }

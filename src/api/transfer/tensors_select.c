@@ -62,7 +62,8 @@ static int select_matching(const struct gb_http_request *request, const struct g
         page.after = s->last_id;
         r = gb_buffer_list(gb_api_of(request)->core, session, &page, visit, s, err);
     }
-    qsort(s->names, s->count, sizeof(*s->names), by_name);
+    if (s->count > 0) /* else there is no array */
+        qsort(s->names, s->count, sizeof(*s->names), by_name);
     return r;
 }
 
@@ -73,7 +74,8 @@ static int check_twice(const struct selection *s, struct gb_error *err) {
 
     if (!sorted)
         return no_memory(err);
-    memcpy(sorted, s->names, s->count * sizeof(*sorted));
+    if (s->count > 0)
+        memcpy(sorted, s->names, s->count * sizeof(*sorted));
     qsort(sorted, s->count, sizeof(*sorted), by_name);
     for (i = 1; i < s->count && r == 0; i++) {
         if (by_name(&sorted[i - 1], &sorted[i]) == 0)

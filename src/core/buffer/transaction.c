@@ -425,6 +425,8 @@ static void persist_group(struct gb_transaction_group *g) {
 static void drop_request(struct gb_persist *persist) {
     gb_content_drop_later(persist->content);
     gb_host_block_unref(persist->block);
+    free(persist->data);
+    persist->data = NULL;
 }
 
 /* The first `count` members were validated in vain. */

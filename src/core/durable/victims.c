@@ -139,7 +139,7 @@ void gb_victims_choose(struct gb_victims *victims, uint64_t bytes) {
     uint64_t sum = 0;
     size_t n = 0;
 
-    if (victims->bytes < bytes) {
+    if (victims->count == 0 || victims->bytes < bytes) { /* without any there is no array to be sorted */
         cut(victims, 0);
         return;
     }

@@ -142,11 +142,9 @@ static int reserve(struct gb_core *core, int device, uint64_t size, struct gb_ho
     return room ? 0 : refuse(tier, size, err);
 }
 
-static void give_back(struct gb_host_tier *tier, uint64_t size) {
-    pthread_mutex_lock(&tier->lock);
+static void give_back_locked(struct gb_host_tier *tier, uint64_t size) {
     atomic_fetch_sub(&tier->used_bytes, size);
     tier->blocks--;
-    pthread_mutex_unlock(&tier->lock);
 }
 
 static struct gb_host_block *make(struct gb_core *core, int device, uint64_t size, struct gb_error *err) {
@@ -180,7 +178,9 @@ int gb_host_block_new(struct gb_core *core, int device, uint64_t bytes, struct g
     if (!block)
         block = make(core, device, size, err);
     if (!block) {
-        give_back(core->host_tier, size);
+        pthread_mutex_lock(&core->host_tier->lock);
+        give_back_locked(core->host_tier, size);
+        pthread_mutex_unlock(&core->host_tier->lock);
         return -1;
     }
     atomic_init(&block->refs, 1);
@@ -198,13 +198,14 @@ struct gb_host_block *gb_host_block_ref(struct gb_host_block *block) {
     return block;
 }
 
+/* In one step: room that is given back before the block is counted as kept would let the two exceed the limit. */
 static void keep(struct gb_task *task) {
     struct gb_host_block *block = gb_container_of(task, struct gb_host_block, task);
     struct gb_core *core = block->core;
     struct gb_host_tier *tier = core->host_tier;
 
-    give_back(tier, block->size);
     pthread_mutex_lock(&tier->lock);
+    give_back_locked(tier, block->size);
     block->next = tier->kept;
     tier->kept = block;
     tier->kept_bytes += block->size;

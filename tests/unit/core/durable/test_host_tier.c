@@ -289,6 +289,139 @@ START_TEST(test_a_load_fails) {
 }
 END_TEST
 
+/* --- against a model ---------------------------------------------------------------------------------------------- */
+
+#define NAMES 6u
+#define STEPS 400
+#define UNIT (256u * 1024u)
+#define TIER (6u * UNIT)
+
+/* What a buffer has: seed 0, nothing. */
+struct model {
+    unsigned seed;
+    size_t bytes;
+};
+
+static unsigned next_number(unsigned *state, unsigned below) {
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % below;
+}
+
+/* The memory has no room for all of them, so that each write and each load may push others out. A refusal changes
+ * nothing. */
+static void model_put(struct core_fixture *f, const char *name, struct model *m, unsigned *state) {
+    static const enum gb_spill spills[] = {GB_SPILL_DISK, GB_SPILL_HOST, GB_SPILL_HOST};
+    size_t bytes = (1 + next_number(state, 4)) * UNIT - next_number(state, 2) * 5;
+    struct gb_upload_params p = core_upload_params("default", name, bytes);
+    unsigned seed = 1 + next_number(state, 1000);
+    struct gb_error err = GB_ERROR_INIT;
+
+    p.buffer.has_spill = p.buffer.has_durability = true;
+    p.buffer.spill = spills[next_number(state, 3)];
+    p.buffer.durability = (enum gb_durability)next_number(state, 3);
+    core_bytes(seed, durable_sent, bytes);
+    if (core_upload(f->core, &p, durable_sent, NULL, &err) == 0)
+        *m = (struct model){seed, bytes};
+    else
+        ck_assert_msg(err.code == GB_ERR_OUT_OF_MEMORY, "%s", err.detail);
+}
+
+static void model_evict(struct core_fixture *f, const char *name, unsigned *state) {
+    struct gb_error err;
+
+    if (evict(f, name, (enum gb_spill)next_number(state, 3), &err) < 0)
+        ck_assert_msg(err.code == GB_ERR_BUFFER_BUSY || err.code == GB_ERR_BUFFER_NOT_FOUND ||
+                          err.code == GB_ERR_STORAGE_FULL,
+                      "%s", err.detail);
+}
+
+/* Nobody waits for it: it goes on beside what follows. */
+static void model_sweep(struct core_fixture *f, bool loads, unsigned *state) {
+    struct gb_sweep_call *call = gb_call_new(sizeof(*call), NULL, NULL);
+    struct gb_name session = core_name("default");
+    struct gb_name all = {""};
+
+    call->to = (enum gb_spill)next_number(state, 3);
+    (loads ? gb_session_load : gb_session_evict)(f->core, &session, &all, call);
+    gb_call_unref(&call->base);
+}
+
+static void model_delete(struct core_fixture *f, const char *name, struct model *m) {
+    struct gb_error err = GB_ERROR_INIT;
+    int r = core_buffer_delete(f->core, "default", name, &err);
+
+    ck_assert_msg(r == (m->seed > 0 ? 0 : -1), "%s", err.detail);
+    m->seed = 0;
+}
+
+static void model_check(struct core_fixture *f, const char *name, const struct model *m) {
+    struct gb_storage_numbers n = numbers(f);
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_buffer_rec rec;
+
+    ck_assert_uint_le(n.host.used_bytes + n.host.kept_bytes, n.host.limit_bytes);
+    if (core_buffer_get(f->core, "default", name, &rec, &err) < 0) {
+        ck_assert_uint_eq(m->seed, 0);
+        return;
+    }
+    gb_buffer_rec_done(&rec);
+    durable_assert_bytes(f, name, m->seed, m->bytes);
+}
+
+static void model_step(struct core_fixture *f, struct model *models, unsigned *state) {
+    unsigned i = next_number(state, NAMES);
+    char name[8];
+
+    snprintf(name, sizeof(name), "b%u", i);
+    switch (next_number(state, 12)) {
+    case 0:
+    case 1:
+    case 2:
+        model_put(f, name, &models[i], state);
+        break;
+    case 3:
+    case 4:
+    case 5:
+        model_evict(f, name, state);
+        break;
+    case 6:
+        model_sweep(f, false, state);
+        break;
+    case 7:
+    case 8:
+        model_sweep(f, true, state);
+        break;
+    case 9:
+        model_delete(f, name, &models[i]);
+        break;
+    default:
+        model_check(f, name, &models[i]);
+        break;
+    }
+}
+
+START_TEST(test_model) {
+    struct model models[NAMES] = {{0, 0}};
+    unsigned state = (unsigned)_i * 7919u + 1;
+    struct core_fixture f;
+    char name[8];
+    unsigned i;
+
+    open_tier(&f, _i % 2 > 0 ? "host:discrete,bytes=2M" : "host:bytes=2M", TIER);
+    for (i = 0; i < STEPS; i++)
+        model_step(&f, models, &state);
+    for (i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof(name), "b%u", i);
+        model_check(&f, name, &models[i]);
+        model_delete(&f, name, &models[i]);
+    }
+    until_used(&f, 0);
+    ck_assert_uint_le(numbers(&f).host.kept_bytes, TIER);
+    core_until_idle(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("host tier");
 
@@ -299,5 +432,6 @@ int main(void) {
     gb_test_add(suite, "refusals", test_refusals, 60);
     gb_test_add_loop(suite, "faults", test_faults, 60, 3);
     gb_test_add(suite, "a load fails", test_a_load_fails, 60);
+    gb_test_add_loop(suite, "a model", test_model, 120, 8);
     return gb_test_run(suite);
 }
