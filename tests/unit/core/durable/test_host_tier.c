@@ -335,7 +335,7 @@ static void model_evict(struct core_fixture *f, const char *name, unsigned *stat
                       "%s", err.detail);
 }
 
-/* Nobody waits for it: it goes on beside what follows. */
+/* The test does not wait for the call, which goes on beside what follows. */
 static void model_sweep(struct core_fixture *f, bool loads, unsigned *state) {
     struct gb_sweep_call *call = gb_call_new(sizeof(*call), NULL, NULL);
     struct gb_name session = core_name("default");
