@@ -32,26 +32,27 @@ static bool is_pickle(const unsigned char front[4]) {
     return front[0] == 0x80 && front[1] >= 2 && front[1] <= 5;
 }
 
-void gb_cli_warn_archive(const struct gb_cli *cli, const struct gb_cli_source *source, const char *path) {
+bool gb_cli_warn_archive(const struct gb_cli *cli, const struct gb_cli_source *source, const char *path) {
     const char *what = NULL;
     unsigned char front[4];
     size_t i;
 
     if (cli->options.raw || cli->options.quiet || look(source, front) < 4)
-        return;
+        return false;
     if (is_archive(front))
         what = gb_cli_ends_in(path, ".npz") ? "a .npz archive" : "a zip archive, as torch.save() writes";
     for (i = 0; i < COUNT; i++)
         if (is_pickle(front) && gb_cli_ends_in(path, pickles[i]))
             what = "a pickle";
     if (what == NULL)
-        return;
+        return false;
     fputs("gpubuf: warning: ", stderr);
     gb_cli_put(stderr, path);
     fprintf(stderr,
             " is %s and is stored as its bytes, not as tensors: convert it to safetensors or .npy if these are "
             "meant (--raw says that the bytes are)\n",
             what);
+    return true;
 }
 
 void gb_cli_warn_no_archive(const struct gb_cli *cli, const struct gb_cli_sink *sink, const char *path) {

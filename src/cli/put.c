@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "cli/files.h"
+#include "cli/out.h"
 #include "cli/progress.h"
 #include "cli/resume.h"
 #include "cli/settings.h"
@@ -118,7 +119,19 @@ static int set_labels(struct gb_cli *cli, const struct gb_cli_name *name) {
     return gb_cli_show_buffer(cli, gb_cli_request(cli, "PATCH", target, body));
 }
 
-static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const struct gb_cli_name *name) {
+/* What the daemon says of bytes that it took as they are. */
+static void warn(const struct gb_cli *cli, const struct gb_cli_name *name, json_t *buffer) {
+    const char *warning = json_string_value(json_object_get(buffer, "warning"));
+
+    if (warning == NULL || cli->options.quiet)
+        return;
+    fprintf(stderr, "gpubuf: warning: %s: ", name->name);
+    gb_cli_put(stderr, warning);
+    fputc('\n', stderr);
+}
+
+/* warned: of what the file is. */
+static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const struct gb_cli_name *name, bool warned) {
     struct gpubuf_put_params params = {0};
     struct moving moving = {.expected = expected_bytes(&cli->options)};
     const struct gpubuf_answer *answer;
@@ -148,12 +161,16 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
         return status;
     }
     gb_cli_times_put(cli);
+    answer = gpubuf_answer_of(cli->client);
+    if (buffer == NULL)
+        buffer = json_loadb(answer->body, answer->bytes, 0, NULL);
+    if (!warned)
+        warn(cli, name, buffer);
     if (cli->options.labels != NULL) {
         json_decref(buffer);
         return set_labels(cli, name);
     }
-    answer = gpubuf_answer_of(cli->client);
-    return gb_cli_show_buffer(cli, buffer != NULL ? buffer : json_loadb(answer->body, answer->bytes, 0, NULL));
+    return gb_cli_show_buffer(cli, buffer);
 }
 
 static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const char *label) {
@@ -257,8 +274,9 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
         rc = gb_cli_source_open(cli, path, cli->options.shape != NULL || cli->options.slice != NULL,
                                 expected_bytes(&cli->options), &source);
     if (rc == 0) {
-        gb_cli_warn_archive(cli, &source, path);
-        rc = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target);
+        bool warned = gb_cli_warn_archive(cli, &source, path);
+
+        rc = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target, warned);
         gb_cli_source_close(&source);
     }
     free(path);

@@ -178,6 +178,13 @@ static int open_pipe(struct gb_cli_source *source, const char *path, bool knows_
     return 0;
 }
 
+/* Whether a file ends where stat says. Those of /proc, /sys and of some FUSE do not. */
+static bool ends_at(int fd, off_t from, off_t size) {
+    char byte;
+
+    return pread(fd, &byte, 1, size) == 0 && (size <= from || pread(fd, &byte, 1, size - 1) == 1);
+}
+
 int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, uint64_t expected,
                        struct gb_cli_source *ret) {
     struct gb_cli_source source = {.cli = cli, .bytes = GPUBUF_UNKNOWN, .until = deadline(cli)};
@@ -191,8 +198,9 @@ int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, 
         rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be read: %s", path, strerror(errno));
     else if (S_ISDIR(info.st_mode))
         rc = gb_cli_refused(cli, GB_CLI_USAGE, "%s is a folder; name a file", path);
-    if (rc == 0 && S_ISREG(info.st_mode)) {
+    if (rc == 0 && S_ISREG(info.st_mode))
         at = lseek(source.fd, 0, SEEK_CUR);
+    if (rc == 0 && S_ISREG(info.st_mode) && ends_at(source.fd, at, info.st_size)) {
         source.front_at = at > 0 ? (size_t)at : 0; /* of a file: where it begins for us */
         source.bytes = info.st_size > at ? (uint64_t)(info.st_size - at) : 0;
     } else if (rc == 0) {

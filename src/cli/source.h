@@ -28,8 +28,8 @@ int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, 
 void gb_cli_source_close(struct gb_cli_source *source);
 
 /* Warns on standard error if the file holds tensors in a form that is stored as bytes, unless --raw or --quiet is
- * given. */
-void gb_cli_warn_archive(const struct gb_cli *cli, const struct gb_cli_source *source, const char *path);
+ * given. Returns whether it did. */
+bool gb_cli_warn_archive(const struct gb_cli *cli, const struct gb_cli_source *source, const char *path);
 
 /* For the library. */
 struct gpubuf_source gb_cli_source_of(struct gb_cli_source *source);

@@ -13,7 +13,7 @@ int gb_npy_header_bytes(const void *prefix, size_t *ret_bytes, struct gb_error *
     size_t bytes;
 
     if (!gb_npy_magic(prefix, GB_NPY_PREFIX))
-        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
                             "the body does not begin as a .npy file; send raw bytes with ?format=raw");
     if (p[6] < 1 || p[6] > 3 || p[7] != 0)
         return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
@@ -26,7 +26,7 @@ int gb_npy_header_bytes(const void *prefix, size_t *ret_bytes, struct gb_error *
         return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the .npy header has %zu bytes; at most %d are read", bytes,
                             GB_NPY_HEADER_MAX);
     if (bytes < GB_NPY_PREFIX)
-        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the .npy header is empty");
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the .npy header is empty");
     *ret_bytes = bytes;
     return 0;
 }

@@ -25,11 +25,11 @@ struct gb_npy {
 bool gb_npy_magic(const void *data, size_t n);
 
 /* Reads the header's whole length, magic included, from the first GB_NPY_PREFIX bytes. Returns 0, or -1 with
- * UNSUPPORTED_ARRAY (another version, or too long). */
+ * UNSUPPORTED_ARRAY (no .npy, another version, or too long). */
 int gb_npy_header_bytes(const void *prefix, size_t *ret_bytes, struct gb_error *err);
 
-/* Reads the whole header data[0..n), n as gb_npy_header_bytes gave it. Returns 0, or -1 with MALFORMED_REQUEST (no such
- * header) or UNSUPPORTED_ARRAY (an array that cannot be stored; the detail says what to do). */
+/* Reads the whole header data[0..n), n as gb_npy_header_bytes gave it. Returns 0, or -1 with UNSUPPORTED_ARRAY: no such
+ * header, and at which byte of the file, or an array that cannot be stored, and what to do. */
 int gb_npy_parse_header(const void *data, size_t n, struct gb_npy *ret, struct gb_error *err);
 
 /* Writes the header that numpy.save would write, a multiple of 64 bytes, into out (GB_NPY_WRITE_MAX bytes). Returns its

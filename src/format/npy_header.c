@@ -5,6 +5,7 @@
 #include "format/npy.h"
 
 struct reader {
+    const char *begin; /* of the file */
     const char *at;
     const char *end;
     struct gb_error *err;
@@ -16,9 +17,10 @@ struct text {
 };
 
 static int malformed(struct reader *r, const char *what) {
-    return gb_error_set(r->err, GB_ERR_MALFORMED_REQUEST,
-                        "the .npy header is malformed: %s; it must be a dictionary of descr, fortran_order and shape",
-                        what);
+    return gb_error_set(r->err, GB_ERR_UNSUPPORTED_ARRAY,
+                        "the .npy header is malformed at byte %zu of the file: %s; it must be a dictionary of descr, "
+                        "fortran_order and shape",
+                        (size_t)(r->at - r->begin), what);
 }
 
 static void skip_space(struct reader *r) {
@@ -45,11 +47,12 @@ static bool accept_word(struct reader *r, const char *word) {
     return true;
 }
 
-/* A quoted string without escapes: the names and types of numpy hold none. */
+/* A quoted string without escapes: the names and types of numpy hold none. Programs of Python 2 wrote u'...'. */
 static int read_string(struct reader *r, struct text *ret) {
     char quote;
 
-    skip_space(r);
+    if (!accept(r, 'u'))
+        accept(r, 'U');
     if (r->at == r->end || (*r->at != '\'' && *r->at != '"'))
         return malformed(r, "a string is missing");
     quote = *r->at++;
@@ -189,7 +192,7 @@ static bool order_matters(const struct gb_shape *shape) {
 
 int gb_npy_parse_header(const void *data, size_t n, struct gb_npy *ret, struct gb_error *err) {
     const char *bytes = data;
-    struct reader r = {.at = bytes, .end = bytes + n, .err = err};
+    struct reader r = {.begin = bytes, .at = bytes, .end = bytes + n, .err = err};
     struct gb_npy npy = {0};
     bool fortran = false;
     size_t told;

@@ -7,15 +7,60 @@
 #include "format/safetensors_text.h"
 #include "model/word.h"
 
-int gb_safetensors_data_at(const void *prefix, size_t *ret_at, struct gb_error *err) {
-    const unsigned char *p = prefix;
+/* Longer headers are not written, so that a number beyond is not a length, or not of such a file. */
+#define LENGTH_PLAUSIBLE (1ull << 40)
+
+static uint64_t read_length(const unsigned char *p) {
     uint64_t n = 0;
     int i;
 
     for (i = GB_SAFETENSORS_LENGTH - 1; i >= 0; i--)
         n = n << 8 | p[i];
+    return n;
+}
+
+static size_t spaces(const char *text, size_t n) {
+    size_t i = 0;
+
+    while (i < n && (text[i] == ' ' || text[i] == '\t' || text[i] == '\n' || text[i] == '\r'))
+        i++;
+    return i;
+}
+
+/* The first characters of a header, after its brace: a name in quotes, or the closing brace of an empty one. */
+static bool goes_on(const char *text, size_t n) {
+    size_t i = spaces(text, n);
+
+    if (i == n)
+        return true;
+    if (text[i] == '}')
+        return i + 1 + spaces(text + i + 1, n - i - 1) == n;
+    if (text[i] != '"')
+        return false;
+    while (i < n && (unsigned char)text[i] >= 0x20)
+        i++;
+    return i == n;
+}
+
+bool gb_safetensors_begins(const void *data, size_t n) {
+    const char *text = (const char *)data + GB_SAFETENSORS_PREFIX;
+    uint64_t length;
+
+    if (n < GB_SAFETENSORS_PREFIX || text[-1] != '{')
+        return false;
+    n = (n < GB_SAFETENSORS_LOOK ? n : GB_SAFETENSORS_LOOK) - GB_SAFETENSORS_PREFIX;
+    length = read_length(data);
+    if (length > 0 && length - 1 < n)
+        n = (size_t)length - 1;
+    return length < LENGTH_PLAUSIBLE && goes_on(text, n);
+}
+
+int gb_safetensors_data_at(const void *prefix, size_t *ret_at, struct gb_error *err) {
+    const unsigned char *p = prefix;
+    uint64_t n = read_length(p);
+
     if (p[GB_SAFETENSORS_LENGTH] != '{' || n < 2)
-        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
                             "the body does not begin as a safetensors file: eight bytes with the length of the header "
                             "and then the header's first brace");
     if (n > GB_SAFETENSORS_HEADER_MAX) {
@@ -220,7 +265,7 @@ static int check_names(const struct gb_safetensors *file, struct gb_error *err) 
     qsort(order, file->count, sizeof(*order), by_name);
     for (i = 1; i < file->count && r == 0; i++) {
         if (by_name(&order[i - 1], &order[i]) == 0)
-            r = gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the safetensors header has the tensor \"%s\" twice",
+            r = gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the safetensors header has the tensor \"%s\" twice",
                              gb_word_quote(order[i]->name, order[i]->name_len, quoted));
     }
     free(order);
@@ -237,17 +282,20 @@ static int check_places(struct gb_safetensors *file, struct gb_error *err) {
         const struct gb_safetensor *t = &file->tensors[i];
         uint64_t bytes;
 
+        struct gb_error why = GB_ERROR_INIT;
+
         gb_word_quote(t->name, t->name_len, quoted);
         if (t->begin != at || t->end < t->begin)
-            return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
+            return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
                                 "the safetensors header has the bytes of \"%s\" from %llu to %llu, where the next ones "
                                 "begin at %llu: there may be no holes, and no overlap",
                                 quoted, (unsigned long long)t->begin, (unsigned long long)t->end,
                                 (unsigned long long)at);
-        if (gb_shape_bytes(&t->shape, t->dtype, &bytes, err) < 0)
-            return -1;
+        if (gb_shape_bytes(&t->shape, t->dtype, &bytes, &why) < 0)
+            return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the tensor \"%s\" of the safetensors file: %s", quoted,
+                                why.detail);
         if (bytes != t->end - t->begin)
-            return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
+            return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
                                 "the safetensors header gives \"%s\" %llu bytes, and its shape and dtype make %llu",
                                 quoted, (unsigned long long)(t->end - t->begin), (unsigned long long)bytes);
         at = t->end;
@@ -257,7 +305,7 @@ static int check_places(struct gb_safetensors *file, struct gb_error *err) {
 }
 
 int gb_safetensors_parse(const char *header, size_t n, struct gb_safetensors *ret, struct gb_error *err) {
-    struct reader r = {.text = {.at = header, .end = header + n, .err = err}};
+    struct reader r = {.text = {.begin = header, .at = header, .end = header + n, .err = err}};
     int failed;
 
     r.file.text = malloc(n + 1);

@@ -14,6 +14,8 @@
 /* Bytes that tell the format: the length of the header, and its opening brace. */
 #define GB_SAFETENSORS_LENGTH 8
 #define GB_SAFETENSORS_PREFIX 9
+/* Bytes that say best whether something is meant as such a file. */
+#define GB_SAFETENSORS_LOOK 12
 /* The longest header that is read; the reference library reads 100 MB. */
 #define GB_SAFETENSORS_HEADER_MAX (16u << 20)
 /* A key that is not the name of a tensor. */
@@ -37,13 +39,17 @@ struct gb_safetensors {
     char *text;     /* the names */
 };
 
-/* Finds where the data begin, from the first GB_SAFETENSORS_PREFIX bytes. Returns 0, or -1 with MALFORMED_REQUEST, or
+/* Tells whether data[0..n), the first bytes of something, begin as such a file, whole or damaged: a length below a
+ * tebibyte, and then what goes on as a header's JSON, as far as GB_SAFETENSORS_LOOK bytes show. */
+bool gb_safetensors_begins(const void *data, size_t n);
+
+/* Finds where the data begin, from the first GB_SAFETENSORS_PREFIX bytes. Returns 0, or -1 with UNSUPPORTED_ARRAY, or
  * with BODY_TOO_LARGE for a header longer than is read. */
 int gb_safetensors_data_at(const void *prefix, size_t *ret_at, struct gb_error *err);
 
-/* Reads header[0..n), the bytes between the length and the data. Returns 0, or -1 with MALFORMED_REQUEST (no such
- * header, or a key is given twice), UNSUPPORTED_ARRAY (a tensor that cannot be stored), BODY_TOO_LARGE (too many
- * tensors) or SATURATED. */
+/* Reads header[0..n), the bytes between the length and the data. Returns 0, or -1 with UNSUPPORTED_ARRAY (no such
+ * header, and at which byte of the file; or a tensor that cannot be stored), BODY_TOO_LARGE (too many tensors) or
+ * SATURATED. */
 int gb_safetensors_parse(const char *header, size_t n, struct gb_safetensors *ret, struct gb_error *err);
 void gb_safetensors_done(struct gb_safetensors *file); /* a zeroed one is accepted */
 

@@ -3,14 +3,15 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "format/safetensors.h"
 
 #define DEPTH_MAX 32
 
 int gb_json_text_fail(struct gb_json_text *t, const char *what) {
-    return gb_error_set(t->err, GB_ERR_MALFORMED_REQUEST,
-                        "the safetensors header is malformed: %s; it must be a JSON object of dtype, shape and "
-                        "data_offsets by tensor",
-                        what);
+    return gb_error_set(t->err, GB_ERR_UNSUPPORTED_ARRAY,
+                        "the safetensors header is malformed at byte %zu of the file: %s; it must be a JSON object of "
+                        "dtype, shape and data_offsets by tensor",
+                        GB_SAFETENSORS_LENGTH + (size_t)(t->at - t->begin), what);
 }
 
 void gb_json_text_space(struct gb_json_text *t) {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 
 struct gb_json_text {
+    const char *begin;
     const char *at;
     const char *end;
     char *out; /* where strings go: as much room as there is text; NULL: nowhere */
@@ -20,7 +21,7 @@ struct gb_json_word {
     size_t len;
 };
 
-/* All return 0, or -1 with MALFORMED_REQUEST. what: the end of the sentence of the error. */
+/* All return 0, or -1 with UNSUPPORTED_ARRAY, which says at which byte of the file. what: the sentence. */
 int gb_json_text_fail(struct gb_json_text *text, const char *what);
 void gb_json_text_space(struct gb_json_text *text); /* takes white space */
 /* Takes c when it is next, after any white space. */

@@ -93,9 +93,8 @@ int gb_dtype_parse_safetensors(const char *name, size_t len, enum gb_dtype *ret_
         gb_word_quote(name, len, quoted));
 }
 
-int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
-    char quoted[GB_WORD_QUOTE_SIZE];
-    const char *reason = "is not one that can be stored; give the bytes as a known type";
+/* Returns 0, or -1 with nothing said. */
+static int find_descr(const char *descr, size_t len, enum gb_dtype *ret_dtype) {
     int i;
 
     for (i = 0; i < GB_DTYPE_COUNT && len > 1; i++) {
@@ -105,16 +104,7 @@ int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, 
             return 0;
         }
     }
-    if (len > 1 && descr[1] == 'O')
-        reason = "holds Python objects, which have no bytes of their own; convert it to a number type";
-    else if (len > 1 && descr[1] == 'V')
-        reason =
-            "does not say what its bytes are (numpy writes so of the fp8 types, too); upload them raw with ?dtype= and "
-            "?shape=, or as safetensors";
-    else if (len > 1 && descr[0] == '>')
-        reason = "is big-endian; convert it to little-endian";
-    return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the array's type \"%s\" %s", gb_word_quote(descr, len, quoted),
-                        reason);
+    return -1;
 }
 
 /* numpy takes a descr without its byte order too. ml_dtypes writes "<f1" and "<V2", of which only the whole says the
@@ -125,11 +115,11 @@ static int parse_short(const char *name, size_t len, enum gb_dtype *ret_dtype) {
     if (len < 2 || len > sizeof(descr) - 2 || !strchr("biufc", name[0]) || (len == 2 && memcmp(name, "f1", len) == 0))
         return -1;
     memcpy(descr + 1, name, len);
-    return gb_dtype_parse_npy(descr, len + 1, ret_dtype, NULL);
+    return find_descr(descr, len + 1, ret_dtype);
 }
 
 /* What numpy and torch call some types besides. */
-enum { NUMPY = 1, TORCH = 2 };
+enum { NUMPY = 1, TORCH = 2, FILE_OF_NUMPY = 4 };
 
 static const struct {
     const char *name;
@@ -148,6 +138,23 @@ static const struct {
     {"char", GB_DTYPE_INT8, TORCH},
     {"cfloat", GB_DTYPE_COMPLEX64, TORCH},
     {"cdouble", GB_DTYPE_COMPLEX128, TORCH},
+    /* In a .npy it is numpy that speaks. */
+    {"float", GB_DTYPE_FLOAT64, FILE_OF_NUMPY},
+    {"complex", GB_DTYPE_COMPLEX128, FILE_OF_NUMPY},
+    {"csingle", GB_DTYPE_COMPLEX64, FILE_OF_NUMPY},
+    {"cdouble", GB_DTYPE_COMPLEX128, FILE_OF_NUMPY},
+    {"int", GB_DTYPE_INT64, FILE_OF_NUMPY},
+    {"uint", GB_DTYPE_UINT64, FILE_OF_NUMPY},
+    {"byte", GB_DTYPE_INT8, FILE_OF_NUMPY},
+    {"ubyte", GB_DTYPE_UINT8, FILE_OF_NUMPY},
+    {"ushort", GB_DTYPE_UINT16, FILE_OF_NUMPY},
+    {"intc", GB_DTYPE_INT32, FILE_OF_NUMPY},
+    {"uintc", GB_DTYPE_UINT32, FILE_OF_NUMPY},
+    {"ulong", GB_DTYPE_UINT64, FILE_OF_NUMPY},
+    {"longlong", GB_DTYPE_INT64, FILE_OF_NUMPY},
+    {"ulonglong", GB_DTYPE_UINT64, FILE_OF_NUMPY},
+    {"intp", GB_DTYPE_INT64, FILE_OF_NUMPY},
+    {"uintp", GB_DTYPE_UINT64, FILE_OF_NUMPY},
 };
 
 /* Returns 0, or -1 with nothing said: there is no such name, or it does not say which type is meant. */
@@ -161,6 +168,59 @@ static int parse_other(const char *name, size_t len, unsigned of, enum gb_dtype 
         }
     }
     return -1;
+}
+
+/* The letters of numpy's types, as on 64-bit Linux. Returns 0, or -1 with nothing said. */
+static int parse_letter(char letter, enum gb_dtype *ret_dtype) {
+    static const char letters[] = "?bBhHiIlLqQpPefdFD";
+    static const unsigned char meant[] = {
+        GB_DTYPE_BOOL,   GB_DTYPE_INT8,    GB_DTYPE_UINT8,   GB_DTYPE_INT16,   GB_DTYPE_UINT16,    GB_DTYPE_INT32,
+        GB_DTYPE_UINT32, GB_DTYPE_INT64,   GB_DTYPE_UINT64,  GB_DTYPE_INT64,   GB_DTYPE_UINT64,    GB_DTYPE_INT64,
+        GB_DTYPE_UINT64, GB_DTYPE_FLOAT16, GB_DTYPE_FLOAT32, GB_DTYPE_FLOAT64, GB_DTYPE_COMPLEX64, GB_DTYPE_COMPLEX128};
+    const char *at = letter != '\0' ? strchr(letters, letter) : NULL;
+
+    if (!at)
+        return -1;
+    *ret_dtype = (enum gb_dtype)meant[at - letters];
+    return 0;
+}
+
+/* numpy.save writes a descr such as "<f8". numpy.load takes what numpy.dtype takes: "f8", "<d", "float64". */
+static int parse_as_numpy(const char *descr, size_t len, enum gb_dtype *ret_dtype) {
+    bool ordered = len > 0 && strchr("<|=>", descr[0]) != NULL;
+    const char *type = descr + ordered;
+    size_t n = len - ordered;
+    enum gb_dtype dtype;
+
+    if (find_descr(descr, len, ret_dtype) == 0)
+        return 0;
+    if (!ordered &&
+        (gb_dtype_parse(descr, len, ret_dtype, NULL) == 0 || parse_other(descr, len, NUMPY, ret_dtype) == 0 ||
+         parse_other(descr, len, FILE_OF_NUMPY, ret_dtype) == 0))
+        return 0;
+    if ((n == 1 ? parse_letter(type[0], &dtype) : parse_short(type, n, &dtype)) < 0 ||
+        (ordered && descr[0] == '>' && gb_dtype_bytes(dtype) > 1))
+        return -1;
+    *ret_dtype = dtype;
+    return 0;
+}
+
+int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
+    char quoted[GB_WORD_QUOTE_SIZE];
+    const char *reason = "is not one that can be stored; give the bytes as a known type";
+
+    if (parse_as_numpy(descr, len, ret_dtype) == 0)
+        return 0;
+    if (len > 1 && descr[1] == 'O')
+        reason = "holds Python objects, which have no bytes of their own; convert it to a number type";
+    else if (len > 1 && descr[1] == 'V')
+        reason =
+            "does not say what its bytes are (numpy writes so of the fp8 types, too); upload them raw with ?dtype= and "
+            "?shape=, or as safetensors";
+    else if (len > 1 && descr[0] == '>')
+        reason = "is big-endian; convert it to little-endian";
+    return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the array's type \"%s\" %s", gb_word_quote(descr, len, quoted),
+                        reason);
 }
 
 /* numpy's float is torch's double. */
@@ -177,7 +237,7 @@ int gb_dtype_read(const char *name, size_t len, enum gb_dtype *ret_dtype, struct
                    ? 0
                    : gb_dtype_parse(name + prefix, len - prefix, ret_dtype, err);
     if (parse_other(name, len, NUMPY, ret_dtype) == 0 || gb_dtype_parse_safetensors(name, len, ret_dtype, NULL) == 0 ||
-        gb_dtype_parse_npy(name, len, ret_dtype, NULL) == 0 || parse_short(name, len, ret_dtype) == 0)
+        find_descr(name, len, ret_dtype) == 0 || parse_short(name, len, ret_dtype) == 0)
         return 0;
     if (len > 1 && name[0] == '>')
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,

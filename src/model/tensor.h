@@ -40,7 +40,8 @@ int gb_dtype_parse(const char *name, size_t len, enum gb_dtype *ret_dtype, struc
  * 0, or -1 with INVALID_ARGUMENT listing numpy's names. */
 int gb_dtype_read(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err);
 
-/* By a .npy descr such as "<f4". Big-endian and object types are refused with UNSUPPORTED_ARRAY. Returns 0 or -1. */
+/* By a .npy descr such as "<f4", or as numpy.dtype takes it ("f4", "<f", "float32"). Big-endian and object types are
+ * refused with UNSUPPORTED_ARRAY. Returns 0 or -1. */
 int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err);
 
 /* Bytes of shape times dtype. What a shape may be is said here, wherever it comes from: no dimension, and no product of

@@ -127,3 +127,19 @@ def test_archives_are_stored_as_bytes_with_a_warning(cli, tmp_path, name, front,
     assert (f"{name} is {what}" in said.err and "safetensors or .npy" in said.err) if what else said.err == ""
     for option in ("--raw", "--quiet"):
         assert cli("put", name, "x", option, cwd=tmp_path).expect().err == ""
+
+
+def test_a_warning_of_the_daemon_is_printed(cli, tmp_path):
+    (tmp_path / "x.gz").write_bytes(b"\x1f\x8b\x08\x00" + bytes(60))
+    said = cli("put", "x.gz", "x", "--json", cwd=tmp_path).expect()
+    assert said.json()["bytes"] == 64 and "gpubuf: warning: x: the body begins as a gzip file" in said.err
+    for option in ("--raw", "--quiet"):
+        assert cli("put", "x.gz", "x", option, cwd=tmp_path).expect().err == ""
+
+
+@pytest.mark.parametrize("path", ("/proc/self/maps", "/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled"))
+def test_files_are_read_to_their_end(cli, path):
+    """The sizes of these are 0, or more than there is."""
+    cli("put", path, "x").expect()
+    got = cli("get", "x").expect().raw
+    assert got if path == "/proc/self/maps" else got == open(path, "rb").read()

@@ -112,8 +112,8 @@ def test_what_looks_like_npy_can_be_raw(daemon, session):
     array = values.npy(values.array_of("int16", (5,)))
     assert daemon.put("x", array, session, "?format=raw").expect(201).json()["bytes"] == len(array)
     assert daemon.data("x", session).body == array
-    r = daemon.put("y", b"\x93NUMPY", session).expect(400)  # begins like a .npy and ends at once
-    assert r.json()["code"] == "malformed_request"
+    r = daemon.put("y", b"\x93NUMPY", session).expect(422)  # begins like a .npy and ends at once
+    assert r.json()["code"] == "unsupported_array"
 
 
 def test_keep_alive_after_every_kind_of_answer(daemon, session):

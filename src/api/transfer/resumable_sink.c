@@ -9,7 +9,6 @@
 #include "api/transfer/upload_request.h"
 #include "api/transfer/uploads.h"
 #include "format/npy.h"
-#include "format/safetensors.h"
 
 struct sink {
     struct gb_http_sink sink; /* first */
@@ -44,74 +43,41 @@ static int describe_raw(struct sink *s, const struct gb_multipart_view *view, st
 /* Describes the upload by its complete header. */
 static int describe_said(struct sink *s, const struct gb_multipart_view *view, enum gb_form form,
                          struct gb_error *err) {
-    struct gb_npy npy;
     const char *lead;
-    bool raw = false;
-    int r;
     size_t n;
 
     lead = gb_append_header(s->append, &n);
-    if (form == GB_FORM_SAFETENSORS)
-        r = gb_upload_request_safetensors(s->plan, lead, n, view->has_length, view->length - n, &raw, err);
-    else if (gb_npy_parse_header(lead, n, &npy, err) < 0)
-        r = -1;
-    else
-        r = gb_upload_request_described(s->plan, ".npy", npy.dtype, &npy.shape, view->has_length, view->length - n,
-                                        err);
-    if (r == 0 && raw)
-        return describe_raw(s, view, err);
-    if (r < 0 || gb_append_length(s->append, n + s->plan->params.bytes, err) < 0)
+    if (gb_upload_request_header(s->plan, form, lead, n, view->has_length, view->length, err) < 0 ||
+        gb_append_length(s->append, n + s->plan->params.bytes, err) < 0)
         return -1;
     return describe(s, n, err);
-}
-
-static int too_short(enum gb_form form, struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the upload ends within the header of its %s",
-                        form == GB_FORM_SAFETENSORS ? "safetensors file" : ".npy");
-}
-
-/* Finds the length of the header by its first bytes. *form: the form that they have. */
-static int header_bytes(const char *lead, size_t n, enum gb_form *form, size_t *ret, struct gb_error *err) {
-    if (*form == GB_FORM_RAW && gb_npy_magic(lead, n))
-        *form = GB_FORM_NPY;
-    if (*form == GB_FORM_NPY)
-        return n < GB_NPY_PREFIX ? too_short(*form, err) : gb_npy_header_bytes(lead, ret, err);
-    if (n < GB_SAFETENSORS_PREFIX)
-        return *form == GB_FORM_RAW ? 0 : too_short(*form, err);
-    if (gb_safetensors_data_at(lead, ret, *form == GB_FORM_RAW ? NULL : err) < 0) {
-        *ret = n;
-        return *form == GB_FORM_RAW ? 0 : -1;
-    }
-    if (*ret > GB_MULTIPART_HEADER_MAX)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
-                            "the header of the safetensors file has %zu bytes and %d are kept for an upload that can "
-                            "be resumed; PUT the whole, or give ?format=raw for raw bytes",
-                            *ret, GB_MULTIPART_HEADER_MAX);
-    *form = GB_FORM_SAFETENSORS;
-    return 0;
 }
 
 /* Finds how many bytes of the beginning are needed before the payload, and the form as far as it is known. */
 static int lead_need(const struct sink *s, const struct gb_multipart_view *view, size_t *ret, enum gb_form *ret_form,
                      struct gb_error *err) {
     const char *lead;
-    size_t first = view->has_length && view->length < GB_NPY_PREFIX ? (size_t)view->length : GB_NPY_PREFIX;
     size_t n;
 
     lead = gb_append_header(s->append, &n);
     *ret_form = s->plan->said;
-    *ret = s->plan->may_say ? first : 0;
+    *ret = 0;
+    if (s->plan->may_say)
+        *ret = view->has_length && view->length < GB_NPY_PREFIX ? (size_t)view->length : GB_NPY_PREFIX;
     if (n < *ret || !s->plan->may_say)
         return 0;
-    if (header_bytes(lead, n, ret_form, ret, err) < 0)
+    *ret_form = gb_upload_request_recognize(s->plan, lead, n);
+    if (*ret_form == GB_FORM_RAW)
+        return 0;
+    if (gb_upload_request_header_bytes(s->plan, *ret_form, lead, n, ret, err) < 0)
         return -1;
-    if (*ret_form != GB_FORM_SAFETENSORS || s->plan->said == *ret_form)
-        return view->has_length && *ret > view->length ? too_short(*ret_form, err) : 0;
-    /* The client did not announce a safetensors file, and the bytes are none. */
-    if (*ret < first || (view->has_length && *ret > view->length)) {
-        *ret_form = GB_FORM_RAW;
-        *ret = n;
-    }
+    if (view->has_length && *ret > view->length)
+        return gb_upload_request_cut(s->plan, *ret_form, view->length, err);
+    if (*ret > GB_MULTIPART_HEADER_MAX)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
+                            "the header of the safetensors file has %zu bytes and %d are kept for an upload that can "
+                            "be resumed; PUT the whole, or give ?format=raw for raw bytes",
+                            *ret, GB_MULTIPART_HEADER_MAX);
     return 0;
 }
 
@@ -189,23 +155,31 @@ static enum gb_step appended(struct sink *s, struct gb_http_request *request, co
 
 static enum gb_step complete(struct sink *s, struct gb_http_request *request, struct gb_http_response *response,
                              struct gb_error *err) {
-    gb_append_free(s->append, false);
+    const char *warning = s->plan->warning;
+
+    gb_append_free(s->append, false); /* and perhaps the plan */
     s->append = NULL;
     /* The reply from here on is that of the whole upload. */
     if (gb_http_response_header(response, err, "Upload-Complete", "?1") < 0)
         return GB_STEP_ERROR;
-    return gb_multipart_finish(request, s->id, NULL, NULL, response, err);
+    return gb_multipart_finish(request, s->id, NULL, NULL, warning, response, err);
 }
 
 /* The body has ended before its form is known. */
 static int conclude_lead(struct sink *s, struct gb_multipart_view *view, struct gb_error *err) {
+    enum gb_form form;
+    const char *lead;
+    size_t n;
+
     gb_append_view(s->append, view);
     if (s->completes && (gb_append_length(s->append, view->offset, err) < 0 || look(s, err) < 0))
         return -1;
     if (!s->completes || gb_append_described(s->append))
         return 0;
     s->spoiled = true;
-    return too_short(s->plan->said, err);
+    lead = gb_append_header(s->append, &n);
+    form = gb_upload_request_recognize(s->plan, lead, n);
+    return gb_upload_request_cut(s->plan, form, view->offset, err);
 }
 
 /* Returns 1 when every byte that came is in its place, 0 to wait, or -1. */

@@ -143,7 +143,7 @@ static int read_length(struct sink *s, struct gb_error *err) {
     if (gb_safetensors_data_at(s->head, &s->head_need, err) < 0)
         return -1;
     if (s->has_length && s->head_need > s->length)
-        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the body ends within the header of its safetensors file");
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the body ends within the header of its safetensors file");
     bigger = realloc(s->head, s->head_need);
     if (!bigger)
         return no_memory(err);
@@ -230,7 +230,7 @@ static enum gb_step reply(struct gb_http_request *request, const struct sink *s,
 /* Ends the group after the whole body has arrived. */
 static int conclude(struct sink *s, struct gb_error *err) {
     if (s->stage < STAGE_DATA)
-        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the body ends within the header of its safetensors file");
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the body ends within the header of its safetensors file");
     if (s->stage == STAGE_ENDED)
         return 0;
     if (s->filled < s->bytes)

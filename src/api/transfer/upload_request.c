@@ -9,10 +9,16 @@
 #include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/request/wait.h"
+#include "format/archive.h"
+#include "format/npy.h"
 #include "format/safetensors.h"
 #include "format/slice.h"
 
 /* --- path, query and headers -------------------------------------------------------------------------------------- */
+
+static const char *name_of(enum gb_form form) {
+    return form == GB_FORM_NPY ? ".npy" : "safetensors file";
+}
 
 static int read_format(const struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
     const struct gb_http_text *format = gb_http_query(request, "format");
@@ -25,7 +31,7 @@ static int read_format(const struct gb_http_request *request, struct gb_upload_r
     if (plan->said != GB_FORM_RAW && layout)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "a %s says dtype and shape itself; leave them out, or give ?format=raw for raw bytes",
-                            plan->said == GB_FORM_NPY ? ".npy" : "safetensors file");
+                            name_of(plan->said));
     plan->may_say = plan->said != GB_FORM_RAW || (!format && !layout);
     plan->never_npy = !plan->may_say && !format;
     return 0;
@@ -279,13 +285,16 @@ static int slice_refused(const struct gb_upload_request *plan, const char *what,
                         wanted, what, is);
 }
 
-int gb_upload_request_described(struct gb_upload_request *plan, const char *what, enum gb_dtype dtype,
-                                const struct gb_shape *shape, bool has_length, uint64_t length, struct gb_error *err) {
+/* By a form that has dtype and shape. length: of the payload. */
+static int described(struct gb_upload_request *plan, const char *what, enum gb_dtype dtype,
+                     const struct gb_shape *shape, bool has_length, uint64_t length, struct gb_error *err) {
     struct gb_buffer_params *buffer = &plan->params.buffer;
     uint64_t bytes;
 
-    if (gb_shape_bytes(shape, dtype, &bytes, err) < 0)
-        return -1;
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (gb_shape_bytes(shape, dtype, &bytes, &why) < 0)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the %s: %s", what, why.detail);
     if (has_length && bytes != length)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
                             "dtype and shape of the %s make %llu bytes, %llu follow its header", what,
@@ -314,32 +323,86 @@ static int plan_one(struct gb_upload_request *plan, const struct gb_safetensors 
                             "the safetensors file holds %zu tensors and this is one buffer; send it to PUT "
                             "/v1/sessions/{session}/tensors, or store the file as it is with ?format=raw",
                             file->count);
-    return gb_upload_request_described(plan, "safetensors file", tensor->dtype, &tensor->shape, has_length, length,
-                                       err);
+    return described(plan, name_of(GB_FORM_SAFETENSORS), tensor->dtype, &tensor->shape, has_length, length, err);
 }
 
-int gb_upload_request_safetensors(struct gb_upload_request *plan, const char *header, size_t n, bool has_length,
-                                  uint64_t length, bool *ret_raw, struct gb_error *err) {
-    bool said = plan->said == GB_FORM_SAFETENSORS;
+/* --- what the first bytes say ------------------------------------------------------------------------------------- */
+
+enum gb_form gb_upload_request_recognize(struct gb_upload_request *plan, const char *first, size_t n) {
+    if (plan->said != GB_FORM_RAW)
+        return plan->said;
+    if (gb_npy_magic(first, n))
+        return GB_FORM_NPY;
+    if (gb_safetensors_begins(first, n))
+        return GB_FORM_SAFETENSORS;
+    plan->warning = gb_archive_warning(first, n);
+    return GB_FORM_RAW;
+}
+
+/* Bytes that were taken for a file without a word of the client may be meant as bytes. */
+static int refused(const struct gb_upload_request *plan, struct gb_error *err, const struct gb_error *why) {
+    bool tell = plan->said == GB_FORM_RAW && strstr(why->detail, "format=raw") == NULL;
+
+    gb_error_move(err, why);
+    if (tell)
+        gb_error_append(err, why->code, "; ?format=raw stores the bytes as they are");
+    return -1;
+}
+
+int gb_upload_request_cut(const struct gb_upload_request *plan, enum gb_form form, uint64_t length,
+                          struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
+
+    gb_error_set(&why, GB_ERR_UNSUPPORTED_ARRAY, "the body ends at byte %llu, within the header of its %s",
+                 (unsigned long long)length, name_of(form));
+    return refused(plan, err, &why);
+}
+
+int gb_upload_request_header_bytes(const struct gb_upload_request *plan, enum gb_form form, const char *first, size_t n,
+                                   size_t *ret, struct gb_error *err) {
+    size_t least = form == GB_FORM_NPY ? GB_NPY_PREFIX : GB_SAFETENSORS_PREFIX;
+    struct gb_error why = GB_ERROR_INIT;
+    size_t bytes = 0;
+
+    if (n < least)
+        return gb_upload_request_cut(plan, form, n, err);
+    if ((form == GB_FORM_NPY ? gb_npy_header_bytes(first, &bytes, &why) : gb_safetensors_data_at(first, &bytes, &why)) <
+        0)
+        return refused(plan, err, &why);
+    if (bytes < n && form == GB_FORM_SAFETENSORS) {
+        gb_error_set(&why, GB_ERR_UNSUPPORTED_ARRAY, "the safetensors file holds no tensor");
+        return refused(plan, err, &why);
+    }
+    *ret = bytes;
+    return 0;
+}
+
+static int read_safetensors(struct gb_upload_request *plan, const char *header, size_t n, bool has_length,
+                            uint64_t length, struct gb_error *err) {
     struct gb_safetensors file;
     int r;
 
-    *ret_raw = false;
-    if (gb_safetensors_parse(header + GB_SAFETENSORS_LENGTH, n - GB_SAFETENSORS_LENGTH, &file, &why) < 0) {
-        /* A file whose only fault is a type unknown here is no raw bytes by chance. */
-        *ret_raw = !said && why.code == GB_ERR_MALFORMED_REQUEST;
-        if (*ret_raw)
-            return 0;
-        *err = why;
+    if (gb_safetensors_parse(header + GB_SAFETENSORS_LENGTH, n - GB_SAFETENSORS_LENGTH, &file, err) < 0)
         return -1;
-    }
-    if (!said && (file.count == 0 || (has_length && file.bytes != length))) {
-        *ret_raw = true;
-        r = 0;
-    } else {
-        r = plan_one(plan, &file, has_length, length, err);
-    }
+    r = plan_one(plan, &file, has_length, length - n, err);
     gb_safetensors_done(&file);
     return r;
+}
+
+static int read_npy(struct gb_upload_request *plan, const char *header, size_t n, bool has_length, uint64_t length,
+                    struct gb_error *err) {
+    struct gb_npy npy;
+
+    if (gb_npy_parse_header(header, n, &npy, err) < 0)
+        return -1;
+    return described(plan, name_of(GB_FORM_NPY), npy.dtype, &npy.shape, has_length, length - n, err);
+}
+
+int gb_upload_request_header(struct gb_upload_request *plan, enum gb_form form, const char *header, size_t n,
+                             bool has_length, uint64_t length, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if ((form == GB_FORM_NPY ? read_npy : read_safetensors)(plan, header, n, has_length, length, &why) < 0)
+        return refused(plan, err, &why);
+    return 0;
 }

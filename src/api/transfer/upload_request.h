@@ -11,9 +11,11 @@ struct gb_upload_request {
     bool never_npy;    /* dtype or shape were given, so a .npy is a mistake */
     enum gb_form said; /* by ?format= or Content-Type; RAW when neither names a form */
     bool may_say;      /* its first bytes decide: .npy and safetensors have dtype and shape */
-    bool coded;        /* Content-Length is that of the coded bytes: see filters.h */
-    bool chunked;      /* the body ends where it says so */
-    bool has_max;      /* ?max_bytes= */
+    const char
+        *warning; /* static text: what its first bytes look like, though they are stored as bytes; NULL: nothing */
+    bool coded;   /* Content-Length is that of the coded bytes: see filters.h */
+    bool chunked; /* the body ends where it says so */
+    bool has_max; /* ?max_bytes= */
     uint64_t max_bytes;
     bool has_shape;
     bool sliced;           /* ?slice= */
@@ -36,13 +38,17 @@ int gb_upload_request_raw(struct gb_upload_request *plan, bool has_length, uint6
 bool gb_upload_request_open(struct gb_upload_request *plan);
 /* Checks the length of a complete request against ?max_bytes=. Returns 0, or -1 with BODY_TOO_LARGE. */
 int gb_upload_request_permit(const struct gb_upload_request *plan, struct gb_error *err);
-/* Completes a request by a form that has dtype and shape. what: the name of the form, for errors. length: of the
- * payload. Returns 0 or -1. */
-int gb_upload_request_described(struct gb_upload_request *plan, const char *what, enum gb_dtype dtype,
-                                const struct gb_shape *shape, bool has_length, uint64_t length, struct gb_error *err);
-/* Completes a request by the header of a safetensors file, header[0..n), with its length. *ret_raw: the bytes are no
- * such file and the client did not say they were; the request is unchanged. Returns 0 or -1. */
-int gb_upload_request_safetensors(struct gb_upload_request *plan, const char *header, size_t n, bool has_length,
-                                  uint64_t length, bool *ret_raw, struct gb_error *err);
+/* Finds what a body is by what the client says of it and by its first bytes, GB_NPY_PREFIX of them or all that there
+ * are. A file that is damaged behind them is refused, and not stored as bytes. Sets plan->warning. */
+enum gb_form gb_upload_request_recognize(struct gb_upload_request *plan, const char *first, size_t n);
+/* Finds how long the header is of a body in that form, which is not RAW. Returns 0 or -1. */
+int gb_upload_request_header_bytes(const struct gb_upload_request *plan, enum gb_form form, const char *first, size_t n,
+                                   size_t *ret, struct gb_error *err);
+/* Completes a request by the whole header[0..n) of a body in that form. length: of the whole body. Returns 0 or -1. */
+int gb_upload_request_header(struct gb_upload_request *plan, enum gb_form form, const char *header, size_t n,
+                             bool has_length, uint64_t length, struct gb_error *err);
+/* The body has ended within its header. Returns -1. */
+int gb_upload_request_cut(const struct gb_upload_request *plan, enum gb_form form, uint64_t length,
+                          struct gb_error *err);
 
 #endif

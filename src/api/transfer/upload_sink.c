@@ -67,61 +67,24 @@ static int begin_raw(struct sink *s, struct gb_error *err) {
     return begin(s, err);
 }
 
-static int too_short(const struct sink *s, struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the body ends within the header of its %s",
-                        s->form == GB_FORM_NPY ? ".npy" : "safetensors file");
-}
-
 /* The header is there. */
 static int begin_said(struct sink *s, struct gb_error *err) {
-    uint64_t length = s->length - s->head_used;
-    struct gb_npy npy;
-    bool raw = false;
-
-    if (s->form == GB_FORM_SAFETENSORS) {
-        if (gb_upload_request_safetensors(&s->plan, s->head, s->head_used, s->has_length, length, &raw, err) < 0)
-            return -1;
-        return raw ? begin_raw(s, err) : begin(s, err);
-    }
-    if (gb_npy_parse_header(s->head, s->head_used, &npy, err) < 0 ||
-        gb_upload_request_described(&s->plan, ".npy", npy.dtype, &npy.shape, s->has_length, length, err) < 0)
+    if (gb_upload_request_header(&s->plan, s->form, s->head, s->head_used, s->has_length, s->length, err) < 0)
         return -1;
     return begin(s, err);
-}
-
-/* Finds what the body is by its first bytes, and how long its header is. Returns 0 or -1. */
-static int recognize(struct sink *s, struct gb_error *err) {
-    size_t n = s->head_used;
-
-    s->form = s->plan.said;
-    if (s->form == GB_FORM_RAW && gb_npy_magic(s->head, n))
-        s->form = GB_FORM_NPY;
-    if (s->form == GB_FORM_NPY)
-        return n < GB_NPY_PREFIX ? too_short(s, err) : gb_npy_header_bytes(s->head, &s->head_need, err);
-    if (s->form == GB_FORM_SAFETENSORS) {
-        if (n < GB_SAFETENSORS_PREFIX)
-            return too_short(s, err);
-        if (gb_safetensors_data_at(s->head, &s->head_need, err) < 0)
-            return -1;
-        return s->head_need >= n ? 0
-                                 : gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the safetensors file holds no tensor");
-    }
-    if (n >= GB_SAFETENSORS_PREFIX && gb_safetensors_data_at(s->head, &s->head_need, NULL) == 0 && s->head_need >= n &&
-        (!s->has_length || s->head_need <= s->length))
-        s->form = GB_FORM_SAFETENSORS;
-    return 0;
 }
 
 /* The first bytes are there. */
 static int look(struct sink *s, struct gb_error *err) {
     char *bigger;
 
-    if (recognize(s, err) < 0)
-        return -1;
+    s->form = gb_upload_request_recognize(&s->plan, s->head, s->head_used);
     if (s->form == GB_FORM_RAW)
         return begin_raw(s, err);
+    if (gb_upload_request_header_bytes(&s->plan, s->form, s->head, s->head_used, &s->head_need, err) < 0)
+        return -1;
     if (s->has_length && s->head_need > s->length)
-        return too_short(s, err);
+        return gb_upload_request_cut(&s->plan, s->form, s->length, err);
     bigger = realloc(s->head, s->head_need);
     if (!bigger)
         return no_memory(err);
@@ -190,10 +153,8 @@ static int conclude(struct sink *s, struct gb_error *err) {
 
     if (s->stage == STAGE_PROBE && look(s, err) < 0)
         return -1;
-    if (s->stage == STAGE_HEADER && (s->form == GB_FORM_NPY || s->plan.said != GB_FORM_RAW))
-        return too_short(s, err);
-    if (s->stage == STAGE_HEADER && begin_raw(s, err) < 0)
-        return -1;
+    if (s->stage == STAGE_HEADER)
+        return gb_upload_request_cut(&s->plan, s->form, s->head_used, err);
     if (s->stage == STAGE_ENDED)
         return 1;
     r = push_spill(s, err);
@@ -226,7 +187,7 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
     if (r < 0)
         return GB_STEP_ERROR;
     if (r > 0) {
-        step = gb_upload_reply(request, &rec, created, &times, s->recv_ns, response, err);
+        step = gb_upload_reply(request, &rec, created, s->plan.warning, &times, s->recv_ns, response, err);
         gb_buffer_rec_done(&rec);
         return step;
     }

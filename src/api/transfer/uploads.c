@@ -289,29 +289,37 @@ static enum gb_step incomplete(const struct gb_multipart_view *view, struct gb_h
     return GB_STEP_ERROR;
 }
 
+struct completion {
+    struct gb_multipart_call call; /* first */
+    const char *warning;           /* as in struct gb_upload_request */
+};
+
 static enum gb_step reply_complete(struct gb_http_request *request, const void *result,
                                    struct gb_http_response *response, struct gb_error *err) {
-    const struct gb_multipart_call *call = result;
+    const struct completion *completion = result;
+    const struct gb_multipart_call *call = &completion->call;
 
     if (!call->multipart.completed)
         return incomplete(&call->multipart, response, err);
-    return gb_upload_reply(request, &call->buffer, call->created, &call->times, gb_clock_ns(), response, err);
+    return gb_upload_reply(request, &call->buffer, call->created, completion->warning, &call->times, gb_clock_ns(),
+                           response, err);
 }
 
 enum gb_step gb_multipart_finish(struct gb_http_request *request, const char *id, const struct gb_buffer_check *check,
-                                 const struct gb_multipart_expected *expected, struct gb_http_response *response,
-                                 struct gb_error *err) {
+                                 const struct gb_multipart_expected *expected, const char *warning,
+                                 struct gb_http_response *response, struct gb_error *err) {
+    struct completion *completion = NULL;
     struct gb_name session;
-    struct gb_multipart_call *call;
 
-    call = gb_param_name(request, 0, "session name", &session, err) < 0 ? NULL
-                                                                        : gb_async_begin(request, sizeof(*call), err);
-    if (!call) {
+    if (gb_param_name(request, 0, "session name", &session, err) == 0)
+        completion = gb_async_begin(request, sizeof(*completion), err);
+    if (!completion) {
         if (check && check->free_arg)
             check->free_arg(check->arg);
         return GB_STEP_ERROR;
     }
-    gb_multipart_complete(gb_api_of(request)->core, &session, id, check, expected, call);
+    completion->warning = warning;
+    gb_multipart_complete(gb_api_of(request)->core, &session, id, check, expected, &completion->call);
     return gb_async_end(request, response, reply_complete, 0, err);
 }
 
@@ -353,7 +361,7 @@ enum gb_step gb_api_upload_complete(struct gb_http_request *request, struct gb_h
         gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     check = gb_conditions_buffer_check(conditions);
-    return gb_multipart_finish(request, id, &check, &expected, response, err);
+    return gb_multipart_finish(request, id, &check, &expected, NULL, response, err);
 }
 
 /* --- abandon ------------------------------------------------------------------------------------------------------ */

@@ -17,10 +17,11 @@ enum gb_step gb_multipart_reply(struct gb_http_request *request, const struct gb
 int gb_multipart_headers(const struct gb_multipart_view *view, bool complete, struct gb_http_response *response,
                          struct gb_error *err);
 
-/* Completes the upload. check.arg is taken; expected may be NULL. The reply is that of a PUT. */
+/* Completes the upload. check.arg is taken; expected may be NULL; warning is as in struct gb_upload_request. The reply
+ * is that of a PUT. */
 enum gb_step gb_multipart_finish(struct gb_http_request *request, const char *id, const struct gb_buffer_check *check,
-                                 const struct gb_multipart_expected *expected, struct gb_http_response *response,
-                                 struct gb_error *err);
+                                 const struct gb_multipart_expected *expected, const char *warning,
+                                 struct gb_http_response *response, struct gb_error *err);
 
 /* Reads Content-Type, Content-Encoding and digests of a body that is not the whole, and refuses what is wrong. Returns
  * 0 or -1. */
