@@ -259,3 +259,32 @@ def test_the_client_goes_and_the_wait_ends(start, backend):
     until("the fill is done", lambda: s.meta("a")["generation"] == 2)
     assert s.names("buffers") == ["a"]
     d.settled()
+
+
+def test_copies_read_one_moment(s):
+    """Two buffers that are always written as one are copied as one, also where the copies begin in several turns."""
+    for name in "ab":
+        s.put(name, bytes(64))
+    done, wrong = threading.Event(), []
+
+    def write():
+        client = s.daemon.client()
+        try:
+            for n in range(10**6):
+                fills = [op("fill", name, pattern=n % 256) for name in "ab"]
+                client.ask("POST", s.base + "/batch", {"operations": fills, "atomic": True}).expect(200)
+                if done.is_set():
+                    return
+        except BaseException as e:  # reported by the main thread
+            wrong.append(e)
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for round in range(40):
+            copies = [op("copy", f"c{i}", **{"from": "ab"[i % 2]}) for i in range(80)]
+            assert batch(s, *copies, atomic=round % 2 == 0).expect(200).json()["done"] == 80
+            assert len({s.data(f"c{i}") for i in (0, 1, 2, 39, 40, 78, 79)}) == 1
+    finally:
+        done.set()
+        writer.join()
+    assert not wrong, wrong

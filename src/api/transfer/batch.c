@@ -89,6 +89,26 @@ static int read_sync(const struct gb_batch *batch, const struct gb_batch_item *i
     return gb_json_name(item->body, "stream", stream, err) < 0 ? -1 : 0;
 }
 
+int gb_batch_look(struct gb_batch *batch, size_t from, size_t end, struct gb_error *err) {
+    struct gb_device_write_params *writes = calloc(end - from + 1, sizeof(*writes));
+    size_t count = 0;
+    size_t i;
+
+    if (!writes)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the batch; try again later");
+    for (i = from; i < end; i++) {
+        struct gb_batch_item *item = &batch->items[i];
+
+        if (item->what != GB_BATCH_COPY)
+            continue;
+        read_write(batch, item, &writes[count], NULL);
+        writes[count++].source = &item->source;
+    }
+    gb_copy_sources_look(batch->core, writes, count);
+    free(writes);
+    return 0;
+}
+
 void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
     struct gb_buffer_call *call = item->call;
     struct gb_buffer_params create;
@@ -102,6 +122,7 @@ void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
     case GB_BATCH_COPY:
     case GB_BATCH_FILL:
         read_write(batch, item, &write, NULL);
+        write.source = write.copy ? &item->source : NULL;
         gb_buffer_write(batch->core, &write, call);
         break;
     case GB_BATCH_CREATE:
@@ -296,6 +317,7 @@ void gb_batch_unref(struct gb_batch *batch) {
     for (i = 0; batch->items && i < batch->count; i++) {
         if (batch->items[i].call)
             gb_call_unref(&batch->items[i].call->base);
+        gb_copy_source_done(&batch->items[i].source);
     }
     gb_transaction_batch_unref(batch->transactions);
     json_decref(batch->root);

@@ -16,8 +16,9 @@ struct gb_batch_item {
     struct gb_name name;
     const json_t *body; /* borrowed */
     size_t wave;
-    struct gb_buffer_call *call; /* a reference once the call has begun */
-    struct gb_error error;       /* why it could not begin */
+    struct gb_buffer_call *call;  /* a reference once the call has begun */
+    struct gb_error error;        /* why it could not begin */
+    struct gb_copy_source source; /* of a copy, as of the beginning of its wave */
 };
 
 /* One reference is the request's; each call under way has another. */
@@ -42,6 +43,9 @@ struct gb_batch {
 /* Reads and checks the whole batch. Returns NULL with *err, which names the wrong operation. */
 struct gb_batch *gb_batch_read(struct gb_http_request *request, struct gb_error *err);
 void gb_batch_unref(struct gb_batch *batch);
+/* Looks for the sources of the copies of a wave, the items from `from` to `end`: what they copy is of one moment, so
+ * that buffers that were written as one are copied as one. Returns 0, or -1 with SATURATED. */
+int gb_batch_look(struct gb_batch *batch, size_t from, size_t end, struct gb_error *err);
 /* Starts the item's call, or sets its error. */
 void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item);
 

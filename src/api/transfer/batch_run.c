@@ -45,6 +45,8 @@ static int next_wave(struct gb_batch *batch, const struct gb_store_mark *mark, s
 
     for (; at < batch->count && batch->items[at].wave == batch->items[batch->begun].wave; at++)
         members += batch->items[at].what != GB_BATCH_CREATE;
+    if (gb_batch_look(batch, batch->begun, at, err) < 0)
+        return -1;
     gb_transaction_batch_unref(batch->transactions);
     batch->transactions = gb_transaction_batch_new(members, batch->atomic, mark->key[0] ? mark : NULL);
     if (!batch->transactions)

@@ -329,23 +329,76 @@ void gb_device_write_start(struct gb_core *core, struct gb_upload_params *p, str
     gb_core_transfer_unref(&u->t);
 }
 
-/* The source as it is now, if that is the one that is meant. */
+/* --- the source --------------------------------------------------------------------------------------------------- */
+
+/* As it is now, if that is the one that is meant. */
+static int look_locked(struct gb_session *s, const struct gb_device_write_params *p, struct gb_copy_source *ret,
+                       struct gb_error *err) {
+    const struct gb_buffer *b = gb_buffer_find_locked(s, &p->from, err);
+
+    /* Before bytes are loaded for nothing. */
+    if (!b || gb_buffer_check_locked(&p->from_check, b, err) < 0)
+        return -1;
+    return gb_buffer_hold_locked(s, &p->from, &ret->rec, &ret->content, err);
+}
+
+/* The first write, and those behind it that have a source in the same session. */
+static void look_alike(struct gb_core *core, const struct gb_device_write_params *writes, size_t count) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session *s = gb_session_use(core, &writes->from_session, &err);
+    size_t i;
+
+    if (s)
+        pthread_mutex_lock(&s->lock);
+    for (i = 0; i < count; i++) {
+        struct gb_copy_source *source = writes[i].source;
+
+        if (!source || source->looked || !gb_name_equal(&writes[i].from_session, &writes->from_session))
+            continue;
+        source->looked = true;
+        if (s)
+            look_locked(s, &writes[i], source, &source->error);
+        else
+            source->error = err;
+    }
+    if (s)
+        pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+}
+
+void gb_copy_sources_look(struct gb_core *core, const struct gb_device_write_params *writes, size_t count) {
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        if (writes[i].source && !writes[i].source->looked)
+            look_alike(core, &writes[i], count - i);
+    }
+}
+
+void gb_copy_source_done(struct gb_copy_source *source) {
+    if (!source)
+        return;
+    gb_content_drop_later(source->content);
+    gb_buffer_rec_done(&source->rec);
+    source->content = NULL;
+}
+
 static int hold(struct gb_core *core, const struct gb_device_write_params *p, struct gb_device_write *w,
                 struct gb_error *err) {
-    struct gb_session *s = gb_session_use(core, &p->from_session, err);
-    const struct gb_buffer *b;
-    int r;
+    struct gb_copy_source now = {.looked = false};
+    struct gb_device_write_params one = *p;
 
-    if (!s)
-        return -1;
-    pthread_mutex_lock(&s->lock);
-    b = gb_buffer_find_locked(s, &p->from, err);
-    r = b ? gb_buffer_check_locked(&p->from_check, b, err) : -1; /* before bytes are loaded for nothing */
-    if (r == 0)
-        r = gb_buffer_hold_locked(s, &p->from, &w->source_rec, &w->source, err);
-    pthread_mutex_unlock(&s->lock);
-    gb_session_unref(s);
-    return r;
+    if (!p->source) {
+        one.source = &now;
+        gb_copy_sources_look(core, &one, 1);
+    }
+    if (one.source->error.code != GB_OK)
+        return gb_error_move(err, &one.source->error);
+    w->source = one.source->content;
+    w->source_rec = one.source->rec;
+    one.source->content = NULL;
+    one.source->rec.labels = NULL;
+    return 0;
 }
 
 /* The parameters of a destination that does not exist yet. */

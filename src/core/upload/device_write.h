@@ -7,6 +7,18 @@
 
 /* --- copy and fill ------------------------------------------------------------------------------------------------ */
 
+struct gb_content;
+
+/* The bytes of a copy's source as of one moment, or why there are none. Zeroed: it was not looked for. */
+struct gb_copy_source {
+    bool looked;
+    struct gb_content *content; /* a reference; NULL: zeros, or none */
+    struct gb_buffer_rec rec;
+    struct gb_error error;
+};
+/* NULL is accepted. [any thread, never blocks] */
+void gb_copy_source_done(struct gb_copy_source *source);
+
 /* A copy from another buffer or a fill with a pattern. It writes [offset, offset + bytes) of a buffer, in the order of
  * a stream of the destination's session. */
 struct gb_device_write_params {
@@ -28,7 +40,11 @@ struct gb_device_write_params {
     unsigned wait_ms;                  /* how long to wait for memory to become free */
     struct gb_buffer_check check;      /* of the destination */
     struct gb_buffer_check from_check; /* of the source, which is there; its arg lives until the call below returns */
+    struct gb_copy_source *source;     /* what gb_copy_sources_look has found, which is taken; NULL: look for it */
 };
+
+/* Looks for the sources of writes that have params->source and copy: those of one session all at one moment. [now] */
+void gb_copy_sources_look(struct gb_core *core, const struct gb_device_write_params *writes, size_t count);
 
 /* Makes a device write. Without in_place readers see the old bytes or the new, as with an upload. The source's present
  * bytes are copied, even if the source is replaced or deleted meanwhile. A copy to offset 0 creates a destination that
