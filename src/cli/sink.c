@@ -93,12 +93,13 @@ static int open_pipe(const struct gb_cli *cli, const char *path) {
 }
 
 /* Standard output; where it is a pipe or a terminal, opened again: whether writes block is not for us to set for those
- * that share it with us. */
+ * that share it with us. One that cannot be written, as one that was closed, stays so. */
 static int standard_output(const struct gb_cli *cli) {
     struct stat info;
     int fd = -1;
 
-    if (fstat(STDOUT_FILENO, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)))
+    if ((fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) != O_RDONLY && fstat(STDOUT_FILENO, &info) == 0 &&
+        (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)))
         fd = open_pipe(cli, "/proc/self/fd/1");
     return fd >= 0 ? fd : STDOUT_FILENO;
 }

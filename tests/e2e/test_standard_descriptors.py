@@ -26,6 +26,8 @@ def test_a_file_is_what_was_downloaded(daemon, session, tmp_path, closed):
     if 0 in closed:
         assert without(closed, [CLI, *url, "put", "-", "y"]).wait(PATIENCE_S) != 0
     if 1 in closed:
+        for command in (["get", "x"], ["get", "x", "--npy"], ["cp", "x", "-"]):
+            assert without(closed, [CLI, *url, *command]).wait(PATIENCE_S) != 0
         assert without(closed, [CLI, *url, "ls"]).wait(PATIENCE_S) != 0
 
 

@@ -135,12 +135,14 @@ START_TEST(dtypes_by_npy_descr) {
         const char *descr;
         enum gb_dtype dtype;
     } good[] = {
-        {"<f4", GB_DTYPE_FLOAT32},     {"=f4", GB_DTYPE_FLOAT32},  {"|b1", GB_DTYPE_BOOL},
-        {"<u1", GB_DTYPE_UINT8},       {">i1", GB_DTYPE_INT8},     {"<i8", GB_DTYPE_INT64},
-        {"<c16", GB_DTYPE_COMPLEX128}, {"<V2", GB_DTYPE_BFLOAT16}, {"<f1", GB_DTYPE_FLOAT8_E5M2},
+        {"<f4", GB_DTYPE_FLOAT32},     {"=f4", GB_DTYPE_FLOAT32},     {"|b1", GB_DTYPE_BOOL},
+        {"<u1", GB_DTYPE_UINT8},       {">i1", GB_DTYPE_INT8},        {"<i8", GB_DTYPE_INT64},
+        {"<c16", GB_DTYPE_COMPLEX128}, {"<V2", GB_DTYPE_BFLOAT16},    {"<f1", GB_DTYPE_FLOAT8_E5M2},
+        {"|f4", GB_DTYPE_FLOAT32},     {"f4", GB_DTYPE_FLOAT32},      {"<f", GB_DTYPE_FLOAT32},
+        {"b1", GB_DTYPE_BOOL},         {"float32", GB_DTYPE_FLOAT32},
     };
-    static const char *const bad[] = {">f4", "|f4", "|O",      "|V2", "|V1", "<V1", "<V3", ">V2", ">f1",  "<f16",
-                                      "<U3", "|S5", "<M8[ns]", "f4",  "<f",  "<",   "",    "b1",  "<f4 ", "<c1"};
+    static const char *const bad[] = {">f4", "|O",      "|V2", "|V1", "<V1",  "<V3", ">V2", ">f1", "<f16", "<U3",
+                                      "|S5", "<M8[ns]", "<",   "",    "<f4 ", "<c1", ">f",  "f1",  "V2",   "<float32"};
     struct gb_error err = GB_ERROR_INIT;
     enum gb_dtype dtype = GB_DTYPE_COUNT;
     size_t i;
