@@ -322,6 +322,8 @@ static void count_locked(struct gb_committer *m, const struct gb_change *c, cons
     m->stat.queued--;
     m->stat.changes += error == NULL;
     m->stat.failures += error != NULL;
+    if (error && error->native_code != SQLITE_CONSTRAINT_FOREIGNKEY)
+        m->stat.last_failure = *error;
     m->stat.orphans += error != NULL && error->native_code == SQLITE_CONSTRAINT_FOREIGNKEY;
 }
 

@@ -460,13 +460,10 @@ int gb_store_load_idempotency_replies(struct gb_store *s,
 }
 
 int gb_token_store_beside(struct gb_store *s, struct gb_token_store **ret, struct gb_error *err) {
-    struct gb_error why = GB_ERROR_INIT;
-
-    if (gb_token_store_open(s->storage.file, ret, &why) == 0)
-        return 0;
-    if (why.code == GB_ERR_STORAGE_FULL && s->storage.copy[0])
+    /* The file may open, and lack a schema that there was no room for, which is then the store's to make. */
+    if (s->storage.copy[0])
         return gb_token_store_read(s->storage.copy, s->storage.file, ret, err);
-    return gb_error_move(err, &why);
+    return gb_token_store_open(s->storage.file, ret, err);
 }
 
 void gb_store_begin_turn(struct gb_store *s) {

@@ -253,10 +253,11 @@ int gb_store_health(struct gb_store *store, struct gb_error *err);
 
 /* What the writer did since it was opened, for the statistics. [any thread, never blocks] */
 struct gb_store_stat {
-    uint64_t commits;           /* transactions */
-    uint64_t durable_commits;   /* those of them that had a durable change */
-    uint64_t changes;           /* that are in the database */
-    uint64_t failures;          /* refused ones (queue full) and orphans included */
+    uint64_t commits;             /* transactions */
+    uint64_t durable_commits;     /* those of them that had a durable change */
+    uint64_t changes;             /* that are in the database */
+    uint64_t failures;            /* refused ones (queue full) and orphans included */
+    struct gb_error last_failure; /* of those that are no orphans; OK: none failed but where the queue was full */
     uint64_t orphans;           /* records of a session that was deleted while they waited: no fault of the database */
     uint64_t queued;            /* now, those being committed included */
     bool writable;              /* as gb_store_health */
