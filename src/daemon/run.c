@@ -112,8 +112,9 @@ static void check_store(struct gb_daemon *daemon) {
     gb_store_stat(daemon->store, &stat);
     failures = stat.failures - stat.orphans;
     if (failures > daemon->store_failures)
-        gb_log(&daemon->log, GB_LOG_WARNING, "database", "%llu changes were refused, %llu in all; is the disk full?",
-               (unsigned long long)(failures - daemon->store_failures), (unsigned long long)failures);
+        gb_log(&daemon->log, GB_LOG_WARNING, "database", "%llu changes were refused, %llu in all, the last one: %s",
+               (unsigned long long)(failures - daemon->store_failures), (unsigned long long)failures,
+               stat.last_failure.code != GB_OK ? stat.last_failure.detail : "too many changes wait");
     daemon->store_failures = failures;
 }
 

@@ -135,6 +135,23 @@ static enum gb_disk_state try_disk(struct gb_disk *disk, struct gb_error *why) {
     return GB_DISK_FULL;
 }
 
+static void forget_folders(struct gb_disk *disk) {
+    pthread_mutex_lock(&disk->lock);
+    memset(disk->folders, 0, sizeof(disk->folders));
+    pthread_mutex_unlock(&disk->lock);
+}
+
+/* Whether the folder of a disk that is READY has gone. Another one in its place that is ours, too, is taken. */
+static bool look_for_folder(struct gb_disk *disk) {
+    if (gb_disk_same_marker(disk))
+        return false;
+    if (gb_disk_check_marker(disk, NULL) < 0)
+        return gb_disk_check_there(disk, NULL) < 0;
+    forget_folders(disk);
+    gb_disk_attach(disk, NULL);
+    return false;
+}
+
 bool gb_disk_probe(struct gb_disk *disk) {
     struct gb_error why = GB_ERROR_INIT;
     enum gb_disk_state before;
@@ -147,7 +164,7 @@ bool gb_disk_probe(struct gb_disk *disk) {
     epoch = disk->epoch;
     pthread_mutex_unlock(&disk->lock);
     if (before == GB_DISK_READY)
-        return false;
+        return look_for_folder(disk);
     if (gb_disk_attach(disk, &why) < 0) {
         if (why.code == GB_ERR_SATURATED)
             return false;

@@ -75,7 +75,8 @@ void gb_disk_stat(struct gb_disk *disk, struct gb_disk_stat *ret);
 /* The state alone; why, unless READY. [never blocks] */
 enum gb_disk_state gb_disk_state_of(struct gb_disk *disk, struct gb_error *ret_why);
 
-/* Looks whether a disk that is not READY is well again. Returns true if the state has changed. Called once a second. */
+/* Looks whether a disk that is not READY is well again, and whether the folder of one that is has gone. Returns true if
+ * the state has changed. Called once a second, on one thread. */
 bool gb_disk_probe(struct gb_disk *disk);
 
 /* 0 if a file of so many bytes could be begun now; else -1 with STORAGE_FULL (with numbers), STORAGE_UNAVAILABLE (also

@@ -23,7 +23,9 @@ struct gb_disk {
     struct gb_disk_plan rules;
     struct gb_disk_plan *plan; /* &rules, or NULL if there are none */
     bool offline;              /* no daemon runs: the marker may be any */
-    bool expected;             /* the marker was there once; of gb_disk_open and gb_disk_probe alone */
+    bool expected;             /* the marker was there once; of gb_disk_open and gb_disk_probe alone, as the next */
+    uint64_t marker_dev;       /* which file the marker is; another one: another folder, or another disk */
+    uint64_t marker_inode;
 
     pthread_mutex_t lock;          /* a leaf: never held across a system call. Guards all below */
     bool folders[GB_DISK_FOLDERS]; /* is there, and the entry for it is synced */
@@ -89,6 +91,8 @@ uint64_t gb_disk_shared_path(const char *path);
 int gb_disk_marker_look(struct gb_disk *disk, bool *ret_absent, struct gb_error *err);
 /* The same, and makes folder and marker where none is expected. */
 int gb_disk_attach(struct gb_disk *disk, struct gb_error *err);
+/* Whether the marker is the file that it was when gb_disk_attach found it. [a stat] */
+bool gb_disk_same_marker(const struct gb_disk *disk);
 /* Whether the folder has gone; sets the state then. Returns -1 with STORAGE_UNAVAILABLE or SATURATED, 0 if it is
  * there. */
 int gb_disk_check_marker(struct gb_disk *disk, struct gb_error *err);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "disk/internal.h"
@@ -178,19 +179,45 @@ int gb_disk_write_marker(struct gb_disk *disk, enum gb_disk_op *ret_op) {
     return -1;
 }
 
+/* Which file the marker is. Returns false where there is none. */
+static bool identify(const struct gb_disk *disk, uint64_t *ret_dev, uint64_t *ret_inode) {
+    char path[PATH_MAX];
+    struct stat st;
+
+    gb_disk_path(disk, GB_DISK_MARKER, path);
+    if (lstat(path, &st) < 0)
+        return false;
+    *ret_dev = (uint64_t)st.st_dev;
+    *ret_inode = (uint64_t)st.st_ino;
+    return true;
+}
+
+bool gb_disk_same_marker(const struct gb_disk *disk) {
+    uint64_t dev;
+    uint64_t inode;
+
+    return identify(disk, &dev, &inode) && dev == disk->marker_dev && inode == disk->marker_inode;
+}
+
+static void note(struct gb_disk *disk) {
+    disk->expected = true;
+    if (!identify(disk, &disk->marker_dev, &disk->marker_inode))
+        disk->marker_dev = disk->marker_inode = 0; /* it has gone again: the next look finds that */
+}
+
 int gb_disk_attach(struct gb_disk *disk, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     enum gb_disk_op op;
     bool is_absent;
 
     if (gb_disk_marker_look(disk, &is_absent, &why) == 0) {
-        disk->expected = true;
+        note(disk);
         return 0;
     }
     if (!is_absent || disk->expected)
         return gb_error_move(err, &why);
     if (make_folder(disk, &op) < 0 || gb_disk_write_marker(disk, &op) < 0)
         return unavailable(op, errno, "the folder of stored bytes cannot be set up", err);
-    disk->expected = true;
+    note(disk);
     return 0;
 }

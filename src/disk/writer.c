@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -415,6 +416,21 @@ static int sync_both(struct gb_disk_writer *w, struct gb_error *err) {
     return 0;
 }
 
+/* The folder may have been renamed or replaced while the file was written: a file that its name does not lead to is not
+ * there after a restart. */
+static int check_named(struct gb_disk_writer *w, struct gb_error *err) {
+    char path[PATH_MAX];
+    struct stat named;
+    struct stat ours;
+
+    gb_disk_path(w->disk, w->text, path);
+    if (fstat(w->fd, &ours) < 0)
+        return gb_disk_fail(w->disk, GB_DISK_OP_open, errno, w->bytes, err);
+    if (lstat(path, &named) == 0 && named.st_dev == ours.st_dev && named.st_ino == ours.st_ino)
+        return 0;
+    return fail_to_open(w, GB_DISK_OP_open, ENOENT, err);
+}
+
 static void count(struct gb_disk_writer *w, uint64_t write_ns, uint64_t sync_ns) {
     struct gb_disk *disk = w->disk;
 
@@ -454,7 +470,7 @@ int gb_disk_complete(struct gb_disk_writer *w, const struct gb_disk_meta *meta, 
     if (write_rest(w, meta, ret_crc32c, err) < 0)
         return -1;
     written_ns = gb_clock_ns();
-    if (sync_both(w, err) < 0) {
+    if (sync_both(w, err) < 0 || check_named(w, err) < 0) {
         give_up(w);
         return -1;
     }

@@ -196,6 +196,8 @@ int gb_apply_begin(struct gb_apply *apply, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_STORAGE_FULL,
                             "the database could not be opened for changes, as the disk of the state directory has no "
                             "room; make room there");
+    if (apply->displaced.code != GB_OK)
+        return gb_error_move(err, &apply->displaced);
     apply->updated = NULL; /* records live until their transaction has ended */
     return run(apply, apply->begin, SQLITE_OK, err);
 }

@@ -18,6 +18,7 @@ struct gb_apply {
     sqlite3_stmt *begin;
     sqlite3_stmt *commit;
     bool sync_full;                      /* every commit waits for the disk */
+    struct gb_error displaced;           /* why nothing may be written; OK: it may */
     const struct gb_buffer_rec *updated; /* by the last update of the transaction; NULL: none. Borrowed */
 };
 
@@ -33,8 +34,8 @@ void gb_apply_done(struct gb_apply *apply);
  * after a checkpoint syncs the log's head. Changes nothing with sync_full. Returns 0, or -1 with STORE_FAILED. */
 int gb_apply_sync(struct gb_apply *apply, bool full, struct gb_error *err);
 
-/* Failures of the five are STORE_FAILED, or STORAGE_FULL where the disk has no room, also for a database at all. After
- * one, gb_apply_rollback leaves no transaction open. */
+/* Failures of the five are STORE_FAILED, or STORAGE_FULL where the disk has no room, also for a database at all; of the
+ * first also what `displaced` says. After one, gb_apply_rollback leaves no transaction open. */
 int gb_apply_begin(struct gb_apply *apply, struct gb_error *err);
 int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void *record, struct gb_error *err);
 int gb_apply_mark(struct gb_apply *apply, const struct gb_store_mark *mark, struct gb_error *err);

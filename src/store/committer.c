@@ -7,8 +7,9 @@
 #include "store/audit.h"
 #include "store/db.h"
 #include "store/feed.h"
+#include "store/place.h"
 
-/* Between two attempts to write to a database that refused. */
+/* Between two attempts to write to a database that refused, and two looks at its files. */
 #define PROBE_NS GB_NS_PER_S
 
 /* A checkpoint each 16 MiB: at SQLite's default of 4 MiB it would come every few hundred commits. */
@@ -18,6 +19,8 @@
 
 /* A refusal that is the change's own says nothing about the next one. */
 static bool about_database(const struct gb_error *err) {
+    if (err->code == GB_ERR_STORE_UNAVAILABLE) /* known from a look at the files, which ends it as well */
+        return false;
     switch (err->native_code & 0xff) {
     case SQLITE_CONSTRAINT:
     case SQLITE_TOOBIG:
@@ -59,6 +62,8 @@ static int on_log(void *arg, sqlite3 *db, const char *schema, int pages) {
 static int take_database(struct gb_committer *m, sqlite3 *db, struct gb_error *err) {
     if (gb_apply_init(&m->apply, db, &m->history, m->sync_full, err) < 0)
         return -1;
+    if (gb_place_note(m->logs.place, err) < 0)
+        return -1;
     sqlite3_wal_hook(db, on_log, m); /* instead of SQLite's own checkpoints, which any commit may have to wait for */
     return 0;
 }
@@ -84,6 +89,48 @@ static void checkpoint(struct gb_committer *m) {
     gb_fence_doubt(&m->fence, &err);
 }
 
+/* A log that lies beside another database would be taken for that one's at the next start, and a database without its
+ * log lacks the latest changes: what the log has goes where it belongs, and the log is left empty. */
+static void empty_log(struct gb_committer *m) {
+    gb_db_patience(m->apply.db, false);
+    sqlite3_wal_checkpoint_v2(m->apply.db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    gb_db_patience(m->apply.db, true);
+}
+
+/* Once a second, and before whatever is to last. */
+static void look(struct gb_committer *m) {
+    bool before = m->apply.displaced.code != GB_OK;
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (!m->reopen)
+        gb_place_check(m->logs.place, &why);
+    m->apply.displaced = why;
+    pthread_mutex_lock(&m->lock);
+    m->displaced = why;
+    m->look_ns = gb_clock_ns() + PROBE_NS;
+    pthread_mutex_unlock(&m->lock);
+    if (why.code != GB_OK && !before)
+        empty_log(m);
+}
+
+static struct gb_error displaced_of(struct gb_committer *m) {
+    struct gb_error why;
+
+    pthread_mutex_lock(&m->lock);
+    why = m->displaced;
+    pthread_mutex_unlock(&m->lock);
+    return why;
+}
+
+static uint64_t look_ns(struct gb_committer *m) {
+    uint64_t ns;
+
+    pthread_mutex_lock(&m->lock);
+    ns = m->look_ns;
+    pthread_mutex_unlock(&m->lock);
+    return ns;
+}
+
 /* Pages that go from the log to the database first make room in the log. */
 static int write_probe(struct gb_committer *m, struct gb_error *err) {
     checkpoint(m);
@@ -106,8 +153,11 @@ static uint64_t write_probe_ns(struct gb_committer *m) {
 uint64_t gb_committer_probe_ns(struct gb_committer *committer) {
     uint64_t write_ns = write_probe_ns(committer);
     uint64_t mend_ns = gb_fence_retry_ns(&committer->fence);
+    uint64_t next_ns = look_ns(committer);
 
-    return write_ns < mend_ns ? write_ns : mend_ns;
+    if (write_ns < next_ns)
+        next_ns = write_ns;
+    return mend_ns < next_ns ? mend_ns : next_ns;
 }
 
 /* The commit after it is the first of a log, until it has told otherwise. */
@@ -129,6 +179,8 @@ static void probe_writes(struct gb_committer *committer) {
 void gb_committer_probe(struct gb_committer *committer) {
     uint64_t now_ns = gb_clock_ns();
 
+    if (look_ns(committer) <= now_ns)
+        look(committer);
     if (gb_fence_retry_ns(&committer->fence) <= now_ns)
         mend(committer);
     if (write_probe_ns(committer) <= now_ns)
@@ -136,12 +188,19 @@ void gb_committer_probe(struct gb_committer *committer) {
 }
 
 int gb_committer_durable_health(struct gb_committer *committer, struct gb_error *err) {
+    struct gb_error displaced = displaced_of(committer);
+
+    if (displaced.code != GB_OK)
+        return gb_error_set(err, GB_ERR_STORAGE_UNAVAILABLE, "%s", displaced.detail);
     return gb_fence_health(&committer->fence, err);
 }
 
 int gb_committer_health(struct gb_committer *committer, struct gb_error *err) {
+    struct gb_error displaced = displaced_of(committer);
     struct gb_error trouble;
 
+    if (displaced.code != GB_OK)
+        return gb_error_move(err, &displaced);
     pthread_mutex_lock(&committer->lock);
     trouble = committer->trouble;
     pthread_mutex_unlock(&committer->lock);
@@ -216,6 +275,8 @@ static int transact(struct gb_committer *m, struct gb_change *first, struct gb_c
     uint64_t took_ns;
     int r;
 
+    if (durable || m->sync_full)
+        look(m);
     if (durable && gb_fence_health(&m->fence, err) < 0)
         return -1;
     if (m->sync_full && gb_fence_retry_ns(&m->fence) != UINT64_MAX)
@@ -261,6 +322,8 @@ static void count_locked(struct gb_committer *m, const struct gb_change *c, cons
     m->stat.queued--;
     m->stat.changes += error == NULL;
     m->stat.failures += error != NULL;
+    if (error && error->native_code != SQLITE_CONSTRAINT_FOREIGNKEY)
+        m->stat.last_failure = *error;
     m->stat.orphans += error != NULL && error->native_code == SQLITE_CONSTRAINT_FOREIGNKEY;
 }
 
@@ -366,6 +429,7 @@ void gb_committer_checkpoint(struct gb_committer *committer) {
     if (!gb_committer_wants_checkpoint(committer))
         return;
     committer->log_pages = 0;
+    look(committer);
     checkpoint(committer);
 }
 
@@ -421,6 +485,6 @@ void gb_committer_done(struct gb_committer *m) {
 void gb_committer_stat(struct gb_committer *m, struct gb_store_stat *ret) {
     pthread_mutex_lock(&m->lock);
     *ret = m->stat;
-    ret->writable = m->trouble.code == GB_OK;
+    ret->writable = m->trouble.code == GB_OK && m->displaced.code == GB_OK;
     pthread_mutex_unlock(&m->lock);
 }

@@ -27,9 +27,11 @@ struct gb_committer {
 
     pthread_mutex_t lock; /* for all below */
     struct gb_store_stat stat;
-    bool begun;              /* a change was queued: the database is the writer's */
-    struct gb_error trouble; /* why the latest change was refused; OK: it was not */
-    uint64_t probe_ns;       /* then: when it is tried again */
+    bool begun;                /* a change was queued: the database is the writer's */
+    struct gb_error trouble;   /* why the latest change was refused; OK: it was not */
+    uint64_t probe_ns;         /* then: when it is tried again */
+    struct gb_error displaced; /* as of apply, for other threads */
+    uint64_t look_ns;          /* when the database's files are looked at again */
 };
 
 /* db is borrowed. Returns 0 or -1; gb_committer_done follows in either case. */
@@ -57,10 +59,10 @@ bool gb_committer_wants_checkpoint(const struct gb_committer *committer);
 /* Writes the notices and the records of the audit that are due, or all that wait. */
 void gb_committer_write_notices(struct gb_committer *committer, bool all);
 
-/* [any thread] When a database that refused changes, or one to be safe on the disk, is tried again; UINT64_MAX: it
- * refused none. */
+/* [any thread] When a database that refused changes, or one to be safe on the disk, is tried again, or its files are
+ * looked at; UINT64_MAX: there is none yet. */
 uint64_t gb_committer_probe_ns(struct gb_committer *committer);
-/* Tries it. */
+/* Does what is due of that. */
 void gb_committer_probe(struct gb_committer *committer);
 
 /* [any thread, never blocks] As gb_store_health, gb_store_durable_health and gb_store_stat. */

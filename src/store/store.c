@@ -11,6 +11,7 @@
 #include "store/feed.h"
 #include "store/history.h"
 #include "store/lock.h"
+#include "store/place.h"
 #include "store/reader.h"
 #include "store/rows.h"
 #include "store/storage.h"
@@ -19,9 +20,9 @@
 #include "store/writer.h"
 
 struct gb_store {
-    int lock_fd;
     struct gb_store_config config;
     struct gb_storage storage; /* as db */
+    struct gb_place place;     /* of the writer, with the lock */
     sqlite3 *db;               /* the writer's; others read between gb_writer_enter and gb_writer_leave */
     struct gb_feed_log *feed;
     struct gb_audit_log *audit;
@@ -131,7 +132,7 @@ static int open_locked(struct gb_store *s, struct gb_error *err) {
         gb_reader_new(gb_storage_where(&s->storage), &s->reader, err) < 0 ||
         gb_stored_reader_new(gb_storage_where(&s->storage), &s->stored, err) < 0)
         return -1;
-    logs = (struct gb_writer_logs){.feed = s->feed, .audit = s->audit};
+    logs = (struct gb_writer_logs){.feed = s->feed, .audit = s->audit, .place = &s->place};
     return gb_writer_new(copied ? NULL : s->db, &s->config, &logs, copied ? move_to_file : NULL, s, &s->writer, err);
 }
 
@@ -149,15 +150,15 @@ int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, s
         gb_lock_drop(config->locked ? config->lock_fd : -1);
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     }
-    s->lock_fd = config->locked ? config->lock_fd : -1;
+    s->place.lock_fd = config->locked ? config->lock_fd : -1;
     s->config = *config;
     s->storage.file = strdup(config->path);
-    s->config.path = s->storage.file;
+    s->config.path = s->place.path = s->storage.file;
     if (!s->storage.file) {
         gb_store_close(s);
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     }
-    if ((!config->locked && gb_lock_take(config->path, &s->lock_fd, err) < 0) || open_locked(s, err) < 0) {
+    if ((!config->locked && gb_lock_take(config->path, &s->place.lock_fd, err) < 0) || open_locked(s, err) < 0) {
         gb_store_close(s);
         return -1;
     }
@@ -186,7 +187,7 @@ void gb_store_close(struct gb_store *s) {
             sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
         sqlite3_close(s->db);
     }
-    gb_lock_drop(s->lock_fd);
+    gb_lock_drop(s->place.lock_fd);
     free(s->storage.file);
     free(s);
 }
@@ -291,6 +292,8 @@ int gb_store_set_fleet(struct gb_store *s, const char *uuid, struct gb_error *er
         if (gb_parse_hex(uuid[i]) < 0 && uuid[i] != '-')
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "\"%s\" is no uuid", uuid);
     snprintf(sql, sizeof(sql), "UPDATE identity SET fleet = '%.*s'", GB_STORE_FLEET_SIZE - 1, uuid);
+    if (gb_writer_health(s->writer, err) < 0)
+        return -1;
     gb_writer_enter(s->writer);
     r = gb_db_exec(s->db, sql, err);
     gb_writer_leave(s->writer);
@@ -457,13 +460,10 @@ int gb_store_load_idempotency_replies(struct gb_store *s,
 }
 
 int gb_token_store_beside(struct gb_store *s, struct gb_token_store **ret, struct gb_error *err) {
-    struct gb_error why = GB_ERROR_INIT;
-
-    if (gb_token_store_open(s->storage.file, ret, &why) == 0)
-        return 0;
-    if (why.code == GB_ERR_STORAGE_FULL && s->storage.copy[0])
+    /* The file may open, and lack a schema that there was no room for, which is then the store's to make. */
+    if (s->storage.copy[0])
         return gb_token_store_read(s->storage.copy, s->storage.file, ret, err);
-    return gb_error_move(err, &why);
+    return gb_token_store_open(s->storage.file, ret, err);
 }
 
 void gb_store_begin_turn(struct gb_store *s) {

@@ -71,10 +71,11 @@ struct gb_writer;
 /* Opens the database that could not be opened for changes before. On the writer's thread, after the first change. */
 typedef int gb_writer_reopen_fn(void *arg, sqlite3 **ret, struct gb_error *err);
 
-/* What is written beside the changes; borrowed. */
+/* What is written beside the changes, and where the database is; borrowed. */
 struct gb_writer_logs {
     struct gb_feed_log *feed;
     struct gb_audit_log *audit;
+    struct gb_place *place;
 };
 
 /* Starts the thread. db is borrowed, and the writer's alone but between gb_writer_enter and gb_writer_leave. db NULL:

@@ -235,6 +235,47 @@ START_TEST(a_disk_that_goes_and_comes_back) {
 }
 END_TEST
 
+/* Nothing is written meanwhile. */
+START_TEST(a_folder_that_goes_is_noticed) {
+    char away[DISK_PATH_SIZE];
+
+    begin(NULL);
+    ck_assert(!gb_disk_probe(f.disk));
+    snprintf(away, sizeof(away), "%s/away", f.top);
+    ck_assert_int_eq(rename(f.dir, away), 0);
+    ck_assert(gb_disk_probe(f.disk));
+    ck_assert_int_eq(disk_stat(&f).state, GB_DISK_UNAVAILABLE);
+    ck_assert_int_eq(rename(away, f.dir), 0);
+    ck_assert(gb_disk_probe(f.disk));
+    ck_assert_int_eq(disk_stat(&f).state, GB_DISK_READY);
+    disk_fixture_done(&f);
+}
+END_TEST
+
+/* The file is whole and synced, and yet its name leads to nothing. */
+START_TEST(a_folder_that_goes_under_a_file) {
+    struct gb_buffer_rec rec = {.name = {"w"}, .bytes = 100, .shape = {.dims = 1, .dim = {100}}};
+    const struct gb_disk_meta meta = {"s", &rec};
+    struct gb_disk_name name = disk_name(298);
+    struct gb_disk_writer *w;
+    char bytes[100] = "";
+    char away[DISK_PATH_SIZE];
+    uint32_t blocks[1];
+    uint32_t crc;
+
+    begin(NULL);
+    gb_assert_ok(gb_disk_create(f.disk, &name, 100, &w, &err), err);
+    gb_assert_ok(gb_disk_write(w, bytes, 100, &err), err);
+    snprintf(away, sizeof(away), "%s/away", f.top);
+    ck_assert_int_eq(rename(f.dir, away), 0);
+    gb_assert_fails(gb_disk_complete(w, &meta, &crc, blocks, &err), err, GB_ERR_STORAGE_UNAVAILABLE);
+    gb_disk_discard(w);
+    ck_assert_int_eq(rename(away, f.dir), 0);
+    ck_assert(gb_disk_probe(f.disk));
+    disk_fixture_done(&f);
+}
+END_TEST
+
 /* A disk that has failed and goes then is absent, and nothing is written to find that out. */
 START_TEST(a_failed_disk_that_goes) {
     struct gb_disk_name name = disk_name(298);
@@ -366,6 +407,8 @@ int main(void) {
     gb_test_add(suite, "later", a_folder_that_cannot_be_made_yet, 30);
     gb_test_add_loop(suite, "setting up", a_folder_whose_setting_up_fails, 30, 7);
     gb_test_add_loop(suite, "unmounted", a_disk_that_goes_and_comes_back, 30, 4);
+    gb_test_add(suite, "noticed", a_folder_that_goes_is_noticed, 30);
+    gb_test_add(suite, "under", a_folder_that_goes_under_a_file, 30);
     gb_test_add(suite, "failed", a_failed_disk_that_goes, 30);
     gb_test_add(suite, "names", states_have_names, 30);
     gb_test_add(suite, "reserve", the_reserve_is_not_given_away, 30);

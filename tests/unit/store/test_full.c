@@ -63,6 +63,7 @@ START_TEST(full_while_it_runs) {
     ck_assert_ptr_nonnull(strstr(err.detail, "make room"));
     gb_store_stat(f.store, &stat);
     ck_assert(!stat.writable);
+    ck_assert_int_eq(stat.last_failure.code, GB_ERR_STORAGE_FULL); /* what the log tells */
     make_room();
     until_healthy(&f);
     gb_store_stat(f.store, &stat);
@@ -187,6 +188,23 @@ START_TEST(opened_full_with_a_log) {
 END_TEST
 
 /* Tokens stay in force from memory, and changes by other processes are read as soon as they can be written. */
+/* The file opens by now, and its tables are the store's to make, which has the lock. */
+START_TEST(tokens_where_there_is_room_again) {
+    struct gb_token_store *tokens = NULL;
+    struct gb_error err = GB_ERROR_INIT;
+    struct store_fixture f;
+
+    disk = store_vfs_install();
+    store_fixture_dir(&f);
+    fill();
+    store_fixture_open(&f);
+    make_room();
+    gb_assert_ok(gb_token_store_beside(f.store, &tokens, &err), err);
+    gb_token_store_close(tokens);
+    store_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(tokens_beside_a_full_disk) {
     struct gb_token_rec rec = {.name = {"t"}, .scopes = 1u << GB_SCOPE_READ};
     struct gb_token_store *tokens = NULL;
@@ -219,6 +237,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("store_full");
 
+    gb_test_add(suite, "room again", tokens_where_there_is_room_again, 60);
     gb_test_add(suite, "running", full_while_it_runs, 60);
     gb_test_add(suite, "longer", full_for_longer, 60);
     gb_test_add(suite, "bad_change", a_bad_change_is_not_the_disk, 60);

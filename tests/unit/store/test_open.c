@@ -1,5 +1,6 @@
 /* Opening a store: databases that are refused and left unchanged, created, or migrated. */
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -427,6 +428,87 @@ START_TEST(numbers_near_the_end_are_refused_and_kept) {
 }
 END_TEST
 
+static void assert_displaced(struct store_fixture *f, const char *word, bool durable) {
+    struct gb_session_rec session = store_session(2, "refused");
+    struct gb_buffer_rec buffer = store_buffer(3, 1, "refused");
+    struct gb_store_edit edit = {.rec = &buffer, .durable = true};
+    struct gb_error refusal = GB_ERROR_INIT;
+    struct gb_error health = GB_ERROR_INIT;
+    struct gb_error durability = GB_ERROR_INIT;
+    int r =
+        durable ? store_edit_now(f->store, &edit, 1, &refusal) : store_put_session_now(f->store, &session, &refusal);
+
+    ck_assert_int_eq(r, -1);
+    ck_assert_int_eq(refusal.code, GB_ERR_STORE_UNAVAILABLE);
+    ck_assert_msg(strstr(refusal.detail, word) != NULL, "\"%s\" lacks \"%s\"", refusal.detail, word);
+    ck_assert_int_eq(gb_store_health(f->store, &health), -1);
+    ck_assert_int_eq(health.code, GB_ERR_STORE_UNAVAILABLE);
+    ck_assert_int_eq(gb_store_durable_health(f->store, &durability), -1);
+    ck_assert_int_eq(durability.code, GB_ERR_STORAGE_UNAVAILABLE);
+}
+
+/* Of each file, in turn: a commit that waits for the disk asks where it goes. */
+START_TEST(a_database_that_is_moved_takes_no_change) {
+    static const char *const suffixes[] = {"", "-wal", "-shm"};
+    struct gb_session_rec first = store_session(1, "first");
+    struct gb_session_rec last = store_session(4, "last");
+    struct gb_error err = GB_ERROR_INIT;
+    struct store_fixture f;
+    char away[128];
+    char path[128];
+
+    store_fixture_dir(&f);
+    f.config.sync_full = _i >= 3;
+    store_fixture_open(&f);
+    gb_assert_ok(store_put_session_now(f.store, &first, &err), err);
+    snprintf(path, sizeof(path), "%s%s", f.path, suffixes[_i % 3]);
+    snprintf(away, sizeof(away), "%s.away", f.path);
+    ck_assert_int_eq(rename(path, away), 0);
+    assert_displaced(&f, "renamed or removed", _i < 3);
+    write_file(path, "other", 5);
+    assert_displaced(&f, "replaced", _i < 3);
+    ck_assert_int_eq(rename(away, path), 0);
+    while (gb_store_health(f.store, NULL) < 0)
+        sched_yield(); /* it looks by itself */
+    gb_assert_ok(gb_store_durable_health(f.store, &err), err);
+    gb_assert_ok(store_put_session_now(f.store, &last, &err), err);
+    store_fixture_close(&f);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM sessions"), 2);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM buffers"), 0);
+    store_fixture_done(&f);
+}
+END_TEST
+
+/* Changes that wait for no disk are refused once the files were looked at. */
+START_TEST(a_removed_database_is_noticed) {
+    struct store_fixture f;
+
+    store_fixture_init(&f);
+    ck_assert_int_eq(unlink(f.path), 0);
+    while (gb_store_health(f.store, NULL) == 0)
+        sched_yield();
+    assert_displaced(&f, "renamed or removed", false);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(a_removed_lock_is_made_again) {
+    struct gb_session_rec rec = store_session(1, "s");
+    struct gb_error err = GB_ERROR_INIT;
+    struct store_fixture f;
+    char path[128];
+
+    store_fixture_dir(&f);
+    f.config.sync_full = true;
+    store_fixture_open(&f);
+    snprintf(path, sizeof(path), "%s.lock", f.path);
+    ck_assert_int_eq(unlink(path), 0);
+    gb_assert_ok(store_put_session_now(f.store, &rec, &err), err);
+    assert_refused(&f, "another gpubufd");
+    store_fixture_done(&f);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("store_open");
 
@@ -445,6 +527,9 @@ int main(void) {
     gb_test_add(suite, "second", a_second_opener_is_refused, 60);
     gb_test_add(suite, "process", another_process_is_refused, 60);
     gb_test_add(suite, "place", a_place_that_cannot_be_used_is_named, 60);
+    gb_test_add_loop(suite, "moved", a_database_that_is_moved_takes_no_change, 60, 6);
+    gb_test_add(suite, "removed", a_removed_database_is_noticed, 60);
+    gb_test_add(suite, "lock", a_removed_lock_is_made_again, 60);
     gb_test_add(suite, "null", closing_nothing_is_fine, 60);
     return gb_test_run(suite);
 }
