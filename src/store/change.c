@@ -23,6 +23,8 @@ static bool is_durable(const struct gb_change *c) {
 
     if (c->kind == GB_CHANGE_DEL_SESSION)
         return ((const struct gb_session_deletion *)c->record)->durable;
+    if (c->kind == GB_CHANGE_PUT_ANSWER)
+        return ((const struct gb_idempotency_reply_record *)c->record)->durable;
     for (i = 0; c->kind == GB_CHANGE_EDIT_BUFFERS && i < record->count; i++) {
         if (record->edits[i].durable)
             return true;
@@ -71,6 +73,8 @@ bool gb_change_is_long(const struct gb_change *change) {
     case GB_CHANGE_PUT_HISTORY:
     case GB_CHANGE_ROLL:
         return true;
+    case GB_CHANGE_PUT_ANSWER:
+        return change->durable;
     default:
         return false;
     }

@@ -426,6 +426,7 @@ void gb_store_put_idempotency_reply(struct gb_store *s, const struct gb_store_id
         return;
     }
     *record = (struct gb_idempotency_reply_record){.mark = answer->mark,
+                                                   .durable = answer->durable,
                                                    .status = answer->status,
                                                    .now_us = now_us,
                                                    .keep = keep < INT64_MAX ? (int64_t)keep : INT64_MAX,

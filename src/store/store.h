@@ -146,9 +146,10 @@ struct gb_store_edit {
 void gb_store_edit_buffers(struct gb_store *store, const struct gb_store_edit *edits, size_t count,
                            const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
 
-/* What it was answered; status 0: not known. Replaces the mark. */
+/* What it was answered; status 0: not known, and headers may then have a note. Replaces the mark. */
 struct gb_store_idempotency_reply {
     struct gb_store_mark mark;
+    bool durable; /* to be put: as of struct gb_store_edit */
     int status;
     const char *headers; /* lines */
     const void *body;

@@ -44,6 +44,7 @@ struct gb_store_edits {
 /* The record of GB_CHANGE_PUT_ANSWER. */
 struct gb_idempotency_reply_record {
     struct gb_store_mark mark;
+    bool durable;
     int status;
     int64_t now_us;
     int64_t keep;

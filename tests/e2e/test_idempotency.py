@@ -1,5 +1,7 @@
 """Idempotency-Key: a repeated request gets the same answer and has no second effect, whatever happened in between."""
 import contextlib
+import os
+import re
 import sqlite3
 import threading
 
@@ -399,3 +401,179 @@ def test_a_refusal_before_the_body_is_answered(start, headers, size):
             answers.append(r.reply())
     assert [a.status for a in answers] == [404, 404] and answers[0].json()["code"] == "buffer_not_found"
     assert answers[1].headers["Idempotency-Replayed"] == "true"
+
+
+# --- what a key is of -----------------------------------------------------------------------------------------------------
+
+PART = {"Content-Type": "application/octet-stream"}
+UPLOADS = [("PATCH", "buffers/x/data?offset=2", PART), ("POST", "buffers/y/data", {"Upload-Complete": "?1", **PART})]
+
+
+def chunked(size):
+    return lambda body: iter([body[:size], body[size:]])
+
+
+@pytest.mark.parametrize("size", [10, 300000])
+@pytest.mark.parametrize("sent", [lambda body: body, chunked(7)], ids=["length", "chunked"])
+@pytest.mark.parametrize("method, path, headers", UPLOADS, ids=["part", "whole"])
+def test_other_bytes_are_another_request(s, method, path, headers, sent, size):
+    s.put("x", b"0" * (size + 2))
+    name, offset = path[8], 2 if method == "PATCH" else 0
+    first = s.ask(method, path, sent(b"1" * size), key("k", **headers))
+    assert first.status in (200, 201)
+    for other in (b"2" * size, b"1" * (size - 1) + b"2", b"1" * (size - 1), b"1" * size + b"1", b""):
+        s.ask(method, path, sent(other), key("k", **headers)).problem(422, "idempotency_key_reused")
+    same(first, s.ask(method, path, sent(b"1" * size), key("k", **headers)))
+    same(first, s.ask(method, path, b"1" * size, key("k", **headers)))  # however it is framed
+    assert s.data(name)[offset:] == b"1" * size
+
+
+@pytest.mark.parametrize("name, value", [
+    ("If-Match", "*"), ("If-None-Match", '"1.1"'), ("Content-Type", "application/x-other"), ("Content-Encoding", "gzip"),
+    ("Content-Digest", "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:"), ("Upload-Complete", "?1"), ("Content-Range", "bytes 0-1/2"),
+    ("Repr-Digest", "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:"), ("Upload-Offset", "0"), ("Upload-Length", "8")])
+def test_other_headers_are_another_request(s, name, value):
+    s.put("x", b"12345678")
+    s.ask("PATCH", "buffers/x/data?offset=0", b"1" * 8, key("k", **PART)).expect(200)
+    s.ask("PATCH", "buffers/x/data?offset=0", b"1" * 8, key("k", **{**PART, name: value})).problem(422, "idempotency_key_reused")
+    s.ask("PATCH", "buffers/x/data?offset=1", b"1" * 7, key("k", **PART)).problem(422, "idempotency_key_reused")
+    s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("f")).expect(200)
+    s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("f", **{name: value})).problem(422, "idempotency_key_reused")
+    assert s.meta("x")["generation"] == 3
+
+
+def test_one_that_broke_off_leaves_the_key_free(s, daemon):
+    s.put("x", b"12345678")
+    with contextlib.closing(daemon.raw()) as r:
+        r.request("PATCH", s.base + "/buffers/x/data?offset=0",
+                  ["Content-Type: application/octet-stream", "Idempotency-Key: k", "Content-Length: 8"], b"123")
+        until("it is under way", lambda: s.get("/v1/stats")["idempotency"]["under_way"] == 1)
+        r.reset()
+    until("it has ended", lambda: s.get("/v1/stats")["idempotency"]["under_way"] == 0)
+    first = s.ask("PATCH", "buffers/x/data?offset=0", b"abcdefgh", key("k", **PART)).expect(200)
+    same(first, s.ask("PATCH", "buffers/x/data?offset=0", b"abcdefgh", key("k", **PART)))
+    assert s.data("x") == b"abcdefgh"
+
+
+def test_bytes_that_were_damaged_on_their_way_may_come_again(s):
+    s.put("x", b"12345678")
+    headers = key("k", **PART, **{"Content-Digest": "sha-256=:nFbm8BCPlwQCDUZsgVhAT8nOFC8XQgI9kWMs81p/+cA=:"})
+    for body in (b"abcdefgX", b"abcdefgY"):
+        s.ask("PATCH", "buffers/x/data?offset=0", body, headers).problem(400, "digest_mismatch")
+    assert s.data("x") == b"12345678"
+
+
+def test_another_token_has_another_key(start, tmp_path):
+    secrets = [token(tmp_path, "add", name, "--scope", "write") for name in ("one", "two")]
+    d = start(state=str(tmp_path))
+    for secret, body in zip(secrets, (b"1234", b"5678")):
+        d.ask("POST", "/v1/sessions/default/buffers/x/data", body, key("k", **PART, **{"Upload-Complete": "?1"}), secret)
+    assert d.ask("GET", "/v1/sessions/default/buffers/x/data", None, None, secrets[0]).status in (200, 403)
+
+
+# --- a crash between the work and its answer ------------------------------------------------------------------------------
+
+# How each request with a key is made, and what must hold when it was repeated: it was carried out once, or what it did ended with
+# the process. A number is the generation of b.
+S = "/v1/sessions/default"
+B = S + "/buffers/b"
+SYNC = {"durability": "sync"}
+CRASHES = {
+    ("POST", "/v1/devices/{device}/sync"): ("/v1/devices/0/sync", {}, None),
+    ("DELETE", "/v1/operations/{operation}"): ("/v1/operations/none", None, None),
+    ("DELETE", "/v1/checkpoints/{checkpoint}"): ("/v1/checkpoints/c", None, ("/v1/checkpoints/c", 404)),
+    ("POST", "/v1/checkpoints/{checkpoint}/restore"): ("/v1/checkpoints/c/restore", {"prefix": "r."}, (S + "/buffers/r.b", 200)),
+    ("POST", "/v1/fleet/sessions"): ("/v1/fleet/sessions", {"name": "f"}, None),
+    ("POST", "/v1/fleet/sessions/{session}/move"): ("/v1/fleet/sessions/default/move", {}, None),
+    ("POST", "/v1/fleet/sessions/{session}/take"): ("/v1/fleet/sessions/default/take", {}, None),
+    ("POST", "/v1/sessions"): ("/v1/sessions", {"name": "made"}, ("/v1/sessions/made", 200)),
+    ("PATCH", "/v1/sessions/{session}"): (S, {"labels": {"a": "b"}}, (S, 200)),
+    ("DELETE", "/v1/sessions/{session}"): ("/v1/sessions/s", None, ("/v1/sessions/s", 404)),
+    ("POST", "/v1/sessions/{session}/heartbeat"): (S + "/heartbeat", {}, None),
+    ("POST", "/v1/sessions/{session}/sync"): (S + "/sync", {}, None),
+    ("POST", "/v1/sessions/{session}/evict"): (S + "/evict", {}, 1),
+    ("POST", "/v1/sessions/{session}/checkpoints"): (S + "/checkpoints", {"name": "d"}, ("/v1/checkpoints/d", 200)),
+    ("POST", "/v1/sessions/{session}/pools"): (S + "/pools", {"name": "q", "max_bytes": 32 << 20}, (S + "/pools/q", 200)),
+    ("PATCH", "/v1/sessions/{session}/pools/{pool}"): (S + "/pools/p", {"release_threshold_bytes": 0}, None),
+    ("DELETE", "/v1/sessions/{session}/pools/{pool}"): (S + "/pools/p", None, (S + "/pools/p", 404)),
+    ("POST", "/v1/sessions/{session}/pools/{pool}/trim"): (S + "/pools/p/trim", {}, None),
+    ("POST", "/v1/sessions/{session}/pools/{pool}/reset-peak"): (S + "/pools/p/reset-peak", {}, None),
+    ("POST", "/v1/sessions/{session}/pools/{pool}/access"): (S + "/pools/p/access", {}, None),
+    ("POST", "/v1/sessions/{session}/streams"): (S + "/streams", {"name": "t"}, None),
+    ("DELETE", "/v1/sessions/{session}/streams/{stream}"): (S + "/streams/st", None, None),
+    ("POST", "/v1/sessions/{session}/streams/{stream}/sync"): (S + "/streams/default/sync", {}, None),
+    ("POST", "/v1/sessions/{session}/streams/{stream}/hold"): (S + "/streams/default/hold", {"seconds": 0}, None),
+    ("POST", "/v1/sessions/{session}/events"): (S + "/events", {"name": "e"}, None),
+    ("DELETE", "/v1/sessions/{session}/events/{event}"): (S + "/events/ev", None, None),
+    ("POST", "/v1/sessions/{session}/events/{event}/record"): (S + "/events/ev/record", {}, None),
+    ("POST", "/v1/sessions/{session}/events/{event}/wait"): (S + "/events/ev/wait", {}, None),
+    ("POST", "/v1/sessions/{session}/batch"): (S + "/batch", {"operations": [{"op": "fill", "buffer": "b", "pattern": 1}]}, 2),
+    ("POST", "/v1/sessions/{session}/buffers"): (S + "/buffers", {"name": "n", "bytes": 8}, (S + "/buffers/n", 200)),
+    ("PATCH", "/v1/sessions/{session}/buffers/{buffer}"): (B, {"labels": {"a": "b"}}, 1),
+    ("DELETE", "/v1/sessions/{session}/buffers/{buffer}"): (B, None, (B, 404)),
+    ("POST", "/v1/sessions/{session}/buffers/{buffer}/seal"): (B + "/seal", {}, 1),
+    ("POST", "/v1/sessions/{session}/buffers/{buffer}/store"): (B + "/store", {}, 1),
+    ("POST", "/v1/sessions/{session}/buffers/{buffer}/evict"): (B + "/evict", {}, 1),
+    ("POST", "/v1/sessions/{session}/buffers/{buffer}/copy"): (B + "/copy", {"from": "o"}, 2),
+    ("POST", "/v1/sessions/{session}/buffers/{buffer}/fill"): (B + "/fill", {"pattern": 1}, 2),
+    ("POST", "/v1/sessions/{session}/buffers/{buffer}/sync"): (B + "/sync", {}, 1),
+    ("POST", "/v1/sessions/{session}/buffers/{buffer}/reserve"): (B + "/reserve", {"side": "device", "bytes": 8}, 1),
+    ("POST", "/v1/sessions/{session}/buffers/{buffer}/release"): (B + "/release", {"side": "device"}, 1),
+    ("PATCH", "/v1/sessions/{session}/buffers/{buffer}/data"): (B + "/data?offset=0", b"1", 2),
+    ("POST", "/v1/sessions/{session}/buffers/{buffer}/data"): (B + "/data?durability=sync", b"1" * 8, 2),
+    ("POST", "/v1/sessions/{session}/uploads"): (S + "/uploads", {"buffer": "u", "bytes": 8}, None),
+    ("PATCH", "/v1/sessions/{session}/uploads/{upload}"): ("{upload}", b"5678", 2),
+    ("DELETE", "/v1/sessions/{session}/uploads/{upload}"): ("{upload}", None, 1),
+    ("POST", "/v1/sessions/{session}/uploads/{upload}/complete"): ("{parts}/complete", {}, 2),
+}
+
+
+def test_each_is_crashed():
+    with open(os.path.join(os.path.dirname(__file__), "../../src/api/routes.def"), encoding="utf-8") as f:
+        found = re.findall(r'^GB_ROUTE\((\w+), "([^"]+)", .*, KEYED, ', f.read(), re.M)
+    assert sorted(found) == sorted(CRASHES), "a new one has a line in CRASHES"
+
+
+@pytest.mark.parametrize("method, template", CRASHES)
+@pytest.mark.parametrize("point", ["before_key@1", "before_answer@3"])
+def test_a_crash_before_the_answer(start, tmp_path, method, template, point):
+    """Whatever is repeated afterwards was carried out once, and its key says so or repeats what it was answered."""
+    path, body, once = CRASHES[method, template]
+    d = start("--disk-fault", point + "=kill", state=str(tmp_path))
+    for name in "bo":
+        d.put(name, b"12345678", query="?durability=sync").expect(201)
+    for what, made in (("/pools", {"name": "p", "max_bytes": 32 << 20}), ("/streams", {"name": "st"}), ("/events", {"name": "ev"}),
+                       ("/checkpoints", {"name": "c"})):
+        d.ask("POST", S + what, made).expect(201)
+    d.ask("POST", "/v1/sessions", {"name": "s"}).expect(201)
+    if "{upload}" in path:
+        begun = {"Upload-Complete": "?0", "Upload-Length": "8"}
+        path = d.ask("POST", B + "/data", b"1234", {**PART, **begun}).expect(201).headers["Location"]
+    if "{parts}" in path:
+        made = d.ask("POST", S + "/uploads", {"buffer": "b", "bytes": 8}).expect(201)
+        d.ask("PUT", made.headers["Location"] + "/parts?offset=0", b"abcdefgh", PART).expect(200)
+        path = path.format(parts=made.headers["Location"])
+    headers = key("k")
+    if isinstance(body, bytes):
+        append = "/uploads/" in path
+        headers.update({"Content-Type": "application/partial-upload" if append else "application/octet-stream"})
+        headers.update({"Upload-Complete": "?1", **({"Upload-Offset": "4"} if append else {})} if method == "POST" or append else {})
+    crashed = False
+    try:
+        d.ask(method, path, body, headers)
+    except Exception:
+        crashed = True
+    d.kill()
+    d = start(state=str(tmp_path))
+    answer = d.ask(method, path, body, headers)
+    lost = answer.status == 409 and answer.json()["code"] == "idempotency_answer_lost"
+    again = d.ask(method, path, body, headers)
+    assert again.status == answer.status, (answer, again)
+    gone = template.split("{")[-1].split("}")[0] in ("operation", "stream", "event", "upload") or "/pools/" in template
+    if isinstance(once, tuple):
+        assert lost or answer.status < 300, answer
+        d.ask("GET", once[0]).expect(once[1])
+    elif once and not gone and (lost or answer.status < 300):
+        assert d.meta("b")["generation"] == once
+    if point.startswith("before_key"):
+        assert crashed or "/fleet/" in template  # a daemon that is in none refuses that, which may change

@@ -21,7 +21,8 @@ struct gb_request_hooks {
     bool began;   /* work may be under way */
     bool done;    /* the work was carried out */
     struct gb_key key;
-    struct gb_saving *saving; /* the write of the reply to the database */
+    struct gb_key_claim first; /* what there was of the key; its answer is a reference */
+    struct gb_saving *saving;  /* the write of the reply to the database */
 
     enum gb_step step; /* how the handler ended */
     struct gb_error error;
@@ -42,10 +43,14 @@ void gb_request_hooks_done(const struct gb_http_request *request);
 
 /* Tells whether the request brings a key and its route hears it. */
 bool gb_idempotency_wanted(const struct gb_http_request *request);
-/* Claims the key. ret_note (GB_KEY_NOTE_SIZE): with KEY_IN_USE, the note of the request under way. Returns 1 when the
- * key is claimed, 0 when the response is filled with the first reply, or -1. */
-int gb_idempotency_begin(struct gb_request_hooks *hooks, struct gb_http_request *request,
-                         struct gb_http_response *response, char *ret_note, struct gb_error *err);
+/* Claims the key. Returns WAIT when it is claimed, REPLY when the response is filled with the first reply, ERROR, or
+ * BODY to compare the body with that of the first request. */
+enum gb_step gb_idempotency_begin(struct gb_request_hooks *hooks, struct gb_http_request *request,
+                                  struct gb_http_response *response, struct gb_error *err);
+/* The reply to a request whose key is not claimed, as hooks->first says. Returns REPLY or ERROR. */
+enum gb_step gb_idempotency_repeat(struct gb_request_hooks *hooks, struct gb_http_response *response,
+                                   struct gb_error *err);
+int gb_idempotency_reused(struct gb_error *err); /* sets KEY_REUSED; -1 */
 /* Ends the key after the handler has ended with hooks->step and hooks->error. Returns true when the response is
  * complete and its write to the database has begun: request->resume is set, and the reply waits. */
 bool gb_idempotency_end(struct gb_request_hooks *hooks, struct gb_http_request *request,
@@ -53,5 +58,14 @@ bool gb_idempotency_end(struct gb_request_hooks *hooks, struct gb_http_request *
 /* Tells whether that write has ended. */
 bool gb_idempotency_saved(const struct gb_request_hooks *hooks);
 void gb_idempotency_free(struct gb_request_hooks *hooks);
+
+/* --- key_sink.c: what body a streamed request with a key has -------------------------------------------------------- */
+
+/* Around request->sink: the key is described when the body has arrived. Returns BODY, or ERROR without a sink. */
+enum gb_step gb_key_sink_wrap(struct gb_request_hooks *hooks, struct gb_http_request *request, struct gb_error *err);
+/* Instead of one: reads the body, then hooks->first is the reply if it has that body. Returns BODY or ERROR. */
+enum gb_step gb_key_sink_compare(struct gb_request_hooks *hooks, struct gb_http_request *request, struct gb_error *err);
+/* Writes GB_KEY_BODY characters and a NUL: a body that has not been read. */
+void gb_key_body_unread(const struct gb_http_request *request, char *out);
 
 #endif

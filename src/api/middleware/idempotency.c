@@ -84,17 +84,37 @@ static int end_hash(struct hash *h, char *ret_hex, struct gb_error *err) {
     return r;
 }
 
+/* Headers that say what the request asks for. Conditions among them: whether a change is made depends on them. */
+static const char *const asking_headers[] = {
+    "Content-Type",  "Content-Encoding", "Content-Range",   "Content-Digest", "Repr-Digest",   "If-Match",
+    "If-None-Match", "If-Range",         "Upload-Complete", "Upload-Offset",  "Upload-Length",
+};
+
+static void add_text(struct hash *h, const char *s) {
+    add(h, s, strlen(s));
+}
+
+static void add_headers(struct hash *h, const struct gb_http_request *request) {
+    const char *line;
+    unsigned at;
+    size_t i;
+
+    for (i = 0; i < sizeof(asking_headers) / sizeof(asking_headers[0]); i++) {
+        for (at = 0; (line = gb_http_header_next(request, asking_headers[i], &at));) {
+            add_text(h, asking_headers[i]);
+            add_text(h, line);
+        }
+    }
+}
+
 /* A key belongs to one bearer in one session, not to a later session of the same name. The bearer is the recognised
  * token, however the header spells it. */
-static int identify(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
+static int identify_key(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
     const struct gb_api *api = gb_api_of(request);
-    const char *method = gb_http_method_name(request->method);
     struct gb_session_view view = {.rec = {.id = 0}};
     struct hash id = {.text = {0}};
-    struct hash fingerprint = {.text = {0}};
-    const struct gb_http_text *target;
     char number[24];
-    char token[24];
+    char token[32];
     struct gb_name name;
     const char *key = NULL;
     size_t len = 0;
@@ -107,19 +127,41 @@ static int identify(const struct gb_http_request *request, struct gb_key *ret, s
     gb_session_rec_done(&view.rec);
     snprintf(number, sizeof(number), "%" PRId64, view.rec.id);
     snprintf(token, sizeof(token), "token %" PRId64, bearer);
-    add(&id, token, strlen(token));
-    add(&id, number, strlen(number));
+    add_text(&id, token);
+    add_text(&id, number);
     add(&id, key, len);
-    add(&fingerprint, method, strlen(method));
+    return end_hash(&id, ret->id, err);
+}
+
+/* What the request asks for. The first letter is no digit, which tells it from a former one. */
+static int identify(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
     /* Without the ticket and the way through the fleet, which are others when it is sent again. */
-    target = request->shown.s ? &request->shown : &request->target;
-    add(&fingerprint, target->s, target->len);
-    add(&fingerprint, request->body, request->body_len);
-    if (end_hash(&id, ret->id, err) < 0) {
-        gb_json_done(&fingerprint.text);
+    const struct gb_http_text *target = request->shown.s ? &request->shown : &request->target;
+    struct hash former = {.text = {0}};
+    struct hash head = {.text = {0}};
+    char hex[GB_SHA256_HEX_SIZE];
+
+    if (identify_key(request, ret, err) < 0)
         return -1;
+    add_text(&head, gb_http_method_name(request->method));
+    add(&head, target->s, target->len);
+    add_headers(&head, request);
+    if (end_hash(&head, hex, err) < 0)
+        return -1;
+    snprintf(ret->fingerprint, sizeof(ret->fingerprint), "k%.*s", GB_KEY_HEAD - 1, hex);
+    add_text(&former, gb_http_method_name(request->method));
+    add(&former, target->s, target->len);
+    add(&former, request->body, request->body_len);
+    if (end_hash(&former, ret->former, err) < 0)
+        return -1;
+    if (request->route->body == GB_BODY_STREAM) {
+        gb_key_body_unread(request, ret->fingerprint + GB_KEY_HEAD);
+        return 0;
     }
-    return end_hash(&fingerprint, ret->fingerprint, err);
+    if (gb_sha256_hex(request->body_len > 0 ? request->body : "", request->body_len, hex, err) < 0)
+        return -1;
+    memcpy(ret->fingerprint + GB_KEY_HEAD, hex, GB_KEY_BODY);
+    return 0;
 }
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
@@ -203,52 +245,60 @@ static bool is_gone(const struct gb_request_hooks *hooks, const struct gb_idempo
 
 /* --- the way of a request ----------------------------------------------------------------------------------------- */
 
-int gb_idempotency_begin(struct gb_request_hooks *hooks, struct gb_http_request *request,
-                         struct gb_http_response *response, char *ret_note, struct gb_error *err) {
-    struct gb_idempotency_reply *answer = NULL;
-    enum gb_key_state state;
-    int r = 0;
+int gb_idempotency_reused(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_KEY_REUSED,
+                        "this Idempotency-Key was used for a request with another method, path, query, header or body; "
+                        "use a new one");
+}
 
-    ret_note[0] = '\0';
-    if (identify(request, &hooks->key, err) < 0 ||
-        gb_key_claim(hooks->api->core, &hooks->key, &state, &answer, ret_note, err) < 0)
-        return -1;
-    switch (state) {
-    case GB_KEY_CLAIMED:
-        hooks->claimed = true;
-        return 1;
+static int repeat(struct gb_request_hooks *hooks, struct gb_http_response *response, struct gb_error *err) {
+    switch (hooks->first.state) {
     case GB_KEY_UNDER_WAY:
         return gb_error_set(err, GB_ERR_KEY_IN_USE,
                             "the first request with this Idempotency-Key is under way; "
                             "ask again to get its answer");
     case GB_KEY_ANSWERED:
-        if (is_gone(hooks, answer))
-            r = gb_error_set(
-                err, GB_ERR_ANSWER_LOST,
-                "the upload that the first request with this Idempotency-Key began has ended; begin another "
-                "one with a new key");
-        else
-            r = replay(answer, response, err);
-        gb_idempotency_reply_unref(answer);
-        return r;
+        if (!is_gone(hooks, hooks->first.answer))
+            return replay(hooks->first.answer, response, err);
+        return gb_error_set(
+            err, GB_ERR_ANSWER_LOST,
+            "the upload that the first request with this Idempotency-Key began has ended; begin another one with a new "
+            "key");
     case GB_KEY_UNANSWERED:
         return gb_error_set(err, GB_ERR_ANSWER_LOST,
                             "the first request with this Idempotency-Key was carried out, or may have been, and the "
                             "daemon ended before its answer was kept; look at the resource, then use a new key");
+    case GB_KEY_CLAIMED:
     case GB_KEY_OTHER:
         break;
     }
-    return gb_error_set(err, GB_ERR_KEY_REUSED,
-                        "this Idempotency-Key was used for a request with another method, path or body; use a new one");
+    return gb_idempotency_reused(err);
 }
 
-/* A success, or a refusal that trying again does not change. */
+enum gb_step gb_idempotency_repeat(struct gb_request_hooks *hooks, struct gb_http_response *response,
+                                   struct gb_error *err) {
+    return repeat(hooks, response, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+}
+
+enum gb_step gb_idempotency_begin(struct gb_request_hooks *hooks, struct gb_http_request *request,
+                                  struct gb_http_response *response, struct gb_error *err) {
+    if (identify(request, &hooks->key, err) < 0 || gb_key_claim(hooks->api->core, &hooks->key, &hooks->first, err) < 0)
+        return GB_STEP_ERROR;
+    hooks->claimed = hooks->first.state == GB_KEY_CLAIMED;
+    if (hooks->claimed)
+        return GB_STEP_WAIT;
+    return hooks->first.body[0] && hooks->first.state != GB_KEY_UNDER_WAY ? gb_key_sink_compare(hooks, request, err)
+                                                                          : gb_idempotency_repeat(hooks, response, err);
+}
+
+/* A success, or a refusal that trying again does not change. Bytes that were damaged on their way may come again. */
 static bool is_final(const struct gb_request_hooks *hooks, const struct gb_http_response *response) {
     int status = hooks->step == GB_STEP_ERROR ? gb_code_status(hooks->error.code) : response->status;
 
     if (hooks->step == GB_STEP_REPLY)
         return status >= 200 && status < 300;
-    return status >= 400 && status < 500 && !gb_error_retryable(&hooks->error) && status != 401 && status != 403;
+    return status >= 400 && status < 500 && !gb_error_retryable(&hooks->error) && status != 401 && status != 403 &&
+           hooks->error.code != GB_ERR_DIGEST_MISMATCH;
 }
 
 static void saved(void *arg, const struct gb_error *error) {
@@ -304,6 +354,7 @@ bool gb_idempotency_saved(const struct gb_request_hooks *hooks) {
 
 void gb_idempotency_free(struct gb_request_hooks *hooks) {
     saving_unref(hooks->saving);
+    gb_idempotency_reply_unref(hooks->first.answer);
     if (hooks->claimed)
         gb_key_give_up(hooks->api->core, &hooks->key, hooks->began);
 }

@@ -144,9 +144,9 @@ static enum gb_step end(struct gb_request_hooks *hooks, enum gb_step step, struc
 /* --- the beginning ------------------------------------------------------------------------------------------------ */
 
 /* Replies with the operation of the first request with this key, to a client that asks for one as well. */
-static enum gb_step join(struct gb_request_hooks *hooks, const char *note, struct gb_http_response *response,
-                         struct gb_error *err) {
+static enum gb_step join(struct gb_request_hooks *hooks, struct gb_http_response *response, struct gb_error *err) {
     struct gb_operations *ops = hooks->api->operations;
+    const char *note = hooks->first.note;
     struct gb_operation *op = hooks->op && note[0] ? gb_operation_find(ops, note, NULL) : NULL;
     enum gb_step step;
 
@@ -164,10 +164,9 @@ static enum gb_step begin(struct gb_http_request *request, struct gb_http_respon
                           struct gb_request_hooks **ret, struct gb_error *err) {
     const struct gb_route *route = gb_route_of(request);
     bool keyed = gb_idempotency_wanted(request);
-    char note[GB_KEY_NOTE_SIZE] = "";
     struct gb_request_hooks *hooks;
     bool async = false;
-    int r;
+    enum gb_step step;
 
     if (route->operation[0])
         gb_http_prefer_wait(request, 0, 0, &async);
@@ -189,10 +188,8 @@ static enum gb_step begin(struct gb_http_request *request, struct gb_http_respon
     *ret = hooks;
     if (!keyed)
         return GB_STEP_WAIT;
-    r = gb_idempotency_begin(hooks, request, response, note, err);
-    if (r < 0)
-        return err->code == GB_ERR_KEY_IN_USE ? join(hooks, note, response, err) : GB_STEP_ERROR;
-    return r > 0 ? GB_STEP_WAIT : GB_STEP_REPLY;
+    step = gb_idempotency_begin(hooks, request, response, err);
+    return step == GB_STEP_ERROR && err->code == GB_ERR_KEY_IN_USE ? join(hooks, response, err) : step;
 }
 
 enum gb_step gb_api_pipeline(gb_http_handler *handler, struct gb_http_request *request,
@@ -213,7 +210,7 @@ enum gb_step gb_api_pipeline(gb_http_handler *handler, struct gb_http_request *r
         return outlast(request, err);
     step = gb_loading_run(handler, request, response, err);
     if (step == GB_STEP_BODY)
-        return step;
+        return hooks->claimed ? gb_key_sink_wrap(hooks, request, err) : step;
     hooks->began = true;
     if (step != GB_STEP_WAIT)
         return end(hooks, step, request, response, err);

@@ -5,6 +5,7 @@
 #include "api/context.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/filters.h"
+#include "api/middleware/hook.h"
 #include "api/request/media.h"
 #include "api/transfer/upload_reply.h"
 #include "api/transfer/upload_request.h"
@@ -148,7 +149,8 @@ static void sink_pause(struct gb_http_sink *sink, bool stalled) {
 }
 
 /* Tells the core, once, that the whole body has arrived. Returns 1 when that is done, 0 to wait, or -1. */
-static int conclude(struct sink *s, struct gb_error *err) {
+static int conclude(struct sink *s, const struct gb_http_request *request, struct gb_error *err) {
+    struct gb_store_mark mark;
     int r;
 
     if (s->stage == STAGE_PROBE && look(s, err) < 0)
@@ -163,6 +165,8 @@ static int conclude(struct sink *s, struct gb_error *err) {
     if (s->payload != s->plan.params.bytes && !s->plan.params.open_ended)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, the body has %llu",
                             (unsigned long long)s->plan.params.bytes, (unsigned long long)s->payload);
+    mark = gb_request_hooks_mark(request);
+    gb_upload_mark(s->upload, &mark);
     if (gb_upload_end(s->upload, err) < 0)
         return -1;
     s->stage = STAGE_ENDED;
@@ -180,13 +184,14 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
     struct gb_buffer_rec rec;
     enum gb_step step;
     bool created;
-    int r = conclude(s, err);
+    int r = conclude(s, request, err);
 
     if (r > 0)
         r = gb_upload_result(s->upload, &rec, &created, &times, err);
     if (r < 0)
         return GB_STEP_ERROR;
     if (r > 0) {
+        gb_request_hooks_done(request);
         step = gb_upload_reply(request, &rec, created, s->plan.warning, &times, s->recv_ns, response, err);
         gb_buffer_rec_done(&rec);
         return step;

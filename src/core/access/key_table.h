@@ -15,6 +15,7 @@ struct gb_key_entry {
     int64_t expires_at_us;
     struct gb_idempotency_reply *answer;
     char note[GB_KEY_NOTE_SIZE];
+    char *intent; /* of an earlier process; NULL: none */
 };
 
 struct gb_keys {

@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "core/access/key_table.h"
 #include "core/runtime/runtime.h"
+#include "core/stored/disks.h"
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
@@ -71,6 +72,7 @@ static void drop_locked(struct gb_keys *k, struct gb_key_entry *e) {
     k->under_way -= e->state == GB_KEY_UNDER_WAY;
     k->bytes -= weight(e->answer);
     gb_idempotency_reply_unref(e->answer);
+    free(e->intent);
     free(e);
 }
 
@@ -136,12 +138,15 @@ static int load(void *arg, const struct gb_store_idempotency_reply *rec, struct 
     if (rec->mark.expires_at_us <= gb_wall_us())
         return 0;
     make_room_locked(k);
+    key.former[0] = '\0';
     memcpy(key.id, rec->mark.key, sizeof(key.id));
     memcpy(key.fingerprint, rec->mark.fingerprint, sizeof(key.fingerprint));
     e = add_locked(k, &key);
     if (e && rec->status > 0)
         e->answer = gb_idempotency_reply_new(rec->status, rec->headers, rec->body, rec->body_len);
-    if (!e || (rec->status > 0 && !e->answer))
+    if (e && rec->status == 0 && rec->headers[0])
+        e->intent = strdup(rec->headers);
+    if (!e || (rec->status > 0 && !e->answer) || (rec->status == 0 && rec->headers[0] && !e->intent))
         return gb_no_memory(err);
     e->expires_at_us = rec->mark.expires_at_us;
     k->bytes += weight(e->answer);
@@ -149,31 +154,93 @@ static int load(void *arg, const struct gb_store_idempotency_reply *rec, struct 
     return 0;
 }
 
+/* All that is known of keys: a session that moves to another node takes those of its requests along from here. */
 int gb_keys_load(struct gb_core *core, struct gb_error *err) {
     return gb_store_load_idempotency_replies(core->store, load, core->keys, err);
 }
 
-/* --- use ---------------------------------------------------------------------------------------------------------- */
+/* --- intents ------------------------------------------------------------------------------------------------------ */
 
-static enum gb_key_state state_locked(struct gb_keys *k, struct gb_key_entry *e, const struct gb_key *key,
-                                      struct gb_idempotency_reply **ret_answer, char *ret_note) {
-    if (strcmp(e->key.fingerprint, key->fingerprint) != 0)
-        return GB_KEY_OTHER;
-    snprintf(ret_note, GB_KEY_NOTE_SIZE, "%s", e->note);
-    if (e->state == GB_KEY_ANSWERED) {
-        atomic_fetch_add(&e->answer->refs, 1);
-        *ret_answer = e->answer;
-        k->replays++;
-    }
-    return e->state;
+static void put_intent(struct gb_core *core, const struct gb_store_mark *mark, const char *note, gb_store_done_fn *done,
+                       void *arg) {
+    const struct gb_store_idempotency_reply rec = {.mark = *mark, .durable = note[0] != '\0', .headers = note};
+
+    gb_store_put_idempotency_reply(core->store, &rec, gb_wall_us(), core->keys->max, done, arg);
 }
 
-int gb_key_claim(struct gb_core *core, const struct gb_key *key, enum gb_key_state *ret_state,
-                 struct gb_idempotency_reply **ret_answer, char *ret_note, struct gb_error *err) {
+void gb_key_intend(struct gb_core *core, const struct gb_store_mark *mark, const char *note, gb_store_done_fn *done,
+                   void *arg) {
+    put_intent(core, mark, note, done, arg);
+}
+
+static void settled(void *arg, const struct gb_error *error) {
+    (void)arg;
+    (void)error; /* it is asked again at the next start */
+}
+
+void gb_keys_settle(struct gb_core *core, const char *kind, bool (*carried_out)(void *arg, const char *note),
+                    void *arg) {
+    struct gb_keys *k = core->keys;
+    struct gb_key_entry *e;
+    struct gb_key_entry *next;
+
+    pthread_mutex_lock(&k->lock);
+    for (e = k->first; e; e = next) {
+        struct gb_store_mark mark = {.expires_at_us = e->expires_at_us};
+
+        next = e->next;
+        if (!e->intent || strncmp(e->intent, kind, strlen(kind)) != 0)
+            continue;
+        if (!carried_out(arg, e->intent)) {
+            drop_locked(k, e);
+            continue;
+        }
+        /* What becomes of the thing later says nothing about this change. */
+        memcpy(mark.key, e->key.id, sizeof(mark.key));
+        memcpy(mark.fingerprint, e->key.fingerprint, sizeof(mark.fingerprint));
+        put_intent(core, &mark, "", settled, NULL);
+        free(e->intent);
+        e->intent = NULL;
+    }
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* --- use ---------------------------------------------------------------------------------------------------------- */
+
+/* Only one of the two bodies may be known by now. */
+static bool same_request(const struct gb_key *first, const struct gb_key *again) {
+    const char *body = first->fingerprint + GB_KEY_HEAD;
+    const char *other = again->fingerprint + GB_KEY_HEAD;
+
+    if (again->former[0] && first->fingerprint[0] != again->fingerprint[0])
+        return strcmp(first->fingerprint, again->former) == 0;
+    return strncmp(first->fingerprint, again->fingerprint, GB_KEY_HEAD) == 0 &&
+           ((*body == '-') != (*other == '-') || strcmp(body, other) == 0);
+}
+
+static void look_locked(struct gb_keys *k, struct gb_key_entry *e, const struct gb_key *key, struct gb_key_claim *ret) {
+    if (!same_request(&e->key, key)) {
+        ret->state = GB_KEY_OTHER;
+        return;
+    }
+    ret->state = e->state;
+    memcpy(ret->note, e->note, sizeof(ret->note));
+    if (key->fingerprint[GB_KEY_HEAD] == '-' && e->key.fingerprint[GB_KEY_HEAD] != '-' &&
+        e->key.fingerprint[0] == key->fingerprint[0])
+        memcpy(ret->body, e->key.fingerprint + GB_KEY_HEAD, sizeof(ret->body));
+    if (e->state == GB_KEY_ANSWERED) {
+        atomic_fetch_add(&e->answer->refs, 1);
+        ret->answer = e->answer;
+        k->replays++;
+    }
+}
+
+int gb_key_claim(struct gb_core *core, const struct gb_key *key, struct gb_key_claim *ret, struct gb_error *err) {
     struct gb_keys *k = core->keys;
     struct gb_key_entry *e;
     int r = 0;
 
+    *ret = (struct gb_key_claim){.state = GB_KEY_CLAIMED};
     pthread_mutex_lock(&k->lock);
     e = gb_map_get(&k->map, key->id);
     if (e && e->state != GB_KEY_UNDER_WAY && e->expires_at_us <= gb_wall_us()) {
@@ -181,9 +248,8 @@ int gb_key_claim(struct gb_core *core, const struct gb_key *key, enum gb_key_sta
         e = NULL;
     }
     if (e) {
-        *ret_state = state_locked(k, e, key, ret_answer, ret_note);
+        look_locked(k, e, key, ret);
     } else {
-        *ret_state = GB_KEY_CLAIMED;
         make_room_locked(k);
         if (k->map.count >= k->max)
             r = gb_error_set(err, GB_ERR_SATURATED,
@@ -195,6 +261,16 @@ int gb_key_claim(struct gb_core *core, const struct gb_key *key, enum gb_key_sta
     }
     pthread_mutex_unlock(&k->lock);
     return r;
+}
+
+void gb_key_describe(struct gb_core *core, const struct gb_key *key) {
+    struct gb_key_entry *e;
+
+    pthread_mutex_lock(&core->keys->lock);
+    e = gb_map_get(&core->keys->map, key->id);
+    if (e)
+        memcpy(e->key.fingerprint, key->fingerprint, sizeof(e->key.fingerprint));
+    pthread_mutex_unlock(&core->keys->lock);
 }
 
 void gb_key_note(struct gb_core *core, const struct gb_key *key, const char *note) {
@@ -265,6 +341,7 @@ void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_idemp
                                               .body = answer->body,
                                               .body_len = answer->body_len};
     gb_core_enter(core);
+    gb_disks_point(core, GB_DISK_OP_before_key);
     gb_store_put_idempotency_reply(core->store, &rec, gb_wall_us(), core->keys->max, kept, keeping);
 }
 

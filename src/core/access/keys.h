@@ -1,7 +1,7 @@
 /* Requests with a key (Idempotency-Key): which are under way, and what the others were answered. Included by core.h.
  *
- * A key is claimed before the request's work begins. The work's own commit marks it as carried out (gb_call.mark), and
- * its answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out
+ * A key is claimed before the request's work begins. The work's own commit marks it as carried out (gb_call.mark,
+ * gb_upload_mark), or an intent stands in the database before work that commits elsewhere (gb_key_intend), and its answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out
  * without one, when the process ended between the two; or not at all, and then nothing was done. Kept in memory, with a
  * copy in the database, for a bounded time and in bounded number: the oldest go first. */
 #ifndef GB_CORE_ACCESS_KEYS_H
@@ -13,10 +13,16 @@
 #define GB_KEY_TTL_S 86400
 #define GB_KEYS_BYTES_MAX (64u << 20) /* of all answers */
 
-/* 64 hexadecimal digits each: a hash of client, key and route, and a hash of what the request asks for. */
+#define GB_KEY_HEAD 40
+#define GB_KEY_BODY 24
+
+/* 64 characters each. id: a hash of client, session and key. fingerprint: what the request asks for, in GB_KEY_HEAD
+ * characters of its head and GB_KEY_BODY of its body; these begin with '-' while the body has not been read. former: the
+ * fingerprint as it was before it had two parts, for keys that the database has from then; "": none. */
 struct gb_key {
     char id[65];
     char fingerprint[65];
+    char former[65];
 };
 
 /* Reference counted; does not change. */
@@ -35,17 +41,26 @@ void gb_idempotency_reply_unref(struct gb_idempotency_reply *answer); /* NULL is
 enum gb_key_state {
     GB_KEY_CLAIMED,    /* by this call: gb_key_keep or gb_key_give_up must follow */
     GB_KEY_UNDER_WAY,  /* the first request with it is */
-    GB_KEY_ANSWERED,   /* *ret_answer is a reference */
+    GB_KEY_ANSWERED,   /* the claim has a reference to the answer */
     GB_KEY_UNANSWERED, /* carried out, or perhaps so, and the answer is not known */
     GB_KEY_OTHER       /* it was used with another fingerprint */
 };
 
 #define GB_KEY_NOTE_SIZE 40
 
-/* Claims the key. *ret_note (GB_KEY_NOTE_SIZE bytes): for UNDER_WAY, the note of gb_key_note. -1 with SATURATED if as
- * many keys are under way as may be kept, or memory is exhausted. [now] */
-int gb_key_claim(struct gb_core *core, const struct gb_key *key, enum gb_key_state *ret_state,
-                 struct gb_idempotency_reply **ret_answer, char *ret_note, struct gb_error *err);
+struct gb_key_claim {
+    enum gb_key_state state;
+    struct gb_idempotency_reply *answer; /* NULL: none */
+    char note[GB_KEY_NOTE_SIZE];         /* UNDER_WAY: of gb_key_note */
+    /* ANSWERED and UNANSWERED: the body that the caller must find this request to have, for the key to be the same;
+     * "": nothing is left to compare. */
+    char body[GB_KEY_BODY + 1];
+};
+
+/* Claims the key. -1 with SATURATED if as many keys are under way as may be kept, or memory is exhausted. [now] */
+int gb_key_claim(struct gb_core *core, const struct gb_key *key, struct gb_key_claim *ret, struct gb_error *err);
+/* The body of a claimed key's request is known by now: key has it. */
+void gb_key_describe(struct gb_core *core, const struct gb_key *key);
 void gb_key_note(struct gb_core *core, const struct gb_key *key, const char *note);
 /* For gb_call.mark. */
 struct gb_store_mark gb_key_mark(struct gb_core *core, const struct gb_key *key);
@@ -53,6 +68,16 @@ struct gb_store_mark gb_key_mark(struct gb_core *core, const struct gb_key *key)
  * UNANSWERED. */
 void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_idempotency_reply *answer,
                  gb_store_done_fn *done, void *arg);
+/* Before a change that is no part of the database: commits the mark with a note of the change, durably. The note is of
+ * at most GB_KEY_INTENT_MAX bytes. What became of the change is asked at the next start, unless the key has an answer by
+ * then. */
+#define GB_KEY_INTENT_MAX 255
+void gb_key_intend(struct gb_core *core, const struct gb_store_mark *mark, const char *note, gb_store_done_fn *done,
+                   void *arg);
+/* Asks that of each such key whose note begins with `kind`: it is free again if carried_out says no. carried_out runs
+ * under the lock of the keys. */
+void gb_keys_settle(struct gb_core *core, const char *kind, bool (*carried_out)(void *arg, const char *note),
+                    void *arg);
 /* Keeps no answer. unsure: something was or may have been carried out; else the key is free again. */
 void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure);
 

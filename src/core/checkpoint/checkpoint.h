@@ -99,6 +99,11 @@ void gb_checkpoints_named(struct gb_core *core, const struct gb_name *name, size
  * process. */
 bool gb_checkpoints_came(struct gb_core *core, const struct gb_name *name, size_t index, struct gb_checkpoint_sum *ret);
 
+/* A keyed request is about to make the checkpoint of that moment, or to remove it: the intent goes to the database, and
+ * done runs when it is there. Returns false, and done does not run, if the mark is NULL. */
+bool gb_checkpoints_intend(struct gb_core *core, const struct gb_store_mark *mark, bool makes,
+                           const struct gb_name *name, int64_t as_of_us, gb_store_done_fn *done, void *arg);
+
 /* Posts a notice about a checkpoint. session: NULL for its own. */
 void gb_checkpoints_tell(struct gb_core *core, enum gb_notice_type type, const struct gb_checkpoint_view *view,
                          const struct gb_name *session);

@@ -16,7 +16,7 @@
 /* Small bytes lie in the database, where they are gone when the buffer is written: then another moment is taken. */
 #define MOMENTS 16
 
-enum stage { BEGIN, SMALL, LINKS, COPIES, MEMORY, COMMIT };
+enum stage { BEGIN, SMALL, LINKS, COPIES, MEMORY, MARK, COMMIT };
 
 /* A file of stored bytes that is written anew. */
 struct copying {
@@ -45,8 +45,10 @@ struct job {
     struct copying copying;
     size_t reading; /* items whose bytes are being read */
     struct gb_error error;
-    pthread_mutex_t lock; /* for the two below */
+    bool intended;        /* the key is about to be marked, or is */
+    pthread_mutex_t lock; /* for the three below */
     bool posted;
+    struct gb_error refused;         /* the mark's */
     struct gb_checkpoint_item *read; /* items whose bytes have been read */
 };
 
@@ -370,6 +372,33 @@ static void take_all_read(struct job *job) {
     }
 }
 
+/* --- the key ------------------------------------------------------------------------------------------------------ */
+
+static void marked(void *arg, const struct gb_error *error) {
+    struct job *job = arg;
+
+    pthread_mutex_lock(&job->lock);
+    if (error)
+        job->refused = *error;
+    post_locked(job);
+    pthread_mutex_unlock(&job->lock);
+}
+
+/* 1: done; 3: a wake comes; -1. */
+static int mark(struct job *job, struct gb_error *err) {
+    if (job->intended) {
+        pthread_mutex_lock(&job->lock);
+        *err = job->refused;
+        pthread_mutex_unlock(&job->lock);
+        return err->code == GB_OK ? 1 : -1;
+    }
+    job->intended = true;
+    return gb_checkpoints_intend(job->core, gb_call_mark(&job->call->base), true, &job->params.name,
+                                 job->manifest.as_of_us, marked, job)
+               ? 3
+               : 1;
+}
+
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static int commit(struct job *job, struct gb_error *err) {
@@ -444,6 +473,8 @@ static int run_stage(struct job *job, struct gb_error *err) {
         return run_items(job, err);
     case MEMORY:
         return read_more(job) ? 3 : 1;
+    case MARK:
+        return mark(job, err);
     default:
         return commit(job, err);
     }

@@ -15,6 +15,7 @@ struct removal {
     struct gb_checkpoint_view view;
     enum gb_checkpoint_state before;
     struct gb_call *call; /* NULL: its time is over */
+    struct gb_error refused;
 };
 
 static void take_back(struct gb_checkpoints *table, const struct removal *removal) {
@@ -29,9 +30,9 @@ static void take_back(struct gb_checkpoints *table, const struct removal *remova
 static void remove_folder(struct gb_task *task) {
     struct removal *removal = gb_container_of(task, struct removal, task);
     struct gb_core *core = removal->core;
-    struct gb_error err = GB_ERROR_INIT;
+    struct gb_error err = removal->refused;
 
-    if (gb_disk_checkpoint_remove(core->config.disk, &removal->view.name, &err) < 0) {
+    if (err.code != GB_OK || gb_disk_checkpoint_remove(core->config.disk, &removal->view.name, &err) < 0) {
         take_back(core->checkpoints, removal);
     } else {
         gb_checkpoints_drop(core, &removal->view.name);
@@ -42,6 +43,15 @@ static void remove_folder(struct gb_task *task) {
         gb_call_finish(removal->call, &err);
     free(removal);
     gb_core_leave(core);
+}
+
+/* The key is marked, or is not to be. */
+static void marked(void *arg, const struct gb_error *error) {
+    struct removal *removal = arg;
+
+    if (error)
+        removal->refused = *error;
+    gb_disks_post(removal->core, &removal->task);
 }
 
 /* before_us: only if no file has come since. */
@@ -80,7 +90,9 @@ static int start_removal(struct gb_core *core, const struct gb_name *name, int64
         return -1;
     }
     gb_core_enter(core);
-    gb_disks_post(core, &removal->task);
+    if (!gb_checkpoints_intend(core, gb_call_mark(call), false, &removal->view.name, removal->view.as_of_us, marked,
+                               removal))
+        gb_disks_post(core, &removal->task);
     return 0;
 }
 

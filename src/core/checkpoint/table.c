@@ -1,5 +1,6 @@
 /* The table of checkpoints. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/container.h"
 #include "base/map.h"
 #include "base/thread.h"
+#include "core/access/keys.h"
 #include "core/buffer/damage.h"
 #include "core/checkpoint/table.h"
 #include "core/runtime/notices.h"
@@ -197,6 +199,39 @@ static int see(void *arg, const struct gb_name *name, bool complete, const struc
     return c ? 0 : gb_no_memory(err);
 }
 
+/* --- keys --------------------------------------------------------------------------------------------------------- */
+
+#define MAKES "checkpoint made"
+#define REMOVES "checkpoint removed"
+
+bool gb_checkpoints_intend(struct gb_core *core, const struct gb_store_mark *mark, bool makes,
+                           const struct gb_name *name, int64_t as_of_us, gb_store_done_fn *done, void *arg) {
+    char note[GB_KEY_INTENT_MAX + 1];
+
+    if (!mark)
+        return false;
+    snprintf(note, sizeof(note), "%s %" PRId64 " %s", makes ? MAKES : REMOVES, as_of_us, name->s);
+    gb_key_intend(core, mark, note, done, arg);
+    return true;
+}
+
+/* The folder of that name and moment is there, or it is not. */
+static bool carried_out(void *arg, const char *note) {
+    struct gb_checkpoints *table = arg;
+    bool makes = strncmp(note, MAKES, strlen(MAKES)) == 0;
+    const char *at = note + strlen(makes ? MAKES : REMOVES);
+    const struct gb_checkpoint *c;
+    char *name;
+    int64_t as_of_us = strtoll(at, &name, 10);
+    bool there;
+
+    pthread_mutex_lock(&table->lock);
+    c = *name == ' ' ? gb_map_get(&table->by_name, name + 1) : NULL;
+    there = c && c->view.as_of_us == as_of_us;
+    pthread_mutex_unlock(&table->lock);
+    return there == makes;
+}
+
 /* What could not be read now is tried again by the tick. */
 static bool may_pass(enum gb_code code) {
     return code == GB_ERR_STORAGE_UNAVAILABLE || code == GB_ERR_STORAGE_FAILED || code == GB_ERR_SATURATED;
@@ -212,6 +247,7 @@ int gb_checkpoints_start(struct gb_core *core, struct gb_error *err) {
     pthread_mutex_lock(&core->checkpoints->lock);
     core->checkpoints->known = true;
     pthread_mutex_unlock(&core->checkpoints->lock);
+    gb_keys_settle(core, "checkpoint ", carried_out, core->checkpoints);
     return 0;
 }
 

@@ -46,9 +46,8 @@ struct gb_multipart {
     bool sealed; /* a commit was tried: only another commit or a deletion may follow */
     struct gb_upload *target;
     struct gb_buffer_check
-        end_check; /* evaluated at the commit besides the target's own; the target uses it while it commits */
-    struct gb_store_mark mark; /* of the completing call; committed with the buffer */
-    struct gb_error refused;   /* the error of the last commit, which may be tried again */
+        end_check;           /* evaluated at the commit besides the target's own; the target uses it while it commits */
+    struct gb_error refused; /* the error of the last commit, which may be tried again */
     struct gb_ranges ranges;
     struct gb_part *parts; /* under way */
     unsigned running;      /* the number of those that have not arrived */

@@ -71,12 +71,8 @@ static void commit_end(struct gb_transaction *transaction) {
 }
 
 static void commit(struct gb_upload *u, const struct gb_error *error) {
-    const struct gb_multipart *multipart = u->owner;
-
-    if (!gb_upload_ready(u, error, commit_end))
-        return;
-    u->transaction.mark = multipart->mark;
-    gb_transaction_start(&u->transaction);
+    if (gb_upload_ready(u, error, commit_end))
+        gb_transaction_start(&u->transaction);
 }
 
 static void complete(struct gb_upload *u) {
@@ -160,7 +156,7 @@ void gb_multipart_feed_locked(struct gb_multipart *multipart, const struct gb_bu
     free_check(&multipart->end_check);
     if (check)
         multipart->end_check = *check;
-    multipart->mark = multipart->call->base.mark;
+    gb_upload_mark(target, &multipart->call->base.mark);
     multipart->state = GB_MULTIPART_COMPLETING;
     target->filled = target->plan.payload;
     target->crc = gb_ranges_crc(&multipart->ranges);

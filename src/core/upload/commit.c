@@ -212,6 +212,7 @@ bool gb_upload_ready(struct gb_upload *u, const struct gb_error *error,
     gb_transaction_done(&u->transaction);
     u->transaction = (struct gb_transaction){.session = u->t.session,
                                              .name = u->plan.buffer.name,
+                                             .mark = u->mark,
                                              .upkeep = u->role->upkeep,
                                              .begun = u->plan.in_place,
                                              .tee = u->disk.tee,
@@ -231,6 +232,10 @@ static int flush(struct gb_upload *u, struct gb_error *err) {
         return -1;
     gb_upload_drop_slot(u);
     return 0;
+}
+
+void gb_upload_mark(struct gb_upload *upload, const struct gb_store_mark *mark) {
+    upload->mark = *mark;
 }
 
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {

@@ -171,6 +171,7 @@ struct gb_upload {
     unsigned pending; /* work that the commit waits for: the preparation, watches */
 
     const struct gb_buffer_check *end_check; /* the role's: evaluated at the commit besides plan.check; NULL: none */
+    struct gb_store_mark mark;               /* gb_upload_mark; "": none */
     struct gb_transaction transaction;
 };
 

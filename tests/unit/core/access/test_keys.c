@@ -8,7 +8,7 @@
 static struct core_fixture f;
 
 static struct gb_key key_of(int id, int fingerprint) {
-    struct gb_key key;
+    struct gb_key key = {.former = ""};
 
     snprintf(key.id, sizeof(key.id), "%064x", (unsigned)id);
     snprintf(key.fingerprint, sizeof(key.fingerprint), "%064x", (unsigned)fingerprint);
@@ -19,20 +19,18 @@ static struct gb_key key_of(int id, int fingerprint) {
 static enum gb_key_state claim(int id, int fingerprint, const char *body) {
     struct gb_key key = key_of(id, fingerprint);
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_idempotency_reply *answer = NULL;
-    char note[GB_KEY_NOTE_SIZE];
-    enum gb_key_state state;
+    struct gb_key_claim found;
 
-    gb_assert_ok(gb_key_claim(f.core, &key, &state, &answer, note, &err), err);
-    ck_assert(!!answer == (state == GB_KEY_ANSWERED));
-    if (answer && body) {
-        ck_assert_int_eq(answer->status, 201);
-        ck_assert_str_eq(answer->headers, "ETag: \"x\"\n");
-        ck_assert_uint_eq(answer->body_len, strlen(body));
-        ck_assert_str_eq(answer->body, body);
+    gb_assert_ok(gb_key_claim(f.core, &key, &found, &err), err);
+    ck_assert(!!found.answer == (found.state == GB_KEY_ANSWERED));
+    if (found.answer && body) {
+        ck_assert_int_eq(found.answer->status, 201);
+        ck_assert_str_eq(found.answer->headers, "ETag: \"x\"\n");
+        ck_assert_uint_eq(found.answer->body_len, strlen(body));
+        ck_assert_str_eq(found.answer->body, body);
     }
-    gb_idempotency_reply_unref(answer);
-    return state;
+    gb_idempotency_reply_unref(found.answer);
+    return found.state;
 }
 
 static void keep(int id, int fingerprint, const char *body) {
@@ -61,17 +59,15 @@ static void reopen(void) {
 START_TEST(the_states_of_a_key) {
     struct gb_key key = key_of(1, 1);
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_idempotency_reply *answer = NULL;
-    char note[GB_KEY_NOTE_SIZE];
-    enum gb_key_state state;
+    struct gb_key_claim found;
 
     core_fixture_init(&f, "host");
     ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_CLAIMED);
     ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_UNDER_WAY);
     ck_assert_int_eq(claim(1, 2, NULL), GB_KEY_OTHER);
     gb_key_note(f.core, &key, "note");
-    gb_assert_ok(gb_key_claim(f.core, &key, &state, &answer, note, &err), err);
-    ck_assert_str_eq(note, "note");
+    gb_assert_ok(gb_key_claim(f.core, &key, &found, &err), err);
+    ck_assert_str_eq(found.note, "note");
     give_up(1, false);
     ck_assert_int_eq(claim(1, 2, NULL), GB_KEY_CLAIMED);
     give_up(1, true);
@@ -222,9 +218,7 @@ END_TEST
 
 START_TEST(they_are_bounded) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_idempotency_reply *answer = NULL;
-    char note[GB_KEY_NOTE_SIZE];
-    enum gb_key_state state;
+    struct gb_key_claim found;
     struct gb_key key = key_of(99, 1);
     struct gb_key_stats stats;
     int i;
@@ -243,7 +237,7 @@ START_TEST(they_are_bounded) {
     for (i = 20; i < 23; i++)
         ck_assert_int_eq(claim(i, 1, NULL), GB_KEY_CLAIMED);
     /* A key whose request is running is not evicted for another key. */
-    ck_assert_int_eq(gb_key_claim(f.core, &key, &state, &answer, note, &err), -1);
+    ck_assert_int_eq(gb_key_claim(f.core, &key, &found, &err), -1);
     ck_assert_int_eq(err.code, GB_ERR_SATURATED);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 4);
     f.config.keys_max = 2;
