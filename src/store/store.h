@@ -96,9 +96,10 @@ int gb_store_set_fleet(struct gb_store *store, const char *uuid, struct gb_error
  * checksum. */
 int gb_store_read_stored(struct gb_store *store, const struct gb_stored_rec *rec, void *out, struct gb_error *err);
 
-/* Whether durable changes are taken: -1 with STORAGE_UNAVAILABLE and the reason if the disk refused to sync the log, of
- * whatever commit or checkpoint, or if the database's files are no longer where they were opened (gb_store_health). A change that was refused with STORAGE_FAILED may be in the database or not; with any
- * other code the database is as before, for certain. While this says -1, every durable change is refused at once with
+/* Whether durable changes are taken: -1 with STORAGE_UNAVAILABLE and the reason if the disk refused to sync the log,
+ * of whatever commit or checkpoint, or if the database's files are no longer where they were opened
+ * (gb_store_health). A change that was refused with STORAGE_FAILED may be in the database or not; with any other code
+ * the database is as before, for certain. While this says -1, every durable change is refused at once with
  * STORAGE_UNAVAILABLE; it is tried again once a second. [any thread, never blocks] */
 int gb_store_durable_health(struct gb_store *store, struct gb_error *err);
 
@@ -247,9 +248,9 @@ struct gb_audit_log_stat {
 void gb_store_audit_stat(struct gb_store *store, struct gb_audit_log_stat *ret);
 
 /* Whether the database takes changes: -1 with STORE_UNAVAILABLE and the reason where it refused the latest, for a
- * reason that is not the change's own. It is then tried again once a second, also when there is nothing to write. The same where a
- * file of the database was renamed, removed or replaced, which is looked for once a second and before each durable
- * commit: every change is then STORE_UNAVAILABLE until the file is back. [any thread, never blocks] */
+ * reason that is not the change's own. It is then tried again once a second, also when there is nothing to write. The
+ * same where a file of the database was renamed, removed or replaced, which is looked for once a second and before
+ * each durable commit: every change is then STORE_UNAVAILABLE until the file is back. [any thread, never blocks] */
 int gb_store_health(struct gb_store *store, struct gb_error *err);
 
 /* What the writer did since it was opened, for the statistics. [any thread, never blocks] */

@@ -59,7 +59,7 @@ bool gb_idempotency_end(struct gb_request_hooks *hooks, struct gb_http_request *
 bool gb_idempotency_saved(const struct gb_request_hooks *hooks);
 void gb_idempotency_free(struct gb_request_hooks *hooks);
 
-/* --- key_sink.c: what body a streamed request with a key has -------------------------------------------------------- */
+/* --- key_sink.c: what body a streamed request with a key has ------------------------------------------------------ */
 
 /* Around request->sink: the key is described when the body has arrived. Returns BODY, or ERROR without a sink. */
 enum gb_step gb_key_sink_wrap(struct gb_request_hooks *hooks, struct gb_http_request *request, struct gb_error *err);

@@ -1,5 +1,5 @@
-/* The body of a streamed request with a key: its length and checksum, as it is received, belong to what the request asks
- * for. */
+/* The body of a streamed request with a key: its length and checksum, as it is received, belong to what the request
+ * asks for. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

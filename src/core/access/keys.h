@@ -1,9 +1,10 @@
 /* Requests with a key (Idempotency-Key): which are under way, and what the others were answered. Included by core.h.
  *
  * A key is claimed before the request's work begins. The work's own commit marks it as carried out (gb_call.mark,
- * gb_upload_mark), or an intent stands in the database before work that commits elsewhere (gb_key_intend), and its answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out
- * without one, when the process ended between the two; or not at all, and then nothing was done. Kept in memory, with a
- * copy in the database, for a bounded time and in bounded number: the oldest go first. */
+ * gb_upload_mark), or an intent stands in the database before work that commits elsewhere (gb_key_intend), and its
+ * answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out
+ * without one, when the process ended between the two; or not at all, and then nothing was done. Kept in memory, with
+ * a copy in the database, for a bounded time and in bounded number: the oldest go first. */
 #ifndef GB_CORE_ACCESS_KEYS_H
 #define GB_CORE_ACCESS_KEYS_H
 
@@ -17,8 +18,8 @@
 #define GB_KEY_BODY 24
 
 /* 64 characters each. id: a hash of client, session and key. fingerprint: what the request asks for, in GB_KEY_HEAD
- * characters of its head and GB_KEY_BODY of its body; these begin with '-' while the body has not been read. former: the
- * fingerprint as it was before it had two parts, for keys that the database has from then; "": none. */
+ * characters of its head and GB_KEY_BODY of its body; these begin with '-' while the body has not been read. former:
+ * the fingerprint as it was before it had two parts, for keys that the database has from then; "": none. */
 struct gb_key {
     char id[65];
     char fingerprint[65];
@@ -68,9 +69,9 @@ struct gb_store_mark gb_key_mark(struct gb_core *core, const struct gb_key *key)
  * UNANSWERED. */
 void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_idempotency_reply *answer,
                  gb_store_done_fn *done, void *arg);
-/* Before a change that is no part of the database: commits the mark with a note of the change, durably. The note is of
- * at most GB_KEY_INTENT_MAX bytes. What became of the change is asked at the next start, unless the key has an answer by
- * then. */
+/* Before a change that is no part of the database: commits the mark with a note of the change, durably. The note is
+ * of at most GB_KEY_INTENT_MAX bytes. What became of the change is asked at the next start, unless the key has an
+ * answer by then. */
 #define GB_KEY_INTENT_MAX 255
 void gb_key_intend(struct gb_core *core, const struct gb_store_mark *mark, const char *note, gb_store_done_fn *done,
                    void *arg);

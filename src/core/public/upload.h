@@ -33,7 +33,7 @@ int gb_upload_copy_in(struct gb_upload *upload, const void *bytes, size_t n, siz
 /* The client sends nothing now. If other transfers wait for slots, the upload releases its empty slot, and sends a
  * partly filled one if stalled or if it has been filling for long. The room given before is no longer valid. */
 void gb_upload_pause(struct gb_upload *upload, bool stalled);
-/* The request's key, which the upload's own commit marks as carried out. Before gb_upload_end, which else marks none. */
+/* The request's key, which the upload's own commit marks as carried out. Called before gb_upload_end. */
 void gb_upload_mark(struct gb_upload *upload, const struct gb_store_mark *mark);
 /* Ends the payload. When the copies are done, the upload commits and the new bytes replace the old. gb_upload_result
  * gives the result after wake. */
