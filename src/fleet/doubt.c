@@ -1,5 +1,6 @@
-/* Sessions of this node that are to be compared with the directory: because a client knows of a higher epoch, because
- * they have changed, or because it could not be done before. They wait here while the directory is silent. */
+/* Sessions of this node that are to be compared with the directory: because a client says that it knows of a higher
+ * epoch, because they have changed, or because it could not be done before. They wait here while the directory is
+ * silent. What a client says changes the answers to that client alone: only the directory makes a session another's. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -156,7 +157,7 @@ static void resolve(struct gb_fleet *fleet, const char *session) {
 
     pthread_mutex_lock(&fleet->lock);
     doubt = gb_map_get(&fleet->doubts, session);
-    if (doubt && doubt->looked && doubt->why == GB_DOUBT_EPOCH) {
+    if (doubt && doubt->looked && (doubt->why == GB_DOUBT_SAID || doubt->why == GB_DOUBT_EPOCH)) {
         doubt->why = GB_DOUBT_DENIED;
         doubt->denied_ms = gb_boot_ms();
     } else if (doubt && doubt->looked && doubt->why == GB_DOUBT_CHANGED) {
@@ -247,7 +248,7 @@ bool gb_fleet_doubt(struct gb_fleet *fleet, const struct gb_name *session, uint6
     denied = doubt && epoch <= doubt->epoch && is_denied(fleet, doubt, gb_boot_ms());
     pthread_mutex_unlock(&fleet->lock);
     if (!denied)
-        add(fleet, session, epoch, GB_DOUBT_EPOCH);
+        add(fleet, session, epoch, GB_DOUBT_SAID);
     return !denied;
 }
 

@@ -449,10 +449,11 @@ void gb_fleet_call(struct gb_fleet *fleet, struct gb_fleet_call *call);
  * or a third of the lease, before the lease may run out. */
 bool gb_fleet_is_sure(struct gb_fleet *fleet);
 
-/* Someone knows of a higher epoch of a session of this node. The directory is asked, and until it has denied that, or
- * gb_fleet_settled was called, gb_fleet_doubts says so. Returns whether that is so now: what was denied is not asked
- * for some seconds. */
+/* A client says that it knows of a higher epoch of a session of this node. The directory is asked. Returns whether the
+ * client may be right: what the directory denied is not asked for some seconds. */
 bool gb_fleet_doubt(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch);
+/* The directory has said that the session is another node's, and gb_fleet_settled was not called since; or this node
+ * itself does not know whose it is. */
 bool gb_fleet_doubts(struct gb_fleet *fleet, const char *session);
 /* What settle has asked for is done, or could not be. */
 void gb_fleet_settled(struct gb_fleet *fleet, const struct gb_name *session);

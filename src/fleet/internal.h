@@ -143,8 +143,9 @@ void gb_settle_cancel(struct gb_settling *s);
 /* Whether there is nothing to settle, by what was read of the record. */
 bool gb_settle_agrees(const struct gb_fleet *fleet, const struct gb_fleet_session *mine, const struct gb_kvs *kvs);
 
-/* Why a session is to be compared, or that it was; requests for it are refused from GB_DOUBT_EPOCH on. */
-enum gb_doubt_why { GB_DOUBT_DENIED, GB_DOUBT_CHANGED, GB_DOUBT_EPOCH, GB_DOUBT_SUPERSEDED };
+/* Why a session is to be compared, or that it was. GB_DOUBT_SAID: a client says that it knows of a higher epoch.
+ * GB_DOUBT_EPOCH: this node itself has reason to doubt; from there on all requests for the session are refused. */
+enum gb_doubt_why { GB_DOUBT_DENIED, GB_DOUBT_CHANGED, GB_DOUBT_SAID, GB_DOUBT_EPOCH, GB_DOUBT_SUPERSEDED };
 void gb_doubt_add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch, enum gb_doubt_why why);
 /* Takes doubts up, if the directory answers. [the thread] */
 void gb_doubts_sweep(struct gb_fleet *fleet);

@@ -173,11 +173,14 @@ def test_scopes(start, tmp_path):
         answered(d, c.map("x", "mine", mode="write"), 403, "forbidden")
         theirs = drop(answered(d, other.map("x"), 200)).json()["lease"]
         assert [i["lease"] for i in c.ask("GET", "/v1/leases").json()["items"]] == [mine]
-        for who, lease, status in [("mine", theirs, 403), ("map", mine, 403), ("write", mine, 403), ("boss", theirs, 403), ("boss", mine, 204),
+        for who, lease, status in [("mine", theirs, 404), ("map", mine, 404), ("write", mine, 403), ("boss", theirs, 404), ("boss", mine, 204),
                                    ("admin", theirs, 204)]:
             reply = d.ask("DELETE", "/v1/leases/" + lease, token=secrets[who])
             interface(d).check("DELETE", "/v1/leases/1", reply)
             assert reply.status == status, (who, reply)
+            if status == 404:  # as one that does not exist
+                absent = d.ask("DELETE", "/v1/leases/999999", token=secrets[who]).problem(404, "lease_not_found")
+                assert reply.json()["detail"] == absent["detail"].replace("999999", lease), (who, reply)
 
 
 CLIENT = """

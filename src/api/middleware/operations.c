@@ -226,6 +226,13 @@ void gb_operation_end(struct gb_operations *ops, struct gb_operation *op, struct
     pthread_mutex_unlock(&ops->lock);
 }
 
+int gb_operation_not_found(const struct gb_operations *ops, const char *id, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_OPERATION_NOT_FOUND,
+                        "there is no operation \"%.40s\": ended ones are kept for %" PRIu64
+                        " seconds, and none outlives the process; the resource shows what became of it",
+                        id, ops->limits->operation_ttl_s);
+}
+
 struct gb_operation *gb_operation_find(struct gb_operations *ops, const char *id, struct gb_error *err) {
     struct gb_operation *op;
 
@@ -236,10 +243,7 @@ struct gb_operation *gb_operation_find(struct gb_operations *ops, const char *id
         op->refs++;
     pthread_mutex_unlock(&ops->lock);
     if (!op)
-        gb_error_set(err, GB_ERR_OPERATION_NOT_FOUND,
-                     "there is no operation \"%.40s\": ended ones are kept for %" PRIu64
-                     " seconds, and none outlives the process; the resource shows what became of it",
-                     id, ops->limits->operation_ttl_s);
+        gb_operation_not_found(ops, id, err);
     return op;
 }
 

@@ -115,6 +115,8 @@ void gb_operation_offer(struct gb_operations *ops, struct gb_operation *op, stru
 void gb_operation_end(struct gb_operations *ops, struct gb_operation *op, struct gb_http_response *response,
                       const struct gb_error *error);
 
+/* OPERATION_NOT_FOUND, also for one that the bearer may not see. */
+int gb_operation_not_found(const struct gb_operations *ops, const char *id, struct gb_error *err);
 /* Returns the operation with a reference, or NULL with OPERATION_NOT_FOUND. */
 struct gb_operation *gb_operation_find(struct gb_operations *ops, const char *id, struct gb_error *err);
 void gb_operation_ref(struct gb_operations *ops, struct gb_operation *op);

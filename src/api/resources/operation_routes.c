@@ -50,7 +50,7 @@ static struct gb_operation *find(const struct gb_http_request *request, enum gb_
     gb_operation_unref(api->operations, op);
     /* An operation of another session is reported like one that does not exist. */
     if (why.code == GB_ERR_FORBIDDEN)
-        gb_operation_find(api->operations, "", err);
+        gb_operation_not_found(api->operations, request->param[0].s, err);
     else
         *err = why;
     return NULL;

@@ -170,18 +170,25 @@ enum gb_step gb_api_lease_get(struct gb_http_request *request, struct gb_http_re
 }
 
 /* Checks that the bearer may end the lease. Another connection's lease is for administrators of its session. An export
- * belongs to no connection: a bearer that may make one may end it. */
+ * belongs to no connection: a bearer that may make one may end it. A lease that the bearer may not even look at is
+ * reported like one that does not exist. */
 static int permit_end(const struct gb_http_request *request, int64_t id, bool *ret_outside, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
     struct gb_lease_view view;
+    int r;
 
-    if (gb_lease_get(gb_api_of(request)->core, id, &view, err) < 0 || check_reach(request, &view, err) < 0)
+    if (gb_lease_get(gb_api_of(request)->core, id, &view, NULL) < 0)
+        return not_found(request, err);
+    if (check_reach(request, &view, err) < 0)
         return -1;
     if (has(request, id))
         return 0;
     *ret_outside = !view.exported;
-    if (view.exported)
-        return gb_share_permit_export(request, view.session.s, view.write, err);
-    return gb_api_permit(request, GB_SCOPE_ADMIN, view.session.s, err);
+    r = view.exported ? gb_share_permit_export(request, view.session.s, view.write, &why)
+                      : gb_api_permit(request, GB_SCOPE_ADMIN, view.session.s, &why);
+    if (r < 0 && why.code == GB_ERR_FORBIDDEN && permit_look(request, &view, NULL) < 0)
+        return not_found(request, err);
+    return r < 0 ? gb_error_move(err, &why) : 0;
 }
 
 static enum gb_step reply_ended(struct gb_http_request *request, const void *result, struct gb_http_response *response,

@@ -188,6 +188,10 @@ static int validate_removal_locked(struct session_op *op, struct gb_error *err) 
 }
 
 static void set_aside_locked(struct session_op *op) {
+    struct gb_session *s = op->base.session;
+
+    if (s->given || s->rec.given)
+        atomic_store(&s->left, gb_session_name(s));
     op->rec.fleet_epoch = 0;
     op->rec.fleet_claim[0] = '\0';
     op->rec.stops_on_partition = false;
@@ -263,6 +267,8 @@ static int validate_locked(struct session_op *op, struct gb_error *err) {
 
     if (gb_session_alive(s, err) < 0)
         return -1;
+    if (atomic_load(&s->left) && gb_name_equal(atomic_load(&s->left), &op->name))
+        return gb_session_open_locked(s, err);
     if (!gb_name_equal(gb_session_name(s), &op->name))
         return not_found(&op->name, err);
     if (op->check.check && op->check.check(op->check.arg, &s->rec, err) < 0)
@@ -352,6 +358,8 @@ static void was_set_aside(void *arg, const struct gb_error *error) {
     }
     pthread_mutex_lock(&s->lock);
     s->aside = !error;
+    if (error)
+        atomic_store(&s->left, NULL);
     if (!error)
         gb_session_view_locked(s, op->ret);
     next = release_locked(s);

@@ -116,9 +116,21 @@ void gb_session_drop_pools(struct gb_idlist *pools) {
     gb_idlist_done(pools);
 }
 
+/* For what had begun under the name that went along. */
+static int has_left(const struct gb_name *name, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_SESSION_MOVING,
+                        "the session \"%s\" has gone to another node of the fleet meanwhile; try again, and the fleet "
+                        "says which has it",
+                        name->s);
+}
+
 int gb_session_alive(struct gb_session *session, struct gb_error *err) {
+    const struct gb_name *left = atomic_load(&session->left);
+
     if (atomic_load(&session->state) == GB_SESSION_LIVE)
         return 0;
+    if (left)
+        return has_left(left, err);
     return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", gb_session_name(session)->s);
 }
 
@@ -127,6 +139,8 @@ int gb_session_open_locked(struct gb_session *session, struct gb_error *err) {
         return -1;
     if (!session->aside)
         return 0;
+    if (atomic_load(&session->left))
+        return has_left(atomic_load(&session->left), err);
     return gb_error_set(
         err, GB_ERR_SUPERSEDED,
         "another node of the fleet has the session now; what this one had of it can be read and deleted");
@@ -300,6 +314,8 @@ struct gb_session *gb_session_use_held(struct gb_core *core, struct gb_session *
     if (gb_session_alive(held, err) < 0)
         return NULL;
     if (!gb_name_equal(gb_session_name(held), name)) {
+        if (atomic_load(&held->left))
+            has_left(name, err);
         gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\" here any more", name->s);
         return NULL;
     }

@@ -31,6 +31,7 @@ struct gb_session {
     int64_t id;
     struct gb_name names[3]; /* the next: that which it gets when it arrives, or is set aside */
     _Atomic(const struct gb_name *) called;
+    _Atomic(const struct gb_name *) left; /* the name with which it went to another node; NULL: it did not */
     _Atomic int state;
     _Atomic uint64_t touched_ns; /* last call that names the session, monotonic; reads do not count */
     atomic_uint transfers;       /* running: the session is not idle meanwhile */
@@ -113,7 +114,8 @@ void gb_session_rename(struct gb_session *session, const struct gb_session_rec *
 struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
 
 /* The session that the caller holds (NULL: the one of that name) with a reference of its own, as gb_session_use. If it
- * has another name now, it is not found: a request for the one name writes nothing into one that was set aside. */
+ * has another name now, it is not found, or SESSION_MOVING: a request for the one name writes nothing into one that was
+ * set aside. */
 struct gb_session *gb_session_use_held(struct gb_core *core, struct gb_session *held, const struct gb_name *name,
                                        struct gb_error *err);
 void gb_session_touch(struct gb_session *session);
@@ -121,10 +123,10 @@ void gb_session_touch(struct gb_session *session);
 /* The next by id with a reference, whatever its state; NULL at the end. */
 struct gb_session *gb_session_after(struct gb_core *core, int64_t id);
 
-/* SESSION_NOT_FOUND unless live. */
+/* SESSION_NOT_FOUND unless live; SESSION_MOVING if it went to another node before. */
 int gb_session_alive(struct gb_session *session, struct gb_error *err);
-/* The same, and SUPERSEDED if it was set aside: for a change that had begun before it was frozen. The session's lock is
- * held. */
+/* The same, and SUPERSEDED if it was set aside, or SESSION_MOVING if that is because it went to another node: for a
+ * change that had begun before it was frozen. The session's lock is held. */
 int gb_session_open_locked(struct gb_session *session, struct gb_error *err);
 /* The same, and SESSION_MOVING while it is frozen: for what a client changes. The session's lock is held. */
 int gb_session_changeable_locked(struct gb_session *session, struct gb_error *err);
