@@ -110,11 +110,14 @@ static uint64_t lost_of(struct gb_lines *l) {
     return gb_lines_lost(l, &why);
 }
 
-/* Putting goes on without a reader; one that comes late finds the first lines and the gap. */
+/* Putting goes on without a reader. One that comes late finds what was kept, and gaps that count the rest: the queue
+ * may have taken lines again after some were lost, as the pipe takes the first. */
 START_TEST(lines_beyond_the_bound_are_lost_and_told) {
+    unsigned long long lost = 0;
+    unsigned long long missing;
+    uint64_t kept = 0;
     char line[1001];
     struct gb_lines *l;
-    uint64_t lost;
     int ends[2];
     FILE *in;
     int i;
@@ -125,15 +128,17 @@ START_TEST(lines_beyond_the_bound_are_lost_and_told) {
     line[999] = '\n';
     for (i = 0; i < 8000; i++)
         gb_lines_put(l, 6, line, 1000);
-    lost = lost_of(l);
-    ck_assert_uint_gt(lost, 1000);
-    ck_assert_uint_lt(lost, 8000);
+    ck_assert_uint_gt(lost_of(l), 1000);
+    ck_assert_uint_lt(lost_of(l), 8000);
     in = fdopen(ends[0], "r");
-    for (i = 0; i < 8000 - (int)lost; i++)
+    while (kept + lost < 8000) {
         ck_assert_ptr_nonnull(fgets(line, sizeof(line), in));
-    ck_assert_ptr_nonnull(fgets(line, sizeof(line), in));
-    snprintf(line + 500, 100, "gap %llu\n", (unsigned long long)lost);
-    ck_assert_str_eq(line, line + 500);
+        if (sscanf(line, "gap %llu", &missing) == 1)
+            lost += missing;
+        else
+            kept++;
+    }
+    ck_assert_uint_eq(lost, lost_of(l));
     put(l, 1);
     ck_assert_ptr_nonnull(fgets(line, sizeof(line), in));
     ck_assert_str_eq(line, "line 1\n");

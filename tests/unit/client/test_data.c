@@ -262,7 +262,7 @@ START_TEST(tensors) {
     ck_assert_uint_eq(made.tensors, 2);
     ck_assert_uint_eq(made.created, 2);
     client_fails(&f, gpubuf_tensors_put(f.client, "default", gpubuf_from_memory("junk", 4), &params, &made, &f.err),
-                 GPUBUF_MALFORMED_REQUEST);
+                 GPUBUF_UNSUPPORTED_ARRAY);
 }
 END_TEST
 
