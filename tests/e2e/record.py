@@ -29,6 +29,7 @@ class Record:
         said = {name.title(): value for name, value in headers.items()}
         if method.upper() in ("GET", "HEAD") and int(status) >= 200 and not (int(status) in OWN and said.get("Content-Type") != "application/problem+json"):
             assert {name: said.get(name) for name in EVERY} == EVERY, (method, target, status, said)
+            assert said.get("Cache-Control"), (method, target, status, said)
         # A reply without a body has the headers of another reply: of a 200, of a GET.
         if int(status) != 304 and (method.upper() != "HEAD" or int(status) >= 400):
             kinds.update(value.split(";")[0].strip() for name, value in headers.items() if name.title() == "Content-Type")

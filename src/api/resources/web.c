@@ -62,8 +62,6 @@ static int write_headers(struct gb_http_response *response, const struct gb_web_
 
     r |= gb_http_response_header(response, err, "ETag", "\"%s\"", tag);
     r |= gb_http_response_header(response, err, "Vary", "Accept-Encoding");
-    /* The browser asks again each time and gets a 304, so that a new program brings its new page at once. */
-    r |= gb_http_response_header(response, err, "Cache-Control", "no-cache");
     r |= gb_http_response_header(response, err, "Content-Security-Policy", "%s", POLICY);
     r |= gb_http_response_header(response, err, "Cross-Origin-Opener-Policy", "same-origin");
     r |= gb_http_response_header(response, err, "Referrer-Policy", "no-referrer");

@@ -91,6 +91,8 @@ size_t gb_head_write(const struct gb_http_request *request, const struct gb_http
     add_field(&o, GB_REPLY_ID, request->id);
     if (gb_reply_is_read(request))
         add(&o, GB_EVERY_REPLY_LINES);
+    if (gb_reply_is_asked_for_each_time(request, response))
+        add_field(&o, GB_REPLY_CACHING_NAME, GB_REPLY_CACHING);
     for (i = 0, cors_count = gb_cors_fields(request, cors); i < cors_count; i++)
         add_field(&o, cors[i].name, cors[i].value);
     for (i = 0; i < response->headers; i++)

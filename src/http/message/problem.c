@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/http.h"
+#include "http/message/response.h"
 
 /* The bytes of a target that are shown; a client that sent a longer one knows it. */
 #define INSTANCE_MAX 300
@@ -56,16 +56,6 @@ static void write_document(struct gb_json_writer *out, const struct gb_http_requ
     gb_json_end(out);
 }
 
-static bool has_header(const struct gb_http_response *response, const char *name) {
-    unsigned i;
-
-    for (i = 0; i < response->headers; i++) {
-        if (strcmp(response->header[i].name, name) == 0)
-            return true;
-    }
-    return false;
-}
-
 void gb_http_problem(struct gb_http_response *response, const struct gb_http_request *request,
                      const struct gb_error *error) {
     struct gb_json_writer out = {0};
@@ -79,8 +69,9 @@ void gb_http_problem(struct gb_http_response *response, const struct gb_http_req
     response->status = gb_code_status(error->code);
     if (response->status == 401)
         gb_http_response_header(response, NULL, "WWW-Authenticate", "Bearer realm=\"gpubufd\"");
-    if (!has_header(response, "Retry-After") && (response->status == 503 || error->code == GB_ERR_BUFFER_BUSY ||
-                                                 error->code == GB_ERR_UPLOAD_BUSY || error->code == GB_ERR_KEY_IN_USE))
+    if (!gb_response_has(response, "Retry-After") &&
+        (response->status == 503 || error->code == GB_ERR_BUFFER_BUSY || error->code == GB_ERR_UPLOAD_BUSY ||
+         error->code == GB_ERR_KEY_IN_USE))
         gb_http_response_header(response, NULL, "Retry-After", "1");
     /* Without memory for the text the status still goes out. */
     write_document(&out, request, response, error);

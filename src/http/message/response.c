@@ -54,6 +54,16 @@ int gb_http_response_long_header(struct gb_http_response *response, struct gb_er
     return 0;
 }
 
+bool gb_response_has(const struct gb_http_response *response, const char *name) {
+    unsigned i;
+
+    for (i = 0; i < response->headers; i++) {
+        if (strcmp(response->header[i].name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
 void gb_http_response_take(struct gb_http_response *response, char *body, size_t n) {
     free(response->body);
     response->body = body;
@@ -82,7 +92,6 @@ void gb_response_unpack(struct gb_http_response *response, const struct gb_http_
     gb_http_response_header(response, NULL, "Content-Type", "%s", canned->type);
     if (canned->etag)
         gb_http_response_header(response, NULL, "ETag", "%s", canned->etag);
-    gb_http_response_header(response, NULL, "Cache-Control", "no-cache");
     if (gb_http_canned_known(canned, request)) {
         response->status = 304;
         *ret_n = 0;

@@ -12,6 +12,15 @@ static inline bool gb_reply_is_read(const struct gb_http_request *request) {
 #define GB_EVERY_REPLY(FIELD)                                                                                          \
     FIELD("X-Content-Type-Options", "nosniff")                                                                         \
     FIELD("Cross-Origin-Resource-Policy", "same-origin")
+/* What most of them have besides: a cache in between asks each time before it gives such a reply again. What says
+ * itself how long it may be kept has its own Cache-Control. */
+#define GB_REPLY_CACHING_NAME "Cache-Control"
+#define GB_REPLY_CACHING "no-cache"
+bool gb_response_has(const struct gb_http_response *response, const char *name);
+static inline bool gb_reply_is_asked_for_each_time(const struct gb_http_request *request,
+                                                   const struct gb_http_response *response) {
+    return gb_reply_is_read(request) && !gb_response_has(response, GB_REPLY_CACHING_NAME);
+}
 #define GB_REPLY_ID "X-Request-Id" /* of every reply */
 #define GB_EVERY_REPLY_LINE(name, value) name ": " value "\r\n"
 #define GB_EVERY_REPLY_LINES GB_EVERY_REPLY(GB_EVERY_REPLY_LINE)

@@ -73,6 +73,8 @@ int gb_mhd_reply(struct gb_exchange *ex) {
         return -1;
     /* Each field costs libmicrohttpd three allocations. */
     ok = !gb_reply_is_read(&ex->req) || add_every(r) ? MHD_YES : MHD_NO;
+    if (ok == MHD_YES && gb_reply_is_asked_for_each_time(&ex->req, &ex->resp))
+        ok = MHD_add_response_header(r, GB_REPLY_CACHING_NAME, GB_REPLY_CACHING);
     if (ok == MHD_YES)
         ok = MHD_add_response_header(r, GB_REPLY_ID, ex->req.id);
     for (i = 0, cors_count = gb_cors_fields(&ex->req, cors); i < cors_count && ok == MHD_YES; i++)

@@ -105,7 +105,11 @@ START_TEST(fields) {
     response.status = 304;
     expect(3, false,
            "HTTP/1.1 304 Not Modified\r\n" DATE "X-Content-Type-Options: nosniff\r\n"
-           "Cross-Origin-Resource-Policy: same-origin\r\n\r\n");
+           "Cross-Origin-Resource-Policy: same-origin\r\nCache-Control: no-cache\r\n\r\n");
+    gb_assert_ok(gb_http_response_header(&response, &err, "Cache-Control", "no-store"), err);
+    expect(3, false,
+           "HTTP/1.1 304 Not Modified\r\n" DATE "X-Content-Type-Options: nosniff\r\n"
+           "Cross-Origin-Resource-Policy: same-origin\r\nCache-Control: no-store\r\n\r\n");
 }
 END_TEST
 
