@@ -164,7 +164,7 @@ def test_too_few_and_too_many_bytes(daemon, session):
             put(daemon, session, ENCODERS[coding](data), coding, f"?shape={n}").problem(422, "shape_mismatch")
         put(daemon, session, ENCODERS[coding](npy(np.zeros(10)))[:-30], coding).problem(400, "invalid_encoding")
         put(daemon, session, ENCODERS[coding](npy(np.zeros(10))[:-1]), coding).problem(422, "shape_mismatch")
-        put(daemon, session, ENCODERS[coding](npy(np.zeros(10))[:50]), coding).problem(400, "malformed_request")
+        put(daemon, session, ENCODERS[coding](npy(np.zeros(10))[:50]), coding).problem(422, "unsupported_array")
     daemon.data("x", session).problem(404, "buffer_not_found")
 
 

@@ -74,7 +74,7 @@ def test_upload_by_the_file_input(start, open_page, tmp_path):
 
 def test_upload_by_drop(start, open_page):
     d = start()
-    page = open_page(d, permitted=["400 (Bad Request)"])
+    page = open_page(d, permitted=["422 (Unprocessable Content)"])
     page.until("sessions are known", "document.querySelectorAll('#sessions tbody tr').length === 1")
     array = numpy.arange(12, dtype="i4").reshape(3, 4)
     drop = ("(() => { const d = new DataTransfer(); d.items.add(new File([new Uint8Array(%s)], %s));"
