@@ -313,7 +313,7 @@ START_TEST(it_is_set_aside) {
     gb_call_unref(&call->base);
     core_wake_done(&w);
     ck_assert(!bond_of("s", &bond));
-    gb_assert_fails(core_buffer_delete(f.core, "s.superseded-3", "b", &err), err, GB_ERR_SUPERSEDED);
+    gb_assert_fails(core_buffer_delete(f.core, "s.superseded-3", "b", &err), err, GB_ERR_SESSION_MOVING);
     gb_assert_ok(core_session_delete(f.core, "s.superseded-3", &err), err);
     core_until_idle(&f);
 }
