@@ -77,7 +77,8 @@ int gb_unregister_add_lacking(struct gb_fleet *fleet, const struct gb_name *sess
     bool maybe = gb_fleet_doubt_s(fleet) > 0;
     uint64_t wait_ms = LACKING_MS;
 
-    /* The node that has it writes its record when this one has given it up, and that while no node gives the name away. */
+    /* The node that has it writes its record when this one has given it up,
+     * while no node gives the name away. */
     if (maybe && gb_member_third_ms(fleet) < wait_ms)
         wait_ms = gb_member_third_ms(fleet);
     return is_listed(fleet, claim, true) ? 0 : add(fleet, session, claim, false, maybe, gb_boot_ms() + wait_ms);
