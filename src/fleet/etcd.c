@@ -108,6 +108,51 @@ static void learn_offset(struct gb_etcd *etcd, const struct gb_http_ask *ask) {
         atomic_store(&etcd->offset_ms, ask->date_s * 1000 + 500 - ask->wall_us / 1000);
 }
 
+/* --- whether it is what it was ------------------------------------------------------------------------------------ */
+
+static void suspect(struct gb_etcd *etcd, bool surely, unsigned for_s) {
+    if (etcd->suspect)
+        etcd->suspect(etcd->suspect_arg, surely, for_s);
+}
+
+void gb_etcd_look(struct gb_etcd *etcd) {
+    uint64_t breaks = gb_http_client_breaks(etcd->client);
+
+    if (breaks == etcd->breaks)
+        return;
+    etcd->breaks = breaks;
+    etcd->lost = true;
+    suspect(etcd, false, 0);
+}
+
+void gb_etcd_went_back(struct gb_etcd *etcd) {
+    suspect(etcd, true, 0);
+}
+
+/* It has answered, and may have been away for long. */
+static void meet(struct gb_etcd *etcd) {
+    bool lost = etcd->lost;
+
+    etcd->met = true;
+    etcd->lost = false;
+    if (lost)
+        suspect(etcd, false, 0);
+}
+
+/* A majority never answers with less than it had before it was asked. */
+static void compare_revision(struct gb_etcd_call *call) {
+    struct gb_etcd *etcd = call->etcd;
+
+    if (call->kind != GB_ETCD_TXN || call->need == GB_ETCD_MEMBER || call->raw)
+        return;
+    if (call->txn.revision < call->known) {
+        etcd->revision = call->txn.revision;
+        suspect(etcd, true, 0);
+    } else if (call->txn.revision > etcd->revision) {
+        etcd->revision = call->txn.revision;
+    }
+}
+
 /* --- the outcome -------------------------------------------------------------------------------------------------- */
 
 /* Half of the delay is chance, so that nodes that were cut off together do not come back together. */
@@ -200,6 +245,7 @@ static int attempt(struct gb_etcd_call *call) {
     call->ask = (struct gb_http_ask){.method = "POST", .url = call->url, .body = call->body};
     call->ask.body_bytes = strlen(call->body);
     call->ask.headers = headers_of(call);
+    call->ask.watched = true;
     call->ask.connect_ms = total < CONNECT_MS ? total : CONNECT_MS;
     call->ask.total_ms = total;
     call->ask.answer_max = ANSWER_MAX;
@@ -207,6 +253,7 @@ static int attempt(struct gb_etcd_call *call) {
     call->ask.once = !call->repeat;
     call->ask.done = on_answer;
     call->sent_ms = now;
+    call->known = etcd->revision;
     atomic_fetch_add(&etcd->requests, 1);
     return gb_http_client_start(etcd->client, &call->ask, &call->error);
 }
@@ -221,6 +268,7 @@ static int read_refusal(struct gb_etcd_call *call, const char *text, size_t n) {
         call->refusal = code;
         return 0;
     }
+    call->etcd->full = call->etcd->full || code == GB_ETCD_NO_SPACE;
     /* A member that cannot reach the others may have passed the request on. */
     call->carried = call->carried || call->ask.status >= 500;
     return gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "%s answered %d: %s",
@@ -298,6 +346,9 @@ static void on_answer(struct gb_http_ask *ask) {
     bool busy = is_busy(call);
     int r;
 
+    gb_etcd_look(etcd);
+    if (ask->status > 0 && ask->doubt_s > 0)
+        suspect(etcd, false, ask->doubt_s);
     if (log_in_again(call))
         return;
     call->error = GB_ERROR_INIT;
@@ -307,6 +358,8 @@ static void on_answer(struct gb_http_ask *ask) {
     ask->answer = NULL;
     if (r == 0) {
         learn_offset(etcd, ask);
+        meet(etcd);
+        compare_revision(call);
         etcd->preferred = call->endpoint;
         etcd->member = (struct gb_etcd_breaker){0};
         if (call->need != GB_ETCD_MEMBER)
@@ -315,6 +368,7 @@ static void on_answer(struct gb_http_ask *ask) {
         return;
     }
     first = call->error;
+    etcd->lost = etcd->lost || (!etcd->met && ask->status == 0);
     if (etcd->preferred == call->endpoint && !busy)
         etcd->preferred = (etcd->preferred + 1) % etcd->count;
     /* A wait has no time left for a whole one elsewhere. */
@@ -339,6 +393,7 @@ static void on_refused(void *arg) {
 
 void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_kind kind, char *body,
                   uint64_t deadline_ms, bool repeat, enum gb_etcd_need need) {
+    gb_etcd_look(etcd);
     call->etcd = etcd;
     call->kind = kind;
     call->body = body;

@@ -28,6 +28,10 @@ struct gb_etcd_breaker {
 struct gb_etcd {
     struct gb_http_client *client;
     struct gb_timers *timers;
+    /* Answers may be of a directory that was restored; surely: it has gone back. `for_s` 0: as long as is usual. NULL:
+     * no one asks. */
+    void (*suspect)(void *arg, bool surely, unsigned for_s);
+    void *suspect_arg;
     char *endpoints[GB_ETCD_ENDPOINTS_MAX];
     size_t count;
     size_t preferred; /* the one that is asked first */
@@ -35,6 +39,11 @@ struct gb_etcd {
     char *as;                      /* of hubs: "?node=NAME"; NULL: etcd itself is asked */
     char *authorization;           /* of hubs: a header; NULL: none */
     uint64_t cluster_id;           /* of the directory; another is no answer. 0: not known yet */
+    int64_t revision;              /* the highest that a majority has answered */
+    uint64_t breaks;               /* of gb_http_client_breaks, as told last */
+    bool met;                      /* it has answered */
+    bool lost;                     /* it was not there when it was asked, and has not answered since */
+    bool full;                     /* the last change was refused, as the directory is out of space */
     struct gb_etcd_breaker member; /* of calls that one member answers */
     struct gb_etcd_breaker majority;
     unsigned most_ms; /* of their next delays */
@@ -50,6 +59,12 @@ void gb_etcd_done(struct gb_etcd *etcd);
 /* The endpoints are hubs, which are asked as that node. secret: of its token there; NULL or "": it has none. Returns 0,
  * or -1 with INTERNAL. */
 int gb_etcd_by_hubs(struct gb_etcd *etcd, const char *node, const char *secret, struct gb_error *err);
+
+/* Tells suspect if the other side may be another process than before. */
+void gb_etcd_look(struct gb_etcd *etcd);
+
+/* It lacks what it had: tells suspect. */
+void gb_etcd_went_back(struct gb_etcd *etcd);
 
 /* When what failed may be tried again, by gb_boot_ms: in a second, or later if calls are to fail at once until then. */
 uint64_t gb_etcd_again_ms(const struct gb_etcd *etcd);
@@ -68,6 +83,7 @@ enum gb_etcd_kind {
 
 /* Numbers of refusals that are answers. */
 #define GB_ETCD_NO_LEASE 5
+#define GB_ETCD_NO_SPACE 8 /* this one is none */
 #define GB_ETCD_LEASE_EXISTS 9
 
 /* One call, embedded by its owner. A zeroed one is not open. */
@@ -84,6 +100,7 @@ struct gb_etcd_call {
     bool carried;     /* with an error: it may have been carried out all the same */
     int refusal;      /* 0: none */
     uint64_t sent_ms; /* by gb_boot_ms: when the request that was answered went out */
+    int64_t known;    /* the directory's revision at that time, as far as it was known */
     int status;
     char *answer;
     struct gb_txn_answer txn;

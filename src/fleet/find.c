@@ -298,6 +298,10 @@ static void absent(struct flight *flight) {
     struct gb_fleet_session none = {.name = flight->session};
     struct gb_error err = GB_ERROR_INIT;
 
+    if (gb_restored_refuse(fleet, &flight->session, &err) < 0) {
+        gb_job_fail(&flight->job, &err);
+        return;
+    }
     pthread_mutex_lock(&fleet->lock);
     remember_session(fleet->finds, &none, false);
     pthread_mutex_unlock(&fleet->lock);
@@ -458,6 +462,8 @@ bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool s
     fleet->stat.lookups++;
     if (!surely)
         known = recall(fleet->finds, session, FRESH_MS, NODE_FRESH_MS, &find->session, &find->owner, &find->absent_s);
+    if (known == 0 && gb_fleet_doubt_s(fleet) > 0)
+        known = -1; /* it may be there again */
     if (known >= 0)
         fleet->stat.lookups_cached++;
     else

@@ -126,6 +126,13 @@ void gb_fleet_set_state(struct gb_fleet *fleet, enum gb_fleet_state state, const
         fleet->changed(fleet->app);
 }
 
+int gb_fleet_not_joined(const struct gb_fleet *fleet, struct gb_error *err) {
+    if (fleet->etcd.full)
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                            "the fleet's directory is out of space and refuses all changes");
+    return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node is not joined to the fleet");
+}
+
 void gb_fleet_stat(struct gb_fleet *fleet, struct gb_fleet_stat *ret) {
     pthread_mutex_lock(&fleet->lock);
     *ret = fleet->stat;
@@ -229,6 +236,7 @@ static void *run(void *arg) {
     struct gb_fleet *fleet = arg;
     bool ended = false;
 
+    gb_restored_watch(fleet);
     gb_member_start(fleet);
     gb_orders_start(fleet);
     while (gb_jobs_take(fleet))

@@ -449,6 +449,9 @@ void gb_fleet_call(struct gb_fleet *fleet, struct gb_fleet_call *call);
  * or a third of the lease, before the lease may run out. */
 bool gb_fleet_is_sure(struct gb_fleet *fleet);
 
+/* For how many seconds the directory may lack what nodes have, since it was away or restored; 0: it does not. */
+unsigned gb_fleet_doubt_s(struct gb_fleet *fleet);
+
 /* A client says that it knows of a higher epoch of a session of this node. The directory is asked. Returns whether the
  * client may be right: what the directory denied is not asked for some seconds. */
 bool gb_fleet_doubt(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch);

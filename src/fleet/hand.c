@@ -203,11 +203,12 @@ static void start(struct gb_job *job) {
     struct handing *h = gb_container_of(job, struct handing, job);
     struct gb_error err = GB_ERROR_INIT;
 
-    if (job->fleet->member.held && job->fleet->stat.state == GB_FLEET_JOINED) {
+    if (!job->fleet->member.held || job->fleet->stat.state != GB_FLEET_JOINED)
+        gb_fleet_not_joined(job->fleet, &err);
+    else if (gb_restored_refuse(job->fleet, &h->session.name, &err) == 0) {
         read_records(h);
         return;
     }
-    gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node is not joined to the fleet");
     gb_job_fail(job, &err);
 }
 

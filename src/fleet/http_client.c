@@ -5,15 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 
 #define DIRECTORY_TIME "gpubuf-directory-time:"
+#define DIRECTORY_DOUBT "gpubuf-directory-doubt:"
+#define WATCHED_MAX 64
 
 struct gb_http_client {
     CURLM *multi;
     bool begun;
+    int ends; /* an epoll that is readable when the other side has ended a connection of `watched` */
+    int watched[WATCHED_MAX];
+    size_t watched_count;
+    uint64_t breaks;
     char *ca;
     char *cert;
     char *key;
@@ -43,13 +52,15 @@ static bool copy(const char *text, char **ret) {
 struct gb_http_client *gb_http_client_new(const struct gb_http_client_files *files, struct gb_error *err) {
     struct gb_http_client *client = calloc(1, sizeof(*client));
 
+    if (client)
+        client->ends = epoll_create1(EPOLL_CLOEXEC);
     /* Counted by libcurl, so that it is not for others to know who was first. */
     if (client && curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK) {
         client->begun = true;
         client->multi = curl_multi_init();
     }
-    if (!client || !client->multi || !copy(files->ca, &client->ca) || !copy(files->cert, &client->cert) ||
-        !copy(files->key, &client->key)) {
+    if (!client || !client->multi || client->ends < 0 || !copy(files->ca, &client->ca) ||
+        !copy(files->cert, &client->cert) || !copy(files->key, &client->key)) {
         gb_error_set(err, GB_ERR_INTERNAL, "libcurl does not start");
         gb_http_client_free(client);
         return NULL;
@@ -65,10 +76,56 @@ void gb_http_client_free(struct gb_http_client *client) {
         curl_multi_cleanup(client->multi);
     if (client->begun)
         curl_global_cleanup();
+    if (client->ends >= 0)
+        close(client->ends);
     free(client->ca);
     free(client->cert);
     free(client->key);
     free(client);
+}
+
+/* --- connections that end ----------------------------------------------------------------------------------------- */
+
+/* A connection by which an ask was answered: from now on its end is noticed. Without room it is as one that is none. */
+static void watch(struct gb_http_client *client, CURL *easy) {
+    struct epoll_event event = {.events = EPOLLRDHUP};
+    curl_socket_t fd = CURL_SOCKET_BAD;
+    size_t i;
+
+    if (curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &fd) != CURLE_OK || fd == CURL_SOCKET_BAD)
+        return;
+    for (i = 0; i < client->watched_count; i++)
+        if (client->watched[i] == fd)
+            return;
+    event.data.fd = fd;
+    if (client->watched_count < WATCHED_MAX && epoll_ctl(client->ends, EPOLL_CTL_ADD, fd, &event) == 0)
+        client->watched[client->watched_count++] = fd;
+}
+
+static void unwatch(struct gb_http_client *client, int fd) {
+    size_t i;
+
+    for (i = 0; i < client->watched_count && client->watched[i] != fd; i++)
+        ;
+    if (i == client->watched_count)
+        return;
+    epoll_ctl(client->ends, EPOLL_CTL_DEL, fd, NULL);
+    client->watched[i] = client->watched[--client->watched_count];
+    client->breaks += client->watched_count == 0;
+}
+
+/* This side ends one, mostly since it has failed. */
+static int on_close(void *arg, curl_socket_t fd) {
+    unwatch(arg, fd);
+    return close(fd);
+}
+
+uint64_t gb_http_client_breaks(struct gb_http_client *client) {
+    struct epoll_event event;
+
+    while (epoll_wait(client->ends, &event, 1, 0) == 1)
+        unwatch(client, event.data.fd);
+    return client->breaks;
 }
 
 /* --- one request -------------------------------------------------------------------------------------------------- */
@@ -109,6 +166,11 @@ static size_t on_header(char *line, size_t one, size_t n, void *arg) {
         ask->date_s = strtoll(text, NULL, 10);
         ask->date_told = true;
         return n;
+    }
+    if (n > strlen(DIRECTORY_DOUBT) && n < sizeof(text) &&
+        strncasecmp(line, DIRECTORY_DOUBT, strlen(DIRECTORY_DOUBT)) == 0) {
+        snprintf(text, sizeof(text), "%.*s", (int)(n - strlen(DIRECTORY_DOUBT)), line + strlen(DIRECTORY_DOUBT));
+        ask->doubt_s = (unsigned)strtoul(text, NULL, 10);
     }
     if (ask->date_told)
         return n;
@@ -174,6 +236,8 @@ static bool set_options(struct gb_http_ask *ask) {
 #if LIBCURL_VERSION_NUM >= 0x075700
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1l); /* a name server that is silent does not hold up the end */
 #endif
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, ask->client);
     if (ask->once)
         curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1l);
     /* The proxies of a user's environment are not for machines of one fleet. */
@@ -205,6 +269,7 @@ int gb_http_client_start(struct gb_http_client *client, struct gb_http_ask *ask,
     ask->room = 0;
     ask->date_s = 0;
     ask->date_told = false;
+    ask->doubt_s = 0;
     ask->header_list = NULL;
     ask->easy = curl_easy_init();
     if (ask->easy && set_options(ask) && curl_multi_add_handle(client->multi, ask->easy) == CURLM_OK)
@@ -238,6 +303,10 @@ static void end(struct gb_http_ask *ask, CURLcode result) {
 
     ask->wall_us = gb_wall_us();
     ask->sent = may_be_sent(ask->easy, result);
+    if (result == CURLE_OK && ask->watched) {
+        gb_http_client_breaks(ask->client); /* those that ended before do not outlive this one */
+        watch(ask->client, ask->easy);
+    }
     if (result == CURLE_OK)
         curl_easy_getinfo(ask->easy, CURLINFO_RESPONSE_CODE, &status);
     else if (ask->why[0] == '\0')
@@ -254,11 +323,12 @@ static void end(struct gb_http_ask *ask, CURLcode result) {
 }
 
 void gb_http_client_run(struct gb_http_client *client, uint64_t timeout_ms) {
+    struct curl_waitfd ends = {.fd = client->ends, .events = CURL_WAIT_POLLIN};
     CURLMsg *message;
     int running;
     int left;
 
-    curl_multi_poll(client->multi, NULL, 0, timeout_ms > 60000 ? 60000 : (int)timeout_ms, NULL);
+    curl_multi_poll(client->multi, &ends, 1, timeout_ms > 60000 ? 60000 : (int)timeout_ms, NULL);
     curl_multi_perform(client->multi, &running);
     while ((message = curl_multi_info_read(client->multi, &left))) {
         struct gb_http_ask *ask = NULL;

@@ -24,6 +24,10 @@ struct gb_http_client *gb_http_client_new(const struct gb_http_client_files *fil
 /* Cancels what is open. NULL is accepted. */
 void gb_http_client_free(struct gb_http_client *client);
 
+/* How often the last connection by which asks that are `watched` were answered has ended: the other side may be another
+ * process since. Idle connections count, and one that ends ends a wait. */
+uint64_t gb_http_client_breaks(struct gb_http_client *client);
+
 /* One request, embedded by its owner, who may not move it while it is open. */
 struct gb_http_ask {
     const char *method;
@@ -31,7 +35,8 @@ struct gb_http_ask {
     const char *body; /* JSON; NULL: none. Borrowed until the end */
     size_t body_bytes;
     const char *const *headers; /* besides Content-Type; ends with NULL. NULL: none */
-    bool once; /* libcurl may not send it again by itself, which it does when an old connection is found closed */
+    bool once;    /* libcurl may not send it again by itself, which it does when an old connection is found closed */
+    bool watched; /* gb_http_client_breaks is of its connections */
     unsigned connect_ms;
     unsigned total_ms;
     size_t answer_max;
@@ -44,9 +49,10 @@ struct gb_http_ask {
     bool too_long; /* the answer had more than answer_max bytes */
     char *answer;  /* NUL-terminated; freed by the owner */
     size_t bytes;
-    int64_t date_s;  /* of the answer, seconds since the epoch; 0: none */
-    bool date_told;  /* by a hub, of the directory */
-    int64_t wall_us; /* when the answer had arrived */
+    int64_t date_s;   /* of the answer, seconds since the epoch; 0: none */
+    bool date_told;   /* by a hub, of the directory */
+    unsigned doubt_s; /* a hub is in doubt of the directory for so long; 0: it is not */
+    int64_t wall_us;  /* when the answer had arrived */
 
     /* The client's. */
     void *easy;

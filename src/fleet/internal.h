@@ -66,14 +66,17 @@ struct gb_reconcile;
 struct gb_member {
     struct gb_etcd_call call;  /* of joining and renewing */
     struct gb_etcd_call write; /* of alive/N once the lease is held */
+    struct gb_etcd_call space; /* whether the directory has any */
+    uint64_t space_ms;         /* when that was asked last */
     struct gb_timer timer;     /* of the next step */
     unsigned ttl_s;
     uint64_t incarnation;
     bool held;            /* alive/N is this process's; the lease is renewed */
     bool reconciled;      /* since it is held */
+    bool compares;        /* all sessions are to be compared again, since the directory may have been restored */
     bool rotated;         /* a key was made since the last renewal */
+    uint64_t cluster_id;  /* of the directory, when it was joined last */
     uint64_t polled_ms;   /* when the records were read last */
-    int64_t revision;     /* of the directory then: it never goes back, unless the directory was restored */
     uint64_t deadline_ms; /* the lease lives until then at least, unless the directory lost it; 0: no lease */
     uint64_t failing_ms;  /* since when renewals fail; 0: they do not */
 
@@ -106,10 +109,26 @@ uint64_t gb_member_deadline(const struct gb_fleet *fleet);
 void gb_member_describe(struct gb_fleet *fleet, struct gb_fleet_alive *ret, struct gb_fleet_node *node);
 /* Tells of a change at once. */
 void gb_member_tell(struct gb_fleet *fleet);
+/* Renews and reads at once, if the lease is held. */
+void gb_member_soon(struct gb_fleet *fleet);
+/* Sessions that stop are not served until they were compared again. */
+void gb_member_unsure(struct gb_fleet *fleet);
+/* Says of a node that is joined whether the directory takes changes. */
+void gb_member_say(struct gb_fleet *fleet);
 void gb_member_cancel(struct gb_fleet *fleet);
 void gb_member_done(struct gb_fleet *fleet);
 /* Sets the state and why; runs changed. */
 void gb_fleet_set_state(struct gb_fleet *fleet, enum gb_fleet_state state, const struct gb_error *why);
+/* -1 with DIRECTORY_UNAVAILABLE: it is not joined. [the thread] */
+int gb_fleet_not_joined(const struct gb_fleet *fleet, struct gb_error *err);
+
+/* Whether the directory may have been restored a moment ago. [the thread] */
+void gb_restored_watch(struct gb_fleet *fleet);
+bool gb_restored_maybe(struct gb_fleet *fleet);
+/* -1 with OWNER_UNKNOWN while that is so. */
+int gb_restored_refuse(struct gb_fleet *fleet, const struct gb_name *session, struct gb_error *err);
+/* Asks now and then whether the directory takes changes. */
+void gb_restored_ask_space(struct gb_fleet *fleet);
 
 /* What keys/ says. */
 void gb_keys_learn(struct gb_fleet *fleet, const struct gb_kvs *kvs);
@@ -164,6 +183,7 @@ struct gb_unregister {
     struct gb_name session;
     char claim[GB_FLEET_CLAIM_SIZE];
     bool made;
+    bool releases;          /* the directory was restored, and the session may be another node's: its epoch stays */
     uint64_t not_before_ms; /* unless the node has it by then, 0: whether or not */
 };
 
@@ -230,7 +250,8 @@ struct gb_fleet {
     _Atomic bool draining;
     _Atomic bool joined;
     _Atomic size_t doubt_count;
-    _Atomic uint64_t sure_until_ms; /* gb_fleet_is_sure, by gb_boot_ms */
+    _Atomic uint64_t sure_until_ms;  /* gb_fleet_is_sure, by gb_boot_ms */
+    _Atomic uint64_t doubt_until_ms; /* gb_restored_maybe, by gb_boot_ms */
 };
 
 /* "/gpubuf/FLEET/KIND/NAME" or, with below, "/gpubuf/FLEET/KIND/NAME/BELOW"; "" for a prefix. */

@@ -60,6 +60,33 @@ static void be_sure(struct gb_fleet *fleet) {
                  m->held && m->reconciled && m->deadline_ms > margin ? m->deadline_ms - margin : 0);
 }
 
+void gb_member_unsure(struct gb_fleet *fleet) {
+    fleet->member.reconciled = false;
+    be_sure(fleet);
+}
+
+void gb_member_soon(struct gb_fleet *fleet) {
+    struct gb_member *m = &fleet->member;
+
+    if (m->held && !m->call.open)
+        gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms(), renew, fleet);
+}
+
+void gb_member_say(struct gb_fleet *fleet) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (!fleet->member.held || !fleet->member.reconciled)
+        return;
+    if (!fleet->etcd.full) {
+        gb_fleet_set_state(fleet, GB_FLEET_JOINED, NULL);
+        return;
+    }
+    gb_error_set(&why, GB_ERR_DIRECTORY_UNAVAILABLE,
+                 "the directory is out of space and refuses all changes (etcd's alarm NOSPACE): compact and defragment "
+                 "it, then disarm the alarm");
+    gb_fleet_set_state(fleet, GB_FLEET_ALONE, &why);
+}
+
 bool gb_fleet_is_sure(struct gb_fleet *fleet) {
     return gb_boot_ms() < atomic_load(&fleet->sure_until_ms);
 }
@@ -72,6 +99,7 @@ static void let_go(struct gb_fleet *fleet) {
 
     gb_etcd_cancel(&m->call);
     gb_etcd_cancel(&m->write);
+    gb_etcd_cancel(&m->space);
     gb_reconcile_cancel(m->reconcile);
     gb_doubts_cancel(fleet);
     m->reconcile = NULL;
@@ -182,7 +210,9 @@ static int check_fleet(struct gb_fleet *fleet, const struct gb_etcd_call *call, 
         m->meta_uuid[0] = '\0';
     if ((m->meta_uuid[0] == '\0' && learn_fleet(fleet, meta, err) < 0) || gb_fleet_check_meta(fleet, meta, err) < 0)
         return -1;
-    fleet->etcd.cluster_id = call->txn.cluster_id;
+    if (m->cluster_id != 0 && m->cluster_id != call->txn.cluster_id)
+        gb_etcd_went_back(&fleet->etcd);
+    fleet->etcd.cluster_id = m->cluster_id = call->txn.cluster_id;
     m->meta_created = meta->items[0].create_revision;
     return 0;
 }
@@ -493,10 +523,11 @@ static void on_reconciled(struct gb_fleet *fleet, bool ok, const struct gb_error
     struct gb_member *m = &fleet->member;
 
     m->reconcile = NULL;
-    m->reconciled = ok;
+    m->compares = m->compares || !ok;
+    m->reconciled = m->reconciled || ok;
     be_sure(fleet);
-    if (ok) {
-        gb_fleet_set_state(fleet, GB_FLEET_JOINED, NULL);
+    if (m->reconciled) {
+        gb_member_say(fleet);
         gb_unregister_sweep(fleet);
         gb_doubts_sweep(fleet);
     } else {
@@ -512,11 +543,14 @@ static void hold(struct gb_fleet *fleet) {
     m->failing_ms = 0;
     renew_later(fleet);
     gb_member_tell(fleet);
+    gb_restored_ask_space(fleet);
     if (m->reconciled) {
-        gb_fleet_set_state(fleet, GB_FLEET_JOINED, NULL);
+        gb_member_say(fleet);
         gb_unregister_sweep(fleet);
         gb_doubts_sweep(fleet);
-    } else if (!m->reconcile) {
+    }
+    if ((!m->reconciled || m->compares) && !m->reconcile) {
+        m->compares = false;
         m->reconcile = gb_reconcile_start(fleet, on_reconciled);
         if (!m->reconcile && gb_error_set(&err, GB_ERR_SATURATED, "no memory to join") < 0)
             gb_fleet_set_state(fleet, GB_FLEET_ALONE, &err);
@@ -555,14 +589,12 @@ static void on_polled(struct gb_etcd_call *call) {
         retry(fleet, GB_FLEET_DUPLICATE, &err);
         return;
     }
-    if (!m->write.open)
+    if (!m->write.open) {
+        if (alive->items[0].mod_revision < m->alive_revision) /* what this node wrote last is lost */
+            gb_etcd_went_back(&fleet->etcd);
         m->alive_revision = alive->items[0].mod_revision;
-    m->polled_ms = gb_boot_ms();
-    if (call->txn.revision < m->revision && m->reconciled) { /* it was restored, with this node's lease in it */
-        m->reconciled = false;
-        be_sure(fleet);
     }
-    m->revision = call->txn.revision;
+    m->polled_ms = gb_boot_ms();
     gb_keys_learn(fleet, gb_txn_result(&call->txn, 2));
     rotation = m->rotated ? NULL : gb_keys_rotation(fleet);
     if (rotation) {
@@ -608,7 +640,8 @@ static void on_renewed(struct gb_etcd_call *call) {
     fleet->stat.renewals++;
     pthread_mutex_unlock(&fleet->lock);
     /* The records cost the directory twice what the lease does, and change rarely. */
-    if (m->reconciled && m->failing_ms == 0 && gb_boot_ms() - m->polled_ms < 2 * gb_member_third_ms(fleet))
+    if (m->reconciled && !m->compares && m->failing_ms == 0 &&
+        gb_boot_ms() - m->polled_ms < 2 * gb_member_third_ms(fleet))
         hold(fleet);
     else
         poll_records(fleet);
@@ -617,6 +650,8 @@ static void on_renewed(struct gb_etcd_call *call) {
 static void renew(void *arg) {
     struct gb_fleet *fleet = arg;
 
+    if (fleet->member.call.open) /* it goes on when that has its answer */
+        return;
     send(fleet, GB_ETCD_KEEPALIVE, gb_lease_text((int64_t)fleet->own.uuid, false), on_renewed);
 }
 

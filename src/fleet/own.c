@@ -104,7 +104,14 @@ static void exists(struct registering *r) {
 
 static void registered(struct registering *r) {
     struct gb_fleet *fleet = r->job.fleet;
+    struct gb_error err = GB_ERROR_INIT;
 
+    /* The directory may have lost another node's session of that name: the answer has told. */
+    if (gb_restored_refuse(fleet, &r->session.name, &err) < 0) {
+        gb_fleet_unregister(fleet, &r->session.name, r->session.claim, false);
+        gb_job_fail(&r->job, &err);
+        return;
+    }
     r->made = true;
     pthread_mutex_lock(&fleet->lock);
     gb_find_cache_forget(fleet->finds, &r->session.name);
@@ -287,7 +294,9 @@ static int begin(struct registering *r, uint64_t epoch, struct gb_error *err) {
     uint64_t chance = 0;
 
     if (!fleet->member.held || fleet->stat.state != GB_FLEET_JOINED)
-        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node is not joined to the fleet");
+        return gb_fleet_not_joined(fleet, err);
+    if (gb_restored_refuse(fleet, &r->session.name, err) < 0)
+        return -1;
     if (gb_random(&chance, sizeof(chance), err) < 0)
         return -1;
     r->session.node = fleet->own.name;

@@ -95,6 +95,8 @@ static bool stays(const struct gb_reconcile *r, const struct gb_name *session, c
     if (!gb_name_equal(&there.node, &fleet->own.name) || there.deleted ||
         (fleet->has && fleet->has(fleet->app, &there)))
         return true;
+    if (gb_restored_maybe(fleet)) /* the session went elsewhere, perhaps, and the directory has lost that */
+        return gb_unregister_add_lacking(fleet, &there.name, there.claim) == 0;
     if (strncmp(there.claim, made_now, strlen(made_now)) == 0) /* it may be made at this moment */
         return gb_unregister_add_lacking(fleet, &there.name, there.claim) == 0;
     return there.epoch > 1 &&

@@ -198,6 +198,10 @@ static void on_record(struct gb_etcd_call *call) {
     } else if (!there.deleted && gb_name_equal(&there.node, &fleet->own.name)) {
         /* Another one of this node, which has only this one: what was left of a registration. */
         write_record(s, (there.epoch > s->mine.epoch ? there.epoch : s->mine.epoch) + 1, revision, NULL);
+    } else if (there.epoch >= s->mine.epoch && gb_restored_maybe(fleet)) {
+        /* It may be one that is taken back, since its node has found that the directory was restored. */
+        gb_doubt_add(fleet, &s->mine.name, there.epoch, GB_DOUBT_EPOCH);
+        finish(s, GB_SETTLED_LATER);
     } else if (there.epoch >= s->mine.epoch) {
         tell(s, GB_FLEET_SUPERSEDED, there.epoch);
         finish(s, GB_SETTLED);

@@ -45,6 +45,7 @@ static void on_told(struct gb_etcd_call *call) {
         return;
     }
     m->alive_revision = call->txn.revision;
+    fleet->etcd.full = false;
     if (m->told.draining != atomic_load(&fleet->draining))
         gb_member_tell(fleet);
 }

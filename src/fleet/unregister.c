@@ -36,7 +36,7 @@ int gb_bury_session(const struct gb_fleet *fleet, struct gb_txn *txn, const stru
 
 #define LACKING_MS 10000 /* more than the making of a session takes */
 
-static int add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made,
+static int add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made, bool releases,
                uint64_t not_before_ms) {
     struct gb_unregister *one = calloc(1, sizeof(*one));
     struct gb_unregister **at;
@@ -45,6 +45,7 @@ static int add(struct gb_fleet *fleet, const struct gb_name *session, const char
         return -1;
     one->session = *session;
     one->made = made;
+    one->releases = releases;
     one->not_before_ms = not_before_ms;
     snprintf(one->claim, sizeof(one->claim), "%s", claim);
     pthread_mutex_lock(&fleet->lock);
@@ -57,7 +58,7 @@ static int add(struct gb_fleet *fleet, const struct gb_name *session, const char
 }
 
 int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made) {
-    return add(fleet, session, claim, made, 0);
+    return add(fleet, session, claim, made, false, 0);
 }
 
 /* lacking: those count, too, that may be here after all. */
@@ -73,7 +74,14 @@ static bool is_listed(struct gb_fleet *fleet, const char *claim, bool lacking) {
 }
 
 int gb_unregister_add_lacking(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
-    return is_listed(fleet, claim, true) ? 0 : add(fleet, session, claim, false, gb_boot_ms() + LACKING_MS);
+    bool maybe = gb_fleet_doubt_s(fleet) > 0;
+    uint64_t wait_ms = LACKING_MS;
+
+    /* The node that has it writes its record when this one has given it up,
+     * while no node gives the name away. */
+    if (maybe && gb_member_third_ms(fleet) < wait_ms)
+        wait_ms = gb_member_third_ms(fleet);
+    return is_listed(fleet, claim, true) ? 0 : add(fleet, session, claim, false, maybe, gb_boot_ms() + wait_ms);
 }
 
 bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim) {
@@ -234,7 +242,7 @@ static void on_sweep_read(struct gb_etcd_call *call) {
         look_at_former(fleet);
         return;
     }
-    if (there.epoch > 1) {
+    if (there.epoch > 1 || one->releases) {
         bury(fleet, call);
         return;
     }
@@ -244,14 +252,21 @@ static void on_sweep_read(struct gb_etcd_call *call) {
 
 /* The first whose time has come; NULL, and when to look again if there is another. */
 static struct gb_unregister *next_due(struct gb_fleet *fleet) {
+    uint64_t doubt_ms = gb_restored_maybe(fleet) ? atomic_load(&fleet->doubt_until_ms) : 0;
     uint64_t now = gb_boot_ms();
     uint64_t next_ms = 0;
     struct gb_unregister *one;
 
     pthread_mutex_lock(&fleet->lock);
-    for (one = fleet->unregisters; one && one->not_before_ms > now; one = one->next)
-        if (next_ms == 0 || one->not_before_ms < next_ms)
-            next_ms = one->not_before_ms;
+    for (one = fleet->unregisters; one; one = one->next) {
+        bool waits = one->not_before_ms > 0 && !one->releases && doubt_ms > one->not_before_ms;
+        uint64_t due_ms = waits ? doubt_ms : one->not_before_ms;
+
+        if (due_ms <= now)
+            break;
+        if (next_ms == 0 || due_ms < next_ms)
+            next_ms = due_ms;
+    }
     pthread_mutex_unlock(&fleet->lock);
     if (!one && next_ms > 0)
         gb_timer_set(&fleet->timers, &fleet->sweep_again, next_ms, sweep, fleet);

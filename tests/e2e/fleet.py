@@ -332,7 +332,10 @@ class Fleet:
 
         def made():
             reply = self.ask(name, "POST", "/v1/sessions", {"name": session, "fleet": True, **more})
-            return reply.json() if reply.status == 201 else reply.problem(503, "directory_unavailable") and None
+            if reply.status != 201:
+                assert reply.status == 503 and reply.json()["code"] in ("directory_unavailable", "owner_unknown"), reply
+                return None
+            return reply.json()
 
         return until("the session is made", made, patience_s)
 

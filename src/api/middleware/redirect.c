@@ -340,6 +340,8 @@ static enum gb_step answer(struct gb_http_request *request, struct gb_http_respo
         *err = looking->find.ask.error;
     if (code == GB_ERR_DIRECTORY_UNAVAILABLE)
         step = gb_redirect_silent(response, err);
+    else if (code == GB_ERR_OWNER_UNKNOWN)
+        step = gb_redirect_later(response, gb_fleet_doubt_s(looking->fleet) + 1, err);
     looking_free(looking);
     return step;
 }

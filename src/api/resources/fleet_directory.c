@@ -39,6 +39,7 @@ static void passing_free(void *state) {
 
 static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct passing *passing = request->state;
+    unsigned doubt_s;
 
     if (!atomic_load(&passing->done) && !request->timed_out)
         return GB_STEP_WAIT;
@@ -49,6 +50,9 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     if (err->code != GB_OK || gb_http_response_header(response, err, "Content-Type", "application/json") < 0 ||
         gb_http_response_header(response, err, "Gpubuf-Directory-Time", "%lld",
                                 (long long)gb_fleet_now_s(gb_api_of(request)->fleet)) < 0)
+        return GB_STEP_ERROR;
+    if ((doubt_s = gb_fleet_doubt_s(gb_api_of(request)->fleet)) > 0 &&
+        gb_http_response_header(response, err, "Gpubuf-Directory-Doubt", "%u", doubt_s) < 0)
         return GB_STEP_ERROR;
     response->status = passing->ask.status;
     gb_http_response_take(response, passing->ask.answer, strlen(passing->ask.answer));

@@ -157,6 +157,8 @@ static enum gb_step conclude(struct making *making, struct gb_http_response *res
         step = exists(making, &making->entry.session, &making->entry.owner, response, err);
     } else if (making->registers) {
         *err = *why;
+        if (why->code == GB_ERR_OWNER_UNKNOWN)
+            step = gb_redirect_later(response, gb_fleet_doubt_s(making->fleet) + 1, err);
     } else if (why->code == GB_OK && !gb_name_equal(&making->find.session.node, &gb_api_of(request)->fleet_is.node)) {
         step = exists(making, &making->find.session, &making->find.owner, response, err);
     } else {
