@@ -138,6 +138,7 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
     gb_core_stats(core, &stats);
     api->started_us = stats.started_at_us;
     atomic_init(&api->draining, false);
+    gb_mutex_init(&api->reach_lock);
     gb_mutex_init(&api->process.lock);
     gb_mutex_init(&api->fleet_lock);
     api->process_started_ns = gb_process_started_ns();
@@ -173,6 +174,7 @@ void gb_api_free(struct gb_api *api) {
     gb_http_canned_unref(api->root[0]);
     gb_http_canned_unref(api->root[1]);
     gb_http_canned_unref(api->openapi);
+    pthread_mutex_destroy(&api->reach_lock);
     pthread_mutex_destroy(&api->process.lock);
     pthread_mutex_destroy(&api->fleet_lock);
     gb_response_cache_free(api->stats);
@@ -251,6 +253,12 @@ void gb_api_leave_fleet(struct gb_api *api) {
 void gb_api_set_draining(struct gb_api *api) {
     atomic_store(&api->draining, true);
     gb_polls_end(api->polls);
+}
+
+void gb_api_set_reach(struct gb_api *api, const struct gb_error *err) {
+    pthread_mutex_lock(&api->reach_lock);
+    api->reach = *err;
+    pthread_mutex_unlock(&api->reach_lock);
 }
 
 void gb_api_tokens_changed(struct gb_api *api) {

@@ -86,6 +86,8 @@ void gb_api_ended(void *app, const struct gb_http_request *request, const struct
 
 /* From now on /readyz says 503, and no request waits for a change. [any thread, never blocks] */
 void gb_api_set_draining(struct gb_api *api);
+/* While err is set, clients cannot reach a socket for that reason, and /readyz says 503. [any thread] */
+void gb_api_set_reach(struct gb_api *api, const struct gb_error *err);
 /* Tokens were put in force, or one's time is over: leases end whose token is no longer in force, and the tokens of
  * requests that wait for a change are checked again. The server's recheck ends the rest. [any thread, never blocks] */
 void gb_api_tokens_changed(struct gb_api *api);

@@ -39,6 +39,8 @@ struct gb_api {
     char *data_dir;     /* of the bytes of durable buffers; "": there is none */
     int64_t started_us; /* tells the entity tags of this process from those of earlier ones */
     atomic_bool draining;
+    pthread_mutex_t reach_lock;
+    struct gb_error reach; /* why clients cannot reach a socket */
     struct gb_api_limits limits;
     struct gb_map_peers map_peers;
     atomic_int reports;              /* long replies that are being made */

@@ -45,8 +45,9 @@ struct gb_daemon {
     char *state_dir;
     char *database;
     char *listen_file;
-    char *data_dir; /* of the bytes of durable buffers; NULL: there is none */
-    int lock_fd;    /* of the database, until the store has it; 0: none */
+    struct gb_own_file listen_own; /* what this process wrote there */
+    char *data_dir;                /* of the bytes of durable buffers; NULL: there is none */
+    int lock_fd;                   /* of the database, until the store has it; 0: none */
     struct gb_daemon_cage cage;
     char backend_note[GB_BACKEND_NOTE_SIZE];
     struct gb_backend *backend;
@@ -77,7 +78,8 @@ struct gb_daemon {
     bool tokens_due;               /* they have changed, and were not loaded since */
     bool tokens_failed;            /* to load, as last logged */
     bool store_refuses;            /* as last logged */
-    bool listen_unwritten;         /* the disk had no room for the file listen */
+    bool listen_unwritten;         /* the file listen, as last logged */
+    bool unreachable;              /* clients cannot reach a UNIX socket, as last logged */
     bool exposed;                  /* other machines may reach it: never without a token */
     bool proxied;                  /* --trusted-proxy or --proxy-protocol: its clients need not be of this machine */
     bool had_tokens;               /* one was in force since the start */
@@ -116,8 +118,7 @@ int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, 
 /* After the tokens, or the clock, were set: notes when the next token's time is over. */
 void gb_daemon_note_token_end(struct gb_daemon *daemon);
 void gb_daemon_log_tokens(const struct gb_daemon *daemon, const struct gb_token_count *count);
-/* A disk without room for the file is logged, and is no failure: it is tried again as soon as the database takes
- * changes. */
+/* A disk without room for the file is logged, and is no failure: gb_daemon_check_sockets tries it again. */
 int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err);
 
 /* As many of so many connections as three quarters of the hard limit on open files have room for. */
@@ -205,6 +206,9 @@ void gb_daemon_close_pulls(struct gb_daemon *daemon);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);
+/* Makes UNIX sockets whose file is gone, and the file listen, again, and logs that; as long as it cannot, the daemon is
+ * not ready. What systemd made is its own to make again. */
+void gb_daemon_check_sockets(struct gb_daemon *daemon);
 
 /* `gpubufd token ...`: argv[0] is "token". Returns the exit status; errors go to standard error. */
 enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv);

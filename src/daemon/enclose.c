@@ -3,6 +3,7 @@
  * reaches all threads, and goes when all is open and before the first request. */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@
 #include "daemon/cage/privileges.h"
 #include "daemon/daemon.h"
 #include "daemon/request_log.h"
+
+#define GROUPS_MAX 256
 
 /* Sockets, and of each file of TLS two folders. */
 #define FILES_MAX (GB_LISTEN_MAX + 160)
@@ -79,13 +82,13 @@ static int add_list(struct files *files, const struct gb_text_list *list, struct
     return 0;
 }
 
-/* The UNIX socket's path is removed at the end. */
+/* The UNIX socket is made again if its file is removed, which is done at the end. */
 static int add_sockets(struct files *files, const struct gb_listeners *listeners, struct gb_error *err) {
     size_t i;
 
     for (i = 0; i < listeners->count; i++)
-        if (listeners->items[i].made_path &&
-            files_add_folder(files, listeners->items[i].text + strlen("unix:"), GB_LANDLOCK_REMOVE, err) != 0)
+        if (listeners->items[i].file.ino != 0 &&
+            files_add_folder(files, listeners->items[i].text + strlen("unix:"), GB_LANDLOCK_SOCKET, err) != 0)
             return -1;
     return 0;
 }
@@ -180,10 +183,30 @@ void gb_daemon_hide(const struct gb_daemon *daemon) {
         gb_privileges_hide();
 }
 
+/* The UNIX socket may have to be made again: without capabilities a process gives files to its own groups only. A
+ * sandbox may forbid it. */
+static void join_socket_group(const struct gb_daemon *daemon) {
+    gid_t groups[GROUPS_MAX + 1];
+    int count = getgroups(GROUPS_MAX, groups);
+    size_t i;
+
+    for (i = 0; count >= 0 && i < daemon->listeners.count; i++) {
+        const struct gb_feed_listener *listener = &daemon->listeners.items[i];
+
+        if (listener->file.ino != 0 && listener->rights.gid != (gid_t)-1 && geteuid() == 0) {
+            groups[count] = listener->rights.gid;
+            (void)setgroups((size_t)count + 1, groups);
+        }
+    }
+}
+
 int gb_daemon_enclose(struct gb_daemon *daemon, struct gb_error *err) {
     daemon->cage = (struct gb_daemon_cage){.seccomp = GB_SECCOMP_OFF};
     if (strcmp(daemon->options.privileges, "drop") == 0) {
-        int kept = gb_privileges_drop(err);
+        int kept;
+
+        join_socket_group(daemon);
+        kept = gb_privileges_drop(err);
 
         if (kept < 0 || (kept == 0 && check_state_dir(daemon, err) != 0))
             return -1;

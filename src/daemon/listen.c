@@ -199,6 +199,17 @@ static void take_no_descriptors(int fd) {
     (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
 }
 
+bool gb_own_file_is(const struct gb_own_file *file, const char *path) {
+    struct stat st;
+
+    return file->ino != 0 && lstat(path, &st) == 0 && st.st_dev == file->dev && st.st_ino == file->ino;
+}
+
+void gb_own_file_remove(const struct gb_own_file *file, const char *path) {
+    if (gb_own_file_is(file, path))
+        unlink(path);
+}
+
 /* 1: a process answers on the socket; 0: none does, or there is no such file; -1: the path is not a socket. */
 static int answers(const struct sockaddr_un *a) {
     struct stat st;
@@ -219,27 +230,42 @@ static int answers(const struct sockaddr_un *a) {
     return rc;
 }
 
-static int bind_beside(int fd, const char *path, const struct gb_socket_rights *rights, struct gb_error *err) {
+/* The file gets its rights as it is made: in the cage none can be given to a path. The mask of the process lets them
+ * through for this moment; the other files that may be made in it are of modes that it does not touch. */
+static int bind_with(int fd, const struct sockaddr_un *a, mode_t mode) {
+    mode_t mask = umask(0);
+    int rc;
+
+    umask(mask & ~mode);
+    rc = fchmod(fd, mode);
+    if (rc == 0)
+        rc = bind(fd, (const struct sockaddr *)a, sizeof *a);
+    umask(mask);
+    return rc;
+}
+
+static int bind_beside(int fd, const char *path, const struct gb_socket_rights *rights, struct gb_own_file *ret,
+                       struct gb_error *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     const char *call = "bind";
+    struct stat st;
 
     /* Bound under another name and renamed when it listens, so that no client finds a socket that refuses. */
     snprintf(a.sun_path, sizeof a.sun_path, "%s~", path);
-    unlink(a.sun_path);
-    if (bind(fd, (struct sockaddr *)&a, sizeof a) != 0)
+    if (answers(&a) == 0)
+        unlink(a.sun_path);
+    if (bind_with(fd, &a, rights->mode) != 0)
         goto fail;
     call = "chown";
     if (rights->gid != (gid_t)-1 && chown(a.sun_path, (uid_t)-1, rights->gid) != 0)
-        goto fail;
-    call = "chmod";
-    if (chmod(a.sun_path, rights->mode) != 0)
         goto fail;
     call = "listen";
     if (listen(fd, BACKLOG) != 0)
         goto fail;
     call = "rename";
-    if (rename(a.sun_path, path) != 0)
+    if (lstat(a.sun_path, &st) != 0 || rename(a.sun_path, path) != 0)
         goto fail;
+    *ret = (struct gb_own_file){st.st_dev, st.st_ino};
     return 0;
 
 fail:
@@ -251,24 +277,18 @@ fail:
                  path, (unsigned)rights->gid, strerror(errno));
     else
         snprintf(err->detail, sizeof err->detail, "cannot listen on unix:%.108s: %s", path, strerror(errno));
-    unlink(a.sun_path);
+    if (strcmp(call, "bind") != 0)
+        unlink(a.sun_path);
     return -1;
 }
 
-int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struct gb_socket_rights *rights,
-                   struct gb_error *err) {
-    struct gb_feed_listener *listener = next_slot(listeners, err);
+/* Returns a socket that listens at the path, or -1. */
+static int open_unix(const char *path, const struct gb_socket_rights *rights, struct gb_own_file *ret,
+                     struct gb_error *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int taken;
     int fd;
 
-    if (listener == NULL)
-        return -1;
-    if (strlen(path) + 2 > sizeof a.sun_path)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "--socket: the path is longer than %zu bytes, which UNIX sockets do not permit: name a "
-                            "shorter one with --socket PATH, or --socket none",
-                            sizeof a.sun_path - 2);
     snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
     taken = answers(&a);
     if (taken != 0)
@@ -278,13 +298,40 @@ int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struc
     if (fd < 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "socket", errno);
     take_no_descriptors(fd);
-    if (bind_beside(fd, path, rights, err) != 0) {
+    if (bind_beside(fd, path, rights, ret, err) != 0) {
         close(fd);
         return -1;
     }
-    listener->fd = fd;
+    return fd;
+}
+
+int gb_listen_again(struct gb_feed_listener *listener, int *ret_fd, struct gb_error *err) {
+    const char *path = listener->text + strlen("unix:");
+
+    *ret_fd = -1;
+    if (listener->file.ino == 0 || gb_own_file_is(&listener->file, path))
+        return 0;
+    *ret_fd = open_unix(path, &listener->rights, &listener->file, err);
+    return *ret_fd < 0 ? -1 : 0;
+}
+
+int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struct gb_socket_rights *rights,
+                   struct gb_error *err) {
+    struct gb_feed_listener *listener = next_slot(listeners, err);
+    const size_t longest = sizeof((struct sockaddr_un *)NULL)->sun_path - 2; /* the end, and the name beside it */
+
+    if (listener == NULL)
+        return -1;
+    if (strlen(path) > longest)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "--socket: the path is longer than %zu bytes, which UNIX sockets do not permit: name a "
+                            "shorter one with --socket PATH, or --socket none",
+                            longest);
+    listener->fd = open_unix(path, rights, &listener->file, err);
+    if (listener->fd < 0)
+        return -1;
     listener->is_unix = true;
-    listener->made_path = true;
+    listener->rights = *rights;
     snprintf(listener->text, sizeof listener->text, "unix:%s", path);
     listeners->count++;
     return 0;
@@ -323,8 +370,10 @@ bool gb_listen_beyond_loopback(const struct gb_listeners *listeners, const char 
     return false;
 }
 
-int gb_listen_write(const struct gb_listeners *listeners, const char *path, struct gb_error *err) {
+int gb_listen_write(const struct gb_listeners *listeners, const char *path, struct gb_own_file *ret,
+                    struct gb_error *err) {
     char *beside = NULL;
+    struct stat st;
     FILE *out = NULL;
     int rc = -1;
     size_t i;
@@ -338,10 +387,12 @@ int gb_listen_write(const struct gb_listeners *listeners, const char *path, stru
     }
     for (i = 0; i < listeners->count; i++)
         fprintf(out, "%s\n", listeners->items[i].text);
-    rc = ferror(out) ? -1 : 0;
+    rc = ferror(out) || fstat(fileno(out), &st) != 0 ? -1 : 0;
     if (fclose(out) != 0 || rc != 0 || rename(beside, path) != 0) {
         rc = gb_error_errno(err, GB_ERR_INTERNAL, "rename", errno);
         unlink(beside);
+    } else {
+        *ret = (struct gb_own_file){st.st_dev, st.st_ino};
     }
 out:
     free(beside);
@@ -352,8 +403,7 @@ void gb_listen_done(struct gb_listeners *listeners, bool close_fds) {
     size_t i;
 
     for (i = 0; i < listeners->count; i++) {
-        if (listeners->items[i].made_path)
-            unlink(listeners->items[i].text + strlen("unix:"));
+        gb_own_file_remove(&listeners->items[i].file, listeners->items[i].text + strlen("unix:"));
         if (close_fds)
             close(listeners->items[i].fd);
     }

@@ -13,11 +13,24 @@
 #define GB_LISTEN_TEXT_SIZE 160
 #define GB_LISTEN_MAX 64
 
+/* Who may connect to a UNIX socket. */
+struct gb_socket_rights {
+    mode_t mode;
+    gid_t gid; /* (gid_t)-1: that of the process */
+};
+
+/* A file that this process made at a path: another one may stand there now. */
+struct gb_own_file {
+    dev_t dev;
+    ino_t ino; /* 0: none was made */
+};
+
 struct gb_feed_listener {
     int fd;
     bool is_unix;
     bool is_tls;
-    bool made_path;                 /* the socket's file is ours to remove */
+    struct gb_own_file file;        /* of a UNIX socket; none: systemd made it */
+    struct gb_socket_rights rights; /* of that file */
     bool beyond_loopback;           /* other machines may reach it */
     bool wildcard;                  /* it is of all addresses of the machine */
     struct gb_name network;         /* that it is in; "": a UNIX socket */
@@ -42,12 +55,6 @@ int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, st
 /* Whether such a spec is well-formed. Opens nothing. INVALID_ARGUMENT. */
 int gb_listen_check(const char *spec, bool tls, struct gb_error *err);
 
-/* Who may connect to a UNIX socket. */
-struct gb_socket_rights {
-    mode_t mode;
-    gid_t gid; /* (gid_t)-1: that of the process */
-};
-
 /* Reads --socket-mode and --socket-group (empty: none). INVALID_ARGUMENT. */
 int gb_socket_rights_read(const char *mode, const char *group, struct gb_socket_rights *ret, struct gb_error *err);
 
@@ -56,6 +63,14 @@ int gb_socket_rights_read(const char *mode, const char *group, struct gb_socket_
 int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struct gb_socket_rights *rights,
                    struct gb_error *err);
 
+/* Looks whether the file of a UNIX socket is still its own, and makes another socket there if it is gone. *ret_fd: that
+ * one, which listens and is to take the place of listener->fd, or -1. INTERNAL: clients cannot connect, and why. */
+int gb_listen_again(struct gb_feed_listener *listener, int *ret_fd, struct gb_error *err);
+
+/* Whether this file stands at the path. Removes it if so. */
+bool gb_own_file_is(const struct gb_own_file *file, const char *path);
+void gb_own_file_remove(const struct gb_own_file *file, const char *path);
+
 /* Takes over a descriptor that already listens (socket activation). */
 int gb_listen_adopt(struct gb_listeners *listeners, int fd, struct gb_error *err);
 
@@ -63,9 +78,11 @@ int gb_listen_adopt(struct gb_listeners *listeners, int fd, struct gb_error *err
 bool gb_listen_beyond_loopback(const struct gb_listeners *listeners, const char **ret_text);
 
 /* Writes the texts one a line to PATH, in one step. */
-int gb_listen_write(const struct gb_listeners *listeners, const char *path, struct gb_error *err);
+int gb_listen_write(const struct gb_listeners *listeners, const char *path, struct gb_own_file *ret,
+                    struct gb_error *err);
 
-/* close: also closes the descriptors (before the server has them). Removes the files of the UNIX sockets. */
+/* close: also closes the descriptors (before the server has them). Removes the files of the UNIX sockets that are
+ * theirs. */
 void gb_listen_done(struct gb_listeners *listeners, bool close_fds);
 
 #endif

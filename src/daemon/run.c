@@ -88,8 +88,6 @@ static void check_writable(struct gb_daemon *daemon) {
     char status[512] = "STATUS=";
     bool refuses = gb_store_health(daemon->store, &why) < 0;
 
-    if (!refuses && daemon->listen_unwritten)
-        gb_daemon_write_listen(daemon, &why);
     if (refuses == daemon->store_refuses)
         return;
     daemon->store_refuses = refuses;
@@ -220,6 +218,7 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
         gb_daemon_reload_tls(daemon, signal_number == SIGHUP);
         check_store(daemon);
         check_disk(daemon);
+        gb_daemon_check_sockets(daemon);
         gb_daemon_check_audit(daemon);
         gb_request_log_check(daemon->requests);
         gb_daemon_check_fleet(daemon);

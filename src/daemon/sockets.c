@@ -94,3 +94,58 @@ int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--listen none and --socket none leave nothing to listen on");
     return 0;
 }
+
+/* Clients have other ways to learn an address: without the file the daemon is ready. */
+static void check_listen_file(struct gb_daemon *daemon) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (gb_own_file_is(&daemon->listen_own, daemon->listen_file))
+        return;
+    if (gb_listen_write(&daemon->listeners, daemon->listen_file, &daemon->listen_own, &why) == 0) {
+        gb_log(&daemon->log, daemon->listen_unwritten ? GB_LOG_INFO : GB_LOG_WARNING, "socket",
+               "the file %s is written again: it was %s", daemon->listen_file,
+               daemon->listen_unwritten ? "not to be had" : "removed or replaced");
+        daemon->listen_unwritten = false;
+    } else if (!daemon->listen_unwritten) {
+        gb_log(&daemon->log, GB_LOG_WARNING, "socket", "the file %s was removed and cannot be written: %s",
+               daemon->listen_file, why.detail);
+        daemon->listen_unwritten = true;
+    }
+}
+
+/* *err: why clients cannot reach it. */
+static void check_listener(struct gb_daemon *daemon, size_t i, struct gb_error *err) {
+    struct gb_feed_listener *listener = &daemon->listeners.items[i];
+    struct gb_error why = GB_ERROR_INIT;
+    int fd;
+
+    if (gb_listen_again(listener, &fd, &why) != 0)
+        gb_error_set(err, GB_ERR_SOCKET_LOST,
+                     "the file of the socket %s was removed or replaced, and clients cannot "
+                     "reach the daemon there: %s",
+                     listener->text, why.detail);
+    if (fd < 0)
+        return;
+    gb_http_server_listen_on(daemon->server, i, fd);
+    gb_log(&daemon->log, GB_LOG_WARNING, "socket",
+           "the file of the socket %s was removed or replaced: another socket "
+           "listens there, and connections go on",
+           listener->text);
+}
+
+void gb_daemon_check_sockets(struct gb_daemon *daemon) {
+    struct gb_error why = GB_ERROR_INIT;
+    bool unreachable;
+    size_t i;
+
+    check_listen_file(daemon);
+    for (i = 0; i < daemon->listeners.count; i++)
+        check_listener(daemon, i, &why);
+    unreachable = why.code != GB_OK;
+    gb_api_set_reach(daemon->api, &why);
+    if (unreachable && !daemon->unreachable)
+        gb_log(&daemon->log, GB_LOG_ERROR, "socket", "the daemon is not ready: %s", why.detail);
+    else if (!unreachable && daemon->unreachable)
+        gb_log(&daemon->log, GB_LOG_INFO, "socket", "clients can reach all sockets again");
+    daemon->unreachable = unreachable;
+}

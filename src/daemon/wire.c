@@ -345,7 +345,7 @@ static void log_limits(const struct gb_daemon *daemon, uint64_t connections, uin
 
 int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
-    bool written = gb_listen_write(&daemon->listeners, daemon->listen_file, &why) == 0;
+    bool written = gb_listen_write(&daemon->listeners, daemon->listen_file, &daemon->listen_own, &why) == 0;
 
     daemon->listen_unwritten =
         !written && (why.native_code == ENOSPC || why.native_code == EDQUOT || why.native_code == EFBIG);
@@ -409,7 +409,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     struct gb_overtime *overtime = NULL;
 
     if (served) {
-        unlink(daemon->listen_file);
+        gb_own_file_remove(&daemon->listen_own, daemon->listen_file);
         overtime = gb_overtime_start(&daemon->log, daemon->signal_fd, daemon->options.stop_timeout);
     }
     if (daemon->core)

@@ -577,6 +577,10 @@ int gb_http_server_start(const struct gb_http_server_config *config, struct gb_h
  * by its authorities: their requests are refused, and they end. Adds a reference. [any thread] */
 void gb_http_server_tls(struct gb_http_server *server, struct gb_tls_context *context);
 
+/* fd, which listens, takes the place of the listening socket that was config.listen_fds[listener], and its number.
+ * Connections go on. Not after gb_http_server_drain. [one thread, never blocks] */
+void gb_http_server_listen_on(struct gb_http_server *server, size_t listener, int fd);
+
 /* Refuses new connections and closes idle ones; running requests go on. [any thread, never blocks] */
 void gb_http_server_drain(struct gb_http_server *server);
 

@@ -121,6 +121,21 @@ int gb_http_server_start(const struct gb_http_server_config *config, struct gb_h
     return 0;
 }
 
+static void wake_loops(struct gb_http_server *server) {
+    unsigned i;
+
+    for (i = 0; i < server->config.loops; i++)
+        gb_wake_queue_signal(&server->loops[i].exchanges.wake_queue);
+}
+
+void gb_http_server_listen_on(struct gb_http_server *server, size_t listener, int fd) {
+    int before = atomic_exchange(&server->listen_next[listener], fd);
+
+    if (before >= 0)
+        close(before);
+    wake_loops(server);
+}
+
 void gb_http_server_tls(struct gb_http_server *server, struct gb_tls_context *context) {
     struct gb_tls_context *before;
 
@@ -133,15 +148,12 @@ void gb_http_server_tls(struct gb_http_server *server, struct gb_tls_context *co
 }
 
 void gb_http_server_drain(struct gb_http_server *server) {
-    unsigned i;
-
     atomic_store(&server->draining, true);
     if (server->feed)
         atomic_store(&server->feed->draining, true);
     gb_fd_mailboxes_drain(server);
     gb_http_server_tell(server);
-    for (i = 0; i < server->config.loops; i++)
-        gb_wake_queue_signal(&server->loops[i].exchanges.wake_queue);
+    wake_loops(server);
 }
 
 void gb_http_server_tell(struct gb_http_server *server) {
@@ -162,8 +174,7 @@ void gb_http_server_recheck(struct gb_http_server *server) {
         atomic_fetch_add(&server->feed->epoch, 1);
     gb_http_server_tell(server);
     atomic_fetch_add(&server->rechecks, 1);
-    for (i = 0; i < server->config.loops; i++)
-        gb_wake_queue_signal(&server->loops[i].exchanges.wake_queue);
+    wake_loops(server);
     for (i = 0; i < server->config.bulk_loops; i++)
         gb_wake_queue_signal(&server->transfer_loops[i].wake_queue);
 }

@@ -150,6 +150,104 @@ def test_the_unix_socket(start):
     bound.close()
 
 
+def same(path, was):
+    now = os.stat(path)
+    return stat.S_ISSOCK(now.st_mode) and (now.st_dev, now.st_ino) == (was.st_dev, was.st_ino)
+
+
+def is_there(path, other_than=None):
+    return os.path.exists(path) and (other_than is None or not same(path, other_than))
+
+
+@pytest.mark.parametrize("mode, before", [("0660", 0o077), ("0606", 0o022), ("0700", 0o007)])
+def test_a_unix_socket_whose_file_is_removed_is_made_again(start, tmp_path, mode, before):
+    """With the rights that were asked for, whatever the mask; connections go on, and those that come find the new one."""
+    path = str(tmp_path / "s")
+    d = start("--socket", path, "--socket-mode", mode, "--socket-group", str(os.getegid()), preexec_fn=lambda: os.umask(before))
+    old = d.client(unix=True)
+    old.ask("GET", "/v1").expect(200)
+    for remove in (os.unlink, lambda p: os.rename(p, p + ".away")):
+        was = os.stat(path)
+        remove(path)
+        until("another socket is there", lambda: is_there(path, was))
+        assert stat.S_IMODE(os.stat(path).st_mode) == int(mode, 8) and os.stat(path).st_gid == os.getegid()
+        for _ in range(20):
+            with d.raw(unix=True) as r:
+                assert r.request("GET", "/readyz").reply().status == 200
+    old.ask("GET", "/v1").expect(200)
+    assert old.connects == 1 and sorted(os.listdir(tmp_path)) == ["s", "s.away"]
+    log = d.stop()
+    assert log.count(f"the file of the socket unix:{path} was removed or replaced") == 2 and not os.path.exists(path)
+
+
+def test_clients_that_wait_at_a_socket_whose_file_is_removed_are_served(start):
+    """They connect while the loops do not look; the file is gone when they do."""
+    d = start()
+    for _ in range(20):
+        was, clients = os.stat(d.unix), [d.raw(unix=True) for _ in range(8)]
+        os.unlink(d.unix)
+        assert [r.request("GET", "/livez").reply().status for r in clients] == [200] * 8
+        for r in clients:
+            r.close()
+        until("another socket is there", lambda was=was: is_there(d.unix, was))
+
+
+def test_what_stands_in_the_place_of_a_unix_socket_stays(start, tmp_path):
+    """A file, a folder or another process's socket is not removed, now or at the end; the daemon is not ready, and says why."""
+    path, mine = str(tmp_path / "s"), str(tmp_path / "mine")
+    d = start("--socket", path)
+    other = socket.socket(socket.AF_UNIX)
+    other.bind(mine)
+    other.listen()
+
+    def not_ready():
+        return d.ask("GET", "/readyz").status == 503
+
+    def ready():
+        return d.ask("GET", "/readyz").status == 200
+
+    for put, word in ((lambda: (tmp_path / "new").write_text("x"), "no socket"), (lambda: os.rename(mine, tmp_path / "new"), "another process answers")):
+        put()
+        os.rename(tmp_path / "new", path)  # over the daemon's own, or what stands there
+        until("it is not ready", not_ready)
+        problem = d.ask("GET", "/readyz").problem(503, "socket_lost")
+        assert path in problem["detail"] and word in problem["detail"] and problem["retryable"]
+        checks = d.ask("GET", "/readyz?verbose").expect(503).json()["checks"]
+        assert [c["ok"] for c in checks if c["name"] == "accepting"] == [False]
+        os.rename(path, tmp_path / "there")
+        until("it is ready", ready)
+    os.rename(tmp_path / "there", path)
+    until("it is not ready", not_ready)
+    log = d.stop()
+    assert stat.S_ISSOCK(os.stat(path).st_mode) and "clients can reach all sockets again" in log and "not ready: the file of the socket" in log
+    other.close()
+
+
+def test_the_folder_of_a_unix_socket_is_removed(start, tmp_path):
+    folder = tmp_path / "f"
+    folder.mkdir()
+    d = start("--socket", str(folder / "s"))
+    os.rename(folder, tmp_path / "away")
+    until("it is not ready", lambda: d.ask("GET", "/readyz").status == 503)
+    assert "No such file" in d.ask("GET", "/readyz").problem(503, "socket_lost")["detail"]
+    os.rename(tmp_path / "away", folder)
+    until("it is ready", lambda: d.ask("GET", "/readyz").status == 200)
+    d.client(unix=True).ask("GET", "/v1").expect(200)
+
+
+def test_the_file_listen_is_written_again(start):
+    d = start()
+    path = os.path.join(d.state, "listen")
+    text = open(path, encoding="ascii").read()
+    os.unlink(path)
+    until("it is there again", lambda: is_there(path))
+    assert open(path, encoding="ascii").read() == text
+    open(path + "2", "w", encoding="ascii").write("nowhere\n")
+    os.rename(path + "2", path)
+    until("it is the daemon's again", lambda: open(path, encoding="ascii").read() == text)
+    assert d.stop().count("is written again") == 2
+
+
 def test_no_tcp(start):
     d = start(listen=("--listen", "none"))
     assert [a[:5] for a in d.addresses] == ["unix:"]

@@ -64,6 +64,9 @@ enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_respo
 
     if (gb_query_flag(request, "verbose", &verbose, err) < 0)
         return GB_STEP_ERROR;
+    pthread_mutex_lock(&api->reach_lock);
+    accepting = api->reach;
+    pthread_mutex_unlock(&api->reach_lock);
     if (atomic_load(&api->draining))
         gb_error_set(&accepting, GB_ERR_DRAINING, "the daemon is stopping; it finishes what runs");
     gb_core_health(api->core, &device);

@@ -129,12 +129,14 @@ static int copy_config(struct gb_http_server *server, struct gb_error *err) {
 
     server->hosts = calloc(config->host_count + 1, sizeof(*server->hosts));
     server->listen_fds = calloc(config->listen_fd_count + 1, sizeof(*server->listen_fds));
+    server->listen_next = calloc(config->listen_fd_count + 1, sizeof(*server->listen_next));
     server->listen_local = calloc(config->listen_fd_count + 1, sizeof(*server->listen_local));
     server->listen_tls = calloc(config->listen_fd_count + 1, sizeof(*server->listen_tls));
-    if (!server->hosts || !server->listen_fds || !server->listen_local || !server->listen_tls)
+    if (!server->hosts || !server->listen_fds || !server->listen_next || !server->listen_local || !server->listen_tls)
         return no_memory(err);
     for (i = 0; i < config->listen_fd_count; i++) {
         server->listen_fds[i] = config->listen_fds[i];
+        atomic_init(&server->listen_next[i], -1);
         server->listen_local[i] = is_local(config->listen_fds[i]);
         server->listen_tls[i] = config->listen_tls && config->listen_tls[i];
     }
@@ -215,6 +217,7 @@ void gb_server_state_free(struct gb_http_server *server) {
         free(server->hosts[i]);
     free(server->hosts);
     free(server->listen_fds);
+    free(server->listen_next);
     free(server->listen_local);
     free(server->listen_tls);
     gb_tls_context_unref(server->tls);

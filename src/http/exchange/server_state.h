@@ -26,6 +26,8 @@ struct gb_http_server {
     struct gb_router router;
     char **hosts;
     int *listen_fds;
+    atomic_int *listen_next;            /* another socket for the place of each, or -1 */
+    atomic_uint listen_turn;            /* raised when one took its place: each loop then watches it */
     bool *listen_local;                 /* which of them are UNIX sockets */
     bool *listen_tls;                   /* which of them are for TLS */
     pthread_mutex_t tls_lock;           /* a leaf, for the reference in tls */

@@ -2,7 +2,9 @@
 #include "http/mhd/accept.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -150,6 +152,7 @@ static void turn_away(struct gb_http_server *server, struct gb_loop *loop) {
 
 static int listen_on(struct gb_loop *loop, struct gb_error *err) {
     struct gb_http_server *server = loop->server;
+    unsigned turn = atomic_load(&server->listen_turn); /* before the sockets are looked at */
     size_t i;
 
     for (i = 0; i < server->config.listen_fd_count; i++) {
@@ -159,6 +162,7 @@ static int listen_on(struct gb_loop *loop, struct gb_error *err) {
             return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_ctl", errno);
     }
     loop->listening = true;
+    loop->listen_turn = turn;
     return 0;
 }
 
@@ -194,9 +198,52 @@ bool gb_listen_event(struct gb_loop *loop, const void *data) {
     return true;
 }
 
+bool gb_listen_differs(const struct gb_loop *loop) {
+    const struct gb_http_server *server = loop->server;
+    bool differs = loop->listen_turn != atomic_load(&server->listen_turn);
+    size_t i;
+
+    for (i = 0; !differs && i < server->config.listen_fd_count; i++)
+        differs = atomic_load(&server->listen_next[i]) >= 0;
+    return differs;
+}
+
+/* Those that wait at the former socket are accepted first; no others come, as its name is gone. It ends when the new
+ * one takes its number, and leaves all epoll sets by that. */
+static void change_socket(struct gb_loop *loop, size_t index, int next) {
+    struct gb_http_server *server = loop->server;
+    struct pollfd waiting = {.fd = server->listen_fds[index], .events = POLLIN};
+    unsigned i;
+
+    while (poll(&waiting, 1, 0) > 0 && accept_some(server, loop, index))
+        ;
+    (void)dup3(next, server->listen_fds[index], O_CLOEXEC);
+    close(next);
+    atomic_fetch_add(&server->listen_turn, 1);
+    for (i = 0; i < server->config.loops; i++)
+        gb_wake_queue_signal(&server->loops[i].exchanges.wake_queue);
+}
+
+static void change_sockets(struct gb_loop *loop) {
+    struct gb_http_server *server = loop->server;
+    size_t i;
+
+    for (i = 0; i < server->config.listen_fd_count; i++) {
+        int next = atomic_exchange(&server->listen_next[i], -1);
+
+        if (next >= 0)
+            change_socket(loop, i, next);
+    }
+}
+
 void gb_listen_tick(struct gb_loop *loop, uint64_t now_ns) {
     if (!loop->accepts)
         return;
+    if (gb_listen_differs(loop)) {
+        change_sockets(loop);
+        if (loop->listening)
+            (void)listen_on(loop, NULL); /* if it fails, the next tick tries again */
+    }
     if (atomic_load(&loop->server->draining)) {
         /* Closed by the last loop that looks at them: a free number may be another file's at once. */
         listen_off(loop);

@@ -107,7 +107,7 @@ static void visit_wake_queue(struct gb_loop *loop, bool had_event) {
     unsigned left;
 
     left = gb_wake_queue_visit(&loop->exchanges.wake_queue, had_event);
-    if (atomic_load(&loop->server->draining))
+    if (atomic_load(&loop->server->draining) || gb_listen_differs(loop))
         gb_listen_tick(loop, loop->now_ns);
     while (gb_handoff_take(&loop->handoffs, &handoff))
         gb_loop_adopt_given(loop, &handoff);

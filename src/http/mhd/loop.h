@@ -28,6 +28,7 @@ struct gb_loop {
     const struct gb_handoff *adopting; /* while MHD_add_connection runs */
     bool accepts;                      /* until the server drains */
     bool listening;                    /* the listening sockets are in the epoll set */
+    unsigned listen_turn;              /* the server's, when they were put there */
     uint64_t listen_again_ns;          /* when they will be again, after descriptors had run out */
     struct gb_conn *conns;
     struct gb_front *fronts; /* connections over TLS */

@@ -288,3 +288,4 @@ class SessionMoving(Unavailable, code="session_moving", status=503, retryable=Tr
 class CopiesRemain(Conflict, code="copies_remain", status=409, retryable=True): """Other nodes may have copies of what had the name"""
 class TenantNotFound(NotFound, code="tenant_not_found", status=404): """No such tenant"""
 class TenantQuotaExceeded(NoMemory, code="tenant_quota_exceeded", status=507): """The tenant's quota is exceeded"""
+class SocketLost(Unavailable, code="socket_lost", status=503, retryable=True): """Clients cannot reach a socket of the daemon"""

@@ -180,6 +180,44 @@ START_TEST(test_unix_stale) {
 }
 END_TEST
 
+START_TEST(test_unix_again) {
+    mode_t mask = umask(077);
+    struct stat st;
+    int fd;
+
+    gb_assert_ok(gb_listen_unix(&listeners, path, &usual, &err), err);
+    gb_assert_ok(gb_listen_again(&listeners.items[0], &fd, &err), err);
+    ck_assert_int_eq(fd, -1); /* it is there */
+    unlink(path);
+    gb_assert_ok(gb_listen_again(&listeners.items[0], &fd, &err), err);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(connect_unix(), 0);
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_int_eq(st.st_mode & 0777, 0660);
+    ck_assert_int_eq(umask(mask), 077);
+    ck_assert_int_eq(dup3(fd, listeners.items[0].fd, O_CLOEXEC), listeners.items[0].fd);
+    close(fd);
+}
+END_TEST
+
+/* The file of another process is neither replaced nor removed at the end. */
+START_TEST(test_unix_lost) {
+    struct gb_listeners other = {0};
+    int fd;
+
+    gb_assert_ok(gb_listen_unix(&listeners, path, &usual, &err), err);
+    unlink(path);
+    gb_assert_ok(gb_listen_unix(&other, path, &usual, &err), err);
+    ck_assert_int_eq(gb_listen_again(&listeners.items[0], &fd, &err), -1);
+    ck_assert_int_eq(fd, -1);
+    ck_assert_msg(strstr(err.detail, "another process answers") != NULL, "%s", err.detail);
+    gb_listen_done(&listeners, true);
+    ck_assert_int_eq(connect_unix(), 0);
+    gb_listen_done(&other, true);
+    ck_assert_int_eq(access(path, F_OK), -1);
+}
+END_TEST
+
 START_TEST(test_unix_in_use) {
     struct gb_listeners other = {0};
 
@@ -228,18 +266,21 @@ END_TEST
 START_TEST(test_file) {
     char text[256] = "";
     char want[2 * GB_LISTEN_TEXT_SIZE + 3];
+    struct gb_own_file own = {0};
     FILE *file;
 
     gb_assert_ok(gb_listen_tcp(&listeners, "127.0.0.1:0", false, &err), err);
     gb_assert_ok(gb_listen_tcp(&listeners, "127.0.0.2:0", false, &err), err);
-    gb_assert_ok(gb_listen_write(&listeners, path, &err), err);
+    gb_assert_ok(gb_listen_write(&listeners, path, &own, &err), err);
+    ck_assert(gb_own_file_is(&own, path));
     file = fopen(path, "r");
     ck_assert_ptr_nonnull(file);
     ck_assert_uint_gt(fread(text, 1, sizeof text - 1, file), 0);
     fclose(file);
     snprintf(want, sizeof want, "%s\n%s\n", listeners.items[0].text, listeners.items[1].text);
     ck_assert_str_eq(text, want);
-    unlink(path);
+    gb_own_file_remove(&own, path);
+    ck_assert(!gb_own_file_is(&own, path));
 }
 END_TEST
 
@@ -301,6 +342,8 @@ int main(void) {
     tcase_add_test(tcase, test_unix_rights);
     tcase_add_loop_test(tcase, test_rights, 0, (int)(sizeof rights_cases / sizeof rights_cases[0]));
     tcase_add_test(tcase, test_unix_stale);
+    tcase_add_test(tcase, test_unix_again);
+    tcase_add_test(tcase, test_unix_lost);
     tcase_add_test(tcase, test_unix_in_use);
     tcase_add_test(tcase, test_unix_not_a_socket);
     tcase_add_test(tcase, test_unix_too_long);
