@@ -353,14 +353,21 @@ static int take_read(struct job *job, struct gb_checkpoint_item *item, struct gb
     return r == 0 ? no_links(err) : r;
 }
 
-/* After an error the rest is only awaited. */
-static void take_all_read(struct job *job) {
-    struct gb_checkpoint_item *item;
+/* What has been read until this run. In one step with the end of the wait: what comes later posts the job again and
+ * still counts in `reading`, so that no job that is queued ends. */
+static struct gb_checkpoint_item *begin_run(struct job *job) {
+    struct gb_checkpoint_item *read;
 
     pthread_mutex_lock(&job->lock);
-    item = job->read;
+    job->posted = false;
+    read = job->read;
     job->read = NULL;
     pthread_mutex_unlock(&job->lock);
+    return read;
+}
+
+/* After an error the rest is only awaited. */
+static void take_all_read(struct job *job, struct gb_checkpoint_item *item) {
     while (item) {
         struct gb_checkpoint_item *next = item->next;
 
@@ -505,10 +512,7 @@ static bool advance(struct job *job) {
 static void run(struct gb_task *task) {
     struct job *job = gb_container_of(task, struct job, task);
 
-    pthread_mutex_lock(&job->lock);
-    job->posted = false;
-    pthread_mutex_unlock(&job->lock);
-    take_all_read(job);
+    take_all_read(job, begin_run(job));
     if (!advance(job))
         finish(job);
 }
