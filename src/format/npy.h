@@ -19,6 +19,7 @@
 struct gb_npy {
     enum gb_dtype dtype;
     struct gb_shape shape;
+    bool fortran; /* the elements come with the first index fastest, and that is another order than C's */
 };
 
 /* Tells whether data[0..n), n >= GB_NPY_MAGIC_BYTES, begins as a .npy. */

@@ -134,7 +134,7 @@ static int read_shape(struct reader *r, struct gb_shape *ret) {
 
 enum { DESCR = 1, FORTRAN = 2, SHAPE = 4, ALL = 7 };
 
-static int read_member(struct reader *r, unsigned *seen, struct gb_npy *npy, bool *fortran) {
+static int read_member(struct reader *r, unsigned *seen, struct gb_npy *npy) {
     struct text key;
     unsigned which = 0;
 
@@ -155,10 +155,10 @@ static int read_member(struct reader *r, unsigned *seen, struct gb_npy *npy, boo
         return malformed(r, "a colon is missing");
     if (which == DESCR)
         return read_descr(r, &npy->dtype);
-    return which == FORTRAN ? read_fortran(r, fortran) : read_shape(r, &npy->shape);
+    return which == FORTRAN ? read_fortran(r, &npy->fortran) : read_shape(r, &npy->shape);
 }
 
-static int read_dictionary(struct reader *r, struct gb_npy *npy, bool *fortran) {
+static int read_dictionary(struct reader *r, struct gb_npy *npy) {
     unsigned seen = 0;
     bool comma = true;
 
@@ -167,7 +167,7 @@ static int read_dictionary(struct reader *r, struct gb_npy *npy, bool *fortran) 
     while (!accept(r, '}')) {
         if (!comma)
             return malformed(r, "a comma is missing");
-        if (read_member(r, &seen, npy, fortran) < 0)
+        if (read_member(r, &seen, npy) < 0)
             return -1;
         comma = accept(r, ',');
     }
@@ -194,7 +194,6 @@ int gb_npy_parse_header(const void *data, size_t n, struct gb_npy *ret, struct g
     const char *bytes = data;
     struct reader r = {.begin = bytes, .at = bytes, .end = bytes + n, .err = err};
     struct gb_npy npy = {0};
-    bool fortran = false;
     size_t told;
 
     if (n < GB_NPY_PREFIX)
@@ -204,11 +203,9 @@ int gb_npy_parse_header(const void *data, size_t n, struct gb_npy *ret, struct g
     if (told != n)
         return malformed(&r, "its length is wrong");
     r.at += bytes[6] == 1 ? 10 : 12;
-    if (read_dictionary(&r, &npy, &fortran) < 0)
+    if (read_dictionary(&r, &npy) < 0)
         return -1;
-    if (fortran && order_matters(&npy.shape))
-        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
-                            "the array is in Fortran order; upload numpy.ascontiguousarray(a) instead");
+    npy.fortran = npy.fortran && order_matters(&npy.shape);
     *ret = npy;
     return 0;
 }

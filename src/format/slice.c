@@ -206,33 +206,42 @@ static int pick(const struct items *items, const struct gb_shape *shape, struct 
     return 0;
 }
 
-static struct gb_view view_of(const struct gb_shape *shape, uint64_t width, const struct picked *p) {
-    struct gb_axis axis[GB_DIMS_MAX];
-    uint64_t stride = width;
+/* Where the first element lies, and the axes to the others. Returns false if there is no element. */
+static bool find_axes(const struct gb_shape *shape, uint64_t width, const struct picked *p, struct gb_axis *axis,
+                      uint64_t *ret_offset) {
     uint64_t offset = 0;
     unsigned i;
 
     for (i = 0; i < shape->dims; i++) {
         if (p->count[i] == 0)
-            return gb_view_plain(0, 0);
+            return false;
     }
-    for (i = shape->dims; i-- > 0;) {
+    gb_view_axes(shape, width, axis);
+    for (i = 0; i < shape->dims; i++) {
+        offset += p->first[i] * axis[i].stride;
         axis[i].count = p->count[i];
-        axis[i].stride = p->count[i] > 1 ? p->step[i] * stride : 0;
-        offset += p->first[i] * stride;
-        stride *= shape->dim[i];
+        axis[i].stride = p->count[i] > 1 ? p->step[i] * axis[i].stride : 0;
     }
-    return gb_view_make(offset, width, axis, shape->dims);
+    *ret_offset = offset;
+    return true;
 }
 
 int gb_slice_parse(const char *text, size_t len, const struct gb_shape *shape, enum gb_dtype dtype,
-                   struct gb_shape *ret_shape, struct gb_view *ret_view, struct gb_error *err) {
+                   struct gb_shape *ret_shape, struct gb_view *ret_view, struct gb_view *ret_fortran,
+                   struct gb_error *err) {
+    size_t width = gb_dtype_bytes(dtype);
     struct picked picked = {.axes = 0};
+    struct gb_axis axis[GB_DIMS_MAX];
     struct items items;
+    uint64_t offset;
+    bool any;
 
     if (read_items(text, len, shape, &items, err) < 0 || pick(&items, shape, &picked, err) < 0)
         return -1;
-    *ret_view = view_of(shape, gb_dtype_bytes(dtype), &picked);
+    any = find_axes(shape, width, &picked, axis, &offset);
+    *ret_view = any ? gb_view_make(offset, width, axis, shape->dims) : gb_view_plain(0, 0);
+    if (ret_fortran)
+        *ret_fortran = any ? gb_view_fortran(offset, width, axis, shape->dims) : gb_view_plain(0, 0);
     *ret_shape = picked.shape;
     return 0;
 }

@@ -35,6 +35,32 @@ struct gb_view gb_view_make(uint64_t offset, uint64_t width, const struct gb_axi
     return view;
 }
 
+struct gb_view gb_view_fortran(uint64_t offset, uint64_t width, const struct gb_axis *axis, unsigned axes) {
+    struct gb_axis reversed[GB_DIMS_MAX];
+    unsigned i;
+
+    for (i = 0; i < axes; i++)
+        reversed[i] = axis[axes - 1 - i];
+    return gb_view_make(offset, width, reversed, axes);
+}
+
+void gb_view_axes(const struct gb_shape *shape, uint64_t width, struct gb_axis *axis) {
+    unsigned i;
+
+    for (i = shape->dims; i-- > 0; width *= shape->dim[i])
+        axis[i] = (struct gb_axis){shape->dim[i], width};
+}
+
+bool gb_view_upwards(const struct gb_view *view) {
+    unsigned i;
+
+    for (i = 1; i < view->axes; i++) {
+        if (view->axis[i].stride > view->axis[i - 1].stride)
+            return false;
+    }
+    return true;
+}
+
 uint64_t gb_view_end(const struct gb_view *view) {
     uint64_t end = view->offset + view->run;
     unsigned i;
@@ -183,4 +209,34 @@ void gb_cut_box(const struct gb_cut *cut, uint64_t i, uint64_t *ret_offset, uint
     }
     *ret_offset = offset;
     *ret_packed = packed;
+}
+
+/* Puts an axis among the others, the largest step in the memory first. */
+static void insert(struct gb_axis *memory, struct gb_axis *packed, unsigned *axes, uint64_t count, uint64_t stride,
+                   uint64_t packed_stride) {
+    unsigned i;
+
+    if (count == 1)
+        return;
+    for (i = (*axes)++; i > 0 && memory[i - 1].stride < stride; i--) {
+        memory[i] = memory[i - 1];
+        packed[i] = packed[i - 1];
+    }
+    memory[i] = (struct gb_axis){count, stride};
+    packed[i] = (struct gb_axis){count, packed_stride};
+}
+
+void gb_cut_upwards(const struct gb_cut *cut, struct gb_view *ret_memory, struct gb_view *ret_packed) {
+    const struct gb_box *box = &cut->box;
+    struct gb_axis memory[GB_DIMS_MAX];
+    struct gb_axis packed[GB_DIMS_MAX];
+    unsigned axes = 0;
+    unsigned i;
+
+    insert(memory, packed, &axes, box->rows, box->pitch, box->packed_pitch);
+    insert(memory, packed, &axes, box->planes, box->plane, box->packed_plane);
+    for (i = 0; i < cut->axes; i++)
+        insert(memory, packed, &axes, cut->axis[i].count, cut->axis[i].stride, cut->axis[i].packed);
+    *ret_memory = gb_view_make(cut->offset, box->width, memory, axes);
+    *ret_packed = gb_view_make(0, box->width, packed, axes);
 }

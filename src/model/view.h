@@ -16,8 +16,8 @@ struct gb_axis {
     uint64_t stride; /* in bytes of the memory, from one to the next */
 };
 
-/* `run` bytes that lie side by side, again for each step along the axes, the last axis fastest. No byte is met twice,
- * and the sequence goes upwards in memory. */
+/* `run` bytes that lie side by side, again for each step along the axes, the last axis fastest. No byte is met twice.
+ * The sequence goes upwards in memory, except that of an array in Fortran order. */
 struct gb_view {
     uint64_t offset; /* of the first byte in the memory */
     uint64_t bytes;  /* of the sequence; 0: empty */
@@ -32,6 +32,13 @@ struct gb_view gb_view_plain(uint64_t offset, uint64_t bytes);
 /* Elements of `width` bytes along axes that lie within a C-ordered tensor whose bytes 64 bits can count. Axes of one
  * step vanish, those that continue each other become one. */
 struct gb_view gb_view_make(uint64_t offset, uint64_t width, const struct gb_axis *axis, unsigned axes);
+
+/* The elements of a C-ordered tensor in Fortran order: along the same axes, the first one fastest. */
+struct gb_view gb_view_fortran(uint64_t offset, uint64_t width, const struct gb_axis *axis, unsigned axes);
+/* All of a C-ordered tensor that begins at offset. axis: GB_DIMS_MAX of them, its axes afterwards. */
+void gb_view_axes(const struct gb_shape *shape, uint64_t width, struct gb_axis *axis);
+
+bool gb_view_upwards(const struct gb_view *view);
 
 /* The last byte's end in the memory; 64 bits hold it where gb_view_make's promise is kept. */
 uint64_t gb_view_end(const struct gb_view *view);
@@ -80,6 +87,10 @@ void gb_view_cut(const struct gb_view *view, uint64_t at, uint64_t most, uint64_
 
 /* Where the i-th box begins: in the memory, and from the beginning of the cut. */
 void gb_cut_box(const struct gb_cut *cut, uint64_t i, uint64_t *ret_offset, uint64_t *ret_packed);
+
+/* The bytes of a cut in the order in which they lie in the memory: where they are in the memory, and where they are in
+ * the packed cut. Both are of the same bytes in the same order. */
+void gb_cut_upwards(const struct gb_cut *cut, struct gb_view *ret_memory, struct gb_view *ret_packed);
 
 /* How many bytes lie side by side from byte `at` on. */
 uint64_t gb_view_straight(const struct gb_view *view, uint64_t at);

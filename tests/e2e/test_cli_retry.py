@@ -71,9 +71,10 @@ def test_an_upload_goes_on_where_it_broke_off(daemon, session, relay, file):
     assert not uploads(daemon, session)
 
 
-def test_a_npy_goes_on_too(daemon, session, relay, tmp_path):
+@pytest.mark.parametrize("order", "CF")
+def test_a_npy_goes_on_too(daemon, session, relay, tmp_path, order):
     np = pytest.importorskip("numpy")
-    array = np.arange(BYTES // 4, dtype=np.float32).reshape(2, -1)
+    array = np.asarray(np.arange(BYTES // 4, dtype=np.float32).reshape(2, -1), order=order)
     np.save(tmp_path / "a.npy", array)
     made = Cli(relay(up=2).url, session).json("put", tmp_path / "a.npy", "--retry", 2, "--labels", "k=v")
     assert (made["dtype"], made["shape"], made["labels"]) == ("float32", list(array.shape), {"k": "v"})

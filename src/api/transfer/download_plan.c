@@ -71,7 +71,7 @@ static int choose_bytes(struct download *d, const struct gb_http_request *reques
     if (d->cut)
         return choose_cut(d, request, response, err);
     if (d->sliced)
-        return gb_slice_parse(slice->s, slice->len, &d->rec.shape, d->rec.dtype, &d->shape, &d->view, err);
+        return gb_slice_parse(slice->s, slice->len, &d->rec.shape, d->rec.dtype, &d->shape, &d->view, NULL, err);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/request/wait.h"
+#include "base/parse.h"
 #include "format/archive.h"
 #include "format/npy.h"
 #include "format/safetensors.h"
@@ -108,25 +109,31 @@ static int read_placement(const struct gb_http_request *request, struct gb_uploa
     return 0;
 }
 
+/* The payload goes where the view says. */
+static void place(struct gb_upload_params *params, const struct gb_view *view) {
+    params->view = *view;
+    params->scattered = view->axes > 0;
+    params->offset = params->scattered ? 0 : view->offset;
+}
+
 /* Reads where in the buffer the bytes go. */
 static int read_part(const struct gb_http_request *request, const struct gb_buffer_rec *rec,
                      struct gb_upload_request *plan, struct gb_error *err) {
     const struct gb_http_text *slice = gb_http_query(request, "slice");
     struct gb_upload_params *params = &plan->params;
 
+    params->buffer.shape = rec->shape;
     if (!slice)
         return gb_query_u64(request, "offset", &params->offset, err) < 0 ? -1 : 0;
     if (gb_http_query(request, "offset"))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "a slice is of elements, an offset is of bytes: give one or the other");
-    if (gb_slice_parse(slice->s, slice->len, &rec->shape, rec->dtype, &plan->slice, &params->view, err) < 0)
+    if (gb_slice_parse(slice->s, slice->len, &rec->shape, rec->dtype, &plan->slice, &params->view, &plan->slice_fortran,
+                       err) < 0)
         return -1;
     plan->sliced = true;
-    params->scattered = params->view.axes > 0;
+    place(params, &params->view);
     params->bytes = params->view.bytes;
-    params->buffer.shape = rec->shape;
-    if (!params->scattered)
-        params->offset = params->view.offset;
     return 0;
 }
 
@@ -389,13 +396,38 @@ static int read_safetensors(struct gb_upload_request *plan, const char *header, 
     return r;
 }
 
+/* The bytes of an array in Fortran order, each to its place in C order. */
+static int place_fortran(struct gb_upload_request *plan, const struct gb_npy *npy, struct gb_error *err) {
+    struct gb_upload_params *params = &plan->params;
+    size_t width = gb_dtype_bytes(npy->dtype);
+    struct gb_axis axis[GB_DIMS_MAX];
+    struct gb_view view;
+    uint64_t end;
+
+    if (plan->sliced) {
+        place(params, &plan->slice_fortran);
+        return 0;
+    }
+    if (params->partial && (!gb_add_u64(params->offset, params->bytes, &end) || end > plan->existing_bytes))
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                            "%llu bytes at offset %llu do not fit into the %llu bytes of the buffer",
+                            (unsigned long long)params->bytes, (unsigned long long)params->offset,
+                            (unsigned long long)plan->existing_bytes);
+    gb_view_axes(&npy->shape, width, axis);
+    view = gb_view_fortran(params->offset, width, axis, npy->shape.dims);
+    place(params, &view);
+    return 0;
+}
+
 static int read_npy(struct gb_upload_request *plan, const char *header, size_t n, bool has_length, uint64_t length,
                     struct gb_error *err) {
     struct gb_npy npy;
 
     if (gb_npy_parse_header(header, n, &npy, err) < 0)
         return -1;
-    return described(plan, name_of(GB_FORM_NPY), npy.dtype, &npy.shape, has_length, length - n, err);
+    if (described(plan, name_of(GB_FORM_NPY), npy.dtype, &npy.shape, has_length, length - n, err) < 0)
+        return -1;
+    return npy.fortran ? place_fortran(plan, &npy, err) : 0;
 }
 
 int gb_upload_request_header(struct gb_upload_request *plan, enum gb_form form, const char *header, size_t n,

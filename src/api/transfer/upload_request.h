@@ -18,10 +18,11 @@ struct gb_upload_request {
     bool has_max; /* ?max_bytes= */
     uint64_t max_bytes;
     bool has_shape;
-    bool sliced;           /* ?slice= */
-    struct gb_shape slice; /* the shape of the slice */
-    bool adopted;          /* its memory is another process's, and written in place in any case */
-    bool exists;           /* there is a buffer of that name, with so many bytes */
+    bool sliced;                  /* ?slice= */
+    struct gb_shape slice;        /* the shape of the slice */
+    struct gb_view slice_fortran; /* its bytes in Fortran order */
+    bool adopted;                 /* its memory is another process's, and written in place in any case */
+    bool exists;                  /* there is a buffer of that name, with so many bytes */
     uint64_t existing_bytes;
     struct gb_upload_params params; /* bytes, dtype and shape complete unless may_say; check.arg owned until begun,
                                      * session a reference from gb_upload_request_read on, also when that fails */

@@ -24,6 +24,8 @@ static struct gb_part *make_locked(struct gb_multipart *multipart, uint64_t at, 
     plan->open_ended = multipart->appends;
     plan->placed = true;
     plan->direct = target->plan.direct;
+    plan->scattered = target->plan.scattered;
+    plan->view = target->plan.view;
     plan->kind = target->plan.kind;
     part->multipart = gb_multipart_ref(multipart);
     part->target = target;

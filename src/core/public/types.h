@@ -208,10 +208,10 @@ struct gb_upload_params {
     bool reserve; /* open_ended, not partial: memory for `bytes` at once */
     bool partial; /* write the payload at offset of an existing buffer, which keeps its shape */
     uint64_t offset;
-    /* partial: the view places the payload. view.bytes is the payload's length, offset is 0, and buffer.shape is the
+    /* The view places the payload. view.bytes is the payload's length, and offset is 0. partial: buffer.shape is the
      * shape that the view was made for. */
     bool scattered;
-    struct gb_view view; /* not contiguous; a contiguous range is given by offset */
+    struct gb_view view; /* not contiguous, or not upwards; a contiguous range is given by offset */
     /* Overwrite the present memory. Readers are refused meanwhile, and an interrupted write leaves state PARTIAL. A
      * buffer that does not exist or is lost gets fresh memory. check is not evaluated again at the end. */
     bool in_place;

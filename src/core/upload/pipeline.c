@@ -175,7 +175,8 @@ static int send(struct gb_upload *u, struct gb_error *err) {
         gb_core_transfer_ref(&u->t);
         gb_tee_write(u->disk.tee, &f->piece);
     }
-    if (!unwatched) /* the slot may be another's as soon as it is watched */
+    if (!unwatched ||
+        u->plan.scattered) /* a watched slot may be another's, and the copy of a scattered one reorders it */
         sum_up(u, f);
     if (copy(u, f, &why) < 0) {
         gb_upload_fail(u, &why);
@@ -284,6 +285,8 @@ int gb_upload_fill_slot(struct gb_upload *u, size_t n, struct gb_error *err) {
 
 int gb_upload_flush(struct gb_upload *u, struct gb_error *err) {
     u->room = 0;
+    if (u->scratch_n > 0)
+        gb_scatter_flush(u);
     return u->pipe.filling && u->pipe.filling->bytes > 0 ? send(u, err) : 0;
 }
 

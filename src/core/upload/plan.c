@@ -89,7 +89,7 @@ static int check_view(const struct gb_upload_params *p, const struct gb_buffer *
     if (shape->dims == made_for->dims && memcmp(shape->dim, made_for->dim, shape->dims * sizeof(shape->dim[0])) == 0 &&
         p->bytes == p->view.bytes && gb_view_end(&p->view) <= b->rec.bytes)
         return 0;
-    return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the buffer's shape is no longer what the slice was meant for");
+    return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the buffer's shape is no longer what the bytes were meant for");
 }
 
 static int plan_partial(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
@@ -277,7 +277,7 @@ static int check_overlap(const struct gb_upload_draft *draft, struct gb_error *e
 
 /* How many bytes are written and where, of a payload that the caller brings. */
 static int plan_payload(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
-    draft->has_crc32c = true; /* it is computed as the bytes come */
+    draft->has_crc32c = !p->scattered; /* it is computed as the bytes come */
     if (draft->buffer && gb_guard_check_unsealed_locked(draft->buffer, err) < 0)
         return -1;
     return p->partial ? plan_partial(p, draft, err) : plan_full(p, draft, err);

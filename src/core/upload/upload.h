@@ -229,11 +229,12 @@ void gb_upload_unlock_advance(struct gb_upload *upload);
  * present, and no wake comes for it. [the caller's thread] */
 bool gb_upload_room_ahead(struct gb_upload *upload, unsigned number, void **ret_ptr, size_t *ret_n);
 
-/* --- scatter.c: a payload whose bytes are not contiguous ---------------------------------------------------------- */
+/* --- scatter.c: a payload whose bytes are not contiguous, or not in the order of the memory ------------------------ */
 
 /* Gives room in the scratch buffer. The lock is held. Returns 1 or -1. */
 int gb_scatter_room_locked(struct gb_upload *upload, void **ret_ptr, struct gb_error *err);
-void gb_scatter_fill(struct gb_upload *upload, size_t n); /* copies the scratch to its places */
+void gb_scatter_fill(struct gb_upload *upload, size_t n); /* copies a full scratch to its places */
+void gb_scatter_flush(struct gb_upload *upload);          /* the same, also if it would hold more */
 size_t gb_scatter_slot(const struct gb_upload *upload);   /* bytes that a slot is to hold */
 /* Queues the copies of a full slot, between gb_staged_copy_open and _close. Returns 0 or -1. */
 int gb_scatter_queue(struct gb_upload *upload, struct gb_staged_copy *copy, struct gb_error *err);

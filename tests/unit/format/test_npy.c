@@ -58,6 +58,8 @@ static const struct good goods[] = {
     {"{'descr': '<f4', 'fortran_order': True, 'shape': (1, 6, 1), }", "float32", "1,6,1"},
     {"{'descr': '<f4', 'fortran_order': True, 'shape': (), }", "float32", ""},
     {"{'descr': '<f4', 'fortran_order': True, 'shape': (3, 0), }", "float32", "3,0"},
+    {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", "float32", "2,3"},
+    {"{'descr': '<V2', 'fortran_order': True, 'shape': (2, 1, 3), }", "bfloat16", "2,1,3"},
     {"{'descr': '|u1', 'fortran_order': False, 'shape': (18446744073709551615,)}", "uint8", "18446744073709551615"},
     {"{'descr': '|u1', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)}", "uint8",
      "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"},
@@ -82,6 +84,7 @@ START_TEST(test_good) {
         ck_assert_str_eq(gb_dtype_name(npy.dtype), g->dtype);
         gb_shape_text(&npy.shape, shape);
         ck_assert_str_eq(shape, g->shape);
+        ck_assert(npy.fortran == (strstr(g->dictionary, "True") && strchr(g->shape, '2')));
     }
 }
 END_TEST
@@ -93,7 +96,6 @@ struct bad {
 };
 
 static const struct bad bads[] = {
-    {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", GB_ERR_UNSUPPORTED_ARRAY, "ascontiguousarray"},
     {"{'descr': '|O', 'fortran_order': False, 'shape': (2,), }", GB_ERR_UNSUPPORTED_ARRAY, "Python objects"},
     {"{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", GB_ERR_UNSUPPORTED_ARRAY, "big-endian"},
     {"{'descr': '<U3', 'fortran_order': False, 'shape': (2,), }", GB_ERR_UNSUPPORTED_ARRAY, "<U3"},

@@ -90,7 +90,7 @@ START_TEST(test_table) {
     int r;
 
     gb_assert_ok(gb_shape_parse(s->shape, strlen(s->shape), &shape, &err), err);
-    r = gb_slice_parse(s->slice, strlen(s->slice), &shape, GB_DTYPE_FLOAT32, &result, &view, &err);
+    r = gb_slice_parse(s->slice, strlen(s->slice), &shape, GB_DTYPE_FLOAT32, &result, &view, NULL, &err);
     ck_assert_msg(r == (s->result ? 0 : -1), "\"%s\": %s", s->slice, err.detail);
     if (r < 0) {
         ck_assert_str_eq(gb_code_slug(err.code), gb_code_slug((enum gb_code)s->offset));
@@ -112,12 +112,13 @@ START_TEST(test_commas) {
     char text[20000];
 
     memset(text, ',', sizeof(text));
-    gb_assert_fails(gb_slice_parse(text, sizeof(text), &shape, GB_DTYPE_UINT8, &result, &view, &err), err, BAD);
+    gb_assert_fails(gb_slice_parse(text, sizeof(text), &shape, GB_DTYPE_UINT8, &result, &view, NULL, &err), err, BAD);
     memset(text, ':', sizeof(text));
-    gb_assert_fails(gb_slice_parse(text, sizeof(text), &shape, GB_DTYPE_UINT8, &result, &view, &err), err, BAD);
+    gb_assert_fails(gb_slice_parse(text, sizeof(text), &shape, GB_DTYPE_UINT8, &result, &view, NULL, &err), err, BAD);
     memset(text, '1', sizeof(text));
-    gb_assert_fails(gb_slice_parse(text, sizeof(text), &shape, GB_DTYPE_UINT8, &result, &view, &err), err, BEYOND);
-    gb_assert_fails(gb_slice_parse("0\0,1", 4, &shape, GB_DTYPE_UINT8, &result, &view, &err), err, BAD);
+    gb_assert_fails(gb_slice_parse(text, sizeof(text), &shape, GB_DTYPE_UINT8, &result, &view, NULL, &err), err,
+                    BEYOND);
+    gb_assert_fails(gb_slice_parse("0\0,1", 4, &shape, GB_DTYPE_UINT8, &result, &view, NULL, &err), err, BAD);
 }
 END_TEST
 
@@ -197,7 +198,7 @@ START_TEST(test_random) {
     }
     if (shape.dims == 0)
         strcpy(text, "...");
-    gb_assert_ok(gb_slice_parse(text, strlen(text), &shape, GB_DTYPE_UINT8, &result, &view, &err), err);
+    gb_assert_ok(gb_slice_parse(text, strlen(text), &shape, GB_DTYPE_UINT8, &result, &view, NULL, &err), err);
     ck_assert_uint_eq(result.dims, wanted.dims);
     ck_assert_mem_eq(result.dim, wanted.dim, wanted.dims * sizeof(wanted.dim[0]));
     ck_assert_uint_eq(view.bytes, total);

@@ -118,6 +118,75 @@ START_TEST(test_random) {
 }
 END_TEST
 
+/* In Fortran order: the same elements as with reversed axes. */
+START_TEST(test_fortran) {
+    static const unsigned widths[] = {1, 2, 4, 8, 16};
+    unsigned seed = (unsigned)_i + 1;
+    unsigned width = widths[below(&seed, 5)];
+    struct gb_axis axis[GB_DIMS_MAX];
+    struct gb_axis reversed[GB_DIMS_MAX];
+    struct gb_view view;
+    uint64_t offset;
+    uint64_t bytes;
+    uint64_t at;
+    unsigned i;
+    unsigned axes = make_axes(&seed, width, axis, &offset);
+    uint64_t most = 1 + below(&seed, below(&seed, 2) ? 100 : 20000);
+
+    for (at = 0; at < MEMORY; at++)
+        memory[at] = (unsigned char)rand_r(&seed);
+    for (i = 0; i < axes; i++)
+        reversed[i] = axis[axes - 1 - i];
+    view = gb_view_fortran(offset, width, axis, axes);
+    bytes = enumerate(offset, width, reversed, axes);
+    ck_assert_uint_eq(view.bytes, bytes);
+    for (at = below(&seed, (unsigned)bytes); at < bytes;) {
+        struct gb_view upwards;
+        struct gb_view packed;
+        struct gb_cut cut;
+        struct gb_cut there;
+        struct gb_cut here;
+        uint64_t done;
+
+        gb_view_cut(&view, at, most, UINT64_MAX, &cut);
+        copy_cut(&cut, got + at);
+        ck_assert_mem_eq(got + at, wanted + at, cut.bytes);
+        /* The same bytes, as they lie in the memory. */
+        gb_cut_upwards(&cut, &upwards, &packed);
+        ck_assert(gb_view_upwards(&upwards) && upwards.bytes == cut.bytes && packed.bytes == cut.bytes);
+        for (done = 0; done < cut.bytes; done += gb_view_straight(&upwards, done)) {
+            gb_view_cut(&upwards, done, 1, 1, &there);
+            gb_view_cut(&packed, done, 1, 1, &here);
+            ck_assert_uint_eq(memory[there.offset], wanted[at + here.offset]);
+        }
+        at += cut.bytes;
+    }
+}
+END_TEST
+
+/* What a whole array in Fortran order fills of a slot is one box in the memory. */
+START_TEST(test_one_box) {
+    const struct gb_shape shape = {.dims = 5, .dim = {7, 3, 5, 4, 6}};
+    struct gb_axis axis[GB_DIMS_MAX];
+    struct gb_view upwards;
+    struct gb_view packed;
+    struct gb_view view;
+    struct gb_cut cut;
+    uint64_t at;
+
+    gb_view_axes(&shape, 8, axis);
+    view = gb_view_fortran(16, 8, axis, shape.dims);
+    ck_assert_uint_eq(gb_view_end(&view), 16 + view.bytes);
+    ck_assert(!gb_view_upwards(&view));
+    for (at = 0; at < view.bytes; at += cut.bytes) {
+        gb_view_cut(&view, at, 8 * (uint64_t)_i, UINT64_MAX, &cut);
+        gb_cut_upwards(&cut, &upwards, &packed);
+        gb_view_cut(&upwards, 0, upwards.bytes, UINT64_MAX, &cut);
+        ck_assert(cut.boxes == 1 && cut.bytes == upwards.bytes);
+    }
+}
+END_TEST
+
 START_TEST(test_joined) {
     const struct gb_axis whole[] = {{2, 60}, {3, 20}, {5, 4}};
     const struct gb_axis rows[] = {{7, 4096}, {3, 1024}, {16, 4}};
@@ -212,6 +281,8 @@ int main(void) {
     TCase *tcase = tcase_create("view");
 
     tcase_add_loop_test(tcase, test_random, 0, 2000);
+    tcase_add_loop_test(tcase, test_fortran, 0, 500);
+    tcase_add_loop_test(tcase, test_one_box, 1, 2600);
     tcase_add_test(tcase, test_joined);
     tcase_add_test(tcase, test_few_boxes);
     tcase_add_loop_test(tcase, test_box_rules, 0, sizeof(boxes) / sizeof(boxes[0]));

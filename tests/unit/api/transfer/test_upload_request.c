@@ -150,6 +150,34 @@ START_TEST(test_npy) {
 }
 END_TEST
 
+/* Places an array of 2 by 3 in Fortran order. */
+static int read_fortran(struct gb_upload_request *plan, struct gb_error *err) {
+    static const char header[] = GB_NPY_MAGIC "\x01\x00\x37\x00"
+                                              "{'descr': '<f4', 'fortran_order': True, 'shape': (2,3)}";
+
+    return gb_upload_request_header(plan, GB_FORM_NPY, header, sizeof(header) - 1, true, sizeof(header) - 1 + 24, err);
+}
+
+START_TEST(test_fortran) {
+    struct gb_upload_request *plan = calloc(1, sizeof(*plan));
+    const struct gb_upload_params *params = &plan->params;
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_assert_ok(read_fortran(plan, &err), err);
+    ck_assert(params->scattered && params->bytes == 24 && params->view.bytes == 24 && params->view.run == 4);
+    ck_assert(params->view.axes == 2 && params->view.axis[0].stride == 4 && params->view.axis[1].stride == 12);
+    *plan = (struct gb_upload_request){
+        .existing_bytes = 100, .params = {.partial = true, .offset = 76, .buffer = {.dtype = GB_DTYPE_FLOAT32}}};
+    gb_assert_ok(read_fortran(plan, &err), err);
+    ck_assert(params->scattered && params->offset == 0 && params->view.offset == 76);
+    plan->params.offset = 77;
+    gb_assert_fails(read_fortran(plan, &err), err, GB_ERR_SHAPE_MISMATCH);
+    plan->params.offset = UINT64_MAX;
+    gb_assert_fails(read_fortran(plan, &err), err, GB_ERR_SHAPE_MISMATCH);
+    free(plan);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("upload request");
     TCase *tables = tcase_create("tables");
@@ -158,6 +186,7 @@ int main(void) {
     tcase_add_loop_test(tables, test_open, 0, 10);
     suite_add_tcase(suite, tables);
     gb_test_add(suite, "npy", test_npy, 4);
+    gb_test_add(suite, "fortran", test_fortran, 4);
     gb_test_add(suite, "in place", test_in_place, 4);
     gb_test_add(suite, "max", test_max, 4);
     return gb_test_run(suite);
