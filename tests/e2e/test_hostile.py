@@ -1,6 +1,7 @@
 """Every bad input gets a specific error and leaves the state unchanged."""
 import json
 import os
+import re
 import resource
 
 import pytest
@@ -94,6 +95,26 @@ def test_who_sends_at_once_still_reads_the_refusal(daemon, victim, small, size):
         with daemon.raw() as r:
             r.put(target, size + 1000).send(payload(size + 1000))
             assert r.reply().status == status
+
+
+def test_a_part_is_not_taken_for_the_whole(daemon, victim):
+    """RFC 9110, 14.5: no route that takes a body ignores Content-Range."""
+    asked = 0
+    for path, methods in daemon.get("/openapi.json")["paths"].items():
+        target = re.sub("{[a-z]+}", lambda m: {"{session}": "default", "{buffer}": "x", "{device}": "0"}.get(m[0], "1"), path)
+        for method in {"put", "post", "patch"} & set(methods):
+            for value in ("bytes 4-7/8", "bytes */8", "x"):
+                p = daemon.ask(method.upper(), target, b"{}", {"Content-Range": value}).problem(400, "invalid_argument")
+                assert "Content-Range" in p["detail"], (method, path, p)
+                asked += 1
+    assert asked > 150
+    upload = daemon.ask("POST", "/v1/sessions/default/uploads", {"buffer": "u", "bytes": 8}).expect(201).json()["id"]
+    with daemon.raw() as r:  # before the body is there
+        r.put(f"/v1/sessions/default/uploads/{upload}/parts?offset=0", 4, "Content-Range: bytes 4-7/8", expect=True)
+        assert r.reply().status == 400
+    assert daemon.get(f"/v1/sessions/default/uploads/{upload}")["received_bytes"] == 0
+    daemon.ask("DELETE", f"/v1/sessions/default/uploads/{upload}").expect(204)
+    assert daemon.ask("GET", "/v1/devices", headers={"Content-Range": "bytes 0-1/2"}).status == 200
 
 
 @pytest.mark.parametrize("query", ["&" * 260, "&a" * 2000, "&a1=1" * 700], ids=["empty", "names", "values"])

@@ -86,8 +86,8 @@ static int end_hash(struct hash *h, char *ret_hex, struct gb_error *err) {
 
 /* Headers that say what the request asks for. Conditions among them: whether a change is made depends on them. */
 static const char *const asking_headers[] = {
-    "Content-Type",  "Content-Encoding", "Content-Range",   "Content-Digest", "Repr-Digest",   "If-Match",
-    "If-None-Match", "If-Range",         "Upload-Complete", "Upload-Offset",  "Upload-Length",
+    "Content-Type",  "Content-Encoding", "Content-Digest",  "Repr-Digest",   "If-Match",
+    "If-None-Match", "If-Range",         "Upload-Complete", "Upload-Offset", "Upload-Length",
 };
 
 static void add_text(struct hash *h, const char *s) {

@@ -158,6 +158,18 @@ static enum gb_step join(struct gb_request_hooks *hooks, struct gb_http_response
     return step;
 }
 
+/* The bodies that come here are whole, or say in other ways where they belong. Ignoring it would take a part for the
+ * whole, or put it elsewhere (RFC 9110, 14.5). */
+static int refuse_range(const struct gb_http_request *request, struct gb_error *err) {
+    bool sends = request->method == GB_HTTP_PUT || request->method == GB_HTTP_PATCH || request->method == GB_HTTP_POST;
+
+    if (!sends || !gb_http_header(request, "Content-Range"))
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "Content-Range is not taken; send a part of data to ?offset=N, or append it at Upload-Offset: "
+                        "N, where the route has these, and else the whole");
+}
+
 /* Reads what the request asks for. Returns WAIT to go on with *ret, which is NULL when it asks for nothing; any other
  * step is the reply. */
 static enum gb_step begin(struct gb_http_request *request, struct gb_http_response *response,
@@ -168,6 +180,8 @@ static enum gb_step begin(struct gb_http_request *request, struct gb_http_respon
     bool async = false;
     enum gb_step step;
 
+    if (refuse_range(request, err) < 0)
+        return GB_STEP_ERROR;
     if (route->operation[0])
         gb_http_prefer_wait(request, 0, 0, &async);
     if (!async && !keyed)

@@ -139,8 +139,6 @@ static int check_early(const struct gb_http_request *request, const struct gb_up
 static int read_plan(struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
     struct gb_conditions *conditions;
 
-    if (gb_http_header(request, "Content-Range"))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "Content-Range is not taken");
     if (gb_upload_request_read(request, plan, err) < 0)
         return -1;
     if (plan->params.partial || plan->params.in_place)

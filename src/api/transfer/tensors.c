@@ -14,7 +14,7 @@
 #include "api/transfer/tensors_sink.h"
 
 static int check_headers(const struct gb_http_request *request, struct gb_error *err) {
-    static const char *const refused[] = {"If-Match", "If-None-Match", "Content-Range"};
+    static const char *const refused[] = {"If-Match", "If-None-Match"};
     enum gb_form form;
     size_t i;
 

@@ -18,11 +18,6 @@ static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_re
 
     if (gb_filters_read(request, response, &filters, err) < 0)
         return GB_STEP_ERROR;
-    if (gb_http_header(request, "Content-Range")) {
-        /* Ignoring it would replace the whole by a part (RFC 9110, 14.5). */
-        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "Content-Range is not taken; send the part to ?offset=N instead");
-        return GB_STEP_ERROR;
-    }
     plan = calloc(1, sizeof(*plan));
     if (!plan) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
