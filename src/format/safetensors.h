@@ -21,7 +21,7 @@
 /* A key that is not the name of a tensor. */
 #define GB_SAFETENSORS_METADATA "__metadata__"
 /* Tensors of one file, in and out. */
-#define GB_SAFETENSORS_TENSORS_MAX 8192
+#define GB_SAFETENSORS_TENSORS_MAX 65536
 
 struct gb_safetensor {
     const char *name; /* UTF-8 without NUL */
