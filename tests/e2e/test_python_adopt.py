@@ -81,6 +81,10 @@ def test_what_is_not_adopted(c, daemon):
     for source, error in [(np.zeros(4), gpubuf.BadArgument), (b"abc", gpubuf.BadType), ([1, 2], gpubuf.BadType), (True, gpubuf.BadType)]:
         with pytest.raises(error):
             c.adopt("x", source)
+    a = c.shared_array(4, "int32")
+    for source, error, said in ((np.ma.masked_array(a, [0, 1, 0, 0]), gpubuf.BadArgument, "masked"), (a.view(">i4"), gpubuf.BadType, "big-endian")):
+        with pytest.raises(error, match=said):
+            c.adopt("x", source)
     c.put("x", b"1")
     with pytest.raises(gpubuf.BufferExists):
         c.adopt("x", c.shared_array((4,)))

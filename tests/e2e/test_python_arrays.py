@@ -1,11 +1,12 @@
 """Arrays on a GPU in the Python client, with a fake GPU of host memory and a real daemon; no GPU is needed."""
+import ctypes
 import gc
 
 import numpy as np
 import pytest
 from fake_gpu import Consumer, FakeGpu, OnGpu
 from pyclient import at_once, client_of, gpubuf
-from gpubuf import _gpu, _lend, _roads
+from gpubuf import _dlpack, _gpu, _lend, _roads
 
 from harness import library, until
 from values import array_of
@@ -190,6 +191,9 @@ def test_into_an_array(c, gpu, daemon):
     assert gpu.lent == count, "its memory stays lent all the same"
     with pytest.raises(gpubuf.BadArgument, match="out is float64"):
         c.get("x", out=gpu.array(np.zeros(BIG)))
+    about = dict(data=(out.memory.ctypes.data, True))
+    with pytest.raises(gpubuf.BadArgument, match="read-only"):
+        c.get("x", out=gpu.array(np.zeros(BIG, np.float32), "interface", **about))
     with pytest.raises(gpubuf.BadType, match="on a GPU"):
         c.get("x", device=0, out=np.zeros(BIG, np.float32))
     with pytest.raises(gpubuf.BadArgument, match="raw"):
@@ -298,13 +302,28 @@ def test_threads(c, gpu):
     until("all is given back", lambda: not lent(c))
 
 
+def test_a_copy_for_a_consumer(c, gpu):
+    c.put("x", values())
+    got = c.get("x", device=0)
+    before = gpu.streams.copy()
+    capsule = got.__dlpack__(copy=True, max_version=(1, 0))
+    (made,) = [address for address, (kind, _) in _dlpack._out.items() if kind is _dlpack._Versioned]
+    head = _dlpack._Versioned.from_address(made)
+    assert head.flags == _dlpack.COPIED and head.tensor.data != got.pointer and gpu.streams[len(before) :], "it is complete"
+    assert ctypes.string_at(head.tensor.data, got.nbytes) == values().tobytes()
+    memory = head.tensor.data
+    del capsule
+    gc.collect()
+    assert memory not in gpu.memory and got.pointer in gpu.memory
+
+
 # --- what cannot be -----------------------------------------------------------------------------------------------------
 
 
 def test_refusals(c, gpu):
     source = gpu.array(values())
     source.refuses = BufferError("it needs a gradient")
-    with pytest.raises(gpubuf.BadType, match="it needs a gradient"):
+    with pytest.raises(BufferError, match="it needs a gradient"):
         c.put("x", source)
     for word in (dict(strides=(4, 4)), dict(mask=object())):
         with pytest.raises(gpubuf.BadType, match="C order|mask"):

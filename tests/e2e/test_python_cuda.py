@@ -43,7 +43,7 @@ class FakeDriver:
             return 2
         give = {"cuDeviceGetCount": len(self.devices), "cuMemImportFromShareableHandle": 11, "cuMemAddressReserve": BASE,
                 "cuMemPoolImportFromShareableHandle": 22, "cuMemPoolImportPointer": BASE, "cuIpcOpenMemHandle_v2": BASE,
-                "cuIpcOpenEventHandle": 33, "cuDevicePrimaryCtxRetain": 44, "cuMemPoolGetAccess": self.access}
+                "cuIpcOpenEventHandle": 33, "cuDevicePrimaryCtxRetain": 44, "cuMemPoolGetAccess": self.access, "cuMemAlloc_v2": 0x5500, "cuStreamCreate": 66}
         if name == "cuDeviceGet":
             arguments[0]._obj.value = plain[1]
         elif name == "cuDeviceGetUuid_v2":
@@ -240,7 +240,7 @@ def test_dlpack_waits_on_the_consumers_stream(grant, fake):
             assert fake.of("cuStreamWaitEvent") == ([[waited, 33, 0]] if waited is not None else [])
         t = tensors[0]
         assert (t.device, t.id, t.data, t.flags, t.code, t.bits) == (2, 1, BASE + 256, 0, 2, 32) and t.numbers(t.shape_at) == [2, 3]
-        for wrong in (dict(stream=0), dict(dl_device=(1, 0)), dict(copy=True)):
+        for wrong in (dict(stream=0), dict(dl_device=(1, 0))):
             with pytest.raises(BufferError):
                 m.__dlpack__(**wrong)
         fake.calls.clear()
@@ -252,6 +252,21 @@ def test_dlpack_waits_on_the_consumers_stream(grant, fake):
         t.free()
         gc.collect()
     assert fake.names()[-1] == "cuDevicePrimaryCtxRelease_v2" and "cuMemUnmap" in fake.names() and g.ended.wait(10)
+
+
+def test_a_copy_for_a_consumer(grant, fake):
+    """A stream of ours waits for the buffer's queued writes and copies; the consumer has nothing to wait for, and may write."""
+    _, c = grant("vmm")
+    with c.map("x") as m:
+        fake.calls.clear()
+        t = Consumer(m, copy=True, stream=7)
+        waits, copies = fake.of("cuStreamWaitEvent"), fake.of("cuMemcpyDtoDAsync_v2")
+        assert waits == [[66, 33, 0]] and copies == [[0x5500, BASE + 256, 24, 66]] and fake.of("cuStreamSynchronize")[-1] == [66]
+        assert (t.device, t.id, t.data, t.flags) == (2, 1, 0x5500, 2)
+        assert m.unmap(), "the copy holds no lease"
+        t.free()
+    gc.collect()
+    assert fake.of("cuMemFree_v2") == [[0x5500]]
 
 
 def test_dlpack_of_what_is_read_only(grant, fake):

@@ -202,7 +202,7 @@ def test_jax(jax, c, dtype):
     a = jax.device_put((np.arange(4 * N) % 7).astype(np.float32).reshape(4, -1), jax.devices("gpu")[0]).astype(dtype)
     try:
         made = c.put("x", a)
-    except gpubuf.BadType as e:
+    except Exception as e:
         assert dtype.startswith("float8"), e
         pytest.skip(f"this jax exports no {dtype}: {e}")
     assert (made["dtype"], made["shape"]) == (dtype, [4, N]) and made["road"] in ("device", "host")

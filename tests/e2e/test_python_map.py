@@ -7,12 +7,13 @@ import struct
 import subprocess
 import sys
 import threading
+import types
 
 import numpy as np
 import pytest
 from pyclient import SOURCE, Granter, gpubuf
 
-from harness import library, until
+from harness import library, optional, until
 from values import DTYPES, array_of
 
 ONE = b"HTTP/1.1 103 Early Hints\r\n\r\n"
@@ -332,13 +333,48 @@ def test_read_only_is_not_given_to_whoever_cannot_know(grant):
         seen = np.from_dlpack(m)
         m.array()[0] = 99
         assert seen[0] == 99 and g.bytes()[0] == 99
-        for wrong in (dict(stream=1), dict(copy=True), dict(dl_device=(2, 0))):
+        for wrong in (dict(stream=1), dict(dl_device=(2, 0))):
             with pytest.raises(BufferError):
                 m.__dlpack__(**wrong)
         del seen
         m.__dlpack__(copy=False, dl_device=(1, 0), stream=None)  # which no consumer takes
     gc.collect()
     assert until("both leases have ended", lambda: len(g.deleted) == 2)
+
+
+def test_a_copy_for_a_consumer(grant):
+    """It can be written, whatever the mapping is for, and holds no lease; a consumer of the older protocol gets one too."""
+    array = array_of("int16", (3, 4))
+    g, c = of_array(grant, array)
+    for mode in ("read", "write"):
+        with c.map("x", mode) as m:
+            t = Consumer(m, copy=True)
+            assert (t.flags, t.numbers(t.shape_at)) == (2, [3, 4]) and t.data != m.pointer
+            assert ctypes.string_at(t.data, array.nbytes) == array.tobytes()
+            ctypes.memset(t.data, 7, array.nbytes)
+            assert (m.array() == array).all()
+            m.__dlpack__(copy=True)  # which no consumer takes
+        assert until("the lease has ended", lambda: len(g.deleted) == 1 + (mode == "write"))
+        assert ctypes.string_at(t.data, 1) == b"\7", "the copy lives on"
+        t.free()
+
+
+def test_jax_takes_a_mapping(grant, monkeypatch):
+    """jax.numpy.asarray asks for __jax_array__, and gives that to jax again as a numpy array. Without it, it reads dtype, which is text."""
+    array = array_of("float32", (2, 3))
+    _, c = of_array(grant, array)
+    given = []
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(numpy=types.SimpleNamespace(asarray=lambda a: given.append(a) or "made")))
+    with c.map("x") as m:
+        assert m.__jax_array__() == "made" and type(given[0]) is np.ndarray and (given.pop() == array).all()
+
+
+def test_jax_itself_takes_a_mapping(grant):
+    jax = optional("jax")
+    array = array_of("float32", (2, 3))
+    _, c = of_array(grant, array)
+    with c.map("x") as m:
+        assert (np.asarray(jax.numpy.asarray(m)) == array).all() and (np.asarray(jax.numpy.array(m)) == array).all()
 
 
 def test_tensors_outlive_the_interpreter(grant):

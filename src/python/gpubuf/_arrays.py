@@ -1,20 +1,23 @@
 """Conversion between the daemon's dtypes and arrays: bytes to send, arrays to receive into, slices as text."""
 from __future__ import annotations
 
+import ctypes
 import operator
+import sys
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _dlpack, _torch
+from . import _dlpack, _numbers, _torch
 from ._dtypes import dtype_name, numpy_dtype, width
 from ._transport import Piece
-from .errors import BadArgument, BadType
+from .errors import BadArgument, BadType, Error
 
 Array = npt.NDArray[Any]
 Key = Union[str, int, slice, Tuple[Any, ...]]
 Shape = Union[int, Sequence[int]]
+TYPED = ("dtype", "__dlpack__", "__array__", "__array_interface__", "__cuda_array_interface__")
 
 
 class Payload(NamedTuple):
@@ -33,7 +36,7 @@ def bytes_of(array: Array) -> memoryview:
 
 def payload_of(source: Any) -> Payload:
     """The payload of an array, a tensor, or any object with a buffer. It is copied only if the elements are not in C order and
-    little-endian. A list of numbers is converted to an array."""
+    little-endian. A list of numbers is converted to an array. No number changes: what would change one raises BadArgument."""
     if isinstance(source, (bytes, bytearray)):
         view = memoryview(source)
         return Payload(view, "uint8", (len(view),), source)
@@ -41,39 +44,71 @@ def payload_of(source: Any) -> Payload:
     array = _as_array(source)
     if array is None:
         return _of_dlpack(source)
-    if named:
-        return Payload(bytes_of(np.ascontiguousarray(array)), named, array.shape, array)
-    name = dtype_name(array.dtype)
-    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and not np.little_endian):
+    name = named or dtype_name(array.dtype)
+    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
         array = array.astype(array.dtype.newbyteorder("<"))
     shape = array.shape
     array = np.ascontiguousarray(array)
     return Payload(bytes_of(array), name, shape, array)
 
 
+def is_untyped(source: Any) -> bool:
+    """True for a number of Python's, and for a list of numbers."""
+    if any(hasattr(source, name) for name in TYPED):
+        return False
+    try:
+        memoryview(source)
+    except TypeError:
+        return True
+    return False
+
+
+def is_bytes(source: Any) -> bool:
+    """True for bytes, bytearray, mmap, and buffers of bytes or of C's char. pyarrow's have no type, and say that they are of signed ones."""
+    if any(hasattr(source, name) for name in TYPED):
+        return False
+    try:
+        kind = memoryview(source).format.lstrip("@=<>!")
+    except TypeError:
+        return False
+    return kind in ("B", "c") or (kind == "b" and type(source).__module__.partition(".")[0] == "pyarrow")
+
+
 def _as_array(source: Any) -> Optional[Array]:
-    """None for another library's tensor of a type that numpy lacks."""
-    if not hasattr(source, "__dlpack__") or isinstance(source, np.ndarray):
-        try:
-            return np.asarray(source)
-        except (TypeError, ValueError) as e:
-            raise BadType(f"numpy makes no array of {type(source).__name__}: {e}") from e
-    if not hasattr(source, "__array__"):
+    """None for another library's tensor that numpy does not take."""
+    if is_untyped(source):
+        return _numbers.typed(source)
+    if is_bytes(source):
+        return np.asarray(memoryview(source)).view(np.uint8)
+    tensor = hasattr(source, "__dlpack__") and not isinstance(source, np.ndarray)
+    if tensor and not hasattr(source, "__array__"):
         return None
     try:
-        return np.asarray(source)
-    except TypeError:
-        return None
+        return _numbers.array_of(source)
+    except TypeError as e:
+        if tensor and not isinstance(e, Error):  # a type that numpy lacks
+            return None
+        raise
 
 
 def _of_dlpack(source: Any) -> Payload:
     tensor = _dlpack.take(source)
     if tensor.device[0] not in _dlpack.HOST_DEVICES:
         raise BadType(f"the tensor is on device {tensor.device} of DLPack, which is neither the host nor CUDA: copy it to the host first")
-    if not tensor.contiguous:
-        raise BadType("the elements of the tensor do not lie in C order: give tensor.contiguous()")
     width(tensor.dtype)
-    return Payload(tensor.view, tensor.dtype, tensor.shape, tensor)
+    if tensor.contiguous:
+        return Payload(tensor.view, tensor.dtype, tensor.shape, tensor)
+    array = np.ascontiguousarray(_elements_of(tensor))
+    return Payload(bytes_of(array), tensor.dtype, tensor.shape, array)
+
+
+def _elements_of(tensor: _dlpack.Taken) -> Array:
+    """The elements of a tensor in host memory, in any order; numpy may lack their type."""
+    size = width(tensor.dtype)
+    ends = [(n - 1) * step * size for n, step in zip(tensor.shape, tensor.strides)]
+    first = sum(end for end in ends if end < 0)
+    memory = (ctypes.c_ubyte * (sum(map(abs, ends)) + size)).from_address(tensor.pointer + first)
+    return np.ndarray(tensor.shape, f"V{size}", memoryview(memory).cast("B"), -first, [step * size for step in tensor.strides])
 
 
 def empty(dtype: str, shape: Tuple[int, ...], out: Any) -> Array:
@@ -94,7 +129,7 @@ def _bytes_of_tensor(dtype: str, shape: Tuple[int, ...], out: Any) -> Array:
     if not hasattr(out, "__dlpack__"):
         raise BadType("out must be a numpy array, or a tensor that speaks DLPack")
     plain, named = _torch.plain(out)
-    taken = _dlpack.take(plain)
+    taken = _dlpack.take(plain, write=True)
     if taken.device[0] not in _dlpack.HOST_DEVICES or not taken.contiguous:
         raise BadArgument("out must be in host memory, or that of a GPU of CUDA, and in C order")
     if (named or taken.dtype, taken.shape) != (dtype, shape):

@@ -11,13 +11,14 @@ import ctypes
 import math
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
-from .errors import BadType
+from .errors import BadArgument, BadType
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 HOST_DEVICES = (CPU, CUDA_HOST)
 GPU_DEVICES = (CUDA, CUDA_MANAGED)
-READ_ONLY = 1
+READ_ONLY, COPIED = 1, 2  # flags
 VERSION = (1, 0)
+IMMUTABLE = ("jax", "jaxlib")  # libraries whose arrays never change, and whose DLPack does not say that
 
 # dtype: (code, bits)
 _CODES: Dict[str, Tuple[int, int]] = {
@@ -110,13 +111,13 @@ for _one in (_deleter, _unwanted, _kept):
 
 
 def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: Tuple[int, ...], read_only: bool,
-         max_version: Optional[Tuple[int, int]]) -> Any:
-    """Makes a capsule over memory that owner keeps alive. Raises BufferError if the memory is read-only and the consumer's protocol is too
-    old to express that."""
+         max_version: Optional[Tuple[int, int]], copied: bool = False) -> Any:
+    """Makes a capsule over memory that owner keeps alive. copied: it is a copy for this consumer. Raises BufferError if the memory is
+    read-only and the consumer's protocol is too old to express that."""
     versioned = max_version is not None and max_version[0] >= VERSION[0]
     if read_only and not versioned:
         raise BufferError("the memory is mapped for reading, which DLPack can say from version 1.0 on: take a consumer that asks "
-                          "for max_version, or map with mode='write', or copy")
+                          "for max_version, or map with mode='write', or ask for copy=True")
     kind, name = (_Versioned, b"dltensor_versioned") if versioned else (_Managed, b"dltensor")
     n = len(shape)
     head = (ctypes.sizeof(kind) + 15) // 16 * 16
@@ -133,7 +134,7 @@ def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: T
     managed.deleter = ctypes.cast(_deleter, _pointer).value
     if versioned:
         managed.major, managed.minor = VERSION
-        managed.flags = READ_ONLY if read_only else 0
+        managed.flags = (READ_ONLY if read_only else 0) | (COPIED if copied else 0)
     code, bits = _CODES[dtype]
     at = ctypes.cast(address + head, ctypes.POINTER(ctypes.c_int64))
     strides = ctypes.cast(address + head + 8 * n, ctypes.POINTER(ctypes.c_int64))
@@ -150,12 +151,14 @@ def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: T
 
 
 class Taken(NamedTuple):
-    """A tensor of another library; guard releases it."""
+    """A tensor of another library; guard releases it. strides: in elements. view is empty if the memory is not on the host, or not in C
+    order."""
 
     view: memoryview
     pointer: int
     dtype: str
     shape: Tuple[int, ...]
+    strides: Tuple[int, ...]
     device: Tuple[int, int]
     contiguous: bool
     guard: Any
@@ -170,30 +173,47 @@ class _Guard:
             ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._deleter)(self._address)
 
 
-def take(source: Any, stream: Optional[int] = None) -> Taken:
-    """The tensor that source exports. view is empty if the memory is not on the host, or not in C order. stream: of a device, the stream
-    that source makes wait for its own work."""
-    try:
-        capsule = source.__dlpack__() if stream is None else source.__dlpack__(stream=stream)
-    except (BufferError, RuntimeError, TypeError, ValueError, NotImplementedError) as e:
-        raise BadType(f"{type(source).__name__}.__dlpack__() refuses: {e}") from e
-    if not _capsule_named(capsule, b"dltensor"):
+def _ask(source: Any, stream: Optional[int], write: bool) -> Any:
+    """The capsule of source. Its own exceptions are passed on."""
+    order = {} if stream is None else {"stream": stream}
+    version = {"max_version": VERSION}
+    for more in ({**version, "copy": False}, version) if write else (version,):
+        try:
+            return source.__dlpack__(**order, **more)
+        except TypeError:
+            pass  # its protocol is older, and has no such parameter; another TypeError comes again
+    return source.__dlpack__(**order)
+
+
+def take(source: Any, stream: Optional[int] = None, *, write: bool = False) -> Taken:
+    """The tensor that source exports. stream: of a device, the stream that source makes wait for its own work. write: the memory is to be
+    written, and BadArgument is raised if that is not possible."""
+    capsule = _ask(source, stream, write)
+    name = next((name for name in _UNUSED if _capsule_named(capsule, name)), None)
+    if name is None:
         raise BadType(f"{type(source).__name__}.__dlpack__() does not return a tensor")
-    address = _capsule_pointer(capsule, b"dltensor")
-    managed = _Managed.from_address(address)
-    _capsule_rename(capsule, _NAME[b"used_dltensor"])
+    address = _capsule_pointer(capsule, name)
+    managed, flags = _UNUSED[name].from_address(address), 0
+    if name == b"dltensor_versioned":
+        if managed.major > VERSION[0]:
+            raise BadType(f"the {type(source).__name__} speaks DLPack {managed.major}.{managed.minor}, and this package 1.x: update it")
+        flags = managed.flags
+    _capsule_rename(capsule, _NAME[_USED[name]])
     guard = _Guard(address, managed.deleter)
+    if write and (flags & (READ_ONLY | COPIED) or type(source).__module__.partition(".")[0] in IMMUTABLE):
+        raise BadArgument(f"the {type(source).__name__} is read-only: give an array that can be written")
     t = managed.tensor
     shape = tuple(t.shape[i] for i in range(t.ndim))
-    name = _NAMES.get((t.dtype.code, t.dtype.bits)) if t.dtype.lanes == 1 else None
-    if name is None:
+    kind = _NAMES.get((t.dtype.code, t.dtype.bits)) if t.dtype.lanes == 1 else None
+    if kind is None:
         raise BadType(f"a tensor with DLPack type {(t.dtype.code, t.dtype.bits, t.dtype.lanes)} cannot be stored")
-    contiguous, stride = True, 1
-    for i in range(t.ndim - 1, -1, -1):
-        if t.strides and shape[i] != 1 and t.strides[i] != stride:
-            contiguous = 0 in shape
-        stride *= shape[i]
+    plain = tuple(math.prod(shape[i + 1 :]) for i in range(t.ndim))
+    strides = tuple(t.strides[i] for i in range(t.ndim)) if t.strides else plain
+    contiguous = 0 in shape or all(n == 1 or mine == c for n, mine, c in zip(shape, strides, plain))
     size = math.prod(shape) * (t.dtype.bits // 8)
     here = contiguous and size > 0 and t.device.type in HOST_DEVICES
-    memory = (ctypes.c_ubyte * size).from_address(t.data + t.byte_offset) if here else bytearray(0)
-    return Taken(memoryview(memory).cast("B"), (t.data or 0) + t.byte_offset, name, shape, (t.device.type, t.device.id), contiguous, guard)
+    if t.data is None and math.prod(shape):
+        raise BadType(f"{type(source).__name__}.__dlpack__() gives no memory for {math.prod(shape)} elements: give a numpy array of them")
+    pointer = (t.data or 0) + t.byte_offset
+    memory = (ctypes.c_ubyte * size).from_address(pointer) if here else bytearray(0)
+    return Taken(memoryview(memory).cast("B"), pointer, kind, shape, strides, (t.device.type, t.device.id), contiguous, guard)

@@ -195,36 +195,38 @@ def ordinal_of(source: Any) -> Optional[int]:
     return _cuda.load().ordinal_at(pointer) if pointer else 0
 
 
-def take(source: Any, ordinal: int) -> Tensor:
-    """The memory of an array on a GPU. The work that its library had queued on it is done."""
+def take(source: Any, ordinal: int, *, write: bool = False) -> Tensor:
+    """The memory of an array on a GPU. The work that its library had queued on it is done. write: as of _dlpack.take."""
     plain, named = _torch.plain(source)
     with lane(ordinal) as here:
         if hasattr(plain, "__dlpack__"):
-            taken = _dlpack.take(plain, here.stream)
+            taken = _dlpack.take(plain, here.stream, write=write)
             if not taken.contiguous:
                 raise BadType(f"the elements of the {type(source).__name__} do not lie in C order: give tensor.contiguous(), or "
                               "cupy.ascontiguousarray(array)")
             tensor = Tensor(taken.pointer, math.prod(taken.shape) * _dtypes.width(taken.dtype), taken.dtype, taken.shape, ordinal,
                             (taken.guard, source))
         else:
-            tensor = _of_interface(here, plain, ordinal)
+            tensor = _of_interface(here, plain, ordinal, write)
         here.sync()
     return tensor._replace(dtype=named) if named else tensor
 
 
-def _of_interface(here: Lane, source: Any, ordinal: int) -> Tensor:
+def _of_interface(here: Lane, source: Any, ordinal: int, write: bool) -> Tensor:
     about = source.__cuda_array_interface__
     kind, shape, strides = np.dtype(about["typestr"]), tuple(about["shape"]), about.get("strides")
     if about.get("mask") is not None:
         raise BadType("the array has a mask, which a buffer cannot have: put the data alone")
     if not _arrays.in_c_order(kind, shape, strides):
         raise BadType("the elements of the array do not lie in C order: give cupy.ascontiguousarray(array)")
+    if write and about["data"][1]:
+        raise BadArgument(f"the {type(source).__name__} is read-only: give an array that can be written")
     # Before version 3 the interface did not say which stream: CUDA's legacy default stream waits for those that block on it.
     stream = about.get("stream") if about.get("version", 0) >= 3 else 1
     if stream is not None:
         here.wait_for(int(stream))
     nbytes = math.prod(shape) * kind.itemsize
-    return Tensor(int(about["data"][0] or 0), nbytes, _dtypes.dtype_name(kind), shape, ordinal, source)
+    return Tensor(int(about["data"][0] or 0), nbytes, _dtypes.name_of(kind), shape, ordinal, source)
 
 
 class Staged:
@@ -317,12 +319,22 @@ def allocate(dtype: str, shape: Sequence[int], ordinal: int) -> Tensor:
     return Tensor(block.pointer, nbytes, dtype, tuple(shape), ordinal, block)
 
 
+def copied(tensor: Tensor, ready: Callable[[int], None]) -> Tensor:
+    """A copy of device memory, which is complete. ready: makes a stream wait for what is still written there."""
+    made = allocate(tensor.dtype, tensor.shape, tensor.ordinal)
+    with lane(tensor.ordinal) as here:
+        ready(here.stream)
+        here.copy(made.pointer, tensor.pointer, tensor.nbytes)
+        here.sync()
+    return made
+
+
 def into(out: Any, dtype: str, shape: Tuple[int, ...]) -> Tensor:
     """The memory of an array that is to receive elements of that type and shape."""
     ordinal = ordinal_of(out)
     if ordinal is None:
         raise BadType(f"out is to be an array on a GPU, as device says, not a {type(out).__name__}")
-    tensor = take(out, ordinal)
+    tensor = take(out, ordinal, write=True)
     if (tensor.dtype, tensor.shape) != (dtype, tuple(shape)):
         raise BadArgument(f"out is {tensor.dtype} {tensor.shape}; the data is {dtype} {tuple(shape)}")
     return tensor

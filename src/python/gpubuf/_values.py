@@ -6,61 +6,35 @@ as they are. An array is never reinterpreted: another type than its own is an er
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from . import _arrays, _gpu
-from ._arrays import Array, Key, Payload, Shape
-from ._dtypes import name_of, numpy_dtype, width
-from .errors import BadArgument, BadType, ShapeMismatch
+from . import _arrays, _gpu, _numbers
+from ._arrays import Array, Key, Payload, Shape, is_bytes, is_untyped
+from ._dtypes import NUMPY, name_of, numpy_dtype, width
+from .errors import BadArgument, ShapeMismatch
 from .types import Buffer
 
 WIDTHS = (1, 2, 4, 8)  # bytes of a pattern
-TYPED = ("dtype", "__dlpack__", "__array__", "__array_interface__", "__cuda_array_interface__")
-
-
-def _is_bytes(source: Any) -> bool:
-    """True for bytes, bytearray, mmap and memoryview of bytes."""
-    if any(hasattr(source, name) for name in TYPED):
-        return False
-    try:
-        return memoryview(source).format == "B"
-    except TypeError:
-        return False
-
-
-def _is_untyped(source: Any) -> bool:
-    """True for a number of Python's, and for a list of numbers."""
-    if any(hasattr(source, name) for name in TYPED):
-        return False
-    try:
-        memoryview(source)
-    except TypeError:
-        return True
-    return False
 
 
 def converted(source: Any, dtype: str) -> Array:
-    """An array of that type of numbers. A fraction may be rounded to what the type has. Raises BadArgument if a number does not fit."""
-    try:
-        values: Array = np.asarray(source)
-    except (TypeError, ValueError) as e:
-        raise BadType(f"numpy makes no array of {type(source).__name__}: {e}") from e
-    if values.dtype.kind not in "biufc" and values.dtype.name != dtype:
-        raise BadType(f"an array of {values.dtype} is not converted to {dtype}")
-    kind = numpy_dtype(dtype)
-    if values.dtype.kind == "c" and kind.kind != "c":
+    """An array of that type of numbers. A float may be rounded to what a type of floats has. Raises BadArgument if a number does not fit."""
+    values, kind = _numbers.of_list(source), numpy_dtype(dtype)
+    if kind.kind != "c" and (values.dtype.kind == "c" or any(isinstance(value, complex) for value in values.flat if values.dtype == object)):
         raise BadArgument(f"complex numbers do not fit {dtype}")
-    with np.errstate(all="ignore"):
-        made: Array = values.astype(kind)
-        if kind.kind in "biu":
-            fit = bool(np.all(made == values))
-        else:
-            fit = bool(np.all(np.isfinite(made.astype(np.complex128)) | ~np.isfinite(values)))
-    if not fit:
-        raise BadArgument(f"the numbers do not fit {dtype}: give numpy.array({'...' if values.ndim else source!r}).astype({dtype!r}) if they "
-                          "are to be cut")
+    try:
+        with np.errstate(all="ignore"):
+            made: Array = (values.astype(np.float64) if values.dtype == object and dtype not in NUMPY else values).astype(kind)
+            if _numbers.whole_rounded(values, made):
+                values = _numbers.of_list(source, exact=True)
+        wrong: Sequence[Any] = values[~_numbers.kept(values, made)][:1].tolist()
+    except OverflowError:  # an integer of Python's that no type has
+        wrong = [max(values.flat, key=abs)]
+    if len(wrong):
+        raise BadArgument(f"the numbers do not fit {dtype}, which has no {wrong[0]}: give numpy.array("
+                          f"{'...' if values.ndim else repr(source)}).astype({dtype!r}) if they are to be cut")
     return made
 
 
@@ -68,10 +42,10 @@ def payload_of(source: Any, dtype: Optional[str], shape: Optional[Shape]) -> Pay
     """The payload of a whole buffer. dtype: the type that the caller gives, by the daemon's name."""
     if dtype is None:
         return _gpu.payload_of(source)
-    if _is_untyped(source):
+    if is_untyped(source):
         return _arrays.payload_of(converted(source, dtype))
     payload = _gpu.payload_of(source)
-    if payload.dtype == dtype or _is_bytes(source) or (payload.dtype == "uint8" and shape is not None):
+    if payload.dtype == dtype or is_bytes(source) or (payload.dtype == "uint8" and shape is not None):
         return payload
     raise BadArgument(f"the array is of {payload.dtype}, and dtype says {dtype}: convert it first ({_conversion(source, dtype)}); if its bytes "
                       "are such elements, give it as uint8, with dtype and shape")
@@ -105,7 +79,7 @@ def named(operation: Mapping[str, Any]) -> Dict[str, Any]:
 
 def bytes_at(source: Any, dtype: Optional[str], shape: Optional[Shape]) -> Payload:
     """The payload of a write at an offset, whose bytes the buffer takes as its own elements."""
-    if dtype is None and _is_untyped(source):
+    if dtype is None and is_untyped(source):
         raise BadArgument("a number or a list has no bytes of its own: give dtype, or an array")
     payload = payload_of(source, dtype, shape)
     layout(payload, dtype, shape)
@@ -118,9 +92,9 @@ def elements_of(found: Buffer, key: Key, source: Any, dtype: Optional[str], shap
     name, kind = found["name"], found["dtype"]
     if dtype is not None and dtype != kind:
         raise ShapeMismatch(f"the buffer \"{name}\" is of {kind}, and dtype says {dtype}")
-    if _is_bytes(source):
+    if is_bytes(source):
         return _arrays.payload_of(source)
-    untyped = _is_untyped(source)
+    untyped = is_untyped(source)
     payload = payload_of(source, kind if untyped else dtype, shape)
     mine = tuple(_arrays.shape_list(shape)) if shape is not None else payload.shape
     if payload.dtype != kind and dtype is None:

@@ -11,7 +11,7 @@ from typing import Any, Dict, Mapping as Fields, NamedTuple, Optional, Sequence,
 
 import numpy as np
 
-from . import _arrays, _cuda, _dtypes
+from . import _arrays, _cuda, _dtypes, _numbers
 from ._address import Address
 from ._arrays import Array
 from ._asker import given
@@ -64,12 +64,13 @@ def _memory_of(array: Array) -> SharedMemory:
     return base
 
 
-def _of_array(array: Array) -> Offer:
+def _of_array(source: Array) -> Offer:
+    array = _numbers.array_of(source)
     if not array.flags.c_contiguous:
         raise BadArgument("the elements of the array do not lie in C order: a buffer is of whole rows")
     memory = _memory_of(array)
     start = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
-    body = {"way": "memfd", "dtype": _dtypes.dtype_name(array.dtype), "shape": list(array.shape),
+    body = {"way": "memfd", "dtype": _dtypes.name_of(array.dtype), "shape": list(array.shape),
             "offset": array.__array_interface__["data"][0] - start}
     return Offer(body, memory.fd, array)
 
@@ -79,7 +80,7 @@ def _of_device(source: Any, about: Fields[str, Any]) -> Offer:
     nbytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     if not _arrays.in_c_order(kind, shape, strides):
         raise BadArgument("the elements of the tensor do not lie in C order: give tensor.contiguous()")
-    return legacy_offer(about["data"][0], nbytes, source, dtype=_dtypes.dtype_name(kind), shape=list(shape))
+    return legacy_offer(about["data"][0], nbytes, source, dtype=_dtypes.name_of(kind), shape=list(shape))
 
 
 def legacy_offer(pointer: int, nbytes: int, owner: Any, **layout: Any) -> Offer:

@@ -140,8 +140,9 @@ class Client(Names):
         """Uploads an array, which makes the buffer or replaces its content, all or nothing.
 
         Args:
-            array: a numpy array, a tensor of another library, or any object with a buffer (bytes, memoryview, mmap). It is sent without a
-                copy if its elements are in C order and little-endian. An array on a GPU is copied on the device if the daemon is on this
+            array: a numpy array, a tensor of another library, a column or a table of numbers, a list of numbers, or any object with a
+                buffer (bytes, memoryview, mmap). It is sent without a copy if its elements are in C order and little-endian. Masked elements,
+                missing values and a list whose numbers no type has are BadArgument. An array on a GPU is copied on the device if the daemon is on this
                 machine, else it goes through pinned memory of the host; ``road`` of the result says which (``device``, ``host``). The bytes of
                 an .npz, a .pt, a pickle or a zip archive are stored as they are, with a warning (StoredAsBytes).
             stream: the stream whose order the write keeps.
@@ -156,7 +157,8 @@ class Client(Names):
             if_none_match: ``"*"``: upload only if no buffer has that name.
             kind, pool, device, mirrored: of the memory; see POST /v1/sessions/{session}/buffers.
             side: the side of a mirrored buffer to write.
-            dtype: the type of bytes, or of numbers and lists of numbers, which are converted; BadArgument if a number does not fit. An array
+            dtype: the type of bytes, or of numbers and lists of numbers, which are converted; BadArgument if a number does not fit: a float may
+                be rounded to what a type of floats has, and an integer must be the same. An array
                 has its own, and another one is BadArgument, except that an array of uint8 is bytes if shape is given too. It is a name of
                 the daemon's, numpy's, torch's or safetensors', or an object: ``"bfloat16"``, ``"f4"``, ``"F32"``, ``torch.float32``,
                 ``numpy.float32``.

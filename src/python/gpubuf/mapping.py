@@ -1,6 +1,7 @@
 """A buffer's memory, mapped into this process without a copy."""
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from types import TracebackType
@@ -8,7 +9,7 @@ from typing import Any, Dict, List, Mapping as Fields, Optional, Sequence, Tuple
 
 import numpy as np
 
-from . import _dlpack, _dtypes
+from . import _dlpack, _dtypes, _gpu
 from ._address import Address
 from ._arrays import Array
 from ._epochs import Epochs
@@ -162,26 +163,39 @@ class Mapping:
 
     def __dlpack__(self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
                    dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
-        """A DLPack capsule. stream: the consumer's stream, which waits on the device for the buffer's queued writes; -1: no wait."""
+        """A DLPack capsule. stream: the consumer's stream, which waits on the device for the buffer's queued writes; -1: no wait. copy: True for
+        a copy, which is complete and can be written."""
         with self._lock:
             region = self._open()
-            if copy:
-                raise BufferError("a mapping shares the memory; copy the resulting array")
             if dl_device is not None and tuple(dl_device) != region.device:
                 raise BufferError(f"the memory is on DLPack device {region.device}, not {tuple(dl_device)}")
-            if isinstance(region, HostRegion):
-                if stream not in (None, -1):
-                    raise BufferError("host memory is in no stream's order: stream must be None")
-                region_end = None
-            else:
-                region_end = region
-                if stream == 0:
-                    raise BufferError("stream 0 is ambiguous; give 1 for the legacy default stream, 2 for the thread's")
+            if isinstance(region, HostRegion) and stream not in (None, -1):
+                raise BufferError("host memory is in no stream's order: stream must be None")
+            if isinstance(region, DeviceRegion) and stream == 0:
+                raise BufferError("stream 0 is ambiguous; give 1 for the legacy default stream, 2 for the thread's")
             pointer, owner = region.pointer()
-            capsule = _dlpack.give(owner, pointer, region.device, self.dtype, self.shape, self.readonly, max_version)
-        if region_end is not None and stream != -1:
-            region_end.ready(1 if stream is None else stream)
+            if not copy:
+                capsule = _dlpack.give(owner, pointer, region.device, self.dtype, self.shape, self.readonly, max_version)
+        if copy:
+            return self._copied(region, pointer, owner, max_version)
+        if isinstance(region, DeviceRegion) and stream != -1:
+            region.ready(1 if stream is None else stream)
         return capsule
+
+    def _copied(self, region: Region, pointer: int, owner: Any, max_version: Optional[Tuple[int, int]]) -> Any:
+        """A capsule over a copy, which the consumer may write."""
+        if isinstance(region, DeviceRegion):
+            made: Any = _gpu.copied(_gpu.Tensor(pointer, self.nbytes, self.dtype, self.shape, region.device[1], owner), region.ready)
+            pointer = made.pointer
+        else:
+            made = owner.copy()
+            pointer = made.ctypes.data
+        return _dlpack.give(made, pointer, region.device, self.dtype, self.shape, False, max_version, True)
+
+    def __jax_array__(self) -> Any:
+        """For jax.numpy.asarray, which otherwise would take dtype for numpy's."""
+        jax = sys.modules["jax"]
+        return jax.numpy.asarray(self.array()) if isinstance(self._open(), HostRegion) else jax.dlpack.from_dlpack(self)
 
     # --- device memory --------------------------------------------------------------------------------------------------
 

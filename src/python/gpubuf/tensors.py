@@ -5,7 +5,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 
-from . import _arrays, _dlpack, _dtypes, _torch
+from . import _arrays, _dlpack, _dtypes, _gpu, _torch
 from ._gpu import Tensor, lane
 from .errors import BadType
 
@@ -39,13 +39,12 @@ class DeviceArray:
     def __dlpack__(self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
                    dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
         """A DLPack capsule. No stream has to wait, because the bytes are complete."""
-        if copy:
-            raise BufferError("a copy is the consumer's business: copy the resulting array")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the memory is on DLPack device {self.__dlpack_device__()}, not {tuple(dl_device)}: give device= to Client.get")
         if stream == 0:
             raise BufferError("stream 0 is ambiguous; give 1 for the legacy default stream, 2 for the thread's")
-        return _dlpack.give(self._tensor, self.pointer, self.__dlpack_device__(), self.dtype, self.shape, False, max_version)
+        tensor = _gpu.copied(self._tensor, lambda _: None) if copy else self._tensor
+        return _dlpack.give(tensor, tensor.pointer, self.__dlpack_device__(), self.dtype, self.shape, False, max_version, bool(copy))
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
