@@ -66,3 +66,21 @@ int durable_do(struct core_fixture *f, durable_fn *fn, const char *name, bool *r
     core_wake_done(&wake);
     return r;
 }
+
+int durable_patch(struct core_fixture *f, const char *name, enum gb_durability durability, struct gb_error *err) {
+    struct gb_buffer_params params = {
+        .session = {"default"}, .name = core_name(name), .has_durability = true, .durability = durability};
+    struct core_wake wake;
+    struct gb_buffer_call *call;
+    int r;
+
+    core_wake_init(&wake);
+    call = core_any_call_new(core_wake, &wake).buffer;
+    gb_buffer_patch(f->core, &params, NULL, call);
+    core_wake_wait(&wake);
+    *err = call->base.error;
+    r = err->code == GB_OK ? 0 : -1;
+    gb_call_unref(&call->base);
+    core_wake_done(&wake);
+    return r;
+}

@@ -29,4 +29,7 @@ typedef void durable_fn(struct gb_core *core, const struct gb_locator *at, const
                         struct gb_buffer_call *call);
 int durable_do(struct core_fixture *f, durable_fn *fn, const char *name, bool *ret_moved, struct gb_error *err);
 
+/* Gives the buffer that durability, and waits. */
+int durable_patch(struct core_fixture *f, const char *name, enum gb_durability durability, struct gb_error *err);
+
 #endif

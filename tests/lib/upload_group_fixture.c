@@ -12,20 +12,30 @@ uint64_t core_parts_bytes(const struct core_parts *parts) {
     return bytes;
 }
 
+struct described {
+    const struct core_parts *parts;
+    const enum gb_durability *durabilities; /* NULL: the session's */
+};
+
 static int describe(void *arg, size_t i, struct gb_upload_params *params, struct gb_error *err) {
-    const struct core_parts *parts = arg;
+    const struct described *described = arg;
+    const struct core_parts *parts = described->parts;
     bool fresh = params->fresh;
 
     (void)err;
     *params = core_upload_params("default", parts->parts[i].name, parts->parts[i].bytes);
     params->buffer.kind = parts->kind;
+    params->buffer.has_durability = described->durabilities != NULL;
+    if (described->durabilities)
+        params->buffer.durability = described->durabilities[i];
     params->fresh = fresh;
     return 0;
 }
 
-int core_joint_begin(struct gb_core *core, const struct core_parts *parts, struct core_wake *w,
-                     struct gb_upload_group **ret, struct gb_error *err) {
-    struct core_parts copy = *parts;
+static int begin(struct gb_core *core, const struct described *described, struct core_wake *w,
+                 struct gb_upload_group **ret, struct gb_error *err) {
+    const struct core_parts *parts = described->parts;
+    struct described copy = *described;
     struct gb_upload_group_params p = {.session = {"default"},
                                        .count = parts->count,
                                        .bytes = core_parts_bytes(parts),
@@ -34,6 +44,11 @@ int core_joint_begin(struct gb_core *core, const struct core_parts *parts, struc
                                        .waker = core_waker(w)};
 
     return gb_upload_group_begin(core, &p, ret, err);
+}
+
+int core_joint_begin(struct gb_core *core, const struct core_parts *parts, struct core_wake *w,
+                     struct gb_upload_group **ret, struct gb_error *err) {
+    return begin(core, &(struct described){.parts = parts}, w, ret, err);
 }
 
 int core_joint_send(struct gb_upload_group *group, struct core_wake *w, const void *data, size_t n,
@@ -74,13 +89,14 @@ int core_joint_finish(struct gb_upload_group *group, struct core_wake *w, struct
     return r > 0 ? 0 : -1;
 }
 
-int core_joint(struct gb_core *core, const struct core_parts *parts, const void *data, struct gb_error *err) {
+int core_joint_durable(struct gb_core *core, const struct core_parts *parts, const enum gb_durability *durabilities,
+                       const void *data, struct gb_error *err) {
     struct gb_upload_group *group = NULL;
     struct core_wake w;
     int r;
 
     core_wake_init(&w);
-    r = core_joint_begin(core, parts, &w, &group, err);
+    r = begin(core, &(struct described){parts, durabilities}, &w, &group, err);
     if (r == 0)
         r = core_joint_send(group, &w, data, core_parts_bytes(parts), err);
     if (r == 0)
@@ -88,6 +104,10 @@ int core_joint(struct gb_core *core, const struct core_parts *parts, const void 
     gb_upload_group_free(group);
     core_wake_done(&w);
     return r;
+}
+
+int core_joint(struct gb_core *core, const struct core_parts *parts, const void *data, struct gb_error *err) {
+    return core_joint_durable(core, parts, NULL, data, err);
 }
 
 /* --- down --------------------------------------------------------------------------------------------------------- */

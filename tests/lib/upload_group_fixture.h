@@ -26,6 +26,10 @@ int core_joint_finish(struct gb_upload_group *group, struct core_wake *w, struct
 /* Runs a whole upload group. */
 int core_joint(struct gb_core *core, const struct core_parts *parts, const void *data, struct gb_error *err);
 
+/* The same of buffers with these durabilities. */
+int core_joint_durable(struct gb_core *core, const struct core_parts *parts, const enum gb_durability *durabilities,
+                       const void *data, struct gb_error *err);
+
 /* Reads the buffers in reverse order of parts, into out in the order of parts. */
 int core_bundle(struct gb_core *core, const struct core_parts *parts, void *out, struct gb_error *err);
 

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "core/buffer/guard.h"
+#include "core/buffer/together.h"
 #include "core/stored/load.h"
 
 struct gb_buffer *gb_buffer_new(const struct gb_name *name) {
@@ -280,6 +281,8 @@ static void set_behind(struct gb_session *session, struct gb_buffer *b, bool beh
     atomic_fetch_add(&session->core->behind_buffers, behind);
     atomic_fetch_sub(&session->core->behind_buffers, b->behind);
     b->behind = behind;
+    if (!behind)
+        gb_together_leave(b);
 }
 
 /* All but the list. */

@@ -38,6 +38,9 @@ struct gb_buffer {
     bool storing;                       /* because of that, they are just being stored */
     uint64_t behind_ns;                 /* since when, or since it was stored last; other writes do not change it */
     int64_t behind_generation;          /* that was stored then */
+    struct gb_together *together;       /* it is stored together with others (together.h); NULL: by itself */
+    struct gb_buffer *together_before;  /* in their list */
+    struct gb_buffer *together_next;    /* in their list */
     bool leaving;                       /* its bytes are chosen to leave memory, to make room for others */
     uint64_t sweep;                     /* the loads of many that it is of (durable.h); 0: none under way */
     bool swept;                         /* its load is over */

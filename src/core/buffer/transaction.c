@@ -6,7 +6,9 @@
 
 #include "base/container.h"
 #include "core/buffer/guard.h"
+#include "core/buffer/together.h"
 #include "core/buffer/transaction_disk.h"
+#include "core/buffer/transaction_together.h"
 #include "core/session/copies.h"
 #include "core/stored/disks.h"
 
@@ -84,6 +86,7 @@ static void rollback_locked(struct gb_transaction *c) {
 static int validate_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
+    c->with_others = c->persists = false;
     if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 || takes_locked(c) < 0 ||
         gb_core_alive(c->session->core, &c->error) < 0 ||
         (!b->live && gb_copies_check_name_locked(c->session, b->name, &c->error) < 0))
@@ -290,18 +293,48 @@ static void persisted(struct gb_persist *persist) {
     record(c);
 }
 
-/* Validates and stores one transaction. If it is refused, returns the transaction that has the fifo lock next. */
+/* It was validated, and does not go on: gives back what it would have been written from. No lock is held. */
+static void drop_persist(struct gb_transaction *c) {
+    if (!c->persists)
+        return;
+    c->persists = false;
+    gb_content_drop_later(c->persist.content);
+    gb_host_block_unref(c->persist.block);
+    free(c->kept);
+    c->kept = c->persist.data;
+    c->persist.data = NULL;
+}
+
+/* As gb_transaction_widen_locked. */
+static int widen_one_locked(struct gb_transaction *c, struct gb_transaction_group **ret) {
+    const struct gb_transaction_asked asked = {.one = c, .transactions = &c, .count = 1, .mark = mark_of(c)};
+    int r = gb_transaction_widen_locked(&asked, ret, &c->error);
+
+    if (r < 0 || *ret)
+        rollback_locked(c);
+    return r;
+}
+
+/* Validates and stores one transaction. If it is refused, or goes on in a group, returns the transaction that has the
+ * fifo lock next. */
 static struct gb_transaction *run_one(struct gb_transaction *c) {
     struct gb_session *session = c->session;
+    struct gb_transaction_group *wider = NULL;
     struct gb_transaction *next;
     int r;
 
     pthread_mutex_lock(&session->lock);
     r = validate_locked(c);
-    next = r < 0 ? leave_locked(session, c->buffer) : NULL;
+    if (r == 0)
+        r = widen_one_locked(c, &wider);
+    next = r < 0 || wider ? leave_locked(session, c->buffer) : NULL;
     pthread_mutex_unlock(&session->lock);
+    if (r < 0 || wider)
+        drop_persist(c);
     if (r < 0) {
         c->end(c);
+    } else if (wider) {
+        gb_transaction_group_start(wider);
     } else if (c->persists) {
         c->persist.done = persisted;
         start_persist(c);
@@ -340,6 +373,15 @@ static void revert_all_locked(struct gb_transaction_group *g, size_t count) {
         rollback_locked(g->transactions[--count]);
 }
 
+static struct gb_content *publish_member_locked(struct gb_transaction_group *g, struct gb_transaction *c) {
+    bool is_new = gb_transaction_is_new_locked(c);
+    struct gb_content *lost = publish_locked(c);
+
+    if (is_new && c->buffer->behind && g->together)
+        gb_together_join(&g->together, c->buffer);
+    return lost;
+}
+
 static void group_committed(void *arg, const struct gb_error *error) {
     struct gb_transaction_group *g = arg;
     struct gb_session *session = g->session;
@@ -356,11 +398,10 @@ static void group_committed(void *arg, const struct gb_error *error) {
         no_session(session, &g->error);
     if (g->error.code != GB_OK)
         revert_all_locked(g, g->count);
-    for (i = 0; i < g->count && g->error.code == GB_OK; i++) {
-        struct gb_transaction *c = g->transactions[i];
-
-        gb_content_list_add(&lost, publish_locked(c));
-    }
+    for (i = 0; i < g->count && g->error.code == GB_OK; i++)
+        gb_content_list_add(&lost, publish_member_locked(g, g->transactions[i]));
+    gb_together_settle(g->together);
+    g->together = NULL;
     next = leave_all_locked(g);
     pthread_mutex_unlock(&session->lock);
     gb_content_drop_all(lost);
@@ -372,16 +413,19 @@ static void group_committed(void *arg, const struct gb_error *error) {
 
 /* All bytes are on disk, or one of them is not. */
 static void record_group(struct gb_transaction_group *g) {
+    size_t n = 0;
     size_t i;
 
-    if (g->error.code != GB_OK) {
-        group_committed(g, &g->error);
+    for (i = 0; i < g->count && g->error.code == GB_OK; i++) {
+        if (!g->transactions[i]->unrecorded)
+            g->edits[n++] = gb_transaction_edit(g->transactions[i]);
+    }
+    if (n == 0) {
+        group_committed(g, g->error.code == GB_OK ? NULL : &g->error);
         return;
     }
-    for (i = 0; i < g->count; i++)
-        g->edits[i] = gb_transaction_edit(g->transactions[i]);
     gb_disks_point(g->session->core, GB_DISK_OP_before_commit);
-    gb_store_edit_buffers(g->session->core->store, g->edits, g->count, g->mark, group_committed, g);
+    gb_store_edit_buffers(g->session->core->store, g->edits, n, g->mark, group_committed, g);
 }
 
 /* One of those that the commit waits for is done; c NULL: that which began them. */
@@ -422,55 +466,84 @@ static void persist_group(struct gb_transaction_group *g) {
     one_persisted(g, NULL);
 }
 
-static void drop_request(struct gb_persist *persist) {
-    gb_content_drop_later(persist->content);
-    gb_host_block_unref(persist->block);
-    free(persist->data);
-    persist->data = NULL;
-}
-
-/* The first `count` members were validated in vain. */
-static void refuse_persists(struct gb_transaction_group *g, size_t count) {
+/* *ret_valid: how many are valid, in their order. */
+static int validate_all_locked(struct gb_transaction_group *g, size_t *ret_valid) {
     size_t i;
 
-    for (i = 0; i < count; i++) {
+    for (i = 0; i < g->count; i++) {
+        *ret_valid = i;
+        if (validate_locked(g->transactions[i]) < 0) {
+            g->error = g->transactions[i]->error;
+            return -1;
+        }
+    }
+    *ret_valid = g->count;
+    return 0;
+}
+
+/* What is written to disk now, and what later. */
+static int plan_together_locked(struct gb_transaction_group *g) {
+    size_t behind = 0;
+    bool now = false;
+    size_t i;
+
+    for (i = 0; i < g->count && !now; i++)
+        now = gb_transaction_writes(g->transactions[i]);
+    for (i = 0; i < g->count; i++) {
         struct gb_transaction *c = g->transactions[i];
 
-        if (c->persists)
-            drop_request(&c->persist);
-        c->persists = false;
+        if (now && gb_transaction_write_too_locked(c, &g->error) < 0)
+            return -1;
+        behind += c->rec.durability != GB_DURABILITY_NONE && !c->persists && gb_transaction_is_new_locked(c);
     }
+    g->together = behind > 1 ? calloc(1, sizeof(*g->together)) : NULL;
+    return behind > 1 && !g->together ? gb_no_memory(&g->error) : 0;
+}
+
+/* As gb_transaction_widen_locked. */
+static int widen_group_locked(struct gb_transaction_group *g, struct gb_transaction_group **ret) {
+    const struct gb_transaction_asked asked = {
+        .group = g, .transactions = g->transactions, .count = g->count, .mark = g->mark};
+
+    return gb_transaction_widen_locked(&asked, ret, &g->error);
+}
+
+static void abandon_locked(struct gb_transaction_group *g, size_t valid) {
+    revert_all_locked(g, valid);
+    gb_together_settle(g->together);
+    g->together = NULL;
 }
 
 /* As run_one, for a group that has all its fifo locks. */
 static struct gb_transaction *run_group(struct gb_transaction_group *g) {
     struct gb_session *session = g->session;
+    struct gb_transaction_group *wider = NULL;
     struct gb_transaction *next = NULL;
-    size_t refused = 0;
-    size_t i = 0;
-    int r = 0;
+    size_t valid = 0;
+    bool goes;
+    size_t i;
+    int r;
 
     pthread_mutex_lock(&session->lock);
-    while (i < g->count && r == 0) {
-        struct gb_transaction *c = g->transactions[i];
-
-        r = validate_locked(c);
-        if (r < 0)
-            g->error = c->error;
-        else
-            i++;
-    }
-    if (r < 0) {
-        refused = i;
-        revert_all_locked(g, i);
+    r = validate_all_locked(g, &valid);
+    if (r == 0)
+        r = plan_together_locked(g);
+    if (r == 0)
+        r = widen_group_locked(g, &wider);
+    goes = r == 0 && !wider;
+    if (!goes) {
+        abandon_locked(g, valid);
         next = leave_all_locked(g);
     }
     pthread_mutex_unlock(&session->lock);
-    refuse_persists(g, refused);
-    if (r < 0)
-        g->end(g);
-    else
+    for (i = 0; i < valid && !goes; i++)
+        drop_persist(g->transactions[i]);
+    if (goes)
         persist_group(g);
+    else if (wider)
+        gb_transaction_group_start(wider);
+    else
+        g->end(g);
     return next;
 }
 

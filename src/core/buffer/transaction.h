@@ -43,11 +43,13 @@ struct gb_transaction {
     bool warms;                       /* the disk has the bytes and keeps them, beside what spills has made */
     bool stores;                      /* the bytes go to disk, also if they are those that it has */
     bool upkeep;                      /* no client's change: a session that was set aside takes it too */
+    bool whole;                       /* nothing of the bytes that the buffer has is in the new ones */
     bool begun;                       /* the buffer has the bytes already: a session that is frozen takes it too */
     bool unrecorded;                  /* the database learns nothing of it */
 
     /* The transaction's own: */
     bool durable;         /* the commit waits for the disk */
+    bool with_others;     /* the bytes go to disk as those of another member of the group do */
     bool forgets;         /* what the database says is stored counts no longer */
     bool drops;           /* the same of bytes that were spilled */
     uint64_t stored_more; /* reserved in the quota of bytes on disk */
@@ -83,7 +85,10 @@ void gb_transaction_abandon(struct gb_transaction *transaction, const struct gb_
 
 /* A transaction group commits several transactions as one. When each has its fifo lock, all are validated under one
  * hold of the session's lock, committed in one transaction of the database, and published under one hold; or none is.
- * All fifo locks are requested at once, so groups cannot deadlock. */
+ * All fifo locks are requested at once, so groups cannot deadlock.
+ *
+ * The bytes of its members go to disk together as well: all before the commit if those of one do, else by one later
+ * commit (together.h). */
 struct gb_transaction_group {
     struct gb_session *session;           /* borrowed until end, as all below */
     struct gb_transaction **transactions; /* of that session, with different names; their own end is not called */
@@ -91,6 +96,7 @@ struct gb_transaction_group {
     size_t count;
     const struct gb_store_mark *mark; /* committed with the group; NULL: none */
     size_t waiting;                   /* fifo locks still awaited; the session's lock */
+    struct gb_together *together;     /* what its members become when it is published; NULL: nothing */
     size_t persisting;                /* members whose bytes are being written; the session's lock */
     struct gb_error error;
     void (*end)(struct gb_transaction_group *group); /* once, without locks; may free the group and its members */

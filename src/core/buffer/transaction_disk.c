@@ -51,7 +51,7 @@ int gb_transaction_plan_disk_locked(struct gb_transaction *c, struct gb_error *e
     const struct gb_buffer *b = c->buffer;
     const struct gb_stored *stored = b->stored;
     enum gb_durability was = b->live ? b->rec.durability : GB_DURABILITY_NONE;
-    bool stores = c->rec.durability == GB_DURABILITY_SYNC || c->stores;
+    bool stores = c->rec.durability == GB_DURABILITY_SYNC || c->stores || c->with_others;
 
     c->persist = (struct gb_persist){.stored = NULL};
     c->durable = was == GB_DURABILITY_SYNC || (was != GB_DURABILITY_NONE && c->removes);
@@ -73,6 +73,22 @@ int gb_transaction_plan_disk_locked(struct gb_transaction *c, struct gb_error *e
     }
     plan_persist_locked(c);
     return 0;
+}
+
+bool gb_transaction_writes(const struct gb_transaction *c) {
+    return c->persists && !c->spills;
+}
+
+bool gb_transaction_is_new_locked(const struct gb_transaction *c) {
+    return !c->removes && (!c->buffer->live || c->rec.generation != c->buffer->rec.generation);
+}
+
+/* That of a member whose bytes were to be stored later. */
+int gb_transaction_write_too_locked(struct gb_transaction *c, struct gb_error *err) {
+    if (c->persists || c->rec.durability == GB_DURABILITY_NONE || !gb_transaction_is_new_locked(c))
+        return 0;
+    c->with_others = true;
+    return gb_transaction_plan_disk_locked(c, err);
 }
 
 void gb_transaction_drop_disk_locked(struct gb_transaction *c) {

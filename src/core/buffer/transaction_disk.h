@@ -8,6 +8,16 @@
 /* Decides it, when the transaction is valid and its rec complete. The session's lock is held. */
 int gb_transaction_plan_disk_locked(struct gb_transaction *transaction, struct gb_error *err);
 
+/* So decided: the bytes are written to disk before the commit, and outlive the process. */
+bool gb_transaction_writes(const struct gb_transaction *transaction);
+
+/* The bytes will be others than those that the buffer has. The session's lock is held. */
+bool gb_transaction_is_new_locked(const struct gb_transaction *transaction);
+
+/* Others of its group are written to disk before the commit: so is this one, if it is durable. The session's lock is
+ * held. */
+int gb_transaction_write_too_locked(struct gb_transaction *transaction, struct gb_error *err);
+
 /* The change was refused after that. The session's lock is held. */
 void gb_transaction_drop_disk_locked(struct gb_transaction *transaction);
 

@@ -204,4 +204,5 @@ void gb_restore_item_init(struct gb_restore_item *item) {
     item->transaction.publish_locked = publish_locked;
     item->transaction.rollback_locked = rollback_locked;
     item->transaction.brings = start;
+    item->transaction.whole = true;
 }

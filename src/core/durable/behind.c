@@ -1,5 +1,6 @@
 /* A pass goes through all buffers that have been behind for the lag, and keeps a few stores under way: the disk is one
- * for all. Each buffer has its turn once a pass, so that those that cannot be stored hold up no others. */
+ * for all. Each buffer has its turn once a pass, so that those that cannot be stored hold up no others. What came in one
+ * change is stored in one (together.h), at the turn of its first buffer. */
 #include "core/durable/behind.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "base/thread.h"
-#include "core/buffer/buffer.h"
+#include "core/buffer/together.h"
 #include "core/durable/durable.h"
 #include "core/public/durable.h"
 #include "core/session/session.h"
@@ -89,7 +90,8 @@ static bool find_locked(struct gb_behind *behind, struct gb_session *s, struct g
     struct gb_buffer *b;
 
     while (s->behind > 0 && (b = gb_idlist_after(&s->buffers_by_id, behind->buffer_id, &behind->buffer_id))) {
-        if (!b->live || b->deleting || !b->behind || b->storing || now_ns - b->behind_ns < behind->lag_ns)
+        if (!b->live || b->deleting || !b->behind || b->storing || now_ns - b->behind_ns < behind->lag_ns ||
+            gb_together_leader(b) != b)
             continue;
         b->storing = true;
         strcpy(ret->s, b->name);
@@ -217,7 +219,7 @@ static bool find_any(struct gb_session *s, int64_t *id, struct gb_name *ret) {
 
     pthread_mutex_lock(&s->lock);
     while (!found && s->behind > 0 && (b = gb_idlist_after(&s->buffers_by_id, *id, id))) {
-        found = b->live && !b->deleting && b->behind;
+        found = b->live && !b->deleting && b->behind && gb_together_leader(b) == b;
         if (found)
             strcpy(ret->s, b->name);
     }

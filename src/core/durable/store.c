@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "core/buffer/guard.h"
 #include "core/buffer/op.h"
+#include "core/buffer/transaction_together.h"
 #include "core/durable/behind.h"
 #include "core/durable/durable.h"
 #include "core/public/durable.h"
@@ -32,16 +33,8 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
 }
 
 static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
-    struct gb_buffer_call *call = gb_buffer_op_of(transaction)->call;
-    struct gb_notice notice;
-
-    gb_buffer_keep_state_locked(b, &transaction->rec);
-    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
-    gb_buffer_copy_locked(b, &call->buffer);
-    if (!call->copied)
-        return;
-    notice = gb_notice_of_buffer(transaction->session, &transaction->rec, GB_NOTICE_BUFFER_STORED);
-    gb_notice_post(transaction->session->core, &notice);
+    gb_transaction_publish_kept_locked(transaction, b);
+    gb_buffer_copy_locked(b, &gb_buffer_op_of(transaction)->call->buffer);
 }
 
 static void start(struct gb_buffer_op *op) {

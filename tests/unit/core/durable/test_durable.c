@@ -147,24 +147,6 @@ START_TEST(test_session_takes_files) {
 }
 END_TEST
 
-static int patch(struct core_fixture *f, const char *name, enum gb_durability durability, struct gb_error *err) {
-    struct gb_buffer_params params = {
-        .session = {"default"}, .name = core_name(name), .has_durability = true, .durability = durability};
-    struct core_wake wake;
-    struct gb_buffer_call *call;
-    int r;
-
-    core_wake_init(&wake);
-    call = core_any_call_new(core_wake, &wake).buffer;
-    gb_buffer_patch(f->core, &params, NULL, call);
-    core_wake_wait(&wake);
-    *err = call->base.error;
-    r = err->code == GB_OK ? 0 : -1;
-    gb_call_unref(&call->base);
-    core_wake_done(&wake);
-    return r;
-}
-
 /* --- behind ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_behind) {
@@ -215,7 +197,7 @@ START_TEST(test_roll_back) {
     ck_assert_uint_eq(durable_get(&f, "x").bytes, LARGE);
     durable_assert_bytes(&f, "x", 1, LARGE);
     rec = durable_get(&f, "x");
-    gb_assert_ok(patch(&f, "x", GB_DURABILITY_SYNC, &err), err);
+    gb_assert_ok(durable_patch(&f, "x", GB_DURABILITY_SYNC, &err), err);
     restart(&f); /* once is enough */
     ck_assert_int_eq(durable_get(&f, "x").generation, rec.generation);
     ck_assert_int_eq(durable_get(&f, "x").run, rec.run);
@@ -438,14 +420,14 @@ START_TEST(test_patch) {
     durable_open(&f, "host");
     durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_NONE);
     ck_assert_uint_eq(count_files(&f), 0);
-    gb_assert_ok(patch(&f, "x", GB_DURABILITY_SYNC, &err), err);
+    gb_assert_ok(durable_patch(&f, "x", GB_DURABILITY_SYNC, &err), err);
     ck_assert_uint_eq(count_files(&f), 1);
     restart(&f);
     durable_assert_bytes(&f, "x", 1, LARGE);
-    ck_assert_int_eq(patch(&f, "x", GB_DURABILITY_NONE, &err), -1); /* the bytes would be gone */
+    ck_assert_int_eq(durable_patch(&f, "x", GB_DURABILITY_NONE, &err), -1); /* the bytes would be gone */
     ck_assert_int_eq(err.code, GB_ERR_NOT_LOADED);
     gb_assert_ok(load(&f, "x", &err), err);
-    gb_assert_ok(patch(&f, "x", GB_DURABILITY_NONE, &err), err);
+    gb_assert_ok(durable_patch(&f, "x", GB_DURABILITY_NONE, &err), err);
     core_until(has_no_file, &f, "the stored bytes go");
     durable_assert_bytes(&f, "x", 1, LARGE);
     restart(&f);
@@ -464,8 +446,8 @@ START_TEST(test_stored_again) {
     f.disk_faults = "unlink=delay/50";
     core_fixture_open(&f);
     durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
-    gb_assert_ok(patch(&f, "x", GB_DURABILITY_NONE, &err), err);
-    gb_assert_ok(patch(&f, "x", GB_DURABILITY_SYNC, &err), err);
+    gb_assert_ok(durable_patch(&f, "x", GB_DURABILITY_NONE, &err), err);
+    gb_assert_ok(durable_patch(&f, "x", GB_DURABILITY_SYNC, &err), err);
     core_until(has_one_file, &f, "the file of before goes");
     restart(&f);
     durable_assert_bytes(&f, "x", 1, LARGE);
@@ -483,7 +465,7 @@ START_TEST(test_behind_no_longer) {
     durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_BEHIND);
     gb_assert_ok(durable_do(&f, gb_buffer_store, "x", &wrote, &err), err);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM stored"), 1);
-    gb_assert_ok(patch(&f, "x", GB_DURABILITY_NONE, &err), err);
+    gb_assert_ok(durable_patch(&f, "x", GB_DURABILITY_NONE, &err), err);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM stored"), 0);
     core_until(has_no_file, &f, "the stored bytes go");
     core_fixture_done(&f);

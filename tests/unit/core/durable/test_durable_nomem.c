@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core_fixture.h"
+#include "durable_fixture.h"
 #include "failing_malloc.h"
 #include "gb_test.h"
+#include "upload_group_fixture.h"
 
 #ifdef GB_OWN_MALLOC
 
@@ -91,6 +92,39 @@ START_TEST(each_allocation_of_a_change_fails_once) {
 }
 END_TEST
 
+static bool is_stored(struct core_fixture *f, const char *name) {
+    struct gb_buffer_rec rec = durable_get(f, name);
+
+    return rec.stored_generation == rec.generation;
+}
+
+/* What came in one change is stored as a whole, or not at all. */
+START_TEST(each_allocation_of_a_store_fails_once) {
+    static const struct core_part list[] = {{"a", BYTES}, {"b", 1000}};
+    static const enum gb_durability behind[] = {GB_DURABILITY_BEHIND, GB_DURABILITY_BEHIND};
+    const struct core_parts parts = {list, 2, GB_KIND_DEVICE};
+    static char both[BYTES + 1000];
+    struct gb_error err = GB_ERROR_INIT;
+    unsigned failed = 0;
+    struct core_fixture f;
+    long at;
+    bool ok;
+
+    durable_open(&f, specs[_i]);
+    for (at = 0; at < ALLOCATIONS; at++) {
+        gb_assert_ok(core_joint_durable(f.core, &parts, behind, both, &err), err);
+        atomic_store(&gb_allocations, at);
+        ok = !refused(durable_do(&f, gb_buffer_store, "a", NULL, &err), &err);
+        atomic_store(&gb_allocations, -1);
+        failed += !ok;
+        ck_assert_msg(is_stored(&f, "a") == ok && is_stored(&f, "b") == ok, "allocation %ld", at);
+        err = GB_ERROR_INIT;
+    }
+    ck_assert_uint_gt(failed, 10);
+    core_fixture_done(&f);
+}
+END_TEST
+
 /* A read of what is on disk alone, whose every allocation fails once; then it is read as if nothing had been. */
 START_TEST(each_allocation_of_a_read_fails_once) {
     struct gb_error err = GB_ERROR_INIT;
@@ -123,6 +157,7 @@ int main(void) {
     TCase *tc = tcase_create("once");
 
     tcase_add_loop_test(tc, each_allocation_of_a_change_fails_once, 0, 2);
+    tcase_add_loop_test(tc, each_allocation_of_a_store_fails_once, 0, 2);
     tcase_add_loop_test(tc, each_allocation_of_a_read_fails_once, 0, 2);
     tcase_set_timeout(tc, 120);
     suite_add_tcase(suite, tc);

@@ -1,0 +1,234 @@
+#include "core/buffer/transaction_together.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "core/buffer/together.h"
+#include "core/buffer/transaction_disk.h"
+
+struct wider;
+
+/* Stores the bytes that one more buffer has. */
+struct other {
+    struct gb_transaction transaction;
+    struct wider *wider;
+};
+
+struct wider {
+    struct gb_transaction_group group;
+    struct gb_transaction_group *narrow; /* that was asked for; NULL: one */
+    struct gb_transaction *one;
+    bool stale; /* one of the others cannot be stored any more */
+    size_t count;
+    struct other others[];
+};
+
+/* --- one of the others -------------------------------------------------------------------------------------------- */
+
+static int busy(const struct gb_buffer *b, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_BUFFER_BUSY,
+                        "\"%s\", which is stored together with this buffer, is being overwritten in place; try again",
+                        b->name);
+}
+
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct other *other = gb_container_of(transaction, struct other, transaction);
+
+    if (!b || !gb_together_can_be_stored(b)) {
+        other->wider->stale = true;
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "\"%s\" went meanwhile; try again", transaction->name.s);
+    }
+    if (b->in_place)
+        return busy(b, err);
+    gb_buffer_copy_locked(b, &transaction->rec);
+    transaction->stores = b->behind;
+    transaction->unrecorded = !b->behind;
+    return 0;
+}
+
+void gb_transaction_publish_kept_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct gb_notice notice;
+
+    gb_buffer_keep_state_locked(b, &transaction->rec);
+    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
+    if (transaction->unrecorded)
+        return;
+    notice = gb_notice_of_buffer(transaction->session, &transaction->rec, GB_NOTICE_BUFFER_STORED);
+    gb_notice_post(transaction->session->core, &notice);
+}
+
+/* --- the group ---------------------------------------------------------------------------------------------------- */
+
+static void wider_free(struct wider *w) {
+    size_t i;
+
+    for (i = 0; i < w->count; i++)
+        gb_transaction_done(&w->others[i].transaction);
+    free(w->group.transactions);
+    free(w->group.edits);
+    free(w);
+}
+
+static void end_one(struct gb_transaction *one, const struct gb_error *error, bool again) {
+    one->group = NULL;
+    one->error = again ? GB_ERROR_INIT : one->error.code == GB_OK ? *error : one->error;
+    if (again)
+        gb_transaction_start(one);
+    else
+        one->end(one);
+}
+
+static void end_group(struct gb_transaction_group *narrow, const struct gb_error *error, bool again) {
+    narrow->error = again ? GB_ERROR_INIT : *error;
+    if (again)
+        gb_transaction_group_start(narrow);
+    else
+        narrow->end(narrow);
+}
+
+/* Without one that went, what was asked for is tried again. */
+static void ended(struct gb_transaction_group *group) {
+    struct wider *w = gb_container_of(group, struct wider, group);
+    struct gb_transaction_group *narrow = w->narrow;
+    struct gb_transaction *one = w->one;
+    struct gb_error error = group->error;
+    bool again = w->stale;
+
+    wider_free(w);
+    if (narrow)
+        end_group(narrow, &error, again);
+    else
+        end_one(one, &error, again);
+}
+
+static struct wider *wider_new(const struct gb_transaction_asked *asked, size_t others) {
+    struct wider *w = calloc(1, sizeof(*w) + others * sizeof(w->others[0]));
+    size_t i;
+
+    if (!w)
+        return NULL;
+    w->narrow = asked->group;
+    w->one = asked->one;
+    w->group.session = asked->transactions[0]->session;
+    w->group.transactions = calloc(asked->count + others, sizeof(struct gb_transaction *));
+    w->group.edits = calloc(asked->count + others, sizeof(*w->group.edits));
+    w->group.mark = asked->mark;
+    w->group.end = ended;
+    if (!w->group.transactions || !w->group.edits) {
+        wider_free(w);
+        return NULL;
+    }
+    for (i = 0; i < asked->count; i++)
+        w->group.transactions[i] = asked->transactions[i];
+    w->group.count = asked->count;
+    return w;
+}
+
+static void add_other(struct wider *w, const struct gb_buffer *b) {
+    struct other *other = &w->others[w->count++];
+
+    other->wider = w;
+    other->transaction.session = w->group.session;
+    strcpy(other->transaction.name.s, b->name);
+    other->transaction.upkeep = true;
+    other->transaction.validate_locked = validate_locked;
+    other->transaction.publish_locked = gb_transaction_publish_kept_locked;
+    w->group.transactions[w->group.count++] = &other->transaction;
+}
+
+/* --- which ones --------------------------------------------------------------------------------------------------- */
+
+/* The bytes that it writes are those that others go with, or have some of them. */
+static struct gb_together *together_of(const struct gb_transaction *c) {
+    return gb_transaction_writes(c) && !c->whole ? c->buffer->together : NULL;
+}
+
+static void mark_asked(const struct gb_transaction_asked *asked, const void *mark) {
+    size_t i;
+
+    for (i = 0; i < asked->count; i++)
+        asked->transactions[i]->buffer->grouped = mark;
+}
+
+/* Marks those that are not asked for. Those that cannot be stored leave. Returns how many are marked. */
+static size_t mark_others(const struct gb_together *together, const void *mark) {
+    struct gb_buffer *b;
+    struct gb_buffer *next;
+    size_t n = 0;
+
+    for (b = together->first; b; b = next) {
+        bool last = together->count == 2;
+
+        next = b->together_next;
+        if (b->grouped)
+            continue;
+        if (gb_together_can_be_stored(b)) {
+            b->grouped = mark;
+            n++;
+            continue;
+        }
+        gb_together_leave(b);
+        if (last)
+            return 0;
+    }
+    return n;
+}
+
+static size_t count_others(const struct gb_transaction_asked *asked, const void *mark) {
+    size_t n = 0;
+    size_t i;
+
+    for (i = 0; i < asked->count; i++) {
+        const struct gb_together *together = together_of(asked->transactions[i]);
+
+        n += together ? mark_others(together, mark) : 0;
+    }
+    return n;
+}
+
+/* Takes the marks off. w NULL: nothing else. Returns -1 if one is just being written. */
+static int add_others(const struct gb_transaction_asked *asked, struct wider *w, const void *mark,
+                      struct gb_error *err) {
+    int r = 0;
+    size_t i;
+
+    for (i = 0; i < asked->count; i++) {
+        const struct gb_together *together = together_of(asked->transactions[i]);
+        struct gb_buffer *b;
+
+        for (b = together ? together->first : NULL; b; b = b->together_next) {
+            if (b->grouped != mark)
+                continue;
+            b->grouped = NULL;
+            if (b->in_place)
+                r = busy(b, err);
+            if (w)
+                add_other(w, b);
+        }
+    }
+    return r;
+}
+
+int gb_transaction_widen_locked(const struct gb_transaction_asked *asked, struct gb_transaction_group **ret,
+                                struct gb_error *err) {
+    const char others = 0;
+    struct wider *w = NULL;
+    size_t n;
+    int r;
+
+    *ret = NULL;
+    mark_asked(asked, asked);
+    n = count_others(asked, &others);
+    if (n > 0)
+        w = wider_new(asked, n);
+    r = add_others(asked, w, &others, err);
+    mark_asked(asked, NULL);
+    if (n > 0 && !w)
+        return gb_no_memory(err);
+    if (r < 0)
+        wider_free(w);
+    else if (w)
+        *ret = &w->group;
+    return r;
+}
