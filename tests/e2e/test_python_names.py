@@ -344,6 +344,119 @@ def test_all_of_a_session(c, fs):
     c.sessions.delete("files")
 
 
+IMPOSSIBLE = ["x/y", "x/y/z", "a b", "-x", "ä", "x" * 129, "x" * 9000, ".", "..", "/x", "a%2Fb"]
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE, ids=lambda name: name[:8])
+def test_names_that_cannot_be_are_not_there(c, fs, name):
+    c.put("x", b"1")
+    path = f"{c.session}/{name}"
+    assert not fs.isdir(path) and not fs.isfile(path) and not fs.exists(path) and name not in c
+    for read in (fs.info, fs.ls, fs.cat, fs.cat_file, lambda p: fs.open(p, "rb"), fs.rm_file, fs.created, fs.modified, fs.size,
+                 lambda p: fs.cp_file(p, f"{c.session}/n"), lambda p: fs.cat_file(p, 0, 1), lambda p: fs.mv(p, f"{c.session}/n")):
+        with pytest.raises(FileNotFoundError):
+            read(path)
+    mapper = fs.get_mapper(c.session)
+    assert name not in mapper and mapper.get(name) is None and mapper.getitems([name, "x"], on_error="omit") == {"x": b"1"} and sorted(mapper) == ["x"]
+    for lookup in (lambda: mapper[name], lambda: mapper.pop(name)):
+        with pytest.raises(KeyError):
+            lookup()
+    for write in (lambda: fs.pipe_file(path, b"2"), lambda: fs.pipe_file(path, b"2", mode="create"), lambda: fs.open(path, "wb").close(),
+                  lambda: fs.open(path, "xb").close(), lambda: fs.cp_file(f"{c.session}/x", path), lambda: fs.mkdir(path)):
+        with pytest.raises((gpubuf.BadRequest, gpubuf.BadArgument)):
+            write()
+    assert list(c) == ["x"]
+
+
+@pytest.mark.parametrize("absent", ["none", "bad name", "-", "..", "s" * 129])
+def test_a_session_that_is_not_there(c, fs, absent):
+    c.put("x", b"1")
+    here, there = f"{c.session}/x", f"{absent}/x"
+    assert not fs.isdir(absent) and not fs.exists(there) and not fs.isdir(there) and not fs.isfile(there)
+    for read in (lambda: fs.info(absent), lambda: fs.ls(absent), lambda: fs.info(there), lambda: fs.cat(there), lambda: fs.cat_file(there, 0, 1),
+                 lambda: fs.open(there, "rb"), lambda: fs.rm(there), lambda: fs.cp_file(there, here), lambda: fs.open(absent, "rb"), lambda: fs.cat(absent)):
+        with pytest.raises(FileNotFoundError):
+            read()
+    for write in (lambda: fs.pipe_file(there, b"1"), lambda: fs.pipe_file(there, b"1", mode="create"), lambda: fs.open(there, "wb").close(),
+                  lambda: fs.open(there, "xb"), lambda: fs.touch(there), lambda: fs.cp_file(here, there), lambda: fs.mv(here, there)):
+        with pytest.raises(FileNotFoundError if absent == "none" else (gpubuf.BadRequest, gpubuf.BadArgument)):
+            write()
+    assert list(c) == ["x"]
+
+
+def test_a_session_is_no_file(c, fs):
+    for read in (lambda: fs.open(c.session, "rb"), lambda: fs.cat_file(c.session)):
+        with pytest.raises(IsADirectoryError):
+            read()
+
+
+def test_a_new_file_alone(c, fs):
+    """Exclusive creation: what exists is seen when the file is opened, and what comes meanwhile when it is closed."""
+    path = f"gpubuf://{c.session}/x"
+    with fs.open(path, "xb") as f:
+        f.write(b"12")
+    with fs.open(f"{c.session}/t", "x") as f:
+        f.write("text")
+    fs.pipe_file(f"{c.session}/p", b"34", mode="create")
+    assert c.get("x", raw=True) == b"12" and c.get("t", raw=True) == b"text" and c.get("p", raw=True) == b"34"
+    for again in (lambda: fs.open(path, "xb"), lambda: fs.open(path, "x"), lambda: fs.pipe_file(path, b"3", mode="create"),
+                  lambda: fs.pipe({path: b"3"}, mode="create")):
+        with pytest.raises(FileExistsError):
+            again()
+    file = fs.open(f"{c.session}/y", "xb")
+    file.write(b"mine")
+    c.put("y", b"theirs")
+    with pytest.raises(FileExistsError, match="/y"):
+        file.close()
+    assert c.get("y", raw=True) == b"theirs" and c.get("x", raw=True) == b"12" and file.closed
+    with pytest.raises(RuntimeError), fs.open(f"{c.session}/z", "xb") as f:
+        f.write(b"half")
+        raise RuntimeError
+    with fs.transaction:
+        with fs.open(f"{c.session}/z", "xb") as f:
+            f.write(b"whole")
+        assert "z" not in c
+    assert c.get("z", raw=True) == b"whole"
+
+
+def test_a_copy_says_what_is_missing(c, fs):
+    c.put("x", b"1")
+    for source, target, named in ((f"{c.session}/none", f"{c.session}/y", f"{c.session}/none"), ("none/x", f"{c.session}/y", "none/x"),
+                                  (f"{c.session}/x", "none/y", "none/y"), (f"{c.session}/none", "none/y", f"{c.session}/none"), ("none", "y", "none")):
+        with pytest.raises(FileNotFoundError) as error:
+            fs.cp_file(source, target)
+        assert error.value.args == (named,)
+
+
+def test_all_of_a_session_is_copied(c, fs, tmp_path):
+    """Into a session that is made, into one that exists, and into a folder of files and back."""
+    other, third = c.session + "-2", c.session + "-3"
+    arrays = {"a": np.arange(6.).reshape(2, 3), "b": np.zeros(0, np.int8)}
+    for name, array in arrays.items():
+        c.put(name, array)
+    fs.cp(c.session, other, recursive=True)
+    fs.mkdir(third)
+    fs.cp(f"{c.session}/", f"{third}/", recursive=True)
+    fs.cp(f"{c.session}/*", other)
+    for session in (other, third):
+        copy = c.with_session(session)
+        assert sorted(copy) == ["a", "b"] and (copy.get("a") == arrays["a"]).all() and copy.info("b")["dtype"] == "int8"
+    c.put("a", arrays["a"] + 1)
+    fs.cp(c.session, other, recursive=True)
+    assert (c.with_session(other).get("a") == arrays["a"] + 1).all() and sorted(c.with_session(other)) == ["a", "b"]
+    with pytest.raises(gpubuf.BadArgument, match="no folders"):
+        fs.cp(c.session, f"{other}/folder", recursive=True)
+    fs.get(c.session, str(tmp_path / "files"), recursive=True)
+    assert (tmp_path / "files" / "a").read_bytes() == (arrays["a"] + 1).tobytes()
+    c.sessions.delete(third)
+    fs.put(str(tmp_path / "files"), third, recursive=True)
+    assert fs.cat(f"{third}/a") == (arrays["a"] + 1).tobytes()
+    fs.mv(f"{other}/a", f"{other}/c")
+    assert fs.ls(other, detail=False) == [f"{other}/b", f"{other}/c"]
+    c.sessions.delete(other)
+    c.sessions.delete(third)
+
+
 def test_a_session_is_made(c, fs):
     name = c.session + "-made"
     fs.mkdir(f"gpubuf://{name}")

@@ -44,8 +44,8 @@ class Names(Checkpointing):
         return cast(List[Buffer], self._all(self._below("buffers"), query))
 
     def __contains__(self, name: object) -> bool:
-        """``"x" in client``: the session has a buffer of that name."""
-        if not isinstance(name, str):
+        """``"x" in client``: the session has a buffer of that name, and not if it can have none."""
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             return False
         try:
             self._get(self._below("buffers", name))

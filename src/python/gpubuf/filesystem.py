@@ -6,12 +6,14 @@ package's entry point. A session is a folder, which ``mkdir`` makes; a buffer is
 """
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple, cast
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional, Tuple, cast
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
 from .client import Client
-from .errors import BadArgument, BufferNotFound, NotFound, PreconditionFailed, RangeNotSatisfiable, SessionExists, SessionNotFound
+from .errors import (BadArgument, BufferNotFound, InvalidName, NotFound, PreconditionFailed, RangeNotSatisfiable, SessionExists, SessionNotFound,
+                     UriTooLong)
 from .types import Buffer
 
 PROTOCOL = "gpubuf"
@@ -52,9 +54,19 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         return session, name
 
     def _of(self, path: str) -> Tuple[Client, str]:
+        """The session and the name of a buffer that is to be written."""
         session, name = self._split(path)
-        if not session or not name or "/" in name:
+        if not _can_be(session) or not _can_be(name):
             raise BadArgument(f"{path!r} names no buffer: write {PROTOCOL}://SESSION/NAME")
+        return self._client.with_session(session), name
+
+    def _found(self, path: str) -> Tuple[Client, str]:
+        """The session and the name of a buffer that is there, if the daemon has it."""
+        session, name = self._split(path)
+        if session and not name and self.isdir(path):
+            raise IsADirectoryError(path)
+        if not _can_be(session) or not _can_be(name):
+            raise FileNotFoundError(path)
         return self._client.with_session(session), name
 
     @staticmethod
@@ -65,14 +77,15 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
     def info(self, path: str, **more: Any) -> Dict[str, Any]:
         """Size, type and layout of a buffer or a session. Raises FileNotFoundError."""
         session, name = self._split(path)
-        try:
-            if name:
-                client, name = self._of(path)
+        if name:
+            client, name = self._found(path)
+            with _there(path):
                 return self._entry(session, client.info(name))
-            if session:
+        if session:
+            if not _can_be(session):
+                raise FileNotFoundError(path)
+            with _there(path):
                 self._client.sessions.get(session)
-        except NotFound as e:
-            raise FileNotFoundError(path) from e
         return {"name": session, "size": 0, "type": "directory"}
 
     def ls(self, path: str, detail: bool = True, **more: Any) -> List[Any]:
@@ -81,43 +94,47 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         if name:
             entries = [self.info(path)]
         elif session:
-            try:
+            if not _can_be(session):
+                raise FileNotFoundError(path)
+            with _there(path):
                 entries = [self._entry(session, buffer) for buffer in self._client.with_session(session).list()]
-            except SessionNotFound as e:
-                raise FileNotFoundError(path) from e
         else:
             entries = [{"name": found["name"], "size": 0, "type": "directory"} for found in self._client.sessions.list()]
         return entries if detail else [entry["name"] for entry in entries]
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, cache_options: Any = None, **more: Any) -> Any:
-        if mode not in ("rb", "wb"):
-            raise BadArgument(f"a buffer is opened with mode rb or wb, not {mode!r}: it is written whole")
+        if mode not in ("rb", "wb", "xb"):
+            raise BadArgument(f"a buffer is opened with mode rb or wb, or xb for a new one, not {mode!r}: it is written whole")
         return _File(self, path, mode, "default" if block_size is None else block_size, autocommit, cache_options=cache_options, **more)
 
     def cat_file(self, path: str, start: Optional[int] = None, end: Optional[int] = None, **more: Any) -> bytes:
         """The bytes of a buffer from start to end; negative numbers count from its end."""
-        client, name = self._of(path)
-        try:
+        client, name = self._found(path)
+        with _there(path):
             if start is None and end is None:
                 return cast(bytes, client.get(name, raw=True))
             first, last, _ = slice(start, end).indices(self.info(path)["size"])
             return cast(bytes, client.get(name, raw=True, offset=first, length=last - first)) if last > first else b""
-        except BufferNotFound as e:
-            raise FileNotFoundError(path) from e
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **more: Any) -> None:
-        """Puts the bytes; with mode="create" only if there is no such buffer."""
+        """Puts the bytes; with mode="create" only if there is no such buffer (else FileExistsError)."""
         client, name = self._of(path)
-        client.put(name, value, dtype="uint8", if_none_match="*" if mode == "create" else None)
+        _put(path, client, name, value, mode == "create")
 
     def cp_file(self, path1: str, path2: str, **more: Any) -> None:
-        """Copies a buffer on the device."""
+        """Copies a buffer on the device. Of a session, makes one of the other name if there is none: copy with recursive=True copies its
+        buffers."""
         session, name = self._split(path1)
+        if not name:
+            self.info(path1)
+            return self.makedirs(path2, exist_ok=True)
+        source_client, name = self._found(path1)
         client, target = self._of(path2)
+        with _there(path1):
+            source = source_client.info(name)
+        if (session, name) == (client.session, target):
+            return None
         try:
-            source = self._client.with_session(session).info(name)
-            if (session, name) == (client.session, target):
-                return
             there = client.info(target) if target in client else None
             if there is not None and there["bytes"] != source["bytes"]:
                 client.delete(target)  # a copy keeps the size of what is there
@@ -125,7 +142,8 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
             if (made["dtype"], made["shape"]) != (source["dtype"], source["shape"]):
                 client.update(target, dtype=source["dtype"], shape=source["shape"])
         except NotFound as e:
-            raise FileNotFoundError(path1) from e
+            raise FileNotFoundError(path2 if isinstance(e, SessionNotFound) else path1) from e
+        return None
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: Optional[int] = None) -> None:
         """Deletes buffers. With recursive=True a session loses all of them, and stays."""
@@ -134,11 +152,10 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
                 self._rm(one)
 
     def _rm(self, path: str) -> None:
-        client, name = self._of(path)
-        try:
+        session, name = self._split(path)
+        client, name = self._found(path) if name else self._of(path)
+        with _there(path):
             client.delete(name)
-        except NotFound as e:
-            raise FileNotFoundError(path) from e
 
     def mkdir(self, path: str, create_parents: bool = True, **more: Any) -> None:
         """Makes a session. Raises FileExistsError if it exists, and BadArgument for a folder in a session."""
@@ -174,6 +191,29 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         return _moment(self.info(path)["modified"])
 
 
+def _can_be(name: str) -> bool:
+    """False of what cannot be a part of a path; the daemon says what else is no name."""
+    return name not in ("", ".", "..") and "/" not in name
+
+
+@contextmanager
+def _there(path: str) -> Iterator[None]:
+    """FileNotFoundError for what is not there, or cannot be because the daemon permits no such name."""
+    try:
+        yield
+    except (NotFound, InvalidName, UriTooLong) as e:
+        raise FileNotFoundError(path) from e
+
+
+def _put(path: str, client: Client, name: str, data: Any, new: bool) -> None:
+    try:
+        client.put(name, data, dtype="uint8", if_none_match="*" if new else None)
+    except SessionNotFound as e:
+        raise FileNotFoundError(path) from e
+    except PreconditionFailed as e:
+        raise FileExistsError(path) from e
+
+
 def _moment(text: str) -> Any:
     from datetime import datetime, timezone
 
@@ -187,12 +227,26 @@ class _File(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, fs: FileSystem, path: str, *args: Any, **more: Any) -> None:
         self._pieces: List[bytes] = []
-        self._client, self._name = fs._of(path)  # before the file can be closed, which needs them
+        self._path, mode = path, args[0]
+        # Before the file can be closed, which needs them.
+        self._client, self._name = (fs._found if mode == "rb" else fs._of)(path)
+        if mode == "xb":
+            self._be_new()
         super().__init__(fs, path, *args, **more)
         if self.mode == "rb":
             head = self._client._ask("HEAD", self._client._below("buffers", self._name, "data") + "?format=raw", {})
             head.finish()
             self._tag = head.header("ETag") or ""
+
+    def _be_new(self) -> None:
+        """Says early that the buffer exists, or the session does not; the put says it again if that changed meanwhile."""
+        try:
+            self._client.info(self._name)
+        except BufferNotFound:
+            return
+        except SessionNotFound as e:
+            raise FileNotFoundError(self._path) from e
+        raise FileExistsError(self._path)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         tag = self._tag if self._tag and not self._tag.startswith("W/") else None
@@ -204,7 +258,7 @@ class _File(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
             raise PreconditionFailed(f"the buffer \"{self._name}\" was replaced by a shorter one while the file was read: open it again") from e
 
     def __exit__(self, kind: Any, *more: Any) -> None:
-        if kind is not None and self.mode == "wb" and not self.closed:
+        if kind is not None and self.mode != "rb" and not self.closed:
             self.discard()
             self.closed = True  # what was written before the exception is not whole, and is not put
         else:
@@ -221,7 +275,7 @@ class _File(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
 
     def commit(self) -> None:
         """Puts what was written."""
-        self._client.put(self._name, b"".join(self._pieces), dtype="uint8")
+        _put(self._path, self._client, self._name, b"".join(self._pieces), self.mode == "xb")
         self._pieces = []
 
     def discard(self) -> None:
