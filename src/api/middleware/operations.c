@@ -163,7 +163,7 @@ void gb_operation_offer(struct gb_operations *ops, struct gb_operation *op, stru
                         bool (*cancel)(struct gb_http_request *request, bool act)) {
     pthread_mutex_lock(&ops->lock);
     request->cancel = cancel;
-    if (cancel && op->session_gone)
+    if (cancel && op->gone != GB_OK)
         cancel(request, true);
     pthread_mutex_unlock(&ops->lock);
 }

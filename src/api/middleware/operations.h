@@ -51,7 +51,7 @@ struct gb_operation {
     char *target;
     enum gb_operation_state ended; /* RUNNING until it has ended */
     bool cancel_said;              /* it ends as cancelled */
-    bool session_gone;
+    enum gb_code gone;             /* what its session has come to, which cancels it; OK: nothing */
     int64_t created_us;
     int64_t started_us; /* first known to run; 0: not yet */
     int64_t ended_us;
@@ -124,8 +124,9 @@ void gb_operation_unref(struct gb_operations *ops, struct gb_operation *op); /* 
 
 /* Cancels the operation. Returns 0, or -1 with OPERATION_RUNNING or OPERATION_ENDED. */
 int gb_operation_cancel(struct gb_operations *ops, struct gb_operation *op, struct gb_error *err);
-/* Ends the operations of a deleted session as failed, as far as they can be cancelled. */
-void gb_operations_session_gone(struct gb_operations *ops, const char *session);
+/* Ends the operations of a session that is gone as failed, as far as they can be cancelled. why: SESSION_NOT_FOUND,
+ * SESSION_MOVING (it went to another node) or SUPERSEDED (another node has it). */
+void gb_operations_session_gone(struct gb_operations *ops, const char *session, enum gb_code why);
 
 /* Writes the operation as one object. Returns its state. */
 enum gb_operation_state gb_operation_render(struct gb_operations *ops, struct gb_operation *op,

@@ -154,14 +154,14 @@ int gb_operation_cancel(struct gb_operations *ops, struct gb_operation *op, stru
                         "the operation is running: what it writes is on its way, or it has nothing to take back");
 }
 
-void gb_operations_session_gone(struct gb_operations *ops, const char *session) {
+void gb_operations_session_gone(struct gb_operations *ops, const char *session, enum gb_code why) {
     struct gb_operation *op;
 
     pthread_mutex_lock(&ops->lock);
     for (op = ops->first; op; op = op->next) {
         if (strcmp(op->session.s, session) != 0 || over(state_locked(op)))
             continue;
-        op->session_gone = true;
+        op->gone = why;
         if (op->request && op->request->cancel)
             op->request->cancel(op->request, true);
     }

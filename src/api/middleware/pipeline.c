@@ -112,7 +112,14 @@ static void explain_cancelled(const struct gb_operation *op, struct gb_error *er
     if (err->code != GB_ERR_CANCELLED || op->cancel_said)
         return;
     *err = GB_ERROR_INIT;
-    gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "the session \"%s\" was deleted meanwhile", op->session.s);
+    if (op->gone == GB_ERR_SESSION_MOVING)
+        gb_error_set(err, op->gone,
+                     "the session \"%s\" has gone to another node of the fleet meanwhile; ask there for it again",
+                     op->session.s);
+    else if (op->gone == GB_ERR_SUPERSEDED)
+        gb_error_set(err, op->gone, "another node of the fleet has the session \"%s\" now", op->session.s);
+    else
+        gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "the session \"%s\" was deleted meanwhile", op->session.s);
 }
 
 static enum gb_step conclude(struct gb_request_hooks *hooks, struct gb_http_request *request,

@@ -160,6 +160,11 @@ void gb_redirect_epoch(const struct gb_http_request *request, int64_t epoch, str
 
 /* --- the look-up -------------------------------------------------------------------------------------------------- */
 
+/* The session may be another node's. A name that is none is for the handler to refuse. */
+static bool elsewhere(const struct gb_http_request *request, struct gb_name *ret) {
+    return gb_name_parse("session name", request->param[0].s, request->param[0].len, ret, NULL) == 0;
+}
+
 struct looking {
     struct gb_fleet_find find; /* its ask is first */
     struct gb_http_request *request;
@@ -323,10 +328,14 @@ static enum gb_step answer(struct gb_http_request *request, struct gb_http_respo
                            struct gb_error *err) {
     struct looking *looking = request->state;
     struct gb_session_bond bond;
+    struct gb_name name;
     enum gb_code code = looking->find.ask.error.code;
     bool here = code == GB_OK && gb_name_equal(&looking->find.session.node, &gb_api_of(request)->fleet_is.node) &&
                 gb_session_bond(gb_api_of(request)->core, request->param[0].s, &bond);
     enum gb_step step = GB_STEP_ERROR;
+
+    if (code == GB_ERR_SESSION_NOT_FOUND && elsewhere(request, &name))
+        gb_session_forget_left(gb_api_of(request)->core, &name);
 
     request->state = NULL;
     request->state_free = NULL;
@@ -382,11 +391,6 @@ static enum gb_step look_up(struct gb_http_request *request, const struct gb_nam
 }
 
 /* --- around ------------------------------------------------------------------------------------------------------- */
-
-/* The session may be another node's. A name that is none is for the handler to refuse. */
-static bool elsewhere(const struct gb_http_request *request, struct gb_name *ret) {
-    return gb_name_parse("session name", request->param[0].s, request->param[0].len, ret, NULL) == 0;
-}
 
 enum gb_step gb_redirect_around(gb_http_handler *handler, struct gb_http_request *request,
                                 struct gb_http_response *response, struct gb_error *err) {

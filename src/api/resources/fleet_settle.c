@@ -68,27 +68,33 @@ size_t gb_fleet_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_se
 
 struct settling {
     struct gb_api *api;
-    bool aside;
+    enum gb_code aside; /* what becomes of operations when it is set aside; OK: it is not */
     struct gb_name name;
     struct gb_session_call *call;
     void (*done)(void *arg, const struct gb_name *aside); /* NULL: none */
     void *arg;
 };
 
+/* One that is not here any more, or went to another node meanwhile, is settled. */
+static bool is_to_be_settled(const struct gb_error *error) {
+    return error->code != GB_OK && error->code != GB_ERR_SESSION_NOT_FOUND && error->code != GB_ERR_SESSION_MOVING;
+}
+
 /* The fleet may be closed by then. */
 static void settled(void *arg) {
     struct settling *s = arg;
-    bool is_aside = s->aside && s->call->base.error.code == GB_OK;
+    bool failed = is_to_be_settled(&s->call->base.error);
+    bool is_aside = s->aside != GB_OK && s->call->base.error.code == GB_OK;
 
     pthread_mutex_lock(&s->api->fleet_lock);
-    if (s->api->fleet && s->call->base.error.code != GB_OK && s->call->base.error.code != GB_ERR_SESSION_NOT_FOUND)
+    if (s->api->fleet && failed)
         gb_fleet_unsettled(s->api->fleet, &s->name);
-    else if (s->api->fleet && s->aside)
+    else if (s->api->fleet && s->aside != GB_OK)
         gb_fleet_settled(s->api->fleet, &s->name);
     pthread_mutex_unlock(&s->api->fleet_lock);
     /* The next session of the name has operations of its own. */
     if (is_aside)
-        gb_operations_session_gone(s->api->operations, s->name.s);
+        gb_operations_session_gone(s->api->operations, s->name.s, s->aside);
     if (s->done)
         s->done(s->arg, is_aside ? &s->call->session.rec.name : &(struct gb_name){""});
     free(s);
@@ -96,7 +102,7 @@ static void settled(void *arg) {
 
 /* A call whose end is told to the fleet. Without memory there is none: the next joining finds the session, and until
  * then its requests are refused. */
-static struct gb_session_call *begin(struct gb_api *api, const struct gb_fleet_session *mine, bool aside) {
+static struct gb_session_call *begin(struct gb_api *api, const struct gb_fleet_session *mine, enum gb_code aside) {
     struct settling *s = malloc(sizeof(*s));
     struct gb_session_call *call = gb_call_new(sizeof(*call), settled, s);
 
@@ -110,7 +116,7 @@ static struct gb_session_call *begin(struct gb_api *api, const struct gb_fleet_s
 }
 
 void gb_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uint64_t epoch) {
-    struct gb_session_call *call = begin(api, mine, false);
+    struct gb_session_call *call = begin(api, mine, GB_OK);
 
     if (!call)
         return;
@@ -191,9 +197,9 @@ bool gb_fleet_has(struct gb_api *api, const struct gb_fleet_session *record) {
 
 /* --- one that goes ------------------------------------------------------------------------------------------------ */
 
-void gb_fleet_give_aside(struct gb_api *api, const struct gb_fleet_session *mine,
-                         void (*done)(void *arg, const struct gb_name *aside), void *arg) {
-    struct gb_session_call *call = begin(api, mine, true);
+static void set_aside(struct gb_api *api, const struct gb_fleet_session *mine, enum gb_code why,
+                      void (*done)(void *arg, const struct gb_name *aside), void *arg) {
+    struct gb_session_call *call = begin(api, mine, why);
     struct settling *s;
 
     if (!call) {
@@ -208,6 +214,11 @@ void gb_fleet_give_aside(struct gb_api *api, const struct gb_fleet_session *mine
     gb_call_unref(&call->base);
 }
 
+void gb_fleet_give_aside(struct gb_api *api, const struct gb_fleet_session *mine,
+                         void (*done)(void *arg, const struct gb_name *aside), void *arg) {
+    set_aside(api, mine, GB_ERR_SESSION_MOVING, done, arg);
+}
+
 void gb_fleet_set_aside(struct gb_api *api, const struct gb_fleet_session *mine) {
-    gb_fleet_give_aside(api, mine, NULL, NULL);
+    set_aside(api, mine, GB_ERR_SUPERSEDED, NULL, NULL);
 }

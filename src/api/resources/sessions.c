@@ -474,7 +474,7 @@ enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_htt
 
 static enum gb_step reply_deleted(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
-    gb_operations_session_gone(gb_api_of(request)->operations, request->param[0].s);
+    gb_operations_session_gone(gb_api_of(request)->operations, request->param[0].s, GB_ERR_SESSION_NOT_FOUND);
     return gb_reply_nothing(request, result, response, err);
 }
 

@@ -124,7 +124,9 @@ struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct
 
     if (b && b->live && !b->deleting)
         return b;
-    gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"", gb_session_name(session)->s,
+    if (gb_session_alive(session, err) < 0)
+        return NULL; /* they went with it */
+    gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"", gb_session_told(session)->s,
                  name->s);
     return NULL;
 }

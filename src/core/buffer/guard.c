@@ -86,7 +86,7 @@ int gb_guard_check_session_locked(const struct gb_session *s, struct gb_error *e
         return 0;
     return gb_error_set(err, GB_ERR_MAPPED,
                         "other processes map bytes of session \"%s\" (leases: %llu); wait until they have ended",
-                        gb_session_name(s)->s, (unsigned long long)s->leases);
+                        gb_session_told(s)->s, (unsigned long long)s->leases);
 }
 
 uint64_t gb_guard_mapped_bytes_locked(const struct gb_buffer *b) {

@@ -44,7 +44,7 @@ void gb_buffer_op_end(struct gb_buffer_op *op, const struct gb_error *error) {
 int gb_buffer_op_check_locked(const struct gb_buffer_op *op, const struct gb_buffer *b, struct gb_error *err) {
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
-                            gb_session_name(op->base.session)->s, op->transaction.name.s);
+                            gb_session_told(op->base.session)->s, op->transaction.name.s);
     return gb_buffer_check_locked(&op->check, b, err);
 }
 

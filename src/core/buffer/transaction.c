@@ -622,7 +622,7 @@ int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_
         return gb_no_memory(err);
     if (b->live && !b->deleting)
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "session \"%s\" has a buffer named \"%s\"",
-                            gb_session_name(session)->s, transaction->name.s);
+                            gb_session_told(session)->s, transaction->name.s);
     if (b->fifo.taken)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the name \"%s\" is just being made or deleted; try again",
                             transaction->name.s);

@@ -67,7 +67,7 @@ static int check_locked(const struct gb_restore_item *item, const struct gb_buff
     if (!restore->params.replace)
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS,
                             "session \"%s\" has a buffer named \"%s\": nothing was restored. Give a prefix, or replace",
-                            gb_session_name(restore->session)->s, b->name);
+                            gb_session_told(restore->session)->s, b->name);
     if (b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "\"%s\" is being overwritten in place; try again", b->name);
     return gb_guard_check_unsealed_locked(b, err);

@@ -152,7 +152,7 @@ static void count(struct gb_restore *restore) {
     restore->view.buffers = call->buffers;
     restore->view.bytes = call->bytes;
     gb_checkpoints_tell(restore->core, GB_NOTICE_CHECKPOINT_RESTORED, &restore->view,
-                        gb_session_name(restore->session));
+                        gb_session_told(restore->session));
 }
 
 static void end(struct gb_transaction_group *group) {
@@ -325,7 +325,7 @@ void gb_checkpoint_restore(struct gb_core *core, const struct gb_restore_params 
     restore->call = call;
     restore->view = view;
     restore->waiter.waker = (struct gb_waker){wake, restore};
-    call->session = *gb_session_name(s);
+    call->session = *gb_session_told(s);
     restore->task.run = run;
     gb_disks_post(core, &restore->task);
 }

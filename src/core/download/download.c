@@ -214,7 +214,7 @@ int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t 
 
     pthread_mutex_lock(&download->t.lock);
     download->t.want_wake = false;
-    r = gb_core_transfer_check_locked(&download->t, err);
+    r = gb_core_transfer_check_locked(&download->t, true, err);
     pthread_mutex_unlock(&download->t.lock);
     if (r < 0)
         return -1;

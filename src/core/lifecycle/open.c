@@ -106,6 +106,7 @@ static void free_core(struct gb_core *core) {
     gb_holds_free(core->holds);
     gb_housekeeper_free(core->housekeeper);
     gb_session_pools_free(core->pool_sessions);
+    gb_sessions_left_done(core);
     pthread_cond_destroy(&core->objects_gone);
     pthread_mutex_destroy(&core->blank_lock);
     pthread_mutex_destroy(&core->objects_lock);

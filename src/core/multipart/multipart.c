@@ -38,7 +38,7 @@ static int enroll_locked(struct gb_session *s, struct gb_multipart *multipart, s
     if (s->multiparts_open >= max)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED,
                             "session \"%s\" has %llu open uploads, the permitted number (--max-uploads)",
-                            gb_session_name(s)->s, (unsigned long long)s->multiparts_open);
+                            gb_session_told(s)->s, (unsigned long long)s->multiparts_open);
     if (gb_idlist_put(&s->multiparts, multipart->number, multipart) < 0)
         return gb_no_memory(err);
     s->multiparts_open++;

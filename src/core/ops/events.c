@@ -40,7 +40,7 @@ static struct gb_core_event *find_locked(struct gb_session *s, const struct gb_n
     struct gb_core_event *e = gb_map_get(&s->events, name->s);
 
     if (!e)
-        gb_error_set(err, GB_ERR_EVENT_NOT_FOUND, "session \"%s\" has no event named \"%s\"", gb_session_name(s)->s,
+        gb_error_set(err, GB_ERR_EVENT_NOT_FOUND, "session \"%s\" has no event named \"%s\"", gb_session_told(s)->s,
                      name->s);
     return e;
 }
@@ -124,13 +124,13 @@ static struct gb_core_event *make_locked(struct gb_session *s, const struct gb_n
     if (gb_session_changeable_locked(s, err) < 0)
         return NULL;
     if (gb_map_get(&s->events, name->s)) {
-        gb_error_set(err, GB_ERR_EVENT_EXISTS, "session \"%s\" has an event named \"%s\"", gb_session_name(s)->s,
+        gb_error_set(err, GB_ERR_EVENT_EXISTS, "session \"%s\" has an event named \"%s\"", gb_session_told(s)->s,
                      name->s);
         return NULL;
     }
     if (s->events.count >= max) {
         gb_error_set(err, GB_ERR_LIMIT_REACHED, "session \"%s\" has %zu events, the permitted number (--max-events)",
-                     gb_session_name(s)->s, s->events.count);
+                     gb_session_told(s)->s, s->events.count);
         return NULL;
     }
     e = calloc(1, sizeof(*e));

@@ -48,7 +48,7 @@ static int check_name(struct gb_session *s, const struct gb_name *name, struct g
         return gb_error_set(err, GB_ERR_POOL_PROTECTED,
                             "names that begin with \"default.\" are the devices' own pools; choose another");
     if (gb_map_get(&s->pools, text))
-        return gb_error_set(err, GB_ERR_POOL_EXISTS, "session \"%s\" has a pool named \"%s\"", gb_session_name(s)->s,
+        return gb_error_set(err, GB_ERR_POOL_EXISTS, "session \"%s\" has a pool named \"%s\"", gb_session_told(s)->s,
                             text);
     return 0;
 }
@@ -83,7 +83,7 @@ static int reserve_locked(struct gb_pool_op *op, const struct gb_pool_params *pa
         return -1;
     if (s->pools.count >= max)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED,
-                            "session \"%s\" has %zu pools, the permitted number (--max-pools)", gb_session_name(s)->s,
+                            "session \"%s\" has %zu pools, the permitted number (--max-pools)", gb_session_told(s)->s,
                             s->pools.count);
     rec = new_record(s, params);
     p = gb_core_pool_new(core, &core->devices[params->device], &rec);

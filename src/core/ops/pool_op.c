@@ -92,7 +92,7 @@ static int validate_locked(struct gb_pool_op *op, struct gb_error *err) {
         return -1;
     if (atomic_load(&p->state) != GB_POOL_LIVE)
         return gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"",
-                            gb_session_name(op->base.session)->s, p->rec.name.s);
+                            gb_session_told(op->base.session)->s, p->rec.name.s);
     if (op->check.check && op->check.check(op->check.arg, &p->rec, err) < 0)
         return -1;
     if (op->what == GB_POOL_PATCHES) {

@@ -366,7 +366,8 @@ static void was_set_aside(void *arg, const struct gb_error *error) {
     pthread_mutex_unlock(&s->lock);
     if (!error) {
         end_multiparts(s);
-        strcpy(notice.detail, gb_session_name(s)->s);
+        if (!atomic_load(&s->left)) /* else what is left is nobody's */
+            strcpy(notice.detail, gb_session_name(s)->s);
         gb_notice_post(s->core, &notice);
     }
     op_end(op, error);
@@ -472,8 +473,9 @@ static void deleted(void *arg, const struct gb_error *error) {
         gb_session_drop_pools(&pools);
         atomic_fetch_sub(&s->core->live_sessions, 1);
         tell_gone(s->core, &s->rec, true);
-        gb_session_withdraw(s); /* op has a reference too */
-        gb_notice_post(s->core, &notice);
+        gb_session_withdraw(s);     /* op has a reference too */
+        if (!atomic_load(&s->left)) /* else clients know it at another node */
+            gb_notice_post(s->core, &notice);
         op->task.run = behind_frees;
         behind_frees(&op->task);
     }

@@ -37,6 +37,9 @@ struct gb_session_bond {
 };
 /* [now] Returns false if there is no live session of that name. */
 bool gb_session_bond(struct gb_core *core, const char *name, struct gb_session_bond *ret);
+/* [now] There is no session of that name at another node either: from now on it is not found here. Until then one that
+ * went to another node a short while ago is refused with SESSION_MOVING, since what had begun may look it up again. */
+void gb_session_forget_left(struct gb_core *core, const struct gb_name *name);
 /* Gives the registered session of that name and claim the epoch that the directory has for it. One that is not higher
  * changes nothing. A session that was being given away when the process before this one ended is not frozen any more.
  * Result: call->session. Errors: SESSION_NOT_FOUND, also for another claim. */

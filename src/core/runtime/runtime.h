@@ -93,9 +93,10 @@ struct gb_core {
     bool slots_needed;
     struct gb_pinned pinned; /* slots, buffers and adopted memory */
 
-    pthread_mutex_t sessions_lock; /* for the two below */
+    pthread_mutex_t sessions_lock; /* for the three below */
     struct gb_map sessions;        /* by name, those being made and deleted included */
     struct gb_idlist sessions_by_id;
+    struct gb_session_left *sessions_left; /* names that went to other nodes */
     struct gb_session_pools *pool_sessions;
 
     pthread_mutex_t gone_lock; /* a leaf, for those below */

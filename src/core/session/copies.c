@@ -35,7 +35,7 @@ int gb_copies_check_name_locked(struct gb_session *s, const char *name, struct g
     return gb_error_set(err, GB_ERR_COPIES_REMAIN,
                         "nodes that hold copies for the session \"%s\" may have sealed bytes under the name \"%s\"; "
                         "it is free when they have dropped those, or when the fleet has struck them",
-                        gb_session_name(s)->s, name);
+                        gb_session_told(s)->s, name);
 }
 
 static void withhold(struct gb_copies *copies, const char *name, uint64_t edition) {

@@ -9,7 +9,7 @@
 struct gb_notice gb_notice_of(const struct gb_session *session, enum gb_notice_type type) {
     struct gb_notice n = gb_notice_new(type);
 
-    strcpy(n.session.s, gb_session_name(session)->s);
+    strcpy(n.session.s, gb_session_told(session)->s);
     return n;
 }
 

@@ -58,7 +58,9 @@ struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const 
     p = gb_map_get(&session->pools, name->s);
     if (p && atomic_load(&p->state) == GB_POOL_LIVE)
         return p;
-    gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"", gb_session_name(session)->s,
+    if (gb_session_alive(session, err) < 0)
+        return NULL;
+    gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"", gb_session_told(session)->s,
                  name->s);
     return NULL;
 }

@@ -27,7 +27,7 @@ static int check_bytes(struct gb_session *session, uint64_t bytes, bool tell, st
     gb_error_numbers(err, limit, used, bytes);
     return gb_error_set(
         err, GB_ERR_QUOTA_EXCEEDED, "session \"%s\" may hold %llu bytes, holds %llu, and %llu more are asked for",
-        gb_session_name(session)->s, (unsigned long long)limit, (unsigned long long)used, (unsigned long long)bytes);
+        gb_session_told(session)->s, (unsigned long long)limit, (unsigned long long)used, (unsigned long long)bytes);
 }
 
 /* Fits the quota as such, and not beside what is in it now. */
@@ -52,7 +52,7 @@ static int check_count(struct gb_session *session, uint64_t count, bool tell, st
     if (tell)
         note_exceeded(session, 0, "quota.buffers", limit, session->counted_buffers, count);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED, "session \"%s\" may hold %llu buffers and holds %llu",
-                        gb_session_name(session)->s, (unsigned long long)limit,
+                        gb_session_told(session)->s, (unsigned long long)limit,
                         (unsigned long long)session->counted_buffers);
 }
 
@@ -147,7 +147,7 @@ static int check_pinned_quota(struct gb_session *session, uint64_t bytes, bool t
     gb_error_numbers(err, limit, used, bytes);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
                         "session \"%s\" may hold %llu bytes of pinned memory, holds %llu, and %llu more are asked for",
-                        gb_session_name(session)->s, (unsigned long long)limit, (unsigned long long)used,
+                        gb_session_told(session)->s, (unsigned long long)limit, (unsigned long long)used,
                         (unsigned long long)bytes);
 }
 
@@ -193,7 +193,7 @@ int gb_quota_check_stored_locked(struct gb_session *session, uint64_t bytes, boo
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
                         "session \"%s\" may have %llu bytes on disk, has %llu, and %llu more are to be stored: delete "
                         "buffers that are durable or were evicted, or raise the quota",
-                        gb_session_name(session)->s, (unsigned long long)limit, (unsigned long long)used,
+                        gb_session_told(session)->s, (unsigned long long)limit, (unsigned long long)used,
                         (unsigned long long)bytes);
 }
 

@@ -220,6 +220,69 @@ static void free_name_locked(struct gb_session *session) {
         gb_map_take(&core->sessions, name->s);
 }
 
+/* --- names that went to other nodes ------------------------------------------------------------------------------- */
+
+/* So long a request that had begun before may look its session up again. */
+#define LEFT_NS (300 * GB_NS_PER_S)
+
+struct gb_session_left {
+    struct gb_session_left *next;
+    uint64_t at_ns;
+    struct gb_name name;
+};
+
+/* core->sessions_lock is held in these. */
+
+static struct gb_session_left **left_at_locked(struct gb_core *core, const char *name) {
+    struct gb_session_left **at = &core->sessions_left;
+
+    while (*at && strcmp((*at)->name.s, name) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static void drop_left_locked(struct gb_session_left **at) {
+    struct gb_session_left *left = *at;
+
+    if (!left)
+        return;
+    *at = left->next;
+    free(left);
+}
+
+/* The newest is the first. Without memory, what had begun is told that there is no such session. */
+static void add_left_locked(struct gb_core *core, const struct gb_name *name) {
+    struct gb_session_left *left = malloc(sizeof(*left));
+    struct gb_session_left **at = &core->sessions_left;
+
+    drop_left_locked(left_at_locked(core, name->s));
+    while (*at && gb_clock_ns() - (*at)->at_ns < LEFT_NS)
+        at = &(*at)->next;
+    while (*at)
+        drop_left_locked(at);
+    if (!left)
+        return;
+    *left = (struct gb_session_left){.next = core->sessions_left, .at_ns = gb_clock_ns(), .name = *name};
+    core->sessions_left = left;
+}
+
+static bool has_left_locked(struct gb_core *core, const char *name) {
+    const struct gb_session_left *left = *left_at_locked(core, name);
+
+    return left && gb_clock_ns() - left->at_ns < LEFT_NS;
+}
+
+void gb_session_forget_left(struct gb_core *core, const struct gb_name *name) {
+    pthread_mutex_lock(&core->sessions_lock);
+    drop_left_locked(left_at_locked(core, name->s));
+    pthread_mutex_unlock(&core->sessions_lock);
+}
+
+void gb_sessions_left_done(struct gb_core *core) {
+    while (core->sessions_left)
+        drop_left_locked(&core->sessions_left);
+}
+
 /* --- all sessions ------------------------------------------------------------------------------------------------- */
 
 int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error *err) {
@@ -239,6 +302,8 @@ int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error 
     if (r < 0) {
         gb_idlist_take(&core->sessions_by_id, session->id);
         gb_no_memory(err); /* unless it was something else */
+    } else {
+        drop_left_locked(left_at_locked(core, gb_session_name(session)->s));
     }
     pthread_mutex_unlock(&core->sessions_lock);
     return r;
@@ -264,13 +329,17 @@ static struct gb_session *live_locked(struct gb_core *core, const char *name) {
 
 struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *name, struct gb_error *err) {
     struct gb_session *s;
+    bool left;
 
     pthread_mutex_lock(&core->sessions_lock);
     s = live_locked(core, name->s);
+    left = !s && has_left_locked(core, name->s);
     if (s)
         gb_session_ref(s);
     pthread_mutex_unlock(&core->sessions_lock);
-    if (!s)
+    if (left)
+        has_left(name, err);
+    else if (!s)
         gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", name->s);
     return s;
 }
@@ -411,5 +480,8 @@ void gb_session_rename(struct gb_session *session, const struct gb_session_rec *
     gb_session_rec_set(&session->rec, rec);
     atomic_store(&session->called, next_name(session));
     pthread_mutex_unlock(&session->lock);
+    drop_left_locked(left_at_locked(core, gb_session_name(session)->s));
+    if (atomic_load(&session->left))
+        add_left_locked(core, atomic_load(&session->left));
     pthread_mutex_unlock(&core->sessions_lock);
 }

@@ -92,6 +92,14 @@ static inline const struct gb_name *gb_session_name(const struct gb_session *ses
     return atomic_load(&session->called);
 }
 
+/* The name for what clients are told: what is left here of a session that went to another node is no session of theirs
+ * under its new name. */
+static inline const struct gb_name *gb_session_told(const struct gb_session *session) {
+    const struct gb_name *left = atomic_load(&session->left);
+
+    return left ? left : gb_session_name(session);
+}
+
 /* gb_session_use and gb_session_unref: core/public/session.h. The last reference takes the streams down. */
 
 /* Puts the session into map and list if there are fewer than max; on success the map takes the reference.
@@ -110,7 +118,10 @@ const struct gb_name *gb_session_next_name(const struct gb_session *session);
 /* From now on the session has the reserved name and rec. Cannot fail. */
 void gb_session_rename(struct gb_session *session, const struct gb_session_rec *rec);
 
-/* A live session with a reference, or NULL with SESSION_NOT_FOUND. */
+void gb_sessions_left_done(struct gb_core *core); /* at the end: gb_session_forget_left of all */
+
+/* A live session with a reference, or NULL with SESSION_NOT_FOUND; SESSION_MOVING if it has just gone to another
+ * node. */
 struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
 
 /* The session that the caller holds (NULL: the one of that name) with a reference of its own, as gb_session_use. If it

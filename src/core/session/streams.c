@@ -34,7 +34,7 @@ int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *
         st = gb_map_get(&session->streams, name->s);
     if (!st)
         return gb_error_set(err, GB_ERR_STREAM_NOT_FOUND, "session \"%s\" has no stream named \"%s\"",
-                            gb_session_name(session)->s, name->s);
+                            gb_session_told(session)->s, name->s);
     atomic_fetch_add(&st->users, 1);
     *ret = gb_core_stream_ref(st);
     return 0;

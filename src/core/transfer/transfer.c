@@ -79,8 +79,10 @@ void gb_core_transfer_fail(struct gb_core_transfer *t, const struct gb_error *er
     gb_core_transfer_unlock_wake(t);
 }
 
-int gb_core_transfer_check_locked(struct gb_core_transfer *t, struct gb_error *err) {
-    if (t->error.code == GB_OK && atomic_load(&t->session->state) == GB_SESSION_DEAD)
+int gb_core_transfer_check_locked(struct gb_core_transfer *t, bool reads, struct gb_error *err) {
+    bool goes_on = reads && atomic_load(&t->session->left);
+
+    if (t->error.code == GB_OK && atomic_load(&t->session->state) == GB_SESSION_DEAD && !goes_on)
         gb_session_alive(t->session, &t->error);
     if (t->error.code == GB_OK && gb_core_alive(t->core, &t->error) == 0)
         return 0;

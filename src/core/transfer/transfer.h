@@ -48,8 +48,8 @@ void gb_core_transfer_unlock_wake(struct gb_core_transfer *transfer);
 void gb_core_transfer_fail(struct gb_core_transfer *transfer, const struct gb_error *error);
 
 /* Checks that the transfer may go on. The lock is held. Returns 0; -1 with the transfer's error, or because the session
- * or the core has ended. */
-int gb_core_transfer_check_locked(struct gb_core_transfer *transfer, struct gb_error *err);
+ * or the core has ended. One that reads goes on when its session has gone to another node: it holds the content. */
+int gb_core_transfer_check_locked(struct gb_core_transfer *transfer, bool reads, struct gb_error *err);
 
 /* Takes a free slot. If none is free, the transfer waits in line, and the grant runs wake if want_wake is set. The lock
  * is held. Returns the slot, or NULL. */

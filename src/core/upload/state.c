@@ -67,7 +67,7 @@ void gb_upload_fail(struct gb_upload *u, const struct gb_error *error) {
 }
 
 int gb_upload_alive_locked(struct gb_upload *u, struct gb_error *err) {
-    int r = gb_core_transfer_check_locked(&u->t, err);
+    int r = gb_core_transfer_check_locked(&u->t, false, err);
 
     if (r < 0)
         gb_upload_fail_locked(u, &u->t.error);

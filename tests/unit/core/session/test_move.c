@@ -295,27 +295,85 @@ START_TEST(parts_that_are_open) {
 }
 END_TEST
 
-/* It was given away: it is set aside though it is frozen, and then has its own reasons. */
-START_TEST(it_is_set_aside) {
+static void set_aside(void) {
     struct gb_name s = core_name("s");
-    struct gb_session_call *call;
-    struct gb_session_bond bond;
     struct core_wake w;
+    struct gb_session_call *call = make_call(&w);
+
+    gb_session_set_aside(f.core, &s, CLAIM, 60, call);
+    gb_assert_ok(wait_for(call, &w), err);
+}
+
+static void give_away(void) {
     uint64_t number;
 
     gb_assert_ok(freeze(CLAIM, LONG_MS, &number), err);
     gb_assert_ok(give(number), err);
-    core_wake_init(&w);
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_session_set_aside(f.core, &s, CLAIM, 60, call);
-    core_wake_wait(&w);
-    gb_assert_ok(call->base.error.code == GB_OK ? 0 : -1, call->base.error);
-    gb_call_unref(&call->base);
-    core_wake_done(&w);
+    set_aside();
+}
+
+/* It was given away: it is set aside though it is frozen, and then has its own reasons. */
+START_TEST(it_is_set_aside) {
+    struct gb_session_bond bond;
+
+    give_away();
     ck_assert(!bond_of("s", &bond));
     gb_assert_fails(core_buffer_delete(f.core, "s.superseded-3", "b", &err), err, GB_ERR_SESSION_MOVING);
     gb_assert_ok(core_session_delete(f.core, "s.superseded-3", &err), err);
     core_until_idle(&f);
+}
+END_TEST
+
+static enum gb_code found(void) {
+    struct gb_session_view view = {.used_bytes = 0};
+    struct gb_name s = core_name("s");
+
+    err = GB_ERROR_INIT;
+    if (gb_session_get(f.core, &s, &view, &err) == 0)
+        gb_session_rec_done(&view.rec);
+    return err.code;
+}
+
+/* What had begun may look its session up again: it is at another node, unless nobody has it any more. */
+START_TEST(its_name_is_remembered) {
+    give_away();
+    ck_assert_int_eq(found(), GB_ERR_SESSION_MOVING);
+    gb_assert_ok(core_session_delete(f.core, "s.superseded-3", &err), err);
+    ck_assert_int_eq(found(), GB_ERR_SESSION_MOVING);
+    ck_assert_ptr_nonnull(strstr(err.detail, "\"s\""));
+    create("s", 5);
+    ck_assert_int_eq(found(), GB_OK);
+    gb_assert_ok(core_session_delete(f.core, "s", &err), err);
+    ck_assert_int_eq(found(), GB_ERR_SESSION_NOT_FOUND);
+    create("s", 6);
+    give_away();
+    gb_session_forget_left(f.core, &(struct gb_name){"s"});
+    ck_assert_int_eq(found(), GB_ERR_SESSION_NOT_FOUND);
+}
+END_TEST
+
+/* A download has what it sends; one of a session that was deleted ends. */
+START_TEST(a_download_goes_on) {
+    bool moves = _i == 0;
+    struct gb_name s = core_name("s");
+    struct gb_name b = core_name("b");
+    struct gb_name stream = core_name("default");
+    struct gb_download *download;
+    struct core_wake w;
+
+    core_wake_init(&w);
+    gb_assert_ok(gb_download_open(f.core, &s, &b, &stream, core_waker(&w), &download, &err), err);
+    gb_assert_ok(gb_download_start(download, 0, BYTES, &err), err);
+    if (moves)
+        give_away();
+    gb_assert_ok(core_session_delete(f.core, moves ? "s.superseded-3" : "s", &err), err);
+    if (moves)
+        gb_assert_ok(core_download_read(download, &w, back, BYTES, &err), err);
+    else
+        gb_assert_fails(core_download_read(download, &w, back, BYTES, &err), err, GB_ERR_SESSION_NOT_FOUND);
+    ck_assert(!moves || memcmp(back, data, BYTES) == 0);
+    gb_download_free(download, moves);
+    core_wake_done(&w);
 }
 END_TEST
 
@@ -366,21 +424,12 @@ END_TEST
 
 /* Arrived, it goes on to a third node: it has had three names then. */
 START_TEST(it_goes_on) {
-    struct gb_name s = core_name("s");
-    struct gb_session_call *call;
     struct gb_session_bond bond;
-    struct core_wake w;
 
     create("s.arriving-7", 0);
     put("s.arriving-7", "b");
     gb_assert_ok(arrive("s.arriving-7", "s", CLAIM), err);
-    core_wake_init(&w);
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_session_set_aside(f.core, &s, CLAIM, 60, call);
-    core_wake_wait(&w);
-    gb_assert_ok(call->base.error.code == GB_OK ? 0 : -1, call->base.error);
-    gb_call_unref(&call->base);
-    core_wake_done(&w);
+    set_aside();
     ck_assert(bond_of("s.superseded-7", &bond));
     gb_assert_ok(core_download(f.core, "s.superseded-7", "b", 0, BYTES, back, &err), err);
     gb_assert_ok(core_session_delete(f.core, "s.superseded-7", &err), err);
@@ -402,6 +451,8 @@ int main(void) {
     tcase_add_loop_test(frozen, what_had_begun, 0, 2);
     tcase_add_test(frozen, parts_that_are_open);
     tcase_add_test(frozen, it_is_set_aside);
+    tcase_add_test(frozen, its_name_is_remembered);
+    tcase_add_loop_test(frozen, a_download_goes_on, 0, 2);
     tcase_set_timeout(frozen, 60);
     suite_add_tcase(suite, frozen);
     tcase_add_checked_fixture(arriving, setup, teardown);
