@@ -1,4 +1,6 @@
 """Uploads that resume after a lost connection: create, HEAD, append (draft-ietf-httpbis-resumable-upload, without 104)."""
+import base64
+import hashlib
 import random
 import threading
 
@@ -176,7 +178,7 @@ def test_offsets_and_lengths(s):
     assert s.ask("PATCH", path, b"x", {"Content-Type": "text/plain"}).headers["Accept-Patch"] == PARTIAL["Content-Type"]
     for headers in ({"Upload-Offset": "five"}, {"Upload-Complete": "yes"}, {"Upload-Offset": "-1"}):
         append(s, path, 5, b"x", **headers).problem(400, "malformed_request")
-    append(s, path, 5, b"x", **{"Content-Digest": "sha-256=:" + "A" * 43 + "=:"}).problem(400, "invalid_argument")
+    append(s, path, 5, b"x", **{"Content-Digest": "sha-256=:" + "A" * 43 + "=:"}).problem(400, "digest_mismatch")
     s.ask("PUT", path + "/parts?offset=5", b"x").problem(409, "upload_wrong_kind")
     assert offset(s, path) == 5
     s.ask("DELETE", path).expect(204)
@@ -290,6 +292,69 @@ def test_safetensors(s):
     append(s, path, 20, data[20:500]).expect(204)
     append(s, path, 500, data[500:], complete=True).expect(201)
     assert s.meta("x")["dtype"] == "float32" and s.data("x") == a.tobytes()
+
+
+def promise(*bodies):
+    """Content-Digest of those bytes."""
+    return {"Content-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(b''.join(bodies)).digest()).decode()}:"}
+
+
+A = np.arange(3 * SLOT // 4, dtype="float32").reshape(3, -1)
+FORMS = {"npy": (npy(A), "", A.tobytes()), "raw": (payload(SIZE, 31), "?format=raw", None), "unsaid": (payload(SIZE, 32), "", None),
+         "shape": (A.tobytes(), "?dtype=float32&shape=3," + str(A.shape[1]), None), "short": (payload(8, 33), "", None)}
+
+
+@pytest.mark.parametrize("form, told", [*((f, True) for f in FORMS), ("npy", False), ("shape", False)])
+def test_bytes_with_another_digest_are_discarded(daemon, s, form, told):
+    """Also those that have said already what the upload is. The client goes on at once, where it stood."""
+    data, query, content = FORMS[form]
+    length = len(data) if told else None
+    for cut in sorted({0, 4, 7, len(data) // 2}):
+        if cut:
+            create(s, "none", data[:cut], query, length, **promise(data[:cut], b"!")).problem(400, "digest_mismatch")
+            assert not [u for u in s.get("uploads")["items"] if u["state"] == "open"]
+        path = create(s, body=data[:cut], query=query, length=length, **(promise(data[:cut]) if cut else {})).expect(201).headers["Location"]
+        for rest, complete in ((data[cut:], True), (data[cut:], False), (data[cut:cut + 3], False), (data[cut:-1] + b"?", True)):
+            append(s, path, cut, rest, complete, **promise(rest, b"!")).problem(400, "digest_mismatch")
+        assert append(s, path, cut, data[cut:cut + 1], **promise(data[cut:cut + 1])).expect(204).headers["Upload-Offset"] == str(cut + 1)
+        append(s, path, cut + 1, data[cut + 1:-1], **promise(b"!")).problem(400, "digest_mismatch")
+        assert offset(s, path) == cut + 1
+        append(s, path, cut + 1, data[cut + 1:], True, **promise(data[cut + 1:]))
+        assert s.data("x") == (data if content is None else content)
+        assert s.meta("x")["crc32c"] == crc32c(s.data("x")) and s.meta("x")["dtype"] == ("float32" if form in ("npy", "shape") else "uint8")
+    until("nothing is held", lambda: s.get()["used_bytes"] == len(s.data("x")))
+
+
+def test_bytes_that_are_not_compared_do_not_count(daemon, s):
+    """The connection breaks before their end, or they are refused for another reason."""
+    data = npy(A)
+    path = create(s, query="", length=len(data)).expect(201).headers["Location"]
+    for sent in (1, 200, len(data) - 1):
+        r = daemon.raw()
+        r.request("PATCH", path, ["Content-Type: application/partial-upload", "Upload-Offset: 0", "Upload-Complete: ?0",
+                                  f"Content-Length: {len(data)}", "Content-Digest: " + promise(data)["Content-Digest"]], data[:sent])
+        until("it has begun", lambda: append(s, path, 5, b"").json()["code"] == "upload_busy")
+        r.reset()
+        assert offset(s, path) == 0
+    bad = data.replace(b"float", b"fruit").replace(b"<f4", b"<q9")
+    append(s, path, 0, bad, **promise(data)).problem(422, "unsupported_array")
+    assert offset(s, path) == 0  # the digest would have told that these are other bytes
+    append(s, path, 0, data, Repr_Digest=promise(data)["Content-Digest"]).problem(400, "invalid_argument")
+    append(s, path, 0, data, True, **promise(data)).expect(201)
+    assert s.data("x") == A.tobytes()
+
+
+def test_conditions_outlive_bytes_that_were_discarded(s):
+    data = npy(A)
+    s.put("x", b"1")
+    path = create(s, length=len(data), If_Match='"9"', body=b"").status
+    assert path == 412
+    etag = s.ask("HEAD", "buffers/x/data").headers["ETag"]
+    path = create(s, length=len(data), If_Match=etag).expect(201).headers["Location"]
+    append(s, path, 0, data, True, **promise(b"")).problem(400, "digest_mismatch")
+    s.put("x", b"2")
+    append(s, path, 0, data, True, **promise(data)).problem(412, "precondition_failed")
+    assert s.data("x") == b"2"
 
 
 def test_chunked_appends(daemon, s):

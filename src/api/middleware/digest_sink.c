@@ -93,13 +93,14 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
                              struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)sink;
     struct gb_http_sink *inner = s->inner;
+    bool equal = compare(s, err) == 0;
 
-    if (compare(s, err) < 0)
+    if (!equal && !inner->refused)
         return GB_STEP_ERROR;
     s->inner = NULL;
     request->sink = inner;
     sink_free(&s->sink);
-    return inner->end(inner, request, response, err);
+    return equal ? inner->end(inner, request, response, err) : inner->refused(inner, request, err);
 }
 
 struct gb_http_sink *gb_digest_sink_new(struct gb_http_request *request, const struct gb_filters *filters,

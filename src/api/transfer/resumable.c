@@ -151,6 +151,19 @@ static int read_plan(struct gb_http_request *request, struct gb_upload_request *
     return 0;
 }
 
+/* Takes append. */
+static enum gb_step receive(struct gb_http_request *request, struct gb_append *append, const struct gb_filters *filters,
+                            bool creates, bool completes, struct gb_error *err) {
+    struct gb_http_sink *sink = gb_resumable_sink_new(request, append, creates, completes, filters->digests > 0, err);
+
+    if (sink)
+        sink = gb_filters_wrap(request, filters, sink, err);
+    if (!sink)
+        return GB_STEP_ERROR;
+    request->sink = sink;
+    return GB_STEP_BODY;
+}
+
 enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct gb_upload_request *plan = NULL;
@@ -160,7 +173,7 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
     uint64_t length = 0;
     bool has_length = read_number(request, "Upload-Length", &length) > 0;
 
-    if (gb_uploads_filters(request, false, response, &filters, err) < 0)
+    if (gb_uploads_filters(request, response, &filters, err) < 0)
         return GB_STEP_ERROR;
     plan = calloc(1, sizeof(*plan));
     if (!plan) {
@@ -184,8 +197,7 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
         gb_append_free(append, true);
         return GB_STEP_ERROR;
     }
-    request->sink = gb_resumable_sink_new(request, append, true, false, err);
-    return request->sink ? GB_STEP_BODY : GB_STEP_ERROR;
+    return receive(request, append, &filters, true, false, err);
 }
 
 /* --- append ------------------------------------------------------------------------------------------------------- */
@@ -219,10 +231,8 @@ static void explain(struct gb_http_response *response, uint64_t stands, uint64_t
 }
 
 static int read_append(const struct gb_http_request *request, uint64_t *ret_offset, bool *ret_completes,
-                       struct gb_http_response *response, struct gb_error *err) {
-    struct gb_filters filters;
-
-    if (check_type(request, response, err) < 0 || gb_uploads_filters(request, false, response, &filters, err) < 0)
+                       struct gb_filters *ret_filters, struct gb_http_response *response, struct gb_error *err) {
+    if (check_type(request, response, err) < 0 || gb_uploads_filters(request, response, ret_filters, err) < 0)
         return -1;
     if (!read_number(request, "Upload-Offset", ret_offset))
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "say where the bytes go on: Upload-Offset: N");
@@ -235,13 +245,15 @@ static int read_append(const struct gb_http_request *request, uint64_t *ret_offs
 enum gb_step gb_api_upload_append(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_append *append;
+    struct gb_filters filters;
     struct gb_name session;
     uint64_t offset;
     uint64_t stands = 0;
     bool completes = false;
     const char *id;
 
-    if (gb_path_upload(request, &session, &id, err) < 0 || read_append(request, &offset, &completes, response, err) < 0)
+    if (gb_path_upload(request, &session, &id, err) < 0 ||
+        read_append(request, &offset, &completes, &filters, response, err) < 0)
         return GB_STEP_ERROR;
     if (gb_append_open(gb_api_of(request)->core, &session, id, offset, (struct gb_waker){wake, request}, &append,
                        &stands, err) < 0) {
@@ -252,6 +264,5 @@ enum gb_step gb_api_upload_append(struct gb_http_request *request, struct gb_htt
         gb_append_free(append, false);
         return GB_STEP_ERROR;
     }
-    request->sink = gb_resumable_sink_new(request, append, false, completes, err);
-    return request->sink ? GB_STEP_BODY : GB_STEP_ERROR;
+    return receive(request, append, &filters, false, completes, err);
 }

@@ -17,11 +17,14 @@ struct sink {
     struct gb_upload_request *plan; /* the upload's */
     bool creates;
     bool completes;
+    bool whole;   /* until all bytes are there and compared: what came may have to be taken back */
     bool spoiled; /* the upload cannot succeed */
     bool ended;
     bool first;       /* no byte has come yet */
     const char *room; /* where the next bytes go */
     char id[GB_MULTIPART_ID_SIZE];
+    struct gb_upload_request before; /* the plan, if whole */
+    struct gb_error why;             /* it was refused */
 };
 
 /* --- what it is --------------------------------------------------------------------------------------------------- */
@@ -95,7 +98,7 @@ static int look(struct sink *s, struct gb_error *err) {
         r = -1;
     else if (view.offset >= need)
         r = form == GB_FORM_RAW ? describe_raw(s, &view, err) : describe_said(s, &view, form, err);
-    s->spoiled = s->spoiled || r < 0;
+    s->spoiled = s->spoiled || (r < 0 && !s->whole);
     return r;
 }
 
@@ -124,8 +127,10 @@ static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) 
     struct sink *s = (struct sink *)sink;
 
     if (gb_append_described(s->append)) {
-        s->spoiled = s->first && s->plan->never_npy && gb_npy_magic(s->room, n);
-        if (s->spoiled)
+        bool mistaken = s->first && s->plan->never_npy && gb_npy_magic(s->room, n);
+
+        s->spoiled = mistaken && !s->whole;
+        if (mistaken)
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                                 "the bytes are those of a .npy, which says dtype and shape itself; leave them out, or "
                                 "give ?format=raw to store the file as it is");
@@ -218,21 +223,53 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
 
 static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *request,
                              struct gb_http_response *response, struct gb_error *err) {
-    (void)sink;
+    ((struct sink *)sink)->whole = false;
     request->resume = finish;
     request->deadline_ns = 0;
     return finish(request, response, err);
 }
 
+/* What made an upload makes none. */
+static void discard(struct sink *s) {
+    s->spoiled = s->spoiled || s->creates;
+    gb_append_discard(s->append);
+    *s->plan = s->before;
+    s->whole = false;
+}
+
+static enum gb_step refuse(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct sink *s = (struct sink *)request->sink;
+
+    (void)response;
+    if (!gb_append_discarded(s->append) && !request->timed_out)
+        return GB_STEP_WAIT;
+    *err = s->why;
+    return GB_STEP_ERROR;
+}
+
+/* The client may go on at once where the upload stood. */
+static enum gb_step sink_refused(struct gb_http_sink *sink, struct gb_http_request *request, struct gb_error *err) {
+    struct sink *s = (struct sink *)sink;
+
+    s->why = *err;
+    *err = GB_ERROR_INIT;
+    discard(s);
+    request->resume = refuse;
+    request->deadline_ns = 0;
+    return refuse(request, NULL, err);
+}
+
 static void sink_free(struct gb_http_sink *sink) {
     struct sink *s = (struct sink *)sink;
 
+    if (s->whole)
+        discard(s);
     gb_append_free(s->append, s->spoiled);
     free(s);
 }
 
 struct gb_http_sink *gb_resumable_sink_new(struct gb_http_request *request, struct gb_append *append, bool creates,
-                                           bool completes, struct gb_error *err) {
+                                           bool completes, bool whole, struct gb_error *err) {
     struct sink *s = calloc(1, sizeof(*s));
     struct gb_multipart_view view;
 
@@ -241,13 +278,21 @@ struct gb_http_sink *gb_resumable_sink_new(struct gb_http_request *request, stru
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
         return NULL;
     }
-    s->sink = (struct gb_http_sink){
-        .room = sink_room, .fill = sink_fill, .pause = sink_pause, .end = sink_end, .free = sink_free};
+    s->sink = (struct gb_http_sink){.room = sink_room,
+                                    .fill = sink_fill,
+                                    .pause = sink_pause,
+                                    .end = sink_end,
+                                    .refused = sink_refused,
+                                    .free = sink_free};
     s->core = gb_api_of(request)->core;
     s->append = append;
     s->plan = gb_append_app(append);
     s->creates = creates;
     s->completes = completes;
+    s->whole = whole;
+    s->before = *s->plan;
+    if (whole)
+        gb_append_whole(append);
     gb_append_view(append, &view);
     s->first = view.offset == 0;
     memcpy(s->id, view.id, sizeof(s->id));

@@ -54,8 +54,8 @@ int gb_path_upload(const struct gb_http_request *request, struct gb_name *ret_se
     return check_reach(request, ret_session, *ret_id, err);
 }
 
-int gb_uploads_filters(const struct gb_http_request *request, bool digests, struct gb_http_response *response,
-                       struct gb_filters *ret, struct gb_error *err) {
+int gb_uploads_filters(const struct gb_http_request *request, struct gb_http_response *response, struct gb_filters *ret,
+                       struct gb_error *err) {
     unsigned i;
 
     if (gb_media_bytes(gb_http_header(request, "Content-Type"), err) < 0 ||
@@ -66,11 +66,11 @@ int gb_uploads_filters(const struct gb_http_request *request, bool digests, stru
                             "an upload in several requests takes bytes as they are: leave Content-Encoding out, or PUT "
                             "the whole to .../data");
     for (i = 0; i < ret->digests; i++) {
-        if (!digests || strcasecmp(ret->digest[i].header, "Content-Digest") != 0)
-            return gb_error_set(
-                err, GB_ERR_INVALID_ARGUMENT,
-                "%s is not checked here; give {\"crc32c\"} or {\"digest\"} when the upload is completed%s",
-                ret->digest[i].header, digests ? ", or Content-Digest" : "");
+        if (strcasecmp(ret->digest[i].header, "Content-Digest") != 0)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "%s is not checked here, as this is not the whole; give Content-Digest of each body, "
+                                "or {\"crc32c\"} or {\"digest\"} when an upload in parts is completed",
+                                ret->digest[i].header);
     }
     return 0;
 }

@@ -26,7 +26,7 @@ enum gb_step gb_multipart_finish(struct gb_http_request *request, const char *id
 /* Reads Content-Type, Content-Encoding and digests of a body that is not the whole, and refuses what is wrong. Returns
  * 0 or -1. */
 struct gb_filters;
-int gb_uploads_filters(const struct gb_http_request *request, bool digests, struct gb_http_response *response,
-                       struct gb_filters *ret, struct gb_error *err);
+int gb_uploads_filters(const struct gb_http_request *request, struct gb_http_response *response, struct gb_filters *ret,
+                       struct gb_error *err);
 
 #endif

@@ -164,7 +164,7 @@ enum gb_step gb_api_upload_part(struct gb_http_request *request, struct gb_http_
     struct gb_http_sink *outer;
     struct sink *s;
 
-    if (gb_uploads_filters(request, true, response, &filters, err) < 0)
+    if (gb_uploads_filters(request, response, &filters, err) < 0)
         return GB_STEP_ERROR;
     s = calloc(1, sizeof(*s));
     if (!s) {

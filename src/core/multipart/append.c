@@ -1,4 +1,5 @@
-/* Appending to a multipart upload: one request at a time. Bytes that came before a connection broke are kept. */
+/* Appending to a multipart upload: one request at a time. Bytes that came before a connection broke are kept, unless
+ * they are to be compared with a digest first. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -18,6 +19,13 @@ static struct gb_append *append_new(struct gb_multipart *multipart, struct gb_wa
     return a;
 }
 
+static void lock_locked(struct gb_multipart *multipart, struct gb_append *a) {
+    multipart->append_locked = true;
+    multipart->append_whole = false;
+    multipart->append = a;
+    a->before = (struct gb_append_before){multipart->header_used, multipart->has_length, multipart->length};
+}
+
 int gb_append_new(struct gb_core *core, const struct gb_upload_params *params, const uint64_t *length, void *app,
                   void (*free_app)(void *app), struct gb_waker waker, struct gb_append **ret, struct gb_error *err) {
     struct gb_multipart *multipart;
@@ -33,8 +41,8 @@ int gb_append_new(struct gb_core *core, const struct gb_upload_params *params, c
     multipart->free_app = free_app;
     multipart->has_length = length != NULL;
     multipart->length = length ? *length : 0;
-    multipart->append_locked = a != NULL;
-    multipart->append = a;
+    if (a)
+        lock_locked(multipart, a);
     pthread_mutex_unlock(&multipart->lock);
     if (a)
         *ret = a;
@@ -76,10 +84,8 @@ int gb_append_open(struct gb_core *core, const struct gb_name *session, const ch
     if (a) {
         pthread_mutex_lock(&multipart->lock);
         r = check_locked(multipart, offset, ret_offset, err);
-        if (r == 0) {
-            multipart->append_locked = true;
-            multipart->append = a;
-        }
+        if (r == 0)
+            lock_locked(multipart, a);
         pthread_mutex_unlock(&multipart->lock);
     }
     if (a && r < 0) {
@@ -103,8 +109,8 @@ void gb_append_free(struct gb_append *a, bool spoiled) {
     pthread_mutex_lock(&multipart->lock);
     if (multipart->append == a) {
         multipart->append = NULL;
-        /* If there is a part, its end releases the append lock. */
-        multipart->append_locked = multipart->append_locked && a->part;
+        /* If there is a part, or memory of it, the end of that releases the append lock. */
+        multipart->append_locked = multipart->append_locked && (a->part || a->discards);
         multipart->touched_ns = gb_clock_ns();
         gb_multipart_drained_locked(multipart, &settled);
     }
@@ -120,6 +126,44 @@ void gb_append_free(struct gb_append *a, bool spoiled) {
     }
     free(a);
     gb_multipart_unref(multipart);
+}
+
+/* --- as a whole --------------------------------------------------------------------------------------------------- */
+
+void gb_append_whole(struct gb_append *append) {
+    struct gb_multipart *multipart = append->multipart;
+
+    pthread_mutex_lock(&multipart->lock);
+    multipart->append_whole = true;
+    pthread_mutex_unlock(&multipart->lock);
+}
+
+void gb_append_discard(struct gb_append *a) {
+    struct gb_multipart *multipart = a->multipart;
+    struct gb_upload *target = NULL;
+    struct gb_upload *part = a->part;
+
+    pthread_mutex_lock(&multipart->lock);
+    if (a->describes)
+        target = gb_multipart_retract_locked(multipart);
+    multipart->header_used = a->before.header_used;
+    multipart->has_length = a->before.has_length;
+    multipart->length = a->before.length;
+    a->discards = part || target;
+    a->part = NULL;
+    pthread_mutex_unlock(&multipart->lock);
+    gb_upload_free(part);
+    gb_upload_free(target);
+}
+
+bool gb_append_discarded(struct gb_append *a) {
+    struct gb_multipart *multipart = a->multipart;
+    bool discarded;
+
+    pthread_mutex_lock(&multipart->lock);
+    discarded = !a->discards || !multipart->append_locked || multipart->append != a;
+    pthread_mutex_unlock(&multipart->lock);
+    return discarded;
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
@@ -209,6 +253,7 @@ const char *gb_append_header(struct gb_append *append, size_t *ret_n) {
 int gb_append_describe(struct gb_append *append, const struct gb_upload_params *params, uint64_t skip,
                        struct gb_error *err) {
     append->multipart->skip = skip;
+    append->describes = true;
     return gb_multipart_target_start(append->multipart, params, err);
 }
 
@@ -275,7 +320,12 @@ void gb_append_pause(struct gb_append *append, bool stalled) {
 }
 
 int gb_append_end(struct gb_append *a, struct gb_error *err) {
-    int r = ready(a, err);
+    int r;
+
+    pthread_mutex_lock(&a->multipart->lock);
+    a->multipart->append_whole = false;
+    pthread_mutex_unlock(&a->multipart->lock);
+    r = ready(a, err);
 
     if (r <= 0)
         return r;

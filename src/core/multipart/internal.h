@@ -63,6 +63,8 @@ struct gb_multipart {
     void (*free_app)(void *app);
     bool append_locked;             /* a request appends, or its bytes are still being copied */
     struct gb_append *append;       /* the append to wake; NULL: it was freed */
+    bool append_whole;              /* its bytes count when it has ended, or not at all */
+    bool retracts;                  /* the memory is being freed that the append described; its lock is kept for that */
     struct gb_multipart_call *call; /* the call that begins or completes the multipart upload */
     struct gb_hash_reader *reader;
     struct gb_multipart_waiter *drain_waiters;
@@ -80,11 +82,21 @@ struct gb_part {
     bool arrived; /* its range is recorded */
 };
 
+/* What an upload knew of itself before an append. */
+struct gb_append_before {
+    size_t header_used;
+    bool has_length;
+    uint64_t length;
+};
+
 struct gb_append {
     struct gb_multipart *multipart;
     struct gb_upload *part;
     struct gb_waker waker;
-    bool cut; /* the multipart upload's lock */
+    struct gb_append_before before;
+    bool describes; /* the payload was described by its bytes */
+    bool discards;  /* what it brought is on its way out; this and the next one: the multipart upload's lock */
+    bool cut;
 };
 
 /* --- multipart.c -------------------------------------------------------------------------------------------------- */
@@ -127,6 +139,11 @@ void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_multipar
 /* Puts the call into a list of waiting calls. Returns false when memory is exhausted. */
 bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_multipart_call *call);
 void gb_multipart_drained_locked(struct gb_multipart *multipart, struct gb_multipart_waiter **ret);
+/* Releases the append lock, unless memory that the append described is still to be freed. Wakes an append that waits
+ * for that. *ret: as gb_multipart_drained_locked. */
+void gb_multipart_appended_locked(struct gb_multipart *multipart, struct gb_multipart_waiter **ret);
+/* Takes the description back: the bytes to come decide again. Returns the target, which is freed without the lock. */
+struct gb_upload *gb_multipart_retract_locked(struct gb_multipart *multipart);
 void gb_multipart_tell(struct gb_multipart *multipart, struct gb_multipart_waiter *list, const struct gb_error *error);
 
 /* Prepares the commit when all bytes have arrived: gives the target its length, checksum and key. Takes over check,

@@ -102,6 +102,8 @@ int gb_append_new(struct gb_core *core, const struct gb_upload_params *params, c
  * UPLOAD_WRONG_KIND; UPLOAD_OFFSET_MISMATCH and UPLOAD_COMPLETED, which set *ret_offset. */
 int gb_append_open(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
                    struct gb_waker waker, struct gb_append **ret, uint64_t *ret_offset, struct gb_error *err);
+/* Before its first byte: its bytes count when it has ended (gb_append_end), or not at all. */
+void gb_append_whole(struct gb_append *append);
 void *gb_append_app(struct gb_append *append);
 void gb_append_view(struct gb_append *append, struct gb_multipart_view *ret);
 
@@ -121,7 +123,7 @@ int gb_append_describe(struct gb_append *append, const struct gb_upload_params *
                        struct gb_error *err);
 
 /* Receive the payload after gb_append_describe, as the functions of an upload. Received bytes are kept even if the
- * request breaks off. */
+ * request breaks off, unless the append counts as a whole. */
 int gb_append_room(struct gb_append *append, void **ret_ptr, size_t *ret_n, struct gb_error *err);
 int gb_append_fill(struct gb_append *append, size_t n, struct gb_error *err);
 void gb_append_pause(struct gb_append *append, bool stalled);
@@ -131,8 +133,14 @@ int gb_append_end(struct gb_append *append, struct gb_error *err);
  * -1. */
 int gb_append_result(struct gb_append *append, struct gb_multipart_view *ret, struct gb_error *err);
 
-/* Releases the append lock and frees the append. spoiled: the multipart upload can no longer be completed and ends.
- * NULL is accepted. */
+/* Takes back all that a whole append brought, a description by its bytes included. params->check of that description is
+ * the caller's again. */
+void gb_append_discard(struct gb_append *append);
+/* Whether that is done: the offset stands where it stood. If not, wait for wake. */
+bool gb_append_discarded(struct gb_append *append);
+
+/* Releases the append lock and frees the append. A whole one that has not ended was discarded before. spoiled: the
+ * multipart upload can no longer be completed and ends. NULL is accepted. */
 void gb_append_free(struct gb_append *append, bool spoiled);
 
 #endif

@@ -175,9 +175,10 @@ static void mark_locked(struct gb_part *part, uint64_t bytes, struct gb_multipar
     multipart->touched_ns = gb_clock_ns();
     multipart->running--;
     part->arrived = true;
-    if (part->multipart->appends)
-        multipart->append_locked = false;
-    gb_multipart_drained_locked(multipart, ret_drained);
+    if (multipart->appends)
+        gb_multipart_appended_locked(multipart, ret_drained);
+    else
+        gb_multipart_drained_locked(multipart, ret_drained);
 }
 
 /* Instead of a commit. */
@@ -197,7 +198,8 @@ static void complete(struct gb_upload *u) {
     gb_core_transfer_unref(&u->t);
 }
 
-/* Takes the part out of the list. What came of one that keeps its bytes counts, unless a copy of them failed. */
+/* Takes the part out of the list. What came of one that keeps its bytes counts, unless it counts as a whole or a copy
+ * failed. */
 static void leave(struct gb_part *part) {
     struct gb_multipart *multipart = part->multipart;
     struct gb_multipart_waiter *drained = NULL;
@@ -211,7 +213,7 @@ static void leave(struct gb_part *part) {
         continue;
     *at = part->next;
     if (!part->arrived && part->multipart->appends)
-        mark_locked(part, u->t.error.code == GB_OK ? u->filled : 0, &drained);
+        mark_locked(part, u->t.error.code == GB_OK && !multipart->append_whole ? u->filled : 0, &drained);
     else if (!part->arrived)
         multipart->running--;
     multipart->touched_ns = gb_clock_ns();

@@ -25,6 +25,13 @@ void gb_multipart_drained_locked(struct gb_multipart *multipart, struct gb_multi
     multipart->drain_waiters = NULL;
 }
 
+void gb_multipart_appended_locked(struct gb_multipart *multipart, struct gb_multipart_waiter **ret) {
+    multipart->append_locked = multipart->retracts;
+    if (!multipart->retracts && multipart->append && multipart->append->discards)
+        gb_waker_run(&multipart->append->waker);
+    gb_multipart_drained_locked(multipart, ret);
+}
+
 void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_multipart_call *call,
                               const struct gb_error *error) {
     (void)gb_call_withdraw(&call->base, NULL);
@@ -97,15 +104,45 @@ static void behind_frees(struct gb_task *task) {
     gb_multipart_unref(multipart);
 }
 
+/* The memory that bytes described which were taken back is free: others may come. */
+static void behind_retracts(struct gb_task *task) {
+    struct gb_multipart *multipart = gb_container_of(task, struct gb_multipart, task);
+    struct gb_multipart_waiter *drained;
+
+    pthread_mutex_lock(&multipart->lock);
+    multipart->retracts = false;
+    gb_multipart_appended_locked(multipart, &drained);
+    pthread_mutex_unlock(&multipart->lock);
+    gb_multipart_tell(multipart, drained, NULL);
+    gb_multipart_unref(multipart);
+}
+
+struct gb_upload *gb_multipart_retract_locked(struct gb_multipart *multipart) {
+    struct gb_upload *target = multipart->target;
+
+    if (!target || (multipart->state != GB_MULTIPART_OPENING && multipart->state != GB_MULTIPART_OPEN))
+        return NULL;
+    gb_upload_plan_of(target)->check = (struct gb_buffer_check){0};
+    multipart->target = NULL;
+    multipart->state = GB_MULTIPART_HEADER;
+    multipart->retracts = true;
+    return target;
+}
+
 static void gone(struct gb_upload *u) {
     struct gb_multipart *multipart = u->owner;
     struct gb_core_device *device = u->t.device;
+    bool retracts;
+
+    pthread_mutex_lock(&multipart->lock);
+    retracts = multipart->retracts;
+    pthread_mutex_unlock(&multipart->lock);
 
     gb_upload_count_failure(u);
     free_check(&multipart->end_check);
     gb_upload_dispose(u);
     gb_multipart_release(multipart);
-    multipart->task.run = behind_frees;
+    multipart->task.run = retracts ? behind_retracts : behind_frees;
     gb_lane_post(&device->lane, &multipart->task); /* the free of its memory is ahead on the lane */
 }
 

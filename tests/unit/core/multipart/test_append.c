@@ -211,6 +211,85 @@ START_TEST(what_comes_first_is_kept) {
 }
 END_TEST
 
+static void discard(struct gb_append *a, struct core_wake *w) {
+    gb_append_discard(a);
+    while (!gb_append_discarded(a))
+        core_wake_wait(w);
+    gb_append_free(a, false);
+}
+
+/* Appends that count as a whole, and are taken back at each point: within the header prefix, with a description by
+ * their bytes, while there is memory for none of them, and within the payload. The next one finds nothing of them. */
+START_TEST(taken_back) {
+    struct fix *x = fix_open(specs[_i]);
+    struct gb_upload_params p = core_upload_params("default", "x", BYTES);
+    struct gb_session_view session;
+    struct gb_multipart_view view;
+    struct intake_result r;
+    struct gb_append *a;
+    struct core_wake w;
+    unsigned i;
+    void *room;
+    size_t n;
+    int got;
+
+    core_wake_init(&w);
+    gb_assert_ok(gb_append_new(x->core, &p, NULL, malloc(3), free, core_waker(&w), &a, &x->err), x->err);
+    gb_append_view(a, &view);
+    memcpy(x->id, view.id, sizeof(x->id));
+    header(x, a, 12, x->data, 5);
+    gb_append_free(a, false);
+    for (i = 0; i < 4; i++) {
+        a = open_at(x, 5, &w);
+        gb_append_whole(a);
+        header(x, a, 12, "another", i == 0 ? 3 : 7);
+        gb_assert_ok(gb_append_length(a, 77 + i, &x->err), x->err);
+        x->params.bytes = x->params.buffer.bytes = x->params.buffer.shape.dim[0] = 1000 * (i + 1);
+        if (i > 0)
+            gb_assert_ok(gb_append_describe(a, &x->params, 0, &x->err), x->err);
+        while (i > 1 && (got = gb_append_room(a, &room, &n, &x->err)) <= 0) {
+            gb_assert_ok(got, x->err);
+            core_wake_wait(&w);
+        }
+        if (i == 3)
+            gb_assert_ok(gb_append_fill(a, n, &x->err), x->err);
+        discard(a, &w);
+        gb_assert_fails(gb_append_open(x->core, &x->s, x->id, 12, core_waker(&w), &a, &(uint64_t){0}, &x->err), x->err,
+                        GB_ERR_UPLOAD_OFFSET_MISMATCH);
+        a = open_at(x, 5, &w);
+        gb_append_view(a, &view);
+        ck_assert(!view.has_bytes && !view.has_length && !gb_append_described(a));
+        gb_append_free(a, false);
+        gb_assert_ok(gb_session_get(x->core, &x->s, &session, &x->err), x->err);
+        ck_assert_uint_eq(session.used_bytes, 0);
+    }
+    a = open_at(x, 5, &w);
+    header(x, a, 12, x->data + 5, 7);
+    x->params.bytes = x->params.buffer.bytes = x->params.buffer.shape.dim[0] = BYTES;
+    gb_assert_ok(gb_append_describe(a, &x->params, 0, &x->err), x->err);
+    gb_append_free(a, false);
+    for (i = 0; i < 2; i++) {
+        a = open_at(x, 12, &w);
+        gb_append_whole(a);
+        while ((got = gb_append_room(a, &room, &n, &x->err)) == 0)
+            core_wake_wait(&w);
+        ck_assert_int_eq(got, 1);
+        memset(room, 'x', n);
+        gb_assert_ok(gb_append_fill(a, n, &x->err), x->err);
+        if (i == 0)
+            discard(a, &w);
+    }
+    gb_append_discard(a);
+    gb_append_free(a, false); /* without a word, as when the connection breaks */
+    ck_assert_uint_eq(stands(x), 12);
+    gb_assert_ok(intake_append(x->core, x->id, NULL, 12, x->data + 12, BYTES - 12, false, &x->err), x->err);
+    gb_assert_ok(intake_complete(x->core, x->id, NULL, NULL, &r, &x->err), x->err);
+    core_expect(x->core, "default", "x", x->data, BYTES);
+    core_wake_done(&w);
+    fix_done(x);
+}
+END_TEST
+
 START_TEST(mirrored) {
     struct fix *x = fix_open(specs[_i]);
     struct gb_upload_params put = x->params;
@@ -239,6 +318,7 @@ int main(void) {
     gb_test_add_loop(suite, "one at a time", one_at_a_time, 60, 2);
     gb_test_add_loop(suite, "too much", too_much, 60, 2);
     gb_test_add_loop(suite, "lead", what_comes_first_is_kept, 60, 6);
+    gb_test_add_loop(suite, "taken back", taken_back, 60, 2);
     gb_test_add_loop(suite, "mirrored", mirrored, 60, 2);
     return gb_test_run(suite);
 }
