@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/conf.h"
 #include "cli/fleet.h"
 #include "cli/hint.h"
 #include "cli/signals.h"
@@ -144,14 +145,17 @@ char *gb_cli_read_token(const char *path, const char **ret_why) {
     char text[TOKEN_BYTES + 1];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, TOKEN_BYTES);
+    const char *mark;
     char *token = NULL;
 
-    if (n > 0) {
+    if (n > 0)
         text[n] = '\0';
+    mark = n > 0 ? gb_conf_mark(text) : NULL;
+    if (n > 0 && mark == NULL) {
         token = strndup(text, strcspn(text, " \t\r\n"));
     }
     if (token == NULL)
-        *ret_why = n == 0 ? "the file is empty" : strerror(errno);
+        *ret_why = mark != NULL ? mark : n == 0 ? "the file is empty" : strerror(errno);
     if (fd >= 0)
         close(fd);
     return token;

@@ -278,12 +278,15 @@ static int read_group(struct gb_cli *cli, struct gb_cli_hosts *ret) {
 /* 0, or the exit status of what was said. */
 static int read_hosts(struct gb_cli *cli, struct gb_cli_hosts *ret) {
     const char *text = cli->options.hosts;
+    const char *why;
     int rc = GB_CLI_DONE;
 
     if (text == NULL)
         return read_group(cli, ret);
     if (text[0] != '@') {
-        if (gb_cli_hosts_read(text, ret) < 0 || know(cli, ret) < 0)
+        if (gb_cli_hosts_read(text, ret, &why) < 0)
+            rc = gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s: %s", text, why);
+        else if (know(cli, ret) < 0)
             rc = gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s: %s", text, strerror(errno));
         return rc;
     }

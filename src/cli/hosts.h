@@ -34,9 +34,9 @@ struct gb_cli_hosts {
     size_t count;
 };
 
-/* Reads a list, "a,b:7071,http://c:80,unix:///s", or the file of that name, a host a line. -1 when it cannot be read,
- * with errno; 0 hosts are no error here. */
-int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret);
+/* Reads a list, "a,b:7071,http://c:80,unix:///s", or the file of that name, a host a line. -1 when it cannot be read;
+ * *ret_why says why. 0 hosts are no error here. */
+int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret, const char **ret_why);
 /* The same of a list alone. */
 int gb_cli_hosts_list(const char *text, struct gb_cli_hosts *ret);
 /* One more; url NULL: the name is one, or a host. -1: no memory. */

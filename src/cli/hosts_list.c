@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/conf.h"
 #include "cli/cli.h"
 #include "cli/hosts.h"
 
@@ -65,12 +66,15 @@ static int add(struct gb_cli_hosts *hosts, const char *text, size_t n) {
     return rc;
 }
 
-static int read_file(FILE *file, struct gb_cli_hosts *hosts) {
+static int read_file(FILE *file, struct gb_cli_hosts *hosts, const char **ret_why) {
     char line[LINE_BYTES];
+    bool first = true;
     int rc = 0;
 
-    while (rc == 0 && fgets(line, sizeof line, file) != NULL)
-        rc = add(hosts, line, strcspn(line, "#"));
+    for (; rc == 0 && fgets(line, sizeof line, file) != NULL; first = false) {
+        *ret_why = first ? gb_conf_mark(line) : NULL;
+        rc = *ret_why == NULL ? add(hosts, line, strcspn(line, "#")) : -1;
+    }
     return rc == 0 && !ferror(file) ? 0 : -1;
 }
 
@@ -91,15 +95,20 @@ int gb_cli_hosts_list(const char *text, struct gb_cli_hosts *ret) {
     return rc;
 }
 
-int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret) {
+int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret, const char **ret_why) {
     struct gb_cli_hosts hosts = {0};
-    FILE *file;
+    const char *why = NULL;
+    FILE *file = NULL;
     int rc;
 
-    if (strcmp(text, "-") != 0 && access(text, F_OK) != 0)
-        return gb_cli_hosts_list(text, ret);
-    file = strcmp(text, "-") == 0 ? stdin : fopen(text, "re");
-    rc = file != NULL ? read_file(file, &hosts) : -1;
+    if (strcmp(text, "-") != 0 && access(text, F_OK) != 0) {
+        rc = gb_cli_hosts_list(text, &hosts);
+    } else {
+        file = strcmp(text, "-") == 0 ? stdin : fopen(text, "re");
+        rc = file != NULL ? read_file(file, &hosts, &why) : -1;
+    }
+    if (rc < 0)
+        *ret_why = why != NULL ? why : strerror(errno);
     if (file != NULL && file != stdin)
         fclose(file);
     if (rc < 0)

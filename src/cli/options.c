@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/conf.h"
 #include "base/nearest.h"
 #include "cli/cli.h"
 
@@ -178,6 +179,7 @@ const char *gb_cli_option_set(struct gb_cli_options *options, enum gb_cli_option
     options->given[id] = true;
     switch (spec->type) {
     case GB_CLI_TEXT:
+    case GB_CLI_FILE:
         *(const char **)value = text;
         return text[0] != '\0' ? NULL : "anything";
     case GB_CLI_FLAG:
@@ -198,9 +200,16 @@ const char *gb_cli_option_set(struct gb_cli_options *options, enum gb_cli_option
     return NULL;
 }
 
+/* Without the value, which may be a secret by mistake. */
 static int set(struct gb_cli_options *options, enum gb_cli_option_id id, const char *text) {
     const char *wanted = gb_cli_option_set(options, id, text);
+    bool file = gb_cli_options_all[id].type == GB_CLI_FILE;
+    const char *fault = file ? gb_conf_path(text, strlen(text)) : NULL;
 
+    if (fault != NULL) {
+        fprintf(stderr, "gpubuf: --%s %s\n", gb_cli_options_all[id].name, fault);
+        return -1;
+    }
     if (wanted == NULL)
         return 0;
     fprintf(stderr, "gpubuf: --%s \"%s\" is not %s\n", gb_cli_options_all[id].name, text, wanted);

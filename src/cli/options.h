@@ -9,7 +9,15 @@
 
 struct gb_cli;
 
-enum gb_cli_option_type { GB_CLI_TEXT, GB_CLI_SIZE, GB_CLI_LIMIT, GB_CLI_COUNT, GB_CLI_SECONDS, GB_CLI_FLAG };
+enum gb_cli_option_type {
+    GB_CLI_TEXT,
+    GB_CLI_FILE,
+    GB_CLI_SIZE,
+    GB_CLI_LIMIT,
+    GB_CLI_COUNT,
+    GB_CLI_SECONDS,
+    GB_CLI_FLAG
+};
 
 enum gb_cli_option_id {
 #define GB_CLI_OPTION(type, field, name, letter, argument, words, help) GB_CLI_ID_##field,
@@ -19,6 +27,7 @@ enum gb_cli_option_id {
 };
 
 typedef const char *gb_cli_value_TEXT;
+typedef const char *gb_cli_value_FILE;
 typedef uint64_t gb_cli_value_SIZE;
 typedef uint64_t gb_cli_value_LIMIT;
 typedef uint64_t gb_cli_value_COUNT;

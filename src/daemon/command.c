@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/conf.h"
+
 static bool taken(const struct gb_command_option *option, int verb) {
     return verb == GB_COMMAND_ALL || (option->verbs & 1u << verb) != 0;
 }
@@ -15,6 +17,14 @@ int gb_command_find(const struct gb_command *command, const char *word) {
             return i;
     }
     return -1;
+}
+
+int gb_command_check(const struct gb_command_option *option, const char *value, struct gb_error *err) {
+    bool path = strcmp(option->argument, "FILE") == 0 || strcmp(option->argument, "DIR") == 0;
+    size_t n = strlen(value);
+    const char *fault = path ? gb_conf_path(value, n) : gb_conf_quotes(value, n);
+
+    return fault == NULL ? 0 : gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s: %.64s %s", option->name, value, fault);
 }
 
 /* --- help --------------------------------------------------------------------------------------------------------- */

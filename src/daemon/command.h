@@ -42,6 +42,9 @@ int gb_command_take(const struct gb_command *command, int verb, struct gb_option
 int gb_command_flags(const struct gb_command *command, struct gb_options *options, int argc, char **argv,
                      bool *const flags[], struct gb_error *err);
 
+/* Checks a value of one of the command's own options: a FILE or a DIR is a path. Returns 0 or -1. */
+int gb_command_check(const struct gb_command_option *option, const char *value, struct gb_error *err);
+
 /* The option of that name. Returns its place, or -1. */
 int gb_command_find(const struct gb_command *command, const char *word);
 

@@ -8,12 +8,15 @@
 int gb_options_line(struct gb_options *options, const char *path, unsigned number, char *line,
                     const struct gb_option_spec **ret_spec, struct gb_error *err) {
     const struct gb_option_spec *spec;
+    const char *mark = number == 1 ? gb_conf_mark(line) : NULL;
     char *key = gb_conf_trim(line);
     char *value;
     char hint[GB_NEAREST_HINT];
     char where[192];
 
     *ret_spec = NULL;
+    if (mark != NULL)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.128s:%u: the file %s", path, number, mark);
     if (key[0] == '\0')
         return 0;
     if (!gb_conf_split(key, &key, &value))

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/conf.h"
 #include "base/json_writer.h"
 #include "base/parse.h"
 
@@ -265,6 +266,8 @@ static int read_secret(const char *option, const char *path, const char *what, c
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--%s: %s: %m", option, path);
     read = fgets(line, sizeof line, f) != NULL;
     fclose(f);
+    if (gb_conf_mark(line) != NULL)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--%s: %s %s", option, path, gb_conf_mark(line));
     at += strspn(at, " \t");
     n = strcspn(at, " \t\r\n");
     if (!read || n == 0 || n >= GB_FLEET_SECRET_SIZE || at[n + strspn(at + n, " \t\r\n")] != '\0')

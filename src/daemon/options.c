@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/conf.h"
 #include "base/parse.h"
 
 const struct gb_option_spec gb_option_specs[GB_OPTION_IDS] = {
@@ -27,10 +28,19 @@ void gb_options_done(struct gb_options *options) {
     for (i = 0; i < GB_OPTION_IDS; i++) {
         void *value = (char *)options + gb_option_specs[i].at;
 
-        if (gb_option_specs[i].type == GB_OPTION_TEXT || gb_option_specs[i].type == GB_OPTION_CHOICE)
+        switch (gb_option_specs[i].type) {
+        case GB_OPTION_TEXT:
+        case GB_OPTION_PATH:
+        case GB_OPTION_CHOICE:
             free(*(char **)value);
-        else if (gb_option_specs[i].type == GB_OPTION_LIST)
+            break;
+        case GB_OPTION_LIST:
+        case GB_OPTION_PATHS:
             list_done(value);
+            break;
+        default:
+            break;
+        }
     }
     *options = (struct gb_options){0};
 }
@@ -134,11 +144,31 @@ static int list_add(struct gb_text_list *list, const char *text, size_t len, str
 }
 
 /* Several values in one text are separated by commas or spaces: the environment has no other way. */
+#define BETWEEN ", \t\r\n\v\f"
+
+/* What a shell would have changed, and nothing did. Returns 0 or -1. */
+static int check_written(const struct gb_option_spec *spec, const char *where, const char *text, struct gb_error *err) {
+    bool list = spec->type == GB_OPTION_LIST || spec->type == GB_OPTION_PATHS;
+    bool path = spec->type == GB_OPTION_PATH || spec->type == GB_OPTION_PATHS;
+    size_t n;
+
+    for (; *text != '\0'; text += n + (list && text[n] != '\0')) {
+        const char *fault;
+
+        n = list ? strcspn(text, BETWEEN) : strlen(text);
+        fault = path ? gb_conf_path(text, n) : gb_conf_quotes(text, n);
+        if (fault != NULL)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s: %.*s %s", where, n > 128 ? 128 : (int)n, text,
+                                fault);
+    }
+    return 0;
+}
+
 static int set_list(struct gb_text_list *list, bool replace, const char *text, struct gb_error *err) {
     if (replace)
         list_done(list);
     while (*text != '\0') {
-        size_t n = strcspn(text, ", \t\r\n\v\f");
+        size_t n = strcspn(text, BETWEEN);
 
         if (n > 0 && list_add(list, text, n, err) != 0)
             return -1;
@@ -153,11 +183,15 @@ int gb_option_set(struct gb_options *options, const struct gb_option_spec *spec,
     void *value = (char *)options + spec->at;
     int rc = -1;
 
+    if (check_written(spec, where, text, err) != 0)
+        return -1;
     switch (spec->type) {
     case GB_OPTION_TEXT:
+    case GB_OPTION_PATH:
         rc = *had > source ? 0 : set_text(value, text, err);
         break;
     case GB_OPTION_LIST:
+    case GB_OPTION_PATHS:
         rc = *had > source ? 0 : set_list(value, *had < source, text, err);
         break;
     case GB_OPTION_CHOICE:

@@ -14,7 +14,9 @@
 
 enum gb_option_type {
     GB_OPTION_TEXT,
+    GB_OPTION_PATH,
     GB_OPTION_LIST,
+    GB_OPTION_PATHS,
     GB_OPTION_CHOICE,
     GB_OPTION_SIZE,
     GB_OPTION_COUNT,
@@ -38,7 +40,9 @@ struct gb_text_list {
 };
 
 typedef char *gb_option_value_TEXT;
+typedef char *gb_option_value_PATH;
 typedef struct gb_text_list gb_option_value_LIST;
+typedef struct gb_text_list gb_option_value_PATHS;
 typedef char *gb_option_value_CHOICE;
 typedef uint64_t gb_option_value_SIZE;
 typedef uint64_t gb_option_value_COUNT;

@@ -47,7 +47,7 @@ void gb_options_help_of(FILE *out, enum gb_option_id id) {
         n += snprintf(right + n, sizeof right - (size_t)n, ": %s", spec->permitted);
     if (spec->fallback[0] != '\0' && spec->type != GB_OPTION_FLAG)
         n += snprintf(right + n, sizeof right - (size_t)n, " (default %s)", spec->fallback);
-    if (spec->type == GB_OPTION_LIST)
+    if (spec->type == GB_OPTION_LIST || spec->type == GB_OPTION_PATHS)
         snprintf(right + n, sizeof right - (size_t)n, "; may be repeated");
     gb_options_put(out, name, spec->argument, right);
 }

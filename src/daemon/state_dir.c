@@ -7,27 +7,33 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *environment(const char *name) {
-    const char *value = getenv(name);
+#include "base/conf.h"
 
-    return value != NULL && value[0] != '\0' ? value : NULL;
+/* NULL: it is not set, or *err says why it cannot be meant. */
+static const char *environment(const char *name, struct gb_error *err) {
+    const char *value = getenv(name);
+    const char *fault = value != NULL ? gb_conf_path(value, strlen(value)) : NULL;
+
+    if (fault != NULL)
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s: %.64s %s", name, value, fault);
+    return fault == NULL && value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-static char *choose(const char *given) {
+static char *choose(const char *given, struct gb_error *err) {
     const char *base;
     char *path = NULL;
 
     if (given[0] != '\0')
         return strdup(given);
-    base = environment("STATE_DIRECTORY");
+    base = environment("STATE_DIRECTORY", err);
     if (base != NULL)
         return strndup(base, strcspn(base, ":")); /* several folders are separated by colons */
     if (geteuid() == 0)
         return strdup("/var/lib/gpubufd");
-    base = environment("XDG_STATE_HOME");
+    base = environment("XDG_STATE_HOME", err);
     if (base != NULL)
         return asprintf(&path, "%s/gpubufd", base) < 0 ? NULL : path;
-    base = environment("HOME");
+    base = environment("HOME", err);
     return asprintf(&path, "%s/.local/state/gpubufd", base != NULL ? base : "") < 0 ? NULL : path;
 }
 
@@ -52,10 +58,10 @@ int gb_folders_make(char *path, mode_t mode) {
 }
 
 char *gb_state_dir(const char *given, struct gb_error *err) {
-    char *path = choose(given);
+    char *path = choose(given, err);
     char *real;
 
-    if (path == NULL || path[0] == '\0') {
+    if (path == NULL || path[0] == '\0' || err->code != GB_OK) {
         gb_error_set(err, GB_ERR_INTERNAL, "no state directory: name one with --state-dir DIR");
         free(path);
         return NULL;
@@ -76,8 +82,8 @@ char *gb_state_dir(const char *given, struct gb_error *err) {
 }
 
 char *gb_state_dir_find(const char *given, struct gb_error *err) {
-    char *path = choose(given);
-    char *real = path != NULL && path[0] != '\0' ? realpath(path, NULL) : NULL;
+    char *path = choose(given, err);
+    char *real = path != NULL && path[0] != '\0' && err->code == GB_OK ? realpath(path, NULL) : NULL;
 
     if (real == NULL)
         gb_error_set(

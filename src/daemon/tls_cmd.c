@@ -129,6 +129,8 @@ static int take_own(struct reading *r, int argc, char **argv, int *at, struct gb
         return 0;
     if (valued && *at + 1 == argc)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s needs a value", owns[own].name);
+    if (valued && gb_command_check(&owns[own], argv[*at + 1], err) != 0)
+        return -1;
     r->given |= 1u << own;
     *at += 1 + valued;
     return setters[own](r->command, argv[*at - 1], err) == 0 ? 1 : -1;

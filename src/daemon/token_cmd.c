@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/conf.h"
 #include "base/digest.h"
 #include "base/timestamp.h"
 #include "daemon/cage/privileges.h"
@@ -90,6 +91,8 @@ static int take_own(int argc, char **argv, int *at, struct command *ret, struct 
         return 0;
     if (valued && *at + 1 == argc)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s needs a value: %s", argv[*at], owns[own].help);
+    if (valued && gb_command_check(&owns[own], argv[*at + 1], err) != 0)
+        return -1;
     ret->own[own] = argv[*at + valued];
     *at += 1 + valued;
     return 1;
@@ -147,6 +150,8 @@ static int read_secret(const char *path, char secret[SECRET_SIZE], struct gb_err
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--secret-file: a secret has at most %d bytes",
                             SECRET_SIZE - 2);
     secret[n] = '\0';
+    if (gb_conf_mark(secret) != NULL)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--secret-file %.128s %s", path, gb_conf_mark(secret));
     return gb_token_secret_check(secret, err);
 }
 

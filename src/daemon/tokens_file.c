@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/conf.h"
 #include "base/digest.h"
 #include "base/timestamp.h"
 
@@ -343,6 +344,8 @@ static int parse(char *text, size_t n, struct reading *r, const char *path, stru
     unsigned line = 0;
     int rc;
 
+    if (gb_conf_mark(text) != NULL)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s %s", path, gb_conf_mark(text));
     if (strlen(text) != n)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s is no text", path);
     if (first == '[' || first == '{')

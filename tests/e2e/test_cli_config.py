@@ -144,10 +144,31 @@ def test_hosts_of_a_list_are_those_of_the_file(configured, a, b):
     ("[host a b]", 1, "is no name"), ("[host a", 1, "[host NAME]"), ("just words", 1, "name = value"), ("timeout = soon", 1, "seconds above 0"),
     ("json = maybe", 1, "true or false"), ("session =", 1, "no value"), ("session = a\nsession = b", 2, "line 1 already"),
     ("hosts = a", 1, "[group NAME]"), ("[host a]\nparallel = 3", 2, "before the sections"), ("[group g]\nurl = x", 2, "[host NAME]"),
+    ("url = 'http://a'", 1, "in quotes"), ("session = \u201ca\u201d", 1, "in quotes"), ("cacert = ~bob/ca.pem", 1, "begins with ~"),
+    ("cert = $HOME/c.pem", 1, "has a variable"), ("key = ~/${X}", 1, "has a variable"), ("\ufeffsession = a", 1, "byte-order mark"),
     ("[group g]", 1, "hosts ="), ("host = a", 1, "no [host a]"), ("token = x\ntoken-file = y", 2, "one of them")])
 def test_a_line_that_does_not_fit(configured, text, line, said):
     err = configured(text)("ls").expect(USAGE).err
     assert f"/config:{line}: " in err and said in err, err
+
+
+def test_what_only_a_shell_would_change(tmp_path):
+    for option in ("token-file", "cacert", "cert", "key", "config", "hosts", "socket"):
+        for value, said in (("~/x", "begins with ~"), ("$HOME/x", "has a variable"), ('"/x"', "in quotes")):
+            words = ["doctor"] if option == "socket" else ["ls"]
+            err = Cli()(f"--{option}={value}", *words).expect(USAGE).err
+            assert f"--{option} " in err and said in err, err
+    for variable in ("GPUBUF_CONFIG", "GPUBUF_CACERT", "GPUBUF_CERT", "GPUBUF_KEY", "GPUBUF_SOCKET"):
+        err = Cli(**{variable: "~/x"})("ls").expect(USAGE).err
+        assert f"{variable} begins with ~" in err
+    for variable in ("GPUBUF_URL", "GPUBUF_TOKEN", "GPUBUF_SESSION"):
+        err = Cli(**{variable: '"secret"'})("ls").expect(USAGE).err
+        assert f"{variable} stands in quotes" in err and "secret" not in err
+    marked = tmp_path / "marked"
+    marked.write_bytes(b"\xef\xbb\xbfgpb_secret\n")
+    for option in ("--token-file", "--hosts"):
+        err = Cli()(option, marked, "ls").expect(USAGE).err
+        assert "byte-order mark" in err and "gpb_" not in err, err
 
 
 def test_a_token_that_others_can_read_is_refused(configured):

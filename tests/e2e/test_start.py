@@ -12,8 +12,8 @@ from harness import DATA, SLOT, SMALL_SLOTS, Daemon, Raw, binary, until
 from values import payload
 
 
-def refused(*args, env=None):
-    out = subprocess.run([binary(), *args], capture_output=True, text=True, timeout=90, env={**os.environ, **(env or {})})
+def refused(*args, env=None, cwd=None):
+    out = subprocess.run([binary(), *args], capture_output=True, text=True, timeout=90, env={**os.environ, **(env or {})}, cwd=cwd)
     assert out.returncode not in (0, None) and out.returncode > 0, out
     return out.stderr + out.stdout
 
@@ -78,6 +78,48 @@ def test_wrong_lines_of_the_file_and_the_environment(tmp_path):
         text = refused("--config", str(conf), "--state-dir", str(tmp_path))
         assert named in text and str(conf) in text and "2" in text
     assert "GPUBUFD_LOG_LEVEL" in refused("--state-dir", str(tmp_path), env={"GPUBUFD_LOG_LEVEL": "loud"})
+
+
+PATHS = ("state-dir", "data-dir", "socket", "audit-file", "access-log", "tokens-file", "tls-cert", "tls-key", "tls-client-ca", "fleet-user",
+         "fleet-token", "fleet-ca", "fleet-cert", "fleet-key", "pull-ca", "health-root")
+WRITTEN = [('"{}/x"', "quotes"), ("'{}/x'", "quotes"), ("\u201c{}/x\u201d", "quotes"), ("~/x", "~"), ("~bob/x", "~"), ("$HOME/x", "variable"),
+           ("{}/${{USER}}", "variable")]
+
+
+@pytest.mark.parametrize("written, said", WRITTEN)
+def test_what_only_a_shell_would_change(tmp_path, written, said):
+    value = written.format("/srv")
+    conf = tmp_path / "conf"
+    conf.write_text("".join(f"{option} = {value}\n" for option in PATHS))
+    lines = [line for line in refused("check", str(conf), cwd=tmp_path).splitlines() if "replaces" in line or "quotes" in line]
+    for number, (option, line) in enumerate(zip(PATHS, lines, strict=True), 1):
+        assert line.startswith(f"{conf}:{number}: {option}: {value} ") and said in line, line
+    for args, env in ((["--config", str(conf)], {}), ([f"--state-dir={value}"], {}), (["--data-dir", value], {}), ([], {"GPUBUFD_SOCKET": value}),
+                      ([], {"XDG_STATE_HOME": value, "STATE_DIRECTORY": value}), (["--config", value], {}), (["tls", "init", "--dir", value], {}),
+                      (["token", "add", "x", "--secret-file", value], {})):
+        text = refused(*args, env=env, cwd=tmp_path)
+        assert f"{value} " in text and said in text, text
+    assert os.listdir(tmp_path) == ["conf"]
+
+
+def test_quotes_around_any_value(tmp_path):
+    for option, value in (("listen", '"127.0.0.1:0"'), ("host-name", "'a'"), ("log-level", '"info"'), ("max-json", '"64K"'), ("tls-cert", '/a.pem, "/b.pem"'),
+                          ("fleet-name", '"main"')):
+        assert "write it without" in refused(f"--{option}={value}", "--state-dir", str(tmp_path))
+
+
+def test_a_byte_order_mark_is_named(tmp_path):
+    conf = tmp_path / "conf"
+    for text in (b"\xef\xbb\xbflog-level = info\n", b"\xef\xbb\xbf# comment\n", "log-level = info\n".encode("utf-16")):
+        conf.write_bytes(text)
+        for said in refused("--config", str(conf), "--state-dir", str(tmp_path)), refused("check", str(conf)):
+            assert "byte-order mark" in said and str(conf) in said, said
+    tokens = tmp_path / "tokens"
+    tokens.write_bytes(b"\xef\xbb\xbfname=a secret=0123456789abcdef0123\n")
+    tokens.chmod(0o600)
+    said = refused("--tokens-file", str(tokens), "--state-dir", str(tmp_path / "s"), "--listen", "127.0.0.1:0")
+    assert "byte-order mark" in said and str(tokens) in said
+    assert "byte-order mark" in refused("token", "add", "x", "--state-dir", str(tmp_path / "s"), "--secret-file", str(tokens))
 
 
 def test_precedence(start, tmp_path):

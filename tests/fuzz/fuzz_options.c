@@ -58,10 +58,12 @@ static void write_value(FILE *out, const struct gb_option_spec *spec, const void
     fprintf(out, "%s = ", spec->name);
     switch (spec->type) {
     case GB_OPTION_TEXT:
+    case GB_OPTION_PATH:
     case GB_OPTION_CHOICE:
         fprintf(out, "%s", *(char *const *)value);
         break;
     case GB_OPTION_LIST:
+    case GB_OPTION_PATHS:
         /* An item that begins with # is one only right behind a comma. */
         for (i = 0; i < list->count; i++)
             fprintf(out, ",%s", list->items[i]);

@@ -146,14 +146,19 @@ static bool is_strange(const char *url) {
 
 /* The value as an option would take it. */
 static int check_value(struct reader *r, const struct gb_cli_config_spec *spec, const char *value) {
+    bool path = (spec->what & GB_CLI_CONFIG_PATH) != 0;
     struct gb_cli_options scratch;
     const char *wanted = NULL;
+    const char *fault;
     bool flag;
 
     if (value[0] == '\0')
         return wrong(r, "%s has no value", spec->name);
-    if (value[0] == '"' || value[0] == '\'')
-        return wrong(r, "%s stands in quotes, which would be part of it: write it without", spec->name);
+    if (path && strncmp(value, "~/", 2) == 0)
+        value += 2;
+    fault = path ? gb_conf_path(value, strlen(value)) : gb_conf_quotes(value, strlen(value));
+    if (fault != NULL)
+        return wrong(r, "%s %s", spec->name, fault);
     if (spec == &gb_cli_config_specs[GB_CLI_CONFIG_URL] && strstr(value, "://") && strchr(value, '@'))
         return wrong(r, "%s has a user or a password before \"@\"; a token goes into token-file", spec->name);
     if (spec == &gb_cli_config_specs[GB_CLI_CONFIG_URL] && is_strange(value))
@@ -218,10 +223,13 @@ static int read_lines(struct reader *r, FILE *file) {
 
     r->open = fstat(fileno(file), &info) < 0 || (info.st_mode & OPEN_MODES) != 0;
     while (rc == GB_CLI_DONE && getline(&line, &size, file) >= 0) {
+        const char *mark = r->line == 0 ? gb_conf_mark(line) : NULL;
         char *text = gb_conf_trim(line);
 
         r->line++;
-        if (text[0] != '\0')
+        if (mark != NULL)
+            rc = wrong(r, "the file %s", mark);
+        else if (text[0] != '\0')
             rc = text[0] == '[' ? take_section(r, text) : take_setting(r, text);
     }
     if (line != NULL)
@@ -274,6 +282,28 @@ static bool is_not_there(const char *path, int why) {
     return why == ENOENT || why == ENOTDIR || (why == EACCES && stat(path, &info) < 0 && errno == EACCES);
 }
 
+/* What a shell would have changed in a variable, and who set it did not. */
+static int check_environment(struct gb_cli *cli) {
+    static const struct {
+        const char *name;
+        bool path;
+    } variables[] = {{"GPUBUF_CONFIG", true},   {"GPUBUF_CACERT", true},       {"GPUBUF_CERT", true},
+                     {"GPUBUF_KEY", true},      {"GPUBUF_SOCKET", true},       {"GPUBUF_URL", false},
+                     {"GPUBUF_HOST", false},    {"GPUBUF_FLEET", false},       {"GPUBUF_TOKEN", false},
+                     {"GPUBUF_SESSION", false}, {"GPUBUF_SOURCE_TOKEN", false}};
+    size_t i;
+
+    for (i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        const char *value = getenv(variables[i].name);
+        size_t n = value != NULL ? strlen(value) : 0;
+        const char *fault = variables[i].path ? gb_conf_path(value, n) : gb_conf_quotes(value, n);
+
+        if (fault != NULL)
+            return gb_cli_refused(cli, GB_CLI_USAGE, "%s %s", variables[i].name, fault);
+    }
+    return GB_CLI_DONE;
+}
+
 int gb_cli_config_read(struct gb_cli *cli, struct gb_cli_config *ret) {
     struct reader r = {.cli = cli, .config = ret};
     bool usual;
@@ -281,7 +311,11 @@ int gb_cli_config_read(struct gb_cli *cli, struct gb_cli_config *ret) {
     int why;
     int rc;
 
-    *ret = (struct gb_cli_config){.path = path_of(cli, &usual)};
+    *ret = (struct gb_cli_config){.path = NULL};
+    rc = check_environment(cli);
+    if (rc != GB_CLI_DONE)
+        return rc;
+    ret->path = path_of(cli, &usual);
     file = ret->path != NULL ? fopen(ret->path, "re") : NULL;
     why = errno;
     if (file == NULL && ret->path != NULL && !(usual && is_not_there(ret->path, why)))

@@ -19,7 +19,7 @@ static char *option_text(const struct gb_cli_options *options, int id) {
     const void *value = (const char *)options + spec->at;
     char *ret = NULL;
 
-    if (spec->type == GB_CLI_TEXT)
+    if (spec->type == GB_CLI_TEXT || spec->type == GB_CLI_FILE)
         return strdup(*(const char *const *)value);
     if (spec->type == GB_CLI_FLAG)
         return strdup("true");

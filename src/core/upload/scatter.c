@@ -142,8 +142,8 @@ static int reorder(char *bytes, const struct gb_view *view, struct gb_error *err
     return 0;
 }
 
-/* A device copies rows, and each element would be one: the bytes are brought into the order of the memory first, so that
- * rows become as long as the slot permits. */
+/* A device copies rows, and each element would be one: the bytes are brought into the order of the memory first, which
+ * makes rows as long as the slot permits. */
 static int queue_reordered(struct gb_upload *u, struct gb_staged_copy *f, uint64_t at, struct gb_error *err) {
     struct gb_view memory;
     struct gb_view packed;

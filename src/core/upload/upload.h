@@ -229,7 +229,7 @@ void gb_upload_unlock_advance(struct gb_upload *upload);
  * present, and no wake comes for it. [the caller's thread] */
 bool gb_upload_room_ahead(struct gb_upload *upload, unsigned number, void **ret_ptr, size_t *ret_n);
 
-/* --- scatter.c: a payload whose bytes are not contiguous, or not in the order of the memory ------------------------ */
+/* --- scatter.c: a payload whose bytes are not contiguous, or not in the order of the memory ----------------------- */
 
 /* Gives room in the scratch buffer. The lock is held. Returns 1 or -1. */
 int gb_scatter_room_locked(struct gb_upload *upload, void **ret_ptr, struct gb_error *err);

@@ -242,8 +242,9 @@ END_TEST
 
 START_TEST(test_hosts) {
     struct gb_cli_hosts hosts;
+    const char *why = NULL;
 
-    ck_assert_int_eq(gb_cli_hosts_read("a, b:1 ,,[::1],unix:///s,http://c", &hosts), 0);
+    ck_assert_int_eq(gb_cli_hosts_read("a, b:1 ,,[::1],unix:///s,http://c", &hosts, &why), 0);
     ck_assert_uint_eq(hosts.count, 5);
     ck_assert_str_eq(hosts.items[0].url, "http://a:7070");
     ck_assert_str_eq(hosts.items[1].name, "b:1");
@@ -252,7 +253,7 @@ START_TEST(test_hosts) {
     ck_assert_str_eq(hosts.items[3].url, "unix:///s");
     ck_assert_str_eq(hosts.items[4].url, "http://c");
     gb_cli_hosts_done(&hosts);
-    ck_assert_int_eq(gb_cli_hosts_read(",", &hosts), 0);
+    ck_assert_int_eq(gb_cli_hosts_read(",", &hosts, &why), 0);
     ck_assert_uint_eq(hosts.count, 0);
     gb_cli_hosts_done(&hosts);
 }
