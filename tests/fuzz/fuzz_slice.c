@@ -64,8 +64,9 @@ static void place(const struct gb_cut *cut, uint64_t *where) {
     }
 }
 
-/* Each byte of the view once, upwards in memory. Appends the offsets of its elements to ret, unless NULL. */
-static void walk(const struct gb_view *view, uint64_t total, uint64_t width, uint64_t most, uint64_t *ret) {
+/* Each byte of the view once, upwards in memory if it is in C order. Appends the offsets of its elements to ret, unless NULL. */
+static void walk(const struct gb_view *view, bool upwards, uint64_t total, uint64_t width, uint64_t most,
+                 uint64_t *ret) {
     static uint64_t where[WALK_MAX];
     struct gb_cut cut;
     uint64_t last = 0;
@@ -77,7 +78,7 @@ static void walk(const struct gb_view *view, uint64_t total, uint64_t width, uin
         FUZZ_ASSERT(cut.bytes > 0 && cut.bytes <= most && cut.boxes > 0 && cut.boxes <= 3);
         place(&cut, where);
         for (i = 0; i < cut.bytes; i++) {
-            FUZZ_ASSERT(where[i] >= last && where[i] < total);
+            FUZZ_ASSERT((where[i] >= last || !upwards) && where[i] < total);
             last = where[i] + 1;
             if (ret && (at + i) % width == 0)
                 *ret++ = where[i];
@@ -86,7 +87,7 @@ static void walk(const struct gb_view *view, uint64_t total, uint64_t width, uin
 }
 
 static void check_view(const struct gb_shape *shape, enum gb_dtype dtype, const struct gb_shape *picked,
-                       const struct gb_view *view, uint64_t most) {
+                       const struct gb_view *view, bool upwards, uint64_t most) {
     uint64_t total = 0;
     uint64_t bytes = 0;
 
@@ -95,7 +96,7 @@ static void check_view(const struct gb_shape *shape, enum gb_dtype dtype, const 
     if (bytes > 0)
         FUZZ_ASSERT(gb_view_end(view) <= total && view->offset < total && bytes % view->run == 0);
     if (bytes <= WALK_MAX)
-        walk(view, total, gb_dtype_bytes(dtype), most, NULL);
+        walk(view, upwards, total, gb_dtype_bytes(dtype), most, NULL);
 }
 
 /* --- from numbers ------------------------------------------------------------------------------------------------- */
@@ -162,12 +163,33 @@ static size_t pick(const struct gb_shape *shape, const struct range *range, uint
     }
 }
 
+/* The same elements, the first axis of the result fastest. */
+static void check_fortran(const struct gb_shape *picked, const uint64_t *want, const uint64_t *got, size_t count) {
+    size_t k;
+    unsigned i;
+
+    for (k = 0; k < count; k++) {
+        uint64_t at[8] = {0};
+        uint64_t place = 0;
+        size_t rest = k;
+
+        for (i = 0; i < picked->dims; i++) {
+            at[i] = rest % picked->dim[i];
+            rest /= picked->dim[i];
+        }
+        for (i = 0; i < picked->dims; i++)
+            place = place * picked->dim[i] + at[i];
+        FUZZ_ASSERT(got[k] == want[place]);
+    }
+}
+
 static void check_written(struct gb_fuzz_in *in, const struct gb_shape *shape, enum gb_dtype dtype, uint64_t most) {
     static uint64_t want[WALK_MAX];
     static uint64_t got[WALK_MAX];
     uint64_t width = gb_dtype_bytes(dtype);
     struct range range[8];
     struct gb_shape picked;
+    struct gb_view fortran;
     struct gb_view view;
     char text[512];
     size_t n = write_ranges(in, shape, range, text);
@@ -176,12 +198,15 @@ static void check_written(struct gb_fuzz_in *in, const struct gb_shape *shape, e
 
     if (shape->dims == 0 || gb_shape_bytes(shape, dtype, &bytes, NULL) < 0 || bytes > WALK_MAX)
         return;
-    FUZZ_ASSERT(gb_slice_parse(text, n, shape, dtype, &picked, &view, NULL) == 0);
-    check_view(shape, dtype, &picked, &view, most);
+    FUZZ_ASSERT(gb_slice_parse(text, n, shape, dtype, &picked, &view, &fortran, NULL) == 0);
+    check_view(shape, dtype, &picked, &view, true, most);
+    check_view(shape, dtype, &picked, &fortran, false, most);
     count = bytes > 0 ? pick(shape, range, width, want) : 0;
     FUZZ_ASSERT(view.bytes == count * width);
-    walk(&view, bytes, width, most, got);
+    walk(&view, true, bytes, width, most, got);
     FUZZ_ASSERT(memcmp(want, got, count * sizeof(got[0])) == 0);
+    walk(&fortran, false, bytes, width, most, got);
+    check_fortran(&picked, want, got, count);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -191,16 +216,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint64_t most = size > 0 ? 1 + (data[0] >> 5) * 29u : 1;
     struct gb_shape picked;
     struct gb_shape shape;
+    struct gb_view fortran;
     struct gb_view view;
     enum gb_dtype dtype;
 
     read_shape(&in, &shape, &dtype);
     most = most < gb_dtype_bytes(dtype) ? gb_dtype_bytes(dtype) : most;
-    if (written)
+    if (written) {
         check_written(&in, &shape, dtype, most);
-    else if (gb_slice_parse((const char *)in.at, in.n, &shape, dtype, &picked, &view, &err) == 0)
-        check_view(&shape, dtype, &picked, &view, most);
-    else
+    } else if (gb_slice_parse((const char *)in.at, in.n, &shape, dtype, &picked, &view, &fortran, &err) == 0) {
+        check_view(&shape, dtype, &picked, &view, true, most);
+        check_view(&shape, dtype, &picked, &fortran, false, most);
+    } else {
         FUZZ_ASSERT_SAYS(err);
+    }
     return 0;
 }
