@@ -62,8 +62,12 @@ int gb_daemon_check_host_names(const struct gb_options *o, struct gb_error *err)
         const char *text = o->host_name.items[i];
         const char *host = strstr(text, "://") ? strstr(text, "://") + 3 : text;
         size_t n = strspn(host, HOST_LETTERS);
+        const char *fault = host == text && text[n] == '\0' ? gb_daemon_host_fault(text, n) : NULL;
         unsigned char address[16];
 
+        if (fault != NULL)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--host-name: \"%.64s\" is no host name: %s", text,
+                                fault);
         if ((host == text && text[n] == '\0') || inet_pton(AF_INET6, text, address) == 1)
             continue;
         if (n > 0 && (host[n] == ':' || host[n] == '/' || host[n] == '\0'))

@@ -176,6 +176,8 @@ int gb_daemon_read_bounds(const struct gb_options *options, struct gb_http_bound
 void gb_daemon_free_bounds(struct gb_http_bounds *bounds);
 /* Refuses an option --host-name that no Host could equal. INVALID_ARGUMENT. */
 int gb_daemon_check_host_names(const struct gb_options *options, struct gb_error *err);
+/* What is wrong with the name host[0..n), of letters that a host has: static text; NULL: nothing. */
+const char *gb_daemon_host_fault(const char *host, size_t n);
 /* Refuses an option --cors-origin that no Origin of a browser could equal, and those that any page could have.
  * INVALID_ARGUMENT. */
 int gb_daemon_check_origins(const struct gb_options *options, struct gb_error *err);

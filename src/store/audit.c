@@ -1,6 +1,7 @@
 #include "store/audit.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,10 +83,25 @@ static int prepare(struct gb_audit_log *log, struct gb_error *err) {
     return gb_db_int(log->db, "SELECT max(id) FROM audit", &log->last_id, err);
 }
 
-int gb_audit_log_new(const struct gb_store_config *config, const char *where, sqlite3 *db, struct gb_audit_log **ret,
-                     struct gb_error *err) {
-    struct gb_audit_log *log = calloc(1, sizeof(*log));
+/* The daemon before did not say that it stopped. That it started may have been dropped since. */
+static int find_killed(struct gb_audit_log *log, bool broke_off, struct gb_error *err) {
+    bool unsaid = broke_off && log->last_id >= log->first_id;
     int64_t killed = 0;
+    char query[192];
+
+    snprintf(query, sizeof(query),
+             "SELECT coalesce((SELECT event = 'daemon.started' FROM audit WHERE event LIKE 'daemon.%%'"
+             " ORDER BY id DESC LIMIT 1), %d)",
+             unsaid);
+    if (gb_db_int(log->db, query, &killed, err) < 0)
+        return -1;
+    log->killed = killed != 0;
+    return 0;
+}
+
+int gb_audit_log_new(const struct gb_store_config *config, const char *where, sqlite3 *db, bool broke_off,
+                     struct gb_audit_log **ret, struct gb_error *err) {
+    struct gb_audit_log *log = calloc(1, sizeof(*log));
 
     if (!log)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
@@ -97,13 +113,10 @@ int gb_audit_log_new(const struct gb_store_config *config, const char *where, sq
     log->where = strdup(where);
     if (!log->where)
         gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    if (!log->where || prepare(log, err) < 0 ||
-        gb_db_int(db, "SELECT event = 'daemon.started' FROM audit WHERE event LIKE 'daemon.%' ORDER BY id DESC LIMIT 1",
-                  &killed, err) < 0) {
+    if (!log->where || prepare(log, err) < 0 || find_killed(log, broke_off, err) < 0) {
         gb_audit_log_free(log);
         return -1;
     }
-    log->killed = killed != 0;
     *ret = log;
     return 0;
 }

@@ -46,6 +46,7 @@ struct gb_feed_log {
     struct gb_notice *pending;
     size_t count;
     size_t size;
+    bool broke_off; /* the process before */
     uint64_t due_ns;
     int64_t last_id;         /* given out */
     int64_t first_id;        /* that this process gives */
@@ -87,8 +88,8 @@ static int measure(struct gb_feed_log *log, struct gb_error *err) {
     return 0;
 }
 
-int gb_feed_log_new(const struct gb_store_config *config, const char *where, sqlite3 *db, struct gb_feed_log **ret,
-                    struct gb_error *err) {
+int gb_feed_log_new(const struct gb_store_config *config, const char *where, sqlite3 *db, bool broke_off,
+                    struct gb_feed_log **ret, struct gb_error *err) {
     struct gb_feed_log *log = calloc(1, sizeof(*log));
 
     if (!log)
@@ -97,6 +98,7 @@ int gb_feed_log_new(const struct gb_store_config *config, const char *where, sql
     gb_mutex_init(&log->read_lock);
     gb_mutex_init(&log->watch_lock);
     log->db = db;
+    log->broke_off = broke_off;
     log->max = config->feed_max ? (int64_t)config->feed_max : FEED_MAX;
     log->where = strdup(where);
     log->batch = calloc(BATCH, sizeof(*log->batch));
@@ -148,6 +150,10 @@ int gb_feed_log_move(struct gb_feed_log *log, const char *where, sqlite3 *db, st
     return 0;
 }
 
+bool gb_feed_log_whole(const struct gb_feed_log *log) {
+    return log->count == 0 && log->refused == 0;
+}
+
 void gb_feed_log_free(struct gb_feed_log *log) {
     if (!log)
         return;
@@ -187,11 +193,11 @@ static bool room_locked(struct gb_feed_log *log) {
     return true;
 }
 
-/* The last place is for one that tells of those that found none. */
+/* The last place is for one that tells of those that found none, and counts them. */
 static void put_locked(struct gb_feed_log *log, const struct gb_notice *notice, int64_t id) {
     struct gb_notice *at = &log->pending[log->count];
 
-    if (log->count > 0 && at[-1].type == GB_NOTICE_FEED_GAP) {
+    if (log->count > 0 && at[-1].type == GB_NOTICE_FEED_GAP && at[-1].count > 0) {
         at[-1].id = id;
         at[-1].count++;
         return;
@@ -207,7 +213,7 @@ static void put_locked(struct gb_feed_log *log, const struct gb_notice *notice, 
 }
 
 int64_t gb_feed_log_put(struct gb_feed_log *log, const struct gb_notice *notice, bool *ret_first) {
-    bool urgent = notice->type == GB_NOTICE_DAEMON_STOPPING;
+    bool urgent = notice->type == GB_NOTICE_DAEMON_STOPPING || notice->type == GB_NOTICE_FEED_GAP;
     int64_t id;
 
     pthread_mutex_lock(&log->lock);
@@ -396,7 +402,9 @@ int gb_feed_log_recent(struct gb_feed_log *log, size_t max, int (*visit)(void *,
 
 void gb_feed_log_bounds(struct gb_feed_log *log, struct gb_store_feed *ret) {
     pthread_mutex_lock(&log->lock);
-    *ret = (struct gb_store_feed){
-        .first_id = log->first_id, .last_id = log->last_id, .dropped_through = log->dropped_through};
+    *ret = (struct gb_store_feed){.first_id = log->first_id,
+                                  .last_id = log->last_id,
+                                  .dropped_through = log->dropped_through,
+                                  .broke_off = log->broke_off};
     pthread_mutex_unlock(&log->lock);
 }

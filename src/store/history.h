@@ -13,6 +13,8 @@ int gb_history_migrate(sqlite3 *db, struct gb_error *err);
 /* The daemon's start is noted, and how its last run ended. Then its end. */
 int gb_history_started(sqlite3 *db, int64_t now_us, struct gb_error *err);
 int gb_history_stopped(sqlite3 *db, int64_t now_us, struct gb_error *err);
+/* started: the start of this run is noted. *ret: there was a run before, and it did not say that it ended. */
+int gb_history_broke_off(sqlite3 *db, bool started, bool *ret, struct gb_error *err);
 
 /* Prepares, of the level's table, series ?1 from ?2 to before ?3 by time, for gb_history_read; and "INSERT OR REPLACE",
  * for gb_history_bind. 0, or -1 with INTERNAL. */

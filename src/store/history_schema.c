@@ -182,3 +182,15 @@ int gb_history_stopped(sqlite3 *db, int64_t now_us, struct gb_error *err) {
              (long long)now_us);
     return gb_db_exec(db, sql, err);
 }
+
+int gb_history_broke_off(sqlite3 *db, bool started, bool *ret, struct gb_error *err) {
+    static const char last[] = "SELECT how_it_ended <> 'stopped' FROM history_starts ORDER BY id DESC LIMIT 1";
+    static const char before[] =
+        "SELECT how_it_ended <> 'stopped' FROM history_starts ORDER BY id DESC LIMIT 1 OFFSET 1";
+    int64_t broke_off = 0;
+
+    if (gb_db_int(db, started ? before : last, &broke_off, err) < 0)
+        return -1;
+    *ret = broke_off != 0;
+    return 0;
+}

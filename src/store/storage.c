@@ -22,6 +22,13 @@ static int bring_up_to_date(sqlite3 *db, const char *path, struct gb_error *err)
     return gb_db_check_numbers(db, path, err);
 }
 
+/* Synced: if it went with the power, the run before, which had ended in order, would be taken for the last one. */
+static int note_start(sqlite3 *db, bool sync_full, struct gb_error *err) {
+    if (gb_db_exec(db, "PRAGMA synchronous=FULL", err) < 0 || gb_history_started(db, gb_wall_us(), err) < 0)
+        return -1;
+    return sync_full ? 0 : gb_db_exec(db, "PRAGMA synchronous=NORMAL", err);
+}
+
 /* The start is written last: a file that took it takes changes. */
 int gb_storage_open_file(const struct gb_store_config *config, bool check, sqlite3 **ret, struct gb_error *err) {
     sqlite3 *db = NULL;
@@ -29,7 +36,7 @@ int gb_storage_open_file(const struct gb_store_config *config, bool check, sqlit
     if (gb_db_open(config->path, &db, err) < 0)
         return -1;
     if ((check && gb_db_verify(db, config->path, err) < 0) || tune(db, config->sync_full, err) < 0 ||
-        bring_up_to_date(db, config->path, err) < 0 || gb_history_started(db, gb_wall_us(), err) < 0) {
+        bring_up_to_date(db, config->path, err) < 0 || note_start(db, config->sync_full, err) < 0) {
         sqlite3_close(db);
         return -1;
     }

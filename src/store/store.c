@@ -122,13 +122,15 @@ static int open_storage(struct gb_store *s, struct gb_error *err) {
 
 static int open_locked(struct gb_store *s, struct gb_error *err) {
     struct gb_writer_logs logs;
+    bool broke_off;
     bool copied;
 
     if (open_storage(s, err) < 0)
         return -1;
     copied = s->storage.copy[0] != '\0';
-    if (gb_feed_log_new(&s->config, gb_storage_where(&s->storage), s->db, &s->feed, err) < 0 ||
-        gb_audit_log_new(&s->config, gb_storage_where(&s->storage), s->db, &s->audit, err) < 0 ||
+    if (gb_history_broke_off(s->db, !copied, &broke_off, err) < 0 ||
+        gb_feed_log_new(&s->config, gb_storage_where(&s->storage), s->db, broke_off, &s->feed, err) < 0 ||
+        gb_audit_log_new(&s->config, gb_storage_where(&s->storage), s->db, broke_off, &s->audit, err) < 0 ||
         gb_reader_new(gb_storage_where(&s->storage), &s->reader, err) < 0 ||
         gb_stored_reader_new(gb_storage_where(&s->storage), &s->stored, err) < 0)
         return -1;
@@ -168,6 +170,7 @@ int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, s
 
 void gb_store_close(struct gb_store *s) {
     bool was_open;
+    bool in_order;
 
     if (!s)
         return;
@@ -176,10 +179,11 @@ void gb_store_close(struct gb_store *s) {
     gb_reader_free(s->reader);
     gb_stored_reader_free(s->stored);
     was_open = was_open && s->storage.copy[0] == '\0';
+    in_order = was_open && gb_feed_log_whole(s->feed);
     gb_feed_log_free(s->feed);
     gb_audit_log_free(s->audit);
     if (s->db) {
-        if (was_open)
+        if (in_order)
             gb_history_stopped(s->db, gb_wall_us(), NULL);
         /* Also where a token connection is open, which would keep SQLite's own checkpoint at close from happening. What
          * cannot be moved now is read back from the log at the next open. */

@@ -203,6 +203,7 @@ struct gb_store_feed {
     int64_t first_id;        /* that this process gave or will give */
     int64_t last_id;         /* given out */
     int64_t dropped_through; /* up to here the log is not complete; 0: it is */
+    bool broke_off;          /* the process before did not end in order: its last ones may be missing */
 };
 void gb_store_feed_bounds(struct gb_store *store, struct gb_store_feed *ret);
 

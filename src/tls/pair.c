@@ -66,7 +66,7 @@ static int set_subject(gnutls_x509_crt_t crt, const char *common_name, struct gb
 static int set_times(gnutls_x509_crt_t crt, const struct gb_tls_plan *plan, const struct gb_tls_pair *authority,
                      struct gb_error *err) {
     int64_t from = plan->now_s - GB_TLS_SLACK_S;
-    int64_t until = plan->now_s + (int64_t)plan->days * DAY_S;
+    int64_t until = from + (int64_t)plan->days * DAY_S - 1; /* the last second counts (RFC 5280, 4.1.2.5) */
     int rc;
 
     if (authority != NULL && until > gb_tls_pair_until(authority))

@@ -21,7 +21,7 @@ struct gb_tls_plan {
     const struct gb_tls_names *names; /* of a server; NULL: none */
     bool only;                        /* of a renewal: the names that it had go */
     int64_t now_s;                    /* seconds since 1970 */
-    uint32_t days;                    /* from now on; never beyond the end of the authority */
+    uint32_t days;                    /* with the slack before now; never beyond the end of the authority */
 };
 
 /* Makes a key and its certificate, signed by the authority; authority NULL: by itself. The caller's, ended with

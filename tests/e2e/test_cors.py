@@ -148,10 +148,29 @@ def test_in_a_browser_others_are_refused(start, browser, elsewhere):  # noqa: F8
     page.close()
 
 
-@pytest.mark.parametrize("origin,why", [("*", "name the origins"), ("null", "serve the page"), ("dash.example", "begins with"), ("https://Dash.example", "lower case"),
-                                        ("https://dash.example/", "without a path"), ("https://dash.example:443", "usual port"), ("http://a:80", "usual port"),
-                                        ("https://", "names a host"), ("https://*.example", "names a host"), ("https://a:0", "SCHEME"), ("https://a:99999", "SCHEME"),
-                                        ("https://a b", "begins with"), ("https://a:1/x", "SCHEME"), ("ftp://a", "begins with"), ("https://" + "a" * 255, "255")])
+@pytest.mark.parametrize("origin,why", [
+    ("*", "name the origins"), ("null", "serve the page"), ("dash.example", "begins with"), ("https://Dash.example", "lower case"), ("https://dashE", "lower case"),
+    ("https://dash.example/", "without a path"), ("https://dash.example?x", "without a path"), ("https://dash.example:443", "usual port"),
+    ("http://a:80", "usual port"), ("https://", "names a host"), ("https://:8080", "names a host"), ("https://*.example", "no patterns"), ("https://a*", "no patterns"),
+    ("https://a:0", "1 to 65535"), ("https://a:99999", "1 to 65535"), ("https://a:65536", "1 to 65535"), ("https://a:080", "without zeros"), ("https://a:", "SCHEME"),
+    ("https://a:1x", "SCHEME"), ("https://a:+1", "SCHEME"), ("https://a b", "begins with"), ("https://a:1/x", "SCHEME"), ("ftp://a", "begins with"), ("HTTPS://a", "in lower case"),
+    ("https://" + "a." * 127, "253"), ("https://" + "a" * 64 + ".x", "63"), ("http://a..b", "a dot too many"), ("http://.a", "a dot too many"),
+    ("http://a..", "a dot too many"), ("http://.", "a dot too many"), ("https://a.example.", "leave out the dot"), ("https://a.example.:8443", "leave out the dot"),
+    ("https://bücher.example", "xn--"), ("https://a%62", "SCHEME"), ("https://u@a", "no user"), ("https://a.1", "is an address"), ("https://1.2.3", "is an address"),
+    ("https://256.1.1.1", "is an address"), ("https://127.000.0.1", "is an address"), ("https://0x7f000001", "is an address"), ("https://2130706433", "is an address"),
+    ("http://[::1", "an IPv6 address"), ("http://[]", "an IPv6 address"), ("http://[a]", "an IPv6 address"), ("http://[fe80::1%eth0]", "an IPv6 address"),
+    ("http://[::1]x", "SCHEME"), ("http://[0:0:0:0:0:0:0:1]", "as [::1]"), ("http://[2001:DB8::1]", "as [2001:db8::1]"), ("http://[2001:db8::0:1]", "as [2001:db8::1]"),
+    ("http://[::ffff:192.168.0.1]", "as [::ffff:c0a8:1]"), ("http://[1::2:0:0:0:3]", "as [1:0:0:2::3]"), ("http://[::1]:80", "usual port")])
 def test_what_is_no_origin(start, origin, why):
     d = start("--cors-origin", origin, wait=False)
     assert why in d.finished(64)
+
+
+def test_what_is_an_origin(start):
+    """As browsers write them."""
+    origins = ["https://dash.example", "http://localhost:3000", "http://a", "https://a_b.example", "https://xn--bcher-kva.example", "http://127.0.0.1:3000",
+               "https://a:80", "http://a:443", "http://[::1]:8080", "http://[::]", "http://[2001:db8::1]", "http://[1:0:0:2::3]", "http://[1:0:2:3:4:5:6:7]",
+               "http://[::ffff:c0a8:1]", "https://" + "a" * 63 + ".x", "https://a:65535", "https://1a.2b", "https://0x7g"]
+    d = start(*[word for origin in origins for word in ("--cors-origin", origin)])
+    for origin in origins:
+        assert d.ask("GET", "/v1", None, {"Origin": origin, **CROSS}).expect(200).headers["Access-Control-Allow-Origin"] == origin

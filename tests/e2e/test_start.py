@@ -52,6 +52,7 @@ def test_a_default_that_does_not_fit_is_no_warning(tmp_path):
     (["--socket-mode", "rw"], "--socket-mode"), (["--listen", "none", "--socket", "none"], "nothing to listen on"),
     (["--max-pinned-bytes", "8M"], "--max-pinned-bytes at least"),
     (["--host-name", "https://x"], "write x, without scheme"), (["--host-name", "x:7070"], "write x, without"), (["--host-name", "*.x"], "no patterns"),
+    (["--host-name", "a..b"], "a dot too many"), (["--host-name", "a."], "leave out the dot"), (["--host-name", "a" * 64], "63"),
     (["--trusted-proxy", "10.0.0.1/8"], "write 10.0.0.0/8 for the network, or 10.0.0.1 for the address"), (["--trusted-proxy", "x"], "or unix"),
     (["--proxy-protocol", "2001:db8::7/33"], "write 2001:db8::/33"),
     (["--backend", "fault:alloc=oops:host"], "oops"), (["stray"], "stray"), (["token", "frobnicate"], "add NAME"), (["--config", "/nowhere/x"], "/nowhere/x"),

@@ -89,9 +89,12 @@ def test_serial_numbers_are_random_and_long(made, tmp_path):
 
 
 def test_times_begin_a_little_before(made):
-    begun = openssl("x509", "-in", made.server[0], "-noout", "-startdate").stdout.split("=")[1].strip()
-    made_at = int(os.stat(made.server[0]).st_mtime)
-    assert 3600 <= made_at - timegm(strptime(begun, "%b %d %H:%M:%S %Y GMT")) < 3700
+    def at(which):
+        said = openssl("x509", "-in", made.server[0], "-noout", which).stdout.split("=")[1].strip()
+        return timegm(strptime(said, "%b %d %H:%M:%S %Y GMT"))
+
+    assert 3600 <= int(os.stat(made.server[0]).st_mtime) - at("-startdate") < 3700
+    assert at("-enddate") - at("-startdate") + 1 == 825 * 86400  # both seconds count, and Apple takes no more
     assert openssl("x509", "-in", made.server[0], "-noout", "-checkend", 824 * 86400).returncode == 0
     assert openssl("x509", "-in", made.server[0], "-noout", "-checkend", 826 * 86400).returncode == 1
 

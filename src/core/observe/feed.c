@@ -13,6 +13,7 @@
 #include "core/runtime/runtime.h"
 
 #define TAIL 2048
+#define GAP_MS 2000
 
 struct gb_feed {
     pthread_mutex_t lock; /* for all below */
@@ -85,17 +86,26 @@ static int remember(void *arg, const struct gb_notice *notice) {
     return 0;
 }
 
-/* Whether the daemon before this one said that it stops. */
-static bool ended_in_order(struct gb_feed *f) {
-    size_t i;
+/* Posts the notice and waits until it can be read. */
+static void say_now(struct gb_core *core, const struct gb_notice *notice, unsigned timeout_ms) {
+    struct timespec until = gb_after_ms(timeout_ms);
+    struct gb_feed *f = core->feed;
+    int64_t id = gb_store_note(core->store, notice);
+    int r = 0;
 
-    for (i = f->count; i > 0; i--) {
-        enum gb_notice_type type = at(f, i - 1)->type;
+    pthread_mutex_lock(&f->lock);
+    while (f->last < id && r == 0)
+        r = pthread_cond_timedwait(&f->grown, &f->lock, &until);
+    pthread_mutex_unlock(&f->lock);
+}
 
-        if (type == GB_NOTICE_DAEMON_STOPPING || type == GB_NOTICE_DAEMON_STARTED)
-            return type == GB_NOTICE_DAEMON_STOPPING;
-    }
-    return true;
+/* Before all else that this daemon tells, and before it answers requests: who reads on must look again at what it
+ * knew. */
+static void tell_gap(struct gb_core *core) {
+    struct gb_notice gap = gb_notice_new(GB_NOTICE_FEED_GAP);
+
+    strcpy(gap.detail, "the daemon did not stop in order: events of its last moments may be missing");
+    say_now(core, &gap, GAP_MS);
 }
 
 int gb_feed_start(struct gb_core *core, struct gb_error *err) {
@@ -110,8 +120,10 @@ int gb_feed_start(struct gb_core *core, struct gb_error *err) {
     if (f->count == TAIL && f->floor < at(f, 0)->id - 1)
         f->floor = at(f, 0)->id - 1;
     gb_store_feed_watch(core->store, noted, core);
-    if (!ended_in_order(f))
+    if (bounds.broke_off) {
+        tell_gap(core);
         strcpy(started.detail, "the daemon before this one did not stop in order: its last moments may not be told of");
+    }
     gb_notice_post(core, &started);
     return 0;
 }
@@ -315,15 +327,7 @@ void gb_feed_say(struct gb_core *core, enum gb_notice_type type, const char *det
 
 void gb_feed_stopping(struct gb_core *core, unsigned timeout_ms) {
     struct gb_notice stopping = gb_notice_new(GB_NOTICE_DAEMON_STOPPING);
-    struct timespec until = gb_after_ms(timeout_ms);
-    struct gb_feed *f = core->feed;
-    int64_t id;
-    int r = 0;
 
     gb_notices_tick(core);
-    id = gb_store_note(core->store, &stopping);
-    pthread_mutex_lock(&f->lock);
-    while (f->last < id && r == 0)
-        r = pthread_cond_timedwait(&f->grown, &f->lock, &until);
-    pthread_mutex_unlock(&f->lock);
+    say_now(core, &stopping, timeout_ms);
 }

@@ -66,7 +66,8 @@ struct gb_feed;
 struct gb_feed *gb_feed_new(void);
 void gb_feed_free(struct gb_feed *feed);
 
-/* Loads the newest from the database and posts daemon.started; from then on the feed hears of what is committed. */
+/* Loads the newest from the database and posts daemon.started, after a feed.gap where the run before broke off; from
+ * then on the feed hears of what is committed. */
 int gb_feed_start(struct gb_core *core, struct gb_error *err);
 void gb_feed_stop(struct gb_core *core);
 

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "gb_test.h"
@@ -54,9 +55,69 @@ START_TEST(what_the_disk_refused_is_a_gap) {
 }
 END_TEST
 
+static bool broke_off(struct store_fixture *f) {
+    struct gb_store_feed bounds;
+
+    gb_store_feed_bounds(f->store, &bounds);
+    return bounds.broke_off;
+}
+
+static void open_and_break_off(struct store_fixture *f) {
+    pid_t pid = fork();
+    int status;
+
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        store_fixture_open(f);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+}
+
+START_TEST(who_breaks_off_is_found_out) {
+    struct store_fixture f;
+
+    store_fixture_init(&f);
+    ck_assert(!broke_off(&f)); /* there was none before */
+    store_fixture_close(&f);
+    store_fixture_open(&f);
+    ck_assert(!broke_off(&f));
+    store_fixture_close(&f);
+    open_and_break_off(&f);
+    store_fixture_open(&f);
+    ck_assert(broke_off(&f));
+    store_fixture_close(&f);
+    store_fixture_open(&f);
+    ck_assert(!broke_off(&f));
+    store_fixture_done(&f);
+}
+END_TEST
+
+/* The database takes writes again before the end, but no more events come, which would bring the gap with them. */
+START_TEST(what_was_refused_at_the_end_is_known) {
+    struct store_vfs_faults *faults = store_vfs_install();
+    struct store_fixture f;
+    atomic_llong told = 0;
+
+    store_fixture_init(&f);
+    gb_store_feed_watch(f.store, heard, &told);
+    atomic_store(&faults->write_result, SQLITE_FULL);
+    note_and_wait(&f, &told, 2);
+    atomic_store(&faults->write_result, SQLITE_OK);
+    gb_store_feed_watch(f.store, NULL, NULL);
+    store_fixture_close(&f);
+    store_fixture_open(&f);
+    ck_assert(broke_off(&f));
+    store_fixture_done(&f);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("store_feed");
 
+    gb_test_add(suite, "broke off", who_breaks_off_is_found_out, 60);
+    gb_test_add(suite, "refused at the end", what_was_refused_at_the_end_is_known, 60);
     gb_test_add(suite, "refused", what_the_disk_refused_is_a_gap, 60);
     return gb_test_run(suite);
 }
