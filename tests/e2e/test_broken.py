@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+import secure
 from badclient import Bad, Footprint, Others, chunked, request
 from harness import DATA, SLOT, Raw, until
 from values import payload
@@ -336,6 +337,37 @@ def test_who_waits_for_memory_and_goes_has_asked_for_nothing(start, simulated, h
         bad.leave(r, how)
         until("its quota is free", lambda: create("n").status == 201)
         delete(d, "n")
+
+
+@pytest.mark.parametrize("way", ["tcp", "unix", "tls"])
+@pytest.mark.parametrize("lasts", [False, True])
+def test_who_waits_for_memory_and_sends_no_more_is_answered(start, simulated, way, lasts):
+    """A client that has closed its own side may read the answer to a change. lasts: until the daemon has asked whether it is there."""
+    d = start(*PATIENT, "--wait-max", "600", spec=simulated("bytes=256M"), listen=("--listen", "127.0.0.1:0", *secure.options()[2:]))
+    ask, secured = d.ask, next(a for a in d.addresses if a.startswith("tls:")).rsplit(":", 1)[1]
+
+    def raw():
+        r = Raw(("127.0.0.1", int(secured))) if way == "tls" else d.raw(unix=way == "unix")
+        if way == "tls" and not secure.EVERYWHERE:
+            r.sock = secure.wrap(r.sock)
+        return r
+
+    buffers = "/v1/sessions/default/buffers"
+    ask("POST", buffers, {"name": "big", "bytes": 128 << 20}).expect(201)
+    for name in ("n", "m"):
+        r = raw()
+        r.send(request("POST", buffers, json.dumps({"name": name, "bytes": 160 << 20}).encode(), "Content-Type: application/json", "Prefer: wait=500"))
+        until("it waits", lambda: ask("GET", "/v1/sessions/default").json()["used_bytes"] == 288 << 20)
+        r.half_close()
+        if lasts and way != "unix":
+            assert r.head()[0] == 100
+        ask("DELETE", buffers + "/big").expect(204)
+        assert r.reply().status == 201
+        assert r.closes()
+        r.close()
+        assert ask("GET", f"{buffers}/{name}").expect(200).json()["bytes"] == 160 << 20
+        ask("DELETE", f"{buffers}/{name}").expect(204)
+        ask("POST", buffers, {"name": "big", "bytes": 128 << 20}).expect(201)
 
 
 def delete(daemon, name):

@@ -38,12 +38,13 @@ struct gb_conn {
     struct gb_handover *handover; /* of the socket and the bytes behind the header; NULL: none is under way */
     uint64_t base;                /* bytes that were read from the socket before it came to this loop */
     uint64_t consumed;            /* bytes of finished requests since */
-    uint64_t idle_ns;             /* since when no request is in progress; 0: one is */
-    uint64_t replied_ns;          /* when libmicrohttpd got the reply; 0: not yet */
-    struct gb_progress progress;  /* of that reply, or of its bytes in the kernel's queue */
-    bool read_all;                /* idle, and the client has taken all replies */
-    unsigned fruitless;           /* callbacks since the last sweep that had nothing to do */
-    bool suspect;                 /* it may be the one for which the loop turns, see watchdog.h */
+    uint64_t half_closed_ns; /* when the client that waits was seen to send no more, or asked about that; 0: not yet */
+    uint64_t idle_ns;        /* since when no request is in progress; 0: one is */
+    uint64_t replied_ns;     /* when libmicrohttpd got the reply; 0: not yet */
+    struct gb_progress progress; /* of that reply, or of its bytes in the kernel's queue */
+    bool read_all;               /* idle, and the client has taken all replies */
+    unsigned fruitless;          /* callbacks since the last sweep that had nothing to do */
+    bool suspect;                /* it may be the one for which the loop turns, see watchdog.h */
 };
 
 /* [the loop's thread, outside libmicrohttpd's callbacks] The loop takes a connected socket. If it cannot, the socket is

@@ -118,6 +118,7 @@ void gb_mhd_finished(struct gb_exchange *ex) {
         c->asked = true;
         gb_quiet_enter(loop, c);
         c->peek_ns = 0;
+        c->half_closed_ns = 0;
         c->replied_ns = 0;
         c->read_all = false;
         c->progress = (struct gb_progress){.began_ns = 0};

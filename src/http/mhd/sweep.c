@@ -1,6 +1,7 @@
 #include "http/mhd/sweep.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -9,6 +10,10 @@
 #include "http/mhd/request.h"
 
 #define PAUSE_NS (50 * GB_NS_PER_MS)
+
+/* A client that has closed its side and waits is asked so often whether it is there. */
+#define ASK_NS (5000 * GB_NS_PER_MS)
+
 #define PEEK_MAX_NS (16000 * GB_NS_PER_MS)
 
 /* libmicrohttpd misses the end of a stream that arrives together with the last bytes it reads. */
@@ -18,12 +23,33 @@ static bool has_ended(const struct gb_conn *c) {
     return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* Whether a client that waits for its answer has gone. A client that has closed only its own side looks the same. */
-static bool has_left(const struct gb_conn *c) {
+/* Over TCP a client that has closed its own side alone looks like one that is gone. After a while an interim response
+ * tells them apart: the one discards it (RFC 9110, 15.2), the other's kernel resets the connection. */
+static void ask_half_closed(struct gb_conn *c, uint64_t now_ns) {
+    static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    const ssize_t n = sizeof(line) - 1;
+
+    if (c->half_closed_ns == 0)
+        c->half_closed_ns = now_ns;
+    if (c->local || c->ex->req.http10 || now_ns - c->half_closed_ns < ASK_NS)
+        return;
+    c->half_closed_ns = now_ns;
+    if (send(c->fd, line, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) != n)
+        shutdown(c->fd, SHUT_RDWR);
+}
+
+/* Whether a client that waits for its answer has gone. If it may still read, a change goes on (transfer/loop.c). */
+static bool has_left(struct gb_conn *c, uint64_t now_ns) {
+    struct pollfd gone = {.fd = c->fd, .events = 0};
     char byte;
     ssize_t n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    if (n != 0)
+        return n < 0 && errno != EAGAIN && errno != EINTR;
+    if (gb_http_is_safe(c->ex->req.method) || poll(&gone, 1, 0) > 0)
+        return true;
+    ask_half_closed(c, now_ns);
+    return false;
 }
 
 /* Replies in the kernel's queue are unread too. A connection that polls all the time is not checked. */
@@ -82,9 +108,9 @@ void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
             ex->resp.source->pause(ex->resp.source);
         sweep_replying(c, ex && ex->suspended, now_ns);
     } else if (ex && ex->phase == GB_PHASE_WAIT) {
-        if (ex->req.cancel && has_left(c))
+        if (ex->req.cancel && has_left(c, now_ns))
             ex->req.cancel(&ex->req, true);
-        else if (ex->req.park && has_left(c))
+        else if (ex->req.park && has_left(c, now_ns))
             gb_mhd_timed_out(loop, ex);
     } else if (ex && (ex->phase == GB_PHASE_BODY || ex->phase == GB_PHASE_DISCARD)) {
         if (!ex->suspended && has_ended(c))

@@ -110,18 +110,26 @@ static void on_woken(struct gb_transfer_loop *loop, struct gb_exchange *ex) {
         first_visit(loop, t); /* inside a loop, gb_transfer_loop_enter visits it */
 }
 
+/* The client of a request that waits long has closed its side, or is gone. Over TCP both look the same at first: a
+ * question is then answered at once with what there is, and a change goes on, as the client may read what came of it. */
+static void on_left(struct gb_http_transfer *t, bool gone) {
+    if (gone || gb_http_is_safe(t->ex->req.method))
+        t->ex->req.timed_out = true;
+    else
+        t->half_closed = true;
+}
+
 void gb_transfer_loop_event(struct gb_transfer_loop *loop, struct gb_http_transfer *t, uint32_t events) {
     if (t->from.tls)
         gb_tls_woken(t->from.tls);
-    if (t->armed == 0 && (events & (EPOLLERR | EPOLLHUP))) {
+    if (t->state == GB_HTTP_TRANSFER_WAIT && t->ex->parked && (events & (EPOLLRDHUP | EPOLLERR | EPOLLHUP))) {
+        on_left(t, events & (EPOLLERR | EPOLLHUP));
+    } else if (t->armed == 0 && (events & (EPOLLERR | EPOLLHUP))) {
         /* The transfer does not wait for this socket now. Sending the reply will show that the client is gone. */
         epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, t->fd, NULL);
         t->watched = false;
         return;
     }
-    /* If the client has gone, the wait ends now; a client that has only closed its own side gets its answer. */
-    if (t->state == GB_HTTP_TRANSFER_WAIT && t->armed == EPOLLRDHUP)
-        t->ex->req.timed_out = true;
     gb_http_transfer_run(loop, t);
 }
 

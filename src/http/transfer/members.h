@@ -44,6 +44,7 @@ struct gb_http_transfer {
     bool watched;           /* it is in the epoll set */
     bool paced;             /* it waits for the bytes of its client, see pace.h */
     bool waits;             /* for the handler, and has been looked at since */
+    bool half_closed;       /* while it waits: the client sends no more, and may still read */
     int mark;               /* the kernel reports so many bytes and not fewer; the tick looks for fewer */
     bool close;             /* after the reply */
     char head[GB_HTTP_RESPONSE_TEXT_SIZE + GB_HEAD_OWN_SIZE];

@@ -26,7 +26,7 @@ static enum gb_transfer_outcome wait_for_handler(struct gb_transfer_loop *loop, 
     if (t->ex->phase == GB_PHASE_WAIT) {
         /* Most often the wait ends with the turn, and the socket need not be armed anew for it. */
         if (t->waits || t->ex->parked)
-            gb_http_transfer_arm(loop, t, t->ex->parked ? EPOLLRDHUP : 0);
+            gb_http_transfer_arm(loop, t, t->ex->parked && !t->half_closed ? EPOLLRDHUP : 0);
         t->waits = true;
         return GB_TRANSFER_LATER;
     }
