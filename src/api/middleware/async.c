@@ -50,6 +50,7 @@ void *gb_async_begin(struct gb_http_request *request, size_t size, struct gb_err
         return NULL;
     }
     if (request->state) {
+        gb_request_hooks_offer(request, NULL); /* as in loading.c */
         wait->tries = ((struct wait *)request->state)->tries + 1;
         wait_free(request->state);
     }

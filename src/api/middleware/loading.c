@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "api/context.h"
+#include "api/middleware/hook.h"
 #include "base/clock.h"
 #include "core/core.h"
 
@@ -41,13 +42,15 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     return request->route->handler(request, response, err);
 }
 
-/* The work of a handler that was refused is dropped with its state. */
+/* The work of a handler that was refused is dropped with its state, and before it the way to cancel it, which another
+ * thread may be about to go. */
 static bool wait_for_load(struct gb_http_request *request, struct gb_http_response *response, uint64_t sequence) {
     uint64_t wait_s = gb_http_prefer_wait(request, WAIT_S, WAIT_S, NULL);
     struct loading *loading = wait_s > 0 ? calloc(1, sizeof(*loading)) : NULL;
 
     if (!loading)
         return false;
+    gb_request_hooks_offer(request, NULL);
     if (request->state_free)
         request->state_free(request->state);
     gb_http_response_done(response);
@@ -57,7 +60,6 @@ static bool wait_for_load(struct gb_http_request *request, struct gb_http_respon
     request->state = loading;
     request->state_free = loading_free;
     request->resume = resume;
-    request->cancel = NULL;
     request->deadline_ns = request->started_ns + wait_s * GB_NS_PER_S;
     if (!gb_loads_wait(loading->core, sequence, &loading->waiter))
         gb_http_wake(request);

@@ -44,10 +44,10 @@ void gb_request_hooks_offer(struct gb_http_request *request,
                             bool (*cancel)(struct gb_http_request *request, bool act)) {
     struct gb_request_hooks *hooks = request->hooks;
 
-    if (!request->detached)
-        request->cancel = cancel;
-    else if (hooks && hooks->op)
+    if (request->detached && hooks && hooks->op)
         gb_operation_offer(hooks->api->operations, hooks->op, request, cancel);
+    else
+        request->cancel = cancel;
 }
 
 struct gb_store_mark gb_request_hooks_mark(const struct gb_http_request *request) {

@@ -95,14 +95,14 @@ void gb_exchange_end(struct gb_exchange *ex) {
     ex->gathered = NULL;
     free(ex->early);
     ex->early = NULL;
+    if (ex->req.hooks_free) /* before the state, which an operation may cancel */
+        ex->req.hooks_free(ex->req.hooks);
+    ex->req.hooks = NULL;
+    ex->req.hooks_free = NULL;
     if (ex->req.state_free)
         ex->req.state_free(ex->req.state);
     ex->req.state = NULL;
     ex->req.state_free = NULL;
-    if (ex->req.hooks_free)
-        ex->req.hooks_free(ex->req.hooks);
-    ex->req.hooks = NULL;
-    ex->req.hooks_free = NULL;
     gb_tls_certificate_unref(ex->req.certificate);
     ex->req.certificate = NULL;
     ex->req.peer = NULL;
