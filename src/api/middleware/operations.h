@@ -124,6 +124,8 @@ void gb_operation_unref(struct gb_operations *ops, struct gb_operation *op); /* 
 
 /* Cancels the operation. Returns 0, or -1 with OPERATION_RUNNING or OPERATION_ENDED. */
 int gb_operation_cancel(struct gb_operations *ops, struct gb_operation *op, struct gb_error *err);
+/* It was. While that is just being done, waits for it. */
+bool gb_operation_cancel_said(struct gb_operations *ops, const struct gb_operation *op);
 /* Ends the operations of a session that is gone as failed, as far as they can be cancelled. why: SESSION_NOT_FOUND,
  * SESSION_MOVING (it went to another node) or SUPERSEDED (another node has it). */
 void gb_operations_session_gone(struct gb_operations *ops, const char *session, enum gb_code why);

@@ -154,6 +154,15 @@ int gb_operation_cancel(struct gb_operations *ops, struct gb_operation *op, stru
                         "the operation is running: what it writes is on its way, or it has nothing to take back");
 }
 
+bool gb_operation_cancel_said(struct gb_operations *ops, const struct gb_operation *op) {
+    bool said;
+
+    pthread_mutex_lock(&ops->lock);
+    said = op->cancel_said;
+    pthread_mutex_unlock(&ops->lock);
+    return said;
+}
+
 void gb_operations_session_gone(struct gb_operations *ops, const char *session, enum gb_code why) {
     struct gb_operation *op;
 

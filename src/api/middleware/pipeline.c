@@ -108,8 +108,8 @@ static enum gb_step outlast(struct gb_http_request *request, struct gb_error *er
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
-static void explain_cancelled(const struct gb_operation *op, struct gb_error *err) {
-    if (err->code != GB_ERR_CANCELLED || op->cancel_said)
+static void explain_cancelled(struct gb_operations *ops, const struct gb_operation *op, struct gb_error *err) {
+    if (err->code != GB_ERR_CANCELLED || gb_operation_cancel_said(ops, op))
         return;
     *err = GB_ERROR_INIT;
     if (op->gone == GB_ERR_SESSION_MOVING)
@@ -139,7 +139,7 @@ static enum gb_step end(struct gb_request_hooks *hooks, enum gb_step step, struc
     hooks->step = step;
     if (step == GB_STEP_ERROR) {
         if (request->detached && hooks->op)
-            explain_cancelled(hooks->op, err);
+            explain_cancelled(hooks->api->operations, hooks->op, err);
         hooks->error = *err;
         *err = GB_ERROR_INIT;
     }

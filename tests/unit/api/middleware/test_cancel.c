@@ -1,6 +1,9 @@
 /* The call that a detached request waits for, and the way to cancel it: another thread may go that way at any time,
  * under the operations' lock, so that it must be closed before the call goes. The linker puts the functions below
  * before those of the core. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "api/context.h"
@@ -90,6 +93,7 @@ static void begin(bool detached) {
     pthread_mutex_init(&ex->wake_lock, NULL);
     ex->req.app = &api;
     ex->req.route = &route;
+    ex->req.target = (struct gb_http_text){.s = "/", .len = 1};
     ex->req.detached = detached;
     ex->req.hooks = &hooks;
     api.operations = gb_operations_new(&limits);
@@ -137,10 +141,79 @@ START_TEST(handler_runs_again) {
 }
 END_TEST
 
+/* --- a request that ends while it is cancelled -------------------------------------------------------------------- */
+
+static _Thread_local bool ends;
+static atomic_bool locks; /* the thread on which the request ends wants a lock, or is through */
+static pthread_t ending;
+
+int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex) {
+    if (ends)
+        atomic_store(&locks, true);
+    return __real_pthread_mutex_lock(mutex);
+}
+
+static enum gb_step end_cancelled(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    (void)request;
+    (void)response;
+    gb_error_set(err, GB_ERR_CANCELLED, "the work was cancelled");
+    return GB_STEP_ERROR;
+}
+
+static void *run_to_the_end(void *arg) {
+    struct gb_http_response response = {.status = 200};
+    struct gb_error err = GB_ERROR_INIT;
+
+    (void)arg;
+    ends = true;
+    ck_assert_int_eq(gb_api_pipeline(end_cancelled, &ex->req, &response, &err), GB_STEP_REPLY);
+    atomic_store(&locks, true);
+    gb_http_response_done(&response);
+    return NULL;
+}
+
+/* The work ends on its own thread before this returns. */
+static bool cancel(struct gb_http_request *request, bool act) {
+    (void)request;
+    if (!act)
+        return true;
+    ck_assert_int_eq(pthread_create(&ending, NULL, run_to_the_end, NULL), 0);
+    while (!atomic_load(&locks))
+        sched_yield();
+    return true;
+}
+
+/* It was the client that cancelled it, and not that its session went. */
+START_TEST(request_ends_while_it_is_cancelled) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_operation *op;
+
+    begin(true);
+    op = hooks.op;
+    op->number = 1;
+    op->refs = 3; /* the request's, the table's and the test's */
+    op->request = &ex->req;
+    ex->req.cancel = cancel;
+    gb_assert_ok(gb_operation_cancel(api.operations, op, &err), err);
+    pthread_join(ending, NULL);
+    ck_assert_int_eq(hooks.error.code, GB_ERR_CANCELLED);
+    ck_assert_int_eq(op->ended, GB_OPERATION_CANCELLED);
+    gb_operation_unref(api.operations, op);
+    gb_operations_free(api.operations);
+    pthread_mutex_destroy(&ex->wake_lock);
+    free(ex);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cancel");
 
     gb_test_add_loop(suite, "bytes are not loaded", bytes_are_not_loaded, 60, 2);
     gb_test_add_loop(suite, "handler runs again", handler_runs_again, 60, 2);
+    gb_test_add(suite, "ends meanwhile", request_ends_while_it_is_cancelled, 60);
     return gb_test_run(suite);
 }
