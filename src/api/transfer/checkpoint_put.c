@@ -71,6 +71,17 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
     return finish(request, response, err);
 }
 
+/* The name is free when the client learns why. */
+static enum gb_step sink_refused(struct gb_http_sink *sink, struct gb_http_request *request, struct gb_error *err) {
+    struct gb_error why = *err;
+
+    gb_checkpoint_put_refuse(((struct sink *)sink)->put, &why);
+    *err = GB_ERROR_INIT;
+    request->resume = finish;
+    request->deadline_ns = 0;
+    return finish(request, NULL, err);
+}
+
 static void wake(void *arg) {
     gb_http_wake(arg);
 }
@@ -112,7 +123,8 @@ enum gb_step gb_api_checkpoint_file_put(struct gb_http_request *request, struct 
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the upload; try again later");
         return GB_STEP_ERROR;
     }
-    s->sink = (struct gb_http_sink){.room = sink_room, .fill = sink_fill, .end = sink_end, .free = sink_free};
+    s->sink = (struct gb_http_sink){
+        .room = sink_room, .fill = sink_fill, .end = sink_end, .refused = sink_refused, .free = sink_free};
     s->size = params.size;
     if (gb_checkpoint_put_begin(gb_api_of(request)->core, &params, &s->put, err) < 0) {
         sink_free(&s->sink);

@@ -36,7 +36,8 @@ struct gb_checkpoint_put {
     struct gb_waker waker;
     bool posted;
     bool closed;
-    bool ended; /* all bytes have come */
+    bool ended;              /* all bytes have come */
+    struct gb_error refused; /* they are taken back for this reason */
     bool done;
     bool replaced;
     uint32_t crc;
@@ -172,14 +173,15 @@ static int work(struct gb_checkpoint_put *put, const struct block *block, struct
 /* False: nothing is to be done just now. The lock is held, and is given up meanwhile. */
 static bool step_locked(struct gb_checkpoint_put *put) {
     struct block *b = &put->blocks[put->written % BLOCKS];
-    struct gb_error err = GB_ERROR_INIT;
-    bool full = b->full;
+    struct gb_error err = put->refused;
+    bool refused = err.code != GB_OK;
+    bool full = b->full && !refused;
     int r;
 
     if (put->closed || put->done || put->error.code != GB_OK || (!full && !put->ended))
         return false;
     pthread_mutex_unlock(&put->lock);
-    r = work(put, full ? b : NULL, &err);
+    r = refused ? -1 : work(put, full ? b : NULL, &err);
     if (r < 0) {
         gb_disk_put_discard(put->disk);
         put->disk = NULL;
@@ -308,6 +310,14 @@ void gb_checkpoint_put_end(struct gb_checkpoint_put *put) {
         put->ended = true;
         post_locked(put);
     }
+    pthread_mutex_unlock(&put->lock);
+}
+
+void gb_checkpoint_put_refuse(struct gb_checkpoint_put *put, const struct gb_error *why) {
+    pthread_mutex_lock(&put->lock);
+    put->ended = true;
+    put->refused = *why;
+    post_locked(put);
     pthread_mutex_unlock(&put->lock);
 }
 

@@ -153,6 +153,8 @@ int gb_checkpoint_put_begin(struct gb_core *core, const struct gb_checkpoint_put
 int gb_checkpoint_put_room(struct gb_checkpoint_put *put, void **ret_ptr, size_t *ret_n, struct gb_error *err);
 int gb_checkpoint_put_fill(struct gb_checkpoint_put *put, size_t n, struct gb_error *err);
 void gb_checkpoint_put_end(struct gb_checkpoint_put *put);
+/* In place of end: the bytes are not what they should be. The result is *why, when what they brought is taken back. */
+void gb_checkpoint_put_refuse(struct gb_checkpoint_put *put, const struct gb_error *why);
 /* 1: it is there; 0: wake comes; -1. The manifest also fails with CHECKPOINT_INCOMPLETE if a file lacks or is not what
  * it says. */
 int gb_checkpoint_put_result(struct gb_checkpoint_put *put, uint32_t *ret_crc32c, bool *ret_replaced,
