@@ -464,11 +464,20 @@ def test_bytes_that_were_damaged_on_their_way_may_come_again(s):
 
 
 def test_another_token_has_another_key(start, tmp_path):
-    secrets = [token(tmp_path, "add", name, "--scope", "write") for name in ("one", "two")]
+    """The same key of two tokens is two keys, also for the same request; each gets its own answer again."""
+    secrets = [token(tmp_path, "add", name, "--scope", "read,write") for name in ("one", "two")]
     d = start(state=str(tmp_path))
-    for secret, body in zip(secrets, (b"1234", b"5678")):
-        d.ask("POST", "/v1/sessions/default/buffers/x/data", body, key("k", **PART, **{"Upload-Complete": "?1"}), secret)
-    assert d.ask("GET", "/v1/sessions/default/buffers/x/data", None, None, secrets[0]).status in (200, 403)
+    buffer = "/v1/sessions/default/buffers/x"
+    headers = key("k", **PART, **{"Upload-Complete": "?1"})
+    first = [d.ask("POST", buffer + "/data", body, headers, secret) for secret, body in zip(secrets, (b"1234", b"5678"))]
+    assert [r.status for r in first] == [201, 200]
+    filled = [d.ask("POST", buffer + "/fill", {"pattern": 1}, key("f"), secret).expect(200) for secret in secrets]
+    for secret, body, made, fill in zip(secrets, (b"1234", b"5678"), first, filled):
+        same(made, d.ask("POST", buffer + "/data", body, headers, secret))
+        same(fill, d.ask("POST", buffer + "/fill", {"pattern": 1}, key("f"), secret))
+    d.ask("POST", buffer + "/data", b"5678", headers, secrets[0]).problem(422, "idempotency_key_reused")
+    assert [r.json()["generation"] for r in first + filled] == [1, 2, 3, 4] and first[0].body != first[1].body
+    assert d.ask("GET", buffer, None, None, secrets[0]).expect(200).json()["generation"] == 4
 
 
 # --- a crash between the work and its answer ------------------------------------------------------------------------------
