@@ -170,6 +170,10 @@ int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, str
     return r > 0 ? gb_tokens_id(gb_api_of(request)->core, grant, ret_token, err) : r;
 }
 
+const char *gb_api_bearer_name(const struct gb_http_request *request) {
+    return request->by.name.s + (is_ticket(request->caller) ? strlen(TICKET_PREFIX) : 0);
+}
+
 /* --- what it may -------------------------------------------------------------------------------------------------- */
 
 int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,

@@ -26,6 +26,9 @@ int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, co
  * MALFORMED_REQUEST when the header is there twice. */
 int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, struct gb_error *err);
 
+/* The name of the request's token, here or at the node that has given its ticket; "": it has none. */
+const char *gb_api_bearer_name(const struct gb_http_request *request);
+
 /* A ticket stands for a token that another node of the fleet has checked: what it may is told with it. Writes that for
  * a ticket that this request's token gives to the same path elsewhere. False: it gives none, because it is limited in a
  * way that only this node knows, or no token is needed here. */

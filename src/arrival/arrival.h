@@ -47,9 +47,12 @@ struct gb_arrival {
     char base[GB_FLEET_URL_SIZE]; /* "": it is in no network of this node */
     char origin[GB_PULL_ORIGIN_SIZE];
     struct gb_name stage; /* the session here; "": there is none */
+    int64_t stage_id;
     char claim[GB_FLEET_CLAIM_SIZE];
     char *described;     /* the owner's record of the session, as it was taken over */
     struct gb_map items; /* by name: struct gb_arrival_item */
+    uint64_t keys_after; /* those that came to their state before are here */
+    bool keyless;        /* its owner tells none */
     unsigned round;
     uint64_t here;                      /* items that are */
     uint64_t bytes;                     /* of those */
@@ -144,5 +147,11 @@ int gb_arrival_bring(struct gb_arrival *arrival, bool lenient, struct gb_error *
 /* Those that stayed at the owner are known here as lost from now on. */
 int gb_arrival_mourn(struct gb_arrival *arrival, struct gb_error *err);
 void gb_arrival_items_free(struct gb_arrival *arrival);
+
+/* --- keys.c ------------------------------------------------------------------------------------------------------- */
+
+/* Brings what requests in the session with an Idempotency-Key were answered since it was asked last. last: nothing of
+ * the session changes any more at its owner; what was carried out there is known here afterwards, in the database. */
+int gb_arrival_bring_keys(struct gb_arrival *arrival, bool last, struct gb_error *err);
 
 #endif

@@ -164,6 +164,8 @@ static int create(struct gb_arrival *arrival, const struct gb_session_params *pa
         return -1;
     gb_session_create(arrival->config.core, params, call);
     r = gb_arrival_call_wait(&wait, &call->base, err);
+    if (r == 0)
+        arrival->stage_id = call->session.rec.id;
     gb_call_unref(&call->base);
     return r;
 }

@@ -1,5 +1,6 @@
 /* The steps of one move: where the session is, what of it is brought while its owner serves on, the moment in which
- * nothing changes, and the decision. */
+ * nothing changes, and the decision. The keys of its requests are here before the decision, so that the node which has
+ * the session knows them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +116,8 @@ static int hand_over(struct gb_move *move, struct gb_error *err) {
     if (r == 0)
         r = gb_arrival_bring(&move->arrival, false, &why);
     if (r == 0)
+        r = gb_arrival_bring_keys(&move->arrival, true, &why);
+    if (r == 0)
         r = begin_decision(move, &why);
     if (r < 0) {
         gb_move_thaw(&move->arrival, &freeze);
@@ -139,7 +142,7 @@ static int bring_most(struct gb_move *move, struct gb_error *err) {
         if (gb_arrival_bring(&move->arrival, true, err) < 0)
             return -1;
     } while (move->arrival.changed_bytes > SMALL_BYTES && ++rounds < ROUNDS_MAX);
-    return 0;
+    return gb_arrival_bring_keys(&move->arrival, false, err);
 }
 
 static int bring_all(struct gb_move *move, struct gb_error *err) {

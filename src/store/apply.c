@@ -146,6 +146,12 @@ static int put_answer(struct gb_apply *apply, const struct gb_idempotency_reply_
     return run_with_int(apply, GB_ROW_DROP_ANSWERS, a->keep, err);
 }
 
+static int delete_session(struct gb_apply *apply, int64_t id, struct gb_error *err) {
+    if (run_with_int(apply, GB_ROW_DEL_SESSION, id, err) < 0)
+        return -1;
+    return run_with_int(apply, GB_ROW_DEL_ANSWERS_OF, id, err);
+}
+
 int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void *record, struct gb_error *err) {
     sqlite3_stmt **s = apply->stmts;
 
@@ -161,7 +167,7 @@ int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void
     case GB_CHANGE_PUT_TOKEN_USE:
         return run(apply, s[GB_ROW_PUT_TOKEN_USE], gb_row_bind_token_use(s[GB_ROW_PUT_TOKEN_USE], record), err);
     case GB_CHANGE_DEL_SESSION:
-        return run_with_int(apply, GB_ROW_DEL_SESSION, ((const struct gb_session_deletion *)record)->id, err);
+        return delete_session(apply, ((const struct gb_session_deletion *)record)->id, err);
     case GB_CHANGE_DEL_BUFFER:
         return run_with_int(apply, GB_ROW_DEL_BUFFER, *(const int64_t *)record, err);
     case GB_CHANGE_DEL_POOL:

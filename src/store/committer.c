@@ -327,7 +327,28 @@ static void count_locked(struct gb_committer *m, const struct gb_change *c, cons
     m->stat.orphans += error != NULL && error->native_code == SQLITE_CONSTRAINT_FOREIGNKEY;
 }
 
-static void report(struct gb_change *c, const struct gb_error *error) {
+void gb_committer_marks_watch(struct gb_committer *m, gb_store_marked_fn *marked, void *arg) {
+    pthread_mutex_lock(&m->lock);
+    m->marked = marked;
+    m->marked_arg = arg;
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void tell_mark(struct gb_committer *m, const struct gb_store_mark *mark) {
+    gb_store_marked_fn *marked;
+    void *arg;
+
+    pthread_mutex_lock(&m->lock);
+    marked = m->marked;
+    arg = m->marked_arg;
+    pthread_mutex_unlock(&m->lock);
+    if (marked)
+        marked(arg, mark);
+}
+
+static void report(struct gb_committer *m, struct gb_change *c, const struct gb_error *error) {
+    if (c->mark && !error)
+        tell_mark(m, c->mark);
     if (c->done)
         c->done(c->arg, error);
     gb_change_free(c);
@@ -347,7 +368,7 @@ static void finish_alone(struct gb_committer *m, struct gb_change *c, const stru
     pthread_mutex_lock(&m->lock);
     count_locked(m, c, error);
     pthread_mutex_unlock(&m->lock);
-    report(c, error);
+    report(m, c, error);
 }
 
 /* All with the outcome of their one transaction. They leave the queue's count first, so that done can queue others in
@@ -365,7 +386,7 @@ static void finish_all(struct gb_committer *m, struct gb_change *first, const st
         if (c->kind == GB_CHANGE_REFUSED)
             finish_alone(m, c, NULL);
         else
-            report(c, gb_change_writes(c) ? error : NULL);
+            report(m, c, gb_change_writes(c) ? error : NULL);
     }
 }
 

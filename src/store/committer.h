@@ -27,9 +27,11 @@ struct gb_committer {
 
     pthread_mutex_t lock; /* for all below */
     struct gb_store_stat stat;
-    bool begun;                /* a change was queued: the database is the writer's */
-    struct gb_error trouble;   /* why the latest change was refused; OK: it was not */
-    uint64_t probe_ns;         /* then: when it is tried again */
+    bool begun;                 /* a change was queued: the database is the writer's */
+    struct gb_error trouble;    /* why the latest change was refused; OK: it was not */
+    uint64_t probe_ns;          /* then: when it is tried again */
+    gb_store_marked_fn *marked; /* NULL: none */
+    void *marked_arg;
     struct gb_error displaced; /* as of apply, for other threads */
     uint64_t look_ns;          /* when the database's files are looked at again */
 };
@@ -39,6 +41,9 @@ int gb_committer_init(struct gb_committer *committer, sqlite3 *db, const struct 
                       const struct gb_writer_logs *logs, gb_writer_reopen_fn *reopen, void *reopen_arg,
                       struct gb_error *err);
 void gb_committer_done(struct gb_committer *committer);
+
+/* [any thread] As gb_store_marks_watch. */
+void gb_committer_marks_watch(struct gb_committer *committer, gb_store_marked_fn *marked, void *arg);
 
 /* [any thread] Counts a change in, or refuses it if as many wait as are permitted. */
 void gb_committer_admit(struct gb_committer *committer, struct gb_change *change);

@@ -66,6 +66,7 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_PUT_TOKEN_USE] = "INSERT OR REPLACE INTO token_uses(token_id, at_us, address) SELECT ?1, ?2, ?3"
                              " WHERE ?1 < 0 OR EXISTS (SELECT 1 FROM tokens WHERE id = ?1)",
     [GB_ROW_DROP_ANSWERS] = "DELETE FROM answers WHERE id <= (SELECT max(id) FROM answers) - ?1",
+    [GB_ROW_DEL_ANSWERS_OF] = "DELETE FROM answers WHERE key >= printf('s%015x', ?1) AND key < printf('s%015xg', ?1)",
     [GB_ROW_PUT_STORED] = "INSERT OR REPLACE INTO stored(buffer_id, generation, run, file_generation, file_tag, bytes,"
                           " dtype, shape, crc32c, blocks, data)"
                           " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",

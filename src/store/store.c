@@ -417,6 +417,10 @@ void gb_store_edit_buffers(struct gb_store *s, const struct gb_store_edit *edits
 
 /* --- replies ------------------------------------------------------------------------------------------------------ */
 
+void gb_store_marks_watch(struct gb_store *s, gb_store_marked_fn *marked, void *arg) {
+    gb_writer_marks_watch(s->writer, marked, arg);
+}
+
 void gb_store_put_idempotency_reply(struct gb_store *s, const struct gb_store_idempotency_reply *answer, int64_t now_us,
                                     uint64_t keep, gb_store_done_fn *done, void *arg) {
     size_t headers_len = strlen(answer->headers);

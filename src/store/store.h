@@ -114,6 +114,14 @@ struct gb_store_mark {
     int64_t expires_at_us;
 };
 
+/* Called for each mark that is committed, before its change is reported. [the thread of that report; must not block]
+ * NULL: nothing. */
+typedef void gb_store_marked_fn(void *arg, const struct gb_store_mark *mark);
+void gb_store_marks_watch(struct gb_store *store, gb_store_marked_fn *marked, void *arg);
+
+/* The key of a request in a session begins with this and 15 hexadecimal digits, its id: those are deleted with it. */
+#define GB_STORE_MARK_SESSION 's'
+
 /* In all of these the record is copied. mark is committed in the same transaction; NULL: none. */
 
 /* Inserts or updates by id. */
@@ -124,8 +132,8 @@ void gb_store_put_buffer(struct gb_store *store, const struct gb_buffer_rec *rec
 void gb_store_put_pool(struct gb_store *store, const struct gb_pool_rec *rec, const struct gb_store_mark *mark,
                        gb_store_done_fn *done, void *arg);
 
-/* Deleting what is absent succeeds. A session goes with its buffers, their stored bytes, and pools. durable: as of
- * struct gb_store_edit. */
+/* Deleting what is absent succeeds. A session goes with its buffers, their stored bytes, pools, and the answers to
+ * requests in it. durable: as of struct gb_store_edit. */
 void gb_store_delete_session(struct gb_store *store, int64_t id, bool durable, const struct gb_store_mark *mark,
                              gb_store_done_fn *done, void *arg);
 void gb_store_delete_buffer(struct gb_store *store, int64_t id, const struct gb_store_mark *mark,

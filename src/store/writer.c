@@ -59,6 +59,10 @@ void gb_writer_stat(struct gb_writer *writer, struct gb_store_stat *ret) {
     gb_committer_stat(&writer->committer, ret);
 }
 
+void gb_writer_marks_watch(struct gb_writer *writer, gb_store_marked_fn *marked, void *arg) {
+    gb_committer_marks_watch(&writer->committer, marked, arg);
+}
+
 /* --- the queue ---------------------------------------------------------------------------------------------------- */
 
 static struct gb_change *take_all_locked(struct gb_writer *w) {

@@ -87,6 +87,9 @@ int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, const struc
 /* Carries out what is queued, ends the thread. NULL is accepted. */
 void gb_writer_free(struct gb_writer *writer);
 
+/* [any thread] As gb_store_marks_watch. */
+void gb_writer_marks_watch(struct gb_writer *writer, gb_store_marked_fn *marked, void *arg);
+
 /* Copies record[0..bytes), the model record or the id that the kind needs, with a reference to its labels, and the mark
  * (may be NULL), and queues the change. [any thread] */
 void gb_writer_submit(struct gb_writer *writer, enum gb_change_kind kind, const void *record, size_t bytes,

@@ -91,7 +91,7 @@ def safetensors(**tensors):
 
 
 def judge(fleet, op, reply):
-    """What a client may be told of a session that has gone to another node while it asked: where it is, or to try again."""
+    """What a client is answered whose session has gone to another node while it asked: where it is, or to try again."""
     said = reply.body.decode(errors="replace") + str(reply.headers)
     assert ".superseded-" not in said and ".arriving-" not in said, (op, said)
     assert reply.headers.get("Gpubuf-Epoch") != "0", (op, said)
@@ -155,6 +155,18 @@ def test_half_a_request_of_every_route(pair, session):
     assert ".superseded-" not in pair["a"].log()
     delete(pair, "a", session + ".last")
     delete(pair, "b", session)
+
+
+def test_a_checkpoint_whose_session_has_gone(pair, session):
+    """Its files stay where they are."""
+    path = scene(pair, session)
+    pair.ask("a", "POST", path + "/checkpoints", {"name": session}).expect(201)
+    moved(pair, session, "b")
+    p = pair.ask("a", "POST", f"/v1/checkpoints/{session}/restore", {"replace": True}).problem(409, "not_here")
+    assert '"b"' in p["detail"]
+    pair.ask("a", "POST", f"/v1/checkpoints/{session}/restore", {"into": "none"}).problem(404, "session_not_found")
+    delete(pair, "b", session)
+    pair.ask("a", "DELETE", f"/v1/checkpoints/{session}").expect(204)
 
 
 class Storm(threading.Thread):

@@ -107,14 +107,29 @@ static void add_headers(struct hash *h, const struct gb_http_request *request) {
     }
 }
 
-/* A key belongs to one bearer in one session, not to a later session of the same name. The bearer is the recognised
- * token, however the header spells it. */
-static int identify_key(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
-    const struct gb_api *api = gb_api_of(request);
-    struct gb_session_view view = {.rec = {.id = 0}};
+/* As keys were written before they could go to another node. */
+static int identify_former(int64_t bearer, int64_t session, const char *key, size_t len, struct gb_key *ret,
+                           struct gb_error *err) {
     struct hash id = {.text = {0}};
-    char number[24];
-    char token[32];
+    char number[32];
+
+    snprintf(number, sizeof(number), "token %" PRId64, bearer);
+    add_text(&id, number);
+    snprintf(number, sizeof(number), "%" PRId64, session);
+    add_text(&id, number);
+    add(&id, key, len);
+    return end_hash(&id, ret->former_id, err);
+}
+
+/* A key belongs to one bearer in one session, not to a later session of the same name. The bearer is the recognised
+ * token, however the header spells it, by its name, which a ticket tells another node. A change of a session itself is
+ * also known when that is not there any more; what makes and deletes one belongs to none. */
+static int identify_key(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
+    bool in_session = gb_route_of(request)->target >= GB_TARGET_MEMBER;
+    bool of_session = gb_route_of(request)->target == GB_TARGET_SESSION && request->method == GB_HTTP_PATCH;
+    struct gb_session_view view = {.rec = {.id = 0}};
+    struct hash rest = {.text = {0}};
+    char hex[GB_SHA256_HEX_SIZE];
     struct gb_name name;
     const char *key = NULL;
     size_t len = 0;
@@ -122,15 +137,15 @@ static int identify_key(const struct gb_http_request *request, struct gb_key *re
 
     if (read_key(request, &key, &len, err) < 0 || gb_api_bearer(request, &bearer, err) < 0)
         return -1;
-    if (gb_route_of(request)->target >= GB_TARGET_MEMBER && gb_param_name(request, 0, "session name", &name, NULL) == 0)
-        (void)gb_session_get(api->core, &name, &view, NULL);
+    if ((in_session || of_session) && gb_param_name(request, 0, "session name", &name, NULL) == 0)
+        (void)gb_session_get(gb_api_of(request)->core, &name, &view, NULL);
     gb_session_rec_done(&view.rec);
-    snprintf(number, sizeof(number), "%" PRId64, view.rec.id);
-    snprintf(token, sizeof(token), "token %" PRId64, bearer);
-    add_text(&id, token);
-    add_text(&id, number);
-    add(&id, key, len);
-    return end_hash(&id, ret->id, err);
+    add_text(&rest, gb_api_bearer_name(request));
+    add(&rest, key, len);
+    if (end_hash(&rest, hex, err) < 0)
+        return -1;
+    gb_key_id_write(in_session ? GB_KEY_WITHIN : GB_KEY_OF, view.rec.id, hex, ret->id);
+    return identify_former(bearer, in_session ? view.rec.id : 0, key, len, ret, err);
 }
 
 /* What the request asks for. The first letter is no digit, which tells it from a former one. */

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/json_writer.h"
 #include "base/parse.h"
+#include "move/move.h"
 #include "replica/replica.h"
 
 _Static_assert(GB_HTTP_INSTEAD_SIZE > GB_NAME_MAX, "a name has room in place of another");
@@ -211,6 +212,16 @@ static bool is_local(const struct gb_http_request *request) {
            strcmp(path + strlen(path) - strlen("/adopt"), "/adopt") == 0;
 }
 
+/* It is this node's before it has its name here. */
+static bool is_moved_here(struct gb_api *api, const struct gb_name *name) {
+    bool moved;
+
+    pthread_mutex_lock(&api->fleet_lock);
+    moved = gb_moves_have(api->moves, name);
+    pthread_mutex_unlock(&api->fleet_lock);
+    return moved;
+}
+
 enum gb_step gb_redirect_refuse(const struct gb_http_request *request, const struct gb_fleet_find *find,
                                 enum gb_redirect_way way, const struct gb_name *network,
                                 struct gb_http_response *response, struct gb_error *err) {
@@ -223,6 +234,11 @@ enum gb_step gb_redirect_refuse(const struct gb_http_request *request, const str
     case GB_REDIRECT_ABSENT:
         return absent(find, response, err);
     case GB_REDIRECT_HERE:
+        if (is_moved_here(gb_api_of(request), &find->session.name)) {
+            gb_error_set(err, GB_ERR_SESSION_MOVING,
+                         "the session \"%s\" is being brought here, and is here in a moment; try again", name);
+            break;
+        }
         gb_fleet_lacks(gb_api_of(request)->fleet, &find->session.name, find->session.claim);
         gb_error_set(err, GB_ERR_OWNER_UNKNOWN,
                      "the fleet's directory says that this node has the session \"%s\", and it has not", name);

@@ -15,6 +15,7 @@
 #include "api/request/json.h"
 #include "api/request/path_params.h"
 #include "api/request/query.h"
+#include "api/resources/fleet_ask.h"
 #include "api/route.h"
 #include "base/map.h"
 
@@ -353,19 +354,55 @@ static int plan_restore(struct gb_http_request *request, struct gb_restore_param
     if (read_restore(request, params, ret_names, err) < 0 || gb_path_checkpoint(request, GB_SCOPE_READ, &view, err) < 0)
         return -1;
     params->checkpoint = view.name;
-    return gb_api_permit(request, GB_SCOPE_WRITE, params->into.s[0] ? params->into.s : view.session.s, err);
+    if (params->into.s[0] == '\0')
+        params->into = view.session;
+    return gb_api_permit(request, GB_SCOPE_WRITE, params->into.s, err);
+}
+
+static enum gb_step refuse_elsewhere(struct gb_http_request *request, struct gb_http_response *response,
+                                     struct gb_error *err) {
+    const struct gb_fleet_session *there = &((const struct gb_asking *)request->state)->of.find.session;
+
+    (void)response;
+    if (gb_name_equal(&there->node, &gb_api_of(request)->fleet_is.node))
+        gb_error_set(err, GB_ERR_SESSION_MOVING, "the session \"%s\" comes to this node; try again", there->name.s);
+    else
+        gb_error_set(err, GB_ERR_NOT_HERE,
+                     "the session \"%s\" is on the node \"%s\", and the files of the checkpoint are on this one: "
+                     "restore it into another session here, and copy the buffers from there",
+                     there->name.s, there->node.s);
+    return GB_STEP_ERROR;
+}
+
+/* A session that is not here may be at another node. */
+static enum gb_step ask_where(struct gb_http_request *request, const struct gb_name *into,
+                              struct gb_http_response *response, struct gb_error *err) {
+    struct gb_asking *asking = gb_asking_begin(request, refuse_elsewhere, err);
+
+    if (!asking)
+        return GB_STEP_ERROR;
+    if (gb_fleet_find(asking->fleet, into, false, &asking->of.find))
+        atomic_store(&asking->done, true);
+    return gb_asking_wait(request, response, err);
 }
 
 enum gb_step gb_api_checkpoint_restore(struct gb_http_request *request, struct gb_http_response *response,
                                        struct gb_error *err) {
     struct gb_restore_params params = {.replace = false};
+    struct gb_api *api = gb_api_of(request);
     struct gb_restore_call *call = NULL;
+    enum gb_step step = GB_STEP_ERROR;
     struct gb_name *names = NULL;
+    struct gb_session_bond bond;
 
-    if (plan_restore(request, &params, &names, err) == 0)
+    if (plan_restore(request, &params, &names, err) < 0)
+        step = GB_STEP_ERROR;
+    else if (api->fleet && !gb_session_bond(api->core, params.into.s, &bond))
+        step = ask_where(request, &params.into, response, err);
+    else
         call = gb_async_begin(request, sizeof(*call), err);
     if (call)
-        gb_checkpoint_restore(gb_api_of(request)->core, &params, call);
+        gb_checkpoint_restore(api->core, &params, call);
     free(names);
-    return call ? gb_async_end(request, response, reply_restored, 0, err) : GB_STEP_ERROR;
+    return call ? gb_async_end(request, response, reply_restored, 0, err) : step;
 }

@@ -1,7 +1,8 @@
 /* POST /v1/fleet/sessions/{session}/handover: what the node that is to have a session asks of the one that has it.
  *
- * "freeze" makes writers wait, "look" asks whether their changes have ended, "thaw" lets them go on. "give" hands the
- * session over: it is this node that asks the directory, so that it alone decides. "arrived" frees what is left. */
+ * "freeze" makes writers wait, "look" asks whether their changes have ended, "thaw" lets them go on. "keys" tells what
+ * requests with an Idempotency-Key were answered. "give" hands the session over: it is this node that asks the
+ * directory, so that it alone decides. "arrived" frees what is left. */
 #include "api/resources/handover.h"
 
 #include <stdlib.h>
@@ -17,11 +18,13 @@
 #include "api/route.h"
 #include "base/clock.h"
 #include "base/container.h"
+#include "base/escape.h"
 #include "base/thread.h"
 
 #define FREEZE_MS 5000
 #define GIVE_MS 2000 /* the other node waits 3 s for an answer, and asks again */
 #define KEPT_MAX 1024
+#define KEY_BODY_MAX (256u << 10) /* what the other node reads has room for it three times, as it is escaped */
 
 /* --- those that were asked for ------------------------------------------------------------------------------------ */
 
@@ -241,6 +244,8 @@ struct handing {
     const char *step;
     uint64_t epoch;
     uint64_t freeze;
+    uint64_t after;
+    bool last;
     struct gb_name to;
     const char *claim;
 };
@@ -251,6 +256,14 @@ static int read_own(const struct gb_http_request *request, const struct handing 
         !gb_fleet_doubts(gb_api_of(request)->fleet, q->session.s))
         return 0;
     return gb_error_set(err, GB_ERR_OWNER_UNKNOWN, "this node has no registered session \"%s\"", q->session.s);
+}
+
+static bool is_utf8(const char *s) {
+    size_t n = 1;
+
+    for (; *s && n > 0; s += n)
+        n = gb_utf8_len(s);
+    return n > 0;
 }
 
 static enum gb_step reply_freeze(uint64_t freeze, bool quiet, struct gb_http_response *response, struct gb_error *err) {
@@ -294,6 +307,58 @@ static enum gb_step thaw(struct gb_http_request *request, const struct handing *
                          struct gb_error *err) {
     gb_session_thaw(gb_api_of(request)->core, &q->session, q->freeze);
     return reply_freeze(q->freeze, false, response, err);
+}
+
+/* Replies are JSON. One that is none, or too long, is not told: the key is then one whose answer was lost. */
+static void render_key(struct gb_json_writer *out, const struct gb_key_copy *copy) {
+    const struct gb_idempotency_reply *a = copy->answer;
+    bool told =
+        a && a->body_len <= KEY_BODY_MAX && strlen(a->body) == a->body_len && is_utf8(a->body) && is_utf8(a->headers);
+
+    gb_json_open(out, NULL, '{');
+    gb_json_put_string(out, "id", copy->id);
+    gb_json_put_string(out, "fingerprint", copy->fingerprint);
+    gb_json_put_u64(out, "left_us", copy->left_us > 0 ? (uint64_t)copy->left_us : 0);
+    gb_json_put_u64(out, "status", told ? (uint64_t)a->status : 0);
+    gb_json_put_untrusted(out, "headers", told ? a->headers : "", SIZE_MAX);
+    gb_json_put_untrusted(out, "body", told ? a->body : "", SIZE_MAX);
+    gb_json_close(out, '}');
+}
+
+static enum gb_step keys(struct gb_http_request *request, const struct handing *q, struct gb_http_response *response,
+                         struct gb_error *err) {
+    struct gb_core *core = gb_api_of(request)->core;
+    struct gb_session_view view = {.used_bytes = 0};
+    struct gb_json_writer out = {0};
+    struct gb_fleet_session mine;
+    struct gb_key_page *page;
+    size_t i;
+    int r;
+
+    if (read_own(request, q, &mine, err) < 0 || gb_session_get(core, &q->session, &view, err) < 0)
+        return GB_STEP_ERROR;
+    gb_session_rec_done(&view.rec);
+    page = malloc(sizeof(*page));
+    if (!page) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return GB_STEP_ERROR;
+    }
+    r = gb_keys_page(core, view.rec.id, q->after, q->last, KEY_BODY_MAX, page, err);
+    gb_json_open(&out, NULL, '{');
+    gb_json_open(&out, "keys", '[');
+    for (i = 0; i < page->count; i++)
+        render_key(&out, &page->items[i]);
+    gb_json_close(&out, ']');
+    gb_json_put_u64(&out, "after", page->after);
+    gb_json_put_bool(&out, "more", page->more);
+    gb_json_put_bool(&out, "open", page->open);
+    gb_json_close(&out, '}');
+    gb_key_page_done(page);
+    free(page);
+    if (r == 0)
+        return gb_reply_json(&out, 200, response, err);
+    gb_json_done(&out);
+    return GB_STEP_ERROR;
 }
 
 /* The database knows that the session may be another node's from now on. The fleet may be closed by then. */
@@ -405,8 +470,8 @@ static const struct {
     const char *needs; /* the field beside it */
     step_fn *run;
 } steps[] = {
-    {"freeze", "epoch", freeze}, {"look", "freeze", look},      {"thaw", "freeze", thaw},
-    {"give", "claim", give},     {"arrived", "claim", arrived},
+    {"freeze", "epoch", freeze}, {"look", "freeze", look}, {"thaw", "freeze", thaw},
+    {"keys", "after", keys},     {"give", "claim", give},  {"arrived", "claim", arrived},
 };
 
 static bool is_claim(const char *text) {
@@ -416,7 +481,8 @@ static bool is_claim(const char *text) {
 static int read_fields(const json_t *body, struct handing *q, struct gb_error *err) {
     q->step = q->claim = "";
     if (gb_json_string(body, "step", &q->step, err) < 0 || gb_json_u64(body, "epoch", &q->epoch, err) < 0 ||
-        gb_json_u64(body, "freeze", &q->freeze, err) < 0 || gb_json_name(body, "to", &q->to, err) < 0 ||
+        gb_json_u64(body, "freeze", &q->freeze, err) < 0 || gb_json_u64(body, "after", &q->after, err) < 0 ||
+        gb_json_bool(body, "last", &q->last, err) < 0 || gb_json_name(body, "to", &q->to, err) < 0 ||
         gb_json_string(body, "claim", &q->claim, err) < 0)
         return -1;
     if (!json_object_get(body, "claim") || is_claim(q->claim))
@@ -441,7 +507,7 @@ static enum gb_step run(struct gb_http_request *request, const json_t *body, str
         }
         return gb_fleet_needed(request, err) < 0 ? GB_STEP_ERROR : steps[i].run(request, q, response, err);
     }
-    gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "'step' is freeze, look, thaw, give or arrived");
+    gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "'step' is freeze, look, thaw, keys, give or arrived");
     return GB_STEP_ERROR;
 }
 
@@ -452,7 +518,7 @@ enum gb_step gb_api_fleet_session_handover(struct gb_http_request *request, stru
     json_t *body;
 
     if (gb_param_name(request, 0, "session name", &q.session, err) < 0 ||
-        gb_body_object(request, "step epoch freeze to claim", false, &body, err) < 0)
+        gb_body_object(request, "step epoch freeze after last to claim", false, &body, err) < 0)
         return GB_STEP_ERROR;
     step = run(request, body, &q, response, err);
     json_decref(body);

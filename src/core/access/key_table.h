@@ -15,7 +15,10 @@ struct gb_key_entry {
     int64_t expires_at_us;
     struct gb_idempotency_reply *answer;
     char note[GB_KEY_NOTE_SIZE];
-    char *intent; /* of an earlier process; NULL: none */
+    char *intent;     /* of an earlier process; NULL: none */
+    bool carried_out; /* it is under way, and its mark is committed */
+    bool intended;    /* or its intent may be: it is not known whether it is carried out */
+    uint64_t change;  /* when it came to its present state, in the order of all; 0: it is under way */
 };
 
 struct gb_keys {
@@ -26,6 +29,7 @@ struct gb_keys {
     uint64_t under_way;
     uint64_t bytes;
     uint64_t replays;
+    uint64_t changes;
     uint64_t max;
     int64_t ttl_us;
 };
@@ -35,5 +39,7 @@ struct gb_keys *gb_keys_new(const struct gb_core_config *config);
 void gb_keys_free(struct gb_keys *keys);
 /* From the database, at start. */
 int gb_keys_load(struct gb_core *core, struct gb_error *err);
+/* The session is gone for good: no request asks for its keys again. */
+void gb_keys_drop(struct gb_core *core, int64_t session);
 
 #endif

@@ -59,6 +59,10 @@ struct gb_keys *gb_keys_new(const struct gb_core_config *config) {
     return k;
 }
 
+void gb_key_id_write(char letter, int64_t session, const char *rest, char ret[65]) {
+    snprintf(ret, 65, "%c%015" PRIx64 "%.*s", letter, (uint64_t)session, GB_KEY_REST, rest);
+}
+
 static void drop_locked(struct gb_keys *k, struct gb_key_entry *e) {
     gb_map_take(&k->map, e->key.id);
     if (e->prev)
@@ -126,6 +130,19 @@ static struct gb_key_entry *add_locked(struct gb_keys *k, const struct gb_key *k
 static void settle_locked(struct gb_keys *k, struct gb_key_entry *e, enum gb_key_state state) {
     k->under_way -= e->state == GB_KEY_UNDER_WAY;
     e->state = state;
+    e->change = ++k->changes;
+}
+
+/* [the thread that reports the commit] */
+static void marked(void *arg, const struct gb_store_mark *mark) {
+    struct gb_keys *k = arg;
+    struct gb_key_entry *e;
+
+    pthread_mutex_lock(&k->lock);
+    e = gb_map_get(&k->map, mark->key);
+    if (e)
+        e->carried_out = true;
+    pthread_mutex_unlock(&k->lock);
 }
 
 /* --- at start ----------------------------------------------------------------------------------------------------- */
@@ -138,7 +155,7 @@ static int load(void *arg, const struct gb_store_idempotency_reply *rec, struct 
     if (rec->mark.expires_at_us <= gb_wall_us())
         return 0;
     make_room_locked(k);
-    key.former[0] = '\0';
+    key.former_id[0] = key.former[0] = '\0';
     memcpy(key.id, rec->mark.key, sizeof(key.id));
     memcpy(key.fingerprint, rec->mark.fingerprint, sizeof(key.fingerprint));
     e = add_locked(k, &key);
@@ -154,8 +171,8 @@ static int load(void *arg, const struct gb_store_idempotency_reply *rec, struct 
     return 0;
 }
 
-/* All that is known of keys: a session that moves to another node takes those of its requests along from here. */
 int gb_keys_load(struct gb_core *core, struct gb_error *err) {
+    gb_store_marks_watch(core->store, marked, core->keys);
     return gb_store_load_idempotency_replies(core->store, load, core->keys, err);
 }
 
@@ -170,6 +187,13 @@ static void put_intent(struct gb_core *core, const struct gb_store_mark *mark, c
 
 void gb_key_intend(struct gb_core *core, const struct gb_store_mark *mark, const char *note, gb_store_done_fn *done,
                    void *arg) {
+    struct gb_key_entry *e;
+
+    pthread_mutex_lock(&core->keys->lock);
+    e = gb_map_get(&core->keys->map, mark->key);
+    if (e)
+        e->intended = true;
+    pthread_mutex_unlock(&core->keys->lock);
     put_intent(core, mark, note, done, arg);
 }
 
@@ -235,6 +259,22 @@ static void look_locked(struct gb_keys *k, struct gb_key_entry *e, const struct 
     }
 }
 
+static bool is_of(const char *id, int64_t session) {
+    char begin[65];
+
+    gb_key_id_write(id[0], session, "", begin);
+    return (id[0] == GB_KEY_WITHIN || id[0] == GB_KEY_OF) && strncmp(id, begin, GB_KEY_SESSION) == 0;
+}
+
+/* The session's number is not known any more. */
+static struct gb_key_entry *find_of_gone_locked(struct gb_keys *k, const struct gb_key *key) {
+    struct gb_key_entry *e = k->last;
+
+    while (e && (e->key.id[0] != GB_KEY_OF || strcmp(e->key.id + GB_KEY_SESSION, key->id + GB_KEY_SESSION) != 0))
+        e = e->prev;
+    return e;
+}
+
 int gb_key_claim(struct gb_core *core, const struct gb_key *key, struct gb_key_claim *ret, struct gb_error *err) {
     struct gb_keys *k = core->keys;
     struct gb_key_entry *e;
@@ -243,6 +283,10 @@ int gb_key_claim(struct gb_core *core, const struct gb_key *key, struct gb_key_c
     *ret = (struct gb_key_claim){.state = GB_KEY_CLAIMED};
     pthread_mutex_lock(&k->lock);
     e = gb_map_get(&k->map, key->id);
+    if (!e && key->former_id[0])
+        e = gb_map_get(&k->map, key->former_id);
+    if (!e && key->id[0] == GB_KEY_OF && is_of(key->id, 0))
+        e = find_of_gone_locked(k, key);
     if (e && e->state != GB_KEY_UNDER_WAY && e->expires_at_us <= gb_wall_us()) {
         drop_locked(k, e);
         e = NULL;
@@ -355,6 +399,142 @@ void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure)
         settle_locked(k, e, GB_KEY_UNANSWERED);
     else if (e)
         drop_locked(k, e);
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* --- from node to node -------------------------------------------------------------------------------------------- */
+
+static int by_change(const void *a, const void *b) {
+    const struct gb_key_entry *const *x = a;
+    const struct gb_key_entry *const *y = b;
+
+    return ((*x)->change > (*y)->change) - ((*x)->change < (*y)->change);
+}
+
+static void add_copy(struct gb_key_page *page, const struct gb_key_entry *e, int64_t now_us) {
+    struct gb_key_copy *copy = &page->items[page->count++];
+
+    *copy = (struct gb_key_copy){.left_us = e->expires_at_us - now_us, .answer = e->answer};
+    copy->id[0] = e->key.id[0];
+    memcpy(copy->id + 1, e->key.id + GB_KEY_SESSION, sizeof(copy->id) - 1);
+    memcpy(copy->fingerprint, e->key.fingerprint, sizeof(copy->fingerprint));
+    if (e->answer)
+        atomic_fetch_add(&e->answer->refs, 1);
+}
+
+/* list: room for all entries. */
+static void fill_locked(struct gb_keys *k, int64_t session, bool last, uint64_t bytes_max, struct gb_key_entry **list,
+                        struct gb_key_page *ret) {
+    int64_t now_us = gb_wall_us();
+    struct gb_key_entry *e;
+    uint64_t bytes = 0;
+    size_t unsure = 0;
+    size_t n = 0;
+    size_t i;
+
+    for (e = k->first; e; e = e->next) {
+        if (!is_of(e->key.id, session) || e->expires_at_us <= now_us)
+            continue;
+        if (e->change > ret->after)
+            list[n++] = e;
+        ret->open = ret->open || (e->state == GB_KEY_UNDER_WAY && e->carried_out);
+        unsure += e->state == GB_KEY_UNDER_WAY && (e->carried_out || e->intended);
+    }
+    if (n > 0)
+        qsort(list, n, sizeof(struct gb_key_entry *), by_change);
+    for (i = 0; i < n && ret->count < GB_KEYS_PAGE && (i == 0 || bytes + weight(list[i]->answer) <= bytes_max); i++) {
+        bytes += weight(list[i]->answer);
+        ret->after = list[i]->change;
+        add_copy(ret, list[i], now_us);
+    }
+    ret->more = i < n || (last && ret->count + unsure > GB_KEYS_PAGE && ret->count > 0);
+    for (e = k->first; e && last && !ret->more && ret->count < GB_KEYS_PAGE; e = e->next)
+        if (is_of(e->key.id, session) && e->state == GB_KEY_UNDER_WAY && (e->carried_out || e->intended))
+            add_copy(ret, e, now_us);
+}
+
+int gb_keys_page(struct gb_core *core, int64_t session, uint64_t after, bool last, uint64_t bytes_max,
+                 struct gb_key_page *ret, struct gb_error *err) {
+    struct gb_keys *k = core->keys;
+    struct gb_key_entry **list;
+
+    ret->count = 0;
+    ret->after = after;
+    ret->more = ret->open = false;
+    pthread_mutex_lock(&k->lock);
+    list = malloc((k->map.count + 1) * sizeof(struct gb_key_entry *));
+    if (list)
+        fill_locked(k, session, last, bytes_max, list, ret);
+    pthread_mutex_unlock(&k->lock);
+    free(list);
+    return list ? 0 : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+}
+
+void gb_key_page_done(struct gb_key_page *page) {
+    size_t i;
+
+    for (i = 0; i < page->count; i++)
+        gb_idempotency_reply_unref(page->items[i].answer);
+}
+
+static struct gb_key_entry *bring_locked(struct gb_keys *k, const struct gb_key *key, const struct gb_key_copy *copy,
+                                         int64_t expires_at_us) {
+    struct gb_key_entry *e = gb_map_get(&k->map, key->id);
+
+    if (e)
+        drop_locked(k, e);
+    make_room_locked(k);
+    e = k->map.count < k->max ? add_locked(k, key) : NULL;
+    if (!e)
+        return NULL;
+    e->expires_at_us = expires_at_us;
+    e->answer = copy->answer;
+    if (e->answer)
+        atomic_fetch_add(&e->answer->refs, 1);
+    k->bytes += weight(e->answer);
+    settle_locked(k, e, e->answer ? GB_KEY_ANSWERED : GB_KEY_UNANSWERED);
+    return e;
+}
+
+int gb_key_bring(struct gb_core *core, int64_t session, const struct gb_key_copy *copy, gb_store_done_fn *done,
+                 void *arg, struct gb_error *err) {
+    const struct gb_idempotency_reply *a = copy->answer;
+    struct gb_store_idempotency_reply rec = {.headers = ""};
+    struct gb_keys *k = core->keys;
+    struct gb_key key = {.former = ""};
+    bool known;
+
+    gb_key_id_write(copy->id[0], session, copy->id + 1, key.id);
+    memcpy(key.fingerprint, copy->fingerprint, sizeof(key.fingerprint));
+    memcpy(rec.mark.key, key.id, sizeof(rec.mark.key));
+    memcpy(rec.mark.fingerprint, key.fingerprint, sizeof(rec.mark.fingerprint));
+    rec.mark.expires_at_us = gb_wall_us() + copy->left_us;
+    if (a) {
+        rec.status = a->status;
+        rec.headers = a->headers;
+        rec.body = a->body;
+        rec.body_len = a->body_len;
+    }
+    pthread_mutex_lock(&k->lock);
+    known = bring_locked(k, &key, copy, rec.mark.expires_at_us) != NULL;
+    pthread_mutex_unlock(&k->lock);
+    if (!known)
+        return gb_error_set(err, GB_ERR_SATURATED, "no room for the keys of the session's requests; try again later");
+    gb_store_put_idempotency_reply(core->store, &rec, gb_wall_us(), k->max, done, arg);
+    return 0;
+}
+
+void gb_keys_drop(struct gb_core *core, int64_t session) {
+    struct gb_keys *k = core->keys;
+    struct gb_key_entry *e;
+    struct gb_key_entry *next;
+
+    pthread_mutex_lock(&k->lock);
+    for (e = k->first; e; e = next) {
+        next = e->next;
+        if (e->key.id[0] == GB_KEY_WITHIN && is_of(e->key.id, session) && e->state != GB_KEY_UNDER_WAY)
+            drop_locked(k, e);
+    }
     pthread_mutex_unlock(&k->lock);
 }
 

@@ -4,7 +4,8 @@
  * gb_upload_mark), or an intent stands in the database before work that commits elsewhere (gb_key_intend), and its
  * answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out
  * without one, when the process ended between the two; or not at all, and then nothing was done. Kept in memory, with
- * a copy in the database, for a bounded time and in bounded number: the oldest go first. */
+ * a copy in the database, for a bounded time and in bounded number: the oldest go first. Those of requests in a session
+ * go with it to another node, and end with it. */
 #ifndef GB_CORE_ACCESS_KEYS_H
 #define GB_CORE_ACCESS_KEYS_H
 
@@ -17,14 +18,25 @@
 #define GB_KEY_HEAD 40
 #define GB_KEY_BODY 24
 
-/* 64 characters each. id: a hash of client, session and key. fingerprint: what the request asks for, in GB_KEY_HEAD
- * characters of its head and GB_KEY_BODY of its body; these begin with '-' while the body has not been read. former:
- * the fingerprint as it was before it had two parts, for keys that the database has from then; "": none. */
+#define GB_KEY_SESSION 16 /* a letter, and the session's number */
+#define GB_KEY_REST 48
+
+/* The letter. Keys of both kinds go with their session to another node. */
+#define GB_KEY_WITHIN GB_STORE_MARK_SESSION /* of a request within the session: it ends with it */
+#define GB_KEY_OF 'S' /* of a change of the session itself: it is also known when the session is gone */
+
+/* 64 characters each. id: in GB_KEY_SESSION characters the session, in GB_KEY_REST a hash of client and key, which is
+ * the same at another node. fingerprint: what the request asks for, in GB_KEY_HEAD characters of its head and
+ * GB_KEY_BODY of its body; these begin with '-' while the body has not been read. former_id, former: as they were
+ * before they had two parts, for keys that the database has from then; "": none. */
 struct gb_key {
     char id[65];
     char fingerprint[65];
+    char former_id[65];
     char former[65];
 };
+/* Writes the id. rest: GB_KEY_REST characters of it, or more. session 0: of none, or of one that is not here. */
+void gb_key_id_write(char letter, int64_t session, const char *rest, char ret[65]);
 
 /* Reference counted; does not change. */
 struct gb_idempotency_reply {
@@ -81,6 +93,38 @@ void gb_keys_settle(struct gb_core *core, const char *kind, bool (*carried_out)(
                     void *arg);
 /* Keeps no answer. unsure: something was or may have been carried out; else the key is free again. */
 void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure);
+
+/* --- from node to node -------------------------------------------------------------------------------------------- */
+
+/* What is known of a key, as another node may have it. */
+struct gb_key_copy {
+    char id[1 + GB_KEY_REST + 1]; /* without the session's number, which is another one there */
+    char fingerprint[65];
+    int64_t left_us; /* for so long it is kept */
+    struct gb_idempotency_reply
+        *answer; /* a reference; NULL: carried out, or perhaps so, and the answer is not known */
+};
+
+#define GB_KEYS_PAGE 200
+
+struct gb_key_page {
+    struct gb_key_copy items[GB_KEYS_PAGE];
+    size_t count;
+    uint64_t after; /* where the next page begins */
+    bool more;
+    bool open; /* the answer to a change that was carried out is not known yet: it comes in a moment */
+};
+/* The session's keys that have come to their present state after that, 0: all, in that order. last: nothing of the
+ * session changes any more; those that were carried out and whose answers are not known stand at the end. A page has
+ * at most bytes_max of answers, or one. Returns 0, or -1 with SATURATED. [now] */
+int gb_keys_page(struct gb_core *core, int64_t session, uint64_t after, bool last, uint64_t bytes_max,
+                 struct gb_key_page *ret, struct gb_error *err);
+void gb_key_page_done(struct gb_key_page *page);
+
+/* Keeps a key of a session that comes from another node, in place of what was known of it. done runs when it is in the
+ * database, and only if this returns 0; else -1 with SATURATED. */
+int gb_key_bring(struct gb_core *core, int64_t session, const struct gb_key_copy *copy, gb_store_done_fn *done,
+                 void *arg, struct gb_error *err);
 
 struct gb_key_stats {
     uint64_t kept;

@@ -90,6 +90,7 @@ static void free_core(struct gb_core *core) {
     gb_map_done(&core->sessions);
     gb_idlist_done(&core->sessions_by_id);
     gb_tokens_free(core->tokens);
+    gb_store_marks_watch(core->store, NULL, NULL);
     gb_keys_free(core->keys);
     gb_leases_free(core->leases);
     gb_checkpoints_free(core->checkpoints);

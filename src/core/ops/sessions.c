@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/container.h"
+#include "core/access/key_table.h"
 #include "core/buffer/guard.h"
 #include "core/multipart/internal.h"
 #include "core/session/copies.h"
@@ -366,7 +367,7 @@ static void was_set_aside(void *arg, const struct gb_error *error) {
     pthread_mutex_unlock(&s->lock);
     if (!error) {
         end_multiparts(s);
-        if (!atomic_load(&s->left)) /* else what is left is nobody's */
+        if (!atomic_load(&s->left)) /* else clients do not know what is left */
             strcpy(notice.detail, gb_session_name(s)->s);
         gb_notice_post(s->core, &notice);
     }
@@ -473,8 +474,9 @@ static void deleted(void *arg, const struct gb_error *error) {
         gb_session_drop_pools(&pools);
         atomic_fetch_sub(&s->core->live_sessions, 1);
         tell_gone(s->core, &s->rec, true);
+        gb_keys_drop(s->core, s->id);
         gb_session_withdraw(s);     /* op has a reference too */
-        if (!atomic_load(&s->left)) /* else clients know it at another node */
+        if (!atomic_load(&s->left)) /* else they know it at another node */
             gb_notice_post(s->core, &notice);
         op->task.run = behind_frees;
         behind_frees(&op->task);

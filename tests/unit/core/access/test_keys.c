@@ -332,6 +332,208 @@ START_TEST(work_that_is_queued) {
 }
 END_TEST
 
+/* --- from node to node -------------------------------------------------------------------------------------------- */
+
+/* Of a session, with another letter for each. */
+static struct gb_key key_in(int64_t session, char letter) {
+    struct gb_key key = key_of(0, letter);
+    char rest[65];
+
+    memset(rest, letter, 64);
+    rest[64] = '\0';
+    gb_key_id_write(GB_KEY_WITHIN, session, rest, key.id);
+    return key;
+}
+
+static void claim_in(int64_t session, char letter) {
+    struct gb_key key = key_in(session, letter);
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_key_claim found;
+
+    gb_assert_ok(gb_key_claim(f.core, &key, &found, &err), err);
+    ck_assert_int_eq(found.state, GB_KEY_CLAIMED);
+}
+
+static void keep_in(int64_t session, char letter, const char *body) {
+    struct gb_key key = key_in(session, letter);
+    struct store_wait wait;
+
+    claim_in(session, letter);
+    store_wait_init(&wait);
+    gb_key_keep(f.core, &key, gb_idempotency_reply_new(201, "ETag: \"x\"\n", body, strlen(body)), store_wait_report,
+                &wait);
+    store_wait_until(&wait, 1);
+    ck_assert_uint_eq(wait.failed, 0);
+    store_wait_done(&wait);
+}
+
+static enum gb_key_state state_in(int64_t session, char letter, const char *body) {
+    struct gb_key key = key_in(session, letter);
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_key_claim found;
+
+    gb_assert_ok(gb_key_claim(f.core, &key, &found, &err), err);
+    if (found.state == GB_KEY_CLAIMED)
+        gb_key_give_up(f.core, &key, false);
+    if (found.answer)
+        ck_assert_str_eq(found.answer->body, body);
+    gb_idempotency_reply_unref(found.answer);
+    return found.state;
+}
+
+static struct gb_key_page page;
+
+/* letters: of those that are told; one whose answer is not known stands behind a '?'. */
+static void check_page(int64_t session, uint64_t after, bool last, uint64_t bytes_max, const char *letters, bool more,
+                       bool open) {
+    struct gb_error err = GB_ERROR_INIT;
+    char told[2 * GB_KEYS_PAGE + 1] = "";
+    size_t i;
+    size_t n = 0;
+
+    gb_assert_ok(gb_keys_page(f.core, session, after, last, bytes_max, &page, &err), err);
+    for (i = 0; i < page.count; i++) {
+        if (!page.items[i].answer)
+            told[n++] = '?';
+        told[n++] = page.items[i].id[1];
+        ck_assert_uint_eq(strlen(page.items[i].id), 1 + GB_KEY_REST);
+        ck_assert(page.items[i].left_us > 0);
+    }
+    told[n] = '\0';
+    ck_assert_str_eq(told, letters);
+    ck_assert_int_eq(page.more, more);
+    ck_assert_int_eq(page.open, open);
+    gb_key_page_done(&page);
+}
+
+START_TEST(those_of_a_session_are_told) {
+    struct gb_key key = key_in(7, 'e');
+    struct core_wake wake;
+    struct gb_buffer_call *call;
+    struct gb_buffer_params params = {.session = core_name("default"),
+                                      .name = core_name("b"),
+                                      .kind = GB_KIND_DEVICE,
+                                      .stream = core_name("default")};
+    struct gb_key unsure = key_in(7, 'c');
+    uint64_t after;
+
+    core_fixture_init(&f, "host");
+    check_page(7, 0, true, 1000, "", false, false);
+    keep_in(7, 'a', "one");
+    keep_in(8, 'b', "another's");
+    claim_in(7, 'c');
+    claim_in(7, 'd');
+    keep_in(7, 'f', "two");
+    check_page(7, 0, false, 1000, "af", false, false);
+    after = page.after;
+    check_page(7, 0, false, 1, "a", true, false);
+    check_page(7, page.after, false, 1, "f", false, false);
+    check_page(7, after, false, 1000, "", false, false);
+    gb_key_give_up(f.core, &unsure, true);
+    check_page(7, after, false, 1000, "?c", false, false);
+    after = page.after;
+    /* One that is carried out, and whose answer is to come. */
+    claim_in(7, 'e');
+    core_wake_init(&wake);
+    call = gb_call_new(sizeof(*call), core_wake, &wake);
+    call->base.mark = gb_key_mark(f.core, &key);
+    gb_buffer_create(f.core, &params, 0, call);
+    core_wake_wait(&wake);
+    ck_assert_int_eq(call->base.error.code, GB_OK);
+    gb_call_unref(&call->base);
+    core_wake_done(&wake);
+    check_page(7, after, false, 1000, "", false, true);
+    check_page(7, after, true, 1000, "?e", false, true);
+    core_fixture_done(&f);
+}
+END_TEST
+
+static void bring_as(char kind, int64_t session, char letter, const char *body) {
+    struct gb_key key = key_in(session, letter);
+    struct gb_key_copy copy = {.left_us = 1000000000};
+    struct gb_error err = GB_ERROR_INIT;
+    struct store_wait wait;
+
+    copy.id[0] = kind;
+    memcpy(copy.id + 1, key.id + GB_KEY_SESSION, sizeof(copy.id) - 1);
+    memcpy(copy.fingerprint, key.fingerprint, sizeof(copy.fingerprint));
+    copy.answer = body ? gb_idempotency_reply_new(201, "", body, strlen(body)) : NULL;
+    store_wait_init(&wait);
+    gb_assert_ok(gb_key_bring(f.core, session, &copy, store_wait_report, &wait, &err), err);
+    store_wait_until(&wait, 1);
+    ck_assert_uint_eq(wait.failed, 0);
+    store_wait_done(&wait);
+    gb_idempotency_reply_unref(copy.answer);
+}
+
+static void bring(int64_t session, char letter, const char *body) {
+    bring_as(GB_KEY_WITHIN, session, letter, body);
+}
+
+START_TEST(those_that_come_are_known) {
+    core_fixture_init(&f, "host");
+    bring(7, 'a', "one");
+    bring(7, 'b', NULL);
+    bring(7, 'c', NULL);
+    bring(7, 'c', "late");
+    ck_assert_int_eq(state_in(7, 'a', "one"), GB_KEY_ANSWERED);
+    ck_assert_int_eq(state_in(8, 'a', NULL), GB_KEY_CLAIMED);
+    reopen();
+    ck_assert_int_eq(state_in(7, 'a', "one"), GB_KEY_ANSWERED);
+    ck_assert_int_eq(state_in(7, 'b', NULL), GB_KEY_UNANSWERED);
+    ck_assert_int_eq(state_in(7, 'c', "late"), GB_KEY_ANSWERED);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* No request asks for them again. */
+START_TEST(they_end_with_their_session) {
+    struct gb_session_params params = {.name = core_name("s")};
+    struct gb_session_view view = {.used_bytes = 0};
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_key_claim found;
+    struct gb_key key;
+
+    core_fixture_init(&f, "host");
+    gb_assert_ok(core_session_create(f.core, &params, &err), err);
+    gb_assert_ok(gb_session_get(f.core, &params.name, &view, &err), err);
+    gb_session_rec_done(&view.rec);
+    bring(view.rec.id, 'a', "its");
+    bring(view.rec.id + 1, 'a', "another's");
+    bring(0, 'a', "none's");
+    bring_as(GB_KEY_OF, view.rec.id, 'b', "of the session itself");
+    gb_assert_ok(core_session_delete(f.core, "s", &err), err);
+    key = key_in(0, 'b');
+    key.id[0] = GB_KEY_OF;
+    gb_assert_ok(gb_key_claim(f.core, &key, &found, &err), err);
+    ck_assert_int_eq(found.state, GB_KEY_ANSWERED);
+    gb_idempotency_reply_unref(found.answer);
+    ck_assert_int_eq(state_in(view.rec.id, 'a', NULL), GB_KEY_CLAIMED);
+    ck_assert_int_eq(state_in(view.rec.id + 1, 'a', "another's"), GB_KEY_ANSWERED);
+    ck_assert_int_eq(state_in(0, 'a', "none's"), GB_KEY_ANSWERED);
+    ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 3);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* As an earlier version wrote it. */
+START_TEST(an_id_of_before) {
+    struct gb_key key = key_in(7, 'a');
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_key_claim found;
+
+    core_fixture_init(&f, "host");
+    ck_assert_int_eq(claim(1, 'a', NULL), GB_KEY_CLAIMED);
+    keep(1, 'a', "body");
+    reopen();
+    snprintf(key.former_id, sizeof(key.former_id), "%064x", 1u);
+    gb_assert_ok(gb_key_claim(f.core, &key, &found, &err), err);
+    ck_assert_int_eq(found.state, GB_KEY_ANSWERED);
+    gb_idempotency_reply_unref(found.answer);
+    core_fixture_done(&f);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("core_keys");
 
@@ -344,5 +546,9 @@ int main(void) {
     gb_test_add(suite, "expiry", they_expire, 60);
     gb_test_add(suite, "memory", a_call_that_waits_for_memory, 60);
     gb_test_add(suite, "queued", work_that_is_queued, 60);
+    gb_test_add(suite, "told", those_of_a_session_are_told, 60);
+    gb_test_add(suite, "come", those_that_come_are_known, 60);
+    gb_test_add(suite, "session", they_end_with_their_session, 60);
+    gb_test_add(suite, "former", an_id_of_before, 60);
     return gb_test_run(suite);
 }

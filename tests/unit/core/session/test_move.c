@@ -334,7 +334,8 @@ static enum gb_code found(void) {
     return err.code;
 }
 
-/* What had begun may look its session up again: it is at another node, unless nobody has it any more. */
+/* What had begun may look its session up again: it is at another node, unless the fleet has none of
+ * that name any more. */
 START_TEST(its_name_is_remembered) {
     give_away();
     ck_assert_int_eq(found(), GB_ERR_SESSION_MOVING);
