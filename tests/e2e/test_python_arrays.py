@@ -1,6 +1,7 @@
 """Arrays on a GPU in the Python client, with a fake GPU of host memory and a real daemon; no GPU is needed."""
 import ctypes
 import gc
+import pickle
 
 import numpy as np
 import pytest
@@ -315,6 +316,8 @@ def test_a_copy_for_a_consumer(c, gpu):
     del capsule
     gc.collect()
     assert memory not in gpu.memory and got.pointer in gpu.memory
+    with pytest.raises(gpubuf.BadType, match=r"array\.numpy"):
+        pickle.dumps(got)
 
 
 # --- what cannot be -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """The Python package itself: installation, types and docstrings, dependencies (only numpy), older Python versions."""
 import ast
+import gc
 import glob
+import importlib
 import inspect
 import os
 import shutil
@@ -97,6 +99,72 @@ with gpubuf.Client(session="s") as c:
     for number, word in expected.items():
         said = [line for line in run.stdout.splitlines() if f"user.py:{number}:" in line]
         assert any(word.lower() in line.lower() for line in said), (number, word, run.stdout)
+
+
+def finalized():
+    """The classes with __del__, and their modules."""
+    for path in FILES:
+        module = importlib.import_module(f"gpubuf.{os.path.basename(path)[:-3]}" if not path.endswith("__init__.py") else "gpubuf")
+        yield from (cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__ and "__del__" in vars(cls))
+
+
+@pytest.fixture
+def ignored(monkeypatch):
+    """What the interpreter says of exceptions that it ignores."""
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda event: said.append((event.object, event.exc_value)))
+    return said
+
+
+@pytest.mark.parametrize("cls", finalized(), ids=lambda cls: cls.__qualname__)
+def test_half_an_object_ends_in_silence(cls, ignored):
+    """An interrupt (KeyboardInterrupt) may come between the making of an object and its first member."""
+    cls.__new__(cls)
+    gc.collect()
+    assert ignored == []
+
+
+def test_an_interrupt_at_any_line_of_a_constructor(daemon, session, ignored):
+    """The object ends in silence, whatever members it has by then, and the client goes on."""
+    codes = {cls.__init__.__code__ for cls in finalized()}
+    values = np.arange(6.0)
+
+    class Producer:
+        def __dlpack__(self, **more):
+            return values[::2].__dlpack__()
+
+    def work():
+        with client_of(daemon, session) as c:
+            c.put("x", Producer())
+            with c.feed(after=0) as feed:
+                next(feed)
+
+    def interrupted(at):
+        """Whether there is a line with that number, which raises."""
+        seen = 0
+
+        def line(frame, event, _):
+            nonlocal seen
+            seen += event == "line"
+            if event == "line" and seen == at:
+                raise KeyboardInterrupt
+            return line
+
+        sys.settrace(lambda frame, event, _: line if frame.f_code in codes else None)
+        try:
+            work()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        return seen >= at
+
+    at = 1
+    while interrupted(at):
+        at += 1
+    gc.collect()
+    assert at > 20 and ignored == []
+    work()
 
 
 @pytest.mark.parametrize("cls", PUBLIC, ids=lambda c: c.__name__)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Coroutine, Optional, Sequence, Type, TypeVar, Union
 
 from .client import Client
-from .errors import BadType
+from .errors import BadType, not_pickled
 from .types import FeedEvent
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ class AsyncClient:
             raise BadType(f"an AsyncClient is made of a gpubuf.Client, not of a {type(client).__name__}")
         self.client = client
         self._pool = ThreadPoolExecutor(threads, "gpubuf-aio")
+
+    def __reduce__(self) -> Any:
+        raise not_pickled(self, "pickle its client, and make another one of that")
 
     async def __aenter__(self) -> "AsyncClient":
         return self

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from ._retry import SAFE
 from ._transport import Answer, Piece, Progress, Transport
-from .errors import BadArgument, BadType, Error
+from .errors import BadArgument, BadType, Error, not_pickled
 from .types import Operation
 
 Moment = Union[str, float, datetime]
@@ -102,6 +102,15 @@ class Asker:
         self._transport = transport
         self._session = session
         self._submits = False
+
+    def __copy__(self) -> Any:
+        """Shares the connections, unlike a pickled copy."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> Any:
+        raise not_pickled(self, "pickle the client that has it")
 
     def _below(self, *parts: str, session: Optional[str] = None) -> str:
         return path_of("sessions", session if session is not None else self._session, *parts)

@@ -165,6 +165,8 @@ class Taken(NamedTuple):
 
 
 class _Guard:
+    _deleter: Optional[int] = None  # until __init__ has run
+
     def __init__(self, address: int, deleter: Optional[int]) -> None:
         self._address, self._deleter = address, deleter
 

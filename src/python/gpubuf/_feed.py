@@ -5,11 +5,11 @@ import threading
 import time
 from collections import deque
 from types import TracebackType
-from typing import Deque, Iterator, List, Optional, Sequence, Type, Union, cast
+from typing import Any, Deque, Iterator, List, Optional, Sequence, Type, Union, cast
 
 from ._asker import path_of, query_of, words
 from ._transport import Answer, Transport
-from .errors import BadArgument, BadType, Error, Unreachable
+from .errors import BadArgument, BadType, Error, Unreachable, not_pickled
 from .types import FeedEvent
 
 TYPE = "text/event-stream"
@@ -30,6 +30,8 @@ class Feed(Iterator[FeedEvent]):
     Attributes: ``last_id``, the id of the last event: ``client.feed(after=feed.last_id)`` resumes the feed in a later program.
     """
 
+    _built = False  # an interrupt may come before the members are there
+
     def __init__(self, transport: Transport, after: Optional[int], type: Union[str, Sequence[str], None],
                  patience: Optional[float]) -> None:
         self._transport = transport.alone()
@@ -40,6 +42,7 @@ class Feed(Iterator[FeedEvent]):
         self._rest = b""
         self._ready: Optional[FeedEvent] = None
         self._again_s, self._patience, self.last_id = AGAIN_S, patience, after
+        self._built = True
         if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
             raise BadType(f"after is the id of an event, not {after!r}")
         if after is not None and after < 0:
@@ -63,8 +66,12 @@ class Feed(Iterator[FeedEvent]):
         self.close()
 
     def __del__(self) -> None:
-        self._ended.set()
-        self._drop()
+        if self._built:
+            self._ended.set()
+            self._drop()
+
+    def __reduce__(self) -> Any:
+        raise not_pickled(self, "give the other process the client and last_id (client.feed(after=last_id))")
 
     def close(self) -> None:
         """Ends the feed; a thread that waits for an event leaves its loop."""

@@ -291,6 +291,8 @@ def target_of(device: Any, out: Any) -> Optional[int]:
 class Block:
     """Device memory of the driver, freed with its last user."""
 
+    pointer = 0  # until __init__ has run
+
     def __init__(self, ordinal: int, nbytes: int) -> None:
         self._ordinal, self._pid, self.pointer = ordinal, os.getpid(), 0
         if nbytes:

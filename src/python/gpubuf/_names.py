@@ -73,12 +73,6 @@ class Names(Checkpointing):
             raise BadType("a client of a fleet's session is not pickled: pickle the fleet's addresses, and call Fleet(urls).session(name) there")
         return _again, (type(self), tuple(t.address), t.token, t.timeout, t.files, t.retry.retries, self._session, self._socket)
 
-    def __copy__(self) -> Any:
-        """Shares the connections, unlike a pickled copy."""
-        other = type(self).__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
-
     @classmethod
     def _over(cls, transport: Transport, session: str, socket: Optional[str]) -> Any:
         """A client with these connections."""

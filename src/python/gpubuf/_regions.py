@@ -76,8 +76,10 @@ class HostRegion:
 class Hold:
     """The reference that a tensor holds to a DeviceRegion."""
 
+    _region: "Optional[DeviceRegion]" = None  # until __init__ has run
+
     def __init__(self, region: "DeviceRegion") -> None:
-        self._region: Optional[DeviceRegion] = region
+        self._region = region
 
     def __del__(self) -> None:
         region, self._region = self._region, None

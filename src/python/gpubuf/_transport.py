@@ -83,7 +83,8 @@ class _Held:
         self.pid = os.getpid()
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "http"):  # an interrupt may come before
+            self.close()
 
     def close(self) -> None:
         self.http.close()

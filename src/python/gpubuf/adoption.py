@@ -17,7 +17,7 @@ from ._arrays import Array
 from ._asker import given
 from ._epochs import Epochs
 from ._lease import Lease
-from .errors import BadArgument, BadType
+from .errors import BadArgument, BadType, not_pickled
 from .types import Buffer
 
 
@@ -124,6 +124,9 @@ class Adoption:
         self.info = cast(Buffer, lease.document)
         self.buffer: str = lease.document["name"]
         self.session: str = lease.document["session"]
+
+    def __reduce__(self) -> Any:
+        raise not_pickled(self, "give the other process the client and the name of the buffer")
 
     def __repr__(self) -> str:
         return f"<gpubuf.Adoption {self.session}/{self.buffer}, {'owned' if self.alive else 'released'}>"

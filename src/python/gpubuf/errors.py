@@ -100,6 +100,11 @@ def error_of(status: int, problem: Mapping[str, Any], retry_after: Optional[str]
     return cls(problem={"status": status, **problem}, retry_after=seconds)
 
 
+def not_pickled(thing: Any, instead: str) -> "BadType":
+    """The error of pickling or copying what belongs to this process."""
+    return BadType(f"a {type(thing).__name__} belongs to this process and is neither pickled nor copied: {instead}")
+
+
 # --- groups -------------------------------------------------------------------------------------------------------------
 
 

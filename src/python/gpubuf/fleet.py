@@ -14,7 +14,7 @@ from ._epochs import Epochs
 from ._retry import SAFE
 from ._transport import Answer, Piece, Progress, Transport
 from .client import Client
-from .errors import BadArgument, Error, NodeUnreachable, OwnerAbsent, OwnerUnknown, Superseded, Unreachable
+from .errors import BadArgument, Error, NodeUnreachable, OwnerAbsent, OwnerUnknown, Superseded, Unreachable, not_pickled
 from .types import FleetSession, FleetState, FleetStats, Kept, Moved, Node, Owner, Placed, Quota, Session, Target, Tenant
 
 T = TypeVar("T")
@@ -47,6 +47,9 @@ class Fleet:
         self._epochs = Epochs()  # clients of sessions have them, too
         self._nodes = [Asker(self._transport(of_url(url)), "default") for url in listed]
         self._first = 0
+
+    def __reduce__(self) -> Any:
+        raise not_pickled(self, "give the other process its addresses, and call Fleet(urls) there")
 
     def __enter__(self) -> "Fleet":
         return self

@@ -15,7 +15,7 @@ from ._arrays import Array
 from ._epochs import Epochs
 from ._lease import Lease
 from ._regions import DeviceRegion, HostRegion, Region, open_region
-from .errors import BadArgument, BadType
+from .errors import BadArgument, BadType, not_pickled
 from .types import DeviceId, PassedOver
 
 
@@ -75,6 +75,9 @@ class Mapping:
     def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
         self.unmap()
+
+    def __reduce__(self) -> Any:
+        raise not_pickled(self, "give the other process the client and the name, and map there (client.map), or send numpy.array(mapping)")
 
     @property
     def readonly(self) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 
 from . import _arrays, _dlpack, _dtypes, _gpu, _torch
 from ._gpu import Tensor, lane
-from .errors import BadType
+from .errors import BadType, not_pickled
 
 
 class DeviceArray:
@@ -31,6 +31,9 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"<gpubuf.DeviceArray {self.dtype}{list(self.shape)} on cuda:{self.ordinal}>"
+
+    def __reduce__(self) -> Any:
+        raise not_pickled(self, "send array.numpy(), or give the other process the client and the name (client.get, client.map)")
 
     def __dlpack_device__(self) -> Tuple[int, int]:
         """Kind and number of the device: (2, n) for CUDA's device n of this process."""
