@@ -241,6 +241,69 @@ def test_operations(c):
     assert c.copy("a", "e")["name"] == "e", "what was submitted has left no trace in the client"
 
 
+def needed(kind):
+    """The keys that each answer of that type has."""
+    names = {}
+    for cls in reversed([kind, *kind.__dict__.get("__orig_bases__", ())]):
+        names.update(getattr(cls, "__annotations__", {}))
+    texts = {name: getattr(text, "__forward_arg__", str(text)) for name, text in names.items()}
+    return {name for name, text in texts.items() if not text.startswith("NotRequired[")}, set(texts)
+
+
+def test_answers_have_the_keys_of_their_types(daemon, session):
+    """What a type requires is always there, so that type checkers may take it; what an answer has beside that, the type knows."""
+    from gpubuf import types
+
+    with client_of(daemon, session, unix=True) as c:
+        array, name = np.ones(4), session + "-2"
+        c.put("sealed", array)
+        moved = c.submit(c.copy, "sealed", "copied")
+        done = c.operations.wait(moved)
+        answers = {
+            types.Put: [c.put("x", array), c.put("x", array, labels={"a": "b"}), c.put("x", array[:2], slice=np.s_[:2]), c.put("big", np.zeros(33 << 20, np.uint8), connections=2),
+                        *c.put_state_dict({"a/b": array})],
+            types.Buffer: [c.create("new", bytes=8), c.info("x"), c.info("x", attributes=True), c.update("x", labels={"c": "d"}), c.copy("x", "y"), c.fill("y", 0), c.seal("sealed"),
+                           c.put("m", array, mirrored=True), c.sync("m", "device"), c.reserve("m", 64, "host"), c.release("m", "host"), c.load("y")],
+            types.ListedBuffer: [*c.list(), *c.tensors_put({"t": array})],
+            types.Side: c.info("m")["sides"].values(),
+            types.Session: [c.sessions.create(name), c.sessions.get(name), c.sessions.update(name, labels={"a": "b"})],
+            types.ListedSession: c.sessions.list(),
+            types.Limits: [c.sessions.get(name)["quota"]],
+            types.Pool: [c.pools.create("p"), c.pools.get(), c.pools.update("p", release_threshold_bytes=0), c.pools.trim("p"), c.pools.reset_peak("p"), *c.pools.list()],
+            types.Reusing: [c.pools.get("p")["reuse"]],
+            types.Stream: [c.streams.create("s"), c.streams.get("s"), c.streams.sync("s"), *c.streams.list()],
+            types.Hold: [c.streams.hold("s", 1)],
+            types.Event: [c.events.create("e"), c.events.record("e"), c.events.wait("e"), c.events.get("e"), *c.events.list()],
+            types.Device: [c.devices.get(), *c.devices.list()],
+            types.Operation: [moved, done, *c.operations.list(), c.submit(c.info, "x")],
+            types.Verified: [c.verify("x"), c.verify("x", algorithms=["sha-256"])],
+            types.BatchReply: [c.batch([{"op": "sync", "buffer": "m", "to": "host"}])],
+            types.Storage: [c.storage()],
+            types.HostTier: [c.storage()["host"]],
+            types.LastTransfer: [c.last_transfer("big")],
+            types.AuditRecord: c.audit(limit=50),
+            types.Swept: [c.sessions.evict(name)],
+        }
+        c.put("shared", array, kind="shared")
+        with c.map("shared") as m:
+            answers[types.Lease] = [c.leases.get(m.lease), *c.leases.list()]
+            answers[types.PassedOver] = m.passed_over
+            answers[types.DeviceId] = [m.device]
+        with c.adopt("mine", c.shared_array(4)) as owned, c.feed(after=0) as feed:
+            answers[types.ListedBuffer].append(owned.info)
+            answers[types.FeedEvent] = [next(feed) for _ in range(5)]
+        answers[types.FleetState] = [c.request("GET", "/v1/fleet")]
+        for kind, found in answers.items():
+            required, known = needed(kind)
+            for answer in found:
+                assert required <= set(answer), (kind.__name__, required - set(answer))
+                if kind is not types.AuditRecord:
+                    assert set(answer) <= known | {"road"} | ({"etag"} if kind is types.ListedBuffer else set()), (kind.__name__, set(answer) - known)
+        c.sessions.delete(name)
+    for kind, keys in ((types.Buffer, {"bytes", "etag"}), (types.Put, {"bytes", "etag", "road"}), (types.Session, {"etag", "quota"}), (types.Pool, {"reuse"})):
+        assert keys <= needed(kind)[0]
+
+
 def test_an_operation_that_waits(start, backend):
     with client_of(start(spec=f"fault:place_fill@1=stall/1500:{backend}")) as c:
         c.put("a", payload(1 << 20))

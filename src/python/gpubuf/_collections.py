@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Union, cast
 
 from ._asker import Asker, Moment, conditions, given, path_of, span
 from .errors import Cancelled, SessionExists, TimedOut, error_of
-from .types import Device, Event, Exported, Hold, Holder, Lease, Operation, Pool, Quota, Reuse, Session, Stream, Swept
+from .types import Device, Event, Exported, Hold, Holder, Lease, ListedSession, Operation, Pool, QuotaGiven, ReuseGiven, Session, Stream, Swept
 
 WAIT_S = 60  # the daemon's longest wait of one request
 SWEEP_S = 3600  # what moves the bytes of a session may take as long
@@ -15,11 +15,11 @@ SWEEP_S = 3600  # what moves the bytes of a session may take as long
 class Sessions(Asker):
     """Namespaces. Without a name, methods use the client's own session."""
 
-    def list(self) -> List[Session]:
+    def list(self) -> List[ListedSession]:
         """All sessions."""
-        return cast(List[Session], self._all(path_of("sessions")))
+        return cast(List[ListedSession], self._all(path_of("sessions")))
 
-    def create(self, name: str, *, labels: Optional[Mapping[str, str]] = None, quota: Optional[Quota] = None,
+    def create(self, name: str, *, labels: Optional[Mapping[str, str]] = None, quota: Optional[QuotaGiven] = None,
                idle_ttl_s: Optional[int] = None, durability: Optional[str] = None, spill: Optional[str] = None,
                priority: Optional[int] = None, fleet: Optional[bool] = None, on_partition: Optional[str] = None,
                failover_after_s: Optional[int] = None, replicas: Optional[int] = None, tenant: Optional[str] = None,
@@ -47,7 +47,7 @@ class Sessions(Asker):
         return cast(Session, self._tagged("GET", self._below(session=name)))
 
     def update(self, name: Optional[str] = None, *, labels: Optional[Mapping[str, Optional[str]]] = None,
-               quota: Optional[Quota] = None, idle_ttl_s: Optional[int] = None, pool: Optional[str] = None,
+               quota: Optional[QuotaGiven] = None, idle_ttl_s: Optional[int] = None, pool: Optional[str] = None,
                durability: Optional[str] = None, spill: Optional[str] = None, priority: Optional[int] = None,
                replicas: Optional[int] = None, if_match: Optional[str] = None) -> Session:
         """Changes the given settings; a label of None is removed. pool: the session's current pool; "default": none. durability, spill: of
@@ -95,7 +95,7 @@ class Pools(Asker):
         return cast(List[Pool], self._all(self._below("pools")))
 
     def create(self, name: str, *, device: Union[int, str, None] = None, max_bytes: Optional[int] = None,
-               release_threshold_bytes: Optional[int] = None, reuse: Optional[Reuse] = None,
+               release_threshold_bytes: Optional[int] = None, reuse: Optional[ReuseGiven] = None,
                exportable: Optional[bool] = None) -> Pool:
         """Makes a pool. exportable: its buffers can be mapped by other processes."""
         body = given(name=name, device=device, max_bytes=max_bytes, release_threshold_bytes=release_threshold_bytes,
@@ -106,7 +106,7 @@ class Pools(Asker):
         """One pool, with its present and peak use."""
         return cast(Pool, self._get(self._below("pools", name)))
 
-    def update(self, name: str, *, release_threshold_bytes: Optional[int] = None, reuse: Optional[Reuse] = None) -> Pool:
+    def update(self, name: str, *, release_threshold_bytes: Optional[int] = None, reuse: Optional[ReuseGiven] = None) -> Pool:
         """Changes what is given."""
         body = given(release_threshold_bytes=release_threshold_bytes, reuse=reuse)
         return cast(Pool, self._json("PATCH", self._below("pools", name), None, body)[1])

@@ -92,9 +92,10 @@ def _numpys(dtype: Any) -> "Optional[np.dtype[Any]]":
     if not isinstance(dtype, (str, type, np.dtype)) and not isinstance(getattr(dtype, "dtype", None), np.dtype):
         return None
     try:
-        return np.dtype(dtype)
+        kind: "np.dtype[Any]" = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
         return None
+    return kind
 
 
 def given_name(dtype: Dtype) -> Optional[str]:

@@ -11,7 +11,7 @@ from ._asker import given
 from ._checkpoints import Checkpointing
 from ._transport import Transport
 from .errors import BadArgument, BadType, BufferNotFound
-from .types import Buffer
+from .types import ListedBuffer
 
 SHOWN_MAX = 100  # buffers of a table
 NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -24,7 +24,7 @@ class Names(Checkpointing):
     _socket: Optional[str]
 
     def list(self, *, prefix: str = "", sort: Optional[str] = None, label: Optional[str] = None, state: Optional[str] = None,
-             kind: Optional[str] = None) -> List[Buffer]:
+             kind: Optional[str] = None) -> List[ListedBuffer]:
         """All buffers of the session, or those that fit all that is given.
 
         Args:
@@ -41,7 +41,7 @@ class Names(Checkpointing):
         query = given(prefix=prefix or None, sort=sort, label=label, state=state, kind=kind)
         if prefix and not NAME.fullmatch(prefix):
             return []  # no name begins so
-        return cast(List[Buffer], self._all(self._below("buffers"), query))
+        return cast(List[ListedBuffer], self._all(self._below("buffers"), query))
 
     def __contains__(self, name: object) -> bool:
         """``"x" in client``: the session has a buffer of that name, and not if it can have none."""
@@ -85,7 +85,7 @@ class Names(Checkpointing):
         raise NotImplementedError
 
 
-def _cell(buffer: Buffer, cell: str) -> str:
+def _cell(buffer: ListedBuffer, cell: str) -> str:
     value = cast(Dict[str, Any], buffer)[cell]
     return f"{value:,}" if cell == "bytes" else str(value)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, ContextManager, Dict, Generic, Mapping, NamedTuple, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, Generic, Mapping, NamedTuple, Optional, Tuple, TypeVar, cast
 
 from . import _arrays, _cuda, _gpu
 from ._asker import conditions, given
@@ -19,7 +19,7 @@ from .errors import (AccessDenied, BadArgument, BufferExists, BufferNotFound, Bu
                      DeviceError, Error, InvalidArgument, LimitReached, LocalOnly, MapNotPermitted, NotLoaded, PreconditionFailed,
                      RangeNotSatisfiable, Unreachable, Unsupported)
 from .tensors import DeviceArray
-from .types import Buffer
+from .types import Buffer, Put
 
 if TYPE_CHECKING:
     from .client import Client
@@ -111,7 +111,7 @@ class Memory:
         return all(have.get(key) == value for key, value in rest.items()) and (device is None or str(device) in map(str, found["device"].values()))
 
 
-def put(client: "Client", name: str, tensor: Tensor, memory: Memory) -> Optional[Buffer]:
+def put(client: "Client", name: str, tensor: Tensor, memory: Memory) -> Optional[Put]:
     """Puts the array by a copy on the device. Returns None if that is not possible, and then nothing was changed."""
     if tensor.nbytes < DIRECT_BYTES or client._submits or not _lends(client):
         return None
@@ -122,7 +122,7 @@ def put(client: "Client", name: str, tensor: Tensor, memory: Memory) -> Optional
         return None
 
 
-def _publish(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Memory) -> Optional[Buffer]:
+def _publish(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Memory) -> Optional[Put]:
     recent = client._roads.buffers
     found = recent.get(client, name)
     for _ in range(TURNS):
@@ -145,7 +145,7 @@ def _publish(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Me
     return None
 
 
-def _create(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Memory) -> Optional[Buffer]:
+def _create(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Memory) -> Optional[Put]:
     """A new buffer, which is of zeros until the copy is there."""
     if memory.if_match is not None:
         return None
@@ -161,10 +161,10 @@ def _create(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Mem
         raise
 
 
-def _copy(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Memory, tag: Optional[str], in_place: bool) -> Buffer:
-    done = client.copy(lent.name, name, from_offset=lent.at, bytes=tensor.nbytes, stream=memory.stream, in_place=in_place, wait=memory.wait,
+def _copy(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Memory, tag: Optional[str], in_place: bool) -> Put:
+    made = client.copy(lent.name, name, from_offset=lent.at, bytes=tensor.nbytes, stream=memory.stream, in_place=in_place, wait=memory.wait,
                        if_match=tag)
-    done["road"] = "device"
+    done = cast(Put, {**made, "road": "device"})
     client._roads.buffers.set(client, name, done)
     client._roads.heads.set(client, name, Head(done["dtype"], tuple(done["shape"]), done["bytes"], done["etag"]))
     return done

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, 
 
 from . import _torch
 from .errors import BadArgument, BadType, BufferNotFound
-from .types import Buffer
+from .types import ListedBuffer, Put
 
 if TYPE_CHECKING:
     from .client import Client
@@ -28,7 +28,7 @@ def buffer_name(name: str, prefix: str) -> str:
     return full if full[:1].isalnum() else "x" + full
 
 
-def own_name(buffer: Buffer) -> str:
+def own_name(buffer: ListedBuffer) -> str:
     """The tensor's name of a buffer."""
     return buffer["labels"].get(LABEL) or buffer["name"]
 
@@ -53,7 +53,7 @@ def each(work: Callable[..., T], jobs: Iterable[Tuple[Any, ...]], threads: int) 
     return cast(List[T], done)
 
 
-def put(client: "Client", tensors: Mapping[str, Any], prefix: str, threads: int, more: Dict[str, Any]) -> List[Buffer]:
+def put(client: "Client", tensors: Mapping[str, Any], prefix: str, threads: int, more: Dict[str, Any]) -> List[Put]:
     if not isinstance(tensors, MappingType):
         also = f": give {type(tensors).__name__}.state_dict()" if callable(getattr(tensors, "state_dict", None)) else ""
         raise BadType(f"a state dict has names and tensors, and this is a {type(tensors).__name__}{also}")
@@ -67,26 +67,24 @@ def put(client: "Client", tensors: Mapping[str, Any], prefix: str, threads: int,
         if not hasattr(tensor, "__dlpack__") and not hasattr(tensor, "__array__"):
             raise BadType(f"{name!r} is a {type(tensor).__name__} and no tensor: put what is no tensor apart, as of get_extra_state")
 
-    def one(name: str, tensor: Any) -> Buffer:
+    def one(name: str, tensor: Any) -> Put:
         made = client.put(names[name], tensor.contiguous() if _torch.is_tensor(tensor) else tensor, **more)
         label = name if name != names[name] else None
         if made["labels"].get(LABEL) != label:
-            road = made["road"]
-            made = client.update(names[name], labels={LABEL: label})
-            made["road"] = road
+            made = cast(Put, {**client.update(names[name], labels={LABEL: label}), "road": made["road"]})
         return made
 
     return each(one, tensors.items(), threads)
 
 
-def _put_below(buffer: Buffer) -> str:
+def _put_below(buffer: ListedBuffer) -> str:
     """The prefix that a buffer was put below, as far as its label says."""
     label = buffer["labels"].get(LABEL)
     end = re.sub(r"[^A-Za-z0-9._-]", "_", label) if label else ""
     return buffer["name"][: -len(end)] if end and buffer["name"].endswith(end) else ""
 
 
-def _found(client: "Client", prefix: str) -> Dict[str, Buffer]:
+def _found(client: "Client", prefix: str) -> Dict[str, ListedBuffer]:
     """The buffers by their tensors' names. Raises BadArgument if the prefix is of several state dicts, whose names would be mixed up."""
     if not isinstance(prefix, str):
         raise BadType(f"the prefix is text, not {prefix!r}")
@@ -98,7 +96,7 @@ def _found(client: "Client", prefix: str) -> Dict[str, Buffer]:
         buffers = [buffer for buffer in buffers if _put_below(buffer) in ("", wanted)]
     elif prefix and len(below) > 1:
         raise BadArgument(f"the prefix {prefix!r} is of several state dicts: give one of {', '.join(map(repr, sorted(below)))}")
-    found: Dict[str, Buffer] = {}
+    found: Dict[str, ListedBuffer] = {}
     for buffer in buffers:
         name = own_name(buffer)
         other = found.setdefault(name, buffer)
@@ -121,7 +119,7 @@ def get(client: "Client", prefix: str, device: Any, out: Optional[Mapping[str, A
                               f"{len(missing) - 1} more: put them, or leave them out")
         wanted = {name: found[key] for name, key in keys.items()}
 
-    def one(name: str, buffer: Buffer) -> Tuple[str, Any]:
+    def one(name: str, buffer: ListedBuffer) -> Tuple[str, Any]:
         target = _torch.empty(buffer["dtype"], tuple(buffer["shape"]), device) if out is None else out[name]
         client.get(buffer["name"], out=target)
         return name, target

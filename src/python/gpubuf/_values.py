@@ -14,7 +14,7 @@ from . import _arrays, _gpu, _numbers
 from ._arrays import Array, Key, Payload, Shape, is_bytes, is_untyped
 from ._dtypes import NUMPY, name_of, numpy_dtype, width
 from .errors import BadArgument, ShapeMismatch
-from .types import Buffer
+from .types import ListedBuffer
 
 WIDTHS = (1, 2, 4, 8)  # bytes of a pattern
 
@@ -86,7 +86,7 @@ def bytes_at(source: Any, dtype: Optional[str], shape: Optional[Shape]) -> Paylo
     return payload
 
 
-def elements_of(found: Buffer, key: Key, source: Any, dtype: Optional[str], shape: Optional[Shape]) -> Payload:
+def elements_of(found: ListedBuffer, key: Key, source: Any, dtype: Optional[str], shape: Optional[Shape]) -> Payload:
     """The payload of a write of these elements of a buffer: it must have their type and shape; axes of length 1 do not count. Bytes may be
     any, which the daemon counts."""
     name, kind = found["name"], found["dtype"]

@@ -18,7 +18,7 @@ from ._asker import given
 from ._epochs import Epochs
 from ._lease import Lease
 from .errors import BadArgument, BadType, not_pickled
-from .types import Buffer
+from .types import ListedBuffer
 
 
 class SharedMemory(mmap.mmap):
@@ -121,7 +121,7 @@ class Adoption:
 
     def __init__(self, lease: Lease, path: str, owner: Any, side: Optional[str] = None) -> None:
         self._lease, self._path, self._owner, self._side = lease, path, owner, side
-        self.info = cast(Buffer, lease.document)
+        self.info = cast(ListedBuffer, lease.document)
         self.buffer: str = lease.document["name"]
         self.session: str = lease.document["session"]
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence as SequenceType
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from itertools import islice
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type, Union, cast
@@ -25,7 +26,7 @@ from .adoption import Adoption, Offer, offer_of, open_adoption, shared_array
 from .errors import BadArgument, BadType, BufferBusy, BufferNotFound, NotLoaded, PreconditionFailed, TimedOut, error_of
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
-from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, Operation, Scrubbed, Storage, Stored, Verified
+from .types import AuditRecord, BatchReply, Buffer, Exported, LastTransfer, ListedBuffer, Operation, Put, Scrubbed, Storage, Stored, Verified
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 LOADS_MAX = 3  # loads of one put: the buffer may have to leave memory again before the bytes come
@@ -136,7 +137,7 @@ class Client(Names):
             pool: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
             side: Optional[str] = None, dtype: Optional[Dtype] = None, shape: Optional[Shape] = None,
             durability: Optional[str] = None, spill: Optional[str] = None, labels: Optional[Mapping[str, str]] = None,
-            connections: int = 1) -> Buffer:
+            connections: int = 1) -> Put:
         """Uploads an array, which makes the buffer or replaces its content, all or nothing.
 
         Args:
@@ -200,7 +201,7 @@ class Client(Names):
             fields = given(stream=stream, kind=kind, pool=pool, device=device, mirrored=mirrored, durability=durability,
                            spill=spill)
             layout = {"dtype": what["dtype"], "shape": list(_arrays.shape_of(what["shape"]))}
-            return cast(Buffer, _parts.put(self, name, payload, {**layout, **fields}, headers, wait or 0, connections, progress))
+            return cast(Put, _parts.put(self, name, payload, {**layout, **fields}, headers, wait or 0, connections, progress))
         query = query_of({"format": "raw", **what, **given(
             stream=stream, offset=offset, slice=None if slice is None else _arrays.slice_text(slice), kind=kind, pool=pool,
             device=device, mirrored=mirrored, side=side, durability=durability, spill=spill, in_place=True if in_place else None)})
@@ -208,18 +209,17 @@ class Client(Names):
         if whole and not in_place and side is None and not self._submits and self._transport.retry.retries and \
                 len(payload.view) > _resume.RESUME_BYTES:
             sent = _resume.Upload(self, target, {**RAW, **headers}, payload.view, progress, wait or 0).run()
-            return cast(Buffer, {**(sent or self.info(name)), "road": "host"})
+            return cast(Put, {**(sent or self.info(name)), "road": "host"})
         request = ("PUT", target, {**RAW, **headers}, [payload.view], progress, wait or 0)
         for loads_left in reversed(range(LOADS_MAX + 1)):
             try:
-                made = cast(Buffer, tagged(*self._exchange(*request)))
+                made = cast(Put, {**tagged(*self._exchange(*request)), "road": "host"})
                 break
             except NotLoaded:
                 # A write into a part of a buffer whose bytes are on disk alone: the daemon began to load them.
                 if loads_left == 0:
                     raise
                 self._load(name)
-        made["road"] = "host"
         return made
 
     def _payload(self, name: str, array: Any, dtype: Optional[str], shape: Optional[Shape], offset: Optional[int],
@@ -230,7 +230,7 @@ class Client(Names):
             return _values.elements_of(self.info(name), slice, array, dtype, shape)
         return (_values.payload_of if offset is None else _values.bytes_at)(array, dtype, shape)
 
-    def _labelled(self, name: str, labels: Mapping[str, str], put: Callable[[], Buffer]) -> Buffer:
+    def _labelled(self, name: str, labels: Mapping[str, str], put: Callable[[], Put]) -> Put:
         """A put, and the labels of what it made."""
         if self._submits:
             raise BadArgument("an operation of put sets no labels: give them with update when it is done")
@@ -238,9 +238,9 @@ class Client(Names):
             raise BadType(f"labels are names and values, both text, not {labels!r}")
         made = put()
         try:
-            return cast(Buffer, {**self.update(name, labels=labels, if_match=made["etag"]), "road": made["road"]})
+            return cast(Put, {**self.update(name, labels=labels, if_match=made["etag"]), "road": made["road"]})
         except PreconditionFailed:  # another client has replaced it meanwhile; the labels are the buffer's, and the tag stays this content's
-            return cast(Buffer, {**made, "labels": self.update(name, labels=labels)["labels"]})
+            return cast(Put, {**made, "labels": self.update(name, labels=labels)["labels"]})
 
     def get(self, name: str, *, slice: Optional[Key] = None, out: Any = None, raw: bool = False,
             offset: Optional[int] = None, length: Optional[int] = None, stream: Optional[str] = None,
@@ -299,7 +299,7 @@ class Client(Names):
 
     def tensors_put(self, arrays: Mapping[str, Any], *, prefix: Optional[str] = None, stream: Optional[str] = None,
                     kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
-                    wait: Optional[float] = None, progress: Optional[Progress] = None) -> List[Buffer]:
+                    wait: Optional[float] = None, progress: Optional[Progress] = None) -> List[ListedBuffer]:
         """Uploads many arrays in one request: all of them become visible, or none. prefix is put before each name."""
         if not isinstance(arrays, MappingType):
             raise BadType(f"arrays are names and arrays, not a {type(arrays).__name__}")
@@ -307,7 +307,7 @@ class Client(Names):
         query = query_of(given(prefix=prefix, stream=stream, kind=kind, pool=pool, device=device))
         headers = {"Content-Type": _safetensors.TYPE, **conditions(wait=wait)}
         made = self._exchange("PUT", self._below("tensors") + query, headers, pieces, progress, wait or 0)[1]
-        return cast(List[Buffer], made["items"])
+        return cast(List[ListedBuffer], made["items"])
 
     def tensors_get(self, names: Optional[Sequence[str]] = None, *, prefix: Optional[str] = None, label: Optional[str] = None,
                     stream: Optional[str] = None) -> Dict[str, Array]:
@@ -321,7 +321,7 @@ class Client(Names):
 
     def put_state_dict(self, tensors: Mapping[str, Any], *, prefix: str = "", threads: int = 4, stream: Optional[str] = None,
                        kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
-                       durability: Optional[str] = None, wait: Optional[float] = None) -> List[Buffer]:
+                       durability: Optional[str] = None, wait: Optional[float] = None) -> List[Put]:
         """Puts each tensor of a torch module's ``state_dict()`` as a buffer, several at a time; see ``put``. Tensors on a GPU stay there.
 
         prefix is put before each name. The names are those of PUT /tensors: characters that a name may not have become ``_``, and then
@@ -351,8 +351,12 @@ class Client(Names):
         return cast(Buffer, self._tagged("POST", self._below("buffers"), None, body, conditions(wait=wait), wait or 0))
 
     def info(self, name: str, *, attributes: bool = False) -> Buffer:
-        """A buffer's metadata. With attributes, also the driver's attributes of its memory (needs scope admin)."""
-        return cast(Buffer, self._tagged("GET", self._below("buffers", name), {"attributes": True} if attributes else None))
+        """A buffer's metadata. With attributes, also the driver's attributes of its memory (needs scope admin), by a second request."""
+        path = self._below("buffers", name)
+        found = cast(Buffer, self._tagged("GET", path))
+        if attributes:
+            found["attributes"] = self._get(path, {"attributes": True})["attributes"]
+        return found
 
     def last_transfer(self, name: str) -> Optional[LastTransfer]:
         """The times of the last upload or download of at least 1 MiB of the bytes that the buffer has now. None if there was none."""
@@ -595,7 +599,9 @@ class Client(Names):
             result = getattr(owner, method.__name__)(*args, **more)
         except Left as left:
             return left.operation
-        return Operation(id="", state="done", result=result, problem=None)
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return Operation(id="", kind=method.__name__, target="", session=owner._session, stream=None, state="done", created_at=now, started_at=now,
+                         ended_at=now, expires_at=None, status=None, result=result, problem=None)
 
     def stats(self, *, since: Optional[Moment] = None, until: Optional[Moment] = None, step: Optional[float] = None) -> Dict[str, Any]:
         """The daemon's statistics. With since, until or step, their history: ``items`` from since to until (a datetime, RFC 3339, or

@@ -14,7 +14,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore
 from .client import Client
 from .errors import (BadArgument, BufferNotFound, InvalidName, NotFound, PreconditionFailed, RangeNotSatisfiable, SessionExists, SessionNotFound,
                      UriTooLong)
-from .types import Buffer
+from .types import ListedBuffer
 
 PROTOCOL = "gpubuf"
 OPTIONS = ("url", "address", "socket", "token", "timeout", "cacert", "cert", "key", "plain_token", "retries")
@@ -70,7 +70,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         return self._client.with_session(session), name
 
     @staticmethod
-    def _entry(session: str, buffer: Buffer) -> Dict[str, Any]:
+    def _entry(session: str, buffer: ListedBuffer) -> Dict[str, Any]:
         return {"name": f"{session}/{buffer['name']}", "size": buffer["bytes"], "type": "file", "created": buffer["created_at"],
                 "modified": buffer["updated_at"], "etag": buffer.get("etag"), "dtype": buffer["dtype"], "shape": buffer["shape"]}
 

@@ -15,7 +15,7 @@ from ._retry import SAFE
 from ._transport import Answer, Piece, Progress, Transport
 from .client import Client
 from .errors import BadArgument, Error, NodeUnreachable, OwnerAbsent, OwnerUnknown, Superseded, Unreachable, not_pickled
-from .types import FleetSession, FleetState, FleetStats, Kept, Moved, Node, Owner, Placed, Quota, Session, Target, Tenant
+from .types import FleetSession, FleetState, FleetStats, Kept, ListedSession, Moved, Node, Owner, Placed, QuotaGiven, Target, Tenant
 
 T = TypeVar("T")
 PLACE_S = 10.0  # as many seconds as the node that places may wait for others
@@ -145,7 +145,7 @@ class Fleet:
         """What the node that answers keeps of other nodes' sessions. ``Client.sessions.copies`` gives the nodes that keep some of one."""
         return cast(List[Kept], self._any(lambda node: node._get(path_of("fleet", "copies")))["items"])
 
-    def place(self, name: str, *, select: Optional[Mapping[str, str]] = None, quota: Optional[Quota] = None,
+    def place(self, name: str, *, select: Optional[Mapping[str, str]] = None, quota: Optional[QuotaGiven] = None,
               labels: Optional[Mapping[str, str]] = None, idle_ttl_s: Optional[int] = None, durability: Optional[str] = None,
               spill: Optional[str] = None, priority: Optional[int] = None, on_partition: Optional[str] = None,
               failover_after_s: Optional[int] = None, replicas: Optional[int] = None, tenant: Optional[str] = None) -> Placed:
@@ -177,13 +177,13 @@ class Fleet:
         self._epochs.rise(name, moved.get("epoch") or 0)
         return moved
 
-    def take(self, name: str, *, empty: bool = False) -> Session:
+    def take(self, name: str, *, empty: bool = False) -> ListedSession:
         """Makes a node the owner of a session whose owner is not alive: the first node of this fleet that answers, so that
         ``Fleet(url).take(name)`` says which it is. The session begins with the copies of sealed buffers that the node has, else empty; if
         others have some, it raises CopiesRemain unless ``empty`` is true. The former owner sets aside what it has when it is back. Raises NodeAlive
         if the owner is alive. Needs scope admin."""
         path = path_of("fleet", "sessions", name, "take")
-        taken = cast(Session, self._any(lambda node: node._post(path, given(force=True, empty=empty or None)), once=True))
+        taken = cast(ListedSession, self._any(lambda node: node._post(path, given(force=True, empty=empty or None)), once=True))
         self._epochs.rise(name, (taken.get("fleet") or {}).get("epoch") or 0)
         return taken
 

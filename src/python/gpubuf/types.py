@@ -1,11 +1,17 @@
 """The daemon's answers as typed dictionaries, with the keys that etc/openapi.json describes.
 
-A newer daemon may send more keys. ``Dict[str, Any]`` is used if the document is large and meant for people or tools: GET /openapi.json has
+A key that an answer may lack is NotRequired. A newer daemon may send more keys. ``Dict[str, Any]`` is used if the document is large and meant for people or tools: GET /openapi.json has
 all its keys.
 """
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, TypedDict
+import sys
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, TypedDict, Union
+
+if sys.version_info >= (3, 11):
+    from typing import NotRequired
+elif TYPE_CHECKING:
+    from typing_extensions import NotRequired
 
 
 class DeviceId(TypedDict):
@@ -15,13 +21,13 @@ class DeviceId(TypedDict):
     uuid: str
 
 
-class Side(TypedDict, total=False):
+class Side(TypedDict):
     """The memory of one side of a mirrored buffer. bytes: its size, 0 where there is none; pinned: of the host side."""
 
     bytes: int
     current: bool
     owned: bool
-    pinned: bool
+    pinned: NotRequired[bool]
 
 
 class Sides(TypedDict):
@@ -31,13 +37,12 @@ class Sides(TypedDict):
     device: Side
 
 
-class Buffer(TypedDict, total=False):
-    """Named bytes. generation rises with every write. etag is the value for if_match. After put, copy, fill and verify it is the content's
-    tag, else the metadata's, which changes with labels, too. A change accepts either; get accepts the content's. state: ready, partial, lost,
+class ListedBuffer(TypedDict):
+    """Named bytes, as a list has them. generation rises with every write. state: ready, partial, lost,
     or stored if the bytes are on disk and not in memory. tier: where a read gets the bytes from: device, host or disk; None if they are lost.
     durability: none, behind or sync. stored_generation: the generation whose bytes are on disk for good; None if there is none.
     damaged: True if the bytes on disk were found damaged or missing. spill: where bytes that are not durable may go when others want the memory: never, host or disk. resident: True if bytes leave memory on request
-    alone. road: of put alone, how the bytes went: device, or host."""
+    alone."""
 
     name: str
     session: str
@@ -67,9 +72,24 @@ class Buffer(TypedDict, total=False):
     escaped: bool
     created_at: str
     updated_at: str
+
+
+class Buffer(ListedBuffer):
+    """Named bytes. etag is the value for if_match. After put, copy, fill and verify it is the content's tag, else the metadata's, which
+    changes with labels, too. A change accepts either; get accepts the content's. attributes: of info, if they were asked for. copied and
+    way: of a copy."""
+
     etag: str
+    attributes: NotRequired[Dict[str, Any]]
+    copied: NotRequired[Dict[str, Any]]
+    way: NotRequired[str]
+
+
+class Put(Buffer):
+    """A buffer that was put. road: how the bytes went: device, or host. warning: what the bytes seem to be, if not the array that was meant."""
+
     road: str
-    attributes: Dict[str, Any]
+    warning: NotRequired[str]
 
 
 class Stored(TypedDict):
@@ -191,14 +211,14 @@ class Scrubbed(TypedDict):
     found: List[ScrubFind]
 
 
-class Storage(TypedDict, total=False):
+class Storage(TypedDict):
     """The folder of the bytes of durable buffers. state: ready, full, failed or unavailable, for the reason in error; none if there is no
     folder. stored_buffers are on disk and not in memory. The counts are since the daemon began."""
 
     state: str
     error: Optional[str]
-    dir: str
-    free_bytes: int
+    dir: NotRequired[str]
+    free_bytes: NotRequired[int]
     stored_buffers: int
     writes: int
     written_bytes: int
@@ -214,7 +234,7 @@ class Storage(TypedDict, total=False):
     reloads_within_minute: int
     cold_reads: int
     host: "HostTier"
-    scrub: Scrub
+    scrub: NotRequired[Scrub]
 
 
 class HostTier(TypedDict):
@@ -237,7 +257,7 @@ class LastTransfer(TypedDict):
 
 
 class Quota(TypedDict, total=False):
-    """Limits of a session; None: no limit."""
+    """Limits that a session is to have; None: no limit."""
 
     bytes: Optional[int]
     buffers: Optional[int]
@@ -245,15 +265,24 @@ class Quota(TypedDict, total=False):
     stored_bytes: Optional[int]
 
 
-class Session(TypedDict, total=False):
-    """A namespace with an owner. Its durability and spill are those of buffers that are made without. Buffers of sessions of a lower priority
+class Limits(TypedDict):
+    """Limits of a session as they are; None: no limit."""
+
+    bytes: Optional[int]
+    buffers: Optional[int]
+    pinned_bytes: Optional[int]
+    stored_bytes: Optional[int]
+
+
+class ListedSession(TypedDict):
+    """A namespace with an owner, as a list has it. Its durability and spill are those of buffers that are made without. Buffers of sessions of a lower priority
     leave memory first. fleet: of one that is registered, with ``epoch`` and ``on_partition``, and with
     ``replicas`` and ``holders`` if other nodes are to have copies; of one that was set aside because another node
     has its name now, with ``superseded`` and the ``epoch`` that it had."""
 
     name: str
     labels: Dict[str, str]
-    quota: Quota
+    quota: Limits
     idle_ttl_s: int
     durability: str
     spill: str
@@ -265,26 +294,39 @@ class Session(TypedDict, total=False):
     buffers: int
     created_at: str
     updated_at: str
+    fleet: Optional[Dict[str, Any]]
+
+
+class Session(ListedSession):
+    """A namespace with an owner. etag is the value for if_match."""
+
     etag: str
-    fleet: Dict[str, Any]
 
 
 class Reuse(TypedDict, total=False):
-    """The policies by which a pool reuses freed memory on another stream, as in CUDA."""
+    """The policies by which a pool is to reuse freed memory on another stream, as in CUDA."""
 
     follow_event_dependencies: bool
     allow_opportunistic: bool
     allow_internal_dependencies: bool
 
 
-class Pool(TypedDict, total=False):
-    """Stream-ordered memory of one device."""
+class Reusing(TypedDict):
+    """The policies that a pool has."""
+
+    follow_event_dependencies: bool
+    allow_opportunistic: bool
+    allow_internal_dependencies: bool
+
+
+class Pool(TypedDict):
+    """Stream-ordered memory of one device. released_bytes, reserved_before_bytes and reserved_after_bytes: of trim."""
 
     name: str
     device: DeviceId
     max_bytes: Optional[int]
     release_threshold_bytes: Optional[int]
-    reuse: Reuse
+    reuse: Reusing
     exportable: bool
     exported: bool
     kept_bytes: int
@@ -307,13 +349,15 @@ class Pool(TypedDict, total=False):
     allocated_bytes: int
     freed_bytes: int
     access: List[Dict[str, Any]]
-    released_bytes: int
-    note: str
+    released_bytes: NotRequired[int]
+    reserved_before_bytes: NotRequired[int]
+    reserved_after_bytes: NotRequired[int]
+    note: NotRequired[str]
     created_at: Optional[str]
     updated_at: Optional[str]
 
 
-class Stream(TypedDict, total=False):
+class Stream(TypedDict):
     """A named sequence of work on a device."""
 
     name: str
@@ -323,7 +367,7 @@ class Stream(TypedDict, total=False):
     created_at: str
 
 
-class Hold(TypedDict, total=False):
+class Hold(TypedDict):
     """A stream that is kept busy, and until when."""
 
     session: str
@@ -333,7 +377,7 @@ class Hold(TypedDict, total=False):
     held_until: str
 
 
-class Event(TypedDict, total=False):
+class Event(TypedDict):
     """A point in a stream's order that another stream can wait for."""
 
     name: str
@@ -344,7 +388,7 @@ class Event(TypedDict, total=False):
     created_at: str
 
 
-class Device(TypedDict, total=False):
+class Device(TypedDict):
     """One GPU, or one that the host backend simulates."""
 
     index: int
@@ -361,10 +405,11 @@ class Device(TypedDict, total=False):
     kinds: Dict[str, Dict[str, Any]]
     capabilities: Dict[str, Dict[str, Any]]
     peers: List[Dict[str, Any]]
+    health: Dict[str, Any]
 
 
-class Operation(TypedDict, total=False):
-    """An asynchronous operation. state: queued, running, done, failed or cancelled."""
+class Operation(TypedDict):
+    """An asynchronous operation. state: queued, running, done, failed or cancelled. result and problem: not of a list."""
 
     id: str
     kind: str
@@ -377,33 +422,33 @@ class Operation(TypedDict, total=False):
     ended_at: Optional[str]
     expires_at: Optional[str]
     status: Optional[int]
-    result: Optional[Dict[str, Any]]
-    problem: Optional[Dict[str, Any]]
+    result: NotRequired[Optional[Dict[str, Any]]]
+    problem: NotRequired[Optional[Dict[str, Any]]]
 
 
-class AuditRecord(TypedDict, total=False):
+class AuditRecord(TypedDict):
     """A record of the audit. What does not apply is absent. A refusal that was repeated is one record with a ``count``. An event
     ``audit.refusals`` stands for ``count`` refusals without a record of their own, ``audit.gap`` for ``count`` records that are missing."""
 
     id: int
     at: str
     event: str
-    method: str
-    route: str
-    code: str
-    request_id: str
-    address: str
-    token: str
-    certificate: str
-    session: str
-    object: str
-    token_id: int
-    status: int
-    bytes: int
-    count: int
+    method: NotRequired[str]
+    route: NotRequired[str]
+    code: NotRequired[str]
+    request_id: NotRequired[str]
+    address: NotRequired[str]
+    token: NotRequired[str]
+    certificate: NotRequired[str]
+    session: NotRequired[str]
+    object: NotRequired[str]
+    token_id: NotRequired[int]
+    status: NotRequired[int]
+    bytes: NotRequired[int]
+    count: NotRequired[int]
 
 
-class Lease(TypedDict, total=False):
+class Lease(TypedDict):
     """A mapping of a buffer by a process, or (if expires_at is given) an export, which has no process."""
 
     lease: str
@@ -420,7 +465,7 @@ class Lease(TypedDict, total=False):
     state: str
 
 
-class Exported(TypedDict, total=False):
+class Exported(TypedDict):
     """A handle of a buffer's memory (a cudaIpcMemHandle_t in base64). NVIDIA Triton registers it as JSON."""
 
     raw_handle: Dict[str, str]
@@ -440,7 +485,7 @@ class Exported(TypedDict, total=False):
     kind: str
 
 
-class Verified(TypedDict, total=False):
+class Verified(TypedDict):
     """The result of reading a buffer's bytes. match: None if there was nothing to compare them with."""
 
     match: Optional[bool]
@@ -451,25 +496,25 @@ class Verified(TypedDict, total=False):
     digest: Dict[str, str]
 
 
-class FeedEvent(TypedDict, total=False):
+class FeedEvent(TypedDict):
     """An event of the feed; keys that do not apply are left out."""
 
     id: int
     at: str
     type: str
-    session: str
-    pool: str
-    buffer: str
-    device: DeviceId
-    bytes: int
-    count: int
-    generation: int
-    head: str
-    lease: str
-    detail: str
+    session: NotRequired[str]
+    pool: NotRequired[str]
+    buffer: NotRequired[str]
+    device: NotRequired[DeviceId]
+    bytes: NotRequired[int]
+    count: NotRequired[int]
+    generation: NotRequired[int]
+    head: NotRequired[str]
+    lease: NotRequired[str]
+    detail: NotRequired[str]
 
 
-class BatchReply(TypedDict, total=False):
+class BatchReply(TypedDict):
     """One result for each operation, in their order."""
 
     results: List[Dict[str, Any]]
@@ -484,26 +529,26 @@ class PassedOver(TypedDict):
     reason: str
 
 
-class FleetState(TypedDict, total=False):
+class FleetState(TypedDict):
     """A daemon within its fleet. state: joined, alone, expired or duplicate; none, and nothing else, without a fleet. fleet_uuid: None if
     the node does not know it yet."""
 
     state: str
-    since: Optional[str]
-    why: Optional[str]
-    fleet: str
-    node: str
-    uuid: str
-    incarnation: int
-    cluster_id: str
-    urls: Dict[str, str]
-    labels: Dict[str, str]
-    draining: bool
-    hub: bool
-    fleet_uuid: Optional[str]
+    since: NotRequired[Optional[str]]
+    why: NotRequired[Optional[str]]
+    fleet: NotRequired[str]
+    node: NotRequired[str]
+    uuid: NotRequired[str]
+    incarnation: NotRequired[int]
+    cluster_id: NotRequired[str]
+    urls: NotRequired[Dict[str, str]]
+    labels: NotRequired[Dict[str, str]]
+    draining: NotRequired[bool]
+    hub: NotRequired[bool]
+    fleet_uuid: NotRequired[Optional[str]]
 
 
-class NodeDevice(TypedDict, total=False):
+class NodeDevice(TypedDict):
     """A device of a node. committed_bytes: quotas of the node's sessions; those without one count by what they use."""
 
     uuid: str
@@ -513,7 +558,7 @@ class NodeDevice(TypedDict, total=False):
     committed_bytes: int
 
 
-class Node(TypedDict, total=False):
+class Node(TypedDict):
     """A daemon that is registered in the fleet. urls: its addresses, by networks."""
 
     name: str
@@ -558,22 +603,27 @@ class Kept(TypedDict):
     problem: Optional[str]
 
 
-class FleetSession(TypedDict, total=False):
-    """A session that is registered in the fleet."""
+class Registered(TypedDict):
+    """What the fleet knows of a session and of its owner."""
 
     name: str
     node: str
     epoch: int
     on_partition: str
-    failover_after_s: int
-    tenant: str
-    replicas: int
-    holders: List[str]
+    failover_after_s: NotRequired[int]
+    tenant: NotRequired[str]
+    replicas: NotRequired[int]
+    holders: NotRequired[List[str]]
     labels: Dict[str, str]
+
+
+class FleetSession(Registered):
+    """A session that is registered in the fleet."""
+
     quota: Dict[str, Optional[int]]
 
 
-class Owner(FleetSession, total=False):
+class Owner(Registered):
     """A registered session, and how its owner is reached. url: of the session. stale: the directory is silent, and this is what the
     node that was asked remembers. absent_s: seconds since which the owner has not been alive."""
 
@@ -583,14 +633,14 @@ class Owner(FleetSession, total=False):
     stale: bool
 
 
-class Placed(Session, total=False):
+class Placed(ListedSession):
     """A session that was placed at a node. url: of the session."""
 
     node: str
     url: str
 
 
-class Moved(TypedDict, total=False):
+class Moved(TypedDict):
     """A session that went to another node. former: the ``node`` and ``epoch`` that it had; pulled_bytes: with those that were brought again, as
     they had changed; rounds: 0 if it was there already; frozen_ms: how long writers waited; skipped: buffers whose bytes the former node had
     not, the first ones of skipped_buffers, each with ``name`` and ``code``."""
@@ -598,18 +648,18 @@ class Moved(TypedDict, total=False):
     name: str
     node: str
     epoch: int
-    url: str
-    former: Dict[str, Any]
-    buffers: int
-    bytes: int
-    pulled_bytes: int
-    rounds: int
-    frozen_ms: float
-    skipped_buffers: int
-    skipped: List[Dict[str, str]]
+    url: NotRequired[str]
+    former: NotRequired[Dict[str, Any]]
+    buffers: NotRequired[int]
+    bytes: NotRequired[int]
+    pulled_bytes: NotRequired[int]
+    rounds: NotRequired[int]
+    frozen_ms: NotRequired[float]
+    skipped_buffers: NotRequired[int]
+    skipped: NotRequired[List[Dict[str, str]]]
 
 
-class FleetStats(TypedDict, total=False):
+class FleetStats(TypedDict):
     """Numbers of all nodes. nodes: each with ``node``, ``age_s`` and ``stats``; missing: those that did not answer, with ``why``."""
 
     nodes: List[Dict[str, Any]]
@@ -622,3 +672,7 @@ class Target(TypedDict):
 
     targets: List[str]
     labels: Dict[str, str]
+
+
+QuotaGiven = Union[Quota, Limits]
+ReuseGiven = Union[Reuse, Reusing]
