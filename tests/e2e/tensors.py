@@ -3,7 +3,7 @@ import numpy as np
 
 import values
 from harness import library
-from values import file_of, one  # noqa: F401: for those that import this
+from values import file_of, one  # noqa: F401 - for those that import this
 
 ml_dtypes = library("ml_dtypes")
 safetensors = library("safetensors")

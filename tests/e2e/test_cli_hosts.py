@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from connected import line_of
-from gpubuf_cli import DONE, FAILED, INTERRUPTED, NO_HOST, NOT_FOUND, SOME_HOSTS, UNREACHABLE, UNREAD, USAGE, Cli, interrupt
+from gpubuf_cli import DONE, INTERRUPTED, NO_HOST, NOT_FOUND, SOME_HOSTS, UNREACHABLE, UNREAD, USAGE, Cli, interrupt
 from harness import Daemon, until
 
 

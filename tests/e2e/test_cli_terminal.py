@@ -9,7 +9,6 @@ import pytest
 
 from bursts import BURST, bursts, rate
 from gpubuf_cli import DONE, INTERRUPTED, USAGE, Cli, Terminal, program
-from harness import until
 
 ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gpubuf_cli import DONE, FAILED, NO_HOST, NOT_FOUND, SOME_HOSTS, USAGE, Cli, Terminal
-from harness import Daemon, until
+from harness import until
 
 REUSE = ("follow_event_dependencies", "allow_opportunistic", "allow_internal_dependencies")
 BIG = 20 << 20

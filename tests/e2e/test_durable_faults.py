@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from durable import BEHIND, SIZES, SYNC, aside, becomes_tidy, failing, path_of, ready, storage, store
+from durable import BEHIND, SIZES, SYNC, aside, becomes_tidy, failing, path_of, ready, storage
 from feed import Feed
 from harness import DATA, until
 from values import payload

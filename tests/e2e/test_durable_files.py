@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from durable import BEHIND, DATA_AT, INLINE, SIZES, SYNC, aside, becomes_tidy, file_of, files, load, path_of, select, storage
+from durable import BEHIND, DATA_AT, INLINE, SYNC, aside, becomes_tidy, file_of, files, load, path_of, select, storage
 from feed import Feed
 from harness import DATA, until
 from tensors import TYPES, safetensors, width

@@ -1,14 +1,11 @@
 """What a durable buffer is after a restart: the same, on disk, until something needs its memory."""
-import threading
 
-import numpy as np
 import pytest
 
 import values
-from conform import Session
-from durable import BEHIND, INLINE, NONE, SIZES, SYNC, aside, becomes_tidy, files, load, memory, path_of, reads, storage, store
+from durable import BEHIND, INLINE, NONE, SIZES, SYNC, becomes_tidy, files, load, memory, path_of, reads, storage, store
 from feed import Feed
-from harness import DATA, SLOT, until
+from harness import DATA, until
 from tensors import TENSORS, safetensors
 from values import crc32c, payload
 

@@ -259,7 +259,7 @@ def test_all_else_is_as_with_etcd(fleet, session):
     reply, by = fleet.follow("a", "POST", MOVE.format(session), {"to": "m"})
     assert by == "m" and reply.expect(200).json()["epoch"] == 3
     assert fleet.ask("m", "GET", DATA.format(session, "x")).expect(200).body == b"abc"
-    assert fleet.ask("m", "GET", f"/v1/fleet/sessions?node=m").expect(200).json()["items"][0]["name"] == session
+    assert fleet.ask("m", "GET", "/v1/fleet/sessions?node=m").expect(200).json()["items"][0]["name"] == session
     fleet.follow("m", "POST", "/v1/fleet/nodes/a/drain", {})[0].expect(200)
     until("it is draining", lambda: fleet.nodes("m")["a"]["draining"])
     fleet.follow("m", "POST", "/v1/fleet/nodes/a/undrain", {})[0].expect(200)

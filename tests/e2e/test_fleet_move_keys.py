@@ -1,7 +1,6 @@
 """What requests with an Idempotency-Key were answered goes with their session to another node."""
 import base64
 import json
-import os
 import signal
 import threading
 

@@ -9,7 +9,7 @@ from feed import Feed
 from fleet import Fleet, session  # noqa: F401
 from harness import DATA, until
 from test_every import operations
-from test_fleet_move import every, follow, moved, moves
+from test_fleet_move import moved, moves
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]
 

@@ -147,7 +147,7 @@ def test_by_keyboard_and_screen_reader(start, open_page):
     page = open_page(d)
     page.until("all buffers are there", "document.querySelectorAll('#buffers tbody tr').length === 10")
     page.js("document.body.focus()")
-    page.js(f"window.reached = new Set(); window.unseen = []; document.addEventListener('focusin', (e) => {{ window.reached.add(e.target);"
+    page.js("window.reached = new Set(); window.unseen = []; document.addEventListener('focusin', (e) => { window.reached.add(e.target);"
             " if (getComputedStyle(e.target).outlineStyle === 'none') window.unseen.push(e.target.outerHTML); })")
     for _ in range(page.js(REACHABLE + ".length") + 3):
         page.key("Tab", 9)

@@ -1,5 +1,4 @@
 """The page during changes: updates, the feed, history, and a daemon that stops and restarts."""
-import json
 
 from harness import until
 from pages import browser, furnish, open_page, rows  # noqa: F401

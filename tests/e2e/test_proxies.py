@@ -2,7 +2,7 @@
 through HAProxy."""
 import pytest
 
-from framing_table import CUT_EVERYWHERE, ROUTES, Case, head, table
+from framing_table import CUT_EVERYWHERE, ROUTES, table
 from harness import until
 from proxies import program
 from seam import DIRECT, PROXIED, Seam, at_random

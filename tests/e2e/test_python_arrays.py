@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fake_gpu import Consumer, FakeGpu, OnGpu
 from pyclient import at_once, client_of, gpubuf
-from gpubuf import _dlpack, _gpu, _lend, _roads
+from gpubuf import _dlpack, _gpu, _lend
 
 from harness import library, until
 from values import array_of

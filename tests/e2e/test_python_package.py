@@ -116,7 +116,7 @@ def ignored(monkeypatch):
     return said
 
 
-@pytest.mark.parametrize("cls", finalized(), ids=lambda cls: cls.__qualname__)
+@pytest.mark.parametrize("cls", list(finalized()), ids=lambda cls: cls.__qualname__)
 def test_half_an_object_ends_in_silence(cls, ignored):
     """An interrupt (KeyboardInterrupt) may come between the making of an object and its first member."""
     cls.__new__(cls)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import values
-from harness import DATA, SLOT, until
+from harness import DATA, until
 from test_access import token
 from test_numbers import seen
 from values import payload

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from harness import DATA, PATIENCE_S, SLOT, until
+from harness import PATIENCE_S, SLOT, until
 from values import crc32c, payload
 
 SIZE = 12 * SLOT + 321
