@@ -1,4 +1,5 @@
 """Requests of every kind that are under way at a session's owner when the session goes to another node."""
+import http.client
 import json
 import os
 import threading
@@ -223,3 +224,62 @@ def test_every_route_while_it_moves(pair, session):
             s.join(30)
     assert not [w for s in storms for w in s.wrong], [w for s in storms for w in s.wrong]
     until("it can be deleted", lambda: pair.ask(at, "DELETE", path).status == 204)
+
+
+# --- a crash between the work and its answer ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crashing(pair):
+    """Has a node end as soon as it did the work of a request with a key, and starts it again without that. Returns how it went."""
+
+    def crash(name, method, target, body, headers):
+        pair.options[name] = ["--disk-fault", "before_key@1=kill"]
+        pair.kill(name)
+        pair.start(name)
+        pair.joined()
+        try:
+            answer = pair.ask(name, method, target, body, headers)
+            raise AssertionError(f"it answered: {answer}")
+        except (OSError, http.client.HTTPException):
+            pass
+        del pair.options[name]
+        pair.kill(name)
+        pair.start(name)
+        pair.joined()
+        first = pair.ask(name, method, target, body, headers)
+        again = pair.ask(name, method, target, body, headers)
+        assert again.status == first.status, (first, again)
+        return first
+
+    yield crash
+    pair.options.clear()
+
+
+def lost(reply):
+    return reply.status == 409 and reply.json()["code"] == "idempotency_answer_lost"
+
+
+@pytest.mark.parametrize("at", "ab")
+def test_a_crash_before_a_place_is_answered(pair, session, crashing, at):
+    """By the node that is asked; a is chosen."""
+    headers = {"Idempotency-Key": session}
+    answer = crashing(at, "POST", "/v1/fleet/sessions", {"name": session, "select": {"site": "a"}}, headers)
+    assert lost(answer) or answer.status == 201, answer
+    assert [name for name in "ab" if session in pair.registered_at(name)] == ["a"]
+    assert pair.ask("a", "GET", "/v1/sessions/" + session).expect(200).json()["fleet"]["epoch"] == 1
+    pair.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
+
+
+def test_a_crash_before_a_move_is_answered(pair, session, crashing):
+    """By the node that takes the session: it has it once, with its bytes, and the former node has it no more."""
+    pair.make("a", session)
+    pair.ask("a", "PUT", DATA.format(session, "x") + "?durability=sync", b"1234").expect(201)
+    headers = {"Idempotency-Key": session}
+    answer = crashing("b", "POST", f"/v1/fleet/sessions/{session}/move", {"to": "b"}, headers)
+    assert lost(answer) or answer.status == 200, answer
+    until("it has one owner", lambda: [name for name in "ab" if session in pair.registered_at(name)] in (["a"], ["b"]))
+    owner = next(name for name in "ab" if session in pair.registered_at(name))
+    assert pair.ask(owner, "GET", DATA.format(session, "x")).expect(200).body == b"1234"
+    assert pair.ask(owner, "GET", "/v1/sessions/" + session).json()["fleet"]["epoch"] == (2 if owner == "b" else 1)
+    pair.ask(owner, "DELETE", "/v1/sessions/" + session).expect(204)

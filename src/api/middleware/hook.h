@@ -23,6 +23,7 @@ struct gb_request_hooks {
     struct gb_key key;
     struct gb_key_claim first; /* what there was of the key; its answer is a reference */
     struct gb_saving *saving;  /* the write of the reply to the database */
+    struct gb_saving *intent;  /* the write of gb_request_hooks_intend */
 
     enum gb_step step; /* how the handler ended */
     struct gb_error error;
@@ -38,6 +39,9 @@ void gb_request_hooks_offer(struct gb_http_request *request, bool (*cancel)(stru
  * says that the work of the request has been carried out. */
 struct gb_store_mark gb_request_hooks_mark(const struct gb_http_request *request);
 void gb_request_hooks_done(const struct gb_http_request *request);
+/* Before work that other processes carry out: the database learns that the request's key may have been used. Returns
+ * true when it has, or if there is no key; else a wake follows, and the caller calls again. */
+bool gb_request_hooks_intend(struct gb_http_request *request, const char *note);
 
 /* --- idempotency.c ------------------------------------------------------------------------------------------------ */
 

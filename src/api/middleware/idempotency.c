@@ -19,7 +19,7 @@ static const char *const kept_headers[] = {
     "Upload-Complete", "Upload-Offset", "Upload-Length", "Upload-Limit",
 };
 
-/* A reply on its way to the database. One reference is the request's, one the store's. */
+/* A reply, or an intent, on its way to the database. One reference is the request's, one the store's. */
 struct gb_saving {
     atomic_int refs;
     atomic_bool finished;
@@ -327,6 +327,31 @@ static void saved(void *arg, const struct gb_error *error) {
     gb_http_request_unref(request);
 }
 
+static struct gb_saving *saving_new(struct gb_http_request *request) {
+    struct gb_saving *s = calloc(1, sizeof(*s));
+
+    if (s) {
+        atomic_init(&s->refs, 2);
+        s->request = gb_http_request_ref(request);
+    }
+    return s;
+}
+
+bool gb_request_hooks_intend(struct gb_http_request *request, const char *note) {
+    struct gb_request_hooks *hooks = request->hooks;
+    struct gb_store_mark mark = gb_request_hooks_mark(request);
+
+    if (!mark.key[0])
+        return true;
+    if (!hooks->intent) {
+        hooks->intent = saving_new(request);
+        if (!hooks->intent)
+            return true;
+        gb_key_intend(hooks->api->core, &mark, note, saved, hooks->intent);
+    }
+    return atomic_load(&hooks->intent->finished);
+}
+
 static enum gb_step resume_nothing(struct gb_http_request *request, struct gb_http_response *response,
                                    struct gb_error *err) {
     (void)request;
@@ -346,7 +371,7 @@ bool gb_idempotency_end(struct gb_request_hooks *hooks, struct gb_http_request *
         if (hooks->step == GB_STEP_ERROR)
             gb_http_problem(response, request, &hooks->error);
         answer = capture(response);
-        s = answer ? calloc(1, sizeof(*s)) : NULL;
+        s = answer ? saving_new(request) : NULL;
     }
     if (!s) {
         gb_idempotency_reply_unref(answer);
@@ -354,8 +379,6 @@ bool gb_idempotency_end(struct gb_request_hooks *hooks, struct gb_http_request *
         return false;
     }
     hooks->step = GB_STEP_REPLY;
-    atomic_init(&s->refs, 2);
-    s->request = gb_http_request_ref(request);
     hooks->saving = s;
     request->resume = resume_nothing;
     request->deadline_ns = 0;
@@ -369,6 +392,7 @@ bool gb_idempotency_saved(const struct gb_request_hooks *hooks) {
 
 void gb_idempotency_free(struct gb_request_hooks *hooks) {
     saving_unref(hooks->saving);
+    saving_unref(hooks->intent);
     gb_idempotency_reply_unref(hooks->first.answer);
     if (hooks->claimed)
         gb_key_give_up(hooks->api->core, &hooks->key, hooks->began);

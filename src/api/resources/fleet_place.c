@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/middleware/hook.h"
 #include "api/middleware/redirect.h"
 #include "api/reply/reply_json.h"
 #include "api/request/body.h"
@@ -26,6 +27,7 @@ struct placing {
     size_t at;     /* of place.nodes, which is asked */
     char why[256]; /* what the nodes said that did not take it */
     size_t why_len;
+    bool intends;     /* the key's intent is on its way to the database; then the first node is asked */
     size_t silent;    /* of the nodes that were asked: how many cannot register it, since the directory is silent */
     _Atomic int done; /* how often an answer came */
     int seen;
@@ -214,9 +216,17 @@ static enum gb_step after_call(struct placing *placing, struct gb_http_response 
     return GB_STEP_WAIT;
 }
 
+/* A node may make the session although this one ends before it has answered. */
+static enum gb_step call_first(struct placing *placing, struct gb_error *err) {
+    placing->intends = !gb_request_hooks_intend(placing->request, "placed");
+    if (placing->intends)
+        return GB_STEP_WAIT;
+    return call_next(placing, err) < 0 ? GB_STEP_ERROR : GB_STEP_WAIT;
+}
+
 static enum gb_step after_place(struct placing *placing, struct gb_http_response *response, struct gb_error *err) {
     if (placing->place.ask.error.code == GB_OK && placing->place.count > 0)
-        return call_next(placing, err) < 0 ? GB_STEP_ERROR : GB_STEP_WAIT;
+        return call_first(placing, err);
     *err = placing->place.ask.error;
     gb_error_set(err, GB_ERR_NO_NODE_FITS, "no node of the fleet fits");
     if (err->code == GB_ERR_DIRECTORY_UNAVAILABLE)
@@ -227,6 +237,8 @@ static enum gb_step after_place(struct placing *placing, struct gb_http_response
 static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct placing *placing = request->state;
 
+    if (placing->intends && !request->timed_out)
+        return call_first(placing, err);
     if (placing->seen == atomic_load(&placing->done) && !request->timed_out)
         return GB_STEP_WAIT;
     if (placing->seen == atomic_load(&placing->done)) {
