@@ -2,7 +2,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "base/crc32c.h"
+#include "base/pages.h"
 #include "core/upload/upload.h"
 
 /* A slot that fills belongs to its upload for this long. After that it is sent with what it holds, if others wait: slow
@@ -24,6 +26,37 @@ static size_t at_once(const struct gb_upload *u) {
 static char *ptr_of(const struct gb_upload *u, uint64_t at) {
     return (char *)u->content->ptr + gb_upload_offset(u, at);
 }
+
+/* --- pages that are not there yet --------------------------------------------------------------------------------- */
+
+static void touch(struct gb_task *task) {
+    struct gb_upload *u = gb_container_of(task, struct gb_upload, touch);
+
+    gb_pages_make(u->touch_at, u->touch_n);
+    pthread_mutex_lock(&u->t.lock);
+    u->pages = GB_UPLOAD_PAGES_THERE;
+    gb_core_transfer_unlock_wake(&u->t);
+    gb_core_transfer_unref(&u->t);
+}
+
+/* Clearing a huge page takes the time of a thousand requests, and a client has it cleared with one byte. So the first
+ * bytes wait until a computing lane has done that: the thread of the connection has others to serve. Returns false if
+ * they wait. */
+static bool has_pages_locked(struct gb_upload *u, char *at, size_t n) {
+    if (u->pages == GB_UPLOAD_PAGES_UNSEEN && (!u->t.device->rec.cpu_access || gb_pages_present(at, n)))
+        u->pages = GB_UPLOAD_PAGES_THERE;
+    if (u->pages == GB_UPLOAD_PAGES_UNSEEN) {
+        u->pages = GB_UPLOAD_PAGES_COMING;
+        u->touch_at = at;
+        u->touch_n = n;
+        u->touch.run = touch;
+        gb_core_transfer_ref(&u->t);
+        gb_lane_post(gb_core_compute_lane(u->t.core), &u->touch);
+    }
+    return u->pages == GB_UPLOAD_PAGES_THERE;
+}
+
+/* --- room --------------------------------------------------------------------------------------------------------- */
 
 static int too_long(const struct gb_upload *u, struct gb_error *err) {
     if (u->plan.open_ended && u->plan.partial)
@@ -50,6 +83,8 @@ static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err
         return gb_scatter_room_locked(u, ret_ptr, err);
     if (u->plan.direct) {
         *ret_ptr = ptr_of(u, u->filled);
+        if (!has_pages_locked(u, *ret_ptr, least(left, at_once(u))))
+            return 0;
         u->room = least(left, at_once(u));
         u->touched = true;
         return 1;

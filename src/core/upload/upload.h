@@ -122,6 +122,13 @@ struct gb_upload_role {
 extern const struct gb_upload_role gb_upload_plain;
 extern const struct gb_upload_role gb_upload_growing; /* grow.c */
 
+/* The pages under the first bytes. Those that follow are cleared as they come: their client sends as much. */
+enum gb_upload_pages {
+    GB_UPLOAD_PAGES_UNSEEN,
+    GB_UPLOAD_PAGES_COMING, /* a computing lane clears them */
+    GB_UPLOAD_PAGES_THERE
+};
+
 /* --- the upload --------------------------------------------------------------------------------------------------- */
 
 /* The memory of an upload that grows. Its content is the segment that fills; the full ones are in the list. Only the
@@ -148,6 +155,9 @@ struct gb_upload {
     struct gb_task task;
     struct gb_ev *usable;
     void (*handed_back)(struct gb_upload *upload, const struct gb_error *error);
+    struct gb_task touch; /* of the memory that the first bytes go to */
+    char *touch_at;
+    size_t touch_n;
     uint64_t prepared_ns;
     bool attached;      /* managed memory is attached to the CPU */
     bool mirror_copied; /* bytes came from the other side */
@@ -168,6 +178,7 @@ struct gb_upload {
 
     /* The transfer's lock: */
     enum gb_upload_state state;
+    enum gb_upload_pages pages;
     unsigned pending; /* work that the commit waits for: the preparation, watches */
 
     const struct gb_buffer_check *end_check; /* the role's: evaluated at the commit besides plan.check; NULL: none */

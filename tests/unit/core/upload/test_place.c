@@ -1,8 +1,10 @@
 /* Writes into a part of a buffer and into its own memory, where the CPU reaches it and where only copies do. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/crc32c.h"
+#include "base/pages.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 
@@ -215,6 +217,51 @@ START_TEST(broken_in_place_is_partial) {
 }
 END_TEST
 
+/* A client that sends one byte has no page cleared by the thread that has its connection: neither of an upload nor of a
+ * part of one. Memory that no one has written yet is under both. */
+START_TEST(first_bytes_find_their_pages) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_upload_params("default", "x", BIG);
+    struct gb_upload *upload;
+    struct core_wake w;
+    char *at;
+    void *room;
+    size_t n;
+    int i;
+    int r;
+
+    core_fixture_init(&f, "host:bytes=64M");
+    core_wake_init(&w);
+    gb_assert_ok(core_buffer_create(f.core, "default", "y", BIG, 0, &err), err);
+    for (i = 0; i < 2; i++) {
+        p.waker = core_waker(&w);
+        gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
+        while ((r = gb_upload_room(upload, &room, &n, &err)) == 0)
+            core_wake_wait(&w);
+        ck_assert_int_eq(r, 1);
+        ck_assert_uint_gt(n, 0);
+        ck_assert(gb_pages_present(room, n));
+        gb_upload_free(upload);
+        p = core_upload_params("default", "y", 1000);
+        p.partial = p.in_place = true;
+        p.offset = BIG - 1000;
+    }
+    core_until_idle(&f);
+    core_wake_done(&w);
+    core_fixture_done(&f);
+    /* They stay as they are, and a range need not begin with a page. */
+    at = mmap(NULL, BIG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(at, MAP_FAILED);
+    ck_assert(!gb_pages_present(at + 5000, BIG - 5000));
+    at[70000] = 'x';
+    gb_pages_make(at + 5000, BIG - 5000);
+    ck_assert(gb_pages_present(at + 5000, BIG - 5000));
+    ck_assert_int_eq(at[70000], 'x');
+    munmap(at, BIG);
+}
+END_TEST
+
 static void add(Suite *suite, const char *name, const TTest *test) {
     TCase *tc = tcase_create(name);
 
@@ -229,5 +276,6 @@ int main(void) {
     add(suite, "partial", partial_writes_merge);
     add(suite, "in_place", in_place_takes_no_memory);
     add(suite, "in_place_broken", broken_in_place_is_partial);
+    gb_test_add(suite, "pages", first_bytes_find_their_pages, 120);
     return gb_test_run(suite);
 }
