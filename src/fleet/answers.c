@@ -63,10 +63,11 @@ static int read_bytes(const json_t *value, bool key, char **ret, size_t *ret_byt
     return 0;
 }
 
-static int read_header(const json_t *object, uint64_t *ret_cluster, int64_t *ret_revision) {
+static int read_header(const json_t *object, uint64_t *ret_cluster, int64_t *ret_revision, uint64_t *ret_term) {
     const json_t *header = json_object_get(object, "header");
 
-    if (!json_is_object(header) || read_u64(header, "cluster_id", ret_cluster) < 0 || *ret_cluster == 0)
+    if (!json_is_object(header) || read_u64(header, "cluster_id", ret_cluster) < 0 || *ret_cluster == 0 ||
+        read_u64(header, "raft_term", ret_term) < 0)
         return -1;
     return read_i64(header, "revision", ret_revision);
 }
@@ -167,7 +168,7 @@ int gb_txn_read(const char *text, size_t n, struct gb_txn_answer *ret, struct gb
     *ret = (struct gb_txn_answer){0};
     if (!root)
         return malformed(err, "it is no JSON object");
-    r = read_header(root, &ret->cluster_id, &ret->revision);
+    r = read_header(root, &ret->cluster_id, &ret->revision, &ret->term);
     if (r == 0)
         r = read_results(root, ret);
     ret->succeeded = json_is_true(json_object_get(root, "succeeded"));
@@ -222,6 +223,7 @@ int gb_lease_read(const char *text, size_t n, struct gb_lease_answer *ret, struc
     json_t *root = load(text, n);
     const json_t *answer;
     int64_t revision;
+    uint64_t term;
     int r;
 
     *ret = (struct gb_lease_answer){0};
@@ -231,7 +233,7 @@ int gb_lease_read(const char *text, size_t n, struct gb_lease_answer *ret, struc
     answer = json_object_get(root, "result");
     if (!answer)
         answer = root;
-    r = read_header(answer, &ret->cluster_id, &revision);
+    r = read_header(answer, &ret->cluster_id, &revision, &term);
     if (r == 0)
         r = read_i64(answer, "TTL", &ret->ttl_s);
     if (r == 0)

@@ -15,7 +15,9 @@ struct gb_doubt {
     enum gb_doubt_why why;
     bool looked; /* the directory was asked since it was added */
     uint64_t denied_ms;
-    uint64_t seq; /* in the order in which they came */
+    uint64_t contested_ms; /* since when another node has it by the directory, at no higher epoch; 0: none has */
+    bool broken;           /* the lease had run out before that was found */
+    uint64_t seq;          /* in the order in which they came */
 };
 
 static bool is_denied(const struct gb_fleet *fleet, const struct gb_doubt *doubt, uint64_t now_ms) {
@@ -59,6 +61,31 @@ void gb_doubt_add(struct gb_fleet *fleet, const struct gb_name *session, uint64_
     }
     atomic_store(&fleet->doubt_count, fleet->doubts.count);
     pthread_mutex_unlock(&fleet->lock);
+}
+
+uint64_t gb_doubt_contest(struct gb_fleet *fleet, const struct gb_name *session, bool *ret_broken) {
+    uint64_t now = gb_boot_ms();
+    struct gb_doubt *doubt;
+    uint64_t ret = 0;
+
+    *ret_broken = true;
+    pthread_mutex_lock(&fleet->lock);
+    doubt = gb_map_get(&fleet->doubts, session->s);
+    if (!doubt && (doubt = new_doubt(fleet, session)))
+        doubt->seq = ++fleet->doubt_seq;
+    if (doubt) {
+        if (doubt->why == GB_DOUBT_DENIED)
+            doubt->why = GB_DOUBT_CHANGED;
+        if (doubt->contested_ms == 0) {
+            doubt->contested_ms = now;
+            doubt->broken = fleet->member.broken;
+        }
+        *ret_broken = doubt->broken;
+        ret = now - doubt->contested_ms;
+    }
+    atomic_store(&fleet->doubt_count, fleet->doubts.count);
+    pthread_mutex_unlock(&fleet->lock);
+    return ret;
 }
 
 static void drop_locked(struct gb_fleet *fleet, const char *session) {
@@ -160,6 +187,7 @@ static void resolve(struct gb_fleet *fleet, const char *session) {
     if (doubt && doubt->looked && (doubt->why == GB_DOUBT_SAID || doubt->why == GB_DOUBT_EPOCH)) {
         doubt->why = GB_DOUBT_DENIED;
         doubt->denied_ms = gb_boot_ms();
+        doubt->contested_ms = 0;
     } else if (doubt && doubt->looked && doubt->why == GB_DOUBT_CHANGED) {
         drop_locked(fleet, session);
     }

@@ -139,18 +139,26 @@ static void meet(struct gb_etcd *etcd) {
         suspect(etcd, false, 0);
 }
 
-/* A majority never answers with less than it had before it was asked. */
+/* A majority never answers with less than it had before it was asked. Its term rises with each leader: behind a proxy,
+ * which keeps its connections, that alone tells of processes that were started again. */
 static void compare_revision(struct gb_etcd_call *call) {
+    const struct gb_txn_answer *txn = &call->txn;
     struct gb_etcd *etcd = call->etcd;
+    bool rose;
 
     if (call->kind != GB_ETCD_TXN || call->need == GB_ETCD_MEMBER || call->raw)
         return;
-    if (call->txn.revision < call->known) {
-        etcd->revision = call->txn.revision;
+    if (txn->revision < call->known || (txn->term > 0 && txn->term < call->term)) {
+        etcd->revision = txn->revision;
+        etcd->term = txn->term;
         suspect(etcd, true, 0);
-    } else if (call->txn.revision > etcd->revision) {
-        etcd->revision = call->txn.revision;
+        return;
     }
+    rose = txn->term > etcd->term && etcd->term > 0;
+    etcd->revision = txn->revision > etcd->revision ? txn->revision : etcd->revision;
+    etcd->term = txn->term > etcd->term ? txn->term : etcd->term;
+    if (rose)
+        suspect(etcd, false, 0);
 }
 
 /* --- the outcome -------------------------------------------------------------------------------------------------- */
@@ -254,6 +262,7 @@ static int attempt(struct gb_etcd_call *call) {
     call->ask.done = on_answer;
     call->sent_ms = now;
     call->known = etcd->revision;
+    call->term = etcd->term;
     atomic_fetch_add(&etcd->requests, 1);
     return gb_http_client_start(etcd->client, &call->ask, &call->error);
 }
@@ -339,11 +348,17 @@ static bool is_busy(const struct gb_etcd_call *call) {
            strstr(call->ask.answer, "\"saturated\"") != NULL;
 }
 
+/* A proxy says that the directory is not there: neither etcd nor a hub answers without JSON. */
+static bool is_gone(const struct gb_http_ask *ask) {
+    return ask->status >= 502 && ask->status <= 504 && !(ask->answer && ask->answer[0] == '{');
+}
+
 static void on_answer(struct gb_http_ask *ask) {
     struct gb_etcd_call *call = gb_container_of(ask, struct gb_etcd_call, ask);
     struct gb_etcd *etcd = call->etcd;
     struct gb_error first;
     bool busy = is_busy(call);
+    bool gone = is_gone(ask);
     int r;
 
     gb_etcd_look(etcd);
@@ -368,7 +383,7 @@ static void on_answer(struct gb_http_ask *ask) {
         return;
     }
     first = call->error;
-    etcd->lost = etcd->lost || (!etcd->met && ask->status == 0);
+    etcd->lost = etcd->lost || gone || (!etcd->met && ask->status == 0);
     if (etcd->preferred == call->endpoint && !busy)
         etcd->preferred = (etcd->preferred + 1) % etcd->count;
     /* A wait has no time left for a whole one elsewhere. */

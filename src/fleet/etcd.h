@@ -40,6 +40,7 @@ struct gb_etcd {
     char *authorization;           /* of hubs: a header; NULL: none */
     uint64_t cluster_id;           /* of the directory; another is no answer. 0: not known yet */
     int64_t revision;              /* the highest that a majority has answered */
+    uint64_t term;                 /* the same of the leader's term; 0: none yet */
     uint64_t breaks;               /* of gb_http_client_breaks, as told last */
     bool met;                      /* it has answered */
     bool lost;                     /* it was not there when it was asked, and has not answered since */
@@ -101,6 +102,7 @@ struct gb_etcd_call {
     int refusal;      /* 0: none */
     uint64_t sent_ms; /* by gb_boot_ms: when the request that was answered went out */
     int64_t known;    /* the directory's revision at that time, as far as it was known */
+    uint64_t term;    /* the same of the leader's term */
     int status;
     char *answer;
     struct gb_txn_answer txn;

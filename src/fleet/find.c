@@ -9,15 +9,12 @@
 #define SESSIONS_MAX 4096
 #define NODES_MAX 1024
 #define FRESH_MS 10000         /* a session that was found */
-#define ABSENT_MS 1000         /* one that was not */
 #define NODE_FRESH_MS 500      /* whether a node is alive */
 #define USABLE_MS (600 * 1000) /* of both, while the directory is silent */
 #define OPEN_MAX 64
 
-/* Of a session that is there, or of one that is not. */
 struct entry {
     struct gb_fleet_session session;
-    bool there;
     uint64_t at_ms;
 };
 
@@ -101,7 +98,7 @@ static void drop_oldest_node(struct gb_find_cache *cache) {
 }
 
 /* Without memory nothing is remembered. */
-static void remember_session(struct gb_find_cache *cache, const struct gb_fleet_session *session, bool there) {
+static void remember_session(struct gb_find_cache *cache, const struct gb_fleet_session *session) {
     struct entry *entry = gb_map_get(&cache->sessions, session->name.s);
 
     if (!entry) {
@@ -117,7 +114,6 @@ static void remember_session(struct gb_find_cache *cache, const struct gb_fleet_
         }
     }
     entry->session = *session;
-    entry->there = there;
     entry->at_ms = gb_boot_ms();
 }
 
@@ -155,34 +151,29 @@ static uint64_t absent_s(const struct node_entry *entry) {
     return s > 0 ? s : 1;
 }
 
-/* What is remembered and not older than that. Returns 1 with both filled in, 0 for a session that is not there, -1. */
-static int recall(struct gb_find_cache *cache, const struct gb_name *session, uint64_t session_ms, uint64_t node_ms,
-                  struct gb_fleet_session *ret, struct gb_fleet_node *ret_owner, uint64_t *ret_absent_s) {
+/* What is remembered and not older than that. A session that is not there is not remembered: it may be made at any
+ * moment, and who was answered that it was knows better. */
+static bool recall(struct gb_find_cache *cache, const struct gb_name *session, uint64_t session_ms, uint64_t node_ms,
+                   struct gb_fleet_session *ret, struct gb_fleet_node *ret_owner, uint64_t *ret_absent_s) {
     struct entry *entry = gb_map_get(&cache->sessions, session->s);
     uint64_t now = gb_boot_ms();
     struct node_entry *node;
 
     if (!entry)
-        return -1;
-    if (!entry->there)
-        return now - entry->at_ms < ABSENT_MS ? 0 : -1;
+        return false;
     node = gb_map_get(&cache->nodes, entry->session.node.s);
     if (!node || now - entry->at_ms >= session_ms || now - node->at_ms >= node_ms)
-        return -1;
+        return false;
     *ret = entry->session;
     *ret_owner = node->node;
     *ret_absent_s = absent_s(node);
     /* Who stands in for one that is away is asked anew, while the directory answers. */
-    return !node->node.alive && entry->session.holder_count > 0 && session_ms < USABLE_MS ? -1 : 1;
+    return node->node.alive || entry->session.holder_count == 0 || session_ms >= USABLE_MS;
 }
 
 /* --- flights ------------------------------------------------------------------------------------------------------ */
 
 static void start(struct gb_job *job);
-
-static void not_found(const struct gb_name *session, struct gb_error *err) {
-    gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "the fleet has no session \"%s\"", session->s);
-}
 
 static void give(struct gb_job *job, struct gb_fleet_ask *ask) {
     struct flight *flight = gb_container_of(job, struct flight, job);
@@ -200,16 +191,23 @@ static void give(struct gb_job *job, struct gb_fleet_ask *ask) {
     find->absent_s = flight->absent_s;
 }
 
-/* Closes the flight to others, and falls back on what is remembered if the directory was silent. */
+/* Closes the flight to others. */
+static void close_flight_locked(struct flight *flight) {
+    struct gb_find_cache *cache = flight->job.fleet->finds;
+
+    if (gb_map_get(&cache->flights, flight->key) == flight)
+        gb_map_take(&cache->flights, flight->key);
+}
+
+/* Falls back on what is remembered if the directory was silent. */
 static void ending(struct gb_job *job) {
     struct flight *flight = gb_container_of(job, struct flight, job);
     struct gb_find_cache *cache = job->fleet->finds;
 
-    if (gb_map_get(&cache->flights, flight->key) == flight)
-        gb_map_take(&cache->flights, flight->key);
+    close_flight_locked(flight);
     if (job->error.code != GB_ERR_DIRECTORY_UNAVAILABLE || flight->surely)
         return;
-    if (recall(cache, &flight->session, USABLE_MS, USABLE_MS, &flight->found, &flight->owner, &flight->absent_s) == 1) {
+    if (recall(cache, &flight->session, USABLE_MS, USABLE_MS, &flight->found, &flight->owner, &flight->absent_s)) {
         job->error = GB_ERROR_INIT;
         flight->stale = true;
     }
@@ -225,11 +223,11 @@ static void end_found(struct flight *flight) {
     struct gb_fleet *fleet = flight->job.fleet;
 
     pthread_mutex_lock(&fleet->lock);
-    remember_session(fleet->finds, &flight->found, true);
+    remember_session(fleet->finds, &flight->found);
     if (!flight->borrowed)
         remember_node(fleet->finds, &flight->owner);
-    if (recall(fleet->finds, &flight->session, USABLE_MS, USABLE_MS, &flight->found, &flight->owner,
-               &flight->absent_s) != 1)
+    if (!recall(fleet->finds, &flight->session, USABLE_MS, USABLE_MS, &flight->found, &flight->owner,
+                &flight->absent_s))
         flight->absent_s = flight->owner.alive ? 0 : 1;
     pthread_mutex_unlock(&fleet->lock);
     gb_job_end(&flight->job);
@@ -295,7 +293,6 @@ static void found(struct flight *flight) {
 
 static void absent(struct flight *flight) {
     struct gb_fleet *fleet = flight->job.fleet;
-    struct gb_fleet_session none = {.name = flight->session};
     struct gb_error err = GB_ERROR_INIT;
 
     if (gb_restored_refuse(fleet, &flight->session, &err) < 0) {
@@ -303,9 +300,9 @@ static void absent(struct flight *flight) {
         return;
     }
     pthread_mutex_lock(&fleet->lock);
-    remember_session(fleet->finds, &none, false);
+    gb_find_cache_forget(fleet->finds, &flight->session);
     pthread_mutex_unlock(&fleet->lock);
-    not_found(&flight->session, &err);
+    gb_error_set(&err, GB_ERR_SESSION_NOT_FOUND, "the fleet has no session \"%s\"", flight->session.s);
     gb_job_fail(&flight->job, &err);
 }
 
@@ -314,6 +311,11 @@ static void read_both(struct flight *flight, void (*done)(struct gb_etcd_call *c
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
 
+    if (flight->sure) { /* an ask that comes from now on must not have an answer of before */
+        pthread_mutex_lock(&fleet->lock);
+        close_flight_locked(flight);
+        pthread_mutex_unlock(&fleet->lock);
+    }
     gb_fleet_read_meta(fleet, &txn, !flight->sure);
     gb_fleet_key(fleet, "sessions", flight->session.s, NULL, key);
     gb_fleet_get(&txn, key, !flight->sure);
@@ -410,7 +412,7 @@ static struct flight *new_flight(struct gb_fleet *fleet, const struct gb_name *s
     flight->session = *session;
     flight->surely = surely;
     flight->sure = surely;
-    if (entry && entry->there)
+    if (entry)
         flight->guess = entry->session.node;
     snprintf(flight->key, sizeof(flight->key), "%s", key);
     if (gb_map_put(&fleet->finds->flights, flight->key, flight) < 0) {
@@ -451,7 +453,7 @@ static bool board(struct gb_fleet *fleet, const struct gb_name *session, bool su
 
 bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool surely, struct gb_fleet_find *find) {
     bool waits = false;
-    int known = -1;
+    bool known = false;
 
     find->ask.error = GB_ERROR_INIT;
     find->ask.what = NULL;
@@ -462,17 +464,13 @@ bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool s
     fleet->stat.lookups++;
     if (!surely)
         known = recall(fleet->finds, session, FRESH_MS, NODE_FRESH_MS, &find->session, &find->owner, &find->absent_s);
-    if (known == 0 && gb_fleet_doubt_s(fleet) > 0)
-        known = -1; /* it may be there again */
-    if (known >= 0)
+    if (known)
         fleet->stat.lookups_cached++;
     else
         waits = board(fleet, session, surely, find);
-    if (known < 0 && !waits)
+    if (!known && !waits)
         fleet->stat.lookups_failed++;
     pthread_mutex_unlock(&fleet->lock);
-    if (known == 0)
-        not_found(session, &find->ask.error);
     if (waits)
         gb_http_client_wake(fleet->client);
     return !waits;

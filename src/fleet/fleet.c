@@ -372,6 +372,7 @@ static int prepare(struct gb_fleet *fleet, const struct gb_fleet_config *config,
     fleet->changed = config->changed;
     fleet->order = config->order;
     fleet->stat.incarnation = fleet->member.incarnation;
+    atomic_store(&fleet->fresh, true);
     fleet->stat.since_ns = gb_clock_ns();
     gb_error_set(&fleet->stat.why, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory has not answered yet");
     return 0;

@@ -13,7 +13,8 @@
  *   sessions/S    {"node","epoch","claim","on_partition","failover_after_s","labels","quota","replicas",
  *                 "holders":[{"node","number"}],"state":"live"}; of one that was deleted
  *                 while its node was away, for 90 days {...,"state":"deleted"}; of one that is being taken over
- *                 {...,"former":{"node","epoch","claim"}}
+ *                 {...,"former":{"node","epoch","claim"}}; of one that its node has not got, for some seconds
+ *                 {...,"released":true}
  *   owned/N/S     "", in the transaction of sessions/S
  *   quota/T       {"limit"}: bytes that the sessions of a tenant may have together; left out: as many as they want
  *   tenants/T/S   the quota of a session in bytes, decimal, in the transaction of sessions/S
@@ -209,6 +210,7 @@ struct gb_fleet_session {
     char labels[GB_FLEET_LABELS_SIZE];
     uint64_t quota_bytes;      /* GB_UNLIMITED: none */
     bool deleted;              /* nothing is left but its epoch */
+    bool released;             /* its node has not got it: one that has may take it, before the record goes */
     bool given;                /* not of records: this node was giving it away when the process before this one ended */
     uint64_t failover_after_s; /* 0: no node takes it over by itself */
     unsigned replicas;         /* nodes that are to have copies */

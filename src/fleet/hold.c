@@ -33,6 +33,7 @@ static void on_written(struct gb_etcd_call *call) {
         gb_job_fail(&h->job, &err);
         return;
     }
+    gb_member_mark(fleet, &h->session.name, call->txn.revision);
     pthread_mutex_lock(&fleet->lock);
     gb_find_cache_forget(fleet->finds, &h->session.name);
     pthread_mutex_unlock(&fleet->lock);

@@ -62,6 +62,7 @@ void gb_jobs_drain(struct gb_fleet *fleet);
 /* --- the member --------------------------------------------------------------------------------------------------- */
 
 struct gb_reconcile;
+struct gb_fresh;
 
 struct gb_member {
     struct gb_etcd_call call;  /* of joining and renewing */
@@ -71,10 +72,15 @@ struct gb_member {
     struct gb_timer timer;     /* of the next step */
     unsigned ttl_s;
     uint64_t incarnation;
-    bool held;            /* alive/N is this process's; the lease is renewed */
-    bool reconciled;      /* since it is held */
-    bool compares;        /* all sessions are to be compared again, since the directory may have been restored */
-    bool rotated;         /* a key was made since the last renewal */
+    bool held;           /* alive/N is this process's; the lease is renewed */
+    bool reconciled;     /* since it is held */
+    bool compares;       /* all sessions are to be compared again, since the directory may have been restored */
+    bool rotated;        /* a key was made since the last renewal */
+    bool broken;         /* the lease had run out since all sessions were compared last */
+    uint64_t lived_ms;   /* until when it was known to live, whether or not the directory has lost it since */
+    struct gb_name mark; /* the session of this node whose record was written last, and its revision then; 0: none */
+    int64_t mark_revision;
+    int64_t asked_mark;   /* the same when the records were asked for */
     uint64_t cluster_id;  /* of the directory, when it was joined last */
     uint64_t polled_ms;   /* when the records were read last */
     uint64_t deadline_ms; /* the lease lives until then at least, unless the directory lost it; 0: no lease */
@@ -98,6 +104,7 @@ struct gb_member {
     uint64_t told_ms;
 
     struct gb_reconcile *reconcile;
+    struct gb_fresh *fresh; /* NULL: it asks no one */
 };
 
 void gb_member_start(struct gb_fleet *fleet);
@@ -113,6 +120,8 @@ void gb_member_tell(struct gb_fleet *fleet);
 void gb_member_soon(struct gb_fleet *fleet);
 /* Sessions that stop are not served until they were compared again. */
 void gb_member_unsure(struct gb_fleet *fleet);
+/* The record of that session of this node is of that revision. */
+void gb_member_mark(struct gb_fleet *fleet, const struct gb_name *session, int64_t revision);
 /* Says of a node that is joined whether the directory takes changes. */
 void gb_member_say(struct gb_fleet *fleet);
 void gb_member_cancel(struct gb_fleet *fleet);
@@ -125,8 +134,13 @@ int gb_fleet_not_joined(const struct gb_fleet *fleet, struct gb_error *err);
 /* Whether the directory may have been restored a moment ago. [the thread] */
 void gb_restored_watch(struct gb_fleet *fleet);
 bool gb_restored_maybe(struct gb_fleet *fleet);
+/* Something that this node has written is not there. */
+void gb_restored_suspect(struct gb_fleet *fleet, unsigned for_s); /* 0: as long as is usual */
 /* -1 with OWNER_UNKNOWN while that is so. */
 int gb_restored_refuse(struct gb_fleet *fleet, const struct gb_name *session, struct gb_error *err);
+/* Whether this process has just begun, and does not know yet whether others doubt the directory: asks them. */
+bool gb_fresh_look(struct gb_fleet *fleet);
+void gb_fresh_cancel(struct gb_fleet *fleet);
 /* Asks now and then whether the directory takes changes. */
 void gb_restored_ask_space(struct gb_fleet *fleet);
 
@@ -152,6 +166,7 @@ struct gb_settling {
     void (*done)(struct gb_settling *s, enum gb_settled outcome);
     struct gb_etcd_call call;
     struct gb_fleet_session record; /* as it is written */
+    struct gb_name other;           /* the node that has it by the record as read before; "": none, or this one */
     bool again;                     /* the directory had lost it */
     unsigned tries;
 };
@@ -166,6 +181,9 @@ bool gb_settle_agrees(const struct gb_fleet *fleet, const struct gb_fleet_sessio
  * GB_DOUBT_EPOCH: this node itself has reason to doubt; from there on all requests for the session are refused. */
 enum gb_doubt_why { GB_DOUBT_DENIED, GB_DOUBT_CHANGED, GB_DOUBT_SAID, GB_DOUBT_EPOCH, GB_DOUBT_SUPERSEDED };
 void gb_doubt_add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch, enum gb_doubt_why why);
+/* By the directory another node has the session, at no higher epoch: for how many milliseconds that has been so. *broken:
+ * this node's lease had run out before it was found, so that the session may have become the other's meanwhile. */
+uint64_t gb_doubt_contest(struct gb_fleet *fleet, const struct gb_name *session, bool *ret_broken);
 /* Takes doubts up, if the directory answers. [the thread] */
 void gb_doubts_sweep(struct gb_fleet *fleet);
 void gb_doubts_cancel(struct gb_fleet *fleet);
@@ -184,6 +202,7 @@ struct gb_unregister {
     char claim[GB_FLEET_CLAIM_SIZE];
     bool made;
     bool releases;          /* the directory was restored, and the session may be another node's: its epoch stays */
+    bool marked;            /* its record says that this node has not got it */
     uint64_t not_before_ms; /* unless the node has it by then, 0: whether or not */
 };
 
@@ -252,6 +271,7 @@ struct gb_fleet {
     _Atomic size_t doubt_count;
     _Atomic uint64_t sure_until_ms;  /* gb_fleet_is_sure, by gb_boot_ms */
     _Atomic uint64_t doubt_until_ms; /* gb_restored_maybe, by gb_boot_ms */
+    _Atomic bool fresh;              /* gb_fresh_look */
 };
 
 /* "/gpubuf/FLEET/KIND/NAME" or, with below, "/gpubuf/FLEET/KIND/NAME/BELOW"; "" for a prefix. */
@@ -325,7 +345,12 @@ void gb_unregister_sweep(struct gb_fleet *fleet);
 int gb_unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made);
 /* The same of one that the node has not, and perhaps makes at this moment: in a while, unless it is there by then. */
 int gb_unregister_add_lacking(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
+/* The same, at once: no one makes it. */
+int gb_unregister_add_lost(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
+/* For how long the one before waits at most. */
+uint64_t gb_unregister_lacking_ms(const struct gb_fleet *fleet);
 bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim);
+bool gb_unregister_lacks(struct gb_fleet *fleet, const char *claim); /* it is one of those that may be elsewhere */
 
 /* The nodes of the fleet for a job: reads all, then runs done on the thread, with the job's error set or not. */
 struct gb_node_list {

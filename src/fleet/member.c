@@ -65,6 +65,29 @@ void gb_member_unsure(struct gb_fleet *fleet) {
     be_sure(fleet);
 }
 
+/* The lease was renewed by what was sent then. If it had run out by then, sessions may be others' by now, though the
+ * directory has kept the lease: one that is started again or restored gives all leases their whole length. */
+static void live_until(struct gb_fleet *fleet, const struct gb_etcd_call *call) {
+    struct gb_member *m = &fleet->member;
+
+    if (call->sent_ms >= m->lived_ms) {
+        m->broken = true;
+        m->compares = true;
+        m->reconciled = false;
+    }
+    m->deadline_ms = call->sent_ms + (uint64_t)call->lease.ttl_s * 1000;
+    m->lived_ms = m->deadline_ms;
+}
+
+void gb_member_mark(struct gb_fleet *fleet, const struct gb_name *session, int64_t revision) {
+    struct gb_member *m = &fleet->member;
+
+    if (revision <= m->mark_revision)
+        return;
+    m->mark = *session;
+    m->mark_revision = revision;
+}
+
 void gb_member_soon(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
 
@@ -260,6 +283,7 @@ static void on_look(struct gb_etcd_call *call) {
         retry(fleet, GB_FLEET_ALONE, &err);
         return;
     }
+    gb_fresh_look(fleet);
     if (keep(gb_txn_result(&call->txn, 1), &m->old_node, &m->node_revision) < 0 ||
         keep(gb_txn_result(&call->txn, 2), &m->old_alive, &m->alive_revision) < 0) {
         gb_error_set(&err, GB_ERR_SATURATED, "no memory to join");
@@ -312,7 +336,7 @@ static void on_adopted(struct gb_etcd_call *call) {
     } else if (call->lease.ttl_s <= 0) {
         grant(fleet);
     } else {
-        fleet->member.deadline_ms = call->sent_ms + (uint64_t)call->lease.ttl_s * 1000;
+        live_until(fleet, call);
         enter(fleet);
     }
 }
@@ -419,7 +443,7 @@ static void on_granted(struct gb_etcd_call *call) {
         fleet->member.held = false;
         look(fleet);
     } else {
-        fleet->member.deadline_ms = call->sent_ms + (uint64_t)call->lease.ttl_s * 1000;
+        live_until(fleet, call);
         enter(fleet);
     }
 }
@@ -525,6 +549,7 @@ static void on_reconciled(struct gb_fleet *fleet, bool ok, const struct gb_error
     m->reconcile = NULL;
     m->compares = m->compares || !ok;
     m->reconciled = m->reconciled || ok;
+    m->broken = m->broken && !ok;
     be_sure(fleet);
     if (m->reconciled) {
         gb_member_say(fleet);
@@ -549,8 +574,9 @@ static void hold(struct gb_fleet *fleet) {
         gb_unregister_sweep(fleet);
         gb_doubts_sweep(fleet);
     }
-    if ((!m->reconciled || m->compares) && !m->reconcile) {
+    if (!gb_fresh_look(fleet) && (!m->reconciled || m->compares) && !m->reconcile) {
         m->compares = false;
+        m->mark_revision = 0;
         m->reconcile = gb_reconcile_start(fleet, on_reconciled);
         if (!m->reconcile && gb_error_set(&err, GB_ERR_SATURATED, "no memory to join") < 0)
             gb_fleet_set_state(fleet, GB_FLEET_ALONE, &err);
@@ -559,6 +585,20 @@ static void hold(struct gb_fleet *fleet) {
 
 static void on_rotated(struct gb_etcd_call *call) {
     poll_records(call->arg);
+}
+
+/* What this node wrote last is there, or was changed or deleted by another: else all that was written since a moment
+ * before is lost. */
+static void compare_mark(struct gb_fleet *fleet, const struct gb_kvs *kvs) {
+    struct gb_member *m = &fleet->member;
+    int64_t revision = kvs->count > 0 ? kvs->items[0].mod_revision : 0;
+
+    if (m->mark_revision == 0 || m->mark_revision != m->asked_mark || revision == m->mark_revision)
+        return;
+    if (revision > 0 && revision < m->mark_revision)
+        gb_etcd_went_back(&fleet->etcd);
+    m->compares = true;
+    m->mark_revision = 0;
 }
 
 static void on_polled(struct gb_etcd_call *call) {
@@ -595,6 +635,7 @@ static void on_polled(struct gb_etcd_call *call) {
         m->alive_revision = alive->items[0].mod_revision;
     }
     m->polled_ms = gb_boot_ms();
+    compare_mark(fleet, gb_txn_result(&call->txn, 3));
     gb_keys_learn(fleet, gb_txn_result(&call->txn, 2));
     rotation = m->rotated ? NULL : gb_keys_rotation(fleet);
     if (rotation) {
@@ -619,6 +660,11 @@ static void poll_records(struct gb_fleet *fleet) {
     keys.key = key;
     keys.end = end;
     gb_txn_get(&txn, &keys);
+    fleet->member.asked_mark = fleet->member.mark_revision;
+    if (fleet->member.mark_revision > 0) {
+        gb_fleet_key(fleet, "sessions", fleet->member.mark.s, NULL, key);
+        gb_fleet_get(&txn, key, false);
+    }
     send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_polled);
 }
 
@@ -634,7 +680,7 @@ static void on_renewed(struct gb_etcd_call *call) {
         expire(fleet, "this node's lease ran out before it was renewed");
         return;
     }
-    m->deadline_ms = call->sent_ms + (uint64_t)call->lease.ttl_s * 1000;
+    live_until(fleet, call);
     be_sure(fleet);
     pthread_mutex_lock(&fleet->lock);
     fleet->stat.renewals++;
@@ -664,6 +710,7 @@ void gb_member_start(struct gb_fleet *fleet) {
 
 void gb_member_cancel(struct gb_fleet *fleet) {
     gb_timer_clear(&fleet->timers, &fleet->member.timer);
+    gb_fresh_cancel(fleet);
     let_go(fleet);
 }
 

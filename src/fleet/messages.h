@@ -71,6 +71,7 @@ struct gb_kvs {
 struct gb_txn_answer {
     uint64_t cluster_id;
     int64_t revision;
+    uint64_t term; /* of the leader; 0: it is not told */
     bool succeeded;
     struct gb_kvs *results; /* one for each operation of the branch that was taken; empty for puts and deletes */
     size_t count;

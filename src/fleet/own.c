@@ -174,6 +174,13 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
             registered(r); /* the first answer was lost */
         } else if (r->takes) {
             read_taken(r);
+        } else if (there.released || gb_unregister_lacks(fleet, there.claim)) {
+            gb_error_set(
+                &err, GB_ERR_OWNER_UNKNOWN,
+                "the node \"%s\" has not got the session \"%s\", which the directory says: whether another has "
+                "it is known in a moment",
+                there.node.s, there.name.s);
+            gb_job_fail(&r->job, &err);
         } else if (there.deleted ||
                    (gb_name_equal(&there.node, &fleet->own.name) && gb_unregister_waits(fleet, there.claim))) {
             replace(r, &there, kv->mod_revision);
@@ -212,6 +219,7 @@ static void on_registered(struct gb_etcd_call *call) {
         else
             give_up(r, &err, call->carried || r->tries > 1);
     } else if (call->refusal == 0 && call->txn.succeeded) {
+        gb_member_mark(r->job.fleet, &r->session.name, call->txn.revision);
         registered(r);
     } else if (gb_fleet_check_meta(r->job.fleet, gb_txn_result(&call->txn, 0), &err) < 0) {
         gb_job_fail(&r->job, &err);

@@ -99,8 +99,7 @@ static bool stays(const struct gb_reconcile *r, const struct gb_name *session, c
         return gb_unregister_add_lacking(fleet, &there.name, there.claim) == 0;
     if (strncmp(there.claim, made_now, strlen(made_now)) == 0) /* it may be made at this moment */
         return gb_unregister_add_lacking(fleet, &there.name, there.claim) == 0;
-    return there.epoch > 1 &&
-           gb_unregister_add(fleet, &there.name, there.claim, false) == 0; /* which keeps its epoch */
+    return gb_unregister_add_lost(fleet, &there.name, there.claim) == 0;
 }
 
 static void next_one(struct gb_reconcile *r) {
@@ -230,8 +229,13 @@ static void on_own_records(struct gb_etcd_call *call) {
 
     if (!is_answer(r, r->count))
         return;
-    for (i = 0; i < r->count; i++)
-        r->drop[i] = !gb_settle_agrees(r->fleet, &r->own[i], gb_txn_result(&call->txn, i + 1));
+    for (i = 0; i < r->count; i++) {
+        const struct gb_kvs *kvs = gb_txn_result(&call->txn, i + 1);
+
+        r->drop[i] = !gb_settle_agrees(r->fleet, &r->own[i], kvs);
+        if (!r->drop[i])
+            gb_member_mark(r->fleet, &r->own[i].name, kvs->items[0].mod_revision);
+    }
     r->at = 0;
     next_own(r);
 }

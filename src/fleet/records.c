@@ -448,9 +448,9 @@ bool gb_fleet_holders_read(const char *text, struct gb_fleet_session *ret) {
 
 /* What another version has written, which stays there. */
 static void read_later(const json_t *root, char ret[GB_FLEET_LATER_SIZE]) {
-    static const char *const known[] = {"node",     "epoch",   "claim",  "on_partition",
-                                        "labels",   "quota",   "tenant", "failover_after_s",
-                                        "replicas", "holders", "former", "state"};
+    static const char *const known[] = {
+        "node",     "epoch",   "claim",  "on_partition", "labels", "quota", "tenant", "failover_after_s",
+        "replicas", "holders", "former", "released",     "state"};
     json_t *rest = json_copy((json_t *)root);
     char *text = NULL;
     size_t i;
@@ -498,6 +498,7 @@ int gb_fleet_session_read(const char *text, size_t n, struct gb_fleet_session *r
 
         ret->on_partition = strcmp(on, "stop") == 0 ? GB_ON_PARTITION_STOP : GB_ON_PARTITION_SERVE;
         ret->deleted = state && strcmp(state, "deleted") == 0;
+        ret->released = json_is_true(json_object_get(root, "released"));
         read_former(json_object_get(root, "former"), &ret->former);
         ret->replicas = wanted < GB_FLEET_HOLDERS_MAX ? (unsigned)wanted : GB_FLEET_HOLDERS_MAX;
         read_later(root, ret->later);
@@ -528,6 +529,8 @@ char *gb_fleet_session_write(const struct gb_fleet_session *session, struct gb_e
         failed |= json_object_set_new(root, "replicas", json_integer((json_int_t)session->replicas));
     if (session->holder_count > 0)
         failed |= json_object_set_new(root, "holders", holders_of(session));
+    if (session->released)
+        failed |= json_object_set_new(root, "released", json_true());
     failed |= json_object_set_new(root, "state", json_string(session->deleted ? "deleted" : "live"));
     if (session->former.node.s[0] != '\0')
         failed |= json_object_set_new(root, "former",

@@ -36,13 +36,17 @@ bool gb_restored_maybe(struct gb_fleet *fleet) {
     return gb_boot_ms() < atomic_load(&fleet->doubt_until_ms);
 }
 
+void gb_restored_suspect(struct gb_fleet *fleet, unsigned for_s) {
+    suspect(fleet, false, for_s);
+}
+
 int gb_restored_refuse(struct gb_fleet *fleet, const struct gb_name *session, struct gb_error *err) {
-    if (!gb_restored_maybe(fleet))
+    if (!gb_restored_maybe(fleet) && !atomic_load(&fleet->fresh))
         return 0;
     return gb_error_set(err, GB_ERR_OWNER_UNKNOWN,
                         "the fleet's directory was away or was restored, and its nodes have not all told yet what they "
                         "have: whether one has the session \"%s\" is known in %u s",
-                        session->s, gb_fleet_doubt_s(fleet));
+                        session->s, gb_fleet_doubt_s(fleet) + 1);
 }
 
 unsigned gb_fleet_doubt_s(struct gb_fleet *fleet) {

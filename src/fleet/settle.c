@@ -76,6 +76,7 @@ static void on_written(struct gb_etcd_call *call) {
         return;
     }
     forget_found(s);
+    gb_member_mark(fleet, &s->mine.name, call->txn.revision);
     if (!is_still_here(s)) { /* it was deleted meanwhile, when there was no record to delete */
         gb_unregister_add_lacking(fleet, &s->mine.name, s->mine.claim);
         finish(s, GB_SETTLED);
@@ -92,8 +93,9 @@ static void on_written(struct gb_etcd_call *call) {
 }
 
 /* Writes the record at that epoch over the one of that revision, 0: where none is. from: the node that has it by the
- * directory, and is not alive; NULL: none or this one. */
-static void write_record(struct gb_settling *s, uint64_t epoch, int64_t revision, const struct gb_name *from) {
+ * directory; NULL: none or this one. It must not be alive, unless it is to lose the session at any rate (`deposes`). */
+static void write_record(struct gb_settling *s, uint64_t epoch, int64_t revision, const struct gb_name *from,
+                         bool deposes) {
     struct gb_fleet *fleet = s->fleet;
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
@@ -110,7 +112,7 @@ static void write_record(struct gb_settling *s, uint64_t epoch, int64_t revision
     gb_fleet_compare_meta(fleet, &txn);
     gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
     gb_txn_compare(&txn, GB_TXN_MODIFIED, key, fleet->member.alive_revision);
-    if (from) {
+    if (from && !deposes) {
         gb_fleet_key(fleet, "alive", from->s, NULL, key);
         gb_txn_compare(&txn, GB_TXN_CREATED, key, 0);
     }
@@ -136,7 +138,7 @@ static bool same_text(const struct gb_fleet_session *a, const struct gb_fleet_se
     const char *labels_a = a->labels[0] ? a->labels : "{}";
     const char *labels_b = b->labels[0] ? b->labels : "{}";
 
-    return !a->former.node.s[0] && !b->former.node.s[0] && a->on_partition == b->on_partition &&
+    return !a->released && !a->former.node.s[0] && !b->former.node.s[0] && a->on_partition == b->on_partition &&
            a->quota_bytes == b->quota_bytes && a->replicas == b->replicas &&
            a->failover_after_s == b->failover_after_s && strcmp(labels_a, labels_b) == 0;
 }
@@ -158,17 +160,89 @@ static void settle_own(struct gb_settling *s, const struct gb_fleet_session *the
     memcpy(s->mine.later, there->later, sizeof(there->later));
     if (there->epoch < s->mine.epoch) { /* the directory was restored */
         s->again = true;
-        write_record(s, s->mine.epoch + 1, revision, NULL);
+        write_record(s, s->mine.epoch + 1, revision, NULL, false);
     } else if (s->mine.given) {
         /* It was not given, and cannot be any more by what was sent before. */
-        write_record(s, there->epoch + 1, revision, NULL);
+        write_record(s, there->epoch + 1, revision, NULL, false);
     } else if (!same_text(there, &s->mine)) {
-        write_record(s, there->epoch, revision, NULL);
+        write_record(s, there->epoch, revision, NULL, false);
     } else {
+        gb_member_mark(s->fleet, &s->mine.name, revision);
         if (there->epoch > s->mine.epoch)
             tell(s, GB_FLEET_RAISED, there->epoch);
         finish(s, GB_SETTLED);
     }
+}
+
+static void later(struct gb_settling *s, enum gb_doubt_why why) {
+    gb_doubt_add(s->fleet, &s->mine.name, 0, why);
+    finish(s, GB_SETTLED_LATER);
+}
+
+static void supersede(struct gb_settling *s, uint64_t epoch) {
+    tell(s, GB_FLEET_SUPERSEDED, epoch);
+    finish(s, GB_SETTLED);
+}
+
+static void on_yielded(struct gb_etcd_call *call) {
+    struct gb_settling *s = call->arg;
+
+    s->error = call->error;
+    if (s->error.code == GB_OK && call->refusal == 0 && call->txn.succeeded)
+        supersede(s, s->record.epoch);
+    else
+        finish(s, GB_SETTLED_LATER);
+}
+
+/* The session is the other's, at an epoch above this one: clients that know this one's must know that it is over. */
+static void yield(struct gb_settling *s, const struct gb_fleet_session *there, int64_t revision) {
+    struct gb_fleet *fleet = s->fleet;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    char *text;
+
+    s->record = *there;
+    s->record.epoch = s->mine.epoch + 1;
+    text = gb_fleet_session_write(&s->record, &s->error);
+    if (!text) {
+        finish(s, GB_SETTLED_LATER);
+        return;
+    }
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_fleet_key(fleet, "sessions", s->mine.name.s, NULL, key);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, revision);
+    gb_txn_put(&txn, key, text, 0);
+    free(text);
+    s->call.done = on_yielded;
+    gb_etcd_send(&fleet->etcd, &s->call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, false,
+                 GB_ETCD_PROBE);
+}
+
+/* The record is of another node at no higher epoch: the directory was restored. Either that node has given the session
+ * up since, and says so once it has looked; or the session was made again there while this node could not tell that it
+ * has it. If this one's lease has never run out, it was the first. */
+static void contest(struct gb_settling *s, const struct gb_fleet_session *there, int64_t revision, bool alive) {
+    struct gb_fleet *fleet = s->fleet;
+    uint64_t ttl_ms = fleet->member.ttl_s * 1000ull;
+    bool broken;
+    uint64_t since_ms = gb_doubt_contest(fleet, &s->mine.name, &broken);
+    bool equal = there->epoch == s->mine.epoch;
+
+    s->again = true;
+    if (there->released)
+        write_record(s, s->mine.epoch + 1, revision, &there->node, true);
+    else if (!alive && (!equal || !broken))
+        write_record(s, s->mine.epoch + 1, revision, &there->node, false);
+    else if (!broken && since_ms >= ttl_ms)
+        write_record(s, s->mine.epoch + 1, revision, &there->node, true);
+    else if (!broken)
+        later(s, GB_DOUBT_CHANGED);
+    else if (equal && !gb_restored_maybe(fleet))
+        supersede(s, there->epoch); /* others have told it to clients */
+    else if (equal || since_ms < 2 * ttl_ms + gb_unregister_lacking_ms(fleet))
+        later(s, GB_DOUBT_EPOCH);
+    else
+        yield(s, there, revision);
 }
 
 static void on_record(struct gb_etcd_call *call) {
@@ -191,23 +265,29 @@ static void on_record(struct gb_etcd_call *call) {
         finish(s, GB_SETTLED_LATER);
     } else if (kvs->count == 0) {
         s->again = true;
-        write_record(s, s->mine.epoch + 1, 0, NULL);
+        if (!fleet->member.broken) /* none but this node deletes it */
+            gb_restored_suspect(fleet, 0);
+        write_record(s, s->mine.epoch + 1, 0, NULL, false);
     } else if (!there.deleted && gb_name_equal(&there.node, &fleet->own.name) &&
                strcmp(there.claim, s->mine.claim) == 0) {
         settle_own(s, &there, revision);
     } else if (!there.deleted && gb_name_equal(&there.node, &fleet->own.name)) {
         /* Another one of this node, which has only this one: what was left of a registration. */
-        write_record(s, (there.epoch > s->mine.epoch ? there.epoch : s->mine.epoch) + 1, revision, NULL);
+        write_record(s, (there.epoch > s->mine.epoch ? there.epoch : s->mine.epoch) + 1, revision, NULL, false);
+    } else if (!there.deleted && !gb_name_equal(&there.node, &s->other)) {
+        s->other = there.node; /* whether it is alive is to be read at the same moment */
+        read_record(s);
+    } else if (!there.deleted && there.epoch <= s->mine.epoch) {
+        contest(s, &there, revision, gb_txn_result(&call->txn, 2)->count > 0);
     } else if (there.epoch >= s->mine.epoch && gb_restored_maybe(fleet)) {
         /* It may be one that is taken back, since its node has found that the directory was restored. */
         gb_doubt_add(fleet, &s->mine.name, there.epoch, GB_DOUBT_EPOCH);
         finish(s, GB_SETTLED_LATER);
     } else if (there.epoch >= s->mine.epoch) {
-        tell(s, GB_FLEET_SUPERSEDED, there.epoch);
-        finish(s, GB_SETTLED);
+        supersede(s, there.epoch);
     } else { /* it was restored from before this node got the session */
         s->again = true;
-        write_record(s, s->mine.epoch + 1, revision, there.deleted ? NULL : &there.node);
+        write_record(s, s->mine.epoch + 1, revision, NULL, false);
     }
 }
 
@@ -219,6 +299,10 @@ static void read_record(struct gb_settling *s) {
     gb_fleet_read_meta(s->fleet, &txn, false);
     gb_fleet_key(s->fleet, "sessions", s->mine.name.s, NULL, key);
     gb_fleet_get(&txn, key, false);
+    if (s->other.s[0] != '\0') {
+        gb_fleet_key(s->fleet, "alive", s->other.s, NULL, key);
+        gb_fleet_get(&txn, key, false);
+    }
     s->call.done = on_record;
     gb_etcd_send(&s->fleet->etcd, &s->call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
                  GB_ETCD_PROBE);
@@ -231,6 +315,7 @@ void gb_settle_start(struct gb_settling *s, struct gb_fleet *fleet,
     s->tries = 0;
     s->open = true;
     s->error = GB_ERROR_INIT;
+    s->other = (struct gb_name){""};
     s->call.arg = s;
     read_record(s);
 }

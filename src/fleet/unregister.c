@@ -20,6 +20,7 @@ int gb_bury_session(const struct gb_fleet *fleet, struct gb_txn *txn, const stru
     char *text;
 
     tombstone.deleted = true;
+    tombstone.released = false;
     text = gb_fleet_session_write(&tombstone, err);
     if (!text)
         return -1;
@@ -34,7 +35,8 @@ int gb_bury_session(const struct gb_fleet *fleet, struct gb_txn *txn, const stru
     return 0;
 }
 
-#define LACKING_MS 10000 /* more than the making of a session takes */
+#define LACKING_MS 10000 /* more than the making of a session takes; at most twice the lease */
+#define RELEASED_MS 3000 /* in which a node that has the session looks again, as it does each second */
 
 static int add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made, bool releases,
                uint64_t not_before_ms) {
@@ -73,19 +75,50 @@ static bool is_listed(struct gb_fleet *fleet, const char *claim, bool lacking) {
     return one != NULL;
 }
 
+uint64_t gb_unregister_lacking_ms(const struct gb_fleet *fleet) {
+    uint64_t twice_ms = 2000ull * fleet->member.ttl_s;
+
+    return twice_ms < LACKING_MS ? twice_ms : LACKING_MS;
+}
+
+/* One that waits already, as a client was sent here before the directory was doubted, waits no longer than that. */
+static void hasten(struct gb_fleet *fleet, const char *claim, uint64_t at_ms) {
+    struct gb_unregister *one;
+
+    pthread_mutex_lock(&fleet->lock);
+    for (one = fleet->unregisters; one; one = one->next)
+        if (strcmp(one->claim, claim) == 0 && !one->marked && one->not_before_ms > at_ms) {
+            one->not_before_ms = at_ms;
+            one->releases = true;
+        }
+    pthread_mutex_unlock(&fleet->lock);
+}
+
 int gb_unregister_add_lacking(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
     bool maybe = gb_fleet_doubt_s(fleet) > 0;
-    uint64_t wait_ms = LACKING_MS;
+    uint64_t wait_ms = gb_unregister_lacking_ms(fleet);
 
     /* The node that has it writes its record when this one has given it up,
      * while no node gives the name away. */
     if (maybe && gb_member_third_ms(fleet) < wait_ms)
         wait_ms = gb_member_third_ms(fleet);
-    return is_listed(fleet, claim, true) ? 0 : add(fleet, session, claim, false, maybe, gb_boot_ms() + wait_ms);
+    if (!is_listed(fleet, claim, true))
+        return add(fleet, session, claim, false, maybe, gb_boot_ms() + wait_ms);
+    if (maybe)
+        hasten(fleet, claim, gb_boot_ms() + wait_ms);
+    return 0;
+}
+
+int gb_unregister_add_lost(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
+    return is_listed(fleet, claim, true) ? 0 : add(fleet, session, claim, false, false, 1);
 }
 
 bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim) {
     return is_listed(fleet, claim, false);
+}
+
+bool gb_unregister_lacks(struct gb_fleet *fleet, const char *claim) {
+    return is_listed(fleet, claim, true) && !is_listed(fleet, claim, false);
 }
 
 /* The one that was looked at is done with. */
@@ -173,6 +206,7 @@ static void give_back(struct gb_fleet *fleet) {
     /* At this epoch: clients may have seen it. The claim tells the former owner that it is its own. */
     memcpy(former.claim, former.former.claim, sizeof(former.claim));
     former.former = (struct gb_fleet_former){.epoch = 0};
+    former.released = false;
     text = gb_fleet_session_write(&former, NULL);
     if (!text) {
         sweep_later(fleet);
@@ -219,6 +253,42 @@ static bool is_here_after_all(const struct gb_fleet *fleet, const struct gb_unre
     return one->not_before_ms > 0 && fleet->has && fleet->has(fleet->app, there);
 }
 
+static void on_marked(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+
+    if (call->error.code != GB_OK || call->refusal != 0 || !call->txn.succeeded) {
+        sweep_later(fleet);
+        return;
+    }
+    pthread_mutex_lock(&fleet->lock);
+    fleet->sweeping->marked = true;
+    fleet->sweeping->not_before_ms = gb_boot_ms() + RELEASED_MS;
+    pthread_mutex_unlock(&fleet->lock);
+    gb_unregister_sweep(fleet);
+}
+
+/* The record of a session that this node has not got does not go at once, nor is the name free: if the directory was
+ * restored, the session may be at another node, which takes it from here. */
+static void release(struct gb_fleet *fleet) {
+    struct gb_fleet_session *there = &fleet->burying;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    char *text;
+
+    there->released = true;
+    text = gb_fleet_session_write(there, NULL);
+    if (!text) {
+        sweep_later(fleet);
+        return;
+    }
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_fleet_key(fleet, "sessions", there->name.s, NULL, key);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, fleet->sweep_revision);
+    gb_txn_put(&txn, key, text, 0);
+    free(text);
+    send(fleet, &txn, on_marked);
+}
+
 static void on_sweep_read(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
@@ -233,16 +303,22 @@ static void on_sweep_read(struct gb_etcd_call *call) {
     if (kvs->count == 0 || gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0 ||
         there.deleted || strcmp(there.claim, one->claim) != 0 || !gb_name_equal(&there.node, &fleet->own.name) ||
         is_here_after_all(fleet, one, &there)) {
+        if (there.released && strcmp(there.claim, one->claim) == 0)
+            gb_doubt_add(fleet, &one->session, 0, GB_DOUBT_CHANGED);
         swept(fleet);
         return;
     }
     fleet->burying = there;
     fleet->sweep_revision = kvs->items[0].mod_revision;
+    if (one->not_before_ms > 0 && !one->marked) {
+        release(fleet);
+        return;
+    }
     if (!one->made && there.former.node.s[0]) {
         look_at_former(fleet);
         return;
     }
-    if (there.epoch > 1 || one->releases) {
+    if (there.epoch > 1) {
         bury(fleet, call);
         return;
     }

@@ -17,7 +17,7 @@ from record import RECORD  # noqa: E402
 # Begun first: the files that take longest, in this order.
 LONG = ["test_schema", "test_tls_suites", "test_broken", "test_tokens", "test_page_rates", "test_repeat", "test_tls_crowd",
         "test_unread", "test_bounds", "test_streams", "test_history", "test_feed", "test_operations", "test_tokens_file", "test_page_live",
-        "test_fleet_owner", "test_fleet_cuts", "test_fleet_restore", "test_cli_fleet", "test_fleet_ways", "test_fleet_stop", "test_fleet_nodes",
+        "test_fleet_owner", "test_fleet_checker", "test_fleet_cuts", "test_fleet_restore", "test_cli_fleet", "test_fleet_ways", "test_fleet_stop", "test_fleet_nodes",
         "test_idempotency", "test_soak", "test_audit", "test_answers", "test_selftest", "test_reuse", "test_stop", "test_health", "test_page",
         "test_cli_terminal", "test_examples", "test_tls", "test_remedies", "test_share_gpu", "test_adopt_kill", "test_share_kill"]
 _names = itertools.count(1)

@@ -58,6 +58,7 @@ struct etcd_fake {
     struct lease leases[LEASES_MAX];
     int64_t revision;
     uint64_t cluster;
+    uint64_t term;
     int64_t date;
     bool silent;
     bool stopping;
@@ -156,8 +157,8 @@ static bool grant(struct etcd_fake *f, int64_t id, int64_t ttl_s) {
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
 static json_t *header(struct etcd_fake *f) {
-    return json_pack("{s:o,s:s,s:o,s:s}", "cluster_id", json_sprintf("%" PRIu64, f->cluster), "member_id", "1",
-                     "revision", etcd_text(f->revision), "raft_term", "2");
+    return json_pack("{s:o,s:s,s:o,s:o}", "cluster_id", json_sprintf("%" PRIu64, f->cluster), "member_id", "1",
+                     "revision", etcd_text(f->revision), "raft_term", json_sprintf("%" PRIu64, f->term));
 }
 
 static json_t *kv_of(const struct key *k, bool keys_only) {
@@ -431,10 +432,10 @@ static bool serve(struct etcd_fake *f, int fd, const char *path, const char *bod
     count(f, asks_for_space(body) ? "space" : path);
     if (f->silent)
         ret = true;
+    else if (f->answer)
+        ret = send_answer(f, fd, f->status != 0 ? f->status : 200, f->answer);
     else if (f->status != 0)
         ret = send_answer(f, fd, f->status, "{\"error\":\"no\",\"message\":\"no\",\"code\":14}");
-    else if (f->answer)
-        ret = send_answer(f, fd, 200, f->answer);
     else
         text = respond_all(f, path, body, &status);
     if (text)
@@ -525,6 +526,7 @@ struct etcd_fake *etcd_fake_start(void) {
     ck_assert_int_eq(pipe(f->wake), 0);
     f->revision = 1;
     f->cluster = 14841639068965178418ull;
+    f->term = 2;
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->counted, NULL);
     ck_assert_int_eq(pthread_create(&f->thread, NULL, run, f), 0);
@@ -641,6 +643,7 @@ bool etcd_fake_has_lease(struct etcd_fake *f, int64_t id) {
 SETTER(silent, bool)
 SETTER(status, int)
 SETTER(cluster, uint64_t)
+SETTER(term, uint64_t)
 SETTER(date, int64_t)
 
 void etcd_fake_lose_answers(struct etcd_fake *f, const char *has, unsigned n) {

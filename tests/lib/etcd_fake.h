@@ -32,8 +32,9 @@ void etcd_fake_set_silent(struct etcd_fake *fake, bool silent); /* takes request
 void etcd_fake_set_status(struct etcd_fake *fake, int status);  /* of all answers; 0: as it should be */
 void etcd_fake_lose_answers(struct etcd_fake *fake, const char *has,
                             unsigned n);                             /* to transactions whose body has it */
-void etcd_fake_set_answer(struct etcd_fake *fake, const char *text); /* to all, with 200; NULL: as it should be */
+void etcd_fake_set_answer(struct etcd_fake *fake, const char *text); /* to all; NULL: as it should be */
 void etcd_fake_set_cluster(struct etcd_fake *fake, uint64_t id);
+void etcd_fake_set_term(struct etcd_fake *fake, uint64_t term);
 void etcd_fake_set_date(struct etcd_fake *fake, int64_t offset_s);
 void etcd_fake_wipe(struct etcd_fake *fake);
 

@@ -5,6 +5,7 @@
 #include "api/request/query.h"
 #include "api/route.h"
 #include "base/json_writer.h"
+#include "fleet/fleet.h"
 
 static enum gb_step send_canned(struct gb_http_response *response, struct gb_http_canned *canned) {
     gb_http_response_canned(response, gb_http_canned_ref(canned));
@@ -18,8 +19,13 @@ enum gb_step gb_api_root(struct gb_http_request *request, struct gb_http_respons
     return send_canned(response, api->root[gb_tokens_required(api->core)]);
 }
 
+/* A node that is started asks others whether the directory may have been restored a moment ago. */
 enum gb_step gb_api_livez(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
-    (void)err;
+    struct gb_fleet *fleet = gb_api_of(request)->fleet;
+    unsigned doubt_s = fleet ? gb_fleet_doubt_s(fleet) : 0;
+
+    if (doubt_s > 0 && gb_http_response_header(response, err, "Gpubuf-Directory-Doubt", "%u", doubt_s) < 0)
+        return GB_STEP_ERROR;
     return send_canned(response, gb_api_of(request)->live);
 }
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fleet_fixture.h"
 #include "gb_test.h"
@@ -235,12 +236,14 @@ START_TEST(another_directory_is_left_alone) {
 END_TEST
 
 START_TEST(it_puts_right_what_a_crash_left) {
-    static const char record[] = "{\"node\":\"a\",\"epoch\":1,\"claim\":\"5-5\",\"on_partition\":\"serve\"}";
+    char record[96];
     char key[64];
     int i;
 
     for (i = 0; i < 150; i++) { /* more than one page */
         snprintf(key, sizeof(key), KEY("sessions/s%d"), i);
+        snprintf(record, sizeof(record), "{\"node\":\"a\",\"epoch\":1,\"claim\":\"5-%d\",\"on_partition\":\"serve\"}",
+                 i);
         etcd_fake_put(etcd, key, record, 0);
         snprintf(key, sizeof(key), KEY("owned/a/s%d"), i);
         etcd_fake_put(etcd, key, "", 0);
@@ -252,6 +255,8 @@ START_TEST(it_puts_right_what_a_crash_left) {
     a.has = _i == 1;
     node_open(&a, "a", NODE_UUID);
     node_wait(&a, GB_FLEET_JOINED);
+    while (_i == 0 && etcd_fake_count(etcd, KEY("sessions/s")) > 0) /* not at once: another may have them */
+        usleep(1000);
     ck_assert_uint_eq(etcd_fake_count(etcd, KEY("sessions/s")), _i == 1 ? 150 : 0);
     ck_assert_uint_eq(etcd_fake_count(etcd, KEY("owned/a/")), _i == 1 ? 150 : 0);
     ck_assert_uint_eq(etcd_fake_count(etcd, KEY("sessions/t")), 1);

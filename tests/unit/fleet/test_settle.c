@@ -512,13 +512,17 @@ END_TEST
 /* What a crash left of a session is buried, too. */
 START_TEST(epochs_rise_beyond_a_crash) {
     struct gb_fleet_register made;
+    enum gb_code code;
 
     fleet_add_b(false);
     etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "7", "7-7"), 0);
     etcd_fake_delete(etcd, KEY("owned/b/s"));
     etcd_fake_put(etcd, KEY("owned/a/s"), "", 0);
     join();
-    ck_assert_int_eq(register_session(&a, "s", &made), GB_OK);
+    do /* another node may have it, if the directory was restored */
+        code = register_session(&a, "s", &made);
+    while (code == GB_ERR_OWNER_UNKNOWN);
+    ck_assert_int_eq(code, GB_OK);
     ck_assert_uint_eq(made.session.epoch, 8);
     node_close(&a);
 }
@@ -529,6 +533,121 @@ START_TEST(a_session_of_a_living_node_is_not_deleted) {
     fleet_add_b(true);
     ck_assert_int_eq(bury("s"), GB_ERR_NODE_ALIVE);
     ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), SESSION_OF_B);
+    node_close(&a);
+}
+END_TEST
+
+/* --- a directory that was restored -------------------------------------------------------------------------------- */
+
+static void wait_epoch(const char *epoch) {
+    char text[32];
+
+    snprintf(text, sizeof(text), "\"epoch\":%s,", epoch);
+    wait_record(KEY("sessions/s"), text, true);
+}
+
+/* Its record becomes another's without a higher epoch, which no node does. This one has held its lease all the time. */
+START_TEST(what_became_anothers_by_a_restore_alone) {
+    const char *record = _i % 2 ? RECORD("b", "1", "6") : RECORD("b", "2", "6");
+    bool alive = _i / 2;
+    struct gb_name s = name_s();
+
+    etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "2", "9-9"), 0);
+    etcd_fake_put(etcd, KEY("owned/a/s"), "", 0);
+    have("s");
+    open_node(2, NULL);
+    node_wait(&a, GB_FLEET_JOINED);
+    fleet_add_b(alive);
+    etcd_fake_put(etcd, KEY("sessions/s"), record, 0);
+    gb_fleet_refresh(a.fleet, &s);
+    wait_told(1); /* at once, or when the other has had the time to give it up */
+    ck_assert_int_eq(told[0].verdict, GB_FLEET_RAISED);
+    ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), RECORD("a", "3", "9-9"));
+    ck_assert_uint_eq(etcd_fake_count(etcd, KEY("owned/b/s")), 0);
+    ck_assert(!gb_fleet_doubts(a.fleet, "s"));
+    node_close(&a);
+}
+END_TEST
+
+/* The record is of a node that has not got it, and has said so. */
+START_TEST(what_another_releases) {
+    fleet_add_b(true);
+    etcd_fake_put(etcd, KEY("sessions/s"),
+                  "{\"node\":\"b\",\"epoch\":2,\"claim\":\"6\",\"on_partition\":\"serve\",\"released\":true}", 0);
+    have("s");
+    join();
+    ck_assert_uint_eq(told_count, 1);
+    ck_assert_int_eq(told[0].verdict, GB_FLEET_RAISED);
+    ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), RECORD("a", "3", "9-9"));
+    node_close(&a);
+}
+END_TEST
+
+/* The node says so itself before the record goes, so that one that has the session takes it in between. */
+START_TEST(what_this_node_releases) {
+    etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "1", "7-7"), 0);
+    etcd_fake_put(etcd, KEY("owned/a/s"), "", 0);
+    join();
+    wait_record(KEY("sessions/s"), "\"released\":true", true);
+    ck_assert_int_eq(register_session(&a, "s", NULL), GB_ERR_OWNER_UNKNOWN);
+    while (etcd_fake_count(etcd, KEY("sessions/s")) > 0)
+        usleep(1000);
+    ck_assert_uint_eq(etcd_fake_count(etcd, KEY("owned/a/s")), 0);
+    node_close(&a);
+}
+END_TEST
+
+/* It was made again at a node that keeps it, while this one was away: nothing is served until that is certain, and then
+ * it is the other's, above the epoch that clients know of this one. */
+START_TEST(what_was_made_again_elsewhere) {
+    fleet_add_b(true);
+    etcd_fake_put(etcd, KEY("sessions/s"), RECORD("b", "1", "6"), 0);
+    have("s");
+    open_node(2, NULL);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert(gb_fleet_doubts(a.fleet, "s"));
+    wait_told(1);
+    ck_assert_int_eq(told[0].verdict, GB_FLEET_SUPERSEDED);
+    ck_assert_uint_eq(told[0].epoch, 3);
+    ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), RECORD("b", "3", "6"));
+    node_close(&a);
+}
+END_TEST
+
+/* Behind a proxy no connection ends, and the revision is what it was: the node looks at what it has written last. */
+START_TEST(what_the_node_wrote_last_is_lost) {
+    etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "2", "9-9"), 0);
+    etcd_fake_put(etcd, KEY("owned/a/s"), "", 0);
+    have("s");
+    open_node(2, NULL);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert_uint_eq(gb_fleet_doubt_s(a.fleet), 0);
+    etcd_fake_delete(etcd, KEY("sessions/s"));
+    wait_epoch("3");
+    ck_assert_uint_gt(gb_fleet_doubt_s(a.fleet), 0);
+    ck_assert_int_eq(find_session(&a, "t", false, NULL), GB_ERR_OWNER_UNKNOWN);
+    node_close(&a);
+}
+END_TEST
+
+/* Another leader, or a proxy that says that the directory is away. */
+START_TEST(what_tells_of_a_restart_behind_a_proxy) {
+    join();
+    ck_assert_int_eq(find_session(&a, "t", false, NULL), GB_ERR_SESSION_NOT_FOUND);
+    if (_i == 0) {
+        etcd_fake_set_term(etcd, 3);
+    } else if (_i == 1) {
+        etcd_fake_set_term(etcd, 1);
+    } else {
+        etcd_fake_set_answer(etcd, "<html>Bad Gateway</html>");
+        etcd_fake_set_status(etcd, 502);
+        ck_assert_int_eq(find_session(&a, "t", false, NULL), GB_ERR_DIRECTORY_UNAVAILABLE);
+        etcd_fake_set_answer(etcd, NULL);
+        etcd_fake_set_status(etcd, 0);
+    }
+    while (find_session(&a, "t", false, NULL) == GB_ERR_DIRECTORY_UNAVAILABLE)
+        usleep(1000);
+    ck_assert_int_eq(find_session(&a, "t", false, NULL), GB_ERR_OWNER_UNKNOWN);
     node_close(&a);
 }
 END_TEST
@@ -597,6 +716,12 @@ int main(void) {
     tcase_add_loop_test(cases, epochs_rise_beyond_the_end_of_a_session, 0, 2);
     tcase_add_test(cases, epochs_rise_beyond_a_crash);
     tcase_add_test(cases, a_session_of_a_living_node_is_not_deleted);
+    tcase_add_loop_test(cases, what_became_anothers_by_a_restore_alone, 0, 4);
+    tcase_add_test(cases, what_another_releases);
+    tcase_add_test(cases, what_this_node_releases);
+    tcase_add_test(cases, what_was_made_again_elsewhere);
+    tcase_add_test(cases, what_the_node_wrote_last_is_lost);
+    tcase_add_loop_test(cases, what_tells_of_a_restart_behind_a_proxy, 0, 3);
     tcase_add_test(cases, a_directory_is_made_anew);
     tcase_add_loop_test(cases, a_node_with_sessions_of_another_fleet, 0, 2);
     suite_add_tcase(suite, cases);
