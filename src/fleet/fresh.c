@@ -1,6 +1,6 @@
 /* A process that has just begun knows nothing of what the directory was a moment ago. If that was restored then, its
- * nodes have noticed, as their connections to it have ended: some of them are asked, at /livez, whether they are in doubt.
- * Until they have answered, this node compares none of its sessions, and says of no name that it is absent. */
+ * nodes have noticed, as their connections to it have ended: some of them are asked, at /livez, whether they are in
+ * doubt. Until they have answered, this node compares none of its sessions, and says of no name that it is absent. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

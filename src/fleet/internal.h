@@ -181,8 +181,8 @@ bool gb_settle_agrees(const struct gb_fleet *fleet, const struct gb_fleet_sessio
  * GB_DOUBT_EPOCH: this node itself has reason to doubt; from there on all requests for the session are refused. */
 enum gb_doubt_why { GB_DOUBT_DENIED, GB_DOUBT_CHANGED, GB_DOUBT_SAID, GB_DOUBT_EPOCH, GB_DOUBT_SUPERSEDED };
 void gb_doubt_add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch, enum gb_doubt_why why);
-/* By the directory another node has the session, at no higher epoch: for how many milliseconds that has been so. *broken:
- * this node's lease had run out before it was found, so that the session may have become the other's meanwhile. */
+/* By the directory another node has the session, at no higher epoch: for how many milliseconds that has been so.
+ * *ret_broken: this node's lease had run out before it was found: the session may have become the other's meanwhile. */
 uint64_t gb_doubt_contest(struct gb_fleet *fleet, const struct gb_name *session, bool *ret_broken);
 /* Takes doubts up, if the directory answers. [the thread] */
 void gb_doubts_sweep(struct gb_fleet *fleet);

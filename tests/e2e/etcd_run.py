@@ -78,6 +78,42 @@ class Etcd:
         shutil.rmtree(self.folder)
 
 
+def etcdctl(*args):
+    run = subprocess.run([os.path.join(os.path.dirname(etcd_program()), "etcdctl"), *args], env={**os.environ, "ETCDCTL_API": "3"},
+                         capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+class Saves:
+    """Snapshots of etcd, and copies of its files."""
+
+    def __init__(self, etcd, folder):
+        self.etcd, self.folder, self.items = etcd, folder, []
+
+    def save(self):
+        """By etcdctl, while it runs."""
+        path = os.path.join(self.folder, str(len(self.items)))
+        etcdctl("--endpoints", self.etcd.url, "snapshot", "save", path)
+        self.items.append(path)
+
+    def copy(self):
+        """Of the files of an etcd that does not run."""
+        path = os.path.join(self.folder, str(len(self.items)))
+        shutil.copytree(self.etcd.data, path)
+        self.items.append(path)
+
+    def restore(self, path, token):
+        """token: of the cluster, whose id is made of it."""
+        shutil.rmtree(self.etcd.data)
+        if os.path.isdir(path):
+            shutil.copytree(path, self.etcd.data)
+            return
+        peer = self.etcd.peers[self.etcd.name]
+        etcdctl("snapshot", "restore", path, "--data-dir", self.etcd.data, "--name", self.etcd.name, "--initial-cluster",
+                f"{self.etcd.name}={peer}", "--initial-advertise-peer-urls", peer, "--initial-cluster-token", token)
+
+
 class Nodes:
     """Nodes a, b and c over one etcd, with the label site of their own name."""
 

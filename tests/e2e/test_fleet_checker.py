@@ -8,7 +8,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -16,7 +15,7 @@ import urllib.parse
 
 import pytest
 
-from etcd_run import etcd_program
+from etcd_run import Saves
 from fleet import Fleet
 from harness import DATA, ROUNDS, until
 from owners import History, Op
@@ -118,45 +117,6 @@ class Clients:
 
 EXPECTED = {"session_exists", "owner_unknown", "owner_absent", "owner_uncertain", "directory_unavailable", "superseded", "session_moving",
             "node_unreachable", "buffer_busy", "saturated", "node_alive", "source_unreachable", "invalid_argument", "draining"}
-
-
-# --- etcd ---------------------------------------------------------------------------------------------------------------
-
-
-def etcdctl(*args):
-    run = subprocess.run([os.path.join(os.path.dirname(etcd_program()), "etcdctl"), *args], env={**os.environ, "ETCDCTL_API": "3"},
-                         capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    return run.stdout
-
-
-class Saves:
-    """Snapshots of etcd, and copies of its files."""
-
-    def __init__(self, etcd, folder):
-        self.etcd, self.folder, self.items = etcd, folder, []
-
-    def save(self):
-        """By etcdctl, while it runs."""
-        path = os.path.join(self.folder, str(len(self.items)))
-        etcdctl("--endpoints", self.etcd.url, "snapshot", "save", path)
-        self.items.append(path)
-
-    def copy(self):
-        """Of the files of an etcd that does not run."""
-        path = os.path.join(self.folder, str(len(self.items)))
-        shutil.copytree(self.etcd.data, path)
-        self.items.append(path)
-
-    def restore(self, path, token):
-        """token: of the cluster, whose id is made of it."""
-        shutil.rmtree(self.etcd.data)
-        if os.path.isdir(path):
-            shutil.copytree(path, self.etcd.data)
-            return
-        peer = self.etcd.peers[self.etcd.name]
-        etcdctl("snapshot", "restore", path, "--data-dir", self.etcd.data, "--name", self.etcd.name, "--initial-cluster",
-                f"{self.etcd.name}={peer}", "--initial-advertise-peer-urls", peer, "--initial-cluster-token", token)
 
 
 # --- what happens -------------------------------------------------------------------------------------------------------

@@ -1,10 +1,14 @@
 """etcd is given old data, and its revision is caught up before any node reads it: no node says that a session is absent, or makes it,
 while its owner serves it. And an etcd that is out of space."""
+import http.client
+import http.server
 import shutil
+import threading
 
 import pytest
 
-from fleet import Fleet
+from etcd_run import Saves
+from fleet import Fleet, address
 from harness import DATA, until
 from hubs import Hubs
 
@@ -98,6 +102,122 @@ def test_a_session_that_had_moved(three, tmp_path):
     assert fleet.ask("b", "GET", DATA.format("s", "x")).expect(200).body == b"second"
     assert fleet.registered_at("b")["s"] > 2
     fleet.agree()
+
+
+def test_a_node_that_is_started_just_after(tmp_path):
+    """It has seen no connection end. The owner has not told yet that it has the session; another node knows that it may."""
+    fleet = Fleet("abc", relayed="abc")
+    try:
+        fleet.joined()
+        save(fleet, tmp_path / "old")
+        fleet.make("a", "s")
+        fleet.kill("c")
+        fleet.to_etcd["a"].set("cut")
+        restore(fleet, tmp_path / "old")
+        fleet.to_etcd["b"].set("cut")  # once more: b is in doubt from here on
+        fleet.to_etcd["b"].set("pass")
+        until("b is in doubt", lambda: "Gpubuf-Directory-Doubt" in fleet.ask("b", "GET", "/livez").expect(200).headers)
+        fleet.start("c")
+
+        def refused():
+            reply = fleet.ask("c", "GET", DATA.format("s", "x"))
+            assert reply.status == 503, reply
+            return reply.json()["code"] == "owner_unknown"
+
+        until("c has asked", refused)
+        fleet.to_etcd["a"].set("pass")
+
+        def found():
+            reply = fleet.ask("c", "GET", DATA.format("s", "x"))
+            assert reply.status in (307, 503), reply
+            return reply.status == 307
+
+        until("c knows the owner", found)
+        fleet.joined()
+        fleet.agree()
+    finally:
+        fleet.end()
+
+
+class Still(http.server.ThreadingHTTPServer):
+    """A proxy before etcd that keeps its clients' connections, and their requests until etcd is there."""
+
+    daemon_threads = True
+
+    class RequestHandlerClass(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status, answer = until("etcd answers", lambda: self.server.forward(self.path, body))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *args):
+            pass
+
+    def __init__(self, target):
+        super().__init__(("127.0.0.1", 0), self.RequestHandlerClass)
+        self.mode, self.target, self.url = "pass", target, "http://127.0.0.1:%d" % self.server_address[1]
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def forward(self, path, body):
+        if self.mode == "hold":
+            return None
+        connection = http.client.HTTPConnection(*self.target)
+        try:
+            connection.request("POST", path, body)
+            reply = connection.getresponse()
+            return reply.status, reply.read()
+        except OSError:
+            return None
+        finally:
+            connection.close()
+
+    def set(self, mode):
+        self.mode = mode
+
+    def close(self):
+        self.shutdown()
+        self.server_close()
+
+
+def test_a_restore_behind_a_proxy(tmp_path):
+    """No connection ends, and ids, term and revision are what they were. The owner misses what it has written last."""
+    fleet = Fleet("ab")
+    try:
+        etcd = fleet.etcd.members[0]
+        for name in "ab":
+            fleet.kill(name)
+            fleet.to_etcd[name] = Still(address(etcd.url))
+            fleet.start(name)
+        fleet.joined()
+        saves = Saves(etcd, tmp_path)
+        saves.save()
+        fleet.make("a", "s")
+        fleet.ask("a", "PUT", DATA.format("s", "x"), b"first").expect(201)
+        before = fleet.etcd.call("/v3/kv/range", {"key": "eA=="})["header"]
+        for relay in fleet.to_etcd.values():
+            relay.set("hold")
+        etcd.kill()
+        saves.restore(saves.items[0], "etcd-cluster")
+        etcd.start()
+        for _ in range(20):
+            fleet.etcd.put("of-the-test", {})
+        after = fleet.etcd.call("/v3/kv/range", {"key": "eA=="})["header"]
+        assert {k: before[k] for k in ("cluster_id", "member_id", "raft_term")} == {
+            k: after[k] for k in ("cluster_id", "member_id", "raft_term")}
+        assert int(after["revision"]) > int(before["revision"])
+        for relay in fleet.to_etcd.values():
+            relay.set("pass")
+        until("a has told that it has the session", lambda: fleet.records().get("s", {}).get("epoch") == 2)
+        assert fleet.ask("a", "GET", DATA.format("s", "x")).expect(200).body == b"first"
+        until("b knows the owner", lambda: fleet.ask("b", "GET", DATA.format("s", "x")).status == 307)
+        fleet.agree()
+    finally:
+        fleet.end()
 
 
 def test_a_directory_out_of_space():

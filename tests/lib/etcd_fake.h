@@ -38,8 +38,8 @@ void etcd_fake_set_term(struct etcd_fake *fake, uint64_t term);
 void etcd_fake_set_date(struct etcd_fake *fake, int64_t offset_s);
 void etcd_fake_wipe(struct etcd_fake *fake);
 
-/* Requests to that path so far, and waiting until there are that many. "space": the nodes' questions for space, which are
- * not counted among the transactions. */
+/* Requests to that path so far, and waiting until there are that many. "space": the nodes' questions for space, which
+ * are not counted among the transactions. */
 unsigned etcd_fake_requests(struct etcd_fake *fake, const char *path);
 void etcd_fake_wait_requests(struct etcd_fake *fake, const char *path, unsigned n);
 
