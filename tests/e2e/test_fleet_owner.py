@@ -264,7 +264,7 @@ def test_what_is_set_aside_can_be_read_and_deleted(fleet, ledger, session):  # n
         reply = fleet.ask("b", method, target, body, {"Content-Type": "application/json"} if isinstance(body, dict) else None)
         assert reply.status == 404 and reply.json()["code"] == "not_found" or read_only(reply), (method, target)
     assert fleet.ask("b", "GET", DATA.format(new, "x")).expect(200).body == b"abc"
-    told = until("it was told", lambda: [e for e in events(fleet, "b", "session.superseded") if e["session"] == session])
+    told = until("it was told", lambda: [e for e in events(fleet, "b", "session.superseded") if e.get("session") == session])
     assert [e["detail"] for e in told] == [new], told
     assert not any(e.get("session") == session for e in events(fleet, "b", "session.deleted"))
     fleet.ask("b", "DELETE", at).expect(204)
