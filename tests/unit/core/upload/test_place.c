@@ -247,8 +247,6 @@ START_TEST(first_bytes_find_their_pages) {
         p.partial = p.in_place = true;
         p.offset = BIG - 1000;
     }
-    gb_assert_ok(core_buffer_delete(f.core, "default", "y", &err), err);
-    core_until_idle(&f);
     core_wake_done(&w);
     core_fixture_done(&f);
     /* They stay as they are, and a range need not begin with a page. */
