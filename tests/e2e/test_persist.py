@@ -1,7 +1,11 @@
 """kill -9 at any moment: acknowledged changes survive, bytes are lost and can be uploaded again."""
+import os
 import random
+import shutil
 import sqlite3
 import threading
+
+import pytest
 
 from harness import DATA, SLOT, Client, Daemon, until
 from values import crc32c, payload
@@ -162,3 +166,79 @@ def test_a_damaged_database_is_not_overwritten(backend, tmp_path):
     assert d.process.wait(30) > 0 and "database" in d.log()
     d.clean()
     assert (tmp_path / "gpubufd.db").read_bytes() == b"this is no database" * 1000
+
+
+# --- the database's files are renamed, removed or replaced ----------------------------------------------------------------
+
+
+def renamed(path, old):
+    os.rename(path, old)
+
+
+def removed(path, old):
+    os.link(path, old)
+    os.unlink(path)
+
+
+def replaced(path, old):
+    os.rename(path, old)
+    shutil.copy(old, path)
+
+
+def writes(d):
+    """A request of each kind that changes something."""
+    return [d.put("a", b"new", query="?durability=sync"), d.put("b", b"new"), d.put("n", bytes(200_000), query="?durability=sync"),
+            d.ask("PATCH", DATA.format("default", "b") + "?offset=1", b"x"), d.ask("POST", "/v1/sessions", {"name": "made"}),
+            d.ask("PATCH", "/v1/sessions/default", {"labels": {"a": "b"}}), d.ask("POST", "/v1/sessions/default/buffers", {"name": "m", "bytes": 8}),
+            d.ask("POST", "/v1/sessions/default/pools", {"name": "p"}), d.ask("DELETE", "/v1/sessions/default/buffers/b")]
+
+
+def ready(d, status):
+    until(f"readyz says {status}", lambda: d.ask("GET", "/readyz").status == status)
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("how", [renamed, removed, replaced])
+def test_a_file_of_the_database_goes(start, tmp_path, how, suffix):
+    """What is acknowledged is there after a restart, so nothing is acknowledged: not ready, writes refused, a line in the log."""
+    state = str(tmp_path / "state")
+    d = start(state=state)
+    d.put("a", b"old", query="?durability=sync").expect(201)
+    d.put("b", b"old").expect(201)
+    before = d.log()
+    path, old = f"{state}/gpubufd.db{suffix}", str(tmp_path / "old")
+    how(path, old)
+    d.put("a", bytes(100_000), query="?durability=sync").expect(503)  # at once
+    ready(d, 503)
+    for r in writes(d):
+        problem = r.expect(503).json()
+        assert path in problem["detail"] and problem["code"] in ("store_unavailable", "storage_unavailable") and problem["retryable"], problem
+    line = until("the log says it", lambda: next((line for line in d.log()[len(before):].splitlines() if path in line), None))
+    assert "not ready" in line and " error " in line and ("replaced" if how is replaced else "renamed or removed") in line, line
+    assert d.data("a").body == b"old" and d.data("b").body == b"old"
+    assert d.ask("GET", "/v1/sessions").status == 200 and d.ask("GET", "/livez").status == 200
+    os.rename(old, path)
+    ready(d, 200)
+    assert [r.status for r in writes(d)] == [200, 200, 201, 200, 201, 200, 201, 201, 204]
+    d.kill()
+    d = start(state=state)
+    assert d.data("a").body == b"new" and d.data("n").body == bytes(200_000) and d.get("/v1/sessions/default")["labels"] == {"a": "b"}
+    assert {b["name"] for b in d.get("/v1/sessions/default/buffers")["items"]} == {"a", "m", "n"}
+
+
+def test_the_folder_of_the_database_goes(start, tmp_path):
+    state, old = tmp_path / "state", tmp_path / "old"
+    d = start(state=str(state))
+    d.put("a", b"old", query="?durability=sync").expect(201)
+    state.rename(old)
+    d.put("a", b"new", query="?durability=sync").expect(503)
+    ready(d, 503)
+    state.mkdir()  # what would start here knows nothing
+    d.put("a", b"new", query="?durability=sync").expect(503)
+    assert d.ask("GET", "/readyz").status == 503 and d.data("a").body == b"old"
+    state.rmdir()
+    old.rename(state)
+    ready(d, 200)
+    d.put("a", b"new", query="?durability=sync").expect(200)
+    d.kill()
+    assert start(state=str(state)).data("a").body == b"new"
