@@ -1,5 +1,5 @@
-/* Many threads on few names: every answer is one that some order of the calls explains, and nothing is left over. Made
- * for the thread and address sanitizers. */
+/* Many threads on few names, moved against each other: every answer is one that some order of the calls explains, and
+ * nothing is left over. Made for the thread and address sanitizers. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "core_fixture.h"
 #include "gb_test.h"
+#include "jitter.h"
 
 #define THREADS 8
 #define ROUNDS 300
@@ -205,6 +206,7 @@ START_TEST(everyone_at_once) {
     int i;
 
     core_fixture_init(&f, specs[_i]);
+    jitter_set(true);
     for (i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.f = &f,
                                      .seed = (unsigned)(i + 1) * 7919 + (unsigned)_i,
@@ -218,6 +220,7 @@ START_TEST(everyone_at_once) {
         free(workers[i].data);
         free(workers[i].back);
     }
+    jitter_set(false);
     ck_assert_uint_gt(done, THREADS); /* it was not all refusals */
     clean(&f);
     core_until_idle(&f);
