@@ -32,10 +32,10 @@ static void end_revoked(struct gb_daemon *daemon) {
 }
 
 static void check_token_end(struct gb_daemon *daemon) {
-    int64_t now_us = gb_wall_us();
+    int64_t now_us = gb_tokens_now_us(daemon->core);
     struct gb_token_count count;
 
-    /* The clock was set back: what was over may be to come. */
+    /* The clock was set ahead and back again: what was over is to come. */
     if (now_us < daemon->token_look_us)
         gb_daemon_note_token_end(daemon);
     else
@@ -76,7 +76,7 @@ static void reload_tokens(struct gb_daemon *daemon, bool asked) {
 
 /* Until the next look, or until a token's time is over. */
 static int patience_ms(const struct gb_daemon *daemon, int tick_ms) {
-    int64_t left_us = daemon->token_end_us > 0 ? daemon->token_end_us - gb_wall_us() : INT64_MAX;
+    int64_t left_us = daemon->token_end_us > 0 ? daemon->token_end_us - gb_tokens_now_us(daemon->core) : INT64_MAX;
 
     if (left_us <= 0)
         return 0;
@@ -114,6 +114,25 @@ static void check_store(struct gb_daemon *daemon) {
                (unsigned long long)(failures - daemon->store_failures), (unsigned long long)failures,
                stat.last_failure.code != GB_OK ? stat.last_failure.detail : "too many changes wait");
     daemon->store_failures = failures;
+}
+
+/* Records keep the times that the clock gave them. */
+static void check_clock(struct gb_daemon *daemon) {
+    struct gb_store_jump jump;
+    char from[GB_RFC3339_SIZE];
+    char to[GB_RFC3339_SIZE];
+
+    if (!gb_store_clock(daemon->store, &jump))
+        return;
+    gb_rfc3339(jump.from_us, from);
+    gb_rfc3339(jump.to_us, to);
+    gb_log(&daemon->log, GB_LOG_WARNING, "clock",
+           jump.running
+               ? "the clock was set from %s to %s: nothing is older by that, and what is kept for a time is kept "
+                 "for as long as the daemon sees pass; tokens end by the later of the two"
+               : "the daemon ran until %s, and the clock says %s: nothing is older by that, and what is kept for a "
+                 "time is kept for as long as the daemon sees pass; tokens end by the clock",
+           from, to);
 }
 
 static void check_disk(struct gb_daemon *daemon) {
@@ -216,6 +235,7 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
             gb_request_log_reopen(daemon->requests);
         }
         gb_daemon_reload_tls(daemon, signal_number == SIGHUP);
+        check_clock(daemon);
         check_store(daemon);
         check_disk(daemon);
         gb_daemon_check_sockets(daemon);

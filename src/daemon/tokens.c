@@ -145,7 +145,7 @@ bool gb_daemon_is_closed(const struct gb_daemon *daemon) {
 }
 
 void gb_daemon_note_token_end(struct gb_daemon *daemon) {
-    daemon->token_look_us = gb_wall_us();
+    daemon->token_look_us = gb_tokens_now_us(daemon->core);
     daemon->token_end_us = gb_tokens_next_end(daemon->core);
 }
 

@@ -186,8 +186,8 @@ int gb_disk_scan_orphans(struct gb_disk *disk,
                          void *arg, struct gb_error *err);
 /* Moves a file from orphans/ to where a row can name it, and syncs that folder. STORAGE_FAILED, STORAGE_FULL. */
 int gb_disk_take_back(struct gb_disk *disk, const struct gb_disk_name *name, struct gb_error *err);
-/* Removes what has been in orphans/ for longer. */
-void gb_disk_sweep_orphans(struct gb_disk *disk, uint64_t ttl_s);
+/* Removes what came to orphans/ before. */
+void gb_disk_sweep_orphans(struct gb_disk *disk, int64_t before_us);
 
 /* A point of the caller's, at which a rule of --disk-fault may hold up or kill the process. */
 void gb_disk_point(struct gb_disk *disk, enum gb_disk_op op);

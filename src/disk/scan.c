@@ -10,6 +10,9 @@
 #include "base/clock.h"
 #include "disk/internal.h"
 
+/* A file of a later time than that has it from a clock that was wrong. */
+#define AHEAD_US (60 * (int64_t)1000000)
+
 /* --- taking out of the way ---------------------------------------------------------------------------------------- */
 
 void gb_disk_remove(struct gb_disk *disk, const struct gb_disk_name *name) {
@@ -188,21 +191,24 @@ int gb_disk_visit_data(struct gb_disk *disk, visit_fn visit, void *arg, struct g
 
 /* --- orphans ------------------------------------------------------------------------------------------------------ */
 
-static void sweep_one(struct gb_disk *disk, DIR *dir, const char *base, uint64_t ttl_s) {
+/* One of a time to come, which a wrong clock gave it, is as one of now. */
+static void sweep_one(struct gb_disk *disk, DIR *dir, const char *base, int64_t before_us) {
     struct gb_disk_name name;
     struct stat st;
-    int64_t age_us;
+    int64_t at_us;
 
     if (!gb_disk_name_parse(base, &name) || fstatat(dirfd(dir), base, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return;
-    age_us = gb_wall_us() - ((int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000);
-    if (age_us <= 0 || (uint64_t)age_us / 1000000 < ttl_s)
+    at_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
+    if (at_us > gb_wall_us() + AHEAD_US)
+        utimensat(dirfd(dir), base, NULL, AT_SYMLINK_NOFOLLOW);
+    if (at_us >= before_us)
         return;
     if (gb_disk_call_unlink(disk->plan, dirfd(dir), base) < 0 && errno != ENOENT)
         gb_disk_count_failure(disk);
 }
 
-void gb_disk_sweep_orphans(struct gb_disk *disk, uint64_t ttl_s) {
+void gb_disk_sweep_orphans(struct gb_disk *disk, int64_t before_us) {
     DIR *dir = open_folder(disk, GB_DISK_ORPHANS);
     struct dirent *entry;
 
@@ -212,6 +218,6 @@ void gb_disk_sweep_orphans(struct gb_disk *disk, uint64_t ttl_s) {
         return;
     }
     while ((entry = readdir(dir)))
-        sweep_one(disk, dir, entry->d_name, ttl_s);
+        sweep_one(disk, dir, entry->d_name, before_us);
     closedir(dir);
 }

@@ -80,7 +80,9 @@ static int put_history(struct gb_apply *apply, const struct gb_history_record *r
 }
 
 static int roll(struct gb_apply *apply, const struct gb_roll_record *record, struct gb_error *err) {
-    return gb_history_roll(&apply->history, record->now_us, record->ret_more, err);
+    if (gb_history_roll(&apply->history, record->now_us, record->ret_more, err) < 0)
+        return -1;
+    return apply->history.seen ? gb_seen_save(apply->history.seen, apply->db, err) : 0;
 }
 
 /* One that was written before is there most often, and an update costs half as much. */

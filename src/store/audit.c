@@ -37,7 +37,8 @@ struct gb_audit_log {
     sqlite3 *db;
     sqlite3_stmt *stmts[STATEMENTS];
     int64_t max;
-    int64_t age_us; /* INT64_MAX: no bound */
+    int64_t age_us;       /* INT64_MAX: no bound */
+    struct gb_seen *seen; /* borrowed */
     int64_t first_id;
     int64_t last_id; /* below first_id: there is no row */
     struct gb_audit_queue batch;
@@ -100,7 +101,7 @@ static int find_killed(struct gb_audit_log *log, bool broke_off, struct gb_error
 }
 
 int gb_audit_log_new(const struct gb_store_config *config, const char *where, sqlite3 *db, bool broke_off,
-                     struct gb_audit_log **ret, struct gb_error *err) {
+                     struct gb_seen *seen, struct gb_audit_log **ret, struct gb_error *err) {
     struct gb_audit_log *log = calloc(1, sizeof(*log));
 
     if (!log)
@@ -108,6 +109,7 @@ int gb_audit_log_new(const struct gb_store_config *config, const char *where, sq
     gb_mutex_init(&log->lock);
     gb_mutex_init(&log->read_lock);
     log->db = db;
+    log->seen = seen;
     log->max = config->audit_max > 0 ? (int64_t)config->audit_max : ROWS_MAX;
     log->age_us = config->audit_age_us > 0 ? config->audit_age_us : INT64_MAX;
     log->where = strdup(where);
@@ -262,7 +264,7 @@ static int find_old(struct gb_audit_log *log, int64_t *ret_through, struct gb_er
     *ret_through = 0;
     if (log->age_us == INT64_MAX)
         return 0;
-    sqlite3_bind_int64(stmt, 1, gb_wall_us() - log->age_us);
+    sqlite3_bind_int64(stmt, 1, gb_seen_since(log->seen, log->age_us));
     r = sqlite3_step(stmt);
     if (r == SQLITE_ROW)
         *ret_through = sqlite3_column_int64(stmt, 0);

@@ -6,13 +6,14 @@
 #include <sqlite3.h>
 
 #include "store/apply.h"
+#include "store/seen.h"
 #include "store/store.h"
 
 struct gb_audit_log;
 
 /* As gb_feed_log_new, gb_feed_log_move and gb_feed_log_free. */
 int gb_audit_log_new(const struct gb_store_config *config, const char *where, sqlite3 *db, bool broke_off,
-                     struct gb_audit_log **ret, struct gb_error *err);
+                     struct gb_seen *seen, struct gb_audit_log **ret, struct gb_error *err);
 int gb_audit_log_move(struct gb_audit_log *log, const char *where, sqlite3 *db, struct gb_error *err);
 void gb_audit_log_free(struct gb_audit_log *log);
 

@@ -62,6 +62,7 @@ static int on_log(void *arg, sqlite3 *db, const char *schema, int pages) {
 static int take_database(struct gb_committer *m, sqlite3 *db, struct gb_error *err) {
     if (gb_apply_init(&m->apply, db, &m->history, m->sync_full, err) < 0)
         return -1;
+    m->apply.history.seen = m->logs.seen;
     if (gb_place_note(m->logs.place, err) < 0)
         return -1;
     sqlite3_wal_hook(db, on_log, m); /* instead of SQLite's own checkpoints, which any commit may have to wait for */

@@ -6,6 +6,7 @@
 
 #include "store/history_query.h"
 #include "store/rollup.h"
+#include "store/seen.h"
 
 /* Tables get the columns that they lack, views are made anew where they differ. Before the first change. */
 int gb_history_migrate(sqlite3 *db, struct gb_error *err);
@@ -48,6 +49,7 @@ enum gb_history_stmt {
 struct gb_history {
     sqlite3 *db; /* borrowed */
     struct gb_history_limits limits;
+    struct gb_seen *seen; /* borrowed, set by the owner; NULL: rows are as old as the clock says */
     sqlite3_stmt *stmts[GB_HISTORY_STMTS];
     sqlite3_stmt *select[GB_HISTORY_LEVELS];
     sqlite3_stmt *insert[GB_HISTORY_LEVELS];

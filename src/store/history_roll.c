@@ -86,6 +86,11 @@ static int64_t before(const struct gb_history *history, const struct series *s, 
     if (s->shares && shares->keep_s[level] > 0 && shares->keep_s[level] < keep_s)
         keep_s = shares->keep_s[level];
     before_us = keep_s < (uint64_t)now_us / 1000000 ? now_us - (int64_t)keep_s * 1000000 : 0;
+    if (before_us > 0 && history->seen) {
+        int64_t since_us = gb_seen_since(history->seen, (int64_t)keep_s * 1000000);
+
+        before_us = since_us < before_us ? since_us : before_us;
+    }
     /* What is not rolled up yet stays, so that it can be. */
     if (level < GB_HISTORY_HOURS && before_us > s->until_us[level + 1])
         before_us = s->until_us[level + 1];

@@ -247,6 +247,11 @@ static const char *const steps[] = {
     "ALTER TABLE sessions ADD COLUMN replicas INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE sessions ADD COLUMN holders TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE sessions ADD COLUMN tenant TEXT NOT NULL DEFAULT '';",
+
+    /* The time that the daemon has seen pass, by the wall clock: the latest spans, numbered from 0. */
+    "CREATE TABLE seen(id INTEGER PRIMARY KEY, from_us INTEGER NOT NULL, to_us INTEGER NOT NULL) STRICT;"
+    "INSERT INTO seen SELECT row_number() OVER (ORDER BY id) - 1, at_us, ended_at_us FROM history_starts"
+    " WHERE ended_at_us >= at_us ORDER BY id;",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -26,6 +26,7 @@ struct gb_store {
     sqlite3 *db;               /* the writer's; others read between gb_writer_enter and gb_writer_leave */
     struct gb_feed_log *feed;
     struct gb_audit_log *audit;
+    struct gb_seen *seen;
     struct gb_writer *writer;
     struct gb_reader *reader;
     struct gb_stored_reader *stored;
@@ -128,13 +129,13 @@ static int open_locked(struct gb_store *s, struct gb_error *err) {
     if (open_storage(s, err) < 0)
         return -1;
     copied = s->storage.copy[0] != '\0';
-    if (gb_history_broke_off(s->db, !copied, &broke_off, err) < 0 ||
+    if (gb_history_broke_off(s->db, !copied, &broke_off, err) < 0 || gb_seen_new(s->db, &s->seen, err) < 0 ||
         gb_feed_log_new(&s->config, gb_storage_where(&s->storage), s->db, broke_off, &s->feed, err) < 0 ||
-        gb_audit_log_new(&s->config, gb_storage_where(&s->storage), s->db, broke_off, &s->audit, err) < 0 ||
+        gb_audit_log_new(&s->config, gb_storage_where(&s->storage), s->db, broke_off, s->seen, &s->audit, err) < 0 ||
         gb_reader_new(gb_storage_where(&s->storage), &s->reader, err) < 0 ||
         gb_stored_reader_new(gb_storage_where(&s->storage), &s->stored, err) < 0)
         return -1;
-    logs = (struct gb_writer_logs){.feed = s->feed, .audit = s->audit, .place = &s->place};
+    logs = (struct gb_writer_logs){.feed = s->feed, .audit = s->audit, .place = &s->place, .seen = s->seen};
     return gb_writer_new(copied ? NULL : s->db, &s->config, &logs, copied ? move_to_file : NULL, s, &s->writer, err);
 }
 
@@ -183,6 +184,8 @@ void gb_store_close(struct gb_store *s) {
     gb_feed_log_free(s->feed);
     gb_audit_log_free(s->audit);
     if (s->db) {
+        if (was_open)
+            gb_seen_save(s->seen, s->db, NULL);
         if (in_order)
             gb_history_stopped(s->db, gb_wall_us(), NULL);
         /* Also where a token connection is open, which would keep SQLite's own checkpoint at close from happening. What
@@ -191,9 +194,20 @@ void gb_store_close(struct gb_store *s) {
             sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
         sqlite3_close(s->db);
     }
+    gb_seen_free(s->seen);
     gb_lock_drop(s->place.lock_fd);
     free(s->storage.file);
     free(s);
+}
+
+/* --- time --------------------------------------------------------------------------------------------------------- */
+
+int64_t gb_store_seen_since(struct gb_store *s, int64_t age_us) {
+    return gb_seen_since(s->seen, age_us);
+}
+
+bool gb_store_clock(struct gb_store *s, struct gb_store_jump *ret) {
+    return gb_seen_look(s->seen, ret);
 }
 
 /* --- reading all -------------------------------------------------------------------------------------------------- */

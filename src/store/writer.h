@@ -77,6 +77,7 @@ struct gb_writer_logs {
     struct gb_feed_log *feed;
     struct gb_audit_log *audit;
     struct gb_place *place;
+    struct gb_seen *seen;
 };
 
 /* Starts the thread. db is borrowed, and the writer's alone but between gb_writer_enter and gb_writer_leave. db NULL:

@@ -22,7 +22,8 @@ struct gb_key_entry {
 };
 
 struct gb_keys {
-    pthread_mutex_t lock; /* a leaf */
+    struct gb_store *store; /* borrowed */
+    pthread_mutex_t lock;   /* a leaf, but for the store's clock */
     struct gb_map map;
     struct gb_key_entry *first;
     struct gb_key_entry *last;
@@ -35,7 +36,7 @@ struct gb_keys {
 };
 
 /* NULL when memory is exhausted. gb_keys_free accepts NULL. */
-struct gb_keys *gb_keys_new(const struct gb_core_config *config);
+struct gb_keys *gb_keys_new(const struct gb_core_config *config, struct gb_store *store);
 void gb_keys_free(struct gb_keys *keys);
 /* From the database, at start. */
 int gb_keys_load(struct gb_core *core, struct gb_error *err);

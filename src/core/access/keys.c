@@ -48,11 +48,12 @@ static uint64_t weight(const struct gb_idempotency_reply *a) {
 
 /* --- entries ------------------------------------------------------------------------------------------------------ */
 
-struct gb_keys *gb_keys_new(const struct gb_core_config *config) {
+struct gb_keys *gb_keys_new(const struct gb_core_config *config, struct gb_store *store) {
     struct gb_keys *k = calloc(1, sizeof(*k));
 
     if (!k)
         return NULL;
+    k->store = store;
     k->max = config->keys_max ? config->keys_max : GB_KEYS_MAX;
     k->ttl_us = (int64_t)(config->key_ttl_s ? config->key_ttl_s : GB_KEY_TTL_S) * 1000000;
     gb_mutex_init(&k->lock);
@@ -90,9 +91,14 @@ void gb_keys_free(struct gb_keys *k) {
     free(k);
 }
 
+/* Keys whose time is over by then have lived for it while a daemon saw it pass: a clock that jumps ends none. */
+static int64_t now_of(struct gb_keys *k) {
+    return gb_store_seen_since(k->store, k->ttl_us) + k->ttl_us;
+}
+
 /* Drops the oldest entries that are not under way, as far as needed, and every entry that has expired. */
 static void make_room_locked(struct gb_keys *k) {
-    int64_t now_us = gb_wall_us();
+    int64_t now_us = now_of(k);
     struct gb_key_entry *e;
     struct gb_key_entry *next;
 
@@ -152,7 +158,7 @@ static int load(void *arg, const struct gb_store_idempotency_reply *rec, struct 
     struct gb_key_entry *e;
     struct gb_key key;
 
-    if (rec->mark.expires_at_us <= gb_wall_us())
+    if (rec->mark.expires_at_us <= now_of(k))
         return 0;
     make_room_locked(k);
     key.former_id[0] = key.former[0] = '\0';
@@ -182,7 +188,7 @@ static void put_intent(struct gb_core *core, const struct gb_store_mark *mark, c
                        void *arg) {
     const struct gb_store_idempotency_reply rec = {.mark = *mark, .durable = note[0] != '\0', .headers = note};
 
-    gb_store_put_idempotency_reply(core->store, &rec, gb_wall_us(), core->keys->max, done, arg);
+    gb_store_put_idempotency_reply(core->store, &rec, now_of(core->keys), core->keys->max, done, arg);
 }
 
 void gb_key_intend(struct gb_core *core, const struct gb_store_mark *mark, const char *note, gb_store_done_fn *done,
@@ -287,7 +293,7 @@ int gb_key_claim(struct gb_core *core, const struct gb_key *key, struct gb_key_c
         e = gb_map_get(&k->map, key->former_id);
     if (!e && key->id[0] == GB_KEY_OF && is_of(key->id, 0))
         e = find_of_gone_locked(k, key);
-    if (e && e->state != GB_KEY_UNDER_WAY && e->expires_at_us <= gb_wall_us()) {
+    if (e && e->state != GB_KEY_UNDER_WAY && e->expires_at_us <= now_of(k)) {
         drop_locked(k, e);
         e = NULL;
     }
@@ -386,7 +392,7 @@ void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_idemp
                                               .body_len = answer->body_len};
     gb_core_enter(core);
     gb_disks_point(core, GB_DISK_OP_before_key);
-    gb_store_put_idempotency_reply(core->store, &rec, gb_wall_us(), core->keys->max, kept, keeping);
+    gb_store_put_idempotency_reply(core->store, &rec, now_of(core->keys), core->keys->max, kept, keeping);
 }
 
 void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure) {
@@ -425,7 +431,7 @@ static void add_copy(struct gb_key_page *page, const struct gb_key_entry *e, int
 /* list: room for all entries. */
 static void fill_locked(struct gb_keys *k, int64_t session, bool last, uint64_t bytes_max, struct gb_key_entry **list,
                         struct gb_key_page *ret) {
-    int64_t now_us = gb_wall_us();
+    int64_t now_us = now_of(k);
     struct gb_key_entry *e;
     uint64_t bytes = 0;
     size_t unsure = 0;
@@ -520,7 +526,7 @@ int gb_key_bring(struct gb_core *core, int64_t session, const struct gb_key_copy
     pthread_mutex_unlock(&k->lock);
     if (!known)
         return gb_error_set(err, GB_ERR_SATURATED, "no room for the keys of the session's requests; try again later");
-    gb_store_put_idempotency_reply(core->store, &rec, gb_wall_us(), k->max, done, arg);
+    gb_store_put_idempotency_reply(core->store, &rec, now_of(k), k->max, done, arg);
     return 0;
 }
 

@@ -42,6 +42,8 @@ struct table {
 struct gb_tokens {
     pthread_rwlock_t lock; /* for the table as a whole */
     pthread_mutex_t use_lock;
+    int64_t began_us; /* by the wall clock, and by the other one */
+    uint64_t began_ns;
     struct table table;
     uint64_t last_grant;
     _Atomic size_t count;
@@ -61,6 +63,8 @@ struct gb_tokens *gb_tokens_new(void) {
         return NULL;
     pthread_rwlock_init(&tokens->lock, NULL);
     pthread_mutex_init(&tokens->use_lock, NULL);
+    tokens->began_us = gb_wall_us();
+    tokens->began_ns = gb_clock_ns();
     return tokens;
 }
 
@@ -252,15 +256,28 @@ static int expired(const struct gb_token_rec *rec, const struct way *way, struct
                         rec->name.s);
 }
 
+/* A clock that is set back while the daemon runs gives no token more time. */
+static int64_t now_of(const struct gb_tokens *tokens) {
+    int64_t passed_us = tokens->began_us + (int64_t)((gb_clock_ns() - tokens->began_ns) / 1000);
+    int64_t now_us = gb_wall_us();
+
+    return now_us > passed_us ? now_us : passed_us;
+}
+
+int64_t gb_tokens_now_us(struct gb_core *core) {
+    return now_of(core->tokens);
+}
+
 static bool over(const struct way *way, int64_t now_us) {
     return way->until_us > 0 && now_us >= way->until_us;
 }
 
 /* The first way of that key that is in force. -1 if there is none; `what` is for the error. The lock is held. */
-static int find_locked(const struct table *t, const char *key, const char *what, struct gb_token_found *ret,
+static int find_locked(const struct gb_tokens *tokens, const char *key, const char *what, struct gb_token_found *ret,
                        struct gb_error *err) {
+    const struct table *t = &tokens->table;
     const struct way *first = first_of_key(t, key);
-    int64_t now_us = gb_wall_us();
+    int64_t now_us = now_of(tokens);
     const struct way *way;
 
     for (way = first; way && way < t->ways + t->way_count && strcmp(way->key, key) == 0; way++) {
@@ -269,7 +286,8 @@ static int find_locked(const struct table *t, const char *key, const char *what,
         *ret = (struct gb_token_found){.grant = way->grant,
                                        .by = {t->recs[way->token].id, t->recs[way->token].name},
                                        .has_prefix = t->recs[way->token].prefix[0] != '\0'};
-        ret->unnoted = atomic_load_explicit(&t->uses[way->token].second, memory_order_relaxed) != now_us / US_PER_S;
+        ret->unnoted =
+            atomic_load_explicit(&t->uses[way->token].second, memory_order_relaxed) != gb_wall_us() / US_PER_S;
         return 0;
     }
     return first ? expired(&t->recs[first->token], first, err) : unknown(what, err);
@@ -284,7 +302,7 @@ int gb_tokens_by_secret(struct gb_core *core, const char *secret, struct gb_toke
     if (gb_sha256_hex(secret, strlen(secret), key + 1, err) < 0)
         return -1;
     pthread_rwlock_rdlock(&tokens->lock);
-    r = find_locked(&tokens->table, key, "token", ret, err);
+    r = find_locked(tokens, key, "token", ret, err);
     pthread_rwlock_unlock(&tokens->lock);
     return r;
 }
@@ -304,7 +322,7 @@ int gb_tokens_by_subject(struct gb_core *core, const char *const *names, unsigne
         /* A longer name is no token's subject; cut, it might be one. */
         if (snprintf(key, sizeof(key), "=%s", names[i]) >= (int)sizeof(key))
             continue;
-        r = find_locked(&tokens->table, key, "client's certificate", ret, &missed);
+        r = find_locked(tokens, key, "client's certificate", ret, &missed);
         if (r < 0 && (why.code == GB_OK || first_of_key(&tokens->table, key)))
             why = missed;
     }
@@ -317,10 +335,11 @@ int gb_tokens_by_subject(struct gb_core *core, const char *const *names, unsigne
 /* --- grants ------------------------------------------------------------------------------------------------------- */
 
 /* The token of a grant in force, or NULL with UNAUTHENTICATED. The lock is held. */
-static const struct gb_token_rec *token_locked(const struct table *t, uint64_t grant, struct gb_error *err) {
+static const struct gb_token_rec *token_locked(const struct gb_tokens *tokens, uint64_t grant, struct gb_error *err) {
+    const struct table *t = &tokens->table;
     const struct way *way = of_grant(t, grant);
 
-    if (way && !over(way, gb_wall_us()))
+    if (way && !over(way, now_of(tokens)))
         return &t->recs[way->token];
     if (way)
         expired(&t->recs[way->token], way, err);
@@ -333,14 +352,14 @@ bool gb_tokens_in_force(struct gb_core *core, uint64_t grant) {
     bool is;
 
     pthread_rwlock_rdlock(&core->tokens->lock);
-    is = token_locked(&core->tokens->table, grant, NULL) != NULL;
+    is = token_locked(core->tokens, grant, NULL) != NULL;
     pthread_rwlock_unlock(&core->tokens->lock);
     return is;
 }
 
 int64_t gb_tokens_next_end(struct gb_core *core) {
     const struct table *t = &core->tokens->table;
-    int64_t now_us = gb_wall_us();
+    int64_t now_us = gb_tokens_now_us(core);
     int64_t next = 0;
     size_t i;
 
@@ -374,7 +393,7 @@ int gb_tokens_permit(struct gb_core *core, uint64_t grant, enum gb_scope scope, 
     int r;
 
     pthread_rwlock_rdlock(&core->tokens->lock);
-    rec = token_locked(&core->tokens->table, grant, err);
+    rec = token_locked(core->tokens, grant, err);
     r = rec ? judge(rec, scope, session, err) : -1;
     pthread_rwlock_unlock(&core->tokens->lock);
     return r;
@@ -386,7 +405,7 @@ int gb_tokens_session(struct gb_core *core, uint64_t grant, enum gb_scope scope,
     int r;
 
     pthread_rwlock_rdlock(&core->tokens->lock);
-    rec = token_locked(&core->tokens->table, grant, err);
+    rec = token_locked(core->tokens, grant, err);
     r = rec ? judge(rec, scope, NULL, err) : -1;
     if (r == 0)
         memcpy(ret_session->s, rec->session, sizeof(ret_session->s));
@@ -398,7 +417,7 @@ int gb_tokens_prefix(struct gb_core *core, uint64_t grant, struct gb_name *ret_p
     const struct gb_token_rec *rec;
 
     pthread_rwlock_rdlock(&core->tokens->lock);
-    rec = token_locked(&core->tokens->table, grant, err);
+    rec = token_locked(core->tokens, grant, err);
     if (rec)
         memcpy(ret_prefix->s, rec->prefix, sizeof(ret_prefix->s));
     pthread_rwlock_unlock(&core->tokens->lock);
@@ -409,7 +428,7 @@ int gb_tokens_id(struct gb_core *core, uint64_t grant, int64_t *ret_token, struc
     const struct gb_token_rec *rec;
 
     pthread_rwlock_rdlock(&core->tokens->lock);
-    rec = token_locked(&core->tokens->table, grant, err);
+    rec = token_locked(core->tokens, grant, err);
     if (rec)
         *ret_token = rec->id;
     pthread_rwlock_unlock(&core->tokens->lock);

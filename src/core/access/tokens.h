@@ -42,6 +42,8 @@ int gb_tokens_by_subject(struct gb_core *core, const char *const *names, unsigne
 bool gb_tokens_in_force(struct gb_core *core, uint64_t grant);
 /* When the next grant ends by itself, in microseconds since the epoch; 0: none does. [now] */
 int64_t gb_tokens_next_end(struct gb_core *core);
+/* The time by which tokens end: the wall clock, or what it would say if it had not been set back since the start. */
+int64_t gb_tokens_now_us(struct gb_core *core);
 
 /* Does the grant's token permit it? session: "" for what belongs to none; NULL: the token's own. UNAUTHENTICATED if the
  * grant is no longer in force; FORBIDDEN if its scope is lower, or if it is bound to another session. [now] */

@@ -106,7 +106,7 @@ void gb_checkpoint_delete(struct gb_core *core, const struct gb_name *name, stru
 /* Those that clients have begun to bring and left. */
 static void sweep(struct gb_core *core) {
     uint64_t ttl_s = core->config.orphan_ttl_s > 0 ? core->config.orphan_ttl_s : ORPHAN_TTL_S;
-    int64_t before_us = gb_wall_us() - (int64_t)ttl_s * 1000000;
+    int64_t before_us = gb_store_seen_since(core->store, (int64_t)ttl_s * 1000000);
     struct gb_checkpoint_view view;
     int64_t after = 0;
 

@@ -115,12 +115,13 @@ static void look_after_disk(struct gb_core *core) {
 
 /* Orphans are kept for a while, so that an older database that is put back finds their files. */
 static void sweep_orphans(struct gb_core *core) {
+    uint64_t ttl_s = core->config.orphan_ttl_s > 0 ? core->config.orphan_ttl_s : ORPHAN_TTL_S;
     uint64_t now_ns = gb_clock_ns();
 
     if (core->orphans_swept_ns > 0 && now_ns - core->orphans_swept_ns < SWEEP_NS)
         return;
     core->orphans_swept_ns = now_ns;
-    gb_disk_sweep_orphans(core->config.disk, core->config.orphan_ttl_s > 0 ? core->config.orphan_ttl_s : ORPHAN_TTL_S);
+    gb_disk_sweep_orphans(core->config.disk, gb_store_seen_since(core->store, (int64_t)ttl_s * 1000000));
 }
 
 void gb_durable_tick(struct gb_core *core) {

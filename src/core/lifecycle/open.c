@@ -70,7 +70,7 @@ static bool make_parts(struct gb_core *core) {
     core->sampler = gb_sampler_new();
     core->selftests = gb_selftests_new(gb_backend_device_count(core->backend));
     core->tokens = gb_tokens_new();
-    core->keys = gb_keys_new(&core->config);
+    core->keys = gb_keys_new(&core->config, core->store);
     core->leases = gb_leases_new();
     core->feed = gb_feed_new();
     core->limiters = gb_notice_limiters_new();

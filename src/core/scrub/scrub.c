@@ -464,7 +464,8 @@ static bool is_due(struct gb_core *core) {
         return false;
     gb_disk_times(core->config.disk, &times);
     since_us = times.scrubbed_us > 0 ? times.scrubbed_us : times.made_us;
-    if (gb_wall_us() - since_us < (int64_t)interval_s * 1000000)
+    /* A pass that ended in a time to come had a wrong clock. */
+    if (gb_wall_us() >= since_us && gb_wall_us() - since_us < (int64_t)interval_s * 1000000)
         return false;
     scrubber->tried_ns = now_ns;
     return has_files(core) || gb_checkpoints_any(core);

@@ -6,6 +6,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "disk_fixture.h"
 #include "gb_test.h"
 
@@ -137,7 +138,7 @@ static void assert_unavailable(void) {
     disk_assert_unreadable(&f, &name, 1, GB_ERR_STORAGE_UNAVAILABLE);
     gb_disk_remove(f.disk, &name);
     gb_disk_set_aside(f.disk, &name, true);
-    gb_disk_sweep_orphans(f.disk, 0);
+    gb_disk_sweep_orphans(f.disk, gb_wall_us());
     ck_assert(!gb_disk_probe(f.disk));
 }
 

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "disk_fixture.h"
 #include "gb_test.h"
 
@@ -231,7 +232,7 @@ START_TEST(orphans_end_by_age) {
     int i;
 
     begin();
-    gb_disk_sweep_orphans(f.disk, 0); /* there is no folder yet */
+    gb_disk_sweep_orphans(f.disk, gb_wall_us()); /* there is no folder yet */
     for (i = 0; i < 3; i++) {
         gb_assert_ok(disk_write(&f, &names[i], 10, &err), err);
         set_age(i == 0 ? "01" : i == 1 ? "02" : "03", &names[i], 1000000);
@@ -239,20 +240,21 @@ START_TEST(orphans_end_by_age) {
     }
     make("orphans/README");
     /* They have been here for a moment, however old they are. */
-    gb_disk_sweep_orphans(f.disk, 86400);
+    gb_disk_sweep_orphans(f.disk, gb_wall_us() - 86400 * (int64_t)1000000);
     ck_assert(is_in("orphans", &names[0]) && is_in("orphans", &names[1]));
     set_age("orphans", &names[0], 86400 + 60);
     set_age("orphans", &names[1], 86400 - 60);
     set_age("damaged", &names[2], 86400 + 60);
-    gb_disk_sweep_orphans(f.disk, 86400);
+    gb_disk_sweep_orphans(f.disk, gb_wall_us() - 86400 * (int64_t)1000000);
     ck_assert(!is_in("orphans", &names[0]));
     ck_assert(is_in("orphans", &names[1]));
     ck_assert(is_in("damaged", &names[2]));
-    set_age("orphans", &names[1], -1000); /* the clock was put back */
-    gb_disk_sweep_orphans(f.disk, 0);
+    set_age("orphans", &names[1], -1000); /* the clock was put back: it counts from now on */
+    gb_disk_sweep_orphans(f.disk, gb_wall_us());
     ck_assert(is_in("orphans", &names[1]));
-    set_age("orphans", &names[1], 1);
-    gb_disk_sweep_orphans(f.disk, 0);
+    gb_disk_sweep_orphans(f.disk, gb_wall_us() + 1000000);
+    ck_assert(!is_in("orphans", &names[1]));
+    gb_disk_sweep_orphans(f.disk, gb_wall_us());
     ck_assert(!is_in("orphans", &names[1]));
     ck_assert_uint_eq(disk_stat(&f).failures, 0);
     ck_assert_uint_eq(disk_entries(&f), 7); /* 01, 02, 03, orphans, damaged, README and what is damaged */

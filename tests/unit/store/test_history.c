@@ -8,7 +8,7 @@
 #include "store_fixture.h"
 
 #define S 1000000LL
-#define T0 (1800000000LL * S) /* a full hour */
+#define T0 (1440000000LL * S) /* a full hour, and years ago */
 
 static void put_at(struct store_fixture *f, enum gb_history_scope scope, int64_t id, int64_t at_us, double used,
                    double count) {

@@ -11,11 +11,12 @@
 #include "gb_test.h"
 #include "store_fixture.h"
 
-#define SCHEMA_NEWEST 16
+#define SCHEMA_NEWEST 17
 
 /* What the newest migration adds, and what the two before it do. */
 #define UNDO_15                                                                                                        \
-    "ALTER TABLE sessions DROP COLUMN failover_after_s; ALTER TABLE sessions DROP COLUMN replicas;"                    \
+    "DROP TABLE seen; ALTER TABLE sessions DROP COLUMN failover_after_s;"                                              \
+    "ALTER TABLE sessions DROP COLUMN replicas;"                                                                       \
     "ALTER TABLE sessions DROP COLUMN holders; ALTER TABLE sessions DROP COLUMN tenant;"
 #define UNDO_14 UNDO_15 "ALTER TABLE sessions DROP COLUMN aside_epoch;"
 #define UNDO_13                                                                                                        \
