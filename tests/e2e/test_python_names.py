@@ -402,6 +402,7 @@ def test_a_session_is_no_file(c, fs):
     for read in (lambda: fs.open(c.session, "rb"), lambda: fs.cat_file(c.session)):
         with pytest.raises(IsADirectoryError):
             read()
+    assert fs.created(c.session) <= fs.modified(c.session)
 
 
 def test_a_new_file_alone(c, fs):

@@ -27,7 +27,7 @@ def array_of(source: Any) -> Array:
         return _unmasked(source)
     columns = _columns(source)
     if columns:
-        return _beside(columns)
+        return _beside(source, columns)
     about = getattr(source, "__array_interface__", None)
     if isinstance(about, dict) and about.get("mask") is not None:
         raise BadArgument("the array has a mask, and a buffer has none: put the data and the mask apart")
@@ -62,9 +62,12 @@ def _columns(source: Any) -> Optional[List[Any]]:
     return None
 
 
-def _beside(columns: List[Any]) -> Array:
-    """The array of columns, in a type that has the numbers of all of them."""
+def _beside(source: Any, columns: List[Any]) -> Array:
+    """The array of a table, in a type that has the numbers of all columns."""
     arrays = [array_of(column) for column in columns]
+    kinds = {getattr(column, "dtype", None) for column in columns}
+    if len(kinds) == 1 and isinstance(kinds.pop(), np.dtype):
+        return np.asarray(source)  # pandas has it in one piece
     try:
         made: Array = np.stack(arrays, axis=1)
     except (TypeError, ValueError) as e:

@@ -14,7 +14,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore
 from .client import Client
 from .errors import (BadArgument, BufferNotFound, InvalidName, NotFound, PreconditionFailed, RangeNotSatisfiable, SessionExists, SessionNotFound,
                      UriTooLong)
-from .types import ListedBuffer
+from .types import ListedBuffer, ListedSession
 
 PROTOCOL = "gpubuf"
 OPTIONS = ("url", "address", "socket", "token", "timeout", "cacert", "cert", "key", "plain_token", "retries")
@@ -74,6 +74,10 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         return {"name": f"{session}/{buffer['name']}", "size": buffer["bytes"], "type": "file", "created": buffer["created_at"],
                 "modified": buffer["updated_at"], "etag": buffer.get("etag"), "dtype": buffer["dtype"], "shape": buffer["shape"]}
 
+    @staticmethod
+    def _folder_entry(session: ListedSession) -> Dict[str, Any]:
+        return {"name": session["name"], "size": 0, "type": "directory", "created": session["created_at"], "modified": session["updated_at"]}
+
     def info(self, path: str, **more: Any) -> Dict[str, Any]:
         """Size, type and layout of a buffer or a session. Raises FileNotFoundError."""
         session, name = self._split(path)
@@ -85,7 +89,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
             if not _can_be(session):
                 raise FileNotFoundError(path)
             with _there(path):
-                self._client.sessions.get(session)
+                return self._folder_entry(self._client.sessions.get(session))
         return {"name": session, "size": 0, "type": "directory"}
 
     def ls(self, path: str, detail: bool = True, **more: Any) -> List[Any]:
@@ -99,7 +103,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
             with _there(path):
                 entries = [self._entry(session, buffer) for buffer in self._client.with_session(session).list()]
         else:
-            entries = [{"name": found["name"], "size": 0, "type": "directory"} for found in self._client.sessions.list()]
+            entries = [self._folder_entry(found) for found in self._client.sessions.list()]
         return entries if detail else [entry["name"] for entry in entries]
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, cache_options: Any = None, **more: Any) -> Any:
@@ -183,11 +187,11 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         return session
 
     def created(self, path: str) -> Any:
-        """When the buffer was made."""
+        """When the buffer or the session was made."""
         return _moment(self.info(path)["created"])
 
     def modified(self, path: str) -> Any:
-        """When the buffer was last changed."""
+        """When the buffer or the session was last changed."""
         return _moment(self.info(path)["modified"])
 
 
