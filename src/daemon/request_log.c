@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/json_writer.h"
 #include "base/lines.h"
+#include "daemon/refusal_lines.h"
 
 #define LOG_NS (60 * GB_NS_PER_S)
 #define PATH_MAX_BYTES 1024
@@ -19,8 +20,9 @@ struct gb_request_log {
     struct gb_lines *said;   /* standard error */
     struct gb_lines *access; /* NULL: there is no --access-log */
     const char *name;        /* of that; the options' */
-    uint64_t lost;           /* as last logged */
-    uint64_t log_ns;         /* when that was; 0: not yet */
+    struct gb_refusal_lines refusals;
+    uint64_t lost;   /* as last logged */
+    uint64_t log_ns; /* when that was; 0: not yet */
 };
 
 /* The server hands its hooks the api as app. Set before the server starts, reset after it has stopped. */
@@ -71,6 +73,7 @@ int gb_request_log_open(const struct gb_options *options, const struct gb_log *l
 
     if (!r)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    gb_refusal_lines_init(&r->refusals);
     r->log = *log;
     r->name = options->access_log;
     if (open_access(r->name, &r->access, err) < 0 || gb_lines_new(&to, &r->said, err) < 0) {
@@ -82,10 +85,29 @@ int gb_request_log_open(const struct gb_options *options, const struct gb_log *l
     return 0;
 }
 
+/* Of refusals whose own lines were left out. */
+static void tell_left_out(struct gb_request_log *r, bool all) {
+    uint64_t now_ns = gb_clock_ns();
+    struct gb_refusal_kind kind;
+
+    while (r->said && gb_refusal_lines_told(&r->refusals, all, now_ns, &kind)) {
+        const struct gb_log_field fields[] = {{"client", kind.client[0] ? kind.client : NULL},
+                                              {"code", kind.code != GB_OK ? gb_code_slug(kind.code) : NULL}};
+        char text[128];
+
+        snprintf(text, sizeof(text), "%llu more in %.0f s%s; the audit and /metrics count each",
+                 (unsigned long long)kind.left_out, (double)(now_ns - kind.since_ns) / 1e9,
+                 kind.client[0] || kind.code != GB_OK ? "" : ", of many clients");
+        gb_log_fields(&r->log, GB_LOG_WARNING, "refused", text, fields, 2);
+    }
+}
+
 void gb_request_log_close(struct gb_request_log *r) {
     if (!r)
         return;
     current = NULL;
+    tell_left_out(r, true);
+    gb_refusal_lines_done(&r->refusals);
     gb_lines_free(r->access);
     gb_lines_free(r->said);
     free(r);
@@ -191,7 +213,8 @@ static void log_event(struct gb_request_log *r, const struct gb_http_request *re
 
 void gb_request_log_ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end) {
     struct gb_request_log *r = current;
-    bool tells = level_of(end->status) <= r->log.level;
+    enum gb_log_level level = level_of(end->status);
+    bool tells = level <= r->log.level;
     struct shown shown;
 
     gb_api_ended(app, request, end);
@@ -200,7 +223,7 @@ void gb_request_log_ended(void *app, const struct gb_http_request *request, cons
     show(request, end, &shown);
     if (r->access)
         log_access(r, request, end, &shown);
-    if (tells)
+    if (tells && (level == GB_LOG_DEBUG || gb_refusal_lines_take(&r->refusals, shown.client, end->code, gb_clock_ns())))
         log_event(r, request, end, &shown);
 }
 
@@ -211,6 +234,7 @@ void gb_request_log_check(struct gb_request_log *r) {
     struct gb_error why;
     uint64_t lost;
 
+    tell_left_out(r, false);
     if (!r->access || (r->log_ns != 0 && now_ns - r->log_ns < LOG_NS))
         return;
     lost = gb_lines_lost(r->access, &why);

@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -147,6 +148,19 @@ def test_refusals_of_rights_are_logged(start, tmp_path, form):
     else:
         assert " warning refused: 401 after " in said[0] and " request_id=none-401 client=127.0.0.1 method=GET " in said[0]
         assert " token=reader method=DELETE route=/v1/sessions/{session}/buffers/{buffer} " in said[1] and said[1].endswith(" code=forbidden")
+
+
+def test_refusals_that_repeat_are_counted(start, tmp_path):
+    command(tmp_path / "s", "add", "reader", "--scope", "read")
+    d = start(state=str(tmp_path / "s"))
+    for _ in range(200):
+        d.ask("GET", S + "/buffers/" + "x" * 100).expect(401)
+    d.stop()
+    lines = [x for x in d.last_log.splitlines() if " refused: " in x]
+    own = [x for x in lines if " refused: 401 after " in x]
+    counts = [int(re.search(r" refused: (\d+) more in ", x)[1]) for x in lines if x not in own]
+    assert all(x.endswith(" client=127.0.0.1 code=unauthenticated") for x in lines if x not in own)
+    assert len(own) + sum(counts) == 200 and len(counts) > 0 and len(own) <= 10 * (len(counts) + 1)
 
 
 def test_levels_for_the_journal(start, tmp_path):
