@@ -158,6 +158,30 @@ def test_half_a_request_of_every_route(pair, session):
     delete(pair, "b", session)
 
 
+def test_those_that_wait(pair, session):
+    """For a change of what they have read, and for a stream that is held."""
+    path = scene(pair, session)
+    waiting = []
+    for target in (path, path + "/buffers/b"):
+        tag = pair.ask("a", "GET", target).headers["Etag"]
+        r = pair["a"].raw()
+        r.request("GET", target, [f"If-None-Match: {tag}", "Prefer: wait=60"])
+        waiting.append((target, r))
+    pair.ask("a", "POST", path + "/streams/st/hold", {"ms": 10000}).expect(200)
+    sync = pair.ask("a", "POST", path + "/streams/st/sync", {}, {"Prefer": "respond-async"}).expect(202).json()
+    fill = pair.ask("a", "POST", path + "/buffers/b/verify?stream=st", {}, {"Prefer": "respond-async"}).expect(202).json()
+    moved(pair, session, "b")
+    for target, r in waiting:
+        assert judge(pair, target, r.reply()) == "session_moving"
+        r.close()
+    for op in (sync, fill):
+        ended = until("it has ended", lambda op=op: (o := pair.ask("a", "GET", f"/v1/operations/{op['id']}").json())["state"] not in ("queued", "running") and o)
+        assert ended["state"] == "done" or ended["problem"]["code"] == "session_moving", ended
+        assert ".superseded-" not in json.dumps(ended)
+    freed(pair)
+    delete(pair, "b", session)
+
+
 def test_a_checkpoint_whose_session_has_gone(pair, session):
     """Its files stay where they are."""
     path = scene(pair, session)

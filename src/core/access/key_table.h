@@ -25,6 +25,7 @@ struct gb_keys {
     struct gb_store *store; /* borrowed */
     pthread_mutex_t lock;   /* a leaf, but for the store's clock */
     struct gb_map map;
+    struct gb_map of; /* of the kind GB_KEY_OF, by the rest of the id: the number of a session is not known for ever */
     struct gb_key_entry *first;
     struct gb_key_entry *last;
     uint64_t under_way;

@@ -66,6 +66,8 @@ void gb_key_id_write(char letter, int64_t session, const char *rest, char ret[65
 
 static void drop_locked(struct gb_keys *k, struct gb_key_entry *e) {
     gb_map_take(&k->map, e->key.id);
+    if (gb_map_get(&k->of, e->key.id + GB_KEY_SESSION) == e)
+        gb_map_take(&k->of, e->key.id + GB_KEY_SESSION);
     if (e->prev)
         e->prev->next = e->next;
     else
@@ -87,6 +89,7 @@ void gb_keys_free(struct gb_keys *k) {
     while (k->first)
         drop_locked(k, k->first);
     gb_map_done(&k->map);
+    gb_map_done(&k->of);
     pthread_mutex_destroy(&k->lock);
     free(k);
 }
@@ -120,6 +123,11 @@ static struct gb_key_entry *add_locked(struct gb_keys *k, const struct gb_key *k
     e->state = GB_KEY_UNDER_WAY;
     e->expires_at_us = gb_wall_us() + k->ttl_us;
     if (gb_map_put(&k->map, e->key.id, e) < 0) {
+        free(e);
+        return NULL;
+    }
+    if (e->key.id[0] == GB_KEY_OF && gb_map_put(&k->of, e->key.id + GB_KEY_SESSION, e) < 0) {
+        gb_map_take(&k->map, e->key.id);
         free(e);
         return NULL;
     }
@@ -265,22 +273,6 @@ static void look_locked(struct gb_keys *k, struct gb_key_entry *e, const struct 
     }
 }
 
-static bool is_of(const char *id, int64_t session) {
-    char begin[65];
-
-    gb_key_id_write(id[0], session, "", begin);
-    return (id[0] == GB_KEY_WITHIN || id[0] == GB_KEY_OF) && strncmp(id, begin, GB_KEY_SESSION) == 0;
-}
-
-/* The session's number is not known any more. */
-static struct gb_key_entry *find_of_gone_locked(struct gb_keys *k, const struct gb_key *key) {
-    struct gb_key_entry *e = k->last;
-
-    while (e && (e->key.id[0] != GB_KEY_OF || strcmp(e->key.id + GB_KEY_SESSION, key->id + GB_KEY_SESSION) != 0))
-        e = e->prev;
-    return e;
-}
-
 int gb_key_claim(struct gb_core *core, const struct gb_key *key, struct gb_key_claim *ret, struct gb_error *err) {
     struct gb_keys *k = core->keys;
     struct gb_key_entry *e;
@@ -291,8 +283,8 @@ int gb_key_claim(struct gb_core *core, const struct gb_key *key, struct gb_key_c
     e = gb_map_get(&k->map, key->id);
     if (!e && key->former_id[0])
         e = gb_map_get(&k->map, key->former_id);
-    if (!e && key->id[0] == GB_KEY_OF && is_of(key->id, 0))
-        e = find_of_gone_locked(k, key);
+    if (!e && key->id[0] == GB_KEY_OF)
+        e = gb_map_get(&k->of, key->id + GB_KEY_SESSION);
     if (e && e->state != GB_KEY_UNDER_WAY && e->expires_at_us <= now_of(k)) {
         drop_locked(k, e);
         e = NULL;
@@ -410,6 +402,13 @@ void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure)
 
 /* --- from node to node -------------------------------------------------------------------------------------------- */
 
+static bool is_of(const char *id, int64_t session) {
+    char begin[65];
+
+    gb_key_id_write(id[0], session, "", begin);
+    return (id[0] == GB_KEY_WITHIN || id[0] == GB_KEY_OF) && strncmp(id, begin, GB_KEY_SESSION) == 0;
+}
+
 static int by_change(const void *a, const void *b) {
     const struct gb_key_entry *const *x = a;
     const struct gb_key_entry *const *y = b;
@@ -514,7 +513,7 @@ int gb_key_bring(struct gb_core *core, int64_t session, const struct gb_key_copy
     memcpy(key.fingerprint, copy->fingerprint, sizeof(key.fingerprint));
     memcpy(rec.mark.key, key.id, sizeof(rec.mark.key));
     memcpy(rec.mark.fingerprint, key.fingerprint, sizeof(rec.mark.fingerprint));
-    rec.mark.expires_at_us = gb_wall_us() + copy->left_us;
+    rec.mark.expires_at_us = gb_wall_us() + (copy->left_us < k->ttl_us ? copy->left_us : k->ttl_us);
     if (a) {
         rec.status = a->status;
         rec.headers = a->headers;

@@ -21,9 +21,9 @@
 #define GB_KEY_SESSION 16 /* a letter, and the session's number */
 #define GB_KEY_REST 48
 
-/* The letter. Keys of both kinds go with their session to another node. */
+/* The letter. Keys of both kinds go with their session, if they have one, to another node. */
 #define GB_KEY_WITHIN GB_STORE_MARK_SESSION /* of a request within the session: it ends with it */
-#define GB_KEY_OF 'S' /* of a change of the session itself: it is also known when the session is gone */
+#define GB_KEY_OF 'S' /* of no session, or of a change of a session itself: it is known whatever the number */
 
 /* 64 characters each. id: in GB_KEY_SESSION characters the session, in GB_KEY_REST a hash of client and key, which is
  * the same at another node. fingerprint: what the request asks for, in GB_KEY_HEAD characters of its head and
