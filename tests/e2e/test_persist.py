@@ -242,3 +242,17 @@ def test_the_folder_of_the_database_goes(start, tmp_path):
     d.put("a", b"new", query="?durability=sync").expect(200)
     d.kill()
     assert start(state=str(state)).data("a").body == b"new"
+
+
+def test_a_database_that_another_program_holds_is_no_full_disk(start, tmp_path):
+    d = start(state=str(tmp_path))
+    d.put("x", b"1").expect(201)
+    other = sqlite3.connect(tmp_path / "gpubufd.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert "database is locked" in d.put("y", b"1").problem(500, "store_failed")["detail"]
+    until("the log says so", lambda: "changes were refused" in d.log() and "not ready" in d.log())
+    other.execute("ROLLBACK")
+    until("it goes on", lambda: "takes changes again" in d.log())
+    d.put("y", b"1").expect(201)
+    said = [x for x in d.log().splitlines() if " database: " in x]
+    assert all("database is locked" in x for x in said[:-1]) and not any("full" in x or "room" in x for x in said)
