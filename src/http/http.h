@@ -271,6 +271,9 @@ const char *gb_http_header(const struct gb_http_request *request, const char *na
 const char *gb_http_header_next(const struct gb_http_request *request, const char *name, unsigned *at);
 
 /* Returns the query parameter, or NULL. Repeated parameters are refused before any handler runs. */
+/* Reads a header that is one item of structured fields, on one line. Returns 1; 0: it is not given; -1: malformed. */
+struct gb_field;
+int gb_http_item(const struct gb_http_request *request, const char *name, struct gb_field *ret);
 const struct gb_http_text *gb_http_query(const struct gb_http_request *request, const char *name);
 
 /* Returns the N of "Prefer: wait=N" in seconds, or fallback_s; at most max_s. *ret_async (may be NULL): whether

@@ -49,8 +49,9 @@ def test_again(s):
         firsts.append(s.ask(method, path, body, key(f"{s.name}-{i}")).expect(status))
         same(firsts[-1], s.ask(method, path, body, key(f"{s.name}-{i}")))
     generation = s.meta("x")["generation"]
-    for i, (method, path, body, status) in enumerate(table):  # much later, and quoted
+    for i, (method, path, body, status) in enumerate(table):  # much later, and quoted, with parameters (RFC 9651)
         same(firsts[i], s.ask(method, path, body, key(f'"{s.name}-{i}"')))
+        same(firsts[i], s.ask(method, path, body, key(f'"{s.name}-{i}";v=1; w="a b"')))
     assert s.meta("x")["generation"] == generation == 3 and s.names("buffers") == ["x"]
 
 
@@ -68,7 +69,7 @@ def test_another_request(s):
     s.ask("GET", "buffers/x", None, key("k")).expect(200)
 
 
-@pytest.mark.parametrize("text", ["", '""', "x" * 256, "a b", 'a"b', "a\\b", "\xe9", '"'])
+@pytest.mark.parametrize("text", ["", '""', "x" * 256, "a b", 'a"b', "a\\b", "\xe9", '"', '"a";', '"a" b', '"a";V=1'])
 def test_malformed(s, text):
     s.ask("POST", "buffers", {"name": "a", "bytes": 8}, key(text)).problem(400, "invalid_argument")
     assert s.names("buffers") == []

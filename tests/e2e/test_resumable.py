@@ -239,9 +239,31 @@ def test_refusals_of_post(daemon, s):
     create(s, length=5, query="?format=raw", method="POST").problem(409, "buffer_busy")
     r.reset()
     until("it is given back", lambda: s.get("uploads")["items"] == [])
-    for said in ("?2", "1", "?0;x=1", "?01"):  # never treated as complete
+    for said in ("?2", "1", "?0;X=1", "?0;x=", "?0,", "?0, ?1", "?0 ?1", '"?0"', "?01", "?0;x=1;", "?0 ;x", ""):  # never treated as complete
         for method in ("POST", "PUT"):
             s.ask(method, "buffers/x/data", b"12", {"Upload-Complete": said}).problem(400, "malformed_request")
+    with daemon.raw() as r:  # on two lines, it is no item
+        r.put(DATA.format(s.name, "x"), 2, "Upload-Complete: ?1", "Upload-Complete: ?0").send(b"12")
+        assert r.reply().status == 400
+
+
+def test_parameters_of_fields_are_ignored(daemon, s):
+    """RFC 9651: an item may have some that its reader does not know."""
+    data = payload(100, 41)
+    for more in (";x=1", ';  x;y=?0; z="a;b"', ";a=:AA==:;*k=tok/en", ";x=1.5;y=@12", "  "):
+        h = {"Upload-Complete": "?0" + more, "Upload-Length": "100" + more}
+        path = s.ask("POST", "buffers/x/data", data[:10], h).expect(201).headers["Location"]
+        h = {**PARTIAL, "Upload-Offset": "010" + more, "Upload-Complete": "?0" + more}
+        s.ask("PATCH", path, data[10:20], h).expect(204)
+        h.update({"Upload-Offset": "20" + more, "Upload-Complete": "?1" + more, "Upload-Length": "100"})
+        assert s.ask("PATCH", path, data[20:], h).status in (200, 201)
+        assert s.data("x") == data
+        s.ask("PUT", "buffers/x/data", data, {"Upload-Complete": "?1" + more, "Upload-Length": "100" + more}).expect(200)
+    path = create(s, length=100).expect(201).headers["Location"]
+    for name, value in (("Upload-Offset", "0;"), ("Upload-Offset", "0.0"), ("Upload-Offset", "-1;x"), ("Upload-Offset", "0, 0"), ("Upload-Offset", "?0"),
+                        ("Upload-Length", "1" * 16), ("Upload-Length", "five"), ("Upload-Length", "100;x=(1)"), ("Upload-Complete", "0")):
+        append(s, path, 0, b"x", **{name: value}).problem(400, "malformed_request")
+    assert offset(s, path) == 0
 
 
 def test_what_is_misread_would_be_taken_for_the_whole(s):

@@ -1,5 +1,5 @@
-/* Structured-field dictionaries and the headers that use them. Any text is refused or parsed within its bounds. A
- * digest that was parsed and written again gives the same text. */
+/* Structured-field dictionaries and items, and the headers that use them. Any text is refused or parsed within its
+ * bounds. A digest that was parsed and written again gives the same text. */
 #include <string.h>
 
 #include "api/middleware/digest.h"
@@ -12,6 +12,8 @@ const char *const gb_fuzz_seeds[] = {
     "sha-512=10, sha-256=3;a=\"b\\\"c\", unixsum",
     "a=(1 2.5 \"x\" tok/en;p=?1);r=@17, b=-999999999999999, c=%\"f%c3\"",
     "gzip, zstd",
+    "?1;x=1;y=\"a;b\"",
+    "\"a key\";v=@1",
     NULL,
 };
 
@@ -27,6 +29,19 @@ static void read_fields(const char *line, size_t size) {
         if (field.type == GB_FIELD_INTEGER)
             FUZZ_ASSERT(field.integer <= 999999999999999 && field.integer >= -999999999999999);
     }
+}
+
+static void read_item(const char *line, size_t size) {
+    struct gb_field field;
+
+    if (gb_field_item(line, &field) < 0)
+        return;
+    if (field.type == GB_FIELD_BYTES || field.type == GB_FIELD_STRING)
+        FUZZ_ASSERT(field.text > line && field.text + field.text_n < line + size);
+    if (field.type == GB_FIELD_BOOLEAN)
+        FUZZ_ASSERT(field.integer == 0 || field.integer == 1);
+    if (field.type == GB_FIELD_INTEGER)
+        FUZZ_ASSERT(field.integer <= 999999999999999 && field.integer >= -999999999999999);
 }
 
 static void check_filters(const struct gb_filters *filters) {
@@ -58,6 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(line, data, size);
     line[size] = '\0';
     read_fields(line, strlen(line));
+    read_item(line, strlen(line));
     for (i = 0; i < 4; i++) {
         request->headers = 1;
         request->header[0].name = (struct gb_http_text){names[i], strlen(names[i])};

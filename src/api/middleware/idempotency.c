@@ -10,6 +10,7 @@
 #include "api/route.h"
 #include "base/digest.h"
 #include "base/json_writer.h"
+#include "http/message/fields.h"
 
 #define KEY_MAX 255
 
@@ -37,9 +38,10 @@ bool gb_idempotency_wanted(const struct gb_http_request *request) {
     return gb_route_of(request)->keyed && gb_http_header(request, "Idempotency-Key");
 }
 
-/* Reads the key as it is, or as a string of structured fields without its quotes. */
+/* Reads the key as it is, or as a string of structured fields, without its quotes and its parameters. */
 static int read_key(const struct gb_http_request *request, const char **ret, size_t *ret_len, struct gb_error *err) {
     const char *key = gb_http_header(request, "Idempotency-Key");
+    struct gb_field field;
     size_t len = strlen(key);
     unsigned lines = 0;
     unsigned line = 0;
@@ -47,9 +49,9 @@ static int read_key(const struct gb_http_request *request, const char **ret, siz
 
     while (gb_http_header_next(request, "Idempotency-Key", &line))
         lines++;
-    if (len >= 2 && key[0] == '"' && key[len - 1] == '"') {
-        key++;
-        len -= 2;
+    if (key[0] == '"' && gb_field_item(key, &field) == 0) {
+        key = field.text;
+        len = field.text_n;
     }
     for (at = 0; at < len && key[at] > ' ' && key[at] < 0x7f && key[at] != '"' && key[at] != '\\'; at++)
         ;

@@ -16,42 +16,48 @@
 #include "api/transfer/uploads.h"
 #include "base/json_writer.h"
 #include "base/parse.h"
+#include "http/message/fields.h"
 
 /* --- fields ------------------------------------------------------------------------------------------------------- */
 
-/* Reads a boolean of structured fields. Returns 1 with *ret, or 0 when there is none; any other value counts as
- * none. */
+/* Returns 1 with *ret; 0 if there is none; -1 if it is something else. */
 static int read_complete(const struct gb_http_request *request, bool *ret) {
-    const char *text = gb_http_header(request, "Upload-Complete");
+    struct gb_field field;
+    int r = gb_http_item(request, "Upload-Complete", &field);
 
-    if (!text || text[0] != '?' || (text[1] != '0' && text[1] != '1') || text[2] != '\0')
-        return 0;
-    *ret = text[1] == '1';
+    if (r <= 0 || field.type != GB_FIELD_BOOLEAN)
+        return r == 0 ? 0 : -1;
+    *ret = field.integer == 1;
     return 1;
 }
 
 /* Reads a number in the same way. */
 static int read_number(const struct gb_http_request *request, const char *name, uint64_t *ret) {
-    const char *text = gb_http_header(request, name);
-    char *end;
+    struct gb_field field;
+    int r = gb_http_item(request, name, &field);
 
-    if (!text || strspn(text, "0123456789") != strlen(text) || strlen(text) > 15 || text[0] == '\0')
-        return 0;
-    *ret = strtoull(text, &end, 10);
+    if (r <= 0 || field.type != GB_FIELD_INTEGER || field.integer < 0)
+        return r == 0 ? 0 : -1;
+    *ret = (uint64_t)field.integer;
     return 1;
+}
+
+static int bad_length(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Upload-Length must be a whole number of at most 15 digits");
 }
 
 /* Refuses a malformed field, because misreading it would take a part for the whole. */
 int gb_resumable_asked(const struct gb_http_request *request, bool *ret, struct gb_error *err) {
     bool complete = true;
     uint64_t length;
+    int r;
 
-    if (gb_http_header(request, "Upload-Complete") && !read_complete(request, &complete))
+    if (read_complete(request, &complete) < 0)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Upload-Complete must be ?0 (more is to come) or ?1");
-    if (gb_http_header(request, "Upload-Length")) {
-        if (!read_number(request, "Upload-Length", &length))
-            return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
-                                "Upload-Length must be a whole number of at most 15 digits");
+    r = read_number(request, "Upload-Length", &length);
+    if (r < 0)
+        return bad_length(err);
+    if (r > 0) {
         if (complete && request->has_content_length && request->content_length != length)
             return gb_error_set(err, GB_ERR_UPLOAD_LENGTH_MISMATCH,
                                 "Upload-Length says %" PRIu64
@@ -92,9 +98,12 @@ static int read_lengths(const struct gb_http_request *request, struct gb_append 
     struct gb_multipart_view view;
     uint64_t length;
     uint64_t end;
+    int r = read_number(request, "Upload-Length", &length);
 
     gb_append_view(append, &view);
-    if (read_number(request, "Upload-Length", &length)) {
+    if (r < 0)
+        return bad_length(err);
+    if (r > 0) {
         if (gb_append_length(append, length, err) < 0)
             return inconsistent(response, view.length, length, err);
         view.has_length = true;
@@ -234,9 +243,9 @@ static int read_append(const struct gb_http_request *request, uint64_t *ret_offs
                        struct gb_filters *ret_filters, struct gb_http_response *response, struct gb_error *err) {
     if (check_type(request, response, err) < 0 || gb_uploads_filters(request, response, ret_filters, err) < 0)
         return -1;
-    if (!read_number(request, "Upload-Offset", ret_offset))
+    if (read_number(request, "Upload-Offset", ret_offset) <= 0)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "say where the bytes go on: Upload-Offset: N");
-    if (!read_complete(request, ret_completes))
+    if (read_complete(request, ret_completes) <= 0)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
                             "say whether these are the last bytes: Upload-Complete: ?1, or ?0");
     return 0;
@@ -247,7 +256,7 @@ enum gb_step gb_api_upload_append(struct gb_http_request *request, struct gb_htt
     struct gb_append *append;
     struct gb_filters filters;
     struct gb_name session;
-    uint64_t offset;
+    uint64_t offset = 0;
     uint64_t stands = 0;
     bool completes = false;
     const char *id;

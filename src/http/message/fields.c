@@ -61,14 +61,23 @@ static bool take_number(const char **at, struct gb_field *ret) {
     return *at > point && *at - point <= 3;
 }
 
-static bool take_string(const char **at) {
+static bool take_string(const char **at, struct gb_field *ret) {
+    ret->type = GB_FIELD_STRING;
+    ret->text = *at + 1;
     for ((*at)++; **at && **at != '"'; (*at)++) {
         if (**at == '\\' && (*++*at != '"' && **at != '\\'))
             return false;
         if (**at < 0x20 || **at > 0x7e)
             return false;
     }
+    ret->text_n = (size_t)(*at - ret->text);
     return take(at, '"');
+}
+
+static bool take_boolean(const char **at, struct gb_field *ret) {
+    ret->type = GB_FIELD_BOOLEAN;
+    ret->integer = *++*at == '1';
+    return take(at, '0') || take(at, '1');
 }
 
 static bool take_token(const char **at) {
@@ -93,15 +102,13 @@ static bool take_bare(const char **at, struct gb_field *ret) {
     if (is_digit(c) || c == '-')
         return take_number(at, ret);
     if (c == '"')
-        return take_string(at);
+        return take_string(at, ret);
     if (c == ':')
         return take_bytes(at, ret);
     if (is_alpha(c) || c == '*')
         return take_token(at);
-    if (c == '?') {
-        (*at)++;
-        return take(at, '0') || take(at, '1');
-    }
+    if (c == '?')
+        return take_boolean(at, ret);
     if (c == '@') {
         bool whole = (++*at, take_number(at, ret)) && ret->type == GB_FIELD_INTEGER;
 
@@ -109,8 +116,10 @@ static bool take_bare(const char **at, struct gb_field *ret) {
         return whole;
     }
     if (c == '%' && (*at)[1] == '"') {
-        (*at)++;
-        return take_string(at);
+        bool whole = ((*at)++, take_string(at, ret));
+
+        ret->type = GB_FIELD_OTHER;
+        return whole;
     }
     return false;
 }
@@ -148,8 +157,10 @@ static bool take_list(const char **at) {
 static bool take_member(const char **at, struct gb_field *ret) {
     if (!take_key(at, &ret->key, &ret->key_n))
         return false;
-    ret->type = GB_FIELD_OTHER; /* without a value: true */
+    ret->type = GB_FIELD_BOOLEAN; /* without a value: true */
+    ret->integer = 1;
     if (take(at, '=')) {
+        ret->type = GB_FIELD_OTHER;
         if (**at == '(' ? !take_list(at) : !take_bare(at, ret))
             return false;
     }
@@ -169,4 +180,12 @@ int gb_field_next(const char **at, struct gb_field *ret) {
         return -1;
     *at += strspn(*at, " \t");
     return **at ? 1 : -1; /* a comma that nothing follows */
+}
+
+int gb_field_item(const char *line, struct gb_field *ret) {
+    skip_spaces(&line);
+    if (!take_bare(&line, ret) || !take_params(&line))
+        return -1;
+    skip_spaces(&line);
+    return *line == '\0' ? 0 : -1;
 }

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "base/parse.h"
+#include "http/message/fields.h"
 
 /* As long as RFC 9110 asks for. If a target does not fit into the connection's memory, libmicrohttpd itself answers
  * 414. */
@@ -36,6 +37,15 @@ const char *gb_http_header(const struct gb_http_request *request, const char *na
     unsigned at = 0;
 
     return gb_http_header_next(request, name, &at);
+}
+
+int gb_http_item(const struct gb_http_request *request, const char *name, struct gb_field *ret) {
+    unsigned at = 0;
+    const char *line = gb_http_header_next(request, name, &at);
+
+    if (!line)
+        return 0;
+    return gb_field_item(line, ret) < 0 || gb_http_header_next(request, name, &at) ? -1 : 1;
 }
 
 const struct gb_http_text *gb_http_query(const struct gb_http_request *request, const char *name) {

@@ -110,8 +110,8 @@ static void on_woken(struct gb_transfer_loop *loop, struct gb_exchange *ex) {
         first_visit(loop, t); /* inside a loop, gb_transfer_loop_enter visits it */
 }
 
-/* The client of a request that waits long has closed its side, or is gone. Over TCP both look the same at first: a
- * question is then answered at once with what there is, and a change goes on, as the client may read what came of it. */
+/* The client of a request that waits long has closed its side, or is gone. Over TCP both look the same at first. A
+ * question is then answered at once with what there is. A change goes on: the client may read what came of it. */
 static void on_left(struct gb_http_transfer *t, bool gone) {
     if (gone || gb_http_is_safe(t->ex->req.method))
         t->ex->req.timed_out = true;

@@ -166,6 +166,58 @@ START_TEST(members) {
 }
 END_TEST
 
+static const struct {
+    const char *line;
+    enum gb_field_type type; /* or -1 */
+    int64_t integer;
+    const char *text;
+} items[] = {
+    {"?1", GB_FIELD_BOOLEAN, 1, NULL},
+    {"?0;x=1", GB_FIELD_BOOLEAN, 0, NULL},
+    {"  ?1; y;z=\"a;b\"  ", GB_FIELD_BOOLEAN, 1, NULL},
+    {"-15;q=0.5", GB_FIELD_INTEGER, -15, NULL},
+    {"007", GB_FIELD_INTEGER, 7, NULL},
+    {"999999999999999", GB_FIELD_INTEGER, 999999999999999, NULL},
+    {"\"a key\";x=?1", GB_FIELD_STRING, 0, "a key"},
+    {"\"\"", GB_FIELD_STRING, 0, ""},
+    {"\"a\\\"b\"", GB_FIELD_STRING, 0, "a\\\"b"},
+    {":YQ==:;v", GB_FIELD_BYTES, 0, "YQ=="},
+    {"1.5;x", GB_FIELD_OTHER, 0, NULL},
+    {"token", GB_FIELD_OTHER, 0, NULL},
+    {"%\"x\"", GB_FIELD_OTHER, 0, NULL},
+    {"", -1, 0, NULL},
+    {"?", -1, 0, NULL},
+    {"?2", -1, 0, NULL},
+    {"?1 ;x", -1, 0, NULL},
+    {"?1;", -1, 0, NULL},
+    {"?1;X", -1, 0, NULL},
+    {"?1;x=", -1, 0, NULL},
+    {"?1;x=(1)", -1, 0, NULL},
+    {"?1, ?0", -1, 0, NULL},
+    {"1 2", -1, 0, NULL},
+    {"(1)", -1, 0, NULL},
+    {"\"a", -1, 0, NULL},
+    {"1\t", -1, 0, NULL},
+};
+#define ITEMS (sizeof(items) / sizeof(items[0]))
+
+START_TEST(one_item) {
+    struct gb_field field = {.integer = 0};
+    int r = gb_field_item(items[_i].line, &field);
+
+    ck_assert_msg(r == ((int)items[_i].type < 0 ? -1 : 0), "%s", items[_i].line);
+    if (r < 0)
+        return;
+    ck_assert_int_eq(field.type, items[_i].type);
+    if (field.type <= GB_FIELD_BOOLEAN)
+        ck_assert_int_eq(field.integer, items[_i].integer);
+    if (items[_i].text) {
+        ck_assert_uint_eq(field.text_n, strlen(items[_i].text));
+        ck_assert_int_eq(memcmp(field.text, items[_i].text, field.text_n), 0);
+    }
+}
+END_TEST
+
 /* With any bytes in a line, the parser stays within its bounds and terminates. */
 START_TEST(noise) {
     static const char letters[] = "ab1=:;,()\"\\ ?@%-.*Y\t";
@@ -197,6 +249,7 @@ int main(void) {
     gb_test_add_loop(suite, "known", known_digests, 10, (int)KNOWN);
     gb_test_add(suite, "base64", base64, 4);
     gb_test_add_loop(suite, "dictionaries", dictionaries, 4, (int)LINES);
+    gb_test_add_loop(suite, "items", one_item, 4, (int)ITEMS);
     gb_test_add(suite, "members", members, 4);
     gb_test_add(suite, "noise", noise, 30);
     return gb_test_run(suite);
