@@ -83,7 +83,7 @@ def test_wrong_lines_of_the_file_and_the_environment(tmp_path):
 
 PATHS = ("state-dir", "data-dir", "socket", "audit-file", "access-log", "tokens-file", "tls-cert", "tls-key", "tls-client-ca", "fleet-user",
          "fleet-token", "fleet-ca", "fleet-cert", "fleet-key", "pull-ca", "health-root")
-WRITTEN = [('"{}/x"', "quotes"), ("'{}/x'", "quotes"), ("\u201c{}/x\u201d", "quotes"), ("~/x", "~"), ("~bob/x", "~"), ("$HOME/x", "variable"),
+WRITTEN = [('"{}/x"', "quotes"), ("'{}/x'", "quotes"), ("\u201c{}/x\u201d", "quotes"), ('{}/"x"/y', "quotes"), ("~/x", "~"), ("~bob/x", "~"), ("$HOME/x", "variable"),
            ("{}/${{USER}}", "variable")]
 
 

@@ -52,6 +52,7 @@ START_TEST(test_what_a_shell_would_change) {
                  {"\u201c/srv\u201d", "quotes", "quotes"},
                  {"\xc2", NULL, NULL},
                  {"/srv/bob's", NULL, NULL},
+                 {"/srv/\"my state\"", "quotes", NULL},
                  {"~", "~", NULL},
                  {"~/x", "~", NULL},
                  {"~bob/x", "~", NULL},
