@@ -256,3 +256,23 @@ def test_a_database_that_another_program_holds_is_no_full_disk(start, tmp_path):
     d.put("y", b"1").expect(201)
     said = [x for x in d.log().splitlines() if " database: " in x]
     assert all("database is locked" in x for x in said[:-1]) and not any("full" in x or "room" in x for x in said)
+
+
+def rests(pid):
+    """How often each thread has begun to wait, by its name."""
+    found = {}
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/status") as f:
+            fields = dict(line.split(":\t", 1) for line in f.read().splitlines() if ":\t" in line)
+        found[fields["Name"]] = found.get(fields["Name"], 0) + int(fields["voluntary_ctxt_switches"])
+    return found
+
+
+def test_the_writer_of_an_idle_daemon_rests(start, tmp_path):
+    """It looks after the database's files once a second, as the housekeeper looks after the rest: no thread spins."""
+    d = start(state=str(tmp_path))
+    d.put("x", b"1").expect(201)
+    pid = d.process.pid
+    first = rests(pid)
+    last = until("the housekeeper ran some times", lambda: (now := rests(pid))["gb-house"] >= first["gb-house"] + 8 and now)
+    assert last["gb-store"] - first["gb-store"] <= 4 * (last["gb-house"] - first["gb-house"]), (first, last)
