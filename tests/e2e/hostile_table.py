@@ -60,6 +60,7 @@ HOSTS = [
     ("other-host", request("GET", "/v1", host="Host: evil.example"), 421, "misdirected_request"),
     ("other-host-port", request("GET", "/v1", host="Host: evil.example:7070"), 421, "misdirected_request"),
     ("prefix-host", request("GET", "/v1", host="Host: localhost.evil.example"), 421, "misdirected_request"),
+    ("bracket-and-dot", request("GET", "/v1", host="Host: [::1]."), 400, "malformed_request"),
     ("open-bracket", request("GET", "/v1", host="Host: [::1"), 400, "malformed_request"),
     ("cross-origin-put", sized("PUT", "{d}", b"abc", "Origin: http://evil.example"), 403, "cross_origin"),
     ("cross-origin-delete", request("DELETE", "{b}/x", "Origin: http://evil.example"), 403, "cross_origin"),

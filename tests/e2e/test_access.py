@@ -142,9 +142,10 @@ def test_listening_to_others_without_a_token_is_refused(backend, address):
 
 def test_hosts(start):
     d = start("--host-name", "gpu.example")
-    for host in ("localhost", "127.0.0.1", f"127.0.0.1:{d.tcp[1]}", "[::1]:80", "gpu.example", "GPU.example:7070", "LOCALHOST"):
+    for host in ("localhost", "127.0.0.1", f"127.0.0.1:{d.tcp[1]}", "[::1]:80", "gpu.example", "GPU.example:7070", "LOCALHOST", "gpu.example.",
+                 "GPU.example.:7070", "localhost.", "localhost.:1"):  # a dot at the end: the name is whole
         d.ask("GET", "/livez", None, {"Host": host}).expect(200)
-    for host in ("gpu.example.evil.org", "xgpu.example", "evil.org", "gpu"):
+    for host in ("gpu.example.evil.org", "xgpu.example", "evil.org", "gpu", "gpu.example..", "evil.org.", "localhost.evil.org.", "."):
         d.ask("GET", "/livez", None, {"Host": host}).problem(421, "misdirected_request")
     d.client(unix=True).ask("GET", "/livez", None, {"Host": "whatever"}).expect(200)
 

@@ -84,7 +84,8 @@ static int check_framing(struct gb_http_request *request, const struct framing *
     return 0;
 }
 
-/* The name in host[:port], without the brackets of IPv6; *ret_len is 0 if it is malformed. */
+/* The name in host[:port], without the brackets of IPv6 and without the dot at the end that has a resolver try no other
+ * name; *ret_len is 0 if it is malformed. */
 static const char *host_name(const char *host, size_t *ret_len) {
     const char *end;
 
@@ -97,6 +98,8 @@ static const char *host_name(const char *host, size_t *ret_len) {
         return host + 1;
     }
     *ret_len = strcspn(host, ":");
+    if (*ret_len > 1 && host[*ret_len - 1] == '.')
+        (*ret_len)--;
     return host;
 }
 
