@@ -391,7 +391,7 @@ def test_a_session_that_is_not_there(c, fs, absent):
                  lambda: fs.open(there, "rb"), lambda: fs.rm(there), lambda: fs.cp_file(there, here), lambda: fs.open(absent, "rb"), lambda: fs.cat(absent)):
         with pytest.raises(FileNotFoundError):
             read()
-    for write in (lambda: fs.pipe_file(there, b"1"), lambda: fs.pipe_file(there, b"1", mode="create"), lambda: fs.open(there, "wb").close(),
+    for write in (lambda: fs.pipe_file(there, b"1"), lambda: fs.pipe_file(there, b"1", mode="create"), lambda: fs.open(there, "wb"),
                   lambda: fs.open(there, "xb"), lambda: fs.touch(there), lambda: fs.cp_file(here, there), lambda: fs.mv(here, there)):
         with pytest.raises(FileNotFoundError if absent == "none" else (gpubuf.BadRequest, gpubuf.BadArgument)):
             write()

@@ -234,17 +234,21 @@ class _File(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
         self._path, mode = path, args[0]
         # Before the file can be closed, which needs them.
         self._client, self._name = (fs._found if mode == "rb" else fs._of)(path)
-        if mode == "xb":
-            self._be_new()
+        if mode != "rb":
+            self._look(mode == "xb")
         super().__init__(fs, path, *args, **more)
         if self.mode == "rb":
             head = self._client._ask("HEAD", self._client._below("buffers", self._name, "data") + "?format=raw", {})
             head.finish()
             self._tag = head.header("ETag") or ""
 
-    def _be_new(self) -> None:
-        """Says early that the buffer exists, or the session does not; the put says it again if that changed meanwhile."""
+    def _look(self, new: bool) -> None:
+        """Says before anything is written that the session is missing, or that a buffer exists which is to be new; the put says it again
+        if that changed meanwhile."""
         try:
+            if not new:
+                self._client.sessions.get()
+                return
             self._client.info(self._name)
         except BufferNotFound:
             return
