@@ -343,7 +343,7 @@ def test_tokens_see_their_own(start, tmp_path):
     bound = token(tmp_path, "add", "bound", "--scope", "read,write", "--session", "one")
     reads = token(tmp_path, "add", "reads", "--scope", "read", "--session", "one")
 
-    until("tokens are in force", lambda: d.ask("GET", "/v1/sessions").status == 401)
+    until("both tokens are in force", lambda: d.ask("GET", "/v1/sessions", token=reads).status == 403)
 
     def asks(secret, method, target, body=None):
         return d.ask(method, target, body, token=secret)
