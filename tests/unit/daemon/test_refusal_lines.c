@@ -61,7 +61,7 @@ END_TEST
 /* However many they are, and each is counted. */
 START_TEST(many_clients) {
     unsigned written = 0;
-    char client[16];
+    char client[32];
     int i;
 
     gb_refusal_lines_init(&lines);
