@@ -15,6 +15,7 @@
 
 struct entry {
     struct gb_fleet_session session;
+    bool gone; /* the directory has it no more: its epoch alone is remembered */
     uint64_t at_ms;
 };
 
@@ -73,6 +74,19 @@ void gb_find_cache_forget(struct gb_find_cache *cache, const struct gb_name *ses
     free(gb_map_take(&cache->sessions, session->s));
 }
 
+static void miss(struct gb_find_cache *cache, const struct gb_name *session) {
+    struct entry *entry = gb_map_get(&cache->sessions, session->s);
+
+    if (entry)
+        entry->gone = true;
+}
+
+uint64_t gb_find_cache_epoch(struct gb_find_cache *cache, const struct gb_name *session) {
+    const struct entry *entry = gb_map_get(&cache->sessions, session->s);
+
+    return entry ? entry->session.epoch : 0;
+}
+
 static void drop_oldest_session(struct gb_find_cache *cache) {
     struct entry *oldest = NULL;
     struct entry *one;
@@ -114,6 +128,7 @@ static void remember_session(struct gb_find_cache *cache, const struct gb_fleet_
         }
     }
     entry->session = *session;
+    entry->gone = false;
     entry->at_ms = gb_boot_ms();
 }
 
@@ -159,7 +174,7 @@ static bool recall(struct gb_find_cache *cache, const struct gb_name *session, u
     uint64_t now = gb_boot_ms();
     struct node_entry *node;
 
-    if (!entry)
+    if (!entry || entry->gone)
         return false;
     node = gb_map_get(&cache->nodes, entry->session.node.s);
     if (!node || now - entry->at_ms >= session_ms || now - node->at_ms >= node_ms)
@@ -224,6 +239,8 @@ static void end_found(struct flight *flight) {
 
     pthread_mutex_lock(&fleet->lock);
     remember_session(fleet->finds, &flight->found);
+    if (flight->found.epoch > fleet->epoch_seen)
+        fleet->epoch_seen = flight->found.epoch;
     if (!flight->borrowed)
         remember_node(fleet->finds, &flight->owner);
     if (!recall(fleet->finds, &flight->session, USABLE_MS, USABLE_MS, &flight->found, &flight->owner,
@@ -300,7 +317,7 @@ static void absent(struct flight *flight) {
         return;
     }
     pthread_mutex_lock(&fleet->lock);
-    gb_find_cache_forget(fleet->finds, &flight->session);
+    miss(fleet->finds, &flight->session);
     pthread_mutex_unlock(&fleet->lock);
     gb_error_set(&err, GB_ERR_SESSION_NOT_FOUND, "the fleet has no session \"%s\"", flight->session.s);
     gb_job_fail(&flight->job, &err);
@@ -412,7 +429,7 @@ static struct flight *new_flight(struct gb_fleet *fleet, const struct gb_name *s
     flight->session = *session;
     flight->surely = surely;
     flight->sure = surely;
-    if (entry)
+    if (entry && !entry->gone)
         flight->guess = entry->session.node;
     snprintf(flight->key, sizeof(flight->key), "%s", key);
     if (gb_map_put(&fleet->finds->flights, flight->key, flight) < 0) {

@@ -133,6 +133,9 @@ int gb_fleet_not_joined(const struct gb_fleet *fleet, struct gb_error *err);
 
 /* Whether the directory may have been restored a moment ago. [the thread] */
 void gb_restored_watch(struct gb_fleet *fleet);
+/* The epoch above which a session of that name begins: clients may know an owner of it that the directory has lost, and
+ * that is cut off. */
+uint64_t gb_restored_floor(struct gb_fleet *fleet, const struct gb_name *session);
 bool gb_restored_maybe(struct gb_fleet *fleet);
 /* Something that this node has written is not there. */
 void gb_restored_suspect(struct gb_fleet *fleet, unsigned for_s); /* 0: as long as is usual */
@@ -261,6 +264,8 @@ struct gb_fleet {
     struct gb_unregister *unregisters;
     struct gb_map doubts; /* by name: struct gb_doubt */
     uint64_t doubt_seq;
+    uint64_t epoch_seen;  /* the highest of any session */
+    uint64_t epoch_floor; /* the same when the directory was surely restored last: sessions begin above it */
     bool stopping;
     struct gb_fleet_stat stat; /* but for the counters of etcd */
     struct gb_find_cache *finds;
@@ -301,6 +306,8 @@ struct gb_find_cache *gb_find_cache_new(void);
 void gb_find_cache_free(struct gb_find_cache *cache);
 /* [with the lock] */
 void gb_find_cache_forget(struct gb_find_cache *cache, const struct gb_name *session);
+/* The epoch at which the session was found last, though the directory may have it no more; 0: it was not found. */
+uint64_t gb_find_cache_epoch(struct gb_find_cache *cache, const struct gb_name *session);
 /* An ask has left the job, of any kind. */
 void gb_find_count_left(struct gb_fleet *fleet, const struct gb_job *job);
 

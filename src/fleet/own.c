@@ -114,6 +114,8 @@ static void registered(struct registering *r) {
     }
     r->made = true;
     pthread_mutex_lock(&fleet->lock);
+    if (r->session.epoch > fleet->epoch_seen)
+        fleet->epoch_seen = r->session.epoch;
     gb_find_cache_forget(fleet->finds, &r->session.name);
     pthread_mutex_unlock(&fleet->lock);
     gb_job_end(&r->job);
@@ -128,7 +130,9 @@ static void give_up(struct registering *r, const struct gb_error *why, bool carr
 
 /* The record is written for that epoch. */
 static int set_epoch(struct registering *r, uint64_t epoch, struct gb_error *err) {
-    r->session.epoch = epoch;
+    uint64_t floor = r->takes ? 0 : gb_restored_floor(r->job.fleet, &r->session.name);
+
+    r->session.epoch = epoch > floor ? epoch : floor + 1;
     free(r->record);
     r->record = gb_fleet_session_write(&r->session, err);
     return r->record ? 0 : -1;

@@ -246,8 +246,13 @@ static void own_page(struct gb_reconcile *r) {
     size_t i;
 
     r->count = fleet->sessions ? fleet->sessions(fleet->app, &r->cursor, r->own, OWN_PAGE) : 0;
-    for (i = 0; i < r->count; i++)
+    pthread_mutex_lock(&fleet->lock);
+    for (i = 0; i < r->count; i++) {
         r->names[i] = r->own[i].name;
+        if (r->own[i].epoch > fleet->epoch_seen)
+            fleet->epoch_seen = r->own[i].epoch;
+    }
+    pthread_mutex_unlock(&fleet->lock);
     if (r->count > 0)
         read_records(r, on_own_records);
     else

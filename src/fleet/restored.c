@@ -21,14 +21,30 @@ static void suspect(void *arg, bool surely, unsigned for_s) {
     if (for_s > 0 && !began && !surely)
         return;
     m->compares = true;
-    if (surely)
+    if (surely) {
+        pthread_mutex_lock(&fleet->lock);
+        fleet->epoch_floor = fleet->epoch_seen;
+        pthread_mutex_unlock(&fleet->lock);
         gb_member_unsure(fleet);
+    }
     gb_member_soon(fleet);
 }
 
 void gb_restored_watch(struct gb_fleet *fleet) {
     fleet->etcd.suspect = suspect;
     fleet->etcd.suspect_arg = fleet;
+}
+
+uint64_t gb_restored_floor(struct gb_fleet *fleet, const struct gb_name *session) {
+    uint64_t known = 0;
+    uint64_t ret;
+
+    pthread_mutex_lock(&fleet->lock);
+    if (atomic_load(&fleet->doubt_until_ms) > 0)
+        known = gb_find_cache_epoch(fleet->finds, session);
+    ret = known > fleet->epoch_floor ? known : fleet->epoch_floor;
+    pthread_mutex_unlock(&fleet->lock);
+    return ret;
 }
 
 bool gb_restored_maybe(struct gb_fleet *fleet) {

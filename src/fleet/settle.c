@@ -29,6 +29,8 @@ static void forget_found(struct gb_settling *s) {
     struct gb_fleet *fleet = s->fleet;
 
     pthread_mutex_lock(&fleet->lock);
+    if (s->record.epoch > fleet->epoch_seen)
+        fleet->epoch_seen = s->record.epoch;
     gb_find_cache_forget(fleet->finds, &s->mine.name);
     pthread_mutex_unlock(&fleet->lock);
 }

@@ -652,6 +652,31 @@ START_TEST(what_tells_of_a_restart_behind_a_proxy) {
 }
 END_TEST
 
+/* Its owner may be cut off, and serve on: a session that is made again under its name has another epoch. If the
+ * directory has surely lost something, that holds for any name. */
+START_TEST(epochs_rise_beyond_a_restore) {
+    struct gb_fleet_register made;
+    struct gb_fleet_find found;
+    enum gb_code code;
+
+    fleet_add_b(true);
+    open_node(2, NULL);
+    node_wait(&a, GB_FLEET_JOINED);
+    ck_assert_int_eq(find_session(&a, "s", true, &found), GB_OK);
+    etcd_fake_delete(etcd, KEY("sessions/s"));
+    etcd_fake_delete(etcd, KEY("owned/b/s"));
+    etcd_fake_set_term(etcd, _i == 0 ? 3 : 1);
+    while (gb_fleet_doubt_s(a.fleet) == 0)
+        find_session(&a, "t", false, NULL);
+    do
+        code = register_session(&a, _i == 0 ? "s" : "u", &made);
+    while (code == GB_ERR_OWNER_UNKNOWN || code == GB_ERR_DIRECTORY_UNAVAILABLE);
+    ck_assert_int_eq(code, GB_OK);
+    ck_assert_uint_eq(made.session.epoch, found.session.epoch + 1);
+    node_close(&a);
+}
+END_TEST
+
 /* --- a directory that was lost ------------------------------------------------------------------------------------ */
 
 START_TEST(a_directory_is_made_anew) {
@@ -722,6 +747,7 @@ int main(void) {
     tcase_add_test(cases, what_was_made_again_elsewhere);
     tcase_add_test(cases, what_the_node_wrote_last_is_lost);
     tcase_add_loop_test(cases, what_tells_of_a_restart_behind_a_proxy, 0, 3);
+    tcase_add_loop_test(cases, epochs_rise_beyond_a_restore, 0, 2);
     tcase_add_test(cases, a_directory_is_made_anew);
     tcase_add_loop_test(cases, a_node_with_sessions_of_another_fleet, 0, 2);
     suite_add_tcase(suite, cases);
