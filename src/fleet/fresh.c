@@ -9,7 +9,7 @@
 #include "base/digest.h"
 #include "fleet/internal.h"
 
-#define NODES_READ 64
+#define NODES_READ 16
 #define PEERS_MAX 8
 #define PEER_MS 1000
 
@@ -92,7 +92,11 @@ static void on_nodes(struct gb_etcd_call *call) {
     size_t i;
 
     if (call->error.code != GB_OK || gb_fleet_check_meta(fleet, gb_txn_result(&call->txn, 0), NULL) < 0) {
-        gb_fresh_cancel(fleet); /* the next renewal takes it up */
+        /* The next renewal takes it up, unless there is more than can be read. */
+        if (call->ask.too_long)
+            end(fleet);
+        else
+            gb_fresh_cancel(fleet);
         return;
     }
     gb_fleet_key(fleet, "nodes", "", NULL, prefix);

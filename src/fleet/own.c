@@ -305,8 +305,11 @@ static int begin(struct registering *r, uint64_t epoch, struct gb_error *err) {
     struct gb_fleet *fleet = r->job.fleet;
     uint64_t chance = 0;
 
+    gb_etcd_look(&fleet->etcd);
     if (!fleet->member.held || fleet->stat.state != GB_FLEET_JOINED)
         return gb_fleet_not_joined(fleet, err);
+    if (fleet->etcd.lost)
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory does not answer at this moment");
     if (gb_restored_refuse(fleet, &r->session.name, err) < 0)
         return -1;
     if (gb_random(&chance, sizeof(chance), err) < 0)

@@ -82,7 +82,7 @@ def test_a_session_that_may_have_been_made_is_taken_back(fleet, session):  # noq
 
 
 def test_a_session_whose_node_ends_before_it_is_made(fleet, session):  # noqa: F811
-    """The directory has it, and no client has been told; the node takes it out when it starts again."""
+    """The directory has it, and no client has been told; the node takes it out some seconds after it starts again."""
     fleet.to_etcd["b"].set("deaf")
     raw, body = fleet["b"].raw(), json.dumps({"name": session, "fleet": True}).encode()
     raw.request("POST", "/v1/sessions", ["Content-Type: application/json", f"Content-Length: {len(body)}"], body)
@@ -93,7 +93,8 @@ def test_a_session_whose_node_ends_before_it_is_made(fleet, session):  # noqa: F
     assert fleet.etcd.read("sessions")[session]["node"] == "b"
     fleet.start("b")
     fleet.joined("b")
-    assert session not in fleet.etcd.read("sessions") and f"b/{session}" not in fleet.etcd.read("owned")
+    until("it is gone", lambda: session not in fleet.etcd.read("sessions"))
+    assert f"b/{session}" not in fleet.etcd.read("owned")
 
 
 # --- etcd ---------------------------------------------------------------------------------------------------------------
