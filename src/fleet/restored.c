@@ -1,18 +1,20 @@
 /* Whether the directory is what it was. One that was restored from a snapshot, or given old files, has lost what nodes
  * wrote since, and says so in no answer. But its processes were started anew, so that all connections to it have ended,
  * and its revision may have gone back. Then each node compares all its sessions with their records again. For as long
- * as that may take the slowest, a lease's time, what is not there may be there again in a moment: nothing is said to be
- * absent, and no name is given or freed. */
+ * as that may take the slowest, a lease's time and some seconds, what is not there may be there again in a moment:
+ * nothing is said to be absent, and no name is given or freed. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "fleet/internal.h"
 
+#define JOINING_S 5 /* what a node that has lost its lease needs beyond a lease's time, which may be short */
+
 static void suspect(void *arg, bool surely, unsigned for_s) {
     struct gb_fleet *fleet = arg;
     struct gb_member *m = &fleet->member;
     uint64_t now = gb_boot_ms();
-    uint64_t until = now + (for_s > 0 ? for_s : m->ttl_s) * 1000ull;
+    uint64_t until = now + (for_s > 0 ? for_s : m->ttl_s + JOINING_S) * 1000ull;
     bool began = now >= atomic_load(&fleet->doubt_until_ms);
 
     /* A hub says the same with each answer: that is one doubt. */
