@@ -66,6 +66,21 @@ int gb_thread_start(pthread_t *ret, const char *name, void *(*main)(void *arg), 
     return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
 }
 
+/* What Linux gives where no limit is set, and what all is tried with. Pages that are not touched are not taken. */
+#define STACK_BYTES ((size_t)8 << 20)
+
+void gb_thread_stacks(void) {
+    pthread_attr_t attr;
+    size_t bytes = 0;
+
+    if (pthread_getattr_default_np(&attr) != 0)
+        return;
+    if (pthread_attr_getstacksize(&attr, &bytes) == 0 && bytes < STACK_BYTES &&
+        pthread_attr_setstacksize(&attr, STACK_BYTES) == 0)
+        (void)pthread_setattr_default_np(&attr);
+    pthread_attr_destroy(&attr);
+}
+
 uint64_t gb_thread_cpu_ns(void) {
     struct timespec ts;
 

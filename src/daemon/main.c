@@ -11,6 +11,7 @@
 #include "base/lines.h"
 #include "base/nearest.h"
 #include "base/standard.h"
+#include "base/thread.h"
 #include "daemon/daemon.h"
 
 enum gb_exit gb_usage_error(const struct gb_error *err) {
@@ -151,6 +152,7 @@ int main(int argc, char **argv) {
     int probed;
 
     gb_standard_hold();
+    gb_thread_stacks();
     probed = gb_backend_probe(argc, argv);
     if (probed >= 0)
         return probed;

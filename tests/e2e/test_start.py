@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+import secure
 from harness import DATA, SLOT, SMALL_SLOTS, Daemon, Raw, binary, until
 from values import payload
 
@@ -289,6 +290,27 @@ def test_the_file_listen_is_written_again(start):
     os.rename(path + "2", path)
     until("it is the daemon's again", lambda: open(path, encoding="ascii").read() == text)
     assert d.stop().count("is written again") == 2
+
+
+def test_a_small_limit_on_the_stack(start, tmp_path):
+    """ulimit -s 128: threads have stacks of a size that does not depend on it, on plain sockets and over TLS."""
+    small = dict(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (128 << 10, 128 << 10)))
+    d = start(**small, listen=("--listen", "127.0.0.1:0", *secure.options()[2:]))
+    data = payload(9 * SLOT + 5)
+    port = next(a for a in d.addresses if a.startswith("tls:")).rsplit(":", 1)[1]
+    for unix in (False, True):
+        c = d.client(unix=unix)
+        c.ask("PUT", DATA.format("default", "x"), data).expect(200 if unix else 201)
+        assert c.ask("GET", DATA.format("default", "x")).expect(200).body == data
+        c.ask("POST", "/v1/sessions/default/buffers/x/verify", {"algorithms": ["sha-256"]}).expect(200)
+    with Raw(("127.0.0.1", int(port))) as r:
+        if not secure.EVERYWHERE:
+            r.sock = secure.wrap(r.sock)
+        assert r.put(DATA.format("default", "y"), len(data)).send(data).reply().status == 201
+    d.ask("POST", "/v1/sessions/default/sync", {}).expect(204)
+    d.ask("GET", "/metrics").expect(200)
+    assert d.data("y").body == data
+    d.stop()
 
 
 def test_no_tcp(start):
