@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from pyclient import SOURCE, client_of, gpubuf
 
-from harness import library, optional
+from harness import library
 from values import array_of, payload
 
 BIG = 13 << 20
@@ -490,7 +490,7 @@ def test_a_session_is_made(c, fs):
 
 
 def test_pandas(c, fs):
-    pandas = optional("pandas")
+    pandas = library("pandas")
     import fsspec
     from gpubuf.filesystem import FileSystem
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyclient import client_of, gpubuf
 
-from harness import library, optional
+from harness import library
 
 ml_dtypes = library("ml_dtypes")
 
@@ -280,7 +280,7 @@ INTEGERS = [sign + "Int" + str(bits) for sign in ("", "U") for bits in (8, 16, 3
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, "Float32", "Float64", "boolean", "category"])
 def test_types_of_pandas_with_missing_values(c, dtype):
-    pandas = optional("pandas")
+    pandas = library("pandas")
     values = [True, False] if dtype == "boolean" else [1, 100]
     for make in (pandas.Series, pandas.Index, pandas.array):
         whole, less = make(values, dtype=dtype), make([values[0], None], dtype=dtype)
@@ -293,7 +293,7 @@ def test_types_of_pandas_with_missing_values(c, dtype):
 
 
 def test_other_types_of_pandas(c):
-    pandas = optional("pandas")
+    pandas = library("pandas")
     kept(c, pandas.Series([BIG, 2], index=["columns", "null_count"]), [BIG, 2], "int64")
     kept(c, pandas.Series([BIG, 2], dtype="Int64"), [BIG, 2], "int64")
     kept(c, pandas.Series([1.5, None]), [1.5, NAN], "float64")
@@ -313,7 +313,7 @@ def test_other_types_of_pandas(c):
 
 
 def test_pandas_over_pyarrow(c):
-    pandas, pyarrow = optional("pandas"), optional("pyarrow")
+    pandas, pyarrow = library("pandas"), library("pyarrow")
     for dtype, values in (("int64", [BIG, 2]), ("uint8", [1, 2]), ("double", [1.5, 2]), ("bool", [True, False])):
         kept(c, pandas.Series(values, dtype=f"{dtype}[pyarrow]"), values)
         c.delete("t")
@@ -323,7 +323,7 @@ def test_pandas_over_pyarrow(c):
 
 
 def test_pyarrow(c):
-    pa = optional("pyarrow")
+    pa = library("pyarrow")
     dictionary, runs = pa.DictionaryArray.from_arrays, pa.RunEndEncodedArray.from_arrays
     opaque = [pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int64(), (1,)), pa.array([[1], None], pa.list_(pa.int64(), 1)))]
     for source, numbers, dtype in (

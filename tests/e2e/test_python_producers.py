@@ -192,7 +192,7 @@ def test_a_buffer_of_something_else(c, source):
 
 @pytest.mark.filterwarnings("error")
 def test_tensors_of_pyarrow(c):
-    pa = optional("pyarrow")
+    pa = library("pyarrow")
     for values in (BASE, np.asfortranarray(BASE), BASE[:, ::2]):
         values = values.copy("K")
         c.put("x", pa.Tensor.from_numpy(values))
