@@ -127,10 +127,6 @@ uint64_t gb_limits_fit(uint64_t connections, unsigned each);
  * to be beside them, and on return how many there can be. each: files of a connection. */
 int gb_limits_raise(uint64_t connections, unsigned each, uint64_t *listeners, struct gb_error *err);
 
-/* Bytes of memory that this process may have: the machine's, or less by its control groups. 0: not known. root: "" or
- * where /proc and /sys are found. */
-uint64_t gb_daemon_memory(const char *root);
-
 /* Whether the kernel offers TLS for sockets (its module tls is loaded). root: "" or where /proc is found. */
 bool gb_daemon_kernel_tls(const char *root);
 

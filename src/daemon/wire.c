@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "daemon/daemon.h"
 #include "daemon/options_check.h"
 #include "daemon/overtime.h"
@@ -129,7 +130,7 @@ static int open_disk(struct gb_daemon *daemon, struct gb_error *err) {
 
 /* A limit that is not given leaves half of the memory to everything else on the machine. */
 static uint64_t or_half(struct gb_daemon *daemon, const char *option, uint64_t given) {
-    uint64_t bytes = given > 0 ? given : gb_daemon_memory("") / 2;
+    uint64_t bytes = given > 0 ? given : gb_memory_there("") / 2;
 
     if (bytes > 0 && given == 0)
         gb_log(&daemon->log, GB_LOG_INFO, "limits", "--%s is %llu, half of the memory that there is", option,

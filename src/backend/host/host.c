@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "backend/native.h"
+#include "base/memory.h"
 #include "base/parse.h"
 #include "base/thread.h"
 
@@ -237,11 +238,18 @@ static int check_poolless(const struct options *options, struct gb_error *err) {
                         __builtin_ctz(beyond), (int)options->devices - 1);
 }
 
+/* What the process may have, so that a full device is an answer and not the end of all in a control group. */
+static uint64_t memory_there(void) {
+    uint64_t bytes = gb_memory_there("");
+
+    return bytes > 0 ? bytes : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 static int parse_options(const char *args, struct options *options, struct gb_error *err) {
     *options = (struct options){
         .devices = 1,
         .peers = true,
-        .bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2,
+        .bytes = memory_there() / 2,
     };
     while (*args != '\0') {
         size_t len = strcspn(args, ",");
@@ -291,7 +299,7 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     host->ipc_fake = options.ipc_fake;
     host->poolless = options.poolless;
     host->integrated = options.integrated;
-    host->machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    host->machine_bytes = memory_there();
     host->device_count = (int)options.devices;
     gb_mutex_init(&host->lock);
     pthread_cond_init(&host->work, NULL);

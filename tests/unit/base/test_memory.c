@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/daemon.h"
+#include "base/memory.h"
 #include "gb_test.h"
 
 #define GIB (1ull << 30)
@@ -45,15 +45,15 @@ static void file(const char *path, const char *text) {
 
 START_TEST(the_machine_s) {
     begin();
-    ck_assert_uint_eq(gb_daemon_memory(root), 0);
+    ck_assert_uint_eq(gb_memory_there(root), 0);
     file("proc/meminfo", "MemTotal:        8388608 kB\nMemFree:          100 kB\n");
-    ck_assert_uint_eq(gb_daemon_memory(root), 8 * GIB);
+    ck_assert_uint_eq(gb_memory_there(root), 8 * GIB);
     file("proc/self/cgroup", "0::/system.slice/gpubufd.service\n");
-    ck_assert_uint_eq(gb_daemon_memory(root), 8 * GIB);
+    ck_assert_uint_eq(gb_memory_there(root), 8 * GIB);
     file("sys/fs/cgroup/system.slice/gpubufd.service/memory.max", "max\n");
-    ck_assert_uint_eq(gb_daemon_memory(root), 8 * GIB);
+    ck_assert_uint_eq(gb_memory_there(root), 8 * GIB);
     file("sys/fs/cgroup/system.slice/gpubufd.service/memory.max", "99999999999999\n");
-    ck_assert_uint_eq(gb_daemon_memory(root), 8 * GIB);
+    ck_assert_uint_eq(gb_memory_there(root), 8 * GIB);
     end();
 }
 END_TEST
@@ -63,11 +63,11 @@ START_TEST(the_least_of_its_groups) {
     file("proc/meminfo", "MemTotal:        8388608 kB\n");
     file("proc/self/cgroup", "1:name=systemd:/a/b\n0::/a/b\n");
     file("sys/fs/cgroup/a/b/memory.max", "3221225472\n");
-    ck_assert_uint_eq(gb_daemon_memory(root), 3 * GIB);
+    ck_assert_uint_eq(gb_memory_there(root), 3 * GIB);
     file("sys/fs/cgroup/a/memory.max", "2147483648\n");
-    ck_assert_uint_eq(gb_daemon_memory(root), 2 * GIB);
+    ck_assert_uint_eq(gb_memory_there(root), 2 * GIB);
     file("sys/fs/cgroup/memory.max", "1073741824\n"); /* as in a container */
-    ck_assert_uint_eq(gb_daemon_memory(root), GIB);
+    ck_assert_uint_eq(gb_memory_there(root), GIB);
     end();
 }
 END_TEST
@@ -78,7 +78,7 @@ START_TEST(groups_of_version_1) {
     file("proc/self/cgroup", "7:cpu,cpuacct:/x\n4:memory:/x/y\n0::/\n");
     file("sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1073741824\n");
     file("sys/fs/cgroup/memory/x/y/memory.limit_in_bytes", "9223372036854771712\n");
-    ck_assert_uint_eq(gb_daemon_memory(root), GIB);
+    ck_assert_uint_eq(gb_memory_there(root), GIB);
     end();
 }
 END_TEST

@@ -1,9 +1,8 @@
-/* How much memory there is for this process: the machine's, or what its control groups leave. */
+#include "base/memory.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "daemon/daemon.h"
 
 #define LINE_SIZE 4096
 
@@ -90,7 +89,7 @@ static uint64_t machine_memory(const char *root) {
     return kib * 1024;
 }
 
-uint64_t gb_daemon_memory(const char *root) {
+uint64_t gb_memory_there(const char *root) {
     uint64_t machine = machine_memory(root);
     uint64_t limit = groups_limit(root);
 
