@@ -11,14 +11,14 @@
 
 /* A clock that is set by more than that between two looks has jumped; less is its being kept right. */
 #define JUMP_US (30 * (int64_t)1000000)
-/* How far ahead of the last end a start is told of: machines stand still for a night or for a weekend. */
+/* How far ahead of the last end a start is reported: machines stand still for a night or for a weekend. */
 #define AHEAD_US (7 * 86400 * (int64_t)1000000)
 
 struct gb_seen {
     pthread_mutex_t lock; /* for all below; a leaf */
     struct gb_seen_spans spans;
     uint64_t looked_ns;
-    bool jumped; /* nobody was told yet */
+    bool jumped; /* not reported yet */
     struct gb_store_jump jump;
 };
 

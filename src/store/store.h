@@ -205,8 +205,8 @@ int64_t gb_store_note(struct gb_store *store, const struct gb_notice *notice);
 typedef void gb_store_noted_fn(void *arg, const struct gb_notice *notices, size_t count);
 void gb_store_feed_watch(struct gb_store *store, gb_store_noted_fn *noted, void *arg);
 
-/* The moment since which the daemons of this database have seen so much time pass: their own running time, as far as the
- * wall clock was not set meanwhile. What was written before it is as old. No clock that jumps makes anything old.
+/* The moment since which the daemons of this database have seen so much time pass: their own running time, as far as
+ * the wall clock was not set meanwhile. What was written before it is as old. No clock that jumps makes anything old.
  * [any thread] */
 int64_t gb_store_seen_since(struct gb_store *store, int64_t age_us);
 

@@ -64,7 +64,8 @@ static void place(const struct gb_cut *cut, uint64_t *where) {
     }
 }
 
-/* Each byte of the view once, upwards in memory if it is in C order. Appends the offsets of its elements to ret, unless NULL. */
+/* Each byte of the view once, upwards in memory if it is in C order. Appends the offsets of its elements to ret, unless
+ * NULL. */
 static void walk(const struct gb_view *view, bool upwards, uint64_t total, uint64_t width, uint64_t most,
                  uint64_t *ret) {
     static uint64_t where[WALK_MAX];

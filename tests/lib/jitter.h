@@ -1,6 +1,6 @@
 /* Threads moved against each other: before a mutex is locked and after it is given back the thread gives way now and
- * then, for a moment of any length up to some milliseconds, most often a short one. What may happen in another order then does, within
- * seconds. A program that links this needs
+ * then, for a moment of any length up to some milliseconds, most often a short one. What may happen in another order
+ * then does, within seconds. A program that links this needs
  *
  *     -Wl,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock */
 #ifndef JITTER_H

@@ -1,6 +1,6 @@
 /* A pass goes through all buffers that have been behind for the lag, and keeps a few stores under way: the disk is one
- * for all. Each buffer has its turn once a pass, so that those that cannot be stored hold up no others. What came in one
- * change is stored in one (together.h), at the turn of its first buffer. */
+ * for all. Each buffer has its turn once a pass, so that those that cannot be stored hold up no others. What came in
+ * one change is stored in one (together.h), at the turn of its first buffer. */
 #include "core/durable/behind.h"
 
 #include <stdlib.h>

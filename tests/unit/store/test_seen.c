@@ -64,7 +64,7 @@ static int64_t rows(struct store_fixture *f) {
     return store_sql_int(f->path, "SELECT count(*) FROM audit");
 }
 
-/* The last run ended twelve years from now, or as long ago: an hour has passed for nobody. */
+/* The last run ended twelve years from now, or as long ago: no hour has passed for the daemon. */
 static void check_start(int64_t by_us, bool tells) {
     int64_t now_us = gb_wall_us();
     struct gb_store_jump jump;

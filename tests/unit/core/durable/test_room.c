@@ -152,7 +152,7 @@ static void load(struct worker *w, unsigned i) {
     if (draw(w, 2) > 0)
         core_wake_wait(&w->wake);
     gb_loads_leave(w->f->core, &waiter);
-    w->wake.seen = w->wake.count; /* a wake that came before the leave is nobody's */
+    w->wake.seen = w->wake.count; /* a wake that came before the leave belongs to no wait */
 }
 
 /* All buffers, beside what the others do. It is not waited for. */

@@ -1,4 +1,4 @@
-/* What came in one change goes to disk in one: whoever has one of the buffers stored, and whatever happens meanwhile. */
+/* What came in one change goes to disk in one, whatever has one of the buffers stored and whatever happens meanwhile. */
 #include <string.h>
 
 #include "durable_fixture.h"
@@ -65,7 +65,7 @@ static void open_with(struct core_fixture *f, const char *faults) {
     core_fixture_open(f);
 }
 
-/* --- whoever stores one ------------------------------------------------------------------------------------------- */
+/* --- what stores one --------------------------------------------------------------------------------------------- */
 
 START_TEST(test_store) {
     struct core_fixture f;
