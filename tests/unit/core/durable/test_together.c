@@ -1,4 +1,5 @@
-/* What came in one change goes to disk in one, whatever has one of the buffers stored and whatever happens meanwhile. */
+/* What came in one change goes to disk in one, whatever has one of the buffers stored and whatever happens
+ * meanwhile. */
 #include <string.h>
 
 #include "durable_fixture.h"
