@@ -19,8 +19,8 @@ struct timespec gb_after_ms(uint64_t ms);
  * system call is refused on the thread that makes it. */
 int gb_thread_start(pthread_t *ret, const char *name, void *(*main)(void *arg), void *arg, struct gb_error *err);
 
-/* Threads that are made from now on, also those of libraries, have room for what they call: otherwise a shell's limit on
- * the stack (ulimit -s) is their size. For the beginning of main. */
+/* Threads that are made from now on, also those of libraries, have room for what they call: otherwise a shell's limit
+ * on the stack (ulimit -s) is their size. For the beginning of main. */
 void gb_thread_stacks(void);
 
 /* The time that the calling thread has run for. */

@@ -12,7 +12,7 @@ from harness import PATIENCE_S, until
 # GB_E2E_DURABLE=N: N rounds of everything instead of a few, and each kind of request at each step.
 ROUNDS = int(os.environ.get("GB_E2E_DURABLE", "0"))
 CALLS = ("create", "mkdir", "direct", "fallocate", "write", "truncate", "sync", "rename", "dirsync", "unlink", "statvfs", "open", "read")
-START = {"open": 257, "read": 1}  # so often at the start: the marker, and each of the 256 folders
+START = {"open": 257, "read": 1, "wal": 1}  # so often at the start: the marker, each of the 256 folders, and the row of the start
 POINTS = ("before_commit", "after_commit", "before_answer", "load")
 LOG = "wal"  # the sync of SQLite's log, within COMMIT
 STEPS = (*CALLS, *POINTS, LOG)
@@ -29,7 +29,7 @@ class History:
         if step is None:
             self.d = self.lives()
         elif step == LOG:
-            self.d = self.lives(env=killing(self.folder, "gpubufd.db-wal", at))
+            self.d = self.lives(env=killing(self.folder, "gpubufd.db-wal", START[LOG] + at))
         else:
             self.d = self.lives("--disk-fault", f"{step}@{START.get(step, 0) + at}=kill")
         return self.d

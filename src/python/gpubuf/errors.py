@@ -28,7 +28,7 @@ __all__ = [
     "OwnerAbsent", "OwnerUnknown", "DirectoryUnavailable", "NodeUnreachable", "NoNodeFits", "TicketInvalid", "NodeNotFound",
     "NodeAlive", "NotHere", "OwnerUncertain", "Superseded",
     "SourceUnreachable", "SourceRefused", "SourceChanged", "SourceNotPermitted",
-    "SessionMoving", "CopiesRemain", "TenantNotFound", "TenantQuotaExceeded",
+    "SessionMoving", "SocketLost", "CopiesRemain", "TenantNotFound", "TenantQuotaExceeded",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
