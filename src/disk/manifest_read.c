@@ -98,7 +98,27 @@ static int read_shape(struct reader *r, struct gb_shape *ret) {
     return failed ? wrong(r, "shape", "must be a list of sizes") : 0;
 }
 
-/* Labels stay the text that they are: an object whose values are strings. */
+/* The text without the whitespace between its tokens. Returns its length. */
+static size_t pack(const char *text, size_t n, char *ret) {
+    bool quoted = false;
+    size_t used = 0;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        char c = text[i];
+
+        if (!quoted && (c == ' ' || c == '\t' || c == '\r' || c == '\n'))
+            continue;
+        ret[used++] = c;
+        if (c == '"')
+            quoted = !quoted;
+        else if (c == '\\' && quoted && i + 1 < n)
+            ret[used++] = text[++i];
+    }
+    return used;
+}
+
+/* Labels stay the text that they are, without whitespace between its tokens: an object whose values are strings. */
 static int read_labels(struct reader *r, struct gb_text **ret) {
     char text[GB_LABELS_MAX];
     bool first = true;
@@ -119,8 +139,7 @@ static int read_labels(struct reader *r, struct gb_text **ret) {
     n = (size_t)(r->t.at - from);
     if (failed || n >= sizeof(text))
         return wrong(r, "labels", "must be an object of at most 2047 bytes");
-    memcpy(text, from, n);
-    text[n] = '\0';
+    text[pack(from, n, text)] = '\0';
     gb_text_unref(*ret);
     *ret = NULL;
     return gb_labels_make(text, ret, r->err);
@@ -403,26 +422,6 @@ static int read_all(struct reader *r, struct gb_manifest *ret, struct gb_error *
     if (failed || r->t.at != r->t.end)
         return not_json(r, why);
     return check_entries(r, ret);
-}
-
-/* The text without the whitespace between its tokens. Returns its length. */
-static size_t pack(const char *text, size_t n, char *ret) {
-    bool quoted = false;
-    size_t used = 0;
-    size_t i;
-
-    for (i = 0; i < n; i++) {
-        char c = text[i];
-
-        if (!quoted && (c == ' ' || c == '\t' || c == '\r' || c == '\n'))
-            continue;
-        ret[used++] = c;
-        if (c == '"')
-            quoted = !quoted;
-        else if (c == '\\' && quoted && i + 1 < n)
-            ret[used++] = text[++i];
-    }
-    return used;
 }
 
 static int check_sum(struct reader *r, const char *text, size_t n) {
