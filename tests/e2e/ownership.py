@@ -47,6 +47,16 @@ def leave(fleet, name):
     assert name not in fleet.etcd.read("alive")
 
 
+def doubtless(ask):
+    """The answer once the node does not doubt its directory any more, as it does when etcd has begun again."""
+
+    def answer():
+        reply = ask()
+        return None if reply.status == 503 and reply.json()["code"] == "owner_unknown" else reply
+
+    return until("the directory is not in doubt", answer)
+
+
 # --- what was acknowledged ----------------------------------------------------------------------------------------------
 
 
@@ -95,11 +105,11 @@ class Ledger:
         return reply
 
     def take(self, node, session):
-        return self.takes(node, session).expect(201)
+        return doubtless(lambda: self.takes(node, session)).expect(201)
 
     def buries(self, node, session):
         """Deletes a session whose owner is away."""
-        reply = self.fleet.ask(node, "DELETE", f"/v1/fleet/sessions/{session}?force=true").expect(204)
+        reply = doubtless(lambda: self.fleet.ask(node, "DELETE", f"/v1/fleet/sessions/{session}?force=true")).expect(204)
         self.taken[session] = (next(self.moments), None)
         return reply
 
