@@ -8,11 +8,19 @@ import time
 import pytest
 
 from etcd_run import TTL_S
-from fleet import fleet, session  # noqa: F401
+from fleet import Fleet, fleet, session  # noqa: F401
 from harness import DATA, until
-from ownership import aside, cli, heal, hide, is_set_aside, leave, ledger, metric, range_of, shared  # noqa: F401
+from ownership import SHORT_S, aside, cli, heal, hide, is_set_aside, leave, ledger, metric, range_of  # noqa: F401
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def shared():
+    """One for each test: after a directory was restored, sessions begin above each epoch that a node has seen."""
+    fleet = Fleet("abc", relayed="abc", options={"c": ["--fleet-orphan-ttl", str(SHORT_S)]})
+    yield fleet
+    fleet.end()
 
 
 class Backup:
