@@ -212,8 +212,7 @@ static bool is_local(const struct gb_http_request *request) {
            strcmp(path + strlen(path) - strlen("/adopt"), "/adopt") == 0;
 }
 
-/* It is this node's before it has its name here. */
-static bool is_moved_here(struct gb_api *api, const struct gb_name *name) {
+bool gb_redirect_moved_here(struct gb_api *api, const struct gb_name *name) {
     bool moved;
 
     pthread_mutex_lock(&api->fleet_lock);
@@ -234,7 +233,7 @@ enum gb_step gb_redirect_refuse(const struct gb_http_request *request, const str
     case GB_REDIRECT_ABSENT:
         return absent(find, response, err);
     case GB_REDIRECT_HERE:
-        if (is_moved_here(gb_api_of(request), &find->session.name)) {
+        if (gb_redirect_moved_here(gb_api_of(request), &find->session.name)) {
             gb_error_set(err, GB_ERR_SESSION_MOVING,
                          "the session \"%s\" is being brought here, and is here in a moment; try again", name);
             break;

@@ -11,6 +11,8 @@
 #include "fleet/fleet.h"
 #include "http/http.h"
 
+struct gb_api;
+
 /* gb_http_server_config.asides. */
 extern const char *const gb_redirect_asides[GB_ASIDES];
 
@@ -38,6 +40,9 @@ enum gb_redirect_way {
 };
 enum gb_redirect_way gb_redirect_way_of(const struct gb_fleet_find *find, const struct gb_name *self,
                                         const struct gb_name *network, const struct gb_via *via, bool is_local);
+
+/* Whether the session of that name is this node's already, before it has its name here. [any thread] */
+bool gb_redirect_moved_here(struct gb_api *api, const struct gb_name *name);
 
 /* The reply where the way is none to the session's node. */
 enum gb_step gb_redirect_refuse(const struct gb_http_request *request, const struct gb_fleet_find *find,

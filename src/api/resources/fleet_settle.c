@@ -1,4 +1,5 @@
 #include "api/resources/fleet_settle.h"
+#include "api/middleware/redirect.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,21 +179,12 @@ static bool arrive(struct gb_api *api, const struct gb_fleet_session *record) {
     return true;
 }
 
-static bool is_moved_here(struct gb_api *api, const struct gb_name *name) {
-    bool moved;
-
-    pthread_mutex_lock(&api->fleet_lock);
-    moved = gb_moves_have(api->moves, name);
-    pthread_mutex_unlock(&api->fleet_lock);
-    return moved;
-}
-
 bool gb_fleet_has(struct gb_api *api, const struct gb_fleet_session *record) {
     struct gb_fleet_session session;
 
     if (gb_fleet_session(api, &record->name, &session) && strcmp(session.claim, record->claim) == 0)
         return true;
-    return record->claim[0] != '\0' && (is_moved_here(api, &record->name) || arrive(api, record));
+    return record->claim[0] != '\0' && (gb_redirect_moved_here(api, &record->name) || arrive(api, record));
 }
 
 /* --- one that goes ------------------------------------------------------------------------------------------------ */

@@ -33,8 +33,7 @@ static enum gb_key_state claim(int id, int fingerprint, const char *body) {
     return found.state;
 }
 
-static void keep(int id, int fingerprint, const char *body) {
-    struct gb_key key = key_of(id, fingerprint);
+static void keep_key(struct gb_key key, const char *body) {
     struct store_wait wait;
 
     store_wait_init(&wait);
@@ -43,6 +42,10 @@ static void keep(int id, int fingerprint, const char *body) {
     store_wait_until(&wait, 1);
     ck_assert_uint_eq(wait.failed, 0);
     store_wait_done(&wait);
+}
+
+static void keep(int id, int fingerprint, const char *body) {
+    keep_key(key_of(id, fingerprint), body);
 }
 
 static void give_up(int id, bool unsure) {
@@ -355,16 +358,8 @@ static void claim_in(int64_t session, char letter) {
 }
 
 static void keep_in(int64_t session, char letter, const char *body) {
-    struct gb_key key = key_in(session, letter);
-    struct store_wait wait;
-
     claim_in(session, letter);
-    store_wait_init(&wait);
-    gb_key_keep(f.core, &key, gb_idempotency_reply_new(201, "ETag: \"x\"\n", body, strlen(body)), store_wait_report,
-                &wait);
-    store_wait_until(&wait, 1);
-    ck_assert_uint_eq(wait.failed, 0);
-    store_wait_done(&wait);
+    keep_key(key_in(session, letter), body);
 }
 
 static enum gb_key_state state_in(int64_t session, char letter, const char *body) {

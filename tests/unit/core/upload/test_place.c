@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 
 #include "base/crc32c.h"
-#include "base/pages.h"
+#include "base/memory.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 
