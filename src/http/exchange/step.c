@@ -9,6 +9,9 @@
 #include "http/message/body_buffer.h"
 #include "http/message/response.h"
 
+/* Most clients send a small body right behind its head. */
+#define REST_NS GB_NS_PER_S
+
 void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
 
@@ -169,11 +172,15 @@ void gb_exchange_room(struct gb_exchange *ex, bool has_room) {
     ex->blocked_ns = 0;
 }
 
+static uint64_t last_moved_ns(const struct gb_exchange *ex) {
+    return ex->moved_ns ? ex->moved_ns : ex->req.started_ns;
+}
+
 bool gb_exchange_stalled(const struct gb_exchange *ex, uint64_t now_ns, struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
     uint64_t patience_ns = config->stall_timeout_s * GB_NS_PER_S;
     uint64_t elapsed_ns = now_ns - ex->req.started_ns - ex->excused_ns;
-    uint64_t moved_ns = ex->moved_ns ? ex->moved_ns : ex->req.started_ns;
+    uint64_t moved_ns = last_moved_ns(ex);
 
     if (patience_ns == 0 || elapsed_ns < patience_ns || ex->blocked_ns != 0)
         return false;
@@ -190,4 +197,10 @@ bool gb_exchange_stalled(const struct gb_exchange *ex, uint64_t now_ns, struct g
         return true;
     }
     return false;
+}
+
+bool gb_exchange_rest_late(const struct gb_exchange *ex, uint64_t now_ns) {
+    uint64_t moved_ns = last_moved_ns(ex);
+
+    return (now_ns > moved_ns && now_ns - moved_ns >= REST_NS) || gb_exchange_stalled(ex, now_ns, NULL);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/map.h"
 #include "http/exchange/client.h"
 #include "http/exchange/detached.h"
@@ -277,6 +278,7 @@ static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, c
     loop->progress++;
     if (ex->phase == GB_PHASE_DISCARD) {
         ex->body_received += *size;
+        ex->moved_ns = gb_clock_ns();
         *size = 0;
         return MHD_YES;
     }
@@ -436,12 +438,17 @@ void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
     gb_mhd_resume(loop, ex);
 }
 
-void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
-    gb_http_response_done(&ex->resp); /* its headers belong to another answer */
-    gb_exchange_fail(ex, err);
+void gb_mhd_answer_early(struct gb_loop *loop, struct gb_exchange *ex) {
+    ex->phase = GB_PHASE_REPLY;
     ex->close = true;
     if (leave(loop, ex) < 0)
         shutdown(ex->info->fd, SHUT_RDWR);
+}
+
+void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
+    gb_http_response_done(&ex->resp); /* its headers belong to another answer */
+    gb_exchange_fail(ex, err);
+    gb_mhd_answer_early(loop, ex);
 }
 
 void gb_mhd_revoked(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {

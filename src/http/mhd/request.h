@@ -21,6 +21,8 @@ void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex);
 void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex);
 /* Its caller is no longer in force. */
 void gb_mhd_revoked(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
+/* Its answer is known, and the rest of its body does not come. */
+void gb_mhd_answer_early(struct gb_loop *loop, struct gb_exchange *ex);
 void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
 
 #endif

@@ -112,11 +112,14 @@ void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
             ex->req.cancel(&ex->req, true);
         else if (ex->req.park && has_left(c, now_ns))
             gb_mhd_timed_out(loop, ex);
-    } else if (ex && (ex->phase == GB_PHASE_BODY || ex->phase == GB_PHASE_DISCARD)) {
+    } else if (ex && ex->phase == GB_PHASE_DISCARD) {
+        if (has_ended(c) || gb_exchange_rest_late(ex, now_ns))
+            gb_mhd_answer_early(loop, ex);
+    } else if (ex && ex->phase == GB_PHASE_BODY) {
         if (!ex->suspended && has_ended(c))
             gb_error_set(&err, GB_ERR_INCOMPLETE_BODY, "the connection ended after %llu bytes of the body",
                          (unsigned long long)ex->body_received);
-        if (ex->phase == GB_PHASE_BODY && ex->req.sink->pause)
+        if (ex->req.sink->pause)
             ex->req.sink->pause(ex->req.sink, now_ns - ex->moved_ns > PAUSE_NS);
         if (err.code != GB_OK || gb_exchange_stalled(ex, now_ns, &err))
             gb_mhd_drop(loop, ex, &err);

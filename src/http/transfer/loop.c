@@ -177,7 +177,12 @@ static void check_time(struct gb_transfer_loop *loop, struct gb_http_transfer *t
     switch (t->state) {
     case GB_HTTP_TRANSFER_CONTINUE:
     case GB_HTTP_TRANSFER_BODY:
-        if (gb_exchange_stalled(t->ex, now_ns, &err))
+        if (t->ex->phase == GB_PHASE_DISCARD) {
+            if (!gb_exchange_rest_late(t->ex, now_ns))
+                return;
+            t->ex->phase = GB_PHASE_REPLY;
+            gb_http_transfer_run(loop, t);
+        } else if (gb_exchange_stalled(t->ex, now_ns, &err))
             gb_http_transfer_fail(loop, t, &err);
         else if (drips)
             gb_http_transfer_run(loop, t);

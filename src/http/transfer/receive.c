@@ -196,8 +196,10 @@ static enum gb_transfer_outcome discard(struct gb_transfer_loop *loop, struct gb
         gb_http_transfer_drop(loop, t);
         return GB_TRANSFER_GONE;
     }
-    ex->body_received += got > 0 ? (uint64_t)got : 0;
-    ex->moved_ns = gb_clock_ns();
+    if (got > 0) {
+        ex->body_received += (uint64_t)got;
+        ex->moved_ns = gb_clock_ns();
+    }
     if (!gb_exchange_body_whole(ex)) {
         gb_http_transfer_arm(loop, t, EPOLLIN);
         return GB_TRANSFER_LATER;

@@ -19,8 +19,9 @@ static int authorize(void *app, struct gb_http_request *request, struct gb_error
     const char *caller = gb_http_header(request, "Caller");
 
     (void)app;
-    (void)err;
     request->caller = caller ? strtoull(caller, NULL, 10) : 0;
+    if (request->caller == 1 && atomic_load(&revoked))
+        return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "revoked before the request");
     return 0;
 }
 
@@ -136,6 +137,33 @@ START_TEST(uploads_are_refused) {
 }
 END_TEST
 
+/* The permission has ended before the head came. The refusal goes out though the rest of the body does not come, by
+ * libmicrohttpd's connection and by one of a transfer loop that has seen the same head before. */
+START_TEST(refusals_wait_for_no_body) {
+    static const char head[] = "PUT /drop HTTP/1.1\r\nHost: localhost\r\nCaller: 1\r\nContent-Length: 1000\r\n\r\n";
+    char upload[sizeof(head) - 1 + 1000];
+    char body[512];
+    int before = _i == 0 ? 0 : 4;
+    int fd;
+
+    memset(upload, 'x', sizeof(upload));
+    memcpy(upload, head, sizeof(head) - 1);
+    start();
+    fd = gb_client(&f);
+    for (; before > 0; before--) {
+        gb_client_send(fd, upload, sizeof(upload));
+        ck_assert_int_eq(gb_client_reply(fd, body, sizeof(body), NULL, NULL), 200);
+    }
+    end_caller();
+    gb_client_send(fd, upload, sizeof(upload) - 500);
+    ck_assert_int_eq(gb_client_reply(fd, body, sizeof(body), NULL, NULL), 401);
+    ck_assert_ptr_nonnull(strstr(body, "revoked before the request"));
+    ck_assert(gb_client_at_end(fd));
+    close(fd);
+    gb_http_fixture_stop(&f);
+}
+END_TEST
+
 /* Bytes until the end of the connection, however it ends. */
 static size_t drain(int fd) {
     char *waste = malloc(1 << 20);
@@ -197,6 +225,7 @@ int main(void) {
 
     gb_test_add_loop(suite, "waits", waits_are_answered, 60, 2);
     gb_test_add_loop(suite, "uploads", uploads_are_refused, 60, 3);
+    gb_test_add_loop(suite, "refusals", refusals_wait_for_no_body, 60, 2);
     gb_test_add(suite, "replies", replies_break_off, 60);
     gb_test_add(suite, "idle", connections_stay, 60);
     return gb_test_run(suite);
