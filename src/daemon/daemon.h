@@ -55,7 +55,7 @@ struct gb_daemon {
     struct gb_disk *disk; /* NULL: as data_dir */
     struct gb_token_store *tokens;
     struct gb_tokens_file tokens_file;
-    int64_t token_end_us;  /* when the next token's time is over; 0: none has an end */
+    int64_t token_end_us;  /* when the next token's time is over for all threads; 0: none has an end */
     int64_t token_look_us; /* the wall clock when that was last looked at */
     struct gb_closer *closer;
     struct gb_core *core;
@@ -115,8 +115,9 @@ bool gb_daemon_is_closed(const struct gb_daemon *daemon);
 /* Reads the tokens of the database again, and puts them and those of the file in force. A token of the file that has
  * the name, the secret or the subject of one of the database stays out, which is logged. */
 int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, struct gb_error *err);
-/* After the tokens, or the clock, were set: notes when the next token's time is over. */
-void gb_daemon_note_token_end(struct gb_daemon *daemon);
+/* After the tokens, or the clock, were set: notes when what the next token holds is to end, seen from now_us
+ * (gb_tokens_now_us). */
+void gb_daemon_note_token_end(struct gb_daemon *daemon, int64_t now_us);
 void gb_daemon_log_tokens(const struct gb_daemon *daemon, const struct gb_token_count *count);
 /* A disk without room for the file is logged, and is no failure: gb_daemon_check_sockets tries it again. */
 int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err);

@@ -37,7 +37,7 @@ static void check_token_end(struct gb_daemon *daemon) {
 
     /* The clock was set ahead and back again: what was over is to come. */
     if (now_us < daemon->token_look_us)
-        gb_daemon_note_token_end(daemon);
+        gb_daemon_note_token_end(daemon, now_us);
     else
         daemon->token_look_us = now_us;
     if (daemon->token_end_us == 0 || now_us < daemon->token_end_us)
@@ -45,7 +45,7 @@ static void check_token_end(struct gb_daemon *daemon) {
     gb_log(&daemon->log, GB_LOG_INFO, "tokens", "the time of a token, or of its former secret, is over");
     if (gb_daemon_load_tokens(daemon, &count, NULL) == 0)
         gb_daemon_log_tokens(daemon, &count);
-    gb_daemon_note_token_end(daemon);
+    gb_daemon_note_token_end(daemon, now_us);
     end_revoked(daemon);
 }
 

@@ -144,9 +144,14 @@ bool gb_daemon_is_closed(const struct gb_daemon *daemon) {
     return daemon->exposed || daemon->options.tokens_file[0] != '\0' || (daemon->proxied && daemon->had_tokens);
 }
 
-void gb_daemon_note_token_end(struct gb_daemon *daemon) {
-    daemon->token_look_us = gb_tokens_now_us(daemon->core);
-    daemon->token_end_us = gb_tokens_next_end(daemon->core);
+/* Those that recheck their callers ask once, and the clock of another thread may be a little behind. */
+#define CLOCKS_US 1000
+
+void gb_daemon_note_token_end(struct gb_daemon *daemon, int64_t now_us) {
+    int64_t end_us = gb_tokens_next_end(daemon->core, now_us - CLOCKS_US);
+
+    daemon->token_look_us = now_us;
+    daemon->token_end_us = end_us > 0 ? end_us + CLOCKS_US : 0;
 }
 
 int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, struct gb_error *err) {
@@ -165,7 +170,7 @@ int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, 
             rc = gb_tokens_set(daemon->core, array.items, array.count, err);
     }
     if (rc == 0 && daemon->core != NULL)
-        gb_daemon_note_token_end(daemon);
+        gb_daemon_note_token_end(daemon, gb_tokens_now_us(daemon->core));
     if (rc == 0)
         count_tokens(&array, ret);
     free(array.items);

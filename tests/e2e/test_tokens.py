@@ -180,15 +180,18 @@ def revoke(state, how, name):
         token(state, "revoke", name)
 
 
-def made(state, how, *args):
-    return token(state, "add", "t", *args, *(("--expires", SOON) if how == "expired" else ()))
+def made(d, state, how, *args):
+    """A token that the daemon knows. It is made after the start, which takes longer than its life where a GPU is slow to begin."""
+    secret = token(state, "add", "t", *args, *(("--expires", SOON) if how == "expired" else ()))
+    until("the token is known", lambda: d.ask("GET", "/v1", token=secret).status == 200)
+    return secret
 
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
 @pytest.mark.parametrize("unix", [False, True])
 def test_long_polls_end(start, tmp_path, boss, how, unix):
-    mine = made(tmp_path, how)
     d = start(state=str(tmp_path))
+    mine = made(d, tmp_path, how)
     tag = d.ask("GET", "/v1/sessions/default", token=boss).headers["ETag"]
     c, other = (waits(d, "/v1/sessions/default", tag, 60, unix, t) for t in (mine, boss))
     revoke(tmp_path, how, "t")
@@ -199,8 +202,8 @@ def test_long_polls_end(start, tmp_path, boss, how, unix):
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
 def test_listeners_end(start, tmp_path, boss, how):
-    mine = made(tmp_path, how)
     d = start(state=str(tmp_path))
+    mine = made(d, tmp_path, how)
     with Feed(d, token=mine) as own, Feed(d, token=boss) as other:
         revoke(tmp_path, how, "t")
         while own.next() is not None:
@@ -213,8 +216,8 @@ def test_listeners_end(start, tmp_path, boss, how):
 @pytest.mark.parametrize("unix", [False, True])
 @pytest.mark.parametrize("length", [1000, 64 << 20])
 def test_uploads_end(start, tmp_path, boss, how, unix, length):
-    mine = made(tmp_path, how, "--scope", "write")
     d = start(state=str(tmp_path))
+    mine = made(d, tmp_path, how, "--scope", "write")
     with d.raw(unix=unix) as r:
         r.put(DATA.format("default", "x"), length, "Authorization: Bearer " + mine)
         r.send(b"x" * 500)
@@ -223,11 +226,24 @@ def test_uploads_end(start, tmp_path, boss, how, unix, length):
     d.ask("GET", "/v1/sessions/default/buffers/x", token=boss).problem(404, "buffer_not_found")
 
 
+@pytest.mark.parametrize("unix", [False, True])
+@pytest.mark.parametrize("length", [1000, 64 << 20])
+def test_uploads_that_come_too_late(start, tmp_path, boss, unix, length):
+    """The token has expired before the head. The refusal waits for no byte of the body."""
+    mine = token(tmp_path, "add", "t", "--scope", "write", "--expires", "1s")
+    d = start(state=str(tmp_path))
+    until("it is refused", lambda: d.ask("GET", "/v1", token=mine).status == 401)
+    with d.raw(unix=unix) as r:
+        r.put(DATA.format("default", "x"), length, "Authorization: Bearer " + mine)
+        r.send(b"x" * 500)
+        assert "has expired" in r.reply().problem(401, "unauthenticated")["detail"]
+
+
 @pytest.mark.parametrize("how", ["revoked", "expired"])
 @pytest.mark.parametrize("unix", [False, True])
 def test_downloads_end(start, tmp_path, boss, how, unix):
-    mine = made(tmp_path, how)
     d = start("--stall-timeout", "600", "--min-rate", "0", state=str(tmp_path))  # nothing else ends it
+    mine = made(d, tmp_path, how)
     size = 256 << 20
     d.ask("POST", "/v1/sessions/default/buffers", {"name": "x", "bytes": size}, token=boss).expect(201)
     with d.raw(unix=unix, receive_bytes=1 << 16) as r:
@@ -240,8 +256,8 @@ def test_downloads_end(start, tmp_path, boss, how, unix):
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
 def test_leases_end(start, tmp_path, boss, how):
-    mine = made(tmp_path, how, "--scope", "write,map-write")
     d = start(state=str(tmp_path))
+    mine = made(d, tmp_path, how, "--scope", "write,map-write")
     d.ask("PUT", DATA.format("default", "x") + MAPPABLE, b"abc", token=boss).expect(201)
     with Local(d.unix, mine) as own, Local(d.unix, boss) as other:
         a, b = own.map("x", mode="write"), other.map("x")

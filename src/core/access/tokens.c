@@ -357,9 +357,8 @@ bool gb_tokens_in_force(struct gb_core *core, uint64_t grant) {
     return is;
 }
 
-int64_t gb_tokens_next_end(struct gb_core *core) {
+int64_t gb_tokens_next_end(struct gb_core *core, int64_t after_us) {
     const struct table *t = &core->tokens->table;
-    int64_t now_us = gb_tokens_now_us(core);
     int64_t next = 0;
     size_t i;
 
@@ -367,7 +366,7 @@ int64_t gb_tokens_next_end(struct gb_core *core) {
     for (i = 0; i < t->way_count; i++) {
         int64_t until_us = t->ways[i].until_us;
 
-        if (until_us > now_us && (next == 0 || until_us < next))
+        if (until_us > after_us && (next == 0 || until_us < next))
             next = until_us;
     }
     pthread_rwlock_unlock(&core->tokens->lock);

@@ -40,8 +40,9 @@ int gb_tokens_by_subject(struct gb_core *core, const char *const *names, unsigne
 
 /* Is the grant in force? [now] */
 bool gb_tokens_in_force(struct gb_core *core, uint64_t grant);
-/* When the next grant ends by itself, in microseconds since the epoch; 0: none does. [now] */
-int64_t gb_tokens_next_end(struct gb_core *core);
+/* When the first of the grants ends by itself that have not ended by after_us, in microseconds since the epoch; 0: none
+ * does. [now] */
+int64_t gb_tokens_next_end(struct gb_core *core, int64_t after_us);
 /* The time by which tokens end: the wall clock, or what it would say if it had not been set back since the start. */
 int64_t gb_tokens_now_us(struct gb_core *core);
 
