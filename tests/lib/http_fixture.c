@@ -22,6 +22,7 @@ struct sink {
     struct gb_http_request *request; /* a reference, for slow sinks */
     size_t used;
     bool slow;
+    bool full;   /* there is never room */
     char *waste; /* takes every byte of a body that is dropped; NULL: the bytes go to the fixture's memory */
     atomic_bool ready;
 };
@@ -42,6 +43,10 @@ static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, s
 
     if (s->used == GB_FIXTURE_MEMORY && !s->waste)
         return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "larger than the memory");
+    if (s->full) {
+        atomic_fetch_add(&s->f->rooms_awaited, 1);
+        return 0;
+    }
     if (s->slow && !atomic_load(&s->ready)) {
         ck_assert_int_eq(pthread_create(&thread, NULL, wake_main, s), 0);
         pthread_join(thread, NULL); /* the wake comes before the return: permitted, and the hardest case */
@@ -86,7 +91,7 @@ static void sink_free(struct gb_http_sink *sink) {
     free(s);
 }
 
-static enum gb_step put_any(struct gb_http_request *request, bool slow, bool drop) {
+static struct sink *put_any(struct gb_http_request *request, bool slow, bool drop) {
     struct sink *s = calloc(1, sizeof(*s));
 
     ck_assert_ptr_nonnull(s);
@@ -97,25 +102,28 @@ static enum gb_step put_any(struct gb_http_request *request, bool slow, bool dro
     s->waste = drop ? malloc(WASTE_SIZE) : NULL;
     atomic_fetch_add(&s->f->sinks_open, 1);
     request->sink = &s->sink;
-    return GB_STEP_BODY;
+    return s;
 }
 
 static enum gb_step on_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     (void)response;
     (void)err;
-    return put_any(request, false, false);
+    put_any(request, false, false);
+    return GB_STEP_BODY;
 }
 
 static enum gb_step on_slow(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     (void)response;
     (void)err;
-    return put_any(request, true, false);
+    put_any(request, true, false);
+    return GB_STEP_BODY;
 }
 
 static enum gb_step on_drop(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     (void)response;
     (void)err;
-    return put_any(request, gb_http_query(request, "slow") != NULL, true);
+    put_any(request, gb_http_query(request, "slow") != NULL, true)->full = gb_http_query(request, "full") != NULL;
+    return GB_STEP_BODY;
 }
 
 static enum gb_step on_refused(struct gb_http_request *request, struct gb_http_response *response,
@@ -215,7 +223,7 @@ static const struct gb_http_route routes[] = {
     {GB_HTTP_PUT, "/b/{name}", on_put, GB_BODY_STREAM, 0, ""},
     {GB_HTTP_GET, "/b/{name}", on_get, GB_BODY_NONE, 0, ""},
     {GB_HTTP_PUT, "/slow", on_slow, GB_BODY_STREAM, 0, ""},
-    {GB_HTTP_PUT, "/drop", on_drop, GB_BODY_STREAM, 0, "slow"},
+    {GB_HTTP_PUT, "/drop", on_drop, GB_BODY_STREAM, 0, "slow full"},
     {GB_HTTP_PUT, "/refused", on_refused, GB_BODY_STREAM, 0, ""},
     {GB_HTTP_POST, "/json", on_json, GB_BODY_JSON, 0, ""},
     {GB_HTTP_GET, "/wait", on_wait, GB_BODY_NONE, 0, "never held"},

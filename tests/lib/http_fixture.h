@@ -11,15 +11,17 @@
 
 /* Routes: PUT and GET /b/{name} (one shared block of memory), POST /json (answers the body's length), GET /wait (woken
  * by another thread), GET /wait?never, GET /wait?held (woken by none), GET /wait?held=parked, GET /canned, PUT /slow
- * (room appears only through wakes), PUT /drop[?slow] (keeps no byte; for uploads side by side), PUT /refused. */
+ * (room appears only through wakes), PUT /drop[?slow] (keeps no byte; for uploads side by side), PUT /drop?full (never
+ * has room), PUT /refused. */
 struct gb_http_fixture {
     struct gb_http_server *server;
     int port;
     char *memory;
-    atomic_size_t stored;     /* bytes of the last whole upload */
-    atomic_uint sinks_open;   /* sinks not freed */
-    atomic_uint sources_open; /* sources not freed */
-    atomic_uint ended;        /* requests for which the server called `ended` */
+    atomic_size_t stored;      /* bytes of the last whole upload */
+    atomic_uint sinks_open;    /* sinks not freed */
+    atomic_uint rooms_awaited; /* that a full sink was asked for */
+    atomic_uint sources_open;  /* sources not freed */
+    atomic_uint ended;         /* requests for which the server called `ended` */
     struct gb_http_canned *canned;
 };
 

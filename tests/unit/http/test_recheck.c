@@ -137,6 +137,27 @@ START_TEST(uploads_are_refused) {
 }
 END_TEST
 
+/* With the head, through libmicrohttpd, and on a transfer loop. */
+static const char *const unplaced[] = {"Content-Length: 5\r\n\r\nab", "Transfer-Encoding: chunked\r\n\r\n5\r\nab"};
+
+/* A connection that waits for room in the sink is woken by none of its own events. */
+START_TEST(uploads_without_room_are_refused) {
+    char body[512];
+    int fd;
+
+    start();
+    fd = ask("PUT /drop?full", 1);
+    gb_client_text(fd, unplaced[_i]);
+    while (atomic_load(&f.rooms_awaited) == 0)
+        usleep(1000);
+    end_caller();
+    ck_assert_int_eq(gb_client_reply(fd, body, sizeof(body), NULL, NULL), 401);
+    ck_assert(gb_client_at_end(fd));
+    close(fd);
+    gb_http_fixture_stop(&f);
+}
+END_TEST
+
 /* The permission has ended before the head came. The refusal goes out though the rest of the body does not come, by
  * libmicrohttpd's connection and by one of a transfer loop that has seen the same head before. */
 START_TEST(refusals_wait_for_no_body) {
@@ -225,6 +246,7 @@ int main(void) {
 
     gb_test_add_loop(suite, "waits", waits_are_answered, 60, 2);
     gb_test_add_loop(suite, "uploads", uploads_are_refused, 60, 3);
+    gb_test_add_loop(suite, "room", uploads_without_room_are_refused, 60, 2);
     gb_test_add_loop(suite, "refusals", refusals_wait_for_no_body, 60, 2);
     gb_test_add(suite, "replies", replies_break_off, 60);
     gb_test_add(suite, "idle", connections_stay, 60);
