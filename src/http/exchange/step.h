@@ -31,7 +31,8 @@ void gb_exchange_room(struct gb_exchange *ex, bool has_room);
 /* Whether the body is too slow; then *err is REQUEST_TIMEOUT. */
 bool gb_exchange_stalled(const struct gb_exchange *ex, uint64_t now_ns, struct gb_error *err);
 
-/* Whether a refusal no longer waits for the rest of its body (GB_PHASE_DISCARD): the client has paused, or is too slow. */
+/* Whether a refusal no longer waits for the rest of its body (GB_PHASE_DISCARD): the client has paused, or is too
+ * slow. */
 bool gb_exchange_rest_late(const struct gb_exchange *ex, uint64_t now_ns);
 
 #endif
