@@ -17,8 +17,8 @@
 
 #define GROUPS_MAX 256
 
-/* Sockets, and of each file of TLS two folders. */
-#define FILES_MAX (GB_LISTEN_MAX + 160)
+/* Of each socket and of each file of TLS two folders. */
+#define FILES_MAX (2 * GB_LISTEN_MAX + 160)
 
 struct files {
     struct gb_cage_file items[FILES_MAX];
@@ -82,14 +82,33 @@ static int add_list(struct files *files, const struct gb_text_list *list, struct
     return 0;
 }
 
-/* The UNIX socket is made again if its file is removed, which is done at the end. */
-static int add_sockets(struct files *files, const struct gb_listeners *listeners, struct gb_error *err) {
+/* The UNIX socket is made again if its file is removed, which is done at the end. If its folder is removed and made
+ * again, the kernel takes that for another one, of which only the folder above is known now. The rule is for all that
+ * lies there: nothing may be removed, and the root is left out. The state directory is no such folder: the database
+ * would be gone with it. */
+static int add_socket(struct files *files, const char *path, bool in_state_dir, struct gb_error *err) {
+    char *real;
+    int rc = files_add_folder(files, path, GB_LANDLOCK_SOCKET, err);
+
+    if (rc != 0 || in_state_dir)
+        return rc;
+    real = realpath(files->folders[files->folder_count - 1], NULL);
+    if (real != NULL && strrchr(real, '/') != real)
+        rc = files_add_folder(files, real, GB_LANDLOCK_BIND, err);
+    free(real);
+    return rc;
+}
+
+static int add_sockets(struct files *files, const struct gb_daemon *daemon, struct gb_error *err) {
+    bool is_default = daemon->options.socket[0] == '\0';
     size_t i;
 
-    for (i = 0; i < listeners->count; i++)
-        if (listeners->items[i].file.ino != 0 &&
-            files_add_folder(files, listeners->items[i].text + strlen("unix:"), GB_LANDLOCK_SOCKET, err) != 0)
+    for (i = 0; i < daemon->listeners.count; i++) {
+        const struct gb_feed_listener *listener = &daemon->listeners.items[i];
+
+        if (listener->file.ino != 0 && add_socket(files, listener->text + strlen("unix:"), is_default, err) != 0)
             return -1;
+    }
     return 0;
 }
 
@@ -112,7 +131,7 @@ static int files_of(const struct gb_daemon *daemon, struct files *ret, struct gb
         return -1;
     if (gb_request_log_is_file(o->access_log) && files_add_folder(ret, o->access_log, GB_LANDLOCK_STATE, err) != 0)
         return -1;
-    return add_sockets(ret, &daemon->listeners, err);
+    return add_sockets(ret, daemon, err);
 }
 
 static bool has_gpu(void) {

@@ -244,14 +244,14 @@ static int bind_with(int fd, const struct sockaddr_un *a, mode_t mode) {
     return rc;
 }
 
-static int bind_beside(int fd, const char *path, const struct gb_socket_rights *rights, struct gb_own_file *ret,
-                       struct gb_error *err) {
+/* beside: bound under another name and renamed when it listens, so that no client finds a socket that refuses. */
+static int bind_at(int fd, const char *path, bool beside, const struct gb_socket_rights *rights,
+                   struct gb_own_file *ret, struct gb_error *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     const char *call = "bind";
     struct stat st;
 
-    /* Bound under another name and renamed when it listens, so that no client finds a socket that refuses. */
-    snprintf(a.sun_path, sizeof a.sun_path, "%s~", path);
+    snprintf(a.sun_path, sizeof a.sun_path, "%s%s", path, beside ? "~" : "");
     if (answers(&a) == 0)
         unlink(a.sun_path);
     if (bind_with(fd, &a, rights->mode) != 0)
@@ -263,7 +263,7 @@ static int bind_beside(int fd, const char *path, const struct gb_socket_rights *
     if (listen(fd, BACKLOG) != 0)
         goto fail;
     call = "rename";
-    if (lstat(a.sun_path, &st) != 0 || rename(a.sun_path, path) != 0)
+    if (lstat(a.sun_path, &st) != 0 || (beside && rename(a.sun_path, path) != 0))
         goto fail;
     *ret = (struct gb_own_file){st.st_dev, st.st_ino};
     return 0;
@@ -283,7 +283,7 @@ fail:
 }
 
 /* Returns a socket that listens at the path, or -1. */
-static int open_unix(const char *path, const struct gb_socket_rights *rights, struct gb_own_file *ret,
+static int open_unix(const char *path, bool beside, const struct gb_socket_rights *rights, struct gb_own_file *ret,
                      struct gb_error *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int taken;
@@ -298,20 +298,39 @@ static int open_unix(const char *path, const struct gb_socket_rights *rights, st
     if (fd < 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "socket", errno);
     take_no_descriptors(fd);
-    if (bind_beside(fd, path, rights, ret, err) != 0) {
+    if (bind_at(fd, path, beside, rights, ret, err) != 0) {
         close(fd);
         return -1;
     }
     return fd;
 }
 
+static struct gb_own_file folder_of(const char *path) {
+    char folder[GB_LISTEN_TEXT_SIZE];
+    char *slash;
+    struct stat st;
+
+    snprintf(folder, sizeof folder, "%s", path);
+    slash = strrchr(folder, '/');
+    if (slash != NULL)
+        slash[1] = '\0';
+    if (stat(slash != NULL ? folder : ".", &st) != 0)
+        return (struct gb_own_file){.ino = 0};
+    return (struct gb_own_file){st.st_dev, st.st_ino};
+}
+
 int gb_listen_again(struct gb_feed_listener *listener, int *ret_fd, struct gb_error *err) {
     const char *path = listener->text + strlen("unix:");
+    struct gb_own_file folder;
+    bool beside;
 
     *ret_fd = -1;
     if (listener->file.ino == 0 || gb_own_file_is(&listener->file, path))
         return 0;
-    *ret_fd = open_unix(path, &listener->rights, &listener->file, err);
+    folder = folder_of(path);
+    /* In another folder than at first the cage lets sockets be made, and nothing be renamed or removed. */
+    beside = folder.dev == listener->folder.dev && folder.ino == listener->folder.ino;
+    *ret_fd = open_unix(path, beside, &listener->rights, &listener->file, err);
     return *ret_fd < 0 ? -1 : 0;
 }
 
@@ -327,9 +346,10 @@ int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struc
                             "--socket: the path is longer than %zu bytes, which UNIX sockets do not permit: name a "
                             "shorter one with --socket PATH, or --socket none",
                             longest);
-    listener->fd = open_unix(path, rights, &listener->file, err);
+    listener->fd = open_unix(path, true, rights, &listener->file, err);
     if (listener->fd < 0)
         return -1;
+    listener->folder = folder_of(path);
     listener->is_unix = true;
     listener->rights = *rights;
     snprintf(listener->text, sizeof listener->text, "unix:%s", path);

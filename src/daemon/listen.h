@@ -19,7 +19,7 @@ struct gb_socket_rights {
     gid_t gid; /* (gid_t)-1: that of the process */
 };
 
-/* A file that this process made at a path: another one may stand there now. */
+/* A file that this process made at a path, or a folder: another one may stand there now. */
 struct gb_own_file {
     dev_t dev;
     ino_t ino; /* 0: none was made */
@@ -30,6 +30,7 @@ struct gb_feed_listener {
     bool is_unix;
     bool is_tls;
     struct gb_own_file file;        /* of a UNIX socket; none: systemd made it */
+    struct gb_own_file folder;      /* that it lay in at first */
     struct gb_socket_rights rights; /* of that file */
     bool beyond_loopback;           /* other machines may reach it */
     bool wildcard;                  /* it is of all addresses of the machine */
@@ -63,8 +64,9 @@ int gb_socket_rights_read(const char *mode, const char *group, struct gb_socket_
 int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struct gb_socket_rights *rights,
                    struct gb_error *err);
 
-/* Looks whether the file of a UNIX socket is still its own, and makes another socket there if it is gone. *ret_fd: that
- * one, which listens and is to take the place of listener->fd, or -1. INTERNAL: clients cannot connect, and why. */
+/* Looks whether the file of a UNIX socket is still its own, and makes another socket there if it is gone, also in
+ * another folder that stands where its own one stood. *ret_fd: that socket, which listens and is to take the place of
+ * listener->fd, or -1. INTERNAL: clients cannot connect, and why. */
 int gb_listen_again(struct gb_feed_listener *listener, int *ret_fd, struct gb_error *err);
 
 /* Whether this file stands at the path. Removes it if so. */

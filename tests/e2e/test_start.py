@@ -2,6 +2,7 @@
 import json
 import os
 import resource
+import shutil
 import socket
 import stat
 import subprocess
@@ -275,6 +276,54 @@ def test_the_folder_of_a_unix_socket_is_removed(start, tmp_path):
     until("it is not ready", lambda: d.ask("GET", "/readyz").status == 503)
     assert "No such file" in d.ask("GET", "/readyz").problem(503, "socket_lost")["detail"]
     os.rename(tmp_path / "away", folder)
+    until("it is ready", lambda: d.ask("GET", "/readyz").status == 200)
+    d.client(unix=True).ask("GET", "/v1").expect(200)
+
+
+def takes_clients(path):
+    with socket.socket(socket.AF_UNIX) as s:
+        return s.connect_ex(path) == 0
+
+
+@pytest.mark.parametrize("landlock", ["auto", "off"])
+def test_the_folder_of_a_unix_socket_is_another_one(start, tmp_path, landlock):
+    """Removed and made again, as often as it comes, also behind a link; connections go on."""
+    folder, link = tmp_path / "above" / "f", tmp_path / "link"
+    folder.mkdir(parents=True)
+    link.symlink_to(folder)
+    path = str(link / "s")
+    d = start("--socket", path, "--socket-mode", "0600", "--landlock", landlock)
+    old = d.client(unix=True)
+    old.ask("GET", "/v1").expect(200)
+    for _ in range(3):
+        shutil.rmtree(folder)
+        until("it is not ready", lambda: d.ask("GET", "/readyz").status == 503)
+        assert "No such file" in d.ask("GET", "/readyz").problem(503, "socket_lost")["detail"]
+        folder.mkdir()
+        until("it is ready", lambda: d.ask("GET", "/readyz").status == 200)
+        was = os.stat(path)
+        assert stat.S_ISSOCK(was.st_mode) and stat.S_IMODE(was.st_mode) == 0o600
+        d.client(unix=True).ask("GET", "/v1").expect(200)
+        os.unlink(path)
+        until("another socket is there", lambda: takes_clients(path))
+        d.client(unix=True).ask("GET", "/v1").expect(200)
+        assert os.listdir(folder) == ["s"]
+    old.ask("GET", "/v1").expect(200)
+    assert old.connects == 1
+
+
+def test_a_folder_that_is_another_one_is_left_as_it_is(start, tmp_path):
+    """What stands in the socket's place there stays, and the daemon says why it is not ready. It is ready when that is gone."""
+    folder = tmp_path / "f"
+    folder.mkdir()
+    path = folder / "s"
+    d = start("--socket", str(path))
+    os.rename(folder, tmp_path / "away")
+    folder.mkdir()
+    path.write_text("x")
+    until("it is not ready", lambda: d.ask("GET", "/readyz").status == 503 and "no socket" in d.ask("GET", "/readyz").json()["detail"])
+    assert path.read_text() == "x" and os.listdir(folder) == ["s"]
+    path.unlink()
     until("it is ready", lambda: d.ask("GET", "/readyz").status == 200)
     d.client(unix=True).ask("GET", "/v1").expect(200)
 

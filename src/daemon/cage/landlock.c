@@ -40,6 +40,7 @@ static const uint64_t rights[] = {
     [GB_LANDLOCK_DEVICE] = READ | WRITE | ACCESS_IOCTL_DEV,
     [GB_LANDLOCK_STATE] = READ | WRITE | MAKE | REMOVE | LANDLOCK_ACCESS_FS_REMOVE_DIR,
     [GB_LANDLOCK_SOCKET] = LANDLOCK_ACCESS_FS_MAKE_SOCK | REMOVE,
+    [GB_LANDLOCK_BIND] = LANDLOCK_ACCESS_FS_MAKE_SOCK,
 };
 
 /* What may be said of a file that is no folder. */

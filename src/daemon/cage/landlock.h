@@ -12,7 +12,8 @@ enum gb_landlock_right {
     GB_LANDLOCK_RUN,    /* as READ, and to start it as a program */
     GB_LANDLOCK_DEVICE, /* as READ, also to write and to control (ioctl) */
     GB_LANDLOCK_STATE,  /* as READ, also to write, make, resize and remove files and sockets */
-    GB_LANDLOCK_SOCKET  /* only to make sockets, and to remove files */
+    GB_LANDLOCK_SOCKET, /* only to make sockets, and to remove files */
+    GB_LANDLOCK_BIND    /* only to make sockets */
 };
 
 struct gb_landlock;

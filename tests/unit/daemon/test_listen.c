@@ -200,6 +200,34 @@ START_TEST(test_unix_again) {
 }
 END_TEST
 
+/* In another folder nothing may be renamed: not even a name beside it is used. */
+START_TEST(test_unix_another_folder) {
+    char beside[sizeof path + 1];
+    char away[sizeof folder + 5];
+    struct stat st;
+    int fd;
+
+    snprintf(away, sizeof away, "%s.away", folder);
+    gb_assert_ok(gb_listen_unix(&listeners, path, &usual, &err), err);
+    ck_assert_int_eq(rename(folder, away), 0);
+    ck_assert_int_eq(gb_listen_again(&listeners.items[0], &fd, &err), -1);
+    err.code = GB_OK;
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+    snprintf(beside, sizeof beside, "%s~", path);
+    ck_assert_int_eq(mkdir(beside, 0700), 0);
+    gb_assert_ok(gb_listen_again(&listeners.items[0], &fd, &err), err);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(connect_unix(), 0);
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_int_eq(st.st_mode & 0777, 0660);
+    close(fd);
+    ck_assert_int_eq(rmdir(beside), 0);
+    snprintf(beside, sizeof beside, "%s%s", away, strrchr(path, '/'));
+    ck_assert_int_eq(unlink(beside), 0);
+    ck_assert_int_eq(rmdir(away), 0);
+}
+END_TEST
+
 /* The file of another process is neither replaced nor removed at the end. */
 START_TEST(test_unix_lost) {
     struct gb_listeners other = {0};
@@ -343,6 +371,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_rights, 0, (int)(sizeof rights_cases / sizeof rights_cases[0]));
     tcase_add_test(tcase, test_unix_stale);
     tcase_add_test(tcase, test_unix_again);
+    tcase_add_test(tcase, test_unix_another_folder);
     tcase_add_test(tcase, test_unix_lost);
     tcase_add_test(tcase, test_unix_in_use);
     tcase_add_test(tcase, test_unix_not_a_socket);
