@@ -191,8 +191,8 @@ def made(d, state, how, *args):
 @pytest.mark.parametrize("unix", [False, True])
 def test_long_polls_end(start, tmp_path, boss, how, unix):
     d = start(state=str(tmp_path))
-    mine = made(d, tmp_path, how)
     tag = d.ask("GET", "/v1/sessions/default", token=boss).headers["ETag"]
+    mine = made(d, tmp_path, how)
     c, other = (waits(d, "/v1/sessions/default", tag, 60, unix, t) for t in (mine, boss))
     revoke(tmp_path, how, "t")
     assert answer(c)[0] == 401
@@ -243,9 +243,8 @@ def test_uploads_that_come_too_late(start, tmp_path, boss, unix, length):
 @pytest.mark.parametrize("unix", [False, True])
 def test_downloads_end(start, tmp_path, boss, how, unix):
     d = start("--stall-timeout", "600", "--min-rate", "0", state=str(tmp_path))  # nothing else ends it
+    d.ask("POST", "/v1/sessions/default/buffers", {"name": "x", "bytes": 256 << 20}, token=boss).expect(201)
     mine = made(d, tmp_path, how)
-    size = 256 << 20
-    d.ask("POST", "/v1/sessions/default/buffers", {"name": "x", "bytes": size}, token=boss).expect(201)
     with d.raw(unix=unix, receive_bytes=1 << 16) as r:
         r.request("GET", DATA.format("default", "x"), ["Authorization: Bearer " + mine])
         status, *_ = r.head()
@@ -257,8 +256,8 @@ def test_downloads_end(start, tmp_path, boss, how, unix):
 @pytest.mark.parametrize("how", ["revoked", "expired"])
 def test_leases_end(start, tmp_path, boss, how):
     d = start(state=str(tmp_path))
-    mine = made(d, tmp_path, how, "--scope", "write,map-write")
     d.ask("PUT", DATA.format("default", "x") + MAPPABLE, b"abc", token=boss).expect(201)
+    mine = made(d, tmp_path, how, "--scope", "write,map-write")
     with Local(d.unix, mine) as own, Local(d.unix, boss) as other:
         a, b = own.map("x", mode="write"), other.map("x")
         assert a.status == b.status == 200 and a.json()["expires_at"] is None
