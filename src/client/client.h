@@ -57,6 +57,7 @@ struct gbc_up {
     int (*rewind)(void *arg); /* back to the first byte: 0, or -1 where that cannot be */
     void *arg;
     uint64_t bytes; /* or GPUBUF_UNKNOWN */
+    bool again;     /* rewind() succeeds at any time */
 };
 
 struct gbc_reply;

@@ -8,6 +8,7 @@
 #include "client/http.h"
 
 #define BUFFER_BYTES (512l << 10) /* curl's own, each way */
+#define AT_ONCE_BYTES (1u << 20)  /* as many bytes cost less than a round trip */
 
 /* --- callbacks ---------------------------------------------------------------------------------------------------- */
 
@@ -113,6 +114,12 @@ static int add_epoch(struct gbc_conn *conn, bool given) {
     return add_header(conn, line);
 }
 
+/* curl asks by Expect: 100-continue before it sends a body, and waits a second for the answer. What cannot be read again is
+ * sent only to a server that takes it: a refusal may be followed by another attempt, or lead to another node. */
+static bool goes_at_once(const struct gbc_request *request) {
+    return body_bytes(request) <= AT_ONCE_BYTES && (!request->up || request->up->again);
+}
+
 static int add_headers(struct gbc_conn *conn) {
     const struct gbc_request *request = conn->request;
     struct gbc_text line = {.data = NULL};
@@ -125,6 +132,8 @@ static int add_headers(struct gbc_conn *conn) {
         r |= add_header(conn, request->headers.data + at);
     }
     r |= add_epoch(conn, given);
+    if (goes_at_once(request))
+        r |= add_header(conn, "Expect:"); /* none is sent; the caller's own, above, is */
     if (conn->set->token && !gbc_redirect_away(conn)) {
         gbc_text_addf(&line, "Authorization: Bearer %s", conn->set->token);
         r |= line.failed ? -1 : add_header(conn, line.data);

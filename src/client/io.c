@@ -136,7 +136,11 @@ int gbc_reader_init(struct gbc_reader *reader, struct gpubuf_source source, stru
     reader->source = source;
     reader->progress = progress;
     reader->summed = summed;
-    reader->up = (struct gbc_up){.read = reader_read, .rewind = reader_rewind, .arg = reader, .bytes = source.bytes};
+    reader->up = (struct gbc_up){.read = reader_read,
+                                 .rewind = reader_rewind,
+                                 .arg = reader,
+                                 .bytes = source.bytes,
+                                 .again = gbc_source_random(&source)};
     return 0;
 }
 

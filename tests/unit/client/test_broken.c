@@ -26,32 +26,31 @@ static const struct {
     int code;
     int status;
     bool retryable;
-    bool looked_at; /* no HTTP came: a second connection asks whether TLS is spoken */
+    unsigned looks; /* no HTTP came: a second connection asks whether TLS is spoken, a third for HTTP without it */
 } bad[] = {
-    {"", GPUBUF_CONNECTION_LOST, 0, true, true},
-    {"HTTP/1.1 200 OK\r\nContent-Le", GPUBUF_BAD_ANSWER, 0, false, false},
-    {"SSH-2.0-OpenSSH_9.2\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false, true},
-    {HEAD("200 OK", "100") "{\"name\":", GPUBUF_CONNECTION_LOST, 0, true, false},
-    {HEAD("200 OK", "0"), GPUBUF_BAD_ANSWER, 0, false, false},
-    {HEAD("200 OK", "5") "hello", GPUBUF_BAD_ANSWER, 0, false, false},
-    {HEAD("200 OK", "2") "[]", GPUBUF_BAD_ANSWER, 0, false, false},
-    {HEAD("200 OK", "2") "{}", GPUBUF_BAD_ANSWER, 0, false, false},
-    {HEAD("200 OK", "10") "{\"name\":7}", GPUBUF_BAD_ANSWER, 0, false, false},
-    {HEAD("200 OK", "8") "{\"name\":\"x\",\"bytes\":3}", GPUBUF_BAD_ANSWER, 0, false, false},
-    {"HTTP/1.1 204 No Content\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false, false},
-    {"HTTP/1.1 304 Not Modified\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false, false},
+    {"", GPUBUF_CONNECTION_LOST, 0, true, 2},
+    {"HTTP/1.1 200 OK\r\nContent-Le", GPUBUF_BAD_ANSWER, 0, false, 0},
+    {"SSH-2.0-OpenSSH_9.2\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false, 1},
+    {HEAD("200 OK", "100") "{\"name\":", GPUBUF_CONNECTION_LOST, 0, true, 0},
+    {HEAD("200 OK", "0"), GPUBUF_BAD_ANSWER, 0, false, 0},
+    {HEAD("200 OK", "5") "hello", GPUBUF_BAD_ANSWER, 0, false, 0},
+    {HEAD("200 OK", "2") "[]", GPUBUF_BAD_ANSWER, 0, false, 0},
+    {HEAD("200 OK", "2") "{}", GPUBUF_BAD_ANSWER, 0, false, 0},
+    {HEAD("200 OK", "10") "{\"name\":7}", GPUBUF_BAD_ANSWER, 0, false, 0},
+    {HEAD("200 OK", "8") "{\"name\":\"x\",\"bytes\":3}", GPUBUF_BAD_ANSWER, 0, false, 0},
+    {"HTTP/1.1 204 No Content\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false, 0},
+    {"HTTP/1.1 304 Not Modified\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false, 0},
     {"HTTP/1.1 301 Moved\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false,
-     false},
-    {HEAD("202 Accepted", "10") "{\"id\":\"1\"}", GPUBUF_BAD_ANSWER, 0, false, false},
-    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", GPUBUF_CONNECTION_LOST, 0, true, false},
-    {HEAD("500 Oops", "13") "<html></html>", GPUBUF_BAD_ANSWER, 500, false, false},
-    {HEAD("502 Bad Gateway", "0"), GPUBUF_BAD_ANSWER, 502, true, false},
+     0},
+    {HEAD("202 Accepted", "10") "{\"id\":\"1\"}", GPUBUF_BAD_ANSWER, 0, false, 0},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", GPUBUF_CONNECTION_LOST, 0, true, 0},
+    {HEAD("500 Oops", "13") "<html></html>", GPUBUF_BAD_ANSWER, 500, false, 0},
+    {HEAD("502 Bad Gateway", "0"), GPUBUF_BAD_ANSWER, 502, true, 0},
     {HEAD("404 Not Found", "42") "{\"code\":\"buffer_not_found\",\"status\":\"404\"}", GPUBUF_BAD_ANSWER, 404, false,
-     false},
-    {HEAD("409 Conflict", "36") "{\"code\":\"of_tomorrow\",\"status\":409 }", GPUBUF_UNKNOWN_PROBLEM, 409, false,
-     false},
+     0},
+    {HEAD("409 Conflict", "36") "{\"code\":\"of_tomorrow\",\"status\":409 }", GPUBUF_UNKNOWN_PROBLEM, 409, false, 0},
     {HEAD("507 Full", "55") "{\"code\":\"out_of_memory\",\"status\":507,\"retryable\":false}", GPUBUF_OUT_OF_MEMORY,
-     507, false, false},
+     507, false, 0},
 };
 
 START_TEST(bad_answers) {
@@ -68,7 +67,7 @@ START_TEST(bad_answers) {
         ck_assert_str_eq(f.err.slug, "of_tomorrow");
     gpubuf_close(client);
     fake_stop(&fake);
-    ck_assert_uint_eq(fake.served, bad[_i].looked_at ? 2 : 1);
+    ck_assert_uint_eq(fake.served, 1 + bad[_i].looks);
 }
 END_TEST
 
@@ -217,6 +216,45 @@ START_TEST(sent_again) {
 }
 END_TEST
 
+#define MIB (1u << 20)
+
+static bool put_expects(gpubuf_client *client, struct gpubuf_source source) {
+    client_ok(&f, gpubuf_put(client, "s", "x", source, NULL, NULL, &f.err));
+    return strstr(fake.last, "\r\nExpect: 100-continue\r\n") != NULL;
+}
+
+/* A body that a refusal would save from being sent is announced: a large one, and one that cannot be sent again. */
+START_TEST(expects) {
+    static const char *const answers[] = {GOOD, NULL};
+    static const char bytes[MIB + 1];
+    gpubuf_client *client;
+    int ends[2];
+
+    ck_assert_int_eq(pipe(ends), 0);
+    ck_assert_int_eq(write(ends[1], "abcabc", 6), 6);
+    fake_start(&fake, answers);
+    client = fake_client(&fake);
+    client_ok(&f, gpubuf_buffer_create(client, "s", "x", NULL, NULL, NULL, &f.err));
+    ck_assert_ptr_null(strcasestr(fake.last, "\r\nExpect:"));
+    ck_assert(!put_expects(client, gpubuf_from_memory(bytes, 0)));
+    ck_assert(!put_expects(client, gpubuf_from_memory(bytes, 3)));
+    ck_assert(!put_expects(client, gpubuf_from_memory(bytes, MIB)));
+    ck_assert(put_expects(client, gpubuf_from_memory(bytes, MIB + 1)));
+    ck_assert(put_expects(client, gpubuf_from_fd(ends[0], -1, 3)));
+    gpubuf_close(client);
+    fake_stop(&fake);
+    ck_assert_uint_eq(fake.served, 6);
+    fake.keep = true; /* it reads no chunks: to close would break them off */
+    fake_start(&fake, answers);
+    client = fake_client(&fake);
+    close(ends[1]);
+    ck_assert(put_expects(client, gpubuf_from_fd(ends[0], -1, GPUBUF_UNKNOWN)));
+    close(ends[0]);
+    gpubuf_close(client);
+    fake_stop(&fake);
+}
+END_TEST
+
 /* A part has another generation, another range, or no body. */
 static const char *const parts[][3] = {
     {"HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 10\r\n\r\n", GOOD, NULL},
@@ -347,6 +385,7 @@ int main(void) {
     tcase_add_test(tcase, repeated);
     tcase_add_loop_test(tcase, goes_on, 0, 4);
     tcase_add_test(tcase, sent_again);
+    tcase_add_test(tcase, expects);
     tcase_add_loop_test(tcase, bad_parts, 0, COUNT(parts));
     tcase_add_test(tcase, checksums);
     tcase_add_loop_test(tcase, bad_grants, 0, COUNT(grants));
