@@ -27,7 +27,7 @@ void core_fixture_prepare(struct core_fixture *f, const char *spec) {
         .sessions_max = 100,
         .buffers_max = 10000,
         .default_quota = {GB_UNLIMITED, GB_UNLIMITED, GB_UNLIMITED, GB_UNLIMITED},
-        .housekeeping_ms = 20,
+        .housekeeping_ms = 2,
     };
 }
 
