@@ -271,3 +271,57 @@ def test_a_batch_loads_what_it_needs(lives):
     assert batch(d, {"op": "copy", "buffer": "new", "from": "a"}, {"op": "fill", "buffer": "b", "pattern": 7, "offset": 1, "bytes": 10},
                  {"op": "fill", "buffer": "a", "pattern": 1}) == [201, 200, 200]
     assert d.data("new").body == payload(SIZES[1]) and d.data("a").body == b"\1" * SIZES[1]
+
+
+def part_refused(d, headers=None):
+    """A batch of which one operation is refused when all are to be committed."""
+    operations = [{"op": "delete", "buffer": "none"}, *({"op": "fill", "buffer": n, "pattern": 7} for n in "ab")]
+    return d.ask("POST", "/v1/sessions/default/batch", {"operations": operations}, headers)
+
+
+@pytest.mark.parametrize("size", SIZES[:2])
+def test_behind_goes_to_the_disk_as_the_rest_of_a_batch(lives, size):
+    d = lives("--durable-lag", "3600")
+    for n in "ab":
+        d.put(n, payload(size), query=BEHIND).expect(201)
+        store(d, n).expect(200)
+    assert [x["status"] for x in part_refused(d).expect(200).json()["results"]] == [404, 200, 200]
+    store(d, "b").expect(200)
+    d = lives()
+    assert [d.data(n).expect(200).body for n in "ab"] == [b"\7" * size] * 2
+
+
+@pytest.mark.parametrize("size", SIZES[:2])
+@pytest.mark.parametrize("step, filled", [("before_commit@3", False), ("after_commit@3", True)])
+def test_a_death_leaves_all_or_none_of_the_rest_of_a_batch(lives, size, step, filled):
+    """Nor is its key known where nothing was done."""
+    d = lives("--disk-fault", step + "=kill")
+    for n in "ab":
+        d.put(n, payload(size), query=SYNC).expect(201)
+    with pytest.raises(OSError):
+        part_refused(d, {"Idempotency-Key": "k"})
+    d = lives()
+    assert [d.data(n).expect(200).body for n in "ab"] == [b"\7" * size if filled else payload(size)] * 2
+    again = part_refused(d, {"Idempotency-Key": "k"})
+    if filled:
+        again.problem(409, "idempotency_answer_lost")
+    else:
+        assert [x["status"] for x in again.expect(200).json()["results"]] == [404, 200, 200]
+        assert [d.data(n).expect(200).body for n in "ab"] == [b"\7" * size] * 2
+
+
+def test_a_death_leaves_all_or_none_of_what_waits_for_no_other(lives):
+    """One operation would store a buffer together with one that is being written; the others have nothing to do with that."""
+    size = SIZES[1]
+    d = lives("--durable-lag", "3600", "--disk-fault", "after_commit@4=kill")
+    for n in "cd":
+        d.put(n, payload(size), query=SYNC).expect(201)
+    d.ask("PATCH", "/v1/sessions/default", {"durability": "behind"}).expect(200)
+    d.ask("PUT", TENSORS.format("default"), safetensors.numpy.save({n: values.array_of("uint8", (SIZES[2],), 1) for n in "ab"})).expect(201)
+    writer = d.raw().put(DATA.format("default", "a") + "?in_place=true", SIZES[2]).send(bytes(1 << 20))
+    until("a is being written", lambda: d.stats()["running"]["uploads"] == 1)
+    with pytest.raises(OSError):
+        batch(d, *({"op": "fill", "buffer": n, "pattern": 7, "bytes": 5} for n in "bcd"))
+    d = lives()
+    writer.close()
+    assert [d.data(n).expect(200).body for n in "cd"] == [b"\7" * 5 + payload(size)[5:]] * 2

@@ -72,6 +72,7 @@ static int takes_locked(struct gb_transaction *c) {
 static void rollback_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
+    c->valid = false;
     count_locked(c, false);
     b->deleting = false;
     gb_transaction_drop_disk_locked(c);
@@ -86,7 +87,7 @@ static void rollback_locked(struct gb_transaction *c) {
 static int validate_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
-    c->with_others = c->persists = false;
+    c->with_others = c->persists = c->valid = false;
     if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 || takes_locked(c) < 0 ||
         gb_core_alive(c->session->core, &c->error) < 0 ||
         (!b->live && gb_copies_check_name_locked(c->session, b->name, &c->error) < 0))
@@ -100,6 +101,7 @@ static int validate_locked(struct gb_transaction *c) {
     if (c->removes)
         b->deleting = true;
     count_locked(c, !c->upkeep);
+    c->valid = true;
     return 0;
 }
 
@@ -368,9 +370,14 @@ static struct gb_transaction *leave_all_locked(struct gb_transaction_group *g) {
     return list;
 }
 
-static void revert_all_locked(struct gb_transaction_group *g, size_t count) {
-    while (count > 0)
-        rollback_locked(g->transactions[--count]);
+/* Those that were refused have nothing to be undone. */
+static void revert_all_locked(struct gb_transaction_group *g) {
+    size_t i;
+
+    for (i = g->count; i > 0; i--) {
+        if (g->transactions[i - 1]->valid)
+            rollback_locked(g->transactions[i - 1]);
+    }
 }
 
 static struct gb_content *publish_member_locked(struct gb_transaction_group *g, struct gb_transaction *c) {
@@ -397,7 +404,7 @@ static void group_committed(void *arg, const struct gb_error *error) {
     if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
         no_session(session, &g->error);
     if (g->error.code != GB_OK)
-        revert_all_locked(g, g->count);
+        revert_all_locked(g);
     for (i = 0; i < g->count && g->error.code == GB_OK; i++)
         gb_content_list_add(&lost, publish_member_locked(g, g->transactions[i]));
     gb_together_settle(g->together);
@@ -466,19 +473,15 @@ static void persist_group(struct gb_transaction_group *g) {
     one_persisted(g, NULL);
 }
 
-/* *ret_valid: how many are valid, in their order. */
-static int validate_all_locked(struct gb_transaction_group *g, size_t *ret_valid) {
+/* Each that is refused says why. The first one's reason is the group's. */
+static int validate_all_locked(struct gb_transaction_group *g) {
     size_t i;
 
     for (i = 0; i < g->count; i++) {
-        *ret_valid = i;
-        if (validate_locked(g->transactions[i]) < 0) {
+        if (validate_locked(g->transactions[i]) < 0 && g->error.code == GB_OK)
             g->error = g->transactions[i]->error;
-            return -1;
-        }
     }
-    *ret_valid = g->count;
-    return 0;
+    return g->error.code == GB_OK ? 0 : -1;
 }
 
 /* What is written to disk now, and what later. */
@@ -508,8 +511,8 @@ static int widen_group_locked(struct gb_transaction_group *g, struct gb_transact
     return gb_transaction_widen_locked(&asked, ret, &g->error);
 }
 
-static void abandon_locked(struct gb_transaction_group *g, size_t valid) {
-    revert_all_locked(g, valid);
+static void abandon_locked(struct gb_transaction_group *g) {
+    revert_all_locked(g);
     gb_together_settle(g->together);
     g->together = NULL;
 }
@@ -519,24 +522,23 @@ static struct gb_transaction *run_group(struct gb_transaction_group *g) {
     struct gb_session *session = g->session;
     struct gb_transaction_group *wider = NULL;
     struct gb_transaction *next = NULL;
-    size_t valid = 0;
     bool goes;
     size_t i;
     int r;
 
     pthread_mutex_lock(&session->lock);
-    r = validate_all_locked(g, &valid);
+    r = validate_all_locked(g);
     if (r == 0)
         r = plan_together_locked(g);
     if (r == 0)
         r = widen_group_locked(g, &wider);
     goes = r == 0 && !wider;
     if (!goes) {
-        abandon_locked(g, valid);
+        abandon_locked(g);
         next = leave_all_locked(g);
     }
     pthread_mutex_unlock(&session->lock);
-    for (i = 0; i < valid && !goes; i++)
+    for (i = 0; i < g->count && !goes; i++)
         drop_persist(g->transactions[i]);
     if (goes)
         persist_group(g);

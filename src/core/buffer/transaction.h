@@ -54,6 +54,7 @@ struct gb_transaction {
     bool drops;           /* the same of bytes that were spilled */
     uint64_t stored_more; /* reserved in the quota of bytes on disk */
     bool persists;
+    bool valid;   /* validated and not rolled back */
     bool counted; /* among the session's changes that are on the way */
     bool asked;   /* the database was given the change: if that fails, it may have it */
     struct gb_persist persist;
@@ -94,11 +95,11 @@ struct gb_transaction_group {
     struct gb_transaction **transactions; /* of that session, with different names; their own end is not called */
     struct gb_store_edit *edits;          /* an array of count */
     size_t count;
-    const struct gb_store_mark *mark; /* committed with the group; NULL: none */
-    size_t waiting;                   /* fifo locks still awaited; the session's lock */
-    struct gb_together *together;     /* what its members become when it is published; NULL: nothing */
-    size_t persisting;                /* members whose bytes are being written; the session's lock */
-    struct gb_error error;
+    const struct gb_store_mark *mark;                /* committed with the group; NULL: none */
+    size_t waiting;                                  /* fifo locks still awaited; the session's lock */
+    struct gb_together *together;                    /* what its members become when it is published; NULL: nothing */
+    size_t persisting;                               /* members whose bytes are being written; the session's lock */
+    struct gb_error error;                           /* a member that is to blame has one of its own */
     void (*end)(struct gb_transaction_group *group); /* once, without locks; may free the group and its members */
 };
 

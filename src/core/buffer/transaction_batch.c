@@ -90,7 +90,6 @@ static void start_each(struct gb_transaction_batch *g) {
         struct gb_transaction *c = g->transactions[i];
 
         c->group = NULL;
-        c->error = GB_ERROR_INIT;
         c->call = NULL;
         if (g->marked)
             c->mark = g->mark;
@@ -99,11 +98,37 @@ static void start_each(struct gb_transaction_batch *g) {
     gb_transaction_batch_unref(g);
 }
 
+/* Those that were refused end. The others are one group again, with the key: a crash leaves all of them or none. If none
+ * was refused, they cannot be committed together. */
+static void start_rest(struct gb_transaction_batch *g) {
+    size_t asked = g->count;
+    size_t i;
+
+    g->count = 0;
+    for (i = 0; i < asked; i++) {
+        struct gb_transaction *c = g->transactions[i];
+
+        if (c->error.code == GB_OK)
+            g->transactions[g->count++] = c;
+        else
+            c->end(c);
+    }
+    if (g->count == 0) {
+        gb_transaction_batch_unref(g);
+    } else if (g->count == asked) {
+        start_each(g);
+    } else {
+        g->group.count = g->count;
+        g->group.error = GB_ERROR_INIT;
+        gb_transaction_group_start(&g->group);
+    }
+}
+
 static void group_end(struct gb_transaction_group *group) {
     struct gb_transaction_batch *g = gb_container_of(group, struct gb_transaction_batch, group);
 
     if (group->error.code != GB_OK && !g->atomic)
-        start_each(g);
+        start_rest(g);
     else
         end_all(g, &group->error);
 }

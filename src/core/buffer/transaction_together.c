@@ -187,22 +187,24 @@ static size_t count_others(const struct gb_transaction_asked *asked, const void 
     return n;
 }
 
-/* Takes the marks off. w NULL: nothing else. Returns -1 if one is just being written. */
+/* Takes the marks off. w NULL: nothing else. Returns -1 if one is just being written, which is the error of whichever
+ * it goes with. */
 static int add_others(const struct gb_transaction_asked *asked, struct wider *w, const void *mark,
                       struct gb_error *err) {
     int r = 0;
     size_t i;
 
     for (i = 0; i < asked->count; i++) {
-        const struct gb_together *together = together_of(asked->transactions[i]);
+        struct gb_transaction *c = asked->transactions[i];
+        const struct gb_together *together = together_of(c);
         struct gb_buffer *b;
 
         for (b = together ? together->first : NULL; b; b = b->together_next) {
             if (b->grouped != mark)
                 continue;
             b->grouped = NULL;
-            if (b->in_place)
-                r = busy(b, err);
+            if (b->in_place && busy(b, &c->error) < 0)
+                r = gb_error_move(err, &c->error);
             if (w)
                 add_other(w, b);
         }
