@@ -98,8 +98,8 @@ static void start_each(struct gb_transaction_batch *g) {
     gb_transaction_batch_unref(g);
 }
 
-/* Those that were refused end. The others are one group again, with the key: a crash leaves all of them or none. If none
- * was refused, they cannot be committed together. */
+/* Those that were refused end. The others are one group again, with the key: a crash leaves all of them or none. If
+ * none was refused, they cannot be committed together. */
 static void start_rest(struct gb_transaction_batch *g) {
     size_t asked = g->count;
     size_t i;

@@ -11,9 +11,9 @@ struct gb_store_mark;
 struct gb_transaction_batch;
 
 /* Makes a batch for `calls` calls of one session, each of which changes another buffer. Calls that create buffers are
- * not permitted. atomic: if one call fails, all fail and nothing is changed. Otherwise those that are not refused are one
- * transaction of the database; if they cannot be committed together, each is by itself. mark: committed with them, copied;
- * may be NULL. Returns a reference, or NULL when memory is exhausted. */
+ * not permitted. atomic: if one call fails, all fail and nothing is changed. Otherwise those that are not refused are
+ * one transaction of the database; if they cannot be committed together, each is by itself. mark: committed with them,
+ * copied; may be NULL. Returns a reference, or NULL when memory is exhausted. */
 struct gb_transaction_batch *gb_transaction_batch_new(size_t calls, bool atomic, const struct gb_store_mark *mark);
 bool gb_transaction_batch_atomic(const struct gb_transaction_batch *batch); /* NULL is accepted: false */
 struct gb_transaction_batch *gb_transaction_batch_ref(struct gb_transaction_batch *batch);
