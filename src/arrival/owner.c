@@ -75,12 +75,17 @@ static enum gb_code code_of(const char *slug) {
     return GB_OK;
 }
 
-/* What the owner says is the error, if it is one of the interface. */
+/* What the owner says is the error, if it is one of the interface. A redirect means that the node has given the session away
+   since the directory was read, or that the directory was restored to an older state. */
 static int refused(const struct gb_arrival *arrival, const struct gb_fleet_call *call, const json_t *problem,
                    struct gb_error *err) {
     enum gb_code code = code_of(json_string_value(json_object_get(problem, "code")));
     const char *detail = json_string_value(json_object_get(problem, "detail"));
 
+    if (call->status >= 300 && call->status < 400)
+        return gb_error_set(err, GB_ERR_OWNER_UNKNOWN,
+                            "the directory names the node \"%s\", and that node names another one; try again",
+                            arrival->owner.name.s);
     if (code == GB_OK || !detail)
         return gb_error_set(err, GB_ERR_SOURCE_REFUSED, "the node \"%s\" answered %d, and does not say why",
                             arrival->owner.name.s, call->status);

@@ -182,6 +182,14 @@ def test_a_session_that_was_made_and_cannot_be_read(nodes, other, body):
     nodes[0].ask("POST", "/v1/fleet/sessions", {"name": "s", "select": {"site": "other"}}).problem(500, "internal")
 
 
+def test_a_node_that_redirects_a_move_has_given_the_session_away(nodes, other, directory):
+    """As one does whose record in the directory is from before a restore."""
+    directory.put("sessions/given", {"node": "other", "epoch": 3, "claim": "x", "on_partition": "serve"})
+    other.says(307, b"", f"Location: {nodes[1].url('/v1/sessions/given')}")
+    p = nodes[0].ask("POST", "/v1/fleet/sessions/given/move", {"to": "a"}).problem(503, "owner_unknown")
+    assert '"other"' in p["detail"] and p["retryable"], p
+
+
 def test_a_refusal_is_passed_on(nodes, other):
     other.says(403, b'{"code":"forbidden"}')
     assert nodes[0].ask("POST", "/v1/fleet/sessions", {"name": "s", "select": {"site": "other"}}).expect(403).json() == {"code": "forbidden"}
