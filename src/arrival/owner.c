@@ -75,8 +75,8 @@ static enum gb_code code_of(const char *slug) {
     return GB_OK;
 }
 
-/* What the owner says is the error, if it is one of the interface. A redirect means that the node has given the session away
-   since the directory was read, or that the directory was restored to an older state. */
+/* What the owner says is the error, if it is one of the interface. A redirect means that the node has given the session
+   away since the directory was read, or that the directory was restored to an older state. */
 static int refused(const struct gb_arrival *arrival, const struct gb_fleet_call *call, const json_t *problem,
                    struct gb_error *err) {
     enum gb_code code = code_of(json_string_value(json_object_get(problem, "code")));

@@ -8,18 +8,12 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import limits  # noqa: E402
-import shares  # noqa: E402
+import picked  # noqa: E402
 from conform import Session  # noqa: E402
 from durable import OPTIONS  # noqa: E402
 from harness import BACKENDS, REFUSED_CALL, SANITIZERS, SMALL_SLOTS, Daemon  # noqa: E402
 from record import RECORD  # noqa: E402
 
-# Begun first: the files that take longest, in this order.
-LONG = ["test_schema", "test_tls_suites", "test_broken", "test_tokens", "test_page_rates", "test_repeat", "test_tls_crowd",
-        "test_unread", "test_bounds", "test_streams", "test_history", "test_feed", "test_operations", "test_tokens_file", "test_page_live",
-        "test_fleet_owner", "test_fleet_checker", "test_fleet_cuts", "test_fleet_restore", "test_cli_fleet", "test_fleet_ways", "test_fleet_stop", "test_fleet_nodes",
-        "test_idempotency", "test_soak", "test_audit", "test_answers", "test_selftest", "test_reuse", "test_stop", "test_health", "test_page",
-        "test_cli_terminal", "test_examples", "test_tls", "test_remedies", "test_share_gpu", "test_adopt_kill", "test_share_kill"]
 _names = itertools.count(1)
 _outcomes = {}
 
@@ -36,25 +30,8 @@ def own_basetemp(config):
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     own_basetemp(config)
-    for plugin in (limits, shares):
+    for plugin in (limits, picked):
         config.pluginmanager.register(plugin)
-    config.addinivalue_line("markers", "big: needs gigabytes; runs with GB_E2E_BIG=1")
-    config.addinivalue_line("markers", "once: no other on another backend; where several pytests share the tests, one runs it")
-
-
-def pytest_collection_modifyitems(config, items):
-    # What no test produces can be told from the records of whole runs alone: tests/e2e/run.
-    if not os.environ.get("GB_E2E_RECORDS"):
-        config.hook.pytest_deselected(items=[i for i in items if i.path.stem == "test_zz_interface"])
-        items[:] = [i for i in items if i.path.stem != "test_zz_interface"]
-    items.sort(key=lambda i: LONG.index(i.path.stem) if i.path.stem in LONG else len(LONG))
-    if os.environ.get("GB_E2E_ONLY"):
-        with open(os.environ["GB_E2E_ONLY"]) as f:
-            only = set(f.read().splitlines())
-        items[:] = [i for i in items if i.nodeid in only]
-    for item in items:
-        if "big" in item.keywords and not os.environ.get("GB_E2E_BIG"):
-            item.add_marker(pytest.mark.skip(reason="needs gigabytes: GB_E2E_BIG=1"))
 
 
 def pytest_runtest_logreport(report):
@@ -65,9 +42,11 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_sessionfinish():
+    """Each worker of pytest-xdist has a record of its own; the outcomes of all reach the process that began them."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
     if os.environ.get("GB_E2E_RECORD"):
-        RECORD.save(os.environ["GB_E2E_RECORD"])
-    if os.environ.get("GB_E2E_OUTCOMES"):
+        RECORD.save(os.path.join(os.environ["GB_E2E_RECORD"], f"{worker or 'alone'}.record"))
+    if os.environ.get("GB_E2E_OUTCOMES") and not worker:
         with open(os.environ["GB_E2E_OUTCOMES"], "w") as f:
             f.writelines(f"{outcome} {name}\n" for name, outcome in _outcomes.items())
 

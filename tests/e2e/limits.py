@@ -1,5 +1,5 @@
 """Time limits of tests. pytest-timeout fails a test at its limit. This module cleans up after a failed test, and makes a terminated run
-print its present position."""
+say which tests were running, and where their threads stood."""
 import contextlib
 import faulthandler
 import os
@@ -10,20 +10,27 @@ import time
 
 import pytest
 
-NOW = os.environ.get("GB_E2E_NOW")  # the file that names the running test
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+NOW = os.environ.get("GB_E2E_NOW") and os.path.join(os.environ["GB_E2E_NOW"], f"{WORKER or 'alone'}.now")  # the file that names the running test
 _failed = set()
 _status = [0]
+_has_workers = [False]
+
+
+def living():
+    """{parent: [child]} of all processes."""
+    children = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+            state, parent = f.read().rsplit(")", 1)[1].split()[:2]
+            if state not in "ZX":
+                children.setdefault(int(parent), []).append(int(pid))
+    return children
 
 
 def descendants():
     """The living child processes of this process, and their descendants."""
-    children = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
-            state, parent = f.read().rsplit(")", 1)[1].split()[:2]
-            if state not in "ZX":
-                children.setdefault(int(parent), []).append(int(pid))
-    found, parents = [], [os.getpid()]
+    children, found, parents = living(), [], [os.getpid()]
     while parents:
         below = children.get(parents.pop(), [])
         found += below
@@ -41,10 +48,22 @@ def end_children(patience_s=10):
         time.sleep(0.01)
 
 
+def _workers():
+    """The processes that pytest-xdist began; [] in one of them."""
+    return living().get(os.getpid(), []) if _has_workers[0] else []
+
+
 def _terminated(number, _):
+    """A worker of pytest-xdist, or a pytest without workers, writes down where it stood. The process that began workers asks them first."""
     signal.signal(number, signal.SIG_IGN)
-    if NOW:
-        with open(NOW, "a") as f:
+    workers = _workers()
+    for pid in workers:
+        os.kill(pid, number)
+    end = time.monotonic() + 5
+    while set(workers) & set(descendants()) and time.monotonic() < end:
+        time.sleep(0.01)
+    if NOW and not workers:
+        with open(NOW, "a", encoding="utf-8") as f:
             faulthandler.dump_traceback(f)
     end_children(2)
     os._exit(128 + number)
@@ -53,11 +72,12 @@ def _terminated(number, _):
 def pytest_configure(config):
     if not config.pluginmanager.hasplugin("timeout"):
         config.addinivalue_line("markers", "timeout(seconds): the limit of a test, where pytest-timeout is installed")
+    _has_workers[0] = WORKER is None and bool(getattr(config.option, "numprocesses", None))
     signal.signal(signal.SIGTERM, _terminated)
 
 
 def pytest_runtest_logstart(nodeid):
-    if NOW:
+    if NOW and not _has_workers[0]:
         with open(NOW, "w") as f:
             f.write(nodeid + "\n")
 

@@ -1,4 +1,4 @@
-"""The test runner itself: a hanging test fails and leaves no process, the other tests continue, and shares lose no test."""
+"""The test runner itself: a hanging test fails and leaves no process, the other tests continue, and the sets lose no test."""
 import os
 import re
 import signal
@@ -32,20 +32,18 @@ def test_goes_on(held):
     assert held == []
 """
 NEIGHBOURS = {
-    "test_copy.py": "import pytest\n@pytest.fixture(scope='module')\ndef m():\n    yield 1\n"
-                 "def test_1(m): pass\n@pytest.mark.once\ndef test_2(m, backend): pass\ndef test_3(m, backend): pass\n",
-    "test_b.py": "def test_1(): pass\n",
-    "test_d.py": "def test_1(backend): pass\n",
-    "test_c.py": "import pytest\n@pytest.fixture(scope='module')\ndef m():\n    yield 1\ndef test_1(m): pass\ndef test_2(m): pass\n",
+    "test_copy.py": "import pytest\ndef test_1(): pass\n@pytest.mark.once\ndef test_2(backend): pass\ndef test_3(backend): pass\n"
+                    "@pytest.mark.rest\ndef test_4(backend): pass\n",
+    "test_d.py": "import pytest\ndef test_1(backend): pass\n@pytest.mark.rest\ndef test_2(): pass\n",
 }
 
 
-def begin(folder, files, **env):
+def begin(folder, files, *options, **env):
     """pytest with the hooks of these tests, for temporary test files."""
     for name, text in files.items():
         (folder / name).write_text(text)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("GB_E2E_", "PYTEST_"))}
-    return subprocess.Popen([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "conftest", "-q", *files], cwd=folder,
+    return subprocess.Popen([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "conftest", "-q", *options, *files], cwd=folder,
                             env={**clean, "PYTHONPATH": HERE, "GB_E2E_BACKENDS": "host", **env}, text=True, stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT)
 
@@ -74,29 +72,34 @@ def test_one_that_hangs_fails_and_leaves_nothing(tmp_path):
     assert not runs((tmp_path / "child").read_text().strip())
 
 
-def test_one_that_is_terminated_says_where_it_stood(tmp_path):
-    now, child = tmp_path / "now", tmp_path / "child"
-    p = begin(tmp_path, {"test_hangs.py": HANGS.replace("timeout(1)", "timeout(1000)")}, GB_E2E_NOW=str(now))
-    until("its child runs", lambda: child.exists() and child.read_text().endswith("\n"))
+@pytest.mark.parametrize("workers", [0, 2])
+def test_one_that_is_terminated_says_where_it_stood(tmp_path, workers):
+    if workers:
+        library("xdist")
+    hangs = HANGS.replace("timeout(1)", "timeout(1000)")
+    files = {f"test_{name}.py": hangs.replace('"child"', f'"{name}"') for name in "ab"[:max(workers, 1)]}
+    p = begin(tmp_path, files, *(("-n", str(workers), "--dist", "loadfile") if workers else ()), GB_E2E_NOW=str(tmp_path))
+    children = [tmp_path / name[5] for name in files]
+    until("their children run", lambda: all(child.exists() and child.read_text().endswith("\n") for child in children))
     p.send_signal(signal.SIGTERM)
     out = finished(p)
     assert p.returncode == 128 + signal.SIGTERM, out
-    said = now.read_text()
-    assert said.startswith("test_hangs.py::test_hangs\n") and "in test_hangs" in said and "Thread 0x" in said, said
-    assert not runs(child.read_text().strip())
+    said = {now.read_text() for now in tmp_path.glob("*.now")}
+    assert {text.splitlines()[0] for text in said} == {f"{name}::test_hangs" for name in files}, said
+    assert all("in test_hangs" in text and "Thread 0x" in text for text in said), said
+    assert not any(runs(child.read_text().strip()) for child in children)
 
 
-@pytest.mark.parametrize("taken", [(), ("once-test_copy",), ("once-test_b",), ("host-test_copy", "once-test_b"), ("once-test_d",), ("once-test_copy", "host-test_copy")])
-def test_shares_run_what_nobody_else_claimed(tmp_path, taken):
-    """Whichever tests another share runs, each module's fixture is created for its tests, and ends before the next file."""
-    claims = tmp_path / "claims"
-    claims.mkdir()
-    for name in taken:
-        (claims / name).mkdir()
-    p = begin(tmp_path, NEIGHBOURS, GB_E2E_CLAIMS=str(claims), GB_E2E_OUTCOMES=str(tmp_path / "outcomes"))
-    out = finished(p)
-    ran = {re.sub(r"\[.*", "", line.split("/")[-1].split()[-1]) for line in (tmp_path / "outcomes").read_text().splitlines()}
-    claimed = {"test_copy.py::test_1": "once-test_copy", "test_copy.py::test_2": "once-test_copy", "test_copy.py::test_3": "host-test_copy",
-               "test_b.py::test_1": "once-test_b", "test_d.py::test_1": "once-test_d",
-               "test_c.py::test_1": "once-test_c", "test_c.py::test_2": "once-test_c"}
-    assert p.returncode == 0 and ran == {test for test, name in claimed.items() if name not in taken}, out
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_test_is_in_one_set(tmp_path, workers):
+    """What depends on memory runs on each backend; check has the first backend, and what is not marked for the rest."""
+    if workers:
+        library("xdist")
+    check = {"test_copy.py::test_1", "test_copy.py::test_2[host]", "test_copy.py::test_3[host]", "test_d.py::test_1[host]"}
+    rest = {"test_copy.py::test_3[host:discrete]", "test_copy.py::test_4[host]", "test_copy.py::test_4[host:discrete]", "test_d.py::test_2"}
+    for name, wanted in (("check", check), ("rest", rest), ("all", check | rest)):
+        outcomes = tmp_path / name
+        p = begin(tmp_path, NEIGHBOURS, *(("-n", str(workers), "--dist", "loadfile") if workers else ()), GB_E2E_SET=name,
+                  GB_E2E_BACKENDS="host host:discrete", GB_E2E_OUTCOMES=str(outcomes))
+        out = finished(p)
+        assert p.returncode == 0 and set(outcomes.read_text().splitlines()) == {"passed " + test for test in wanted}, out

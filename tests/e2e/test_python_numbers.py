@@ -105,7 +105,7 @@ NO_NUMBERS = [[1, None], [1.5, None], None, [decimal.Decimal("1.1")], fractions.
 
 
 @pytest.mark.parametrize("dtype", [None, "float64", "int8"])
-@pytest.mark.parametrize("source", NO_NUMBERS, ids=lambda x: str(x)[:40])
+@pytest.mark.parametrize("source", NO_NUMBERS, ids=lambda x: str(x).partition(" at 0x")[0][:40])
 def test_what_is_no_number(c, source, dtype):
     refused(c, source, gpubuf.BadType, "cannot be stored|makes no array", dtype=dtype)
 

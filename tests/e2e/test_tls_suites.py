@@ -18,7 +18,8 @@ FILES = ["test_transfer", "test_uploads", "test_resumable", "test_long_poll", "t
 @pytest.mark.parametrize("name", FILES)
 def test_over_tls(name):
     here = os.path.dirname(os.path.abspath(__file__))
-    own = {k: v for k, v in os.environ.items() if k not in ("GB_E2E_CLAIMS", "GB_E2E_RECORD", "GB_E2E_OUTCOMES", "GB_E2E_ONLY", "GB_E2E_NOW")}
+    own = {k: v for k, v in os.environ.items()
+           if k not in ("GB_E2E_SET", "GB_E2E_RECORD", "GB_E2E_OUTCOMES", "GB_E2E_ONLY", "GB_E2E_NOW") and not k.startswith("PYTEST_XDIST")}
     run = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rfE", "--tb=short", os.path.join(here, name + ".py")],
                          env={**own, "GB_E2E_TLS": "1", "GB_E2E_BACKENDS": "host"}, capture_output=True,
                          text=True)
