@@ -114,8 +114,9 @@ static int add_epoch(struct gbc_conn *conn, bool given) {
     return add_header(conn, line);
 }
 
-/* curl asks by Expect: 100-continue before it sends a body, and waits a second for the answer. What cannot be read again is
- * sent only to a server that takes it: a refusal may be followed by another attempt, or lead to another node. */
+/* curl asks by Expect: 100-continue before it sends a body, and waits a second for the answer. What cannot be read
+ * again is sent only to a server that takes it: a refusal may be followed by another attempt, or lead to another
+ * node. */
 static bool goes_at_once(const struct gbc_request *request) {
     return body_bytes(request) <= AT_ONCE_BYTES && (!request->up || request->up->again);
 }

@@ -1,7 +1,7 @@
-/* A program that links this lives FASTER times as fast: its clocks for durations run so, and what it waits for by them
- * comes as much sooner, in libcurl and libmicrohttpd as well. Leases, intervals and time-outs of seconds are then tested as
- * the daemon has them, without the waiting. Calls that wait without a limit, the wall clock and the time-outs of check are
- * as they were; so are other processes. */
+/* In a program that links this, clocks for durations run FASTER times as fast, and so do waits with a limit, in libcurl
+ * and libmicrohttpd as well. Leases, intervals and time-outs of seconds are then tested with the daemon's own values,
+ * without the waiting. Waits without a limit, the wall clock, the time-outs of check and other processes do not
+ * change. */
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* No test ends the machine: what the kernel has taken is there for whoever reads the file next, and most of the time of the
- * programs that have a database would be waiting for the disk. Faults of a sync come from gb_disk_faults and store_vfs. */
+/* No test ends the machine: the next reader of a file finds what the kernel has taken. Programs that have a database
+ * would wait for the disk most of their time. Faults of a sync come from gb_disk_faults and store_vfs. */
 int fsync(int fd) {
     (void)fd;
     return 0;
