@@ -138,8 +138,8 @@ static void no_command(const char *word, struct gb_error *err) {
     for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         gb_nearest_try(&nearest, commands[i].word);
     gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                 "there is no command \"%.64s\"%s permitted: token, tls, fsck, recover, check, or none to serve",
-                 word, nearest.name ? gb_nearest_hint(&nearest, "", hint) : ";");
+                 "there is no command \"%.64s\"%s permitted: token, tls, fsck, recover, check, or none to serve", word,
+                 nearest.name ? gb_nearest_hint(&nearest, "", hint) : ";");
 }
 
 int main(int argc, char **argv) {
