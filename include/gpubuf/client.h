@@ -10,6 +10,33 @@
 extern "C" {
 #endif
 
+/* --- values ------------------------------------------------------------------------------------------------------- */
+
+/* Texts in structs are NUL-terminated; times are as the daemon writes them, RFC 3339 in UTC. */
+#define GPUBUF_NAME_SIZE 129 /* of sessions, pools, streams, events, buffers, with the NUL */
+#define GPUBUF_WORD_SIZE 24  /* dtypes, kinds, states */
+#define GPUBUF_TIME_SIZE 40
+#define GPUBUF_ID_SIZE 64
+#define GPUBUF_ETAG_SIZE 96
+#define GPUBUF_DIMS_MAX 16
+
+/* A number that may be absent. */
+struct gpubuf_opt {
+    bool set;
+    uint64_t value;
+};
+
+static inline struct gpubuf_opt gpubuf_some(uint64_t value) {
+    struct gpubuf_opt opt = {true, value};
+
+    return opt;
+}
+
+struct gpubuf_device_id {
+    int index; /* may change when devices come and go; the uuid does not */
+    char uuid[64];
+};
+
 /* --- errors ------------------------------------------------------------------------------------------------------- */
 
 /* What the daemon can say comes from errors.def, the list that the daemon is built from; what only a client can say
@@ -157,10 +184,7 @@ const char *gpubuf_version(void);
 
 #define GPUBUF_UNCHANGED 1
 
-#define GPUBUF_ID_SIZE 64
-#define GPUBUF_ETAG_SIZE 96
-
-/* How a request is to be made. Each function takes what its route knows of it and ignores the rest. */
+/* How a transfer is to be made. */
 struct gpubuf_how {
     const char *if_match;        /* entity tags, with their quotation marks: only when it has one of these */
     const char *if_none_match;   /* "*": only when it is not there. In what reads: GPUBUF_UNCHANGED when it has it */
@@ -168,8 +192,7 @@ struct gpubuf_how {
     uint32_t wait_s;             /* Prefer: wait=N; 0: not sent */
     bool async;                  /* Prefer: respond-async. Then ret_operation gets an id, or "" when it is done */
     char *ret_operation; /* GPUBUF_ID_SIZE bytes; needed with async. Where it gets an id, no other ret is written */
-    const char *to;      /* of evictions: host or disk; NULL: where the spill of the buffer says, else disk */
-    uint64_t room[3];
+    uint64_t room[4];
 };
 
 /* The last answer that a client got. Texts are "" where there was none of it. */
@@ -186,23 +209,47 @@ struct gpubuf_answer {
     double copy_ms;
     double total_ms;
     double took_ms; /* measured here: of the last attempt, from its beginning to the end of the answer */
+    struct gpubuf_opt upload_offset; /* Upload-Offset: how many bytes a resumable upload has */
+    bool upload_complete;            /* Upload-Complete */
 };
 
-/* The last answer that the client got; of a list or of a transfer over several connections, the last of their
- * answers. Returns a value of the client, never NULL, valid until its next call. */
+/* The last answer that the client got; of a transfer over several connections, the last of their answers. Returns a
+ * value of the client, never NULL, valid until its next call. */
 const struct gpubuf_answer *gpubuf_answer_of(const gpubuf_client *client);
 
-/* Makes any request, for routes without a function here. method: "GET" and so on; target: "/v1/..." with its query,
- * encoded already; headers: lines "Name: value", ended by NULL, may be NULL; body[0..bytes) may be NULL. The answer,
- * of at most 64 MiB, is gpubuf_answer_of(). Returns 0 for every status below 400, 304 included; else -1. Errors:
- * that of the problem document. Prefer: wait=N among the headers adds to the time for the answer, as how.wait_s
- * does. */
+/* Makes any request: /openapi.json says which there are. method: "GET" and so on; target: "/v1/..." with its query, in
+ * which names are as gpubuf_escape() writes them; headers: lines "Name: value", ended by NULL, may be NULL, and with a
+ * body of JSON "Content-Type: application/json" among them; body[0..bytes) may be NULL. The answer, of at most 64 MiB,
+ * is gpubuf_answer_of(). Returns 0 for every status below 400, 304 included; else -1. Errors: that of the problem
+ * document. Prefer: wait=N among the headers adds to the time for the answer, as how.wait_s does. */
 int gpubuf_request(gpubuf_client *client, const char *method, const char *target, const char *const *headers,
                    const void *body, size_t bytes, struct gpubuf_error *err);
 
 /* Writes text to ret as it stands in a path or a query. size: bytes of ret, the NUL included. Any thread. Returns 0,
  * or -1 if size is too small. */
 int gpubuf_escape(const char *text, char *ret, size_t size);
+
+/* Waits until the operation with that id has ended: how.ret_operation, or the "id" of an answer with status 202.
+ * timeout_s: seconds to wait; 0: without a limit. The operation is the JSON of gpubuf_answer_of(). Returns 0 or -1.
+ * Errors: OPERATION_NOT_FOUND, CLIENT_TIMEOUT; if the operation failed, its own error. */
+int gpubuf_operation_wait(gpubuf_client *client, const char *id, uint32_t timeout_s, struct gpubuf_error *err);
+
+/* --- fleets ------------------------------------------------------------------------------------------------------- */
+
+/* A request of a session that is at another node of a fleet is redirected there, and the library follows: at most three
+ * times, with the ticket that the node gave in place of the token, which is sent to no other host or port. No redirect
+ * from https to http is followed (BAD_ANSWER). The bytes of an upload are sent again from their begin; those of a pipe
+ * cannot be once they were read (INPUT_FAILED). Mappings are never redirected (NOT_HERE). A client that is opened with
+ * the address of the owner, which GET /v1/fleet/sessions/{session} says, asks the owner at once.
+ *
+ * Each time that a session gets another owner its epoch rises. Answers have it in the header Gpubuf-Epoch, and a client
+ * remembers the highest of each session, of at most 64, and sends it along. A former owner that does not know of the
+ * other one refuses such a request, and nothing is done (SUPERSEDED): find the owner again. The memory is of one
+ * client; gpubuf_fleet_expect() gives it to another. */
+
+/* Tells a client the epoch of a session, as the JSON of another client's answer said it. One that is not higher than
+ * what the client knows changes nothing. Any thread. */
+void gpubuf_fleet_expect(gpubuf_client *client, const char *session, uint64_t epoch);
 
 #ifdef __cplusplus
 }

@@ -4,9 +4,7 @@
 
 #include <string.h>
 
-#include <gpubuf/calls.h>
 #include <gpubuf/client.h>
-#include <gpubuf/records.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -117,6 +115,22 @@ int gpubuf_request_from(gpubuf_client *client, const char *method, const char *t
 
 /* --- whole buffers ------------------------------------------------------------------------------------------------ */
 
+/* What a buffer is after it was written. gpubuf_answer_of() has all of it as JSON. */
+struct gpubuf_buffer {
+    char name[GPUBUF_NAME_SIZE];
+    char session[GPUBUF_NAME_SIZE];
+    uint64_t bytes;
+    char dtype[GPUBUF_WORD_SIZE];
+    unsigned ndim;
+    uint64_t shape[GPUBUF_DIMS_MAX];
+    char kind[GPUBUF_WORD_SIZE]; /* device, shared, managed, pinned, pageable, ipc */
+    uint64_t generation;
+    bool has_crc32c;
+    uint32_t crc32c;
+    bool created; /* it was not there before (201) */
+    uint64_t room[8];
+};
+
 struct gpubuf_put_params {
     const char *format; /* raw, npy, safetensors; NULL: what the bytes begin as */
     const char *dtype;  /* of raw bytes */
@@ -154,7 +168,7 @@ struct gpubuf_put_params {
  * a buffer whose bytes had to be loaded from the disk first. With durability "sync" the bytes are on disk when the call
  * returns. Returns 0 or -1. Errors: SHAPE_MISMATCH, UNSUPPORTED_ARRAY, QUOTA_EXCEEDED, OUT_OF_MEMORY,
  * PRECONDITION_FAILED, BUFFER_BUSY, MAPPED, SEALED, INPUT_FAILED, CHECK_FAILED; of durable buffers STORAGE_FAILED,
- * STORAGE_UNAVAILABLE; with in_place, offset or slice NOT_LOADED and those of gpubuf_buffer_load(). */
+ * STORAGE_UNAVAILABLE; with in_place, offset or slice NOT_LOADED and those of the load. */
 int gpubuf_put(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,
                const struct gpubuf_put_params *params, struct gpubuf_buffer *ret, struct gpubuf_error *err);
 
@@ -192,11 +206,6 @@ struct gpubuf_got {
 int gpubuf_get(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_target target,
                const struct gpubuf_get_params *params, struct gpubuf_got *ret, struct gpubuf_error *err);
 
-/* Reads the headers of a download without the bytes. ret->bytes is how many would come. Returns 0, -1, or
- * GPUBUF_UNCHANGED if the entity tag still matches. Errors: those of gpubuf_get(). */
-int gpubuf_head(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_get_params *params,
-                struct gpubuf_got *ret, struct gpubuf_error *err);
-
 /* --- many tensors in one file ------------------------------------------------------------------------------------- */
 
 struct gpubuf_tensors_params {
@@ -214,6 +223,13 @@ struct gpubuf_tensors_params {
     uint64_t room[8];
 };
 
+struct gpubuf_tensors {
+    uint64_t tensors;
+    uint64_t created;
+    uint64_t replaced;
+    uint64_t bytes;
+};
+
 /* Uploads a safetensors file from source: all its tensors become buffers, or none does. Returns 0 or -1. Errors:
  * UNSUPPORTED_ARRAY, SHAPE_MISMATCH, QUOTA_EXCEEDED, OUT_OF_MEMORY, INPUT_FAILED. */
 int gpubuf_tensors_put(gpubuf_client *client, const char *session, struct gpubuf_source source,
@@ -224,57 +240,6 @@ int gpubuf_tensors_put(gpubuf_client *client, const char *session, struct gpubuf
  * BUFFER_NOT_FOUND, CONTENT_LOST, UNSUPPORTED_ARRAY, OUTPUT_FAILED. */
 int gpubuf_tensors_get(gpubuf_client *client, const char *session, struct gpubuf_target target,
                        const struct gpubuf_tensors_params *params, uint64_t *ret_bytes, struct gpubuf_error *err);
-
-/* --- uploads in several requests ---------------------------------------------------------------------------------- */
-
-/* Lists the open uploads of a session. The caller frees *ret with gpubuf_upload_list_done(). Returns 0 or -1.
- * Errors: SESSION_NOT_FOUND. */
-int gpubuf_upload_list(gpubuf_client *client, const char *session, const struct gpubuf_page *page,
-                       struct gpubuf_upload_list *ret, struct gpubuf_error *err);
-
-/* Begins an upload in parts, whose memory is allocated at once. Returns 0 or -1. Errors: QUOTA_EXCEEDED,
- * OUT_OF_MEMORY, LIMIT_REACHED, PRECONDITION_FAILED. */
-int gpubuf_upload_create(gpubuf_client *client, const char *session, const char *buffer,
-                         const struct gpubuf_buffer_params *params, const struct gpubuf_how *how,
-                         struct gpubuf_upload *ret, struct gpubuf_error *err);
-
-/* Reads the state of an upload: the bytes received, the ranges missing. id: as gpubuf_upload_create() gave it.
- * Returns 0 or -1. Errors: UPLOAD_NOT_FOUND. */
-int gpubuf_upload_get(gpubuf_client *client, const char *session, const char *id, struct gpubuf_upload *ret,
-                      struct gpubuf_error *err);
-
-/* Abandons the upload with that id, or forgets a completed one. Returns 0 or -1. Errors: UPLOAD_NOT_FOUND. */
-int gpubuf_upload_delete(gpubuf_client *client, const char *session, const char *id, struct gpubuf_error *err);
-
-/* Sends one part of the upload with that id. offset: where it belongs; source.bytes: its size, which must be known;
- * replace: over bytes that arrived before. Returns 0 or -1. Errors: UPLOAD_NOT_FOUND, UPLOAD_OVERLAP, UPLOAD_BUSY,
- * UPLOAD_COMPLETED, INPUT_FAILED. */
-int gpubuf_upload_part(gpubuf_client *client, const char *session, const char *id, uint64_t offset, bool replace,
-                       struct gpubuf_source source, struct gpubuf_part *ret, struct gpubuf_error *err);
-
-/* Completes the upload with that id: the buffer gets its bytes. crc32c: of all bytes, if set; on a mismatch the
- * upload stays as it is. Returns 0 or -1. Errors: UPLOAD_NOT_FOUND, UPLOAD_INCOMPLETE, UPLOAD_COMPLETED,
- * DIGEST_MISMATCH, PRECONDITION_FAILED. */
-int gpubuf_upload_complete(gpubuf_client *client, const char *session, const char *id, struct gpubuf_opt crc32c,
-                           const struct gpubuf_how *how, struct gpubuf_buffer *ret, struct gpubuf_error *err);
-
-/* Begins a resumable upload: sends the first bytes from source and leaves it open for gpubuf_upload_append(). total:
- * bytes of the whole; GPUBUF_UNKNOWN if dtype and shape or the bytes tell. params as for gpubuf_put(). ret_id: the
- * id for the calls below. Returns 0 or -1. Errors: those of gpubuf_put(), and UPLOAD_LENGTH_MISMATCH. */
-int gpubuf_upload_begin(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,
-                        uint64_t total, const struct gpubuf_put_params *params, char ret_id[GPUBUF_ID_SIZE],
-                        struct gpubuf_error *err);
-
-/* Appends bytes from source to the resumable upload with that id. offset: how many bytes the daemon has; complete:
- * these are the last, then *ret is written. Returns 0 or -1. Errors: UPLOAD_NOT_FOUND, UPLOAD_OFFSET_MISMATCH,
- * UPLOAD_BUSY, INPUT_FAILED. */
-int gpubuf_upload_append(gpubuf_client *client, const char *session, const char *id, uint64_t offset, bool complete,
-                         struct gpubuf_source source, struct gpubuf_buffer *ret, struct gpubuf_error *err);
-
-/* Asks where to resume the upload with that id after a break. *ret_offset: the bytes received; *ret_complete: it has
- * ended. Returns 0 or -1. Errors: UPLOAD_NOT_FOUND. */
-int gpubuf_upload_offset(gpubuf_client *client, const char *session, const char *id, uint64_t *ret_offset,
-                         bool *ret_complete, struct gpubuf_error *err);
 
 #ifdef __cplusplus
 }

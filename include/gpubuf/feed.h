@@ -3,7 +3,6 @@
 #define GPUBUF_FEED_H
 
 #include <gpubuf/client.h>
-#include <gpubuf/records.h>
 
 #ifdef __cplusplus
 extern "C" {

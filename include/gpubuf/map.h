@@ -10,8 +10,7 @@
 #ifndef GPUBUF_MAP_H
 #define GPUBUF_MAP_H
 
-#include <gpubuf/client.h>
-#include <gpubuf/records.h>
+#include <gpubuf/data.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -94,7 +93,7 @@ int gpubuf_mapping_finish(gpubuf_mapping *mapping, void *stream, struct gpubuf_e
 
 /* Has the daemon copy bytes of a buffer into the mapped memory, which has them on return. mapping: all mappings of
  * its buffer must be this client's; from: "session/buffer", or "buffer" of the same session; from_offset, offset: in
- * the source and in the mapping; bytes: 0 means all. With gpubuf_buffer_copy() for the other direction a pinned
+ * the source and in the mapping; bytes: 0 means all. With POST .../copy for the other direction a pinned
  * buffer moves bytes without a socket. Any thread. Returns 0 or -1. Errors: MAPPED, BUFFER_NOT_FOUND, CONTENT_LOST,
  * INVALID_ARGUMENT. */
 int gpubuf_mapping_load(gpubuf_mapping *mapping, const char *from, uint64_t from_offset, uint64_t offset,

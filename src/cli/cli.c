@@ -60,7 +60,7 @@ static bool left_nothing(const struct gb_cli *cli) {
 }
 
 bool gb_cli_is_of_owner(const struct gb_cli *cli) {
-    const char *url = cli->found.owner_url;
+    const char *url = cli->owner.url;
 
     return cli->error.code == GPUBUF_CANNOT_CONNECT && url[0] != '\0' && strstr(cli->error.detail, url) != NULL;
 }
@@ -95,9 +95,9 @@ static void put_owner(const struct gb_cli *cli) {
     if (!gb_cli_is_of_owner(cli))
         return;
     fputs("session \"", stderr);
-    gb_cli_put(stderr, cli->found.name);
+    gb_cli_put(stderr, cli->session);
     fputs("\" is at node \"", stderr);
-    gb_cli_put(stderr, cli->found.node);
+    gb_cli_put(stderr, cli->owner.node);
     fputs("\": ", stderr);
 }
 
@@ -237,8 +237,8 @@ static int open_chosen(struct gb_cli *cli) {
 
     if (gb_cli_open(cli, NULL, NULL, &client) < 0)
         return -1;
-    if (cli->node != NULL && cli->found.name[0] != '\0') /* an owner that this one followed is to refuse */
-        gpubuf_fleet_expect(client, cli->found.name, cli->found.epoch);
+    if (cli->node != NULL && cli->owner.node[0] != '\0') /* an owner that this one followed is to refuse */
+        gpubuf_fleet_expect(client, cli->session, cli->owner.epoch);
     cli->opened[cli->opened[0] != NULL] = client;
     cli->client = client;
     if (atomic_load(&cli->interrupted)) /* it was told to the former one */

@@ -29,6 +29,13 @@ enum gb_cli_exit {
 
 struct gb_cli_config;
 
+/* The node of a fleet that has a session. */
+struct gb_cli_owner {
+    char node[GPUBUF_NAME_SIZE];
+    char url[256];
+    uint64_t epoch;
+};
+
 /* One run of a command. */
 struct gb_cli {
     struct gb_cli_options options;
@@ -42,7 +49,7 @@ struct gb_cli {
     gpubuf_client *opened[2];      /* of the node that was chosen, and of the one that was chosen again; NULL: none */
     char *token;                   /* malloc'd or NULL */
     char *node;                    /* URL of a fleet's node that the command asks, malloc'd; NULL: no fleet is named */
-    struct gpubuf_fleet_session found; /* the command's session and its owner, as the fleet says; no name: not asked */
+    struct gb_cli_owner owner;     /* of the command's session, as the fleet says; no node: not asked */
     struct gpubuf_error error;
     const char *about;       /* the buffer that an error is of, one of several; NULL: not said */
     atomic_int interrupted;  /* the signal that came; 0: none */

@@ -37,21 +37,18 @@ int gb_cli_run_store(struct gb_cli *cli, int argc, char **argv) {
     return end_each(cli, answers, gb_cli_each_buffer(cli, argc, argv, store_one, answers));
 }
 
+/* A request waits no longer than the daemon's --wait-max; the load continues, and the next request waits for it. */
 static int load_one(struct gb_cli *cli, const char *text, void *arg) {
-    const struct gpubuf_answer *told;
-    struct gb_cli_name name;
+    char target[GB_CLI_PATH];
     json_t *answer;
-    int rc = gb_cli_name(cli, text, &name);
 
-    if (rc == 0) {
-        do
-            rc = gpubuf_buffer_load(cli->client, name.session, name.name, NULL, NULL, &cli->error);
-        while (rc < 0 && gb_cli_again(cli));
-    }
-    if (rc < 0)
+    if (gb_cli_buffer_target(cli, text, "/load", target) < 0)
         return gb_cli_failed(cli);
-    told = gpubuf_answer_of(cli->client);
-    answer = json_loadb(told->body, told->bytes, 0, NULL);
+    do
+        answer = gb_cli_request(cli, "POST", target, json_object());
+    while (answer == NULL && cli->error.code == GPUBUF_TIMED_OUT);
+    if (answer == NULL)
+        return gb_cli_failed(cli);
     json_array_append(arg, answer);
     if (!cli->options.json)
         return gb_cli_show_buffer(cli, answer);
@@ -109,7 +106,7 @@ json_t *gb_cli_result(struct gb_cli *cli, const char *id) {
     json_t *operation;
     json_t *result;
 
-    if (gpubuf_operation_wait(cli->client, id, (uint32_t)(cli->options.timeout + 0.999), NULL, &cli->error) < 0)
+    if (gpubuf_operation_wait(cli->client, id, (uint32_t)(cli->options.timeout + 0.999), &cli->error) < 0)
         return NULL;
     told = gpubuf_answer_of(cli->client);
     operation = json_loadb(told->body, told->bytes, 0, NULL);

@@ -33,41 +33,52 @@ static void pass_over(const char *url, const char *why) {
     fputs("\n", stderr);
 }
 
-static int take_uuid(struct gb_cli *cli, struct asked *asked, const struct gpubuf_fleet *told) {
-    if (strcmp(told->fleet, asked->fleet) != 0)
+static int take_uuid(struct gb_cli *cli, struct asked *asked, json_t *told) {
+    const char *fleet = gb_cli_text(told, "fleet");
+    const char *node = gb_cli_text(told, "node");
+    const char *uuid = gb_cli_text(told, "fleet_uuid");
+
+    if (strcmp(fleet, asked->fleet) != 0)
         return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
-                            "node \"%s\" is of the fleet \"%s\", not of \"%s\": --fleet-name says which it is",
-                            told->node, told->fleet, asked->fleet);
-    if (asked->uuid[0] != '\0' && strcmp(asked->uuid, told->fleet_uuid) != 0)
+                            "node \"%s\" is of the fleet \"%s\", not of \"%s\": --fleet-name says which it is", node,
+                            fleet, asked->fleet);
+    if (asked->uuid[0] != '\0' && strcmp(asked->uuid, uuid) != 0)
         return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
                             "node \"%s\" knows its fleet by the uuid %s, and %s%s%s says %s: name nodes of one fleet",
-                            told->node, told->fleet_uuid, asked->node[0] != '\0' ? "node \"" : "--uuid", asked->node,
+                            node, uuid, asked->node[0] != '\0' ? "node \"" : "--uuid", asked->node,
                             asked->node[0] != '\0' ? "\"" : "", asked->uuid);
-    snprintf(asked->uuid, sizeof asked->uuid, "%.36s", told->fleet_uuid);
-    snprintf(asked->node, sizeof asked->node, "%s", told->node);
+    snprintf(asked->uuid, sizeof asked->uuid, "%.36s", uuid);
+    snprintf(asked->node, sizeof asked->node, "%s", node);
     return 0;
 }
 
 static int ask_node(struct gb_cli *cli, const char *url, struct asked *asked) {
-    struct gpubuf_fleet told = {.state = ""};
+    const struct gpubuf_answer *answer;
     struct gpubuf_error err = {.code = GPUBUF_OK};
     gpubuf_client *client;
+    json_t *told = NULL;
     int rc;
 
     asked->count++;
     if (gb_cli_fleet_open(cli, url, &client) < 0)
         return -1;
-    rc = gpubuf_fleet_get(client, &told, &err);
+    rc = gpubuf_request(client, "GET", "/v1/fleet", NULL, NULL, 0, &err);
+    answer = gpubuf_answer_of(client);
+    if (rc == 0)
+        told = json_loadb(answer->body, answer->bytes, 0, NULL);
     gpubuf_close(client);
     if (rc < 0)
         pass_over(url, err.detail[0] != '\0' ? err.detail : err.title);
-    else if (strcmp(told.state, "none") == 0)
+    else if (gb_cli_text(told, "state")[0] == '\0')
+        pass_over(url, "the answer is not what a gpubufd says");
+    else if (strcmp(gb_cli_text(told, "state"), "none") == 0)
         pass_over(url, "it is in no fleet");
-    else if (told.fleet_uuid[0] == '\0')
+    else if (gb_cli_text(told, "fleet_uuid")[0] == '\0')
         pass_over(url, "it has joined no fleet yet, and does not know the uuid");
     else
-        return take_uuid(cli, asked, &told);
-    return 0;
+        rc = take_uuid(cli, asked, told);
+    json_decref(told);
+    return rc < 0 && err.code == GPUBUF_OK ? -1 : 0;
 }
 
 /* Those of --url, else of GPUBUF_FLEET. */

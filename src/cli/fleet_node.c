@@ -36,23 +36,52 @@ static bool lets_in(struct gb_cli *cli, const char *url) {
     return in;
 }
 
+/* "http://host:7070/prefix" of "http://host:7070/prefix/v1/sessions/s". */
+static void read_owner(json_t *found, struct gb_cli_owner *ret) {
+    const char *url = gb_cli_text(found, "url");
+    const char *path = strstr(url, "/v1/sessions/");
+
+    snprintf(ret->node, sizeof ret->node, "%s", gb_cli_text(found, "node"));
+    snprintf(ret->url, sizeof ret->url, "%.*s", (int)(path != NULL ? (size_t)(path - url) : strlen(url)), url);
+    ret->epoch = (uint64_t)json_integer_value(json_object_get(found, "epoch"));
+}
+
+/* Asks for the owner of the command's session. *ret_alive: it has an address and is alive. 0, or -1 with err. */
+static int find_owner(struct gb_cli *cli, gpubuf_client *client, bool *ret_alive, struct gpubuf_error *err) {
+    const struct gpubuf_answer *answer = gpubuf_answer_of(client);
+    char target[GB_CLI_PATH];
+    json_t *found;
+
+    if (gb_cli_target(cli, target, "/v1/fleet/sessions/{}", cli->session) < 0) {
+        *err = cli->error;
+        return -1;
+    }
+    if (gpubuf_request(client, "GET", target, NULL, NULL, 0, err) < 0)
+        return -1;
+    found = json_loadb(answer->body, answer->bytes, 0, NULL);
+    read_owner(found, &cli->owner);
+    *ret_alive = json_is_true(json_object_get(found, "owner_alive")) && cli->owner.url[0] != '\0';
+    json_decref(found);
+    return 0;
+}
+
 /* 1: it answers; *ret_owner is a URL to be freed, or NULL. 0: it does not. -1 with cli->error. */
 static int ask(struct gb_cli *cli, const char *url, char **ret_owner) {
     bool named = strcmp(cli->session, "default") != 0 && strcmp(cli->command->name, "fleet") != 0;
-    struct gpubuf_fleet_session *found = &cli->found;
     struct gpubuf_error err;
     gpubuf_client *client;
+    bool alive = false;
     int rc;
 
     *ret_owner = NULL;
     if (gb_cli_fleet_open(cli, url, &client) < 0)
         return -1;
     if (named)
-        rc = gpubuf_fleet_find(client, cli->session, found, &err);
+        rc = find_owner(cli, client, &alive, &err);
     else
-        rc = gpubuf_live(client, &err);
-    if (named && rc == 0 && found->owner_alive && found->owner_url[0] != '\0')
-        *ret_owner = strdup(found->owner_url);
+        rc = gpubuf_request(client, "GET", "/livez", NULL, NULL, 0, &err);
+    if (alive)
+        *ret_owner = strdup(cli->owner.url);
     gpubuf_close(client);
     return rc == 0 || !is_silent(&err);
 }

@@ -1,6 +1,7 @@
 #include "cli/resume.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/random.h>
@@ -10,7 +11,9 @@
 #define PAUSE_MAX_MS 5000
 #define RETRY_AFTER_MAX_S 60 /* of the daemon's Retry-After */
 #define DROP_S 2             /* for an upload that is given up */
-#define LOOK_MS 100          /* a pause is left so often to see whether an interrupt came */
+#define KEY_BYTES 16
+#define KEY_SIZE (2 * KEY_BYTES + 1)
+#define LOOK_MS 100 /* a pause is left so often to see whether an interrupt came */
 
 struct resumed {
     struct gb_cli *cli;
@@ -45,30 +48,96 @@ static int64_t next_bytes(void *arg, void *data, size_t size) {
     return n;
 }
 
-/* Without bytes: what breaks off is the part that can go on. The key makes it one upload, however often it is sent. */
-static int begin(struct resumed *r) {
-    struct gpubuf_put_params params = *r->params;
-    unsigned char random[16];
-    char key[2 * sizeof random + 1];
+/* Adds a query parameter behind a path; value NULL: none. -1 with cli->error: it is too long. */
+static int add_query(struct gb_cli *cli, char *target, const char *key, const char *value) {
+    size_t at = strlen(target);
+    int n;
+
+    if (value == NULL)
+        return 0;
+    n = snprintf(target + at, GB_CLI_PATH - at, "%c%s=", strchr(target, '?') != NULL ? '&' : '?', key);
+    if (n < 0 || (size_t)n >= GB_CLI_PATH - at ||
+        gpubuf_escape(value, target + at + n, GB_CLI_PATH - at - (size_t)n) < 0)
+        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the options are too long for a request");
+    return 0;
+}
+
+static int begin_target(struct resumed *r, char *ret) {
+    const struct gpubuf_put_params *p = r->params;
+    char max_bytes[24];
+    const struct {
+        const char *key;
+        const char *value;
+    } queries[] = {
+        {"format", p->format},
+        {"dtype", p->dtype},
+        {"shape", p->shape},
+        {"stream", p->stream},
+        {"kind", p->kind},
+        {"pool", p->pool},
+        {"device", p->device},
+        {"durability", p->durability},
+        {"spill", p->spill},
+        {"mirrored", p->mirrored ? "true" : NULL},
+        {"max_bytes", p->max_bytes.set ? max_bytes : NULL},
+    };
+    int rc = gb_cli_target(r->cli, ret, "/v1/sessions/{}/buffers/{}/data", r->name->session, r->name->name);
+    size_t i;
+
+    snprintf(max_bytes, sizeof max_bytes, "%" PRIu64, p->max_bytes.value);
+    for (i = 0; i < sizeof queries / sizeof queries[0] && rc == 0; i++)
+        rc = add_query(r->cli, ret, queries[i].key, queries[i].value);
+    return rc;
+}
+
+/* A new key in text[KEY_SIZE]. -1 with cli->error. */
+static int make_key(struct gb_cli *cli, char *text) {
+    unsigned char random[KEY_BYTES];
     size_t i;
 
     if (getrandom(random, sizeof random, 0) != sizeof random)
-        return gb_cli_error(r->cli, GPUBUF_INPUT_FAILED, "there are no random numbers: %s", strerror(errno));
+        return gb_cli_error(cli, GPUBUF_INPUT_FAILED, "there are no random numbers: %s", strerror(errno));
     for (i = 0; i < sizeof random; i++)
-        snprintf(key + 2 * i, 3, "%02x", random[i]);
-    params.how.idempotency_key = key;
-    params.progress = NULL;
+        snprintf(text + 2 * i, 3, "%02x", random[i]);
+    return 0;
+}
+
+/* Without bytes: what breaks off is the part that can go on. The key makes it one upload, however often it is sent. */
+static int begin(struct resumed *r) {
+    char idempotency[sizeof "Idempotency-Key: " + KEY_SIZE] = "Idempotency-Key: ";
+    char length[48];
+    const char *const headers[] = {"Upload-Complete: ?0", length, idempotency, NULL};
+    const struct gpubuf_answer *answer = gpubuf_answer_of(r->cli->client);
+    char target[GB_CLI_PATH];
+    json_t *upload;
+
     r->at = 0;
     r->id[0] = '\0';
-    return gpubuf_upload_begin(r->cli->client, r->name->session, r->name->name, gpubuf_from_memory("", 0),
-                               r->source->bytes, &params, r->id, &r->cli->error);
+    if (begin_target(r, target) < 0 || make_key(r->cli, idempotency + strlen(idempotency)) < 0)
+        return -1;
+    snprintf(length, sizeof length, "Upload-Length: %" PRIu64, r->source->bytes);
+    if (gpubuf_request(r->cli->client, "POST", target, headers, "", 0, &r->cli->error) < 0)
+        return -1;
+    upload = json_loadb(answer->body, answer->bytes, 0, NULL);
+    snprintf(r->id, sizeof r->id, "%s", gb_cli_text(upload, "id"));
+    json_decref(upload);
+    return r->id[0] != '\0' ? 0 : gb_cli_error(r->cli, GPUBUF_BAD_ANSWER, "the answer names no upload");
+}
+
+static int upload_target(const struct resumed *r, char *ret) {
+    return gb_cli_target(r->cli, ret, "/v1/sessions/{}/uploads/{}", r->name->session, r->id);
 }
 
 static int append(struct resumed *r) {
-    uint64_t offset = r->at;
+    char offset[48];
+    const char *const headers[] = {offset, "Upload-Complete: ?1", "Content-Type: application/partial-upload", NULL};
+    struct gpubuf_source rest = gpubuf_from_call(next_bytes, r, r->source->bytes - r->at);
+    char target[GB_CLI_PATH];
 
-    return gpubuf_upload_append(r->cli->client, r->name->session, r->id, offset, true,
-                                gpubuf_from_call(next_bytes, r, r->source->bytes - offset), NULL, &r->cli->error);
+    snprintf(offset, sizeof offset, "Upload-Offset: %" PRIu64, r->at);
+    if (upload_target(r, target) < 0)
+        return -1;
+    return gpubuf_request_from(r->cli->client, "PATCH", target, headers, rest, &r->cli->error);
 }
 
 static bool may_pass(const struct gpubuf_error *err) {
@@ -102,27 +171,36 @@ static bool again(struct resumed *r) {
 
 /* Asks what the daemon has; begins anew if it has no such upload any more. */
 static int find_place(struct resumed *r, bool *ret_complete) {
-    int rc;
+    const struct gpubuf_answer *answer = gpubuf_answer_of(r->cli->client);
+    char target[GB_CLI_PATH];
 
     *ret_complete = false;
     if (r->cli->error.code == GPUBUF_UPLOAD_NOT_FOUND)
         return begin(r);
-    rc = gpubuf_upload_offset(r->cli->client, r->name->session, r->id, &r->at, ret_complete, &r->cli->error);
-    return rc < 0 && r->cli->error.code == GPUBUF_UPLOAD_NOT_FOUND ? begin(r) : rc;
+    if (upload_target(r, target) < 0)
+        return -1;
+    if (gpubuf_request(r->cli->client, "GET", target, NULL, NULL, 0, &r->cli->error) < 0)
+        return r->cli->error.code == GPUBUF_UPLOAD_NOT_FOUND ? begin(r) : -1;
+    if (!answer->upload_offset.set)
+        return gb_cli_error(r->cli, GPUBUF_BAD_ANSWER, "the answer has no Upload-Offset");
+    r->at = answer->upload_offset.value;
+    *ret_complete = answer->upload_complete;
+    return 0;
 }
 
 /* By a client of its own, which no interrupt stops and which has little patience: the upload ends by itself in time. */
 static void drop(struct resumed *r) {
     struct gb_cli_options given = r->cli->options;
     struct gpubuf_error why = r->cli->error;
+    char target[GB_CLI_PATH];
     gpubuf_client *hasty;
 
-    if (r->id[0] == '\0')
+    if (r->id[0] == '\0' || upload_target(r, target) < 0)
         return;
     r->cli->options.timeout = DROP_S;
     r->cli->options.retry = 0;
     if (gb_cli_open(r->cli, NULL, NULL, &hasty) == 0) {
-        gpubuf_upload_delete(hasty, r->name->session, r->id, NULL);
+        gpubuf_request(hasty, "DELETE", target, NULL, NULL, 0, NULL);
         gpubuf_close(hasty);
     }
     r->cli->options = given;

@@ -73,7 +73,7 @@ int gb_cli_run_wait(struct gb_cli *cli, int argc, char **argv) {
     uint32_t timeout_s = (uint32_t)(cli->options.timeout + 0.999);
 
     (void)argc;
-    if (gpubuf_operation_wait(cli->client, argv[0], timeout_s, NULL, &cli->error) < 0)
+    if (gpubuf_operation_wait(cli->client, argv[0], timeout_s, &cli->error) < 0)
         return gb_cli_failed(cli);
     answer = gpubuf_answer_of(cli->client);
     return gb_cli_show(cli, json_loadb(answer->body, answer->bytes, 0, NULL), NULL, 0);

@@ -16,6 +16,39 @@ bool gpubuf_adoption_alive(const gpubuf_adoption *adoption) {
     return gbc_link_alive(adoption->link);
 }
 
+/* One side of a mirrored buffer. */
+struct side {
+    bool current; /* it has the newest bytes */
+    bool owned;   /* by the daemon; false: another process owns the memory */
+};
+
+/* A buffer, as far as it says whether it still is an adoption. */
+struct adopted {
+    struct gpubuf_buffer buffer;
+    char created_at[GPUBUF_TIME_SIZE];
+    bool adopted;
+    struct side host;
+    struct side device;
+};
+
+static struct side side_of(const json_t *sides, const char *key) {
+    const json_t *o = json_object_get(sides, key);
+    struct side side = {gbc_read_bool(o, "current"), gbc_read_bool(o, "owned")};
+
+    return side;
+}
+
+static int take_adopted(const json_t *o, void *ret) {
+    const json_t *sides = json_object_get(o, "sides");
+    struct adopted *r = ret;
+
+    gbc_read_text(o, "created_at", r->created_at, sizeof(r->created_at));
+    r->adopted = gbc_read_bool(o, "adopted");
+    r->host = side_of(sides, "host");
+    r->device = side_of(sides, "device");
+    return gbc_record_buffer(o, &r->buffer);
+}
+
 /* --- asking ------------------------------------------------------------------------------------------------------- */
 
 static void put_handle(struct gbc_request *request, json_t *body, const unsigned char *handle) {
@@ -57,23 +90,18 @@ static const char *way_name(enum gpubuf_way way) {
 
 static char *adopt_json(struct gbc_request *request, const struct gpubuf_adopt_params *params) {
     json_t *body = json_object();
-    json_t *shape = params->shape ? gbc_shape_json(params->shape) : NULL;
     char *text;
 
     gbc_put_text(&request->wrong, body, "way", way_name(params->way));
     gbc_put_text(&request->wrong, body, "side", params->side);
     gbc_put_text(&request->wrong, body, "dtype", params->dtype);
-    if (shape)
-        gbc_put(&request->wrong, body, "shape", shape);
-    else if (params->shape)
-        gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "\"%s\" is no shape: give numbers with commas, such as 2,3",
-                      params->shape);
+    gbc_put_shape(&request->wrong, body, "shape", params->shape);
     if (params->bytes > 0)
-        gbc_put_opt(&request->wrong, body, "bytes", gpubuf_some(params->bytes));
+        gbc_put_u64(&request->wrong, body, "bytes", params->bytes);
     if (params->offset > 0)
-        gbc_put_opt(&request->wrong, body, "offset", gpubuf_some(params->offset));
+        gbc_put_u64(&request->wrong, body, "offset", params->offset);
     if (params->map_bytes > 0)
-        gbc_put_opt(&request->wrong, body, "map_bytes", gpubuf_some(params->map_bytes));
+        gbc_put_u64(&request->wrong, body, "map_bytes", params->map_bytes);
     if (params->way == GPUBUF_WAY_LEGACY || params->way == GPUBUF_WAY_POOL)
         put_handle(request, body, params->handle);
     gbc_put_device(&request->wrong, body, "device", params->device);
@@ -83,7 +111,7 @@ static char *adopt_json(struct gbc_request *request, const struct gpubuf_adopt_p
 }
 
 static int ask(gpubuf_client *client, gpubuf_adoption *a, struct gbc_request *request,
-               const struct gpubuf_adopt_params *params, struct gpubuf_buffer *ret, struct gpubuf_error *err) {
+               const struct gpubuf_adopt_params *params, struct adopted *ret, struct gpubuf_error *err) {
     struct gbc_link_answer answer;
     char *json = adopt_json(request, params);
     int r = -1;
@@ -95,7 +123,8 @@ static int ask(gpubuf_client *client, gpubuf_adoption *a, struct gbc_request *re
                           params->way == GPUBUF_WAY_LEGACY ? -1 : params->fd, params->wait_s, &client->set.interrupted,
                           &answer, err);
         if (r == 0)
-            r = gbc_parse(&answer.reply.body, gbc_record_buffer, ret, err);
+            r = gbc_parse(&answer.reply.body, take_adopted, ret, err);
+        ret->buffer.created = answer.reply.status == 201;
         gbc_link_answer_done(&answer);
     }
     free(json);
@@ -120,7 +149,7 @@ static int check(const struct gpubuf_adopt_params *params, const struct gbc_requ
 int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
                  const struct gpubuf_adopt_params *params, gpubuf_adoption **ret, struct gpubuf_buffer *ret_buffer,
                  struct gpubuf_error *err) {
-    struct gpubuf_buffer record = {.name = ""};
+    struct adopted record = {.adopted = false};
     struct gbc_request request;
     gpubuf_adoption *a = calloc(1, sizeof(*a));
     int r = -1;
@@ -139,12 +168,12 @@ int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
         free(a);
         return -1;
     }
-    gbc_copy(a->session, sizeof(a->session), record.session);
-    gbc_copy(a->buffer, sizeof(a->buffer), record.name);
+    gbc_copy(a->session, sizeof(a->session), record.buffer.session);
+    gbc_copy(a->buffer, sizeof(a->buffer), record.buffer.name);
     gbc_copy(a->created_at, sizeof(a->created_at), record.created_at);
     gbc_copy(a->side, sizeof(a->side), params->side ? params->side : "");
     if (ret_buffer)
-        *ret_buffer = record;
+        *ret_buffer = record.buffer;
     *ret = a;
     return 0;
 }
@@ -153,10 +182,9 @@ int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
 
 #define BUFFER "/v1/sessions/%/buffers/%"
 
-/* json: the body or NULL. record may be NULL: the answer is not looked
- * at. */
+/* json: the body or NULL. record may be NULL: the answer is not looked at. */
 static int ask_of(const gpubuf_adoption *a, const char *method, const char *path, const char *json,
-                  struct gpubuf_buffer *record, struct gpubuf_error *err) {
+                  struct adopted *record, struct gpubuf_error *err) {
     struct gbc_link_answer answer;
     struct gbc_request request;
     int r = -1;
@@ -167,7 +195,7 @@ static int ask_of(const gpubuf_adoption *a, const char *method, const char *path
     } else {
         r = gbc_link_ask(a->link, method, request.target.data, json, 0, NULL, &answer, err);
         if (r == 0 && record)
-            r = gbc_parse(&answer.reply.body, gbc_record_buffer, record, err);
+            r = gbc_parse(&answer.reply.body, take_adopted, record, err);
         gbc_link_answer_done(&answer);
     }
     gbc_request_done(&request);
@@ -175,10 +203,10 @@ static int ask_of(const gpubuf_adoption *a, const char *method, const char *path
 }
 
 /* The other side gets the bytes if it lacks them. */
-static int release_side(const gpubuf_adoption *a, const struct gpubuf_buffer *record, struct gpubuf_error *err) {
+static int release_side(const gpubuf_adoption *a, const struct adopted *record, struct gpubuf_error *err) {
     bool host = strcmp(a->side, "host") == 0;
-    const struct gpubuf_side *mine = host ? &record->host_side : &record->device_side;
-    const struct gpubuf_side *other = host ? &record->device_side : &record->host_side;
+    const struct side *mine = host ? &record->host : &record->device;
+    const struct side *other = host ? &record->device : &record->host;
     const char *sync = host ? "{\"to\":\"device\"}" : "{\"to\":\"host\"}";
     const char *release = host ? "{\"side\":\"host\"}" : "{\"side\":\"device\"}";
 
@@ -189,14 +217,14 @@ static int release_side(const gpubuf_adoption *a, const struct gpubuf_buffer *re
     return ask_of(a, "POST", BUFFER "/release", release, NULL, err);
 }
 
-static int release(const gpubuf_adoption *a, const struct gpubuf_buffer *record, struct gpubuf_error *err) {
+static int release(const gpubuf_adoption *a, const struct adopted *record, struct gpubuf_error *err) {
     if (!record->adopted || strcmp(record->created_at, a->created_at) != 0)
         return 0;
     return a->side[0] ? release_side(a, record, err) : ask_of(a, "DELETE", BUFFER, NULL, NULL, err);
 }
 
 int gpubuf_adoption_release(gpubuf_adoption *adoption, struct gpubuf_error *err) {
-    struct gpubuf_buffer record = {.name = ""};
+    struct adopted record = {.adopted = false};
     struct gpubuf_error why;
     int r = 0;
 

@@ -55,6 +55,8 @@ void gbc_answer_fill(gpubuf_client *client) {
     answer->copy_ms = timing(reply->timing, "copy");
     answer->total_ms = timing(reply->timing, "total");
     answer->took_ms = gbc_took_ms(client->conn);
+    answer->upload_offset = reply->upload_offset;
+    answer->upload_complete = reply->upload_complete;
 }
 
 /* --- calls -------------------------------------------------------------------------------------------------------- */
@@ -91,34 +93,8 @@ static int take_operation(const json_t *object, void *ret) {
 
 /* Room for any record, so that a reply is checked even if the caller passes no ret. */
 union any_record {
-    struct gpubuf_daemon daemon;
-    struct gpubuf_device device;
-    struct gpubuf_session session;
-    struct gpubuf_pool pool;
-    struct gpubuf_stream stream;
-    struct gpubuf_event event;
     struct gpubuf_buffer buffer;
-    struct gpubuf_last_transfer last_transfer;
-    struct gpubuf_stored stored;
-    struct gpubuf_swept swept;
-    struct gpubuf_storage storage;
-    struct gpubuf_scrubbed scrubbed;
-    struct gpubuf_checkpoint checkpoint;
-    struct gpubuf_checkpoint_verified checkpoint_verified;
-    struct gpubuf_restored restored;
-    struct gpubuf_verified verified;
-    struct gpubuf_operation operation;
-    struct gpubuf_upload upload;
-    struct gpubuf_part part;
-    struct gpubuf_lease lease;
-    struct gpubuf_exported exported;
     struct gpubuf_tensors tensors;
-    struct gpubuf_batch batch;
-    struct gpubuf_stats stats;
-    struct gpubuf_fleet fleet;
-    struct gpubuf_node node;
-    struct gpubuf_fleet_session fleet_session;
-    char time[GPUBUF_TIME_SIZE];
 };
 
 int gbc_take(gpubuf_client *client, const struct gpubuf_how *how, gbc_record_fn *record, void *ret,

@@ -167,36 +167,19 @@ int gbc_parse(const struct gbc_text *text, gbc_record_fn *record, void *ret, str
 void gbc_answer_clear(gpubuf_client *client);
 void gbc_answer_fill(gpubuf_client *client);
 
-/* "2,3" as a JSON array; NULL where it is not one, or memory is lacking. */
-json_t *gbc_shape_json(const char *shape);
-
-/* An object of one member; takes value over. NULL: no memory. */
-json_t *gbc_json_of(const char *key, json_t *value);
-
-/* What a buffer is to be; its name goes to key. */
-json_t *gbc_buffer_json(struct gbc_request *request, const char *key, const char *buffer,
-                        const struct gpubuf_buffer_params *params);
-
-/* What a session is to be; session NULL: without its name. */
-json_t *gbc_session_json(struct gbc_request *request, const char *session, const struct gpubuf_session_params *params);
-
 /* Adds to a JSON object; value NULL, and what is not set, is left out. Lack of memory goes to wrong, so that no request
  * leaves without what the caller said. */
 void gbc_put_text(struct gpubuf_error *wrong, json_t *object, const char *key, const char *value);
-/* GPUBUF_NO_LIMIT is null. */
-void gbc_put_opt(struct gpubuf_error *wrong, json_t *object, const char *key, struct gpubuf_opt value);
-/* As true or false. */
-void gbc_put_flag(struct gpubuf_error *wrong, json_t *object, const char *key, struct gpubuf_opt value);
+void gbc_put_u64(struct gpubuf_error *wrong, json_t *object, const char *key, uint64_t value);
 /* Only where it is. */
 void gbc_put_true(struct gpubuf_error *wrong, json_t *object, const char *key, bool value);
 /* An index as a number. */
 void gbc_put_device(struct gpubuf_error *wrong, json_t *object, const char *key, const char *device);
-/* Take value over; NULL: no memory. gbc_put_some() leaves out what is empty, and NULL. */
+/* "2,3" as an array, or BAD_ARGUMENT in wrong. */
+void gbc_put_shape(struct gpubuf_error *wrong, json_t *object, const char *key, const char *shape);
+/* Takes value over; NULL: no memory. */
 void gbc_put(struct gpubuf_error *wrong, json_t *object, const char *key, json_t *value);
-void gbc_put_some(struct gpubuf_error *wrong, json_t *object, const char *key, json_t *value);
 void gbc_add_text(struct gpubuf_error *wrong, json_t *array, const char *value);
-/* text as JSON: 0, or -1 with BAD_ARGUMENT in the request. */
-void gbc_put_json(struct gbc_request *request, json_t *object, const char *key, const char *text);
 
 uint64_t gbc_now_ms(void);
 

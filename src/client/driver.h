@@ -4,6 +4,8 @@
 
 #include <gpubuf/gpubuf.h>
 
+#include "client/read.h"
+
 struct gbc_driver;
 struct gbc_pool;
 
@@ -13,8 +15,6 @@ void gbc_driver_free(struct gbc_driver *driver);
 
 /* The number here of the device with that UUID ("GPU-..."): 0, or -1 with CANNOT_MAP. */
 int gbc_driver_find(const struct gbc_driver *driver, const char *uuid, int *ret, struct gpubuf_error *err);
-
-#define GBC_HANDLE_BYTES 64
 
 /* What the daemon gave. */
 struct gbc_grant {

@@ -144,23 +144,19 @@ uint64_t gbc_epochs_of(struct gbc_epochs *epochs, const char *target) {
     return epoch;
 }
 
-void gbc_epochs_raise(struct gbc_epochs *epochs, const char *session, uint64_t epoch) {
-    set(epochs, session, epoch, false);
-}
-
-void gbc_epochs_made(struct gbc_epochs *epochs, const char *session, uint64_t epoch) {
-    set(epochs, session, epoch, true);
+void gpubuf_fleet_expect(gpubuf_client *client, const char *session, uint64_t epoch) {
+    set(client->set.epochs, session, epoch, false);
 }
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
-/* A session that was made by a request of its collection is named by Location. */
+/* A session that was made by a request of its collection is named by Location. What was known was of another one. */
 static void take_made(struct gbc_epochs *epochs, const struct gbc_reply *reply) {
     const char *at = reply->status == 201 && reply->location.bytes > 0 ? strstr(reply->location.data, SESSIONS) : NULL;
     char session[GPUBUF_NAME_SIZE];
 
     if (at && reply->epoch.set && below(at, SESSIONS, session))
-        gbc_epochs_made(epochs, session, reply->epoch.value);
+        set(epochs, session, reply->epoch.value, true);
 }
 
 void gbc_epochs_answer(struct gbc_epochs *epochs, const char *method, const char *target, const struct gbc_reply *reply,
@@ -174,7 +170,7 @@ void gbc_epochs_answer(struct gbc_epochs *epochs, const char *method, const char
         return;
     }
     if (reply->epoch.set)
-        gbc_epochs_raise(epochs, session, reply->epoch.value);
+        set(epochs, session, reply->epoch.value, false);
     /* A session that is made under the name later may be one of another fleet or of none. What is not found by a POST
      * may be another session, the source of a copy. */
     if ((code == GPUBUF_SESSION_NOT_FOUND && strcmp(method, "POST") != 0) ||

@@ -15,12 +15,6 @@ void gbc_epochs_unref(struct gbc_epochs *epochs); /* NULL is permitted */
 /* What a request for that target carries; 0: nothing is known, or it is of no session. */
 uint64_t gbc_epochs_of(struct gbc_epochs *epochs, const char *target);
 
-/* The session has that epoch, or a higher one. 0 changes nothing. */
-void gbc_epochs_raise(struct gbc_epochs *epochs, const char *session, uint64_t epoch);
-
-/* The session was made with that epoch: what was known was of another of that name. */
-void gbc_epochs_made(struct gbc_epochs *epochs, const char *session, uint64_t epoch);
-
 /* Takes what the answer to a request says. code: its error, GPUBUF_OK without one. */
 void gbc_epochs_answer(struct gbc_epochs *epochs, const char *method, const char *target, const struct gbc_reply *reply,
                        int code);

@@ -159,54 +159,6 @@ static int head(gpubuf_client *client, const char *session, const char *buffer, 
     return 0;
 }
 
-static int too_late(void *arg, const struct gbc_reply *reply, struct gpubuf_error *err) {
-    (void)arg;
-    return gbc_error_set(err, GPUBUF_BAD_ANSWER, "a HEAD was refused, and then a GET answered with %d", reply->status);
-}
-
-static int no_bytes(void *arg, const void *data, size_t bytes, struct gpubuf_error *err) {
-    (void)arg;
-    (void)data;
-    (void)bytes;
-    (void)err;
-    return -1;
-}
-
-/* A HEAD has no body that could say why it was refused; a GET has. */
-static int why_not(gpubuf_client *client, const char *session, const char *buffer,
-                   const struct gpubuf_get_params *params, struct gpubuf_error *err) {
-    const struct gbc_down down = {.begin = too_late, .write = no_bytes};
-    struct getting g = {.params = params};
-    struct gbc_request *request = &g.request;
-
-    gbc_error_init(err);
-    gbc_request_init(request, "GET", "/v1/sessions/%/buffers/%/data", session, buffer);
-    gbc_get_query(request, params);
-    ask_cut(&g);
-    gbc_how(request, &params->how);
-    request->down = &down;
-    gbc_call(client, request, &params->how, NULL, NULL, err);
-    return gbc_error_set(err, GPUBUF_BAD_ANSWER, "a HEAD was refused, and then a GET was not");
-}
-
-int gpubuf_head(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_get_params *params,
-                struct gpubuf_got *ret, struct gpubuf_error *err) {
-    static const struct gpubuf_get_params none;
-    struct gpubuf_opt crc;
-    struct gpubuf_got got;
-    int r;
-
-    gbc_error_init(err);
-    if (!params)
-        params = &none;
-    r = head(client, session, buffer, params, &got, &crc, err);
-    if (r < 0 && client->answer.status >= 400 && client->answer.status < 500)
-        return why_not(client, session, buffer, params, err);
-    if (r == 0 && ret)
-        *ret = got;
-    return r;
-}
-
 /* 1: it was not for parts. */
 static int get_parts(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_target *target,
                      const struct gpubuf_get_params *params, struct gpubuf_got *ret, struct gpubuf_error *err) {

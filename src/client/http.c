@@ -293,7 +293,7 @@ static bool is_unknown(const struct gpubuf_error *why) {
 }
 
 /* The request was not carried out and may succeed later, or its outcome is unknown and it is idempotent. A load is
- * waited for in another way: gpubuf_buffer_load(). */
+ * waited for in another way: put.c asks for it. */
 static bool may_repeat(const struct gbc_conn *conn, const struct gpubuf_error *why) {
     const struct gbc_request *request = conn->request;
     bool reads = strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;

@@ -347,10 +347,10 @@ static char *load_json(const char *from, uint64_t from_offset, uint64_t offset, 
 
     gbc_error_init(&wrong);
     gbc_put_text(&wrong, body, "from", from);
-    gbc_put_opt(&wrong, body, "from_offset", gpubuf_some(from_offset));
-    gbc_put_opt(&wrong, body, "offset", gpubuf_some(offset));
+    gbc_put_u64(&wrong, body, "from_offset", from_offset);
+    gbc_put_u64(&wrong, body, "offset", offset);
     if (bytes > 0)
-        gbc_put_opt(&wrong, body, "bytes", gpubuf_some(bytes));
+        gbc_put_u64(&wrong, body, "bytes", bytes);
     gbc_put_true(&wrong, body, "in_place", true);
     text = wrong.code == GPUBUF_OK ? gbc_json_text(body, &wrong) : NULL;
     json_decref(body);

@@ -62,11 +62,29 @@ static int put_once(gpubuf_client *client, const char *session, const char *buff
     return gbc_call(client, &request, &params->how, gbc_record_buffer, ret, err);
 }
 
+/* A request waits no longer than the daemon's --wait-max; the load continues, and the next request waits for it. */
+static int load(gpubuf_client *client, const char *session, const char *buffer, uint32_t wait_s,
+                struct gpubuf_error *err) {
+    const struct gpubuf_how how = {.wait_s = wait_s};
+    uint64_t end_ms = wait_s > 0 ? gbc_now_ms() + wait_s * UINT64_C(1000) : UINT64_MAX;
+    int r;
+
+    do {
+        struct gbc_request request;
+
+        gbc_error_init(err);
+        gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/load", session, buffer);
+        gbc_how(&request, &how);
+        gbc_json(&request, json_object());
+        r = gbc_call(client, &request, NULL, gbc_record_buffer, NULL, err);
+    } while (r < 0 && err->code == GPUBUF_TIMED_OUT && gbc_now_ms() < end_ms);
+    return r;
+}
+
 /* A write into a buffer whose bytes are on disk alone is refused while they are being loaded. */
 static int put_loaded(gpubuf_client *client, const char *session, const char *buffer, const struct gbc_up *up,
                       struct gbc_progress *progress, const struct gpubuf_put_params *params, struct gpubuf_buffer *ret,
                       struct gpubuf_error *err) {
-    const struct gpubuf_how how = {.wait_s = params->how.wait_s};
     struct gpubuf_error why;
     int loads;
     int r;
@@ -75,7 +93,7 @@ static int put_loaded(gpubuf_client *client, const char *session, const char *bu
         gbc_error_init(&why);
         r = put_once(client, session, buffer, up, progress, params, ret, &why);
         if (r >= 0 || why.code != GPUBUF_NOT_LOADED || loads == LOADS_MAX || up->rewind(up->arg) < 0 ||
-            (r = gpubuf_buffer_load(client, session, buffer, &how, NULL, &why)) < 0)
+            (r = load(client, session, buffer, params->how.wait_s, &why)) < 0)
             break;
     }
     if (r < 0 && err)

@@ -2,7 +2,7 @@
 #include "client/put.h"
 
 #include <inttypes.h>
-#include <string.h>
+#include <stdio.h>
 
 struct putting {
     const char *session;
@@ -13,9 +13,16 @@ struct putting {
     bool check;
 };
 
+static int take_crc(const json_t *object, void *ret) {
+    struct gpubuf_opt *crc = ret;
+
+    *crc = gbc_read_crc(object, "crc32c");
+    return crc->set ? 0 : -1;
+}
+
 static int put_part(void *arg, struct gbc_conn *conn, struct gbc_part *part, struct gpubuf_error *err) {
     struct putting *p = arg;
-    struct gpubuf_part told;
+    struct gpubuf_opt told;
     struct gbc_request request;
     struct gbc_reader reader;
     int r;
@@ -31,32 +38,66 @@ static int put_part(void *arg, struct gbc_conn *conn, struct gbc_part *part, str
     request.mute = true;
     r = gbc_perform(conn, &request, err);
     gbc_request_done(&request);
-    if (r < 0 || gbc_parse(&gbc_reply_of(conn)->body, gbc_record_part, &told, err) < 0)
+    if (r < 0 || gbc_parse(&gbc_reply_of(conn)->body, take_crc, &told, err) < 0)
         return -1;
     part->crc = reader.crc;
-    return p->check ? gbc_crc_same(part->crc, true, told.crc32c, err) : 0;
+    return p->check ? gbc_crc_same(part->crc, true, (uint32_t)told.value, err) : 0;
+}
+
+static int take_id(const json_t *object, void *ret) {
+    gbc_read_text(object, "id", ret, GPUBUF_ID_SIZE);
+    return *(char *)ret != '\0' ? 0 : -1;
+}
+
+static json_t *upload_json(struct gpubuf_error *wrong, const char *buffer, uint64_t bytes,
+                           const struct gpubuf_put_params *params) {
+    json_t *body = json_object();
+
+    gbc_put_text(wrong, body, "buffer", buffer);
+    gbc_put_u64(wrong, body, "bytes", bytes);
+    gbc_put_text(wrong, body, "dtype", params->shape && !params->dtype ? "uint8" : params->dtype);
+    gbc_put_shape(wrong, body, "shape", params->shape);
+    gbc_put_text(wrong, body, "kind", params->kind);
+    gbc_put_text(wrong, body, "pool", params->pool);
+    gbc_put_text(wrong, body, "stream", params->stream);
+    gbc_put_device(wrong, body, "device", params->device);
+    gbc_put_true(wrong, body, "mirrored", params->mirrored);
+    gbc_put_text(wrong, body, "durability", params->durability);
+    gbc_put_text(wrong, body, "spill", params->spill);
+    return body;
 }
 
 static int begin(gpubuf_client *client, struct putting *p, const char *buffer, const struct gpubuf_put_params *params,
                  struct gpubuf_error *err) {
-    struct gpubuf_buffer_params what = {.bytes = gpubuf_some(p->parts.bytes),
-                                        .dtype = params->shape && !params->dtype ? "uint8" : params->dtype,
-                                        .shape = params->shape,
-                                        .kind = params->kind,
-                                        .pool = params->pool,
-                                        .stream = params->stream,
-                                        .device = params->device,
-                                        .mirrored = params->mirrored,
-                                        .durability = params->durability,
-                                        .spill = params->spill};
     struct gpubuf_how how = params->how;
-    struct gpubuf_upload upload;
+    struct gbc_request request;
 
     how.idempotency_key = NULL;
-    if (gpubuf_upload_create(client, p->session, buffer, &what, &how, &upload, err) < 0)
-        return -1;
-    gbc_copy(p->id, sizeof(p->id), upload.id);
-    return 0;
+    gbc_request_init(&request, "POST", "/v1/sessions/%/uploads", p->session);
+    gbc_how(&request, &how);
+    gbc_json(&request, upload_json(&request.wrong, buffer ? buffer : "", p->parts.bytes, params));
+    return gbc_call(client, &request, &how, take_id, p->id, err);
+}
+
+static int complete(gpubuf_client *client, const struct putting *p, const struct gpubuf_put_params *params,
+                    struct gpubuf_buffer *ret, struct gpubuf_error *err) {
+    struct gpubuf_how how = params->how;
+    json_t *body = json_object();
+    struct gbc_request request;
+    char crc[16];
+    int r;
+
+    if (!how.idempotency_key) /* an answer that is lost is asked for again */
+        how.idempotency_key = p->id;
+    gbc_request_init(&request, "POST", "/v1/sessions/%/uploads/%/complete", p->session, p->id);
+    gbc_how(&request, &how);
+    snprintf(crc, sizeof(crc), "%08" PRIx32, gbc_parts_crc(&p->parts));
+    gbc_put_text(&request.wrong, body, "crc32c", params->check ? crc : NULL);
+    gbc_json(&request, body);
+    r = gbc_call(client, &request, &how, gbc_record_buffer, ret, err);
+    if (r == 0 && ret && client->answer.status == 201)
+        ret->created = true;
+    return r;
 }
 
 /* Leaves nothing behind; what went wrong was told. */
@@ -72,7 +113,6 @@ static void drop(gpubuf_client *client, const struct putting *p) {
 int gbc_put_parts(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_source *source,
                   const struct gpubuf_put_params *params, struct gpubuf_buffer *ret, struct gpubuf_error *err) {
     struct putting p = {.session = session, .source = source, .check = params->check};
-    struct gpubuf_opt crc = {false, 0};
     int r;
 
     if (gbc_parts_init(&p.parts, source->bytes, params->part_bytes) < 0)
@@ -85,15 +125,8 @@ int gbc_put_parts(gpubuf_client *client, const char *session, const char *buffer
     r = begin(client, &p, buffer, params, err);
     if (r == 0) {
         r = gbc_parts_run(&p.parts, params->connections, err);
-        if (r == 0 && params->check)
-            crc = gpubuf_some(gbc_parts_crc(&p.parts));
-        if (r == 0) {
-            struct gpubuf_how how = params->how;
-
-            if (!how.idempotency_key) /* an answer that is lost is asked for again */
-                how.idempotency_key = p.id;
-            r = gpubuf_upload_complete(client, session, p.id, crc, &how, ret, err);
-        }
+        if (r == 0)
+            r = complete(client, &p, params, ret, err);
         if (r < 0)
             drop(client, &p);
     }

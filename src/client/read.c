@@ -19,10 +19,6 @@ uint64_t gbc_read_u64(const json_t *object, const char *key) {
     return number(json_object_get(object, key));
 }
 
-double gbc_read_real(const json_t *object, const char *key) {
-    return json_number_value(json_object_get(object, key));
-}
-
 bool gbc_read_bool(const json_t *object, const char *key) {
     return json_is_true(json_object_get(object, key));
 }
@@ -46,7 +42,7 @@ struct gpubuf_opt gbc_read_crc(const json_t *object, const char *key) {
     return opt;
 }
 
-bool gbc_read_handle(const json_t *value, unsigned char ret[GPUBUF_HANDLE_BYTES]) {
+bool gbc_read_handle(const json_t *value, unsigned char ret[GBC_HANDLE_BYTES]) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const char *text = json_string_value(value);
     uint32_t bits = 0;
@@ -62,12 +58,12 @@ bool gbc_read_handle(const json_t *value, unsigned char ret[GPUBUF_HANDLE_BYTES]
         held += 6;
         if (held >= 8) {
             held -= 8;
-            if (n == GPUBUF_HANDLE_BYTES)
+            if (n == GBC_HANDLE_BYTES)
                 return false;
             ret[n++] = (unsigned char)(bits >> held);
         }
     }
-    return n == GPUBUF_HANDLE_BYTES;
+    return n == GBC_HANDLE_BYTES;
 }
 
 unsigned gbc_read_shape(const json_t *object, uint64_t ret[GPUBUF_DIMS_MAX]) {
@@ -84,4 +80,21 @@ unsigned gbc_read_shape(const json_t *object, uint64_t ret[GPUBUF_DIMS_MAX]) {
 void gbc_read_device(const json_t *object, struct gpubuf_device_id *ret) {
     ret->index = (int)json_integer_value(json_object_get(object, "index"));
     gbc_read_text(object, "uuid", ret->uuid, sizeof(ret->uuid));
+}
+
+int gbc_record_buffer(const json_t *o, void *ret) {
+    struct gpubuf_opt crc = gbc_read_crc(o, "crc32c");
+    struct gpubuf_buffer *r = ret;
+
+    memset(r, 0, sizeof(*r));
+    gbc_read_text(o, "name", r->name, sizeof(r->name));
+    gbc_read_text(o, "session", r->session, sizeof(r->session));
+    r->bytes = gbc_read_u64(o, "bytes");
+    gbc_read_text(o, "dtype", r->dtype, sizeof(r->dtype));
+    r->ndim = gbc_read_shape(o, r->shape);
+    gbc_read_text(o, "kind", r->kind, sizeof(r->kind));
+    r->generation = gbc_read_u64(o, "generation");
+    r->has_crc32c = crc.set;
+    r->crc32c = (uint32_t)crc.value;
+    return r->name[0] != '\0' ? 0 : -1;
 }

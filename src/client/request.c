@@ -128,15 +128,8 @@ void gbc_put_text(struct gpubuf_error *wrong, json_t *object, const char *key, c
         gbc_put(wrong, object, key, json_string_nocheck(value));
 }
 
-void gbc_put_opt(struct gpubuf_error *wrong, json_t *object, const char *key, struct gpubuf_opt value) {
-    if (value.set)
-        gbc_put(wrong, object, key,
-                value.value == GPUBUF_NO_LIMIT ? json_null() : json_integer((json_int_t)value.value));
-}
-
-void gbc_put_flag(struct gpubuf_error *wrong, json_t *object, const char *key, struct gpubuf_opt value) {
-    if (value.set)
-        gbc_put(wrong, object, key, json_boolean(value.value != 0));
+void gbc_put_u64(struct gpubuf_error *wrong, json_t *object, const char *key, uint64_t value) {
+    gbc_put(wrong, object, key, json_integer((json_int_t)value));
 }
 
 void gbc_put_true(struct gpubuf_error *wrong, json_t *object, const char *key, bool value) {
@@ -151,53 +144,36 @@ void gbc_put_device(struct gpubuf_error *wrong, json_t *object, const char *key,
         gbc_put_text(wrong, object, key, device);
 }
 
-void gbc_put_some(struct gpubuf_error *wrong, json_t *object, const char *key, json_t *value) {
-    if (json_object_size(value) + json_array_size(value) > 0)
-        gbc_put(wrong, object, key, value);
-    else
-        json_decref(value);
-}
-
 void gbc_add_text(struct gpubuf_error *wrong, json_t *array, const char *value) {
     if (json_array_append_new(array, json_string_nocheck(value)) < 0)
         gbc_error_memory(wrong);
 }
 
-void gbc_put_json(struct gbc_request *request, json_t *object, const char *key, const char *text) {
-    json_error_t why;
-    json_t *value;
+/* The number there, and what follows its comma. False: there is no number. */
+static bool next_dim(const char **at, json_int_t *ret) {
+    char *end;
+    unsigned long long n = strtoull(*at, &end, 10);
 
-    if (!text)
+    if (**at < '0' || **at > '9' || (*end != ',' && *end != '\0') || (*end == ',' && end[1] == '\0'))
+        return false;
+    *ret = (json_int_t)n;
+    *at = *end == ',' ? end + 1 : end;
+    return true;
+}
+
+void gbc_put_shape(struct gpubuf_error *wrong, json_t *object, const char *key, const char *shape) {
+    const char *at = shape;
+    json_t *array;
+    json_int_t n;
+
+    if (!shape)
         return;
-    value = json_loads(text, 0, &why);
-    if (!value)
-        gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "%s is not JSON: %s", key, why.text);
-    else
-        gbc_put(&request->wrong, object, key, value);
-}
-
-json_t *gbc_json_of(const char *key, json_t *value) {
-    json_t *object = json_object();
-
-    if (json_object_set_new(object, key, value) == 0)
-        return object;
-    json_decref(object);
-    return NULL;
-}
-
-json_t *gbc_shape_json(const char *shape) {
-    json_t *array = json_array();
-
-    while (array && *shape != '\0') {
-        char *end;
-        unsigned long long n = strtoull(shape, &end, 10);
-
-        if (end == shape || *shape < '0' || *shape > '9' || (*end != ',' && *end != '\0') || (*end == ',' && !end[1])) {
-            json_decref(array);
-            return NULL;
-        }
-        json_array_append_new(array, json_integer((json_int_t)n));
-        shape = *end == ',' ? end + 1 : end;
+    array = json_array();
+    while (*at != '\0' && next_dim(&at, &n)) {
+        if (json_array_append_new(array, json_integer(n)) < 0)
+            gbc_error_memory(wrong);
     }
-    return array;
+    if (*at != '\0')
+        gbc_error_set(wrong, GPUBUF_BAD_ARGUMENT, "\"%s\" is no shape: give numbers with commas, such as 2,3", shape);
+    gbc_put(wrong, object, key, array);
 }

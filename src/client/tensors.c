@@ -3,6 +3,16 @@
 
 #define TYPE "application/x-safetensors"
 
+static int take_tensors(const json_t *o, void *ret) {
+    struct gpubuf_tensors *r = ret;
+
+    r->tensors = gbc_read_u64(o, "tensors");
+    r->created = gbc_read_u64(o, "created");
+    r->replaced = gbc_read_u64(o, "replaced");
+    r->bytes = gbc_read_u64(o, "bytes");
+    return json_is_array(json_object_get(o, "items")) ? 0 : -1;
+}
+
 int gpubuf_tensors_put(gpubuf_client *client, const char *session, struct gpubuf_source source,
                        const struct gpubuf_tensors_params *params, struct gpubuf_tensors *ret,
                        struct gpubuf_error *err) {
@@ -30,7 +40,7 @@ int gpubuf_tensors_put(gpubuf_client *client, const char *session, struct gpubuf
     request.up = &reader.up;
     request.tick = gbc_progress_tick;
     request.tick_arg = &progress;
-    r = gbc_call(client, &request, &params->how, gbc_record_tensors, ret, err);
+    r = gbc_call(client, &request, &params->how, take_tensors, ret, err);
     if (r == 0)
         gbc_progress_tick(&progress);
     return r;

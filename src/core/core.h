@@ -16,7 +16,6 @@
 #include "core/observe/audit.h"
 #include "core/observe/feed.h"
 #include "core/observe/history.h"
-#include "core/observe/probe.h"
 #include "core/observe/selftest.h"
 #include "core/observe/stats.h"
 #include "core/ops/scan.h"

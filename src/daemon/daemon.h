@@ -215,9 +215,6 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
 /* `gpubufd tls ...`: argv[0] is "tls". As gb_token_command. */
 enum gb_exit gb_tls_command(struct gb_options *options, int argc, char **argv);
 
-/* `gpubufd selftest ...`: argv[0] is "selftest". As gb_token_command. */
-enum gb_exit gb_selftest_command(struct gb_options *options, int argc, char **argv);
-
 /* `gpubufd fsck ...` and `gpubufd recover ...`, which look at stored bytes. As gb_token_command. */
 enum gb_exit gb_fsck_command(struct gb_options *options, int argc, char **argv);
 enum gb_exit gb_recover_command(struct gb_options *options, int argc, char **argv);

@@ -113,8 +113,11 @@ typedef enum gb_exit command_fn(struct gb_options *options, int argc, char **arg
 static const struct {
     const char *word;
     command_fn *run;
-} commands[] = {{"token", gb_token_command}, {"tls", gb_tls_command},         {"selftest", gb_selftest_command},
-                {"fsck", gb_fsck_command},   {"recover", gb_recover_command}, {"check", gb_check_command}};
+} commands[] = {{"token", gb_token_command},
+                {"tls", gb_tls_command},
+                {"fsck", gb_fsck_command},
+                {"recover", gb_recover_command},
+                {"check", gb_check_command}};
 
 static command_fn *find_command(const char *word) {
     size_t i;
@@ -135,9 +138,8 @@ static void no_command(const char *word, struct gb_error *err) {
     for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         gb_nearest_try(&nearest, commands[i].word);
     gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                 "there is no command \"%.64s\"%s permitted: token, tls, selftest, fsck, recover, check, or none to "
-                 "serve",
-                 word, nearest.name ? gb_nearest_hint(&nearest, "", hint) : ";");
+                 "there is no command \"%.64s\"%s permitted: token, tls, fsck, recover, check, or none to serve", word,
+                 nearest.name ? gb_nearest_hint(&nearest, "", hint) : ";");
 }
 
 int main(int argc, char **argv) {

@@ -58,7 +58,6 @@ void gb_options_help(FILE *out) {
     fputs("Usage: gpubufd [OPTION...]\n"
           "       gpubufd token add|list|rotate|revoke ...   who may ask, see gpubufd token --help\n"
           "       gpubufd tls init|server|client|renew|show ...   certificates, see gpubufd tls --help\n"
-          "       gpubufd selftest ...   what copies of the device reach, see gpubufd selftest --help\n"
           "       gpubufd fsck ...   whether stored bytes are sound, see gpubufd fsck --help\n"
           "       gpubufd recover ...   records made again from files of bytes, see gpubufd recover --help\n"
           "       gpubufd check FILE   whether a configuration file has mistakes, see gpubufd check --help\n"

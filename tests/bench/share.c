@@ -32,6 +32,28 @@ gpubuf_client *share_open(const struct share *share) {
     return client;
 }
 
+void share_ask(gpubuf_client *client, const char *method, const char *path, const char *json) {
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    struct gpubuf_error err;
+    char target[160];
+
+    snprintf(target, sizeof target, "/v1/sessions/default/%s", path);
+    share_must(gpubuf_request(client, method, target, json ? headers : NULL, json, json ? strlen(json) : 0, &err), &err,
+               target);
+}
+
+void share_make_buffer(gpubuf_client *client, const char *name, uint64_t bytes, const char *kind, const char *pool) {
+    char json[320];
+    int n = snprintf(json, sizeof json, "{\"name\":\"%s\",\"bytes\":%" PRIu64, name, bytes);
+
+    if (kind)
+        n += snprintf(json + n, sizeof json - (size_t)n, ",\"kind\":\"%s\"", kind);
+    if (pool)
+        n += snprintf(json + n, sizeof json - (size_t)n, ",\"pool\":\"%s\"", pool);
+    snprintf(json + n, sizeof json - (size_t)n, "}");
+    share_ask(client, "POST", "buffers", json);
+}
+
 /* --- hands -------------------------------------------------------------------------------------------------------- */
 
 struct crew {
@@ -109,22 +131,15 @@ static unsigned way_of(const char *word) {
 }
 
 static void make_buffer(const struct share *share, gpubuf_client *client) {
-    struct gpubuf_pool_params pool = {.exportable = gpubuf_some(true)};
-    struct gpubuf_buffer_params params = {
-        .bytes = gpubuf_some(share->bytes), .kind = share->kind, .pool = share->pool ? POOL_NAME : NULL};
-    struct gpubuf_error err;
-
     if (share->pool)
-        share_must(gpubuf_pool_create(client, "default", POOL_NAME, &pool, NULL, NULL, &err), &err, "pool");
-    share_must(gpubuf_buffer_create(client, "default", MAP_NAME, &params, NULL, NULL, &err), &err, "buffer");
+        share_ask(client, "POST", "pools", "{\"name\":\"" POOL_NAME "\",\"exportable\":true}");
+    share_make_buffer(client, MAP_NAME, share->bytes, share->kind, share->pool);
 }
 
 static void drop_buffer(const struct share *share, gpubuf_client *client) {
-    struct gpubuf_error err;
-
-    share_must(gpubuf_buffer_delete(client, "default", MAP_NAME, false, NULL, &err), &err, "delete");
+    share_ask(client, "DELETE", "buffers/" MAP_NAME, NULL);
     if (share->pool)
-        share_must(gpubuf_pool_delete(client, "default", POOL_NAME, true, NULL, &err), &err, "delete the pool");
+        share_ask(client, "DELETE", "pools/" POOL_NAME "?force=true", NULL);
     gpubuf_close(client);
 }
 

@@ -37,6 +37,10 @@ double share_run(const struct share *share, void (*prepare)(struct share_hand *)
 
 gpubuf_client *share_open(const struct share *share);
 void share_must(int rc, const struct gpubuf_error *err, const char *what);
+/* Makes a request of the session "default", whose path follows, with JSON or without (NULL). A failure ends the run. */
+void share_ask(gpubuf_client *client, const char *method, const char *path, const char *json);
+/* Makes a buffer; pool NULL: none is named. */
+void share_make_buffer(gpubuf_client *client, const char *name, uint64_t bytes, const char *kind, const char *pool);
 
 /* Prints the result of so many copies of share->bytes. */
 void share_print_bytes(const struct share *share, double seconds);

@@ -16,10 +16,12 @@ struct slab {
 };
 
 static void copy_up(const struct share *share, struct slab *slab) {
-    struct gpubuf_copy_params params = {.from = slab->name, .in_place = !share->atomic};
-    struct gpubuf_error err;
+    char path[SHARE_NAME + 16];
+    char json[SHARE_NAME + 48];
 
-    share_must(gpubuf_buffer_copy(slab->client, "default", slab->buffer, &params, NULL, NULL, &err), &err, "copy");
+    snprintf(path, sizeof path, "buffers/%s/copy", slab->buffer);
+    snprintf(json, sizeof json, "{\"from\":\"%s\",\"in_place\":%s}", slab->name, share->atomic ? "false" : "true");
+    share_ask(slab->client, "POST", path, json);
 }
 
 static void copy_down(struct slab *slab) {
@@ -41,8 +43,6 @@ static void look(const struct share *share, struct slab *slab, unsigned char byt
 
 static void prepare(struct share_hand *hand) {
     const struct share *share = hand->share;
-    struct gpubuf_buffer_params pinned = {.bytes = gpubuf_some(share->bytes), .kind = "pinned"};
-    struct gpubuf_buffer_params target = {.bytes = gpubuf_some(share->bytes), .kind = share->kind};
     struct gpubuf_map_params map = {.write = true, .ways = GPUBUF_WAY_MEMFD};
     struct slab *slab = calloc(1, sizeof *slab);
     struct gpubuf_error err;
@@ -53,8 +53,8 @@ static void prepare(struct share_hand *hand) {
     slab->client = share_open(share);
     snprintf(slab->name, sizeof slab->name, "bench-slab-%u", hand->number);
     snprintf(slab->buffer, sizeof slab->buffer, "bench-target-%u", hand->number);
-    share_must(gpubuf_buffer_create(slab->client, "default", slab->name, &pinned, NULL, NULL, &err), &err, "slab");
-    share_must(gpubuf_buffer_create(slab->client, "default", slab->buffer, &target, NULL, NULL, &err), &err, "buffer");
+    share_make_buffer(slab->client, slab->name, share->bytes, "pinned", NULL);
+    share_make_buffer(slab->client, slab->buffer, share->bytes, share->kind, NULL);
     share_must(gpubuf_map(slab->client, "default", slab->name, &map, &slab->mapping, &err), &err, "map");
     slab->memory = gpubuf_mapping_info_of(slab->mapping)->memory;
     look(share, slab, (unsigned char)(hand->number + 1));
@@ -72,13 +72,20 @@ static void work(struct share_hand *hand) {
     }
 }
 
+static void drop_buffer(const struct slab *slab, const char *name) {
+    char path[SHARE_NAME + 16];
+
+    snprintf(path, sizeof path, "buffers/%s", name);
+    share_ask(slab->client, "DELETE", path, NULL);
+}
+
 static void finish(struct share_hand *hand) {
     struct slab *slab = hand->own;
     struct gpubuf_error err;
 
     share_must(gpubuf_unmap(slab->mapping, &err), &err, "unmap");
-    share_must(gpubuf_buffer_delete(slab->client, "default", slab->name, false, NULL, &err), &err, "delete");
-    share_must(gpubuf_buffer_delete(slab->client, "default", slab->buffer, false, NULL, &err), &err, "delete");
+    drop_buffer(slab, slab->name);
+    drop_buffer(slab, slab->buffer);
     gpubuf_close(slab->client);
     free(slab);
 }

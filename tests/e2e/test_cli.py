@@ -238,9 +238,9 @@ def test_stats_and_top_where_no_terminal_is(cli, x, session):
 
 # --- exit statuses ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("args", [
-    [], ["nonsense"], ["ls", "a", "b"], ["rm"], ["ls", "--size", "3"], ["--nonsense"], ["put"], ["ls", "--timeout", "soon"],
+    [], ["nonsense"], ["ls", "a", "b"], ["rm"], ["ls", "--offset", "3"], ["--nonsense"], ["put"], ["ls", "--timeout", "soon"],
     ["ls", "--timeout", "-1"], ["get", "x", "--offset", "12Q"], ["get", "x", "--offset", "99999999T"], ["info", "a/b/c"],
-    ["info", ""], ["info", "/x"], ["bench", "--size", "0"], ["leases", "x"], ["--url"], ["--url", "gopher://x", "ls"],
+    ["info", ""], ["info", "/x"], ["leases", "x"], ["--url"], ["--url", "gopher://x", "ls"],
     ["--token-file", "/nonexistent", "ls"], ["map", "x", "--mode", "both"], ["map", "x", "--ways", "vmm,carrier"],
     ["cp", "./a", "./b"], ["put", "-"], ["get", "x", "-", "--json"], ["cp", "x", "-", "--json"],
 ], ids=" ".join)

@@ -1,4 +1,4 @@
-"""gpubuf's map, leases, doctor and bench: memory that this process shares with the daemon."""
+"""gpubuf's map, leases and doctor: memory that this process shares with the daemon."""
 import glob
 import os
 import re
@@ -200,29 +200,3 @@ def test_doctor_sees_a_token_that_is_missing_and_one_that_may_not_map(start, tmp
     assert "--token-file" in found["socket's daemon"]["remedy"]
     found = checks(Cli(d.url(""), GPUBUF_SOCKET=d.unix, GPUBUF_TOKEN=secret))
     assert found["access"]["ok"] and not found["right to map"]["ok"] and "--scope map" in found["right to map"]["remedy"]
-
-
-# --- bench --------------------------------------------------------------------------------------------------------------
-def test_bench_measures_each_road_and_leaves_nothing(cli, daemon):
-    rows = cli.json("bench", "--size", "1M", "--rounds", 3)
-    assert [(r["road"], r["what"]) for r in rows] == [
-        (daemon.url("").rstrip("/"), "put"), (daemon.url("").rstrip("/"), "get"),
-        (f"unix://{daemon.unix}", "put"), (f"unix://{daemon.unix}", "get"), ("map", "memcpy into"), ("map", "memcpy out of")]
-    assert all(r["gb_per_s"] > 0 and r["bytes"] == 1 << 20 and r["rounds"] == 3 and not r["note"] for r in rows), rows
-    assert cli.json("ls") == []
-    assert [r["ROAD"] for r in cli("bench", "--size", "64K", "--rounds", 1).expect().table()][-1] == "map"
-
-
-def test_bench_says_why_a_road_is_closed(daemon, session):
-    rows = Cli(daemon.url(""), session, GPUBUF_SOCKET="/nonexistent/s").json("bench", "--size", "64K", "--rounds", 1)
-    assert all(r["gb_per_s"] > 0 for r in rows if r["road"].startswith("http:"))
-    closed = [r for r in rows if not r["road"].startswith("http:")]
-    assert closed and all(r["gb_per_s"] is None and r["note"] for r in closed)
-
-
-def test_an_interrupted_bench_leaves_nothing(cli, daemon):
-    p = cli.start("bench", "--size", "64M", "--rounds", 1000)
-    until("it has begun", lambda: cli.json("ls"))
-    assert interrupt(p).status == INTERRUPTED
-    daemon.settled()
-    assert cli.json("ls") == []

@@ -87,10 +87,7 @@ def test_statistics_leave_its_pool_out(beside):
 
 def test_the_selftest_measures_it(beside):
     for device in (0, 1):
-        out = subprocess.run([binary(), "selftest", "--device", str(device), "--json", "--backend", beside.spec],
-                             capture_output=True, text=True, timeout=120)
-        assert out.returncode == 0, out.stderr
-        rows = json.dumps(json.loads(out.stdout))
+        rows = json.dumps(beside.daemon.ask("POST", f"/v1/devices/{device}/selftest").expect(200).json())
         assert (WHY in rows) is (device == beside.none)
 
 

@@ -113,8 +113,8 @@ def test_help_and_the_nearest_option(tmp_path):
     assert "token --help says more" in said(tmp_path, "list", "--nonsense-word").stderr
     daemon = subprocess.run([binary(), "--help"], capture_output=True, text=True, timeout=90).stdout
     assert "gpubufd tls" in daemon and "gpubufd token" in daemon and "--rate-bytes" in daemon
-    own = subprocess.run([binary(), "selftest", "--help"], capture_output=True, text=True, timeout=90).stdout
-    assert "--device N" in own and "--rate-bytes" not in own
+    own = subprocess.run([binary(), "fsck", "--help"], capture_output=True, text=True, timeout=90).stdout
+    assert "--quick" in own and "--rate-bytes" not in own
 
 
 def test_what_the_commands_say(tmp_path):

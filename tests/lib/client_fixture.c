@@ -277,3 +277,25 @@ void client_expect(struct client_fixture *f, const char *name, const unsigned ch
     ck_assert_int_eq(memcmp(data, back, n), 0);
     free(back);
 }
+
+int client_ask(gpubuf_client *client, const char *method, const char *target, const char *json,
+               struct gpubuf_error *err) {
+    static const char *const of_json[] = {"Content-Type: application/json", NULL};
+
+    return gpubuf_request(client, method, target, json ? of_json : NULL, json, json ? strlen(json) : 0, err);
+}
+
+bool client_says(const gpubuf_client *client, const char *text) {
+    return strstr(gpubuf_answer_of(client)->body, text) != NULL;
+}
+
+uint64_t client_number(const gpubuf_client *client, const char *key) {
+    const char *body = gpubuf_answer_of(client)->body;
+    const char *at;
+    char quoted[64];
+
+    snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+    at = strstr(body, quoted);
+    ck_assert_msg(at != NULL, "%s has no %s", body, key);
+    return strtoull(at + strlen(quoted), NULL, 10);
+}

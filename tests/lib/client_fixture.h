@@ -33,6 +33,14 @@ unsigned char *client_bytes(size_t n);
 /* Asserts that the buffer holds data, by a download with a checksum. */
 void client_expect(struct client_fixture *f, const char *name, const unsigned char *data, size_t n);
 
+/* Makes a request, with that JSON unless it is NULL, and returns what gpubuf_request() does. */
+int client_ask(gpubuf_client *client, const char *method, const char *target, const char *json,
+               struct gpubuf_error *err);
+/* Whether the last answer has that text, such as "\"sealed\":true". */
+bool client_says(const gpubuf_client *client, const char *text);
+/* The number of that key in the last answer, the first one if it is there several times. A failure ends the test. */
+uint64_t client_number(const gpubuf_client *client, const char *key);
+
 /* Asserts that a call returned 0, or that it failed with that code. */
 #define client_ok(f, expr) ck_assert_msg((expr) == 0, "%s: %s: %s", #expr, (f)->err.slug, (f)->err.detail)
 #define client_fails(f, expr, expected)                                                                                \

@@ -1,5 +1,5 @@
 /* Probes: how fast each kind of memory is copied on this machine, and whether the bytes arrive. They need a backend and
- * no core: `gpubufd selftest` uses them without one. Included by core.h. */
+ * no core. */
 #ifndef GB_CORE_OBSERVE_PROBE_H
 #define GB_CORE_OBSERVE_PROBE_H
 

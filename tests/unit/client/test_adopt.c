@@ -35,10 +35,8 @@ static struct gpubuf_adopt_params all(void) {
 }
 
 static uint64_t adopted(void) {
-    struct gpubuf_stats stats;
-
-    client_ok(&f, gpubuf_stats_get(f.client, NULL, &stats, &f.err));
-    return stats.adopted;
+    client_ok(&f, client_ask(f.client, "GET", "/v1/stats", NULL, &f.err));
+    return client_number(f.client, "adopted");
 }
 
 /* Adopted memory has no checksum. */
@@ -59,19 +57,23 @@ START_TEST(there_and_back) {
 
     memcpy(memory, data, BYTES);
     client_ok(&f, gpubuf_adopt(f.client, "default", "x", &whole, &a, &rec, &f.err));
-    ck_assert(rec.adopted && !rec.has_crc32c && rec.bytes == BYTES && gpubuf_adoption_alive(a));
+    ck_assert(rec.created && !rec.has_crc32c && rec.bytes == BYTES && gpubuf_adoption_alive(a));
+    ck_assert_str_eq(rec.name, "x");
+    ck_assert_str_eq(rec.session, "default");
     expect("x", data, BYTES);
-    client_ok(&f, gpubuf_adopt(f.client, "default", "y", &params, &part, NULL, &f.err));
-    client_ok(&f, gpubuf_buffer_get(f.client, "default", "y", false, NULL, &rec, &f.err));
-    ck_assert(rec.adopted && rec.ndim == 2 && rec.shape[0] == 5 && rec.bytes == 200);
+    client_ok(&f, gpubuf_adopt(f.client, "default", "y", &params, &part, &rec, &f.err));
+    ck_assert(rec.ndim == 2 && rec.shape[0] == 5 && rec.bytes == 200);
+    client_ok(&f, client_ask(f.client, "GET", "/v1/sessions/default/buffers/y", NULL, &f.err));
+    ck_assert(client_says(f.client, "\"adopted\":true") && client_number(f.client, "bytes") == 200);
     expect("y", data + 4096, 200);
     client_ok(&f, gpubuf_put(f.client, "default", "y", gpubuf_from_memory(data, 200), NULL, NULL, &f.err));
     ck_assert_int_eq(memcmp(memory + 4096, data, 200), 0);
     ck_assert_uint_eq(adopted(), 2);
-    client_fails(&f, gpubuf_buffer_seal(f.client, "default", "x", NULL, NULL, &f.err), GPUBUF_ADOPTED);
+    client_fails(&f, client_ask(f.client, "POST", "/v1/sessions/default/buffers/x/seal", "{}", &f.err), GPUBUF_ADOPTED);
     client_ok(&f, gpubuf_adoption_release(part, &f.err));
     client_ok(&f, gpubuf_adoption_release(a, &f.err));
-    client_fails(&f, gpubuf_buffer_get(f.client, "default", "x", false, NULL, &rec, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    client_fails(&f, client_ask(f.client, "GET", "/v1/sessions/default/buffers/x", NULL, &f.err),
+                 GPUBUF_BUFFER_NOT_FOUND);
     ck_assert_uint_eq(adopted(), 0);
     ck_assert_int_eq(memcmp(memory + 4096, data, 200), 0);
     client_ok(&f, gpubuf_adoption_release(NULL, &f.err));
@@ -82,20 +84,21 @@ END_TEST
 START_TEST(one_side) {
     struct gpubuf_adopt_params params = all();
     gpubuf_adoption *a = NULL;
-    struct gpubuf_buffer rec;
 
     params.side = "host";
     memcpy(memory, data, BYTES);
-    client_ok(&f, gpubuf_adopt(f.client, "default", "m", &params, &a, &rec, &f.err));
-    ck_assert(rec.mirrored && rec.adopted && !rec.host_side.owned && rec.host_side.current && rec.device_side.owned);
+    client_ok(&f, gpubuf_adopt(f.client, "default", "m", &params, &a, NULL, &f.err));
+    client_ok(&f, client_ask(f.client, "GET", "/v1/sessions/default/buffers/m", NULL, &f.err));
+    ck_assert(client_says(f.client, "\"mirrored\":true") && client_says(f.client, "\"adopted\":true"));
+    ck_assert_uint_eq(client_number(f.client, "bytes"), BYTES);
     client_ok(&f, gpubuf_adoption_release(a, &f.err));
-    client_ok(&f, gpubuf_buffer_get(f.client, "default", "m", false, NULL, &rec, &f.err));
-    ck_assert(!rec.adopted && rec.host_side.bytes == 0 && rec.device_side.current);
+    client_ok(&f, client_ask(f.client, "GET", "/v1/sessions/default/buffers/m", NULL, &f.err));
+    ck_assert(!client_says(f.client, "\"adopted\":true"));
     memset(memory, 0, BYTES);
     expect("m", data, BYTES);
     params.side = "device";
     client_fails(&f, gpubuf_adopt(f.client, "default", "m", &params, &a, NULL, &f.err), GPUBUF_INVALID_ARGUMENT);
-    client_ok(&f, gpubuf_buffer_delete(f.client, "default", "m", false, NULL, &f.err));
+    client_ok(&f, client_ask(f.client, "DELETE", "/v1/sessions/default/buffers/m", NULL, &f.err));
 }
 END_TEST
 
@@ -138,7 +141,7 @@ START_TEST(released_late) {
     gpubuf_adoption *a[2] = {NULL};
 
     client_ok(&f, gpubuf_adopt(f.client, "default", "x", &params, &a[0], NULL, &f.err));
-    client_ok(&f, gpubuf_buffer_delete(f.client, "default", "x", false, NULL, &f.err));
+    client_ok(&f, client_ask(f.client, "DELETE", "/v1/sessions/default/buffers/x", NULL, &f.err));
     client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), NULL, NULL, &f.err));
     client_ok(&f, gpubuf_adoption_release(a[0], &f.err));
     expect("x", data, BYTES);

@@ -36,8 +36,8 @@ static const struct {
     {HEAD("200 OK", "5") "hello", GPUBUF_BAD_ANSWER, 0, false, 0},
     {HEAD("200 OK", "2") "[]", GPUBUF_BAD_ANSWER, 0, false, 0},
     {HEAD("200 OK", "2") "{}", GPUBUF_BAD_ANSWER, 0, false, 0},
-    {HEAD("200 OK", "10") "{\"name\":7}", GPUBUF_BAD_ANSWER, 0, false, 0},
-    {HEAD("200 OK", "8") "{\"name\":\"x\",\"bytes\":3}", GPUBUF_BAD_ANSWER, 0, false, 0},
+    {HEAD("200 OK", "10") "{\"id\":\"17\"}", GPUBUF_BAD_ANSWER, 0, false, 0},
+    {HEAD("200 OK", "8") "{\"id\":\"x\",\"state\":\"done\"}", GPUBUF_BAD_ANSWER, 0, false, 0},
     {"HTTP/1.1 204 No Content\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false, 0},
     {"HTTP/1.1 304 Not Modified\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false, 0},
     {"HTTP/1.1 301 Moved\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false,
@@ -59,7 +59,7 @@ START_TEST(bad_answers) {
 
     fake_start(&fake, answers);
     client = fake_client(&fake);
-    ck_assert_int_eq(gpubuf_buffer_get(client, "s", "x", false, NULL, NULL, &f.err), -1);
+    ck_assert_int_eq(gpubuf_operation_wait(client, "x", 1, &f.err), -1);
     ck_assert_msg(f.err.code == bad[_i].code, "%d: %s: %s", _i, f.err.slug, f.err.detail);
     ck_assert_int_eq(f.err.status, bad[_i].status);
     ck_assert_int_eq(f.err.retryable, bad[_i].retryable);
@@ -79,32 +79,30 @@ START_TEST(silence) {
     fake.keep = true;
     fake_start(&fake, _i == 0 ? half : none);
     client = fake_client(&fake);
-    client_fails(&f, gpubuf_buffer_get(client, "s", "x", false, NULL, NULL, &f.err), GPUBUF_CLIENT_TIMEOUT);
+    client_fails(&f, client_ask(client, "GET", "/v1/sessions/s/buffers/x", NULL, &f.err), GPUBUF_CLIENT_TIMEOUT);
     gpubuf_close(client);
     fake_stop(&fake);
 }
 END_TEST
 
-START_TEST(lists) {
-    static const char *const answers[] = {HEAD("200 OK", "12") "{\"items\":[]}",
-                                          HEAD("200 OK", "32") "{\"items\":[],\"next_cursor\":null}  ",
-                                          HEAD("200 OK", "33") "{\"items\":[{}],\"next_cursor\":null} ",
-                                          HEAD("200 OK", "30") "{\"items\":[],\"next_cursor\":\"7\"}",
-                                          HEAD("200 OK", "30") "{\"items\":[],\"next_cursor\":\"7\"}",
-                                          NULL};
-    struct gpubuf_buffer_list list;
+/* An operation is asked for until it has ended; the error of one that failed is the call's. */
+START_TEST(operations) {
+    static const char *const failed[] = {
+        HEAD("200 OK", "29") "{\"id\":\"17\",\"state\":\"running\"}",
+        HEAD("200 OK", "90") "{\"id\":\"17\",\"state\":\"failed\",\"problem\":"
+                             "{\"code\":\"out_of_memory\",\"status\":507,\"detail\":\"no\"}}",
+        HEAD("200 OK", "28") "{\"id\":\"17\",\"state\":\"failed\"}", NULL};
     gpubuf_client *client;
 
-    fake_start(&fake, answers);
+    fake_start(&fake, failed);
     client = fake_client(&fake);
-    client_fails(&f, gpubuf_buffer_list(client, "s", NULL, &list, &f.err), GPUBUF_BAD_ANSWER);
-    client_ok(&f, gpubuf_buffer_list(client, "s", NULL, &list, &f.err));
-    ck_assert_str_eq(list.json, "[]");
-    gpubuf_buffer_list_done(&list);
-    client_fails(&f, gpubuf_buffer_list(client, "s", NULL, &list, &f.err), GPUBUF_BAD_ANSWER);
-    client_fails(&f, gpubuf_buffer_list(client, "s", NULL, &list, &f.err), GPUBUF_BAD_ANSWER);
+    client_fails(&f, gpubuf_operation_wait(client, "17", 0, &f.err), GPUBUF_OUT_OF_MEMORY);
+    ck_assert_int_eq(f.err.status, 507);
+    client_fails(&f, gpubuf_operation_wait(client, "17", 0, &f.err), GPUBUF_BAD_ANSWER);
+    client_fails(&f, gpubuf_operation_wait(client, "", 0, &f.err), GPUBUF_BAD_ARGUMENT);
     gpubuf_close(client);
     fake_stop(&fake);
+    ck_assert_uint_eq(fake.served, 3);
 }
 END_TEST
 
@@ -126,33 +124,34 @@ START_TEST(repeated) {
     static const char *const busy[] = {BUSY, "", GOOD, NULL};
     static const char *const lost[] = {
         "", HEAD("404 Not Found", "41") "{\"code\":\"buffer_not_found\",\"status\":404} ", NULL};
-    struct gpubuf_how key = {.idempotency_key = "k"};
-    struct gpubuf_how only = {.if_match = "\"1\""};
+    static const char *const key[] = {"Idempotency-Key: k", NULL};
+    static const char *const only[] = {"If-Match: \"1\"", NULL};
     gpubuf_client *client;
 
     fake_start(&fake, busy);
     client = patient_client();
-    client_ok(&f, gpubuf_buffer_get(client, "s", "x", false, NULL, NULL, &f.err));
+    client_ok(&f, client_ask(client, "GET", "/v1/sessions/s/buffers/x", NULL, &f.err));
     gpubuf_close(client);
     fake_stop(&fake);
     ck_assert_uint_eq(fake.served, 3);
     fake_start(&fake, busy);
     client = patient_client();
-    client_fails(&f, gpubuf_buffer_seal(client, "s", "x", NULL, NULL, &f.err), GPUBUF_SATURATED);
-    client_ok(&f, gpubuf_buffer_seal(client, "s", "x", &key, NULL, &f.err));
+    client_fails(&f, client_ask(client, "POST", "/v1/sessions/s/buffers/x/seal", "{}", &f.err), GPUBUF_SATURATED);
+    client_ok(&f, gpubuf_request(client, "POST", "/v1/sessions/s/buffers/x/seal", key, "{}", 2, &f.err));
     gpubuf_close(client);
     fake_stop(&fake);
     ck_assert_uint_eq(fake.served, 3);
     fake_start(&fake, lost);
     client = patient_client();
-    client_ok(&f, gpubuf_buffer_delete(client, "s", "x", false, NULL, &f.err));
-    client_fails(&f, gpubuf_buffer_delete(client, "s", "x", false, NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    client_ok(&f, client_ask(client, "DELETE", "/v1/sessions/s/buffers/x", NULL, &f.err));
+    client_fails(&f, client_ask(client, "DELETE", "/v1/sessions/s/buffers/x", NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
     gpubuf_close(client);
     fake_stop(&fake);
     ck_assert_uint_eq(fake.served, 3);
     fake_start(&fake, lost);
     client = patient_client();
-    client_fails(&f, gpubuf_buffer_delete(client, "s", "x", false, &only, &f.err), GPUBUF_CONNECTION_LOST);
+    client_fails(&f, gpubuf_request(client, "DELETE", "/v1/sessions/s/buffers/x", only, NULL, 0, &f.err),
+                 GPUBUF_CONNECTION_LOST);
     gpubuf_close(client);
     fake_stop(&fake);
     ck_assert_uint_eq(fake.served, 2); /* the second asks whether TLS is spoken there */
@@ -234,7 +233,7 @@ START_TEST(expects) {
     ck_assert_int_eq(write(ends[1], "abcabc", 6), 6);
     fake_start(&fake, answers);
     client = fake_client(&fake);
-    client_ok(&f, gpubuf_buffer_create(client, "s", "x", NULL, NULL, NULL, &f.err));
+    client_ok(&f, client_ask(client, "POST", "/v1/sessions/s/buffers", "{\"name\":\"x\"}", &f.err));
     ck_assert_ptr_null(strcasestr(fake.last, "\r\nExpect:"));
     ck_assert(!put_expects(client, gpubuf_from_memory(bytes, 0)));
     ck_assert(!put_expects(client, gpubuf_from_memory(bytes, 3)));
@@ -381,7 +380,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, NULL);
     tcase_add_loop_test(tcase, bad_answers, 0, COUNT(bad));
     tcase_add_loop_test(tcase, silence, 0, 2);
-    tcase_add_test(tcase, lists);
+    tcase_add_test(tcase, operations);
     tcase_add_test(tcase, repeated);
     tcase_add_loop_test(tcase, goes_on, 0, 4);
     tcase_add_test(tcase, sent_again);

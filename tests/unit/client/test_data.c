@@ -42,12 +42,12 @@ START_TEST(memory) {
     client_expect(&f, "x", data, BYTES);
     client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), &put, &rec, &f.err));
     ck_assert(!rec.created && rec.generation == 2);
-    client_ok(&f, gpubuf_head(f.client, "default", "x", NULL, &got, &f.err));
+    client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, BYTES), NULL, &got, &f.err));
     ck_assert_uint_eq(got.bytes, BYTES);
     ck_assert_uint_eq(got.generation, 2);
     ck_assert_uint_eq(got.shape[0], 768);
-    client_fails(&f, gpubuf_head(f.client, "default", "none", NULL, &got, &f.err), GPUBUF_BUFFER_NOT_FOUND);
-    client_fails(&f, gpubuf_head(f.client, "none", "x", NULL, &got, &f.err), GPUBUF_SESSION_NOT_FOUND);
+    client_fails(&f, gpubuf_get(f.client, "none", "x", gpubuf_to_memory(back, BYTES), NULL, &got, &f.err),
+                 GPUBUF_SESSION_NOT_FOUND);
     client_fails(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, BYTES - 1), NULL, NULL, &f.err),
                  GPUBUF_OUTPUT_FAILED);
 }
@@ -85,7 +85,8 @@ START_TEST(descriptors) {
     client_expect(&f, "y", data, BYTES);
     client_fails(&f, gpubuf_put(f.client, "default", "z", gpubuf_from_fd(fd, 4, BYTES + 1), &put, NULL, &f.err),
                  GPUBUF_INPUT_FAILED);
-    client_fails(&f, gpubuf_buffer_get(f.client, "default", "z", false, NULL, NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    client_fails(&f, client_ask(f.client, "GET", "/v1/sessions/default/buffers/z", NULL, &f.err),
+                 GPUBUF_BUFFER_NOT_FOUND);
     ck_assert_int_eq(ftruncate(fd, 0), 0);
     client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_fd(fd, 10), NULL, NULL, &f.err));
     ck_assert_int_eq(pread(fd, back, BYTES, 10), (ssize_t)BYTES);
@@ -100,24 +101,6 @@ START_TEST(descriptors) {
     client_fails(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_fd(fd, 0, 100), &put, NULL, &f.err),
                  GPUBUF_INPUT_FAILED);
     close(fd);
-}
-END_TEST
-
-START_TEST(last_transfer) {
-    struct gpubuf_last_transfer last;
-
-    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, 1), NULL, NULL, &f.err));
-    client_ok(&f, gpubuf_buffer_last_transfer(f.client, "default", "x", &last, &f.err));
-    ck_assert(!last.known);
-    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), NULL, NULL, &f.err));
-    client_ok(&f, gpubuf_buffer_last_transfer(f.client, "default", "x", &last, &f.err));
-    ck_assert(last.known && last.upload);
-    client_expect(&f, "x", data, BYTES);
-    client_ok(&f, gpubuf_buffer_last_transfer(f.client, "default", "x", &last, &f.err));
-    ck_assert(last.known && !last.upload);
-    ck_assert_uint_eq(last.bytes, BYTES);
-    ck_assert_int_ne(last.finished_at[0], '\0');
-    client_fails(&f, gpubuf_buffer_last_transfer(f.client, "default", "nope", &last, &f.err), GPUBUF_BUFFER_NOT_FOUND);
 }
 END_TEST
 
@@ -163,7 +146,8 @@ START_TEST(functions) {
     s = (struct stream){.fail_at = BYTES / 2};
     client_fails(&f, gpubuf_put(f.client, "default", "y", gpubuf_from_call(give, &s, BYTES), &put, NULL, &f.err),
                  GPUBUF_INPUT_FAILED);
-    client_fails(&f, gpubuf_buffer_get(f.client, "default", "y", false, NULL, NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    client_fails(&f, client_ask(f.client, "GET", "/v1/sessions/default/buffers/y", NULL, &f.err),
+                 GPUBUF_BUFFER_NOT_FOUND);
     s = (struct stream){.fail_at = 1};
     client_fails(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_call(take, &s), NULL, NULL, &f.err),
                  GPUBUF_OUTPUT_FAILED);
@@ -275,7 +259,6 @@ int main(void) {
     tcase_add_test(tcase, memory);
     tcase_add_test(tcase, nothing);
     tcase_add_test(tcase, descriptors);
-    tcase_add_test(tcase, last_transfer);
     tcase_add_test(tcase, functions);
     tcase_add_test(tcase, cuts);
     tcase_add_test(tcase, conditions);

@@ -52,9 +52,11 @@ static void end(gpubuf_client *client) {
 /* Asks for the session, and gives the epoch that the request carried; 0: none. Over TCP the header of the request is
  * there when the answer is. */
 static unsigned carried(gpubuf_client *client, const char *session) {
+    char target[64];
     const char *at;
 
-    gpubuf_session_get(client, session, NULL, NULL, &err);
+    snprintf(target, sizeof(target), "/v1/sessions/%s", session);
+    client_ask(client, "GET", target, NULL, &err);
     at = strstr(here.last, "Gpubuf-Epoch: ");
     return at ? (unsigned)strtoul(at + 14, NULL, 10) : 0;
 }
@@ -83,7 +85,7 @@ START_TEST(refusals_tell_it_too) {
 
     say(0, "409 Conflict", 4, PROBLEM("superseded", 409));
     client = begin();
-    ck_assert_int_eq(gpubuf_buffer_delete(client, "s", "b", false, NULL, &err), -1);
+    ck_assert_int_eq(client_ask(client, "DELETE", "/v1/sessions/s/buffers/b", NULL, &err), -1);
     ck_assert_int_eq(err.code, GPUBUF_SUPERSEDED);
     ck_assert_uint_eq(carried(client, "s"), 4);
     end(client);
@@ -105,7 +107,7 @@ START_TEST(redirects_tell_it) {
     answers[0] = texts[0];
     answers[1] = NULL;
     client = begin();
-    ck_assert_msg(gpubuf_session_get(client, "s", NULL, NULL, &err) == 0, "%s", err.detail);
+    ck_assert_msg(client_ask(client, "GET", "/v1/sessions/s", NULL, &err) == 0, "%s", err.detail);
     ck_assert_ptr_null(strstr(here.last, "Gpubuf-Epoch"));
     ck_assert_ptr_nonnull(strstr(there.last, "Gpubuf-Epoch: 4\r\n"));
     end(client);
@@ -154,7 +156,7 @@ START_TEST(a_deleted_session_is_forgotten) {
     client = begin();
     gpubuf_fleet_expect(client, "s", 3);
     gpubuf_fleet_expect(client, "s.2", 3);
-    ck_assert_msg(gpubuf_session_delete(client, "s", NULL, &err) == 0, "%s", err.detail);
+    ck_assert_msg(client_ask(client, "DELETE", "/v1/sessions/s", NULL, &err) == 0, "%s", err.detail);
     ck_assert_uint_eq(carried(client, "s"), 0);
     ck_assert_uint_eq(carried(client, "s.2"), 3);
     end(client);
@@ -163,7 +165,6 @@ END_TEST
 
 /* What is not found by a POST may be the source of a copy; what is not found in the session is not the session. */
 START_TEST(one_that_is_not_found_is_forgotten) {
-    const struct gpubuf_copy_params copy = {.from = "other/b"};
     gpubuf_client *client;
 
     say(0, "404 Not Found", 0, PROBLEM("session_not_found", 404));
@@ -172,8 +173,8 @@ START_TEST(one_that_is_not_found_is_forgotten) {
     say(3, "200 OK", 0, SESSION);
     client = begin();
     gpubuf_fleet_expect(client, "s", 3);
-    ck_assert_int_eq(gpubuf_buffer_copy(client, "s", "b", &copy, NULL, NULL, &err), -1);
-    ck_assert_int_eq(gpubuf_buffer_delete(client, "s", "b", false, NULL, &err), -1);
+    ck_assert_int_eq(client_ask(client, "POST", "/v1/sessions/s/buffers/b/copy", "{\"from\":\"other/b\"}", &err), -1);
+    ck_assert_int_eq(client_ask(client, "DELETE", "/v1/sessions/s/buffers/b", NULL, &err), -1);
     ck_assert_uint_eq(carried(client, "s"), 3);
     ck_assert_int_eq(err.code, GPUBUF_SESSION_NOT_FOUND);
     ck_assert_uint_eq(carried(client, "s"), 0);
@@ -190,17 +191,10 @@ START_TEST(a_new_session_begins_anew) {
              "Connection: close\r\n\r\n" SESSION);
     answers[0] = texts[0];
     say(1, "200 OK", 0, SESSION);
-    say(2, "201 Created", 0,
-        "{\"name\":\"s\",\"node\":\"b\",\"fleet\":{\"epoch\":2,\"on_partition\":\"serve\"},\"url\":\"http://b/v1/"
-        "sessions/s\"}");
-    say(3, "200 OK", 0, SESSION);
     client = begin();
     gpubuf_fleet_expect(client, "s", 3);
-    ck_assert_msg(gpubuf_session_create(client, "s", NULL, NULL, NULL, &err) == 0, "%s", err.detail);
+    ck_assert_msg(client_ask(client, "POST", "/v1/sessions", SESSION, &err) == 0, "%s", err.detail);
     ck_assert_uint_eq(carried(client, "s"), 1);
-    gpubuf_fleet_expect(client, "s", 3);
-    ck_assert_msg(gpubuf_fleet_place(client, "s", NULL, NULL, NULL, NULL, &err) == 0, "%s", err.detail);
-    ck_assert_uint_eq(carried(client, "s"), 2);
     end(client);
 }
 END_TEST
@@ -259,7 +253,7 @@ END_TEST
 /* --- an owner that does not know whether it is one ---------------------------------------------------------------- */
 
 START_TEST(uncertain) {
-    const struct gpubuf_how condition = {.if_match = "\"1\""};
+    static const char *const condition[] = {"If-Match: \"1\"", NULL};
     gpubuf_client *client;
 
     say(0, "503 No", 0, PROBLEM("owner_uncertain", 503));
@@ -270,77 +264,14 @@ START_TEST(uncertain) {
     client = open_here(2);
     ck_assert_msg(gpubuf_put(client, "s", "b", gpubuf_from_memory("abc", 3), NULL, NULL, &err) == 0, "%s", err.detail);
     /* It may have been deleted the first time. */
-    ck_assert_msg(gpubuf_buffer_delete(client, "s", "b", false, NULL, &err) == 0, "%s", err.detail);
+    ck_assert_msg(client_ask(client, "DELETE", "/v1/sessions/s/buffers/b", NULL, &err) == 0, "%s", err.detail);
     /* The condition may hold no more because of the first time. */
-    ck_assert_int_eq(gpubuf_buffer_delete(client, "s", "b", false, &condition, &err), -1);
+    ck_assert_int_eq(gpubuf_request(client, "DELETE", "/v1/sessions/s/buffers/b", condition, NULL, 0, &err), -1);
     ck_assert_int_eq(err.code, GPUBUF_OWNER_UNCERTAIN);
     ck_assert(err.retryable);
-    ck_assert_int_eq(gpubuf_buffer_seal(client, "s", "b", NULL, NULL, &err), -1);
+    ck_assert_int_eq(client_ask(client, "POST", "/v1/sessions/s/buffers/b/seal", "{}", &err), -1);
     end(client);
     ck_assert_uint_eq(here.served, 6);
-}
-END_TEST
-
-/* --- the calls ---------------------------------------------------------------------------------------------------- */
-
-START_TEST(find) {
-    gpubuf_client *client;
-
-    say(0, "200 OK", 0, "{\"name\":\"s\",\"node\":\"b\",\"epoch\":8,\"url\":\"http://h:1/v1/sessions/s\"}");
-    say(1, "200 OK", 0, SESSION);
-    client = begin();
-    ck_assert_msg(gpubuf_fleet_find(client, "s", NULL, &err) == 0, "%s", err.detail);
-    ck_assert_uint_eq(carried(client, "s"), 8);
-    end(client);
-}
-END_TEST
-
-START_TEST(take) {
-    struct gpubuf_fleet_session got;
-    gpubuf_client *client;
-
-    say(0, "201 Created", 2,
-        "{\"name\":\"s\",\"quota\":{\"bytes\":9},\"fleet\":{\"epoch\":2,\"on_partition\":\"stop\"}}");
-    say(1, "409 Conflict", 0, PROBLEM("node_alive", 409));
-    say(2, "200 OK", 0, SESSION);
-    client = begin();
-    ck_assert_msg(gpubuf_fleet_take(client, "s", &got, &err) == 0, "%s", err.detail);
-    ck_assert_int_eq(strncmp(here.last, "POST /v1/fleet/sessions/s/take HTTP/1.1", 39), 0);
-    ck_assert_str_eq(got.name, "s");
-    ck_assert_str_eq(got.on_partition, "stop");
-    ck_assert_uint_eq(got.epoch, 2);
-    ck_assert_uint_eq(got.quota_bytes.value, 9);
-    ck_assert(got.owner_alive && got.node[0] == '\0');
-    ck_assert_int_eq(gpubuf_fleet_take(client, "s", &got, &err), -1);
-    ck_assert_int_eq(err.code, GPUBUF_NODE_ALIVE);
-    ck_assert_uint_eq(carried(client, "s"), 2);
-    end(client);
-}
-END_TEST
-
-START_TEST(delete) {
-    gpubuf_client *client;
-
-    say(0, "204 No Content", 0, "");
-    client = begin();
-    ck_assert_msg(gpubuf_fleet_delete(client, "s", &err) == 0, "%s", err.detail);
-    ck_assert_int_eq(strncmp(here.last, "DELETE /v1/fleet/sessions/s?force=true HTTP/1.1", 47), 0);
-    end(client);
-}
-END_TEST
-
-START_TEST(uuid) {
-    struct gpubuf_fleet got;
-    gpubuf_client *client;
-
-    say(0, "200 OK", 0, "{\"state\":\"joined\",\"fleet_uuid\":\"0f4b6a52-2b1c-4d4e-9a51-3f0c5d7e8a90\"}");
-    say(1, "200 OK", 0, "{\"state\":\"alone\",\"fleet_uuid\":null}");
-    client = begin();
-    ck_assert_int_eq(gpubuf_fleet_get(client, &got, &err), 0);
-    ck_assert_str_eq(got.fleet_uuid, "0f4b6a52-2b1c-4d4e-9a51-3f0c5d7e8a90");
-    ck_assert_int_eq(gpubuf_fleet_get(client, &got, &err), 0);
-    ck_assert_str_eq(got.fleet_uuid, "");
-    end(client);
 }
 END_TEST
 
@@ -358,9 +289,5 @@ int main(void) {
     gb_test_add(suite, "so_many_are_remembered", so_many_are_remembered, 20);
     gb_test_add(suite, "threads", threads, 20);
     gb_test_add(suite, "uncertain", uncertain, 20);
-    gb_test_add(suite, "find", find, 20);
-    gb_test_add(suite, "take", take, 20);
-    gb_test_add(suite, "delete", delete, 20);
-    gb_test_add(suite, "uuid", uuid, 20);
     return gb_test_run(suite);
 }

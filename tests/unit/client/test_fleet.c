@@ -1,4 +1,4 @@
-/* libgpubuf: redirects within a fleet, and the calls of fleets, against servers that answer as nodes do. */
+/* libgpubuf: redirects within a fleet, against servers that answer as nodes do. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,10 +58,9 @@ static const char *const buffers[] = {OK_BUFFER, NULL};
 
 START_TEST(ticket_in_place_of_the_token) {
     gpubuf_client *client = begin("/v1/sessions/s?via=1.1&ticket=T", sessions, "gpb_secret");
-    struct gpubuf_session session;
 
-    ck_assert_msg(gpubuf_session_get(client, "s", NULL, &session, &err) == 0, "%s", err.detail);
-    ck_assert_str_eq(session.name, "s");
+    ck_assert_msg(client_ask(client, "GET", "/v1/sessions/s", NULL, &err) == 0, "%s", err.detail);
+    ck_assert(client_says(client, "\"name\":\"s\""));
     end(client);
     ck_assert_ptr_nonnull(strstr(here.last, "Authorization: Bearer gpb_secret"));
     ck_assert_int_eq(strncmp(there.last, "GET /v1/sessions/s?via=1.1&ticket=T HTTP/1.1", 44), 0);
@@ -73,12 +72,11 @@ END_TEST
 
 /* A client over a UNIX socket goes on over TCP, where its token is not sent. */
 START_TEST(from_a_socket) {
-    struct gpubuf_session session;
     gpubuf_client *client;
 
     here.local = true;
     client = begin("/v1/sessions/s?via=1.1", sessions, "gpb_secret");
-    ck_assert_msg(gpubuf_session_get(client, "s", NULL, &session, &err) == 0, "%s", err.detail);
+    ck_assert_msg(client_ask(client, "GET", "/v1/sessions/s", NULL, &err) == 0, "%s", err.detail);
     end(client);
     ck_assert_uint_eq(there.served, 1);
     ck_assert_ptr_nonnull(strstr(here.last, "Authorization: Bearer gpb_secret"));
@@ -91,8 +89,8 @@ END_TEST
 START_TEST(not_remembered) {
     gpubuf_client *client = begin("/v1/sessions/s?via=1.1", sessions, NULL);
 
-    ck_assert_int_eq(gpubuf_session_get(client, "s", NULL, NULL, &err), 0);
-    ck_assert_int_eq(gpubuf_session_get(client, "s", NULL, NULL, &err), 0);
+    ck_assert_int_eq(client_ask(client, "GET", "/v1/sessions/s", NULL, &err), 0);
+    ck_assert_int_eq(client_ask(client, "GET", "/v1/sessions/s", NULL, &err), 0);
     end(client);
     ck_assert_uint_eq(here.served, 2);
     ck_assert_uint_eq(there.served, 2);
@@ -116,7 +114,7 @@ START_TEST(others_are_not_followed) {
     answers[0] = redirect_to(texts[0], strangers[_i].status, there.url, strangers[_i].location);
     fake_start(&here, answers);
     client = client_of(&here, NULL, UINT32_MAX);
-    ck_assert_int_eq(gpubuf_session_get(client, "s", NULL, NULL, &err), -1);
+    ck_assert_int_eq(client_ask(client, "GET", "/v1/sessions/s", NULL, &err), -1);
     ck_assert_int_eq(err.code, GPUBUF_BAD_ANSWER);
     ck_assert_ptr_nonnull(strstr(err.detail, "not followed"));
     end(client);
@@ -132,7 +130,7 @@ START_TEST(circle) {
     fake_start(&here, answers);
     answers[0] = redirect_to(texts[0], 307, here.url, "/v1/sessions/s?via=1.1");
     client = client_of(&here, NULL, 2);
-    ck_assert_int_eq(gpubuf_session_get(client, "s", NULL, NULL, &err), -1);
+    ck_assert_int_eq(client_ask(client, "GET", "/v1/sessions/s", NULL, &err), -1);
     ck_assert_msg(err.code == GPUBUF_OWNER_UNKNOWN, "%s: %s", err.slug, err.detail);
     end(client);
     ck_assert_uint_eq(here.served, 4);
@@ -148,7 +146,7 @@ START_TEST(token_stays_at_its_daemon) {
     fake_start(&here, answers);
     answers[0] = redirect_to(texts[0], 307, here.url, "/v1/sessions/s?via=2.1");
     client = client_of(&here, "gpb_secret", UINT32_MAX);
-    ck_assert_msg(gpubuf_session_get(client, "s", NULL, NULL, &err) == 0, "%s", err.detail);
+    ck_assert_msg(client_ask(client, "GET", "/v1/sessions/s", NULL, &err) == 0, "%s", err.detail);
     end(client);
     ck_assert_ptr_nonnull(strstr(here.last, "via=2.1"));
     ck_assert_ptr_nonnull(strstr(here.last, "Authorization: Bearer gpb_secret"));
@@ -170,9 +168,9 @@ END_TEST
 
 START_TEST(json_is_sent_again) {
     gpubuf_client *client = begin("/v1/sessions/s/buffers/b/fill?via=1.1", buffers, NULL);
-    const struct gpubuf_fill_params fill = {.pattern = 7};
 
-    ck_assert_msg(gpubuf_buffer_fill(client, "s", "b", &fill, NULL, NULL, &err) == 0, "%s", err.detail);
+    ck_assert_msg(client_ask(client, "POST", "/v1/sessions/s/buffers/b/fill", "{\"pattern\":7}", &err) == 0, "%s",
+                  err.detail);
     end(client);
     ck_assert_ptr_nonnull(strstr(there.last, "Content-Type: application/json"));
     ck_assert_ptr_null(strstr(there.last, "Content-Length: 0"));
@@ -214,7 +212,7 @@ START_TEST(another_ticket) {
     answers[0] = redirect_to(texts[0], 307, there.url, "/v1/sessions/s?via=1.1&ticket=T");
     fake_start(&here, answers);
     client = client_of(&here, "gpb_x", 2);
-    ck_assert_msg(gpubuf_session_get(client, "s", NULL, NULL, &err) == 0, "%s: %s", err.slug, err.detail);
+    ck_assert_msg(client_ask(client, "GET", "/v1/sessions/s", NULL, &err) == 0, "%s: %s", err.slug, err.detail);
     end(client);
     ck_assert_uint_eq(here.served, 2);
     ck_assert_uint_eq(there.served, 2);
@@ -229,7 +227,7 @@ START_TEST(absent_owner) {
     answers[0] = PROBLEM(503, "owner_absent");
     fake_start(&here, answers);
     client = client_of(&here, NULL, 2);
-    ck_assert_int_eq(gpubuf_session_get(client, "s", NULL, NULL, &err), -1);
+    ck_assert_int_eq(client_ask(client, "GET", "/v1/sessions/s", NULL, &err), -1);
     ck_assert_int_eq(err.code, GPUBUF_OWNER_ABSENT);
     ck_assert(err.retryable);
     end(client);
@@ -246,7 +244,7 @@ START_TEST(unreachable_owner) {
     answers[1] = OK_SESSION;
     fake_start(&here, answers);
     client = client_of(&here, NULL, 2);
-    ck_assert_msg(gpubuf_session_get(client, "s", NULL, NULL, &err) == 0, "%s: %s", err.slug, err.detail);
+    ck_assert_msg(client_ask(client, "GET", "/v1/sessions/s", NULL, &err) == 0, "%s: %s", err.slug, err.detail);
     end(client);
     ck_assert_uint_eq(here.served, 2);
 }
@@ -271,105 +269,12 @@ START_TEST(traces_have_no_ticket) {
     fake_start(&here, answers);
     options.url = here.url;
     ck_assert_int_eq(gpubuf_open(&options, &client, &err), 0);
-    ck_assert_int_eq(gpubuf_session_get(client, "s", NULL, NULL, &err), 0);
+    ck_assert_int_eq(client_ask(client, "GET", "/v1/sessions/s", NULL, &err), 0);
     end(client);
     ck_assert_int_eq(lines, 2);
     ck_assert_int_eq(strncmp(traced[0], "GET /v1/sessions/s -> 307 ", 26), 0);
     snprintf(expected, sizeof(expected), "GET %s/v1/sessions/s -> 200 ", there.url);
     ck_assert_int_eq(strncmp(traced[1], expected, strlen(expected)), 0);
-}
-END_TEST
-
-/* --- records ------------------------------------------------------------------------------------------------------ */
-
-static gpubuf_client *say(const char *json) {
-    snprintf(texts[0], TEXT_SIZE, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s", strlen(json),
-             json);
-    answers[0] = texts[0];
-    fake_start(&here, answers);
-    fake_start(&there, sessions);
-    return client_of(&here, NULL, UINT32_MAX);
-}
-
-START_TEST(fleet) {
-    gpubuf_client *client =
-        say("{\"state\":\"alone\",\"since\":\"2026-11-25T20:00:00Z\",\"why\":\"no answer\",\"fleet\":\"main\","
-            "\"node\":\"a\",\"uuid\":\"77\",\"incarnation\":9,\"cluster_id\":\"5\",\"urls\":{},\"draining\":true}");
-    struct gpubuf_fleet got;
-
-    ck_assert_msg(gpubuf_fleet_get(client, &got, &err) == 0, "%s", err.detail);
-    end(client);
-    ck_assert_str_eq(got.state, "alone");
-    ck_assert_str_eq(got.why, "no answer");
-    ck_assert_str_eq(got.fleet, "main");
-    ck_assert_str_eq(got.node, "a");
-    ck_assert_str_eq(got.cluster_id, "5");
-    ck_assert_uint_eq(got.incarnation, 9);
-    ck_assert(got.draining);
-}
-END_TEST
-
-START_TEST(nodes) {
-    gpubuf_client *client =
-        say("{\"items\":[{\"name\":\"a\",\"alive\":true,\"draining\":false,\"version\":\"0.1.0\",\"urls\":{\"lan\":"
-            "\"http://l:1\",\"default\":\"http://d:2\"},\"devices\":[{\"bytes\":10,\"free_bytes\":4,"
-            "\"committed_bytes\":6},{\"bytes\":20,\"free_bytes\":20,\"committed_bytes\":0}],\"incarnation\":3},"
-            "{\"name\":\"b\",\"alive\":false,\"urls\":{\"lan\":\"http://l:3\"},\"devices\":[],\"incarnation\":null}]}");
-    struct gpubuf_node_list got;
-
-    ck_assert_msg(gpubuf_node_list(client, &got, &err) == 0, "%s", err.detail);
-    end(client);
-    ck_assert_uint_eq(got.count, 2);
-    ck_assert_str_eq(got.items[0].url, "http://d:2");
-    ck_assert_uint_eq(got.items[0].devices, 2);
-    ck_assert_uint_eq(got.items[0].bytes, 30);
-    ck_assert_uint_eq(got.items[0].free_bytes, 24);
-    ck_assert_uint_eq(got.items[0].committed_bytes, 6);
-    ck_assert_uint_eq(got.items[0].incarnation, 3);
-    ck_assert(got.items[0].alive && !got.items[1].alive);
-    ck_assert_str_eq(got.items[1].url, "http://l:3");
-    ck_assert_uint_eq(got.items[1].incarnation, 0);
-    gpubuf_node_list_done(&got);
-}
-END_TEST
-
-START_TEST(where) {
-    gpubuf_client *client = say("{\"name\":\"s\",\"node\":\"b\",\"epoch\":2,\"on_partition\":\"stop\",\"labels\":{},"
-                                "\"url\":\"http://h:7070/below/v1/sessions/s\",\"owner_alive\":false,\"absent_s\":12,"
-                                "\"stale\":true}");
-    struct gpubuf_fleet_session got;
-
-    ck_assert_msg(gpubuf_fleet_find(client, "s", &got, &err) == 0, "%s", err.detail);
-    end(client);
-    ck_assert_str_eq(got.node, "b");
-    ck_assert_uint_eq(got.epoch, 2);
-    ck_assert_str_eq(got.on_partition, "stop");
-    ck_assert_str_eq(got.url, "http://h:7070/below/v1/sessions/s");
-    ck_assert_str_eq(got.owner_url, "http://h:7070/below");
-    ck_assert(!got.owner_alive && got.stale);
-    ck_assert_uint_eq(got.absent_s, 12);
-}
-END_TEST
-
-START_TEST(place) {
-    const struct gpubuf_session_params params = {.quota_bytes = {true, 1000}};
-    const struct gpubuf_place wish = {.select = "{\"site\":\"x\"}", .on_partition = "stop"};
-    const struct gpubuf_place wrong = {.select = "site"};
-    struct gpubuf_fleet_session got;
-    gpubuf_client *client =
-        say("{\"name\":\"s\",\"node\":\"b\",\"url\":\"http://h:7070/v1/sessions/s\",\"quota\":{\"bytes\":1000},"
-            "\"fleet\":{\"epoch\":1,\"on_partition\":\"stop\"}}");
-
-    ck_assert_int_eq(gpubuf_fleet_place(client, "s", &params, &wrong, NULL, &got, &err), -1);
-    ck_assert_int_eq(err.code, GPUBUF_BAD_ARGUMENT);
-    ck_assert_msg(gpubuf_fleet_place(client, "s", &params, &wish, NULL, &got, &err) == 0, "%s", err.detail);
-    end(client);
-    ck_assert_str_eq(got.node, "b");
-    ck_assert_uint_eq(got.epoch, 1);
-    ck_assert_str_eq(got.on_partition, "stop");
-    ck_assert_uint_eq(got.quota_bytes.value, 1000);
-    ck_assert_str_eq(got.owner_url, "http://h:7070");
-    ck_assert_uint_eq(here.served, 1);
 }
 END_TEST
 
@@ -390,9 +295,5 @@ int main(void) {
     gb_test_add(suite, "absent_owner", absent_owner, 20);
     gb_test_add(suite, "unreachable_owner", unreachable_owner, 20);
     gb_test_add(suite, "traces_have_no_ticket", traces_have_no_ticket, 20);
-    gb_test_add(suite, "fleet", fleet, 20);
-    gb_test_add(suite, "nodes", nodes, 20);
-    gb_test_add(suite, "where", where, 20);
-    gb_test_add(suite, "place", place, 20);
     return gb_test_run(suite);
 }

@@ -31,12 +31,12 @@ static void teardown(void) {
 }
 
 static uint64_t leases(void) {
-    struct gpubuf_lease_list list;
-    uint64_t count;
+    const char *at;
+    uint64_t count = 0;
 
-    client_ok(&f, gpubuf_lease_list(f.client, NULL, &list, &f.err));
-    count = list.count;
-    gpubuf_lease_list_done(&list);
+    client_ok(&f, client_ask(f.client, "GET", "/v1/leases", NULL, &f.err));
+    for (at = gpubuf_answer_of(f.client)->body; (at = strstr(at, "\"lease\":")) != NULL; at++)
+        count++;
     return count;
 }
 
@@ -52,7 +52,6 @@ static void until_leases(uint64_t count) {
 
 START_TEST(reading) {
     const struct gpubuf_mapping_info *info;
-    struct gpubuf_buffer rec;
     gpubuf_mapping *m = NULL;
 
     client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &m, &f.err));
@@ -69,12 +68,12 @@ START_TEST(reading) {
     ck_assert_int_ge(gpubuf_mapping_poll_fd(m), 0);
     client_ok(&f, gpubuf_mapping_wait(m, NULL, &f.err));
     ck_assert_uint_eq(leases(), 1);
-    client_ok(&f, gpubuf_buffer_get(f.client, "default", "x", false, NULL, &rec, &f.err));
-    ck_assert_uint_eq(rec.leases, 1);
-    client_fails(&f, gpubuf_buffer_delete(f.client, "default", "x", false, NULL, &f.err), GPUBUF_MAPPED);
+    client_ok(&f, client_ask(f.client, "GET", "/v1/sessions/default/buffers/x", NULL, &f.err));
+    ck_assert_uint_eq(client_number(f.client, "leases"), 1);
+    client_fails(&f, client_ask(f.client, "DELETE", "/v1/sessions/default/buffers/x", NULL, &f.err), GPUBUF_MAPPED);
     client_ok(&f, gpubuf_unmap(m, &f.err));
     ck_assert_uint_eq(leases(), 0);
-    client_ok(&f, gpubuf_buffer_delete(f.client, "default", "x", false, NULL, &f.err));
+    client_ok(&f, client_ask(f.client, "DELETE", "/v1/sessions/default/buffers/x", NULL, &f.err));
 }
 END_TEST
 
@@ -82,7 +81,6 @@ START_TEST(writing) {
     struct gpubuf_map_params params = {.write = true};
     gpubuf_mapping *m = NULL;
     gpubuf_mapping *n = NULL;
-    struct gpubuf_buffer rec;
     unsigned char back[4];
 
     client_ok(&f, gpubuf_map(f.client, "default", "x", &params, &m, &f.err));
@@ -90,16 +88,16 @@ START_TEST(writing) {
     ck_assert(gpubuf_mapping_info_of(m)->write);
     memcpy(gpubuf_mapping_info_of(m)->memory, "here", 4);
     ck_assert_int_eq(memcmp(gpubuf_mapping_info_of(n)->memory, "here", 4), 0);
-    client_fails(&f, gpubuf_buffer_seal(f.client, "default", "x", NULL, NULL, &f.err), GPUBUF_MAPPED);
+    client_fails(&f, client_ask(f.client, "POST", "/v1/sessions/default/buffers/x/seal", "{}", &f.err), GPUBUF_MAPPED);
     client_ok(&f, gpubuf_unmap(m, &f.err));
     client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, 4),
                              &(struct gpubuf_get_params){.length = gpubuf_some(4)}, NULL, &f.err));
     ck_assert_int_eq(memcmp(back, "here", 4), 0);
-    client_ok(&f, gpubuf_buffer_get(f.client, "default", "x", false, NULL, &rec, &f.err));
-    ck_assert_uint_gt(rec.generation, 1);
+    client_ok(&f, client_ask(f.client, "GET", "/v1/sessions/default/buffers/x", NULL, &f.err));
+    ck_assert_uint_gt(client_number(f.client, "generation"), 1);
     client_ok(&f, gpubuf_unmap(n, &f.err));
-    client_ok(&f, gpubuf_buffer_seal(f.client, "default", "x", NULL, &rec, &f.err));
-    ck_assert(rec.sealed);
+    client_ok(&f, client_ask(f.client, "POST", "/v1/sessions/default/buffers/x/seal", "{}", &f.err));
+    ck_assert(client_says(f.client, "\"sealed\":true"));
     client_fails(&f, gpubuf_map(f.client, "default", "x", &params, &m, &f.err), GPUBUF_SEALED);
 }
 END_TEST
@@ -150,12 +148,14 @@ END_TEST
 /* Whether the mapped memory still is the content of the buffer. */
 START_TEST(current) {
     gpubuf_mapping *m[3] = {NULL};
+    char lease[128];
     bool is[3];
     int i;
 
     for (i = 0; i < 3; i++)
         client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &m[i], &f.err));
-    client_ok(&f, gpubuf_lease_delete(f.client, gpubuf_mapping_info_of(m[0])->lease, &f.err));
+    snprintf(lease, sizeof(lease), "/v1/leases/%s", gpubuf_mapping_info_of(m[0])->lease);
+    client_ok(&f, client_ask(f.client, "DELETE", lease, NULL, &f.err));
     for (i = 0; i < 2; i++)
         client_ok(&f, gpubuf_mapping_current(m[i], &is[i], &f.err));
     ck_assert(!is[0] && is[1]);
@@ -176,36 +176,32 @@ END_TEST
 START_TEST(beside) {
     gpubuf_mapping *m = NULL;
     gpubuf_mapping *n = NULL;
-    struct gpubuf_stats stats;
 
     client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &m, &f.err));
     client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data + 1, 1000), &pinned, NULL, &f.err));
     client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &n, &f.err));
     ck_assert_int_eq(memcmp(gpubuf_mapping_info_of(m)->memory, data, BYTES), 0);
     ck_assert_int_eq(memcmp(gpubuf_mapping_info_of(n)->memory, data + 1, 1000), 0);
-    client_ok(&f, gpubuf_buffer_delete(f.client, "default", "x", true, NULL, &f.err));
+    client_ok(&f, client_ask(f.client, "DELETE", "/v1/sessions/default/buffers/x?when=unmapped", NULL, &f.err));
     ck_assert_int_eq(memcmp(gpubuf_mapping_info_of(n)->memory, data + 1, 1000), 0);
-    client_ok(&f, gpubuf_stats_get(f.client, NULL, &stats, &f.err));
-    ck_assert_uint_eq(stats.leases, 2);
-    ck_assert_uint_ge(stats.held_bytes, BYTES);
+    client_ok(&f, client_ask(f.client, "GET", "/v1/stats", NULL, &f.err));
+    ck_assert_uint_eq(client_number(f.client, "leases"), 2);
+    ck_assert_uint_ge(client_number(f.client, "held_bytes"), BYTES);
     client_ok(&f, gpubuf_unmap(m, &f.err));
     client_ok(&f, gpubuf_unmap(n, &f.err));
-    client_ok(&f, gpubuf_stats_get(f.client, NULL, &stats, &f.err));
-    ck_assert_uint_eq(stats.leases, 0);
+    client_ok(&f, client_ask(f.client, "GET", "/v1/stats", NULL, &f.err));
+    ck_assert_uint_eq(client_number(f.client, "leases"), 0);
 }
 END_TEST
 
-/* A process that is killed with a mapping leaves no lease. */
 /* The daemon copies into and out of the mapped memory; no bytes go over a socket. */
 START_TEST(a_slab) {
     struct gpubuf_map_params write = {.write = true};
-    struct gpubuf_copy_params from = {.from = "x"};
     gpubuf_mapping *m = NULL;
     gpubuf_mapping *n = NULL;
     unsigned char *memory;
-    struct gpubuf_buffer rec;
 
-    client_ok(&f, gpubuf_buffer_copy(f.client, "default", "y", &from, NULL, &rec, &f.err));
+    client_ok(&f, client_ask(f.client, "POST", "/v1/sessions/default/buffers/y/copy", "{\"from\":\"x\"}", &f.err));
     client_ok(&f, gpubuf_map(f.client, "default", "x", &write, &m, &f.err));
     memory = gpubuf_mapping_info_of(m)->memory;
     memset(memory, 7, BYTES);
@@ -225,6 +221,7 @@ START_TEST(a_slab) {
 }
 END_TEST
 
+/* A process that is killed with a mapping leaves no lease. */
 START_TEST(client_killed) {
     int ready[2];
     char byte;

@@ -11,40 +11,54 @@
 
 #define ALLOCATIONS 2000 /* more than any of the calls makes */
 
-#define HEAD(bytes) "HTTP/1.1 200 OK\r\nContent-Length: " bytes "\r\n\r\n"
+#define HEAD2(status, bytes) "HTTP/1.1 " status "\r\nContent-Length: " bytes "\r\n\r\n"
+#define HEAD(bytes) HEAD2("200 OK", bytes)
 
-static const char *const names[] = {"x", "y", NULL};
-static const struct gpubuf_checkpoint_params some = {.names = names, .lenient = true, .unstable = true};
-static const struct gpubuf_restore_params back = {
-    .into = "s", .prefix = "old.", .names = names, .device = "0", .replace = true, .eager = true};
-static const struct gpubuf_buffer_params buffer = {.durability = "sync", .spill = "disk", .resident = {true, 1}};
-static const struct gpubuf_session_params session = {.durability = "sync", .quota_stored_bytes = {true, 9}};
-static const struct gpubuf_verify_params verify = {.sha256 = true, .expect_sha512 = "abc"};
+static const char *const headers[] = {"Content-Type: application/json", "Idempotency-Key: k", NULL};
+static const struct gpubuf_put_params put = {.dtype = "int8",
+                                             .shape = "3",
+                                             .kind = "device",
+                                             .durability = "sync",
+                                             .spill = "disk",
+                                             .max_bytes = {true, 9},
+                                             .content_encoding = "gzip",
+                                             .how = {.if_match = "\"1\"", .idempotency_key = "k", .wait_s = 7}};
+static const struct gpubuf_put_params parts = {
+    .dtype = "int8", .shape = "3,1", .kind = "device", .device = "1", .connections = 2, .part_bytes = 1};
+static const struct gpubuf_tensors_params tensors = {.prefix = "p.", .kind = "device", .pool = "q"};
+static const struct gpubuf_tensors_params some = {.names = "x,y", .label = "a=b"};
 
-/* CALL(expression with c and e, length of what is sent, reply) */
+#define TENSORS "{\"tensors\":1,\"items\":[]}"
+#define REFUSED HEAD2("409 Conflict", "52") "{\"code\":\"limit_reached\",\"status\":409,\"detail\":\"no\"} "
+
+/* CALL(expression with c and e, what the header of its first request has, reply). Queries are not looked at: libcurl
+ * 7.88 leaves one out itself where it has no memory for it. */
 #define CALLS                                                                                                          \
-    CALL(gpubuf_checkpoint_create(c, "s", "c1", &some, NULL, NULL, e),                                                 \
-         "{\"name\":\"c1\",\"names\":[\"x\",\"y\"],\"lenient\":true,\"unstable\":true}",                               \
-         HEAD("13") "{\"name\":\"c1\"}")                                                                               \
-    CALL(gpubuf_checkpoint_restore(c, "c1", &back, NULL, NULL, e),                                                     \
-         "{\"into\":\"s\",\"prefix\":\"old.\",\"names\":[\"x\",\"y\"],\"device\":0,\"replace\":true,"                  \
-         "\"load\":\"eager\"}",                                                                                        \
-         HEAD("19") "{\"checkpoint\":\"c1\"}")                                                                         \
-    CALL(gpubuf_checkpoint_verify(c, "c1", NULL, NULL, e), "{}", HEAD("14") "{\"match\":true}")                        \
-    CALL(gpubuf_storage_scrub(c, 65536, NULL, NULL, e), "{\"rate\":65536}", HEAD("13") "{\"began\":\"x\"}")            \
-    CALL(gpubuf_session_evict(c, "s", "old.", NULL, NULL, e), "{\"prefix\":\"old.\"}", HEAD("13") "{\"buffers\":7}")   \
-    CALL(gpubuf_buffer_update(c, "s", "x", &buffer, NULL, NULL, e),                                                    \
-         "{\"durability\":\"sync\",\"spill\":\"disk\",\"resident\":true}", HEAD("12") "{\"name\":\"x\"}")              \
-    CALL(gpubuf_session_update(c, "s", &session, NULL, NULL, e),                                                       \
-         "{\"durability\":\"sync\",\"quota\":{\"stored_bytes\":9}}", HEAD("12") "{\"name\":\"s\"}")                    \
-    CALL(gpubuf_buffer_verify(c, "s", "x", &verify, NULL, NULL, e),                                                    \
-         "{\"algorithms\":[\"sha-256\"],\"digest\":{\"sha-512\":\"abc\"}}", HEAD("21") "{\"crc32c\":\"00000000\"}")
+    CALL(gpubuf_request(c, "POST", "/v1/sessions?x=1", headers, "{}", 2, e),                                           \
+         "POST /v1/sessions|\r\nContent-Type: application/json\r\n|\r\nIdempotency-Key: k\r\n|"                        \
+         "\r\nContent-Length: 2\r\n",                                                                                  \
+         HEAD("2") "{}")                                                                                               \
+    CALL(gpubuf_put(c, "s", "x", gpubuf_from_memory("abc", 3), &put, NULL, e),                                         \
+         "PUT /v1/sessions/s/buffers/x/data|"                                                                          \
+         "\r\nContent-Encoding: gzip\r\n|\r\nIf-Match: \"1\"\r\n|\r\nIdempotency-Key: k\r\n|\r\nPrefer: wait=7\r\n|"   \
+         "\r\nContent-Length: 3\r\n",                                                                                  \
+         HEAD("12") "{\"name\":\"x\"}")                                                                                \
+    CALL(gpubuf_put(c, "s", "x", gpubuf_from_memory("abc", 3), &parts, NULL, e),                                       \
+         "POST /v1/sessions/s/uploads HTTP/1.1\r\n|\r\nContent-Length: 80\r\n", REFUSED)                               \
+    CALL(gpubuf_tensors_put(c, "s", gpubuf_from_memory("abc", 3), &tensors, NULL, e),                                  \
+         "PUT /v1/sessions/s/tensors|\r\nContent-Type: application/x-safetensors\r\n", HEAD("24") TENSORS)             \
+    CALL(gpubuf_tensors_get(c, "s", gpubuf_to_memory(back, sizeof(back)), &some, NULL, e),                             \
+         "GET /v1/sessions/s/tensors|\r\nAccept: application/x-safetensors\r\n", HEAD("3") "abc")                      \
+    CALL(gpubuf_operation_wait(c, "17", 5, e),                                                                         \
+         "GET /v1/operations/17 HTTP/1.1\r\n|\r\nPrefer: wait=", HEAD("26") "{\"id\":\"17\",\"state\":\"done\"}")
+
+static char back[8];
 
 static const struct {
-    const char *body;
+    const char *sent; /* with | between */
     const char *answer;
 } calls[] = {
-#define CALL(call, body, answer) {body, answer},
+#define CALL(call, sent, answer) {sent, answer},
     CALLS
 #undef CALL
 };
@@ -52,12 +66,28 @@ static const struct {
 static int run(int which, gpubuf_client *c, struct gpubuf_error *e) {
     int i = 0;
 
-#define CALL(call, body, answer)                                                                                       \
+#define CALL(call, sent, answer)                                                                                       \
     if (i++ == which)                                                                                                  \
         return call;
     CALLS
 #undef CALL
     return -1;
+}
+
+/* Whether a header has each of the texts between |. */
+static bool has_all(const char *header, const char *sent) {
+    char one[256];
+
+    for (;;) {
+        size_t n = strcspn(sent, "|");
+
+        snprintf(one, sizeof(one), "%.*s", (int)n, sent);
+        if (!strstr(header, one))
+            return false;
+        if (sent[n] == '\0')
+            return true;
+        sent += n + 1;
+    }
 }
 
 START_TEST(every_allocation) {
@@ -66,12 +96,10 @@ START_TEST(every_allocation) {
     struct gpubuf_error err;
     gpubuf_client *client;
     unsigned refused = 0;
-    char expected[64];
     int i;
 
     fake_start(&fake, answers);
     client = fake_client(&fake);
-    snprintf(expected, sizeof(expected), "\r\nContent-Length: %zu\r\n", strlen(calls[_i].body));
     for (i = 0; i < ALLOCATIONS; i++) {
         bool failed;
         int r;
@@ -81,6 +109,8 @@ START_TEST(every_allocation) {
         r = run(_i, client, &err);
         failed = gb_allocations_here < 0;
         gb_allocations_here = -1;
+        if (r < 0 && err.status == 409) /* the reply that the call was to get */
+            r = 0;
         if (r < 0) {
             ck_assert_msg(failed, "%s: %s", err.slug, err.detail);
             ck_assert_msg(err.code == GPUBUF_NO_MEMORY || err.code >= GPUBUF_CANNOT_CONNECT, "%s: %s", err.slug,
@@ -88,7 +118,7 @@ START_TEST(every_allocation) {
             ck_assert_msg(err.code != GPUBUF_BAD_ARGUMENT, "allocation %d: %s", i, err.detail);
             refused++;
         }
-        ck_assert_msg(fake.last[0] == '\0' || strstr(fake.last, expected), "allocation %d: %s", i, fake.last);
+        ck_assert_msg(fake.last[0] == '\0' || has_all(fake.last, calls[_i].sent), "allocation %d: %s", i, fake.last);
         if (!failed)
             break;
     }
@@ -101,12 +131,10 @@ END_TEST
 
 #endif
 
-/* A text that is not UTF-8 is refused, and not left out. */
+/* A text that is not UTF-8 is refused where it goes into JSON, and not left out. */
 START_TEST(no_utf8) {
     static const char *const answers[] = {"", NULL};
-    static const char *const list[] = {"x", "\xff", NULL};
-    struct gpubuf_checkpoint_params params = {.names = list};
-    struct gpubuf_restore_params into = {.into = "\xff"};
+    struct gpubuf_put_params params = {.dtype = "int8", .pool = "\xff", .connections = 2, .part_bytes = 1};
     struct fake_server fake = {.keep = false};
     struct {
         struct gpubuf_error err;
@@ -115,9 +143,10 @@ START_TEST(no_utf8) {
 
     fake_start(&fake, answers);
     client = fake_client(&fake);
-    client_fails(&f, gpubuf_session_evict(client, "s", "\xff", NULL, NULL, &f.err), GPUBUF_BAD_ARGUMENT);
-    client_fails(&f, gpubuf_checkpoint_create(client, "s", "c1", &params, NULL, NULL, &f.err), GPUBUF_BAD_ARGUMENT);
-    client_fails(&f, gpubuf_checkpoint_restore(client, "c1", &into, NULL, NULL, &f.err), GPUBUF_BAD_ARGUMENT);
+    client_fails(&f, gpubuf_put(client, "s", "x", gpubuf_from_memory("abc", 3), &params, NULL, &f.err),
+                 GPUBUF_BAD_ARGUMENT);
+    client_fails(&f, gpubuf_put(client, "s", "\xff", gpubuf_from_memory("abc", 3), &params, NULL, &f.err),
+                 GPUBUF_BAD_ARGUMENT);
     gpubuf_close(client);
     fake_stop(&fake);
     ck_assert_uint_eq(fake.served, 0);

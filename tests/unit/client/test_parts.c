@@ -1,4 +1,5 @@
 /* libgpubuf: transfers in parts, and their interruption. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -77,13 +78,8 @@ START_TEST(parallel) {
 END_TEST
 
 static void nothing_open(void) {
-    struct gpubuf_upload_list open;
-    size_t i;
-
-    client_ok(&f, gpubuf_upload_list(f.client, "default", NULL, &open, &f.err));
-    for (i = 0; i < open.count; i++)
-        ck_assert_str_eq(open.items[i].state, "completed");
-    gpubuf_upload_list_done(&open);
+    client_ok(&f, client_ask(f.client, "GET", "/v1/sessions/default/uploads", NULL, &f.err));
+    ck_assert(!client_says(f.client, "\"state\":\"open\""));
 }
 
 START_TEST(cancelled) {
@@ -103,7 +99,8 @@ START_TEST(cancelled) {
     client_fails(&f, gpubuf_get(f.client, "default", "there", gpubuf_to_memory(back, BYTES), &get, NULL, &f.err),
                  GPUBUF_INTERRUPTED);
     gpubuf_resume(f.client);
-    client_fails(&f, gpubuf_buffer_get(f.client, "default", "x", false, NULL, NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    client_fails(&f, client_ask(f.client, "GET", "/v1/sessions/default/buffers/x", NULL, &f.err),
+                 GPUBUF_BUFFER_NOT_FOUND);
     nothing_open();
 }
 END_TEST
@@ -125,7 +122,6 @@ static int64_t interrupting(void *arg, void *out, size_t size) {
 
 START_TEST(interrupted) {
     struct gpubuf_put_params put = {.format = "raw"};
-    struct gpubuf_stats stats;
     uint64_t given = 0;
 
     client_fails(
@@ -133,23 +129,24 @@ START_TEST(interrupted) {
         GPUBUF_INTERRUPTED);
     ck_assert_uint_ge(given, BYTES);
     ck_assert_uint_lt(given, ENDLESS);
-    client_fails(&f, gpubuf_live(f.client, &f.err), GPUBUF_INTERRUPTED);
+    client_fails(&f, client_ask(f.client, "GET", "/livez", NULL, &f.err), GPUBUF_INTERRUPTED);
     gpubuf_resume(f.client);
-    client_fails(&f, gpubuf_buffer_get(f.client, "default", "x", false, NULL, NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    client_fails(&f, client_ask(f.client, "GET", "/v1/sessions/default/buffers/x", NULL, &f.err),
+                 GPUBUF_BUFFER_NOT_FOUND);
     do /* the daemon notices the end of the connection a moment later */
-        client_ok(&f, gpubuf_stats_get(f.client, NULL, &stats, &f.err));
-    while (stats.uploads_running > 0);
-    ck_assert_uint_eq(stats.buffer_bytes, 0);
+        client_ok(&f, client_ask(f.client, "GET", "/v1/stats", NULL, &f.err));
+    while (client_number(f.client, "uploads") > 0);
+    client_ok(&f, client_ask(f.client, "GET", "/v1/sessions/default", NULL, &f.err));
+    ck_assert_uint_eq(client_number(f.client, "used_bytes"), 0);
 }
 END_TEST
 
 /* The daemon refuses the request by its header; the library then reads nothing of the body. */
 START_TEST(refused_early) {
-    struct gpubuf_session_params params = {.quota_bytes = gpubuf_some(1000)};
     struct gpubuf_put_params put = {.format = "raw"};
     uint64_t given = 0;
 
-    client_ok(&f, gpubuf_session_create(f.client, "s", &params, NULL, NULL, &f.err));
+    client_ok(&f, client_ask(f.client, "POST", "/v1/sessions", "{\"name\":\"s\",\"quota\":{\"bytes\":1000}}", &f.err));
     client_fails(&f,
                  gpubuf_put(f.client, "s", "x", gpubuf_from_call(interrupting, &given, ENDLESS), &put, NULL, &f.err),
                  GPUBUF_QUOTA_EXCEEDED);
@@ -184,39 +181,23 @@ END_TEST
 
 /* --- uploads in several requests  --------------------------------------------------------------------------------- */
 
-START_TEST(uploads) {
-    struct gpubuf_buffer_params what = {.bytes = gpubuf_some(10)};
-    struct gpubuf_opt none = {.set = false};
-    struct gpubuf_upload upload;
-    struct gpubuf_buffer rec;
-    struct gpubuf_part part;
-    char id[GPUBUF_ID_SIZE];
-    uint64_t offset = 0;
-    bool complete = true;
+/* By plain requests: the answer says how many bytes a resumable upload has. */
+START_TEST(resumable) {
+    static const char *const begin[] = {"Upload-Complete: ?0", "Upload-Length: 5", NULL};
+    static const char *const rest[] = {"Upload-Offset: 3", "Upload-Complete: ?1",
+                                       "Content-Type: application/partial-upload", NULL};
+    const struct gpubuf_answer *answer = gpubuf_answer_of(f.client);
+    char upload[256];
 
-    client_ok(&f, gpubuf_upload_create(f.client, "default", "x", &what, NULL, &upload, &f.err));
-    client_ok(&f,
-              gpubuf_upload_part(f.client, "default", upload.id, 4, false, gpubuf_from_memory(data, 6), &part, &f.err));
-    ck_assert_uint_eq(part.bytes, 6);
-    client_fails(&f, gpubuf_upload_complete(f.client, "default", upload.id, none, NULL, &rec, &f.err),
-                 GPUBUF_UPLOAD_INCOMPLETE);
-    client_ok(&f, gpubuf_upload_get(f.client, "default", upload.id, &upload, &f.err));
-    ck_assert_uint_eq(upload.missing_count, 1);
-    ck_assert_uint_eq(upload.missing[0].bytes, 4);
-    client_ok(
-        &f, gpubuf_upload_part(f.client, "default", upload.id, 0, false, gpubuf_from_memory("head", 4), NULL, &f.err));
-    client_ok(&f, gpubuf_upload_complete(f.client, "default", upload.id, none, NULL, &rec, &f.err));
-    ck_assert_uint_eq(rec.bytes, 10);
-    client_ok(&f, gpubuf_upload_begin(f.client, "default", "y", gpubuf_from_memory("abc", 3), 5, NULL, id, &f.err));
-    client_ok(&f, gpubuf_upload_offset(f.client, "default", id, &offset, &complete, &f.err));
-    ck_assert_uint_eq(offset, 3);
-    ck_assert(!complete);
-    client_ok(&f, gpubuf_upload_append(f.client, "default", id, 3, true, gpubuf_from_memory("de", 2), &rec, &f.err));
-    ck_assert_str_eq(rec.name, "y");
-    client_ok(&f, gpubuf_upload_create(f.client, "default", "z", &what, NULL, &upload, &f.err));
-    client_ok(&f, gpubuf_upload_delete(f.client, "default", upload.id, &f.err));
-    client_fails(&f, gpubuf_upload_offset(f.client, "default", upload.id, &offset, &complete, &f.err),
-                 GPUBUF_UPLOAD_NOT_FOUND);
+    client_ok(&f, gpubuf_request(f.client, "POST", "/v1/sessions/default/buffers/y/data", begin, "abc", 3, &f.err));
+    snprintf(upload, sizeof(upload), "%s", answer->location);
+    ck_assert(answer->upload_offset.set && answer->upload_offset.value == 3 && !answer->upload_complete);
+    client_ok(&f, client_ask(f.client, "HEAD", upload, NULL, &f.err));
+    ck_assert(answer->upload_offset.set && answer->upload_offset.value == 3 && !answer->upload_complete);
+    client_ok(&f, gpubuf_request_from(f.client, "PATCH", upload, rest, gpubuf_from_memory("de", 2), &f.err));
+    ck_assert(client_says(f.client, "\"name\":\"y\"") && answer->upload_complete);
+    client_expect(&f, "y", (const unsigned char *)"abcde", 5);
+    ck_assert(!gpubuf_answer_of(f.client)->upload_offset.set);
 }
 END_TEST
 
@@ -231,7 +212,7 @@ int main(void) {
     tcase_add_loop_test(tcase, refused, 0, 2);
     tcase_add_test(tcase, interrupted);
     tcase_add_test(tcase, refused_early);
-    tcase_add_test(tcase, uploads);
+    tcase_add_test(tcase, resumable);
     suite_add_tcase(suite, tcase);
     return gb_test_run(suite);
 }
