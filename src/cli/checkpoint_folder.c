@@ -1,8 +1,8 @@
 /* checkpoints get and put: the folder of a checkpoint, copied from the daemon and to it.
  *
- * get fills DIR.part, which becomes DIR when all is there and on disk, so that DIR is never a part of a checkpoint. put
- * sends the manifest last, so that the daemon has a checkpoint only if it has all files. Both compare each file with the
- * manifest's checksum, and leave out what an earlier run has copied. */
+ * get fills DIR.part, which becomes DIR when all is there and on disk, so that DIR is never a part of a checkpoint.
+ * put sends the manifest last, so that the daemon has a checkpoint only if it has all files. Both compare each file
+ * with the manifest's checksum, and leave out what an earlier run has copied. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -389,7 +389,8 @@ static int get_files(struct copy *copy) {
     return fsync(copy->fd) < 0 ? unwritten(copy, "") : 0;
 }
 
-/* Calls each for the names in the folder, until one gives another value than 0, which is returned. -1 with the error. */
+/* Calls each for the names in the folder, until one gives another value than 0, which is returned; -1 with the
+ * error. */
 static int each_name(struct copy *copy, int (*each)(struct copy *copy, const char *name)) {
     int fd = openat(copy->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;

@@ -77,8 +77,8 @@ static void put_options(FILE *out, const struct gb_cli_command *command, bool co
 
 #define NO_NOUN " (no ITEM)" /* ends the help of a word that stands alone, of a command whose others take one */
 
-/* How a word is used, in usage[64], and what it does, in help[256]. It takes the "POOL..." of "[add|rm POOL...]", unless
- * its help has arguments of its own or says that it has none. */
+/* How a word is used, in usage[64], and what it does, in help[256]. It takes the "POOL..." of "[add|rm POOL...]",
+ * unless its help has arguments of its own or says that it has none. */
 static void describe(const struct gb_cli_command *command, const struct gb_cli_verb *verb, const char *before,
                      char *usage, char *help) {
     const char *noun = strchr(command->arguments, ' ');
