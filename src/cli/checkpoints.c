@@ -1,6 +1,7 @@
-/* Checkpoints: list, add, show, verify, restore, rm. */
+/* Checkpoints: list, add, show, verify, restore, rm; get and put are those of checkpoint_folder.c. */
 #include <string.h>
 
+#include "cli/files.h"
 #include "cli/settings.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -256,6 +257,8 @@ int gb_cli_run_checkpoints(struct gb_cli *cli, int argc, char **argv) {
 
     if (argc == 0)
         return list(cli);
+    if (strcmp(argv[0], "get") == 0 || strcmp(argv[0], "put") == 0)
+        return gb_cli_copy_folder(cli, argc, argv);
     for (i = 0; argc > 1 && i < COUNT(verbs); i++)
         if (strcmp(argv[0], verbs[i].name) == 0)
             return run(cli, &verbs[i], argc - 1, argv + 1);

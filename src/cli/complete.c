@@ -74,8 +74,8 @@ static void offer_sections(struct gb_cli *cli, const char *start, unsigned kind)
 }
 
 static void offer_value(struct gb_cli *cli, const char *start, const char *what) {
-    if (strncmp(what, "FILE", 4) == 0 || strcmp(what, "PATH") == 0 || strcmp(what, "SOURCE") == 0 ||
-        strcmp(what, "TARGET") == 0)
+    if (strncmp(what, "FILE", 4) == 0 || strcmp(what, "PATH") == 0 || strcmp(what, "DIR") == 0 ||
+        strcmp(what, "SOURCE") == 0 || strcmp(what, "TARGET") == 0)
         puts(":file");
     if (strcmp(what, "NAME") == 0 || strcmp(what, "PATTERN") == 0 || strcmp(what, "SOURCE") == 0 ||
         strcmp(what, "TARGET") == 0)
@@ -118,7 +118,7 @@ static void offer_value(struct gb_cli *cli, const char *start, const char *what)
 static void placeholder(const char *arguments, int n, char *ret, size_t size) {
     ret[0] = '\0';
     for (;; n--) {
-        size_t length = strcspn(arguments, " ");
+        size_t length = strcspn(arguments, " :");
         size_t i;
         size_t at = 0;
 
@@ -129,7 +129,7 @@ static void placeholder(const char *arguments, int n, char *ret, size_t size) {
                 ret[at++] = arguments[i];
         ret[at] = '\0';
         arguments += length + (arguments[length] == ' ');
-        if (n == 0 || *arguments == '\0')
+        if (n == 0 || *arguments == '\0' || *arguments == ':')
             return;
     }
 }
@@ -202,7 +202,9 @@ int gb_cli_run_complete(struct gb_cli *cli, int argc, char **argv) {
     else if (command != NULL && command->run == gb_cli_run_help && of != NULL)
         offer_words_of(last, of);
     else {
-        if (command != NULL)
+        if (verb != NULL && gb_cli_verb_own(verb) > 0)
+            placeholder(verb->help, position - 1, what, sizeof what);
+        else if (command != NULL)
             placeholder(command->arguments, position, what, sizeof what);
         if (strcmp(what, "PATH") != 0) /* of a request, not of a file */
             offer_value(cli, last, what);

@@ -12,6 +12,9 @@ int gb_cli_put_file(struct gb_cli *cli, const char *path, const char *name);
 /* Downloads; path - or NULL is standard output. A file appears when all of it is there. */
 int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *path);
 
+/* get CHECKPOINT DIR, put DIR: copies the folder of a checkpoint. The exit status. */
+int gb_cli_copy_folder(struct gb_cli *cli, int argc, char **argv);
+
 /* Whether text is meant as the URL of a buffer of another daemon. */
 bool gb_cli_is_url(const char *text);
 /* Has the daemon copy it. The exit status. */

@@ -75,29 +75,31 @@ static void put_options(FILE *out, const struct gb_cli_command *command, bool co
             put_option(out, command, (enum gb_cli_option_id)i);
 }
 
-/* "POOL..." of "[add|rm POOL...]". */
-static void put_noun(const struct gb_cli_command *command, const char *before, char *ret, size_t size) {
-    const char *noun = strchr(command->arguments, ' ');
-
-    snprintf(ret, size, "%s %.*s", before, noun != NULL ? (int)strcspn(noun + 1, "]") : 0,
-             noun != NULL ? noun + 1 : "");
-}
-
 #define NO_NOUN " (no ITEM)" /* ends the help of a word that stands alone, of a command whose others take one */
 
-/* The help of a word without that, in ret[size]; whether it was there. */
-static bool cut_noun(const struct gb_cli_verb *verb, char *ret, size_t size) {
-    size_t n = strlen(verb->help);
+/* How a word is used, in usage[64], and what it does, in help[256]. It takes the "POOL..." of "[add|rm POOL...]",
+ * unless its help has arguments of its own or says that it has none. */
+static void describe(const struct gb_cli_command *command, const struct gb_cli_verb *verb, const char *before,
+                     char *usage, char *help) {
+    const char *noun = strchr(command->arguments, ' ');
+    size_t own = gb_cli_verb_own(verb);
+    const char *text = verb->help + own + (own > 0 ? 2 : 0);
+    size_t n = strlen(text);
     size_t m = strlen(NO_NOUN);
-    bool alone = n > m && strcmp(verb->help + n - m, NO_NOUN) == 0;
+    bool alone = n > m && strcmp(text + n - m, NO_NOUN) == 0;
 
-    snprintf(ret, size, "%.*s", (int)(alone ? n - m : n), verb->help);
-    return alone;
+    snprintf(help, 256, "%.*s", (int)(alone ? n - m : n), text);
+    if (alone)
+        snprintf(usage, 64, "%s%s", before, verb->name);
+    else if (own > 0)
+        snprintf(usage, 64, "%s%s %.*s", before, verb->name, (int)own, verb->help);
+    else
+        snprintf(usage, 64, "%s%s %.*s", before, verb->name, noun != NULL ? (int)strcspn(noun + 1, "]") : 0,
+                 noun != NULL ? noun + 1 : "");
 }
 
 /* A line for each word. */
 static void put_verbs(FILE *out, const struct gb_cli_command *command) {
-    char before[40];
     char left[64];
     char help[256];
     size_t found = 0;
@@ -106,11 +108,7 @@ static void put_verbs(FILE *out, const struct gb_cli_command *command) {
     for (i = 0; i < gb_cli_verbs_count; i++) {
         if (strcmp(gb_cli_verbs[i].command, command->name) != 0)
             continue;
-        snprintf(before, sizeof before, "  %s", gb_cli_verbs[i].name);
-        if (cut_noun(&gb_cli_verbs[i], help, sizeof help))
-            snprintf(left, sizeof left, "%s", before);
-        else
-            put_noun(command, before, left, sizeof left);
+        describe(command, &gb_cli_verbs[i], "  ", left, help);
         put_line(out, left, help);
         found++;
     }
@@ -139,17 +137,14 @@ static void help_command(FILE *out, const struct gb_cli_command *command) {
 }
 
 static void help_verb(FILE *out, const struct gb_cli_command *command, const struct gb_cli_verb *verb) {
-    char usage[96];
+    char usage[64];
     char left[64];
     char help[256];
     int i;
 
     snprintf(left, sizeof left, "%s %s", command->name, verb->name);
-    if (cut_noun(verb, help, sizeof help))
-        snprintf(usage, sizeof usage, "%s", left);
-    else
-        put_noun(command, left, usage, sizeof usage);
-    fprintf(out, "Usage: gpubuf %s [OPTION...]\n\n", usage);
+    describe(command, verb, "", usage, help);
+    fprintf(out, "Usage: gpubuf %s %s [OPTION...]\n\n", command->name, usage);
     put_line(out, left, help);
     fputs("\n", out);
     for (i = 0; i < GB_CLI_IDS; i++)

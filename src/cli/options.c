@@ -49,6 +49,12 @@ const struct gb_cli_verb *gb_cli_verb_find(const struct gb_cli_command *command,
     return NULL;
 }
 
+size_t gb_cli_verb_own(const struct gb_cli_verb *verb) {
+    size_t n = strspn(verb->help, "ABCDEFGHIJKLMNOPQRSTUVWXYZ .");
+
+    return verb->help[n] == ':' ? n : 0;
+}
+
 void gb_cli_verb_unknown(const struct gb_cli_command *command, const char *name) {
     char hint[GB_NEAREST_HINT];
     struct gb_nearest nearest;

@@ -77,6 +77,8 @@ extern const size_t gb_cli_verbs_count;
 
 /* NULL: the command has no such word. */
 const struct gb_cli_verb *gb_cli_verb_find(const struct gb_cli_command *command, const char *name);
+/* The length of the arguments of its own that the help begins with; 0: it takes those of the command. */
+size_t gb_cli_verb_own(const struct gb_cli_verb *verb);
 /* Says on standard error which words the command has. */
 void gb_cli_verb_unknown(const struct gb_cli_command *command, const char *name);
 

@@ -119,8 +119,8 @@ def test_a_checkpoint_is_removed(cli):
 
 
 def test_what_is_wrong_is_said(cli):
-    for words in (("add",), ("put", "c1"), ("rm",)):
-        assert "gpubuf checkpoints [add|show|verify|restore|rm CHECKPOINT...]" in cli("checkpoints", *words).expect(USAGE).err
+    for words in (("add",), ("send", "c1"), ("rm",)):
+        assert "gpubuf checkpoints [add|show|verify|restore|get|put|rm CHECKPOINT...]" in cli("checkpoints", *words).expect(USAGE).err
     assert "--load is lazy or eager" in cli("checkpoints", "restore", "c1", "--load", "now").expect(USAGE).err
     cli("checkpoints", "add", "c1").expect()
     assert "c1" in cli("checkpoints", "add", "c1").expect(FAILED).err
@@ -129,7 +129,9 @@ def test_what_is_wrong_is_said(cli):
 
 def test_completion_offers_checkpoints(cli):
     cli("checkpoints", "add", "c1").expect()
-    assert cli("complete", "--", "checkpoints", "").expect().out.split() == ["add", "show", "verify", "restore", "rm"]
+    assert cli("complete", "--", "checkpoints", "").expect().out.split() == ["add", "show", "verify", "restore", "get", "put", "rm"]
     assert cli("complete", "--", "checkpoints", "restore", "").expect().out == "c1\n"
     assert cli("complete", "--", "checkpoints", "restore", "c1", "--load", "").expect().out.split() == ["lazy", "eager"]
-    assert cli("complete", "--", "backup", "").expect().out == "c1\n"
+    assert cli("complete", "--", "checkpoints", "get", "").expect().out == "c1\n"
+    for words in (("get", "c1"), ("put",)):
+        assert cli("complete", "--", "checkpoints", *words, "").expect().out == ":file\n"

@@ -23,7 +23,7 @@ COMMANDS = {
     "README.md": (6, 4, 2),
     "doc/c.md": (0, 0, 1),
     "doc/cli.md": (80, 80, 1),
-    "doc/durable.md": (20, 20, 0),
+    "doc/durable.md": (20, 20, 8),
     "doc/errors.md": (1, 1, 0),
     "doc/fleet.md": (20, 12, 0),
     "doc/http.md": (40, 40, 0),

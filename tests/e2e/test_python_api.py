@@ -22,7 +22,7 @@ EXCEPT = {
     "data_patch": "put with offset or slice", "data_post": "for appends", "upload_list": "for clients that break off",
     "upload_create": "the same", "upload_get": "the same", "upload_append": "the same", "upload_delete": "the same",
     "upload_part": "the same", "upload_complete": "the same",
-    "checkpoint_file_get": "for gpubuf backup", "checkpoint_file_put": "for gpubuf restore",
+    "checkpoint_file_get": "for gpubuf checkpoints get", "checkpoint_file_put": "for gpubuf checkpoints put",
     "fleet_session_handover": "nodes ask it of each other", "fleet_session_copies": "the same", "fleet_copies_wanted": "the same",
     "fleet_directory": "nodes ask it of hubs",
     "fleet_tenant_get": "tenants() has it",

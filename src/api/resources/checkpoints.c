@@ -1,6 +1,8 @@
 /* Checkpoints: all but their files. */
 #include "api/resources/checkpoints.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,6 +84,28 @@ static void put_told(struct gb_json_writer *out, const char *key, const struct g
     gb_json_close(out, ']');
 }
 
+/* What a client that goes on with a broken copy need not send again. */
+static void put_brought(struct gb_json_writer *out, struct gb_core *core, const struct gb_checkpoint_view *view) {
+    struct gb_checkpoint_brought brought[64];
+    size_t index = 0;
+    size_t count;
+    char text[9];
+    size_t i;
+
+    gb_json_open(out, "brought", '[');
+    while ((count = gb_checkpoint_brought(core, &view->name, &index, brought, 64)) > 0) {
+        for (i = 0; i < count; i++) {
+            snprintf(text, sizeof(text), "%08" PRIx32, brought[i].crc32c);
+            gb_json_open(out, NULL, '{');
+            gb_json_put_string(out, "file", brought[i].file);
+            gb_json_put_u64(out, "size", brought[i].size);
+            gb_json_put_string(out, "crc32c", text);
+            gb_json_close(out, '}');
+        }
+    }
+    gb_json_close(out, ']');
+}
+
 enum gb_step gb_api_checkpoint_get(struct gb_http_request *request, struct gb_http_response *response,
                                    struct gb_error *err) {
     struct gb_checkpoint_view view;
@@ -91,6 +115,8 @@ enum gb_step gb_api_checkpoint_get(struct gb_http_request *request, struct gb_ht
         return GB_STEP_ERROR;
     gb_json_open(&out, NULL, '{');
     put_members(&out, gb_api_of(request)->core, &view);
+    if (!view.complete)
+        put_brought(&out, gb_api_of(request)->core, &view);
     gb_json_close(&out, '}');
     return gb_reply_tagged(&out, 'k', response, err);
 }

@@ -536,6 +536,27 @@ bool gb_checkpoints_came(struct gb_core *core, const struct gb_name *name, size_
     return known;
 }
 
+size_t gb_checkpoint_brought(struct gb_core *core, const struct gb_name *name, size_t *index,
+                             struct gb_checkpoint_brought *ret, size_t room) {
+    struct gb_checkpoints *table = core->checkpoints;
+    const struct gb_checkpoint *c;
+    size_t found = 0;
+
+    pthread_mutex_lock(&table->lock);
+    c = gb_map_get(&table->by_name, name->s);
+    for (; c && *index < c->came_count && found < room; ++*index) {
+        const struct gb_checkpoint_came *came = &c->came[*index];
+
+        if (!came->known)
+            continue;
+        gb_manifest_file(*index, ret[found].file);
+        ret[found].size = came->sum.size;
+        ret[found++].crc32c = came->sum.crc32c;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return found;
+}
+
 /* --- views -------------------------------------------------------------------------------------------------------- */
 
 int gb_checkpoint_get(struct gb_core *core, const struct gb_name *name, struct gb_checkpoint_view *ret,

@@ -63,6 +63,16 @@ struct gb_checkpoint_damage {
 /* [now] The first ones, at most GB_SWEEP_TOLD. Returns how many; 0 also if the checkpoint is not there. */
 size_t gb_checkpoint_damages(struct gb_core *core, const struct gb_name *name,
                              struct gb_checkpoint_damage ret[GB_SWEEP_TOLD]);
+/* A file of an incomplete one. */
+struct gb_checkpoint_brought {
+    char file[GB_MANIFEST_FILE_SIZE];
+    uint64_t size;
+    uint32_t crc32c;
+};
+/* [now] Those that clients brought to this process, in their order: at most `room` from the file *index on, which is
+ * moved behind them. Returns how many; 0: there are no more. */
+size_t gb_checkpoint_brought(struct gb_core *core, const struct gb_name *name, size_t *index,
+                             struct gb_checkpoint_brought *ret, size_t room);
 /* [now] Visits at most page->limit checkpoints with number > page->after. session NULL: of all. */
 int gb_checkpoint_list(struct gb_core *core, struct gb_page *page, const struct gb_name *session,
                        int (*visit)(void *arg, const struct gb_checkpoint_view *view, struct gb_error *err), void *arg,
