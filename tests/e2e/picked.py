@@ -18,7 +18,7 @@ OF_MEMORY = {"test_" + name for name in """
 # The files that show no route, command, option or error that no other file shows, and take long: kills and cuts at random, crowds of clients,
 # what other programs make of the interface.
 REST = {"test_" + name for name in """
-    access_log adopt_kill backup backup_breaks bounds broken documents durable_faults durable_files durable_kill
+    access_log adopt_kill backup_recipes bounds broken documents durable_faults durable_files durable_kill
     durable_load durable_power durable_writes fleet_checker fleet_clocks fleet_cuts fleet_move_keys fleet_move_requests
     fleet_nodes fleet_pull_replica fleet_quorum fleet_restore fleet_stop fleet_ways fsck generated_client hostile
     page_actions page_address page_durable page_live page_look page_pictures page_rates proxy_files pull python_package

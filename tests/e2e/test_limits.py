@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import picked
 from harness import PATIENCE_S, library, until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -103,3 +104,11 @@ def test_each_test_is_in_one_set(tmp_path, workers):
                   GB_E2E_BACKENDS="host host:discrete", GB_E2E_OUTCOMES=str(outcomes))
         out = finished(p)
         assert p.returncode == 0 and set(outcomes.read_text().splitlines()) == {"passed " + test for test in wanted}, out
+
+
+def test_what_the_lists_name_is_there():
+    named = {*picked.OF_MEMORY, *picked.REST, *picked.LONG, *("test_" + file for file, _ in picked.QUICK)}
+    assert not [name for name in sorted(named) if not os.path.exists(os.path.join(HERE, name + ".py"))]
+    for file, test in picked.QUICK:
+        with open(os.path.join(HERE, f"test_{file}.py"), encoding="utf-8") as f:
+            assert f"\ndef {test}(" in f.read(), (file, test)
