@@ -54,7 +54,7 @@ const char *gb_conf_path(const char *path, size_t n) {
         return "begins with ~, which only a shell replaces by a home folder: write the whole path, or ./~ for a name "
                "that "
                "begins so";
-    if (memchr(path, '"', n) != NULL)
+    if (n > 0 && memchr(path, '"', n) != NULL)
         return "has quotes in it, which would be part of it: write it without them";
     return has_variable(path, n) ? "has a variable, which only a shell replaces: write what it stands for" : NULL;
 }

@@ -25,7 +25,7 @@
 #define FORMAT_VERSION 1
 #define FILE_NAME_SIZE 40
 #define MANIFEST_MAX ((size_t)1 << 30)
-#define PIECE ((size_t)16 << 20) /* what one request brings of a file */
+#define PIECE ((size_t)4 << 20) /* what one request brings of a file */
 #define TRIES 5
 #define PAUSE_S 1
 #define LOOK_MS 100 /* a pause is left so often to see whether an interrupt came */
