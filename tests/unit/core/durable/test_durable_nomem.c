@@ -120,7 +120,7 @@ START_TEST(each_allocation_of_a_store_fails_once) {
         ck_assert_msg(is_stored(&f, "a") == ok && is_stored(&f, "b") == ok, "allocation %ld", at);
         err = GB_ERROR_INIT;
     }
-    ck_assert_uint_gt(failed, 10);
+    ck_assert_uint_gt(failed, 2);
     core_fixture_done(&f);
 }
 END_TEST
@@ -137,7 +137,7 @@ START_TEST(each_allocation_of_a_read_fails_once) {
     f.durable = true;
     core_fixture_open(&f);
     gb_assert_ok(put(&f, "large", 1, BYTES, &err), err);
-    for (at = 0; at < ALLOCATIONS / 2; at += gb_test_stride()) {
+    for (at = 0; at < ALLOCATIONS / 2; at++) {
         core_fixture_close(&f);
         core_fixture_open(&f);
         atomic_store(&gb_allocations, at);
