@@ -18,7 +18,7 @@
 #include "fuzz_client.h"
 #include "http_fixture.h"
 
-#define BATCH 256 /* inputs between two checks in a replay: the server may see an end a second later */
+#define BATCH 1024 /* inputs between two checks in a replay: the server may see an end a second later */
 #define THREADS_MAX 64
 #define FILES_MAX 4096
 #define WINDOW_NS (2 * GB_NS_PER_MS)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "backend/fault/internal.h"
 #include "core/session/session.h"
 #include "gb_test.h"
 
@@ -77,6 +78,12 @@ void core_fixture_done(struct core_fixture *f) {
 
 bool core_on_host(const struct core_fixture *f) {
     return strcmp(gb_backend_name(f->backend), "host") == 0;
+}
+
+bool core_fault_met(const struct core_fixture *f) {
+    const struct gb_fault_plan *plan = &gb_fault_of(f->backend)->plan;
+
+    return __atomic_load_n(&plan->calls[plan->rules[0].op], __ATOMIC_RELAXED) >= plan->rules[0].first;
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */

@@ -36,3 +36,10 @@ void gb_test_add_loop(Suite *suite, const char *name, const TTest *test, double 
     tcase_add_loop_test(tcase, test, 0, count);
     suite_add_tcase(suite, tcase);
 }
+
+unsigned gb_test_stride(void) {
+    const char *text = getenv("GB_E2E_ROUNDS");
+    long rounds = text ? strtol(text, NULL, 10) : 1;
+
+    return rounds >= 4 ? 1 : 4;
+}

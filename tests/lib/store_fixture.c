@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gb_test.h"
@@ -35,8 +36,41 @@ void store_fixture_close(struct store_fixture *f) {
     f->store = NULL;
 }
 
+/* A database as a start makes it. Its migrations take longer than most of what tests do with it, so that a test that needs
+ * many makes it once. */
+static struct {
+    bool wanted;
+    char *bytes;
+    size_t size;
+} made;
+
+static void keep_made(const struct store_fixture *f) {
+    FILE *file = fopen(f->path, "r");
+    struct stat st;
+
+    ck_assert(file && fstat(fileno(file), &st) == 0);
+    made.size = (size_t)st.st_size;
+    made.bytes = malloc(made.size);
+    ck_assert(made.bytes && fread(made.bytes, 1, made.size, file) == made.size);
+    fclose(file);
+}
+
+static void put_made(const struct store_fixture *f) {
+    FILE *file = fopen(f->path, "w");
+
+    ck_assert(file && fwrite(made.bytes, 1, made.size, file) == made.size && fclose(file) == 0);
+}
+
 void store_fixture_init(struct store_fixture *f) {
     store_fixture_dir(f);
+    if (made.wanted && !made.bytes) {
+        store_fixture_open(f);
+        store_fixture_close(f);
+        keep_made(f);
+    } else if (made.bytes) {
+        put_made(f);
+    }
+    made.wanted = true;
     store_fixture_open(f);
 }
 

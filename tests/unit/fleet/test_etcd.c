@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@
 #include "tls_files.h"
 
 #define MEMBERS 3
+/* A leader is there within some tenths of a second. */
+#define QUICK "--unsafe-no-fsync", "--heartbeat-interval", "20", "--election-timeout", "200"
 
 /* One etcd of a cluster. */
 struct member {
@@ -30,6 +33,7 @@ static int member_count;
 static char endpoints[256];
 static char dir[32];
 static bool over_tls;
+static int notices = -1; /* where each etcd says that it is ready, as to systemd */
 static struct gb_tls_files tls;
 static struct node a;
 static struct node b;
@@ -67,6 +71,27 @@ static const char *file(const char *name) {
     return gb_tls_path(&tls, name, paths[at++ % 4]);
 }
 
+static void open_notices(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s/notices", dir);
+    notices = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(notices, (struct sockaddr *)&address, sizeof(address)), 0);
+    ck_assert_int_eq(setenv("NOTIFY_SOCKET", address.sun_path, 1), 0);
+}
+
+static void wait_until_ready(int count) {
+    char text[256];
+
+    while (count > 0) {
+        ssize_t n = recv(notices, text, sizeof(text) - 1, 0);
+
+        ck_assert_int_ge(n, 0);
+        text[n] = '\0';
+        count -= strstr(text, "READY=1") != NULL;
+    }
+}
+
 static void start_member(int i) {
     char name[16];
     char data[64];
@@ -86,12 +111,11 @@ static void start_member(int i) {
             execlp("etcd", "etcd", "--data-dir", data, "--listen-client-urls", members[i].url,
                    "--advertise-client-urls", members[i].url, "--listen-peer-urls", members[i].peer, "--cert-file",
                    file("server.pem"), "--key-file", file("server.key"), "--trusted-ca-file", file("root.pem"),
-                   "--client-cert-auth", "--unsafe-no-fsync", NULL);
+                   "--client-cert-auth", QUICK, NULL);
         else
             execlp("etcd", "etcd", "--name", name, "--data-dir", data, "--listen-client-urls", members[i].url,
                    "--advertise-client-urls", members[i].url, "--listen-peer-urls", members[i].peer,
-                   "--initial-advertise-peer-urls", members[i].peer, "--initial-cluster", cluster, "--unsafe-no-fsync",
-                   NULL);
+                   "--initial-advertise-peer-urls", members[i].peer, "--initial-cluster", cluster, QUICK, NULL);
         _exit(127);
     }
 }
@@ -130,9 +154,11 @@ static void start(int count) {
             snprintf(endpoints + strlen(endpoints), sizeof(endpoints) - strlen(endpoints), "%s%s", i > 0 ? "," : "",
                      members[i].url);
     }
+    open_notices();
     for (i = 0; i < count; i++)
         start_member(i);
-    while (gb_fleet_init(&config, uuid, &err) < 0) /* until they answer */
+    wait_until_ready(count);
+    while (gb_fleet_init(&config, uuid, &err) < 0) /* a leader may have to be found again */
         err = GB_ERROR_INIT;
     ck_assert_int_eq(gb_fleet_init(&config, uuid, &err), 1);
 }
@@ -162,6 +188,7 @@ static void teardown(void) {
 
     for (i = 0; i < member_count; i++)
         stop_member(i);
+    close(notices);
     snprintf(command, sizeof(command), "rm -rf %s", dir);
     ck_assert_int_eq(system(command), 0);
     fleet_teardown();
@@ -285,14 +312,14 @@ static void wait_until_absent(struct node *node, const char *session) {
 }
 
 START_TEST(a_killed_process_comes_back) {
-    open_node(&a, "a", NODE_UUID, 4);
+    open_node(&a, "a", NODE_UUID, 2);
     node_wait(&a, GB_FLEET_JOINED);
     ck_assert_int_eq(register_session(&a, "kept", NULL), GB_OK);
     stop_member(0);
     node_close(&a);
     start_member(0);
     b.has = _i == 1;
-    open_node(&b, "a", NODE_UUID, 4);
+    open_node(&b, "a", NODE_UUID, 2);
     node_wait(&b, GB_FLEET_JOINED);
     if (_i == 1)
         ck_assert_int_eq(find_session(&b, "kept", true, NULL), GB_OK);

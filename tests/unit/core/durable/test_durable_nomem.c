@@ -86,7 +86,7 @@ START_TEST(each_allocation_of_a_change_fails_once) {
 
     core_bytes(1, data[0], BYTES);
     core_bytes(2, data[1], BYTES);
-    for (at = 0; at < ALLOCATIONS; at++)
+    for (at = 0; at < ALLOCATIONS; at += gb_test_stride())
         failed += play(specs[_i], at);
     ck_assert_uint_gt(failed, 10);
 }
@@ -111,7 +111,7 @@ START_TEST(each_allocation_of_a_store_fails_once) {
     bool ok;
 
     durable_open(&f, specs[_i]);
-    for (at = 0; at < ALLOCATIONS; at++) {
+    for (at = 0; at < ALLOCATIONS; at += gb_test_stride()) {
         gb_assert_ok(core_joint_durable(f.core, &parts, behind, both, &err), err);
         atomic_store(&gb_allocations, at);
         ok = !refused(durable_do(&f, gb_buffer_store, "a", NULL, &err), &err);
@@ -120,7 +120,7 @@ START_TEST(each_allocation_of_a_store_fails_once) {
         ck_assert_msg(is_stored(&f, "a") == ok && is_stored(&f, "b") == ok, "allocation %ld", at);
         err = GB_ERROR_INIT;
     }
-    ck_assert_uint_gt(failed, 10);
+    ck_assert_uint_gt(failed, 2);
     core_fixture_done(&f);
 }
 END_TEST

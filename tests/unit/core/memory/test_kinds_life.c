@@ -267,32 +267,40 @@ static void tidy(struct core_fixture *f) {
     core_until_idle(f);
 }
 
+/* Adds how many steps failed. Returns false if there are fewer calls than n. */
+static bool play_with(const char *op, unsigned n, const char *backend, enum gb_kind kind, unsigned *sum) {
+    struct core_fixture f;
+    unsigned failed;
+    char spec[128];
+    bool met;
+
+    snprintf(spec, sizeof(spec), "fault:%s@%u=%s:%s", op, n,
+             strcmp(op, "kind_alloc") == 0 ? "cudaErrorMemoryAllocation" : "cudaErrorInvalidValue", backend);
+    core_fixture_init(&f, spec);
+    failed = play(&f, kind);
+    tidy(&f);
+    ck_assert_msg(failed <= 1, "%s: %u steps failed", spec, failed);
+    if (failed > 0)
+        ck_assert_msg(play(&f, kind) == 0, "%s: does not recover", spec);
+    tidy(&f);
+    met = core_fault_met(&f);
+    core_fixture_done(&f);
+    *sum += failed;
+    return met;
+}
+
 START_TEST(each_call_fails_once) {
     static const char *const backends[] = {"host:bytes=16M", "host:discrete,bytes=16M",
                                            "host:discrete,managed=attach,bytes=16M"};
     static const enum gb_kind kinds[] = {GB_KIND_SHARED, GB_KIND_MANAGED, GB_KIND_PINNED};
     const char *op = faults[_i % FAULTS];
     unsigned sum = 0;
+    unsigned kind;
     unsigned n;
 
-    for (n = 0; n < 24; n++) {
-        enum gb_kind kind = kinds[n % 3];
-        struct core_fixture f;
-        unsigned failed;
-        char spec[128];
-
-        snprintf(spec, sizeof(spec), "fault:%s@%u=%s:%s", op, n / 3 + 1,
-                 strcmp(op, "kind_alloc") == 0 ? "cudaErrorMemoryAllocation" : "cudaErrorInvalidValue",
-                 backends[_i / FAULTS]);
-        core_fixture_init(&f, spec);
-        failed = play(&f, kind);
-        tidy(&f);
-        ck_assert_msg(failed <= 1, "%s: %u steps failed", spec, failed);
-        if (failed > 0)
-            ck_assert_msg(play(&f, kind) == 0, "%s: does not recover", spec);
-        tidy(&f);
-        core_fixture_done(&f);
-        sum += failed;
+    for (kind = 0; kind < 3; kind++) {
+        for (n = 1; n <= 8 && play_with(op, n, backends[_i / FAULTS], kinds[kind], &sum); n++)
+            ;
     }
     /* kind_alloc and kind_free are retried. Only managed memory on the last backend is attached. */
     if (strcmp(op, "kind_alloc") == 0 || strcmp(op, "kind_free") == 0 || (strcmp(op, "attach") == 0 && _i < 2 * FAULTS))

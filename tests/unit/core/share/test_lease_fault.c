@@ -65,10 +65,11 @@ static unsigned play(struct core_fixture *f) {
 }
 
 START_TEST(each_call_fails_once) {
+    bool met = true;
     unsigned sum = 0;
     unsigned n;
 
-    for (n = 1; n <= 6; n++) {
+    for (n = 1; met && n <= 6; n++) {
         struct core_fixture f;
         unsigned failed;
         char spec[128];
@@ -80,6 +81,7 @@ START_TEST(each_call_fails_once) {
         ck_assert_msg(failed <= 1, "%s: %u steps failed", spec, failed);
         if (failed > 0)
             ck_assert_msg(play(&f) == 0, "%s: does not recover", spec);
+        met = core_fault_met(&f); /* else there are fewer calls */
         core_fixture_done(&f);
         sum += failed;
     }
