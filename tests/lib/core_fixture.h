@@ -32,7 +32,7 @@ void core_fixture_done(struct core_fixture *f);
 
 /* True on the host backend, where the test chooses the size of memory. */
 bool core_on_host(const struct core_fixture *f);
-/* Of a backend "fault:OP@N=ERROR:...": whether OP was called N times. If it was not, no greater N would be met either. */
+/* Of a backend "fault:OP@N=ERROR:...": whether OP was called N times. If it was not, no greater N would be either. */
 bool core_fault_met(const struct core_fixture *f);
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */

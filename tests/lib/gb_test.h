@@ -15,8 +15,8 @@ void gb_test_add(Suite *suite, const char *name, const TTest *test, double timeo
 /* The same test, run for each _i in [0, count). */
 void gb_test_add_loop(Suite *suite, const char *name, const TTest *test, double timeout_s, int count);
 
-/* From one allocation to be failed to the next, where each takes a run of its own: 4, or with GB_E2E_ROUNDS=4, which CI sets, 1,
- * which is all. */
+/* From one allocation to be failed to the next, where each takes a run of its own: 4, or 1, which is all of them, with
+ * GB_E2E_ROUNDS=4, which check --all sets. */
 unsigned gb_test_stride(void);
 
 /* Asserts that an expression returned 0 and prints the error otherwise. */

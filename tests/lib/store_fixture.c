@@ -36,8 +36,8 @@ void store_fixture_close(struct store_fixture *f) {
     f->store = NULL;
 }
 
-/* A database as a start makes it. Its migrations take longer than most of what tests do with it, so that a test that needs
- * many makes it once. */
+/* A database as a start makes it. Its migrations take longer than most of what tests do with it. A test that needs many
+ * of them makes it once. */
 static struct {
     bool wanted;
     char *bytes;
