@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -28,7 +27,6 @@
 #define PIECE ((size_t)4 << 20) /* what one request brings of a file */
 #define TRIES 5
 #define PAUSE_S 1
-#define LOOK_MS 100 /* a pause is left so often to see whether an interrupt came */
 
 /* --- the folder of a checkpoint ----------------------------------------------------------------------------------- */
 
@@ -602,13 +600,8 @@ static int send_once(struct copy *copy, size_t index, const char *name, const ch
 static bool again(struct copy *copy, int tried) {
     const struct gpubuf_error *err = &copy->cli->error;
     bool passes = err->code == GPUBUF_CONNECTION_LOST || err->code == GPUBUF_BUFFER_BUSY || err->retryable;
-    double until = gb_cli_now() + (err->retry_after_s > 0 ? err->retry_after_s : PAUSE_S);
 
-    if (!passes || tried == TRIES)
-        return false;
-    while (atomic_load(&copy->cli->interrupted) == 0 && gb_cli_now() < until)
-        poll(NULL, 0, LOOK_MS);
-    return atomic_load(&copy->cli->interrupted) == 0;
+    return passes && tried < TRIES && gb_cli_pause(copy->cli, err->retry_after_s > 0 ? err->retry_after_s : PAUSE_S);
 }
 
 /* The daemon drops a file whose upload broke off: it is sent again from its first byte. */

@@ -11,9 +11,11 @@
 #include "base/conf.h"
 #include "cli/fleet.h"
 #include "cli/hint.h"
+#include "cli/progress.h"
 #include "cli/signals.h"
 
 #define TOKEN_BYTES 4096
+#define LOOK_MS 100 /* a pause is left so often to see whether an interrupt came */
 
 int gb_cli_status_of(const struct gpubuf_error *err) {
     switch (err->code) {
@@ -258,6 +260,14 @@ bool gb_cli_again(struct gb_cli *cli) {
         return true;
     cli->error = told;
     return false;
+}
+
+bool gb_cli_pause(struct gb_cli *cli, double seconds) {
+    double until = gb_cli_now() + seconds;
+
+    while (atomic_load(&cli->interrupted) == 0 && gb_cli_now() < until)
+        poll(NULL, 0, LOOK_MS);
+    return atomic_load(&cli->interrupted) == 0;
 }
 
 int gb_cli_begin(struct gb_cli *cli) {

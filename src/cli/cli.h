@@ -79,6 +79,9 @@ void gb_cli_end(struct gb_cli *cli);
  * been asked again then, and cli->client is another one. True once in a run. */
 bool gb_cli_again(struct gb_cli *cli);
 
+/* Waits so long before a request is repeated, or until an interrupt. False: one came. */
+bool gb_cli_pause(struct gb_cli *cli, double seconds);
+
 /* The token that a file has in its first line, malloc'd. NULL with the reason. */
 char *gb_cli_read_token(const char *path, const char **ret_why);
 

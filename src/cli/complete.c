@@ -115,7 +115,7 @@ static void offer_value(struct gb_cli *cli, const char *start, const char *what)
 }
 
 /* The word of "FILE [NAME]" that stands for the n-th argument; the last one stands for all that follow. */
-static void placeholder(const char *arguments, int n, char *ret, size_t size) {
+static void argument_name(const char *arguments, int n, char *ret, size_t size) {
     ret[0] = '\0';
     for (;; n--) {
         size_t length = strcspn(arguments, " :");
@@ -203,9 +203,9 @@ int gb_cli_run_complete(struct gb_cli *cli, int argc, char **argv) {
         offer_words_of(last, of);
     else {
         if (verb != NULL && gb_cli_verb_own(verb) > 0)
-            placeholder(verb->help, position - 1, what, sizeof what);
+            argument_name(verb->help, position - 1, what, sizeof what);
         else if (command != NULL)
-            placeholder(command->arguments, position, what, sizeof what);
+            argument_name(command->arguments, position, what, sizeof what);
         if (strcmp(what, "PATH") != 0) /* of a request, not of a file */
             offer_value(cli, last, what);
     }

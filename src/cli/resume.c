@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 #define DROP_S 2             /* for an upload that is given up */
 #define KEY_BYTES 16
 #define KEY_SIZE (2 * KEY_BYTES + 1)
-#define LOOK_MS 100 /* a pause is left so often to see whether an interrupt came */
 
 struct resumed {
     struct gb_cli *cli;
@@ -158,15 +156,13 @@ static bool may_pass(const struct gpubuf_error *err) {
 static bool again(struct resumed *r) {
     const struct gpubuf_error *err = &r->cli->error;
     int seconds = err->retry_after_s < RETRY_AFTER_MAX_S ? err->retry_after_s : RETRY_AFTER_MAX_S;
-    double until = gb_cli_now() + (seconds > 0 ? seconds : r->pause_ms / 1e3);
+    double pause_s = seconds > 0 ? seconds : r->pause_ms / 1e3;
 
     if (r->left == 0 || !may_pass(err))
         return false;
-    while (atomic_load(&r->cli->interrupted) == 0 && gb_cli_now() < until)
-        poll(NULL, 0, LOOK_MS);
     r->left--;
     r->pause_ms = r->pause_ms * 2 < PAUSE_MAX_MS ? r->pause_ms * 2 : PAUSE_MAX_MS;
-    return atomic_load(&r->cli->interrupted) == 0;
+    return gb_cli_pause(r->cli, pause_s);
 }
 
 /* Asks what the daemon has; begins anew if it has no such upload any more. */

@@ -1,8 +1,6 @@
 /* Checkpoints: all but their files. */
 #include "api/resources/checkpoints.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +17,7 @@
 #include "api/request/query.h"
 #include "api/resources/fleet_ask.h"
 #include "api/route.h"
+#include "base/digits.h"
 #include "base/map.h"
 
 /* --- views -------------------------------------------------------------------------------------------------------- */
@@ -95,7 +94,7 @@ static void put_brought(struct gb_json_writer *out, struct gb_core *core, const 
     gb_json_open(out, "brought", '[');
     while ((count = gb_checkpoint_brought(core, &view->name, &index, brought, 64)) > 0) {
         for (i = 0; i < count; i++) {
-            snprintf(text, sizeof(text), "%08" PRIx32, brought[i].crc32c);
+            *gb_digits_hex(text, brought[i].crc32c, 8) = '\0';
             gb_json_open(out, NULL, '{');
             gb_json_put_string(out, "file", brought[i].file);
             gb_json_put_u64(out, "size", brought[i].size);
