@@ -18,6 +18,9 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 # What a request says whose required fields do not do.
 BODIES = {"access": {"device": 0, "access": "read_write"}, "hold": {"ms": 1}, "batch": {"operations": [{"op": "fill", "buffer": "b", "pattern": 1}]},
           "adopt": {"way": "memfd", "bytes": 4}, "parts": b"abcd", "tensors": one("U8", (1,), b"1"), "copy": {"from": "q/file"}}
+INCLUDED = {"verify": {"verify", "read", "write", "admin"}, "read": {"read", "write", "admin"}, "write": {"write", "admin"},
+            "map": {"map", "map-write", "admin"}, "map-write": {"map-write", "admin"}, "admin": {"admin"}, "fleet": {"fleet", "admin"},
+            "none": {None, *SCOPES}}  # the scopes of tokens that may do what asks for one
 UNPROVEN = {400, 401, 404, 405, 411, 415}  # a request so answered may have been refused before anything asked for a scope
 
 
@@ -27,14 +30,18 @@ def table():
     if not os.path.exists(path) and os.environ.get("GB_E2E_LACKING") == "skip":
         pytest.skip("SECURITY.md is not here")
     with open(path, encoding="utf-8") as f:
-        lines = [line.strip()[1:-1].split("|") for line in f if line.startswith(("| path |", "| `/"))]
-    head, *rows = [[cell.strip() for cell in line] for line in lines]
-    assert head == ["path", "no token", *[f"`{s}`" for s in SCOPES]]
+        rows = [re.match(r"\| `([^`]+)`(?:, (.*))? \| (.*) \|$", line).groups() for line in f if line.startswith("| `/")]
     out = {}
-    for name, *cells in rows:
-        path, which = re.match(r"`([^`]+)`(?:, (.*))?$", name).groups()
-        methods = [set(cell.split()) for cell in cells]
-        out[path, which or ""] = dict(zip([None, *SCOPES], [m | {"HEAD"} if "GET" in m else m for m in methods]))
+    for path, which, cell in rows:
+        columns = out[path, which or ""] = {scope: set() for scope in [None, *SCOPES]}
+        parts = [re.match(r"((?:[A-Z]+ )+)(.+)$", part).groups() for part in cell.split("; ")]
+        for methods, needed in parts:
+            methods = set(methods.split())
+            if "GET" in methods and "HEAD" not in " ".join(m for m, _ in parts):
+                methods.add("HEAD")
+            for scope in columns:
+                if any(all(scope in INCLUDED[name] for name in word.split("+")) for word in needed.split(" or ")):
+                    columns[scope] |= methods
     return out
 
 
