@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-#include "base/digits.h"
+#include "base/encoding.h"
 
 uint64_t gb_clock_ns(void) {
     struct timespec ts;

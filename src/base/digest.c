@@ -5,21 +5,17 @@
 #include <gnutls/gnutls.h>
 #include <sys/random.h>
 
+#include "base/encoding.h"
+
 int gb_sha256_hex(const void *data, size_t n, char ret_hex[GB_SHA256_HEX_SIZE], struct gb_error *err) {
-    static const char digits[] = "0123456789abcdef";
     unsigned char raw[32];
     int r = gnutls_hash_fast(GNUTLS_DIG_SHA256, data, n, raw);
-    size_t i;
 
     if (r < 0) {
         gb_error_native(err, "gnutls", r, gnutls_strerror_name(r), "gnutls_hash_fast");
         return gb_error_set(err, GB_ERR_INTERNAL, "SHA-256 failed: %s", gnutls_strerror(r));
     }
-    for (i = 0; i < sizeof(raw); i++) {
-        ret_hex[2 * i] = digits[raw[i] >> 4];
-        ret_hex[2 * i + 1] = digits[raw[i] & 15];
-    }
-    ret_hex[64] = '\0';
+    gb_hex(raw, sizeof(raw), ret_hex);
     return 0;
 }
 

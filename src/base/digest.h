@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 
+#include "base/encoding.h"
+
 #define GB_SHA256_HEX_SIZE 65
 
 /* SHA-256 of data[0..n) as 64 lower-case hexadecimal digits and a NUL. Returns 0 or -1. Thread-safe. */
@@ -19,7 +21,7 @@ int gb_sha256_hex(const void *data, size_t n, char ret_hex[GB_SHA256_HEX_SIZE], 
 enum gb_digest_alg { GB_DIGEST_SHA256, GB_DIGEST_SHA512, GB_DIGEST_ALGS };
 
 #define GB_DIGEST_SIZE_MAX 64
-#define GB_BASE64_SIZE_MAX 89 /* of a digest, with the NUL */
+#define GB_BASE64_SIZE_MAX GB_BASE64_SIZE(GB_DIGEST_SIZE_MAX)
 
 struct gb_digest {
     enum gb_digest_alg alg;

@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/encoding.h"
+
 size_t gb_utf8_len(const char *s) {
     const unsigned char *at = (const unsigned char *)s;
     size_t n = at[0] < 0x80 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
@@ -30,7 +32,6 @@ static bool is_control(const unsigned char *at) {
 }
 
 size_t gb_escape(char *out, size_t size, const char *text) {
-    static const char digits[] = "0123456789abcdef";
     const unsigned char *at = (const unsigned char *)text;
     size_t used = 0;
 
@@ -49,8 +50,8 @@ size_t gb_escape(char *out, size_t size, const char *text) {
             }
             out[used++] = '\\';
             out[used++] = 'x';
-            out[used++] = digits[at[i] >> 4];
-            out[used++] = digits[at[i] & 15];
+            gb_digits_hex(out + used, at[i], 2);
+            used += 2;
         }
         at += n;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/digest.h"
+#include "base/encoding.h"
 
 static const struct {
     const char *name;
@@ -14,8 +15,6 @@ static const struct {
     [GB_DIGEST_SHA256] = {"sha-256", 32, GNUTLS_DIG_SHA256},
     [GB_DIGEST_SHA512] = {"sha-512", 64, GNUTLS_DIG_SHA512},
 };
-
-static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 const char *gb_digest_name(enum gb_digest_alg alg) {
     return algs[alg].name;
@@ -44,52 +43,12 @@ bool gb_digest_equal(const struct gb_digest *a, const struct gb_digest *b) {
 /* --- text --------------------------------------------------------------------------------------------------------- */
 
 void gb_digest_text(const struct gb_digest *digest, char ret[GB_BASE64_SIZE_MAX]) {
-    size_t n = algs[digest->alg].size;
-    char *at = ret;
-    size_t i;
-
-    for (i = 0; i < n; i += 3) {
-        uint32_t b1 = i + 1 < n ? digest->bytes[i + 1] : 0;
-        uint32_t b2 = i + 2 < n ? digest->bytes[i + 2] : 0;
-        uint32_t bits = (uint32_t)digest->bytes[i] << 16 | b1 << 8 | b2;
-
-        *at++ = alphabet[bits >> 18];
-        *at++ = alphabet[bits >> 12 & 63];
-        *at++ = i + 1 < n ? alphabet[bits >> 6 & 63] : '=';
-        *at++ = i + 2 < n ? alphabet[bits & 63] : '=';
-    }
-    *at = '\0';
+    gb_base64_write(digest->bytes, algs[digest->alg].size, false, ret);
 }
 
 bool gb_digest_parse(enum gb_digest_alg alg, const char *text, size_t n, struct gb_digest *ret) {
-    size_t size = algs[alg].size;
-    size_t letters = (size * 8 + 5) / 6;
-    uint32_t bits = 0;
-    unsigned have = 0;
-    size_t made = 0;
-    size_t i;
-
-    if (n != letters && n != (size + 2) / 3 * 4)
-        return false;
-    for (i = letters; i < n; i++) {
-        if (text[i] != '=')
-            return false;
-    }
     ret->alg = alg;
-    for (i = 0; i < letters; i++) {
-        const char *at = text[i] ? strchr(alphabet, text[i]) : NULL;
-
-        if (!at)
-            return false;
-        bits = bits << 6 | (uint32_t)(at - alphabet);
-        have += 6;
-        if (have < 8)
-            continue;
-        have -= 8;
-        ret->bytes[made++] = (uint8_t)(bits >> have);
-        bits &= (1u << have) - 1;
-    }
-    return bits == 0; /* what is left over says nothing and must be zero */
+    return gb_base64_exact(text, n, ret->bytes, algs[alg].size);
 }
 
 /* --- streams ------------------------------------------------------------------------------------------------------ */

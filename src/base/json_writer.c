@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/digits.h"
+#include "base/encoding.h"
 #include "base/escape.h"
 
 struct gb_json_writer gb_json_fixed(char *s, size_t size) {

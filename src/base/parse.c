@@ -22,16 +22,6 @@ enum gb_parse gb_parse_u64(const char *text, size_t len, uint64_t *ret_value) {
     return GB_PARSE_OK;
 }
 
-int gb_parse_hex(char digit) {
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    if (digit >= 'a' && digit <= 'f')
-        return digit - 'a' + 10;
-    if (digit >= 'A' && digit <= 'F')
-        return digit - 'A' + 10;
-    return -1;
-}
-
 enum gb_parse gb_parse_size(const char *text, size_t len, uint64_t *ret_bytes) {
     static const char suffixes[] = "KMGT";
     size_t digits = 0;

@@ -17,9 +17,6 @@ enum gb_parse gb_parse_size(const char *text, size_t len, uint64_t *ret_bytes);
 /* "true", "1", "yes", "on", "" -> true; "false", "0", "no", "off" -> false. */
 enum gb_parse gb_parse_bool(const char *text, size_t len, bool *ret_value);
 
-/* The value of a hexadecimal digit, or -1. */
-int gb_parse_hex(char digit);
-
 /* a * b and a + b without overflow; false when it would overflow. */
 bool gb_mul_u64(uint64_t a, uint64_t b, uint64_t *ret);
 bool gb_add_u64(uint64_t a, uint64_t b, uint64_t *ret);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/encoding.h"
 #include "cli/files.h"
 #include "cli/progress.h"
 
@@ -99,11 +100,7 @@ static void moved(struct copy *copy, uint64_t bytes) {
 /* --- the manifest ------------------------------------------------------------------------------------------------- */
 
 static bool read_crc(const char *text, uint32_t *ret) {
-    bool good = strlen(text) == 8 && strspn(text, "0123456789abcdef") == 8;
-
-    if (good)
-        *ret = (uint32_t)strtoul(text, NULL, 16);
-    return good;
+    return gb_hex_lower(text, GB_HEX_U32) && gb_hex_u32(text, GB_HEX_U32, ret);
 }
 
 static int read_entry(struct copy *copy, json_t *entry, size_t index) {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "base/base64.h"
+#include "base/encoding.h"
 #include "cli/fleet.h"
 
 #define CONNECT_S 2
@@ -202,8 +202,7 @@ static int make_uuid(char ret[GB_CLI_UUID_SIZE]) {
         return -1;
     b[6] = (unsigned char)((b[6] & 0x0f) | 0x40); /* RFC 4122: at random */
     b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
-    snprintf(ret, GB_CLI_UUID_SIZE, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    gb_uuid_text(b, ret);
     return 0;
 }
 

@@ -4,6 +4,8 @@
 
 #include "cli/fleet.h"
 
+#include "base/encoding.h"
+
 /* What the nodes know of their fleet. */
 struct asked {
     const char *fleet;           /* its name */
@@ -18,7 +20,7 @@ static bool is_uuid(const char *text) {
     for (i = 0; text[i] != '\0'; i++) {
         bool hyphen = i == 8 || i == 13 || i == 18 || i == 23;
 
-        if (hyphen ? text[i] != '-' : strchr("0123456789abcdefABCDEF", text[i]) == NULL)
+        if (hyphen ? text[i] != '-' : gb_hex_digit(text[i]) < 0)
             return false;
     }
     return i == GB_CLI_UUID_SIZE - 1;

@@ -6,6 +6,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/encoding.h"
+
 #define PAUSE_MS 100 /* before the first retry; each is twice as long as the one before */
 #define PAUSE_MAX_MS 5000
 #define RETRY_AFTER_MAX_S 60 /* of the daemon's Retry-After */
@@ -91,12 +93,10 @@ static int begin_target(struct resumed *r, char *ret) {
 /* A new key in text[KEY_SIZE]. -1 with cli->error. */
 static int make_key(struct gb_cli *cli, char *text) {
     unsigned char random[KEY_BYTES];
-    size_t i;
 
     if (getrandom(random, sizeof random, 0) != sizeof random)
         return gb_cli_error(cli, GPUBUF_INPUT_FAILED, "there are no random numbers: %s", strerror(errno));
-    for (i = 0; i < sizeof random; i++)
-        snprintf(text + 2 * i, 3, "%02x", random[i]);
+    gb_hex(random, sizeof random, text);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/encoding.h"
 #include "client/driver_calls.h"
 #include "client/error.h"
 #include "client/text.h"
@@ -82,15 +83,11 @@ int gbc_driver_find(const struct gbc_driver *d, const char *uuid, int *ret, stru
 
     for (device = 0; device < d->devices; device++) {
         struct uuid u;
-        char text[48] = "GPU-";
-        size_t at = 4;
-        int i;
+        char text[4 + GB_UUID_SIZE] = "GPU-";
 
         if (CALL(cuDeviceGetUuid, &u, device) < 0)
             return -1;
-        for (i = 0; i < 16; i++)
-            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%02x",
-                                   i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", u.bytes[i]);
+        gb_uuid_text(u.bytes, text + 4);
         if (strcasecmp(text, uuid) == 0) {
             *ret = device;
             return 0;

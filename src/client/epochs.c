@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/encoding.h"
+
 #define SESSIONS "/v1/sessions/"
 #define OF_FLEET "/v1/fleet/sessions/"
 
@@ -44,13 +46,6 @@ void gbc_epochs_unref(struct gbc_epochs *epochs) {
 
 /* --- the session of a path ---------------------------------------------------------------------------------------- */
 
-static int hex_of(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The segment that begins there, without its escapes. "": it is too long for a name. Returns where it ends. */
 static const char *segment(const char *at, char ret[GPUBUF_NAME_SIZE]) {
     size_t n = 0;
@@ -58,8 +53,8 @@ static const char *segment(const char *at, char ret[GPUBUF_NAME_SIZE]) {
     for (; *at != '\0' && *at != '/' && *at != '?'; at++) {
         char c = *at;
 
-        if (c == '%' && hex_of(at[1]) >= 0 && hex_of(at[2]) >= 0) {
-            c = (char)(hex_of(at[1]) * 16 + hex_of(at[2]));
+        if (c == '%' && gb_hex_digit(at[1]) >= 0 && gb_hex_digit(at[2]) >= 0) {
+            c = (char)(gb_hex_digit(at[1]) * 16 + gb_hex_digit(at[2]));
             at += 2;
         }
         if (n < GPUBUF_NAME_SIZE)

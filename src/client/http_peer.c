@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/encoding.h"
 #include "client/trust.h"
 
 #define LOOK_MS 5000 /* the longest for the connection, and again for the handshake */
@@ -78,12 +79,9 @@ static void names_text(gnutls_x509_crt_t crt, char *ret, size_t size) {
 static void fingerprint_text(gnutls_x509_crt_t crt, char *ret) {
     unsigned char bytes[32];
     size_t n = sizeof(bytes);
-    size_t i;
 
-    if (gnutls_x509_crt_get_fingerprint(crt, GNUTLS_DIG_SHA256, bytes, &n) < 0)
-        return;
-    for (i = 0; i < n; i++)
-        snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+    if (gnutls_x509_crt_get_fingerprint(crt, GNUTLS_DIG_SHA256, bytes, &n) == 0)
+        gb_hex(bytes, n, ret);
 }
 
 /* --- the certificate ---------------------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
 /* The headers of answers. */
+#include "base/encoding.h"
 #include "client/client.h"
 
 #include <stdlib.h>
@@ -36,10 +37,9 @@ static struct gpubuf_opt decimal(const char *text) {
 
 static struct gpubuf_opt hexadecimal(const char *text) {
     struct gpubuf_opt none = {false, 0};
-    char *end;
-    uint64_t value = strtoull(text, &end, 16);
+    uint32_t value;
 
-    return strlen(text) == 8 && *end == '\0' ? gpubuf_some(value) : none;
+    return gb_hex_u32(text, strlen(text), &value) ? gpubuf_some(value) : none;
 }
 
 /* bytes 0-10/16508 */

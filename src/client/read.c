@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/encoding.h"
 #include "client/text.h"
 
 void gbc_read_text(const json_t *object, const char *key, char *ret, size_t size) {
@@ -33,37 +34,13 @@ struct gpubuf_opt gbc_read_opt(const json_t *object, const char *key) {
 struct gpubuf_opt gbc_read_crc(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));
     struct gpubuf_opt opt = {false, 0};
-    char *end;
+    uint32_t crc;
 
-    if (!text || strlen(text) != 8)
-        return opt;
-    opt.value = strtoul(text, &end, 16);
-    opt.set = *end == '\0';
-    return opt;
+    return text && gb_hex_u32(text, strlen(text), &crc) ? gpubuf_some(crc) : opt;
 }
 
 bool gbc_read_handle(const json_t *value, unsigned char ret[GBC_HANDLE_BYTES]) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *text = json_string_value(value);
-    uint32_t bits = 0;
-    unsigned held = 0;
-    size_t n = 0;
-
-    for (; text && *text != '\0' && *text != '='; text++) {
-        const char *digit = strchr(digits, *text);
-
-        if (!digit)
-            return false;
-        bits = bits << 6 | (uint32_t)(digit - digits);
-        held += 6;
-        if (held >= 8) {
-            held -= 8;
-            if (n == GBC_HANDLE_BYTES)
-                return false;
-            ret[n++] = (unsigned char)(bits >> held);
-        }
-    }
-    return n == GBC_HANDLE_BYTES;
+    return gb_base64_exact(json_string_value(value), json_string_length(value), ret, GBC_HANDLE_BYTES);
 }
 
 unsigned gbc_read_shape(const json_t *object, uint64_t ret[GPUBUF_DIMS_MAX]) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/encoding.h"
 #include "base/parse.h"
 #include "base/thread.h"
 #include "daemon/daemon.h"
@@ -179,13 +180,11 @@ static bool follow(void *app, enum gb_order_what what, const struct gb_name *nam
 /* Of the database, so that it stays after a restart and goes with a copy, which others can tell by it. */
 static int read_uuid(struct gb_daemon *daemon, uint64_t *ret, struct gb_error *err) {
     char text[GB_STORE_UUID_SIZE];
-    uint64_t uuid = 0;
-    int i;
+    uint64_t uuid;
 
     if (gb_store_uuid(daemon->store, text, err) != 0)
         return -1;
-    for (i = 0; i < 16; i++)
-        uuid = uuid << 4 | (uint64_t)gb_parse_hex(text[i]);
+    gb_hex_u64(text, 16, &uuid);
     uuid &= INT64_MAX;
     *ret = uuid > 0 ? uuid : 1;
     return 0;

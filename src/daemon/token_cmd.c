@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/conf.h"
 #include "base/digest.h"
+#include "base/encoding.h"
 #include "base/timestamp.h"
 #include "daemon/cage/privileges.h"
 #include "daemon/command.h"
@@ -120,13 +121,10 @@ static int read_words(struct gb_options *options, int argc, char **argv, struct 
 
 static int make_secret(char *out, struct gb_error *err) {
     unsigned char bytes[SECRET_BYTES];
-    size_t i;
 
     if (gb_random(bytes, sizeof bytes, err) != 0)
         return -1;
-    memcpy(out, "gpb_", 4);
-    for (i = 0; i < sizeof bytes; i++)
-        snprintf(out + 4 + 2 * i, 3, "%02x", bytes[i]);
+    gb_hex(bytes, sizeof bytes, stpcpy(out, "gpb_"));
     explicit_bzero(bytes, sizeof bytes);
     return 0;
 }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/conf.h"
 #include "base/digest.h"
+#include "base/encoding.h"
 #include "base/timestamp.h"
 
 #define MODE_MAX 0640
@@ -69,7 +70,7 @@ static int read_secret(const struct gb_token_entry *e, struct gb_token_rec *rec,
         return gb_sha256_hex(secret, strlen(secret), rec->sha256_hex, err);
     if (!hash)
         return 0;
-    if (strlen(hash) != 64 || strspn(hash, "0123456789abcdef") != 64)
+    if (!gb_hex_lower(hash, 64))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "hash must be the SHA-256 of the secret: 64 lower-case hexadecimal digits");
     memcpy(rec->sha256_hex, hash, 65);

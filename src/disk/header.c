@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/encoding.h"
 #include "base/json_writer.h"
 #include "base/parse.h"
 #include "format/safetensors.h"
@@ -154,15 +155,6 @@ static bool parse_id(const struct gb_json_word *value, int64_t *ret) {
     return true;
 }
 
-static bool parse_hex(const struct gb_json_word *value, uint32_t *ret) {
-    size_t i;
-
-    *ret = 0;
-    for (i = 0; i < value->len && gb_parse_hex(value->s[i]) >= 0; i++)
-        *ret = *ret << 4 | (uint32_t)gb_parse_hex(value->s[i]);
-    return i == CRC_DIGITS && value->len == CRC_DIGITS;
-}
-
 static bool parse_labels(const struct gb_json_word *value, char ret[GB_LABELS_MAX]) {
     if (value->len >= GB_LABELS_MAX)
         return false;
@@ -184,11 +176,11 @@ static bool parse_field(enum field field, const struct gb_json_word *value, stru
     case GENERATION:
         return parse_id(value, &ret->name.generation);
     case RUN:
-        return parse_hex(value, &ret->name.run);
+        return gb_hex_u32(s, n, &ret->name.run);
     case BYTES:
         return gb_parse_u64(s, n, &ret->bytes) == GB_PARSE_OK;
     case CRC32C:
-        return parse_hex(value, &ret->crc32c);
+        return gb_hex_u32(s, n, &ret->crc32c);
     case DTYPE:
         return gb_dtype_parse(s, n, &ret->dtype, NULL) == 0;
     case SHAPE:

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/encoding.h"
 #include "base/map.h"
 #include "base/parse.h"
 #include "base/timestamp.h"
@@ -11,7 +12,7 @@
 #include "disk/manifest.h"
 #include "format/safetensors_text.h"
 
-#define CRC_DIGITS 8
+#define CRC_DIGITS GB_HEX_U32
 
 struct reader {
     struct gb_json_text t;
@@ -34,24 +35,10 @@ static int read_string(struct reader *r, struct gb_json_word *ret) {
     return gb_json_text_string(&r->t, ret);
 }
 
-static int read_hex(const char *s, uint32_t *ret) {
-    int i;
-
-    *ret = 0;
-    for (i = 0; i < CRC_DIGITS; i++) {
-        int digit = gb_parse_hex(s[i]);
-
-        if (digit < 0)
-            return -1;
-        *ret = *ret << 4 | (uint32_t)digit;
-    }
-    return 0;
-}
-
 static int read_hex_member(struct reader *r, const char *key, uint32_t *ret) {
     struct gb_json_word word;
 
-    if (read_string(r, &word) < 0 || word.len != CRC_DIGITS || read_hex(word.s, ret) < 0)
+    if (read_string(r, &word) < 0 || !gb_hex_u32(word.s, word.len, ret))
         return wrong(r, key, "must be 8 hexadecimal digits");
     return 0;
 }
@@ -158,7 +145,7 @@ static int read_blocks(struct reader *r, struct gb_manifest_entry *entry) {
         return gb_error_set(r->err, GB_ERR_SATURATED, "no memory for the manifest; try again later");
     entry->blocks[count] = 0;
     for (i = 0; i < count; i++) {
-        if (read_hex(word.s + i * CRC_DIGITS, &entry->blocks[i]) < 0)
+        if (!gb_hex_u32(word.s + i * CRC_DIGITS, CRC_DIGITS, &entry->blocks[i]))
             return wrong(r, "blocks", "must be hexadecimal digits");
     }
     r->blocks = count;
@@ -432,7 +419,7 @@ static int check_sum(struct reader *r, const char *text, size_t n) {
 
     if (used < sizeof(opening) - 1 + CRC_DIGITS || memcmp(r->room, opening, sizeof(opening) - 1) != 0)
         return 0;
-    if (read_hex(digits, &said) < 0)
+    if (!gb_hex_u32(digits, CRC_DIGITS, &said))
         return wrong(r, "crc32c", "must be 8 hexadecimal digits");
     memset(digits, '0', CRC_DIGITS);
     return gb_crc32c(0, r->room, used) == said ? 0 : wrong(r, "crc32c", "is not that of the text: it is damaged");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/encoding.h"
 #include "base/parse.h"
 #include "disk/internal.h"
 
@@ -43,17 +44,11 @@ bool gb_disk_name_parse(const char *base, struct gb_disk_name *ret) {
     struct gb_disk_name name = {0};
     char text[GB_DISK_NAME_SIZE];
     const char *at = base;
-    int i;
 
     if (!parse_number(&at, &name.buffer_id) || !parse_number(&at, &name.generation))
         return false;
-    for (i = 0; i < RUN_DIGITS; i++, at++) {
-        int digit = gb_parse_hex(*at);
-
-        if (digit < 0)
-            return false;
-        name.run = name.run << 4 | (uint32_t)digit;
-    }
+    if (strnlen(at, RUN_DIGITS) < RUN_DIGITS || !gb_hex_u32(at, RUN_DIGITS, &name.run))
+        return false;
     gb_disk_name_text(&name, text);
     if (strcmp(gb_disk_name_base(text), base) != 0)
         return false;

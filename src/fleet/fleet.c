@@ -1,5 +1,6 @@
 /* The fleet's thread, its beginning and end, and what all parts need. */
 #include "fleet/fleet.h"
+#include "base/encoding.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -412,8 +413,7 @@ static int make_uuid(char ret[40], struct gb_error *err) {
         return -1;
     b[6] = (unsigned char)((b[6] & 15) | 64);
     b[8] = (unsigned char)((b[8] & 63) | 128);
-    snprintf(ret, 40, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3],
-             b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    gb_uuid_text(b, ret);
     return 0;
 }
 

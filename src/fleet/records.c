@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base64.h"
+#include "base/encoding.h"
 #include "base/parse.h"
 #include "fleet/messages.h"
 #include "model/model.h"

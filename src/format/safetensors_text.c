@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/encoding.h"
 #include "base/parse.h"
 #include "format/safetensors.h"
 
@@ -75,14 +76,11 @@ static int read_hex(struct gb_json_text *t, uint32_t *ret) {
     if (t->end - t->at < 4)
         return gb_json_text_fail(t, "an escape does not end");
     for (i = 0; i < 4; i++) {
-        char c = *t->at++;
+        int digit = gb_hex_digit(*t->at++);
 
-        if (c >= '0' && c <= '9')
-            code = code << 4 | (uint32_t)(c - '0');
-        else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-            code = code << 4 | (uint32_t)((c | 0x20) - 'a' + 10);
-        else
+        if (digit < 0)
             return gb_json_text_fail(t, "an escape is not hexadecimal");
+        code = code << 4 | (uint32_t)digit;
     }
     *ret = code;
     return 0;

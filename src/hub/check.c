@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base64.h"
+#include "base/encoding.h"
 #include "base/parse.h"
 #include "hub/internal.h"
 

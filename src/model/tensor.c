@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/digits.h"
+#include "base/encoding.h"
 #include "base/parse.h"
 #include "model/word.h"
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/encoding.h"
 #include "base/parse.h"
 
 struct line {
@@ -93,18 +94,8 @@ static bool read_length(struct line value, struct gb_pull_head *ret) {
 }
 
 static void read_crc32c(struct line value, struct gb_pull_head *ret) {
-    uint32_t crc = 0;
-    size_t i;
-
-    for (i = 0; i < value.n && i < 8; i++) {
-        int digit = gb_parse_hex(value.s[i]);
-
-        if (digit < 0)
-            return;
-        crc = crc << 4 | (uint32_t)digit;
-    }
-    ret->has_crc32c = value.n == 8;
-    ret->crc32c = crc;
+    if (gb_hex_u32(value.s, value.n, &ret->crc32c))
+        ret->has_crc32c = true;
 }
 
 static void read_retry_after(struct line value, struct gb_pull_head *ret) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/encoding.h"
 #include "base/parse.h"
 #include "store/audit.h"
 #include "store/db.h"
@@ -35,9 +36,8 @@ struct gb_store {
 static int uuid_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
     char *uuid = arg;
     const char *text = (const char *)sqlite3_column_text(stmt, 0);
-    size_t len = text ? strlen(text) : 0;
 
-    if (len != GB_STORE_UUID_SIZE - 1 || strspn(text, "0123456789abcdef") != len)
+    if (!text || !gb_hex_lower(text, GB_STORE_UUID_SIZE - 1))
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's own number cannot be understood");
     memcpy(uuid, text, GB_STORE_UUID_SIZE);
     return 0;
@@ -307,7 +307,7 @@ int gb_store_set_fleet(struct gb_store *s, const char *uuid, struct gb_error *er
     int r;
 
     for (i = 0; uuid[i]; i++)
-        if (gb_parse_hex(uuid[i]) < 0 && uuid[i] != '-')
+        if (gb_hex_digit(uuid[i]) < 0 && uuid[i] != '-')
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "\"%s\" is no uuid", uuid);
     snprintf(sql, sizeof(sql), "UPDATE identity SET fleet = '%.*s'", GB_STORE_FLEET_SIZE - 1, uuid);
     if (gb_writer_health(s->writer, err) < 0)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/parse.h"
+#include "base/encoding.h"
 #include "fuzz.h"
 #include "http/message/chunked.h"
 #include "http/message/fields.h"
@@ -78,8 +78,8 @@ static bool is_size(const char *s, size_t n, uint64_t *ret) {
     size_t digits = 0;
     size_t blanks = 0;
 
-    for (*ret = 0; digits < n && gb_parse_hex(s[digits]) >= 0; digits++)
-        *ret = *ret << 4 | (unsigned)gb_parse_hex(s[digits]);
+    for (*ret = 0; digits < n && gb_hex_digit(s[digits]) >= 0; digits++)
+        *ret = *ret << 4 | (unsigned)gb_hex_digit(s[digits]);
     while (digits + blanks < n && (s[digits + blanks] == ' ' || s[digits + blanks] == '\t'))
         blanks++;
     if (digits == 0 || digits > GB_CHUNKED_DIGITS_MAX || n - digits > GB_CHUNKED_EXTENSION_MAX)

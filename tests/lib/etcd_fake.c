@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/base64.h"
+#include "base/encoding.h"
 #include "base/map.h"
 #include "etcd_values.h"
 #include "fleet/http_client.h"

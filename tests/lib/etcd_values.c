@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base64.h"
+#include "base/encoding.h"
 
 int64_t etcd_number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);

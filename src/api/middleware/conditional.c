@@ -8,7 +8,7 @@
 #include "api/request/actions.h"
 #include "api/request/media.h"
 #include "base/clock.h"
-#include "base/digits.h"
+#include "base/encoding.h"
 #include "http/message/conditions.h"
 
 bool gb_etag_holds(const struct gb_buffer_rec *rec) {

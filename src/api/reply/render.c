@@ -2,7 +2,7 @@
 
 #include "api/context.h"
 #include "api/reply/stats_json.h"
-#include "base/digits.h"
+#include "base/encoding.h"
 
 void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view) {
     gb_json_open(out, key, '{');

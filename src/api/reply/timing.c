@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/digits.h"
+#include "base/encoding.h"
 
 /* Four metrics with their numbers. */
 #define TEXT_SIZE 160

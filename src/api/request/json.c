@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/encoding.h"
 #include "model/word.h"
 
 static const char *type_name(const json_t *value) {
@@ -149,10 +150,9 @@ static int read_hex(const char *text, const char *key, uint64_t *ret, struct gb_
     size_t digits = strlen(text) > 2 ? strlen(text) - 2 : 0;
 
     if (text[0] != '0' || (text[1] != 'x' && text[1] != 'X') || digits < 1 || digits > 16 ||
-        strspn(text + 2, "0123456789abcdefABCDEF") != digits)
+        !gb_hex_u64(text + 2, digits, ret))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the field '%s' as a string must be 0x and 1 to 16 hexadecimal digits", key);
-    *ret = strtoull(text + 2, NULL, 16);
     return 1;
 }
 

@@ -1,4 +1,5 @@
 /* The files of a checkpoint, out to a client. */
+#include <endian.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include "api/request/media.h"
 #include "api/resources/checkpoints.h"
 #include "api/route.h"
+#include "base/encoding.h"
 #include "http/message/conditions.h"
 #include "http/message/range.h"
 
@@ -48,30 +50,20 @@ static void wake(void *arg) {
 
 /* --- the head ----------------------------------------------------------------------------------------------------- */
 
-/* Four bytes, the highest first, in base64. */
-static void crc_text(uint32_t crc, char ret[9]) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    int i;
-
-    for (i = 0; i < 5; i++)
-        ret[i] = digits[crc >> (26 - 6 * i) & 0x3f];
-    ret[5] = digits[(crc & 3) << 4];
-    strcpy(ret + 6, "==");
-}
-
 static int add_headers(const struct gb_http_request *request, const struct gb_checkpoint_file *head,
                        struct gb_http_response *response, struct gb_error *err) {
     const char *file = request->param[1].s;
     bool json = strcmp(strrchr(file, '.'), ".json") == 0;
-    char crc[9];
+    uint32_t crc = htobe32(head->crc32c);
+    char text[GB_BASE64_SIZE(sizeof(crc))];
     int r =
         gb_http_response_header(response, err, "Content-Type", "%s", json ? "application/json" : GB_MEDIA_SAFETENSORS);
 
     r |= gb_http_response_header(response, err, "Accept-Ranges", "bytes");
     if (!head->has_crc32c)
         return r;
-    crc_text(head->crc32c, crc);
-    r |= gb_http_response_header(response, err, "Repr-Digest", "crc32c=:%s:", crc);
+    gb_base64_write(&crc, sizeof(crc), false, text);
+    r |= gb_http_response_header(response, err, "Repr-Digest", "crc32c=:%s:", text);
     return r | gb_http_response_header(response, err, "Gpubuf-Crc32c", "%08" PRIx32, head->crc32c);
 }
 

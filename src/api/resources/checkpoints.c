@@ -17,7 +17,7 @@
 #include "api/request/query.h"
 #include "api/resources/fleet_ask.h"
 #include "api/route.h"
-#include "base/digits.h"
+#include "base/encoding.h"
 #include "base/map.h"
 
 /* --- views -------------------------------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 #include "api/share/share.h"
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/encoding.h"
 
 #define FIELDS "way bytes dtype shape handle map_bytes offset device side"
 
@@ -57,7 +58,6 @@ static int read_way(const json_t *body, struct gb_import *what, struct gb_error 
 
 /* CUDA's older handle, and the pointer into a pool, come in the body; the other handles are descriptors. */
 static int read_handle(const json_t *body, struct gb_import *what, struct gb_error *err) {
-    struct gb_digest same = {.alg = GB_DIGEST_SHA512}; /* as long */
     bool legacy = what->way == GB_EXPORT_LEGACY;
     const char *of = legacy ? "cudaIpcGetMemHandle" : "cudaMemPoolExportPointer";
     const char *text = NULL;
@@ -71,10 +71,9 @@ static int read_handle(const json_t *body, struct gb_import *what, struct gb_err
     if (r == 0 && (legacy || what->way == GB_EXPORT_POOL))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the way %s needs 'handle': 64 bytes of %s in base64",
                             gb_export_way_name(what->way), of);
-    if (r > 0 && !gb_digest_parse(GB_DIGEST_SHA512, text, strlen(text), &same))
+    if (r > 0 && !gb_base64_exact(text, strlen(text), what->handle, sizeof(what->handle)))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'handle' must be the 64 bytes of %s in base64",
                             of);
-    memcpy(what->handle, same.bytes, sizeof(what->handle));
     return 0;
 }
 

@@ -27,6 +27,7 @@
 #include "api/route.h"
 #include "api/transfer/upload_reply.h"
 #include "base/clock.h"
+#include "base/encoding.h"
 
 /* An upload to a buffer that the token does not reach is reported like one that does not exist. */
 static int check_reach(const struct gb_http_request *request, const struct gb_name *session, const char *id,
@@ -333,11 +334,9 @@ static int read_complete(const struct gb_http_request *request, struct gb_multip
     if (gb_body_object(request, "crc32c digest", true, &body, err) < 0)
         return -1;
     r = gb_json_string(body, "crc32c", &text, err);
-    if (r > 0 && (strlen(text) != 8 || strspn(text, "0123456789abcdef") != 8))
+    if (r > 0 && (!gb_hex_lower(text, GB_HEX_U32) || !gb_hex_u32(text, GB_HEX_U32, &ret->crc32c)))
         r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "crc32c must be 8 lower-case hexadecimal digits");
     ret->has_crc32c = r > 0;
-    if (r > 0)
-        ret->crc32c = (uint32_t)strtoul(text, NULL, 16);
     if (r >= 0)
         r = gb_digest_set_read(body, &ret->digests, err);
     json_decref(body);

@@ -3,12 +3,10 @@
 #include <string.h>
 
 #include "backend/cuda/internal.h"
+#include "base/encoding.h"
 
 static void uuid_text(const cudaUUID_t *uuid, char ret[GB_UUID_TEXT_SIZE]) {
-    const unsigned char *b = (const unsigned char *)uuid->bytes;
-
-    snprintf(ret, GB_UUID_TEXT_SIZE, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
-             b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    gb_uuid_text(uuid->bytes, stpcpy(ret, "GPU-"));
 }
 
 static void lacks(struct gb_device_rec *rec, bool present, enum gb_capability capability, const char *why) {

@@ -15,27 +15,13 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/internal.h"
 #include "base/clock.h"
+#include "base/encoding.h"
 
 #define PROBE_S 20
 #define POOL_FD 3
 #define ANSWER_FD 4
-#define HEX_SIZE (2 * GB_EXPORT_HANDLE_BYTES + 1)
 
 /* --- the probe's process ------------------------------------------------------------------------------------------ */
-
-static int read_hex(const char *text, unsigned char *ret) {
-    unsigned byte;
-    size_t i;
-
-    if (strlen(text) != HEX_SIZE - 1)
-        return -1;
-    for (i = 0; i < GB_EXPORT_HANDLE_BYTES; i++) {
-        if (sscanf(text + 2 * i, "%2x", &byte) != 1)
-            return -1;
-        ret[i] = (unsigned char)byte;
-    }
-    return 0;
-}
 
 static cudaError_t try_import(int device, struct cudaMemPoolPtrExportData *data, struct gb_cuda_probe_answer *answer) {
     cudaMemPool_t pool;
@@ -64,7 +50,7 @@ int gb_cuda_probe_main(int argc, char **argv) {
 
     if (argc == 0 || strcmp(argv[0], GB_CUDA_PROBE) != 0)
         return -1;
-    if (argc != 3 || read_hex(argv[2], bytes) < 0)
+    if (argc != 3 || !gb_hex_read(argv[2], bytes, sizeof(bytes)))
         return EXIT_FAILURE;
     (void)setrlimit(RLIMIT_CORE, &no_core);
     (void)signal(SIGALRM, SIG_DFL);
@@ -127,16 +113,14 @@ static bool hear(int fd, pid_t pid, struct gb_cuda_probe_answer *ret, int *ret_s
 void gb_cuda_probe_run(const struct gb_cuda_probe_request *what, int pool_fd, struct gb_cuda_probe_result *ret) {
     char name[] = GB_CUDA_PROBE;
     char device[16];
-    char hex[HEX_SIZE];
+    char hex[GB_HEX_SIZE(GB_EXPORT_HANDLE_BYTES)];
     char *argv[] = {name, device, hex, NULL};
     int ends[2];
     pid_t pid = 0;
-    size_t i;
 
     *ret = (struct gb_cuda_probe_result){.heard = false};
     snprintf(device, sizeof(device), "%d", what->device);
-    for (i = 0; i < GB_EXPORT_HANDLE_BYTES; i++)
-        snprintf(hex + 2 * i, 3, "%02x", what->handle[i]);
+    gb_hex(what->handle, GB_EXPORT_HANDLE_BYTES, hex);
     if (pipe2(ends, O_CLOEXEC) < 0) {
         ret->error = errno;
         return;

@@ -1,7 +1,7 @@
 #include "http/exchange/open.h"
 
 #include "base/clock.h"
-#include "base/digits.h"
+#include "base/encoding.h"
 #include "http/exchange/peer.h"
 #include "http/exchange/server_state.h"
 #include "http/exchange/step.h"

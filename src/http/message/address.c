@@ -2,7 +2,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-#include "base/digits.h"
+#include "base/encoding.h"
 #include "http/http.h"
 
 static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};

@@ -1,6 +1,6 @@
 #include "http/message/chunked.h"
 
-#include "base/parse.h"
+#include "base/encoding.h"
 #include "http/message/fields.h"
 
 static bool is_blank(char c) {
@@ -13,7 +13,7 @@ static bool is_text(char c) {
 }
 
 static const char *read_size(struct gb_chunked *c, char byte) {
-    int digit = gb_parse_hex(byte);
+    int digit = gb_hex_digit(byte);
 
     if (digit >= 0) {
         if (++c->digits > GB_CHUNKED_DIGITS_MAX)

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/digits.h"
+#include "base/encoding.h"
 #include "http/message/cors.h"
 #include "http/message/response.h"
 #include "http/message/status.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/encoding.h"
 #include "base/parse.h"
 #include "http/message/fields.h"
 
@@ -113,9 +114,9 @@ int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n) {
             out[used++] = s[i];
             continue;
         }
-        if (i + 2 >= n || gb_parse_hex(s[i + 1]) < 0 || gb_parse_hex(s[i + 2]) < 0)
+        if (i + 2 >= n || gb_hex_digit(s[i + 1]) < 0 || gb_hex_digit(s[i + 2]) < 0)
             return -1;
-        out[used++] = (char)(gb_parse_hex(s[i + 1]) * 16 + gb_parse_hex(s[i + 2]));
+        out[used++] = (char)(gb_hex_digit(s[i + 1]) * 16 + gb_hex_digit(s[i + 2]));
         i += 2;
     }
     out[used] = '\0';

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/container.h"
+#include "base/encoding.h"
 #include "http/tls/tls.h"
 
 #define CHAIN_MAX 16
@@ -100,12 +101,10 @@ static void read_fingerprint(const gnutls_datum_t *der, struct gb_http_certifica
     unsigned char hash[32];
     size_t size = sizeof(hash);
     char *to = stpcpy(seen->fingerprint, "sha256:");
-    size_t i;
 
     if (gnutls_fingerprint(GNUTLS_DIG_SHA256, der, hash, &size) < 0)
         size = 0;
-    for (i = 0; i < size; i++)
-        to += sprintf(to, "%02x", hash[i]);
+    gb_hex(hash, size, to);
 }
 
 static struct gb_tls_certificate *read_first(const gnutls_datum_t *der) {

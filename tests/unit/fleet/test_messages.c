@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base64.h"
 #include "fleet/messages.h"
 #include "gb_test.h"
 
@@ -219,35 +218,6 @@ START_TEST(refusals) {
 }
 END_TEST
 
-START_TEST(base64_there_and_back) {
-    static const unsigned char bytes[] = {0, 255, 254, 62, 63, 250, 0};
-    size_t n;
-
-    for (n = 0; n <= sizeof(bytes); n++) {
-        bool url = _i != 0;
-        char *text = gb_base64(bytes, n, url);
-        char *back;
-        size_t count;
-
-        ck_assert(url ? !strpbrk(text, "=+/") : strlen(text) % 4 == 0);
-        ck_assert(gb_base64_read(text, strlen(text), url, &back, &count));
-        ck_assert_uint_eq(count, n);
-        ck_assert_mem_eq(back, bytes, n);
-        free(back);
-        free(text);
-    }
-}
-END_TEST
-
-START_TEST(what_is_no_base64) {
-    static const char *const texts[] = {"a", "ab", "abc", "a===", "====", "ab=c", "ab\n=", "ab==ab==", "ab-_", "aR=="};
-    char *back;
-    size_t n;
-
-    ck_assert_msg(!gb_base64_read(texts[_i], strlen(texts[_i]), false, &back, &n), "%s", texts[_i]);
-}
-END_TEST
-
 int main(void) {
     Suite *suite = suite_create("messages");
     TCase *tcase = tcase_create("messages");
@@ -265,8 +235,6 @@ int main(void) {
     tcase_add_loop_test(tcase, what_is_no_answer_about_a_lease_is_an_error, 0,
                         sizeof(no_leases) / sizeof(no_leases[0]));
     tcase_add_test(tcase, refusals);
-    tcase_add_loop_test(tcase, base64_there_and_back, 0, 2);
-    tcase_add_loop_test(tcase, what_is_no_base64, 0, 10);
     suite_add_tcase(suite, tcase);
     return gb_test_run(suite);
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base64.h"
+#include "base/encoding.h"
 #include "fleet/messages.h"
 #include "gb_test.h"
 #include "hub/internal.h"

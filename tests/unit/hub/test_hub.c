@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base64.h"
 #include "base/container.h"
+#include "base/encoding.h"
 #include "fleet/messages.h"
 #include "fleet_fixture.h"
 #include "gb_test.h"
