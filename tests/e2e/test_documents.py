@@ -31,7 +31,7 @@ COMMANDS = {
     "doc/kubernetes.md": (1, 0, 4),
     "doc/memory.md": (24, 24, 0),
     "doc/monitoring.md": (10, 6, 1),
-    "doc/operations.md": (8, 8, 2),
+    "doc/operations.md": (10, 8, 2),
     "doc/packages.md": (0, 0, 6),
     "doc/python.md": (3, 3, 4),
     "doc/sharing.md": (20, 8, 0),
@@ -40,7 +40,7 @@ COMMANDS = {
     "doc/tutorial.md": (40, 40, 0),
 }
 # Those that can be pasted after each other.
-TIDY = ["README.md", "doc/tutorial.md", "doc/memory.md", "doc/durable.md"]
+TIDY = ["README.md", "doc/tutorial.md", "doc/memory.md", "doc/durable.md", "doc/operations.md"]
 
 pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(ROOT, "README.md")), reason="a bundle has no documents")
 
