@@ -198,7 +198,7 @@ def test_files_that_are_named_are_there():
 
 def test_tests_that_are_named_are_there():
     """In the tables of features: tests of tests/e2e and tests/conformance, or of a folder of tests/unit."""
-    names = set(re.findall(r"\b((?:[a-z]+/)*(?:test|conf)_\w+\*?)", text_of("doc/memory.md").partition("## Features")[2]))
+    names = set(re.findall(r"\b((?:[a-z]+/)*(?:test|conf)_\w+\*?)", text_of("doc/design/features.md")))
     for name in names:
         found = [f"unit/{name}.c"] if "/" in name else [f"e2e/{name}.py", f"conformance/{name}.c"]
         assert any(glob.glob(os.path.join(ROOT, "tests", f)) for f in found), f"there is no {name}"
