@@ -34,13 +34,13 @@ COMMANDS = {
     "doc/operations.md": (10, 8, 2),
     "doc/packages.md": (0, 0, 6),
     "doc/python.md": (3, 3, 4),
-    "doc/sharing.md": (20, 8, 0),
+    "doc/sharing.md": (20, 8, 1),
     "doc/tls.md": (4, 4, 4),
     "doc/troubleshooting.md": (10, 6, 0),
     "doc/tutorial.md": (40, 40, 0),
 }
 # Those that can be pasted after each other.
-TIDY = ["README.md", "doc/tutorial.md", "doc/memory.md", "doc/durable.md", "doc/operations.md", "doc/fleet.md"]
+TIDY = ["README.md", "doc/tutorial.md", "doc/memory.md", "doc/durable.md", "doc/operations.md", "doc/fleet.md", "doc/hubs.md", "doc/sharing.md"]
 
 pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(ROOT, "README.md")), reason="a bundle has no documents")
 
