@@ -1,6 +1,5 @@
 /* etcd's gateway of JSON, for the one record that a fleet begins with. The keys and values of its requests are base64,
  * and its answers leave out what is a default. */
-#include <curl/curl.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +7,11 @@
 
 #include "base/encoding.h"
 #include "cli/fleet.h"
+#include "curl/client.h"
 
-#define CONNECT_S 2
-#define ANSWER_S 8 /* etcd without a majority answers after 7 s */
+#define CONNECT_MS 2000
+#define ANSWER_MS 8000 /* etcd without a majority answers after 7 s */
+#define TIMEOUT_MAX_S 4000000
 #define ANSWER_MAX ((size_t)1 << 20)
 #define NAME_MAX_BYTES 128
 #define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
@@ -40,93 +41,54 @@ static json_t *decoded(const char *text) {
 
 /* --- a request ---------------------------------------------------------------------------------------------------- */
 
-struct answer {
-    char *text;
-    size_t bytes;
-    long status;
-    char said[CURL_ERROR_SIZE];
-};
-
-static size_t on_write(char *data, size_t one, size_t bytes, void *arg) {
-    struct answer *answer = arg;
-    char *longer = answer->bytes + bytes < ANSWER_MAX ? realloc(answer->text, answer->bytes + bytes) : NULL;
-
-    (void)one;
-    if (longer == NULL)
-        return 0;
-    memcpy(longer + answer->bytes, data, bytes);
-    answer->text = longer;
-    answer->bytes += bytes;
-    return bytes;
-}
-
-/* authorization: a header; NULL: none. */
-static CURLcode post(struct gb_cli *cli, const char *url, const char *authorization, const char *body,
-                     struct answer *ret) {
+/* authorization: a header; NULL: not given. */
+static void post(struct gb_cli *cli, const char *url, const char *authorization, const char *body,
+                 struct gb_http_ask *ret) {
     const struct gb_cli_options *o = &cli->options;
-    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
-    struct curl_slist *more =
-        headers != NULL && authorization != NULL ? curl_slist_append(headers, authorization) : headers;
-    CURL *easy = curl_easy_init();
-    CURLcode code = CURLE_OUT_OF_MEMORY;
+    struct gb_http_tls tls = {.ca = o->cacert, .cert = o->cert, .key = o->key != NULL ? o->key : o->cert};
 
-    if (easy != NULL && more != NULL) {
-        curl_easy_setopt(easy, CURLOPT_URL, url);
-        curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
-        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body);
-        curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
-        curl_easy_setopt(easy, CURLOPT_TIMEOUT, o->timeout > 0 ? (long)(o->timeout + 0.999) : (long)ANSWER_S);
-        curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1l);
-        curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-        if (o->cacert != NULL)
-            curl_easy_setopt(easy, CURLOPT_CAINFO, o->cacert);
-        if (o->cert != NULL) {
-            curl_easy_setopt(easy, CURLOPT_SSLCERT, o->cert);
-            curl_easy_setopt(easy, CURLOPT_SSLKEY, o->key != NULL ? o->key : o->cert);
-        }
-        curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, ret->said);
-        curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_write);
-        curl_easy_setopt(easy, CURLOPT_WRITEDATA, ret);
-        code = curl_easy_perform(easy);
-        curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &ret->status);
-    }
-    if (code != CURLE_OK && ret->said[0] == '\0')
-        snprintf(ret->said, sizeof ret->said, "%s", curl_easy_strerror(code));
-    curl_slist_free_all(headers);
-    curl_easy_cleanup(easy);
-    return code;
+    *ret = (struct gb_http_ask){.method = "POST", .url = url, .body = body, .body_bytes = strlen(body), .tls = &tls};
+    ret->proxied = true;
+    ret->connect_ms = CONNECT_MS;
+    ret->total_ms = o->timeout > TIMEOUT_MAX_S ? TIMEOUT_MAX_S * 1000u
+                    : o->timeout > 0           ? (unsigned)(o->timeout + 0.999) * 1000
+                                               : ANSWER_MS;
+    ret->answer_max = ANSWER_MAX;
+    if (authorization != NULL)
+        gb_http_ask_header(ret, authorization);
+    gb_http_ask_perform(ret);
+    ret->tls = NULL;
 }
 
 /* What the endpoint answers. NULL with cli->error: CANNOT_CONNECT if another one may know more. */
 static json_t *ask_path(struct gb_cli *cli, const char *endpoint, const char *path, const char *authorization,
                         const char *body) {
-    struct answer answer = {.text = NULL};
+    struct gb_http_ask answer;
     size_t n = strlen(endpoint);
     json_t *value = NULL;
     char url[1024];
-    CURLcode code;
 
     while (n > 0 && endpoint[n - 1] == '/')
         n--;
     snprintf(url, sizeof url, "%.*s%s", (int)n, endpoint, path);
-    code = post(cli, url, authorization, body, &answer);
-    if (code != CURLE_OK)
+    post(cli, url, authorization, body, &answer);
+    if (answer.outcome != GB_HTTP_OK)
         gb_cli_error(cli, GPUBUF_CANNOT_CONNECT, "etcd at %s does not answer: %s", endpoint, answer.said);
     else
-        value = json_loadb(answer.text != NULL ? answer.text : "", answer.bytes, 0, NULL);
-    if (code == CURLE_OK && (answer.status != 200 || !json_is_object(value))) {
+        value = json_loadb(answer.answer != NULL ? answer.answer : "", answer.bytes, 0, NULL);
+    if (answer.outcome == GB_HTTP_OK && (answer.status != 200 || !json_is_object(value))) {
         const char *why = gb_cli_text(value, "message");
 
         /* 503 and 504: this member has no majority, or is starting. */
         gb_cli_error(cli, answer.status > 500 ? GPUBUF_CANNOT_CONNECT : GPUBUF_BAD_ANSWER,
-                     "etcd at %s answered with status %ld%s%s", endpoint, answer.status, why[0] != '\0' ? ": " : "",
+                     "etcd at %s answered with status %d%s%s", endpoint, answer.status, why[0] != '\0' ? ": " : "",
                      why[0] != '\0'         ? why
                      : answer.status == 200 ? ", and no JSON; is this an etcd?"
                                             : "");
         json_decref(value);
         value = NULL;
     }
-    free(answer.text);
+    free(answer.answer);
     return value;
 }
 

@@ -186,8 +186,4 @@ uint64_t gbc_now_ms(void);
 /* Whether the host of a URL is this machine, whatever its name service says. */
 bool gbc_is_loopback(const char *url);
 
-/* libcurl's own beginning and end, counted by it. */
-int gbc_http_begin(void);
-void gbc_http_end(void);
-
 #endif

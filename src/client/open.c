@@ -12,6 +12,7 @@
 #include "client/epochs.h"
 #include "client/trust.h"
 #include "client/unix_conn.h"
+#include "curl/client.h"
 
 #define CONNECT_S 10
 #define ANSWER_S 120
@@ -248,7 +249,7 @@ int gpubuf_open(const struct gpubuf_options *options, gpubuf_client **ret, struc
     client = calloc(1, sizeof(*client));
     if (!client)
         return gbc_error_memory(err);
-    if (gbc_http_begin() < 0) {
+    if (gb_http_begin() < 0) {
         free(client);
         return gbc_error_memory(err);
     }
@@ -273,7 +274,7 @@ void gpubuf_close(gpubuf_client *client) {
     gbc_conn_free(client->conn);
     settings_done(&client->set);
     free(client);
-    gbc_http_end();
+    gb_http_end();
 }
 
 const char *gpubuf_url(const gpubuf_client *client) {

@@ -144,7 +144,7 @@ static void start(struct gb_job *job) {
     else if (breaker && breaker->until_ms > gb_boot_ms())
         gb_error_set(&job->error, GB_ERR_NODE_UNREACHABLE, "%s did not answer %u times, and is left alone for %d s",
                      c->origin, breaker->failures, CLOSED_MS / 1000);
-    else if (gb_http_client_start(job->fleet->client, &c->http, &job->error) == 0)
+    else if (gb_fleet_http_start(job->fleet->client, &c->http, &job->error) == 0)
         return;
     gb_job_end(job);
 }

@@ -212,23 +212,27 @@ static void fail(struct gb_etcd_call *call) {
 
 static void on_answer(struct gb_http_ask *ask);
 
-static const char *const *headers_of(struct gb_etcd_call *call) {
+int gb_fleet_http_start(struct gb_http_client *client, struct gb_http_ask *ask, struct gb_error *err) {
+    ask->quick = true;
+    return gb_http_client_start(client, ask) < 0
+               ? gb_error_set(err, GB_ERR_SATURATED, "no memory for a request to another machine")
+               : 0;
+}
+
+static void add_headers(struct gb_etcd_call *call) {
     const struct gb_etcd *etcd = call->etcd;
-    size_t n = 0;
 
     if (etcd->as) {
         if (etcd->authorization)
-            call->headers[n++] = etcd->authorization;
-    } else {
-        call->headers[n++] = TIMEOUT_HEADER;
-        if (call->need != GB_ETCD_MEMBER)
-            call->headers[n++] = LEADER_HEADER;
-        if (etcd->login.header)
-            call->headers[n++] = etcd->login.header;
-        call->header_used = etcd->login.header_number;
+            gb_http_ask_header(&call->ask, etcd->authorization);
+        return;
     }
-    call->headers[n] = NULL;
-    return call->headers;
+    gb_http_ask_header(&call->ask, TIMEOUT_HEADER);
+    if (call->need != GB_ETCD_MEMBER)
+        gb_http_ask_header(&call->ask, LEADER_HEADER);
+    if (etcd->login.header)
+        gb_http_ask_header(&call->ask, etcd->login.header);
+    call->header_used = etcd->login.header_number;
 }
 
 static int attempt(struct gb_etcd_call *call) {
@@ -252,7 +256,6 @@ static int attempt(struct gb_etcd_call *call) {
              etcd->as ? hub_paths[call->kind] : paths[call->kind], etcd->as ? etcd->as : "");
     call->ask = (struct gb_http_ask){.method = "POST", .url = call->url, .body = call->body};
     call->ask.body_bytes = strlen(call->body);
-    call->ask.headers = headers_of(call);
     call->ask.watched = true;
     call->ask.connect_ms = total < CONNECT_MS ? total : CONNECT_MS;
     call->ask.total_ms = total;
@@ -264,7 +267,8 @@ static int attempt(struct gb_etcd_call *call) {
     call->known = etcd->revision;
     call->term = etcd->term;
     atomic_fetch_add(&etcd->requests, 1);
-    return gb_http_client_start(etcd->client, &call->ask, &call->error);
+    add_headers(call);
+    return gb_fleet_http_start(etcd->client, &call->ask, &call->error);
 }
 
 /* Returns -1 with the reason if this was no answer of the directory. */

@@ -5,7 +5,6 @@
 
 #include <stdatomic.h>
 
-#include "fleet/http_client.h"
 #include "fleet/login.h"
 #include "fleet/messages.h"
 #include "fleet/timer.h"
@@ -113,7 +112,6 @@ struct gb_etcd_call {
     enum gb_etcd_kind kind;
     char *body;
     char url[512];
-    const char *headers[4];
     unsigned header_used; /* of the login */
     bool logged_in_again;
     bool waits; /* for the login */
@@ -135,6 +133,8 @@ void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_
                   uint64_t deadline_ms, bool repeat, enum gb_etcd_need need);
 /* What has waited for the login: err says why there is none. [login.c] */
 void gb_etcd_go_on(struct gb_etcd_call *call, const struct gb_error *err);
+/* Starts a request to the directory or to another node. Returns 0, or -1 with SATURATED: done does not run. */
+int gb_fleet_http_start(struct gb_http_client *client, struct gb_http_ask *ask, struct gb_error *err);
 /* done does not run. One that is not open is accepted. */
 void gb_etcd_cancel(struct gb_etcd_call *call);
 

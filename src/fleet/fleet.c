@@ -293,7 +293,7 @@ static int check_files(const struct gb_fleet_config *config, struct gb_error *er
 }
 
 static int take_directory(struct gb_fleet *fleet, const struct gb_fleet_config *config, struct gb_error *err) {
-    struct gb_http_client_files files = {.ca = config->ca_file, .cert = config->cert_file, .key = config->key_file};
+    struct gb_http_tls tls = {.ca = config->ca_file, .cert = config->cert_file, .key = config->key_file};
     const char *name = config->fleet && config->fleet[0] ? config->fleet : "main";
     struct gb_name checked;
 
@@ -304,9 +304,13 @@ static int take_directory(struct gb_fleet *fleet, const struct gb_fleet_config *
     if (check_files(config, err) < 0)
         return -1;
     fleet->name = strdup(name);
-    fleet->client = gb_http_client_new(&files, err);
+    if (gb_http_begin() == 0) {
+        fleet->client = gb_http_client_new(&tls, false);
+        if (!fleet->client)
+            gb_http_end();
+    }
     if (!fleet->client)
-        return -1;
+        return gb_error_set(err, GB_ERR_INTERNAL, "libcurl does not start");
     if (!fleet->name)
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the fleet");
     if (gb_etcd_init(&fleet->etcd, config->endpoints, fleet->client, &fleet->timers, err) < 0)
@@ -328,7 +332,10 @@ static void destroy(struct gb_fleet *fleet) {
     gb_doubts_free(fleet);
     gb_find_cache_free(fleet->finds);
     gb_etcd_done(&fleet->etcd);
-    gb_http_client_free(fleet->client);
+    if (fleet->client) {
+        gb_http_client_free(fleet->client);
+        gb_http_end();
+    }
     pthread_cond_destroy(&fleet->delivered);
     pthread_mutex_destroy(&fleet->lock);
     free(fleet->name);

@@ -65,7 +65,7 @@ static void ask(struct gb_fresh *fresh, struct peer *peer) {
     peer->http.total_ms = PEER_MS;
     peer->http.answer_max = 1 << 16;
     peer->http.done = on_peer;
-    if (gb_http_client_start(fresh->fleet->client, &peer->http, NULL) == 0)
+    if (gb_fleet_http_start(fresh->fleet->client, &peer->http, NULL) == 0)
         fresh->open++;
 }
 

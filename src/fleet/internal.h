@@ -8,7 +8,6 @@
 #include "base/map.h"
 #include "fleet/etcd.h"
 #include "fleet/fleet.h"
-#include "fleet/http_client.h"
 #include "fleet/records.h"
 #include "fleet/ticket.h"
 #include "fleet/timer.h"

@@ -104,7 +104,7 @@ static void begin(void *arg) {
     login->ask.total_ms = TOTAL_MS;
     login->ask.answer_max = ANSWER_MAX;
     login->ask.done = on_answer;
-    if (gb_http_client_start(etcd->client, &login->ask, &err) < 0)
+    if (gb_fleet_http_start(etcd->client, &login->ask, &err) < 0)
         end(etcd, &err);
 }
 

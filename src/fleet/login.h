@@ -3,7 +3,8 @@
 #ifndef GB_FLEET_LOGIN_H
 #define GB_FLEET_LOGIN_H
 
-#include "fleet/http_client.h"
+#include "base/error.h"
+#include "curl/client.h"
 #include "fleet/timer.h"
 
 struct gb_etcd;

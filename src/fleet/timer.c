@@ -1,8 +1,20 @@
 #include "fleet/timer.h"
 
 #include <stddef.h>
+#include <time.h>
 
-#include "fleet/http_client.h"
+#include "base/clock.h"
+
+uint64_t gb_boot_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * GB_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+uint64_t gb_boot_ms(void) {
+    return gb_boot_ns() / GB_NS_PER_MS;
+}
 
 void gb_timer_clear(struct gb_timers *timers, struct gb_timer *timer) {
     struct gb_timer **at = &timers->first;

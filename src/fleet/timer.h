@@ -1,9 +1,13 @@
-/* Functions that run later on the fleet's thread. */
+/* The clock of leases, and functions that run later on the fleet's thread. */
 #ifndef GB_FLEET_TIMER_H
 #define GB_FLEET_TIMER_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Time of a clock that goes on while the machine sleeps, as leases do. */
+uint64_t gb_boot_ns(void);
+uint64_t gb_boot_ms(void);
 
 /* Embedded by its owner. Zero-initialised is not set. */
 struct gb_timer {

@@ -1,19 +1,20 @@
-/* A pull, for the files that implement it: pulls.c has the queue and the threads, pull.c the steps of one pull,
- * source.c what the source says of itself, elsewhere.c where the pull goes on when that is lost, part.c one range,
- * request.c a request with its redirects, connection.c bytes.
+/* A pull, for the files that implement it: pulls.c has the queue and the threads, pull.c the steps of one pull and its
+ * ranges, source.c what the source says of itself, elsewhere.c where the pull continues when that is lost, connection.c
+ * requests with their redirects, and bytes.
  *
  * All waits of a pull look at two descriptors besides what they wait for: `stop` is readable once the pull is to end,
  * `halt` once the attempt is to end, because one of its parts has failed. */
 #ifndef GB_PULL_INTERNAL_H
 #define GB_PULL_INTERNAL_H
 
-#include <curl/curl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "pull/head.h"
+#include "curl/client.h"
 #include "pull/pull.h"
 
+#define GB_PULL_HEAD_MAX 16384
+#define GB_PULL_LOCATION_SIZE 2048
 #define GB_PULL_TARGET_SIZE 2048
 #define GB_PULL_BEGIN_AGAIN_MAX 3
 #define GB_PULL_STALL_MS 10000  /* without a byte of a body */
@@ -40,17 +41,41 @@ enum gb_pull_outcome {
 
 /* --- connection.c ------------------------------------------------------------------------------------------------- */
 
+/* The head of an answer of HTTP/1.1, as a client reads it. */
+struct gb_pull_head {
+    int status;
+    bool has_length;
+    uint64_t length;
+    bool coded;    /* chunked, compressed or the like: the bytes behind it are not the content's own */
+    bool closes;   /* no other answer comes over this connection */
+    char tag[128]; /* with its quotes; "": none, or too long */
+    bool has_range;
+    uint64_t first; /* of Content-Range: bytes first-last/total */
+    uint64_t last;
+    uint64_t total;
+    unsigned retry_after_s;               /* 0: none in seconds */
+    char location[GB_PULL_LOCATION_SIZE]; /* "": none, or too long */
+    bool has_crc32c;
+    uint32_t crc32c;
+    bool has_generation;
+    uint64_t generation;
+    bool registered; /* of a session that a fleet knows, or of a copy of it */
+};
+
+/* Reads a head that begins at bytes[0]. Returns its length; 0: it is not whole yet; -1: it is no head of HTTP/1.x, or
+ * has contradictions. */
+int gb_pull_head_read(const char *bytes, size_t n, struct gb_pull_head *ret);
+
 struct gb_pull_conn {
     struct gb_pull *pull;
-    CURL *easy; /* NULL: there is no connection */
-    int fd;
+    struct gb_http_ask ask; /* its connection */
+    bool open;
     char origin[GB_PULL_ORIGIN_SIZE];
     bool used;   /* an answer came over it */
     bool silent; /* it was open, and nothing came for too long; until the next is opened */
     int mark;    /* the least that wakes; 0: any byte */
     size_t have; /* bytes of `ahead` */
     size_t taken;
-    char said[CURL_ERROR_SIZE];
     char ahead[GB_PULL_HEAD_MAX]; /* a head, and what came behind it */
 };
 
@@ -74,8 +99,6 @@ void gb_pull_conn_mark(struct gb_pull_conn *conn, uint64_t remaining);
 /* Waits for a descriptor (-1: none), for ms at most (-1: for ever). 1: it is ready; 0: time is up; -1: the pull or the
  * attempt is to end. */
 int gb_pull_poll(const struct gb_pull *pull, int fd, short events, int ms);
-
-/* --- request.c ---------------------------------------------------------------------------------------------------- */
 
 struct gb_pull_ask {
     const struct gb_pull_place *place;
@@ -150,7 +173,7 @@ void gb_pull_begin_elsewhere(struct gb_pull *pull, struct gb_pull_patience *pati
 unsigned gb_pull_failovers(const struct gb_pull *pull);
 void gb_pull_places_free(struct gb_pull *pull);
 
-/* --- part.c ------------------------------------------------------------------------------------------------------- */
+/* --- a range ------------------------------------------------------------------------------------------------------ */
 
 struct gb_pull_part {
     struct gb_pull *pull;

@@ -25,7 +25,7 @@
 #define GB_PULLS_WAITING 64
 #define GB_PULL_CONNECTIONS 4 /* of one pull, unless asked for */
 #define GB_PULL_CONNECTIONS_MAX 16
-#define GB_PULL_ORIGIN_SIZE 288
+#define GB_PULL_ORIGIN_SIZE 288 /* as in struct gb_http_url */
 #define GB_PULL_URL_MAX 1024
 #define GB_PULL_TAG_SIZE 128
 

@@ -346,7 +346,7 @@ int gb_pulls_open(const struct gb_pulls_config *config, struct gb_pulls **ret, s
         pulls->agent = NULL;
         ok = false;
     }
-    if (!ok || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+    if (!ok || gb_http_begin() < 0) {
         pulls_free(pulls);
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     }
@@ -380,7 +380,7 @@ void gb_pulls_close(struct gb_pulls *pulls) {
         pthread_cond_wait(&pulls->idle, &pulls->lock);
     pthread_mutex_unlock(&pulls->lock);
     join_ended(pulls);
-    curl_global_cleanup();
+    gb_http_end();
     pthread_cond_destroy(&pulls->idle);
     pthread_mutex_destroy(&pulls->lock);
     pulls_free(pulls);

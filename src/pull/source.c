@@ -1,4 +1,5 @@
-/* What the source says of itself: the record of the buffer, and the version of its bytes. */
+/* What the source is: its URL, and what it says of itself, which is the record of the buffer and the version of its
+ * bytes. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -9,6 +10,79 @@
 
 #define RECORD_MAX (1u << 20)
 #define LOOKS_MAX 4 /* while a writer replaces it between two requests */
+
+/* --- URLs --------------------------------------------------------------------------------------------------------- */
+
+bool gb_pull_url_is(const char *text) {
+    return strstr(text, "://") != NULL;
+}
+
+static int invalid(const char *text, const char *why, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the URL %.160s %s", text, why);
+}
+
+/* Reads http[s]://HOST[:PORT] and what follows it. ret->path is the caller's. */
+static int read_url(const char *text, struct gb_http_url *ret, struct gb_error *err) {
+    int r = strlen(text) > GB_PULL_URL_MAX ? -1 : gb_http_url_read(text, ret);
+
+    if (r == -2)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    if (r < 0)
+        return invalid(text, "is malformed, or has more than 1024 bytes", err);
+    if (!ret->user && ret->origin[0] != '\0')
+        return 0;
+    if (ret->user)
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                     "a URL with a name or a password: give the source's token as \"token\" beside the URL");
+    else
+        invalid(text, "is none of http or https with a host", err);
+    free(ret->path);
+    return -1;
+}
+
+/* /v1/sessions/S/buffers/B */
+static bool read_path(const char *path, struct gb_pull_url *ret) {
+    static const char sessions[] = "/v1/sessions/";
+    static const char buffers[] = "/buffers/";
+    const char *session = path + sizeof(sessions) - 1;
+    const char *slash;
+
+    if (strncmp(path, sessions, sizeof(sessions) - 1) != 0)
+        return false;
+    slash = strchr(session, '/');
+    if (!slash || strncmp(slash, buffers, sizeof(buffers) - 1) != 0)
+        return false;
+    path = slash + sizeof(buffers) - 1;
+    return gb_name_parse("session", session, (size_t)(slash - session), &ret->session, NULL) == 0 &&
+           gb_name_parse("buffer", path, strlen(path), &ret->buffer, NULL) == 0;
+}
+
+int gb_pull_url_read(const char *text, struct gb_pull_url *ret, struct gb_error *err) {
+    struct gb_http_url url;
+    int r = 0;
+
+    *ret = (struct gb_pull_url){.origin = ""};
+    if (read_url(text, &url, err) < 0)
+        return -1;
+    strcpy(ret->origin, url.origin);
+    if (url.more || !read_path(url.path, ret))
+        r = invalid(text, "names no buffer: give http[s]://HOST[:PORT]/v1/sessions/SESSION/buffers/BUFFER", err);
+    free(url.path);
+    return r;
+}
+
+int gb_pull_origin_read(const char *text, char ret[GB_PULL_ORIGIN_SIZE], struct gb_error *err) {
+    struct gb_http_url url;
+    int r = 0;
+
+    if (read_url(text, &url, err) < 0)
+        return -1;
+    strcpy(ret, url.origin);
+    if (url.more || strcmp(url.path, "/") != 0)
+        r = invalid(text, "has more than http[s]://HOST[:PORT]", err);
+    free(url.path);
+    return r;
+}
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
 

@@ -31,11 +31,10 @@ static const struct gpubuf_tensors_params some = {.names = "x,y", .label = "a=b"
 #define TENSORS "{\"tensors\":1,\"items\":[]}"
 #define REFUSED HEAD2("409 Conflict", "52") "{\"code\":\"limit_reached\",\"status\":409,\"detail\":\"no\"} "
 
-/* CALL(expression with c and e, what the header of its first request has, reply). Queries are not looked at: libcurl
- * 7.88 leaves one out itself where it has no memory for it. */
+/* CALL(expression with c and e, what the header of its first request has, reply) */
 #define CALLS                                                                                                          \
     CALL(gpubuf_request(c, "POST", "/v1/sessions?x=1", headers, "{}", 2, e),                                           \
-         "POST /v1/sessions|\r\nContent-Type: application/json\r\n|\r\nIdempotency-Key: k\r\n|"                        \
+         "POST /v1/sessions?x=1 HTTP/1.1\r\n|\r\nContent-Type: application/json\r\n|\r\nIdempotency-Key: k\r\n|"       \
          "\r\nContent-Length: 2\r\n",                                                                                  \
          HEAD("2") "{}")                                                                                               \
     CALL(gpubuf_put(c, "s", "x", gpubuf_from_memory("abc", 3), &put, NULL, e),                                         \

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "gb_test.h"
-#include "pull/head.h"
+#include "pull/internal.h"
 
 static struct gb_pull_head head;
 
