@@ -1,4 +1,4 @@
-"""Each request of the interface with a token of each scope, compared with the table in SECURITY.md."""
+"""Each request of the interface with a token of each scope, compared with doc/http.md."""
 import os
 import re
 
@@ -26,22 +26,25 @@ UNPROVEN = {400, 401, 404, 405, 411, 415}  # a request so answered may have been
 
 def table():
     """{(path, of which requests): {scope, or None: the methods}} of the document."""
-    path = os.path.join(TOP, "SECURITY.md")
+    path = os.path.join(TOP, "doc", "http.md")
     if not os.path.exists(path) and os.environ.get("GB_E2E_LACKING") == "skip":
-        pytest.skip("SECURITY.md is not here")
+        pytest.skip("doc/http.md is not here")
+    needed = {}  # {(path, of which requests, method): scopes}
     with open(path, encoding="utf-8") as f:
-        rows = [re.match(r"\| `([^`]+)`(?:, (.*))? \| (.*) \|$", line).groups() for line in f if line.startswith("| `/")]
+        rows = re.findall(r"^\| `([A-Z]+) (/[^`]*)` \| .+? \| ([^|]+) \| [0-9 ]+ \|$", f.read(), re.M)
+    for method, path, cell in rows:
+        for part in cell.split("; "):
+            which, scopes = part.rsplit(": ", 1) if ": " in part else ("", part)
+            needed[path, "" if which == "HEAD" else which, "HEAD" if which == "HEAD" else method] = scopes
+    for (path, which, method), scopes in list(needed.items()):
+        if method == "GET":
+            needed.setdefault((path, which, "HEAD"), scopes)
     out = {}
-    for path, which, cell in rows:
-        columns = out[path, which or ""] = {scope: set() for scope in [None, *SCOPES]}
-        parts = [re.match(r"((?:[A-Z]+ )+)(.+)$", part).groups() for part in cell.split("; ")]
-        for methods, needed in parts:
-            methods = set(methods.split())
-            if "GET" in methods and "HEAD" not in " ".join(m for m, _ in parts):
-                methods.add("HEAD")
-            for scope in columns:
-                if any(all(scope in INCLUDED[name] for name in word.split("+")) for word in needed.split(" or ")):
-                    columns[scope] |= methods
+    for (path, which, method), scopes in needed.items():
+        columns = out.setdefault((path, which), {scope: set() for scope in [None, *SCOPES]})
+        for scope in columns:
+            if any(all(scope in INCLUDED[name] for name in word.split(" and ")) for word in scopes.split(" or ")):
+                columns[scope].add(method)
     return out
 
 
