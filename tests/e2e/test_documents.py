@@ -40,7 +40,7 @@ COMMANDS = {
     "doc/tutorial.md": (40, 40, 0),
 }
 # Those that can be pasted after each other.
-TIDY = ["README.md", "doc/tutorial.md", "doc/memory.md", "doc/durable.md", "doc/operations.md", "doc/fleet.md", "doc/hubs.md", "doc/sharing.md"]
+TIDY = ["README.md", "doc/tutorial.md", "doc/memory.md", "doc/durable.md", "doc/operations.md", "doc/fleet.md", "doc/hubs.md", "doc/sharing.md", "doc/cli.md"]
 
 pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(ROOT, "README.md")), reason="a bundle has no documents")
 
