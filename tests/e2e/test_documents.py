@@ -40,7 +40,8 @@ COMMANDS = {
     "doc/tutorial.md": (40, 40, 0),
 }
 # Those that can be pasted after each other.
-TIDY = ["README.md", "doc/tutorial.md", "doc/memory.md", "doc/durable.md", "doc/operations.md", "doc/fleet.md", "doc/hubs.md", "doc/sharing.md", "doc/cli.md"]
+TIDY = ["README.md", "doc/tutorial.md", "doc/memory.md", "doc/durable.md", "doc/operations.md", "doc/fleet.md", "doc/hubs.md", "doc/sharing.md", "doc/cli.md",
+        "doc/troubleshooting.md", "doc/monitoring.md", "doc/tls.md", "doc/python.md", "doc/errors.md", "doc/kubernetes.md"]
 
 pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(ROOT, "README.md")), reason="a bundle has no documents")
 
