@@ -11,7 +11,7 @@
 #include "fleet/fleet.h"
 #include "http/http.h"
 
-/* etc/openapi.json, embedded by the build. */
+/* The OpenAPI document, which src/api/document/generate writes. */
 extern const char gb_openapi_json[];
 extern const size_t gb_openapi_json_len;
 

@@ -1,4 +1,4 @@
-"""The daemon's answers as typed dictionaries, with the keys that etc/openapi.json describes.
+"""The daemon's answers as typed dictionaries, with the keys that GET /openapi.json describes.
 
 A key that an answer may lack is NotRequired. A newer daemon may send more keys. ``Dict[str, Any]`` is used if the document is large and meant for people or tools: GET /openapi.json has
 all its keys.
