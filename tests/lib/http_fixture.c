@@ -120,9 +120,12 @@ static enum gb_step on_slow(struct gb_http_request *request, struct gb_http_resp
 }
 
 static enum gb_step on_drop(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct sink *sink;
+
     (void)response;
     (void)err;
-    put_any(request, gb_http_query(request, "slow") != NULL, true)->full = gb_http_query(request, "full") != NULL;
+    sink = put_any(request, gb_http_query(request, "slow") != NULL, true);
+    sink->full = sink->f->may_hold && gb_http_query(request, "full") != NULL;
     return GB_STEP_BODY;
 }
 
@@ -189,12 +192,13 @@ static void *wake_request(void *arg) {
 }
 
 static enum gb_step on_wait(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_http_fixture *f = request->app;
     pthread_t thread;
 
     (void)response;
     (void)err;
     request->resume = on_json;
-    if (gb_http_query(request, "held")) {
+    if (f->may_hold && gb_http_query(request, "held")) {
         request->resume = on_wait;
         request->park = strcmp(gb_http_query(request, "held")->s, "parked") == 0;
         return GB_STEP_WAIT;

@@ -39,6 +39,7 @@ static void tweak(struct gb_http_server_config *config) {
 static void start(void) {
     atomic_store(&revoked, false);
     gb_http_fixture_start(&f, tweak);
+    f.may_hold = true;
 }
 
 static void end_caller(void) {

@@ -60,6 +60,7 @@ int main(void) {
     Suite *suite = suite_create("core_joint_session");
     TCase *both = tcase_create("both");
 
+    tcase_set_timeout(both, 60);
     tcase_add_loop_test(both, another_of_the_same_name, 0, 3 * SPECS);
     suite_add_tcase(suite, both);
     return gb_test_run(suite);
