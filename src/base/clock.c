@@ -18,7 +18,7 @@ int64_t gb_wall_us(void) {
     return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
 }
 
-/* Writes the date. A reply has several times, and gmtime_r() takes a lock and looks at the time zone for each.
+/* Writes the date. A reply has several times, and gmtime_r() takes a lock and reads the time zone for each.
  * Years are counted from March on, so that a leap day is the last of its year. */
 static char *put_date(char *at, uint64_t days_since_1970) {
     uint64_t days = days_since_1970 + 719468; /* since the first of March of the year 0 */

@@ -19,7 +19,7 @@ int gb_closer_new(size_t max, struct gb_closer **ret, struct gb_error *err);
 void gb_closer_free(struct gb_closer *closer);
 
 /* Reserves room for count descriptors, before they are received. [any thread, never blocks] gb_closer_put uses it up,
- * gb_closer_give_back returns it. False: there is none now. */
+ * gb_closer_give_back returns it. False: none now. */
 bool gb_closer_reserve(struct gb_closer *closer, size_t count);
 void gb_closer_give_back(struct gb_closer *closer, size_t count);
 

@@ -35,7 +35,7 @@ struct gb_digest_set {
 
 const char *gb_digest_name(enum gb_digest_alg alg); /* "sha-256" */
 size_t gb_digest_size(enum gb_digest_alg alg);
-/* False when there is none of that name. */
+/* False if no one has that name. */
 bool gb_digest_find(const char *name, size_t n, enum gb_digest_alg *ret);
 bool gb_digest_equal(const struct gb_digest *a, const struct gb_digest *b);
 
@@ -48,7 +48,7 @@ struct gb_hash;
 struct gb_hash *gb_hash_new(enum gb_digest_alg alg, struct gb_error *err);
 /* 0 or -1. */
 int gb_hash_add(struct gb_hash *hash, const void *data, size_t n, struct gb_error *err);
-/* Of all that was added; the hash begins anew. */
+/* Of all that was added; the hash begins again. */
 void gb_hash_get(struct gb_hash *hash, struct gb_digest *ret);
 void gb_hash_free(struct gb_hash *hash); /* NULL is accepted */
 

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* Bytes of the character at s (RFC 3629); 0: it is none. */
+/* Bytes of the character at s (RFC 3629); 0: it is not one. */
 size_t gb_utf8_len(const char *s);
 
 /* Copies text, with control characters (C0, DEL, C1) and bytes that are no UTF-8 as \xNN; cut after a whole character

@@ -21,7 +21,7 @@
 /* While lines come, so that a write has many of them. */
 #define TICK_MS 25
 #define FILE_PIECE 65536
-/* A reader that does not read is looked at so often, and at the end waited for so long. */
+/* A reader that does not read is polled that often, and at the end waited for that long. */
 #define LOOK_MS 100
 #define JOURNAL_LOOK_MS 10
 #define LAST_MS 1000
@@ -34,7 +34,7 @@ struct text {
 
 struct gb_lines {
     char *file;
-    struct sockaddr_un journal; /* of family AF_UNSPEC: it is none */
+    struct sockaddr_un journal; /* of family AF_UNSPEC: not set */
     bool prefixed;              /* lines begin with <N> */
     size_t (*gap)(char *out, size_t size, uint64_t lost);
     struct gb_worker worker;

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-/* Bytes of a line with its newline; longer ones are lost. A pipe takes so many at once, so that lines of several
+/* Bytes of a line with its newline; longer ones are lost. A pipe takes that many at once, so that lines of several
  * programs do not mix. */
 #define GB_LINE_MAX 4096
 #define GB_LINES_JOURNAL "/run/systemd/journal/socket"
@@ -21,8 +21,8 @@ struct gb_lines_to {
     const char *file;    /* appended to; made with mode 0640 */
     const char *journal; /* a socket of journald's native protocol */
     int fd;              /* if neither is given; borrowed */
-    /* Writes a line with its newline into out, that tells of `lost` lines, and returns its length. Called on the
-     * queue's thread. NULL: gaps are not told. */
+    /* Writes a line with its newline into out, that reports `lost` lines, and returns its length. Called on the
+     * queue's thread. NULL: gaps are not reported. */
     size_t (*gap)(char *out, size_t size, uint64_t lost);
 };
 

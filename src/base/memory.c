@@ -9,7 +9,7 @@
 
 #define LINE_SIZE 4096
 
-/* The number in a file; UINT64_MAX: there is none, as in "max", or no such file. */
+/* The number in a file; UINT64_MAX: no number, as in "max", or no such file. */
 static uint64_t read_number(const char *path) {
     FILE *file = fopen(path, "re");
     uint64_t value = UINT64_MAX;

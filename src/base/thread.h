@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-/* A lock that is held for a moment only: a thread that finds it taken looks again for a while before it sleeps. */
+/* A lock that is held for a moment only: a thread that finds it taken tries again for a while before it sleeps. */
 void gb_mutex_init(pthread_mutex_t *mutex);
 
 /* A condition on the monotonic clock, and the absolute time that is ms from now. */

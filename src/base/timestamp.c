@@ -58,7 +58,7 @@ static int64_t fraction(struct scan *s) {
     return us;
 }
 
-/* Reads the offset. Returns false when there is none, or none that RFC 3339 permits. */
+/* Reads the offset. Returns false without one, or for one that RFC 3339 does not permit. */
 static bool zone(struct scan *s, int64_t *ret_s) {
     bool behind;
     int hours;

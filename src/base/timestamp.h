@@ -11,7 +11,7 @@ enum gb_timestamp { GB_TIMESTAMP_OK, GB_TIMESTAMP_MALFORMED, GB_TIMESTAMP_NO_ZON
  * microseconds since the epoch; written on success. IMPOSSIBLE: there is no such time since 1970. */
 enum gb_timestamp gb_timestamp_parse(const char *text, size_t len, int64_t *ret_us);
 
-/* "90", "90s", "15m", "12h", "30d", "2w". Returns 0, or -1 if it is none of these or more than a hundred years. */
+/* "90", "90s", "15m", "12h", "30d", "2w". Returns 0, or -1 if it is neither or more than a hundred years. */
 int gb_duration_parse(const char *text, size_t len, uint64_t *ret_s);
 
 #endif

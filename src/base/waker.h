@@ -1,4 +1,4 @@
-/* How a function tells its caller that a wait is over. */
+/* How a function reports to its caller that a wait has ended. */
 #ifndef GB_BASE_WAKER_H
 #define GB_BASE_WAKER_H
 
