@@ -19,7 +19,7 @@ static const struct {
     {"GGUF", 4, BEGINS("a GGUF file") "send its tensors as safetensors; " MEANT},
 };
 
-/* Two bytes would often be those of numbers: the first operation is looked at, too. From protocol 4 on it is a frame,
+/* Two bytes would often be those of numbers: the first operation is checked, too. From protocol 4 on it is a frame,
  * whose length has eight bytes. torch.save() wrote a long number first, before it wrote archives. */
 static int is_pickle(const unsigned char *p, size_t n) {
     if (n < 4 || p[0] != 0x80)

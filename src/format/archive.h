@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* A sentence about data[0..n), the first bytes of what is stored as bytes: that it looks like an archive, a compressed
- * file or a pickle. Static text; NULL: it looks like none. */
+/* A sentence about data[0..n), the first bytes of what is stored as bytes: that it resembles an archive, a compressed
+ * file or a pickle. Static text; NULL: neither. */
 const char *gb_archive_warning(const void *data, size_t n);
 
 #endif

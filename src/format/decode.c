@@ -110,8 +110,8 @@ static int step_zlib(struct gb_decoder *d, const char **in, size_t *in_n, char *
     return 0;
 }
 
-/* Whether the input goes on with the magic number of a frame of RFC 8878. libzstd reads the formats before 1.0 as well,
- * for which it has no bound of the window. */
+/* Whether the input continues with the magic number of a frame of RFC 8878. libzstd reads the formats before 1.0 as
+ * well, for which it has no bound of the window. */
 static bool has_magic(struct gb_decoder *d, const char *in, size_t n) {
     static const char frame[] = "\x28\xb5\x2f\xfd";
     static const char skippable[] = "\x50\x2a\x4d\x18"; /* the last four bits of its first byte are free */

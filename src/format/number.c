@@ -91,7 +91,7 @@ static void add_point(char *text) {
 }
 
 static void write_float(double value, bool is_single, enum gb_notation notation, char *out) {
-    int digits = is_single ? 6 : 15; /* so many always come back */
+    int digits = is_single ? 6 : 15; /* as many as always come back */
     bool same;
     int n;
 

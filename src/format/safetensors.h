@@ -40,7 +40,7 @@ struct gb_safetensors {
 };
 
 /* Tells whether data[0..n), the first bytes of something, begin as such a file, whole or damaged: a length below a
- * tebibyte, and then what goes on as a header's JSON, as far as GB_SAFETENSORS_LOOK bytes show. */
+ * tebibyte, and then what continues as a header's JSON, as far as GB_SAFETENSORS_LOOK bytes show. */
 bool gb_safetensors_begins(const void *data, size_t n);
 
 /* Finds where the data begin, from the first GB_SAFETENSORS_PREFIX bytes. Returns 0, or -1 with UNSUPPORTED_ARRAY, or
