@@ -12,7 +12,7 @@
 #include "store/writer.h"
 
 struct gb_apply {
-    sqlite3 *db; /* borrowed; NULL: there is none yet */
+    sqlite3 *db; /* borrowed; NULL: none yet */
     struct gb_history history;
     sqlite3_stmt *stmts[GB_ROW_STMT_COUNT];
     sqlite3_stmt *begin;

@@ -17,10 +17,10 @@
 /* Of records that wait: some 50,000. */
 #define PENDING_MAX (8u << 20)
 #define ROWS_MAX 1000000
-/* Between two looks for rows that are too old, and the rows that go in one transaction. */
+/* Between two searches for rows that are too old, and the rows that go in one transaction. */
 #define LOOK_NS (60 * GB_NS_PER_S)
 #define DROP_MAX 2048
-/* Rows that one statement looks at, and how long a question looks on. */
+/* Rows that one statement reads, and how long a question reads. */
 #define WINDOW 50000
 #define READ_NS (300 * GB_NS_PER_MS)
 
@@ -49,7 +49,7 @@ struct gb_audit_log {
 
     pthread_mutex_t lock; /* for all below; a leaf */
     struct gb_audit_queue pending;
-    uint64_t lost; /* found no room since the writer last looked */
+    uint64_t lost; /* found no room since the writer last checked */
     uint64_t due_ns;
     struct gb_audit_log_stat stat;
 
@@ -274,7 +274,7 @@ static int find_old(struct gb_audit_log *log, int64_t *ret_through, struct gb_er
     return r == SQLITE_ROW ? 0 : -1;
 }
 
-/* Drops what is too much or too old, but never the newest row, since ids go on from it. *ret_more: there is more. */
+/* Drops what is too much or too old, but never the newest row, since ids continue from it. *ret_more: there is more. */
 static int trim(struct gb_audit_log *log, int64_t last_id, bool look, int64_t *ret_first, bool *ret_more,
                 struct gb_error *err) {
     int64_t through = last_id - log->max;

@@ -17,7 +17,7 @@ int gb_audit_log_new(const struct gb_store_config *config, const char *where, sq
 int gb_audit_log_move(struct gb_audit_log *log, const char *where, sqlite3 *db, struct gb_error *err);
 void gb_audit_log_free(struct gb_audit_log *log);
 
-/* [any thread] As gb_store_audit. Returns true if nothing else waits, so that the writer must be told. */
+/* [any thread] As gb_store_audit. Returns true if nothing else waits, so that the writer must be woken. */
 bool gb_audit_log_put(struct gb_audit_log *log, const struct gb_audit_rec *rec);
 
 /* On the writer's thread. When there is something to do next: 0: now; UINT64_MAX: nothing. Old rows alone wait for

@@ -17,7 +17,7 @@ struct gb_columns {
 /* name and suffix: at most 63 bytes together. */
 void gb_columns_want(struct gb_columns *columns, const char *name, const char *suffix, const char *type);
 
-/* Inside a transaction. A table without rows is made anew, wanted columns first: SQLite reads the whole schema again
+/* Inside a transaction. A table without rows is made again, wanted columns first: SQLite reads the whole schema again
  * for each column that is added, which made up most of the first start. */
 int gb_columns_add(sqlite3 *db, const char *table, const struct gb_columns *wanted, struct gb_error *err);
 

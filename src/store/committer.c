@@ -9,7 +9,7 @@
 #include "store/feed.h"
 #include "store/place.h"
 
-/* Between two attempts to write to a database that refused, and two looks at its files. */
+/* Between two attempts to write to a database that refused, and two checks of its files. */
 #define PROBE_NS GB_NS_PER_S
 
 /* A checkpoint each 16 MiB: at SQLite's default of 4 MiB it would come every few hundred commits. */
@@ -19,7 +19,7 @@
 
 /* A refusal that is the change's own says nothing about the next one. */
 static bool about_database(const struct gb_error *err) {
-    if (err->code == GB_ERR_STORE_UNAVAILABLE) /* known from a look at the files, which ends it as well */
+    if (err->code == GB_ERR_STORE_UNAVAILABLE) /* known from a check of the files, which ends it as well */
         return false;
     switch (err->native_code & 0xff) {
     case SQLITE_CONSTRAINT:
@@ -161,7 +161,7 @@ uint64_t gb_committer_probe_ns(struct gb_committer *committer) {
     return mend_ns < next_ns ? mend_ns : next_ns;
 }
 
-/* The commit after it is the first of a log, until it has told otherwise. */
+/* The commit after it is the first of a log, until it has reported otherwise. */
 static void mend(struct gb_committer *m) {
     m->log_pages = 0;
     gb_fence_mend(&m->fence, &m->apply);

@@ -21,7 +21,7 @@ struct gb_committer {
     struct gb_history_limits history;
     uint64_t queue_max; /* for the text of a refusal */
     bool sync_full;
-    int log_pages;    /* of the write-ahead log, as of the last commit; 0: the next commit begins it anew */
+    int log_pages;    /* of the write-ahead log, as of the last commit; 0: the next commit begins it again */
     bool logged;      /* the last commit wrote to the log */
     uint64_t took_ns; /* the last transaction; 0 for a durable one, whose wait says nothing about the others */
 
@@ -33,7 +33,7 @@ struct gb_committer {
     gb_store_marked_fn *marked; /* NULL: none */
     void *marked_arg;
     struct gb_error displaced; /* as of apply, for other threads */
-    uint64_t look_ns;          /* when the database's files are looked at again */
+    uint64_t look_ns;          /* when the database's files are checked again */
 };
 
 /* db is borrowed. Returns 0 or -1; gb_committer_done follows in either case. */
@@ -65,7 +65,7 @@ bool gb_committer_wants_checkpoint(const struct gb_committer *committer);
 void gb_committer_write_notices(struct gb_committer *committer, bool all);
 
 /* [any thread] When a database that refused changes, or one to be safe on the disk, is tried again, or its files are
- * looked at; UINT64_MAX: there is none yet. */
+ * checked; UINT64_MAX: none yet. */
 uint64_t gb_committer_probe_ns(struct gb_committer *committer);
 /* Does what is due of that. */
 void gb_committer_probe(struct gb_committer *committer);

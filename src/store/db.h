@@ -16,9 +16,9 @@ const char *gb_db_code_name(int code);
  * code is STORAGE_FULL instead. db may be NULL. Returns -1. */
 int gb_db_fail(sqlite3 *db, int result, const char *call, enum gb_code code, struct gb_error *err);
 
-/* Opens path, created with mode 0600 when absent, and looks who wrote it before anything is changed. A file that is no
- * database, or another program's, is refused with INTERNAL; STORAGE_FULL where the disk has no room for what SQLite
- * keeps beside the database. Sets WAL mode, foreign keys and a bounded wait for other writers. */
+/* Opens path, created with mode 0600 when absent, and checks which program wrote it before anything is changed. A file
+ * that is no database, or another program's, is refused with INTERNAL; STORAGE_FULL where the disk has no room for what
+ * SQLite keeps beside the database. Sets WAL mode, foreign keys and a bounded wait for other writers. */
 int gb_db_open(const char *path, sqlite3 **ret, struct gb_error *err);
 
 /* A connection to a file or an URI as it is, with a bounded wait for other writers. flags: SQLITE_OPEN_... */
@@ -27,8 +27,8 @@ int gb_db_connect(const char *where, int flags, sqlite3 **ret, struct gb_error *
 /* Whether a statement waits while another process has the database locked; else it is SQLITE_BUSY at once. */
 void gb_db_patience(sqlite3 *db, bool patient);
 
-/* The database at path into another one, without any room on its disk; no other connection may have it open. Where
- * there is none yet, nothing is copied. Refused as by gb_db_open and gb_db_verify. */
+/* The database at path into another one, without any room on its disk; no other connection may have it open. Without
+ * one nothing is copied. Refused as by gb_db_open and gb_db_verify. */
 int gb_db_copy(const char *path, sqlite3 *to, struct gb_error *err);
 
 /* Reads the whole file for damage; INTERNAL with the first finding. */
@@ -37,7 +37,7 @@ int gb_db_verify(sqlite3 *db, const char *path, struct gb_error *err);
 /* Runs statements that give no rows; failures are INTERNAL. */
 int gb_db_exec(sqlite3 *db, const char *sql, struct gb_error *err);
 
-/* The first column of the first row; 0 when there is none. Failures are INTERNAL. */
+/* The first column of the first row; 0 without one. Failures are INTERNAL. */
 int gb_db_int(sqlite3 *db, const char *sql, int64_t *ret, struct gb_error *err);
 
 /* Calls row(arg, stmt, err) for every row; one that returns other than 0 ends the walk with -1. Failures are

@@ -331,7 +331,7 @@ static int put_all(struct gb_feed_log *log, struct gb_apply *apply, size_t n, in
     return 0;
 }
 
-/* What the database refuses is told all the same, and is missing in the log. */
+/* What the database refuses is published all the same, and is missing in the log. */
 int gb_feed_log_write(struct gb_feed_log *log, struct gb_apply *apply, struct gb_error *err) {
     size_t n = take(log);
     int64_t through = 0;

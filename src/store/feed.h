@@ -12,14 +12,14 @@ struct gb_feed_log;
  * broke_off: as in struct gb_store_feed. */
 int gb_feed_log_new(const struct gb_store_config *config, const char *where, sqlite3 *db, bool broke_off,
                     struct gb_feed_log **ret, struct gb_error *err);
-/* On the writer's thread: goes on with another one, which has the same notices. where is copied, as in
+/* On the writer's thread: continues with another one, which has the same notices. where is copied, as in
  * gb_feed_log_new. */
 int gb_feed_log_move(struct gb_feed_log *log, const char *where, sqlite3 *db, struct gb_error *err);
 /* At the end: the table has all that was put, or tells of what is missing. */
 bool gb_feed_log_whole(const struct gb_feed_log *log);
 void gb_feed_log_free(struct gb_feed_log *log); /* before db is closed; NULL is accepted */
 
-/* [any thread] As gb_store_note. *ret_first: nothing else waits, so the writer must be told. */
+/* [any thread] As gb_store_note. *ret_first: nothing else waits, so the writer must be woken. */
 int64_t gb_feed_log_put(struct gb_feed_log *log, const struct gb_notice *notice, bool *ret_first);
 
 /* On the writer's thread. When the next are to be written: 0: now; UINT64_MAX: none wait. */

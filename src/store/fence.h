@@ -5,7 +5,8 @@
  * more commit, the fence, writes over them.
  *
  * Pages of the log that a failed sync left behind may be lost, although later syncs succeed: the system reports the
- * failure once. A later commit would lie behind a hole. The log is therefore begun anew before the next durable change.
+ * failure once. A later commit would lie behind a hole. The log is therefore begun again before the next durable
+ * change.
  *
  * Functions belong to the thread that has the database, but those that say any thread. */
 #ifndef GB_STORE_FENCE_H
@@ -42,7 +43,7 @@ void gb_fence_raise(struct gb_fence *fence, struct gb_apply *apply, struct gb_er
  * log is mended. */
 void gb_fence_doubt(struct gb_fence *fence, const struct gb_error *failure);
 
-/* Begins the log anew. Waits for the disk, but for no other process. */
+/* Begins the log again. Waits for the disk, but for no other process. */
 void gb_fence_mend(struct gb_fence *fence, struct gb_apply *apply);
 
 #endif

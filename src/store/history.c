@@ -1,4 +1,4 @@
-/* Samples go in, and what is over is rolled up: the writer's side. */
+/* Samples go in, and what has ended is rolled up: the writer's side. */
 #include "store/history.h"
 
 #include <string.h>
@@ -84,7 +84,7 @@ int gb_history_fail(struct gb_history *history, int r, struct gb_error *err) {
     return gb_db_fail(history->db, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
 }
 
-/* 1: *ret is the first column of the one row; 0: there is none; -1. */
+/* 1: *ret is the first column of the one row; 0: none; -1. */
 int gb_history_take(struct gb_history *history, sqlite3_stmt *stmt, int64_t *ret, struct gb_error *err) {
     int r = sqlite3_step(stmt);
     int found = r == SQLITE_ROW;
@@ -160,7 +160,7 @@ static int make_room(struct gb_history *history, const struct gb_history_sample 
     return (uint64_t)count < history->limits.series ? 1 : gb_history_give_up(history, s->at_us, NULL, err);
 }
 
-/* 1: *ret is its number; 0: it has none; -1. */
+/* 1: *ret is its number; 0: no number; -1. */
 static int find_series(struct gb_history *history, const struct gb_history_sample *s, int64_t *ret,
                        struct gb_error *err) {
     int r = gb_history_take(history, bind_series(history, GB_HISTORY_TOUCH, s), ret, err);

@@ -8,7 +8,7 @@
 #include "store/rollup.h"
 #include "store/seen.h"
 
-/* Tables get the columns that they lack, views are made anew where they differ. Before the first change. */
+/* Tables get the columns that they lack, views are made again where they differ. Before the first change. */
 int gb_history_migrate(sqlite3 *db, struct gb_error *err);
 
 /* The daemon's start is noted, and how its last run ended. Then its end. */

@@ -1,7 +1,7 @@
 /* The history in the database: samples of the daemon, devices, pools and sessions, rolled up to minutes and hours, and
  * queries of them. Comes with store.h.
  *
- * A sample is a row of history_samples. A minute that is over becomes a row of history_minutes, an hour one of
+ * A sample is a row of history_samples. A minute that has ended becomes a row of history_minutes, an hour one of
  * history_hours; the present ones are computed from the finer rows at each query, so that a reply is never behind. What
  * is too old goes, a little at a time. Each of sessions and pools may have limits.rows[level] / (how many there are)
  * rows, the daemon and each device limits.rows[level]. Where there are more than limits.series sessions and pools, the
@@ -16,7 +16,7 @@ struct gb_store;
 struct gb_counters;
 typedef void gb_store_done_fn(void *arg, const struct gb_error *error);
 
-/* A transaction holds at most so many samples, or rolls up as many series: no commit waits for long. */
+/* A transaction holds at most that many samples, or rolls up as many series: no commit waits for long. */
 #define GB_HISTORY_CHUNK 32
 
 /* As the changes of store.h. count is at most GB_HISTORY_CHUNK; counters (may be NULL) are the lifetime counters that a
@@ -25,7 +25,7 @@ typedef void gb_store_done_fn(void *arg, const struct gb_error *error);
 void gb_store_put_history(struct gb_store *store, const struct gb_history_sample *samples, size_t count,
                           const struct gb_counters *counters, gb_store_done_fn *done, void *arg);
 
-/* Rolls up what is over at now_us, and drops what is too old, of a few series. *ret_more, which must live until done:
+/* Rolls up what has ended at now_us, and drops what is too old, of a few series. *ret_more, which must live until done:
  * there is more to do. */
 void gb_store_roll(struct gb_store *store, int64_t now_us, bool *ret_more, gb_store_done_fn *done, void *arg);
 

@@ -82,7 +82,7 @@ static void write_view(FILE *out, const char *view, enum gb_history_scope scope,
             gb_history_table(level), gb_history_scope_name(scope));
 }
 
-/* Made anew where it is another: a start that changes nothing writes nothing. */
+/* Made again where it is another: a start that changes nothing writes nothing. */
 static int put_view(sqlite3 *db, const char *view, const char *sql, struct gb_error *err) {
     sqlite3_stmt *stmt = NULL;
     char drop[64];

@@ -1,4 +1,4 @@
-/* The database of a daemon that does not run, as it is: nothing is written. For the commands that look at it beside the
+/* The database of a daemon that does not run, as it is: nothing is written. For the commands that read it beside the
  * files of bytes. */
 #ifndef GB_STORE_INSPECT_H
 #define GB_STORE_INSPECT_H
@@ -8,7 +8,7 @@
 struct gb_inspection;
 
 /* Opens the database at path, whose lock (gb_store_lock) the caller holds, and reads it for damage. INTERNAL if it is
- * none, is damaged, or has another schema than this program's. */
+ * not one, is damaged, or has another schema than this program's. */
 int gb_inspect_open(const char *path, struct gb_inspection **ret, struct gb_error *err);
 void gb_inspect_close(struct gb_inspection *inspection); /* NULL is accepted */
 

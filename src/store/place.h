@@ -1,6 +1,6 @@
 /* The files that the database was opened from, and whether they still are the ones of their names. SQLite writes to the
  * files that it has open, whatever has become of their names: what was renamed, removed or replaced meanwhile takes
- * every change, and none of them is there after a restart. Internal to the store; belongs to the thread that has the
+ * every change, and all are lost at a restart. Internal to the store; belongs to the thread that has the
  * database. */
 #ifndef GB_STORE_PLACE_H
 #define GB_STORE_PLACE_H

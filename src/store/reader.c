@@ -11,7 +11,7 @@
 #include "store/storage.h"
 #include "store/writer.h"
 
-/* Instructions of SQLite's machine between two looks at the clock. */
+/* Instructions of SQLite's machine between two readings of the clock. */
 #define LOOK_EVERY 10000
 
 struct ask {
@@ -37,7 +37,7 @@ struct gb_reader {
     struct ask **last;
     unsigned waiting;
     bool stopping;
-    char *move; /* where to go on; NULL: where it is */
+    char *move; /* where to continue; NULL: where it is */
 };
 
 void gb_history_answer_done(struct gb_history_answer *answer) {

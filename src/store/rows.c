@@ -310,7 +310,7 @@ int gb_row_bind_counters(sqlite3_stmt *stmt, const struct gb_counters *counters)
     return b.result;
 }
 
-/* Columns in order; one that does not fit makes the row bad, and the reading goes on. */
+/* Columns in order; one that does not fit makes the row bad, and the reading continues. */
 struct reader {
     sqlite3_stmt *stmt;
     int at;
@@ -453,7 +453,7 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
 }
 
 /* Earlier versions took shapes that are refused today. The bytes ended with the process that had them: what remains is
- * told as one dimension. */
+ * reported as one dimension. */
 static void flatten_impossible(struct gb_buffer_rec *rec) {
     uint64_t unused;
 

@@ -9,7 +9,7 @@
 #include "base/thread.h"
 #include "store/db.h"
 
-/* A clock that is set by more than that between two looks has jumped; less is its being kept right. */
+/* A clock that is set by more than that between two readings has jumped; less is its being kept right. */
 #define JUMP_US (30 * (int64_t)1000000)
 /* How far ahead of the last end a start is reported: machines stand still for a night or for a weekend. */
 #define AHEAD_US (7 * 86400 * (int64_t)1000000)

@@ -13,8 +13,8 @@ struct gb_storage {
     char copy[64]; /* "": the file itself is open */
 };
 
-/* Opens the file for changes, with the newest schema. check: looks for damage first. STORAGE_FULL where the disk has no
- * room. */
+/* Opens the file for changes, with the newest schema. check: searches for damage first. STORAGE_FULL where the disk has
+ * no room. */
 int gb_storage_open_file(const struct gb_store_config *config, bool check, sqlite3 **ret, struct gb_error *err);
 
 /* A copy in memory with the newest schema, of what the file has; it lasts as long as one connection to it is open. */

@@ -46,7 +46,7 @@ int gb_store_lock(const char *path, int *ret_fd, struct gb_error *err);
  * that another daemon holds (an advisory lock beside it) is refused with INTERNAL and a sentence that says so.
  *
  * Where the disk has no room to open it for changes, what it has can be read all the same (from a copy in memory), and
- * every change fails with STORAGE_FULL until there is room, which is looked for once a second after the first
+ * every change fails with STORAGE_FULL until there is room, which is checked once a second after the first
  * change. */
 int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err);
 
@@ -69,7 +69,7 @@ int gb_store_load_pools(struct gb_store *store, int (*visit)(void *, const struc
 int gb_store_load_stored(struct gb_store *store, int (*visit)(void *, const struct gb_stored_rec *, struct gb_error *),
                          void *arg, struct gb_error *err);
 int gb_store_load_counters(struct gb_store *store, struct gb_counters *ret, struct gb_error *err);
-/* The counters that the newest sample was made from; *ret stays as it is where there is none. */
+/* The counters that the newest sample was made from; *ret stays as it is without one. */
 int gb_store_load_counted(struct gb_store *store, struct gb_counters *ret, struct gb_error *err);
 
 /* The highest ids ever committed, deleted ones included: new ids start above. */
@@ -196,7 +196,7 @@ bool gb_store_end_turn(struct gb_store *store, bool idle);
 /* --- notices: the log of what happened ---------------------------------------------------------------------------- */
 
 /* Gives it the next id, which is returned, and copies it. [any thread, never blocks, whatever locks are held] It goes
- * into the log, together with others, some 25 ms later, and never into the transaction of a change: it tells of what is
+ * into the log, together with others, some 25 ms later, and never into the transaction of a change: it reports what is
  * true already. Where too many wait (16384), one of type feed.gap stands for those that found no room. */
 int64_t gb_store_note(struct gb_store *store, const struct gb_notice *notice);
 
@@ -210,7 +210,7 @@ void gb_store_feed_watch(struct gb_store *store, gb_store_noted_fn *noted, void 
  * [any thread] */
 int64_t gb_store_seen_since(struct gb_store *store, int64_t age_us);
 
-/* The wall clock was set to another time, or goes on, at this start, before or a week after the end of the last run. */
+/* The wall clock was set to another time, or continues, at this start, before or a week after the last run's end. */
 struct gb_store_jump {
     int64_t from_us; /* expected; of a start: the end of the last run */
     int64_t to_us;
@@ -258,8 +258,8 @@ struct gb_audit_query {
 /* Takes a row; its texts last until it returns. Other than 0: not taken, and enough. */
 typedef int gb_audit_visit_fn(void *arg, const struct gb_audit_rec *rec);
 
-/* [blocks; not on the writer's thread] Newest first, until visit has had enough or some 300 ms are over. *ret_next:
- * `before` to go on with; 0: there are no more. */
+/* [blocks; not on the writer's thread] Newest first, until visit has had enough or some 300 ms have passed. *ret_next:
+ * `before` to continue with; 0: there are no more. */
 int gb_store_audit_read(struct gb_store *store, const struct gb_audit_query *query, gb_audit_visit_fn *visit, void *arg,
                         int64_t *ret_next, struct gb_error *err);
 
@@ -272,7 +272,7 @@ void gb_store_audit_stat(struct gb_store *store, struct gb_audit_log_stat *ret);
 
 /* Whether the database takes changes: -1 with STORE_UNAVAILABLE and the reason where it refused the latest, for a
  * reason that is not the change's own. It is then tried again once a second, also when there is nothing to write. The
- * same where a file of the database was renamed, removed or replaced, which is looked for once a second and before
+ * same where a file of the database was renamed, removed or replaced, which is checked once a second and before
  * each durable commit: every change is then STORE_UNAVAILABLE until the file is back. [any thread, never blocks] */
 int gb_store_health(struct gb_store *store, struct gb_error *err);
 
@@ -295,7 +295,7 @@ void gb_store_stat(struct gb_store *store, struct gb_store_stat *ret);
 
 struct gb_token_store; /* one thread at a time */
 
-/* Makes the database where there is none. Refused like gb_store_open, but needs the lock only to change the schema. */
+/* Makes the database if it is missing. Refused like gb_store_open, but needs the lock only to change the schema. */
 int gb_token_store_open(const char *path, struct gb_token_store **ret, struct gb_error *err);
 /* The daemon's own: where the store reads a copy, so do the tokens, and go to the file by themselves as soon as it
  * opens. */

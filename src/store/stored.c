@@ -79,7 +79,7 @@ static int read_locked(struct gb_stored_reader *r, const struct gb_stored_rec *r
         failed = damaged(rec, "no row", err);
     else
         failed = gb_db_fail(r->db, result, "sqlite3_step", GB_ERR_INTERNAL, err);
-    sqlite3_reset(r->find); /* a row that is held would keep the log from being begun anew */
+    sqlite3_reset(r->find); /* a row that is held would keep the log from being begun again */
     return failed;
 }
 

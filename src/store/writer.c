@@ -10,7 +10,7 @@
 #include "store/committer.h"
 #include "store/feed.h"
 
-/* Groups that a thread carries out at the end of one turn, before it looks after its own work again. */
+/* Groups that a thread carries out at the end of one turn, before its own work again. */
 #define ROUNDS 2
 
 /* Changes that are put off to share a commit, and for how long. A commit costs as much as the rows of five. */
@@ -34,7 +34,7 @@ struct gb_writer {
     struct gb_change **last;
     bool has_long;    /* one of them is for the writer's thread alone */
     bool busy;        /* a thread has the committer */
-    bool called;      /* the writer's thread was woken and has not looked yet */
+    bool called;      /* the writer's thread was woken and has not checked yet */
     bool waits;       /* the writer's thread waits for the committer */
     uint64_t rest_ns; /* until then the writer's thread alone commits */
     bool stopping;
@@ -180,7 +180,7 @@ static bool may_put_off(void) {
     return turn.changes < SHARE_CHANGES && gb_clock_ns() - turn.since_ns < SHARE_NS;
 }
 
-/* What another thread has taken the committer for ends with a look at the queue. */
+/* A thread that took over the committer checks the queue before it releases it. */
 bool gb_writer_end_turn(struct gb_writer *w, bool idle) {
     bool wake = false;
     bool going = true;
