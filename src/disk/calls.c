@@ -22,7 +22,7 @@ static struct gb_disk_verdict judged(struct gb_disk_plan *plan, enum gb_disk_op 
         nanosleep(&delay, NULL);
     }
     if (verdict.kill)
-        raise(SIGKILL); /* kill() is none of the calls that the cage permits */
+        raise(SIGKILL); /* kill() is not a call that the cage permits */
     if (verdict.errnum != 0)
         errno = verdict.errnum;
     return verdict;

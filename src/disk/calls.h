@@ -1,5 +1,5 @@
 /* The system calls of this layer, each behind the rules of --disk-fault. They answer as the call itself does, -1 with
- * errno, and go on after EINTR. plan: NULL if there are no rules. [any thread] */
+ * errno, and continue after EINTR. plan: NULL if there are no rules. [any thread] */
 #ifndef GB_DISK_CALLS_H
 #define GB_DISK_CALLS_H
 

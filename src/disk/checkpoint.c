@@ -12,7 +12,7 @@
 
 #include "disk/folder.h"
 
-/* A manifest beyond that is none of ours. */
+/* A manifest beyond that is not ours. */
 #define MANIFEST_MAX (UINT64_C(1) << 30)
 
 /* --- finding them ------------------------------------------------------------------------------------------------- */

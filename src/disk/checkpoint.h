@@ -22,7 +22,7 @@ struct gb_disk_folder;
 int gb_disk_folder_make(struct gb_disk *disk, const struct gb_name *name, struct gb_disk_folder **ret,
                         struct gb_error *err);
 /* Links a file of stored bytes as the file `index`, and completes *entry, which has all but size and file_crc32c.
- * Returns 1; 0 if the bytes have to be written anew, because the file has another name or type of the tensor in its
+ * Returns 1; 0 if the bytes have to be written again, because the file has another name or type of the tensor in its
  * header, or because the file system makes no link; -1, also with CONTENT_LOST or CONTENT_DAMAGED. */
 int gb_disk_folder_link(struct gb_disk_folder *folder, size_t index, const struct gb_disk_name *file,
                         struct gb_manifest_entry *entry, struct gb_error *err);
@@ -44,7 +44,7 @@ int gb_disk_checkpoints(struct gb_disk *disk,
 /* Also CHECKPOINT_NOT_FOUND, and CONTENT_DAMAGED if it cannot be read as what it is. */
 int gb_disk_checkpoint_manifest(struct gb_disk *disk, const struct gb_name *name, struct gb_manifest *ret,
                                 struct gb_error *err);
-/* Writes the index if there is none. */
+/* Writes the index if it is missing. */
 int gb_disk_checkpoint_index(struct gb_disk *disk, const struct gb_name *name, const struct gb_manifest *manifest,
                              struct gb_error *err);
 /* Opens a file for gb_disk_read, which then reads from the first byte of the file on. CONTENT_LOST, CONTENT_DAMAGED,
@@ -53,11 +53,11 @@ int gb_disk_checkpoint_open(struct gb_disk *disk, const struct gb_name *name, co
                             struct gb_disk_reader **ret, uint64_t *ret_size, struct gb_error *err);
 /* As gb_disk_shared. */
 uint64_t gb_disk_checkpoint_shared(struct gb_disk *disk, const struct gb_name *name, size_t index);
-/* Links a file of so many bytes of the tensor into the folders of stored bytes, and syncs its entry. CONTENT_LOST,
+/* Links a file of that size of the tensor into the folders of stored bytes, and syncs its entry. CONTENT_LOST,
  * CONTENT_DAMAGED. */
 int gb_disk_checkpoint_link_out(struct gb_disk *disk, const struct gb_name *name, size_t index, uint64_t bytes,
                                 const struct gb_disk_name *as, struct gb_error *err);
-/* The folder first gets the name of one that is made, so that what a crash leaves is none. Absent is as good. */
+/* The folder first gets the name of one that is made, so that a crash leaves no checkpoint. Absent is as good. */
 int gb_disk_checkpoint_remove(struct gb_disk *disk, const struct gb_name *name, struct gb_error *err);
 
 /* --- files that clients bring ------------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* A disk: opening, closing, and looking whether it is well again. */
+/* A disk: opening, closing, and probing whether it is well again. */
 #include "disk/disk.h"
 
 #include <errno.h>
@@ -75,7 +75,7 @@ void gb_disk_point(struct gb_disk *disk, enum gb_disk_op op) {
     gb_disk_call_point(disk->plan, op);
 }
 
-/* --- looking whether it is well again ----------------------------------------------------------------------------- */
+/* --- probing whether it is well again ----------------------------------------------------------------------------- */
 
 /* Writes and syncs a file. Returns 0, or -1 with errno and *ret_op. */
 static int write_probe(struct gb_disk *disk, int fd, enum gb_disk_op *ret_op) {

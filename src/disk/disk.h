@@ -41,7 +41,7 @@ struct gb_disk_config {
 };
 
 /* Opens the folder. If its disk is absent (no marker where one is expected, or the folder cannot be reached), the disk
- * opens all the same, in state UNAVAILABLE, and gb_disk_probe looks for it. Returns 0; -1 with INVALID_ARGUMENT when
+ * opens all the same, in state UNAVAILABLE, and gb_disk_probe searches for it. Returns 0; -1 with INVALID_ARGUMENT when
  * the rules are wrong or the marker is of another database, with INTERNAL when memory is exhausted. */
 int gb_disk_open(const struct gb_disk_config *config, struct gb_disk **ret, struct gb_error *err);
 void gb_disk_close(struct gb_disk *disk); /* all readers and writers have ended; NULL is accepted */
@@ -75,11 +75,11 @@ void gb_disk_stat(struct gb_disk *disk, struct gb_disk_stat *ret);
 /* The state alone; why, unless READY. [never blocks] */
 enum gb_disk_state gb_disk_state_of(struct gb_disk *disk, struct gb_error *ret_why);
 
-/* Looks whether a disk that is not READY is well again, and whether the folder of one that is has gone. Returns true if
- * the state has changed. Called once a second, on one thread. */
+/* Checks whether a disk that is not READY is well again, and whether the folder of one that is has gone. Returns true
+ * if the state has changed. Called once a second, on one thread. */
 bool gb_disk_probe(struct gb_disk *disk);
 
-/* 0 if a file of so many bytes could be begun now; else -1 with STORAGE_FULL (with numbers), STORAGE_UNAVAILABLE (also
+/* 0 if a file of that size could be begun now; else -1 with STORAGE_FULL (with numbers), STORAGE_UNAVAILABLE (also
  * while it is FAILED), or STORAGE_FAILED. [never blocks, but for statvfs] */
 int gb_disk_check_room(struct gb_disk *disk, uint64_t bytes, struct gb_error *err);
 
@@ -124,8 +124,8 @@ int gb_disk_write(struct gb_disk_writer *writer, const void *ptr, size_t n, stru
  * GB_STORED_BLOCK_BYTES and end with one or with the bytes, at an aligned address. */
 bool gb_disk_is_piece(const struct gb_disk_writer *writer, const void *ptr, size_t n, uint64_t at);
 /* Writes such a piece, of bytes that no other piece has. When all that were begun have ended and their bytes have no
- * gap, gb_disk_write may go on behind them, and no more pieces follow. After a failure only gb_disk_discard may follow,
- * once the others have ended. */
+ * gap, gb_disk_write may continue behind them, and no more pieces follow. After a failure only gb_disk_discard may
+ * follow, once the others have ended. */
 int gb_disk_write_piece(struct gb_disk_writer *writer, const void *ptr, size_t n, uint64_t at, struct gb_error *err);
 /* All bytes are there: writes the header, cuts the file to its exact length, syncs file and folder, closes. *ret_crc32c
  * is of all bytes; blocks gets gb_stored_block_count(bytes) checksums. On failure the file is given up: it is never
@@ -141,7 +141,7 @@ void gb_disk_discard(struct gb_disk_writer *writer);
 
 struct gb_disk_reader;
 
-/* Opens a complete file of so many bytes and looks at its header. CONTENT_LOST if there is none, CONTENT_DAMAGED if it
+/* Opens a complete file of that size and checks its header. CONTENT_LOST without a file, CONTENT_DAMAGED if it
  * is not what it should be (also a link, a folder, a pipe), STORAGE_UNAVAILABLE. */
 int gb_disk_read_open(struct gb_disk *disk, const struct gb_disk_name *name, uint64_t bytes,
                       struct gb_disk_reader **ret, struct gb_error *err);
@@ -165,7 +165,7 @@ void gb_disk_remove(struct gb_disk *disk, const struct gb_disk_name *name);
 void gb_disk_set_aside(struct gb_disk *disk, const struct gb_disk_name *name, bool damaged);
 
 /* Visits all files of the folders 00 to ff by their names, in no order: readdir and stat alone. bytes: of the tensor,
- * from the file's length; a file shorter than the header has 0. Names that are none of ours are skipped. Returns 0, or
+ * from the file's length; a file shorter than the header has 0. Names that are not ours are skipped. Returns 0, or
  * -1 with STORAGE_UNAVAILABLE or the visitor's error. */
 int gb_disk_scan(struct gb_disk *disk,
                  int (*visit)(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err),

@@ -4,9 +4,9 @@
  *   RULE = OP[@N][+]=WHAT      the N-th call of OP since the disk was opened (N from 1; @N+: from the N-th on; without
  *                              @N: every call)
  *   WHAT = ENOSPC, EIO, ...    the call fails with this error, and nothing was done; errors.def has the names
- *          short/BYTES         of write and read: at most so many bytes are written or read
+ *          short/BYTES         of write and read: at most that many bytes are written or read
  *          flip/BIT            of read: this bit of what the call has read is flipped; bits count from the first byte's
- *                              lowest, and a bit behind the end is none
+ *                              lowest, and a bit behind the end changes nothing
  *          delay/MS            the call is held up for MS milliseconds (at most an hour) and then goes its way
  *          kill                SIGKILL is raised before the call
  *

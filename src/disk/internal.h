@@ -21,7 +21,7 @@ struct gb_disk {
     char *uuid;
     uint64_t reserve_bytes;
     struct gb_disk_plan rules;
-    struct gb_disk_plan *plan; /* &rules, or NULL if there are none */
+    struct gb_disk_plan *plan; /* &rules, or NULL without any */
     bool offline;              /* no daemon runs: the marker may be any */
     bool expected;             /* the marker was there once; of gb_disk_open and gb_disk_probe alone, as the next */
     uint64_t marker_dev;       /* which file the marker is; another one: another folder, or another disk */
@@ -41,7 +41,7 @@ void gb_disk_path(const struct gb_disk *disk, const char *below, char ret[PATH_M
 /* "2a" and "298.7.0badcafe.safetensors". */
 void gb_disk_name_folder(const struct gb_disk_name *name, char ret[4]);
 const char *gb_disk_name_base(const char text[GB_DISK_NAME_SIZE]);
-/* Parses a file's name without its folder. Returns false if it is none of ours. */
+/* Parses a file's name without its folder. Returns false if it is not ours. */
 bool gb_disk_name_parse(const char *base, struct gb_disk_name *ret);
 
 /* --- state -------------------------------------------------------------------------------------------------------- */
@@ -61,14 +61,14 @@ int gb_disk_say_damage(const char *why, struct gb_error *err);
 int gb_disk_count_damage(struct gb_disk *disk, const char *why, struct gb_error *err);
 /* The folder is not there: sets the state. Returns -1 with *why in err. */
 int gb_disk_set_unavailable(struct gb_disk *disk, const struct gb_error *why, struct gb_error *err);
-/* 0 if the folder was there when last looked; else -1 with STORAGE_UNAVAILABLE. */
+/* 0 if the folder was there at the last check; else -1 with STORAGE_UNAVAILABLE. */
 int gb_disk_check_there(struct gb_disk *disk, struct gb_error *err);
 
 /* --- room --------------------------------------------------------------------------------------------------------- */
 
 /* Bytes that the file takes. */
 uint64_t gb_disk_room_of(uint64_t bytes);
-/* Keeps so many bytes for a file, or fails as gb_disk_check_room. */
+/* Reserves that many bytes for a file, or fails as gb_disk_check_room. */
 int gb_disk_promise(struct gb_disk *disk, uint64_t bytes, struct gb_error *err);
 /* The bytes were taken from the file system, or are not needed. */
 void gb_disk_redeem(struct gb_disk *disk, uint64_t bytes);
@@ -87,7 +87,7 @@ uint64_t gb_disk_shared_path(const char *path);
 /* --- the folder --------------------------------------------------------------------------------------------------- */
 
 /* Whether the marker is there and ours: 0, or -1 with STORAGE_UNAVAILABLE, with INVALID_ARGUMENT for a marker of
- * another database, or with SATURATED. *ret_absent: there is none. */
+ * another database, or with SATURATED. *ret_absent: it is missing. */
 int gb_disk_marker_look(struct gb_disk *disk, bool *ret_absent, struct gb_error *err);
 /* The same, and makes folder and marker where none is expected. */
 int gb_disk_attach(struct gb_disk *disk, struct gb_error *err);

@@ -8,7 +8,7 @@
  * several. The entries are in the order of their files, from 00001 on. Members of later versions are skipped.
  *
  * crc32c, the first member, is of the text without the whitespace between its tokens, and with these eight digits as
- * zeros: the text may be laid out anew, as by programs that keep it in a JSON file of their own. A text without it, as
+ * zeros: the text may be laid out again, as by programs that keep it in a JSON file of their own. A text without it, as
  * one made by hand, is taken as it is. Pure. */
 #ifndef GB_DISK_MANIFEST_H
 #define GB_DISK_MANIFEST_H

@@ -179,7 +179,7 @@ int gb_disk_write_marker(struct gb_disk *disk, enum gb_disk_op *ret_op) {
     return -1;
 }
 
-/* Which file the marker is. Returns false where there is none. */
+/* Which file the marker is. Returns false if it is missing. */
 static bool identify(const struct gb_disk *disk, uint64_t *ret_dev, uint64_t *ret_inode) {
     char path[PATH_MAX];
     struct stat st;
@@ -202,7 +202,7 @@ bool gb_disk_same_marker(const struct gb_disk *disk) {
 static void note(struct gb_disk *disk) {
     disk->expected = true;
     if (!identify(disk, &disk->marker_dev, &disk->marker_inode))
-        disk->marker_dev = disk->marker_inode = 0; /* it has gone again: the next look finds that */
+        disk->marker_dev = disk->marker_inode = 0; /* it has gone again: the next check finds that */
 }
 
 int gb_disk_attach(struct gb_disk *disk, struct gb_error *err) {

@@ -1,4 +1,4 @@
-/* The folder of stored bytes as it is, for commands that look at it while no daemon runs. Only the function at the
+/* The folder of stored bytes as it is, for commands that read it while no daemon runs. Only the function at the
  * end changes anything. */
 #ifndef GB_DISK_OFFLINE_H
 #define GB_DISK_OFFLINE_H
@@ -33,7 +33,7 @@ int gb_disk_examine(struct gb_disk *disk, enum gb_disk_place place, const struct
 
 enum gb_disk_checkpoint_kind {
     GB_DISK_CHECKPOINT_WHOLE,     /* it has a manifest */
-    GB_DISK_CHECKPOINT_PARTIAL,   /* it has none: clients bring its files */
+    GB_DISK_CHECKPOINT_PARTIAL,   /* no files of its own: clients bring them */
     GB_DISK_CHECKPOINT_UNFINISHED /* it was being made or removed: the next start removes it */
 };
 

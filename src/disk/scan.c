@@ -127,7 +127,7 @@ static int not_seen(struct gb_disk *disk, const char *folder, const char *call, 
 
 typedef gb_disk_visit_fn *visit_fn;
 
-/* A name in another of the numbered folders than its own is none of ours. */
+/* A name in another of the numbered folders than its own is not ours. */
 static int visit_entry(struct gb_disk *disk, DIR *dir, const char *folder, const char *base, visit_fn visit, void *arg,
                        struct gb_error *err) {
     struct gb_disk_name name;

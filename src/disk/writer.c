@@ -86,7 +86,7 @@ static void know_folder(struct gb_disk_writer *w, bool known) {
     pthread_mutex_unlock(&w->disk->lock);
 }
 
-/* Makes the folder and syncs the entry for it, once in the life of this process. The marker is looked for first, as
+/* Makes the folder and syncs the entry for it, once in the life of this process. The marker is searched for first, as
  * nothing may be made in the folder over which the disk should be mounted. */
 static int make_folder(struct gb_disk_writer *w, struct gb_error *err) {
     struct gb_disk *disk = w->disk;
