@@ -45,7 +45,7 @@ int gb_backend_check(const char *spec, struct gb_error *err);
 
 /* A handle that the driver does not survive must not reach the daemon: a process of its own opens it first. That is the
  * same program, started again, so every program that imports calls this before all else. -1: this process was not
- * started for that, and goes on; else its exit status. */
+ * started for that, and continues; else its exit status. */
 int gb_backend_probe(int argc, char **argv);
 
 /* For a process that is about to lose the right to start such a process: one that starts them in its place, and ends
@@ -65,7 +65,7 @@ static inline int gb_backend_device_count(struct gb_backend *be) {
     return be->ops->device_count(be);
 }
 
-/* Properties of device [0, count). free_bytes is asked anew each time. */
+/* Properties of device [0, count). free_bytes is asked again each time. */
 static inline int gb_backend_device_get(struct gb_backend *be, int device, struct gb_device_rec *ret,
                                         struct gb_error *err) {
     return be->ops->device_get(be, device, ret, err);
@@ -388,7 +388,7 @@ static inline int gb_mem_export(struct gb_backend *be, const struct gb_location 
 
 /* An event that other processes may wait for; as any other here, but that gb_event_elapsed fails of it. While another
  * process may still use it (it can record it, too) it must be neither recorded again nor destroyed: one for each
- * export, until that ends. UNSUPPORTED with the reason where a device has none. */
+ * export, until that ends. UNSUPPORTED with the reason if a device lacks it. */
 static inline int gb_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret,
                                          struct gb_error *err) {
     return be->ops->event_create_shared(be, device, ret, err);

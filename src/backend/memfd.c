@@ -41,7 +41,7 @@ int gb_memfd_new(uint64_t bytes) {
     fd = create();
     if (fd < 0)
         return -1;
-    /* A read-only descriptor can be opened anew through /proc, and the file's mode is all that is asked then. */
+    /* A read-only descriptor can be opened again through /proc, and the file's mode is all that is asked then. */
     if (ftruncate(fd, (off_t)pages) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0 && fchmod(fd, 0444) == 0) {
         if (!too_many(fd))
             return fd;
@@ -53,7 +53,7 @@ int gb_memfd_new(uint64_t bytes) {
     return -1;
 }
 
-/* Only a file that is opened anew has rights of its own. */
+/* Only a file that is opened again has rights of its own. */
 static int reopen(int fd) {
     char path[32];
 

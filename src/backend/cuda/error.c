@@ -2,7 +2,7 @@
 #include "backend/cuda/internal.h"
 #include "backend/native.h"
 
-/* The device that cudaSetDevice was last told on this thread: saves the call on nearly every entry. The runtime keeps
+/* The device that cudaSetDevice last got on this thread: saves the call on nearly every entry. The runtime keeps
  * the same state per thread, and nothing else of the program sets it. */
 static _Thread_local int current_device = -1;
 

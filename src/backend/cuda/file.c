@@ -9,7 +9,7 @@
 #include "backend/native.h"
 
 /* Page-locking touched pages takes a tenth of the time that it takes to touch them there. What the system cannot do,
- * the locking does; that it has no memory is told at once. */
+ * the locking does; that it has no memory is reported at once. */
 int gb_cuda_lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err) {
     uint64_t pages = gb_memfd_pages(segment->bytes);
     cudaError_t rc = cudaSuccess;

@@ -1,6 +1,6 @@
 /* Holding streams. The device waits for a word of page-locked memory, and no thread is blocked; where the driver has no
- * such wait, a host function stands at a gate. A word is used again with a larger number: a wait for a smaller one is
- * over by then, also one that its stream has not reached yet. */
+ * such wait, a host function stands at a gate. A word is used again with a larger number: a wait for a smaller one has
+ * ended by then, also one that its stream has not reached yet. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -114,7 +114,7 @@ struct cuda_driver {
     PFN_cuMemGetAllocationPropertiesFromHandle_v10020 mem_properties;
 };
 
-/* What a pool's descriptor looks like to the system. */
+/* What a pool's descriptor is to the system. */
 struct cuda_pool_sort {
     bool known;
     mode_t type;

@@ -196,7 +196,8 @@ int gb_cuda_event_query(struct gb_backend *base, struct gb_event *event, bool *r
         return gb_cuda_fail(be, rc, "cudaEventQuery", err);
     if (rc == cudaErrorNotReady)
         (void)cudaGetLastError(); /* some versions keep even this as the last error */
-    /* A pool learns of finished frees by synchronizing alone, and a query is none: it returns at once here. */
+    /* A pool learns of finished frees by synchronizing alone, and a query does not synchronize: it returns at once
+     * here. */
     if (rc == cudaSuccess && atomic_load(&event->covers_device)) {
         rc = cudaEventSynchronize(event->handle);
         if (rc != cudaSuccess)

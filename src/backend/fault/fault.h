@@ -13,7 +13,7 @@
  * error.
  *
  * An error that kills a device (DEVICE_LOST in native.def) kills this backend: gb_backend_dead() says so, every later
- * call that can fail fails with it, watches still pending are told it, and only gb_backend_close helps. device_get,
+ * call that can fail fails with it, watches still pending get it, and only gb_backend_close helps. device_get,
  * pool_config, pool_stat and event_query are no exception. */
 #ifndef GB_BACKEND_FAULT_FAULT_H
 #define GB_BACKEND_FAULT_FAULT_H

@@ -1,5 +1,5 @@
 /* NVML, found at run time: nothing links it, and these are the few declarations that are needed of it. A call that this
- * library lacks, or that the device does not support, leaves its number unknown; the others go on. */
+ * library lacks, or that the device does not support, leaves its number unknown; the others continue. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,7 +132,7 @@ struct reading {
     bool lost;
 };
 
-/* Whether the call gave its number. What is not supported is no failure; anything else is told, the first one. */
+/* Whether the call gave its number. What is not supported is no failure; of anything else the first is reported. */
 static bool good(struct reading *r, nvml_return rc, const char *call) {
     struct gb_health *h = r->health;
 

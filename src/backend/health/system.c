@@ -17,7 +17,7 @@ static const char *const thermal_paths[] = {"/sys/class/thermal/thermal_zone*/ty
 static const char *const rail_paths[] = {"/sys/bus/i2c/devices/*/hwmon/hwmon*/in*_label",
                                          "/sys/bus/i2c/drivers/ina3221*/*/hwmon/hwmon*/in*_label"};
 
-/* The first line of a file, without its end. -1: there is none. */
+/* The first line of a file, without its end. -1: none. */
 static int read_line(const char *path, char *out, size_t size) {
     FILE *f = fopen(path, "re");
     bool got;

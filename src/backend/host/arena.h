@@ -79,7 +79,7 @@ void gb_host_arena_add(struct gb_host_arena *arena, struct gb_host_segment *segm
 /* Takes a segment without allocated blocks out, for unmapping. */
 void gb_host_arena_remove(struct gb_host_arena *arena, struct gb_host_segment *segment);
 
-/* The smallest usable free block of at least bytes, the last freed among equals; NULL when there is none. */
+/* The smallest usable free block of at least bytes, the last freed among equals; NULL without one. */
 struct gb_host_block *gb_host_arena_find(struct gb_host_arena *arena, uint64_t bytes, gb_host_usable_fn *usable,
                                          void *arg);
 

@@ -101,7 +101,7 @@ static int note_all_locked(struct gb_event *event, struct gb_error *err) {
     return 0;
 }
 
-/* A wait that is queued behind nothing is looked at here and now, and never drops the lock: the list stays as it is. */
+/* A wait that is queued behind nothing is checked here and now, and never drops the lock: the list stays as it is. */
 int gb_host_event_record_device(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_stream *gather;
@@ -177,7 +177,7 @@ int gb_host_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_
     return 0;
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------ */
+/* --- checking ----------------------------------------------------------------------------------------------------- */
 
 struct gb_host_watch *gb_host_event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq) {
     struct gb_host_watch **at = &event->watches;
