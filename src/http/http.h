@@ -1,6 +1,6 @@
 /* HTTP messages as values, and what a handler may do.
  *
- * A handler looks at a request and returns a step; it never replies. The server turns the outcome into bytes in one
+ * A handler reads a request and returns a step; it never replies. The server turns the outcome into bytes in one
  * place. A handler runs on an HTTP loop (or, for a large body, on a transfer loop) and must not block. Work that takes
  * time is started elsewhere: the handler returns GB_STEP_WAIT, and the thread that finishes the work calls
  * gb_http_wake(). */
@@ -181,11 +181,11 @@ struct gb_http_request {
     enum gb_http_method method;
     const struct gb_http_route *route;
     struct gb_http_text target;                    /* as received */
-    struct gb_http_text shown;                     /* the same without the asides; s is NULL where there are none */
+    struct gb_http_text shown;                     /* the same without the asides; s is NULL without any */
     struct gb_http_text param[GB_HTTP_PARAMS_MAX]; /* captures of the route, in order */
     char instead[GB_HTTP_INSTEAD_SIZE];            /* room for a capture that the application replaces */
-    struct gb_http_text aside[GB_HTTP_ASIDES_MAX]; /* values of gb_http_server_config.asides, in order; s is NULL where
-                                                      there is none */
+    struct gb_http_text aside[GB_HTTP_ASIDES_MAX]; /* values of gb_http_server_config.asides, in
+                                                      order */
     struct gb_http_pair query[GB_HTTP_QUERY_MAX];
     unsigned queries;
     struct gb_http_pair header[GB_HTTP_HEADERS_MAX];
@@ -229,7 +229,7 @@ struct gb_http_request {
     /* May be set with GB_STEP_WAIT for long waits of thousands of requests: their wakes then cost the others
      * nothing. */
     bool park;
-    bool detached; /* it goes on without a client, see gb_http_detach */
+    bool detached; /* it continues without a client, see gb_http_detach */
 
     /* The around hook's own, freed as state is. Goes along if the request is detached. */
     void *hooks;
@@ -244,7 +244,7 @@ void gb_http_wake(struct gb_http_request *request);
 struct gb_http_request *gb_http_request_ref(struct gb_http_request *request);
 void gb_http_request_unref(struct gb_http_request *request);
 
-/* For the around hook, when the handler has returned WAIT: the request goes on without its client, and the hook gives
+/* For the around hook, when the handler has returned WAIT: the request continues without its client, and the hook gives
  * the client another answer. Returns the detached request, which has the state, the sink and the hook's own, and no
  * deadline. Wakes of the old address arrive. The detached request may be resumed, and end, before this returns; its
  * reply is dropped. When the server stops, it is resumed with timed_out. Cannot fail after gb_http_may_detach, which
@@ -286,9 +286,9 @@ unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fal
 /* What one client may take. 0: no bound. */
 struct gb_http_bound {
     uint64_t requests_s;     /* requests a second, */
-    uint64_t requests_burst; /* and so many at once; 0: two seconds' worth */
+    uint64_t requests_burst; /* the burst; 0: two seconds' worth */
     uint64_t bytes_s;        /* bytes of bodies a second, in both directions together, */
-    uint64_t bytes_burst;    /* and so many at once; 0: one second's worth */
+    uint64_t bytes_burst;    /* the burst; 0: one second's worth */
     unsigned uploads;        /* open uploads in several requests */
     unsigned waits;          /* requests that wait for long (park) */
     unsigned listeners;      /* of the feed */
@@ -409,7 +409,7 @@ struct gb_http_frame {
     uint64_t id;     /* rises from frame to frame */
     uint64_t topics; /* a bit, or several */
     char owner[129]; /* it is for listeners of this owner and for those that hear all; "": it is for all */
-    char about[129]; /* what it tells of; "": of nothing that has a name */
+    char about[129]; /* what it is about; "": of nothing that has a name */
     size_t len;
     char text[];
 };
@@ -468,7 +468,7 @@ struct gb_http_end {
     int status;        /* 0: the connection ended before the answer was out */
     enum gb_code code; /* of its problem document; OK: none */
     uint64_t ns;       /* since its headers were complete */
-    uint64_t body_ns;  /* of that, until the last bytes of its body; 0: it had none, or a short one */
+    uint64_t body_ns;  /* of that, until the last bytes of its body; 0: no body, or a short one */
     uint64_t received; /* bytes of its body */
     uint64_t sent;     /* bytes of the reply's body that went to the kernel */
     const struct gb_http_response *response;
@@ -515,8 +515,8 @@ struct gb_http_server_config {
     /* Whether such a caller is still in force; asked after gb_http_server_recheck, on any thread, must not block. Of
      * callers 0 only listeners are asked for. NULL: no caller is, of listeners, and every one of requests. */
     bool (*in_force)(void *app, uint64_t caller);
-    /* Called in place of every handler, also when a body is complete or a wait is over. It calls `handler` itself, once
-     * at most, and may give another answer. NULL: handlers are called directly. */
+    /* Called in place of every handler, also when a body is complete or a wait has ended. It calls `handler` itself,
+     * once at most, and may give another answer. NULL: handlers are called directly. */
     enum gb_step (*around)(gb_http_handler *handler, struct gb_http_request *request, struct gb_http_response *response,
                            struct gb_error *err);
     /* Called by each loop around the work on the events of one turn; must not block. What handlers began together may
@@ -579,15 +579,15 @@ struct gb_http_server_config {
 /* Starts the threads. Returns 0, or -1 with *err; then listen_fds stay the caller's. */
 int gb_http_server_start(const struct gb_http_server_config *config, struct gb_http_server **ret, struct gb_error *err);
 
-/* New connections over TLS begin with this context. The others go on, but those whose client's certificate is not good
- * by its authorities: their requests are refused, and they end. Adds a reference. [any thread] */
+/* New connections over TLS begin with this context. The others continue, but those whose client's certificate is not
+ * good by its authorities: their requests are refused, and they end. Adds a reference. [any thread] */
 void gb_http_server_tls(struct gb_http_server *server, struct gb_tls_context *context);
 
 /* fd, which listens, takes the place of the listening socket that was config.listen_fds[listener], and its number.
- * Connections go on. Not after gb_http_server_drain. [one thread, never blocks] */
+ * Connections continue. Not after gb_http_server_drain. [one thread, never blocks] */
 void gb_http_server_listen_on(struct gb_http_server *server, size_t listener, int fd);
 
-/* Refuses new connections and closes idle ones; running requests go on. [any thread, never blocks] */
+/* Refuses new connections and closes idle ones; running requests continue. [any thread, never blocks] */
 void gb_http_server_drain(struct gb_http_server *server);
 
 /* Waits up to timeout_ms for running requests after drain, then ends the rest, joins the threads and frees. NULL is
@@ -616,7 +616,7 @@ struct gb_http_server_stat {
     uint64_t clients;                 /* that are remembered */
     uint64_t pausing;                 /* connections that wait for their client's bytes, now */
     uint64_t proxied;                 /* connections that began with a header of the PROXY protocol */
-    uint64_t proxy_failures;          /* that should have, and had none or a malformed one */
+    uint64_t proxy_failures;          /* that should have, and lacked it or was malformed */
 };
 void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_stat *ret);
 

@@ -59,7 +59,7 @@ static struct gb_source **bucket_of(struct gb_conn_slots *places, struct key key
     return &places->bucket[hash >> 40 & (GB_CONN_SLOTS_BUCKETS - 1)];
 }
 
-/* Returns the address's record, which is made if there is none, or NULL if memory is exhausted. */
+/* Returns the address's record, made if it is missing, or NULL if memory is exhausted. */
 static struct gb_source *find_locked(struct gb_conn_slots *places, struct key key) {
     struct gb_source **bucket = bucket_of(places, key);
     struct gb_source *s;

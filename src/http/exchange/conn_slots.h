@@ -54,7 +54,7 @@ enum gb_conn_slot gb_conn_slot_take(struct gb_conn_slots *places, const struct s
 
 /* [any thread] The connection has ended: gives its place and its count for the address back. */
 void gb_conn_slot_end(struct gb_conn_slots *places, struct gb_source *source);
-/* [any thread] The connection goes on as a listener: it counts for its address alone, until gb_source_end. */
+/* [any thread] The connection continues as a listener: it counts for its address alone, until gb_source_end. */
 void gb_conn_slot_leave(struct gb_conn_slots *places, const struct gb_source *source);
 void gb_source_end(struct gb_source *source); /* NULL is accepted */
 

@@ -1,5 +1,5 @@
-/* What the handler waits for is not over and the client has its answer. The exchange that has the connection stays as
- * it is; state, sink and hook go on in another one, which libmicrohttpd does not know. */
+/* What the handler waits for has not ended and the client has its answer. The exchange that has the connection stays as
+ * it is; state, sink and hook continue in another one, which libmicrohttpd does not know. */
 #include "http/exchange/detached.h"
 
 #include <stdlib.h>

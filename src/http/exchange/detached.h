@@ -1,4 +1,4 @@
-/* Requests that go on without a client; handlers begin them with gb_http_detach. All on the loop's thread. */
+/* Requests that continue without a client; handlers begin them with gb_http_detach. All on the loop's thread. */
 #ifndef GB_HTTP_EXCHANGE_DETACHED_H
 #define GB_HTTP_EXCHANGE_DETACHED_H
 

@@ -42,7 +42,7 @@ struct gb_exchange {
     char *raw;                  /* the head as received; malloc'd, NULL: not kept */
     size_t raw_len;
     struct gb_exchange_loop *loop; /* on which it began */
-    int fd;                        /* the socket of its connection; -1: it has none any more */
+    int fd;                        /* the socket of its connection; -1: no longer any */
     struct gb_peer *peer;          /* until it has ended; a reference, or NULL */
     bool close;                    /* the connection is to be closed after the reply */
     bool unframed;                 /* the end of the request is not known: answer, then close */
@@ -61,7 +61,7 @@ struct gb_exchange {
     uint64_t blocked_ns;          /* since when the sink has had no room; 0: it has */
     uint64_t excused_ns;          /* time for which the sink had no room: it does not count against the client */
     bool broken;                  /* the connection is gone; finish without an answer */
-    struct gb_client *client;     /* whose bounds it has met; a reference, NULL: it has none */
+    struct gb_client *client;     /* whose bounds it has met; a reference, NULL: none */
     struct gb_client *payer;      /* of charged; the same */
     bool counted_wait;            /* among the client's waiting requests */
     uint64_t paid_bytes;          /* of the client's bytes */
@@ -93,7 +93,7 @@ struct gb_exchange {
     struct gb_conn *info;
     const char *head_at; /* in libmicrohttpd's buffer, if it stands there as it was received; NULL: not known */
     bool suspended;
-    bool lingers; /* it waits, and is looked at again in the next turn */
+    bool lingers; /* it waits, and is checked again in the next turn */
     bool parked;  /* counted among the suspended, on a transfer loop */
 
     struct gb_http_transfer *transfer; /* on a transfer loop */
@@ -111,8 +111,8 @@ void gb_exchange_unref(struct gb_exchange *ex);
 /* [any thread] From now on wakes of the exchange go to that queue. NULL: they are dropped. */
 void gb_exchange_own(struct gb_exchange *ex, struct gb_wake_queue *owner);
 
-/* The request is over: frees sink, response and handler state at once, whatever references are left. Gives the caller's
- * reference back. */
+/* The request has ended: frees sink, response and handler state at once, whatever references are left. Gives the
+ * caller's reference back. */
 void gb_exchange_end(struct gb_exchange *ex);
 
 #endif

@@ -25,15 +25,15 @@ void gb_peer_end(struct gb_peer *peer);
 /* Whether the application still holds something for it, so that a quiet connection is not idle. NULL: no. */
 bool gb_peer_busy(const struct gb_peer *peer);
 
-/* Sends the response's descriptors with an interim response, and closes them here in any case. Returns 0, also if there
- * are none, or -1 with errno: the connection cannot be used any more. */
+/* Sends the response's descriptors with an interim response, and closes them here in any case. Returns 0, also without
+ * any, or -1 with errno: the connection cannot be used any more. */
 int gb_peer_send(int sock, struct gb_http_response *response);
 
 /* Sends descriptors, which stay the caller's, with an interim response. Returns 0, or -1 with errno; then nothing was
  * sent. */
 int gb_peer_hand(int sock, const int *fds, unsigned count);
 
-/* The watch: server->peers_fd, which the first loop looks at. */
+/* The watch: server->peers_fd, which the first loop polls. */
 int gb_peers_init(struct gb_http_server *server, struct gb_error *err);
 void gb_peers_event(struct gb_http_server *server);
 /* After all connections have ended. */

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "http/http.h"
 
-/* Looks come each second, more often, or a moment later. */
+/* Checks come each second, more often, or a moment later. */
 #define LOOK_MAX_NS (2 * GB_NS_PER_S)
 
 uint64_t gb_socket_queued(int fd) {
@@ -40,7 +40,7 @@ static bool acknowledged(int fd, int64_t *ret) {
 }
 
 /* A number that rises by the bytes taken. It is not known how much libmicrohttpd has given to the kernel; the kernel's
- * queue alone would look the same whenever it was filled again. */
+ * queue alone would be the same whenever it was filled again. */
 static int64_t reading(const struct gb_progress *p, int fd, bool local) {
     int64_t bytes;
 
@@ -53,7 +53,7 @@ void gb_progress_begin(struct gb_progress *p, uint64_t now_ns) {
     *p = (struct gb_progress){.counted = true, .began_ns = now_ns, .moved_ns = now_ns, .looked_ns = now_ns};
 }
 
-/* The rest of a time without a look does not count: the loop was late, and may have given the client nothing. */
+/* The rest of a time without a check does not count: the loop was late, and may have given the client nothing. */
 static void forgive(struct gb_progress *p, uint64_t now_ns) {
     uint64_t late_ns = now_ns - p->looked_ns;
 

@@ -1,5 +1,5 @@
-/* An action is done before its reply is made, and a client that is not told would ask for it again: so only replies to
- * GET and HEAD are refused. Actions whose replies grow with the request check before they act (gb_http_reply_room).
+/* An action is done before its reply is made, and a client that does not know would ask for it again: so only replies
+ * to GET and HEAD are refused. Actions whose replies grow with the request check before they act (gb_http_reply_room).
  * Canned bodies are in memory anyway, however many connections send them. */
 #include "http/exchange/reply_memory.h"
 

@@ -36,7 +36,7 @@ struct gb_http_server {
     atomic_uint_fast64_t tls_failures;
     struct gb_loop *loops;                   /* config.loops of them */
     struct gb_transfer_loop *transfer_loops; /* config.bulk_loops of them */
-    struct gb_http_feed *feed;               /* NULL: there is none */
+    struct gb_http_feed *feed;               /* NULL: none */
     struct gb_latency_table **latency;       /* of each loop, then of each transfer loop */
     size_t latency_count;
     atomic_uint accepting; /* loops that accept */
@@ -70,7 +70,7 @@ void gb_server_state_free(struct gb_http_server *server);
 /* Whether one of the listening sockets is a UNIX socket, for which shares of all limits are kept. */
 bool gb_server_is_local(const struct gb_http_server *server);
 
-/* Whether the caller of the request is no longer in force: *err is then what the client is told. A comparison, unless
+/* Whether the caller of the request is no longer in force: *err is then the client's answer. A comparison, unless
  * permissions have changed since it was asked last. On the thread that owns the exchange. */
 bool gb_server_revoked(struct gb_exchange *ex, struct gb_tls *tls, struct gb_error *err);
 

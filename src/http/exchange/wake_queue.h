@@ -19,7 +19,7 @@ struct gb_wake_queue {
     struct gb_exchange *tail;
     unsigned count;
     int event_fd;
-    atomic_bool awake; /* the thread looks at the queue before it sleeps: it needs no signal */
+    atomic_bool awake; /* the thread checks the queue before it sleeps: it needs no signal */
 };
 
 int gb_wake_queue_init(struct gb_wake_queue *queue, struct gb_error *err);

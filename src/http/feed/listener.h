@@ -29,7 +29,7 @@ struct gb_feed_listener {
     unsigned epoch;           /* read before the listener was permitted */
     uint64_t topics;
     uint64_t begin; /* only frames with a higher id */
-    uint64_t after; /* id of the last frame looked at, while it is behind the ring */
+    uint64_t after; /* id of the last frame that was read, while it is behind the ring */
     uint64_t seq;   /* its next frame in the ring */
     bool behind;
     bool blocked; /* waits for EPOLLOUT */

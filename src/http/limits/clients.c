@@ -8,7 +8,7 @@
 #include "base/thread.h"
 
 #define LOOPBACK_NET 127
-#define LOOKS 8 /* records that are looked at for one to replace */
+#define LOOKS 8 /* records that are checked for one to replace */
 
 /* --- keys --------------------------------------------------------------------------------------------------------- */
 
@@ -137,7 +137,7 @@ static void bucket_take(struct gb_client **bucket, const struct gb_client *c) {
     *bucket = c->next;
 }
 
-/* A record for a newcomer, which is in no list; NULL: all that were looked at have something open. */
+/* A record for a newcomer, which is in no list; NULL: all that were checked have something open. */
 static struct gb_client *place_locked(struct gb_clients *clients, struct gb_clients_shard *shard) {
     struct gb_client *c = shard->oldest;
     unsigned looks;

@@ -2,7 +2,7 @@
  *
  * A client is a token, a user of this machine (over the UNIX socket), or an address; of IPv6 a network of 64 bits, as
  * exchange/conn_slots.h counts them. A newcomer takes the place of the client that was seen longest ago and has nothing
- * open. If there is none, it shares a record with all others that find no place. So a flood of addresses takes neither
+ * open. Without one it shares a record with all others that find no place. So a flood of addresses takes neither
  * memory nor time. */
 #ifndef GB_HTTP_LIMITS_CLIENTS_H
 #define GB_HTTP_LIMITS_CLIENTS_H
@@ -45,7 +45,7 @@ struct gb_client {
     struct gb_client *newer;        /* seen since */
     unsigned failures;              /* to authenticate */
     uint64_t failed_ns;             /* the last of them */
-    uint64_t barred_ns;             /* until then, a further one is not looked at */
+    uint64_t barred_ns;             /* until then, a further one is not checked */
     struct gb_clients_shard *shard; /* NULL: never used */
     atomic_uint refs;               /* raised under the shard's lock, or by the owner of another */
     struct gb_client_bound bound;
@@ -103,7 +103,7 @@ void gb_client_close(struct gb_client *client, enum gb_open what);
 struct gb_bucket_rate gb_client_requests(const struct gb_client *client);
 struct gb_bucket_rate gb_client_bytes(const struct gb_client *client);
 
-/* A failed authentication: returns for how long the next is not looked at; 0: it is. More than `permitted`
+/* A failed authentication: returns for how long the next is not checked; 0: it is. More than `permitted`
  * take a time that doubles, up to GB_CLIENT_BARRED_MAX_S. What comes while the client is barred does not count, and a
  * success between them changes nothing. */
 #define GB_CLIENT_BARRED_MAX_S 60

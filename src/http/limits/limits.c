@@ -15,10 +15,10 @@
 static const struct {
     const char *name;
     const char *unit;    /* of a problem's member */
-    const char *quota;   /* the unit of the RateLimit fields; NULL: they have none for it */
+    const char *quota;   /* the unit of the RateLimit fields; NULL: no field for it */
     const char *address; /* options */
     const char *token;
-    const char *text; /* of what there may be so many */
+    const char *text; /* what the bound counts */
 } about[GB_HTTP_LIMITS] = {
     [GB_HTTP_LIMIT_REQUESTS] = {"requests", "requests/s", "requests", "--rate-requests", "--token-rate-requests",
                                 "requests a second"},
@@ -98,7 +98,7 @@ bool gb_limits_handshake(struct gb_limits *limits, const struct gb_http_address 
     return may;
 }
 
-/* --- what the client is told -------------------------------------------------------------------------------------- */
+/* --- what the client learns --------------------------------------------------------------------------------------- */
 
 static bool is_rate(enum gb_http_limit limit) {
     return limit == GB_HTTP_LIMIT_REQUESTS || limit == GB_HTTP_LIMIT_BYTES;

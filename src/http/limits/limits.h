@@ -18,7 +18,7 @@ int gb_limits_init(struct gb_limits *limits, const struct gb_http_bounds *config
 void gb_limits_done(struct gb_limits *limits); /* a zeroed one is accepted */
 
 /* The bound, with a burst for each rate. Unless it is given, that of requests is two seconds' worth, and that of bytes
- * one second's; it is never less than a quarter of a second's, because paused connections are looked at ten times a
+ * one second's; it is never less than a quarter of a second's, because paused connections are visited ten times a
  * second. */
 struct gb_http_bound gb_limits_whole(const struct gb_http_bound *bound);
 bool gb_limits_any(const struct gb_http_bound *bound);

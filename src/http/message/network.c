@@ -117,7 +117,7 @@ static bool read_for(const char *s, size_t n, struct gb_http_address *ret) {
     return false;
 }
 
-/* Goes one element to the left. False: there is none. */
+/* Goes one element to the left. False: none. */
 static bool last_element(const char *s, size_t *end, size_t *ret_at, size_t *ret_len) {
     size_t to = *end;
     size_t at;

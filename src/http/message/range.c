@@ -58,7 +58,7 @@ static struct gb_range join(const struct gb_range *a, const struct gb_range *b) 
     return (struct gb_range){.first = first, .length = (a_end > b_end ? a_end : b_end) - first};
 }
 
-/* What grows may reach others that it did not touch before, so it is looked at again. */
+/* What grows may reach others that it did not touch before, so it is checked again. */
 static void add(struct gb_range_set *ranges, struct gb_range range) {
     unsigned place = ranges->count;
     unsigned i = 0;

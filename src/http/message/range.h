@@ -20,7 +20,7 @@ struct gb_range_set {
 enum gb_range_kind {
     GB_RANGE_WHOLE,        /* no range, another unit, too many or malformed: the whole is sent */
     GB_RANGE_PART,         /* *ret says which: one or several */
-    GB_RANGE_UNSATISFIABLE /* 416: none of them has a byte */
+    GB_RANGE_UNSATISFIABLE /* 416: without any byte */
 };
 
 /* Reads a Range header (NULL: none) for a representation of `size` bytes: "bytes=a-b", "bytes=a-", "bytes=-n", or

@@ -18,7 +18,7 @@ struct gb_router {
     size_t count;
     struct gb_router_pattern *list; /* by the number of segments, then in the routes' order */
     struct gb_router_pattern
-        *first[GB_ROUTER_SEGMENTS + 2]; /* of the patterns with so many segments; the last one is the end */
+        *first[GB_ROUTER_SEGMENTS + 2]; /* of the patterns with that many segments; the last one is the end */
 };
 
 int gb_router_init(struct gb_router *router, const struct gb_http_route *routes, size_t count, struct gb_error *err);

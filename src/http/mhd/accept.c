@@ -19,7 +19,7 @@
 /* The kernel takes what it permits of this, and as much again. */
 #define LOCAL_BUFFER (1 << 20)
 
-/* Accepted from one socket before other events are looked at. */
+/* Accepted from one socket before other events are read. */
 #define BATCH 16
 
 /* Newcomers that may be beyond the limit for a moment, until a quiet connection ends for each. */
@@ -140,7 +140,7 @@ static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, siz
     return true;
 }
 
-/* Clients in a backlog are told; later ones find no listener. */
+/* Clients in a backlog get an answer; later ones find no listener. */
 static void turn_away(struct gb_http_server *server, struct gb_loop *loop) {
     size_t i;
 
@@ -152,7 +152,7 @@ static void turn_away(struct gb_http_server *server, struct gb_loop *loop) {
 
 static int listen_on(struct gb_loop *loop, struct gb_error *err) {
     struct gb_http_server *server = loop->server;
-    unsigned turn = atomic_load(&server->listen_turn); /* before the sockets are looked at */
+    unsigned turn = atomic_load(&server->listen_turn); /* before the sockets are polled */
     size_t i;
 
     for (i = 0; i < server->config.listen_fd_count; i++) {
@@ -245,7 +245,7 @@ void gb_listen_tick(struct gb_loop *loop, uint64_t now_ns) {
             (void)listen_on(loop, NULL); /* if it fails, the next tick tries again */
     }
     if (atomic_load(&loop->server->draining)) {
-        /* Closed by the last loop that looks at them: a free number may be another file's at once. */
+        /* Closed by the last loop that polls them: a free number may be another file's at once. */
         listen_off(loop);
         loop->accepts = false;
         if (atomic_fetch_sub(&loop->server->accepting, 1) == 1)

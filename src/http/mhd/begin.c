@@ -87,7 +87,7 @@ static enum gb_http_method method_of(const char *word) {
     return GB_HTTP_METHOD_COUNT;
 }
 
-/* Nothing of the path's resource is told, so that no token is needed. */
+/* Nothing of the path's resource is revealed, so that no token is needed. */
 static int answer_options(struct gb_exchange *ex, const char *allow, struct gb_error *err) {
     if (gb_cors_options(&ex->req, allow, &ex->resp, err) < 0)
         return -1;

@@ -1,4 +1,4 @@
-/* The first look at a request: everything that the headers decide, before a byte of the body is asked for. */
+/* The first check of a request: everything that the headers decide, before a byte of the body is asked for. */
 #ifndef GB_HTTP_MHD_BEGIN_H
 #define GB_HTTP_MHD_BEGIN_H
 

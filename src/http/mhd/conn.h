@@ -33,7 +33,7 @@ struct gb_conn {
     struct gb_conn *quiet_prev;
     struct gb_conn *quiet_next;
     bool returning;               /* as in gb_handoff */
-    uint64_t peek_ns;             /* when to look next for an unnoticed end; 0: with the next sweep */
+    uint64_t peek_ns;             /* when to check next for an unnoticed end; 0: with the next sweep */
     bool left;                    /* a transfer loop has the socket */
     struct gb_handover *handover; /* of the socket and the bytes behind the header; NULL: none is under way */
     uint64_t base;                /* bytes that were read from the socket before it came to this loop */

@@ -56,7 +56,7 @@ struct gb_front {
     uint64_t since_ns;           /* the state began */
     struct gb_progress progress; /* of the client with what waits for it */
     uint64_t lingered;
-    bool begun; /* the client's first byte was looked at */
+    bool begun; /* the client's first byte was read */
     bool client_ended;
     bool reply_ended;
     bool is_cut; /* nothing of the client is on its way that would have to be read before the end */
@@ -67,7 +67,7 @@ struct gb_front {
     bool pair_watched;
 };
 
-/* The two sockets of a front are told apart by the lowest bits of the event's pointer. */
+/* The two sockets of a front are distinguished by the lowest bits of the event's pointer. */
 enum { WIRE = 1, PAIR = 2, TAGS = 3 };
 
 static void *tagged(struct gb_front *f, unsigned tag) {
@@ -152,7 +152,7 @@ static void abandon(struct gb_front *f) {
     end(f);
 }
 
-/* The reply is out, and no other follows; or the client was told why there is none. */
+/* The reply is out, and no other follows; or the client has the reason why not. */
 static void close_side(struct gb_front *f) {
     if (f->is_cut) {
         end(f);
@@ -359,8 +359,8 @@ static void refuse_plain(struct gb_front *f) {
     gb_refuse(f->loop, &socket, GB_REFUSAL_PLAIN);
 }
 
-/* Looks at the client's first byte, which alone says whether a handshake follows: its later records are of other kinds.
- * False: there is none yet, or it is of plain HTTP and the front has ended. */
+/* Reads the client's first byte, which alone says whether a handshake follows: its later records are of other kinds.
+ * False: no byte yet, or it is of plain HTTP and the front has ended. */
 static bool begin_handshake(struct gb_front *f) {
     unsigned char byte = HANDSHAKE_RECORD;
 
@@ -388,7 +388,7 @@ static bool settle(struct gb_front *f) {
     return false;
 }
 
-/* False: it goes on later, or the front has ended. */
+/* False: it continues later, or the front has ended. */
 static bool shake_hands(struct gb_front *f) {
     if (!f->begun && !begin_handshake(f))
         return false;

@@ -18,7 +18,7 @@ bool gb_front_is(const void *data);
 bool gb_front_event(struct gb_loop *loop, void *data, uint32_t events);
 /* After libmicrohttpd has run: encrypts the replies of those that it was given something for. */
 void gb_fronts_flush(struct gb_loop *loop);
-/* Ends those whose time is over. Each sweep. */
+/* Ends those whose time has ended. Each sweep. */
 void gb_fronts_sweep(struct gb_loop *loop, uint64_t now_ns);
 /* Frees those that have ended; no event names them any more. */
 void gb_fronts_bury(struct gb_loop *loop);
@@ -48,7 +48,7 @@ uint64_t gb_front_taken(const struct gb_conn *c);
 /* What libmicrohttpd has not read goes back to the connection. The connection is suspended. Returns 0, or -1 if memory
  * is exhausted. */
 int gb_front_unread(struct gb_conn *c);
-/* The front ends; the connection goes on. *ret: its socket and all that goes along. Always after gb_front_unread. */
+/* The front ends; the connection continues. *ret: its socket and all that goes along. Always after gb_front_unread. */
 void gb_front_take(struct gb_conn *c, struct gb_handoff *ret);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/thread.h"
 #include "http/mhd/loop.h"
 
-/* Requests with at most so many bytes stay together on a loop until it has no time left. */
+/* Requests with at most that many bytes stay together on a loop until it has no time left. */
 #define SMALL_BYTES (128 * 1024)
 #define BUSY_PERCENT 85
 

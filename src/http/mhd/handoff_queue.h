@@ -15,7 +15,7 @@ struct gb_handoff_queue {
     size_t size;
 };
 
-/* Takes one. False: there is none. */
+/* Takes one. False: none. */
 bool gb_handoff_take(struct gb_handoff_queue *handoffs, struct gb_handoff *ret);
 
 /* [any thread] Gives a connected socket to a loop, which owns it from then on; it is closed if memory is exhausted. */
@@ -24,9 +24,9 @@ void gb_loop_give(struct gb_loop *loop, const struct gb_handoff *handoff);
 /* [any thread] The least loaded loop; own (may be NULL) if none is less loaded. */
 struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own);
 
-/* Whether a connection whose requests have so many bytes had better go to another loop. */
+/* Whether a connection whose requests have that many bytes had better go to another loop. */
 bool gb_loop_crowded(struct gb_loop *loop, uint64_t bytes);
-/* [the loop's thread, at each tick] Looks how busy the loop is. */
+/* [the loop's thread, at each tick] Checks how busy the loop is. */
 void gb_loop_weigh(struct gb_loop *loop, uint64_t now_ns);
 
 /* Connections, shared by all loops. Each loop may have its share of them more than the least busy one before newcomers

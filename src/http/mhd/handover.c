@@ -27,7 +27,7 @@ static void free_handover(struct gb_handover *h) {
     free(h);
 }
 
-/* The exchange goes on without libmicrohttpd. */
+/* The exchange continues without libmicrohttpd. */
 static void hand_to_transfer(struct gb_loop *loop, struct gb_conn *c, struct gb_exchange *ex) {
     struct gb_handover *h = c->handover;
     struct gb_handoff socket = h->to;

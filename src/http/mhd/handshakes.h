@@ -20,7 +20,7 @@ struct gb_handshake {
 struct gb_handshakes {
     struct gb_handshake *first;
     struct gb_handshake *last;
-    atomic_uint_fast64_t since_ns; /* of the first, for other threads; 0: there is none */
+    atomic_uint_fast64_t since_ns; /* of the first, for other threads; 0: none */
 };
 
 /* [the loop's thread] Enter: it begins now. Leave: it is done, or has ended; may be called again. */

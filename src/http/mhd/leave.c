@@ -1,5 +1,5 @@
 /* Suspending takes the descriptor out of libmicrohttpd's epoll set. Then the number is made to stand for a dead socket.
- * After a resume libmicrohttpd finds the end of the connection there, and forgets it. The live socket goes on under
+ * After a resume libmicrohttpd finds the end of the connection there, and forgets it. The live socket continues under
  * another number. */
 #include "http/mhd/leave.h"
 

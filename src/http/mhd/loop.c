@@ -46,7 +46,7 @@ static void check_waiting(struct gb_loop *loop, uint64_t now_ns) {
     }
 }
 
-/* Permissions have changed since the last look. */
+/* Permissions have changed since the last check. */
 static void end_revoked(struct gb_loop *loop) {
     unsigned rechecks = atomic_load(&loop->server->rechecks);
     struct gb_conn *c;

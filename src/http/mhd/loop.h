@@ -51,8 +51,8 @@ struct gb_loop {
     uint64_t now_ns; /* when this turn began */
     uint64_t next_tick_ns;
     uint64_t next_sweep_ns;
-    unsigned rechecks;       /* of the server, as of the last look at all callers */
-    uint64_t weighed_ns;     /* when the loop was last looked at, and */
+    unsigned rechecks;       /* of the server, as of the last check of all callers */
+    uint64_t weighed_ns;     /* when the loop was last checked, and */
     uint64_t weighed_cpu_ns; /* the thread's time until then */
     unsigned surplus;        /* connections with small requests that had better go to another loop */
     atomic_uint load;        /* connections, including those on their way */

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "http/message/proxy_header.h"
 
-/* Proxies send the header at once. More than so many that do not are an error of theirs. */
+/* Proxies send the header at once. More than that many that do not are an error of theirs. */
 #define WAITING_MAX 1024
 
 /* Tells these events from those of fronts (1 to 3) and of transfers (0). */

@@ -9,7 +9,7 @@
 
 struct sockaddr;
 
-/* Goes on with a connection whose header has been taken; from->from is the client's address. */
+/* Continues with a connection whose header has been taken; from->from is the client's address. */
 typedef void gb_proxied(struct gb_loop *loop, struct gb_handoff *handoff, const struct sockaddr *from);
 
 /* Whether a connection from there has to begin with one. */
@@ -20,7 +20,7 @@ void gb_proxy_begin(struct gb_loop *loop, const struct gb_handoff *handoff, gb_p
 
 /* An event, unless it is a listening socket's. False: it is not that of a connection that waits here. */
 bool gb_proxy_event(struct gb_loop *loop, void *data, uint32_t events);
-/* Ends those whose time is over. Each sweep. */
+/* Ends those whose time has ended. Each sweep. */
 void gb_proxies_sweep(struct gb_loop *loop, uint64_t now_ns);
 /* Frees those that have ended; no event names them any more. */
 void gb_proxies_bury(struct gb_loop *loop);

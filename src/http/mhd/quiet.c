@@ -10,7 +10,7 @@
 /* The header of a client that has just connected is on its way, and a client that polls is not idle. */
 #define QUIET_NS GB_NS_PER_S
 
-/* Connections to look at before the newcomer is refused. */
+/* Connections to check before the newcomer is refused. */
 #define TRIES 16
 
 static struct gb_quiet *list_of(struct gb_loop *loop, const struct gb_conn *c) {

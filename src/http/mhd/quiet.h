@@ -14,7 +14,7 @@ struct gb_loop;
 struct gb_quiet {
     struct gb_conn *first;
     struct gb_conn *last;
-    atomic_uint_fast64_t since_ns; /* of the first, for other threads; 0: there is none */
+    atomic_uint_fast64_t since_ns; /* of the first, for other threads; 0: none */
 };
 
 /* [the loop's thread] Enter: the connection has no request from now on. Leave: it has one, or ends. */
@@ -25,7 +25,7 @@ void gb_quiet_leave(struct gb_loop *loop, struct gb_conn *c);
  * newcomer comes over a UNIX socket. */
 struct gb_loop *gb_quiet_longest(struct gb_http_server *server, bool local);
 
-/* [the loop's thread] Ends that connection. False: there is none. */
+/* [the loop's thread] Ends that connection. False: none. */
 bool gb_quiet_give_way(struct gb_loop *loop, bool local);
 
 #endif

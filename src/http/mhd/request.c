@@ -57,7 +57,7 @@ static int leave(struct gb_loop *loop, struct gb_exchange *ex) {
     return 0;
 }
 
-/* The same for a request that waits long. It counts as suspended until its end, which is near when it goes on. */
+/* The same for a request that waits long. It counts as suspended until its end, which is near when it continues. */
 static int park(struct gb_loop *loop, struct gb_exchange *ex) {
     /* Set before it leaves: from then on it is another thread's. */
     ex->parked = true;
@@ -300,7 +300,7 @@ static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, c
     return MHD_YES;
 }
 
-/* The turn in which the wait began is over. */
+/* The turn in which the wait began has ended. */
 static enum MHD_Result look_again(struct gb_loop *loop, struct gb_exchange *ex) {
     if (loop->unsettled)
         return MHD_YES;
@@ -361,7 +361,7 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
 
 /* --- errors of libmicrohttpd's own -------------------------------------------------------------------------------- */
 
-/* If 0.9.75 cannot read a Content-Length, or has no room for the cookies, it answers and goes on: the head of that
+/* If 0.9.75 cannot read a Content-Length, or has no room for the cookies, it answers and continues: the head of that
  * answer is sent twice. At that time the header is complete and no callback has come, which is true of no other
  * connection. */
 static bool is_failing(const struct gb_conn *c) {

@@ -13,7 +13,7 @@ void gb_mhd_on_error(struct gb_loop *loop);
 
 /* The connection ends, or has a next request: ends one that libmicrohttpd has forgotten. */
 void gb_mhd_forgotten(struct gb_conn *c);
-/* The request is over, answered or not. */
+/* The request has ended, answered or not. */
 void gb_mhd_finished(struct gb_exchange *ex);
 
 /* What became due outside a callback: a wake, a deadline, a stalled body. */

@@ -23,8 +23,8 @@ static bool has_ended(const struct gb_conn *c) {
     return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* Over TCP a client that has closed its own side alone looks like one that is gone. After a while an interim response
- * tells them apart: the one discards it (RFC 9110, 15.2), the other's kernel resets the connection. */
+/* Over TCP a client that has closed its own side alone seems to be gone. After a while an interim response
+ * distinguishes them: the one discards it (RFC 9110, 15.2), the other's kernel resets the connection. */
 static void ask_half_closed(struct gb_conn *c, uint64_t now_ns) {
     static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
     const ssize_t n = sizeof(line) - 1;
@@ -38,7 +38,7 @@ static void ask_half_closed(struct gb_conn *c, uint64_t now_ns) {
         shutdown(c->fd, SHUT_RDWR);
 }
 
-/* Whether a client that waits for its answer has gone. If it may still read, a change goes on (transfer/loop.c). */
+/* Whether a client that waits for its answer has gone. If it may still read, a change continues (transfer/loop.c). */
 static bool has_left(struct gb_conn *c, uint64_t now_ns) {
     struct pollfd gone = {.fd = c->fd, .events = 0};
     char byte;
@@ -75,7 +75,7 @@ static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
     sweep_unread(c, now_ns);
     if (over || (now_ns >= c->peek_ns && has_ended(c)))
         gb_front_cut(c);
-    /* An end may come unnoticed at any time, with a part of a header. The looks become rarer, because there may be
+    /* An end may come unnoticed at any time, with a part of a header. The checks become rarer, because there may be
      * thousands of connections. */
     if (now_ns >= c->peek_ns) {
         c->peek_ns = now_ns + (now_ns - c->idle_ns) / 2;

@@ -6,7 +6,7 @@
 
 /* Ends what is under way on the connection if its caller is no longer in force. On the loop's thread. */
 void gb_mhd_end_revoked(struct gb_loop *loop, struct gb_conn *c);
-/* The look at a connection that is due every second. On the loop's thread. */
+/* The check of a connection that is due every second. On the loop's thread. */
 void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns);
 
 #endif

@@ -38,7 +38,7 @@ void gb_mhd_watch_turns(struct gb_loop *loop) {
     for (c = loop->conns; c; c = c->next) {
         bool suspect = spins && !c->left && !c->handover && (c->fruitless > FRUITLESS_MAX || is_unread(c));
 
-        /* The bytes may have come just now: the second look decides. */
+        /* The bytes may have come just now: the second check decides. */
         if (suspect && c->suspect)
             end_soon(loop, c);
         c->suspect = suspect;

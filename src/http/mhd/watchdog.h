@@ -4,7 +4,7 @@
 
 #include "http/mhd/loop.h"
 
-/* Due with each sweep, before idle_turns begins anew. On the loop's thread. */
+/* Due with each sweep, before idle_turns begins again. On the loop's thread. */
 void gb_mhd_watch_turns(struct gb_loop *loop);
 
 #endif

@@ -9,11 +9,11 @@
 struct gb_tls_certificate;
 
 /* Before the handshake: a client whose certificates have keys that are too large to compute with is refused before its
- * signature is looked at. */
+ * signature is checked. */
 void gb_tls_certificate_guard(gnutls_session_t session);
 
-/* After the handshake: checks the certificate against the authorities of the session's credentials. *ret: NULL if there
- * is none. Returns 0; -1: it is not to be trusted, for the reason of *ret_why. */
+/* After the handshake: checks the certificate against the authorities of the session's credentials. *ret: NULL without
+ * one. Returns 0; -1: it is not to be trusted, for the reason of *ret_why. */
 int gb_tls_certificate_read(gnutls_session_t session, struct gb_tls_certificate **ret,
                             gnutls_alert_description_t *ret_why);
 

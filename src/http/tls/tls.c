@@ -17,7 +17,7 @@
 /* A head of a reply waits for the bytes that follow, and goes in one record with them. */
 #define JOIN_BYTES 4096
 
-/* One read ends after so many records, and one more for each 8 KiB that it has room for: a client that sends a byte a
+/* One read ends after that many records, and one more for each 8 KiB that it has room for: a client that sends a byte a
  * record does not hold others up for long. */
 #define READ_RECORDS 256
 
@@ -25,7 +25,7 @@
 #define SILENT_MAX 32
 
 /* Of a handshake: warnings in all, which TLS 1.2 has in plain text; and what one call does, before the loop's other
- * connections go on: a client may send its messages in records of a byte. */
+ * connections continue: a client may send its messages in records of a byte. */
 #define WARNINGS_MAX 8
 #define HANDSHAKE_RECORDS 64
 
@@ -234,7 +234,7 @@ static bool is_silent(const struct gb_tls *tls, ssize_t r) {
            (r == GNUTLS_E_AGAIN && (tls->ahead_len > 0 || !tls->dry));
 }
 
-/* Goes on as far as there are records, up to so many. */
+/* Continues as far as there are records, up to a bound. */
 static int shake(struct gb_tls *tls) {
     unsigned left = HANDSHAKE_RECORDS;
     int r;
@@ -305,7 +305,7 @@ static ssize_t break_off(struct gb_tls *tls, int code) {
 }
 
 /* What is no data. The end may come without a word, as that of a plain socket does. A client that wants to
- * negotiate anew is not heard: its connection ends. */
+ * renegotiate is not heard: its connection ends. */
 static ssize_t no_data(struct gb_tls *tls, ssize_t r) {
     switch (r) {
     case 0:

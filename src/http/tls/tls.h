@@ -27,7 +27,7 @@ enum gb_tls_step {
     GB_TLS_WANTS_WRITE, /* that it has room; or it has, and other connections go first */
     GB_TLS_FAILED
 };
-/* Goes on with the handshake, and checks the client's certificate at its end. FAILED: the client was told why. */
+/* Continues with the handshake, and checks the client's certificate at its end. FAILED: the client has the reason. */
 enum gb_tls_step gb_tls_handshake(struct gb_tls *tls);
 
 /* What the client has shown; NULL: no certificate. A reference, which gb_tls_certificate_unref gives back. */

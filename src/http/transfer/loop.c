@@ -110,8 +110,8 @@ static void on_woken(struct gb_transfer_loop *loop, struct gb_exchange *ex) {
         first_visit(loop, t); /* inside a loop, gb_transfer_loop_enter visits it */
 }
 
-/* The client of a request that waits long has closed its side, or is gone. Over TCP both look the same at first. A
- * question is then answered at once with what there is. A change goes on: the client may read what came of it. */
+/* The client of a request that waits long has closed its side, or is gone. Over TCP both are the same at first. A
+ * question is then answered at once with what there is. A change continues: the client may read what came of it. */
 static void on_left(struct gb_http_transfer *t, bool gone) {
     if (gone || gb_http_is_safe(t->ex->req.method))
         t->ex->req.timed_out = true;
@@ -165,7 +165,7 @@ static void pause_slow(struct gb_http_transfer *t, bool drips, uint64_t now_ns) 
         ex->resp.source->pause(ex->resp.source);
 }
 
-/* Frees t when its time is over. Bytes that dripped below the mark are taken. */
+/* Frees t when its time has ended. Bytes that dripped below the mark are taken. */
 static void check_time(struct gb_transfer_loop *loop, struct gb_http_transfer *t, bool drips, uint64_t now_ns) {
     struct gb_error err = GB_ERROR_INIT;
 

@@ -25,8 +25,8 @@ enum gb_http_transfer_state {
 
 /* The outcome of a state of a transfer. */
 enum gb_transfer_outcome {
-    GB_TRANSFER_AGAIN, /* go on with the next state */
-    GB_TRANSFER_LATER, /* an event or a wake will come, or the turn is over */
+    GB_TRANSFER_AGAIN, /* continue with the next state */
+    GB_TRANSFER_LATER, /* an event or a wake will come, or the turn has ended */
     GB_TRANSFER_GONE   /* the transfer is freed */
 };
 
@@ -43,9 +43,9 @@ struct gb_http_transfer {
     uint32_t armed;         /* events that epoll watches */
     bool watched;           /* it is in the epoll set */
     bool paced;             /* it waits for the bytes of its client, see pace.h */
-    bool waits;             /* for the handler, and has been looked at since */
+    bool waits;             /* for the handler, and has been checked since */
     bool half_closed;       /* while it waits: the client sends no more, and may still read */
-    int mark;               /* the kernel reports so many bytes and not fewer; the tick looks for fewer */
+    int mark;               /* the kernel reports that many bytes and not fewer; the tick polls for fewer */
     bool close;             /* after the reply */
     char head[GB_HTTP_RESPONSE_TEXT_SIZE + GB_HEAD_OWN_SIZE];
     size_t head_len;
@@ -63,13 +63,13 @@ struct gb_http_transfer {
 /* Takes a connection back to an HTTP loop. own: the loop on whose thread it is called, or NULL. */
 typedef void gb_hand_back(struct gb_http_server *server, struct gb_loop *own, const struct gb_handoff *handoff);
 
-/* Moves transfers: with a thread of its own for large bodies, or inside an HTTP loop's thread for those that are over
- * in well under a millisecond. */
+/* Moves transfers: with a thread of its own for large bodies, or inside an HTTP loop's thread for those that end in
+ * well under a millisecond. */
 struct gb_transfer_loop {
     struct gb_http_server *server;
     struct gb_loop *loop; /* inside whose thread it runs; NULL: it has its own */
     gb_hand_back *hand_back;
-    /* Whether a request with so many bytes had better go to another loop; NULL outside an HTTP loop. */
+    /* Whether a request with that many bytes had better go to another loop; NULL outside an HTTP loop. */
     bool (*crowded)(struct gb_loop *loop, uint64_t bytes);
     pthread_t thread;
     bool started;
@@ -90,7 +90,7 @@ void gb_http_transfer_link(struct gb_transfer_loop *loop, struct gb_http_transfe
 /* Watches t's socket for these events and no others. */
 void gb_http_transfer_arm(struct gb_transfer_loop *loop, struct gb_http_transfer *t, uint32_t events);
 
-/* Ends t's exchange; the connection goes on. */
+/* Ends t's exchange; the connection continues. */
 void gb_http_transfer_end_exchange(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
 
 /* Drops the connection at once. Frees t. */

@@ -8,7 +8,7 @@
 enum gb_transfer_outcome gb_http_transfer_continue(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
 enum gb_transfer_outcome gb_http_transfer_receive(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
 
-/* The socket is readable from so many bytes on. */
+/* The socket is readable from that many bytes on. */
 void gb_http_transfer_mark(struct gb_http_transfer *t, int bytes);
 
 /* Whether there are bytes of its body, while it waits for more. */

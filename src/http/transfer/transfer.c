@@ -24,7 +24,7 @@ static enum gb_transfer_outcome wait_for_handler(struct gb_transfer_loop *loop, 
     if (t->ex->phase == GB_PHASE_WAIT)
         gb_exchange_step(t->ex, t->ex->req.resume);
     if (t->ex->phase == GB_PHASE_WAIT) {
-        /* Most often the wait ends with the turn, and the socket need not be armed anew for it. */
+        /* Most often the wait ends with the turn, and the socket need not be armed again for it. */
         if (t->waits || t->ex->parked)
             gb_http_transfer_arm(loop, t, t->ex->parked && !t->half_closed ? EPOLLRDHUP : 0);
         t->waits = true;
@@ -143,7 +143,7 @@ static enum gb_transfer_outcome finish(struct gb_transfer_loop *loop, struct gb_
         gb_http_transfer_hand_back(loop, t);
         return GB_TRANSFER_GONE;
     }
-    gb_http_transfer_arm(loop, t, EPOLLIN); /* most clients end now, and libmicrohttpd need not be told */
+    gb_http_transfer_arm(loop, t, EPOLLIN); /* most clients end now, and libmicrohttpd need not know */
     return GB_TRANSFER_LATER;
 }
 

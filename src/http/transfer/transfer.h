@@ -4,10 +4,10 @@
 
 #include "http/transfer/members.h"
 
-/* Goes on with a transfer as far as it gets without blocking; may free it. */
+/* Continues with a transfer as far as it gets without blocking; may free it. */
 void gb_http_transfer_run(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
 
-/* Answers with an error, whatever was going on before the reply began. May free t. */
+/* Answers with an error, whatever happened before the reply began. May free t. */
 void gb_http_transfer_fail(struct gb_transfer_loop *loop, struct gb_http_transfer *t, const struct gb_error *err);
 
 #endif
