@@ -12,7 +12,8 @@
 /* Routes: PUT and GET /b/{name} (one shared block of memory), POST /json (answers the body's length), GET /wait (woken
  * by another thread), GET /wait?never, GET /wait?held (woken by none), GET /wait?held=parked, GET /canned, PUT /slow
  * (room appears only through wakes), PUT /drop[?slow] (keeps no byte; for uploads side by side), PUT /drop?full (never
- * has room), PUT /refused. Requests for "held" and "full" wait for ever; they are as any other unless may_hold is set. */
+ * has room), PUT /refused. Requests for "held" and "full" wait for ever, if
+ * may_hold is set. */
 struct gb_http_fixture {
     struct gb_http_server *server;
     bool may_hold; /* set by a test behind the start */
