@@ -7,7 +7,7 @@
 
 #include "base/encoding.h"
 #include "cli/fleet.h"
-#include "curl/client.h"
+#include "curl/request.h"
 
 #define CONNECT_MS 2000
 #define ANSWER_MS 8000 /* etcd without a majority answers after 7 s */

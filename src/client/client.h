@@ -7,7 +7,6 @@
 #include <gpubuf/gpubuf.h>
 
 #include "client/error.h"
-#include "client/read.h"
 #include "client/text.h"
 
 struct gbc_epochs;

@@ -1,17 +1,84 @@
+#include "client/driver.h"
+
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/encoding.h"
-#include "client/driver_calls.h"
 #include "client/error.h"
 #include "client/text.h"
 
 #define KEPT_DEVICES 64
+#define POSIX_FD 1        /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
+#define LOCATION_DEVICE 1 /* CU_MEM_LOCATION_TYPE_DEVICE */
+#define ACCESS_READ 1     /* CU_MEM_ACCESS_FLAGS_PROT_READ */
+#define ACCESS_BOTH 3     /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
+#define IPC_LAZY_PEER 1   /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
 
-/* --- opening ------------------------------------------------------------------------------------------------------ */
+/* --- the part of cuda.h that is used ------------------------------------------------------------------------------ */
+
+struct access {
+    int location_type;
+    int location_id;
+    int flags;
+};
+
+struct ipc_handle {
+    unsigned char bytes[GBC_HANDLE_BYTES];
+};
+
+struct uuid {
+    unsigned char bytes[16];
+};
+
+/* CUDA_CALL(name, exported symbol, parameters) */
+#define CUDA_CALLS                                                                                                     \
+    CUDA_CALL(cuInit, "cuInit", (unsigned flags))                                                                      \
+    CUDA_CALL(cuGetErrorName, "cuGetErrorName", (int code, const char **ret))                                          \
+    CUDA_CALL(cuDeviceGetCount, "cuDeviceGetCount", (int *ret))                                                        \
+    CUDA_CALL(cuDeviceGetUuid, "cuDeviceGetUuid", (struct uuid * ret, int device))                                     \
+    CUDA_CALL(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **ret, int device))                          \
+    CUDA_CALL(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (int device))                                 \
+    CUDA_CALL(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (void *context))                                                \
+    CUDA_CALL(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (void **ret))                                                     \
+    CUDA_CALL(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle",                                        \
+              (uint64_t * ret, void *handle, int type))                                                                \
+    CUDA_CALL(cuMemAddressReserve, "cuMemAddressReserve",                                                              \
+              (uint64_t * ret, size_t bytes, size_t alignment, uint64_t wish, unsigned long long flags))               \
+    CUDA_CALL(cuMemMap, "cuMemMap",                                                                                    \
+              (uint64_t at, size_t bytes, size_t offset, uint64_t allocation, unsigned long long flags))               \
+    CUDA_CALL(cuMemSetAccess, "cuMemSetAccess",                                                                        \
+              (uint64_t at, size_t bytes, const struct access *access, size_t count))                                  \
+    CUDA_CALL(cuMemUnmap, "cuMemUnmap", (uint64_t at, size_t bytes))                                                   \
+    CUDA_CALL(cuMemAddressFree, "cuMemAddressFree", (uint64_t at, size_t bytes))                                       \
+    CUDA_CALL(cuMemRelease, "cuMemRelease", (uint64_t allocation))                                                     \
+    CUDA_CALL(cuMemPoolImportFromShareableHandle, "cuMemPoolImportFromShareableHandle",                                \
+              (void **ret, void *handle, int type, unsigned long long flags))                                          \
+    CUDA_CALL(cuMemPoolImportPointer, "cuMemPoolImportPointer", (uint64_t * ret, void *pool, struct ipc_handle *data)) \
+    CUDA_CALL(cuMemPoolSetAccess, "cuMemPoolSetAccess", (void *pool, const struct access *access, size_t count))       \
+    CUDA_CALL(cuMemPoolDestroy, "cuMemPoolDestroy", (void *pool))                                                      \
+    CUDA_CALL(cuMemFree, "cuMemFree_v2", (uint64_t at))                                                                \
+    CUDA_CALL(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (uint64_t * ret, struct ipc_handle handle, unsigned flags)) \
+    CUDA_CALL(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", (uint64_t at))                                               \
+    CUDA_CALL(cuIpcOpenEventHandle, "cuIpcOpenEventHandle", (void **ret, struct ipc_handle handle))                    \
+    CUDA_CALL(cuEventRecord, "cuEventRecord", (void *event, void *stream))                                             \
+    CUDA_CALL(cuEventSynchronize, "cuEventSynchronize", (void *event))                                                 \
+    CUDA_CALL(cuEventDestroy, "cuEventDestroy_v2", (void *event))                                                      \
+    CUDA_CALL(cuStreamWaitEvent, "cuStreamWaitEvent", (void *stream, void *event, unsigned flags))
+
+struct gbc_driver {
+    void *library;
+    int devices;
+    struct gbc_pools *pools;    /* that are imported */
+    atomic_uint_least64_t kept; /* a bit for each device whose context has one more reference */
+#define CUDA_CALL(name, symbol, parameters) int(*name) parameters;
+    CUDA_CALLS
+#undef CUDA_CALL
+};
 
 static int failed(const struct gbc_driver *d, const char *call, int code, struct gpubuf_error *err) {
     const char *name = NULL;
@@ -28,9 +95,176 @@ static int failed(const struct gbc_driver *d, const char *call, int code, struct
     return -1;
 }
 
-int gbc_call_result(const struct gbc_driver *d, const char *call, int code, struct gpubuf_error *err) {
+/* Names the call in err. */
+static int call_result(const struct gbc_driver *d, const char *call, int code, struct gpubuf_error *err) {
     return code == 0 ? 0 : failed(d, call, code, err);
 }
+
+/* Within a function with d and err: 0, or -1 with err. */
+#define CALL(name, ...) call_result(d, #name, d->name(__VA_ARGS__), err)
+
+/* --- imported pools ----------------------------------------------------------------------------------------------- */
+
+/* Pools of daemons, imported once by a connection's mappings for each device, and pointers into them likewise: as long
+ * as any mapping uses them. The library has no variables, so what is imported belongs to the driver of a connection. */
+struct pointer {
+    struct pointer *next;
+    unsigned char handle[GBC_HANDLE_BYTES];
+    uint64_t at;
+    unsigned refs;
+};
+
+struct gbc_pool {
+    struct gbc_pool *next;
+    char id[64]; /* "": of one mapping alone */
+    int device;
+    void *handle;
+    unsigned refs;
+    struct pointer *pointers;
+};
+
+struct gbc_pools {
+    pthread_mutex_t lock; /* of the list and all in it */
+    struct gbc_pool *first;
+};
+
+static struct gbc_pools *pools_new(void) {
+    struct gbc_pools *pools = calloc(1, sizeof(*pools));
+
+    if (pools)
+        pthread_mutex_init(&pools->lock, NULL);
+    return pools;
+}
+
+static void pools_free(struct gbc_pools *pools) {
+    if (!pools)
+        return;
+    pthread_mutex_destroy(&pools->lock);
+    free(pools);
+}
+
+static struct gbc_pool *known(const struct gbc_driver *d, const struct gbc_grant *grant) {
+    struct gbc_pool *pool = grant->pool[0] != '\0' ? d->pools->first : NULL;
+
+    while (pool && (pool->device != grant->device || strcmp(pool->id, grant->pool) != 0))
+        pool = pool->next;
+    return pool;
+}
+
+static struct gbc_pool *import(const struct gbc_driver *d, const struct gbc_grant *grant, struct gpubuf_error *err) {
+    struct gbc_pool *pool = calloc(1, sizeof(*pool));
+
+    if (!pool) {
+        gbc_error_memory(err);
+        return NULL;
+    }
+    if (CALL(cuMemPoolImportFromShareableHandle, &pool->handle, (void *)(intptr_t)grant->fd, POSIX_FD, 0) < 0) {
+        free(pool);
+        return NULL;
+    }
+    gbc_copy(pool->id, sizeof(pool->id), grant->pool);
+    pool->device = grant->device;
+    pool->next = d->pools->first;
+    d->pools->first = pool;
+    return pool;
+}
+
+/* The importer's own right; the pool keeps it while it is imported. */
+static int open_to(const struct gbc_driver *d, const struct gbc_pool *pool, const struct gbc_grant *grant,
+                   struct gpubuf_error *err) {
+    struct access access = {LOCATION_DEVICE, 0, ACCESS_BOTH};
+    size_t i;
+
+    for (i = 0; i < grant->access_count; i++) {
+        access.location_id = grant->access_devices[i];
+        if (CALL(cuMemPoolSetAccess, pool->handle, &access, 1) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int point(const struct gbc_driver *d, struct gbc_pool *pool, const unsigned char *handle, uint64_t *ret,
+                 struct gpubuf_error *err) {
+    struct pointer *p = pool->pointers;
+    struct ipc_handle data;
+
+    while (p && memcmp(p->handle, handle, sizeof(p->handle)) != 0)
+        p = p->next;
+    if (!p) {
+        p = calloc(1, sizeof(*p));
+        if (!p)
+            return gbc_error_memory(err);
+        memcpy(p->handle, handle, sizeof(p->handle));
+        memcpy(data.bytes, handle, sizeof(data.bytes));
+        if (CALL(cuMemPoolImportPointer, &p->at, pool->handle, &data) < 0) {
+            free(p);
+            return -1;
+        }
+        p->next = pool->pointers;
+        pool->pointers = p;
+    }
+    p->refs++;
+    *ret = p->at;
+    return 0;
+}
+
+static void unpoint(const struct gbc_driver *d, struct gbc_pool *pool, uint64_t at) {
+    struct pointer **link = &pool->pointers;
+    struct pointer *p;
+
+    while (*link && (*link)->at != at)
+        link = &(*link)->next;
+    p = *link;
+    if (!p || --p->refs > 0)
+        return;
+    *link = p->next;
+    d->cuMemFree(p->at);
+    free(p);
+}
+
+static void unref(const struct gbc_driver *d, struct gbc_pool *pool) {
+    struct gbc_pool **link = &d->pools->first;
+
+    if (pool->refs > 0 && --pool->refs > 0)
+        return;
+    while (*link != pool)
+        link = &(*link)->next;
+    *link = pool->next;
+    d->cuMemPoolDestroy(pool->handle);
+    free(pool);
+}
+
+static int pool_enter(const struct gbc_driver *d, const struct gbc_grant *grant, struct gbc_pool **ret,
+                      uint64_t *ret_at, struct gpubuf_error *err) {
+    struct gbc_pool *pool;
+    int r = -1;
+
+    pthread_mutex_lock(&d->pools->lock);
+    pool = known(d, grant);
+    if (!pool)
+        pool = import(d, grant, err);
+    if (pool) {
+        pool->refs++;
+        r = open_to(d, pool, grant, err);
+        if (r == 0)
+            r = point(d, pool, grant->handle, ret_at, err);
+        if (r < 0)
+            unref(d, pool);
+    }
+    pthread_mutex_unlock(&d->pools->lock);
+    if (r == 0)
+        *ret = pool;
+    return r;
+}
+
+static void pool_leave(const struct gbc_driver *d, struct gbc_pool *pool, uint64_t at) {
+    pthread_mutex_lock(&d->pools->lock);
+    unpoint(d, pool, at);
+    unref(d, pool);
+    pthread_mutex_unlock(&d->pools->lock);
+}
+
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static int find_all(struct gbc_driver *d, struct gpubuf_error *err) {
 #define CUDA_CALL(name, symbol, parameters)                                                                            \
@@ -49,7 +283,7 @@ struct gbc_driver *gbc_driver_open(struct gpubuf_error *err) {
         gbc_error_memory(err);
         return NULL;
     }
-    d->pools = gbc_pools_new();
+    d->pools = pools_new();
     d->library = d->pools ? dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) : NULL;
     if (!d->pools)
         gbc_error_memory(err);
@@ -74,7 +308,7 @@ void gbc_driver_free(struct gbc_driver *driver) {
             driver->cuDevicePrimaryCtxRelease(device);
     if (driver->library)
         dlclose(driver->library);
-    gbc_pools_free(driver->pools);
+    pools_free(driver->pools);
     free(driver);
 }
 
@@ -167,7 +401,7 @@ static int map_way(const struct gbc_driver *d, const struct gbc_grant *grant, st
         return -1;
     if (grant->way == GPUBUF_WAY_VMM)
         return map_vmm(d, grant, map, err);
-    return grant->way == GPUBUF_WAY_POOL ? gbc_pool_enter(d, grant, &map->pool, &map->base, err)
+    return grant->way == GPUBUF_WAY_POOL ? pool_enter(d, grant, &map->pool, &map->base, err)
                                          : map_legacy(d, grant, map, err);
 }
 
@@ -224,7 +458,7 @@ void gbc_driver_unmap(const struct gbc_driver *d, struct gbc_device_map *map) {
     } else if (map->base != 0 && map->way == GPUBUF_WAY_LEGACY) {
         d->cuIpcCloseMemHandle(map->base);
     } else if (map->pool) {
-        gbc_pool_leave(d, map->pool, map->base);
+        pool_leave(d, map->pool, map->base);
     }
     leave(d);
     d->cuDevicePrimaryCtxRelease(map->device);

@@ -4,7 +4,7 @@
 
 #include <gpubuf/gpubuf.h>
 
-#include "client/read.h"
+#include "client/text.h"
 
 struct gbc_driver;
 struct gbc_pool;

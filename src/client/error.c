@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/read.h"
 #include "client/text.h"
 
 struct fact {

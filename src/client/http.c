@@ -9,9 +9,9 @@
 #include "base/encoding.h"
 #include "client/client.h"
 #include "client/epochs.h"
-#include "client/socket.h"
 #include "client/trust.h"
-#include "curl/client.h"
+#include "client/unix_conn.h"
+#include "curl/request.h"
 
 #define LOOK_MS 100 /* how soon an interruption is seen, and how often tick is called */
 #define PAUSE_FIRST_MS 50

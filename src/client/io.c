@@ -2,10 +2,117 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <isa-l/crc.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define STEP ((size_t)1 << 30) /* ISA-L counts in int */
+#define POLYNOMIAL 0x82f63b78u /* bits reversed: x^0 is the highest */
+#define HEADER_MAX ((uint64_t)128 << 20)
+#define LOOK_NS 100000000l
+
+/* --- checksums ---------------------------------------------------------------------------------------------------- */
+
+uint32_t gbc_crc32c(uint32_t crc, const void *data, size_t bytes) {
+    unsigned char *at = (unsigned char *)(uintptr_t)data;
+
+    crc = ~crc;
+    for (; bytes > STEP; bytes -= STEP, at += STEP)
+        crc = crc32_iscsi(at, (int)STEP, crc);
+    return ~crc32_iscsi(at, (int)bytes, crc);
+}
+
+/* a * b modulo the polynomial. */
+static uint32_t times(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    unsigned i;
+
+    for (i = 0; i < 32; i++) {
+        if (a & (0x80000000u >> i))
+            product ^= b;
+        b = (b >> 1) ^ (b & 1 ? POLYNOMIAL : 0);
+    }
+    return product;
+}
+
+uint32_t gbc_crc32c_join(uint32_t a, uint32_t b, uint64_t bytes) {
+    uint32_t square = 0x00800000u; /* x^8: one byte further */
+
+    for (; bytes > 0; bytes >>= 1) {
+        if (bytes & 1)
+            a = times(a, square);
+        square = times(square, square);
+    }
+    return a ^ b;
+}
+
+/* --- headers ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t little(const unsigned char *at, unsigned bytes) {
+    uint64_t value = 0;
+
+    while (bytes-- > 0)
+        value = value << 8 | at[bytes];
+    return value;
+}
+
+/* How long the header is that begins so; 0: it is none. */
+static uint64_t header_of(const unsigned char head[GBC_SUM_HEAD]) {
+    uint64_t n = little(head, 8);
+
+    if (memcmp(head, "\x93NUMPY", 6) == 0)
+        return head[6] == 1 ? 10 + little(head + 8, 2) : 12 + little(head + 8, 4);
+    return head[8] == '{' && n > 4 && n < HEADER_MAX ? 8 + n : 0;
+}
+
+static void add_to_header(struct gbc_sum *sum, const unsigned char **data, size_t *bytes) {
+    uint64_t left = sum->header_bytes - sum->bytes;
+    size_t n = *bytes < left ? *bytes : (size_t)left;
+
+    sum->header_crc = gbc_crc32c(sum->header_crc, *data, n);
+    sum->bytes += n;
+    *data += n;
+    *bytes -= n;
+}
+
+void gbc_sum_add(struct gbc_sum *sum, const void *data, size_t bytes) {
+    const unsigned char *at = data;
+
+    while (bytes > 0 && sum->bytes < GBC_SUM_HEAD) {
+        sum->head[sum->bytes++] = *at;
+        sum->payload_crc = gbc_crc32c(sum->payload_crc, at++, 1);
+        bytes--;
+        if (sum->bytes == GBC_SUM_HEAD && (sum->header_bytes = header_of(sum->head)) > 0) {
+            sum->header_crc = sum->payload_crc;
+            sum->payload_crc = 0;
+            if (sum->header_bytes < GBC_SUM_HEAD)
+                sum->header_bytes = GBC_SUM_HEAD;
+        }
+    }
+    if (bytes > 0 && sum->bytes < sum->header_bytes)
+        add_to_header(sum, &at, &bytes);
+    if (bytes > 0)
+        sum->payload_crc = gbc_crc32c(sum->payload_crc, at, bytes);
+    sum->bytes += bytes;
+}
+
+bool gbc_sum_of(const struct gbc_sum *sum, uint64_t tensor_bytes, uint32_t *ret) {
+    uint64_t header = sum->bytes < sum->header_bytes ? sum->bytes : sum->header_bytes;
+
+    if (tensor_bytes == sum->bytes) /* no header after all, only bytes that look like one */
+        *ret = gbc_crc32c_join(sum->header_crc, sum->payload_crc, sum->bytes - header);
+    else if (header > 0 && tensor_bytes == sum->bytes - header)
+        *ret = sum->payload_crc;
+    else
+        return false;
+    return true;
+}
 
 void gbc_progress_init(struct gbc_progress *progress, gpubuf_progress_fn *fn, void *arg, uint64_t total) {
     progress->fn = fn;
@@ -229,4 +336,197 @@ int gbc_writer_write(void *arg, const void *data, size_t bytes, struct gpubuf_er
     if (w->progress)
         atomic_fetch_add(&w->progress->done, bytes);
     return 0;
+}
+
+/* --- parts -------------------------------------------------------------------------------------------------------- */
+
+uint64_t gbc_part_bytes(uint64_t asked) {
+    return asked > 0 ? asked : GBC_PART_BYTES;
+}
+
+int gbc_parts_init(struct gbc_parts *parts, uint64_t bytes, uint64_t part_bytes) {
+    uint64_t size = gbc_part_bytes(part_bytes);
+    uint64_t at = 0;
+    size_t i;
+
+    memset(parts, 0, sizeof(*parts));
+    if (bytes / size >= GBC_PARTS_MAX)
+        size = bytes / GBC_PARTS_MAX + 1;
+    parts->bytes = bytes;
+    parts->count = (size_t)(bytes / size + (bytes % size != 0));
+    parts->part = calloc(parts->count + 1, sizeof(*parts->part));
+    if (!parts->part)
+        return -1;
+    for (i = 0; i < parts->count; i++) {
+        parts->part[i].offset = at;
+        parts->part[i].bytes = bytes - at < size ? bytes - at : size;
+        at += parts->part[i].bytes;
+    }
+    return 0;
+}
+
+void gbc_parts_done(struct gbc_parts *parts) {
+    free(parts->part);
+    parts->part = NULL;
+}
+
+int gbc_parts_tick(void *arg) {
+    struct gbc_parts *parts = arg;
+
+    return atomic_load(&parts->stop);
+}
+
+uint32_t gbc_parts_crc(const struct gbc_parts *parts) {
+    uint32_t crc = 0;
+    size_t i;
+
+    for (i = 0; i < parts->count; i++)
+        crc = gbc_crc32c_join(crc, parts->part[i].crc, parts->part[i].bytes);
+    return crc;
+}
+
+/* --- threads ------------------------------------------------------------------------------------------------------ */
+
+struct crew {
+    struct gbc_parts *parts;
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    unsigned working;
+    struct gpubuf_error first; /* of the parts' errors */
+};
+
+static void fail(struct crew *crew, const struct gpubuf_error *why) {
+    pthread_mutex_lock(&crew->lock);
+    if (crew->first.code == GPUBUF_OK)
+        crew->first = *why;
+    pthread_mutex_unlock(&crew->lock);
+    atomic_store(&crew->parts->stop, 1);
+}
+
+static void work(struct crew *crew) {
+    struct gbc_parts *parts = crew->parts;
+    struct gpubuf_error why;
+    struct gbc_conn *conn;
+
+    gbc_error_init(&why);
+    conn = gbc_conn_new(parts->set, &why);
+    while (conn && atomic_load(&parts->stop) == 0) {
+        size_t i = atomic_fetch_add(&parts->next, 1);
+
+        if (i >= parts->count || parts->fn(parts->arg, conn, &parts->part[i], &why) < 0)
+            break;
+    }
+    if (why.code != GPUBUF_OK)
+        fail(crew, &why);
+    gbc_conn_free(conn);
+}
+
+static void *hand_main(void *arg) {
+    struct crew *crew = arg;
+
+    work(crew);
+    pthread_mutex_lock(&crew->lock);
+    crew->working--;
+    pthread_cond_signal(&crew->moved);
+    pthread_mutex_unlock(&crew->lock);
+    return NULL;
+}
+
+static void look(struct crew *crew) {
+    struct gbc_parts *parts = crew->parts;
+    struct gpubuf_error why;
+
+    gbc_error_init(&why);
+    if (atomic_load(&parts->stop) != 0)
+        return;
+    if (gbc_progress_tick(parts->progress) != 0)
+        gbc_error_set(&why, GPUBUF_INTERRUPTED, "the progress callback asked for it");
+    else if (atomic_load(&parts->set->interrupted))
+        gbc_error_set(&why, GPUBUF_INTERRUPTED, "gpubuf_interrupt() asked for it");
+    if (why.code != GPUBUF_OK)
+        fail(crew, &why);
+}
+
+/* Until all have ended. */
+static void watch(struct crew *crew) {
+    pthread_mutex_lock(&crew->lock);
+    while (crew->working > 0) {
+        struct timespec end;
+
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        end.tv_nsec += LOOK_NS;
+        if (end.tv_nsec >= 1000000000l) {
+            end.tv_sec++;
+            end.tv_nsec -= 1000000000l;
+        }
+        pthread_cond_timedwait(&crew->moved, &crew->lock, &end);
+        pthread_mutex_unlock(&crew->lock);
+        look(crew);
+        pthread_mutex_lock(&crew->lock);
+    }
+    pthread_mutex_unlock(&crew->lock);
+}
+
+static void crew_init(struct crew *crew, struct gbc_parts *parts) {
+    pthread_condattr_t clock;
+
+    crew->parts = parts;
+    crew->working = 0;
+    gbc_error_init(&crew->first);
+    pthread_mutex_init(&crew->lock, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&crew->moved, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+static unsigned start(struct crew *crew, pthread_t *threads, unsigned wanted) {
+    sigset_t all;
+    sigset_t before;
+    unsigned n;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (n = 0; n < wanted; n++) {
+        pthread_mutex_lock(&crew->lock);
+        crew->working++;
+        pthread_mutex_unlock(&crew->lock);
+        if (pthread_create(&threads[n], NULL, hand_main, crew) != 0) {
+            pthread_mutex_lock(&crew->lock);
+            crew->working--;
+            pthread_mutex_unlock(&crew->lock);
+            break;
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return n;
+}
+
+int gbc_parts_run(struct gbc_parts *parts, unsigned connections, struct gpubuf_error *err) {
+    pthread_t threads[GBC_CONNECTIONS_MAX];
+    struct crew crew;
+    unsigned started;
+    unsigned i;
+
+    if (connections > GBC_CONNECTIONS_MAX)
+        connections = GBC_CONNECTIONS_MAX;
+    if (connections > parts->count)
+        connections = (unsigned)parts->count;
+    crew_init(&crew, parts);
+    look(&crew);
+    started = start(&crew, threads, connections);
+    if (started == 0 && connections > 0)
+        work(&crew); /* a machine without a thread to spare */
+    watch(&crew);
+    for (i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    if (crew.first.code == GPUBUF_OK)
+        gbc_progress_tick(parts->progress);
+    pthread_cond_destroy(&crew.moved);
+    pthread_mutex_destroy(&crew.lock);
+    if (crew.first.code == GPUBUF_OK)
+        return 0;
+    if (err && err->code == GPUBUF_OK)
+        *err = crew.first;
+    return -1;
 }

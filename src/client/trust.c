@@ -16,7 +16,7 @@
 #include <time.h>
 
 #include "base/encoding.h"
-#include "curl/client.h"
+#include "curl/request.h"
 
 #define FILE_BYTES_MAX ((size_t)16 << 20)
 #define LOOK_MS 5000 /* the longest for the connection, and again for the handshake */

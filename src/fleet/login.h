@@ -4,7 +4,7 @@
 #define GB_FLEET_LOGIN_H
 
 #include "base/error.h"
-#include "curl/client.h"
+#include "curl/request.h"
 #include "fleet/timer.h"
 
 struct gb_etcd;

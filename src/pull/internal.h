@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "curl/client.h"
+#include "curl/request.h"
 #include "pull/pull.h"
 
 #define GB_PULL_HEAD_MAX 16384

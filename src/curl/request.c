@@ -1,4 +1,4 @@
-#include "curl/client.h"
+#include "curl/request.h"
 
 #include <curl/curl.h>
 #include <stdio.h>

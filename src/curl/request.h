@@ -2,8 +2,8 @@
  * One request is a gb_http_ask, embedded by its owner. Many run at a time on one thread and share connections
  * (gb_http_client_start, _run), or one runs by itself while its caller waits (gb_http_ask_perform). Redirects are not
  * followed. It knows no errors of the daemon or of libgpubuf: what went wrong is an enum gb_http_outcome and text. */
-#ifndef GB_CURL_CLIENT_H
-#define GB_CURL_CLIENT_H
+#ifndef GB_CURL_REQUEST_H
+#define GB_CURL_REQUEST_H
 
 #include <stdbool.h>
 #include <stddef.h>
