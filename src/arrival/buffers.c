@@ -168,7 +168,7 @@ static void read_target(const struct gb_arrival *arrival, const json_t *record, 
                      gb_device_get(arrival->config.core, (int)json_integer_value(device), &rec, NULL) == 0;
     to->device = to->has_device ? (int)json_integer_value(device) : 0;
     if (gb_name_parse("pool name", pool, strlen(pool), &at.name, NULL) == 0 &&
-        gb_pool_get(arrival->config.core, &at, &view, NULL) == 0 && view.id != 0)
+        gb_pool_get(arrival->config.core, &at, &view, NULL) == 0 && view.rec.id != 0)
         to->pool = at.name;
     strcpy(to->stream.s, "default");
     if (gb_name_parse("stream name", stream, strlen(stream), &at.name, NULL) == 0 &&

@@ -16,6 +16,33 @@ static uint64_t limit_of(const json_t *object, const char *key) {
                                                                     : GB_UNLIMITED;
 }
 
+/* By the types of fields of records. An owner of another version may not have the field: then it is not given here. */
+static inline bool take_flag(const json_t *object, const char *key, bool *ret) {
+    const json_t *value = json_object_get(object, key);
+
+    *ret = json_is_true(value);
+    return json_is_boolean(value);
+}
+
+static inline bool take_limit(const json_t *object, const char *key, uint64_t *ret) {
+    *ret = limit_of(object, key);
+    return json_object_get(object, key) != NULL;
+}
+
+static inline bool take_maximum(const json_t *object, const char *key, uint64_t *ret) {
+    bool given = take_limit(object, key, ret);
+
+    *ret = *ret == GB_UNLIMITED ? 0 : *ret;
+    return given;
+}
+
+static inline bool take_phrase(const json_t *object, const char *key, struct gb_phrase *ret) {
+    const char *text = gb_arrival_text(object, key);
+
+    snprintf(ret->s, sizeof(ret->s), "%s", strlen(text) < sizeof(ret->s) ? text : "");
+    return json_is_string(json_object_get(object, key));
+}
+
 static struct gb_text *labels_of(const json_t *object) {
     char *text = json_dumps(json_object_get(object, "labels"), JSON_COMPACT);
     struct gb_text *labels = text && strcmp(text, "{}") != 0 ? gb_text_new(text, strlen(text)) : NULL;
@@ -75,26 +102,25 @@ static int device_of(const struct gb_arrival *arrival, const json_t *item) {
 
 /* A device's own pool has no time at which it was made. */
 static int make_pool(struct gb_arrival *arrival, const json_t *item, struct gb_error *err) {
-    const json_t *reuse = json_object_get(item, "reuse");
+    const json_t *object = item;
     const char *name = gb_arrival_text(item, "name");
-    struct gb_pool_params params = {.session = arrival->stage, .device = device_of(arrival, item)};
+    struct gb_pool_params params = {.session = arrival->stage, .rec = {.device = device_of(arrival, item)}};
     struct gb_error why = GB_ERROR_INIT;
     struct gb_arrival_wait wait;
     struct gb_pool_call *call;
-    uint64_t max = limit_of(item, "max_bytes");
     int r;
 
     if (!json_is_string(json_object_get(item, "created_at")) ||
-        gb_name_parse("pool name", name, strlen(name), &params.name, NULL) < 0)
+        gb_name_parse("pool name", name, strlen(name), &params.rec.name, NULL) < 0)
         return 0;
-    params.config = (struct gb_pool_config){
-        .max_bytes = max == GB_UNLIMITED ? 0 : max,
-        .release_threshold_bytes = limit_of(item, "release_threshold_bytes"),
-        .follow_event_dependencies = json_is_true(json_object_get(reuse, "follow_event_dependencies")),
-        .allow_opportunistic = json_is_true(json_object_get(reuse, "allow_opportunistic")),
-        .allow_internal_dependencies = json_is_true(json_object_get(reuse, "allow_internal_dependencies")),
-        .exportable = json_is_true(json_object_get(item, "exportable"))};
-    params.has_threshold = params.has_follow = params.has_opportunistic = params.has_internal = true;
+#define TAKE_PLACE(type, name, at)
+#define TAKE_FIXED(type, name, at) params.given.name = take_##type(object, #name, &params.rec.at);
+#define TAKE_SET TAKE_FIXED
+#define GB_POOL_FIELD(name, type, how, ...) TAKE_##how(type, name, name)
+#define GB_POOL_CONFIG(name, type, how, ...) TAKE_##how(type, name, config.name)
+#define GB_POOL_REUSE_BEGIN object = json_object_get(item, "reuse");
+#define GB_POOL_REUSE_END object = item;
+#include "model/pool.def"
     call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
     if (!call)
         return -1;

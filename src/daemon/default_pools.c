@@ -117,7 +117,7 @@ static void log_lost(const struct gb_daemon *daemon) {
     gb_log(&daemon->log, GB_LOG_WARNING, "pool",
            "pool \"%s\" of session \"%s\" is lost%s: device %d does not make it, or is not there now; sessions whose "
            "current pool is lost use the device's own",
-           lost.first.name.s, lost.session.s, others, lost.first.device);
+           lost.first.rec.name.s, lost.session.s, others, lost.first.rec.device);
 }
 
 void gb_daemon_log_pools(const struct gb_daemon *daemon) {
@@ -125,10 +125,10 @@ void gb_daemon_log_pools(const struct gb_daemon *daemon) {
     unsigned i;
 
     for (i = 0; gb_pool_count(daemon->core) > i && gb_pool_at(daemon->core, i, &view, NULL) == 0; i++) {
-        if (!view.lost && view.config.release_threshold_bytes != GB_UNLIMITED)
+        if (!view.lost && view.rec.config.release_threshold_bytes != GB_UNLIMITED)
             gb_log(&daemon->log, GB_LOG_INFO, "pool",
                    "pool \"%s\" of device %d keeps %llu bytes of unused memory and gives back what is above",
-                   view.name.s, view.device, (unsigned long long)view.config.release_threshold_bytes);
+                   view.rec.name.s, view.rec.device, (unsigned long long)view.rec.config.release_threshold_bytes);
     }
     log_poolless(daemon);
     log_lost(daemon);

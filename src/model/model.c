@@ -35,6 +35,28 @@ void gb_buffer_rec_done(struct gb_buffer_rec *rec) {
     gb_text_set(&rec->labels, NULL);
 }
 
+void gb_pool_rec_merge(struct gb_pool_rec *rec, const struct gb_pool_rec *from, const struct gb_pool_given *given) {
+#define MERGE_PLACE(name, at)
+#define MERGE_FIXED(name, at)
+#define MERGE_SET(name, at)                                                                                            \
+    if (given->name)                                                                                                   \
+        rec->at = from->at;
+#define GB_POOL_FIELD(name, type, how, ...) MERGE_##how(name, name)
+#define GB_POOL_CONFIG(name, type, how, ...) MERGE_##how(name, config.name)
+#include "model/pool.def"
+}
+
+void gb_pool_rec_complete(struct gb_pool_rec *rec, const struct gb_pool_given *given) {
+#define COMPLETE_PLACE(name, type, at, otherwise)
+#define COMPLETE_FIXED(name, type, at, otherwise)                                                                      \
+    if (!given->name)                                                                                                  \
+        rec->at = (GB_C_##type)otherwise;
+#define COMPLETE_SET COMPLETE_FIXED
+#define GB_POOL_FIELD(name, type, how, since, otherwise, ...) COMPLETE_##how(name, type, name, otherwise)
+#define GB_POOL_CONFIG(name, type, how, since, otherwise, ...) COMPLETE_##how(name, type, config.name, otherwise)
+#include "model/pool.def"
+}
+
 const char *gb_buffer_state_name(enum gb_buffer_state state) {
     return (unsigned)state < GB_BUFFER_STATE_COUNT ? state_names[state] : "unknown";
 }

@@ -10,6 +10,7 @@
 
 #include "base/name.h"
 #include "model/device.h"
+#include "model/fields.h"
 #include "model/labels.h"
 #include "model/stored.h"
 #include "model/tensor.h"
@@ -108,26 +109,35 @@ struct gb_pool_stat {
     uint64_t reserved_peak_bytes;
 };
 
+/* What backends know of a pool. */
 struct gb_pool_config {
-    uint64_t max_bytes;               /* 0: whole device */
-    uint64_t release_threshold_bytes; /* GB_UNLIMITED: keep everything */
-    bool follow_event_dependencies;
-    bool allow_opportunistic;
-    bool allow_internal_dependencies;
-    bool exportable;
+#define GB_POOL_FIELD(...)
+#define GB_POOL_CONFIG(name, type, ...) GB_C_##type name;
+#include "model/pool.def"
 };
 
 /* A pool that a session made. The devices' default pools have no record. */
 struct gb_pool_rec {
     int64_t id; /* never reused */
-    int64_t session_id;
-    struct gb_name name;
-    int device; /* index */
+#define GB_POOL_FIELD(name, type, ...) GB_C_##type name;
+#define GB_POOL_CONFIG(...)
+#include "model/pool.def"
     struct gb_pool_config config;
     int64_t version; /* raised by every change of this record */
     int64_t created_at_us;
     int64_t updated_at_us;
 };
+
+/* Which of its fields a request gives. */
+struct gb_pool_given {
+#define GB_POOL_FIELD(name, ...) bool name;
+#include "model/pool.def"
+};
+
+/* Takes over from the parameters of a request what is given of the fields that can be changed. */
+void gb_pool_rec_merge(struct gb_pool_rec *rec, const struct gb_pool_rec *from, const struct gb_pool_given *given);
+/* Gives every field that is not given the value of pool.def. */
+void gb_pool_rec_complete(struct gb_pool_rec *rec, const struct gb_pool_given *given);
 
 enum gb_direction { GB_UPLOAD, GB_DOWNLOAD, GB_DIRECTION_COUNT };
 

@@ -33,12 +33,17 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
         " updated_at_us = ?17, mirrored = ?18, head = ?19, sealed = ?20, durability = ?21,"
         " spill = ?22, resident = ?23 WHERE id = ?1",
     [GB_ROW_PUT_POOL] =
-        "INSERT INTO pools(id, session_id, name, device, max_bytes, release_threshold_bytes, follow_event_dependencies,"
-        " allow_opportunistic, allow_internal_dependencies, exportable, version, created_at_us, updated_at_us)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
-        " ON CONFLICT(id) DO UPDATE SET session_id = ?2, name = ?3, device = ?4, max_bytes = ?5,"
-        " release_threshold_bytes = ?6, follow_event_dependencies = ?7, allow_opportunistic = ?8,"
-        " allow_internal_dependencies = ?9, exportable = ?10, version = ?11, created_at_us = ?12, updated_at_us = ?13",
+        "INSERT INTO pools(id, version, created_at_us, updated_at_us"
+#define GB_POOL_FIELD(name, ...) ", " #name
+#include "model/pool.def"
+        ") VALUES(?, ?, ?, ?"
+#define GB_POOL_FIELD(...) ", ?"
+#include "model/pool.def"
+        ") ON CONFLICT(id) DO UPDATE SET version = excluded.version, created_at_us = excluded.created_at_us,"
+        " updated_at_us = excluded.updated_at_us"
+#define GB_POOL_FIELD(name, ...) ", " #name " = excluded." #name
+#include "model/pool.def"
+    ,
     [GB_ROW_DEL_SESSION] = "DELETE FROM sessions WHERE id = ?1",
     [GB_ROW_DEL_BUFFER] = "DELETE FROM buffers WHERE id = ?1",
     [GB_ROW_DEL_POOL] = "DELETE FROM pools WHERE id = ?1",
@@ -84,10 +89,10 @@ const char gb_row_get_buffers_sql[] =
     " labels, created_at_us, updated_at_us, mirrored, head, sealed, durability, spill, resident FROM buffers"
     " ORDER BY id";
 
-const char gb_row_get_pools_sql[] =
-    "SELECT id, session_id, name, device, max_bytes, release_threshold_bytes, follow_event_dependencies,"
-    " allow_opportunistic, allow_internal_dependencies, exportable, version, created_at_us, updated_at_us"
-    " FROM pools ORDER BY id";
+const char gb_row_get_pools_sql[] = "SELECT id, version, created_at_us, updated_at_us"
+#define GB_POOL_FIELD(name, ...) ", " #name
+#include "model/pool.def"
+                                    " FROM pools ORDER BY id";
 
 /* The order of stored is that of its key. data is not among the columns: SQLite then reads none of its pages. */
 const char gb_row_get_stored_sql[] = "SELECT buffer_id, stored.generation, run, file_generation, file_tag,"
@@ -141,6 +146,15 @@ static void bind_blob(struct binder *b, const void *data, size_t n) {
     keep(b, n == 0 ? sqlite3_bind_zeroblob(b->stmt, b->at, 0)
                    : sqlite3_bind_blob64(b->stmt, b->at, data, n, SQLITE_STATIC));
 }
+
+/* By the types of fields: the next column is bound to v. */
+#define BIND_i64(b, v) bind_i64(b, v)
+#define BIND_index(b, v) bind_i64(b, v)
+#define BIND_flag(b, v) bind_i64(b, v)
+#define BIND_limit(b, v) bind_u64(b, v)
+#define BIND_maximum(b, v) bind_i64(b, (v) < INT64_MAX ? (int64_t)(v) : INT64_MAX)
+#define BIND_name(b, v) bind_text(b, (v).s)
+#define BIND_phrase(b, v) bind_text(b, (v).s)
 
 int gb_row_bind_token_use(sqlite3_stmt *stmt, const struct gb_token_use *use) {
     struct binder b = {.stmt = stmt};
@@ -286,18 +300,12 @@ int gb_row_bind_pool(sqlite3_stmt *stmt, const struct gb_pool_rec *rec) {
     struct binder b = {.stmt = stmt};
 
     bind_i64(&b, rec->id);
-    bind_i64(&b, rec->session_id);
-    bind_text(&b, rec->name.s);
-    bind_i64(&b, rec->device);
-    bind_i64(&b, rec->config.max_bytes < INT64_MAX ? (int64_t)rec->config.max_bytes : INT64_MAX);
-    bind_u64(&b, rec->config.release_threshold_bytes);
-    bind_i64(&b, rec->config.follow_event_dependencies);
-    bind_i64(&b, rec->config.allow_opportunistic);
-    bind_i64(&b, rec->config.allow_internal_dependencies);
-    bind_i64(&b, rec->config.exportable);
     bind_i64(&b, rec->version);
     bind_i64(&b, rec->created_at_us);
     bind_i64(&b, rec->updated_at_us);
+#define GB_POOL_FIELD(name, type, ...) BIND_##type(&b, rec->name);
+#define GB_POOL_CONFIG(name, type, ...) BIND_##type(&b, rec->config.name);
+#include "model/pool.def"
     return b.result;
 }
 
@@ -417,6 +425,15 @@ static struct gb_text *read_holders(struct reader *r) {
     return holders;
 }
 
+/* By the types of fields: v is read from the next column. */
+#define READ_i64(r, v) (v = read_i64(r))
+#define READ_index(r, v) (v = (int)read_i64(r))
+#define READ_flag(r, v) (v = read_i64(r) != 0)
+#define READ_limit(r, v) (v = read_u64(r))
+#define READ_maximum(r, v) (v = read_u64(r))
+#define READ_name(r, v) copy_text(r, (v).s, sizeof((v).s))
+#define READ_phrase(r, v) copy_text(r, (v).s, sizeof((v).s))
+
 int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct gb_error *err) {
     struct reader r = {.stmt = stmt};
 
@@ -517,18 +534,12 @@ int gb_row_read_pool(sqlite3_stmt *stmt, struct gb_pool_rec *ret, struct gb_erro
 
     memset(ret, 0, sizeof(*ret));
     ret->id = read_i64(&r);
-    ret->session_id = read_i64(&r);
-    copy_text(&r, ret->name.s, sizeof(ret->name.s));
-    ret->device = (int)read_i64(&r);
-    ret->config.max_bytes = read_u64(&r);
-    ret->config.release_threshold_bytes = read_u64(&r);
-    ret->config.follow_event_dependencies = read_i64(&r) != 0;
-    ret->config.allow_opportunistic = read_i64(&r) != 0;
-    ret->config.allow_internal_dependencies = read_i64(&r) != 0;
-    ret->config.exportable = read_i64(&r) != 0;
     ret->version = read_i64(&r);
     ret->created_at_us = read_i64(&r);
     ret->updated_at_us = read_i64(&r);
+#define GB_POOL_FIELD(name, type, ...) READ_##type(&r, ret->name);
+#define GB_POOL_CONFIG(name, type, ...) READ_##type(&r, ret->config.name);
+#include "model/pool.def"
     if (r.bad)
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of pool %lld cannot be understood",
                             (long long)ret->id);

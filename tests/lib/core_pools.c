@@ -42,7 +42,9 @@ int core_call_end(struct core_call *c, struct gb_error *err) {
 
 struct gb_pool_params core_pool_params(const char *session, const char *name, int device, uint64_t max_bytes) {
     return (struct gb_pool_params){
-        .session = core_name(session), .name = core_name(name), .device = device, .config = {.max_bytes = max_bytes}};
+        .session = core_name(session),
+        .rec = {.name = core_name(name), .device = device, .config = {.max_bytes = max_bytes}},
+        .given = {.max_bytes = true}};
 }
 
 int core_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_pool_view *ret,
@@ -151,8 +153,8 @@ static int add_name(void *arg, const struct gb_pool_view *pool, struct gb_error 
     char *out = arg;
 
     (void)err;
-    if (strncmp(pool->name.s, "default.", 8) != 0) { /* a machine may have any number of GPUs */
-        strcat(out, pool->name.s);
+    if (strncmp(pool->rec.name.s, "default.", 8) != 0) { /* a machine may have any number of GPUs */
+        strcat(out, pool->rec.name.s);
         strcat(out, " ");
     }
     return 0;

@@ -249,8 +249,8 @@ static void fill_REASON(struct gb_series_list *list, const struct gb_metrics_sna
 static void label_pool(struct gb_series *s, const struct gb_metrics_snapshot_pool *pool) {
     if (pool->session.s[0] != '\0')
         gb_series_label(s, "session", pool->session.s);
-    gb_series_label(s, "pool", pool->view.name.s);
-    label_device(s, pool->view.device);
+    gb_series_label(s, "pool", pool->view.rec.name.s);
+    label_device(s, pool->view.rec.device);
 }
 
 static void fill_POOL(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {

@@ -242,8 +242,8 @@ enum gb_step gb_api_pool_stats(struct gb_http_request *request, struct gb_http_r
     if (gb_history_wanted(request))
         return gb_history_reply(request, &key, err);
     gb_json_open(&out, NULL, '{');
-    gb_json_put_string(&out, "pool", view.name.s);
-    gb_render_device_id(&out, "device", api, view.device);
+    gb_json_put_string(&out, "pool", view.rec.name.s);
+    gb_render_device_id(&out, "device", api, view.rec.device);
     gb_json_put_string(&out, "state", view.lost ? "lost" : "ready");
     gb_json_put_u64(&out, "used_bytes", view.stat.used_bytes);
     gb_json_put_u64(&out, "used_peak_bytes", view.stat.used_peak_bytes);

@@ -189,21 +189,24 @@ static void render_time(struct gb_json_writer *out, const char *key, int64_t wal
         gb_json_put_null(out, key);
 }
 
+/* By the types of fields. */
+#define GB_JSON_PUT_flag(out, key, v) gb_json_put_bool(out, key, v)
+#define GB_JSON_PUT_limit(out, key, v) gb_json_put_limit(out, key, v)
+#define GB_JSON_PUT_maximum(out, key, v) gb_json_put_limit(out, key, (v) == 0 ? GB_UNLIMITED : (v))
+#define GB_JSON_PUT_phrase(out, key, v) gb_json_put_string(out, key, (v).s)
+
 void gb_render_pool_members(struct gb_json_writer *out, const struct gb_api *api, const struct gb_pool_view *view) {
-    gb_json_put_string(out, "name", view->name.s);
-    gb_render_device_id(out, "device", api, view->device);
+    gb_json_put_string(out, "name", view->rec.name.s);
+    gb_render_device_id(out, "device", api, view->rec.device);
     gb_json_put_string(out, "state", view->lost ? "lost" : "ready");
-    if (view->config.max_bytes == 0)
-        gb_json_put_null(out, "max_bytes");
-    else
-        gb_json_put_u64(out, "max_bytes", view->config.max_bytes);
-    gb_json_put_limit(out, "release_threshold_bytes", view->config.release_threshold_bytes);
-    gb_json_open(out, "reuse", '{');
-    gb_json_put_bool(out, "follow_event_dependencies", view->config.follow_event_dependencies);
-    gb_json_put_bool(out, "allow_opportunistic", view->config.allow_opportunistic);
-    gb_json_put_bool(out, "allow_internal_dependencies", view->config.allow_internal_dependencies);
-    gb_json_close(out, '}');
-    gb_json_put_bool(out, "exportable", view->config.exportable);
+#define PUT_PLACE(type, key, v)
+#define PUT_FIXED(type, key, v) GB_JSON_PUT_##type(out, key, v);
+#define PUT_SET(type, key, v) GB_JSON_PUT_##type(out, key, v);
+#define GB_POOL_FIELD(name, type, how, ...) PUT_##how(type, #name, view->rec.name)
+#define GB_POOL_CONFIG(name, type, how, ...) PUT_##how(type, #name, view->rec.config.name)
+#define GB_POOL_REUSE_BEGIN gb_json_open(out, "reuse", '{');
+#define GB_POOL_REUSE_END gb_json_close(out, '}');
+#include "model/pool.def"
     gb_json_put_bool(out, "exported", view->exported);
     gb_json_put_u64(out, "kept_bytes", view->kept_bytes);
     gb_json_put_u64(out, "first_use_bytes", view->first_use_bytes);
@@ -223,8 +226,8 @@ void gb_render_pool_members(struct gb_json_writer *out, const struct gb_api *api
     gb_render_failures(out, view->memory.failure, GB_FAILED_POOL);
     gb_json_put_u64(out, "retries", view->memory.retries);
     gb_json_put_u64(out, "trims", view->memory.trims);
-    render_time(out, "created_at", view->created_at_us);
-    render_time(out, "updated_at", view->updated_at_us);
+    render_time(out, "created_at", view->rec.created_at_us);
+    render_time(out, "updated_at", view->rec.updated_at_us);
 }
 
 void gb_render_pool(struct gb_json_writer *out, const char *key, const struct gb_api *api,

@@ -188,6 +188,19 @@ int gb_json_string(const json_t *object, const char *key, const char **ret, stru
     return 1;
 }
 
+int gb_json_phrase(const json_t *object, const char *key, struct gb_phrase *ret, struct gb_error *err) {
+    const char *text;
+    int r = gb_json_string(object, key, &text, err);
+
+    if (r <= 0)
+        return r;
+    if (strlen(text) > GB_PHRASE_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field '%s' has %zu bytes; %d are permitted", key,
+                            strlen(text), GB_PHRASE_MAX);
+    strcpy(ret->s, text);
+    return 1;
+}
+
 int gb_json_child(const json_t *object, const char *key, const json_t **ret, struct gb_error *err) {
     const json_t *value = json_object_get(object, key);
 

@@ -29,6 +29,8 @@ int gb_json_pattern(const json_t *object, const char *key, unsigned width, uint6
 int gb_json_string(const json_t *object, const char *key, const char **ret, struct gb_error *err);
 /* *ret is borrowed from the object. */
 int gb_json_child(const json_t *object, const char *key, const json_t **ret, struct gb_error *err);
+/* A string of at most GB_PHRASE_MAX bytes. */
+int gb_json_phrase(const json_t *object, const char *key, struct gb_phrase *ret, struct gb_error *err);
 int gb_json_name(const json_t *object, const char *key, struct gb_name *ret, struct gb_error *err);
 int gb_json_dtype(const json_t *object, const char *key, enum gb_dtype *ret, struct gb_error *err);
 int gb_json_spill(const json_t *object, const char *key, enum gb_spill *ret, struct gb_error *err);

@@ -22,7 +22,7 @@
 static void render_members(struct gb_json_writer *out, const struct gb_api *api, const struct gb_name *session,
                            const struct gb_pool_view *view) {
     enum gb_pool_access access[GB_POOL_PEERS_MAX];
-    struct gb_locator at = {*session, view->name};
+    struct gb_locator at = {*session, view->rec.name};
     int count = api->devices < GB_POOL_PEERS_MAX ? api->devices : GB_POOL_PEERS_MAX;
     int i;
 
@@ -31,7 +31,7 @@ static void render_members(struct gb_json_writer *out, const struct gb_api *api,
         count = 0;
     gb_json_open(out, "access", '[');
     for (i = 0; i < count; i++) {
-        if (i == view->device)
+        if (i == view->rec.device)
             continue;
         gb_json_open(out, NULL, '{');
         gb_render_device_id(out, "device", api, i);
@@ -60,7 +60,7 @@ int gb_pool_permit(const struct gb_http_request *request, const struct gb_locato
     if (gb_pool_get(gb_api_of(request)->core, at, &view, err) < 0)
         return -1;
     /* A device's own pool is every session's: a token bound to one session does not reach it. */
-    return view.id > 0 ? 0 : gb_api_permit(request, GB_SCOPE_ADMIN, "", err);
+    return view.rec.id > 0 ? 0 : gb_api_permit(request, GB_SCOPE_ADMIN, "", err);
 }
 
 /* --- read --------------------------------------------------------------------------------------------------------- */
@@ -78,10 +78,10 @@ static int read_state(const char *word, size_t len, int *ret_lost, struct gb_err
 static int visit(void *arg, const struct gb_pool_view *view, struct gb_error *err) {
     struct gb_walk *walk = arg;
 
-    const struct gb_list_item item = {.id = view->id,
-                                      .name = view->name.s,
+    const struct gb_list_item item = {.id = view->rec.id,
+                                      .name = view->rec.name.s,
                                       .state = view->lost,
-                                      .sort = {0, (uint64_t)view->created_at_us, view->stat.used_bytes,
+                                      .sort = {0, (uint64_t)view->rec.created_at_us, view->stat.used_bytes,
                                                view->stat.reserved_bytes, view->live_buffers}};
 
     (void)err;
@@ -121,71 +121,76 @@ enum gb_step gb_api_pool_get(struct gb_http_request *request, struct gb_http_res
 
 /* --- create and change -------------------------------------------------------------------------------------------- */
 
-#define FIELDS "name device max_bytes release_threshold_bytes reuse exportable"
-#define NEW_POOL                                                                                                       \
-    {                                                                                                                  \
-        .config = {                                                                                                    \
-            .release_threshold_bytes = GB_UNLIMITED,                                                                   \
-            .follow_event_dependencies = true,                                                                         \
-            .allow_opportunistic = true,                                                                               \
-            .allow_internal_dependencies = true                                                                        \
-        }                                                                                                              \
-    }
+/* The fields of a body, as gb_json_known takes them. */
+#define KEY_PLACE(name)
+#define KEY_FIXED(name) " " #name
+#define KEY_SET(name) " " #name
+static const char fields[] = "name device"
+#define GB_POOL_FIELD(name, type, how, ...) KEY_##how(name)
+#define GB_POOL_REUSE(...)
+#define GB_POOL_REUSE_BEGIN " reuse"
+#define GB_POOL_REUSE_END
+#include "model/pool.def"
+    ;
+static const char fields_of_reuse[] = ""
+#define GB_POOL_FIELD(...)
+#define GB_POOL_REUSE(name, ...) " " #name
+#include "model/pool.def"
+    ;
 
-static int read_reuse(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
-    const json_t *reuse;
-    int r = gb_json_child(body, "reuse", &reuse, err);
+/* null: 0. */
+static int read_maximum(const json_t *object, const char *key, uint64_t *ret, struct gb_error *err) {
+    uint64_t value = GB_UNLIMITED;
+    int r = gb_json_limit(object, key, &value, err);
 
-    if (r <= 0)
-        return r;
-    if (gb_json_known(reuse, "reuse", "follow_event_dependencies allow_opportunistic allow_internal_dependencies",
-                      err) < 0)
-        return -1;
-    r = gb_json_bool(reuse, "follow_event_dependencies", &params->config.follow_event_dependencies, err);
-    params->has_follow = r > 0;
-    if (r >= 0)
-        r = gb_json_bool(reuse, "allow_opportunistic", &params->config.allow_opportunistic, err);
-    params->has_opportunistic = r > 0;
-    if (r >= 0)
-        r = gb_json_bool(reuse, "allow_internal_dependencies", &params->config.allow_internal_dependencies, err);
-    params->has_internal = r > 0;
-    return r < 0 ? -1 : 0;
-}
-
-/* The settings that may be given at creation and later. */
-static int read_settings(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
-    int r = gb_json_limit(body, "release_threshold_bytes", &params->config.release_threshold_bytes, err);
-
-    if (r < 0)
-        return -1;
-    params->has_threshold = r > 0;
-    return read_reuse(body, params, err);
-}
-
-static int read_max_bytes(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
-    uint64_t max_bytes = GB_UNLIMITED;
-    int r = gb_json_limit(body, "max_bytes", &max_bytes, err);
-
-    if (r < 0)
-        return -1;
-    if (max_bytes == 0)
+    if (r > 0 && value == 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "the field 'max_bytes' must be at least 1, or null for as much as the device has");
-    params->config.max_bytes = max_bytes == GB_UNLIMITED ? 0 : max_bytes;
+                            "the field '%s' must be at least 1, or null for as much as the device has", key);
+    *ret = value == GB_UNLIMITED ? 0 : value;
+    return r;
+}
+
+/* By the types of fields. */
+#define READ_flag gb_json_bool
+#define READ_limit gb_json_limit
+#define READ_phrase gb_json_phrase
+#define READ_maximum read_maximum
+
+/* All but the name and the device. */
+static int read_fields(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
+    const json_t *object = body;
+    const json_t *reuse = NULL;
+    int r;
+
+    if (gb_json_child(body, "reuse", &reuse, err) < 0 ||
+        (reuse && gb_json_known(reuse, "reuse", fields_of_reuse + 1, err) < 0))
+        return -1;
+#define READ_PLACE(read, name, at)
+#define READ_FIXED(read, name, at)                                                                                     \
+    r = read(object, #name, &params->rec.at, err);                                                                     \
+    if (r < 0)                                                                                                         \
+        return -1;                                                                                                     \
+    params->given.name = r > 0;
+#define READ_SET READ_FIXED
+#define GB_POOL_FIELD(name, type, how, ...) READ_##how(READ_##type, name, name)
+#define GB_POOL_CONFIG(name, type, how, ...) READ_##how(READ_##type, name, config.name)
+#define GB_POOL_REUSE_BEGIN object = reuse;
+#define GB_POOL_REUSE_END object = body;
+#include "model/pool.def"
     return 0;
 }
 
 /* All but the name. */
 static int read_new(const struct gb_api *api, const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
-    if (gb_device_field(api, body, "device", &params->device, err) < 0 || read_max_bytes(body, params, err) < 0 ||
-        gb_json_bool(body, "exportable", &params->config.exportable, err) < 0)
-        return -1;
-    return read_settings(body, params, err);
+    int r = gb_device_field(api, body, "device", &params->rec.device, err);
+
+    params->given.device = r > 0;
+    return r < 0 ? -1 : read_fields(body, params, err);
 }
 
 static int read_create(const struct gb_api *api, const json_t *body, struct gb_pool_params *params,
                        struct gb_error *err) {
-    int r = gb_json_name(body, "name", &params->name, err);
+    int r = gb_json_name(body, "name", &params->rec.name, err);
 
     if (r == 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
@@ -199,7 +204,7 @@ static enum gb_step reply_pool(struct gb_http_request *request, const void *resu
     struct gb_json_writer out = {0};
 
     if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/pools/%s",
-                                                 request->param[0].s, view->name.s) < 0)
+                                                 request->param[0].s, view->rec.name.s) < 0)
         return GB_STEP_ERROR;
     gb_json_open(&out, NULL, '{');
     if (call->created && view->first_use_bytes > 0)
@@ -212,13 +217,13 @@ static enum gb_step reply_pool(struct gb_http_request *request, const void *resu
 
 enum gb_step gb_api_pool_create(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_pool_params params = NEW_POOL;
+    struct gb_pool_params params = {.given = {false}};
     struct gb_pool_call *call;
     json_t *body;
     int r;
 
     if (gb_param_name(request, 0, "session name", &params.session, err) < 0 ||
-        gb_body_object(request, FIELDS, false, &body, err) < 0)
+        gb_body_object(request, fields, false, &body, err) < 0)
         return GB_STEP_ERROR;
     r = read_create(gb_api_of(request), body, &params, err);
     json_decref(body);
@@ -232,23 +237,25 @@ enum gb_step gb_api_pool_create(struct gb_http_request *request, struct gb_http_
 }
 
 /* Of what the body names. */
-static struct gb_differences compare(const json_t *body, const struct gb_pool_params *params,
-                                     const struct gb_pool_view *view) {
-    const struct gb_pool_config *asked = &params->config;
-    const struct gb_pool_config *is = &view->config;
+static struct gb_differences compare(const struct gb_pool_params *asked, const struct gb_pool_rec *is) {
     struct gb_differences d = {.fields = ""};
 
-    gb_differ(&d, json_object_get(body, "device") && params->device != view->device, "device");
-    gb_differ(&d, json_object_get(body, "max_bytes") && asked->max_bytes != is->max_bytes, "max_bytes");
-    gb_differ(&d, json_object_get(body, "exportable") && asked->exportable != is->exportable, "exportable");
-    gb_differ(&d, params->has_threshold && asked->release_threshold_bytes != is->release_threshold_bytes,
-              "release_threshold_bytes");
-    gb_differ(&d, params->has_follow && asked->follow_event_dependencies != is->follow_event_dependencies,
-              "follow_event_dependencies");
-    gb_differ(&d, params->has_opportunistic && asked->allow_opportunistic != is->allow_opportunistic,
-              "allow_opportunistic");
-    gb_differ(&d, params->has_internal && asked->allow_internal_dependencies != is->allow_internal_dependencies,
-              "allow_internal_dependencies");
+#define DIFFER(type, name, at) gb_differ(&d, asked->given.name && !GB_SAME_##type(asked->rec.at, is->at), #name);
+#define DIFFER_PLACE DIFFER
+#define DIFFER_FIXED DIFFER
+#define DIFFER_SET(type, name, at)
+#define GB_POOL_FIELD(name, type, how, ...) DIFFER_##how(type, name, name)
+#define GB_POOL_CONFIG(name, type, how, ...) DIFFER_##how(type, name, config.name)
+#include "model/pool.def"
+#undef DIFFER_PLACE
+#undef DIFFER_FIXED
+#undef DIFFER_SET
+#define DIFFER_PLACE(type, name, at)
+#define DIFFER_FIXED(type, name, at)
+#define DIFFER_SET DIFFER
+#define GB_POOL_FIELD(name, type, how, ...) DIFFER_##how(type, name, name)
+#define GB_POOL_CONFIG(name, type, how, ...) DIFFER_##how(type, name, config.name)
+#include "model/pool.def"
     return d;
 }
 
@@ -257,7 +264,7 @@ static enum gb_step confirm(struct gb_http_request *request, const struct gb_poo
                             struct gb_error *err) {
     struct gb_json_writer out = {0};
 
-    if (gb_confirm(request, "pool", &view->name, differences, GB_ERR_POOL_EXISTS, err) < 0)
+    if (gb_confirm(request, "pool", &view->rec.name, differences, GB_ERR_POOL_EXISTS, err) < 0)
         return GB_STEP_ERROR;
     gb_json_open(&out, NULL, '{');
     return gb_pool_reply(request, &out, view, 200, response, err);
@@ -265,7 +272,7 @@ static enum gb_step confirm(struct gb_http_request *request, const struct gb_poo
 
 enum gb_step gb_api_pool_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_core *core = gb_api_of(request)->core;
-    struct gb_pool_params params = NEW_POOL;
+    struct gb_pool_params params = {.given = {false}};
     struct gb_error why = GB_ERROR_INIT;
     struct gb_differences differences;
     struct gb_pool_call *call;
@@ -274,13 +281,13 @@ enum gb_step gb_api_pool_put(struct gb_http_request *request, struct gb_http_res
     json_t *body;
     int r;
 
-    if (gb_path_locator(request, "pool name", &at, err) < 0 || gb_put_read(request, &at.name, FIELDS, &body, err) < 0)
+    if (gb_path_locator(request, "pool name", &at, err) < 0 || gb_put_read(request, &at.name, fields, &body, err) < 0)
         return GB_STEP_ERROR;
     params.session = at.session;
-    params.name = at.name;
+    params.rec.name = at.name;
     r = read_new(gb_api_of(request), body, &params, err);
     if (r == 0 && gb_pool_get(core, &at, &view, &why) == 0)
-        differences = compare(body, &params, &view);
+        differences = compare(&params, &view.rec);
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;
@@ -299,7 +306,15 @@ enum gb_step gb_api_pool_put(struct gb_http_request *request, struct gb_http_res
 }
 
 static int read_patch(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
-    static const char *const fixed[] = {"name", "device", "max_bytes", "exportable"};
+    static const char *const fixed[] = {
+        "name",
+        "device",
+#define FIXED_PLACE(name)
+#define FIXED_FIXED(name) #name,
+#define FIXED_SET(name)
+#define GB_POOL_FIELD(name, type, how, ...) FIXED_##how(name)
+#include "model/pool.def"
+    };
     size_t i;
 
     for (i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
@@ -307,22 +322,22 @@ static int read_patch(const json_t *body, struct gb_pool_params *params, struct 
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                                 "the field '%s' of a pool is fixed at its creation; make another pool", fixed[i]);
     }
-    return read_settings(body, params, err);
+    return read_fields(body, params, err);
 }
 
 enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
-    struct gb_pool_params params = {.device = 0};
+    struct gb_pool_params params = {.given = {false}};
     struct gb_pool_call *call;
     struct gb_locator at;
     json_t *body;
     int r;
 
     if (gb_path_locator(request, "pool name", &at, err) < 0 || gb_pool_permit(request, &at, err) < 0 ||
-        gb_body_object(request, FIELDS, false, &body, err) < 0)
+        gb_body_object(request, fields, false, &body, err) < 0)
         return GB_STEP_ERROR;
     params.session = at.session;
-    params.name = at.name;
+    params.rec.name = at.name;
     r = read_patch(body, &params, err);
     json_decref(body);
     if (r < 0)

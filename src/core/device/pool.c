@@ -323,14 +323,14 @@ static uint64_t first_use_bytes(const struct gb_core_pool *p) {
 }
 
 void gb_core_pool_configured(struct gb_core_pool *p, const struct gb_pool_rec *rec) {
-    struct gb_pool_config *config = &p->rec.config;
+    static const struct gb_pool_given all = {
+#define GB_POOL_FIELD(name, ...) .name = true,
+#include "model/pool.def"
+    };
 
-    /* Field by field: what never changes is read without a lock. */
+    /* Not the others: what never changes is read without a lock. */
     pthread_mutex_lock(&p->stat_lock);
-    config->release_threshold_bytes = rec->config.release_threshold_bytes;
-    config->follow_event_dependencies = rec->config.follow_event_dependencies;
-    config->allow_opportunistic = rec->config.allow_opportunistic;
-    config->allow_internal_dependencies = rec->config.allow_internal_dependencies;
+    gb_pool_rec_merge(&p->rec, rec, &all);
     p->rec.version = rec->version;
     p->rec.updated_at_us = rec->updated_at_us;
     pthread_mutex_unlock(&p->stat_lock);
@@ -338,15 +338,9 @@ void gb_core_pool_configured(struct gb_core_pool *p, const struct gb_pool_rec *r
 
 void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
     pthread_mutex_lock(&p->stat_lock);
-    *ret = (struct gb_pool_view){.id = p->rec.id,
-                                 .name = p->rec.name,
-                                 .device = p->rec.device,
-                                 .config = p->rec.config,
+    *ret = (struct gb_pool_view){.rec = p->rec,
                                  .live_buffers = atomic_load(&p->live_buffers),
                                  .first_use_bytes = first_use_bytes(p),
-                                 .version = p->rec.version,
-                                 .created_at_us = p->rec.created_at_us,
-                                 .updated_at_us = p->rec.updated_at_us,
                                  .lost = !p->pool || gb_backend_dead(p->core->backend, NULL)};
     pthread_mutex_unlock(&p->stat_lock);
     ret->exported = atomic_load(&p->exported);

@@ -58,7 +58,7 @@ static void patch_own_on_lane(struct gb_task *task) {
         return;
     }
     op->rec = p->rec;
-    gb_pool_op_merge(op);
+    gb_pool_rec_merge(&op->rec, &op->params.rec, &op->params.given);
     op->rec.updated_at_us = gb_wall_us();
     if (gb_pool_configure(be, p->pool, &op->rec.config, &op->error) < 0) {
         gb_pool_configure(be, p->pool, &p->rec.config, NULL);

@@ -54,20 +54,13 @@ static int check_name(struct gb_session *s, const struct gb_name *name, struct g
 }
 
 static struct gb_pool_rec new_record(struct gb_session *s, const struct gb_pool_params *p) {
-    struct gb_pool_rec rec = {.id = atomic_fetch_add(&s->core->last_pool_id, 1) + 1,
-                              .session_id = s->id,
-                              .name = p->name,
-                              .device = p->device,
-                              .config = p->config,
-                              .version = 1,
-                              .created_at_us = gb_wall_us()};
+    struct gb_pool_rec rec = p->rec;
 
-    rec.updated_at_us = rec.created_at_us;
-    if (!p->has_threshold)
-        rec.config.release_threshold_bytes = GB_UNLIMITED;
-    rec.config.follow_event_dependencies |= !p->has_follow;
-    rec.config.allow_opportunistic |= !p->has_opportunistic;
-    rec.config.allow_internal_dependencies |= !p->has_internal;
+    rec.id = atomic_fetch_add(&s->core->last_pool_id, 1) + 1;
+    rec.session_id = s->id;
+    rec.version = 1;
+    rec.created_at_us = rec.updated_at_us = gb_wall_us();
+    gb_pool_rec_complete(&rec, &p->given);
     return rec;
 }
 
@@ -79,14 +72,14 @@ static int reserve_locked(struct gb_pool_op *op, const struct gb_pool_params *pa
     struct gb_core_pool *p;
     struct gb_pool_rec rec;
 
-    if (gb_session_changeable_locked(s, err) < 0 || check_name(s, &params->name, err) < 0)
+    if (gb_session_changeable_locked(s, err) < 0 || check_name(s, &params->rec.name, err) < 0)
         return -1;
     if (s->pools.count >= max)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED,
                             "session \"%s\" has %zu pools, the permitted number (--max-pools)", gb_session_told(s)->s,
                             s->pools.count);
     rec = new_record(s, params);
-    p = gb_core_pool_new(core, &core->devices[params->device], &rec);
+    p = gb_core_pool_new(core, &core->devices[params->rec.device], &rec);
     if (!p)
         return gb_no_memory(err);
     if (gb_core_pool_enroll_locked(s, p, err) < 0) {
@@ -104,14 +97,14 @@ void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, str
 
     if (!op)
         return;
-    if (params->device < 0 || params->device >= core->device_count) {
-        gb_error_set(&op->error, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", params->device,
+    if (params->rec.device < 0 || params->rec.device >= core->device_count) {
+        gb_error_set(&op->error, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", params->rec.device,
                      core->device_count);
         gb_pool_op_end(op);
         return;
     }
-    if (gb_core_pool_absent(core->devices[params->device].pool)) {
-        gb_core_pool_check(core->devices[params->device].pool, &op->error);
+    if (gb_core_pool_absent(core->devices[params->rec.device].pool)) {
+        gb_core_pool_check(core->devices[params->rec.device].pool, &op->error);
         gb_pool_op_end(op);
         return;
     }

@@ -68,20 +68,6 @@ struct gb_core_pool *gb_pool_op_forget_locked(struct gb_session *s, struct gb_co
     return p;
 }
 
-void gb_pool_op_merge(struct gb_pool_op *op) {
-    const struct gb_pool_params *p = &op->params;
-    struct gb_pool_config *c = &op->rec.config;
-
-    if (p->has_threshold)
-        c->release_threshold_bytes = p->config.release_threshold_bytes;
-    if (p->has_follow)
-        c->follow_event_dependencies = p->config.follow_event_dependencies;
-    if (p->has_opportunistic)
-        c->allow_opportunistic = p->config.allow_opportunistic;
-    if (p->has_internal)
-        c->allow_internal_dependencies = p->config.allow_internal_dependencies;
-}
-
 /* --- in turn ------------------------------------------------------------------------------------------------------ */
 
 static int validate_locked(struct gb_pool_op *op, struct gb_error *err) {
@@ -97,7 +83,7 @@ static int validate_locked(struct gb_pool_op *op, struct gb_error *err) {
         return -1;
     if (op->what == GB_POOL_PATCHES) {
         op->rec = p->rec;
-        gb_pool_op_merge(op);
+        gb_pool_rec_merge(&op->rec, &op->params.rec, &op->params.given);
         op->rec.version++;
         op->rec.updated_at_us = gb_wall_us();
         return gb_core_pool_check(p, err);
@@ -185,7 +171,7 @@ void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, co
     if (!op)
         return;
     op->params = *params;
-    transaction(op, &params->name);
+    transaction(op, &params->rec.name);
 }
 
 void gb_pool_remove(struct gb_core *core, const struct gb_locator *at, bool force, struct gb_pool_call *call) {

@@ -46,9 +46,6 @@ void gb_pool_op_note_result_locked(struct gb_pool_op *op, const struct gb_error 
 /* Out of the session, if it is still there: the session's reference comes back. */
 struct gb_core_pool *gb_pool_op_forget_locked(struct gb_session *session, struct gb_core_pool *pool);
 
-/* Puts the fields given into op->rec.config. */
-void gb_pool_op_merge(struct gb_pool_op *op);
-
 /* pool_change.c */
 void gb_pool_patch_own(struct gb_pool_op *op);
 void gb_pool_patch_on_lane(struct gb_task *task);

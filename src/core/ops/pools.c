@@ -68,7 +68,7 @@ int gb_pool_list(struct gb_core *core, const struct gb_name *session, struct gb_
     for (n = 0; id == 0 && r == 0 && gb_pool_at(core, n, &view, NULL) == 0; n++)
         r = visit(arg, &view, err);
     for (n = 0; n < page->limit && r == 0 && after(s, id, &view); n++) {
-        id = view.id;
+        id = view.rec.id;
         r = visit(arg, &view, err);
     }
     if (r == 0)

@@ -16,10 +16,7 @@ struct gb_core;
 #define GB_POOLS_MAX 64 /* of one session, unless configured */
 
 struct gb_pool_view {
-    int64_t id; /* 0: a device's own pool */
-    struct gb_name name;
-    int device;
-    struct gb_pool_config config;
+    struct gb_pool_rec rec; /* id, version and times 0: a device's own pool */
     struct gb_pool_stat stat;
     struct gb_memory_numbers memory; /* since the pool was made or loaded */
     uint64_t reuses;                 /* of its allocations, those from memory that it had */
@@ -28,10 +25,7 @@ struct gb_pool_view {
     bool exported;                   /* its memory was: nothing goes back before the pool is deleted */
     uint64_t kept_bytes;             /* exported: the reserved bytes, all of which are kept; else 0 */
     uint64_t first_use_bytes;        /* what the first allocation reserves on the device beyond its size */
-    int64_t version;                 /* 0: a device's own pool */
-    int64_t created_at_us;
-    int64_t updated_at_us;
-    bool lost; /* its device is missing, has failed, or refused to make it */
+    bool lost;                       /* its device is missing, has failed, or refused to make it */
 };
 
 struct gb_pool_trim {
@@ -49,11 +43,8 @@ struct gb_pool_call {
 
 struct gb_pool_params {
     struct gb_name session;
-    struct gb_name name;
-    int device; /* make only */
-    /* make: all fields; those whose has_ flag is false get the default: keep all memory, policies on. */
-    struct gb_pool_config config;
-    bool has_threshold, has_follow, has_opportunistic, has_internal;
+    struct gb_pool_rec rec;     /* its name. make: its device */
+    struct gb_pool_given given; /* make: what is not given gets its default; patch: keeps its value */
 };
 
 /* A precondition, as struct gb_buffer_check. It is not evaluated for a device's own pool. */

@@ -6,7 +6,7 @@
 
 #include "api/request/json.h"
 
-#define FIELDS "name bytes labels shape dtype kind quota pattern force"
+#define FIELDS "name bytes labels shape dtype kind quota pattern force note"
 
 static json_t *parse(const char *text) {
     struct gb_error err = GB_ERROR_INIT;
@@ -135,6 +135,13 @@ static int read_name(const json_t *object, struct gb_error *err) {
     return gb_json_name(object, "name", &value, err);
 }
 
+#define X51 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+static int read_phrase(const json_t *object, struct gb_error *err) {
+    struct gb_phrase value;
+
+    return gb_json_phrase(object, "note", &value, err);
+}
+
 static int read_shape(const json_t *object, struct gb_error *err) {
     struct gb_shape value;
 
@@ -206,6 +213,10 @@ static const struct {
     {read_name, "{\"name\":\"\"}", GB_ERR_INVALID_NAME, "empty"},
     {read_name, "{\"name\":\"a/b\"}", GB_ERR_INVALID_NAME, "0x2f"},
     {read_name, "{\"name\":null}", GB_ERR_WRONG_TYPE, "null"},
+    {read_phrase, "{\"note\":\"\"}", GB_OK, ""},
+    {read_phrase, "{\"note\":\"" X51 X51 X51 X51 X51 "\"}", GB_OK, ""},
+    {read_phrase, "{\"note\":\"" X51 X51 X51 X51 X51 "x\"}", GB_ERR_INVALID_ARGUMENT, "256 bytes; 255"},
+    {read_phrase, "{\"note\":5}", GB_ERR_WRONG_TYPE, "a string, not a number"},
     {read_shape, "{\"shape\":[]}", GB_OK, ""},
     {read_shape, "{\"shape\":[2,0,3]}", GB_OK, ""},
     {read_shape, "{\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}", GB_OK, ""},
@@ -247,6 +258,7 @@ START_TEST(test_values) {
     struct gb_error err = GB_ERROR_INIT;
     json_t *object = parse("{\"bytes\":9223372036854775807,\"shape\":[2,3],\"name\":\"x\"}");
     struct gb_shape shape;
+    struct gb_phrase phrase;
     struct gb_name name;
     uint64_t value = 0;
     bool flag = false;
@@ -265,6 +277,11 @@ START_TEST(test_values) {
     ck_assert_uint_eq(value, 0xfedcba9876543210);
     ck_assert_int_eq(gb_json_bool(object, "force", &flag, &err), 1);
     ck_assert(flag);
+    json_decref(object);
+    object = parse("{\"note\":\"for the \\u00fc-tests\"}");
+    ck_assert_int_eq(gb_json_phrase(object, "note", &phrase, &err), 1);
+    ck_assert_str_eq(phrase.s, "for the \u00fc-tests");
+    ck_assert_int_eq(gb_json_phrase(object, "other", &phrase, &err), 0);
     json_decref(object);
     object = parse("{\"bytes\":null}");
     ck_assert_int_eq(gb_json_limit(object, "bytes", &value, &err), 1);

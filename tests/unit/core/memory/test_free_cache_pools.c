@@ -33,12 +33,12 @@ START_TEST(they_come_back) {
 
     core_fixture_init(&f, "host:bytes=64M");
     gb_assert_ok(core_session_create(f.core, &session, &err), err);
-    p.has_threshold = p.has_internal = true;
-    p.config.release_threshold_bytes = MIB;
-    p.config.exportable = true;
+    p.given.release_threshold_bytes = p.given.allow_internal_dependencies = true;
+    p.rec.config.release_threshold_bytes = MIB;
+    p.rec.config.exportable = p.given.exportable = true;
     gb_assert_ok(core_pool_make(f.core, &p, NULL, &err), err);
-    p.has_internal = p.has_threshold = false;
-    p.has_opportunistic = true;
+    p.given.allow_internal_dependencies = p.given.release_threshold_bytes = false;
+    p.given.allow_opportunistic = true;
     gb_assert_ok(core_pool_patch(f.core, &p, &before, &err), err);
     core_pool_plain(&f, "s", "gone", 0);
     core_pool_plain(&f, "default", "kept", 0);
@@ -50,10 +50,10 @@ START_TEST(they_come_back) {
     ck_assert_str_eq(core_pool_names(&f, "s", names), "default kept ");
     ck_assert_str_eq(core_pool_names(&f, "default", names), "default kept ");
     after = core_pool_look(&f, "s", "kept");
-    ck_assert_int_eq(after.id, before.id);
-    ck_assert_int_eq(after.version, before.version);
-    ck_assert_int_eq(after.created_at_us, before.created_at_us);
-    ck_assert_int_eq(memcmp(&after.config, &before.config, sizeof(after.config)), 0);
+    ck_assert_int_eq(after.rec.id, before.rec.id);
+    ck_assert_int_eq(after.rec.version, before.rec.version);
+    ck_assert_int_eq(after.rec.created_at_us, before.rec.created_at_us);
+    ck_assert_int_eq(memcmp(&after.rec.config, &before.rec.config, sizeof(after.rec.config)), 0);
     ck_assert(!after.lost);
     ck_assert_uint_eq(after.memory.allocations, 0);
     gb_assert_ok(core_buffer_get(f.core, "s", "x", &rec, &err), err);
@@ -61,7 +61,7 @@ START_TEST(they_come_back) {
     gb_assert_ok(core_upload_on(f.core, "s", "x", "", "", data, sizeof(data), &err), err); /* where it was */
     ck_assert_uint_eq(core_pool_look(&f, "s", "kept").live_buffers, 1);
     core_pool_plain(&f, "s", "new", 0);
-    ck_assert_int_gt(core_pool_look(&f, "s", "new").id, core_pool_look(&f, "default", "kept").id);
+    ck_assert_int_gt(core_pool_look(&f, "s", "new").rec.id, core_pool_look(&f, "default", "kept").rec.id);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM pools"), 3);
     gb_assert_ok(core_session_delete(f.core, "s", &err), err);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM pools"), 1);
@@ -83,7 +83,7 @@ START_TEST(a_device_is_missing) {
     reopen_on(&f, "host:devices=1,bytes=64M");
     view = core_pool_look(&f, "default", "far");
     ck_assert(view.lost);
-    ck_assert_int_eq(view.device, 1);
+    ck_assert_int_eq(view.rec.device, 1);
     gb_assert_fails(core_upload_on(f.core, "default", "z", "", "far", data, sizeof(data), &err), err,
                     GB_ERR_DEVICE_NOT_FOUND);
     gb_assert_fails(core_upload_on(f.core, "default", "x", "", "", data, sizeof(data), &err), err,
@@ -125,15 +125,15 @@ START_TEST(the_database_refuses) {
     store_sql_exec(f.store.path, "CREATE TRIGGER a BEFORE INSERT ON pools BEGIN SELECT RAISE(ABORT, 'no'); END;"
                                  "CREATE TRIGGER b BEFORE UPDATE ON pools BEGIN SELECT RAISE(ABORT, 'no'); END;"
                                  "CREATE TRIGGER c BEFORE DELETE ON pools BEGIN SELECT RAISE(ABORT, 'no'); END;");
-    p.has_threshold = true;
+    p.given.release_threshold_bytes = true;
     gb_assert_fails(core_pool_patch(f.core, &p, NULL, &err), err, GB_ERR_STORE_FAILED);
     gb_assert_fails(core_pool_remove(f.core, "default", "p", true, &err), err, GB_ERR_STORE_FAILED);
-    p.name = core_name("q");
+    p.rec.name = core_name("q");
     gb_assert_fails(core_pool_make(f.core, &p, NULL, &err), err, GB_ERR_STORE_FAILED);
     ck_assert_str_eq(core_pool_names(&f, "default", names), "default p ");
     view = core_pool_look(&f, "default", "p");
-    ck_assert_uint_eq(view.config.release_threshold_bytes, before.config.release_threshold_bytes);
-    ck_assert_int_eq(view.version, 1);
+    ck_assert_uint_eq(view.rec.config.release_threshold_bytes, before.rec.config.release_threshold_bytes);
+    ck_assert_int_eq(view.rec.version, 1);
     ck_assert_uint_eq(view.live_buffers, 1);
     gb_assert_ok(core_buffer_get(f.core, "default", "x", &rec, &err), err);
     ck_assert_int_eq(rec.state, GB_BUFFER_READY);

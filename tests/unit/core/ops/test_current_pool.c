@@ -51,14 +51,14 @@ START_TEST(shaped_for_every_session_until_the_end) {
 
     core_fixture_init(&f, specs[_i]);
     gb_assert_ok(core_session_create(f.core, &session, &err), err);
-    p.config.release_threshold_bytes = 0;
-    p.has_threshold = p.has_opportunistic = true;
+    p.rec.config.release_threshold_bytes = 0;
+    p.given.release_threshold_bytes = p.given.allow_opportunistic = true;
     gb_assert_ok(core_pool_patch(f.core, &p, &view, &err), err);
-    ck_assert_uint_eq(view.config.release_threshold_bytes, 0);
+    ck_assert_uint_eq(view.rec.config.release_threshold_bytes, 0);
     view = core_pool_look(&f, "default", "default");
-    ck_assert_uint_eq(view.config.release_threshold_bytes, 0);
-    ck_assert(view.config.follow_event_dependencies && !view.config.allow_opportunistic);
-    ck_assert_int_gt(view.updated_at_us, 0);
+    ck_assert_uint_eq(view.rec.config.release_threshold_bytes, 0);
+    ck_assert(view.rec.config.follow_event_dependencies && !view.rec.config.allow_opportunistic);
+    ck_assert_int_gt(view.rec.updated_at_us, 0);
     upload(&f, "x", "default");
     gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
     gb_assert_ok(core_session_sync(f.core, "default", &err), err);
@@ -73,11 +73,11 @@ START_TEST(a_device_that_refuses_the_shape) {
     struct gb_pool_params p = core_pool_params("default", "default", 0, 0);
 
     core_fixture_init(&f, "fault:pool_configure@1=cudaErrorInvalidValue:host:bytes=64M");
-    p.has_threshold = true;
+    p.given.release_threshold_bytes = true;
     gb_assert_fails(core_pool_patch(f.core, &p, NULL, &err), err, GB_ERR_DEVICE_ERROR);
-    ck_assert_uint_eq(core_pool_look(&f, "default", "default").config.release_threshold_bytes, GB_UNLIMITED);
+    ck_assert_uint_eq(core_pool_look(&f, "default", "default").rec.config.release_threshold_bytes, GB_UNLIMITED);
     gb_assert_ok(core_pool_patch(f.core, &p, NULL, &err), err);
-    ck_assert_uint_eq(core_pool_look(&f, "default", "default").config.release_threshold_bytes, 0);
+    ck_assert_uint_eq(core_pool_look(&f, "default", "default").rec.config.release_threshold_bytes, 0);
     core_fixture_done(&f);
 }
 END_TEST
@@ -88,9 +88,9 @@ START_TEST(a_device_without_pools_has_none_to_shape) {
     struct gb_pool_params p = core_pool_params("default", "default.1", 0, 0);
 
     core_fixture_init(&f, "host:devices=2,poolless=1,bytes=64M");
-    p.has_threshold = true;
+    p.given.release_threshold_bytes = true;
     gb_assert_fails(core_pool_patch(f.core, &p, NULL, &err), err, GB_ERR_UNSUPPORTED);
-    p.name = core_name("default");
+    p.rec.name = core_name("default");
     gb_assert_ok(core_pool_patch(f.core, &p, NULL, &err), err);
     core_fixture_done(&f);
 }
@@ -105,9 +105,9 @@ START_TEST(shaped_from_the_start) {
         .has_threshold = true, .release_threshold_bytes = 5, .has_reuse = true, .allow_internal_dependencies = true};
     core_fixture_open(&f);
     view = core_pool_look(&f, "default", "default.1");
-    ck_assert_uint_eq(view.config.release_threshold_bytes, 5);
-    ck_assert(!view.config.follow_event_dependencies && !view.config.allow_opportunistic);
-    ck_assert(view.config.allow_internal_dependencies);
+    ck_assert_uint_eq(view.rec.config.release_threshold_bytes, 5);
+    ck_assert(!view.rec.config.follow_event_dependencies && !view.rec.config.allow_opportunistic);
+    ck_assert(view.rec.config.allow_internal_dependencies);
     core_fixture_done(&f);
 }
 END_TEST
@@ -116,7 +116,7 @@ START_TEST(an_integrated_device_keeps_an_eighth) {
     struct core_fixture f;
 
     core_fixture_init(&f, "host:integrated,bytes=64M");
-    ck_assert_uint_eq(core_pool_look(&f, "default", "default").config.release_threshold_bytes, 8 * MIB);
+    ck_assert_uint_eq(core_pool_look(&f, "default", "default").rec.config.release_threshold_bytes, 8 * MIB);
     core_fixture_done(&f);
 }
 END_TEST

@@ -292,7 +292,7 @@ START_TEST(a_dead_device) {
     gb_assert_fails(core_event_wait(f.core, "default", "e", "a", &err), err, GB_ERR_DEVICE_LOST);
     gb_assert_fails(core_pool_patch(f.core, &p, NULL, &err), err, GB_ERR_DEVICE_LOST);
     gb_assert_fails(core_pool_trim(f.core, "default", "p", 0, NULL, &err), err, GB_ERR_DEVICE_LOST);
-    p.name = core_name("q");
+    p.rec.name = core_name("q");
     gb_assert_fails(core_pool_make(f.core, &p, NULL, &err), err, GB_ERR_DEVICE_LOST);
     gb_assert_ok(core_pool_get(f.core, "default", "p", &pool, &err), err);
     ck_assert(pool.lost);

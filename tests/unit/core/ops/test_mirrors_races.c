@@ -255,7 +255,7 @@ static int remove_pool(struct core_fixture *f, bool force, struct gb_error *err)
 }
 
 static void make_pool(struct core_fixture *f) {
-    struct gb_pool_params pool = {.session = core_name("default"), .name = core_name("p")};
+    struct gb_pool_params pool = {.session = core_name("default"), .rec.name = core_name("p")};
     struct gb_error err = GB_ERROR_INIT;
     struct core_pending call;
 

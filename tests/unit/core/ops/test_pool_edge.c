@@ -305,10 +305,11 @@ static unsigned play(struct core_fixture *f) {
         gb_assert_ok(core_pool_make(f->core, &p, NULL, &err[0]), err[0]); /* the name is free */
         failed++;
     }
-    p.has_threshold = true;
-    p.config.release_threshold_bytes = MIB;
+    p.given.release_threshold_bytes = true;
+    p.rec.config.release_threshold_bytes = MIB;
     r[1] = core_pool_patch(f->core, &p, NULL, &err[1]);
-    ck_assert_uint_eq(core_pool_look(f, "default", "p").config.release_threshold_bytes, r[1] == 0 ? MIB : GB_UNLIMITED);
+    ck_assert_uint_eq(core_pool_look(f, "default", "p").rec.config.release_threshold_bytes,
+                      r[1] == 0 ? MIB : GB_UNLIMITED);
     r[2] = core_pool_trim(f->core, "default", "p", 0, NULL, &err[2]);
     r[3] = core_pool_reset(f->core, "default", "p", &err[3]);
     r[4] = core_pool_peer(f->core, "default", "p", 1, GB_POOL_ACCESS_READ_WRITE, &err[4]);

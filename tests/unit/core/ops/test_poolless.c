@@ -123,7 +123,7 @@ START_TEST(what_needs_a_pool_is_refused) {
     expect_reason(&err);
     ck_assert_int_eq(core_pool_peer(f.core, "default", own_pool(none), 1 - none, GB_POOL_ACCESS_READ_WRITE, &err), -1);
     expect_reason(&err);
-    pool.name = core_name(own_pool(none));
+    pool.rec.name = core_name(own_pool(none));
     ck_assert_int_eq(core_pool_patch(f.core, &pool, NULL, &err), -1);
     expect_reason(&err);
     ck_assert_int_eq(core_pool_remove(f.core, "default", own_pool(none), true, &err), -1);
@@ -163,7 +163,7 @@ END_TEST
 
 static int note_pool(void *arg, const struct gb_pool_view *view, struct gb_error *err) {
     (void)err;
-    strcat(arg, view->name.s);
+    strcat(arg, view->rec.name.s);
     strcat(arg, " ");
     return 0;
 }
@@ -183,7 +183,7 @@ START_TEST(lists_and_numbers_leave_it_out) {
     core_fixture_init(&f, specs[_i]);
     ck_assert_uint_eq(gb_pool_count(f.core), 1);
     gb_assert_ok(gb_pool_at(f.core, 0, &view, &err), err);
-    ck_assert_str_eq(view.name.s, own_pool(has));
+    ck_assert_str_eq(view.rec.name.s, own_pool(has));
     gb_assert_fails(gb_pool_at(f.core, 1, &view, &err), err, GB_ERR_POOL_NOT_FOUND);
     gb_assert_ok(core_pool_make(f.core, &pool, NULL, &err), err);
     gb_assert_ok(gb_pool_list(f.core, &session, &page, note_pool, names, &err), err);

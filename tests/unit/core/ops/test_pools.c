@@ -25,16 +25,16 @@ START_TEST(refusals) {
     f.config.pools_max = 2;
     core_fixture_open(&f);
     gb_assert_ok(core_session_create(f.core, &session, &err), err);
-    p.device = 2;
+    p.rec.device = 2;
     gb_assert_fails(core_pool_make(f.core, &p, NULL, &err), err, GB_ERR_DEVICE_NOT_FOUND);
-    p.device = -1;
+    p.rec.device = -1;
     gb_assert_fails(core_pool_make(f.core, &p, NULL, &err), err, GB_ERR_DEVICE_NOT_FOUND);
-    p.device = 0;
-    p.name = core_name("default");
+    p.rec.device = 0;
+    p.rec.name = core_name("default");
     gb_assert_fails(core_pool_make(f.core, &p, NULL, &err), err, GB_ERR_POOL_EXISTS);
-    p.name = core_name("default.1");
+    p.rec.name = core_name("default.1");
     gb_assert_fails(core_pool_make(f.core, &p, NULL, &err), err, GB_ERR_POOL_EXISTS);
-    p.name = core_name("default.2");
+    p.rec.name = core_name("default.2");
     gb_assert_fails(core_pool_make(f.core, &p, NULL, &err), err, GB_ERR_POOL_PROTECTED);
     p.session = core_name("none");
     gb_assert_fails(core_pool_make(f.core, &p, NULL, &err), err, GB_ERR_SESSION_NOT_FOUND);
@@ -42,7 +42,7 @@ START_TEST(refusals) {
     p = core_pool_params("default", "p", 0, 0);
     gb_assert_fails(core_pool_make(f.core, &p, NULL, &err), err, GB_ERR_POOL_EXISTS);
     core_pool_plain(&f, "default", "q", MIB);
-    p.name = core_name("r");
+    p.rec.name = core_name("r");
     gb_assert_fails(core_pool_make(f.core, &p, NULL, &err), err, GB_ERR_LIMIT_REACHED);
     /* Other sessions neither see them nor count them. */
     gb_assert_fails(core_pool_get(f.core, "s", "p", &view, &err), err, GB_ERR_POOL_NOT_FOUND);
@@ -51,7 +51,7 @@ START_TEST(refusals) {
     core_pool_plain(&f, "s", "p", 0);
     /* The devices' own. */
     gb_assert_fails(core_pool_remove(f.core, "default", "default", true, &err), err, GB_ERR_POOL_PROTECTED);
-    p.name = core_name("none");
+    p.rec.name = core_name("none");
     gb_assert_fails(core_pool_patch(f.core, &p, NULL, &err), err, GB_ERR_POOL_NOT_FOUND);
     gb_assert_fails(core_pool_remove(f.core, "default", "none", true, &err), err, GB_ERR_POOL_NOT_FOUND);
     gb_assert_fails(core_pool_trim(f.core, "default", "none", 0, NULL, &err), err, GB_ERR_POOL_NOT_FOUND);
@@ -76,7 +76,7 @@ static int join(void *arg, const struct gb_name *session, const struct gb_pool_v
     char *text = arg;
 
     (void)err;
-    snprintf(text + strlen(text), 100 - strlen(text), "%s/%s ", session->s, view->name.s);
+    snprintf(text + strlen(text), 100 - strlen(text), "%s/%s ", session->s, view->rec.name.s);
     return 0;
 }
 
@@ -137,13 +137,13 @@ START_TEST(one_life) {
     char *back = malloc(MIB);
 
     core_fixture_init(&f, specs[_i]);
-    p.has_follow = true;
+    p.given.follow_event_dependencies = true;
     gb_assert_ok(core_pool_make(f.core, &p, &view, &err), err);
-    ck_assert_int_gt(view.id, 0);
-    ck_assert_uint_eq(view.config.max_bytes, 16 * MIB);
-    ck_assert_uint_eq(view.config.release_threshold_bytes, GB_UNLIMITED);
-    ck_assert(!view.config.follow_event_dependencies && view.config.allow_opportunistic);
-    ck_assert(view.config.allow_internal_dependencies && !view.config.exportable && !view.lost);
+    ck_assert_int_gt(view.rec.id, 0);
+    ck_assert_uint_eq(view.rec.config.max_bytes, 16 * MIB);
+    ck_assert_uint_eq(view.rec.config.release_threshold_bytes, GB_UNLIMITED);
+    ck_assert(!view.rec.config.follow_event_dependencies && view.rec.config.allow_opportunistic);
+    ck_assert(view.rec.config.allow_internal_dependencies && !view.rec.config.exportable && !view.lost);
     ck_assert_uint_eq(view.first_use_bytes, core_on_host(&f) ? 0 : 32 * MIB);
     ck_assert_str_eq(core_pool_names(&f, "default", names), "default p ");
 
@@ -163,18 +163,18 @@ START_TEST(one_life) {
     ck_assert_uint_ge(view.stat.used_peak_bytes, 2 * MIB);
     ck_assert_uint_eq(core_pool_look(&f, "default", "default").memory.allocations, 0);
 
-    p.has_threshold = p.has_opportunistic = true;
-    p.has_follow = false;
-    p.config.release_threshold_bytes = 5;
+    p.given.release_threshold_bytes = p.given.allow_opportunistic = true;
+    p.given.follow_event_dependencies = false;
+    p.rec.config.release_threshold_bytes = 5;
     gb_assert_ok(core_pool_patch(f.core, &p, &view, &err), err);
-    ck_assert_uint_eq(view.config.release_threshold_bytes, 5);
-    ck_assert(!view.config.allow_opportunistic && !view.config.follow_event_dependencies);
-    ck_assert_int_eq(view.version, 2);
+    ck_assert_uint_eq(view.rec.config.release_threshold_bytes, 5);
+    ck_assert(!view.rec.config.allow_opportunistic && !view.rec.config.follow_event_dependencies);
+    ck_assert_int_eq(view.rec.version, 2);
     check.arg = &version;
     core_call_begin(&c);
     gb_pool_patch(f.core, &p, &check, c.call.pool);
     gb_assert_fails(core_call_end(&c, &err), err, GB_ERR_PRECONDITION_FAILED);
-    ck_assert_int_eq(core_pool_look(&f, "default", "p").version, 2);
+    ck_assert_int_eq(core_pool_look(&f, "default", "p").rec.version, 2);
 
     gb_assert_fails(core_pool_remove(f.core, "default", "p", false, &err), err, GB_ERR_POOL_BUSY);
     gb_assert_ok(core_upload_on(f.core, "default", "x", "", "default", data, MIB, &err), err); /* moves away */

@@ -28,8 +28,9 @@ static void prepare(struct core_fixture *f, const char *spec, const struct gb_po
     struct gb_error err = GB_ERROR_INIT;
 
     core_fixture_init(f, spec);
-    p.config = *config;
-    p.has_threshold = p.has_follow = p.has_opportunistic = p.has_internal = true;
+    p.rec.config = *config;
+    p.given.release_threshold_bytes = p.given.follow_event_dependencies = p.given.allow_opportunistic =
+        p.given.allow_internal_dependencies = true;
     gb_assert_ok(core_pool_make(f->core, &p, NULL, &err), err);
     gb_assert_ok(core_stream_make(f->core, "default", "a", &err), err);
     gb_assert_ok(core_stream_make(f->core, "default", "b", &err), err);

@@ -20,7 +20,7 @@ static void make_pool(struct core_fixture *f) {
     struct gb_pool_params p = core_pool_params("default", "shared", 0, 0);
     struct gb_error err = GB_ERROR_INIT;
 
-    p.config.exportable = true;
+    p.rec.config.exportable = p.given.exportable = true;
     gb_assert_ok(core_pool_make(f->core, &p, NULL, &err), err);
 }
 
