@@ -1,6 +1,5 @@
-/* The cage: what the daemon gives up once it listens. src/daemon/cage has the parts; here they are told apart by the
- * options. Landlock and the capabilities are of threads, so they go before the first one; the filter of system calls
- * reaches all threads, and goes when all is open and before the first request. */
+#include "daemon/enclose.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -9,10 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/cage/calls.h"
-#include "daemon/cage/files.h"
+#include "daemon/cage/landlock.h"
 #include "daemon/cage/privileges.h"
-#include "daemon/daemon.h"
+#include "daemon/cage/seccomp.h"
 #include "daemon/request_log.h"
 
 #define GROUPS_MAX 256

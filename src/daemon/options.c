@@ -1,5 +1,6 @@
 #include "daemon/options.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -223,4 +224,226 @@ int gb_option_set(struct gb_options *options, const struct gb_option_spec *spec,
     if (rc == 0 && *had < source)
         *had = source;
     return rc;
+}
+
+/* --- the file ----------------------------------------------------------------------------------------------------- */
+
+int gb_options_line(struct gb_options *options, const char *path, unsigned number, char *line,
+                    const struct gb_option_spec **ret_spec, struct gb_error *err) {
+    const struct gb_option_spec *spec;
+    const char *mark = number == 1 ? gb_conf_mark(line) : NULL;
+    char *key = gb_conf_trim(line);
+    char *value;
+    char hint[GB_NEAREST_HINT];
+    char where[192];
+
+    *ret_spec = NULL;
+    if (mark != NULL)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.128s:%u: the file %s", path, number, mark);
+    if (key[0] == '\0')
+        return 0;
+    if (!gb_conf_split(key, &key, &value))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.128s:%u: \"%.64s\" is not of the form name = value", path,
+                            number, key);
+    spec = gb_option_find(key, strlen(key));
+    if (spec == NULL || spec == &gb_option_specs[GB_OPTION_ID_config] || spec == &gb_option_specs[GB_OPTION_ID_help] ||
+        spec == &gb_option_specs[GB_OPTION_ID_version])
+        return gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "%.128s:%u: there is no option \"%.64s\" for a file%s", path,
+                            number, key, spec == NULL ? gb_option_hint(key, strlen(key), "", hint) : "");
+    *ret_spec = spec;
+    snprintf(where, sizeof where, "%.128s:%u: %s", path, number, spec->name);
+    return gb_option_set(options, spec, GB_SOURCE_FILE, where, value, err);
+}
+
+int gb_options_file(struct gb_options *options, const char *path, struct gb_error *err) {
+    FILE *file = fopen(path, "re");
+    const struct gb_option_spec *spec;
+    unsigned number = 0;
+    char *line = NULL;
+    size_t size = 0;
+    int rc = 0;
+
+    if (file == NULL)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--config %.128s cannot be read: %s", path, strerror(errno));
+    while (rc == 0 && getline(&line, &size, file) >= 0)
+        rc = gb_options_line(options, path, ++number, line, &spec, err);
+    if (rc == 0 && ferror(file))
+        rc = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--config %.128s cannot be read: %s", path, strerror(errno));
+    free(line);
+    fclose(file);
+    return rc;
+}
+
+/* --- help --------------------------------------------------------------------------------------------------------- */
+
+#define COLUMN 28
+#define WIDTH 100
+
+/* Prints words of text from column `at` on, each new line indented. */
+static void put_words(FILE *out, const char *text, size_t at) {
+    while (*text != '\0') {
+        size_t n = strcspn(text, " ");
+
+        if (at > COLUMN && at + 1 + n > WIDTH) {
+            fprintf(out, "\n%*s", COLUMN, "");
+            at = COLUMN;
+        } else if (at > COLUMN) {
+            putc(' ', out);
+            at++;
+        }
+        fwrite(text, 1, n, out);
+        at += n;
+        text += n + (text[n] == ' ');
+    }
+}
+
+void gb_options_put(FILE *out, const char *name, const char *argument, const char *help) {
+    char left[64];
+
+    snprintf(left, sizeof left, "  %s%s%s", name, argument[0] != '\0' ? " " : "", argument);
+    if (strlen(left) >= COLUMN)
+        fprintf(out, "%s\n%*s", left, COLUMN, "");
+    else
+        fprintf(out, "%-*s", COLUMN, left);
+    put_words(out, help, COLUMN);
+    putc('\n', out);
+}
+
+void gb_options_help_of(FILE *out, enum gb_option_id id) {
+    const struct gb_option_spec *spec = &gb_option_specs[id];
+    char name[64];
+    char right[512];
+    int n;
+
+    snprintf(name, sizeof name, "--%s", spec->name);
+    n = snprintf(right, sizeof right, "%s", spec->help);
+    if (spec->type == GB_OPTION_CHOICE)
+        n += snprintf(right + n, sizeof right - (size_t)n, ": %s", spec->permitted);
+    if (spec->fallback[0] != '\0' && spec->type != GB_OPTION_FLAG)
+        n += snprintf(right + n, sizeof right - (size_t)n, " (default %s)", spec->fallback);
+    if (spec->type == GB_OPTION_LIST || spec->type == GB_OPTION_PATHS)
+        snprintf(right + n, sizeof right - (size_t)n, "; may be repeated");
+    gb_options_put(out, name, spec->argument, right);
+}
+
+void gb_options_help(FILE *out) {
+    size_t i;
+
+    fputs("Usage: gpubufd [OPTION...]\n"
+          "       gpubufd token add|list|rotate|revoke ...   who may ask, see gpubufd token --help\n"
+          "       gpubufd tls init|server|client|renew|show ...   certificates, see gpubufd tls --help\n"
+          "       gpubufd fsck ...   whether stored bytes are sound, see gpubufd fsck --help\n"
+          "       gpubufd recover ...   records made again from files of bytes, see gpubufd recover --help\n"
+          "       gpubufd check FILE   whether a configuration file has mistakes, see gpubufd check --help\n"
+          "\n"
+          "Gives out the GPU memory of this machine by name over HTTP.\n"
+          "\n",
+          out);
+    for (i = 0; i < GB_OPTION_IDS; i++)
+        gb_options_help_of(out, (enum gb_option_id)i);
+    fputs(
+        "\n"
+        "Each option may also stand in the file that --config names (state-dir = /srv/gpubufd) and in the environment\n"
+        "(GPUBUFD_STATE_DIR=/srv/gpubufd). The command line wins over the environment, that over the file.\n"
+        "Exit status: 0 stopped in order; 1 findings of fsck or recover; 64 usage; 70 could not start, or not stop in\n"
+        "order; 75 device lost; 78 configuration.\n",
+        out);
+}
+
+/* --- where values come from --------------------------------------------------------------------------------------- */
+
+int gb_options_take(struct gb_options *options, int argc, char **argv, int *at, struct gb_error *err) {
+    const char *text = argv[*at];
+    const struct gb_option_spec *spec;
+    const char *value;
+    char hint[GB_NEAREST_HINT];
+    char where[64];
+    size_t len;
+    int taken = 1;
+
+    if (strcmp(text, "-h") == 0)
+        text = "--help";
+    if (strcmp(text, "-V") == 0)
+        text = "--version";
+    if (strncmp(text, "--", 2) != 0 || text[2] == '\0')
+        return text[0] == '-' && text[1] != '\0'
+                   ? gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "there is no option \"%.64s\"", text)
+                   : 0;
+    len = strcspn(text + 2, "=");
+    spec = gb_option_find(text + 2, len);
+    if (spec == NULL)
+        return gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "there is no option \"--%.*s\"%s", len > 64 ? 64 : (int)len,
+                            text + 2, gb_option_hint(text + 2, len, "--", hint));
+    snprintf(where, sizeof where, "--%s", spec->name);
+    if (text[2 + len] == '=') {
+        value = text + 3 + len;
+    } else if (spec->type == GB_OPTION_FLAG) {
+        value = "true";
+    } else if (*at + 1 < argc) {
+        value = argv[*at + 1];
+        taken = 2;
+    } else {
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s needs a value: %s", where,
+                            spec->permitted[0] != '\0' ? spec->permitted : spec->argument);
+    }
+    if (gb_option_set(options, spec, GB_SOURCE_COMMAND, where, value, err) != 0)
+        return -1;
+    *at += taken;
+    return 1;
+}
+
+/* GPUBUFD_STATE_DIR for state-dir. */
+static void environment_name(const struct gb_option_spec *spec, char *out, size_t size) {
+    size_t i;
+
+    snprintf(out, size, "GPUBUFD_%s", spec->name);
+    for (i = 0; out[i] != '\0'; i++) {
+        if (out[i] == '-')
+            out[i] = '_';
+        else if (out[i] >= 'a' && out[i] <= 'z')
+            out[i] = (char)(out[i] - 'a' + 'A');
+    }
+}
+
+static bool command_line_only(const struct gb_option_spec *spec) {
+    return spec == &gb_option_specs[GB_OPTION_ID_help] || spec == &gb_option_specs[GB_OPTION_ID_version];
+}
+
+static int add_environment(struct gb_options *options, struct gb_error *err) {
+    size_t i;
+
+    for (i = 0; i < GB_OPTION_IDS; i++) {
+        const struct gb_option_spec *spec = &gb_option_specs[i];
+        const char *value;
+        char name[64];
+
+        if (command_line_only(spec))
+            continue;
+        environment_name(spec, name, sizeof name);
+        value = getenv(name);
+        if (value != NULL && gb_option_set(options, spec, GB_SOURCE_ENVIRONMENT, name, value, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int gb_options_defaults(struct gb_options *options, struct gb_error *err) {
+    size_t i;
+
+    for (i = 0; i < GB_OPTION_IDS; i++) {
+        const struct gb_option_spec *spec = &gb_option_specs[i];
+
+        if (options->source[i] == GB_SOURCE_NONE &&
+            gb_option_set(options, spec, GB_SOURCE_DEFAULT, spec->name, spec->fallback, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int gb_options_finish(struct gb_options *options, struct gb_error *err) {
+    if (add_environment(options, err) != 0)
+        return -1;
+    if (options->config != NULL && options->config[0] != '\0' && gb_options_file(options, options->config, err) != 0)
+        return -1;
+    return gb_options_defaults(options, err);
 }

@@ -1,3 +1,5 @@
+#include "daemon/tokens.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +149,9 @@ bool gb_daemon_is_closed(const struct gb_daemon *daemon) {
 /* Those that recheck their callers ask once, and the clock of another thread may be a little behind. */
 #define CLOCKS_US 1000
 
-void gb_daemon_note_token_end(struct gb_daemon *daemon, int64_t now_us) {
+/* After the tokens, or the clock, were set: notes when what the next token holds is to end, seen from now_us
+ * (gb_tokens_now_us). */
+static void note_end(struct gb_daemon *daemon, int64_t now_us) {
     int64_t end_us = gb_tokens_next_end(daemon->core, now_us - CLOCKS_US);
 
     daemon->token_look_us = now_us;
@@ -170,7 +174,7 @@ int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, 
             rc = gb_tokens_set(daemon->core, array.items, array.count, err);
     }
     if (rc == 0 && daemon->core != NULL)
-        gb_daemon_note_token_end(daemon, gb_tokens_now_us(daemon->core));
+        note_end(daemon, gb_tokens_now_us(daemon->core));
     if (rc == 0)
         count_tokens(&array, ret);
     free(array.items);
@@ -185,4 +189,64 @@ void gb_daemon_log_tokens(const struct gb_daemon *daemon, const struct gb_token_
            count->in_force > 0 ? ""
            : closed            ? ": every request that needs one is refused"
                                : ": no request needs one any more");
+}
+
+/* --- while the daemon serves -------------------------------------------------------------------------------------- */
+
+/* What tokens hold that are no longer in force ends. */
+static void end_revoked(struct gb_daemon *daemon) {
+    gb_http_server_recheck(daemon->server);
+    gb_api_tokens_changed(daemon->api);
+}
+
+static void check_token_end(struct gb_daemon *daemon) {
+    int64_t now_us = gb_tokens_now_us(daemon->core);
+    struct gb_token_count count;
+
+    /* The clock was set ahead and back again: what was over is to come. */
+    if (now_us < daemon->token_look_us)
+        note_end(daemon, now_us);
+    else
+        daemon->token_look_us = now_us;
+    if (daemon->token_end_us == 0 || now_us < daemon->token_end_us)
+        return;
+    gb_log(&daemon->log, GB_LOG_INFO, "tokens", "the time of a token, or of its former secret, is over");
+    if (gb_daemon_load_tokens(daemon, &count, NULL) == 0)
+        gb_daemon_log_tokens(daemon, &count);
+    note_end(daemon, now_us);
+    end_revoked(daemon);
+}
+
+void gb_daemon_reload_tokens(struct gb_daemon *daemon, bool asked) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_error file_err = GB_ERROR_INIT;
+    bool changed = false;
+    bool file_changed = false;
+    struct gb_token_count count;
+
+    if (gb_daemon_read_tokens_file(daemon, asked, &file_changed, &file_err) != 0)
+        gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "%s; the file's tokens that are known stay in force",
+               file_err.detail);
+    daemon->tokens_due = daemon->tokens_due || file_changed || asked;
+    if (gb_token_changed(daemon->tokens, &changed, &err) == 0) {
+        daemon->tokens_due = daemon->tokens_due || changed;
+        if (daemon->tokens_due && gb_daemon_load_tokens(daemon, &count, &err) == 0) {
+            daemon->tokens_due = false;
+            gb_daemon_log_tokens(daemon, &count);
+            end_revoked(daemon);
+        }
+    }
+    if (err.code != GB_OK && (!daemon->tokens_failed || asked))
+        gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "cannot be read, those known stay in force: %s", err.detail);
+    daemon->tokens_failed = err.code != GB_OK;
+    check_token_end(daemon);
+}
+
+/* Until the next look, or until a token's time is over. */
+int gb_daemon_token_patience_ms(const struct gb_daemon *daemon, int tick_ms) {
+    int64_t left_us = daemon->token_end_us > 0 ? daemon->token_end_us - gb_tokens_now_us(daemon->core) : INT64_MAX;
+
+    if (left_us <= 0)
+        return 0;
+    return left_us / 1000 < tick_ms ? (int)(left_us / 1000) + 1 : tick_ms;
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,106 @@
 #include "base/digest.h"
 #include "base/encoding.h"
 #include "base/timestamp.h"
+
+/* --- found by what one token alone may have ----------------------------------------------------------------------- */
+
+int gb_token_array_reserve(struct gb_token_array *array, size_t capacity, struct gb_error *err) {
+    struct gb_token_rec *items;
+
+    if (capacity <= array->capacity)
+        return 0;
+    items = realloc(array->items, capacity * sizeof *items);
+    if (!items)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory while reading tokens");
+    array->items = items;
+    array->capacity = capacity;
+    return 0;
+}
+
+int gb_token_array_add(struct gb_token_array *array, const struct gb_token_rec *rec, struct gb_error *err) {
+    size_t more = array->capacity > 0 ? 2 * array->capacity : 16;
+
+    if (array->count == array->capacity && gb_token_array_reserve(array, more, err) != 0)
+        return -1;
+    array->items[array->count++] = *rec;
+    return 0;
+}
+
+/* --- the index ---------------------------------------------------------------------------------------------------- */
+
+static int put(struct gb_map *map, const char *key, struct gb_token_rec *rec, struct gb_error *err) {
+    if (key[0] == '\0' || gb_map_put(map, key, rec) == 0)
+        return 0;
+    return gb_error_set(err, GB_ERR_INTERNAL, "out of memory while reading tokens");
+}
+
+int gb_tokens_index_add(struct gb_tokens_index *index, struct gb_token_rec *rec, struct gb_error *err) {
+    if (put(&index->names, rec->name.s, rec, err) != 0 || put(&index->secrets, rec->sha256_hex, rec, err) != 0 ||
+        put(&index->secrets, rec->old_sha256_hex, rec, err) != 0)
+        return -1;
+    return put(&index->subjects, rec->subject, rec, err);
+}
+
+int gb_tokens_index_add_all(struct gb_tokens_index *index, const struct gb_token_array *array, struct gb_error *err) {
+    size_t i;
+
+    for (i = 0; i < array->count; i++) {
+        if (gb_tokens_index_add(index, &array->items[i], err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* No token is known by "". */
+const struct gb_token_rec *gb_tokens_index_find(const struct gb_tokens_index *index, const struct gb_token_rec *rec,
+                                                const char **ret_same) {
+    const struct gb_token_rec *found = gb_map_get(&index->names, rec->name.s);
+
+    if (found) {
+        *ret_same = "name";
+        return found;
+    }
+    found = gb_map_get(&index->secrets, rec->sha256_hex);
+    if (!found)
+        found = gb_map_get(&index->secrets, rec->old_sha256_hex);
+    if (found) {
+        *ret_same = "secret";
+        return found;
+    }
+    found = gb_map_get(&index->subjects, rec->subject);
+    if (found)
+        *ret_same = "subject";
+    return found;
+}
+
+const struct gb_token_rec *gb_tokens_index_named(const struct gb_tokens_index *index, const char *name) {
+    return gb_map_get(&index->names, name);
+}
+
+void gb_tokens_index_done(struct gb_tokens_index *index) {
+    gb_map_done(&index->names);
+    gb_map_done(&index->secrets);
+    gb_map_done(&index->subjects);
+}
+
+enum key {
+    GB_TOKEN_NAME,
+    GB_TOKEN_SECRET,
+    GB_TOKEN_HASH,
+    GB_TOKEN_SCOPE,
+    GB_TOKEN_SESSION,
+    GB_TOKEN_PREFIX,
+    GB_TOKEN_EXPIRES,
+    GB_TOKEN_SUBJECT,
+    GB_TOKEN_KEYS
+};
+/* The text of each key, NULL where it is not given; borrowed. */
+struct entry {
+    const char *value[GB_TOKEN_KEYS];
+};
+
+/* Called for each object with the line at which it begins. */
+typedef int entry_fn(void *arg, unsigned line, const struct entry *entry, struct gb_error *err);
 
 #define MODE_MAX 0640
 #define BYTES_MAX (4u << 20)
@@ -39,7 +140,8 @@ struct reading {
 
 /* --- one token ---------------------------------------------------------------------------------------------------- */
 
-int gb_token_key_find(const char *text, size_t len, struct gb_error *err) {
+/* Returns the key, or -1 with INVALID_ARGUMENT. The text of the key is repeated only if it cannot be a secret. */
+static int find_key(const char *text, size_t len, struct gb_error *err) {
     size_t i;
 
     for (i = 0; i < GB_TOKEN_KEYS; i++) {
@@ -56,7 +158,7 @@ int gb_token_key_find(const char *text, size_t len, struct gb_error *err) {
                         "permitted keys: name, secret, hash, scope, session, prefix, expires, subject");
 }
 
-static int read_secret(const struct gb_token_entry *e, struct gb_token_rec *rec, struct gb_error *err) {
+static int read_secret(const struct entry *e, struct gb_token_rec *rec, struct gb_error *err) {
     const char *secret = e->value[GB_TOKEN_SECRET];
     const char *hash = e->value[GB_TOKEN_HASH];
 
@@ -131,7 +233,7 @@ static int read_subject(const char *text, char ret[GB_SUBJECT_SIZE], struct gb_e
         flaw ? flaw : "it is too long, or has a control character");
 }
 
-static int read_entry(const struct gb_token_entry *e, struct gb_token_rec *rec, struct gb_error *err) {
+static int read_entry(const struct entry *e, struct gb_token_rec *rec, struct gb_error *err) {
     const char *name = e->value[GB_TOKEN_NAME];
     const char *subject = e->value[GB_TOKEN_SUBJECT];
 
@@ -148,6 +250,101 @@ static int read_entry(const struct gb_token_entry *e, struct gb_token_rec *rec, 
         read_name("prefix", e->value[GB_TOKEN_PREFIX], rec->prefix, err) != 0)
         return -1;
     return read_expiry(e->value[GB_TOKEN_EXPIRES], &rec->expires_at_us, err);
+}
+
+/* --- objects of JSON ---------------------------------------------------------------------------------------------- */
+
+struct scan {
+    const char *at;
+    size_t left;
+    unsigned line;
+    bool listed; /* within [ ] */
+};
+
+static void skip(struct scan *s, size_t n) {
+    for (; n > 0; n--, s->at++, s->left--)
+        s->line += *s->at == '\n';
+}
+
+static void skip_blanks(struct scan *s) {
+    while (s->left > 0 && strchr(" \t\r\n", *s->at) && *s->at != '\0')
+        skip(s, 1);
+}
+
+static int read_object(json_t *object, struct entry *ret, struct gb_error *err) {
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(object, name, value) {
+        int key = find_key(name, strlen(name), err);
+
+        if (key < 0)
+            return -1;
+        if (json_is_null(value))
+            continue;
+        if (!json_is_string(value) || strlen(json_string_value(value)) != json_string_length(value))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s must be a string", name);
+        ret->value[key] = json_string_value(value);
+    }
+    return 0;
+}
+
+static int take_object(struct scan *s, entry_fn *visit, void *arg, struct gb_error *err) {
+    struct entry entry = {{NULL}};
+    json_error_t why; /* its text repeats what it did not understand, which may be a secret */
+    json_t *object = json_loadb(s->at, s->left, JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &why);
+    int r;
+
+    if (!object) {
+        s->line += why.line > 0 ? (unsigned)why.line - 1 : 0;
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "this is not JSON, or an object has a key twice");
+    }
+    r = read_object(object, &entry, err);
+    if (r == 0)
+        r = visit(arg, s->line, &entry, err);
+    json_decref(object);
+    if (r == 0)
+        skip(s, (size_t)why.position);
+    return r;
+}
+
+/* 1: an object follows; 0: the end; -1. */
+static int next(struct scan *s, bool first, struct gb_error *err) {
+    skip_blanks(s);
+    if (first && s->left > 0 && *s->at == '[') {
+        s->listed = true;
+        skip(s, 1);
+        skip_blanks(s);
+    } else if (!first && s->listed && s->left > 0 && *s->at == ',') {
+        skip(s, 1);
+        skip_blanks(s);
+        if (s->left > 0 && *s->at == ']')
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "an object must follow the comma");
+    } else if (!first && s->listed && s->left > 0 && *s->at == '{') {
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a comma must stand before this object");
+    }
+    if (s->listed && s->left > 0 && *s->at == ']') {
+        skip(s, 1);
+        skip_blanks(s);
+        s->listed = false;
+        return s->left == 0 ? 0 : gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "nothing may follow the list");
+    }
+    if (s->left == 0)
+        return s->listed ? gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the list has no end") : 0;
+    return *s->at == '{' ? 1 : gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a token must be an object");
+}
+
+/* *ret_line: of the failure. */
+static int read_json(const char *text, size_t len, entry_fn *visit, void *arg, unsigned *ret_line,
+                     struct gb_error *err) {
+    struct scan s = {.at = text, .left = len, .line = 1};
+    bool first = true;
+    int r;
+
+    while ((r = next(&s, first, err)) > 0 && (r = take_object(&s, visit, arg, err)) == 0)
+        first = false;
+    *ret_line = s.line;
+    return r;
 }
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
@@ -179,7 +376,7 @@ static int make_room(struct reading *r, struct gb_error *err) {
     return gb_tokens_index_add_all(&r->index, &r->array, err);
 }
 
-static int take(void *arg, unsigned line, const struct gb_token_entry *entry, struct gb_error *err) {
+static int take(void *arg, unsigned line, const struct entry *entry, struct gb_error *err) {
     struct reading *r = arg;
     struct gb_token_rec rec = {.scopes = 1u << GB_SCOPE_READ, .created_at_us = r->modified_us};
 
@@ -218,14 +415,14 @@ static int unquote(char **at, struct gb_error *err) {
 }
 
 /* One word of a line; *at moves behind it. */
-static int read_word(char **at, struct gb_token_entry *ret, unsigned number, struct gb_error *err) {
+static int read_word(char **at, struct entry *ret, unsigned number, struct gb_error *err) {
     char *word = *at;
     size_t len = strcspn(word, "= \t\r");
     int key;
 
     if (word[len] != '=')
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "word %u is not of the form key=value", number);
-    key = gb_token_key_find(word, len, err);
+    key = find_key(word, len, err);
     if (key < 0)
         return -1;
     if (ret->value[key])
@@ -243,7 +440,7 @@ static int read_word(char **at, struct gb_token_entry *ret, unsigned number, str
 }
 
 static int read_line(char *line, unsigned number, struct reading *r, struct gb_error *err) {
-    struct gb_token_entry entry = {{NULL}};
+    struct entry entry = {{NULL}};
     unsigned words = 0;
 
     for (;;) {
@@ -350,7 +547,7 @@ static int parse(char *text, size_t n, struct reading *r, const char *path, stru
     if (strlen(text) != n)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s is no text", path);
     if (first == '[' || first == '{')
-        rc = gb_tokens_file_json(text, n, take, r, &line, &why);
+        rc = read_json(text, n, take, r, &line, &why);
     else
         rc = read_lines(text, r, &line, &why);
     if (rc != 0)

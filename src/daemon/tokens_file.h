@@ -1,4 +1,5 @@
-/* Tokens that a file provides (--tokens-file).
+/* Tokens that a file provides (--tokens-file): read as a whole, or they stay as they were. tokens.c puts them in force;
+ * "gpubufd token" and "gpubufd check" read the file, too.
  *
  * A line gives one token by words of the form key=value, of which values may stand in double quotes: name, scope,
  * secret or hash (the SHA-256 of the secret, in hexadecimal), session, prefix, expires, subject. "#" begins a comment.
@@ -12,11 +13,42 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "daemon/tokens_index.h"
+#include "base/map.h"
 #include "model/model.h"
 
 /* A file with more is refused. */
 #define GB_TOKENS_FILE_MAX 10000
+
+/* --- tokens in a list, and found by what one token alone may have ------------------------------------------------- */
+
+/* Zero-initialised is empty; free(items) ends it. */
+struct gb_token_array {
+    struct gb_token_rec *items;
+    size_t count;
+    size_t capacity;
+};
+
+/* Room for so many in all: until there are more, the items stay where they are. */
+int gb_token_array_reserve(struct gb_token_array *array, size_t capacity, struct gb_error *err);
+int gb_token_array_add(struct gb_token_array *array, const struct gb_token_rec *rec, struct gb_error *err);
+
+/* Zero-initialised is empty. The tokens are borrowed, and must not move. */
+struct gb_tokens_index {
+    struct gb_map names;
+    struct gb_map secrets; /* by their hashes, former ones too */
+    struct gb_map subjects;
+};
+
+int gb_tokens_index_add(struct gb_tokens_index *index, struct gb_token_rec *rec, struct gb_error *err);
+int gb_tokens_index_add_all(struct gb_tokens_index *index, const struct gb_token_array *array, struct gb_error *err);
+/* A token that has what rec has, too; NULL: none. *ret_same: "name", "secret" or "subject"; written when found. */
+const struct gb_token_rec *gb_tokens_index_find(const struct gb_tokens_index *index, const struct gb_token_rec *rec,
+                                                const char **ret_same);
+/* NULL: none. */
+const struct gb_token_rec *gb_tokens_index_named(const struct gb_tokens_index *index, const char *name);
+void gb_tokens_index_done(struct gb_tokens_index *index);
+
+/* --- the file ----------------------------------------------------------------------------------------------------- */
 
 /* How the file looks. */
 struct gb_tokens_look {
@@ -49,32 +81,6 @@ int gb_tokens_file_read(struct gb_tokens_file *file, const char *path, struct gb
 /* Where the token, one of the file's, begins. */
 unsigned gb_tokens_file_line(const struct gb_tokens_file *file, const struct gb_token_rec *rec);
 void gb_tokens_file_done(struct gb_tokens_file *file);
-
-/* --- between the two forms ---------------------------------------------------------------------------------------- */
-
-enum gb_token_key {
-    GB_TOKEN_NAME,
-    GB_TOKEN_SECRET,
-    GB_TOKEN_HASH,
-    GB_TOKEN_SCOPE,
-    GB_TOKEN_SESSION,
-    GB_TOKEN_PREFIX,
-    GB_TOKEN_EXPIRES,
-    GB_TOKEN_SUBJECT,
-    GB_TOKEN_KEYS
-};
-/* The text of each key, NULL where it is not given; borrowed. */
-struct gb_token_entry {
-    const char *value[GB_TOKEN_KEYS];
-};
-/* Returns the key, or -1 with INVALID_ARGUMENT. The text of the key is repeated only if it cannot be a secret. */
-int gb_token_key_find(const char *text, size_t len, struct gb_error *err);
-
-/* Called for each object with the line at which it begins. */
-typedef int gb_token_entry_fn(void *arg, unsigned line, const struct gb_token_entry *entry, struct gb_error *err);
-/* *ret_line: of the failure. */
-int gb_tokens_file_json(const char *text, size_t len, gb_token_entry_fn *visit, void *arg, unsigned *ret_line,
-                        struct gb_error *err);
 
 #define GB_TOKEN_SECRET_LEAST 16 /* bytes */
 

@@ -1,18 +1,376 @@
-/* Everything from the store up to the sockets, opened bottom up and closed top down. */
+/* Everything from the store up to the sockets, opened bottom up and closed top down, as the options say: open files,
+ * sockets, store, disk, core, API, server. main.c starts and ends it; while the daemon serves it looks after its
+ * sockets. */
+#include "daemon/daemon.h"
+
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
-#include "daemon/daemon.h"
-#include "daemon/options_check.h"
-#include "daemon/overtime.h"
+#include "base/parse.h"
+#include "daemon/certificates.h"
+#include "daemon/checks.h"
+#include "daemon/enclose.h"
+#include "daemon/fleet.h"
 #include "daemon/request_log.h"
-#include "daemon/state_dir.h"
+#include "daemon/state.h"
 #include "daemon/systemd.h"
+#include "daemon/tokens.h"
 #include "http/tls/context.h"
+
+/* --- open files --------------------------------------------------------------------------------------------------- */
+
+/* Descriptors that are not connections: database, devices, epoll, listening sockets. */
+#define OTHER_FILES 512
+
+/* Buffers that other processes can map have a descriptor each, in that half of all which connections leave
+ * (backend/memfd.h). */
+#define MAPPED_FILES 32768
+
+/* Who only listens to the feed gets what connections leave. */
+static void share(rlim_t files, rlim_t need, uint64_t *listeners) {
+    if (files < need + *listeners)
+        *listeners = files > need ? files - need : 1;
+}
+
+/* As many of so many connections as three quarters of the hard limit on open files have room for. */
+static uint64_t fitting(uint64_t connections, unsigned each) {
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max / 4 * 3 >= connections * each + OTHER_FILES)
+        return connections;
+    return limit.rlim_max / 4 * 3 > OTHER_FILES + each ? (limit.rlim_max / 4 * 3 - OTHER_FILES) / each : 1;
+}
+
+/* Raises the limit on open files so that this many connections fit, or says what to do. *listeners: how many there are
+ * to be beside them, and on return how many there can be. each: files of a connection. */
+static int raise_files(uint64_t connections, unsigned each, uint64_t *listeners, struct gb_error *err) {
+    rlim_t need = (rlim_t)(connections * each + OTHER_FILES);
+    rlim_t most = need + (rlim_t)*listeners;
+    rlim_t wish = 2 * (most > MAPPED_FILES ? most : MAPPED_FILES);
+    struct rlimit limit;
+    rlim_t before;
+    rlim_t hard;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wish)
+        return 0;
+    before = limit.rlim_cur;
+    hard = limit.rlim_max;
+    if (limit.rlim_max < need)
+        limit.rlim_max = need;
+    limit.rlim_cur = limit.rlim_max < wish ? limit.rlim_max : wish;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        limit.rlim_cur = before;
+    share(limit.rlim_cur, need, listeners);
+    if (limit.rlim_cur >= need)
+        return 0;
+    return gb_error_set(err, GB_ERR_INTERNAL,
+                        "--max-connections %llu needs %llu open files, but this process may have %llu: raise the limit "
+                        "(LimitNOFILE= in the unit, ulimit -Hn in a shell) or give --max-connections %llu",
+                        (unsigned long long)connections, (unsigned long long)need, (unsigned long long)hard,
+                        (unsigned long long)(hard > OTHER_FILES + each ? (hard - OTHER_FILES) / each : 1));
+}
+
+/* --- sockets ------------------------------------------------------------------------------------------------------ */
+
+static bool has_kind(const struct gb_listeners *listeners, bool is_unix) {
+    size_t i;
+
+    for (i = 0; i < listeners->count; i++)
+        if (listeners->items[i].is_unix == is_unix)
+            return true;
+    return false;
+}
+
+static int listen_tcp(struct gb_daemon *daemon, struct gb_error *err) {
+    const struct gb_text_list *specs = &daemon->options.listen;
+    size_t i;
+    /* A socket unit replaces the default address, not one that was asked for. */
+    bool replaced =
+        daemon->options.source[GB_OPTION_ID_listen] == GB_SOURCE_DEFAULT && has_kind(&daemon->listeners, false);
+
+    for (i = 0; i < specs->count && !replaced; i++)
+        if (strcmp(specs->items[i], "none") != 0 && gb_listen_tcp(&daemon->listeners, specs->items[i], false, err) != 0)
+            return -1;
+    specs = &daemon->options.tls_listen;
+    for (i = 0; i < specs->count; i++)
+        if (gb_listen_tcp(&daemon->listeners, specs->items[i], true, err) != 0)
+            return -1;
+    return 0;
+}
+
+/* A socket for others in a folder that only the daemon's user may search is of no use to them. */
+static void warn_closed(struct gb_daemon *daemon, const char *path) {
+    const struct gb_options *o = &daemon->options;
+    struct stat st;
+
+    if (o->source[GB_OPTION_ID_socket_mode] == GB_SOURCE_DEFAULT && o->socket_group[0] == '\0')
+        return;
+    if (stat(daemon->state_dir, &st) == 0 && (st.st_mode & 0011) == 0)
+        gb_log(&daemon->log, GB_LOG_WARNING, "socket",
+               "others may not search the state directory, which %s is in: name another place with --socket PATH, or "
+               "open the directory (chmod o+x)",
+               path);
+}
+
+static int listen_unix(struct gb_daemon *daemon, struct gb_error *err) {
+    const struct gb_options *o = &daemon->options;
+    const char *given = o->socket;
+    struct gb_error own = GB_ERROR_INIT;
+    struct gb_socket_rights rights;
+    char *path;
+    int rc;
+
+    if (gb_socket_rights_read(o->socket_mode, o->socket_group, &rights, err) != 0)
+        return -1;
+    if (strcmp(given, "none") == 0)
+        return 0;
+    if (given[0] != '\0')
+        return gb_listen_unix(&daemon->listeners, given, &rights, err);
+    if (has_kind(&daemon->listeners, true))
+        return 0;
+    path = gb_state_path(daemon->state_dir, "gpubufd.sock");
+    if (path == NULL)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    rc = gb_listen_unix(&daemon->listeners, path, &rights, &own);
+    if (rc == 0)
+        warn_closed(daemon, path);
+    free(path);
+    /* This socket is a default: a state directory with a long name must not keep the daemon from starting. */
+    if (rc != 0 && own.code == GB_ERR_INVALID_ARGUMENT) {
+        gb_log(&daemon->log, GB_LOG_WARNING, "socket", "no UNIX socket: %s", own.detail);
+        return 0;
+    }
+    if (rc != 0)
+        *err = own;
+    return rc;
+}
+
+/* Opens all sockets that the options and systemd name. */
+static int listen_all(struct gb_daemon *daemon, struct gb_error *err) {
+    int first = 0;
+    int n = gb_systemd_sockets(&first);
+    int fd;
+
+    for (fd = first; fd < first + n; fd++)
+        if (gb_listen_adopt(&daemon->listeners, fd, err) != 0)
+            return -1;
+    if (listen_tcp(daemon, err) != 0 || listen_unix(daemon, err) != 0)
+        return -1;
+    if (daemon->listeners.count == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--listen none and --socket none leave nothing to listen on");
+    return 0;
+}
+
+/* Clients have other ways to learn an address: without the file the daemon is ready. */
+static void check_listen_file(struct gb_daemon *daemon) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (gb_own_file_is(&daemon->listen_own, daemon->listen_file))
+        return;
+    if (gb_listen_write(&daemon->listeners, daemon->listen_file, &daemon->listen_own, &why) == 0) {
+        gb_log(&daemon->log, daemon->listen_unwritten ? GB_LOG_INFO : GB_LOG_WARNING, "socket",
+               "the file %s is written again: it was %s", daemon->listen_file,
+               daemon->listen_unwritten ? "not to be had" : "removed or replaced");
+        daemon->listen_unwritten = false;
+    } else if (!daemon->listen_unwritten) {
+        gb_log(&daemon->log, GB_LOG_WARNING, "socket", "the file %s was removed and cannot be written: %s",
+               daemon->listen_file, why.detail);
+        daemon->listen_unwritten = true;
+    }
+}
+
+/* *err: why clients cannot reach it. */
+static void check_listener(struct gb_daemon *daemon, size_t i, struct gb_error *err) {
+    struct gb_feed_listener *listener = &daemon->listeners.items[i];
+    struct gb_error why = GB_ERROR_INIT;
+    int fd;
+
+    if (gb_listen_again(listener, &fd, &why) != 0)
+        gb_error_set(err, GB_ERR_SOCKET_LOST,
+                     "the file of the socket %s was removed or replaced, and clients cannot "
+                     "reach the daemon there: %s",
+                     listener->text, why.detail);
+    if (fd < 0)
+        return;
+    gb_http_server_listen_on(daemon->server, i, fd);
+    gb_log(&daemon->log, GB_LOG_WARNING, "socket",
+           "the file of the socket %s was removed or replaced: another socket "
+           "listens there, and connections go on",
+           listener->text);
+}
+
+void gb_daemon_check_sockets(struct gb_daemon *daemon) {
+    struct gb_error why = GB_ERROR_INIT;
+    bool unreachable;
+    size_t i;
+
+    check_listen_file(daemon);
+    for (i = 0; i < daemon->listeners.count; i++)
+        check_listener(daemon, i, &why);
+    unreachable = why.code != GB_OK;
+    gb_api_set_reach(daemon->api, &why);
+    if (unreachable && !daemon->unreachable)
+        gb_log(&daemon->log, GB_LOG_ERROR, "socket", "the daemon is not ready: %s", why.detail);
+    else if (!unreachable && daemon->unreachable)
+        gb_log(&daemon->log, GB_LOG_INFO, "socket", "clients can reach all sockets again");
+    daemon->unreachable = unreachable;
+}
+
+/* --- a bound on the end ------------------------------------------------------------------------------------------- */
+
+/* A stream of the device that stalls would hold the end up for ever. What was acknowledged is in the database
+ * already. */
+
+/* Giving back gigabytes of pinned memory takes seconds, whatever the options permit. */
+#define LEAST_S 10
+
+#define TICK_MS 500
+
+struct overtime {
+    pthread_t thread;
+    struct gb_log log;
+    int signal_fd;
+    int over_fd; /* readable: all ended in time */
+    uint64_t seconds;
+};
+
+/* A signal that asks for the end: others are taken and mean nothing now. */
+static bool asked_again(const struct overtime *o) {
+    struct signalfd_siginfo info;
+
+    while (read(o->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
+            return true;
+    }
+    return false;
+}
+
+static void *watch(void *arg) {
+    struct overtime *o = arg;
+    struct pollfd fds[2] = {{.fd = o->over_fd, .events = POLLIN}, {.fd = o->signal_fd, .events = POLLIN}};
+    uint64_t end_ns = gb_clock_ns() + o->seconds * GB_NS_PER_S;
+    bool again = false;
+
+    while (!again && gb_clock_ns() < end_ns) {
+        poll(fds, 2, TICK_MS);
+        if (fds[0].revents != 0)
+            return NULL;
+        again = fds[1].revents != 0 && asked_again(o);
+    }
+    gb_log(&o->log, GB_LOG_ERROR, "stopping", "%s: what the device still does is left to its driver",
+           again ? "a further signal" : "the device's work does not end");
+    _exit(GB_EXIT_SOFTWARE);
+}
+
+/* After `seconds` (at least ten), or with the next signal on signal_fd, the process ends with GB_EXIT_SOFTWARE unless
+ * overtime_end came before. NULL when there is no memory or thread for it: then nothing is bounded. */
+static struct overtime *overtime_start(const struct gb_log *log, int signal_fd, uint64_t seconds) {
+    struct overtime *o = calloc(1, sizeof(*o));
+
+    if (!o)
+        return NULL;
+    *o = (struct overtime){.log = *log, .signal_fd = signal_fd, .seconds = seconds > LEAST_S ? seconds : LEAST_S};
+    o->over_fd = eventfd(0, EFD_CLOEXEC);
+    if (o->over_fd >= 0 && pthread_create(&o->thread, NULL, watch, o) == 0)
+        return o;
+    if (o->over_fd >= 0)
+        close(o->over_fd);
+    free(o);
+    return NULL;
+}
+
+/* NULL is accepted. */
+static void overtime_end(struct overtime *overtime) {
+    uint64_t one = 1;
+
+    if (!overtime)
+        return;
+    if (write(overtime->over_fd, &one, sizeof(one)) == sizeof(one))
+        pthread_join(overtime->thread, NULL);
+    close(overtime->over_fd);
+    free(overtime);
+}
+
+/* --- pools -------------------------------------------------------------------------------------------------------- */
+
+static void log_poolless(const struct gb_daemon *daemon) {
+    struct gb_device_rec rec;
+    int i;
+
+    for (i = 0; i < gb_device_count(daemon->core); i++) {
+        if (gb_device_get(daemon->core, i, &rec, NULL) == 0 && rec.kind_missing[GB_KIND_DEVICE][0] != '\0')
+            gb_log(&daemon->log, GB_LOG_INFO, "pool",
+                   "device %d serves without pools and memory of kind \"device\": %s", i,
+                   rec.kind_missing[GB_KIND_DEVICE]);
+    }
+}
+
+struct lost_pools {
+    struct gb_name session; /* of the first */
+    struct gb_pool_view first;
+    unsigned count;
+};
+
+static int count_lost(void *arg, const struct gb_name *session, const struct gb_pool_view *view, struct gb_error *err) {
+    struct lost_pools *lost = arg;
+
+    (void)err;
+    if (!view->lost)
+        return 0;
+    if (lost->count++ == 0) {
+        lost->session = *session;
+        lost->first = *view;
+    }
+    return 0;
+}
+
+/* One line for all: there may be thousands. */
+static void log_lost(const struct gb_daemon *daemon) {
+    struct lost_pools lost = {.count = 0};
+    char others[48] = "";
+    uint64_t omitted;
+
+    if (gb_pool_list_owned(daemon->core, UINT_MAX, count_lost, &lost, &omitted, NULL) < 0 || lost.count == 0)
+        return;
+    if (lost.count > 1)
+        snprintf(others, sizeof(others), ", and %u more of sessions", lost.count - 1);
+    gb_log(&daemon->log, GB_LOG_WARNING, "pool",
+           "pool \"%s\" of session \"%s\" is lost%s: device %d does not make it, or is not there now; sessions whose "
+           "current pool is lost use the device's own",
+           lost.first.rec.name.s, lost.session.s, others, lost.first.rec.device);
+}
+
+/* Which devices' own pools give memory back, which devices have no pools, and whether pools of sessions are lost. */
+static void log_pools(const struct gb_daemon *daemon) {
+    struct gb_pool_view view;
+    unsigned i;
+
+    for (i = 0; gb_pool_count(daemon->core) > i && gb_pool_at(daemon->core, i, &view, NULL) == 0; i++) {
+        if (!view.lost && view.rec.config.release_threshold_bytes != GB_UNLIMITED)
+            gb_log(&daemon->log, GB_LOG_INFO, "pool",
+                   "pool \"%s\" of device %d keeps %llu bytes of unused memory and gives back what is above",
+                   view.rec.name.s, view.rec.device, (unsigned long long)view.rec.config.release_threshold_bytes);
+    }
+    log_poolless(daemon);
+    log_lost(daemon);
+}
+
+/* --- start -------------------------------------------------------------------------------------------------------- */
 
 /* Descriptors that clients handed over and that are not closed yet, with room for all that may come. */
 #define FOREIGN_FILES 65536
@@ -197,7 +555,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
     if (gb_health_policy_parse(o->health, &config.health_policy, err) < 0 ||
         gb_core_open(&config, &daemon->core, err) < 0)
         return -1;
-    gb_daemon_log_pools(daemon);
+    log_pools(daemon);
     return 0;
 }
 
@@ -326,8 +684,8 @@ static int raise_limits(struct gb_daemon *daemon, struct gb_error *err) {
 
     /* A number that was asked for is had, or the daemon does not start. */
     if (each > 1 && o->source[GB_OPTION_ID_max_connections] == GB_SOURCE_DEFAULT)
-        o->max_connections = gb_limits_fit(o->max_connections, each);
-    return gb_limits_raise(o->max_connections, each, &o->max_feed_listeners, err);
+        o->max_connections = fitting(o->max_connections, each);
+    return raise_files(o->max_connections, each, &o->max_feed_listeners, err);
 }
 
 /* Defaults that do not fit are no trouble; a number that was asked for is. */
@@ -344,7 +702,8 @@ static void log_limits(const struct gb_daemon *daemon, uint64_t connections, uin
            o->tls_listen.count > 0 ? "; a connection over TLS takes 3" : "");
 }
 
-int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err) {
+/* A disk without room for the file is logged, and is no failure: gb_daemon_check_sockets tries it again. */
+static int write_listen(struct gb_daemon *daemon, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     bool written = gb_listen_write(&daemon->listeners, daemon->listen_file, &daemon->listen_own, &why) == 0;
 
@@ -379,7 +738,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         gb_log(&daemon->log, GB_LOG_INFO, "tls", "kernel TLS: %s", daemon->kernel_tls ? "present, not used" : "absent");
     unlink(daemon->listen_file); /* a killed daemon left it: scripts that wait for it must not read old addresses */
     /* A port below 1024 takes a capability, and the store has threads: they begin in the cage. */
-    if (gb_daemon_listen(daemon, err) != 0 || gb_daemon_enclose(daemon, err) != 0 || open_store(daemon, err) != 0 ||
+    if (listen_all(daemon, err) != 0 || gb_daemon_enclose(daemon, err) != 0 || open_store(daemon, err) != 0 ||
         open_disk(daemon, err) != 0)
         return exit_of(err);
     status = check_tokens(daemon, err);
@@ -399,7 +758,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     /* The sockets listen, and others may send clients here from now on: they are served in a moment. */
     if (gb_daemon_open_pulls(daemon, err) != 0 || gb_daemon_open_fleet(daemon, err) != 0)
         return exit_of(err);
-    if (start_server(daemon, err) != 0 || gb_daemon_write_listen(daemon, err) != 0)
+    if (start_server(daemon, err) != 0 || write_listen(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
     gb_audit_started(daemon->core);
     return GB_EXIT_OK;
@@ -407,11 +766,11 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
 
 void gb_daemon_done(struct gb_daemon *daemon) {
     bool served = daemon->server != NULL;
-    struct gb_overtime *overtime = NULL;
+    struct overtime *bound = NULL;
 
     if (served) {
         gb_own_file_remove(&daemon->listen_own, daemon->listen_file);
-        overtime = gb_overtime_start(&daemon->log, daemon->signal_fd, daemon->options.stop_timeout);
+        bound = overtime_start(&daemon->log, daemon->signal_fd, daemon->options.stop_timeout);
     }
     if (daemon->core)
         gb_feed_watch(daemon->core, (struct gb_waker){0});
@@ -437,7 +796,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     if (daemon->lock_fd > 0)
         close(daemon->lock_fd);
     gb_closer_free(daemon->closer);
-    gb_overtime_end(overtime);
+    overtime_end(bound);
     free(daemon->listen_file);
     free(daemon->database);
     free(daemon->data_dir);

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/daemon.h"
+#include "daemon/checks.h"
 #include "daemon/options.h"
 #include "fuzz.h"
 

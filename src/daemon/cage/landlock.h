@@ -1,9 +1,11 @@
 /* Landlock: from here on the kernel opens only files that rules name, to this thread and those that it starts. Open
- * descriptors go on, and a memfd or a socket is no file in this sense. */
+ * descriptors go on, and a memfd or a socket is no file in this sense. enclose.c names the files; paths.def has
+ * those of each daemon. */
 #ifndef GB_DAEMON_CAGE_LANDLOCK_H
 #define GB_DAEMON_CAGE_LANDLOCK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/error.h"
 
@@ -33,7 +35,13 @@ void gb_landlock_free(struct gb_landlock *landlock);
 int gb_landlock_permit(struct gb_landlock *landlock, const char *path, enum gb_landlock_right right,
                        struct gb_error *err);
 
-/* Puts the rules in force, for good. */
-int gb_landlock_enter(const struct gb_landlock *landlock, struct gb_error *err);
+struct gb_cage_file {
+    const char *path;
+    enum gb_landlock_right right;
+};
+
+/* Opens from now on only what files[0..count) and the table paths.def permit. sets: GB_CAGE_CUDA and so on (seccomp.h).
+ * *ret_abi: the version in force; 0: this kernel has no Landlock, and nothing is forbidden. */
+int gb_cage_files(const struct gb_cage_file *files, size_t count, unsigned sets, int *ret_abi, struct gb_error *err);
 
 #endif

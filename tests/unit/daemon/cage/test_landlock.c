@@ -11,7 +11,6 @@
 #include <sys/un.h>
 
 #include "base/process.h"
-#include "daemon/cage/files.h"
 #include "daemon/cage/landlock.h"
 #include "unit/daemon/cage/cage_test.h"
 

@@ -19,8 +19,6 @@
 #include <sys/syscall.h>
 
 #include "base/thread.h"
-#include "daemon/cage/calls.h"
-#include "daemon/cage/filter.h"
 #include "daemon/cage/seccomp.h"
 #include "unit/daemon/cage/cage_test.h"
 

@@ -1,0 +1,697 @@
+/* `gpubufd tls`: the files of a private authority and what it signs: certificates of servers and clients, new and
+ * again. No file is overwritten but by a renewal. Needs no daemon. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/digest.h"
+#include "base/name.h"
+#include "daemon/commands/command.h"
+#include "daemon/state.h"
+#include "tls/names.h"
+#include "tls/pair.h"
+#include "tls/show.h"
+
+/* What the command line says. */
+struct command {
+    const char *words[2]; /* "client" and NAME, "show" and FILE */
+    size_t count;
+    char *dir; /* malloc'd */
+    uint32_t days;
+    struct gb_tls_names names;
+    const char *client; /* of init; NULL: none */
+    bool only;          /* of a renewal: the former names go */
+    bool renew;
+    const char *state_dir; /* "": the default */
+};
+
+/* Paths below a folder, each malloc'd. */
+struct paths {
+    char *authority_folder; /* of the key, for its owner alone */
+    char *authority_key;
+    char *authority;
+    char *server_key;
+    char *server;
+    char *servers; /* folders */
+    char *clients;
+};
+
+/* A certificate with its key, and where it goes. */
+struct target {
+    const char *word; /* "server", "client" */
+    const char *certificate;
+    const char *key;
+    const char *who; /* said where the certificate has no names */
+};
+
+/* --- where -------------------------------------------------------------------------------------------------------- */
+
+static char *below(const char *dir, const char *name) {
+    char *path = NULL;
+
+    return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
+}
+
+static void paths_done(struct paths *paths) {
+    free(paths->authority_folder);
+    free(paths->authority_key);
+    free(paths->authority);
+    free(paths->server_key);
+    free(paths->server);
+    free(paths->servers);
+    free(paths->clients);
+    *paths = (struct paths){0};
+}
+
+static int paths_init(struct paths *paths, const char *dir, struct gb_error *err) {
+    *paths = (struct paths){below(dir, "authority"),  below(dir, "authority/ca.key"), below(dir, "ca.pem"),
+                            below(dir, "server.key"), below(dir, "server.pem"),       below(dir, "servers"),
+                            below(dir, "clients")};
+    if (paths->authority_folder != NULL && paths->authority_key != NULL && paths->authority != NULL &&
+        paths->server_key != NULL && paths->server != NULL && paths->servers != NULL && paths->clients != NULL)
+        return 0;
+    paths_done(paths);
+    return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+}
+
+/* --- what an authority that is there signs ------------------------------------------------------------------------ */
+
+#define NAMES_TEXT 1024
+
+static int64_t now_s(void) {
+    return gb_wall_us() / 1000000;
+}
+
+/* Makes it, and its parents, unless it is there. */
+static int make_folder(const char *path, unsigned mode, struct gb_error *err) {
+    char *copy = strdup(path);
+    int rc = copy ? gb_folders_make(copy, mode) : -1;
+
+    if (rc != 0)
+        gb_error_set(err, GB_ERR_INTERNAL, "the folder %.200s cannot be made: %s", path, strerror(errno));
+    free(copy);
+    return rc;
+}
+
+/* INVALID_ARGUMENT where a file is there. */
+static int refuse_present(const char *path, const char *instead, struct gb_error *err) {
+    if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s is there, and nothing is overwritten: %s", path, instead);
+}
+
+static int check_name(const char *what, const char *name, struct gb_error *err) {
+    struct gb_name parsed;
+
+    return gb_name_parse(what, name, strlen(name), &parsed, err);
+}
+
+static struct gb_tls_pair *load_authority(const struct paths *paths, struct gb_error *err) {
+    if (access(paths->authority, F_OK) != 0 && errno == ENOENT) {
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                     "there is no authority %.200s: \"gpubufd tls init\" makes one, and --dir names its folder",
+                     paths->authority);
+        return NULL;
+    }
+    if (access(paths->authority_key, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                     "the authority's key %.200s is not there, and signs: put it back for this command",
+                     paths->authority_key);
+        return NULL;
+    }
+    return gb_tls_pair_load(paths->authority, paths->authority_key, err);
+}
+
+/* --- one certificate ---------------------------------------------------------------------------------------------- */
+
+static int say(const struct target *target, int64_t until_s, FILE *out, struct gb_error *err) {
+    char names[NAMES_TEXT];
+    char date[GB_TLS_DATE_SIZE];
+
+    if (gb_tls_names_text(target->certificate, names, sizeof(names), err) != 0)
+        return -1;
+    fprintf(out, "%-10s %s\n           %s\n           for %s, until %s\n", target->word, target->certificate,
+            target->key, names[0] != '\0' ? names : target->who, gb_tls_date(until_s, date));
+    return 0;
+}
+
+/* Makes, saves and says one. */
+static int make_certificate(const struct target *target, const struct gb_tls_plan *plan,
+                            const struct gb_tls_pair *authority, FILE *out, struct gb_error *err) {
+    struct gb_tls_pair *pair = gb_tls_pair_make(plan, authority, err);
+    int rc = pair != NULL ? gb_tls_pair_save(pair, target->certificate, target->key, err) : -1;
+
+    if (rc == 0)
+        rc = say(target, gb_tls_pair_until(pair), out, err);
+    gb_tls_pair_free(pair);
+    return rc;
+}
+
+static void say_names(const char *word, const struct gb_tls_names *names) {
+    size_t i;
+
+    for (i = 0; i < names->count; i++)
+        printf("%s%s", i == 0 ? word : ", ", names->items[i].text);
+    if (names->count > 0)
+        putchar('\n');
+}
+
+static int say_changes(const struct gb_tls_pair *old, const struct gb_tls_pair *pair, struct gb_error *err) {
+    struct gb_tls_names before = {0};
+    struct gb_tls_names after = {0};
+    struct gb_tls_names came = {0};
+    struct gb_tls_names went = {0};
+    int rc = gb_tls_pair_names(old, &before, err);
+
+    if (rc == 0)
+        rc = gb_tls_pair_names(pair, &after, err);
+    if (rc == 0)
+        rc = gb_tls_names_add_others(&came, &after, &before, err);
+    if (rc == 0)
+        rc = gb_tls_names_add_others(&went, &before, &after, err);
+    if (rc == 0) {
+        say_names("           new: ", &came);
+        say_names("           gone: ", &went);
+    }
+    gb_tls_names_done(&before);
+    gb_tls_names_done(&after);
+    gb_tls_names_done(&came);
+    gb_tls_names_done(&went);
+    return rc;
+}
+
+static struct gb_tls_pair *load_old(const struct target *target, struct gb_error *err) {
+    if (access(target->certificate, F_OK) == 0 || errno != ENOENT)
+        return gb_tls_pair_load(target->certificate, target->key, err);
+    gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "there is no %.200s that could be made again", target->certificate);
+    return NULL;
+}
+
+/* Makes a certificate again, with its key, and with its names unless only those of the command are wanted. */
+static int make_again(const struct command *command, enum gb_tls_role role, const struct target *target,
+                      const struct gb_tls_pair *authority, struct gb_error *err) {
+    struct gb_tls_pair *old = load_old(target, err);
+    struct gb_tls_names had = {0};
+    struct gb_tls_names more = {0};
+    struct gb_tls_plan plan = {
+        .role = role, .names = &more, .only = command->only, .now_s = now_s(), .days = command->days};
+    struct gb_tls_pair *pair = NULL;
+    int rc = -1;
+
+    if (old != NULL && gb_tls_pair_names(old, &had, err) == 0 &&
+        gb_tls_names_add_others(&more, &command->names, command->only ? NULL : &had, err) == 0) {
+        if (command->only)
+            plan.common_name = more.items[0].text;
+        pair = gb_tls_pair_renew(&plan, old, authority, err);
+    }
+    if (pair != NULL)
+        rc = gb_tls_pair_replace(pair, target->certificate, err);
+    if (rc == 0)
+        rc = say(target, gb_tls_pair_until(pair), stdout, err);
+    if (rc == 0)
+        rc = say_changes(old, pair, err);
+    gb_tls_names_done(&had);
+    gb_tls_names_done(&more);
+    gb_tls_pair_free(pair);
+    gb_tls_pair_free(old);
+    return rc;
+}
+
+/* --- commands ----------------------------------------------------------------------------------------------------- */
+
+struct files {
+    char certificate[PATH_MAX];
+    char key[PATH_MAX];
+};
+
+static int name_files(struct files *files, const char *folder, const char *name, struct gb_error *err) {
+    int n = snprintf(files->certificate, PATH_MAX, "%s/%s.pem", folder, name);
+
+    if (n >= PATH_MAX || snprintf(files->key, PATH_MAX, "%s/%s.key", folder, name) >= PATH_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the path of %.64s is too long", name);
+    return 0;
+}
+
+static int make_new(const struct files *files, const char *folder, const char *word, const struct gb_tls_plan *plan,
+                    const struct gb_tls_pair *authority, FILE *out, struct gb_error *err) {
+    const struct target target = {word, files->certificate, files->key, plan->common_name};
+    const char *instead = "--renew makes the certificate again with the same key, and another NAME another one";
+
+    if (refuse_present(files->certificate, instead, err) != 0 || refuse_present(files->key, instead, err) != 0 ||
+        make_folder(folder, 0700, err) != 0)
+        return -1;
+    return make_certificate(&target, plan, authority, out, err);
+}
+
+static int make_client(const struct paths *paths, const struct gb_tls_pair *authority, const char *name, uint32_t days,
+                       FILE *out, struct gb_error *err) {
+    const struct gb_tls_plan plan = {.role = GB_TLS_CLIENT, .common_name = name, .now_s = now_s(), .days = days};
+    struct files files;
+
+    if (name_files(&files, paths->clients, name, err) != 0)
+        return -1;
+    return make_new(&files, paths->clients, "client", &plan, authority, out, err);
+}
+
+/* A server's without names is for its NAME, as a client's always is. */
+static int make_server(const struct command *command, const struct paths *paths, const struct gb_tls_pair *authority,
+                       struct gb_error *err) {
+    const char *name = command->words[1];
+    struct gb_tls_names names = {0};
+    struct files files;
+    int rc = gb_tls_names_add_others(&names, &command->names, NULL, err);
+
+    if (rc == 0 && names.count == 0)
+        rc = gb_tls_names_add_host(&names, name, err);
+    if (rc == 0)
+        rc = name_files(&files, paths->servers, name, err);
+    if (rc == 0) {
+        const struct gb_tls_plan plan = {.role = GB_TLS_SERVER,
+                                         .names = &names,
+                                         .common_name = names.items[0].text,
+                                         .now_s = now_s(),
+                                         .days = command->days};
+
+        rc = make_new(&files, paths->servers, "server", &plan, authority, stdout, err);
+    }
+    if (rc == 0)
+        printf("\nThe daemon takes it beside another one:\n  --tls-cert %s --tls-key %s\n", files.certificate,
+               files.key);
+    gb_tls_names_done(&names);
+    return rc;
+}
+
+static int run_server(const struct command *command, struct gb_error *err) {
+    struct gb_tls_pair *authority;
+    struct paths paths;
+    struct files files;
+    int rc = -1;
+
+    if (check_name("server's name", command->words[1], err) != 0 || paths_init(&paths, command->dir, err) != 0)
+        return -1;
+    authority = load_authority(&paths, err);
+    if (authority != NULL && !command->renew)
+        rc = make_server(command, &paths, authority, err);
+    else if (authority != NULL && name_files(&files, paths.servers, command->words[1], err) == 0)
+        rc = make_again(command, GB_TLS_SERVER, &(struct target){"server", files.certificate, files.key, "no name"},
+                        authority, err);
+    gb_tls_pair_free(authority);
+    paths_done(&paths);
+    return rc;
+}
+
+static int run_client(const struct command *command, struct gb_error *err) {
+    const char *name = command->words[1];
+    struct gb_tls_pair *authority;
+    struct paths paths;
+    struct files files;
+    int rc = -1;
+
+    if (check_name("client's name", name, err) != 0 || paths_init(&paths, command->dir, err) != 0)
+        return -1;
+    authority = load_authority(&paths, err);
+    if (authority != NULL && !command->renew)
+        rc = make_client(&paths, authority, name, command->days, stdout, err);
+    else if (authority != NULL && name_files(&files, paths.clients, name, err) == 0)
+        rc = make_again(command, GB_TLS_CLIENT, &(struct target){"client", files.certificate, files.key, name},
+                        authority, err);
+    if (rc == 0)
+        printf("\nThe client takes both files and a copy of %s:\n  gpubuf --url https://HOST:7443 --cacert ca.pem "
+               "--cert %s.pem --key %s.key info\n\"gpubufd token add %s --subject CN=%s\" makes the certificate as "
+               "good as "
+               "a token.\n",
+               paths.authority, name, name, name, name);
+    gb_tls_pair_free(authority);
+    paths_done(&paths);
+    return rc;
+}
+
+/* Makes the server's certificate again, with the key that it has. */
+static int run_renew(const struct command *command, struct gb_error *err) {
+    struct gb_tls_pair *authority;
+    struct paths paths;
+    int rc = -1;
+
+    if (paths_init(&paths, command->dir, err) != 0)
+        return -1;
+    authority = load_authority(&paths, err);
+    if (authority != NULL)
+        rc = make_again(command, GB_TLS_SERVER, &(struct target){"server", paths.server, paths.server_key, "no name"},
+                        authority, err);
+    gb_tls_pair_free(authority);
+    paths_done(&paths);
+    return rc;
+}
+
+/* --- init --------------------------------------------------------------------------------------------------------- */
+
+static int prepare(const char *dir, const struct paths *paths, struct gb_error *err) {
+    const char *const made[] = {paths->authority_key, paths->authority, paths->server_key, paths->server};
+    size_t i;
+
+    for (i = 0; i < sizeof(made) / sizeof(made[0]); i++) {
+        if (refuse_present(made[i],
+                           "\"gpubufd tls renew\" makes the server's certificate again, and --dir names another folder",
+                           err) != 0)
+            return -1;
+    }
+    return make_folder(dir, 0755, err) == 0 ? make_folder(paths->authority_folder, 0700, err) : -1;
+}
+
+/* Two authorities of one name could not be told apart: a number is part of it. */
+static struct gb_tls_pair *make_authority(const char *machine, struct gb_error *err) {
+    struct gb_tls_plan plan = {.role = GB_TLS_AUTHORITY, .now_s = now_s(), .days = GB_TLS_DAYS_MAX};
+    unsigned char number[4];
+    char name[64];
+
+    if (gb_random(number, sizeof(number), err) != 0)
+        return NULL;
+    snprintf(name, sizeof(name), "gpubufd authority %02x%02x%02x%02x of %.28s", number[0], number[1], number[2],
+             number[3], machine);
+    plan.common_name = name;
+    return gb_tls_pair_make(&plan, NULL, err);
+}
+
+/* Commands that work as they stand: a daemon that other machines reach needs a token first. */
+static void say_next(const struct command *command, const struct paths *paths, const char *machine) {
+    const char *option = command->state_dir[0] != '\0' ? " --state-dir " : "";
+    const char *name = command->client;
+
+    printf("\nThe daemon needs a token, whose secret this prints, and then takes the certificate:\n"
+           "  gpubufd token add boss --scope admin%s%s\n"
+           "  gpubufd --listen none --tls-listen 0.0.0.0:7443 --tls-cert %s --tls-key %s%s%s\n",
+           option, command->state_dir, paths->server, paths->server_key, option, command->state_dir);
+    printf("and, so that clients may show a certificate of this authority, also:\n  --tls-client-ca %s\n",
+           paths->authority);
+    printf("\nClients take a copy of %s, and have the secret in GPUBUF_TOKEN:\n"
+           "  gpubuf --url https://%s:7443 --cacert ca.pem info\n",
+           paths->authority, machine);
+    printf("  GPUBUF_URL=https://%s:7443 GPUBUF_CACERT=/path/to/ca.pem\n", machine);
+    if (name != NULL)
+        printf("and this one, of its own files: --cert %s.pem --key %s.key (GPUBUF_CERT, GPUBUF_KEY)\n", name, name);
+    else
+        printf("\"gpubufd tls client NAME\" makes a certificate for a client.\n");
+    printf(
+        "\nWith %s anyone can make certificates that these clients trust:\nthe daemon never reads it, and it is best "
+        "moved to a place apart.\n",
+        paths->authority_key);
+}
+
+/* All or nothing: what was made before a failure is taken away. */
+static int init(const struct command *command, const struct paths *paths, const struct gb_tls_names *names, FILE *out,
+                struct gb_error *err) {
+    const struct gb_tls_plan plan = {.role = GB_TLS_SERVER,
+                                     .names = names,
+                                     .common_name = names->items[0].text,
+                                     .now_s = now_s(),
+                                     .days = command->days};
+    const struct target server = {"server", paths->server, paths->server_key, "no name"};
+    struct gb_tls_pair *authority = make_authority(names->items[0].text, err);
+    char date[GB_TLS_DATE_SIZE];
+    int rc = -1;
+
+    if (authority != NULL)
+        rc = gb_tls_pair_save(authority, paths->authority, paths->authority_key, err);
+    if (rc == 0) {
+        fprintf(out, "authority  %s\n           %s\n           until %s\n", paths->authority, paths->authority_key,
+                gb_tls_date(gb_tls_pair_until(authority), date));
+        rc = make_certificate(&server, &plan, authority, out, err);
+        if (rc == 0 && command->client != NULL)
+            rc = make_client(paths, authority, command->client, command->days, out, err);
+        if (rc != 0) {
+            unlink(paths->authority);
+            unlink(paths->authority_key);
+            unlink(paths->server);
+            unlink(paths->server_key);
+        }
+    }
+    gb_tls_pair_free(authority);
+    return rc;
+}
+
+/* With names of one's own the machine's come behind them: the certificate is good for both. */
+static int run_init(const struct command *command, struct gb_error *err) {
+    struct gb_tls_names names = {0};
+    struct paths paths;
+    char *said = NULL; /* of what is made, once all of it is */
+    size_t bytes;
+    FILE *out;
+    int rc = paths_init(&paths, command->dir, err);
+
+    if (rc != 0)
+        return -1;
+    if (command->client != NULL)
+        rc = check_name("client's name", command->client, err);
+    if (rc == 0)
+        rc = gb_tls_names_add_others(&names, &command->names, NULL, err);
+    if (rc == 0)
+        rc = gb_tls_names_add_machine(&names, err);
+    if (rc == 0)
+        rc = prepare(command->dir, &paths, err);
+    out = open_memstream(&said, &bytes);
+    if (rc == 0 && out == NULL)
+        rc = gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    if (rc == 0)
+        rc = init(command, &paths, &names, out, err);
+    if (out != NULL)
+        fclose(out);
+    if (rc == 0)
+        fputs(said, stdout);
+    if (rc == 0)
+        say_next(command, &paths, names.items[0].text);
+    free(said);
+    gb_tls_names_done(&names);
+    paths_done(&paths);
+    return rc;
+}
+
+/* --- words -------------------------------------------------------------------------------------------------------- */
+
+#define DAYS 825
+
+enum verb { INIT, SERVER, CLIENT, RENEW, SHOW, VERBS };
+
+static const struct gb_command_verb helps[VERBS] = {
+    [INIT] = {"init [--name NAME]... [--ip ADDR]... [--client NAME] [OPTION...]",
+              "Makes a private authority and the server's certificate, for these names and all of this machine, and "
+              "prints what the "
+              "daemon and its clients take then"},
+    [SERVER] = {"server NAME [--name NAME]... [--ip ADDR]... [OPTION...]",
+                "Makes another server's certificate, servers/NAME.pem, for these names alone or for NAME"},
+    [CLIENT] = {"client NAME [OPTION...]", "Makes a client's certificate, clients/NAME.pem, with the subject CN=NAME"},
+    [RENEW] = {"renew [--name NAME]... [--ip ADDR]... [--only] [OPTION...]",
+               "Makes the server's certificate again with the same key, for the names that it had and these"},
+    [SHOW] = {"show FILE", "Prints what stands in each certificate of a file"},
+};
+
+#define SIGNS (1u << INIT | 1u << SERVER | 1u << CLIENT | 1u << RENEW)
+#define NAMED (1u << INIT | 1u << SERVER | 1u << RENEW)
+
+static const enum gb_option_id of_daemon[] = {GB_OPTION_ID_state_dir, GB_OPTION_ID_config};
+
+/* --- the command line --------------------------------------------------------------------------------------------- */
+
+static int set_dir(struct command *command, const char *value, struct gb_error *err) {
+    free(command->dir);
+    command->dir = strdup(value);
+    if (command->dir == NULL)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    return value[0] != '\0' ? 0 : gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--dir is a folder");
+}
+
+static int set_days(struct command *command, const char *value, struct gb_error *err) {
+    char *end;
+    unsigned long days = strtoul(value, &end, 10);
+
+    if (value[0] < '0' || value[0] > '9' || *end != '\0' || days < 1 || days > GB_TLS_DAYS_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--days \"%.64s\" is no number from 1 to %d", value,
+                            GB_TLS_DAYS_MAX);
+    command->days = (uint32_t)days;
+    return 0;
+}
+
+static int set_name(struct command *command, const char *value, struct gb_error *err) {
+    return gb_tls_names_add_host(&command->names, value, err);
+}
+
+static int set_address(struct command *command, const char *value, struct gb_error *err) {
+    return gb_tls_names_add_address(&command->names, value, err);
+}
+
+static int set_client(struct command *command, const char *value, struct gb_error *err) {
+    (void)err;
+    command->client = value;
+    return 0;
+}
+
+static int set_only(struct command *command, const char *value, struct gb_error *err) {
+    (void)value;
+    (void)err;
+    command->only = true;
+    return 0;
+}
+
+static int set_renew(struct command *command, const char *value, struct gb_error *err) {
+    (void)value;
+    (void)err;
+    command->renew = true;
+    return 0;
+}
+
+static const struct gb_command_option owns[] = {
+    {"--dir", "DIR", "the folder of the authority; default: tls in the state directory", SIGNS},
+    {"--name", "NAME", "a host name that the certificate is for; may be repeated", NAMED},
+    {"--ip", "ADDR", "an address that it is for; may be repeated", NAMED},
+    {"--days", "N", "how long it is good, from 1 to 3650 (default 825)", SIGNS},
+    {"--client", "NAME", "makes a client's certificate as well", 1u << INIT},
+    {"--renew", "", "makes the one that is there again, with the same key", 1u << SERVER | 1u << CLIENT},
+    {"--only", "", "the names that it had and that are not given go", 1u << SERVER | 1u << RENEW},
+};
+
+/* In the order of owns. */
+static int (*const setters[])(struct command *command, const char *value, struct gb_error *err) = {
+    set_dir, set_name, set_address, set_days, set_client, set_renew, set_only};
+
+static const struct gb_command about = {.word = "tls",
+                                        .verbs = helps,
+                                        .verb_count = VERBS,
+                                        .options = owns,
+                                        .option_count = sizeof owns / sizeof owns[0],
+                                        .of_daemon = of_daemon,
+                                        .of_daemon_count = sizeof of_daemon / sizeof of_daemon[0]};
+
+/* What was read, besides the values. */
+struct reading {
+    struct command *command;
+    unsigned given; /* of owns, 1u << each */
+};
+
+static int verb_of(const struct command *command) {
+    int i;
+
+    for (i = 0; i < VERBS && command->count > 0; i++) {
+        size_t n = strcspn(helps[i].usage, " ");
+
+        if (strlen(command->words[0]) == n && memcmp(helps[i].usage, command->words[0], n) == 0)
+            return i;
+    }
+    return GB_COMMAND_ALL;
+}
+
+/* One of the command's own options, with its value. Returns 1, 0 if it is none, or -1. */
+static int take_own(struct reading *r, int argc, char **argv, int *at, struct gb_error *err) {
+    const char *value;
+    int own;
+    int taken = gb_command_own(&about, argc, argv, at, &own, &value, err);
+
+    if (taken <= 0)
+        return taken;
+    r->given |= 1u << own;
+    return setters[own](r->command, value, err) == 0 ? 1 : -1;
+}
+
+/* The words of the command and its own options; the daemon's options may stand among them. */
+static int read_words(struct gb_options *options, int argc, char **argv, struct reading *r, struct gb_error *err) {
+    struct command *ret = r->command;
+    int at = 1;
+
+    while (at < argc) {
+        int taken = take_own(r, argc, argv, &at, err);
+
+        if (taken == 0)
+            taken = gb_command_take(&about, verb_of(ret), options, argc, argv, &at, err);
+        if (taken < 0)
+            return -1;
+        if (taken == 0) {
+            if (ret->count == 2)
+                return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "tls: one word too many: \"%.64s\"", argv[at]);
+            ret->words[ret->count++] = argv[at++];
+        }
+    }
+    return 0;
+}
+
+/* --- the folder --------------------------------------------------------------------------------------------------- */
+
+/* Without --dir: the folder tls of the state directory, which init makes. */
+static int find_dir(struct command *command, const struct gb_options *options, bool makes, struct gb_error *err) {
+    char *state_dir;
+
+    if (command->dir != NULL)
+        return 0;
+    state_dir = makes ? gb_state_dir(options->state_dir, err) : gb_state_dir_find(options->state_dir, err);
+    if (state_dir == NULL)
+        return -1;
+    command->dir = gb_state_path(state_dir, "tls");
+    free(state_dir);
+    return command->dir != NULL ? 0 : gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+}
+
+/* --- commands ----------------------------------------------------------------------------------------------------- */
+
+static int show(const struct command *command, struct gb_error *err) {
+    return gb_tls_show(stdout, command->words[1], gb_wall_us() / 1000000, err);
+}
+
+static const struct {
+    size_t words; /* with its own */
+    int (*run)(const struct command *command, struct gb_error *err);
+} verbs[VERBS] = {[INIT] = {1, run_init},
+                  [SERVER] = {2, run_server},
+                  [CLIENT] = {2, run_client},
+                  [RENEW] = {1, run_renew},
+                  [SHOW] = {2, show}};
+
+static int check(const struct reading *r, int verb, struct gb_error *err) {
+    const struct command *command = r->command;
+    size_t i;
+
+    if (verb < 0 || verbs[verb].words != command->count)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "tls: permitted: init, server NAME, client NAME, renew, show FILE");
+    for (i = 0; i < sizeof owns / sizeof owns[0]; i++) {
+        if ((r->given & 1u << i) != 0 && (owns[i].verbs & 1u << verb) == 0)
+            return gb_command_unknown(&about, verb, owns[i].name, err);
+    }
+    if (command->only && (command->names.count == 0 || (verb == SERVER && !command->renew)))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "--only goes with --name or --ip, for a certificate that is made again");
+    return 0;
+}
+
+static enum gb_exit run(struct gb_options *options, int argc, char **argv, struct command *command) {
+    struct reading reading = {.command = command};
+    struct gb_error err = GB_ERROR_INIT;
+    int verb;
+
+    if (read_words(options, argc, argv, &reading, &err) != 0)
+        return gb_command_usage_error(&about, &err);
+    verb = verb_of(command);
+    if (options->help) {
+        gb_command_help(stdout, &about, verb);
+        return GB_EXIT_OK;
+    }
+    if (check(&reading, verb, &err) != 0 || gb_options_finish(options, &err) != 0)
+        return gb_command_usage_error(&about, &err);
+    if (command->days == 0)
+        command->days = DAYS;
+    command->state_dir = options->state_dir;
+    if ((verb == SHOW || find_dir(command, options, verb == INIT, &err) == 0) && verbs[verb].run(command, &err) == 0)
+        return GB_EXIT_OK;
+    fprintf(stderr, "gpubufd: %s\n", err.detail);
+    return err.code == GB_ERR_INVALID_ARGUMENT || err.code == GB_ERR_INVALID_NAME ? GB_EXIT_USAGE : GB_EXIT_SOFTWARE;
+}
+
+enum gb_exit gb_tls_command(struct gb_options *options, int argc, char **argv) {
+    struct command command = {.count = 0};
+    enum gb_exit status = run(options, argc, argv, &command);
+
+    gb_tls_names_done(&command.names);
+    free(command.dir);
+    return status;
+}
