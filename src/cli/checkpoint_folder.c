@@ -16,7 +16,7 @@
 #include "base/crc32c.h"
 #include "base/encoding.h"
 #include "cli/files.h"
-#include "cli/progress.h"
+#include "cli/out.h"
 
 #define CHECKPOINT "/v1/checkpoints/{}"
 #define MANIFEST "manifest.json"

@@ -1,8 +1,8 @@
 /* Checkpoints: list, add, show, verify, restore, rm; get and put are those of checkpoint_folder.c. */
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/files.h"
-#include "cli/settings.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 

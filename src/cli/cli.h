@@ -4,6 +4,8 @@
 
 #include <gpubuf/gpubuf.h>
 #include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <termios.h>
@@ -185,6 +187,56 @@ void gb_cli_terminal_give_back(struct gb_cli *cli);
 
 /* Whether progress is to be drawn. */
 bool gb_cli_draws(const struct gb_cli *cli);
+
+/* --- what to do about an error ------------------------------------------------------------------------------------ */
+
+/* The sentence of hints.def for cli->error. NULL when there is none. Static. */
+const char *gb_cli_hint(const struct gb_cli *cli);
+
+/* The daemon's own problem document where there was one, with all its members; else one made of cli->error. The
+ * caller's. */
+json_t *gb_cli_problem(const struct gb_cli *cli);
+
+/* --- signals: the first breaks off the request that is under way, the second ends the process --------------------- */
+
+struct gb_cli_signals {
+    struct gb_cli *cli;
+    pthread_t thread;
+    sigset_t before;
+};
+
+/* Those that end the program here. */
+void gb_cli_signals_fatal(sigset_t *ret);
+
+/* Blocks them until gb_cli_signals_begin(), so that one that comes early is not lost and not fatal. */
+void gb_cli_signals_block(void);
+/* Starts the thread that waits for them; all other threads started from now on have them blocked. -1 with errno. */
+int gb_cli_signals_begin(struct gb_cli_signals *signals, struct gb_cli *cli);
+void gb_cli_signals_end(struct gb_cli_signals *signals);
+
+/* --- settings: what the options say, as members of a request ------------------------------------------------------ */
+
+/* Each sets members of body. -1 with cli->error set when a value cannot be meant. */
+int gb_cli_session_settings(struct gb_cli *cli, json_t *body);
+int gb_cli_pool_settings(struct gb_cli *cli, json_t *body);
+int gb_cli_buffer_settings(struct gb_cli *cli, json_t *body);
+int gb_cli_label_settings(struct gb_cli *cli, json_t *body);
+int gb_cli_only(struct gb_cli *cli, json_t *body); /* the names of --only */
+int gb_cli_restore_settings(struct gb_cli *cli, json_t *body);
+
+/* A device by its index, a number, or by its UUID. */
+json_t *gb_cli_device(const char *device);
+
+/* --- times: how long a transfer waited and copied, on standard error with --verbose ------------------------------- */
+
+/* Of the request whose answer the client has. */
+void gb_cli_times_put(const struct gb_cli *cli);
+
+/* Of a download of so many bytes, which was the client's last call. The reply's header leaves before a large download
+ * has ended, so the daemon is asked for the rest. */
+void gb_cli_times_get(struct gb_cli *cli, const struct gb_cli_name *name, uint64_t bytes);
+
+/* --- commands ----------------------------------------------------------------------------------------------------- */
 
 #define GB_CLI_COMMAND(name, arguments, least, most, options, help)                                                    \
     int gb_cli_run_##name(struct gb_cli *, int, char **);

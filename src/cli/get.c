@@ -1,14 +1,191 @@
-/* get and cp: from buffers into files and into each other. */
+/* get and cp: from buffers into files, into each other, and from other daemons. */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/cli.h"
 #include "cli/files.h"
-#include "cli/progress.h"
-#include "cli/sink.h"
-#include "cli/times.h"
+
+#define LOOK_MS 100 /* a pipe that takes nothing is left so often to see whether an interrupt came */
+
+struct gb_cli_sink {
+    const struct gb_cli *cli;
+    int fd;
+    bool given;      /* to a pipe: bytes that cannot be taken back */
+    bool seeks;      /* bytes may come in any order */
+    char *path;      /* of the finished file; NULL where there is none to be named */
+    char *temporary; /* its name until then */
+    bool unnamed;    /* temporary is the pattern of a name that it has not got */
+};
+
+/* It holds on to the sink. */
+
+/* --- where a download goes ---------------------------------------------------------------------------------------- */
+
+/* The mode that a new file gets, or the one of the file that it takes the place of. */
+static mode_t mode_of(const char *path) {
+    struct stat info;
+    mode_t mask;
+
+    if (stat(path, &info) == 0)
+        return info.st_mode & 07777;
+    mask = umask(0);
+    umask(mask);
+    return 0666 & ~mask;
+}
+
+/* A file without a name, so that nothing stays of it however this ends; with one where the file system has none
+ * such. */
+static int open_unnamed(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    int fd = folder ? open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+
+    free(folder);
+    return fd;
+}
+
+static int open_temporary(struct gb_cli_sink *sink, const char *path) {
+    sink->path = realpath(path, NULL); /* what a link names is replaced, not the link */
+    if (sink->path == NULL)
+        sink->path = strdup(path);
+    sink->seeks = true;
+    if (sink->path == NULL || asprintf(&sink->temporary, "%s.XXXXXX", sink->path) < 0) {
+        sink->temporary = NULL;
+        return -1;
+    }
+    sink->fd = open_unnamed(sink->path);
+    sink->unnamed = sink->fd >= 0;
+    if (!sink->unnamed)
+        sink->fd = mkostemp(sink->temporary, O_CLOEXEC);
+    if (sink->fd < 0) {
+        free(sink->temporary);
+        sink->temporary = NULL;
+        return -1;
+    }
+    return fchmod(sink->fd, mode_of(sink->path));
+}
+
+/* Its temporary name, for a moment. */
+static int give_name(struct gb_cli_sink *sink) {
+    char link[32];
+    int fd;
+
+    if (!sink->unnamed)
+        return 0;
+    fd = mkostemp(sink->temporary, O_CLOEXEC); /* a name that is not in use */
+    if (fd < 0)
+        return -1;
+    close(fd);
+    sink->unnamed = false;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", sink->fd);
+    if (unlink(sink->temporary) < 0)
+        return -1;
+    return linkat(AT_FDCWD, link, AT_FDCWD, sink->temporary, AT_SYMLINK_FOLLOW);
+}
+
+static void drop(struct gb_cli_sink *sink) {
+    if (sink->fd > STDERR_FILENO)
+        close(sink->fd);
+    if (sink->temporary != NULL && !sink->unnamed && sink->temporary[0] != '\0')
+        unlink(sink->temporary);
+    free(sink->temporary);
+    free(sink->path);
+    *sink = (struct gb_cli_sink){.fd = -1};
+}
+
+/* A pipe or a device, so that no write of it blocks; one without a reader is waited for, as open(2) does. */
+static int open_pipe(const struct gb_cli *cli, const char *path) {
+    int fd;
+
+    do
+        fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    while (fd < 0 && errno == ENXIO && atomic_load(&cli->interrupted) == 0 && poll(NULL, 0, LOOK_MS) == 0);
+    return fd;
+}
+
+/* Standard output; where it is a pipe or a terminal, opened again: whether writes block is not for us to set for those
+ * that share it with us. One that cannot be written, as one that was closed, stays so. */
+static int standard_output(const struct gb_cli *cli) {
+    struct stat info;
+    int fd = -1;
+
+    if ((fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) != O_RDONLY && fstat(STDOUT_FILENO, &info) == 0 &&
+        (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)))
+        fd = open_pipe(cli, "/proc/self/fd/1");
+    return fd >= 0 ? fd : STDOUT_FILENO;
+}
+
+/* A gpubuf_write_fn that is not deaf to interrupts. */
+static int write_pipe(void *arg, const void *data, size_t bytes) {
+    struct gb_cli_sink *sink = arg;
+    struct pollfd ready = {.fd = sink->fd, .events = POLLOUT};
+    const char *at = data;
+
+    sink->given = true;
+    while (bytes > 0) {
+        ssize_t n = write(sink->fd, at, bytes);
+
+        if (n > 0) {
+            at += n;
+            bytes -= (size_t)n;
+        } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
+            return -1;
+        } else if (atomic_load(&sink->cli->interrupted)) {
+            errno = EINTR;
+            return -1;
+        } else if (n < 0 && errno == EAGAIN) {
+            poll(&ready, 1, LOOK_MS);
+        }
+    }
+    return 0;
+}
+
+/* 0, or the exit status of what was said. */
+static int sink_open(struct gb_cli *cli, const char *path, struct gb_cli_sink *ret) {
+    struct gb_cli_sink sink = {.fd = -1, .cli = cli};
+    struct stat info;
+    int rc = 0;
+
+    if (path == NULL || strcmp(path, "-") == 0)
+        sink.fd = standard_output(cli);
+    else if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        sink.fd = open_pipe(cli, path);
+    else
+        rc = open_temporary(&sink, path);
+    if (rc < 0 || sink.fd < 0) {
+        int error = errno;
+
+        drop(&sink);
+        return gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be written: %s", path, strerror(error));
+    }
+    *ret = sink;
+    return 0;
+}
+
+/* Names the file when good, takes what there is of it away otherwise. 0, or the exit status of what was said. */
+static int sink_close(struct gb_cli *cli, struct gb_cli_sink *sink, bool good) {
+    int rc = 0;
+
+    if (good && sink->temporary != NULL) {
+        if (give_name(sink) < 0 || rename(sink->temporary, sink->path) < 0)
+            rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be written: %s", sink->path, strerror(errno));
+        else
+            sink->temporary[0] = '\0'; /* nothing to take away */
+    }
+    drop(sink);
+    return rc;
+}
+
+static struct gpubuf_target target_of(struct gb_cli_sink *sink) {
+    return sink->seeks ? gpubuf_to_fd(sink->fd, 0) : gpubuf_to_call(write_pipe, sink);
+}
+
+/* --- get ---------------------------------------------------------------------------------------------------------- */
 
 static int moved(void *arg, uint64_t done, uint64_t total) {
     gb_cli_progress_move(arg, done, total == GPUBUF_UNKNOWN ? 0 : total);
@@ -91,7 +268,7 @@ static int get_buffer(struct gb_cli *cli, const struct gb_cli_name *name, const 
     struct gb_cli_progress progress;
     struct gb_cli_sink sink;
     struct gpubuf_got got;
-    int rc = gb_cli_sink_open(cli, path, &sink);
+    int rc = sink_open(cli, path, &sink);
     int ended;
 
     if (rc != 0)
@@ -103,12 +280,12 @@ static int get_buffer(struct gb_cli *cli, const struct gb_cli_name *name, const 
         params.connections = 0;
     gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), name->name);
     do
-        rc = gpubuf_get(cli->client, name->session, name->name, gb_cli_target_of(&sink), &params, &got, &cli->error);
+        rc = gpubuf_get(cli->client, name->session, name->name, target_of(&sink), &params, &got, &cli->error);
     while (rc < 0 && !sink.given && gb_cli_again(cli));
     gb_cli_progress_end(&progress, rc == 0);
     if (rc == 0 && !out)
-        gb_cli_warn_no_archive(cli, &sink, path);
-    ended = gb_cli_sink_close(cli, &sink, rc == 0);
+        gb_cli_warn_no_archive(cli, sink.seeks ? sink.fd : -1, path);
+    ended = sink_close(cli, &sink, rc == 0);
     if (rc < 0)
         return failed(cli, out ? "standard output" : path);
     gb_cli_times_get(cli, name, got.bytes);
@@ -162,7 +339,7 @@ static int get_tensors(struct gb_cli *cli, const char *given, const char *path) 
 
     if (take_names(cli, given, names, &params, &prefix) < 0)
         return gb_cli_failed(cli);
-    rc = gb_cli_sink_open(cli, path, &sink);
+    rc = sink_open(cli, path, &sink);
     if (rc != 0) {
         free(prefix);
         return rc;
@@ -172,11 +349,11 @@ static int get_tensors(struct gb_cli *cli, const char *given, const char *path) 
     params.progress_arg = &progress;
     gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), names);
     do
-        rc = gpubuf_tensors_get(cli->client, in, gb_cli_target_of(&sink), &params, &bytes, &cli->error);
+        rc = gpubuf_tensors_get(cli->client, in, target_of(&sink), &params, &bytes, &cli->error);
     while (rc < 0 && !sink.given && gb_cli_again(cli));
     none = rc == 0 && prefix != NULL && bytes <= EMPTY_BYTES;
     gb_cli_progress_end(&progress, rc == 0);
-    ended = gb_cli_sink_close(cli, &sink, rc == 0 && !none);
+    ended = sink_close(cli, &sink, rc == 0 && !none);
     free(prefix);
     if (none)
         return gb_cli_none_matches(cli, given);
@@ -204,7 +381,7 @@ static int refuse_target(struct gb_cli *cli, const char *path) {
 }
 
 /* Options that would be ignored, said before anything is asked. */
-static int check_idle(const struct gb_cli *cli, const char *path, bool many) {
+static int check_idle_get(const struct gb_cli *cli, const char *path, bool many) {
     if (many)
         return gb_cli_options_idle(&cli->options, "raw npy slice offset bytes connections",
                                    "several buffers go whole into one safetensors file");
@@ -247,7 +424,7 @@ int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *given) {
     if (given != NULL && path == NULL)
         return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
     many = path != NULL && gb_cli_ends_in(path, ".safetensors") && strpbrk(name, "*?[,") != NULL;
-    if (check_idle(cli, path, many) < 0)
+    if (check_idle_get(cli, path, many) < 0)
         rc = GB_CLI_USAGE;
     else if (many)
         rc = get_tensors(cli, name, path);
@@ -261,4 +438,244 @@ int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *given) {
 
 int gb_cli_run_get(struct gb_cli *cli, int argc, char **argv) {
     return gb_cli_get_file(cli, argv[0], argc > 1 ? argv[1] : NULL);
+}
+
+/* --- cp from a URL: the daemon brings a buffer of another one, while this program shows how far it is ------------- */
+
+/* --- the request -------------------------------------------------------------------------------------------------- */
+
+static int put_token(struct gb_cli *cli, json_t *from) {
+    const char *path = cli->options.source_token_file;
+    const char *given = getenv("GPUBUF_SOURCE_TOKEN");
+    char *token = NULL;
+    const char *why;
+
+    if (path != NULL) {
+        given = token = gb_cli_read_token(path, &why);
+        if (token == NULL)
+            return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--source-token-file %s: %s", path, why);
+    }
+    if (given != NULL && given[0] != '\0')
+        json_object_set_new(from, "token", json_string(given));
+    free(token);
+    return 0;
+}
+
+static int put_options(struct gb_cli *cli, json_t *body) {
+    static const struct {
+        enum gb_cli_option_id id;
+        const char *name;
+    } refused[] = {{GB_CLI_ID_offset, "offset"},
+                   {GB_CLI_ID_from_offset, "from-offset"},
+                   {GB_CLI_ID_bytes, "bytes"},
+                   {GB_CLI_ID_in_place, "in-place"}};
+    const struct gb_cli_options *o = &cli->options;
+    size_t i;
+
+    for (i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        if (o->given[refused[i].id])
+            return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--%s does not go with a URL: all of the source is copied",
+                                refused[i].name);
+    if (o->kind != NULL)
+        json_object_set_new(body, "kind", json_string(o->kind));
+    if (o->pool != NULL)
+        json_object_set_new(body, "pool", json_string(o->pool));
+    if (o->device != NULL)
+        json_object_set_new(body, "device", gb_cli_device(o->device));
+    if (o->stream != NULL)
+        json_object_set_new(body, "stream", json_string(o->stream));
+    return 0;
+}
+
+static json_t *body_of(struct gb_cli *cli, const char *url) {
+    json_t *from = json_pack("{s:s}", "url", url);
+    json_t *body = json_pack("{s:O}", "from", from);
+    int rc = from != NULL && body != NULL ? 0 : gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the URL is not UTF-8");
+
+    if (rc == 0 && cli->options.given[GB_CLI_ID_connections])
+        json_object_set_new(from, "parts", json_integer((json_int_t)cli->options.connections));
+    if (rc == 0 && (put_token(cli, from) < 0 || put_options(cli, body) < 0))
+        rc = -1;
+    json_decref(from);
+    if (rc == 0)
+        return body;
+    json_decref(body);
+    return NULL;
+}
+
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
+
+/* A pull is a multipart upload of its buffer. */
+static void show_progress(struct gb_cli *cli, struct gb_cli_progress *progress, const struct gb_cli_name *to) {
+    char target[GB_CLI_PATH];
+    json_t *uploads;
+    json_t *upload;
+    size_t i;
+
+    if (gb_cli_target(cli, target, "/v1/sessions/{}/uploads", to->session) < 0)
+        return;
+    uploads = gb_cli_items(cli, target);
+    json_array_foreach(uploads, i, upload) {
+        if (strcmp(gb_cli_text(upload, "buffer"), to->name) == 0 && strcmp(gb_cli_text(upload, "state"), "open") == 0)
+            gb_cli_progress_move(progress, (uint64_t)gb_cli_number(upload, "received_bytes"),
+                                 (uint64_t)gb_cli_number(upload, "bytes"));
+    }
+    json_decref(uploads);
+}
+
+static bool goes_on(const json_t *operation) {
+    const char *state = json_string_value(json_object_get(operation, "state"));
+
+    return state != NULL && (strcmp(state, "queued") == 0 || strcmp(state, "running") == 0);
+}
+
+/* Until the operation has ended, or cannot be asked for: what waits then says so. */
+static void watch(struct gb_cli *cli, const char *id, const struct gb_cli_name *to) {
+    struct gb_cli_progress progress;
+    char target[GB_CLI_PATH];
+    json_t *operation = NULL;
+    uint64_t bytes;
+    bool on = true;
+    bool done;
+
+    if (!gb_cli_draws(cli) || gb_cli_target(cli, target, "/v1/operations/{}", id) < 0)
+        return;
+    gb_cli_progress_begin(&progress, stderr, true, to->name);
+    while (on) {
+        show_progress(cli, &progress, to);
+        operation = gb_cli_request_with(cli, "GET", target, "Prefer: wait=1", NULL);
+        on = goes_on(operation);
+        if (on)
+            json_decref(operation);
+    }
+    bytes = (uint64_t)(operation != NULL ? gb_cli_number(operation, "result.pulled.bytes") : 0);
+    done = operation != NULL && strcmp(gb_cli_text(operation, "state"), "done") == 0;
+    if (done)
+        gb_cli_progress_move(&progress, bytes, bytes);
+    gb_cli_progress_end(&progress, done);
+    json_decref(operation);
+}
+
+/* --- the command -------------------------------------------------------------------------------------------------- */
+
+bool gb_cli_is_url(const char *text) {
+    return strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0;
+}
+
+int gb_cli_pull(struct gb_cli *cli, const char *url, const char *target) {
+    char path[GB_CLI_PATH];
+    struct gb_cli_name to;
+    json_t *result;
+    json_t *answer;
+    json_t *body;
+
+    if (gb_cli_one_name(cli, target, &to) < 0 ||
+        gb_cli_target(cli, path, "/v1/sessions/{}/buffers/{}/copy", to.session, to.name) < 0)
+        return gb_cli_failed(cli);
+    body = body_of(cli, url);
+    if (body == NULL)
+        return gb_cli_failed(cli);
+    answer = gb_cli_request_with(cli, "POST", path, "Prefer: respond-async", body);
+    if (answer == NULL)
+        return gb_cli_failed(cli);
+    if (gpubuf_answer_of(cli->client)->status == 202) {
+        watch(cli, gb_cli_text(answer, "id"), &to);
+        result = gb_cli_result(cli, gb_cli_text(answer, "id"));
+        json_decref(answer);
+        answer = result;
+    }
+    return answer == NULL ? gb_cli_failed(cli) : gb_cli_show_buffer(cli, answer);
+}
+
+/* --- cp ----------------------------------------------------------------------------------------------------------- */
+
+static json_t *copy_body(const struct gb_cli_options *o, const struct gb_cli_name *from) {
+    char source[2 * GPUBUF_NAME_SIZE];
+    json_t *body;
+
+    snprintf(source, sizeof source, "%s/%s", from->session, from->name);
+    body = json_pack("{s:s}", "from", source);
+    if (body == NULL)
+        return NULL;
+    if (o->given[GB_CLI_ID_from_offset])
+        json_object_set_new(body, "from_offset", json_integer((json_int_t)o->from_offset));
+    if (o->given[GB_CLI_ID_offset])
+        json_object_set_new(body, "offset", json_integer((json_int_t)o->offset));
+    if (o->given[GB_CLI_ID_bytes])
+        json_object_set_new(body, "bytes", json_integer((json_int_t)o->bytes));
+    if (o->stream != NULL)
+        json_object_set_new(body, "stream", json_string(o->stream));
+    if (o->in_place)
+        json_object_set_new(body, "in_place", json_true());
+    return body;
+}
+
+/* Who wrote x.npy where a buffer is meant may have meant the file of that name. */
+static void say_file(const struct gb_cli *cli, const char *source, const char *target) {
+    if (cli->error.code == GPUBUF_BUFFER_NOT_FOUND || cli->error.code == GPUBUF_INVALID_NAME ||
+        cli->error.code == GPUBUF_BAD_ARGUMENT) {
+        if (access(source, R_OK) == 0)
+            fprintf(stderr, "gpubuf: the file %s is meant by ./%s or file:%s, or by \"gpubuf put %s %s\".\n", source,
+                    source, source, source, target);
+        else
+            fputs("gpubuf: SOURCE and TARGET are buffers; a file begins with /, ./, ../ or file:\n", stderr);
+    }
+}
+
+static int copy_buffer(struct gb_cli *cli, const char *source, const char *target) {
+    char path[GB_CLI_PATH];
+    struct gb_cli_name from;
+    struct gb_cli_name to;
+    json_t *copied = NULL;
+
+    if (gb_cli_one_name(cli, source, &from) < 0 || gb_cli_one_name(cli, target, &to) < 0 ||
+        gb_cli_target(cli, path, "/v1/sessions/{}/buffers/{}/copy", to.session, to.name) < 0 ||
+        (copied = gb_cli_request(cli, "POST", path, copy_body(&cli->options, &from))) == NULL) {
+        int status = gb_cli_failed(cli);
+
+        say_file(cli, source, target);
+        return status;
+    }
+    gb_cli_times_put(cli);
+    return gb_cli_show_buffer(cli, copied);
+}
+
+/* Options that would be ignored: what is copied says which. */
+static int check_idle_cp(const struct gb_cli *cli, bool from_file, bool to_file, bool from_url) {
+    const char *ignored = "dtype shape raw npy kind pool device connections source-token-file";
+    const char *why = "the copy of a buffer is as its source is; it is for files and other daemons";
+
+    if (from_file) {
+        ignored = "npy from-offset bytes source-token-file";
+        why = "all of a file is uploaded, to --offset of the buffer";
+    } else if (to_file) {
+        ignored = "dtype shape kind pool device in-place from-offset source-token-file";
+        why = "a download reads --bytes from --offset of the buffer on";
+    } else if (from_url) {
+        ignored = "dtype shape raw npy";
+        why = "a buffer of another daemon comes as it is there";
+    }
+    return gb_cli_options_idle(&cli->options, ignored, why);
+}
+
+int gb_cli_run_cp(struct gb_cli *cli, int argc, char **argv) {
+    bool from_file = gb_cli_is_file(argv[0]);
+    bool to_file = gb_cli_is_file(argv[1]);
+
+    (void)argc;
+    if (gb_cli_is_url(argv[1]))
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "TARGET is a buffer of the daemon that is asked, and a URL can be SOURCE alone: --url "
+                              "says which daemon");
+    if (gb_cli_is_url(argv[0]) && to_file)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "a URL is copied into a buffer; gpubuf --url URL get brings a file");
+    if (!(from_file && to_file) && check_idle_cp(cli, from_file, to_file, gb_cli_is_url(argv[0])) < 0)
+        return GB_CLI_USAGE;
+    if (gb_cli_is_url(argv[0]))
+        return gb_cli_pull(cli, argv[0], argv[1]);
+    if (from_file && to_file)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "cp copies from or to a buffer; for two files there is cp(1)");
+    if (from_file)
+        return gb_cli_put_file(cli, argv[0], argv[1]);
+    return to_file ? gb_cli_get_file(cli, argv[0], argv[1]) : copy_buffer(cli, argv[0], argv[1]);
 }

@@ -4,8 +4,7 @@
 
 #include "base/standard.h"
 #include "cli/cli.h"
-#include "cli/config/config.h"
-#include "cli/signals.h"
+#include "cli/config.h"
 
 /* With what the configuration file says. */
 static int run(struct gb_cli *cli, int argc, char **argv) {

@@ -1,16 +1,561 @@
-/* put: from a file or a pipe into a buffer. */
+/* put: from a file or a pipe into a buffer, again where it broke off. */
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/encoding.h"
+#include "cli/cli.h"
 #include "cli/files.h"
-#include "cli/out.h"
-#include "cli/progress.h"
-#include "cli/resume.h"
-#include "cli/settings.h"
-#include "cli/source.h"
-#include "cli/times.h"
+
+#define PEEK 16                   /* bytes that tell what comes */
+#define FRONT_BYTES (1024 * 1024) /* of a pipe that are read before it is sent */
+#define LOOK_MS 100 /* a pipe from which nothing comes is left so often to see whether an interrupt came */
+#define SPOOL_BYTES (256 * 1024)
+#define DEVICE_BYTES (64ull << 20) /* that are taken of a device before it is thought to have no end */
+#define PAUSE_MS 100               /* before the first retry; each is twice as long as the one before */
+#define PAUSE_MAX_MS 5000
+#define RETRY_AFTER_MAX_S 60 /* of the daemon's Retry-After */
+#define DROP_S 2             /* for an upload that is given up */
+#define KEY_BYTES 16
+#define KEY_SIZE (2 * KEY_BYTES + 1)
+
+struct gb_cli_source {
+    struct gb_cli *cli;
+    int fd;
+    double until;         /* while it is being opened: when to give up; 0: never */
+    bool pipe;            /* read front first */
+    bool whole;           /* of a pipe: it ended within front, which is all of it */
+    bool taken;           /* of a pipe: bytes that cannot be given again */
+    bool device;          /* of characters: a terminal, or what may have no end */
+    unsigned char *front; /* of a pipe: what was read already, malloc'd */
+    size_t front_bytes;
+    size_t front_at;
+    uint64_t bytes; /* GPUBUF_UNKNOWN: what comes tells it itself */
+};
+
+/* --- what an upload reads ----------------------------------------------------------------------------------------- */
+
+static void source_close(struct gb_cli_source *source) {
+    if (source->fd >= 0)
+        close(source->fd);
+    source->fd = -1;
+    free(source->front);
+    source->front = NULL;
+}
+
+/* When to give up a source that gives nothing; 0: never. */
+static double deadline(const struct gb_cli *cli) {
+    return cli->options.timeout > 0 ? gb_cli_now() + cli->options.timeout : 0;
+}
+
+/* Reads from a pipe without being deaf to interrupts: how many bytes, 0 at the end, -1 with errno. */
+static ssize_t read_pipe(struct gb_cli_source *source, void *data, size_t size) {
+    struct pollfd ready = {.fd = source->fd, .events = POLLIN};
+    ssize_t n;
+
+    for (;;) {
+        if (atomic_load(&source->cli->interrupted) || (source->until > 0 && gb_cli_now() >= source->until)) {
+            errno = atomic_load(&source->cli->interrupted) ? EINTR : ETIMEDOUT;
+            return -1;
+        }
+        if (poll(&ready, 1, LOOK_MS) <= 0)
+            continue;
+        n = read(source->fd, data, size);
+        if (n >= 0 || (errno != EINTR && errno != EAGAIN))
+            return n;
+    }
+}
+
+static int64_t next_bytes_source(void *arg, void *data, size_t size) {
+    struct gb_cli_source *source = arg;
+    size_t n = source->front_bytes - source->front_at;
+
+    source->taken = true;
+    if (n == 0)
+        return read_pipe(source, data, size);
+    n = n < size ? n : size;
+    memcpy(data, source->front + source->front_at, n);
+    source->front_at += n;
+    return (int64_t)n;
+}
+
+/* Reads up to so many bytes into front; fewer, if the end comes before. -1 with errno. */
+static int fill(struct gb_cli_source *source, size_t size) {
+    source->front = malloc(size);
+    if (source->front == NULL)
+        return -1;
+    while (source->front_bytes < size) {
+        ssize_t n = read_pipe(source, source->front + source->front_bytes, size - source->front_bytes);
+
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            break;
+        source->front_bytes += (size_t)n;
+        source->until = deadline(source->cli);
+    }
+    return 0;
+}
+
+/* Whether what begins so tells its length itself: .npy, or safetensors (eight bytes of length, then JSON). */
+static bool tells_length(const struct gb_cli_source *source) {
+    static const unsigned char npy[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
+
+    return source->front_bytes >= PEEK &&
+           (memcmp(source->front, npy, sizeof npy) == 0 || (source->front[7] == 0 && source->front[8] == '{'));
+}
+
+static int write_all(int fd, const unsigned char *data, size_t bytes) {
+    while (bytes > 0) {
+        ssize_t n = write(fd, data, bytes);
+
+        if (n < 0 && errno != EINTR)
+            return -1;
+        data += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+static const char *spool_folder(void) {
+    const char *folder = getenv("TMPDIR");
+
+    return folder != NULL && folder[0] != '\0' ? folder : "/tmp";
+}
+
+/* A file without a name; where the file system has none such it loses its name at once. */
+static int open_spool(void) {
+    const char *folder = spool_folder();
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    char *path;
+
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR) || asprintf(&path, "%s/gpubuf.XXXXXX", folder) < 0)
+        return fd;
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0)
+        unlink(path);
+    free(path);
+    return fd;
+}
+
+/* Puts all that comes of a device into that file, which then is the source. -1 with errno; EFBIG: more comes than may
+ * be kept. */
+static int spool(struct gb_cli_source *source) {
+    unsigned char *data = malloc(SPOOL_BYTES);
+    int fd = open_spool();
+    int64_t n = fd < 0 || data == NULL ? -1 : 1;
+    uint64_t bytes = 0;
+
+    while (n > 0) {
+        n = next_bytes_source(source, data, SPOOL_BYTES);
+        if (n > 0 && (uint64_t)n > DEVICE_BYTES - bytes) {
+            errno = EFBIG;
+            n = -1;
+        }
+        if (n > 0 && write_all(fd, data, (size_t)n) < 0)
+            n = -1;
+        bytes += n > 0 ? (uint64_t)n : 0;
+    }
+    free(data);
+    if (n < 0) {
+        int why = errno;
+
+        if (fd >= 0)
+            close(fd);
+        errno = why;
+        return -1;
+    }
+    source_close(source);
+    source->fd = fd;
+    source->pipe = false;
+    source->taken = false;
+    source->bytes = bytes;
+    return 0;
+}
+
+static int unread(struct gb_cli_source *source, const char *path) {
+    char size[24];
+
+    if (errno != EFBIG)
+        return gb_cli_refused(source->cli, GB_CLI_FAILED, "%s cannot be read: %s", path, strerror(errno));
+    return gb_cli_refused(source->cli, GB_CLI_FAILED,
+                          "%s gives more than %s and does not say how much: give --shape and --dtype, or its "
+                          "beginning by head -c BYTES %s | gpubuf put - NAME",
+                          path, gb_cli_bytes_text(DEVICE_BYTES, size), path);
+}
+
+/* What is no file. The end of a pipe says how much it was: of a short one before it is sent, so that the daemon takes
+ * no more memory than that, unless the caller says it or has the bytes written as they come. A device may have no end,
+ * so that it is kept before any of it is sent, unless the caller, or what comes first, says how much it is. */
+static int open_pipe(struct gb_cli_source *source, const char *path, bool knows_length, uint64_t expected) {
+    bool at_once = source->device || knows_length || source->cli->options.in_place;
+    size_t front = at_once ? PEEK : FRONT_BYTES;
+
+    source->pipe = true;
+    if (source->device)
+        source->bytes = expected;
+    if (fill(source, front) < 0)
+        return unread(source, path);
+    source->whole = !source->device && source->front_bytes < front;
+    if (source->device && !knows_length && (source->cli->options.raw || !tells_length(source)) && spool(source) < 0)
+        return unread(source, path);
+    source->until = 0; /* from here the library counts */
+    if (!source->pipe)
+        source->front_at = 0;
+    return 0;
+}
+
+/* Whether a file ends where stat says. Those of /proc, /sys and of some FUSE do not. */
+static bool ends_at(int fd, off_t from, off_t size) {
+    char byte;
+
+    return pread(fd, &byte, 1, size) == 0 && (size <= from || pread(fd, &byte, 1, size - 1) == 1);
+}
+
+/* Opens path, - for standard input. A pipe that ends within its first MiB is read whole, so that its length is known;
+ * of a longer one the length stays unknown. Neither is waited for with --in-place or if knows_length: the caller gave a
+ * shape or a slice. Raw bytes of a device without these go to an unnamed temporary file first. expected: the bytes that
+ * the shape makes, GPUBUF_UNKNOWN if unknown. From a device without an end (/dev/zero) that many are read, from a pipe
+ * all of them. Returns 0, or the exit status of the error that was printed. */
+static int source_open(struct gb_cli *cli, const char *path, bool knows_length, uint64_t expected,
+                       struct gb_cli_source *ret) {
+    struct gb_cli_source source = {.cli = cli, .bytes = GPUBUF_UNKNOWN, .until = deadline(cli)};
+    struct stat info;
+    off_t at = 0;
+    int rc = 0;
+
+    /* A FIFO that has no writer is opened at once, and waited for where interrupts are heard. */
+    source.fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (source.fd < 0 || fstat(source.fd, &info) < 0)
+        rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be read: %s", path, strerror(errno));
+    else if (S_ISDIR(info.st_mode))
+        rc = gb_cli_refused(cli, GB_CLI_USAGE, "%s is a folder; name a file", path);
+    if (rc == 0 && S_ISREG(info.st_mode))
+        at = lseek(source.fd, 0, SEEK_CUR);
+    if (rc == 0 && S_ISREG(info.st_mode) && ends_at(source.fd, at, info.st_size)) {
+        source.front_at = at > 0 ? (size_t)at : 0; /* of a file: where it begins for us */
+        source.bytes = info.st_size > at ? (uint64_t)(info.st_size - at) : 0;
+    } else if (rc == 0) {
+        source.device = S_ISCHR(info.st_mode) && !isatty(source.fd);
+        rc = open_pipe(&source, path, knows_length, expected);
+    }
+    if (rc != 0) {
+        source_close(&source);
+        return rc;
+    }
+    *ret = source;
+    return 0;
+}
+
+/* For the library. */
+static struct gpubuf_source source_of(struct gb_cli_source *source) {
+    if (source->whole)
+        return gpubuf_from_memory(source->front, source->front_bytes);
+    if (source->pipe)
+        return gpubuf_from_call(next_bytes_source, source, source->bytes);
+    return gpubuf_from_fd(source->fd, (int64_t)source->front_at, source->bytes);
+}
+
+/* --- files that hold tensors in a form that is stored as bytes: archives and pickles ------------------------------ */
+
+/* Endings of pickles; .bin is one of raw bytes as well. */
+static const char *const pickles[] = {".pkl", ".pickle", ".pt", ".pth", ".bin"};
+
+#define COUNT (sizeof pickles / sizeof pickles[0])
+
+/* The bytes that a file begins with, without taking them. */
+static size_t look(const struct gb_cli_source *source, unsigned char ret[4]) {
+    ssize_t n;
+
+    if (source->pipe) {
+        memcpy(ret, source->front, 4);
+        return source->front_bytes < 4 ? source->front_bytes : 4;
+    }
+    n = pread(source->fd, ret, 4, (off_t)source->front_at);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* By the beginning of a file. */
+static bool is_archive(const unsigned char front[4]) {
+    return memcmp(front, "PK\003\004", 4) == 0;
+}
+
+static bool is_pickle(const unsigned char front[4]) {
+    return front[0] == 0x80 && front[1] >= 2 && front[1] <= 5;
+}
+
+/* Warns on standard error if the file holds tensors in a form that is stored as bytes, unless --raw or --quiet is
+ * given. Returns whether it did. */
+static bool warn_archive(const struct gb_cli *cli, const struct gb_cli_source *source, const char *path) {
+    const char *what = NULL;
+    unsigned char front[4];
+    size_t i;
+
+    if (cli->options.raw || cli->options.quiet || look(source, front) < 4)
+        return false;
+    if (is_archive(front))
+        what = gb_cli_ends_in(path, ".npz") ? "a .npz archive" : "a zip archive, as torch.save() writes";
+    for (i = 0; i < COUNT; i++)
+        if (is_pickle(front) && gb_cli_ends_in(path, pickles[i]))
+            what = "a pickle";
+    if (what == NULL)
+        return false;
+    fputs("gpubuf: warning: ", stderr);
+    gb_cli_put(stderr, path);
+    fprintf(stderr,
+            " is %s and is stored as its bytes, not as tensors: convert it to safetensors or .npy if these are "
+            "meant (--raw says that the bytes are)\n",
+            what);
+    return true;
+}
+
+void gb_cli_warn_no_archive(const struct gb_cli *cli, int fd, const char *path) {
+    const char *what = gb_cli_ends_in(path, ".npz") ? "a .npz archive" : NULL;
+    unsigned char front[4] = {0};
+    size_t i;
+
+    for (i = 0; i < COUNT; i++)
+        if (gb_cli_ends_in(path, pickles[i]) && strcmp(pickles[i], ".bin") != 0)
+            what = "what its ending says";
+    if (cli->options.raw || cli->options.quiet || what == NULL || fd < 0)
+        return;
+    if (pread(fd, front, sizeof front, 0) == sizeof front && (is_archive(front) || is_pickle(front)))
+        return; /* that was put as its bytes */
+    fputs("gpubuf: warning: ", stderr);
+    gb_cli_put(stderr, path);
+    fprintf(stderr,
+            " has the buffer's bytes as they are and is not %s: a FILE that ends in .npy or .safetensors has the dtype "
+            "and shape, too (--raw says that the bytes are meant)\n",
+            what);
+}
+
+/* --- --retry: an upload that continues where it broke off --------------------------------------------------------- */
+
+struct resumed {
+    struct gb_cli *cli;
+    const struct gb_cli_source *source;
+    const struct gb_cli_name *name;
+    const struct gpubuf_put_params *params;
+    struct gb_cli_progress *progress;
+    char id[GPUBUF_ID_SIZE]; /* of the upload; "": there is none */
+    uint64_t at;             /* the next byte that is read */
+    uint64_t left;           /* retries */
+    unsigned pause_ms;
+};
+
+/* Whether --retry is given, and the upload is one that the daemon can go on with: of a file, into a whole buffer, over
+ * one connection. */
+static bool resumes(const struct gb_cli *cli, const struct gb_cli_source *source) {
+    const struct gb_cli_options *o = &cli->options;
+
+    return o->retry > 0 && !source->pipe && source->bytes != GPUBUF_UNKNOWN && o->connections <= 1 && !o->in_place &&
+           !o->given[GB_CLI_ID_offset] && o->slice == NULL && o->side == NULL;
+}
+
+static int64_t next_bytes_resume(void *arg, void *data, size_t size) {
+    struct resumed *r = arg;
+    ssize_t n;
+
+    do
+        n = pread(r->source->fd, data, size, (off_t)(r->source->front_at + r->at));
+    while (n < 0 && errno == EINTR);
+    if (n > 0) {
+        r->at += (uint64_t)n;
+        gb_cli_progress_move(r->progress, r->at, r->source->bytes);
+    }
+    return n;
+}
+
+/* Adds a query parameter behind a path; value NULL: none. -1 with cli->error: it is too long. */
+static int add_query(struct gb_cli *cli, char *target, const char *key, const char *value) {
+    size_t at = strlen(target);
+    int n;
+
+    if (value == NULL)
+        return 0;
+    n = snprintf(target + at, GB_CLI_PATH - at, "%c%s=", strchr(target, '?') != NULL ? '&' : '?', key);
+    if (n < 0 || (size_t)n >= GB_CLI_PATH - at ||
+        gpubuf_escape(value, target + at + n, GB_CLI_PATH - at - (size_t)n) < 0)
+        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the options are too long for a request");
+    return 0;
+}
+
+static int begin_target(struct resumed *r, char *ret) {
+    const struct gpubuf_put_params *p = r->params;
+    char max_bytes[24];
+    const struct {
+        const char *key;
+        const char *value;
+    } queries[] = {
+        {"format", p->format},
+        {"dtype", p->dtype},
+        {"shape", p->shape},
+        {"stream", p->stream},
+        {"kind", p->kind},
+        {"pool", p->pool},
+        {"device", p->device},
+        {"durability", p->durability},
+        {"spill", p->spill},
+        {"mirrored", p->mirrored ? "true" : NULL},
+        {"max_bytes", p->max_bytes.set ? max_bytes : NULL},
+    };
+    int rc = gb_cli_target(r->cli, ret, "/v1/sessions/{}/buffers/{}/data", r->name->session, r->name->name);
+    size_t i;
+
+    snprintf(max_bytes, sizeof max_bytes, "%" PRIu64, p->max_bytes.value);
+    for (i = 0; i < sizeof queries / sizeof queries[0] && rc == 0; i++)
+        rc = add_query(r->cli, ret, queries[i].key, queries[i].value);
+    return rc;
+}
+
+/* A new key in text[KEY_SIZE]. -1 with cli->error. */
+static int make_key(struct gb_cli *cli, char *text) {
+    unsigned char random[KEY_BYTES];
+
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return gb_cli_error(cli, GPUBUF_INPUT_FAILED, "there are no random numbers: %s", strerror(errno));
+    gb_hex(random, sizeof random, text);
+    return 0;
+}
+
+/* Without bytes: what breaks off is the part that can go on. The key makes it one upload, however often it is sent. */
+static int begin(struct resumed *r) {
+    char idempotency[sizeof "Idempotency-Key: " + KEY_SIZE] = "Idempotency-Key: ";
+    char length[48];
+    const char *const headers[] = {"Upload-Complete: ?0", length, idempotency, NULL};
+    const struct gpubuf_answer *answer = gpubuf_answer_of(r->cli->client);
+    char target[GB_CLI_PATH];
+    json_t *upload;
+
+    r->at = 0;
+    r->id[0] = '\0';
+    if (begin_target(r, target) < 0 || make_key(r->cli, idempotency + strlen(idempotency)) < 0)
+        return -1;
+    snprintf(length, sizeof length, "Upload-Length: %" PRIu64, r->source->bytes);
+    if (gpubuf_request(r->cli->client, "POST", target, headers, "", 0, &r->cli->error) < 0)
+        return -1;
+    upload = json_loadb(answer->body, answer->bytes, 0, NULL);
+    snprintf(r->id, sizeof r->id, "%s", gb_cli_text(upload, "id"));
+    json_decref(upload);
+    return r->id[0] != '\0' ? 0 : gb_cli_error(r->cli, GPUBUF_BAD_ANSWER, "the answer names no upload");
+}
+
+static int upload_target(const struct resumed *r, char *ret) {
+    return gb_cli_target(r->cli, ret, "/v1/sessions/{}/uploads/{}", r->name->session, r->id);
+}
+
+static int append(struct resumed *r) {
+    char offset[48];
+    const char *const headers[] = {offset, "Upload-Complete: ?1", "Content-Type: application/partial-upload", NULL};
+    struct gpubuf_source rest = gpubuf_from_call(next_bytes_resume, r, r->source->bytes - r->at);
+    char target[GB_CLI_PATH];
+
+    snprintf(offset, sizeof offset, "Upload-Offset: %" PRIu64, r->at);
+    if (upload_target(r, target) < 0)
+        return -1;
+    return gpubuf_request_from(r->cli->client, "PATCH", target, headers, rest, &r->cli->error);
+}
+
+static bool may_pass(const struct gpubuf_error *err) {
+    switch (err->code) {
+    case GPUBUF_CANNOT_CONNECT:
+    case GPUBUF_CONNECTION_LOST:
+    case GPUBUF_CLIENT_TIMEOUT:
+    case GPUBUF_UPLOAD_BUSY:
+    case GPUBUF_UPLOAD_OFFSET_MISMATCH:
+    case GPUBUF_UPLOAD_NOT_FOUND: /* the daemon was restarted */
+        return true;
+    default:
+        return err->retryable;
+    }
+}
+
+/* Waits, if the error may pass and retries are left. False: it stands. */
+static bool again(struct resumed *r) {
+    const struct gpubuf_error *err = &r->cli->error;
+    int seconds = err->retry_after_s < RETRY_AFTER_MAX_S ? err->retry_after_s : RETRY_AFTER_MAX_S;
+    double pause_s = seconds > 0 ? seconds : r->pause_ms / 1e3;
+
+    if (r->left == 0 || !may_pass(err))
+        return false;
+    r->left--;
+    r->pause_ms = r->pause_ms * 2 < PAUSE_MAX_MS ? r->pause_ms * 2 : PAUSE_MAX_MS;
+    return gb_cli_pause(r->cli, pause_s);
+}
+
+/* Asks what the daemon has; begins anew if it has no such upload any more. */
+static int find_place(struct resumed *r, bool *ret_complete) {
+    const struct gpubuf_answer *answer = gpubuf_answer_of(r->cli->client);
+    char target[GB_CLI_PATH];
+
+    *ret_complete = false;
+    if (r->cli->error.code == GPUBUF_UPLOAD_NOT_FOUND)
+        return begin(r);
+    if (upload_target(r, target) < 0)
+        return -1;
+    if (gpubuf_request(r->cli->client, "GET", target, NULL, NULL, 0, &r->cli->error) < 0)
+        return r->cli->error.code == GPUBUF_UPLOAD_NOT_FOUND ? begin(r) : -1;
+    if (!answer->upload_offset.set)
+        return gb_cli_error(r->cli, GPUBUF_BAD_ANSWER, "the answer has no Upload-Offset");
+    r->at = answer->upload_offset.value;
+    *ret_complete = answer->upload_complete;
+    return 0;
+}
+
+/* By a client of its own, which no interrupt stops and which has little patience: the upload ends by itself in time. */
+static void drop(struct resumed *r) {
+    struct gb_cli_options given = r->cli->options;
+    struct gpubuf_error why = r->cli->error;
+    char target[GB_CLI_PATH];
+    gpubuf_client *hasty;
+
+    if (r->id[0] == '\0' || upload_target(r, target) < 0)
+        return;
+    r->cli->options.timeout = DROP_S;
+    r->cli->options.retry = 0;
+    if (gb_cli_open(r->cli, NULL, NULL, &hasty) == 0) {
+        gpubuf_request(hasty, "DELETE", target, NULL, NULL, 0, NULL);
+        gpubuf_close(hasty);
+    }
+    r->cli->options = given;
+    r->cli->error = why;
+}
+
+/* Uploads the source. The buffer; NULL with cli->error set, and no upload left where the daemon can be reached. The
+ * caller's. */
+static json_t *put_resumable(struct gb_cli *cli, const struct gb_cli_source *source, const struct gb_cli_name *name,
+                             const struct gpubuf_put_params *params, struct gb_cli_progress *progress) {
+    struct resumed r = {cli, source, name, params, progress, "", 0, cli->options.retry, PAUSE_MS};
+    const struct gpubuf_answer *answer;
+    char target[GB_CLI_PATH];
+    bool complete = false;
+    int rc = begin(&r);
+
+    while (rc == 0 && !complete) {
+        rc = append(&r);
+        if (rc == 0) {
+            answer = gpubuf_answer_of(cli->client);
+            return json_loadb(answer->body, answer->bytes, 0, NULL);
+        }
+        while (rc < 0 && again(&r))
+            rc = find_place(&r, &complete);
+    }
+    if (complete) { /* the answer was lost */
+        if (gb_cli_target(cli, target, "/v1/sessions/{}/buffers/{}", name->session, name->name) < 0)
+            return NULL;
+        return gb_cli_request(cli, "GET", target, NULL);
+    }
+    drop(&r);
+    return NULL;
+}
+
+/* --- put ---------------------------------------------------------------------------------------------------------- */
 
 bool gb_cli_ends_in(const char *text, const char *end) {
     size_t n = strlen(text);
@@ -142,13 +687,12 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
     params.progress = moved;
     params.progress_arg = &moving;
     gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), name->name);
-    if (gb_cli_resumes(cli, source)) {
-        buffer = gb_cli_put_resumable(cli, source, name, &params, &moving.progress);
+    if (resumes(cli, source)) {
+        buffer = put_resumable(cli, source, name, &params, &moving.progress);
         rc = buffer != NULL ? 0 : -1;
     } else {
         do
-            rc = gpubuf_put(cli->client, name->session, name->name, gb_cli_source_of(source), &params, NULL,
-                            &cli->error);
+            rc = gpubuf_put(cli->client, name->session, name->name, source_of(source), &params, NULL, &cli->error);
         while (rc < 0 && !source->taken && gb_cli_again(cli));
     }
     gb_cli_progress_end(&moving.progress, rc == 0);
@@ -191,7 +735,7 @@ static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const c
     params.progress_arg = &moving;
     gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), label);
     do
-        rc = gpubuf_tensors_put(cli->client, cli->session, gb_cli_source_of(source), &params, &tensors, &cli->error);
+        rc = gpubuf_tensors_put(cli->client, cli->session, source_of(source), &params, &tensors, &cli->error);
     while (rc < 0 && !source->taken && gb_cli_again(cli));
     gb_cli_progress_end(&moving.progress, rc == 0);
     if (rc < 0)
@@ -271,13 +815,13 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
     else if (cli->host != NULL && strcmp(path, "-") == 0)
         rc = gb_cli_refused(cli, GB_CLI_USAGE, "standard input cannot go to several hosts; name a file");
     else
-        rc = gb_cli_source_open(cli, path, cli->options.shape != NULL || cli->options.slice != NULL,
-                                expected_bytes(&cli->options), &source);
+        rc = source_open(cli, path, cli->options.shape != NULL || cli->options.slice != NULL,
+                         expected_bytes(&cli->options), &source);
     if (rc == 0) {
-        bool warned = gb_cli_warn_archive(cli, &source, path);
+        bool warned = warn_archive(cli, &source, path);
 
         rc = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target, warned);
-        gb_cli_source_close(&source);
+        source_close(&source);
     }
     free(path);
     return rc;

@@ -1,13 +1,21 @@
-/* Requests and their answers, as JSON. */
+/* Requests and their answers, as JSON: of one buffer, of all that match a pattern, and any that the user writes. */
+#include <errno.h>
+#include <fnmatch.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/files.h"
 
+#define SAME_MS 0.001 /* the header gives three digits */
 #define NO_ITEMS "the answer has no items; is this a gpubufd?"
 #define PAGE "1000" /* items of a list that are asked for at a time */
+#define BODY_BYTES (64u << 20)
+#define PRETTY (JSON_ENCODE_ANY | JSON_INDENT(2) | JSON_REAL_PRECISION(15))
 
 int gb_cli_error(struct gb_cli *cli, int code, const char *format, ...) {
     va_list args;
@@ -187,4 +195,381 @@ int gb_cli_show(struct gb_cli *cli, json_t *value, const struct gb_cli_column *c
 
 bool gb_cli_draws(const struct gb_cli *cli) {
     return !cli->options.quiet && cli->host == NULL && isatty(STDERR_FILENO);
+}
+
+/* --- buffers by a shell's patterns: "[SESSION/]NAME", in which both parts may have wildcards ---------------------- */
+
+bool gb_cli_is_pattern(const char *text) {
+    return strpbrk(text, "*?[") != NULL; /* which no name has */
+}
+
+/* Whether the part before the slash is one. */
+static bool is_of_sessions(const char *text) {
+    const char *slash = strchr(text, '/');
+    const char *wild = strpbrk(text, "*?[");
+
+    return slash != NULL && wild != NULL && wild < slash;
+}
+
+static bool matches(json_t *item, const char *pattern) {
+    return fnmatch(pattern, gb_cli_text(item, "name"), 0) == 0;
+}
+
+/* The list of those that may match: the daemon knows of prefixes alone. What has characters that no name has is
+ * compared here. */
+static int target_of(struct gb_cli *cli, const char *session, const char *pattern, const char *query, char *ret) {
+    size_t n = strspn(pattern, GB_CLI_NAME_LETTERS);
+    char prefix[GPUBUF_NAME_SIZE];
+    int rc;
+
+    if (n == 0 || n >= sizeof prefix || strchr("._-", pattern[0]) != NULL) {
+        rc = gb_cli_target(cli, ret, "/v1/sessions/{}/buffers", session);
+        query += query[0] == '&';
+        if (rc == 0 && query[0] != '\0')
+            strcat(ret, "?");
+    } else {
+        snprintf(prefix, sizeof prefix, "%.*s", (int)n, pattern);
+        rc = gb_cli_target(cli, ret, "/v1/sessions/{}/buffers?prefix={}", session, prefix);
+    }
+    if (rc == 0)
+        strcat(ret, query); /* three names and GB_CLI_QUERY are less than GB_CLI_PATH */
+    return rc;
+}
+
+/* Adds what matches in one session. -1 with cli->error set. */
+static int add_session(struct gb_cli *cli, json_t *found, const char *session, const char *pattern, const char *query) {
+    char target[GB_CLI_PATH];
+    json_t *items = NULL;
+    json_t *item;
+    size_t i;
+
+    if (target_of(cli, session, pattern, query, target) == 0)
+        items = gb_cli_list(cli, target);
+    if (items == NULL)
+        return -1;
+    json_array_foreach(items, i, item) {
+        if (matches(item, pattern))
+            json_array_append(found, item);
+    }
+    json_decref(items);
+    return 0;
+}
+
+/* A session that goes meanwhile has no buffers. */
+static int add_sessions(struct gb_cli *cli, json_t *found, const char *sessions, const char *pattern,
+                        const char *query) {
+    json_t *items = gb_cli_list(cli, "/v1/sessions");
+    json_t *item;
+    int rc = items != NULL ? 0 : -1;
+    size_t i;
+
+    json_array_foreach(items, i, item) {
+        if (rc < 0 || !matches(item, sessions))
+            continue;
+        rc = add_session(cli, found, gb_cli_text(item, "name"), pattern, query);
+        if (rc < 0 && cli->error.code == GPUBUF_SESSION_NOT_FOUND)
+            rc = 0;
+    }
+    json_decref(items);
+    return rc;
+}
+
+json_t *gb_cli_matching(struct gb_cli *cli, const char *pattern, const char *query) {
+    const char *slash = strchr(pattern, '/');
+    json_t *found = json_array();
+    char text[2 * GPUBUF_NAME_SIZE];
+    struct gb_cli_name name;
+    int rc;
+
+    /* "SESSION/": all of it */
+    snprintf(text, sizeof text, "%s%s", pattern, slash != NULL && slash[1] == '\0' ? "*" : "");
+    rc = gb_cli_name(cli, text, &name);
+    if (rc == 0)
+        rc = is_of_sessions(text) ? add_sessions(cli, found, name.session, name.name, query)
+                                  : add_session(cli, found, name.session, name.name, query);
+    if (rc == 0)
+        return found;
+    json_decref(found);
+    return NULL;
+}
+
+int gb_cli_none_matches(struct gb_cli *cli, const char *pattern) {
+    struct gb_cli_name name;
+
+    if (gb_cli_name(cli, pattern, &name) < 0)
+        return gb_cli_failed(cli);
+    if (is_of_sessions(pattern))
+        gb_cli_error(cli, GPUBUF_BUFFER_NOT_FOUND, "no buffer of any session matches %s", pattern);
+    else
+        gb_cli_error(cli, GPUBUF_BUFFER_NOT_FOUND,
+                     gb_cli_is_pattern(name.name) ? "no buffer of session \"%s\" matches %s"
+                                                  : "session \"%s\" has no buffer named \"%s\"",
+                     name.session, name.name);
+    cli->error.status = 404;
+    return gb_cli_failed(cli);
+}
+
+/* --- several ------------------------------------------------------------------------------------------------------ */
+
+/* A pattern that matches none is an error, as it is of rm(1). */
+static int each_matching(struct gb_cli *cli, const char *pattern, gb_cli_buffer_fn *one, void *arg) {
+    char full[2 * GPUBUF_NAME_SIZE];
+    int worst = GB_CLI_DONE;
+    json_t *items = gb_cli_matching(cli, pattern, "");
+    json_t *item;
+    size_t i;
+
+    if (items == NULL)
+        return gb_cli_failed(cli);
+    if (json_array_size(items) == 0) {
+        json_decref(items);
+        return gb_cli_none_matches(cli, pattern);
+    }
+    json_array_foreach(items, i, item) {
+        int status;
+
+        if (atomic_load(&cli->interrupted))
+            break;
+        snprintf(full, sizeof full, "%s/%s", gb_cli_text(item, "session"), gb_cli_text(item, "name"));
+        cli->about = gb_cli_text(item, "name");
+        status = one(cli, strchr(pattern, '/') != NULL ? full : cli->about, arg);
+        cli->about = NULL; /* it ends with the item */
+        worst = worst == GB_CLI_DONE ? status : worst;
+    }
+    json_decref(items);
+    return worst;
+}
+
+int gb_cli_each_buffer(struct gb_cli *cli, int argc, char **argv, gb_cli_buffer_fn *one, void *arg) {
+    int worst = GB_CLI_DONE;
+    int i;
+
+    for (i = 0; i < argc && !atomic_load(&cli->interrupted); i++) {
+        bool pattern = gb_cli_is_pattern(argv[i]);
+        int status;
+
+        cli->about = pattern ? NULL : argv[i];
+        status = pattern ? each_matching(cli, argv[i], one, arg) : one(cli, argv[i], arg);
+        worst = worst == GB_CLI_DONE ? status : worst;
+    }
+    cli->about = NULL;
+    return worst == GB_CLI_DONE && atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : worst;
+}
+
+/* --- the question ------------------------------------------------------------------------------------------------- */
+
+static bool says_yes(void) {
+    char line[16];
+
+    return fgets(line, sizeof line, stdin) != NULL && (line[0] == 'y' || line[0] == 'Y');
+}
+
+/* Of one pattern. */
+static int confirm(struct gb_cli *cli, const char *pattern, const char *what) {
+    json_t *items = gb_cli_matching(cli, pattern, "");
+    unsigned long long count = json_array_size(items);
+
+    if (items == NULL)
+        return gb_cli_failed(cli);
+    json_decref(items);
+    if (count == 0) /* which is said when it is done */
+        return GB_CLI_DONE;
+    if (!isatty(STDIN_FILENO))
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "%s matches %llu buffers, in all sessions that match: add --yes to %s them", pattern,
+                              count, what);
+    fprintf(stderr, "gpubuf: %s %llu buffers that match %s? [y/N] ", what, count, pattern);
+    if (says_yes())
+        return GB_CLI_DONE;
+    return gb_cli_refused(cli, GB_CLI_FAILED, "nothing was done");
+}
+
+int gb_cli_confirm(struct gb_cli *cli, int argc, char **argv, const char *what) {
+    int rc = GB_CLI_DONE;
+    int i;
+
+    for (i = 0; i < argc && rc == GB_CLI_DONE && !cli->options.yes; i++)
+        if (is_of_sessions(argv[i]))
+            rc = confirm(cli, argv[i], what);
+    return rc;
+}
+
+/* --- times of a transfer ------------------------------------------------------------------------------------------ */
+
+static void put_times(double queue_ms, double copy_ms) {
+    if (queue_ms >= 0 && copy_ms >= 0)
+        fprintf(stderr, GB_CLI_TRACE "waited %.3f ms, copied %.3f ms\n", queue_ms, copy_ms);
+    else if (queue_ms >= 0)
+        fprintf(stderr, GB_CLI_TRACE "waited %.3f ms\n", queue_ms);
+}
+
+void gb_cli_times_put(const struct gb_cli *cli) {
+    const struct gpubuf_answer *answer = gpubuf_answer_of(cli->client);
+
+    if (cli->options.verbose)
+        put_times(answer->queue_ms, answer->copy_ms);
+}
+
+/* How long the last large transfer of the buffer copied, if that was this download: it has the same bytes, unless
+ * another client's came in between. Negative: it is not known. */
+static double copied_ms(struct gb_cli *cli, const struct gb_cli_name *name, uint64_t bytes, double queue_ms) {
+    char target[GB_CLI_PATH];
+    json_t *buffer = NULL;
+    double copy_ms = -1;
+    json_t *last;
+
+    if (gb_cli_target(cli, target, "/v1/sessions/{}/buffers/{}?last_transfer=true", name->session, name->name) == 0)
+        buffer = gb_cli_request(cli, "GET", target, NULL);
+    last = json_object_get(buffer, "last_transfer");
+    if (json_is_object(last) && strcmp(gb_cli_text(last, "direction"), "upload") != 0 &&
+        gb_cli_number(last, "bytes") <= (double)bytes && fabs(gb_cli_number(last, "queue_ms") - queue_ms) <= SAME_MS)
+        copy_ms = gb_cli_number(last, "copy_ms");
+    json_decref(buffer);
+    return copy_ms;
+}
+
+void gb_cli_times_get(struct gb_cli *cli, const struct gb_cli_name *name, uint64_t bytes) {
+    const struct gpubuf_answer *answer = gpubuf_answer_of(cli->client);
+    double queue_ms = answer->queue_ms;
+    double copy_ms = answer->copy_ms;
+
+    if (!cli->options.verbose || cli->options.connections > 1)
+        return;
+    put_times(queue_ms, copy_ms >= 0 ? copy_ms : copied_ms(cli, name, bytes, queue_ms));
+}
+
+/* --- call: any request, for what has no command of its own -------------------------------------------------------- */
+
+static char *read_all(FILE *file, size_t *ret_bytes) {
+    char *text = malloc(BODY_BYTES + 1);
+
+    if (text == NULL)
+        return NULL;
+    *ret_bytes = fread(text, 1, BODY_BYTES + 1, file);
+    if (ferror(file) || *ret_bytes > BODY_BYTES) {
+        errno = ferror(file) ? errno : EFBIG;
+        free(text);
+        return NULL;
+    }
+    text[*ret_bytes] = '\0';
+    return text;
+}
+
+static char *read_file(const struct gb_cli *cli, const char *given, size_t *ret_bytes) {
+    char *path = gb_cli_host_path(cli, given);
+    FILE *file = path != NULL ? fopen(path, "re") : NULL;
+    char *text = file != NULL ? read_all(file, ret_bytes) : NULL;
+    int error = errno;
+
+    if (file != NULL)
+        fclose(file);
+    free(path);
+    errno = error;
+    return text;
+}
+
+#define CONTENT_TYPE "content-type:"
+
+/* --header says what the body is; without it, and where it says so, it is JSON. */
+static bool names_type(const struct gb_cli *cli) {
+    const char *header = cli->options.header;
+
+    return header != NULL && strncasecmp(header, CONTENT_TYPE, strlen(CONTENT_TYPE)) == 0;
+}
+
+static int check_json(struct gb_cli *cli, const char *body, size_t bytes) {
+    json_error_t why;
+    json_t *value;
+
+    if (names_type(cli) && strstr(cli->options.header, "json") == NULL)
+        return 0;
+    value = json_loadb(body, bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &why);
+    if (value == NULL)
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "the body is not JSON: %s, at byte %d; bytes of another type go with "
+                              "--header \"Content-Type: application/octet-stream\"",
+                              why.text, why.position);
+    json_decref(value);
+    return 0;
+}
+
+/* The body: the argument itself, "-" for standard input or "@FILE". */
+static int read_body(struct gb_cli *cli, const char *given, char **ret, size_t *ret_bytes) {
+    if (cli->host != NULL && strcmp(given, "-") == 0)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "standard input cannot go to several hosts; name a file: @FILE");
+    if (strcmp(given, "-") == 0)
+        *ret = read_all(stdin, ret_bytes);
+    else if (given[0] == '@')
+        *ret = read_file(cli, given + 1, ret_bytes);
+    else if ((*ret = strdup(given)) != NULL)
+        *ret_bytes = strlen(given);
+    if (*ret == NULL)
+        return gb_cli_refused(cli, GB_CLI_FAILED, "the body \"%s\" cannot be read: %s", given, strerror(errno));
+    return check_json(cli, *ret, *ret_bytes);
+}
+
+/* A terminal obeys control characters; JSON has them escaped, and text keeps its lines. */
+static void put_terminal(const struct gpubuf_answer *answer) {
+    json_t *value = json_loadb(answer->body, answer->bytes, JSON_DECODE_ANY, NULL);
+    char *text = value != NULL ? json_dumps(value, PRETTY) : NULL;
+    const char *at = text != NULL ? text : answer->body;
+
+    while (*at != '\0') {
+        char line[4096];
+        size_t n = strcspn(at, "\n");
+        size_t shown = n < sizeof line ? n : sizeof line - 1;
+
+        snprintf(line, sizeof line, "%.*s", (int)shown, at);
+        gb_cli_put(stdout, line);
+        at += shown;
+        if (shown == n)
+            putchar('\n');
+        at += shown == n && *at == '\n';
+    }
+    free(text);
+    json_decref(value);
+}
+
+static int put_answer(struct gb_cli *cli, const struct gpubuf_answer *answer) {
+    bool text = strncmp(answer->content_type, "text/", 5) == 0 || strstr(answer->content_type, "json") != NULL;
+
+    if (answer->bytes == 0)
+        return GB_CLI_DONE;
+    if (isatty(STDOUT_FILENO) && !text)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "%zu bytes of %s are not for a terminal; send them into a file",
+                              answer->bytes, answer->content_type);
+    if (isatty(STDOUT_FILENO)) {
+        put_terminal(answer);
+        return GB_CLI_DONE;
+    }
+    fwrite(answer->body, 1, answer->bytes, stdout);
+    return GB_CLI_DONE;
+}
+
+static int ask(struct gb_cli *cli, char **argv, const char *const *headers, const char *body, size_t bytes) {
+    int rc;
+
+    do
+        rc = gpubuf_request(cli->client, argv[0], argv[1], headers, body, bytes, &cli->error);
+    while (rc < 0 && gb_cli_again(cli));
+    return rc;
+}
+
+int gb_cli_run_call(struct gb_cli *cli, int argc, char **argv) {
+    const char *headers[3] = {cli->options.header, NULL, NULL};
+    char *body = NULL;
+    size_t bytes = 0;
+    int rc = argc > 2 ? read_body(cli, argv[2], &body, &bytes) : 0;
+
+    if (body != NULL && !names_type(cli))
+        headers[headers[0] != NULL] = "Content-Type: application/json";
+    if (rc == 0 && ask(cli, argv, headers, body, bytes) < 0) {
+        /* The problem document is the body that was received. */
+        cli->options.json |= cli->error.status >= 400 && cli->host == NULL && !isatty(STDOUT_FILENO);
+        rc = gb_cli_failed(cli);
+    } else if (rc == 0) {
+        rc = put_answer(cli, gpubuf_answer_of(cli->client));
+    }
+    free(body);
+    return rc;
 }

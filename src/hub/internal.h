@@ -1,6 +1,5 @@
-/* For the files of this folder: hub.c has the thread and the requests, check.c what may pass, leases.c whose a lease
- * is, gather.c readings that go on together, renew.c renewals that do, orders.c nodes that wait for orders. All but
- * gb_hub_check, on the thread. */
+/* For the files of this folder: hub.c has the thread, the requests, whose a lease is and nodes that wait for orders;
+ * check.c what may pass; gather.c readings and renewals that go on together. All but gb_hub_check, on the thread. */
 #ifndef GB_HUB_INTERNAL_H
 #define GB_HUB_INTERNAL_H
 

@@ -10,8 +10,6 @@
 #include "cli/cli.h"
 #include "cli/doctor.h"
 #include "cli/hosts.h"
-#include "cli/progress.h"
-#include "cli/settings.h"
 #include "gb_test.h"
 
 static struct gb_cli_options options;

@@ -1,4 +1,4 @@
-/* Reads the configuration file. */
+/* The configuration file: read, shown, and which of option, environment and file a setting comes from. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -8,15 +8,16 @@
 #include "base/conf.h"
 #include "base/nearest.h"
 #include "base/parse.h"
-#include "cli/config/config.h"
+#include "cli/config.h"
 
 #define OPEN_MODES 077 /* that let others at the file */
-
 #define TOP GB_CLI_CONFIG_TOP
 #define HOST GB_CLI_CONFIG_HOST
 #define GROUP GB_CLI_CONFIG_GROUP
 #define ACCESS GB_CLI_CONFIG_ACCESS
 #define FILE_OF_IT (ACCESS | GB_CLI_CONFIG_PATH)
+#define HIDDEN "(not shown)"
+#define BUILT_IN "built in"
 
 const struct gb_cli_config_spec gb_cli_config_specs[GB_CLI_CONFIG_IDS] = {
     [GB_CLI_CONFIG_URL] = {"url", "GPUBUF_URL", GB_CLI_ID_url, TOP | HOST | ACCESS},
@@ -62,7 +63,7 @@ static const char *kind_name(unsigned kind) {
 
 /* --- sections ----------------------------------------------------------------------------------------------------- */
 
-static int add_section(struct reader *r, unsigned kind, const char *name) {
+static int begin_section(struct reader *r, unsigned kind, const char *name) {
     struct gb_cli_config *config = r->config;
     struct gb_cli_section *sections = realloc(config->sections, (config->count + 1) * sizeof *sections);
     char *copy = strdup(name);
@@ -100,7 +101,7 @@ static int take_section(struct reader *r, char *text) {
     same = gb_cli_config_find(r->config, kind, name);
     if (same != NULL)
         return wrong(r, "[%s %.64s] stands in line %u already", kind_name(kind), name, same->line);
-    return add_section(r, kind, name);
+    return begin_section(r, kind, name);
 }
 
 /* --- settings ----------------------------------------------------------------------------------------------------- */
@@ -219,7 +220,7 @@ static int read_lines(struct reader *r, FILE *file) {
     struct stat info;
     char *line = NULL;
     size_t size = 0;
-    int rc = add_section(r, TOP, "");
+    int rc = begin_section(r, TOP, "");
 
     r->open = fstat(fileno(file), &info) < 0 || (info.st_mode & OPEN_MODES) != 0;
     while (rc == GB_CLI_DONE && getline(&line, &size, file) >= 0) {
@@ -324,7 +325,7 @@ int gb_cli_config_read(struct gb_cli *cli, struct gb_cli_config *ret) {
     if (file == NULL) {
         free(ret->path);
         ret->path = NULL;
-        return add_section(&r, TOP, "");
+        return begin_section(&r, TOP, "");
     }
     rc = read_lines(&r, file);
     if (rc == GB_CLI_DONE && ferror(file))
@@ -393,4 +394,245 @@ const struct gb_cli_section *gb_cli_config_named(struct gb_cli *cli, unsigned ki
     gb_cli_refused(cli, GB_CLI_USAGE, "%s has no [%s %s]%s", config->path, kind_name(kind), name,
                    gb_nearest_hint(&nearest, "", hint));
     return NULL;
+}
+
+/* --- settings: an option, the environment, the file --------------------------------------------------------------- */
+
+static const char *environment(const char *name) {
+    const char *value = name != NULL ? getenv(name) : NULL;
+
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+int gb_cli_config_scope(struct gb_cli *cli, struct gb_cli_config_scope *ret) {
+    const struct gb_cli_options *o = &cli->options;
+    const char *variable = environment("GPUBUF_HOST");
+    const char *usual = cli->config->sections[0].values[GB_CLI_CONFIG_DEFAULT_HOST];
+    bool given = o->url != NULL || o->socket != NULL;
+    const char *name = o->host != NULL ? o->host : given ? NULL : variable;
+
+    *ret = (struct gb_cli_config_scope){.elsewhere = given};
+    if (o->host != NULL && o->url != NULL)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "--host and --url both say which daemon: give one of them");
+    if (name != NULL) {
+        ret->named = true;
+        ret->elsewhere = false;
+        ret->host = gb_cli_config_named(cli, GB_CLI_CONFIG_HOST, o->host != NULL ? "--host" : "GPUBUF_HOST", name);
+        return ret->host != NULL ? GB_CLI_DONE : GB_CLI_USAGE;
+    }
+    ret->elsewhere = given || environment("GPUBUF_URL") != NULL || environment("GPUBUF_SOCKET") != NULL ||
+                     environment("GPUBUF_FLEET") != NULL;
+    if (!ret->elsewhere && usual != NULL)
+        ret->host = gb_cli_config_find(cli->config, GB_CLI_CONFIG_HOST, usual);
+    return GB_CLI_DONE;
+}
+
+/* A token and the file of one are the same setting. */
+static bool says(const struct gb_cli_section *section, enum gb_cli_config_id id) {
+    if (id == GB_CLI_CONFIG_TOKEN || id == GB_CLI_CONFIG_TOKEN_FILE)
+        return section->values[GB_CLI_CONFIG_TOKEN] != NULL || section->values[GB_CLI_CONFIG_TOKEN_FILE] != NULL;
+    return section->values[id] != NULL;
+}
+
+static bool option_given(const struct gb_cli_options *options, enum gb_cli_config_id id) {
+    int option = gb_cli_config_specs[id].option;
+
+    return options->given[id == GB_CLI_CONFIG_TOKEN ? (int)GB_CLI_ID_token_file : option];
+}
+
+struct gb_cli_config_value gb_cli_config_value(const struct gb_cli *cli, const struct gb_cli_config_scope *scope,
+                                               enum gb_cli_config_id id) {
+    const struct gb_cli_config_spec *spec = &gb_cli_config_specs[id];
+    const struct gb_cli_section *top = &cli->config->sections[0];
+    bool own = scope->host != NULL && says(scope->host, id);
+    const struct gb_cli_section *section = own ? scope->host : top;
+    const char *variable = environment(spec->environment);
+
+    if (option_given(&cli->options, id))
+        return (struct gb_cli_config_value){.from = GB_CLI_FROM_OPTION};
+    if (id == GB_CLI_CONFIG_URL && scope->host != NULL && !own) /* the name is the address */
+        return (struct gb_cli_config_value){GB_CLI_FROM_FILE, scope->host->name, scope->host->line};
+    if (variable != NULL && !(own && scope->named))
+        return (struct gb_cli_config_value){.from = GB_CLI_FROM_ENVIRONMENT, .text = variable};
+    if (section->values[id] == NULL || (scope->elsewhere && (spec->what & GB_CLI_CONFIG_ACCESS)))
+        return (struct gb_cli_config_value){.from = GB_CLI_FROM_NOWHERE};
+    return (struct gb_cli_config_value){GB_CLI_FROM_FILE, section->values[id], section->lines[id]};
+}
+
+void gb_cli_config_apply(struct gb_cli *cli, const struct gb_cli_config_scope *scope) {
+    enum gb_cli_config_id id;
+
+    for (id = 0; id < GB_CLI_CONFIG_DEFAULT_HOST; id++) {
+        struct gb_cli_config_value value = gb_cli_config_value(cli, scope, id);
+        enum gb_cli_option_id option = (enum gb_cli_option_id)gb_cli_config_specs[id].option;
+        bool on = true;
+
+        if (value.from != GB_CLI_FROM_FILE)
+            continue;
+        if (id == GB_CLI_CONFIG_TOKEN) {
+            cli->secret = value.text;
+            continue;
+        }
+        if (id == GB_CLI_CONFIG_SESSION) { /* --session also picks what is shown, as the environment does not */
+            cli->usual = value.text;
+            continue;
+        }
+        if (gb_cli_options_all[option].type == GB_CLI_FLAG)
+            gb_parse_bool(value.text, strlen(value.text), &on);
+        if (on)
+            gb_cli_option_set(&cli->options, option, value.text);
+    }
+}
+
+/* --- config: the settings that are in force ----------------------------------------------------------------------- */
+
+/* What holds where nothing says it, of the settings that are shown in any case. */
+static const char *const built_in[GB_CLI_CONFIG_IDS] = {
+    [GB_CLI_CONFIG_URL] = "the UNIX socket of this machine's daemon, else http://127.0.0.1:7070",
+    [GB_CLI_CONFIG_SESSION] = "default",
+};
+
+/* The value of an option, malloc'd. */
+static char *option_text(const struct gb_cli_options *options, int id) {
+    const struct gb_cli_option_spec *spec = &gb_cli_options_all[id];
+    const void *value = (const char *)options + spec->at;
+    char *ret = NULL;
+
+    if (spec->type == GB_CLI_TEXT || spec->type == GB_CLI_FILE)
+        return strdup(*(const char *const *)value);
+    if (spec->type == GB_CLI_FLAG)
+        return strdup("true");
+    if (spec->type == GB_CLI_SECONDS)
+        return asprintf(&ret, "%g", *(const double *)value) >= 0 ? ret : NULL;
+    return asprintf(&ret, "%llu", (unsigned long long)*(const uint64_t *)value) >= 0 ? ret : NULL;
+}
+
+/* "FILE:LINE", "GPUBUF_URL", "--url" or "built in". */
+static void from_text(const struct gb_cli *cli, enum gb_cli_config_id id, const struct gb_cli_config_value *value,
+                      char *ret, size_t size) {
+    const struct gb_cli_config_spec *spec = &gb_cli_config_specs[id];
+
+    if (value->from == GB_CLI_FROM_FILE)
+        snprintf(ret, size, "%s:%u", cli->config->path, value->line);
+    else if (value->from == GB_CLI_FROM_ENVIRONMENT)
+        snprintf(ret, size, "%s", spec->environment);
+    else if (value->from == GB_CLI_FROM_OPTION)
+        snprintf(ret, size, "--%s", spec->name);
+    else
+        snprintf(ret, size, BUILT_IN);
+}
+
+/* A line of the table. A token of the environment is none of token-file. */
+static void add_setting(const struct gb_cli *cli, json_t *items, const struct gb_cli_config_scope *scope,
+                        enum gb_cli_config_id id) {
+    const struct gb_cli_config_spec *spec = &gb_cli_config_specs[id];
+    struct gb_cli_config_value value = gb_cli_config_value(cli, scope, id);
+    char *text = NULL;
+    char from[GB_CLI_PATH];
+
+    if (value.from == GB_CLI_FROM_NOWHERE)
+        value.text = built_in[id];
+    if ((value.from == GB_CLI_FROM_NOWHERE && value.text == NULL) ||
+        (id == GB_CLI_CONFIG_TOKEN && value.from == GB_CLI_FROM_OPTION) ||
+        (id == GB_CLI_CONFIG_TOKEN_FILE && value.from == GB_CLI_FROM_ENVIRONMENT))
+        return;
+    from_text(cli, id, &value, from, sizeof from);
+    if (spec->what & GB_CLI_CONFIG_SECRET)
+        text = strdup(HIDDEN);
+    else
+        text = value.from == GB_CLI_FROM_OPTION ? option_text(&cli->options, spec->option) : strdup(value.text);
+    json_array_append_new(items, json_pack("{s:s, s:s*, s:s}", "setting", spec->name, "value", text, "from", from));
+    free(text);
+}
+
+static json_t *settings_of(const struct gb_cli *cli, const struct gb_cli_config_scope *scope) {
+    json_t *items = json_array();
+    enum gb_cli_config_id id;
+
+    for (id = 0; id < GB_CLI_CONFIG_DEFAULT_HOST; id++)
+        add_setting(cli, items, scope, id);
+    return items;
+}
+
+/* "a, b" as an array. */
+static json_t *names_of(const char *list) {
+    json_t *names = json_array();
+
+    while (*list != '\0') {
+        size_t n = strcspn(list, ", \t");
+
+        if (n > 0)
+            json_array_append_new(names, json_stringn(list, n));
+        list += n + (list[n] != '\0');
+    }
+    return names;
+}
+
+static void show_section(const struct gb_cli_section *section, json_t *hosts, json_t *groups) {
+    const char *url = section->values[GB_CLI_CONFIG_URL];
+
+    if (section->kind == GB_CLI_CONFIG_HOST)
+        json_array_append_new(hosts,
+                              json_pack("{s:s, s:s}", "host", section->name, "url", url != NULL ? url : section->name));
+    else if (section->kind == GB_CLI_CONFIG_GROUP)
+        json_array_append_new(groups, json_pack("{s:s, s:o}", "group", section->name, "hosts",
+                                                names_of(section->values[GB_CLI_CONFIG_HOSTS])));
+}
+
+static void put(struct gb_cli *cli, json_t *all) {
+    static const struct gb_cli_column settings[] = {{"SETTING", "setting", GB_CLI_FORM_TEXT},
+                                                    {"VALUE", "value", GB_CLI_FORM_TEXT},
+                                                    {"FROM", "from", GB_CLI_FORM_TEXT}};
+    static const struct gb_cli_column hosts[] = {{"HOST", "host", GB_CLI_FORM_TEXT}, {"URL", "url", GB_CLI_FORM_TEXT}};
+    json_t *group;
+    json_t *name;
+    size_t i;
+    size_t k;
+
+    printf("file: ");
+    gb_cli_put(stdout, cli->config->path != NULL ? cli->config->path : "none");
+    printf("\n\n");
+    gb_cli_table(stdout, settings, sizeof settings / sizeof settings[0], json_object_get(all, "settings"));
+    if (json_array_size(json_object_get(all, "hosts")) > 0) {
+        printf("\n");
+        gb_cli_table(stdout, hosts, sizeof hosts / sizeof hosts[0], json_object_get(all, "hosts"));
+    }
+    json_array_foreach(json_object_get(all, "groups"), i, group) {
+        printf("%sgroup ", i == 0 ? "\n" : "");
+        gb_cli_put(stdout, gb_cli_text(group, "group"));
+        printf(":");
+        json_array_foreach(json_object_get(group, "hosts"), k, name) {
+            printf(" ");
+            gb_cli_put(stdout, json_string_value(name));
+        }
+        printf("\n");
+    }
+}
+
+/* Needs no daemon: cli->client is NULL. */
+int gb_cli_run_config(struct gb_cli *cli, int argc, char **argv) {
+    struct gb_cli_config_scope scope;
+    int rc = gb_cli_config_scope(cli, &scope);
+    json_t *hosts;
+    json_t *groups;
+    json_t *all;
+    size_t i;
+
+    (void)argc;
+    (void)argv;
+    if (rc != GB_CLI_DONE)
+        return rc;
+    hosts = json_array();
+    groups = json_array();
+    for (i = 1; i < cli->config->count; i++)
+        show_section(&cli->config->sections[i], hosts, groups);
+    all = json_pack("{s:s?, s:s?, s:o, s:o, s:o}", "file", cli->config->path, "host",
+                    scope.host != NULL ? scope.host->name : NULL, "settings", settings_of(cli, &scope), "hosts", hosts,
+                    "groups", groups);
+    if (cli->options.json)
+        gb_cli_json(stdout, all);
+    else
+        put(cli, all);
+    json_decref(all);
+    return gb_cli_flush(cli, GB_CLI_DONE);
 }
