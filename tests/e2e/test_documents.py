@@ -39,10 +39,6 @@ COMMANDS = {
     "doc/troubleshooting.md": (10, 6, 0),
     "doc/tutorial.md": (40, 40, 0),
 }
-# Those that can be pasted after each other.
-TIDY = ["README.md", "doc/tutorial.md", "doc/memory.md", "doc/durable.md", "doc/operations.md", "doc/fleet.md", "doc/hubs.md", "doc/sharing.md", "doc/cli.md",
-        "doc/troubleshooting.md", "doc/monitoring.md", "doc/tls.md", "doc/python.md", "doc/errors.md", "doc/kubernetes.md"]
-
 pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(ROOT, "README.md")), reason="a bundle has no documents")
 
 
@@ -114,11 +110,13 @@ def test_the_page_on_memory_touches_nothing_of_the_user(place):
         assert (left_by(daemon), sorted(os.listdir(folder))) == before
 
 
+@pytest.mark.rest
+@pytest.mark.timeout(450)
 def test_pages_leave_nothing(place):
     """One after another, in one shell and one folder, against one daemon: so each can be pasted after every other."""
     folder, shell, daemon = place
     put_in, before = own_ports(daemon), (left_by(daemon), sorted(os.listdir(folder)))
-    for name in TIDY:
+    for name in COMMANDS:
         run_blocks(blocks_of(text_of(name), name), shell, put_in)
         _, running = shell.run("jobs -p; env | grep ^GPUBUF_ | grep -v ^GPUBUF_SOCKET=; pwd")
         assert running.split() == [folder], f"{name} leaves jobs, variables or another folder: {running}"
