@@ -6,7 +6,7 @@
 
 #include "arrival/arrival.h"
 
-/* --- what the owner says ------------------------------------------------------------------------------------------ */
+/* --- fields of records -------------------------------------------------------------------------------------------- */
 
 /* null is no limit. */
 static uint64_t limit_of(const json_t *object, const char *key) {
@@ -43,39 +43,61 @@ static inline bool take_phrase(const json_t *object, const char *key, struct gb_
     return json_is_string(json_object_get(object, key));
 }
 
-static struct gb_text *labels_of(const json_t *object) {
-    char *text = json_dumps(json_object_get(object, "labels"), JSON_COMPACT);
-    struct gb_text *labels = text && strcmp(text, "{}") != 0 ? gb_text_new(text, strlen(text)) : NULL;
+static inline bool take_u64(const json_t *object, const char *key, uint64_t *ret) {
+    const json_t *value = json_object_get(object, key);
 
-    free(text);
-    return labels;
+    *ret = (uint64_t)json_integer_value(value);
+    return json_is_integer(value);
 }
 
-/* Words that this node does not know are left to what a new session has. */
-static void read_session(const json_t *root, struct gb_session_params *ret) {
-    const json_t *quota = json_object_get(root, "quota");
-    const char *durability = gb_arrival_text(root, "durability");
-    const char *spill = gb_arrival_text(root, "spill");
+static inline bool take_priority(const json_t *object, const char *key, int *ret) {
+    const json_t *value = json_object_get(object, key);
 
-    ret->has_quota_bytes = ret->has_quota_buffers = ret->has_quota_pinned = ret->has_quota_stored = true;
-    ret->quota.bytes = limit_of(quota, "bytes");
-    ret->quota.buffers = limit_of(quota, "buffers");
-    ret->quota.pinned_bytes = limit_of(quota, "pinned_bytes");
-    ret->quota.stored_bytes = limit_of(quota, "stored_bytes");
-    ret->has_idle_ttl = true;
-    ret->idle_ttl_s = (uint64_t)json_integer_value(json_object_get(root, "idle_ttl_s"));
-    ret->has_durability = gb_durability_parse(durability, strlen(durability), &ret->durability, NULL) == 0;
-    ret->has_spill = gb_spill_parse(spill, strlen(spill), &ret->spill, NULL) == 0;
-    ret->has_priority = true;
-    ret->priority = (int)json_integer_value(json_object_get(root, "priority"));
+    *ret = (int)json_integer_value(value);
+    return json_is_integer(value);
+}
+
+/* A word that this node does not know is left to what a new session has. */
+static inline bool take_durability(const json_t *object, const char *key, enum gb_durability *ret) {
+    const char *word = gb_arrival_text(object, key);
+
+    return gb_durability_parse(word, strlen(word), ret, NULL) == 0;
+}
+
+static inline bool take_spill(const json_t *object, const char *key, enum gb_spill *ret) {
+    const char *word = gb_arrival_text(object, key);
+
+    return gb_spill_parse(word, strlen(word), ret, NULL) == 0;
+}
+
+static inline bool take_labels(const json_t *object, const char *key, struct gb_text **ret) {
+    char *text = json_dumps(json_object_get(object, key), JSON_COMPACT);
+
+    *ret = text && strcmp(text, "{}") != 0 ? gb_text_new(text, strlen(text)) : NULL;
+    free(text);
+    return true;
+}
+
+/* --- what the owner says ------------------------------------------------------------------------------------------ */
+
+static void read_session(const json_t *root, struct gb_session_params *ret) {
+    const json_t *object = root;
+
+#define TAKE_OF_PLACE(type, name)
+#define TAKE_OF_FLEET(type, name)
+#define TAKE_OF_KEPT(type, name)
+#define TAKE_OF_SET(type, name) ret->has_##name = take_##type(object, #name, &ret->name);
+#define GB_SESSION_FIELD(name, type, how, ...) TAKE_OF_##how(type, name)
+#define GB_SESSION_QUOTA(name, type, ...) ret->has_quota_##name = take_##type(object, #name, &ret->quota.name);
+#define GB_SESSION_QUOTA_BEGIN object = json_object_get(root, "quota");
+#define GB_SESSION_QUOTA_END object = root;
+#include "model/session.def"
     ret->has_replicas = true;
     ret->replicas = (unsigned)json_integer_value(json_object_get(json_object_get(root, "fleet"), "replicas"));
     ret->failover_after_s =
         (uint64_t)json_integer_value(json_object_get(json_object_get(root, "fleet"), "failover_after_s"));
     gb_name_parse("tenant", gb_arrival_text(json_object_get(root, "fleet"), "tenant"),
                   strlen(gb_arrival_text(json_object_get(root, "fleet"), "tenant")), &ret->tenant, NULL);
-    ret->labels = labels_of(root);
-    ret->has_labels = true;
 }
 
 /* What of the record is the session's own, as a text that can be compared. */

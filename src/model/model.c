@@ -7,32 +7,50 @@
 static const char *const state_names[GB_BUFFER_STATE_COUNT] = {"ready", "partial", "lost", "stored"};
 static const char *const head_names[GB_HEAD_COUNT] = {"uninitialized", "host", "device", "synced"};
 
+static void ref_text(void *at) {
+    gb_text_ref(*(struct gb_text **)at);
+}
+
+static void unset_text(void *at) {
+    gb_text_set(at, NULL);
+}
+
+static void keep_value(void *at) {
+    (void)at;
+}
+
+/* Of a field that is a reference, counts one more, or gives it back; of all others nothing. */
+#define REF(field) _Generic(&(field), struct gb_text * * : ref_text, default : keep_value)(&(field))
+#define UNSET(field) _Generic(&(field), struct gb_text * * : unset_text, default : keep_value)(&(field))
+
 void gb_session_rec_set(struct gb_session_rec *rec, const struct gb_session_rec *from) {
-    struct gb_text *labels = rec->labels;
-    struct gb_text *holders = rec->holders;
+    struct gb_session_rec old = *rec;
 
     *rec = *from;
-    gb_text_ref(rec->labels);
-    gb_text_ref(rec->holders);
-    gb_text_unref(labels);
-    gb_text_unref(holders);
+#define GB_SESSION_FIELD(name, ...) REF(rec->name);
+#define GB_SESSION_QUOTA(...)
+#include "model/session.def"
+    gb_session_rec_done(&old);
 }
 
 void gb_session_rec_done(struct gb_session_rec *rec) {
-    gb_text_set(&rec->labels, NULL);
-    gb_text_set(&rec->holders, NULL);
+#define GB_SESSION_FIELD(name, ...) UNSET(rec->name);
+#define GB_SESSION_QUOTA(...)
+#include "model/session.def"
 }
 
 void gb_buffer_rec_set(struct gb_buffer_rec *rec, const struct gb_buffer_rec *from) {
-    struct gb_text *old = rec->labels;
+    struct gb_buffer_rec old = *rec;
 
     *rec = *from;
-    gb_text_ref(rec->labels);
-    gb_text_unref(old);
+#define GB_BUFFER_FIELD(name, ...) REF(rec->name);
+#include "model/buffer.def"
+    gb_buffer_rec_done(&old);
 }
 
 void gb_buffer_rec_done(struct gb_buffer_rec *rec) {
-    gb_text_set(&rec->labels, NULL);
+#define GB_BUFFER_FIELD(name, ...) UNSET(rec->name);
+#include "model/buffer.def"
 }
 
 void gb_pool_rec_merge(struct gb_pool_rec *rec, const struct gb_pool_rec *from, const struct gb_pool_given *given) {

@@ -16,8 +16,6 @@
 #include "model/tensor.h"
 #include "model/token.h"
 
-#define GB_UNLIMITED UINT64_MAX
-
 enum gb_buffer_state {
     GB_BUFFER_READY,
     GB_BUFFER_PARTIAL, /* an in-place upload broke off */
@@ -47,35 +45,21 @@ struct gb_side_rec {
     bool pinned;    /* it is page-locked host memory */
 };
 
-struct gb_quota {
-    uint64_t bytes;        /* GB_UNLIMITED: none */
-    uint64_t buffers;      /* count */
-    uint64_t pinned_bytes; /* kept for the kinds that need it */
-    uint64_t stored_bytes; /* on disk: of durable buffers, and of those that were spilled */
+struct gb_quota { /* GB_UNLIMITED in each: none */
+#define GB_SESSION_FIELD(...)
+#define GB_SESSION_QUOTA(name, type, ...) GB_C_##type name;
+#include "model/session.def"
 };
-
-#define GB_FLEET_CLAIM_MAX 63
 
 struct gb_session_rec {
     int64_t id; /* never reused */
-    struct gb_name name;
+#define GB_SESSION_FIELD(name, type, ...) GB_C_##type name;
+#define GB_SESSION_QUOTA(...)
+#include "model/session.def"
     struct gb_quota quota;
-    uint64_t idle_ttl_s;           /* 0: never expires */
-    enum gb_durability durability; /* of new buffers that are made without one, as spill */
-    enum gb_spill spill;
-    int priority;                             /* buffers of a lower one leave memory first */
-    int64_t pool_id;                          /* its current pool; 0, or a pool that is gone: the device's own */
-    struct gb_text *labels;                   /* a reference */
-    int64_t version;                          /* raised by every change of this record */
-    int64_t fleet_epoch;                      /* of its record in the fleet's directory; 0: it is not registered */
-    char fleet_claim[GB_FLEET_CLAIM_MAX + 1]; /* which tells that record from a later one of the same name */
     bool stops_on_partition;
-    uint64_t failover_after_s; /* a node with copies takes it over when its owner was away for so long; 0: none does */
-    struct gb_name tenant;     /* of the fleet, whose sessions have a limit together; "": none */
-    unsigned replicas;         /* nodes that are to have copies of its sealed buffers */
-    struct gb_text *holders;   /* a reference; those that may have: "NODE:NUMBER,..."; NULL: none */
-    bool given;                /* it may be another node's by now: it was being given away when the process ended */
-    int64_t aside_epoch;       /* > 0: it was registered at that epoch, and set aside when another node had its name */
+    bool given;      /* it may be another node's by now: it was being given away when the process ended */
+    int64_t version; /* raised by every change of this record */
     int64_t created_at_us;
     int64_t updated_at_us;
 };
@@ -85,13 +69,8 @@ void gb_session_rec_set(struct gb_session_rec *rec, const struct gb_session_rec 
 void gb_session_rec_done(struct gb_session_rec *rec);
 
 struct gb_buffer_rec {
-#define GB_BUFFER_FIELD(type, name) type name;
+#define GB_BUFFER_FIELD(name, type, ...) GB_C_##type name;
 #include "model/buffer.def"
-#undef GB_BUFFER_FIELD
-    struct gb_name name;
-    struct gb_name pool;                /* "default"; "" for kinds that are not from a pool */
-    struct gb_name stream;              /* of the last content write */
-    struct gb_text *labels;             /* a reference */
     struct gb_side_rec sides[GB_SIDES]; /* of a mirrored buffer; not persisted */
     bool damaged;                       /* its bytes on disk were found damaged or missing; not persisted */
     bool in_host;                       /* STORED, and in host memory; not persisted */

@@ -7,31 +7,51 @@
 
 const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_PUT_SESSION] =
-        "INSERT INTO sessions(id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version,"
-        " created_at_us, updated_at_us, pool_id, durability, spill, priority, quota_stored_bytes, fleet_epoch,"
-        " fleet_claim, on_partition, aside_epoch, failover_after_s, replicas, holders, tenant)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, "
-        "?23)"
-        " ON CONFLICT(id) DO UPDATE SET name = ?2, quota_bytes = ?3, quota_buffers = ?4, quota_pinned_bytes = ?5,"
-        " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10, pool_id = ?11,"
-        " durability = ?12, spill = ?13, priority = ?14, quota_stored_bytes = ?15, fleet_epoch = ?16,"
-        " fleet_claim = ?17, on_partition = ?18, aside_epoch = ?19, failover_after_s = ?20, replicas = ?21,"
-        " holders = ?22, tenant = ?23",
+        "INSERT INTO sessions(id, version, created_at_us, updated_at_us"
+#define GB_SESSION_FIELD(name, ...) ", " #name
+#define GB_SESSION_QUOTA(name, ...) ", quota_" #name
+#define GB_SESSION_PARTITION(name, ...) ", " #name
+#include "model/session.def"
+        ") VALUES(?, ?, ?, ?"
+#define GB_SESSION_FIELD(...) ", ?"
+#define GB_SESSION_PARTITION(...) ", ?"
+#include "model/session.def"
+        ") ON CONFLICT(id) DO UPDATE SET version = excluded.version, created_at_us = excluded.created_at_us,"
+        " updated_at_us = excluded.updated_at_us"
+#define GB_SESSION_FIELD(name, ...) ", " #name " = excluded." #name
+#define GB_SESSION_QUOTA(name, ...) ", quota_" #name " = excluded.quota_" #name
+#define GB_SESSION_PARTITION(name, ...) ", " #name " = excluded." #name
+#include "model/session.def"
+    ,
+/* In the statements for buffers the columns that never change stand behind the id: GB_ROW_UPDATE_BUFFER is bound as
+ * GB_ROW_PUT_BUFFER is, and has no parameters for them. */
+#define COLUMN_HEAD(text)
+#define COLUMN_MEMORY(text)
+#define COLUMN_PLACE(text)
+#define COLUMN_KEPT(text) text
     [GB_ROW_PUT_BUFFER] =
-        "INSERT INTO buffers(id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation,"
-        " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head, sealed, durability,"
-        " spill, resident)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,"
-        " ?23)"
-        " ON CONFLICT(id) DO UPDATE SET bytes = ?4, dtype = ?5, shape = ?6, kind = ?7,"
-        " device = ?8, pool = ?9, stream = ?10, state = ?11, generation = ?12, version = ?13, crc32c = ?14,"
-        " labels = ?15, created_at_us = ?16, updated_at_us = ?17, mirrored = ?18, head = ?19,"
-        " sealed = ?20, durability = ?21, spill = ?22, resident = ?23",
-    [GB_ROW_UPDATE_BUFFER] =
-        "UPDATE buffers SET bytes = ?4, dtype = ?5, shape = ?6, kind = ?7, device = ?8, pool = ?9, stream = ?10,"
-        " state = ?11, generation = ?12, version = ?13, crc32c = ?14, labels = ?15, created_at_us = ?16,"
-        " updated_at_us = ?17, mirrored = ?18, head = ?19, sealed = ?20, durability = ?21,"
-        " spill = ?22, resident = ?23 WHERE id = ?1",
+        "INSERT INTO buffers(version, created_at_us, updated_at_us"
+#define GB_BUFFER_FIELD(name, type, how, ...) COLUMN_##how(", " #name)
+#include "model/buffer.def"
+        ", id"
+#define GB_BUFFER_FIELD(name, type, how, ...) LAST_##how(", " #name)
+#define LAST_HEAD(text)
+#define LAST_MEMORY(text)
+#define LAST_PLACE(text) text
+#define LAST_KEPT(text)
+#include "model/buffer.def"
+        ") VALUES(?, ?, ?, ?"
+#define GB_BUFFER_FIELD(name, type, how, ...) COLUMN_##how(", ?") LAST_##how(", ?")
+#include "model/buffer.def"
+        ") ON CONFLICT(id) DO UPDATE SET version = excluded.version, created_at_us = excluded.created_at_us,"
+        " updated_at_us = excluded.updated_at_us"
+#define GB_BUFFER_FIELD(name, type, how, ...) COLUMN_##how(", " #name " = excluded." #name)
+#include "model/buffer.def"
+    ,
+    [GB_ROW_UPDATE_BUFFER] = "UPDATE buffers SET version = ?, created_at_us = ?, updated_at_us = ?"
+#define GB_BUFFER_FIELD(name, type, how, ...) COLUMN_##how(", " #name " = ?")
+#include "model/buffer.def"
+                             " WHERE id = ?",
     [GB_ROW_PUT_POOL] =
         "INSERT INTO pools(id, version, created_at_us, updated_at_us"
 #define GB_POOL_FIELD(name, ...) ", " #name
@@ -79,15 +99,17 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_DEL_STORED] = "DELETE FROM stored WHERE buffer_id = ?1",
 };
 
-const char gb_row_get_sessions_sql[] =
-    "SELECT id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version, created_at_us,"
-    " updated_at_us, pool_id, durability, spill, priority, quota_stored_bytes, fleet_epoch, fleet_claim, on_partition,"
-    " aside_epoch, failover_after_s, replicas, holders, tenant FROM sessions ORDER BY id";
+const char gb_row_get_sessions_sql[] = "SELECT id, version, created_at_us, updated_at_us"
+#define GB_SESSION_FIELD(name, ...) ", " #name
+#define GB_SESSION_QUOTA(name, ...) ", quota_" #name
+#define GB_SESSION_PARTITION(name, ...) ", " #name
+#include "model/session.def"
+                                       " FROM sessions ORDER BY id";
 
-const char gb_row_get_buffers_sql[] =
-    "SELECT id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation, version, crc32c,"
-    " labels, created_at_us, updated_at_us, mirrored, head, sealed, durability, spill, resident FROM buffers"
-    " ORDER BY id";
+const char gb_row_get_buffers_sql[] = "SELECT id, version, created_at_us, updated_at_us"
+#define GB_BUFFER_FIELD(name, type, how, ...) COLUMN_##how(", " #name) LAST_##how(", " #name)
+#include "model/buffer.def"
+                                      " FROM buffers ORDER BY id";
 
 const char gb_row_get_pools_sql[] = "SELECT id, version, created_at_us, updated_at_us"
 #define GB_POOL_FIELD(name, ...) ", " #name
@@ -116,7 +138,6 @@ struct binder {
     sqlite3_stmt *stmt;
     int at;
     int result;
-    bool goes_on; /* a record was bound to it before */
 };
 
 static void keep(struct binder *b, int r) {
@@ -147,15 +168,6 @@ static void bind_blob(struct binder *b, const void *data, size_t n) {
                    : sqlite3_bind_blob64(b->stmt, b->at, data, n, SQLITE_STATIC));
 }
 
-/* By the types of fields: the next column is bound to v. */
-#define BIND_i64(b, v) bind_i64(b, v)
-#define BIND_index(b, v) bind_i64(b, v)
-#define BIND_flag(b, v) bind_i64(b, v)
-#define BIND_limit(b, v) bind_u64(b, v)
-#define BIND_maximum(b, v) bind_i64(b, (v) < INT64_MAX ? (int64_t)(v) : INT64_MAX)
-#define BIND_name(b, v) bind_text(b, (v).s)
-#define BIND_phrase(b, v) bind_text(b, (v).s)
-
 int gb_row_bind_token_use(sqlite3_stmt *stmt, const struct gb_token_use *use) {
     struct binder b = {.stmt = stmt};
 
@@ -165,6 +177,49 @@ int gb_row_bind_token_use(sqlite3_stmt *stmt, const struct gb_token_use *use) {
     return b.result;
 }
 
+/* The daemon runs on little-endian machines only, so that blocks are bound as they are. */
+static void bind_shape(struct binder *b, const struct gb_shape *shape) {
+    char text[GB_SHAPE_TEXT_SIZE];
+
+    gb_shape_text(shape, text);
+    keep(b, sqlite3_bind_text(b->stmt, ++b->at, text, -1, SQLITE_TRANSIENT));
+}
+
+/* Where the bytes are is a fact of the process: to the next one they are on disk. */
+static const char *persisted_state(enum gb_buffer_state state) {
+    return gb_buffer_state_name(state == GB_BUFFER_STORED ? GB_BUFFER_READY : state);
+}
+
+static void bind_crc(struct binder *b, bool known, uint32_t crc) {
+    if (known)
+        bind_i64(b, crc);
+    else
+        keep(b, sqlite3_bind_null(b->stmt, ++b->at));
+}
+
+/* By the types of fields: the next column is bound to v. */
+#define BIND_i64(b, v) bind_i64(b, v)
+#define BIND_u64(b, v) bind_u64(b, v)
+#define BIND_count(b, v) bind_i64(b, v)
+#define BIND_index(b, v) bind_i64(b, v)
+#define BIND_flag(b, v) bind_i64(b, v)
+#define BIND_limit(b, v) bind_u64(b, v)
+#define BIND_maximum(b, v) bind_i64(b, (v) < INT64_MAX ? (int64_t)(v) : INT64_MAX)
+#define BIND_priority(b, v) bind_i64(b, v)
+#define BIND_crc(b, v) bind_crc(b, rec->has_crc32c, v)
+#define BIND_name(b, v) bind_text(b, (v).s)
+#define BIND_phrase(b, v) bind_text(b, (v).s)
+#define BIND_claim(b, v) bind_text(b, v)
+#define BIND_text(b, v) bind_text(b, gb_text_s(v))
+#define BIND_labels(b, v) bind_text(b, gb_labels_text(v))
+#define BIND_shape(b, v) bind_shape(b, &(v))
+#define BIND_dtype(b, v) bind_text(b, gb_dtype_name(v))
+#define BIND_kind(b, v) bind_text(b, gb_kind_name(v))
+#define BIND_state(b, v) bind_text(b, persisted_state(v))
+#define BIND_head(b, v) bind_text(b, gb_head_name(v))
+#define BIND_durability(b, v) bind_text(b, gb_durability_name(v))
+#define BIND_spill(b, v) bind_text(b, gb_spill_name(v))
+
 /* By given, and by stops_on_partition. */
 static const char *const partition_words[2][2] = {{"serve", "stop"}, {"serve given", "stop given"}};
 
@@ -172,37 +227,14 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     struct binder b = {.stmt = stmt};
 
     bind_i64(&b, rec->id);
-    bind_text(&b, rec->name.s);
-    bind_u64(&b, rec->quota.bytes);
-    bind_u64(&b, rec->quota.buffers);
-    bind_u64(&b, rec->quota.pinned_bytes);
-    bind_u64(&b, rec->idle_ttl_s);
-    bind_text(&b, gb_labels_text(rec->labels));
     bind_i64(&b, rec->version);
     bind_i64(&b, rec->created_at_us);
     bind_i64(&b, rec->updated_at_us);
-    bind_i64(&b, rec->pool_id);
-    bind_text(&b, gb_durability_name(rec->durability));
-    bind_text(&b, gb_spill_name(rec->spill));
-    bind_i64(&b, rec->priority);
-    bind_u64(&b, rec->quota.stored_bytes);
-    bind_i64(&b, rec->fleet_epoch);
-    bind_text(&b, rec->fleet_claim);
-    bind_text(&b, partition_words[rec->given][rec->stops_on_partition]);
-    bind_i64(&b, rec->aside_epoch);
-    bind_u64(&b, rec->failover_after_s);
-    bind_i64(&b, rec->replicas);
-    bind_text(&b, gb_text_s(rec->holders));
-    bind_text(&b, rec->tenant.s);
+#define GB_SESSION_FIELD(name, type, ...) BIND_##type(&b, rec->name);
+#define GB_SESSION_QUOTA(name, type, ...) BIND_##type(&b, rec->quota.name);
+#define GB_SESSION_PARTITION(...) bind_text(&b, partition_words[rec->given][rec->stops_on_partition]);
+#include "model/session.def"
     return b.result;
-}
-
-/* The daemon runs on little-endian machines only, so that blocks are bound as they are. */
-static void bind_shape(struct binder *b, const struct gb_shape *shape) {
-    char text[GB_SHAPE_TEXT_SIZE];
-
-    gb_shape_text(shape, text);
-    keep(b, sqlite3_bind_text(b->stmt, ++b->at, text, -1, SQLITE_TRANSIENT));
 }
 
 int gb_row_bind_stored(sqlite3_stmt *stmt, const struct gb_stored_rec *rec, const void *data) {
@@ -234,65 +266,34 @@ int gb_row_bind_renumbered(sqlite3_stmt *stmt, const struct gb_stored_rec *rec) 
     return b.result;
 }
 
-/* The same where the record before may have had the same value: then it is bound already. */
-static void bind_next_i64(struct binder *b, int64_t value, int64_t before) {
-    if (b->goes_on && value == before)
-        b->at++;
-    else
-        bind_i64(b, value);
-}
-
-static void bind_next_text(struct binder *b, const char *text, const char *before) {
-    if (b->goes_on && strcmp(text, before) == 0)
-        b->at++;
-    else
-        bind_text(b, text);
-}
-
-static void bind_next_shape(struct binder *b, const struct gb_shape *shape, const struct gb_shape *before) {
-    if (b->goes_on && gb_shape_equal(shape, before))
-        b->at++;
-    else
-        bind_shape(b, shape);
-}
-
-/* Where the bytes are is a fact of the process: to the next one they are on disk. */
-static const char *persisted_state(enum gb_buffer_state state) {
-    return gb_buffer_state_name(state == GB_BUFFER_STORED ? GB_BUFFER_READY : state);
-}
-
 /* Records that follow each other have much in common, and binding costs a third of the row. */
 int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec, const struct gb_buffer_rec *before) {
-    struct binder b = {.stmt = stmt, .goes_on = before != NULL};
+    struct binder b = {.stmt = stmt};
 
-    if (!before)
-        before = rec;
+/* The next column, which may be bound to the same value already. */
+#define BIND_NEXT(name, type)                                                                                          \
+    if (before && GB_SAME_##type(rec->name, before->name))                                                             \
+        b.at++;                                                                                                        \
+    else                                                                                                               \
+        BIND_##type(&b, rec->name);
+#define KEPT_HEAD(name, type)
+#define KEPT_MEMORY(name, type)
+#define KEPT_PLACE(name, type)
+#define KEPT_KEPT(name, type) BIND_NEXT(name, type)
+#define PLACE_HEAD(name, type)
+#define PLACE_MEMORY(name, type)
+#define PLACE_PLACE(name, type) BIND_NEXT(name, type)
+#define PLACE_KEPT(name, type)
+    BIND_NEXT(version, i64)
+    BIND_NEXT(created_at_us, i64)
+    BIND_NEXT(updated_at_us, i64)
+#define GB_BUFFER_FIELD(name, type, how, ...) KEPT_##how(name, type)
+#include "model/buffer.def"
     bind_i64(&b, rec->id);
-    bind_next_i64(&b, rec->session_id, before->session_id);
-    bind_next_text(&b, rec->name.s, before->name.s);
-    bind_u64(&b, rec->bytes);
-    bind_next_text(&b, gb_dtype_name(rec->dtype), gb_dtype_name(before->dtype));
-    bind_next_shape(&b, &rec->shape, &before->shape);
-    bind_next_text(&b, gb_kind_name(rec->kind), gb_kind_name(before->kind));
-    bind_next_i64(&b, rec->device, before->device);
-    bind_next_text(&b, rec->pool.s, before->pool.s);
-    bind_next_text(&b, rec->stream.s, before->stream.s);
-    bind_next_text(&b, persisted_state(rec->state), persisted_state(before->state));
-    bind_next_i64(&b, rec->generation, before->generation);
-    bind_next_i64(&b, rec->version, before->version);
-    if (rec->has_crc32c)
-        bind_i64(&b, rec->crc32c);
-    else
-        keep(&b, sqlite3_bind_null(stmt, ++b.at));
-    bind_next_text(&b, gb_labels_text(rec->labels), gb_labels_text(before->labels));
-    bind_next_i64(&b, rec->created_at_us, before->created_at_us);
-    bind_next_i64(&b, rec->updated_at_us, before->updated_at_us);
-    bind_next_i64(&b, rec->mirrored, before->mirrored);
-    bind_next_text(&b, gb_head_name(rec->head), gb_head_name(before->head));
-    bind_next_i64(&b, rec->sealed, before->sealed);
-    bind_next_text(&b, gb_durability_name(rec->durability), gb_durability_name(before->durability));
-    bind_next_text(&b, gb_spill_name(rec->spill), gb_spill_name(before->spill));
-    bind_next_i64(&b, rec->resident, before->resident);
+    if (sqlite3_bind_parameter_count(stmt) > b.at) {
+#define GB_BUFFER_FIELD(name, type, how, ...) PLACE_##how(name, type)
+#include "model/buffer.def"
+    }
     return b.result;
 }
 
@@ -416,7 +417,7 @@ static uint32_t read_u32(struct reader *r) {
     return (uint32_t)value;
 }
 
-static struct gb_text *read_holders(struct reader *r) {
+static struct gb_text *read_line(struct reader *r) {
     size_t len;
     const char *text = read_text(r, &len);
     struct gb_text *holders = len > 0 ? gb_text_new(text, len) : NULL;
@@ -425,42 +426,80 @@ static struct gb_text *read_holders(struct reader *r) {
     return holders;
 }
 
+static enum gb_dtype read_dtype(struct reader *r) {
+    enum gb_dtype dtype = 0;
+    size_t len;
+    const char *text = read_text(r, &len);
+
+    r->bad |= gb_dtype_parse(text, len, &dtype, NULL) < 0;
+    return dtype;
+}
+
+static void read_shape(struct reader *r, struct gb_shape *ret) {
+    size_t len;
+    const char *text = read_text(r, &len);
+
+    r->bad |= gb_shape_parse(text, len, ret, NULL) < 0;
+}
+
+static enum gb_kind read_kind(struct reader *r) {
+    enum gb_kind kind = 0;
+    size_t len;
+    const char *text = read_text(r, &len);
+
+    r->bad |= gb_kind_parse(text, len, &kind, NULL) < 0;
+    return kind;
+}
+
+static enum gb_head read_head(struct reader *r) {
+    enum gb_head head = 0;
+    size_t len;
+    const char *text = read_text(r, &len);
+
+    r->bad |= gb_head_parse(text, len, &head, NULL) < 0;
+    return head;
+}
+
+static uint32_t read_crc(struct reader *r, bool *ret_known) {
+    *ret_known = sqlite3_column_type(r->stmt, r->at) != SQLITE_NULL;
+    return (uint32_t)read_i64(r);
+}
+
 /* By the types of fields: v is read from the next column. */
-#define READ_i64(r, v) (v = read_i64(r))
-#define READ_index(r, v) (v = (int)read_i64(r))
-#define READ_flag(r, v) (v = read_i64(r) != 0)
-#define READ_limit(r, v) (v = read_u64(r))
-#define READ_maximum(r, v) (v = read_u64(r))
+#define READ_i64(r, v) v = read_i64(r)
+#define READ_u64(r, v) v = read_u64(r)
+#define READ_count(r, v) v = read_u32(r)
+#define READ_index(r, v) v = (int)read_i64(r)
+#define READ_flag(r, v) v = read_i64(r) != 0
+#define READ_limit(r, v) v = read_u64(r)
+#define READ_maximum(r, v) v = read_u64(r)
+#define READ_priority(r, v) v = (int)read_i64(r)
+#define READ_crc(r, v) v = read_crc(r, &ret->has_crc32c)
 #define READ_name(r, v) copy_text(r, (v).s, sizeof((v).s))
 #define READ_phrase(r, v) copy_text(r, (v).s, sizeof((v).s))
+#define READ_claim(r, v) copy_text(r, v, sizeof(v))
+#define READ_text(r, v) v = read_line(r)
+#define READ_labels(r, v) v = read_labels(r)
+#define READ_shape(r, v) read_shape(r, &(v))
+#define READ_dtype(r, v) v = read_dtype(r)
+#define READ_kind(r, v) v = read_kind(r)
+#define READ_state(r, v) v = read_state(r)
+#define READ_head(r, v) v = read_head(r)
+#define READ_durability(r, v) v = read_durability(r)
+#define READ_spill(r, v) v = read_spill(r)
 
 int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct gb_error *err) {
     struct reader r = {.stmt = stmt};
 
     memset(ret, 0, sizeof(*ret));
     ret->id = read_i64(&r);
-    copy_text(&r, ret->name.s, sizeof(ret->name.s));
-    ret->quota.bytes = read_u64(&r);
-    ret->quota.buffers = read_u64(&r);
-    ret->quota.pinned_bytes = read_u64(&r);
-    ret->idle_ttl_s = read_u64(&r);
-    ret->labels = read_labels(&r);
     ret->version = read_i64(&r);
     ret->created_at_us = read_i64(&r);
     ret->updated_at_us = read_i64(&r);
-    ret->pool_id = read_i64(&r);
-    ret->durability = read_durability(&r);
-    ret->spill = read_spill(&r);
-    ret->priority = (int)read_i64(&r);
-    ret->quota.stored_bytes = read_u64(&r);
-    ret->fleet_epoch = read_i64(&r);
-    copy_text(&r, ret->fleet_claim, sizeof(ret->fleet_claim));
-    read_partition(&r, ret);
-    ret->aside_epoch = read_i64(&r);
-    ret->failover_after_s = read_u64(&r);
-    ret->replicas = read_u32(&r);
-    ret->holders = read_holders(&r);
-    copy_text(&r, ret->tenant.s, sizeof(ret->tenant.s));
+#define GB_SESSION_FIELD(name, type, ...) READ_##type(&r, ret->name);
+#define GB_SESSION_QUOTA(name, type, ...) READ_##type(&r, ret->quota.name);
+#define GB_SESSION_PARTITION(...) read_partition(&r, ret);
+#include "model/session.def"
     if (r.bad) {
         gb_session_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of session %lld cannot be understood",
@@ -470,7 +509,7 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
 }
 
 /* Earlier versions took shapes that are refused today. The bytes ended with the process that had them: what remains is
- * reported as one dimension. */
+ * described as one dimension. */
 static void flatten_impossible(struct gb_buffer_rec *rec) {
     uint64_t unused;
 
@@ -478,49 +517,21 @@ static void flatten_impossible(struct gb_buffer_rec *rec) {
         rec->shape = (struct gb_shape){.dims = 1, .dim = {rec->bytes / gb_dtype_bytes(rec->dtype)}};
 }
 
-/* dtype, shape and kind, which stand side by side. */
-static void read_tensor(struct reader *r, struct gb_buffer_rec *ret) {
-    const char *text;
-    size_t len;
-
-    text = read_text(r, &len);
-    r->bad |= gb_dtype_parse(text, len, &ret->dtype, NULL) < 0;
-    text = read_text(r, &len);
-    r->bad |= gb_shape_parse(text, len, &ret->shape, NULL) < 0;
-    flatten_impossible(ret);
-    text = read_text(r, &len);
-    r->bad |= gb_kind_parse(text, len, &ret->kind, NULL) < 0;
-}
-
 int gb_row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_error *err) {
     struct reader r = {.stmt = stmt};
-    const char *text;
-    size_t len;
 
     memset(ret, 0, sizeof(*ret));
     ret->id = read_i64(&r);
-    ret->session_id = read_i64(&r);
-    copy_text(&r, ret->name.s, sizeof(ret->name.s));
-    ret->bytes = read_u64(&r);
-    read_tensor(&r, ret);
-    ret->device = (int)read_i64(&r);
-    copy_text(&r, ret->pool.s, sizeof(ret->pool.s));
-    copy_text(&r, ret->stream.s, sizeof(ret->stream.s));
-    ret->state = read_state(&r);
-    ret->generation = read_i64(&r);
     ret->version = read_i64(&r);
-    ret->has_crc32c = sqlite3_column_type(stmt, r.at) != SQLITE_NULL;
-    ret->crc32c = (uint32_t)read_i64(&r);
-    ret->labels = read_labels(&r);
     ret->created_at_us = read_i64(&r);
     ret->updated_at_us = read_i64(&r);
-    ret->mirrored = read_i64(&r) != 0;
-    text = read_text(&r, &len);
-    r.bad |= gb_head_parse(text, len, &ret->head, NULL) < 0;
-    ret->sealed = read_i64(&r) != 0;
-    ret->durability = read_durability(&r);
-    ret->spill = read_spill(&r);
-    ret->resident = read_i64(&r) != 0;
+#define ROW_HEAD(name, type)
+#define ROW_MEMORY(name, type)
+#define ROW_PLACE(name, type) READ_##type(&r, ret->name);
+#define ROW_KEPT(name, type) READ_##type(&r, ret->name);
+#define GB_BUFFER_FIELD(name, type, how, ...) ROW_##how(name, type)
+#include "model/buffer.def"
+    flatten_impossible(ret);
     if (r.bad) {
         gb_buffer_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of buffer %lld cannot be understood",

@@ -49,21 +49,30 @@ static void render_registration(struct gb_json_writer *out, const struct gb_sess
     gb_json_close(out, '}');
 }
 
+/* By the types of fields. */
+#define GB_JSON_PUT_flag(out, key, v) gb_json_put_bool(out, key, v)
+#define GB_JSON_PUT_u64(out, key, v) gb_json_put_u64(out, key, v)
+#define GB_JSON_PUT_limit(out, key, v) gb_json_put_limit(out, key, v)
+#define GB_JSON_PUT_maximum(out, key, v) gb_json_put_limit(out, key, (v) == 0 ? GB_UNLIMITED : (v))
+#define GB_JSON_PUT_priority(out, key, v) gb_json_put_i64(out, key, v)
+#define GB_JSON_PUT_phrase(out, key, v) gb_json_put_string(out, key, (v).s)
+#define GB_JSON_PUT_labels(out, key, v) gb_json_put_raw(out, key, gb_labels_text(v))
+#define GB_JSON_PUT_durability(out, key, v) gb_json_put_string(out, key, gb_durability_name(v))
+#define GB_JSON_PUT_spill(out, key, v) gb_json_put_string(out, key, gb_spill_name(v))
+
 void gb_render_session_members(struct gb_json_writer *out, const struct gb_session_view *view) {
     const struct gb_session_rec *rec = &view->rec;
 
     gb_json_put_string(out, "name", rec->name.s);
-    gb_json_put_raw(out, "labels", gb_labels_text(rec->labels));
-    gb_json_open(out, "quota", '{');
-    gb_json_put_limit(out, "bytes", rec->quota.bytes);
-    gb_json_put_limit(out, "buffers", rec->quota.buffers);
-    gb_json_put_limit(out, "pinned_bytes", rec->quota.pinned_bytes);
-    gb_json_put_limit(out, "stored_bytes", rec->quota.stored_bytes);
-    gb_json_close(out, '}');
-    gb_json_put_u64(out, "idle_ttl_s", rec->idle_ttl_s);
-    gb_json_put_string(out, "durability", gb_durability_name(rec->durability));
-    gb_json_put_string(out, "spill", gb_spill_name(rec->spill));
-    gb_json_put_i64(out, "priority", rec->priority);
+#define SHOW_PLACE(type, key, v)
+#define SHOW_FLEET(type, key, v)
+#define SHOW_KEPT(type, key, v)
+#define SHOW_SET(type, key, v) GB_JSON_PUT_##type(out, key, v);
+#define GB_SESSION_FIELD(name, type, how, ...) SHOW_##how(type, #name, rec->name)
+#define GB_SESSION_QUOTA(name, type, ...) GB_JSON_PUT_##type(out, #name, rec->quota.name);
+#define GB_SESSION_QUOTA_BEGIN gb_json_open(out, "quota", '{');
+#define GB_SESSION_QUOTA_END gb_json_close(out, '}');
+#include "model/session.def"
     gb_json_put_string(out, "pool", view->pool.s);
     gb_json_put_u64(out, "used_bytes", view->used_bytes);
     gb_json_put_u64(out, "used_pinned_bytes", view->used_pinned_bytes);
@@ -188,12 +197,6 @@ static void render_time(struct gb_json_writer *out, const char *key, int64_t wal
     else
         gb_json_put_null(out, key);
 }
-
-/* By the types of fields. */
-#define GB_JSON_PUT_flag(out, key, v) gb_json_put_bool(out, key, v)
-#define GB_JSON_PUT_limit(out, key, v) gb_json_put_limit(out, key, v)
-#define GB_JSON_PUT_maximum(out, key, v) gb_json_put_limit(out, key, (v) == 0 ? GB_UNLIMITED : (v))
-#define GB_JSON_PUT_phrase(out, key, v) gb_json_put_string(out, key, (v).s)
 
 void gb_render_pool_members(struct gb_json_writer *out, const struct gb_api *api, const struct gb_pool_view *view) {
     gb_json_put_string(out, "name", view->rec.name.s);

@@ -23,46 +23,46 @@
 #include "fleet/fleet.h"
 #include "replica/replica.h"
 
-static int read_quota(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
-    const json_t *quota;
-    int r = gb_json_child(body, "quota", &quota, err);
-
-    if (r <= 0)
-        return r;
-    if (gb_json_known(quota, "quota", "bytes buffers pinned_bytes stored_bytes", err) < 0)
-        return -1;
-    r = gb_json_limit(quota, "bytes", &params->quota.bytes, err);
-    params->has_quota_bytes = r > 0;
-    if (r >= 0)
-        r = gb_json_limit(quota, "buffers", &params->quota.buffers, err);
-    params->has_quota_buffers = r > 0;
-    if (r >= 0)
-        r = gb_json_limit(quota, "pinned_bytes", &params->quota.pinned_bytes, err);
-    params->has_quota_pinned = r > 0;
-    if (r >= 0)
-        r = gb_json_limit(quota, "stored_bytes", &params->quota.stored_bytes, err);
-    params->has_quota_stored = r > 0;
-    return r < 0 ? -1 : 0;
-}
-
 #define PRIORITY_MAX 1000
 
-#define PATCH_FIELDS "labels quota idle_ttl_s pool durability spill priority replicas"
+/* The fields that create and patch share, as gb_json_known takes them. */
+#define KEY_PLACE(name)
+#define KEY_FLEET(name)
+#define KEY_KEPT(name)
+#define KEY_SET(name) " " #name
+static const char create_fields[] = "name"
+#define GB_SESSION_FIELD(name, type, how, ...) KEY_##how(name)
+#define GB_SESSION_QUOTA(...)
+#define GB_SESSION_QUOTA_BEGIN " quota"
+#define GB_SESSION_QUOTA_END
+#include "model/session.def"
+                                    " fleet on_partition failover_after_s replicas tenant";
+static const char patch_fields[] = "pool replicas"
+#define GB_SESSION_FIELD(name, type, how, ...) KEY_##how(name)
+#define GB_SESSION_QUOTA(...)
+#define GB_SESSION_QUOTA_BEGIN " quota"
+#define GB_SESSION_QUOTA_END
+#include "model/session.def"
+    ;
+static const char quota_fields[] = ""
+#define GB_SESSION_FIELD(...)
+#define GB_SESSION_QUOTA(name, ...) " " #name
+#include "model/session.def"
+    ;
 
-static int read_priority(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
+static int read_priority(const json_t *object, const char *key, int *ret, struct gb_error *err) {
     uint64_t priority = 0;
-    int r = gb_json_u64(body, "priority", &priority, err);
+    int r = gb_json_u64(object, key, &priority, err);
 
     if (r < 0)
         return -1;
     if (priority > PRIORITY_MAX)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "'priority' is a whole number from 0 to %d: the buffers of sessions of a lower one leave "
+                            "'%s' is a whole number from 0 to %d: the buffers of sessions of a lower one leave "
                             "memory first",
-                            PRIORITY_MAX);
-    params->has_priority = r > 0;
-    params->priority = (int)priority;
-    return 0;
+                            key, PRIORITY_MAX);
+    *ret = (int)priority;
+    return r;
 }
 
 static int read_replicas(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
@@ -81,28 +81,40 @@ static int read_replicas(const json_t *body, struct gb_session_params *params, s
     return 0;
 }
 
+/* By the types of fields. */
+#define READ_u64 gb_json_u64
+#define READ_limit gb_json_limit
+#define READ_phrase gb_json_phrase
+#define READ_durability gb_json_durability
+#define READ_spill gb_json_spill
+#define READ_priority read_priority
+#define READ_labels(object, key, ret, err) gb_json_take_labels(object, key, old_labels, ret, err)
+
 /* The fields that create and patch share. old_labels: the labels that the given ones are merged into; NULL for none. */
 static int read_fields(const json_t *body, const char *old_labels, struct gb_session_params *params,
                        struct gb_error *err) {
-    int r;
+    const json_t *object = NULL;
+    int r = gb_json_child(body, "quota", &object, err);
 
-    if (read_quota(body, params, err) < 0)
+    if (r < 0 || (r > 0 && gb_json_known(object, "quota", quota_fields + 1, err) < 0))
         return -1;
-    r = gb_json_u64(body, "idle_ttl_s", &params->idle_ttl_s, err);
-    if (r < 0)
-        return -1;
-    params->has_idle_ttl = r > 0;
-    r = gb_json_durability(body, "durability", &params->durability, err);
-    if (r < 0)
-        return -1;
-    params->has_durability = r > 0;
-    r = gb_json_spill(body, "spill", &params->spill, err);
-    if (r < 0 || read_priority(body, params, err) < 0 || read_replicas(body, params, err) < 0)
-        return -1;
-    params->has_spill = r > 0;
-    r = gb_json_take_labels(body, "labels", old_labels, &params->labels, err);
-    params->has_labels = r > 0;
-    return r < 0 ? -1 : 0;
+#define READ(read, key, has, at)                                                                                       \
+    r = read(object, key, &params->at, err);                                                                           \
+    if (r < 0)                                                                                                         \
+        return -1;                                                                                                     \
+    params->has = r > 0;
+#define GB_SESSION_FIELD(...)
+#define GB_SESSION_QUOTA(name, type, ...) READ(READ_##type, #name, has_quota_##name, quota.name)
+#include "model/session.def"
+    object = body;
+#define READ_SET_PLACE(read, name)
+#define READ_SET_FLEET(read, name)
+#define READ_SET_KEPT(read, name)
+#define READ_SET_SET(read, name) READ(read, #name, has_##name, name)
+#define GB_SESSION_FIELD(name, type, how, ...) READ_SET_##how(READ_##type, name)
+#define GB_SESSION_QUOTA(...)
+#include "model/session.def"
+    return read_replicas(body, params, err);
 }
 
 static enum gb_step send_session(const struct gb_session_view *view, int status, struct gb_http_response *response,
@@ -202,15 +214,12 @@ int gb_session_fields_check(const json_t *body, struct gb_error *err) {
     return r;
 }
 
-#define FIELDS                                                                                                         \
-    "name labels quota idle_ttl_s durability spill priority fleet on_partition failover_after_s replicas tenant"
-
 static int read_create(const struct gb_http_request *request, struct gb_session_params *params, bool *ret_registers,
                        struct gb_error *err) {
     json_t *body;
     int r;
 
-    if (gb_body_object(request, FIELDS, false, &body, err) < 0)
+    if (gb_body_object(request, create_fields, false, &body, err) < 0)
         return -1;
     r = read_new(body, params, ret_registers, err);
     json_decref(body);
@@ -255,16 +264,21 @@ static struct gb_differences compare(const json_t *body, const struct gb_session
                                      const struct gb_session_rec *is) {
     struct gb_differences d = {.fields = ""};
 
-    gb_differ(&d, asked->has_labels && !same_labels(json_object_get(body, "labels"), gb_labels_text(is->labels)),
-              "labels");
-    gb_differ(&d, asked->has_quota_bytes && asked->quota.bytes != is->quota.bytes, "quota.bytes");
-    gb_differ(&d, asked->has_quota_buffers && asked->quota.buffers != is->quota.buffers, "quota.buffers");
-    gb_differ(&d, asked->has_quota_pinned && asked->quota.pinned_bytes != is->quota.pinned_bytes, "quota.pinned_bytes");
-    gb_differ(&d, asked->has_quota_stored && asked->quota.stored_bytes != is->quota.stored_bytes, "quota.stored_bytes");
-    gb_differ(&d, asked->has_idle_ttl && asked->idle_ttl_s != is->idle_ttl_s, "idle_ttl_s");
-    gb_differ(&d, asked->has_durability && asked->durability != is->durability, "durability");
-    gb_differ(&d, asked->has_spill && asked->spill != is->spill, "spill");
-    gb_differ(&d, asked->has_priority && asked->priority != is->priority, "priority");
+#define DIFFER(type, key, has, at) gb_differ(&d, asked->has && !SAME_##type(asked->at, is->at), key);
+#define SAME_u64 GB_SAME_u64
+#define SAME_limit GB_SAME_limit
+#define SAME_phrase GB_SAME_phrase
+#define SAME_durability GB_SAME_durability
+#define SAME_spill GB_SAME_spill
+#define SAME_priority GB_SAME_priority
+#define SAME_labels(a, b) same_labels(json_object_get(body, "labels"), gb_labels_text(b))
+#define DIFFER_PLACE(type, name)
+#define DIFFER_FLEET(type, name)
+#define DIFFER_KEPT(type, name)
+#define DIFFER_SET(type, name) DIFFER(type, #name, has_##name, name)
+#define GB_SESSION_FIELD(name, type, how, ...) DIFFER_##how(type, name)
+#define GB_SESSION_QUOTA(name, type, ...) DIFFER(type, "quota." #name, has_quota_##name, quota.name)
+#include "model/session.def"
     compare_fleet(&d, body, asked, registers, is);
     return d;
 }
@@ -303,7 +317,7 @@ enum gb_step gb_api_session_put(struct gb_http_request *request, struct gb_http_
     json_t *body;
 
     if (gb_param_name(request, 0, "session name", &params.name, err) < 0 ||
-        gb_put_read(request, &params.name, FIELDS, &body, err) < 0)
+        gb_put_read(request, &params.name, create_fields, &body, err) < 0)
         return GB_STEP_ERROR;
     if (read_rest(body, &params, &registers, err) == 0)
         step = put(request, body, &params, registers, response, err);
@@ -369,7 +383,7 @@ static int read_patch(const struct gb_http_request *request, const struct gb_nam
     json_t *body;
     int r;
 
-    if (gb_body_object(request, PATCH_FIELDS, false, &body, err) < 0)
+    if (gb_body_object(request, patch_fields, false, &body, err) < 0)
         return -1;
     r = read_pool(body, params, err);
     if (r == 0)

@@ -43,9 +43,9 @@ void gb_buffer_look_sides_locked(const struct gb_buffer *buffer, struct gb_side_
 void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret) {
     const struct gb_buffer_kept *kept = &buffer->rec;
 
-#define GB_BUFFER_FIELD(type, name) ret->name = kept->name;
+#define GB_BUFFER_FIELD(name, ...) ret->name = kept->name;
+#define GB_BUFFER_TEXT(...)
 #include "model/buffer.def"
-#undef GB_BUFFER_FIELD
     strcpy(ret->name.s, buffer->name);
     strcpy(ret->pool.s, gb_text_s(kept->pool));
     strcpy(ret->stream.s, gb_text_s(kept->stream));
@@ -64,9 +64,9 @@ void gb_buffer_copy_locked(const struct gb_buffer *buffer, struct gb_buffer_rec 
 }
 
 static void keep(struct gb_buffer_kept *kept, const struct gb_buffer_rec *rec) {
-#define GB_BUFFER_FIELD(type, name) kept->name = rec->name;
+#define GB_BUFFER_FIELD(name, ...) kept->name = rec->name;
+#define GB_BUFFER_TEXT(...)
 #include "model/buffer.def"
-#undef GB_BUFFER_FIELD
     gb_text_set(&kept->labels, rec->labels);
 }
 

@@ -11,9 +11,9 @@
 
 /* A record as a buffer keeps it. There are many of these, so names take no more memory than they need. */
 struct gb_buffer_kept {
-#define GB_BUFFER_FIELD(type, name) type name;
+#define GB_BUFFER_FIELD(name, type, ...) GB_C_##type name;
+#define GB_BUFFER_TEXT(...)
 #include "model/buffer.def"
-#undef GB_BUFFER_FIELD
     struct gb_text *pool; /* a reference, as the two below */
     struct gb_text *stream;
     struct gb_text *labels;

@@ -343,7 +343,7 @@ static void wait_done(void *arg) {
 }
 
 static void create_default(struct gb_core *core, struct gb_session_call *call) {
-    struct gb_session_params params = {.name = {"default"}, .has_idle_ttl = true};
+    struct gb_session_params params = {.name = {"default"}, .has_idle_ttl_s = true};
 
     gb_session_create(core, &params, call);
 }

@@ -39,24 +39,23 @@ static void op_end(struct session_op *op, const struct gb_error *error) {
 }
 
 static void merge_params(const struct gb_session_params *p, struct gb_session_rec *rec) {
-    if (p->has_quota_bytes)
-        rec->quota.bytes = p->quota.bytes;
-    if (p->has_quota_buffers)
-        rec->quota.buffers = p->quota.buffers;
-    if (p->has_quota_pinned)
-        rec->quota.pinned_bytes = p->quota.pinned_bytes;
-    if (p->has_quota_stored)
-        rec->quota.stored_bytes = p->quota.stored_bytes;
-    if (p->has_idle_ttl)
-        rec->idle_ttl_s = p->idle_ttl_s;
-    if (p->has_labels)
-        gb_text_set(&rec->labels, p->labels);
-    if (p->has_durability)
-        rec->durability = p->durability;
-    if (p->has_spill)
-        rec->spill = p->spill;
-    if (p->has_priority)
-        rec->priority = p->priority;
+#define TAKE(has, type, at)                                                                                            \
+    if (p->has)                                                                                                        \
+        TAKE_##type(rec->at, p->at);
+#define TAKE_limit(to, from) to = from
+#define TAKE_u64(to, from) to = from
+#define TAKE_durability(to, from) to = from
+#define TAKE_spill(to, from) to = from
+#define TAKE_priority(to, from) to = from
+#define TAKE_phrase(to, from) to = from
+#define TAKE_labels(to, from) gb_text_set(&to, from)
+#define MERGE_PLACE(name, type)
+#define MERGE_FLEET(name, type)
+#define MERGE_KEPT(name, type)
+#define MERGE_SET(name, type) TAKE(has_##name, type, name)
+#define GB_SESSION_FIELD(name, type, how, ...) MERGE_##how(name, type)
+#define GB_SESSION_QUOTA(name, type, ...) TAKE(has_quota_##name, type, quota.name)
+#include "model/session.def"
     if (p->has_replicas)
         rec->replicas = p->replicas;
 }

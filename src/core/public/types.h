@@ -130,16 +130,18 @@ struct gb_session_check {
 /* A field without its has_ flag gets its default (create) or keeps its value (patch). */
 struct gb_session_params {
     struct gb_name name; /* create only */
-    bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels, has_pool, has_durability;
-    bool has_spill, has_priority, has_quota_stored, has_replicas;
-    enum gb_durability durability;
-    enum gb_spill spill;
-    int priority;
-    unsigned replicas;
+/* References are borrowed: the core takes one to what it keeps. */
+#define GB_PARAM_PLACE(members)
+#define GB_PARAM_SET(members) members
+#define GB_PARAM_FLEET(members)
+#define GB_PARAM_KEPT(members)
+#define GB_SESSION_FIELD(name, type, how, ...) GB_PARAM_##how(bool has_##name; GB_C_##type name;)
+#define GB_SESSION_QUOTA(name, ...) bool has_quota_##name;
+#include "model/session.def"
     struct gb_quota quota;
-    uint64_t idle_ttl_s;
-    struct gb_name pool;    /* patch only: the current pool from now on; "default": none but the devices' own */
-    struct gb_text *labels; /* borrowed: the core takes a reference to what it keeps */
+    bool has_pool, has_replicas;
+    unsigned replicas;
+    struct gb_name pool; /* patch only: the current pool from now on; "default": none but the devices' own */
     /* Create only: of its record in the fleet's directory; epoch 0: there is none. */
     int64_t fleet_epoch;
     char fleet_claim[GB_FLEET_CLAIM_MAX + 1];

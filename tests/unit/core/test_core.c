@@ -181,7 +181,7 @@ START_TEST(idle_sessions_expire) {
 
     core_fixture_init(&f, "host");
     core_wake_init(&w);
-    p.has_idle_ttl = stays.has_idle_ttl = true;
+    p.has_idle_ttl_s = stays.has_idle_ttl_s = true;
     p.idle_ttl_s = stays.idle_ttl_s = 1;
     gb_assert_ok(core_session_create(f.core, &stays, &err), err);
     up.waker = core_waker(&w);

@@ -118,7 +118,7 @@ static void download(struct worker *w, const char *session, const char *name) {
 
 static void change_session(struct worker *w, const char *session) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session_params p = {.name = core_name(session), .has_idle_ttl = true, .idle_ttl_s = 1000};
+    struct gb_session_params p = {.name = core_name(session), .has_idle_ttl_s = true, .idle_ttl_s = 1000};
 
     if (draw(w) % 3 == 0 && core_session_delete(w->f->core, session, &err) < 0)
         permit(&err);

@@ -29,7 +29,7 @@ static bool nothing_pinned(void *arg) {
 START_TEST(pinned_memory_has_its_quota) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session_params quota = {.has_quota_pinned = true, .quota.pinned_bytes = 1500};
+    struct gb_session_params quota = {.has_quota_pinned_bytes = true, .quota.pinned_bytes = 1500};
     struct gb_upload_params u = core_upload_params("default", "a", 1000);
     struct gb_buffer_params p = core_kind_params("b", GB_KIND_PINNED, 501);
     struct gb_buffer_rec rec;

@@ -28,7 +28,7 @@ START_TEST(refusals) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params p = core_upload_params("default", "m", 1000);
-    struct gb_session_params quota = {.has_quota_pinned = true, .quota.pinned_bytes = 999};
+    struct gb_session_params quota = {.has_quota_pinned_bytes = true, .quota.pinned_bytes = 999};
 
     core_fixture_init(&f, specs[_i]);
     gb_assert_fails(core_sync(f.core, "default", "m", true, NULL, &err), err, GB_ERR_BUFFER_NOT_FOUND);

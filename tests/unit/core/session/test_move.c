@@ -138,7 +138,7 @@ static void setup_s(void) {
 
 START_TEST(clients_change_nothing_and_read) {
     struct gb_upload_params up = core_upload_params("s", "b", BYTES);
-    struct gb_session_params patch = {.has_idle_ttl = true, .idle_ttl_s = 9};
+    struct gb_session_params patch = {.has_idle_ttl_s = true, .idle_ttl_s = 9};
     struct gb_device_write_params fill = core_fill_params("s", "b", 7, 1);
     uint64_t number;
 

@@ -289,7 +289,7 @@ START_TEST(nothing_in_it_is_changed) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params up = core_upload_params(ASIDE, "b", BYTES);
-    struct gb_session_params patch = {.has_idle_ttl = true, .idle_ttl_s = 9};
+    struct gb_session_params patch = {.has_idle_ttl_s = true, .idle_ttl_s = 9};
     struct gb_device_write_params fill = core_fill_params(ASIDE, "b", 7, 1);
     struct gb_device_write_params copy = core_copy_params(ASIDE, "b", "default", "copy");
     struct gb_buffer_rec rec;
@@ -396,7 +396,7 @@ END_TEST
 START_TEST(what_waits_behind_it_finds_nothing) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session_params params = {.has_idle_ttl = true, .idle_ttl_s = 9};
+    struct gb_session_params params = {.has_idle_ttl_s = true, .idle_ttl_s = 9};
     struct gb_upload_params up = core_upload_params("s", "n", BYTES);
     struct gb_name s = core_name("s");
     struct running aside;

@@ -118,7 +118,7 @@ END_TEST
 START_TEST(it_counts_as_a_buffer_and_not_as_bytes) {
     struct core_memory m = core_memory_new(BYTES, F_SEAL_SHRINK);
     struct gb_session_params tight = {
-        .name = core_name("other"), .has_quota_bytes = true, .has_quota_buffers = true, .has_quota_pinned = true};
+        .name = core_name("other"), .has_quota_bytes = true, .has_quota_buffers = true, .has_quota_pinned_bytes = true};
     struct gb_name name = core_name("other");
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

@@ -275,7 +275,7 @@ static bool is_gone(void *arg) {
 START_TEST(a_session_stays_while_it_is_mapped) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session_params ttl = {.name = core_name("other"), .has_idle_ttl = true, .idle_ttl_s = 1};
+    struct gb_session_params ttl = {.name = core_name("other"), .has_idle_ttl_s = true, .idle_ttl_s = 1};
     struct gb_upload_params u = core_upload_params("other", "a", BYTES);
     struct gb_name s = core_name("other");
     struct gb_session_view view;
