@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from . import _dlpack, _numbers, _torch
 from ._dtypes import dtype_name, numpy_dtype, width
-from ._transport import Piece
+from ._http import Piece
 from .errors import BadArgument, BadType, Error
 
 Array = npt.NDArray[Any]

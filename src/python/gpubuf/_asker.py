@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 from urllib.parse import quote, urlencode
 
 from ._retry import SAFE
-from ._transport import Answer, Piece, Progress, Transport
+from ._http import Answer, Piece, Progress, Transport
 from .errors import BadArgument, BadType, Error, not_pickled
 from .types import Operation
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Deque, Iterator, List, Optional, Sequence, Type, Union, cast
 
 from ._asker import path_of, query_of, words
-from ._transport import Answer, Transport
+from ._http import Answer, Transport
 from .errors import BadArgument, BadType, Error, Unreachable, not_pickled
 from .types import FeedEvent
 

@@ -1,27 +1,18 @@
-"""A lease: a connection over the UNIX socket, to which the daemon binds a mapping.
-
-http.client cannot receive descriptors and takes 103 for the final answer, so this module implements the exchange itself.
-"""
+"""A lease: a connection over the UNIX socket, to which the daemon binds a mapping."""
 from __future__ import annotations
 
-import io
-import http.client
 import json
 import math
 import os
-import select
-import socket
 import threading
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional
 
 from ._address import Address, why_not
 from ._epochs import Epochs
-from ._http import head_of
+from ._http import Passing
 from .errors import BadArgument, BrokenAnswer, Error, Unreachable, error_of
 
 JSON = "Content-Type: application/json"
-FDS = 4  # the most descriptors with one answer
-HEAD_MAX, BODY_MAX = 64 << 10, 1 << 20
 END_S = 10.0  # the longest wait for the end of a lease; the lease ends in any case
 
 
@@ -30,31 +21,26 @@ class Lease:
 
     def __init__(self, address: Address, token: Optional[str], timeout: float, epochs: Epochs) -> None:
         assert address.unix is not None
-        self._path, self._token, self._epochs = address.unix, token, epochs
+        self._path = address.unix
         # Reentrant: the garbage collector may free the last array in the thread that holds it.
-        self._pid, self._lock, self._buffer = os.getpid(), threading.RLock(), b""
-        self._fds: List[int] = []
-        self._give: Optional[int] = None
-        self._asked = ("", "")  # method and path of the last request
+        self._pid, self._lock = os.getpid(), threading.RLock()
         self.document: Dict[str, Any] = {}
-        self._sock: Optional[socket.socket] = socket.socket(socket.AF_UNIX)
+        self._wire: Optional[Passing] = None
         try:
-            self._sock.settimeout(timeout)
-            self._sock.connect(self._path)
+            self._wire = Passing(self._path, token, timeout, epochs)
         except OSError as e:
-            self.close()
             raise Unreachable(f"there is no daemon at unix://{self._path}: {why_not(self._path, e)}") from e
 
     def ask(self, path: str, body: Mapping[str, Any], wait: Optional[float], give: Optional[int] = None) -> None:
         """Requests the lease; raises the daemon's error. give: a descriptor that the daemon asks for first."""
-        assert self._sock is not None
+        assert self._wire is not None
         if wait is not None:
-            self._sock.settimeout((self._sock.gettimeout() or 0) + wait)
+            self._wire.sock.settimeout((self._wire.sock.gettimeout() or 0) + wait)
         try:
-            self._give = give
+            self._wire.give = give
             prefer = [f"Prefer: wait={math.ceil(wait)}"] if wait is not None else []
-            self._send("POST", path, json.dumps(body).encode(), [JSON, *prefer])
-            status, data = self._answer("POST " + path)
+            self._wire.send("POST", path, json.dumps(body).encode(), [JSON, *prefer])
+            status, data = self._wire.answer("POST " + path)
             try:
                 self.document = json.loads(data)
             except ValueError as e:
@@ -70,11 +56,11 @@ class Lease:
     def copy(self, path: str, body: Mapping[str, Any]) -> None:
         """Sends another request over the connection; the connection's own leases do not conflict with it."""
         with self._lock:
-            if self._sock is None:
+            if self._wire is None:
                 raise BadArgument("the lease has ended")
             try:
-                self._send("POST", path, json.dumps(body).encode(), [JSON])
-                status, data = self._answer("POST " + path)
+                self._wire.send("POST", path, json.dumps(body).encode(), [JSON])
+                status, data = self._wire.answer("POST " + path)
             except OSError as e:
                 raise Unreachable(f"POST {path}: the connection to unix://{self._path} broke: {e}") from e
         if status >= 300:
@@ -88,11 +74,11 @@ class Lease:
         """The lease as the daemon has it now; None when it has ended."""
         path = f"/v1/leases/{self.document['lease']}"
         with self._lock:
-            if self._sock is None:
+            if self._wire is None:
                 return None
             try:
-                self._send("GET", path, b"", [])
-                status, data = self._answer("GET " + path)
+                self._wire.send("GET", path)
+                status, data = self._wire.answer("GET " + path)
             except OSError as e:
                 if isinstance(e, TimeoutError) or self.alive:
                     raise Unreachable(f"GET {path}: no answer from unix://{self._path}: {e}") from e
@@ -107,79 +93,31 @@ class Lease:
             raise error_of(status, answer if isinstance(answer, dict) else {})
         return answer
 
-    def _send(self, method: str, path: str, body: bytes, fields: List[str]) -> None:
-        assert self._sock is not None
-        token = [f"Authorization: Bearer {self._token}"] if self._token is not None else []
-        self._asked = method, path
-        epoch = [f"{name}: {value}" for name, value in self._epochs.fields(path).items()]
-        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *token, *epoch, *fields, "", ""]
-        self._sock.sendall("\r\n".join(lines).encode("latin-1") + body)
-
-    def _more(self) -> None:
-        assert self._sock is not None
-        data, fds, flags, _ = socket.recv_fds(self._sock, 1 << 16, FDS, socket.MSG_CMSG_CLOEXEC)
-        self._fds += fds
-        if flags & socket.MSG_CTRUNC or len(self._fds) > FDS:
-            raise BrokenAnswer("the daemon sent more descriptors than can be taken; is the limit of open files reached?")
-        if not data:
-            raise BrokenAnswer("the connection ended before the answer did")
-        if self._give is not None and self._fds:
-            with socket.socket(fileno=self._fds.pop(0)) as box:
-                socket.send_fds(box, [b"x"], [self._give])
-            self._give = None
-        self._buffer += data
-
-    def _answer(self, what: str) -> Tuple[int, bytes]:
-        """Status and body of the next final answer."""
-        while True:
-            while b"\r\n\r\n" not in self._buffer:
-                if len(self._buffer) > HEAD_MAX:
-                    raise BrokenAnswer(f"{what}: the answer's head does not end")
-                self._more()
-            head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
-            try:
-                _, status, _, fields = head_of(io.BytesIO(head + b"\r\n\r\n"))
-            except http.client.HTTPException as e:
-                raise BrokenAnswer(f"{what}: this is no answer of gpubufd: {e!r}") from e
-            if status >= 200:
-                break
-        self._epochs.take(*self._asked, status, fields)
-        length = fields.get("Content-Length", "0" if status == 204 else "")
-        if not length.isdigit() or int(length) > BODY_MAX:
-            raise BrokenAnswer(f"{what}: the answer has a Content-Length of {length!r}")
-        while len(self._buffer) < int(length):
-            self._more()
-        data, self._buffer = self._buffer[: int(length)], self._buffer[int(length) :]
-        return status, data
-
     def take_fd(self) -> int:
         """The next descriptor; the caller owns it."""
-        if not self._fds:
+        if self._wire is None or not self._wire.fds:
             raise BrokenAnswer(f"no descriptor came with the lease, which goes by {self.document.get('way')}")
-        return self._fds.pop(0)
+        return self._wire.fds.pop(0)
 
     @property
     def alive(self) -> bool:
         """True while the daemon keeps the connection."""
         with self._lock:
-            if self._sock is None:
+            if self._wire is None:
                 return False
-            poll = select.poll()
-            poll.register(self._sock, select.POLLIN)
             try:
-                # The daemon sends nothing without a request; readable means closed.
-                return not poll.poll(0)
+                return self._wire.quiet()
             except OSError:
                 return False
 
     def end(self) -> None:
         """Ends the lease and waits until the daemon has ended it, so that a following write does not conflict with it."""
         with self._lock:
-            if self._sock is not None and self._pid == os.getpid():
+            if self._wire is not None and self._pid == os.getpid():
                 try:
-                    self._sock.settimeout(END_S)
-                    self._send("DELETE", f"/v1/leases/{self.document['lease']}", b"", [])
-                    self._answer("DELETE")
+                    self._wire.sock.settimeout(END_S)
+                    self._wire.send("DELETE", f"/v1/leases/{self.document['lease']}")
+                    self._wire.answer("DELETE")
                 except (OSError, Error):
                     pass  # its connection ends, and the lease with it
         self.close()
@@ -187,11 +125,11 @@ class Lease:
     def give_up(self, path: str, created_at: str, side: Optional[str] = None) -> None:
         """Deletes the adopted buffer, if it still is the same one, or releases the adopted side, and closes."""
         with self._lock:
-            if self._sock is not None and self._pid == os.getpid():
+            if self._wire is not None and self._pid == os.getpid():
                 try:
-                    self._sock.settimeout(END_S)
-                    self._send("GET", path, b"", [])
-                    status, data = self._answer("GET")
+                    self._wire.sock.settimeout(END_S)
+                    self._wire.send("GET", path)
+                    status, data = self._wire.answer("GET")
                     found = json.loads(data) if status == 200 else {}
                     if found.get("adopted") and found.get("created_at") == created_at:
                         self._end_of(path, found, side)
@@ -200,26 +138,24 @@ class Lease:
         self.close()
 
     def _end_of(self, path: str, found: Dict[str, Any], side: Optional[str]) -> None:
+        assert self._wire is not None
         if side is None:
-            self._send("DELETE", path, b"", [])
-            self._answer("DELETE")
+            self._wire.send("DELETE", path)
+            self._wire.answer("DELETE")
             return
         other = "device" if side == "host" else "host"
         sides = found["sides"]
         if sides[side]["owned"]:
             return
         if sides[side]["current"] and not sides[other]["current"]:
-            self._send("POST", path + "/sync", json.dumps({"to": other}).encode(), [JSON])
-            self._answer("POST")
-        self._send("POST", path + "/release", json.dumps({"side": side}).encode(), [JSON])
-        self._answer("POST")
+            self._wire.send("POST", path + "/sync", json.dumps({"to": other}).encode(), [JSON])
+            self._wire.answer("POST")
+        self._wire.send("POST", path + "/release", json.dumps({"side": side}).encode(), [JSON])
+        self._wire.answer("POST")
 
     def close(self) -> None:
         """Ends the lease without waiting. In a forked child the lease stays with the parent."""
         with self._lock:
-            sock, self._sock = self._sock, None
-            fds, self._fds = self._fds, []
-        for fd in fds:
-            os.close(fd)
-        if sock is not None:
-            sock.close()
+            wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()

@@ -9,7 +9,7 @@ from . import _tls
 from ._address import Address
 from ._asker import given
 from ._checkpoints import Checkpointing
-from ._transport import Transport
+from ._http import Transport
 from .errors import BadArgument, BadType, BufferNotFound
 from .types import ListedBuffer
 

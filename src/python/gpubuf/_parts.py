@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from ._arrays import Array, Payload, bytes_of, empty, shape_of
 from ._asker import Asker, conditions, query_of, tagged
-from ._transport import Answer, Progress
+from ._http import Answer, Progress
 from .errors import BadArgument, Error, PreconditionFailed, Unreachable
 
 PART_BYTES = 32 << 20

@@ -5,7 +5,7 @@ from typing import Any, Dict, Mapping, Optional
 from urllib.parse import urlsplit
 
 from ._asker import Asker, tagged
-from ._transport import Answer, Piece, Progress
+from ._http import Answer, Piece, Progress
 from .errors import BrokenAnswer, Error, Unreachable
 
 RESUME_BYTES = 4 << 20  # smaller bodies are sent again from the beginning

@@ -13,7 +13,7 @@ from . import _arrays, _cuda, _gpu
 from ._asker import conditions, given
 from ._gpu import Tensor
 from ._lend import Lending, Lent
-from ._transport import Answer, Progress
+from ._http import Answer, Progress
 from .adoption import Adoption, legacy_offer
 from .errors import (AccessDenied, BadArgument, BufferExists, BufferNotFound, BufferPartial, Busy, CannotAdopt, Conflict, ContentLost,
                      DeviceError, Error, InvalidArgument, LimitReached, LocalOnly, MapNotPermitted, NotLoaded, PreconditionFailed,

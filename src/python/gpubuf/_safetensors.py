@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Tuple
 
 from ._arrays import Array, Payload, bytes_of, empty
 from ._dtypes import OF_SAFETENSORS, SAFETENSORS
-from ._transport import Answer, Piece
+from ._http import Answer, Piece
 from .errors import BadType
 
 TYPE = "application/x-safetensors"

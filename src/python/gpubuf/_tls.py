@@ -6,7 +6,7 @@ import os
 import socket
 import ssl
 import time
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, Optional
 
 from ._address import Address, is_loopback
 from .errors import BadArgument, TlsFailed
@@ -62,15 +62,15 @@ class Trust:
             raise BadArgument(f"the client's certificate {self.cert} with the key {self.key or self.cert} cannot be used: they are to belong "
                               f"together, in PEM, the key without a passphrase ({e})") from e
 
-    def explain(self, address: Address, error: Exception) -> None:
-        """Raises TlsFailed if the error is one of TLS, of its certificates, or of a daemon without TLS."""
+    def explain(self, address: Address, error: Exception, answers_plainly: Callable[[Address], bool]) -> None:
+        """Raises TlsFailed if the error is one of TLS, of its certificates, or of a daemon without TLS, which answers_plainly finds out."""
         if isinstance(error, ssl.SSLCertVerificationError):
             raise TlsFailed(self._untrusted(address, error)) from error
         reason = str(getattr(error, "reason", None) or "")
         if isinstance(error, ssl.SSLError) and "ALERT" in reason and any(word in reason for word in ALERTS):
             raise self.refused(address) from error
         ended = isinstance(error, (ssl.SSLError, ConnectionResetError, http.client.RemoteDisconnected))
-        if ended and "ALERT" not in reason and not isinstance(error, socket.timeout) and _answers_plainly(address):
+        if ended and "ALERT" not in reason and not isinstance(error, socket.timeout) and answers_plainly(address):
             raise TlsFailed(f"{address} is asked by TLS and answers without it: is it {address._replace(tls=False)} ?") from error
         if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, socket.timeout)):
             raise TlsFailed(f"no connection by TLS (1.2 at least) to {address}: {error}") from error
@@ -184,19 +184,6 @@ def _speaks_tls(address: Address) -> bool:
         return "ALERT" in str(e.reason or "")
     except (OSError, ValueError):
         return False
-
-
-def _answers_plainly(address: Address) -> bool:
-    """True if HTTP answers without TLS; the request has no token."""
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=LOOK_S)
-    try:
-        connection.request("HEAD", "/livez")
-        connection.getresponse()
-        return True
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 def _moment(text: str) -> str:

@@ -21,7 +21,7 @@ from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, 
 from ._dtypes import Dtype, given_name, name_of
 from ._feed import Feed
 from ._names import Names
-from ._transport import Progress, Transport
+from ._http import Progress, Transport
 from .adoption import Adoption, Offer, offer_of, open_adoption, shared_array
 from .errors import BadArgument, BadType, BufferBusy, BufferNotFound, NotLoaded, PreconditionFailed, TimedOut, error_of
 from .mapping import Mapping as Mapped

@@ -12,7 +12,7 @@ from ._address import Address, of_url
 from ._asker import Asker, given, path_of
 from ._epochs import Epochs
 from ._retry import SAFE
-from ._transport import Answer, Piece, Progress, Transport
+from ._http import Answer, Piece, Progress, Transport
 from .client import Client
 from .errors import BadArgument, Error, NodeUnreachable, OwnerAbsent, OwnerUnknown, Superseded, Unreachable, not_pickled
 from .types import FleetSession, FleetState, FleetStats, Kept, ListedSession, Moved, Node, Owner, Placed, QuotaGiven, Target, Tenant
