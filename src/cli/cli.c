@@ -9,10 +9,47 @@
 #include <unistd.h>
 
 #include "base/conf.h"
-#include "cli/fleet.h"
+#include "cli/files.h"
 
 #define TOKEN_BYTES 4096
+#define NODE_S 3    /* with one node of a fleet, before the next is asked */
 #define LOOK_MS 100 /* a pause is left so often to see whether an interrupt came */
+
+/* --- errors and targets ------------------------------------------------------------------------------------------- */
+
+int gb_cli_error(struct gb_cli *cli, int code, const char *format, ...) {
+    va_list args;
+
+    memset(&cli->error, 0, sizeof cli->error);
+    cli->error.code = code;
+    snprintf(cli->error.slug, sizeof cli->error.slug, "%s", gpubuf_code_slug(code));
+    va_start(args, format);
+    vsnprintf(cli->error.detail, sizeof cli->error.detail, format, args);
+    va_end(args);
+    return -1;
+}
+
+int gb_cli_target(struct gb_cli *cli, char *ret, const char *format, ...) {
+    size_t at = 0;
+    va_list args;
+    int rc = 0;
+
+    va_start(args, format);
+    while (*format != '\0' && rc == 0 && at + 1 < GB_CLI_PATH) {
+        if (format[0] == '{' && format[1] == '}') {
+            rc = gpubuf_escape(va_arg(args, const char *), ret + at, GB_CLI_PATH - at);
+            at += rc == 0 ? strlen(ret + at) : 0;
+            format += 2;
+        } else {
+            ret[at++] = *format++;
+        }
+    }
+    va_end(args);
+    if (rc < 0 || *format != '\0')
+        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "a name is too long for a request");
+    ret[at] = '\0';
+    return 0;
+}
 
 /* --- what to do about an error ------------------------------------------------------------------------------------ */
 
@@ -164,6 +201,30 @@ const char *gb_cli_hint(const struct gb_cli *cli) {
     return found;
 }
 
+/* --- the terminal ------------------------------------------------------------------------------------------------- */
+
+void gb_cli_terminal_take(struct gb_cli *cli) {
+    struct termios raw;
+
+    if (tcgetattr(STDIN_FILENO, &cli->terminal) == 0) {
+        raw = cli->terminal;
+        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    }
+    fputs("\033[?1049h\033[?25l", stdout);
+    fflush(stdout);
+    atomic_store(&cli->raw, true);
+}
+
+void gb_cli_terminal_give_back(struct gb_cli *cli) {
+    static const char back[] = "\033[?25h\033[?1049l";
+
+    if (!atomic_exchange(&cli->raw, false))
+        return;
+    if (write(STDOUT_FILENO, back, sizeof back - 1) > 0 && isatty(STDIN_FILENO))
+        tcsetattr(STDIN_FILENO, TCSANOW, &cli->terminal);
+}
+
 /* --- signals ------------------------------------------------------------------------------------------------------ */
 
 void gb_cli_signals_fatal(sigset_t *ret) {
@@ -230,6 +291,137 @@ void gb_cli_signals_end(struct gb_cli_signals *signals) {
     pthread_kill(signals->thread, SIGUSR2);
     pthread_join(signals->thread, NULL);
     pthread_sigmask(SIG_SETMASK, &signals->before, NULL);
+}
+
+/* --- the node of a fleet that a command asks ---------------------------------------------------------------------- */
+
+static bool is_silent(const struct gpubuf_error *err) {
+    return err->code == GPUBUF_CANNOT_CONNECT || err->code == GPUBUF_CONNECTION_LOST ||
+           err->code == GPUBUF_CLIENT_TIMEOUT || err->code == GPUBUF_TLS_FAILED;
+}
+
+int gb_cli_fleet_open(struct gb_cli *cli, const char *url, gpubuf_client **ret) {
+    double usual = cli->options.timeout;
+    int rc;
+
+    if (usual <= 0 || usual > NODE_S)
+        cli->options.timeout = NODE_S;
+    rc = gb_cli_open(cli, url, NULL, ret);
+    cli->options.timeout = usual;
+    return rc;
+}
+
+/* Whether the daemon there answers this client: a token of one node need not be known to another, and then the way by
+ * the first node's redirects, with tickets, is the one that works. */
+static bool lets_in(struct gb_cli *cli, const char *url) {
+    struct gpubuf_error err;
+    gpubuf_client *client;
+    bool in;
+
+    if (gb_cli_fleet_open(cli, url, &client) < 0)
+        return false;
+    in = gpubuf_request(client, "HEAD", "/v1", NULL, NULL, 0, &err) == 0;
+    gpubuf_close(client);
+    return in;
+}
+
+/* "http://host:7070/prefix" of "http://host:7070/prefix/v1/sessions/s". */
+static void read_owner(json_t *found, struct gb_cli_owner *ret) {
+    const char *url = gb_cli_text(found, "url");
+    const char *path = strstr(url, "/v1/sessions/");
+
+    snprintf(ret->node, sizeof ret->node, "%s", gb_cli_text(found, "node"));
+    snprintf(ret->url, sizeof ret->url, "%.*s", (int)(path != NULL ? (size_t)(path - url) : strlen(url)), url);
+    ret->epoch = (uint64_t)json_integer_value(json_object_get(found, "epoch"));
+}
+
+/* Asks for the owner of the command's session. *ret_alive: it has an address and is alive. 0, or -1 with err. */
+static int find_owner(struct gb_cli *cli, gpubuf_client *client, bool *ret_alive, struct gpubuf_error *err) {
+    const struct gpubuf_answer *answer = gpubuf_answer_of(client);
+    char target[GB_CLI_PATH];
+    json_t *found;
+
+    if (gb_cli_target(cli, target, "/v1/fleet/sessions/{}", cli->session) < 0) {
+        *err = cli->error;
+        return -1;
+    }
+    if (gpubuf_request(client, "GET", target, NULL, NULL, 0, err) < 0)
+        return -1;
+    found = json_loadb(answer->body, answer->bytes, 0, NULL);
+    read_owner(found, &cli->owner);
+    *ret_alive = json_is_true(json_object_get(found, "owner_alive")) && cli->owner.url[0] != '\0';
+    json_decref(found);
+    return 0;
+}
+
+/* 1: it answers; *ret_owner is a URL to be freed, or NULL. 0: it does not. -1 with cli->error. */
+static int ask(struct gb_cli *cli, const char *url, char **ret_owner) {
+    bool named = strcmp(cli->session, "default") != 0 && strcmp(cli->command->name, "fleet") != 0;
+    struct gpubuf_error err;
+    gpubuf_client *client;
+    bool alive = false;
+    int rc;
+
+    *ret_owner = NULL;
+    if (gb_cli_fleet_open(cli, url, &client) < 0)
+        return -1;
+    if (named)
+        rc = find_owner(cli, client, &alive, &err);
+    else
+        rc = gpubuf_request(client, "GET", "/livez", NULL, NULL, 0, &err);
+    if (alive)
+        *ret_owner = strdup(cli->owner.url);
+    gpubuf_close(client);
+    return rc == 0 || !is_silent(&err);
+}
+
+static int choose_node(struct gb_cli *cli, const char *url, char *owner) {
+    bool straight = owner != NULL && lets_in(cli, owner);
+
+    free(cli->node);
+    cli->node = straight ? owner : strdup(url);
+    if (!straight)
+        free(owner);
+    return cli->node != NULL ? 0 : gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
+}
+
+static int choose(struct gb_cli *cli, char *list) {
+    char *rest = list;
+    char *first = NULL;
+    char *url;
+
+    while ((url = strsep(&rest, ", ")) != NULL) {
+        char *owner;
+        int rc;
+
+        if (url[0] == '\0')
+            continue;
+        rc = ask(cli, url, &owner);
+        if (rc != 0)
+            return rc < 0 ? -1 : choose_node(cli, url, owner);
+        if (first == NULL)
+            first = url;
+    }
+    return first != NULL ? choose_node(cli, first, NULL) : 0;
+}
+
+/* Of GPUBUF_FLEET, "URL,URL,...": sets cli->node to the owner of the command's session if that takes the token, else
+ * to the first node that answers, else to the first; leaves it if there is no GPUBUF_FLEET, or if the command names a
+ * daemon. 0, or -1 with cli->error: an address is none. */
+static int fleet_choose(struct gb_cli *cli) {
+    const char *list = getenv("GPUBUF_FLEET");
+    char *copy;
+    int rc;
+
+    if (list == NULL || list[0] == '\0' || cli->options.url != NULL || cli->options.socket != NULL ||
+        cli->options.etcd != NULL)
+        return 0;
+    copy = strdup(list);
+    if (copy == NULL)
+        return gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
+    rc = choose(cli, copy);
+    free(copy);
+    return rc;
 }
 
 /* --- a run of a command ------------------------------------------------------------------------------------------- */
@@ -473,7 +665,7 @@ bool gb_cli_again(struct gb_cli *cli) {
     cli->again = true; /* the first one stays open: the thread of signals may be using it */
     if (cli->options.verbose)
         trace(NULL, "the session has another owner: the fleet is asked again");
-    if (gb_cli_fleet_choose(cli) == 0 && open_chosen(cli) == 0)
+    if (fleet_choose(cli) == 0 && open_chosen(cli) == 0)
         return true;
     cli->error = told;
     return false;
@@ -497,7 +689,7 @@ int gb_cli_begin(struct gb_cli *cli) {
                                                 : getenv("GPUBUF_SESSION");
     if (cli->session == NULL || cli->session[0] == '\0')
         cli->session = "default";
-    if (gb_cli_fleet_choose(cli) < 0 || open_chosen(cli) < 0)
+    if (fleet_choose(cli) < 0 || open_chosen(cli) < 0)
         return gb_cli_failed(cli);
     return GB_CLI_DONE;
 }
@@ -529,4 +721,20 @@ int gb_cli_run(struct gb_cli *cli, int argc, char **argv) {
     rc = gb_cli_flush(cli, rc);
     gb_cli_end(cli);
     return gb_cli_end_of(cli, rc);
+}
+
+char *gb_cli_host_path(const struct gb_cli *cli, const char *path) {
+    const char *host = cli->host != NULL ? cli->host : "";
+    const char *mark = strstr(path, "%h");
+    char *ret = NULL;
+    char *at;
+
+    if (cli->host == NULL || mark == NULL)
+        return strdup(path);
+    if (asprintf(&ret, "%.*s%s%s", (int)(mark - path), path, host, mark + 2) < 0)
+        return NULL;
+    for (at = ret + (mark - path); at < ret + (mark - path) + strlen(host); at++)
+        if (*at == '/')
+            *at = '_';
+    return ret;
 }

@@ -90,6 +90,9 @@ char *gb_cli_read_token(const char *path, const char **ret_why);
 /* Makes a client: url and socket NULL for those of the options. */
 int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_client **ret);
 
+/* Opens a client that gives one node no more than a few seconds. 0, or -1 with cli->error. */
+int gb_cli_fleet_open(struct gb_cli *cli, const char *url, gpubuf_client **ret);
+
 /* Says what went wrong, from cli->error. The exit status, so that commands can return it. */
 int gb_cli_failed(struct gb_cli *cli);
 /* Whether cli->error is that the owner of the session, which the fleet has named, cannot be reached. */

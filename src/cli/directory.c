@@ -9,6 +9,7 @@
 #include "cli/fleet.h"
 #include "curl/request.h"
 
+#define UUID_SIZE 37 /* 8-4-4-4-12 hexadecimal digits, and a NUL */
 #define CONNECT_MS 2000
 #define ANSWER_MS 8000 /* etcd without a majority answers after 7 s */
 #define TIMEOUT_MAX_S 4000000
@@ -157,7 +158,7 @@ static json_t *ask_any(struct gb_cli *cli, const char *endpoints, const char *bo
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
 
-static int make_uuid(char ret[GB_CLI_UUID_SIZE]) {
+static int make_uuid(char ret[UUID_SIZE]) {
     unsigned char b[16];
 
     if (getrandom(b, sizeof b, 0) != sizeof b)
@@ -198,12 +199,14 @@ static json_t *record_there(struct gb_cli *cli, json_t *answer) {
     return record;
 }
 
-json_t *gb_cli_etcd_init(struct gb_cli *cli, const char *endpoints, const char *fleet, const char *known,
+/* Makes the record by which nodes know their fleet, in etcd. known: its uuid; NULL: a new one. ret_made: false if a
+ * record was there, perhaps with another uuid. The record; NULL with cli->error. */
+static json_t *etcd_init(struct gb_cli *cli, const char *endpoints, const char *fleet, const char *known,
                          bool *ret_made) {
     size_t n = strlen(fleet);
     json_t *answer = NULL;
     json_t *record = NULL;
-    char uuid[GB_CLI_UUID_SIZE];
+    char uuid[UUID_SIZE];
     char *body;
 
     if (n == 0 || n > NAME_MAX_BYTES || strspn(fleet, NAME_LETTERS) != n || fleet[0] == '.') {
@@ -236,7 +239,7 @@ json_t *gb_cli_etcd_init(struct gb_cli *cli, const char *endpoints, const char *
 /* What the nodes know of their fleet. */
 struct asked {
     const char *fleet;           /* its name */
-    char uuid[GB_CLI_UUID_SIZE]; /* "": no node told it */
+    char uuid[UUID_SIZE];        /* "": no node told it */
     char node[GPUBUF_NAME_SIZE]; /* that told it */
     unsigned count;              /* of addresses */
 };
@@ -250,7 +253,7 @@ static bool is_uuid(const char *text) {
         if (hyphen ? text[i] != '-' : gb_hex_digit(text[i]) < 0)
             return false;
     }
-    return i == GB_CLI_UUID_SIZE - 1;
+    return i == UUID_SIZE - 1;
 }
 
 /* A node that does not help is named and passed over: the others know the same. */
@@ -388,7 +391,7 @@ int gb_cli_fleet_init(struct gb_cli *cli) {
         rc = find_uuid(cli, &asked);
     if (rc != GB_CLI_DONE)
         return rc;
-    meta = gb_cli_etcd_init(cli, o->etcd, asked.fleet, o->rebuild ? asked.uuid : NULL, &made);
+    meta = etcd_init(cli, o->etcd, asked.fleet, o->rebuild ? asked.uuid : NULL, &made);
     if (meta == NULL)
         return gb_cli_failed(cli);
     if (o->rebuild && strcmp(gb_cli_text(meta, "uuid"), asked.uuid) != 0)

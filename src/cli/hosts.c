@@ -228,6 +228,46 @@ void gb_cli_host_show(const struct gb_cli_host *host, bool json, double timeout_
         put_line(stdout, host->name, "", "(the rest is left out)");
 }
 
+/* --- nodes as hosts ----------------------------------------------------------------------------------------------- */
+
+static bool has_labels(json_t *node, json_t *wanted) {
+    json_t *labels = json_object_get(node, "labels");
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(wanted, key, value) {
+        if (!json_equal(json_object_get(labels, key), value))
+            return false;
+    }
+    return true;
+}
+
+static int add_nodes(struct gb_cli *cli, json_t *fleet, json_t *nodes, json_t *wanted, struct gb_cli_hosts *ret) {
+    json_t *node;
+    size_t i;
+
+    json_array_foreach(nodes, i, node) {
+        const char *url = gb_cli_fleet_url(fleet, node, gpubuf_url(cli->client));
+
+        if (url[0] != '\0' && has_labels(node, wanted) && gb_cli_hosts_add(ret, gb_cli_text(node, "name"), url) < 0)
+            return gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
+    }
+    return 0;
+}
+
+/* The nodes that have all these labels, "KEY=VALUE,..." or "" for all. 0, or -1 with cli->error. */
+static int fleet_hosts(struct gb_cli *cli, const char *labels, struct gb_cli_hosts *ret) {
+    json_t *wanted = gb_cli_labels(cli, "--hosts @", labels);
+    json_t *fleet = wanted != NULL ? gb_cli_request(cli, "GET", "/v1/fleet", NULL) : NULL;
+    json_t *nodes = fleet != NULL ? gb_cli_items(cli, "/v1/fleet/nodes") : NULL;
+    int rc = nodes != NULL ? add_nodes(cli, fleet, nodes, wanted, ret) : -1;
+
+    json_decref(nodes);
+    json_decref(fleet);
+    json_decref(wanted);
+    return rc;
+}
+
 /* --- the processes ------------------------------------------------------------------------------------------------ */
 
 struct fleet {
@@ -497,7 +537,7 @@ static int read_hosts(struct gb_cli *cli, struct gb_cli_hosts *ret) {
         return rc;
     }
     rc = gb_cli_begin(cli);
-    if (rc == GB_CLI_DONE && gb_cli_fleet_hosts(cli, text + 1, ret) < 0)
+    if (rc == GB_CLI_DONE && fleet_hosts(cli, text + 1, ret) < 0)
         rc = gb_cli_failed(cli);
     gb_cli_end(cli);
     return rc;

@@ -569,22 +569,6 @@ bool gb_cli_is_file(const char *text) {
            strncmp(text, "file:", 5) == 0;
 }
 
-char *gb_cli_host_path(const struct gb_cli *cli, const char *path) {
-    const char *host = cli->host != NULL ? cli->host : "";
-    const char *mark = strstr(path, "%h");
-    char *ret = NULL;
-    char *at;
-
-    if (cli->host == NULL || mark == NULL)
-        return strdup(path);
-    if (asprintf(&ret, "%.*s%s%s", (int)(mark - path), path, host, mark + 2) < 0)
-        return NULL;
-    for (at = ret + (mark - path); at < ret + (mark - path) + strlen(host); at++)
-        if (*at == '/')
-            *at = '_';
-    return ret;
-}
-
 /* The file's name without folder and ending. */
 static int name_from(struct gb_cli *cli, const char *path, struct gb_cli_name *ret) {
     const char *slash = strrchr(path, '/');

@@ -348,28 +348,6 @@ struct top {
     bool reached;
 };
 
-void gb_cli_terminal_take(struct gb_cli *cli) {
-    struct termios raw;
-
-    if (tcgetattr(STDIN_FILENO, &cli->terminal) == 0) {
-        raw = cli->terminal;
-        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-        tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-    }
-    fputs("\033[?1049h\033[?25l", stdout);
-    fflush(stdout);
-    atomic_store(&cli->raw, true);
-}
-
-void gb_cli_terminal_give_back(struct gb_cli *cli) {
-    static const char back[] = "\033[?25h\033[?1049l";
-
-    if (!atomic_exchange(&cli->raw, false))
-        return;
-    if (write(STDOUT_FILENO, back, sizeof back - 1) > 0 && isatty(STDIN_FILENO))
-        tcsetattr(STDIN_FILENO, TCSANOW, &cli->terminal);
-}
-
 static void forget_oldest(struct top *top) {
     json_decref(top->looks[0].stats);
     memmove(top->looks, top->looks + 1, --top->kept * sizeof(top->looks[0]));

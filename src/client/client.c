@@ -66,22 +66,6 @@ static char *find_socket(void) {
 
 /* --- addresses ---------------------------------------------------------------------------------------------------- */
 
-/* A name may begin with 127. and lie anywhere: only addresses count, and the one name that stays on the machine. */
-bool gbc_is_loopback(const char *url) {
-    const char *host = strstr(url, "://") + 3;
-    size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, "/:?");
-    unsigned char address[4];
-    char text[64];
-
-    if (n >= sizeof(text))
-        return false;
-    memcpy(text, host, n);
-    text[n] = '\0';
-    if (inet_pton(AF_INET, text, address) == 1)
-        return address[0] == 127;
-    return strcmp(text, "[::1]") == 0 || strcasecmp(text, "localhost") == 0;
-}
-
 static int take_unix(struct gbc_settings *set, struct gpubuf_error *err) {
     const char *path = set->url + strlen(UNIX);
 

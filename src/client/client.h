@@ -3,6 +3,7 @@
 #define GBC_CLIENT_H
 
 #include <stdatomic.h>
+#include <time.h>
 
 #include <gpubuf/gpubuf.h>
 
@@ -180,7 +181,17 @@ void gbc_put_shape(struct gpubuf_error *wrong, json_t *object, const char *key, 
 void gbc_put(struct gpubuf_error *wrong, json_t *object, const char *key, json_t *value);
 void gbc_add_text(struct gpubuf_error *wrong, json_t *array, const char *value);
 
-uint64_t gbc_now_ms(void);
+static inline uint64_t gbc_now_ms(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+#define GBC_REFUSAL_SIZE 384
+
+/* After EACCES or EPERM: which mode, user and group stand in the way, and who we are. Any thread. */
+void gbc_socket_refusal(const char *path, char *ret, size_t size);
 
 /* Whether the host of a URL is this machine, whatever its name service says. */
 bool gbc_is_loopback(const char *url);

@@ -1,16 +1,20 @@
 /* One connection: a request, where a fleet's nodes redirect it, its reply, and again where that may be. */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <grp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/encoding.h"
 #include "client/client.h"
 #include "client/epochs.h"
 #include "client/trust.h"
-#include "client/unix_conn.h"
 #include "curl/request.h"
 
 #define LOOK_MS 100 /* how soon an interruption is seen, and how often tick is called */
@@ -19,6 +23,7 @@
 #define RETRY_AFTER_MAX_S 10
 #define REDIRECTED 1 /* of an attempt */
 #define HOPS_MAX 3
+#define GROUP_BYTES 4096
 #define AT_ONCE_BYTES (1u << 20)    /* as many bytes cost less than a round trip */
 #define BODY_MAX ((size_t)64 << 20) /* of an answer that is kept in memory */
 
@@ -39,13 +44,6 @@ struct gbc_conn {
     struct gbc_text origin; /* "http[s]://HOST[:PORT]" of it */
     unsigned hops;
 };
-
-uint64_t gbc_now_ms(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 struct gbc_conn *gbc_conn_new(struct gbc_settings *set, struct gpubuf_error *err) {
     struct gbc_conn *conn = calloc(1, sizeof(*conn));
@@ -342,6 +340,78 @@ static bool on_rewind(void *arg) {
 
 static void on_end(struct gb_http_ask *ask) {
     ((struct gbc_conn *)ask->arg)->ended = true;
+}
+
+/* --- addresses ---------------------------------------------------------------------------------------------------- */
+
+/* A name may begin with 127. and lie anywhere: only addresses count, and the one name that stays on the machine. */
+bool gbc_is_loopback(const char *url) {
+    const char *host = strstr(url, "://") + 3;
+    size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, "/:?");
+    unsigned char address[4];
+    char text[64];
+
+    if (n >= sizeof(text))
+        return false;
+    memcpy(text, host, n);
+    text[n] = '\0';
+    if (inet_pton(AF_INET, text, address) == 1)
+        return address[0] == 127;
+    return strcmp(text, "[::1]") == 0 || strcasecmp(text, "localhost") == 0;
+}
+
+/* --- a socket that refuses ---------------------------------------------------------------------------------------- */
+
+/* "998 (gpubuf)", or the number alone where it has no name here. */
+static void group_text(gid_t gid, char *ret, size_t size) {
+    char room[GROUP_BYTES];
+    struct group group;
+    struct group *found = NULL;
+
+    if (getgrgid_r(gid, &group, room, sizeof(room), &found) == 0 && found)
+        snprintf(ret, size, "%u (%s)", (unsigned)gid, group.gr_name);
+    else
+        snprintf(ret, size, "%u", (unsigned)gid);
+}
+
+/* The first folder on the way that this process may not search; false where there is none. */
+static bool closed_folder(const char *path, char *ret, size_t size) {
+    const char *at = path;
+
+    while ((at = strchr(at + 1, '/')) != NULL) {
+        snprintf(ret, size, "%.*s", (int)(at - path), path);
+        if (access(ret, X_OK) != 0)
+            return true;
+    }
+    return false;
+}
+
+void gbc_socket_refusal(const char *path, char *ret, size_t size) {
+    char folder[256];
+    char group[64];
+    struct stat st;
+
+    if (closed_folder(path, folder, sizeof(folder))) {
+        if (stat(folder, &st) < 0) {
+            snprintf(ret, size, "user %u may not search the folder %s", (unsigned)geteuid(), folder);
+            return;
+        }
+        group_text(st.st_gid, group, sizeof(group));
+        snprintf(ret, size,
+                 "user %u may not search the folder %s, of mode %04o, user %u and group %s: put the socket elsewhere "
+                 "(gpubufd --socket PATH), or open the folder",
+                 (unsigned)geteuid(), folder, (unsigned)(st.st_mode & 07777), (unsigned)st.st_uid, group);
+        return;
+    }
+    if (stat(path, &st) < 0) {
+        snprintf(ret, size, "user %u may not reach it", (unsigned)geteuid());
+        return;
+    }
+    group_text(st.st_gid, group, sizeof(group));
+    snprintf(ret, size,
+             "it is of mode %04o, user %u and group %s, and this is user %u, who needs the right to write: join the "
+             "group, or start gpubufd with --socket-group and --socket-mode",
+             (unsigned)(st.st_mode & 07777), (unsigned)st.st_uid, group, (unsigned)geteuid());
 }
 
 /* --- one attempt -------------------------------------------------------------------------------------------------- */

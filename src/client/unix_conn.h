@@ -7,10 +7,6 @@
 #include "client/driver.h"
 
 #define GBC_LINK_FDS 4
-#define GBC_REFUSAL_SIZE 384
-
-/* After EACCES or EPERM: which mode, user and group stand in the way, and who we are. Any thread. */
-void gbc_socket_refusal(const char *path, char *ret, size_t size);
 
 struct gbc_link;
 
