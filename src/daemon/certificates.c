@@ -68,14 +68,14 @@ static int read_context(const struct gb_options *o, struct gb_tls_context **ret,
 
 int gb_daemon_try_tls(const struct gb_options *o, struct gb_error *err) {
     struct gb_tls_context *context;
-    int rc = check_together(o, err);
+    int r = check_together(o, err);
 
-    if (rc == 0 && o->tls_listen.count > 0) {
-        rc = read_context(o, &context, err);
-        if (rc == 0)
+    if (r == 0 && o->tls_listen.count > 0) {
+        r = read_context(o, &context, err);
+        if (r == 0)
             gb_tls_context_unref(context);
     }
-    return rc;
+    return r;
 }
 
 /* --- changes ------------------------------------------------------------------------------------------------------ */
@@ -87,7 +87,7 @@ static uint64_t add_file(uint64_t hash, const char *path) {
 
     if (path[0] == '\0' || stat(path, &st) != 0)
         st.st_size = -1;
-    snprintf(text, sizeof text, "%lld %lld %lld.%09ld;", (long long)st.st_ino, (long long)st.st_size,
+    snprintf(text, sizeof(text), "%lld %lld %lld.%09ld;", (long long)st.st_ino, (long long)st.st_size,
              (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
     for (at = text; *at; at++)
         hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
@@ -131,7 +131,7 @@ int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err) {
         return -1;
     if (o->tls_listen.count == 0)
         return 0;
-    look(o, daemon->tls_seen, sizeof daemon->tls_seen);
+    look(o, daemon->tls_seen, sizeof(daemon->tls_seen));
     if (read_context(o, &daemon->tls, err) != 0)
         return -1;
     log_expiry(daemon);
@@ -141,15 +141,15 @@ int gb_daemon_open_tls(struct gb_daemon *daemon, struct gb_error *err) {
 void gb_daemon_reload_tls(struct gb_daemon *daemon, bool asked) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_tls_context *fresh;
-    char seen[sizeof daemon->tls_seen];
+    char seen[sizeof(daemon->tls_seen)];
 
-    if (daemon->tls == NULL)
+    if (!daemon->tls)
         return;
-    look(&daemon->options, seen, sizeof seen);
+    look(&daemon->options, seen, sizeof(seen));
     if (!asked && strcmp(seen, daemon->tls_seen) == 0)
         return;
     /* A file that is being written is read when it is whole: its time changes again. */
-    memcpy(daemon->tls_seen, seen, sizeof seen);
+    memcpy(daemon->tls_seen, seen, sizeof(seen));
     if (read_context(&daemon->options, &fresh, &err) != 0) {
         gb_log(&daemon->log, GB_LOG_ERROR, "tls", "the certificates in force stay: %s", err.detail);
         return;

@@ -139,7 +139,7 @@ static const char *address_fault(const char *text, size_t n, char *room, size_t 
 
 /* What stands where the host is to be, of n characters that may be of one. */
 static const char *letter_fault(const char *host, size_t n) {
-    if (strchr(UPPER, host[n]) != NULL && host[n] != '\0')
+    if (strchr(UPPER, host[n]) && host[n] != '\0')
         return "browsers write the host in lower case";
     if ((unsigned char)host[n] >= 0x80)
         return "browsers write such a host in ASCII: xn--...";
@@ -245,9 +245,9 @@ static int read_network(const char *text, const char *option, bool unix_too, str
                             "2001:db8::/32%s",
                             option, text, unix_too ? ", or unix for the UNIX socket" : "");
     base = base_of(ret);
-    if (memcmp(base.bytes, ret->address.bytes, sizeof base.bytes) == 0)
+    if (memcmp(base.bytes, ret->address.bytes, sizeof(base.bytes)) == 0)
         return 0;
-    inet_ntop(base.family == 4 ? AF_INET : AF_INET6, base.bytes, right, sizeof right);
+    inet_ntop(base.family == 4 ? AF_INET : AF_INET6, base.bytes, right, sizeof(right));
     return gb_error_set(
         err, GB_ERR_INVALID_ARGUMENT,
         "%s: \"%.64s\" has bits behind its prefix: write %s/%u for the network, or %.*s for the address", option, text,
@@ -282,7 +282,7 @@ static int check_hosts(struct gb_daemon *daemon, struct gb_error *err) {
         const char *fault = host == text && text[n] == '\0' ? host_name_fault(text, n) : NULL;
         unsigned char address[16];
 
-        if (fault != NULL)
+        if (fault)
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--host-name: \"%.64s\" is no host name: %s", text,
                                 fault);
         if ((host == text && text[n] == '\0') || inet_pton(AF_INET6, text, address) == 1)
@@ -481,7 +481,7 @@ const struct gb_options_check gb_options_checks[] = {
     {gb_daemon_read_fleet, GB_EXIT_USAGE},
     {gb_daemon_read_pulls, GB_EXIT_USAGE},
 };
-const size_t gb_options_checks_count = sizeof gb_options_checks / sizeof gb_options_checks[0];
+const size_t gb_options_checks_count = sizeof(gb_options_checks) / sizeof(gb_options_checks[0]);
 
 enum gb_exit gb_daemon_check_options(struct gb_daemon *daemon, struct gb_error *err) {
     size_t i;

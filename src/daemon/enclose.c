@@ -39,9 +39,9 @@ static int files_add(struct files *files, const char *path, enum gb_landlock_rig
 /* The folder that a file lies in: it is replaced by another one there. */
 static int files_add_folder(struct files *files, const char *path, enum gb_landlock_right right, struct gb_error *err) {
     const char *slash = strrchr(path, '/');
-    char *folder = slash == NULL ? strdup(".") : strndup(path, (size_t)(slash - path) + 1);
+    char *folder = !slash ? strdup(".") : strndup(path, (size_t)(slash - path) + 1);
 
-    if (folder == NULL)
+    if (!folder)
         return no_memory(err);
     if (files_add(files, folder, right, err) != 0) {
         free(folder);
@@ -54,16 +54,16 @@ static int files_add_folder(struct files *files, const char *path, enum gb_landl
 /* Also the folder that links lead to, where the next version will lie. */
 static int files_add_reread(struct files *files, const char *path, struct gb_error *err) {
     char *real;
-    int rc;
+    int r;
 
     if (path[0] == '\0')
         return 0;
     real = realpath(path, NULL);
-    rc = files_add_folder(files, path, GB_LANDLOCK_READ, err);
-    if (rc == 0 && real != NULL)
-        rc = files_add_folder(files, real, GB_LANDLOCK_READ, err);
+    r = files_add_folder(files, path, GB_LANDLOCK_READ, err);
+    if (r == 0 && real)
+        r = files_add_folder(files, real, GB_LANDLOCK_READ, err);
     free(real);
-    return rc;
+    return r;
 }
 
 static void files_done(struct files *files) {
@@ -86,15 +86,15 @@ static int add_list(struct files *files, const struct gb_text_list *list, struct
  * would be gone with it. */
 static int add_socket(struct files *files, const char *path, bool in_state_dir, struct gb_error *err) {
     char *real;
-    int rc = files_add_folder(files, path, GB_LANDLOCK_SOCKET, err);
+    int r = files_add_folder(files, path, GB_LANDLOCK_SOCKET, err);
 
-    if (rc != 0 || in_state_dir)
-        return rc;
+    if (r != 0 || in_state_dir)
+        return r;
     real = realpath(files->folders[files->folder_count - 1], NULL);
-    if (real != NULL && strrchr(real, '/') != real)
-        rc = files_add_folder(files, real, GB_LANDLOCK_BIND, err);
+    if (real && strrchr(real, '/') != real)
+        r = files_add_folder(files, real, GB_LANDLOCK_BIND, err);
     free(real);
-    return rc;
+    return r;
 }
 
 static int add_sockets(struct files *files, const struct gb_daemon *daemon, struct gb_error *err) {
@@ -123,7 +123,7 @@ static int files_of(const struct gb_daemon *daemon, struct files *ret, struct gb
     if (files_add_reread(ret, o->fleet_ca, err) != 0 || files_add_reread(ret, o->fleet_cert, err) != 0 ||
         files_add_reread(ret, o->fleet_key, err) != 0 || files_add_reread(ret, o->pull_ca, err) != 0)
         return -1;
-    if (daemon->data_dir != NULL && files_add(ret, daemon->data_dir, GB_LANDLOCK_STATE, err) != 0)
+    if (daemon->data_dir && files_add(ret, daemon->data_dir, GB_LANDLOCK_STATE, err) != 0)
         return -1;
     if (o->audit_file[0] != '\0' && files_add_folder(ret, o->audit_file, GB_LANDLOCK_STATE, err) != 0)
         return -1;
@@ -136,7 +136,7 @@ static bool has_gpu(void) {
     static const char *const devices[] = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/nvgpu", "/dev/dxg"};
     size_t i;
 
-    for (i = 0; i < sizeof devices / sizeof devices[0]; i++)
+    for (i = 0; i < sizeof(devices) / sizeof(devices[0]); i++)
         if (access(devices[i], F_OK) == 0)
             return true;
     return false;
@@ -146,9 +146,9 @@ static bool has_gpu(void) {
 static bool may_be_cuda(const char *spec) {
     const char *last = strrchr(spec, ':');
 
-    if (strcmp(last != NULL ? last + 1 : spec, "auto") == 0)
+    if (strcmp(last ? last + 1 : spec, "auto") == 0)
         return has_gpu();
-    return strstr(spec, "cuda") != NULL;
+    return strstr(spec, "cuda");
 }
 
 /* "auto" means none where instruments that were built in make calls and open files of their own. */
@@ -161,26 +161,26 @@ static bool instrumented(void) {
 }
 
 static unsigned sets_of(const struct gb_daemon *daemon) {
-    return (may_be_cuda(daemon->options.backend) ? GB_CAGE_CUDA : 0u) | (daemon->pulls != NULL ? GB_CAGE_OUTWARD : 0u);
+    return (may_be_cuda(daemon->options.backend) ? GB_CAGE_CUDA : 0u) | (daemon->pulls ? GB_CAGE_OUTWARD : 0u);
 }
 
 static int enter_files(struct gb_daemon *daemon, struct gb_error *err) {
     bool cuda = may_be_cuda(daemon->options.backend);
     struct files files = {.count = 0};
-    int rc;
+    int r;
 
     if (strcmp(daemon->options.landlock, "auto") == 0 ? instrumented() : strcmp(daemon->options.landlock, "off") == 0)
         return 0;
-    rc = files_of(daemon, &files, err);
-    if (rc == 0 && cuda)
-        rc = gb_backend_prober_start(err);
+    r = files_of(daemon, &files, err);
+    if (r == 0 && cuda)
+        r = gb_backend_prober_start(err);
     /* SQLite's files for large sorts would go where nothing may be written. */
-    if (rc == 0 && setenv("SQLITE_TMPDIR", daemon->state_dir, 0) != 0)
-        rc = gb_error_errno(err, GB_ERR_INTERNAL, "setenv", errno);
-    if (rc == 0)
-        rc = gb_cage_files(files.items, files.count, sets_of(daemon), &daemon->cage.landlock, err);
+    if (r == 0 && setenv("SQLITE_TMPDIR", daemon->state_dir, 0) != 0)
+        r = gb_error_errno(err, GB_ERR_INTERNAL, "setenv", errno);
+    if (r == 0)
+        r = gb_cage_files(files.items, files.count, sets_of(daemon), &daemon->cage.landlock, err);
     files_done(&files);
-    return rc;
+    return r;
 }
 
 /* Root reads the files of others by a capability. */
@@ -255,7 +255,7 @@ int gb_daemon_filter(struct gb_daemon *daemon, struct gb_error *err) {
     if (gb_seccomp_enter(seccomp_mode(daemon, cuda), sets_of(daemon), &daemon->log, &cage->seccomp, err) != 0)
         return -1;
     if (cage->landlock > 0)
-        snprintf(landlock, sizeof landlock, "version %d", cage->landlock);
+        snprintf(landlock, sizeof(landlock), "version %d", cage->landlock);
     gb_log(&daemon->log, GB_LOG_INFO, "cage", "Landlock: %s; seccomp: %s; privileges: %s; core dumps: %s", landlock,
            gb_seccomp_name(cage->seccomp), cage->privileges ? "none" : "kept",
            daemon->options.core_dumps ? "permitted" : "none");

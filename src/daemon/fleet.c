@@ -46,10 +46,10 @@ static int read_node(const char *given, struct gb_name *ret, struct gb_error *er
 
     if (given[0] != '\0')
         return read_name("fleet-node", given, ret, err);
-    if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0')
+    if (gethostname(host, sizeof(host) - 1) != 0 || host[0] == '\0')
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the host has no name: name the node with --fleet-node");
     for (at = host; *at != '\0'; at++)
-        if (!isalnum((unsigned char)*at) && strchr("._-", *at) == NULL)
+        if (!isalnum((unsigned char)*at) && !strchr("._-", *at))
             *at = '-';
     return read_name("fleet-node", host + strspn(host, "._-"), ret, err);
 }
@@ -84,9 +84,9 @@ static int read_endpoints(const char *spec, struct gb_fleet_options *ret, struct
     while (true) {
         size_t n = strcspn(at, ",");
         const char *host = after_scheme(at);
-        size_t skipped = host != NULL ? (size_t)(host - at) : 0;
+        size_t skipped = host ? (size_t)(host - at) : 0;
 
-        if (host == NULL || n < skipped || !is_authority(host, n - skipped))
+        if (!host || n < skipped || !is_authority(host, n - skipped))
             return wrong("fleet", spec, gb_option_specs[GB_OPTION_ID_fleet].permitted, err);
         if (at[n] == '\0')
             return 0;
@@ -121,27 +121,26 @@ static int read_advertise(const char *text, struct gb_fleet_options *ret, struct
     struct gb_fleet_url *url;
     struct gb_name network;
     const char *given = gb_listen_network(text, "advertise", &network, err);
-    const char *host = given != NULL ? after_scheme(given) : NULL;
-    size_t n = given != NULL ? strlen(given) : 0;
+    const char *host = given ? after_scheme(given) : NULL;
+    size_t n = given ? strlen(given) : 0;
 
     if (strcmp(text, "none") == 0 && ret->url_count == 0) {
         ret->unreachable = true;
         return 0;
     }
-    if (given == NULL)
+    if (!given)
         return -1;
     n -= n > 0 && given[n - 1] == '/';
-    if (host == NULL || n < (size_t)(host - given) || !is_authority(host, n - (size_t)(host - given)) ||
-        n >= sizeof url->url)
+    if (!host || n < (size_t)(host - given) || !is_authority(host, n - (size_t)(host - given)) || n >= sizeof(url->url))
         return wrong("advertise", text, gb_option_specs[GB_OPTION_ID_advertise].permitted, err);
     if (ret->unreachable)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--advertise none goes with no other");
     if (has_network(ret, &network))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--advertise: the network \"%s\" is given twice", network.s);
     url = add_url(ret, &network, err);
-    if (url == NULL)
+    if (!url)
         return -1;
-    snprintf(url->url, sizeof url->url, "%.*s", (int)n, given);
+    snprintf(url->url, sizeof(url->url), "%.*s", (int)n, given);
     return 0;
 }
 
@@ -167,7 +166,7 @@ static int check_listen(const struct gb_text_list *specs, const char *option, co
     for (i = 0; i < specs->count && count < GB_LISTEN_MAX; i++) {
         const char *address = gb_listen_network(specs->items[i], option, &seen[count], err);
 
-        if (address == NULL)
+        if (!address)
             return -1;
         for (k = 0; k < count && !gb_name_equal(&seen[k], &seen[count]); k++)
             ;
@@ -195,9 +194,9 @@ int gb_fleet_options_listen(struct gb_fleet_options *options, const struct gb_li
         if (listener->wildcard)
             return check_wildcard(options, &listener->network, address, err);
         url = add_url(options, &listener->network, err);
-        if (url == NULL)
+        if (!url)
             return -1;
-        snprintf(url->url, sizeof url->url, "%s://%s", listener->is_tls ? "https" : "http", address);
+        snprintf(url->url, sizeof(url->url), "%s://%s", listener->is_tls ? "https" : "http", address);
     }
     if (options->unreachable || options->url_count > 0)
         return 0;
@@ -211,7 +210,7 @@ void gb_fleet_url_host(const char *url, char *ret) {
     const char *host = after_scheme(url);
     size_t n;
 
-    host = host != NULL ? host : url;
+    host = host ? host : url;
     host += host[0] == '[';
     n = host > url && host[-1] == '[' ? strcspn(host, "]") : strcspn(host, ":/");
     snprintf(ret, GB_FLEET_URL_SIZE, "%.*s", (int)n, host);
@@ -230,14 +229,14 @@ static int read_labels(const struct gb_text_list *list, char *ret, struct gb_err
         size_t n = strcspn(text, "=");
         char key[GB_NAME_MAX + 1];
 
-        if (text[n] != '=' || n >= sizeof key || !gb_fleet_label_key_is_valid(text, n))
+        if (text[n] != '=' || n >= sizeof(key) || !gb_fleet_label_key_is_valid(text, n))
             return wrong("fleet-label", text,
                          "KEY=VALUE, where KEY is letters, digits and _, and neither node nor version", err);
         for (k = 0; k < i; k++)
             if (strncmp(list->items[k], text, n + 1) == 0)
                 return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--fleet-label: \"%.*s\" is given twice", (int)n,
                                     text);
-        snprintf(key, sizeof key, "%.*s", (int)n, text);
+        snprintf(key, sizeof(key), "%.*s", (int)n, text);
         gb_json_put_untrusted(&out, key, text + n + 1, SIZE_MAX);
     }
     gb_json_close(&out, '}');
@@ -261,7 +260,7 @@ static int check_none(const struct gb_options *o, struct gb_error *err) {
                                             GB_OPTION_ID_fleet_user};
     size_t i;
 
-    for (i = 0; i < sizeof ids / sizeof ids[0]; i++)
+    for (i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
         if (o->source[ids[i]] > GB_SOURCE_DEFAULT)
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--%s needs --fleet", gb_option_specs[ids[i]].name);
     return 0;
@@ -275,11 +274,11 @@ static int read_secret(const char *option, const char *path, const char *what, c
     size_t n;
     bool read;
 
-    if (f == NULL)
+    if (!f)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--%s: %s: %m", option, path);
-    read = fgets(line, sizeof line, f) != NULL;
+    read = fgets(line, sizeof(line), f);
     fclose(f);
-    if (gb_conf_mark(line) != NULL)
+    if (gb_conf_mark(line))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--%s: %s %s", option, path, gb_conf_mark(line));
     at += strspn(at, " \t");
     n = strcspn(at, " \t\r\n");
@@ -342,11 +341,11 @@ int gb_daemon_read_pulls(struct gb_daemon *daemon, struct gb_error *err) {
 
     if (from->count == 0 && daemon->options.fleet[0] == '\0')
         return 0;
-    p = calloc(1, sizeof *p + from->count * sizeof p->text[0]);
-    if (p != NULL)
-        p->origin = calloc(from->count + 1, sizeof *p->origin);
+    p = calloc(1, sizeof(*p) + from->count * sizeof(p->text[0]));
+    if (p)
+        p->origin = calloc(from->count + 1, sizeof(*p->origin));
     daemon->pulls = p;
-    if (p == NULL || p->origin == NULL)
+    if (!p || !p->origin)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     for (i = 0; i < from->count; i++) {
         if (gb_pull_origin_read(from->items[i], p->text[i], &why) != 0)
@@ -365,7 +364,7 @@ int gb_daemon_open_pulls(struct gb_daemon *daemon, struct gb_error *err) {
                                            .running_max = (unsigned)o->pulls,
                                            .rate_bytes_s = o->pull_rate};
 
-    if (p == NULL)
+    if (!p)
         return 0;
     if (gb_pulls_open(&config, &p->pulls, err) != 0)
         return -1;
@@ -374,11 +373,11 @@ int gb_daemon_open_pulls(struct gb_daemon *daemon, struct gb_error *err) {
 }
 
 static struct gb_pulls *pulls_of(const struct gb_daemon *daemon) {
-    return daemon->pulls != NULL ? daemon->pulls->pulls : NULL;
+    return daemon->pulls ? daemon->pulls->pulls : NULL;
 }
 
 void gb_daemon_close_pulls(struct gb_daemon *daemon) {
-    if (daemon->pulls == NULL)
+    if (!daemon->pulls)
         return;
     gb_pulls_close(daemon->pulls->pulls);
     free(daemon->pulls->origin);
@@ -412,8 +411,8 @@ struct gb_daemon_fleet {
 static int gather_hosts(struct gb_daemon_fleet *f, const struct gb_options *o, struct gb_error *err) {
     size_t i;
 
-    f->host = calloc(o->host_name.count + GB_FLEET_NETWORKS_MAX, sizeof *f->host);
-    if (f->host == NULL)
+    f->host = calloc(o->host_name.count + GB_FLEET_NETWORKS_MAX, sizeof(*f->host));
+    if (!f->host)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     for (i = 0; i < o->host_name.count; i++)
         f->host[f->host_count++] = o->host_name.items[i];
@@ -425,15 +424,15 @@ static int gather_hosts(struct gb_daemon_fleet *f, const struct gb_options *o, s
 }
 
 int gb_daemon_read_fleet(struct gb_daemon *daemon, struct gb_error *err) {
-    struct gb_daemon_fleet *f = calloc(1, sizeof *f);
-    int rc;
+    struct gb_daemon_fleet *f = calloc(1, sizeof(*f));
+    int r;
 
-    if (f == NULL)
+    if (!f)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    rc = gb_fleet_options_read(&daemon->options, &f->options, err);
-    if (rc <= 0) {
+    r = gb_fleet_options_read(&daemon->options, &f->options, err);
+    if (r <= 0) {
         free(f);
-        return rc;
+        return r;
     }
     f->daemon = daemon;
     gb_mutex_init(&f->lock);
@@ -442,7 +441,7 @@ int gb_daemon_read_fleet(struct gb_daemon *daemon, struct gb_error *err) {
 }
 
 const char *const *gb_daemon_hosts(const struct gb_daemon *daemon, size_t *ret_count) {
-    if (daemon->fleet == NULL) {
+    if (!daemon->fleet) {
         *ret_count = daemon->options.host_name.count;
         return (const char *const *)daemon->options.host_name.items;
     }
@@ -489,7 +488,7 @@ static void on_change(void *app) {
     struct gb_daemon_fleet *f = app;
     struct gb_fleet *fleet = atomic_load(&f->fleet);
 
-    if (fleet != NULL)
+    if (fleet)
         tell(f, fleet);
 }
 
@@ -593,7 +592,7 @@ static int open_moves(struct gb_daemon_fleet *f, struct gb_error *err) {
         return -1;
     gb_api_set_moves(f->daemon->api, f->moves);
     replicas.arrival = config;
-    gb_api_node_who(&f->options.node, replicas.who, sizeof replicas.who);
+    gb_api_node_who(&f->options.node, replicas.who, sizeof(replicas.who));
     if (gb_replicas_open(&replicas, &f->replicas, err) != 0)
         return -1;
     gb_api_set_replicas(f->daemon->api, f->replicas);
@@ -621,7 +620,7 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
     uint64_t uuid;
     size_t i;
 
-    if (f == NULL)
+    if (!f)
         return 0;
     if (gb_fleet_options_listen(&f->options, &daemon->listeners, err) != 0 || read_uuid(daemon, &uuid, err) != 0 ||
         gb_store_fleet(daemon->store, known, err) != 0)
@@ -671,40 +670,40 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
 }
 
 void gb_daemon_close_moves(struct gb_daemon *daemon) {
-    if (daemon->fleet == NULL)
+    if (!daemon->fleet)
         return;
-    if (daemon->fleet->replicas != NULL)
+    if (daemon->fleet->replicas)
         gb_api_set_replicas(daemon->api, NULL);
     gb_replicas_close(daemon->fleet->replicas);
     daemon->fleet->replicas = NULL;
-    if (daemon->fleet->moves != NULL)
+    if (daemon->fleet->moves)
         gb_api_set_moves(daemon->api, NULL);
     gb_moves_close(daemon->fleet->moves);
     daemon->fleet->moves = NULL;
 }
 
 void gb_daemon_check_fleet(struct gb_daemon *daemon) {
-    if (daemon->fleet != NULL)
+    if (daemon->fleet)
         tell(daemon->fleet, daemon->fleet->fleet);
 }
 
 void gb_daemon_drain_fleet(struct gb_daemon *daemon) {
-    if (daemon->fleet == NULL)
+    if (!daemon->fleet)
         return;
     gb_fleet_set_draining(daemon->fleet->fleet, true);
-    if (daemon->fleet->hub != NULL)
+    if (daemon->fleet->hub)
         gb_hub_drain(daemon->fleet->hub);
 }
 
 void gb_daemon_close_fleet(struct gb_daemon *daemon) {
     struct gb_daemon_fleet *f = daemon->fleet;
 
-    if (f == NULL)
+    if (!f)
         return;
-    if (f->hub != NULL)
+    if (f->hub)
         gb_api_set_hub(daemon->api, NULL);
     gb_hub_close(f->hub);
-    if (f->fleet != NULL) {
+    if (f->fleet) {
         gb_api_leave_fleet(daemon->api);
         gb_fleet_close(f->fleet);
     }

@@ -48,10 +48,10 @@ static int parse_spec(const char *spec, bool tls, union address *ret, socklen_t 
     char host[64];
     size_t n;
 
-    if (colon == NULL || gb_parse_u64(colon + 1, strlen(colon + 1), &port) != GB_PARSE_OK || port > 65535)
+    if (!colon || gb_parse_u64(colon + 1, strlen(colon + 1), &port) != GB_PARSE_OK || port > 65535)
         return bad_spec(spec, tls, err);
     n = (size_t)(colon - spec);
-    if (n >= sizeof host)
+    if (n >= sizeof(host))
         return bad_spec(spec, tls, err);
     if (n >= 2 && spec[0] == '[' && spec[n - 1] == ']') {
         memcpy(host, spec + 1, n - 2);
@@ -60,7 +60,7 @@ static int parse_spec(const char *spec, bool tls, union address *ret, socklen_t 
         a.in6.sin6_port = htons((uint16_t)port);
         if (inet_pton(AF_INET6, host, &a.in6.sin6_addr) != 1)
             return bad_spec(spec, tls, err);
-        *ret_len = sizeof a.in6;
+        *ret_len = sizeof(a.in6);
     } else {
         memcpy(host, spec, n);
         host[n] = '\0';
@@ -68,7 +68,7 @@ static int parse_spec(const char *spec, bool tls, union address *ret, socklen_t 
         a.in.sin_port = htons((uint16_t)port);
         if (inet_pton(AF_INET, strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, &a.in.sin_addr) != 1)
             return bad_spec(spec, tls, err);
-        *ret_len = sizeof a.in;
+        *ret_len = sizeof(a.in);
     }
     *ret = a;
     return 0;
@@ -79,7 +79,7 @@ static bool is_loopback(const union address *a) {
 
     if (a->any.sa_family == AF_INET)
         return ntohl(a->in.sin_addr.s_addr) >> 24 == 127;
-    return IN6_IS_ADDR_LOOPBACK(&a->in6.sin6_addr) || memcmp(&a->in6.sin6_addr, mapped, sizeof mapped) == 0;
+    return IN6_IS_ADDR_LOOPBACK(&a->in6.sin6_addr) || memcmp(&a->in6.sin6_addr, mapped, sizeof(mapped)) == 0;
 }
 
 static bool is_wildcard(const union address *a) {
@@ -104,7 +104,7 @@ const char *gb_listen_network(const char *spec, const char *option, struct gb_na
 /* Fills what a listener says of itself from its socket's own address. */
 static int describe(struct gb_feed_listener *listener, struct gb_error *err) {
     union address a = {.storage = {0}};
-    socklen_t len = sizeof a;
+    socklen_t len = sizeof(a);
     char host[INET6_ADDRSTRLEN];
 
     if (getsockname(listener->fd, &a.any, &len) != 0)
@@ -112,16 +112,16 @@ static int describe(struct gb_feed_listener *listener, struct gb_error *err) {
     switch (a.any.sa_family) {
     case AF_UNIX:
         listener->is_unix = true;
-        snprintf(listener->text, sizeof listener->text, "unix:%.*s", (int)sizeof a.un.sun_path, a.un.sun_path);
+        snprintf(listener->text, sizeof(listener->text), "unix:%.*s", (int)sizeof(a.un.sun_path), a.un.sun_path);
         return 0;
     case AF_INET:
-        inet_ntop(AF_INET, &a.in.sin_addr, host, sizeof host);
-        snprintf(listener->text, sizeof listener->text, "%s%s:%u", listener->is_tls ? "tls:" : "", host,
+        inet_ntop(AF_INET, &a.in.sin_addr, host, sizeof(host));
+        snprintf(listener->text, sizeof(listener->text), "%s%s:%u", listener->is_tls ? "tls:" : "", host,
                  ntohs(a.in.sin_port));
         break;
     case AF_INET6:
-        inet_ntop(AF_INET6, &a.in6.sin6_addr, host, sizeof host);
-        snprintf(listener->text, sizeof listener->text, "%s[%s]:%u", listener->is_tls ? "tls:" : "", host,
+        inet_ntop(AF_INET6, &a.in6.sin6_addr, host, sizeof(host));
+        snprintf(listener->text, sizeof(listener->text), "%s[%s]:%u", listener->is_tls ? "tls:" : "", host,
                  ntohs(a.in6.sin6_port));
         break;
     default:
@@ -139,7 +139,7 @@ int gb_listen_check(const char *spec, bool tls, struct gb_error *err) {
     socklen_t len;
     const char *address = gb_listen_network(spec, tls ? "tls-listen" : "listen", &network, err);
 
-    return address != NULL ? parse_spec(address, tls, &a, &len, err) : -1;
+    return address ? parse_spec(address, tls, &a, &len, err) : -1;
 }
 
 int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, struct gb_error *err) {
@@ -153,14 +153,14 @@ int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, st
     int fd;
 
     address = gb_listen_network(spec, tls ? "tls-listen" : "listen", &network, err);
-    if (listener == NULL || address == NULL || parse_spec(address, tls, &a, &len, err) != 0)
+    if (!listener || !address || parse_spec(address, tls, &a, &len, err) != 0)
         return -1;
     fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         goto fail;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     if (a.any.sa_family == AF_INET6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof(yes));
     call = "bind";
     if (bind(fd, &a.any, len) != 0)
         goto fail;
@@ -179,7 +179,7 @@ int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, bool tls, st
 
 fail:
     gb_error_errno(err, GB_ERR_INTERNAL, call, errno);
-    snprintf(err->detail, sizeof err->detail, "cannot listen on %.80s: %s%s", spec, strerror(errno),
+    snprintf(err->detail, sizeof(err->detail), "cannot listen on %.80s: %s%s", spec, strerror(errno),
              errno != EADDRINUSE ? ""
              : tls               ? "; give another port with --tls-listen"
                                  : "; give another port with --listen");
@@ -214,7 +214,7 @@ void gb_own_file_remove(const struct gb_own_file *file, const char *path) {
 /* 1: a process answers on the socket; 0: none does, or there is no such file; -1: the path is not a socket. */
 static int answers(const struct sockaddr_un *a) {
     struct stat st;
-    int rc = 0;
+    int r = 0;
     int fd;
 
     if (lstat(a->sun_path, &st) != 0)
@@ -225,24 +225,24 @@ static int answers(const struct sockaddr_un *a) {
     if (fd < 0)
         return 0;
     /* A full backlog (EAGAIN) is an answer as well. */
-    if (connect(fd, (const struct sockaddr *)a, sizeof *a) == 0 || errno == EAGAIN)
-        rc = 1;
+    if (connect(fd, (const struct sockaddr *)a, sizeof(*a)) == 0 || errno == EAGAIN)
+        r = 1;
     close(fd);
-    return rc;
+    return r;
 }
 
 /* The file gets its rights as it is made: in the cage none can be given to a path. The mask of the process lets them
  * through for this moment; the other files that may be made in it are of modes that it does not touch. */
 static int bind_with(int fd, const struct sockaddr_un *a, mode_t mode) {
     mode_t mask = umask(0);
-    int rc;
+    int r;
 
     umask(mask & ~mode);
-    rc = fchmod(fd, mode);
-    if (rc == 0)
-        rc = bind(fd, (const struct sockaddr *)a, sizeof *a);
+    r = fchmod(fd, mode);
+    if (r == 0)
+        r = bind(fd, (const struct sockaddr *)a, sizeof(*a));
     umask(mask);
-    return rc;
+    return r;
 }
 
 /* beside: bound under another name and renamed when it listens, so that no client finds a socket that refuses. */
@@ -252,7 +252,7 @@ static int bind_at(int fd, const char *path, bool beside, const struct gb_socket
     const char *call = "bind";
     struct stat st;
 
-    snprintf(a.sun_path, sizeof a.sun_path, "%s%s", path, beside ? "~" : "");
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s%s", path, beside ? "~" : "");
     if (answers(&a) == 0)
         unlink(a.sun_path);
     if (bind_with(fd, &a, rights->mode) != 0)
@@ -272,12 +272,12 @@ static int bind_at(int fd, const char *path, bool beside, const struct gb_socket
 fail:
     gb_error_errno(err, GB_ERR_INTERNAL, call, errno);
     if (strcmp(call, "chown") == 0)
-        snprintf(err->detail, sizeof err->detail,
+        snprintf(err->detail, sizeof(err->detail),
                  "--socket-group: unix:%.108s cannot be given to group %u: %s; only root gives away, others to groups "
                  "that they are in",
                  path, (unsigned)rights->gid, strerror(errno));
     else
-        snprintf(err->detail, sizeof err->detail, "cannot listen on unix:%.108s: %s", path, strerror(errno));
+        snprintf(err->detail, sizeof(err->detail), "cannot listen on unix:%.108s: %s", path, strerror(errno));
     if (strcmp(call, "bind") != 0)
         unlink(a.sun_path);
     return -1;
@@ -290,7 +290,7 @@ static int open_unix(const char *path, bool beside, const struct gb_socket_right
     int taken;
     int fd;
 
-    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
     taken = answers(&a);
     if (taken != 0)
         return gb_error_set(err, GB_ERR_INTERNAL, "cannot listen on unix:%.108s: %s", path,
@@ -311,11 +311,11 @@ static struct gb_own_file folder_of(const char *path) {
     char *slash;
     struct stat st;
 
-    snprintf(folder, sizeof folder, "%s", path);
+    snprintf(folder, sizeof(folder), "%s", path);
     slash = strrchr(folder, '/');
-    if (slash != NULL)
+    if (slash)
         slash[1] = '\0';
-    if (stat(slash != NULL ? folder : ".", &st) != 0)
+    if (stat(slash ? folder : ".", &st) != 0)
         return (struct gb_own_file){.ino = 0};
     return (struct gb_own_file){st.st_dev, st.st_ino};
 }
@@ -340,7 +340,7 @@ int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struc
     struct gb_feed_listener *listener = next_slot(listeners, err);
     const size_t longest = sizeof((struct sockaddr_un *)NULL)->sun_path - 2; /* the end, and the name beside it */
 
-    if (listener == NULL)
+    if (!listener)
         return -1;
     if (strlen(path) > longest)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
@@ -353,7 +353,7 @@ int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struc
     listener->folder = folder_of(path);
     listener->is_unix = true;
     listener->rights = *rights;
-    snprintf(listener->text, sizeof listener->text, "unix:%s", path);
+    snprintf(listener->text, sizeof(listener->text), "unix:%s", path);
     listeners->count++;
     return 0;
 }
@@ -362,7 +362,7 @@ int gb_listen_adopt(struct gb_listeners *listeners, int fd, struct gb_error *err
     struct gb_feed_listener *listener = next_slot(listeners, err);
     int flags;
 
-    if (listener == NULL)
+    if (!listener)
         return -1;
     /* An inherited socket may be blocking, and then one accept too many would stop a whole loop. */
     flags = fcntl(fd, F_GETFL);
@@ -396,28 +396,28 @@ int gb_listen_write(const struct gb_listeners *listeners, const char *path, stru
     char *beside = NULL;
     struct stat st;
     FILE *out = NULL;
-    int rc = -1;
+    int r = -1;
     size_t i;
 
     if (asprintf(&beside, "%s~", path) < 0)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     out = fopen(beside, "we");
-    if (out == NULL) {
+    if (!out) {
         gb_error_errno(err, GB_ERR_INTERNAL, "fopen", errno);
         goto out;
     }
     for (i = 0; i < listeners->count; i++)
         fprintf(out, "%s\n", listeners->items[i].text);
-    rc = ferror(out) || fstat(fileno(out), &st) != 0 ? -1 : 0;
-    if (fclose(out) != 0 || rc != 0 || rename(beside, path) != 0) {
-        rc = gb_error_errno(err, GB_ERR_INTERNAL, "rename", errno);
+    r = ferror(out) || fstat(fileno(out), &st) != 0 ? -1 : 0;
+    if (fclose(out) != 0 || r != 0 || rename(beside, path) != 0) {
+        r = gb_error_errno(err, GB_ERR_INTERNAL, "rename", errno);
         unlink(beside);
     } else {
         *ret = (struct gb_own_file){st.st_dev, st.st_ino};
     }
 out:
     free(beside);
-    return rc;
+    return r;
 }
 
 void gb_listen_done(struct gb_listeners *listeners, bool close_fds) {
@@ -459,7 +459,7 @@ static int read_group(const char *text, gid_t *ret, struct gb_error *err) {
         *ret = (gid_t)number;
         return 0;
     }
-    if (getgrnam_r(text, &group, room, sizeof room, &found) != 0 || found == NULL)
+    if (getgrnam_r(text, &group, room, sizeof(room), &found) != 0 || !found)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "--socket-group: there is no group \"%.64s\" on this machine; name one of getent group, or "
                             "give its number",

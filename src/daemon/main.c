@@ -37,7 +37,7 @@ static int next_signal(struct gb_daemon *daemon, int timeout_ms) {
     struct pollfd pfd = {.fd = daemon->signal_fd, .events = POLLIN};
     struct signalfd_siginfo info;
 
-    if (poll(&pfd, 1, timeout_ms) <= 0 || read(daemon->signal_fd, &info, sizeof info) != (ssize_t)sizeof info)
+    if (poll(&pfd, 1, timeout_ms) <= 0 || read(daemon->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return 0;
     return (int)info.ssi_signo;
 }
@@ -55,7 +55,7 @@ static void check_writable(struct gb_daemon *daemon) {
     else
         gb_log(&daemon->log, GB_LOG_INFO, "database", "takes changes again");
     if (refuses)
-        snprintf(status, sizeof status, "STATUS=not ready: %s", why.detail);
+        snprintf(status, sizeof(status), "STATUS=not ready: %s", why.detail);
     gb_systemd_notify(status);
 }
 

@@ -81,10 +81,10 @@ static int wrong_number(const struct gb_option_spec *spec, const char *where, co
     char permitted[128];
 
     if (spec->max == GB_UNLIMITED)
-        snprintf(permitted, sizeof permitted, "a whole number from %llu%s, or unlimited", (unsigned long long)spec->min,
-                 unit);
+        snprintf(permitted, sizeof(permitted), "a whole number from %llu%s, or unlimited",
+                 (unsigned long long)spec->min, unit);
     else
-        snprintf(permitted, sizeof permitted, "a whole number from %llu to %llu%s", (unsigned long long)spec->min,
+        snprintf(permitted, sizeof(permitted), "a whole number from %llu to %llu%s", (unsigned long long)spec->min,
                  (unsigned long long)spec->max, unit);
     return wrong(where, text, permitted, err);
 }
@@ -124,7 +124,7 @@ static bool is_word_of(const char *words, const char *text) {
 static int set_text(char **value, const char *text, struct gb_error *err) {
     char *copy = strdup(text);
 
-    if (copy == NULL)
+    if (!copy)
         return no_memory(err);
     free(*value);
     *value = copy;
@@ -132,13 +132,13 @@ static int set_text(char **value, const char *text, struct gb_error *err) {
 }
 
 static int list_add(struct gb_text_list *list, const char *text, size_t len, struct gb_error *err) {
-    char **items = realloc(list->items, (list->count + 1) * sizeof *items);
+    char **items = realloc(list->items, (list->count + 1) * sizeof(*items));
 
-    if (items == NULL)
+    if (!items)
         return no_memory(err);
     list->items = items;
     items[list->count] = strndup(text, len);
-    if (items[list->count] == NULL)
+    if (!items[list->count])
         return no_memory(err);
     list->count++;
     return 0;
@@ -158,7 +158,7 @@ static int check_written(const struct gb_option_spec *spec, const char *where, c
 
         n = list ? strcspn(text, BETWEEN) : strlen(text);
         fault = path ? gb_conf_path(text, n) : gb_conf_quotes(text, n);
-        if (fault != NULL)
+        if (fault)
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s: %.*s %s", where, n > 128 ? 128 : (int)n, text,
                                 fault);
     }
@@ -182,31 +182,31 @@ int gb_option_set(struct gb_options *options, const struct gb_option_spec *spec,
                   const char *where, const char *text, struct gb_error *err) {
     enum gb_option_source *had = &options->source[spec - gb_option_specs];
     void *value = (char *)options + spec->at;
-    int rc = -1;
+    int r = -1;
 
     if (check_written(spec, where, text, err) != 0)
         return -1;
     switch (spec->type) {
     case GB_OPTION_TEXT:
     case GB_OPTION_PATH:
-        rc = *had > source ? 0 : set_text(value, text, err);
+        r = *had > source ? 0 : set_text(value, text, err);
         break;
     case GB_OPTION_LIST:
     case GB_OPTION_PATHS:
-        rc = *had > source ? 0 : set_list(value, *had < source, text, err);
+        r = *had > source ? 0 : set_list(value, *had < source, text, err);
         break;
     case GB_OPTION_CHOICE:
         if (!is_word_of(spec->permitted, text))
             return wrong(where, text, spec->permitted, err);
-        rc = *had > source ? 0 : set_text(value, text, err);
+        r = *had > source ? 0 : set_text(value, text, err);
         break;
     case GB_OPTION_SIZE:
     case GB_OPTION_COUNT:
     case GB_OPTION_SECONDS: {
         uint64_t number = 0;
 
-        rc = set_number(spec, &number, where, text, err);
-        if (rc == 0 && *had <= source)
+        r = set_number(spec, &number, where, text, err);
+        if (r == 0 && *had <= source)
             *(uint64_t *)value = number;
         break;
     }
@@ -217,13 +217,13 @@ int gb_option_set(struct gb_options *options, const struct gb_option_spec *spec,
             return wrong(where, text, "true|false", err);
         if (*had <= source)
             *(bool *)value = flag;
-        rc = 0;
+        r = 0;
         break;
     }
     }
-    if (rc == 0 && *had < source)
+    if (r == 0 && *had < source)
         *had = source;
-    return rc;
+    return r;
 }
 
 /* --- the file ----------------------------------------------------------------------------------------------------- */
@@ -238,7 +238,7 @@ int gb_options_line(struct gb_options *options, const char *path, unsigned numbe
     char where[192];
 
     *ret_spec = NULL;
-    if (mark != NULL)
+    if (mark)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.128s:%u: the file %s", path, number, mark);
     if (key[0] == '\0')
         return 0;
@@ -246,12 +246,12 @@ int gb_options_line(struct gb_options *options, const char *path, unsigned numbe
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.128s:%u: \"%.64s\" is not of the form name = value", path,
                             number, key);
     spec = gb_option_find(key, strlen(key));
-    if (spec == NULL || spec == &gb_option_specs[GB_OPTION_ID_config] || spec == &gb_option_specs[GB_OPTION_ID_help] ||
+    if (!spec || spec == &gb_option_specs[GB_OPTION_ID_config] || spec == &gb_option_specs[GB_OPTION_ID_help] ||
         spec == &gb_option_specs[GB_OPTION_ID_version])
         return gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "%.128s:%u: there is no option \"%.64s\" for a file%s", path,
-                            number, key, spec == NULL ? gb_option_hint(key, strlen(key), "", hint) : "");
+                            number, key, !spec ? gb_option_hint(key, strlen(key), "", hint) : "");
     *ret_spec = spec;
-    snprintf(where, sizeof where, "%.128s:%u: %s", path, number, spec->name);
+    snprintf(where, sizeof(where), "%.128s:%u: %s", path, number, spec->name);
     return gb_option_set(options, spec, GB_SOURCE_FILE, where, value, err);
 }
 
@@ -261,17 +261,17 @@ int gb_options_file(struct gb_options *options, const char *path, struct gb_erro
     unsigned number = 0;
     char *line = NULL;
     size_t size = 0;
-    int rc = 0;
+    int r = 0;
 
-    if (file == NULL)
+    if (!file)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--config %.128s cannot be read: %s", path, strerror(errno));
-    while (rc == 0 && getline(&line, &size, file) >= 0)
-        rc = gb_options_line(options, path, ++number, line, &spec, err);
-    if (rc == 0 && ferror(file))
-        rc = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--config %.128s cannot be read: %s", path, strerror(errno));
+    while (r == 0 && getline(&line, &size, file) >= 0)
+        r = gb_options_line(options, path, ++number, line, &spec, err);
+    if (r == 0 && ferror(file))
+        r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--config %.128s cannot be read: %s", path, strerror(errno));
     free(line);
     fclose(file);
-    return rc;
+    return r;
 }
 
 /* --- help --------------------------------------------------------------------------------------------------------- */
@@ -300,7 +300,7 @@ static void put_words(FILE *out, const char *text, size_t at) {
 void gb_options_put(FILE *out, const char *name, const char *argument, const char *help) {
     char left[64];
 
-    snprintf(left, sizeof left, "  %s%s%s", name, argument[0] != '\0' ? " " : "", argument);
+    snprintf(left, sizeof(left), "  %s%s%s", name, argument[0] != '\0' ? " " : "", argument);
     if (strlen(left) >= COLUMN)
         fprintf(out, "%s\n%*s", left, COLUMN, "");
     else
@@ -315,14 +315,14 @@ void gb_options_help_of(FILE *out, enum gb_option_id id) {
     char right[512];
     int n;
 
-    snprintf(name, sizeof name, "--%s", spec->name);
-    n = snprintf(right, sizeof right, "%s", spec->help);
+    snprintf(name, sizeof(name), "--%s", spec->name);
+    n = snprintf(right, sizeof(right), "%s", spec->help);
     if (spec->type == GB_OPTION_CHOICE)
-        n += snprintf(right + n, sizeof right - (size_t)n, ": %s", spec->permitted);
+        n += snprintf(right + n, sizeof(right) - (size_t)n, ": %s", spec->permitted);
     if (spec->fallback[0] != '\0' && spec->type != GB_OPTION_FLAG)
-        n += snprintf(right + n, sizeof right - (size_t)n, " (default %s)", spec->fallback);
+        n += snprintf(right + n, sizeof(right) - (size_t)n, " (default %s)", spec->fallback);
     if (spec->type == GB_OPTION_LIST || spec->type == GB_OPTION_PATHS)
-        snprintf(right + n, sizeof right - (size_t)n, "; may be repeated");
+        snprintf(right + n, sizeof(right) - (size_t)n, "; may be repeated");
     gb_options_put(out, name, spec->argument, right);
 }
 
@@ -371,10 +371,10 @@ int gb_options_take(struct gb_options *options, int argc, char **argv, int *at, 
                    : 0;
     len = strcspn(text + 2, "=");
     spec = gb_option_find(text + 2, len);
-    if (spec == NULL)
+    if (!spec)
         return gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "there is no option \"--%.*s\"%s", len > 64 ? 64 : (int)len,
                             text + 2, gb_option_hint(text + 2, len, "--", hint));
-    snprintf(where, sizeof where, "--%s", spec->name);
+    snprintf(where, sizeof(where), "--%s", spec->name);
     if (text[2 + len] == '=') {
         value = text + 3 + len;
     } else if (spec->type == GB_OPTION_FLAG) {
@@ -419,9 +419,9 @@ static int add_environment(struct gb_options *options, struct gb_error *err) {
 
         if (command_line_only(spec))
             continue;
-        environment_name(spec, name, sizeof name);
+        environment_name(spec, name, sizeof(name));
         value = getenv(name);
-        if (value != NULL && gb_option_set(options, spec, GB_SOURCE_ENVIRONMENT, name, value, err) != 0)
+        if (value && gb_option_set(options, spec, GB_SOURCE_ENVIRONMENT, name, value, err) != 0)
             return -1;
     }
     return 0;
@@ -443,7 +443,7 @@ int gb_options_defaults(struct gb_options *options, struct gb_error *err) {
 int gb_options_finish(struct gb_options *options, struct gb_error *err) {
     if (add_environment(options, err) != 0)
         return -1;
-    if (options->config != NULL && options->config[0] != '\0' && gb_options_file(options, options->config, err) != 0)
+    if (options->config && options->config[0] != '\0' && gb_options_file(options, options->config, err) != 0)
         return -1;
     return gb_options_defaults(options, err);
 }

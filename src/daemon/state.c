@@ -12,11 +12,11 @@
 /* NULL: it is not set, or *err says why it cannot be meant. */
 static const char *environment(const char *name, struct gb_error *err) {
     const char *value = getenv(name);
-    const char *fault = value != NULL ? gb_conf_path(value, strlen(value)) : NULL;
+    const char *fault = value ? gb_conf_path(value, strlen(value)) : NULL;
 
-    if (fault != NULL)
+    if (fault)
         gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s: %.64s %s", name, value, fault);
-    return fault == NULL && value != NULL && value[0] != '\0' ? value : NULL;
+    return !fault && value && value[0] != '\0' ? value : NULL;
 }
 
 static char *choose(const char *given, struct gb_error *err) {
@@ -26,15 +26,15 @@ static char *choose(const char *given, struct gb_error *err) {
     if (given[0] != '\0')
         return strdup(given);
     base = environment("STATE_DIRECTORY", err);
-    if (base != NULL)
+    if (base)
         return strndup(base, strcspn(base, ":")); /* several folders are separated by colons */
     if (geteuid() == 0)
         return strdup("/var/lib/gpubufd");
     base = environment("XDG_STATE_HOME", err);
-    if (base != NULL)
+    if (base)
         return asprintf(&path, "%s/gpubufd", base) < 0 ? NULL : path;
     base = environment("HOME", err);
-    return asprintf(&path, "%s/.local/state/gpubufd", base != NULL ? base : "") < 0 ? NULL : path;
+    return asprintf(&path, "%s/.local/state/gpubufd", base ? base : "") < 0 ? NULL : path;
 }
 
 int gb_folders_make(char *path, mode_t mode) {
@@ -42,17 +42,17 @@ int gb_folders_make(char *path, mode_t mode) {
 
     for (;;) {
         char *slash = strchr(p, '/');
-        int rc;
+        int r;
 
-        if (slash != NULL)
+        if (slash)
             *slash = '\0';
-        rc = mkdir(path, mode);
-        if (rc != 0 && errno == EEXIST)
-            rc = 0;
-        if (slash != NULL)
+        r = mkdir(path, mode);
+        if (r != 0 && errno == EEXIST)
+            r = 0;
+        if (slash)
             *slash = '/';
-        if (rc != 0 || slash == NULL)
-            return rc;
+        if (r != 0 || !slash)
+            return r;
         p = slash + 1;
     }
 }
@@ -61,21 +61,21 @@ char *gb_state_dir(const char *given, struct gb_error *err) {
     char *path = choose(given, err);
     char *real;
 
-    if (path == NULL || path[0] == '\0' || err->code != GB_OK) {
+    if (!path || path[0] == '\0' || err->code != GB_OK) {
         gb_error_set(err, GB_ERR_INTERNAL, "no state directory: name one with --state-dir DIR");
         free(path);
         return NULL;
     }
     if (gb_folders_make(path, 0700) != 0 || access(path, W_OK | X_OK) != 0) {
         gb_error_errno(err, GB_ERR_INTERNAL, "mkdir", errno);
-        snprintf(err->detail, sizeof err->detail,
+        snprintf(err->detail, sizeof(err->detail),
                  "the state directory %.128s cannot be used: %s; name another with --state-dir DIR", path,
                  strerror(errno));
         free(path);
         return NULL;
     }
     real = realpath(path, NULL);
-    if (real == NULL)
+    if (!real)
         gb_error_errno(err, GB_ERR_INTERNAL, "realpath", errno);
     free(path);
     return real;
@@ -83,14 +83,14 @@ char *gb_state_dir(const char *given, struct gb_error *err) {
 
 char *gb_state_dir_find(const char *given, struct gb_error *err) {
     char *path = choose(given, err);
-    char *real = path != NULL && path[0] != '\0' && err->code == GB_OK ? realpath(path, NULL) : NULL;
+    char *real = path && path[0] != '\0' && err->code == GB_OK ? realpath(path, NULL) : NULL;
 
-    if (real == NULL)
+    if (!real)
         gb_error_set(
             err, GB_ERR_INTERNAL,
             "there is no state directory %.128s: name the daemon's with --state-dir DIR (\"token add\" and the "
             "daemon make one)",
-            path != NULL ? path : "");
+            path ? path : "");
     free(path);
     return real;
 }

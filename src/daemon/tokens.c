@@ -16,7 +16,7 @@ static int collect(void *arg, const struct gb_token_rec *rec, struct gb_error *e
 static struct gb_token_rec locked_token(void) {
     struct gb_token_rec rec = {.name = {"none"}, .scopes = 1u << GB_SCOPE_READ};
 
-    memset(rec.sha256_hex, '0', sizeof rec.sha256_hex - 1);
+    memset(rec.sha256_hex, '0', sizeof(rec.sha256_hex) - 1);
     return rec;
 }
 
@@ -58,18 +58,18 @@ int gb_daemon_read_tokens_file(struct gb_daemon *daemon, bool asked, bool *ret_c
     const char *path = daemon->options.tokens_file;
     struct gb_tokens_file *file = &daemon->tokens_file;
     struct gb_tokens_file fresh = {.recs = NULL};
-    int rc;
+    int r;
 
     *ret_changed = false;
     if (path[0] == '\0' || (!gb_tokens_file_changed(file, path, gb_clock_ns()) && !asked))
         return 0;
-    rc = gb_tokens_file_read(&fresh, path, err);
+    r = gb_tokens_file_read(&fresh, path, err);
     file->opened = fresh.opened;
-    if (rc != 0)
+    if (r != 0)
         return -1;
     fresh.seen = file->seen;
     fresh.seen_ns = file->seen_ns;
-    if (daemon->core != NULL && gb_audit_mode(daemon->core) != GB_AUDIT_OFF)
+    if (daemon->core && gb_audit_mode(daemon->core) != GB_AUDIT_OFF)
         note_changes(daemon->core, file, &fresh);
     gb_tokens_file_done(file);
     *file = fresh;
@@ -98,7 +98,7 @@ static int add_apart(struct gb_daemon *daemon, const struct gb_tokens_index *dat
         const char *same;
         const struct gb_token_rec *other = gb_tokens_index_find(database, &rec, &same);
 
-        if (other && daemon->core != NULL)
+        if (other && daemon->core)
             log_clash(daemon, i, other, same);
         if (other)
             continue;
@@ -111,14 +111,14 @@ static int add_apart(struct gb_daemon *daemon, const struct gb_tokens_index *dat
 /* array: those of the database. */
 static int add_file(struct gb_daemon *daemon, struct gb_token_array *array, struct gb_error *err) {
     struct gb_tokens_index database = {.names = {NULL}};
-    int rc = gb_token_array_reserve(array, array->count + daemon->tokens_file.count, err);
+    int r = gb_token_array_reserve(array, array->count + daemon->tokens_file.count, err);
 
-    if (rc == 0)
-        rc = gb_tokens_index_add_all(&database, array, err);
-    if (rc == 0)
-        rc = add_apart(daemon, &database, array, err);
+    if (r == 0)
+        r = gb_tokens_index_add_all(&database, array, err);
+    if (r == 0)
+        r = add_apart(daemon, &database, array, err);
     gb_tokens_index_done(&database);
-    return rc;
+    return r;
 }
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
@@ -134,12 +134,12 @@ static void count_tokens(const struct gb_token_array *array, struct gb_token_cou
 
         if (rec->expires_at_us == 0 || rec->expires_at_us > now_us)
             ret->in_force++;
-        else if (at < sizeof ret->expired)
+        else if (at < sizeof(ret->expired))
             at +=
-                (size_t)snprintf(ret->expired + at, sizeof ret->expired - at, "%s%s", at > 0 ? ", " : "", rec->name.s);
+                (size_t)snprintf(ret->expired + at, sizeof(ret->expired) - at, "%s%s", at > 0 ? ", " : "", rec->name.s);
     }
-    if (at >= sizeof ret->expired)
-        strcpy(ret->expired + sizeof ret->expired - 4, "...");
+    if (at >= sizeof(ret->expired))
+        strcpy(ret->expired + sizeof(ret->expired) - 4, "...");
 }
 
 bool gb_daemon_is_closed(const struct gb_daemon *daemon) {
@@ -161,24 +161,24 @@ static void note_end(struct gb_daemon *daemon, int64_t now_us) {
 int gb_daemon_load_tokens(struct gb_daemon *daemon, struct gb_token_count *ret, struct gb_error *err) {
     struct gb_token_rec locked = locked_token();
     struct gb_token_array array = {0};
-    int rc = gb_token_list(daemon->tokens, collect, &array, err);
+    int r = gb_token_list(daemon->tokens, collect, &array, err);
 
-    if (rc == 0)
-        rc = add_file(daemon, &array, err);
+    if (r == 0)
+        r = add_file(daemon, &array, err);
     if (array.count > 0)
         daemon->had_tokens = true;
-    if (rc == 0 && daemon->core != NULL) {
+    if (r == 0 && daemon->core) {
         if (array.count == 0 && gb_daemon_is_closed(daemon))
-            rc = gb_tokens_set(daemon->core, &locked, 1, err);
+            r = gb_tokens_set(daemon->core, &locked, 1, err);
         else
-            rc = gb_tokens_set(daemon->core, array.items, array.count, err);
+            r = gb_tokens_set(daemon->core, array.items, array.count, err);
     }
-    if (rc == 0 && daemon->core != NULL)
+    if (r == 0 && daemon->core)
         note_end(daemon, gb_tokens_now_us(daemon->core));
-    if (rc == 0)
+    if (r == 0)
         count_tokens(&array, ret);
     free(array.items);
-    return rc;
+    return r;
 }
 
 void gb_daemon_log_tokens(const struct gb_daemon *daemon, const struct gb_token_count *count) {

@@ -22,7 +22,7 @@ int gb_token_array_reserve(struct gb_token_array *array, size_t capacity, struct
 
     if (capacity <= array->capacity)
         return 0;
-    items = realloc(array->items, capacity * sizeof *items);
+    items = realloc(array->items, capacity * sizeof(*items));
     if (!items)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory while reading tokens");
     array->items = items;
@@ -197,7 +197,7 @@ static int read_name(const char *what, const char *text, char *ret, struct gb_er
         return 0;
     if (gb_name_parse(what, text, strlen(text), &name, err) != 0)
         return -1;
-    memcpy(ret, name.s, sizeof name.s);
+    memcpy(ret, name.s, sizeof(name.s));
     return 0;
 }
 
@@ -366,7 +366,7 @@ static int make_room(struct reading *r, struct gb_error *err) {
 
     if (r->array.count < r->array.capacity)
         return 0;
-    lines = realloc(r->lines, capacity * sizeof *lines);
+    lines = realloc(r->lines, capacity * sizeof(*lines));
     if (!lines)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     r->lines = lines;
@@ -542,7 +542,7 @@ static int parse(char *text, size_t n, struct reading *r, const char *path, stru
     unsigned line = 0;
     int rc;
 
-    if (gb_conf_mark(text) != NULL)
+    if (gb_conf_mark(text))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s %s", path, gb_conf_mark(text));
     if (strlen(text) != n)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s is no text", path);
@@ -592,14 +592,14 @@ static int read_open(struct gb_tokens_file *file, int fd, const char *path, stru
 
 int gb_tokens_file_read(struct gb_tokens_file *file, const char *path, struct gb_error *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    int rc;
+    int r;
 
     file->opened = (struct gb_tokens_look){.there = false};
     if (fd < 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s cannot be opened: %s", path, strerror(errno));
-    rc = read_open(file, fd, path, err);
+    r = read_open(file, fd, path, err);
     close(fd);
-    return rc;
+    return r;
 }
 
 unsigned gb_tokens_file_line(const struct gb_tokens_file *file, const struct gb_token_rec *rec) {

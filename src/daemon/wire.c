@@ -133,7 +133,7 @@ static int listen_unix(struct gb_daemon *daemon, struct gb_error *err) {
     struct gb_error own = GB_ERROR_INIT;
     struct gb_socket_rights rights;
     char *path;
-    int rc;
+    int r;
 
     if (gb_socket_rights_read(o->socket_mode, o->socket_group, &rights, err) != 0)
         return -1;
@@ -144,20 +144,20 @@ static int listen_unix(struct gb_daemon *daemon, struct gb_error *err) {
     if (has_kind(&daemon->listeners, true))
         return 0;
     path = gb_state_path(daemon->state_dir, "gpubufd.sock");
-    if (path == NULL)
+    if (!path)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    rc = gb_listen_unix(&daemon->listeners, path, &rights, &own);
-    if (rc == 0)
+    r = gb_listen_unix(&daemon->listeners, path, &rights, &own);
+    if (r == 0)
         warn_closed(daemon, path);
     free(path);
     /* This socket is a default: a state directory with a long name must not keep the daemon from starting. */
-    if (rc != 0 && own.code == GB_ERR_INVALID_ARGUMENT) {
+    if (r != 0 && own.code == GB_ERR_INVALID_ARGUMENT) {
         gb_log(&daemon->log, GB_LOG_WARNING, "socket", "no UNIX socket: %s", own.detail);
         return 0;
     }
-    if (rc != 0)
+    if (r != 0)
         *err = own;
-    return rc;
+    return r;
 }
 
 /* Opens all sockets that the options and systemd name. */
@@ -407,7 +407,7 @@ static int open_data_dir(struct gb_daemon *daemon, struct gb_error *err) {
     if (strcmp(given, "none") == 0)
         return 0;
     daemon->data_dir = given[0] != '\0' ? strdup(given) : gb_state_path(daemon->state_dir, "data");
-    if (daemon->data_dir == NULL)
+    if (!daemon->data_dir)
         return out_of_memory(err);
     if (mkdir(daemon->data_dir, 0700) != 0 && errno != EEXIST)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
@@ -418,11 +418,11 @@ static int open_data_dir(struct gb_daemon *daemon, struct gb_error *err) {
 
 static int open_paths(struct gb_daemon *daemon, struct gb_error *err) {
     daemon->state_dir = gb_state_dir(daemon->options.state_dir, err);
-    if (daemon->state_dir == NULL)
+    if (!daemon->state_dir)
         return -1;
     daemon->database = gb_state_path(daemon->state_dir, "gpubufd.db");
     daemon->listen_file = gb_state_path(daemon->state_dir, "listen");
-    if (daemon->database == NULL || daemon->listen_file == NULL)
+    if (!daemon->database || !daemon->listen_file)
         return out_of_memory(err);
     return open_data_dir(daemon, err);
 }
@@ -478,7 +478,7 @@ static int open_disk(struct gb_daemon *daemon, struct gb_error *err) {
                                     .reserve_bytes = o->disk_reserve,
                                     .faults = o->disk_fault[0] != '\0' ? o->disk_fault : NULL};
 
-    if (daemon->data_dir == NULL)
+    if (!daemon->data_dir)
         return 0;
     if (gb_store_uuid(daemon->store, uuid, err) != 0 ||
         gb_store_load_stored(daemon->store, has_file, &config.expected, err) != 0)
@@ -584,7 +584,7 @@ static int open_api(struct gb_daemon *daemon, struct gb_error *err) {
     };
 
     daemon->api = gb_api_new(daemon->core, daemon->backend, &about);
-    if (daemon->api == NULL)
+    if (!daemon->api)
         return out_of_memory(err);
     gb_api_set_limits(daemon->api, &limits);
     gb_api_set_map_peers(daemon->api, &daemon->map_peers);
@@ -765,7 +765,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
 }
 
 void gb_daemon_done(struct gb_daemon *daemon) {
-    bool served = daemon->server != NULL;
+    bool served = daemon->server;
     struct overtime *bound = NULL;
 
     if (served) {

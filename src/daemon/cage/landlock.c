@@ -85,14 +85,14 @@ static struct ruleset known(int abi, bool abstract, bool connects) {
 
 struct gb_landlock *gb_landlock_new(bool abstract, bool connects, struct gb_error *err) {
     struct ruleset rules = known(gb_landlock_abi(), abstract, connects);
-    struct gb_landlock *landlock = calloc(1, sizeof *landlock);
+    struct gb_landlock *landlock = calloc(1, sizeof(*landlock));
 
-    if (landlock == NULL) {
+    if (!landlock) {
         gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
         return NULL;
     }
     landlock->handled = rules.files;
-    landlock->fd = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0U);
+    landlock->fd = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof(rules), 0U);
     if (landlock->fd < 0) {
         gb_error_errno(err, GB_ERR_INTERNAL, "landlock_create_ruleset", errno);
         gb_landlock_free(landlock);
@@ -104,7 +104,7 @@ struct gb_landlock *gb_landlock_new(bool abstract, bool connects, struct gb_erro
 void gb_landlock_free(struct gb_landlock *landlock) {
     size_t i;
 
-    if (landlock == NULL)
+    if (!landlock)
         return;
     for (i = 0; i < landlock->count; i++)
         close(landlock->kept[i]);
@@ -117,9 +117,9 @@ void gb_landlock_free(struct gb_landlock *landlock) {
 static int keep(struct gb_landlock *landlock, int fd, struct gb_error *err) {
     if (landlock->count == landlock->room) {
         size_t room = landlock->room + 32;
-        int *kept = realloc(landlock->kept, room * sizeof *kept);
+        int *kept = realloc(landlock->kept, room * sizeof(*kept));
 
-        if (kept == NULL)
+        if (!kept)
             return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
         landlock->kept = kept;
         landlock->room = room;
@@ -185,32 +185,32 @@ static const struct entry entries[] = {
 static int permit_pattern(struct gb_landlock *landlock, const struct gb_cage_file *file, struct gb_error *err) {
     glob_t found;
     size_t i;
-    int rc = 0;
+    int r = 0;
 
-    if (strpbrk(file->path, "*?") == NULL)
+    if (!strpbrk(file->path, "*?"))
         return gb_landlock_permit(landlock, file->path, file->right, err);
     if (glob(file->path, GLOB_NOSORT, NULL, &found) != 0)
         return 0;
-    for (i = 0; rc == 0 && i < found.gl_pathc; i++)
-        rc = gb_landlock_permit(landlock, found.gl_pathv[i], file->right, err);
+    for (i = 0; r == 0 && i < found.gl_pathc; i++)
+        r = gb_landlock_permit(landlock, found.gl_pathv[i], file->right, err);
     globfree(&found);
-    return rc;
+    return r;
 }
 
 /* Folders of an environment variable, between colons. */
 static int permit_list(struct gb_landlock *landlock, const char *variable, struct gb_error *err) {
     const char *value = getenv(variable);
-    char *list = strdup(value != NULL ? value : "");
+    char *list = strdup(value ? value : "");
     char *rest = NULL;
     char *folder;
-    int rc = 0;
+    int r = 0;
 
-    if (list == NULL)
+    if (!list)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    for (folder = strtok_r(list, ":", &rest); rc == 0 && folder != NULL; folder = strtok_r(NULL, ":", &rest))
-        rc = gb_landlock_permit(landlock, folder, GB_LANDLOCK_READ, err);
+    for (folder = strtok_r(list, ":", &rest); r == 0 && folder; folder = strtok_r(NULL, ":", &rest))
+        r = gb_landlock_permit(landlock, folder, GB_LANDLOCK_READ, err);
     free(list);
-    return rc;
+    return r;
 }
 
 /* The dynamic linker that this program names; the kernel opens it as a program too. */
@@ -228,11 +228,11 @@ static int find_interpreter(struct dl_phdr_info *info, size_t size, void *ret) {
 static int permit_self(struct gb_landlock *landlock, struct gb_error *err) {
     const char *interpreter = NULL;
     char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - sizeof "/../lib");
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - sizeof "/../lib");
     char *slash;
 
     dl_iterate_phdr(find_interpreter, &interpreter);
-    if (interpreter != NULL && gb_landlock_permit(landlock, interpreter, GB_LANDLOCK_RUN, err) != 0)
+    if (interpreter && gb_landlock_permit(landlock, interpreter, GB_LANDLOCK_RUN, err) != 0)
         return -1;
     if (n <= 0)
         return 0;
@@ -240,7 +240,7 @@ static int permit_self(struct gb_landlock *landlock, struct gb_error *err) {
     if (gb_landlock_permit(landlock, path, GB_LANDLOCK_RUN, err) != 0)
         return -1;
     slash = strrchr(path, '/');
-    snprintf(slash, sizeof path - (size_t)(slash - path), "/../lib");
+    snprintf(slash, sizeof(path) - (size_t)(slash - path), "/../lib");
     return gb_landlock_permit(landlock, path, GB_LANDLOCK_READ, err);
 }
 
@@ -251,7 +251,7 @@ static int permit_all(struct gb_landlock *landlock, const struct gb_cage_file *f
     for (i = 0; i < count; i++)
         if (gb_landlock_permit(landlock, files[i].path, files[i].right, err) != 0)
             return -1;
-    for (i = 0; i < sizeof entries / sizeof entries[0]; i++)
+    for (i = 0; i < sizeof(entries) / sizeof(entries[0]); i++)
         if ((entries[i].set == 0 || (entries[i].set & sets) != 0) &&
             permit_pattern(landlock, &entries[i].file, err) != 0)
             return -1;
@@ -264,26 +264,26 @@ static int permit_all(struct gb_landlock *landlock, const struct gb_cage_file *f
 static bool needs_abstract(bool cuda) {
     const char *manager = getenv("NOTIFY_SOCKET");
 
-    return cuda || (manager != NULL && manager[0] == '@');
+    return cuda || (manager && manager[0] == '@');
 }
 
 int gb_cage_files(const struct gb_cage_file *files, size_t count, unsigned sets, int *ret_abi, struct gb_error *err) {
     struct gb_landlock *landlock;
     int abi = gb_landlock_abi();
-    int rc;
+    int r;
 
     *ret_abi = abi;
     if (abi == 0)
         return 0;
     landlock = gb_landlock_new(needs_abstract((sets & GB_CAGE_CUDA) != 0), (sets & GB_CAGE_OUTWARD) != 0, err);
-    if (landlock == NULL)
+    if (!landlock)
         return -1;
-    rc = permit_all(landlock, files, count, sets, err);
-    if (rc == 0)
-        rc = enter(landlock, err);
-    if (rc == 0)
+    r = permit_all(landlock, files, count, sets, err);
+    if (r == 0)
+        r = enter(landlock, err);
+    if (r == 0)
         in_force = landlock;
     else
         gb_landlock_free(landlock);
-    return rc;
+    return r;
 }

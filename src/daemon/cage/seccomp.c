@@ -73,17 +73,17 @@ size_t gb_calls_permitted(unsigned sets, unsigned *ret, size_t room) {
     size_t count = 0;
     size_t i;
 
-    for (i = 0; i < sizeof calls / sizeof calls[0] && count < room; i++)
+    for (i = 0; i < sizeof(calls) / sizeof(calls[0]) && count < room; i++)
         if (calls[i].sets == 0 || (calls[i].sets & sets) != 0)
             ret[count++] = calls[i].number;
-    qsort(ret, count, sizeof *ret, ascending);
+    qsort(ret, count, sizeof(*ret), ascending);
     return count;
 }
 
 const char *gb_call_name(unsigned number) {
     size_t i;
 
-    for (i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (names[i].number == number)
             return names[i].name;
     return "unknown";
@@ -235,11 +235,11 @@ static bool build_filter(unsigned sets, uint32_t unknown, struct filter *ret) {
     give(ret, SECCOMP_RET_KILL_PROCESS);
 #endif
     add_calls(ret, sets);
-    for (i = 0; i < sizeof rules / sizeof rules[0]; i++)
+    for (i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
         if (applies(&rules[i], sets))
             add_rule(ret, &rules[i]);
     if (unknown == SECCOMP_RET_USER_NOTIF)
-        for (i = 0; i < sizeof supervisor_rules / sizeof supervisor_rules[0]; i++)
+        for (i = 0; i < sizeof(supervisor_rules) / sizeof(supervisor_rules[0]); i++)
             add_rule(ret, &supervisor_rules[i]);
     /* Its flags lie in memory, where a filter cannot look: the C library takes clone instead. */
     equal(ret, SYS_clone3, 0, 1);
@@ -260,7 +260,7 @@ static void tell_refusal(const struct gb_log *log, unsigned number, const char *
     unsigned at = number < NUMBERS ? number : NUMBERS - 1;
 
     if (!atomic_exchange(&told[at], true))
-        gb_log(log != NULL ? log : &refusal_log, GB_LOG_WARNING, "seccomp", "the system call %s (%u) is on no list: %s",
+        gb_log(log ? log : &refusal_log, GB_LOG_WARNING, "seccomp", "the system call %s (%u) is on no list: %s",
                gb_call_name(number), number, outcome);
 }
 
@@ -337,12 +337,12 @@ static int prepare_supervisor(const struct gb_log *log, struct gb_error *err) {
     struct seccomp_notif_sizes sizes = {0};
 
     (void)syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes);
-    supervisor.ask_size = larger(sizes.seccomp_notif, sizeof *supervisor.ask);
-    supervisor.answer_size = larger(sizes.seccomp_notif_resp, sizeof *supervisor.answer);
+    supervisor.ask_size = larger(sizes.seccomp_notif, sizeof(*supervisor.ask));
+    supervisor.answer_size = larger(sizes.seccomp_notif_resp, sizeof(*supervisor.answer));
     supervisor.ask = calloc(1, supervisor.ask_size);
     supervisor.answer = calloc(1, supervisor.answer_size);
     supervisor.log = *log;
-    if (supervisor.ask == NULL || supervisor.answer == NULL)
+    if (!supervisor.ask || !supervisor.answer)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     return 0;
 }
@@ -389,7 +389,7 @@ static uint32_t action(enum gb_seccomp mode, unsigned sets) {
 static int install(unsigned sets, uint32_t unknown, unsigned long flags) {
     struct filter filter;
     struct sock_fprog program = {0, filter.code};
-    long rc;
+    long r;
 
     if (!build_filter(sets, unknown, &filter)) {
         errno = ENOSYS;
@@ -397,12 +397,12 @@ static int install(unsigned sets, uint32_t unknown, unsigned long flags) {
     }
     program.len = filter.length;
     flags |= SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW | SECCOMP_FILTER_FLAG_LOG;
-    rc = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
-    if (rc > 0 && !(flags & SECCOMP_FILTER_FLAG_NEW_LISTENER)) { /* the thread that could not have it */
+    r = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+    if (r > 0 && !(flags & SECCOMP_FILTER_FLAG_NEW_LISTENER)) { /* the thread that could not have it */
         errno = ESRCH;
         return -1;
     }
-    return (int)rc;
+    return (int)r;
 }
 
 /* 0: no kernel for it; 1: in force. */
@@ -419,7 +419,7 @@ static int install_alone(enum gb_seccomp mode, unsigned sets, const struct gb_lo
 
 int gb_seccomp_enter(enum gb_seccomp mode, unsigned sets, const struct gb_log *log, enum gb_seccomp *ret_mode,
                      struct gb_error *err) {
-    int rc = 1;
+    int r = 1;
     int fd = -1;
 
     *ret_mode = GB_SECCOMP_OFF;
@@ -431,10 +431,10 @@ int gb_seccomp_enter(enum gb_seccomp mode, unsigned sets, const struct gb_log *l
     if (mode == GB_SECCOMP_LOG)
         fd = install(sets, SECCOMP_RET_USER_NOTIF, SUPERVISED);
     if (fd >= 0)
-        rc = start_supervisor(fd, err) == 0 ? 1 : -1;
+        r = start_supervisor(fd, err) == 0 ? 1 : -1;
     else
-        rc = install_alone(mode, sets, log, err);
-    if (rc > 0)
+        r = install_alone(mode, sets, log, err);
+    if (r > 0)
         *ret_mode = mode;
-    return rc < 0 ? -1 : 0;
+    return r < 0 ? -1 : 0;
 }

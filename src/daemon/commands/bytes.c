@@ -19,11 +19,11 @@ int gb_bytes_open(const struct gb_options *options, bool makes, struct gb_bytes 
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "--data-dir none names no folder of stored bytes; give the one that the daemon had");
     ret->state_dir = makes ? gb_state_dir(options->state_dir, err) : gb_state_dir_find(options->state_dir, err);
-    if (ret->state_dir == NULL)
+    if (!ret->state_dir)
         return -1;
     ret->database = gb_state_path(ret->state_dir, "gpubufd.db");
     ret->data_dir = options->data_dir[0] != '\0' ? strdup(options->data_dir) : gb_state_path(ret->state_dir, "data");
-    if (ret->database == NULL || ret->data_dir == NULL)
+    if (!ret->database || !ret->data_dir)
         return no_memory(err);
     return gb_store_lock(ret->database, &ret->lock_fd, err);
 }
@@ -47,7 +47,7 @@ static int grow(void **items, size_t count, size_t *room, size_t size, struct gb
     if (count < *room)
         return 0;
     bigger = realloc(*items, more * size);
-    if (bigger == NULL)
+    if (!bigger)
         return no_memory(err);
     *items = bigger;
     *room = more;
@@ -79,11 +79,11 @@ int gb_known_add_stored(void *arg, const struct gb_stored_rec *rec, struct gb_er
     size_t bytes = gb_stored_block_count(rec->bytes) * sizeof(rec->blocks[0]);
     uint32_t *blocks;
 
-    if (b == NULL || b->has_stored)
+    if (!b || b->has_stored)
         return gb_error_set(err, GB_ERR_INTERNAL, "the database has stored bytes of buffer %lld, which it has not",
                             (long long)rec->buffer_id);
     blocks = malloc(bytes + 1);
-    if (blocks == NULL)
+    if (!blocks)
         return no_memory(err);
     if (bytes > 0)
         memcpy(blocks, rec->blocks, bytes);
@@ -124,7 +124,7 @@ const char *gb_known_session_of(const struct gb_known *known, int64_t id) {
 
     if (known->session_count > 0)
         found = bsearch(&id, known->sessions, known->session_count, sizeof(known->sessions[0]), by_id);
-    return found != NULL ? found->name.s : "";
+    return found ? found->name.s : "";
 }
 
 struct question {
@@ -156,23 +156,22 @@ bool gb_known_has(struct gb_known *known, const char *session, const char *buffe
 
     if (known->buffer_count == 0)
         return false;
-    if (known->by_name == NULL) {
+    if (!known->by_name) {
         known->by_name = calloc(known->buffer_count, sizeof(struct gb_known_buffer *));
-        if (known->by_name == NULL)
+        if (!known->by_name)
             return true;
         for (i = 0; i < known->buffer_count; i++)
             known->by_name[i] = &known->buffers[i];
         qsort_r(known->by_name, known->buffer_count, sizeof(struct gb_known_buffer *), compare_names, known);
     }
-    return bsearch(&question, known->by_name, known->buffer_count, sizeof(struct gb_known_buffer *),
-                   compare_question) != NULL;
+    return bsearch(&question, known->by_name, known->buffer_count, sizeof(struct gb_known_buffer *), compare_question);
 }
 
 bool gb_known_names(const struct gb_known *known, const struct gb_disk_name *name) {
     const struct gb_known_buffer *b = gb_known_buffer_of(known, name->buffer_id);
 
-    return b != NULL && b->has_stored && !gb_stored_inline(&b->stored) &&
-           b->stored.file_generation == name->generation && b->stored.file_tag == name->run;
+    return b && b->has_stored && !gb_stored_inline(&b->stored) && b->stored.file_generation == name->generation &&
+           b->stored.file_tag == name->run;
 }
 
 int gb_bytes_sum(struct gb_disk_reader *file, uint64_t bytes, uint32_t *blocks, uint32_t *ret_crc32c,
@@ -180,7 +179,7 @@ int gb_bytes_sum(struct gb_disk_reader *file, uint64_t bytes, uint32_t *blocks, 
     unsigned char *room = aligned_alloc(GB_DISK_ALIGN, GB_STORED_BLOCK_BYTES);
     uint32_t crc = 0;
     uint64_t at;
-    int r = room != NULL ? 0 : no_memory(err);
+    int r = room ? 0 : no_memory(err);
 
     for (at = 0; at < bytes && r == 0; at += GB_STORED_BLOCK_BYTES) {
         size_t n = bytes - at < GB_STORED_BLOCK_BYTES ? (size_t)(bytes - at) : GB_STORED_BLOCK_BYTES;

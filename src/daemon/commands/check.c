@@ -43,7 +43,7 @@ static unsigned line_of(const struct check *check, const char *text) {
         size_t n = strspn(text + 2, "abcdefghijklmnopqrstuvwxyz0123456789-");
         const struct gb_option_spec *spec = gb_option_find(text + 2, n);
 
-        if (spec != NULL && check->lines[spec - gb_option_specs] > 0)
+        if (spec && check->lines[spec - gb_option_specs] > 0)
             return check->lines[spec - gb_option_specs];
         text += 2 + n;
     }
@@ -55,13 +55,13 @@ static void put_mistake(struct check *check, const struct gb_error *err) {
     unsigned line = check->line > 0 ? check->line : line_of(check, err->detail);
 
     check->mistakes++;
-    if (check->out != NULL) {
+    if (check->out) {
         gb_json_open(check->out, NULL, '{');
         if (line > 0)
             gb_json_put_u64(check->out, "line", line);
         else
             gb_json_put_null(check->out, "line");
-        gb_json_put_untrusted(check->out, "detail", err->detail, sizeof err->detail);
+        gb_json_put_untrusted(check->out, "detail", err->detail, sizeof(err->detail));
         gb_json_close(check->out, '}');
     } else if (check->line > 0) {
         fprintf(stderr, "%s\n", err->detail);
@@ -81,7 +81,7 @@ static void read_line(struct check *check, struct gb_options *options, char *lin
     check->line++;
     if (gb_options_line(options, check->path, check->line, line, &spec, &err) != 0) {
         put_mistake(check, &err);
-    } else if (spec != NULL) {
+    } else if (spec) {
         check->lines[spec - gb_option_specs] = check->line;
         check->options++;
     }
@@ -93,7 +93,7 @@ static int read_file(struct check *check, struct gb_options *options) {
     size_t size = 0;
     bool failed;
 
-    if (file == NULL)
+    if (!file)
         return -1;
     while (getline(&line, &size, file) >= 0)
         read_line(check, options, line);
@@ -167,12 +167,12 @@ static int read_words(struct gb_options *options, int argc, char **argv, struct 
             taken = gb_command_take(&about, 0, options, argc, argv, &at, err);
         if (taken < 0)
             return -1;
-        if (taken == 0 && ret->path != NULL)
+        if (taken == 0 && ret->path)
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "check: one word too many: \"%.64s\"", argv[at]);
         if (taken == 0)
             ret->path = argv[at++];
     }
-    return ret->path != NULL || options->help ? 0 : gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "check needs a FILE");
+    return ret->path || options->help ? 0 : gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "check needs a FILE");
 }
 
 /* The file's own mistakes first: what lines with mistakes leave out is not held against the rest. */
@@ -190,21 +190,21 @@ static int run(struct check *check, struct gb_daemon *daemon) {
 
 static int run_json(struct check *check, struct gb_daemon *daemon) {
     struct gb_json_writer out = {0};
-    int rc;
+    int r;
 
     check->out = &out;
     gb_json_open(&out, NULL, '{');
     gb_json_put_untrusted(&out, "file", check->path, PATH_MAX);
     gb_json_open(&out, "mistakes", '[');
-    rc = run(check, daemon);
+    r = run(check, daemon);
     gb_json_close(&out, ']');
     gb_json_put_u64(&out, "options", check->options);
     gb_json_close(&out, '}');
     gb_json_end(&out);
-    if (rc == 0)
+    if (r == 0)
         fwrite(out.s, 1, out.used, stdout);
     gb_json_done(&out);
-    return rc;
+    return r;
 }
 
 enum gb_exit gb_check_command(struct gb_options *options, int argc, char **argv) {
@@ -212,7 +212,7 @@ enum gb_exit gb_check_command(struct gb_options *options, int argc, char **argv)
     struct gb_error err = GB_ERROR_INIT;
     struct check check = {.path = NULL};
     bool json = false;
-    int rc;
+    int r;
 
     if (read_words(options, argc, argv, &check, &json, &err) != 0)
         return gb_command_usage_error(&about, &err);
@@ -222,11 +222,11 @@ enum gb_exit gb_check_command(struct gb_options *options, int argc, char **argv)
     }
     daemon.options = *options; /* the command line wins over the file, as for the daemon */
     *options = (struct gb_options){0};
-    rc = json ? run_json(&check, &daemon) : run(&check, &daemon);
-    if (rc != 0)
+    r = json ? run_json(&check, &daemon) : run(&check, &daemon);
+    if (r != 0)
         fprintf(stderr, "gpubufd: %s cannot be read: %s\n", check.path, strerror(errno));
     else if (!json && check.mistakes == 0)
         printf("%s: %u option%s, no mistakes\n", check.path, check.options, check.options == 1 ? "" : "s");
     gb_daemon_done(&daemon);
-    return rc != 0 || check.mistakes > 0 ? GB_EXIT_CONFIG : GB_EXIT_OK;
+    return r != 0 || check.mistakes > 0 ? GB_EXIT_CONFIG : GB_EXIT_OK;
 }

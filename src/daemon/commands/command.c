@@ -25,7 +25,7 @@ static int check(const struct gb_command_option *option, const char *value, stru
     size_t n = strlen(value);
     const char *fault = path ? gb_conf_path(value, n) : gb_conf_quotes(value, n);
 
-    return fault == NULL ? 0 : gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s: %.64s %s", option->name, value, fault);
+    return !fault ? 0 : gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s: %.64s %s", option->name, value, fault);
 }
 
 int gb_command_own(const struct gb_command *command, int argc, char **argv, int *at, int *ret_own,
@@ -111,12 +111,12 @@ int gb_command_unknown(const struct gb_command *command, int verb, const char *w
     size_t at = 0;
     int i;
 
-    for (i = 0; i < command->option_count && at < sizeof own; i++) {
+    for (i = 0; i < command->option_count && at < sizeof(own); i++) {
         if (taken(&command->options[i], verb))
-            at += (size_t)snprintf(own + at, sizeof own - at, "%s, ", command->options[i].name);
+            at += (size_t)snprintf(own + at, sizeof(own) - at, "%s, ", command->options[i].name);
     }
     if (verb >= 0 && command->verb_count > 1)
-        snprintf(of, sizeof of, " %.*s", (int)strcspn(command->verbs[verb].usage, " "), command->verbs[verb].usage);
+        snprintf(of, sizeof(of), " %.*s", (int)strcspn(command->verbs[verb].usage, " "), command->verbs[verb].usage);
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                         "%s%s: there is no option \"%.*s\"%s; permitted: %sand the daemon's options", command->word, of,
                         length > 64 ? 64 : (int)length, word,

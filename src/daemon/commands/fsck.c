@@ -28,9 +28,9 @@ static const struct gb_command about = {.word = "fsck",
                                         .verbs = verbs,
                                         .verb_count = 1,
                                         .options = owns,
-                                        .option_count = sizeof owns / sizeof owns[0],
+                                        .option_count = sizeof(owns) / sizeof(owns[0]),
                                         .of_daemon = of_daemon,
-                                        .of_daemon_count = sizeof of_daemon / sizeof of_daemon[0]};
+                                        .of_daemon_count = sizeof(of_daemon) / sizeof(of_daemon[0])};
 
 struct fsck {
     bool quick;
@@ -57,18 +57,18 @@ struct fsck {
 /* Prints what was found. b NULL: of no buffer. file: "" where there is none. */
 static void tell(struct fsck *f, const char *kind, const struct gb_known_buffer *b, const char *file,
                  const char *detail) {
-    const char *session = b != NULL ? gb_known_session_of(&f->known, b->session_id) : "";
+    const char *session = b ? gb_known_session_of(&f->known, b->session_id) : "";
 
     if (!f->json) {
         printf("%-10s ", kind);
-        if (b != NULL)
+        if (b)
             printf("%s/%s generation %lld: ", session, b->name.s, (long long)b->stored.generation);
         printf("%s%s%s\n", file, file[0] != '\0' ? ": " : "", detail);
         return;
     }
     gb_json_open(&f->out, NULL, '{');
     gb_json_put_string(&f->out, "kind", kind);
-    if (b != NULL) {
+    if (b) {
         gb_json_put_string(&f->out, "session", session);
         gb_json_put_string(&f->out, "buffer", b->name.s);
         gb_json_put_i64(&f->out, "generation", b->stored.generation);
@@ -94,7 +94,7 @@ static int by_inode(const void *one, const void *other) {
 }
 
 static bool was_read(const struct fsck *f, uint64_t inode) {
-    return inode > 0 && tfind((const void *)(uintptr_t)inode, (void *const *)&f->read, by_inode) != NULL;
+    return inode > 0 && tfind((const void *)(uintptr_t)inode, (void *const *)&f->read, by_inode);
 }
 
 /* Where memory is exhausted the file is read once more. */
@@ -123,7 +123,7 @@ static int check_sums(struct fsck *f, const struct gb_stored_rec *rec, struct gb
     size_t i;
     int r = -1;
 
-    if (blocks == NULL)
+    if (!blocks)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     if (gb_bytes_sum(file, rec->bytes, blocks, &crc, err) == 0) {
         r = 0;
@@ -241,7 +241,7 @@ static int check_sum(struct fsck *f, struct gb_disk_reader *file, const struct g
     unsigned char *room = aligned_alloc(GB_DISK_ALIGN, GB_STORED_BLOCK_BYTES);
     uint32_t crc = 0;
     uint64_t at;
-    int r = room != NULL ? 0 : gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    int r = room ? 0 : gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
 
     for (at = 0; at < entry->size && r == 0; at += GB_STORED_BLOCK_BYTES) {
         uint64_t left = entry->size - at;

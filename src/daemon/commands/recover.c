@@ -77,9 +77,9 @@ static const struct gb_command about = {.word = "recover",
                                         .verbs = verbs,
                                         .verb_count = 1,
                                         .options = owns,
-                                        .option_count = sizeof owns / sizeof owns[0],
+                                        .option_count = sizeof(owns) / sizeof(owns[0]),
                                         .of_daemon = of_daemon,
-                                        .of_daemon_count = sizeof of_daemon / sizeof of_daemon[0]};
+                                        .of_daemon_count = sizeof(of_daemon) / sizeof(of_daemon[0])};
 
 /* --- names -------------------------------------------------------------------------------------------------------- */
 
@@ -135,7 +135,7 @@ static int name_first(struct naming *naming, struct stray *stray, struct gb_erro
     stray->session = stray->header.session;
     stray->buffer = stray->header.buffer;
     set_key(stray);
-    if (rank_of(stray) != OWN && (gb_map_get(&naming->taken, stray->key) != NULL ||
+    if (rank_of(stray) != OWN && (gb_map_get(&naming->taken, stray->key) ||
                                   gb_known_has(&naming->recover->known, stray->session.s, stray->buffer.s))) {
         snprintf(stray->buffer.s, sizeof(stray->buffer.s), "restored.%" PRId64, stray->name.buffer_id);
         set_key(stray);
@@ -150,7 +150,7 @@ static int name_rank(struct naming *naming, enum rank rank, struct gb_error *err
     for (i = 0; i < naming->count && naming->list[i]->known; i++) {
         struct stray *stray = naming->list[i];
 
-        if (first == NULL || first->name.buffer_id != stray->name.buffer_id) {
+        if (!first || first->name.buffer_id != stray->name.buffer_id) {
             first = stray;
             if (rank_of(first) == rank && name_first(naming, stray, err) < 0)
                 return -1;
@@ -169,7 +169,7 @@ static int give_names(struct recover *recover, struct gb_error *err) {
     int r = 0;
 
     naming.list = calloc(recover->count + 1, sizeof(struct stray *));
-    if (naming.list == NULL)
+    if (!naming.list)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     for (i = 0; i < recover->count; i++)
         naming.list[i] = &recover->strays[i];
@@ -197,7 +197,7 @@ static void ended(void *arg, const struct gb_error *error) {
 
     pthread_mutex_lock(&w->lock);
     w->done = true;
-    if (error != NULL)
+    if (error)
         w->error = *error;
     pthread_cond_signal(&w->cond);
     pthread_mutex_unlock(&w->lock);
@@ -350,7 +350,7 @@ static int add_stray(struct recover *r, enum gb_disk_place place, const struct g
     if (r->count == r->room) {
         struct stray *bigger = realloc(r->strays, room * sizeof(*bigger));
 
-        if (bigger == NULL)
+        if (!bigger)
             return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
         r->strays = bigger;
         r->room = room;
@@ -378,7 +378,7 @@ static int read_stray(struct recover *r, struct stray *stray, struct gb_error *e
         return -1;
     stray->known = true;
     blocks = calloc(gb_stored_block_count(stray->bytes) + 1, sizeof(*blocks));
-    if (blocks == NULL)
+    if (!blocks)
         result = gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     else
         result = gb_bytes_sum(file, stray->bytes, blocks, &crc, err);
@@ -426,7 +426,7 @@ static int check_free(struct recover *r, const struct stray *stray, struct gb_er
 
     if (gb_known_has(&r->known, stray->session.s, stray->buffer.s))
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "the database has a buffer of that name; delete it first");
-    if (same_id != NULL)
+    if (same_id)
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "its number %lld is that of buffer \"%s\" of session \"%s\"",
                             (long long)same_id->id, same_id->name.s,
                             gb_known_session_of(&r->known, same_id->session_id));
@@ -437,9 +437,9 @@ static void judge(struct recover *r, size_t i) {
     struct stray *stray = &r->strays[i];
     const struct stray *before = i > 0 ? &r->strays[i - 1] : NULL;
 
-    if (stray->blocks == NULL)
+    if (!stray->blocks)
         stray->verdict = GB_DAMAGED;
-    else if (before != NULL && same_buffer(before, stray))
+    else if (before && same_buffer(before, stray))
         stray->verdict = GB_OLDER;
     else if (check_free(r, stray, &stray->why) < 0)
         stray->verdict = GB_REFUSED;
@@ -459,7 +459,7 @@ static int refuse_twins(struct recover *r, struct gb_error *err) {
     size_t n = 0;
     size_t i;
 
-    if (list == NULL)
+    if (!list)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     for (i = 0; i < r->count; i++) {
         if (r->strays[i].verdict == GB_RECOVERABLE)
@@ -512,7 +512,7 @@ static void print(const struct stray *stray) {
         gb_shape_text(&h->shape, shape);
         printf("%s/%s generation %lld, %llu bytes, %s [%s], %s: ", stray->session.s, stray->buffer.s,
                (long long)gb_disk_name_generation(&stray->name), (unsigned long long)h->bytes, gb_dtype_name(h->dtype),
-               shape, stray->blocks != NULL ? "checksum right" : "checksum wrong");
+               shape, stray->blocks ? "checksum right" : "checksum wrong");
     }
     if (stray->known && is_linked(stray)) {
         printf("restored from %s/%s of a checkpoint: ", h->session.s, h->buffer.s);

@@ -72,8 +72,8 @@ static int paths_init(struct paths *paths, const char *dir, struct gb_error *err
     *paths = (struct paths){below(dir, "authority"),  below(dir, "authority/ca.key"), below(dir, "ca.pem"),
                             below(dir, "server.key"), below(dir, "server.pem"),       below(dir, "servers"),
                             below(dir, "clients")};
-    if (paths->authority_folder != NULL && paths->authority_key != NULL && paths->authority != NULL &&
-        paths->server_key != NULL && paths->server != NULL && paths->servers != NULL && paths->clients != NULL)
+    if (paths->authority_folder && paths->authority_key && paths->authority && paths->server_key && paths->server &&
+        paths->servers && paths->clients)
         return 0;
     paths_done(paths);
     return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
@@ -90,12 +90,12 @@ static int64_t now_s(void) {
 /* Makes it, and its parents, unless it is there. */
 static int make_folder(const char *path, unsigned mode, struct gb_error *err) {
     char *copy = strdup(path);
-    int rc = copy ? gb_folders_make(copy, mode) : -1;
+    int r = copy ? gb_folders_make(copy, mode) : -1;
 
-    if (rc != 0)
+    if (r != 0)
         gb_error_set(err, GB_ERR_INTERNAL, "the folder %.200s cannot be made: %s", path, strerror(errno));
     free(copy);
-    return rc;
+    return r;
 }
 
 /* INVALID_ARGUMENT where a file is there. */
@@ -144,12 +144,12 @@ static int say(const struct target *target, int64_t until_s, FILE *out, struct g
 static int make_certificate(const struct target *target, const struct gb_tls_plan *plan,
                             const struct gb_tls_pair *authority, FILE *out, struct gb_error *err) {
     struct gb_tls_pair *pair = gb_tls_pair_make(plan, authority, err);
-    int rc = pair != NULL ? gb_tls_pair_save(pair, target->certificate, target->key, err) : -1;
+    int r = pair ? gb_tls_pair_save(pair, target->certificate, target->key, err) : -1;
 
-    if (rc == 0)
-        rc = say(target, gb_tls_pair_until(pair), out, err);
+    if (r == 0)
+        r = say(target, gb_tls_pair_until(pair), out, err);
     gb_tls_pair_free(pair);
-    return rc;
+    return r;
 }
 
 static void say_names(const char *word, const struct gb_tls_names *names) {
@@ -166,15 +166,15 @@ static int say_changes(const struct gb_tls_pair *old, const struct gb_tls_pair *
     struct gb_tls_names after = {0};
     struct gb_tls_names came = {0};
     struct gb_tls_names went = {0};
-    int rc = gb_tls_pair_names(old, &before, err);
+    int r = gb_tls_pair_names(old, &before, err);
 
-    if (rc == 0)
-        rc = gb_tls_pair_names(pair, &after, err);
-    if (rc == 0)
-        rc = gb_tls_names_add_others(&came, &after, &before, err);
-    if (rc == 0)
-        rc = gb_tls_names_add_others(&went, &before, &after, err);
-    if (rc == 0) {
+    if (r == 0)
+        r = gb_tls_pair_names(pair, &after, err);
+    if (r == 0)
+        r = gb_tls_names_add_others(&came, &after, &before, err);
+    if (r == 0)
+        r = gb_tls_names_add_others(&went, &before, &after, err);
+    if (r == 0) {
         say_names("           new: ", &came);
         say_names("           gone: ", &went);
     }
@@ -182,7 +182,7 @@ static int say_changes(const struct gb_tls_pair *old, const struct gb_tls_pair *
     gb_tls_names_done(&after);
     gb_tls_names_done(&came);
     gb_tls_names_done(&went);
-    return rc;
+    return r;
 }
 
 static struct gb_tls_pair *load_old(const struct target *target, struct gb_error *err) {
@@ -201,25 +201,25 @@ static int make_again(const struct command *command, enum gb_tls_role role, cons
     struct gb_tls_plan plan = {
         .role = role, .names = &more, .only = command->only, .now_s = now_s(), .days = command->days};
     struct gb_tls_pair *pair = NULL;
-    int rc = -1;
+    int r = -1;
 
-    if (old != NULL && gb_tls_pair_names(old, &had, err) == 0 &&
+    if (old && gb_tls_pair_names(old, &had, err) == 0 &&
         gb_tls_names_add_others(&more, &command->names, command->only ? NULL : &had, err) == 0) {
         if (command->only)
             plan.common_name = more.items[0].text;
         pair = gb_tls_pair_renew(&plan, old, authority, err);
     }
-    if (pair != NULL)
-        rc = gb_tls_pair_replace(pair, target->certificate, err);
-    if (rc == 0)
-        rc = say(target, gb_tls_pair_until(pair), stdout, err);
-    if (rc == 0)
-        rc = say_changes(old, pair, err);
+    if (pair)
+        r = gb_tls_pair_replace(pair, target->certificate, err);
+    if (r == 0)
+        r = say(target, gb_tls_pair_until(pair), stdout, err);
+    if (r == 0)
+        r = say_changes(old, pair, err);
     gb_tls_names_done(&had);
     gb_tls_names_done(&more);
     gb_tls_pair_free(pair);
     gb_tls_pair_free(old);
-    return rc;
+    return r;
 }
 
 /* --- commands ----------------------------------------------------------------------------------------------------- */
@@ -264,45 +264,45 @@ static int make_server(const struct command *command, const struct paths *paths,
     const char *name = command->words[1];
     struct gb_tls_names names = {0};
     struct files files;
-    int rc = gb_tls_names_add_others(&names, &command->names, NULL, err);
+    int r = gb_tls_names_add_others(&names, &command->names, NULL, err);
 
-    if (rc == 0 && names.count == 0)
-        rc = gb_tls_names_add_host(&names, name, err);
-    if (rc == 0)
-        rc = name_files(&files, paths->servers, name, err);
-    if (rc == 0) {
+    if (r == 0 && names.count == 0)
+        r = gb_tls_names_add_host(&names, name, err);
+    if (r == 0)
+        r = name_files(&files, paths->servers, name, err);
+    if (r == 0) {
         const struct gb_tls_plan plan = {.role = GB_TLS_SERVER,
                                          .names = &names,
                                          .common_name = names.items[0].text,
                                          .now_s = now_s(),
                                          .days = command->days};
 
-        rc = make_new(&files, paths->servers, "server", &plan, authority, stdout, err);
+        r = make_new(&files, paths->servers, "server", &plan, authority, stdout, err);
     }
-    if (rc == 0)
+    if (r == 0)
         printf("\nThe daemon takes it beside another one:\n  --tls-cert %s --tls-key %s\n", files.certificate,
                files.key);
     gb_tls_names_done(&names);
-    return rc;
+    return r;
 }
 
 static int run_server(const struct command *command, struct gb_error *err) {
     struct gb_tls_pair *authority;
     struct paths paths;
     struct files files;
-    int rc = -1;
+    int r = -1;
 
     if (check_name("server's name", command->words[1], err) != 0 || paths_init(&paths, command->dir, err) != 0)
         return -1;
     authority = load_authority(&paths, err);
-    if (authority != NULL && !command->renew)
-        rc = make_server(command, &paths, authority, err);
-    else if (authority != NULL && name_files(&files, paths.servers, command->words[1], err) == 0)
-        rc = make_again(command, GB_TLS_SERVER, &(struct target){"server", files.certificate, files.key, "no name"},
-                        authority, err);
+    if (authority && !command->renew)
+        r = make_server(command, &paths, authority, err);
+    else if (authority && name_files(&files, paths.servers, command->words[1], err) == 0)
+        r = make_again(command, GB_TLS_SERVER, &(struct target){"server", files.certificate, files.key, "no name"},
+                       authority, err);
     gb_tls_pair_free(authority);
     paths_done(&paths);
-    return rc;
+    return r;
 }
 
 static int run_client(const struct command *command, struct gb_error *err) {
@@ -310,17 +310,17 @@ static int run_client(const struct command *command, struct gb_error *err) {
     struct gb_tls_pair *authority;
     struct paths paths;
     struct files files;
-    int rc = -1;
+    int r = -1;
 
     if (check_name("client's name", name, err) != 0 || paths_init(&paths, command->dir, err) != 0)
         return -1;
     authority = load_authority(&paths, err);
-    if (authority != NULL && !command->renew)
-        rc = make_client(&paths, authority, name, command->days, stdout, err);
-    else if (authority != NULL && name_files(&files, paths.clients, name, err) == 0)
-        rc = make_again(command, GB_TLS_CLIENT, &(struct target){"client", files.certificate, files.key, name},
-                        authority, err);
-    if (rc == 0)
+    if (authority && !command->renew)
+        r = make_client(&paths, authority, name, command->days, stdout, err);
+    else if (authority && name_files(&files, paths.clients, name, err) == 0)
+        r = make_again(command, GB_TLS_CLIENT, &(struct target){"client", files.certificate, files.key, name},
+                       authority, err);
+    if (r == 0)
         printf("\nThe client takes both files and a copy of %s:\n  gpubuf --url https://HOST:7443 --cacert ca.pem "
                "--cert %s.pem --key %s.key info\n\"gpubufd token add %s --subject CN=%s\" makes the certificate as "
                "good as "
@@ -328,24 +328,24 @@ static int run_client(const struct command *command, struct gb_error *err) {
                paths.authority, name, name, name, name);
     gb_tls_pair_free(authority);
     paths_done(&paths);
-    return rc;
+    return r;
 }
 
 /* Makes the server's certificate again, with the key that it has. */
 static int run_renew(const struct command *command, struct gb_error *err) {
     struct gb_tls_pair *authority;
     struct paths paths;
-    int rc = -1;
+    int r = -1;
 
     if (paths_init(&paths, command->dir, err) != 0)
         return -1;
     authority = load_authority(&paths, err);
-    if (authority != NULL)
-        rc = make_again(command, GB_TLS_SERVER, &(struct target){"server", paths.server, paths.server_key, "no name"},
-                        authority, err);
+    if (authority)
+        r = make_again(command, GB_TLS_SERVER, &(struct target){"server", paths.server, paths.server_key, "no name"},
+                       authority, err);
     gb_tls_pair_free(authority);
     paths_done(&paths);
-    return rc;
+    return r;
 }
 
 /* --- init --------------------------------------------------------------------------------------------------------- */
@@ -392,7 +392,7 @@ static void say_next(const struct command *command, const struct paths *paths, c
            "  gpubuf --url https://%s:7443 --cacert ca.pem info\n",
            paths->authority, machine);
     printf("  GPUBUF_URL=https://%s:7443 GPUBUF_CACERT=/path/to/ca.pem\n", machine);
-    if (name != NULL)
+    if (name)
         printf("and this one, of its own files: --cert %s.pem --key %s.key (GPUBUF_CERT, GPUBUF_KEY)\n", name, name);
     else
         printf("\"gpubufd tls client NAME\" makes a certificate for a client.\n");
@@ -413,17 +413,17 @@ static int init(const struct command *command, const struct paths *paths, const 
     const struct target server = {"server", paths->server, paths->server_key, "no name"};
     struct gb_tls_pair *authority = make_authority(names->items[0].text, err);
     char date[GB_TLS_DATE_SIZE];
-    int rc = -1;
+    int r = -1;
 
-    if (authority != NULL)
-        rc = gb_tls_pair_save(authority, paths->authority, paths->authority_key, err);
-    if (rc == 0) {
+    if (authority)
+        r = gb_tls_pair_save(authority, paths->authority, paths->authority_key, err);
+    if (r == 0) {
         fprintf(out, "authority  %s\n           %s\n           until %s\n", paths->authority, paths->authority_key,
                 gb_tls_date(gb_tls_pair_until(authority), date));
-        rc = make_certificate(&server, &plan, authority, out, err);
-        if (rc == 0 && command->client != NULL)
-            rc = make_client(paths, authority, command->client, command->days, out, err);
-        if (rc != 0) {
+        r = make_certificate(&server, &plan, authority, out, err);
+        if (r == 0 && command->client)
+            r = make_client(paths, authority, command->client, command->days, out, err);
+        if (r != 0) {
             unlink(paths->authority);
             unlink(paths->authority_key);
             unlink(paths->server);
@@ -431,7 +431,7 @@ static int init(const struct command *command, const struct paths *paths, const 
         }
     }
     gb_tls_pair_free(authority);
-    return rc;
+    return r;
 }
 
 /* With names of one's own the machine's come behind them: the certificate is good for both. */
@@ -441,33 +441,33 @@ static int run_init(const struct command *command, struct gb_error *err) {
     char *said = NULL; /* of what is made, once all of it is */
     size_t bytes;
     FILE *out;
-    int rc = paths_init(&paths, command->dir, err);
+    int r = paths_init(&paths, command->dir, err);
 
-    if (rc != 0)
+    if (r != 0)
         return -1;
-    if (command->client != NULL)
-        rc = check_name("client's name", command->client, err);
-    if (rc == 0)
-        rc = gb_tls_names_add_others(&names, &command->names, NULL, err);
-    if (rc == 0)
-        rc = gb_tls_names_add_machine(&names, err);
-    if (rc == 0)
-        rc = prepare(command->dir, &paths, err);
+    if (command->client)
+        r = check_name("client's name", command->client, err);
+    if (r == 0)
+        r = gb_tls_names_add_others(&names, &command->names, NULL, err);
+    if (r == 0)
+        r = gb_tls_names_add_machine(&names, err);
+    if (r == 0)
+        r = prepare(command->dir, &paths, err);
     out = open_memstream(&said, &bytes);
-    if (rc == 0 && out == NULL)
-        rc = gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    if (rc == 0)
-        rc = init(command, &paths, &names, out, err);
-    if (out != NULL)
+    if (r == 0 && !out)
+        r = gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    if (r == 0)
+        r = init(command, &paths, &names, out, err);
+    if (out)
         fclose(out);
-    if (rc == 0)
+    if (r == 0)
         fputs(said, stdout);
-    if (rc == 0)
+    if (r == 0)
         say_next(command, &paths, names.items[0].text);
     free(said);
     gb_tls_names_done(&names);
     paths_done(&paths);
-    return rc;
+    return r;
 }
 
 /* --- words -------------------------------------------------------------------------------------------------------- */
@@ -499,7 +499,7 @@ static const enum gb_option_id of_daemon[] = {GB_OPTION_ID_state_dir, GB_OPTION_
 static int set_dir(struct command *command, const char *value, struct gb_error *err) {
     free(command->dir);
     command->dir = strdup(value);
-    if (command->dir == NULL)
+    if (!command->dir)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     return value[0] != '\0' ? 0 : gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--dir is a folder");
 }
@@ -561,9 +561,9 @@ static const struct gb_command about = {.word = "tls",
                                         .verbs = helps,
                                         .verb_count = VERBS,
                                         .options = owns,
-                                        .option_count = sizeof owns / sizeof owns[0],
+                                        .option_count = sizeof(owns) / sizeof(owns[0]),
                                         .of_daemon = of_daemon,
-                                        .of_daemon_count = sizeof of_daemon / sizeof of_daemon[0]};
+                                        .of_daemon_count = sizeof(of_daemon) / sizeof(of_daemon[0])};
 
 /* What was read, besides the values. */
 struct reading {
@@ -622,14 +622,14 @@ static int read_words(struct gb_options *options, int argc, char **argv, struct 
 static int find_dir(struct command *command, const struct gb_options *options, bool makes, struct gb_error *err) {
     char *state_dir;
 
-    if (command->dir != NULL)
+    if (command->dir)
         return 0;
     state_dir = makes ? gb_state_dir(options->state_dir, err) : gb_state_dir_find(options->state_dir, err);
-    if (state_dir == NULL)
+    if (!state_dir)
         return -1;
     command->dir = gb_state_path(state_dir, "tls");
     free(state_dir);
-    return command->dir != NULL ? 0 : gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    return command->dir ? 0 : gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
 }
 
 /* --- commands ----------------------------------------------------------------------------------------------------- */
@@ -654,7 +654,7 @@ static int check(const struct reading *r, int verb, struct gb_error *err) {
     if (verb < 0 || verbs[verb].words != command->count)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "tls: permitted: init, server NAME, client NAME, renew, show FILE");
-    for (i = 0; i < sizeof owns / sizeof owns[0]; i++) {
+    for (i = 0; i < sizeof(owns) / sizeof(owns[0]); i++) {
         if ((r->given & 1u << i) != 0 && (owns[i].verbs & 1u << verb) == 0)
             return gb_command_unknown(&about, verb, owns[i].name, err);
     }

@@ -228,7 +228,7 @@ static void note_audit(const struct gb_options *options, struct gb_token_store *
 
     if (gb_daemon_audit_mode(options) == GB_AUDIT_OFF)
         return;
-    snprintf(address, sizeof address, "unix:%u", (unsigned)getuid());
+    snprintf(address, sizeof(address), "unix:%u", (unsigned)getuid());
     if (gb_token_audit(tokens, &rec, &err) < 0)
         fprintf(stderr, "gpubufd: the audit does not have this: %s\n", err.detail);
     err = GB_ERROR_INIT;
@@ -289,7 +289,7 @@ static const struct gb_command about = {.word = "token",
                                         .options = owns,
                                         .option_count = OWNS,
                                         .of_daemon = of_daemon,
-                                        .of_daemon_count = sizeof of_daemon / sizeof of_daemon[0]};
+                                        .of_daemon_count = sizeof(of_daemon) / sizeof(of_daemon[0])};
 
 #define USAGE "token: permitted: add NAME, list, rotate NAME, revoke NAME"
 
@@ -338,10 +338,10 @@ static int read_words(struct gb_options *options, int argc, char **argv, struct 
 static int make_secret(char *out, struct gb_error *err) {
     unsigned char bytes[SECRET_BYTES];
 
-    if (gb_random(bytes, sizeof bytes, err) != 0)
+    if (gb_random(bytes, sizeof(bytes), err) != 0)
         return -1;
-    gb_hex(bytes, sizeof bytes, stpcpy(out, "gpb_"));
-    explicit_bzero(bytes, sizeof bytes);
+    gb_hex(bytes, sizeof(bytes), stpcpy(out, "gpb_"));
+    explicit_bzero(bytes, sizeof(bytes));
     return 0;
 }
 
@@ -351,11 +351,11 @@ static int read_secret(const char *path, char secret[SECRET_SIZE], struct gb_err
     FILE *file = standard ? stdin : fopen(path, "re");
     size_t n;
 
-    if (file == NULL)
+    if (!file)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--secret-file %.128s cannot be read: %s", path,
                             strerror(errno));
     setvbuf(file, NULL, _IONBF, 0); /* no copy of it stays in memory */
-    if (fgets(secret, SECRET_SIZE, file) == NULL)
+    if (!fgets(secret, SECRET_SIZE, file))
         secret[0] = '\0';
     if (!standard)
         fclose(file);
@@ -364,14 +364,14 @@ static int read_secret(const char *path, char secret[SECRET_SIZE], struct gb_err
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--secret-file: a secret has at most %d bytes",
                             SECRET_SIZE - 2);
     secret[n] = '\0';
-    if (gb_conf_mark(secret) != NULL)
+    if (gb_conf_mark(secret))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--secret-file %.128s %s", path, gb_conf_mark(secret));
     return gb_token_secret_check(secret, err);
 }
 
 /* path: NULL: it is made. */
 static int new_secret(const char *path, char secret[SECRET_SIZE], char *ret_hash, struct gb_error *err) {
-    if (path != NULL ? read_secret(path, secret, err) : make_secret(secret, err))
+    if (path ? read_secret(path, secret, err) : make_secret(secret, err))
         return -1;
     return gb_sha256_hex(secret, strlen(secret), ret_hash, err);
 }
@@ -388,7 +388,7 @@ static int read_expiry(const char *text, int64_t *ret_us, struct gb_error *err) 
     int64_t now_us = gb_wall_us();
     uint64_t seconds;
 
-    if (text == NULL)
+    if (!text)
         return 0;
     if (read_duration(text, &seconds) == 0)
         *ret_us = now_us + (int64_t)seconds * 1000000;
@@ -407,11 +407,11 @@ static int read_expiry(const char *text, int64_t *ret_us, struct gb_error *err) 
 static int read_name(const char *what, const char *text, char *ret, struct gb_error *err) {
     struct gb_name name;
 
-    if (text == NULL)
+    if (!text)
         return 0;
     if (gb_name_parse(what, text, strlen(text), &name, err) != 0)
         return -1;
-    memcpy(ret, name.s, sizeof name.s);
+    memcpy(ret, name.s, sizeof(name.s));
     return 0;
 }
 
@@ -421,9 +421,9 @@ static int read_token(const struct command *command, struct gb_token_rec *rec, s
 
     if (gb_name_parse("token name", command->words[1], strlen(command->words[1]), &rec->name, err) != 0)
         return -1;
-    if (scope != NULL && gb_scopes_parse(scope, strlen(scope), &rec->scopes, err) != 0)
+    if (scope && gb_scopes_parse(scope, strlen(scope), &rec->scopes, err) != 0)
         return -1;
-    if (subject != NULL && gb_subject_parse(subject, strlen(subject), rec->subject, err) != 0)
+    if (subject && gb_subject_parse(subject, strlen(subject), rec->subject, err) != 0)
         return -1;
     if (read_name("session name", command->own[SESSION], rec->session, err) != 0 ||
         read_name("prefix", command->own[PREFIX], rec->prefix, err) != 0)
@@ -443,19 +443,18 @@ static int check_file(const struct gb_options *options, const struct gb_token_re
     struct gb_tokens_file file = {.recs = NULL};
     const struct gb_token_rec *had;
     const char *same;
-    int rc = 0;
+    int r = 0;
 
     if (options->tokens_file[0] == '\0')
         return 0;
-    rc = gb_tokens_file_read(&file, options->tokens_file, err);
-    had = rc == 0 ? gb_tokens_index_find(&file.index, rec, &same) : NULL;
+    r = gb_tokens_file_read(&file, options->tokens_file, err);
+    had = r == 0 ? gb_tokens_index_find(&file.index, rec, &same) : NULL;
     if (had)
-        rc =
-            gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.160s:%u has a token of the same %s: remove that line first%s",
+        r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.160s:%u has a token of the same %s: remove that line first%s",
                          options->tokens_file, gb_tokens_file_line(&file, had), same,
                          strcmp(had->name.s, rec->name.s) == 0 ? ", or choose another name" : "");
     gb_tokens_file_done(&file);
-    return rc;
+    return r;
 }
 
 /* The line of the file that has a token of that name; 0: none. A file that cannot be read is said. */
@@ -542,15 +541,15 @@ static int add(const struct gb_options *options, struct gb_token_store *tokens, 
     fputs(given ? "; its secret is the one that was given, and a running daemon knows it within a second\n"
                 : "; its secret is shown this once, and a running daemon knows it within a second:\n",
           stderr);
-    if (given == NULL && show(secret, err) != 0) {
-        explicit_bzero(secret, sizeof secret); /* it is lost, and the token with it */
+    if (!given && show(secret, err) != 0) {
+        explicit_bzero(secret, sizeof(secret)); /* it is lost, and the token with it */
         if (gb_token_revoke(tokens, rec.name.s, NULL) == 0)
             note_audit(options, tokens, GB_AUDIT_TOKEN_REVOKED, rec.name.s, rec.session);
         return -1;
     }
     note_session(tokens, rec.session);
     note_first(options, tokens);
-    explicit_bzero(secret, sizeof secret);
+    explicit_bzero(secret, sizeof(secret));
     return 0;
 }
 
@@ -574,8 +573,8 @@ static int rotate(const struct gb_options *options, struct gb_token_store *token
         until_us = gb_wall_us() + (int64_t)seconds * 1000000;
     if (new_secret(given, secret, hash, err) != 0)
         return -1;
-    if (given == NULL && show(secret, err) != 0) {
-        explicit_bzero(secret, sizeof secret);
+    if (!given && show(secret, err) != 0) {
+        explicit_bzero(secret, sizeof(secret));
         return -1;
     }
     if (gb_token_rotate(tokens, command->words[1], hash, until_us, &why) != 0)
@@ -584,21 +583,21 @@ static int rotate(const struct gb_options *options, struct gb_token_store *token
     fprintf(stderr, "token %s has another secret, which is %s; the former one is good %s%s\n", command->words[1],
             given ? "the one that was given" : "shown this once", seconds > 0 ? "until " : "no longer",
             seconds > 0 ? gb_rfc3339(until_us, time) : "");
-    explicit_bzero(secret, sizeof secret);
+    explicit_bzero(secret, sizeof(secret));
     return 0;
 }
 
 /* The file is read as the daemon reads it. */
 static int list(struct gb_token_store *tokens, const struct gb_options *options, bool json, struct gb_error *err) {
     struct gb_tokens_file file = {.recs = NULL};
-    int rc = 0;
+    int r = 0;
 
     if (options->tokens_file[0] != '\0')
-        rc = gb_tokens_file_read(&file, options->tokens_file, err);
-    if (rc == 0)
-        rc = print_list(tokens, &file, json, err);
+        r = gb_tokens_file_read(&file, options->tokens_file, err);
+    if (r == 0)
+        r = print_list(tokens, &file, json, err);
     gb_tokens_file_done(&file);
-    return rc;
+    return r;
 }
 
 /* Without a token, a daemon that listens on this machine alone is open. */
@@ -634,7 +633,7 @@ static int usage(struct command *command, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, USAGE);
     command->verb = (enum verb)verb;
     for (i = 0; i < OWNS; i++) {
-        if (command->own[i] != NULL && (owns[i].verbs & 1u << verb) == 0)
+        if (command->own[i] && (owns[i].verbs & 1u << verb) == 0)
             return gb_command_unknown(&about, verb, owns[i].name, err);
     }
     return 0;
@@ -646,7 +645,7 @@ static int run(struct gb_token_store *tokens, const struct gb_options *options, 
     case ADD:
         return add(options, tokens, command, err);
     case LIST:
-        return list(tokens, options, command->own[JSON] != NULL, err);
+        return list(tokens, options, command->own[JSON], err);
     case REVOKE:
         return revoke_one(options, tokens, command->words[1], err);
     case ROTATE:
@@ -666,10 +665,10 @@ static enum gb_exit fail(const struct gb_error *err) {
 static int find_database(const struct gb_options *options, bool makes, char **ret_dir, char **ret_database,
                          struct gb_error *err) {
     *ret_dir = makes ? gb_state_dir(options->state_dir, err) : gb_state_dir_find(options->state_dir, err);
-    if (*ret_dir == NULL)
+    if (!*ret_dir)
         return -1;
     *ret_database = gb_state_path(*ret_dir, "gpubufd.db");
-    if (*ret_database == NULL)
+    if (!*ret_database)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     if (!makes && access(*ret_database, F_OK) != 0)
         return gb_error_set(err, GB_ERR_INTERNAL,
@@ -686,25 +685,25 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
     struct command command = {0};
     char *state_dir = NULL;
     char *database = NULL;
-    int rc;
+    int r;
 
     gb_privileges_hide();
-    rc = read_words(options, argc, argv, &command, &err);
-    if (rc == 0 && options->help) {
+    r = read_words(options, argc, argv, &command, &err);
+    if (r == 0 && options->help) {
         gb_command_help(stdout, &about, verb_of(&command));
         return GB_EXIT_OK;
     }
-    if (rc != 0 || usage(&command, &err) != 0 || gb_options_finish(options, &err) != 0)
+    if (r != 0 || usage(&command, &err) != 0 || gb_options_finish(options, &err) != 0)
         return gb_command_usage_error(&about, &err);
-    rc = find_database(options, command.verb == ADD, &state_dir, &database, &err);
-    if (rc == 0)
-        rc = gb_token_store_open(database, &tokens, &err);
-    if (rc == 0)
-        rc = run(tokens, options, &command, &err);
+    r = find_database(options, command.verb == ADD, &state_dir, &database, &err);
+    if (r == 0)
+        r = gb_token_store_open(database, &tokens, &err);
+    if (r == 0)
+        r = run(tokens, options, &command, &err);
     /* A token in another state directory than the daemon's protects nothing. */
-    if (rc == 0)
+    if (r == 0)
         fprintf(stderr, "database: %s\n", database);
-    if (rc != 0)
+    if (r != 0)
         status = fail(&err);
     gb_token_store_close(tokens);
     free(database);
