@@ -196,7 +196,7 @@ class Passing:
     def __init__(self, path: str, token: Optional[str], timeout: float, epochs: Epochs) -> None:
         self._token, self._epochs, self._buffer = token, epochs, b""
         self._asked = ("", "")  # method and path of the last request
-        self.fds: List[int] = []  # that came; the one who takes them out owns them
+        self.fds: List[int] = []  # that came; the caller owns those that it takes out
         self.give: Optional[int] = None  # a descriptor that the daemon asks for, by another one that it sends first
         self.sock = socket.socket(socket.AF_UNIX)
         try:
