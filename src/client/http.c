@@ -523,6 +523,7 @@ static int overdue(struct gbc_conn *conn, struct gpubuf_error *err) {
 /* Runs it to its end: 0, or -1 with err. */
 static int run(struct gbc_conn *conn, struct gpubuf_error *err) {
     uint64_t look_ms = 0;
+    unsigned wait_ms = 0; /* what can be sent is sent first */
 
     while (!conn->ended) {
         if (gbc_now_ms() >= look_ms) {
@@ -530,11 +531,13 @@ static int run(struct gbc_conn *conn, struct gpubuf_error *err) {
                 return -1;
             look_ms = gbc_now_ms() + LOOK_MS;
         }
-        if (!gb_http_client_run(conn->client, LOOK_MS) && !conn->ended)
+        if (!gb_http_client_run(conn->client, wait_ms) && !conn->ended)
             return gbc_error_set(err, GPUBUF_NO_MEMORY, "libcurl cannot go on");
+        wait_ms = LOOK_MS;
     }
     return 0;
 }
+
 /* No daemon listens, or it refuses the connection: for a UNIX socket the reason is known. */
 static int unreached(struct gbc_conn *conn, const char *said, struct gpubuf_error *err) {
     int number = conn->set->socket && conn->hops == 0 ? conn->ask.os_errno : 0;

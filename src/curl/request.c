@@ -242,6 +242,8 @@ static bool set_target(const struct gb_http_ask *ask) {
     if (!host || ask->connect_only || may_be_proxied(ask))
         return true;
     from = host + 3 + strcspn(host + 3, "/?#");
+    if (from[0] == '/' && !strchr(from, '#'))
+        return set_text(ask->easy, CURLOPT_REQUEST_TARGET, from);
     if (asprintf(&target, "%s%.*s", from[0] == '/' ? "" : "/", (int)strcspn(from, "#"), from) < 0)
         return false;
     ok = set_text(ask->easy, CURLOPT_REQUEST_TARGET, target);
@@ -250,13 +252,14 @@ static bool set_target(const struct gb_http_ask *ask) {
 }
 
 static bool set_where(const struct gb_http_ask *ask) {
+    bool plain = strncasecmp(ask->url, "http://", 7) == 0 || strncasecmp(ask->url, "https://", 8) == 0;
     CURL *easy = ask->easy;
     bool ok;
 
 #if LIBCURL_VERSION_NUM >= 0x075500
-    ok = set_text(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    ok = plain || set_text(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 #else
-    ok = curl_easy_setopt(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS)) == CURLE_OK;
+    ok = plain || curl_easy_setopt(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS)) == CURLE_OK;
 #endif
     /* The proxies of a user's environment are not for the machines of one fleet. */
     ok = ok && (ask->proxied || set_text(easy, CURLOPT_PROXY, ""));
@@ -526,7 +529,8 @@ bool gb_http_client_run(struct gb_http_client *client, uint64_t timeout_ms) {
     int left;
     bool ok;
 
-    curl_multi_poll(client->multi, &ends, client->ends >= 0, timeout_ms > 60000 ? 60000 : (int)timeout_ms, NULL);
+    if (timeout_ms > 0)
+        curl_multi_poll(client->multi, &ends, client->ends >= 0, timeout_ms > 60000 ? 60000 : (int)timeout_ms, NULL);
     ok = curl_multi_perform(client->multi, &running) == CURLM_OK;
     while ((message = curl_multi_info_read(client->multi, &left))) {
         struct gb_http_ask *ask = NULL;

@@ -130,7 +130,7 @@ uint64_t gb_http_client_breaks(struct gb_http_client *client);
 int gb_http_client_start(struct gb_http_client *client, struct gb_http_ask *ask);
 /* done does not run. One that is not open is accepted. */
 void gb_http_client_cancel(struct gb_http_ask *ask);
-/* Waits at most that long for something to happen, and lets it. False: libcurl cannot continue. */
+/* Waits at most that long for something to happen, 0: not at all, and lets it. False: libcurl cannot continue. */
 bool gb_http_client_run(struct gb_http_client *client, uint64_t timeout_ms);
 /* Waits without running requests. Ends early with gb_http_client_wake. */
 void gb_http_client_pause(struct gb_http_client *client, int ms);
