@@ -26,7 +26,7 @@
 #include "api/resources/web.h"
 #include "api/route.h"
 #include "api/share/share.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "base/json_writer.h"
 #include "base/process.h"
 #include "base/thread.h"

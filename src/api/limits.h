@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/name.h"
+#include "base/text.h"
 
 /* What requests may take. */
 struct gb_api_limits {

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "base/name.h"
+#include "base/text.h"
 
 /* Kept with the request, because the token may be revoked before it has ended. */
 struct gb_caller {

@@ -1,11 +1,19 @@
-/* Digests of streams, and their text. */
+/* Digests of secrets and of streams, and their text; checksums of blocks. The arithmetic is GnuTLS's and ISA-L's. */
+#include "base/hash.h"
+
+#include <errno.h>
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
+#include <isa-l/crc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
-#include "base/digest.h"
 #include "base/encoding.h"
+
+/* --- hash --------------------------------------------------------------------------------------------------------- */
+
+/* Digests of streams, and their text. */
 
 static const struct {
     const char *name;
@@ -97,4 +105,85 @@ void gb_hash_free(struct gb_hash *hash) {
         return;
     gnutls_hash_deinit(hash->handle, NULL);
     free(hash);
+}
+
+/* --- digest ------------------------------------------------------------------------------------------------------- */
+
+int gb_sha256_hex(const void *data, size_t n, char ret_hex[GB_SHA256_HEX_SIZE], struct gb_error *err) {
+    unsigned char raw[32];
+    int r = gnutls_hash_fast(GNUTLS_DIG_SHA256, data, n, raw);
+
+    if (r < 0) {
+        gb_error_native(err, "gnutls", r, gnutls_strerror_name(r), "gnutls_hash_fast");
+        return gb_error_set(err, GB_ERR_INTERNAL, "SHA-256 failed: %s", gnutls_strerror(r));
+    }
+    gb_hex(raw, sizeof(raw), ret_hex);
+    return 0;
+}
+
+int gb_random(void *out, size_t n, struct gb_error *err) {
+    unsigned char *at = out;
+
+    while (n > 0) {
+        ssize_t got = getrandom(at, n, 0);
+
+        if (got < 0 && errno != EINTR)
+            return gb_error_errno(err, GB_ERR_INTERNAL, "getrandom", errno);
+        if (got > 0) {
+            at += got;
+            n -= (size_t)got;
+        }
+    }
+    return 0;
+}
+
+/* --- crc32c ------------------------------------------------------------------------------------------------------- */
+
+/* ISA-L takes the length as an int. */
+#define STEP ((size_t)1 << 30)
+
+uint32_t gb_crc32c(uint32_t crc, const void *data, size_t n) {
+    unsigned char *at = (unsigned char *)(uintptr_t)data;
+
+    crc = ~crc;
+    while (n > 0) {
+        size_t step = n < STEP ? n : STEP;
+
+        crc = crc32_iscsi(at, (int)step, crc);
+        at += step;
+        n -= step;
+    }
+    return ~crc;
+}
+
+/* --- joining ------------------------------------------------------------------------------------------------------ */
+
+/* Remainders modulo the polynomial as CRC registers hold them: the highest bit is the coefficient of x^0. */
+#define POLYNOMIAL 0x82f63b78u
+#define ONE 0x80000000u
+#define X_TO_THE_8 0x00800000u
+
+static uint32_t multiply(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    uint32_t bit;
+
+    for (bit = ONE; bit != 0; bit >>= 1) {
+        if (a & bit)
+            product ^= b;
+        b = b & 1 ? (b >> 1) ^ POLYNOMIAL : b >> 1;
+    }
+    return product;
+}
+
+/* Each byte that follows multiplies what stands in the register by x^8. */
+uint32_t gb_crc32c_join(uint32_t a, uint32_t b, uint64_t n) {
+    uint32_t power = X_TO_THE_8;
+    uint32_t shift = ONE;
+
+    for (; n > 0; n >>= 1) {
+        if (n & 1)
+            shift = multiply(shift, power);
+        power = multiply(power, power);
+    }
+    return multiply(shift, a) ^ b;
 }

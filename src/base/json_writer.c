@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/encoding.h"
-#include "base/escape.h"
+#include "base/text.h"
 
 struct gb_json_writer gb_json_fixed(char *s, size_t size) {
     return (struct gb_json_writer){.s = s, .size = size, .fixed = true};

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "base/worker.h"
 
 /* Of lines that wait: some 8,000. There are two such buffers, one that is filled and one that is written. */
 #define PENDING_MAX (2u << 20)

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/escape.h"
 #include "base/json_writer.h"
 #include "base/lines.h"
+#include "base/text.h"
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 

@@ -1,15 +1,26 @@
+/* This process: its numbers, its memory, its standard descriptors, and descriptors that are closed on a thread of
+ * their own. */
 #include "base/process.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
+
+/* --- process ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t of_timeval(struct timeval tv) {
     return (uint64_t)tv.tv_sec * GB_NS_PER_S + (uint64_t)tv.tv_usec * 1000;
@@ -88,4 +99,273 @@ uint64_t gb_process_started_ns(void) {
     after_ns = ticks * (GB_NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
     up_ns = (uint64_t)boot.tv_sec * GB_NS_PER_S + (uint64_t)boot.tv_nsec;
     return (uint64_t)gb_wall_us() * 1000 - (up_ns - after_ns);
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+#define LINE_SIZE 4096
+
+/* The number in a file; UINT64_MAX: no number, as in "max", or no such file. */
+static uint64_t read_number(const char *path) {
+    FILE *file = fopen(path, "re");
+    uint64_t value = UINT64_MAX;
+
+    if (!file)
+        return UINT64_MAX;
+    if (fscanf(file, "%" SCNu64, &value) != 1)
+        value = UINT64_MAX;
+    fclose(file);
+    return value;
+}
+
+/* The least limit from that group up: each bounds all that are below it. */
+static uint64_t least_of(const char *root, const char *tree, char *group, const char *name) {
+    char path[2 * LINE_SIZE];
+    uint64_t least = UINT64_MAX;
+    char *end;
+
+    for (;;) {
+        uint64_t limit;
+
+        snprintf(path, sizeof(path), "%s/sys/fs/cgroup%s%s/%s", root, tree, strcmp(group, "/") == 0 ? "" : group, name);
+        limit = read_number(path);
+        least = limit < least ? limit : least;
+        end = strrchr(group, '/');
+        if (!end)
+            return least;
+        *end = '\0';
+    }
+}
+
+/* A line is "hierarchy:controllers:/group"; version 2 has hierarchy 0 and names no controller. */
+static uint64_t limit_of(const char *root, char *line) {
+    char *controllers = strchr(line, ':');
+    char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+
+    if (!group)
+        return UINT64_MAX;
+    *controllers++ = *group++ = '\0';
+    group[strcspn(group, "\n")] = '\0';
+    if (strcmp(line, "0") == 0 && controllers[0] == '\0')
+        return least_of(root, "", group, "memory.max");
+    if (strcmp(controllers, "memory") == 0)
+        return least_of(root, "/memory", group, "memory.limit_in_bytes");
+    return UINT64_MAX;
+}
+
+static uint64_t groups_limit(const char *root) {
+    char line[LINE_SIZE];
+    uint64_t least = UINT64_MAX;
+    FILE *file;
+
+    snprintf(line, sizeof(line), "%s/proc/self/cgroup", root);
+    file = fopen(line, "re");
+    if (!file)
+        return UINT64_MAX;
+    while (fgets(line, sizeof(line), file)) {
+        uint64_t limit = limit_of(root, line);
+
+        least = limit < least ? limit : least;
+    }
+    fclose(file);
+    return least;
+}
+
+static uint64_t machine_memory(const char *root) {
+    char line[LINE_SIZE];
+    uint64_t kib = 0;
+    FILE *file;
+
+    snprintf(line, sizeof(line), "%s/proc/meminfo", root);
+    file = fopen(line, "re");
+    if (!file)
+        return 0;
+    while (kib == 0 && fgets(line, sizeof(line), file)) {
+        if (sscanf(line, "MemTotal: %" SCNu64 " kB", &kib) != 1)
+            kib = 0;
+    }
+    fclose(file);
+    return kib * 1024;
+}
+
+uint64_t gb_memory_there(const char *root) {
+    uint64_t machine = machine_memory(root);
+    uint64_t limit = groups_limit(root);
+
+    return limit < machine ? limit : machine;
+}
+
+/* --- pages -------------------------------------------------------------------------------------------------------- */
+
+#define LOOK_PAGES 256
+
+static uintptr_t page_of(const void *at, size_t page) {
+    return (uintptr_t)at / page * page;
+}
+
+bool gb_pages_present(const void *at, size_t n) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t end = (uintptr_t)at + n;
+    unsigned char there[LOOK_PAGES];
+    uintptr_t from;
+    size_t i;
+
+    for (from = page_of(at, page); from < end; from += LOOK_PAGES * page) {
+        size_t pages = (end - from + page - 1) / page;
+
+        if (pages > LOOK_PAGES)
+            pages = LOOK_PAGES;
+        if (mincore((void *)from, pages * page, there) < 0)
+            return true;
+        for (i = 0; i < pages; i++) {
+            if (!(there[i] & 1))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Not by madvise: that holds the lock of all mappings while pages are cleared, and a thread that maps memory, for
+ * malloc, would wait for it. A fault holds that of one mapping. */
+void gb_pages_make(void *at, size_t n) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *p;
+
+    /* A write that changes nothing, also beside others. Bytes before `at` are not ours. */
+    for (p = at; p < (char *)at + n; p = (char *)page_of(p, page) + page)
+        (void)__atomic_fetch_or(p, 0, __ATOMIC_RELAXED);
+}
+
+/* --- standard ----------------------------------------------------------------------------------------------------- */
+
+void gb_standard_hold(void) {
+    int fd;
+
+    /* Input that cannot be read, and outputs that cannot be written. The lowest free number is taken. */
+    for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+            return;
+    }
+}
+
+/* --- closer ------------------------------------------------------------------------------------------------------- */
+
+#define PATIENCE_MS 2000
+
+struct gb_closer {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool stopping;
+    bool ended;     /* the thread has nothing to do any more */
+    bool abandoned; /* its maker has gone: the thread frees it */
+    size_t max;
+    size_t taken; /* room that is reserved or in use */
+    size_t first;
+    size_t count;
+    int fd[]; /* a ring */
+};
+
+static void closer_destroy(struct gb_closer *closer) {
+    pthread_cond_destroy(&closer->changed);
+    pthread_mutex_destroy(&closer->lock);
+    free(closer);
+}
+
+/* -1: the end. */
+static int next_locked(struct gb_closer *closer) {
+    int fd;
+
+    while (closer->count == 0 && !closer->stopping)
+        pthread_cond_wait(&closer->changed, &closer->lock);
+    if (closer->count == 0)
+        return -1;
+    fd = closer->fd[closer->first];
+    closer->first = (closer->first + 1) % closer->max;
+    closer->count--;
+    return fd;
+}
+
+static void *closer_main(void *arg) {
+    struct gb_closer *closer = arg;
+    bool abandoned;
+    int fd;
+
+    pthread_mutex_lock(&closer->lock);
+    while ((fd = next_locked(closer)) >= 0) {
+        pthread_mutex_unlock(&closer->lock);
+        close(fd);
+        pthread_mutex_lock(&closer->lock);
+        closer->taken--;
+    }
+    closer->ended = true;
+    abandoned = closer->abandoned;
+    pthread_cond_broadcast(&closer->changed);
+    pthread_mutex_unlock(&closer->lock);
+    if (abandoned)
+        closer_destroy(closer);
+    return NULL;
+}
+
+int gb_closer_new(size_t max, struct gb_closer **ret, struct gb_error *err) {
+    struct gb_closer *closer = calloc(1, sizeof(*closer) + max * sizeof(closer->fd[0]));
+
+    if (!closer)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
+    closer->max = max;
+    gb_mutex_init(&closer->lock);
+    gb_cond_init(&closer->changed);
+    if (gb_thread_start(&closer->thread, "gb-closer", closer_main, closer, err) < 0) {
+        closer_destroy(closer);
+        return -1;
+    }
+    *ret = closer;
+    return 0;
+}
+
+void gb_closer_free(struct gb_closer *closer) {
+    struct timespec until = gb_after_ms(PATIENCE_MS);
+    bool ended;
+    int r = 0;
+
+    if (!closer)
+        return;
+    pthread_mutex_lock(&closer->lock);
+    closer->stopping = true;
+    pthread_cond_broadcast(&closer->changed);
+    while (!closer->ended && r == 0)
+        r = pthread_cond_timedwait(&closer->changed, &closer->lock, &until);
+    ended = closer->ended;
+    closer->abandoned = !ended;
+    if (!ended)
+        pthread_detach(closer->thread);
+    pthread_mutex_unlock(&closer->lock);
+    if (!ended)
+        return;
+    pthread_join(closer->thread, NULL);
+    closer_destroy(closer);
+}
+
+bool gb_closer_reserve(struct gb_closer *closer, size_t count) {
+    bool room;
+
+    pthread_mutex_lock(&closer->lock);
+    room = count <= closer->max - closer->taken;
+    if (room)
+        closer->taken += count;
+    pthread_mutex_unlock(&closer->lock);
+    return room;
+}
+
+void gb_closer_give_back(struct gb_closer *closer, size_t count) {
+    pthread_mutex_lock(&closer->lock);
+    closer->taken -= count;
+    pthread_mutex_unlock(&closer->lock);
+}
+
+void gb_closer_put(struct gb_closer *closer, int fd) {
+    pthread_mutex_lock(&closer->lock);
+    closer->fd[(closer->first + closer->count++) % closer->max] = fd;
+    pthread_cond_signal(&closer->changed);
+    pthread_mutex_unlock(&closer->lock);
 }

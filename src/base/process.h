@@ -2,7 +2,11 @@
 #ifndef GB_BASE_PROCESS_H
 #define GB_BASE_PROCESS_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include "base/error.h"
 
 struct gb_process {
     uint64_t cpu_ns; /* of all its threads, in user and system mode */
@@ -18,5 +22,46 @@ void gb_process_read(struct gb_process *ret);
 /* Nanoseconds since the epoch at which the process began, by the clock as it is set now; 0 where that cannot be
  * read. */
 uint64_t gb_process_started_ns(void);
+
+/* The memory of this process: how much there is, and pages that the system has promised and not given yet. */
+
+/* Bytes of memory that this process may have: the machine's, or less by its control groups. 0: not known. root: "" or
+ * where /proc and /sys are found. */
+uint64_t gb_memory_there(const char *root);
+
+/* Whether all pages of at[0..n) are there: a write to them clears none. Also true where that cannot be asked. Takes a
+ * system call. */
+bool gb_pages_present(const void *at, size_t n);
+
+/* Has the system clear those that are not there. Takes a tenth of a millisecond for each huge page, and more on a busy
+ * machine. What the pages have stays; others may use them meanwhile. */
+void gb_pages_make(void *at, size_t n);
+
+/* The standard descriptors of a program. */
+
+/* Before anything is opened: takes the numbers of those that are closed, so that no file gets them. Reading and writing
+ * them fails as before. */
+void gb_standard_hold(void);
+
+/* Closes descriptors that came from clients, on a thread of its own: such a close may block for as long as the client
+ * likes. A socket with SO_LINGER waits for its linger time, a file of a FUSE file system for its server. The thread is
+ * never joined. */
+
+struct gb_closer;
+
+/* Creates a closer with room for max descriptors, and starts its thread. Returns 0, or -1 with INTERNAL. */
+int gb_closer_new(size_t max, struct gb_closer **ret, struct gb_error *err);
+
+/* Leaves what is queued to the thread, which frees the closer at the end; does not wait for it. All reserved room must
+ * have been used or given back. NULL is accepted. */
+void gb_closer_free(struct gb_closer *closer);
+
+/* Reserves room for count descriptors, before they are received. [any thread, never blocks] gb_closer_put uses it up,
+ * gb_closer_give_back returns it. False: none now. */
+bool gb_closer_reserve(struct gb_closer *closer, size_t count);
+void gb_closer_give_back(struct gb_closer *closer, size_t count);
+
+/* Takes ownership of fd, which uses up one reserved place. [any thread, never blocks] */
+void gb_closer_put(struct gb_closer *closer, int fd);
 
 #endif

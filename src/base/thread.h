@@ -3,6 +3,7 @@
 #define GB_BASE_THREAD_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -25,5 +26,57 @@ void gb_thread_stacks(void);
 
 /* The time that the calling thread has run for. */
 uint64_t gb_thread_cpu_ns(void);
+
+/* A worker: a thread that runs one function when it is kicked and after a delay that the function chooses. It serves
+ * periodic work alone. Lanes, HTTP loops, transfer loops, the feed, the closer, the store's threads and the backends'
+ * threads have queues or epoll sets of their own, and the health watch leaves a hung thread behind. */
+
+/* One run. [the worker's thread, without its lock] Returns the milliseconds until the next run, or 0 when the next run
+ * waits for a kick. */
+typedef uint64_t gb_worker_fn(void *arg);
+
+/* The fields are the worker's own. */
+struct gb_worker {
+    pthread_mutex_t lock; /* guards stopping and kicked */
+    pthread_cond_t wake;
+    pthread_t thread;
+    gb_worker_fn *fn;
+    void *arg;
+    uint64_t first_ms;
+    bool started; /* the owner's */
+    bool stopping;
+    bool kicked;
+};
+
+/* Prepares a worker without a thread, so that it can be kicked. gb_worker_done ends a worker that has no thread: one
+ * that was stopped or never started. */
+void gb_worker_init(struct gb_worker *worker);
+void gb_worker_done(struct gb_worker *worker);
+
+/* Starts the thread of a prepared worker, once. The first run comes after first_ms, or with the first kick when that is
+ * 0 or when the kick is earlier. arg is borrowed until gb_worker_stop. Returns 0, or -1 with INTERNAL. */
+int gb_worker_start(struct gb_worker *worker, const char *name, uint64_t first_ms, gb_worker_fn *fn, void *arg,
+                    struct gb_error *err);
+
+/* Asks for a run as soon as possible. Kicks before a run begins count as one; a kick during a run brings another run.
+ * A kick before the start brings the first run forward; a kick after the stop has no effect. [any thread, never blocks,
+ * between gb_worker_init and gb_worker_done] */
+void gb_worker_kick(struct gb_worker *worker);
+
+/* Waits for a run that is under way and ends the thread; no further run begins. A zeroed worker, and one that was not
+ * started or is stopped, is accepted. [the owner's thread, never the worker's] */
+void gb_worker_stop(struct gb_worker *worker);
+
+/* How a function reports to its caller that a wait has ended. */
+
+struct gb_waker {
+    void (*fn)(void *arg); /* NULL: there is no one to wake */
+    void *arg;
+};
+
+static inline void gb_waker_run(const struct gb_waker *waker) {
+    if (waker->fn)
+        waker->fn(waker->arg);
+}
 
 #endif

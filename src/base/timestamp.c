@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/parse.h"
+#include "base/text.h"
 
 #define US_PER_S 1000000LL
 #define YEARS_100_S 3153600000ULL

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/crc32c.h"
 #include "base/encoding.h"
+#include "base/hash.h"
 #include "cli/files.h"
 #include "cli/out.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/conf.h"
+#include "base/text.h"
 #include "cli/files.h"
 
 #define TOKEN_BYTES 4096

@@ -5,9 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/conf.h"
-#include "base/nearest.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "cli/config.h"
 
 #define OPEN_MODES 077 /* that let others at the file */

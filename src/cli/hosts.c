@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/conf.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "cli/fleet.h"

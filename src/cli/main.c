@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/standard.h"
+#include "base/process.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 

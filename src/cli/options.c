@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
-#include "base/nearest.h"
+#include "base/text.h"
 #include "cli/cli.h"
 
 #define LONG_ONLY 256 /* value of the first option without a letter */

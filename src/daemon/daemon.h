@@ -8,8 +8,8 @@
 
 #include "api/api.h"
 #include "backend/backend.h"
-#include "base/closer.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "core/core.h"
 #include "daemon/cage/seccomp.h"
 #include "daemon/listen.h"

@@ -9,10 +9,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/conf.h"
 #include "base/encoding.h"
 #include "base/json_writer.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "daemon/daemon.h"
 #include "hub/hub.h"

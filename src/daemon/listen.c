@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/parse.h"
+#include "base/text.h"
 
 #define BACKLOG 4096
 

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
-#include "base/name.h"
+#include "base/text.h"
 #include "daemon/options.h"
 
 #define GB_LISTEN_TEXT_SIZE 160

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
-#include "base/parse.h"
+#include "base/text.h"
 
 const struct gb_option_spec gb_option_specs[GB_OPTION_IDS] = {
 #define GB_OPTION(type, field, name, argument, fallback, permitted, min, max, help)                                    \

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/text.h"
 #include "model/model.h"
 
 enum gb_option_type {

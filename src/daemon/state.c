@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/conf.h"
+#include "base/text.h"
 
 /* NULL: it is not set, or *err says why it cannot be meant. */
 static const char *environment(const char *name, struct gb_error *err) {

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/conf.h"
-#include "base/digest.h"
 #include "base/encoding.h"
+#include "base/hash.h"
+#include "base/text.h"
 #include "base/timestamp.h"
 
 /* --- found by what one token alone may have ----------------------------------------------------------------------- */

@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/memory.h"
-#include "base/parse.h"
+#include "base/process.h"
+#include "base/text.h"
 #include "daemon/certificates.h"
 #include "daemon/checks.h"
 #include "daemon/enclose.h"

@@ -1,4 +1,4 @@
-/* Checkpoints that are there. */
+/* Folders of checkpoints: made, listed, read, removed. */
 #include "disk/checkpoint.h"
 
 #include <dirent.h>
@@ -10,7 +10,332 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "disk/folder.h"
+#include "base/hash.h"
+#include "disk/header.h"
+
+/* --- folder ------------------------------------------------------------------------------------------------------- */
+
+/* Making the folder of a checkpoint. */
+
+struct gb_disk_folder {
+    struct gb_disk *disk;
+    struct gb_name name;
+    char path[PATH_MAX];
+    int fd;
+};
+
+/* --- shared ------------------------------------------------------------------------------------------------------- */
+
+void gb_disk_checkpoint_path(const struct gb_disk *disk, const struct gb_name *name, bool hidden, const char *file,
+                             char ret[PATH_MAX]) {
+    char below[GB_DISK_BELOW_MAX];
+
+    snprintf(below, sizeof(below), GB_DISK_CHECKPOINTS "/%s%s%s%s", hidden ? "." : "", name->s, file ? "/" : "",
+             file ? file : "");
+    gb_disk_path(disk, below, ret);
+}
+
+int gb_disk_checkpoints_sync(struct gb_disk *disk, struct gb_error *err) {
+    enum gb_disk_op op;
+    char path[PATH_MAX];
+
+    gb_disk_path(disk, GB_DISK_CHECKPOINTS, path);
+    return gb_disk_sync_folder(disk, path, &op) < 0 ? gb_disk_fail(disk, op, errno, 0, err) : 0;
+}
+
+int gb_disk_checkpoints_make(struct gb_disk *disk, struct gb_error *err) {
+    enum gb_disk_op op = GB_DISK_OP_mkdir;
+    char path[PATH_MAX];
+
+    if (gb_disk_check_room(disk, 0, err) < 0 || gb_disk_check_marker(disk, err) < 0)
+        return -1;
+    gb_disk_path(disk, GB_DISK_CHECKPOINTS, path);
+    if (gb_disk_call_mkdir(disk->plan, AT_FDCWD, path) < 0)
+        return errno == EEXIST ? 0 : gb_disk_fail(disk, op, errno, 0, err);
+    return gb_disk_sync_folder(disk, disk->dir, &op) < 0 ? gb_disk_fail(disk, op, errno, 0, err) : 0;
+}
+
+int gb_disk_checkpoint_absent(struct gb_disk *disk, const struct gb_name *name, struct gb_error *err) {
+    if (gb_disk_check_marker(disk, err) < 0)
+        return -1;
+    return gb_error_set(err, GB_ERR_CHECKPOINT_NOT_FOUND, "there is no checkpoint named \"%s\"", name->s);
+}
+
+static int put(struct gb_disk *disk, int fd, const char *ptr, size_t n, uint64_t at) {
+    while (n > 0) {
+        ssize_t done = gb_disk_call_write(disk->plan, fd, ptr, n, at);
+
+        if (done < 0)
+            return -1;
+        if (done == 0) {
+            errno = EIO;
+            return -1;
+        }
+        ptr += done;
+        n -= (size_t)done;
+        at += (uint64_t)done;
+    }
+    return 0;
+}
+
+int gb_disk_checkpoint_write(struct gb_disk *disk, int folder, const char *file, const void *head, size_t head_n,
+                             const void *data, size_t n, struct gb_error *err) {
+    enum gb_disk_op op = GB_DISK_OP_write;
+    int fd = gb_disk_call_create(disk->plan, folder, file, O_EXCL);
+    int errnum;
+
+    if (fd < 0)
+        return gb_disk_fail(disk, GB_DISK_OP_create, errno, n, err);
+    if (put(disk, fd, head, head_n, 0) == 0 && put(disk, fd, data, n, head_n) == 0) {
+        op = GB_DISK_OP_sync;
+        if (gb_disk_call_sync(disk->plan, fd) == 0) {
+            close(fd);
+            return 0;
+        }
+    }
+    errnum = errno;
+    gb_disk_call_unlink(disk->plan, folder, file);
+    close(fd);
+    return gb_disk_fail(disk, op, errnum, n, err);
+}
+
+static int clear_open(struct gb_disk *disk, DIR *dir) {
+    struct dirent *entry;
+
+    while ((entry = readdir(dir))) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (gb_disk_call_unlink(disk->plan, dirfd(dir), entry->d_name) < 0 && errno != ENOENT)
+            return -1;
+    }
+    return 0;
+}
+
+/* Removes a folder with the plain files in it. Returns 0, or -1 with errno and *ret_op. Absent is as good. */
+static int disk_checkpoint_clear(struct gb_disk *disk, const char *path, enum gb_disk_op *ret_op) {
+    int fd = gb_disk_call_open(disk->plan, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    DIR *dir;
+    int errnum;
+    int r;
+
+    *ret_op = GB_DISK_OP_open;
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -1;
+    dir = fdopendir(fd);
+    if (!dir) {
+        errnum = errno;
+        close(fd);
+        errno = errnum;
+        return -1;
+    }
+    *ret_op = GB_DISK_OP_unlink;
+    r = clear_open(disk, dir);
+    errnum = errno;
+    closedir(dir);
+    errno = errnum;
+    if (r < 0)
+        return -1;
+    return gb_disk_call_rmdir(disk->plan, AT_FDCWD, path) < 0 && errno != ENOENT ? -1 : 0;
+}
+
+/* --- making ------------------------------------------------------------------------------------------------------- */
+
+void gb_disk_folder_discard(struct gb_disk_folder *f) {
+    enum gb_disk_op op;
+
+    if (!f)
+        return;
+    if (f->fd >= 0)
+        close(f->fd);
+    if (disk_checkpoint_clear(f->disk, f->path, &op) < 0)
+        gb_disk_count_failure(f->disk); /* the next start removes it */
+    free(f);
+}
+
+/* One that an earlier attempt left is removed first. */
+static int make(struct gb_disk_folder *f, struct gb_error *err) {
+    struct gb_disk *disk = f->disk;
+    enum gb_disk_op op;
+
+    if (gb_disk_checkpoints_make(disk, err) < 0)
+        return -1;
+    if (disk_checkpoint_clear(disk, f->path, &op) < 0)
+        return gb_disk_fail(disk, op, errno, 0, err);
+    if (gb_disk_call_mkdir(disk->plan, AT_FDCWD, f->path) < 0)
+        return gb_disk_fail(disk, GB_DISK_OP_mkdir, errno, 0, err);
+    f->fd = gb_disk_call_open(disk->plan, AT_FDCWD, f->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    return f->fd < 0 ? gb_disk_fail(disk, GB_DISK_OP_open, errno, 0, err) : 0;
+}
+
+int gb_disk_folder_make(struct gb_disk *disk, const struct gb_name *name, struct gb_disk_folder **ret,
+                        struct gb_error *err) {
+    struct gb_disk_folder *f = calloc(1, sizeof(*f));
+
+    if (!f)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the checkpoint; try again later");
+    f->disk = disk;
+    f->name = *name;
+    f->fd = -1;
+    gb_disk_checkpoint_path(disk, name, true, NULL, f->path);
+    if (make(f, err) < 0) {
+        gb_disk_folder_discard(f);
+        return -1;
+    }
+    *ret = f;
+    return 0;
+}
+
+/* --- links -------------------------------------------------------------------------------------------------------- */
+
+static int read_page(struct gb_disk *disk, int fd, unsigned char page[GB_DISK_DATA_AT]) {
+    size_t got = 0;
+
+    while (got < GB_DISK_DATA_AT) {
+        ssize_t n = gb_disk_call_read(disk->plan, fd, page + got, GB_DISK_DATA_AT - got, got);
+
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            break;
+        got += (size_t)n;
+    }
+    if (got < GB_DISK_DATA_AT)
+        memset(page, 0, GB_DISK_DATA_AT);
+    return 0;
+}
+
+static void sum_file(const unsigned char page[GB_DISK_DATA_AT], struct gb_manifest_entry *entry) {
+    entry->size = GB_DISK_DATA_AT + entry->bytes;
+    entry->file_crc32c = gb_crc32c_join(gb_crc32c(0, page, GB_DISK_DATA_AT), entry->crc32c, entry->bytes);
+}
+
+/* The header must be that of the bytes. What it says of the tensor is for other programs: 0 if the record says
+ * something else. */
+static int check_page(struct gb_disk *disk, const unsigned char page[GB_DISK_DATA_AT], struct gb_manifest_entry *entry,
+                      struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_disk_header header;
+
+    if (gb_disk_header_parse(page, &header, &why) < 0) {
+        if (why.code == GB_ERR_CONTENT_DAMAGED)
+            gb_disk_count_damage(disk, "", NULL);
+        return gb_error_move(err, &why);
+    }
+    if (header.bytes != entry->bytes || header.crc32c != entry->crc32c)
+        return gb_disk_count_damage(disk, "it holds other bytes than its name says", err);
+    sum_file(page, entry);
+    return gb_name_equal(&header.buffer, &entry->buffer) && header.dtype == entry->dtype &&
+           gb_shape_equal(&header.shape, &entry->shape);
+}
+
+static int check_linked(struct gb_disk_folder *f, const char *file, struct gb_manifest_entry *entry,
+                        struct gb_error *err) {
+    int fd = gb_disk_call_open(f->disk->plan, f->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    unsigned char page[GB_DISK_DATA_AT];
+    struct stat st;
+    int r;
+
+    if (fd < 0 && errno == ELOOP)
+        return gb_disk_count_damage(f->disk, "it is no plain file", err);
+    if (fd < 0)
+        return gb_disk_fail(f->disk, GB_DISK_OP_open, errno, 0, err);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != GB_DISK_DATA_AT + entry->bytes)
+        r = gb_disk_count_damage(f->disk, "it has another size", err);
+    else if (read_page(f->disk, fd, page) < 0)
+        r = gb_disk_fail(f->disk, GB_DISK_OP_read, errno, 0, err);
+    else
+        r = check_page(f->disk, page, entry, err);
+    close(fd);
+    return r;
+}
+
+static bool is_no_link(int errnum) {
+    return errnum == EXDEV || errnum == EMLINK || errnum == EPERM || errnum == EOPNOTSUPP;
+}
+
+int gb_disk_folder_link(struct gb_disk_folder *f, size_t index, const struct gb_disk_name *name,
+                        struct gb_manifest_entry *entry, struct gb_error *err) {
+    char file[GB_MANIFEST_FILE_SIZE];
+    char text[GB_DISK_NAME_SIZE];
+    char from[PATH_MAX];
+    int r;
+
+    gb_manifest_file(index, file);
+    gb_disk_name_text(name, text);
+    gb_disk_path(f->disk, text, from);
+    if (gb_disk_call_link(f->disk->plan, AT_FDCWD, from, f->fd, file) < 0) {
+        if (is_no_link(errno))
+            return 0;
+        if (errno != ENOENT)
+            return gb_disk_fail(f->disk, GB_DISK_OP_link, errno, 0, err);
+        if (gb_disk_check_marker(f->disk, err) == 0)
+            gb_error_set(err, GB_ERR_CONTENT_LOST, "the file of the bytes is not there");
+        return -1;
+    }
+    r = check_linked(f, file, entry, err);
+    if (r <= 0 && gb_disk_call_unlink(f->disk->plan, f->fd, file) < 0)
+        gb_disk_count_failure(f->disk);
+    return r;
+}
+
+int gb_disk_folder_write(struct gb_disk_folder *f, size_t index, const struct gb_disk_meta *meta, const void *data,
+                         struct gb_manifest_entry *entry, struct gb_error *err) {
+    const struct gb_disk_name name = {entry->id, entry->generation, entry->run};
+    unsigned char page[GB_DISK_DATA_AT];
+    char file[GB_MANIFEST_FILE_SIZE];
+
+    gb_manifest_file(index, file);
+    if (gb_disk_check_room(f->disk, GB_DISK_DATA_AT + entry->bytes, err) < 0 ||
+        gb_disk_header_build(&name, meta, entry->crc32c, page, err) < 0)
+        return -1;
+    sum_file(page, entry);
+    return gb_disk_checkpoint_write(f->disk, f->fd, file, page, sizeof(page), data, (size_t)entry->bytes, err);
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+static int write_texts(struct gb_disk_folder *f, const struct gb_manifest *manifest, struct gb_error *err) {
+    struct gb_json_writer index = {0};
+    struct gb_json_writer text = {0};
+    int r;
+
+    gb_manifest_write_index(manifest, &index);
+    gb_manifest_write(manifest, &text);
+    if (index.failed || text.failed)
+        r = gb_error_set(err, GB_ERR_SATURATED, "no memory for the manifest; try again later");
+    else
+        r = gb_disk_checkpoint_write(f->disk, f->fd, GB_CHECKPOINT_INDEX, NULL, 0, index.s, index.used, err) < 0 ||
+                    gb_disk_checkpoint_write(f->disk, f->fd, GB_CHECKPOINT_MANIFEST, NULL, 0, text.s, text.used, err) <
+                        0
+                ? -1
+                : 0;
+    gb_json_done(&index);
+    gb_json_done(&text);
+    return r;
+}
+
+int gb_disk_folder_commit(struct gb_disk_folder *f, const struct gb_manifest *manifest, struct gb_error *err) {
+    struct gb_disk *disk = f->disk;
+    char path[PATH_MAX];
+
+    if (write_texts(f, manifest, err) < 0)
+        return -1;
+    if (gb_disk_call_dirsync(disk->plan, f->fd) < 0)
+        return gb_disk_fail(disk, GB_DISK_OP_dirsync, errno, 0, err);
+    gb_disk_checkpoint_path(disk, &f->name, false, NULL, path);
+    if (gb_disk_call_rename(disk->plan, AT_FDCWD, f->path, AT_FDCWD, path) < 0)
+        return gb_disk_fail(disk, GB_DISK_OP_rename, errno, 0, err);
+    memcpy(f->path, path, sizeof(path)); /* to be removed if what follows fails */
+    if (gb_disk_checkpoints_sync(disk, err) < 0)
+        return -1;
+    close(f->fd);
+    free(f);
+    return 0;
+}
+
+/* --- checkpoint --------------------------------------------------------------------------------------------------- */
+
+/* Checkpoints that are there. */
 
 /* A manifest beyond that is not ours. */
 #define MANIFEST_MAX (UINT64_C(1) << 30)
@@ -54,7 +379,7 @@ static int visit_one(struct gb_disk *disk, const char *base, void *arg, struct g
 
     if (base[0] == '.' && gb_name_parse("checkpoint name", base + 1, strlen(base + 1), &name, NULL) == 0) {
         gb_disk_checkpoint_path(disk, &name, true, NULL, path);
-        if (gb_disk_checkpoint_clear(disk, path, &op) < 0)
+        if (disk_checkpoint_clear(disk, path, &op) < 0)
             gb_disk_count_failure(disk);
         return 0;
     }
@@ -228,14 +553,14 @@ int gb_disk_checkpoint_remove(struct gb_disk *disk, const struct gb_name *name, 
         return -1;
     gb_disk_checkpoint_path(disk, name, true, NULL, hidden);
     gb_disk_checkpoint_path(disk, name, false, NULL, path);
-    if (gb_disk_checkpoint_clear(disk, hidden, &op) < 0)
+    if (disk_checkpoint_clear(disk, hidden, &op) < 0)
         return gb_disk_fail(disk, op, errno, 0, err);
     op = GB_DISK_OP_rename;
     if (gb_disk_call_rename(disk->plan, AT_FDCWD, path, AT_FDCWD, hidden) < 0)
         return errno == ENOENT ? 0 : gb_disk_fail(disk, op, errno, 0, err);
     if (gb_disk_checkpoints_sync(disk, err) < 0)
         return -1;
-    if (gb_disk_checkpoint_clear(disk, hidden, &op) < 0)
+    if (disk_checkpoint_clear(disk, hidden, &op) < 0)
         gb_disk_count_failure(disk); /* the next start removes it */
     return 0;
 }

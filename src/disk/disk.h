@@ -23,7 +23,7 @@
 
 #include "base/error.h"
 #include "base/histogram.h"
-#include "disk/faults.h"
+#include "disk/calls.h"
 #include "model/model.h"
 
 #define GB_DISK_DATA_AT 4096u

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/encoding.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "fleet/messages.h"
 
 static int malformed(struct gb_error *err, const char *what) {

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/container.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "fleet/records.h"
 
 #define CONNECT_MS 1000

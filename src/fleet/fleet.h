@@ -31,7 +31,6 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "base/name.h"
 #include "base/text.h"
 
 #define GB_FLEET_URL_SIZE 256

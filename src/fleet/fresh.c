@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/container.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "fleet/internal.h"
 
 #define NODES_READ 16

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/digest.h"
+#include "base/hash.h"
 #include "fleet/internal.h"
 
 void gb_keys_learn(struct gb_fleet *fleet, const struct gb_kvs *kvs) {

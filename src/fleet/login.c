@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/container.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "fleet/etcd.h"
 
 #define CONNECT_MS 1000

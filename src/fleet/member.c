@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "fleet/internal.h"
 
 #define STEP_MAX_MS 30000  /* between two renewals, and between two tries to join */

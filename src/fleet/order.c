@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/digest.h"
+#include "base/hash.h"
 #include "fleet/internal.h"
 
 #define WAIT_MS 10000 /* of one wait at a hub */

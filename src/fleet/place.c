@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/digest.h"
+#include "base/hash.h"
 #include "fleet/internal.h"
 
 enum reason { FITS, ABSENT, DRAINING, UNREACHABLE, LABELS, MEMORY, LEFT_OUT, REASONS };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/encoding.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "fleet/messages.h"
 #include "model/model.h"
 

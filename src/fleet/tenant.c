@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/parse.h"
+#include "base/text.h"
 #include "fleet/internal.h"
 #include "model/model.h"
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/encoding.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "fleet/messages.h"
 
 #define MAC_BYTES 32

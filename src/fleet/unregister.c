@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/digest.h"
+#include "base/hash.h"
 #include "fleet/internal.h"
 
 int64_t gb_tombstone_lease(void) {

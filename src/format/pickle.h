@@ -42,4 +42,10 @@ void gb_pickle_i64(struct gb_pickle *p, const char *key, int64_t value);
 void gb_pickle_bool(struct gb_pickle *p, const char *key, bool value);
 void gb_pickle_null(struct gb_pickle *p, const char *key);
 
+/* Files that hold arrays in a form of their own, which is not read here. Pure. */
+
+/* A sentence about data[0..n), the first bytes of what is stored as bytes: that it resembles an archive, a compressed
+ * file or a pickle. Static text; NULL: neither. */
+const char *gb_archive_warning(const void *data, size_t n);
+
 #endif

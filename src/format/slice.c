@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/parse.h"
+#include "base/text.h"
 #include "model/word.h"
 
 #define ELLIPSIS "..."

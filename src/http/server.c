@@ -3,12 +3,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "http/exchange/server_state.h"
-#include "http/feed/feed.h"
-#include "http/mhd/loop.h"
+#include "http/server/connection.h"
+#include "http/server/feed.h"
+#include "http/server/loop.h"
+#include "http/server/state.h"
+#include "http/server/transfer_loop.h"
 #include "http/tls/context.h"
 #include "http/tls/tls.h"
-#include "http/transfer/loop.h"
 
 static void join_all(struct gb_http_server *server) {
     unsigned i;

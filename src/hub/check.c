@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/encoding.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "hub/internal.h"
 
 #define LEASE_S_MAX (100 * 24 * 3600) /* of a grave */

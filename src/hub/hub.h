@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "base/name.h"
+#include "base/text.h"
 
 struct gb_fleet;
 struct gb_hub;

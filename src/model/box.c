@@ -1,7 +1,7 @@
 /* Boxes: their rules, and copying one by the CPU. */
 #include <string.h>
 
-#include "base/parse.h"
+#include "base/text.h"
 #include "model/view.h"
 
 /* --- rules -------------------------------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/name.h"
+#include "base/text.h"
 #include "model/labels.h"
 #include "model/stored.h"
 #include "model/tensor.h"

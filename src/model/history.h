@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/name.h"
+#include "base/text.h"
 #include "model/device.h"
 
 enum gb_history_scope { GB_HISTORY_DAEMON, GB_HISTORY_DEVICE, GB_HISTORY_POOL, GB_HISTORY_SESSION, GB_HISTORY_SCOPES };

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/name.h"
+#include "base/text.h"
 #include "model/device.h"
 #include "model/fields.h"
 #include "model/labels.h"

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "base/name.h"
+#include "base/text.h"
 #include "model/model.h"
 
 enum gb_notice_type {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/encoding.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "model/word.h"
 
 static const char *const names[GB_DTYPE_COUNT] = {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "base/name.h"
+#include "base/text.h"
 #include "model/subject.h"
 
 /* Rights on data, from the least: verify sees what describes the bytes, read the bytes themselves. Rights to map are

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/encoding.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "pull/internal.h"
 
 #define MARK_BYTES (1u << 20)

@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/digest.h"
 #include "base/error.h"
-#include "base/name.h"
+#include "base/hash.h"
+#include "base/text.h"
 #include "core/core.h"
 
 #define GB_PULLS_RUNNING 4 /* at a time, unless configured */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "core/runtime/call.h"
 #include "replica/internal.h"
 

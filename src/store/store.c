@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/encoding.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "store/audit.h"
 #include "store/db.h"
 #include "store/feed.h"

@@ -1,7 +1,7 @@
 /* The ceiling on a GPU: recv into one of two pinned slots while the other is copied to the device, and back. */
 #include "raw.h"
 
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "util.h"
 
 #ifdef HAVE_CUDA

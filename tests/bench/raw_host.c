@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "raw.h"
 #include "util.h"
 

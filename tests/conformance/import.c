@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "import.h"
 
 #define SECONDS_MAX 300

@@ -7,13 +7,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/parse.h"
+#include "base/text.h"
 #include "fuzz.h"
 #include "http/message/fields.h"
 #include "http/message/request.h"
-#include "http/mhd/begin.h"
-#include "http/mhd/conn.h"
-#include "http/mhd/loop.h"
+#include "http/server/connection.h"
+#include "http/server/loop.h"
+#include "http/server/request.h"
 
 #define MEMORY 16384
 

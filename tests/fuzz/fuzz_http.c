@@ -5,9 +5,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "http/message/byteranges.h"
-#include "http/message/conditions.h"
-#include "http/message/range.h"
+#include "http/message/fields.h"
 
 const char *const gb_fuzz_seeds[] = {
     "bytes=0-99",

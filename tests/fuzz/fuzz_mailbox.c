@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "fuzz.h"
-#include "http/exchange/exchange.h"
-#include "http/exchange/server_state.h"
+#include "http/server/exchange.h"
+#include "http/server/state.h"
 
 #define FDS_MAX 253
 #define ROOM 4096

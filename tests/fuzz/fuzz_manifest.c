@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "disk/disk.h"
 #include "disk/manifest.h"
 #include "fuzz.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "http/message/proxy_header.h"
+#include "http/message/network.h"
 
 #define LINE_MAX 107
 #define UNTOUCHED 77 /* the family of an address that was not set */

@@ -10,8 +10,8 @@
 #include "api/request/query_time.h"
 #include "core/core.h"
 #include "fuzz.h"
-#include "http/message/problem.h"
 #include "http/message/request.h"
+#include "http/message/response.h"
 #include "http/message/router.h"
 
 #define TARGET_MAX 8000

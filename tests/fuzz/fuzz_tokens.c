@@ -5,7 +5,7 @@
 
 #include "api/auth.h"
 #include "api/context.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "core/runtime/runtime.h"
 #include "fuzz.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "backend/fault/internal.h"
+#include "backend/fault/fault.h"
 #include "core/session/session.h"
 #include "gb_test.h"
 

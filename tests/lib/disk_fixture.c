@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "gb_test.h"
 
 void disk_fixture_open(struct disk_fixture *f, const char *rules) {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/request/query.h"
-#include "base/parse.h"
+#include "base/text.h"
 
 static bool plain(const struct gb_selection *selection) {
     return !selection->sorted && !gb_selection_filters(selection);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "api/request/query.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "model/word.h"
 
 static int read_sort(const struct gb_http_request *request, const struct gb_list_offer *offer, struct gb_selection *ret,

@@ -4,7 +4,7 @@
 #define GB_API_LIST_SELECTION_H
 
 #include "api/request/label.h"
-#include "base/name.h"
+#include "base/text.h"
 #include "model/model.h"
 
 #define GB_LIST_SORTS 5 /* of one list at most */

@@ -9,7 +9,7 @@
 #include "api/request/media.h"
 #include "base/clock.h"
 #include "base/encoding.h"
-#include "http/message/conditions.h"
+#include "http/message/fields.h"
 
 bool gb_etag_holds(const struct gb_buffer_rec *rec) {
     return !rec->mapped_for_writing && !rec->tainted && !rec->adopted;

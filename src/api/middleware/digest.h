@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "api/middleware/conditional.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "http/http.h"
 
 #define GB_DIGESTS_KEPT 1024

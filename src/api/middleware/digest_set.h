@@ -3,7 +3,7 @@
 #define GB_API_MIDDLEWARE_DIGEST_SET_H
 
 #include "api/request/json.h"
-#include "base/digest.h"
+#include "base/hash.h"
 
 /* Reads the member "digest", which may be missing. Returns 0 or -1. */
 int gb_digest_set_read(const json_t *body, struct gb_digest_set *ret, struct gb_error *err);

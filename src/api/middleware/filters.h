@@ -11,7 +11,7 @@
 #ifndef GB_API_MIDDLEWARE_FILTERS_H
 #define GB_API_MIDDLEWARE_FILTERS_H
 
-#include "base/digest.h"
+#include "base/hash.h"
 #include "format/decode.h"
 #include "http/http.h"
 

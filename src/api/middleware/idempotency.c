@@ -8,7 +8,7 @@
 #include "api/middleware/hook.h"
 #include "api/request/query.h"
 #include "api/route.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "base/json_writer.h"
 #include "http/message/fields.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "api/middleware/hook.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 
 #define SCRATCH_BYTES (64u << 10)
 

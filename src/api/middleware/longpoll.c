@@ -11,7 +11,6 @@
 #include "api/reply/response_cache.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "base/worker.h"
 #include "core/core.h"
 
 #define WAIT_MAX_S 3600 /* the server cuts it to --wait-max */

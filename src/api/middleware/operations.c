@@ -10,7 +10,7 @@
 #include "api/limits.h"
 #include "api/route.h"
 #include "base/clock.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "base/thread.h"
 
 struct gb_operations *gb_operations_new(const struct gb_api_limits *limits) {

@@ -13,7 +13,7 @@
 #include "api/request/query.h"
 #include "base/json_writer.h"
 #include "base/map.h"
-#include "base/name.h"
+#include "base/text.h"
 #include "http/http.h"
 
 #define GB_OPERATION_ID_SIZE 32

@@ -8,7 +8,7 @@
 #include "api/middleware/redirect.h"
 #include "api/route.h"
 #include "base/json_writer.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "core/core.h"
 #include "fleet/fleet.h"
 

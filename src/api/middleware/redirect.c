@@ -12,7 +12,7 @@
 #include "api/route.h"
 #include "base/clock.h"
 #include "base/json_writer.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "move/move.h"
 #include "replica/replica.h"
 

@@ -13,7 +13,7 @@
 #include "api/reply/reply_json.h"
 #include "api/request/query.h"
 #include "api/route.h"
-#include "base/parse.h"
+#include "base/text.h"
 
 #define RETRY_MS 2000
 

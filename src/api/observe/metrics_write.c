@@ -4,7 +4,7 @@
 #include "api/observe/metrics.h"
 #include "api/observe/metrics_series.h"
 #include "api/observe/metrics_snapshot.h"
-#include "http/exchange/latency.h"
+#include "http/server/state.h"
 
 #define GB_SCOPE(name, type) typedef type V_##name;
 GB_SCOPES(GB_SCOPE)

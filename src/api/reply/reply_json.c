@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/crc32c.h"
 #include "base/error.h"
+#include "base/hash.h"
 
 int gb_json_reply(struct gb_json_writer *out, struct gb_http_response *response, int status, struct gb_error *err) {
     gb_json_end(out);

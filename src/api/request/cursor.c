@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "api/request/query.h"
-#include "base/parse.h"
+#include "base/text.h"
 
 char *gb_cursor_text(int64_t id, char *out) {
     snprintf(out, GB_CURSOR_SIZE, "%" PRId64, id);

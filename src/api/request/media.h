@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "format/number.h"
+#include "format/values.h"
 
 #define GB_MEDIA_JSON "application/json"
 #define GB_MEDIA_RAW "application/octet-stream"

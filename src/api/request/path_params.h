@@ -3,7 +3,7 @@
 #define GB_API_REQUEST_PATH_PARAMS_H
 
 #include "base/error.h"
-#include "base/name.h"
+#include "base/text.h"
 #include "http/http.h"
 
 /* Reads the session of the path, and checks that it exists. Returns 0, or -1 with INVALID_NAME or SESSION_NOT_FOUND. */

@@ -1,6 +1,6 @@
 #include "api/request/query.h"
 
-#include "base/parse.h"
+#include "base/text.h"
 #include "core/core.h"
 
 int gb_query_bool(const struct gb_http_request *request, const char *name, bool *ret, struct gb_error *err) {

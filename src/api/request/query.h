@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "base/name.h"
+#include "base/text.h"
 #include "http/http.h"
 
 struct gb_page;

@@ -1,6 +1,6 @@
 #include "api/request/query_time.h"
 
-#include "base/parse.h"
+#include "base/text.h"
 #include "base/timestamp.h"
 
 #define US_PER_S 1000000LL

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
-#include "base/name.h"
+#include "base/text.h"
 #include "format/safetensors.h"
 #include "model/model.h"
 

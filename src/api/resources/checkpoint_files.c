@@ -11,8 +11,7 @@
 #include "api/resources/checkpoints.h"
 #include "api/route.h"
 #include "base/encoding.h"
-#include "http/message/conditions.h"
-#include "http/message/range.h"
+#include "http/message/fields.h"
 
 struct file {
     struct gb_http_source source; /* first */

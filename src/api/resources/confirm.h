@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "base/name.h"
+#include "base/text.h"
 #include "http/http.h"
 
 /* Reads If-None-Match, which is * or absent: with it nothing is confirmed. Reads the body, which may be empty, and

@@ -18,7 +18,7 @@
 #include "api/route.h"
 #include "base/clock.h"
 #include "base/container.h"
-#include "base/escape.h"
+#include "base/text.h"
 #include "base/thread.h"
 
 #define FREEZE_MS 5000

@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "api/route.h"
-#include "http/message/conditions.h"
+#include "http/message/fields.h"
 
 #define INDEX "index.html"
 #define FLEET "fleet.html"

@@ -15,8 +15,8 @@
 #include "api/route.h"
 #include "api/share/share.h"
 #include "base/clock.h"
-#include "base/digest.h"
 #include "base/encoding.h"
+#include "base/hash.h"
 
 #define FIELDS "way bytes dtype shape handle map_bytes offset device side"
 

@@ -7,8 +7,8 @@
 #include "api/reply/reply_json.h"
 #include "api/request/json.h"
 #include "api/share/share.h"
-#include "base/digest.h"
 #include "base/encoding.h"
+#include "base/hash.h"
 
 /* One reference is the request's, one the call's. If the client did not get the lease, the last of the two ends it. */
 enum { WAITING, FINISHED, GIVEN, LEFT };

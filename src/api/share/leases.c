@@ -12,7 +12,7 @@
 #include "api/request/query.h"
 #include "api/route.h"
 #include "api/share/share.h"
-#include "base/parse.h"
+#include "base/text.h"
 
 /* The most holders that a problem document names; there may be thousands. */
 #define HOLDERS_MAX 16

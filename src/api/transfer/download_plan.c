@@ -11,7 +11,7 @@
 #include "format/safetensors.h"
 #include "format/slice.h"
 #include "format/values.h"
-#include "http/message/conditions.h"
+#include "http/message/fields.h"
 
 static const char *why_lost(const struct gb_buffer_rec *rec) {
     if (rec->adopted)

@@ -6,7 +6,7 @@
 #include "api/middleware/conditional.h"
 #include "core/core.h"
 #include "http/http.h"
-#include "http/message/byteranges.h"
+#include "http/message/fields.h"
 #include "model/view.h"
 
 /* What comes next in the body. Each part has its own text, its share of the header and its share of the bytes. */

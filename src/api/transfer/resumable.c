@@ -15,7 +15,7 @@
 #include "api/transfer/upload_request.h"
 #include "api/transfer/uploads.h"
 #include "base/json_writer.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "http/message/fields.h"
 
 /* --- fields ------------------------------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 #include "api/request/query.h"
 #include "api/route.h"
 #include "api/transfer/tensors_select.h"
-#include "base/digest.h"
+#include "base/hash.h"
 
 struct group {
     struct gb_http_source source; /* first */

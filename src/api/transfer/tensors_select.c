@@ -9,7 +9,7 @@
 #include "api/request/query.h"
 #include "api/request/tensor_names.h"
 #include "api/transfer/tensors_select.h"
-#include "base/parse.h"
+#include "base/text.h"
 
 static int no_memory(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");

@@ -9,9 +9,9 @@
 #include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/request/wait.h"
-#include "base/parse.h"
-#include "format/archive.h"
+#include "base/text.h"
 #include "format/npy.h"
+#include "format/pickle.h"
 #include "format/safetensors.h"
 #include "format/slice.h"
 

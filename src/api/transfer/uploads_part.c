@@ -10,7 +10,7 @@
 #include "api/request/query.h"
 #include "api/route.h"
 #include "api/transfer/uploads.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 
 #define SCRATCH_BYTES (64u << 10)
 

@@ -1,9 +1,18 @@
-/* Streams and events. */
+/* Streams of CUDA, callbacks that complete them, and holds. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
 
+#include "backend/common.h"
 #include "backend/cuda/internal.h"
+#include "base/clock.h"
 #include "base/thread.h"
+
+/* --- stream ------------------------------------------------------------------------------------------------------- */
+
+/* Streams and events. */
 
 static void list(struct cuda_device *dev, struct gb_stream *stream) {
     pthread_mutex_lock(&dev->streams_lock);
@@ -230,4 +239,322 @@ int gb_cuda_event_elapsed(struct gb_backend *base, struct gb_event *start, struc
         return gb_cuda_fail(be, rc, "cudaEventElapsedTime", err);
     *ret_ns = ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
     return 0;
+}
+
+/* --- completer ---------------------------------------------------------------------------------------------------- */
+
+/* The completer: one thread per device that tells when watched events complete.
+ *
+ * CUDA's own call-back (cudaLaunchHostFunc) would hold back the stream's later work, may run one after the other with
+ * those of other streams, and never comes once the context has failed. So the events are polled: each at its own pace,
+ * quickly while it is young and at a thirty-second of its age later, so that one on a stalled stream neither delays the
+ * others nor keeps a core busy. The thread sleeps on a condition while nothing is watched. */
+
+#define POLL_MIN_NS 10000ULL
+#define POLL_MAX_NS 1000000ULL
+#define AGE_PER_POLL 32
+
+static void list_init(struct cuda_watch_list *list) {
+    list->head = NULL;
+    list->tail = &list->head;
+}
+
+static void list_append(struct cuda_watch_list *list, struct cuda_watch *watch) {
+    watch->next = NULL;
+    *list->tail = watch;
+    list->tail = &watch->next;
+}
+
+/* Moves all of from to the end of to. */
+static void list_move(struct cuda_watch_list *to, struct cuda_watch_list *from) {
+    if (!from->head)
+        return;
+    *to->tail = from->head;
+    to->tail = from->tail;
+    list_init(from);
+}
+
+/* The watch is freed before its function runs: the function may watch the event again, or destroy it. */
+static void fire(struct cuda_watch *watch, const struct gb_error *error) {
+    gb_watch_fn *fn = watch->fn;
+    void *arg = watch->arg;
+
+    free(watch);
+    fn(arg, error);
+}
+
+/* Asks for the event. Returns false while it is not done, with the next time to ask set; else fires the watch. Once the
+ * backend is dead the query itself says so, whatever killed it. */
+static bool poll_one(struct cuda_completer *completer, struct cuda_watch *watch, uint64_t now_ns) {
+    struct gb_error error = GB_ERROR_INIT;
+    bool done = false;
+    uint64_t wait_ns;
+
+    if (gb_cuda_event_query(&completer->be->base, watch->event, &done, &error) < 0) {
+        fire(watch, &error);
+        return true;
+    }
+    if (done) {
+        fire(watch, NULL);
+        return true;
+    }
+    wait_ns = (now_ns - watch->since_ns) / AGE_PER_POLL;
+    if (wait_ns < POLL_MIN_NS)
+        wait_ns = POLL_MIN_NS;
+    if (wait_ns > POLL_MAX_NS)
+        wait_ns = POLL_MAX_NS;
+    watch->poll_at_ns = now_ns + wait_ns;
+    return false;
+}
+
+/* Polls what is due, or nearly so that wake-ups fall together. Returns when to come back, UINT64_MAX for never. */
+static uint64_t poll_due(struct cuda_completer *completer, struct cuda_watch_list *pending) {
+    struct cuda_watch *watch = pending->head;
+    uint64_t next_ns = UINT64_MAX;
+    uint64_t now_ns = gb_clock_ns();
+    struct cuda_watch *following;
+
+    list_init(pending);
+    for (; watch; watch = following) {
+        following = watch->next;
+        if (watch->poll_at_ns <= now_ns + POLL_MIN_NS / 2) {
+            if (poll_one(completer, watch, now_ns))
+                continue;
+        }
+        if (watch->poll_at_ns < next_ns)
+            next_ns = watch->poll_at_ns;
+        list_append(pending, watch);
+    }
+    return next_ns;
+}
+
+/* At the end: the contract says that all streams are idle, so each watch is done; one that is not must still fire. */
+static void fire_rest(struct cuda_completer *completer, struct cuda_watch_list *pending) {
+    struct gb_error error = GB_ERROR_INIT;
+    struct cuda_watch *watch = pending->head;
+    uint64_t now_ns = gb_clock_ns();
+    struct cuda_watch *following;
+
+    gb_error_set(&error, GB_ERR_DRAINING, "the device was closed before its work was done");
+    list_init(pending);
+    for (; watch; watch = following) {
+        following = watch->next;
+        if (!poll_one(completer, watch, now_ns))
+            fire(watch, &error);
+    }
+}
+
+/* Sleeps until a watch comes, next_ns is reached or the completer is stopped. */
+static void wait_locked(struct cuda_completer *completer, uint64_t next_ns) {
+    struct timespec at = {.tv_sec = (time_t)(next_ns / GB_NS_PER_S), .tv_nsec = (long)(next_ns % GB_NS_PER_S)};
+    int rc = 0;
+
+    completer->sleep_until_ns = next_ns;
+    while (!completer->stop && !completer->incoming.head && rc != ETIMEDOUT) {
+        if (next_ns == UINT64_MAX)
+            pthread_cond_wait(&completer->cond, &completer->lock);
+        else
+            rc = pthread_cond_timedwait(&completer->cond, &completer->lock, &at);
+    }
+    completer->sleep_until_ns = 0;
+}
+
+static void *completer_main(void *arg) {
+    struct cuda_completer *completer = arg;
+    struct cuda_watch_list pending;
+    uint64_t next_ns = UINT64_MAX;
+    char name[16];
+    bool stop = false;
+
+    snprintf(name, sizeof(name), "gb-cuda-%d", completer->device % 1000);
+    pthread_setname_np(pthread_self(), name);
+    /* The kernel's default slack of 50 us would be most of a short copy's latency. */
+    (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+    list_init(&pending);
+    while (!stop) {
+        pthread_mutex_lock(&completer->lock);
+        wait_locked(completer, next_ns);
+        list_move(&pending, &completer->incoming);
+        stop = completer->stop;
+        pthread_mutex_unlock(&completer->lock);
+        next_ns = poll_due(completer, &pending);
+    }
+    fire_rest(completer, &pending);
+    return NULL;
+}
+
+int gb_cuda_completer_init(struct cuda_completer *completer, struct cuda_backend *be, int device,
+                           struct gb_error *err) {
+    pthread_condattr_t attr;
+    int rc;
+
+    completer->be = be;
+    completer->device = device;
+    list_init(&completer->incoming);
+    gb_mutex_init(&completer->lock);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&completer->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    rc = pthread_create(&completer->thread, NULL, completer_main, completer);
+    if (rc != 0) {
+        pthread_cond_destroy(&completer->cond);
+        pthread_mutex_destroy(&completer->lock);
+        return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", rc);
+    }
+    completer->started = true;
+    return 0;
+}
+
+void gb_cuda_completer_done(struct cuda_completer *completer) {
+    if (!completer->started)
+        return;
+    pthread_mutex_lock(&completer->lock);
+    completer->stop = true;
+    pthread_cond_signal(&completer->cond);
+    pthread_mutex_unlock(&completer->lock);
+    pthread_join(completer->thread, NULL);
+    pthread_cond_destroy(&completer->cond);
+    pthread_mutex_destroy(&completer->lock);
+    completer->started = false;
+}
+
+int gb_cuda_watch(struct gb_backend *base, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err) {
+    struct cuda_backend *be = gb_cuda_of(base);
+    struct cuda_completer *completer = &be->devices[event->device].completer;
+    struct cuda_watch *watch;
+    bool stopped;
+
+    if (gb_cuda_enter(be, event->device, err) < 0)
+        return -1;
+    watch = calloc(1, sizeof(*watch));
+    if (!watch)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
+    watch->event = event;
+    watch->fn = fn;
+    watch->arg = arg;
+    watch->since_ns = gb_clock_ns();
+    watch->poll_at_ns = watch->since_ns;
+    pthread_mutex_lock(&completer->lock);
+    stopped = completer->stop;
+    if (!stopped) {
+        list_append(&completer->incoming, watch);
+        /* One that is awake, or about to wake, finds the watch without being woken. */
+        if (completer->sleep_until_ns > watch->since_ns + POLL_MIN_NS)
+            pthread_cond_signal(&completer->cond);
+    }
+    pthread_mutex_unlock(&completer->lock);
+    if (!stopped)
+        return 0;
+    free(watch);
+    return gb_error_set(err, GB_ERR_DRAINING, "the device is being closed");
+}
+
+/* --- hold --------------------------------------------------------------------------------------------------------- */
+
+/* Holding streams. The device waits for a word of page-locked memory, and no thread is blocked; where the driver has no
+ * such wait, a host function stands at a gate. A word is used again with a larger number: a wait for a smaller one has
+ * ended by then, also one that its stream has not reached yet. */
+
+struct gb_hold {
+    struct cuda_hold_word *word; /* NULL: the gate */
+    struct gb_gate *gate;
+};
+
+/* NULL: none is free, or there is no page for them. */
+static struct cuda_hold_word *take_word(struct cuda_backend *be) {
+    struct cuda_hold_words *words = &be->holds;
+    struct cuda_hold_word *word = NULL;
+    void *page = NULL;
+    unsigned i;
+
+    pthread_mutex_lock(&words->lock);
+    if (!words->page && cudaHostAlloc(&page, CUDA_HOLD_WORDS * sizeof(*words->page),
+                                      cudaHostAllocPortable | cudaHostAllocMapped) == cudaSuccess) {
+        words->page = page;
+        for (i = 0; i < CUDA_HOLD_WORDS; i++) {
+            atomic_init(&words->page[i], 0);
+            words->word[i].at = &words->page[i];
+        }
+    }
+    for (i = 0; words->page && i < CUDA_HOLD_WORDS && !word; i++) {
+        if (!words->word[i].taken)
+            word = &words->word[i];
+    }
+    if (word) {
+        word->taken = true;
+        word->number++;
+    }
+    pthread_mutex_unlock(&words->lock);
+    (void)cudaGetLastError();
+    return word;
+}
+
+static void give_word(struct cuda_backend *be, struct cuda_hold_word *word) {
+    atomic_store(word->at, word->number);
+    pthread_mutex_lock(&be->holds.lock);
+    word->taken = false;
+    pthread_mutex_unlock(&be->holds.lock);
+}
+
+/* False: this device or driver cannot. */
+static bool wait_for_word(struct cuda_backend *be, struct gb_stream *stream, struct cuda_hold_word **ret) {
+    struct cuda_hold_word *word;
+    void *at = NULL;
+
+    if (!be->driver.stream_wait_value || !(word = take_word(be)))
+        return false;
+    if (cudaHostGetDevicePointer(&at, (void *)word->at, 0) == cudaSuccess &&
+        be->driver.stream_wait_value(stream->handle, (CUdeviceptr)(uintptr_t)at, word->number,
+                                     CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS) {
+        *ret = word;
+        return true;
+    }
+    (void)cudaGetLastError();
+    give_word(be, word);
+    return false;
+}
+
+static int stand_at_gate(struct cuda_backend *be, struct gb_stream *stream, struct gb_hold *hold,
+                         struct gb_error *err) {
+    hold->gate = gb_gate_new();
+    if (!hold->gate)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "malloc", ENOMEM);
+    if (gb_cuda_stream_call(&be->base, stream, gb_gate_pass, hold->gate, err) == 0)
+        return 0;
+    gb_gate_free(hold->gate);
+    return -1;
+}
+
+int gb_cuda_stream_hold(struct gb_backend *base, struct gb_stream *stream, struct gb_hold **ret, struct gb_error *err) {
+    struct cuda_backend *be = gb_cuda_of(base);
+    struct gb_hold *hold;
+
+    if (gb_cuda_enter(be, stream->device, err) < 0)
+        return -1;
+    hold = calloc(1, sizeof(*hold));
+    if (!hold)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
+    if (!wait_for_word(be, stream, &hold->word) && stand_at_gate(be, stream, hold, err) < 0) {
+        free(hold);
+        return -1;
+    }
+    *ret = hold;
+    return 0;
+}
+
+/* A gate whose function died with its device stays: the function may still be at it. */
+void gb_cuda_stream_release(struct gb_backend *base, struct gb_hold *hold) {
+    if (hold->word)
+        give_word(gb_cuda_of(base), hold->word);
+    else
+        gb_gate_open(hold->gate);
+    free(hold);
+}
+
+/* All streams are gone. */
+void gb_cuda_holds_done(struct cuda_backend *be) {
+    if (be->holds.page)
+        gb_cuda_pin_free(&be->base, (void *)be->holds.page);
+    pthread_mutex_destroy(&be->holds.lock);
 }

@@ -18,12 +18,13 @@
 #ifndef GB_BACKEND_FAULT_FAULT_H
 #define GB_BACKEND_FAULT_FAULT_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "backend/backend.h"
-#include "backend/native.h"
+#include "backend/common.h"
 
 enum gb_fault_op {
 #define GB_FAULT_OP(name, way, call, parameters, arguments) GB_FAULT_##name,
@@ -67,5 +68,21 @@ void gb_fault_plan_done(struct gb_fault_plan *plan);
 
 /* Counts a call and judges it. Thread-safe. */
 struct gb_fault_verdict gb_fault_plan_call(struct gb_fault_plan *plan, enum gb_fault_op op);
+
+/* Shared by the files of the fault decorator only. */
+
+struct fault {
+    struct gb_backend base;
+    struct gb_backend *inner;
+    const char *domain; /* of the errors: the real backend's name */
+    struct gb_fault_plan plan;
+    bool dead; /* atomic; set after why */
+    pthread_mutex_t lock;
+    struct gb_error why; /* what killed it; under lock, never changed once dead */
+};
+
+static inline struct fault *gb_fault_of(struct gb_backend *be) {
+    return (struct fault *)be;
+}
 
 #endif

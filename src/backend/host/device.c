@@ -1,9 +1,44 @@
-/* What the host backend's devices are, can do, and may do with each other's memory. */
+/* The devices of the host backend, and its tables of ranges and blocks. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "backend/host/host.h"
+#include "backend/common.h"
+#include "backend/host/arena.h"
+#include "backend/host/internal.h"
+#include "base/hash.h"
+
+/* --- devices ------------------------------------------------------------------------------------------------------ */
+
+/* What the host backend's devices are, can do, and may do with each other's memory. */
+
+/* --- errors ------------------------------------------------------------------------------------------------------- */
+
+int gb_host_error(struct gb_error *err, int number, const char *call, const char *fmt, ...) {
+    const struct gb_native *native = gb_native_by_number(number);
+    char text[256];
+    va_list ap;
+
+    if (err && err->code == GB_OK) {
+        va_start(ap, fmt);
+        vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+        gb_error_native_told(err, "host", number, native ? native->name : "unknown", call,
+                             native ? native->text : NULL);
+        gb_error_set(err, gb_native_code(number), "%s", text);
+    }
+    return -1;
+}
+
+int gb_host_no_memory(struct gb_error *err, const char *call) {
+    return gb_error_set(err, GB_ERR_INTERNAL, "%s: the daemon itself is out of memory", call);
+}
+
+/* --- devices ---------------------------------------------------------------------------------------------------- */
 
 bool gb_host_device_ok(struct gb_host *host, int device, const char *call, struct gb_error *err) {
     if (device >= 0 && device < host->device_count)
@@ -140,5 +175,181 @@ int gb_host_pool_access_get(struct gb_backend *be, struct gb_pool *pool, int dev
     pthread_mutex_lock(&host->lock);
     *ret = (pool->open_to & 1u << device) != 0 ? GB_POOL_ACCESS_READ_WRITE : GB_POOL_ACCESS_NONE;
     pthread_mutex_unlock(&host->lock);
+    return 0;
+}
+
+/* --- table -------------------------------------------------------------------------------------------------------- */
+
+/* The host backend's tables by address. */
+
+/* --- blocks ------------------------------------------------------------------------------------------------------- */
+
+static size_t bucket_of(const struct gb_host_blocks *blocks, const void *base) {
+    return (size_t)(((uintptr_t)base / GB_HOST_GRAIN_BYTES * 0x9e3779b97f4a7c15ull) >> 20) & (blocks->size - 1);
+}
+
+int gb_host_blocks_init(struct gb_host_blocks *blocks) {
+    blocks->size = 256;
+    blocks->count = 0;
+    blocks->buckets = calloc(blocks->size, sizeof(struct gb_host_block *));
+    return blocks->buckets ? 0 : -1;
+}
+
+void gb_host_blocks_done(struct gb_host_blocks *blocks) {
+    free(blocks->buckets);
+    blocks->buckets = NULL;
+}
+
+static void link_block(struct gb_host_blocks *blocks, struct gb_host_block *block) {
+    struct gb_host_block **bucket = &blocks->buckets[bucket_of(blocks, gb_host_block_base(block))];
+
+    block->bin_next = *bucket;
+    *bucket = block;
+}
+
+/* Without memory the chains grow longer; nothing else changes. */
+static void grow(struct gb_host_blocks *blocks) {
+    struct gb_host_blocks bigger = {.size = blocks->size * 4, .count = blocks->count};
+    size_t i;
+
+    bigger.buckets = calloc(bigger.size, sizeof(struct gb_host_block *));
+    if (!bigger.buckets)
+        return;
+    for (i = 0; i < blocks->size; i++) {
+        while (blocks->buckets[i]) {
+            struct gb_host_block *block = blocks->buckets[i];
+
+            blocks->buckets[i] = block->bin_next;
+            link_block(&bigger, block);
+        }
+    }
+    free(blocks->buckets);
+    *blocks = bigger;
+}
+
+void gb_host_blocks_put(struct gb_host_blocks *blocks, struct gb_host_block *block) {
+    if (blocks->count >= blocks->size)
+        grow(blocks);
+    link_block(blocks, block);
+    blocks->count++;
+}
+
+struct gb_host_block *gb_host_blocks_take(struct gb_host_blocks *blocks, const void *base) {
+    struct gb_host_block **at = &blocks->buckets[bucket_of(blocks, base)];
+    struct gb_host_block *block;
+
+    while (*at && gb_host_block_base(*at) != base)
+        at = &(*at)->bin_next;
+    block = *at;
+    if (block) {
+        *at = block->bin_next;
+        block->bin_next = NULL;
+        blocks->count--;
+    }
+    return block;
+}
+
+/* --- segments ----------------------------------------------------------------------------------------------------- */
+
+/* How many begin at or before p. */
+static size_t rank_of(const struct gb_host_ranges *ranges, const void *p) {
+    size_t low = 0;
+    size_t high = ranges->count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if ((uintptr_t)ranges->sorted[middle]->base <= (uintptr_t)p)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int gb_host_ranges_reserve(struct gb_host_ranges *ranges) {
+    size_t size = ranges->size > 0 ? ranges->size * 2 : 16;
+    struct gb_host_segment **sorted;
+
+    if (ranges->count < ranges->size)
+        return 0;
+    sorted = realloc(ranges->sorted, size * sizeof(struct gb_host_segment *));
+    if (!sorted)
+        return -1;
+    ranges->sorted = sorted;
+    ranges->size = size;
+    return 0;
+}
+
+void gb_host_ranges_put(struct gb_host_ranges *ranges, struct gb_host_segment *segment) {
+    size_t at = rank_of(ranges, segment->base);
+
+    memmove(ranges->sorted + at + 1, ranges->sorted + at, (ranges->count - at) * sizeof(struct gb_host_segment *));
+    ranges->sorted[at] = segment;
+    ranges->count++;
+}
+
+void gb_host_ranges_take(struct gb_host_ranges *ranges, struct gb_host_segment *segment) {
+    size_t after = rank_of(ranges, segment->base);
+
+    memmove(ranges->sorted + after - 1, ranges->sorted + after,
+            (ranges->count - after) * sizeof(struct gb_host_segment *));
+    ranges->count--;
+}
+
+struct gb_host_segment *gb_host_ranges_find(const struct gb_host_ranges *ranges, const void *p) {
+    size_t rank = rank_of(ranges, p);
+    struct gb_host_segment *segment = rank > 0 ? ranges->sorted[rank - 1] : NULL;
+
+    return segment && (uintptr_t)p - (uintptr_t)segment->base < segment->bytes ? segment : NULL;
+}
+
+/* --- fake --------------------------------------------------------------------------------------------------------- */
+
+/* Handles that cannot be opened, for tests of what stands around them: legacy=fake and ipc=fake. */
+
+/* Something of its own for each thing that it names. */
+void gb_host_fake_handle(const void *of, unsigned char ret[GB_EXPORT_HANDLE_BYTES]) {
+    memset(ret, 0, GB_EXPORT_HANDLE_BYTES);
+    snprintf((char *)ret, GB_EXPORT_HANDLE_BYTES, "a handle of the host backend, %08x",
+             (unsigned)gb_crc32c(0, &of, sizeof(of)));
+}
+
+/* A pool's descriptor is of an empty file: its importers would get no bytes. */
+static int pool_file_locked(struct gb_pool *pool, int *ret_fd, struct gb_error *err) {
+    int fd = pool->fd >= 0 ? pool->fd : gb_memfd_new(1);
+
+    *ret_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+    if (*ret_fd < 0) {
+        gb_error_errno(err, GB_ERR_SATURATED, "fcntl", errno);
+        if (fd >= 0 && fd != pool->fd)
+            close(fd);
+        return -1;
+    }
+    pool->fd = fd;
+    return 0;
+}
+
+int gb_host_fake_pool(struct gb_host *host, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
+                      struct gb_export *ret, struct gb_error *err) {
+    struct gb_export got = {.way = GB_EXPORT_POOL, .fd = -1, .handle_bytes = GB_EXPORT_HANDLE_BYTES};
+    int r;
+
+    if (!pool)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "which pool the memory is from is not said");
+    if (!pool->config.exportable)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED, "the pool was not created exportable");
+    if (bytes > GB_EXPORT_POOL_MAX_BYTES)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED, "importers of one allocation of a pool die above %llu bytes",
+                            GB_EXPORT_POOL_MAX_BYTES);
+    pthread_mutex_lock(&host->lock);
+    r = pool_file_locked(pool, &got.fd, err);
+    pthread_mutex_unlock(&host->lock);
+    if (r < 0)
+        return -1;
+    gb_host_fake_handle(place->ptr, got.handle);
+    got.map_bytes = bytes;
+    got.device = pool->device;
+    *ret = got;
     return 0;
 }

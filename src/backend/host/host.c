@@ -1,16 +1,15 @@
-/* The host backend as a whole: opening, pinned memory, errors. */
-#include "backend/host/host.h"
+/* The host backend as a whole: opening, pinned memory. */
+#include "backend/host/internal.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "backend/native.h"
-#include "base/memory.h"
-#include "base/parse.h"
+#include "backend/common.h"
+#include "base/process.h"
+#include "base/text.h"
 #include "base/thread.h"
 
 #define PERMITTED                                                                                                      \
@@ -19,28 +18,6 @@
 #define BYTES_MIN (1ull << 20)
 
 int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
-
-/* --- errors ------------------------------------------------------------------------------------------------------- */
-
-int gb_host_error(struct gb_error *err, int number, const char *call, const char *fmt, ...) {
-    const struct gb_native *native = gb_native_by_number(number);
-    char text[256];
-    va_list ap;
-
-    if (err && err->code == GB_OK) {
-        va_start(ap, fmt);
-        vsnprintf(text, sizeof(text), fmt, ap);
-        va_end(ap);
-        gb_error_native_told(err, "host", number, native ? native->name : "unknown", call,
-                             native ? native->text : NULL);
-        gb_error_set(err, gb_native_code(number), "%s", text);
-    }
-    return -1;
-}
-
-int gb_host_no_memory(struct gb_error *err, const char *call) {
-    return gb_error_set(err, GB_ERR_INTERNAL, "%s: the daemon itself is out of memory", call);
-}
 
 static bool dead(struct gb_backend *be, struct gb_error *ret_why) {
     (void)be;

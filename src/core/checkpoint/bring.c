@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "core/buffer/guard.h"
 #include "core/checkpoint/restore.h"
 #include "core/stored/disks.h"

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "core/runtime/call.h"
 
 #define STEPS 64

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/container.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "base/thread.h"
 #include "core/checkpoint/hold.h"
 #include "core/stored/disks.h"

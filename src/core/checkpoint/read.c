@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/container.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "base/thread.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/stored/disks.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/container.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "core/buffer/damage.h"
 #include "core/stored/disks.h"
 #include "core/stored/load.h"

@@ -1,7 +1,7 @@
 #include "core/download/hash_reader.h"
 
 #include "base/container.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 
 #define TURN_BYTES (16u << 20) /* then others on the same lane have theirs */
 #define PIECE_BYTES (256u << 10)

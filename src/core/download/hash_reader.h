@@ -2,7 +2,7 @@
 #ifndef GB_CORE_DOWNLOAD_HASH_READER_H
 #define GB_CORE_DOWNLOAD_HASH_READER_H
 
-#include "base/digest.h"
+#include "base/hash.h"
 #include "core/download/download.h"
 
 struct gb_hash_reader {

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/container.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "core/buffer/damage.h"
 #include "core/durable/durable.h"
 #include "core/stored/block_reader.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/container.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "core/download/download.h"
 #include "core/durable/durable.h"
 #include "core/durable/persist_host.h"

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "base/worker.h"
+#include "base/thread.h"
 #include "model/model.h"
 
 struct gb_core;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "base/thread.h"
 #include "core/access/key_table.h"
 #include "core/access/tokens.h"

@@ -9,7 +9,7 @@
 #include <sys/queue.h>
 
 #include "base/error.h"
-#include "base/name.h"
+#include "base/text.h"
 #include "model/model.h"
 
 struct gb_content;

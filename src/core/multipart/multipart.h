@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/digest.h"
 #include "base/error.h"
-#include "base/name.h"
+#include "base/hash.h"
+#include "base/text.h"
 #include "core/public/call.h"
 #include "core/public/types.h"
 

@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "base/worker.h"
 #include "core/observe/audit.h"
 #include "model/audit_queue.h"
 

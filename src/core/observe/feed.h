@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "base/waker.h"
+#include "base/thread.h"
 #include "model/notice.h"
 
 struct gb_core;

@@ -1,7 +1,7 @@
 /* Use cases of devices. */
 #include <string.h>
 
-#include "base/parse.h"
+#include "base/text.h"
 #include "core/public/device.h"
 #include "core/session/session.h"
 

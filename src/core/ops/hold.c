@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "base/thread.h"
-#include "base/worker.h"
 #include "core/session/op.h"
 #include "core/session/streams.h"
 

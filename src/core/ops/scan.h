@@ -2,7 +2,7 @@
 #ifndef GB_CORE_OPS_SCAN_H
 #define GB_CORE_OPS_SCAN_H
 
-#include "base/digest.h"
+#include "base/hash.h"
 #include "core/public/call.h"
 #include "core/public/types.h"
 

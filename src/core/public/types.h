@@ -9,8 +9,8 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
-#include "base/name.h"
-#include "base/waker.h"
+#include "base/text.h"
+#include "base/thread.h"
 #include "model/audit.h"
 #include "model/failure.h"
 #include "model/model.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "base/thread.h"
 #include "core/buffer/buffer.h"
 #include "core/buffer/damage.h"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "base/name.h"
+#include "base/text.h"
 
 struct gb_session;
 struct gb_core;

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/closer.h"
+#include "base/process.h"
 #include "core/buffer/guard.h"
 #include "core/buffer/op.h"
 #include "core/memory/kind.h"

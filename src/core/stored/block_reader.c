@@ -1,7 +1,7 @@
 #include "core/stored/block_reader.h"
 
 #include "base/container.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "core/stored/disks.h"
 
 /* Read at once by one thread. */

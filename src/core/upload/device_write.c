@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "core/buffer/guard.h"
 #include "core/buffer/transaction_batch.h"
 #include "core/upload/device_write_internal.h"

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/container.h"
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "core/upload/upload.h"
 #include "core/util/look.h"
 

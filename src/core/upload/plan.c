@@ -1,7 +1,7 @@
 /* Decides what a write needs and whether it is permitted, by records, quota and limits. Nothing is reserved yet. */
 #include <string.h>
 
-#include "base/parse.h"
+#include "base/text.h"
 #include "core/buffer/guard.h"
 #include "core/session/copies.h"
 #include "core/stored/disks.h"

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/container.h"
-#include "base/crc32c.h"
-#include "base/memory.h"
+#include "base/hash.h"
+#include "base/process.h"
 #include "core/upload/upload.h"
 
 /* A slot that fills belongs to its upload for this long. After that it is sent with what it holds, if others wait: slow

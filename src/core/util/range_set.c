@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc32c.h"
+#include "base/hash.h"
 
 void gb_ranges_done(struct gb_ranges *r) {
     free(r->pieces);

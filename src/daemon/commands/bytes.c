@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "daemon/state.h"
 
 static int no_memory(struct gb_error *err) {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/text.h"
 
 static bool taken(const struct gb_command_option *option, int verb) {
     return verb == GB_COMMAND_ALL || (option->verbs & 1u << verb) != 0;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "base/json_writer.h"
 #include "daemon/commands/bytes.h"
 #include "daemon/commands/command.h"

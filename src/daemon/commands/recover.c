@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "base/map.h"
 #include "daemon/commands/bytes.h"
 #include "daemon/commands/command.h"

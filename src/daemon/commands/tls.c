@@ -9,13 +9,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/digest.h"
-#include "base/name.h"
+#include "base/hash.h"
+#include "base/text.h"
 #include "daemon/commands/command.h"
 #include "daemon/state.h"
 #include "tls/names.h"
 #include "tls/pair.h"
-#include "tls/show.h"
 
 /* What the command line says. */
 struct command {

@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/conf.h"
-#include "base/digest.h"
 #include "base/encoding.h"
+#include "base/hash.h"
 #include "base/json_writer.h"
+#include "base/text.h"
 #include "base/timestamp.h"
 #include "daemon/cage/privileges.h"
 #include "daemon/checks.h"

@@ -2,6 +2,8 @@
 #ifndef GB_HTTP_MESSAGE_NETWORK_H
 #define GB_HTTP_MESSAGE_NETWORK_H
 
+#include <stddef.h>
+
 #include "http/http.h"
 
 /* If the connection is one of a trusted proxy, request->from becomes the rightmost address of Forwarded (forwarded), or
@@ -10,5 +12,14 @@
  * then unknown: the client of a proxy is never taken for the proxy. */
 void gb_forwarded_resolve(struct gb_http_request *request, bool forwarded, const struct gb_http_network *trusted,
                           size_t count);
+
+/* The PROXY protocol's header, versions 1 and 2, as a pure function. */
+
+/* The longest that is taken, with what a proxy may add (TLV). */
+#define GB_PROXY_HEADER_MAX 4096
+
+/* Reads the header that the bytes begin with. Returns its length; 0: more bytes are needed; -1: it is malformed. *ret
+ * is set if the header names a client; otherwise (LOCAL, UNKNOWN, other families) it stays as it is. */
+int gb_proxy_header_read(const void *bytes, size_t n, struct gb_http_address *ret);
 
 #endif

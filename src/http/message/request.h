@@ -3,15 +3,12 @@
 #define GB_HTTP_MESSAGE_REQUEST_H
 
 #include "http/http.h"
-#include "http/message/text_arena.h"
+#include "http/message/fields.h"
 
 /* Splits the target into path and query, and decodes the query into `texts`. *ret_path points into the target, still
  * encoded. Returns 0, or -1 with URI_TOO_LONG or MALFORMED_REQUEST. */
 int gb_request_parse_target(struct gb_http_request *request, struct gb_text_arena *texts, struct gb_http_text *ret_path,
                             struct gb_error *err);
-
-/* Whether the header has that name, whatever the case of its letters. */
-bool gb_http_named(const struct gb_http_pair *header, const char *name, size_t len);
 
 /* Makes the request's id what its X-Request-Id says: 1 to GB_HTTP_ID_MAX letters, digits, '-', '_' and '.'. Without the
  * field, and with any other value, the id stays. */
@@ -24,5 +21,39 @@ int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n);
  * any. Returns 0, or -1 with URI_TOO_LONG. */
 int gb_request_set_aside(struct gb_http_request *request, struct gb_text_arena *texts, const char *const *names,
                          size_t count, struct gb_error *err);
+
+/* Checks of header fields that libmicrohttpd leaves out. */
+
+/* Borrowed from the server's configuration, where each is explained. */
+struct gb_request_rules {
+    const char *const *hosts;
+    size_t host_count;
+    const char *const *pages;
+    size_t page_count;
+    const char *const *origins;
+    size_t origin_count;
+};
+
+/* Checks the header fields and reads those that decide about framing and the connection: sets content_length,
+ * has_content_length, chunked, expect_continue, close, origin and by_origin. Returns 0 or -1 with *err. */
+int gb_request_check(struct gb_http_request *request, const struct gb_request_rules *rules, struct gb_error *err);
+
+/* Pages of configured origins, which may send requests here and read the replies (the Fetch standard's CORS), and what
+ * OPTIONS answers. Without configured origins replies have nothing of it. */
+
+#define GB_CORS_FIELDS 3
+
+struct gb_cors_field {
+    const char *name; /* static */
+    const char *value;
+};
+
+/* The fields that a reply to this request has besides its own. Returns how many: 0 without configured origins. */
+unsigned gb_cors_fields(const struct gb_http_request *request, struct gb_cors_field ret[GB_CORS_FIELDS]);
+
+/* Fills the response to OPTIONS: 204, with the methods of the path, and for a preflight of a page what it asks for.
+ * Returns 0, or -1 with SATURATED. */
+int gb_cors_options(const struct gb_http_request *request, const char *methods, struct gb_http_response *response,
+                    struct gb_error *err);
 
 #endif

@@ -2,6 +2,10 @@
 #ifndef GB_HTTP_MESSAGE_RESPONSE_H
 #define GB_HTTP_MESSAGE_RESPONSE_H
 
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "base/json_writer.h"
 #include "http/http.h"
 
 /* Whether the reply is to a request that reads. Such replies have the fields below: browsers neither guess the type of
@@ -32,5 +36,46 @@ void gb_response_drop_listener(struct gb_http_response *response);
  * by. */
 void gb_response_unpack(struct gb_http_response *response, const struct gb_http_request *request, const char **ret_body,
                         size_t *ret_n);
+
+/* Prepared answers inside the http layer; for handlers see http.h. */
+
+struct gb_http_canned {
+    atomic_int refs;
+    int status;
+    char *type;
+    char *etag; /* with its quotes; NULL: none */
+    char *body;
+    size_t body_len;
+};
+
+/* The head of a reply that goes out without libmicrohttpd. */
+
+#define GB_HEAD_OWN_SIZE 2048        /* room for the fields that are not the response's */
+#define GB_HEAD_UNTIL_END UINT64_MAX /* body_len: the body ends with the connection */
+
+/* Writes the head of this response to out. close: the connection ends after it. Returns its length, or 0 if it does not
+ * fit into size bytes. */
+size_t gb_head_write(const struct gb_http_request *request, const struct gb_http_response *response, uint64_t body_len,
+                     bool close, char *out, size_t size);
+
+/* Status codes and their reason phrases (RFC 9110, 15). */
+
+/* Returns static text: "Not Found" for 404, "Unknown" for a code that is not registered. */
+const char *gb_http_reason(int status);
+
+/* RFC 9457 problem documents. */
+
+/* Opens a document and writes the members that all have. type: NULL for the URN of the code. instance: the target of
+ * the request. id: the request's. The caller adds members and closes the object. */
+void gb_problem_open(struct gb_json_writer *out, const struct gb_error *error, const char *type, const char *instance,
+                     const char *id);
+
+/* A sink that collects a bounded body in memory. */
+
+/* At most max bytes; more are BODY_TOO_LARGE. Returns NULL if memory is exhausted. */
+struct gb_http_sink *gb_body_buffer_new(size_t max);
+
+/* The whole body has arrived: sets the request's body, which lives as long as the sink. */
+void gb_body_buffer_end(struct gb_http_sink *sink, struct gb_http_request *request);
 
 #endif

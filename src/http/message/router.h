@@ -3,7 +3,7 @@
 #define GB_HTTP_MESSAGE_ROUTER_H
 
 #include "http/http.h"
-#include "http/message/text_arena.h"
+#include "http/message/fields.h"
 
 #define GB_ROUTER_SEGMENTS 8
 #define GB_ROUTER_ALLOW_SIZE 64

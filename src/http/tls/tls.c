@@ -5,8 +5,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "http/tls/certificate.h"
-#include "http/tls/internal.h"
+#include "http/tls/context.h"
 
 /* Read behind what GnuTLS asks for, which is the head of a record and then its rest: one call brings the rest and the
  * next head. */

@@ -6,7 +6,7 @@
 #include "api/auth.h"
 #include "api/context.h"
 #include "api/route.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 

@@ -6,11 +6,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/crc32c.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "base/map.h"
-#include "base/name.h"
-#include "base/parse.h"
+#include "base/text.h"
 #include "gb_test.h"
 
 START_TEST(names) {

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/text.h"
 #include "gb_test.h"
 
 START_TEST(test_trims) {

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/memory.h"
+#include "base/process.h"
 #include "gb_test.h"
 
 #define GIB (1ull << 30)

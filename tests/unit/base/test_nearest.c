@@ -1,5 +1,5 @@
 /* The name that a mistyped word may have been meant for. */
-#include "base/nearest.h"
+#include "base/text.h"
 
 #include <string.h>
 

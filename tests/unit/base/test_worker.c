@@ -2,7 +2,7 @@
 #include <sched.h>
 #include <semaphore.h>
 
-#include "base/worker.h"
+#include "base/thread.h"
 #include "gb_test.h"
 
 #define HOUR_MS 3600000

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/crc32c.h"
-#include "disk/folder.h"
+#include "base/hash.h"
+#include "disk/checkpoint.h"
 #include "disk/offline.h"
 #include "disk_fixture.h"
 #include "failing_malloc.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "disk_fixture.h"
 #include "format/safetensors.h"
 #include "gb_test.h"

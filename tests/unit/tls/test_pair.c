@@ -8,8 +8,7 @@
 #include <unistd.h>
 
 #include "gb_test.h"
-#include "tls/inside.h"
-#include "tls/show.h"
+#include "tls/pair.h"
 
 #define NOW 1800000000
 #define DAY 86400

@@ -14,7 +14,7 @@
 #include "core/core.h"
 #include "core/runtime/call.h"
 #include "gb_test.h"
-#include "http/exchange/exchange.h"
+#include "http/server/exchange.h"
 
 static struct gb_exchange *ex;
 static struct gb_call *waited_for;

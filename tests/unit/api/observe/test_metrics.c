@@ -10,7 +10,7 @@
 #include "api/request/media.h"
 #include "base/process.h"
 #include "format/exposition.h"
-#include "http/exchange/latency.h"
+#include "http/server/state.h"
 
 static const struct gb_family counter = {GB_METRIC_COUNTER, "gpubufd_", "copy_seconds", GB_UNIT_SECONDS, "Time."};
 static const struct gb_family gauge = {GB_METRIC_GAUGE, "gpubufd_", "buffers", GB_UNIT_NONE, "Buffers."};

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "backend/backend.h"
-#include "backend/native.h"
+#include "backend/common.h"
 #include "gb_test.h"
 
 #define BYTES ((1u << 20) + 3)

@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/device.h"
 #include "backend/cuda/internal.h"
 #include "gb_test.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/digest.h"
+#include "base/hash.h"
 #include "core/access/tokens.h"
 #include "core_fixture.h"
 #include "gb_test.h"

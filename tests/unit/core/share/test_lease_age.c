@@ -1,7 +1,7 @@
 /* Leases that end by themselves: by their greatest age, and with the grant that they were made under. */
 #include <string.h>
 
-#include "base/digest.h"
+#include "base/hash.h"
 #include "gb_test.h"
 #include "lease_fixture.h"
 

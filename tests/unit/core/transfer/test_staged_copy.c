@@ -2,7 +2,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "core/upload/upload.h"
 #include "core_fixture.h"
 #include "gb_test.h"

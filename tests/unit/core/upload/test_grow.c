@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "core/runtime/runtime.h"
 #include "core/session/session.h"
 #include "device_write_fixture.h"

@@ -3,8 +3,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/crc32c.h"
-#include "base/memory.h"
+#include "base/hash.h"
+#include "base/process.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc32c.h"
+#include "base/hash.h"
 #include "gb_test.h"
 
 enum { TOTAL = 97, ROUNDS = 4000 };

@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 
 #include "gb_test.h"
-#include "http/exchange/conn_slots.h"
+#include "http/server/state.h"
 
 static struct sockaddr_storage address(const char *text) {
     struct sockaddr_storage s;

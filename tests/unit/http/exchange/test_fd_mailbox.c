@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/closer.h"
+#include "base/process.h"
 #include "gb_test.h"
 #include "http_peer.h"
 

@@ -6,8 +6,8 @@
 
 #include "base/thread.h"
 #include "gb_test.h"
-#include "http/exchange/exchange.h"
-#include "http/exchange/wake_queue.h"
+#include "http/server/exchange.h"
+#include "http/server/mailbox.h"
 
 static struct gb_wake_queue queue;
 static struct gb_exchange woken[2];

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "gb_test.h"
-#include "http/feed/feed.h"
+#include "http/server/feed.h"
 
 #define LISTENERS 16
 #define EVENTS 3000

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "gb_test.h"
-#include "http/limits/clients.h"
 #include "http/limits/limits.h"
 
 #define NOW (1000 * GB_NS_PER_S)

@@ -1,6 +1,6 @@
 #include "gb_test.h"
 
-#include "http/message/conditions.h"
+#include "http/message/fields.h"
 
 struct sample {
     const char *list;

@@ -1,5 +1,5 @@
 /* The head of a reply: every byte of it, at given times. */
-#include "http/message/head_writer.h"
+#include "http/message/response.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 
 #include "gb_test.h"
 #include "http/message/network.h"
-#include "http/message/proxy_header.h"
 
 static struct gb_http_network network(const char *text) {
     struct gb_http_network n;

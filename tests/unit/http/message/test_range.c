@@ -4,7 +4,7 @@
 
 #include "gb_test.h"
 
-#include "http/message/range.h"
+#include "http/message/fields.h"
 
 struct sample {
     const char *value;

@@ -1,7 +1,7 @@
 /* Every status that the daemon answers with has its phrase. */
 #include "base/error.h"
 #include "gb_test.h"
-#include "http/message/status.h"
+#include "http/message/response.h"
 
 START_TEST(test_errors) {
     int code;

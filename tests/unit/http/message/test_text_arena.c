@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "gb_test.h"
-#include "http/message/text_arena.h"
+#include "http/message/fields.h"
 
 #define MORE 2000
 

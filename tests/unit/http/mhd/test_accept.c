@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "gb_test.h"
-#include "http/exchange/server_state.h"
-#include "http/mhd/loop.h"
+#include "http/server/loop.h"
+#include "http/server/state.h"
 #include "http_fixture.h"
 
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: localhost\r\n\r\n"

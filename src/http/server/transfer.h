@@ -1,0 +1,128 @@
+/* The transfers of a transfer loop: how they are watched, and how they leave. */
+#ifndef GB_HTTP_SERVER_TRANSFER_H
+#define GB_HTTP_SERVER_TRANSFER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "http/message/response.h"
+#include "http/server/exchange.h"
+#include "http/server/mailbox.h"
+#include "http/server/state.h"
+
+enum gb_http_transfer_state {
+    GB_HTTP_TRANSFER_CONTINUE, /* "100 Continue" is to be sent */
+    GB_HTTP_TRANSFER_BODY,     /* the body comes in */
+    GB_HTTP_TRANSFER_WAIT,     /* the handler waits */
+    GB_HTTP_TRANSFER_HEAD,     /* the reply goes out: head, */
+    GB_HTTP_TRANSFER_BLOCK,    /* a body in memory, */
+    GB_HTTP_TRANSFER_SOURCE,   /* or a source */
+    GB_HTTP_TRANSFER_IDLE,     /* answered; the client may end or ask again */
+    GB_HTTP_TRANSFER_LINGER    /* our side is closed; the client's last bytes are read so that it sees the reply */
+};
+
+/* The outcome of a state of a transfer. */
+enum gb_transfer_outcome {
+    GB_TRANSFER_AGAIN, /* continue with the next state */
+    GB_TRANSFER_LATER, /* an event or a wake will come, or the turn has ended */
+    GB_TRANSFER_GONE   /* the transfer is freed */
+};
+
+/* A connection on a transfer loop, with the request in progress; touched by that loop's thread alone. */
+struct gb_http_transfer {
+    struct gb_http_transfer *prev;
+    struct gb_http_transfer *next;
+    struct gb_exchange *ex;   /* NULL in IDLE and LINGER */
+    struct gb_exchange *like; /* an earlier one whose head is known; a reference, or NULL */
+    int fd;
+    enum gb_http_transfer_state state;
+    struct gb_handoff from; /* for the way back; taken: bytes that were read before this request's body */
+    bool listed;            /* among the loop's transfers */
+    uint32_t armed;         /* events that epoll watches */
+    bool watched;           /* it is in the epoll set */
+    bool paced;             /* it waits for the bytes of its client, see pace.h */
+    bool waits;             /* for the handler, and has been checked since */
+    bool half_closed;       /* while it waits: the client sends no more, and may still read */
+    int mark;               /* the kernel reports that many bytes and not fewer; the tick polls for fewer */
+    bool close;             /* after the reply */
+    char head[GB_HTTP_RESPONSE_TEXT_SIZE + GB_HEAD_OWN_SIZE];
+    size_t head_len;
+    size_t joined; /* bytes of the reply's body that stand behind the head there */
+    const char *block;
+    size_t block_len;
+    uint64_t out_len; /* bytes of the reply's body */
+    uint64_t sent;    /* of what is being sent */
+    uint64_t began_ns;
+    uint64_t moved_ns;
+    struct gb_progress progress; /* of the reply, or of what it left in the kernel */
+    uint64_t lingered;
+};
+
+/* Takes a connection back to an HTTP loop. own: the loop on whose thread it is called, or NULL. */
+typedef void gb_hand_back(struct gb_http_server *server, struct gb_loop *own, const struct gb_handoff *handoff);
+
+/* Moves transfers: with a thread of its own for large bodies, or inside an HTTP loop's thread for those that end in
+ * well under a millisecond. */
+struct gb_transfer_loop {
+    struct gb_http_server *server;
+    struct gb_loop *loop; /* inside whose thread it runs; NULL: it has its own */
+    gb_hand_back *hand_back;
+    /* Whether a request with that many bytes had better go to another loop; NULL outside an HTTP loop. */
+    bool (*crowded)(struct gb_loop *loop, uint64_t bytes);
+    pthread_t thread;
+    bool started;
+    int epoll_fd;
+    struct gb_wake_queue wake_queue;
+    struct gb_http_transfer *transfers;
+    struct gb_http_transfer *entering; /* given by the thread itself and not visited yet; linked by next */
+    uint64_t turn_bytes;               /* moved for one transfer before the others get their turn */
+    uint64_t next_tick_ns;
+    bool unsettled; /* the application has put off what the turns so far began; outside an HTTP loop */
+    atomic_uint load;
+    struct gb_latency_table *latency; /* of the requests that end on its thread; borrowed */
+};
+
+/* Lists t among the loop's transfers. */
+void gb_http_transfer_link(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
+
+/* Drops the connection at once. Frees t. */
+void gb_http_transfer_drop(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
+
+/* The client asks again: its connection goes back to an HTTP loop. Frees t. */
+void gb_http_transfer_hand_back(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
+
+/* One transfer on a transfer loop. All on the loop's thread. */
+
+/* Continues with a transfer as far as it gets without blocking; may free it. */
+void gb_http_transfer_run(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
+
+/* Answers with an error, whatever happened before the reply began. May free t. */
+void gb_http_transfer_fail(struct gb_transfer_loop *loop, struct gb_http_transfer *t, const struct gb_error *err);
+
+/* A transfer receives a body. All on the loop's thread. */
+
+/* Whether there are bytes of its body, while it waits for more. */
+bool gb_http_transfer_has_bytes(const struct gb_http_transfer *t);
+
+/* Bytes a second of one client: its connections pause, and all others continue.
+ *
+ * A connection that may move nothing is armed for nothing, and checked again with the loop's tick. What is there then
+ * is shared among the client's connections that wait for it. */
+
+size_t gb_pace_bounded(struct gb_transfer_loop *loop, struct gb_http_transfer *t, size_t n);
+void gb_pace_paid(struct gb_http_transfer *t, size_t n);
+
+/* How many of n bytes may be moved now. 0: t waits for the tick. A refusal never waits. */
+static inline size_t gb_pace(struct gb_transfer_loop *loop, struct gb_http_transfer *t, size_t n) {
+    return t->ex->client && t->ex->err.code == GB_OK ? gb_pace_bounded(loop, t, n) : n;
+}
+/* That many were moved. */
+static inline void gb_pace_moved(struct gb_http_transfer *t, size_t n) {
+    if (t->ex->client)
+        gb_pace_paid(t, n);
+}
+
+/* Before the tick checks the time: that which t was paused does not count against the client. */
+void gb_pace_excuse(struct gb_http_transfer *t, uint64_t now_ns);
+
+#endif
