@@ -43,7 +43,12 @@ def payload_of(source: Any) -> Payload:
     source, named = _torch.plain(source)
     array = _as_array(source)
     if array is None:
-        return _of_dlpack(source)
+        try:
+            return _of_dlpack(source)
+        except _dlpack.NoMemory:
+            array = _of_buffer(source)
+            if array is None:
+                raise
     name = named or dtype_name(array.dtype)
     if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
         array = array.astype(array.dtype.newbyteorder("<"))
@@ -100,6 +105,14 @@ def _of_dlpack(source: Any) -> Payload:
         return Payload(tensor.view, tensor.dtype, tensor.shape, tensor)
     array = np.ascontiguousarray(_elements_of(tensor))
     return Payload(bytes_of(array), tensor.dtype, tensor.shape, array)
+
+
+def _of_buffer(source: Any) -> Optional[Array]:
+    """The elements of an object with a buffer, and None for another: pyarrow before 26 gives the memory of a read-only tensor in no other way."""
+    try:
+        return np.asarray(memoryview(source))
+    except TypeError:
+        return None
 
 
 def _elements_of(tensor: _dlpack.Taken) -> Array:

@@ -150,6 +150,10 @@ def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: T
 # --- from others --------------------------------------------------------------------------------------------------------
 
 
+class NoMemory(BadType):
+    """A tensor has elements, and its library does not say where."""
+
+
 class Taken(NamedTuple):
     """A tensor of another library; guard releases it. strides: in elements. view is empty if the memory is not on the host, or not in C
     order."""
@@ -215,7 +219,7 @@ def take(source: Any, stream: Optional[int] = None, *, write: bool = False) -> T
     size = math.prod(shape) * (t.dtype.bits // 8)
     here = contiguous and size > 0 and t.device.type in HOST_DEVICES
     if t.data is None and math.prod(shape):
-        raise BadType(f"{type(source).__name__}.__dlpack__() gives no memory for {math.prod(shape)} elements: give a numpy array of them")
+        raise NoMemory(f"{type(source).__name__}.__dlpack__() gives no memory for {math.prod(shape)} elements: give a numpy array of them")
     pointer = (t.data or 0) + t.byte_offset
     memory = (ctypes.c_ubyte * size).from_address(pointer) if here else bytearray(0)
     return Taken(memoryview(memory).cast("B"), pointer, kind, shape, strides, (t.device.type, t.device.id), contiguous, guard)
