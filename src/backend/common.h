@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "model/export.h"
+#include "model/device.h"
 
 struct gb_native {
     const char *name;  /* "cudaErrorMemoryAllocation" */

@@ -134,4 +134,14 @@ const char *gb_conf_path(const char *path, size_t n);
 /* Of a file's first bytes, if these are a mark of its encoding. */
 const char *gb_conf_mark(const char *text);
 
+/* Finds word[0..len) among names[0..count). Returns 0, or -1 with INVALID_ARGUMENT that calls the thing `what`, quotes
+ * the word and lists all names. */
+int gb_word_parse(const char *what, const char *const *names, size_t count, const char *word, size_t len,
+                  size_t *ret_index, struct gb_error *err);
+
+/* The word as it may stand in an error's detail: cut to fit, with '?' for every byte that is not printable ASCII.
+ * Returns out. */
+#define GB_WORD_QUOTE_SIZE 40
+char *gb_word_quote(const char *word, size_t len, char *out);
+
 #endif

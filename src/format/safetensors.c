@@ -6,7 +6,6 @@
 
 #include "base/encoding.h"
 #include "base/text.h"
-#include "model/word.h"
 
 /* --- safetensors text --------------------------------------------------------------------------------------------- */
 

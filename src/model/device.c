@@ -1,6 +1,13 @@
+/* Devices: the kinds of memory and what a device can do with them, how memory reaches another process, and how the
+ * device is. */
 #include "model/device.h"
 
-#include "model/word.h"
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+/* --- device ------------------------------------------------------------------------------------------------------- */
 
 static const char *const kind_names[GB_KIND_COUNT] = {"device", "shared", "managed", "pinned", "pageable", "ipc"};
 
@@ -55,4 +62,51 @@ const char *gb_memory_type_name(enum gb_memory_type type) {
 
 const char *gb_copy_way_name(enum gb_copy_way way) {
     return name_of(way_names, GB_WAY_COUNT, way);
+}
+
+/* --- export ------------------------------------------------------------------------------------------------------- */
+
+static const char *const export_way_names[GB_EXPORT_WAYS] = {"vmm", "pool", "legacy", "memfd"};
+
+const char *gb_export_way_name(enum gb_export_way way) {
+    return (unsigned)way < GB_EXPORT_WAYS ? export_way_names[way] : "unknown";
+}
+
+int gb_export_way_find(const char *name, size_t len, enum gb_export_way *ret_way, struct gb_error *err) {
+    size_t index;
+
+    if (gb_word_parse("way", export_way_names, GB_EXPORT_WAYS, name, len, &index, err) < 0)
+        return -1;
+    *ret_way = (enum gb_export_way)index;
+    return 0;
+}
+
+void gb_export_done(struct gb_export *export) {
+    if (export->fd >= 0)
+        close(export->fd);
+    export->fd = -1;
+}
+
+/* --- health ------------------------------------------------------------------------------------------------------- */
+
+const char *gb_health_source_name(enum gb_health_source source) {
+    static const char *const names[GB_HEALTH_SOURCES] = {"none", "nvml", "system"};
+
+    return (unsigned)source < GB_HEALTH_SOURCES ? names[source] : "unknown";
+}
+
+const char *gb_clock_reason_name(enum gb_clock_reason reason) {
+    static const char *const names[GB_CLOCK_REASONS] = {
+#define GB_CLOCK_REASON(bit, name) [bit] = #name,
+#include "model/clock_reasons.def"
+#undef GB_CLOCK_REASON
+    };
+
+    return (unsigned)reason < GB_CLOCK_REASONS ? names[reason] : "unknown";
+}
+
+void gb_health_clear(struct gb_health *ret, const char *reason) {
+    *ret = (struct gb_health){
+        .gpu_utilization = NAN, .memory_utilization = NAN, .temperature_c = NAN, .power_w = NAN, .power_limit_w = NAN};
+    snprintf(ret->reason, sizeof(ret->reason), "%s", reason ? reason : "");
 }

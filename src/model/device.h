@@ -1,9 +1,12 @@
-/* Devices and the memory they reach: kinds, capabilities, peers, and what is known of an address. Included by model.h.
+/* Devices and the memory they reach: kinds, capabilities, peers, what is known of an address, how memory reaches
+ * another process, and how a device is. Included by model.h.
+ *
  * Every gb_..._name answers "unknown" for a value outside its list; every gb_..._parse refuses an unknown word with
  * INVALID_ARGUMENT naming the permitted ones. */
 #ifndef GB_MODEL_DEVICE_H
 #define GB_MODEL_DEVICE_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -115,5 +118,112 @@ struct gb_location {
     int device;
     void *ptr;
 };
+
+/* How memory reaches another process. */
+
+/* In the order in which they are tried. */
+enum gb_export_way {
+    GB_EXPORT_VMM,    /* a descriptor for cuMemImportFromShareableHandle */
+    GB_EXPORT_POOL,   /* a descriptor for cudaMemPoolImportFromShareableHandle; handle is cudaMemPoolPtrExportData */
+    GB_EXPORT_LEGACY, /* no descriptor; handle is cudaIpcMemHandle_t */
+    GB_EXPORT_MEMFD,  /* a descriptor for mmap */
+    GB_EXPORT_WAYS
+};
+
+/* "vmm", "pool", "legacy", "memfd"; "unknown" for another value. */
+const char *gb_export_way_name(enum gb_export_way way);
+
+/* Refuses an unknown word with INVALID_ARGUMENT naming the permitted ones. */
+int gb_export_way_find(const char *name, size_t len, enum gb_export_way *ret_way, struct gb_error *err);
+
+#define GB_EXPORT_HANDLE_BYTES 64 /* of every handle of CUDA's, of memory and of events */
+
+/* What an importer needs. It maps map_bytes of the descriptor, or of what the handle names, from the start; the bytes
+ * begin at offset in that. */
+struct gb_export {
+    enum gb_export_way way;
+    int fd; /* -1: none. Closed by gb_export_done; close-on-exec */
+    unsigned char handle[GB_EXPORT_HANDLE_BYTES];
+    unsigned handle_bytes; /* 0: none */
+    uint64_t map_bytes;    /* whole pages, or units of the device's memory where it has larger ones */
+    uint64_t offset;
+    int device; /* index, as the daemon counts */
+};
+
+#define GB_EXPORT_INIT ((struct gb_export){.fd = -1})
+
+/* What another process gives of its memory: the other direction. Bytes [offset, offset + bytes) of what fd, or handle,
+ * stands for. */
+struct gb_import {
+    enum gb_export_way way;
+    int fd; /* borrowed; -1: none, which is so with LEGACY alone */
+    unsigned char handle[GB_EXPORT_HANDLE_BYTES];
+    int device;         /* index of that which has the memory; of host memory that which it is for */
+    uint64_t map_bytes; /* VMM: of the whole allocation; 0: as many as the bytes need */
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+/* Closes the descriptor, which importers may have kept open. Nothing of the memory ends by it. */
+void gb_export_done(struct gb_export *export);
+
+/* How a device is: what NVML or the system last said of it. A plain record: copy it freely. */
+
+enum gb_health_source {
+    GB_HEALTH_NONE, /* nothing is known: see reason */
+    GB_HEALTH_NVML,
+    GB_HEALTH_SYSTEM, /* files of the kernel, as on a Jetson */
+    GB_HEALTH_SOURCES
+};
+const char *gb_health_source_name(enum gb_health_source source);
+
+enum gb_clock_reason {
+#define GB_CLOCK_REASON(bit, name) GB_CLOCK_##name = bit,
+#include "model/clock_reasons.def"
+#undef GB_CLOCK_REASON
+    GB_CLOCK_REASONS
+};
+const char *gb_clock_reason_name(enum gb_clock_reason reason);
+
+/* Those that mean that something is wrong: too hot, or too little power. */
+#define GB_CLOCK_TROUBLE                                                                                               \
+    (1u << GB_CLOCK_hw_slowdown | 1u << GB_CLOCK_sw_thermal_slowdown | 1u << GB_CLOCK_hw_thermal_slowdown |            \
+     1u << GB_CLOCK_hw_power_brake_slowdown)
+
+#define GB_HEALTH_REASON_SIZE 160
+#define GB_HEALTH_PROCESSES 32
+#define GB_PROCESS_NAME_SIZE 16
+
+struct gb_health_process {
+    uint32_t pid;
+    char name[GB_PROCESS_NAME_SIZE]; /* "": not to be read from here */
+    uint64_t used_bytes;             /* UINT64_MAX: not known */
+};
+
+/* A double that is not known is NAN, a clock that is not known 0. */
+struct gb_health {
+    enum gb_health_source source;
+    char reason[GB_HEALTH_REASON_SIZE]; /* why there is nothing, or not everything; "": nothing to add */
+    int64_t at_us;                      /* when it was read; 0: not yet */
+    double gpu_utilization;             /* 0 to 1, over NVML's last period */
+    double memory_utilization;          /* the same of the memory's bandwidth */
+    double temperature_c;
+    double power_w;
+    double power_limit_w;
+    bool has_ecc;
+    uint64_t ecc_corrected; /* in the device's lifetime */
+    uint64_t ecc_uncorrected;
+    uint32_t sm_mhz;
+    uint32_t memory_mhz;
+    bool has_reasons;
+    uint32_t reasons; /* 1u << enum gb_clock_reason */
+    bool has_processes;
+    unsigned process_count;  /* of those below */
+    unsigned processes_more; /* and so many that found no room */
+    struct gb_health_process processes[GB_HEALTH_PROCESSES];
+};
+
+/* Nothing is known. reason is copied; NULL: "". */
+void gb_health_clear(struct gb_health *ret, const char *reason);
 
 #endif

@@ -1,7 +1,13 @@
+/* What the daemon says of its past: notices, numbers over time, and reasons of failures. */
 #include "model/history.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
+
+#include "base/text.h"
+
+/* --- history ------------------------------------------------------------------------------------------------------ */
 
 #define US_PER_S 1000000LL
 
@@ -132,4 +138,148 @@ int gb_history_plan(const struct gb_history_query *query, const struct gb_histor
                                     .since_us = gb_history_floor(query->since_us, step_us),
                                     .until_us = gb_history_floor(query->until_us - 1, step_us) + step_us};
     return 0;
+}
+
+/* --- notice ------------------------------------------------------------------------------------------------------- */
+
+static const char *const words[] = {
+#define GB_NOTICE(name, word) word,
+#include "model/notices.def"
+#undef GB_NOTICE
+};
+
+const char *gb_notice_word(enum gb_notice_type type) {
+    return type < GB_NOTICE_TYPES ? words[type] : "unknown";
+}
+
+enum gb_notice_type gb_notice_type_of(const char *word) {
+    int type;
+
+    for (type = 0; type < GB_NOTICE_TYPES; type++) {
+        if (strcmp(words[type], word) == 0)
+            break;
+    }
+    return (enum gb_notice_type)type;
+}
+
+static uint64_t mask_of(const char *prefix, size_t len) {
+    uint64_t mask = 0;
+    int type;
+
+    for (type = 0; type < GB_NOTICE_TYPES && len > 0; type++) {
+        if (strncmp(words[type], prefix, len) == 0)
+            mask |= 1ULL << type;
+    }
+    return mask;
+}
+
+int gb_notice_types_parse(const char *text, size_t len, uint64_t *ret_mask, struct gb_error *err) {
+    char quoted[GB_WORD_QUOTE_SIZE];
+    uint64_t mask = 0;
+    size_t at = 0;
+
+    while (at <= len) {
+        const char *comma = memchr(text + at, ',', len - at);
+        size_t n = comma ? (size_t)(comma - (text + at)) : len - at;
+        uint64_t more = mask_of(text + at, n);
+
+        if (!more)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "no type of event begins with \"%s\"; types begin with session., pool., buffer., "
+                                "memory., quota., lease., device., storage., daemon., checkpoint., fleet. or feed.",
+                                gb_word_quote(text + at, n, quoted));
+        mask |= more;
+        at += n + 1;
+    }
+    *ret_mask = mask;
+    return 0;
+}
+
+/* --- failure ------------------------------------------------------------------------------------------------------ */
+
+const char *gb_failure_name(enum gb_failure why) {
+    static const char *const names[GB_FAILURES] = {
+#define GB_FAILURE(name, code, allocation, pool, kind, transfer) [GB_FAILURE_##name] = #name,
+#include "model/failures.def"
+#undef GB_FAILURE
+    };
+
+    return (unsigned)why < GB_FAILURES ? names[why] : "unknown";
+}
+
+bool gb_failure_may(enum gb_failure why, enum gb_failed what) {
+    static const struct {
+        bool allocation, pool, kind, transfer;
+    } uses[GB_FAILURES] = {
+#define GB_FAILURE(name, code, allocation, pool, kind, transfer) {allocation, pool, kind, transfer},
+#include "model/failures.def"
+#undef GB_FAILURE
+    };
+
+    switch (what) {
+    case GB_FAILED_ALLOCATION:
+        return uses[why].allocation;
+    case GB_FAILED_POOL:
+        return uses[why].pool;
+    case GB_FAILED_KIND:
+        return uses[why].kind;
+    case GB_FAILED_UPLOAD:
+    case GB_FAILED_DOWNLOAD:
+        break;
+    }
+    return uses[why].transfer;
+}
+
+enum gb_failure gb_failure_of(enum gb_code code, enum gb_failed what) {
+    static const enum gb_code codes[GB_FAILURES] = {
+#define GB_FAILURE(name, code, allocation, pool, kind, transfer) GB_ERR_##code,
+#include "model/failures.def"
+#undef GB_FAILURE
+    };
+    int i;
+
+    if (code == GB_ERR_STORAGE_FULL) /* the commonest reason of the database */
+        code = GB_ERR_STORE_FAILED;
+    for (i = 0; i < GB_FAILURES; i++) {
+        if (codes[i] == code && gb_failure_may((enum gb_failure)i, what))
+            return (enum gb_failure)i;
+    }
+    return GB_FAILURE_other;
+}
+
+/* --- counters ----------------------------------------------------------------------------------------------------- */
+
+#define AT(name) offsetof(struct gb_counters, name)
+
+static const size_t totals[GB_FAILED_COUNTED] = {AT(allocation_failures), AT(uploads_failed), AT(downloads_failed)};
+
+static const size_t parts[GB_FAILED_COUNTED][GB_FAILURES] = {
+#define GB_FAILURE_COUNTER(what, prefix, name) [GB_FAILED_##what][GB_FAILURE_##name] = AT(prefix##_##name),
+#include "model/failure_counters.def"
+#undef GB_FAILURE_COUNTER
+};
+
+static uint64_t *counter(struct gb_counters *counters, size_t at) {
+    return (uint64_t *)(void *)((char *)counters + at);
+}
+
+uint64_t gb_counters_failed(const struct gb_counters *counters, enum gb_failed what, enum gb_failure why) {
+    if (what >= GB_FAILED_COUNTED || !gb_failure_may(why, what))
+        return 0;
+    return *(const uint64_t *)(const void *)((const char *)counters + parts[what][why]);
+}
+
+void gb_counters_explain(struct gb_counters *counters) {
+    int what;
+    int why;
+
+    for (what = 0; what < GB_FAILED_COUNTED; what++) {
+        uint64_t all = *counter(counters, totals[what]);
+        uint64_t told = 0;
+
+        for (why = 0; why < GB_FAILURES; why++)
+            told += gb_counters_failed(counters, (enum gb_failed)what, (enum gb_failure)why);
+        if (all > told)
+            *counter(counters, parts[what][GB_FAILURE_other]) += all - told;
+    }
 }

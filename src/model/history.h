@@ -1,5 +1,5 @@
-/* Numbers with a past: what is sampled, and what is made of the samples. Values only; times are microseconds since the
- * epoch, UTC. A number that is not known is NaN. */
+/* What the daemon says of its past: numbers over time, what is sampled and what is made of the samples; notices;
+ * reasons of failures. Values only; times are microseconds since the epoch, UTC. A number that is not known is NaN. */
 #ifndef GB_MODEL_HISTORY_H
 #define GB_MODEL_HISTORY_H
 
@@ -7,8 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "model/device.h"
+#include "model/model.h"
 
 enum gb_history_scope { GB_HISTORY_DAEMON, GB_HISTORY_DEVICE, GB_HISTORY_POOL, GB_HISTORY_SESSION, GB_HISTORY_SCOPES };
 const char *gb_history_scope_name(enum gb_history_scope scope);
@@ -108,5 +110,74 @@ int gb_history_plan(const struct gb_history_query *query, const struct gb_histor
 int64_t gb_history_period_us(enum gb_history_level level);
 /* The beginning of the span that holds at_us. */
 int64_t gb_history_floor(int64_t at_us, int64_t span_us);
+
+/* A notice: something that happened, for the feed. */
+
+enum gb_notice_type {
+#define GB_NOTICE(name, word) GB_NOTICE_##name,
+#include "model/notices.def"
+#undef GB_NOTICE
+    GB_NOTICE_TYPES
+};
+const char *gb_notice_word(enum gb_notice_type type);
+
+/* GB_NOTICE_TYPES where there is no such word (of a newer daemon). */
+enum gb_notice_type gb_notice_type_of(const char *word);
+
+/* A mask, 1 << type, of all types whose word begins with one of the prefixes between commas. INVALID_ARGUMENT where a
+ * prefix fits none. */
+int gb_notice_types_parse(const char *text, size_t len, uint64_t *ret_mask, struct gb_error *err);
+
+#define GB_NOTICE_DETAIL_SIZE 128
+
+/* What does not apply is "", -1 or 0. */
+struct gb_notice {
+    int64_t id;    /* rises strictly, never given twice; not without gaps */
+    int64_t at_us; /* since the epoch */
+    enum gb_notice_type type;
+    int device; /* index; -1: none */
+    struct gb_name session;
+    struct gb_name pool;
+    struct gb_name buffer;
+    bool has_bytes;
+    uint64_t bytes;
+    uint64_t count;     /* things it tells of, where that is not one thing by name */
+    int64_t generation; /* of a buffer */
+    bool has_head;
+    enum gb_head head; /* of a mirrored buffer */
+    int64_t lease;     /* id */
+    char detail[GB_NOTICE_DETAIL_SIZE];
+};
+
+/* Reasons of failures, a short list of them: labels and columns are bounded by it. */
+
+enum gb_failure {
+#define GB_FAILURE(name, code, allocation, pool, kind, transfer) GB_FAILURE_##name,
+#include "model/failures.def"
+#undef GB_FAILURE
+    GB_FAILURES
+};
+const char *gb_failure_name(enum gb_failure why);
+
+enum gb_failed {
+    GB_FAILED_ALLOCATION,
+    GB_FAILED_UPLOAD,
+    GB_FAILED_DOWNLOAD,
+    GB_FAILED_COUNTED,                  /* as many are in struct gb_counters */
+    GB_FAILED_POOL = GB_FAILED_COUNTED, /* an allocation as a pool or device sees it */
+    GB_FAILED_KIND                      /* an allocation as a kind of memory sees it */
+};
+
+/* Whether that is a reason for it. */
+bool gb_failure_may(enum gb_failure why, enum gb_failed what);
+
+/* The reason that the code stands for; `other` where it is none of them. */
+enum gb_failure gb_failure_of(enum gb_code code, enum gb_failed what);
+
+/* How often it failed so. 0 where it cannot. */
+uint64_t gb_counters_failed(const struct gb_counters *counters, enum gb_failed what, enum gb_failure why);
+
+/* What an earlier version counted without a reason is given to `other`, so that the reasons come to the whole. */
+void gb_counters_explain(struct gb_counters *counters);
 
 #endif

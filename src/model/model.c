@@ -1,8 +1,12 @@
+/* The records of sessions, buffers and pools, made of their lists of fields: copied, merged, completed; and the words
+ * of their fields. */
 #include "model/model.h"
 
 #include <string.h>
 
-#include "model/word.h"
+#include "base/text.h"
+
+/* --- model -------------------------------------------------------------------------------------------------------- */
 
 static const char *const state_names[GB_BUFFER_STATE_COUNT] = {"ready", "partial", "lost", "stored"};
 static const char *const head_names[GB_HEAD_COUNT] = {"uninitialized", "host", "device", "synced"};
@@ -98,5 +102,57 @@ int gb_head_parse(const char *name, size_t len, enum gb_head *ret_head, struct g
     if (gb_word_parse("head", head_names, GB_HEAD_COUNT, name, len, &index, err) < 0)
         return -1;
     *ret_head = (enum gb_head)index;
+    return 0;
+}
+
+/* --- labels ------------------------------------------------------------------------------------------------------- */
+
+int gb_labels_make(const char *text, struct gb_text **ret_labels, struct gb_error *err) {
+    struct gb_text *labels = NULL;
+
+    if (text[0] != '\0' && strcmp(text, "{}") != 0) {
+        labels = gb_text_new(text, strlen(text));
+        if (!labels)
+            return gb_error_set(err, GB_ERR_SATURATED, "no memory for the labels; try again later");
+    }
+    *ret_labels = labels;
+    return 0;
+}
+
+const char *gb_labels_text(const struct gb_text *labels) {
+    return labels ? gb_text_s(labels) : "{}";
+}
+
+/* --- stored ------------------------------------------------------------------------------------------------------- */
+
+static const char *const names[GB_DURABILITY_COUNT] = {
+    [GB_DURABILITY_NONE] = "none", [GB_DURABILITY_BEHIND] = "behind", [GB_DURABILITY_SYNC] = "sync"};
+
+const char *gb_durability_name(enum gb_durability durability) {
+    return (unsigned)durability < GB_DURABILITY_COUNT ? names[durability] : "unknown";
+}
+
+static const char *const spills[GB_SPILL_COUNT] = {
+    [GB_SPILL_NEVER] = "never", [GB_SPILL_HOST] = "host", [GB_SPILL_DISK] = "disk"};
+
+const char *gb_spill_name(enum gb_spill spill) {
+    return (unsigned)spill < GB_SPILL_COUNT ? spills[spill] : "unknown";
+}
+
+int gb_spill_parse(const char *name, size_t len, enum gb_spill *ret, struct gb_error *err) {
+    size_t index;
+
+    if (gb_word_parse("spill", spills, GB_SPILL_COUNT, name, len, &index, err) < 0)
+        return -1;
+    *ret = (enum gb_spill)index;
+    return 0;
+}
+
+int gb_durability_parse(const char *name, size_t len, enum gb_durability *ret, struct gb_error *err) {
+    size_t index;
+
+    if (gb_word_parse("durability", names, GB_DURABILITY_COUNT, name, len, &index, err) < 0)
+        return -1;
+    *ret = (enum gb_durability)index;
     return 0;
 }

@@ -6,15 +6,140 @@
 #define GB_MODEL_MODEL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "model/device.h"
-#include "model/fields.h"
-#include "model/labels.h"
-#include "model/stored.h"
 #include "model/tensor.h"
 #include "model/token.h"
+
+/* Labels of a buffer or session: the text of a JSON object that is opaque below api. They never change, and are shared
+ * by all copies of a record. NULL stands for none. */
+#define GB_LABELS_MAX 2048 /* bytes of the JSON text, NUL included */
+
+/* *ret_labels: a reference to labels with a copy of that text; NULL, without an allocation, for "{}" and "". Returns 0,
+ * or -1 with SATURATED when memory is exhausted. */
+int gb_labels_make(const char *text, struct gb_text **ret_labels, struct gb_error *err);
+
+/* "{}" for NULL. */
+const char *gb_labels_text(const struct gb_text *labels);
+
+/* When the bytes of a new generation are on disk. */
+enum gb_durability {
+    GB_DURABILITY_NONE,   /* never: they end with the process */
+    GB_DURABILITY_BEHIND, /* a short while after the change was acknowledged */
+    GB_DURABILITY_SYNC,   /* before the change is acknowledged */
+    GB_DURABILITY_COUNT
+};
+const char *gb_durability_name(enum gb_durability durability);
+/* Returns 0, or -1 with INVALID_ARGUMENT. */
+int gb_durability_parse(const char *name, size_t len, enum gb_durability *ret, struct gb_error *err);
+
+/* Where bytes that are not durable may go when memory is wanted for others, until they are wanted again or the process
+ * ends. */
+enum gb_spill {
+    GB_SPILL_NEVER, /* they stay in memory */
+    GB_SPILL_HOST,  /* to host memory while that has room, else to the disk */
+    GB_SPILL_DISK,  /* to the disk */
+    GB_SPILL_COUNT
+};
+const char *gb_spill_name(enum gb_spill spill);
+/* Returns 0, or -1 with INVALID_ARGUMENT. */
+int gb_spill_parse(const char *name, size_t len, enum gb_spill *ret, struct gb_error *err);
+
+/* The bytes have a checksum for each block of this size; the last block may be shorter. */
+#define GB_STORED_BLOCK_BYTES (1024u * 1024u)
+/* Bytes up to this size lie in the database, beside the record. */
+#define GB_STORED_INLINE_BYTES (64u * 1024u)
+
+static inline size_t gb_stored_block_count(uint64_t bytes) {
+    return (size_t)((bytes + GB_STORED_BLOCK_BYTES - 1) / GB_STORED_BLOCK_BYTES);
+}
+
+/* The bytes of one generation. They lie in the database if there are at most GB_STORED_INLINE_BYTES, else in a file.
+ * The name of the file has buffer_id, file_generation and file_tag, and is never given again: bytes that become those
+ * of another generation stay in their file. */
+struct gb_stored_rec {
+    int64_t buffer_id;
+    int64_t generation;
+    uint32_t run; /* of the process that gave them this generation; part of the entity tag */
+    int64_t file_generation;
+    uint32_t file_tag;
+    uint64_t bytes;
+    enum gb_dtype dtype; /* what the bytes were, where the record has become another */
+    struct gb_shape shape;
+    uint32_t crc32c;        /* of all */
+    const uint32_t *blocks; /* CRC32C of each block: gb_stored_block_count(bytes). Borrowed */
+};
+
+static inline bool gb_stored_inline(const struct gb_stored_rec *rec) {
+    return rec->bytes <= GB_STORED_INLINE_BYTES;
+}
+
+/* The types of the fields of records: pool.def and its brothers name them, and each layer has a family of macros that
+ * end in them, such as BIND_limit of the store. */
+
+#define GB_UNLIMITED UINT64_MAX
+
+/* A short text that a client chose: UTF-8 without NUL. A value, as names are. */
+#define GB_PHRASE_MAX 255
+struct gb_phrase {
+    char s[GB_PHRASE_MAX + 1];
+};
+
+#define GB_FLEET_CLAIM_MAX 63
+typedef char gb_fleet_claim[GB_FLEET_CLAIM_MAX + 1];
+
+/* In C. */
+#define GB_C_i64 int64_t
+#define GB_C_u64 uint64_t
+#define GB_C_u32 uint32_t
+#define GB_C_count unsigned
+#define GB_C_index int        /* of a device */
+#define GB_C_flag bool        /* 0 or 1 in the database */
+#define GB_C_limit uint64_t   /* GB_UNLIMITED is null in the database and in JSON */
+#define GB_C_maximum uint64_t /* 0 is null in JSON */
+#define GB_C_priority int
+#define GB_C_crc uint32_t
+#define GB_C_name struct gb_name
+#define GB_C_phrase struct gb_phrase
+#define GB_C_claim gb_fleet_claim
+#define GB_C_text struct gb_text *   /* a reference */
+#define GB_C_labels struct gb_text * /* a reference */
+#define GB_C_shape struct gb_shape
+#define GB_C_dtype enum gb_dtype
+#define GB_C_kind enum gb_kind
+#define GB_C_state enum gb_buffer_state
+#define GB_C_head enum gb_head
+#define GB_C_durability enum gb_durability
+#define GB_C_spill enum gb_spill
+
+/* Whether two values are the same. */
+#define GB_SAME_i64(a, b) ((a) == (b))
+#define GB_SAME_u64 GB_SAME_i64
+#define GB_SAME_u32 GB_SAME_i64
+#define GB_SAME_count GB_SAME_i64
+#define GB_SAME_index GB_SAME_i64
+#define GB_SAME_flag GB_SAME_i64
+#define GB_SAME_limit GB_SAME_i64
+#define GB_SAME_maximum GB_SAME_i64
+#define GB_SAME_priority GB_SAME_i64
+#define GB_SAME_crc GB_SAME_i64
+#define GB_SAME_name(a, b) (strcmp((a).s, (b).s) == 0)
+#define GB_SAME_phrase GB_SAME_name
+#define GB_SAME_claim(a, b) (strcmp(a, b) == 0)
+#define GB_SAME_text(a, b) (strcmp(gb_text_s(a), gb_text_s(b)) == 0)
+#define GB_SAME_labels(a, b) (strcmp(gb_labels_text(a), gb_labels_text(b)) == 0)
+#define GB_SAME_shape(a, b) gb_shape_equal(&(a), &(b))
+#define GB_SAME_dtype GB_SAME_i64
+#define GB_SAME_kind GB_SAME_i64
+#define GB_SAME_state GB_SAME_i64
+#define GB_SAME_head GB_SAME_i64
+#define GB_SAME_durability GB_SAME_i64
+#define GB_SAME_spill GB_SAME_i64
 
 enum gb_buffer_state {
     GB_BUFFER_READY,

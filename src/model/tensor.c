@@ -5,7 +5,6 @@
 
 #include "base/encoding.h"
 #include "base/text.h"
-#include "model/word.h"
 
 static const char *const names[GB_DTYPE_COUNT] = {
 #define GB_DTYPE(symbol, name, bytes, descr, reads, st) #name,

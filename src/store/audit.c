@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "model/audit_queue.h"
+#include "model/audit.h"
 #include "store/db.h"
 #include "store/storage.h"
 

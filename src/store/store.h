@@ -20,8 +20,8 @@
 #include "base/error.h"
 #include "base/histogram.h"
 #include "model/audit.h"
+#include "model/history.h"
 #include "model/model.h"
-#include "model/notice.h"
 #include "store/history_query.h"
 
 struct gb_store;

@@ -9,7 +9,7 @@
 
 #include "base/hash.h"
 #include "direct.h"
-#include "model/stored.h"
+#include "model/model.h"
 #include "raw.h"
 #include "util.h"
 

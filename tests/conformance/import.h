@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "model/export.h"
+#include "model/device.h"
 
 #define IMPORT_PART_BYTES (4ull << 20)
 

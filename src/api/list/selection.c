@@ -4,7 +4,7 @@
 
 #include "api/request/query.h"
 #include "base/hash.h"
-#include "model/word.h"
+#include "base/text.h"
 
 static int read_sort(const struct gb_http_request *request, const struct gb_list_offer *offer, struct gb_selection *ret,
                      struct gb_error *err) {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "api/request/json.h"
-#include "model/word.h"
+#include "base/text.h"
 
 int gb_digest_unknown(const char *name, struct gb_error *err) {
     char quoted[GB_WORD_QUOTE_SIZE];

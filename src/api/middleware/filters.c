@@ -3,7 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "model/word.h"
+#include "base/text.h"
 
 /* --- Content-Encoding --------------------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #define GB_API_REPLY_RENDER_HEALTH_H
 
 #include "base/json_writer.h"
-#include "model/health.h"
+#include "model/device.h"
 
 /* Adds the object "health". Unknown numbers are null; without a source there is only the reason. */
 void gb_render_health(struct gb_json_writer *out, const struct gb_health *health);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/encoding.h"
-#include "model/word.h"
+#include "base/text.h"
 
 static const char *type_name(const json_t *value) {
     switch (json_typeof(value)) {

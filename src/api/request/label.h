@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "http/http.h"
-#include "model/labels.h"
+#include "model/model.h"
 
 /* Zero-initialised, all labels fit. */
 struct gb_label_query {

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "model/word.h"
+#include "base/text.h"
 
 /* The length of the type without its parameters. */
 static size_t type_len(const char *value) {

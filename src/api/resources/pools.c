@@ -15,7 +15,7 @@
 #include "api/resources/confirm.h"
 #include "api/resources/pools.h"
 #include "api/route.h"
-#include "model/word.h"
+#include "base/text.h"
 
 /* Writes what every reply about a pool says of it. Only these replies ask for the access of other devices; polled
  * statistics do without. */

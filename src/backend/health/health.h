@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "model/device.h"
-#include "model/health.h"
 
 /* AUTO: NVML for GPUs, and the kernel's files for what it does not say of an integrated one; nothing for simulated
  * devices. */

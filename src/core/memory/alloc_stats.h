@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "model/failure.h"
+#include "model/history.h"
 
 struct gb_content;
 struct gb_session;

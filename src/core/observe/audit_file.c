@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "core/observe/audit.h"
-#include "model/audit_queue.h"
+#include "model/audit.h"
 
 /* Of records that wait for the disk: some 50,000. */
 #define PENDING_MAX (8u << 20)

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "model/audit.h"
-#include "model/audit_queue.h"
 
 /* Clients, routes and codes that are told apart at a time; the one that was refused longest ago gives way. */
 #define GB_AUDIT_REFUSALS_MAX 256

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
-#include "model/notice.h"
+#include "model/history.h"
 
 struct gb_core;
 struct gb_call;

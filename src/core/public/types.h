@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "model/audit.h"
-#include "model/failure.h"
+#include "model/history.h"
 #include "model/model.h"
 #include "model/view.h"
 #include "store/store.h"

@@ -3,7 +3,7 @@
 #ifndef GB_CORE_RUNTIME_NOTICES_H
 #define GB_CORE_RUNTIME_NOTICES_H
 
-#include "model/notice.h"
+#include "model/history.h"
 
 struct gb_core;
 struct gb_notice_limiters;

@@ -14,7 +14,7 @@
 #define GB_CORE_SHARE_ADOPT_H
 
 #include "core/public/call.h"
-#include "model/export.h"
+#include "model/device.h"
 
 struct gb_holder;
 

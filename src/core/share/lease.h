@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 #include "core/public/call.h"
-#include "model/export.h"
+#include "model/device.h"
 
 #define GB_LEASES_MAX 65536       /* in all */
 #define GB_HOLDER_LEASES_MAX 1024 /* of one holder */

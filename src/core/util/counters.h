@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "core/public/types.h"
-#include "model/failure.h"
+#include "model/history.h"
 #include "model/model.h"
 
 struct gb_live_counters {

@@ -1,5 +1,5 @@
 /* Records of the audit: packed and read back, cut and refused where there is no room, and as JSON. */
-#include "model/audit_queue.h"
+#include "model/audit.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "gb_test.h"
-#include "model/export.h"
-#include "model/failure.h"
+#include "model/device.h"
+#include "model/history.h"
 #include "model/model.h"
 
 START_TEST(dtypes_by_name) {

@@ -1,5 +1,5 @@
 /* The names of clients' certificates: those that GnuTLS can write are taken, and no other. */
-#include "model/subject.h"
+#include "model/token.h"
 
 #include <stdio.h>
 #include <string.h>
