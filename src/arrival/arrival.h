@@ -50,6 +50,7 @@ struct gb_arrival {
     int64_t stage_id;
     char claim[GB_FLEET_CLAIM_SIZE];
     char *described;     /* the owner's record of the session, as it was taken over */
+    json_t *listed;      /* while pools or streams are listed: those of the owner, by name */
     struct gb_map items; /* by name: struct gb_arrival_item */
     uint64_t keys_after; /* those that came to their state before are here */
     bool keyless;        /* its owner tells none */

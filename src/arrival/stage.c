@@ -1,5 +1,6 @@
 /* The session that arrives: made as its owner describes it, under a name of its own, and given its name at the end. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,15 +123,57 @@ static int device_of(const struct gb_arrival *arrival, const json_t *item) {
                : 0;
 }
 
+enum change { MAKE, PATCH, REMOVE };
+
+static int change_pool(struct gb_arrival *arrival, enum change how, const struct gb_pool_params *params,
+                       struct gb_error *err) {
+    struct gb_locator at = {.session = params->session, .name = params->rec.name};
+    struct gb_core *core = arrival->config.core;
+    struct gb_arrival_wait wait;
+    struct gb_pool_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
+    int r;
+
+    if (!call)
+        return -1;
+    if (how == MAKE)
+        gb_pool_make(core, params, call);
+    else if (how == PATCH)
+        gb_pool_patch(core, params, NULL, call);
+    else
+        gb_pool_remove(core, &at, false, call);
+    r = gb_arrival_call_wait(&wait, &call->base, err);
+    gb_call_unref(&call->base);
+    return r;
+}
+
+/* The pool is here since an earlier round. One that cannot be made again, because buffers are in it, keeps what is
+ * fixed until a later round. */
+static int update_pool(struct gb_arrival *arrival, const struct gb_pool_params *params, const struct gb_pool_view *here,
+                       struct gb_error *err) {
+    bool fixed = params->rec.device == here->rec.device;
+    bool set = true;
+
+    if (here->lost)
+        return 0;
+#define SAME_PLACE(type, name, at)
+#define SAME_FIXED(type, name, at)                                                                                     \
+    fixed = fixed && (!params->given.name || GB_SAME_##type(params->rec.at, here->rec.at));
+#define SAME_SET(type, name, at) set = set && (!params->given.name || GB_SAME_##type(params->rec.at, here->rec.at));
+#define GB_POOL_FIELD(name, type, how, ...) SAME_##how(type, name, name)
+#define GB_POOL_CONFIG(name, type, how, ...) SAME_##how(type, name, config.name)
+#include "model/pool.def"
+    if (!fixed && change_pool(arrival, REMOVE, params, NULL) == 0)
+        return change_pool(arrival, MAKE, params, err);
+    return set ? 0 : change_pool(arrival, PATCH, params, err);
+}
+
 /* A device's own pool has no time at which it was made. */
-static int make_pool(struct gb_arrival *arrival, const json_t *item, struct gb_error *err) {
+static int bring_pool(struct gb_arrival *arrival, const json_t *item, struct gb_error *err) {
     const json_t *object = item;
     const char *name = gb_arrival_text(item, "name");
     struct gb_pool_params params = {.session = arrival->stage, .rec = {.device = device_of(arrival, item)}};
-    struct gb_error why = GB_ERROR_INIT;
-    struct gb_arrival_wait wait;
-    struct gb_pool_call *call;
-    int r;
+    struct gb_locator at = {.session = arrival->stage};
+    struct gb_pool_view here;
 
     if (!json_is_string(json_object_get(item, "created_at")) ||
         gb_name_parse("pool name", name, strlen(name), &params.rec.name, NULL) < 0)
@@ -143,32 +186,110 @@ static int make_pool(struct gb_arrival *arrival, const json_t *item, struct gb_e
 #define GB_POOL_REUSE_BEGIN object = json_object_get(item, "reuse");
 #define GB_POOL_REUSE_END object = item;
 #include "model/pool.def"
-    call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
-    if (!call)
-        return -1;
-    gb_pool_make(arrival->config.core, &params, call);
-    r = gb_arrival_call_wait(&wait, &call->base, &why);
-    gb_call_unref(&call->base);
-    return r == 0 || why.code == GB_ERR_POOL_EXISTS ? 0 : gb_error_move(err, &why);
+    at.name = params.rec.name;
+    return gb_pool_get(arrival->config.core, &at, &here, NULL) == 0 ? update_pool(arrival, &params, &here, err)
+                                                                    : change_pool(arrival, MAKE, &params, err);
 }
 
-static int make_stream(struct gb_arrival *arrival, const json_t *item, struct gb_error *err) {
+static int change_stream(struct gb_arrival *arrival, enum change how, const struct gb_locator *at,
+                         struct gb_error *err) {
+    struct gb_arrival_wait wait;
+    struct gb_stream_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
+    int r;
+
+    if (!call)
+        return -1;
+    if (how == MAKE)
+        gb_stream_make(arrival->config.core, at, call);
+    else
+        gb_stream_remove(arrival->config.core, at, &call->base);
+    r = gb_arrival_call_wait(&wait, &call->base, err);
+    gb_call_unref(&call->base);
+    return r;
+}
+
+static int bring_stream(struct gb_arrival *arrival, const json_t *item, struct gb_error *err) {
     const char *name = gb_arrival_text(item, "name");
     struct gb_locator at = {.session = arrival->stage};
     struct gb_error why = GB_ERROR_INIT;
-    struct gb_arrival_wait wait;
-    struct gb_stream_call *call;
+
+    if (strcmp(name, "default") == 0 || gb_name_parse("stream name", name, strlen(name), &at.name, NULL) < 0 ||
+        change_stream(arrival, MAKE, &at, &why) == 0 || why.code == GB_ERR_STREAM_EXISTS)
+        return 0;
+    return gb_error_move(err, &why);
+}
+
+/* A list of the owner, by name, and what is here besides. */
+struct listed {
+    json_t *there;
+    json_t *gone;
+};
+
+static int keep_pool(void *arg, const struct gb_pool_view *view, struct gb_error *err) {
+    struct listed *listed = arg;
+
+    (void)err;
+    if (view->rec.id > 0 && !json_object_get(listed->there, view->rec.name.s))
+        json_array_append_new(listed->gone, json_string(view->rec.name.s));
+    return 0;
+}
+
+static int keep_stream(void *arg, const struct gb_stream_view *view, struct gb_error *err) {
+    struct listed *listed = arg;
+
+    (void)err;
+    if (view->id > 0 && !json_object_get(listed->there, view->name.s))
+        json_array_append_new(listed->gone, json_string(view->name.s));
+    return 0;
+}
+
+/* What the owner has not any more. A pool with buffers stays until a round in which it has none. */
+static void drop_gone_of(struct gb_arrival *arrival, struct listed *listed, bool pools) {
+    struct gb_page page = {.limit = UINT_MAX};
+    const json_t *name;
+    size_t i;
+
+    if (pools)
+        gb_pool_list(arrival->config.core, &arrival->stage, &page, keep_pool, listed, NULL);
+    else
+        gb_stream_list(arrival->config.core, &arrival->stage, &page, keep_stream, listed, NULL);
+    json_array_foreach(listed->gone, i, name) {
+        struct gb_pool_params params = {.session = arrival->stage};
+        struct gb_locator at = {.session = arrival->stage};
+
+        snprintf(at.name.s, sizeof(at.name.s), "%s", json_string_value(name));
+        params.rec.name = at.name;
+        if (pools)
+            change_pool(arrival, REMOVE, &params, NULL);
+        else
+            change_stream(arrival, REMOVE, &at, NULL);
+    }
+}
+
+static int keep_item(struct gb_arrival *arrival, const json_t *item, struct gb_error *err) {
+    return json_object_set(arrival->listed, gb_arrival_text(item, "name"), (json_t *)item) == 0
+               ? 0
+               : gb_error_set(err, GB_ERR_SATURATED, "no memory to bring the session; try again later");
+}
+
+/* What is gone makes room first: the number of each is limited. */
+static int bring_list(struct gb_arrival *arrival, bool pools, struct gb_error *err) {
+    struct listed listed = {.there = json_object(), .gone = json_array()};
+    const char *name;
+    json_t *item;
     int r;
 
-    if (strcmp(name, "default") == 0 || gb_name_parse("stream name", name, strlen(name), &at.name, NULL) < 0)
-        return 0;
-    call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
-    if (!call)
-        return -1;
-    gb_stream_make(arrival->config.core, &at, call);
-    r = gb_arrival_call_wait(&wait, &call->base, &why);
-    gb_call_unref(&call->base);
-    return r == 0 || why.code == GB_ERR_STREAM_EXISTS ? 0 : gb_error_move(err, &why);
+    arrival->listed = listed.there;
+    r = gb_arrival_each(arrival, pools ? "pools" : "streams", keep_item, err);
+    if (r == 0)
+        drop_gone_of(arrival, &listed, pools);
+    json_object_foreach(listed.there, name, item) {
+        if (r == 0)
+            r = pools ? bring_pool(arrival, item, err) : bring_stream(arrival, item, err);
+    }
+    json_decref(listed.there);
+    json_decref(listed.gone);
+    return r;
 }
 
 /* The pool from which the session's new buffers come; one of a device is the same here as there. */
@@ -277,8 +398,7 @@ int gb_arrival_stage_again(struct gb_arrival *arrival, struct gb_error *err) {
     char *text;
     int r = 0;
 
-    if (gb_arrival_each(arrival, "pools", make_pool, err) == 0 &&
-        gb_arrival_each(arrival, "streams", make_stream, err) == 0)
+    if (bring_list(arrival, true, err) == 0 && bring_list(arrival, false, err) == 0)
         root = ask_session(arrival, err);
     if (!root)
         return -1;

@@ -3,12 +3,12 @@ import os
 import shutil
 import subprocess
 
-import gpubuf
 import pytest
 from etcd_run import Etcd, Nodes
 from gpubuf_cli import FAILED, NOT_FOUND, UNREACHABLE, USAGE, Cli
 from harness import PATIENCE_S, until
 from pages import browser, numpy, rows  # noqa: F401
+from pyclient import gpubuf
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]
 

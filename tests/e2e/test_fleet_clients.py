@@ -4,12 +4,12 @@ import os
 import ssl
 import subprocess
 
-import gpubuf
 import pytest
 import secure
 from fake_fleet import Fleet, fleet  # noqa: F401
 from gpubuf_cli import DONE, FAILED, NOT_FOUND, SOME_HOSTS, UNREACHABLE, USAGE, Cli
 from harness import PATIENCE_S
+from pyclient import gpubuf
 
 numpy = pytest.importorskip("numpy")
 pytestmark = pytest.mark.once  # no memory is looked at

@@ -4,11 +4,11 @@ import re
 import socket
 import threading
 
-import gpubuf
 import pytest
 from etcd_run import Etcd
 from fake_fleet import Fleet, fleet  # noqa: F401
 from gpubuf_cli import DONE, FAILED, NOT_FOUND, UNREACHABLE, USAGE, Cli
+from pyclient import gpubuf
 
 numpy = pytest.importorskip("numpy")
 pytestmark = pytest.mark.once  # no memory is looked at

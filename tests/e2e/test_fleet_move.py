@@ -7,7 +7,6 @@ import re
 import signal
 import threading
 
-import gpubuf
 import pytest
 
 from etcd_run import token
@@ -15,6 +14,7 @@ from fleet import Fleet, fleet, session, shared, with_tokens, within  # noqa: F4
 from gpubuf_cli import NOT_FOUND
 from harness import DATA, ROUNDS, until
 from ownership import cli, one_writer_each, takes_writes
+from pyclient import gpubuf
 from sharing import Process
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]
@@ -355,6 +355,43 @@ def test_what_arrives_can_be_read(slow, session, on_its_way):
     slow.ask("a", "PUT", DATA.format(session, "small"), b"5").expect(200)
     assert ended(slow, operation)["state"] == "done"
     assert slow.ask("b", "GET", DATA.format(session, "small")).expect(200).body == b"5"
+
+
+def test_settings_change_on_the_way(slow, session):
+    """What was brought when the move began is on the target as it is on the owner when the move ends."""
+    slow.make("a", session, labels={"team": "x"})
+    S, reuse = "/v1/sessions/" + session, {"follow_event_dependencies": False, "allow_opportunistic": False, "allow_internal_dependencies": True}
+    for name in ("changed", "again", "gone", "current"):
+        slow.ask("a", "POST", S + "/pools", {"name": name, "release_threshold_bytes": 4096}).expect(201)
+    for name in ("kept", "gone"):
+        slow.ask("a", "POST", S + "/streams", {"name": name}).expect(201)
+    for i in range(4):
+        slow.ask("a", "PUT", DATA.format(session, f"x{i}") + "?pool=changed", os.urandom(2_000_000)).expect(201)
+    operation = "/v1/operations/" + moves(slow, session, to="b", headers={"Prefer": "respond-async"}).expect(202).json()["id"]
+    stage = until("it comes", lambda: arriving(slow))[0]
+    until("streams have come", lambda: len(slow.ask("b", "GET", f"/v1/sessions/{stage}/streams").json()["items"]) == 3)
+    slow.ask("a", "PATCH", S + "/pools/changed", {"release_threshold_bytes": 8192, "reuse": reuse}).expect(200)
+    slow.ask("a", "DELETE", S + "/pools/gone").expect(204)
+    slow.ask("a", "DELETE", S + "/pools/again").expect(204)
+    slow.ask("a", "POST", S + "/pools", {"name": "again", "max_bytes": 64 << 20}).expect(201)
+    slow.ask("a", "POST", S + "/pools", {"name": "late"}).expect(201)
+    slow.ask("a", "DELETE", S + "/streams/gone").expect(204)
+    slow.ask("a", "POST", S + "/streams", {"name": "late"}).expect(201)
+    slow.ask("a", "PATCH", S, {"labels": {}, "quota": {"bytes": 1 << 30, "buffers": 9}, "idle_ttl_s": 3600, "priority": 2, "spill": "host",
+                               "pool": "current"}).expect(200)
+    of_owner = settings(slow, "a", session)
+    assert ended(slow, operation)["state"] == "done"
+    assert settings(slow, "b", session) == of_owner
+    slow.ask("b", "DELETE", S).expect(204)
+
+
+def settings(fleet, at, session):
+    S = "/v1/sessions/" + session
+    pool = ("max_bytes", "release_threshold_bytes", "reuse", "exportable")
+    return ({k: v for k, v in fleet.ask(at, "GET", S).json().items()
+             if k in ("labels", "quota", "idle_ttl_s", "durability", "spill", "priority", "pool")},
+            {p["name"]: {k: p[k] for k in pool} for p in every(fleet, at, S + "/pools") if "created_at" in p},
+            {s["name"] for s in every(fleet, at, S + "/streams")})
 
 
 def test_it_is_cancelled(slow, session, on_its_way):
