@@ -100,6 +100,26 @@ def test_sealed_buffers_are_copied(fleet, session):  # noqa: F811
     fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
 
 
+def test_pools_change_beside_copies(fleet, session):  # noqa: F811
+    """With the next sealed buffer a holder has pools as the owner has them."""
+    fleet.make("a", session, replicas=1)
+    S = "/v1/sessions/" + session
+    for name in ("own", "gone"):
+        fleet.ask("a", "POST", S + "/pools", {"name": name, "release_threshold_bytes": 4096}).expect(201)
+    fleet.ask("a", "PUT", DATA.format(session, "x") + "?pool=own", b"bytes").expect(201)
+    fleet.ask("a", "POST", S + "/buffers/x/seal").expect(200)
+    (one,) = settled(fleet, "a", session, 1, 1)
+    fleet.ask("a", "PATCH", S + "/pools/own", {"release_threshold_bytes": 8192}).expect(200)
+    fleet.ask("a", "DELETE", S + "/pools/gone").expect(204)
+    local = kept(fleet, one)[session]["local"]
+    put(fleet, "a", session, "y", b"later")
+    assert settled(fleet, "a", session, 1, 2) == [one]
+    pools = fleet.ask(one, "GET", f"/v1/sessions/{local}/pools").json()["items"]
+    assert {p["name"]: p["release_threshold_bytes"] for p in pools if p["name"] in ("own", "gone")} == {"own": 8192}
+    assert fleet.ask(one, "GET", DATA.format(local, "x")).expect(200).body == b"bytes"
+    fleet.ask("a", "DELETE", S).expect(204)
+
+
 def test_what_is_refused(fleet, session):  # noqa: F811
     fleet.ask("a", "POST", "/v1/sessions", {"name": session, "replicas": 1}).problem(400, "invalid_argument")
     fleet.ask("a", "POST", "/v1/sessions", {"name": session, "fleet": True, "replicas": 9}).problem(400, "invalid_argument")
