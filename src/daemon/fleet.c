@@ -14,10 +14,10 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "daemon/daemon.h"
-#include "hub/hub.h"
-#include "move/move.h"
-#include "pull/pull.h"
-#include "replica/replica.h"
+#include "fleet/hub/hub.h"
+#include "fleet/move/move.h"
+#include "fleet/pull/pull.h"
+#include "fleet/replica/replica.h"
 
 /* --- options ------------------------------------------------------------------------------------------------------ */
 

@@ -1,10 +1,11 @@
-/* Who owns a session: what is remembered, and look-ups, one at a time for each session. */
+#include "fleet/find.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
-#include "fleet/internal.h"
+#include "fleet/state.h"
 
 #define SESSIONS_MAX 4096
 #define NODES_MAX 1024
@@ -81,7 +82,8 @@ static void miss(struct gb_find_cache *cache, const struct gb_name *session) {
         entry->gone = true;
 }
 
-uint64_t gb_find_cache_epoch(struct gb_find_cache *cache, const struct gb_name *session) {
+/* The epoch at which the session was found last, though the directory may have it no more; 0: it was not found. */
+static uint64_t find_cache_epoch(struct gb_find_cache *cache, const struct gb_name *session) {
     const struct entry *entry = gb_map_get(&cache->sessions, session->s);
 
     return entry ? entry->session.epoch : 0;
@@ -226,11 +228,6 @@ static void ending(struct gb_job *job) {
         job->error = GB_ERROR_INIT;
         flight->stale = true;
     }
-}
-
-void gb_find_count_left(struct gb_fleet *fleet, const struct gb_job *job) {
-    if (job->start == start)
-        fleet->open_finds--;
 }
 
 /* Remembers what was found, and ends. */
@@ -464,6 +461,7 @@ static bool board(struct gb_fleet *fleet, const struct gb_name *session, bool su
     find->ask.what = flight;
     find->ask.next = flight->job.asks;
     flight->job.asks = &find->ask;
+    flight->job.open_asks = &fleet->open_finds;
     fleet->open_finds++;
     return true;
 }
@@ -491,4 +489,16 @@ bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool s
     if (waits)
         gb_http_client_wake(fleet->client);
     return !waits;
+}
+
+uint64_t gb_restored_floor(struct gb_fleet *fleet, const struct gb_name *session) {
+    uint64_t known = 0;
+    uint64_t ret;
+
+    pthread_mutex_lock(&fleet->lock);
+    if (atomic_load(&fleet->doubt_until_ms) > 0)
+        known = find_cache_epoch(fleet->finds, session);
+    ret = known > fleet->epoch_floor ? known : fleet->epoch_floor;
+    pthread_mutex_unlock(&fleet->lock);
+    return ret;
 }

@@ -1,160 +1,459 @@
-/* The fleet's thread, its beginning and end, and what all parts need. */
+/* The fleet's thread, its beginning and end, and what goes by it to other nodes: calls, orders, and requests that a
+ * hub passes on. */
 #include "fleet/fleet.h"
-#include "base/encoding.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/encoding.h"
 #include "base/hash.h"
 #include "base/thread.h"
-#include "fleet/internal.h"
+#include "fleet/find.h"
+#include "fleet/member.h"
+#include "fleet/reconcile.h"
+#include "fleet/state.h"
+
+/* --- calls of other nodes ----------------------------------------------------------------------------------------- */
+
+/* Small requests to other nodes. One that does not answer is left alone for a while. */
+
+#define BREAKERS_MAX 256
+#define FAILURES_MAX 3
+#define CLOSED_MS 5000
+#define CONNECT_MS 1000
+#define ANSWER_MAX (1u << 20)
+
+/* --- breakers ----------------------------------------------------------------------------------------------------- */
+
+/* Of a node that failed lately. */
+struct gb_breaker {
+    struct gb_breaker *next;
+    char origin[GB_FLEET_URL_SIZE]; /* "http://HOST:PORT" */
+    unsigned failures;              /* in a row */
+    uint64_t until_ms;
+};
+
+static void breakers_free(struct gb_fleet *fleet) {
+    struct gb_breaker *one;
+
+    while ((one = fleet->breakers)) {
+        fleet->breakers = one->next;
+        free(one);
+    }
+}
+
+static void origin_of(const char *url, char ret[GB_FLEET_URL_SIZE]) {
+    const char *host = strstr(url, "://");
+    size_t n = host ? (size_t)(host + 3 - url) + strcspn(host + 3, "/?#") : 0;
+
+    snprintf(ret, GB_FLEET_URL_SIZE, "%.*s", (int)(n < GB_FLEET_URL_SIZE ? n : GB_FLEET_URL_SIZE - 1), url);
+}
+
+/* The breaker and the place from which it hangs; NULL if there is none. */
+static struct gb_breaker *find_breaker(struct gb_fleet *fleet, const char *origin, struct gb_breaker ***ret_at) {
+    struct gb_breaker **at;
+
+    for (at = &fleet->breakers; *at && strcmp((*at)->origin, origin) != 0; at = &(*at)->next)
+        ;
+    *ret_at = at;
+    return *at;
+}
+
+static void count_failure(struct gb_fleet *fleet, const char *origin) {
+    struct gb_breaker **at;
+    struct gb_breaker *one = find_breaker(fleet, origin, &at);
+    size_t n = 0;
+
+    if (!one) {
+        for (at = &fleet->breakers; *at; at = &(*at)->next)
+            n++;
+        one = n < BREAKERS_MAX ? calloc(1, sizeof(*one)) : NULL;
+        if (!one)
+            return;
+        snprintf(one->origin, sizeof(one->origin), "%s", origin);
+        *at = one;
+    }
+    if (++one->failures >= FAILURES_MAX)
+        one->until_ms = gb_boot_ms() + CLOSED_MS;
+}
+
+static void count_success(struct gb_fleet *fleet, const char *origin) {
+    struct gb_breaker **at;
+    struct gb_breaker *one = find_breaker(fleet, origin, &at);
+
+    if (!one)
+        return;
+    *at = one->next;
+    free(one);
+}
+
+/* --- the ask ------------------------------------------------------------------------------------------------------ */
+
+struct calling {
+    struct gb_job job;
+    char method[16];
+    char url[GB_FLEET_URL_SIZE + 512];
+    char origin[GB_FLEET_URL_SIZE];
+    char *body;
+    bool out_of_memory;
+    struct gb_http_ask http;
+    char *answer;
+};
+
+static void give(struct gb_job *job, struct gb_fleet_ask *ask) {
+    struct calling *c = gb_container_of(job, struct calling, job);
+    struct gb_fleet_call *to = gb_container_of(ask, struct gb_fleet_call, ask);
+
+    to->status = job->error.code == GB_OK ? c->http.status : 0;
+    to->answer = NULL;
+    to->bytes = 0;
+    if (job->error.code != GB_OK)
+        return;
+    to->answer = c->answer;
+    to->bytes = c->http.bytes;
+    c->answer = NULL;
+}
+
+static void cancel(struct gb_job *job) {
+    gb_http_client_cancel(&gb_container_of(job, struct calling, job)->http);
+}
+
+static void free_calling(struct gb_job *job) {
+    struct calling *c = gb_container_of(job, struct calling, job);
+
+    free(c->body);
+    free(c->answer);
+}
+
+static void on_answer(struct gb_http_ask *http) {
+    struct calling *c = gb_container_of(http, struct calling, http);
+
+    if (http->status == 0) {
+        count_failure(c->job.fleet, c->origin);
+        gb_error_set(&c->job.error, GB_ERR_NODE_UNREACHABLE, "%s: %s", c->origin, http->why);
+    } else {
+        count_success(c->job.fleet, c->origin);
+        c->answer = http->answer ? http->answer : strdup("");
+        http->answer = NULL;
+    }
+    gb_job_end(&c->job);
+}
+
+static void start(struct gb_job *job) {
+    struct calling *c = gb_container_of(job, struct calling, job);
+    struct gb_breaker **at;
+    struct gb_breaker *breaker = find_breaker(job->fleet, c->origin, &at);
+
+    c->http = (struct gb_http_ask){.method = c->method, .url = c->url, .body = c->body};
+    c->http.body_bytes = c->body ? strlen(c->body) : 0;
+    c->http.once = strcmp(c->method, "GET") != 0;
+    c->http.connect_ms = CONNECT_MS;
+    c->http.total_ms = GB_FLEET_CALL_MS;
+    c->http.answer_max = ANSWER_MAX;
+    c->http.done = on_answer;
+    if (c->out_of_memory)
+        gb_error_set(&job->error, GB_ERR_SATURATED, "no memory to ask another node");
+    else if (breaker && breaker->until_ms > gb_boot_ms())
+        gb_error_set(&job->error, GB_ERR_NODE_UNREACHABLE, "%s did not answer %u times, and is left alone for %d s",
+                     c->origin, breaker->failures, CLOSED_MS / 1000);
+    else if (gb_fleet_http_start(job->fleet->client, &c->http, &job->error) == 0)
+        return;
+    gb_job_end(job);
+}
+
+void gb_fleet_call(struct gb_fleet *fleet, struct gb_fleet_call *call) {
+    struct calling *c = gb_job_new(fleet, sizeof(*c), start);
+
+    call->status = 0;
+    call->answer = NULL;
+    call->bytes = 0;
+    if (c) {
+        snprintf(c->method, sizeof(c->method), "%s", call->method);
+        snprintf(c->url, sizeof(c->url), "%s", call->url);
+        origin_of(c->url, c->origin);
+        c->body = call->body ? strdup(call->body) : NULL;
+        c->out_of_memory = call->body && !c->body;
+        c->job.give = give;
+        c->job.cancel = cancel;
+        c->job.free = free_calling;
+    }
+    gb_job_ask(fleet, c ? &c->job : NULL, &call->ask);
+}
+
+/* --- requests that a hub passes on -------------------------------------------------------------------------------- */
+
+/* Requests of other nodes for the directory, which a hub has checked, passed on as they are. */
+
+struct relaying {
+    struct gb_job job;
+    enum gb_fleet_relay_op op;
+    bool reads;
+    bool serializable;
+    char *body;
+    int status;
+    char *answer;
+    bool too_long;
+};
+
+static void relay_give(struct gb_job *job, struct gb_fleet_ask *ask) {
+    struct relaying *r = gb_container_of(job, struct relaying, job);
+    struct gb_fleet_relay *to = gb_container_of(ask, struct gb_fleet_relay, ask);
+
+    to->status = r->status;
+    to->answer = r->answer;
+    to->too_long = r->too_long;
+    r->answer = NULL;
+}
+
+static void free_relaying(struct gb_job *job) {
+    struct relaying *r = gb_container_of(job, struct relaying, job);
+
+    free(r->body);
+    free(r->answer);
+    free(r->job.call.answer);
+}
+
+static void relay_on_answer(struct gb_etcd_call *call) {
+    struct relaying *r = gb_container_of((struct gb_job *)call->arg, struct relaying, job);
+
+    r->job.error = call->error;
+    r->status = call->status;
+    r->too_long = call->ask.too_long;
+    r->answer = call->answer;
+    call->answer = NULL;
+    gb_job_end(&r->job);
+}
+
+static void relay_start(struct gb_job *job) {
+    static const enum gb_etcd_kind kinds[] = {
+        [GB_RELAY_TXN] = GB_ETCD_TXN,
+        [GB_RELAY_GRANT] = GB_ETCD_GRANT,
+        [GB_RELAY_KEEPALIVE] = GB_ETCD_KEEPALIVE,
+        [GB_RELAY_TIMETOLIVE] = GB_ETCD_TIMETOLIVE,
+        [GB_RELAY_REVOKE] = GB_ETCD_REVOKE,
+    };
+    struct relaying *r = gb_container_of(job, struct relaying, job);
+    char *body = r->body;
+    bool repeat = r->op == GB_RELAY_TXN ? r->reads : r->op != GB_RELAY_GRANT;
+
+    r->body = NULL;
+    job->call.raw = true;
+    job->call.done = relay_on_answer;
+    gb_etcd_send(&job->fleet->etcd, &job->call, kinds[r->op], body, job->deadline_ms, repeat,
+                 r->serializable ? GB_ETCD_MEMBER : GB_ETCD_MAJORITY);
+}
+
+void gb_fleet_relay(struct gb_fleet *fleet, struct gb_fleet_relay *relay) {
+    struct relaying *r = gb_job_new(fleet, sizeof(*r), relay_start);
+
+    relay->status = 0;
+    relay->answer = NULL;
+    if (r) {
+        r->op = relay->op;
+        r->reads = relay->reads;
+        r->serializable = relay->serializable;
+        r->body = strdup(relay->body);
+        r->job.give = relay_give;
+        r->job.free = free_relaying;
+    }
+    gb_job_ask(fleet, r ? &r->job : NULL, &relay->ask);
+}
+
+/* --- orders to nodes that none can call --------------------------------------------------------------------------- */
+
+/* Orders to nodes that none can call: written into the directory by others, found there by the node itself. */
+
+#define WAIT_MS 10000 /* of one wait at a hub */
+#define SLACK_MS 3000 /* in which its answer is to come */
+#define ORDERS_MAX 64 /* in one answer */
+
+static const char *const words[] = {
+    [GB_ORDER_DRAIN] = "drain",
+    [GB_ORDER_UNDRAIN] = "undrain",
+    [GB_ORDER_MOVE] = "move",
+    [GB_ORDER_HOLD] = "hold",
+};
+
+const char *gb_order_word(enum gb_order_what what) {
+    return words[what];
+}
+
+/* --- giving one --------------------------------------------------------------------------------------------------- */
+
+struct ordering {
+    struct gb_job job;
+    struct gb_name node;
+    int64_t lease;
+    char *record;
+};
+
+static void free_ordering(struct gb_job *job) {
+    free(gb_container_of(job, struct ordering, job)->record);
+}
+
+static void on_written(struct gb_etcd_call *call) {
+    struct ordering *o = gb_container_of((struct gb_job *)call->arg, struct ordering, job);
+    struct gb_error err = call->error;
+
+    if (err.code == GB_OK && (call->refusal != 0 || !call->txn.succeeded))
+        gb_error_set(&err, GB_ERR_NODE_UNREACHABLE,
+                     "the node \"%s\" has no address, and is not there to ask for orders; try again when it is",
+                     o->node.s);
+    gb_job_fail(&o->job, &err);
+}
+
+/* A node that is not there, or goes before it has heard it, would do it when none expects it any more. */
+static void start_ordering(struct gb_job *job) {
+    struct ordering *o = gb_container_of(job, struct ordering, job);
+    struct gb_fleet *fleet = job->fleet;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    char id[24];
+    uint64_t number;
+
+    if (gb_random(&number, sizeof(number), &err) < 0 || !o->record) {
+        gb_error_set(&err, GB_ERR_SATURATED, "no memory for an order; try again later");
+        gb_job_fail(job, &err);
+        return;
+    }
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_fleet_key(fleet, "alive", o->node.s, NULL, key);
+    gb_txn_compare_there(&txn, key);
+    snprintf(id, sizeof(id), "%016" PRIx64, number);
+    gb_fleet_key(fleet, "ctl", o->node.s, id, key);
+    gb_txn_put(&txn, key, o->record, o->lease);
+    job->call.done = on_written;
+    gb_etcd_send(&fleet->etcd, &job->call, GB_ETCD_TXN, gb_txn_finish(&txn), job->deadline_ms, true, GB_ETCD_MAJORITY);
+}
+
+void gb_fleet_order(struct gb_fleet *fleet, struct gb_fleet_order *order) {
+    struct ordering *o = gb_job_new(fleet, sizeof(*o), start_ordering);
+
+    if (o) {
+        o->node = order->node;
+        o->lease = (int64_t)order->uuid;
+        o->record = gb_fleet_order_write(words[order->what], &order->session);
+        o->job.free = free_ordering;
+    }
+    gb_job_ask(fleet, o ? &o->job : NULL, &order->ask);
+}
+
+/* --- following them ----------------------------------------------------------------------------------------------- */
+
+static void ask(void *arg);
+
+static void again(struct gb_fleet *fleet, uint64_t ms) {
+    gb_timer_set(&fleet->timers, &fleet->orders.timer, gb_boot_ms() + ms, ask, fleet);
+}
+
+/* Without hubs the directory is asked now and then: none waits there. */
+static uint64_t pause_ms(const struct gb_fleet *fleet) {
+    return fleet->etcd.as ? 0 : gb_member_third_ms(fleet);
+}
+
+static void on_deleted(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+
+    /* What could not be deleted is done again, which does no harm; what could not be done is asked for again. */
+    again(fleet, call->error.code == GB_OK && call->txn.count > 0 ? 0 : 1000);
+}
+
+/* Whether it is dealt with: what is no order, or one of a later version, is too. */
+static bool follow(struct gb_fleet *fleet, const struct gb_kv *kv) {
+    struct gb_name session = {""};
+    char word[16];
+    size_t i;
+
+    if (!fleet->order || !gb_fleet_order_read(kv->value, kv->bytes, word, sizeof(word), &session))
+        return true;
+    for (i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(words[i], word) == 0)
+            return fleet->order(fleet->app, (enum gb_order_what)i, &session);
+    return true;
+}
+
+static void on_orders(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 0);
+    struct gb_txn txn = {0};
+    size_t i;
+
+    if (call->error.code != GB_OK) {
+        again(fleet, gb_etcd_again_ms(&fleet->etcd) - gb_boot_ms());
+        return;
+    }
+    if (kvs->count == 0) {
+        again(fleet, pause_ms(fleet));
+        return;
+    }
+    gb_fleet_compare_meta(fleet, &txn);
+    for (i = 0; i < kvs->count && i < ORDERS_MAX; i++)
+        if (follow(fleet, &kvs->items[i]))
+            gb_txn_delete(&txn, kvs->items[i].key);
+    call->done = on_deleted;
+    gb_etcd_send(&fleet->etcd, call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
+                 GB_ETCD_PROBE);
+}
+
+static void ask_hub(struct gb_fleet *fleet) {
+    char *body = NULL;
+
+    if (asprintf(&body, "{\"wait_ms\":%d}", WAIT_MS) < 0)
+        body = NULL;
+    gb_etcd_send(&fleet->etcd, &fleet->orders.call, GB_ETCD_WAIT, body, gb_boot_ms() + WAIT_MS + SLACK_MS, true,
+                 GB_ETCD_PROBE);
+}
+
+static void ask_directory(struct gb_fleet *fleet) {
+    struct gb_txn_range range = {.limit = ORDERS_MAX, .serializable = true};
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    char end[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_key(fleet, "ctl", fleet->own.name.s, "", key);
+    gb_prefix_end(key, end, sizeof(end));
+    range.key = key;
+    range.end = end;
+    gb_txn_get(&txn, &range);
+    gb_etcd_send(&fleet->etcd, &fleet->orders.call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS,
+                 true, GB_ETCD_MEMBER);
+}
+
+static void ask(void *arg) {
+    struct gb_fleet *fleet = arg;
+
+    fleet->orders.call.arg = fleet;
+    fleet->orders.call.done = on_orders;
+    if (!fleet->member.held)
+        again(fleet, 1000); /* they are for a node that is there */
+    else if (fleet->etcd.as)
+        ask_hub(fleet);
+    else
+        ask_directory(fleet);
+}
+
+static void orders_start(struct gb_fleet *fleet) {
+    if (fleet->own.url_count == 0)
+        again(fleet, 0);
+}
+
+static void orders_cancel(struct gb_fleet *fleet) {
+    gb_timer_clear(&fleet->timers, &fleet->orders.timer);
+    gb_etcd_cancel(&fleet->orders.call);
+}
+
+/* --- the thread, its beginning and end ---------------------------------------------------------------------------- */
+
+/* The fleet's thread, its beginning and end, and what all parts need. */
 
 #define LEAVE_MS 1500 /* to give the lease back */
 #define TTL_S 30
 #define TTL_MAX_S 3600
-
-/* --- keys and records --------------------------------------------------------------------------------------------- */
-
-void gb_fleet_key(const struct gb_fleet *fleet, const char *kind, const char *name, const char *below,
-                  char ret[GB_FLEET_KEY_SIZE]) {
-    if (below)
-        snprintf(ret, GB_FLEET_KEY_SIZE, "/gpubuf/%s/%s/%s/%s", fleet->name, kind, name, below);
-    else if (name)
-        snprintf(ret, GB_FLEET_KEY_SIZE, "/gpubuf/%s/%s/%s", fleet->name, kind, name);
-    else
-        snprintf(ret, GB_FLEET_KEY_SIZE, "/gpubuf/%s/%s", fleet->name, kind);
-}
-
-void gb_fleet_get(struct gb_txn *txn, const char *key, bool serializable) {
-    struct gb_txn_range range = {.key = key, .serializable = serializable};
-
-    gb_txn_get(txn, &range);
-}
-
-void gb_fleet_read_meta(const struct gb_fleet *fleet, struct gb_txn *txn, bool serializable) {
-    char key[GB_FLEET_KEY_SIZE];
-
-    gb_fleet_key(fleet, "meta", NULL, NULL, key);
-    gb_fleet_get(txn, key, serializable);
-}
-
-void gb_fleet_compare_meta(const struct gb_fleet *fleet, struct gb_txn *txn) {
-    char key[GB_FLEET_KEY_SIZE];
-
-    gb_fleet_key(fleet, "meta", NULL, NULL, key);
-    gb_txn_compare(txn, GB_TXN_CREATED, key, fleet->member.meta_created);
-}
-
-int gb_fleet_check_meta(const struct gb_fleet *fleet, const struct gb_kvs *meta, struct gb_error *err) {
-    char uuid[40];
-
-    if (fleet->member.meta_uuid[0] == '\0')
-        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the fleet's directory has not been found yet");
-    if (meta->count == 0)
-        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
-                            "the directory has lost the record of the fleet \"%s\": it was emptied or replaced",
-                            fleet->name);
-    if (gb_fleet_meta_read(meta->items[0].value, meta->items[0].bytes, uuid, err) < 0)
-        return -1;
-    if (strcmp(uuid, fleet->member.meta_uuid) == 0)
-        return 0;
-    return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
-                        "the directory is of another fleet: its uuid is %s, this one's is %s", uuid,
-                        fleet->member.meta_uuid);
-}
-
-bool gb_fleet_name_of(const char *key, const char *prefix, struct gb_name *ret) {
-    struct gb_error ignored = GB_ERROR_INIT;
-    size_t n = strlen(prefix);
-
-    return strncmp(key, prefix, n) == 0 && gb_name_parse("name", key + n, strlen(key + n), ret, &ignored) == 0;
-}
-
-void gb_fleet_behind(const char *key, char ret[GB_FLEET_KEY_SIZE]) {
-    char cut[GB_FLEET_KEY_SIZE];
-
-    if (snprintf(cut, sizeof(cut), "%s", key) < (int)sizeof(cut))
-        memcpy(ret, cut, sizeof(cut));
-    else
-        gb_prefix_end(cut, ret, GB_FLEET_KEY_SIZE);
-}
-
-int gb_fleet_node_of(const char *name, const struct gb_kv *node, const struct gb_kv *alive, struct gb_fleet_node *ret,
-                     struct gb_error *err) {
-    struct gb_fleet_alive record;
-    struct gb_error ignored = GB_ERROR_INIT;
-
-    *ret = (struct gb_fleet_node){0};
-    snprintf(ret->name.s, sizeof(ret->name.s), "%s", name);
-    if (gb_fleet_node_read(node->value, node->bytes, ret, err) < 0)
-        return -1;
-    if (alive && gb_fleet_alive_read(alive->value, alive->bytes, &record, &ignored) == 0)
-        gb_fleet_node_set_alive(ret, &record);
-    return 0;
-}
-
-/* --- the state ---------------------------------------------------------------------------------------------------- */
-
-const char *gb_fleet_state_name(enum gb_fleet_state state) {
-    static const char *const names[] = {
-        [GB_FLEET_ALONE] = "alone",
-        [GB_FLEET_JOINED] = "joined",
-        [GB_FLEET_EXPIRED] = "expired",
-        [GB_FLEET_DUPLICATE] = "duplicate",
-    };
-
-    return (unsigned)state < sizeof(names) / sizeof(names[0]) ? names[state] : "alone";
-}
-
-void gb_fleet_set_state(struct gb_fleet *fleet, enum gb_fleet_state state, const struct gb_error *why) {
-    bool changed;
-
-    pthread_mutex_lock(&fleet->lock);
-    changed = fleet->stat.state != state;
-    if (changed)
-        fleet->stat.since_ns = gb_clock_ns();
-    fleet->stat.state = state;
-    atomic_store(&fleet->joined, state == GB_FLEET_JOINED);
-    fleet->stat.why = why ? *why : GB_ERROR_INIT;
-    if (fleet->etcd.cluster_id != 0)
-        snprintf(fleet->stat.cluster_id, sizeof(fleet->stat.cluster_id), "%llu",
-                 (unsigned long long)fleet->etcd.cluster_id);
-    pthread_mutex_unlock(&fleet->lock);
-    if (changed && fleet->changed)
-        fleet->changed(fleet->app);
-}
-
-int gb_fleet_not_joined(const struct gb_fleet *fleet, struct gb_error *err) {
-    if (fleet->etcd.full)
-        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
-                            "the fleet's directory is out of space and refuses all changes");
-    return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node is not joined to the fleet");
-}
-
-void gb_fleet_stat(struct gb_fleet *fleet, struct gb_fleet_stat *ret) {
-    pthread_mutex_lock(&fleet->lock);
-    *ret = fleet->stat;
-    pthread_mutex_unlock(&fleet->lock);
-    ret->draining = atomic_load(&fleet->draining);
-    ret->requests = atomic_load(&fleet->etcd.requests);
-    ret->failures = atomic_load(&fleet->etcd.failures);
-    ret->clock_offset_ms = atomic_load(&fleet->etcd.offset_ms);
-}
-
-bool gb_fleet_is_joined(struct gb_fleet *fleet) {
-    return atomic_load(&fleet->joined);
-}
-
-int64_t gb_fleet_now_s(const struct gb_fleet *fleet) {
-    return gb_etcd_now_s(&fleet->etcd);
-}
-
-const char *gb_fleet_own_url(const struct gb_fleet *fleet, const struct gb_name *network) {
-    return gb_fleet_url_on(&fleet->own, network);
-}
 
 static void tell(struct gb_job *job) {
     struct gb_fleet *fleet = job->fleet;
@@ -173,42 +472,6 @@ void gb_fleet_set_draining(struct gb_fleet *fleet, bool draining) {
         gb_job_ask(fleet, job, NULL);
 }
 
-/* --- tickets ------------------------------------------------------------------------------------------------------ */
-
-int gb_fleet_ticket_make(struct gb_fleet *fleet, const char *method, const char *path, const char *query,
-                         const struct gb_name *node, const char *who, char ret[GB_FLEET_TICKET_SIZE],
-                         struct gb_error *err) {
-    struct gb_ticket_scope scope = {.method = method, .path = path, .query = query, .node = node->s};
-    struct gb_ticket_keys keys;
-
-    pthread_mutex_lock(&fleet->lock);
-    keys = fleet->keys;
-    pthread_mutex_unlock(&fleet->lock);
-    return gb_ticket_make(&keys, gb_etcd_now_s(&fleet->etcd), &scope, who, ret, err);
-}
-
-char *gb_fleet_ticket_query(struct gb_fleet *fleet, const char *method, const char *path, const struct gb_name *node,
-                            const char *who) {
-    char ticket[GB_FLEET_TICKET_SIZE];
-    char *query;
-
-    if (gb_fleet_ticket_make(fleet, method, path, "", node, who, ticket, NULL) < 0 ||
-        asprintf(&query, "ticket=%s", ticket) < 0)
-        return NULL;
-    return query;
-}
-
-int gb_fleet_ticket_check(struct gb_fleet *fleet, const char *ticket, const char *method, const char *path,
-                          const char *query, char *ret_who, size_t who_size, struct gb_error *err) {
-    struct gb_ticket_scope scope = {.method = method, .path = path, .query = query, .node = fleet->own.name.s};
-    struct gb_ticket_keys keys;
-
-    pthread_mutex_lock(&fleet->lock);
-    keys = fleet->keys;
-    pthread_mutex_unlock(&fleet->lock);
-    return gb_ticket_check(&keys, gb_etcd_now_s(&fleet->etcd), &scope, ticket, ret_who, who_size, err);
-}
-
 /* --- the thread --------------------------------------------------------------------------------------------------- */
 
 static void on_revoked(struct gb_etcd_call *call) {
@@ -221,7 +484,7 @@ static void leave(struct gb_fleet *fleet) {
     bool holds = fleet->member.held && fleet->member.deadline_ms > gb_boot_ms() && fleet->member.failing_ms == 0;
 
     gb_member_cancel(fleet);
-    gb_orders_cancel(fleet);
+    orders_cancel(fleet);
     gb_etcd_cancel(&fleet->sweep);
     gb_timer_clear(&fleet->timers, &fleet->sweep_again);
     if (!holds)
@@ -239,7 +502,7 @@ static void *run(void *arg) {
 
     gb_restored_watch(fleet);
     gb_member_start(fleet);
-    gb_orders_start(fleet);
+    orders_start(fleet);
     while (gb_jobs_take(fleet))
         gb_http_client_run(fleet->client, gb_timers_run(&fleet->timers, 60000));
     gb_jobs_drain(fleet);
@@ -328,7 +591,7 @@ static void destroy(struct gb_fleet *fleet) {
         fleet->unregisters = one->next;
         free(one);
     }
-    gb_breakers_free(fleet);
+    breakers_free(fleet);
     gb_doubts_free(fleet);
     gb_find_cache_free(fleet->finds);
     gb_etcd_done(&fleet->etcd);

@@ -1,14 +1,241 @@
-/* A node's life: look, test for a twin, take or adopt the lease, enter, and renew. */
+/* A node's life in the fleet: it looks, tests for a twin, takes or adopts the lease, enters, renews, and says how it
+ * is. */
+#include "fleet/member.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "base/hash.h"
-#include "fleet/internal.h"
+#include "fleet/forget.h"
+#include "fleet/reconcile.h"
+#include "fleet/state.h"
+#include "fleet/ticket.h"
 
-#define STEP_MAX_MS 30000  /* between two renewals, and between two tries to join */
-#define MARGIN_MAX_MS 2000 /* before the end of the lease, in which the node is not sure of its sessions any more */
+/* --- a process that has just begun -------------------------------------------------------------------------------- */
+
+/* A process that has just begun knows nothing of what the directory was a moment ago. If that was restored then, its
+ * nodes have noticed, as their connections to it have ended: some of them are asked, at /livez, whether they are in
+ * doubt. Until they have answered, this node compares none of its sessions, and says of no name that it is absent. */
+
+#define NODES_READ 16
+#define PEERS_MAX 8
+#define PEER_MS 1000
+
+struct peer {
+    struct gb_fresh *fresh;
+    struct gb_http_ask http;
+    char url[GB_FLEET_URL_SIZE + 8];
+};
+
+struct gb_fresh {
+    struct gb_fleet *fleet;
+    struct gb_etcd_call call;
+    struct peer peers[PEERS_MAX];
+    size_t count;
+    size_t open;
+};
+
+static void fresh_cancel(struct gb_fleet *fleet) {
+    struct gb_fresh *fresh = fleet->member.fresh;
+    size_t i;
+
+    if (!fresh)
+        return;
+    gb_etcd_cancel(&fresh->call);
+    for (i = 0; i < fresh->count; i++)
+        gb_http_client_cancel(&fresh->peers[i].http);
+    free(fresh);
+    fleet->member.fresh = NULL;
+}
+
+static void end(struct gb_fleet *fleet) {
+    fresh_cancel(fleet);
+    atomic_store(&fleet->fresh, false);
+    gb_member_soon(fleet);
+}
+
+static void on_peer(struct gb_http_ask *http) {
+    struct gb_fresh *fresh = gb_container_of(http, struct peer, http)->fresh;
+    struct gb_fleet *fleet = fresh->fleet;
+
+    free(http->answer);
+    http->answer = NULL;
+    if (http->status > 0 && http->doubt_s > 0)
+        gb_restored_suspect(fleet, http->doubt_s);
+    if (--fresh->open == 0)
+        end(fleet);
+}
+
+static void ask(struct gb_fresh *fresh, struct peer *peer) {
+    peer->fresh = fresh;
+    peer->http = (struct gb_http_ask){.method = "GET", .url = peer->url};
+    peer->http.connect_ms = PEER_MS;
+    peer->http.total_ms = PEER_MS;
+    peer->http.answer_max = 1 << 16;
+    peer->http.done = on_peer;
+    if (gb_fleet_http_start(fresh->fleet->client, &peer->http, NULL) == 0)
+        fresh->open++;
+}
+
+/* Each of those that were read is as likely as another. */
+static void choose(struct gb_fresh *fresh, const struct gb_kv *kv, const char *prefix, size_t seen) {
+    struct gb_fleet_node node;
+    struct gb_name name;
+    uint32_t at = (uint32_t)seen;
+
+    if (seen >= PEERS_MAX && (gb_random(&at, sizeof(at), NULL) < 0 || (at %= seen + 1) >= PEERS_MAX))
+        return;
+    if (!gb_fleet_name_of(kv->key, prefix, &name) || gb_name_equal(&name, &fresh->fleet->own.name) ||
+        gb_fleet_node_of(name.s, kv, NULL, &node, NULL) < 0 || node.url_count == 0)
+        return;
+    at = fresh->count < PEERS_MAX ? (uint32_t)fresh->count++ : at;
+    snprintf(fresh->peers[at].url, sizeof(fresh->peers[at].url), "%s/livez", node.urls[0].url);
+}
+
+static void on_nodes(struct gb_etcd_call *call) {
+    struct gb_fresh *fresh = call->arg;
+    struct gb_fleet *fleet = fresh->fleet;
+    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
+    char prefix[GB_FLEET_KEY_SIZE];
+    size_t i;
+
+    if (call->error.code != GB_OK || gb_fleet_check_meta(fleet, gb_txn_result(&call->txn, 0), NULL) < 0) {
+        /* The next renewal takes it up, unless there is more than can be read. */
+        if (call->ask.too_long)
+            end(fleet);
+        else
+            fresh_cancel(fleet);
+        return;
+    }
+    gb_fleet_key(fleet, "nodes", "", NULL, prefix);
+    for (i = 0; i < kvs->count; i++)
+        choose(fresh, &kvs->items[i], prefix, i);
+    for (i = 0; i < fresh->count; i++)
+        ask(fresh, &fresh->peers[i]);
+    if (fresh->open == 0)
+        end(fleet);
+}
+
+/* Whether this process has just begun, and does not know yet whether others doubt the directory: asks them. */
+static bool fresh_look(struct gb_fleet *fleet) {
+    struct gb_fresh *fresh = fleet->member.fresh;
+    struct gb_txn txn = {0};
+    struct gb_txn_range range = {.limit = NODES_READ};
+    char key[GB_FLEET_KEY_SIZE];
+    char last[GB_FLEET_KEY_SIZE];
+
+    if (!atomic_load(&fleet->fresh))
+        return false;
+    if (fleet->etcd.as) { /* a hub tells with each answer */
+        atomic_store(&fleet->fresh, false);
+        return false;
+    }
+    if (fresh)
+        return true;
+    fresh = fleet->member.fresh = calloc(1, sizeof(*fresh));
+    if (!fresh)
+        return true;
+    fresh->fleet = fleet;
+    gb_fleet_read_meta(fleet, &txn, false);
+    gb_fleet_key(fleet, "nodes", "", NULL, key);
+    gb_prefix_end(key, last, sizeof(last));
+    range.key = key;
+    range.end = last;
+    gb_txn_get(&txn, &range);
+    fresh->call.arg = fresh;
+    fresh->call.done = on_nodes;
+    gb_etcd_send(&fleet->etcd, &fresh->call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_member_deadline(fleet), true,
+                 GB_ETCD_PROBE);
+    return true;
+}
+
+/* --- what alive/N says -------------------------------------------------------------------------------------------- */
+
+/* What alive/N says of the node, and when it is written anew. */
+
+/* What alive/N is to say now. */
+static void member_describe(struct gb_fleet *fleet, struct gb_fleet_alive *ret, struct gb_fleet_node *node) {
+    size_t i;
+
+    *node = fleet->own;
+    node->device_count = fleet->devices ? fleet->devices(fleet->app, node->devices) : 0;
+    *ret = (struct gb_fleet_alive){.uuid = fleet->own.uuid, .incarnation = fleet->member.incarnation};
+    ret->draining = atomic_load(&fleet->draining);
+    ret->count = node->device_count;
+    for (i = 0; i < ret->count; i++) {
+        ret->free_bytes[i] = node->devices[i].free_bytes;
+        ret->committed_bytes[i] = node->devices[i].committed_bytes;
+    }
+}
+
+/* More than a twentieth of the device. */
+static bool differs(uint64_t a, uint64_t b, uint64_t of) {
+    return (a > b ? a - b : b - a) > of / 20;
+}
+
+static bool worth_telling(const struct gb_fleet *fleet, const struct gb_fleet_alive *now,
+                          const struct gb_fleet_node *node) {
+    const struct gb_member *m = &fleet->member;
+    bool changed = now->count != m->told.count;
+    size_t i;
+
+    if (now->draining != m->told.draining)
+        return true;
+    for (i = 0; i < now->count && !changed; i++)
+        changed = differs(now->free_bytes[i], m->told.free_bytes[i], node->devices[i].bytes) ||
+                  differs(now->committed_bytes[i], m->told.committed_bytes[i], node->devices[i].bytes);
+    return changed && gb_boot_ms() - m->told_ms >= 3 * gb_member_third_ms(fleet) / 2;
+}
+
+static void on_told(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+    struct gb_member *m = &fleet->member;
+
+    if (call->error.code != GB_OK || call->refusal != 0 || !call->txn.succeeded) {
+        m->told = (struct gb_fleet_alive){.draining = !atomic_load(&fleet->draining)}; /* with the next renewal */
+        return;
+    }
+    m->alive_revision = call->txn.revision;
+    fleet->etcd.full = false;
+    if (m->told.draining != atomic_load(&fleet->draining))
+        gb_member_tell(fleet);
+}
+
+void gb_member_tell(struct gb_fleet *fleet) {
+    struct gb_member *m = &fleet->member;
+    struct gb_fleet_alive now;
+    struct gb_fleet_node node;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    char *text;
+
+    if (!m->held || m->write.open)
+        return;
+    member_describe(fleet, &now, &node);
+    if (!worth_telling(fleet, &now, &node))
+        return;
+    text = gb_fleet_alive_write(&now, m->old_alive, NULL);
+    if (!text)
+        return;
+    m->told = now;
+    m->told_ms = gb_boot_ms();
+    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, m->alive_revision);
+    gb_txn_put(&txn, key, text, (int64_t)fleet->own.uuid);
+    m->write.arg = fleet;
+    m->write.done = on_told;
+    gb_etcd_send(&fleet->etcd, &m->write, GB_ETCD_TXN, gb_txn_finish(&txn), gb_member_deadline(fleet), false,
+                 GB_ETCD_PROBE);
+    free(text);
+}
+
+/* --- joining and renewing ----------------------------------------------------------------------------------------- */
+
+/* A node's life: look, test for a twin, take or adopt the lease, enter, and renew. */
 
 static void look(void *arg);
 static void renew(void *arg);
@@ -19,19 +246,6 @@ static uint64_t chance(uint64_t below) {
 
     gb_random(&n, sizeof(n), NULL);
     return below > 0 ? n % below : 0;
-}
-
-uint64_t gb_member_third_ms(const struct gb_fleet *fleet) {
-    uint64_t third = fleet->member.ttl_s * 1000ull / 3;
-
-    return third < STEP_MAX_MS ? third : STEP_MAX_MS;
-}
-
-uint64_t gb_member_deadline(const struct gb_fleet *fleet) {
-    uint64_t most = gb_member_third_ms(fleet);
-
-    most = most < 1000 ? 1000 : most > GB_ETCD_TOTAL_MS ? GB_ETCD_TOTAL_MS : most;
-    return gb_boot_ms() + most;
 }
 
 /* Between two looks at a lease that may be a twin's. */
@@ -49,22 +263,6 @@ static void send(struct gb_fleet *fleet, enum gb_etcd_kind kind, char *body, voi
     gb_etcd_send(&fleet->etcd, call, kind, body, gb_member_deadline(fleet), true, GB_ETCD_PROBE);
 }
 
-/* Publishes until when the node is sure of its sessions. */
-static void be_sure(struct gb_fleet *fleet) {
-    const struct gb_member *m = &fleet->member;
-    uint64_t margin = m->ttl_s * 1000ull / 3;
-
-    if (margin > MARGIN_MAX_MS)
-        margin = MARGIN_MAX_MS;
-    atomic_store(&fleet->sure_until_ms,
-                 m->held && m->reconciled && m->deadline_ms > margin ? m->deadline_ms - margin : 0);
-}
-
-void gb_member_unsure(struct gb_fleet *fleet) {
-    fleet->member.reconciled = false;
-    be_sure(fleet);
-}
-
 /* The lease was renewed by what was sent then. If it had run out by then, sessions may be others' by now, though the
  * directory has kept the lease: one that is started again or restored gives all leases their whole length. */
 static void live_until(struct gb_fleet *fleet, const struct gb_etcd_call *call) {
@@ -77,41 +275,6 @@ static void live_until(struct gb_fleet *fleet, const struct gb_etcd_call *call) 
     }
     m->deadline_ms = call->sent_ms + (uint64_t)call->lease.ttl_s * 1000;
     m->lived_ms = m->deadline_ms;
-}
-
-void gb_member_mark(struct gb_fleet *fleet, const struct gb_name *session, int64_t revision) {
-    struct gb_member *m = &fleet->member;
-
-    if (revision <= m->mark_revision)
-        return;
-    m->mark = *session;
-    m->mark_revision = revision;
-}
-
-void gb_member_soon(struct gb_fleet *fleet) {
-    struct gb_member *m = &fleet->member;
-
-    if (m->held && !m->call.open)
-        gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms(), renew, fleet);
-}
-
-void gb_member_say(struct gb_fleet *fleet) {
-    struct gb_error why = GB_ERROR_INIT;
-
-    if (!fleet->member.held || !fleet->member.reconciled)
-        return;
-    if (!fleet->etcd.full) {
-        gb_fleet_set_state(fleet, GB_FLEET_JOINED, NULL);
-        return;
-    }
-    gb_error_set(&why, GB_ERR_DIRECTORY_UNAVAILABLE,
-                 "the directory is out of space and refuses all changes (etcd's alarm NOSPACE): compact and defragment "
-                 "it, then disarm the alarm");
-    gb_fleet_set_state(fleet, GB_FLEET_ALONE, &why);
-}
-
-bool gb_fleet_is_sure(struct gb_fleet *fleet) {
-    return gb_boot_ms() < atomic_load(&fleet->sure_until_ms);
 }
 
 /* --- another time ------------------------------------------------------------------------------------------------- */
@@ -129,7 +292,7 @@ static void let_go(struct gb_fleet *fleet) {
     m->held = false;
     m->reconciled = false;
     m->deadline_ms = 0;
-    be_sure(fleet);
+    gb_member_be_sure(fleet);
     m->failing_ms = 0;
     m->test_ms = 0;
 }
@@ -283,7 +446,7 @@ static void on_look(struct gb_etcd_call *call) {
         retry(fleet, GB_FLEET_ALONE, &err);
         return;
     }
-    gb_fresh_look(fleet);
+    fresh_look(fleet);
     if (keep(gb_txn_result(&call->txn, 1), &m->old_node, &m->node_revision) < 0 ||
         keep(gb_txn_result(&call->txn, 2), &m->old_alive, &m->alive_revision) < 0) {
         gb_error_set(&err, GB_ERR_SATURATED, "no memory to join");
@@ -488,7 +651,7 @@ static void enter(struct gb_fleet *fleet) {
     char *node_text;
     char *alive_text;
 
-    gb_member_describe(fleet, &m->told, &node);
+    member_describe(fleet, &m->told, &node);
     node_text = gb_fleet_node_write(&node, m->old_node, &err);
     alive_text = gb_fleet_alive_write(&m->told, m->old_alive, &err);
     if (!node_text || !alive_text) {
@@ -550,7 +713,7 @@ static void on_reconciled(struct gb_fleet *fleet, bool ok, const struct gb_error
     m->compares = m->compares || !ok;
     m->reconciled = m->reconciled || ok;
     m->broken = m->broken && !ok;
-    be_sure(fleet);
+    gb_member_be_sure(fleet);
     if (m->reconciled) {
         gb_member_say(fleet);
         gb_unregister_sweep(fleet);
@@ -574,7 +737,7 @@ static void hold(struct gb_fleet *fleet) {
         gb_unregister_sweep(fleet);
         gb_doubts_sweep(fleet);
     }
-    if (!gb_fresh_look(fleet) && (!m->reconciled || m->compares) && !m->reconcile) {
+    if (!fresh_look(fleet) && (!m->reconciled || m->compares) && !m->reconcile) {
         m->compares = false;
         m->mark_revision = 0;
         m->reconcile = gb_reconcile_start(fleet, on_reconciled);
@@ -681,7 +844,7 @@ static void on_renewed(struct gb_etcd_call *call) {
         return;
     }
     live_until(fleet, call);
-    be_sure(fleet);
+    gb_member_be_sure(fleet);
     pthread_mutex_lock(&fleet->lock);
     fleet->stat.renewals++;
     pthread_mutex_unlock(&fleet->lock);
@@ -704,13 +867,14 @@ static void renew(void *arg) {
 /* --- the beginning and the end ------------------------------------------------------------------------------------ */
 
 void gb_member_start(struct gb_fleet *fleet) {
+    fleet->member.renew = renew;
     fleet->etcd.most_ms = (unsigned)gb_member_third_ms(fleet);
     look(fleet);
 }
 
 void gb_member_cancel(struct gb_fleet *fleet) {
     gb_timer_clear(&fleet->timers, &fleet->member.timer);
-    gb_fresh_cancel(fleet);
+    fresh_cancel(fleet);
     let_go(fleet);
 }
 

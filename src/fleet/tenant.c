@@ -1,13 +1,12 @@
-/* Tenants: sessions of the fleet whose quotas together have a limit. Which sessions a tenant has is written with their
- * records, in the same transactions; a registration compares the tenant's own record, so that two at a time do not both
- * get what is left. */
+#include "fleet/tenant.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
-#include "fleet/internal.h"
+#include "fleet/state.h"
 #include "model/model.h"
 
 #define TENANTS_MAX 1000

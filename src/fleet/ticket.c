@@ -1,4 +1,5 @@
-/* KID.EXPIRES.WHO.SIGNATURE, the last two as base64 of URLs. */
+/* Tickets: what was permitted at one node, for another, signed with a key that all nodes have. The keys stand in the
+ * directory, one for each day, made by the first node that finds none. */
 #include "fleet/ticket.h"
 
 #include <gnutls/crypto.h>
@@ -8,9 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/encoding.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "fleet/messages.h"
+#include "fleet/state.h"
+
+/* --- ticket ------------------------------------------------------------------------------------------------------- */
+
+/* KID.EXPIRES.WHO.SIGNATURE, the last two as base64 of URLs. */
 
 #define MAC_BYTES 32
 
@@ -179,4 +187,105 @@ int gb_ticket_check(const struct gb_ticket_keys *keys, int64_t now_s, const stru
     free(parts.who);
     free(parts.mac);
     return r;
+}
+
+/* --- keys --------------------------------------------------------------------------------------------------------- */
+
+/* The keys of tickets in the directory: one for each day, made by the first node that finds none, and read by all. */
+
+void gb_keys_learn(struct gb_fleet *fleet, const struct gb_kvs *kvs) {
+    struct gb_ticket_keys keys = {0};
+    struct gb_ticket_key key;
+    struct gb_name id;
+    char prefix[GB_FLEET_KEY_SIZE];
+    size_t i;
+
+    gb_fleet_key(fleet, "keys", "", NULL, prefix);
+    for (i = 0; i < kvs->count; i++) {
+        const struct gb_kv *kv = &kvs->items[i];
+
+        if (!gb_fleet_name_of(kv->key, prefix, &id) ||
+            gb_fleet_key_read(kv->value, kv->bytes, key.key, &key.made_s) < 0)
+            continue;
+        key.id = strtoull(id.s, NULL, 10);
+        gb_ticket_keys_add(&keys, &key);
+    }
+    pthread_mutex_lock(&fleet->lock);
+    fleet->keys = keys;
+    pthread_mutex_unlock(&fleet->lock);
+}
+
+static void delete_old_keys(struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_ticket_keys *keys) {
+    char key[GB_FLEET_KEY_SIZE];
+    char id[24];
+    size_t i;
+
+    for (i = 0; i + 1 < keys->count; i++) {
+        snprintf(id, sizeof(id), "%llu", (unsigned long long)keys->keys[i].id);
+        gb_fleet_key(fleet, "keys", id, NULL, key);
+        gb_txn_delete(txn, key);
+    }
+}
+
+char *gb_keys_rotation(struct gb_fleet *fleet) {
+    int64_t now_s = gb_etcd_now_s(&fleet->etcd);
+    uint64_t slot = (uint64_t)now_s / GB_TICKET_SLOT_S;
+    const struct gb_ticket_keys *keys = &fleet->keys; /* this thread alone changes them */
+    struct gb_txn txn = {0};
+    unsigned char bytes[32];
+    char key[GB_FLEET_KEY_SIZE];
+    char id[24];
+    char *value;
+
+    if (keys->count > 0 && keys->keys[keys->count - 1].id >= slot)
+        return NULL;
+    value = gb_random(bytes, sizeof(bytes), NULL) == 0 ? gb_fleet_key_write(bytes, now_s) : NULL;
+    if (!value)
+        return NULL;
+    snprintf(id, sizeof(id), "%llu", (unsigned long long)slot);
+    gb_fleet_key(fleet, "keys", id, NULL, key);
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_txn_compare(&txn, GB_TXN_CREATED, key, 0);
+    gb_txn_put(&txn, key, value, 0);
+    delete_old_keys(fleet, &txn, keys);
+    free(value);
+    return gb_txn_finish(&txn);
+}
+
+/* --- tickets of this node ----------------------------------------------------------------------------------------- */
+
+/* Tickets of this node. */
+
+int gb_fleet_ticket_make(struct gb_fleet *fleet, const char *method, const char *path, const char *query,
+                         const struct gb_name *node, const char *who, char ret[GB_FLEET_TICKET_SIZE],
+                         struct gb_error *err) {
+    struct gb_ticket_scope scope = {.method = method, .path = path, .query = query, .node = node->s};
+    struct gb_ticket_keys keys;
+
+    pthread_mutex_lock(&fleet->lock);
+    keys = fleet->keys;
+    pthread_mutex_unlock(&fleet->lock);
+    return gb_ticket_make(&keys, gb_etcd_now_s(&fleet->etcd), &scope, who, ret, err);
+}
+
+char *gb_fleet_ticket_query(struct gb_fleet *fleet, const char *method, const char *path, const struct gb_name *node,
+                            const char *who) {
+    char ticket[GB_FLEET_TICKET_SIZE];
+    char *query;
+
+    if (gb_fleet_ticket_make(fleet, method, path, "", node, who, ticket, NULL) < 0 ||
+        asprintf(&query, "ticket=%s", ticket) < 0)
+        return NULL;
+    return query;
+}
+
+int gb_fleet_ticket_check(struct gb_fleet *fleet, const char *ticket, const char *method, const char *path,
+                          const char *query, char *ret_who, size_t who_size, struct gb_error *err) {
+    struct gb_ticket_scope scope = {.method = method, .path = path, .query = query, .node = fleet->own.name.s};
+    struct gb_ticket_keys keys;
+
+    pthread_mutex_lock(&fleet->lock);
+    keys = fleet->keys;
+    pthread_mutex_unlock(&fleet->lock);
+    return gb_ticket_check(&keys, gb_etcd_now_s(&fleet->etcd), &scope, ticket, ret_who, who_size, err);
 }

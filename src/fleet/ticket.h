@@ -2,24 +2,12 @@
 #ifndef GB_FLEET_TICKET_H
 #define GB_FLEET_TICKET_H
 
-#include "fleet/fleet.h"
+#include "fleet/state.h"
 
-#define GB_TICKET_KEYS_MAX 4
 #define GB_TICKET_LIFE_S 300
 #define GB_TICKET_SLOT_S 86400 /* a new key each day */
 /* A new key signs once all others have had the time to learn it. */
 #define GB_TICKET_SETTLE_S 60
-
-struct gb_ticket_key {
-    uint64_t id; /* the day that it was made for, as all count them */
-    int64_t made_s;
-    unsigned char key[32];
-};
-
-struct gb_ticket_keys {
-    struct gb_ticket_key keys[GB_TICKET_KEYS_MAX]; /* the oldest first */
-    size_t count;
-};
 
 /* Adds one; the oldest goes if there are too many. */
 void gb_ticket_keys_add(struct gb_ticket_keys *keys, const struct gb_ticket_key *key);
@@ -35,5 +23,11 @@ int gb_ticket_make(const struct gb_ticket_keys *keys, int64_t now_s, const struc
                    const char *who, char ret[GB_FLEET_TICKET_SIZE], struct gb_error *err);
 int gb_ticket_check(const struct gb_ticket_keys *keys, int64_t now_s, const struct gb_ticket_scope *scope,
                     const char *ticket, char *ret_who, size_t who_size, struct gb_error *err);
+
+/* What keys/ says. */
+void gb_keys_learn(struct gb_fleet *fleet, const struct gb_kvs *kvs);
+/* The transaction that makes today's key, if none has been made; the caller frees. NULL: there is no need, or no
+ * memory. */
+char *gb_keys_rotation(struct gb_fleet *fleet);
 
 #endif

@@ -1,8 +1,92 @@
+/* Changes on their way to the tables: queued as copies, applied in a transaction with statements that are prepared
+ * once, and the fence behind a commit that failed. */
 #include "store/apply.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/thread.h"
 #include "store/db.h"
+
+/* --- changes ------------------------------------------------------------------------------------------------------ */
+
+/* The labels that the copy of a record has a reference to. */
+static struct gb_text *labels_of(const struct gb_change *c) {
+    switch (c->kind) {
+    case GB_CHANGE_PUT_SESSION:
+        return ((const struct gb_session_rec *)c->record)->labels;
+    case GB_CHANGE_PUT_BUFFER:
+        return ((const struct gb_buffer_rec *)c->record)->labels;
+    default:
+        return NULL;
+    }
+}
+
+static bool is_durable(const struct gb_change *c) {
+    const struct gb_store_edits *record = (const struct gb_store_edits *)c->record;
+    size_t i;
+
+    if (c->kind == GB_CHANGE_DEL_SESSION)
+        return ((const struct gb_session_deletion *)c->record)->durable;
+    if (c->kind == GB_CHANGE_PUT_ANSWER)
+        return ((const struct gb_idempotency_reply_record *)c->record)->durable;
+    for (i = 0; c->kind == GB_CHANGE_EDIT_BUFFERS && i < record->count; i++) {
+        if (record->edits[i].durable)
+            return true;
+    }
+    return false;
+}
+
+struct gb_change *gb_change_new(enum gb_change_kind kind, const void *record, size_t bytes,
+                                const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg) {
+    size_t mark_at = (bytes + alignof(max_align_t) - 1) / alignof(max_align_t) * alignof(max_align_t);
+    struct gb_change *c = malloc(sizeof(*c) + mark_at + (mark ? sizeof(*mark) : 0));
+
+    if (!c)
+        return NULL;
+    *c = (struct gb_change){.kind = kind, .done = done, .arg = arg, .queued_ns = gb_clock_ns()};
+    if (mark) {
+        c->mark = (struct gb_store_mark *)(c->record + mark_at);
+        *c->mark = *mark;
+    }
+    if (bytes > 0)
+        memcpy(c->record, record, bytes);
+    c->durable = is_durable(c);
+    gb_text_ref(labels_of(c));
+    return c;
+}
+
+void gb_change_free(struct gb_change *change) {
+    if (change)
+        gb_text_unref(labels_of(change));
+    free(change);
+}
+
+void gb_change_refuse(struct gb_change *change) {
+    gb_text_unref(labels_of(change));
+    change->kind = GB_CHANGE_REFUSED;
+}
+
+bool gb_change_writes(const struct gb_change *change) {
+    return change->kind != GB_CHANGE_FLUSH && change->kind != GB_CHANGE_REFUSED;
+}
+
+bool gb_change_is_long(const struct gb_change *change) {
+    switch (change->kind) {
+    case GB_CHANGE_DEL_SESSION:  /* with its buffers; may be durable */
+    case GB_CHANGE_EDIT_BUFFERS: /* may be durable */
+    case GB_CHANGE_PUT_HISTORY:
+    case GB_CHANGE_ROLL:
+        return true;
+    case GB_CHANGE_PUT_ANSWER:
+        return change->durable;
+    default:
+        return false;
+    }
+}
+
+/* --- applying ----------------------------------------------------------------------------------------------------- */
 
 static int prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct gb_error *err) {
     int r = sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, ret, NULL);
@@ -226,4 +310,127 @@ int gb_apply_probe(struct gb_apply *apply, struct gb_error *err) {
 void gb_apply_rollback(struct gb_apply *apply) {
     if (apply->db && !sqlite3_get_autocommit(apply->db))
         sqlite3_exec(apply->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+/* --- the fence ---------------------------------------------------------------------------------------------------- */
+
+/* Between two attempts to mend. */
+#define RETRY_NS GB_NS_PER_S
+
+void gb_fence_init(struct gb_fence *fence) {
+    gb_mutex_init(&fence->lock);
+}
+
+void gb_fence_done(struct gb_fence *fence) {
+    pthread_mutex_destroy(&fence->lock);
+}
+
+/* why: durable changes are refused, from now on or still; its code OK: they are taken. */
+static void set_trouble(struct gb_fence *fence, const struct gb_error *why) {
+    pthread_mutex_lock(&fence->lock);
+    fence->trouble = *why;
+    fence->retry_ns = gb_clock_ns() + RETRY_NS;
+    pthread_mutex_unlock(&fence->lock);
+}
+
+static struct gb_error trouble_of(struct gb_fence *fence) {
+    struct gb_error trouble;
+
+    pthread_mutex_lock(&fence->lock);
+    trouble = fence->trouble;
+    pthread_mutex_unlock(&fence->lock);
+    return trouble;
+}
+
+int gb_fence_health(struct gb_fence *fence, struct gb_error *err) {
+    struct gb_error trouble = trouble_of(fence);
+
+    if (trouble.code == GB_OK)
+        return 0;
+    gb_error_native(err, trouble.native_domain, trouble.native_code, trouble.native_name, trouble.call);
+    return gb_error_set(err, GB_ERR_STORAGE_UNAVAILABLE,
+                        "the disk of the state directory makes no change safe: %s; it is tried again once a second",
+                        trouble.detail);
+}
+
+uint64_t gb_fence_retry_ns(struct gb_fence *fence) {
+    uint64_t ns;
+
+    pthread_mutex_lock(&fence->lock);
+    ns = fence->trouble.code != GB_OK ? fence->retry_ns : UINT64_MAX;
+    pthread_mutex_unlock(&fence->lock);
+    return ns;
+}
+
+int gb_fence_commit_page(struct gb_apply *apply, struct gb_error *err) {
+    int r = gb_apply_sync(apply, true, err);
+
+    if (r == 0)
+        r = gb_apply_begin(apply, err);
+    if (r == 0)
+        r = gb_apply_probe(apply, err);
+    if (r == 0)
+        r = gb_apply_commit(apply, err);
+    if (r < 0)
+        gb_apply_rollback(apply);
+    gb_apply_sync(apply, false, NULL);
+    return r;
+}
+
+/* All pages of the log go to the database, which is synced. The commit after that writes a new head of the log and
+ * syncs it: from then on the old log counts no more, whatever of it is on the disk. A reader, which may be another
+ * process, keeps the log from being begun again; waiting for it would hold up all other changes. */
+static int begin_log_anew(struct gb_apply *apply, struct gb_error *err) {
+    int r;
+
+    gb_db_patience(apply->db, false);
+    r = sqlite3_wal_checkpoint_v2(apply->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    if (r == SQLITE_OK)
+        r = gb_fence_commit_page(apply, err);
+    else
+        r = gb_db_fail(apply->db, r, "sqlite3_wal_checkpoint_v2", GB_ERR_STORE_FAILED, err);
+    gb_db_patience(apply->db, true);
+    return r;
+}
+
+void gb_fence_mend(struct gb_fence *fence, struct gb_apply *apply) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    begin_log_anew(apply, &err);
+    set_trouble(fence, &err);
+}
+
+/* A transaction counts once its last frame is whole in the log. It is not if a frame could not be written, which is
+ * SQLITE_FULL, or SQLITE_IOERR_WRITE where a quota leaves no room. Other errors of kind SQLITE_IOERR may come after the
+ * last frame, from the sync of the log or from its index. Frames of a transaction that no fence has written over could
+ * complete those of the same change tried again. */
+static bool in_doubt(struct gb_fence *fence, const struct gb_error *failure) {
+    if (trouble_of(fence).code != GB_OK)
+        return true;
+    return (failure->native_code & 0xff) == SQLITE_IOERR &&
+           !(failure->native_code == SQLITE_IOERR_WRITE && failure->code == GB_ERR_STORAGE_FULL);
+}
+
+void gb_fence_raise(struct gb_fence *fence, struct gb_apply *apply, struct gb_error *failure) {
+    struct gb_error unknown = GB_ERROR_INIT;
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (!in_doubt(fence, failure))
+        return;
+    if (gb_fence_commit_page(apply, &why) == 0) {
+        gb_fence_mend(fence, apply);
+        return;
+    }
+    set_trouble(fence, &why);
+    gb_error_native(&unknown, failure->native_domain, failure->native_code, failure->native_name, failure->call);
+    gb_error_set(&unknown, GB_ERR_STORAGE_FAILED,
+                 "%s; nor did the disk take what undoes it: it is not known whether the change is there after a "
+                 "restart",
+                 failure->detail);
+    *failure = unknown;
+}
+
+void gb_fence_doubt(struct gb_fence *fence, const struct gb_error *failure) {
+    if (failure->native_code == SQLITE_IOERR_FSYNC)
+        set_trouble(fence, failure);
 }

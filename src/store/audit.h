@@ -32,7 +32,7 @@ int gb_audit_log_read(struct gb_audit_log *log, const struct gb_audit_query *que
                       int64_t *ret_next, struct gb_error *err);
 void gb_audit_log_stat(struct gb_audit_log *log, struct gb_audit_log_stat *ret);
 
-/* audit_rows.c: to the statement; texts are borrowed until other ones are bound. before: the record that is bound, so
+/* To the statement; texts are borrowed until other ones are bound. before: the record that is bound, so
  * that what is the same stays; NULL: none. From a row; texts last until the next step.
  * False: of an event unknown here. */
 #define GB_AUDIT_COLUMNS                                                                                               \
@@ -45,7 +45,5 @@ void gb_audit_log_stat(struct gb_audit_log *log, struct gb_audit_log_stat *ret);
     " AND (event IN ('audit.gap', 'audit.refusals') OR ((?5 IS NULL OR session = ?5) AND (?6 IS NULL OR token = ?6)"   \
     " AND (?7 < 0 OR status BETWEEN ?7 AND ?8))) ORDER BY id DESC"
 void gb_audit_bind(sqlite3_stmt *stmt, const struct gb_audit_rec *rec, const struct gb_audit_rec *before);
-void gb_audit_bind_query(sqlite3_stmt *stmt, const struct gb_audit_query *query, int64_t from, int64_t to);
-bool gb_audit_row(sqlite3_stmt *stmt, struct gb_audit_rec *ret);
 
 #endif

@@ -1,10 +1,19 @@
+/* The few things that every use of SQLite here shares: opening, statements, columns that are added, numbers that are
+ * counted on from, and whose the database's file is. A connection belongs to one thread at a time. */
 #include "store/db.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* --- SQLite ------------------------------------------------------------------------------------------------------- */
 
 #define BUSY_TIMEOUT_MS 5000
 
@@ -62,14 +71,15 @@ static const struct code_name code_names[] = {
     CODE(SQLITE_BUSY_TIMEOUT),
 };
 
-const char *gb_db_code_name(int code) {
+/* "SQLITE_FULL", "SQLITE_CONSTRAINT_UNIQUE"; the primary code's name where the extended one is not known. */
+static const char *db_code_name(int code) {
     size_t i;
 
     for (i = 0; i < sizeof(code_names) / sizeof(code_names[0]); i++) {
         if (code_names[i].code == code)
             return code_names[i].name;
     }
-    return code > 0xff ? gb_db_code_name(code & 0xff) : "unknown";
+    return code > 0xff ? db_code_name(code & 0xff) : "unknown";
 }
 
 /* A quota and a limit on the size of files leave no room either; SQLite itself knows ENOSPC alone. */
@@ -106,7 +116,7 @@ static bool no_room(sqlite3 *db, int result) {
 int gb_db_fail(sqlite3 *db, int result, const char *call, enum gb_code code, struct gb_error *err) {
     const char *what = db ? sqlite3_errmsg(db) : sqlite3_errstr(result);
 
-    gb_error_native(err, "sqlite", result, gb_db_code_name(result), call);
+    gb_error_native(err, "sqlite", result, db_code_name(result), call);
     if (no_room(db, result))
         return gb_error_set(err, GB_ERR_STORAGE_FULL,
                             "the database cannot grow: %s; make room on the disk of the state directory", what);
@@ -210,7 +220,7 @@ int gb_db_connect(const char *where, int flags, sqlite3 **ret, struct gb_error *
     int r = sqlite3_open_v2(where, &db, flags | SQLITE_OPEN_NOMUTEX, NULL);
 
     if (r != SQLITE_OK) {
-        gb_error_native(err, "sqlite", r, gb_db_code_name(r), "sqlite3_open_v2");
+        gb_error_native(err, "sqlite", r, db_code_name(r), "sqlite3_open_v2");
         gb_error_set(err, no_room(db, r) ? GB_ERR_STORAGE_FULL : GB_ERR_INTERNAL,
                      "the database %s cannot be opened: %s", where, sqlite3_errstr(r));
         sqlite3_close(db);
@@ -289,4 +299,326 @@ int gb_db_verify(sqlite3 *db, const char *path, struct gb_error *err) {
     r = strcmp(finding, "ok") == 0 ? 0 : -1;
     sqlite3_finalize(stmt);
     return r;
+}
+
+/* --- columns ------------------------------------------------------------------------------------------------------ */
+
+void gb_columns_want(struct gb_columns *columns, const char *name, const char *suffix, const char *type) {
+    if (columns->n == GB_COLUMNS_MAX)
+        abort(); /* the lists are part of the program */
+    snprintf(columns->column[columns->n].name, sizeof(columns->column[0].name), "%s%s", name, suffix);
+    columns->column[columns->n++].type = type;
+}
+
+static void mark(const struct gb_columns *wanted, const char *name, bool *present) {
+    unsigned i;
+
+    for (i = 0; i < wanted->n; i++)
+        present[i] |= strcmp(wanted->column[i].name, name) == 0;
+}
+
+/* Those of wanted that the table lacks. One statement lists them all: a statement for each made up half of a start. */
+static int find_missing(sqlite3 *db, const char *table, const struct gb_columns *wanted, struct gb_columns *ret,
+                        struct gb_error *err) {
+    bool present[GB_COLUMNS_MAX] = {false};
+    const char *name;
+    sqlite3_stmt *stmt;
+    unsigned i;
+    int r = sqlite3_prepare_v2(db, "SELECT name FROM pragma_table_info(?1)", -1, &stmt, NULL);
+
+    if (r != SQLITE_OK)
+        return gb_db_fail(db, r, "sqlite3_prepare_v2", GB_ERR_INTERNAL, err);
+    sqlite3_bind_text(stmt, 1, table, -1, SQLITE_STATIC);
+    while ((r = sqlite3_step(stmt)) == SQLITE_ROW) {
+        name = (const char *)sqlite3_column_text(stmt, 0);
+        if (!name) {
+            r = SQLITE_NOMEM;
+            break;
+        }
+        mark(wanted, name, present);
+    }
+    if (r != SQLITE_DONE)
+        gb_db_fail(db, r, "sqlite3_step", GB_ERR_INTERNAL, err);
+    sqlite3_finalize(stmt);
+    if (r != SQLITE_DONE)
+        return -1;
+    ret->n = 0;
+    for (i = 0; i < wanted->n; i++) {
+        if (!present[i])
+            gb_columns_want(ret, wanted->column[i].name, "", wanted->column[i].type);
+    }
+    return 0;
+}
+
+static int alter(sqlite3 *db, const char *table, const struct gb_columns *missing, struct gb_error *err) {
+    char sql[256];
+    unsigned i;
+
+    for (i = 0; i < missing->n; i++) {
+        snprintf(sql, sizeof(sql), "ALTER TABLE %s ADD COLUMN %s %s", table, missing->column[i].name,
+                 missing->column[i].type);
+        if (gb_db_exec(db, sql, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The statement that made the table, with more columns in front; NULL when memory is exhausted. The caller frees it. */
+static char *with_columns(const char *made, const struct gb_columns *missing) {
+    const char *open = strchr(made, '(');
+    char *sql = NULL;
+    size_t n;
+    FILE *out = open ? open_memstream(&sql, &n) : NULL;
+    unsigned i;
+
+    if (!out)
+        return NULL;
+    fprintf(out, "%.*s(", (int)(open - made), made);
+    for (i = 0; i < missing->n; i++)
+        fprintf(out, "%s %s, ", missing->column[i].name, missing->column[i].type);
+    fputs(open + 1, out);
+    if (fclose(out) == 0)
+        return sql;
+    free(sql);
+    return NULL;
+}
+
+static int make_anew(sqlite3 *db, const char *table, const struct gb_columns *missing, struct gb_error *err) {
+    sqlite3_stmt *stmt = NULL;
+    char *sql = NULL;
+    char drop[96];
+    int r;
+
+    if (sqlite3_prepare_v2(db, "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1", -1, &stmt, NULL) !=
+        SQLITE_OK)
+        return gb_db_fail(db, sqlite3_errcode(db), "sqlite3_prepare_v2", GB_ERR_INTERNAL, err);
+    sqlite3_bind_text(stmt, 1, table, -1, SQLITE_STATIC);
+    r = sqlite3_step(stmt);
+    if (r == SQLITE_ROW)
+        sql = with_columns((const char *)sqlite3_column_text(stmt, 0), missing);
+    sqlite3_finalize(stmt);
+    if (r != SQLITE_ROW)
+        return gb_db_fail(db, r, "sqlite3_step", GB_ERR_INTERNAL, err);
+    if (!sql)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    snprintf(drop, sizeof(drop), "DROP TABLE %s", table);
+    r = gb_db_exec(db, drop, err) < 0 ? -1 : gb_db_exec(db, sql, err);
+    free(sql);
+    return r;
+}
+
+int gb_columns_add(sqlite3 *db, const char *table, const struct gb_columns *wanted, struct gb_error *err) {
+    struct gb_columns missing;
+    int64_t rows;
+    char sql[96];
+
+    if (find_missing(db, table, wanted, &missing, err) < 0)
+        return -1;
+    if (missing.n == 0)
+        return 0;
+    snprintf(sql, sizeof(sql), "SELECT count(*) FROM (SELECT 1 FROM %s LIMIT 1)", table);
+    if (gb_db_int(db, sql, &rows, err) < 0)
+        return -1;
+    return rows ? alter(db, table, &missing, err) : make_anew(db, table, &missing, err);
+}
+
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
+
+/* Numbers of the database that this program counts on from. One that is near the end of 64 bits was not written by a
+ * daemon: the fastest of them, the feed's ids, leave room for 2^42 starts. */
+
+#define MOST (INT64_C(1) << 62)
+
+static const struct {
+    const char *table;
+    const char *column;
+} counted[] = {
+    {"sqlite_sequence", "seq"},
+    {"sessions", "id"},
+    {"sessions", "version"},
+    {"sessions", "created_at_us"},
+    {"sessions", "updated_at_us"},
+    {"buffers", "id"},
+    {"buffers", "generation"},
+    {"buffers", "version"},
+    {"buffers", "created_at_us"},
+    {"buffers", "updated_at_us"},
+    {"stored", "generation"},
+    {"pools", "id"},
+    {"pools", "version"},
+    {"pools", "created_at_us"},
+    {"pools", "updated_at_us"},
+    {"answers", "id"},
+    {"answers", "expires_at_us"},
+    {"audit", "id"},
+    {"feed", "id"},
+    {"feed_state", "dropped_through"},
+    {"token_epoch", "value"},
+    {"history_series", "id"},
+    {"history_series", "first_at_us"},
+    {"history_series", "last_at_us"},
+    {"history_series", "minutes_until_us"},
+    {"history_series", "hours_until_us"},
+    {"history_series", "visited_us"},
+    {"history_series", "sample_rows"},
+    {"history_series", "minute_rows"},
+    {"history_series", "hour_rows"},
+    {"history_starts", "id"},
+    {"history_starts", "at_us"},
+    {"history_starts", "ended_at_us"},
+};
+
+static int check(sqlite3 *db, const char *path, const char *table, const char *column, struct gb_error *err) {
+    char query[256];
+    int64_t found;
+
+    /* Two conditions, since an index serves each. */
+    snprintf(query, sizeof(query), "SELECT %s FROM %s WHERE %s < 0 OR %s > %lld LIMIT 1", column, table, column, column,
+             (long long)MOST);
+    if (gb_db_int(db, query, &found, err) < 0)
+        return -1;
+    if (found == 0)
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_INTERNAL,
+        "%s has the number %lld as %s in its table %s, which no daemon wrote: it was damaged or edited; it "
+        "is left as it is: restore it from a copy, or set a number from 0 to %lld there",
+        path, (long long)found, column, table, (long long)MOST);
+}
+
+int gb_db_check_numbers(sqlite3 *db, const char *path, struct gb_error *err) {
+    size_t i;
+
+    for (i = 0; i < sizeof(counted) / sizeof(counted[0]); i++) {
+        if (check(db, path, counted[i].table, counted[i].column, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- the lock ----------------------------------------------------------------------------------------------------- */
+
+/* The holder's process id is for the sentence only, so failing to read or write it is no failure. */
+static int held_by_another(int fd, const char *path, struct gb_error *err) {
+    char holder[16] = "";
+    ssize_t n = pread(fd, holder, sizeof(holder) - 1, 0);
+
+    holder[n > 0 ? strspn(holder, "0123456789") : 0] = '\0';
+    return gb_error_set(err, GB_ERR_INTERNAL,
+                        "another gpubufd%s%s%s uses the database %s; stop it, or choose another state directory",
+                        holder[0] ? ", process " : "", holder, holder[0] ? "," : "", path);
+}
+
+static void write_holder(int fd) {
+    char text[16];
+    int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
+
+    if (ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) < 0)
+        return;
+}
+
+int gb_lock_take(const char *path, int *ret_fd, struct gb_error *err) {
+    char lock_path[PATH_MAX];
+    int fd;
+    int r;
+
+    if (snprintf(lock_path, sizeof(lock_path), "%s.lock", path) >= (int)sizeof(lock_path))
+        return gb_error_set(err, GB_ERR_INTERNAL, "the path of the database is too long");
+    fd = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        gb_error_native(err, "errno", errno, strerrorname_np(errno), "open");
+        return gb_error_set(err, GB_ERR_INTERNAL, "the lock file %s cannot be opened: %s", lock_path,
+                            strerrordesc_np(errno));
+    }
+    do
+        r = flock(fd, LOCK_EX | LOCK_NB);
+    while (r < 0 && errno == EINTR);
+    if (r < 0) {
+        if (errno == EWOULDBLOCK)
+            held_by_another(fd, path, err);
+        else
+            gb_error_errno(err, GB_ERR_INTERNAL, "flock", errno);
+        close(fd);
+        return -1;
+    }
+    write_holder(fd);
+    *ret_fd = fd;
+    return 0;
+}
+
+void gb_lock_drop(int fd) {
+    if (fd >= 0)
+        close(fd);
+}
+
+/* --- the file's place --------------------------------------------------------------------------------------------- */
+
+static const char *const suffixes[GB_PLACE_FILES] = {"", "-wal", "-shm"};
+
+static int stat_file(const struct gb_place *place, const char *suffix, struct stat *ret) {
+    char path[PATH_MAX];
+
+    if (snprintf(path, sizeof(path), "%s%s", place->path, suffix) < (int)sizeof(path))
+        return stat(path, ret);
+    errno = ENAMETOOLONG;
+    return -1;
+}
+
+int gb_place_note(struct gb_place *place, struct gb_error *err) {
+    struct stat st;
+    size_t i;
+
+    for (i = 0; i < GB_PLACE_FILES; i++) {
+        place->files[i].known = stat_file(place, suffixes[i], &st) == 0;
+        if (!place->files[i].known && (errno != ENOENT || i == 0))
+            return gb_error_errno(err, GB_ERR_INTERNAL, "stat", errno);
+        if (place->files[i].known) {
+            place->files[i].device = st.st_dev;
+            place->files[i].inode = st.st_ino;
+        }
+    }
+    return 0;
+}
+
+static int displaced(const struct gb_place *place, const char *suffix, const char *what, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_STORE_UNAVAILABLE,
+                        "the database's file %.100s%s %s while the daemon runs, and what would be written now would be "
+                        "gone after a restart: put the file back, or restart the daemon with the right one",
+                        place->path, suffix, what);
+}
+
+/* One of the same name that is not locked any more: another daemon could take it. */
+static int keep_lock(struct gb_place *place, struct gb_error *err) {
+    struct stat ours;
+    struct stat named;
+    int fd;
+
+    if (place->lock_fd < 0 || fstat(place->lock_fd, &ours) != 0)
+        return 0;
+    if (stat_file(place, ".lock", &named) == 0 && named.st_dev == ours.st_dev && named.st_ino == ours.st_ino)
+        return 0;
+    if (gb_lock_take(place->path, &fd, err) < 0)
+        return -1;
+    gb_lock_drop(place->lock_fd);
+    place->lock_fd = fd;
+    return 0;
+}
+
+int gb_place_check(struct gb_place *place, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    struct stat st;
+    size_t i;
+
+    for (i = 0; i < GB_PLACE_FILES; i++) {
+        if (!place->files[i].known)
+            continue;
+        if (stat_file(place, suffixes[i], &st) != 0)
+            return displaced(place, suffixes[i], errno == ENOENT ? "was renamed or removed" : "cannot be reached", err);
+        if (st.st_dev != place->files[i].device || st.st_ino != place->files[i].inode)
+            return displaced(place, suffixes[i], "was replaced by another one", err);
+    }
+    if (keep_lock(place, &why) == 0)
+        return 0;
+    why.code = GB_ERR_STORE_UNAVAILABLE;
+    return gb_error_move(err, &why);
 }

@@ -6,11 +6,9 @@
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/error.h"
-
-/* "SQLITE_FULL", "SQLITE_CONSTRAINT_UNIQUE"; the primary code's name where the extended one is not known. */
-const char *gb_db_code_name(int code);
 
 /* Sets code and detail from what `call` returned and what the connection says about it; where the disk has no room the
  * code is STORAGE_FULL instead. db may be NULL. Returns -1. */
@@ -45,7 +43,59 @@ int gb_db_int(sqlite3 *db, const char *sql, int64_t *ret, struct gb_error *err);
 int gb_db_each_row(sqlite3 *db, const char *sql, int (*row)(void *, sqlite3_stmt *, struct gb_error *), void *arg,
                    struct gb_error *err);
 
-/* numbers.c: that no number which is counted on from is near its end, or below nothing; INTERNAL with the first. */
+/* That no number which is counted on from is near its end, or below nothing; INTERNAL with the first. */
 int gb_db_check_numbers(sqlite3 *db, const char *path, struct gb_error *err);
+
+/* Columns of numbers follow a list of the model's: what a table lacks is added when the database is opened. */
+
+#define GB_COLUMNS_MAX 256
+
+struct gb_columns {
+    unsigned n;
+    struct {
+        char name[64];
+        const char *type; /* with its constraints; outlives this */
+    } column[GB_COLUMNS_MAX];
+};
+
+/* name and suffix: at most 63 bytes together. */
+void gb_columns_want(struct gb_columns *columns, const char *name, const char *suffix, const char *type);
+
+/* Inside a transaction. A table without rows is made again, wanted columns first: SQLite reads the whole schema again
+ * for each column that is added, which made up most of the first start. */
+int gb_columns_add(sqlite3 *db, const char *table, const struct gb_columns *wanted, struct gb_error *err);
+
+/* The lock file beside the database: one daemon at a time. Internal to the store. */
+
+/* Takes PATH.lock. Returns 0 and a descriptor for gb_lock_drop, or -1 with INTERNAL naming the process that holds it.
+ * Never blocks. */
+int gb_lock_take(const char *path, int *ret_fd, struct gb_error *err);
+
+/* Accepts -1. The file stays: removing it would let two daemons lock two files of one name. */
+void gb_lock_drop(int fd);
+
+/* The files that the database was opened from, and whether they still are the ones of their names. SQLite writes to the
+ * files that it has open, whatever has become of their names: what was renamed, removed or replaced meanwhile takes
+ * every change, and all are lost at a restart. Internal to the store; belongs to the thread that has the
+ * database. */
+
+#define GB_PLACE_FILES 3 /* the database, its log, the log's index */
+
+struct gb_place {
+    const char *path; /* borrowed */
+    int lock_fd;      /* of gb_lock_take; -1 */
+    struct {
+        bool known;
+        dev_t device;
+        ino_t inode;
+    } files[GB_PLACE_FILES];
+};
+
+/* The database of path was opened and written to just now. Returns 0, or -1 with INTERNAL. */
+int gb_place_note(struct gb_place *place, struct gb_error *err);
+
+/* 0; -1 with STORE_UNAVAILABLE and what has happened. A lock file that was removed is made again, so that no other
+ * daemon takes the database. */
+int gb_place_check(struct gb_place *place, struct gb_error *err);
 
 #endif

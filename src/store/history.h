@@ -4,9 +4,25 @@
 
 #include <sqlite3.h>
 
-#include "store/history_query.h"
-#include "store/rollup.h"
+#include "model/history.h"
 #include "store/seen.h"
+#include "store/store.h"
+
+/* Arithmetic of the history: rows of a finer level, in the order of time, come to one point. Internal to the store. */
+
+struct gb_rollup {
+    struct gb_history_point point;
+    double sum[GB_HISTORY_GAUGES]; /* of means, each by its weight */
+    int64_t weight[GB_HISTORY_GAUGES];
+    bool uncovered; /* of a row it is not known which time it covers, so that of the point neither */
+};
+
+/* Empty, of the span that begins at at_us. */
+void gb_rollup_begin(struct gb_rollup *rollup, int64_t at_us);
+/* A row: a sample (samples 1, min, mean, max and last alike) or a point. What is not known in it changes nothing. */
+void gb_rollup_add(struct gb_rollup *rollup, const struct gb_history_point *row);
+/* The point so far. */
+void gb_rollup_end(const struct gb_rollup *rollup, struct gb_history_point *ret);
 
 /* Tables get the columns that they lack, views are made again where they differ. Before the first change. */
 int gb_history_migrate(sqlite3 *db, struct gb_error *err);
@@ -20,16 +36,8 @@ int gb_history_broke_off(sqlite3 *db, bool started, bool *ret, struct gb_error *
 /* Prepares, of the level's table, series ?1 from ?2 to before ?3 by time, for gb_history_read; and "INSERT OR REPLACE",
  * for gb_history_bind. 0, or -1 with INTERNAL. */
 int gb_history_select(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **ret, struct gb_error *err);
-int gb_history_insert(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **ret, struct gb_error *err);
-/* "history_samples" and so on. */
-const char *gb_history_table(enum gb_history_level level);
 
 void gb_history_read(sqlite3_stmt *stmt, enum gb_history_level level, struct gb_history_point *ret);
-/* SQLITE_OK or the first failure. */
-int gb_history_bind(sqlite3_stmt *stmt, enum gb_history_level level, int64_t series,
-                    const struct gb_history_point *point);
-/* As a row of the level of samples. */
-void gb_history_of_sample(const struct gb_history_sample *sample, struct gb_history_point *ret);
 
 /* --- the writer's side -------------------------------------------------------------------------------------------- */
 
@@ -64,14 +72,5 @@ void gb_history_done(struct gb_history *history);
 /* In the transaction that is open. Failures are STORE_FAILED. */
 int gb_history_put(struct gb_history *history, const struct gb_history_sample *sample, struct gb_error *err);
 int gb_history_roll(struct gb_history *history, int64_t now_us, bool *ret_more, struct gb_error *err);
-
-/* Steps of these. */
-int gb_history_fail(struct gb_history *history, int r, struct gb_error *err);
-int gb_history_take(struct gb_history *history, sqlite3_stmt *stmt, int64_t *ret, struct gb_error *err);
-int gb_history_run(struct gb_history *history, sqlite3_stmt *stmt, struct gb_error *err);
-int gb_history_insert_row(struct gb_history *history, enum gb_history_level level, int64_t series,
-                          const struct gb_history_point *point, struct gb_error *err);
-int gb_history_give_up(struct gb_history *history, int64_t before_us, int64_t ret_rows[GB_HISTORY_LEVELS],
-                       struct gb_error *err);
 
 #endif

@@ -5,9 +5,8 @@
 
 #include "store/db.h"
 #include "store/migrate.h"
-#include "store/storage.h"
-#include "store/stored.h"
-#include "store/walk.h"
+#include "store/reader.h"
+#include "store/records.h"
 
 struct gb_inspection {
     char *path;

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "base/error.h"
+#include "store/store.h"
 
 /* Whether the database is older than this program. A newer one is refused with INTERNAL. */
 int gb_migrate_pending(sqlite3 *db, const char *path, bool *ret_pending, struct gb_error *err);
@@ -13,7 +14,27 @@ int gb_migrate_pending(sqlite3 *db, const char *path, bool *ret_pending, struct 
 /* Brings the database to the newest schema, each step in a transaction of its own. Only under the lock file. */
 int gb_migrate(sqlite3 *db, const char *path, struct gb_error *err);
 
-/* Adds the columns of counters.def that the database lacks, so that a new counter needs no step of its own. */
-int gb_migrate_counters(sqlite3 *db, struct gb_error *err);
+/* Where the database is read: the file, or a copy in memory while the disk has no room to open the file. Internal to
+ * the store. */
+
+/* What a connection that only reads is opened with: a path or an URI. */
+struct gb_storage {
+    char *file;
+    char copy[64]; /* "": the file itself is open */
+};
+
+/* Opens the file for changes, with the newest schema. check: searches for damage first. STORAGE_FULL where the disk has
+ * no room. */
+int gb_storage_open_file(const struct gb_store_config *config, bool check, sqlite3 **ret, struct gb_error *err);
+
+/* A copy in memory with the newest schema, of what the file has; it lasts as long as one connection to it is open. */
+int gb_storage_open_copy(struct gb_storage *storage, sqlite3 **ret, struct gb_error *err);
+
+/* Another connection, which only reads. The first one is open. */
+int gb_storage_connect(const char *where, sqlite3 **ret, struct gb_error *err);
+const char *gb_storage_where(const struct gb_storage *storage);
+
+/* token.c: of the copy, until file can be opened. */
+int gb_token_store_read(const char *copy, const char *file, struct gb_token_store **ret, struct gb_error *err);
 
 #endif

@@ -11,13 +11,9 @@
 #include "store/db.h"
 #include "store/feed.h"
 #include "store/history.h"
-#include "store/lock.h"
-#include "store/place.h"
+#include "store/migrate.h"
 #include "store/reader.h"
-#include "store/rows.h"
-#include "store/storage.h"
-#include "store/stored.h"
-#include "store/walk.h"
+#include "store/records.h"
 #include "store/writer.h"
 
 struct gb_store {

@@ -3,9 +3,7 @@
 
 #include "store/audit.h"
 #include "store/db.h"
-#include "store/lock.h"
 #include "store/migrate.h"
-#include "store/storage.h"
 #include "store/store.h"
 
 struct gb_token_store {

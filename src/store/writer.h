@@ -10,62 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "store/apply.h"
 #include "store/store.h"
-
-enum gb_change_kind {
-    GB_CHANGE_PUT_SESSION,
-    GB_CHANGE_PUT_BUFFER,
-    GB_CHANGE_PUT_POOL,
-    GB_CHANGE_DEL_SESSION,
-    GB_CHANGE_DEL_BUFFER,
-    GB_CHANGE_DEL_POOL,
-    GB_CHANGE_EDIT_BUFFERS,
-    GB_CHANGE_PUT_ANSWER,
-    GB_CHANGE_PUT_HISTORY,
-    GB_CHANGE_ROLL,
-    GB_CHANGE_PUT_COUNTERS,
-    GB_CHANGE_PUT_TOKEN_USE,
-    GB_CHANGE_FLUSH,   /* writes nothing */
-    GB_CHANGE_REFUSED, /* found the queue full: writes nothing, waits for its turn to say so */
-};
-
-/* The record of GB_CHANGE_DEL_SESSION. */
-struct gb_session_deletion {
-    int64_t id;
-    bool durable;
-};
-
-/* The record of GB_CHANGE_EDIT_BUFFERS. */
-struct gb_store_edits {
-    const struct gb_store_edit *edits;
-    size_t count;
-};
-
-/* The record of GB_CHANGE_PUT_ANSWER. */
-struct gb_idempotency_reply_record {
-    struct gb_store_mark mark;
-    bool durable;
-    int status;
-    int64_t now_us;
-    int64_t keep;
-    size_t headers_len;
-    size_t body_len;
-    char text[]; /* headers, body */
-};
-
-/* Of GB_CHANGE_PUT_HISTORY. */
-struct gb_history_record {
-    bool counted;
-    struct gb_counters counters;
-    size_t count;
-    struct gb_history_sample samples[];
-};
-
-/* Of GB_CHANGE_ROLL. */
-struct gb_roll_record {
-    int64_t now_us;
-    bool *ret_more;
-};
 
 struct gb_writer;
 

@@ -2,8 +2,7 @@
  * bounds. A digest that was parsed and written again gives the same text. */
 #include <string.h>
 
-#include "api/middleware/digest.h"
-#include "api/middleware/filters.h"
+#include "api/pipeline/digest.h"
 #include "fuzz.h"
 #include "http/message/fields.h"
 

@@ -2,9 +2,7 @@
  * written as JSON that can be read again. */
 #include <string.h>
 
-#include "api/request/actions.h"
-#include "api/request/buffer_fields.h"
-#include "api/request/json.h"
+#include "api/request/body.h"
 #include "base/text.h"
 #include "core/runtime/runtime.h"
 #include "fuzz.h"

@@ -2,8 +2,8 @@
  * own bytes alone, and never before it is whole. A record that is taken agrees with itself. */
 #include <string.h>
 
+#include "fleet/pull/source.h"
 #include "fuzz.h"
-#include "pull/internal.h"
 
 const char *const gb_fuzz_seeds[] = {
     "HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n"

@@ -7,7 +7,6 @@
 #include "api/api.h"
 #include "api/request/media.h"
 #include "api/request/query.h"
-#include "api/request/query_time.h"
 #include "core/core.h"
 #include "fuzz.h"
 #include "http/message/request.h"

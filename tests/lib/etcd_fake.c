@@ -17,8 +17,8 @@
 #include "base/encoding.h"
 #include "base/map.h"
 #include "etcd_values.h"
+#include "fleet/directory.h"
 #include "fleet/messages.h"
-#include "fleet/timer.h"
 
 #define KEYS_MAX 2048
 #define LEASES_MAX 64

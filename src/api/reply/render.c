@@ -1,12 +1,112 @@
+/* Records and numbers as JSON. Nothing waits here, and nothing is kept. */
 #include "api/reply/render.h"
 
+#include <stdio.h>
+
 #include "api/context.h"
-#include "api/reply/stats_json.h"
+#include "api/reply/reply.h"
+#include "base/clock.h"
 #include "base/encoding.h"
+
+static void render_session_members(struct gb_json_writer *out, const struct gb_session_view *view);
+
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
+
+void gb_render_failures(struct gb_json_writer *out, const uint64_t failure[GB_FAILURES], enum gb_failed what) {
+    int why;
+
+    gb_json_open(out, "failures_by_reason", '{');
+    for (why = 0; why < GB_FAILURES; why++) {
+        if (failure[why] > 0 && gb_failure_may((enum gb_failure)why, what))
+            gb_json_put_u64(out, gb_failure_name((enum gb_failure)why), failure[why]);
+    }
+    gb_json_close(out, '}');
+}
+
+/* Adds "failures_by_reason" to the object that is open: each reason that occurred. gb_render_failed takes the numbers
+ * from the counters. */
+static void render_failed(struct gb_json_writer *out, const struct gb_counters *counters, enum gb_failed what) {
+    uint64_t failure[GB_FAILURES];
+    int why;
+
+    for (why = 0; why < GB_FAILURES; why++)
+        failure[why] = gb_counters_failed(counters, what, (enum gb_failure)why);
+    gb_render_failures(out, failure, what);
+}
+
+/* Adds "current_bytes", "peak_bytes" and "largest_bytes". */
+static void render_level(struct gb_json_writer *out, const struct gb_level_numbers *level) {
+    gb_json_put_u64(out, "current_bytes", level->bytes);
+    gb_json_put_u64(out, "peak_bytes", level->peak_bytes);
+    gb_json_put_u64(out, "largest_bytes", level->largest_bytes);
+}
+
+void gb_render_memory(struct gb_json_writer *out, const struct gb_memory_numbers *memory) {
+    render_level(out, &memory->level);
+    gb_json_put_u64(out, "count", memory->allocations);
+    gb_json_put_u64(out, "bytes", memory->allocated_bytes);
+    gb_json_put_u64(out, "failures", memory->failures);
+    gb_render_failures(out, memory->failure, GB_FAILED_KIND);
+    gb_json_put_u64(out, "retries", memory->retries);
+    gb_json_put_u64(out, "frees", memory->frees);
+    gb_json_put_u64(out, "freed_bytes", memory->freed_bytes);
+    gb_json_put_u64(out, "trims", memory->trims);
+}
+
+void gb_render_memory_kinds(struct gb_json_writer *out, const struct gb_memory_numbers memory[GB_KIND_COUNT]) {
+    int kind;
+
+    gb_json_open(out, "allocations_by_kind", '{');
+    for (kind = 0; kind < GB_KIND_COUNT; kind++) {
+        if (memory[kind].allocations + memory[kind].failures == 0)
+            continue;
+        gb_json_open(out, gb_kind_name((enum gb_kind)kind), '{');
+        gb_render_memory(out, &memory[kind]);
+        gb_json_close(out, '}');
+    }
+    gb_json_close(out, '}');
+}
+
+void gb_render_server(struct gb_json_writer *out, const struct gb_http_server_stat *stat) {
+    gb_json_open(out, "http", '{');
+    gb_json_put_u64(out, "connections", stat->connections);
+    gb_json_put_u64(out, "suspended", stat->suspended);
+    gb_json_put_u64(out, "transfers", stat->transfers);
+    gb_json_put_u64(out, "listeners", stat->listeners);
+    gb_json_put_u64(out, "requests", stat->requests);
+    gb_json_put_u64(out, "accepted", stat->accepted);
+    gb_json_put_u64(out, "refused", stat->refused);
+    gb_json_close(out, '}');
+}
+
+void gb_render_process(struct gb_json_writer *out, const struct gb_process *process) {
+    gb_json_open(out, "process", '{');
+    gb_json_put_seconds(out, "cpu_seconds", process->cpu_ns);
+    gb_json_put_u64(out, "resident_bytes", process->resident_bytes);
+    gb_json_put_u64(out, "virtual_bytes", process->virtual_bytes);
+    gb_json_put_u64(out, "open_fds", process->open_fds);
+    gb_json_put_limit(out, "max_fds", process->max_fds);
+    gb_json_close(out, '}');
+}
+
+void gb_api_process(struct gb_api *api, struct gb_process *ret) {
+    struct gb_process_look *look = &api->process;
+    uint64_t now_ns = gb_clock_ns();
+
+    pthread_mutex_lock(&look->lock);
+    if (look->at_ns == 0 || now_ns > look->at_ns + GB_RESPONSE_CACHE_AGE_NS) {
+        gb_process_read(&look->process);
+        look->at_ns = now_ns;
+    }
+    *ret = look->process;
+    pthread_mutex_unlock(&look->lock);
+}
+
+/* --- records ------------------------------------------------------------------------------------------------------ */
 
 void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view) {
     gb_json_open(out, key, '{');
-    gb_render_session_members(out, view);
+    render_session_members(out, view);
     gb_json_close(out, '}');
 }
 
@@ -60,7 +160,7 @@ static void render_registration(struct gb_json_writer *out, const struct gb_sess
 #define GB_JSON_PUT_durability(out, key, v) gb_json_put_string(out, key, gb_durability_name(v))
 #define GB_JSON_PUT_spill(out, key, v) gb_json_put_string(out, key, gb_spill_name(v))
 
-void gb_render_session_members(struct gb_json_writer *out, const struct gb_session_view *view) {
+static void render_session_members(struct gb_json_writer *out, const struct gb_session_view *view) {
     const struct gb_session_rec *rec = &view->rec;
 
     gb_json_put_string(out, "name", rec->name.s);
@@ -296,7 +396,7 @@ static void close_direction(struct gb_json_writer *out, uint64_t ns, uint64_t fa
                             enum gb_failed what, const struct gb_kind_counters *kinds) {
     gb_json_put_seconds(out, "seconds", ns);
     gb_json_put_u64(out, "failures", failed);
-    gb_render_failed(out, c, what);
+    render_failed(out, c, what);
     if (kinds)
         render_kinds(out, kinds);
     gb_json_close(out, '}');
@@ -327,11 +427,11 @@ void gb_render_counters(struct gb_json_writer *out, const struct gb_counters *c,
                         const struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT]) {
     render_transfers(out, c, kinds);
     gb_json_open(out, "allocations", '{');
-    gb_render_level(out, level);
+    render_level(out, level);
     gb_json_put_u64(out, "count", c->allocations);
     gb_json_put_u64(out, "bytes", c->allocated_bytes);
     gb_json_put_u64(out, "failures", c->allocation_failures);
-    gb_render_failed(out, c, GB_FAILED_ALLOCATION);
+    render_failed(out, c, GB_FAILED_ALLOCATION);
     gb_json_put_u64(out, "retries", c->allocation_retries);
     gb_json_put_u64(out, "frees", c->frees);
     gb_json_put_u64(out, "freed_bytes", c->freed_bytes);
@@ -366,4 +466,101 @@ void gb_render_list_close(struct gb_json_writer *out, const char *cursor) {
     else
         gb_json_put_null(out, "next_cursor");
     gb_json_close(out, '}');
+}
+
+/* --- health of devices -------------------------------------------------------------------------------------------- */
+
+static void known(struct gb_json_writer *out, const char *key, double value) {
+    char text[40];
+
+    if (!isfinite(value)) {
+        gb_json_put_null(out, key);
+        return;
+    }
+    snprintf(text, sizeof(text), "%.9g", value);
+    gb_json_put_raw(out, key, text);
+}
+
+static void render_ecc(struct gb_json_writer *out, const struct gb_health *h) {
+    if (!h->has_ecc) {
+        gb_json_put_null(out, "ecc");
+        return;
+    }
+    gb_json_open(out, "ecc", '{');
+    gb_json_put_u64(out, "corrected", h->ecc_corrected);
+    gb_json_put_u64(out, "uncorrected", h->ecc_uncorrected);
+    gb_json_close(out, '}');
+}
+
+static void render_clocks(struct gb_json_writer *out, const struct gb_health *h) {
+    int i;
+
+    gb_json_open(out, "clocks", '{');
+    known(out, "sm_mhz", h->sm_mhz > 0 ? h->sm_mhz : NAN);
+    known(out, "memory_mhz", h->memory_mhz > 0 ? h->memory_mhz : NAN);
+    if (!h->has_reasons) {
+        gb_json_put_null(out, "reasons");
+    } else {
+        gb_json_open(out, "reasons", '[');
+        for (i = 0; i < GB_CLOCK_REASONS; i++) {
+            if (h->reasons & 1u << i)
+                gb_json_put_string(out, NULL, gb_clock_reason_name((enum gb_clock_reason)i));
+        }
+        gb_json_close(out, ']');
+    }
+    gb_json_close(out, '}');
+}
+
+static void render_processes(struct gb_json_writer *out, const struct gb_health *h) {
+    unsigned i;
+
+    if (!h->has_processes) {
+        gb_json_put_null(out, "processes");
+        return;
+    }
+    gb_json_open(out, "processes", '[');
+    for (i = 0; i < h->process_count; i++) {
+        const struct gb_health_process *p = &h->processes[i];
+
+        gb_json_open(out, NULL, '{');
+        gb_json_put_u64(out, "pid", p->pid);
+        if (p->name[0] != '\0')
+            gb_json_put_string(out, "name", p->name);
+        else
+            gb_json_put_null(out, "name");
+        gb_json_put_limit(out, "used_bytes", p->used_bytes);
+        gb_json_close(out, '}');
+    }
+    gb_json_close(out, ']');
+    if (h->processes_more > 0)
+        gb_json_put_u64(out, "processes_more", h->processes_more);
+}
+
+void gb_render_health(struct gb_json_writer *out, const struct gb_health *h) {
+    gb_json_open(out, "health", '{');
+    gb_json_put_string(out, "source", gb_health_source_name(h->source));
+    if (h->reason[0] != '\0')
+        gb_json_put_string(out, "reason", h->reason);
+    if (h->at_us > 0)
+        gb_json_put_time(out, "at", h->at_us);
+    if (h->source != GB_HEALTH_NONE) {
+        known(out, "gpu_utilization", h->gpu_utilization);
+        known(out, "memory_utilization", h->memory_utilization);
+        known(out, "temperature_c", h->temperature_c);
+        known(out, "power_w", h->power_w);
+        known(out, "power_limit_w", h->power_limit_w);
+        render_ecc(out, h);
+        render_clocks(out, h);
+        render_processes(out, h);
+    }
+    gb_json_close(out, '}');
+}
+
+/* --- the state of the storage ------------------------------------------------------------------------------------- */
+
+enum gb_disk_state gb_storage_state(const struct gb_storage_numbers *n, const struct gb_error **ret_why) {
+    bool commits_fail = !n->commits && n->disk.state == GB_DISK_READY;
+
+    *ret_why = commits_fail ? &n->commit_error : &n->disk.error;
+    return commits_fail ? GB_DISK_FAILED : n->disk.state;
 }

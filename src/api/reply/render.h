@@ -4,11 +4,13 @@
 
 #include "api/context.h"
 #include "base/json_writer.h"
+#include "base/process.h"
 #include "core/core.h"
 #include "fleet/fleet.h"
+#include "http/http.h"
+#include "model/device.h"
 
 void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view);
-void gb_render_session_members(struct gb_json_writer *out, const struct gb_session_view *view);
 /* Adds what the directory has of a session besides its owner, as far as it is set: failover, tenant, copies. */
 void gb_render_owned(struct gb_json_writer *out, const struct gb_fleet_session *session);
 void gb_render_buffer(struct gb_json_writer *out, const char *key, const struct gb_api *api, const char *session,
@@ -47,5 +49,34 @@ void gb_render_list_open(struct gb_json_writer *out);
 #define GB_LIST_BYTES (1u << 20)
 bool gb_render_list_full(const struct gb_json_writer *out);
 void gb_render_list_close(struct gb_json_writer *out, const char *cursor);
+
+/* The health of a device as JSON. */
+
+/* Adds the object "health". Unknown numbers are null; without a source there is only the reason. */
+void gb_render_health(struct gb_json_writer *out, const struct gb_health *health);
+
+/* The state of the storage of durable buffers, in one word for all replies that show it. */
+
+/* Where durable changes of the database fail, the storage as a whole has failed. n->present. *ret_why borrows from n;
+ * its code is GB_OK in state READY. */
+enum gb_disk_state gb_storage_state(const struct gb_storage_numbers *n, const struct gb_error **ret_why);
+
+/* Numbers as JSON that several replies have. */
+
+struct gb_api;
+
+void gb_render_failures(struct gb_json_writer *out, const uint64_t failure[GB_FAILURES], enum gb_failed what);
+
+/* Adds the level and all counts. */
+void gb_render_memory(struct gb_json_writer *out, const struct gb_memory_numbers *memory);
+/* Adds "allocations_by_kind": each kind of memory that was asked for. */
+void gb_render_memory_kinds(struct gb_json_writer *out, const struct gb_memory_numbers memory[GB_KIND_COUNT]);
+
+/* Add "http" and "process". */
+void gb_render_server(struct gb_json_writer *out, const struct gb_http_server_stat *stat);
+void gb_render_process(struct gb_json_writer *out, const struct gb_process *process);
+
+/* Reads what the kernel knows of this process, and asks it at most every GB_RESPONSE_CACHE_AGE_NS. [any thread] */
+void gb_api_process(struct gb_api *api, struct gb_process *ret);
 
 #endif

@@ -1,7 +1,20 @@
+/* What a request says outside its body: the parameters of its query, the names in its path, how long it waits. */
 #include "api/request/query.h"
 
+#include <ctype.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/context.h"
+#include "base/clock.h"
 #include "base/text.h"
+#include "base/timestamp.h"
 #include "core/core.h"
+
+/* --- query -------------------------------------------------------------------------------------------------------- */
 
 int gb_query_bool(const struct gb_http_request *request, const char *name, bool *ret, struct gb_error *err) {
     const struct gb_http_text *text = gb_http_query(request, name);
@@ -69,5 +82,299 @@ int gb_page_read(const struct gb_http_request *request, struct gb_page *ret, str
     if (gb_query_limit(request, &page.limit, err) < 0)
         return -1;
     *ret = page;
+    return 0;
+}
+
+/* --- cursors and limits ------------------------------------------------------------------------------------------- */
+
+/* The pure part of pages: cursors and limits. */
+
+char *gb_cursor_text(int64_t id, char *out) {
+    snprintf(out, GB_CURSOR_SIZE, "%" PRId64, id);
+    return out;
+}
+
+int gb_cursor_parse(const char *text, size_t len, int64_t *ret_id, struct gb_error *err) {
+    uint64_t id;
+
+    if (gb_parse_u64(text, len, &id) != GB_PARSE_OK || id > INT64_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the cursor is not one; give next_cursor of the page before, or none for the first");
+    *ret_id = (int64_t)id;
+    return 0;
+}
+
+int gb_limit_parse(const char *text, size_t len, unsigned *ret_limit, struct gb_error *err) {
+    uint64_t limit;
+
+    if (gb_parse_u64(text, len, &limit) != GB_PARSE_OK || limit < 1 || limit > GB_PAGE_LIMIT_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "limit must be a whole number from 1 to %d",
+                            GB_PAGE_LIMIT_MAX);
+    *ret_limit = (unsigned)limit;
+    return 0;
+}
+
+/* --- times -------------------------------------------------------------------------------------------------------- */
+
+#define US_PER_S 1000000LL
+#define YEARS_100_S 3153600000ULL
+
+static int absolute(const char *name, const struct gb_http_text *text, int64_t now_us, int64_t *ret,
+                    struct gb_error *err) {
+    switch (gb_timestamp_parse(text->s, text->len, ret)) {
+    case GB_TIMESTAMP_MALFORMED:
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "%s must be a time such as 2026-01-02T03:04:05Z, or seconds before now such as -3600",
+                            name);
+    case GB_TIMESTAMP_NO_ZONE:
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "%s must end in its zone: Z, or an offset such as +01:00 (in a URL: %%2B01:00)", name);
+    case GB_TIMESTAMP_IMPOSSIBLE:
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s is not a time that there is since 1970", name);
+    case GB_TIMESTAMP_OK:
+        break;
+    }
+    /* Rounding up to a step would give the last year of four digits a fifth. */
+    if (*ret > now_us && *ret - now_us > (int64_t)YEARS_100_S * US_PER_S)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s is more than a hundred years ahead", name);
+    return 0;
+}
+
+int gb_query_time(const struct gb_http_request *request, const char *name, int64_t now_us, int64_t *ret,
+                  struct gb_error *err) {
+    const struct gb_http_text *text = gb_http_query(request, name);
+    uint64_t ago_s;
+    int64_t value;
+
+    if (!text)
+        return 0;
+    if (text->len > 0 && text->s[0] == '-') {
+        if (gb_parse_u64(text->s + 1, text->len - 1, &ago_s) != GB_PARSE_OK || ago_s > YEARS_100_S)
+            return gb_error_set(
+                err, GB_ERR_INVALID_ARGUMENT,
+                "%s must be a time such as 2026-01-02T03:04:05Z, or whole seconds before now such as -3600, "
+                "at most a hundred years",
+                name);
+        value = now_us - (int64_t)ago_s * US_PER_S;
+        *ret = value > 0 ? value : 0;
+        return 1;
+    }
+    return absolute(name, text, now_us, ret, err) < 0 ? -1 : 1;
+}
+
+/* --- labels ------------------------------------------------------------------------------------------------------- */
+
+/* Appends s[0..n) as JSON writes it. Returns 0, or -1 if it is no UTF-8, or there is no room. */
+static int add(struct gb_label_query *query, const char *s, size_t n) {
+    size_t room = sizeof(query->text) - query->len;
+    json_t *string = json_stringn(s, n);
+    size_t used = string ? json_dumpb(string, query->text + query->len, room, JSON_ENCODE_ANY | JSON_COMPACT) : 0;
+
+    json_decref(string);
+    if (used == 0 || used >= room)
+        return -1;
+    query->len += used;
+    return 0;
+}
+
+int gb_label_query_read(const struct gb_http_request *request, struct gb_label_query *ret, struct gb_error *err) {
+    const struct gb_http_text *label = gb_http_query(request, "label");
+    size_t n = label ? strcspn(label->s, "=") : 0;
+
+    ret->len = 0;
+    if (!label)
+        return 0;
+    if (n == 0 || strlen(label->s) != label->len)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "label is a label's name, or name=value");
+    if (add(ret, label->s, n) == 0) {
+        ret->text[ret->len++] = ':';
+        if (label->s[n] == '\0' || add(ret, label->s + n + 1, label->len - n - 1) == 0)
+            return 0;
+    }
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "label is UTF-8 of less than %d bytes: a label's name, or name=value", GB_LABELS_MAX);
+}
+
+/* The end of the JSON string that begins at s. */
+static const char *after_string(const char *s) {
+    for (s++; *s != '"' && *s != '\0'; s++) {
+        if (*s == '\\' && s[1] != '\0')
+            s++;
+    }
+    return *s == '"' ? s + 1 : s;
+}
+
+/* The text is that of an object without spaces, whose values are all strings. A comparison begins where a name does,
+ * and both end with a quotation mark: nothing within a value is taken for a label. */
+bool gb_label_query_fits(const struct gb_label_query *query, const char *labels) {
+    const char *s = labels + (*labels == '{');
+
+    if (query->len == 0)
+        return true;
+    while (*s == '"') {
+        if (strncmp(s, query->text, query->len) == 0)
+            return true;
+        s = after_string(s);
+        s = after_string(s + (*s == ':'));
+        s += *s == ',';
+    }
+    return false;
+}
+
+/* --- the path ----------------------------------------------------------------------------------------------------- */
+
+int gb_path_session(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
+    struct gb_session_view view;
+
+    if (gb_param_name(request, 0, "session name", ret, err) < 0)
+        return -1;
+    if (gb_session_get(gb_api_of(request)->core, ret, &view, err) < 0)
+        return -1;
+    gb_session_rec_done(&view.rec);
+    return 0;
+}
+
+int gb_path_names(const struct gb_http_request *request, const char *what, struct gb_name *ret_session,
+                  struct gb_name *ret, struct gb_error *err) {
+    if (gb_path_session(request, ret_session, err) < 0)
+        return -1;
+    return gb_param_name(request, 1, what, ret, err);
+}
+
+int gb_path_locator(const struct gb_http_request *request, const char *what, struct gb_locator *ret,
+                    struct gb_error *err) {
+    return gb_path_names(request, what, &ret->session, &ret->name, err);
+}
+
+/* --- how long ----------------------------------------------------------------------------------------------------- */
+
+uint64_t gb_sync_deadline_ns(const struct gb_http_request *request) {
+    return gb_clock_ns() + gb_http_prefer_wait(request, GB_SYNC_WAIT_S, GB_SYNC_WAIT_MAX_S, NULL) * GB_NS_PER_S;
+}
+
+/* --- names of tensors --------------------------------------------------------------------------------------------- */
+
+static bool permitted(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+int gb_tensor_buffer(const char *prefix, const char *tensor, struct gb_name *ret, struct gb_error *err) {
+    struct gb_name name = {""};
+    size_t n = (size_t)snprintf(name.s, sizeof(name.s), "%s", prefix);
+
+    if (n == 0 && !permitted(tensor[0]))
+        name.s[n++] = 'x';
+    for (; *tensor && n < GB_NAME_MAX; tensor++) {
+        /* The first byte of a long character is replaced, the others are left out. */
+        if (((unsigned char)*tensor & 0xc0) != 0x80)
+            name.s[n++] = permitted(*tensor) || strchr("._-", *tensor) ? *tensor : '_';
+    }
+    name.s[n] = '\0';
+    while (((unsigned char)*tensor & 0xc0) == 0x80)
+        tensor++;
+    if (*tensor)
+        return gb_error_set(
+            err, GB_ERR_INVALID_NAME,
+            "the name of the tensor %.60s... is too long for a buffer%s, which has %d characters at most", name.s,
+            prefix[0] ? " with that prefix" : "", GB_NAME_MAX);
+    *ret = name;
+    return 0;
+}
+
+const char *gb_tensor_name(const struct gb_buffer_rec *rec, char *out) {
+    json_t *labels = NULL;
+    const char *name = NULL;
+
+    /* Most buffers have no labels, and reading JSON costs time. */
+    if (strstr(gb_text_s(rec->labels), GB_TENSOR_LABEL))
+        labels = json_loads(gb_text_s(rec->labels), 0, NULL);
+    if (labels)
+        name = json_string_value(json_object_get(labels, GB_TENSOR_LABEL));
+    snprintf(out, GB_LABELS_MAX, "%s", name ? name : rec->name.s);
+    json_decref(labels);
+    return out;
+}
+
+static int dump(const json_t *labels, char out[GB_LABELS_MAX], const struct gb_name *buffer, struct gb_error *err) {
+    size_t n = json_dumpb(labels, out, GB_LABELS_MAX - 1, JSON_COMPACT);
+
+    if (n == 0 || n >= GB_LABELS_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the labels of \"%s\" with its tensor's name would have more than %d bytes", buffer->s,
+                            GB_LABELS_MAX - 1);
+    out[n] = '\0';
+    return 1;
+}
+
+int gb_tensor_labels(const char *old, const struct gb_name *buffer, const char *tensor, char out[GB_LABELS_MAX],
+                     struct gb_error *err) {
+    bool own = strcmp(buffer->s, tensor) == 0;
+    const char *present;
+    json_t *labels;
+    int r;
+
+    if (own && !strstr(old, GB_TENSOR_LABEL))
+        return 0;
+    labels = json_loads(old, 0, NULL);
+    if (!labels)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the labels; try again later");
+    present = json_string_value(json_object_get(labels, GB_TENSOR_LABEL));
+    if (own ? !present : present && strcmp(present, tensor) == 0)
+        r = 0;
+    else if (own ? json_object_del(labels, GB_TENSOR_LABEL) < 0
+                 : json_object_set_new(labels, GB_TENSOR_LABEL, json_string(tensor)) < 0)
+        r = gb_error_set(err, GB_ERR_SATURATED, "no memory for the labels; try again later");
+    else
+        r = dump(labels, out, buffer, err);
+    json_decref(labels);
+    return r;
+}
+
+/* --- of a whole file ---------------------------------------------------------------------------------------------- */
+
+struct pair {
+    const char *tensor;
+    const struct gb_name *buffer;
+};
+
+static int by_buffer(const void *a, const void *b) {
+    return strcmp(((const struct pair *)a)->buffer->s, ((const struct pair *)b)->buffer->s);
+}
+
+static int check_distinct(const struct gb_safetensors *file, const struct gb_name *names, struct gb_error *err) {
+    struct pair *pairs = malloc((file->count + 1) * sizeof(*pairs));
+    size_t i;
+    int r = 0;
+
+    if (!pairs)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    for (i = 0; i < file->count; i++)
+        pairs[i] = (struct pair){.tensor = file->tensors[i].name, .buffer = &names[i]};
+    qsort(pairs, file->count, sizeof(*pairs), by_buffer);
+    for (i = 1; i < file->count && r == 0; i++) {
+        if (by_buffer(&pairs[i - 1], &pairs[i]) == 0)
+            r = gb_error_set(err, GB_ERR_INVALID_NAME,
+                             "the tensors \"%.80s\" and \"%.80s\" would both be the buffer \"%s\"; rename one of them",
+                             pairs[i - 1].tensor, pairs[i].tensor, pairs[i].buffer->s);
+    }
+    free(pairs);
+    return r;
+}
+
+int gb_tensors_names(const struct gb_safetensors *file, const char *prefix, struct gb_name **ret,
+                     struct gb_error *err) {
+    struct gb_name *names = calloc(file->count + 1, sizeof(*names));
+    size_t i;
+    int r = 0;
+
+    if (!names)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    for (i = 0; i < file->count && r == 0; i++)
+        r = gb_tensor_buffer(prefix, file->tensors[i].name, &names[i], err);
+    if (r < 0 || check_distinct(file, names, err) < 0) {
+        free(names);
+        return -1;
+    }
+    *ret = names;
     return 0;
 }

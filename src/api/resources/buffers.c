@@ -1,24 +1,26 @@
-/* /v1/sessions/{session}/buffers: metadata. The bytes are in transfer/upload.c and transfer/download.c. */
+/* Buffers without their bytes: made, shown, changed, deleted, compared with digests; the two sides of a mirrored
+ * buffer. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/auth.h"
 #include "api/context.h"
-#include "api/list/page.h"
-#include "api/middleware/async.h"
-#include "api/middleware/conditional.h"
-#include "api/middleware/hook.h"
-#include "api/middleware/longpoll.h"
+#include "api/pipeline/async.h"
+#include "api/pipeline/conditional.h"
+#include "api/pipeline/digest.h"
+#include "api/pipeline/hook.h"
+#include "api/pipeline/list.h"
 #include "api/reply/render.h"
-#include "api/reply/reply_json.h"
+#include "api/reply/reply.h"
 #include "api/request/body.h"
-#include "api/request/buffer_fields.h"
-#include "api/request/json.h"
 #include "api/request/query.h"
-#include "api/request/wait.h"
-#include "api/route.h"
 #include "base/clock.h"
+
+/* --- buffers ------------------------------------------------------------------------------------------------------ */
+
+/* /v1/sessions/{session}/buffers: metadata. The bytes are in download.c, upload.c and data.c. */
 
 static int read_path(const struct gb_http_request *request, struct gb_locator *ret, struct gb_error *err) {
     if (gb_param_name(request, 0, "session name", &ret->session, err) < 0)
@@ -374,4 +376,274 @@ enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_htt
 enum gb_step gb_api_buffer_seal(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     return gb_path_buffer_call(request, response, gb_buffer_seal, gb_reply_buffer, err);
+}
+
+/* --- verify ------------------------------------------------------------------------------------------------------- */
+
+/* POST /v1/sessions/{session}/buffers/{buffer}/verify: compares the bytes with their checksum or digests. */
+
+static int read_algorithms(const json_t *body, unsigned *ret, struct gb_error *err) {
+    const json_t *list = json_object_get(body, "algorithms");
+    enum gb_digest_alg alg;
+    json_t *value;
+    size_t i;
+
+    if (list && !json_is_array(list))
+        return gb_error_set(err, GB_ERR_WRONG_TYPE, "the field 'algorithms' must be a list such as [\"sha-256\"]");
+    json_array_foreach(list, i, value) {
+        if (!json_is_string(value))
+            return gb_error_set(err, GB_ERR_WRONG_TYPE, "an algorithm must be a string");
+        if (!gb_digest_find(json_string_value(value), json_string_length(value), &alg))
+            return gb_digest_unknown(json_string_value(value), err);
+        *ret |= 1u << alg;
+    }
+    return 0;
+}
+
+static int read_body(const struct gb_http_request *request, unsigned *ret_algs, struct gb_digest_set *expected,
+                     struct gb_error *err) {
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "digest algorithms", true, &body, err) < 0)
+        return -1;
+    r = gb_digest_set_read(body, expected, err) < 0 || read_algorithms(body, ret_algs, err) < 0 ? -1 : 0;
+    *ret_algs |= expected->given;
+    json_decref(body);
+    return r;
+}
+
+static void render(struct gb_json_writer *out, const struct gb_scan_call *call, unsigned algs, bool compared,
+                   bool match) {
+    char text[GB_BASE64_SIZE_MAX];
+    char crc[9];
+    unsigned i;
+
+    gb_json_open(out, NULL, '{');
+    if (compared)
+        gb_json_put_bool(out, "match", match);
+    else
+        gb_json_put_null(out, "match"); /* there was no checksum to compare with */
+    snprintf(crc, sizeof(crc), "%08" PRIx32, call->crc32c);
+    gb_json_put_string(out, "crc32c", crc);
+    snprintf(crc, sizeof(crc), "%08" PRIx32, call->buffer.crc32c);
+    if (call->had_crc32c)
+        gb_json_put_string(out, "stored_crc32c", crc);
+    else
+        gb_json_put_null(out, "stored_crc32c");
+    gb_json_put_i64(out, "generation", call->buffer.generation);
+    gb_json_put_u64(out, "bytes", call->buffer.bytes);
+    gb_json_open(out, "digest", '{');
+    for (i = 0; i < GB_DIGEST_ALGS; i++) {
+        if (!(algs & 1u << i))
+            continue;
+        gb_digest_text(&call->digest[i], text);
+        gb_json_put_string(out, gb_digest_name((enum gb_digest_alg)i), text);
+    }
+    gb_json_close(out, '}');
+    gb_json_close(out, '}');
+}
+
+/* The body is read a second time. It was valid before, and lives as long as the request. */
+static enum gb_step reply_verified(struct gb_http_request *request, const void *result,
+                                   struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_scan_call *call = result;
+    struct gb_digest_set expected = {.given = 0};
+    bool match = !call->had_crc32c || call->crc32c == call->buffer.crc32c;
+    struct gb_json_writer out = {0};
+    char etag[GB_ETAG_SIZE];
+    unsigned algs = 0;
+    unsigned i;
+
+    if (read_body(request, &algs, &expected, err) < 0 ||
+        gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(&call->buffer, GB_FORM_RAW, etag)) < 0)
+        return GB_STEP_ERROR;
+    for (i = 0; i < GB_DIGEST_ALGS; i++) {
+        if (expected.given & 1u << i)
+            match = match && gb_digest_equal(&expected.digest[i], &call->digest[i]);
+    }
+    render(&out, call, algs, call->had_crc32c || expected.given, match);
+    return gb_reply_json(&out, 200, response, err);
+}
+
+enum gb_step gb_api_buffer_verify(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    struct gb_scan_params params = {.verify = true, .stream = {"default"}};
+    struct gb_conditions *conditions;
+    struct gb_digest_set expected = {.given = 0};
+    struct gb_scan_call *call;
+
+    if (gb_path_names(request, "buffer name", &params.session, &params.name, err) < 0 ||
+        gb_query_name(request, "stream", &params.stream, err) < 0 ||
+        read_body(request, &params.digests, &expected, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    params.check = gb_conditions_buffer_check(conditions);
+    gb_buffer_scan(gb_api_of(request)->core, &params, call);
+    return gb_async_end(request, response, reply_verified, gb_sync_deadline_ns(request), err);
+}
+
+/* --- mirrors ------------------------------------------------------------------------------------------------------ */
+
+/* POST /v1/sessions/{session}/buffers/{buffer}/{sync,reserve,release}: the two sides of a mirrored buffer. */
+
+static int add_etag(const struct gb_buffer_call *call, struct gb_http_response *response, struct gb_error *err) {
+    char etag[GB_ETAG_SIZE];
+
+    return gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_buffer(&call->buffer, etag));
+}
+
+static enum gb_step reply_synced(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    const struct gb_buffer_call *call = result;
+    struct gb_json_writer out = {0};
+
+    if (add_etag(call, response, err) < 0 || gb_add_timing(request, &call->times, response, err) < 0)
+        return GB_STEP_ERROR;
+    gb_json_open(&out, NULL, '{');
+    gb_render_buffer_members(&out, gb_api_of(request), request->param[0].s, &call->buffer);
+    gb_json_put_bool(&out, "copied", call->copied);
+    gb_json_put_string(&out, "way", gb_copy_way_name(call->way));
+    gb_json_close(&out, '}');
+    return gb_reply_json(&out, 200, response, err);
+}
+
+static enum gb_step reply_sides(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                struct gb_error *err) {
+    const struct gb_buffer_call *call = result;
+    struct gb_json_writer out = {0};
+
+    if (add_etag(call, response, err) < 0)
+        return GB_STEP_ERROR;
+    gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, &call->buffer);
+    return gb_reply_json(&out, 200, response, err);
+}
+
+static int read_sync(const struct gb_http_request *request, struct gb_sides *ret_to, struct gb_name *ret_stream,
+                     struct gb_error *err) {
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "to stream", false, &body, err) < 0)
+        return -1;
+    r = gb_action_read_sides(body, "to", false, ret_to, err);
+    if (r == 0)
+        r = gb_json_name(body, "stream", ret_stream, err);
+    json_decref(body);
+    return r < 0 ? -1 : 0;
+}
+
+static int read_reserve(const struct gb_http_request *request, struct gb_mirror_reserve *ret, struct gb_error *err) {
+    struct gb_sides side;
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "bytes side stream", false, &body, err) < 0)
+        return -1;
+    r = gb_json_u64(body, "bytes", &ret->bytes, err);
+    if (r == 0)
+        r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'bytes': the least that the side is to hold");
+    if (r > 0)
+        r = gb_action_read_sides(body, "side", false, &side, err);
+    if (r == 0) {
+        ret->host = side.host;
+        r = gb_json_name(body, "stream", &ret->stream, err);
+    }
+    json_decref(body);
+    return r < 0 ? -1 : 0;
+}
+
+static int read_release(const struct gb_http_request *request, struct gb_sides *ret, struct gb_error *err) {
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "side", false, &body, err) < 0)
+        return -1;
+    r = gb_action_read_sides(body, "side", true, ret, err);
+    json_decref(body);
+    return r;
+}
+
+/* Reads the conditions and begins the call. Returns NULL with *err. */
+static struct gb_buffer_call *begin(struct gb_http_request *request, struct gb_buffer_check *ret_check,
+                                    struct gb_error *err) {
+    struct gb_conditions *conditions;
+    struct gb_buffer_call *call;
+
+    if (gb_conditions_read(request, &conditions, err) < 0)
+        return NULL;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (call)
+        *ret_check = gb_conditions_buffer_check(conditions);
+    else
+        gb_conditions_free(conditions);
+    return call;
+}
+
+/* A wrong name is refused also when there is nothing to do. */
+static int use_stream(struct gb_http_request *request, const struct gb_locator *buffer, const struct gb_name *stream,
+                      struct gb_error *err) {
+    struct gb_locator at = {buffer->session, *stream};
+    struct gb_stream_view unused;
+
+    if (gb_stream_get(gb_api_of(request)->core, &at, &unused, err) < 0)
+        return -1;
+    gb_request_hooks_stream(request, stream);
+    return 0;
+}
+
+enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_name stream = {"default"};
+    struct gb_buffer_check check;
+    struct gb_buffer_call *call;
+    struct gb_locator at;
+    struct gb_sides to;
+
+    if (gb_path_locator(request, "buffer name", &at, err) < 0 || read_sync(request, &to, &stream, err) < 0 ||
+        use_stream(request, &at, &stream, err) < 0)
+        return GB_STEP_ERROR;
+    call = begin(request, &check, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_buffer_mirror_sync(gb_api_of(request)->core, &at, to.host, &stream, &check, call);
+    return gb_async_end(request, response, reply_synced, gb_sync_deadline_ns(request), err);
+}
+
+enum gb_step gb_api_buffer_reserve(struct gb_http_request *request, struct gb_http_response *response,
+                                   struct gb_error *err) {
+    struct gb_mirror_reserve what = {.stream = {"default"}};
+    struct gb_buffer_check check;
+    struct gb_buffer_call *call;
+    struct gb_locator at;
+
+    if (gb_path_locator(request, "buffer name", &at, err) < 0 || read_reserve(request, &what, err) < 0 ||
+        use_stream(request, &at, &what.stream, err) < 0)
+        return GB_STEP_ERROR;
+    what.wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
+    call = begin(request, &check, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_buffer_mirror_reserve(gb_api_of(request)->core, &at, &what, &check, call);
+    return gb_async_end(request, response, reply_sides, 0, err);
+}
+
+enum gb_step gb_api_buffer_release(struct gb_http_request *request, struct gb_http_response *response,
+                                   struct gb_error *err) {
+    struct gb_buffer_check check;
+    struct gb_buffer_call *call;
+    struct gb_locator at;
+    struct gb_sides side;
+
+    if (gb_path_locator(request, "buffer name", &at, err) < 0 || read_release(request, &side, err) < 0)
+        return GB_STEP_ERROR;
+    call = begin(request, &check, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_buffer_mirror_release(gb_api_of(request)->core, &at, side.host, side.device, &check, call);
+    return gb_async_end(request, response, reply_sides, 0, err);
 }

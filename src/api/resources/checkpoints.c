@@ -1,29 +1,39 @@
-/* Checkpoints: all but their files. */
-#include "api/resources/checkpoints.h"
-
+/* Checkpoints: taken, listed, restored, deleted, and their files to and from clients. */
+#include <endian.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/auth.h"
 #include "api/context.h"
-#include "api/list/link.h"
-#include "api/middleware/async.h"
+#include "api/fleet/ask.h"
+#include "api/pipeline/async.h"
+#include "api/pipeline/conditional.h"
+#include "api/pipeline/digest.h"
+#include "api/pipeline/list.h"
 #include "api/reply/render.h"
-#include "api/reply/reply_json.h"
+#include "api/reply/reply.h"
 #include "api/request/body.h"
-#include "api/request/device_param.h"
-#include "api/request/json.h"
-#include "api/request/path_params.h"
+#include "api/request/media.h"
 #include "api/request/query.h"
-#include "api/resources/fleet_ask.h"
-#include "api/route.h"
+#include "api/resources/data.h"
 #include "base/encoding.h"
 #include "base/map.h"
+#include "core/core.h"
+#include "http/http.h"
+#include "http/message/fields.h"
+
+/* --- checkpoints -------------------------------------------------------------------------------------------------- */
+
+/* Checkpoints: all but their files. */
 
 /* --- views -------------------------------------------------------------------------------------------------------- */
 
-int gb_path_checkpoint(const struct gb_http_request *request, enum gb_scope scope, struct gb_checkpoint_view *ret,
-                       struct gb_error *err) {
+/* Reads the checkpoint of the path, as far as the token may use it with that scope: one of another session is reported
+ * like one that does not exist. Returns 0, or -1. */
+static int path_checkpoint(const struct gb_http_request *request, enum gb_scope scope, struct gb_checkpoint_view *ret,
+                           struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     struct gb_name name;
 
@@ -110,7 +120,7 @@ enum gb_step gb_api_checkpoint_get(struct gb_http_request *request, struct gb_ht
     struct gb_checkpoint_view view;
     struct gb_json_writer out = {0};
 
-    if (gb_path_checkpoint(request, GB_SCOPE_VERIFY, &view, err) < 0)
+    if (path_checkpoint(request, GB_SCOPE_VERIFY, &view, err) < 0)
         return GB_STEP_ERROR;
     gb_json_open(&out, NULL, '{');
     put_members(&out, gb_api_of(request)->core, &view);
@@ -268,7 +278,7 @@ enum gb_step gb_api_checkpoint_delete(struct gb_http_request *request, struct gb
     struct gb_checkpoint_view view;
     struct gb_call *call;
 
-    if (gb_path_checkpoint(request, GB_SCOPE_WRITE, &view, err) < 0)
+    if (path_checkpoint(request, GB_SCOPE_WRITE, &view, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
@@ -311,7 +321,7 @@ enum gb_step gb_api_checkpoint_verify(struct gb_http_request *request, struct gb
     struct gb_checkpoint_verify_call *call;
     struct gb_checkpoint_view view;
 
-    if (gb_body_no_fields(request, err) < 0 || gb_path_checkpoint(request, GB_SCOPE_VERIFY, &view, err) < 0)
+    if (gb_body_no_fields(request, err) < 0 || path_checkpoint(request, GB_SCOPE_VERIFY, &view, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
@@ -376,7 +386,7 @@ static int plan_restore(struct gb_http_request *request, struct gb_restore_param
                         struct gb_error *err) {
     struct gb_checkpoint_view view;
 
-    if (read_restore(request, params, ret_names, err) < 0 || gb_path_checkpoint(request, GB_SCOPE_READ, &view, err) < 0)
+    if (read_restore(request, params, ret_names, err) < 0 || path_checkpoint(request, GB_SCOPE_READ, &view, err) < 0)
         return -1;
     params->checkpoint = view.name;
     if (params->into.s[0] == '\0')
@@ -430,4 +440,299 @@ enum gb_step gb_api_checkpoint_restore(struct gb_http_request *request, struct g
         gb_checkpoint_restore(api->core, &params, call);
     free(names);
     return call ? gb_async_end(request, response, reply_restored, 0, err) : step;
+}
+
+/* --- files to a client -------------------------------------------------------------------------------------------- */
+
+/* The files of a checkpoint, out to a client. */
+
+struct file {
+    struct gb_http_source source; /* first */
+    struct gb_checkpoint_read *read;
+    struct gb_checkpoint_view view;
+    bool begun;
+    uint64_t left;
+};
+
+/* --- the body ----------------------------------------------------------------------------------------------------- */
+
+static int source_next(struct gb_http_source *source, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    return gb_checkpoint_read_next(((struct file *)source)->read, ret_ptr, ret_n, err);
+}
+
+static void source_sent(struct gb_http_source *source, size_t n) {
+    gb_checkpoint_read_sent(((struct file *)source)->read, n);
+}
+
+static void source_free(struct gb_http_source *source, bool complete) {
+    struct file *f = (struct file *)source;
+
+    (void)complete;
+    gb_checkpoint_read_free(f->read);
+    free(f);
+}
+
+static void state_free(void *state) {
+    source_free(state, false);
+}
+
+static void wake(void *arg) {
+    gb_http_wake(arg);
+}
+
+/* --- the head ----------------------------------------------------------------------------------------------------- */
+
+static int add_headers(const struct gb_http_request *request, const struct gb_checkpoint_file *head,
+                       struct gb_http_response *response, struct gb_error *err) {
+    const char *file = request->param[1].s;
+    bool json = strcmp(strrchr(file, '.'), ".json") == 0;
+    uint32_t crc = htobe32(head->crc32c);
+    char text[GB_BASE64_SIZE(sizeof(crc))];
+    int r =
+        gb_http_response_header(response, err, "Content-Type", "%s", json ? "application/json" : GB_MEDIA_SAFETENSORS);
+
+    r |= gb_http_response_header(response, err, "Accept-Ranges", "bytes");
+    if (!head->has_crc32c)
+        return r;
+    gb_base64_write(&crc, sizeof(crc), false, text);
+    r |= gb_http_response_header(response, err, "Repr-Digest", "crc32c=:%s:", text);
+    return r | gb_http_response_header(response, err, "Gpubuf-Crc32c", "%08" PRIx32, head->crc32c);
+}
+
+/* Several ranges are answered with the whole. */
+static int choose_range(const struct gb_http_request *request, const char *tag, uint64_t size, struct gb_range *ret,
+                        struct gb_http_response *response, struct gb_error *err) {
+    const char *range = gb_http_header(request, "Range");
+    const char *if_range = gb_http_header(request, "If-Range");
+    struct gb_range_set set;
+    enum gb_range_kind kind;
+
+    if (request->method == GB_HTTP_HEAD || (if_range && !gb_etag_if_range(if_range, tag)))
+        range = NULL;
+    kind = gb_range_parse(range, size, &set);
+    *ret = (struct gb_range){.first = 0, .length = size};
+    if (kind == GB_RANGE_UNSATISFIABLE) {
+        gb_http_response_header(response, err, "Content-Range", "bytes */%" PRIu64, size);
+        return gb_error_set(err, GB_ERR_RANGE_NOT_SATISFIABLE, "the file has %" PRIu64 " bytes", size);
+    }
+    if (kind == GB_RANGE_WHOLE || set.count > 1)
+        return 0;
+    *ret = set.range[0];
+    response->status = 206;
+    return gb_http_response_header(response, err, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, ret->first,
+                                   ret->first + ret->length - 1, size);
+}
+
+static enum gb_step send(struct gb_http_request *request, struct gb_http_response *response) {
+    struct file *f = request->state;
+
+    f->source = (struct gb_http_source){.next = source_next, .sent = source_sent, .free = source_free};
+    request->state = NULL;
+    request->state_free = NULL;
+    gb_http_response_source(response, &f->source, f->left);
+    return GB_STEP_REPLY;
+}
+
+/* The file is open. Returns 1 to send, 0 when the response is complete, or -1. */
+static int begin(struct gb_http_request *request, const struct gb_checkpoint_file *head,
+                 struct gb_http_response *response, struct gb_error *err) {
+    struct file *f = request->state;
+    char tag[GB_ETAG_SIZE] = "";
+    struct gb_range range;
+    int r = 1;
+
+    /* A file that may still be brought anew has no tag. */
+    if (head->has_crc32c) {
+        snprintf(tag, sizeof(tag), "k%" PRIx64 ".%08" PRIx32 ".%" PRIx64, (uint64_t)f->view.as_of_us, head->crc32c,
+                 head->size);
+        r = gb_conditions_get(request, tag, response, err);
+    }
+    if (r > 0 && (choose_range(request, tag, head->size, &range, response, err) < 0 ||
+                  add_headers(request, head, response, err) < 0))
+        return -1;
+    if (r > 0) {
+        f->left = range.length;
+        if (request->method != GB_HTTP_HEAD && range.length > 0)
+            gb_checkpoint_read_start(f->read, range.first, range.length);
+    }
+    return r;
+}
+
+static enum gb_step fail(struct gb_http_response *response, const struct gb_error *err) {
+    if (err->code != GB_ERR_RANGE_NOT_SATISFIABLE)
+        gb_http_response_done(response);
+    return GB_STEP_ERROR;
+}
+
+/* Waits for the file, then for its first block, so that a failure still becomes the status. */
+static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct file *f = request->state;
+    struct gb_checkpoint_file head;
+    const void *block;
+    size_t n;
+    int r = gb_checkpoint_read_head(f->read, &head, err);
+
+    if (r > 0 && !f->begun) {
+        r = begin(request, &head, response, err);
+        if (r == 0)
+            return GB_STEP_REPLY;
+        f->begun = true;
+    }
+    if (r > 0 && (request->method == GB_HTTP_HEAD || f->left == 0))
+        return send(request, response);
+    if (r > 0)
+        r = gb_checkpoint_read_next(f->read, &block, &n, err);
+    if (r > 0)
+        return send(request, response);
+    if (r == 0 && !request->timed_out)
+        return GB_STEP_WAIT;
+    if (r == 0)
+        gb_error_set(err, GB_ERR_TIMED_OUT, "the disk did not give the first bytes in the permitted time");
+    return fail(response, err);
+}
+
+enum gb_step gb_api_checkpoint_file_get(struct gb_http_request *request, struct gb_http_response *response,
+                                        struct gb_error *err) {
+    enum gb_scope scope = request->method == GB_HTTP_HEAD ? GB_SCOPE_VERIFY : GB_SCOPE_READ;
+    struct file *f;
+
+    f = calloc(1, sizeof(*f));
+    if (!f) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the download; try again later");
+        return GB_STEP_ERROR;
+    }
+    request->state = f;
+    request->state_free = state_free;
+    if (path_checkpoint(request, scope, &f->view, err) < 0 ||
+        gb_checkpoint_read_open(gb_api_of(request)->core, &f->view.name, request->param[1].s,
+                                (struct gb_waker){wake, request}, &f->read, err) < 0)
+        return GB_STEP_ERROR;
+    request->resume = resume;
+    return resume(request, response, err);
+}
+
+/* --- a file from a client ----------------------------------------------------------------------------------------- */
+
+/* A file of a checkpoint that a client brings. */
+
+struct sink {
+    struct gb_http_sink sink; /* first */
+    struct gb_checkpoint_put *put;
+    uint64_t size;
+};
+
+static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    return gb_checkpoint_put_room(((struct sink *)sink)->put, ret_ptr, ret_n, err);
+}
+
+static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) {
+    return gb_checkpoint_put_fill(((struct sink *)sink)->put, n, err);
+}
+
+static void sink_free(struct gb_http_sink *sink) {
+    struct sink *s = (struct sink *)sink;
+
+    gb_checkpoint_put_free(s->put);
+    free(s);
+}
+
+static enum gb_step reply(const struct gb_http_request *request, const struct sink *s, uint32_t crc, bool replaced,
+                          struct gb_http_response *response, struct gb_error *err) {
+    struct gb_json_writer out = {0};
+    char text[9];
+
+    snprintf(text, sizeof(text), "%08" PRIx32, crc);
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_string(&out, "checkpoint", request->param[0].s);
+    gb_json_put_string(&out, "file", request->param[1].s);
+    gb_json_put_u64(&out, "size", s->size);
+    gb_json_put_string(&out, "crc32c", text);
+    gb_json_close(&out, '}');
+    return gb_reply_json(&out, replaced ? 200 : 201, response, err);
+}
+
+/* Also runs at each wake until the file is there. */
+static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct sink *s = (struct sink *)request->sink;
+    bool replaced;
+    uint32_t crc;
+    int r = gb_checkpoint_put_result(s->put, &crc, &replaced, err);
+
+    if (r > 0)
+        return reply(request, s, crc, replaced, response, err);
+    if (r == 0 && !request->timed_out)
+        return GB_STEP_WAIT;
+    if (r == 0)
+        gb_error_set(err, GB_ERR_TIMED_OUT, "the bytes arrived, but the disk did not finish in the permitted time");
+    return GB_STEP_ERROR;
+}
+
+static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *request,
+                             struct gb_http_response *response, struct gb_error *err) {
+    gb_checkpoint_put_end(((struct sink *)sink)->put);
+    request->resume = finish;
+    request->deadline_ns = 0;
+    return finish(request, response, err);
+}
+
+/* The name is free when the client learns why. */
+static enum gb_step sink_refused(struct gb_http_sink *sink, struct gb_http_request *request, struct gb_error *err) {
+    struct gb_error why = *err;
+
+    gb_checkpoint_put_refuse(((struct sink *)sink)->put, &why);
+    *err = GB_ERROR_INIT;
+    request->resume = finish;
+    request->deadline_ns = 0;
+    return finish(request, NULL, err);
+}
+
+static int check_body(struct gb_http_request *request, struct gb_http_response *response, struct gb_filters *ret,
+                      struct gb_error *err) {
+    if (gb_resumable_refuse(request, err) < 0 || gb_filters_read(request, response, ret, err) < 0)
+        return -1;
+    if (ret->coded)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_MEDIA_TYPE,
+                            "a file of a checkpoint is sent as it is, without Content-Encoding");
+    if (!request->has_content_length)
+        return gb_error_set(err, GB_ERR_LENGTH_REQUIRED, "send Content-Length: the file's size is checked before");
+    return 0;
+}
+
+/* A token that is bound to a session brings checkpoints of that session alone. */
+static int read_params(const struct gb_http_request *request, struct gb_checkpoint_put_params *params,
+                       struct gb_error *err) {
+    if (gb_param_name(request, 0, "checkpoint name", &params->name, err) < 0 ||
+        gb_api_bound(request, GB_SCOPE_WRITE, &params->session, err) < 0)
+        return -1;
+    params->file = request->param[1].s;
+    params->size = request->content_length;
+    return 0;
+}
+
+enum gb_step gb_api_checkpoint_file_put(struct gb_http_request *request, struct gb_http_response *response,
+                                        struct gb_error *err) {
+    struct gb_checkpoint_put_params params = {.waker = {wake, request}};
+    struct gb_http_sink *sink;
+    struct gb_filters filters;
+    struct sink *s;
+
+    if (check_body(request, response, &filters, err) < 0 || read_params(request, &params, err) < 0)
+        return GB_STEP_ERROR;
+    s = calloc(1, sizeof(*s));
+    if (!s) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the upload; try again later");
+        return GB_STEP_ERROR;
+    }
+    s->sink = (struct gb_http_sink){
+        .room = sink_room, .fill = sink_fill, .end = sink_end, .refused = sink_refused, .free = sink_free};
+    s->size = params.size;
+    if (gb_checkpoint_put_begin(gb_api_of(request)->core, &params, &s->put, err) < 0) {
+        sink_free(&s->sink);
+        return GB_STEP_ERROR;
+    }
+    sink = gb_filters_wrap(request, &filters, &s->sink, err);
+    if (!sink)
+        return GB_STEP_ERROR;
+    request->sink = sink;
+    return GB_STEP_BODY;
 }

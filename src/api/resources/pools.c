@@ -1,21 +1,25 @@
-/* /v1/sessions/{session}/pools. Every session sees the devices' default pools beside its own. */
+/* Pools of a session, beside the default pools of the devices, which every session sees; and the actions on one. */
 #include <string.h>
 
 #include "api/auth.h"
 #include "api/context.h"
-#include "api/list/page.h"
-#include "api/middleware/async.h"
+#include "api/pipeline/async.h"
+#include "api/pipeline/list.h"
 #include "api/reply/render.h"
-#include "api/reply/reply_json.h"
+#include "api/reply/reply.h"
 #include "api/request/body.h"
-#include "api/request/device_param.h"
-#include "api/request/json.h"
-#include "api/request/path_params.h"
 #include "api/request/query.h"
-#include "api/resources/confirm.h"
-#include "api/resources/pools.h"
-#include "api/route.h"
+#include "base/json_writer.h"
 #include "base/text.h"
+
+/* Replies about pools. */
+
+/* The most devices whose access to a pool is shown. */
+#define GB_POOL_PEERS_MAX 64
+
+/* --- pools -------------------------------------------------------------------------------------------------------- */
+
+/* /v1/sessions/{session}/pools. Every session sees the devices' default pools beside its own. */
 
 /* Writes what every reply about a pool says of it. Only these replies ask for the access of other devices; polled
  * statistics do without. */
@@ -41,8 +45,10 @@ static void render_members(struct gb_json_writer *out, const struct gb_api *api,
     gb_json_close(out, ']');
 }
 
-enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_json_writer *out, const struct gb_pool_view *view,
-                           int status, struct gb_http_response *response, struct gb_error *err) {
+/* Adds the pool to the object that is open, closes the object and makes it the reply. */
+static enum gb_step pool_reply(struct gb_http_request *request, struct gb_json_writer *out,
+                               const struct gb_pool_view *view, int status, struct gb_http_response *response,
+                               struct gb_error *err) {
     struct gb_name session;
 
     if (gb_param_name(request, 0, "session name", &session, err) < 0) {
@@ -54,7 +60,9 @@ enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_json_write
     return gb_reply_json(out, status, response, err);
 }
 
-int gb_pool_permit(const struct gb_http_request *request, const struct gb_locator *at, struct gb_error *err) {
+/* Checks that the bearer may change the pool beyond what its route asks for. A device's own pool, which all sessions
+ * share, takes an administrator. Returns 0, or -1 with POOL_NOT_FOUND, UNAUTHENTICATED or FORBIDDEN. */
+static int pool_permit(const struct gb_http_request *request, const struct gb_locator *at, struct gb_error *err) {
     struct gb_pool_view view;
 
     if (gb_pool_get(gb_api_of(request)->core, at, &view, err) < 0)
@@ -116,7 +124,7 @@ enum gb_step gb_api_pool_get(struct gb_http_request *request, struct gb_http_res
         gb_pool_get(gb_api_of(request)->core, &at, &view, err) < 0)
         return GB_STEP_ERROR;
     gb_json_open(&out, NULL, '{');
-    return gb_pool_reply(request, &out, &view, 200, response, err);
+    return pool_reply(request, &out, &view, 200, response, err);
 }
 
 /* --- create and change -------------------------------------------------------------------------------------------- */
@@ -212,7 +220,7 @@ static enum gb_step reply_pool(struct gb_http_request *request, const void *resu
             &out, "note",
             "the first allocation takes first_use_bytes of device memory, whatever its size; sessions that "
             "share a pool share that");
-    return gb_pool_reply(request, &out, view, call->created ? 201 : 200, response, err);
+    return pool_reply(request, &out, view, call->created ? 201 : 200, response, err);
 }
 
 enum gb_step gb_api_pool_create(struct gb_http_request *request, struct gb_http_response *response,
@@ -267,7 +275,7 @@ static enum gb_step confirm(struct gb_http_request *request, const struct gb_poo
     if (gb_confirm(request, "pool", &view->rec.name, differences, GB_ERR_POOL_EXISTS, err) < 0)
         return GB_STEP_ERROR;
     gb_json_open(&out, NULL, '{');
-    return gb_pool_reply(request, &out, view, 200, response, err);
+    return pool_reply(request, &out, view, 200, response, err);
 }
 
 enum gb_step gb_api_pool_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
@@ -333,7 +341,7 @@ enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_r
     json_t *body;
     int r;
 
-    if (gb_path_locator(request, "pool name", &at, err) < 0 || gb_pool_permit(request, &at, err) < 0 ||
+    if (gb_path_locator(request, "pool name", &at, err) < 0 || pool_permit(request, &at, err) < 0 ||
         gb_body_object(request, fields, false, &body, err) < 0)
         return GB_STEP_ERROR;
     params.session = at.session;
@@ -364,4 +372,111 @@ enum gb_step gb_api_pool_delete(struct gb_http_request *request, struct gb_http_
         return GB_STEP_ERROR;
     gb_pool_remove(gb_api_of(request)->core, &at, force, call);
     return gb_async_end(request, response, gb_reply_nothing, 0, err);
+}
+
+/* --- pool actions ------------------------------------------------------------------------------------------------- */
+
+/* POST /v1/sessions/{session}/pools/{pool}/{trim,reset-peak,access} */
+
+static enum gb_step reply_trimmed(struct gb_http_request *request, const void *result,
+                                  struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_pool_call *call = result;
+    struct gb_json_writer out = {0};
+
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_u64(&out, "reserved_before_bytes", call->trim.before_bytes);
+    gb_json_put_u64(&out, "reserved_after_bytes", call->trim.after_bytes);
+    if (call->pool.exported)
+        gb_json_put_string(
+            &out, "note", "memory of the pool was exported: nothing goes back to the system until the pool is deleted");
+    else if (call->trim.kept)
+        gb_json_put_string(&out, "note",
+                           "what is left is in pieces of which a part is in use, or whose free is still queued");
+    return pool_reply(request, &out, &call->pool, 200, response, err);
+}
+
+enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_response *response,
+                              struct gb_error *err) {
+    struct gb_pool_call *call;
+    struct gb_locator at;
+    uint64_t keep_bytes = 0;
+    json_t *body;
+    int r;
+
+    if (gb_path_locator(request, "pool name", &at, err) < 0 ||
+        gb_body_object(request, "keep_bytes", true, &body, err) < 0)
+        return GB_STEP_ERROR;
+    r = gb_json_u64(body, "keep_bytes", &keep_bytes, err);
+    json_decref(body);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_pool_trim_to(gb_api_of(request)->core, &at, keep_bytes, call);
+    return gb_async_end(request, response, reply_trimmed, 0, err);
+}
+
+static enum gb_step reply_acted(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                struct gb_error *err) {
+    const struct gb_pool_call *call = result;
+    struct gb_json_writer out = {0};
+
+    gb_json_open(&out, NULL, '{');
+    return pool_reply(request, &out, &call->pool, 200, response, err);
+}
+
+enum gb_step gb_api_pool_reset_peak(struct gb_http_request *request, struct gb_http_response *response,
+                                    struct gb_error *err) {
+    struct gb_pool_call *call;
+    struct gb_locator at;
+    json_t *body;
+
+    if (gb_path_locator(request, "pool name", &at, err) < 0 || pool_permit(request, &at, err) < 0 ||
+        gb_body_object(request, "", true, &body, err) < 0)
+        return GB_STEP_ERROR;
+    json_decref(body);
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_pool_peak_reset(gb_api_of(request)->core, &at, call);
+    return gb_async_end(request, response, reply_acted, 0, err);
+}
+
+static int read_access(const struct gb_api *api, const json_t *body, int *ret_device, enum gb_pool_access *ret_access,
+                       struct gb_error *err) {
+    const char *word = NULL;
+    int r = gb_device_field(api, body, "device", ret_device, err);
+
+    if (r > 0)
+        r = gb_json_string(body, "access", &word, err);
+    if (r < 0)
+        return -1;
+    if (r == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "give 'device', which is to reach the pool, and 'access': none or read_write");
+    return gb_pool_access_parse(word, strlen(word), ret_access, err);
+}
+
+enum gb_step gb_api_pool_access(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    enum gb_pool_access access;
+    struct gb_pool_call *call;
+    struct gb_locator at;
+    json_t *body;
+    int device;
+    int r;
+
+    if (gb_path_locator(request, "pool name", &at, err) < 0 || pool_permit(request, &at, err) < 0 ||
+        gb_body_object(request, "device access", false, &body, err) < 0)
+        return GB_STEP_ERROR;
+    r = read_access(gb_api_of(request), body, &device, &access, err);
+    json_decref(body);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_pool_peer_set(gb_api_of(request)->core, &at, device, access, call);
+    return gb_async_end(request, response, reply_acted, 0, err);
 }

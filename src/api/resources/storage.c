@@ -2,16 +2,12 @@
 #include <string.h>
 
 #include "api/context.h"
-#include "api/middleware/async.h"
-#include "api/middleware/conditional.h"
+#include "api/pipeline/async.h"
+#include "api/pipeline/conditional.h"
 #include "api/reply/render.h"
-#include "api/reply/reply_json.h"
-#include "api/reply/storage_state.h"
+#include "api/reply/reply.h"
 #include "api/request/body.h"
-#include "api/request/json.h"
-#include "api/request/path_params.h"
-#include "api/request/wait.h"
-#include "api/route.h"
+#include "api/request/query.h"
 
 /* Of a scrub, in bytes a second. */
 #define SCRUB_RATE_MIN (64 * 1024ULL)
@@ -55,7 +51,7 @@ static int check_conditions(const struct gb_http_request *request, const struct 
     return r;
 }
 
-/* Bytes that are not in memory come while the request waits (middleware/loading.c). */
+/* Bytes that are not in memory come while the request waits (pipeline/hook.c). */
 enum gb_step gb_api_buffer_load(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct gb_json_writer out = {0};

@@ -7,9 +7,9 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "core/access/key_table.h"
+#include "core/durable/disks.h"
+#include "core/public/access.h"
 #include "core/runtime/runtime.h"
-#include "core/stored/disks.h"
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 

@@ -1,4 +1,4 @@
-#include "core/access/tokens.h"
+#include "core/public/access.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,12 +1,16 @@
+/* A buffer: its sides and their contents, who may write or free them, what lies behind together, and damage. */
 #include "core/buffer/buffer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "core/buffer/guard.h"
-#include "core/buffer/together.h"
-#include "core/stored/load.h"
+#include "core/durable/stored.h"
+#include "core/runtime/runtime.h"
+#include "core/session/quota.h"
+
+/* --- buffer ------------------------------------------------------------------------------------------------------- */
 
 struct gb_buffer *gb_buffer_new(const struct gb_name *name) {
     size_t size = strlen(name->s) + 1;
@@ -29,7 +33,8 @@ void gb_buffer_free(struct gb_buffer *b) {
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
 
-void gb_buffer_look_sides_locked(const struct gb_buffer *buffer, struct gb_side_rec ret[GB_SIDES]) {
+/* Writes into a record of the buffer what memory its sides have. */
+static void buffer_look_sides_locked(const struct gb_buffer *buffer, struct gb_side_rec ret[GB_SIDES]) {
     int side;
 
     for (side = 0; side < GB_SIDES; side++) {
@@ -50,7 +55,7 @@ void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec 
     strcpy(ret->pool.s, gb_text_s(kept->pool));
     strcpy(ret->stream.s, gb_text_s(kept->stream));
     ret->labels = kept->labels;
-    gb_buffer_look_sides_locked(buffer, ret->sides);
+    buffer_look_sides_locked(buffer, ret->sides);
     ret->damaged = buffer->stored && atomic_load(&buffer->stored->damaged);
     ret->in_host = kept->state == GB_BUFFER_STORED && buffer->stored && buffer->stored->block;
 }
@@ -446,4 +451,323 @@ void gb_buffer_reap_locked(struct gb_session *session, struct gb_buffer *buffer)
         return;
     gb_map_take(&session->buffers, buffer->name);
     gb_buffer_free(buffer);
+}
+
+/* --- mirror ------------------------------------------------------------------------------------------------------- */
+
+#define NONE GB_HEAD_UNINITIALIZED
+#define HOST GB_HEAD_HOST
+#define DEVICE GB_HEAD_DEVICE
+#define SYNCED GB_HEAD_SYNCED
+
+#define GO GB_MIRROR_GO
+#define ZERO GB_MIRROR_ZERO
+#define COPY GB_MIRROR_COPY
+#define FROM_HOST GB_MIRROR_FROM_HOST
+#define FROM_DEVICE GB_MIRROR_FROM_DEVICE
+#define REFUSED GB_MIRROR_REFUSED
+
+/* By head: uninitialized, host, device, synced. */
+static const struct gb_mirror_move moves[GB_MIRROR_ACTIONS][GB_HEAD_COUNT] = {
+    [GB_MIRROR_WRITE_HOST] = {{HOST, GO}, {HOST, GO}, {HOST, GO}, {HOST, GO}},
+    [GB_MIRROR_WRITE_DEVICE] = {{DEVICE, GO}, {DEVICE, GO}, {DEVICE, GO}, {DEVICE, GO}},
+    [GB_MIRROR_MERGE_HOST] = {{HOST, ZERO}, {HOST, GO}, {HOST, COPY}, {HOST, GO}},
+    [GB_MIRROR_MERGE_DEVICE] = {{DEVICE, ZERO}, {DEVICE, COPY}, {DEVICE, GO}, {DEVICE, GO}},
+    [GB_MIRROR_READ] = {{NONE, ZERO}, {HOST, FROM_HOST}, {DEVICE, FROM_DEVICE}, {SYNCED, FROM_HOST}},
+    [GB_MIRROR_SYNC_HOST] = {{HOST, ZERO}, {HOST, GO}, {SYNCED, COPY}, {SYNCED, GO}},
+    [GB_MIRROR_SYNC_DEVICE] = {{DEVICE, ZERO}, {SYNCED, COPY}, {DEVICE, GO}, {SYNCED, GO}},
+    [GB_MIRROR_RELEASE_HOST] = {{NONE, GO}, {HOST, REFUSED}, {DEVICE, GO}, {DEVICE, GO}},
+    [GB_MIRROR_RELEASE_DEVICE] = {{NONE, GO}, {HOST, GO}, {DEVICE, REFUSED}, {HOST, GO}},
+    [GB_MIRROR_RELEASE_ALL] = {{NONE, GO}, {NONE, GO}, {NONE, GO}, {NONE, GO}},
+};
+
+struct gb_mirror_move gb_mirror_move(enum gb_head head, enum gb_mirror_action action) {
+    return moves[action][head];
+}
+
+/* --- guard -------------------------------------------------------------------------------------------------------- */
+
+/* The oldest pin on the buffer, for writing if so asked for; NULL if there is none. *ret_others: how many besides
+ * it. */
+static const struct gb_pin *oldest(const struct gb_buffer *b, bool writers, unsigned *ret_others) {
+    const struct gb_pin *found = NULL;
+    const struct gb_pin *pin;
+    unsigned count = 0;
+    int i;
+
+    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
+        const struct gb_content *c = gb_buffer_content_at(b, i);
+
+        if (!c || (writers ? c->pin_writers : c->pin_count) == 0)
+            continue;
+        count += writers ? c->pin_writers : c->pin_count;
+        TAILQ_FOREACH(pin, &c->pins, link) {
+            if ((pin->write || !writers) && (!found || pin->id < found->id))
+                found = pin;
+            if (pin->write || !writers)
+                break;
+        }
+    }
+    *ret_others = count > 0 ? count - 1 : 0;
+    return found;
+}
+
+static int refuse(const struct gb_buffer *b, const struct gb_pin *pin, unsigned others, const char *instead,
+                  struct gb_error *err) {
+    char more[32] = "";
+
+    if (others > 0)
+        snprintf(more, sizeof(more), " and %u more", others);
+    if (pin->ttl_s > 0)
+        return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is exported by lease %lld (for %llu s, for %s)%s: %s", b->name,
+                            (long long)pin->id, (unsigned long long)pin->ttl_s, pin->write ? "writing" : "reading",
+                            more, instead);
+    return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is mapped by lease %lld (process %ld of user %ld, for %s)%s: %s",
+                        b->name, (long long)pin->id, (long)pin->pid, (long)pin->uid, pin->write ? "writing" : "reading",
+                        more, instead);
+}
+
+int gb_guard_check_unmapped_locked(const struct gb_buffer *b, const char *instead, struct gb_error *err) {
+    unsigned others;
+    const struct gb_pin *pin = b->rec.leases > 0 ? oldest(b, false, &others) : NULL;
+
+    return pin ? refuse(b, pin, others, instead, err) : 0;
+}
+
+bool gb_guard_mapped_by_locked(const struct gb_content *c, uint64_t holder) {
+    const struct gb_pin *pin;
+
+    TAILQ_FOREACH(pin, &c->pins, link) {
+        if (pin->holder != holder)
+            return false;
+    }
+    return true;
+}
+
+int gb_guard_check_writers_locked(const struct gb_buffer *b, struct gb_error *err) {
+    unsigned others;
+    const struct gb_pin *pin = b->rec.leases > 0 ? oldest(b, true, &others) : NULL;
+
+    if (pin)
+        return refuse(b, pin, others, "wait until it has ended", err);
+    if (!b->rec.tainted)
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_ESCAPED,
+        "a lease for writing \"%s\" was ended from outside, and its process may write on: upload it whole "
+        "again, without in_place",
+        b->name);
+}
+
+int gb_guard_check_unsealed_locked(const struct gb_buffer *b, struct gb_error *err) {
+    if (!b->rec.sealed)
+        return 0;
+    return gb_error_set(err, GB_ERR_SEALED,
+                        "\"%s\" is sealed: its bytes never change. Use another name, or delete it first", b->name);
+}
+
+int gb_guard_check_session_locked(const struct gb_session *s, struct gb_error *err) {
+    if (s->leases == 0)
+        return 0;
+    return gb_error_set(err, GB_ERR_MAPPED,
+                        "other processes map bytes of session \"%s\" (leases: %llu); wait until they have ended",
+                        gb_session_told(s)->s, (unsigned long long)s->leases);
+}
+
+uint64_t gb_guard_mapped_bytes_locked(const struct gb_buffer *b) {
+    uint64_t bytes = 0;
+    int i;
+
+    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
+        const struct gb_content *c = gb_buffer_content_at(b, i);
+
+        bytes += c && c->pin_count > 0 ? c->bytes : 0;
+    }
+    return bytes;
+}
+
+/* A side that is not current is written anew before it is read. */
+static bool stale(const struct gb_buffer *b, int i) {
+    return b->rec.mirrored && ((i == GB_SIDE_HOST && b->rec.head == GB_HEAD_DEVICE) ||
+                               (i == GB_SIDE_DEVICE && b->rec.head == GB_HEAD_HOST));
+}
+
+static bool has_foreign_side(const struct gb_buffer *b) {
+    return (b->sides[GB_SIDE_HOST] && b->sides[GB_SIDE_HOST]->owner) ||
+           (b->sides[GB_SIDE_DEVICE] && b->sides[GB_SIDE_DEVICE]->owner);
+}
+
+void gb_guard_count_locked(struct gb_buffer *b) {
+    int i;
+
+    b->rec.leases = 0;
+    b->rec.mapped_for_writing = false;
+    b->rec.tainted = false;
+    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
+        const struct gb_content *c = gb_buffer_content_at(b, i);
+
+        b->rec.leases += c ? c->pin_count : 0;
+        b->rec.mapped_for_writing |= c && c->pin_writers > 0;
+        b->rec.tainted |= c && c->tainted && !stale(b, i);
+    }
+    if (b->rec.mirrored && b->rec.state != GB_BUFFER_LOST)
+        b->rec.adopted = has_foreign_side(b);
+}
+
+void gb_guard_tell_locked(const struct gb_buffer *b, struct gb_buffer_rec *ret) {
+    ret->leases = b->rec.leases;
+    ret->mapped_for_writing = b->rec.mapped_for_writing;
+    ret->tainted = b->rec.tainted;
+    if (b->rec.mirrored)
+        ret->adopted = b->rec.adopted;
+    buffer_look_sides_locked(b, ret->sides);
+}
+
+int gb_adopted_check_locked(const struct gb_buffer *b, const char *what, struct gb_error *err) {
+    if (has_foreign_side(b))
+        return gb_error_set(err, GB_ERR_ADOPTED, "one side of \"%s\" is memory of another process: %s", b->name, what);
+    if (!b->content || !b->content->owner)
+        return 0;
+    return gb_error_set(err, GB_ERR_ADOPTED, "the bytes of \"%s\" are in memory of another process: %s", b->name, what);
+}
+
+int gb_lost(const struct gb_buffer *b, struct gb_error *err) {
+    if (b->rec.adopted)
+        return gb_error_set(err, GB_ERR_CONTENT_LOST,
+                            "the bytes of \"%s\" were in memory of another process, whose connection has ended; adopt "
+                            "or upload it again",
+                            b->name);
+    return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name);
+}
+
+int gb_guard_check_settled_locked(const struct gb_buffer *b, const char *adopted, struct gb_error *err) {
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (b->rec.state == GB_BUFFER_PARTIAL)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again");
+    if (b->rec.state == GB_BUFFER_LOST)
+        return gb_lost(b, err);
+    if (gb_adopted_check_locked(b, adopted, err) < 0)
+        return -1;
+    return gb_guard_check_writers_locked(b, err);
+}
+
+/* --- together ----------------------------------------------------------------------------------------------------- */
+
+static void append(struct gb_together *to, struct gb_buffer *first, struct gb_buffer *last) {
+    first->together_before = to->last;
+    if (to->last)
+        to->last->together_next = first;
+    else
+        to->first = first;
+    to->last = last;
+}
+
+static void prepend(struct gb_together *to, struct gb_buffer *first, struct gb_buffer *last) {
+    last->together_next = to->first;
+    if (to->first)
+        to->first->together_before = last;
+    else
+        to->last = last;
+    to->first = first;
+}
+
+/* A list of so many goes to the front if its first buffer has waited longer. */
+static void splice(struct gb_together *to, struct gb_buffer *first, struct gb_buffer *last, size_t count) {
+    if (to->first && first->behind_ns < to->first->behind_ns)
+        prepend(to, first, last);
+    else
+        append(to, first, last);
+    to->count += count;
+}
+
+/* The smaller list is the one whose members are visited. */
+static struct gb_together *merge(struct gb_together *a, struct gb_together *b) {
+    struct gb_together *to = a->count < b->count ? b : a;
+    struct gb_together *from = to == a ? b : a;
+    struct gb_buffer *member;
+
+    for (member = from->first; member; member = member->together_next)
+        member->together = to;
+    if (from->count > 0)
+        splice(to, from->first, from->last, from->count);
+    free(from);
+    return to;
+}
+
+void gb_together_join(struct gb_together **at, struct gb_buffer *buffer) {
+    if (buffer->together == *at)
+        return;
+    if (buffer->together) {
+        *at = merge(*at, buffer->together);
+        return;
+    }
+    buffer->together = *at;
+    splice(*at, buffer, buffer, 1);
+}
+
+static void forget(struct gb_buffer *buffer) {
+    buffer->together = NULL;
+    buffer->together_next = buffer->together_before = NULL;
+}
+
+void gb_together_settle(struct gb_together *together) {
+    if (!together || together->count > 1)
+        return;
+    if (together->first)
+        forget(together->first);
+    free(together);
+}
+
+void gb_together_leave(struct gb_buffer *buffer) {
+    struct gb_together *together = buffer->together;
+
+    if (!together)
+        return;
+    if (buffer->together_before)
+        buffer->together_before->together_next = buffer->together_next;
+    else
+        together->first = buffer->together_next;
+    if (buffer->together_next)
+        buffer->together_next->together_before = buffer->together_before;
+    else
+        together->last = buffer->together_before;
+    together->count--;
+    forget(buffer);
+    gb_together_settle(together);
+}
+
+bool gb_together_can_be_stored(const struct gb_buffer *buffer) {
+    struct gb_error unused = GB_ERROR_INIT;
+
+    return buffer->in_place || gb_guard_check_settled_locked(buffer, "", &unused) == 0;
+}
+
+struct gb_buffer *gb_together_leader(struct gb_buffer *buffer) {
+    while (buffer->together && buffer->together->first != buffer && !gb_together_can_be_stored(buffer->together->first))
+        gb_together_leave(buffer->together->first);
+    return buffer->together ? buffer->together->first : buffer;
+}
+
+/* --- damage ------------------------------------------------------------------------------------------------------- */
+
+bool gb_damage_is(const struct gb_error *error) {
+    return error->code == GB_ERR_CONTENT_DAMAGED || error->code == GB_ERR_CONTENT_LOST;
+}
+
+void gb_damage_tell(struct gb_session *session, const struct gb_name *buffer, struct gb_stored *stored,
+                    const struct gb_error *error, bool often) {
+    struct gb_notice notice = gb_notice_of(session, GB_NOTICE_BUFFER_DAMAGED);
+
+    if (!gb_damage_is(error))
+        return;
+    gb_stored_note_damage(stored);
+    notice.buffer = *buffer;
+    notice.generation = stored->rec.generation;
+    snprintf(notice.detail, sizeof(notice.detail), "%.120s", error->detail);
+    if (often)
+        gb_notice_post_limited(session->core, &notice);
+    else
+        gb_notice_post(session->core, &notice);
 }

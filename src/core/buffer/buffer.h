@@ -1,19 +1,64 @@
-/* The buffers of a session in memory. The session's lock is held in all of these. */
+/* A buffer in memory: its sides and contents, who may write or free them, what is stored together, damage. */
 #ifndef GB_CORE_BUFFER_BUFFER_H
 #define GB_CORE_BUFFER_BUFFER_H
 
+#include "core/durable/stored.h"
 #include "core/memory/content.h"
 #include "core/public/buffer.h"
 #include "core/session/session.h"
-#include "core/stored/stored.h"
 #include "core/util/fifo_lock.h"
-#include "core/util/mirror.h"
+#include "model/model.h"
+
+/* Mirrored buffers: which side is current, and what each action does to the sides. */
+
+enum gb_mirror_action {
+    GB_MIRROR_WRITE_HOST, /* all bytes */
+    GB_MIRROR_WRITE_DEVICE,
+    GB_MIRROR_MERGE_HOST, /* some bytes, the others stay */
+    GB_MIRROR_MERGE_DEVICE,
+    GB_MIRROR_READ,
+    GB_MIRROR_SYNC_HOST,
+    GB_MIRROR_SYNC_DEVICE,
+    GB_MIRROR_RELEASE_HOST,
+    GB_MIRROR_RELEASE_DEVICE,
+    GB_MIRROR_RELEASE_ALL,
+    GB_MIRROR_ACTIONS
+};
+
+enum gb_mirror_step {
+    GB_MIRROR_GO,          /* the action needs no step before it */
+    GB_MIRROR_ZERO,        /* the bytes are zeros: nothing is to be copied, the side is to be zeroed */
+    GB_MIRROR_COPY,        /* first the bytes of the other side are copied */
+    GB_MIRROR_FROM_HOST,   /* read this side */
+    GB_MIRROR_FROM_DEVICE, /* read that one */
+    GB_MIRROR_REFUSED      /* the bytes would be lost */
+};
+
+struct gb_mirror_move {
+    enum gb_head next;
+    enum gb_mirror_step step;
+};
+
+/* The table of all moves. */
+struct gb_mirror_move gb_mirror_move(enum gb_head head, enum gb_mirror_action action);
+
+static inline enum gb_mirror_action gb_mirror_write(enum gb_side side, bool merge) {
+    return side == GB_SIDE_HOST ? (merge ? GB_MIRROR_MERGE_HOST : GB_MIRROR_WRITE_HOST)
+                                : (merge ? GB_MIRROR_MERGE_DEVICE : GB_MIRROR_WRITE_DEVICE);
+}
+
+static inline enum gb_side gb_other_side(enum gb_side side) {
+    return side == GB_SIDE_HOST ? GB_SIDE_DEVICE : GB_SIDE_HOST;
+}
 
 /* A record as a buffer keeps it. There are many of these, so names take no more memory than they need. */
 struct gb_buffer_kept {
 #define GB_BUFFER_FIELD(name, type, ...) GB_C_##type name;
 #define GB_BUFFER_TEXT(...)
 #include "model/buffer.def"
+
+    /* The buffers of a session in memory. The session's lock is held in all of these. */
+
     struct gb_text *pool; /* a reference, as the two below */
     struct gb_text *stream;
     struct gb_text *labels;
@@ -38,11 +83,11 @@ struct gb_buffer {
     bool storing;                       /* because of that, they are just being stored */
     uint64_t behind_ns;                 /* since when, or since it was stored last; other writes do not change it */
     int64_t behind_generation;          /* that was stored then */
-    struct gb_together *together;       /* it is stored together with others (together.h); NULL: by itself */
+    struct gb_together *together;       /* it is stored together with others; NULL: by itself */
     struct gb_buffer *together_before;  /* in their list */
     struct gb_buffer *together_next;    /* in their list */
     bool leaving;                       /* its bytes are chosen to leave memory, to make room for others */
-    uint64_t sweep;                     /* the loads of many that it is of (durable.h); 0: none under way */
+    uint64_t sweep;                     /* the loads of many that it is of (durable/load.h); 0: none under way */
     bool swept;                         /* its load is over */
     uint64_t since_ns;                  /* when its bytes came into memory or left it; 0: before this process */
     uint64_t used_ns;                   /* when they were read or written last */
@@ -63,9 +108,6 @@ void gb_buffer_free(struct gb_buffer *buffer);
 
 /* The record, with labels that are borrowed as long as the lock is held. */
 void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
-
-/* Writes into a record of the buffer what memory its sides have. */
-void gb_buffer_look_sides_locked(const struct gb_buffer *buffer, struct gb_side_rec ret[GB_SIDES]);
 
 /* The record with a reference to its labels. rec is zeroed, or has a record, whose labels it gives back. */
 void gb_buffer_copy_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *rec);
@@ -159,5 +201,79 @@ struct gb_content *gb_session_clear_locked(struct gb_session *session);
 
 /* Takes the place out of the map if no change holds it. */
 void gb_buffer_reap_locked(struct gb_session *session, struct gb_buffer *buffer);
+
+/* Checks against pins, seals and owners of adopted memory. The session's lock is held in all of these. */
+
+/* MAPPED, naming the lease and what to do instead, if other processes map the buffer's bytes. */
+int gb_guard_check_unmapped_locked(const struct gb_buffer *buffer, const char *instead, struct gb_error *err);
+
+/* All pins on content belong to that holder. */
+bool gb_guard_mapped_by_locked(const struct gb_content *content, uint64_t holder);
+
+/* SEALED. */
+int gb_guard_check_unsealed_locked(const struct gb_buffer *buffer, struct gb_error *err);
+
+/* MAPPED if a process maps the bytes for writing; ESCAPED if a process may write on after its lease has ended. */
+int gb_guard_check_writers_locked(const struct gb_buffer *buffer, struct gb_error *err);
+
+/* The bytes are complete, in memory or on disk, and no write is under way: BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST,
+ * or as gb_guard_check_writers_locked. adopted: what cannot be done with adopted memory and what to do instead, as in
+ * gb_adopted_check_locked. */
+int gb_guard_check_settled_locked(const struct gb_buffer *buffer, const char *adopted, struct gb_error *err);
+
+/* MAPPED while any lease of the session lives. */
+int gb_guard_check_session_locked(const struct gb_session *session, struct gb_error *err);
+
+/* How many bytes of the buffer leases would hold after its deletion. */
+uint64_t gb_guard_mapped_bytes_locked(const struct gb_buffer *buffer);
+
+/* Writes into the buffer's record how many leases it has, and whether a process may be writing. */
+void gb_guard_count_locked(struct gb_buffer *buffer);
+/* The same into another record of it, what memory the sides have, and whether one of them is adopted. */
+void gb_guard_tell_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
+
+/* ADOPTED, naming what cannot be done with such a buffer and what to do instead; 0 for any other buffer. */
+int gb_adopted_check_locked(const struct gb_buffer *buffer, const char *what, struct gb_error *err);
+
+/* Sets CONTENT_LOST, with the way in which the buffer lost its bytes. Returns -1. */
+int gb_lost(const struct gb_buffer *buffer, struct gb_error *err);
+
+/* Buffers whose latest bytes came in one change and are not on disk yet: they go there in one commit, so that a crash
+ * leaves the bytes of all or of none. Those of two changes that share a buffer go together too: its bytes are of both.
+ * The session's lock is held in all of these. */
+
+/* Two or more, linked by gb_buffer.together_next; fewer only while it is being made. */
+struct gb_together {
+    struct gb_buffer *first; /* has been behind for as long as any, unless one has left */
+    struct gb_buffer *last;
+    size_t count;
+};
+
+/* Adds the buffer, and those that it is together with already. *at may be another one then. */
+void gb_together_join(struct gb_together **at, struct gb_buffer *buffer);
+
+/* No more of them join: fewer than two are together with nothing. NULL is accepted. */
+void gb_together_settle(struct gb_together *together);
+
+/* The bytes are on disk, or there are none of the buffer any more. One that is alone is accepted. */
+void gb_together_leave(struct gb_buffer *buffer);
+
+/* The one of them for which all are stored, or the buffer itself. Those that cannot be stored hold up no others: they
+ * leave. */
+struct gb_buffer *gb_together_leader(struct gb_buffer *buffer);
+
+/* False: the bytes are lost, incomplete, or a process may be writing them; that may last. */
+bool gb_together_can_be_stored(const struct gb_buffer *buffer);
+
+/* Telling of stored bytes that are damaged. */
+
+/* Whether the error says that the stored bytes are not what they should be: anything else may be over by the next
+ * try. */
+bool gb_damage_is(const struct gb_error *error);
+
+/* Notes it if it is, and posts a notice. often: a client may ask for the same bytes again and again. [any thread, never
+ * blocks] */
+void gb_damage_tell(struct gb_session *session, const struct gb_name *buffer, struct gb_stored *stored,
+                    const struct gb_error *error, bool often);
 
 #endif

@@ -1,3 +1,4 @@
+/* A change of a buffer: validated, persisted, published, or rolled back. Operations on one buffer are such changes. */
 #include "core/buffer/transaction.h"
 
 #include <inttypes.h>
@@ -5,12 +6,159 @@
 #include <stdlib.h>
 
 #include "base/container.h"
-#include "core/buffer/guard.h"
-#include "core/buffer/together.h"
-#include "core/buffer/transaction_disk.h"
-#include "core/buffer/transaction_together.h"
-#include "core/session/copies.h"
-#include "core/stored/disks.h"
+#include "core/buffer/batch.h"
+#include "core/buffer/buffer.h"
+#include "core/durable/disks.h"
+#include "core/runtime/runtime.h"
+#include "core/session/quota.h"
+#include "core/session/session.h"
+
+/* --- transaction disk --------------------------------------------------------------------------------------------- */
+
+/* The bytes that the buffer is to have. NULL: a mirrored buffer that was never written. */
+static const struct gb_content *bytes_of(const struct gb_transaction *c) {
+    const struct gb_buffer *b = c->buffer;
+
+    if (c->content)
+        return c->content;
+    if (!c->rec.mirrored)
+        return b->content;
+    return gb_side_current(c->rec.head, GB_SIDE_DEVICE) ? b->sides[GB_SIDE_DEVICE] : b->sides[GB_SIDE_HOST];
+}
+
+/* The bytes are on disk already, as safe as they are to be. */
+static bool has_bytes(const struct gb_transaction *c) {
+    const struct gb_stored *stored = c->buffer->stored;
+
+    if (c->warms)
+        return stored && stored->block;
+    if (stored && stored->in_host)
+        return false;
+    /* A load has no better bytes than the disk has, until it has ended. */
+    return stored && stored->rec.generation == c->rec.generation && (c->spills || !stored->spilled) &&
+           (c->buffer->rec.state == GB_BUFFER_STORED || !atomic_load(&stored->damaged));
+}
+
+/* Host memory alone has the bytes. NULL: it has not. */
+static struct gb_host_block *block_of(const struct gb_transaction *c) {
+    const struct gb_stored *stored = c->buffer->stored;
+
+    return !c->brings && c->rec.state == GB_BUFFER_STORED && stored && stored->in_host ? stored->block : NULL;
+}
+
+static void plan_persist_locked(struct gb_transaction *c) {
+    const struct gb_content *content = c->brings ? NULL : bytes_of(c);
+
+    c->persist.session = c->session;
+    c->persist.content = content ? gb_content_ref((struct gb_content *)(uintptr_t)content) : NULL;
+    c->persist.block = gb_host_block_ref(block_of(c));
+    c->persist.rec = &c->rec;
+    c->persist.spills = c->spills;
+    c->persist.strictly = c->strictly;
+    c->persist.tee = c->tee && gb_tee_buffer_id(c->tee) == c->rec.id ? c->tee : NULL;
+    if (!c->spills) {
+        c->persist.data = c->kept;
+        c->kept = NULL;
+    }
+}
+
+/* Decides it, when the transaction is valid and its rec complete. The session's lock is held. */
+static int transaction_plan_disk_locked(struct gb_transaction *c, struct gb_error *err) {
+    const struct gb_buffer *b = c->buffer;
+    const struct gb_stored *stored = b->stored;
+    enum gb_durability was = b->live ? b->rec.durability : GB_DURABILITY_NONE;
+    bool stores = c->rec.durability == GB_DURABILITY_SYNC || c->stores || c->with_others;
+
+    c->persist = (struct gb_persist){.stored = NULL};
+    c->durable = was == GB_DURABILITY_SYNC || (was != GB_DURABILITY_NONE && c->removes);
+    c->forgets = c->drops = c->persists = c->asked = false;
+    c->stored_more = 0;
+    if (c->removes)
+        return 0;
+    c->forgets = stored && !stored->spilled && c->rec.durability == GB_DURABILITY_NONE;
+    c->drops = stored && stored->spilled && stored->rec.generation != c->rec.generation;
+    c->durable |= stores || c->forgets || c->brings;
+    c->persists =
+        c->brings || ((stores || c->spills) && (c->rec.state == GB_BUFFER_READY || block_of(c)) && !has_bytes(c));
+    if (!c->persists)
+        return 0;
+    c->stored_more = c->warms ? 0 : gb_buffer_more_stored(b, c->rec.bytes);
+    if (gb_quota_take_stored_locked(c->session, c->stored_more, err) < 0) {
+        c->stored_more = 0;
+        return -1;
+    }
+    plan_persist_locked(c);
+    return 0;
+}
+
+bool gb_transaction_writes(const struct gb_transaction *c) {
+    return c->persists && !c->spills;
+}
+
+/* The bytes will be others than those that the buffer has. The session's lock is held. */
+static bool transaction_is_new_locked(const struct gb_transaction *c) {
+    return !c->removes && (!c->buffer->live || c->rec.generation != c->buffer->rec.generation);
+}
+
+/* That of a member whose bytes were to be stored later. */
+static int transaction_write_too_locked(struct gb_transaction *c, struct gb_error *err) {
+    if (c->persists || c->rec.durability == GB_DURABILITY_NONE || !transaction_is_new_locked(c))
+        return 0;
+    c->with_others = true;
+    return transaction_plan_disk_locked(c, err);
+}
+
+/* The change was refused after that. The session's lock is held. */
+static void transaction_drop_disk_locked(struct gb_transaction *c) {
+    gb_quota_give_stored_locked(c->session, c->stored_more);
+    c->stored_more = 0;
+}
+
+/* The bytes are on disk: their checksum is known now, unless a process may be writing them. The session's lock is
+ * held. */
+static void transaction_take_checksum_locked(struct gb_transaction *c) {
+    const struct gb_content *content = bytes_of(c);
+
+    if (!c->persist.stored || c->persist.stored->in_host ||
+        (content && (content->pin_writers > 0 || content->tainted || content->owner)))
+        return;
+    c->rec.has_crc32c = true;
+    c->rec.crc32c = c->persist.stored->rec.crc32c;
+}
+
+/* The change for the database. Borrows from the transaction. */
+static struct gb_store_edit transaction_edit(struct gb_transaction *c) {
+    c->asked = true;
+    return (struct gb_store_edit){.rec = &c->rec,
+                                  .removes = c->removes,
+                                  .durable = c->durable,
+                                  .forgets = c->forgets,
+                                  .stored = c->persist.stored ? &c->persist.stored->rec : NULL,
+                                  .data = c->persist.data};
+}
+
+/* The buffer gets the stored bytes, and rec says so, before rec is published. The session's lock is held. */
+static void transaction_publish_stored_locked(struct gb_transaction *c) {
+    struct gb_buffer *b = c->buffer;
+
+    transaction_drop_disk_locked(c);
+    if (c->warms) {
+        gb_buffer_warm_locked(b, c->persist.stored);
+        c->persist.stored = NULL;
+    } else if (c->persist.stored || c->forgets || c->drops || c->removes) {
+        gb_buffer_set_stored_locked(c->session, b, c->persist.stored);
+        c->persist.stored = NULL;
+    }
+    c->rec.stored_generation = b->stored && !b->stored->spilled ? b->stored->rec.generation : 0;
+}
+
+/* Where another member's bytes could not be written the database was never asked. */
+static void transaction_end_disk(struct gb_transaction *c, const struct gb_error *error) {
+    if (c->persists)
+        gb_persist_done(&c->persist, error->code == GB_OK, c->asked && error->code == GB_ERR_STORAGE_FAILED);
+}
+
+/* --- transaction -------------------------------------------------------------------------------------------------- */
 
 /* If the session is gone, that is reported instead of an earlier error. */
 static int no_session(struct gb_session *session, struct gb_error *error) {
@@ -75,7 +223,7 @@ static void rollback_locked(struct gb_transaction *c) {
     c->valid = false;
     count_locked(c, false);
     b->deleting = false;
-    gb_transaction_drop_disk_locked(c);
+    transaction_drop_disk_locked(c);
     if (!b->live && b->id != 0) {
         gb_idlist_take(&c->session->buffers_by_id, b->id);
         b->id = 0;
@@ -84,7 +232,7 @@ static void rollback_locked(struct gb_transaction *c) {
         c->rollback_locked(c, b);
 }
 
-static int validate_locked(struct gb_transaction *c) {
+static int check_all_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
     c->with_others = c->persists = c->valid = false;
@@ -94,7 +242,7 @@ static int validate_locked(struct gb_transaction *c) {
         return -1;
     if (c->validate_locked(c, b->live ? b : NULL, &c->error) < 0 || prepare_names_locked(c) < 0 || number_locked(c) < 0)
         return -1;
-    if (gb_transaction_plan_disk_locked(c, &c->error) < 0) {
+    if (transaction_plan_disk_locked(c, &c->error) < 0) {
         rollback_locked(c);
         return -1;
     }
@@ -208,14 +356,14 @@ static void note_locked(struct gb_transaction *c, const struct before *before) {
 
 /* Leases may have begun or ended during the commit; they are no part of the transaction. Returns the contents to be
  * dropped. */
-static struct gb_content *publish_locked(struct gb_transaction *c) {
+static struct gb_content *publish_all_locked(struct gb_transaction *c) {
     struct before before = look_before(c->buffer);
     struct gb_content *lost;
 
     count_locked(c, false);
     gb_guard_tell_locked(c->buffer, &c->rec);
     publish_names_locked(c);
-    gb_transaction_publish_stored_locked(c);
+    transaction_publish_stored_locked(c);
     c->publish_locked(c, c->buffer);
     gb_buffer_note_behind_locked(c->session, c->buffer);
     note_locked(c, &before);
@@ -241,14 +389,14 @@ static void committed(void *arg, const struct gb_error *error) {
     if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
         no_session(session, &c->error);
     if (c->error.code == GB_OK) {
-        lost = publish_locked(c);
+        lost = publish_all_locked(c);
     } else {
         rollback_locked(c);
     }
     next = leave_locked(session, c->buffer);
     pthread_mutex_unlock(&session->lock);
     gb_content_drop_all(lost);
-    gb_transaction_end_disk(c, &c->error);
+    transaction_end_disk(c, &c->error);
     if (c->durable)
         gb_disks_point(session->core, GB_DISK_OP_before_answer);
     c->end(c);
@@ -266,7 +414,7 @@ static void record(struct gb_transaction *c) {
     if (c->unrecorded) {
         committed(c, NULL);
     } else if (c->durable) {
-        c->edit = gb_transaction_edit(c);
+        c->edit = transaction_edit(c);
         gb_disks_point(c->session->core, GB_DISK_OP_before_commit);
         gb_store_edit_buffers(store, &c->edit, 1, mark_of(c), committed, c);
     } else if (c->removes) {
@@ -290,7 +438,7 @@ static void persisted(struct gb_persist *persist) {
         return;
     }
     pthread_mutex_lock(&c->session->lock);
-    gb_transaction_take_checksum_locked(c);
+    transaction_take_checksum_locked(c);
     pthread_mutex_unlock(&c->session->lock);
     record(c);
 }
@@ -326,7 +474,7 @@ static struct gb_transaction *run_one(struct gb_transaction *c) {
     int r;
 
     pthread_mutex_lock(&session->lock);
-    r = validate_locked(c);
+    r = check_all_locked(c);
     if (r == 0)
         r = widen_one_locked(c, &wider);
     next = r < 0 || wider ? leave_locked(session, c->buffer) : NULL;
@@ -381,8 +529,8 @@ static void revert_all_locked(struct gb_transaction_group *g) {
 }
 
 static struct gb_content *publish_member_locked(struct gb_transaction_group *g, struct gb_transaction *c) {
-    bool is_new = gb_transaction_is_new_locked(c);
-    struct gb_content *lost = publish_locked(c);
+    bool is_new = transaction_is_new_locked(c);
+    struct gb_content *lost = publish_all_locked(c);
 
     if (is_new && c->buffer->behind && g->together)
         gb_together_join(&g->together, c->buffer);
@@ -413,7 +561,7 @@ static void group_committed(void *arg, const struct gb_error *error) {
     pthread_mutex_unlock(&session->lock);
     gb_content_drop_all(lost);
     for (i = 0; i < g->count; i++)
-        gb_transaction_end_disk(g->transactions[i], &g->error);
+        transaction_end_disk(g->transactions[i], &g->error);
     g->end(g);
     run(next);
 }
@@ -425,7 +573,7 @@ static void record_group(struct gb_transaction_group *g) {
 
     for (i = 0; i < g->count && g->error.code == GB_OK; i++) {
         if (!g->transactions[i]->unrecorded)
-            g->edits[n++] = gb_transaction_edit(g->transactions[i]);
+            g->edits[n++] = transaction_edit(g->transactions[i]);
     }
     if (n == 0) {
         group_committed(g, g->error.code == GB_OK ? NULL : &g->error);
@@ -441,7 +589,7 @@ static void one_persisted(struct gb_transaction_group *g, struct gb_transaction 
 
     pthread_mutex_lock(&g->session->lock);
     if (c && c->persist.error.code == GB_OK)
-        gb_transaction_take_checksum_locked(c);
+        transaction_take_checksum_locked(c);
     else if (c && g->error.code == GB_OK)
         g->error = c->persist.error;
     last = --g->persisting == 0;
@@ -478,7 +626,7 @@ static int validate_all_locked(struct gb_transaction_group *g) {
     size_t i;
 
     for (i = 0; i < g->count; i++) {
-        if (validate_locked(g->transactions[i]) < 0 && g->error.code == GB_OK)
+        if (check_all_locked(g->transactions[i]) < 0 && g->error.code == GB_OK)
             g->error = g->transactions[i]->error;
     }
     return g->error.code == GB_OK ? 0 : -1;
@@ -495,9 +643,9 @@ static int plan_together_locked(struct gb_transaction_group *g) {
     for (i = 0; i < g->count; i++) {
         struct gb_transaction *c = g->transactions[i];
 
-        if (now && gb_transaction_write_too_locked(c, &g->error) < 0)
+        if (now && transaction_write_too_locked(c, &g->error) < 0)
             return -1;
-        behind += c->rec.durability != GB_DURABILITY_NONE && !c->persists && gb_transaction_is_new_locked(c);
+        behind += c->rec.durability != GB_DURABILITY_NONE && !c->persists && transaction_is_new_locked(c);
     }
     g->together = behind > 1 ? calloc(1, sizeof(*g->together)) : NULL;
     return behind > 1 && !g->together ? gb_no_memory(&g->error) : 0;
@@ -703,4 +851,71 @@ void gb_transaction_group_start(struct gb_transaction_group *group) {
         group->end(group);
     else if (mine)
         run(run_group(group));
+}
+
+/* --- op ----------------------------------------------------------------------------------------------------------- */
+
+/* Takes over the reference to the session; NULL: err says why. */
+static void *make(size_t size, struct gb_session *session, const struct gb_name *name,
+                  const struct gb_buffer_check *check, struct gb_buffer_call *call, struct gb_error *err) {
+    struct gb_buffer_op *op =
+        gb_op_new(size, session, &call->base, check ? check->free_arg : NULL, check ? check->arg : NULL, err);
+
+    if (!op)
+        return NULL;
+    op->call = call;
+    call->base.free_result = gb_buffer_call_done;
+    if (check)
+        op->check = *check;
+    op->transaction.session = op->base.session;
+    op->transaction.call = &call->base;
+    op->transaction.name = *name;
+    return op;
+}
+
+void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_locator *at,
+                       const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    return make(size, gb_op_session(core, &at->session, &err), &at->name, check, call, &err);
+}
+
+void *gb_buffer_op_new_in(size_t size, struct gb_session *session, const struct gb_name *name,
+                          const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_session_touch(session);
+    return make(size, session, name, check, call, &err);
+}
+
+void gb_buffer_op_end(struct gb_buffer_op *op, const struct gb_error *error) {
+    gb_core_changed(op->base.session->core);
+    gb_transaction_done(&op->transaction);
+    gb_op_end(&op->base, error);
+}
+
+int gb_buffer_op_check_locked(const struct gb_buffer_op *op, const struct gb_buffer *b, struct gb_error *err) {
+    if (!b)
+        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
+                            gb_session_told(op->base.session)->s, op->transaction.name.s);
+    return gb_buffer_check_locked(&op->check, b, err);
+}
+
+static void end(struct gb_transaction *transaction) {
+    gb_buffer_op_end(gb_buffer_op_of(transaction), &transaction->error);
+}
+
+void gb_buffer_op_start(struct gb_buffer_op *op, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked) {
+    if (!op)
+        return;
+    op->transaction.validate_locked = validate_locked;
+    op->transaction.publish_locked = publish_locked;
+    op->transaction.end = end;
+    gb_transaction_start(&op->transaction);
+}
+
+void gb_buffer_op_run(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                      struct gb_buffer_call *call, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked) {
+    gb_buffer_op_start(gb_buffer_op_new(sizeof(struct gb_buffer_op), core, at, check, call), validate_locked,
+                       publish_locked);
 }

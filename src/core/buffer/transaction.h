@@ -1,15 +1,19 @@
+/* Changes of buffers: a transaction, a group of them, and an operation on one buffer. */
+#ifndef GB_CORE_BUFFER_TRANSACTION_H
+#define GB_CORE_BUFFER_TRANSACTION_H
+
+#include "base/container.h"
+#include "core/buffer/buffer.h"
+#include "core/durable/stored.h"
+#include "core/public/buffer.h"
+#include "core/session/session.h"
+
 /* A transaction is a change of one buffer that outlives the process. It waits for the buffer's fifo lock, is validated
  * under the session's lock, is committed to the database and is then published. Readers see the record before it or the
  * record after it.
  *
  * If the buffer is durable and has new bytes, they are written to disk between the validation and the commit, which
  * then waits for the disk. */
-#ifndef GB_CORE_BUFFER_TRANSACTION_H
-#define GB_CORE_BUFFER_TRANSACTION_H
-
-#include "core/buffer/buffer.h"
-#include "core/buffer/transaction_batch.h"
-#include "core/stored/persist.h"
 
 struct gb_transaction_group;
 struct gb_transaction;
@@ -89,7 +93,7 @@ void gb_transaction_abandon(struct gb_transaction *transaction, const struct gb_
  * All fifo locks are requested at once, so groups cannot deadlock.
  *
  * The bytes of its members go to disk together as well: all before the commit if those of one do, else by one later
- * commit (together.h). */
+ * commit (buffer.h). */
 struct gb_transaction_group {
     struct gb_session *session;           /* borrowed until end, as all below */
     struct gb_transaction **transactions; /* of that session, with different names; their own end is not called */
@@ -106,8 +110,51 @@ struct gb_transaction_group {
 /* Starts the group. end may run before this returns. */
 void gb_transaction_group_start(struct gb_transaction_group *group);
 
-/* transaction_batch.c: adds the transaction to its call's batch. True: the batch starts it, with the others. False: its
+/* batch.c: adds the transaction to its call's batch. True: the batch starts it, with the others. False: its
  * call has no batch. */
 bool gb_transaction_batch_put(struct gb_transaction *transaction);
+
+/* What the disk has to do with a transaction: bytes of a durable buffer are stored between the validation and the
+ * commit, and what was stored before is condemned after it. For transaction.c alone. */
+
+/* So decided: the bytes are written to disk before the commit, and outlive the process. */
+bool gb_transaction_writes(const struct gb_transaction *transaction);
+
+/* The common part of calls that change one buffer: an operation of the session, a transaction, the caller's check. */
+
+struct gb_buffer_op {
+    struct gb_op base; /* first */
+    struct gb_buffer_call *call;
+    struct gb_buffer_check check;
+    struct gb_transaction transaction;
+};
+
+/* Makes an operation of `size` bytes that begins with a gb_buffer_op. Its transaction is filled in except for the
+ * functions. check may be NULL; its argument is released when the operation ends. Returns NULL if that failed; the call
+ * has then ended with the error, as with gb_op_new. */
+void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_locator *at,
+                       const struct gb_buffer_check *check, struct gb_buffer_call *call);
+
+/* The same in a session that is held already: takes over the reference. */
+void *gb_buffer_op_new_in(size_t size, struct gb_session *session, const struct gb_name *name,
+                          const struct gb_buffer_check *check, struct gb_buffer_call *call);
+
+/* Starts an operation that has nothing of its own but these two functions of its transaction. NULL is accepted. */
+void gb_buffer_op_start(struct gb_buffer_op *op, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked);
+
+/* Makes and starts an operation that has nothing of its own but these two functions of its transaction. */
+void gb_buffer_op_run(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                      struct gb_buffer_call *call, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked);
+
+/* As gb_op_end. */
+void gb_buffer_op_end(struct gb_buffer_op *op, const struct gb_error *error);
+
+/* Evaluates the caller's check. buffer may be NULL. The session's lock is held. Returns 0 or -1. Errors:
+ * BUFFER_NOT_FOUND for NULL; the check's. */
+int gb_buffer_op_check_locked(const struct gb_buffer_op *op, const struct gb_buffer *buffer, struct gb_error *err);
+
+static inline struct gb_buffer_op *gb_buffer_op_of(struct gb_transaction *transaction) {
+    return gb_container_of(transaction, struct gb_buffer_op, transaction);
+}
 
 #endif

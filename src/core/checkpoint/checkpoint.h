@@ -3,7 +3,7 @@
 #ifndef GB_CORE_CHECKPOINT_CHECKPOINT_H
 #define GB_CORE_CHECKPOINT_CHECKPOINT_H
 
-#include "core/public/checkpoint.h"
+#include "core/public/durable.h"
 #include "core/runtime/runtime.h"
 
 enum gb_checkpoint_state {

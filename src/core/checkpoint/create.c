@@ -1,13 +1,230 @@
-/* Making a checkpoint: a job on one thread of the disk, in steps. Bytes that lie in memory are read by other jobs
- * (core->persist), a few at a time. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/container.h"
 #include "base/hash.h"
 #include "base/thread.h"
-#include "core/checkpoint/hold.h"
-#include "core/stored/disks.h"
+#include "core/buffer/buffer.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/durable/disks.h"
+#include "core/durable/stored.h"
+
+/* What a checkpoint is to keep: the bytes of all its buffers, held as of one moment. */
+
+/* Where the bytes are. */
+enum gb_checkpoint_way {
+    GB_CHECKPOINT_LINK,   /* in a file that was synced */
+    GB_CHECKPOINT_INLINE, /* in the database alone */
+    GB_CHECKPOINT_COPY,   /* in a file that cannot be linked */
+    GB_CHECKPOINT_MEMORY
+};
+
+struct gb_checkpoint_item {
+    enum gb_checkpoint_way way;
+    struct gb_buffer_rec rec;   /* holds a reference to the labels */
+    struct gb_content *content; /* MEMORY: a reference; NULL for a mirrored buffer that was never written */
+    struct gb_stored *stored;   /* else: a reference */
+    struct gb_persist persist;  /* MEMORY: the creation's */
+    struct gb_checkpoint_item *next;
+    void *owner;
+};
+
+struct checkpoint_hold {
+    struct gb_checkpoint_item *items;
+    size_t count;
+    int64_t as_of_us;
+};
+
+static int checkpoint_hold(struct gb_session *session, const struct gb_checkpoint_params *params,
+                           struct gb_checkpoint_call *call, struct checkpoint_hold *ret, struct gb_error *err);
+static void checkpoint_hold_done(struct checkpoint_hold *hold);
+
+/* --- hold --------------------------------------------------------------------------------------------------------- */
+
+/* Buffers that are made while the room for the items is made. */
+#define SPARE 64
+
+/* --- one buffer --------------------------------------------------------------------------------------------------- */
+
+static bool is_quiet(const struct gb_buffer *b) {
+    return !b->rec.mapped_for_writing && !b->rec.tainted && !b->rec.adopted;
+}
+
+/* The disk has the bytes, as safe as those of a checkpoint are. */
+static bool has_file(const struct gb_buffer *b) {
+    const struct gb_stored *stored = b->stored;
+
+    return b->rec.state == GB_BUFFER_READY && gb_buffer_on_disk(b) && !stored->spilled &&
+           !gb_stored_inline(&stored->rec) && is_quiet(b);
+}
+
+static enum gb_checkpoint_way way_of(const struct gb_stored *stored) {
+    if (stored->spilled)
+        return GB_CHECKPOINT_COPY;
+    return gb_stored_inline(&stored->rec) ? GB_CHECKPOINT_INLINE : GB_CHECKPOINT_LINK;
+}
+
+static int check_writers_locked(const struct gb_buffer *b, struct gb_error *err) {
+    if (gb_guard_check_writers_locked(b, err) < 0)
+        return -1;
+    return gb_adopted_check_locked(b, "its bytes are no part of a checkpoint; copy them, or ask for unstable ones",
+                                   err);
+}
+
+static int hold_locked(struct gb_session *s, const struct gb_checkpoint_params *params, const struct gb_name *name,
+                       struct gb_checkpoint_item *ret, struct gb_error *err) {
+    struct gb_buffer *b = gb_buffer_find_locked(s, name, err);
+
+    *ret = (struct gb_checkpoint_item){.way = GB_CHECKPOINT_MEMORY};
+    if (!b || (!params->unstable && check_writers_locked(b, err) < 0))
+        return -1;
+    if (b->rec.state != GB_BUFFER_STORED && !has_file(b))
+        return gb_buffer_hold_locked(s, name, &ret->rec, &ret->content, err);
+    if (atomic_load(&b->stored->damaged))
+        return gb_error_set(err, GB_ERR_CONTENT_DAMAGED, "the stored bytes are damaged: upload the buffer again");
+    ret->way = way_of(b->stored);
+    ret->stored = gb_stored_ref(b->stored);
+    gb_buffer_copy_locked(b, &ret->rec);
+    return 0;
+}
+
+/* --- all of them -------------------------------------------------------------------------------------------------- */
+
+struct holding {
+    struct gb_session *session;
+    const struct gb_checkpoint_params *params;
+    struct gb_checkpoint_call *call;
+    struct checkpoint_hold hold;
+};
+
+/* A buffer that a process writes as it likes is left out unasked: it has no bytes of one moment. */
+static int add_locked(struct holding *h, const struct gb_name *name, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (hold_locked(h->session, h->params, name, &h->hold.items[h->hold.count], &why) == 0) {
+        h->hold.count++;
+        return 0;
+    }
+    if (h->params->lenient || why.code == GB_ERR_MAPPED) {
+        gb_checkpoint_skip(h->call->tell, &h->call->told, &h->call->skipped, name, why.code);
+        return 0;
+    }
+    if (strstr(why.detail, name->s))
+        return gb_error_move(err, &why);
+    return gb_error_set(err, why.code, "\"%s\": %.200s", name->s, why.detail);
+}
+
+static int add_names_locked(struct holding *h, struct gb_error *err) {
+    size_t i;
+
+    for (i = 0; i < h->params->names.count; i++) {
+        if (add_locked(h, &h->params->names.names[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_all_locked(struct holding *h, struct gb_error *err) {
+    const char *prefix = h->params->prefix.s;
+    struct gb_buffer *b;
+    struct gb_name name;
+    int64_t id = 0;
+
+    while ((b = gb_idlist_after(&h->session->buffers_by_id, id, &id))) {
+        if (!b->live || b->deleting || strncmp(b->name, prefix, strlen(prefix)) != 0)
+            continue;
+        strcpy(name.s, b->name);
+        if (add_locked(h, &name, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static size_t count_of(const struct holding *h) {
+    size_t count;
+
+    if (h->params->names.given)
+        return h->params->names.count;
+    pthread_mutex_lock(&h->session->lock);
+    count = (size_t)h->session->live_buffers;
+    pthread_mutex_unlock(&h->session->lock);
+    return count;
+}
+
+/* 1: there are more buffers than there is room. */
+static int hold_all(struct holding *h, size_t room, struct gb_error *err) {
+    struct gb_session *s = h->session;
+    int r;
+
+    pthread_mutex_lock(&s->lock);
+    r = gb_session_alive(s, err);
+    if (r == 0 && !h->params->names.given && s->live_buffers > room)
+        r = 1;
+    h->hold.as_of_us = gb_wall_us() / 1000 * 1000; /* as the manifest tells it */
+    if (r == 0)
+        r = h->params->names.given ? add_names_locked(h, err) : add_all_locked(h, err);
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
+/* Holds all buffers under one hold of the session's lock. Those that are left out are noted in the call. */
+static int checkpoint_hold(struct gb_session *session, const struct gb_checkpoint_params *params,
+                           struct gb_checkpoint_call *call, struct checkpoint_hold *ret, struct gb_error *err) {
+    struct holding h = {.session = session, .params = params, .call = call};
+    size_t room;
+    int r;
+
+    call->told = 0;
+    call->skipped = 0;
+    do {
+        free(h.hold.items);
+        room = count_of(&h) + SPARE;
+        h.hold.items = malloc(room * sizeof(*h.hold.items));
+        r = h.hold.items ? hold_all(&h, room, err) : gb_no_memory(err);
+    } while (r > 0);
+    if (r < 0) {
+        checkpoint_hold_done(&h.hold);
+        return -1;
+    }
+    *ret = h.hold;
+    return 0;
+}
+
+/* Whether the buffer of the item still has the same stored bytes. */
+static bool checkpoint_still(struct gb_session *session, const struct gb_checkpoint_item *item) {
+    bool left;
+
+    pthread_mutex_lock(&session->lock);
+    left = gb_buffer_may_have_left_locked(session, &item->rec.name, item->stored);
+    pthread_mutex_unlock(&session->lock);
+    return !left;
+}
+
+/* Releases the bytes; the record stays. */
+static void checkpoint_release(struct gb_checkpoint_item *item) {
+    gb_content_drop(item->content, NULL, NULL);
+    gb_stored_unref(item->stored);
+    item->content = NULL;
+    item->stored = NULL;
+}
+
+/* a zeroed one is accepted */
+static void checkpoint_hold_done(struct checkpoint_hold *hold) {
+    size_t i;
+
+    for (i = 0; i < hold->count; i++) {
+        checkpoint_release(&hold->items[i]);
+        gb_buffer_rec_done(&hold->items[i].rec);
+    }
+    free(hold->items);
+    *hold = (struct checkpoint_hold){.count = 0};
+}
+
+/* --- create ------------------------------------------------------------------------------------------------------- */
+
+/* Making a checkpoint: a job on one thread of the disk, in steps. Bytes that lie in memory are read by other jobs
+ * (core->persist), a few at a time. */
 
 /* Buffers that are read from memory at a time. */
 #define AT_ONCE 4
@@ -38,7 +255,7 @@ struct job {
     struct gb_lane *lane;
     enum stage stage;
     unsigned moments;
-    struct gb_checkpoint_hold hold;
+    struct checkpoint_hold hold;
     struct gb_disk_folder *folder;
     struct gb_manifest manifest;
     size_t next; /* item of the stage */
@@ -136,13 +353,13 @@ static int no_links(struct gb_error *err) {
 /* --- the moment --------------------------------------------------------------------------------------------------- */
 
 static int take_moment(struct job *job, struct gb_error *err) {
-    gb_checkpoint_hold_done(&job->hold);
+    checkpoint_hold_done(&job->hold);
     gb_disk_folder_discard(job->folder);
     gb_manifest_done(&job->manifest);
     job->folder = NULL;
     job->call->linked_bytes = job->call->written_bytes = 0;
     if (gb_disk_folder_make(job->core->config.disk, &job->params.name, &job->folder, err) < 0 ||
-        gb_checkpoint_hold(job->session, &job->params, job->call, &job->hold, err) < 0)
+        checkpoint_hold(job->session, &job->params, job->call, &job->hold, err) < 0)
         return -1;
     job->manifest.entries = calloc(job->hold.count + 1, sizeof(*job->manifest.entries));
     if (!job->manifest.entries)
@@ -162,7 +379,7 @@ static int leave_out(struct job *job, struct gb_checkpoint_item *item, const str
         return -1;
     }
     gb_checkpoint_skip(job->call->tell, &job->call->told, &job->call->skipped, &item->rec.name, why->code);
-    gb_checkpoint_release(item);
+    checkpoint_release(item);
     return 0;
 }
 
@@ -191,10 +408,10 @@ static int step_small(struct job *job, struct gb_checkpoint_item *item, struct g
     if (item->way != GB_CHECKPOINT_INLINE)
         return 1;
     if (read_small(job, item, &why) == 0) {
-        gb_checkpoint_release(item);
+        checkpoint_release(item);
         return 1;
     }
-    if (why.code == GB_ERR_CONTENT_DAMAGED && job->moments < MOMENTS && !gb_checkpoint_still(job->session, item))
+    if (why.code == GB_ERR_CONTENT_DAMAGED && job->moments < MOMENTS && !checkpoint_still(job->session, item))
         return 0;
     return leave_out(job, item, &why, err) < 0 ? -1 : 1;
 }
@@ -211,7 +428,7 @@ static int step_link(struct job *job, struct gb_checkpoint_item *item, struct gb
     if (r < 0)
         return leave_out(job, item, &why, err) < 0 ? -1 : 1;
     if (r > 0)
-        gb_checkpoint_release(item);
+        checkpoint_release(item);
     else
         item->way = GB_CHECKPOINT_COPY;
     return 1;
@@ -297,7 +514,7 @@ static int step_copy(struct job *job, struct gb_checkpoint_item *item, struct gb
     copying_done(&job->copying);
     if (r < 0)
         return leave_out(job, item, &why, err) < 0 ? -1 : 1;
-    gb_checkpoint_release(item);
+    checkpoint_release(item);
     return 1;
 }
 
@@ -430,7 +647,7 @@ static void finish(struct job *job) {
     struct gb_error error = job->error;
 
     copying_done(&job->copying);
-    gb_checkpoint_hold_done(&job->hold);
+    checkpoint_hold_done(&job->hold);
     gb_disk_folder_discard(job->folder);
     gb_manifest_done(&job->manifest);
     if (error.code != GB_OK)

@@ -6,12 +6,13 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "base/hash.h"
-#include "core/buffer/damage.h"
-#include "core/durable/durable.h"
-#include "core/stored/block_reader.h"
-#include "core/stored/disks.h"
-#include "core/stored/load.h"
-#include "core/upload/upload.h"
+#include "core/buffer/buffer.h"
+#include "core/durable/disks.h"
+#include "core/durable/load.h"
+#include "core/durable/stored.h"
+#include "core/runtime/runtime.h"
+#include "core/session/quota.h"
+#include "core/transfer/upload.h"
 
 /* How long the reason of a failure is told to those that wanted the bytes meanwhile. */
 #define TELL_NS GB_NS_PER_S

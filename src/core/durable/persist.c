@@ -1,14 +1,158 @@
-/* Bytes of memory to a file, or to a block of memory for the database. A job reads the memory as a download does and
- * writes on one thread of the disk. */
+/* Memory to disk: the function that a transaction has for it, and the changes that store what is behind, on request or
+ * within the lag. */
+#include "core/durable/persist.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/container.h"
 #include "base/hash.h"
-#include "core/download/download.h"
-#include "core/durable/durable.h"
-#include "core/durable/persist_host.h"
-#include "core/stored/disks.h"
+#include "base/thread.h"
+#include "core/buffer/batch.h"
+#include "core/buffer/buffer.h"
+#include "core/buffer/transaction.h"
+#include "core/durable/disks.h"
+#include "core/durable/room.h"
+#include "core/durable/stored.h"
+#include "core/memory/kind.h"
+#include "core/memory/stream.h"
+#include "core/public/durable.h"
+#include "core/runtime/runtime.h"
+#include "core/session/session.h"
+#include "core/transfer/download.h"
+
+/* Part of persist.c: bytes that go to host memory. */
+
+static void buffer_store_in(struct gb_session *session, const struct gb_name *name, struct gb_buffer_call *call);
+
+/* --- persist host ------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a device to host memory: one copy, in the order of the stream that their memory is freed in. */
+
+struct host_job {
+    struct gb_task task;
+    struct gb_core *core;
+    struct gb_persist *persist;
+    struct gb_host_block *block;
+    struct gb_ev *copied;
+    struct gb_error error;
+};
+
+/* On a thread of the disk. The copy is over, so that the block may be given back. */
+static void host_finish(struct gb_task *task) {
+    struct host_job *host_job = gb_container_of(task, struct host_job, task);
+    struct gb_persist *p = host_job->persist;
+    struct gb_core *core = host_job->core;
+    struct gb_stored_rec rec = {.buffer_id = p->rec->id,
+                                .generation = p->rec->generation,
+                                .run = p->rec->run,
+                                .bytes = p->rec->bytes,
+                                .dtype = p->rec->dtype,
+                                .shape = p->rec->shape,
+                                .crc32c = p->rec->crc32c};
+
+    if (host_job->copied)
+        gb_event_pool_give(&p->content->device->events, host_job->copied);
+    if (host_job->error.code == GB_OK && !(p->stored = gb_stored_new_in_host(core, &rec, host_job->block)))
+        gb_no_memory(&host_job->error);
+    if (host_job->error.code != GB_OK) {
+        gb_host_block_unref(host_job->block);
+        p->error = host_job->error;
+    }
+    gb_content_drop(p->content, NULL, NULL);
+    p->content = NULL;
+    free(host_job);
+    p->done(p);
+    gb_core_leave(core);
+}
+
+static void end(struct host_job *host_job) {
+    host_job->task.run = host_finish;
+    gb_disks_post(host_job->core, &host_job->task);
+}
+
+static void copied(void *arg, const struct gb_error *error) {
+    struct host_job *host_job = arg;
+
+    gb_core_report_error(host_job->core, error);
+    if (error)
+        host_job->error = *error;
+    end(host_job);
+}
+
+/* Whatever fails behind the copy, the block must not be given back before the copy has ended. */
+static int copy(struct host_job *host_job, struct gb_stream *stream, struct gb_error *err) {
+    struct gb_backend *be = host_job->core->backend;
+    struct gb_content *c = host_job->persist->content;
+    const struct gb_location to = {GB_KIND_PINNED, c->device->index, host_job->block->ptr};
+    const struct gb_location from = gb_content_location(c, 0);
+    enum gb_copy_way way;
+
+    host_job->copied = gb_event_pool_take(&c->device->events, err);
+    if (!host_job->copied || gb_content_materialize(c, err) < 0)
+        return -1;
+    if (c->ready && gb_stream_wait(be, stream, c->ready->event, err) < 0)
+        return -1;
+    if (gb_mem_move(be, &to, &from, c->bytes, stream, &way, err) == 0 &&
+        gb_event_record(be, host_job->copied->event, stream, err) == 0 &&
+        gb_watch(be, host_job->copied->event, copied, host_job, err) == 0)
+        return 0;
+    gb_stream_sync(be, stream, NULL);
+    return -1;
+}
+
+/* On the device's lane. */
+static void queue(struct gb_task *task) {
+    struct host_job *host_job = gb_container_of(task, struct host_job, task);
+    struct gb_content *c = host_job->persist->content;
+    struct gb_stream *stream;
+
+    if (gb_core_stream_part_make(c->alloc_stream, c->device->index, &stream, &host_job->error) == 0 &&
+        copy(host_job, stream, &host_job->error) == 0)
+        return;
+    gb_core_report_error(host_job->core, &host_job->error);
+    end(host_job);
+}
+
+/* On a thread of the disk, as page-locking takes long. */
+static void get_block(struct gb_task *task) {
+    struct host_job *host_job = gb_container_of(task, struct host_job, task);
+    struct gb_core *core = host_job->core;
+    struct gb_persist *p = host_job->persist;
+
+    if (gb_host_block_new(core, p->content->device->index, p->rec->bytes, &host_job->block, &host_job->error) == 0) {
+        host_job->task.run = queue;
+        gb_lane_post(&p->content->device->lane, &host_job->task);
+    } else if (p->strictly) {
+        host_finish(task);
+    } else {
+        free(host_job);
+        p->spills = GB_SPILL_DISK;
+        gb_durable_persist(core, p);
+        gb_core_leave(core);
+    }
+}
+
+/* As gb_durable_persist, for a content of a device, after gb_disks_start. Returns 0, or -1: done will not run. */
+static int persist_to_host(struct gb_core *core, struct gb_persist *persist, struct gb_error *err) {
+    struct host_job *host_job = calloc(1, sizeof(*host_job));
+
+    if (!host_job)
+        return gb_no_memory(err);
+    gb_core_enter(core);
+    host_job->core = core;
+    host_job->persist = persist;
+    host_job->task.run = get_block;
+    gb_disks_post(core, &host_job->task);
+    return 0;
+}
+
+/* --- persist ------------------------------------------------------------------------------------------------------ */
+
+/* Bytes of memory to a file, or to a block of memory for the database. A job reads the memory as a download does and
+ * writes on one thread of the disk. */
 
 /* Written at once of bytes that are in memory. */
 #define PIECE_BYTES (4u << 20)
@@ -258,7 +402,7 @@ static int start(struct gb_core *core, struct gb_persist *persist, struct gb_err
     if (gb_disks_start(core, err) < 0)
         return -1;
     if (persist->spills == GB_SPILL_HOST)
-        return gb_persist_to_host(core, persist, err);
+        return persist_to_host(core, persist, err);
     job = calloc(1, sizeof(*job));
     if (!job)
         return gb_no_memory(err);
@@ -286,4 +430,385 @@ void gb_durable_persist(struct gb_core *core, struct gb_persist *persist) {
     persist->block = NULL;
     persist->error = err;
     persist->done(persist);
+}
+
+/* --- behind ------------------------------------------------------------------------------------------------------- */
+
+/* A pass goes through all buffers that have been behind for the lag, and keeps a few stores under way: the disk is one
+ * for all. Each buffer has its turn once a pass, so that those that cannot be stored hold up no others. What came in
+ * one change is stored in one (buffer.h), at the turn of its first buffer. */
+
+#define AT_ONCE 64
+
+struct gb_behind {
+    struct gb_task task;
+    struct gb_core *core;
+    struct gb_lane *lane; /* one for ever: the task is never in two places */
+    atomic_bool posted;
+    atomic_bool passing; /* from then on the three below are the task's, before the tick's */
+    int64_t session_id;
+    int64_t buffer_id;
+    uint64_t lag_ns;
+    atomic_uint storing;
+};
+
+/* One store under way. */
+struct item {
+    struct gb_behind *behind;
+    struct gb_session *session; /* a reference */
+    struct gb_name name;
+};
+
+struct gb_behind *gb_behind_new(struct gb_core *core) {
+    struct gb_behind *behind = calloc(1, sizeof(*behind));
+
+    if (behind)
+        behind->core = core;
+    return behind;
+}
+
+void gb_behind_free(struct gb_behind *behind) {
+    free(behind);
+}
+
+static void behind_run(struct gb_task *task);
+
+static void post(struct gb_behind *behind) {
+    if (atomic_exchange(&behind->posted, true))
+        return;
+    gb_core_enter(behind->core);
+    behind->task.run = behind_run;
+    gb_lane_post(behind->lane, &behind->task);
+}
+
+/* --- one buffer --------------------------------------------------------------------------------------------------- */
+
+/* Gives back the reference to the session. */
+static void over(struct gb_session *s, const struct gb_name *name) {
+    struct gb_buffer *b;
+
+    pthread_mutex_lock(&s->lock);
+    b = gb_map_get(&s->buffers, name->s);
+    if (b)
+        b->storing = false;
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+}
+
+static void ended(void *arg) {
+    struct item *item = arg;
+    struct gb_behind *behind = item->behind;
+    struct gb_core *core = behind->core;
+
+    over(item->session, &item->name);
+    free(item);
+    atomic_fetch_sub(&behind->storing, 1);
+    if (atomic_load(&behind->passing))
+        post(behind);
+    gb_core_leave(core);
+}
+
+/* The session's lock is held. Its buffers that come after the id. */
+static bool find_locked(struct gb_behind *behind, struct gb_session *s, struct gb_name *ret) {
+    uint64_t now_ns = gb_clock_ns();
+    struct gb_buffer *b;
+
+    while (s->behind > 0 && (b = gb_idlist_after(&s->buffers_by_id, behind->buffer_id, &behind->buffer_id))) {
+        if (!b->live || b->deleting || !b->behind || b->storing || now_ns - b->behind_ns < behind->lag_ns ||
+            gb_together_leader(b) != b)
+            continue;
+        b->storing = true;
+        strcpy(ret->s, b->name);
+        return true;
+    }
+    return false;
+}
+
+/* The next buffer of the pass, with a reference to its session; NULL at the end. */
+static struct gb_session *behind_next(struct gb_behind *behind, struct gb_name *ret) {
+    struct gb_session *s;
+    bool found;
+
+    while ((s = gb_session_after(behind->core, behind->session_id - 1))) {
+        if (s->id != behind->session_id)
+            behind->buffer_id = 0;
+        behind->session_id = s->id;
+        pthread_mutex_lock(&s->lock);
+        found = find_locked(behind, s, ret);
+        pthread_mutex_unlock(&s->lock);
+        if (found)
+            return s;
+        gb_session_unref(s);
+        behind->session_id++;
+        behind->buffer_id = 0;
+    }
+    return NULL;
+}
+
+/* Takes over the reference to the session. Without memory it is another pass's. */
+static void store(struct gb_behind *behind, struct gb_session *s, const struct gb_name *name) {
+    struct item *item = calloc(1, sizeof(*item));
+    struct gb_buffer_call *call;
+
+    if (!item) {
+        over(s, name);
+        return;
+    }
+    atomic_fetch_add(&behind->storing, 1);
+    gb_core_enter(behind->core);
+    *item = (struct item){.behind = behind, .session = s, .name = *name};
+    call = gb_call_new(sizeof(*call), ended, item);
+    if (!call) {
+        ended(item);
+        return;
+    }
+    buffer_store_in(s, name, call);
+    gb_call_unref(&call->base);
+}
+
+/* --- a pass ------------------------------------------------------------------------------------------------------- */
+
+static void behind_run(struct gb_task *task) {
+    struct gb_behind *behind = gb_container_of(task, struct gb_behind, task);
+    struct gb_core *core = behind->core;
+
+    atomic_store(&behind->posted, false);
+    while (atomic_load(&behind->passing) && atomic_load(&behind->storing) < AT_ONCE) {
+        struct gb_name name;
+        struct gb_session *s = behind_next(behind, &name);
+
+        if (s)
+            store(behind, s, &name);
+        else
+            atomic_store(&behind->passing, false);
+    }
+    gb_core_leave(core);
+}
+
+static bool takes_bytes(struct gb_core *core) {
+    struct gb_error unused = GB_ERROR_INIT;
+    enum gb_disk_state state = gb_disk_state_of(core->config.disk, &unused);
+
+    return state != GB_DISK_FAILED && state != GB_DISK_UNAVAILABLE;
+}
+
+/* Once a second: begins to store all that has been behind for the lag, unless it is still at that. [never blocks] */
+static void behind_tick(struct gb_core *core) {
+    struct gb_behind *behind = core->behind;
+    uint64_t lag_ms = core->config.durable_lag_ms > 0 ? core->config.durable_lag_ms : 1000;
+
+    if (atomic_load(&core->behind_buffers) == 0 || atomic_load(&behind->passing) || !takes_bytes(core))
+        return;
+    if (!behind->lane)
+        behind->lane = gb_core_compute_lane(core);
+    behind->session_id = 1;
+    behind->buffer_id = 0;
+    behind->lag_ns = lag_ms * GB_NS_PER_MS;
+    atomic_store(&behind->passing, true);
+    post(behind);
+}
+
+/* --- the end of the process --------------------------------------------------------------------------------------- */
+
+/* Stores that are waited for. */
+struct flush {
+    pthread_mutex_t lock;
+    pthread_cond_t none;
+    size_t running;
+};
+
+static void flushed(void *arg) {
+    struct flush *flush = arg;
+
+    pthread_mutex_lock(&flush->lock);
+    if (--flush->running == 0)
+        pthread_cond_signal(&flush->none);
+    pthread_mutex_unlock(&flush->lock);
+}
+
+static void flush_one(struct gb_session *s, const struct gb_name *name, struct flush *flush) {
+    struct gb_buffer_call *call = gb_call_new(sizeof(*call), flushed, flush);
+
+    if (!call)
+        return;
+    pthread_mutex_lock(&flush->lock);
+    flush->running++;
+    pthread_mutex_unlock(&flush->lock);
+    buffer_store_in(s, name, call);
+    gb_call_unref(&call->base);
+}
+
+static bool find_any(struct gb_session *s, int64_t *id, struct gb_name *ret) {
+    struct gb_buffer *b;
+    bool found = false;
+
+    pthread_mutex_lock(&s->lock);
+    while (!found && s->behind > 0 && (b = gb_idlist_after(&s->buffers_by_id, *id, id))) {
+        found = b->live && !b->deleting && b->behind && gb_together_leader(b) == b;
+        if (found)
+            strcpy(ret->s, b->name);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+static void flush_all(struct gb_core *core, struct flush *flush) {
+    struct gb_session *s;
+    struct gb_name name;
+    int64_t session_id = 0;
+
+    while ((s = gb_session_after(core, session_id))) {
+        int64_t id = 0;
+
+        session_id = s->id;
+        while (find_any(s, &id, &name))
+            flush_one(s, &name, flush);
+        gb_session_unref(s);
+    }
+}
+
+void gb_durable_flush(struct gb_core *core) {
+    struct flush flush = {.running = 1};
+
+    if (!core->config.disk)
+        return;
+    gb_mutex_init(&flush.lock);
+    pthread_cond_init(&flush.none, NULL);
+    flush_all(core, &flush);
+    flushed(&flush);
+    pthread_mutex_lock(&flush.lock);
+    while (flush.running > 0)
+        pthread_cond_wait(&flush.none, &flush.lock);
+    pthread_mutex_unlock(&flush.lock);
+    pthread_cond_destroy(&flush.none);
+    pthread_mutex_destroy(&flush.lock);
+}
+
+/* --- store -------------------------------------------------------------------------------------------------------- */
+
+/* Storing the bytes that a buffer has on request, and what is to be done once a second. */
+
+#define SWEEP_NS (3600 * GB_NS_PER_S)
+#define ORPHAN_TTL_S (24 * 3600)
+
+static int check_locked(const struct gb_buffer *b, struct gb_error *err) {
+    if (b->rec.durability == GB_DURABILITY_NONE)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "\"%s\" has durability \"none\": give it \"sync\" or \"behind\" first", b->name);
+    return gb_guard_check_settled_locked(b, "they are never durable; copy them, and make the copy durable", err);
+}
+
+/* The record stays as it is, but for a checksum that was not known. */
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0 || check_locked(b, err) < 0)
+        return -1;
+    gb_buffer_copy_locked(b, &transaction->rec);
+    transaction->stores = b->rec.state == GB_BUFFER_READY;
+    transaction->unrecorded = b->rec.stored_generation == b->rec.generation &&
+                              !(transaction->stores && b->stored && atomic_load(&b->stored->damaged));
+    gb_buffer_op_of(transaction)->call->copied = !transaction->unrecorded;
+    return 0;
+}
+
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    gb_transaction_publish_kept_locked(transaction, b);
+    gb_buffer_copy_locked(b, &gb_buffer_op_of(transaction)->call->buffer);
+}
+
+static void store_start(struct gb_buffer_op *op) {
+    if (op)
+        op->transaction.upkeep = true;
+    gb_buffer_op_start(op, validate_locked, publish_locked);
+}
+
+void gb_buffer_store(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                     struct gb_buffer_call *call) {
+    store_start(gb_buffer_op_new(sizeof(struct gb_buffer_op), core, at, check, call));
+}
+
+/* gb_buffer_store in a session that the caller holds, whatever its name is. */
+static void buffer_store_in(struct gb_session *session, const struct gb_name *name, struct gb_buffer_call *call) {
+    store_start(gb_buffer_op_new_in(sizeof(struct gb_buffer_op), gb_session_ref(session), name, NULL, call));
+}
+
+/* --- once a second ----------------------------------------------------------------------------------------------- */
+
+struct lag {
+    uint64_t bytes;
+    uint64_t since_ns; /* of the one that waits longest; 0: none */
+};
+
+static void add_lag(struct gb_session *s, struct lag *lag) {
+    struct gb_buffer *b;
+    int64_t id = 0;
+
+    pthread_mutex_lock(&s->lock);
+    while (s->behind > 0 && (b = gb_idlist_after(&s->buffers_by_id, id, &id))) {
+        if (!b->behind)
+            continue;
+        lag->bytes += b->rec.bytes;
+        if (lag->since_ns == 0 || b->behind_ns < lag->since_ns)
+            lag->since_ns = b->behind_ns;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void note_lag(struct gb_core *core) {
+    struct lag lag = {0};
+    struct gb_session *s;
+    int64_t id = 0;
+
+    while (atomic_load(&core->behind_buffers) > 0 && (s = gb_session_after(core, id))) {
+        id = s->id;
+        add_lag(s, &lag);
+        gb_session_unref(s);
+    }
+    atomic_store(&core->behind_bytes, lag.bytes);
+    atomic_store(&core->behind_since_ns, lag.since_ns);
+}
+
+/* The feed tells when durable writes are refused for another reason than before, or taken again. */
+static void tell_state(struct gb_core *core) {
+    struct gb_error why = GB_ERROR_INIT;
+    enum gb_disk_state state = gb_disk_state_of(core->config.disk, &why);
+    struct gb_notice notice;
+
+    if (state == GB_DISK_READY && gb_store_durable_health(core->store, &why) < 0)
+        state = GB_DISK_FAILED;
+    if ((int)state == core->storage_told)
+        return;
+    core->storage_told = state;
+    notice = gb_notice_new(state == GB_DISK_READY  ? GB_NOTICE_STORAGE_RECOVERED
+                           : state == GB_DISK_FULL ? GB_NOTICE_STORAGE_FULL
+                                                   : GB_NOTICE_STORAGE_FAILED);
+    snprintf(notice.detail, sizeof(notice.detail), "%.120s", why.detail);
+    gb_notice_post(core, &notice);
+}
+
+/* A write may have changed the state since the last time. */
+static void look_after_disk(struct gb_core *core) {
+    tell_state(core);
+    if (gb_disk_probe(core->config.disk))
+        tell_state(core);
+}
+
+/* Orphans are kept for a while, so that an older database that is put back finds their files. */
+static void sweep_orphans(struct gb_core *core) {
+    uint64_t ttl_s = core->config.orphan_ttl_s > 0 ? core->config.orphan_ttl_s : ORPHAN_TTL_S;
+    uint64_t now_ns = gb_clock_ns();
+
+    if (core->orphans_swept_ns > 0 && now_ns - core->orphans_swept_ns < SWEEP_NS)
+        return;
+    core->orphans_swept_ns = now_ns;
+    gb_disk_sweep_orphans(core->config.disk, gb_store_seen_since(core->store, (int64_t)ttl_s * 1000000));
+}
+
+void gb_durable_tick(struct gb_core *core) {
+    if (!core->config.disk)
+        return;
+    look_after_disk(core);
+    sweep_orphans(core);
+    gb_durable_keep_room(core);
+    behind_tick(core);
+    note_lag(core);
 }

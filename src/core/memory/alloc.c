@@ -4,8 +4,10 @@
 
 #include "base/clock.h"
 #include "base/container.h"
-#include "core/memory/free_cache.h"
+#include "core/memory/content.h"
 #include "core/memory/kind.h"
+#include "core/runtime/runtime.h"
+#include "core/session/quota.h"
 #include "core/session/session.h"
 
 #define TRIM_NS (250 * GB_NS_PER_MS) /* other pools give unused memory only if trimmed, and must allocate it again */

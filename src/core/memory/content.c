@@ -1,13 +1,245 @@
+/* The memory behind a buffer at one generation: counted by references, freed in stream order or kept for a tick,
+ * counted and logged. */
 #include "core/memory/content.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/container.h"
-#include "core/device/stream.h"
-#include "core/memory/alloc_stats.h"
-#include "core/memory/free_cache.h"
+#include "base/thread.h"
 #include "core/memory/kind.h"
+#include "core/memory/stream.h"
+#include "core/public/observe.h"
+#include "core/session/quota.h"
+
+static void content_count_free(struct gb_content *c);
+static void content_free_memory(struct gb_content *c);
+
+/* --- free cache --------------------------------------------------------------------------------------------------- */
+
+#define KEEP_NS (GB_LANE_TICK_MS * GB_NS_PER_MS)
+#define KEEP_MAX_NS (10 * KEEP_NS)
+#define LINGER_NS (20 * KEEP_NS) /* the lane goes on ticking: waking it is what is to be saved */
+
+struct gb_free_cache *gb_free_cache_new(void) {
+    struct gb_free_cache *free_cache = calloc(1, sizeof(*free_cache));
+
+    if (free_cache)
+        gb_mutex_init(&free_cache->lock);
+    return free_cache;
+}
+
+void gb_free_cache_end(struct gb_free_cache *free_cache) {
+    if (!free_cache)
+        return;
+    pthread_mutex_destroy(&free_cache->lock);
+    free(free_cache);
+}
+
+/* Caches the memory of content, whose last reference is gone, whose quota is given back, and which no work on another
+ * stream than its alloc_stream uses. False: it is not to be cached. [any thread, never blocks] */
+static bool free_cache_put(struct gb_content *content) {
+    struct gb_core_device *device = content->device;
+    struct gb_free_cache *free_cache = device->free_cache;
+    bool put;
+
+    if (content->kind != GB_KIND_DEVICE || device->rec.cpu_access || !content->ptr)
+        return false;
+    pthread_mutex_lock(&free_cache->lock);
+    put = atomic_load(&free_cache->count) < GB_FREE_CACHE_COUNT &&
+          content->bytes <= GB_FREE_CACHE_BYTES - free_cache->bytes;
+    if (put) {
+        /* The statistics see it as freed. The pool's limit never does: it counts cached_bytes. */
+        atomic_fetch_add(&content->pool->cached_bytes, content->bytes);
+        content_count_free(content);
+        content->next = free_cache->first;
+        free_cache->first = content;
+        free_cache->bytes += content->bytes;
+        atomic_fetch_add(&free_cache->count, 1);
+        atomic_store(&free_cache->last_ns, gb_clock_ns());
+    }
+    pthread_mutex_unlock(&free_cache->lock);
+    if (put)
+        gb_lane_schedule_tick(&device->lane);
+    return put;
+}
+
+static bool fits(const struct gb_content *cached, const struct gb_content *wanted) {
+    return cached->pool == wanted->pool && cached->alloc_stream == wanted->alloc_stream &&
+           cached->bytes == wanted->bytes;
+}
+
+bool gb_free_cache_take(struct gb_content *content) {
+    struct gb_free_cache *free_cache = content->device->free_cache;
+    struct gb_content *found = NULL;
+    struct gb_content **at;
+
+    if (atomic_load(&free_cache->count) == 0)
+        return false;
+    pthread_mutex_lock(&free_cache->lock);
+    for (at = &free_cache->first; *at && !fits(*at, content); at = &(*at)->next)
+        ;
+    if (*at) {
+        found = *at;
+        *at = found->next;
+        free_cache->bytes -= found->bytes;
+        atomic_fetch_sub(&free_cache->count, 1);
+    }
+    pthread_mutex_unlock(&free_cache->lock);
+    if (!found)
+        return false;
+    content->ptr = found->ptr;
+    found->ptr = NULL;
+    gb_content_count_alloc(content);
+    atomic_fetch_add(&content->pool->reuses, 1);
+    atomic_fetch_sub(&found->pool->cached_bytes, found->bytes);
+    gb_content_end(found);
+    return true;
+}
+
+void gb_free_cache_free(void *arg) {
+    struct gb_core_device *device = arg;
+    struct gb_free_cache *free_cache = device->free_cache;
+    struct gb_content *list;
+    struct gb_content *next;
+
+    if (atomic_load(&free_cache->count) == 0)
+        return;
+    pthread_mutex_lock(&free_cache->lock);
+    list = free_cache->first;
+    free_cache->first = NULL;
+    free_cache->bytes = 0;
+    atomic_store(&free_cache->count, 0);
+    pthread_mutex_unlock(&free_cache->lock);
+    for (; list; list = next) {
+        struct gb_core_pool *pool = gb_core_pool_ref(list->pool);
+        uint64_t bytes = list->bytes;
+
+        next = list->next;
+        content_free_memory(list);
+        atomic_fetch_sub(&pool->cached_bytes, bytes);
+        gb_core_pool_unref(pool);
+    }
+}
+
+bool gb_free_cache_retry(struct gb_core_device *device) {
+    uint64_t idle_ns = gb_clock_ns() - atomic_load(&device->free_cache->last_ns);
+    uint64_t now_ns = gb_clock_ns();
+
+    if (device->waiting.first || idle_ns >= KEEP_NS || now_ns - device->free_cache->freed_ns >= KEEP_MAX_NS) {
+        gb_free_cache_free(device);
+        device->free_cache->freed_ns = now_ns;
+    }
+    return atomic_load(&device->free_cache->count) > 0 || idle_ns < LINGER_NS;
+}
+
+/* --- alloc stats -------------------------------------------------------------------------------------------------- */
+
+/* The session and the daemon are counted apart: their numbers are in the counters. */
+#define SCOPES 3
+
+/* Memory of other kinds is in no pool. Returns how many there are. */
+static int scopes_of(struct gb_content *c, struct gb_alloc_counters *ret[SCOPES]) {
+    ret[0] = &c->device->memory;
+    ret[1] = &c->device->core->memory[c->kind];
+    ret[2] = &c->pool->memory;
+    return c->kind == GB_KIND_DEVICE ? SCOPES : SCOPES - 1;
+}
+
+static void add(_Atomic uint64_t *count, uint64_t n) {
+    atomic_fetch_add_explicit(count, n, memory_order_relaxed);
+}
+
+static void raise_to(_Atomic uint64_t *most, uint64_t value) {
+    uint64_t before = atomic_load_explicit(most, memory_order_relaxed);
+
+    while (value > before && !atomic_compare_exchange_weak(most, &before, value))
+        ;
+}
+
+static void level_up(struct gb_level *level, uint64_t bytes) {
+    raise_to(&level->peak_bytes, atomic_fetch_add_explicit(&level->bytes, bytes, memory_order_relaxed) + bytes);
+    raise_to(&level->largest_bytes, bytes);
+}
+
+static void level_down(struct gb_level *level, uint64_t bytes) {
+    atomic_fetch_sub_explicit(&level->bytes, bytes, memory_order_relaxed);
+}
+
+/* Count it in all scopes of the content. [any thread] */
+static void alloc_stats_taken(struct gb_content *c) {
+    struct gb_core *core = c->device->core;
+    struct gb_alloc_counters *scopes[SCOPES];
+    int n = scopes_of(c, scopes);
+    int i;
+
+    for (i = 0; i < n; i++) {
+        level_up(&scopes[i]->level, c->bytes);
+        add(&scopes[i]->allocations, 1);
+        atomic_fetch_add(&scopes[i]->allocated_bytes, c->bytes); /* ordered: a pool's limit is held against it */
+    }
+    level_up(&core->level, c->bytes);
+    level_up(&c->session->level, c->bytes);
+    GB_COUNT(core, c->session, allocations, 1);
+    GB_COUNT(core, c->session, allocated_bytes, c->bytes);
+}
+
+void gb_alloc_stats_freed(struct gb_content *c) {
+    struct gb_core *core = c->device->core;
+    struct gb_alloc_counters *scopes[SCOPES];
+    int n = scopes_of(c, scopes);
+    int i;
+
+    for (i = 0; i < n; i++) {
+        level_down(&scopes[i]->level, c->bytes);
+        add(&scopes[i]->frees, 1);
+        atomic_fetch_add(&scopes[i]->freed_bytes, c->bytes);
+    }
+    level_down(&core->level, c->bytes);
+    level_down(&c->session->level, c->bytes);
+    GB_COUNT(core, c->session, frees, 1);
+    GB_COUNT(core, c->session, freed_bytes, c->bytes);
+}
+
+void gb_alloc_stats_retried(struct gb_content *c) {
+    struct gb_alloc_counters *scopes[SCOPES];
+    int n = scopes_of(c, scopes);
+    int i;
+
+    for (i = 0; i < n; i++)
+        add(&scopes[i]->retries, 1);
+    GB_COUNT(c->device->core, c->session, allocation_retries, 1);
+}
+
+void gb_alloc_stats_trimmed(struct gb_content *c, unsigned pools) {
+    struct gb_alloc_counters *scopes[SCOPES];
+    int n = scopes_of(c, scopes);
+    int i;
+
+    for (i = 0; i < n; i++)
+        add(&scopes[i]->trims, pools);
+    GB_COUNT(c->device->core, c->session, trims, pools);
+}
+
+void gb_alloc_stats_refused(struct gb_content *c, const struct gb_error *error, bool pool_limit) {
+    enum gb_failure why = pool_limit && error->code == GB_ERR_OUT_OF_MEMORY
+                              ? GB_FAILURE_pool_limit
+                              : gb_failure_of(error->code, GB_FAILED_POOL);
+    struct gb_alloc_counters *scopes[SCOPES];
+    int n = scopes_of(c, scopes);
+    int i;
+
+    for (i = 0; i < n; i++) {
+        add(&scopes[i]->failures, 1);
+        add(&scopes[i]->failure[why], 1);
+    }
+    gb_live_counters_failed(&c->device->core->live_counters, GB_FAILED_ALLOCATION, why);
+    gb_live_counters_failed(&c->session->live_counters, GB_FAILED_ALLOCATION, why);
+}
+
+/* --- content ------------------------------------------------------------------------------------------------------ */
 
 #define FREE_TRIES 3
 
@@ -201,11 +433,12 @@ static int try_free(struct gb_content *c, struct gb_error *err) {
 }
 
 void gb_content_count_alloc(struct gb_content *c) {
-    gb_alloc_stats_taken(c);
+    alloc_stats_taken(c);
     gb_alloc_log_taken(c);
 }
 
-void gb_content_count_free(struct gb_content *c) {
+/* Counts and logs the free, once. */
+static void content_count_free(struct gb_content *c) {
     if (c->counted)
         return;
     c->counted = true;
@@ -214,7 +447,7 @@ void gb_content_count_free(struct gb_content *c) {
 }
 
 /* A free that fails on a living device would leak for ever, so it is tried again. */
-void gb_content_free_memory(struct gb_content *c) {
+static void content_free_memory(struct gb_content *c) {
     struct gb_core_device *device = c->device;
     struct gb_core *core = device->core;
     bool freed = false;
@@ -231,7 +464,7 @@ void gb_content_free_memory(struct gb_content *c) {
             break;
     }
     if (freed)
-        gb_content_count_free(c);
+        content_count_free(c);
     device->waiting.freed = true;
     gb_core_pool_refresh(c->pool);
     gb_core_changed(core);
@@ -239,7 +472,7 @@ void gb_content_free_memory(struct gb_content *c) {
 }
 
 static void free_memory(struct gb_task *task) {
-    gb_content_free_memory(gb_container_of(task, struct gb_content, task));
+    content_free_memory(gb_container_of(task, struct gb_content, task));
 }
 
 /* [any thread] The last reference is gone. */
@@ -267,7 +500,7 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
     device = content->device;
     /* As with allocations: see alloc.c. */
     if (content->ptr && pooled(content) && device->rec.cpu_access && gb_lane_enter(&device->lane)) {
-        gb_content_free_memory(content);
+        content_free_memory(content);
         gb_lane_leave(&device->lane, device->waiting.first != NULL);
         return;
     }
@@ -281,7 +514,7 @@ void gb_content_retire(struct gb_content *content, void (*then)(void *arg), void
     }
     if (atomic_fetch_sub(&content->refs, 1) == 1) {
         give_quota(content);
-        if (!gb_free_cache_put(content))
+        if (!free_cache_put(content))
             let_go(content);
     }
     if (then)
@@ -329,4 +562,340 @@ void gb_content_list_add(struct gb_content **list, struct gb_content *more) {
         last = last->next;
     last->next = *list;
     *list = more;
+}
+
+/* --- alloc log ---------------------------------------------------------------------------------------------------- */
+
+#define CHUNK 64 /* blocks that are copied at a time */
+
+struct gb_alloc_log *gb_alloc_log_new(uint64_t room) {
+    struct gb_alloc_log *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return NULL;
+    t->next = 1;
+    t->room = room;
+    t->ring = room > 0 ? calloc(room, sizeof(*t->ring)) : NULL; /* pages that were never written cost nothing */
+    if (room > 0 && !t->ring) {
+        free(t);
+        return NULL;
+    }
+    gb_mutex_init(&t->lock);
+    TAILQ_INIT(&t->live);
+    return t;
+}
+
+void gb_alloc_log_free(struct gb_alloc_log *t) {
+    if (!t)
+        return;
+    free(t->ring);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------ */
+
+static void cut(char out[GB_ALLOC_LOG_NAME_SIZE], const char *name) {
+    size_t n = strnlen(name, GB_ALLOC_LOG_NAME_SIZE);
+
+    memcpy(out, name, n < GB_ALLOC_LOG_NAME_SIZE ? n + 1 : n);
+    if (n == GB_ALLOC_LOG_NAME_SIZE)
+        memcpy(out + GB_ALLOC_LOG_NAME_SIZE - 4, "...", 4);
+}
+
+static void add_locked(struct gb_alloc_log *t, const struct gb_content *c, enum gb_alloc_log_action action) {
+    struct gb_alloc_log_event *e;
+
+    if (t->room > 0) {
+        e = &t->ring[t->next % t->room];
+        *e = (struct gb_alloc_log_event){
+            .number = t->next,
+            .at_us = gb_wall_us(),
+            .address = action == GB_ALLOC_LOG_FAILURE ? 0 : (uint64_t)(uintptr_t)c->ptr,
+            .bytes = c->bytes,
+            .free_bytes = action == GB_ALLOC_LOG_FAILURE ? atomic_load(&c->device->free_bytes) : 0,
+            .session_id = c->session->id,
+            .stream_id = c->alloc_stream->id,
+            .pool_id = c->kind == GB_KIND_DEVICE ? c->pool->rec.id : 0,
+            .device = c->device->index,
+            .kind = c->kind,
+            .action = action,
+        };
+        cut(e->session, gb_session_name(c->session)->s);
+        cut(e->buffer, c->buffer);
+    }
+    t->next++;
+}
+
+void gb_alloc_log_taken(struct gb_content *c) {
+    struct gb_alloc_log *t = c->device->core->alloc_log;
+
+    if (!gb_kind_of_device(c->kind) || !c->ptr)
+        return;
+    pthread_mutex_lock(&t->lock);
+    c->alloc_log.number = t->next;
+    TAILQ_INSERT_TAIL(&t->live, &c->alloc_log, entry);
+    add_locked(t, c, GB_ALLOC_LOG_ALLOC);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void leave(struct gb_content *c, bool given) {
+    struct gb_alloc_log *t = c->device->core->alloc_log;
+
+    if (!gb_kind_of_device(c->kind) || c->owner)
+        return;
+    pthread_mutex_lock(&t->lock);
+    if (c->alloc_log.number > 0) {
+        TAILQ_REMOVE(&t->live, &c->alloc_log, entry);
+        c->alloc_log.number = 0;
+        if (given)
+            add_locked(t, c, GB_ALLOC_LOG_FREE);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+void gb_alloc_log_freed(struct gb_content *c) {
+    leave(c, true);
+}
+
+void gb_alloc_log_forget(struct gb_content *c) {
+    leave(c, false);
+}
+
+void gb_alloc_log_refused(const struct gb_content *c) {
+    struct gb_alloc_log *t = c->device->core->alloc_log;
+
+    if (!gb_kind_of_device(c->kind))
+        return;
+    pthread_mutex_lock(&t->lock);
+    add_locked(t, c, GB_ALLOC_LOG_FAILURE);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t first_locked(const struct gb_alloc_log *t) {
+    if (t->room == 0)
+        return t->next;
+    return t->next > t->room ? t->next - t->room : 1;
+}
+
+uint64_t gb_alloc_log_room(const struct gb_core *core) {
+    return core->alloc_log->room;
+}
+
+void gb_alloc_log_range(struct gb_core *core, uint64_t *ret_first, uint64_t *ret_end) {
+    struct gb_alloc_log *t = core->alloc_log;
+
+    pthread_mutex_lock(&t->lock);
+    *ret_first = first_locked(t);
+    *ret_end = t->next;
+    pthread_mutex_unlock(&t->lock);
+}
+
+unsigned gb_alloc_log_events(struct gb_core *core, uint64_t *from, uint64_t end, struct gb_alloc_log_event *out,
+                             unsigned n) {
+    struct gb_alloc_log *t = core->alloc_log;
+    unsigned count = 0;
+
+    pthread_mutex_lock(&t->lock);
+    if (*from < first_locked(t))
+        *from = first_locked(t);
+    if (end > t->next)
+        end = t->next;
+    for (; *from < end && count < n; (*from)++)
+        out[count++] = t->ring[*from % t->room];
+    pthread_mutex_unlock(&t->lock);
+    return count;
+}
+
+static void copy_block(const struct gb_alloc_log_link *link, struct gb_alloc_log_block *out) {
+    const struct gb_content *c =
+        gb_container_of((struct gb_alloc_log_link *)(uintptr_t)link, struct gb_content, alloc_log);
+    bool pool_sessions = c->kind == GB_KIND_DEVICE;
+
+    *out = (struct gb_alloc_log_block){
+        .number = link->number,
+        .address = (uint64_t)(uintptr_t)c->ptr,
+        .bytes = c->bytes,
+        .session_id = c->session->id,
+        .stream_id = c->alloc_stream->id,
+        .pool_id = pool_sessions ? c->pool->rec.id : 0,
+        .device = c->device->index,
+        .kind = c->kind,
+        .leaving = atomic_load(&c->left),
+        .session = *gb_session_name(c->session),
+    };
+    strcpy(out->buffer.s, c->buffer);
+    if (pool_sessions)
+        out->pool = c->pool->rec.name;
+}
+
+/* Copies the blocks behind place, which moves behind them. A content in the list still has its references. */
+static unsigned copy_chunk(struct gb_alloc_log *t, struct gb_alloc_log_link *place, struct gb_alloc_log_block *out) {
+    struct gb_alloc_log_link *link;
+    unsigned count = 0;
+
+    pthread_mutex_lock(&t->lock);
+    for (link = TAILQ_NEXT(place, entry); link && count < CHUNK; link = TAILQ_NEXT(place, entry)) {
+        TAILQ_REMOVE(&t->live, place, entry);
+        TAILQ_INSERT_AFTER(&t->live, link, place, entry);
+        if (!link->place)
+            copy_block(link, &out[count++]);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return count;
+}
+
+int gb_alloc_log_blocks(struct gb_core *core,
+                        int (*visit)(void *arg, const struct gb_alloc_log_block *, struct gb_error *), void *arg,
+                        struct gb_error *err) {
+    struct gb_alloc_log *t = core->alloc_log;
+    struct gb_alloc_log_block *chunk = calloc(CHUNK, sizeof(*chunk));
+    struct gb_alloc_log_link place = {.place = true};
+    unsigned count;
+    unsigned i;
+    int r = 0;
+
+    if (!chunk)
+        return gb_no_memory(err);
+    pthread_mutex_lock(&t->lock);
+    TAILQ_INSERT_HEAD(&t->live, &place, entry);
+    pthread_mutex_unlock(&t->lock);
+    while (r == 0 && (count = copy_chunk(t, &place, chunk)) > 0) {
+        for (i = 0; i < count && r == 0; i++)
+            r = visit(arg, &chunk[i], err);
+    }
+    pthread_mutex_lock(&t->lock);
+    TAILQ_REMOVE(&t->live, &place, entry);
+    pthread_mutex_unlock(&t->lock);
+    free(chunk);
+    return r;
+}
+
+/* --- last transfer ------------------------------------------------------------------------------------------------ */
+
+void gb_last_transfer_keep_locked(struct gb_content *content, enum gb_direction direction, uint64_t bytes,
+                                  uint64_t queue_ns, uint64_t copy_ns) {
+    if (!content || bytes < GB_LAST_TRANSFER_BYTES)
+        return;
+    if (!content->last)
+        content->last = malloc(sizeof(*content->last));
+    if (!content->last) /* only the times are missing then */
+        return;
+    *content->last = (struct gb_last_transfer){.direction = direction,
+                                               .bytes = bytes,
+                                               .queue_ns = queue_ns,
+                                               .copy_ns = copy_ns,
+                                               .finished_at_us = gb_wall_us()};
+}
+
+void gb_last_transfer_keep(struct gb_content *content, enum gb_direction direction, uint64_t bytes, uint64_t queue_ns,
+                           uint64_t copy_ns) {
+    if (!content || bytes < GB_LAST_TRANSFER_BYTES)
+        return;
+    pthread_mutex_lock(&content->session->lock);
+    gb_last_transfer_keep_locked(content, direction, bytes, queue_ns, copy_ns);
+    pthread_mutex_unlock(&content->session->lock);
+}
+
+/* --- room --------------------------------------------------------------------------------------------------------- */
+
+/* How long an allocation goes on asking, and how often at most. */
+#define PATIENCE_NS (10 * GB_NS_PER_S)
+#define AGAIN_NS (20 * GB_NS_PER_MS)
+#define COPIES_NS GB_NS_PER_S /* after copies have given way */
+
+static void ended(struct gb_room_ask *ask) {
+    struct gb_alloc *a = gb_container_of(ask, struct gb_alloc, room);
+
+    a->room_state = GB_ROOM_ENDED;
+    ask->device->waiting.freed = true;
+}
+
+/* The quota's other uses change it meanwhile; the next try sees what is missing then. */
+static uint64_t missing_quota(struct gb_content *c) {
+    struct gb_session *s = c->session;
+    uint64_t missing = c->bytes;
+
+    pthread_mutex_lock(&s->lock);
+    if (s->used_bytes < s->rec.quota.bytes && s->rec.quota.bytes - s->used_bytes < missing)
+        missing -= s->rec.quota.bytes - s->used_bytes;
+    pthread_mutex_unlock(&s->lock);
+    return missing;
+}
+
+static void ask(struct gb_alloc *a, bool at_quota) {
+    struct gb_content *c = a->content;
+
+    a->room = (struct gb_room_ask){.device = c->device, .content = c, .bytes = a->missing, .ended = ended};
+    if (at_quota) {
+        a->room.session = c->session;
+        a->room.bytes = missing_quota(c);
+    } else if (c->kind == GB_KIND_DEVICE && c->pool->rec.config.max_bytes > 0) {
+        a->room.pool = c->pool;
+    }
+    a->room_state = GB_ROOM_COMING;
+    c->device->core->make_room(c->device->core, &a->room);
+}
+
+/* What this node keeps for others goes first, but not for more of the same. */
+static bool copies_go(const struct gb_alloc *a) {
+    struct gb_core *core = a->content->device->core;
+    struct gb_session *s = a->content->session;
+    bool goes = false;
+    bool is_copy;
+
+    if (!atomic_load(&core->keeps_copies) || atomic_load(&a->cancelled))
+        return false;
+    pthread_mutex_lock(&s->lock);
+    is_copy = s->rec.fleet_epoch == 0 && s->rec.fleet_claim[0] != '\0';
+    pthread_mutex_unlock(&s->lock);
+    if (is_copy)
+        return false;
+    pthread_mutex_lock(&core->gone_lock);
+    if (core->shortage)
+        goes = core->shortage(core->copied_arg, a->missing);
+    pthread_mutex_unlock(&core->gone_lock);
+    return goes;
+}
+
+/* Their memory comes back in stream order, some time after they have gone. */
+static bool wait_for_copies(struct gb_alloc *a) {
+    uint64_t now_ns = gb_clock_ns();
+
+    if (copies_go(a)) {
+        a->copies_until_ns = a->copies_until_ns == 0 ? now_ns + PATIENCE_NS : a->copies_until_ns;
+        a->copies_went_ns = now_ns;
+    }
+    return a->copies_went_ns > 0 && now_ns - a->copies_went_ns < COPIES_NS && now_ns < a->copies_until_ns;
+}
+
+bool gb_room_hope(struct gb_alloc *a, bool at_quota) {
+    struct gb_core *core = a->content->device->core;
+    uint64_t now_ns;
+
+    if (!at_quota && wait_for_copies(a))
+        return true;
+    if (!core->make_room || atomic_load(&core->movable_buffers) == 0 || atomic_load(&a->cancelled) ||
+        (a->room_state == GB_ROOM_ENDED && !a->room.made && !a->room.later))
+        return false;
+    now_ns = gb_clock_ns();
+    if (a->room_until_ns == 0)
+        a->room_until_ns = now_ns + PATIENCE_NS;
+    if (now_ns >= a->room_until_ns)
+        return false;
+    if (now_ns >= a->room_next_ns) {
+        a->room_next_ns = now_ns + (a->room.made ? 0 : AGAIN_NS);
+        ask(a, at_quota);
+    }
+    return true;
+}
+
+void gb_room_tell(const struct gb_alloc *a, struct gb_error *error) {
+    size_t said = strlen(error->detail);
+
+    if (a->room_state == GB_ROOM_ENDED)
+        snprintf(error->detail + said, sizeof(error->detail) - said, "; evictable_bytes: %llu of other buffers",
+                 (unsigned long long)a->room.evictable);
 }

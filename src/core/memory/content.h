@@ -1,15 +1,70 @@
-/* The bytes of a buffer: memory of one kind, with a count of its users. Its bytes count against the session's quota
- * from gb_content_new_locked, before the device is asked, until the memory has been given back. */
+/* The memory behind a buffer at one generation, what frees it, and what is counted of it. */
 #ifndef GB_CORE_MEMORY_CONTENT_H
 #define GB_CORE_MEMORY_CONTENT_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/queue.h>
 #include <sys/types.h>
 
-#include "core/memory/alloc_log.h"
-#include "core/memory/alloc_stats.h"
-#include "core/memory/room.h"
+#include "base/error.h"
+#include "core/memory/pool.h"
+#include "core/public/observe.h"
+#include "core/runtime/runtime.h"
 #include "core/session/session.h"
+#include "model/history.h"
+
+/* The bytes of a buffer: memory of one kind, with a count of its users. Its bytes count against the session's quota
+ * from gb_content_new_locked, before the device is asked, until the memory has been given back. */
+
+/* Room for an allocation that found none: buffers that can do without their memory for a while give it up. What they
+ * are is known above (core->make_room); here the allocation asks and waits. */
+
+struct gb_alloc;
+
+enum gb_room_state {
+    GB_ROOM_UNASKED,
+    GB_ROOM_COMING, /* bytes are on their way out */
+    GB_ROOM_ENDED
+};
+
+struct gb_room_ask {
+    struct gb_task task;
+    struct gb_core_device *device;          /* where memory is wanted */
+    struct gb_core_pool *pool;              /* of this one alone; NULL: of any */
+    struct gb_session *session;             /* of the quota of this one alone; NULL: of any */
+    const struct gb_content *content;       /* that it is for; NULL: for whatever comes */
+    uint64_t sweep;                         /* buffers of this one stay (core/buffer/buffer.h); 0: of none */
+    bool partly;                            /* less than that is of use, too */
+    uint64_t bytes;                         /* that are missing */
+    void (*ended)(struct gb_room_ask *ask); /* on the device's lane; the ask is the caller's again */
+    /* The results. */
+    uint64_t evictable; /* bytes that may leave, or might soon */
+    atomic_bool made;   /* some have left */
+    atomic_bool later;  /* some that are in use or came just now may leave soon */
+    atomic_size_t pending;
+};
+
+/* After a try that found no memory, or no room in the quota (at_quota): should the allocation wait and try again,
+ * because bytes of others are leaving memory? Asks them to. On the device's lane. */
+bool gb_room_hope(struct gb_alloc *alloc, bool at_quota);
+
+/* Adds to a refusal how many bytes could have left memory, if that was asked. */
+void gb_room_tell(const struct gb_alloc *alloc, struct gb_error *error);
+
+/* Allocations and frees of buffers' memory, counted for the daemon, its sessions, devices, pools and kinds of memory.
+ * The counts begin with the daemon, or when the session or pool was loaded or made; bytes are those asked for. */
+
+struct gb_content;
+struct gb_session;
+
+void gb_alloc_stats_freed(struct gb_content *content);
+void gb_alloc_stats_retried(struct gb_content *content);
+void gb_alloc_stats_trimmed(struct gb_content *content, unsigned pools);
+/* Counts a failure for good. pool_limit: the pool's own limit refused it. */
+void gb_alloc_stats_refused(struct gb_content *content, const struct gb_error *why, bool pool_limit);
 
 /* A use of the bytes from outside the daemon: meanwhile they are not written in place and their memory is not freed.
  * The owner of the use embeds the pin. Guarded by the session's lock. */
@@ -30,7 +85,7 @@ struct gb_content {
     struct gb_core_device *device;
     enum gb_kind kind;
     struct gb_core_pool *pool;           /* a reference; the device's own for other kinds than DEVICE */
-    struct gb_core_stream *alloc_stream; /* where it is allocated and freed in order; see device/stream.h */
+    struct gb_core_stream *alloc_stream; /* where it is allocated and freed in order; see stream.h */
     const char *buffer;                  /* name of the buffer that it was made for, behind this */
     struct gb_alloc_log_link alloc_log;
     uint64_t bytes;
@@ -51,7 +106,7 @@ struct gb_content {
     bool mapping_for_write;        /* a pin for writing is on its way to the database: no reader may begin */
     bool held;                     /* pinned, and no buffer has it any more */
     bool tainted;                  /* a pin for writing was ended from outside: its process may write on */
-    struct gb_last_transfer *last; /* NULL: none so large; last_transfer.h */
+    struct gb_last_transfer *last; /* NULL: none so large */
     struct gb_content *next;       /* in a list of those to be dropped */
     struct gb_ev *used;            /* kinds that are not from a pool: when the last use is over */
     struct gb_task task;
@@ -97,7 +152,7 @@ int gb_content_materialize(struct gb_content *content, struct gb_error *err);
 void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *arg);
 
 /* The same for a content whose last use was in the order of its alloc_stream, from any thread. The bytes leave the
- * quota and then(arg) runs at once; the memory may serve the next allocation of its size (free_cache.h). */
+ * quota and then(arg) runs at once; the memory may serve the next allocation of its size (content.c). */
 void gb_content_retire(struct gb_content *content, void (*then)(void *arg), void *arg);
 
 /* gb_content_drop from any thread: the lane frees the memory. */
@@ -115,14 +170,8 @@ void gb_content_list_add(struct gb_content **list, struct gb_content *more);
 /* Ends the content after its memory was given back: its bytes leave the quota, then runs, the content is freed. */
 void gb_content_end(struct gb_content *content);
 
-/* Gives memory of a pool back to the device and ends the content. On the lane. */
-void gb_content_free_memory(struct gb_content *content);
-
 /* Counts and logs the allocation of the memory that content has now. */
 void gb_content_count_alloc(struct gb_content *content);
-
-/* Counts and logs the free, once. */
-void gb_content_count_free(struct gb_content *content);
 
 /* --- getting memory ----------------------------------------------------------------------------------------------- */
 
@@ -161,5 +210,53 @@ void gb_alloc_denied(struct gb_session *session, struct gb_core_pool *pool, uint
 
 /* Tries waiting allocations again. True while there are any. On the lane. */
 bool gb_alloc_retry(void *device);
+
+/* Freed pool memory is cached briefly. An allocation with the same pool, stream and size reuses it without asking the
+ * device, and the request that freed it waits for no free. In a stream's own order a pool does the same, but a pool
+ * must be asked on the lane, and two changes of thread cost more than the rest of a small request.
+ *
+ * All work on the lane begins by freeing the cached memory, so that no allocation finds less memory than there is.
+ * Memory that is not reused is freed after a tick or two. Only memory that the CPU does not reach is cached: elsewhere
+ * the pool is asked at once. */
+
+struct gb_content;
+struct gb_core_device;
+
+struct gb_free_cache {
+    pthread_mutex_t lock;     /* a leaf */
+    struct gb_content *first; /* linked by next; the one freed last first */
+    atomic_uint count;
+    uint64_t bytes;
+    _Atomic uint64_t last_ns; /* when memory was cached last */
+    uint64_t freed_ns;        /* when all were freed last; the lane's alone */
+};
+
+#define GB_FREE_CACHE_COUNT 64
+#define GB_FREE_CACHE_BYTES (256ull << 20)
+
+/* NULL if memory is exhausted. gb_free_cache_end accepts NULL; the cache is empty by then. */
+struct gb_free_cache *gb_free_cache_new(void);
+void gb_free_cache_end(struct gb_free_cache *free_cache);
+
+/* Gives content cached memory of its pool, alloc_stream and size: sets its ptr and counts an allocation. False: there
+ * is none. [any thread, never blocks] */
+bool gb_free_cache_take(struct gb_content *content);
+
+/* Frees all cached memory. On the lane. */
+void gb_free_cache_free(void *device);
+
+/* Frees all cached memory if none was added since the last tick, and now and then in any case. True while it must be
+ * called again. On the lane, at each tick. */
+bool gb_free_cache_retry(struct gb_core_device *device);
+
+/* The times of a content's last large transfer, which the reply's header left too early to tell. */
+
+/* Keeps the transfer, which ended now, if it was large. content may be NULL. The session's lock is held. */
+void gb_last_transfer_keep_locked(struct gb_content *content, enum gb_direction direction, uint64_t bytes,
+                                  uint64_t queue_ns, uint64_t copy_ns);
+
+/* The same, with the lock taken where the transfer was large. */
+void gb_last_transfer_keep(struct gb_content *content, enum gb_direction direction, uint64_t bytes, uint64_t queue_ns,
+                           uint64_t copy_ns);
 
 #endif

@@ -1,63 +1,47 @@
-/* The audit: what is recorded, where it goes, and reading it. Included by core.h. */
+/* Parts of the audit: its file, and refusals that repeat themselves. */
 #ifndef GB_CORE_OBSERVE_AUDIT_H
 #define GB_CORE_OBSERVE_AUDIT_H
 
-#include <stdbool.h>
-
 #include "base/error.h"
-#include "core/public/types.h"
 #include "model/audit.h"
-#include "store/store.h"
 
-struct gb_core;
+/* A file of JSON lines, written by a thread of its own. */
 
-/* What is recorded now; never AUTO. [now] */
-enum gb_audit_mode gb_audit_mode(struct gb_core *core);
+struct gb_audit_file;
 
-/* Copies the record, to the table and to the file. The first one is preceded by daemon.started. [any thread, never
- * blocks] */
-void gb_audit_note(struct gb_core *core, const struct gb_audit_rec *rec);
+/* path is copied. bytes_max: a file that has so many becomes path.1, in the place of the one before; 0: no bound. A
+ * disk without room is no failure. gb_audit_file_free writes what waits; NULL is accepted. */
+int gb_audit_file_new(const char *path, uint64_t bytes_max, struct gb_audit_file **ret, struct gb_error *err);
+void gb_audit_file_free(struct gb_audit_file *file);
 
-/* The same of a request that was refused or changed nothing, and that the client can repeat at will: repetitions
- * become one record with a count, and all of them have a share of the rows, so that they displace no record of a
- * change. [any thread, never blocks] */
-void gb_audit_note_refusal(struct gb_core *core, const struct gb_audit_rec *rec);
-/* Records repetitions that are due. About once a second. */
-void gb_audit_tick(struct gb_core *core);
+/* [any thread, never blocks] What finds no room is counted. */
+void gb_audit_file_put(struct gb_audit_file *file, const struct gb_audit_rec *rec);
+void gb_audit_file_reopen(struct gb_audit_file *file);
 
-/* Whether nothing is ever recorded. [now] */
-bool gb_audit_never(const struct gb_core *core);
+/* *ret_error: why records failed last. Returns how many have. */
+uint64_t gb_audit_file_failures(struct gb_audit_file *file, struct gb_error *ret_error);
 
-/* The daemon serves: notes daemon.started if something is recorded now. */
-void gb_audit_started(struct gb_core *core);
-/* The daemon stops: the last record, if there was a first. No request is served any more. */
-void gb_audit_stopped(struct gb_core *core);
+/* Refusals on their way to the audit, and all other requests that changed nothing. A client can cause any number of
+ * them, so what repeats is one record with a count, and all together have a share of the rows. */
 
-/* As gb_store_audit_read. [blocks: on a compute lane] */
-int gb_audit_read(struct gb_core *core, const struct gb_audit_query *query, gb_audit_visit_fn *visit, void *arg,
-                  int64_t *ret_next, struct gb_error *err);
+/* Clients, routes and codes that are told apart at a time; the one that was refused longest ago gives way. */
+#define GB_AUDIT_REFUSALS_MAX 256
+/* Records of refusals that may be written at once: below a tenth of what waits for the disk. */
+#define GB_AUDIT_REFUSALS_BURST 4096
 
-/* Opens the file again: it was rotated. [any thread, never blocks] */
-void gb_audit_reopen(struct gb_core *core);
+struct gb_audit_refusals;
 
-struct gb_audit_numbers {
-    struct gb_audit_log_stat table;
-    uint64_t file_failures;     /* records that the file has not taken */
-    struct gb_error file_error; /* the latest reason */
-};
-void gb_audit_numbers(struct gb_core *core, struct gb_audit_numbers *ret);
+/* rows, age_us: what the table keeps, 0 for no bound of the age. Refusals take half of the rows in that time at
+ * most. */
+int gb_audit_refusals_new(uint64_t rows, int64_t age_us, struct gb_audit_refusals **ret, struct gb_error *err);
+void gb_audit_refusals_free(struct gb_audit_refusals *refusals);
 
-/* Appends one record to a file, for the commands beside a daemon. A file that root makes gets the owner of dir, which
- * is the daemon's. Returns 0 or -1. */
-int gb_audit_append(const char *path, const char *dir, const struct gb_audit_rec *rec, struct gb_error *err);
+/* [any thread, never blocks] A refusal. What is to be recorded now goes into *out, which is zero-initialised: the
+ * first of a client, route and code, and what gives way to it. */
+void gb_audit_refusals_put(struct gb_audit_refusals *refusals, const struct gb_audit_rec *rec, uint64_t now_ns,
+                           struct gb_audit_queue *out);
 
-/* --- the core's --------------------------------------------------------------------------------------------------- */
-
-struct gb_audit;
-
-/* Opens the file. Returns 0 or -1; a disk without room for the file is no failure. gb_audit_free accepts NULL, and
- * writes what waits. */
-int gb_audit_new(const struct gb_audit_config *config, struct gb_audit **ret, struct gb_error *err);
-void gb_audit_free(struct gb_audit *audit);
+/* [any thread, never blocks] The same of repetitions that are due, once a second or so. all: what waits as well. */
+void gb_audit_refusals_tick(struct gb_audit_refusals *refusals, bool all, uint64_t now_ns, struct gb_audit_queue *out);
 
 #endif

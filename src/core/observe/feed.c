@@ -1,5 +1,5 @@
 /* Reading the feed. */
-#include "core/observe/feed.h"
+#include "core/public/observe.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "core/runtime/call.h"
-#include "core/runtime/notices.h"
 #include "core/runtime/runtime.h"
 
 #define TAIL 2048

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "core/observe/feed.h"
-#include "core/public/device.h"
+#include "core/public/lifecycle.h"
+#include "core/public/observe.h"
 #include "core/runtime/call.h"
 #include "core/runtime/runtime.h"
 

@@ -1,9 +1,16 @@
-/* Buffers: create, read, change and delete their records. upload.h and download.h move their bytes. Included by
- * core.h. */
+/* Buffers, downloads and scans: what core.h shows of records and of bytes that go out. */
 #ifndef GB_CORE_PUBLIC_BUFFER_H
 #define GB_CORE_PUBLIC_BUFFER_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/hash.h"
+#include "core/public/call.h"
 #include "core/public/types.h"
+
+/* Buffers: create, read, change and delete their records. Uploads and downloads move their bytes. Included by
+ * core.h. */
 
 struct gb_call;
 struct gb_core;
@@ -50,5 +57,114 @@ void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_locato
  * side and the host address of the other. A buffer without memory has type UNREGISTERED and no address. Result:
  * call->buffer, call->attr. Errors: CONTENT_LOST. */
 void gb_buffer_attributes(struct gb_core *core, const struct gb_locator *at, struct gb_attributes_call *call);
+
+/* A transaction batch commits the changes of many calls as one. Each call does its work, and its transaction waits in
+ * the batch until all have arrived. Included by core.h. */
+
+struct gb_call;
+struct gb_store_mark;
+struct gb_transaction_batch;
+
+/* Makes a batch for `calls` calls of one session, each of which changes another buffer. Calls that create buffers are
+ * not permitted. atomic: if one call fails, all fail and nothing is changed. Otherwise those that are not refused are
+ * one transaction of the database; if they cannot be committed together, each is by itself. mark: committed with them,
+ * copied; may be NULL. Returns a reference, or NULL when memory is exhausted. */
+struct gb_transaction_batch *gb_transaction_batch_new(size_t calls, bool atomic, const struct gb_store_mark *mark);
+bool gb_transaction_batch_atomic(const struct gb_transaction_batch *batch); /* NULL is accepted: false */
+struct gb_transaction_batch *gb_transaction_batch_ref(struct gb_transaction_batch *batch);
+/* Adds a call before it is started. The call has a reference to the batch until its transaction joins the batch or the
+ * call ends. */
+void gb_transaction_batch_add(struct gb_transaction_batch *batch, struct gb_call *call);
+/* Tells the batch that `calls` of its calls will never be made, which counts as their failure. */
+void gb_transaction_batch_skip(struct gb_transaction_batch *batch, size_t calls);
+void gb_transaction_batch_unref(struct gb_transaction_batch *batch); /* NULL is accepted */
+
+/* Downloads: bytes out of a buffer. The rules of upload.h on threads and wake hold here too. Included by core.h. */
+
+struct gb_core;
+
+struct gb_download;
+
+/* [now] Finds the buffer and keeps its present bytes readable, even if the buffer is replaced or deleted. Does not use
+ * the device. The caller frees *ret with gb_download_free. Errors: BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST. */
+int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                     const struct gb_name *stream, struct gb_waker waker, struct gb_download **ret,
+                     struct gb_error *err);
+/* [now] As gb_download_open, in a session that the caller holds. */
+int gb_download_open_in(struct gb_session *session, const struct gb_name *name, const struct gb_name *stream,
+                        struct gb_waker waker, struct gb_download **ret, struct gb_error *err);
+const struct gb_buffer_rec *gb_download_record(const struct gb_download *download);
+/* Starts the download of the bytes [offset, offset + length). One start a download. Errors: RANGE_NOT_SATISFIABLE. */
+int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t length, struct gb_error *err);
+/* As gb_download_start, for the bytes that a view picks (NULL: all bytes), which lie within the buffer. spans picks
+ * from the view's sequence, in the order given (NULL: all of it); it is borrowed until gb_download_free. */
+int gb_download_start_view(struct gb_download *download, const struct gb_view *view, const struct gb_span *spans,
+                           unsigned count, struct gb_error *err);
+/* Gives the next bytes; the copy of the block after them is in flight meanwhile. Returns 1 with *ret_n > 0 bytes at
+ * *ret_ptr, valid until gb_download_sent covers them; 0: wait for wake; -1. */
+int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
+/* After a failure: the buffer was written or deleted before its bytes could be read; another download gets what it has
+ * now. */
+bool gb_download_replaced(const struct gb_download *download);
+void gb_download_sent(struct gb_download *download, size_t n);
+/* The client reads nothing now. If other transfers wait for slots, the download releases its own and copies their
+ * blocks again later. The bytes that gb_download_next gave are no longer valid. */
+void gb_download_pause(struct gb_download *download);
+/* The times so far. They are complete when all bytes were given. */
+void gb_download_times(const struct gb_download *download, struct gb_transfer_times *ret);
+/* Ends the download. complete: every byte reached the client, for the counters. wake is not called after this returns.
+ * NULL is accepted. */
+void gb_download_free(struct gb_download *download, bool complete);
+
+/* Several downloads as one: the bytes of many buffers, of one moment, one after the other. Included by core.h. */
+
+struct gb_download_group;
+
+/* [now] Holds the present bytes of all the buffers, under one hold of the session's lock, against replacement and
+ * deletion; touches no device. lenient: those that are not there are left out. BUFFER_NOT_FOUND, BUFFER_BUSY,
+ * BUFFER_PARTIAL, CONTENT_LOST, each naming the buffer. */
+int gb_download_group_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *names,
+                           size_t count, bool lenient, const struct gb_name *stream, struct gb_waker waker,
+                           struct gb_download_group **ret, struct gb_error *err);
+size_t gb_download_group_count(const struct gb_download_group *group);
+/* Valid until the start. */
+const struct gb_buffer_rec *gb_download_group_record(const struct gb_download_group *group, size_t i);
+/* Once: the bytes are given in this order, a permutation of [0, count). */
+int gb_download_group_start(struct gb_download_group *group, const size_t *order, struct gb_error *err);
+/* As the functions of a download. The copies of the next buffers are in flight while one is sent. */
+int gb_download_group_next(struct gb_download_group *group, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
+void gb_download_group_sent(struct gb_download_group *group, size_t n);
+void gb_download_group_pause(struct gb_download_group *group);
+void gb_download_group_times(const struct gb_download_group *group, struct gb_transfer_times *ret);
+void gb_download_group_free(struct gb_download_group *group);
+
+/* Reading a buffer for itself: every byte once, for checksums. Included by core.h. */
+
+struct gb_call;
+struct gb_core;
+
+struct gb_scan_params {
+    struct gb_name session;
+    struct gb_name name;
+    struct gb_name stream; /* "" is "default" */
+    const void *head;      /* hashed before the bytes of the buffer; copied */
+    size_t head_n;
+    unsigned digests;             /* of head and bytes: a set of 1u << enum gb_digest_alg */
+    bool verify;                  /* the bytes' CRC32C too, which goes into a record that does not know it */
+    struct gb_buffer_check check; /* asked once, of the bytes that are read */
+};
+
+struct gb_scan_call {
+    struct gb_call base;
+    struct gb_buffer_rec buffer; /* as it was read */
+    bool had_crc32c;             /* of the record, when the reading began */
+    uint32_t crc32c;             /* as read, with verify */
+    struct gb_digest digest[GB_DIGEST_ALGS];
+};
+
+/* Reads the bytes as they are now, whatever becomes of the buffer meanwhile, in the order of the stream, out of the
+ * device's memory as a download does, on a thread for that. Not counted as a download. BUFFER_BUSY, BUFFER_PARTIAL,
+ * CONTENT_LOST; SATURATED beyond GB_SCANS_MAX; DRAINING when the core closes before the end. */
+void gb_buffer_scan(struct gb_core *core, const struct gb_scan_params *params, struct gb_scan_call *call);
 
 #endif

@@ -3,6 +3,7 @@
 #define GB_CORE_PUBLIC_LIFECYCLE_H
 
 #include "core/public/types.h"
+#include "core/util/lane.h"
 
 struct gb_core;
 
@@ -35,5 +36,28 @@ int gb_core_writable(struct gb_core *core, struct gb_error *err);
  * do. [now; end_turn takes as long as a commit] */
 void gb_core_begin_turn(struct gb_core *core);
 bool gb_core_end_turn(struct gb_core *core, bool idle);
+
+/* Devices. Included by core.h. */
+
+struct gb_core;
+
+/* [now] Find a device by index or UUID text and read its properties. They were read at the start, free_bytes at the
+ * last housekeeping. Errors: DEVICE_NOT_FOUND. */
+int gb_device_count(struct gb_core *core);
+int gb_device_get(struct gb_core *core, int device, struct gb_device_rec *ret, struct gb_error *err);
+int gb_device_find(struct gb_core *core, const char *index_or_uuid, int *ret_device, struct gb_error *err);
+/* [now] The last reading of the device's health; at_us is its time. Errors: DEVICE_NOT_FOUND. */
+int gb_device_health(struct gb_core *core, int device, struct gb_health *ret, struct gb_error *err);
+
+/* Work of the CPU that takes long and that only a client waits for. Included by core.h. */
+
+struct gb_core;
+
+/* Runs run(work) once, on a lane of its own, after the others. gb_core_close runs what is left. */
+struct gb_core_task {
+    struct gb_task task;
+    void (*run)(struct gb_core_task *work);
+};
+void gb_core_run_task(struct gb_core *core, struct gb_core_task *work);
 
 #endif

@@ -1,11 +1,15 @@
-/* Uploads: bytes into a buffer. Included by core.h.
- *
- * * The caller uses a transfer from one thread at a time. If a function returns "wait for wake", the caller calls it
- * again after the wake. The wake may come before the function has returned, more than once, and without a cause. wake
- * must not block and must not take a lock that is held while the transfer is freed. */
+/* What core.h shows of bytes that come in: uploads, groups of them, device writes and multipart uploads. */
 #ifndef GB_CORE_PUBLIC_UPLOAD_H
 #define GB_CORE_PUBLIC_UPLOAD_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "core/public/call.h"
 #include "core/public/types.h"
 
 struct gb_core;
@@ -51,5 +55,259 @@ void gb_upload_free(struct gb_upload *upload);
 /* Sets the reason, for the statistics, why the upload is about to be abandoned. The first reason counts. Without a
  * reason the upload counts as one whose bytes ended too early. */
 void gb_upload_blame(struct gb_upload *upload, enum gb_code why);
+
+/* An upload group is several uploads as one. Their payloads come one after the other. Their memory is allocated
+ * beforehand. All buffers become visible in one step, with one commit, or none does. Included by core.h. */
+
+struct gb_upload_group;
+
+struct gb_upload_group_params {
+    struct gb_name session; /* of all */
+    size_t count;           /* may be 0 */
+    uint64_t bytes;         /* of all payloads */
+    /* Fills in params for the i-th upload, in the order of the payloads, except session and waker. check is
+     * ignored, and the group takes over a reference to labels. Names must differ. Called only by gb_upload_group_begin.
+     * Returns 0 or -1. */
+    int (*describe)(void *arg, size_t i, struct gb_upload_params *params, struct gb_error *err);
+    void *describe_arg;
+    struct gb_waker waker; /* as gb_upload_params */
+};
+
+/* [now] Checks whether the session's quota permits that many more bytes. Nothing else is checked. */
+int gb_upload_group_check(struct gb_core *core, const struct gb_name *session, uint64_t bytes, struct gb_error *err);
+/* [now] As gb_upload_begin, for all members: all of their quota is reserved and all allocations start, or none. */
+int gb_upload_group_begin(struct gb_core *core, const struct gb_upload_group_params *params,
+                          struct gb_upload_group **ret, struct gb_error *err);
+/* As the functions of an upload. A failure of one member fails the group at once. */
+int gb_upload_group_room(struct gb_upload_group *group, void **ret_ptr, size_t *ret_n, struct gb_error *err);
+int gb_upload_group_fill(struct gb_upload_group *group, size_t n, struct gb_error *err);
+void gb_upload_group_pause(struct gb_upload_group *group, bool stalled);
+int gb_upload_group_end(struct gb_upload_group *group, struct gb_error *err);
+/* As gb_upload_result. *ret_times: the copy time of all members, the longest queue time of one. */
+int gb_upload_group_result(struct gb_upload_group *group, struct gb_transfer_times *ret_times, struct gb_error *err);
+/* The i-th member's record, after gb_upload_group_result returned 1. */
+const struct gb_buffer_rec *gb_upload_group_record(const struct gb_upload_group *group, size_t i, bool *ret_created);
+void gb_upload_group_blame(struct gb_upload_group *group, enum gb_code why); /* as gb_upload_blame */
+void gb_upload_group_free(struct gb_upload_group *group);
+
+/* Device writes, which the device makes without a payload from the client, and the sides of mirrored buffers. Included
+ * by core.h. */
+
+/* --- copy and fill ------------------------------------------------------------------------------------------------ */
+
+struct gb_content;
+
+/* The bytes of a copy's source as of one moment, or why there are none. Zeroed: it was not looked for. */
+struct gb_copy_source {
+    bool looked;
+    struct gb_content *content; /* a reference; NULL: zeros, or none */
+    struct gb_buffer_rec rec;
+    struct gb_error error;
+};
+/* NULL is accepted. [any thread, never blocks] */
+void gb_copy_source_done(struct gb_copy_source *source);
+
+/* A copy from another buffer or a fill with a pattern. It writes [offset, offset + bytes) of a buffer, in the order of
+ * a stream of the destination's session. */
+struct gb_device_write_params {
+    struct gb_name session;
+    struct gb_name name;
+    struct gb_name stream; /* "" is "default" */
+    bool copy;             /* else fill */
+    struct gb_name from_session, from;
+    uint64_t from_offset;
+    uint64_t pattern; /* its low `width` bytes, least significant first */
+    unsigned width;   /* 1, 2, 4 or 8; offset and bytes are multiples of it */
+    uint64_t offset;
+    bool has_bytes; /* else all bytes of the source from from_offset on; for a fill all of the buffer from offset on */
+    uint64_t bytes;
+    bool in_place;                     /* as in gb_upload_params */
+    uint64_t holder;                   /* as in gb_upload_params */
+    bool to_host_side;                 /* of a mirrored buffer; else its device side */
+    bool side_named;                   /* refuse a buffer that is not mirrored; to_host_side always does */
+    unsigned wait_ms;                  /* how long to wait for memory to become free */
+    struct gb_buffer_check check;      /* of the destination */
+    struct gb_buffer_check from_check; /* of the source, which is there; its arg lives until the call below returns */
+    struct gb_copy_source *source;     /* what gb_copy_sources_look has found, which is taken; NULL: look for it */
+};
+
+/* Looks for the sources of writes that have params->source and copy: those of one session all at one moment. [now] */
+void gb_copy_sources_look(struct gb_core *core, const struct gb_device_write_params *writes, size_t count);
+
+/* Makes a device write. Without in_place readers see the old bytes or the new, as with an upload. The source's present
+ * bytes are copied, even if the source is replaced or deleted meanwhile. A copy to offset 0 creates a destination that
+ * does not exist: like the source if all of it is copied, else uint8 of its kind. The call ends when the bytes are
+ * written and the record is committed. Result: call->buffer, created, way, times. Errors: INVALID_ARGUMENT for ranges
+ * out of bounds and for overlapping in_place ranges of one buffer; BUFFER_NOT_FOUND; BUFFER_BUSY; BUFFER_PARTIAL or
+ * CONTENT_LOST of the source, or of a destination that keeps other bytes; what the checks say. */
+void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call);
+
+/* --- mirrored buffers --------------------------------------------------------------------------------------------- */
+
+/* Makes one side current; copies only if it is stale (call->copied). A buffer without a write so far gets that side,
+ * zeroed, and the head moves there. check->arg is released with the call; check may be
+ * NULL. Result: call->buffer, copied, way, times. Errors: INVALID_ARGUMENT if the buffer is not mirrored. */
+void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_locator *at, bool to_host,
+                           const struct gb_name *stream, const struct gb_buffer_check *check,
+                           struct gb_buffer_call *call);
+
+struct gb_mirror_reserve {
+    bool host; /* else the device side */
+    uint64_t bytes;
+    struct gb_name stream; /* "" is "default" */
+    unsigned wait_ms;      /* how long to wait for memory to become free */
+};
+
+/* Gives one side memory of at least so many bytes, ahead of an upload. Memory that is large enough stays. Other memory
+ * is replaced: the bytes of a current side are copied, the rest is zeroed. Head and generation stay. check as above.
+ * Result: call->buffer. Errors: SEALED, MAPPED, ADOPTED, BUFFER_PARTIAL, CONTENT_LOST, BUFFER_BUSY; INVALID_ARGUMENT
+ * if the buffer is not mirrored; QUOTA_EXCEEDED, OUT_OF_MEMORY. */
+void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,
+                              const struct gb_buffer_check *check, struct gb_buffer_call *call);
+
+/* Frees one side or both. If both are freed, head becomes uninitialized and the buffer reads as zeros. Result:
+ * call->buffer. Errors: BUFFER_SIDE_CURRENT if the only current side would be freed alone. */
+void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
+                              const struct gb_buffer_check *check, struct gb_buffer_call *call);
+
+/* Multipart uploads: one new generation of a buffer, uploaded by several requests. The bytes come as parts, in any
+ * order and many at a time, or by appending. A multipart upload holds its memory and its quota from the beginning. Its
+ * bytes become visible in one step when it is completed. It is not persisted. It ends with its session, when it is
+ * deleted, or when it receives nothing for a while. Included by core.h. */
+
+struct gb_core;
+struct gb_upload;
+struct gb_upload_params;
+struct gb_buffer_check;
+
+#define GB_MULTIPARTS_MAX 64          /* open in one session, unless configured */
+#define GB_MULTIPARTS_DONE_MAX 64     /* completed and still remembered in one session */
+#define GB_MULTIPART_PARTS_MAX 10000  /* of one multipart upload */
+#define GB_MULTIPART_HEADER_MAX 65536 /* bytes kept before they describe the payload */
+
+/* Uploads: bytes into a buffer. Included by core.h.
+ *
+ * * The caller uses a transfer from one thread at a time. If a function returns "wait for wake", the caller calls it
+ * again after the wake. The wake may come before the function has returned, more than once, and without a cause. wake
+ * must not block and must not take a lock that is held while the transfer is freed. */
+
+#define GB_MULTIPART_TTL_S 3600 /* unless configured */
+
+struct gb_multipart_call {
+    struct gb_call base;
+    bool created; /* this and the next two: of a completion */
+    struct gb_transfer_times times;
+    struct gb_buffer_rec buffer;
+    struct gb_multipart_view multipart; /* also valid after an error, if there is such an upload */
+};
+
+/* Begins a multipart upload and allocates all of params->bytes. params->waker is not used. Takes params->check, which
+ * is evaluated at the beginning and again at the commit. The call ends when parts can be received, and can be cancelled
+ * while it waits for memory. Result: call->multipart. Errors: as gb_upload_begin; LIMIT_REACHED. */
+void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart_call *call);
+
+/* [now] Reads a multipart upload. Errors: SESSION_NOT_FOUND, UPLOAD_NOT_FOUND. */
+int gb_multipart_get(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_multipart_view *ret,
+                     struct gb_error *err);
+/* [now] As gb_session_list. */
+int gb_multipart_list(struct gb_core *core, const struct gb_name *session, struct gb_page *page,
+                      int (*visit)(void *, const struct gb_multipart_view *, struct gb_error *), void *arg,
+                      struct gb_error *err);
+
+/* [now] Begins a part, which the caller uses as an upload (gb_upload_room, _fill, _pause, _end, _free). A part arrives
+ * as a whole or not at all. replace: overwrite whole parts that arrived; their bytes are missing until this part has
+ * arrived. Errors: RANGE_NOT_SATISFIABLE; UPLOAD_BUSY if another part of the range is under way; UPLOAD_OVERLAP with
+ * parts that arrived; UPLOAD_WRONG_KIND, LIMIT_REACHED. */
+int gb_multipart_part(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
+                      uint64_t bytes, bool replace, struct gb_waker waker, struct gb_upload **ret,
+                      struct gb_error *err);
+/* [now] Returns true if the range consists of whole parts that arrived, with its checksum in *ret_crc. */
+bool gb_multipart_arrived(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
+                          uint64_t bytes, uint32_t *ret_crc);
+/* The result of a part after gb_upload_end. Returns 1 with its checksum in *ret_crc if it arrived; 0: wait for wake;
+ * -1. ret_view, unless NULL, gets the multipart upload as it is after the part. Errors: why the multipart
+ * upload has ended meanwhile. */
+int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_multipart_view *ret_view, struct gb_error *err);
+
+/* The expected checksum and digests of all bytes. The checksum is computed as bytes arrive. The digests are computed
+ * from the memory at the completion, on a thread of their own. */
+struct gb_multipart_expected {
+    bool has_crc32c;
+    uint32_t crc32c;
+    struct gb_digest_set digests;
+};
+
+/* Completes a multipart upload: commits it if all bytes have arrived. Takes check, which is evaluated besides that of
+ * the beginning; it may be NULL. expected is copied and may be NULL. While digests are computed the multipart upload
+ * refuses bytes with UPLOAD_BUSY and can be deleted. Result: call->buffer, created, times, multipart. Missing bytes are
+ * no error: multipart.completed is false and multipart.gaps lists them. Errors, which leave the multipart upload as it
+ * is: UPLOAD_BUSY, DIGEST_MISMATCH, PRECONDITION_FAILED, SATURATED (see gb_buffer_scan). */
+void gb_multipart_complete(struct gb_core *core, const struct gb_name *session, const char *id,
+                           const struct gb_buffer_check *check, const struct gb_multipart_expected *expected,
+                           struct gb_multipart_call *call);
+
+/* Ends a multipart upload with its parts and appends under way, and frees its memory. The call ends when it is free. */
+void gb_multipart_delete(struct gb_core *core, const struct gb_name *session, const char *id,
+                         struct gb_multipart_call *call);
+
+/* Reads the offset when no append runs. A running append is cut off, because a client that queries the offset has lost
+ * its connection. Result: call->multipart. */
+void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, const char *id,
+                        struct gb_multipart_call *call);
+
+/* --- appending ---------------------------------------------------------------------------------------------------- */
+
+/* One request that appends; it holds the append lock. The caller uses it from one thread at a time. wake as for a
+ * transfer. */
+struct gb_append;
+
+/* [now] Makes a multipart upload and takes its append lock. Of params only the session and the buffer's name are used.
+ * Takes app in every case: free_app frees it at once on failure, else with the multipart upload at the latest. */
+int gb_append_new(struct gb_core *core, const struct gb_upload_params *params, const uint64_t *length, void *app,
+                  void (*free_app)(void *app), struct gb_waker waker, struct gb_append **ret, struct gb_error *err);
+/* [now] Takes the append lock to continue at offset. *ret_offset: the present offset. Errors: UPLOAD_BUSY,
+ * UPLOAD_WRONG_KIND; UPLOAD_OFFSET_MISMATCH and UPLOAD_COMPLETED, which set *ret_offset. */
+int gb_append_open(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
+                   struct gb_waker waker, struct gb_append **ret, uint64_t *ret_offset, struct gb_error *err);
+/* Before its first byte: its bytes count when it has ended (gb_append_end), or not at all. */
+void gb_append_whole(struct gb_append *append);
+void *gb_append_app(struct gb_append *append);
+void gb_append_view(struct gb_append *append, struct gb_multipart_view *ret);
+
+/* Sets the total length. Errors: UPLOAD_LENGTH_MISMATCH if another length was set before. */
+int gb_append_length(struct gb_append *append, uint64_t length, struct gb_error *err);
+
+/* Until gb_append_describe the first bytes are kept as the header prefix. header_room as gb_upload_room, for at most
+ * want bytes in all. */
+bool gb_append_described(struct gb_append *append);
+int gb_append_header_room(struct gb_append *append, size_t want, void **ret_ptr, size_t *ret_n, struct gb_error *err);
+void gb_append_header_fill(struct gb_append *append, size_t n);
+const char *gb_append_header(struct gb_append *append, size_t *ret_n);
+
+/* Describes the payload and begins the upload. skip: bytes of the header prefix before the payload; the bytes after
+ * them are the payload's first. Takes params->check.arg on success. */
+int gb_append_describe(struct gb_append *append, const struct gb_upload_params *params, uint64_t skip,
+                       struct gb_error *err);
+
+/* Receive the payload after gb_append_describe, as the functions of an upload. Received bytes are kept even if the
+ * request breaks off, unless the append counts as a whole. */
+int gb_append_room(struct gb_append *append, void **ret_ptr, size_t *ret_n, struct gb_error *err);
+int gb_append_fill(struct gb_append *append, size_t n, struct gb_error *err);
+void gb_append_pause(struct gb_append *append, bool stalled);
+/* Ends the request's bytes. Returns 1; 0: wait for wake and call again; -1. */
+int gb_append_end(struct gb_append *append, struct gb_error *err);
+/* The result after gb_append_end. Returns 1 if the bytes have arrived, with the present view in *ret; 0: wait for wake;
+ * -1. */
+int gb_append_result(struct gb_append *append, struct gb_multipart_view *ret, struct gb_error *err);
+
+/* Takes back all that a whole append brought, a description by its bytes included. params->check of that description is
+ * the caller's again. */
+void gb_append_discard(struct gb_append *append);
+/* Whether that is done: the offset stands where it stood. If not, wait for wake. */
+bool gb_append_discarded(struct gb_append *append);
+
+/* Releases the append lock and frees the append. A whole one that has not ended was discarded before. spoiled: the
+ * multipart upload can no longer be completed and ends. NULL is accepted. */
+void gb_append_free(struct gb_append *append, bool spoiled);
 
 #endif

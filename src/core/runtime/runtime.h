@@ -1,7 +1,7 @@
 /* The core and its devices, as all folders of the core know them. The parts that folders above own lie behind pointers.
  *
  * Threads: three lanes for each device (util/lane.h), the compute lanes, those for inspection and reports, one
- * housekeeper (lifecycle/housekeeper.h), the backend's watch threads, the store's writer, and the callers'.
+ * housekeeper (core/housekeeper.h), the backend's watch threads, the store's writer, and the callers'.
  *
  * Locks, in this order: the sessions' map; one session; one transfer; then the leaves (slots, events, lanes, a pool's
  * numbers, tokens). No lock is held across a call of the backend or the store, nor across a caller's callback. The
@@ -17,12 +17,10 @@
 #include "core/public/types.h"
 #include "core/runtime/call.h"
 #include "core/util/counters.h"
-#include "core/util/event_pool.h"
-#include "core/util/idlist.h"
 #include "core/util/lane.h"
-#include "core/util/pinned.h"
-#include "core/util/retry_queue.h"
-#include "core/util/staging_slots.h"
+#include "core/util/sets.h"
+#include "core/util/staging.h"
+#include "model/history.h"
 
 struct gb_alloc_log;
 struct gb_audit;
@@ -148,9 +146,9 @@ struct gb_core {
 
     /* Called for an error that says that the device died; set before there are lanes. [any thread, must not block] */
     void (*on_device_lost)(struct gb_core *core);
-    /* Writes bytes to disk (core/stored/persist.h). [any thread, never blocks] */
+    /* Writes bytes to disk (core/durable/stored.h). [any thread, never blocks] */
     void (*persist)(struct gb_core *core, struct gb_persist *persist);
-    /* The buffer's bytes are on disk and are wanted in memory (core/stored/load.h). The session's lock is held. */
+    /* The buffer's bytes are on disk and are wanted in memory (core/durable/stored.h). The session's lock is held. */
     int (*want)(struct gb_session *session, struct gb_buffer *buffer, struct gb_error *err);
     /* Has bytes of other buffers leave memory; ask->ended comes. [any thread, never blocks] */
     void (*make_room)(struct gb_core *core, struct gb_room_ask *ask);
@@ -167,6 +165,7 @@ struct gb_core {
     struct gb_scrubber *scrubber;
     struct gb_checkpoints *checkpoints;
     struct gb_housekeeper *housekeeper;
+    bool lacks_default; /* the database had no room for the session that always exists */
     struct gb_holds *holds;
     struct gb_health_watch *health; /* NULL: health is not watched */
     struct gb_sampler *sampler;
@@ -204,5 +203,26 @@ void gb_core_report_error(struct gb_core *core, const struct gb_error *err);
 
 /* Is the device alive? -1 with DEVICE_LOST if not. Cheap. */
 int gb_core_alive(struct gb_core *core, struct gb_error *err);
+
+/* Posting notices of what happened, inside the core. A notice is posted when its fact is true and visible, not before.
+ * [any thread, never blocks; a leaf: whatever locks are held] */
+
+struct gb_core;
+struct gb_notice_limiters;
+
+/* NULL when memory is exhausted. gb_notice_limiters_free accepts NULL. */
+struct gb_notice_limiters *gb_notice_limiters_new(void);
+void gb_notice_limiters_free(struct gb_notice_limiters *limiters);
+
+/* A notice with its type and time; its device is -1. */
+struct gb_notice gb_notice_new(enum gb_notice_type type);
+void gb_notice_post(struct gb_core *core, const struct gb_notice *notice);
+
+/* The same for what may happen many times a second: the first of its type and session is posted at once, then one a
+ * second with the number of those that came meanwhile. */
+void gb_notice_post_limited(struct gb_core *core, const struct gb_notice *notice);
+
+/* Once a second: posts what the limiters have counted. */
+void gb_notices_tick(struct gb_core *core);
 
 #endif

@@ -1,7 +1,17 @@
-/* The quota of a session: reserved before the device is asked, given back when the memory is. */
-#include <stdio.h>
+/* What a session may hold: bytes of memory, of page-locked memory and on disk, and buffers. And notices about a
+ * session. */
+#include "core/session/quota.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory/pool.h"
+#include "core/runtime/runtime.h"
 #include "core/session/session.h"
+
+/* --- quota -------------------------------------------------------------------------------------------------------- */
+
+/* The quota of a session: reserved before the device is asked, given back when the memory is. */
 
 /* The detail names the numbers as the refusal does. */
 static void note_exceeded(struct gb_session *session, uint64_t bytes, const char *which, uint64_t limit, uint64_t used,
@@ -208,4 +218,56 @@ int gb_quota_take_stored_locked(struct gb_session *session, uint64_t bytes, stru
 
 void gb_quota_give_stored_locked(struct gb_session *session, uint64_t bytes) {
     session->reserved_stored_bytes -= bytes;
+}
+
+/* --- notices ------------------------------------------------------------------------------------------------------ */
+
+struct gb_notice gb_notice_of(const struct gb_session *session, enum gb_notice_type type) {
+    struct gb_notice n = gb_notice_new(type);
+
+    strcpy(n.session.s, gb_session_told(session)->s);
+    return n;
+}
+
+struct gb_notice gb_notice_of_buffer(struct gb_session *session, const struct gb_buffer_rec *rec,
+                                     enum gb_notice_type type) {
+    struct gb_notice n = gb_notice_of(session, type);
+
+    strcpy(n.buffer.s, rec->name.s);
+    if (rec->kind == GB_KIND_DEVICE)
+        strcpy(n.pool.s, rec->pool.s);
+    n.device = rec->device;
+    n.has_bytes = true;
+    n.bytes = rec->bytes;
+    n.generation = rec->generation;
+    n.has_head = rec->mirrored;
+    n.head = rec->head;
+    return n;
+}
+
+void gb_notice_post_session(struct gb_session *session, enum gb_notice_type type) {
+    struct gb_notice n = gb_notice_of(session, type);
+
+    gb_notice_post(session->core, &n);
+}
+
+void gb_notice_post_pool(struct gb_session *session, const struct gb_core_pool *pool, enum gb_notice_type type) {
+    struct gb_notice n = gb_notice_of(session, type);
+
+    n.pool = pool->rec.name;
+    n.device = pool->rec.device;
+    if (type == GB_NOTICE_POOL_LOST)
+        snprintf(n.detail, sizeof(n.detail), "%s",
+                 pool->device ? "the device could not make it again" : "the device that it was on is not here");
+    gb_notice_post(session->core, &n);
+}
+
+void gb_notice_post_lost(struct gb_session *session, uint64_t count, const char *why) {
+    struct gb_notice n = gb_notice_of(session, GB_NOTICE_BUFFER_LOST);
+
+    if (count == 0)
+        return;
+    n.count = count;
+    snprintf(n.detail, sizeof(n.detail), "%s", why);
+    gb_notice_post(session->core, &n);
 }

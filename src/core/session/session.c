@@ -1,3 +1,4 @@
+/* A session in memory: its names, pools, streams and events, what its holders know, and operations that hold it. */
 #include "core/session/session.h"
 
 #include <stdio.h>
@@ -6,8 +7,412 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "core/session/copies.h"
-#include "core/session/streams.h"
+#include "core/memory/pool.h"
+
+static void session_release(struct gb_session *s);
+
+/* --- streams and events ------------------------------------------------------------------------------------------- */
+
+/* --- streams ------------------------------------------------------------------------------------------------------ */
+
+static void drained(void *arg) {
+    struct gb_session *session = arg;
+
+    pthread_mutex_lock(&session->lock);
+    session->streams_held--;
+    pthread_mutex_unlock(&session->lock);
+    gb_session_unref(session);
+}
+
+static void gone(void *arg) {
+    session_release(arg);
+}
+
+struct gb_core_stream *gb_session_stream_new(struct gb_session *session, const struct gb_name *name, int64_t id) {
+    static const struct gb_stream_owner owner = {.drained = drained, .gone = gone};
+
+    return gb_core_stream_new(session->core, &owner, session, name, id);
+}
+
+int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *name, struct gb_core_stream **ret,
+                              struct gb_error *err) {
+    struct gb_core_stream *st = session->standard;
+
+    if (name->s[0] != '\0' && strcmp(name->s, "default") != 0)
+        st = gb_map_get(&session->streams, name->s);
+    if (!st)
+        return gb_error_set(err, GB_ERR_STREAM_NOT_FOUND, "session \"%s\" has no stream named \"%s\"",
+                            gb_session_told(session)->s, name->s);
+    atomic_fetch_add(&st->users, 1);
+    *ret = gb_core_stream_ref(st);
+    return 0;
+}
+
+/* --- events ------------------------------------------------------------------------------------------------------- */
+
+/* A stream that waits for one of the events has taken note of it by then. */
+void gb_event_mark_unref(struct gb_event_mark *m) {
+    int i;
+
+    if (!m || atomic_fetch_sub(&m->refs, 1) != 1)
+        return;
+    for (i = 0; i < m->core->device_count; i++)
+        gb_event_pool_give(&m->core->devices[i].events, m->evs[i]);
+    free(m);
+}
+
+void gb_core_event_unref(struct gb_core_event *e) {
+    if (!e || atomic_fetch_sub(&e->refs, 1) != 1)
+        return;
+    gb_event_mark_unref(e->mark);
+    free(e);
+}
+
+/* At the session's end, when it has no other user. */
+static void session_forget_events(struct gb_session *session) {
+    struct gb_core_event *e;
+    size_t at = 0;
+
+    while ((e = gb_map_next(&session->events, &at)))
+        gb_core_event_unref(e);
+}
+
+/* --- pools -------------------------------------------------------------------------------------------------------- */
+
+struct gb_session_pools {
+    pthread_mutex_t lock; /* a leaf */
+    struct gb_idlist sessions;
+};
+
+struct gb_session_pools *gb_session_pools_new(void) {
+    struct gb_session_pools *pool_sessions = calloc(1, sizeof(*pool_sessions));
+
+    if (pool_sessions)
+        gb_mutex_init(&pool_sessions->lock);
+    return pool_sessions;
+}
+
+void gb_session_pools_free(struct gb_session_pools *pool_sessions) {
+    if (!pool_sessions)
+        return;
+    gb_idlist_done(&pool_sessions->sessions);
+    pthread_mutex_destroy(&pool_sessions->lock);
+    free(pool_sessions);
+}
+
+int gb_session_pools_update_locked(struct gb_session_pools *pool_sessions, struct gb_session *s) {
+    int64_t found = 0;
+    int r = 0;
+
+    pthread_mutex_lock(&pool_sessions->lock);
+    gb_idlist_after(&pool_sessions->sessions, s->id - 1, &found);
+    if (s->pools_by_id.count == 0)
+        gb_idlist_take(&pool_sessions->sessions, s->id);
+    else if (found != s->id)
+        r = gb_idlist_put(&pool_sessions->sessions, s->id, s);
+    pthread_mutex_unlock(&pool_sessions->lock);
+    return r;
+}
+
+/* --- the pools of a session --------------------------------------------------------------------------------------- */
+
+struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
+                                              struct gb_error *err) {
+    struct gb_core *core = session->core;
+    struct gb_core_pool *p;
+    int i;
+
+    if (name->s[0] == '\0')
+        return core->devices[0].pool;
+    for (i = 0; i < core->device_count; i++) {
+        if (gb_name_equal(name, &core->devices[i].pool->rec.name))
+            return core->devices[i].pool;
+    }
+    p = gb_map_get(&session->pools, name->s);
+    if (p && atomic_load(&p->state) == GB_POOL_LIVE)
+        return p;
+    if (gb_session_alive(session, err) < 0)
+        return NULL;
+    gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"", gb_session_told(session)->s,
+                 name->s);
+    return NULL;
+}
+
+/* Ids are never used again, so a pool that is gone is no other one. A lost pool is current again when its device makes
+ * it. */
+static struct gb_core_pool *session_current_pool_locked(struct gb_session *session) {
+    struct gb_core_pool *p;
+    int64_t id = 0;
+
+    if (session->rec.pool_id == 0)
+        return NULL;
+    p = gb_idlist_after(&session->pools_by_id, session->rec.pool_id - 1, &id);
+    return p && id == session->rec.pool_id && atomic_load(&p->state) == GB_POOL_LIVE && p->pool ? p : NULL;
+}
+
+struct gb_core_pool *gb_session_pool_locked(struct gb_session *session, const struct gb_core_device *device) {
+    struct gb_core_pool *p = session_current_pool_locked(session);
+
+    return p && p->device == device ? p : device->pool;
+}
+
+int gb_session_choose_pool_locked(struct gb_session *session, const struct gb_name *name, int64_t *ret_id,
+                                  struct gb_error *err) {
+    struct gb_core_pool *p = gb_core_pool_find_locked(session, name, err);
+
+    if (!p)
+        return -1;
+    if (p->own && p->device->index > 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "\"%s\" is a device's own pool, from which its memory comes anyway; give a pool of the "
+                            "session, or \"default\" for none but the devices' own",
+                            name->s);
+    if (!p->own && gb_core_pool_check(p, err) < 0)
+        return -1;
+    *ret_id = p->own ? 0 : p->rec.id;
+    return 0;
+}
+
+struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_locator *at,
+                                       struct gb_session **ret_session, struct gb_error *err) {
+    struct gb_session *s = gb_session_find(core, &at->session, err);
+    struct gb_core_pool *p;
+
+    if (!s)
+        return NULL;
+    pthread_mutex_lock(&s->lock);
+    p = gb_core_pool_find_locked(s, &at->name, err);
+    if (p && gb_core_pool_absent(p)) {
+        gb_error_move(err, &p->why);
+        p = NULL;
+    }
+    if (p)
+        *ret_session = s;
+    else
+        gb_core_pool_unlock(s);
+    return p;
+}
+
+void gb_core_pool_unlock(struct gb_session *session) {
+    pthread_mutex_unlock(&session->lock);
+    gb_session_unref(session);
+}
+
+int gb_core_pool_enroll_locked(struct gb_session *s, struct gb_core_pool *p, struct gb_error *err) {
+    if (gb_idlist_put(&s->pools_by_id, p->rec.id, p) < 0)
+        return gb_no_memory(err);
+    if (gb_map_put(&s->pools, p->rec.name.s, p) == 0) {
+        if (gb_session_pools_update_locked(s->core->pool_sessions, s) == 0)
+            return 0;
+        gb_map_take(&s->pools, p->rec.name.s);
+    }
+    gb_idlist_take(&s->pools_by_id, p->rec.id);
+    return gb_no_memory(err);
+}
+
+struct gb_core_pool *gb_session_pool_after(struct gb_session *s, int64_t *id) {
+    struct gb_core_pool *p;
+
+    pthread_mutex_lock(&s->lock);
+    p = gb_idlist_after(&s->pools_by_id, *id, id);
+    if (p)
+        gb_core_pool_ref(p);
+    pthread_mutex_unlock(&s->lock);
+    return p;
+}
+
+/* --- of all sessions ---------------------------------------------------------------------------------------------- */
+
+/* The next live session, with a reference. An entry of the list may be about to end, so the session is looked up by its
+ * id. */
+static struct gb_session *after(struct gb_core *core, int64_t *id) {
+    struct gb_session_pools *pool_sessions = core->pool_sessions;
+    struct gb_session *s;
+    void *next;
+
+    for (;;) {
+        pthread_mutex_lock(&pool_sessions->lock);
+        next = gb_idlist_after(&pool_sessions->sessions, *id, id);
+        pthread_mutex_unlock(&pool_sessions->lock);
+        if (!next)
+            return NULL;
+        s = gb_session_after(core, *id - 1);
+        if (s && s->id == *id && atomic_load(&s->state) == GB_SESSION_LIVE)
+            return s;
+        gb_session_unref(s);
+    }
+}
+
+int gb_pool_list_owned(struct gb_core *core, unsigned limit,
+                       int (*visit)(void *, const struct gb_name *, const struct gb_pool_view *, struct gb_error *),
+                       void *arg, uint64_t *ret_omitted, struct gb_error *err) {
+    struct gb_session *s;
+    uint64_t omitted = 0;
+    unsigned n = 0;
+    int64_t id = 0;
+    int r = 0;
+
+    while (r == 0 && (s = after(core, &id))) {
+        struct gb_core_pool *p;
+        int64_t pool_id = 0;
+
+        while (r == 0 && (p = gb_session_pool_after(s, &pool_id))) {
+            struct gb_pool_view view;
+            bool seen = false;
+
+            pthread_mutex_lock(&s->lock);
+            if (atomic_load(&p->state) == GB_POOL_LIVE) {
+                seen = n < limit;
+                n += seen;
+                omitted += !seen;
+            }
+            if (seen)
+                gb_core_pool_view(p, &view);
+            pthread_mutex_unlock(&s->lock);
+            gb_core_pool_unref(p);
+            if (seen)
+                r = visit(arg, gb_session_name(s), &view, err);
+        }
+        gb_session_unref(s);
+    }
+    if (r == 0)
+        *ret_omitted = omitted;
+    return r;
+}
+
+/* --- what holders know -------------------------------------------------------------------------------------------- */
+
+struct withheld {
+    uint64_t edition;
+    char name[];
+};
+
+/* Editions of one process are none of another's. */
+static uint64_t next_edition(struct gb_copies *copies) {
+    uint64_t now = (uint64_t)gb_wall_us();
+
+    copies->edition = now > copies->edition ? now : copies->edition + 1;
+    return copies->edition;
+}
+
+static void free_names(struct gb_copies *copies) {
+    struct withheld *one;
+    size_t at = 0;
+
+    while ((one = gb_map_next(&copies->withheld, &at)))
+        free(one);
+    gb_map_done(&copies->withheld);
+}
+
+int gb_copies_check_name_locked(struct gb_session *s, const char *name, struct gb_error *err) {
+    struct gb_copies *copies = &s->copies;
+
+    if (!s->rec.holders || (copies->all == 0 && !gb_map_get(&copies->withheld, name)))
+        return 0;
+    return gb_error_set(err, GB_ERR_COPIES_REMAIN,
+                        "nodes that hold copies for the session \"%s\" may have sealed bytes under the name \"%s\"; "
+                        "it is free when they have dropped those, or when the fleet has struck them",
+                        gb_session_told(s)->s, name);
+}
+
+static void withhold(struct gb_copies *copies, const char *name, uint64_t edition) {
+    size_t n = strlen(name) + 1;
+    struct withheld *one = gb_map_get(&copies->withheld, name);
+
+    if (!one) {
+        one = malloc(sizeof(*one) + n);
+        if (one)
+            memcpy(one->name, name, n);
+        if (!one || gb_map_put(&copies->withheld, one->name, one) < 0) {
+            free(one);
+            copies->all = edition; /* rather all names than none */
+            return;
+        }
+    }
+    one->edition = edition;
+}
+
+static void tell(struct gb_core *core) {
+    pthread_mutex_lock(&core->gone_lock);
+    if (core->copied)
+        core->copied(core->copied_arg);
+    pthread_mutex_unlock(&core->gone_lock);
+}
+
+void gb_copies_note_locked(struct gb_session *s, const char *name, bool was_sealed, bool is_sealed) {
+    if (was_sealed == is_sealed || (s->rec.replicas == 0 && !s->rec.holders))
+        return;
+    next_edition(&s->copies);
+    if (was_sealed && s->rec.holders)
+        withhold(&s->copies, name, s->copies.edition);
+    tell(s->core);
+}
+
+void gb_copies_set_locked(struct gb_session *s, bool withhold_all) {
+    if (s->copies.edition == 0)
+        next_edition(&s->copies);
+    if (!s->rec.holders) {
+        free_names(&s->copies);
+        s->copies.all = 0;
+    } else if (withhold_all) {
+        s->copies.all = next_edition(&s->copies);
+    }
+}
+
+static void copies_done(struct gb_session *s) {
+    free_names(&s->copies);
+}
+
+/* --- the public ones ---------------------------------------------------------------------------------------------- */
+
+void gb_core_keep_copies(struct gb_core *core) {
+    atomic_store(&core->keeps_copies, true);
+}
+
+void gb_core_set_copied(struct gb_core *core, void (*copied)(void *arg), bool (*shortage)(void *arg, uint64_t bytes),
+                        void *arg) {
+    pthread_mutex_lock(&core->gone_lock);
+    core->copied = copied;
+    core->shortage = shortage;
+    core->copied_arg = arg;
+    pthread_mutex_unlock(&core->gone_lock);
+}
+
+uint64_t gb_session_edition(struct gb_core *core, const struct gb_name *name) {
+    struct gb_session *s = gb_session_find(core, name, NULL);
+    uint64_t edition;
+
+    if (!s)
+        return 0;
+    pthread_mutex_lock(&s->lock);
+    if (s->copies.edition == 0)
+        next_edition(&s->copies);
+    edition = s->copies.edition;
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    return edition;
+}
+
+void gb_session_release_names(struct gb_core *core, const struct gb_name *name, uint64_t edition) {
+    struct gb_session *s = gb_session_find(core, name, NULL);
+    struct withheld *one;
+    size_t at = 0;
+
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    if (s->copies.all <= edition)
+        s->copies.all = 0;
+    while ((one = gb_map_next(&s->copies.withheld, &at)))
+        if (one->edition <= edition) {
+            gb_map_take(&s->copies.withheld, one->name);
+            free(one);
+        }
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+}
+
+/* --- session ------------------------------------------------------------------------------------------------------ */
 
 #define STRANDED_TTL_S (24 * 3600)
 
@@ -50,7 +455,8 @@ struct gb_session *gb_session_ref(struct gb_session *session) {
     return session;
 }
 
-void gb_session_release(struct gb_session *s) {
+/* One of its streams was taken down. */
+static void session_release(struct gb_session *s) {
     struct gb_core *core = s->core;
 
     if (atomic_fetch_sub(&s->streams_open, 1) != 1)
@@ -64,7 +470,7 @@ void gb_session_release(struct gb_session *s) {
     gb_map_done(&s->events);
     gb_idlist_done(&s->events_by_id);
     gb_idlist_done(&s->multiparts);
-    gb_copies_done(s);
+    copies_done(s);
     pthread_mutex_destroy(&s->lock);
     gb_session_rec_done(&s->rec);
     free(s);
@@ -80,7 +486,7 @@ void gb_session_unref(struct gb_session *session) {
         return;
     pools = gb_session_take_pools_locked(session); /* no other user is left */
     gb_session_drop_pools(&pools);
-    gb_session_forget_events(session);
+    session_forget_events(session);
     atomic_store(&session->streams_open, 2 + (unsigned)session->streams.count);
     while ((st = gb_map_next(&session->streams, &at))) {
         gb_core_stream_take_down(st);
@@ -89,7 +495,7 @@ void gb_session_unref(struct gb_session *session) {
     st = session->standard;
     gb_core_stream_take_down(st);
     gb_core_stream_unref(st);
-    gb_session_release(session);
+    session_release(session);
 }
 
 struct gb_idlist gb_session_take_pools_locked(struct gb_session *session) {
@@ -183,7 +589,7 @@ bool gb_session_idle(struct gb_session *session) {
 }
 
 void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret) {
-    const struct gb_core_pool *pool = gb_session_current_pool_locked(session);
+    const struct gb_core_pool *pool = session_current_pool_locked(session);
     uint64_t now_ns = gb_clock_ns();
     bool active = atomic_load(&session->transfers) > 0 || session->leases > 0 || session->adopted > 0;
     uint64_t seen_ns = active ? now_ns : atomic_load(&session->touched_ns);
@@ -484,4 +890,38 @@ void gb_session_rename(struct gb_session *session, const struct gb_session_rec *
     if (atomic_load(&session->left))
         add_left_locked(core, atomic_load(&session->left));
     pthread_mutex_unlock(&core->sessions_lock);
+}
+
+/* --- operations --------------------------------------------------------------------------------------------------- */
+
+struct gb_session *gb_op_session(struct gb_core *core, const struct gb_name *name, struct gb_error *err) {
+    return gb_core_alive(core, err) < 0 ? NULL : gb_session_use(core, name, err);
+}
+
+void *gb_op_new(size_t size, struct gb_session *session, struct gb_call *call, void (*free_arg)(void *arg), void *arg,
+                struct gb_error *err) {
+    struct gb_op *op = session ? calloc(1, size) : NULL;
+
+    if (op) {
+        *op = (struct gb_op){.session = session, .call = call, .free_arg = free_arg, .arg = arg};
+        return op;
+    }
+    if (session)
+        gb_no_memory(err);
+    if (free_arg)
+        free_arg(arg);
+    gb_session_unref(session);
+    gb_call_finish(call, err);
+    return NULL;
+}
+
+void gb_op_end(struct gb_op *op, const struct gb_error *error) {
+    struct gb_session *session = op->session;
+
+    gb_core_report_error(session->core, error);
+    if (op->free_arg)
+        op->free_arg(op->arg);
+    gb_call_finish(op->call, error && error->code != GB_OK ? error : NULL);
+    free(op);
+    gb_session_unref(session);
 }

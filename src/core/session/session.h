@@ -1,15 +1,96 @@
-/* A session in memory. */
+/* A session in memory: its names, pools, streams and events, and operations that hold it. */
 #ifndef GB_CORE_SESSION_SESSION_H
 #define GB_CORE_SESSION_SESSION_H
 
-#include "core/device/pool.h"
-#include "core/device/stream.h"
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "core/memory/pool.h"
+#include "core/memory/stream.h"
 #include "core/public/session.h"
 #include "core/runtime/runtime.h"
-#include "core/session/notices.h"
-#include "core/session/pools.h"
-#include "core/session/streams.h"
 #include "core/util/fifo_lock.h"
+
+/* A session in memory. */
+
+/* The streams and events of a session. */
+
+struct gb_session;
+
+/* A stream of the session, with one reference and one user; it is in no list yet. NULL when memory is exhausted. Before
+ * its last use ends (gb_core_stream_unuse) the session gets a reference, which goes when the parts are gone. */
+struct gb_core_stream *gb_session_stream_new(struct gb_session *session, const struct gb_name *name, int64_t id);
+
+/* The session's stream of that name, "" being "default", with one more reference and user. The session's lock is held.
+ * STREAM_NOT_FOUND. */
+int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *name, struct gb_core_stream **ret,
+                              struct gb_error *err);
+
+/* The work that the last record of an event covers. */
+struct gb_event_mark {
+    atomic_uint refs;
+    struct gb_core *core;
+    struct gb_ev *evs[]; /* of each device; NULL: nothing was queued there */
+};
+
+struct gb_core_event {
+    atomic_uint refs; /* the session's, and of each call under way */
+    int64_t id;
+    struct gb_name name;
+    int64_t created_at_us;
+    struct gb_name stream;      /* the session's lock, for these two: of the last record */
+    struct gb_event_mark *mark; /* NULL: none */
+};
+
+/* NULL is accepted, in both. */
+void gb_event_mark_unref(struct gb_event_mark *mark);
+void gb_core_event_unref(struct gb_core_event *event);
+
+/* The pools of sessions, and which sessions have any: few of what may be ten thousand, so that a poll of the statistics
+ * need not visit the others. */
+
+struct gb_session;
+struct gb_core;
+struct gb_core_device;
+struct gb_core_pool;
+
+struct gb_session_pools;
+
+/* NULL when memory is exhausted. gb_session_pools_free accepts NULL. */
+struct gb_session_pools *gb_session_pools_new(void);
+void gb_session_pools_free(struct gb_session_pools *pool_sessions);
+
+/* Called after each change of the session's pools, under its lock. -1: memory is exhausted; only if the pool is its
+ * first. */
+int gb_session_pools_update_locked(struct gb_session_pools *pool_sessions, struct gb_session *session);
+
+/* The pool that the session sees under that name, lost ones included; no reference is taken. "" is the first device's
+ * own. The session's lock is held. POOL_NOT_FOUND. */
+struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
+                                              struct gb_error *err);
+
+/* The pool for memory of the device that names none: the session's current pool if it is of that device, else the
+ * device's own. The session's lock is held. */
+struct gb_core_pool *gb_session_pool_locked(struct gb_session *session, const struct gb_core_device *device);
+
+/* The id of the pool of that name, for a session that makes it its current pool; 0 for "default". POOL_NOT_FOUND,
+ * INVALID_ARGUMENT. The session's lock is held. */
+int gb_session_choose_pool_locked(struct gb_session *session, const struct gb_name *name, int64_t *ret_id,
+                                  struct gb_error *err);
+
+/* The same by the names of session and pool. On success the session's lock is held and *ret_session is the session,
+ * until gb_core_pool_unlock. NULL: no lock is held. */
+struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_locator *at,
+                                       struct gb_session **ret_session, struct gb_error *err);
+
+void gb_core_pool_unlock(struct gb_session *session);
+
+/* Puts the pool into the session's map and list, which take a reference on success. The session's lock is held. */
+int gb_core_pool_enroll_locked(struct gb_session *session, struct gb_core_pool *pool, struct gb_error *err);
+
+/* The next pool of the session by id, with a reference; NULL at the end. Takes the session's lock. */
+struct gb_core_pool *gb_session_pool_after(struct gb_session *session, int64_t *id);
 
 enum gb_session_state {
     GB_SESSION_NEW, /* its record is on the way to the database */
@@ -18,7 +99,7 @@ enum gb_session_state {
     GB_SESSION_DEAD
 };
 
-/* Of sealed buffers that other nodes have copies of (copies.h). */
+/* Of sealed buffers that other nodes have copies of. */
 struct gb_copies {
     uint64_t edition;       /* rises whenever a sealed buffer comes or goes; 0: it was not asked for yet */
     uint64_t all;           /* every name that is not taken is withheld until the holders know this edition; 0: none */
@@ -147,9 +228,6 @@ int gb_session_check_frozen_locked(struct gb_session *session, uint64_t freeze, 
 /* ret->rec is zeroed, or has a record, whose labels it gives back; it holds a reference. The session's lock is held. */
 void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret);
 
-/* For streams.c alone: one of its streams was taken down. */
-void gb_session_release(struct gb_session *session);
-
 /* Has the session been idle for longer than its time to live? It is not idle while a transfer runs, a client maps a
  * buffer, or a buffer lies in memory of another process. The session's lock is held. */
 bool gb_session_idle(struct gb_session *session);
@@ -158,35 +236,44 @@ bool gb_session_idle(struct gb_session *session);
 struct gb_idlist gb_session_take_pools_locked(struct gb_session *session);
 void gb_session_drop_pools(struct gb_idlist *pools);
 
-/* --- quota -------------------------------------------------------------------------------------------------------- */
+/* Names of sealed buffers of which other nodes may have copies. Such a name is given to no other bytes until those
+ * nodes have dropped what it named: a copy is then never served under a name that means something else. */
 
-/* Would bytes and count more fit, be it after other buffers have left memory? QUOTA_EXCEEDED, LIMIT_REACHED. A caller
- * that refuses for it counts that (gb_quota_denied). tell: the refusal is posted to the feed. */
-int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, bool tell, struct gb_error *err);
-/* Counts a refusal: the session or the daemon may hold no more, and no device was asked. */
-void gb_quota_denied(struct gb_session *session, const struct gb_error *why);
+/* COPIES_REMAIN: a buffer of that name cannot be made yet. The session's lock is held. */
+int gb_copies_check_name_locked(struct gb_session *session, const char *name, struct gb_error *err);
+/* The buffer of that name came, changed or is gone. The session's lock is held. */
+void gb_copies_note_locked(struct gb_session *session, const char *name, bool was_sealed, bool is_sealed);
+/* The holders have changed, or were told by the database. The session's lock is held. */
+void gb_copies_set_locked(struct gb_session *session, bool withhold_all);
 
-/* Reserves bytes and count, or neither; a refusal is counted. */
-int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err);
-void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count);
+/* One call's work in a session: what all operations share, from the look at the session to the end of the call.
+ *
+ *     struct my_op *op = gb_op_new(sizeof(*op), gb_op_session(core, name, &err), call, NULL, NULL, &err);
+ *
+ *     if (!op)
+ *         return;
+ *     ...
+ *     gb_op_end(&op->base, error);
+ */
 
-/* So many bytes do not fit now, and would if other buffers of the session left memory, which they may. */
-bool gb_quota_promise_locked(struct gb_session *session, uint64_t bytes);
-/* Reserves the bytes if they fit; a refusal is not counted. */
-int gb_quota_redeem_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err);
+struct gb_op {
+    struct gb_session *session; /* a reference */
+    struct gb_call *call;
+    void (*free_arg)(void *arg); /* NULL: none */
+    void *arg;                   /* of the caller's check */
+};
 
-/* The same for bytes on disk. QUOTA_EXCEEDED. */
-int gb_quota_check_stored_locked(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err);
-int gb_quota_take_stored_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err);
-void gb_quota_give_stored_locked(struct gb_session *session, uint64_t bytes);
+/* gb_session_use, unless the device is dead: for operations that ask it. NULL: err says why. */
+struct gb_session *gb_op_session(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
 
-/* Appended to PINNED_LIMIT if the client chose the kind. */
-#define GB_QUOTA_OTHER_KIND ", or use kind \"pageable\""
+/* An operation of `size` bytes, zeroed but for the gb_op that it begins with. Takes the reference to session over;
+ * NULL: the call ends with *err. free_arg(arg) runs once, when the operation ends; free_arg may be NULL. Without locks.
+ * Returns NULL when the call has ended; everything is released then. */
+void *gb_op_new(size_t size, struct gb_session *session, struct gb_call *call, void (*free_arg)(void *arg), void *arg,
+                struct gb_error *err);
 
-/* The same for page-locked host memory, which counts among all bytes, and against the machine's
- * ceiling (util/pinned.h), too. QUOTA_EXCEEDED, PINNED_LIMIT. */
-int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err);
-int gb_quota_take_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err);
-void gb_quota_give_pinned_locked(struct gb_session *session, uint64_t bytes);
+/* Frees the operation, finishes its call, drops the session. error may be part of the operation; NULL or GB_OK:
+ * success. Tells the housekeeper when the error is that the device is dead. Without locks. */
+void gb_op_end(struct gb_op *op, const struct gb_error *error);
 
 #endif

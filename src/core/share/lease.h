@@ -1,175 +1,171 @@
-/* Leases: other processes map the bytes of buffers. Included by core.h.
- *
- * A holder stands for one connection of a client on this machine. Every lease belongs to one holder and ends with it at
- * the latest.
- *
- * While a lease lives, the daemon neither frees, writes nor moves its memory. A write in place, a delete, and a sync or
- * release of a mirrored buffer are refused with MAPPED. The exception is a copy or a fill in place that the holder of
- * all leases on the buffer asks for itself. A full replacement goes into memory of its own beside the mapped memory.
- * Memory that is replaced or deleted and still mapped (held_bytes) counts against the session's quota until its last
- * lease ends. */
+/* Leases and their holders as the files of this folder know them, and the table of them. */
 #ifndef GB_CORE_SHARE_LEASE_H
 #define GB_CORE_SHARE_LEASE_H
 
-#include <sys/types.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
 
-#include "core/public/call.h"
-#include "model/device.h"
+#include "base/container.h"
+#include "core/buffer/transaction.h"
+#include "core/memory/kind.h"
+#include "core/public/share.h"
+#include "core/public/types.h"
+#include "core/util/sets.h"
 
-#define GB_LEASES_MAX 65536       /* in all */
-#define GB_HOLDER_LEASES_MAX 1024 /* of one holder */
-#define GB_EXPORTS_MAX 1024       /* without a connection */
-#define GB_LEASE_FINISH_S 30      /* for the importer's event, once the lease is to end */
+/* The table behind public/share.h. */
 
-#define GB_LEASE_AGE_MAX_S 31536000 /* that a mapping may ask for, unless the daemon's options say less */
-#define GB_EXPORT_TTL_S 300         /* of an export that names none */
-#define GB_EXPORT_TTL_MAX_S 86400   /* unless the daemon's options say otherwise */
+struct gb_core;
 
-/* --- holders ------------------------------------------------------------------------------------------------------ */
+TAILQ_HEAD(gb_lease_list, gb_lease);
+TAILQ_HEAD(gb_adoption_list, gb_adoption);
 
-struct gb_holder;
-
-/* Makes a holder; process and user are shown to clients that ask for the leases of a buffer. [now] */
-int gb_holder_new(struct gb_core *core, pid_t pid, uid_t uid, gid_t gid, struct gb_holder **ret, struct gb_error *err);
-
-/* The holder's number, which names the client of a write in place (gb_device_write_params). Never 0, never reused by
- * this process. [now] */
-uint64_t gb_holder_id(const struct gb_holder *holder);
-
-/* Does it have a lease, or own the memory of a buffer? Those that are being made or ended count. [now] */
-bool gb_holder_maps(struct gb_holder *holder);
-
-/* Ends the holder, once; NULL is accepted. All its leases end; those being made end with CANCELLED. The buffers over
- * memory that it owns are lost.
- *
- * The caller may not name the holder to another call; calls under way keep what they need. Every holder must have ended
- * before gb_core_close. [now, any thread] */
-void gb_holder_end(struct gb_holder *holder);
-
-/* --- mapping ------------------------------------------------------------------------------------------------------ */
-
-struct gb_lease_params {
-    struct gb_name session;
-    struct gb_name name;
-    struct gb_holder *holder; /* borrowed: it has not ended when gb_lease_map is called */
-    bool write;               /* for the importer to write into; else to read */
-    unsigned ways;            /* the only ones to be tried, 1u << enum gb_export_way; 0: all */
-    unsigned wait_ms;         /* for what is queued on the bytes, where no event can stand for it */
-    bool finished;            /* with an event that the importer records behind its work */
-    uint64_t ttl_s;           /* so long at most, and no event; 0: as long as the holder */
-    uint64_t max_age_s;       /* so long at most, beside the holder; 0: as long as it */
-    uint64_t caller;          /* the grant that it is made under (gb_tokens_in_force); 0: of none */
+struct gb_leases {
+    pthread_mutex_t lock;   /* a leaf: for the five below, and every holder's */
+    struct gb_idlist by_id; /* those being made included */
+    int64_t last_id;        /* begins with the clock, so that an id of an earlier process names no lease */
+    uint64_t exports;       /* of them, without a connection */
+    uint64_t timed;         /* of them, with an end of their own: exports, and leases with a greatest age */
+    uint64_t adopted;       /* contents of memory of others, of all holders */
+    uint64_t adopted_bytes; /* of them, the CPU's memory */
+    atomic_uint_fast64_t last_holder;
+    _Atomic uint64_t live; /* granted, not ended */
 };
 
-struct gb_lease_grant {
-    int64_t id;              /* of the lease; never reused, nor by the next process */
-    bool write;              /* as asked for */
-    enum gb_kind kind;       /* of the memory: of a mirrored buffer that of the side */
-    struct gb_export export; /* the call's, closed with it: gb_lease_take_fd */
-    int64_t pool_id;         /* way pool: that of the memory; else 0 */
-    struct gb_name pool;
-    bool has_event;                                 /* else the bytes are complete */
-    unsigned char event[GB_EXPORT_HANDLE_BYTES];    /* cudaIpcEventHandle_t, to be waited for before the first use */
-    bool has_finished;                              /* asked for, and to be had */
-    unsigned char finished[GB_EXPORT_HANDLE_BYTES]; /* the same, to be recorded by the importer before it unmaps */
-    char finished_missing[384];                     /* asked for: why it is not to be had */
-    int64_t expires_at_us;                          /* 0: never of itself */
-    unsigned passed_count;
-    struct {
-        enum gb_export_way way;
-        char reason[384];
-    } passed[GB_EXPORT_WAYS]; /* tried before, in order, and why not */
-};
+/* NULL when memory is exhausted. gb_leases_free accepts NULL. */
+struct gb_leases *gb_leases_new(void);
+void gb_leases_free(struct gb_leases *leases);
+/* Ends all leases, without new generations. Their memory is freed by way of the lanes. */
+void gb_leases_end(struct gb_core *core);
+/* Ends the leases whose time is over. The housekeeper's thread. */
+void gb_leases_expire(struct gb_core *core);
+uint64_t gb_leases_adopted(struct gb_leases *leases);
 
-struct gb_lease_call {
-    struct gb_call base;
-    struct gb_buffer_rec buffer;
-    struct gb_lease_grant lease;
-};
+/* Looks again at the leases that wait for their bytes. True while there are any. On the device's lane. */
+struct gb_core_device;
+bool gb_lease_again(struct gb_core_device *device);
+/* The same for those that wait for their importer's event. */
+bool gb_leases_finish(struct gb_core_device *device);
 
-/* Maps the buffer's present bytes, in the first way that is possible of vmm, pool, legacy, memfd; of a mirrored buffer
- * the current side.
- *
- * For writing: several leases at once are permitted. The generation is raised and the checksum forgotten when the lease
- * begins and when it ends; meanwhile readers get the bytes of that moment. BUFFER_BUSY while others read the bytes.
- *
- * BUFFER_NOT_FOUND, BUFFER_BUSY while it is written in place, BUFFER_PARTIAL, CONTENT_LOST, SEALED (for writing),
- * UNSUPPORTED with all reasons if there is no way, TIMED_OUT, LIMIT_REACHED, CANCELLED if the holder ends. Result:
- * call->lease, call->buffer. If the answer cannot be delivered, gb_lease_end must follow. */
-void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_lease_call *call);
+/* A lease. lease.c keeps leases and ends them, map.c grants one. */
 
-/* The grant's descriptor becomes the caller's; -1 if there is none, or it was taken. */
-int gb_lease_take_fd(struct gb_lease_call *call);
-
-/* The same without a connection, by CUDA's older handle alone. The handle may reach its user by way of others and
- * without an event, so the bytes are complete. The lease ends after ttl_s, or by gb_lease_end. LIMIT_REACHED above
- * GB_EXPORTS_MAX. uid, gid: of the client, -1 if unknown. */
-struct gb_export_params {
-    struct gb_name session;
-    struct gb_name name;
-    bool write;
-    uint64_t ttl_s;
-    uid_t uid;
-    gid_t gid;
-    unsigned wait_ms;
-    uint64_t caller; /* as in gb_lease_params */
-};
-void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_lease_call *call);
-
-/* Ends a lease. If its importer has an event that is not complete, the lease ends when it is: until then the memory is
- * neither written nor given back. After GB_LEASE_FINISH_S it ends all the same, with TIMED_OUT, and what it wrote is
- * tainted.
- *
- * holder: only one of its own, else MAP_NOT_PERMITTED; NULL: any. LEASE_NOT_FOUND. When the call ends the
- * memory is given back and the new generation of a lease for writing is committed.
- *
- * outside: the lease's process was not asked, and may go on. The content of a lease for writing is tainted then, as it
- * is when the time of an export, or of a lease with a greatest age, is over: until other memory takes its place it has
- * no checksum and no lasting entity tag, and seal refuses it with ESCAPED. */
-void gb_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, bool outside, struct gb_call *call);
-
-/* Ends the leases whose grant is no longer in force, outside as above. [now] */
-void gb_leases_recheck(struct gb_core *core);
-
-/* --- looking ------------------------------------------------------------------------------------------------------ */
-
-enum gb_lease_state {
-    GB_LEASE_PRESENT,  /* the bytes are the buffer's */
-    GB_LEASE_REPLACED, /* the buffer has others by now */
-    GB_LEASE_DELETED,  /* the buffer is gone */
-    GB_LEASE_LOST,     /* the device died, or the pool was removed */
-    GB_LEASE_ENDING    /* the client is through; its event, or the commit of the new generation, is waited for */
-};
-/* "present", "replaced", "deleted", "lost", "ending". */
-const char *gb_lease_state_name(enum gb_lease_state state);
-
-struct gb_lease_view {
-    int64_t id;
-    struct gb_name session;
-    struct gb_name buffer;
-    bool write;
-    enum gb_export_way way;
+struct gb_holder {
+    atomic_uint refs; /* the caller's until gb_holder_end, and each lease's */
+    struct gb_core *core;
+    uint64_t id;
     pid_t pid;
     uid_t uid;
     gid_t gid;
-    int64_t since_us;
-    bool exported;         /* it has no connection, and no process (pid 0) */
-    int64_t expires_at_us; /* 0: with its connection */
-    int64_t generation;    /* of the buffer when the lease began; for writing the one that it made */
-    uint64_t bytes;
-    enum gb_lease_state state;
+
+    /* The table's lock: */
+    bool ended;
+    uint64_t count;
+    struct gb_lease_list leases; /* leases that the holder's end has not reached yet */
+    uint64_t adopted;            /* contents of memory that it owns */
+    struct gb_adoption_list adoptions;
 };
 
-/* Visits the leases of all sessions that were granted and have not ended, as gb_session_list. [now] */
-int gb_lease_list(struct gb_core *core, struct gb_page *page,
-                  int (*visit)(void *, const struct gb_lease_view *, struct gb_error *), void *arg,
-                  struct gb_error *err);
+void gb_holder_ref(struct gb_holder *holder);
+void gb_holder_unref(struct gb_holder *holder); /* NULL is accepted */
 
-/* One lease as the list has it. LEASE_NOT_FOUND. [now] */
-int gb_lease_get(struct gb_core *core, int64_t id, struct gb_lease_view *ret, struct gb_error *err);
+enum gb_lease_step {
+    GB_LEASE_MAKING, /* it holds the bytes, and was not granted yet */
+    GB_LEASE_LIVE,
+    GB_LEASE_FINISHING, /* it is to end, and its importer's event is not complete */
+    GB_LEASE_LEAVING,   /* the end is on its way to the database */
+    GB_LEASE_OVER
+};
 
-/* The leases on the buffer's present bytes, oldest first, at most max; those being made included. Returns how many were
- * written to ret; 0 also if there is no such buffer. For the problem document of MAPPED. [now] */
-unsigned gb_lease_holders(struct gb_core *core, const struct gb_locator *at, struct gb_lease_view *ret, unsigned max);
+/* The durable part of one that writes, at its beginning and at its end. */
+struct gb_lease_change {
+    struct gb_transaction transaction; /* first */
+    struct gb_lease *lease;
+    bool decided; /* a failure after that is the database's */
+};
+
+struct gb_lease {
+    struct gb_task task; /* first */
+    atomic_uint refs;    /* its life's, and each lookup's */
+    struct gb_core *core;
+    struct gb_holder *holder;   /* a reference */
+    struct gb_session *session; /* a reference */
+    struct gb_content *content; /* a reference until it is over */
+    struct gb_pin pin;          /* on the content */
+    struct gb_name buffer;
+    int64_t buffer_id;
+    unsigned ways;
+    bool wants_finished;
+    uint64_t max_age_s;                  /* 0: none */
+    uint64_t caller;                     /* 0: none */
+    uint64_t deadline_ns;                /* to be granted; then for its importer's event */
+    struct gb_lease_change *transaction; /* NULL: it reads */
+    struct gb_export export;             /* until it is granted */
+    struct gb_event *event;              /* exported with the memory; NULL: none */
+    struct gb_event *finished;           /* the importer records it; NULL: none */
+    struct gb_lease *next_waiting;       /* the lane's */
+    struct gb_lease_call *map;           /* the call that asked for it, until it is granted */
+    struct gb_call *call;                /* to be finished: the same, then that of the end; NULL: none */
+    struct gb_error error;               /* the error that the call is finished with */
+
+    /* The session's lock: */
+    enum gb_lease_step step;
+    bool granted;
+    bool cut; /* it is to end as soon as it is made */
+    enum gb_export_way way;
+    int64_t since_us;
+    uint64_t expires_ns; /* monotonic, from the grant on; 0: with its holder */
+    int64_t expires_at_us;
+    int64_t generation;
+
+    /* The table's lock: */
+    bool listed; /* in its holder's list */
+    TAILQ_ENTRY(gb_lease) of_holder;
+};
+
+void gb_lease_unref(struct gb_lease *lease); /* without locks; NULL is accepted */
+
+/* lease.c. Enters the lease into the table, its holder's list and its content's pins. LIMIT_REACHED, CANCELLED. The
+ * session's lock is held. */
+int gb_lease_enroll_locked(struct gb_lease *lease, struct gb_error *err);
+
+/* The same, and readers get that content. *ret_head: the head of a mirrored buffer after a write to it. */
+struct gb_buffer *gb_lease_current_locked(const struct gb_lease *lease, enum gb_head *ret_head);
+
+void gb_notice_post_lease(const struct gb_lease *lease, enum gb_notice_type type);
+
+/* Gives the importer an event of its own, or says why not. On the lane. */
+void gb_lease_share_finished(struct gb_lease *lease);
+
+/* Whether the grant that it was made under is no longer in force. */
+bool gb_lease_revoked(const struct gb_lease *lease);
+
+/* With a reference, or NULL with LEASE_NOT_FOUND. */
+struct gb_lease *gb_lease_find(struct gb_core *core, int64_t id, struct gb_error *err);
+
+/* lease.c. The caller names it no more, its leases live on. NULL is accepted. */
+void gb_holder_unref(struct gb_holder *holder);
+
+/* Withdraws a lease that is over or was not granted, gives everything back, finishes its call. Without locks; drops the
+ * life's reference. */
+void gb_lease_over(struct gb_lease *lease);
+
+/* Starts the transaction of a lease for writing: how->validate_locked and the steps that follow it. */
+void gb_lease_commit(struct gb_lease *lease, const struct gb_transaction *how);
+/* The new record of the buffer: other bytes than before, of unknown checksum. */
+void gb_lease_describe(const struct gb_buffer *buffer, enum gb_head head, struct gb_buffer_rec *ret);
+void gb_lease_apply_locked(struct gb_transaction *transaction, struct gb_buffer *buffer);
+
+/* How long it lives at most, from the grant on; 0: as long as its holder. */
+static inline uint64_t gb_lease_span_s(const struct gb_lease *lease) {
+    return lease->pin.ttl_s > 0 ? lease->pin.ttl_s : lease->max_age_s;
+}
+
+static inline struct gb_lease *gb_lease_of_pin(const struct gb_pin *pin) {
+    return gb_container_of((struct gb_pin *)(uintptr_t)pin, struct gb_lease, pin);
+}
+
+static inline struct gb_lease *gb_lease_of(struct gb_transaction *transaction) {
+    return ((struct gb_lease_change *)transaction)->lease;
+}
 
 #endif

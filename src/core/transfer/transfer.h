@@ -6,8 +6,8 @@
 #define GB_CORE_TRANSFER_TRANSFER_H
 
 #include "core/buffer/buffer.h"
+#include "core/durable/disks.h"
 #include "core/memory/kind.h"
-#include "core/stored/tee.h"
 
 struct gb_core_transfer {
     atomic_uint refs;

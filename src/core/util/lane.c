@@ -1,9 +1,14 @@
+/* Executors: lanes, which do one thing after another, lookouts for events, pools of events, and queues of what is
+ * tried again. */
 #include "core/util/lane.h"
 
+#include <stdlib.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
+
+/* --- lane --------------------------------------------------------------------------------------------------------- */
 
 /* Waits for work and takes the lane. The next task; NULL when only `again` is due, or at the end with *ret_end set. */
 static struct gb_task *next_task(struct gb_lane *lane, bool ticking, bool *ret_end) {
@@ -121,4 +126,169 @@ void gb_lane_post(struct gb_lane *lane, struct gb_task *task) {
     lane->last = task;
     pthread_cond_signal(&lane->wake);
     pthread_mutex_unlock(&lane->lock);
+}
+
+/* --- look --------------------------------------------------------------------------------------------------------- */
+
+/* An event that is not done after this time is left to the backend. */
+#define LOOK_NS (60 * 1000)
+
+/* More are left to the backend at once. */
+#define LOOKS 64
+
+struct look {
+    struct gb_backend *backend;
+    struct gb_event *event;
+    gb_watch_fn *fn;
+    void *arg;
+    uint64_t since_ns;
+};
+
+static _Thread_local struct {
+    bool begun;
+    unsigned count;
+    struct look looks[LOOKS];
+} turn;
+
+void gb_look_begin(void) {
+    turn.begun = true;
+}
+
+int gb_look_watch(struct gb_backend *backend, struct gb_event *event, gb_watch_fn *fn, void *arg,
+                  struct gb_error *err) {
+    if (!turn.begun || turn.count == LOOKS)
+        return gb_watch(backend, event, fn, arg, err);
+    turn.looks[turn.count++] = (struct look){backend, event, fn, arg, gb_clock_ns()};
+    return 0;
+}
+
+/* Returns true if that one needs no further look. */
+static bool look(const struct look *l, uint64_t now_ns) {
+    struct gb_error err = GB_ERROR_INIT;
+    bool done = false;
+
+    if (gb_event_query(l->backend, l->event, &done, &err) < 0) {
+        l->fn(l->arg, &err);
+        return true;
+    }
+    if (done) {
+        l->fn(l->arg, NULL);
+        return true;
+    }
+    if (now_ns - l->since_ns < LOOK_NS)
+        return false;
+    if (gb_watch(l->backend, l->event, l->fn, l->arg, &err) < 0)
+        l->fn(l->arg, &err);
+    return true;
+}
+
+/* A function that runs may add others, behind those that are looked at now. */
+bool gb_look_end(void) {
+    uint64_t now_ns = turn.count > 0 ? gb_clock_ns() : 0;
+    unsigned n = turn.count;
+    unsigned kept = 0;
+    unsigned i;
+
+    for (i = 0; i < n; i++) {
+        struct look l = turn.looks[i];
+
+        if (!look(&l, now_ns))
+            turn.looks[kept++] = l;
+    }
+    for (; i < turn.count; i++)
+        turn.looks[kept++] = turn.looks[i];
+    turn.count = kept;
+    turn.begun = kept > 0;
+    return turn.begun;
+}
+
+/* --- event pool --------------------------------------------------------------------------------------------------- */
+
+void gb_event_pool_init(struct gb_event_pool *events, struct gb_backend *backend, int device) {
+    *events = (struct gb_event_pool){.backend = backend, .device = device, .ready = true};
+    gb_mutex_init(&events->lock);
+}
+
+void gb_event_pool_done(struct gb_event_pool *events) {
+    struct gb_ev *next;
+    struct gb_ev *ev;
+
+    if (!events->ready)
+        return;
+    for (ev = events->first; ev; ev = next) {
+        next = ev->next;
+        gb_event_destroy(events->backend, ev->event);
+        free(ev);
+    }
+    pthread_mutex_destroy(&events->lock);
+    events->ready = false;
+}
+
+struct gb_ev *gb_event_pool_take(struct gb_event_pool *events, struct gb_error *err) {
+    struct gb_ev *ev;
+
+    pthread_mutex_lock(&events->lock);
+    ev = events->first;
+    if (ev)
+        events->first = ev->next;
+    pthread_mutex_unlock(&events->lock);
+    if (ev)
+        return ev;
+    ev = calloc(1, sizeof(*ev));
+    if (!ev) {
+        gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+        return NULL;
+    }
+    if (gb_event_create(events->backend, events->device, &ev->event, err) < 0) {
+        free(ev);
+        return NULL;
+    }
+    return ev;
+}
+
+void gb_event_pool_give(struct gb_event_pool *events, struct gb_ev *ev) {
+    if (!ev)
+        return;
+    pthread_mutex_lock(&events->lock);
+    ev->next = events->first;
+    events->first = ev;
+    pthread_mutex_unlock(&events->lock);
+}
+
+/* --- retry queue -------------------------------------------------------------------------------------------------- */
+
+#define RETRY_NS (10 * GB_NS_PER_MS) /* frees of other streams and processes show up without our doing */
+
+void gb_retry_queue_put(struct gb_retry_queue *queue, struct gb_retry_waiter *waiter) {
+    struct gb_retry_waiter **at = &queue->first;
+
+    if (!*at)
+        queue->next_ns = gb_clock_ns() + RETRY_NS;
+    while (*at)
+        at = &(*at)->next;
+    waiter->next = NULL;
+    *at = waiter;
+    queue->freed = false;
+}
+
+bool gb_retry_queue_due(const struct gb_retry_queue *queue) {
+    return queue->first && (queue->freed || gb_clock_ns() >= queue->next_ns);
+}
+
+bool gb_retry_queue_run(struct gb_retry_queue *queue, bool (*over)(struct gb_retry_waiter *waiter, void *arg),
+                        void *arg) {
+    struct gb_retry_waiter **at = &queue->first;
+    struct gb_retry_waiter *waiter;
+    struct gb_retry_waiter *next;
+
+    queue->freed = false;
+    for (waiter = *at; waiter; waiter = next) {
+        next = waiter->next;
+        if (over(waiter, arg))
+            *at = next;
+        else
+            at = &waiter->next;
+    }
+    queue->next_ns = gb_clock_ns() + RETRY_NS;
+    return queue->first != NULL;
 }

@@ -1,9 +1,4 @@
-/* A lane: a serial executor for one device. The thread that is in the lane is the only one that asks the device for
- * what may take a while. The lane's own thread runs tasks in the order of posting. Another thread may enter the lane
- * while it is empty, for work that takes next to no time.
- *
- * A task is part of the object that it serves, so posting needs no memory and cannot fail. The limits on sessions,
- * buffers and connections bound the queue. */
+/* Executors: lanes, lookouts for events, pools of events, and queues of what is tried again. */
 #ifndef GB_CORE_UTIL_LANE_H
 #define GB_CORE_UTIL_LANE_H
 
@@ -11,8 +6,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/thread.h"
+
+/* A lane: a serial executor for one device. The thread that is in the lane is the only one that asks the device for
+ * what may take a while. The lane's own thread runs tasks in the order of posting. Another thread may enter the lane
+ * while it is empty, for work that takes next to no time.
+ *
+ * A task is part of the object that it serves, so posting needs no memory and cannot fail. The limits on sessions,
+ * buffers and connections bound the queue. */
 
 struct gb_task {
     struct gb_task *next;
@@ -59,5 +62,67 @@ void gb_lane_post(struct gb_lane *lane, struct gb_task *task);
  * free; post a task instead. poke: something may now be tried again. [any thread, never blocks] */
 bool gb_lane_enter(struct gb_lane *lane);
 void gb_lane_leave(struct gb_lane *lane, bool poke);
+
+/* Watching events from a thread that works in turns (gb_core_begin_turn): for a time the thread itself looks whether
+ * they are done, which spares it and the backend's thread a wake each. A copy of a mebibyte takes less than a wake. */
+
+/* The turn of the calling thread begins. */
+void gb_look_begin(void);
+
+/* Looks at the events, and runs what waits for those that are done. Returns true while there are others to be looked
+ * at; the thread must not sleep then, and its turn goes on. Otherwise the turn has ended. */
+bool gb_look_end(void);
+
+/* As gb_watch; in a turn, fn may run on the calling thread, in gb_look_end. */
+int gb_look_watch(struct gb_backend *backend, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);
+
+/* Events of one device, kept for reuse, because creating one is not free. */
+
+struct gb_ev {
+    struct gb_ev *next;
+    struct gb_event *event;
+};
+
+struct gb_event_pool {
+    struct gb_backend *backend;
+    int device;
+    pthread_mutex_t lock;
+    bool ready;
+    struct gb_ev *first;
+};
+
+void gb_event_pool_init(struct gb_event_pool *events, struct gb_backend *backend, int device);
+
+/* All events must have been given back. A zeroed pool is accepted. */
+void gb_event_pool_done(struct gb_event_pool *events);
+
+/* NULL, with err set, if the device makes none. */
+struct gb_ev *gb_event_pool_take(struct gb_event_pool *events, struct gb_error *err);
+
+/* Gives an event back; no watch on it may be pending. NULL is accepted. [any thread, never blocks] */
+void gb_event_pool_give(struct gb_event_pool *events, struct gb_ev *ev);
+
+/* Objects that wait to be tried again, in the order of their coming. Each queue is one lane's alone. */
+
+struct gb_retry_waiter {
+    struct gb_retry_waiter *next;
+};
+
+struct gb_retry_queue {
+    struct gb_retry_waiter *first;
+    uint64_t next_ns; /* the next try, unless something is freed before */
+    bool freed;       /* since the last try */
+};
+
+/* The waiter goes behind the others. It is tried after a while, or when something is freed. */
+void gb_retry_queue_put(struct gb_retry_queue *queue, struct gb_retry_waiter *waiter);
+
+/* Is it time to try again? False for an empty queue. */
+bool gb_retry_queue_due(const struct gb_retry_queue *queue);
+
+/* Tries all in order. over(waiter, arg) returns true when the waiter waits no longer; it may be gone then. Returns true
+ * while any wait. */
+bool gb_retry_queue_run(struct gb_retry_queue *queue, bool (*over)(struct gb_retry_waiter *waiter, void *arg),
+                        void *arg);
 
 #endif

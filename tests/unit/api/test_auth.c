@@ -5,7 +5,6 @@
 
 #include "api/auth.h"
 #include "api/context.h"
-#include "api/route.h"
 #include "base/hash.h"
 #include "core_fixture.h"
 #include "gb_test.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/upload/upload.h"
+#include "core/transfer/upload.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 

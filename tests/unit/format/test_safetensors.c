@@ -5,7 +5,7 @@
 
 #include "gb_test.h"
 
-#include "api/request/tensor_names.h"
+#include "api/request/query.h"
 #include "format/safetensors.h"
 
 static const struct {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "gb_test.h"
-#include "store/rollup.h"
+#include "store/history.h"
 #include "store_fixture.h"
 
 #define S 1000000LL

@@ -1,5 +1,5 @@
 /* The text of Server-Timing. */
-#include "api/reply/timing.h"
+#include "api/reply/reply.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/request/json.h"
+#include "api/request/body.h"
 
 #define FIELDS "name bytes labels shape dtype kind quota pattern force note"
 

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "core/access/tokens.h"
+#include "core/public/access.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 

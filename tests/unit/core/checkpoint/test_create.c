@@ -3,8 +3,8 @@
 #include <malloc.h>
 #include <stdatomic.h>
 
+#include "core/durable/stored.h"
 #include "core/runtime/runtime.h"
-#include "core/stored/persist.h"
 #include "durable_fixture.h"
 #include "gb_test.h"
 

@@ -1,5 +1,5 @@
 /* When the times of a copy stand for those of another. */
-#include "core/device/copy_sample.h"
+#include "core/memory/stream.h"
 
 #include <stdlib.h>
 

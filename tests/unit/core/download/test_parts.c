@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/session/quota.h"
 #include "core/session/session.h"
 #include "core_fixture.h"
 #include "gb_test.h"

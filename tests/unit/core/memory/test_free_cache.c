@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "core/memory/content.h"
-#include "core/memory/free_cache.h"
 #include "core/runtime/runtime.h"
 #include "core_pools.h"
 #include "gb_test.h"

@@ -1,5 +1,5 @@
 /* The audit's file: lines, rotation, a disk that takes nothing. */
-#include "core/observe/audit_file.h"
+#include "core/observe/audit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/observe/audit.h"
+#include "core/public/observe.h"
 #include "gb_test.h"
 
 struct place {

@@ -1,5 +1,5 @@
 /* Refusals in the audit: what repeats is folded, and a flood of them has its share of the rows and no more. */
-#include "core/observe/audit_refusals.h"
+#include "core/observe/audit.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/upload/upload.h"
+#include "core/transfer/upload.h"
 #include "core_pools.h"
 #include "gb_test.h"
 

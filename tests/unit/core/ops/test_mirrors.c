@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/util/mirror.h"
+#include "core/buffer/buffer.h"
 #include "device_write_fixture.h"
 #include "gb_test.h"
 

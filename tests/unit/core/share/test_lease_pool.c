@@ -3,7 +3,7 @@
 #include <semaphore.h>
 #include <string.h>
 
-#include "core/share/lease_internal.h"
+#include "core/share/lease.h"
 #include "core_pools.h"
 #include "gb_test.h"
 #include "lease_fixture.h"

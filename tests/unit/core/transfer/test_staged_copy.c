@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/hash.h"
-#include "core/upload/upload.h"
+#include "core/transfer/upload.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 

@@ -2,7 +2,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "core/upload/upload.h"
+#include "core/transfer/upload.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 

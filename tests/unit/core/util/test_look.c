@@ -1,5 +1,5 @@
 /* Looks at events: a thread that works in turns finds out by itself that they are done, for a time. */
-#include "core/util/look.h"
+#include "core/util/lane.h"
 
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,5 +1,5 @@
 /* The table of heads against Caffe's SyncedMemory, call by call. */
-#include "core/util/mirror.h"
+#include "core/buffer/buffer.h"
 
 #include "gb_test.h"
 

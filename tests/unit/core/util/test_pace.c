@@ -1,5 +1,5 @@
 /* A pace: bytes a second, without bursts. */
-#include "core/util/pace.h"
+#include "core/durable/scrub.h"
 
 #include "gb_test.h"
 

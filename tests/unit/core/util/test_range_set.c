@@ -1,5 +1,5 @@
 /* Which bytes have arrived, against a table with one entry per byte. */
-#include "core/util/range_set.h"
+#include "core/util/sets.h"
 
 #include <stdlib.h>
 #include <string.h>

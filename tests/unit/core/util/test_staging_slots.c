@@ -1,5 +1,5 @@
 /* The pinned slots: which of the free ones a thread is lent. */
-#include "core/util/staging_slots.h"
+#include "core/util/staging.h"
 
 #include <pthread.h>
 

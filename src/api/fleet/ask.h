@@ -1,0 +1,73 @@
+/* Waiting for an answer of the fleet's directory: one way for all handlers below /v1/fleet. */
+#ifndef GB_API_FLEET_ASK_H
+#define GB_API_FLEET_ASK_H
+
+#include <jansson.h>
+#include <stdatomic.h>
+
+#include "api/context.h"
+#include "base/json_writer.h"
+#include "fleet/fleet.h"
+#include "http/http.h"
+
+/* request->state while a handler asks; of one of the kinds, which all begin with ask. */
+struct gb_asking {
+    struct gb_http_request *request;
+    struct gb_fleet *fleet;
+    gb_http_handler *next;
+    atomic_bool done;
+    union {
+        struct gb_fleet_ask ask;
+        struct gb_fleet_find find;
+        struct gb_fleet_nodes nodes;
+        struct gb_fleet_sessions sessions;
+        struct gb_fleet_forget forget;
+        struct gb_fleet_bury bury;
+        struct gb_fleet_place place;
+        struct gb_fleet_tenants tenants;
+        struct gb_fleet_tenant_set tenant;
+        struct gb_fleet_resize resize;
+        struct gb_fleet_order order;
+    } of;
+    /* The items of the latter three are freed with it. */
+    enum { GB_ASKING_ONE, GB_ASKING_NODES, GB_ASKING_SESSIONS, GB_ASKING_TENANTS } kind;
+};
+
+/* Returns the question, zeroed but for what it needs to be asked; NULL with SATURATED, or UNSUPPORTED if the node is in
+ * no fleet. next runs when there is an answer without an error; it finds the question in request->state. */
+struct gb_asking *gb_asking_begin(struct gb_http_request *request, gb_http_handler *next, struct gb_error *err);
+/* The question was asked. */
+enum gb_step gb_asking_wait(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err);
+
+/* What was asked is known; what waits next has a state of its own. None may be open. */
+void gb_asking_end(struct gb_http_request *request);
+
+/* Asks for all nodes. */
+enum gb_step gb_ask_nodes(struct gb_http_request *request, gb_http_handler *next, struct gb_http_response *response,
+                          struct gb_error *err);
+
+/* UNSUPPORTED if the node is in no fleet. */
+int gb_fleet_needed(const struct gb_http_request *request, struct gb_error *err);
+
+/* The node of that name; NULL with NODE_NOT_FOUND. */
+const struct gb_fleet_node *gb_fleet_pick(const struct gb_fleet_nodes *nodes, const struct gb_name *name,
+                                          struct gb_error *err);
+
+/* The field "select" of a body: labels that the node must have; *ret stays "" without it. Returns 0 or -1. */
+int gb_fleet_read_select(const json_t *body, char ret[GB_FLEET_LABELS_SIZE], struct gb_error *err);
+
+void gb_render_node(struct gb_json_writer *out, const char *key, const struct gb_fleet_node *node);
+const char *gb_on_partition_word(enum gb_on_partition on);
+
+/* Orders to nodes that have no address. */
+
+/* The request has asked for the nodes (gb_ask_nodes): it is redirected to the node of the order, which does what the
+ * order says; or, if that has no URL, the order is given, and the answer is 202. */
+enum gb_step gb_send_to_node(struct gb_http_request *request, struct gb_http_response *response,
+                             const struct gb_fleet_order *order, struct gb_error *err);
+
+/* See gb_api_fleet_follow. */
+bool gb_fleet_follow(struct gb_api *api, enum gb_order_what what, const struct gb_name *session,
+                     gb_fleet_followed *failed, void *arg);
+
+#endif

@@ -1,0 +1,466 @@
+/* Transactions that share a commit: batches of clients, and buffers whose bytes came together and are stored together.
+ * */
+#include "core/buffer/batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "base/thread.h"
+#include "core/buffer/buffer.h"
+#include "core/buffer/transaction.h"
+#include "core/runtime/runtime.h"
+#include "core/session/quota.h"
+
+/* --- transaction batch -------------------------------------------------------------------------------------------- */
+
+struct gb_transaction_batch {
+    atomic_uint refs;
+    bool atomic;
+    bool marked;
+    struct gb_store_mark mark;
+    struct gb_transaction **transactions;
+    struct gb_transaction_group group;
+
+    pthread_mutex_t lock; /* for the three below; a leaf */
+    size_t missing;
+    size_t count;
+    bool failed;
+};
+
+struct gb_transaction_batch *gb_transaction_batch_new(size_t calls, bool atomic, const struct gb_store_mark *mark) {
+    struct gb_transaction_batch *g = calloc(1, sizeof(*g));
+
+    if (!g)
+        return NULL;
+    atomic_init(&g->refs, 1);
+    gb_mutex_init(&g->lock);
+    g->atomic = atomic;
+    g->missing = calls;
+    g->marked = mark != NULL;
+    if (mark)
+        g->mark = *mark;
+    g->transactions = calloc(calls + 1, sizeof(*g->transactions));
+    g->group.edits = calloc(calls + 1, sizeof(*g->group.edits));
+    if (!g->transactions || !g->group.edits) {
+        gb_transaction_batch_unref(g);
+        return NULL;
+    }
+    return g;
+}
+
+bool gb_transaction_batch_atomic(const struct gb_transaction_batch *g) {
+    return g && g->atomic;
+}
+
+struct gb_transaction_batch *gb_transaction_batch_ref(struct gb_transaction_batch *g) {
+    atomic_fetch_add(&g->refs, 1);
+    return g;
+}
+
+void gb_transaction_batch_unref(struct gb_transaction_batch *g) {
+    if (!g || atomic_fetch_sub(&g->refs, 1) != 1)
+        return;
+    pthread_mutex_destroy(&g->lock);
+    free(g->transactions);
+    free(g->group.edits);
+    free(g);
+}
+
+static void no_other(struct gb_error *err) {
+    gb_error_set(err, GB_ERR_CANCELLED, "another operation of the batch failed; nothing was changed");
+}
+
+/* error GB_OK: success. Where one of them is to blame the others say so. */
+static void end_all(struct gb_transaction_batch *g, const struct gb_error *error) {
+    struct gb_error others = *error;
+    size_t i;
+
+    for (i = 0; i < g->count; i++) {
+        if (g->transactions[i]->error.code != GB_OK) {
+            others = GB_ERROR_INIT;
+            no_other(&others);
+        }
+    }
+    for (i = 0; i < g->count; i++) {
+        struct gb_transaction *c = g->transactions[i];
+
+        if (c->error.code == GB_OK)
+            c->error = others;
+        c->end(c);
+    }
+    gb_transaction_batch_unref(g);
+}
+
+/* One by one: those that can. Whichever is the first to be committed, the key is marked with it. */
+static void start_each(struct gb_transaction_batch *g) {
+    size_t i;
+
+    for (i = 0; i < g->count; i++) {
+        struct gb_transaction *c = g->transactions[i];
+
+        c->group = NULL;
+        c->call = NULL;
+        if (g->marked)
+            c->mark = g->mark;
+        gb_transaction_start(c);
+    }
+    gb_transaction_batch_unref(g);
+}
+
+/* Those that were refused end. The others are one group again, with the key: a crash leaves all of them or none. If
+ * none was refused, they cannot be committed together. */
+static void start_rest(struct gb_transaction_batch *g) {
+    size_t asked = g->count;
+    size_t i;
+
+    g->count = 0;
+    for (i = 0; i < asked; i++) {
+        struct gb_transaction *c = g->transactions[i];
+
+        if (c->error.code == GB_OK)
+            g->transactions[g->count++] = c;
+        else
+            c->end(c);
+    }
+    if (g->count == 0) {
+        gb_transaction_batch_unref(g);
+    } else if (g->count == asked) {
+        start_each(g);
+    } else {
+        g->group.count = g->count;
+        g->group.error = GB_ERROR_INIT;
+        gb_transaction_group_start(&g->group);
+    }
+}
+
+static void group_end(struct gb_transaction_group *group) {
+    struct gb_transaction_batch *g = gb_container_of(group, struct gb_transaction_batch, group);
+
+    if (group->error.code != GB_OK && !g->atomic)
+        start_rest(g);
+    else
+        end_all(g, &group->error);
+}
+
+/* They were asked for by one name, which another session may have got meanwhile. */
+static bool in_one_session(const struct gb_transaction_batch *g) {
+    size_t i;
+
+    for (i = 1; i < g->count; i++) {
+        if (g->transactions[i]->session != g->transactions[0]->session)
+            return false;
+    }
+    return true;
+}
+
+/* All are there, or never will be. */
+static void go(struct gb_transaction_batch *g) {
+    struct gb_error error = GB_ERROR_INIT;
+
+    if (g->count == 0)
+        return;
+    gb_transaction_batch_ref(g);
+    if (g->atomic && g->failed) {
+        no_other(&error);
+        end_all(g, &error);
+        return;
+    }
+    if (!in_one_session(g)) {
+        gb_error_set(&error, GB_ERR_SESSION_NOT_FOUND, "the session went while the batch ran");
+        g->group.error = error;
+        group_end(&g->group);
+        return;
+    }
+    g->group.session = g->transactions[0]->session;
+    g->group.transactions = g->transactions;
+    g->group.count = g->count;
+    g->group.mark = g->marked ? &g->mark : NULL;
+    g->group.end = group_end;
+    gb_transaction_group_start(&g->group);
+}
+
+/* The call's part in the batch ends, and the reference to the batch becomes the caller's. NULL: it has none. */
+static struct gb_transaction_batch *take(struct gb_call *call) {
+    struct gb_transaction_batch *g = call->batch;
+
+    call->batch = NULL;
+    call->on_finish = NULL;
+    return g;
+}
+
+bool gb_transaction_batch_put(struct gb_transaction *transaction) {
+    struct gb_transaction_batch *g = transaction->call ? take((struct gb_call *)transaction->call) : NULL;
+    bool last;
+
+    if (!g)
+        return false;
+    pthread_mutex_lock(&g->lock);
+    g->transactions[g->count++] = transaction;
+    last = --g->missing == 0;
+    pthread_mutex_unlock(&g->lock);
+    if (last)
+        go(g);
+    gb_transaction_batch_unref(g);
+    return true;
+}
+
+static void miss(struct gb_transaction_batch *g, size_t calls, bool failed) {
+    bool last;
+
+    pthread_mutex_lock(&g->lock);
+    g->failed = g->failed || failed;
+    g->missing -= calls;
+    last = g->missing == 0;
+    pthread_mutex_unlock(&g->lock);
+    if (last)
+        go(g);
+}
+
+void gb_transaction_batch_skip(struct gb_transaction_batch *g, size_t calls) {
+    if (calls > 0)
+        miss(g, calls, true);
+}
+
+/* The call has ended without a transaction: the others wait for it no longer. */
+static void leave(struct gb_call *call) {
+    struct gb_transaction_batch *g = take(call);
+
+    miss(g, 1, call->error.code != GB_OK);
+    gb_transaction_batch_unref(g);
+}
+
+void gb_transaction_batch_add(struct gb_transaction_batch *g, struct gb_call *call) {
+    call->batch = gb_transaction_batch_ref(g);
+    call->on_finish = leave;
+}
+
+/* --- transaction together ----------------------------------------------------------------------------------------- */
+
+struct wider;
+
+/* Stores the bytes that one more buffer has. */
+struct other {
+    struct gb_transaction transaction;
+    struct wider *wider;
+};
+
+struct wider {
+    struct gb_transaction_group group;
+    struct gb_transaction_group *narrow; /* that was asked for; NULL: one */
+    struct gb_transaction *one;
+    bool stale; /* one of the others cannot be stored any more */
+    size_t count;
+    struct other others[];
+};
+
+/* --- one of the others -------------------------------------------------------------------------------------------- */
+
+static int busy(const struct gb_buffer *b, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_BUFFER_BUSY,
+                        "\"%s\", which is stored together with this buffer, is being overwritten in place; try again",
+                        b->name);
+}
+
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct other *other = gb_container_of(transaction, struct other, transaction);
+
+    if (!b || !gb_together_can_be_stored(b)) {
+        other->wider->stale = true;
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "\"%s\" went meanwhile; try again", transaction->name.s);
+    }
+    if (b->in_place)
+        return busy(b, err);
+    gb_buffer_copy_locked(b, &transaction->rec);
+    transaction->stores = b->behind;
+    transaction->unrecorded = !b->behind;
+    return 0;
+}
+
+void gb_transaction_publish_kept_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct gb_notice notice;
+
+    gb_buffer_keep_state_locked(b, &transaction->rec);
+    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
+    if (transaction->unrecorded)
+        return;
+    notice = gb_notice_of_buffer(transaction->session, &transaction->rec, GB_NOTICE_BUFFER_STORED);
+    gb_notice_post(transaction->session->core, &notice);
+}
+
+/* --- the group ---------------------------------------------------------------------------------------------------- */
+
+static void wider_free(struct wider *w) {
+    size_t i;
+
+    for (i = 0; i < w->count; i++)
+        gb_transaction_done(&w->others[i].transaction);
+    free(w->group.transactions);
+    free(w->group.edits);
+    free(w);
+}
+
+static void end_one(struct gb_transaction *one, const struct gb_error *error, bool again) {
+    one->group = NULL;
+    one->error = again ? GB_ERROR_INIT : one->error.code == GB_OK ? *error : one->error;
+    if (again)
+        gb_transaction_start(one);
+    else
+        one->end(one);
+}
+
+static void end_group(struct gb_transaction_group *narrow, const struct gb_error *error, bool again) {
+    narrow->error = again ? GB_ERROR_INIT : *error;
+    if (again)
+        gb_transaction_group_start(narrow);
+    else
+        narrow->end(narrow);
+}
+
+/* Without one that went, what was asked for is tried again. */
+static void ended(struct gb_transaction_group *group) {
+    struct wider *w = gb_container_of(group, struct wider, group);
+    struct gb_transaction_group *narrow = w->narrow;
+    struct gb_transaction *one = w->one;
+    struct gb_error error = group->error;
+    bool again = w->stale;
+
+    wider_free(w);
+    if (narrow)
+        end_group(narrow, &error, again);
+    else
+        end_one(one, &error, again);
+}
+
+static struct wider *wider_new(const struct gb_transaction_asked *asked, size_t others) {
+    struct wider *w = calloc(1, sizeof(*w) + others * sizeof(w->others[0]));
+    size_t i;
+
+    if (!w)
+        return NULL;
+    w->narrow = asked->group;
+    w->one = asked->one;
+    w->group.session = asked->transactions[0]->session;
+    w->group.transactions = calloc(asked->count + others, sizeof(struct gb_transaction *));
+    w->group.edits = calloc(asked->count + others, sizeof(*w->group.edits));
+    w->group.mark = asked->mark;
+    w->group.end = ended;
+    if (!w->group.transactions || !w->group.edits) {
+        wider_free(w);
+        return NULL;
+    }
+    for (i = 0; i < asked->count; i++)
+        w->group.transactions[i] = asked->transactions[i];
+    w->group.count = asked->count;
+    return w;
+}
+
+static void add_other(struct wider *w, const struct gb_buffer *b) {
+    struct other *other = &w->others[w->count++];
+
+    other->wider = w;
+    other->transaction.session = w->group.session;
+    strcpy(other->transaction.name.s, b->name);
+    other->transaction.upkeep = true;
+    other->transaction.validate_locked = validate_locked;
+    other->transaction.publish_locked = gb_transaction_publish_kept_locked;
+    w->group.transactions[w->group.count++] = &other->transaction;
+}
+
+/* --- which ones --------------------------------------------------------------------------------------------------- */
+
+/* The bytes that it writes are those that others go with, or have some of them. */
+static struct gb_together *together_of(const struct gb_transaction *c) {
+    return gb_transaction_writes(c) && !c->whole ? c->buffer->together : NULL;
+}
+
+static void mark_asked(const struct gb_transaction_asked *asked, const void *mark) {
+    size_t i;
+
+    for (i = 0; i < asked->count; i++)
+        asked->transactions[i]->buffer->grouped = mark;
+}
+
+/* Marks those that are not asked for. Those that cannot be stored leave. Returns how many are marked. */
+static size_t mark_others(const struct gb_together *together, const void *mark) {
+    struct gb_buffer *b;
+    struct gb_buffer *next;
+    size_t n = 0;
+
+    for (b = together->first; b; b = next) {
+        bool last = together->count == 2;
+
+        next = b->together_next;
+        if (b->grouped)
+            continue;
+        if (gb_together_can_be_stored(b)) {
+            b->grouped = mark;
+            n++;
+            continue;
+        }
+        gb_together_leave(b);
+        if (last)
+            return 0;
+    }
+    return n;
+}
+
+static size_t count_others(const struct gb_transaction_asked *asked, const void *mark) {
+    size_t n = 0;
+    size_t i;
+
+    for (i = 0; i < asked->count; i++) {
+        const struct gb_together *together = together_of(asked->transactions[i]);
+
+        n += together ? mark_others(together, mark) : 0;
+    }
+    return n;
+}
+
+/* Takes the marks off. w NULL: nothing else. Returns -1 if one is just being written, which is the error of whichever
+ * it goes with. */
+static int add_others(const struct gb_transaction_asked *asked, struct wider *w, const void *mark,
+                      struct gb_error *err) {
+    int r = 0;
+    size_t i;
+
+    for (i = 0; i < asked->count; i++) {
+        struct gb_transaction *c = asked->transactions[i];
+        const struct gb_together *together = together_of(c);
+        struct gb_buffer *b;
+
+        for (b = together ? together->first : NULL; b; b = b->together_next) {
+            if (b->grouped != mark)
+                continue;
+            b->grouped = NULL;
+            if (b->in_place && busy(b, &c->error) < 0)
+                r = gb_error_move(err, &c->error);
+            if (w)
+                add_other(w, b);
+        }
+    }
+    return r;
+}
+
+int gb_transaction_widen_locked(const struct gb_transaction_asked *asked, struct gb_transaction_group **ret,
+                                struct gb_error *err) {
+    const char others = 0;
+    struct wider *w = NULL;
+    size_t n;
+    int r;
+
+    *ret = NULL;
+    mark_asked(asked, asked);
+    n = count_others(asked, &others);
+    if (n > 0)
+        w = wider_new(asked, n);
+    r = add_others(asked, w, &others, err);
+    mark_asked(asked, NULL);
+    if (n > 0 && !w)
+        return gb_no_memory(err);
+    if (r < 0)
+        wider_free(w);
+    else if (w)
+        *ret = &w->group;
+    return r;
+}

@@ -1,0 +1,801 @@
+/* Buffers as clients see them: made, read, changed, mirrored, sealed, deleted. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/container.h"
+#include "core/buffer/buffer.h"
+#include "core/buffer/transaction.h"
+#include "core/durable/disks.h"
+#include "core/memory/kind.h"
+#include "core/public/buffer.h"
+#include "core/session/quota.h"
+#include "core/session/session.h"
+#include "core/transfer/device_write.h"
+
+/* --- buffers ------------------------------------------------------------------------------------------------------ */
+
+/* One call that makes, changes or deletes a buffer. */
+struct buffer_op {
+    struct gb_buffer_op base; /* first */
+    struct gb_buffer_params params;
+    struct gb_alloc alloc;
+    struct gb_core_stream *stream; /* create: used */
+    struct gb_core_pool *pool;     /* create: a reference */
+    struct gb_content *content;    /* create: until the buffer has it; delete: what is to be dropped */
+    bool unmapped;                 /* delete: the memory is freed when its last mapping ends */
+    bool counted;                  /* create: a place in the quota is reserved */
+};
+
+static struct buffer_op *op_of(struct gb_transaction *transaction) {
+    return gb_container_of(gb_buffer_op_of(transaction), struct buffer_op, base);
+}
+
+/* error may be part of op; GB_OK in it is success. */
+static void op_end(struct buffer_op *op, const struct gb_error *error) {
+    gb_core_stream_unuse(op->stream);
+    gb_core_pool_unref(op->pool);
+    gb_text_unref(op->params.labels);
+    gb_buffer_op_end(&op->base, error);
+}
+
+/* --- create ------------------------------------------------------------------------------------------------------- */
+
+static int create_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct buffer_op *op = op_of(transaction);
+    struct gb_buffer_rec *rec = &transaction->rec;
+    const struct gb_buffer_params *p = &op->params;
+
+    const struct gb_session *s = op->base.base.session;
+
+    (void)b;
+    if (gb_kind_check_source(p->kind, op->pool, err) < 0)
+        return -1;
+    gb_buffer_rec_done(rec);
+    *rec = (struct gb_buffer_rec){.name = p->name,
+                                  .bytes = p->bytes,
+                                  .dtype = p->dtype,
+                                  .shape = p->shape,
+                                  .kind = p->kind,
+                                  .device = op->pool->device->index,
+                                  .mirrored = p->mirrored,
+                                  .durability = p->has_durability ? p->durability : s->rec.durability,
+                                  .spill = p->has_spill ? p->spill : s->rec.spill,
+                                  .resident = p->resident,
+                                  .stream = op->stream->name,
+                                  .state = GB_BUFFER_READY,
+                                  .generation = 1,
+                                  .version = 1,
+                                  .labels = gb_text_ref(p->labels),
+                                  .created_at_us = gb_wall_us()};
+    rec->updated_at_us = rec->created_at_us;
+    if (p->kind == GB_KIND_DEVICE)
+        rec->pool = op->pool->rec.name;
+    if (p->lost)
+        rec->state = GB_BUFFER_LOST;
+    transaction->content = op->content;
+    return gb_disks_check_durability(s->core, rec->durability, err);
+}
+
+static void create_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct buffer_op *op = op_of(transaction);
+
+    gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, op->content);
+    op->content = NULL;
+    op->counted = false;
+    gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
+    op->base.call->created = true;
+}
+
+static void content_gone(void *arg) {
+    struct buffer_op *op = arg;
+
+    op_end(op, &op->base.transaction.error);
+}
+
+static void create_end(struct gb_transaction *transaction) {
+    struct buffer_op *op = op_of(transaction);
+
+    if (op->counted) {
+        pthread_mutex_lock(&op->base.base.session->lock);
+        gb_quota_give_locked(op->base.base.session, 0, 1);
+        pthread_mutex_unlock(&op->base.base.session->lock);
+    }
+    gb_content_drop(op->content, content_gone, op);
+}
+
+/* Runs on the lane. Most buffers are written before they are read. Memory that the CPU cannot access is therefore
+ * zeroed only when its bytes are needed. */
+static int zero(struct gb_content *c, struct gb_error *err) {
+    if (c->bytes == 0)
+        return 0;
+    atomic_store(&c->blank, true);
+    return c->kind == GB_KIND_DEVICE && !c->device->rec.cpu_access ? 0 : gb_content_materialize(c, err);
+}
+
+static void create_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
+    struct buffer_op *op = gb_container_of(alloc, struct buffer_op, alloc);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_call_withdraw(op->base.base.call, &err) == 0 && error)
+        err = *error;
+    if (err.code == GB_OK)
+        zero(op->content, &err);
+    if (err.code == GB_OK) {
+        gb_transaction_proceed(&op->base.transaction);
+        return;
+    }
+    gb_transaction_abandon(&op->base.transaction, &err);
+}
+
+/* Cancels a creation that waits for memory. */
+static bool create_cancel(void *arg, bool act) {
+    struct buffer_op *op = arg;
+
+    if (act)
+        atomic_store(&op->alloc.cancelled, true);
+    return true;
+}
+
+/* Everything that the call will need, or nothing. */
+static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
+    struct gb_session *s = op->base.base.session;
+    struct gb_core_pool *pool;
+
+    if (gb_session_changeable_locked(s, err) < 0 ||
+        gb_core_stream_use_locked(s, &op->params.stream, &op->stream, err) < 0)
+        return -1;
+    pool = gb_kind_pool_locked(s, &op->params, err);
+    if (!pool || gb_kind_check_source(op->params.kind, pool, err) < 0 ||
+        gb_core_offers(pool->device, op->params.kind, err) < 0 ||
+        gb_transaction_reserve_locked(&op->base.transaction, err) < 0)
+        return -1;
+    op->pool = gb_core_pool_ref(pool);
+    if (gb_quota_take_locked(s, 0, 1, err) == 0) {
+        if (op->params.mirrored || op->params.lost ||
+            gb_content_new_locked(s, pool, op->params.kind, op->stream, &op->params.name, op->params.bytes,
+                                  &op->content, err) == 0) {
+            op->counted = true;
+            return 0;
+        }
+        gb_error_append(err, GB_ERR_PINNED_LIMIT, GB_QUOTA_OTHER_KIND);
+        gb_quota_give_locked(s, 0, 1);
+    }
+    return -1;
+}
+
+static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error *err) {
+    struct gb_session *s = op->base.base.session;
+    int r;
+
+    op->params.kind = gb_kind_choose(s->core, &op->params);
+    if (gb_kind_check_pool(op->params.kind, &op->params.pool, err) < 0)
+        return -1;
+    if (op->params.mirrored && op->params.kind != GB_KIND_DEVICE)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer is of kind \"device\", not \"%s\"",
+                            gb_kind_name(op->params.kind));
+    pthread_mutex_lock(&s->lock);
+    r = create_reserve_locked(op, err);
+    pthread_mutex_unlock(&s->lock);
+    if (r < 0)
+        return -1;
+    if (!op->content) { /* one without bytes, or a mirrored one, whose sides come when they are needed */
+        gb_transaction_proceed(&op->base.transaction);
+        return 0;
+    }
+    op->alloc.content = op->content;
+    op->alloc.done = create_allocated;
+    op->alloc.anywhere = true;
+    gb_call_offer(op->base.base.call, NULL, create_cancel, op);
+    gb_alloc_start(&op->alloc, wait_ms);
+    return 0;
+}
+
+void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
+                      struct gb_buffer_call *call) {
+    struct buffer_op *op =
+        gb_buffer_op_new(sizeof(*op), core, &(struct gb_locator){params->session, params->name}, NULL, call);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!op)
+        return;
+    op->params = *params;
+    gb_text_ref(op->params.labels);
+    op->base.transaction.validate_locked = create_decide_locked;
+    op->base.transaction.publish_locked = create_apply_locked;
+    op->base.transaction.end = create_end;
+    if (create_start(op, wait_ms, &err) == 0)
+        return;
+    if (op->base.transaction.buffer)
+        gb_transaction_abandon(&op->base.transaction, &err);
+    else
+        op_end(op, &err);
+}
+
+/* --- patch -------------------------------------------------------------------------------------------------------- */
+
+/* sync and behind need bytes that can be stored. With none, the stored bytes are removed, so those in memory are
+ * needed; and so they are if the disk has them only until the end of the process. */
+static int patch_durability_locked(struct gb_transaction *transaction, struct gb_buffer *b,
+                                   enum gb_durability durability, struct gb_error *err) {
+    struct gb_session *s = transaction->session;
+
+    if (durability == b->rec.durability)
+        return 0;
+    if (gb_disks_check_durability(s->core, durability, err) < 0)
+        return -1;
+    if (durability != GB_DURABILITY_NONE &&
+        gb_guard_check_settled_locked(b, "they are never durable; copy them, and make the copy durable", err) < 0)
+        return -1;
+    if ((durability == GB_DURABILITY_NONE || (b->stored && b->stored->spilled)) && gb_buffer_want_locked(s, b, err) < 0)
+        return -1;
+    transaction->rec.durability = durability;
+    return 0;
+}
+
+static int patch_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct buffer_op *op = op_of(transaction);
+    const struct gb_buffer_params *p = &op->params;
+
+    if (gb_buffer_op_check_locked(&op->base, b, err) < 0)
+        return -1;
+    if (p->has_shape && p->bytes != b->rec.bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the buffer has %llu bytes; shape and dtype give %llu",
+                            (unsigned long long)b->rec.bytes, (unsigned long long)p->bytes);
+    gb_buffer_copy_locked(b, &transaction->rec);
+    if (p->has_shape) {
+        transaction->rec.dtype = p->dtype;
+        transaction->rec.shape = p->shape;
+    }
+    if (p->has_labels)
+        gb_text_set(&transaction->rec.labels, p->labels);
+    if (p->has_durability && patch_durability_locked(transaction, b, p->durability, err) < 0)
+        return -1;
+    if (p->has_spill)
+        transaction->rec.spill = p->spill;
+    if (p->has_resident)
+        transaction->rec.resident = p->resident;
+    transaction->rec.version++;
+    transaction->rec.updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static void patch_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct buffer_op *op = op_of(transaction);
+
+    /* What a dead device took while the database was busy stays taken. */
+    gb_buffer_keep_state_locked(b, &transaction->rec);
+    gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, b->content);
+    gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
+}
+
+static void patch_end(struct gb_transaction *transaction) {
+    op_end(op_of(transaction), &transaction->error);
+}
+
+void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params, const struct gb_buffer_check *check,
+                     struct gb_buffer_call *call) {
+    struct buffer_op *op =
+        gb_buffer_op_new(sizeof(*op), core, &(struct gb_locator){params->session, params->name}, check, call);
+
+    if (!op)
+        return;
+    op->params = *params;
+    gb_text_ref(op->params.labels);
+    op->base.transaction.validate_locked = patch_decide_locked;
+    op->base.transaction.publish_locked = patch_apply_locked;
+    op->base.transaction.end = patch_end;
+    gb_transaction_start(&op->base.transaction);
+}
+
+/* --- delete ------------------------------------------------------------------------------------------------------- */
+
+static int delete_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0)
+        return -1;
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    return op_of(transaction)->unmapped
+               ? 0
+               : gb_guard_check_unmapped_locked(b, "wait until it has ended, or delete it with when=unmapped", err);
+}
+
+static void delete_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct buffer_op *op = op_of(transaction);
+
+    gb_buffer_copy_locked(b, &op->base.call->buffer);
+    op->base.call->held_bytes = gb_guard_mapped_bytes_locked(b);
+    op->content = gb_buffer_clear_locked(op->base.base.session, b);
+}
+
+static void delete_end(struct gb_transaction *transaction) {
+    struct buffer_op *op = op_of(transaction);
+
+    if (op->content && !op->content->next)
+        gb_content_retire(op->content, content_gone, op);
+    else
+        gb_content_drop_list(op->content, content_gone, op);
+}
+
+/* op: NULL when the call has ended already. */
+static void delete_start(struct buffer_op *op, bool unmapped) {
+    if (!op)
+        return;
+    op->unmapped = unmapped;
+    op->base.transaction.removes = true;
+    op->base.transaction.validate_locked = delete_decide_locked;
+    op->base.transaction.publish_locked = delete_apply_locked;
+    op->base.transaction.end = delete_end;
+    gb_transaction_start(&op->base.transaction);
+}
+
+void gb_buffer_delete(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                      struct gb_buffer_call *call) {
+    delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, at, check, call), false);
+}
+
+void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_locator *at,
+                                    const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, at, check, call), true);
+}
+
+/* --- looking ------------------------------------------------------------------------------------------------------ */
+
+int gb_buffer_get_in(struct gb_session *s, const struct gb_name *name, struct gb_buffer_rec *ret,
+                     struct gb_error *err) {
+    struct gb_buffer *b;
+
+    ret->labels = NULL;
+    pthread_mutex_lock(&s->lock);
+    b = gb_session_alive(s, err) < 0 ? NULL : gb_buffer_find_locked(s, name, err);
+    if (b)
+        gb_buffer_copy_locked(b, ret);
+    pthread_mutex_unlock(&s->lock);
+    return b ? 0 : -1;
+}
+
+int gb_buffer_get(struct gb_core *core, const struct gb_locator *at, struct gb_buffer_rec *ret, struct gb_error *err) {
+    struct gb_session *s = gb_session_use(core, &at->session, err);
+    int r = s ? gb_buffer_get_in(s, &at->name, ret, err) : -1;
+
+    gb_session_unref(s);
+    return r;
+}
+
+/* The next one that can be seen; as gb_buffer_copy_locked. */
+static bool after(struct gb_session *s, int64_t id, struct gb_buffer_rec *rec) {
+    struct gb_buffer *b;
+    bool found;
+
+    pthread_mutex_lock(&s->lock);
+    do
+        b = gb_idlist_after(&s->buffers_by_id, id, &id);
+    while (b && (!b->live || b->deleting));
+    found = b != NULL;
+    if (found)
+        gb_buffer_copy_locked(b, rec);
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+int gb_buffer_list(struct gb_core *core, const struct gb_name *session, struct gb_page *page,
+                   int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg,
+                   struct gb_error *err) {
+    struct gb_session *s = gb_session_use(core, session, err);
+    struct gb_buffer_rec rec = {.labels = NULL};
+    int64_t id = page->after;
+    unsigned n;
+    int r = 0;
+
+    if (!s)
+        return -1;
+    for (n = 0; n < page->limit && r == 0 && after(s, id, &rec); n++) {
+        id = rec.id;
+        r = visit(arg, &rec, err);
+    }
+    if (r == 0)
+        page->more = after(s, id, &rec);
+    gb_buffer_rec_done(&rec);
+    gb_session_unref(s);
+    return r;
+}
+
+/* --- attributes --------------------------------------------------------------------------------------------------- */
+
+/* What the native layer says of a buffer's memory. It is held meanwhile: memory whose free is queued is never asked
+ * about. */
+
+struct attr_op {
+    struct gb_op base; /* first */
+    struct gb_task task;
+    struct gb_attributes_call *call;
+    struct gb_content *content[2]; /* of a mirrored buffer: host side, device side */
+};
+
+static void finish(struct attr_op *op, const struct gb_error *error) {
+    gb_content_drop(op->content[0], NULL, NULL);
+    gb_content_drop(op->content[1], NULL, NULL);
+    gb_op_end(&op->base, error);
+}
+
+static int ask(struct gb_content *c, struct gb_mem_attr *ret, struct gb_error *err) {
+    struct gb_location place = gb_content_location(c, 0);
+
+    return gb_mem_attributes(c->device->core->backend, &place, c->kind == GB_KIND_DEVICE ? c->pool->pool : NULL, ret,
+                             err);
+}
+
+/* On the lane. */
+static void ask_all(struct gb_task *task) {
+    struct attr_op *op = gb_container_of(task, struct attr_op, task);
+    struct gb_mem_attr *attr = &op->call->attr;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_mem_attr host;
+    struct gb_content *h = op->content[0];
+    struct gb_content *d = op->content[1];
+    int r = 0;
+
+    if (h && h->ptr)
+        r = ask(h, attr, &err);
+    host = *attr;
+    if (r == 0 && d && d->ptr)
+        r = ask(d, attr, &err);
+    if (r == 0 && h && h->ptr && d && d->ptr)
+        attr->host_address = host.host_address;
+    finish(op, r < 0 ? &err : NULL);
+}
+
+static int hold_locked(struct attr_op *op, const struct gb_name *name, int *ret_device, struct gb_error *err) {
+    struct gb_buffer *b = gb_buffer_find_locked(op->base.session, name, err);
+    struct gb_content *c;
+    int i;
+
+    if (!b)
+        return -1;
+    if (b->rec.state == GB_BUFFER_LOST)
+        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", name->s);
+    if (gb_buffer_want_locked(op->base.session, b, err) < 0)
+        return -1;
+    for (i = 0; i < 2; i++) {
+        c = b->rec.mirrored ? b->sides[i] : (i == GB_SIDE_DEVICE ? b->content : NULL);
+        op->content[i] = c ? gb_content_ref(c) : NULL;
+    }
+    gb_buffer_copy_locked(b, &op->call->buffer);
+    *ret_device = b->rec.device;
+    return 0;
+}
+
+static void result_done(struct gb_call *call) {
+    gb_buffer_rec_done(&gb_container_of(call, struct gb_attributes_call, base)->buffer);
+}
+
+void gb_buffer_attributes(struct gb_core *core, const struct gb_locator *at, struct gb_attributes_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct attr_op *op = gb_op_new(sizeof(*op), gb_op_session(core, &at->session, &err), &call->base, NULL, NULL, &err);
+    int device = 0;
+    int r;
+
+    if (!op)
+        return;
+    op->call = call;
+    call->base.free_result = result_done;
+    call->attr = (struct gb_mem_attr){.type = GB_MEMORY_UNREGISTERED, .device = -1};
+    pthread_mutex_lock(&op->base.session->lock);
+    r = hold_locked(op, &at->name, &device, &err);
+    pthread_mutex_unlock(&op->base.session->lock);
+    if (r < 0 || (!op->content[0] && !op->content[1])) {
+        finish(op, r < 0 ? &err : NULL);
+        return;
+    }
+    op->task.run = ask_all;
+    gb_lane_post(&core->devices[device].lane, &op->task);
+}
+
+/* --- mirrors ------------------------------------------------------------------------------------------------------ */
+
+/* Mirrored buffers: bringing a side up to date, giving one memory, giving one up. */
+
+static int check_mirrored(const struct gb_buffer *b, struct gb_error *err) {
+    if (!b->rec.mirrored)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffer \"%s\" has no sides: it is not mirrored",
+                            b->name);
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (b->rec.state == GB_BUFFER_LOST)
+        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name);
+    return 0;
+}
+
+static int find_locked(struct gb_session *s, const struct gb_name *name, const struct gb_buffer_check *check,
+                       struct gb_buffer **ret, struct gb_error *err) {
+    struct gb_buffer *b = gb_buffer_find_locked(s, name, err);
+
+    if (!b || gb_buffer_check_locked(check, b, err) < 0)
+        return -1;
+    *ret = b;
+    return check_mirrored(b, err) < 0 ? -1 : gb_buffer_want_locked(s, b, err);
+}
+
+/* --- sync and reserve --------------------------------------------------------------------------------------------- */
+
+/* A write of one side, from the call to its start. */
+struct side_write {
+    struct gb_device_write *write;
+    struct gb_upload_params params;
+    enum gb_side side;
+    bool needed; /* else the side is as it should be */
+};
+
+static int find_whole_locked(struct gb_session *s, const struct side_write *sw, struct gb_buffer **ret,
+                             struct gb_error *err) {
+    struct gb_buffer *b;
+
+    if (find_locked(s, &sw->params.buffer.name, &sw->params.check, &b, err) < 0)
+        return -1;
+    if (b->rec.state == GB_BUFFER_PARTIAL)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again");
+    gb_buffer_copy_locked(b, &sw->write->call->buffer);
+    *ret = b;
+    return 0;
+}
+
+/* What is to be copied or zeroed, if anything. */
+static int look_at_sync_locked(struct gb_session *s, struct side_write *sw, struct gb_error *err) {
+    struct gb_device_write *w = sw->write;
+    struct gb_mirror_move move;
+    struct gb_buffer *b;
+
+    if (find_whole_locked(s, sw, &b, err) < 0)
+        return -1;
+    move = gb_mirror_move(b->rec.head, sw->side == GB_SIDE_HOST ? GB_MIRROR_SYNC_HOST : GB_MIRROR_SYNC_DEVICE);
+    sw->needed = move.step != GB_MIRROR_GO;
+    if (!sw->needed)
+        return 0;
+    if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0)
+        return -1;
+    gb_buffer_copy_locked(b, &w->source_rec);
+    w->bytes = b->rec.bytes;
+    if (move.step == GB_MIRROR_COPY)
+        w->source = gb_content_ref(b->sides[gb_other_side(sw->side)]);
+    return 0;
+}
+
+/* What is to be kept, if the side must grow. */
+static int look_at_reserve_locked(struct gb_session *s, struct side_write *sw, struct gb_error *err) {
+    struct gb_device_write *w = sw->write;
+    struct gb_content *c;
+    struct gb_buffer *b;
+
+    if (find_whole_locked(s, sw, &b, err) < 0 || gb_guard_check_unsealed_locked(b, err) < 0)
+        return -1;
+    c = b->sides[sw->side];
+    sw->needed = (c ? c->bytes : 0) < w->capacity;
+    if (!sw->needed)
+        return 0;
+    if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0)
+        return -1;
+    if (c && c->owner)
+        return gb_error_set(
+            err, GB_ERR_ADOPTED,
+            "the %s side of \"%s\" is memory of another process, %llu bytes, and does not grow: release "
+            "that side first",
+            sw->side == GB_SIDE_HOST ? "host" : "device", b->name, (unsigned long long)c->bytes);
+    gb_buffer_copy_locked(b, &w->source_rec);
+    if (!c || !gb_side_current(b->rec.head, sw->side))
+        return 0;
+    w->bytes = b->rec.bytes;
+    w->source = gb_content_ref(c);
+    return 0;
+}
+
+typedef int look_fn(struct gb_session *s, struct side_write *sw, struct gb_error *err);
+
+/* sw->write is NULL when memory is exhausted. */
+static void start(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
+                  const struct gb_buffer_check *check, struct side_write *sw, look_fn *look,
+                  struct gb_buffer_call *call) {
+    struct gb_upload_params *p = &sw->params;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session *s = NULL;
+    int r = -1;
+
+    p->buffer.session = at->session;
+    p->buffer.name = at->name;
+    p->buffer.stream = *stream;
+    p->partial = true;
+    p->to_device_side = sw->side == GB_SIDE_DEVICE;
+    if (check)
+        p->check = *check;
+    if (!sw->write)
+        gb_no_memory(&err);
+    else
+        s = gb_op_session(core, &at->session, &err);
+    if (s) {
+        pthread_mutex_lock(&s->lock);
+        r = look(s, sw, &err);
+        pthread_mutex_unlock(&s->lock);
+    }
+    p->session = s;
+    if (r == 0 && sw->needed) {
+        gb_device_write_start(core, p, sw->write);
+    } else {
+        if (r == 0 && sw->write->what == GB_DEVICE_WRITE_SYNC)
+            GB_COUNT(core, s, mirror_copies_avoided, 1);
+        gb_device_write_fail(&p->check, sw->write, call, &err);
+    }
+    gb_session_unref(s);
+}
+
+void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_locator *at, bool to_host,
+                           const struct gb_name *stream, const struct gb_buffer_check *check,
+                           struct gb_buffer_call *call) {
+    struct side_write sw = {.write = gb_device_write_new(GB_DEVICE_WRITE_SYNC, call),
+                            .side = to_host ? GB_SIDE_HOST : GB_SIDE_DEVICE};
+
+    start(core, at, stream, check, &sw, look_at_sync_locked, call);
+}
+
+void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,
+                              const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct side_write sw = {.write = gb_device_write_new(GB_DEVICE_WRITE_RESERVE, call),
+                            .params.wait_ms = what->wait_ms,
+                            .side = what->host ? GB_SIDE_HOST : GB_SIDE_DEVICE};
+
+    if (sw.write)
+        sw.write->capacity = what->bytes;
+    start(core, at, &what->stream, check, &sw, look_at_reserve_locked, call);
+}
+
+/* --- release ------------------------------------------------------------------------------------------------------ */
+
+struct release_op {
+    struct gb_buffer_op base; /* first */
+    bool side[GB_SIDES];
+    struct gb_content *gone;
+};
+
+static struct release_op *release_of(struct gb_transaction *transaction) {
+    return gb_container_of(gb_buffer_op_of(transaction), struct release_op, base);
+}
+
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct release_op *op = release_of(transaction);
+    bool all = op->side[GB_SIDE_HOST] && op->side[GB_SIDE_DEVICE];
+    enum gb_mirror_action action = op->side[GB_SIDE_HOST] ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
+    struct gb_mirror_move move;
+
+    if (find_locked(transaction->session, &transaction->name, &op->base.check, &b, err) < 0 ||
+        gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0 ||
+        (all && b->rec.head != GB_HEAD_UNINITIALIZED && gb_guard_check_unsealed_locked(b, err) < 0))
+        return -1;
+    if (b->rec.state == GB_BUFFER_PARTIAL && !all)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again, or release both sides");
+    move = gb_mirror_move(b->rec.head, all ? GB_MIRROR_RELEASE_ALL : action);
+    if (move.step == GB_MIRROR_REFUSED)
+        return gb_error_set(err, GB_ERR_BUFFER_SIDE_CURRENT,
+                            "only the %s side has the buffer's bytes: sync the other first, or release both",
+                            gb_head_name(b->rec.head));
+    gb_buffer_copy_locked(b, &transaction->rec);
+    if (all && (b->rec.head != GB_HEAD_UNINITIALIZED || b->rec.state != GB_BUFFER_READY)) {
+        transaction->rec.generation++;
+        transaction->rec.has_crc32c = false;
+        transaction->rec.crc32c = 0;
+    }
+    transaction->rec.state = GB_BUFFER_READY;
+    transaction->rec.head = move.next;
+    transaction->rec.version++;
+    transaction->rec.updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct release_op *op = release_of(transaction);
+    int side;
+
+    /* What a dead device took while the database was busy stays taken. */
+    gb_buffer_keep_state_locked(b, &transaction->rec);
+    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
+    for (side = 0; side < GB_SIDES; side++) {
+        if (op->side[side])
+            gb_content_list_add(&op->gone, gb_buffer_set_side_locked(b, side, NULL));
+    }
+    gb_guard_tell_locked(b, &transaction->rec);
+    gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
+}
+
+static void finish_sync(void *arg) {
+    struct release_op *op = arg;
+
+    gb_buffer_op_end(&op->base, &op->base.transaction.error);
+}
+
+static void end(struct gb_transaction *transaction) {
+    struct release_op *op = release_of(transaction);
+
+    gb_content_drop_list(op->gone, finish_sync, op);
+}
+
+void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
+                              const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct release_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!op)
+        return;
+    if (!host && !device) {
+        gb_error_set(&err, GB_ERR_INVALID_ARGUMENT, "no side is named: there are host, device and all");
+        gb_buffer_op_end(&op->base, &err);
+        return;
+    }
+    op->side[GB_SIDE_HOST] = host;
+    op->side[GB_SIDE_DEVICE] = device;
+    op->base.transaction.validate_locked = validate_locked;
+    op->base.transaction.publish_locked = publish_locked;
+    op->base.transaction.end = end;
+    gb_transaction_start(&op->base.transaction);
+}
+
+/* --- seal --------------------------------------------------------------------------------------------------------- */
+
+/* A buffer whose content never changes again. */
+
+static int seal_validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0 ||
+        (!b->rec.sealed &&
+         gb_guard_check_settled_locked(
+             b, "that one writes when it likes, so they are never sealed; copy them, and seal the copy", err) < 0))
+        return -1;
+    gb_buffer_copy_locked(b, &transaction->rec);
+    if (b->rec.sealed)
+        return 0;
+    transaction->rec.sealed = true;
+    transaction->rec.version++;
+    transaction->rec.updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static void seal_publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    /* What a dead device took while the database was busy stays taken. */
+    gb_buffer_keep_state_locked(b, &transaction->rec);
+    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
+    gb_buffer_copy_locked(b, &gb_buffer_op_of(transaction)->call->buffer);
+}
+
+void gb_buffer_seal(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                    struct gb_buffer_call *call) {
+    gb_buffer_op_run(core, at, check, call, seal_validate_locked, seal_publish_locked);
+}
+
+/* --- last transfer ------------------------------------------------------------------------------------------------ */
+
+/* What a buffer's last large transfer took. */
+
+static void read_locked(const struct gb_buffer *b, struct gb_last_transfer *ret) {
+    int i;
+
+    *ret = (struct gb_last_transfer){.bytes = 0};
+    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
+        const struct gb_content *c = gb_buffer_content_at(b, i);
+
+        if (c && c->last && (ret->bytes == 0 || c->last->finished_at_us > ret->finished_at_us))
+            *ret = *c->last;
+    }
+}
+
+int gb_buffer_last_transfer(struct gb_core *core, const struct gb_locator *at, struct gb_last_transfer *ret,
+                            struct gb_error *err) {
+    struct gb_session *s = gb_session_use(core, &at->session, err);
+    struct gb_buffer *b;
+
+    if (!s)
+        return -1;
+    pthread_mutex_lock(&s->lock);
+    b = gb_session_alive(s, err) < 0 ? NULL : gb_buffer_find_locked(s, &at->name, err);
+    if (b)
+        read_locked(b, ret);
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    return b ? 0 : -1;
+}

@@ -1,0 +1,15 @@
+/* Memory that is given back for others. */
+#ifndef GB_CORE_DURABLE_ROOM_H
+#define GB_CORE_DURABLE_ROOM_H
+
+#include "core/buffer/buffer.h"
+
+/* core->make_room and core->spare. */
+void gb_durable_make_room(struct gb_core *core, struct gb_room_ask *ask);
+
+uint64_t gb_durable_spare(struct gb_session *session);
+
+/* Once a second: makes room where memory is used beyond the high-water mark. [never blocks] */
+void gb_durable_keep_room(struct gb_core *core);
+
+#endif

@@ -1,0 +1,964 @@
+/* How an upload begins: it is planned, its memory is allocated, and work is queued before the payload. And how one is
+ * given up. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/text.h"
+#include "core/buffer/buffer.h"
+#include "core/durable/disks.h"
+#include "core/session/quota.h"
+#include "core/session/session.h"
+#include "core/transfer/upload.h"
+
+/* --- the plan ----------------------------------------------------------------------------------------------------- */
+
+/* Decides what a write needs and whether it is permitted, by records, quota and limits. Nothing is reserved yet. */
+
+/* --- where -------------------------------------------------------------------------------------------------------- */
+
+/* A buffer that exists keeps its kind unless the caller names another. */
+static enum gb_kind choose_kind(const struct gb_core *core, const struct gb_upload_params *p,
+                                const struct gb_buffer *b) {
+    bool given = p->buffer.has_kind || p->buffer.kind != GB_KIND_DEVICE || p->buffer.pool.s[0] != '\0';
+
+    return b && (p->partial || !given) ? b->rec.kind : gb_kind_choose(core, &p->buffer);
+}
+
+/* The pool that the caller names, else the buffer's; the pool of a lost buffer may be gone. NULL with err. */
+static struct gb_core_pool *choose_pool_locked(struct gb_session *s, const struct gb_upload_params *p,
+                                               const struct gb_upload_draft *draft, struct gb_error *err) {
+    const struct gb_buffer *b = draft->buffer;
+    struct gb_core_pool *pool = NULL;
+    struct gb_name name;
+
+    if (!b || ((p->buffer.pool.s[0] != '\0' || p->buffer.has_device) && !p->partial))
+        return gb_kind_pool_locked(s, &p->buffer, err);
+    if (b->content && b->rec.kind == draft->kind)
+        return b->content->pool;
+    if (draft->kind == GB_KIND_DEVICE && b->rec.pool) {
+        strcpy(name.s, gb_text_s(b->rec.pool));
+        pool = gb_core_pool_find_locked(s, &name, NULL);
+    }
+    if (!pool && b->rec.device < s->core->device_count)
+        pool = gb_session_pool_locked(s, &s->core->devices[b->rec.device]);
+    if (!pool)
+        gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND,
+                     "the buffer's device %d is not there; name another one, or a pool (?device= or ?pool=)",
+                     b->rec.device);
+    return pool;
+}
+
+static int check_limit(struct gb_session *session, const struct gb_upload_draft *draft, bool tell,
+                       struct gb_error *err) {
+    uint64_t limit = gb_core_pool_limit(draft->pool);
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_pool_stat stat;
+
+    if (gb_core_offers(draft->pool->device, draft->kind, err) < 0)
+        return -1;
+    if (draft->place || draft->kind != GB_KIND_DEVICE || draft->bytes <= limit)
+        return 0;
+    gb_core_pool_stat(draft->pool, &stat);
+    gb_error_numbers(&why, limit, stat.used_bytes, draft->bytes);
+    gb_error_set(&why, GB_ERR_OUT_OF_MEMORY,
+                 "pool \"%s\" has %llu bytes in all and %llu are asked for: waiting does not help, ask for less",
+                 draft->pool->rec.name.s, (unsigned long long)limit, (unsigned long long)draft->bytes);
+    if (tell)
+        gb_alloc_denied(session, draft->pool, draft->bytes, &why);
+    return gb_error_move(err, &why);
+}
+
+/* --- how much ----------------------------------------------------------------------------------------------------- */
+
+static int plan_full(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    draft->bytes = draft->payload = p->bytes;
+    if (p->buffer.bytes != p->bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "shape and dtype give %llu bytes and the payload has %llu",
+                            (unsigned long long)p->buffer.bytes, (unsigned long long)p->bytes);
+    return 0;
+}
+
+int gb_upload_check_merge(const struct gb_upload_draft *draft, struct gb_error *err) {
+    const struct gb_buffer *b = draft->buffer;
+
+    if (draft->merge && b->rec.state == GB_BUFFER_PARTIAL)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again");
+    if (draft->merge && b->rec.state == GB_BUFFER_LOST)
+        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes are lost; upload the whole buffer again");
+    return 0;
+}
+
+static int check_view(const struct gb_upload_params *p, const struct gb_buffer *b, struct gb_error *err) {
+    const struct gb_shape *made_for = &p->buffer.shape;
+    const struct gb_shape *shape = &b->rec.shape;
+
+    if (shape->dims == made_for->dims && memcmp(shape->dim, made_for->dim, shape->dims * sizeof(shape->dim[0])) == 0 &&
+        p->bytes == p->view.bytes && gb_view_end(&p->view) <= b->rec.bytes)
+        return 0;
+    return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the buffer's shape is no longer what the bytes were meant for");
+}
+
+static int plan_partial(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    const struct gb_buffer *b = draft->buffer;
+    uint64_t end;
+
+    if (!b)
+        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\" to write into",
+                            p->buffer.session.s, p->buffer.name.s);
+    /* gb_upload_check asks this at the headers, before the number of bytes is known. */
+    if (p->offset > b->rec.bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the offset %llu lies beyond the %llu bytes of the buffer",
+                            (unsigned long long)p->offset, (unsigned long long)b->rec.bytes);
+    draft->at = p->offset;
+    draft->bytes = b->rec.bytes;
+    if (p->open_ended) {
+        draft->payload = b->rec.bytes - p->offset;
+        draft->open_ended = draft->merge = true; /* it may be none of them */
+        return gb_upload_check_merge(draft, err);
+    }
+    if (!gb_add_u64(p->offset, p->bytes, &end) || end > b->rec.bytes)
+        return gb_error_set(
+            err, GB_ERR_SHAPE_MISMATCH, "%llu bytes at offset %llu do not fit into the %llu bytes of the buffer",
+            (unsigned long long)p->bytes, (unsigned long long)p->offset, (unsigned long long)b->rec.bytes);
+    if (p->scattered && check_view(p, b, err) < 0)
+        return -1;
+    draft->payload = p->bytes;
+    draft->merge = p->bytes != b->rec.bytes;
+    return gb_upload_check_merge(draft, err);
+}
+
+/* --- in place ----------------------------------------------------------------------------------------------------- */
+
+/* Memory that is to be overwritten may be in use by the caller of this write alone. own: the write's own references. */
+static int check_unused(const struct gb_upload_params *p, const struct gb_buffer *b, const struct gb_content *c,
+                        unsigned own, struct gb_error *err) {
+    if (c->pin_count > 0 && (p->holder == 0 || !gb_guard_mapped_by_locked(c, p->holder)))
+        return gb_guard_check_unmapped_locked(b, "wait until it has ended, or write without in_place", err);
+    if (atomic_load(&c->refs) > 1 + own + c->pin_count || b->fifo.taken)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others use the buffer's bytes; try again");
+    return 0;
+}
+
+static int plan_in_place(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    struct gb_buffer *b = draft->buffer;
+
+    if (b->rec.bytes != draft->bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                            "a write in place needs as many bytes as the buffer has, %llu, and brings %llu",
+                            (unsigned long long)b->rec.bytes, (unsigned long long)draft->bytes);
+    if (b->content->pool != draft->pool)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the buffer is in the pool \"%s\" of device %d: a write in place cannot move it",
+                            gb_text_s(b->rec.pool), b->rec.device);
+    if (b->rec.kind != draft->kind)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the buffer is of kind \"%s\": a write in place cannot change that",
+                            gb_kind_name(b->rec.kind));
+    draft->in_place = true;
+    draft->place = b->content;
+    draft->base = NULL;
+    return check_unused(p, b, draft->place, draft->source == draft->place, err);
+}
+
+/* --- mirrored ----------------------------------------------------------------------------------------------------- */
+
+static int check_sides(const struct gb_upload_params *p, const struct gb_upload_draft *draft, struct gb_error *err) {
+    const struct gb_buffer *b = draft->buffer;
+    bool named = p->side_named || p->to_device_side != draft->by_device;
+
+    if (!draft->mirrored && named)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffer \"%s\" has no sides: it is not mirrored",
+                            p->buffer.name.s);
+    if (!draft->mirrored && p->buffer.mirrored)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the buffer \"%s\" is there and not mirrored: delete it, or choose another name",
+                            p->buffer.name.s);
+    if (draft->mirrored && p->buffer.has_mirrored && !p->buffer.mirrored)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the buffer \"%s\" is there and mirrored: delete it, or choose another name",
+                            p->buffer.name.s);
+    if (draft->mirrored && !p->partial && p->buffer.kind != GB_KIND_DEVICE)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer is of kind \"device\", not \"%s\"",
+                            gb_kind_name(p->buffer.kind));
+    if (draft->mirrored && b && !p->partial && p->buffer.pool.s[0] != '\0' &&
+        strcmp(p->buffer.pool.s, gb_text_s(b->rec.pool)) != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer stays in its pool, \"%s\"",
+                            gb_text_s(b->rec.pool));
+    return 0;
+}
+
+/* Memory of another process is written where it is, or not at all. */
+static int check_foreign_side(const struct gb_upload_params *p, const struct gb_upload_draft *draft,
+                              const struct gb_content *there, struct gb_error *err) {
+    const char *side = draft->side == GB_SIDE_HOST ? "host" : "device";
+
+    if (!there || !there->owner || draft->reserve)
+        return 0;
+    if (p->fresh || draft->all_or_nothing)
+        return gb_error_set(err, GB_ERR_ADOPTED,
+                            "the %s side is memory of another process, which is written in place alone; upload or copy "
+                            "all of it in one request of its own",
+                            side);
+    if (there->bytes < draft->bytes)
+        return gb_error_set(err, GB_ERR_ADOPTED,
+                            "the %s side is memory of another process, %llu bytes, and this takes %llu: release that "
+                            "side first",
+                            side, (unsigned long long)there->bytes, (unsigned long long)draft->bytes);
+    return 0;
+}
+
+/* The side that is written, in its present memory if that is large enough; and the bytes that it needs first. */
+static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    struct gb_buffer *b = draft->buffer;
+    enum gb_head head = b ? b->rec.head : GB_HEAD_UNINITIALIZED;
+    bool sync = draft->sync;
+    struct gb_mirror_move move;
+
+    draft->side = p->to_device_side ? GB_SIDE_DEVICE : GB_SIDE_HOST;
+    draft->kind = draft->side == GB_SIDE_DEVICE ? GB_KIND_DEVICE : GB_KIND_PINNED;
+    if (draft->reserve)
+        move = (struct gb_mirror_move){head, GB_MIRROR_ZERO};
+    else if (sync)
+        move = gb_mirror_move(head, draft->side == GB_SIDE_DEVICE ? GB_MIRROR_SYNC_DEVICE : GB_MIRROR_SYNC_HOST);
+    else
+        move = gb_mirror_move(head, gb_mirror_write(draft->side, draft->merge));
+    if (draft->side == GB_SIDE_HOST)
+        draft->pool = draft->pool->device->pool;
+    draft->head = move.next;
+    draft->zero = move.step == GB_MIRROR_ZERO;
+    draft->base = move.step == GB_MIRROR_COPY && !sync ? b->sides[gb_other_side(draft->side)] : NULL;
+    if (b && check_foreign_side(p, draft, b->sides[draft->side], err) < 0)
+        return -1;
+    draft->place = b && !p->fresh ? b->sides[draft->side] : NULL;
+    if (draft->place && draft->place->bytes < draft->bytes)
+        draft->place = NULL;
+    if (draft->place && !draft->merge && (draft->place->tainted || (draft->place->pin_count > 0 && !sync)))
+        draft->place = NULL; /* all of it is new: beside what is mapped, or may be written from outside */
+    draft->in_place = draft->place && !sync;
+    if (draft->place)
+        draft->kind = draft->place->kind;
+    return draft->place ? check_unused(p, b, draft->place, draft->source == draft->place, err) : 0;
+}
+
+/* --- all of it ---------------------------------------------------------------------------------------------------- */
+
+static int plan_place(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    struct gb_buffer *b = draft->buffer;
+
+    if (draft->mirrored)
+        return plan_side(p, draft, err);
+    draft->base = draft->merge ? b->content : NULL;
+    if (b && (p->fresh || draft->all_or_nothing) &&
+        gb_adopted_check_locked(
+            b, "they are written in place alone; upload or copy all of it in one request of its own", err) < 0)
+        return -1;
+    if (b && b->content && b->content->ptr && (p->in_place || b->content->owner))
+        return plan_in_place(p, draft, err);
+    return 0;
+}
+
+/* An existing buffer keeps its durability unless the caller names another. */
+static int plan_durability(const struct gb_session *s, const struct gb_upload_params *p, struct gb_upload_draft *draft,
+                           struct gb_error *err) {
+    if (p->buffer.has_durability && !p->partial)
+        draft->durability = p->buffer.durability;
+    else
+        draft->durability = draft->buffer ? draft->buffer->rec.durability : s->rec.durability;
+    return gb_disks_check_durability(s->core, draft->durability, err);
+}
+
+/* A copy must not read what it overwrites. */
+static int check_overlap(const struct gb_upload_draft *draft, struct gb_error *err) {
+    uint64_t bytes = draft->payload;
+
+    if (!draft->source || draft->source != draft->place || draft->sync || bytes == 0 ||
+        draft->from + bytes <= draft->at || draft->at + bytes <= draft->from)
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_INVALID_ARGUMENT,
+        "the source's %llu bytes at offset %llu and the destination's at offset %llu overlap in the same "
+        "memory: choose others, or copy without in_place",
+        (unsigned long long)bytes, (unsigned long long)draft->from, (unsigned long long)draft->at);
+}
+
+/* How many bytes are written and where, of a payload that the caller brings. */
+static int plan_payload(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    draft->has_crc32c = !p->scattered; /* it is computed as the bytes come */
+    if (draft->buffer && gb_guard_check_unsealed_locked(draft->buffer, err) < 0)
+        return -1;
+    return p->partial ? plan_partial(p, draft, err) : plan_full(p, draft, err);
+}
+
+int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *p, const struct gb_upload_role *role,
+                           void *owner, struct gb_upload_draft *draft, struct gb_error *err) {
+    struct gb_buffer *b = gb_buffer_find_locked(s, &p->buffer.name, NULL);
+    int r;
+
+    *draft = (struct gb_upload_draft){.buffer = b, .kind = choose_kind(s->core, p, b)};
+    draft->mirrored = b ? b->rec.mirrored : p->buffer.mirrored && !p->partial;
+    if ((role->upkeep ? gb_session_alive(s, err) : gb_session_changeable_locked(s, err)) < 0)
+        return -1;
+    if (gb_buffer_check_locked(&p->check, b, err) < 0 ||
+        (!b && gb_copies_check_name_locked(s, p->buffer.name.s, err) < 0))
+        return -1;
+    if (b && b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    r = role->plan ? role->plan(s, owner, p, draft, err) : plan_payload(p, draft, err);
+    if (r < 0 || check_sides(p, draft, err) < 0 || (draft->merge && gb_buffer_want_locked(s, b, err) < 0))
+        return -1;
+    if (!p->partial && gb_kind_check_pool(draft->kind, &p->buffer.pool, err) < 0)
+        return -1;
+    draft->pool = choose_pool_locked(s, p, draft, err);
+    if (!draft->pool || gb_kind_check_source(draft->kind, draft->pool, err) < 0)
+        return -1;
+    if (draft->kind == GB_KIND_DEVICE)
+        draft->pool_name = draft->pool->rec.name;
+    if (plan_place(p, draft, err) < 0 || check_overlap(draft, err) < 0 || plan_durability(s, p, draft, err) < 0)
+        return -1;
+    return check_limit(s, draft, !p->asked_before, err);
+}
+
+/* --- breaking off ------------------------------------------------------------------------------------------------- */
+
+/* What an upload leaves behind: nothing, or a buffer in state PARTIAL. */
+
+void gb_upload_drop_segments(struct gb_upload *u) {
+    struct gb_content *c = u->segments.full;
+    struct gb_content *next;
+
+    u->segments.full = u->segments.last = NULL;
+    for (; c; c = next) {
+        next = c->next;
+        gb_content_drop_later(c);
+    }
+}
+
+struct gb_upload *gb_upload_of_transaction(struct gb_transaction *transaction) {
+    return gb_container_of(transaction, struct gb_upload, transaction);
+}
+
+bool gb_upload_has_locked(const struct gb_upload *u, const struct gb_buffer *b) {
+    if (!b || !b->live)
+        return false;
+    return u->plan.mirrored ? b->rec.mirrored && b->sides[u->plan.side] == u->content : b->content == u->content;
+}
+
+static int decide_break_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
+
+    if (!gb_upload_has_locked(u, b))
+        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
+    gb_buffer_copy_locked(b, &transaction->rec);
+    transaction->rec.state = GB_BUFFER_PARTIAL;
+    transaction->rec.head = u->plan.mirrored ? u->plan.head : GB_HEAD_UNINITIALIZED;
+    transaction->rec.generation++;
+    transaction->rec.version++;
+    transaction->rec.has_crc32c = false;
+    transaction->rec.crc32c = 0;
+    transaction->rec.updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static void apply_break_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
+    b->in_place = false;
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+/* The core's own error is the reason; else what the layers above said; else the client went away. */
+void gb_upload_count_failure(struct gb_upload *u) {
+    enum gb_code code = u->t.error.code != GB_OK ? u->t.error.code : u->blamed;
+    enum gb_failure why = code == GB_OK ? GB_FAILURE_incomplete_body : gb_failure_of(code, GB_FAILED_UPLOAD);
+
+    if (u->state == GB_UPLOAD_PLANNED || u->state == GB_UPLOAD_DONE)
+        return;
+    gb_live_counters_failed(&u->t.core->live_counters, GB_FAILED_UPLOAD, why);
+    gb_live_counters_failed(&u->t.session->live_counters, GB_FAILED_UPLOAD, why);
+}
+
+void gb_upload_stop_running(struct gb_upload *u) {
+    if (u->running)
+        atomic_fetch_sub(u->running, 1);
+    u->running = NULL;
+}
+
+void gb_upload_dispose(struct gb_upload *u) {
+    struct gb_session *s = u->t.session;
+
+    gb_tee_free(u->disk.tee);
+    free(u->disk.kept);
+    gb_content_drop_later(u->content); /* this may be a backend's thread */
+    gb_content_drop_later(u->base);
+    gb_upload_drop_segments(u);
+    if (u->counted) {
+        pthread_mutex_lock(&s->lock);
+        gb_quota_give_locked(s, 0, 1);
+        pthread_mutex_unlock(&s->lock);
+    }
+    gb_upload_stop_running(u);
+    gb_core_changed(u->t.core);
+    gb_event_pool_give(&u->t.device->events, u->usable);
+    if (u->plan.check.free_arg)
+        u->plan.check.free_arg(u->plan.check.arg);
+    gb_core_transfer_done(&u->t);
+    gb_transaction_done(&u->transaction);
+    gb_text_unref(u->plan.buffer.labels);
+    free(u->scratch);
+    free(u);
+}
+
+/* --- in place ----------------------------------------------------------------------------------------------------- */
+
+static void break_end(struct gb_transaction *transaction) {
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
+    struct gb_session *s = u->t.session;
+    struct gb_error none = GB_ERROR_INIT;
+    struct gb_buffer *b;
+
+    /* The database refused the write: apply the change in memory anyway, because the next start marks the buffer
+     * lost. */
+    if (transaction->error.code != GB_OK) {
+        pthread_mutex_lock(&s->lock);
+        b = gb_map_get(&s->buffers, u->plan.buffer.name.s);
+        if (b && b->live && decide_break_locked(transaction, b, &none) == 0)
+            apply_break_locked(transaction, b);
+        pthread_mutex_unlock(&s->lock);
+    }
+    u->role->gone(u);
+}
+
+/* Nothing was written: the buffer is as it was before the upload. */
+static void undo_in_place(struct gb_upload *u) {
+    struct gb_session *s = u->t.session;
+    struct gb_buffer *b;
+
+    pthread_mutex_lock(&s->lock);
+    b = gb_map_get(&s->buffers, u->plan.buffer.name.s);
+    if (b && b->in_place && gb_upload_has_locked(u, b))
+        b->in_place = false;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Whether managed memory could be handed back or not. */
+static void destroy(struct gb_upload *u, const struct gb_error *error) {
+    gb_core_report_error(u->t.core, error);
+    if (!u->marked || !u->touched) {
+        if (u->marked)
+            undo_in_place(u);
+        u->role->gone(u);
+        return;
+    }
+    gb_transaction_done(&u->transaction);
+    u->transaction = (struct gb_transaction){.session = u->t.session,
+                                             .name = u->plan.buffer.name,
+                                             .upkeep = true,
+                                             .validate_locked = decide_break_locked,
+                                             .publish_locked = apply_break_locked,
+                                             .end = break_end};
+    gb_transaction_start(&u->transaction);
+}
+
+void gb_upload_destroy(struct gb_core_transfer *transfer) {
+    gb_upload_hand_back(gb_upload_of(transfer), destroy);
+}
+
+/* --- giving up ---------------------------------------------------------------------------------------------------- */
+
+void gb_upload_blame(struct gb_upload *upload, enum gb_code why) {
+    if (upload && upload->blamed == GB_OK)
+        upload->blamed = why;
+}
+
+void gb_upload_free(struct gb_upload *upload) {
+    if (!upload)
+        return;
+    gb_core_transfer_close(&upload->t);
+    (void)gb_upload_watch_rest(upload, NULL);
+    gb_upload_drop_slot(upload);
+    atomic_store(&upload->alloc.cancelled, true);
+    gb_core_transfer_unref(&upload->t);
+}
+
+/* A write in place cannot be undone once it is queued. */
+bool gb_upload_cancel(struct gb_upload *u, bool act) {
+    struct gb_error why = GB_ERROR_INIT;
+    bool possible;
+
+    pthread_mutex_lock(&u->t.lock);
+    possible = u->state == GB_UPLOAD_ENDED && !u->plan.placed;
+    if (possible && act) {
+        gb_cancelled(&why);
+        gb_upload_fail_locked(u, &why);
+        atomic_store(&u->alloc.cancelled, true);
+        gb_core_transfer_unlock_wake(&u->t);
+    } else {
+        pthread_mutex_unlock(&u->t.lock);
+    }
+    return possible;
+}
+
+/* --- preparation -------------------------------------------------------------------------------------------------- */
+
+/* On the lane: queues the work that precedes the payload, and the payload itself if the role queues it. */
+
+void gb_upload_advise_length(struct gb_error *err) {
+    static const char advice[] = "; the end of a body of unknown length needs its bytes twice: send Content-Length";
+
+    gb_error_append(err, GB_ERR_QUOTA_EXCEEDED, advice);
+    gb_error_append(err, GB_ERR_PINNED_LIMIT, advice);
+    gb_error_append(err, GB_ERR_OUT_OF_MEMORY, advice);
+}
+
+static void usable(void *arg, const struct gb_error *error) {
+    struct gb_upload *u = arg;
+
+    gb_core_report_error(u->t.core, error);
+    gb_content_drop_later(u->base);
+    u->base = NULL;
+    pthread_mutex_lock(&u->t.lock);
+    gb_upload_pended_locked(u, error);
+    if (u->plan.direct) { /* else it was opened without waiting for this */
+        u->t.queue_ns += gb_clock_ns() - u->prepared_ns;
+        gb_upload_opened_locked(u);
+    }
+    gb_upload_unlock_advance(u);
+    gb_core_transfer_unref(&u->t);
+}
+
+/* The bytes before and after the payload: from the old memory, from the other side, or zeros. */
+static int queue_rest(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
+    struct gb_backend *be = u->t.core->backend;
+    struct gb_content *c = u->content;
+    uint64_t at = u->plan.at;
+    uint64_t end;
+    enum gb_copy_way way;
+
+    if (!u->base && !u->plan.zero) /* the size of one that grows may be set just now */
+        return 0;
+    /* A scattered payload may go anywhere, and an open-ended one end anywhere: it is written over the copied bytes. */
+    if (u->plan.scattered || u->plan.open_ended)
+        at = end = u->plan.bytes;
+    else
+        end = at + u->plan.payload;
+    u->touched = u->touched || u->plan.placed;
+    if (u->plan.zero) {
+        if (gb_content_zero(c, 0, at, stream, err) < 0)
+            return -1;
+        return gb_content_zero(c, end, u->plan.bytes - end, stream, err);
+    }
+    u->mirror_copied = u->plan.mirrored;
+    if (u->base->ready && gb_stream_wait(be, stream, u->base->ready->event, err) < 0)
+        return -1;
+    if (gb_content_move(c, 0, u->base, 0, at, stream, &way, err) < 0)
+        return -1;
+    return gb_content_move(c, end, u->base, end, u->plan.bytes - end, stream, &way, err);
+}
+
+/* Records an event behind all that is queued. *ret_watched: usable() comes later, and drops the base if that is still
+ * there. */
+static int watch(struct gb_upload *u, struct gb_stream *stream, bool *ret_watched, struct gb_content **ret_base,
+                 struct gb_error *err) {
+    struct gb_backend *be = u->t.core->backend;
+    bool done = true;
+
+    if (!u->usable) /* else it is the last segment's */
+        u->usable = gb_event_pool_take(&u->t.device->events, err);
+    if (!u->usable || gb_event_record(be, u->usable->event, stream, err) < 0 ||
+        gb_event_query(be, u->usable->event, &done, err) < 0)
+        return -1;
+    /* Freed in the order of its home: on another stream the copy must be done before. */
+    if (u->base && (done || u->base->alloc_stream == u->t.stream)) {
+        *ret_base = u->base;
+        u->base = NULL;
+    }
+    if (done)
+        return 0;
+    *ret_watched = true;
+    return gb_upload_watch(u, u->usable, usable, u, err);
+}
+
+static int queue(struct gb_upload *u, struct gb_stream *stream, bool *ret_watched, struct gb_content **ret_base,
+                 struct gb_error *err) {
+    struct gb_backend *be = u->t.core->backend;
+    struct gb_content *c = u->content;
+    struct gb_location place = gb_content_location(c, 0);
+
+    if (u->role->queue && gb_staged_copy_open(&u->pipe.copies[0], stream, err) < 0)
+        return -1;
+    if ((u->plan.placed && gb_content_materialize(c, err) < 0) || gb_content_materialize(u->base, err) < 0)
+        return -1;
+    if (u->plan.placed && c->ready && gb_stream_wait(be, stream, c->ready->event, err) < 0)
+        return -1;
+    if (queue_rest(u, stream, err) < 0)
+        return -1;
+    if (u->role->queue)
+        return u->role->queue(u, stream, err);
+    if (u->plan.direct && c->ptr && gb_kind_attaches(u->t.device, c->kind)) {
+        u->attached = true;
+        if (gb_mem_attach(be, &place, true, stream, err) < 0)
+            return -1;
+    }
+    if (!u->plan.direct && !u->base)
+        return 0;
+    return watch(u, stream, ret_watched, ret_base, err);
+}
+
+/* --- after a failure ---------------------------------------------------------------------------------------------- */
+
+static void settled(void *arg, const struct gb_error *error) {
+    struct gb_upload *u = arg;
+
+    gb_core_report_error(u->t.core, error);
+    gb_core_transfer_unref(&u->t);
+}
+
+static void settle_slowly(struct gb_task *task) {
+    struct gb_upload *u = gb_container_of(task, struct gb_upload, task);
+
+    gb_stream_sync(u->t.core->backend, gb_core_transfer_part(&u->t), NULL);
+    gb_core_transfer_unref(&u->t);
+}
+
+/* Queued work may still run: the lane's reference is kept until the stream is done with it. */
+static void settle(struct gb_upload *u, struct gb_stream *stream) {
+    struct gb_backend *be = u->t.core->backend;
+
+    if (!u->usable)
+        u->usable = gb_event_pool_take(&u->t.device->events, NULL);
+    if (u->usable && gb_event_record(be, u->usable->event, stream, NULL) == 0 &&
+        gb_watch(be, u->usable->event, settled, u, NULL) == 0)
+        return;
+    u->task.run = settle_slowly;
+    gb_lane_post(&u->t.device->slow, &u->task);
+}
+
+/* --- the task ----------------------------------------------------------------------------------------------------- */
+
+static void prepare(struct gb_upload *u) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_content *base = NULL;
+    struct gb_stream *stream;
+    bool watched = false;
+
+    u->prepared_ns = gb_clock_ns();
+    if (gb_core_stream_part_make(u->t.stream, u->t.device->index, &stream, &err) < 0) {
+        gb_upload_fail(u, &err);
+        gb_core_transfer_unref(&u->t);
+        return;
+    }
+    if (queue(u, stream, &watched, &base, &err) < 0) {
+        gb_upload_fail(u, &err);
+        settle(u, stream);
+        gb_content_drop(base, NULL, NULL); /* its home is this stream */
+        return;
+    }
+    gb_content_drop(base, NULL, NULL);
+    pthread_mutex_lock(&u->t.lock);
+    /* Slots may be filled and queued behind what the stream does first; the CPU itself has to wait for that. */
+    if (!watched || !u->plan.direct)
+        gb_upload_opened_locked(u);
+    gb_upload_unlock_advance(u);
+    gb_core_transfer_unref(&u->t);
+}
+
+void gb_upload_prepare(struct gb_task *task) {
+    prepare(gb_container_of(task, struct gb_upload, task));
+}
+
+void gb_upload_allocate(struct gb_upload *u) {
+    u->alloc.content = u->content;
+    u->alloc.done = gb_upload_allocated;
+    u->alloc.anywhere = !u->base && !u->plan.zero && !u->role->queue && !u->plan.direct;
+    gb_alloc_start(&u->alloc, u->plan.wait_ms);
+}
+
+void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
+    struct gb_upload *u = gb_container_of(alloc, struct gb_upload, alloc);
+    struct gb_error why;
+
+    if (!error) {
+        prepare(u);
+        return;
+    }
+    why = *error;
+    if (u->role->grows)
+        gb_upload_advise_length(&why);
+    gb_upload_fail(u, &why);
+    gb_core_transfer_unref(&u->t);
+}
+
+/* --- managed memory ----------------------------------------------------------------------------------------------- */
+
+/* The next user of the memory waits for the event. */
+static int hand_back(struct gb_upload *u, struct gb_error *err) {
+    struct gb_backend *be = u->t.core->backend;
+    struct gb_content *c = u->content;
+    struct gb_location place = gb_content_location(c, 0);
+    struct gb_stream *stream = gb_core_transfer_part(&u->t);
+    struct gb_ev *ready;
+
+    if (gb_mem_attach(be, &place, false, stream, err) < 0)
+        return -1;
+    ready = gb_event_pool_take(&u->t.device->events, err);
+    if (!ready)
+        return -1;
+    if (gb_event_record(be, ready->event, stream, err) < 0) {
+        gb_event_pool_give(&u->t.device->events, ready);
+        return -1;
+    }
+    gb_event_pool_give(&u->t.device->events, c->ready);
+    c->ready = ready;
+    return 0;
+}
+
+static void on_lane(struct gb_task *task) {
+    struct gb_upload *u = gb_container_of(task, struct gb_upload, task);
+    struct gb_error err = GB_ERROR_INIT;
+
+    u->attached = hand_back(u, &err) < 0;
+    u->handed_back(u, err.code == GB_OK ? NULL : &err);
+}
+
+void gb_upload_hand_back(struct gb_upload *upload,
+                         void (*then)(struct gb_upload *upload, const struct gb_error *error)) {
+    if (!upload->attached) {
+        then(upload, NULL);
+        return;
+    }
+    upload->handed_back = then;
+    upload->task.run = on_lane;
+    gb_lane_post(&upload->t.device->lane, &upload->task);
+}
+
+/* --- beginning ---------------------------------------------------------------------------------------------------- */
+
+/* The beginning of an upload: every refusal that needs no bytes comes before the first byte is read. */
+
+/* Adds to a refusal for lack of room what this client may do instead. A host side is pinned always. */
+static void advise(const struct gb_upload_draft *draft, struct gb_error *err) {
+    static const char in_place[] = "; a write in place needs no second copy";
+
+    if (draft->mirrored)
+        return;
+    if (draft->buffer) {
+        gb_error_append(err, GB_ERR_QUOTA_EXCEEDED, in_place);
+        gb_error_append(err, GB_ERR_PINNED_LIMIT, in_place);
+    } else {
+        gb_error_append(err, GB_ERR_PINNED_LIMIT, GB_QUOTA_OTHER_KIND);
+    }
+}
+
+static int check_quota_locked(struct gb_session *s, const struct gb_upload_params *params,
+                              const struct gb_upload_draft *draft, struct gb_error *err) {
+    bool tell = !params->asked_before;
+    int r = gb_quota_check_locked(s, draft->place ? 0 : draft->bytes, draft->buffer ? 0 : 1, tell, err);
+
+    if (r == 0 && !draft->place && draft->kind == GB_KIND_PINNED)
+        r = gb_quota_check_pinned_locked(s, draft->bytes, tell, err);
+    if (r == 0 && draft->durability == GB_DURABILITY_SYNC)
+        r = gb_quota_check_stored_locked(
+            s, draft->buffer ? gb_buffer_more_stored(draft->buffer, draft->bytes) : draft->bytes, tell, err);
+    if (r < 0 && err && tell)
+        gb_quota_denied(s, err);
+    if (r < 0)
+        advise(draft, err);
+    return r;
+}
+
+int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params, struct gb_error *err) {
+    struct gb_core_stream *stream = NULL;
+    struct gb_session *s;
+    struct gb_upload_draft draft;
+    int r;
+
+    if (gb_core_alive(core, err) < 0)
+        return -1;
+    s = gb_session_use_held(core, params->session, &params->buffer.session, err);
+    if (!s)
+        return -1;
+    pthread_mutex_lock(&s->lock);
+    r = gb_core_stream_use_locked(s, &params->buffer.stream, &stream, err);
+    if (r == 0)
+        r = gb_upload_draft_locked(s, params, &gb_upload_plain, NULL, &draft, err);
+    if (r == 0)
+        r = check_quota_locked(s, params, &draft, err);
+    pthread_mutex_unlock(&s->lock);
+    if (r == 0)
+        r = gb_disks_check_room(core, draft.durability, draft.bytes, err);
+    gb_core_stream_unuse(stream);
+    gb_session_unref(s);
+    return r;
+}
+
+/* --- making ------------------------------------------------------------------------------------------------------- */
+
+struct gb_upload *gb_upload_new(size_t size, const struct gb_upload_role *role) {
+    struct gb_upload *u = calloc(1, size);
+
+    if (!u)
+        return NULL;
+    u->role = role;
+    gb_upload_pipeline_init(u);
+    return u;
+}
+
+struct gb_upload_plan *gb_upload_plan_of(struct gb_upload *u) {
+    return (struct gb_upload_plan *)(uintptr_t)&u->plan; /* constant for everyone else */
+}
+
+/* Reserves what the draft needs; nothing when it fails. */
+static int reserve_locked(struct gb_upload *u, const struct gb_name *name, const struct gb_upload_draft *draft,
+                          struct gb_error *err) {
+    struct gb_session *s = u->t.session;
+    struct gb_buffer *b = draft->buffer;
+
+    if (!b && gb_quota_take_locked(s, 0, 1, err) < 0)
+        return -1;
+    if (draft->place) {
+        u->content = gb_content_ref(draft->place);
+        b->in_place = draft->in_place;
+        b->overwritten = draft->place;
+        u->marked = draft->in_place;
+    } else if (gb_content_new_locked(s, draft->pool, draft->kind, u->t.stream, name, draft->bytes, &u->content, err) <
+               0) {
+        advise(draft, err);
+        if (!b)
+            gb_quota_give_locked(s, 0, 1);
+        return -1;
+    }
+    u->counted = !b;
+    if (draft->base)
+        u->base = gb_content_ref(draft->base);
+    return 0;
+}
+
+static void plan_params(struct gb_upload_plan *plan, const struct gb_upload_params *params) {
+    plan->buffer = params->buffer;
+    plan->view = params->view;
+    plan->check = params->check;
+    plan->wait_ms = params->wait_ms;
+    plan->scattered = params->scattered;
+}
+
+static void plan_draft_locked(struct gb_upload_plan *plan, const struct gb_upload_params *params,
+                              const struct gb_upload_draft *draft) {
+    const struct gb_buffer *b = draft->buffer;
+
+    plan->pool_name = draft->pool_name;
+    plan->bytes = draft->bytes;
+    plan->at = draft->at;
+    plan->payload = draft->payload;
+    plan->open_ended = draft->open_ended;
+    plan->partial = params->partial && b;
+    plan->merge = draft->merge;
+    plan->zero = draft->zero;
+    plan->placed = draft->place != NULL;
+    plan->in_place = draft->in_place;
+    plan->mirrored = draft->mirrored;
+    plan->has_crc32c = draft->has_crc32c;
+    plan->side = draft->side;
+    plan->head = draft->head;
+    plan->kind = draft->kind;
+    if (!b)
+        return;
+    plan->was = draft->mirrored ? b->sides[draft->side] : NULL;
+    plan->base_id = b->id;
+    plan->base_generation = b->rec.generation;
+}
+
+static int plan_locked(struct gb_upload *u, const struct gb_upload_params *params, struct gb_error *err) {
+    struct gb_upload_plan *plan = gb_upload_plan_of(u);
+    struct gb_upload_draft draft;
+
+    if (gb_core_stream_use_locked(u->t.session, &params->buffer.stream, &u->t.stream, err) < 0 ||
+        gb_upload_draft_locked(u->t.session, params, u->role, u->owner, &draft, err) < 0 ||
+        reserve_locked(u, &params->buffer.name, &draft, err) < 0)
+        return -1;
+    u->t.device = u->content->device;
+    plan_draft_locked(plan, params, &draft);
+    u->segments.until = draft.bytes;
+    plan->direct = !draft.by_device && gb_kind_direct_in(u->t.device, draft.kind);
+    u->crc = draft.crc32c;
+    gb_write_through_begin_locked(u, &draft);
+    return 0;
+}
+
+struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
+                                 const struct gb_upload_role *role, void *owner, struct gb_error *err) {
+    struct gb_session *s;
+    struct gb_upload *u;
+    int r;
+
+    if (gb_core_alive(core, err) < 0)
+        return NULL;
+    s = gb_session_use_held(core, params->session,
+                            role->upkeep ? gb_session_name(params->session) : &params->buffer.session, err);
+    if (!s)
+        return NULL;
+    u = gb_upload_new(sizeof(*u), role);
+    if (!u) {
+        gb_session_unref(s);
+        gb_no_memory(err);
+        return NULL;
+    }
+    u->owner = owner;
+    u->pending = 1; /* the preparation */
+    plan_params(gb_upload_plan_of(u), params);
+    gb_text_ref(params->buffer.labels);
+    gb_core_transfer_init(&u->t, s, params->waker, gb_upload_destroy);
+    pthread_mutex_lock(&s->lock);
+    r = plan_locked(u, params, err);
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    if (r < 0) {
+        gb_core_transfer_done(&u->t);
+        gb_text_unref(u->plan.buffer.labels);
+        free(u);
+        return NULL;
+    }
+    return u;
+}
+
+/* --- starting ----------------------------------------------------------------------------------------------------- */
+
+void gb_upload_count_running(struct gb_upload *u, _Atomic uint64_t *running) {
+    u->running = running;
+    if (running)
+        atomic_fetch_add(running, 1);
+    gb_core_changed(u->t.core);
+}
+
+void gb_upload_run(struct gb_upload *u, _Atomic uint64_t *running) {
+    gb_upload_count_running(u, running);
+    gb_core_transfer_ref(&u->t); /* the lane's */
+    if (u->plan.placed) {
+        u->task.run = gb_upload_prepare;
+        gb_lane_post(&u->t.device->lane, &u->task);
+        return;
+    }
+    gb_upload_allocate(u);
+}
+
+void gb_upload_start(struct gb_upload *u, _Atomic uint64_t *running) {
+    (void)gb_upload_step(u, GB_UPLOAD_ALLOCATING);
+    gb_upload_run(u, running);
+}
+
+int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_upload **ret,
+                    struct gb_error *err) {
+    bool grows = params->open_ended && !params->partial;
+    struct gb_upload_params p = *params;
+    struct gb_upload *u;
+
+    p.fresh = p.fresh || grows; /* no memory that is there has the size */
+    u = gb_upload_make(core, &p, grows ? &gb_upload_growing : &gb_upload_plain, NULL, err);
+    if (!u)
+        return -1;
+    gb_upload_start(u, &core->uploads_running);
+    *ret = u;
+    return 0;
+}

@@ -1,0 +1,450 @@
+#include "core/transfer/device_write.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "core/buffer/buffer.h"
+#include "core/public/buffer.h"
+
+/* --- planning ----------------------------------------------------------------------------------------------------- */
+
+static int out_of_bounds(const char *which, uint64_t offset, uint64_t bytes, uint64_t all, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "%llu bytes at offset %llu of the %s do not lie within its %llu bytes",
+                        (unsigned long long)bytes, (unsigned long long)offset, which, (unsigned long long)all);
+}
+
+static bool within(uint64_t offset, uint64_t bytes, uint64_t all) {
+    return offset <= all && bytes <= all - offset;
+}
+
+/* How many bytes, before anything is known of the destination. Of a fill without a number: not known yet. */
+static int measure(struct gb_device_write *w, const struct gb_device_write_params *p, struct gb_error *err) {
+    w->bytes = p->bytes;
+    if (p->copy) {
+        if (!p->has_bytes && p->from_offset <= w->source_rec.bytes)
+            w->bytes = w->source_rec.bytes - p->from_offset;
+        if (!within(p->from_offset, w->bytes, w->source_rec.bytes))
+            return out_of_bounds("source", p->from_offset, w->bytes, w->source_rec.bytes, err);
+        return 0;
+    }
+    if (p->width != 1 && p->width != 2 && p->width != 4 && p->width != 8)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a pattern has 1, 2, 4 or 8 bytes, not %u", p->width);
+    if (p->width < 8 && p->pattern >> (8 * p->width) != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the pattern %llu does not fit into %u bytes",
+                            (unsigned long long)p->pattern, p->width);
+    return 0;
+}
+
+static int check_grain(const struct gb_device_write *w, struct gb_error *err) {
+    if (w->what != GB_DEVICE_WRITE_FILL || (w->offset % w->width == 0 && w->bytes % w->width == 0))
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_INVALID_ARGUMENT,
+        "a pattern of %u bytes goes with bytes and offset that are multiples of it, and these are %llu and %llu",
+        w->width, (unsigned long long)w->bytes, (unsigned long long)w->offset);
+}
+
+/* A copy makes what is not there. */
+static int plan_new(const struct gb_device_write *w, const struct gb_upload_params *p, struct gb_upload_draft *draft,
+                    struct gb_error *err) {
+    if (w->what != GB_DEVICE_WRITE_COPY || w->offset > 0)
+        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\" to write into",
+                            p->buffer.session.s, p->buffer.name.s);
+    draft->bytes = draft->payload = w->bytes;
+    return 0;
+}
+
+/* The lock was released since the call looked: is the buffer still as it was then? */
+static bool is_as_seen(const struct gb_device_write *w, const struct gb_upload_params *p, const struct gb_buffer *b) {
+    const struct gb_content *side = b->sides[p->to_device_side ? GB_SIDE_DEVICE : GB_SIDE_HOST];
+
+    return b->rec.mirrored && b->id == w->source_rec.id && b->rec.generation == w->source_rec.generation &&
+           b->rec.state == GB_BUFFER_READY &&
+           (w->what != GB_DEVICE_WRITE_RESERVE || !side || side->bytes < w->capacity);
+}
+
+static int plan_there(struct gb_device_write *w, const struct gb_upload_params *p, struct gb_upload_draft *draft,
+                      struct gb_error *err) {
+    const struct gb_buffer *b = draft->buffer;
+
+    if (!draft->sync && gb_guard_check_unsealed_locked(b, err) < 0)
+        return -1;
+    if (draft->sync && !is_as_seen(w, p, b))
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
+    if (!w->has_bytes && w->what == GB_DEVICE_WRITE_FILL)
+        w->bytes = w->offset <= b->rec.bytes ? b->rec.bytes - w->offset : 0;
+    if (!within(w->offset, w->bytes, b->rec.bytes))
+        return out_of_bounds("buffer", w->offset, w->bytes, b->rec.bytes, err);
+    if (check_grain(w, err) < 0)
+        return -1;
+    draft->bytes = draft->reserve ? w->capacity : b->rec.bytes;
+    draft->at = w->offset;
+    draft->payload = w->bytes;
+    draft->merge = !draft->reserve && w->bytes != b->rec.bytes;
+    return gb_upload_check_merge(draft, err);
+}
+
+static int plan(struct gb_session *s, void *owner, const struct gb_upload_params *p, struct gb_upload_draft *draft,
+                struct gb_error *err) {
+    struct gb_device_write *w = owner;
+
+    (void)s;
+    draft->by_device = true;
+    draft->reserve = w->what == GB_DEVICE_WRITE_RESERVE;
+    draft->sync = draft->reserve || w->what == GB_DEVICE_WRITE_SYNC;
+    draft->all_or_nothing = gb_transaction_batch_atomic(w->call->base.batch);
+    draft->source = w->source;
+    draft->from = w->from;
+    if ((draft->buffer ? plan_there(w, p, draft, err) : plan_new(w, p, draft, err)) < 0)
+        return -1;
+    draft->has_crc32c = w->what == GB_DEVICE_WRITE_COPY && w->bytes == w->source_rec.bytes && w->source_rec.has_crc32c;
+    draft->crc32c = draft->has_crc32c ? w->source_rec.crc32c : 0;
+    return 0;
+}
+
+/* --- on the lane -------------------------------------------------------------------------------------------------- */
+
+static int fill(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
+    struct gb_device_write *w = u->owner;
+    struct gb_location place = gb_content_location(u->content, u->plan.at);
+
+    w->way = GB_WAY_NONE;
+    if (w->bytes == 0)
+        return 0;
+    if (w->what != GB_DEVICE_WRITE_FILL) /* the source is a mirrored buffer without a write so far */
+        return gb_content_zero(u->content, u->plan.at, w->bytes, stream, err);
+    return gb_location_fill(u->t.core->backend, &place, w->pattern, w->width, w->bytes / w->width, stream, err);
+}
+
+static void written(void *arg, const struct gb_error *error) {
+    struct gb_staged_copy *f = arg;
+    struct gb_upload *u = gb_upload_of(f->transfer);
+    struct gb_device_write *w = u->owner;
+
+    gb_core_report_error(u->t.core, error);
+    if (!error)
+        gb_staged_copy_account(f);
+    gb_content_drop_later(u->base);
+    u->base = NULL;
+    if (w->what == GB_DEVICE_WRITE_COPY) {
+        gb_content_drop_later(w->source);
+        w->source = NULL;
+    }
+    pthread_mutex_lock(&u->t.lock);
+    gb_upload_pended_locked(u, error);
+    gb_upload_unlock_advance(u);
+    gb_core_transfer_unref(&u->t);
+}
+
+static int queue(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
+    struct gb_backend *be = u->t.core->backend;
+    struct gb_device_write *w = u->owner;
+    struct gb_staged_copy *f = &u->pipe.copies[0];
+
+    if (gb_content_materialize(w->source, err) < 0)
+        return -1;
+    if (w->source && w->source->ready && gb_stream_wait(be, stream, w->source->ready->event, err) < 0)
+        return -1;
+    u->touched = true;
+    if (w->source ? gb_content_move(u->content, u->plan.at, w->source, w->from, w->bytes, stream, &w->way, err) < 0
+                  : fill(u, stream, err) < 0)
+        return -1;
+    if (gb_staged_copy_close(f, err) < 0)
+        return -1;
+    return gb_upload_watch(u, f->end, written, f, err);
+}
+
+/* --- the commit --------------------------------------------------------------------------------------------------- */
+
+/* Zeros are written only while no side has bytes; copied bytes must still be those of the other side, or of the one
+ * that grows. */
+static bool same_source(const struct gb_device_write *w, const struct gb_buffer *b, enum gb_side side) {
+    if (w->what == GB_DEVICE_WRITE_RESERVE)
+        return b->sides[side] == w->source || !gb_side_current(b->rec.head, side);
+    return w->source ? b->sides[gb_other_side(side)] == w->source : b->rec.head == GB_HEAD_UNINITIALIZED;
+}
+
+/* A sync does not change the bytes that readers see: both sides must be as they were. */
+static int validate_sync_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
+    const struct gb_upload_plan *p = &u->plan;
+    const struct gb_device_write *w = u->owner;
+    struct gb_buffer_rec *rec = &transaction->rec;
+
+    if (!b || b->in_place || b->id != p->base_id || b->rec.generation != p->base_generation ||
+        b->rec.state != GB_BUFFER_READY || !same_source(w, b, p->side) || b->sides[p->side] != p->was)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
+    gb_buffer_copy_locked(b, rec);
+    if (w->what == GB_DEVICE_WRITE_SYNC)
+        rec->head = p->head;
+    if (u->content->owner)
+        rec->has_crc32c = false; /* its owner may write at any time */
+    rec->pool = p->pool_name;    /* another when the buffer's was removed */
+    rec->version++;
+    rec->updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static void complete(struct gb_upload *u) {
+    const struct gb_device_write *w = u->owner;
+
+    (void)gb_upload_ready(u, NULL, gb_upload_commit_end);
+    u->transaction.call = &w->call->base;
+    if (w->what == GB_DEVICE_WRITE_SYNC || w->what == GB_DEVICE_WRITE_RESERVE)
+        u->transaction.validate_locked = validate_sync_locked;
+    gb_transaction_start(&u->transaction);
+}
+
+static void committed(struct gb_upload *u) {
+    const struct gb_device_write *w = u->owner;
+    struct gb_core *core = u->t.core;
+    struct gb_session *s = u->t.session;
+
+    switch (w->what) {
+    case GB_DEVICE_WRITE_COPY:
+        GB_COUNT(core, s, device_copies, 1);
+        GB_COUNT(core, s, device_copy_bytes, u->plan.payload);
+        GB_COUNT(core, s, device_copy_ns, u->t.copy_ns);
+        GB_COUNT(core, s, device_copy_queue_ns, u->t.queue_ns);
+        break;
+    case GB_DEVICE_WRITE_FILL:
+        GB_COUNT(core, s, fills, 1);
+        GB_COUNT(core, s, fill_bytes, u->plan.payload);
+        break;
+    case GB_DEVICE_WRITE_SYNC:
+        GB_COUNT(core, s, mirror_copies, w->source != NULL);
+        GB_COUNT(core, s, mirror_copy_bytes, w->source ? u->plan.payload : 0);
+        break;
+    case GB_DEVICE_WRITE_RESERVE:
+        break;
+    }
+}
+
+/* Finishes the call and frees the write. */
+static void end(struct gb_device_write *w) {
+    struct gb_buffer_call *call = w->call;
+    struct gb_error error = w->error;
+
+    gb_content_drop_later(w->source); /* this may be a backend's thread */
+    gb_buffer_rec_done(&w->source_rec);
+    free(w);
+    gb_call_finish(&call->base, error.code == GB_OK ? NULL : &error);
+}
+
+static void gone(struct gb_upload *u) {
+    struct gb_device_write *w = u->owner;
+
+    gb_call_withdraw(&w->call->base, NULL);
+    gb_staged_copy_release(&u->pipe.copies[0]);
+    gb_upload_dispose(u);
+    end(w);
+}
+
+static const struct gb_upload_role device_write = {
+    .plan = plan, .queue = queue, .complete = complete, .committed = committed, .gone = gone};
+
+/* --- the call ----------------------------------------------------------------------------------------------------- */
+
+/* The upload has come to its end: it finishes the call when all of it is cleaned up. */
+static void wake(void *arg) {
+    struct gb_device_write *w = arg;
+    struct gb_buffer_call *call = w->call;
+    struct gb_upload *u = w->upload;
+    int r;
+
+    if (w->ended)
+        return;
+    gb_buffer_rec_done(&call->buffer);
+    r = gb_upload_result(u, &call->buffer, &call->created, &call->times, &w->error);
+    if (r == 0)
+        return;
+    if (r > 0) /* one that was cancelled may be on its way still */
+        call->way = w->way;
+    call->copied = r > 0 && w->what == GB_DEVICE_WRITE_SYNC && w->source;
+    w->ended = true;
+    gb_upload_free(u);
+}
+
+void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *w, struct gb_buffer_call *call,
+                          const struct gb_error *error) {
+    if (check->free_arg)
+        check->free_arg(check->arg);
+    if (w) {
+        w->error = *error;
+        end(w);
+    } else {
+        gb_call_finish(&call->base, error);
+    }
+}
+
+struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_buffer_call *call) {
+    struct gb_device_write *w = calloc(1, sizeof(*w));
+
+    if (!w)
+        return NULL;
+    w->what = what;
+    w->call = call;
+    call->base.free_result = gb_buffer_call_done;
+    return w;
+}
+
+/* A reference for a cancellation; false: the upload is being taken down. */
+static bool hold_upload(void *arg) {
+    atomic_uint *refs = &((struct gb_upload *)arg)->t.refs;
+    unsigned n = atomic_load(refs);
+
+    while (n > 0 && !atomic_compare_exchange_weak(refs, &n, n + 1))
+        ;
+    return n > 0;
+}
+
+static bool cancel(void *arg, bool act) {
+    struct gb_upload *u = arg;
+    bool r = gb_upload_cancel(u, act);
+
+    gb_core_transfer_unref(&u->t);
+    return r;
+}
+
+void gb_device_write_start(struct gb_core *core, struct gb_upload_params *p, struct gb_device_write *w) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload *u;
+
+    p->waker = (struct gb_waker){wake, w};
+    u = gb_upload_make(core, p, &device_write, w, &err);
+    if (!u) {
+        gb_device_write_fail(&p->check, w, w->call, &err);
+        return;
+    }
+    w->upload = u;
+    (void)gb_upload_step(u, GB_UPLOAD_ALLOCATING);
+    (void)gb_upload_step(u, GB_UPLOAD_ENDED);
+    u->t.want_wake = true;
+    gb_core_transfer_ref(&u->t); /* a cancellation may drop the other ones before this returns */
+    gb_call_offer(&w->call->base, hold_upload, cancel, u);
+    gb_upload_run(u, &core->writes_running);
+    gb_core_transfer_unref(&u->t);
+}
+
+/* --- the source --------------------------------------------------------------------------------------------------- */
+
+/* As it is now, if that is the one that is meant. */
+static int look_locked(struct gb_session *s, const struct gb_device_write_params *p, struct gb_copy_source *ret,
+                       struct gb_error *err) {
+    const struct gb_buffer *b = gb_buffer_find_locked(s, &p->from, err);
+
+    /* Before bytes are loaded for nothing. */
+    if (!b || gb_buffer_check_locked(&p->from_check, b, err) < 0)
+        return -1;
+    return gb_buffer_hold_locked(s, &p->from, &ret->rec, &ret->content, err);
+}
+
+/* The first write, and those behind it that have a source in the same session. */
+static void look_alike(struct gb_core *core, const struct gb_device_write_params *writes, size_t count) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session *s = gb_session_use(core, &writes->from_session, &err);
+    size_t i;
+
+    if (s)
+        pthread_mutex_lock(&s->lock);
+    for (i = 0; i < count; i++) {
+        struct gb_copy_source *source = writes[i].source;
+
+        if (!source || source->looked || !gb_name_equal(&writes[i].from_session, &writes->from_session))
+            continue;
+        source->looked = true;
+        if (s)
+            look_locked(s, &writes[i], source, &source->error);
+        else
+            source->error = err;
+    }
+    if (s)
+        pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+}
+
+void gb_copy_sources_look(struct gb_core *core, const struct gb_device_write_params *writes, size_t count) {
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        if (writes[i].source && !writes[i].source->looked)
+            look_alike(core, &writes[i], count - i);
+    }
+}
+
+void gb_copy_source_done(struct gb_copy_source *source) {
+    if (!source)
+        return;
+    gb_content_drop_later(source->content);
+    gb_buffer_rec_done(&source->rec);
+    source->content = NULL;
+}
+
+static int hold(struct gb_core *core, const struct gb_device_write_params *p, struct gb_device_write *w,
+                struct gb_error *err) {
+    struct gb_copy_source now = {.looked = false};
+    struct gb_device_write_params one = *p;
+
+    if (!p->source) {
+        one.source = &now;
+        gb_copy_sources_look(core, &one, 1);
+    }
+    if (one.source->error.code != GB_OK)
+        return gb_error_move(err, &one.source->error);
+    w->source = one.source->content;
+    w->source_rec = one.source->rec;
+    one.source->content = NULL;
+    one.source->rec.labels = NULL;
+    return 0;
+}
+
+/* The parameters of a destination that does not exist yet. */
+static void describe_new(const struct gb_device_write_params *p, const struct gb_device_write *w,
+                         struct gb_buffer_params *b) {
+    const struct gb_buffer_rec *src = &w->source_rec;
+    bool all = w->bytes == src->bytes;
+
+    b->bytes = w->bytes;
+    b->dtype = all ? src->dtype : GB_DTYPE_UINT8;
+    b->shape = all ? src->shape : (struct gb_shape){.dims = 1, .dim = {w->bytes}};
+    b->kind = src->kind;
+    b->has_kind = true;
+    b->device = src->device;
+    b->has_device = true;
+    if (src->kind == GB_KIND_DEVICE && gb_name_equal(&p->session, &p->from_session))
+        b->pool = src->pool;
+}
+
+void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call) {
+    struct gb_device_write *w = gb_device_write_new(params->copy ? GB_DEVICE_WRITE_COPY : GB_DEVICE_WRITE_FILL, call);
+    struct gb_upload_params p = {.partial = true, .in_place = params->in_place, .wait_ms = params->wait_ms};
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!w) {
+        gb_no_memory(&err);
+        gb_device_write_fail(&params->check, NULL, call, &err);
+        return;
+    }
+    if (gb_core_alive(core, &err) < 0 || (params->copy && hold(core, params, w, &err) < 0) ||
+        measure(w, params, &err) < 0) {
+        gb_device_write_fail(&params->check, w, call, &err);
+        return;
+    }
+    w->from = params->from_offset;
+    w->pattern = params->pattern;
+    w->width = params->width;
+    w->offset = params->offset;
+    w->has_bytes = params->has_bytes;
+    if (params->copy)
+        describe_new(params, w, &p.buffer);
+    p.buffer.session = params->session;
+    p.buffer.name = params->name;
+    p.buffer.stream = params->stream;
+    p.to_device_side = !params->to_host_side;
+    p.side_named = params->side_named;
+    p.holder = params->holder;
+    p.check = params->check;
+    gb_device_write_start(core, &p, w);
+}

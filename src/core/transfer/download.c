@@ -1,0 +1,967 @@
+/* Downloads: out of the memory itself, through slots, or from the disk. */
+#include "core/transfer/download.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/hash.h"
+#include "core/buffer/buffer.h"
+#include "core/durable/disks.h"
+#include "core/durable/stored.h"
+#include "core/memory/content.h"
+#include "core/util/lane.h"
+
+/* Downloads from the disk: bytes that are not in memory are sent as they are read, without taking any of the device's.
+ * A few blocks are read ahead, and none is sent before it has its checksum. */
+
+static uint64_t download_locate(const struct gb_download *d, uint64_t pos, uint64_t *ret_left);
+
+/* --- cold --------------------------------------------------------------------------------------------------------- */
+
+/* Blocks in memory: one that is sent, others that are read. */
+#define AHEAD 4
+
+enum state { EMPTY, READING, HERE };
+
+struct block {
+    struct gb_task task;
+    struct gb_cold *cold;
+    unsigned char *bytes;        /* aligned; GB_STORED_BLOCK_BYTES */
+    struct gb_disk_reader *file; /* its own: blocks are read side by side */
+    size_t index;
+    enum state state; /* the lock, as error */
+    struct gb_error error;
+};
+
+struct gb_cold {
+    atomic_uint refs; /* the download's, and one for each read */
+    struct gb_core *core;
+    struct gb_stored *stored;
+    pthread_mutex_t lock;
+    struct gb_core_transfer *wakes; /* NULL: the download has ended; a reference */
+    struct block blocks[AHEAD];
+};
+
+static void free_block(struct block *b) {
+    gb_disk_read_close(b->file);
+    free(b->bytes);
+}
+
+static void unref(struct gb_cold *cold) {
+    struct gb_core *core = cold->core;
+    unsigned i;
+
+    if (atomic_fetch_sub(&cold->refs, 1) != 1)
+        return;
+    gb_stored_unref(cold->stored);
+    for (i = 0; i < AHEAD; i++)
+        free_block(&cold->blocks[i]);
+    pthread_mutex_destroy(&cold->lock);
+    free(cold);
+    gb_core_leave(core);
+}
+
+static struct gb_cold *make_cold(struct gb_download *d, struct gb_error *err) {
+    struct gb_cold *cold;
+    unsigned i;
+
+    if (gb_disks_start(d->t.core, err) < 0)
+        return NULL;
+    cold = calloc(1, sizeof(*cold));
+    if (!cold) {
+        gb_no_memory(err);
+        return NULL;
+    }
+    atomic_init(&cold->refs, 1);
+    cold->core = d->t.core;
+    gb_core_enter(cold->core);
+    cold->stored = gb_stored_ref(d->stored);
+    gb_mutex_init(&cold->lock);
+    for (i = 0; i < AHEAD; i++)
+        cold->blocks[i].cold = cold;
+    gb_core_transfer_ref(&d->t);
+    cold->wakes = &d->t;
+    atomic_fetch_add(&cold->core->loads->cold_reads, 1);
+    return cold;
+}
+
+/* --- on a thread of the disk -------------------------------------------------------------------------------------- */
+
+static int open_file(struct gb_cold *cold, struct block *b, struct gb_error *err) {
+    if (b->file)
+        return 0;
+    return gb_disk_read_open(cold->core->config.disk, &cold->stored->name, cold->stored->rec.bytes, &b->file, err);
+}
+
+static size_t bytes_in(const struct gb_cold *cold, size_t index) {
+    uint64_t left = cold->stored->rec.bytes - (uint64_t)index * GB_STORED_BLOCK_BYTES;
+
+    return left < GB_STORED_BLOCK_BYTES ? (size_t)left : GB_STORED_BLOCK_BYTES;
+}
+
+static int read_block(struct gb_cold *cold, struct block *b, struct gb_error *err) {
+    size_t n = bytes_in(cold, b->index);
+    uint64_t at = (uint64_t)b->index * GB_STORED_BLOCK_BYTES;
+    int r;
+
+    if (gb_stored_inline(&cold->stored->rec))
+        r = gb_store_read_stored(cold->core->store, &cold->stored->rec, b->bytes, err);
+    else
+        r = open_file(cold, b, err) < 0 ? -1 : gb_disk_read(b->file, b->bytes, n, at, err);
+    return r < 0 ? -1 : gb_stored_check_block(cold->stored, b->index, gb_crc32c(0, b->bytes, n), err);
+}
+
+static void run(struct gb_task *task) {
+    struct block *b = gb_container_of(task, struct block, task);
+    struct gb_cold *cold = b->cold;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_core_transfer *t;
+
+    read_block(cold, b, &err);
+    pthread_mutex_lock(&cold->lock);
+    b->error = err;
+    b->state = HERE;
+    t = cold->wakes;
+    if (t)
+        gb_core_transfer_ref(t);
+    pthread_mutex_unlock(&cold->lock);
+    if (t) {
+        pthread_mutex_lock(&t->lock);
+        gb_core_transfer_unlock_wake(t);
+        gb_core_transfer_unref(t);
+    }
+    unref(cold);
+}
+
+/* --- on the caller's thread --------------------------------------------------------------------------------------- */
+
+static int begin_read(struct gb_cold *cold, size_t index, struct gb_error *err) {
+    struct block *b = &cold->blocks[index % AHEAD];
+
+    if (!b->bytes && posix_memalign((void **)&b->bytes, GB_DISK_ALIGN, GB_STORED_BLOCK_BYTES) != 0) {
+        b->bytes = NULL;
+        return gb_no_memory(err);
+    }
+    b->index = index;
+    b->error = GB_ERROR_INIT;
+    b->state = READING;
+    b->task.run = run;
+    atomic_fetch_add(&cold->refs, 1);
+    gb_disks_post(cold->core, &b->task);
+    return 0;
+}
+
+/* Has the blocks from `first` to `last` read, as far as there is room. A block that is being read stays in its place
+ * until it is here. */
+static int read_ahead(struct gb_cold *cold, size_t first, size_t last, struct gb_error *err) {
+    size_t index;
+    int r = 0;
+
+    pthread_mutex_lock(&cold->lock);
+    for (index = first; index <= last && index < first + AHEAD && r == 0; index++) {
+        const struct block *b = &cold->blocks[index % AHEAD];
+
+        if (b->state == EMPTY || (b->state == HERE && b->index != index))
+            r = begin_read(cold, index, err);
+    }
+    pthread_mutex_unlock(&cold->lock);
+    return r;
+}
+
+/* Small bytes lie in the database until the buffer has others. */
+static bool is_replaced(struct gb_download *d, const struct gb_error *error) {
+    struct gb_session *s = d->t.session;
+    bool left;
+
+    if (!gb_stored_inline(&d->stored->rec) || !gb_damage_is(error))
+        return false;
+    pthread_mutex_lock(&s->lock);
+    left = gb_buffer_may_have_left_locked(s, &d->rec.name, d->stored);
+    pthread_mutex_unlock(&s->lock);
+    return left;
+}
+
+static int fail(struct gb_download *d, const struct gb_error *error, struct gb_error *err) {
+    if (is_replaced(d, error)) {
+        d->replaced = true;
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "\"%s\" was written or deleted meanwhile; try again",
+                            d->rec.name.s);
+    }
+    gb_damage_tell(d->t.session, &d->rec.name, d->stored, error, true);
+    return gb_error_move(err, error);
+}
+
+/* 1: the block is here; 0: wake comes; -1. */
+static int look(struct gb_download *d, size_t index, const struct block **ret, struct gb_error *err) {
+    struct gb_cold *cold = d->cold;
+    const struct block *b = &cold->blocks[index % AHEAD];
+    bool here;
+
+    pthread_mutex_lock(&d->t.lock);
+    d->t.want_wake = true;
+    pthread_mutex_unlock(&d->t.lock);
+    pthread_mutex_lock(&cold->lock);
+    here = b->state == HERE && b->index == index;
+    pthread_mutex_unlock(&cold->lock);
+    *ret = b;
+    if (here && b->error.code != GB_OK)
+        return fail(d, &b->error, err);
+    return here;
+}
+
+/* As gb_download_next. */
+static int download_cold(struct gb_download *d, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    uint64_t left;
+    uint64_t at = d->view.offset + download_locate(d, d->sent, &left);
+    size_t first = (size_t)(at / GB_STORED_BLOCK_BYTES);
+    size_t last = (size_t)((at + left - 1) / GB_STORED_BLOCK_BYTES);
+    size_t in_block = (size_t)(at % GB_STORED_BLOCK_BYTES);
+    const struct block *b;
+    int r;
+
+    if (d->block) {
+        *ret_ptr = (const char *)d->block->ptr + at;
+        *ret_n = left < GB_STORED_BLOCK_BYTES ? (size_t)left : GB_STORED_BLOCK_BYTES;
+        return 1;
+    }
+    if (!d->cold)
+        d->cold = make_cold(d, err);
+    if (!d->cold || read_ahead(d->cold, first, last, err) < 0)
+        return -1;
+    r = look(d, first, &b, err);
+    if (r <= 0)
+        return r;
+    *ret_ptr = b->bytes + in_block;
+    *ret_n = bytes_in(d->cold, first) - in_block;
+    if (*ret_n > left)
+        *ret_n = (size_t)left;
+    return 1;
+}
+
+/* The download has ended: reads under way free what is left. NULL is accepted. */
+static void cold_free(struct gb_cold *cold) {
+    struct gb_core_transfer *t;
+
+    if (!cold)
+        return;
+    pthread_mutex_lock(&cold->lock);
+    t = cold->wakes;
+    cold->wakes = NULL;
+    pthread_mutex_unlock(&cold->lock);
+    gb_core_transfer_unref(t);
+    unref(cold);
+}
+
+/* --- direct ------------------------------------------------------------------------------------------------------- */
+
+/* Downloads straight from memory; what does not lie side by side is packed first. */
+
+static const char zeros[65536]; /* the bytes of a mirrored buffer before its first write */
+
+#define DIRECT_BYTES (64u << 20) /* at once: the socket takes what it can */
+
+static void content_ready(void *arg, const struct gb_error *error) {
+    struct gb_download *d = arg;
+
+    gb_core_report_error(d->t.core, error);
+    pthread_mutex_lock(&d->t.lock);
+    if (error && d->t.error.code == GB_OK)
+        d->t.error = *error;
+    d->watching = false;
+    gb_core_transfer_unlock_wake(&d->t);
+    gb_core_transfer_unref(&d->t);
+}
+
+/* 1: the event has come, or there is none; 0: wake comes; -1. */
+static int wait_event(struct gb_download *d, struct gb_ev *ev, struct gb_error *err) {
+    struct gb_backend *be = d->t.core->backend;
+    bool watching;
+    bool done = true;
+
+    if (ev && gb_event_query(be, ev->event, &done, err) < 0)
+        return -1;
+    pthread_mutex_lock(&d->t.lock);
+    watching = d->watching;
+    d->watching = watching || !done;
+    d->t.want_wake = watching || !done;
+    pthread_mutex_unlock(&d->t.lock);
+    if (watching || done)
+        return !watching;
+    gb_core_transfer_ref(&d->t);
+    if (gb_watch(be, ev->event, content_ready, d, err) == 0)
+        return 0;
+    gb_core_transfer_unref(&d->t); /* never the last: the caller has one */
+    return -1;
+}
+
+/* The work queued on the stream before the download comes before it. */
+static int fall_behind(struct gb_download *d, struct gb_error *err) {
+    struct gb_stream *part = gb_core_transfer_part(&d->t);
+    bool idle = false;
+
+    if (d->asked || !part)
+        return 0;
+    d->asked = true;
+    if (gb_stream_query(d->t.core->backend, part, &idle, err) < 0 || idle)
+        return idle ? 0 : -1;
+    d->behind = gb_event_pool_take(&d->t.device->events, err);
+    return d->behind ? gb_event_record(d->t.core->backend, d->behind->event, part, err) : -1;
+}
+
+/* 1: the CPU may read; 0: wake comes; -1. */
+static int wait_ready(struct gb_download *d, struct gb_error *err) {
+    int r;
+
+    if (d->ready)
+        return 1;
+    if (fall_behind(d, err) < 0)
+        return -1;
+    r = wait_event(d, d->behind, err);
+    if (r > 0)
+        r = wait_event(d, d->content->ready, err);
+    if (r <= 0)
+        return r;
+    d->ready = true;
+    pthread_mutex_lock(&d->t.lock);
+    d->t.queue_ns = d->behind || d->content->ready ? gb_clock_ns() - d->t.started_ns : 0;
+    pthread_mutex_unlock(&d->t.lock);
+    return 1;
+}
+
+/* As many bytes as fit, from the first that was not sent. */
+static int pack(struct gb_download *d, struct gb_error *err) {
+    uint64_t size = d->length < GB_SCRATCH_BYTES ? d->length : GB_SCRATCH_BYTES;
+    uint64_t offset;
+    uint64_t packed;
+    uint64_t i;
+
+    if (!d->scratch && !(d->scratch = malloc(size)))
+        return gb_no_memory(err);
+    d->scratch_n = d->scratch_sent = 0;
+    while (d->scratch_n < size && d->sent + d->scratch_n < d->length) {
+        struct gb_cut cut;
+        uint64_t left;
+        uint64_t at = download_locate(d, d->sent + d->scratch_n, &left);
+        uint64_t room = size - d->scratch_n;
+
+        gb_view_cut(&d->view, at, left < room ? left : room, UINT64_MAX, &cut);
+        for (i = 0; i < cut.boxes; i++) {
+            gb_cut_box(&cut, i, &offset, &packed);
+            gb_box_copy(&cut.box, (char *)d->content->ptr + offset, d->scratch + d->scratch_n + packed, true);
+        }
+        d->scratch_n += cut.bytes;
+    }
+    return 0;
+}
+
+/* As gb_download_next. */
+static int download_direct(struct gb_download *d, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    uint64_t left;
+    uint64_t at;
+    int r;
+
+    if (!d->content) {
+        left = d->length - d->sent;
+        *ret_ptr = zeros;
+        *ret_n = left < sizeof(zeros) ? left : sizeof(zeros);
+        return 1;
+    }
+    r = wait_ready(d, err);
+    if (r <= 0)
+        return r;
+    if (d->view.axes > 0) {
+        if (d->scratch_sent == d->scratch_n && pack(d, err) < 0)
+            return -1;
+        *ret_ptr = d->scratch + d->scratch_sent;
+        *ret_n = d->scratch_n - d->scratch_sent;
+        return 1;
+    }
+    at = download_locate(d, d->sent, &left);
+    *ret_ptr = (char *)d->content->ptr + d->view.offset + at;
+    *ret_n = left < DIRECT_BYTES ? left : DIRECT_BYTES;
+    return 1;
+}
+
+/* --- slots -------------------------------------------------------------------------------------------------------- */
+
+/* Downloads through slots: the next copy is under way while the present one is sent. */
+
+static void arrived(void *arg, const struct gb_error *error) {
+    struct gb_block *b = arg;
+    struct gb_core_transfer *t = b->f.transfer;
+    bool abandoned;
+
+    gb_core_report_error(t->core, error);
+    pthread_mutex_lock(&t->lock);
+    b->fired = true;
+    abandoned = b->abandoned;
+    if (error && t->error.code == GB_OK)
+        t->error = *error;
+    gb_core_transfer_unlock_wake(t);
+    if (abandoned)
+        gb_staged_copy_release(&b->f);
+    gb_core_transfer_unref(t);
+}
+
+static void make_part(struct gb_task *task) {
+    struct gb_download *d = gb_container_of(task, struct gb_download, task);
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_stream *part;
+
+    if (gb_core_stream_part_make(d->t.stream, d->t.device->index, &part, &err) < 0 ||
+        gb_content_materialize(d->content, &err) < 0)
+        gb_core_transfer_fail(&d->t, &err);
+    pthread_mutex_lock(&d->t.lock);
+    d->watching = false;
+    gb_core_transfer_unlock_wake(&d->t);
+    gb_core_transfer_unref(&d->t);
+}
+
+/* True: the stream has a part on the device, and the memory has its zeros; else wake comes. */
+static bool have_part(struct gb_download *d) {
+    bool mine;
+
+    if (gb_core_transfer_part(&d->t) && !atomic_load(&d->content->blank))
+        return true;
+    pthread_mutex_lock(&d->t.lock);
+    mine = !d->watching;
+    d->watching = true;
+    d->t.want_wake = true;
+    pthread_mutex_unlock(&d->t.lock);
+    if (mine) {
+        gb_core_transfer_ref(&d->t);
+        d->task.run = make_part;
+        gb_lane_post(&d->t.device->lane, &d->task);
+    }
+    return false;
+}
+
+/* Queues the copies of a cut into the block's slot, behind what it holds. */
+static int queue_cut(struct gb_download *d, struct gb_block *b, const struct gb_cut *cut, struct gb_error *err) {
+    uint64_t offset;
+    uint64_t packed;
+    uint64_t i;
+
+    for (i = 0; i < cut->boxes; i++) {
+        struct gb_location place;
+
+        gb_cut_box(cut, i, &offset, &packed);
+        place = gb_content_location(d->content, offset);
+        if (gb_staged_copy_box(&b->f, &place, b->f.bytes + packed, &cut->box, GB_COPY_FROM_DEVICE, err) < 0)
+            return -1;
+    }
+    b->f.bytes += cut->bytes;
+    return 0;
+}
+
+/* As much as fits into the slot and into the permitted number of copies, but no piece for a small rest of the slot. */
+static int queue_cuts(struct gb_download *d, struct gb_block *b, struct gb_error *err) {
+    uint64_t room = d->t.core->slots.slot_bytes;
+    uint64_t boxes = GB_DOWNLOAD_BOXES;
+    struct gb_cut cut;
+
+    while (room > 0 && boxes > 0 && d->queued + b->f.bytes < d->length) {
+        uint64_t left;
+        uint64_t at = download_locate(d, d->queued + b->f.bytes, &left);
+        uint64_t straight = gb_view_straight(&d->view, at);
+
+        if (b->f.bytes > 0 && room < left && room < straight)
+            return 0;
+        gb_view_cut(&d->view, at, left < room ? left : room, boxes, &cut);
+        if (queue_cut(d, b, &cut, err) < 0)
+            return -1;
+        room -= cut.bytes;
+        boxes -= cut.boxes;
+    }
+    return 0;
+}
+
+static int start_block(struct gb_download *d, struct gb_block *b, struct gb_error *err) {
+    b->f.bytes = 0;
+    b->sent = 0;
+    b->arrived = b->watched = b->fired = false;
+    if (d->queued == 0 && d->length <= d->t.core->slots.slot_bytes)
+        gb_staged_copy_whole(&b->f, GB_COPY_FROM_DEVICE, d->length);
+    if (gb_staged_copy_open(&b->f, gb_core_transfer_part(&d->t), err) < 0 || queue_cuts(d, b, err) < 0)
+        return -1;
+    return gb_staged_copy_close(&b->f, err);
+}
+
+/* Queues the copy of the next block, if there is a slot for it. The first may stand in line (wait), others take what is
+ * free. */
+static int queue_block(struct gb_download *d, bool wait, struct gb_error *err) {
+    struct gb_block *b = &d->blocks[(d->first + d->count) % GB_DOWNLOAD_COPIES];
+    struct gb_ev *ready = d->content->ready;
+
+    if (!d->ordered && ready && gb_stream_wait(d->t.core->backend, gb_core_transfer_part(&d->t), ready->event, err) < 0)
+        return -1;
+    d->ordered = true;
+    if (d->count > 0 || !wait) {
+        b->f.slot = gb_slots_try(&d->t.core->slots);
+    } else {
+        pthread_mutex_lock(&d->t.lock);
+        b->f.slot = gb_core_transfer_slot_locked(&d->t);
+        d->t.want_wake = !b->f.slot;
+        pthread_mutex_unlock(&d->t.lock);
+    }
+    if (!b->f.slot)
+        return 0;
+    if (start_block(d, b, err) < 0) {
+        gb_core_transfer_ref(&d->t);
+        gb_staged_copy_abandon(&b->f);
+        d->unsettled = true;
+        return -1;
+    }
+    d->count++;
+    d->queued += b->f.bytes;
+    return 1;
+}
+
+/* 1: the first block is in its slot; 0: wake comes; -1. */
+static int wait_block(struct gb_download *d, struct gb_error *err) {
+    struct gb_block *b = &d->blocks[d->first];
+    struct gb_backend *be = d->t.core->backend;
+    bool done = false;
+
+    /* A watch that was set is waited for: the event must not be used again before it has fired. */
+    pthread_mutex_lock(&d->t.lock);
+    done = b->fired;
+    d->t.want_wake = !done;
+    pthread_mutex_unlock(&d->t.lock);
+    if (!done && b->watched)
+        return 0;
+    if (!done && gb_event_query(be, b->f.end->event, &done, err) < 0)
+        return -1;
+    if (done) {
+        b->arrived = true;
+        gb_staged_copy_account(&b->f);
+        return 1;
+    }
+    pthread_mutex_lock(&d->t.lock);
+    b->watched = true;
+    pthread_mutex_unlock(&d->t.lock);
+    gb_core_transfer_ref(&d->t);
+    if (gb_look_watch(be, b->f.end->event, arrived, b, err) == 0)
+        return 0;
+    pthread_mutex_lock(&d->t.lock);
+    b->watched = false;
+    pthread_mutex_unlock(&d->t.lock);
+    gb_core_transfer_unref(&d->t); /* never the last: the caller has one */
+    return -1;
+}
+
+/* As gb_download_next. */
+static int download_slot(struct gb_download *d, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    struct gb_block *b = &d->blocks[d->first];
+    int r = 1;
+
+    if (!have_part(d))
+        return 0;
+    while (r > 0 && d->count < GB_DOWNLOAD_COPIES && d->queued < d->length)
+        r = queue_block(d, true, err);
+    if (r < 0 || d->count == 0)
+        return r;
+    if (!b->arrived && (r = wait_block(d, err)) <= 0)
+        return r;
+    *ret_ptr = (char *)b->f.slot + b->sent;
+    *ret_n = b->f.bytes - b->sent;
+    return 1;
+}
+
+static bool has_failed(struct gb_download *d) {
+    bool failed;
+
+    pthread_mutex_lock(&d->t.lock);
+    failed = d->t.error.code != GB_OK;
+    pthread_mutex_unlock(&d->t.lock);
+    return failed || d->unsettled;
+}
+
+void gb_download_ahead(struct gb_download *d) {
+    struct gb_error err = GB_ERROR_INIT;
+    int r = 1;
+
+    /* After a failure the lane may still hold the block that failed. */
+    if (d->direct || !d->started || has_failed(d) || !have_part(d))
+        return;
+    while (r > 0 && d->count < GB_DOWNLOAD_COPIES && d->queued < d->length)
+        r = queue_block(d, false, &err);
+    if (r < 0)
+        gb_core_transfer_fail(&d->t, &err);
+}
+
+/* --- releasing slots ---------------------------------------------------------------------------------------------- */
+
+/* True if the copy has ended and no watch on it is pending. */
+static bool at_rest(struct gb_download *d, struct gb_block *b) {
+    bool watched;
+    bool done;
+
+    pthread_mutex_lock(&d->t.lock);
+    done = b->arrived || b->fired;
+    watched = b->watched;
+    pthread_mutex_unlock(&d->t.lock);
+    if (done || watched)
+        return done;
+    return gb_event_query(d->t.core->backend, b->f.end->event, &done, NULL) == 0 && done;
+}
+
+void gb_download_pause(struct gb_download *d) {
+    unsigned i;
+
+    if (d->count == 0 || !gb_slots_wanted(&d->t.core->slots))
+        return;
+    for (i = 0; i < d->count; i++) {
+        if (!at_rest(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_COPIES]))
+            return;
+    }
+    for (i = 0; i < d->count; i++) {
+        struct gb_block *b = &d->blocks[(d->first + i) % GB_DOWNLOAD_COPIES];
+
+        if (!b->arrived)
+            gb_staged_copy_account(&b->f);
+        gb_staged_copy_release(&b->f);
+    }
+    d->count = 0;
+    d->queued = d->sent;
+}
+
+/* Gives the slot back when its copies are done, without blocking. False: they are not done yet. */
+static bool download_release(struct gb_download *d, struct gb_block *b) {
+    struct gb_backend *be = d->t.core->backend;
+    bool done;
+    bool leave;
+
+    pthread_mutex_lock(&d->t.lock);
+    done = b->arrived || b->fired;
+    leave = b->watched && !b->fired;
+    b->abandoned = !done;
+    pthread_mutex_unlock(&d->t.lock);
+    if (leave)
+        return false;
+    if (done || (gb_event_query(be, b->f.end->event, &done, NULL) == 0 && done)) {
+        gb_staged_copy_release(&b->f);
+        return true;
+    }
+    gb_core_transfer_ref(&d->t);
+    if (gb_watch(be, b->f.end->event, arrived, b, NULL) < 0)
+        gb_staged_copy_abandon(&b->f);
+    return false;
+}
+
+/* --- download ----------------------------------------------------------------------------------------------------- */
+
+/* Downloads: out of the memory itself where the CPU reaches it and the bytes lie side by side, else through slots. */
+
+static void destroy(struct gb_core_transfer *t) {
+    struct gb_download *d = (struct gb_download *)t;
+
+    gb_content_drop_later(d->content); /* this may be a backend's thread */
+    gb_stored_unref(d->stored);
+    gb_host_block_unref(d->block);
+    if (d->behind)
+        gb_event_pool_give(&t->device->events, d->behind);
+    gb_core_transfer_done(t);
+    gb_buffer_rec_done(&d->rec);
+    free(d->scratch);
+    free(d);
+}
+
+/* --- opening ------------------------------------------------------------------------------------------------------ */
+
+static void set_road(struct gb_download *d) {
+    if (d->content) {
+        d->t.device = d->content->device;
+        d->direct = gb_kind_direct_out(d->t.device, d->content->kind);
+    } else {
+        d->t.device = &d->t.core->devices[0]; /* zeros: none is asked */
+        d->direct = true;
+    }
+}
+
+/* Bytes that are read for the second time within this time are wanted in memory. */
+#define AGAIN_NS (60 * GB_NS_PER_S)
+
+/* Bytes that are on disk or in host memory alone are sent from there. Returns false if there are none of that name. */
+static bool hold_stored_locked(struct gb_download *d, const struct gb_name *name) {
+    struct gb_buffer *b = gb_buffer_find_locked(d->t.session, name, NULL);
+    uint64_t now_ns = gb_clock_ns();
+    uint64_t before_ns;
+
+    if (!b || b->rec.state != GB_BUFFER_STORED)
+        return false;
+    d->stored = gb_stored_ref(b->stored);
+    d->block = gb_host_block_ref(b->stored->block);
+    gb_buffer_copy_locked(b, &d->rec);
+    before_ns = atomic_exchange(&b->stored->read_ns, now_ns);
+    if (before_ns > 0 && now_ns - before_ns < AGAIN_NS) /* the clock may have begun less than that ago */
+        gb_buffer_want_locked(d->t.session, b, NULL);
+    return true;
+}
+
+static int hold_locked(struct gb_download *d, const struct gb_name *name, const struct gb_name *stream,
+                       struct gb_error *err) {
+    if (gb_core_stream_use_locked(d->t.session, stream, &d->t.stream, err) < 0)
+        return -1;
+    if (!hold_stored_locked(d, name) && gb_buffer_hold_locked(d->t.session, name, &d->rec, &d->content, err) < 0)
+        return -1;
+    set_road(d);
+    return 0;
+}
+
+static struct gb_download *make(struct gb_session *s, struct gb_waker waker) {
+    struct gb_download *d = calloc(1, sizeof(*d));
+    unsigned i;
+
+    if (!d)
+        return NULL;
+    gb_core_transfer_init(&d->t, s, waker, destroy);
+    for (i = 0; i < GB_DOWNLOAD_COPIES; i++)
+        d->blocks[i].f.transfer = &d->t;
+    return d;
+}
+
+struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_stream *stream,
+                                   struct gb_content *content, enum gb_kind kind, uint64_t bytes,
+                                   struct gb_waker waker) {
+    struct gb_download *d = make(session, waker);
+
+    if (!d)
+        return NULL;
+    d->t.stream = gb_core_stream_use_more(stream);
+    d->content = content;
+    d->rec.kind = kind;
+    d->rec.bytes = bytes;
+    set_road(d);
+    return d;
+}
+
+int gb_download_open_in(struct gb_session *s, const struct gb_name *name, const struct gb_name *stream,
+                        struct gb_waker waker, struct gb_download **ret, struct gb_error *err) {
+    struct gb_download *d;
+    int r;
+
+    if (gb_core_alive(s->core, err) < 0 || gb_session_alive(s, err) < 0)
+        return -1;
+    gb_session_touch(s);
+    d = make(s, waker);
+    if (!d)
+        return gb_no_memory(err);
+    pthread_mutex_lock(&s->lock);
+    r = hold_locked(d, name, stream, err);
+    pthread_mutex_unlock(&s->lock);
+    if (r < 0) {
+        gb_core_transfer_unref(&d->t);
+        return -1;
+    }
+    *ret = d;
+    return 0;
+}
+
+int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                     const struct gb_name *stream, struct gb_waker waker, struct gb_download **ret,
+                     struct gb_error *err) {
+    struct gb_session *s = gb_core_alive(core, err) < 0 ? NULL : gb_session_use(core, session, err);
+    int r = s ? gb_download_open_in(s, name, stream, waker, ret, err) : -1;
+
+    gb_session_unref(s);
+    return r;
+}
+
+const struct gb_buffer_rec *gb_download_record(const struct gb_download *download) {
+    return &download->rec;
+}
+
+/* --- starting ----------------------------------------------------------------------------------------------------- */
+
+static int check_spans(const struct gb_view *view, const struct gb_span *spans, unsigned count, struct gb_error *err) {
+    unsigned i;
+
+    for (i = 0; i < count; i++) {
+        if (spans[i].first > view->bytes || spans[i].length > view->bytes - spans[i].first)
+            return gb_error_set(err, GB_ERR_RANGE_NOT_SATISFIABLE,
+                                "%llu bytes at offset %llu are beyond the %llu there are",
+                                (unsigned long long)spans[i].length, (unsigned long long)spans[i].first,
+                                (unsigned long long)view->bytes);
+    }
+    return 0;
+}
+
+static int check_view(const struct gb_download *d, struct gb_error *err) {
+    if (d->view.bytes == 0 || gb_view_end(&d->view) <= d->rec.bytes)
+        return 0;
+    return gb_error_set(err, GB_ERR_RANGE_NOT_SATISFIABLE, "the view ends at byte %llu of the buffer's %llu",
+                        (unsigned long long)gb_view_end(&d->view), (unsigned long long)d->rec.bytes);
+}
+
+/* Bytes that do not lie side by side are picked from memory. */
+static int want_memory(struct gb_download *d, struct gb_error *err) {
+    struct gb_session *s = d->t.session;
+    struct gb_buffer *b;
+    int r;
+
+    pthread_mutex_lock(&s->lock);
+    b = gb_buffer_find_locked(s, &d->rec.name, err);
+    r = b ? gb_buffer_want_locked(s, b, err) : -1;
+    if (r == 0) /* it has them by now */
+        r = gb_error_set(err, GB_ERR_BUFFER_BUSY, "the bytes have just been loaded; try again");
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
+int gb_download_start_view(struct gb_download *d, const struct gb_view *view, const struct gb_span *spans,
+                           unsigned count, struct gb_error *err) {
+    unsigned i;
+
+    if (d->started)
+        return gb_error_set(err, GB_ERR_INTERNAL, "a download starts once");
+    d->view = view ? *view : gb_view_plain(0, d->rec.bytes);
+    d->whole = (struct gb_span){.first = 0, .length = d->view.bytes};
+    d->spans = spans ? spans : &d->whole;
+    d->span_count = spans ? count : 1;
+    if (check_view(d, err) < 0 || check_spans(&d->view, d->spans, d->span_count, err) < 0)
+        return -1;
+    if (d->stored && d->view.axes > 0)
+        return want_memory(d, err);
+    for (i = 0; i < d->span_count; i++)
+        d->length += d->spans[i].length;
+    d->started = true;
+    d->t.started_ns = gb_clock_ns();
+    if (d->silent)
+        return 0;
+    atomic_fetch_add(&d->t.core->downloads_running, 1);
+    gb_core_changed(d->t.core);
+    return 0;
+}
+
+int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t length, struct gb_error *err) {
+    const struct gb_view all = gb_view_plain(0, download->rec.bytes);
+    const struct gb_view view = gb_view_plain(offset, length);
+    const struct gb_span span = {.first = offset, .length = length};
+
+    if (check_spans(&all, &span, 1, err) < 0)
+        return -1;
+    return gb_download_start_view(download, &view, NULL, 0, err);
+}
+
+/* Returns where byte `pos` of the bytes to be sent lies in the view. *ret_left: bytes from there to the end of its
+ * span. */
+static uint64_t download_locate(const struct gb_download *d, uint64_t pos, uint64_t *ret_left) {
+    unsigned i = 0;
+
+    while (i + 1 < d->span_count && pos >= d->spans[i].length)
+        pos -= d->spans[i++].length;
+    *ret_left = d->spans[i].length - pos;
+    return d->spans[i].first + pos;
+}
+
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
+
+int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    int r;
+
+    pthread_mutex_lock(&download->t.lock);
+    download->t.want_wake = false;
+    r = gb_core_transfer_check_locked(&download->t, true, err);
+    pthread_mutex_unlock(&download->t.lock);
+    if (r < 0)
+        return -1;
+    if (!download->started || download->sent == download->length)
+        return gb_error_set(err, GB_ERR_INTERNAL, "no bytes of the download are left");
+    if (download->stored)
+        r = download_cold(download, ret_ptr, ret_n, &why);
+    else if (download->direct)
+        r = download_direct(download, ret_ptr, ret_n, &why);
+    else
+        r = download_slot(download, ret_ptr, ret_n, &why);
+    if (r < 0) {
+        gb_core_transfer_fail(&download->t, &why);
+        gb_error_move(err, &why);
+    }
+    return r;
+}
+
+bool gb_download_replaced(const struct gb_download *download) {
+    return download->replaced;
+}
+
+void gb_download_sent(struct gb_download *download, size_t n) {
+    struct gb_block *b = &download->blocks[download->first];
+
+    download->sent += n;
+    if (download->scratch)
+        download->scratch_sent += n;
+    if (download->count == 0)
+        return;
+    b->sent += n;
+    if (b->sent < b->f.bytes)
+        return;
+    gb_staged_copy_release(&b->f);
+    download->first = (download->first + 1) % GB_DOWNLOAD_COPIES;
+    download->count--;
+}
+
+void gb_download_times(const struct gb_download *download, struct gb_transfer_times *ret) {
+    gb_transfer_times((struct gb_core_transfer *)&download->t, ret);
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+/* Without an error of its own the client went away. */
+static void count_failure(struct gb_download *d) {
+    enum gb_failure why = GB_FAILURE_incomplete_body;
+
+    pthread_mutex_lock(&d->t.lock);
+    if (d->t.error.code != GB_OK)
+        why = gb_failure_of(d->t.error.code, GB_FAILED_DOWNLOAD);
+    pthread_mutex_unlock(&d->t.lock);
+    gb_live_counters_failed(&d->t.core->live_counters, GB_FAILED_DOWNLOAD, why);
+    gb_live_counters_failed(&d->t.session->live_counters, GB_FAILED_DOWNLOAD, why);
+}
+
+void gb_download_free(struct gb_download *d, bool complete) {
+    struct gb_core *core;
+    bool pending = false;
+    unsigned i;
+
+    if (!d)
+        return;
+    core = d->t.core;
+    gb_core_transfer_close(&d->t);
+    cold_free(d->cold);
+    for (i = 0; i < d->count; i++)
+        pending |= !download_release(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_COPIES]);
+    if (d->silent) {
+        ; /* as if it had never begun */
+    } else if (d->started && complete) {
+        GB_COUNT(core, d->t.session, downloads, 1);
+        GB_COUNT(core, d->t.session, download_bytes, d->length);
+        GB_COUNT(core, d->t.session, download_ns, gb_clock_ns() - d->t.started_ns);
+        GB_COUNT(core, d->t.session, download_copy_ns, d->t.copy_ns);
+        GB_COUNT(core, d->t.session, download_queue_ns, d->t.queue_ns);
+        gb_kind_live_counters_add(&core->kinds[GB_DOWNLOAD][d->content ? d->content->kind : d->rec.kind], d->length,
+                                  d->t.copy_ns, d->t.queue_ns);
+        gb_last_transfer_keep(d->content, GB_DOWNLOAD, d->length, d->t.queue_ns, d->t.copy_ns);
+    } else if (d->started) {
+        count_failure(d);
+    }
+    if (d->started && !d->silent) {
+        atomic_fetch_sub(&core->downloads_running, 1);
+        gb_core_changed(core);
+    }
+    /* Freed in the order of its home, so after the copies there; what is pending elsewhere ends before the transfer. */
+    pthread_mutex_lock(&d->t.lock);
+    if (d->direct)
+        pending = d->watching;
+    else
+        pending = d->watching || ((pending || d->unsettled) && d->content->alloc_stream != d->t.stream);
+    pthread_mutex_unlock(&d->t.lock);
+    if (!pending) {
+        gb_content_drop(d->content, NULL, NULL);
+        d->content = NULL;
+    }
+    gb_core_transfer_unref(&d->t);
+}

@@ -1,0 +1,70 @@
+/* A download: through slots, directly where the CPU reaches the memory, or from the disk if the bytes are there alone.
+ * */
+#ifndef GB_CORE_TRANSFER_DOWNLOAD_H
+#define GB_CORE_TRANSFER_DOWNLOAD_H
+
+#include "core/public/buffer.h"
+#include "core/transfer/transfer.h"
+
+struct gb_cold;
+
+#define GB_DOWNLOAD_COPIES 2 /* one that is sent, one under way: more would only cool the cache */
+
+#define GB_DOWNLOAD_BOXES                                                                                              \
+    64 /* copies into one slot: what waits for them must not wait long, and CUDA's queue is bounded */
+
+#define GB_SCRATCH_BYTES (64u * 1024u) /* packed at once by the CPU: hot in the cache when it is sent */
+
+struct gb_block {
+    struct gb_staged_copy f; /* first */
+    size_t sent;
+    bool arrived;
+    /* The transfer's lock: */
+    bool watched;
+    bool fired;
+    bool abandoned; /* the watch on the copy gives the slot back */
+};
+
+struct gb_download {
+    struct gb_core_transfer t; /* first */
+    struct gb_buffer_rec rec;
+    struct gb_content *content;
+    struct gb_stored *stored;    /* the bytes, if no memory of the buffer's has them; a reference */
+    struct gb_host_block *block; /* where they are in host memory; a reference. NULL: not there */
+    struct gb_cold *cold;        /* reads them */
+    bool replaced;               /* they are gone, because the buffer was written or deleted */
+    struct gb_task task;         /* makes the stream's part */
+    struct gb_ev *behind;        /* direct: the stream's earlier work */
+    bool direct;
+    bool started;
+    bool silent;                 /* no client downloads: not counted */
+    struct gb_view view;         /* of the memory, as a sequence of bytes */
+    const struct gb_span *spans; /* of the view */
+    unsigned span_count;
+    struct gb_span whole;
+    uint64_t length; /* of all spans */
+    uint64_t queued; /* bytes whose copy was queued */
+    uint64_t sent;
+    bool unsettled; /* a copy failed and may still be under way */
+    bool ordered;   /* the stream waits for the content's last write */
+    bool asked;     /* behind is recorded, or not needed */
+    bool ready;     /* the CPU may read */
+    bool watching;  /* or the part is being made */
+    char *scratch;  /* where the CPU packs bytes that are not contiguous */
+    size_t scratch_n;
+    size_t scratch_sent;
+    struct gb_block blocks[GB_DOWNLOAD_COPIES];
+    unsigned first;
+    unsigned count;
+};
+
+/* A download of content that the caller holds, without a look-up by name. Takes over the caller's reference to content;
+ * NULL stands for a mirrored buffer that was never written. The download adds its own use of the stream. NULL when
+ * memory is exhausted. */
+struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_stream *stream,
+                                   struct gb_content *content, enum gb_kind kind, uint64_t bytes,
+                                   struct gb_waker waker);
+/* Queues the first copies, as far as slots are free, before the first call to gb_download_next. */
+void gb_download_ahead(struct gb_download *download);
+
+#endif

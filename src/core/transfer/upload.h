@@ -1,0 +1,425 @@
+/* An upload and its state. upload.c makes every step of it and is the lowest of the files that implement one:
+ * pipeline.c places bytes and queues copies of slots, begin.c plans, prepares, begins and gives up, commit.c takes
+ * bytes and commits.
+ *
+ * What differs between uploads is their role: a plain upload and one of unknown length (commit.c), a member of a group
+ * (group.c), a device write (device_write.c), the target of a multipart upload, which owns the memory (multipart.c),
+ * and a part, which writes into it (parts.c). */
+#ifndef GB_CORE_TRANSFER_UPLOAD_H
+#define GB_CORE_TRANSFER_UPLOAD_H
+
+#include "core/buffer/transaction.h"
+#include "core/durable/disks.h"
+#include "core/public/upload.h"
+#include "core/transfer/transfer.h"
+
+/* The slots of an upload and their copies to the device.
+ *
+ * A notification that a copy is done costs two changes of thread. The upload therefore queries the event itself when
+ * it needs a slot; a copy that it may still query is unwatched. It watches a copy that it will not query again. That is
+ * the oldest copy while the upload waits for a slot. It is every copy when the upload has ended, is stalled or is
+ * freed, or when slots are scarce. */
+
+#define GB_UPLOAD_COPIES 4     /* one slot fills while the other copies are under way */
+#define GB_UPLOAD_COPIES_MAX 8 /* of a role that has several slots filled side by side */
+#define GB_UPLOAD_AHEAD 5      /* of them, behind the one whose turn it is */
+
+struct gb_upload;
+
+/* Used by the caller's thread, except where a lock is named. */
+struct gb_upload_pipeline {
+    struct gb_staged_copy copies[GB_UPLOAD_COPIES_MAX];
+    struct gb_staged_copy *filling;                /* the slot that is being filled; NULL: none */
+    struct gb_staged_copy *ahead[GB_UPLOAD_AHEAD]; /* slots that are filled after it, of a caller that fills all */
+    unsigned ahead_count;
+    size_t filling_max;               /* bytes that it is to hold */
+    uint64_t filling_ns;              /* when it began to fill */
+    struct gb_staged_copy *unwatched; /* queued and not watched; the oldest first */
+    struct gb_staged_copy *unwatched_last;
+    unsigned unwatched_count;
+    unsigned in_flight; /* the transfer's lock */
+};
+
+/* Ties the copies to the upload's transfer. Called before all other functions. */
+void gb_upload_pipeline_init(struct gb_upload *upload);
+
+/* The functions below run on the caller's thread, without locks unless one is named. */
+
+/* Takes a slot to fill. While copies are under way the upload does not wait in line for a slot, because the end of a
+ * copy wakes it. The transfer's lock is held. Returns false if no slot is free; wake follows. */
+bool gb_upload_begin_slot_locked(struct gb_upload *upload);
+/* Takes slots that are filled after that one, up to so many, unless others may need them. The transfer's lock is held.
+ * Returns whether there are so many. */
+bool gb_upload_begin_ahead_locked(struct gb_upload *upload, unsigned count);
+/* Adds n bytes of the slot being filled to the checksum, and queues the copy of a full slot. Returns 0 or -1. */
+int gb_upload_fill_slot(struct gb_upload *upload, size_t n, struct gb_error *err);
+/* Queues the copy of the slot being filled, if it holds bytes. Returns 0 or -1. */
+int gb_upload_flush(struct gb_upload *upload, struct gb_error *err);
+/* Gives back the slot being filled, and those after it, and drops their bytes. */
+void gb_upload_drop_slot(struct gb_upload *upload);
+/* Takes back the slots whose copies are done. */
+void gb_upload_reap(struct gb_upload *upload);
+/* Makes the end of a copy wake the caller: watches the oldest copy, unless one is watched. A failure is recorded in the
+ * upload. */
+void gb_upload_watch_first(struct gb_upload *upload);
+/* Watches all unwatched copies, because the upload will not query again. Returns 0; -1: the upload has failed, and even
+ * then no copy is left unwatched. */
+int gb_upload_watch_rest(struct gb_upload *upload, struct gb_error *err);
+
+/* The payload of a durable upload goes to the disk as it comes: from the slots, or from memory that the CPU reaches. */
+
+struct gb_upload;
+struct gb_upload_draft;
+
+#define GB_WRITE_THROUGH_PIECES 4 /* of memory that the CPU reaches, at once */
+
+struct gb_write_through {
+    struct gb_tee *tee; /* NULL: the bytes are not durable, or they are read back from memory at the commit */
+    int64_t new_id;     /* reserved for a new buffer; 0: none */
+    char *kept;         /* so few bytes that the database takes them, as they came; NULL: they are read back */
+    size_t kept_bytes;
+
+    uint64_t sent; /* bytes in slots that were given to the tee; the caller's thread */
+
+    /* Of memory that the CPU reaches; the transfer's lock: */
+    struct gb_write_through_piece {
+        struct gb_tee_piece piece;
+        struct gb_upload *upload;
+        bool running;
+    } pieces[GB_WRITE_THROUGH_PIECES];
+    uint64_t ready; /* bytes that are there */
+    uint64_t given; /* of them, to the tee */
+};
+
+/* For an upload that is being made: begins the tee if all of the payload is new and durable, or keeps so few bytes. The
+ * session's lock is held. */
+void gb_write_through_begin_locked(struct gb_upload *upload, const struct gb_upload_draft *draft);
+
+/* The next n bytes, of those that are kept, have come and lie at ptr. [the caller's thread] */
+void gb_write_through_keep(struct gb_upload *upload, const void *ptr, size_t n);
+
+/* All bytes, if they came by this upload and were kept; the caller's, to free. NULL: they did not. */
+void *gb_write_through_take_kept(struct gb_upload *upload);
+
+/* The upload may take one more slot: uploads that wait for the disk leave slots to the others. The transfer's lock is
+ * held. */
+bool gb_write_through_may_take(const struct gb_upload *upload);
+
+/* More of the memory is filled: upload->filled bytes. [the caller's thread] */
+void gb_write_through_filled(struct gb_upload *upload);
+
+/* --- the plan ----------------------------------------------------------------------------------------------------- */
+
+/* What the upload writes and where. Made once, under the session's lock; constant afterwards, but for the numbers that
+ * an open-ended payload leaves open: the role's ended sets them. */
+struct gb_upload_plan {
+    struct gb_buffer_params buffer; /* what the upload makes; a partial write: only session, name, stream */
+    struct gb_view view;            /* scattered: where the payload goes */
+    struct gb_buffer_check check;   /* check.arg is the upload's */
+    struct gb_name pool_name;       /* of the buffer; "" for kinds that have none */
+    unsigned wait_ms;
+    uint64_t bytes;   /* of the buffer */
+    uint64_t at;      /* where in the buffer the payload begins */
+    uint64_t payload; /* bytes */
+    bool open_ended;  /* the payload may end earlier; payload is the most that is taken */
+    bool partial;     /* the buffer keeps its shape */
+    bool scattered;
+    bool merge;      /* bytes of the buffer outside the payload stay */
+    bool zero;       /* the bytes outside the payload are zeros */
+    bool placed;     /* content already has its memory */
+    bool in_place;   /* content is the buffer's own: bytes that readers see are overwritten */
+    bool direct;     /* the caller writes into the memory itself, without slots */
+    bool mirrored;   /* the buffer is mirrored: side, head and was are valid */
+    bool has_crc32c; /* the payload's checksum is known without reading the memory */
+    enum gb_side side;
+    enum gb_head head;            /* after the commit */
+    const struct gb_content *was; /* the side's content at the plan; only compared */
+    enum gb_kind kind;            /* of content */
+    int64_t base_id;              /* merge: the buffer that it was planned for */
+    int64_t base_generation;
+};
+
+/* A plan that is being made. Its pointers are borrowed under the session's lock. */
+struct gb_upload_draft {
+    struct gb_buffer *buffer;  /* NULL: a new one */
+    struct gb_core_pool *pool; /* the device's own pool for kinds that have none */
+    struct gb_name pool_name;
+    enum gb_kind kind;
+    uint64_t bytes;
+    uint64_t at;
+    uint64_t payload;
+    bool open_ended;
+    bool merge;
+    bool zero;
+    bool in_place;
+    bool mirrored;
+    enum gb_side side;
+    enum gb_head head;
+    struct gb_content *place; /* existing memory to write to; NULL: fresh memory */
+    struct gb_content *base;  /* merge: the source of the other bytes; NULL: in place, zeros, or none */
+
+    /* Of a device write, set by the role's plan: */
+    struct gb_content *source; /* NULL: a fill, or the source is all zeros */
+    uint64_t from;             /* offset of its bytes in source */
+    bool by_device;            /* it is a device write */
+    bool sync;           /* one side of a mirrored buffer is updated from the other: the buffer's bytes stay the same */
+    bool reserve;        /* a sync that only gives a side more memory: draft.bytes is its capacity */
+    bool all_or_nothing; /* its call is in an atomic batch */
+    bool has_crc32c;
+    uint32_t crc32c;
+
+    enum gb_durability durability; /* of the buffer after the commit */
+};
+
+/* --- the state ---------------------------------------------------------------------------------------------------- */
+
+/* upload.c has the table of permitted steps. */
+enum gb_upload_state {
+    GB_UPLOAD_PLANNED,    /* nothing runs yet */
+    GB_UPLOAD_ALLOCATING, /* memory is being allocated and prepared */
+    GB_UPLOAD_OPEN,       /* bytes may come */
+    GB_UPLOAD_ENDED,      /* the payload is complete, or the device writes it; copies may be under way */
+    GB_UPLOAD_COMMITTING, /* nothing is pending; the commit runs */
+    GB_UPLOAD_DONE,
+    GB_UPLOAD_FAILED /* the transfer's error is the reason */
+};
+#define GB_UPLOAD_STATES (GB_UPLOAD_FAILED + 1)
+
+/* --- the role ----------------------------------------------------------------------------------------------------- */
+
+/* The functions that differ between uploads. Four may be NULL. Without plan, params alone determine the plan. Without
+ * queue, the caller brings the payload. Without ended, the plan says all. Without committed, nothing is counted. */
+struct gb_upload_role {
+    /* Plans how many bytes are written and where. draft->buffer, kind and mirrored are set. The session's lock is held.
+     * Returns 0 or -1. */
+    int (*plan)(struct gb_session *session, void *owner, const struct gb_upload_params *params,
+                struct gb_upload_draft *draft, struct gb_error *err);
+    /* Queues the payload and watches it. Runs on the lane, after gb_staged_copy_open of copies[0]. Returns 0 or -1. */
+    int (*queue)(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
+    /* The caller has ended the payload, and upload->filled bytes came. Sets what the plan left open. Runs on the
+     * caller's thread, without locks. Returns 0 or -1. */
+    int (*ended)(struct gb_upload *upload, struct gb_error *err);
+    /* Commits the upload, which is COMMITTING. Takes over a reference. Runs on any thread, without locks. */
+    void (*complete)(struct gb_upload *upload);
+    /* Counts the upload after its commit, when the replaced content is gone. Runs without locks; DONE follows. */
+    void (*committed)(struct gb_upload *upload);
+    /* Releases what the role holds and calls gb_upload_dispose. Nothing else uses the upload any more. */
+    void (*gone)(struct gb_upload *upload);
+    bool from_client;  /* a client brings the payload */
+    bool grows;        /* its memory is a list of segments: see commit.c */
+    bool upkeep;       /* as of its transaction; the session is held, and its name does not matter */
+    bool summed;       /* the checksum of the payload is known: the bytes are not read for it */
+    bool many_slots;   /* GB_UPLOAD_COPIES_MAX instead of GB_UPLOAD_COPIES */
+    size_t room_bytes; /* at once, where the CPU reaches the memory; 0: as much as suits a socket */
+};
+
+extern const struct gb_upload_role gb_upload_plain;
+extern const struct gb_upload_role gb_upload_growing; /* commit.c */
+
+/* The pages under the first bytes. Those that follow are cleared as they come: their client sends as much. */
+enum gb_upload_pages {
+    GB_UPLOAD_PAGES_UNSEEN,
+    GB_UPLOAD_PAGES_COMING, /* a computing lane clears them */
+    GB_UPLOAD_PAGES_THERE
+};
+
+/* --- the upload --------------------------------------------------------------------------------------------------- */
+
+/* The memory of an upload that grows. Its content is the segment that fills; the full ones are in the list. Only the
+ * caller's thread changes these fields before the payload has ended, and only while no other thread uses them. */
+struct gb_upload_segments {
+    struct gb_content *full; /* linked by next, in the order of their bytes */
+    struct gb_content *last;
+    uint64_t from;  /* content has the payload's bytes from here */
+    uint64_t until; /* up to here */
+};
+
+struct gb_upload {
+    struct gb_core_transfer t; /* first */
+    const struct gb_upload_plan plan;
+    const struct gb_upload_role *role;
+    void *owner;               /* the role's: the group's member, the device write or the multipart upload */
+    _Atomic uint64_t *running; /* the core's count of running uploads that includes this one; NULL: not counted */
+
+    struct gb_content *content; /* a reference; the buffer's own after the commit */
+    struct gb_content *base;    /* merge: the old bytes, until their copy is queued or done */
+    struct gb_content *replaced;
+    struct gb_upload_segments segments;
+    struct gb_alloc alloc;
+    struct gb_task task;
+    struct gb_ev *usable;
+    void (*handed_back)(struct gb_upload *upload, const struct gb_error *error);
+    struct gb_task touch; /* of the memory that the first bytes go to */
+    char *touch_at;
+    size_t touch_n;
+    uint64_t prepared_ns;
+    bool attached;      /* managed memory is attached to the CPU */
+    bool mirror_copied; /* bytes came from the other side */
+    bool counted;       /* a new buffer's place in the quota is reserved; the session's lock */
+    bool marked;        /* the buffer is marked as being overwritten in place; the session's lock */
+    bool created;
+    enum gb_code blamed; /* gb_upload_blame */
+
+    /* The caller's thread: */
+    bool touched; /* the buffer's memory may have changed */
+    uint32_t crc; /* of the bytes received */
+    uint64_t filled;
+    size_t room;
+    struct gb_write_through disk;
+    char *scratch; /* scattered, written by the CPU: bytes are gathered here first */
+    size_t scratch_n;
+    struct gb_upload_pipeline pipe;
+
+    /* The transfer's lock: */
+    enum gb_upload_state state;
+    enum gb_upload_pages pages;
+    unsigned pending; /* work that the commit waits for: the preparation, watches */
+
+    const struct gb_buffer_check *end_check; /* the role's: evaluated at the commit besides plan.check; NULL: none */
+    struct gb_store_mark mark;               /* gb_upload_mark; "": none */
+    struct gb_transaction transaction;
+};
+
+static inline struct gb_upload *gb_upload_of(struct gb_core_transfer *transfer) {
+    return (struct gb_upload *)transfer;
+}
+
+/* The number of payload bytes, from the first one on, that there is memory for. */
+static inline uint64_t gb_upload_reach(const struct gb_upload *upload) {
+    return upload->role->grows ? upload->segments.until : upload->plan.payload;
+}
+
+/* Where the payload's byte `at` lies in content. */
+static inline uint64_t gb_upload_offset(const struct gb_upload *upload, uint64_t at) {
+    return upload->plan.at + at - upload->segments.from;
+}
+
+/* --- steps -------------------------------------------------------------------------------------------------------- */
+
+bool gb_upload_step_permitted(enum gb_upload_state from, enum gb_upload_state to);
+/* Makes a step. The transfer's lock is held. Returns false if the table does not permit it; the upload has then
+ * failed. */
+bool gb_upload_step_locked(struct gb_upload *upload, enum gb_upload_state to);
+/* As gb_upload_step_locked, without the lock. */
+bool gb_upload_step(struct gb_upload *upload, enum gb_upload_state to);
+
+/* Fails the upload, unless it has failed already: the first error stays. A running commit goes on and sets its own
+ * result. The lock is held. */
+void gb_upload_fail_locked(struct gb_upload *upload, const struct gb_error *error);
+/* As gb_upload_fail_locked, without the lock; reports the error and wakes the caller. */
+void gb_upload_fail(struct gb_upload *upload, const struct gb_error *error);
+/* The lock is held. Returns 0; -1 with the error if the upload has failed, its session has ended, or the core
+ * closes. */
+int gb_upload_alive_locked(struct gb_upload *upload, struct gb_error *err);
+
+/* Begin and end work that the commit waits for. error: the work's result; NULL: success. The lock is held. */
+void gb_upload_pend_locked(struct gb_upload *upload);
+void gb_upload_pended_locked(struct gb_upload *upload, const struct gb_error *error);
+/* Makes the commit wait for an event. fn runs at the event, on any thread, with a reference that it drops; it calls
+ * gb_upload_pended_locked. No lock is held. Returns 0; -1: no reference was taken and fn does not run. */
+int gb_upload_watch(struct gb_upload *upload, struct gb_ev *event, void (*fn)(void *arg, const struct gb_error *error),
+                    void *arg, struct gb_error *err);
+/* Opens the upload for bytes after the preparation. The lock is held. */
+void gb_upload_opened_locked(struct gb_upload *upload);
+/* Makes the upload COMMITTING if its payload is complete and it waits for nothing. The lock is held. Returns true if
+ * so; the caller then unlocks and calls the role's complete. */
+bool gb_upload_complete_locked(struct gb_upload *upload);
+/* Unlocks t.lock, which is held. Completes the upload if that is possible; else wakes the caller. */
+void gb_upload_unlock_advance(struct gb_upload *upload);
+
+/* --- bytes that come ---------------------------------------------------------------------------------------------- */
+
+/* Rooms behind that which gb_upload_room has given, for a caller that fills several before it reports the first one.
+ * number: 1 for the next one, which the next gb_upload_room gives; up to GB_UPLOAD_AHEAD. False: there is none at
+ * present, and no wake comes for it. [the caller's thread] */
+bool gb_upload_room_ahead(struct gb_upload *upload, unsigned number, void **ret_ptr, size_t *ret_n);
+
+/* --- a payload whose bytes are not contiguous, or not in the order of the memory ---------------------------------- */
+
+/* Gives room in the scratch buffer. The lock is held. Returns 1 or -1. */
+int gb_scatter_room_locked(struct gb_upload *upload, void **ret_ptr, struct gb_error *err);
+void gb_scatter_fill(struct gb_upload *upload, size_t n); /* copies a full scratch to its places */
+void gb_scatter_flush(struct gb_upload *upload);          /* the same, also if it would hold more */
+size_t gb_scatter_slot(const struct gb_upload *upload);   /* bytes that a slot is to hold */
+/* Queues the copies of a full slot, between gb_staged_copy_open and _close. Returns 0 or -1. */
+int gb_scatter_queue(struct gb_upload *upload, struct gb_staged_copy *copy, struct gb_error *err);
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+/* Allocates the memory of content, then prepares it. Takes over a reference, the lane's. [any thread] */
+void gb_upload_allocate(struct gb_upload *upload);
+/* Queue the work that comes before the payload, when the memory is allocated. Run on the lane. */
+void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error);
+void gb_upload_prepare(struct gb_task *task);
+/* Returns managed memory that is attached to the CPU to the device. `then` runs on the lane when that is queued or has
+ * failed. For other memory `then` runs at once. */
+void gb_upload_hand_back(struct gb_upload *upload,
+                         void (*then)(struct gb_upload *upload, const struct gb_error *error));
+
+/* --- a payload of unknown length ---------------------------------------------------------------------------------- */
+
+/* Gets more memory, if all is full and the payload may go on. Returns 0, also while memory is being allocated, or -1.
+ * [the caller's thread, without locks] */
+int gb_upload_grow(struct gb_upload *upload, struct gb_error *err);
+/* Adds to a refusal for lack of room that a payload of known length needs less of it. */
+void gb_upload_advise_length(struct gb_error *err);
+/* Drops the full segments. [any thread] */
+void gb_upload_drop_segments(struct gb_upload *upload);
+
+/* --- the commit --------------------------------------------------------------------------------------------------- */
+
+/* For a role's complete, after gb_upload_hand_back: fills in the transaction, with `end` as its end. Returns false if
+ * error is set; the upload has then failed and the reference is dropped. */
+bool gb_upload_ready(struct gb_upload *upload, const struct gb_error *error,
+                     void (*end)(struct gb_transaction *transaction));
+/* The transaction's end for a role whose upload fails if the commit fails. */
+void gb_upload_commit_end(struct gb_transaction *transaction);
+/* Finishes the upload after its commit; the role's committed follows. */
+void gb_upload_committed(struct gb_upload *upload);
+/* Starts the commit as it is with a plain upload: for a role's complete, after gb_upload_hand_back. */
+void gb_upload_commit(struct gb_upload *upload, const struct gb_error *error);
+/* For a role's gone: counts a failure and disposes of the upload. */
+void gb_upload_gone(struct gb_upload *upload);
+/* For a role's committed: counts the bytes and times of an upload. */
+void gb_upload_count(struct gb_upload *upload);
+/* True if the memory that the upload writes in place is still the buffer's. The session's lock is held. */
+bool gb_upload_has_locked(const struct gb_upload *upload, const struct gb_buffer *buffer);
+/* The upload that a transaction belongs to. */
+struct gb_upload *gb_upload_of_transaction(struct gb_transaction *transaction);
+
+/* --- giving up ---------------------------------------------------------------------------------------------------- */
+
+void gb_upload_destroy(struct gb_core_transfer *transfer); /* the transfer's destroy; ends with the role's gone */
+/* For a role's gone: counts an upload that was started and is not DONE as failed. */
+void gb_upload_count_failure(struct gb_upload *upload);
+/* Takes the upload out of the core's count of running uploads. */
+void gb_upload_stop_running(struct gb_upload *upload);
+/* For a role's gone: releases all that the upload holds and frees it. */
+void gb_upload_dispose(struct gb_upload *upload);
+
+/* --- planning ----------------------------------------------------------------------------------------------------- */
+
+/* Makes the draft of what params and the role need. The session's lock is held. Returns 0; -1 with the refusal. */
+int gb_upload_draft_locked(struct gb_session *session, const struct gb_upload_params *params,
+                           const struct gb_upload_role *role, void *owner, struct gb_upload_draft *draft,
+                           struct gb_error *err);
+/* For a role's plan: refuses a partial write if the buffer's other bytes are lost or partial. Returns 0 or -1. */
+int gb_upload_check_merge(const struct gb_upload_draft *draft, struct gb_error *err);
+
+/* --- beginning ---------------------------------------------------------------------------------------------------- */
+
+/* Allocates `size` zeroed bytes that begin with an upload. Returns NULL when memory is exhausted. */
+struct gb_upload *gb_upload_new(size_t size, const struct gb_upload_role *role);
+/* The plan of an upload that is being made and that no other thread can reach yet. */
+struct gb_upload_plan *gb_upload_plan_of(struct gb_upload *upload);
+/* Makes a planned upload whose memory is reserved in the quota; nothing runs yet. Takes params->check.arg on success.
+ * Returns it with the caller's reference, or NULL with err. */
+struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
+                                 const struct gb_upload_role *role, void *owner, struct gb_error *err);
+/* Starts an upload. running: the core's count of running uploads that it joins; NULL: it is not counted. */
+void gb_upload_start(struct gb_upload *upload, _Atomic uint64_t *running);
+/* As gb_upload_start, for an upload that has made its first step. */
+void gb_upload_run(struct gb_upload *upload, _Atomic uint64_t *running);
+void gb_upload_count_running(struct gb_upload *upload, _Atomic uint64_t *running);
+
+#endif

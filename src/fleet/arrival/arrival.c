@@ -1,0 +1,963 @@
+/* The session that arrives, made as its owner describes it under a name of its own, and its buffers, pulled several at
+ * a time. */
+#include "fleet/arrival/arrival.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/thread.h"
+#include "fleet/arrival/owner.h"
+
+/* --- the session -------------------------------------------------------------------------------------------------- */
+
+/* The session that arrives: made as its owner describes it, under a name of its own, and given its name at the end. */
+
+/* --- fields of records -------------------------------------------------------------------------------------------- */
+
+/* null is no limit. */
+static uint64_t limit_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+
+    return json_is_integer(value) && json_integer_value(value) >= 0 ? (uint64_t)json_integer_value(value)
+                                                                    : GB_UNLIMITED;
+}
+
+/* By the types of fields of records. An owner of another version may not have the field: then it is not given here. */
+static inline bool take_flag(const json_t *object, const char *key, bool *ret) {
+    const json_t *value = json_object_get(object, key);
+
+    *ret = json_is_true(value);
+    return json_is_boolean(value);
+}
+
+static inline bool take_limit(const json_t *object, const char *key, uint64_t *ret) {
+    *ret = limit_of(object, key);
+    return json_object_get(object, key) != NULL;
+}
+
+static inline bool take_maximum(const json_t *object, const char *key, uint64_t *ret) {
+    bool given = take_limit(object, key, ret);
+
+    *ret = *ret == GB_UNLIMITED ? 0 : *ret;
+    return given;
+}
+
+static inline bool take_phrase(const json_t *object, const char *key, struct gb_phrase *ret) {
+    const char *text = gb_arrival_text(object, key);
+
+    snprintf(ret->s, sizeof(ret->s), "%s", strlen(text) < sizeof(ret->s) ? text : "");
+    return json_is_string(json_object_get(object, key));
+}
+
+static inline bool take_u64(const json_t *object, const char *key, uint64_t *ret) {
+    const json_t *value = json_object_get(object, key);
+
+    *ret = (uint64_t)json_integer_value(value);
+    return json_is_integer(value);
+}
+
+static inline bool take_priority(const json_t *object, const char *key, int *ret) {
+    const json_t *value = json_object_get(object, key);
+
+    *ret = (int)json_integer_value(value);
+    return json_is_integer(value);
+}
+
+/* A word that this node does not know is left to what a new session has. */
+static inline bool take_durability(const json_t *object, const char *key, enum gb_durability *ret) {
+    const char *word = gb_arrival_text(object, key);
+
+    return gb_durability_parse(word, strlen(word), ret, NULL) == 0;
+}
+
+static inline bool take_spill(const json_t *object, const char *key, enum gb_spill *ret) {
+    const char *word = gb_arrival_text(object, key);
+
+    return gb_spill_parse(word, strlen(word), ret, NULL) == 0;
+}
+
+static inline bool take_labels(const json_t *object, const char *key, struct gb_text **ret) {
+    char *text = json_dumps(json_object_get(object, key), JSON_COMPACT);
+
+    *ret = text && strcmp(text, "{}") != 0 ? gb_text_new(text, strlen(text)) : NULL;
+    free(text);
+    return true;
+}
+
+/* --- what the owner says ------------------------------------------------------------------------------------------ */
+
+static void read_session(const json_t *root, struct gb_session_params *ret) {
+    const json_t *object = root;
+
+#define TAKE_OF_PLACE(type, name)
+#define TAKE_OF_FLEET(type, name)
+#define TAKE_OF_KEPT(type, name)
+#define TAKE_OF_SET(type, name) ret->has_##name = take_##type(object, #name, &ret->name);
+#define GB_SESSION_FIELD(name, type, how, ...) TAKE_OF_##how(type, name)
+#define GB_SESSION_QUOTA(name, type, ...) ret->has_quota_##name = take_##type(object, #name, &ret->quota.name);
+#define GB_SESSION_QUOTA_BEGIN object = json_object_get(root, "quota");
+#define GB_SESSION_QUOTA_END object = root;
+#include "model/session.def"
+    ret->has_replicas = true;
+    ret->replicas = (unsigned)json_integer_value(json_object_get(json_object_get(root, "fleet"), "replicas"));
+    ret->failover_after_s =
+        (uint64_t)json_integer_value(json_object_get(json_object_get(root, "fleet"), "failover_after_s"));
+    gb_name_parse("tenant", gb_arrival_text(json_object_get(root, "fleet"), "tenant"),
+                  strlen(gb_arrival_text(json_object_get(root, "fleet"), "tenant")), &ret->tenant, NULL);
+}
+
+/* What of the record is the session's own, as a text that can be compared. */
+static char *describe(json_t *root) {
+    static const char *const others[] = {
+        "used_bytes", "used_pinned_bytes", "used_stored_bytes", "buffers", "updated_at", "expires_at", "pool"};
+    size_t i;
+
+    for (i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        json_object_del(root, others[i]);
+    return json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+}
+
+/* --- pools and streams -------------------------------------------------------------------------------------------- */
+
+static int device_of(const struct gb_arrival *arrival, const json_t *item) {
+    json_int_t device = json_integer_value(json_object_get(json_object_get(item, "device"), "index"));
+    struct gb_device_rec rec;
+
+    return device >= 0 && device < INT32_MAX && gb_device_get(arrival->config.core, (int)device, &rec, NULL) == 0
+               ? (int)device
+               : 0;
+}
+
+enum change { MAKE, PATCH, REMOVE };
+
+static int change_pool(struct gb_arrival *arrival, enum change how, const struct gb_pool_params *params,
+                       struct gb_error *err) {
+    struct gb_locator at = {.session = params->session, .name = params->rec.name};
+    struct gb_core *core = arrival->config.core;
+    struct gb_arrival_wait wait;
+    struct gb_pool_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
+    int r;
+
+    if (!call)
+        return -1;
+    if (how == MAKE)
+        gb_pool_make(core, params, call);
+    else if (how == PATCH)
+        gb_pool_patch(core, params, NULL, call);
+    else
+        gb_pool_remove(core, &at, false, call);
+    r = gb_arrival_call_wait(&wait, &call->base, err);
+    gb_call_unref(&call->base);
+    return r;
+}
+
+/* The pool is here since an earlier round. One that cannot be made again, because buffers are in it, keeps what is
+ * fixed until a later round. */
+static int update_pool(struct gb_arrival *arrival, const struct gb_pool_params *params, const struct gb_pool_view *here,
+                       struct gb_error *err) {
+    bool fixed = params->rec.device == here->rec.device;
+    bool set = true;
+
+    if (here->lost)
+        return 0;
+#define SAME_PLACE(type, name, at)
+#define SAME_FIXED(type, name, at)                                                                                     \
+    fixed = fixed && (!params->given.name || GB_SAME_##type(params->rec.at, here->rec.at));
+#define SAME_SET(type, name, at) set = set && (!params->given.name || GB_SAME_##type(params->rec.at, here->rec.at));
+#define GB_POOL_FIELD(name, type, how, ...) SAME_##how(type, name, name)
+#define GB_POOL_CONFIG(name, type, how, ...) SAME_##how(type, name, config.name)
+#include "model/pool.def"
+    if (!fixed && change_pool(arrival, REMOVE, params, NULL) == 0)
+        return change_pool(arrival, MAKE, params, err);
+    return set ? 0 : change_pool(arrival, PATCH, params, err);
+}
+
+/* A device's own pool has no time at which it was made. */
+static int bring_pool(struct gb_arrival *arrival, const json_t *item, struct gb_error *err) {
+    const json_t *object = item;
+    const char *name = gb_arrival_text(item, "name");
+    struct gb_pool_params params = {.session = arrival->stage, .rec = {.device = device_of(arrival, item)}};
+    struct gb_locator at = {.session = arrival->stage};
+    struct gb_pool_view here;
+
+    if (!json_is_string(json_object_get(item, "created_at")) ||
+        gb_name_parse("pool name", name, strlen(name), &params.rec.name, NULL) < 0)
+        return 0;
+#define TAKE_PLACE(type, name, at)
+#define TAKE_FIXED(type, name, at) params.given.name = take_##type(object, #name, &params.rec.at);
+#define TAKE_SET TAKE_FIXED
+#define GB_POOL_FIELD(name, type, how, ...) TAKE_##how(type, name, name)
+#define GB_POOL_CONFIG(name, type, how, ...) TAKE_##how(type, name, config.name)
+#define GB_POOL_REUSE_BEGIN object = json_object_get(item, "reuse");
+#define GB_POOL_REUSE_END object = item;
+#include "model/pool.def"
+    at.name = params.rec.name;
+    return gb_pool_get(arrival->config.core, &at, &here, NULL) == 0 ? update_pool(arrival, &params, &here, err)
+                                                                    : change_pool(arrival, MAKE, &params, err);
+}
+
+static int change_stream(struct gb_arrival *arrival, enum change how, const struct gb_locator *at,
+                         struct gb_error *err) {
+    struct gb_arrival_wait wait;
+    struct gb_stream_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
+    int r;
+
+    if (!call)
+        return -1;
+    if (how == MAKE)
+        gb_stream_make(arrival->config.core, at, call);
+    else
+        gb_stream_remove(arrival->config.core, at, &call->base);
+    r = gb_arrival_call_wait(&wait, &call->base, err);
+    gb_call_unref(&call->base);
+    return r;
+}
+
+static int bring_stream(struct gb_arrival *arrival, const json_t *item, struct gb_error *err) {
+    const char *name = gb_arrival_text(item, "name");
+    struct gb_locator at = {.session = arrival->stage};
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (strcmp(name, "default") == 0 || gb_name_parse("stream name", name, strlen(name), &at.name, NULL) < 0 ||
+        change_stream(arrival, MAKE, &at, &why) == 0 || why.code == GB_ERR_STREAM_EXISTS)
+        return 0;
+    return gb_error_move(err, &why);
+}
+
+/* A list of the owner, by name, and what is here besides. */
+struct listed {
+    json_t *there;
+    json_t *gone;
+};
+
+static int keep_pool(void *arg, const struct gb_pool_view *view, struct gb_error *err) {
+    struct listed *listed = arg;
+
+    (void)err;
+    if (view->rec.id > 0 && !json_object_get(listed->there, view->rec.name.s))
+        json_array_append_new(listed->gone, json_string(view->rec.name.s));
+    return 0;
+}
+
+static int keep_stream(void *arg, const struct gb_stream_view *view, struct gb_error *err) {
+    struct listed *listed = arg;
+
+    (void)err;
+    if (view->id > 0 && !json_object_get(listed->there, view->name.s))
+        json_array_append_new(listed->gone, json_string(view->name.s));
+    return 0;
+}
+
+/* What the owner has not any more. A pool with buffers stays until a round in which it has none. */
+static void drop_gone_of(struct gb_arrival *arrival, struct listed *listed, bool pools) {
+    struct gb_page page = {.limit = UINT_MAX};
+    const json_t *name;
+    size_t i;
+
+    if (pools)
+        gb_pool_list(arrival->config.core, &arrival->stage, &page, keep_pool, listed, NULL);
+    else
+        gb_stream_list(arrival->config.core, &arrival->stage, &page, keep_stream, listed, NULL);
+    json_array_foreach(listed->gone, i, name) {
+        struct gb_pool_params params = {.session = arrival->stage};
+        struct gb_locator at = {.session = arrival->stage};
+
+        snprintf(at.name.s, sizeof(at.name.s), "%s", json_string_value(name));
+        params.rec.name = at.name;
+        if (pools)
+            change_pool(arrival, REMOVE, &params, NULL);
+        else
+            change_stream(arrival, REMOVE, &at, NULL);
+    }
+}
+
+static int keep_item(struct gb_arrival *arrival, const json_t *item, struct gb_error *err) {
+    return json_object_set(arrival->listed, gb_arrival_text(item, "name"), (json_t *)item) == 0
+               ? 0
+               : gb_error_set(err, GB_ERR_SATURATED, "no memory to bring the session; try again later");
+}
+
+/* What is gone makes room first: the number of each is limited. */
+static int bring_list(struct gb_arrival *arrival, bool pools, struct gb_error *err) {
+    struct listed listed = {.there = json_object(), .gone = json_array()};
+    const char *name;
+    json_t *item;
+    int r;
+
+    arrival->listed = listed.there;
+    r = gb_arrival_each(arrival, pools ? "pools" : "streams", keep_item, err);
+    if (r == 0)
+        drop_gone_of(arrival, &listed, pools);
+    json_object_foreach(listed.there, name, item) {
+        if (r == 0)
+            r = pools ? bring_pool(arrival, item, err) : bring_stream(arrival, item, err);
+    }
+    json_decref(listed.there);
+    json_decref(listed.gone);
+    return r;
+}
+
+/* The pool from which the session's new buffers come; one of a device is the same here as there. */
+static void choose_pool(struct gb_arrival *arrival, const json_t *root, struct gb_session_params *params) {
+    const char *name = gb_arrival_text(root, "pool");
+    struct gb_pool_view view;
+    struct gb_locator at = {.session = arrival->stage};
+
+    params->has_pool = gb_name_parse("pool name", name, strlen(name), &at.name, NULL) == 0 &&
+                       gb_pool_get(arrival->config.core, &at, &view, NULL) == 0;
+    params->pool = at.name;
+}
+
+/* --- the session -------------------------------------------------------------------------------------------------- */
+
+static json_t *ask_session(struct gb_arrival *arrival, struct gb_error *err) {
+    char path[64 + GB_NAME_MAX];
+
+    snprintf(path, sizeof(path), "/v1/sessions/%s", arrival->session.s);
+    return gb_arrival_get(arrival, path, "", err);
+}
+
+/* What is left of an arrival that broke off. */
+static void remove_old(struct gb_arrival *arrival) {
+    struct gb_arrival_wait wait;
+    struct gb_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, NULL);
+
+    if (!call)
+        return;
+    gb_session_delete(arrival->config.core, &arrival->stage, NULL, call);
+    gb_arrival_call_wait(&wait, call, NULL);
+    gb_call_unref(call);
+}
+
+static int create(struct gb_arrival *arrival, const struct gb_session_params *params, struct gb_error *err) {
+    struct gb_arrival_wait wait;
+    struct gb_session_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
+    int r;
+
+    if (!call)
+        return -1;
+    gb_session_create(arrival->config.core, params, call);
+    r = gb_arrival_call_wait(&wait, &call->base, err);
+    if (r == 0)
+        arrival->stage_id = call->session.rec.id;
+    gb_call_unref(&call->base);
+    return r;
+}
+
+static int patch(struct gb_arrival *arrival, const struct gb_session_params *params, struct gb_error *err) {
+    struct gb_arrival_wait wait;
+    struct gb_session_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
+    int r;
+
+    if (!call)
+        return -1;
+    gb_session_patch(arrival->config.core, &arrival->stage, params, NULL, call);
+    r = gb_arrival_call_wait(&wait, &call->base, err);
+    gb_call_unref(&call->base);
+    return r;
+}
+
+/* Cut where the whole would be too long. */
+static void name_stage(struct gb_arrival *arrival) {
+    int room = GB_NAME_MAX - (int)strlen(arrival->suffix);
+
+    snprintf(arrival->stage.s, sizeof(arrival->stage.s), "%.*s%s", room, arrival->session.s, arrival->suffix);
+}
+
+int gb_arrival_stage(struct gb_arrival *arrival, struct gb_error *err) {
+    struct gb_session_params params = {.stops_on_partition = arrival->there.on_partition == GB_ON_PARTITION_STOP};
+    struct gb_error why = GB_ERROR_INIT;
+    json_t *root;
+    int r;
+
+    if (gb_fleet_claim_make(arrival->config.fleet, arrival->claim, err) < 0)
+        return -1;
+    root = ask_session(arrival, err);
+    if (!root)
+        return -1;
+    name_stage(arrival);
+    params.name = arrival->stage;
+    read_session(root, &params);
+    snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", arrival->claim);
+    arrival->described = describe(root);
+    json_decref(root);
+    r = create(arrival, &params, &why);
+    if (r < 0 && why.code == GB_ERR_SESSION_EXISTS) {
+        why = GB_ERROR_INIT;
+        remove_old(arrival);
+        r = create(arrival, &params, &why);
+    }
+    gb_text_unref(params.labels);
+    if (r < 0)
+        return gb_error_move(err, &why);
+    if (!arrival->only_sealed && gb_session_expect(arrival->config.core, &arrival->stage, &arrival->session, err) < 0) {
+        gb_arrival_unstage(arrival);
+        return -1;
+    }
+    return 0;
+}
+
+int gb_arrival_stage_again(struct gb_arrival *arrival, struct gb_error *err) {
+    struct gb_session_params params = {.has_pool = false};
+    json_t *root = NULL;
+    char *text;
+    int r = 0;
+
+    if (bring_list(arrival, true, err) == 0 && bring_list(arrival, false, err) == 0)
+        root = ask_session(arrival, err);
+    if (!root)
+        return -1;
+    read_session(root, &params);
+    choose_pool(arrival, root, &params);
+    text = describe(root);
+    json_decref(root);
+    if (params.has_pool || !text || !arrival->described || strcmp(text, arrival->described) != 0)
+        r = patch(arrival, &params, err);
+    gb_text_unref(params.labels);
+    free(arrival->described);
+    arrival->described = text;
+    return r;
+}
+
+void gb_arrival_unstage(struct gb_arrival *arrival) {
+    remove_old(arrival);
+}
+
+int gb_arrival_unveil(struct gb_arrival *arrival, uint64_t epoch, struct gb_session_view *ret, struct gb_error *err) {
+    struct gb_session_params params = {.name = arrival->session, .fleet_epoch = (int64_t)epoch};
+    struct gb_arrival_wait wait;
+    struct gb_session_call *call;
+    int r;
+
+    if (gb_fleet_holders_text(&arrival->there, &params.holders) < 0)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory to bring the session; try again later");
+    call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
+    if (!call) {
+        gb_text_unref(params.holders);
+        return -1;
+    }
+    snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", arrival->claim);
+    gb_session_arrive(arrival->config.core, &arrival->stage, &params, call);
+    gb_text_unref(params.holders);
+    r = gb_arrival_call_wait(&wait, &call->base, err);
+    if (r == 0 && ret) {
+        gb_session_rec_set(&ret->rec, &call->session.rec);
+        ret->buffers = call->session.buffers;
+        ret->used_bytes = call->session.used_bytes;
+    }
+    gb_call_unref(&call->base);
+    return r;
+}
+
+/* --- its buffers -------------------------------------------------------------------------------------------------- */
+
+/* The buffers of a session that arrives: those of the owner's list are pulled, several at a time, and again when they
+ * have changed. */
+
+/* Buffers that are being pulled. */
+struct gb_arrival_pulling {
+    struct gb_arrival_wait waits[GB_ARRIVAL_PULLS];
+    struct gb_pull_call *calls[GB_ARRIVAL_PULLS]; /* NULL: the place is free */
+    struct gb_arrival_item *items[GB_ARRIVAL_PULLS];
+    bool lenient;
+};
+
+/* --- one buffer --------------------------------------------------------------------------------------------------- */
+
+static void item_free(struct gb_arrival_item *item) {
+    free(item->facts);
+    free(item);
+}
+
+void gb_arrival_items_free(struct gb_arrival *arrival) {
+    struct gb_arrival_item *item;
+    size_t at = 0;
+
+    while ((item = gb_map_next(&arrival->items, &at)))
+        item_free(item);
+    gb_map_done(&arrival->items);
+}
+
+static struct gb_arrival_item *item_of(struct gb_arrival *arrival, const char *name, struct gb_error *err) {
+    struct gb_arrival_item *item = gb_map_get(&arrival->items, name);
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (item)
+        return item;
+    item = calloc(1, sizeof(*item));
+    if (item && gb_name_parse("buffer name", name, strlen(name), &item->name, &why) == 0 &&
+        gb_map_put(&arrival->items, item->name.s, item) == 0)
+        return item;
+    free(item);
+    gb_error_set(err, why.code != GB_OK ? GB_ERR_SOURCE_REFUSED : GB_ERR_SATURATED,
+                 "no memory to bring the session, or a buffer without a name");
+    return NULL;
+}
+
+/* Everything that is the buffer's but for its bytes and its seal. */
+static char *facts_of(const json_t *record) {
+    static const char *const names[] = {"labels", "dtype",      "shape", "kind",     "mirrored",
+                                        "pool",   "durability", "spill", "resident", "stream"};
+    json_t *facts = json_object();
+    char *text;
+    size_t i;
+
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        json_object_set(facts, names[i], json_object_get(record, names[i]));
+    text = json_dumps(facts, JSON_COMPACT);
+    json_decref(facts);
+    return text;
+}
+
+/* Bytes that the owner has not cannot be brought. */
+static enum gb_code state_of(const json_t *record) {
+    const char *state = gb_arrival_text(record, "state");
+
+    if (json_is_true(json_object_get(record, "damaged")))
+        return GB_ERR_CONTENT_DAMAGED;
+    if (strcmp(state, "lost") == 0)
+        return GB_ERR_CONTENT_LOST;
+    return strcmp(state, "partial") == 0 ? GB_ERR_BUFFER_PARTIAL : GB_OK;
+}
+
+/* Memory that a process of the owner's machine has would stay behind. */
+static int check_unused(const struct gb_arrival *arrival, const json_t *record, struct gb_error *err) {
+    const char *name = gb_arrival_text(record, "name");
+
+    if (json_integer_value(json_object_get(record, "leases")) > 0)
+        return gb_error_set(err, GB_ERR_MAPPED,
+                            "\"%s\" is mapped on the node \"%s\": the session is moved when that has ended", name,
+                            arrival->owner.name.s);
+    if (json_is_true(json_object_get(record, "adopted")))
+        return gb_error_set(err, GB_ERR_ADOPTED,
+                            "\"%s\" is in memory of another process on the node \"%s\": the session cannot be moved",
+                            name, arrival->owner.name.s);
+    return 0;
+}
+
+static int remove_buffer(struct gb_arrival *arrival, const struct gb_name *name, struct gb_error *err) {
+    struct gb_locator at = {.session = arrival->stage, .name = *name};
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_arrival_wait wait;
+    struct gb_buffer_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
+    int r;
+
+    if (!call)
+        return -1;
+    gb_buffer_delete(arrival->config.core, &at, NULL, call);
+    r = gb_arrival_call_wait(&wait, &call->base, &why);
+    gb_call_unref(&call->base);
+    return r == 0 || why.code == GB_ERR_BUFFER_NOT_FOUND ? 0 : gb_error_move(err, &why);
+}
+
+static int seal(struct gb_arrival *arrival, struct gb_arrival_item *item, struct gb_error *err) {
+    struct gb_locator at = {.session = arrival->stage, .name = item->name};
+    struct gb_arrival_wait wait;
+    struct gb_buffer_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
+    int r;
+
+    if (!call)
+        return -1;
+    gb_buffer_seal(arrival->config.core, &at, NULL, call);
+    r = gb_arrival_call_wait(&wait, &call->base, err);
+    gb_call_unref(&call->base);
+    item->sealed = r == 0;
+    return r;
+}
+
+/* --- pulls -------------------------------------------------------------------------------------------------------- */
+
+struct tickets {
+    struct gb_fleet *fleet;
+    struct gb_name node;
+    char who[GB_TICKET_WHO_MAX + 1];
+};
+
+static char *make_ticket(void *arg, const char *method, const char *path) {
+    const struct tickets *tickets = arg;
+
+    return gb_fleet_ticket_query(tickets->fleet, method, path, &tickets->node, tickets->who);
+}
+
+static int take_ticket(const struct gb_arrival *arrival, struct gb_pull_params *params, struct gb_error *err) {
+    struct tickets *tickets;
+
+    if (arrival->who[0] == '\0')
+        return 0;
+    tickets = calloc(1, sizeof(*tickets));
+    if (!tickets)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory to bring the session; try again later");
+    tickets->fleet = arrival->config.fleet;
+    tickets->node = arrival->owner.name;
+    strcpy(tickets->who, arrival->who);
+    params->ticket = (struct gb_pull_ticket){make_ticket, tickets, free};
+    return 0;
+}
+
+/* What the buffer is to be; a word that is not known here, or a device that is not, is left to this node. */
+static void read_target(const struct gb_arrival *arrival, const json_t *record, struct gb_buffer_params *to) {
+    const json_t *device = json_object_get(json_object_get(record, "device"), "index");
+    const char *kind = gb_arrival_text(record, "kind");
+    const char *pool = gb_arrival_text(record, "pool");
+    const char *stream = gb_arrival_text(record, "stream");
+    const char *durability = gb_arrival_text(record, "durability");
+    const char *spill = gb_arrival_text(record, "spill");
+    struct gb_locator at = {.session = arrival->stage};
+    struct gb_stream_view in_order;
+    struct gb_pool_view view;
+    struct gb_device_rec rec;
+
+    to->kind = GB_KIND_DEVICE;
+    to->has_kind = gb_kind_parse(kind, strlen(kind), &to->kind, NULL) == 0 && to->kind != GB_KIND_DEVICE;
+    to->has_mirrored = to->mirrored = json_is_true(json_object_get(record, "mirrored"));
+    to->has_device = json_is_integer(device) && json_integer_value(device) >= 0 &&
+                     json_integer_value(device) < INT32_MAX &&
+                     gb_device_get(arrival->config.core, (int)json_integer_value(device), &rec, NULL) == 0;
+    to->device = to->has_device ? (int)json_integer_value(device) : 0;
+    if (gb_name_parse("pool name", pool, strlen(pool), &at.name, NULL) == 0 &&
+        gb_pool_get(arrival->config.core, &at, &view, NULL) == 0 && view.rec.id != 0)
+        to->pool = at.name;
+    strcpy(to->stream.s, "default");
+    if (gb_name_parse("stream name", stream, strlen(stream), &at.name, NULL) == 0 &&
+        gb_stream_get(arrival->config.core, &at, &in_order, NULL) == 0)
+        to->stream = at.name;
+    to->has_durability = gb_durability_parse(durability, strlen(durability), &to->durability, NULL) == 0;
+    to->has_spill = gb_spill_parse(spill, strlen(spill), &to->spill, NULL) == 0;
+    to->has_resident = true;
+    to->resident = json_is_true(json_object_get(record, "resident"));
+}
+
+/* What may change from one moment to the next while the owner's writers go on. */
+static bool passes(enum gb_code code) {
+    return code == GB_ERR_SOURCE_REFUSED || code == GB_ERR_SOURCE_CHANGED || code == GB_ERR_SOURCE_UNREACHABLE ||
+           code == GB_ERR_SATURATED;
+}
+
+static int conclude(struct gb_arrival *arrival, size_t i, struct gb_error *err) {
+    struct gb_arrival_pulling *pulling = arrival->pulling;
+    struct gb_pull_call *call = pulling->calls[i];
+    struct gb_arrival_item *item = pulling->items[i];
+    struct gb_error why = GB_ERROR_INIT;
+    int r = gb_arrival_call_wait(&pulling->waits[i], &call->written.base, &why);
+
+    pulling->calls[i] = NULL;
+    pulling->waits[i].done = false;
+    arrival->pulled_bytes += call->numbers.received_bytes;
+    arrival->changed_bytes += call->numbers.received_bytes;
+    item->generation = r == 0 ? call->numbers.generation : 0;
+    item->bytes = call->numbers.bytes;
+    gb_call_unref(&call->written.base);
+    if (r == 0 || (pulling->lenient && passes(why.code)))
+        return 0;
+    if (arrival->only_sealed && !gb_arrival_is_stopped(arrival)) { /* the others come all the same */
+        gb_error_set(&arrival->problem, why.code, "\"%s\": %.400s", item->name.s, why.detail);
+        return 0;
+    }
+    return gb_error_set(err, why.code, "\"%s\": %.400s", item->name.s, why.detail);
+}
+
+/* A free place, after the end of a pull if there was none. -1: that pull has failed, or the arrival is stopped. */
+static int place(struct gb_arrival *arrival, size_t *ret, struct gb_error *err) {
+    struct gb_arrival_pulling *pulling = arrival->pulling;
+    size_t i;
+
+    for (i = 0; i < GB_ARRIVAL_PULLS && pulling->calls[i]; i++)
+        ;
+    if (i == GB_ARRIVAL_PULLS) {
+        gb_arrival_wait_any(arrival, pulling->waits, GB_ARRIVAL_PULLS);
+        if (gb_arrival_is_stopped(arrival))
+            return gb_arrival_stopped_error(arrival, err);
+        for (i = 0; i < GB_ARRIVAL_PULLS && !pulling->waits[i].done; i++)
+            ;
+        if (i == GB_ARRIVAL_PULLS || conclude(arrival, i, err) < 0)
+            return i == GB_ARRIVAL_PULLS ? gb_arrival_stopped_error(arrival, err) : -1;
+    }
+    *ret = i;
+    return 0;
+}
+
+static int pull(struct gb_arrival *arrival, struct gb_arrival_item *item, const json_t *record, struct gb_error *err) {
+    const char *origin = arrival->origin;
+    struct gb_pull_params params = {.permitted = &origin, .permitted_count = 1};
+    struct gb_arrival_pulling *pulling = arrival->pulling;
+    struct gb_pull_call *call;
+    size_t i = 0;
+
+    if (gb_arrival_is_stopped(arrival))
+        return gb_arrival_stopped_error(arrival, err);
+    if (place(arrival, &i, err) < 0)
+        return -1;
+    strcpy(params.from.origin, arrival->origin);
+    params.from.session = arrival->session;
+    params.from.buffer = item->name;
+    params.to.session = arrival->stage;
+    params.to.name = item->name;
+    read_target(arrival, record, &params.to);
+    if (take_ticket(arrival, &params, err) < 0)
+        return -1;
+    call = gb_arrival_call_new(arrival, sizeof(*call), &pulling->waits[i], err);
+    if (!call) {
+        if (params.ticket.free_arg)
+            params.ticket.free_arg(params.ticket.arg);
+        return -1;
+    }
+    pulling->calls[i] = call;
+    pulling->items[i] = item;
+    arrival->bytes += (uint64_t)json_integer_value(json_object_get(record, "bytes"));
+    gb_pull_start(arrival->config.pulls, &params, call);
+    return 0;
+}
+
+/* --- the list ----------------------------------------------------------------------------------------------------- */
+
+/* Whether the bytes, or what else is the buffer's, are others than those that are here. */
+static bool differs(const struct gb_arrival_item *item, const json_t *record, const char *facts) {
+    return item->generation == 0 || !item->facts ||
+           item->generation != (uint64_t)json_integer_value(json_object_get(record, "generation")) ||
+           strcmp(item->facts, facts) != 0 || strcmp(item->made, gb_arrival_text(record, "created_at")) != 0;
+}
+
+/* A buffer that is sealed here, and one of that name that was made anew, give way. */
+static int clear(struct gb_arrival *arrival, struct gb_arrival_item *item, const json_t *record, struct gb_error *err) {
+    bool remade = item->made[0] != '\0' && strcmp(item->made, gb_arrival_text(record, "created_at")) != 0;
+
+    if ((item->sealed || remade) && remove_buffer(arrival, &item->name, err) < 0)
+        return -1;
+    if (item->generation > 0)
+        arrival->bytes -= item->bytes < arrival->bytes ? item->bytes : arrival->bytes;
+    item->sealed = false;
+    item->generation = 0;
+    snprintf(item->made, sizeof(item->made), "%s", gb_arrival_text(record, "created_at"));
+    return 0;
+}
+
+/* Whether there is room for the bytes of that record beside what is here. */
+static bool has_room(const struct gb_arrival *arrival, const struct gb_arrival_item *item, const json_t *record) {
+    uint64_t others = arrival->bytes - (item->generation > 0 ? item->bytes : 0);
+    uint64_t bytes = (uint64_t)json_integer_value(json_object_get(record, "bytes"));
+
+    return others <= arrival->bytes_max && bytes <= arrival->bytes_max - others;
+}
+
+/* Bytes that the owner has not. A copy of sealed ones that it had once is good. */
+static int skip(struct gb_arrival *arrival, struct gb_arrival_item *item, const json_t *record, struct gb_error *err) {
+    bool same = strcmp(item->made, gb_arrival_text(record, "created_at")) == 0;
+    int r;
+
+    if (item->generation == 0 || (arrival->only_sealed && item->to_seal && same))
+        return 0;
+    r = remove_buffer(arrival, &item->name, err);
+    item->generation = 0;
+    item->sealed = false;
+    return r;
+}
+
+/* What is not to come here is known by its name. */
+static int look_at_sealed(struct gb_arrival *arrival, struct gb_arrival_item *item, const json_t *record,
+                          struct gb_error *err) {
+    bool is_there = item->generation > 0 && item->to_seal && item->sealed &&
+                    strcmp(item->made, gb_arrival_text(record, "created_at")) == 0;
+
+    if (item->to_seal && (is_there || has_room(arrival, item, record)))
+        return 1;
+    if (item->to_seal)
+        gb_error_set(&arrival->problem, GB_ERR_QUOTA_EXCEEDED,
+                     "\"%s\" has no room beside the copies that this node keeps (--fleet-replica-bytes)", item->name.s);
+    free(item->facts);
+    item->facts = facts_of(record);
+    return clear(arrival, item, record, err);
+}
+
+static int look_at(struct gb_arrival *arrival, const json_t *record, struct gb_error *err) {
+    struct gb_arrival_item *item = item_of(arrival, gb_arrival_text(record, "name"), err);
+    char *facts;
+    int r = 1;
+
+    if (!item || (!arrival->only_sealed && check_unused(arrival, record, err) < 0))
+        return -1;
+    item->round = arrival->round;
+    item->to_seal = json_is_true(json_object_get(record, "sealed"));
+    item->skipped = state_of(record);
+    if (item->skipped != GB_OK)
+        return skip(arrival, item, record, err);
+    if (arrival->only_sealed)
+        r = look_at_sealed(arrival, item, record, err);
+    if (r <= 0)
+        return r;
+    r = 0;
+    facts = facts_of(record);
+    if (!facts)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory to bring the session; try again later");
+    if (differs(item, record, facts)) {
+        r = clear(arrival, item, record, err);
+        if (r == 0)
+            r = pull(arrival, item, record, err);
+    }
+    free(item->facts);
+    item->facts = facts;
+    return r;
+}
+
+/* When their bytes are here. */
+static int seal_all(struct gb_arrival *arrival, struct gb_error *err) {
+    struct gb_arrival_item *item;
+    size_t at = 0;
+
+    while ((item = gb_map_next(&arrival->items, &at)))
+        if (item->to_seal && !item->sealed && item->generation > 0 && seal(arrival, item, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* Those that the owner has not any more. */
+static int drop_gone(struct gb_arrival *arrival, struct gb_error *err) {
+    struct gb_arrival_item *item;
+    size_t at = 0;
+
+    while ((item = gb_map_next(&arrival->items, &at))) {
+        if (item->round == arrival->round)
+            continue;
+        if (item->generation > 0 && remove_buffer(arrival, &item->name, err) < 0)
+            return -1;
+        gb_map_take(&arrival->items, item->name.s);
+        item_free(item);
+    }
+    return 0;
+}
+
+static int conclude_all(struct gb_arrival *arrival, bool failed, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    size_t i;
+    int r = failed ? -1 : 0;
+
+    for (i = 0; i < GB_ARRIVAL_PULLS; i++) {
+        if (!arrival->pulling->calls[i])
+            continue;
+        if (r < 0)
+            (void)gb_call_cancel(&arrival->pulling->calls[i]->written.base, true);
+        if (conclude(arrival, i, &why) < 0 && r == 0)
+            r = gb_error_move(err, &why);
+        why = GB_ERROR_INIT;
+    }
+    return r;
+}
+
+static void count(struct gb_arrival *arrival) {
+    const struct gb_arrival_item *item;
+    size_t at = 0;
+
+    arrival->bytes = arrival->here = 0;
+    while ((item = gb_map_next(&arrival->items, &at))) {
+        arrival->here += item->generation > 0;
+        arrival->bytes += item->generation > 0 ? item->bytes : 0;
+    }
+}
+
+int gb_arrival_bring(struct gb_arrival *arrival, bool lenient, struct gb_error *err) {
+    struct gb_arrival_pulling pulling = {.lenient = lenient};
+    int r;
+
+    arrival->round++;
+    arrival->changed_bytes = 0;
+    arrival->problem = GB_ERROR_INIT;
+    arrival->pulling = &pulling;
+    r = gb_arrival_each(arrival, "buffers", look_at, err);
+    r = conclude_all(arrival, r < 0, err);
+    arrival->pulling = NULL;
+    if (r == 0)
+        r = drop_gone(arrival, err);
+    if (r == 0)
+        r = seal_all(arrival, err);
+    count(arrival);
+    return r;
+}
+
+/* --- those that stay behind --------------------------------------------------------------------------------------- */
+
+static bool read_shape(const json_t *list, struct gb_shape *ret) {
+    size_t i;
+
+    if (!json_is_array(list) || json_array_size(list) > GB_DIMS_MAX)
+        return false;
+    for (i = 0; i < json_array_size(list); i++) {
+        const json_t *dim = json_array_get(list, i);
+
+        if (!json_is_integer(dim) || json_integer_value(dim) < 0)
+            return false;
+        ret->dim[ret->dims++] = (uint64_t)json_integer_value(dim);
+    }
+    return true;
+}
+
+static int mourn(struct gb_arrival *arrival, const struct gb_arrival_item *item, struct gb_error *err) {
+    json_t *facts = item->facts ? json_loads(item->facts, 0, NULL) : NULL;
+    const char *dtype = gb_arrival_text(facts, "dtype");
+    struct gb_buffer_params params = {.session = arrival->stage, .name = item->name, .lost = true};
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_arrival_wait wait;
+    struct gb_buffer_call *call;
+    int r = 0;
+
+    if (gb_dtype_parse(dtype, strlen(dtype), &params.dtype, NULL) == 0 &&
+        read_shape(json_object_get(facts, "shape"), &params.shape) &&
+        gb_shape_bytes(&params.shape, params.dtype, &params.bytes, NULL) == 0) {
+        read_target(arrival, facts, &params);
+        params.mirrored = false;
+        call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
+        if (call) {
+            gb_buffer_create(arrival->config.core, &params, 0, call);
+            r = gb_arrival_call_wait(&wait, &call->base, &why);
+            gb_call_unref(&call->base);
+        }
+        if (!call || (r < 0 && why.code != GB_ERR_BUFFER_EXISTS))
+            r = call ? gb_error_move(err, &why) : -1;
+        else
+            r = 0;
+    }
+    json_decref(facts);
+    return r;
+}
+
+int gb_arrival_mourn(struct gb_arrival *arrival, struct gb_error *err) {
+    const struct gb_arrival_item *item;
+    size_t at = 0;
+
+    while ((item = gb_map_next(&arrival->items, &at)))
+        if (item->generation == 0 && mourn(arrival, item, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* --- the beginning and the end ------------------------------------------------------------------------------------ */
+
+void gb_arrival_init(struct gb_arrival *arrival, const struct gb_arrival_config *config, const struct gb_name *session,
+                     const char *who) {
+    *arrival = (struct gb_arrival){.config = *config, .session = *session, .bytes_max = UINT64_MAX};
+    snprintf(arrival->who, sizeof(arrival->who), "%s", who);
+    pthread_mutex_init(&arrival->lock, NULL);
+    gb_cond_init(&arrival->woken);
+}
+
+void gb_arrival_done(struct gb_arrival *arrival) {
+    gb_arrival_items_free(arrival);
+    free(arrival->described);
+    pthread_cond_destroy(&arrival->woken);
+    pthread_mutex_destroy(&arrival->lock);
+}
+
+bool gb_arrival_stop(struct gb_arrival *arrival, enum gb_code why, bool act) {
+    bool r;
+
+    pthread_mutex_lock(&arrival->lock);
+    r = why == GB_ERR_DRAINING || !arrival->decides;
+    if (r && act) {
+        arrival->why = arrival->stopped ? arrival->why : why;
+        arrival->stopped = true;
+        pthread_cond_broadcast(&arrival->woken);
+    }
+    pthread_mutex_unlock(&arrival->lock);
+    return r;
+}

@@ -1,0 +1,426 @@
+/* Requests at a hub: lists of them, how they go on to the directory and are answered, and those that go on as one. On
+ * the hub's thread. */
+#include "fleet/hub/request.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/encoding.h"
+#include "base/thread.h"
+#include "fleet/hub/check.h"
+#include "fleet/messages.h"
+#include "fleet/records.h"
+
+/* --- request ------------------------------------------------------------------------------------------------------ */
+
+uint64_t gb_hub_now_ms(void) {
+    return gb_clock_ns() / GB_NS_PER_MS;
+}
+
+/* --- lists -------------------------------------------------------------------------------------------------------- */
+
+void gb_hub_list_init(struct gb_hub_list *list) {
+    list->first = NULL;
+    list->end = &list->first;
+}
+
+void gb_hub_list_add(struct gb_hub_list *list, struct gb_hub_item *item) {
+    item->next = NULL;
+    *list->end = item;
+    list->end = &item->next;
+}
+
+struct gb_hub_item *gb_hub_list_take(struct gb_hub_list *list) {
+    struct gb_hub_item *item = list->first;
+
+    if (!item)
+        return NULL;
+    list->first = item->next;
+    if (!list->first)
+        list->end = &list->first;
+    return item;
+}
+
+static void hub_batch_add(struct gb_hub_batch *batch, struct gb_hub_item *item, size_t size) {
+    gb_hub_list_add(&batch->items, item);
+    batch->size += size;
+}
+
+/* that of the first */
+static struct gb_hub_item *hub_batch_take(struct gb_hub_batch *batch, size_t size) {
+    struct gb_hub_item *item = gb_hub_list_take(&batch->items);
+
+    batch->size -= item ? size : 0;
+    return item;
+}
+
+/* Sends what it is time for: some each every_ms, and those that make max at once. send takes some from the batch, and
+ * returns false if there is no memory: they go on in a moment. Returns when the next is due; UINT64_MAX: none is. */
+static uint64_t hub_batch_run(struct gb_hub *hub, struct gb_hub_batch *batch, uint64_t now_ms, uint64_t every_ms,
+                              size_t max, bool (*send)(struct gb_hub *hub)) {
+    while (batch->items.first && (now_ms >= batch->sent_ms + every_ms || batch->size >= max)) {
+        batch->sent_ms = now_ms;
+        if (!send(hub))
+            break;
+    }
+    return batch->items.first ? batch->sent_ms + every_ms : UINT64_MAX;
+}
+
+/* --- items -------------------------------------------------------------------------------------------------------- */
+
+struct gb_hub_item *gb_hub_item_new(struct gb_hub *hub) {
+    struct gb_hub_item *item = calloc(1, sizeof(*item));
+
+    if (!item)
+        return NULL;
+    item->hub = hub;
+    gb_hub_list_init(&item->together);
+    return item;
+}
+
+void gb_hub_item_free(struct gb_hub_item *item) {
+    json_decref(item->body);
+    free(item->text);
+    free(item->answer);
+    free(item->relay.answer);
+    free(item->held);
+    free(item);
+}
+
+void gb_hub_answer(struct gb_hub_item *item) {
+    struct gb_hub *hub = item->hub;
+    struct gb_hub_ask *ask;
+
+    if (item->error.code == GB_OK && !item->answer)
+        gb_error_set(&item->error, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory answered %d without a word",
+                     item->status);
+    pthread_mutex_lock(&hub->lock);
+    ask = item->ask;
+    if (ask) {
+        ask->error = item->error;
+        ask->status = item->status;
+        ask->answer = item->answer;
+        item->answer = NULL;
+        ask->item = NULL;
+        hub->delivering = ask;
+    }
+    hub->stat.refused += item->error.code == GB_ERR_FORBIDDEN || item->error.code == GB_ERR_INVALID_ARGUMENT;
+    pthread_mutex_unlock(&hub->lock);
+    if (ask) {
+        ask->done(ask);
+        pthread_mutex_lock(&hub->lock);
+        hub->delivering = NULL;
+        pthread_cond_broadcast(&hub->delivered);
+        pthread_mutex_unlock(&hub->lock);
+    }
+    gb_hub_item_free(item);
+}
+
+void gb_hub_answer_relayed(struct gb_hub_item *item) {
+    item->error = item->relay.ask.error;
+    item->status = item->relay.status;
+    item->answer = item->relay.answer;
+    item->relay.answer = NULL;
+    gb_hub_answer(item);
+}
+
+void gb_hub_fail(struct gb_hub_item *item, const struct gb_error *err) {
+    item->error = *err;
+    gb_hub_answer(item);
+}
+
+/* --- going on ----------------------------------------------------------------------------------------------------- */
+
+/* On the fleet's thread. */
+static void on_relayed(struct gb_fleet_ask *ask) {
+    struct gb_hub_item *item = gb_container_of(ask, struct gb_hub_item, relay.ask);
+    struct gb_hub *hub = item->hub;
+
+    pthread_mutex_lock(&hub->lock);
+    gb_hub_list_add(&hub->relayed, item);
+    pthread_cond_signal(&hub->woken);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+static void send(struct gb_hub_item *item, const char *text) {
+    struct gb_hub *hub = item->hub;
+
+    item->relay.body = text;
+    hub->relays++;
+    pthread_mutex_lock(&hub->lock);
+    hub->stat.sent++;
+    pthread_mutex_unlock(&hub->lock);
+    gb_fleet_relay(hub->fleet, &item->relay);
+}
+
+/* An etcd that has too much to do answers all too late, if all that is asked is sent to it. */
+static void hold(struct gb_hub_item *item, const char *text) {
+    item->held = strdup(text);
+    item->held_ms = gb_hub_now_ms();
+    gb_hub_list_add(&item->hub->held, item);
+}
+
+void gb_hub_relay(struct gb_hub_item *item, enum gb_fleet_relay_op op, const char *text, bool reads, bool serializable,
+                  void (*relayed)(struct gb_hub_item *item)) {
+    struct gb_hub *hub = item->hub;
+
+    item->relayed = relayed;
+    item->relay =
+        (struct gb_fleet_relay){.ask = {.done = on_relayed}, .op = op, .reads = reads, .serializable = serializable};
+    if (hub->relays < GB_HUB_RELAYS_MAX && !hub->held.first)
+        send(item, text ? text : "");
+    else
+        hold(item, text ? text : "");
+}
+
+void gb_hub_send_held(struct gb_hub *hub) {
+    struct gb_hub_item *item;
+
+    while (hub->relays < GB_HUB_RELAYS_MAX && (item = gb_hub_list_take(&hub->held))) {
+        char *text = item->held;
+
+        item->held = NULL;
+        if (text && gb_hub_now_ms() - item->held_ms < GB_HUB_HELD_MS) {
+            send(item, text);
+        } else {
+            gb_error_set(&item->relay.ask.error, GB_ERR_SATURATED, "the hub has too much to do; try again later");
+            item->relayed(item);
+        }
+        free(text);
+    }
+}
+
+/* So many went on as one. */
+static void hub_count_gathered(struct gb_hub *hub, size_t count) {
+    pthread_mutex_lock(&hub->lock);
+    hub->stat.gathered += count;
+    pthread_mutex_unlock(&hub->lock);
+}
+
+void gb_hub_pass(struct gb_hub_item *item) {
+    gb_hub_relay(item, item->is.op, item->text, item->is.reads, item->is.serializable, gb_hub_answer_relayed);
+}
+
+/* --- gather ------------------------------------------------------------------------------------------------------- */
+
+/* What nodes ask at nearly the same time goes on as one request, since the request is what most of it costs etcd:
+ * readings as one transaction, renewals of leases as several messages one behind the other, of which the gateway
+ * answers each. The first goes on at once; those that come within a moment behind it go together. */
+
+#define GATHER_MS 40
+#define RENEW_MS 100      /* nodes renew each ten seconds or so: none of them notices */
+#define MESSAGE_SIZE 29   /* {"ID":"9223372036854775807"} */
+#define GATEWAY_READS 512 /* of a body, before its first answer; what is behind that it loses (etcd 3.4) */
+#define TOGETHER_MAX (GATEWAY_READS / MESSAGE_SIZE)
+
+/* --- readings ----------------------------------------------------------------------------------------------------- */
+
+/* --- the answer --------------------------------------------------------------------------------------------------- */
+
+/* The part of one: its responses, with the header of all. */
+static char *cut(const json_t *root, size_t from, size_t count) {
+    const json_t *all = json_object_get(root, "responses");
+    json_t *part = json_array();
+    json_t *whole = json_object();
+    char *text = NULL;
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        if (json_array_append(part, json_array_get(all, from + i)) < 0)
+            break;
+    if (i == count && json_object_set(whole, "header", json_object_get(root, "header")) == 0 &&
+        json_object_set_new(whole, "succeeded", json_true()) == 0 && json_object_set(whole, "responses", part) == 0)
+        text = json_dumps(whole, JSON_COMPACT);
+    json_decref(part);
+    json_decref(whole);
+    return text;
+}
+
+static void give_readings(struct gb_hub_item *item, const struct gb_hub_item *of, const json_t *root, size_t from) {
+    item->error = of->relay.ask.error;
+    item->status = of->relay.status;
+    if (item->error.code == GB_OK) {
+        item->answer = root ? cut(root, from, item->is.ops) : strdup(of->relay.answer ? of->relay.answer : "");
+        if (!item->answer)
+            gb_error_set(&item->error, GB_ERR_SATURATED, "no memory for the answer; try again later");
+    }
+    gb_hub_answer(item);
+}
+
+/* What came of one of them is for all: a range that cannot be read, or results that are too long together. Each is sent
+ * by itself, so that none has what another asked for. */
+static void send_each(struct gb_hub_item *item) {
+    struct gb_hub_item *one;
+
+    while ((one = gb_hub_list_take(&item->together)))
+        gb_hub_pass(one);
+    gb_hub_item_free(item);
+}
+
+/* A 200 in parts. What else is answered is that of the one that it is for. */
+static void gathered(struct gb_hub_item *item) {
+    bool several = item->together.first && item->together.first->next;
+    struct gb_hub_item *one;
+    json_t *root = item->relay.ask.error.code == GB_OK && item->relay.status == 200
+                       ? json_loads(item->relay.answer ? item->relay.answer : "", 0, NULL)
+                       : NULL;
+    size_t from = 0;
+
+    /* A directory that is silent, or has too much to do, would have even more. */
+    if (!root && several && (item->relay.ask.error.code == GB_OK || item->relay.too_long)) {
+        send_each(item);
+        return;
+    }
+    if (item->relay.ask.error.code == GB_OK && item->relay.status == 200 && !root)
+        gb_error_set(&item->relay.ask.error, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory's answer cannot be read");
+    while ((one = gb_hub_list_take(&item->together))) {
+        size_t ops = one->is.ops;
+
+        give_readings(one, item, root, from);
+        from += ops;
+    }
+    json_decref(root);
+    gb_hub_item_free(item);
+}
+
+/* --- the request -------------------------------------------------------------------------------------------------- */
+
+/* Returns false if there is no memory: they go on in a moment. */
+static bool send_all(struct gb_hub *hub) {
+    struct gb_hub_item *item = gb_hub_item_new(hub);
+    json_t *root = json_object();
+    json_t *list = json_array();
+    struct gb_hub_item *one;
+    size_t ops = 0;
+    size_t count = 0;
+    char *text = NULL;
+
+    while (item && (one = hub->reads.items.first) && ops + one->is.ops <= GB_HUB_OPS_MAX) {
+        (void)hub_batch_take(&hub->reads, one->is.ops);
+        ops += one->is.ops;
+        count++;
+        json_array_extend(list, json_object_get(one->body, "success"));
+        gb_hub_list_add(&item->together, one);
+    }
+    if (item && json_array_size(list) == ops && json_object_set(root, "success", list) == 0)
+        text = json_dumps(root, JSON_COMPACT);
+    json_decref(list);
+    json_decref(root);
+    if (!item)
+        return false;
+    if (count > 1)
+        hub_count_gathered(hub, count);
+    gb_hub_relay(item, GB_RELAY_TXN, text ? text : "", true, false, gathered);
+    free(text);
+    return true;
+}
+
+void gb_hub_gather(struct gb_hub_item *item) {
+    hub_batch_add(&item->hub->reads, item, item->is.ops);
+}
+
+uint64_t gb_hub_gather_run(struct gb_hub *hub, uint64_t now_ms) {
+    return hub_batch_run(hub, &hub->reads, now_ms, GATHER_MS, GB_HUB_OPS_MAX, send_all);
+}
+
+/* --- renewals ----------------------------------------------------------------------------------------------------- */
+
+/* --- the answer --------------------------------------------------------------------------------------------------- */
+
+static void give_renewals(struct gb_hub_item *item, const struct gb_hub_item *of, char *answer) {
+    item->error = of->relay.ask.error;
+    item->status = of->relay.status;
+    item->answer = answer;
+    gb_hub_answer(item);
+}
+
+/* The next of the answers, one behind the other, or NULL. *text moves behind it. */
+static json_t *next_answer(const char **text) {
+    json_error_t at;
+    json_t *root = json_loads(*text, JSON_DISABLE_EOF_CHECK, &at);
+
+    if (root)
+        *text += at.position;
+    return root;
+}
+
+static bool is_for(const json_t *answer, int64_t lease) {
+    const char *id = json_string_value(json_object_get(json_object_get(answer, "result"), "ID"));
+
+    return id && strtoll(id, NULL, 10) == lease;
+}
+
+/* Answers come in the order of the messages. One that has none, since etcd ended the stream, goes on by itself. */
+static void give_each(struct gb_hub_item *item) {
+    const char *text = item->relay.answer ? item->relay.answer : "";
+    json_t *answer = next_answer(&text);
+    struct gb_hub_item *one;
+
+    while ((one = gb_hub_list_take(&item->together))) {
+        char *own = answer && is_for(answer, one->is.lease) ? json_dumps(answer, JSON_COMPACT) : NULL;
+
+        if (own) {
+            give_renewals(one, item, own);
+            json_decref(answer);
+            answer = next_answer(&text);
+        } else {
+            gb_hub_pass(one);
+        }
+    }
+    json_decref(answer);
+}
+
+static void renewed(struct gb_hub_item *item) {
+    struct gb_hub_item *one;
+
+    if (item->relay.ask.error.code == GB_OK && item->relay.status == 200)
+        give_each(item);
+    else
+        while ((one = gb_hub_list_take(&item->together)))
+            give_renewals(one, item, item->relay.answer ? strdup(item->relay.answer) : NULL);
+    gb_hub_item_free(item);
+}
+
+/* --- the request -------------------------------------------------------------------------------------------------- */
+
+/* The text of up to TOGETHER_MAX that wait, which it moves to item->together. */
+static void take_some(struct gb_hub *hub, struct gb_hub_item *item, char *text) {
+    struct gb_hub_item *one;
+    size_t count = 0;
+
+    text[0] = '\0';
+    while (count < TOGETHER_MAX && (one = hub_batch_take(&hub->renewals, 1))) {
+        char *message = gb_lease_text(one->is.lease, false);
+
+        strcat(text, message ? message : ""); /* one without memory has no answer, and goes on by itself */
+        free(message);
+        gb_hub_list_add(&item->together, one);
+        count++;
+    }
+    if (count > 1)
+        hub_count_gathered(hub, count);
+}
+
+/* Returns false if there is no memory: they go on in a moment. */
+static bool send_some(struct gb_hub *hub) {
+    char text[GATEWAY_READS + 1];
+    struct gb_hub_item *item = gb_hub_item_new(hub);
+
+    if (!item)
+        return false;
+    take_some(hub, item, text);
+    gb_hub_relay(item, GB_RELAY_KEEPALIVE, text, false, false, renewed);
+    return true;
+}
+
+void gb_hub_renew(struct gb_hub_item *item) {
+    hub_batch_add(&item->hub->renewals, item, 1);
+}
+
+uint64_t gb_hub_renew_run(struct gb_hub *hub, uint64_t now_ms) {
+    return hub_batch_run(hub, &hub->renewals, now_ms, RENEW_MS, TOGETHER_MAX, send_some);
+}

@@ -1,0 +1,912 @@
+/* The owner of a session writes its record: registering, taking over, giving away, and the nodes that hold copies. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "fleet/find.h"
+#include "fleet/forget.h"
+#include "fleet/state.h"
+#include "fleet/tenant.h"
+
+/* --- registering and taking over ---------------------------------------------------------------------------------- */
+
+/* Sessions of this node in the directory: registering, and taking over from a node that is away. */
+
+#define TRIES_MAX 4
+
+/* --- registering -------------------------------------------------------------------------------------------------- */
+
+struct registering {
+    struct gb_job job;
+    struct gb_fleet_session session;
+    struct gb_fleet_node owner;
+    char *record;
+    int64_t replaces; /* the revision of a record that may go: this node's own, which is to be unregistered, that of a
+                       * session that was deleted, or the one that is taken over; 0: none */
+    bool takes;
+    bool holds;
+    bool empty;
+    char claim[GB_FLEET_CLAIM_SIZE]; /* holds: the given one */
+    struct gb_name from;             /* takes: the node that has it, and must not be alive */
+    struct gb_tenant_guard guard;    /* of its tenant */
+    unsigned tries;
+    bool asked_again;
+    bool made;
+    bool left;
+};
+
+static void attempt(struct registering *r);
+static void read_taken(struct registering *r);
+
+static void give_registered(struct gb_job *job, struct gb_fleet_ask *ask) {
+    struct registering *r = gb_container_of(job, struct registering, job);
+    struct gb_fleet_register *to = gb_container_of(ask, struct gb_fleet_register, ask);
+
+    to->session = r->session;
+    to->owner = r->owner;
+}
+
+static void see_left(struct gb_job *job) {
+    gb_container_of(job, struct registering, job)->left = !job->asks;
+}
+
+/* One that has been left is not wanted: its claim is known to no one. */
+static void free_registering(struct gb_job *job) {
+    struct registering *r = gb_container_of(job, struct registering, job);
+
+    if (r->left && r->made)
+        gb_fleet_unregister(job->fleet, &r->session.name, r->session.claim, false);
+    free(r->record);
+}
+
+static void on_owner(struct gb_etcd_call *call) {
+    struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
+    const struct gb_kvs *node = gb_txn_result(&call->txn, 1);
+    const struct gb_kvs *alive = gb_txn_result(&call->txn, 2);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_job_check(&r->job) < 0)
+        return;
+    r->owner.name = r->session.node;
+    if (node->count > 0)
+        gb_fleet_node_of(r->session.node.s, &node->items[0], alive->count > 0 ? &alive->items[0] : NULL, &r->owner,
+                         NULL);
+    gb_error_set(&err, GB_ERR_SESSION_EXISTS, "node \"%s\" of the fleet has a session \"%s\"", r->session.node.s,
+                 r->session.name.s);
+    gb_job_fail(&r->job, &err);
+}
+
+/* Another node has it: says which. */
+static void exists(struct registering *r) {
+    struct gb_fleet *fleet = r->job.fleet;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_read_meta(fleet, &txn, true);
+    gb_fleet_key(fleet, "nodes", r->session.node.s, NULL, key);
+    gb_fleet_get(&txn, key, true);
+    gb_fleet_key(fleet, "alive", r->session.node.s, NULL, key);
+    gb_fleet_get(&txn, key, true);
+    gb_job_txn(&r->job, &txn, GB_ETCD_MEMBER, on_owner);
+}
+
+static void registered(struct registering *r) {
+    struct gb_fleet *fleet = r->job.fleet;
+    struct gb_error err = GB_ERROR_INIT;
+
+    /* The directory may have lost another node's session of that name: the answer has told. */
+    if (gb_restored_refuse(fleet, &r->session.name, &err) < 0) {
+        gb_fleet_unregister(fleet, &r->session.name, r->session.claim, false);
+        gb_job_fail(&r->job, &err);
+        return;
+    }
+    r->made = true;
+    pthread_mutex_lock(&fleet->lock);
+    if (r->session.epoch > fleet->epoch_seen)
+        fleet->epoch_seen = r->session.epoch;
+    gb_find_cache_forget(fleet->finds, &r->session.name);
+    pthread_mutex_unlock(&fleet->lock);
+    gb_job_end(&r->job);
+}
+
+/* Whether it was carried out is not known: what it may have made is taken out when the directory answers again. */
+static void give_up(struct registering *r, const struct gb_error *why, bool carried) {
+    if (carried)
+        gb_fleet_unregister(r->job.fleet, &r->session.name, r->session.claim, false);
+    gb_job_fail(&r->job, why);
+}
+
+/* The record is written for that epoch. */
+static int set_epoch(struct registering *r, uint64_t epoch, struct gb_error *err) {
+    uint64_t floor = r->takes ? 0 : gb_restored_floor(r->job.fleet, &r->session.name);
+
+    r->session.epoch = epoch > floor ? epoch : floor + 1;
+    free(r->record);
+    r->record = gb_fleet_session_write(&r->session, err);
+    return r->record ? 0 : -1;
+}
+
+/* A record of a session that is gone: this one begins above the epochs that clients may have seen of it. */
+static void replace(struct registering *r, const struct gb_fleet_session *there, int64_t revision) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    r->replaces = revision;
+    if (r->tries >= TRIES_MAX)
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the record of the session changes all the time; try again");
+    if (err.code != GB_OK || set_epoch(r, there->deleted || there->epoch > 1 ? there->epoch + 1 : 1, &err) < 0)
+        gb_job_fail(&r->job, &err);
+    else
+        attempt(r);
+}
+
+/* The node's own record may have been written anew in between. Returns whether it is there. */
+static bool learn_alive(struct gb_fleet *fleet, const struct gb_kvs *alive) {
+    struct gb_fleet_alive record;
+
+    if (alive->count == 0 || gb_fleet_alive_read(alive->items[0].value, alive->items[0].bytes, &record, NULL) < 0 ||
+        record.incarnation != fleet->member.incarnation)
+        return false;
+    fleet->member.alive_revision = alive->items[0].mod_revision;
+    return true;
+}
+
+/* The directory has another record there, or refused for a reason that may have passed. */
+static void refused(struct registering *r, const struct gb_kvs *session, const struct gb_kvs *alive) {
+    struct gb_fleet *fleet = r->job.fleet;
+    struct gb_fleet_session there = {.name = r->session.name};
+    struct gb_error err = GB_ERROR_INIT;
+    bool is_alive = learn_alive(fleet, alive);
+
+    if (session->count > 0) {
+        const struct gb_kv *kv = &session->items[0];
+
+        if (gb_fleet_session_read(kv->value, kv->bytes, &there, &err) < 0) {
+            gb_job_fail(&r->job, &err);
+        } else if (strcmp(there.claim, r->session.claim) == 0) {
+            registered(r); /* the first answer was lost */
+        } else if (r->takes) {
+            read_taken(r);
+        } else if (there.released || gb_unregister_lacks(fleet, there.claim)) {
+            gb_error_set(
+                &err, GB_ERR_OWNER_UNKNOWN,
+                "the node \"%s\" has not got the session \"%s\", which the directory says: whether another has "
+                "it is known in a moment",
+                there.node.s, there.name.s);
+            gb_job_fail(&r->job, &err);
+        } else if (there.deleted ||
+                   (gb_name_equal(&there.node, &fleet->own.name) && gb_unregister_waits(fleet, there.claim))) {
+            replace(r, &there, kv->mod_revision);
+        } else if (gb_name_equal(&there.node, &fleet->own.name) && !r->asked_again) {
+            /* It may have been unregistered between that reading and now. */
+            r->asked_again = true;
+            r->replaces = 0;
+            attempt(r);
+        } else {
+            r->session = there;
+            exists(r);
+        }
+        return;
+    }
+    if (r->takes) {
+        read_taken(r);
+        return;
+    }
+    r->replaces = 0;
+    if (is_alive && r->tries < TRIES_MAX) {
+        attempt(r);
+        return;
+    }
+    gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node has just lost its place in the fleet");
+    gb_job_fail(&r->job, &err);
+}
+
+static void on_registered(struct gb_etcd_call *call) {
+    struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
+    struct gb_error err = call->error;
+
+    if (err.code != GB_OK) {
+        /* Sent once more, it succeeds, or fails and shows this claim or none. */
+        if (call->carried && r->tries < TRIES_MAX && gb_boot_ms() < r->job.deadline_ms)
+            attempt(r);
+        else
+            give_up(r, &err, call->carried || r->tries > 1);
+    } else if (call->refusal == 0 && call->txn.succeeded) {
+        gb_member_mark(r->job.fleet, &r->session.name, call->txn.revision);
+        registered(r);
+    } else if (gb_fleet_check_meta(r->job.fleet, gb_txn_result(&call->txn, 0), &err) < 0) {
+        gb_job_fail(&r->job, &err);
+    } else {
+        refused(r, gb_txn_result(&call->txn, 1), gb_txn_result(&call->txn, 2));
+    }
+}
+
+/* One that is taken over is its tenant's already. */
+static bool has_guard(const struct registering *r) {
+    return !r->takes && r->session.tenant.s[0] != '\0';
+}
+
+static void send_attempt(struct registering *r) {
+    struct gb_fleet *fleet = r->job.fleet;
+    struct gb_txn txn = {0};
+    char session_key[GB_FLEET_KEY_SIZE];
+    char alive_key[GB_FLEET_KEY_SIZE];
+    char owned_key[GB_FLEET_KEY_SIZE];
+    char from_key[GB_FLEET_KEY_SIZE];
+
+    r->tries++;
+    gb_fleet_key(fleet, "sessions", r->session.name.s, NULL, session_key);
+    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, alive_key);
+    gb_fleet_key(fleet, "owned", fleet->own.name.s, r->session.name.s, owned_key);
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, session_key, r->replaces);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, alive_key, fleet->member.alive_revision);
+    if (r->takes) {
+        gb_fleet_key(fleet, "alive", r->from.s, NULL, from_key);
+        gb_txn_compare(&txn, GB_TXN_CREATED, from_key, 0);
+        gb_fleet_key(fleet, "owned", r->from.s, r->session.name.s, from_key);
+        gb_txn_delete(&txn, from_key);
+    }
+    if (has_guard(r))
+        gb_tenant_guard(fleet, &txn, &r->session.tenant, &r->guard);
+    gb_txn_put(&txn, session_key, r->record, 0);
+    gb_txn_put(&txn, owned_key, "", 0);
+    gb_tenant_note(fleet, &txn, &r->session);
+    if (has_guard(r))
+        gb_tenant_touch(fleet, &txn, &r->session.tenant, &r->guard);
+    gb_txn_else(&txn);
+    gb_fleet_read_meta(fleet, &txn, false);
+    gb_fleet_get(&txn, session_key, false);
+    gb_fleet_get(&txn, alive_key, false);
+    r->job.call.done = on_registered;
+    gb_etcd_send(&fleet->etcd, &r->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), r->job.deadline_ms, false,
+                 r->tries > 1 ? GB_ETCD_PROBE : GB_ETCD_MAJORITY);
+}
+
+static void on_tenant(struct gb_etcd_call *call) {
+    struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_job_check(&r->job) < 0)
+        return;
+    if (gb_tenant_check(r->job.fleet, gb_txn_result(&call->txn, 1), gb_txn_result(&call->txn, 2), &r->session,
+                        &r->guard, &err) < 0)
+        give_up(r, &err, r->tries > 0);
+    else
+        send_attempt(r);
+}
+
+/* What its tenant may have is read anew each time: it may be the reason why the attempt before was refused. */
+static void attempt(struct registering *r) {
+    struct gb_txn txn = {0};
+
+    if (!has_guard(r)) {
+        send_attempt(r);
+        return;
+    }
+    gb_fleet_read_meta(r->job.fleet, &txn, false);
+    gb_tenant_read(r->job.fleet, &txn, &r->session.tenant);
+    gb_job_txn(&r->job, &txn, GB_ETCD_MAJORITY, on_tenant);
+}
+
+/* Gives the session to this node, under a new claim. */
+static int begin(struct registering *r, uint64_t epoch, struct gb_error *err) {
+    struct gb_fleet *fleet = r->job.fleet;
+    uint64_t chance = 0;
+
+    gb_etcd_look(&fleet->etcd);
+    if (!fleet->member.held || fleet->stat.state != GB_FLEET_JOINED)
+        return gb_fleet_not_joined(fleet, err);
+    if (fleet->etcd.lost)
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory does not answer at this moment");
+    if (gb_restored_refuse(fleet, &r->session.name, err) < 0)
+        return -1;
+    if (gb_random(&chance, sizeof(chance), err) < 0)
+        return -1;
+    r->session.node = fleet->own.name;
+    if (r->holds) {
+        memcpy(r->session.claim, r->claim, sizeof(r->claim));
+        return set_epoch(r, epoch, err);
+    }
+    /* The first half tells what this process has made from what one before it left. */
+    snprintf(r->session.claim, sizeof(r->session.claim), "%016" PRIx64 "-%016" PRIx64, fleet->member.incarnation,
+             chance);
+    return set_epoch(r, epoch, err);
+}
+
+static void start_registering(struct gb_job *job) {
+    struct registering *r = gb_container_of(job, struct registering, job);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (begin(r, 1, &err) < 0)
+        gb_job_fail(job, &err);
+    else
+        attempt(r);
+}
+
+static void ask(struct gb_fleet *fleet, struct gb_fleet_register *session, void (*start)(struct gb_job *job)) {
+    struct registering *r = gb_job_new(fleet, sizeof(*r), start);
+
+    if (r) {
+        r->session = session->session;
+        r->holds = session->holds;
+        r->empty = session->empty;
+        memcpy(r->claim, session->session.claim, sizeof(r->claim));
+        r->job.give = give_registered;
+        r->job.ending = see_left;
+        r->job.free = free_registering;
+    }
+    gb_job_ask(fleet, r ? &r->job : NULL, &session->ask);
+}
+
+void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session) {
+    ask(fleet, session, start_registering);
+}
+
+/* --- taking over -------------------------------------------------------------------------------------------------- */
+
+static void on_taken_owner(struct gb_etcd_call *call) {
+    struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_job_check(&r->job) < 0)
+        return;
+    if (gb_txn_result(&call->txn, 1)->count > 0)
+        gb_error_set(&err, GB_ERR_NODE_ALIVE, "the session \"%s\" is on the node \"%s\", which is alive",
+                     r->session.name.s, r->from.s);
+    else if (r->tries >= TRIES_MAX)
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the record of the session changes all the time; try again");
+    if (err.code != GB_OK || begin(r, r->session.epoch + 1, &err) < 0)
+        gb_job_fail(&r->job, &err);
+    else
+        attempt(r);
+}
+
+/* The node that takes it over from what it holds is its owner from then on. */
+static bool leave_holders(struct registering *r, struct gb_fleet_session *there, struct gb_error *err) {
+    const struct gb_name *self = &r->job.fleet->own.name;
+    size_t i = 0;
+
+    while (i < there->holder_count && !gb_name_equal(&there->holders[i].node, self))
+        i++;
+    if (i == there->holder_count && !gb_name_equal(&there->node, self)) {
+        gb_error_set(err, GB_ERR_SUPERSEDED, "this node is no holder of copies for the session \"%s\" any more",
+                     there->name.s);
+        return false;
+    }
+    if (i < there->holder_count)
+        there->holders[i] = there->holders[--there->holder_count];
+    return true;
+}
+
+static bool has_copies(const struct gb_fleet_session *there, struct gb_error *err) {
+    char names[256] = "";
+    size_t used = 0;
+    size_t i;
+
+    for (i = 0; i < there->holder_count && used < sizeof(names); i++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s\"%s\"", i > 0 ? ", " : "",
+                                 there->holders[i].node.s);
+    if (there->holder_count > 0)
+        gb_error_set(err, GB_ERR_COPIES_REMAIN,
+                     "copies of sealed buffers of the session \"%s\" are at %s: take it over there, or say that it is "
+                     "to be empty",
+                     there->name.s, names);
+    return there->holder_count > 0;
+}
+
+static void on_taken(struct gb_etcd_call *call) {
+    struct registering *r = gb_container_of((struct gb_job *)call->arg, struct registering, job);
+    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
+    struct gb_fleet_session there = {.name = r->session.name};
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    if (gb_job_check(&r->job) < 0)
+        return;
+    if (kvs->count > 0 && gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, &err) < 0) {
+        gb_job_fail(&r->job, &err);
+        return;
+    }
+    if (kvs->count == 0 || there.deleted)
+        gb_error_set(&err, GB_ERR_SESSION_NOT_FOUND, "the fleet has no session \"%s\"", r->session.name.s);
+    else if (r->from.s[0] && there.epoch >= r->session.epoch)
+        gb_error_set(&err, GB_ERR_SUPERSEDED, "the node \"%s\" has taken the session \"%s\" first", there.node.s,
+                     there.name.s);
+    /* A takeover of this node before, which is to be given back, is gone on with. */
+    else if (gb_name_equal(&there.node, &r->job.fleet->own.name) &&
+             (!there.former.node.s[0] || !gb_unregister_waits(r->job.fleet, there.claim)))
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                     "the directory says that this node has the session \"%s\", which is being put right; try again",
+                     there.name.s);
+    if (err.code != GB_OK) {
+        gb_job_fail(&r->job, &err);
+        return;
+    }
+    if (r->holds && !leave_holders(r, &there, &err)) {
+        gb_job_fail(&r->job, &err);
+        return;
+    }
+    if (!r->holds && !r->empty && has_copies(&there, &err)) {
+        gb_job_fail(&r->job, &err);
+        return;
+    }
+    if (!r->holds)
+        there.holder_count = 0; /* it begins empty: what they have is no part of it */
+    r->session = there;
+    if (!gb_name_equal(&there.node, &r->job.fleet->own.name)) {
+        r->session.former = (struct gb_fleet_former){.node = there.node, .epoch = there.epoch};
+        memcpy(r->session.former.claim, there.claim, sizeof(there.claim));
+    }
+    r->from = r->session.former.node;
+    r->replaces = kvs->items[0].mod_revision;
+    gb_fleet_read_meta(r->job.fleet, &txn, false);
+    gb_fleet_key(r->job.fleet, "alive", r->from.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_job_txn(&r->job, &txn, GB_ETCD_MAJORITY, on_taken_owner);
+}
+
+static void read_taken(struct registering *r) {
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_read_meta(r->job.fleet, &txn, false);
+    gb_fleet_key(r->job.fleet, "sessions", r->session.name.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_job_txn(&r->job, &txn, GB_ETCD_MAJORITY, on_taken);
+}
+
+static void start_taking(struct gb_job *job) {
+    struct registering *r = gb_container_of(job, struct registering, job);
+
+    r->takes = true;
+    read_taken(r);
+}
+
+void gb_fleet_take(struct gb_fleet *fleet, struct gb_fleet_register *session) {
+    ask(fleet, session, start_taking);
+}
+
+/* --- giving to another node --------------------------------------------------------------------------------------- */
+
+/* A session of this node is given to another one, which has its bytes already. One transaction decides it. */
+
+#define HAND_TRIES_MAX 6
+
+struct handing {
+    struct gb_job job;
+    struct gb_fleet_session session; /* as it is here, then as it is there */
+    uint64_t epoch;                  /* there */
+    struct gb_name to;
+    char claim[GB_FLEET_CLAIM_SIZE]; /* there */
+    bool undecided;                  /* a transaction was sent, and its answer did not come */
+    unsigned tries;
+    struct gb_timer timer;
+};
+
+static void read_records(struct handing *h);
+
+static void give_handed(struct gb_job *job, struct gb_fleet_ask *ask) {
+    struct handing *h = gb_container_of(job, struct handing, job);
+    struct gb_fleet_hand *hand = gb_container_of(ask, struct gb_fleet_hand, ask);
+
+    if (job->error.code == GB_OK)
+        hand->session = h->session;
+    hand->undecided = job->error.code != GB_OK && h->undecided;
+}
+
+static void handed(struct handing *h) {
+    struct gb_fleet *fleet = h->job.fleet;
+
+    h->session.epoch = h->epoch;
+    h->session.node = h->to;
+    memcpy(h->session.claim, h->claim, sizeof(h->claim));
+    pthread_mutex_lock(&fleet->lock);
+    gb_find_cache_forget(fleet->finds, &h->session.name);
+    pthread_mutex_unlock(&fleet->lock);
+    gb_job_end(&h->job);
+}
+
+/* --- the transaction ---------------------------------------------------------------------------------------------- */
+
+static void ask_again(void *arg) {
+    struct handing *h = arg;
+
+    h->job.deadline_ms = gb_boot_ms() + GB_FLEET_CALL_MS;
+    read_records(h);
+}
+
+/* Until the directory has said what became of a transaction, the session is neither this node's nor the other's: then
+ * requests for it are refused. */
+static void wait(struct handing *h) {
+    struct gb_fleet *fleet = h->job.fleet;
+
+    gb_doubt_add(fleet, &h->session.name, h->epoch, GB_DOUBT_EPOCH);
+    gb_timer_set(&fleet->timers, &h->timer, gb_etcd_again_ms(&fleet->etcd), ask_again, h);
+}
+
+static void cancel(struct gb_job *job) {
+    gb_timer_clear(&job->fleet->timers, &gb_container_of(job, struct handing, job)->timer);
+}
+
+static void fail(struct handing *h, const struct gb_error *err) {
+    if (h->undecided)
+        wait(h);
+    else
+        gb_job_fail(&h->job, err);
+}
+
+/* Records have changed since they were read. */
+static void again(struct handing *h) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (++h->tries < HAND_TRIES_MAX) {
+        read_records(h);
+        return;
+    }
+    h->tries = 0;
+    gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the record of the session changes all the time; try again");
+    fail(h, &err);
+}
+
+static void on_given(struct gb_etcd_call *call) {
+    struct handing *h = gb_container_of((struct gb_job *)call->arg, struct handing, job);
+    struct gb_error err = call->error;
+
+    if (err.code == GB_OK && call->refusal == 0 && call->txn.succeeded) {
+        handed(h);
+        return;
+    }
+    if (err.code == GB_OK) {
+        again(h);
+        return;
+    }
+    h->undecided = h->undecided || call->carried;
+    fail(h, &err);
+}
+
+static void give(struct handing *h, const struct gb_fleet_session *there, int64_t revision, int64_t own_alive,
+                 int64_t to_alive) {
+    struct gb_fleet *fleet = h->job.fleet;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_fleet_session next = *there;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    char *text;
+
+    next.node = h->to;
+    next.epoch = there->epoch + 1;
+    strcpy(next.claim, h->claim);
+    text = gb_fleet_session_write(&next, &err);
+    if (!text) {
+        gb_job_fail(&h->job, &err);
+        return;
+    }
+    h->epoch = next.epoch;
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, own_alive);
+    gb_fleet_key(fleet, "alive", h->to.s, NULL, key);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, to_alive);
+    gb_fleet_key(fleet, "sessions", next.name.s, NULL, key);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, revision);
+    gb_txn_put(&txn, key, text, 0);
+    free(text);
+    gb_fleet_key(fleet, "owned", fleet->own.name.s, next.name.s, key);
+    gb_txn_delete(&txn, key);
+    gb_fleet_key(fleet, "owned", h->to.s, next.name.s, key);
+    gb_txn_put(&txn, key, "", 0);
+    h->job.call.done = on_given;
+    gb_etcd_send(&fleet->etcd, &h->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), h->job.deadline_ms, false,
+                 GB_ETCD_MAJORITY);
+}
+
+/* --- what it depends on ------------------------------------------------------------------------------------------- */
+
+static int check_owner(struct handing *h, const struct gb_fleet_session *there, const struct gb_kvs *own,
+                       const struct gb_kvs *to, struct gb_error *err) {
+    struct gb_fleet *fleet = h->job.fleet;
+    struct gb_fleet_alive record;
+
+    if (gb_own_record_check(fleet, there, h->session.claim, err) < 0)
+        return -1;
+    if (own->count == 0 || gb_fleet_alive_read(own->items[0].value, own->items[0].bytes, &record, NULL) < 0 ||
+        record.incarnation != fleet->member.incarnation)
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node has just lost its place in the fleet");
+    if (to->count == 0)
+        return gb_error_set(err, GB_ERR_NODE_UNREACHABLE, "the node \"%s\" is not alive", h->to.s);
+    return 0;
+}
+
+static void on_records(struct gb_etcd_call *call) {
+    struct handing *h = gb_container_of((struct gb_job *)call->arg, struct handing, job);
+    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
+    const struct gb_kvs *own = gb_txn_result(&call->txn, 2);
+    const struct gb_kvs *to = gb_txn_result(&call->txn, 3);
+    struct gb_fleet_session there;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (h->undecided && call->error.code != GB_OK) {
+        wait(h);
+        return;
+    }
+    if (gb_job_check(&h->job) < 0)
+        return;
+    gb_own_record_read(kvs, &h->session.name, &there, &err);
+    if (err.code == GB_OK && strcmp(there.claim, h->claim) == 0) {
+        h->epoch = there.epoch;
+        handed(h); /* the first answer was lost */
+        return;
+    }
+    if (err.code == GB_OK && check_owner(h, &there, own, to, &err) == 0) {
+        give(h, &there, kvs->items[0].mod_revision, own->items[0].mod_revision, to->items[0].mod_revision);
+        return;
+    }
+    /* What an earlier transaction compares has changed, so that it can no longer be carried out. */
+    if (err.code == GB_ERR_SUPERSEDED || err.code == GB_ERR_NODE_UNREACHABLE)
+        h->undecided = false;
+    fail(h, &err);
+}
+
+static void read_records(struct handing *h) {
+    struct gb_fleet *fleet = h->job.fleet;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_read_meta(fleet, &txn, false);
+    gb_fleet_key(fleet, "sessions", h->session.name.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_fleet_key(fleet, "alive", h->to.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_job_txn(&h->job, &txn, GB_ETCD_MAJORITY, on_records);
+}
+
+static void start(struct gb_job *job) {
+    struct handing *h = gb_container_of(job, struct handing, job);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!job->fleet->member.held || job->fleet->stat.state != GB_FLEET_JOINED)
+        gb_fleet_not_joined(job->fleet, &err);
+    else if (gb_restored_refuse(job->fleet, &h->session.name, &err) == 0) {
+        read_records(h);
+        return;
+    }
+    gb_job_fail(job, &err);
+}
+
+/* --- asked from outside ------------------------------------------------------------------------------------------- */
+
+void gb_fleet_hand(struct gb_fleet *fleet, struct gb_fleet_hand *hand) {
+    struct handing *h = gb_job_new(fleet, sizeof(*h), start);
+
+    if (h) {
+        h->session = hand->session;
+        h->to = hand->to;
+        memcpy(h->claim, hand->claim, sizeof(h->claim));
+        h->job.give = give_handed;
+        h->job.cancel = cancel;
+    }
+    gb_job_ask(fleet, h ? &h->job : NULL, &hand->ask);
+}
+
+int gb_fleet_claim_make(struct gb_fleet *fleet, char ret[GB_FLEET_CLAIM_SIZE], struct gb_error *err) {
+    struct gb_fleet_stat stat;
+    uint64_t chance = 0;
+
+    if (gb_random(&chance, sizeof(chance), err) < 0)
+        return -1;
+    gb_fleet_stat(fleet, &stat);
+    snprintf(ret, GB_FLEET_CLAIM_SIZE, "%016" PRIx64 "-%016" PRIx64, stat.incarnation, chance);
+    return 0;
+}
+
+/* --- holders of copies -------------------------------------------------------------------------------------------- */
+
+/* Which nodes may have copies of a session: written by its owner, read by them. */
+
+#define HELD_MAX 4096
+
+/* --- writing ------------------------------------------------------------------------------------------------------ */
+
+struct holding {
+    struct gb_job job;
+    struct gb_fleet_session session;
+    unsigned tries;
+};
+
+static void read_record(struct holding *h);
+
+static void on_written(struct gb_etcd_call *call) {
+    struct holding *h = gb_container_of((struct gb_job *)call->arg, struct holding, job);
+    struct gb_fleet *fleet = h->job.fleet;
+    struct gb_error err = call->error;
+
+    if (err.code == GB_OK && (call->refusal != 0 || !call->txn.succeeded)) {
+        if (++h->tries < TRIES_MAX) {
+            read_record(h);
+            return;
+        }
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the record of the session changes all the time; try again");
+    }
+    if (err.code != GB_OK) {
+        gb_job_fail(&h->job, &err);
+        return;
+    }
+    gb_member_mark(fleet, &h->session.name, call->txn.revision);
+    pthread_mutex_lock(&fleet->lock);
+    gb_find_cache_forget(fleet->finds, &h->session.name);
+    pthread_mutex_unlock(&fleet->lock);
+    gb_job_end(&h->job);
+}
+
+static void write_record(struct holding *h, const struct gb_fleet_session *there, int64_t revision) {
+    struct gb_fleet *fleet = h->job.fleet;
+    struct gb_fleet_session next = *there;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    char *text;
+    size_t i;
+
+    memcpy(next.holders, h->session.holders, sizeof(next.holders));
+    next.holder_count = h->session.holder_count;
+    text = gb_fleet_session_write(&next, &err);
+    if (!text) {
+        gb_job_fail(&h->job, &err);
+        return;
+    }
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_fleet_key(fleet, "sessions", next.name.s, NULL, key);
+    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, revision);
+    gb_txn_put(&txn, key, text, 0);
+    free(text);
+    for (i = 0; i < next.holder_count; i++) {
+        if (gb_fleet_holder_of(there, &next.holders[i].node))
+            continue;
+        gb_fleet_key(fleet, "held", next.holders[i].node.s, next.name.s, key);
+        gb_txn_put(&txn, key, "", 0);
+    }
+    h->job.call.done = on_written;
+    gb_etcd_send(&fleet->etcd, &h->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), h->job.deadline_ms, false,
+                 GB_ETCD_MAJORITY);
+}
+
+static void on_record(struct gb_etcd_call *call) {
+    struct holding *h = gb_container_of((struct gb_job *)call->arg, struct holding, job);
+    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
+    struct gb_fleet_session there;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_job_check(&h->job) < 0)
+        return;
+    if (gb_own_record_read(kvs, &h->session.name, &there, &err) == 0 &&
+        gb_own_record_check(h->job.fleet, &there, h->session.claim, &err) == 0)
+        write_record(h, &there, kvs->items[0].mod_revision);
+    else
+        gb_job_fail(&h->job, &err);
+}
+
+static void read_record(struct holding *h) {
+    struct gb_fleet *fleet = h->job.fleet;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_read_meta(fleet, &txn, false);
+    gb_fleet_key(fleet, "sessions", h->session.name.s, NULL, key);
+    gb_fleet_get(&txn, key, false);
+    gb_job_txn(&h->job, &txn, GB_ETCD_MAJORITY, on_record);
+}
+
+static void start_holding(struct gb_job *job) {
+    read_record(gb_container_of(job, struct holding, job));
+}
+
+void gb_fleet_hold(struct gb_fleet *fleet, struct gb_fleet_hold *hold) {
+    struct holding *h = gb_job_new(fleet, sizeof(*h), start_holding);
+
+    if (h)
+        h->session = hold->session;
+    gb_job_ask(fleet, h ? &h->job : NULL, &hold->ask);
+}
+
+/* --- what this node holds ----------------------------------------------------------------------------------------- */
+
+struct listing {
+    struct gb_job job;
+    struct gb_name *names;
+    size_t count;
+};
+
+static void give_list(struct gb_job *job, struct gb_fleet_ask *ask) {
+    struct listing *l = gb_container_of(job, struct listing, job);
+    struct gb_fleet_held *held = gb_container_of(ask, struct gb_fleet_held, ask);
+
+    held->names = l->names;
+    held->count = l->count;
+    l->names = NULL;
+}
+
+static void free_listing(struct gb_job *job) {
+    free(gb_container_of(job, struct listing, job)->names);
+}
+
+static void on_listed(struct gb_etcd_call *call) {
+    struct listing *l = gb_container_of((struct gb_job *)call->arg, struct listing, job);
+    const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
+    struct gb_error err = GB_ERROR_INIT;
+    char prefix[GB_FLEET_KEY_SIZE];
+    size_t i;
+
+    if (gb_job_check(&l->job) < 0)
+        return;
+    gb_fleet_key(l->job.fleet, "held", l->job.fleet->own.name.s, "", prefix);
+    l->names = kvs->count > 0 ? calloc(kvs->count, sizeof(*l->names)) : NULL;
+    if (kvs->count > 0 && !l->names) {
+        gb_error_set(&err, GB_ERR_SATURATED, "no memory for the list of copies");
+        gb_job_fail(&l->job, &err);
+        return;
+    }
+    for (i = 0; i < kvs->count; i++)
+        l->count += gb_fleet_name_of(kvs->items[i].key, prefix, &l->names[l->count]);
+    gb_job_end(&l->job);
+}
+
+static void start_listing(struct gb_job *job) {
+    char prefix[GB_FLEET_KEY_SIZE];
+    char end[GB_FLEET_KEY_SIZE];
+    struct gb_txn_range range = {.key = prefix, .end = end, .limit = HELD_MAX, .keys_only = true};
+    struct gb_txn txn = {0};
+
+    gb_fleet_read_meta(job->fleet, &txn, false);
+    gb_fleet_key(job->fleet, "held", job->fleet->own.name.s, "", prefix);
+    gb_prefix_end(prefix, end, sizeof(end));
+    gb_txn_get(&txn, &range);
+    gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_listed);
+}
+
+void gb_fleet_list_held(struct gb_fleet *fleet, struct gb_fleet_held *held) {
+    struct listing *l = gb_job_new(fleet, sizeof(*l), start_listing);
+
+    held->names = NULL;
+    held->count = 0;
+    if (l) {
+        l->job.give = give_list;
+        l->job.free = free_listing;
+    }
+    gb_job_ask(fleet, l ? &l->job : NULL, &held->ask);
+}
+
+struct unholding {
+    struct gb_job job;
+    struct gb_name session;
+};
+
+static void on_unhold(struct gb_etcd_call *call) {
+    struct gb_job *job = call->arg;
+
+    if (gb_job_check(job) == 0)
+        gb_job_end(job);
+}
+
+static void start_unholding(struct gb_job *job) {
+    struct unholding *l = gb_container_of(job, struct unholding, job);
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_read_meta(job->fleet, &txn, false);
+    gb_fleet_key(job->fleet, "held", job->fleet->own.name.s, l->session.s, key);
+    gb_txn_delete(&txn, key);
+    gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_unhold);
+}
+
+void gb_fleet_unhold(struct gb_fleet *fleet, struct gb_fleet_unhold *unhold) {
+    struct unholding *l = gb_job_new(fleet, sizeof(*l), start_unholding);
+
+    if (l)
+        l->session = unhold->session;
+    gb_job_ask(fleet, l ? &l->job : NULL, &unhold->ask);
+}

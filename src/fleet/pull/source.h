@@ -1,0 +1,197 @@
+/* A pull as its files know it, and its source over HTTP: requests with their redirects, and bytes.
+ *
+ * All waits of a pull look at two descriptors besides what they wait for: `stop` is readable once the pull is to end,
+ * `halt` once the attempt is to end, because one of its parts has failed. */
+#ifndef GB_FLEET_PULL_SOURCE_H
+#define GB_FLEET_PULL_SOURCE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "curl/request.h"
+#include "fleet/pull/pull.h"
+
+#define GB_PULL_HEAD_MAX 16384
+#define GB_PULL_LOCATION_SIZE 2048
+#define GB_PULL_TARGET_SIZE 2048
+#define GB_PULL_BEGIN_AGAIN_MAX 3
+#define GB_PULL_STALL_MS 10000  /* without a byte of a body */
+#define GB_PULL_ANSWER_MS 60000 /* without an answer: the source may read its disk first */
+#define GB_PULL_CONNECT_MS 3000
+
+/* Where the bytes come from: the source, then where the pull has gone on. Nothing of it changes while parts run, so
+ * that they read it without a lock. */
+struct gb_pull_place {
+    struct gb_pull_place *former;
+    char origin[GB_PULL_ORIGIN_SIZE];
+    struct gb_pull_ticket ticket;
+    char tag[GB_PULL_TAG_SIZE]; /* of the bytes there */
+};
+
+/* How a step ended. */
+enum gb_pull_outcome {
+    GB_PULL_OK,
+    GB_PULL_BROKEN,  /* may be tried again */
+    GB_PULL_CHANGED, /* the source has other bytes now */
+    GB_PULL_FAILED,
+    GB_PULL_STOPPED
+};
+
+/* The head of an answer of HTTP/1.1, as a client reads it. */
+struct gb_pull_head {
+    int status;
+    bool has_length;
+    uint64_t length;
+    bool coded;    /* chunked, compressed or the like: the bytes behind it are not the content's own */
+    bool closes;   /* no other answer comes over this connection */
+    char tag[128]; /* with its quotes; "": none, or too long */
+    bool has_range;
+    uint64_t first; /* of Content-Range: bytes first-last/total */
+    uint64_t last;
+    uint64_t total;
+    unsigned retry_after_s;               /* 0: none in seconds */
+    char location[GB_PULL_LOCATION_SIZE]; /* "": none, or too long */
+    bool has_crc32c;
+    uint32_t crc32c;
+    bool has_generation;
+    uint64_t generation;
+    bool registered; /* of a session that a fleet knows, or of a copy of it */
+};
+
+/* Reads a head that begins at bytes[0]. Returns its length; 0: it is not whole yet; -1: it is no head of HTTP/1.x, or
+ * has contradictions. */
+int gb_pull_head_read(const char *bytes, size_t n, struct gb_pull_head *ret);
+
+struct gb_pull_conn {
+    struct gb_pull *pull;
+    struct gb_http_ask ask; /* its connection */
+    bool open;
+    char origin[GB_PULL_ORIGIN_SIZE];
+    bool used;   /* an answer came over it */
+    bool silent; /* it was open, and nothing came for too long; until the next is opened */
+    int mark;    /* the least that wakes; 0: any byte */
+    size_t have; /* bytes of `ahead` */
+    size_t taken;
+    char ahead[GB_PULL_HEAD_MAX]; /* a head, and what came behind it */
+};
+
+void gb_pull_conn_init(struct gb_pull_conn *conn, struct gb_pull *pull);
+void gb_pull_conn_close(struct gb_pull_conn *conn);
+/* Receives what is there. *ret: how many bytes; 0: none at present. */
+enum gb_pull_outcome gb_pull_conn_recv(struct gb_pull_conn *conn, void *room, size_t n, size_t *ret,
+                                       struct gb_error *err);
+/* Waits until bytes come. BROKEN after ms without. */
+enum gb_pull_outcome gb_pull_conn_wait(struct gb_pull_conn *conn, short events, int ms, struct gb_error *err);
+/* Wakes for many bytes at once: never more than are still to come. */
+void gb_pull_conn_mark(struct gb_pull_conn *conn, uint64_t remaining);
+
+/* Waits for a descriptor (-1: none), for ms at most (-1: for ever). 1: it is ready; 0: time is up; -1: the pull or the
+ * attempt is to end. */
+int gb_pull_poll(const struct gb_pull *pull, int fd, short events, int ms);
+
+struct gb_pull_ask {
+    const struct gb_pull_place *place;
+    const char *method;
+    bool data; /* the bytes; else the record */
+    bool ranged;
+    uint64_t first;
+    uint64_t last;
+    const char *if_match; /* NULL: none */
+};
+
+/* Asks, and follows redirects to permitted origins. OK: *ret is the head of an answer, whose body comes next. */
+enum gb_pull_outcome gb_pull_request(struct gb_pull_conn *conn, const struct gb_pull_ask *ask, struct gb_pull_head *ret,
+                                     struct gb_error *err);
+/* What an answer comes to that is not the one hoped for: BROKEN, CHANGED or FAILED, with the source's own words in
+ * err. */
+enum gb_pull_outcome gb_pull_refusal(struct gb_pull_conn *conn, const struct gb_pull_ask *ask,
+                                     const struct gb_pull_head *head, struct gb_error *err);
+
+/* Failures in a row. */
+struct gb_pull_patience {
+    unsigned failures;
+    unsigned most;
+    unsigned more; /* while another place may be found yet */
+};
+/* Waits before the next attempt, for longer if the source asks for it. False: there were too many, or the pull is to
+ * end. */
+bool gb_pull_again(const struct gb_pull *pull, struct gb_pull_patience *patience, unsigned retry_after_s);
+
+struct gb_pull_source {
+    char tag[GB_PULL_TAG_SIZE];
+    uint64_t generation;
+    uint64_t bytes;
+    enum gb_dtype dtype;
+    struct gb_shape shape;
+    struct gb_text *labels; /* a reference */
+    bool has_crc32c;
+    uint32_t crc32c;
+    bool sealed;
+    bool registered; /* its session is one that a fleet knows */
+};
+
+/* Asks the source at that place for its record and the version of its bytes. */
+enum gb_pull_outcome gb_pull_look(struct gb_pull_conn *conn, const struct gb_pull_place *place,
+                                  struct gb_pull_source *ret, struct gb_error *err);
+/* Whether both are one sealed buffer's bytes, so that what has come of one can be gone on with from the other: both
+ * tell the same checksum, or all bytes will be compared with a digest in the end. Pure. */
+bool gb_pull_same_bytes(const struct gb_pull_source *a, const struct gb_pull_source *b, bool has_digest);
+/* The source's own answer is JSON. Pure. Returns 0, or -1 with SOURCE_REFUSED. */
+int gb_pull_record_read(const char *text, size_t n, struct gb_pull_source *ret, struct gb_error *err);
+
+/* Whether a pull that has lost its source may be able to go on elsewhere. */
+bool gb_pull_may_leave(const struct gb_pull *pull);
+
+struct gb_pull {
+    struct gb_pull *next; /* in the list of pulls that it is in */
+    struct gb_pulls *pulls;
+    atomic_uint refs;
+    pthread_t thread;
+    struct gb_pull_call *call;
+    struct gb_pull_params params;
+    char *token;
+    char *if_match;
+    char **permitted;
+    int stop;
+    int halt;
+    atomic_bool stopped;
+    atomic_bool halted;
+    struct gb_pull_place first;
+    struct gb_pull_place *_Atomic place; /* the present one */
+    atomic_bool leaves;                  /* a part looks for another place */
+
+    /* The lock of pulls: */
+    enum { GB_PULL_WAITS, GB_PULL_RUNS, GB_PULL_COMMITS, GB_PULL_ENDED } state;
+    enum gb_code why; /* it was stopped: CANCELLED or DRAINING */
+
+    /* The pull's thread: */
+    struct gb_pull_conn conn;
+    struct gb_pull_source source;
+    char multipart[GB_MULTIPART_ID_SIZE];
+    struct gb_pull_numbers numbers;
+};
+
+/* The pull or the attempt is to end. */
+static inline bool gb_pull_ends(const struct gb_pull *pull) {
+    return atomic_load(&pull->stopped) || atomic_load(&pull->halted);
+}
+
+struct gb_pulls {
+    struct gb_core *core;
+    char *ca_file;
+    char *agent;
+    unsigned running_max;
+    uint64_t rate;
+
+    pthread_mutex_t lock;
+    pthread_cond_t idle;
+    bool closing;
+    struct gb_pull *queue;
+    struct gb_pull *runs;
+    struct gb_pull *ended; /* whose threads are to be joined */
+    struct gb_pulls_stat stat;
+    uint64_t free_at_ns; /* when the next byte may come */
+    _Atomic uint64_t received;
+};
+
+#endif

@@ -1,0 +1,694 @@
+/* Nodes that keep copies of sealed buffers of this node's sessions: how they are chosen, which they are, and what they
+ * have. */
+#include "fleet/replica/holders.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "core/runtime/call.h"
+#include "fleet/replica/copies.h"
+
+/* --- the choice --------------------------------------------------------------------------------------------------- */
+
+/* Which node is to keep copies. Pure. */
+
+#define ZONE "zone"
+#define ZONE_SIZE 64
+
+/* "" if it has none. */
+static void zone_of(const struct gb_fleet_node *node, char ret[ZONE_SIZE]) {
+    json_t *labels = json_loads(node->labels, 0, NULL);
+    const char *zone = json_string_value(json_object_get(labels, ZONE));
+
+    ret[0] = '\0';
+    if (zone && strlen(zone) < ZONE_SIZE)
+        strcpy(ret, zone);
+    json_decref(labels);
+}
+
+static bool is_of(const struct gb_kept *kept, const struct gb_arrival_config *is, const struct gb_name *node) {
+    size_t i;
+
+    for (i = 0; i < kept->count; i++)
+        if (gb_name_equal(&kept->holders[i].is.node, node))
+            return true;
+    return gb_name_equal(&is->node, node);
+}
+
+/* A holder comes to the owner: it is called there, or, if none can call it, told by the directory. */
+static bool can_come(const struct gb_arrival_config *is, const struct gb_fleet_node *node) {
+    return is->url_count > 0 && (node->url_count == 0 || gb_arrival_url(is, node));
+}
+
+static bool has_refused(const struct gb_refusal *refusals, size_t count, const struct gb_name *node) {
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        if (gb_name_equal(&refusals[i].node, node))
+            return true;
+    return false;
+}
+
+static uint64_t free_bytes(const struct gb_fleet_node *node) {
+    uint64_t most = 0;
+    size_t i;
+
+    for (i = 0; i < node->device_count; i++)
+        if (node->devices[i].free_bytes > most)
+            most = node->devices[i].free_bytes;
+    return most;
+}
+
+/* Zones in which the session is by now: its owner's and its holders'. */
+struct zones {
+    char names[GB_FLEET_HOLDERS_MAX + 1][ZONE_SIZE];
+    size_t count;
+};
+
+static void gather_zones(const struct gb_fleet_node *nodes, size_t count, const struct gb_arrival_config *is,
+                         const struct gb_kept *kept, struct zones *ret) {
+    size_t i;
+
+    ret->count = 0;
+    for (i = 0; i < count && ret->count <= GB_FLEET_HOLDERS_MAX; i++)
+        if (is_of(kept, is, &nodes[i].name))
+            zone_of(&nodes[i], ret->names[ret->count++]);
+}
+
+static bool is_other_zone(const struct gb_fleet_node *node, const struct zones *zones) {
+    char zone[ZONE_SIZE];
+    size_t i = 0;
+
+    zone_of(node, zone);
+    while (i < zones->count && strcmp(zones->names[i], zone) != 0)
+        i++;
+    return zone[0] != '\0' && i == zones->count;
+}
+
+const struct gb_fleet_node *gb_holder_choose(const struct gb_fleet_node *nodes, size_t count,
+                                             const struct gb_arrival_config *is, const struct gb_kept *kept,
+                                             const struct gb_refusal *refusals, size_t refusal_count, uint64_t bytes,
+                                             uint32_t (*random)(void *arg), void *arg) {
+    const struct gb_fleet_node *two[2] = {NULL, NULL};
+    struct zones zones;
+    bool best_zone = false;
+    uint32_t seen = 0;
+    size_t i;
+
+    gather_zones(nodes, count, is, kept, &zones);
+    for (i = 0; i < count; i++) {
+        const struct gb_fleet_node *node = &nodes[i];
+        bool other;
+        uint32_t at;
+
+        if (!node->alive || node->draining || is_of(kept, is, &node->name) || !can_come(is, node) ||
+            has_refused(refusals, refusal_count, &node->name) || free_bytes(node) < bytes)
+            continue;
+        other = is_other_zone(node, &zones);
+        if (best_zone && !other)
+            continue;
+        if (other && !best_zone) { /* from here on those of another zone alone */
+            best_zone = true;
+            two[0] = two[1] = NULL;
+            seen = 0;
+        }
+        at = seen < 2 ? seen : random(arg) % (seen + 1);
+        if (at < 2)
+            two[at] = node;
+        seen++;
+    }
+    if (two[1] && free_bytes(two[1]) > free_bytes(two[0]))
+        return two[1];
+    return two[0];
+}
+
+/* --- holders ------------------------------------------------------------------------------------------------------ */
+
+/* Nodes that keep copies of sealed buffers of this node's sessions: which they are, and what they have. */
+
+#define SILENT_MS 30000  /* a holder that has said nothing for so long may be gone */
+#define CALL_MS 2000     /* between two calls of one holder */
+#define CHOOSE_MS 10000  /* between two searches for nodes that are missing */
+#define REFUSED_MS 60000 /* a node that has refused is not asked again for so long */
+#define NODES_MS 3000
+#define IDLE_MS 60000
+
+/* --- what is known ------------------------------------------------------------------------------------------------ */
+
+void gb_holders_free(struct gb_replicas *r) {
+    struct gb_kept *kept;
+    size_t at = 0;
+
+    while ((kept = gb_map_next(&r->kept, &at)))
+        free(kept);
+    gb_map_done(&r->kept);
+    free(r->nodes);
+}
+
+static struct gb_kept *kept_of(struct gb_replicas *r, const struct gb_name *session) {
+    struct gb_kept *kept = gb_map_get(&r->kept, session->s);
+
+    if (kept)
+        return kept;
+    kept = calloc(1, sizeof(*kept));
+    if (!kept)
+        return NULL;
+    kept->session = *session;
+    if (gb_map_put(&r->kept, kept->session.s, kept) == 0)
+        return kept;
+    free(kept);
+    return NULL;
+}
+
+static struct gb_holding *holding_of(struct gb_kept *kept, const struct gb_name *node, uint64_t number) {
+    size_t i;
+
+    for (i = 0; kept && i < kept->count; i++)
+        if (gb_name_equal(&kept->holders[i].is.node, node) && kept->holders[i].is.number == number)
+            return &kept->holders[i];
+    return NULL;
+}
+
+/* What the session's record says, with what is known of those that stay. */
+static void take_record(struct gb_kept *kept, const struct gb_session_rec *rec) {
+    struct gb_fleet_session is = {.holder_count = 0};
+    struct gb_holding holders[GB_FLEET_HOLDERS_MAX] = {{.begun = 0}};
+    size_t i;
+
+    if (!gb_fleet_holders_read(gb_text_s(rec->holders), &is))
+        is.holder_count = 0;
+    for (i = 0; i < is.holder_count; i++) {
+        const struct gb_holding *known = holding_of(kept, &is.holders[i].node, is.holders[i].number);
+
+        holders[i].heard_ms = gb_replicas_now_ms();
+        if (known)
+            holders[i] = *known;
+        holders[i].is = is.holders[i];
+    }
+    if (strcmp(kept->claim, rec->fleet_claim) != 0)
+        kept->written = false; /* of another owner, or of an earlier process */
+    snprintf(kept->claim, sizeof(kept->claim), "%.*s", GB_FLEET_CLAIM_SIZE - 1, rec->fleet_claim);
+    memcpy(kept->holders, holders, sizeof(holders));
+    kept->count = is.holder_count;
+}
+
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
+
+struct holding_ask {
+    struct gb_fleet_hold hold;
+    struct gb_arrival_wait wait;
+};
+
+static void held(struct gb_fleet_ask *ask) {
+    gb_arrival_wake(&gb_container_of(ask, struct holding_ask, hold.ask)->wait);
+}
+
+static int write_directory(struct gb_replicas *r, const struct gb_fleet_session *session, struct gb_error *err) {
+    struct holding_ask h = {.hold = {.ask = {.done = held}, .session = *session}, .wait = {.arrival = &r->waiter}};
+
+    gb_fleet_hold(r->config.arrival.fleet, &h.hold);
+    return gb_arrival_ask_wait(&h.wait, &h.hold.ask, err);
+}
+
+static int write_record(struct gb_replicas *r, const struct gb_fleet_session *session, struct gb_error *err) {
+    struct gb_text *holders;
+    struct gb_arrival_wait wait;
+    struct gb_session_call *call = NULL;
+    int n = -1;
+
+    if (gb_fleet_holders_text(session, &holders) == 0)
+        call = gb_arrival_call_new(&r->waiter, sizeof(*call), &wait, err);
+    if (call) {
+        gb_session_hold(r->config.arrival.core, &session->name, session->claim, holders, call);
+        n = gb_arrival_call_wait(&wait, &call->base, err);
+        gb_call_unref(&call->base);
+    }
+    gb_text_unref(holders);
+    return n;
+}
+
+struct calling {
+    struct gb_fleet_call call;
+    struct gb_arrival_wait wait;
+};
+
+static void called(struct gb_fleet_ask *ask) {
+    gb_arrival_wake(&gb_container_of(ask, struct calling, call.ask)->wait);
+}
+
+struct list_ask {
+    struct gb_fleet_nodes nodes;
+    struct gb_arrival_wait wait;
+};
+
+static void listed(struct gb_fleet_ask *ask) {
+    gb_arrival_wake(&gb_container_of(ask, struct list_ask, nodes.ask)->wait);
+}
+
+/* A list serves for some seconds: a fleet may have thousands of nodes, and many buffers are sealed in a row. */
+static int list_nodes(struct gb_replicas *r) {
+    struct list_ask l = {.nodes = {.ask = {.done = listed}}, .wait = {.arrival = &r->waiter}};
+
+    if (r->nodes && gb_replicas_now_ms() - r->nodes_ms < NODES_MS)
+        return 0;
+    gb_fleet_list_nodes(r->config.arrival.fleet, &l.nodes);
+    if (gb_arrival_ask_wait(&l.wait, &l.nodes.ask, NULL) < 0)
+        return -1;
+    free(r->nodes);
+    r->nodes = l.nodes.items;
+    r->node_count = l.nodes.count;
+    r->nodes_ms = gb_replicas_now_ms();
+    return r->nodes ? 0 : -1;
+}
+
+/* --- one session -------------------------------------------------------------------------------------------------- */
+
+static struct gb_fleet_session session_of(const struct gb_kept *kept) {
+    struct gb_fleet_session session = {.name = kept->session};
+    size_t i;
+
+    memcpy(session.claim, kept->claim, sizeof(kept->claim));
+    for (i = 0; i < kept->count; i++)
+        session.holders[session.holder_count++] = kept->holders[i].is;
+    return session;
+}
+
+/* The record here is never behind the directory: it has a holder before, and until after, the directory has it. */
+static int add(struct gb_replicas *r, struct gb_kept *kept, const struct gb_name *node) {
+    struct gb_holding *holder = &kept->holders[kept->count];
+    struct gb_fleet_session session;
+
+    pthread_mutex_lock(&r->lock);
+    *holder = (struct gb_holding){.is = {.node = *node, .number = (uint64_t)gb_wall_us()}};
+    holder->heard_ms = gb_replicas_now_ms();
+    kept->count++;
+    kept->written = false;
+    pthread_mutex_unlock(&r->lock);
+    session = session_of(kept);
+    if (write_record(r, &session, NULL) == 0)
+        return 0;
+    pthread_mutex_lock(&r->lock);
+    kept->count--;
+    pthread_mutex_unlock(&r->lock);
+    return -1;
+}
+
+static int strike(struct gb_replicas *r, struct gb_kept *kept, size_t at) {
+    struct gb_fleet_session session = session_of(kept);
+
+    session.holders[at] = session.holders[--session.holder_count];
+    kept->written = false;
+    if (write_directory(r, &session, NULL) < 0 || write_record(r, &session, NULL) < 0)
+        return -1;
+    pthread_mutex_lock(&r->lock);
+    kept->holders[at] = kept->holders[--kept->count];
+    kept->written = true;
+    pthread_mutex_unlock(&r->lock);
+    return 0;
+}
+
+static void note_refusal(struct gb_replicas *r, const struct gb_name *node) {
+    if (r->refusal_count == GB_REFUSALS_MAX)
+        memmove(r->refusals, r->refusals + 1, --r->refusal_count * sizeof(r->refusals[0]));
+    r->refusals[r->refusal_count++] = (struct gb_refusal){.node = *node, .at_ms = gb_replicas_now_ms()};
+}
+
+static void drop_old_refusals(struct gb_replicas *r) {
+    uint64_t now = gb_replicas_now_ms();
+    size_t old = 0;
+
+    while (old < r->refusal_count && now - r->refusals[old].at_ms >= REFUSED_MS)
+        old++;
+    memmove(r->refusals, r->refusals + old, (r->refusal_count - old) * sizeof(r->refusals[0]));
+    r->refusal_count -= old;
+}
+
+struct ordering {
+    struct gb_fleet_order order;
+    struct gb_arrival_wait wait;
+};
+
+static void ordered(struct gb_fleet_ask *ask) {
+    gb_arrival_wake(&gb_container_of(ask, struct ordering, order.ask)->wait);
+}
+
+static void order_holder(struct gb_replicas *r, const struct gb_kept *kept, const struct gb_fleet_node *node) {
+    struct ordering o = {.order = {.ask = {.done = ordered},
+                                   .node = node->name,
+                                   .uuid = node->uuid,
+                                   .what = GB_ORDER_HOLD,
+                                   .session = kept->session},
+                         .wait = {.arrival = &r->waiter}};
+
+    gb_fleet_order(r->config.arrival.fleet, &o.order);
+    (void)gb_arrival_ask_wait(&o.wait, &o.order.ask, NULL); /* else it is told again */
+}
+
+/* Returns the status, 0 if it did not answer. */
+static int call_holder(struct gb_replicas *r, const struct gb_kept *kept, const struct gb_fleet_node *node) {
+    static const char path[] = "/v1/fleet/copies";
+    const struct gb_arrival_config *is = &r->config.arrival;
+    struct calling c = {.call = {.ask = {.done = called}, .method = "POST"}, .wait = {.arrival = &r->waiter}};
+    const char *url = gb_arrival_url(is, node);
+    char *query = gb_fleet_ticket_query(is->fleet, "POST", path, &node->name, r->config.who);
+    char body[GB_NAME_MAX + 32];
+    int status = 0;
+
+    if (node->url_count == 0) {
+        free(query);
+        order_holder(r, kept, node);
+        return 0;
+    }
+    snprintf(body, sizeof(body), "{\"session\":\"%s\"}", kept->session.s);
+    c.call.body = body;
+    if (url && query &&
+        (size_t)snprintf(c.call.url, sizeof(c.call.url), "%s%s?%s", url, path, query) < sizeof(c.call.url)) {
+        gb_fleet_call(is->fleet, &c.call);
+        if (gb_arrival_ask_wait(&c.wait, &c.call.ask, NULL) == 0)
+            status = c.call.status;
+        free(c.call.answer);
+    }
+    free(query);
+    return status;
+}
+
+static const struct gb_fleet_node *node_of(const struct gb_fleet_node *nodes, size_t count,
+                                           const struct gb_name *name) {
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        if (gb_name_equal(&nodes[i].name, name))
+            return &nodes[i];
+    return NULL;
+}
+
+static uint32_t chance(void *arg) {
+    uint32_t value = 0;
+
+    (void)arg;
+    (void)gb_random(&value, sizeof(value), NULL);
+    return value;
+}
+
+/* What is to be done for a session, by what is known without asking. */
+struct plan {
+    unsigned wanted;
+    uint64_t edition;
+    uint64_t bytes; /* that a holder needs room for, about */
+};
+
+/* As it is at this moment: what it says comes in between. */
+static struct gb_holding seen(struct gb_replicas *r, const struct gb_kept *kept, size_t i) {
+    struct gb_holding holder;
+
+    pthread_mutex_lock(&r->lock);
+    holder = kept->holders[i];
+    pthread_mutex_unlock(&r->lock);
+    return holder;
+}
+
+static bool is_behind(const struct gb_holding *holder, const struct plan *plan) {
+    return holder->known < plan->edition;
+}
+
+/* For each edition at once, and then again in a while. */
+static bool is_to_be_called(const struct gb_holding *holder, const struct plan *plan, uint64_t now) {
+    return is_behind(holder, plan) && (holder->called < plan->edition || now - holder->called_ms >= CALL_MS);
+}
+
+static bool needs_nodes(struct gb_replicas *r, const struct gb_kept *kept, const struct plan *plan, uint64_t now) {
+    struct gb_holding holder;
+    size_t i;
+
+    if (kept->count < plan->wanted && (kept->chosen_ms == 0 || now - kept->chosen_ms >= CHOOSE_MS))
+        return true;
+    for (i = 0; i < kept->count; i++) {
+        holder = seen(r, kept, i);
+        if (now - holder.heard_ms >= SILENT_MS || is_to_be_called(&holder, plan, now))
+            return true;
+    }
+    return kept->count > plan->wanted;
+}
+
+/* One that is there and says nothing may not be in the directory's list, if that was restored: it is written anew. */
+static void write_again(struct gb_replicas *r, struct gb_kept *kept, size_t i) {
+    pthread_mutex_lock(&r->lock);
+    kept->holders[i].heard_ms = gb_replicas_now_ms();
+    pthread_mutex_unlock(&r->lock);
+    kept->written = false;
+}
+
+/* Those beyond the number, those that are away or drain, and this node itself. */
+static void strike_some(struct gb_replicas *r, struct gb_kept *kept, const struct plan *plan,
+                        const struct gb_fleet_node *nodes, size_t count) {
+    uint64_t now = gb_replicas_now_ms();
+    size_t i = 0;
+
+    while (i < kept->count) {
+        struct gb_holding holder = seen(r, kept, i);
+        const struct gb_fleet_node *node = node_of(nodes, count, &holder.is.node);
+        bool gone = !node || (!node->alive && now - holder.heard_ms >= SILENT_MS) || node->draining ||
+                    gb_name_equal(&holder.is.node, &r->config.arrival.node);
+
+        if (!gone && now - holder.heard_ms >= SILENT_MS)
+            write_again(r, kept, i);
+        if ((!gone && kept->count <= plan->wanted) || strike(r, kept, i) < 0)
+            i++;
+    }
+}
+
+static void add_some(struct gb_replicas *r, struct gb_kept *kept, const struct plan *plan,
+                     const struct gb_fleet_node *nodes, size_t count) {
+    const struct gb_fleet_node *node;
+
+    kept->chosen_ms = gb_replicas_now_ms();
+    while (kept->count < plan->wanted) {
+        node = gb_holder_choose(nodes, count, &r->config.arrival, kept, r->refusals, r->refusal_count, plan->bytes,
+                                chance, NULL);
+        if (!node || add(r, kept, &node->name) < 0)
+            return;
+    }
+}
+
+/* Notes it, too. */
+static bool is_called_now(struct gb_replicas *r, struct gb_holding *holder, const struct plan *plan) {
+    uint64_t now = gb_replicas_now_ms();
+    bool due;
+
+    pthread_mutex_lock(&r->lock);
+    due = is_to_be_called(holder, plan, now);
+    if (due) {
+        holder->called_ms = now;
+        holder->called = plan->edition;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return due;
+}
+
+static void call_some(struct gb_replicas *r, struct gb_kept *kept, const struct plan *plan,
+                      const struct gb_fleet_node *nodes, size_t count) {
+    size_t i = 0;
+
+    while (i < kept->count) {
+        const struct gb_fleet_node *node =
+            is_called_now(r, &kept->holders[i], plan) ? node_of(nodes, count, &kept->holders[i].is.node) : NULL;
+        bool refuses = node && node->alive && call_holder(r, kept, node) == 507;
+
+        if (refuses) {
+            note_refusal(r, &node->name);
+            kept->chosen_ms = 0;
+        }
+        if (!refuses || strike(r, kept, i) < 0)
+            i++; /* else another holder has its place */
+    }
+}
+
+/* Names that were given up are free when all know. */
+static void release(struct gb_replicas *r, const struct gb_kept *kept) {
+    uint64_t least = UINT64_MAX;
+    size_t i;
+
+    pthread_mutex_lock(&r->lock);
+    for (i = 0; i < kept->count; i++)
+        if (kept->holders[i].known < least)
+            least = kept->holders[i].known;
+    pthread_mutex_unlock(&r->lock);
+    if (kept->count > 0 && least > 0)
+        gb_session_release_names(r->config.arrival.core, &kept->session, least);
+}
+
+/* Returns whether there is more to be done soon. */
+static bool tend(struct gb_replicas *r, struct gb_kept *kept, const struct plan *plan) {
+    struct gb_fleet_session session;
+    size_t i;
+
+    if (!kept->written && kept->count > 0) {
+        session = session_of(kept);
+        if (write_directory(r, &session, NULL) < 0)
+            return true;
+        kept->written = true;
+    }
+    if (needs_nodes(r, kept, plan, gb_replicas_now_ms()) && list_nodes(r) == 0) {
+        strike_some(r, kept, plan, r->nodes, r->node_count);
+        if (kept->count < plan->wanted)
+            add_some(r, kept, plan, r->nodes, r->node_count);
+        session = session_of(kept);
+        if (!kept->written && write_directory(r, &session, NULL) == 0)
+            kept->written = true;
+        if (kept->written)
+            call_some(r, kept, plan, r->nodes, r->node_count);
+    }
+    release(r, kept);
+    for (i = 0; i < kept->count; i++) {
+        struct gb_holding holder = seen(r, kept, i);
+
+        if (is_behind(&holder, plan))
+            return true;
+    }
+    return kept->count < plan->wanted;
+}
+
+/* --- all of them -------------------------------------------------------------------------------------------------- */
+
+struct one {
+    struct gb_name name;
+    struct plan plan;
+};
+
+struct walk {
+    struct gb_replicas *replicas;
+    struct one *items;
+    size_t count;
+    size_t room;
+};
+
+static int note(void *arg, const struct gb_session_view *view, struct gb_error *err) {
+    const struct gb_session_rec *rec = &view->rec;
+    struct walk *walk = arg;
+    struct gb_kept *kept;
+    struct one *grown;
+
+    (void)err;
+    if (rec->fleet_epoch == 0 || (rec->replicas == 0 && !rec->holders))
+        return 0;
+    if (walk->count == walk->room) {
+        grown = realloc(walk->items, (walk->room + 16) * sizeof(*grown));
+        if (!grown)
+            return 0;
+        walk->items = grown;
+        walk->room += 16;
+    }
+    pthread_mutex_lock(&walk->replicas->lock);
+    kept = kept_of(walk->replicas, &rec->name);
+    if (kept) {
+        take_record(kept, rec);
+        kept->round = walk->replicas->round;
+        walk->items[walk->count++] =
+            (struct one){.name = rec->name, .plan = {.wanted = rec->replicas, .bytes = view->used_bytes}};
+    }
+    pthread_mutex_unlock(&walk->replicas->lock);
+    return 0;
+}
+
+static void drop_gone(struct gb_replicas *r) {
+    struct gb_kept *kept;
+    size_t at = 0;
+
+    pthread_mutex_lock(&r->lock);
+    while ((kept = gb_map_next(&r->kept, &at)))
+        if (kept->round != r->round) {
+            gb_map_take(&r->kept, kept->session.s);
+            free(kept);
+        }
+    pthread_mutex_unlock(&r->lock);
+}
+
+unsigned gb_holders_tend(struct gb_replicas *r) {
+    struct walk walk = {.replicas = r};
+    struct gb_page page = {.limit = UINT32_MAX};
+    bool more = false;
+    size_t i;
+
+    r->round++;
+    gb_session_list(r->config.arrival.core, &page, note, &walk, NULL);
+    drop_gone(r);
+    drop_old_refusals(r);
+    for (i = 0; i < walk.count && gb_fleet_is_joined(r->config.arrival.fleet); i++) {
+        struct one *one = &walk.items[i];
+
+        one->plan.edition = gb_session_edition(r->config.arrival.core, &one->name);
+        if (one->plan.edition > 0)
+            more |= tend(r, gb_map_get(&r->kept, one->name.s), &one->plan);
+    }
+    free(walk.items);
+    return walk.count == 0 ? IDLE_MS : more ? CALL_MS : GB_REPLICA_LOOK_MS;
+}
+
+/* --- what they say ------------------------------------------------------------------------------------------------ */
+
+static int no_holder(const struct gb_name *session, const struct gb_name *node, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_SUPERSEDED,
+                        "the node \"%s\" is no holder of copies for the session \"%s\" any more", node->s, session->s);
+}
+
+int gb_replicas_begin(struct gb_replicas *r, const struct gb_name *session, const struct gb_name *node, uint64_t number,
+                      uint64_t *ret_edition, struct gb_error *err) {
+    uint64_t edition = gb_session_edition(r->config.arrival.core, session);
+    struct gb_holding *holder;
+
+    pthread_mutex_lock(&r->lock);
+    holder = holding_of(gb_map_get(&r->kept, session->s), node, number);
+    if (holder) {
+        holder->begun = edition;
+        holder->heard_ms = gb_replicas_now_ms();
+    }
+    pthread_mutex_unlock(&r->lock);
+    *ret_edition = edition;
+    return holder ? 0 : no_holder(session, node, err);
+}
+
+int gb_replicas_done(struct gb_replicas *r, const struct gb_name *session, const struct gb_name *node, uint64_t number,
+                     uint64_t edition, uint64_t buffers, uint64_t bytes, const char *problem, struct gb_error *err) {
+    struct gb_holding *holder;
+
+    pthread_mutex_lock(&r->lock);
+    holder = holding_of(gb_map_get(&r->kept, session->s), node, number);
+    if (holder) {
+        holder->heard_ms = gb_replicas_now_ms();
+        holder->buffers = buffers;
+        holder->bytes = bytes;
+        snprintf(holder->problem, sizeof(holder->problem), "%s", problem);
+        if (edition == holder->begun && edition > holder->known)
+            holder->known = edition;
+        holder->complete = problem[0] == '\0' && holder->known == edition;
+    }
+    r->wakes += holder != NULL;
+    pthread_cond_broadcast(&r->woken);
+    pthread_mutex_unlock(&r->lock);
+    return holder ? 0 : no_holder(session, node, err);
+}
+
+size_t gb_replicas_holders(struct gb_replicas *r, const struct gb_name *session,
+                           struct gb_replica_holder ret[GB_FLEET_HOLDERS_MAX]) {
+    uint64_t edition = gb_session_edition(r->config.arrival.core, session);
+    const struct gb_kept *kept;
+    size_t i = 0;
+
+    pthread_mutex_lock(&r->lock);
+    kept = gb_map_get(&r->kept, session->s);
+    for (i = 0; kept && i < kept->count; i++) {
+        const struct gb_holding *holder = &kept->holders[i];
+
+        ret[i] = (struct gb_replica_holder){.node = holder->is.node,
+                                            .buffers = holder->buffers,
+                                            .bytes = holder->bytes,
+                                            .current = holder->complete && holder->known == edition};
+        memcpy(ret[i].problem, holder->problem, sizeof(holder->problem));
+    }
+    pthread_mutex_unlock(&r->lock);
+    return i;
+}

@@ -1,0 +1,569 @@
+/* What all parts of the fleet share: keys and records as they stand in the directory, the node's state, doubts, and
+ * the jobs that asks wait for. The fleet's thread alone changes what is not below the lock. */
+#include "fleet/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+/* --- keys and records --------------------------------------------------------------------------------------------- */
+
+void gb_fleet_key(const struct gb_fleet *fleet, const char *kind, const char *name, const char *below,
+                  char ret[GB_FLEET_KEY_SIZE]) {
+    if (below)
+        snprintf(ret, GB_FLEET_KEY_SIZE, "/gpubuf/%s/%s/%s/%s", fleet->name, kind, name, below);
+    else if (name)
+        snprintf(ret, GB_FLEET_KEY_SIZE, "/gpubuf/%s/%s/%s", fleet->name, kind, name);
+    else
+        snprintf(ret, GB_FLEET_KEY_SIZE, "/gpubuf/%s/%s", fleet->name, kind);
+}
+
+void gb_fleet_get(struct gb_txn *txn, const char *key, bool serializable) {
+    struct gb_txn_range range = {.key = key, .serializable = serializable};
+
+    gb_txn_get(txn, &range);
+}
+
+void gb_fleet_read_meta(const struct gb_fleet *fleet, struct gb_txn *txn, bool serializable) {
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_key(fleet, "meta", NULL, NULL, key);
+    gb_fleet_get(txn, key, serializable);
+}
+
+void gb_fleet_compare_meta(const struct gb_fleet *fleet, struct gb_txn *txn) {
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_key(fleet, "meta", NULL, NULL, key);
+    gb_txn_compare(txn, GB_TXN_CREATED, key, fleet->member.meta_created);
+}
+
+int gb_fleet_check_meta(const struct gb_fleet *fleet, const struct gb_kvs *meta, struct gb_error *err) {
+    char uuid[40];
+
+    if (fleet->member.meta_uuid[0] == '\0')
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the fleet's directory has not been found yet");
+    if (meta->count == 0)
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                            "the directory has lost the record of the fleet \"%s\": it was emptied or replaced",
+                            fleet->name);
+    if (gb_fleet_meta_read(meta->items[0].value, meta->items[0].bytes, uuid, err) < 0)
+        return -1;
+    if (strcmp(uuid, fleet->member.meta_uuid) == 0)
+        return 0;
+    return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                        "the directory is of another fleet: its uuid is %s, this one's is %s", uuid,
+                        fleet->member.meta_uuid);
+}
+
+bool gb_fleet_name_of(const char *key, const char *prefix, struct gb_name *ret) {
+    struct gb_error ignored = GB_ERROR_INIT;
+    size_t n = strlen(prefix);
+
+    return strncmp(key, prefix, n) == 0 && gb_name_parse("name", key + n, strlen(key + n), ret, &ignored) == 0;
+}
+
+void gb_fleet_behind(const char *key, char ret[GB_FLEET_KEY_SIZE]) {
+    char cut[GB_FLEET_KEY_SIZE];
+
+    if (snprintf(cut, sizeof(cut), "%s", key) < (int)sizeof(cut))
+        memcpy(ret, cut, sizeof(cut));
+    else
+        gb_prefix_end(cut, ret, GB_FLEET_KEY_SIZE);
+}
+
+int gb_fleet_node_of(const char *name, const struct gb_kv *node, const struct gb_kv *alive, struct gb_fleet_node *ret,
+                     struct gb_error *err) {
+    struct gb_fleet_alive record;
+    struct gb_error ignored = GB_ERROR_INIT;
+
+    *ret = (struct gb_fleet_node){0};
+    snprintf(ret->name.s, sizeof(ret->name.s), "%s", name);
+    if (gb_fleet_node_read(node->value, node->bytes, ret, err) < 0)
+        return -1;
+    if (alive && gb_fleet_alive_read(alive->value, alive->bytes, &record, &ignored) == 0)
+        gb_fleet_node_set_alive(ret, &record);
+    return 0;
+}
+
+/* --- the state ---------------------------------------------------------------------------------------------------- */
+
+const char *gb_fleet_state_name(enum gb_fleet_state state) {
+    static const char *const names[] = {
+        [GB_FLEET_ALONE] = "alone",
+        [GB_FLEET_JOINED] = "joined",
+        [GB_FLEET_EXPIRED] = "expired",
+        [GB_FLEET_DUPLICATE] = "duplicate",
+    };
+
+    return (unsigned)state < sizeof(names) / sizeof(names[0]) ? names[state] : "alone";
+}
+
+void gb_fleet_set_state(struct gb_fleet *fleet, enum gb_fleet_state state, const struct gb_error *why) {
+    bool changed;
+
+    pthread_mutex_lock(&fleet->lock);
+    changed = fleet->stat.state != state;
+    if (changed)
+        fleet->stat.since_ns = gb_clock_ns();
+    fleet->stat.state = state;
+    atomic_store(&fleet->joined, state == GB_FLEET_JOINED);
+    fleet->stat.why = why ? *why : GB_ERROR_INIT;
+    if (fleet->etcd.cluster_id != 0)
+        snprintf(fleet->stat.cluster_id, sizeof(fleet->stat.cluster_id), "%llu",
+                 (unsigned long long)fleet->etcd.cluster_id);
+    pthread_mutex_unlock(&fleet->lock);
+    if (changed && fleet->changed)
+        fleet->changed(fleet->app);
+}
+
+int gb_fleet_not_joined(const struct gb_fleet *fleet, struct gb_error *err) {
+    if (fleet->etcd.full)
+        return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                            "the fleet's directory is out of space and refuses all changes");
+    return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "this node is not joined to the fleet");
+}
+
+void gb_fleet_stat(struct gb_fleet *fleet, struct gb_fleet_stat *ret) {
+    pthread_mutex_lock(&fleet->lock);
+    *ret = fleet->stat;
+    pthread_mutex_unlock(&fleet->lock);
+    ret->draining = atomic_load(&fleet->draining);
+    ret->requests = atomic_load(&fleet->etcd.requests);
+    ret->failures = atomic_load(&fleet->etcd.failures);
+    ret->clock_offset_ms = atomic_load(&fleet->etcd.offset_ms);
+}
+
+bool gb_fleet_is_joined(struct gb_fleet *fleet) {
+    return atomic_load(&fleet->joined);
+}
+
+int64_t gb_fleet_now_s(const struct gb_fleet *fleet) {
+    return gb_etcd_now_s(&fleet->etcd);
+}
+
+const char *gb_fleet_own_url(const struct gb_fleet *fleet, const struct gb_name *network) {
+    return gb_fleet_url_on(&fleet->own, network);
+}
+
+/* --- the lease ---------------------------------------------------------------------------------------------------- */
+
+/* How this node stands with the directory: until when its lease lives, and whether it is sure of its sessions. */
+
+#define STEP_MAX_MS 30000 /* between two renewals, and between two tries to join */
+
+#define MARGIN_MAX_MS 2000 /* before the end of the lease, in which the node is not sure of its sessions any more */
+
+uint64_t gb_member_third_ms(const struct gb_fleet *fleet) {
+    uint64_t third = fleet->member.ttl_s * 1000ull / 3;
+
+    return third < STEP_MAX_MS ? third : STEP_MAX_MS;
+}
+
+uint64_t gb_member_deadline(const struct gb_fleet *fleet) {
+    uint64_t most = gb_member_third_ms(fleet);
+
+    most = most < 1000 ? 1000 : most > GB_ETCD_TOTAL_MS ? GB_ETCD_TOTAL_MS : most;
+    return gb_boot_ms() + most;
+}
+
+void gb_member_be_sure(struct gb_fleet *fleet) {
+    const struct gb_member *m = &fleet->member;
+    uint64_t margin = m->ttl_s * 1000ull / 3;
+
+    if (margin > MARGIN_MAX_MS)
+        margin = MARGIN_MAX_MS;
+    atomic_store(&fleet->sure_until_ms,
+                 m->held && m->reconciled && m->deadline_ms > margin ? m->deadline_ms - margin : 0);
+}
+
+/* Sessions that stop are not served until they were compared again. */
+static void member_unsure(struct gb_fleet *fleet) {
+    fleet->member.reconciled = false;
+    gb_member_be_sure(fleet);
+}
+
+void gb_member_mark(struct gb_fleet *fleet, const struct gb_name *session, int64_t revision) {
+    struct gb_member *m = &fleet->member;
+
+    if (revision <= m->mark_revision)
+        return;
+    m->mark = *session;
+    m->mark_revision = revision;
+}
+
+void gb_member_soon(struct gb_fleet *fleet) {
+    struct gb_member *m = &fleet->member;
+
+    if (m->held && !m->call.open)
+        gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms(), m->renew, fleet);
+}
+
+void gb_member_say(struct gb_fleet *fleet) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (!fleet->member.held || !fleet->member.reconciled)
+        return;
+    if (!fleet->etcd.full) {
+        gb_fleet_set_state(fleet, GB_FLEET_JOINED, NULL);
+        return;
+    }
+    gb_error_set(&why, GB_ERR_DIRECTORY_UNAVAILABLE,
+                 "the directory is out of space and refuses all changes (etcd's alarm NOSPACE): compact and defragment "
+                 "it, then disarm the alarm");
+    gb_fleet_set_state(fleet, GB_FLEET_ALONE, &why);
+}
+
+bool gb_fleet_is_sure(struct gb_fleet *fleet) {
+    return gb_boot_ms() < atomic_load(&fleet->sure_until_ms);
+}
+
+int gb_own_record_read(const struct gb_kvs *kvs, const struct gb_name *session, struct gb_fleet_session *ret,
+                       struct gb_error *err) {
+    *ret = (struct gb_fleet_session){.name = *session};
+    if (kvs->count > 0)
+        return gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, ret, err);
+    return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE,
+                        "the directory has lost the session \"%s\", which is being put right; try again", session->s);
+}
+
+int gb_own_record_check(const struct gb_fleet *fleet, const struct gb_fleet_session *there, const char *claim,
+                        struct gb_error *err) {
+    if (gb_name_equal(&there->node, &fleet->own.name) && strcmp(there->claim, claim) == 0)
+        return 0;
+    return gb_error_set(err, GB_ERR_SUPERSEDED, "the directory gives the session \"%s\" to the node \"%s\"",
+                        there->name.s, there->node.s);
+}
+
+/* --- a directory that was restored -------------------------------------------------------------------------------- */
+
+/* Whether the directory is what it was. One that was restored from a snapshot, or given old files, has lost what nodes
+ * wrote since, and says so in no answer. But its processes were started anew, so that all connections to it have ended,
+ * and its revision may have gone back. Then each node compares all its sessions with their records again. For as long
+ * as that may take the slowest, a lease's time and some seconds, what is not there may be there again in a moment:
+ * nothing is said to be absent, and no name is given or freed. */
+
+#define JOINING_S 5 /* what a node that has lost its lease needs beyond a lease's time, which may be short */
+
+static void suspect(void *arg, bool surely, unsigned for_s) {
+    struct gb_fleet *fleet = arg;
+    struct gb_member *m = &fleet->member;
+    uint64_t now = gb_boot_ms();
+    uint64_t until = now + (for_s > 0 ? for_s : m->ttl_s + JOINING_S) * 1000ull;
+    bool began = now >= atomic_load(&fleet->doubt_until_ms);
+
+    /* A hub says the same with each answer: that is one doubt. */
+    if (until > atomic_load(&fleet->doubt_until_ms))
+        atomic_store(&fleet->doubt_until_ms, until);
+    if (for_s > 0 && !began && !surely)
+        return;
+    m->compares = true;
+    if (surely) {
+        pthread_mutex_lock(&fleet->lock);
+        fleet->epoch_floor = fleet->epoch_seen;
+        pthread_mutex_unlock(&fleet->lock);
+        member_unsure(fleet);
+    }
+    gb_member_soon(fleet);
+}
+
+void gb_restored_watch(struct gb_fleet *fleet) {
+    fleet->etcd.suspect = suspect;
+    fleet->etcd.suspect_arg = fleet;
+}
+
+bool gb_restored_maybe(struct gb_fleet *fleet) {
+    gb_etcd_look(&fleet->etcd);
+    return gb_boot_ms() < atomic_load(&fleet->doubt_until_ms);
+}
+
+void gb_restored_suspect(struct gb_fleet *fleet, unsigned for_s) {
+    suspect(fleet, false, for_s);
+}
+
+int gb_restored_refuse(struct gb_fleet *fleet, const struct gb_name *session, struct gb_error *err) {
+    if (!gb_restored_maybe(fleet) && !atomic_load(&fleet->fresh))
+        return 0;
+    return gb_error_set(err, GB_ERR_OWNER_UNKNOWN,
+                        "the fleet's directory was away or was restored, and its nodes have not all told yet what they "
+                        "have: whether one has the session \"%s\" is known in %u s",
+                        session->s, gb_fleet_doubt_s(fleet) + 1);
+}
+
+unsigned gb_fleet_doubt_s(struct gb_fleet *fleet) {
+    uint64_t until = atomic_load(&fleet->doubt_until_ms);
+    uint64_t now = gb_boot_ms();
+
+    return until > now ? (unsigned)((until - now + 999) / 1000) : 0;
+}
+
+/* --- space -------------------------------------------------------------------------------------------------------- */
+
+static void on_space(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+
+    if (call->error.code == GB_OK)
+        fleet->etcd.full = false;
+    gb_member_say(fleet);
+}
+
+/* A directory that is out of space refuses each transaction that could write, and this one never does. */
+void gb_restored_ask_space(struct gb_fleet *fleet) {
+    struct gb_member *m = &fleet->member;
+    struct gb_txn txn = {0};
+    char key[GB_FLEET_KEY_SIZE];
+    uint64_t now = gb_boot_ms();
+
+    if (m->space.open || (!fleet->etcd.full && now - m->space_ms < m->ttl_s * 1000ull))
+        return;
+    m->space_ms = now;
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_txn_else(&txn);
+    gb_fleet_key(fleet, "space", fleet->own.name.s, NULL, key);
+    gb_txn_put(&txn, key, "", 0);
+    m->space.arg = fleet;
+    m->space.done = on_space;
+    gb_etcd_send(&fleet->etcd, &m->space, GB_ETCD_TXN, gb_txn_finish(&txn), gb_member_deadline(fleet), false,
+                 GB_ETCD_PROBE);
+}
+
+/* --- doubts ------------------------------------------------------------------------------------------------------- */
+
+/* Doubts as they are noted; they are settled one behind the other. */
+
+#define DOUBTS_MAX 4096
+
+static struct gb_doubt *new_doubt(struct gb_fleet *fleet, const struct gb_name *session) {
+    struct gb_doubt *doubt;
+
+    if (fleet->doubts.count >= DOUBTS_MAX)
+        return NULL;
+    doubt = calloc(1, sizeof(*doubt));
+    if (!doubt)
+        return NULL;
+    doubt->session = *session;
+    if (gb_map_put(&fleet->doubts, doubt->session.s, doubt) == 0)
+        return doubt;
+    free(doubt);
+    return NULL;
+}
+
+void gb_doubt_add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch, enum gb_doubt_why why) {
+    struct gb_doubt *doubt;
+
+    pthread_mutex_lock(&fleet->lock);
+    doubt = gb_map_get(&fleet->doubts, session->s);
+    if (!doubt)
+        doubt = new_doubt(fleet, session);
+    if (doubt) { /* else the next joining finds it */
+        /* One that is being looked at is not looked at anew for what is known. */
+        if (why == GB_DOUBT_CHANGED || why > doubt->why || epoch > doubt->epoch) {
+            doubt->looked = why == GB_DOUBT_SUPERSEDED; /* that is what the look has found */
+            doubt->seq = ++fleet->doubt_seq;
+        }
+        if (why > doubt->why)
+            doubt->why = why;
+        if (epoch > doubt->epoch)
+            doubt->epoch = epoch;
+    }
+    atomic_store(&fleet->doubt_count, fleet->doubts.count);
+    pthread_mutex_unlock(&fleet->lock);
+}
+
+uint64_t gb_doubt_contest(struct gb_fleet *fleet, const struct gb_name *session, bool *ret_broken) {
+    uint64_t now = gb_boot_ms();
+    struct gb_doubt *doubt;
+    uint64_t ret = 0;
+
+    *ret_broken = true;
+    pthread_mutex_lock(&fleet->lock);
+    doubt = gb_map_get(&fleet->doubts, session->s);
+    if (!doubt && (doubt = new_doubt(fleet, session)))
+        doubt->seq = ++fleet->doubt_seq;
+    if (doubt) {
+        if (doubt->why == GB_DOUBT_DENIED)
+            doubt->why = GB_DOUBT_CHANGED;
+        if (doubt->contested_ms == 0) {
+            doubt->contested_ms = now;
+            doubt->broken = fleet->member.broken;
+        }
+        *ret_broken = doubt->broken;
+        ret = now - doubt->contested_ms;
+    }
+    atomic_store(&fleet->doubt_count, fleet->doubts.count);
+    pthread_mutex_unlock(&fleet->lock);
+    return ret;
+}
+
+/* --- job ---------------------------------------------------------------------------------------------------------- */
+
+/* Asks and the work for them: handed over by any thread, done and answered on the fleet's. */
+
+void *gb_job_new(struct gb_fleet *fleet, size_t size, void (*start)(struct gb_job *job)) {
+    struct gb_job *job = calloc(1, size);
+
+    if (!job)
+        return NULL;
+    job->fleet = fleet;
+    job->start = start;
+    job->call.arg = job;
+    return job;
+}
+
+static void add_ask(struct gb_job *job, struct gb_fleet_ask *ask) {
+    ask->what = job;
+    ask->next = job->asks;
+    job->asks = ask;
+}
+
+void gb_job_queue(struct gb_fleet *fleet, struct gb_job *job) {
+    job->next = NULL;
+    *fleet->queue_end = job;
+    fleet->queue_end = &job->next;
+}
+
+void gb_job_ask(struct gb_fleet *fleet, struct gb_job *job, struct gb_fleet_ask *ask) {
+    if (ask)
+        ask->error = GB_ERROR_INIT;
+    pthread_mutex_lock(&fleet->lock);
+    if (!job)
+        add_ask(&fleet->refused, ask);
+    else if (ask)
+        add_ask(job, ask);
+    if (job)
+        gb_job_queue(fleet, job);
+    pthread_mutex_unlock(&fleet->lock);
+    gb_http_client_wake(fleet->client);
+}
+
+/* Answers all asks of the job. done runs without the lock, and gb_fleet_leave waits for it. */
+static void answer(struct gb_job *job) {
+    struct gb_fleet *fleet = job->fleet;
+    struct gb_fleet_ask *ask;
+
+    pthread_mutex_lock(&fleet->lock);
+    if (job->ending)
+        job->ending(job);
+    while ((ask = job->asks)) {
+        job->asks = ask->next;
+        ask->next = NULL;
+        ask->what = NULL;
+        ask->error = job->error;
+        if (job->give)
+            job->give(job, ask);
+        fleet->delivering = ask;
+        pthread_mutex_unlock(&fleet->lock);
+        ask->done(ask);
+        pthread_mutex_lock(&fleet->lock);
+        fleet->delivering = NULL;
+        pthread_cond_broadcast(&fleet->delivered);
+    }
+    pthread_mutex_unlock(&fleet->lock);
+}
+
+void gb_job_end(struct gb_job *job) {
+    struct gb_job **at = &job->fleet->running;
+
+    while (*at && *at != job)
+        at = &(*at)->next;
+    if (*at)
+        *at = job->next;
+    gb_etcd_cancel(&job->call);
+    if (job->cancel)
+        job->cancel(job);
+    answer(job);
+    if (job->free)
+        job->free(job);
+    free(job);
+}
+
+void gb_job_fail(struct gb_job *job, const struct gb_error *err) {
+    job->error = *err;
+    gb_job_end(job);
+}
+
+void gb_job_txn(struct gb_job *job, struct gb_txn *txn, enum gb_etcd_need need,
+                void (*done)(struct gb_etcd_call *call)) {
+    job->call.done = done;
+    gb_etcd_send(&job->fleet->etcd, &job->call, GB_ETCD_TXN, gb_txn_finish(txn), job->deadline_ms, true, need);
+}
+
+int gb_job_check(struct gb_job *job) {
+    struct gb_error err = job->call.error;
+
+    if (err.code == GB_OK && job->call.refusal != 0)
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory refuses the transaction");
+    if (err.code == GB_OK && gb_fleet_check_meta(job->fleet, gb_txn_result(&job->call.txn, 0), &err) == 0)
+        return 0;
+    gb_job_fail(job, &err);
+    return -1;
+}
+
+void gb_fleet_leave(struct gb_fleet *fleet, struct gb_fleet_ask *ask) {
+    struct gb_job *job;
+    struct gb_fleet_ask **at;
+
+    pthread_mutex_lock(&fleet->lock);
+    job = ask->what;
+    if (job) {
+        for (at = &job->asks; *at && *at != ask; at = &(*at)->next)
+            ;
+        if (*at)
+            *at = ask->next;
+        ask->what = NULL;
+        if (job->open_asks)
+            (*job->open_asks)--;
+    }
+    while (fleet->delivering == ask && !pthread_equal(pthread_self(), fleet->thread))
+        pthread_cond_wait(&fleet->delivered, &fleet->lock);
+    pthread_mutex_unlock(&fleet->lock);
+}
+
+/* --- the thread's side -------------------------------------------------------------------------------------------- */
+
+/* Answers asks that found no memory. */
+static void refuse(struct gb_fleet *fleet, bool stopping) {
+    fleet->refused.error = GB_ERROR_INIT;
+    gb_error_set(&fleet->refused.error, stopping ? GB_ERR_DRAINING : GB_ERR_SATURATED, "no memory to ask the fleet");
+    answer(&fleet->refused);
+}
+
+bool gb_jobs_take(struct gb_fleet *fleet) {
+    struct gb_job *job;
+    struct gb_error err = GB_ERROR_INIT;
+    bool stopping;
+
+    for (;;) {
+        pthread_mutex_lock(&fleet->lock);
+        stopping = fleet->stopping;
+        job = fleet->queue;
+        if (job)
+            fleet->queue = job->next;
+        if (!fleet->queue)
+            fleet->queue_end = &fleet->queue;
+        pthread_mutex_unlock(&fleet->lock);
+        if (!job)
+            break;
+        job->next = fleet->running;
+        fleet->running = job;
+        job->deadline_ms = gb_boot_ms() + GB_FLEET_CALL_MS;
+        if (stopping) {
+            gb_error_set(&err, GB_ERR_DRAINING, "the daemon leaves the fleet");
+            gb_job_fail(job, &err);
+        } else {
+            job->start(job);
+        }
+    }
+    refuse(fleet, stopping);
+    return !stopping;
+}
+
+void gb_jobs_drain(struct gb_fleet *fleet) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_error_set(&err, GB_ERR_DRAINING, "the daemon leaves the fleet");
+    while (fleet->running)
+        gb_job_fail(fleet->running, &err);
+}
