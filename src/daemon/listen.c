@@ -189,8 +189,9 @@ fail:
 }
 
 /* A client may send before its connection is accepted, and a connection takes on what its listening socket has: so
- * nothing comes along with those bytes either (http/mhd/accept.c). Where the kernel does not know it (before 6.16),
- * descriptors that are not read stay with the connection, and count against what their sender may have on the way. */
+ * nothing comes along with those bytes either (http/server/connection.c). Where the kernel does not know it (before
+ * 6.16), descriptors that are not read stay with the connection, and count against what their sender may have on the
+ * way. */
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif

@@ -38,7 +38,7 @@
 #define OTHER_FILES 512
 
 /* Buffers that other processes can map have a descriptor each, in that half of all which connections leave
- * (backend/memfd.h). */
+ * (backend/common.h). */
 #define MAPPED_FILES 32768
 
 /* Who only listens to the feed gets what connections leave. */

@@ -37,7 +37,7 @@ struct gb_disk_config {
     const char *uuid;       /* of the database; copied */
     bool expected;          /* the database has files here: without a marker the folder is not the right one */
     uint64_t reserve_bytes; /* of the file system's room, which files of bytes leave to others */
-    const char *faults;     /* rules, as faults.h says; NULL: none. Copied */
+    const char *faults;     /* rules, as calls.h says; NULL: none. Copied */
 };
 
 /* Opens the folder. If its disk is absent (no marker where one is expected, or the folder cannot be reached), the disk

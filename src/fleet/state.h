@@ -238,7 +238,7 @@ struct gb_fleet {
     _Atomic size_t doubt_count;
     _Atomic uint64_t sure_until_ms;  /* gb_fleet_is_sure, by gb_boot_ms */
     _Atomic uint64_t doubt_until_ms; /* gb_restored_maybe, by gb_boot_ms */
-    _Atomic bool fresh;              /* gb_fresh_look */
+    _Atomic bool fresh;              /* set in fleet.c, cleared in member.c */
 };
 
 /* "/gpubuf/FLEET/KIND/NAME" or, with below, "/gpubuf/FLEET/KIND/NAME/BELOW"; "" for a prefix. */

@@ -620,7 +620,7 @@ struct gb_http_server_stat {
 };
 void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_stat *ret);
 
-/* The server that the request came to. latency.h tells what it has measured of each route. */
+/* The server that the request came to. `gb_http_latency` (server/state.h) is what it has measured of each route. */
 struct gb_http_server *gb_http_server_of(const struct gb_http_request *request);
 
 #endif

@@ -34,7 +34,7 @@ int gb_history_stopped(sqlite3 *db, int64_t now_us, struct gb_error *err);
 int gb_history_broke_off(sqlite3 *db, bool started, bool *ret, struct gb_error *err);
 
 /* Prepares, of the level's table, series ?1 from ?2 to before ?3 by time, for gb_history_read; and "INSERT OR REPLACE",
- * for gb_history_bind. 0, or -1 with INTERNAL. */
+ * for history_bind. 0, or -1 with INTERNAL. */
 int gb_history_select(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **ret, struct gb_error *err);
 
 void gb_history_read(sqlite3_stmt *stmt, enum gb_history_level level, struct gb_history_point *ret);

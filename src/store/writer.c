@@ -530,7 +530,7 @@ static void committer_write_notices(struct gb_committer *committer, bool all) {
 
 /* --- beginning and end -------------------------------------------------------------------------------------------- */
 
-/* db is borrowed. Returns 0 or -1; gb_committer_done follows in either case. */
+/* db is borrowed. Returns 0 or -1; committer_done follows in either case. */
 static int committer_init(struct gb_committer *m, sqlite3 *db, const struct gb_store_config *config,
                           const struct gb_writer_logs *logs, gb_writer_reopen_fn *reopen, void *reopen_arg,
                           struct gb_error *err) {

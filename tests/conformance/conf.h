@@ -1,5 +1,5 @@
 /* The conformance suite: the contracts of backend.h, tested on every backend. Each test runs in its own process against
- * the backend that conf_spec names. No test may assume that the CPU can read device memory. */
+ * the backend that conf.spec names. No test may assume that the CPU can read device memory. */
 #ifndef GB_CONF_H
 #define GB_CONF_H
 

@@ -361,7 +361,7 @@ def test_addresses(alone, tmp_path):
 
 @pytest.mark.parametrize("user", [0, 1000])
 def test_default_sockets(monkeypatch, user):
-    """The candidates are those of find_socket in src/client/open.c, in its order, for root as for other users."""
+    """The candidates are those of find_socket in src/client/client.c, in its order, for root as for other users."""
     from gpubuf import _address
 
     machine = ["/run/gpubufd.sock", "/var/lib/gpubufd/gpubufd.sock"]

@@ -180,7 +180,7 @@ static void *on_uri(void *cls, const char *uri, struct MHD_Connection *connectio
     return ex;
 }
 
-/* As gb_mhd_begin does. */
+/* As mhd_begin does. */
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *data, size_t *size, void **con_cls) {
     struct gb_error err = GB_ERROR_INIT;

@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 /* No test ends the machine: the next reader of a file finds what the kernel has taken. Programs that have a database
- * would wait for the disk most of their time. Faults of a sync come from gb_disk_faults and store_vfs. */
+ * would wait for the disk most of their time. Faults of a sync come from the disk's fault rules
+ * (`gb_disk_config.faults`) and from store_vfs. */
 int fsync(int fd) {
     (void)fd;
     return 0;

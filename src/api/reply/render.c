@@ -23,7 +23,7 @@ void gb_render_failures(struct gb_json_writer *out, const uint64_t failure[GB_FA
     gb_json_close(out, '}');
 }
 
-/* Adds "failures_by_reason" to the object that is open: each reason that occurred. gb_render_failed takes the numbers
+/* Adds "failures_by_reason" to the object that is open: each reason that occurred. render_failed takes the numbers
  * from the counters. */
 static void render_failed(struct gb_json_writer *out, const struct gb_counters *counters, enum gb_failed what) {
     uint64_t failure[GB_FAILURES];

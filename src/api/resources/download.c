@@ -633,7 +633,7 @@ static bool same_content(const struct gb_buffer_rec *a, const struct gb_buffer_r
 }
 
 /* Pins the bytes against replacement. If they were replaced since the decision, it is taken again. Returns as
- * gb_download_plan. */
+ * download_plan. */
 static int open_bytes(struct download *d, struct gb_http_request *request, struct gb_http_response *response,
                       struct gb_error *err) {
     struct gb_name stream = {"default"};

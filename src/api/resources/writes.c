@@ -298,7 +298,7 @@ static int pull_nodes_take(const struct gb_http_request *request, const struct g
     return -1;
 }
 
-/* Frees what gb_pull_nodes_take has set, where no pull takes it. */
+/* Frees what pull_nodes_take has set, where no pull takes it. */
 static void pull_nodes_drop(struct gb_pull_params *params) {
     if (params->ticket.free_arg)
         params->ticket.free_arg(params->ticket.arg);

@@ -38,7 +38,7 @@ struct gb_stream {
     struct gb_stream *next;
     cudaEvent_t end;             /* record_device records it, under streams_lock */
     pthread_mutex_t lock;        /* what the CPU does in the stream's order is queued as a whole */
-    struct cuda_host_work *work; /* under lock; see host.c */
+    struct cuda_host_work *work; /* under lock; see move.c */
     struct cuda_bounce *bounce[CUDA_BOUNCE_SIZES];
 };
 
@@ -63,7 +63,7 @@ struct cuda_watch_list {
     struct cuda_watch **tail;
 };
 
-/* One thread per device that polls the watched events; see completer.c. */
+/* One thread per device that polls the watched events; see stream.c. */
 struct cuda_completer {
     struct cuda_backend *be;
     int device;
@@ -161,7 +161,7 @@ static inline struct cuda_backend *gb_cuda_of(struct gb_backend *be) {
     return (struct cuda_backend *)be;
 }
 
-/* --- error.c ------------------------------------------------------------------------------------------------------ */
+/* --- device.c ----------------------------------------------------------------------------------------------------- */
 
 /* Records what `call` answered: native error, code and detail (unless *err has one already), clears CUDA's last error,
  * and marks the backend dead where rc says that the device is. err may be NULL. Returns -1. */
@@ -175,15 +175,11 @@ int gb_cuda_select(struct cuda_backend *be, int device, struct gb_error *err);
 /* The same, and -1 with the reason when the backend is dead. Every entry that can fail begins with it. */
 int gb_cuda_enter(struct cuda_backend *be, int device, struct gb_error *err);
 
-/* --- driver.c ----------------------------------------------------------------------------------------------------- */
-
 /* Finds the driver's functions. */
 int gb_cuda_driver_init(struct cuda_backend *be, struct gb_error *err);
 
 /* 0 where the driver does not know the attribute. */
 int gb_cuda_device_attribute(struct cuda_backend *be, int device, CUdevice_attribute attribute);
-
-/* --- device.c ----------------------------------------------------------------------------------------------------- */
 
 /* Identity and sizes. */
 void gb_cuda_describe(const struct cudaDeviceProp *prop, int device, struct gb_device_rec *ret);
@@ -193,165 +189,6 @@ void gb_cuda_describe_releases(struct cuda_backend *be);
 
 /* Adds capabilities and kinds, once all devices are open and the driver's functions are found. */
 int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error *err);
-
-/* --- completer.c -------------------------------------------------------------------------------------------------- */
-
-int gb_cuda_completer_init(struct cuda_completer *completer, struct cuda_backend *be, int device, struct gb_error *err);
-
-/* Fires what is left, joins the thread. A zeroed or half-built completer is accepted. */
-void gb_cuda_completer_done(struct cuda_completer *completer);
-
-int gb_cuda_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);
-
-/* --- pool.c ------------------------------------------------------------------------------------------------------- */
-
-/* Fills the device's default pool and sets its release threshold to GB_UNLIMITED. */
-int gb_cuda_default_pool_init(struct cuda_backend *be, int device, struct gb_error *err);
-
-int gb_cuda_pool_default(struct gb_backend *be, int device, struct gb_pool **ret, struct gb_error *err);
-int gb_cuda_pool_create(struct gb_backend *be, int device, const struct gb_pool_config *config, struct gb_pool **ret,
-                        struct gb_error *err);
-void gb_cuda_pool_destroy(struct gb_backend *be, struct gb_pool *pool);
-int gb_cuda_pool_config(struct gb_backend *be, struct gb_pool *pool, struct gb_pool_config *ret, struct gb_error *err);
-int gb_cuda_pool_configure(struct gb_backend *be, struct gb_pool *pool, const struct gb_pool_config *config,
-                           struct gb_error *err);
-int gb_cuda_pool_stat(struct gb_backend *be, struct gb_pool *pool, struct gb_pool_stat *ret, struct gb_error *err);
-int gb_cuda_pool_reset_peak(struct gb_backend *be, struct gb_pool *pool, struct gb_error *err);
-int gb_cuda_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep_bytes, struct gb_error *err);
-
-/* --- stream.c ----------------------------------------------------------------------------------------------------- */
-
-int gb_cuda_stream_create(struct gb_backend *be, int device, struct gb_stream **ret, struct gb_error *err);
-void gb_cuda_stream_destroy(struct gb_backend *be, struct gb_stream *stream);
-int gb_cuda_stream_sync(struct gb_backend *be, struct gb_stream *stream, struct gb_error *err);
-int gb_cuda_stream_query(struct gb_backend *be, struct gb_stream *stream, bool *ret_done, struct gb_error *err);
-int gb_cuda_stream_wait(struct gb_backend *be, struct gb_stream *stream, struct gb_event *event, struct gb_error *err);
-int gb_cuda_stream_call(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
-                        struct gb_error *err);
-int gb_cuda_event_create(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
-void gb_cuda_event_destroy(struct gb_backend *be, struct gb_event *event);
-int gb_cuda_event_record(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream, struct gb_error *err);
-int gb_cuda_event_mark(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
-int gb_cuda_event_query(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err);
-int gb_cuda_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
-int gb_cuda_event_elapsed(struct gb_backend *be, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
-                          struct gb_error *err);
-
-/* --- hold.c ------------------------------------------------------------------------------------------------------- */
-
-int gb_cuda_stream_hold(struct gb_backend *be, struct gb_stream *stream, struct gb_hold **ret, struct gb_error *err);
-void gb_cuda_stream_release(struct gb_backend *be, struct gb_hold *hold);
-void gb_cuda_holds_done(struct cuda_backend *be);
-
-/* --- mem.c -------------------------------------------------------------------------------------------------------- */
-
-int gb_cuda_pin_alloc(struct gb_backend *be, size_t bytes, void **ret, struct gb_error *err);
-void gb_cuda_pin_free(struct gb_backend *be, void *ptr);
-int gb_cuda_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,
-                  struct gb_error *err);
-int gb_cuda_free(struct gb_backend *be, void *ptr, struct gb_stream *stream, struct gb_error *err);
-int gb_cuda_copy(struct gb_backend *be, void *dst, const void *src, uint64_t bytes, enum gb_copy_direction direction,
-                 struct gb_stream *stream, struct gb_error *err);
-int gb_cuda_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
-                 struct gb_stream *stream, struct gb_error *err);
-
-/* --- host.c ------------------------------------------------------------------------------------------------------- */
-
-/* What the CPU does in a stream's order. The functions want stream->lock held and the stream's device current. */
-
-int gb_cuda_host_copy_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src,
-                             uint64_t bytes, struct gb_error *err);
-int gb_cuda_host_fill_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, uint64_t pattern,
-                             unsigned width, uint64_t count, struct gb_error *err);
-
-/* Between pageable memory and a device, by way of the stream's bounce buffer. */
-int gb_cuda_bounce_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src, uint64_t bytes,
-                          bool to_device, struct gb_error *err);
-
-/* When the stream is drained or its device dead: frees the work's descriptions, gives the bounce buffers back. */
-void gb_cuda_host_done(struct cuda_backend *be, struct gb_stream *stream);
-
-void gb_cuda_bounces_free(struct cuda_backend *be);
-
-/* --- move.c ------------------------------------------------------------------------------------------------------- */
-
-int gb_cuda_move(struct gb_backend *be, const struct gb_location *dst, const struct gb_location *src, uint64_t bytes,
-                 struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
-int gb_cuda_location_fill(struct gb_backend *be, const struct gb_location *dst, uint64_t pattern, unsigned width,
-                          uint64_t count, struct gb_stream *stream, struct gb_error *err);
-
-/* --- box.c -------------------------------------------------------------------------------------------------------- */
-
-int gb_cuda_box(struct gb_backend *be, const struct gb_location *place, void *pinned, const struct gb_box *box,
-                enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err);
-
-/* --- file.c ------------------------------------------------------------------------------------------------------- */
-
-/* 1: memory of kind PINNED cannot be in a file here. */
-int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
-                       struct gb_error *err);
-
-/* Whether place is in memory of gb_cuda_file_alloc. */
-bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_location *place);
-int gb_cuda_file_free(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
-int gb_cuda_file_export(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, bool writable,
-                        struct gb_export *ret, struct gb_error *err);
-void gb_cuda_files_free(struct cuda_backend *be);
-
-/* Locks the pages of a segment. 1: CUDA does not lock such memory here. */
-int gb_cuda_lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err);
-int gb_cuda_unlock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err);
-
-/* --- kind.c ------------------------------------------------------------------------------------------------------- */
-
-/* NULL: the memory is from no pool. */
-cudaMemPool_t gb_cuda_pool_of(struct cuda_backend *be, const void *ptr);
-
-/* What an allocation of bytes of kind SHARED, or IPC, takes. */
-int gb_cuda_shared_size(struct cuda_backend *be, int device, uint64_t bytes, size_t *ret, struct gb_error *err);
-uint64_t gb_cuda_ipc_size(uint64_t bytes);
-
-/* Lets every device that can read and write size bytes of that device at the address. */
-int gb_cuda_open_to_devices(struct cuda_backend *be, int device, CUdeviceptr at, size_t size, struct gb_error *err);
-
-int gb_cuda_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
-                       struct gb_error *err);
-int gb_cuda_kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
-int gb_cuda_prefetch(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, bool to_cpu,
-                     struct gb_stream *stream, struct gb_error *err);
-int gb_cuda_attach(struct gb_backend *be, const struct gb_location *place, bool to_cpu, struct gb_stream *stream,
-                   struct gb_error *err);
-int gb_cuda_attributes(struct gb_backend *be, const struct gb_location *place, struct gb_pool *pool,
-                       struct gb_mem_attr *ret, struct gb_error *err);
-
-/* --- peer.c ------------------------------------------------------------------------------------------------------- */
-
-/* Whether device can use peer's memory. */
-bool gb_cuda_reaches(int device, int peer);
-
-int gb_cuda_pool_open_to(struct cuda_backend *be, cudaMemPool_t pool, int device, bool *ret, struct gb_error *err);
-int gb_cuda_peer_get(struct gb_backend *be, int device, int peer, struct gb_peer_rec *ret, struct gb_error *err);
-int gb_cuda_pool_access_set(struct gb_backend *be, struct gb_pool *pool, int device, enum gb_pool_access access,
-                            struct gb_error *err);
-int gb_cuda_pool_access_get(struct gb_backend *be, struct gb_pool *pool, int device, enum gb_pool_access *ret,
-                            struct gb_error *err);
-int gb_cuda_event_record_device(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err);
-
-/* --- export.c ----------------------------------------------------------------------------------------------------- */
-
-int gb_cuda_export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
-                   enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err);
-int gb_cuda_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
-int gb_cuda_event_export(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
-                         struct gb_error *err);
-
-/* --- import.c ----------------------------------------------------------------------------------------------------- */
-
-int gb_cuda_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret, struct gb_error *err);
-int gb_cuda_import_end(struct gb_backend *be, const struct gb_location *place, struct gb_error *err);
-void gb_cuda_imports_free(struct cuda_backend *be);
-
-/* --- probe.c ------------------------------------------------------------------------------------------------------ */
 
 struct gb_cuda_probe_request {
     int device;
@@ -379,10 +216,147 @@ void gb_cuda_probe_run(const struct gb_cuda_probe_request *what, int pool_fd, st
  * as a context takes to be made, and 20 seconds at most. */
 int gb_cuda_probe(const struct gb_import *what, struct gb_error *err);
 
-/* --- prober.c ----------------------------------------------------------------------------------------------------- */
-
 /* False where gb_cuda_prober_start() was not called: this process starts the probe itself. [any thread; the
  * prober carries out one request after the other] */
 bool gb_cuda_prober_ask(const struct gb_cuda_probe_request *what, int pool_fd, struct gb_cuda_probe_result *ret);
+
+/* --- stream.c ----------------------------------------------------------------------------------------------------- */
+
+int gb_cuda_completer_init(struct cuda_completer *completer, struct cuda_backend *be, int device, struct gb_error *err);
+
+/* Fires what is left, joins the thread. A zeroed or half-built completer is accepted. */
+void gb_cuda_completer_done(struct cuda_completer *completer);
+
+int gb_cuda_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);
+
+int gb_cuda_stream_create(struct gb_backend *be, int device, struct gb_stream **ret, struct gb_error *err);
+void gb_cuda_stream_destroy(struct gb_backend *be, struct gb_stream *stream);
+int gb_cuda_stream_sync(struct gb_backend *be, struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_stream_query(struct gb_backend *be, struct gb_stream *stream, bool *ret_done, struct gb_error *err);
+int gb_cuda_stream_wait(struct gb_backend *be, struct gb_stream *stream, struct gb_event *event, struct gb_error *err);
+int gb_cuda_stream_call(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
+                        struct gb_error *err);
+int gb_cuda_event_create(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
+void gb_cuda_event_destroy(struct gb_backend *be, struct gb_event *event);
+int gb_cuda_event_record(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_event_mark(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
+int gb_cuda_event_query(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err);
+int gb_cuda_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
+int gb_cuda_event_elapsed(struct gb_backend *be, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
+                          struct gb_error *err);
+
+int gb_cuda_stream_hold(struct gb_backend *be, struct gb_stream *stream, struct gb_hold **ret, struct gb_error *err);
+void gb_cuda_stream_release(struct gb_backend *be, struct gb_hold *hold);
+void gb_cuda_holds_done(struct cuda_backend *be);
+
+/* --- memory.c ----------------------------------------------------------------------------------------------------- */
+
+/* Fills the device's default pool and sets its release threshold to GB_UNLIMITED. */
+int gb_cuda_default_pool_init(struct cuda_backend *be, int device, struct gb_error *err);
+
+int gb_cuda_pool_default(struct gb_backend *be, int device, struct gb_pool **ret, struct gb_error *err);
+int gb_cuda_pool_create(struct gb_backend *be, int device, const struct gb_pool_config *config, struct gb_pool **ret,
+                        struct gb_error *err);
+void gb_cuda_pool_destroy(struct gb_backend *be, struct gb_pool *pool);
+int gb_cuda_pool_config(struct gb_backend *be, struct gb_pool *pool, struct gb_pool_config *ret, struct gb_error *err);
+int gb_cuda_pool_configure(struct gb_backend *be, struct gb_pool *pool, const struct gb_pool_config *config,
+                           struct gb_error *err);
+int gb_cuda_pool_stat(struct gb_backend *be, struct gb_pool *pool, struct gb_pool_stat *ret, struct gb_error *err);
+int gb_cuda_pool_reset_peak(struct gb_backend *be, struct gb_pool *pool, struct gb_error *err);
+int gb_cuda_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep_bytes, struct gb_error *err);
+
+int gb_cuda_pin_alloc(struct gb_backend *be, size_t bytes, void **ret, struct gb_error *err);
+void gb_cuda_pin_free(struct gb_backend *be, void *ptr);
+int gb_cuda_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,
+                  struct gb_error *err);
+int gb_cuda_free(struct gb_backend *be, void *ptr, struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_copy(struct gb_backend *be, void *dst, const void *src, uint64_t bytes, enum gb_copy_direction direction,
+                 struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
+                 struct gb_stream *stream, struct gb_error *err);
+
+/* 1: memory of kind PINNED cannot be in a file here. */
+int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
+                       struct gb_error *err);
+
+/* Whether place is in memory of gb_cuda_file_alloc. */
+bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_location *place);
+int gb_cuda_file_free(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
+int gb_cuda_file_export(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, bool writable,
+                        struct gb_export *ret, struct gb_error *err);
+void gb_cuda_files_free(struct cuda_backend *be);
+
+/* Locks the pages of a segment. 1: CUDA does not lock such memory here. */
+int gb_cuda_lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err);
+int gb_cuda_unlock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err);
+
+/* NULL: the memory is from no pool. */
+cudaMemPool_t gb_cuda_pool_of(struct cuda_backend *be, const void *ptr);
+
+/* What an allocation of bytes of kind SHARED, or IPC, takes. */
+int gb_cuda_shared_size(struct cuda_backend *be, int device, uint64_t bytes, size_t *ret, struct gb_error *err);
+uint64_t gb_cuda_ipc_size(uint64_t bytes);
+
+/* Lets every device that can read and write size bytes of that device at the address. */
+int gb_cuda_open_to_devices(struct cuda_backend *be, int device, CUdeviceptr at, size_t size, struct gb_error *err);
+
+int gb_cuda_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
+                       struct gb_error *err);
+int gb_cuda_kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
+int gb_cuda_prefetch(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, bool to_cpu,
+                     struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_attach(struct gb_backend *be, const struct gb_location *place, bool to_cpu, struct gb_stream *stream,
+                   struct gb_error *err);
+int gb_cuda_attributes(struct gb_backend *be, const struct gb_location *place, struct gb_pool *pool,
+                       struct gb_mem_attr *ret, struct gb_error *err);
+
+/* Whether device can use peer's memory. */
+bool gb_cuda_reaches(int device, int peer);
+
+int gb_cuda_pool_open_to(struct cuda_backend *be, cudaMemPool_t pool, int device, bool *ret, struct gb_error *err);
+int gb_cuda_peer_get(struct gb_backend *be, int device, int peer, struct gb_peer_rec *ret, struct gb_error *err);
+int gb_cuda_pool_access_set(struct gb_backend *be, struct gb_pool *pool, int device, enum gb_pool_access access,
+                            struct gb_error *err);
+int gb_cuda_pool_access_get(struct gb_backend *be, struct gb_pool *pool, int device, enum gb_pool_access *ret,
+                            struct gb_error *err);
+int gb_cuda_event_record_device(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err);
+
+/* --- move.c ------------------------------------------------------------------------------------------------------- */
+
+/* What the CPU does in a stream's order. The functions want stream->lock held and the stream's device current. */
+
+int gb_cuda_host_copy_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src,
+                             uint64_t bytes, struct gb_error *err);
+int gb_cuda_host_fill_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, uint64_t pattern,
+                             unsigned width, uint64_t count, struct gb_error *err);
+
+/* Between pageable memory and a device, by way of the stream's bounce buffer. */
+int gb_cuda_bounce_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src, uint64_t bytes,
+                          bool to_device, struct gb_error *err);
+
+/* When the stream is drained or its device dead: frees the work's descriptions, gives the bounce buffers back. */
+void gb_cuda_host_done(struct cuda_backend *be, struct gb_stream *stream);
+
+void gb_cuda_bounces_free(struct cuda_backend *be);
+
+int gb_cuda_move(struct gb_backend *be, const struct gb_location *dst, const struct gb_location *src, uint64_t bytes,
+                 struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
+int gb_cuda_location_fill(struct gb_backend *be, const struct gb_location *dst, uint64_t pattern, unsigned width,
+                          uint64_t count, struct gb_stream *stream, struct gb_error *err);
+
+/* --- share.c ------------------------------------------------------------------------------------------------------ */
+
+int gb_cuda_box(struct gb_backend *be, const struct gb_location *place, void *pinned, const struct gb_box *box,
+                enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err);
+
+int gb_cuda_export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
+                   enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err);
+int gb_cuda_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
+int gb_cuda_event_export(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
+                         struct gb_error *err);
+
+int gb_cuda_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret, struct gb_error *err);
+int gb_cuda_import_end(struct gb_backend *be, const struct gb_location *place, struct gb_error *err);
+void gb_cuda_imports_free(struct cuda_backend *be);
 
 #endif

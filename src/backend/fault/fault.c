@@ -412,7 +412,6 @@ static const struct gb_backend_ops fault_ops = {
 #undef GB_FAULT_OP
 };
 
-/* pass.c */
 static const struct gb_backend_ops *gb_fault_ops(void) {
     return &fault_ops;
 }

@@ -248,14 +248,18 @@ int gb_host_pool_access_set(struct gb_backend *be, struct gb_pool *pool, int dev
 int gb_host_pool_access_get(struct gb_backend *be, struct gb_pool *pool, int device, enum gb_pool_access *ret,
                             struct gb_error *err);
 
-/* worker.c */
+/* Handles that cannot be opened. */
+void gb_host_fake_handle(const void *of, unsigned char ret[GB_EXPORT_HANDLE_BYTES]);
+int gb_host_fake_pool(struct gb_host *host, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
+                      struct gb_export *ret, struct gb_error *err);
+
+/* stream.c */
 int gb_host_workers_start(struct gb_host *host, struct gb_error *err);
 void gb_host_workers_stop(struct gb_host *host);
 void gb_host_wake_locked(struct gb_host *host); /* something was put into a queue */
 void gb_host_enter_call_locked(struct gb_host *host);
 void gb_host_leave_call_locked(struct gb_host *host);
 
-/* stream.c */
 int gb_host_submit_locked(struct gb_stream *stream, const struct gb_host_op *op, const char *call,
                           struct gb_error *err); /* may drop the lock meanwhile */
 void gb_host_run_locked(struct gb_stream *stream);
@@ -276,11 +280,10 @@ int gb_host_stream_call(struct gb_backend *be, struct gb_stream *stream, void (*
 
 void gb_host_drain_locked(struct gb_stream *stream, uint64_t seq, bool idle); /* waits; drops the lock meanwhile */
 void gb_host_synced_locked(struct gb_stream *stream, uint64_t seq);
-/* hold.c */
+
 int gb_host_stream_hold(struct gb_backend *be, struct gb_stream *stream, struct gb_hold **ret, struct gb_error *err);
 void gb_host_stream_release(struct gb_backend *be, struct gb_hold *hold);
 
-/* event.c */
 struct gb_host_watch *gb_host_event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq);
 void gb_host_event_unref_locked(struct gb_event *event);
 void gb_host_fire(struct gb_host_watch *watches);
@@ -295,7 +298,7 @@ int gb_host_event_elapsed(struct gb_backend *be, struct gb_event *start, struct 
                           struct gb_error *err);
 int gb_host_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);
 
-/* pool.c */
+/* memory.c */
 struct gb_pool *gb_host_pool_new_locked(struct gb_host *host, int device, const struct gb_pool_config *config);
 void gb_host_pools_free(struct gb_host *host);
 struct gb_host_segment *gb_host_release_locked(struct gb_host *host); /* pass the result to gb_host_segment_unmap */
@@ -312,12 +315,10 @@ int gb_host_pool_stat(struct gb_backend *be, struct gb_pool *pool, struct gb_poo
 int gb_host_pool_reset_peak(struct gb_backend *be, struct gb_pool *pool, struct gb_error *err);
 int gb_host_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep_bytes, struct gb_error *err);
 
-/* mem.c */
 int gb_host_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,
                   struct gb_error *err);
 int gb_host_free(struct gb_backend *be, void *ptr, struct gb_stream *stream, struct gb_error *err);
 
-/* move.c */
 void gb_host_work(
     struct gb_host_op *op); /* a slice of a copy, box or fill, unlocked; what is left goes back into *op */
 bool gb_host_worked(const struct gb_host_op *op); /* nothing is left of it */
@@ -332,7 +333,7 @@ int gb_host_box(struct gb_backend *be, const struct gb_location *place, void *pi
 int gb_host_location_fill(struct gb_backend *be, const struct gb_location *dst, uint64_t pattern, unsigned width,
                           uint64_t count, struct gb_stream *stream, struct gb_error *err);
 
-/* kind.c */
+/* share.c */
 void gb_host_kinds_free(struct gb_host *host); /* what is still allocated when the backend closes */
 int gb_host_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                        struct gb_error *err);
@@ -344,19 +345,12 @@ int gb_host_attach(struct gb_backend *be, const struct gb_location *place, bool 
 int gb_host_attributes(struct gb_backend *be, const struct gb_location *place, struct gb_pool *pool,
                        struct gb_mem_attr *ret, struct gb_error *err);
 
-/* export.c */
-/* Handles that cannot be opened. */
-void gb_host_fake_handle(const void *of, unsigned char ret[GB_EXPORT_HANDLE_BYTES]);
-int gb_host_fake_pool(struct gb_host *host, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
-                      struct gb_export *ret, struct gb_error *err);
-
 int gb_host_export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                    enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err);
 int gb_host_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
 int gb_host_event_export(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
                          struct gb_error *err);
 
-/* import.c */
 int gb_host_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret, struct gb_error *err);
 int gb_host_import_end(struct gb_backend *be, const struct gb_location *place, struct gb_error *err);
 

@@ -23,8 +23,6 @@
 #include "core/session/session.h"
 #include "core/transfer/download.h"
 
-/* Part of persist.c: bytes that go to host memory. */
-
 static void buffer_store_in(struct gb_session *session, const struct gb_name *name, struct gb_buffer_call *call);
 
 /* --- persist host ------------------------------------------------------------------------------------------------- */

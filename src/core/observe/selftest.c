@@ -14,7 +14,7 @@
 /* Probes: how fast each kind of memory is copied on this machine, and whether the bytes arrive. They need a backend and
  * no core. */
 
-/* One device under test. Zero-initialised is accepted by gb_probe_done. */
+/* One device under test. Zero-initialised is accepted by probe_done. */
 struct gb_probe {
     struct gb_backend *be;
     struct gb_device_rec rec;
@@ -23,7 +23,7 @@ struct gb_probe {
     struct gb_event *asked; /* the moment when a copy was asked for */
     struct gb_event *start;
     struct gb_event *end;
-    struct gb_pinned *pinned; /* borrowed: page-locked memory counts there; NULL: nowhere. Set after gb_probe_init */
+    struct gb_pinned *pinned; /* borrowed: page-locked memory counts there; NULL: nowhere. Set after probe_init */
     uint64_t pattern;         /* other bytes for each measurement */
 };
 

@@ -41,7 +41,7 @@ uint64_t gb_bucket_debt_ns(const struct gb_bucket *bucket, struct gb_bucket_rate
 /* The clients that have a bound, or have failed to authenticate: a table of fixed size.
  *
  * A client is a token, a user of this machine (over the UNIX socket), or an address; of IPv6 a network of 64 bits, as
- * exchange/conn_slots.h counts them. A newcomer takes the place of the client that was seen longest ago and has nothing
+ * http/server/state.c counts them. A newcomer takes the place of the client that was seen longest ago and has nothing
  * open. Without one it shares a record with all others that find no place. So a flood of addresses takes neither
  * memory nor time. */
 

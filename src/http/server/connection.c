@@ -342,7 +342,7 @@ static void widen(int fd) {
 }
 
 /* Descriptors that a client sends along with its bytes are not wanted. A read without room for them closes them on the
- * loop, which may take as long as the client likes (base/closer.h). Since Linux 6.16 the kernel can refuse them. */
+ * loop, which may take as long as the client likes (base/process.h). Since Linux 6.16 the kernel can refuse them. */
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif

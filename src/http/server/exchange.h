@@ -208,7 +208,7 @@ void gb_socket_abandon(int fd);
 
 /* A body in memory longer than this leaves libmicrohttpd, where that is safe. The least that a fresh socket takes at
  * once, over Ethernet's segments of 1448 bytes, is 46 KB (the loopback 2.8 MB, a UNIX socket the size set in
- * mhd/accept.c). */
+ * connection.c). */
 #define GB_LONG_REPLY (64u << 10)
 
 /* Settles the response, before the reply's first byte. A body that has to wait for its client is counted until the

@@ -122,7 +122,7 @@ struct gb_conn {
     struct gb_front *front; /* NULL: it is not secure, or the front has ended */
     uint32_t last_target;   /* a hash of what the last request asked for */
     bool asked;             /* it has had a whole request */
-    bool quiet;             /* listed in quiet.h */
+    bool quiet;             /* listed in `gb_quiet` */
     struct gb_conn *quiet_prev;
     struct gb_conn *quiet_next;
     bool returning;               /* as in gb_handoff */
@@ -137,7 +137,7 @@ struct gb_conn {
     struct gb_progress progress; /* of that reply, or of its bytes in the kernel's queue */
     bool read_all;               /* idle, and the client has taken all replies */
     unsigned fruitless;          /* callbacks since the last sweep that had nothing to do */
-    bool suspect;                /* it may be the one for which the loop turns, see watchdog.h */
+    bool suspect;                /* it may be the one for which the loop turns, see turn.c */
 };
 
 struct gb_loop {
@@ -167,7 +167,7 @@ struct gb_loop {
     unsigned handovers;            /* connections that are being handed over */
     uint64_t progress;             /* rises with each thing that libmicrohttpd does for a connection */
     unsigned idle_turns;           /* since the last sweep: turns that libmicrohttpd asked for and did nothing in */
-    bool reads_leniently;          /* libmicrohttpd does: see head.h */
+    bool reads_leniently;          /* libmicrohttpd does: see request.c */
     bool resumed;    /* there are connections that libmicrohttpd sees when it runs, but does not ask to run for */
     bool unsettled;  /* the application has put off what the turns so far began */
     uint64_t now_ns; /* when this turn began */

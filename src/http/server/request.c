@@ -266,8 +266,7 @@ static int read_head(struct gb_exchange *ex, const char *method, const char *url
     return gb_request_check(&ex->req, &ex->server->rules, err);
 }
 
-/* The parts of gb_mhd_begin that need no request line. head may be NULL: then lines are not checked. Returns 0 or -1
- * with *err. */
+/* What `mhd_begin` and `gb_mhd_on_error` share: it needs no head. */
 static void mhd_start(struct gb_exchange *ex) {
     gb_exchange_start(ex, &ex->info->loop->exchanges, ex->info->peer);
 }

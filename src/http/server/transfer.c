@@ -179,7 +179,7 @@ void gb_http_transfer_drop(struct gb_transfer_loop *loop, struct gb_http_transfe
 
     if (t->ex)
         t->ex->broken = true;
-    /* The connection may have a duplicate (peer.h): closing would not take it out of the set. */
+    /* The connection may have a duplicate (state.c): closing would not take it out of the set. */
     if (t->from.peer && t->watched)
         epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, t->fd, NULL);
     forget(loop, t);

@@ -40,7 +40,7 @@ struct gb_http_transfer {
     bool listed;            /* among the loop's transfers */
     uint32_t armed;         /* events that epoll watches */
     bool watched;           /* it is in the epoll set */
-    bool paced;             /* it waits for the bytes of its client, see pace.h */
+    bool paced;             /* it waits for the bytes of its client, see `gb_pace` below */
     bool waits;             /* for the handler, and has been checked since */
     bool half_closed;       /* while it waits: the client sends no more, and may still read */
     int mark;               /* the kernel reports that many bytes and not fewer; the tick polls for fewer */

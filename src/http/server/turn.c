@@ -102,7 +102,7 @@ static void ask_half_closed(struct gb_conn *c, uint64_t now_ns) {
         shutdown(c->fd, SHUT_RDWR);
 }
 
-/* Whether a client that waits for its answer has gone. If it may still read, a change continues (transfer/loop.c). */
+/* Whether a client that waits for its answer has gone. If it may still read, a change continues (transfer_loop.c). */
 static bool has_left(struct gb_conn *c, uint64_t now_ns) {
     struct pollfd gone = {.fd = c->fd, .events = 0};
     char byte;

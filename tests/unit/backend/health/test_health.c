@@ -354,7 +354,7 @@ START_TEST(changes) {
 }
 END_TEST
 
-/* gb_nvml_open finds the library that this process has already opened under that name. */
+/* nvml_open finds the library that this process has already opened under that name. */
 static bool open_fake(void) {
     char path[4096];
     ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 64);
