@@ -1,3 +1,6 @@
+/* The table of all routes (routes.def), and the object that their handlers work on. Once the server has started, only
+ * the functions here change what the object has, such as whether the node drains. The daemon makes and sets it; the
+ * server gives it to each handler. */
 #include "api/api.h"
 
 #include <inttypes.h>

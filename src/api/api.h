@@ -43,7 +43,8 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
 /* Frees the object after the server has stopped and the core is closed. NULL is accepted. */
 void gb_api_free(struct gb_api *api);
 
-/* Both copy their argument and are called before the server starts. Without them the defaults of options.def hold. */
+/* Both copy their argument and are called before the server starts. Without them the defaults of
+ * src/daemon/options.def hold. */
 void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits);
 void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers);
 

@@ -1,5 +1,5 @@
-/* CUDA's errors by number, name and text, and what they mean to the program: shared by all backends, so that host and
- * fault report what CUDA would. Knows no CUDA header. The list is native.def. */
+/* What the backends share: CUDA's errors by number, name and text, gates in a stream's way, and host memory in a file.
+ * Knows no CUDA header. */
 #ifndef GB_BACKEND_COMMON_H
 #define GB_BACKEND_COMMON_H
 
@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "model/device.h"
 
+/* An error of CUDA's, and what it means to the program: host and fault report what CUDA would. The list is
+ * native.def. */
 struct gb_native {
     const char *name;  /* "cudaErrorMemoryAllocation" */
     int number;        /* 2 */

@@ -1,4 +1,4 @@
-/* Digests of secrets and of streams. The arithmetic is GnuTLS's. */
+/* Digests of secrets and of streams, and random bytes, by GnuTLS; CRC32C by ISA-L. */
 #ifndef GB_BASE_HASH_H
 #define GB_BASE_HASH_H
 

@@ -1,4 +1,5 @@
-/* What the kernel knows of this process. */
+/* The process as the kernel has it: what it uses, its memory, its standard descriptors, and a thread that closes those
+ * of clients. */
 #ifndef GB_BASE_PROCESS_H
 #define GB_BASE_PROCESS_H
 

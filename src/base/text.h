@@ -1,5 +1,4 @@
-/* Immutable text that many share: a count of references and the bytes. NULL is an empty text, and is accepted
- * everywhere. */
+/* Text: shared and counted, escaped, names of things, the nearest name to a mistyped word, numbers and flags. */
 #ifndef GB_BASE_TEXT_H
 #define GB_BASE_TEXT_H
 
@@ -8,6 +7,9 @@
 #include <stdint.h>
 
 #include "base/error.h"
+
+/* Immutable text that many share: a count of references and the bytes. NULL is an empty text, and is accepted
+ * everywhere. */
 
 struct gb_text;
 

@@ -1,4 +1,5 @@
-/* Threads and timed waits. */
+/* Threads: locks, conditions and timed waits, threads by name, periodic workers, and the waker by which a wait is
+ * reported to have ended. */
 #ifndef GB_BASE_THREAD_H
 #define GB_BASE_THREAD_H
 

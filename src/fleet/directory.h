@@ -1,4 +1,5 @@
-/* The clock of leases, and functions that run later on the fleet's thread. */
+/* The directory: calls to etcd or to hubs, the login there, and the clock of leases with functions that run later. All
+ * on the thread of the fleet, but for what says otherwise. */
 #ifndef GB_FLEET_DIRECTORY_H
 #define GB_FLEET_DIRECTORY_H
 

@@ -1,3 +1,6 @@
+/* The store as the layers above see it: opening and closing, and one function for each question and change. Changes go
+ * to the writer; what is read at the start, answers and notices come from the files below. store.h has what always
+ * holds. */
 #include "store/store.h"
 
 #include <stdio.h>

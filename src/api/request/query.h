@@ -1,4 +1,4 @@
-/* Query parameters, path parameters and pages of lists. */
+/* What a request says outside its body: query and path parameters, how long it waits, and names of tensors. */
 #ifndef GB_API_REQUEST_QUERY_H
 #define GB_API_REQUEST_QUERY_H
 

@@ -1,4 +1,5 @@
-/* The reply to an upload, in one request or in several. */
+/* An upload in one request: what the request asks, in its path, query and headers and in the first bytes of its body;
+ * the sink of that body; and the reply, which uploads in several requests have, too. */
 #ifndef GB_API_RESOURCES_UPLOAD_H
 #define GB_API_RESOURCES_UPLOAD_H
 
@@ -63,8 +64,7 @@ int gb_upload_request_cut(const struct gb_upload_request *plan, enum gb_form for
 /* The body of an upload. */
 
 /* Makes a sink for the body. Takes plan->params.check.arg and the session, also on failure. If the request is
- * complete the upload
- * begins here, so that refusals come before the body. Returns NULL with *err. */
+ * complete the upload begins here, so that refusals come before the body. Returns NULL with *err. */
 struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const struct gb_upload_request *plan,
                                         struct gb_error *err);
 

@@ -1,4 +1,5 @@
-/* Processes that try out what would end this one. */
+/* What the daemon calls of CUDA's devices: the probe, a process that tries out what would end this one, and the prober,
+ * which starts probes. */
 #ifndef GB_BACKEND_CUDA_DEVICE_H
 #define GB_BACKEND_CUDA_DEVICE_H
 

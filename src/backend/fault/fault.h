@@ -1,4 +1,5 @@
-/* The fault decorator: another backend, of which named operations fail or are slow on purpose.
+/* The fault decorator: another backend, of which named operations fail or are slow on purpose. Here are its rules, the
+ * verdict on each call by them, and the backend that carries it out.
  *
  *   fault:RULE[,RULE...]:SPEC      SPEC is any backend specification; no rule at all (fault::host) passes all through
  *   RULE = OP[@N][+]=ERROR         the N-th call of OP since the start fails (N from 1; @N+: from the N-th on; without
@@ -69,7 +70,7 @@ void gb_fault_plan_done(struct gb_fault_plan *plan);
 /* Counts a call and judges it. Thread-safe. */
 struct gb_fault_verdict gb_fault_plan_call(struct gb_fault_plan *plan, enum gb_fault_op op);
 
-/* Shared by the files of the fault decorator only. */
+/* The decorator itself. */
 
 struct fault {
     struct gb_backend base;

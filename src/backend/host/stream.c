@@ -1,4 +1,5 @@
-/* Streams and events of the host backend: a thread for each stream, in whose order work is done. */
+/* Streams and events of the host backend: a queue of operations for each stream, and a few threads that do the work of
+ * all. A stream is on one thread at a time, so its work keeps its order. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,6 @@
+/* Memory of every kind behind a content: which kind and pool a new buffer has, copies and fills there, and memory that
+ * is from no pool, got and given back by way of the slow lanes. A free waits for the work that uses the memory, and is
+ * tried again where it fails. alloc.c, content.c, and the files of buffers, uploads and leases call this. */
 #include "core/memory/kind.h"
 
 #include "base/clock.h"

@@ -1,3 +1,6 @@
+/* The steps of an upload: what is permitted, how it fails, what its commit waits for. Every step is made here, under
+ * the lock of the transfer, and one thread alone takes an upload to its commit. The files that implement an upload call
+ * this. */
 #include "core/transfer/upload.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* What one client may take: requests, uploads, listeners and failures, by its address. */
+/* What one client may take: requests, uploads, listeners and failures, by its token, user or address. */
 #include "http/limits/limits.h"
 
 #include <inttypes.h>

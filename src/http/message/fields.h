@@ -1,4 +1,5 @@
-/* Structured fields (RFC 9651): the dictionaries and items among them. Pure. */
+/* Values of header fields: structured fields (RFC 9651), entity tags, ranges, the parts of multipart/byteranges; and
+ * the memory of a request's texts. Pure, but for the random boundary of parts. */
 #ifndef GB_HTTP_MESSAGE_FIELDS_H
 #define GB_HTTP_MESSAGE_FIELDS_H
 

@@ -1,4 +1,5 @@
-/* The client of a request that came through proxies. */
+/* Where a request comes from: the client behind proxies, by Forwarded or X-Forwarded-For, and the header of the PROXY
+ * protocol. */
 #ifndef GB_HTTP_MESSAGE_NETWORK_H
 #define GB_HTTP_MESSAGE_NETWORK_H
 

@@ -1,4 +1,5 @@
-/* The parts of a request that handlers do not call. */
+/* What the server does with a request before its handler: the target and the query, its id, checks of the header
+ * fields, and CORS with OPTIONS. */
 #ifndef GB_HTTP_MESSAGE_REQUEST_H
 #define GB_HTTP_MESSAGE_REQUEST_H
 

@@ -1,4 +1,5 @@
-/* The parts of a response that handlers do not call. */
+/* What the server makes of a response: its fields, prepared answers, the head, reason phrases, problem documents; and
+ * the sink that collects a small body. */
 #ifndef GB_HTTP_MESSAGE_RESPONSE_H
 #define GB_HTTP_MESSAGE_RESPONSE_H
 

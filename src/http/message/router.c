@@ -1,3 +1,5 @@
+/* The routes, taken apart once: a path finds the first pattern that matches, by the number of its segments. The router
+ * does not change once it is made, so all loops use it without a lock. */
 #include "http/message/router.h"
 
 #include <stdio.h>

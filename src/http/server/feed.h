@@ -1,4 +1,4 @@
-/* A listener's place in the feed. */
+/* The feed: a listener's place in it, and the thread that sends events to all listeners. */
 #ifndef GB_HTTP_SERVER_FEED_H
 #define GB_HTTP_SERVER_FEED_H
 

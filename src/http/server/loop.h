@@ -1,4 +1,6 @@
-/* Sockets on their way to a loop, and which loop they go to. */
+/* An HTTP loop and what it has: sockets on their way to it, connections (`gb_conn`), handshakes, quiet connections, and
+ * refusals. loop.c hands out connections; `gb_loop_init`, `_start`, `_join` and `_done`, and a turn of the loop, are in
+ * turn.c. */
 #ifndef GB_HTTP_SERVER_LOOP_H
 #define GB_HTTP_SERVER_LOOP_H
 

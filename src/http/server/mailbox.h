@@ -1,4 +1,5 @@
-/* Woken exchanges on their way to the thread that has them.
+/* What comes to a thread from others: woken exchanges on their way to the thread that has them, and the mailboxes in
+ * which clients bring descriptors.
  *
  * A wake never blocks: it puts the exchange into the wake queue of its thread, whose epoll watches the queue's
  * descriptor. */

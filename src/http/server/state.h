@@ -1,8 +1,9 @@
-/* How many connections there may be: in all, over TCP, and from one address.
+/* The server as its loops share it: places of connections, latency by route, the peers of UNIX sockets, and the clients
+ * that requests count for.
  *
- * A share of all is kept for UNIX sockets, so that no number of TCP connections shuts out the clients of this machine.
- * A connection over TCP carries the record of its address from accept to its end, through libmicrohttpd, transfer loops
- * and the feed. Its end gives the place back. */
+ * Places: a share of all is kept for UNIX sockets, so that no number of TCP connections shuts out the clients of this
+ * machine. A connection over TCP carries the record of its address from accept to its end, through libmicrohttpd,
+ * transfer loops and the feed. Its end gives the place back. */
 #ifndef GB_HTTP_SERVER_STATE_H
 #define GB_HTTP_SERVER_STATE_H
 

@@ -1,4 +1,4 @@
-/* The transfers of a transfer loop: how they are watched, and how they leave. */
+/* The transfers of a transfer loop: how they are watched, receive, send and leave, and the pace of their clients. */
 #ifndef GB_HTTP_SERVER_TRANSFER_H
 #define GB_HTTP_SERVER_TRANSFER_H
 

@@ -1,3 +1,5 @@
+/* A loop that moves the bodies of requests: it takes exchanges from HTTP loops, waits for their sockets, and drops the
+ * slow. Its thread alone touches its transfers, and never waits for one of them. transfer.c moves the bytes. */
 #include "http/server/transfer_loop.h"
 
 #include <errno.h>
