@@ -293,7 +293,7 @@ START_TEST(quota_holds_under_threads) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("core_parts");
+    Suite *suite = suite_create("core_util");
 
     gb_test_add(suite, "slots", slots_are_the_set_and_no_more, 30);
     gb_test_add(suite, "slots_fifo", slots_go_to_who_waited_longest, 30);
