@@ -51,9 +51,7 @@ int gb_cli_target(struct gb_cli *cli, char *ret, const char *format, ...) {
     return 0;
 }
 
-/* --- what to do about an error ------------------------------------------------------------------------------------ */
-
-/* --- conditions --------------------------------------------------------------------------------------------------- */
+/* --- what to do about an error: conditions ------------------------------------------------------------------------ */
 
 static bool token_given(const struct gb_cli *cli, json_t *problem) {
     const char *environment = getenv("GPUBUF_TOKEN");

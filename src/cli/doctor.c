@@ -185,9 +185,7 @@ static void check_driver(struct doctor *doctor) {
     check_library(doctor);
 }
 
-/* --- the road to the daemon: where it is, TLS, whether it answers, and whether it lets us in ---------------------- */
-
-/* --- where it is -------------------------------------------------------------------------------------------------- */
+/* --- the road to the daemon: where it is -------------------------------------------------------------------------- */
 
 /* The host of a URL, without brackets. */
 static void host_of(const char *url, char *ret, size_t size) {
@@ -299,7 +297,7 @@ static const char *remedy_of(struct doctor *doctor, const char *otherwise) {
     }
 }
 
-/* --- checks ------------------------------------------------------------------------------------------------------- */
+/* --- the road to the daemon: checks ------------------------------------------------------------------------------- */
 
 static const char *remedy_of_trust(const struct gpubuf_peer *peer) {
     if (!peer->issuer_known)

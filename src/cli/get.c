@@ -440,9 +440,7 @@ int gb_cli_run_get(struct gb_cli *cli, int argc, char **argv) {
     return gb_cli_get_file(cli, argv[0], argc > 1 ? argv[1] : NULL);
 }
 
-/* --- cp from a URL: the daemon brings a buffer of another one, while this program shows how far it is ------------- */
-
-/* --- the request -------------------------------------------------------------------------------------------------- */
+/* --- cp from a URL: the request ----------------------------------------------------------------------------------- */
 
 static int put_token(struct gb_cli *cli, json_t *from) {
     const char *path = cli->options.source_token_file;

@@ -396,9 +396,7 @@ static int get_parts_of(gpubuf_client *client, const char *session, const char *
     return r;
 }
 
-/* --- a get -------------------------------------------------------------------------------------------------------- */
-
-/* --- what is asked, and what the headers say ---------------------------------------------------------------------- */
+/* --- a get: what is asked, and what the headers say --------------------------------------------------------------- */
 
 static void got_of(const struct gbc_reply *reply, struct gpubuf_got *ret) {
     const char *at = reply->shape;

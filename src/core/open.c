@@ -1,3 +1,5 @@
+/* The core is made and taken apart: its devices with their lanes, the store, and what the database has. The daemon
+ * calls this, at the start and at the end. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -404,7 +404,7 @@ struct gb_daemon_fleet {
     bool told_alone; /* that it has begun alone and stays so */
 };
 
-/* --- options ------------------------------------------------------------------------------------------------------ */
+/* --- options of the node ------------------------------------------------------------------------------------------ */
 
 /* Those that others are told come in the requests of clients that were redirected. */
 static int gather_hosts(struct gb_daemon_fleet *f, const struct gb_options *o, struct gb_error *err) {

@@ -493,7 +493,7 @@ uint64_t gb_disk_checkpoint_shared(struct gb_disk *disk, const struct gb_name *n
     return gb_disk_shared_path(path);
 }
 
-/* --- links -------------------------------------------------------------------------------------------------------- */
+/* --- links out, and removing -------------------------------------------------------------------------------------- */
 
 static int check_size(struct gb_disk *disk, const char *path, uint64_t bytes, struct gb_error *err) {
     struct stat st;

@@ -1,3 +1,5 @@
+/* Which node has a session: asked of the directory, one flight for all who ask of one session, and remembered for a
+ * while. */
 #include "fleet/find.h"
 
 #include <stdio.h>

@@ -254,7 +254,7 @@ static json_t *load(const char *text, size_t n) {
     return root;
 }
 
-/* --- transactions ------------------------------------------------------------------------------------------------- */
+/* --- answers to transactions -------------------------------------------------------------------------------------- */
 
 static void kvs_done(struct gb_kvs *kvs) {
     size_t i;
@@ -358,7 +358,7 @@ const struct gb_kvs *gb_txn_result(const struct gb_txn_answer *answer, size_t in
     return index < answer->count ? &answer->results[index] : &empty;
 }
 
-/* --- leases ------------------------------------------------------------------------------------------------------- */
+/* --- answers about leases ----------------------------------------------------------------------------------------- */
 
 void gb_lease_answer_done(struct gb_lease_answer *answer) {
     size_t i;

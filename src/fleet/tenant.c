@@ -1,3 +1,5 @@
+/* Tenants of the fleet: their records and the bytes that their sessions may have in all, kept by transactions of the
+ * directory that depend on what was read. */
 #include "fleet/tenant.h"
 
 #include <inttypes.h>

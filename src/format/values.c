@@ -69,8 +69,6 @@ void gb_values_text(struct gb_json_writer *out, enum gb_dtype dtype, const struc
     }
 }
 
-/* --- number ------------------------------------------------------------------------------------------------------- */
-
 /* --- floats of at most two bytes ---------------------------------------------------------------------------------- */
 
 /* Where infinity and NaN are: IEEE has the highest exponent for both, FINITE has one NaN with all bits set,

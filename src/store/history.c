@@ -530,7 +530,7 @@ static int history_run(struct gb_history *history, sqlite3_stmt *stmt, struct gb
     return history_take(history, stmt, &unused, err) < 0 ? -1 : 0;
 }
 
-/* --- samples ------------------------------------------------------------------------------------------------------ */
+/* --- a sample goes in --------------------------------------------------------------------------------------------- */
 
 static sqlite3_stmt *bind_series(struct gb_history *history, enum gb_history_stmt which,
                                  const struct gb_history_sample *s) {

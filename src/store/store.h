@@ -150,8 +150,6 @@ int gb_store_read_stored(struct gb_store *store, const struct gb_stored_rec *rec
  * STORAGE_UNAVAILABLE; it is tried again once a second. [any thread, never blocks] */
 int gb_store_durable_health(struct gb_store *store, struct gb_error *err);
 
-/* --- changes ------------------------------------------------------------------------------------------------------ */
-
 /* --- answers to requests with a key ------------------------------------------------------------------------------- */
 
 /* A request with an Idempotency-Key was carried out. key and fingerprint are opaque to the store. */

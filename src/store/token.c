@@ -1,3 +1,5 @@
+/* Tokens in the database, on a connection of its own: the token commands use it, also beside a running daemon, and the
+ * daemon sees by it that they have changed. */
 #include <stdlib.h>
 #include <string.h>
 

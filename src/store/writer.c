@@ -694,7 +694,7 @@ void gb_writer_tell(struct gb_writer *w) {
         pthread_cond_signal(&w->wake);
 }
 
-/* --- the committer ------------------------------------------------------------------------------------------------ */
+/* --- who carries out the queue ------------------------------------------------------------------------------------ */
 
 static void leave_locked(struct gb_writer *w) {
     w->busy = false;

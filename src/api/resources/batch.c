@@ -400,7 +400,7 @@ static void batch_free(void *state) {
     batch_unref(batch);
 }
 
-/* --- waves -------------------------------------------------------------------------------------------------------- */
+/* --- running a wave ----------------------------------------------------------------------------------------------- */
 
 static int next_wave(struct gb_batch *batch, const struct gb_store_mark *mark, struct gb_error *err) {
     size_t at = batch->begun;

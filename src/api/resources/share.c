@@ -296,7 +296,7 @@ static void adopting_free(void *state) {
     free(a);
 }
 
-/* --- the question ------------------------------------------------------------------------------------------------- */
+/* --- adopt: the question ------------------------------------------------------------------------------------------ */
 
 static int read_way(const json_t *body, struct gb_import *what, struct gb_error *err) {
     const char *word = NULL;

@@ -498,7 +498,7 @@ static int no_upload_memory(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SATURATED, "no memory for the upload; try again later");
 }
 
-/* --- the header --------------------------------------------------------------------------------------------------- */
+/* --- the header of PUT -------------------------------------------------------------------------------------------- */
 
 struct describing {
     const struct sink *sink;
@@ -656,7 +656,7 @@ static void sink_free(struct gb_http_sink *sink) {
     free(s);
 }
 
-/* --- the reply ---------------------------------------------------------------------------------------------------- */
+/* --- the reply to PUT --------------------------------------------------------------------------------------------- */
 
 static enum gb_step reply(struct gb_http_request *request, const struct sink *s, const struct gb_transfer_times *times,
                           struct gb_http_response *response, struct gb_error *err) {

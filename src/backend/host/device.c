@@ -38,7 +38,7 @@ int gb_host_no_memory(struct gb_error *err, const char *call) {
     return gb_error_set(err, GB_ERR_INTERNAL, "%s: the daemon itself is out of memory", call);
 }
 
-/* --- devices ---------------------------------------------------------------------------------------------------- */
+/* --- what they are and reach -------------------------------------------------------------------------------------- */
 
 bool gb_host_device_ok(struct gb_host *host, int device, const char *call, struct gb_error *err) {
     if (device >= 0 && device < host->device_count)

@@ -1,3 +1,5 @@
+/* The tokens in force, in a table that is replaced as a whole: found by a secret or by a subject, with their grants and
+ * the times of their uses. A grant that the next table lacks is in force no more. Requests ask on any thread. */
 #include "core/public/access.h"
 
 #include <pthread.h>

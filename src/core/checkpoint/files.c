@@ -610,7 +610,7 @@ static int complete(struct gb_checkpoint_put *put, struct gb_error *err) {
     return 1;
 }
 
-/* --- on a thread of the disk -------------------------------------------------------------------------------------- */
+/* --- put: on a thread of the disk --------------------------------------------------------------------------------- */
 
 static int put_begin(struct gb_checkpoint_put *put, struct gb_error *err) {
     put->begun = true;
@@ -697,7 +697,7 @@ static void put_run(struct gb_task *task) {
         put_free(put);
 }
 
-/* --- for the caller ----------------------------------------------------------------------------------------------- */
+/* --- put: for the caller ------------------------------------------------------------------------------------------ */
 
 static struct gb_checkpoint_put *put_new(struct gb_core *core, const struct gb_checkpoint_put_params *params) {
     struct gb_checkpoint_put *put = calloc(1, sizeof(*put));

@@ -15,9 +15,7 @@
 #include "core/session/session.h"
 #include "core/share/lease.h"
 
-/* --- history ------------------------------------------------------------------------------------------------------ */
-
-/* --- questions ---------------------------------------------------------------------------------------------------- */
+/* --- history: questions ------------------------------------------------------------------------------------------- */
 
 struct gb_history_call *gb_history_call_new(void (*done)(void *arg), void *arg) {
     struct gb_history_call *call = calloc(1, sizeof(*call));
@@ -114,8 +112,6 @@ void gb_core_set_outside(struct gb_core *core, void (*read)(void *arg, struct gb
     core->sampler->outside_arg = arg;
     pthread_mutex_unlock(&core->sampler->outside_lock);
 }
-
-/* --- sampler ------------------------------------------------------------------------------------------------------ */
 
 /* --- samples: one sweep ------------------------------------------------------------------------------------------- */
 

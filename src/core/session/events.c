@@ -283,7 +283,7 @@ int gb_event_list(struct gb_core *core, const struct gb_name *session, struct gb
     return r;
 }
 
-/* --- making and removing ------------------------------------------------------------------------------------------ */
+/* --- events: making and removing ---------------------------------------------------------------------------------- */
 
 static struct gb_core_event *make_event_locked(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {
     uint64_t max = s->core->config.events_max ? s->core->config.events_max : GB_EVENTS_MAX;

@@ -1,3 +1,5 @@
+/* A lease that maps a buffer: the bytes are held, by their own memory or, for writing, by a generation of their own,
+ * and the answer waits until they are complete. lease.c has what follows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

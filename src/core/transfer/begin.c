@@ -411,7 +411,7 @@ void gb_upload_dispose(struct gb_upload *u) {
     free(u);
 }
 
-/* --- in place ----------------------------------------------------------------------------------------------------- */
+/* --- giving up ---------------------------------------------------------------------------------------------------- */
 
 static void break_end(struct gb_transaction *transaction) {
     struct gb_upload *u = gb_upload_of_transaction(transaction);

@@ -599,7 +599,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     u->content = NULL;
 }
 
-/* --- the commit --------------------------------------------------------------------------------------------------- */
+/* --- the end of the commit ---------------------------------------------------------------------------------------- */
 
 void gb_upload_count(struct gb_upload *u) {
     struct gb_core *core = u->t.core;

@@ -402,7 +402,7 @@ void gb_upload_group_free(struct gb_upload_group *j) {
     group_unref(j);
 }
 
-/* --- group -------------------------------------------------------------------------------------------------------- */
+/* --- a group of downloads ----------------------------------------------------------------------------------------- */
 
 /* Buffers whose downloads are open at once: enough that small ones, too, are under way while others are sent. */
 #define AHEAD 4
@@ -531,7 +531,7 @@ int gb_download_group_start(struct gb_download_group *b, const size_t *order, st
     return 0;
 }
 
-/* --- the bytes ---------------------------------------------------------------------------------------------------- */
+/* --- the bytes of downloads --------------------------------------------------------------------------------------- */
 
 /* 1: one more is open, the last; 0: there is none; -1. */
 static int open_next(struct gb_download_group *b, struct gb_error *err) {

@@ -692,8 +692,6 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
     return 0;
 }
 
-/* --- begin -------------------------------------------------------------------------------------------------------- */
-
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 /* Fails and wakes every part and append under way. */

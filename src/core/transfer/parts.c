@@ -770,7 +770,7 @@ static void inspect(struct inspection *n) {
         gb_hash_reader_start(&n->reader);
 }
 
-/* --- complete ----------------------------------------------------------------------------------------------------- */
+/* --- the call that completes -------------------------------------------------------------------------------------- */
 
 /* As the commit will ask again: but here nothing is lost yet. */
 static int ask_check(struct gb_multipart *multipart, const struct gb_buffer_check *check, struct gb_error *err) {

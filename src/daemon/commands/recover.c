@@ -181,9 +181,7 @@ static int give_names(struct recover *recover, struct gb_error *err) {
     return r;
 }
 
-/* --- records ------------------------------------------------------------------------------------------------------ */
-
-/* --- waiting for the database ------------------------------------------------------------------------------------- */
+/* --- records: waiting for the database ---------------------------------------------------------------------------- */
 
 struct wait {
     pthread_mutex_t lock;

@@ -631,7 +631,7 @@ static int find_dir(struct command *command, const struct gb_options *options, b
     return command->dir ? 0 : gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
 }
 
-/* --- commands ----------------------------------------------------------------------------------------------------- */
+/* --- the command -------------------------------------------------------------------------------------------------- */
 
 static int show(const struct command *command, struct gb_error *err) {
     return gb_tls_show(stdout, command->words[1], gb_wall_us() / 1000000, err);

@@ -311,7 +311,7 @@ static void choose_pool(struct gb_arrival *arrival, const json_t *root, struct g
     params->pool = at.name;
 }
 
-/* --- the session -------------------------------------------------------------------------------------------------- */
+/* --- making the session ------------------------------------------------------------------------------------------- */
 
 static json_t *ask_session(struct gb_arrival *arrival, struct gb_error *err) {
     char path[64 + GB_NAME_MAX];

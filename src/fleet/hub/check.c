@@ -1,3 +1,5 @@
+/* What a node may ask of a hub: its request is read and checked, so that it has keys of this fleet alone and writes no
+ * other node's record. */
 #include "fleet/hub/check.h"
 
 #include <stdlib.h>

@@ -133,9 +133,7 @@ static void hub_lease_begin(struct gb_hub_item *item) {
         ask_record(item);
 }
 
-/* --- orders ------------------------------------------------------------------------------------------------------- */
-
-/* --- answering ---------------------------------------------------------------------------------------------------- */
+/* --- orders: answering -------------------------------------------------------------------------------------------- */
 
 /* As a transaction that reads the node's orders would be answered. kvs NULL: there are none. */
 static void answer(struct gb_hub_item *item, json_t *kvs) {

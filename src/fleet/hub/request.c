@@ -217,9 +217,7 @@ void gb_hub_pass(struct gb_hub_item *item) {
 #define GATEWAY_READS 512 /* of a body, before its first answer; what is behind that it loses (etcd 3.4) */
 #define TOGETHER_MAX (GATEWAY_READS / MESSAGE_SIZE)
 
-/* --- readings ----------------------------------------------------------------------------------------------------- */
-
-/* --- the answer --------------------------------------------------------------------------------------------------- */
+/* --- readings: the answer ----------------------------------------------------------------------------------------- */
 
 /* The part of one: its responses, with the header of all. */
 static char *cut(const json_t *root, size_t from, size_t count) {
@@ -287,7 +285,7 @@ static void gathered(struct gb_hub_item *item) {
     gb_hub_item_free(item);
 }
 
-/* --- the request -------------------------------------------------------------------------------------------------- */
+/* --- readings: the request ---------------------------------------------------------------------------------------- */
 
 /* Returns false if there is no memory: they go on in a moment. */
 static bool send_all(struct gb_hub *hub) {
@@ -327,9 +325,7 @@ uint64_t gb_hub_gather_run(struct gb_hub *hub, uint64_t now_ms) {
     return hub_batch_run(hub, &hub->reads, now_ms, GATHER_MS, GB_HUB_OPS_MAX, send_all);
 }
 
-/* --- renewals ----------------------------------------------------------------------------------------------------- */
-
-/* --- the answer --------------------------------------------------------------------------------------------------- */
+/* --- renewals: the answer ----------------------------------------------------------------------------------------- */
 
 static void give_renewals(struct gb_hub_item *item, const struct gb_hub_item *of, char *answer) {
     item->error = of->relay.ask.error;
@@ -385,7 +381,7 @@ static void renewed(struct gb_hub_item *item) {
     gb_hub_item_free(item);
 }
 
-/* --- the request -------------------------------------------------------------------------------------------------- */
+/* --- renewals: the request ---------------------------------------------------------------------------------------- */
 
 /* The text of up to TOGETHER_MAX that wait, which it moves to item->together. */
 static void take_some(struct gb_hub *hub, struct gb_hub_item *item, char *text) {

@@ -495,7 +495,7 @@ bool gb_moves_have(struct gb_moves *moves, const struct gb_name *session) {
     return move != NULL;
 }
 
-/* --- all moves ---------------------------------------------------------------------------------------------------- */
+/* --- moves: beginning and end ------------------------------------------------------------------------------------- */
 
 int gb_moves_open(const struct gb_arrival_config *config, struct gb_moves **ret, struct gb_error *err) {
     struct gb_moves *moves = calloc(1, sizeof(*moves));

@@ -1,3 +1,5 @@
+/* A pull whose source has failed goes on at another node that has the session, by the directory; and the patience until
+ * one is found. */
 #include "fleet/pull/elsewhere.h"
 
 #include <poll.h>

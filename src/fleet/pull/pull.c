@@ -792,7 +792,7 @@ static bool cancel(void *arg, bool act) {
     return r;
 }
 
-/* --- all pulls ---------------------------------------------------------------------------------------------------- */
+/* --- pulls: beginning and end ------------------------------------------------------------------------------------- */
 
 static int admit_locked(struct gb_pulls *pulls, struct gb_pull *pull, struct gb_error *err) {
     if (pulls->closing || pull->why != GB_OK)

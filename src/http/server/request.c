@@ -497,8 +497,6 @@ static int mhd_reply(struct gb_exchange *ex) {
     return ok == MHD_YES ? 0 : -1;
 }
 
-/* --- request ------------------------------------------------------------------------------------------------------ */
-
 /* --- requests that are made again and again ----------------------------------------------------------------------- */
 
 /* Over TLS, what is read again and again need not go through the front. */

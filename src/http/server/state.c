@@ -205,8 +205,6 @@ int gb_peer_send(int sock, struct gb_http_response *response) {
     return r;
 }
 
-/* --- client ------------------------------------------------------------------------------------------------------- */
-
 /* --- which client ------------------------------------------------------------------------------------------------- */
 
 void gb_exchange_resolve(struct gb_exchange *ex) {
@@ -433,8 +431,6 @@ struct gb_client *gb_exchange_payer(struct gb_exchange *ex) {
 int gb_exchange_refuse_reply(struct gb_exchange *ex, uint64_t permitted, struct gb_error *err) {
     return refuse(ex, (struct gb_refusal_of){.limit = GB_HTTP_LIMIT_REPLIES, .permitted = permitted}, err);
 }
-
-/* --- server state ------------------------------------------------------------------------------------------------- */
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
