@@ -268,7 +268,8 @@ void gb_cli_signals_block(void) {
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-int gb_cli_signals_begin(struct gb_cli_signals *signals, struct gb_cli *cli) {
+/* Starts the thread that waits for them; all other threads started from now on have them blocked. -1 with errno. */
+static int cli_signals_begin(struct gb_cli_signals *signals, struct gb_cli *cli) {
     sigset_t set;
     int rc;
 
@@ -285,7 +286,7 @@ int gb_cli_signals_begin(struct gb_cli_signals *signals, struct gb_cli *cli) {
     return 0;
 }
 
-void gb_cli_signals_end(struct gb_cli_signals *signals) {
+static void cli_signals_end(struct gb_cli_signals *signals) {
     pthread_kill(signals->thread, SIGUSR2);
     pthread_join(signals->thread, NULL);
     pthread_sigmask(SIG_SETMASK, &signals->before, NULL);
@@ -710,11 +711,11 @@ int gb_cli_run(struct gb_cli *cli, int argc, char **argv) {
         gb_cli_end(cli);
         return rc;
     }
-    if (gb_cli_signals_begin(&signals, cli) < 0) {
+    if (cli_signals_begin(&signals, cli) < 0) {
         rc = gb_cli_refused(cli, GB_CLI_FAILED, "no thread can be started for signals: %s", strerror(errno));
     } else {
         rc = cli->command->run(cli, argc, argv);
-        gb_cli_signals_end(&signals);
+        cli_signals_end(&signals);
     }
     rc = gb_cli_flush(cli, rc);
     gb_cli_end(cli);

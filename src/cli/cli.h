@@ -165,9 +165,6 @@ json_t *gb_cli_result(struct gb_cli *cli, const char *id);
 json_t *gb_cli_list(struct gb_cli *cli, const char *target);
 json_t *gb_cli_items(struct gb_cli *cli, const char *target);
 
-/* Sets the field "device" of a request; device NULL: none. */
-void gb_cli_put_device(json_t *body, const char *device);
-
 /* Prints a value: as JSON with --json, else by the columns or, without these, as details. Takes it over. */
 int gb_cli_show(struct gb_cli *cli, json_t *value, const struct gb_cli_column *columns, size_t count);
 
@@ -213,9 +210,6 @@ void gb_cli_signals_fatal(sigset_t *ret);
 
 /* Blocks them until gb_cli_signals_begin(), so that one that comes early is not lost and not fatal. */
 void gb_cli_signals_block(void);
-/* Starts the thread that waits for them; all other threads started from now on have them blocked. -1 with errno. */
-int gb_cli_signals_begin(struct gb_cli_signals *signals, struct gb_cli *cli);
-void gb_cli_signals_end(struct gb_cli_signals *signals);
 
 /* --- settings: what the options say, as members of a request ------------------------------------------------------ */
 

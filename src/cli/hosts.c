@@ -92,7 +92,8 @@ static int read_file(FILE *file, struct gb_cli_hosts *hosts, const char **ret_wh
     return rc == 0 && !ferror(file) ? 0 : -1;
 }
 
-int gb_cli_hosts_list(const char *text, struct gb_cli_hosts *ret) {
+/* The same of a list alone. */
+static int cli_hosts_list(const char *text, struct gb_cli_hosts *ret) {
     struct gb_cli_hosts hosts = {0};
     int rc = 0;
 
@@ -116,7 +117,7 @@ int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret, const char **r
     int rc;
 
     if (strcmp(text, "-") != 0 && access(text, F_OK) != 0) {
-        rc = gb_cli_hosts_list(text, &hosts);
+        rc = cli_hosts_list(text, &hosts);
     } else {
         file = strcmp(text, "-") == 0 ? stdin : fopen(text, "re");
         rc = file != NULL ? read_file(file, &hosts, &why) : -1;
@@ -207,7 +208,9 @@ static void put_lines(FILE *out, const char *host, const char *text, bool (*want
     }
 }
 
-void gb_cli_host_show(const struct gb_cli_host *host, bool json, double timeout_s) {
+/* Says what a host did: its lines with its name before them, or one JSON object. Lines of --verbose go to standard
+ * error. */
+static void cli_host_show(const struct gb_cli_host *host, bool json, double timeout_s) {
     char reason[1024] = "";
 
     if (host->status != 0)
@@ -395,7 +398,7 @@ static void take(struct fleet *fleet, struct gb_cli_host *host, int which) {
 
 static void show(struct fleet *fleet) {
     while (fleet->shown < fleet->hosts.count && fleet->hosts.items[fleet->shown].ended)
-        gb_cli_host_show(&fleet->hosts.items[fleet->shown++], fleet->cli->options.json, fleet->timeout_s);
+        cli_host_show(&fleet->hosts.items[fleet->shown++], fleet->cli->options.json, fleet->timeout_s);
     fflush(stdout);
 }
 
@@ -516,7 +519,7 @@ static int read_group(struct gb_cli *cli, struct gb_cli_hosts *ret) {
 
     if (group == NULL)
         return GB_CLI_USAGE;
-    if (gb_cli_hosts_list(group->values[GB_CLI_CONFIG_HOSTS], ret) < 0 || know(cli, ret) < 0)
+    if (cli_hosts_list(group->values[GB_CLI_CONFIG_HOSTS], ret) < 0 || know(cli, ret) < 0)
         return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
     return GB_CLI_DONE;
 }

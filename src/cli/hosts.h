@@ -37,14 +37,8 @@ struct gb_cli_hosts {
 /* Reads a list, "a,b:7071,http://c:80,unix:///s", or the file of that name, a host a line. -1 when it cannot be read;
  * *ret_why says why. 0 hosts are no error here. */
 int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret, const char **ret_why);
-/* The same of a list alone. */
-int gb_cli_hosts_list(const char *text, struct gb_cli_hosts *ret);
 /* One more; url NULL: the name is one, or a host. -1: no memory. */
 int gb_cli_hosts_add(struct gb_cli_hosts *hosts, const char *name, const char *url);
 void gb_cli_hosts_done(struct gb_cli_hosts *hosts);
-
-/* Says what a host did: its lines with its name before them, or one JSON object. Lines of --verbose go to standard
- * error. */
-void gb_cli_host_show(const struct gb_cli_host *host, bool json, double timeout_s);
 
 #endif

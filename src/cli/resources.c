@@ -487,7 +487,7 @@ int gb_cli_run_trim(struct gb_cli *cli, int argc, char **argv) {
 /* --- hold: keeps a stream busy ------------------------------------------------------------------------------------ */
 
 /* "0" is an index, and everything else a UUID. */
-void gb_cli_put_device(json_t *body, const char *device) {
+static void cli_put_device(json_t *body, const char *device) {
     if (device != NULL && strspn(device, "0123456789") == strlen(device))
         json_object_set_new(body, "device", json_integer(strtol(device, NULL, 10)));
     else if (device != NULL)
@@ -506,7 +506,7 @@ int gb_cli_run_hold(struct gb_cli *cli, int argc, char **argv) {
     if (gb_cli_target(cli, target, "/v1/sessions/{}/streams/{}/hold", cli->session, argv[0]) < 0)
         return gb_cli_failed(cli);
     body = json_pack("{s:i}", "ms", atoi(ms));
-    gb_cli_put_device(body, cli->options.device);
+    cli_put_device(body, cli->options.device);
     answer = gb_cli_request(cli, "POST", target, body);
     if (answer == NULL || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);

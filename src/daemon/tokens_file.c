@@ -47,7 +47,7 @@ static int put(struct gb_map *map, const char *key, struct gb_token_rec *rec, st
     return gb_error_set(err, GB_ERR_INTERNAL, "out of memory while reading tokens");
 }
 
-int gb_tokens_index_add(struct gb_tokens_index *index, struct gb_token_rec *rec, struct gb_error *err) {
+static int tokens_index_add(struct gb_tokens_index *index, struct gb_token_rec *rec, struct gb_error *err) {
     if (put(&index->names, rec->name.s, rec, err) != 0 || put(&index->secrets, rec->sha256_hex, rec, err) != 0 ||
         put(&index->secrets, rec->old_sha256_hex, rec, err) != 0)
         return -1;
@@ -58,7 +58,7 @@ int gb_tokens_index_add_all(struct gb_tokens_index *index, const struct gb_token
     size_t i;
 
     for (i = 0; i < array->count; i++) {
-        if (gb_tokens_index_add(index, &array->items[i], err) != 0)
+        if (tokens_index_add(index, &array->items[i], err) != 0)
             return -1;
     }
     return 0;
@@ -388,7 +388,7 @@ static int take(void *arg, unsigned line, const struct entry *entry, struct gb_e
     r->lines[r->array.count] = line;
     if (gb_token_array_add(&r->array, &rec, err) != 0)
         return -1;
-    return gb_tokens_index_add(&r->index, &r->array.items[r->array.count - 1], err);
+    return tokens_index_add(&r->index, &r->array.items[r->array.count - 1], err);
 }
 
 /* --- lines -------------------------------------------------------------------------------------------------------- */

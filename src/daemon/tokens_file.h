@@ -39,7 +39,6 @@ struct gb_tokens_index {
     struct gb_map subjects;
 };
 
-int gb_tokens_index_add(struct gb_tokens_index *index, struct gb_token_rec *rec, struct gb_error *err);
 int gb_tokens_index_add_all(struct gb_tokens_index *index, const struct gb_token_array *array, struct gb_error *err);
 /* A token that has what rec has, too; NULL: none. *ret_same: "name", "secret" or "subject"; written when found. */
 const struct gb_token_rec *gb_tokens_index_find(const struct gb_tokens_index *index, const struct gb_token_rec *rec,

@@ -12,6 +12,9 @@
 #include "base/thread.h"
 #include "disk/internal.h"
 
+static int disk_attach(struct gb_disk *disk, struct gb_error *err);
+static bool disk_same_marker(const struct gb_disk *disk);
+
 /* --- disk --------------------------------------------------------------------------------------------------------- */
 
 /* A disk: opening, closing, and probing whether it is well again. */
@@ -51,7 +54,7 @@ int gb_disk_open(const struct gb_disk_config *config, struct gb_disk **ret, stru
         gb_error_set(&why, GB_ERR_INTERNAL, "out of memory for the disk");
     else if (config->faults)
         gb_disk_plan_init(&disk->rules, config->faults, &why);
-    if (why.code == GB_OK && gb_disk_attach(disk, &why) < 0 && why.code != GB_ERR_INVALID_ARGUMENT) {
+    if (why.code == GB_OK && disk_attach(disk, &why) < 0 && why.code != GB_ERR_INVALID_ARGUMENT) {
         why.code = GB_ERR_STORAGE_UNAVAILABLE;
         gb_disk_set_unavailable(disk, &why, NULL);
         why = GB_ERROR_INIT;
@@ -148,12 +151,12 @@ static void forget_folders(struct gb_disk *disk) {
 
 /* Whether the folder of a disk that is READY has gone. Another one in its place that is ours, too, is taken. */
 static bool look_for_folder(struct gb_disk *disk) {
-    if (gb_disk_same_marker(disk))
+    if (disk_same_marker(disk))
         return false;
     if (gb_disk_check_marker(disk, NULL) < 0)
         return gb_disk_check_there(disk, NULL) < 0;
     forget_folders(disk);
-    gb_disk_attach(disk, NULL);
+    disk_attach(disk, NULL);
     return false;
 }
 
@@ -170,7 +173,7 @@ bool gb_disk_probe(struct gb_disk *disk) {
     pthread_mutex_unlock(&disk->lock);
     if (before == GB_DISK_READY)
         return look_for_folder(disk);
-    if (gb_disk_attach(disk, &why) < 0) {
+    if (disk_attach(disk, &why) < 0) {
         if (why.code == GB_ERR_SATURATED)
             return false;
         why.code = GB_ERR_STORAGE_UNAVAILABLE;
@@ -525,7 +528,8 @@ static bool identify(const struct gb_disk *disk, uint64_t *ret_dev, uint64_t *re
     return true;
 }
 
-bool gb_disk_same_marker(const struct gb_disk *disk) {
+/* Whether the marker is the file that it was when gb_disk_attach found it. [a stat] */
+static bool disk_same_marker(const struct gb_disk *disk) {
     uint64_t dev;
     uint64_t inode;
 
@@ -538,7 +542,8 @@ static void note(struct gb_disk *disk) {
         disk->marker_dev = disk->marker_inode = 0; /* it has gone again: the next check finds that */
 }
 
-int gb_disk_attach(struct gb_disk *disk, struct gb_error *err) {
+/* The same, and makes folder and marker where none is expected. */
+static int disk_attach(struct gb_disk *disk, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     enum gb_disk_op op;
     bool is_absent;

@@ -89,10 +89,6 @@ uint64_t gb_disk_shared_path(const char *path);
 /* Whether the marker is there and ours: 0, or -1 with STORAGE_UNAVAILABLE, with INVALID_ARGUMENT for a marker of
  * another database, or with SATURATED. *ret_absent: it is missing. */
 int gb_disk_marker_look(struct gb_disk *disk, bool *ret_absent, struct gb_error *err);
-/* The same, and makes folder and marker where none is expected. */
-int gb_disk_attach(struct gb_disk *disk, struct gb_error *err);
-/* Whether the marker is the file that it was when gb_disk_attach found it. [a stat] */
-bool gb_disk_same_marker(const struct gb_disk *disk);
 /* Whether the folder has gone; sets the state then. Returns -1 with STORAGE_UNAVAILABLE or SATURATED, 0 if it is
  * there. */
 int gb_disk_check_marker(struct gb_disk *disk, struct gb_error *err);

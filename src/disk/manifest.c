@@ -16,7 +16,7 @@
 
 /* --- manifest ----------------------------------------------------------------------------------------------------- */
 
-#define CRC_DIGITS 8
+#define CRC_DIGITS GB_HEX_U32
 #define FILE_DIGITS 5
 #define SUFFIX ".safetensors"
 
@@ -154,8 +154,6 @@ void gb_manifest_write_index(const struct gb_manifest *manifest, struct gb_json_
 
 /* Reading a manifest, in one pass. */
 
-#define MANIFEST_READ_CRC_DIGITS GB_HEX_U32
-
 struct reader {
     struct gb_json_text t;
     char *room;    /* of the strings: each value is taken before the next is read */
@@ -279,15 +277,15 @@ static int read_blocks(struct reader *r, struct gb_manifest_entry *entry) {
     size_t count;
     size_t i;
 
-    if (read_string(r, &word) < 0 || word.len % MANIFEST_READ_CRC_DIGITS != 0 || entry->blocks)
+    if (read_string(r, &word) < 0 || word.len % CRC_DIGITS != 0 || entry->blocks)
         return wrong(r, "blocks", "must be checksums of 8 hexadecimal digits each, given once");
-    count = word.len / MANIFEST_READ_CRC_DIGITS;
+    count = word.len / CRC_DIGITS;
     entry->blocks = malloc((count + 1) * sizeof(*entry->blocks));
     if (!entry->blocks)
         return gb_error_set(r->err, GB_ERR_SATURATED, "no memory for the manifest; try again later");
     entry->blocks[count] = 0;
     for (i = 0; i < count; i++) {
-        if (!gb_hex_u32(word.s + i * MANIFEST_READ_CRC_DIGITS, MANIFEST_READ_CRC_DIGITS, &entry->blocks[i]))
+        if (!gb_hex_u32(word.s + i * CRC_DIGITS, CRC_DIGITS, &entry->blocks[i]))
             return wrong(r, "blocks", "must be hexadecimal digits");
     }
     r->blocks = count;
@@ -559,11 +557,11 @@ static int check_sum(struct reader *r, const char *text, size_t n) {
     size_t used = pack(text, n, r->room);
     uint32_t said;
 
-    if (used < sizeof(opening) - 1 + MANIFEST_READ_CRC_DIGITS || memcmp(r->room, opening, sizeof(opening) - 1) != 0)
+    if (used < sizeof(opening) - 1 + CRC_DIGITS || memcmp(r->room, opening, sizeof(opening) - 1) != 0)
         return 0;
-    if (!gb_hex_u32(digits, MANIFEST_READ_CRC_DIGITS, &said))
+    if (!gb_hex_u32(digits, CRC_DIGITS, &said))
         return wrong(r, "crc32c", "must be 8 hexadecimal digits");
-    memset(digits, '0', MANIFEST_READ_CRC_DIGITS);
+    memset(digits, '0', CRC_DIGITS);
     return gb_crc32c(0, r->room, used) == said ? 0 : wrong(r, "crc32c", "is not that of the text: it is damaged");
 }
 

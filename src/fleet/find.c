@@ -192,8 +192,6 @@ static bool recall(struct gb_find_cache *cache, const struct gb_name *session, u
 
 /* --- flights ------------------------------------------------------------------------------------------------------ */
 
-static void start(struct gb_job *job);
-
 static void give(struct gb_job *job, struct gb_fleet_ask *ask) {
     struct flight *flight = gb_container_of(job, struct flight, job);
     struct gb_fleet_find *find = gb_container_of(ask, struct gb_fleet_find, ask);

@@ -19,7 +19,7 @@ struct gb_decoder {
     bool complete;    /* a member or frame ended with the last byte */
 };
 
-const char *gb_coding_name(enum gb_coding coding) {
+static const char *coding_name(enum gb_coding coding) {
     static const char *const names[] = {"gzip", "deflate", "zstd"};
 
     return names[coding];
@@ -30,7 +30,7 @@ static int no_memory(struct gb_error *err) {
 }
 
 static int broken(const struct gb_decoder *d, const char *why, struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_INVALID_ENCODING, "the body is no whole %s stream: %s", gb_coding_name(d->coding),
+    return gb_error_set(err, GB_ERR_INVALID_ENCODING, "the body is no whole %s stream: %s", coding_name(d->coding),
                         why);
 }
 

@@ -15,8 +15,6 @@ enum gb_coding { GB_CODING_GZIP, GB_CODING_DEFLATE, GB_CODING_ZSTD };
 
 struct gb_decoder;
 
-const char *gb_coding_name(enum gb_coding coding);
-
 /* Makes a decoder: some 10 to 45 KiB, and for zstd the window of the stream besides. Returns NULL with SATURATED when
  * memory is exhausted. */
 struct gb_decoder *gb_decoder_new(enum gb_coding coding, struct gb_error *err);

@@ -499,7 +499,8 @@ enum gb_step gb_api_fleet_session_take(struct gb_http_request *request, struct g
 
 /* --- deleting ----------------------------------------------------------------------------------------------------- */
 
-static enum gb_step buried(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step reply_empty(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
     return gb_reply_nothing(request, NULL, response, err);
 }
 
@@ -519,7 +520,7 @@ enum gb_step gb_api_fleet_session_delete(struct gb_http_request *request, struct
             name.s);
         return GB_STEP_ERROR;
     }
-    asking = gb_asking_begin(request, buried, err);
+    asking = gb_asking_begin(request, reply_empty, err);
     if (!asking)
         return GB_STEP_ERROR;
     asking->of.bury.session = name;
@@ -614,10 +615,6 @@ static enum gb_step made(struct gb_http_request *request, struct gb_http_respons
     return list(request, &name, reply_one, response, err);
 }
 
-static enum gb_step removed(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
-    return gb_reply_nothing(request, NULL, response, err);
-}
-
 /* null, and nothing: no limit. */
 static int read_limit(const struct gb_http_request *request, uint64_t *ret, struct gb_error *err) {
     json_t *body;
@@ -648,5 +645,5 @@ enum gb_step gb_api_fleet_tenant_delete(struct gb_http_request *request, struct 
 
     if (gb_param_name(request, 0, "tenant name", &change.name, err) < 0)
         return GB_STEP_ERROR;
-    return set(request, &change, removed, response, err);
+    return set(request, &change, reply_empty, response, err);
 }

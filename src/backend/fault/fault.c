@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 
-static const struct gb_backend_ops *gb_fault_ops(void);
+static const struct gb_backend_ops fault_ops;
 
 /* --- rule --------------------------------------------------------------------------------------------------------- */
 
@@ -333,7 +333,7 @@ int gb_fault_open(const char *args, struct gb_backend **ret, char *ret_note, str
     f = calloc(1, sizeof(*f));
     if (!f)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory for a backend");
-    f->base.ops = gb_fault_ops();
+    f->base.ops = &fault_ops;
     gb_mutex_init(&f->lock);
     if (gb_fault_plan_init(&f->plan, args, (size_t)(colon - args), err) < 0 ||
         gb_backend_open(colon + 1, &f->inner, note, err) < 0) {
@@ -411,7 +411,3 @@ static const struct gb_backend_ops fault_ops = {
 #include "backend/fault/ops.def"
 #undef GB_FAULT_OP
 };
-
-static const struct gb_backend_ops *gb_fault_ops(void) {
-    return &fault_ops;
-}

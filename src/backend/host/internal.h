@@ -257,8 +257,6 @@ int gb_host_fake_pool(struct gb_host *host, const struct gb_location *place, uin
 int gb_host_workers_start(struct gb_host *host, struct gb_error *err);
 void gb_host_workers_stop(struct gb_host *host);
 void gb_host_wake_locked(struct gb_host *host); /* something was put into a queue */
-void gb_host_enter_call_locked(struct gb_host *host);
-void gb_host_leave_call_locked(struct gb_host *host);
 
 int gb_host_submit_locked(struct gb_stream *stream, const struct gb_host_op *op, const char *call,
                           struct gb_error *err); /* may drop the lock meanwhile */
@@ -266,7 +264,6 @@ void gb_host_run_locked(struct gb_stream *stream);
 struct gb_stream *gb_host_stream_new(struct gb_host *host, int device); /* in no list; NULL without memory */
 struct gb_stream *gb_host_stream_ref_locked(struct gb_stream *stream);
 void gb_host_stream_unref_locked(struct gb_stream *stream);
-void gb_host_deps_add(struct gb_host_deps *deps, uint64_t stream_id, uint64_t seq);
 bool gb_host_deps_has(const struct gb_host_deps *deps, uint64_t stream_id, uint64_t seq);
 int gb_host_stream_follow_locked(struct gb_stream *stream, struct gb_stream *other, uint64_t seq, const char *call,
                                  struct gb_error *err);
@@ -284,8 +281,6 @@ void gb_host_synced_locked(struct gb_stream *stream, uint64_t seq);
 int gb_host_stream_hold(struct gb_backend *be, struct gb_stream *stream, struct gb_hold **ret, struct gb_error *err);
 void gb_host_stream_release(struct gb_backend *be, struct gb_hold *hold);
 
-struct gb_host_watch *gb_host_event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq);
-void gb_host_event_unref_locked(struct gb_event *event);
 void gb_host_fire(struct gb_host_watch *watches);
 int gb_host_event_create(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
 void gb_host_event_destroy(struct gb_backend *be, struct gb_event *event);

@@ -11,6 +11,10 @@
 #include "base/clock.h"
 #include "base/thread.h"
 
+static void host_enter_call_locked(struct gb_host *host);
+static struct gb_host_watch *host_event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq);
+static void host_leave_call_locked(struct gb_host *host);
+
 /* --- stream ------------------------------------------------------------------------------------------------------- */
 
 /* Streams: a queue of operations each, run by the workers in order. */
@@ -21,7 +25,7 @@
 /* --- dependencies ------------------------------------------------------------------------------------------------- */
 
 /* Forgetting the oldest is safe: it only costs a chance to reuse memory. */
-void gb_host_deps_add(struct gb_host_deps *deps, uint64_t stream_id, uint64_t seq) {
+static void host_deps_add(struct gb_host_deps *deps, uint64_t stream_id, uint64_t seq) {
     unsigned i;
 
     for (i = 0; i < deps->count; i++) {
@@ -214,11 +218,11 @@ static bool run_op_locked(struct gb_stream *stream, struct gb_host_watch **ret_f
         stream->ring[stream->ring_head] = op;
         return gb_host_worked(&op);
     case GB_HOST_CALL:
-        gb_host_enter_call_locked(host);
+        host_enter_call_locked(host);
         pthread_mutex_unlock(&host->lock);
         op.u.call.fn(op.u.call.arg);
         pthread_mutex_lock(&host->lock);
-        gb_host_leave_call_locked(host);
+        host_leave_call_locked(host);
         return true;
     case GB_HOST_PROTECT:
         pthread_mutex_unlock(&host->lock);
@@ -226,7 +230,7 @@ static bool run_op_locked(struct gb_stream *stream, struct gb_host_watch **ret_f
         pthread_mutex_lock(&host->lock);
         return true;
     case GB_HOST_RECORD:
-        *ret_fired = gb_host_event_reached_locked(op.u.record.event, stream, stream->done_seq + 1);
+        *ret_fired = host_event_reached_locked(op.u.record.event, stream, stream->done_seq + 1);
         return true;
     case GB_HOST_WAIT:
         gb_host_stream_unref_locked(op.u.wait.stream);
@@ -366,7 +370,7 @@ int gb_host_stream_follow_locked(struct gb_stream *stream, struct gb_stream *oth
             return -1;
         }
     }
-    gb_host_deps_add(&stream->deps, other->id, seq);
+    host_deps_add(&stream->deps, other->id, seq);
     return 0;
 }
 
@@ -379,7 +383,7 @@ int gb_host_stream_wait(struct gb_backend *be, struct gb_stream *stream, struct 
     if (event->stream && event->stream != stream) {
         r = gb_host_stream_follow_locked(stream, event->stream, event->seq, "cudaStreamWaitEvent", err);
         for (i = 0; r == 0 && i < event->deps.count; i++)
-            gb_host_deps_add(&stream->deps, event->deps.dep[i].stream_id, event->deps.dep[i].seq);
+            host_deps_add(&stream->deps, event->deps.dep[i].stream_id, event->deps.dep[i].seq);
     }
     pthread_mutex_unlock(&host->lock);
     return r;
@@ -417,7 +421,7 @@ int gb_host_event_create(struct gb_backend *be, int device, struct gb_event **re
     return 0;
 }
 
-void gb_host_event_unref_locked(struct gb_event *event) {
+static void host_event_unref_locked(struct gb_event *event) {
     if (--event->refs > 0)
         return;
     gb_host_stream_unref_locked(event->stream);
@@ -431,7 +435,7 @@ void gb_host_event_destroy(struct gb_backend *be, struct gb_event *event) {
     if (!event)
         return;
     pthread_mutex_lock(&host->lock);
-    gb_host_event_unref_locked(event);
+    host_event_unref_locked(event);
     pthread_mutex_unlock(&host->lock);
 }
 
@@ -575,7 +579,7 @@ int gb_host_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_
 
 /* --- checking ----------------------------------------------------------------------------------------------------- */
 
-struct gb_host_watch *gb_host_event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq) {
+static struct gb_host_watch *host_event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq) {
     struct gb_host_watch **at = &event->watches;
     struct gb_host_watch *fired = NULL;
     struct gb_host_watch **tail = &fired;
@@ -594,7 +598,7 @@ struct gb_host_watch *gb_host_event_reached_locked(struct gb_event *event, struc
         *tail = watch;
         tail = &watch->next;
     }
-    gb_host_event_unref_locked(event);
+    host_event_unref_locked(event);
     return fired;
 }
 
@@ -799,13 +803,13 @@ void gb_host_wake_locked(struct gb_host *host) {
     }
 }
 
-void gb_host_enter_call_locked(struct gb_host *host) {
+static void host_enter_call_locked(struct gb_host *host) {
     host->workers_in_call++;
     if (host->run_head || host->fire_head)
         gb_host_wake_locked(host);
 }
 
-void gb_host_leave_call_locked(struct gb_host *host) {
+static void host_leave_call_locked(struct gb_host *host) {
     host->workers_in_call--;
 }
 

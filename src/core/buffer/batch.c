@@ -53,7 +53,7 @@ bool gb_transaction_batch_atomic(const struct gb_transaction_batch *g) {
     return g && g->atomic;
 }
 
-struct gb_transaction_batch *gb_transaction_batch_ref(struct gb_transaction_batch *g) {
+static struct gb_transaction_batch *transaction_batch_ref(struct gb_transaction_batch *g) {
     atomic_fetch_add(&g->refs, 1);
     return g;
 }
@@ -160,7 +160,7 @@ static void go(struct gb_transaction_batch *g) {
 
     if (g->count == 0)
         return;
-    gb_transaction_batch_ref(g);
+    transaction_batch_ref(g);
     if (g->atomic && g->failed) {
         no_other(&error);
         end_all(g, &error);
@@ -231,7 +231,7 @@ static void leave(struct gb_call *call) {
 }
 
 void gb_transaction_batch_add(struct gb_transaction_batch *g, struct gb_call *call) {
-    call->batch = gb_transaction_batch_ref(g);
+    call->batch = transaction_batch_ref(g);
     call->on_finish = leave;
 }
 

@@ -58,8 +58,6 @@ struct job {
     bool ended;               /* the payload */
 };
 
-static void run(struct gb_task *task);
-
 static void unref(struct job *job) {
     if (atomic_fetch_sub(&job->refs, 1) != 1)
         return;

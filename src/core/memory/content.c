@@ -14,6 +14,9 @@
 #include "core/public/observe.h"
 #include "core/session/quota.h"
 
+static void alloc_log_forget(struct gb_content *c);
+static void alloc_log_taken(struct gb_content *c);
+
 static void content_count_free(struct gb_content *c);
 static void content_free_memory(struct gb_content *c);
 
@@ -377,7 +380,7 @@ void gb_content_unpin_locked(struct gb_content *c, struct gb_pin *pin) {
 void gb_content_end(struct gb_content *c) {
     struct gb_session *session = c->session;
 
-    gb_alloc_log_forget(c);
+    alloc_log_forget(c);
     gb_event_pool_give(&c->device->events, c->ready);
     gb_event_pool_give(&c->device->events, c->used);
     give_quota(c);
@@ -434,7 +437,7 @@ static int try_free(struct gb_content *c, struct gb_error *err) {
 
 void gb_content_count_alloc(struct gb_content *c) {
     alloc_stats_taken(c);
-    gb_alloc_log_taken(c);
+    alloc_log_taken(c);
 }
 
 /* Counts and logs the free, once. */
@@ -627,7 +630,9 @@ static void add_locked(struct gb_alloc_log *t, const struct gb_content *c, enum 
     t->next++;
 }
 
-void gb_alloc_log_taken(struct gb_content *c) {
+/* content has memory now; it is given back, logged once; the device refused to give it; its memory is gone without a
+ * free. */
+static void alloc_log_taken(struct gb_content *c) {
     struct gb_alloc_log *t = c->device->core->alloc_log;
 
     if (!gb_kind_of_device(c->kind) || !c->ptr)
@@ -658,7 +663,7 @@ void gb_alloc_log_freed(struct gb_content *c) {
     leave(c, true);
 }
 
-void gb_alloc_log_forget(struct gb_content *c) {
+static void alloc_log_forget(struct gb_content *c) {
     leave(c, false);
 }
 

@@ -71,7 +71,6 @@ struct gb_transaction_batch;
  * copied; may be NULL. Returns a reference, or NULL when memory is exhausted. */
 struct gb_transaction_batch *gb_transaction_batch_new(size_t calls, bool atomic, const struct gb_store_mark *mark);
 bool gb_transaction_batch_atomic(const struct gb_transaction_batch *batch); /* NULL is accepted: false */
-struct gb_transaction_batch *gb_transaction_batch_ref(struct gb_transaction_batch *batch);
 /* Adds a call before it is started. The call has a reference to the batch until its transaction joins the batch or the
  * call ends. */
 void gb_transaction_batch_add(struct gb_transaction_batch *batch, struct gb_call *call);

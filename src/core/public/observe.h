@@ -419,12 +419,8 @@ struct gb_alloc_log {
 struct gb_alloc_log *gb_alloc_log_new(uint64_t room);
 void gb_alloc_log_free(struct gb_alloc_log *alloc_log);
 
-/* content has memory now; it is given back, logged once; the device refused to give it; its memory is gone without a
- * free. */
-void gb_alloc_log_taken(struct gb_content *content);
 void gb_alloc_log_freed(struct gb_content *content);
 void gb_alloc_log_refused(const struct gb_content *content);
-void gb_alloc_log_forget(struct gb_content *content);
 
 /* The pools, as they are shown beside the log of allocations. Included by core.h. */
 

@@ -12,6 +12,8 @@
 #include "core/session/session.h"
 #include "core/transfer/upload.h"
 
+static void upload_allocated(struct gb_alloc *alloc, const struct gb_error *error);
+
 /* --- the plan ----------------------------------------------------------------------------------------------------- */
 
 /* Decides what a write needs and whether it is permitted, by records, quota and limits. Nothing is reserved yet. */
@@ -671,12 +673,13 @@ void gb_upload_prepare(struct gb_task *task) {
 
 void gb_upload_allocate(struct gb_upload *u) {
     u->alloc.content = u->content;
-    u->alloc.done = gb_upload_allocated;
+    u->alloc.done = upload_allocated;
     u->alloc.anywhere = !u->base && !u->plan.zero && !u->role->queue && !u->plan.direct;
     gb_alloc_start(&u->alloc, u->plan.wait_ms);
 }
 
-void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
+/* Queue the work that comes before the payload, when the memory is allocated. Run on the lane. */
+static void upload_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
     struct gb_upload *u = gb_container_of(alloc, struct gb_upload, alloc);
     struct gb_error why;
 

@@ -23,7 +23,7 @@
  * when it is summed up. */
 #define ROOM_BYTES (1u << 20)
 
-static size_t receive_least(uint64_t a, uint64_t b) {
+static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
@@ -91,9 +91,9 @@ static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err
         return gb_scatter_room_locked(u, ret_ptr, err);
     if (u->plan.direct) {
         *ret_ptr = ptr_of(u, u->filled);
-        if (!has_pages_locked(u, *ret_ptr, receive_least(left, at_once(u))))
+        if (!has_pages_locked(u, *ret_ptr, least(left, at_once(u))))
             return 0;
-        u->room = receive_least(left, at_once(u));
+        u->room = least(left, at_once(u));
         u->touched = true;
         return 1;
     }
@@ -101,7 +101,7 @@ static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err
         return 0;
     f = u->pipe.filling;
     *ret_ptr = (char *)f->slot + f->bytes;
-    u->room = receive_least(left, u->pipe.filling_max - f->bytes);
+    u->room = least(left, u->pipe.filling_max - f->bytes);
     return 1;
 }
 
@@ -133,7 +133,7 @@ bool gb_upload_room_ahead(struct gb_upload *u, unsigned number, void **ret_ptr, 
         return false;
     if (u->plan.direct) {
         *ret_ptr = ptr_of(u, at);
-        *ret_n = receive_least(gb_upload_reach(u) - at, each);
+        *ret_n = least(gb_upload_reach(u) - at, each);
         return true;
     }
     pthread_mutex_lock(&u->t.lock);
@@ -142,7 +142,7 @@ bool gb_upload_room_ahead(struct gb_upload *u, unsigned number, void **ret_ptr, 
     if (!given)
         return false;
     *ret_ptr = u->pipe.ahead[number - 1]->slot;
-    *ret_n = receive_least(gb_upload_reach(u) - at, each);
+    *ret_n = least(gb_upload_reach(u) - at, each);
     return true;
 }
 
@@ -185,7 +185,7 @@ int gb_upload_copy_in(struct gb_upload *upload, const void *bytes, size_t n, siz
         r = gb_upload_room(upload, &room, &size, err);
         if (r <= 0)
             return r;
-        size = receive_least(size, n - *done);
+        size = least(size, n - *done);
         memcpy(room, (const char *)bytes + *done, size);
         if (gb_upload_fill(upload, size, err) < 0)
             return -1;
@@ -220,10 +220,6 @@ void gb_upload_pause(struct gb_upload *upload, bool stalled) {
 #define SEGMENT_BYTES_LEAST (4u << 10) /* where the quota is tight */
 #define SEGMENT_BYTES_MIN (1u << 20)
 #define SEGMENT_BYTES_MAX (256u << 20)
-
-static uint64_t least(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
 
 /* Whether the quota has room for one more segment and, at the end, for all bytes in one piece. Returns 0 or -1. */
 static int check_quota_locked(struct gb_session *s, enum gb_kind kind, uint64_t held, uint64_t bytes, bool tell,

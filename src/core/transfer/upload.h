@@ -348,8 +348,6 @@ int gb_scatter_queue(struct gb_upload *upload, struct gb_staged_copy *copy, stru
 
 /* Allocates the memory of content, then prepares it. Takes over a reference, the lane's. [any thread] */
 void gb_upload_allocate(struct gb_upload *upload);
-/* Queue the work that comes before the payload, when the memory is allocated. Run on the lane. */
-void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error);
 void gb_upload_prepare(struct gb_task *task);
 /* Returns managed memory that is attached to the CPU to the device. `then` runs on the lane when that is queued or has
  * failed. For other memory `then` runs at once. */

@@ -101,7 +101,7 @@ static enum rank rank_of(const struct stray *stray) {
     return stray->header.name.buffer_id == stray->name.buffer_id ? LIKELY : GUESSED;
 }
 
-static int compare_ids(int64_t a, int64_t b) {
+static int compare(int64_t a, int64_t b) {
     return (a > b) - (a < b);
 }
 
@@ -110,13 +110,13 @@ static int compare_ids(int64_t a, int64_t b) {
 static int by_rank_and_number(const void *one, const void *other) {
     const struct stray *a = *(const struct stray *const *)one;
     const struct stray *b = *(const struct stray *const *)other;
-    int r = compare_ids(b->known, a->known);
+    int r = compare(b->known, a->known);
 
     if (r == 0)
-        r = compare_ids(b->name.buffer_id, a->name.buffer_id);
+        r = compare(b->name.buffer_id, a->name.buffer_id);
     if (r == 0 && a->known)
-        r = compare_ids(rank_of(a), rank_of(b));
-    return r != 0 ? r : compare_ids(gb_disk_name_generation(&b->name), gb_disk_name_generation(&a->name));
+        r = compare(rank_of(a), rank_of(b));
+    return r != 0 ? r : compare(gb_disk_name_generation(&b->name), gb_disk_name_generation(&a->name));
 }
 
 struct naming {
@@ -389,10 +389,6 @@ static int read_stray(struct recover *r, struct stray *stray, struct gb_error *e
     else
         free(blocks);
     return result;
-}
-
-static int compare(int64_t a, int64_t b) {
-    return (a > b) - (a < b);
 }
 
 /* Files of one buffer stand together, whole ones first, the newest first. Those without a header are last. */

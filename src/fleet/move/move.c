@@ -39,8 +39,6 @@ struct gb_moves {
     unsigned running;
 };
 
-static int move_freeze(struct gb_arrival *arrival, struct move_freeze *ret, struct gb_error *err);
-
 /* --- what the owner is asked -------------------------------------------------------------------------------------- */
 
 /* What is asked of the session's owner when all that it has is here. */

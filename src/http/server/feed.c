@@ -26,7 +26,7 @@ static void feed_listener_farewell(struct gb_http_feed *feed, struct gb_feed_lis
 
 /* For a listener that catches up, before others get their turn: of a long log it may hear nothing. */
 #define TURN_BYTES (256u << 10)
-#define SEND_TURN_PIECES 8
+#define LISTENER_PIECES 8
 
 static bool hears(const struct gb_feed_listener *l, const struct gb_http_frame *f) {
     return f->id > l->begin && (f->topics & l->topics) &&
@@ -85,7 +85,7 @@ static bool gather(struct gb_http_feed *feed, struct gb_feed_listener *l, unsign
                 gb_http_frame_unref(l->hold[l->held]);
         } else if (l->after >= feed->ring_after) {
             join_ring(feed, l);
-        } else if (l->held > 0 || (*pieces)++ >= SEND_TURN_PIECES) {
+        } else if (l->held > 0 || (*pieces)++ >= LISTENER_PIECES) {
             return true;
         } else if (!piece_get(feed, l)) {
             return false;

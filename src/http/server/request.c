@@ -25,8 +25,6 @@
 
 /* Long answers that go through libmicrohttpd. On the loop's thread. */
 
-struct MHD_Response;
-
 #define GB_MHD_STREAM_BYTES (256u << 10) /* that libmicrohttpd allocates for a source */
 
 /* Requests that wait, and their connections, which libmicrohttpd leaves alone meanwhile. On the loop's thread. */
