@@ -40,6 +40,32 @@ static const struct gb_cli_column restored[] = {
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
+/* The names of --only. */
+static int set_only(struct gb_cli *cli, json_t *body) {
+    const char *at = cli->options.only;
+    json_t *names;
+
+    if (at == NULL)
+        return 0;
+    names = json_array();
+    for (;;) {
+        size_t n = strcspn(at, ",");
+        json_t *name = json_stringn(at, n);
+
+        if (n == 0 || name == NULL) {
+            json_decref(name);
+            json_decref(names);
+            return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--only is names with commas between them, such as a,b");
+        }
+        json_array_append_new(names, name);
+        if (at[n] == '\0')
+            break;
+        at += n + 1;
+    }
+    json_object_set_new(body, "names", names);
+    return 0;
+}
+
 static json_t *add(struct gb_cli *cli, const char *name) {
     const struct gb_cli_options *o = &cli->options;
     char target[GB_CLI_PATH];
@@ -53,7 +79,7 @@ static json_t *add(struct gb_cli *cli, const char *name) {
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the name or the prefix is not UTF-8");
         return NULL;
     }
-    if (gb_cli_only(cli, body) < 0) {
+    if (set_only(cli, body) < 0) {
         json_decref(body);
         return NULL;
     }
@@ -103,11 +129,20 @@ static json_t *verify(struct gb_cli *cli, const char *name) {
     return answer;
 }
 
+static int check_load(struct gb_cli *cli) {
+    const char *load = cli->options.load;
+
+    if (load && strcmp(load, "lazy") != 0 && strcmp(load, "eager") != 0)
+        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--load is lazy or eager");
+    return 0;
+}
+
 static json_t *restore(struct gb_cli *cli, const char *name) {
     char target[GB_CLI_PATH];
     json_t *body = json_object();
 
-    if (gb_cli_restore_settings(cli, body) < 0 || gb_cli_target(cli, target, CHECKPOINT "/restore", name) < 0) {
+    if (check_load(cli) < 0 || set_only(cli, body) < 0 || gb_cli_settings(cli, body) < 0 ||
+        gb_cli_target(cli, target, CHECKPOINT "/restore", name) < 0) {
         json_decref(body);
         return NULL;
     }

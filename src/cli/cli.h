@@ -214,12 +214,11 @@ void gb_cli_signals_block(void);
 /* --- settings: what the options say, as members of a request ------------------------------------------------------ */
 
 /* Each sets members of body. -1 with cli->error set when a value cannot be meant. */
+int gb_cli_settings(struct gb_cli *cli, json_t *body); /* those of GB_CLI_SETTING; the next three call it */
 int gb_cli_session_settings(struct gb_cli *cli, json_t *body);
 int gb_cli_pool_settings(struct gb_cli *cli, json_t *body);
 int gb_cli_buffer_settings(struct gb_cli *cli, json_t *body);
 int gb_cli_label_settings(struct gb_cli *cli, json_t *body);
-int gb_cli_only(struct gb_cli *cli, json_t *body); /* the names of --only */
-int gb_cli_restore_settings(struct gb_cli *cli, json_t *body);
 
 /* A device by its index, a number, or by its UUID. */
 json_t *gb_cli_device(const char *device);
@@ -235,8 +234,7 @@ void gb_cli_times_get(struct gb_cli *cli, const struct gb_cli_name *name, uint64
 
 /* --- commands ----------------------------------------------------------------------------------------------------- */
 
-#define GB_CLI_COMMAND(name, arguments, least, most, options, help)                                                    \
-    int gb_cli_run_##name(struct gb_cli *, int, char **);
+#define GB_CLI_COMMAND(name, arguments, least, most, help) int gb_cli_run_##name(struct gb_cli *, int, char **);
 #include "cli/commands.def"
 #undef GB_CLI_COMMAND
 

@@ -209,8 +209,6 @@ static int place(struct gb_cli *cli, const char *name) {
     }
     if (select != NULL)
         json_object_set_new(body, "select", select);
-    if (o->on_partition != NULL)
-        json_object_set_new(body, "on_partition", json_string(o->on_partition));
     return show_one(cli, gb_cli_request(cli, "POST", "/v1/fleet/sessions", body), placed_columns,
                     COUNT(placed_columns));
 }

@@ -474,15 +474,7 @@ static int put_options(struct gb_cli *cli, json_t *body) {
         if (o->given[refused[i].id])
             return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--%s does not go with a URL: all of the source is copied",
                                 refused[i].name);
-    if (o->kind != NULL)
-        json_object_set_new(body, "kind", json_string(o->kind));
-    if (o->pool != NULL)
-        json_object_set_new(body, "pool", json_string(o->pool));
-    if (o->device != NULL)
-        json_object_set_new(body, "device", gb_cli_device(o->device));
-    if (o->stream != NULL)
-        json_object_set_new(body, "stream", json_string(o->stream));
-    return 0;
+    return gb_cli_settings(cli, body);
 }
 
 static json_t *body_of(struct gb_cli *cli, const char *url) {

@@ -72,13 +72,24 @@ static void put_option(FILE *out, const struct gb_cli_command *command, enum gb_
     put_line(out, left, help_on(command, id));
 }
 
-static void put_options(FILE *out, const struct gb_cli_command *command, bool common) {
+/* Whether it goes with the command, or with its word if verb is not NULL; without a command: with all commands. */
+static bool goes(const struct gb_cli_command *command, const struct gb_cli_verb *verb, int id) {
+    return command ? gb_cli_option_taken(command, verb, (enum gb_cli_option_id)id)
+                   : gb_cli_option_common((enum gb_cli_option_id)id);
+}
+
+/* Of those that go, a line each; a command's end with an empty line. */
+static void put_options(FILE *out, const struct gb_cli_command *command, const struct gb_cli_verb *verb) {
+    bool any = false;
     int i;
 
     for (i = 0; i < GB_CLI_IDS; i++)
-        if (gb_cli_option_common((enum gb_cli_option_id)i) == common &&
-            (common || gb_cli_option_taken(command, (enum gb_cli_option_id)i)))
+        if (goes(command, verb, i)) {
             put_option(out, command, (enum gb_cli_option_id)i);
+            any = true;
+        }
+    if (any && command)
+        fputs("\n", out);
 }
 
 #define NO_NOUN " (no ITEM)" /* ends the help of a word that stands alone, of a command whose others take one */
@@ -118,8 +129,12 @@ static void put_verbs(FILE *out, const struct gb_cli_command *command) {
         put_line(out, left, help);
         found++;
     }
-    if (found > 0 && command->options[0] != '\0')
-        fprintf(out, "\n\"gpubuf help %s WORD\" lists those of these options that the word takes.\n", command->name);
+    for (i = 0; found > 0 && i < GB_CLI_IDS; i++)
+        if (goes(command, NULL, (int)i)) {
+            fprintf(out, "\n\"gpubuf help %s WORD\" lists those of these options that the word takes.\n",
+                    command->name);
+            break;
+        }
     if (found > 0)
         fputs("\n", out);
 }
@@ -135,10 +150,7 @@ static void help_command(FILE *out, const struct gb_cli_command *command) {
     put_line(out, command->name, command->help);
     fputs("\n", out);
     put_verbs(out, command);
-    if (command->options[0] != '\0') {
-        put_options(out, command, false);
-        fputs("\n", out);
-    }
+    put_options(out, command, NULL);
     put_common(out);
 }
 
@@ -146,18 +158,13 @@ static void help_verb(FILE *out, const struct gb_cli_command *command, const str
     char usage[64];
     char left[64];
     char help[256];
-    int i;
 
     snprintf(left, sizeof left, "%s %s", command->name, verb->name);
     describe(command, verb, "", usage, help);
     fprintf(out, "Usage: gpubuf %s %s [OPTION...]\n\n", command->name, usage);
     put_line(out, left, help);
     fputs("\n", out);
-    for (i = 0; i < GB_CLI_IDS; i++)
-        if (gb_cli_has_word(verb->options, gb_cli_options_all[i].name))
-            put_option(out, command, (enum gb_cli_option_id)i);
-    if (verb->options[0] != '\0')
-        fputs("\n", out);
+    put_options(out, command, verb);
     put_common(out);
 }
 
@@ -180,7 +187,7 @@ void gb_cli_help(FILE *out, const struct gb_cli_command *command, const struct g
         put_line(out, left, gb_cli_commands[i].help);
     }
     fputs("\nOptions of all commands (\"gpubuf COMMAND --help\" lists the others):\n", out);
-    put_options(out, NULL, true);
+    put_options(out, NULL, NULL);
     fputs("\nExit status: 0 done; 1 refused or failed; 2 usage; 3 the daemon cannot be reached; 4 not found;\n"
           "130 interrupted, 143 terminated; with --hosts and --group 6 done on some of them, 7 on none. gpubuf(1) has "
           "the rest.\n",
@@ -358,9 +365,7 @@ static void offer_options(const char *start, const struct gb_cli_command *comman
     int i;
 
     for (i = 0; i < GB_CLI_IDS; i++)
-        if (gb_cli_option_taken(command, (enum gb_cli_option_id)i) &&
-            (verb == NULL || gb_cli_option_common((enum gb_cli_option_id)i) ||
-             gb_cli_has_word(verb->options, gb_cli_options_all[i].name))) {
+        if (goes(NULL, NULL, i) || (command && goes(command, verb, i))) {
             snprintf(name, sizeof name, "--%s", gb_cli_options_all[i].name);
             offer(start, name);
         }

@@ -12,23 +12,23 @@
 
 #define LONG_ONLY 256 /* value of the first option without a letter */
 #define DIGITS "0123456789"
-#define GB_CLI_OPTION(type, field, name, letter, argument, words, help)                                                \
-    {name, letter, argument, words, help, offsetof(struct gb_cli_options, field), GB_CLI_##type},
+#define SPEC(type, field, key, name, letter, argument, words, takers, help)                                            \
+    {name, letter, argument, words, takers, help, key, offsetof(struct gb_cli_options, field), GB_CLI_##type},
+#define GB_CLI_OPTION(type, field, ...) SPEC(type, field, NULL, __VA_ARGS__)
+#define GB_CLI_SETTING(type, field, ...) SPEC(type, field, #field, __VA_ARGS__)
 
 const struct gb_cli_option_spec gb_cli_options_all[GB_CLI_IDS] = {
 #include "cli/options.def"
 };
-#undef GB_CLI_OPTION
 
-#define GB_CLI_COMMAND(name, arguments, least, most, options, help)                                                    \
-    {#name, arguments, least, most, options, help, gb_cli_run_##name},
+#define GB_CLI_COMMAND(name, arguments, least, most, help) {#name, arguments, least, most, help, gb_cli_run_##name},
 const struct gb_cli_command gb_cli_commands[] = {
 #include "cli/commands.def"
 };
 #undef GB_CLI_COMMAND
 const size_t gb_cli_commands_count = sizeof gb_cli_commands / sizeof gb_cli_commands[0];
 
-#define GB_CLI_VERB(command, name, options, help) {#command, name, options, help},
+#define GB_CLI_VERB(command, name, help) {#command, name, help},
 const struct gb_cli_verb gb_cli_verbs[] = {
 #include "cli/verbs.def"
 };
@@ -137,12 +137,22 @@ bool gb_cli_has_word(const char *words, const char *word) {
 }
 
 bool gb_cli_option_common(enum gb_cli_option_id id) {
-    return id <= GB_CLI_ID_version;
+    return strcmp(gb_cli_options_all[id].takers, "*") == 0;
 }
 
-bool gb_cli_option_taken(const struct gb_cli_command *command, enum gb_cli_option_id id) {
-    return gb_cli_option_common(id) ||
-           (command != NULL && gb_cli_has_word(command->options, gb_cli_options_all[id].name));
+bool gb_cli_option_taken(const struct gb_cli_command *command, const struct gb_cli_verb *verb,
+                         enum gb_cli_option_id id) {
+    const char *at = gb_cli_options_all[id].takers;
+    size_t n = strlen(command->name);
+
+    for (; *at != '\0'; at += strcspn(at, " "), at += *at == ' ') {
+        if (strncmp(at, command->name, n) != 0 || !strchr(" .", at[n]))
+            continue;
+        if (!verb || (strncmp(at + n + 1, verb->name, strcspn(at + n + 1, " ")) == 0 &&
+                      verb->name[strcspn(at + n + 1, " ")] == '\0'))
+            return true;
+    }
+    return false;
 }
 
 int gb_cli_size(const char *text, uint64_t *ret) {
@@ -185,8 +195,12 @@ const char *gb_cli_option_set(struct gb_cli_options *options, enum gb_cli_option
     switch (spec->type) {
     case GB_CLI_TEXT:
     case GB_CLI_FILE:
+    case GB_CLI_DEVICE:
         *(const char **)value = text;
         return text[0] != '\0' ? NULL : "anything";
+    case GB_CLI_PHRASE:
+        *(const char **)value = text;
+        return NULL;
     case GB_CLI_FLAG:
         *(bool *)value = true;
         return NULL;
@@ -345,14 +359,13 @@ int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *
     return 0;
 }
 
-/* Of a command with words, those of the word that is given; without one none. */
-static const char *options_of(const struct gb_cli_command *command, const struct gb_cli_verb *verb) {
+static bool has_verbs(const struct gb_cli_command *command) {
     size_t i;
 
-    for (i = 0; verb == NULL && i < gb_cli_verbs_count; i++)
+    for (i = 0; i < gb_cli_verbs_count; i++)
         if (is_of(&gb_cli_verbs[i], command))
-            return "";
-    return verb != NULL ? verb->options : command->options;
+            return true;
+    return false;
 }
 
 static int refuse_taken(const struct gb_cli_command *command, const struct gb_cli_verb *verb, int id) {
@@ -360,7 +373,7 @@ static int refuse_taken(const struct gb_cli_command *command, const struct gb_cl
     const char *word = verb != NULL ? verb->name : "";
     const char *name = gb_cli_options_all[id].name;
 
-    if (verb == NULL && gb_cli_option_taken(command, (enum gb_cli_option_id)id))
+    if (verb == NULL && gb_cli_option_taken(command, NULL, (enum gb_cli_option_id)id))
         fprintf(stderr,
                 "gpubuf: %s alone takes no --%s, which has an effect with a word behind it; \"gpubuf help %s\" lists "
                 "them\n",
@@ -409,16 +422,14 @@ static int refuse_count(const struct gb_cli_command *command, int argc, char **a
 int gb_cli_options_check(const struct gb_cli_options *options, const struct gb_cli_command *command, int argc,
                          char **argv) {
     const struct gb_cli_verb *verb = argc > 0 ? gb_cli_verb_find(command, argv[0]) : NULL;
-    const char *taken = options_of(command, verb);
+    bool bare = argc == 0 && has_verbs(command); /* of a word that is unknown the command says so */
     int i;
 
     if (argc < command->least || argc > most_of(command))
         return refuse_count(command, argc, argv);
-    if (argc > 0 && verb == NULL) /* the command says that there is no such word */
-        taken = command->options;
     for (i = 0; i < GB_CLI_IDS; i++)
         if (options->given[i] && !gb_cli_option_common((enum gb_cli_option_id)i) &&
-            !gb_cli_has_word(taken, gb_cli_options_all[i].name))
+            (bare || !gb_cli_option_taken(command, verb, (enum gb_cli_option_id)i)))
             return refuse_taken(command, verb, i);
     if (options->given[GB_CLI_ID_parallel] && options->hosts == NULL && options->group == NULL)
         return gb_cli_options_idle(options, "parallel", "it goes with --hosts or --group");

@@ -11,7 +11,9 @@ struct gb_cli;
 
 enum gb_cli_option_type {
     GB_CLI_TEXT,
+    GB_CLI_PHRASE,
     GB_CLI_FILE,
+    GB_CLI_DEVICE,
     GB_CLI_SIZE,
     GB_CLI_LIMIT,
     GB_CLI_COUNT,
@@ -20,14 +22,15 @@ enum gb_cli_option_type {
 };
 
 enum gb_cli_option_id {
-#define GB_CLI_OPTION(type, field, name, letter, argument, words, help) GB_CLI_ID_##field,
+#define GB_CLI_OPTION(type, field, ...) GB_CLI_ID_##field,
 #include "cli/options.def"
-#undef GB_CLI_OPTION
     GB_CLI_IDS
 };
 
 typedef const char *gb_cli_value_TEXT;
+typedef const char *gb_cli_value_PHRASE;
 typedef const char *gb_cli_value_FILE;
+typedef const char *gb_cli_value_DEVICE;
 typedef uint64_t gb_cli_value_SIZE;
 typedef uint64_t gb_cli_value_LIMIT;
 typedef uint64_t gb_cli_value_COUNT;
@@ -38,9 +41,8 @@ typedef bool gb_cli_value_FLAG;
 
 /* A member for each line of options.def: zero where it was not given. Texts point into argv. */
 struct gb_cli_options {
-#define GB_CLI_OPTION(type, field, name, letter, argument, words, help) gb_cli_value_##type field;
+#define GB_CLI_OPTION(type, field, ...) gb_cli_value_##type field;
 #include "cli/options.def"
-#undef GB_CLI_OPTION
     bool given[GB_CLI_IDS];
 };
 
@@ -48,9 +50,11 @@ struct gb_cli_option_spec {
     const char *name;
     int letter; /* 0: none */
     const char *argument;
-    const char *words; /* separated by spaces */
+    const char *words;  /* separated by spaces */
+    const char *takers; /* commands and their words, separated by spaces; "*": all */
     const char *help;
-    size_t at; /* offset of the value in struct gb_cli_options */
+    const char *setting; /* its key in requests; NULL: it is no setting */
+    size_t at;           /* offset of the value in struct gb_cli_options */
     enum gb_cli_option_type type;
 };
 
@@ -58,8 +62,7 @@ struct gb_cli_command {
     const char *name;
     const char *arguments;
     int least;
-    int most;            /* 0: any number */
-    const char *options; /* names separated by spaces */
+    int most; /* 0: any number */
     const char *help;
     int (*run)(struct gb_cli *cli, int argc, char **argv); /* the exit status */
 };
@@ -68,7 +71,6 @@ struct gb_cli_command {
 struct gb_cli_verb {
     const char *command;
     const char *name;
-    const char *options; /* those of the command that it takes */
     const char *help;
 };
 
@@ -91,9 +93,12 @@ const struct gb_cli_command *gb_cli_command_find(const char *name);
 /* Says on standard error that there is no such command, and which may be meant. */
 void gb_cli_command_unknown(const char *name);
 
-/* Whether every command takes the option, or this one does. command may be NULL. */
+/* Whether every command takes the option. */
 bool gb_cli_option_common(enum gb_cli_option_id id);
-bool gb_cli_option_taken(const struct gb_cli_command *command, enum gb_cli_option_id id);
+/* Whether the command takes it, or a word of it does; with verb, whether that word does. Common options are not among
+ * them. */
+bool gb_cli_option_taken(const struct gb_cli_command *command, const struct gb_cli_verb *verb,
+                         enum gb_cli_option_id id);
 
 /* Reads argv; what is no option is moved behind them, and *ret_first is the first of it. What does not fit is said on
  * standard error, with -1. */

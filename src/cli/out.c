@@ -1,5 +1,6 @@
 #include "cli/out.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -155,6 +156,7 @@ void gb_cli_table(FILE *out, const struct gb_cli_column *columns, size_t count, 
     char text[GB_CLI_CELL];
     size_t row;
     size_t i;
+    size_t n;
 
     if (count > sizeof widths / sizeof widths[0])
         count = sizeof widths / sizeof widths[0];
@@ -165,7 +167,9 @@ void gb_cli_table(FILE *out, const struct gb_cli_column *columns, size_t count, 
             if (strlen(text) > widths[i])
                 widths[i] = strlen(text);
         }
-        put_cell(out, columns[i].title, columns[i].form, widths[i], i + 1 == count);
+        for (n = 0; n <= strlen(columns[i].title); n++)
+            text[n] = (char)toupper((unsigned char)columns[i].title[n]);
+        put_cell(out, text, columns[i].form, widths[i], i + 1 == count);
     }
     putc('\n', out);
     for (row = 0; row < json_array_size(items); row++) {

@@ -373,9 +373,40 @@ static void set_limit(json_t *body, const char *key, bool given, uint64_t value)
         json_object_set_new(body, key, value == GB_CLI_NONE ? json_null() : json_integer((json_int_t)value));
 }
 
-static void set_text(json_t *body, const char *key, const char *text) {
-    if (text != NULL)
-        json_object_set_new(body, key, json_string(text));
+/* The value of a setting in JSON. NULL: it is not UTF-8. */
+static json_t *value_of(enum gb_cli_option_type type, const void *value) {
+    uint64_t number;
+
+    switch (type) {
+    case GB_CLI_FLAG:
+        return json_true();
+    case GB_CLI_DEVICE:
+        return gb_cli_device(*(const char *const *)value);
+    case GB_CLI_SIZE:
+    case GB_CLI_COUNT:
+    case GB_CLI_LIMIT:
+        number = *(const uint64_t *)value;
+        return type == GB_CLI_LIMIT && number == GB_CLI_NONE ? json_null() : json_integer((json_int_t)number);
+    default:
+        return json_string(*(const char *const *)value);
+    }
+}
+
+int gb_cli_settings(struct gb_cli *cli, json_t *body) {
+    const struct gb_cli_option_spec *spec;
+    json_t *value;
+    int i;
+
+    for (i = 0; i < GB_CLI_IDS; i++) {
+        spec = &gb_cli_options_all[i];
+        if (!spec->setting || !cli->options.given[i])
+            continue;
+        value = value_of(spec->type, (const char *)&cli->options + spec->at);
+        if (!value)
+            return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--%s is not UTF-8", spec->name);
+        json_object_set_new(body, spec->setting, value);
+    }
+    return 0;
 }
 
 /* "K=V,K=V"; a key without = takes the label away. */
@@ -412,19 +443,7 @@ int gb_cli_session_settings(struct gb_cli *cli, json_t *body) {
     if (json_object_size(quota) > 0)
         json_object_set(body, "quota", quota);
     json_decref(quota);
-    if (o->given[GB_CLI_ID_idle_ttl])
-        json_object_set_new(body, "idle_ttl_s", json_integer((json_int_t)o->idle_ttl));
-    set_text(body, "durability", o->durability);
-    set_text(body, "spill", o->spill);
-    if (o->given[GB_CLI_ID_priority])
-        json_object_set_new(body, "priority", json_integer((json_int_t)o->priority));
-    set_text(body, "tenant", o->tenant);
-    if (o->given[GB_CLI_ID_replicas])
-        json_object_set_new(body, "replicas", json_integer((json_int_t)o->replicas));
-    if (o->given[GB_CLI_ID_failover_after])
-        json_object_set_new(body, "failover_after_s", json_integer((json_int_t)o->failover_after));
-    set_text(body, "pool", o->pool);
-    return gb_cli_label_settings(cli, body);
+    return gb_cli_settings(cli, body) < 0 ? -1 : gb_cli_label_settings(cli, body);
 }
 
 /* The policies that are named are on, the others off. */
@@ -466,15 +485,8 @@ static int set_reuse(struct gb_cli *cli, json_t *body) {
 }
 
 int gb_cli_pool_settings(struct gb_cli *cli, json_t *body) {
-    const struct gb_cli_options *o = &cli->options;
-
-    set_limit(body, "max_bytes", o->given[GB_CLI_ID_max_bytes], o->max_bytes);
-    set_limit(body, "release_threshold_bytes", o->given[GB_CLI_ID_release_threshold], o->release_threshold);
-    if (o->exportable)
-        json_object_set_new(body, "exportable", json_true());
-    if (o->device != NULL)
-        json_object_set_new(body, "device", gb_cli_device(o->device));
-    return set_reuse(cli, body);
+    set_limit(body, "max_bytes", cli->options.given[GB_CLI_ID_max_bytes], cli->options.max_bytes);
+    return gb_cli_settings(cli, body) < 0 ? -1 : set_reuse(cli, body);
 }
 
 /* "3,4" */
@@ -501,49 +513,6 @@ static int set_shape(struct gb_cli *cli, json_t *body) {
     return json_object_set_new(body, "shape", shape);
 }
 
-int gb_cli_only(struct gb_cli *cli, json_t *body) {
-    const char *at = cli->options.only;
-    json_t *names;
-
-    if (at == NULL)
-        return 0;
-    names = json_array();
-    for (;;) {
-        size_t n = strcspn(at, ",");
-        json_t *name = json_stringn(at, n);
-
-        if (n == 0 || name == NULL) {
-            json_decref(name);
-            json_decref(names);
-            return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--only is names with commas between them, such as a,b");
-        }
-        json_array_append_new(names, name);
-        if (at[n] == '\0')
-            break;
-        at += n + 1;
-    }
-    json_object_set_new(body, "names", names);
-    return 0;
-}
-
-int gb_cli_restore_settings(struct gb_cli *cli, json_t *body) {
-    const struct gb_cli_options *o = &cli->options;
-
-    if (o->load != NULL && strcmp(o->load, "lazy") != 0 && strcmp(o->load, "eager") != 0)
-        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--load is lazy or eager");
-    if (gb_cli_only(cli, body) < 0)
-        return -1;
-    set_text(body, "into", o->into);
-    set_text(body, "prefix", o->prefix);
-    set_text(body, "load", o->load);
-    if (o->replace)
-        json_object_set_new(body, "replace", json_true());
-    return (o->into == NULL) == (json_object_get(body, "into") == NULL) &&
-                   (o->prefix == NULL) == (json_object_get(body, "prefix") == NULL)
-               ? 0
-               : gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--into and --prefix are UTF-8");
-}
-
 static int set_resident(struct gb_cli *cli, json_t *body) {
     const struct gb_cli_options *o = &cli->options;
 
@@ -556,21 +525,9 @@ static int set_resident(struct gb_cli *cli, json_t *body) {
 }
 
 int gb_cli_buffer_settings(struct gb_cli *cli, json_t *body) {
-    const struct gb_cli_options *o = &cli->options;
-
-    if (o->given[GB_CLI_ID_bytes])
-        json_object_set_new(body, "bytes", json_integer((json_int_t)o->bytes));
-    set_text(body, "dtype", o->dtype);
-    set_text(body, "kind", o->kind);
-    set_text(body, "pool", o->pool);
-    set_text(body, "stream", o->stream);
-    set_text(body, "durability", o->durability);
-    set_text(body, "spill", o->spill);
-    if (o->device != NULL)
-        json_object_set_new(body, "device", gb_cli_device(o->device));
-    if (o->mirrored)
-        json_object_set_new(body, "mirrored", json_true());
-    return set_resident(cli, body) < 0 || set_shape(cli, body) < 0 ? -1 : gb_cli_label_settings(cli, body);
+    if (gb_cli_settings(cli, body) < 0 || set_resident(cli, body) < 0 || set_shape(cli, body) < 0)
+        return -1;
+    return gb_cli_label_settings(cli, body);
 }
 
 /* --- times of a transfer ------------------------------------------------------------------------------------------ */

@@ -90,11 +90,11 @@ static const struct thing pools = {"/v1/sessions/{}/pools", "?force=true", pool_
                                    gb_cli_pool_settings};
 static const struct thing streams = {"/v1/sessions/{}/streams", "", stream_columns, COUNT(stream_columns), NULL};
 
-/* Of a pool that was made or changed: what can be chosen. */
+/* Of a pool that was made or changed. Settings that are not here have a column if they were given. */
 static const struct gb_cli_column pool_settings[] = {
     {"NAME", "name", GB_CLI_FORM_TEXT},      {"DEVICE", "device.index", GB_CLI_FORM_COUNT},
-    {"MAX", "max_bytes", GB_CLI_FORM_BYTES}, {"THRESHOLD", "threshold", GB_CLI_FORM_TEXT},
-    {"REUSE", "policies", GB_CLI_FORM_TEXT}, {"EXPORTABLE", "exportable", GB_CLI_FORM_FLAG},
+    {"MAX", "max_bytes", GB_CLI_FORM_BYTES}, {"THRESHOLD", "release_threshold_bytes", GB_CLI_FORM_TEXT},
+    {"REUSE", "reuse", GB_CLI_FORM_TEXT},    {"EXPORTABLE", "exportable", GB_CLI_FORM_FLAG},
 };
 
 static const struct thing events = {"/v1/sessions/{}/events", "", event_columns, COUNT(event_columns), NULL};
@@ -123,14 +123,6 @@ static json_t *act(struct gb_cli *cli, const struct thing *thing, const char *me
         return NULL;
     }
     return gb_cli_request(cli, method, target, body);
-}
-
-/* In the directory of the daemon's fleet. */
-static void put_registration(const struct gb_cli_options *o, json_t *body) {
-    if (o->fleet)
-        json_object_set_new(body, "fleet", json_true());
-    if (o->on_partition != NULL)
-        json_object_set_new(body, "on_partition", json_string(o->on_partition));
 }
 
 /* With --exist-ok the one that is there, as it is. */
@@ -166,8 +158,6 @@ static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char
         json_decref(body);
         return NULL;
     }
-    if (thing == &sessions)
-        put_registration(&cli->options, body);
     return or_existing(cli, thing, name, gb_cli_request(cli, "POST", target, body));
 }
 
@@ -331,21 +321,47 @@ static json_t *policies_of(json_t *pool) {
                         internal ? "internal" : "");
 }
 
-/* The pools get members for the table's cells. */
-static void put_settings(json_t *shown) {
+static bool has_column(const struct gb_cli_column *columns, size_t count, const char *key) {
+    size_t n = strlen(key);
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        if (strncmp(columns[i].path, key, n) == 0 && (columns[i].path[n] == '\0' || columns[i].path[n] == '.'))
+            return true;
+    return false;
+}
+
+/* Adds a column for each setting that was given, and that the columns do not have. */
+static size_t add_given(const struct gb_cli *cli, struct gb_cli_column *columns, size_t count) {
+    int i;
+
+    for (i = 0; i < GB_CLI_IDS; i++) {
+        const struct gb_cli_option_spec *spec = &gb_cli_options_all[i];
+
+        if (cli->options.given[i] && spec->setting && !has_column(columns, count, spec->setting))
+            columns[count++] = (struct gb_cli_column){spec->name, spec->setting, GB_CLI_FORM_TEXT};
+    }
+    return count;
+}
+
+/* Members of the pools become the text of the table's cells. */
+static void put_settings(const struct gb_cli *cli, json_t *shown) {
+    struct gb_cli_column columns[COUNT(pool_settings) + GB_CLI_IDS];
     char text[24];
     json_t *pool;
     size_t i;
 
+    memcpy(columns, pool_settings, sizeof(pool_settings));
     json_array_foreach(shown, i, pool) {
         json_t *threshold = json_object_get(pool, "release_threshold_bytes");
 
         if (json_is_integer(threshold))
             gb_cli_bytes_text((uint64_t)json_integer_value(threshold), text);
-        json_object_set_new(pool, "threshold", json_string(json_is_integer(threshold) ? text : "unlimited"));
-        json_object_set_new(pool, "policies", policies_of(pool));
+        json_object_set_new(pool, "release_threshold_bytes",
+                            json_string(json_is_integer(threshold) ? text : "unlimited"));
+        json_object_set_new(pool, "reuse", policies_of(pool));
     }
-    gb_cli_table(stdout, pool_settings, COUNT(pool_settings), shown);
+    gb_cli_table(stdout, columns, add_given(cli, columns, COUNT(pool_settings)), shown);
 }
 
 static void put_all(json_t *things) {
@@ -369,7 +385,7 @@ static void put(struct gb_cli *cli, const struct thing *thing, enum shown shown,
     else if (shown == SHOW_SWEPT && !cli->options.quiet)
         gb_cli_put_swept(answers);
     else if (shown == SHOW_SETTINGS && thing == &pools && !cli->options.quiet)
-        put_settings(answers);
+        put_settings(cli, answers);
     else if (shown != SHOW_SWEPT && shown != SHOW_NOTHING && !cli->options.quiet)
         gb_cli_table(stdout, thing->columns, columns_of(thing, answers), answers);
 }
@@ -486,14 +502,6 @@ int gb_cli_run_trim(struct gb_cli *cli, int argc, char **argv) {
 
 /* --- hold: keeps a stream busy ------------------------------------------------------------------------------------ */
 
-/* "0" is an index, and everything else a UUID. */
-static void cli_put_device(json_t *body, const char *device) {
-    if (device != NULL && strspn(device, "0123456789") == strlen(device))
-        json_object_set_new(body, "device", json_integer(strtol(device, NULL, 10)));
-    else if (device != NULL)
-        json_object_set_new(body, "device", json_string(device));
-}
-
 int gb_cli_run_hold(struct gb_cli *cli, int argc, char **argv) {
     char target[GB_CLI_PATH];
     const char *ms = argv[1];
@@ -506,7 +514,8 @@ int gb_cli_run_hold(struct gb_cli *cli, int argc, char **argv) {
     if (gb_cli_target(cli, target, "/v1/sessions/{}/streams/{}/hold", cli->session, argv[0]) < 0)
         return gb_cli_failed(cli);
     body = json_pack("{s:i}", "ms", atoi(ms));
-    cli_put_device(body, cli->options.device);
+    if (cli->options.device)
+        json_object_set_new(body, "device", gb_cli_device(cli->options.device));
     answer = gb_cli_request(cli, "POST", target, body);
     if (answer == NULL || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);

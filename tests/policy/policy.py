@@ -57,3 +57,11 @@ def read(path):
 def c_text(literals):
     """The text of adjacent C string literals without escapes but for quotes."""
     return ''.join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals)).replace('\\"', '"')
+
+
+def cli_options():
+    """Of each option of gpubuf: its type, its field, its letter or 0, and the commands and words ("pools.add") that take it."""
+    text = read('src/cli/options.def')
+    found = {name: (kind, field, letter, c_text(takers).split()) for kind, field, name, letter, takers in re.findall(
+        r'^GB_CLI_(?:OPTION|SETTING)\((\w+), (\w+), "([^"]+)", (\'.\'|0), "[^"]*",\s*"[^"]*",\s*((?:"[^"]*"\s*)+),', text, re.M)}
+    return found if len(found) == len(re.findall(r'^GB_CLI_\w+\(', text, re.M)) > 30 else {}

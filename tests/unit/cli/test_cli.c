@@ -90,7 +90,7 @@ START_TEST(test_limits_may_be_none) {
 
     ck_assert_int_eq(read_words(none), 3);
     ck_assert(options.max_bytes == GB_CLI_NONE);
-    ck_assert_uint_eq(options.release_threshold, 2u << 20);
+    ck_assert_uint_eq(options.release_threshold_bytes, 2u << 20);
     ck_assert_int_eq(read_words(wrong), -1);
 }
 END_TEST
@@ -126,6 +126,7 @@ START_TEST(test_settings) {
     char shape[] = "--shape 2,3 --dtype int8 --durability sync";
     char durable[] = "--durability behind";
     char shapeless[] = "--shape 2,,3";
+    char strange[] = "--durability \xff";
 
     ck_assert_str_eq(settings(gb_cli_pool_settings, all),
                      "{\"device\":1,\"release_threshold_bytes\":null,\"reuse\":{\"allow_internal_dependencies\":true,"
@@ -146,6 +147,7 @@ START_TEST(test_settings) {
     ck_assert_str_eq(settings(gb_cli_buffer_settings, shape),
                      "{\"dtype\":\"int8\",\"durability\":\"sync\",\"shape\":[2,3]}");
     ck_assert_str_eq(settings(gb_cli_buffer_settings, shapeless), "");
+    ck_assert_str_eq(settings(gb_cli_session_settings, strange), "");
 }
 END_TEST
 
