@@ -12,7 +12,8 @@
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"
 
-static int load_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
+static int load_session(void *arg, const void *session, struct gb_error *err) {
+    const struct gb_session_rec *rec = session;
     struct gb_core *core = arg;
     struct gb_session *s = gb_session_new(core, rec, GB_SESSION_LIVE);
 
@@ -39,7 +40,8 @@ struct found {
     bool all_there; /* the folder could not be looked at: what is there is not known */
 };
 
-static int load_stored(void *arg, const struct gb_stored_rec *rec, struct gb_error *err) {
+static int load_stored(void *arg, const void *row, struct gb_error *err) {
+    const struct gb_stored_rec *rec = row;
     struct found *found = arg;
     struct gb_stored *stored = gb_stored_new(found->core, rec);
 
@@ -275,7 +277,8 @@ static int add_buffer(struct gb_session *s, struct found *found, const struct gb
     return 0;
 }
 
-static int load_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+static int load_buffer(void *arg, const void *buffer, struct gb_error *err) {
+    const struct gb_buffer_rec *rec = buffer;
     struct found *found = arg;
     struct gb_core *core = found->core;
     struct gb_session *s = gb_session_after(core, rec->session_id - 1);
@@ -294,7 +297,8 @@ static int load_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_err
 }
 
 /* Makes the pool again, empty. A pool that the device does not make is lost: its record stays. */
-static int load_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *err) {
+static int load_pool(void *arg, const void *pool, struct gb_error *err) {
+    const struct gb_pool_rec *rec = pool;
     struct gb_core *core = arg;
     bool present = rec->device >= 0 && rec->device < core->device_count;
     struct gb_session *s = gb_session_after(core, rec->session_id - 1);
@@ -415,14 +419,14 @@ static void write_rolled_back(struct rolled_back *rolled) {
 /* rolled gets the records that are to be written, once nothing is read any more. */
 static int load_buffers(struct gb_core *core, struct rolled_back *rolled, struct gb_error *err) {
     struct found found = {.core = core, .rolled = rolled};
-    int r = gb_store_load_stored(core->store, load_stored, &found, err);
+    int r = gb_store_load(core->store, GB_STORE_STORED, load_stored, &found, err);
 
     if (r == 0)
         r = look_at_disk(&found, err);
     if (r == 0 && found.stored.count > 0 && core->config.disk)
         r = gb_disks_start(core, err);
     if (r == 0)
-        r = gb_store_load_buffers(core->store, load_buffer, &found, err);
+        r = gb_store_load(core->store, GB_STORE_BUFFERS, load_buffer, &found, err);
     found_done(&found);
     return r;
 }
@@ -433,8 +437,8 @@ static int load_records(struct gb_core *core, struct gb_error *err) {
     if (!rolled)
         return gb_no_memory(err);
     rolled->core = core;
-    if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
-        gb_store_load_pools(core->store, load_pool, core, err) < 0 || load_buffers(core, rolled, err) < 0 ||
+    if (gb_store_load(core->store, GB_STORE_SESSIONS, load_session, core, err) < 0 ||
+        gb_store_load(core->store, GB_STORE_POOLS, load_pool, core, err) < 0 || load_buffers(core, rolled, err) < 0 ||
         gb_keys_load(core, err) < 0) {
         rolled_back_free(rolled);
         return -1;

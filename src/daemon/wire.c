@@ -462,11 +462,11 @@ static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
     return gb_token_store_beside(daemon->store, &daemon->tokens, err);
 }
 
-static int has_file(void *arg, const struct gb_stored_rec *rec, struct gb_error *err) {
+static int has_file(void *arg, const void *stored, struct gb_error *err) {
     bool *has = arg;
 
     (void)err;
-    *has = *has || !gb_stored_inline(rec);
+    *has = *has || !gb_stored_inline(stored);
     return 0;
 }
 
@@ -481,7 +481,7 @@ static int open_disk(struct gb_daemon *daemon, struct gb_error *err) {
     if (!daemon->data_dir)
         return 0;
     if (gb_store_uuid(daemon->store, uuid, err) != 0 ||
-        gb_store_load_stored(daemon->store, has_file, &config.expected, err) != 0)
+        gb_store_load(daemon->store, GB_STORE_STORED, has_file, &config.expected, err) != 0)
         return -1;
     return gb_disk_open(&config, &daemon->disk, err);
 }

@@ -88,35 +88,20 @@ bool gb_change_is_long(const struct gb_change *change) {
 
 /* --- applying ----------------------------------------------------------------------------------------------------- */
 
-static int prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct gb_error *err) {
-    int r = sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, ret, NULL);
-
-    return r == SQLITE_OK ? 0 : gb_db_fail(db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
-}
-
 int gb_apply_init(struct gb_apply *apply, sqlite3 *db, const struct gb_history_limits *limits, bool sync_full,
                   struct gb_error *err) {
-    int i;
-
     memset(apply, 0, sizeof(*apply));
     apply->db = db;
     apply->sync_full = sync_full;
-    for (i = 0; i < GB_ROW_STMT_COUNT; i++) {
-        if (prepare(db, gb_row_put_sql[i], &apply->stmts[i], err) < 0)
-            return -1;
-    }
-    if (gb_history_init(&apply->history, db, limits, err) < 0)
+    if (gb_db_prepare_all(db, gb_row_put_sql, GB_ROW_STMT_COUNT, apply->stmts, err) < 0 ||
+        gb_history_init(&apply->history, db, limits, err) < 0 ||
+        gb_db_prepare(db, "BEGIN IMMEDIATE", &apply->begin, err) < 0)
         return -1;
-    if (prepare(db, "BEGIN IMMEDIATE", &apply->begin, err) < 0)
-        return -1;
-    return prepare(db, "COMMIT", &apply->commit, err);
+    return gb_db_prepare(db, "COMMIT", &apply->commit, err);
 }
 
 void gb_apply_done(struct gb_apply *apply) {
-    int i;
-
-    for (i = 0; i < GB_ROW_STMT_COUNT; i++)
-        sqlite3_finalize(apply->stmts[i]);
+    gb_db_finalize_all(apply->stmts, GB_ROW_STMT_COUNT);
     gb_history_done(&apply->history);
     sqlite3_finalize(apply->begin);
     sqlite3_finalize(apply->commit);
@@ -125,15 +110,9 @@ void gb_apply_done(struct gb_apply *apply) {
 
 /* Runs a bound statement. `bound` is what binding it returned. */
 static int run(struct gb_apply *apply, sqlite3_stmt *stmt, int bound, struct gb_error *err) {
-    int r = bound;
-
-    if (r != SQLITE_OK)
-        return gb_db_fail(apply->db, r, "sqlite3_bind", GB_ERR_STORE_FAILED, err);
-    r = sqlite3_step(stmt);
-    if (r != SQLITE_DONE)
-        gb_db_fail(apply->db, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
-    sqlite3_reset(stmt);
-    return r == SQLITE_DONE ? 0 : -1;
+    if (bound != SQLITE_OK)
+        return gb_db_fail(apply->db, bound, "sqlite3_bind", GB_ERR_STORE_FAILED, err);
+    return gb_db_run(apply->db, stmt, err);
 }
 
 static int run_with_int(struct gb_apply *apply, enum gb_row_stmt which, int64_t value, struct gb_error *err) {

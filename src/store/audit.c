@@ -134,33 +134,14 @@ struct gb_audit_log {
     uint64_t due_ns;
     struct gb_audit_log_stat stat;
 
-    pthread_mutex_t read_lock; /* for the three below */
-    char *where;
-    sqlite3 *reader;
-    sqlite3_stmt *read;
+    struct gb_db_reader reader;
 };
 
 /* --- beginning and end -------------------------------------------------------------------------------------------- */
 
-static void finalize(struct gb_audit_log *log) {
-    int i;
-
-    for (i = 0; i < STATEMENTS; i++) {
-        sqlite3_finalize(log->stmts[i]);
-        log->stmts[i] = NULL;
-    }
-}
-
 static int prepare(struct gb_audit_log *log, struct gb_error *err) {
-    int i;
-
-    for (i = 0; i < STATEMENTS; i++) {
-        int r = sqlite3_prepare_v3(log->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &log->stmts[i], NULL);
-
-        if (r != SQLITE_OK)
-            return gb_db_fail(log->db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
-    }
-    if (gb_db_int(log->db, "SELECT ifnull(min(id), 1) FROM audit", &log->first_id, err) < 0)
+    if (gb_db_prepare_all(log->db, sql, STATEMENTS, log->stmts, err) < 0 ||
+        gb_db_int(log->db, "SELECT ifnull(min(id), 1) FROM audit", &log->first_id, err) < 0)
         return -1;
     return gb_db_int(log->db, "SELECT max(id) FROM audit", &log->last_id, err);
 }
@@ -188,15 +169,12 @@ int gb_audit_log_new(const struct gb_store_config *config, const char *where, sq
     if (!log)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     gb_mutex_init(&log->lock);
-    gb_mutex_init(&log->read_lock);
+    gb_db_reader_init(&log->reader, where);
     log->db = db;
     log->seen = seen;
     log->max = config->audit_max > 0 ? (int64_t)config->audit_max : ROWS_MAX;
     log->age_us = config->audit_age_us > 0 ? config->audit_age_us : INT64_MAX;
-    log->where = strdup(where);
-    if (!log->where)
-        gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    if (!log->where || prepare(log, err) < 0 || find_killed(log, broke_off, err) < 0) {
+    if (prepare(log, err) < 0 || find_killed(log, broke_off, err) < 0) {
         gb_audit_log_free(log);
         return -1;
     }
@@ -204,45 +182,28 @@ int gb_audit_log_new(const struct gb_store_config *config, const char *where, sq
     return 0;
 }
 
-static void close_reader(struct gb_audit_log *log) {
-    sqlite3_finalize(log->read);
-    sqlite3_close(log->reader);
-    log->read = NULL;
-    log->reader = NULL;
-}
-
 int gb_audit_log_move(struct gb_audit_log *log, const char *where, sqlite3 *db, struct gb_error *err) {
     sqlite3 *before = log->db;
-    char *copy = strdup(where);
 
-    if (!copy)
-        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    finalize(log);
+    gb_db_finalize_all(log->stmts, STATEMENTS);
     log->db = db;
     if (prepare(log, err) < 0) {
-        finalize(log); /* nothing is written before another one is brought */
+        gb_db_finalize_all(log->stmts, STATEMENTS); /* nothing is written before another one is brought */
         log->db = before;
-        free(copy);
         return -1;
     }
-    pthread_mutex_lock(&log->read_lock);
-    close_reader(log);
-    free(log->where);
-    log->where = copy;
-    pthread_mutex_unlock(&log->read_lock);
+    gb_db_reader_move(&log->reader, where);
     return 0;
 }
 
 void gb_audit_log_free(struct gb_audit_log *log) {
     if (!log)
         return;
-    finalize(log);
-    close_reader(log);
+    gb_db_finalize_all(log->stmts, STATEMENTS);
+    gb_db_reader_done(&log->reader);
     gb_audit_queue_done(&log->pending);
     gb_audit_queue_done(&log->batch);
-    pthread_mutex_destroy(&log->read_lock);
     pthread_mutex_destroy(&log->lock);
-    free(log->where);
     free(log);
 }
 
@@ -297,19 +258,10 @@ static void take(struct gb_audit_log *log) {
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-static int step(struct gb_audit_log *log, int which, struct gb_error *err) {
-    int r = sqlite3_step(log->stmts[which]);
-
-    if (r != SQLITE_DONE)
-        gb_db_fail(log->db, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
-    sqlite3_reset(log->stmts[which]);
-    return r == SQLITE_DONE ? 0 : -1;
-}
-
 static int insert(struct gb_audit_log *log, const struct gb_audit_rec *rec, const struct gb_audit_rec *before,
                   struct gb_error *err) {
     gb_audit_bind(log->stmts[INSERT], rec, before);
-    return step(log, INSERT, err);
+    return gb_db_run(log->db, log->stmts[INSERT], err);
 }
 
 /* In the place of records that are missing; after a kill it is not known how many are. */
@@ -375,7 +327,7 @@ static int trim(struct gb_audit_log *log, int64_t last_id, bool look, int64_t *r
     if (through < log->first_id)
         return 0;
     sqlite3_bind_int64(log->stmts[DROP], 1, through);
-    return step(log, DROP, err);
+    return gb_db_run(log->db, log->stmts[DROP], err);
 }
 
 /* One transaction. *ret_at: the place in the batch behind its records. Returns 1 if there are more rows to drop. */
@@ -439,17 +391,6 @@ int gb_audit_log_write(struct gb_audit_log *log, struct gb_apply *apply, struct 
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-static int open_reader(struct gb_audit_log *log, struct gb_error *err) {
-    int r;
-
-    if (log->read)
-        return 0;
-    if (!log->reader && gb_storage_connect(log->where, &log->reader, err) < 0)
-        return -1;
-    r = sqlite3_prepare_v3(log->reader, GB_AUDIT_READ_SQL, -1, SQLITE_PREPARE_PERSISTENT, &log->read, NULL);
-    return r == SQLITE_OK ? 0 : gb_db_fail(log->reader, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
-}
-
 /* The rows of one window. Returns 1 if visit has had enough: *ret_next is then the last that it took. */
 static int read_window(struct gb_audit_log *log, const struct gb_audit_query *query, int64_t from, int64_t to,
                        gb_audit_visit_fn *visit, void *arg, int64_t *ret_next, struct gb_error *err) {
@@ -457,19 +398,19 @@ static int read_window(struct gb_audit_log *log, const struct gb_audit_query *qu
     bool full = false;
     int r;
 
-    audit_bind_query(log->read, query, from, to);
-    while (!full && (r = sqlite3_step(log->read)) == SQLITE_ROW) {
-        if (!audit_row(log->read, &rec))
+    audit_bind_query(log->reader.stmt, query, from, to);
+    while (!full && (r = sqlite3_step(log->reader.stmt)) == SQLITE_ROW) {
+        if (!audit_row(log->reader.stmt, &rec))
             continue;
         full = visit(arg, &rec) != 0;
         if (!full)
             *ret_next = rec.id;
     }
     if (!full && r != SQLITE_DONE)
-        r = gb_db_fail(log->reader, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
+        r = gb_db_fail(log->reader.db, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
     else
         r = full;
-    sqlite3_reset(log->read);
+    sqlite3_reset(log->reader.stmt);
     return r;
 }
 
@@ -480,8 +421,9 @@ static int read_locked(struct gb_audit_log *log, const struct gb_audit_query *qu
     int64_t to = 0;
     int r = 0;
 
-    if (open_reader(log, err) < 0 || gb_db_int(log->reader, "SELECT min(id) FROM audit", &lowest, err) < 0 ||
-        gb_db_int(log->reader, "SELECT max(id) FROM audit", &to, err) < 0)
+    if (gb_db_reader_open(&log->reader, GB_AUDIT_READ_SQL, err) < 0 ||
+        gb_db_int(log->reader.db, "SELECT min(id) FROM audit", &lowest, err) < 0 ||
+        gb_db_int(log->reader.db, "SELECT max(id) FROM audit", &to, err) < 0)
         return -1;
     if (query->before > 0 && query->before <= to)
         to = query->before - 1;
@@ -505,9 +447,9 @@ int gb_audit_log_read(struct gb_audit_log *log, const struct gb_audit_query *que
                       int64_t *ret_next, struct gb_error *err) {
     int r;
 
-    pthread_mutex_lock(&log->read_lock);
+    pthread_mutex_lock(&log->reader.lock);
     r = read_locked(log, query, visit, arg, ret_next, err);
-    pthread_mutex_unlock(&log->read_lock);
+    pthread_mutex_unlock(&log->reader.lock);
     return r;
 }
 

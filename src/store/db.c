@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/thread.h"
+
 /* --- SQLite ------------------------------------------------------------------------------------------------------- */
 
 #define BUSY_TIMEOUT_MS 5000
@@ -129,6 +131,40 @@ int gb_db_exec(sqlite3 *db, const char *sql, struct gb_error *err) {
     return r == SQLITE_OK ? 0 : gb_db_fail(db, r, "sqlite3_exec", GB_ERR_INTERNAL, err);
 }
 
+int gb_db_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct gb_error *err) {
+    int r = sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, ret, NULL);
+
+    return r == SQLITE_OK ? 0 : gb_db_fail(db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
+}
+
+int gb_db_prepare_all(sqlite3 *db, const char *const *sql, int count, sqlite3_stmt **ret, struct gb_error *err) {
+    int i;
+
+    for (i = 0; i < count; i++) {
+        if (gb_db_prepare(db, sql[i], &ret[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void gb_db_finalize_all(sqlite3_stmt **stmts, int count) {
+    int i;
+
+    for (i = 0; i < count; i++) {
+        sqlite3_finalize(stmts[i]);
+        stmts[i] = NULL;
+    }
+}
+
+int gb_db_run(sqlite3 *db, sqlite3_stmt *stmt, struct gb_error *err) {
+    int r = sqlite3_step(stmt);
+
+    if (r != SQLITE_DONE)
+        gb_db_fail(db, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
+    sqlite3_reset(stmt);
+    return r == SQLITE_DONE ? 0 : -1;
+}
+
 int gb_db_int(sqlite3 *db, const char *sql, int64_t *ret, struct gb_error *err) {
     sqlite3_stmt *stmt;
     int r = sqlite3_prepare_v2(db, sql, -1, &stmt, NULL);
@@ -232,6 +268,10 @@ int gb_db_connect(const char *where, int flags, sqlite3 **ret, struct gb_error *
     return 0;
 }
 
+int gb_db_connect_read(const char *where, sqlite3 **ret, struct gb_error *err) {
+    return gb_db_connect(where, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, ret, err);
+}
+
 void gb_db_patience(sqlite3 *db, bool patient) {
     sqlite3_busy_timeout(db, patient ? BUSY_TIMEOUT_MS : 0);
 }
@@ -299,6 +339,39 @@ int gb_db_verify(sqlite3 *db, const char *path, struct gb_error *err) {
     r = strcmp(finding, "ok") == 0 ? 0 : -1;
     sqlite3_finalize(stmt);
     return r;
+}
+
+/* --- connections that only read ----------------------------------------------------------------------------------- */
+
+void gb_db_reader_init(struct gb_db_reader *reader, const char *where) {
+    *reader = (struct gb_db_reader){.where = where};
+    gb_mutex_init(&reader->lock);
+}
+
+static void close_locked(struct gb_db_reader *reader) {
+    gb_db_finalize_all(&reader->stmt, 1);
+    sqlite3_close(reader->db);
+    reader->db = NULL;
+}
+
+void gb_db_reader_done(struct gb_db_reader *reader) {
+    close_locked(reader);
+    pthread_mutex_destroy(&reader->lock);
+}
+
+void gb_db_reader_move(struct gb_db_reader *reader, const char *where) {
+    pthread_mutex_lock(&reader->lock);
+    close_locked(reader);
+    reader->where = where;
+    pthread_mutex_unlock(&reader->lock);
+}
+
+int gb_db_reader_open(struct gb_db_reader *reader, const char *sql, struct gb_error *err) {
+    if (reader->stmt)
+        return 0;
+    if (!reader->db && gb_db_connect_read(reader->where, &reader->db, err) < 0)
+        return -1;
+    return gb_db_prepare(reader->db, sql, &reader->stmt, err);
 }
 
 /* --- columns ------------------------------------------------------------------------------------------------------ */

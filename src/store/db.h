@@ -1,8 +1,10 @@
-/* The few things that every use of SQLite here shares. Internal to the store. A connection belongs to one thread at a
- * time. */
+/* What every use of SQLite here shares: opening, statements, columns that are added, numbers that are counted on from,
+ * the lock beside the database and the place of its files. Internal to the store. A connection belongs to one thread at
+ * a time. */
 #ifndef GB_STORE_DB_H
 #define GB_STORE_DB_H
 
+#include <pthread.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,6 +23,8 @@ int gb_db_open(const char *path, sqlite3 **ret, struct gb_error *err);
 
 /* A connection to a file or an URI as it is, with a bounded wait for other writers. flags: SQLITE_OPEN_... */
 int gb_db_connect(const char *where, int flags, sqlite3 **ret, struct gb_error *err);
+/* One that only reads. */
+int gb_db_connect_read(const char *where, sqlite3 **ret, struct gb_error *err);
 
 /* Whether a statement waits while another process has the database locked; else it is SQLITE_BUSY at once. */
 void gb_db_patience(sqlite3 *db, bool patient);
@@ -35,6 +39,15 @@ int gb_db_verify(sqlite3 *db, const char *path, struct gb_error *err);
 /* Runs statements that give no rows; failures are INTERNAL. */
 int gb_db_exec(sqlite3 *db, const char *sql, struct gb_error *err);
 
+/* A statement that is kept, or one of each text. Return 0, or -1 with INTERNAL. */
+int gb_db_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct gb_error *err);
+int gb_db_prepare_all(sqlite3 *db, const char *const *sql, int count, sqlite3_stmt **ret, struct gb_error *err);
+/* Those that were prepared, also after a failure; each is NULL then. */
+void gb_db_finalize_all(sqlite3_stmt **stmts, int count);
+
+/* Carries out a bound statement that gives no rows. Returns 0, or -1 with STORE_FAILED. */
+int gb_db_run(sqlite3 *db, sqlite3_stmt *stmt, struct gb_error *err);
+
 /* The first column of the first row; 0 without one. Failures are INTERNAL. */
 int gb_db_int(sqlite3 *db, const char *sql, int64_t *ret, struct gb_error *err);
 
@@ -42,6 +55,21 @@ int gb_db_int(sqlite3 *db, const char *sql, int64_t *ret, struct gb_error *err);
  * INTERNAL. */
 int gb_db_each_row(sqlite3 *db, const char *sql, int (*row)(void *, sqlite3_stmt *, struct gb_error *), void *arg,
                    struct gb_error *err);
+
+/* A connection of its own that only reads, with one statement. The first use opens both. */
+struct gb_db_reader {
+    pthread_mutex_t lock; /* for all below; during a read too */
+    const char *where;    /* of gb_db_connect; borrowed */
+    sqlite3 *db;
+    sqlite3_stmt *stmt;
+};
+
+void gb_db_reader_init(struct gb_db_reader *reader, const char *where);
+void gb_db_reader_done(struct gb_db_reader *reader);
+/* Another place, which has the same. Waits for a read that is under way. */
+void gb_db_reader_move(struct gb_db_reader *reader, const char *where);
+/* Under its lock, before each use of the statement. Returns 0, or -1 with INTERNAL. */
+int gb_db_reader_open(struct gb_db_reader *reader, const char *sql, struct gb_error *err);
 
 /* That no number which is counted on from is near its end, or below nothing; INTERNAL with the first. */
 int gb_db_check_numbers(sqlite3 *db, const char *path, struct gb_error *err);

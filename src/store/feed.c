@@ -154,23 +154,8 @@ struct gb_feed_log {
     int64_t first_id;        /* that this process gives */
     int64_t dropped_through; /* what is not in the table up to there is lost */
 
-    pthread_mutex_t read_lock; /* for the three below */
-    char *where;
-    sqlite3 *reader;
-    sqlite3_stmt *read;
+    struct gb_db_reader reader;
 };
-
-static int prepare(struct gb_feed_log *log, struct gb_error *err) {
-    int i;
-
-    for (i = 0; i < STATEMENTS; i++) {
-        int r = sqlite3_prepare_v3(log->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &log->stmts[i], NULL);
-
-        if (r != SQLITE_OK)
-            return gb_db_fail(log->db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
-    }
-    return 0;
-}
 
 static int count_rows(struct gb_feed_log *log, struct gb_error *err) {
     return gb_db_int(log->db, "SELECT count(*) FROM feed", &log->rows, err);
@@ -197,18 +182,15 @@ int gb_feed_log_new(const struct gb_store_config *config, const char *where, sql
     if (!log)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     gb_mutex_init(&log->lock);
-    gb_mutex_init(&log->read_lock);
+    gb_db_reader_init(&log->reader, where);
     gb_mutex_init(&log->watch_lock);
     log->db = db;
     log->broke_off = broke_off;
     log->max = config->feed_max ? (int64_t)config->feed_max : FEED_MAX;
-    log->where = strdup(where);
     log->batch = calloc(BATCH, sizeof(*log->batch));
-    if (!log->where || !log->batch) {
-        gb_feed_log_free(log);
-        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    }
-    if (prepare(log, err) < 0 || measure(log, err) < 0) {
+    if (!log->batch)
+        gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    if (!log->batch || gb_db_prepare_all(db, sql, STATEMENTS, log->stmts, err) < 0 || measure(log, err) < 0) {
         gb_feed_log_free(log);
         return -1;
     }
@@ -216,39 +198,17 @@ int gb_feed_log_new(const struct gb_store_config *config, const char *where, sql
     return 0;
 }
 
-static void finalize(struct gb_feed_log *log) {
-    size_t i;
-
-    for (i = 0; i < STATEMENTS; log->stmts[i++] = NULL)
-        sqlite3_finalize(log->stmts[i]);
-}
-
-static void close_reader(struct gb_feed_log *log) {
-    sqlite3_finalize(log->read);
-    sqlite3_close(log->reader);
-    log->read = NULL;
-    log->reader = NULL;
-}
-
 int gb_feed_log_move(struct gb_feed_log *log, const char *where, sqlite3 *db, struct gb_error *err) {
     sqlite3 *before = log->db;
-    char *copy = strdup(where);
 
-    if (!copy)
-        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    finalize(log);
+    gb_db_finalize_all(log->stmts, STATEMENTS);
     log->db = db;
-    if (prepare(log, err) < 0 || count_rows(log, err) < 0) {
-        finalize(log); /* nothing is written before another one is brought */
+    if (gb_db_prepare_all(db, sql, STATEMENTS, log->stmts, err) < 0 || count_rows(log, err) < 0) {
+        gb_db_finalize_all(log->stmts, STATEMENTS); /* nothing is written before another one is brought */
         log->db = before;
-        free(copy);
         return -1;
     }
-    pthread_mutex_lock(&log->read_lock);
-    close_reader(log);
-    free(log->where);
-    log->where = copy;
-    pthread_mutex_unlock(&log->read_lock);
+    gb_db_reader_move(&log->reader, where);
     return 0;
 }
 
@@ -259,14 +219,12 @@ bool gb_feed_log_whole(const struct gb_feed_log *log) {
 void gb_feed_log_free(struct gb_feed_log *log) {
     if (!log)
         return;
-    finalize(log);
-    close_reader(log);
+    gb_db_finalize_all(log->stmts, STATEMENTS);
+    gb_db_reader_done(&log->reader);
     pthread_mutex_destroy(&log->watch_lock);
-    pthread_mutex_destroy(&log->read_lock);
     pthread_mutex_destroy(&log->lock);
     free(log->pending);
     free(log->batch);
-    free(log->where);
     free(log);
 }
 
@@ -362,19 +320,10 @@ static size_t take(struct gb_feed_log *log) {
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-static int step(struct gb_feed_log *log, int which, struct gb_error *err) {
-    int r = sqlite3_step(log->stmts[which]);
-
-    if (r != SQLITE_DONE)
-        gb_db_fail(log->db, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
-    sqlite3_reset(log->stmts[which]);
-    return r == SQLITE_DONE ? 0 : -1;
-}
-
 static int insert(struct gb_feed_log *log, const struct gb_notice *n, const struct gb_notice *before,
                   struct gb_error *err) {
     feed_bind(log->stmts[INSERT], n, before);
-    return step(log, INSERT, err);
+    return gb_db_run(log->db, log->stmts[INSERT], err);
 }
 
 /* The id of the row that is number n from the start, 0: none. */
@@ -398,7 +347,9 @@ static int trim(struct gb_feed_log *log, int64_t rows, int64_t *ret_through, str
         return 0;
     sqlite3_bind_int64(log->stmts[DROP], 1, through);
     sqlite3_bind_int64(log->stmts[NOTE_DROP], 1, through);
-    return step(log, DROP, err) < 0 ? -1 : step(log, NOTE_DROP, err);
+    if (gb_db_run(log->db, log->stmts[DROP], err) < 0)
+        return -1;
+    return gb_db_run(log->db, log->stmts[NOTE_DROP], err);
 }
 
 /* In the place of those that the database did not take: who reads the log in another process' time is to know of
@@ -457,37 +408,27 @@ int gb_feed_log_write(struct gb_feed_log *log, struct gb_apply *apply, struct gb
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-static int open_reader(struct gb_feed_log *log, struct gb_error *err) {
-    int r;
-
-    if (log->read)
-        return 0;
-    if (!log->reader && gb_storage_connect(log->where, &log->reader, err) < 0)
-        return -1;
-    r = sqlite3_prepare_v3(log->reader, GB_FEED_READ_SQL, -1, SQLITE_PREPARE_PERSISTENT, &log->read, NULL);
-    return r == SQLITE_OK ? 0 : gb_db_fail(log->reader, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
-}
-
 int gb_feed_log_read(struct gb_feed_log *log, int64_t after, size_t max, int (*visit)(void *, const struct gb_notice *),
                      void *arg, struct gb_error *err) {
+    struct gb_db_reader *reader = &log->reader;
     struct gb_notice notice;
     int r = -1;
 
-    pthread_mutex_lock(&log->read_lock);
-    if (open_reader(log, err) == 0) {
-        sqlite3_bind_int64(log->read, 1, after);
-        sqlite3_bind_int64(log->read, 2, (int64_t)max);
-        while ((r = sqlite3_step(log->read)) == SQLITE_ROW) {
-            if (feed_row(log->read, &notice) && visit(arg, &notice) != 0)
+    pthread_mutex_lock(&reader->lock);
+    if (gb_db_reader_open(reader, GB_FEED_READ_SQL, err) == 0) {
+        sqlite3_bind_int64(reader->stmt, 1, after);
+        sqlite3_bind_int64(reader->stmt, 2, (int64_t)max);
+        while ((r = sqlite3_step(reader->stmt)) == SQLITE_ROW) {
+            if (feed_row(reader->stmt, &notice) && visit(arg, &notice) != 0)
                 break;
         }
         if (r != SQLITE_DONE && r != SQLITE_ROW)
-            r = gb_db_fail(log->reader, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
+            r = gb_db_fail(reader->db, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
         else
             r = 0;
-        sqlite3_reset(log->read);
+        sqlite3_reset(reader->stmt);
     }
-    pthread_mutex_unlock(&log->read_lock);
+    pthread_mutex_unlock(&reader->lock);
     return r;
 }
 

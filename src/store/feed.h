@@ -8,12 +8,11 @@
 
 struct gb_feed_log;
 
-/* db is the writer's, borrowed; what the table has is counted. where is what a connection that reads is opened with.
- * broke_off: as in struct gb_store_feed. */
+/* db is the writer's, borrowed; what the table has is counted. where is what a connection that reads is opened with,
+ * borrowed. broke_off: as in struct gb_store_feed. */
 int gb_feed_log_new(const struct gb_store_config *config, const char *where, sqlite3 *db, bool broke_off,
                     struct gb_feed_log **ret, struct gb_error *err);
-/* On the writer's thread: continues with another one, which has the same notices. where is copied, as in
- * gb_feed_log_new. */
+/* On the writer's thread: continues with another one, which has the same notices. */
 int gb_feed_log_move(struct gb_feed_log *log, const char *where, sqlite3 *db, struct gb_error *err);
 /* At the end: the table has all that was put, or tells of what is missing. */
 bool gb_feed_log_whole(const struct gb_feed_log *log);

@@ -76,12 +76,6 @@ static const char *history_table(enum gb_history_level level) {
     return tables[level];
 }
 
-int gb_history_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct gb_error *err) {
-    int r = sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, ret, NULL);
-
-    return r == SQLITE_OK ? 0 : gb_db_fail(db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
-}
-
 /* --- statements --------------------------------------------------------------------------------------------------- */
 
 static void write_columns(FILE *out, enum gb_history_level level) {
@@ -135,7 +129,7 @@ static int prepare(sqlite3 *db, void (*write)(FILE *, enum gb_history_level), en
     if (!out || fclose(out) != 0)
         gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     else
-        r = gb_history_prepare(db, sql, ret, err);
+        r = gb_db_prepare(db, sql, ret, err);
     free(sql);
     return r;
 }
@@ -318,8 +312,7 @@ static int put_view(sqlite3 *db, const char *view, const char *sql, struct gb_er
     char drop[64];
     bool same;
 
-    if (gb_history_prepare(db, "SELECT 1 FROM sqlite_schema WHERE type = 'view' AND name = ?1 AND sql = ?2", &stmt,
-                           err) < 0)
+    if (gb_db_prepare(db, "SELECT 1 FROM sqlite_schema WHERE type = 'view' AND name = ?1 AND sql = ?2", &stmt, err) < 0)
         return -1;
     sqlite3_bind_text(stmt, 1, view, -1, SQLITE_STATIC);
     sqlite3_bind_text(stmt, 2, sql, -1, SQLITE_STATIC);
@@ -478,29 +471,22 @@ int gb_history_init(struct gb_history *history, sqlite3 *db, const struct gb_his
     memset(history, 0, sizeof(*history));
     history->db = db;
     history->limits = *limits;
-    for (i = 0; i < GB_HISTORY_STMTS; i++) {
-        if (gb_history_prepare(db, sqls[i], &history->stmts[i], err) < 0)
-            return -1;
-    }
+    if (gb_db_prepare_all(db, sqls, GB_HISTORY_STMTS, history->stmts, err) < 0 ||
+        gb_db_prepare_all(db, drops, GB_HISTORY_LEVELS, history->drop, err) < 0)
+        return -1;
     for (i = 0; i < GB_HISTORY_LEVELS; i++) {
         if (gb_history_select(db, (enum gb_history_level)i, &history->select[i], err) < 0 ||
-            history_insert(db, (enum gb_history_level)i, &history->insert[i], err) < 0 ||
-            gb_history_prepare(db, drops[i], &history->drop[i], err) < 0)
+            history_insert(db, (enum gb_history_level)i, &history->insert[i], err) < 0)
             return -1;
     }
     return 0;
 }
 
 void gb_history_done(struct gb_history *history) {
-    int i;
-
-    for (i = 0; i < GB_HISTORY_STMTS; i++)
-        sqlite3_finalize(history->stmts[i]);
-    for (i = 0; i < GB_HISTORY_LEVELS; i++) {
-        sqlite3_finalize(history->select[i]);
-        sqlite3_finalize(history->insert[i]);
-        sqlite3_finalize(history->drop[i]);
-    }
+    gb_db_finalize_all(history->stmts, GB_HISTORY_STMTS);
+    gb_db_finalize_all(history->select, GB_HISTORY_LEVELS);
+    gb_db_finalize_all(history->insert, GB_HISTORY_LEVELS);
+    gb_db_finalize_all(history->drop, GB_HISTORY_LEVELS);
     memset(history, 0, sizeof(*history));
 }
 

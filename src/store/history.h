@@ -64,7 +64,6 @@ struct gb_history {
     sqlite3_stmt *drop[GB_HISTORY_LEVELS];
 };
 
-int gb_history_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct gb_error *err);
 int gb_history_init(struct gb_history *history, sqlite3 *db, const struct gb_history_limits *limits,
                     struct gb_error *err);
 void gb_history_done(struct gb_history *history);

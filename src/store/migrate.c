@@ -389,10 +389,6 @@ int gb_storage_open_copy(struct gb_storage *storage, sqlite3 **ret, struct gb_er
     return 0;
 }
 
-int gb_storage_connect(const char *where, sqlite3 **ret, struct gb_error *err) {
-    return gb_db_connect(where, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, ret, err);
-}
-
 const char *gb_storage_where(const struct gb_storage *storage) {
     return storage->copy[0] ? storage->copy : storage->file;
 }

@@ -14,10 +14,7 @@ int gb_migrate_pending(sqlite3 *db, const char *path, bool *ret_pending, struct 
 /* Brings the database to the newest schema, each step in a transaction of its own. Only under the lock file. */
 int gb_migrate(sqlite3 *db, const char *path, struct gb_error *err);
 
-/* Where the database is read: the file, or a copy in memory while the disk has no room to open the file. Internal to
- * the store. */
-
-/* What a connection that only reads is opened with: a path or an URI. */
+/* Where the database is read: the file, or a copy in memory while the disk has no room to open the file. */
 struct gb_storage {
     char *file;
     char copy[64]; /* "": the file itself is open */
@@ -30,8 +27,7 @@ int gb_storage_open_file(const struct gb_store_config *config, bool check, sqlit
 /* A copy in memory with the newest schema, of what the file has; it lasts as long as one connection to it is open. */
 int gb_storage_open_copy(struct gb_storage *storage, sqlite3 **ret, struct gb_error *err);
 
-/* Another connection, which only reads. The first one is open. */
-int gb_storage_connect(const char *where, sqlite3 **ret, struct gb_error *err);
+/* What a connection that only reads is opened with; the one for changes is open. */
 const char *gb_storage_where(const struct gb_storage *storage);
 
 /* token.c: of the copy, until file can be opened. */

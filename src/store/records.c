@@ -1,4 +1,6 @@
-/* Model records to and from rows, and walks over all of a kind. */
+/* Model records to and from rows. The statements follow the lists of fields in src/model. The writer binds records
+ * (apply.c), the start walks all rows of a kind (store.c). A row that cannot be understood ends a walk with an error
+ * that names its record. */
 #include "store/records.h"
 
 #include <stdbool.h>
@@ -8,60 +10,7 @@
 #include "store/db.h"
 #include "store/store.h"
 
-/* What the files about answers share. Internal to the store. */
-
-#define GB_ANSWER_PUT_SQL                                                                                              \
-    "INSERT INTO answers(key, fingerprint, expires_at_us, status, headers, body) VALUES(?1, ?2, ?3, ?4, ?5, ?6)"       \
-    " ON CONFLICT(key) DO UPDATE SET fingerprint = ?2, expires_at_us = ?3, status = ?4, headers = ?5, body = ?6"
-
-/* --- replies to requests with a key ------------------------------------------------------------------------------- */
-
-/* Rows of answers: what was said to requests with an Idempotency-Key. */
-
-const char gb_row_get_answers_sql[] =
-    "SELECT key, fingerprint, expires_at_us, status, headers, body FROM answers ORDER BY id";
-
-int gb_row_bind_answer(sqlite3_stmt *stmt, const struct gb_store_mark *mark, int status, const char *headers,
-                       size_t headers_len, const void *body, size_t body_len) {
-    int r = sqlite3_bind_text(stmt, 1, mark->key, -1, SQLITE_STATIC);
-
-    if (r == SQLITE_OK)
-        r = sqlite3_bind_text(stmt, 2, mark->fingerprint, -1, SQLITE_STATIC);
-    if (r == SQLITE_OK)
-        r = sqlite3_bind_int64(stmt, 3, mark->expires_at_us);
-    if (r == SQLITE_OK)
-        r = sqlite3_bind_int(stmt, 4, status);
-    if (r == SQLITE_OK)
-        r = sqlite3_bind_text(stmt, 5, headers, (int)headers_len, SQLITE_STATIC);
-    if (r == SQLITE_OK)
-        r = body ? sqlite3_bind_blob64(stmt, 6, body, body_len, SQLITE_STATIC) : sqlite3_bind_null(stmt, 6);
-    return r;
-}
-
-static bool idempotency_replies_copy_text(sqlite3_stmt *stmt, int column, char *out, size_t size) {
-    const char *text = (const char *)sqlite3_column_text(stmt, column);
-    size_t n = (size_t)sqlite3_column_bytes(stmt, column);
-
-    if (!text || n + 1 != size || strlen(text) != n)
-        return false;
-    memcpy(out, text, size);
-    return true;
-}
-
-int gb_row_read_answer(sqlite3_stmt *stmt, struct gb_store_idempotency_reply *ret, struct gb_error *err) {
-    memset(ret, 0, sizeof(*ret));
-    if (!idempotency_replies_copy_text(stmt, 0, ret->mark.key, sizeof(ret->mark.key)) ||
-        !idempotency_replies_copy_text(stmt, 1, ret->mark.fingerprint, sizeof(ret->mark.fingerprint)))
-        return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of an answer cannot be understood");
-    ret->mark.expires_at_us = sqlite3_column_int64(stmt, 2);
-    ret->status = sqlite3_column_int(stmt, 3);
-    ret->headers = (const char *)sqlite3_column_text(stmt, 4);
-    ret->body = sqlite3_column_blob(stmt, 5);
-    ret->body_len = (size_t)sqlite3_column_bytes(stmt, 5);
-    return 0;
-}
-
-/* --- rows --------------------------------------------------------------------------------------------------------- */
+/* --- statements --------------------------------------------------------------------------------------------------- */
 
 const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_PUT_SESSION] =
@@ -143,7 +92,9 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
 #include "model/counters.def"
 #undef GB_COUNTER
                            ")",
-    [GB_ROW_PUT_ANSWER] = GB_ANSWER_PUT_SQL,
+    [GB_ROW_PUT_ANSWER] =
+        "INSERT INTO answers(key, fingerprint, expires_at_us, status, headers, body) VALUES(?1, ?2, ?3, ?4, ?5, ?6)"
+        " ON CONFLICT(key) DO UPDATE SET fingerprint = ?2, expires_at_us = ?3, status = ?4, headers = ?5, body = ?6",
     [GB_ROW_EXPIRE_ANSWERS] = "DELETE FROM answers WHERE expires_at_us <= ?1",
     /* A token that was revoked meanwhile leaves no row. */
     [GB_ROW_PUT_TOKEN_USE] = "INSERT OR REPLACE INTO token_uses(token_id, at_us, address) SELECT ?1, ?2, ?3"
@@ -157,27 +108,30 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_DEL_STORED] = "DELETE FROM stored WHERE buffer_id = ?1",
 };
 
-const char gb_row_get_sessions_sql[] = "SELECT id, version, created_at_us, updated_at_us"
+static const char sessions_sql[] = "SELECT id, version, created_at_us, updated_at_us"
 #define GB_SESSION_FIELD(name, ...) ", " #name
 #define GB_SESSION_QUOTA(name, ...) ", quota_" #name
 #define GB_SESSION_PARTITION(name, ...) ", " #name
 #include "model/session.def"
-                                       " FROM sessions ORDER BY id";
+                                   " FROM sessions ORDER BY id";
 
-const char gb_row_get_buffers_sql[] = "SELECT id, version, created_at_us, updated_at_us"
+static const char buffers_sql[] = "SELECT id, version, created_at_us, updated_at_us"
 #define GB_BUFFER_FIELD(name, type, how, ...) COLUMN_##how(", " #name) LAST_##how(", " #name)
 #include "model/buffer.def"
-                                      " FROM buffers ORDER BY id";
+                                  " FROM buffers ORDER BY id";
 
-const char gb_row_get_pools_sql[] = "SELECT id, version, created_at_us, updated_at_us"
+static const char pools_sql[] = "SELECT id, version, created_at_us, updated_at_us"
 #define GB_POOL_FIELD(name, ...) ", " #name
 #include "model/pool.def"
-                                    " FROM pools ORDER BY id";
+                                " FROM pools ORDER BY id";
 
 /* The order of stored is that of its key. data is not among the columns: SQLite then reads none of its pages. */
-const char gb_row_get_stored_sql[] = "SELECT buffer_id, stored.generation, run, file_generation, file_tag,"
-                                     " stored.bytes, stored.dtype, stored.shape, stored.crc32c, blocks"
-                                     " FROM stored CROSS JOIN buffers ON buffers.id = buffer_id ORDER BY buffer_id";
+static const char stored_sql[] = "SELECT buffer_id, stored.generation, run, file_generation, file_tag,"
+                                 " stored.bytes, stored.dtype, stored.shape, stored.crc32c, blocks"
+                                 " FROM stored CROSS JOIN buffers ON buffers.id = buffer_id ORDER BY buffer_id";
+
+static const char answers_sql[] =
+    "SELECT key, fingerprint, expires_at_us, status, headers, body FROM answers ORDER BY id";
 
 const char gb_row_get_counters_sql[] = "SELECT id"
 #define GB_COUNTER(name) ", " #name
@@ -190,6 +144,8 @@ const char gb_row_get_counted_sql[] = "SELECT id"
 #include "model/counters.def"
 #undef GB_COUNTER
                                       " FROM history_counted";
+
+/* --- to rows ------------------------------------------------------------------------------------------------------ */
 
 /* Fields in order; the first failure sticks. */
 struct binder {
@@ -377,6 +333,24 @@ int gb_row_bind_counters(sqlite3_stmt *stmt, const struct gb_counters *counters)
     return b.result;
 }
 
+int gb_row_bind_answer(sqlite3_stmt *stmt, const struct gb_store_mark *mark, int status, const char *headers,
+                       size_t headers_len, const void *body, size_t body_len) {
+    struct binder b = {.stmt = stmt};
+
+    bind_text(&b, mark->key);
+    bind_text(&b, mark->fingerprint);
+    bind_i64(&b, mark->expires_at_us);
+    bind_i64(&b, status);
+    keep(&b, sqlite3_bind_text(stmt, ++b.at, headers, (int)headers_len, SQLITE_STATIC));
+    if (body)
+        bind_blob(&b, body, body_len);
+    else
+        keep(&b, sqlite3_bind_null(stmt, ++b.at));
+    return b.result;
+}
+
+/* --- from rows ---------------------------------------------------------------------------------------------------- */
+
 /* Columns in order; one that does not fit makes the row bad, and the reading continues. */
 struct reader {
     sqlite3_stmt *stmt;
@@ -546,8 +520,18 @@ static uint32_t read_crc(struct reader *r, bool *ret_known) {
 #define READ_durability(r, v) v = read_durability(r)
 #define READ_spill(r, v) v = read_spill(r)
 
-/* Read the present row. Return 0, or -1 with INTERNAL naming the record that cannot be understood. */
-static int row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct gb_error *err) {
+union record {
+    struct gb_session_rec session;
+    struct gb_pool_rec pool;
+    struct gb_buffer_rec buffer;
+    struct gb_stored_rec stored;
+    struct gb_store_idempotency_reply reply;
+};
+
+/* Read the present row. Return 0, or -1 with INTERNAL naming the record that cannot be understood; rec then holds
+ * nothing. */
+static int read_session(sqlite3_stmt *stmt, union record *rec, struct gb_error *err) {
+    struct gb_session_rec *ret = &rec->session;
     struct reader r = {.stmt = stmt};
 
     memset(ret, 0, sizeof(*ret));
@@ -576,7 +560,8 @@ static void flatten_impossible(struct gb_buffer_rec *rec) {
         rec->shape = (struct gb_shape){.dims = 1, .dim = {rec->bytes / gb_dtype_bytes(rec->dtype)}};
 }
 
-static int row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_error *err) {
+static int read_buffer(sqlite3_stmt *stmt, union record *rec, struct gb_error *err) {
+    struct gb_buffer_rec *ret = &rec->buffer;
     struct reader r = {.stmt = stmt};
 
     memset(ret, 0, sizeof(*ret));
@@ -599,7 +584,8 @@ static int row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct
     return 0;
 }
 
-static int row_read_pool(sqlite3_stmt *stmt, struct gb_pool_rec *ret, struct gb_error *err) {
+static int read_pool(sqlite3_stmt *stmt, union record *rec, struct gb_error *err) {
+    struct gb_pool_rec *ret = &rec->pool;
     struct reader r = {.stmt = stmt};
 
     memset(ret, 0, sizeof(*ret));
@@ -616,11 +602,12 @@ static int row_read_pool(sqlite3_stmt *stmt, struct gb_pool_rec *ret, struct gb_
     return 0;
 }
 
-int gb_row_read_stored(sqlite3_stmt *stmt, struct gb_stored_rec *ret, const void **ret_blocks, struct gb_error *err) {
+static int read_stored(sqlite3_stmt *stmt, union record *rec, struct gb_error *err) {
+    struct gb_stored_rec *ret = &rec->stored;
     struct reader r = {.stmt = stmt};
-    const char *text;
+    uint32_t *blocks = NULL;
     int64_t bytes;
-    size_t len;
+    size_t n;
 
     *ret = (struct gb_stored_rec){.buffer_id = read_i64(&r)};
     ret->generation = read_i64(&r);
@@ -629,18 +616,48 @@ int gb_row_read_stored(sqlite3_stmt *stmt, struct gb_stored_rec *ret, const void
     ret->file_tag = read_u32(&r);
     bytes = read_i64(&r);
     ret->bytes = (uint64_t)bytes;
-    text = read_text(&r, &len);
-    r.bad |= gb_dtype_parse(text, len, &ret->dtype, NULL) < 0;
-    text = read_text(&r, &len);
-    r.bad |= gb_shape_parse(text, len, &ret->shape, NULL) < 0;
+    ret->dtype = read_dtype(&r);
+    read_shape(&r, &ret->shape);
     ret->crc32c = read_u32(&r);
-    *ret_blocks = sqlite3_column_blob(stmt, r.at);
-    r.bad |= bytes < 0 ||
-             (uint64_t)sqlite3_column_bytes(stmt, r.at) != gb_stored_block_count(ret->bytes) * sizeof(*ret->blocks);
+    n = gb_stored_block_count(ret->bytes) * sizeof(*blocks);
+    r.bad |= bytes < 0 || (uint64_t)sqlite3_column_bytes(stmt, r.at) != n;
     if (r.bad)
         return gb_error_set(err, GB_ERR_INTERNAL,
                             "the database's record of the stored bytes of buffer %lld cannot be understood",
                             (long long)ret->buffer_id);
+    if (n == 0)
+        return 0;
+    blocks = malloc(n); /* those of the row may not be aligned */
+    if (!blocks)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    memcpy(blocks, sqlite3_column_blob(stmt, r.at), n);
+    ret->blocks = blocks;
+    return 0;
+}
+
+/* False unless the column has a text that fills out. */
+static bool fill_text(sqlite3_stmt *stmt, int column, char *out, size_t size) {
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+    size_t n = (size_t)sqlite3_column_bytes(stmt, column);
+
+    if (!text || n + 1 != size || strlen(text) != n)
+        return false;
+    memcpy(out, text, size);
+    return true;
+}
+
+static int read_reply(sqlite3_stmt *stmt, union record *rec, struct gb_error *err) {
+    struct gb_store_idempotency_reply *ret = &rec->reply;
+
+    memset(ret, 0, sizeof(*ret));
+    if (!fill_text(stmt, 0, ret->mark.key, sizeof(ret->mark.key)) ||
+        !fill_text(stmt, 1, ret->mark.fingerprint, sizeof(ret->mark.fingerprint)))
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of an answer cannot be understood");
+    ret->mark.expires_at_us = sqlite3_column_int64(stmt, 2);
+    ret->status = sqlite3_column_int(stmt, 3);
+    ret->headers = (const char *)sqlite3_column_text(stmt, 4);
+    ret->body = sqlite3_column_blob(stmt, 5);
+    ret->body_len = (size_t)sqlite3_column_bytes(stmt, 5);
     return 0;
 }
 
@@ -652,71 +669,53 @@ void gb_row_read_counters(sqlite3_stmt *stmt, struct gb_counters *ret) {
 #undef GB_COUNTER
 }
 
-/* --- walks -------------------------------------------------------------------------------------------------------- */
+/* --- all rows of a kind ------------------------------------------------------------------------------------------- */
 
-struct session_walk {
-    int (*visit)(void *, const struct gb_session_rec *, struct gb_error *);
-    void *arg;
-    struct gb_session_rec rec;
+static void session_done(union record *rec) {
+    gb_session_rec_done(&rec->session);
+}
+
+static void buffer_done(union record *rec) {
+    gb_buffer_rec_done(&rec->buffer);
+}
+
+static void stored_done(union record *rec) {
+    free((uint32_t *)(uintptr_t)rec->stored.blocks);
+}
+
+static const struct kind {
+    const char *sql;
+    int (*read)(sqlite3_stmt *stmt, union record *rec, struct gb_error *err);
+    void (*done)(union record *rec); /* NULL: a record holds nothing */
+} kinds[] = {
+    [GB_STORE_SESSIONS] = {sessions_sql, read_session, session_done},
+    [GB_STORE_POOLS] = {pools_sql, read_pool, NULL},
+    [GB_STORE_BUFFERS] = {buffers_sql, read_buffer, buffer_done},
+    [GB_STORE_STORED] = {stored_sql, read_stored, stored_done},
+    [GB_STORE_REPLIES] = {answers_sql, read_reply, NULL},
 };
 
-static int session_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
-    struct session_walk *walk = arg;
+struct walk {
+    const struct kind *kind;
+    gb_store_visit_fn *visit;
+    void *arg;
+};
+
+static int row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
+    struct walk *walk = arg;
+    union record rec;
     int r;
 
-    if (row_read_session(stmt, &walk->rec, err) < 0)
+    if (walk->kind->read(stmt, &rec, err) < 0)
         return -1;
-    r = walk->visit(walk->arg, &walk->rec, err);
-    gb_session_rec_done(&walk->rec);
+    r = walk->visit(walk->arg, &rec, err);
+    if (walk->kind->done)
+        walk->kind->done(&rec);
     return r;
 }
 
-int gb_walk_sessions(sqlite3 *db, int (*visit)(void *, const struct gb_session_rec *, struct gb_error *), void *arg,
-                     struct gb_error *err) {
-    struct session_walk walk = {.visit = visit, .arg = arg};
+int gb_row_walk(sqlite3 *db, enum gb_store_kind kind, gb_store_visit_fn *visit, void *arg, struct gb_error *err) {
+    struct walk walk = {.kind = &kinds[kind], .visit = visit, .arg = arg};
 
-    return gb_db_each_row(db, gb_row_get_sessions_sql, session_row, &walk, err);
-}
-
-struct buffer_walk {
-    int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *);
-    void *arg;
-    struct gb_buffer_rec rec;
-};
-
-static int buffer_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
-    struct buffer_walk *walk = arg;
-    int r;
-
-    if (row_read_buffer(stmt, &walk->rec, err) < 0)
-        return -1;
-    r = walk->visit(walk->arg, &walk->rec, err);
-    gb_buffer_rec_done(&walk->rec);
-    return r;
-}
-
-int gb_walk_buffers(sqlite3 *db, int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg,
-                    struct gb_error *err) {
-    struct buffer_walk walk = {.visit = visit, .arg = arg};
-
-    return gb_db_each_row(db, gb_row_get_buffers_sql, buffer_row, &walk, err);
-}
-
-struct pool_walk {
-    int (*visit)(void *, const struct gb_pool_rec *, struct gb_error *);
-    void *arg;
-    struct gb_pool_rec rec;
-};
-
-static int pool_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
-    struct pool_walk *walk = arg;
-
-    return row_read_pool(stmt, &walk->rec, err) < 0 ? -1 : walk->visit(walk->arg, &walk->rec, err);
-}
-
-int gb_walk_pools(sqlite3 *db, int (*visit)(void *, const struct gb_pool_rec *, struct gb_error *), void *arg,
-                  struct gb_error *err) {
-    struct pool_walk walk = {.visit = visit, .arg = arg};
-
-    return gb_db_each_row(db, gb_row_get_pools_sql, pool_row, &walk, err);
+    return gb_db_each_row(db, walk.kind->sql, row, &walk, err);
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/model.h"
+#include "store/store.h"
 
 enum gb_row_stmt {
     GB_ROW_PUT_SESSION,
@@ -41,32 +42,14 @@ int gb_row_bind_token_use(sqlite3_stmt *stmt, const struct gb_token_use *use);
 /* data: the bytes, if gb_stored_inline. Blocks and data are borrowed as texts are. */
 int gb_row_bind_stored(sqlite3_stmt *stmt, const struct gb_stored_rec *rec, const void *data);
 int gb_row_bind_renumbered(sqlite3_stmt *stmt, const struct gb_stored_rec *rec); /* generation and run alone */
-struct gb_store_mark;
 int gb_row_bind_answer(sqlite3_stmt *stmt, const struct gb_store_mark *mark, int status, const char *headers,
                        size_t headers_len, const void *body, size_t body_len);
 
-extern const char gb_row_get_sessions_sql[];
-extern const char gb_row_get_buffers_sql[];
-extern const char gb_row_get_pools_sql[];
-extern const char gb_row_get_stored_sql[];
 extern const char gb_row_get_counters_sql[];
 extern const char gb_row_get_counted_sql[];
-extern const char gb_row_get_answers_sql[];
-
-/* ret->blocks is NULL; *ret_blocks has them, as the row does: the caller copies them, as they may not be aligned. */
-int gb_row_read_stored(sqlite3_stmt *stmt, struct gb_stored_rec *ret, const void **ret_blocks, struct gb_error *err);
-struct gb_store_idempotency_reply;
-int gb_row_read_answer(sqlite3_stmt *stmt, struct gb_store_idempotency_reply *ret, struct gb_error *err);
 void gb_row_read_counters(sqlite3_stmt *stmt, struct gb_counters *ret);
 
-/* All records of a kind, one after the other. */
-
-/* visit gets each record, which is good until it returns; -1 ends the walk with its error. Returns 0 or -1. */
-int gb_walk_sessions(sqlite3 *db, int (*visit)(void *, const struct gb_session_rec *, struct gb_error *), void *arg,
-                     struct gb_error *err);
-int gb_walk_buffers(sqlite3 *db, int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg,
-                    struct gb_error *err);
-int gb_walk_pools(sqlite3 *db, int (*visit)(void *, const struct gb_pool_rec *, struct gb_error *), void *arg,
-                  struct gb_error *err);
+/* As gb_store_load. */
+int gb_row_walk(sqlite3 *db, enum gb_store_kind kind, gb_store_visit_fn *visit, void *arg, struct gb_error *err);
 
 #endif

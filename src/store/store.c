@@ -27,9 +27,9 @@ struct gb_store {
     struct gb_feed_log *feed;
     struct gb_audit_log *audit;
     struct gb_seen *seen;
-    struct gb_writer *writer;
+    struct gb_writer *writer; /* NULL: of gb_store_inspect */
     struct gb_reader *reader;
-    struct gb_stored_reader *stored;
+    struct gb_db_reader stored;
 };
 
 static int uuid_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
@@ -100,7 +100,7 @@ static int move_to_file(void *arg, sqlite3 **ret, struct gb_error *err) {
         return -1;
     }
     gb_reader_move(s->reader, s->storage.file);
-    gb_stored_reader_move(s->stored, s->storage.file);
+    gb_db_reader_move(&s->stored, s->storage.file);
     sqlite3_close(s->db);
     s->db = db;
     s->storage.copy[0] = '\0';
@@ -128,11 +128,11 @@ static int open_locked(struct gb_store *s, struct gb_error *err) {
     if (open_storage(s, err) < 0)
         return -1;
     copied = s->storage.copy[0] != '\0';
+    gb_db_reader_move(&s->stored, gb_storage_where(&s->storage));
     if (gb_history_broke_off(s->db, !copied, &broke_off, err) < 0 || gb_seen_new(s->db, &s->seen, err) < 0 ||
         gb_feed_log_new(&s->config, gb_storage_where(&s->storage), s->db, broke_off, &s->feed, err) < 0 ||
         gb_audit_log_new(&s->config, gb_storage_where(&s->storage), s->db, broke_off, s->seen, &s->audit, err) < 0 ||
-        gb_reader_new(gb_storage_where(&s->storage), &s->reader, err) < 0 ||
-        gb_stored_reader_new(gb_storage_where(&s->storage), &s->stored, err) < 0)
+        gb_reader_new(gb_storage_where(&s->storage), &s->reader, err) < 0)
         return -1;
     logs = (struct gb_writer_logs){.feed = s->feed, .audit = s->audit, .place = &s->place, .seen = s->seen};
     return gb_writer_new(copied ? NULL : s->db, &s->config, &logs, copied ? move_to_file : NULL, s, &s->writer, err);
@@ -142,25 +142,61 @@ int gb_store_lock(const char *path, int *ret_fd, struct gb_error *err) {
     return gb_lock_take(path, ret_fd, err);
 }
 
-int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err) {
+/* lock_fd is the store's from the call on, also one that fails; -1: no lock. */
+static struct gb_store *store_new(const char *path, int lock_fd, struct gb_error *err) {
     struct gb_store *s = calloc(1, sizeof(*s));
+
+    if (s)
+        s->storage.file = strdup(path);
+    if (!s || !s->storage.file) {
+        gb_lock_drop(lock_fd);
+        free(s);
+        gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+        return NULL;
+    }
+    s->place.lock_fd = lock_fd;
+    s->place.path = s->storage.file;
+    gb_db_reader_init(&s->stored, s->storage.file);
+    return s;
+}
+
+int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err) {
+    struct gb_store *s = store_new(config->path, config->locked ? config->lock_fd : -1, err);
 
     /* SQLite's count of its memory is never read, and takes a lock for each allocation. Where SQLite is in use
      * already the call is refused, which does no harm. */
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
-    if (!s) {
-        gb_lock_drop(config->locked ? config->lock_fd : -1);
-        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    }
-    s->place.lock_fd = config->locked ? config->lock_fd : -1;
+    if (!s)
+        return -1;
     s->config = *config;
-    s->storage.file = strdup(config->path);
-    s->config.path = s->place.path = s->storage.file;
-    if (!s->storage.file) {
-        gb_store_close(s);
-        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    }
+    s->config.path = s->storage.file;
     if ((!config->locked && gb_lock_take(config->path, &s->place.lock_fd, err) < 0) || open_locked(s, err) < 0) {
+        gb_store_close(s);
+        return -1;
+    }
+    *ret = s;
+    return 0;
+}
+
+static int check_schema(struct gb_store *s, struct gb_error *err) {
+    bool pending;
+
+    if (gb_migrate_pending(s->db, s->storage.file, &pending, err) < 0)
+        return -1;
+    if (!pending)
+        return 0;
+    return gb_error_set(err, GB_ERR_INTERNAL,
+                        "the database %s is of an older gpubufd; start and stop the daemon once, which brings it up to "
+                        "date",
+                        s->storage.file);
+}
+
+int gb_store_inspect(const char *path, struct gb_store **ret, struct gb_error *err) {
+    struct gb_store *s = store_new(path, -1, err);
+
+    if (!s)
+        return -1;
+    if (gb_db_connect_read(path, &s->db, err) < 0 || gb_db_verify(s->db, path, err) < 0 || check_schema(s, err) < 0) {
         gb_store_close(s);
         return -1;
     }
@@ -177,7 +213,7 @@ void gb_store_close(struct gb_store *s) {
     was_open = s->writer != NULL;
     gb_writer_free(s->writer); /* first: it may still move the others */
     gb_reader_free(s->reader);
-    gb_stored_reader_free(s->stored);
+    gb_db_reader_done(&s->stored);
     was_open = was_open && s->storage.copy[0] == '\0';
     in_order = was_open && gb_feed_log_whole(s->feed);
     gb_feed_log_free(s->feed);
@@ -212,43 +248,23 @@ bool gb_store_clock(struct gb_store *s, struct gb_store_jump *ret) {
 /* --- reading all -------------------------------------------------------------------------------------------------- */
 
 /* A start reads while the first changes and notices of its own are written already. */
-static int each_row(struct gb_store *s, const char *sql, int (*row)(void *, sqlite3_stmt *, struct gb_error *),
-                    void *arg, struct gb_error *err) {
-    int r;
-
-    gb_writer_enter(s->writer);
-    r = gb_db_each_row(s->db, sql, row, arg, err);
-    gb_writer_leave(s->writer);
-    return r;
+static void enter(struct gb_store *s) {
+    if (s->writer)
+        gb_writer_enter(s->writer);
 }
 
-int gb_store_load_sessions(struct gb_store *s, int (*visit)(void *, const struct gb_session_rec *, struct gb_error *),
-                           void *arg, struct gb_error *err) {
-    int r;
-
-    gb_writer_enter(s->writer);
-    r = gb_walk_sessions(s->db, visit, arg, err);
-    gb_writer_leave(s->writer);
-    return r;
+static void leave(struct gb_store *s) {
+    if (s->writer)
+        gb_writer_leave(s->writer);
 }
 
-int gb_store_load_buffers(struct gb_store *s, int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *),
-                          void *arg, struct gb_error *err) {
+int gb_store_load(struct gb_store *s, enum gb_store_kind kind, gb_store_visit_fn *visit, void *arg,
+                  struct gb_error *err) {
     int r;
 
-    gb_writer_enter(s->writer);
-    r = gb_walk_buffers(s->db, visit, arg, err);
-    gb_writer_leave(s->writer);
-    return r;
-}
-
-int gb_store_load_pools(struct gb_store *s, int (*visit)(void *, const struct gb_pool_rec *, struct gb_error *),
-                        void *arg, struct gb_error *err) {
-    int r;
-
-    gb_writer_enter(s->writer);
-    r = gb_walk_pools(s->db, visit, arg, err);
-    gb_writer_leave(s->writer);
+    enter(s);
+    r = gb_row_walk(s->db, kind, visit, arg, err);
+    leave(s);
     return r;
 }
 
@@ -258,17 +274,26 @@ static int counters_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
     return 0;
 }
 
+static int load_counters(struct gb_store *s, const char *sql, struct gb_counters *ret, struct gb_error *err) {
+    int r;
+
+    enter(s);
+    r = gb_db_each_row(s->db, sql, counters_row, ret, err);
+    leave(s);
+    return r;
+}
+
 int gb_store_load_counters(struct gb_store *s, struct gb_counters *ret, struct gb_error *err) {
     struct gb_counters counters = {0};
 
-    if (each_row(s, gb_row_get_counters_sql, counters_row, &counters, err) < 0)
+    if (load_counters(s, gb_row_get_counters_sql, &counters, err) < 0)
         return -1;
     *ret = counters;
     return 0;
 }
 
 int gb_store_load_counted(struct gb_store *s, struct gb_counters *ret, struct gb_error *err) {
-    return each_row(s, gb_row_get_counted_sql, counters_row, ret, err);
+    return load_counters(s, gb_row_get_counted_sql, ret, err);
 }
 
 static int read_last_ids(sqlite3 *db, struct gb_store_ids *ret, struct gb_error *err) {
@@ -285,18 +310,18 @@ static int read_last_ids(sqlite3 *db, struct gb_store_ids *ret, struct gb_error 
 int gb_store_last_ids(struct gb_store *s, struct gb_store_ids *ret, struct gb_error *err) {
     int r;
 
-    gb_writer_enter(s->writer);
+    enter(s);
     r = read_last_ids(s->db, ret, err);
-    gb_writer_leave(s->writer);
+    leave(s);
     return r;
 }
 
 int gb_store_fleet(struct gb_store *s, char ret[GB_STORE_FLEET_SIZE], struct gb_error *err) {
     int r;
 
-    gb_writer_enter(s->writer);
+    enter(s);
     r = read_fleet(s->db, ret, err);
-    gb_writer_leave(s->writer);
+    leave(s);
     return r;
 }
 
@@ -311,18 +336,18 @@ int gb_store_set_fleet(struct gb_store *s, const char *uuid, struct gb_error *er
     snprintf(sql, sizeof(sql), "UPDATE identity SET fleet = '%.*s'", GB_STORE_FLEET_SIZE - 1, uuid);
     if (gb_writer_health(s->writer, err) < 0)
         return -1;
-    gb_writer_enter(s->writer);
+    enter(s);
     r = gb_db_exec(s->db, sql, err);
-    gb_writer_leave(s->writer);
+    leave(s);
     return r;
 }
 
 int gb_store_uuid(struct gb_store *s, char ret[GB_STORE_UUID_SIZE], struct gb_error *err) {
     int r;
 
-    gb_writer_enter(s->writer);
+    enter(s);
     r = read_uuid(s->db, ret, err);
-    gb_writer_leave(s->writer);
+    leave(s);
     return r;
 }
 
@@ -373,18 +398,8 @@ void gb_store_flush(struct gb_store *s, gb_store_done_fn *done, void *arg) {
 
 /* --- stored bytes ------------------------------------------------------------------------------------------------- */
 
-int gb_store_load_stored(struct gb_store *s, int (*visit)(void *, const struct gb_stored_rec *, struct gb_error *),
-                         void *arg, struct gb_error *err) {
-    int r;
-
-    gb_writer_enter(s->writer);
-    r = gb_stored_load(s->db, visit, arg, err);
-    gb_writer_leave(s->writer);
-    return r;
-}
-
 int gb_store_read_stored(struct gb_store *s, const struct gb_stored_rec *rec, void *out, struct gb_error *err) {
-    return gb_stored_read(s->stored, rec, out, err);
+    return gb_stored_read(&s->stored, rec, out, err);
 }
 
 /* --- records ------------------------------------------------------------------------------------------------------ */
@@ -460,27 +475,6 @@ void gb_store_put_idempotency_reply(struct gb_store *s, const struct gb_store_id
     free(record);
 }
 
-struct answer_walk {
-    int (*visit)(void *, const struct gb_store_idempotency_reply *, struct gb_error *);
-    void *arg;
-};
-
-static int answer_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
-    struct answer_walk *walk = arg;
-    struct gb_store_idempotency_reply answer;
-
-    return gb_row_read_answer(stmt, &answer, err) < 0 ? -1 : walk->visit(walk->arg, &answer, err);
-}
-
-int gb_store_load_idempotency_replies(struct gb_store *s,
-                                      int (*visit)(void *, const struct gb_store_idempotency_reply *,
-                                                   struct gb_error *),
-                                      void *arg, struct gb_error *err) {
-    struct answer_walk walk = {.visit = visit, .arg = arg};
-
-    return each_row(s, gb_row_get_answers_sql, answer_row, &walk, err);
-}
-
 int gb_token_store_beside(struct gb_store *s, struct gb_token_store **ret, struct gb_error *err) {
     /* The file may open, and lack a schema that there was no room for, which is then the store's to make. */
     if (s->storage.copy[0])
@@ -536,9 +530,9 @@ int gb_store_feed_recent(struct gb_store *s, size_t max, int (*visit)(void *, co
                          struct gb_error *err) {
     int r;
 
-    gb_writer_enter(s->writer);
+    enter(s);
     r = gb_feed_log_recent(s->feed, max, visit, arg, err);
-    gb_writer_leave(s->writer);
+    leave(s);
     return r;
 }
 

@@ -23,55 +23,12 @@
 #include "model/history.h"
 #include "model/model.h"
 
-/* The history in the database: samples of the daemon, devices, pools and sessions, rolled up to minutes and hours, and
- * queries of them. Comes with store.h.
- *
- * A sample is a row of history_samples. A minute that has ended becomes a row of history_minutes, an hour one of
- * history_hours; the present ones are computed from the finer rows at each query, so that a reply is never behind. What
- * is too old goes, a little at a time. Each of sessions and pools may have limits.rows[level] / (how many there are)
- * rows, the daemon and each device limits.rows[level]. Where there are more than limits.series sessions and pools, the
- * past of those that ended first goes. */
-
 struct gb_store;
-struct gb_counters;
+
+/* error NULL: the change is in the database. */
 typedef void gb_store_done_fn(void *arg, const struct gb_error *error);
 
-/* A transaction holds at most that many samples, or rolls up as many series: no commit waits for long. */
-#define GB_HISTORY_CHUNK 32
-
-/* As the changes of store.h. count is at most GB_HISTORY_CHUNK; counters (may be NULL) are the lifetime counters that a
- * sample of the daemon was made from: in one transaction with it, so that an increase is counted once and a lost one in
- * neither. */
-void gb_store_put_history(struct gb_store *store, const struct gb_history_sample *samples, size_t count,
-                          const struct gb_counters *counters, gb_store_done_fn *done, void *arg);
-
-/* Rolls up what has ended at now_us, and drops what is too old, of a few series. *ret_more, which must live until done:
- * there is more to do. */
-void gb_store_roll(struct gb_store *store, int64_t now_us, bool *ret_more, gb_store_done_fn *done, void *arg);
-
-/* --- queries: on a thread and a connection of their own ----------------------------------------------------------- */
-
-#define GB_HISTORY_READS_MAX 64       /* that wait; one more is SATURATED */
-#define GB_HISTORY_READ_NS 2000000000 /* then it is given up */
-#define GB_HISTORY_STARTS_MAX 1000    /* of the daemon, that are kept */
-
-struct gb_history_answer {
-    struct gb_history_plan plan;
-    struct gb_history_point *points; /* those that have samples, by time */
-    size_t count;
-    int64_t *restarts; /* starts of the daemon in that time, but for its very first */
-    size_t restart_count;
-};
-void gb_history_answer_done(struct gb_history_answer *answer);
-
-/* Answers at once [any thread, never blocks]; done(arg, answer, error) runs once, on the reader's thread, or inside the
- * call with SATURATED. What the answer holds may be taken: it is freed after done. Changes whose done has run are
- * seen. */
-typedef void gb_history_done_fn(void *arg, struct gb_history_answer *answer, const struct gb_error *error);
-void gb_store_history(struct gb_store *store, const struct gb_history_key *key, const struct gb_history_plan *plan,
-                      gb_history_done_fn *done, void *arg);
-
-struct gb_store;
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 struct gb_store_config {
     const char *path; /* of the database file; created with mode 0600 */
@@ -97,24 +54,33 @@ int gb_store_lock(const char *path, int *ret_fd, struct gb_error *err);
  * change. */
 int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err);
 
+/* The database of a daemon that does not run, as it is: nothing is written, and the caller holds the lock
+ * (gb_store_lock). Reads it for damage. Such a store is for gb_store_load, gb_store_uuid, gb_store_read_stored and
+ * gb_store_close alone. INTERNAL if the file is no database, is damaged, or has another schema than this program's. */
+int gb_store_inspect(const char *path, struct gb_store **ret, struct gb_error *err);
+
 /* No change may be queued from another thread any more; those that done callbacks queue are carried out too. Commits
  * what is queued, ends the writer, checkpoints, closes. NULL is accepted. */
 void gb_store_close(struct gb_store *store);
 
 /* --- reading at start --------------------------------------------------------------------------------------------- */
 
-/* Calls back for every record, sessions first by id. A visitor that returns -1 (err set) ends the walk with -1. Changes
- * that are queued meanwhile wait for the end of the walk: a visitor may queue some, and must not read others. */
-int gb_store_load_sessions(struct gb_store *store,
-                           int (*visit)(void *, const struct gb_session_rec *, struct gb_error *), void *arg,
-                           struct gb_error *err);
-int gb_store_load_buffers(struct gb_store *store, int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *),
-                          void *arg, struct gb_error *err);
-int gb_store_load_pools(struct gb_store *store, int (*visit)(void *, const struct gb_pool_rec *, struct gb_error *),
-                        void *arg, struct gb_error *err);
-/* Of buffers, by their id. rec->blocks is valid during the visit. */
-int gb_store_load_stored(struct gb_store *store, int (*visit)(void *, const struct gb_stored_rec *, struct gb_error *),
-                         void *arg, struct gb_error *err);
+/* Which records, and what a visitor gets. */
+enum gb_store_kind {
+    GB_STORE_SESSIONS, /* struct gb_session_rec, by id as the next two */
+    GB_STORE_POOLS,    /* struct gb_pool_rec */
+    GB_STORE_BUFFERS,  /* struct gb_buffer_rec */
+    GB_STORE_STORED,   /* struct gb_stored_rec, by the id of the buffer */
+    GB_STORE_REPLIES,  /* struct gb_store_idempotency_reply, oldest first */
+};
+
+/* rec and all that it points to last until it returns. -1 (err set) ends the walk. */
+typedef int gb_store_visit_fn(void *arg, const void *rec, struct gb_error *err);
+
+/* Calls visit for every record of the kind. Changes that are queued meanwhile wait for the end of the walk: a visitor
+ * may queue some, and must not read others. Returns 0 or -1. */
+int gb_store_load(struct gb_store *store, enum gb_store_kind kind, gb_store_visit_fn *visit, void *arg,
+                  struct gb_error *err);
 int gb_store_load_counters(struct gb_store *store, struct gb_counters *ret, struct gb_error *err);
 /* The counters that the newest sample was made from; *ret stays as it is without one. */
 int gb_store_load_counted(struct gb_store *store, struct gb_counters *ret, struct gb_error *err);
@@ -212,11 +178,6 @@ struct gb_store_idempotency_reply {
 /* Copies. Drops what expired before now_us, and the oldest beyond keep. */
 void gb_store_put_idempotency_reply(struct gb_store *store, const struct gb_store_idempotency_reply *answer,
                                     int64_t now_us, uint64_t keep, gb_store_done_fn *done, void *arg);
-/* Before the first change, oldest first. Pointers are valid during the visit. */
-int gb_store_load_idempotency_replies(struct gb_store *store,
-                                      int (*visit)(void *, const struct gb_store_idempotency_reply *,
-                                                   struct gb_error *),
-                                      void *arg, struct gb_error *err);
 
 /* Replaces the lifetime counters; what they grew by is for the next sample to tell. */
 void gb_store_put_counters(struct gb_store *store, const struct gb_counters *counters, gb_store_done_fn *done,
@@ -281,6 +242,52 @@ int gb_store_feed_read(struct gb_store *store, int64_t after, size_t max,
 /* The newest; at start. */
 int gb_store_feed_recent(struct gb_store *store, size_t max, int (*visit)(void *, const struct gb_notice *), void *arg,
                          struct gb_error *err);
+
+/* --- the history -------------------------------------------------------------------------------------------------- */
+
+/* The history in the database: samples of the daemon, devices, pools and sessions, rolled up to minutes and hours, and
+ * queries of them.
+ *
+ * A sample is a row of history_samples. A minute that has ended becomes a row of history_minutes, an hour one of
+ * history_hours; the present ones are computed from the finer rows at each query, so that a reply is never behind. What
+ * is too old goes, a little at a time. Each of sessions and pools may have limits.rows[level] / (how many there are)
+ * rows, the daemon and each device limits.rows[level]. Where there are more than limits.series sessions and pools, the
+ * past of those that ended first goes. */
+
+/* A transaction holds at most that many samples, or rolls up as many series: no commit waits for long. */
+#define GB_HISTORY_CHUNK 32
+
+/* count is at most GB_HISTORY_CHUNK; counters (may be NULL) are the lifetime counters that a
+ * sample of the daemon was made from: in one transaction with it, so that an increase is counted once and a lost one in
+ * neither. */
+void gb_store_put_history(struct gb_store *store, const struct gb_history_sample *samples, size_t count,
+                          const struct gb_counters *counters, gb_store_done_fn *done, void *arg);
+
+/* Rolls up what has ended at now_us, and drops what is too old, of a few series. *ret_more, which must live until done:
+ * there is more to do. */
+void gb_store_roll(struct gb_store *store, int64_t now_us, bool *ret_more, gb_store_done_fn *done, void *arg);
+
+/* --- queries: on a thread and a connection of their own ----------------------------------------------------------- */
+
+#define GB_HISTORY_READS_MAX 64       /* that wait; one more is SATURATED */
+#define GB_HISTORY_READ_NS 2000000000 /* then it is given up */
+#define GB_HISTORY_STARTS_MAX 1000    /* of the daemon, that are kept */
+
+struct gb_history_answer {
+    struct gb_history_plan plan;
+    struct gb_history_point *points; /* those that have samples, by time */
+    size_t count;
+    int64_t *restarts; /* starts of the daemon in that time, but for its very first */
+    size_t restart_count;
+};
+void gb_history_answer_done(struct gb_history_answer *answer);
+
+/* Answers at once [any thread, never blocks]; done(arg, answer, error) runs once, on the reader's thread, or inside the
+ * call with SATURATED. What the answer holds may be taken: it is freed after done. Changes whose done has run are
+ * seen. */
+typedef void gb_history_done_fn(void *arg, struct gb_history_answer *answer, const struct gb_error *error);
+void gb_store_history(struct gb_store *store, const struct gb_history_key *key, const struct gb_history_plan *plan,
+                      gb_history_done_fn *done, void *arg);
 
 /* --- the audit ---------------------------------------------------------------------------------------------------- */
 

@@ -49,10 +49,8 @@ static int read_epoch(struct gb_token_store *t, int64_t *ret, struct gb_error *e
 }
 
 static int prepare(struct gb_token_store *t, struct gb_error *err) {
-    int r = sqlite3_prepare_v3(t->db, "PRAGMA data_version", -1, SQLITE_PREPARE_PERSISTENT, &t->data_version, NULL);
-    if (r != SQLITE_OK)
-        return gb_db_fail(t->db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
-    if (read_data_version(t, &t->seen_data_version, err) < 0)
+    if (gb_db_prepare(t->db, "PRAGMA data_version", &t->data_version, err) < 0 ||
+        read_data_version(t, &t->seen_data_version, err) < 0)
         return -1;
     return read_epoch(t, &t->seen_epoch, err);
 }
@@ -86,7 +84,7 @@ int gb_token_store_read(const char *copy, const char *file, struct gb_token_stor
         gb_token_store_close(t);
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     }
-    if (gb_storage_connect(copy, &t->db, err) < 0 || prepare(t, err) < 0) {
+    if (gb_db_connect_read(copy, &t->db, err) < 0 || prepare(t, err) < 0) {
         gb_token_store_close(t);
         return -1;
     }
@@ -288,25 +286,27 @@ static int read_token(sqlite3_stmt *stmt, struct gb_token_rec *ret, struct gb_er
     return 0;
 }
 
+struct list {
+    int (*visit)(void *, const struct gb_token_rec *, struct gb_error *);
+    void *arg;
+};
+
+static int token_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
+    struct list *list = arg;
+    struct gb_token_rec rec;
+
+    return read_token(stmt, &rec, err) < 0 ? -1 : list->visit(list->arg, &rec, err);
+}
+
 int gb_token_list(struct gb_token_store *t, int (*visit)(void *, const struct gb_token_rec *, struct gb_error *),
                   void *arg, struct gb_error *err) {
-    struct gb_token_rec rec;
-    sqlite3_stmt *stmt;
-    int failed = 0;
-    int r = sqlite3_prepare_v2(t->db,
-                               "SELECT id, name, sha256_hex, scope, session, created_at_us, prefix, subject,"
-                               " expires_at_us, old_sha256_hex, old_until_us, ifnull(at_us, 0), ifnull(address, '')"
-                               " FROM tokens LEFT JOIN token_uses ON token_id = id ORDER BY id",
-                               -1, &stmt, NULL);
+    struct list list = {.visit = visit, .arg = arg};
 
-    if (r != SQLITE_OK)
-        return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_INTERNAL, err);
-    while (!failed && (r = sqlite3_step(stmt)) == SQLITE_ROW)
-        failed = read_token(stmt, &rec, err) < 0 || visit(arg, &rec, err) < 0;
-    if (!failed && r != SQLITE_DONE)
-        failed = gb_db_fail(t->db, r, "sqlite3_step", GB_ERR_INTERNAL, err);
-    sqlite3_finalize(stmt);
-    return failed ? -1 : 0;
+    return gb_db_each_row(t->db,
+                          "SELECT id, name, sha256_hex, scope, session, created_at_us, prefix, subject,"
+                          " expires_at_us, old_sha256_hex, old_until_us, ifnull(at_us, 0), ifnull(address, '')"
+                          " FROM tokens LEFT JOIN token_uses ON token_id = id ORDER BY id",
+                          token_row, &list, err);
 }
 
 int gb_token_last_use(struct gb_token_store *t, struct gb_token_rec *rec, struct gb_error *err) {

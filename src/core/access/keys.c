@@ -161,7 +161,8 @@ static void marked(void *arg, const struct gb_store_mark *mark) {
 
 /* --- at start ----------------------------------------------------------------------------------------------------- */
 
-static int load(void *arg, const struct gb_store_idempotency_reply *rec, struct gb_error *err) {
+static int load(void *arg, const void *row, struct gb_error *err) {
+    const struct gb_store_idempotency_reply *rec = row;
     struct gb_keys *k = arg;
     struct gb_key_entry *e;
     struct gb_key key;
@@ -187,7 +188,7 @@ static int load(void *arg, const struct gb_store_idempotency_reply *rec, struct 
 
 int gb_keys_load(struct gb_core *core, struct gb_error *err) {
     gb_store_marks_watch(core->store, marked, core->keys);
-    return gb_store_load_idempotency_replies(core->store, load, core->keys, err);
+    return gb_store_load(core->store, GB_STORE_REPLIES, load, core->keys, err);
 }
 
 /* --- intents ------------------------------------------------------------------------------------------------------ */

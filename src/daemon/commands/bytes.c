@@ -54,7 +54,8 @@ static int grow(void **items, size_t count, size_t *room, size_t size, struct gb
     return 0;
 }
 
-int gb_known_add_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
+int gb_known_add_session(void *arg, const void *session, struct gb_error *err) {
+    const struct gb_session_rec *rec = session;
     struct gb_known *known = arg;
 
     if (grow((void **)&known->sessions, known->session_count, &known->session_room, sizeof(known->sessions[0]), err) <
@@ -64,7 +65,8 @@ int gb_known_add_session(void *arg, const struct gb_session_rec *rec, struct gb_
     return 0;
 }
 
-int gb_known_add_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+static int add_buffer(void *arg, const void *buffer, struct gb_error *err) {
+    const struct gb_buffer_rec *rec = buffer;
     struct gb_known *known = arg;
 
     if (grow((void **)&known->buffers, known->buffer_count, &known->buffer_room, sizeof(known->buffers[0]), err) < 0)
@@ -74,7 +76,8 @@ int gb_known_add_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_er
     return 0;
 }
 
-int gb_known_add_stored(void *arg, const struct gb_stored_rec *rec, struct gb_error *err) {
+static int add_stored(void *arg, const void *stored, struct gb_error *err) {
+    const struct gb_stored_rec *rec = stored;
     struct gb_known_buffer *b = gb_known_buffer_of(arg, rec->buffer_id);
     size_t bytes = gb_stored_block_count(rec->bytes) * sizeof(rec->blocks[0]);
     uint32_t *blocks;
@@ -91,6 +94,13 @@ int gb_known_add_stored(void *arg, const struct gb_stored_rec *rec, struct gb_er
     b->stored = *rec;
     b->stored.blocks = blocks;
     return 0;
+}
+
+int gb_known_load(struct gb_known *ret, struct gb_store *store, struct gb_error *err) {
+    if (gb_store_load(store, GB_STORE_SESSIONS, gb_known_add_session, ret, err) < 0 ||
+        gb_store_load(store, GB_STORE_BUFFERS, add_buffer, ret, err) < 0)
+        return -1;
+    return gb_store_load(store, GB_STORE_STORED, add_stored, ret, err);
 }
 
 void gb_known_done(struct gb_known *known) {

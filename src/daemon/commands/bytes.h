@@ -5,7 +5,7 @@
 
 #include "daemon/daemon.h"
 #include "disk/offline.h"
-#include "store/inspect.h"
+#include "store/store.h"
 
 /* The places, and the lock that keeps daemons away. */
 struct gb_bytes {
@@ -45,10 +45,10 @@ struct gb_known {
     struct gb_known_buffer **by_name; /* of session and buffer; made by the first gb_known_has */
 };
 
-/* Visitors of the database's rows; arg is the struct gb_known. In this order. */
-int gb_known_add_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err);
-int gb_known_add_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err);
-int gb_known_add_stored(void *arg, const struct gb_stored_rec *rec, struct gb_error *err);
+/* Adds all rows of the database; ret is zeroed on entry, and to be ended also after an error. */
+int gb_known_load(struct gb_known *ret, struct gb_store *store, struct gb_error *err);
+/* One more session, of a higher id than the others: a visitor of GB_STORE_SESSIONS, arg is the struct gb_known. */
+int gb_known_add_session(void *arg, const void *session, struct gb_error *err);
 void gb_known_done(struct gb_known *known);
 
 struct gb_known_buffer *gb_known_buffer_of(const struct gb_known *known, int64_t id);

@@ -36,7 +36,7 @@ struct fsck {
     bool quick;
     bool json;
     struct gb_bytes bytes;
-    struct gb_inspection *database;
+    struct gb_store *database;
     struct gb_known known;
     struct gb_disk *disk;
     struct gb_json_writer out; /* with json: the findings */
@@ -161,7 +161,7 @@ static int check_inline(struct fsck *f, const struct gb_stored_rec *rec, struct 
 
     if (f->quick)
         return 0;
-    if (gb_inspect_read_stored(f->database, rec, data, err) < 0)
+    if (gb_store_read_stored(f->database, rec, data, err) < 0)
         return -1;
     f->read_bytes += rec->bytes;
     crc = gb_crc32c(0, data, (size_t)rec->bytes);
@@ -369,11 +369,9 @@ static int read_database(struct fsck *f, char uuid[GB_STORE_UUID_SIZE], struct g
         return gb_error_set(err, GB_ERR_INTERNAL,
                             "there is no database %.200s: \"gpubufd recover\" makes its records again from the files",
                             f->bytes.database);
-    if (gb_inspect_open(f->bytes.database, &f->database, err) < 0 || gb_inspect_uuid(f->database, uuid, err) < 0 ||
-        gb_inspect_sessions(f->database, gb_known_add_session, &f->known, err) < 0 ||
-        gb_inspect_buffers(f->database, gb_known_add_buffer, &f->known, err) < 0)
+    if (gb_store_inspect(f->bytes.database, &f->database, err) < 0 || gb_store_uuid(f->database, uuid, err) < 0)
         return -1;
-    return gb_inspect_stored(f->database, gb_known_add_stored, &f->known, err);
+    return gb_known_load(&f->known, f->database, err);
 }
 
 static int run(struct fsck *f, const struct gb_options *options, struct gb_error *err) {
@@ -416,7 +414,7 @@ enum gb_exit gb_fsck_command(struct gb_options *options, int argc, char **argv) 
     tdestroy(f.read, nothing);
     gb_known_done(&f.known);
     gb_disk_close(f.disk);
-    gb_inspect_close(f.database);
+    gb_store_close(f.database);
     gb_bytes_done(&f.bytes);
     return status;
 }

@@ -315,25 +315,19 @@ static int read_store(struct recover *r, struct gb_error *err) {
         gb_store_last_ids(r->store, &last, err) < 0)
         return -1;
     r->last_session_id = last.session;
-    if (gb_store_load_sessions(r->store, gb_known_add_session, &r->known, err) < 0 ||
-        gb_store_load_buffers(r->store, gb_known_add_buffer, &r->known, err) < 0)
-        return -1;
-    return gb_store_load_stored(r->store, gb_known_add_stored, &r->known, err);
+    return gb_known_load(&r->known, r->store, err);
 }
 
 /* Without --apply nothing is made: a database that is not there is empty. */
 static int inspect(struct recover *r, struct gb_error *err) {
-    struct gb_inspection *database = NULL;
-    int result = 0;
+    struct gb_store *database = NULL;
+    int result = -1;
 
     if (access(r->bytes.database, F_OK) != 0)
         return 0;
-    if (gb_inspect_open(r->bytes.database, &database, err) < 0 || gb_inspect_uuid(database, r->uuid, err) < 0 ||
-        gb_inspect_sessions(database, gb_known_add_session, &r->known, err) < 0 ||
-        gb_inspect_buffers(database, gb_known_add_buffer, &r->known, err) < 0 ||
-        gb_inspect_stored(database, gb_known_add_stored, &r->known, err) < 0)
-        result = -1;
-    gb_inspect_close(database);
+    if (gb_store_inspect(r->bytes.database, &database, err) == 0 && gb_store_uuid(database, r->uuid, err) == 0)
+        result = gb_known_load(&r->known, database, err);
+    gb_store_close(database);
     return result;
 }
 

@@ -139,7 +139,8 @@ static int run_and_kill(struct store_fixture *f, const struct round *round) {
     return count;
 }
 
-static int see_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
+static int see_session(void *arg, const void *row, struct gb_error *err) {
+    const struct gb_session_rec *rec = row;
     char name[32];
 
     (void)arg;
@@ -150,7 +151,8 @@ static int see_session(void *arg, const struct gb_session_rec *rec, struct gb_er
     return 0;
 }
 
-static int see_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+static int see_buffer(void *arg, const void *row, struct gb_error *err) {
+    const struct gb_buffer_rec *rec = row;
     char name[32];
 
     (void)arg;
@@ -169,8 +171,8 @@ static void assert_all_there(struct store_fixture *f, const struct round *round)
 
     memset(found, 0, sizeof(found));
     store_fixture_open(f);
-    gb_assert_ok(gb_store_load_sessions(f->store, see_session, NULL, &err), err);
-    gb_assert_ok(gb_store_load_buffers(f->store, see_buffer, NULL, &err), err);
+    gb_assert_ok(gb_store_load(f->store, GB_STORE_SESSIONS, see_session, NULL, &err), err);
+    gb_assert_ok(gb_store_load(f->store, GB_STORE_BUFFERS, see_buffer, NULL, &err), err);
     gb_assert_ok(gb_store_last_ids(f->store, &last, &err), err);
     store_sql_text(f->path, "PRAGMA integrity_check", verdict);
     ck_assert_str_eq(verdict, "ok");

@@ -32,7 +32,8 @@ static void until_healthy(struct store_fixture *f) {
         usleep(1000);
 }
 
-static int count_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
+static int count_session(void *arg, const void *row, struct gb_error *err) {
+    const struct gb_session_rec *rec = row;
     (void)rec;
     (void)err;
     ++*(int *)arg;
@@ -43,7 +44,7 @@ static int sessions_at_start(struct store_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
     int count = 0;
 
-    gb_assert_ok(gb_store_load_sessions(f->store, count_session, &count, &err), err);
+    gb_assert_ok(gb_store_load(f->store, GB_STORE_SESSIONS, count_session, &count, &err), err);
     return count;
 }
 

@@ -202,7 +202,8 @@ START_TEST(a_newer_schema_is_refused) {
 }
 END_TEST
 
-static int see_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+static int see_buffer(void *arg, const void *row, struct gb_error *err) {
+    const struct gb_buffer_rec *rec = row;
     (void)err;
     *(struct gb_buffer_rec *)arg = *rec;
     return 0;
@@ -247,7 +248,7 @@ START_TEST(an_older_schema_is_migrated) {
     store_fixture_open(&f);
     ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), newest());
     ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM tokens WHERE prefix = '' AND expires_at_us = 0"), 1);
-    gb_assert_ok(gb_store_load_buffers(f.store, see_buffer, &seen, &err), err);
+    gb_assert_ok(gb_store_load(f.store, GB_STORE_BUFFERS, see_buffer, &seen, &err), err);
     ck_assert_int_eq(seen.id, 2);
     ck_assert(!seen.mirrored);
     ck_assert(!seen.sealed);
@@ -280,7 +281,7 @@ START_TEST(a_database_without_stored_bytes_is_migrated) {
     drop_columns_since(f.path, 11);
     store_fixture_open(&f);
     ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), newest());
-    gb_assert_ok(gb_store_load_buffers(f.store, see_buffer, &seen, &err), err);
+    gb_assert_ok(gb_store_load(f.store, GB_STORE_BUFFERS, see_buffer, &seen, &err), err);
     ck_assert_int_eq(seen.id, 2);
     ck_assert_int_eq(seen.durability, GB_DURABILITY_NONE);
     ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM sessions WHERE durability = 'none'"), 1);
@@ -291,7 +292,8 @@ START_TEST(a_database_without_stored_bytes_is_migrated) {
 }
 END_TEST
 
-static int see_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
+static int see_session(void *arg, const void *row, struct gb_error *err) {
+    const struct gb_session_rec *rec = row;
     (void)err;
     gb_session_rec_set(arg, rec);
     return 0;
@@ -311,7 +313,7 @@ START_TEST(no_session_of_before_was_set_aside) {
     drop_columns_since(f.path, 14);
     store_fixture_open(&f);
     ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), newest());
-    gb_assert_ok(gb_store_load_sessions(f.store, see_session, &seen, &err), err);
+    gb_assert_ok(gb_store_load(f.store, GB_STORE_SESSIONS, see_session, &seen, &err), err);
     ck_assert_int_eq(seen.fleet_epoch, session.fleet_epoch);
     ck_assert_int_eq(seen.aside_epoch, 0);
     gb_session_rec_done(&seen);

@@ -9,7 +9,8 @@ struct pools {
     unsigned count;
 };
 
-static int see_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *err) {
+static int see_pool(void *arg, const void *row, struct gb_error *err) {
+    const struct gb_pool_rec *rec = row;
     struct pools *seen = arg;
 
     (void)err;
@@ -65,7 +66,7 @@ START_TEST(every_field_of_a_pool_comes_back) {
     gb_assert_ok(store_flush_now(f.store, &err), err);
     store_fixture_close(&f);
     store_fixture_open(&f);
-    gb_assert_ok(gb_store_load_pools(f.store, see_pool, &seen, &err), err);
+    gb_assert_ok(gb_store_load(f.store, GB_STORE_POOLS, see_pool, &seen, &err), err);
     ck_assert_uint_eq(seen.count, 3);
     assert_pool(&seen.rec[0], &pool[0]);
     assert_pool(&seen.rec[1], &pool[1]);

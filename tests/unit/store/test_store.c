@@ -16,7 +16,8 @@ struct seen {
     struct gb_buffer_rec buffer[MAX_SEEN];
 };
 
-static int see_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
+static int see_session(void *arg, const void *row, struct gb_error *err) {
+    const struct gb_session_rec *rec = row;
     struct seen *seen = arg;
 
     if (seen->sessions == MAX_SEEN)
@@ -25,7 +26,8 @@ static int see_session(void *arg, const struct gb_session_rec *rec, struct gb_er
     return 0;
 }
 
-static int see_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+static int see_buffer(void *arg, const void *row, struct gb_error *err) {
+    const struct gb_buffer_rec *rec = row;
     struct seen *seen = arg;
 
     if (seen->buffers == MAX_SEEN)
@@ -41,8 +43,8 @@ static void reread(struct store_fixture *f, struct seen *seen) {
     store_fixture_close(f);
     store_fixture_open(f);
     memset(seen, 0, sizeof(*seen));
-    gb_assert_ok(gb_store_load_sessions(f->store, see_session, seen, &err), err);
-    gb_assert_ok(gb_store_load_buffers(f->store, see_buffer, seen, &err), err);
+    gb_assert_ok(gb_store_load(f->store, GB_STORE_SESSIONS, see_session, seen, &err), err);
+    gb_assert_ok(gb_store_load(f->store, GB_STORE_BUFFERS, see_buffer, seen, &err), err);
 }
 
 static void forget(struct seen *seen) {
@@ -343,7 +345,7 @@ START_TEST(a_visitor_can_end_the_walk) {
 
     store_fixture_init(&f);
     gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
-    gb_assert_fails(gb_store_load_sessions(f.store, see_session, &seen, &err), err, GB_ERR_LIMIT_REACHED);
+    gb_assert_fails(gb_store_load(f.store, GB_STORE_SESSIONS, see_session, &seen, &err), err, GB_ERR_LIMIT_REACHED);
     store_fixture_done(&f);
 }
 END_TEST
@@ -359,7 +361,7 @@ START_TEST(a_record_that_cannot_be_understood_is_named) {
     gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
     gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
     store_sql_exec(f.path, "UPDATE buffers SET dtype = 'float3'");
-    ck_assert_int_eq(gb_store_load_buffers(f.store, see_buffer, &seen, &err), -1);
+    ck_assert_int_eq(gb_store_load(f.store, GB_STORE_BUFFERS, see_buffer, &seen, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.detail, "buffer 77"));
     store_fixture_done(&f);
 }
@@ -380,7 +382,8 @@ static void note_carried_out(void *arg, const struct gb_error *error) {
 }
 
 /* Queues a change, and leaves the writer the time to carry it out. */
-static int change_and_see(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+static int change_and_see(void *arg, const void *row, struct gb_error *err) {
+    const struct gb_buffer_rec *rec = row;
     struct busy_walk *walk = arg;
 
     (void)rec;
@@ -411,7 +414,7 @@ START_TEST(changes_wait_for_the_end_of_a_walk) {
         walk.changed = store_buffer(i, 1, name);
         gb_assert_ok(store_put_buffer_now(f.store, &walk.changed, &err), err);
     }
-    gb_assert_ok(gb_store_load_buffers(f.store, change_and_see, &walk, &err), err);
+    gb_assert_ok(gb_store_load(f.store, GB_STORE_BUFFERS, change_and_see, &walk, &err), err);
     ck_assert_uint_eq(walk.rows, 8);
     reread(&f, &seen);
     ck_assert_uint_eq(atomic_load(&walk.carried_out), 8);

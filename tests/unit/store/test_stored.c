@@ -20,7 +20,8 @@ struct seen {
     uint32_t blocks[MAX_SEEN][MAX_BLOCKS];
 };
 
-static int see(void *arg, const struct gb_stored_rec *rec, struct gb_error *err) {
+static int see(void *arg, const void *row, struct gb_error *err) {
+    const struct gb_stored_rec *rec = row;
     struct seen *seen = arg;
 
     if (seen->count == MAX_SEEN || gb_stored_block_count(rec->bytes) > MAX_BLOCKS)
@@ -37,7 +38,7 @@ static void reread(struct store_fixture *f, struct seen *seen) {
     store_fixture_close(f);
     store_fixture_open(f);
     memset(seen, 0, sizeof(*seen));
-    gb_assert_ok(gb_store_load_stored(f->store, see, seen, &err), err);
+    gb_assert_ok(gb_store_load(f->store, GB_STORE_STORED, see, seen, &err), err);
 }
 
 static const uint32_t some_blocks[MAX_BLOCKS] = {0x01020304, UINT32_MAX, 0, 7};
@@ -332,7 +333,7 @@ START_TEST(records_that_cannot_be_understood_are_named) {
         snprintf(sql, sizeof(sql), "UPDATE stored SET %s", damages[i]);
         store_sql_exec(f.path, sql);
         err = GB_ERROR_INIT;
-        ck_assert_msg(gb_store_load_stored(f.store, see, &seen, &err) == -1, "%s is taken", damages[i]);
+        ck_assert_msg(gb_store_load(f.store, GB_STORE_STORED, see, &seen, &err) == -1, "%s is taken", damages[i]);
         ck_assert_int_eq(err.code, GB_ERR_INTERNAL);
         ck_assert_ptr_nonnull(strstr(err.detail, "buffer 77"));
     }
@@ -393,7 +394,7 @@ START_TEST(stored_bytes_beside_a_full_disk) {
     atomic_store(&disk->write_result, SQLITE_FULL);
     store_fixture_open(&f);
     memset(&seen, 0, sizeof(seen));
-    gb_assert_ok(gb_store_load_stored(f.store, see, &seen, &err), err);
+    gb_assert_ok(gb_store_load(f.store, GB_STORE_STORED, see, &seen, &err), err);
     assert_stored(&seen, 0, &rec);
     gb_assert_ok(gb_store_uuid(f.store, uuid, &err), err);
     ck_assert_str_eq(uuid, before);
