@@ -1,12 +1,12 @@
-/* A daemon for the tests of libgpubuf, and a fake server that sends faulty replies. */
+/* A daemon for the tests of libgpubuf, and clients of it and of the fake server. */
 #ifndef CLIENT_FIXTURE_H
 #define CLIENT_FIXTURE_H
 
-#include <pthread.h>
 #include <sys/types.h>
 
 #include <gpubuf/gpubuf.h>
 
+#include "fake_server.h"
 #include "gb_test.h"
 
 struct client_fixture {
@@ -51,25 +51,6 @@ uint64_t client_number(const gpubuf_client *client, const char *key);
         ck_assert_msg((f)->err.detail[0] != '\0', "%s says nothing", (f)->err.slug);                                   \
     } while (0)
 
-/* Starts the fake server; set keep, local, send_fd and fds before. It serves one connection after another. On each it
- * reads a request's header and the body that Content-Length announces, sends the next reply verbatim, and closes. The
- * last reply repeats. */
-struct fake_server {
-    const char *const *answers; /* ended by NULL */
-    int fd;
-    char url[128];
-    pthread_t thread;
-    unsigned served; /* to be read after fake_stop */
-    char last[4096]; /* the header of the last request */
-    bool keep;       /* leave connections open until the end */
-    unsigned each;   /* requests on each connection; 0: one */
-    bool local;      /* on a UNIX socket */
-    int send_fd;     /* sent along with each reply, this many times */
-    unsigned fds;
-};
-
-void fake_start(struct fake_server *fake, const char *const *answers);
-void fake_stop(struct fake_server *fake);
 /* A client of the fake server: no retries, a stall timeout of 1 s. */
 gpubuf_client *fake_client(const struct fake_server *fake);
 
